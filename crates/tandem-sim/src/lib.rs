@@ -1,0 +1,25 @@
+//! A discrete-event simulator of machines, schedulers, and the work on them.
+//!
+//! The pieces, from the hardware up:
+//!
+//! ```text
+//! machine    what there is: CPUs, caches, memory, and what things cost
+//! engine     clock, event queue, random streams
+//! kernel     one scheduling level: CPUs, tasks, and a policy that decides
+//! policy     the deciding code: Xen credit
+//! program    what a task does, operation by operation
+//! scenario   all of the above put together, checked before it runs
+//! metrics    what a run measured
+//! placement  which NUMA nodes a new VM should live on
+//! ```
+//!
+//! This crate knows no file format, no terminal, and no published number. Time is in integer nanoseconds; the
+//! same scenario and seed give the same run, event by event, on every machine.
+
+pub mod cpumask;
+pub mod ids;
+pub mod machine;
+pub mod metrics;
+pub mod policy;
+pub mod program;
+pub mod scenario;

@@ -1,0 +1,96 @@
+//! What a run measured.
+
+use std::collections::BTreeMap;
+
+/// Measurements of one run, over its measured time (without the warm-up).
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunMetrics {
+    /// Measured time, ns.
+    pub length_ns: u64,
+    /// Events handled in the whole run: wake-ups, and ends of slices and bursts.
+    pub events: u64,
+    /// Hash over every scheduling event of the run; equal runs have equal hashes.
+    pub trace_hash: u64,
+    /// The host as a whole.
+    pub host: HostMetrics,
+    /// Each VM, in the scenario's order.
+    pub vms: Vec<VmMetrics>,
+}
+
+/// Measurements of the host.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct HostMetrics {
+    /// Number of pCPUs.
+    pub pcpus: usize,
+    /// Time that tasks ran, summed over pCPUs, ns.
+    pub busy_ns: u64,
+    /// Time that pCPUs idled, ns.
+    pub idle_ns: u64,
+    /// Time in the host's own code (interrupts, scheduling, switching), ns.
+    pub overhead_ns: u64,
+    /// Scheduling decisions.
+    pub schedules: u64,
+    /// Decisions that put another task on the pCPU.
+    pub context_switches: u64,
+    /// Of these, those that took the pCPU from a task that could have gone on.
+    pub preemptions: u64,
+    /// Counters of the policy by name, as it declares them.
+    pub policy: BTreeMap<&'static str, u64>,
+}
+
+/// Measurements of a VM, summed over its vCPUs.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct VmMetrics {
+    /// Name of the VM.
+    pub name: String,
+    /// Group of the VM.
+    pub group: String,
+    /// Work done by counter name.
+    pub counts: BTreeMap<String, u64>,
+    /// Response times, ns.
+    pub response: LatencySummary,
+    /// Each vCPU.
+    pub vcpus: Vec<TaskMetrics>,
+}
+
+/// Measurements of a task.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct TaskMetrics {
+    /// Time on a CPU, ns.
+    pub run_ns: u64,
+    /// Time runnable without a CPU, ns.
+    pub wait_ns: u64,
+    /// Time asleep or blocked, ns.
+    pub sleep_ns: u64,
+    /// Run time on CPUs of the nodes where its memory lies, weighted by the share that lies there, ns.
+    pub local_run_ns: u64,
+    /// Times that it was put on a CPU.
+    pub dispatches: u64,
+    /// Times that it lost the CPU while it could have gone on.
+    pub preemptions: u64,
+    /// Wake-ups.
+    pub wakeups: u64,
+    /// Moves to another CPU with the same last-level cache.
+    pub migrations_in_llc: u64,
+    /// Moves to another last-level cache of the same node.
+    pub migrations_in_node: u64,
+    /// Moves to another node.
+    pub migrations_across_nodes: u64,
+}
+
+/// Summary of a distribution of times, ns; percentiles to 1% of the value.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct LatencySummary {
+    /// Number of values.
+    pub count: u64,
+    /// Mean, ns.
+    pub mean_ns: f64,
+    /// Median, ns.
+    pub p50_ns: u64,
+    /// 95th percentile, ns.
+    pub p95_ns: u64,
+    /// 99th percentile, ns.
+    pub p99_ns: u64,
+    /// Largest, ns.
+    pub max_ns: u64,
+}

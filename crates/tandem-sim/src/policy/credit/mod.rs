@@ -1,0 +1,5 @@
+//! Xen's credit scheduler.
+
+mod settings;
+
+pub use settings::{CreditSettings, Era, RateControl};

@@ -1,0 +1,77 @@
+//! Programs: what a task does, operation by operation.
+//!
+//! A program is a list of [`Op`]s that the engine executes on behalf of a task. Operations that take CPU time
+//! ([`Op::Compute`]) need the task to run; the others are instantaneous, or block the task until something
+//! happens. When the list ends, the task exits; [`Op::Repeat`] makes programs that go on.
+//!
+//! A *channel* belongs to a VM and counts tokens, as a semaphore does: a token is a message, an interrupt or a
+//! request of a client. Tasks wait on channels; tasks and interrupt sources signal them.
+
+use std::sync::Arc;
+
+/// How a task uses the caches and the memory while it computes.
+///
+/// Work is measured in ns on an undisturbed core of the reference machine: alone on the core, caches warm, no
+/// waiting for memory.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct MemoryProfile {
+    /// Bytes that the task keeps using and wants in the caches.
+    pub footprint_bytes: u64,
+    /// Work in which the footprint is touched once, ns.
+    pub sweep_ns: u64,
+    /// Cache lines per microsecond of work that come from memory, with the whole last-level cache to itself.
+    pub memory_lines_per_us: f64,
+    /// How far those misses shrink with the share of the cache: the exponent of a power law (0: streaming,
+    /// no reuse; 0.5: the square-root rule).
+    pub cache_sensitivity: f64,
+    /// Misses that overlap: the latency that the task sees is divided by this. At least 1.
+    pub parallelism: f64,
+}
+
+/// An amount of time or work, possibly drawn anew each time it is needed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// Always this, ns.
+    Fixed(u64),
+    /// Evenly between the two (both included), ns.
+    Uniform(u64, u64),
+    /// Exponential with this mean, ns.
+    Exponential(u64),
+}
+
+/// One operation of a program.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// Compute for an amount of work with the memory profile of that index in [`Program::profiles`]
+    /// (`None`: registers and warm caches only).
+    Compute { work: Amount, profile: Option<usize> },
+    /// Block for a time.
+    Sleep(Amount),
+    /// Block until this instant of the run, ns; goes on at once if it is past.
+    SleepUntil(u64),
+    /// Take a token from a channel of the VM; block while there is none.
+    Wait { channel: usize },
+    /// Put a token into a channel of the VM, waking one waiting task.
+    Signal { channel: usize },
+    /// Answer the request whose token was taken last: its response time is recorded, its client goes on to think.
+    Respond,
+    /// Add to the work done, counter by index in [`crate::scenario::Vm::counters`].
+    Count { counter: usize, amount: u64 },
+    /// Start of a measured stretch.
+    StartTimer,
+    /// End of a measured stretch: the time since [`Op::StartTimer`] goes into the VM's response times.
+    StopTimer,
+    /// Run the body `times` over; `None`: for ever.
+    Repeat { times: Option<u64>, body: Vec<Op> },
+    /// Give the CPU to others for now.
+    Yield,
+}
+
+/// A program, shared by the tasks that run it.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Program {
+    /// What to do, in order.
+    pub ops: Vec<Op>,
+    /// The memory profiles that the operations refer to.
+    pub profiles: Vec<Arc<MemoryProfile>>,
+}

@@ -1,0 +1,94 @@
+//! A scenario: a machine, a host policy, VMs with their programs, and how long to run.
+
+use crate::cpumask::CpuMask;
+use crate::machine::Machine;
+use crate::machine::cost::CostModels;
+use crate::policy::credit::CreditSettings;
+use crate::program::{Amount, Program};
+use std::sync::Arc;
+
+/// Everything that a run needs, but the seed.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The host's hardware.
+    pub machine: Arc<Machine>,
+    /// What things cost on it.
+    pub costs: CostModels,
+    /// The host's policy and its settings.
+    pub policy: PolicySettings,
+    /// The virtual machines.
+    pub vms: Vec<Vm>,
+    /// Time before measuring starts, ns.
+    pub warmup_ns: u64,
+    /// Measured time, ns; the run ends after warm-up and this.
+    pub length_ns: u64,
+    /// End earlier, once every VM's first counter has reached this since the warm-up.
+    pub stop_at_count: Option<u64>,
+}
+
+/// The host's policy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PolicySettings {
+    /// Xen's credit scheduler.
+    Credit(CreditSettings),
+}
+
+/// A virtual machine.
+#[derive(Clone, Debug)]
+pub struct Vm {
+    /// Unique name.
+    pub name: String,
+    /// What kind of VM it is; results are summed up by group.
+    pub group: String,
+    /// Its virtual CPUs.
+    pub vcpus: Vec<Vcpu>,
+    /// Share of its memory on each node of the machine; sums to 1.
+    pub memory_shares: Vec<f64>,
+    /// Weight against other VMs; Xen's default is 256.
+    pub weight: u32,
+    /// Most CPU time it may use, in percent of one pCPU; 0 for no cap.
+    pub cap_pct: u32,
+    /// How many channels its programs and sources use.
+    pub channels: usize,
+    /// Names of its counters.
+    pub counters: Vec<String>,
+    /// What interrupts it.
+    pub sources: Vec<Source>,
+}
+
+/// A virtual CPU and what it does.
+#[derive(Clone, Debug)]
+pub struct Vcpu {
+    /// What it runs.
+    pub program: Arc<Program>,
+    /// Where it may run.
+    pub hard_affinity: CpuMask,
+    /// Where it prefers to run; must lie within the hard affinity.
+    pub soft_affinity: Option<CpuMask>,
+}
+
+/// A source of interrupts that put tokens into a channel of its VM.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    /// The channel that gets a token with each interrupt.
+    pub channel: usize,
+    /// When they come.
+    pub arrivals: Arrivals,
+}
+
+/// How interrupts of a source arrive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// Independently of what the VM does, with this time between two.
+    Open {
+        /// Time between two arrivals.
+        interval: Amount,
+    },
+    /// From clients that each send a request, await its answer, and think.
+    Closed {
+        /// Number of clients.
+        clients: u32,
+        /// From an answer to the next request.
+        think: Amount,
+    },
+}
