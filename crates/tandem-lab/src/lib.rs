@@ -1,1 +1,3 @@
-//! Lab.
+//! Experiments with their published tables, statistics and reports.
+
+pub mod results;

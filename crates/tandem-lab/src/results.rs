@@ -1,0 +1,125 @@
+//! What an experiment came to: published and simulated numbers side by side.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Results of one experiment.
+#[derive(Clone, Debug)]
+pub struct ExperimentResults {
+    /// Short name, also the name of its folder.
+    pub name: String,
+    /// Title for people.
+    pub title: String,
+    /// The story: what was done, what came out, why it matters; a sentence each.
+    pub story: Vec<String>,
+    /// Where the published numbers are from.
+    pub source: String,
+    /// What the simulation models, a point each.
+    pub modelled: Vec<String>,
+    /// What it leaves out, a point each.
+    pub not_modelled: Vec<String>,
+    /// Replications of each run.
+    pub replications: usize,
+    /// Seed of the first replication.
+    pub seed: u64,
+    /// Every number, in the order of the experiment file.
+    pub cells: Vec<Cell>,
+    /// The targets that the experiment set itself, and what came of them.
+    pub verdict: Verdict,
+}
+
+/// One metric of one variant at one load.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cell {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Keys that tell this cell from the others, such as `benchmark` and `vms`.
+    pub cell: BTreeMap<String, Key>,
+    /// Name of the metric.
+    pub metric: String,
+    /// Name of the variant that effects are measured against.
+    pub baseline: String,
+    /// Name of this variant; equals `baseline` for the baseline itself.
+    pub variant: String,
+    /// Published value, where there is one.
+    pub published: Option<f64>,
+    /// Simulated value: the mean over replications.
+    pub simulated: f64,
+    /// Published effect, where there is one: (variant - baseline) / baseline x 100.
+    pub published_effect_pct: Option<f64>,
+    /// Simulated effect, from pairs of runs with equal seeds.
+    pub simulated_effect_pct: Option<f64>,
+    /// Lower end of the effect's 95% confidence interval.
+    pub ci_low_pct: Option<f64>,
+    /// Upper end of the effect's 95% confidence interval.
+    pub ci_high_pct: Option<f64>,
+    /// Whether a constant was calibrated on the published number.
+    pub role: Role,
+    /// Which way is better.
+    #[serde(skip)]
+    pub better: Better,
+    /// Unit of the values, for people.
+    #[serde(skip)]
+    pub unit: String,
+}
+
+/// Value of a cell's key.
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
+#[serde(untagged)]
+pub enum Key {
+    /// A number, such as a count of VMs.
+    Number(i64),
+    /// A word, such as the name of a benchmark.
+    Text(String),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => f.pad(text),
+        }
+    }
+}
+
+/// Whether a constant was calibrated on a published number or the number was predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// A constant was calibrated on it; baselines only.
+    Calibrated,
+    /// Nothing was calibrated on it.
+    Predicted,
+}
+
+/// Which way a metric is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// More is better.
+    Higher,
+    /// Less is better.
+    Lower,
+    /// Neither: a description.
+    Neither,
+}
+
+/// How well the predicted effects of an experiment agree with the published ones.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// Predicted effects that have a published number.
+    pub predicted: usize,
+    /// Of these, the ones beyond noise.
+    pub beyond_noise: usize,
+    /// Of these, the ones whose sign is right.
+    pub sign_right: usize,
+    /// Median absolute error of predicted effects, in points.
+    pub median_abs_error_pct: Option<f64>,
+    /// Largest absolute error, in points.
+    pub max_abs_error_pct: Option<f64>,
+    /// The experiment's own targets: each a sentence with the numbers, and whether it was met.
+    pub targets: Vec<(String, bool)>,
+}
