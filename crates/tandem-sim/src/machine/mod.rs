@@ -4,10 +4,17 @@
 //! point into; the operating system's own numbers are kept beside them for display. A machine is made by
 //! [`MachineBuilder`] alone, which checks it: a `Machine` that exists is consistent.
 
+mod builder;
 pub mod cost;
+mod error;
+mod presets;
+
+pub use builder::{CpuSpec, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES, MachineBuilder, NodeSpec, REMOTE_DISTANCE};
+pub use error::MachineError;
+pub use presets::{preset, preset_names};
 
 use crate::cpumask::CpuMask;
-use crate::ids::{CoreId, LlcId, NodeId, PackageId};
+use crate::ids::{CoreId, CpuId, LlcId, NodeId, PackageId};
 
 /// A logical CPU (an SMT thread, or a core without SMT).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +58,7 @@ pub struct Node {
     pub cpus: CpuMask,
     /// Its memory in bytes; 0 for none.
     pub memory_bytes: u64,
-    /// What its memory controllers deliver, in bytes a second.
+    /// What its memory controllers sustain, in bytes a second; 0 without memory.
     pub bandwidth_bytes_per_s: u64,
 }
 
@@ -79,6 +86,22 @@ pub struct Hardware {
     pub remote_memory_latency_ns: u32,
 }
 
+impl Hardware {
+    /// Values for a machine of which only the topology is known: a two-socket server of the late 2010s.
+    ///
+    /// Clock, caches and latency of the last-level cache are those of a Xeon Platinum 8160 (Skylake-SP: 2.1 GHz,
+    /// 1 MiB of L2, about 70 cycles to the L3; Intel 64 and IA-32 Architectures Optimization Reference Manual).
+    /// Memory latencies are what Intel's Memory Latency Checker 3.9 reports for a two-socket server: 89.3 ns to
+    /// the own node, 138.9 ns to the other.
+    pub const GENERIC: Self = Self {
+        clock_mhz: 2_100,
+        l2_bytes: 1 << 20,
+        llc_latency_ns: 33,
+        local_memory_latency_ns: 89,
+        remote_memory_latency_ns: 139,
+    };
+}
+
 /// A machine, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
@@ -90,5 +113,111 @@ pub struct Machine {
     cpus: Vec<Cpu>,
     /// Row by row, `nodes.len()` squared.
     distances: Vec<u32>,
+    /// Row by row: the nodes from near to far, seen from each node.
+    nodes_by_distance: Vec<NodeId>,
+    all_cpus: CpuMask,
     hardware: Hardware,
+}
+
+impl Machine {
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its packages, by [`PackageId`].
+    pub fn packages(&self) -> &[Package] {
+        &self.packages
+    }
+
+    /// Its NUMA nodes, by [`NodeId`]; at least one.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Its last-level caches, by [`LlcId`]; none if none is reported.
+    pub fn llcs(&self) -> &[Llc] {
+        &self.llcs
+    }
+
+    /// Its cores, by [`CoreId`].
+    pub fn cores(&self) -> &[Core] {
+        &self.cores
+    }
+
+    /// Its CPUs, by [`CpuId`], in the order of the operating system's numbers; at least one.
+    pub fn cpus(&self) -> &[Cpu] {
+        &self.cpus
+    }
+
+    /// One CPU.
+    #[inline]
+    pub fn cpu(&self, cpu: CpuId) -> &Cpu {
+        &self.cpus[cpu.index()]
+    }
+
+    /// Number of CPUs: the capacity of every [`CpuMask`] of this machine.
+    #[inline]
+    pub fn cpu_count(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// Number of NUMA nodes.
+    #[inline]
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Every CPU.
+    #[inline]
+    pub fn all_cpus(&self) -> &CpuMask {
+        &self.all_cpus
+    }
+
+    /// The CPUs of this CPU's core, itself included.
+    #[inline]
+    pub fn siblings(&self, cpu: CpuId) -> &CpuMask {
+        &self.cores[self.cpu(cpu).core.index()].cpus
+    }
+
+    /// The CPUs that share this CPU's last-level cache, itself included; those of its core if no cache is
+    /// reported.
+    #[inline]
+    pub fn llc_cpus(&self, cpu: CpuId) -> &CpuMask {
+        match self.cpu(cpu).llc {
+            Some(llc) => &self.llcs[llc.index()].cpus,
+            None => self.siblings(cpu),
+        }
+    }
+
+    /// The CPUs of a node.
+    #[inline]
+    pub fn node_cpus(&self, node: NodeId) -> &CpuMask {
+        &self.nodes[node.index()].cpus
+    }
+
+    /// The CPUs of a package.
+    #[inline]
+    pub fn package_cpus(&self, package: PackageId) -> &CpuMask {
+        &self.packages[package.index()].cpus
+    }
+
+    /// How far memory of node `to` is from the CPUs of node `from`, in the units of ACPI's table of distances
+    /// (SLIT): 10 is the own node, 20 costs twice that.
+    #[inline]
+    pub fn distance(&self, from: NodeId, to: NodeId) -> u32 {
+        self.distances[from.index() * self.nodes.len() + to.index()]
+    }
+
+    /// Every node from near to far, seen from `node`: itself first, equally far ones by number.
+    #[inline]
+    pub fn nodes_by_distance(&self, node: NodeId) -> &[NodeId] {
+        let count = self.nodes.len();
+        &self.nodes_by_distance[node.index() * count..][..count]
+    }
+
+    /// Constants of its cores and memory.
+    pub fn hardware(&self) -> &Hardware {
+        &self.hardware
+    }
 }

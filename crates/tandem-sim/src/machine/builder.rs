@@ -1,0 +1,589 @@
+//! Makes machines, and checks them.
+//!
+//! Every source of machines (presets, files, sysfs, hwloc, tests) says the same thing: for each CPU, which core,
+//! cache, node and package it belongs to, by whatever numbers the source uses. The builder turns these labels
+//! into dense indices: CPUs, nodes and packages in the order of their numbers, cores and caches in the order of
+//! their first CPU. A core or cache that no CPU uses does not exist, a node does.
+
+use super::error::MachineError;
+use super::{Core, Cpu, Hardware, Llc, Machine, Node, Package};
+use crate::cpumask::CpuMask;
+use crate::ids::{CoreId, CpuId, LlcId, NodeId, PackageId};
+use std::collections::BTreeMap;
+
+/// Most CPUs of a machine: the largest `NR_CPUS` that Linux can be configured with on x86-64.
+pub const MAX_CPUS: usize = 8192;
+/// Most NUMA nodes of a machine: 2 to the largest `NODES_SHIFT` of Linux.
+pub const MAX_NODES: usize = 1024;
+/// Distance of a node to itself (ACPI specification, System Locality Information Table).
+pub const LOCAL_DISTANCE: u32 = 10;
+/// Distance between two nodes when nobody says otherwise (`REMOTE_DISTANCE` of Linux).
+pub const REMOTE_DISTANCE: u32 = 20;
+/// Largest distance: ACPI uses one byte, of which this value says "unreachable".
+pub(super) const MAX_DISTANCE: u32 = 255;
+
+/// Size of a last-level cache of [`MachineBuilder::symmetric`]: that of a Xeon Platinum 8160.
+const GENERIC_LLC_BYTES: u64 = 33 << 20;
+/// Memory of a node of [`MachineBuilder::symmetric`].
+const GENERIC_MEMORY_BYTES: u64 = 64 << 30;
+
+/// A CPU as its source describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuSpec {
+    /// The operating system's number.
+    pub os_index: u32,
+    /// Label of its core; unique over the machine.
+    pub core: u32,
+    /// Label of its last-level cache, if one is reported.
+    pub llc: Option<u32>,
+    /// The operating system's number of its NUMA node.
+    pub node: u32,
+    /// The operating system's number of its package.
+    pub package: u32,
+    /// Speed in any unit that all CPUs share; the fastest becomes 1000 permille.
+    pub capacity: u32,
+}
+
+/// A NUMA node as its source describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeSpec {
+    /// The operating system's number.
+    pub os_index: u32,
+    /// Its memory in bytes; 0 for none.
+    pub memory_bytes: u64,
+    /// What its memory controllers sustain, in bytes a second.
+    pub bandwidth_bytes_per_s: u64,
+}
+
+impl NodeSpec {
+    /// Bandwidth of a node of which only the topology is known: what Intel's Memory Latency Checker reports for
+    /// the own node of a two-socket server, 69.3 GB/s.
+    pub const GENERIC_BANDWIDTH_BYTES_PER_S: u64 = 69_300_000_000;
+}
+
+/// Collects the parts of a machine; [`build`](Self::build) checks them.
+///
+/// ```
+/// use tandem_sim::machine::MachineBuilder;
+///
+/// let machine = MachineBuilder::symmetric(2, 4, 2).name("small").build()?;
+/// assert_eq!((machine.cpu_count(), machine.node_count()), (16, 2));
+/// # Ok::<(), tandem_sim::machine::MachineError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct MachineBuilder {
+    name: String,
+    cpus: Vec<CpuSpec>,
+    nodes: Vec<NodeSpec>,
+    llcs: Vec<(u32, u64)>,
+    distances: Option<Vec<Vec<u32>>>,
+    hardware: Hardware,
+}
+
+impl MachineBuilder {
+    /// A machine without parts.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            cpus: Vec::new(),
+            nodes: Vec::new(),
+            llcs: Vec::new(),
+            distances: None,
+            hardware: Hardware::GENERIC,
+        }
+    }
+
+    /// A machine of equal packages, each of which is a NUMA node with one last-level cache.
+    ///
+    /// CPUs are numbered as Xen does: the threads of a core side by side, package after package.
+    pub fn symmetric(packages: u32, cores_per_package: u32, threads_per_core: u32) -> Self {
+        let mut builder = Self::new(format!("{packages}x{cores_per_package}x{threads_per_core}"));
+        for package in 0..packages {
+            builder = builder
+                .node(NodeSpec {
+                    os_index: package,
+                    memory_bytes: GENERIC_MEMORY_BYTES,
+                    bandwidth_bytes_per_s: NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S,
+                })
+                .llc(package, GENERIC_LLC_BYTES);
+            for core in package * cores_per_package..(package + 1) * cores_per_package {
+                for thread in 0..threads_per_core {
+                    builder = builder.cpu(CpuSpec {
+                        os_index: core * threads_per_core + thread,
+                        core,
+                        llc: Some(package),
+                        node: package,
+                        package,
+                        capacity: 1,
+                    });
+                }
+            }
+        }
+        builder
+    }
+
+    /// Names the machine.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Adds a CPU.
+    pub fn cpu(mut self, cpu: CpuSpec) -> Self {
+        self.cpus.push(cpu);
+        self
+    }
+
+    /// Adds a NUMA node.
+    pub fn node(mut self, node: NodeSpec) -> Self {
+        self.nodes.push(node);
+        self
+    }
+
+    /// Adds a last-level cache under the label that its CPUs use.
+    pub fn llc(mut self, label: u32, size_bytes: u64) -> Self {
+        self.llcs.push((label, size_bytes));
+        self
+    }
+
+    /// Gives every last-level cache added so far this size.
+    pub fn every_llc(mut self, size_bytes: u64) -> Self {
+        self.llcs.iter_mut().for_each(|llc| llc.1 = size_bytes);
+        self
+    }
+
+    /// Gives every node added so far this memory.
+    pub fn every_node(mut self, memory_bytes: u64, bandwidth_bytes_per_s: u64) -> Self {
+        for node in &mut self.nodes {
+            node.memory_bytes = memory_bytes;
+            node.bandwidth_bytes_per_s = bandwidth_bytes_per_s;
+        }
+        self
+    }
+
+    /// Says how far the nodes are from each other: a row for each node, rows and columns in the order in which
+    /// the nodes were added. Without it a node is 10 from itself and 20 from every other.
+    pub fn distances(mut self, rows: Vec<Vec<u32>>) -> Self {
+        self.distances = Some(rows);
+        self
+    }
+
+    /// Says what the cores and the memory are like; without it they are [`Hardware::GENERIC`].
+    pub fn hardware(mut self, hardware: Hardware) -> Self {
+        self.hardware = hardware;
+        self
+    }
+
+    /// The machine, if its parts fit together.
+    pub fn build(mut self) -> Result<Machine, MachineError> {
+        self.check_hardware()?;
+        let (nodes, distances) = self.build_nodes()?;
+        self.cpus.sort_unstable_by_key(|cpu| cpu.os_index);
+        self.check_cpus()?;
+        Ok(self.assemble(nodes, distances))
+    }
+
+    fn check_hardware(&self) -> Result<(), MachineError> {
+        let hardware = &self.hardware;
+        if hardware.clock_mhz == 0 {
+            return Err(MachineError::NoClock);
+        }
+        let (llc_ns, local_ns, remote_ns) = (
+            hardware.llc_latency_ns,
+            hardware.local_memory_latency_ns,
+            hardware.remote_memory_latency_ns,
+        );
+        if llc_ns > local_ns || local_ns > remote_ns {
+            return Err(MachineError::LatencyOrder {
+                llc_ns,
+                local_ns,
+                remote_ns,
+            });
+        }
+        Ok(())
+    }
+
+    /// The nodes in the order of their numbers, still without CPUs, and the distances in the same order.
+    fn build_nodes(&self) -> Result<(Vec<Node>, Vec<u32>), MachineError> {
+        let count = self.nodes.len();
+        if count == 0 {
+            return Err(MachineError::NoNode);
+        }
+        if count > MAX_NODES {
+            return Err(MachineError::TooManyNodes(count));
+        }
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_unstable_by_key(|&at| self.nodes[at].os_index);
+        if let Some(pair) = order
+            .windows(2)
+            .find(|w| self.nodes[w[0]].os_index == self.nodes[w[1]].os_index)
+        {
+            return Err(MachineError::DuplicateNode(self.nodes[pair[0]].os_index));
+        }
+        let mut nodes = Vec::with_capacity(count);
+        for &at in &order {
+            let spec = self.nodes[at];
+            if spec.memory_bytes > 0 && spec.bandwidth_bytes_per_s == 0 {
+                return Err(MachineError::NoBandwidth(spec.os_index));
+            }
+            nodes.push(Node {
+                os_index: spec.os_index,
+                cpus: CpuMask::empty(self.cpus.len()),
+                memory_bytes: spec.memory_bytes,
+                bandwidth_bytes_per_s: if spec.memory_bytes > 0 {
+                    spec.bandwidth_bytes_per_s
+                } else {
+                    0
+                },
+            });
+        }
+        Ok((nodes, self.ordered_distances(&order)?))
+    }
+
+    fn ordered_distances(&self, order: &[usize]) -> Result<Vec<u32>, MachineError> {
+        let count = order.len();
+        if let Some(rows) = &self.distances
+            && (rows.len() != count || rows.iter().any(|row| row.len() != count))
+        {
+            return Err(MachineError::DistanceShape { nodes: count });
+        }
+        let mut distances = Vec::with_capacity(count * count);
+        for &from in order {
+            for &to in order {
+                let distance = match &self.distances {
+                    Some(rows) => rows[from][to],
+                    None if from == to => LOCAL_DISTANCE,
+                    None => REMOTE_DISTANCE,
+                };
+                let largest = if from == to { LOCAL_DISTANCE } else { MAX_DISTANCE };
+                if !(LOCAL_DISTANCE..=largest).contains(&distance) {
+                    let (from, to) = (self.nodes[from].os_index, self.nodes[to].os_index);
+                    return Err(MachineError::BadDistance { from, to, distance });
+                }
+                distances.push(distance);
+            }
+        }
+        Ok(distances)
+    }
+
+    /// Checks the CPUs, which are sorted by number.
+    fn check_cpus(&self) -> Result<(), MachineError> {
+        if self.cpus.is_empty() {
+            return Err(MachineError::NoCpu);
+        }
+        if self.cpus.len() > MAX_CPUS {
+            return Err(MachineError::TooManyCpus(self.cpus.len()));
+        }
+        if let Some(pair) = self
+            .cpus
+            .windows(2)
+            .find(|pair| pair[0].os_index == pair[1].os_index)
+        {
+            return Err(MachineError::DuplicateCpu(pair[0].os_index));
+        }
+        let mut llc_sizes = BTreeMap::new();
+        for &(label, size_bytes) in &self.llcs {
+            if llc_sizes.insert(label, size_bytes).is_some() {
+                return Err(MachineError::DuplicateLlc(label));
+            }
+        }
+        let mut first_of_core = BTreeMap::new();
+        for cpu in &self.cpus {
+            if cpu.capacity == 0 {
+                return Err(MachineError::NoCapacity(cpu.os_index));
+            }
+            if !self.nodes.iter().any(|node| node.os_index == cpu.node) {
+                return Err(MachineError::UnknownNode {
+                    cpu: cpu.os_index,
+                    node: cpu.node,
+                });
+            }
+            if let Some(llc) = cpu.llc.filter(|llc| !llc_sizes.contains_key(llc)) {
+                return Err(MachineError::UnknownLlc {
+                    cpu: cpu.os_index,
+                    llc,
+                });
+            }
+            let first: &CpuSpec = first_of_core.entry(cpu.core).or_insert(cpu);
+            let differs = [
+                ("NUMA node", first.node != cpu.node),
+                ("package", first.package != cpu.package),
+                ("last-level cache", first.llc != cpu.llc),
+            ];
+            if let Some(&(what, _)) = differs.iter().find(|(_, differs)| *differs) {
+                return Err(MachineError::SplitCore {
+                    first: first.os_index,
+                    second: cpu.os_index,
+                    what,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts checked parts together.
+    fn assemble(self, mut nodes: Vec<Node>, distances: Vec<u32>) -> Machine {
+        let count = self.cpus.len();
+        let llc_sizes: BTreeMap<u32, u64> = self.llcs.into_iter().collect();
+        let node_ids: BTreeMap<u32, NodeId> = nodes
+            .iter()
+            .enumerate()
+            .map(|(at, node)| (node.os_index, NodeId::from(at)))
+            .collect();
+        let mut packages: Vec<Package> = Vec::new();
+        let mut package_numbers: Vec<u32> = self.cpus.iter().map(|cpu| cpu.package).collect();
+        package_numbers.sort_unstable();
+        package_numbers.dedup();
+        for &os_index in &package_numbers {
+            packages.push(Package {
+                os_index,
+                cpus: CpuMask::empty(count),
+            });
+        }
+        let fastest = self.cpus.iter().map(|cpu| cpu.capacity).max().unwrap_or(1);
+
+        let (mut core_ids, mut cores) = (BTreeMap::new(), Vec::new());
+        let (mut llc_ids, mut llcs) = (BTreeMap::new(), Vec::new());
+        let mut cpus = Vec::with_capacity(count);
+        for (at, spec) in self.cpus.iter().enumerate() {
+            let id = CpuId::from(at);
+            let core = *core_ids.entry(spec.core).or_insert_with(|| {
+                cores.push(Core {
+                    cpus: CpuMask::empty(count),
+                });
+                CoreId::from(cores.len() - 1)
+            });
+            cores[core.index()].cpus.insert(id);
+            let llc = spec.llc.map(|label| {
+                *llc_ids.entry(label).or_insert_with(|| {
+                    llcs.push(Llc {
+                        size_bytes: llc_sizes[&label],
+                        cpus: CpuMask::empty(count),
+                    });
+                    LlcId::from(llcs.len() - 1)
+                })
+            });
+            if let Some(llc) = llc {
+                llcs[llc.index()].cpus.insert(id);
+            }
+            let node = node_ids[&spec.node];
+            nodes[node.index()].cpus.insert(id);
+            let package = PackageId::from(package_numbers.partition_point(|&number| number < spec.package));
+            packages[package.index()].cpus.insert(id);
+            let permille = u64::from(spec.capacity) * 1000 / u64::from(fastest);
+            let capacity_permille = u32::try_from(permille.max(1)).expect("no capacity exceeds the fastest");
+            cpus.push(Cpu {
+                os_index: spec.os_index,
+                core,
+                llc,
+                node,
+                package,
+                capacity_permille,
+            });
+        }
+        Machine {
+            name: self.name,
+            packages,
+            nodes_by_distance: nodes_by_distance(&distances, nodes.len()),
+            nodes,
+            llcs,
+            cores,
+            cpus,
+            distances,
+            all_cpus: CpuMask::first(count),
+            hardware: self.hardware,
+        }
+    }
+}
+
+/// For each node all nodes from near to far, itself first.
+fn nodes_by_distance(distances: &[u32], count: usize) -> Vec<NodeId> {
+    let mut all = Vec::with_capacity(distances.len());
+    for (from, row) in distances.chunks_exact(count).enumerate() {
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by_key(|&to| (to != from, row[to], to));
+        all.extend(order.into_iter().map(NodeId::from));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpu(os_index: u32, core: u32, node: u32) -> CpuSpec {
+        CpuSpec {
+            os_index,
+            core,
+            llc: None,
+            node,
+            package: 0,
+            capacity: 1,
+        }
+    }
+
+    fn node(os_index: u32) -> NodeSpec {
+        NodeSpec {
+            os_index,
+            memory_bytes: 1 << 30,
+            bandwidth_bytes_per_s: 1 << 30,
+        }
+    }
+
+    fn numbers(mask: &CpuMask) -> Vec<u32> {
+        mask.iter().map(|cpu| cpu.0).collect()
+    }
+
+    #[test]
+    fn relations_follow_labels_and_indices_are_dense() {
+        let machine = MachineBuilder::new("odd")
+            .node(node(4))
+            .node(node(2))
+            .llc(7, 1 << 20)
+            .cpu(CpuSpec {
+                llc: Some(7),
+                package: 9,
+                capacity: 512,
+                ..cpu(12, 50, 4)
+            })
+            .cpu(CpuSpec {
+                llc: Some(7),
+                package: 9,
+                capacity: 512,
+                ..cpu(3, 50, 4)
+            })
+            .cpu(CpuSpec {
+                package: 1,
+                capacity: 1024,
+                ..cpu(5, 8, 2)
+            })
+            .distances(vec![vec![10, 17], vec![21, 10]])
+            .build()
+            .unwrap();
+        assert_eq!(
+            machine.cpus().iter().map(|cpu| cpu.os_index).collect::<Vec<_>>(),
+            [3, 5, 12]
+        );
+        assert_eq!(
+            machine
+                .cpus()
+                .iter()
+                .map(|cpu| cpu.capacity_permille)
+                .collect::<Vec<_>>(),
+            [500, 1000, 500]
+        );
+        assert_eq!(
+            machine
+                .nodes()
+                .iter()
+                .map(|node| node.os_index)
+                .collect::<Vec<_>>(),
+            [2, 4]
+        );
+        assert_eq!(numbers(machine.siblings(CpuId(0))), [0, 2]);
+        assert_eq!(numbers(machine.llc_cpus(CpuId(2))), [0, 2]);
+        assert_eq!(
+            numbers(machine.llc_cpus(CpuId(1))),
+            [1],
+            "without a cache, the core's CPUs"
+        );
+        assert_eq!(numbers(machine.node_cpus(NodeId(0))), [1]);
+        assert_eq!(numbers(machine.package_cpus(PackageId(1))), [0, 2]);
+        // Rows were given in the order 4, 2.
+        assert_eq!(machine.distance(NodeId(1), NodeId(0)), 17);
+        assert_eq!(machine.distance(NodeId(0), NodeId(1)), 21);
+    }
+
+    #[test]
+    fn nearest_nodes_come_first_and_ties_go_by_number() {
+        let rows = vec![
+            vec![10, 30, 20, 20],
+            vec![30, 10, 10, 10],
+            vec![20, 20, 10, 20],
+            vec![20; 4],
+        ];
+        let mut rows = rows;
+        rows[3][3] = 10;
+        let machine = MachineBuilder::symmetric(4, 1, 1)
+            .distances(rows)
+            .build()
+            .unwrap();
+        assert_eq!(machine.nodes_by_distance(NodeId(0)), [0, 2, 3, 1].map(NodeId));
+        assert_eq!(
+            machine.nodes_by_distance(NodeId(1)),
+            [1, 2, 3, 0].map(NodeId),
+            "itself before its equals"
+        );
+        assert_eq!(machine.nodes_by_distance(NodeId(3)), [3, 0, 1, 2].map(NodeId));
+    }
+
+    #[test]
+    fn inconsistent_descriptions_are_refused() {
+        use MachineError::*;
+        let fits = || MachineBuilder::new("m").node(node(0)).cpu(cpu(0, 0, 0));
+        let slow = Hardware {
+            remote_memory_latency_ns: 1,
+            ..Hardware::GENERIC
+        };
+        let cases = [
+            (MachineBuilder::new("m").node(node(0)), NoCpu),
+            (MachineBuilder::new("m").cpu(cpu(0, 0, 0)), NoNode),
+            (MachineBuilder::symmetric(1, 8193, 1), TooManyCpus(8193)),
+            (MachineBuilder::symmetric(1025, 1, 1), TooManyNodes(1025)),
+            (fits().cpu(cpu(0, 1, 0)), DuplicateCpu(0)),
+            (fits().node(node(0)), DuplicateNode(0)),
+            (fits().llc(1, 1).llc(1, 1), DuplicateLlc(1)),
+            (fits().cpu(cpu(1, 1, 3)), UnknownNode { cpu: 1, node: 3 }),
+            (
+                fits().cpu(CpuSpec {
+                    llc: Some(5),
+                    ..cpu(1, 1, 0)
+                }),
+                UnknownLlc { cpu: 1, llc: 5 },
+            ),
+            (
+                fits().node(node(1)).cpu(cpu(1, 0, 1)),
+                SplitCore {
+                    first: 0,
+                    second: 1,
+                    what: "NUMA node",
+                },
+            ),
+            (
+                fits().cpu(CpuSpec {
+                    capacity: 0,
+                    ..cpu(1, 1, 0)
+                }),
+                NoCapacity(1),
+            ),
+            (fits().distances(vec![vec![10, 20]]), DistanceShape { nodes: 1 }),
+            (
+                fits().distances(vec![vec![11]]),
+                BadDistance {
+                    from: 0,
+                    to: 0,
+                    distance: 11,
+                },
+            ),
+            (fits().every_node(1, 0), NoBandwidth(0)),
+            (
+                fits().hardware(Hardware {
+                    clock_mhz: 0,
+                    ..Hardware::GENERIC
+                }),
+                NoClock,
+            ),
+            (
+                fits().hardware(slow),
+                LatencyOrder {
+                    llc_ns: 33,
+                    local_ns: 89,
+                    remote_ns: 1,
+                },
+            ),
+        ];
+        for (builder, error) in cases {
+            assert_eq!(builder.build(), Err(error));
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Machines of the published tables, by name.
+//!
+//! Where a value comes from:
+//! - Cores, clocks, cache sizes and memory channels: Intel's product specifications (ARK) and datasheets.
+//! - Memory bandwidth is *sustained*: the theoretical peak of the channels times [`SUSTAINED_PCT`].
+//! - Latencies: measured; each preset says by whom.
+//! - Memory sizes: the published tables, where they tell.
+//!
+//! Assumed on all: threads of a core have neighbouring numbers, as under Xen, and every remote node is at
+//! distance 20, as all sockets of these machines are linked directly.
+
+use super::{Hardware, Machine, MachineBuilder};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// Part of the theoretical bandwidth that reading sustains, in percent: a two-socket Xeon Platinum 8269CY reads
+/// 225.1 GB/s (Memory Latency Checker 3.9) of 2 x 6 channels of DDR4-2933, 281.6 GB/s.
+const SUSTAINED_PCT: u64 = 80;
+
+/// A preset before it is built.
+struct Preset {
+    name: &'static str,
+    packages: u32,
+    cores_per_package: u32,
+    threads_per_core: u32,
+    llc_bytes: u64,
+    node_memory_bytes: u64,
+    /// Memory channels of a package.
+    channels: u64,
+    /// Speed of a channel, in million transfers of 8 bytes a second.
+    transfers_m_per_s: u64,
+    hardware: Hardware,
+}
+
+const PRESETS: [Preset; 5] = [
+    // The first host of the flat-domain table (12285 MB, 2 nodes), and of the NUMA affinity table (16 pCPUs,
+    // 12 GB). Channels: DDR3-1066. Latencies: those of the X5650 below, its L3 at 40 cycles of 2.4 GHz.
+    Preset {
+        name: "xeon-e5620-2s",
+        packages: 2,
+        cores_per_package: 4,
+        threads_per_core: 2,
+        llc_bytes: 12 * MIB,
+        node_memory_bytes: 6 * GIB,
+        channels: 3,
+        transfers_m_per_s: 1_066,
+        hardware: Hardware {
+            clock_mhz: 2_400,
+            l2_bytes: 256 * KIB,
+            llc_latency_ns: 17,
+            local_memory_latency_ns: 84,
+            remote_memory_latency_ns: 122,
+        },
+    },
+    // The second host of the flat-domain table (36851 MB, 2 nodes). Channels: DDR3-1333. Latencies:
+    // https://7-cpu.com/cpu/Westmere.html, L3 40 cycles, memory 40 cycles + 67 ns, remote 40 cycles + 105 ns.
+    Preset {
+        name: "xeon-x5650-2s",
+        packages: 2,
+        cores_per_package: 6,
+        threads_per_core: 2,
+        llc_bytes: 12 * MIB,
+        node_memory_bytes: 18 * GIB,
+        channels: 3,
+        transfers_m_per_s: 1_333,
+        hardware: Hardware {
+            clock_mhz: 2_667,
+            l2_bytes: 256 * KIB,
+            llc_latency_ns: 15,
+            local_memory_latency_ns: 82,
+            remote_memory_latency_ns: 120,
+        },
+    },
+    // The third host of the flat-domain table: 48 pCPUs, 393138 MB, 2 nodes. The table calls it an X5650, which
+    // has 24 threads on two sockets, so all of it is inferred from the table's baseline ("vanilla") columns:
+    // - 2 x 12 cores x 2 threads: 24 copies of Dhrystone score 21.6 times one copy and 48 only 25.1 times, so
+    //   24 cores run 48 threads.
+    // - Clock 2.1 GHz: one copy of Dhrystone scores 2037.6 against 2302.2 on the E5620 at 2.4 GHz.
+    // - The last-level cache, over which CPUs talk, and remote memory are 1.7 times slower than the E5620's:
+    //   pipe-based context switching scores 41.5 against 70.6.
+    // Not inferable, taken from Xeons with 12 cores (E5-2600 v2): 30 MiB of L3, 4 channels of DDR3-1866. Local
+    // memory is as on the E5620.
+    Preset {
+        name: "flat-domain-48",
+        packages: 2,
+        cores_per_package: 12,
+        threads_per_core: 2,
+        llc_bytes: 30 * MIB,
+        node_memory_bytes: 192 * GIB,
+        channels: 4,
+        transfers_m_per_s: 1_866,
+        hardware: Hardware {
+            clock_mhz: 2_100,
+            l2_bytes: 256 * KIB,
+            llc_latency_ns: 29,
+            local_memory_latency_ns: 84,
+            remote_memory_latency_ns: 207,
+        },
+    },
+    // The host of the directed yield table: 4 sockets, 40 cores, 80 threads. Taken to be Xeon E7-4870. Its 4
+    // memory links carry DDR3-1066 each. Not told and assumed: 64 GiB a node.
+    Preset {
+        name: "westmere-ex-4s",
+        packages: 4,
+        cores_per_package: 10,
+        threads_per_core: 2,
+        llc_bytes: 30 * MIB,
+        node_memory_bytes: 64 * GIB,
+        channels: 4,
+        transfers_m_per_s: 1_066,
+        hardware: Hardware {
+            clock_mhz: 2_400,
+            l2_bytes: 256 * KIB,
+            llc_latency_ns: 25,
+            local_memory_latency_ns: 130,
+            remote_memory_latency_ns: 195,
+        },
+    },
+    // The host of the soft affinity table: 2 sockets of 22 cores. Taken to be Xeon E5-2699 v4, the 22-core part
+    // of that time. Channels: DDR4-2400. Latencies: Memory Latency Checker 3.9 on a two-socket E5-2682 v4, L3
+    // about 50 cycles (Intel's optimization manual). Not told and assumed: hyper-threads on (88 pCPUs), as the
+    // machine is delivered, and 128 GiB a node.
+    Preset {
+        name: "broadwell-2s",
+        packages: 2,
+        cores_per_package: 22,
+        threads_per_core: 2,
+        llc_bytes: 55 * MIB,
+        node_memory_bytes: 128 * GIB,
+        channels: 4,
+        transfers_m_per_s: 2_400,
+        hardware: Hardware {
+            clock_mhz: 2_200,
+            l2_bytes: 256 * KIB,
+            llc_latency_ns: 23,
+            local_memory_latency_ns: 85,
+            remote_memory_latency_ns: 136,
+        },
+    },
+];
+
+/// The machine of this name, if there is one.
+pub fn preset(name: &str) -> Option<Machine> {
+    PRESETS.iter().find(|preset| preset.name == name).map(build)
+}
+
+/// The names that [`preset`] knows.
+pub fn preset_names() -> impl Iterator<Item = &'static str> {
+    PRESETS.iter().map(|preset| preset.name)
+}
+
+fn build(preset: &Preset) -> Machine {
+    let peak_bytes_per_s = preset.channels * preset.transfers_m_per_s * 1_000_000 * 8;
+    MachineBuilder::symmetric(preset.packages, preset.cores_per_package, preset.threads_per_core)
+        .name(preset.name)
+        .every_llc(preset.llc_bytes)
+        .every_node(preset.node_memory_bytes, peak_bytes_per_s * SUSTAINED_PCT / 100)
+        .hardware(preset.hardware.clone())
+        .build()
+        .expect("a test builds every preset")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_have_the_cpus_of_their_tables() {
+        let sizes: Vec<_> = preset_names()
+            .map(|name| {
+                let machine = preset(name).unwrap();
+                (
+                    name,
+                    machine.node_count(),
+                    machine.cores().len(),
+                    machine.cpu_count(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            sizes,
+            [
+                ("xeon-e5620-2s", 2, 8, 16),
+                ("xeon-x5650-2s", 2, 12, 24),
+                ("flat-domain-48", 2, 24, 48),
+                ("westmere-ex-4s", 4, 40, 80),
+                ("broadwell-2s", 2, 44, 88),
+            ]
+        );
+    }
+}
