@@ -7,6 +7,11 @@
 //! A *channel* belongs to a VM and counts tokens, as a semaphore does: a token is a message, an interrupt or a
 //! request of a client. Tasks wait on channels; tasks and interrupt sources signal them.
 
+pub(crate) mod channel;
+pub(crate) mod code;
+
+pub use code::LOOP_DEPTH_MAX;
+
 use std::sync::Arc;
 
 /// How a task uses the caches and the memory while it computes.
