@@ -17,9 +17,14 @@
 //! same scenario and seed give the same run, event by event, on every machine.
 
 pub mod cpumask;
+mod engine;
 pub mod ids;
+mod kernel;
 pub mod machine;
 pub mod metrics;
 pub mod policy;
 pub mod program;
 pub mod scenario;
+pub mod trace;
+
+pub use engine::{RunError, run, run_observed};

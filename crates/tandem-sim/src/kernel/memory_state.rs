@@ -54,8 +54,13 @@ impl MemoryState {
 
     /// Time between two samples; `None` if none are needed.
     pub fn sample_period_ns(&self) -> Option<u64> {
-        let anyone_waits = self.profiles.iter().any(|profile| profile.memory_lines_per_us > 0.0);
-        self.model.filter(|_| anyone_waits).map(|model| model.sample_period_ns)
+        let anyone_waits = self
+            .profiles
+            .iter()
+            .any(|profile| profile.memory_lines_per_us > 0.0);
+        self.model
+            .filter(|_| anyone_waits)
+            .map(|model| model.sample_period_ns)
     }
 
     /// Share of the VM's memory that lies on the node.
@@ -83,7 +88,11 @@ impl MemoryState {
     }
 
     /// Takes a sample: for each busy CPU its task's VM and profile, and the time that a unit of its work takes.
-    pub fn sample(&mut self, machine: &Machine, running: impl Iterator<Item = (CpuId, VmId, ProfileId, f64)>) {
+    pub fn sample(
+        &mut self,
+        machine: &Machine,
+        running: impl Iterator<Item = (CpuId, VmId, ProfileId, f64)>,
+    ) {
         let Some(model) = self.model else { return };
         let keep = 1.0 - model.sample_weight;
         self.demand.iter_mut().for_each(|demand| *demand *= keep);
@@ -109,7 +118,11 @@ impl MemoryState {
         let queueing_ns: Vec<f64> = (machine.nodes().iter().zip(&self.demand))
             .map(|(node, demand)| {
                 let bandwidth = node.bandwidth_bytes_per_s as f64 / 1e9;
-                if bandwidth > 0.0 { model.queueing_ns(demand / bandwidth) } else { 0.0 }
+                if bandwidth > 0.0 {
+                    model.queueing_ns(demand / bandwidth)
+                } else {
+                    0.0
+                }
             })
             .collect();
         for (at, latency_ns) in self.latency_ns.iter_mut().enumerate() {
@@ -169,8 +182,15 @@ mod tests {
             state.sample(&machine, running);
         }
         let lines = state.lines_per_ns(&machine, ProfileId(1), CpuId(0));
-        assert!((lines - 0.01 * 2f64.sqrt()).abs() < 1e-6, "two users: sqrt(2) times the misses, not {lines}");
-        assert_eq!(state.lines_per_ns(&machine, ProfileId(1), CpuId(3)), 0.01, "the other cache has no users");
+        assert!(
+            (lines - 0.01 * 2f64.sqrt()).abs() < 1e-6,
+            "two users: sqrt(2) times the misses, not {lines}"
+        );
+        assert_eq!(
+            state.lines_per_ns(&machine, ProfileId(1), CpuId(3)),
+            0.01,
+            "the other cache has no users"
+        );
         assert!(state.latency_ns(VmId(0), NodeId(0)) > before);
     }
 }
