@@ -71,8 +71,8 @@ impl History {
                 | EventKind::Block(vcpu)
                 | EventKind::SwitchTo(vcpu)
                 | EventKind::SwitchFrom { vcpu, .. }
-                | EventKind::Continue { vcpu, .. } => vcpu,
-                EventKind::Switch | EventKind::RateLimited { .. } => continue,
+                | EventKind::Continue(vcpu) => vcpu,
+                EventKind::Switch | EventKind::RateLimited(_) => continue,
             };
             if !vcpu.is_idle() {
                 let follower = followers.entry(vcpu);
@@ -119,7 +119,7 @@ impl Follower {
                 self.burst_at(time_ns);
             }
             EventKind::Block(_) => self.blocking_ns = Some(time_ns),
-            EventKind::Continue { .. } => self.blocking_ns = None,
+            EventKind::Continue(_) => self.blocking_ns = None,
             EventKind::SwitchTo(_) => {
                 self.burst_at(time_ns);
                 self.running = Some((pcpu, Some(time_ns)));
@@ -142,7 +142,7 @@ impl Follower {
                     self.end_burst();
                 }
             }
-            EventKind::Switch | EventKind::RateLimited { .. } => {}
+            EventKind::Switch | EventKind::RateLimited(_) => {}
         }
     }
 

@@ -67,21 +67,9 @@ pub enum EventKind {
     /// With each switch: who has come.
     SwitchTo(VcpuKey),
     /// A scheduling decision after which the vCPU goes on.
-    Continue {
-        /// Who.
-        vcpu: VcpuKey,
-        /// How long it has run, ns, modulo 2^32.
-        ran_ns: u32,
-        /// How long it may run before the next decision, ns.
-        slice_ns: u32,
-    },
-    /// The credit scheduler lets the vCPU go on since it ran for less than the rate limit.
-    RateLimited {
-        /// Who.
-        vcpu: VcpuKey,
-        /// How long it has run, ns.
-        ran_ns: u32,
-    },
+    Continue(VcpuKey),
+    /// The credit scheduler is about to let the vCPU go on, since it ran for less than the rate limit.
+    RateLimited(VcpuKey),
 }
 
 /// The scheduler's events of a trace.
@@ -144,15 +132,10 @@ fn event_kind(event: u32, words: &[u32]) -> Option<EventKind> {
             ran_ns,
         },
         (SWITCH_TO, &[domain, vcpu, _waited_ns, _slice_ns]) => EventKind::SwitchTo(key(domain, vcpu)),
-        (CONTINUE, &[domain, vcpu, ran_ns, slice_ns]) => EventKind::Continue {
-            vcpu: key(domain, vcpu),
-            ran_ns,
-            slice_ns,
-        },
-        (RATE_LIMIT_CREDIT, &[domain_and_vcpu, ran_ns]) => EventKind::RateLimited {
-            vcpu: key(domain_and_vcpu >> 16, domain_and_vcpu & 0xffff),
-            ran_ns,
-        },
+        (CONTINUE, &[domain, vcpu, _ran_ns, _slice_ns]) => EventKind::Continue(key(domain, vcpu)),
+        (RATE_LIMIT_CREDIT, &[domain_and_vcpu, _ran_ns]) => {
+            EventKind::RateLimited(key(domain_and_vcpu >> 16, domain_and_vcpu & 0xffff))
+        }
         _ => return None,
     })
 }

@@ -67,7 +67,7 @@ impl Summary {
         for event in &trace.events {
             match event.kind {
                 EventKind::Switch => *switches.entry(event.pcpu).or_default() += 1,
-                EventKind::RateLimited { .. } => rate_limited += 1,
+                EventKind::RateLimited(_) => rate_limited += 1,
                 _ => {}
             }
         }

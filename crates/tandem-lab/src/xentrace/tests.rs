@@ -128,6 +128,12 @@ fn merges_the_buffers_of_pcpus_in_time_order() {
 }
 
 #[test]
+fn the_rate_limit_names_domain_and_vcpu_in_one_word() {
+    let trace = read_trace(&[on_pcpu(4), record(0x2200a, Some(5), &[2 << 16 | 1, 90])].concat());
+    assert_eq!(trace.events[0].kind, EventKind::RateLimited(B));
+}
+
+#[test]
 fn reports_what_is_lost_and_cut_off() {
     let mut bytes = [on_pcpu(0), wake(10, A), record(0x1f001, Some(12), &[7, 0, 0, 0])].concat();
     bytes.extend(&wake(20, A)[..9]);
