@@ -38,7 +38,8 @@ pub struct CpuSpec {
     pub node: u32,
     /// The operating system's number of its package.
     pub package: u32,
-    /// Speed in any unit that all CPUs share; the fastest becomes 1000 permille.
+    /// Speed in any unit that all CPUs share; the fastest becomes 1000 permille. The threads of a core are
+    /// equally fast: the largest of their values counts.
     pub capacity: u32,
 }
 
@@ -346,6 +347,11 @@ impl MachineBuilder {
                 cpus: CpuMask::empty(count),
             });
         }
+        let mut core_capacities: BTreeMap<u32, u32> = BTreeMap::new();
+        for cpu in &self.cpus {
+            let capacity = core_capacities.entry(cpu.core).or_insert(cpu.capacity);
+            *capacity = cpu.capacity.max(*capacity);
+        }
         let fastest = self.cpus.iter().map(|cpu| cpu.capacity).max().unwrap_or(1);
 
         let (mut core_ids, mut cores) = (BTreeMap::new(), Vec::new());
@@ -376,7 +382,7 @@ impl MachineBuilder {
             nodes[node.index()].cpus.insert(id);
             let package = PackageId::from(package_numbers.partition_point(|&number| number < spec.package));
             packages[package.index()].cpus.insert(id);
-            let permille = u64::from(spec.capacity) * 1000 / u64::from(fastest);
+            let permille = u64::from(core_capacities[&spec.core]) * 1000 / u64::from(fastest);
             let capacity_permille = u32::try_from(permille.max(1)).expect("no capacity exceeds the fastest");
             cpus.push(Cpu {
                 os_index: spec.os_index,
