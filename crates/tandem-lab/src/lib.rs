@@ -1,3 +1,4 @@
 //! Experiments with their published tables, statistics and reports.
 
+pub mod report;
 pub mod results;

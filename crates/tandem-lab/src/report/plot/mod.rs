@@ -1,0 +1,242 @@
+//! Plots as inline SVG: scales and ticks here, the drawing in [`svg`], one file for each kind of plot.
+//!
+//! Colours come from the page's style sheet, so that a plot follows the reader's light or dark mode. A variant has a
+//! colour and a shape of its own, so that neither is needed to tell it from the others.
+
+mod dots;
+mod lines;
+mod scatter;
+mod svg;
+
+pub use dots::dots;
+pub use lines::{lines, sweep_key};
+pub use scatter::scatter;
+
+use super::groups::distinct;
+use crate::results::{Cell, ExperimentResults};
+use svg::{Shape, Svg};
+
+/// Colours that the style sheet defines, as `s0`, `s1` and so on. Coprime with the number of shapes, so that
+/// thirty variants differ in colour or in shape.
+const COLOURS: usize = 6;
+
+/// How the variants of one experiment are drawn, in every plot of it.
+pub struct Legend<'a> {
+    variants: Vec<&'a str>,
+    baselines: Vec<&'a str>,
+}
+
+/// How one variant is drawn.
+#[derive(Clone, Debug, PartialEq)]
+struct Mark {
+    colour: String,
+    shape: Shape,
+}
+
+impl<'a> Legend<'a> {
+    pub fn of(experiment: &'a ExperimentResults) -> Self {
+        let baselines = distinct(experiment.cells.iter().map(|cell| cell.baseline.as_str()));
+        let variants = distinct(experiment.cells.iter().map(|cell| cell.variant.as_str()));
+        Self { variants, baselines }
+    }
+
+    /// Name and swatch of each variant; the baselines, which have no effects, only on demand.
+    pub fn entries(&self, with_baselines: bool) -> Vec<(&'a str, String)> {
+        let shown = self
+            .variants
+            .iter()
+            .filter(|variant| with_baselines || !self.baselines.contains(variant));
+        shown.map(|variant| (*variant, self.swatch(variant))).collect()
+    }
+
+    fn swatch(&self, variant: &str) -> String {
+        let mark = self.mark(variant);
+        let mut svg = Svg::new(16.0, 16.0, variant);
+        svg.marker(
+            mark.shape,
+            (8.0, 8.0),
+            5.0,
+            &format!("mark {}", mark.colour),
+            None,
+        );
+        svg.finish()
+    }
+
+    fn mark(&self, variant: &str) -> Mark {
+        if self.baselines.contains(&variant) {
+            return Mark {
+                colour: "base".to_owned(),
+                shape: Shape::Circle,
+            };
+        }
+        let treatments = self
+            .variants
+            .iter()
+            .filter(|variant| !self.baselines.contains(variant));
+        let index = treatments.take_while(|treatment| **treatment != variant).count();
+        let shapes = [
+            Shape::Square,
+            Shape::Triangle,
+            Shape::Diamond,
+            Shape::Circle,
+            Shape::TriangleDown,
+        ];
+        Mark {
+            colour: format!("s{}", index % COLOURS),
+            shape: shapes[index % shapes.len()],
+        }
+    }
+}
+
+/// The keys of a cell in words, such as `specjbb2005, vms 2`: a word explains itself, a number needs its name.
+fn cell_name(cell: &Cell) -> String {
+    use crate::results::Key;
+    let keys = cell.cell.iter().map(|(name, key)| match key {
+        Key::Text(word) => word.clone(),
+        Key::Number(number) => format!("{name} {number}"),
+    });
+    keys.collect::<Vec<_>>().join(", ")
+}
+
+/// A linear map from values to places in the drawing.
+#[derive(Clone, Copy)]
+struct Scale {
+    values: (f64, f64),
+    places: (f64, f64),
+}
+
+impl Scale {
+    fn place(&self, value: f64) -> f64 {
+        let share = (value - self.values.0) / (self.values.1 - self.values.0);
+        self.places.0 + share * (self.places.1 - self.places.0)
+    }
+}
+
+/// The smallest range of whole steps around `values`, with about `count` steps of 1, 2 or 5 times a power of ten.
+/// Values that are not finite are left out; without any the range is that of zero.
+fn ticks(values: impl IntoIterator<Item = f64>, count: usize) -> Ticks {
+    let finite = values.into_iter().filter(|value| value.is_finite());
+    let range = finite.fold(None, |range: Option<(f64, f64)>, value| {
+        let (low, high) = range.unwrap_or((value, value));
+        Some((low.min(value), high.max(value)))
+    });
+    let (low, high) = range.unwrap_or((0.0, 0.0));
+    let span = (high - low).max(low.abs().max(high.abs()) * 1e-6);
+    // A span of zero, or one beyond what a number can hold, has no step of its own.
+    let span = if span > 0.0 && span.is_finite() { span } else { 1.0 };
+    let rough = span / count as f64;
+    let power = 10_f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .map(|digit| digit * power)
+        .into_iter()
+        .find(|step| *step >= rough * 0.999);
+    let step = step.unwrap_or(10.0 * power);
+    Ticks {
+        first: (low / step).floor(),
+        last: (high / step).ceil().max((low / step).floor() + 1.0),
+        step,
+    }
+}
+
+/// Round numbers along an axis.
+#[derive(Debug, PartialEq)]
+struct Ticks {
+    /// First and last in steps.
+    first: f64,
+    last: f64,
+    step: f64,
+}
+
+impl Ticks {
+    /// First and last tick.
+    fn range(&self) -> (f64, f64) {
+        (self.first * self.step, self.last * self.step)
+    }
+
+    /// Every tick with its label.
+    fn labelled(&self) -> impl Iterator<Item = (f64, String)> {
+        let decimals = (-self.step.log10().floor()).clamp(0.0, 9.0) as usize;
+        let count = (self.last - self.first) as usize;
+        (0..=count).map(move |index| {
+            let value = (self.first + index as f64) * self.step;
+            let text = match value.abs() {
+                large if large >= 1e6 => format!("{:.*}M", usize::from(self.step < 1e6), large / 1e6),
+                large if large >= 1e4 => format!("{:.*}k", usize::from(self.step < 1e3), large / 1e3),
+                small => format!("{small:.decimals$}"),
+            };
+            (value, if value < 0.0 { format!("−{text}") } else { text })
+        })
+    }
+}
+
+/// `label` of an effect on an axis: with its sign.
+fn with_sign(value: f64, label: String) -> String {
+    if value > 0.0 { format!("+{label}") } else { label }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    fn labels(values: &[f64], count: usize) -> Vec<String> {
+        ticks(values.iter().copied(), count)
+            .labelled()
+            .map(|(_, label)| label)
+            .collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_enclose_the_values() {
+        assert_eq!(labels(&[-3.1, 18.3], 5), ["−5", "0", "5", "10", "15", "20"]);
+        assert_eq!(labels(&[0.0, 0.9], 5), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
+        assert_eq!(labels(&[0.0, 15_000.0], 3), ["0", "5000", "10k", "15k"]);
+        assert_eq!(labels(&[0.0, 2.4e6], 3), ["0", "1M", "2M", "3M"]);
+        assert_eq!(labels(&[10.0, 100.0], 5), ["0", "20", "40", "60", "80", "100"]);
+    }
+
+    #[test]
+    fn odd_values_have_ticks_too() {
+        for values in [
+            &[][..],
+            &[0.0],
+            &[5.0],
+            &[f64::NAN],
+            &[1.0, f64::INFINITY],
+            &[-1e300, 1e300],
+            &[f64::MAX],
+        ] {
+            let ticks = ticks(values.iter().copied(), 5);
+            let count = ticks.labelled().count();
+            assert!((2..20).contains(&count), "{values:?}: {ticks:?}");
+            let (low, high) = ticks.range();
+            assert!(low < high, "{values:?}: {ticks:?}");
+        }
+    }
+
+    #[test]
+    fn a_scale_maps_ends_to_ends() {
+        let scale = Scale {
+            values: (-5.0, 15.0),
+            places: (100.0, 0.0),
+        };
+        assert_eq!(
+            [-5.0, 5.0, 15.0].map(|value| scale.place(value)),
+            [100.0, 50.0, 0.0]
+        );
+    }
+
+    #[test]
+    fn every_variant_looks_different() {
+        let rate_control = fixture::rate_control();
+        let legend = Legend::of(&rate_control);
+        assert_eq!(legend.entries(true).len(), 5);
+        assert_eq!(legend.entries(false).len(), 4);
+        let marks: Vec<Mark> = legend
+            .variants
+            .iter()
+            .map(|variant| legend.mark(variant))
+            .collect();
+        assert_eq!(distinct(marks.iter()).len(), 5);
+    }
+}
