@@ -70,11 +70,17 @@ impl<'a> Group<'a> {
             .join(", ")
     }
 
-    /// Whether there is a published number to compare with.
-    pub fn is_published(&self) -> bool {
-        self.cells
-            .iter()
-            .any(|cell| cell.published.is_some() || cell.published_effect_pct.is_some())
+    /// The cells of loads for which some number is published.
+    pub fn published(&self) -> Vec<&'a Cell> {
+        let is_published = |cell: &&&Cell| cell.published.is_some() || cell.published_effect_pct.is_some();
+        let loads = distinct(
+            self.cells
+                .iter()
+                .filter(is_published)
+                .map(|cell| numbers(cell).collect::<Vec<_>>()),
+        );
+        let has_such_load = |cell: &&Cell| loads.contains(&numbers(cell).collect());
+        self.cells.iter().copied().filter(has_such_load).collect()
     }
 
     /// Variants in the order in which they first appear.
@@ -168,8 +174,18 @@ mod tests {
             assert_eq!(group.number_keys, ["vms"]);
             assert_eq!(group.variants(), ["no-affinity", "pinning", "numa"]);
             assert_eq!(group.loads(), [[("vms", 2)], [("vms", 6)], [("vms", 10)]]);
-            assert!(group.is_published());
+            assert_eq!(group.published().len(), 9);
         }
+    }
+
+    #[test]
+    fn a_published_load_has_all_its_variants() {
+        let rate_control = fixture::rate_control();
+        let published: Vec<usize> = groups(&rate_control.cells)
+            .iter()
+            .map(|group| group.published().len())
+            .collect();
+        assert_eq!(published, [10, 5, 5, 0, 0, 0, 0]);
     }
 
     #[test]

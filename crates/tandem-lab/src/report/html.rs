@@ -7,8 +7,8 @@ use super::{
     CLOSE_POINTS, Format, Outcome,
     groups::{Group, Row, distinct, groups, numbers},
     number,
-    outcome::beyond_noise,
-    plot::{self, Legend},
+    outcome::{beyond_noise, effects},
+    plot::{self, Legend, Quantity},
 };
 use crate::results::{Cell, ExperimentResults, Role};
 use askama::Template;
@@ -54,7 +54,7 @@ struct Section<'a> {
     median_error: String,
     largest_error: String,
     targets_met: usize,
-    /// Name and swatch of each variant that has effects.
+    /// Name and swatch of each variant with effects to compare.
     legend: Vec<(&'a str, String)>,
     scatter: Option<String>,
     dots: Option<String>,
@@ -62,11 +62,11 @@ struct Section<'a> {
     sweep_legend: Vec<(&'a str, String)>,
     /// Title and plot of each sweep.
     sweeps: Vec<(String, String)>,
-    tables: Vec<GroupTable<'a>>,
+    tables: Vec<CellTable<'a>>,
 }
 
-/// Every number of one group.
-struct GroupTable<'a> {
+/// Cells of one group.
+struct CellTable<'a> {
     title: String,
     is_open: bool,
     rows: Vec<TableRow<'a>>,
@@ -105,15 +105,15 @@ impl<'a> Section<'a> {
             targets_met: verdict.targets.iter().filter(|(_, met)| *met).count(),
             scatter: plot::scatter(results, &legend),
             dots: plot::dots(results, &legend),
-            legend: legend.entries(false),
-            sweep_legend: legend.entries(true),
+            legend: legend.entries(results.cells.iter().filter(|cell| effects(cell).is_some())),
+            sweep_legend: legend.entries(results.cells.iter()),
             sweeps,
-            tables: groups.iter().map(GroupTable::of).collect(),
+            tables: groups.iter().flat_map(tables).collect(),
         }
     }
 }
 
-/// A plot for each set of the group's other numbers.
+/// A plot of values for each set of the group's other numbers; one of effects, too, if an effect is published.
 fn sweeps(group: &Group, legend: &Legend) -> Vec<(String, String)> {
     let Some(key) = plot::sweep_key(group) else {
         return Vec::new();
@@ -124,42 +124,69 @@ fn sweeps(group: &Group, legend: &Legend) -> Vec<(String, String)> {
             .map(name_and_number)
             .collect::<Vec<_>>()
     };
-    let sets = distinct(group.cells.iter().map(|cell| others(cell)));
-    sets.into_iter()
-        .map(|set| {
-            let cells: Vec<&Cell> = group
-                .cells
-                .iter()
-                .copied()
-                .filter(|cell| others(cell) == set)
-                .collect();
-            let title = [group.title()]
+    let mut plots = Vec::new();
+    for set in distinct(group.cells.iter().map(|cell| others(cell))) {
+        let cells: Vec<&Cell> = group
+            .cells
+            .iter()
+            .copied()
+            .filter(|cell| others(cell) == set)
+            .collect();
+        let titled = |title: String| {
+            [title]
                 .into_iter()
-                .chain(set)
+                .chain(set.iter().cloned())
                 .collect::<Vec<_>>()
-                .join(", ");
-            let svg = plot::lines(&cells, key, &title, legend);
-            (title, svg)
-        })
-        .collect()
+                .join(", ")
+        };
+        let mut plot = |title: String, quantity| {
+            plots.extend(plot::lines(&cells, key, quantity, &title, legend).map(|svg| (title, svg)));
+        };
+        plot(titled(group.title()), Quantity::Value);
+        if cells.iter().any(|cell| cell.published_effect_pct.is_some()) {
+            plot(titled(group.name() + ", effect in %"), Quantity::Effect);
+        }
+    }
+    plots
 }
 
 fn name_and_number((name, number): (&str, i64)) -> String {
     format!("{name} {number}")
 }
 
-impl<'a> GroupTable<'a> {
-    fn of(group: &Group<'a>) -> Self {
-        let mut rows: Vec<TableRow> = group.cells.iter().map(|cell| TableRow::of(cell)).collect();
-        for index in 1..rows.len() {
-            rows[index].is_first_of_load = rows[index].load != rows[index - 1].load;
-        }
-        Self {
-            title: group.title(),
-            is_open: group.is_published(),
-            rows,
-        }
+/// An open table of the loads with published numbers and, if there are other loads, a closed one of all.
+fn tables<'a>(group: &Group<'a>) -> Vec<CellTable<'a>> {
+    let published = group.published();
+    let has_other_loads = published.len() < group.cells.len();
+    let mut tables = Vec::new();
+    if !published.is_empty() {
+        let title = if has_other_loads {
+            group.title() + ", where published"
+        } else {
+            group.title()
+        };
+        tables.push(CellTable {
+            title,
+            is_open: true,
+            rows: rows(&published),
+        });
     }
+    if has_other_loads {
+        tables.push(CellTable {
+            title: group.title() + ", every load",
+            is_open: false,
+            rows: rows(&group.cells),
+        });
+    }
+    tables
+}
+
+fn rows<'a>(cells: &[&'a Cell]) -> Vec<TableRow<'a>> {
+    let mut rows: Vec<TableRow> = cells.iter().map(|cell| TableRow::of(cell)).collect();
+    for index in 1..rows.len() {
+        rows[index].is_first_of_load = rows[index].load != rows[index - 1].load;
+    }
+    rows
 }
 
 impl<'a> TableRow<'a> {
@@ -234,7 +261,7 @@ mod tests {
     #[test]
     fn every_cell_is_a_row_and_elements_are_closed() {
         let page = written(&fixture::all());
-        assert_eq!(page.matches("<th scope=\"row\"><span").count(), 350 + 27);
+        assert_eq!(page.matches("<th scope=\"row\"><span").count(), 350 + 20 + 27);
         for element in ["section", "table", "svg", "figure", "details", "div", "ul"] {
             let opened =
                 page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();

@@ -1,8 +1,8 @@
 //! Tables for a terminal, at most 100 columns wide.
 //!
-//! A group with published numbers is a list, a row a cell. One without is a sweep: a row a load, a column a variant.
-//! Nothing is said by colour. Width is counted in characters, so a name in a script with wide characters may be out of
-//! line.
+//! Loads with a published number are a list, a row a cell. A group that has other loads, too, is also shown as a sweep:
+//! a row a load, a column a variant. Nothing is said by colour. Width is counted in characters, so a name in a script with wide
+//! characters may be out of line.
 
 use super::{
     Format,
@@ -55,23 +55,30 @@ fn write_experiment(experiment: &ExperimentResults, out: &mut dyn Write) -> io::
     )?;
     writeln!(
         out,
-        "{} replications from seed {}",
+        "replications: {}, seed: {}",
         experiment.replications, experiment.seed
     )?;
     for group in groups(&experiment.cells) {
-        let sweep = if group.is_published() { None } else { sweep(&group) };
-        write!(
-            out,
-            "\n{}{}",
-            wrapped(&group.title(), "  "),
-            sweep.unwrap_or_else(|| list(&group))
-        )?;
+        write!(out, "\n{}", wrapped(&group.title(), "  "))?;
+        let published = group.published();
+        if published.len() == group.cells.len() {
+            write!(out, "{}", list(&group, &published))?;
+        } else if let Some(sweep) = sweep(&group) {
+            let list = if published.is_empty() {
+                String::new()
+            } else {
+                list(&group, &published) + "\n"
+            };
+            write!(out, "{list}{sweep}")?;
+        } else {
+            write!(out, "{}", list(&group, &group.cells))?;
+        }
     }
     writeln!(out)
 }
 
 /// A row a cell.
-fn list(group: &Group) -> String {
+fn list(group: &Group, cells: &[&Cell]) -> String {
     let keys = group.number_keys.iter().map(|key| (*key, Align::Right));
     let columns = [
         ("variant", Align::Left),
@@ -83,7 +90,7 @@ fn list(group: &Group) -> String {
         ("error", Align::Right),
         ("outcome", Align::Left),
     ];
-    let rows = group.cells.iter().map(|cell| {
+    let rows = cells.iter().map(|cell| {
         let row = Row::of(cell);
         let mut texts = key_texts(group, &numbers(cell).collect::<Vec<_>>());
         texts.extend([
@@ -153,8 +160,8 @@ fn value_and_effect(cell: &Cell) -> String {
     let value = number::value(cell.simulated);
     match cell.simulated_effect_pct.map(number::effect) {
         None => value,
-        Some(effect) if beyond_noise(cell) => format!("{value}  {effect} "),
-        Some(effect) => format!("{value} ({effect})"),
+        Some(effect) if beyond_noise(cell) => format!("{value} {:>9}", effect + " "),
+        Some(effect) => format!("{value} {:>9}", format!("({effect})")),
     }
 }
 
@@ -355,7 +362,7 @@ mod tests {
     #[test]
     fn a_sweep_has_a_column_per_variant() {
         let text = written(&[fixture::rate_control()]);
-        let after = text.split("response_p95_us").nth(1).expect("the metric");
+        let after = text.split("\nresponse_p95_us").nth(1).expect("the metric");
         let header = after.lines().nth(1).expect("a header");
         assert_eq!(
             header.split_whitespace().collect::<Vec<_>>(),

@@ -10,7 +10,8 @@ use crate::{
 };
 
 const WIDTH: f64 = 440.0;
-const LEFT: f64 = 84.0;
+const LETTER: f64 = 7.4;
+const GUTTER_MAX: f64 = 180.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 44.0;
@@ -22,7 +23,8 @@ const GAP: f64 = 7.0;
 enum Line<'a> {
     Heading(String),
     Effect(&'a Cell, (f64, f64)),
-    Gap(String),
+    /// Space above the effects of a load, whose name stands beside the first of them.
+    Load(String),
 }
 
 /// The plot, or `None` if there is no effect to compare.
@@ -41,9 +43,10 @@ pub fn dots(experiment: &ExperimentResults, legend: &Legend) -> Option<String> {
         [published, simulated, low, high]
     });
     let ticks = ticks(ends.chain([0.0]), 6);
+    let left = gutter(&lines);
     let x = Scale {
         values: ticks.range(),
-        places: (LEFT, WIDTH - RIGHT),
+        places: (left, WIDTH - RIGHT),
     };
     let height = TOP + lines.iter().map(Line::height).sum::<f64>() + BOTTOM;
 
@@ -64,7 +67,7 @@ pub fn dots(experiment: &ExperimentResults, legend: &Legend) -> Option<String> {
         );
     }
     svg.text(
-        ((LEFT + WIDTH - RIGHT) / 2.0, height - 4.0),
+        ((left + WIDTH - RIGHT) / 2.0, height - 4.0),
         Anchor::Middle,
         "axis",
         "effect, %",
@@ -75,8 +78,8 @@ pub fn dots(experiment: &ExperimentResults, legend: &Legend) -> Option<String> {
         let middle = top + line.height() / 2.0;
         match line {
             Line::Heading(text) => svg.text((0.0, middle + 5.0), Anchor::Start, "heading", text),
-            Line::Gap(text) => svg.text(
-                (LEFT - 10.0, top + GAP + ROW / 2.0 + 4.0),
+            Line::Load(text) => svg.text(
+                (left - 10.0, top + GAP + ROW / 2.0 + 4.0),
                 Anchor::End,
                 "tick",
                 text,
@@ -131,6 +134,15 @@ fn draw_effect(
     );
 }
 
+/// Room for the longest name of a load.
+fn gutter(lines: &[Line]) -> f64 {
+    let letters = lines.iter().map(|line| match line {
+        Line::Load(text) => text.chars().count(),
+        _ => 0,
+    });
+    (letters.max().unwrap_or(0) as f64 * LETTER + 14.0).min(GUTTER_MAX)
+}
+
 /// A heading for each group, then its loads with the effects of each variant.
 fn lines_of(experiment: &ExperimentResults) -> Vec<Line<'_>> {
     let mut lines = Vec::new();
@@ -150,7 +162,7 @@ fn lines_of(experiment: &ExperimentResults) -> Vec<Line<'_>> {
                 .map(|(key, number)| format!("{key} {number}"))
                 .collect::<Vec<_>>()
                 .join(", ");
-            lines.push(Line::Gap(name));
+            lines.push(Line::Load(name));
             let of_load = effects
                 .iter()
                 .filter(|(cell, _)| numbers(cell).eq(load.iter().copied()));
@@ -165,7 +177,7 @@ impl Line<'_> {
         match self {
             Self::Heading(_) => HEADING,
             Self::Effect(..) => ROW,
-            Self::Gap(_) => GAP,
+            Self::Load(_) => GAP,
         }
     }
 }

@@ -9,7 +9,7 @@ mod scatter;
 mod svg;
 
 pub use dots::dots;
-pub use lines::{lines, sweep_key};
+pub use lines::{Quantity, lines, sweep_key};
 pub use scatter::scatter;
 
 use super::groups::distinct;
@@ -40,13 +40,11 @@ impl<'a> Legend<'a> {
         Self { variants, baselines }
     }
 
-    /// Name and swatch of each variant; the baselines, which have no effects, only on demand.
-    pub fn entries(&self, with_baselines: bool) -> Vec<(&'a str, String)> {
-        let shown = self
-            .variants
-            .iter()
-            .filter(|variant| with_baselines || !self.baselines.contains(variant));
-        shown.map(|variant| (*variant, self.swatch(variant))).collect()
+    /// Name and swatch of the variants of `cells`.
+    pub fn entries<'c>(&self, cells: impl Iterator<Item = &'c Cell>) -> Vec<(&'a str, String)> {
+        let shown = distinct(cells.map(|cell| cell.variant.as_str()));
+        let variants = self.variants.iter().filter(|variant| shown.contains(variant));
+        variants.map(|variant| (*variant, self.swatch(variant))).collect()
     }
 
     fn swatch(&self, variant: &str) -> String {
@@ -155,16 +153,23 @@ impl Ticks {
 
     /// Every tick with its label.
     fn labelled(&self) -> impl Iterator<Item = (f64, String)> {
-        let decimals = (-self.step.log10().floor()).clamp(0.0, 9.0) as usize;
+        let largest = self.range().0.abs().max(self.range().1.abs());
+        let (unit, letter) = match largest {
+            _ if largest >= 1e6 => (1e6, "M"),
+            _ if largest >= 1e4 => (1e3, "k"),
+            _ => (1.0, ""),
+        };
+        let decimals = (-(self.step / unit).log10().floor()).clamp(0.0, 9.0) as usize;
         let count = (self.last - self.first) as usize;
         (0..=count).map(move |index| {
             let value = (self.first + index as f64) * self.step;
-            let text = match value.abs() {
-                large if large >= 1e6 => format!("{:.*}M", usize::from(self.step < 1e6), large / 1e6),
-                large if large >= 1e4 => format!("{:.*}k", usize::from(self.step < 1e3), large / 1e3),
-                small => format!("{small:.decimals$}"),
+            let text = format!("{:.decimals$}", value.abs() / unit);
+            let text = match value {
+                0.0 => "0".to_owned(),
+                value if value < 0.0 => format!("−{text}{letter}"),
+                _ => text + letter,
             };
-            (value, if value < 0.0 { format!("−{text}") } else { text })
+            (value, text)
         })
     }
 }
@@ -189,9 +194,13 @@ mod tests {
     #[test]
     fn ticks_are_round_and_enclose_the_values() {
         assert_eq!(labels(&[-3.1, 18.3], 5), ["−5", "0", "5", "10", "15", "20"]);
-        assert_eq!(labels(&[0.0, 0.9], 5), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
-        assert_eq!(labels(&[0.0, 15_000.0], 3), ["0", "5000", "10k", "15k"]);
+        assert_eq!(labels(&[0.0, 0.9], 5), ["0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
+        assert_eq!(labels(&[0.0, 15_000.0], 3), ["0", "5k", "10k", "15k"]);
         assert_eq!(labels(&[0.0, 2.4e6], 3), ["0", "1M", "2M", "3M"]);
+        assert_eq!(
+            labels(&[0.0, 1.2e4], 6),
+            ["0", "2k", "4k", "6k", "8k", "10k", "12k"]
+        );
         assert_eq!(labels(&[10.0, 100.0], 5), ["0", "20", "40", "60", "80", "100"]);
     }
 
@@ -230,8 +239,8 @@ mod tests {
     fn every_variant_looks_different() {
         let rate_control = fixture::rate_control();
         let legend = Legend::of(&rate_control);
-        assert_eq!(legend.entries(true).len(), 5);
-        assert_eq!(legend.entries(false).len(), 4);
+        assert_eq!(legend.entries(rate_control.cells.iter()).len(), 5);
+        assert_eq!(legend.entries(rate_control.cells[..2].iter()).len(), 2);
         let marks: Vec<Mark> = legend
             .variants
             .iter()

@@ -7,7 +7,7 @@ use crate::{
 };
 
 const SIZE: f64 = 440.0;
-const LEFT: f64 = 58.0;
+const LEFT: f64 = 60.0;
 const BOTTOM: f64 = 52.0;
 const MARGIN: f64 = 12.0;
 const MARKER: f64 = 4.5;
@@ -86,14 +86,15 @@ pub fn scatter(experiment: &ExperimentResults, legend: &Legend) -> Option<String
         taken: Vec::new(),
         within: (LEFT, MARGIN, SIZE - MARGIN, SIZE - BOTTOM),
     };
-    for (_, (published, simulated)) in effects() {
-        labels.keep_free(at(published, simulated));
-    }
-    for (cell, (published, _)) in effects() {
-        if let Some((low, high)) = outcome::interval(cell) {
-            let class = format!("error {}", legend.mark(&cell.variant).colour);
-            svg.line(at(published, low), at(published, high), &class);
-        }
+    for (cell, (published, simulated)) in effects() {
+        let (low, high) = outcome::interval(cell).unwrap_or((simulated, simulated));
+        labels.keep_free(
+            x.place(published),
+            y.place(high.max(simulated)),
+            y.place(low.min(simulated)),
+        );
+        let class = format!("error {}", legend.mark(&cell.variant).colour);
+        svg.line(at(published, low), at(published, high), &class);
     }
     for (cell, (published, simulated)) in effects() {
         let mark = legend.mark(&cell.variant);
@@ -134,21 +135,25 @@ struct Labels {
 type Area = (f64, f64, f64, f64);
 
 impl Labels {
-    fn keep_free(&mut self, (x, y): (f64, f64)) {
+    /// Keeps the marker at `x` free, and its bar from `top` to `bottom`.
+    fn keep_free(&mut self, x: f64, top: f64, bottom: f64) {
         let reach = MARKER + 1.5;
-        self.taken.push((x - reach, y - reach, x + reach, y + reach));
+        self.taken
+            .push((x - reach, top - reach, x + reach, bottom + reach));
     }
 
     /// Writes `text` beside a point, or not at all: the point's tooltip has it, too.
     fn write(&mut self, svg: &mut Svg, (x, y): (f64, f64), text: &str) {
-        const LETTER: f64 = 5.8;
+        const LETTER: f64 = 6.9;
         const GAP: f64 = 9.0;
         let width = text.chars().count() as f64 * LETTER;
         let places = [
             (Anchor::Start, x + GAP, y + 4.0),
             (Anchor::End, x - GAP, y + 4.0),
-            (Anchor::Middle, x, y - GAP),
-            (Anchor::Middle, x, y + GAP + 8.0),
+            (Anchor::Start, x + GAP, y - GAP),
+            (Anchor::Start, x + GAP, y + GAP + 9.0),
+            (Anchor::End, x - GAP, y - GAP),
+            (Anchor::End, x - GAP, y + GAP + 9.0),
         ];
         for (anchor, x, y) in places {
             let left = match anchor {
@@ -200,7 +205,7 @@ mod tests {
         for (index, area) in labels.taken.iter().enumerate() {
             assert!(!labels.taken[..index].iter().any(|other| overlap(*other, *area)));
         }
-        assert_eq!(labels.taken.len(), 4);
+        assert_eq!(labels.taken.len(), 6);
     }
 
     #[test]
