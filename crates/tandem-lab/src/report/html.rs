@@ -48,7 +48,7 @@ struct Page<'a> {
 /// One experiment.
 struct Section<'a> {
     results: &'a ExperimentResults,
-    /// Place on the page: experiments are counted, as a name may hold what an address must not.
+    /// Start of the section's address: the name without what an address must not hold. The template adds a count.
     anchor: String,
     sign_right: String,
     median_error: String,

@@ -13,9 +13,9 @@ const WIDTH: f64 = 440.0;
 const LETTER: f64 = 7.4;
 const GUTTER_MAX: f64 = 180.0;
 const RIGHT: f64 = 14.0;
-const TOP: f64 = 8.0;
-const BOTTOM: f64 = 44.0;
-const HEADING: f64 = 26.0;
+const TOP: f64 = 2.0;
+const BOTTOM: f64 = 48.0;
+const HEADING: f64 = 32.0;
 const ROW: f64 = 15.0;
 const GAP: f64 = 7.0;
 
@@ -58,9 +58,9 @@ pub fn dots(experiment: &ExperimentResults, legend: &Legend) -> Option<String> {
     for (value, label) in ticks.labelled() {
         let class = if value == 0.0 { "zero" } else { "grid" };
         let place = x.place(value);
-        svg.line((place, TOP), (place, height - BOTTOM), class);
+        svg.line((place, TOP), (place, height - BOTTOM + 4.0), class);
         svg.text(
-            (place, height - BOTTOM + 18.0),
+            (place, height - BOTTOM + 21.0),
             Anchor::Middle,
             "tick",
             &with_sign(value, label),
@@ -77,7 +77,7 @@ pub fn dots(experiment: &ExperimentResults, legend: &Legend) -> Option<String> {
     for line in &lines {
         let middle = top + line.height() / 2.0;
         match line {
-            Line::Heading(text) => svg.text((0.0, middle + 5.0), Anchor::Start, "heading", text),
+            Line::Heading(text) => svg.text((0.0, middle + 8.0), Anchor::Start, "heading", text),
             Line::Load(text) => svg.text(
                 (left - 10.0, top + GAP + ROW / 2.0 + 4.0),
                 Anchor::End,

@@ -13,12 +13,15 @@ pub use lines::{Quantity, lines, sweep_key};
 pub use scatter::scatter;
 
 use super::groups::distinct;
-use crate::results::{Cell, ExperimentResults};
+use crate::results::{Cell, ExperimentResults, Key};
 use svg::{Shape, Svg};
 
 /// Colours that the style sheet defines, as `s0`, `s1` and so on. Coprime with the number of shapes, so that
 /// thirty variants differ in colour or in shape.
 const COLOURS: usize = 6;
+
+/// No axis goes further: beyond, the span of two values might not be a number.
+const LARGEST: f64 = 1e150;
 
 /// How the variants of one experiment are drawn, in every plot of it.
 pub struct Legend<'a> {
@@ -88,7 +91,6 @@ impl<'a> Legend<'a> {
 
 /// The keys of a cell in words, such as `specjbb2005, vms 2`: a word explains itself, a number needs its name.
 fn cell_name(cell: &Cell) -> String {
-    use crate::results::Key;
     let keys = cell.cell.iter().map(|(name, key)| match key {
         Key::Text(word) => word.clone(),
         Key::Number(number) => format!("{name} {number}"),
@@ -111,17 +113,16 @@ impl Scale {
 }
 
 /// The smallest range of whole steps around `values`, with about `count` steps of 1, 2 or 5 times a power of ten.
-/// Values that are not finite are left out; without any the range is that of zero.
+/// Values that cannot be drawn are left out; without any the range is that of zero.
 fn ticks(values: impl IntoIterator<Item = f64>, count: usize) -> Ticks {
-    let finite = values.into_iter().filter(|value| value.is_finite());
-    let range = finite.fold(None, |range: Option<(f64, f64)>, value| {
+    let drawable = values.into_iter().filter(|value| value.abs() < LARGEST);
+    let range = drawable.fold(None, |range: Option<(f64, f64)>, value| {
         let (low, high) = range.unwrap_or((value, value));
         Some((low.min(value), high.max(value)))
     });
     let (low, high) = range.unwrap_or((0.0, 0.0));
     let span = (high - low).max(low.abs().max(high.abs()) * 1e-6);
-    // A span of zero, or one beyond what a number can hold, has no step of its own.
-    let span = if span > 0.0 && span.is_finite() { span } else { 1.0 };
+    let span = if span > 0.0 { span } else { 1.0 };
     let rough = span / count as f64;
     let power = 10_f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0]
@@ -213,7 +214,7 @@ mod tests {
             &[f64::NAN],
             &[1.0, f64::INFINITY],
             &[-1e300, 1e300],
-            &[f64::MAX],
+            &[f64::MIN, f64::MAX],
         ] {
             let ticks = ticks(values.iter().copied(), 5);
             let count = ticks.labelled().count();

@@ -1,6 +1,6 @@
 //! Published against simulated effects: a perfect prediction lies on the diagonal.
 
-use super::{Legend, Scale, cell_name, svg::Anchor, svg::Svg, ticks, with_sign};
+use super::{Legend, Scale, Ticks, cell_name, svg::Anchor, svg::Svg, ticks, with_sign};
 use crate::{
     report::{CLOSE_POINTS, Outcome, number, outcome},
     results::ExperimentResults,
@@ -28,7 +28,7 @@ pub fn scatter(experiment: &ExperimentResults, legend: &Legend) -> Option<String
         [published, simulated, low, high]
     });
     let ticks = ticks(ends.chain([-2.0 * CLOSE_POINTS, 2.0 * CLOSE_POINTS]), 6);
-    let range @ (low, high) = ticks.range();
+    let range = ticks.range();
     let x = Scale {
         values: range,
         places: (LEFT, SIZE - MARGIN),
@@ -44,43 +44,7 @@ pub fn scatter(experiment: &ExperimentResults, legend: &Legend) -> Option<String
         SIZE,
         &format!("Published and simulated effects of {}", experiment.name),
     );
-    svg.rect(at(low, low), at(high, high), "plot");
-    svg.rect(at(low, 0.0), at(0.0, high), "wrong");
-    svg.rect(at(0.0, low), at(high, 0.0), "wrong");
-    let close = CLOSE_POINTS;
-    let band = [
-        (low, low),
-        (low, low + close),
-        (high - close, high),
-        (high, high),
-        (high, high - close),
-        (low + close, low),
-    ];
-    svg.polygon(
-        &band.map(|(published, simulated)| at(published, simulated)),
-        "band",
-    );
-    for (value, label) in ticks.labelled() {
-        let class = if value == 0.0 { "zero" } else { "grid" };
-        svg.line(at(value, low), at(value, high), class);
-        svg.line(at(low, value), at(high, value), class);
-        let label = with_sign(value, label);
-        svg.text(
-            (x.place(value), SIZE - BOTTOM + 18.0),
-            Anchor::Middle,
-            "tick",
-            &label,
-        );
-        svg.text((LEFT - 8.0, y.place(value) + 4.0), Anchor::End, "tick", &label);
-    }
-    svg.line(at(low, low), at(high, high), "diagonal");
-    svg.text(
-        (x.place((low + high) / 2.0), SIZE - 10.0),
-        Anchor::Middle,
-        "axis",
-        "published effect, %",
-    );
-    svg.text_upwards((14.0, y.place((low + high) / 2.0)), "axis", "simulated effect, %");
+    draw_frame(&mut svg, &ticks, x, y);
 
     let mut labels = Labels {
         taken: Vec::new(),
@@ -123,6 +87,49 @@ pub fn scatter(experiment: &ExperimentResults, legend: &Legend) -> Option<String
         }
     }
     Some(svg.finish())
+}
+
+/// Axes, diagonal, band and the quarters of the wrong sign.
+fn draw_frame(svg: &mut Svg, ticks: &Ticks, x: Scale, y: Scale) {
+    let (low, high) = ticks.range();
+    let at = |published: f64, simulated: f64| (x.place(published), y.place(simulated));
+    svg.rect(at(low, low), at(high, high), "plot");
+    svg.rect(at(low, 0.0), at(0.0, high), "wrong");
+    svg.rect(at(0.0, low), at(high, 0.0), "wrong");
+    let close = CLOSE_POINTS;
+    let band = [
+        (low, low),
+        (low, low + close),
+        (high - close, high),
+        (high, high),
+        (high, high - close),
+        (low + close, low),
+    ];
+    svg.polygon(
+        &band.map(|(published, simulated)| at(published, simulated)),
+        "band",
+    );
+    for (value, label) in ticks.labelled() {
+        let class = if value == 0.0 { "zero" } else { "grid" };
+        svg.line(at(value, low), at(value, high), class);
+        svg.line(at(low, value), at(high, value), class);
+        let label = with_sign(value, label);
+        svg.text(
+            (x.place(value), SIZE - BOTTOM + 18.0),
+            Anchor::Middle,
+            "tick",
+            &label,
+        );
+        svg.text((LEFT - 8.0, y.place(value) + 4.0), Anchor::End, "tick", &label);
+    }
+    svg.line(at(low, low), at(high, high), "diagonal");
+    svg.text(
+        (x.place((low + high) / 2.0), SIZE - 10.0),
+        Anchor::Middle,
+        "axis",
+        "published effect, %",
+    );
+    svg.text_upwards((14.0, y.place((low + high) / 2.0)), "axis", "simulated effect, %");
 }
 
 /// Puts labels where they cover neither a point nor each other.
