@@ -1,3 +1,8 @@
 //! Experiments with their published tables, statistics and reports.
 
+pub mod file_error;
+pub mod machine_file;
+pub mod report;
 pub mod results;
+pub mod units;
+pub mod xentrace;

@@ -22,6 +22,7 @@ pub mod ids;
 mod kernel;
 pub mod machine;
 pub mod metrics;
+pub mod placement;
 pub mod policy;
 pub mod program;
 pub mod scenario;

@@ -6,10 +6,12 @@
 
 mod builder;
 pub mod cost;
+mod cpulist;
 mod error;
 mod presets;
 
 pub use builder::{CpuSpec, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES, MachineBuilder, NodeSpec, REMOTE_DISTANCE};
+pub use cpulist::{CpuListError, MAX_NUMBER, format_cpulist, parse_cpulist};
 pub use error::MachineError;
 pub use presets::{preset, preset_names};
 
@@ -47,6 +49,11 @@ pub struct Llc {
     pub size_bytes: u64,
     /// The CPUs that share it.
     pub cpus: CpuMask,
+}
+
+impl Llc {
+    /// Size where nobody tells it: that of a Xeon Platinum 8160 (Intel's product specification).
+    pub const GENERIC_SIZE_BYTES: u64 = 33 << 20;
 }
 
 /// A NUMA node. It may have no CPUs (memory expanders) or no memory.
@@ -90,13 +97,13 @@ impl Hardware {
     /// Values for a machine of which only the topology is known: a two-socket server of the late 2010s.
     ///
     /// Clock, caches and latency of the last-level cache are those of a Xeon Platinum 8160 (Skylake-SP: 2.1 GHz,
-    /// 1 MiB of L2, about 70 cycles to the L3; Intel 64 and IA-32 Architectures Optimization Reference Manual).
+    /// 1 MiB of L2, 50 to 70 cycles to the L3; Intel 64 and IA-32 Architectures Optimization Reference Manual).
     /// Memory latencies are what Intel's Memory Latency Checker 3.9 reports for a two-socket server: 89.3 ns to
     /// the own node, 138.9 ns to the other.
     pub const GENERIC: Self = Self {
         clock_mhz: 2_100,
         l2_bytes: 1 << 20,
-        llc_latency_ns: 33,
+        llc_latency_ns: 29,
         local_memory_latency_ns: 89,
         remote_memory_latency_ns: 139,
     };
@@ -214,6 +221,11 @@ impl Machine {
     pub fn nodes_by_distance(&self, node: NodeId) -> &[NodeId] {
         let count = self.nodes.len();
         &self.nodes_by_distance[node.index() * count..][..count]
+    }
+
+    /// The operating system's numbers of these CPUs, as a list: `0-3,8`.
+    pub fn os_list(&self, cpus: &CpuMask) -> String {
+        format_cpulist(cpus.iter().map(|cpu| self.cpu(cpu).os_index))
     }
 
     /// Constants of its cores and memory.
