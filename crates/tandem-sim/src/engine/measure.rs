@@ -16,7 +16,7 @@ const SIGNIFICANT_DIGITS: u8 = 2;
 /// A VM while it runs.
 pub(super) struct VmState {
     pub channels: Vec<Channel>,
-    first_task: TaskId,
+    pub first_task: TaskId,
     counts: Vec<u64>,
     responses: Histogram<u64>,
     reached_count: bool,
@@ -70,10 +70,7 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
         self.measuring_since_ns = now_ns;
         let ahead_ns = self.kernel.settle_all(now_ns);
         for (cpu, ahead_ns) in self.kernel.cpus.iter_mut().zip(ahead_ns) {
-            cpu.used = CpuUse {
-                overhead_ns: ahead_ns,
-                ..CpuUse::default()
-            };
+            cpu.used = CpuUse { overhead_ns: ahead_ns, ..CpuUse::default() };
         }
         for task in &mut self.kernel.tasks {
             task.metrics = TaskMetrics::default();
@@ -108,17 +105,9 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
             VmMetrics {
                 name: spec.name.clone(),
                 group: spec.group.clone(),
-                counts: spec
-                    .counters
-                    .iter()
-                    .cloned()
-                    .zip(state.counts.iter().copied())
-                    .collect(),
+                counts: spec.counters.iter().cloned().zip(state.counts.iter().copied()).collect(),
                 response: summary(&state.responses),
-                vcpus: tasks
-                    .iter()
-                    .map(|task| finished(task.metrics.clone(), length_ns))
-                    .collect(),
+                vcpus: tasks.iter().map(|task| finished(task.metrics.clone(), length_ns)).collect(),
             }
         });
         RunMetrics {

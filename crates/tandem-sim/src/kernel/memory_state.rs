@@ -54,13 +54,8 @@ impl MemoryState {
 
     /// Time between two samples; `None` if none are needed.
     pub fn sample_period_ns(&self) -> Option<u64> {
-        let anyone_waits = self
-            .profiles
-            .iter()
-            .any(|profile| profile.memory_lines_per_us > 0.0);
-        self.model
-            .filter(|_| anyone_waits)
-            .map(|model| model.sample_period_ns)
+        let anyone_waits = self.profiles.iter().any(|profile| profile.memory_lines_per_us > 0.0);
+        self.model.filter(|_| anyone_waits).map(|model| model.sample_period_ns)
     }
 
     /// Share of the VM's memory that lies on the node.
@@ -118,11 +113,7 @@ impl MemoryState {
         let queueing_ns: Vec<f64> = (machine.nodes().iter().zip(&self.demand))
             .map(|(node, demand)| {
                 let bandwidth = node.bandwidth_bytes_per_s as f64 / 1e9;
-                if bandwidth > 0.0 {
-                    model.queueing_ns(demand / bandwidth)
-                } else {
-                    0.0
-                }
+                if bandwidth > 0.0 { model.queueing_ns(demand / bandwidth) } else { 0.0 }
             })
             .collect();
         for (at, latency_ns) in self.latency_ns.iter_mut().enumerate() {
