@@ -18,7 +18,8 @@ pub(super) struct VmState {
     pub channels: Vec<Channel>,
     pub first_task: TaskId,
     counts: Vec<u64>,
-    responses: Histogram<u64>,
+    /// Made when the first one comes; few VMs have any.
+    responses: Option<Histogram<u64>>,
     reached_count: bool,
 }
 
@@ -28,14 +29,14 @@ impl VmState {
             channels: vec![Channel::new(first_task); spec.channels],
             first_task,
             counts: vec![0; spec.counters.len()],
-            responses: new_histogram(),
+            responses: None,
             reached_count: false,
         }
     }
 
     /// Records a response time, ns.
     pub fn responded(&mut self, elapsed_ns: u64) {
-        self.responses.saturating_record(elapsed_ns);
+        self.responses.get_or_insert_with(new_histogram).saturating_record(elapsed_ns);
     }
 }
 
@@ -77,7 +78,7 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
         }
         for vm in &mut self.vms {
             vm.counts.fill(0);
-            vm.responses.clear();
+            vm.responses = None;
         }
         self.kernel.policy.reset_counters();
     }
@@ -106,7 +107,7 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
                 name: spec.name.clone(),
                 group: spec.group.clone(),
                 counts: spec.counters.iter().cloned().zip(state.counts.iter().copied()).collect(),
-                response: summary(&state.responses),
+                response: state.responses.as_ref().map(summary).unwrap_or_default(),
                 vcpus: tasks.iter().map(|task| finished(task.metrics.clone(), length_ns)).collect(),
             }
         });
@@ -127,9 +128,6 @@ fn finished(mut metrics: TaskMetrics, length_ns: u64) -> TaskMetrics {
 }
 
 fn summary(times: &Histogram<u64>) -> LatencySummary {
-    if times.is_empty() {
-        return LatencySummary::default();
-    }
     LatencySummary {
         count: times.len(),
         mean_ns: times.mean(),

@@ -9,9 +9,6 @@ use crate::policy::Policy;
 use crate::program::code::ProfileId;
 use crate::trace::Observer;
 
-/// A change of speed that is not worth a new calculation of when bursts end.
-const NEGLIGIBLE_CHANGE: f64 = 0.005;
-
 impl<P: Policy, O: Observer> Kernel<P, O> {
     /// Accounts for the CPU's time up to now.
     #[inline]
@@ -209,17 +206,11 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
             let task = &tasks[cpu.current?.index()];
             Some((CpuId::from(at), task.vm, task.profile, cpu.speed.steady_slowdown))
         });
-        self.memory.sample(&self.machine, running);
+        if !self.memory.sample(&self.machine, running) {
+            return;
+        }
         for cpu in (0..self.cpus.len()).map(CpuId::from) {
-            let Some(task) = self.cpus[cpu.index()].current else {
-                continue;
-            };
-            if self.tasks[task.index()].profile == ProfileId::NONE {
-                continue;
-            }
-            let before = self.cpus[cpu.index()].speed.steady_slowdown;
-            let after = self.speed(cpu, task).steady_slowdown;
-            if (after / before - 1.0).abs() > NEGLIGIBLE_CHANGE {
+            if self.cpus[cpu.index()].current.is_some() {
                 self.settle(cpu, now_ns);
                 self.rerate(cpu);
                 self.refresh(cpu);
