@@ -48,7 +48,8 @@ use std::ops::Range;
 use std::path::Path;
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::{
-    Cpu, CpuSpec, Hardware, Machine, MachineBuilder, MachineError, NodeSpec, parse_cpulist, preset, preset_names,
+    Cpu, CpuSpec, Hardware, Machine, MachineBuilder, MachineError, NodeSpec, parse_cpulist, preset,
+    preset_names,
 };
 use toml::Spanned;
 
@@ -147,7 +148,10 @@ pub fn load_machine(name: &str) -> Result<Machine, FileError> {
     let path = Path::new(name);
     if !path.exists() {
         let presets = preset_names().collect::<Vec<_>>().join(", ");
-        return Err(FileError::whole(name, format!("is neither a machine file nor one of the presets {presets}")));
+        return Err(FileError::whole(
+            name,
+            format!("is neither a machine file nor one of the presets {presets}"),
+        ));
     }
     parse_machine(&read_text(path)?, name)
 }

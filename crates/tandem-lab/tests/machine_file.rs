@@ -172,7 +172,11 @@ fn mistakes_are_shown_with_file_line_and_what_is_allowed() {
 #[test]
 fn the_example_of_the_documentation_is_a_machine() {
     let source = include_str!("../src/machine_file.rs");
-    let example = source.split("//! ```toml").nth(1).and_then(|rest| rest.split("//! ```").next()).unwrap();
+    let example = source
+        .split("//! ```toml")
+        .nth(1)
+        .and_then(|rest| rest.split("//! ```").next())
+        .unwrap();
     let example = example.replace("//! ", "").replace("//!", "");
     assert_eq!(parse_machine(&example, "example").unwrap().cpu_count(), 6);
 }
@@ -194,7 +198,10 @@ fn machines_are_found_by_preset_or_file_name() {
     std::fs::write(&path, ODD).unwrap();
     assert_eq!(load_machine(path.to_str().unwrap()).unwrap().name(), "odd");
     let error = load_machine("xeon").unwrap_err().to_string();
-    assert!(error.starts_with("xeon: is neither a machine file nor one of the presets xeon-e5620-2s, "), "{error}");
+    assert!(
+        error.starts_with("xeon: is neither a machine file nor one of the presets xeon-e5620-2s, "),
+        "{error}"
+    );
 }
 
 #[test]

@@ -9,7 +9,8 @@ use tandem_lab::machine_file::to_toml;
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::Machine;
 
-const HELP: &str = "What is counted: CPUs that are online and usable, the cores, caches and packages that have such a \
+const HELP: &str =
+    "What is counted: CPUs that are online and usable, the cores, caches and packages that have such a \
     CPU, and all NUMA nodes that are online, those without CPUs or without memory included.
 
 What neither /sys nor hwloc tells (latencies, bandwidths, often the clock) is that of a generic server.
@@ -54,8 +55,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 fn to_json(machine: &Machine) -> Value {
     let ids = || (0..machine.node_count()).map(NodeId::from);
-    let distances: Vec<Vec<u32>> =
-        ids().map(|from| ids().map(|to| machine.distance(from, to)).collect()).collect();
+    let distances: Vec<Vec<u32>> = ids()
+        .map(|from| ids().map(|to| machine.distance(from, to)).collect())
+        .collect();
     let nodes: Vec<Value> = machine
         .nodes()
         .iter()
@@ -124,7 +126,8 @@ mod tests {
     #[test]
     fn json_counts_what_there_is() {
         let json = to_json(&preset("westmere-ex-4s").unwrap());
-        let counts = ["packages", "numa_nodes", "llcs", "cores", "pcpus"].map(|key| json[key].as_u64().unwrap());
+        let counts =
+            ["packages", "numa_nodes", "llcs", "cores", "pcpus"].map(|key| json[key].as_u64().unwrap());
         assert_eq!(counts, [4, 4, 4, 40, 80]);
         assert_eq!(json["distances"][0], json!([10, 20, 20, 20]));
         assert_eq!(json["core_list"][1]["cpus"], "2-3");

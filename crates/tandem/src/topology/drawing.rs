@@ -23,11 +23,19 @@ struct Branch {
 
 impl Branch {
     fn new(text: String, children: Vec<Branch>) -> Self {
-        Self { text, list: Vec::new(), children }
+        Self {
+            text,
+            list: Vec::new(),
+            children,
+        }
     }
 
     fn leaf(text: String, list: Vec<String>) -> Self {
-        Self { text, list, children: Vec::new() }
+        Self {
+            text,
+            list,
+            children: Vec::new(),
+        }
     }
 }
 
@@ -35,7 +43,10 @@ impl Branch {
 pub fn draw(machine: &Machine) -> String {
     let mut text = String::new();
     let hardware = machine.hardware();
-    let memory = machine.nodes().iter().fold(0, |sum: u64, node| sum.saturating_add(node.memory_bytes));
+    let memory = machine
+        .nodes()
+        .iter()
+        .fold(0, |sum: u64, node| sum.saturating_add(node.memory_bytes));
     let _ = writeln!(
         text,
         "{}\n{} · {} · {} · {} · {} · {}",
@@ -65,7 +76,11 @@ pub fn draw(machine: &Machine) -> String {
 fn render(branches: &[Branch], indent: &str, text: &mut String) {
     for (at, branch) in branches.iter().enumerate() {
         let last = at + 1 == branches.len();
-        let (fork, below) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        let (fork, below) = if last {
+            ("└─ ", "   ")
+        } else {
+            ("├─ ", "│  ")
+        };
         let start = format!("{indent}{fork}{}", branch.text);
         let room = WIDTH.saturating_sub(start.chars().count());
         let _ = writeln!(text, "{start}{}", fit(&branch.list, room));
@@ -85,7 +100,9 @@ fn fit(parts: &[String], room: usize) -> String {
     let mut text = String::new();
     let mut left = room.saturating_sub(length(last) + " …".chars().count());
     for part in parts {
-        let Some(rest) = left.checked_sub(length(part)) else { break };
+        let Some(rest) = left.checked_sub(length(part)) else {
+            break;
+        };
         left = rest;
         let _ = write!(text, " {part}");
     }
@@ -94,24 +111,44 @@ fn fit(parts: &[String], room: usize) -> String {
 }
 
 fn top_level(machine: &Machine) -> Vec<Branch> {
-    let package_has_nodes =
-        |package: &Package| machine.nodes().iter().filter(|node| node.cpus.intersects(&package.cpus)).count();
-    let node_has_packages =
-        |node: &Node| machine.packages().iter().filter(|package| package.cpus.intersects(&node.cpus)).count();
+    let package_has_nodes = |package: &Package| {
+        machine
+            .nodes()
+            .iter()
+            .filter(|node| node.cpus.intersects(&package.cpus))
+            .count()
+    };
+    let node_has_packages = |node: &Node| {
+        machine
+            .packages()
+            .iter()
+            .filter(|package| package.cpus.intersects(&node.cpus))
+            .count()
+    };
     let nodes_hold_packages = machine.nodes().iter().any(|node| node_has_packages(node) > 1)
-        && machine.packages().iter().all(|package| package_has_nodes(package) == 1);
+        && machine
+            .packages()
+            .iter()
+            .all(|package| package_has_nodes(package) == 1);
 
     let mut branches: Vec<Branch> = Vec::new();
     if nodes_hold_packages {
         for node in machine.nodes().iter().filter(|node| !node.cpus.is_empty()) {
-            let inside = machine.packages().iter().filter(|package| package.cpus.intersects(&node.cpus));
-            let children =
-                inside.map(|package| Branch::new(package_text(package), caches(machine, &package.cpus))).collect();
+            let inside = machine
+                .packages()
+                .iter()
+                .filter(|package| package.cpus.intersects(&node.cpus));
+            let children = inside
+                .map(|package| Branch::new(package_text(package), caches(machine, &package.cpus)))
+                .collect();
             branches.push(Branch::new(node_text(node), children));
         }
     } else {
         for package in machine.packages() {
-            let inside = machine.nodes().iter().filter(|node| node.cpus.intersects(&package.cpus));
+            let inside = machine
+                .nodes()
+                .iter()
+                .filter(|node| node.cpus.intersects(&package.cpus));
             let children = inside.map(|node| {
                 let cpus = node.cpus.and(&package.cpus);
                 let part = if cpus == node.cpus { "" } else { ", partly here" };
@@ -121,7 +158,8 @@ fn top_level(machine: &Machine) -> Vec<Branch> {
         }
     }
     let without_cpus = machine.nodes().iter().filter(|node| node.cpus.is_empty());
-    branches.extend(without_cpus.map(|node| Branch::new(format!("{}, no CPUs", node_text(node)), Vec::new())));
+    branches
+        .extend(without_cpus.map(|node| Branch::new(format!("{}, no CPUs", node_text(node)), Vec::new())));
     branches
 }
 
@@ -171,7 +209,11 @@ impl Cores<'_> {
     fn list(&self, machine: &Machine) -> Vec<String> {
         match self.threads {
             1 => ranges(machine, self.cores.iter().flat_map(|core| core.cpus.iter())),
-            _ => self.cores.iter().map(|core| machine.os_list(&core.cpus)).collect(),
+            _ => self
+                .cores
+                .iter()
+                .map(|core| machine.os_list(&core.cpus))
+                .collect(),
         }
     }
 }
@@ -233,17 +275,26 @@ fn caches(machine: &Machine, cpus: &CpuMask) -> Vec<Branch> {
 
 fn unfolded(machine: &Machine, cache: &Cache<'_>) -> Branch {
     if let [cores] = &cache.groups[..] {
-        return Branch::leaf(format!("{}: {}:", cache.text(), cores.text()), cores.list(machine));
+        return Branch::leaf(
+            format!("{}: {}:", cache.text(), cores.text()),
+            cores.list(machine),
+        );
     }
-    let children =
-        cache.groups.iter().map(|cores| Branch::leaf(format!("{}:", cores.text()), cores.list(machine))).collect();
+    let children = cache
+        .groups
+        .iter()
+        .map(|cores| Branch::leaf(format!("{}:", cores.text()), cores.list(machine)))
+        .collect();
     Branch::new(cache.text(), children)
 }
 
 /// One line for several equal caches.
 fn folded(machine: &Machine, run: &[Cache<'_>]) -> Branch {
     let cores: Vec<String> = run[0].groups.iter().map(Cores::text).collect();
-    let cpus = run.iter().flat_map(|cache| &cache.groups).flat_map(|cores| &cores.cores);
+    let cpus = run
+        .iter()
+        .flat_map(|cache| &cache.groups)
+        .flat_map(|cores| &cores.cores);
     let mut cpus: Vec<CpuId> = cpus.flat_map(|core| core.cpus.iter()).collect();
     cpus.sort_unstable();
     let text = format!("{} × {}, each {}:", run.len(), run[0].text(), cores.join(" and "));
@@ -253,12 +304,19 @@ fn folded(machine: &Machine, run: &[Cache<'_>]) -> Branch {
 fn core_groups<'a>(machine: &'a Machine, cpus: &CpuMask) -> Vec<Cores<'a>> {
     let mut groups: Vec<Cores<'a>> = Vec::new();
     for core in machine.cores().iter().filter(|core| core.cpus.intersects(cpus)) {
-        let Some(first) = core.cpus.iter().next() else { continue };
+        let Some(first) = core.cpus.iter().next() else {
+            continue;
+        };
         let (threads, capacity_permille) = (core.cpus.count(), machine.cpu(first).capacity_permille);
-        let like = |group: &&mut Cores<'_>| (group.threads, group.capacity_permille) == (threads, capacity_permille);
+        let like =
+            |group: &&mut Cores<'_>| (group.threads, group.capacity_permille) == (threads, capacity_permille);
         match groups.iter_mut().find(like) {
             Some(group) => group.cores.push(core),
-            None => groups.push(Cores { threads, capacity_permille, cores: vec![core] }),
+            None => groups.push(Cores {
+                threads,
+                capacity_permille,
+                cores: vec![core],
+            }),
         }
     }
     groups
@@ -277,7 +335,10 @@ fn distances(machine: &Machine) -> String {
         return String::new();
     }
     let number = |id: &NodeId| machine.nodes()[id.index()].os_index.to_string();
-    let all = || ids.iter().flat_map(|&from| ids.iter().map(move |&to| machine.distance(from, to)));
+    let all = || {
+        ids.iter()
+            .flat_map(|&from| ids.iter().map(move |&to| machine.distance(from, to)))
+    };
     let names = ids.iter().map(|id| number(id).len()).max().unwrap_or(0);
     let cell = 1 + names.max(all().max().map_or(0, |distance| distance.to_string().len()));
     let mut text = String::new();
@@ -294,7 +355,10 @@ fn distances(machine: &Machine) -> String {
     let header: String = ids.iter().map(|id| format!("{:>cell$}", number(id))).collect();
     let _ = writeln!(text, "node{header}");
     for from in &ids {
-        let row: String = ids.iter().map(|&to| format!("{:>cell$}", machine.distance(*from, to))).collect();
+        let row: String = ids
+            .iter()
+            .map(|&to| format!("{:>cell$}", machine.distance(*from, to)))
+            .collect();
         let _ = writeln!(text, "{:>4}{row}", number(from));
     }
     text
