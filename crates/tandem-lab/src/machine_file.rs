@@ -140,20 +140,9 @@ fn full_capacity() -> u32 {
     FULL_CAPACITY
 }
 
-/// The preset of this name, or else the machine in the file of this name.
-pub fn load_machine(name: &str) -> Result<Machine, FileError> {
-    if let Some(machine) = preset(name) {
-        return Ok(machine);
-    }
-    let path = Path::new(name);
-    if !path.exists() {
-        let presets = preset_names().collect::<Vec<_>>().join(", ");
-        return Err(FileError::whole(
-            name,
-            format!("is neither a machine file nor one of the presets {presets}"),
-        ));
-    }
-    parse_machine(&read_text(path)?, name)
+/// The machine in this file.
+pub fn load_machine(path: &Path) -> Result<Machine, FileError> {
+    parse_machine(&read_text(path)?, &path.display().to_string())
 }
 
 /// The machine in this text; `file_name` is for errors.

@@ -60,7 +60,7 @@ pub fn draw(machine: &Machine) -> String {
     );
     let _ = writeln!(
         text,
-        "{} MHz · L2 {} · latency: LLC {} ns, memory {} ns, remote {} ns",
+        "{} MHz · L2 {} · latency: LLC {} ns, memory {} ns, remote {} ns\n",
         hardware.clock_mhz,
         memory_size(hardware.l2_bytes),
         hardware.llc_latency_ns,
@@ -246,15 +246,16 @@ impl Cache<'_> {
 
 /// The caches over these CPUs, with their cores.
 fn caches(machine: &Machine, cpus: &CpuMask) -> Vec<Branch> {
+    let mut seen = Vec::new();
     let mut caches = Vec::new();
-    let mut rest = cpus.clone();
-    while let Some(first) = rest.iter().next() {
+    for first in cpus.iter() {
         let llc = machine.cpu(first).llc;
-        let here = CpuMask::from_cpus(
-            machine.cpu_count(),
-            cpus.iter().filter(|&cpu| machine.cpu(cpu).llc == llc),
-        );
-        here.iter().for_each(|cpu| rest.remove(cpu));
+        if seen.contains(&llc) {
+            continue;
+        }
+        seen.push(llc);
+        let with_llc = cpus.iter().filter(|&cpu| machine.cpu(cpu).llc == llc);
+        let here = CpuMask::from_cpus(machine.cpu_count(), with_llc);
         let llc = llc.map(|llc| &machine.llcs()[llc.index()]);
         caches.push(Cache {
             size_bytes: llc.map(|llc| llc.size_bytes),
@@ -348,10 +349,10 @@ fn distances(machine: &Machine) -> String {
         values.dedup();
         let values: Vec<String> = values.iter().map(u32::to_string).collect();
         let start = "distances (the matrix is in --format json):";
-        let _ = writeln!(text, "{start}{}", fit(&values, WIDTH - start.len()));
+        let _ = writeln!(text, "\n{start}{}", fit(&values, WIDTH - start.len()));
         return text;
     }
-    let _ = writeln!(text, "distances from a node (row) to another (column)");
+    let _ = writeln!(text, "\ndistances from a node (row) to another (column)");
     let header: String = ids.iter().map(|id| format!("{:>cell$}", number(id))).collect();
     let _ = writeln!(text, "node{header}");
     for from in &ids {
