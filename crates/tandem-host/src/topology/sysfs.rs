@@ -43,7 +43,7 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
         let file = system[0].join("cpu");
         return Err(TopologyError::Unreadable {
             file,
-            source: ErrorKind::NotFound.into(),
+            cause: ErrorKind::NotFound.into(),
         });
     };
     let (cpu_dir, node_dir) = (system.join("cpu"), system.join("node"));
@@ -107,9 +107,9 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
     builder
         .hardware(hardware)
         .build()
-        .map_err(|source| TopologyError::Inconsistent {
+        .map_err(|cause| TopologyError::Inconsistent {
             place: root.display().to_string(),
-            source,
+            cause,
         })
 }
 
@@ -182,7 +182,7 @@ fn read_nodes(node_dir: &Path) -> Result<NodeTable, TopologyError> {
         let Some(cpus) = read_list(&cpulist)? else {
             return Err(TopologyError::Unreadable {
                 file: cpulist,
-                source: ErrorKind::NotFound.into(),
+                cause: ErrorKind::NotFound.into(),
             });
         };
         for cpu in cpus {

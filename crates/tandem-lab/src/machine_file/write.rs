@@ -6,6 +6,9 @@ use std::fmt::Write;
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::{Cpu, Machine};
 
+/// Cores on one line of a file.
+const CORES_A_LINE: usize = 8;
+
 /// The machine file of a machine; reading it gives the same machine again.
 pub fn to_toml(machine: &Machine) -> String {
     let mut text = String::new();
@@ -94,12 +97,15 @@ fn write_toml(machine: &Machine, text: &mut String) -> std::fmt::Result {
         if cpu.capacity_permille != FULL_CAPACITY {
             writeln!(text, "capacity = {}", cpu.capacity_permille)?;
         }
-        writeln!(text, "cpus = [")?;
-        for line in group.cores.chunks(8) {
-            let lists: Vec<_> = line.iter().map(|list| format!("\"{list}\"")).collect();
-            writeln!(text, "    {},", lists.join(", "))?;
+        let lines: Vec<String> = group
+            .cores
+            .chunks(CORES_A_LINE)
+            .map(|line| line.join(", "))
+            .collect();
+        match &lines[..] {
+            [line] => writeln!(text, "cpus = [{line}]")?,
+            _ => writeln!(text, "cpus = [\n    {},\n]", lines.join(",\n    "))?,
         }
-        writeln!(text, "]")?;
     }
     Ok(())
 }
@@ -107,7 +113,7 @@ fn write_toml(machine: &Machine, text: &mut String) -> std::fmt::Result {
 /// Cores that share package, node, cache and capacity.
 struct CoreGroup<'a> {
     shared: &'a Cpu,
-    /// The CPUs of each core, as lists.
+    /// The CPUs of each core, as lists in quotes.
     cores: Vec<String>,
 }
 
@@ -119,7 +125,7 @@ fn core_groups(machine: &Machine) -> Vec<CoreGroup<'_>> {
         };
         let cpu = machine.cpu(first);
         let key = |cpu: &Cpu| (cpu.package, cpu.node, cpu.llc, cpu.capacity_permille);
-        let list = machine.os_list(&core.cpus);
+        let list = format!("\"{}\"", machine.os_list(&core.cpus));
         match groups
             .iter_mut()
             .rev()

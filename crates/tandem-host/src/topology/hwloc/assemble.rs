@@ -16,9 +16,9 @@ impl<'a> Reader<'a> {
         machine: Element<'a, 'a>,
         mut found: Found,
     ) -> Result<Machine, TopologyError> {
-        let inconsistent = |source| TopologyError::Inconsistent {
+        let inconsistent = |cause| TopologyError::Inconsistent {
             place: self.file.to_owned(),
-            source,
+            cause,
         };
         if found.pus.len() > MAX_CPUS {
             return Err(inconsistent(MachineError::TooManyCpus(found.pus.len())));
@@ -71,13 +71,7 @@ impl<'a> Reader<'a> {
         if let Some(mhz) = kinds.iter().filter_map(|kind| kind.max_mhz).max() {
             hardware.clock_mhz = mhz;
         }
-        builder
-            .hardware(hardware)
-            .build()
-            .map_err(|source| TopologyError::Inconsistent {
-                place: self.file.to_owned(),
-                source,
-            })
+        builder.hardware(hardware).build().map_err(inconsistent)
     }
 
     /// The number of each CPU's node; adds nodes that are hidden.

@@ -34,9 +34,9 @@ const INSTRUCTION_CACHE: u32 = 2;
 
 /// The machine that this file describes.
 pub fn read_hwloc(file: &Path) -> Result<Machine, TopologyError> {
-    let xml = std::fs::read_to_string(file).map_err(|source| TopologyError::Unreadable {
+    let xml = std::fs::read_to_string(file).map_err(|cause| TopologyError::Unreadable {
         file: file.to_owned(),
-        source,
+        cause,
     })?;
     parse(&xml, &file.display().to_string())
 }

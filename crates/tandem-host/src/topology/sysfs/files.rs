@@ -9,9 +9,9 @@ use tandem_sim::machine::parse_cpulist;
 
 /// The numbers N of the entries `prefixN` of a directory, in ascending order; none without the directory.
 pub fn numbered_dirs(dir: &Path, prefix: &str) -> Result<Vec<u32>, TopologyError> {
-    let unreadable = |source| TopologyError::Unreadable {
+    let unreadable = |cause| TopologyError::Unreadable {
         file: dir.to_owned(),
-        source,
+        cause,
     };
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -70,9 +70,9 @@ pub fn read_text(file: &Path) -> Result<Option<String>, TopologyError> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Some(text.trim().to_owned())),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(source) => Err(TopologyError::Unreadable {
+        Err(cause) => Err(TopologyError::Unreadable {
             file: PathBuf::from(file),
-            source,
+            cause,
         }),
     }
 }
