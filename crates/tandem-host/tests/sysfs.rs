@@ -219,8 +219,19 @@ fn a_cache_of_untold_size_has_the_generic_one() {
     let tree = plain();
     for cpu in 0..4 {
         tree.remove(&format!("cpu/cpu{cpu}/cache/index3/size"));
+        tree.remove(&format!("cpu/cpu{cpu}/cache/index2/size"));
     }
-    assert_eq!(read(&tree).llcs()[0].size_bytes, Llc::GENERIC_SIZE_BYTES);
+    for cpu in 4..8 {
+        tree.cpu(&format!("cpu{cpu}/cache/index3/size"), "0K");
+    }
+    let machine = read(&tree);
+    assert!(
+        machine
+            .llcs()
+            .iter()
+            .all(|llc| llc.size_bytes == Llc::GENERIC_SIZE_BYTES)
+    );
+    assert_eq!(machine.hardware().l2_bytes, 1 << 20, "as the other CPUs tell");
 }
 
 #[test]

@@ -71,14 +71,14 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
             );
         };
         let caches = read_caches(&dir.join("cache"))?;
-        largest_l2 = caches
+        let l2_sizes = caches
             .iter()
             .filter(|cache| cache.level == 2)
-            .map(|cache| cache.size_bytes)
-            .fold(largest_l2, u64::max);
+            .filter_map(|cache| cache.size_bytes);
+        largest_l2 = l2_sizes.fold(largest_l2, u64::max);
         let llc = caches.iter().max_by_key(|cache| cache.level).map(|cache| {
             let label = first_online(&cache.shared_with, &online, os_index);
-            llc_sizes.insert(label, cache.size_bytes);
+            llc_sizes.insert(label, cache.size_bytes.unwrap_or(Llc::GENERIC_SIZE_BYTES));
             label
         });
         speeds.read(&dir)?;
@@ -233,7 +233,8 @@ fn read_memory(meminfo: &Path) -> Result<u64, TopologyError> {
 /// A data or unified cache of a CPU.
 struct Cache {
     level: u32,
-    size_bytes: u64,
+    /// Nothing where the kernel does not know it, which some kernels tell as 0.
+    size_bytes: Option<u64>,
     shared_with: Vec<u32>,
 }
 
@@ -249,8 +250,8 @@ fn read_caches(cache_dir: &Path) -> Result<Vec<Cache>, TopologyError> {
         }
         let size = dir.join("size");
         let size_bytes = match read_text(&size)? {
-            Some(text) => cache_size(&size, &text)?,
-            None => Llc::GENERIC_SIZE_BYTES,
+            Some(text) => Some(cache_size(&size, &text)?).filter(|&bytes| bytes > 0),
+            None => None,
         };
         let shared_with = read_list(&dir.join("shared_cpu_list"))?.unwrap_or_default();
         caches.push(Cache {

@@ -2,7 +2,7 @@
 
 use super::FULL_CAPACITY;
 use crate::units::{Bandwidth, Duration, Frequency, Size};
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::{Cpu, Machine};
 
@@ -11,103 +11,48 @@ const CORES_A_LINE: usize = 8;
 
 /// The machine file of a machine; reading it gives the same machine again.
 pub fn to_toml(machine: &Machine) -> String {
-    let mut text = String::new();
-    write_toml(machine, &mut text).expect("a string takes any text");
+    let mut text = format!("name = {}\n", toml::Value::from(machine.name()));
+    write_tables(machine, &mut text).expect("a string takes any text");
     text
 }
 
-fn write_toml(machine: &Machine, text: &mut String) -> std::fmt::Result {
-    let ns = |ns: u32| Duration { ns: ns.into() };
+fn write_tables(machine: &Machine, text: &mut String) -> fmt::Result {
     let hardware = machine.hardware();
-    writeln!(text, "name = {}\n", toml::Value::from(machine.name()))?;
-    writeln!(text, "[hardware]")?;
-    writeln!(
-        text,
-        "clock = \"{}\"",
-        Frequency {
-            hz: u64::from(hardware.clock_mhz) * 1_000_000
-        }
-    )?;
-    writeln!(
-        text,
-        "l2 = \"{}\"",
-        Size {
-            bytes: hardware.l2_bytes
-        }
-    )?;
+    let hz = u64::from(hardware.clock_mhz) * 1_000_000;
+    let ns = |ns: u32| Duration { ns: ns.into() };
+    writeln!(text, "\n[hardware]")?;
+    writeln!(text, "clock = \"{}\"", Frequency { hz })?;
+    writeln!(text, "l2 = \"{}\"", size(hardware.l2_bytes))?;
     writeln!(text, "llc_latency = \"{}\"", ns(hardware.llc_latency_ns))?;
-    writeln!(
-        text,
-        "local_memory_latency = \"{}\"",
-        ns(hardware.local_memory_latency_ns)
-    )?;
-    writeln!(
-        text,
-        "remote_memory_latency = \"{}\"",
-        ns(hardware.remote_memory_latency_ns)
-    )?;
-    for (node, from) in machine
-        .nodes()
-        .iter()
-        .zip((0..machine.node_count()).map(NodeId::from))
-    {
+    let (local, remote) = (
+        hardware.local_memory_latency_ns,
+        hardware.remote_memory_latency_ns,
+    );
+    writeln!(text, "local_memory_latency = \"{}\"", ns(local))?;
+    writeln!(text, "remote_memory_latency = \"{}\"", ns(remote))?;
+
+    let ids = || (0..machine.node_count()).map(NodeId::from);
+    for (node, from) in machine.nodes().iter().zip(ids()) {
         writeln!(text, "\n[[node]]\nnumber = {}", node.os_index)?;
         if node.memory_bytes > 0 {
-            writeln!(
-                text,
-                "memory = \"{}\"",
-                Size {
-                    bytes: node.memory_bytes
-                }
-            )?;
-            writeln!(
-                text,
-                "bandwidth = \"{}\"",
-                Bandwidth {
-                    bytes_per_s: node.bandwidth_bytes_per_s
-                }
-            )?;
+            let bytes_per_s = node.bandwidth_bytes_per_s;
+            writeln!(text, "memory = \"{}\"", size(node.memory_bytes))?;
+            writeln!(text, "bandwidth = \"{}\"", Bandwidth { bytes_per_s })?;
         }
-        let row: Vec<_> = (0..machine.node_count())
-            .map(|to| machine.distance(from, NodeId::from(to)).to_string())
-            .collect();
+        let row: Vec<String> = ids().map(|to| machine.distance(from, to).to_string()).collect();
         writeln!(text, "distances = [{}]", row.join(", "))?;
     }
     for (number, llc) in machine.llcs().iter().enumerate() {
-        writeln!(
-            text,
-            "\n[[llc]]\nnumber = {number}\nsize = \"{}\"",
-            Size {
-                bytes: llc.size_bytes
-            }
-        )?;
+        writeln!(text, "\n[[llc]]\nnumber = {number}")?;
+        writeln!(text, "size = \"{}\"", size(llc.size_bytes))?;
     }
-    for group in core_groups(machine) {
-        let cpu = group.shared;
-        writeln!(text, "\n[[cores]]")?;
-        writeln!(
-            text,
-            "package = {}",
-            machine.packages()[cpu.package.index()].os_index
-        )?;
-        writeln!(text, "node = {}", machine.nodes()[cpu.node.index()].os_index)?;
-        if let Some(llc) = cpu.llc {
-            writeln!(text, "llc = {}", llc.0)?;
-        }
-        if cpu.capacity_permille != FULL_CAPACITY {
-            writeln!(text, "capacity = {}", cpu.capacity_permille)?;
-        }
-        let lines: Vec<String> = group
-            .cores
-            .chunks(CORES_A_LINE)
-            .map(|line| line.join(", "))
-            .collect();
-        match &lines[..] {
-            [line] => writeln!(text, "cpus = [{line}]")?,
-            _ => writeln!(text, "cpus = [\n    {},\n]", lines.join(",\n    "))?,
-        }
-    }
-    Ok(())
+    core_groups(machine)
+        .iter()
+        .try_for_each(|group| group.write(machine, text))
+}
+
+fn size(bytes: u64) -> Size {
+    Size { bytes }
 }
 
 /// Cores that share package, node, cache and capacity.
@@ -115,6 +60,34 @@ struct CoreGroup<'a> {
     shared: &'a Cpu,
     /// The CPUs of each core, as lists in quotes.
     cores: Vec<String>,
+}
+
+impl CoreGroup<'_> {
+    fn write(&self, machine: &Machine, text: &mut String) -> fmt::Result {
+        let cpu = self.shared;
+        let package = &machine.packages()[cpu.package.index()];
+        let node = &machine.nodes()[cpu.node.index()];
+        writeln!(
+            text,
+            "\n[[cores]]\npackage = {}\nnode = {}",
+            package.os_index, node.os_index
+        )?;
+        if let Some(llc) = cpu.llc {
+            writeln!(text, "llc = {}", llc.0)?;
+        }
+        if cpu.capacity_permille != FULL_CAPACITY {
+            writeln!(text, "capacity = {}", cpu.capacity_permille)?;
+        }
+        let lines: Vec<String> = self
+            .cores
+            .chunks(CORES_A_LINE)
+            .map(|line| line.join(", "))
+            .collect();
+        match &lines[..] {
+            [line] => writeln!(text, "cpus = [{line}]"),
+            _ => writeln!(text, "cpus = [\n    {},\n]", lines.join(",\n    ")),
+        }
+    }
 }
 
 fn core_groups(machine: &Machine) -> Vec<CoreGroup<'_>> {

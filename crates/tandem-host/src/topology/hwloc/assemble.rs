@@ -23,9 +23,7 @@ impl<'a> Reader<'a> {
         if found.pus.len() > MAX_CPUS {
             return Err(inconsistent(MachineError::TooManyCpus(found.pus.len())));
         }
-        if found.nodes.len() > MAX_NODES {
-            return Err(inconsistent(MachineError::TooManyNodes(found.nodes.len())));
-        }
+        check_node_count(&found).map_err(inconsistent)?;
         if found.nodes.is_empty() {
             found.nodes.push(NumaNode {
                 os_index: 0,
@@ -36,6 +34,7 @@ impl<'a> Reader<'a> {
             });
         }
         let node_of_cpu = self.node_of_cpu(machine, &mut found)?;
+        check_node_count(&found).map_err(inconsistent)?;
         let packages = package_numbers(&found.packages);
         let kinds = self.cpu_kinds()?;
         let capacities = capacities(&found.pus, &kinds);
@@ -84,12 +83,9 @@ impl<'a> Reader<'a> {
                 .iter()
                 .map(|&at| &found.nodes[at])
                 .find(|node| node.cpuset.contains(pu.os_index));
-            let number = match (visible, &pu.complete_nodeset) {
-                (Some(node), _) => node.os_index,
-                (None, Some(nodes)) if nodes.first().is_some() => nodes.first().unwrap_or(0),
-                _ => {
-                    return self.malformed(machine, format!("CPU {} is in no NUMA node", pu.os_index));
-                }
+            let hidden = || pu.complete_nodeset.as_ref()?.first();
+            let Some(number) = visible.map(|node| node.os_index).or_else(hidden) else {
+                return self.malformed(machine, format!("CPU {} is in no NUMA node", pu.os_index));
             };
             numbers.push(number);
         }
@@ -134,6 +130,14 @@ impl<'a> Reader<'a> {
             });
         }
         Ok(kinds)
+    }
+}
+
+/// Refuses more nodes than a machine may have before work is done on each pair.
+fn check_node_count(found: &Found) -> Result<(), MachineError> {
+    match found.nodes.len() {
+        0..=MAX_NODES => Ok(()),
+        count => Err(MachineError::TooManyNodes(count)),
     }
 }
 
