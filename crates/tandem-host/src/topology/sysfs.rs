@@ -20,13 +20,15 @@
 //! `cpu_capacity`, or else `cpufreq/cpuinfo_max_freq`, if every CPU has it; otherwise all CPUs are equal. A CPU
 //! on several nodes (`numa=fake`) belongs to the lowest of them. Dies and clusters do not matter here.
 
+mod files;
+
 use super::TopologyError;
-use std::collections::{BTreeMap, BTreeSet};
+use files::{malformed, numbered_dirs, read_list, read_number, read_row, read_text};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 use tandem_sim::machine::{
-    CpuSpec, Hardware, LOCAL_DISTANCE, Llc, Machine, MachineBuilder, NodeSpec, REMOTE_DISTANCE, parse_cpulist,
+    CpuSpec, Hardware, LOCAL_DISTANCE, Llc, Machine, MachineBuilder, NodeSpec, REMOTE_DISTANCE,
 };
 
 /// The machine whose `/sys` (and `/proc`) are under `root`: `/` for this one.
@@ -41,7 +43,7 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
         let file = system[0].join("cpu");
         return Err(TopologyError::Unreadable {
             file,
-            source: ErrorKind::NotFound.into(),
+            cause: ErrorKind::NotFound.into(),
         });
     };
     let (cpu_dir, node_dir) = (system.join("cpu"), system.join("node"));
@@ -69,14 +71,14 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
             );
         };
         let caches = read_caches(&dir.join("cache"))?;
-        largest_l2 = caches
+        let l2_sizes = caches
             .iter()
             .filter(|cache| cache.level == 2)
-            .map(|cache| cache.size_bytes)
-            .fold(largest_l2, u64::max);
+            .filter_map(|cache| cache.size_bytes);
+        largest_l2 = l2_sizes.fold(largest_l2, u64::max);
         let llc = caches.iter().max_by_key(|cache| cache.level).map(|cache| {
             let label = first_online(&cache.shared_with, &online, os_index);
-            llc_sizes.insert(label, cache.size_bytes);
+            llc_sizes.insert(label, cache.size_bytes.unwrap_or(Llc::GENERIC_SIZE_BYTES));
             label
         });
         speeds.read(&dir)?;
@@ -105,9 +107,9 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
     builder
         .hardware(hardware)
         .build()
-        .map_err(|source| TopologyError::Inconsistent {
+        .map_err(|cause| TopologyError::Inconsistent {
             place: root.display().to_string(),
-            source,
+            cause,
         })
 }
 
@@ -180,7 +182,7 @@ fn read_nodes(node_dir: &Path) -> Result<NodeTable, TopologyError> {
         let Some(cpus) = read_list(&cpulist)? else {
             return Err(TopologyError::Unreadable {
                 file: cpulist,
-                source: ErrorKind::NotFound.into(),
+                cause: ErrorKind::NotFound.into(),
             });
         };
         for cpu in cpus {
@@ -190,8 +192,8 @@ fn read_nodes(node_dir: &Path) -> Result<NodeTable, TopologyError> {
             .specs
             .push(node_spec(node, read_memory(&dir.join("meminfo"))?));
         let distance = dir.join("distance");
-        let row = match read_text(&distance)? {
-            Some(text) => numbers(&distance, &text)?,
+        let row = match read_row(&distance)? {
+            Some(row) => row,
             None => (0..online.len())
                 .map(|to| if to == at { LOCAL_DISTANCE } else { REMOTE_DISTANCE })
                 .collect(),
@@ -231,7 +233,8 @@ fn read_memory(meminfo: &Path) -> Result<u64, TopologyError> {
 /// A data or unified cache of a CPU.
 struct Cache {
     level: u32,
-    size_bytes: u64,
+    /// Nothing where the kernel does not know it, which some kernels tell as 0.
+    size_bytes: Option<u64>,
     shared_with: Vec<u32>,
 }
 
@@ -247,8 +250,8 @@ fn read_caches(cache_dir: &Path) -> Result<Vec<Cache>, TopologyError> {
         }
         let size = dir.join("size");
         let size_bytes = match read_text(&size)? {
-            Some(text) => cache_size(&size, &text)?,
-            None => Llc::GENERIC_SIZE_BYTES,
+            Some(text) => Some(cache_size(&size, &text)?).filter(|&bytes| bytes > 0),
+            None => None,
         };
         let shared_with = read_list(&dir.join("shared_cpu_list"))?.unwrap_or_default();
         caches.push(Cache {
@@ -336,75 +339,4 @@ impl Speeds {
             .or_else(|| complete(&self.max_khz))
             .unwrap_or_else(|| vec![1; self.capacities.len()])
     }
-}
-
-/// The numbers N of the entries `prefixN` of a directory, in ascending order; none without the directory.
-fn numbered_dirs(dir: &Path, prefix: &str) -> Result<Vec<u32>, TopologyError> {
-    let unreadable = |source| TopologyError::Unreadable {
-        file: dir.to_owned(),
-        source,
-    };
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(unreadable(error)),
-    };
-    let mut numbers = BTreeSet::new();
-    for entry in entries {
-        let name = entry.map_err(unreadable)?.file_name();
-        numbers.extend(
-            name.to_str()
-                .and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok()),
-        );
-    }
-    Ok(numbers.into_iter().collect())
-}
-
-fn read_list(file: &Path) -> Result<Option<Vec<u32>>, TopologyError> {
-    let Some(text) = read_text(file)? else {
-        return Ok(None);
-    };
-    match parse_cpulist(&text) {
-        Ok(numbers) => Ok(Some(numbers)),
-        Err(error) => malformed(file, error.to_string()),
-    }
-}
-
-fn read_number<T: FromStr>(file: &Path) -> Result<Option<T>, TopologyError> {
-    let Some(text) = read_text(file)? else {
-        return Ok(None);
-    };
-    match text.parse() {
-        Ok(number) => Ok(Some(number)),
-        Err(_) => malformed(
-            file,
-            format!("`{text:.40}` is not a number in the range that belongs here"),
-        ),
-    }
-}
-
-fn numbers(file: &Path, text: &str) -> Result<Vec<u32>, TopologyError> {
-    match text.split_whitespace().map(str::parse).collect() {
-        Ok(numbers) => Ok(numbers),
-        Err(_) => malformed(file, format!("`{text:.40}` is not a row of numbers")),
-    }
-}
-
-/// The text of a file without surrounding white space; `None` if there is no such file.
-fn read_text(file: &Path) -> Result<Option<String>, TopologyError> {
-    match std::fs::read_to_string(file) {
-        Ok(text) => Ok(Some(text.trim().to_owned())),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(source) => Err(TopologyError::Unreadable {
-            file: PathBuf::from(file),
-            source,
-        }),
-    }
-}
-
-fn malformed<T>(file: &Path, message: impl Into<String>) -> Result<T, TopologyError> {
-    Err(TopologyError::Malformed {
-        place: file.display().to_string(),
-        message: message.into(),
-    })
 }
