@@ -59,7 +59,7 @@ fn wrong_usage_exits_with_2() {
         &["frobnicate"],
         &["--frobnicate"],
         &["sim"],
-        &["topology", "--machine", "xeon-e5620", "--frobnicate"],
+        &["topology", "--machine", "xeon-e5620-2s", "--frobnicate"],
     ];
     for args in cases {
         tandem().args(args).assert().code(2).stdout("");
@@ -112,7 +112,7 @@ fn a_file_that_is_not_utf8_exits_with_2() {
 
 #[test]
 fn topology_as_json_counts_what_a_preset_has() {
-    let json = stdout(&["topology", "--machine", "xeon-e5620", "--format", "json"]);
+    let json = stdout(&["topology", "--machine", "xeon-e5620-2s", "--format", "json"]);
     let machine: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
     for (key, count) in [
         ("packages", 2),
@@ -130,7 +130,7 @@ fn topology_as_json_counts_what_a_preset_has() {
 /// before the command starts to write.
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    for args in [["schema", "scenario"], ["topology", "--machine=xeon-e5620"]] {
+    for args in [["schema", "scenario"], ["topology", "--machine=xeon-e5620-2s-2s"]] {
         let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin!("tandem"))
             .args(args)
             .stdout(Stdio::piped())
