@@ -53,9 +53,22 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Nothing is left to be done if standard error is closed as well.
-    let _ = writeln!(io::stderr(), "tandem: {error:#}");
+    let _ = writeln!(io::stderr(), "tandem: {}", one_line(&format!("{error:#}")));
     let bad_input = error.downcast_ref::<BadInput>().is_some();
     ExitCode::from(if bad_input { BAD_INPUT } else { FAILURE })
+}
+
+/// The message without line breaks and other control characters, which may come from a user's file.
+fn one_line(message: &str) -> String {
+    let mut line = String::with_capacity(message.len());
+    for character in message.trim_end().chars() {
+        match character {
+            '\n' | '\t' => line.push(' '),
+            _ if character.is_control() => line.extend(character.escape_default()),
+            _ => line.push(character),
+        }
+    }
+    line
 }
 
 fn is_broken_pipe(cause: &(dyn Error + 'static)) -> bool {
@@ -69,7 +82,7 @@ fn is_broken_pipe(cause: &(dyn Error + 'static)) -> bool {
 /// Makes a panic, which is always a bug, end the command with one line that asks for a report.
 pub fn install_panic_hook() {
     panic::set_hook(Box::new(|panic| {
-        let message = panic.payload_as_str().unwrap_or("unknown").replace('\n', " ");
+        let message = one_line(panic.payload_as_str().unwrap_or("no message"));
         let place = panic
             .location()
             .map(|location| format!(" at {location}"))
@@ -116,5 +129,13 @@ mod tests {
         let error = anyhow::anyhow!("no such file").context("a.toml");
         let error = anyhow::Error::new(BadInput::new(error));
         assert_eq!(format!("{error:#}"), "a.toml: no such file");
+    }
+
+    #[test]
+    fn a_message_stays_in_its_line() {
+        assert_eq!(
+            one_line("a.toml:1: `b\nc`: \u{1b}[31mred\n"),
+            "a.toml:1: `b c`: \\u{1b}[31mred"
+        );
     }
 }
