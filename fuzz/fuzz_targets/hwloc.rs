@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tandem_host::topology::hwloc::parse_hwloc;
+use tandem_host::topology::parse_hwloc;
 
 fuzz_target!(|text: &str| {
     let _ = parse_hwloc(text);

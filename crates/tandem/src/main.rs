@@ -7,6 +7,7 @@
 #![warn(clippy::print_stdout)]
 
 mod error;
+mod machine_source;
 mod place;
 mod reproduce;
 mod schema;

@@ -83,8 +83,9 @@ fn a_missing_file_is_named_and_exits_with_2() {
 
 #[test]
 fn an_unknown_experiment_exits_with_2() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let message = rejection(&["reproduce", "--quick", "frobnicate"], dir.path());
+    // The folder of experiments is found from any folder of the project.
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let message = rejection(&["reproduce", "--quick", "frobnicate"], dir);
     assert!(message.contains("frobnicate"), "{message}");
     assert!(
         message.contains("rate-control"),
