@@ -127,6 +127,27 @@ fn topology_as_json_counts_what_a_preset_has() {
     assert_eq!(machine["distances"].as_array().map(Vec::len), Some(2), "{json}");
 }
 
+#[test]
+fn fuzzing_starts_from_files_that_are_read() {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+    for (folder, command) in [
+        ("scenario", ["sim"].as_slice()),
+        ("hwloc", &["topology", "--hwloc"]),
+    ] {
+        let files: Vec<_> = fs::read_dir(seeds.join(folder))
+            .expect("seeds are there")
+            .collect();
+        assert!(!files.is_empty(), "{folder}");
+        for file in files {
+            tandem()
+                .args(command)
+                .arg(file.expect("seeds can be listed").path())
+                .assert()
+                .success();
+        }
+    }
+}
+
 /// A pipe holds at most 64 KiB on Linux unless told otherwise, and a schema may be shorter; so the reader closes
 /// before the command starts to write.
 #[test]
