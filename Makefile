@@ -41,7 +41,7 @@ lint: ## Check formatting, and that neither clippy nor rustdoc warns
 deny: ## Check licences and sources of the dependencies (not advisories: their database needs a network)
 	@scripts/setup test
 	cargo deny --locked check licenses bans sources
-	cargo deny --locked --manifest-path fuzz/Cargo.toml check --config deny.toml licenses bans sources
+	cargo deny --locked --manifest-path fuzz/Cargo.toml --config deny.toml check licenses bans sources
 
 fuzz: ## Fuzz the readers of scenarios and of hwloc's XML for FUZZ_SECONDS
 	@scripts/setup test
