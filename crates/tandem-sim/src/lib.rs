@@ -20,6 +20,7 @@ pub mod cpumask;
 pub mod ids;
 pub mod machine;
 pub mod metrics;
+pub mod placement;
 pub mod policy;
 pub mod program;
 pub mod scenario;
