@@ -576,7 +576,7 @@ mod tests {
             (
                 fits().hardware(slow),
                 LatencyOrder {
-                    llc_ns: 33,
+                    llc_ns: 29,
                     local_ns: 89,
                     remote_ns: 1,
                 },

@@ -90,13 +90,13 @@ impl Hardware {
     /// Values for a machine of which only the topology is known: a two-socket server of the late 2010s.
     ///
     /// Clock, caches and latency of the last-level cache are those of a Xeon Platinum 8160 (Skylake-SP: 2.1 GHz,
-    /// 1 MiB of L2, about 70 cycles to the L3; Intel 64 and IA-32 Architectures Optimization Reference Manual).
+    /// 1 MiB of L2, 50 to 70 cycles to the L3; Intel 64 and IA-32 Architectures Optimization Reference Manual).
     /// Memory latencies are what Intel's Memory Latency Checker 3.9 reports for a two-socket server: 89.3 ns to
     /// the own node, 138.9 ns to the other.
     pub const GENERIC: Self = Self {
         clock_mhz: 2_100,
         l2_bytes: 1 << 20,
-        llc_latency_ns: 33,
+        llc_latency_ns: 29,
         local_memory_latency_ns: 89,
         remote_memory_latency_ns: 139,
     };

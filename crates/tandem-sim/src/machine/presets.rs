@@ -27,10 +27,8 @@ struct Preset {
     threads_per_core: u32,
     llc_bytes: u64,
     node_memory_bytes: u64,
-    /// Memory channels of a package.
-    channels: u64,
-    /// Speed of a channel, in million transfers of 8 bytes a second.
-    transfers_m_per_s: u64,
+    /// Theoretical peak of a node's memory: channels times million transfers a second times 8 bytes.
+    peak_mb_per_s: u64,
     hardware: Hardware,
 }
 
@@ -44,8 +42,7 @@ const PRESETS: [Preset; 5] = [
         threads_per_core: 2,
         llc_bytes: 12 * MIB,
         node_memory_bytes: 6 * GIB,
-        channels: 3,
-        transfers_m_per_s: 1_066,
+        peak_mb_per_s: 3 * 1_066 * 8,
         hardware: Hardware {
             clock_mhz: 2_400,
             l2_bytes: 256 * KIB,
@@ -63,8 +60,7 @@ const PRESETS: [Preset; 5] = [
         threads_per_core: 2,
         llc_bytes: 12 * MIB,
         node_memory_bytes: 18 * GIB,
-        channels: 3,
-        transfers_m_per_s: 1_333,
+        peak_mb_per_s: 3 * 1_333 * 8,
         hardware: Hardware {
             clock_mhz: 2_667,
             l2_bytes: 256 * KIB,
@@ -89,8 +85,7 @@ const PRESETS: [Preset; 5] = [
         threads_per_core: 2,
         llc_bytes: 30 * MIB,
         node_memory_bytes: 192 * GIB,
-        channels: 4,
-        transfers_m_per_s: 1_866,
+        peak_mb_per_s: 4 * 1_866 * 8,
         hardware: Hardware {
             clock_mhz: 2_100,
             l2_bytes: 256 * KIB,
@@ -99,8 +94,11 @@ const PRESETS: [Preset; 5] = [
             remote_memory_latency_ns: 207,
         },
     },
-    // The host of the directed yield table: 4 sockets, 40 cores, 80 threads. Taken to be Xeon E7-4870. Its 4
-    // memory links carry DDR3-1066 each. Not told and assumed: 64 GiB a node.
+    // The host of the directed yield table: 4 sockets, 40 cores, 80 threads. Taken to be Xeon E7-4870. Memory
+    // latencies: Intel's Memory Latency Checker on four sockets of the E7-4800 family (Intel blog "Memory
+    // Latencies on Intel Xeon Processor E5-4600 and E7-4800 product families", 2014). L3 latency and 4 memory
+    // links that read 6.4 GB/s each: AnandTech's article 3648 on the preceding Xeon 7500, of the same platform.
+    // Not told and assumed: 64 GiB a node.
     Preset {
         name: "westmere-ex-4s",
         packages: 4,
@@ -108,19 +106,18 @@ const PRESETS: [Preset; 5] = [
         threads_per_core: 2,
         llc_bytes: 30 * MIB,
         node_memory_bytes: 64 * GIB,
-        channels: 4,
-        transfers_m_per_s: 1_066,
+        peak_mb_per_s: 4 * 6_400,
         hardware: Hardware {
             clock_mhz: 2_400,
             l2_bytes: 256 * KIB,
-            llc_latency_ns: 25,
-            local_memory_latency_ns: 130,
-            remote_memory_latency_ns: 195,
+            llc_latency_ns: 21,
+            local_memory_latency_ns: 135,
+            remote_memory_latency_ns: 197,
         },
     },
     // The host of the soft affinity table: 2 sockets of 22 cores. Taken to be Xeon E5-2699 v4, the 22-core part
-    // of that time. Channels: DDR4-2400. Latencies: Memory Latency Checker 3.9 on a two-socket E5-2682 v4, L3
-    // about 50 cycles (Intel's optimization manual). Not told and assumed: hyper-threads on (88 pCPUs), as the
+    // of that time. Channels: DDR4-2400. Latencies: Memory Latency Checker 3.9 on a two-socket E5-2682 v4; L3
+    // 50 to 60 cycles (Intel's optimization manual). Not told and assumed: hyper-threads on (88 pCPUs), as the
     // machine is delivered, and 128 GiB a node.
     Preset {
         name: "broadwell-2s",
@@ -129,12 +126,11 @@ const PRESETS: [Preset; 5] = [
         threads_per_core: 2,
         llc_bytes: 55 * MIB,
         node_memory_bytes: 128 * GIB,
-        channels: 4,
-        transfers_m_per_s: 2_400,
+        peak_mb_per_s: 4 * 2_400 * 8,
         hardware: Hardware {
             clock_mhz: 2_200,
             l2_bytes: 256 * KIB,
-            llc_latency_ns: 23,
+            llc_latency_ns: 25,
             local_memory_latency_ns: 85,
             remote_memory_latency_ns: 136,
         },
@@ -152,7 +148,7 @@ pub fn preset_names() -> impl Iterator<Item = &'static str> {
 }
 
 fn build(preset: &Preset) -> Machine {
-    let peak_bytes_per_s = preset.channels * preset.transfers_m_per_s * 1_000_000 * 8;
+    let peak_bytes_per_s = preset.peak_mb_per_s * 1_000_000;
     MachineBuilder::symmetric(preset.packages, preset.cores_per_package, preset.threads_per_core)
         .name(preset.name)
         .every_llc(preset.llc_bytes)

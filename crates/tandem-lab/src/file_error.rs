@@ -1,0 +1,86 @@
+//! What is wrong in a file, and where.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+
+/// A mistake in a file that a user wrote. Displayed as `FILE:LINE: message`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileError {
+    /// The file, as the user named it.
+    pub file: String,
+    /// Line, from 1; `None` if the whole file is meant.
+    pub line: Option<usize>,
+    /// One sentence: what is wrong, and what is allowed.
+    pub message: String,
+}
+
+impl FileError {
+    /// A mistake that concerns the whole file, such as that it cannot be read.
+    pub fn whole(file: &str, message: impl Into<String>) -> Self {
+        Self {
+            file: file.to_owned(),
+            line: None,
+            message: message.into(),
+        }
+    }
+
+    /// A mistake in the part of `text` that `span` (in bytes) covers.
+    pub fn at(file: &str, text: &str, span: Range<usize>, message: impl Into<String>) -> Self {
+        let before = &text.as_bytes()[..span.start.min(text.len())];
+        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+        Self {
+            file: file.to_owned(),
+            line: Some(line),
+            message: message.into(),
+        }
+    }
+
+    /// A mistake that the TOML reader found in `text`.
+    pub fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> Self {
+        // A message may run over lines; an error is one sentence.
+        let message = error.message().trim().replace('\n', ", ");
+        match error.span() {
+            Some(span) => Self::at(file, text, span, message),
+            None => Self::whole(file, message),
+        }
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.file, self.message),
+            None => write!(f, "{}: {}", self.file, self.message),
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// The text of a file.
+pub fn read_text(path: &Path) -> Result<String, FileError> {
+    std::fs::read_to_string(path)
+        .map_err(|error| FileError::whole(&path.display().to_string(), format!("cannot be read: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_count_from_one_and_a_span_past_the_end_is_harmless() {
+        let text = "a = 1\nb = 2\n";
+        assert_eq!(FileError::at("f", text, 0..1, "m").to_string(), "f:1: m");
+        assert_eq!(FileError::at("f", text, 6..7, "m").to_string(), "f:2: m");
+        assert_eq!(FileError::at("f", text, 99..100, "m").to_string(), "f:3: m");
+        assert_eq!(FileError::whole("f", "m").to_string(), "f: m");
+    }
+
+    #[test]
+    fn a_toml_error_keeps_its_line() {
+        let text = "a = 1\nb = oops\n";
+        let error = toml::from_str::<toml::Table>(text).unwrap_err();
+        assert_eq!(FileError::from_toml("f", text, &error).line, Some(2));
+    }
+}
