@@ -1,1 +1,3 @@
 //! The real machine.
+
+pub mod topology;

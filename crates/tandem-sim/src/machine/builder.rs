@@ -22,8 +22,6 @@ pub const REMOTE_DISTANCE: u32 = 20;
 /// Largest distance: ACPI uses one byte, of which this value says "unreachable".
 pub(super) const MAX_DISTANCE: u32 = 255;
 
-/// Size of a last-level cache of [`MachineBuilder::symmetric`]: that of a Xeon Platinum 8160.
-const GENERIC_LLC_BYTES: u64 = 33 << 20;
 /// Memory of a node of [`MachineBuilder::symmetric`].
 const GENERIC_MEMORY_BYTES: u64 = 64 << 30;
 
@@ -40,7 +38,8 @@ pub struct CpuSpec {
     pub node: u32,
     /// The operating system's number of its package.
     pub package: u32,
-    /// Speed in any unit that all CPUs share; the fastest becomes 1000 permille.
+    /// Speed in any unit that all CPUs share; the fastest becomes 1000 permille. The threads of a core are
+    /// equally fast: the largest of their values counts.
     pub capacity: u32,
 }
 
@@ -105,7 +104,7 @@ impl MachineBuilder {
                     memory_bytes: GENERIC_MEMORY_BYTES,
                     bandwidth_bytes_per_s: NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S,
                 })
-                .llc(package, GENERIC_LLC_BYTES);
+                .llc(package, Llc::GENERIC_SIZE_BYTES);
             for core in package * cores_per_package..(package + 1) * cores_per_package {
                 for thread in 0..threads_per_core {
                     builder = builder.cpu(CpuSpec {
@@ -188,6 +187,9 @@ impl MachineBuilder {
         if hardware.clock_mhz == 0 {
             return Err(MachineError::NoClock);
         }
+        if hardware.l2_bytes == 0 {
+            return Err(MachineError::EmptyL2);
+        }
         let (llc_ns, local_ns, remote_ns) = (
             hardware.llc_latency_ns,
             hardware.local_memory_latency_ns,
@@ -255,8 +257,10 @@ impl MachineBuilder {
                     None if from == to => LOCAL_DISTANCE,
                     None => REMOTE_DISTANCE,
                 };
-                let largest = if from == to { LOCAL_DISTANCE } else { MAX_DISTANCE };
-                if !(LOCAL_DISTANCE..=largest).contains(&distance) {
+                // Nothing runs on a node without CPUs; real firmware gives some of them another own distance.
+                let odd_but_harmless = || !self.cpus.iter().any(|cpu| cpu.node == self.nodes[from].os_index);
+                let in_range = (LOCAL_DISTANCE..=MAX_DISTANCE).contains(&distance);
+                if !in_range || (from == to && distance != LOCAL_DISTANCE && !odd_but_harmless()) {
                     let (from, to) = (self.nodes[from].os_index, self.nodes[to].os_index);
                     return Err(MachineError::BadDistance { from, to, distance });
                 }
@@ -283,6 +287,9 @@ impl MachineBuilder {
         }
         let mut llc_sizes = BTreeMap::new();
         for &(label, size_bytes) in &self.llcs {
+            if size_bytes == 0 {
+                return Err(MachineError::EmptyLlc(label));
+            }
             if llc_sizes.insert(label, size_bytes).is_some() {
                 return Err(MachineError::DuplicateLlc(label));
             }
@@ -340,6 +347,11 @@ impl MachineBuilder {
                 cpus: CpuMask::empty(count),
             });
         }
+        let mut core_capacities: BTreeMap<u32, u32> = BTreeMap::new();
+        for cpu in &self.cpus {
+            let capacity = core_capacities.entry(cpu.core).or_insert(cpu.capacity);
+            *capacity = cpu.capacity.max(*capacity);
+        }
         let fastest = self.cpus.iter().map(|cpu| cpu.capacity).max().unwrap_or(1);
 
         let (mut core_ids, mut cores) = (BTreeMap::new(), Vec::new());
@@ -370,7 +382,7 @@ impl MachineBuilder {
             nodes[node.index()].cpus.insert(id);
             let package = PackageId::from(package_numbers.partition_point(|&number| number < spec.package));
             packages[package.index()].cpus.insert(id);
-            let permille = u64::from(spec.capacity) * 1000 / u64::from(fastest);
+            let permille = u64::from(core_capacities[&spec.core]) * 1000 / u64::from(fastest);
             let capacity_permille = u32::try_from(permille.max(1)).expect("no capacity exceeds the fastest");
             cpus.push(Cpu {
                 os_index: spec.os_index,
@@ -566,6 +578,14 @@ mod tests {
                 },
             ),
             (fits().every_node(1, 0), NoBandwidth(0)),
+            (fits().llc(3, 0), EmptyLlc(3)),
+            (
+                fits().hardware(Hardware {
+                    l2_bytes: 0,
+                    ..Hardware::GENERIC
+                }),
+                EmptyL2,
+            ),
             (
                 fits().hardware(Hardware {
                     clock_mhz: 0,

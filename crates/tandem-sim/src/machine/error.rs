@@ -64,8 +64,8 @@ pub enum MachineError {
     },
     /// A distance that ACPI does not allow.
     #[error(
-        "the distance from NUMA node {from} to {to} is {distance}; allowed is {LOCAL_DISTANCE} from a node to \
-         itself and {LOCAL_DISTANCE} to {MAX_DISTANCE} between two"
+        "the distance from NUMA node {from} to {to} is {distance}; allowed is {LOCAL_DISTANCE} from a node \
+         with CPUs to itself, else {LOCAL_DISTANCE} to {MAX_DISTANCE}"
     )]
     BadDistance {
         /// Row.
@@ -78,6 +78,12 @@ pub enum MachineError {
     /// Memory that cannot be reached.
     #[error("NUMA node {0} has memory but a bandwidth of 0; it must be positive")]
     NoBandwidth(u32),
+    /// A cache that can hold nothing.
+    #[error("last-level cache {0} has a size of 0; it must be positive")]
+    EmptyLlc(u32),
+    /// Cores without a cache of their own.
+    #[error("the L2 cache has a size of 0; it must be positive")]
+    EmptyL2,
     /// A clock of zero.
     #[error("the clock is 0 MHz; it must be positive")]
     NoClock,

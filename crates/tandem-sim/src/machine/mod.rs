@@ -6,10 +6,12 @@
 
 mod builder;
 pub mod cost;
+mod cpulist;
 mod error;
 mod presets;
 
 pub use builder::{CpuSpec, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES, MachineBuilder, NodeSpec, REMOTE_DISTANCE};
+pub use cpulist::{CpuListError, MAX_NUMBER, format_cpulist, parse_cpulist};
 pub use error::MachineError;
 pub use presets::{preset, preset_names};
 
@@ -47,6 +49,11 @@ pub struct Llc {
     pub size_bytes: u64,
     /// The CPUs that share it.
     pub cpus: CpuMask,
+}
+
+impl Llc {
+    /// Size where nobody tells it: that of a Xeon Platinum 8160 (Intel's product specification).
+    pub const GENERIC_SIZE_BYTES: u64 = 33 << 20;
 }
 
 /// A NUMA node. It may have no CPUs (memory expanders) or no memory.
@@ -214,6 +221,11 @@ impl Machine {
     pub fn nodes_by_distance(&self, node: NodeId) -> &[NodeId] {
         let count = self.nodes.len();
         &self.nodes_by_distance[node.index() * count..][..count]
+    }
+
+    /// The operating system's numbers of these CPUs, as a list: `0-3,8`.
+    pub fn os_list(&self, cpus: &CpuMask) -> String {
+        format_cpulist(cpus.iter().map(|cpu| self.cpu(cpu).os_index))
     }
 
     /// Constants of its cores and memory.

@@ -1,0 +1,46 @@
+//! What machine this is, as the kernel (`/sys`) or hwloc (`lstopo --of xml`) tells it.
+//!
+//! Both readers keep only what is online and usable, and neither can know everything: clock and size of the L2
+//! caches are taken where they are told, latencies and bandwidths are
+//! [`Hardware::GENERIC`](tandem_sim::machine::Hardware::GENERIC) and
+//! [`NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S`](tandem_sim::machine::NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S).
+
+mod hwloc;
+mod sysfs;
+
+pub use hwloc::{parse_hwloc, read_hwloc};
+pub use sysfs::read_sysfs;
+
+use std::io;
+use std::path::PathBuf;
+use tandem_sim::machine::MachineError;
+use thiserror::Error;
+
+/// Why a description of a machine cannot be used.
+#[derive(Debug, Error)]
+pub enum TopologyError {
+    /// A file that is needed is missing or unreadable.
+    #[error("{}: cannot be read: {source}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file or element does not say what it should.
+    #[error("{place}: {message}")]
+    Malformed {
+        /// The file, with the line if it has more than one.
+        place: String,
+        /// What is wrong, and what is expected.
+        message: String,
+    },
+    /// All parts can be read but do not make a machine.
+    #[error("{place}: {source}")]
+    Inconsistent {
+        /// The file or directory.
+        place: String,
+        /// What does not fit.
+        source: MachineError,
+    },
+}

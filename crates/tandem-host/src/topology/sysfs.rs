@@ -1,0 +1,410 @@
+//! Reads a machine from `/sys/devices/system/{cpu,node}`, or from a copy of that tree under another root.
+//!
+//! What the kernel says is described in its `Documentation/ABI/stable/sysfs-devices-node`,
+//! `Documentation/ABI/stable/sysfs-devices-system-cpu` and `Documentation/admin-guide/cputopology.rst`.
+//! Kernels, hypervisors and copies leave parts out; this is what stands in for them:
+//!
+//! | missing | then |
+//! |---|---|
+//! | `cpu/online` | CPUs with a `topology` directory are online |
+//! | `cpuN/online` | `cpu/online` alone decides |
+//! | `topology` of an online CPU | a core of its own, in package 0 |
+//! | `physical_package_id`, or it is -1 | package 0 |
+//! | `cpuN/cache` | no last-level cache |
+//! | `node` directory (a kernel without NUMA) | one node; its memory is `MemTotal` of `/proc/meminfo` |
+//! | `size` of a cache | [`Llc::GENERIC_SIZE_BYTES`] |
+//! | `nodeN/meminfo` | no memory |
+//! | `nodeN/distance` | 10 to itself, 20 to others |
+//!
+//! The last-level cache of a CPU is its data or unified cache of the highest level. Speeds of hybrid cores are
+//! `cpu_capacity`, or else `cpufreq/cpuinfo_max_freq`, if every CPU has it; otherwise all CPUs are equal. A CPU
+//! on several nodes (`numa=fake`) belongs to the lowest of them. Dies and clusters do not matter here.
+
+use super::TopologyError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use tandem_sim::machine::{
+    CpuSpec, Hardware, LOCAL_DISTANCE, Llc, Machine, MachineBuilder, NodeSpec, REMOTE_DISTANCE, parse_cpulist,
+};
+
+/// The machine whose `/sys` (and `/proc`) are under `root`: `/` for this one.
+pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
+    let name = match root.parent() {
+        None => "this machine".to_owned(),
+        Some(_) => root.display().to_string(),
+    };
+    // A copy of /sys alone will do, too.
+    let system = ["sys/devices/system", "devices/system"].map(|path| root.join(path));
+    let Some(system) = system.iter().find(|system| system.join("cpu").is_dir()) else {
+        let file = system[0].join("cpu");
+        return Err(TopologyError::Unreadable {
+            file,
+            source: ErrorKind::NotFound.into(),
+        });
+    };
+    let (cpu_dir, node_dir) = (system.join("cpu"), system.join("node"));
+    let online = online_cpus(&cpu_dir)?;
+    let nodes = match node_dir.is_dir() {
+        true => read_nodes(&node_dir)?,
+        false => NodeTable::single(&root.join("proc/meminfo"), &online)?,
+    };
+
+    let mut builder = MachineBuilder::new(name).distances(nodes.distances);
+    for &node in &nodes.specs {
+        builder = builder.node(node);
+    }
+    let mut speeds = Speeds::default();
+    let mut hardware = Hardware::GENERIC;
+    let mut largest_l2 = 0;
+    let mut llc_sizes = BTreeMap::new();
+    let mut cpus = Vec::new();
+    for &os_index in &online {
+        let dir = cpu_dir.join(format!("cpu{os_index}"));
+        let Some(&node) = nodes.of_cpu.get(&os_index) else {
+            return malformed(
+                &node_dir,
+                format!("online CPU {os_index} is in the cpulist of no online node"),
+            );
+        };
+        let caches = read_caches(&dir.join("cache"))?;
+        largest_l2 = caches
+            .iter()
+            .filter(|cache| cache.level == 2)
+            .map(|cache| cache.size_bytes)
+            .fold(largest_l2, u64::max);
+        let llc = caches.iter().max_by_key(|cache| cache.level).map(|cache| {
+            let label = first_online(&cache.shared_with, &online, os_index);
+            llc_sizes.insert(label, cache.size_bytes);
+            label
+        });
+        speeds.read(&dir)?;
+        cpus.push(CpuSpec {
+            os_index,
+            core: first_online(&read_siblings(&dir.join("topology"))?, &online, os_index),
+            llc,
+            node,
+            package: read_package(&dir.join("topology/physical_package_id"))?,
+            capacity: 1,
+        });
+    }
+    for (label, size_bytes) in llc_sizes {
+        builder = builder.llc(label, size_bytes);
+    }
+    for (mut cpu, capacity) in cpus.into_iter().zip(speeds.capacities()) {
+        cpu.capacity = capacity;
+        builder = builder.cpu(cpu);
+    }
+    if largest_l2 > 0 {
+        hardware.l2_bytes = largest_l2;
+    }
+    if let Some(max_khz) = speeds.max_khz.iter().flatten().max().filter(|&&khz| khz >= 1000) {
+        hardware.clock_mhz = max_khz / 1000;
+    }
+    builder
+        .hardware(hardware)
+        .build()
+        .map_err(|source| TopologyError::Inconsistent {
+            place: root.display().to_string(),
+            source,
+        })
+}
+
+/// The CPUs that are online, in ascending order.
+fn online_cpus(cpu_dir: &Path) -> Result<Vec<u32>, TopologyError> {
+    let online = match read_list(&cpu_dir.join("online"))? {
+        Some(listed) => listed,
+        None => {
+            let mut present = numbered_dirs(cpu_dir, "cpu")?;
+            present.retain(|cpu| cpu_dir.join(format!("cpu{cpu}/topology")).is_dir());
+            present
+        }
+    };
+    let mut usable = Vec::with_capacity(online.len());
+    for cpu in online {
+        let dir = cpu_dir.join(format!("cpu{cpu}"));
+        if !dir.is_dir() {
+            return malformed(
+                &cpu_dir.join("online"),
+                format!("lists CPU {cpu}, but {} is missing", dir.display()),
+            );
+        }
+        if read_number::<u32>(&dir.join("online"))? != Some(0) {
+            usable.push(cpu);
+        }
+    }
+    Ok(usable)
+}
+
+/// The NUMA nodes.
+struct NodeTable {
+    specs: Vec<NodeSpec>,
+    distances: Vec<Vec<u32>>,
+    /// Node of each CPU.
+    of_cpu: BTreeMap<u32, u32>,
+}
+
+impl NodeTable {
+    /// The only node of a kernel without NUMA.
+    fn single(meminfo: &Path, online: &[u32]) -> Result<Self, TopologyError> {
+        Ok(Self {
+            specs: vec![node_spec(0, read_memory(meminfo)?)],
+            distances: vec![vec![LOCAL_DISTANCE]],
+            of_cpu: online.iter().map(|&cpu| (cpu, 0)).collect(),
+        })
+    }
+}
+
+fn node_spec(os_index: u32, memory_bytes: u64) -> NodeSpec {
+    NodeSpec {
+        os_index,
+        memory_bytes,
+        bandwidth_bytes_per_s: NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S,
+    }
+}
+
+fn read_nodes(node_dir: &Path) -> Result<NodeTable, TopologyError> {
+    let online = match read_list(&node_dir.join("online"))? {
+        Some(listed) => listed,
+        None => numbered_dirs(node_dir, "node")?,
+    };
+    let mut table = NodeTable {
+        specs: Vec::new(),
+        distances: Vec::new(),
+        of_cpu: BTreeMap::new(),
+    };
+    for (at, &node) in online.iter().enumerate() {
+        let dir = node_dir.join(format!("node{node}"));
+        let cpulist = dir.join("cpulist");
+        let Some(cpus) = read_list(&cpulist)? else {
+            return Err(TopologyError::Unreadable {
+                file: cpulist,
+                source: ErrorKind::NotFound.into(),
+            });
+        };
+        for cpu in cpus {
+            table.of_cpu.entry(cpu).or_insert(node);
+        }
+        table
+            .specs
+            .push(node_spec(node, read_memory(&dir.join("meminfo"))?));
+        let distance = dir.join("distance");
+        let row = match read_text(&distance)? {
+            Some(text) => numbers(&distance, &text)?,
+            None => (0..online.len())
+                .map(|to| if to == at { LOCAL_DISTANCE } else { REMOTE_DISTANCE })
+                .collect(),
+        };
+        if row.len() != online.len() {
+            let (found, expected) = (row.len(), online.len());
+            return malformed(
+                &distance,
+                format!("has {found} distances; expected are {expected}, one for each online node"),
+            );
+        }
+        table.distances.push(row);
+    }
+    Ok(table)
+}
+
+/// `MemTotal` in bytes; 0 without the file.
+fn read_memory(meminfo: &Path) -> Result<u64, TopologyError> {
+    let Some(text) = read_text(meminfo)? else {
+        return Ok(0);
+    };
+    // "Node 0 MemTotal:  6805476 kB" in a node's directory, "MemTotal:  6805476 kB" in /proc.
+    let total = text
+        .lines()
+        .find_map(|line| line.split_once("MemTotal:"))
+        .map(|(_, value)| value.trim());
+    let bytes = total
+        .and_then(|value| value.strip_suffix("kB"))
+        .and_then(|value| value.trim().parse::<u64>().ok())
+        .and_then(|kib| kib.checked_mul(1024));
+    match bytes {
+        Some(bytes) => Ok(bytes),
+        None => malformed(meminfo, "has no line such as \"MemTotal: 6805476 kB\""),
+    }
+}
+
+/// A data or unified cache of a CPU.
+struct Cache {
+    level: u32,
+    size_bytes: u64,
+    shared_with: Vec<u32>,
+}
+
+fn read_caches(cache_dir: &Path) -> Result<Vec<Cache>, TopologyError> {
+    let mut caches = Vec::new();
+    for index in numbered_dirs(cache_dir, "index")? {
+        let dir = cache_dir.join(format!("index{index}"));
+        let Some(level) = read_number(&dir.join("level"))? else {
+            continue;
+        };
+        if read_text(&dir.join("type"))?.is_some_and(|kind| kind == "Instruction") {
+            continue;
+        }
+        let size = dir.join("size");
+        let size_bytes = match read_text(&size)? {
+            Some(text) => cache_size(&size, &text)?,
+            None => Llc::GENERIC_SIZE_BYTES,
+        };
+        let shared_with = read_list(&dir.join("shared_cpu_list"))?.unwrap_or_default();
+        caches.push(Cache {
+            level,
+            size_bytes,
+            shared_with,
+        });
+    }
+    Ok(caches)
+}
+
+/// Bytes of a size such as `12288K`.
+fn cache_size(file: &Path, text: &str) -> Result<u64, TopologyError> {
+    let (digits, factor) =
+        match text.split_at(text.len() - text.chars().next_back().map_or(0, char::len_utf8)) {
+            (digits, "K") => (digits, 1 << 10),
+            (digits, "M") => (digits, 1 << 20),
+            (digits, "G") => (digits, 1 << 30),
+            _ => (text, 1),
+        };
+    match digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|size| size.checked_mul(factor))
+    {
+        Some(bytes) => Ok(bytes),
+        None => malformed(file, format!("`{text:.40}` is not a size such as 12288K")),
+    }
+}
+
+/// The threads of a CPU's core.
+fn read_siblings(topology: &Path) -> Result<Vec<u32>, TopologyError> {
+    // The second name is the one of kernels before 5.3.
+    for name in ["core_cpus_list", "thread_siblings_list"] {
+        if let Some(cpus) = read_list(&topology.join(name))? {
+            return Ok(cpus);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// The package of a CPU; 0 where the kernel does not know it.
+fn read_package(file: &Path) -> Result<u32, TopologyError> {
+    let package: i64 = read_number(file)?.unwrap_or(-1);
+    match package {
+        -1 => Ok(0),
+        known => match u32::try_from(known) {
+            Ok(known) => Ok(known),
+            Err(_) => malformed(file, format!("{known} is not the number of a package")),
+        },
+    }
+}
+
+/// The first online CPU of a list, or the CPU itself: a label that all CPUs of the list agree on.
+fn first_online(cpus: &[u32], online: &[u32], own: u32) -> u32 {
+    match cpus.contains(&own) {
+        true => cpus
+            .iter()
+            .copied()
+            .find(|cpu| online.binary_search(cpu).is_ok())
+            .unwrap_or(own),
+        false => own,
+    }
+}
+
+/// How fast the CPUs are, in the order in which they are read.
+#[derive(Default)]
+struct Speeds {
+    capacities: Vec<Option<u32>>,
+    max_khz: Vec<Option<u32>>,
+}
+
+impl Speeds {
+    fn read(&mut self, cpu_dir: &Path) -> Result<(), TopologyError> {
+        self.capacities.push(read_number(&cpu_dir.join("cpu_capacity"))?);
+        self.max_khz
+            .push(read_number(&cpu_dir.join("cpufreq/cpuinfo_max_freq"))?);
+        Ok(())
+    }
+
+    /// In the first unit in which every CPU has a speed, or all equal.
+    fn capacities(&self) -> Vec<u32> {
+        let complete = |speeds: &[Option<u32>]| speeds.iter().copied().collect::<Option<Vec<u32>>>();
+        complete(&self.capacities)
+            .or_else(|| complete(&self.max_khz))
+            .unwrap_or_else(|| vec![1; self.capacities.len()])
+    }
+}
+
+/// The numbers N of the entries `prefixN` of a directory, in ascending order; none without the directory.
+fn numbered_dirs(dir: &Path, prefix: &str) -> Result<Vec<u32>, TopologyError> {
+    let unreadable = |source| TopologyError::Unreadable {
+        file: dir.to_owned(),
+        source,
+    };
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let mut numbers = BTreeSet::new();
+    for entry in entries {
+        let name = entry.map_err(unreadable)?.file_name();
+        numbers.extend(
+            name.to_str()
+                .and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok()),
+        );
+    }
+    Ok(numbers.into_iter().collect())
+}
+
+fn read_list(file: &Path) -> Result<Option<Vec<u32>>, TopologyError> {
+    let Some(text) = read_text(file)? else {
+        return Ok(None);
+    };
+    match parse_cpulist(&text) {
+        Ok(numbers) => Ok(Some(numbers)),
+        Err(error) => malformed(file, error.to_string()),
+    }
+}
+
+fn read_number<T: FromStr>(file: &Path) -> Result<Option<T>, TopologyError> {
+    let Some(text) = read_text(file)? else {
+        return Ok(None);
+    };
+    match text.parse() {
+        Ok(number) => Ok(Some(number)),
+        Err(_) => malformed(
+            file,
+            format!("`{text:.40}` is not a number in the range that belongs here"),
+        ),
+    }
+}
+
+fn numbers(file: &Path, text: &str) -> Result<Vec<u32>, TopologyError> {
+    match text.split_whitespace().map(str::parse).collect() {
+        Ok(numbers) => Ok(numbers),
+        Err(_) => malformed(file, format!("`{text:.40}` is not a row of numbers")),
+    }
+}
+
+/// The text of a file without surrounding white space; `None` if there is no such file.
+fn read_text(file: &Path) -> Result<Option<String>, TopologyError> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(Some(text.trim().to_owned())),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(source) => Err(TopologyError::Unreadable {
+            file: PathBuf::from(file),
+            source,
+        }),
+    }
+}
+
+fn malformed<T>(file: &Path, message: impl Into<String>) -> Result<T, TopologyError> {
+    Err(TopologyError::Malformed {
+        place: file.display().to_string(),
+        message: message.into(),
+    })
+}

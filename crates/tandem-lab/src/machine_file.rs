@@ -1,0 +1,434 @@
+//! Machine files: a machine in TOML, written by hand or by `tandem topology --format toml`.
+//!
+//! ```toml
+//! name = "two sockets"
+//!
+//! [hardware]                       # each key may be left out; `Hardware::GENERIC` stands in
+//! clock = "2.4 GHz"
+//! l2 = "256 KiB"
+//! llc_latency = "17 ns"
+//! local_memory_latency = "84 ns"
+//! remote_memory_latency = "122 ns"
+//!
+//! [[node]]
+//! number = 0
+//! memory = "6 GiB"
+//! bandwidth = "20.4 GB/s"
+//! distances = [10, 20]             # to each node, in the order of the file
+//!
+//! [[node]]
+//! number = 1                       # no memory
+//! distances = [20, 10]
+//!
+//! [[llc]]
+//! number = 0
+//! size = "12 MiB"
+//!
+//! [[cores]]                        # cores that have package, node, cache and capacity in common
+//! package = 0
+//! node = 0
+//! llc = 0                          # left out if no last-level cache is reported
+//! cpus = ["0,4", "1,5"]            # the threads of each core
+//!
+//! [[cores]]
+//! package = 1
+//! node = 1
+//! cpus = ["2-3"]
+//! capacity = 500                   # of the 1000 of the fastest core
+//! ```
+//!
+//! Which keys a reader allows is in the schema (`MachineFile` implements `JsonSchema`).
+
+use crate::file_error::{FileError, read_text};
+use crate::units::{Bandwidth, Duration, Frequency, Size};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::fmt::Write;
+use std::ops::Range;
+use std::path::Path;
+use tandem_sim::ids::NodeId;
+use tandem_sim::machine::{
+    Cpu, CpuSpec, Hardware, Machine, MachineBuilder, MachineError, NodeSpec, parse_cpulist,
+};
+use toml::Spanned;
+
+/// A machine file.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MachineFile {
+    /// What the machine is called.
+    name: String,
+    /// What its cores and its memory are like.
+    #[schemars(with = "Option<HardwareTable>")]
+    hardware: Option<Spanned<HardwareTable>>,
+    /// NUMA nodes.
+    #[schemars(with = "Vec<NodeTable>")]
+    node: Vec<Spanned<NodeTable>>,
+    /// Last-level caches.
+    #[serde(default)]
+    #[schemars(with = "Vec<LlcTable>")]
+    llc: Vec<Spanned<LlcTable>>,
+    /// Groups of cores.
+    #[schemars(with = "Vec<CoresTable>")]
+    cores: Vec<Spanned<CoresTable>>,
+}
+
+/// Constants of cores and memory; those of a generic server stand in for what is left out.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct HardwareTable {
+    /// Clock, in whole MHz.
+    clock: Option<Frequency>,
+    /// Private cache of a core.
+    l2: Option<Size>,
+    /// Load from the last-level cache.
+    llc_latency: Option<Duration>,
+    /// Load from memory of the own node.
+    local_memory_latency: Option<Duration>,
+    /// Load from memory at distance 20.
+    remote_memory_latency: Option<Duration>,
+}
+
+/// A NUMA node.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NodeTable {
+    /// Its number.
+    number: u32,
+    /// Its memory; none if left out.
+    memory: Option<Size>,
+    /// What its memory controllers sustain; needed with memory.
+    bandwidth: Option<Bandwidth>,
+    /// Distances to all nodes, in the order of the file; all nodes give them, or none.
+    #[schemars(with = "Option<Vec<u32>>")]
+    distances: Option<Spanned<Vec<u32>>>,
+}
+
+/// A last-level cache.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct LlcTable {
+    /// The number by which cores name it.
+    number: u32,
+    /// Its size.
+    size: Size,
+}
+
+/// Cores that have everything but their CPUs in common.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CoresTable {
+    /// Number of the package.
+    package: u32,
+    /// Number of the NUMA node.
+    node: u32,
+    /// Number of the last-level cache; none if left out.
+    llc: Option<u32>,
+    /// The CPUs of each core, as a list such as "0,8" or "0-3".
+    #[schemars(with = "Vec<String>")]
+    cpus: Vec<Spanned<String>>,
+    /// Speed in thousandths of the fastest core.
+    #[serde(default = "full_capacity")]
+    #[schemars(range(min = 1, max = 1000))]
+    capacity: u32,
+}
+
+const FULL_CAPACITY: u32 = 1000;
+
+fn full_capacity() -> u32 {
+    FULL_CAPACITY
+}
+
+/// The machine in this file.
+pub fn load_machine(path: &Path) -> Result<Machine, FileError> {
+    parse_machine(&read_text(path)?, &path.display().to_string())
+}
+
+/// The machine in this text; `file_name` is for errors.
+pub fn parse_machine(text: &str, file_name: &str) -> Result<Machine, FileError> {
+    let file: MachineFile =
+        toml::from_str(text).map_err(|error| FileError::from_toml(file_name, text, &error))?;
+    let at = |span: Range<usize>, message: String| FileError::at(file_name, text, span, message);
+
+    let mut builder = MachineBuilder::new(&file.name);
+    if let Some(table) = &file.hardware {
+        let hardware = hardware(table.get_ref()).map_err(|message| at(table.span(), message))?;
+        builder = builder.hardware(hardware);
+    }
+    for node in &file.node {
+        let node = node.get_ref();
+        builder = builder.node(NodeSpec {
+            os_index: node.number,
+            memory_bytes: node.memory.unwrap_or_default().bytes,
+            bandwidth_bytes_per_s: node.bandwidth.unwrap_or_default().bytes_per_s,
+        });
+    }
+    if let Some(rows) = distances(&file.node).map_err(|(span, message)| at(span, message))? {
+        builder = builder.distances(rows);
+    }
+    for llc in &file.llc {
+        builder = builder.llc(llc.get_ref().number, llc.get_ref().size.bytes);
+    }
+    let mut core = 0;
+    for cores in &file.cores {
+        let table = cores.get_ref();
+        if !(1..=FULL_CAPACITY).contains(&table.capacity) {
+            let message = format!("capacity {} is outside 1 to {FULL_CAPACITY}", table.capacity);
+            return Err(at(cores.span(), message));
+        }
+        for list in &table.cpus {
+            let cpus = parse_cpulist(list.get_ref()).map_err(|error| at(list.span(), error.to_string()))?;
+            if cpus.is_empty() {
+                return Err(at(
+                    list.span(),
+                    "a core needs at least one CPU, as in \"0\" or \"0,8\"".to_owned(),
+                ));
+            }
+            for os_index in cpus {
+                builder = builder.cpu(CpuSpec {
+                    os_index,
+                    core,
+                    llc: table.llc,
+                    node: table.node,
+                    package: table.package,
+                    capacity: table.capacity,
+                });
+            }
+            core += 1;
+        }
+    }
+    builder.build().map_err(|error| match place_of(&error, &file) {
+        Some(span) => at(span, error.to_string()),
+        None => FileError::whole(file_name, error.to_string()),
+    })
+}
+
+fn hardware(table: &HardwareTable) -> Result<Hardware, String> {
+    let generic = Hardware::GENERIC;
+    let latency = |key: &str, value: Option<Duration>, generic: u32| match value {
+        None => Ok(generic),
+        Some(value) => {
+            u32::try_from(value.ns).map_err(|_| format!("{key} is {value}; at most 4.294 s are allowed"))
+        }
+    };
+    let clock_mhz = match table.clock {
+        None => generic.clock_mhz,
+        Some(clock) => match u32::try_from(clock.hz / 1_000_000) {
+            Ok(mhz) if clock.hz % 1_000_000 == 0 => mhz,
+            _ => return Err(format!("clock is {clock}; a whole number of MHz is needed")),
+        },
+    };
+    Ok(Hardware {
+        clock_mhz,
+        l2_bytes: table.l2.map_or(generic.l2_bytes, |size| size.bytes),
+        llc_latency_ns: latency("llc_latency", table.llc_latency, generic.llc_latency_ns)?,
+        local_memory_latency_ns: latency(
+            "local_memory_latency",
+            table.local_memory_latency,
+            generic.local_memory_latency_ns,
+        )?,
+        remote_memory_latency_ns: latency(
+            "remote_memory_latency",
+            table.remote_memory_latency,
+            generic.remote_memory_latency_ns,
+        )?,
+    })
+}
+
+/// The rows of all nodes; nothing if no node has one.
+fn distances(nodes: &[Spanned<NodeTable>]) -> Result<Option<Vec<Vec<u32>>>, (Range<usize>, String)> {
+    if nodes.iter().all(|node| node.get_ref().distances.is_none()) {
+        return Ok(None);
+    }
+    let mut rows = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        match &node.get_ref().distances {
+            None => {
+                let message = "distances are missing here; give them for every node or for none";
+                return Err((node.span(), message.to_owned()));
+            }
+            Some(row) if row.get_ref().len() != nodes.len() => {
+                let (found, expected) = (row.get_ref().len(), nodes.len());
+                return Err((
+                    row.span(),
+                    format!("{found} distances for {expected} nodes; one for each is needed"),
+                ));
+            }
+            Some(row) => rows.push(row.get_ref().clone()),
+        }
+    }
+    Ok(Some(rows))
+}
+
+/// The table that an inconsistency is best shown at.
+fn place_of(error: &MachineError, file: &MachineFile) -> Option<Range<usize>> {
+    let last_node = |number: u32| {
+        file.node
+            .iter()
+            .rev()
+            .find(|node| node.get_ref().number == number)
+            .map(Spanned::span)
+    };
+    let last_llc = |number: u32| {
+        file.llc
+            .iter()
+            .rev()
+            .find(|llc| llc.get_ref().number == number)
+            .map(Spanned::span)
+    };
+    let last_cpu = |number: u32| {
+        let mut lists = file
+            .cores
+            .iter()
+            .rev()
+            .flat_map(|cores| cores.get_ref().cpus.iter().rev());
+        lists
+            .find(|list| parse_cpulist(list.get_ref()).is_ok_and(|cpus| cpus.contains(&number)))
+            .map(Spanned::span)
+    };
+    match *error {
+        MachineError::DuplicateNode(node) | MachineError::NoBandwidth(node) => last_node(node),
+        MachineError::BadDistance { from, .. } => last_node(from),
+        MachineError::DuplicateLlc(llc) | MachineError::EmptyLlc(llc) => last_llc(llc),
+        MachineError::DuplicateCpu(cpu) | MachineError::NoCapacity(cpu) => last_cpu(cpu),
+        MachineError::UnknownNode { cpu, .. } | MachineError::UnknownLlc { cpu, .. } => last_cpu(cpu),
+        MachineError::SplitCore { second, .. } => last_cpu(second),
+        MachineError::EmptyL2 | MachineError::NoClock | MachineError::LatencyOrder { .. } => {
+            file.hardware.as_ref().map(Spanned::span)
+        }
+        MachineError::NoCpu
+        | MachineError::NoNode
+        | MachineError::TooManyCpus(_)
+        | MachineError::TooManyNodes(_)
+        | MachineError::DistanceShape { .. } => None,
+    }
+}
+
+/// The machine file of a machine; reading it gives the same machine again.
+pub fn to_toml(machine: &Machine) -> String {
+    let mut text = String::new();
+    write_toml(machine, &mut text).expect("a string takes any text");
+    text
+}
+
+fn write_toml(machine: &Machine, text: &mut String) -> std::fmt::Result {
+    let ns = |ns: u32| Duration { ns: ns.into() };
+    let hardware = machine.hardware();
+    writeln!(text, "name = {}\n", toml::Value::from(machine.name()))?;
+    writeln!(text, "[hardware]")?;
+    writeln!(
+        text,
+        "clock = \"{}\"",
+        Frequency {
+            hz: u64::from(hardware.clock_mhz) * 1_000_000
+        }
+    )?;
+    writeln!(
+        text,
+        "l2 = \"{}\"",
+        Size {
+            bytes: hardware.l2_bytes
+        }
+    )?;
+    writeln!(text, "llc_latency = \"{}\"", ns(hardware.llc_latency_ns))?;
+    writeln!(
+        text,
+        "local_memory_latency = \"{}\"",
+        ns(hardware.local_memory_latency_ns)
+    )?;
+    writeln!(
+        text,
+        "remote_memory_latency = \"{}\"",
+        ns(hardware.remote_memory_latency_ns)
+    )?;
+    for (node, from) in machine
+        .nodes()
+        .iter()
+        .zip((0..machine.node_count()).map(NodeId::from))
+    {
+        writeln!(text, "\n[[node]]\nnumber = {}", node.os_index)?;
+        if node.memory_bytes > 0 {
+            writeln!(
+                text,
+                "memory = \"{}\"",
+                Size {
+                    bytes: node.memory_bytes
+                }
+            )?;
+            writeln!(
+                text,
+                "bandwidth = \"{}\"",
+                Bandwidth {
+                    bytes_per_s: node.bandwidth_bytes_per_s
+                }
+            )?;
+        }
+        let row: Vec<_> = (0..machine.node_count())
+            .map(|to| machine.distance(from, NodeId::from(to)).to_string())
+            .collect();
+        writeln!(text, "distances = [{}]", row.join(", "))?;
+    }
+    for (number, llc) in machine.llcs().iter().enumerate() {
+        writeln!(
+            text,
+            "\n[[llc]]\nnumber = {number}\nsize = \"{}\"",
+            Size {
+                bytes: llc.size_bytes
+            }
+        )?;
+    }
+    for group in core_groups(machine) {
+        let cpu = group.shared;
+        writeln!(text, "\n[[cores]]")?;
+        writeln!(
+            text,
+            "package = {}",
+            machine.packages()[cpu.package.index()].os_index
+        )?;
+        writeln!(text, "node = {}", machine.nodes()[cpu.node.index()].os_index)?;
+        if let Some(llc) = cpu.llc {
+            writeln!(text, "llc = {}", llc.0)?;
+        }
+        if cpu.capacity_permille != FULL_CAPACITY {
+            writeln!(text, "capacity = {}", cpu.capacity_permille)?;
+        }
+        writeln!(text, "cpus = [")?;
+        for line in group.cores.chunks(8) {
+            let lists: Vec<_> = line.iter().map(|list| format!("\"{list}\"")).collect();
+            writeln!(text, "    {},", lists.join(", "))?;
+        }
+        writeln!(text, "]")?;
+    }
+    Ok(())
+}
+
+/// Cores that share package, node, cache and capacity.
+struct CoreGroup<'a> {
+    shared: &'a Cpu,
+    /// The CPUs of each core, as lists.
+    cores: Vec<String>,
+}
+
+fn core_groups(machine: &Machine) -> Vec<CoreGroup<'_>> {
+    let mut groups: Vec<CoreGroup<'_>> = Vec::new();
+    for core in machine.cores() {
+        let Some(first) = core.cpus.iter().next() else {
+            continue;
+        };
+        let cpu = machine.cpu(first);
+        let key = |cpu: &Cpu| (cpu.package, cpu.node, cpu.llc, cpu.capacity_permille);
+        let list = machine.os_list(&core.cpus);
+        match groups
+            .iter_mut()
+            .rev()
+            .find(|group| key(group.shared) == key(cpu))
+        {
+            Some(group) => group.cores.push(list),
+            None => groups.push(CoreGroup {
+                shared: cpu,
+                cores: vec![list],
+            }),
+        }
+    }
+    groups
+}
