@@ -1,6 +1,14 @@
 //! Experiments with their published tables, statistics and reports.
 
+pub mod experiment;
 pub mod file_error;
+pub mod located;
 pub mod machine_file;
+pub mod measure;
+pub mod published;
 pub mod results;
+pub mod runner;
+pub mod scenario;
+pub mod statistics;
+pub mod summary;
 pub mod units;
