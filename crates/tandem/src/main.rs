@@ -1,2 +1,56 @@
-//! Command.
-fn main() {}
+//! The `tandem` command: one file a verb.
+//!
+//! Every verb has its arguments (`Args`) and a function `run` that writes its result to standard output. What goes
+//! wrong is told in one line on standard error, and by the exit status: see [`error`].
+
+// `println!` panics when the reader of a pipe is gone; `writeln!` returns an error that [`error::report`] knows.
+#![warn(clippy::print_stdout)]
+
+mod error;
+mod machine_source;
+mod place;
+mod reproduce;
+mod schema;
+mod sim;
+mod topology;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Schedulers of hosts and guests, made to work together: simulate them, reproduce published results, place VMs
+/// and look at machines.
+#[derive(Parser)]
+#[command(version, propagate_version = true, after_help = error::EXIT_STATUS_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Draw a machine: packages, NUMA nodes, caches, cores and CPUs
+    Topology(topology::Args),
+    /// Find the NUMA nodes for a VM's vCPUs and memory, and say why
+    Place(place::Args),
+    /// Run one scenario and print what it measured
+    Sim(sim::Args),
+    /// Run experiments and print the published results beside the simulated ones
+    Reproduce(reproduce::Args),
+    /// Print the JSON Schema of a file format
+    Schema(schema::Args),
+}
+
+fn main() -> ExitCode {
+    error::install_panic_hook();
+    let result = match Cli::parse().verb {
+        Verb::Topology(args) => topology::run(&args),
+        Verb::Place(args) => place::run(&args),
+        Verb::Sim(args) => sim::run(&args),
+        Verb::Reproduce(args) => reproduce::run(&args),
+        Verb::Schema(args) => schema::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error::report(&error),
+    }
+}

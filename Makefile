@@ -1,0 +1,62 @@
+# Everything that people and CI run, from here. `make` lists the targets.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+# Where `make demo` puts the HTML report.
+REPORT ?= report
+# How long `make fuzz` fuzzes in all, seconds.
+FUZZ_SECONDS ?= 60
+
+# Tools that scripts/setup installs come before the machine's own.
+export PATH := $(CURDIR)/.tools/bin:$(PATH)
+# Warnings of rustdoc, such as links that lead nowhere, are errors.
+export RUSTDOCFLAGS := -D warnings
+
+.PHONY: help build demo test lint deny fuzz bench docs clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
+
+build: ## Build the tandem command in release mode
+	@scripts/setup build
+	cargo build --locked --release
+
+demo: build ## Reproduce every experiment: tables here, and an HTML report
+	cargo run --locked --release --quiet -- reproduce --out $(REPORT)
+	@echo
+	@echo "The HTML report is in $(REPORT)/: open $$(ls $(REPORT)/*.html) in a browser."
+
+test: lint deny ## Everything that CI checks: lint, deny, all tests and examples, fuzz
+	cargo test --locked --workspace
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
+
+lint: ## Check formatting, and that neither clippy nor rustdoc warns
+	@scripts/setup test
+	cargo fmt --check
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo doc --locked --workspace --no-deps --quiet
+
+deny: ## Check licences and sources of the dependencies (not advisories: their database needs a network)
+	@scripts/setup test
+	cargo deny --locked check licenses bans sources
+	cargo deny --locked --manifest-path fuzz/Cargo.toml check --config deny.toml licenses bans sources
+
+fuzz: ## Fuzz the readers of scenarios and of hwloc's XML for FUZZ_SECONDS
+	@scripts/setup test
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
+
+bench: ## Measure the simulator's speed: events/s and ns/event
+	@scripts/setup build
+	cargo bench --locked --workspace
+
+docs: ## Build the book into docs/book and the API documentation into target/doc
+	@scripts/setup docs
+	mdbook build docs
+	cargo doc --locked --workspace --no-deps
+
+clean: ## Remove what was built (tools in .tools stay)
+	cargo clean
+	cargo clean --manifest-path fuzz/Cargo.toml
+	rm -rf docs/book fuzz/artifacts fuzz/corpus $(REPORT)

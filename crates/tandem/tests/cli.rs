@@ -1,0 +1,149 @@
+//! The command as a user meets it: help, errors and exit statuses.
+
+use assert_cmd::Command;
+use std::io::Read;
+use std::process::Stdio;
+use std::{fs, path::Path};
+
+const VERBS: [&str; 5] = ["topology", "place", "sim", "reproduce", "schema"];
+
+fn tandem() -> Command {
+    Command::cargo_bin("tandem").expect("cargo builds the command for its tests")
+}
+
+fn stdout(args: &[&str]) -> String {
+    let output = tandem().args(args).assert().success().get_output().stdout.clone();
+    String::from_utf8(output).expect("output is UTF-8")
+}
+
+/// Runs a command that must reject its input: exit status 2, nothing on standard output, and one line on standard
+/// error, which is returned.
+fn rejection(args: &[&str], dir: &Path) -> String {
+    let assert = tandem().args(args).current_dir(dir).assert().code(2).stdout("");
+    let message = String::from_utf8(assert.get_output().stderr.clone()).expect("messages are UTF-8");
+    assert!(message.starts_with("tandem: "), "{args:?}: {message}");
+    assert_eq!(message.lines().count(), 1, "{args:?}: {message}");
+    message
+}
+
+#[test]
+fn version_names_the_command_and_its_release() {
+    let expected = concat!("tandem ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(stdout(&["--version"]), expected);
+}
+
+#[test]
+fn help_lists_every_verb() {
+    let help = stdout(&["--help"]);
+    for verb in VERBS {
+        assert!(
+            help.contains(&format!("\n  {verb} ")),
+            "{verb} is missing in\n{help}"
+        );
+    }
+}
+
+#[test]
+fn help_of_every_verb_shows_examples() {
+    for verb in VERBS {
+        let help = stdout(&[verb, "--help"]);
+        assert!(help.contains(&format!("Usage: tandem {verb}")), "{help}");
+        assert!(help.contains("Examples:"), "no examples in\n{help}");
+    }
+}
+
+#[test]
+fn wrong_usage_exits_with_2() {
+    let cases: [&[&str]; 5] = [
+        &[],
+        &["frobnicate"],
+        &["--frobnicate"],
+        &["sim"],
+        &["topology", "--machine", "xeon-e5620-2s", "--frobnicate"],
+    ];
+    for args in cases {
+        tandem().args(args).assert().code(2).stdout("");
+    }
+}
+
+#[test]
+fn a_missing_file_is_named_and_exits_with_2() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let cases: [&[&str]; 4] = [
+        &["sim", "nowhere.toml"],
+        &["topology", "--machine", "nowhere.toml"],
+        &["topology", "--hwloc", "nowhere.xml"],
+        &["topology", "--sysfs", "nowhere"],
+    ];
+    for args in cases {
+        let message = rejection(args, dir.path());
+        assert!(message.contains("nowhere"), "{args:?}: {message}");
+    }
+}
+
+#[test]
+fn an_unknown_experiment_exits_with_2() {
+    // The folder of experiments is found from any folder of the project.
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let message = rejection(&["reproduce", "--quick", "frobnicate"], dir);
+    assert!(message.contains("frobnicate"), "{message}");
+    assert!(
+        message.contains("rate-control"),
+        "names what is allowed: {message}"
+    );
+}
+
+#[test]
+fn an_unknown_key_is_told_with_file_and_line() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    fs::write(dir.path().join("typo.toml"), "# a comment\nfrobnicate = 1\n").expect("write an example");
+    let message = rejection(&["sim", "typo.toml"], dir.path());
+    assert!(message.contains("typo.toml:2"), "{message}");
+    assert!(message.contains("frobnicate"), "{message}");
+}
+
+#[test]
+fn a_file_that_is_not_utf8_exits_with_2() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    fs::write(dir.path().join("binary.toml"), b"\xff\xfe\x00").expect("write an example");
+    rejection(&["sim", "binary.toml"], dir.path());
+    rejection(&["topology", "--machine", "binary.toml"], dir.path());
+    rejection(&["topology", "--hwloc", "binary.toml"], dir.path());
+}
+
+#[test]
+fn topology_as_json_counts_what_a_preset_has() {
+    let json = stdout(&["topology", "--machine", "xeon-e5620-2s", "--format", "json"]);
+    let machine: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
+    for (key, count) in [
+        ("packages", 2),
+        ("numa_nodes", 2),
+        ("llcs", 2),
+        ("cores", 8),
+        ("pcpus", 16),
+    ] {
+        assert_eq!(machine[key], count, "{key} in {json}");
+    }
+    assert_eq!(machine["distances"].as_array().map(Vec::len), Some(2), "{json}");
+}
+
+/// A pipe holds at most 64 KiB on Linux unless told otherwise, and a schema may be shorter; so the reader closes
+/// before the command starts to write.
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    for args in [["schema", "scenario"], ["topology", "--machine=xeon-e5620-2s-2s"]] {
+        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin!("tandem"))
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("start the command");
+        drop(child.stdout.take());
+        let mut message = String::new();
+        let mut stderr = child.stderr.take().expect("standard error is a pipe");
+        stderr.read_to_string(&mut message).expect("read standard error");
+        let status = child.wait().expect("the command ends");
+        assert!(status.success(), "{args:?}: {status}: {message}");
+        assert_eq!(message, "", "{args:?}");
+    }
+}
