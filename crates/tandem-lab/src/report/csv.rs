@@ -1,0 +1,114 @@
+//! CSV by RFC 4180: one row a cell.
+
+use super::{Format, number::rounded};
+use crate::results::{Cell, ExperimentResults, Role};
+use csv::{Terminator, WriterBuilder};
+use std::{collections::BTreeSet, io};
+
+/// One row a cell, the keys of all experiments as columns; empty for what is missing or not finite.
+pub struct Csv;
+
+impl Format for Csv {
+    fn name(&self) -> &'static str {
+        "csv"
+    }
+
+    fn extension(&self) -> &'static str {
+        "csv"
+    }
+
+    fn write(&self, results: &[ExperimentResults], out: &mut dyn io::Write) -> io::Result<()> {
+        let cells = || results.iter().flat_map(|experiment| &experiment.cells);
+        let keys: BTreeSet<&str> = cells()
+            .flat_map(|cell| cell.cell.keys().map(String::as_str))
+            .collect();
+
+        let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out);
+        let after_keys = ["metric", "baseline", "variant"]
+            .into_iter()
+            .chain(NUMBERS)
+            .chain(["role"]);
+        writer.write_record(
+            ["experiment"]
+                .into_iter()
+                .chain(keys.iter().copied())
+                .chain(after_keys),
+        )?;
+        for cell in cells() {
+            writer.write_field(&cell.experiment)?;
+            for key in &keys {
+                writer.write_field(cell.cell.get(*key).map(ToString::to_string).unwrap_or_default())?;
+            }
+            for name in [&cell.metric, &cell.baseline, &cell.variant] {
+                writer.write_field(name)?;
+            }
+            for number in numbers(cell) {
+                let text = number.and_then(rounded).map(|number| number.to_string());
+                writer.write_field(text.unwrap_or_default())?;
+            }
+            writer.write_field(match cell.role {
+                Role::Calibrated => "calibrated",
+                Role::Predicted => "predicted",
+            })?;
+            writer.write_record(None::<&[u8]>)?;
+        }
+        writer.flush()
+    }
+}
+
+const NUMBERS: [&str; 6] = [
+    "published",
+    "simulated",
+    "published_effect_pct",
+    "simulated_effect_pct",
+    "ci_low_pct",
+    "ci_high_pct",
+];
+
+fn numbers(cell: &Cell) -> [Option<f64>; NUMBERS.len()] {
+    [
+        cell.published,
+        Some(cell.simulated),
+        cell.published_effect_pct,
+        cell.simulated_effect_pct,
+        cell.ci_low_pct,
+        cell.ci_high_pct,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{report::fixture, results::Key};
+
+    fn written(results: &[ExperimentResults]) -> String {
+        let mut out = Vec::new();
+        Csv.write(results, &mut out).expect("a vector takes everything");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn keys_become_columns_and_text_is_quoted() {
+        let mut results = fixture::empty();
+        let mut cell = fixture::effect(14.0, 12.0, 1.0);
+        cell.variant = "say \"hi\", twice".to_owned();
+        let other = Cell {
+            cell: [("load".to_owned(), Key::Number(90))].into(),
+            simulated: f64::NAN,
+            ..cell.clone()
+        };
+        results.cells = vec![cell, other];
+        assert_eq!(
+            written(&[results]),
+            "experiment,benchmark,load,vms,metric,baseline,variant,published,simulated,published_effect_pct,\
+             simulated_effect_pct,ci_low_pct,ci_high_pct,role\r\n\
+             made-up,sums,,2,throughput,plain,\"say \"\"hi\"\", twice\",114,112,14,12,11,13,predicted\r\n\
+             made-up,,90,,throughput,plain,\"say \"\"hi\"\", twice\",114,,14,12,11,13,predicted\r\n"
+        );
+    }
+
+    #[test]
+    fn without_cells_only_the_header() {
+        assert_eq!(written(&[]).lines().count(), 1);
+    }
+}

@@ -1,0 +1,208 @@
+//! How cells fall into tables and plots.
+//!
+//! A group holds the cells of one metric that share every key that is a word, such as the benchmark. What is left to
+//! tell them apart are keys that are numbers, such as a load, and the variant: the rows of a table, the axis of a plot.
+
+use super::{number, outcome};
+use crate::results::{Better, Cell, Key};
+
+/// The cells of one metric that share every key that is a word.
+pub struct Group<'a> {
+    pub cells: Vec<&'a Cell>,
+    /// Names of the keys that are numbers, in order.
+    pub number_keys: Vec<&'a str>,
+}
+
+/// Groups in the order in which they first appear; never an empty one.
+pub fn groups(cells: &[Cell]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group> = Vec::new();
+    for cell in cells {
+        let same = |group: &&mut Group| {
+            group.cells[0].metric == cell.metric && words(group.cells[0]).eq(words(cell))
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.cells.push(cell),
+            None => groups.push(Group {
+                cells: vec![cell],
+                number_keys: Vec::new(),
+            }),
+        }
+    }
+    for group in &mut groups {
+        group.number_keys = distinct(
+            group
+                .cells
+                .iter()
+                .flat_map(|cell| numbers(cell).map(|(name, _)| name)),
+        );
+        group.number_keys.sort_unstable();
+    }
+    groups
+}
+
+impl<'a> Group<'a> {
+    /// Name for people: the words, the metric, its unit and which way is better.
+    pub fn title(&self) -> String {
+        let cell = self.cells[0];
+        let mut notes = Vec::new();
+        if !cell.unit.is_empty() {
+            notes.push(cell.unit.as_str());
+        }
+        match cell.better {
+            Better::Higher => notes.push("higher is better"),
+            Better::Lower => notes.push("lower is better"),
+            Better::Neither => {}
+        }
+        let mut title = self.name();
+        if !notes.is_empty() {
+            title += &format!(" ({})", notes.join(", "));
+        }
+        title
+    }
+
+    /// The metric, and the words after it.
+    pub fn name(&self) -> String {
+        let words = words(self.cells[0]).map(|(name, word)| format!("{name} {word}"));
+        [self.cells[0].metric.clone()]
+            .into_iter()
+            .chain(words)
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
+    /// The cells of loads for which some number is published.
+    pub fn published(&self) -> Vec<&'a Cell> {
+        let is_published = |cell: &&&Cell| cell.published.is_some() || cell.published_effect_pct.is_some();
+        let loads = distinct(
+            self.cells
+                .iter()
+                .filter(is_published)
+                .map(|cell| numbers(cell).collect::<Vec<_>>()),
+        );
+        let has_such_load = |cell: &&Cell| loads.contains(&numbers(cell).collect());
+        self.cells.iter().copied().filter(has_such_load).collect()
+    }
+
+    /// Variants in the order in which they first appear.
+    pub fn variants(&self) -> Vec<&'a str> {
+        distinct(self.cells.iter().map(|cell| cell.variant.as_str()))
+    }
+
+    /// Values of the keys that are numbers, each set once, in the order in which they first appear.
+    pub fn loads(&self) -> Vec<Vec<(&'a str, i64)>> {
+        distinct(self.cells.iter().map(|cell| numbers(cell).collect()))
+    }
+}
+
+/// Keys of a cell that are numbers.
+pub fn numbers(cell: &Cell) -> impl Iterator<Item = (&str, i64)> {
+    cell.cell.iter().filter_map(|(name, key)| match key {
+        Key::Number(number) => Some((name.as_str(), *number)),
+        Key::Text(_) => None,
+    })
+}
+
+/// Keys of a cell that are words.
+fn words(cell: &Cell) -> impl Iterator<Item = (&str, &str)> {
+    cell.cell.iter().filter_map(|(name, key)| match key {
+        Key::Number(_) => None,
+        Key::Text(word) => Some((name.as_str(), word.as_str())),
+    })
+}
+
+/// Each item once, in the order in which they first appear.
+pub fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for item in items {
+        if !distinct.contains(&item) {
+            distinct.push(item);
+        }
+    }
+    distinct
+}
+
+/// The numbers of one cell as people read them; empty where there is none.
+pub struct Row {
+    pub published: String,
+    pub simulated: String,
+    pub published_effect: String,
+    pub simulated_effect: String,
+    pub interval: String,
+    pub error: String,
+}
+
+impl Row {
+    pub fn of(cell: &Cell) -> Self {
+        let or_empty = |number: Option<f64>, print: fn(f64) -> String| number.map(print).unwrap_or_default();
+        Self {
+            published: or_empty(cell.published, number::value),
+            simulated: number::value(cell.simulated),
+            published_effect: or_empty(cell.published_effect_pct, number::effect),
+            simulated_effect: or_empty(cell.simulated_effect_pct, number::effect),
+            interval: outcome::interval(cell).map(number::interval).unwrap_or_default(),
+            error: or_empty(
+                outcome::effects(cell).map(|(published, simulated)| simulated - published),
+                number::points,
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    #[test]
+    fn groups_share_metric_and_words() {
+        let numa = fixture::numa_affinity();
+        let groups = groups(&numa.cells);
+        let names: Vec<String> = groups.iter().map(Group::name).collect();
+        assert_eq!(
+            names,
+            [
+                "throughput, benchmark specjbb2005",
+                "throughput, benchmark sysbench-memory",
+                "latency, benchmark lmbench-proc"
+            ]
+        );
+        assert_eq!(
+            groups[2].title(),
+            "latency, benchmark lmbench-proc (us, lower is better)"
+        );
+        for group in &groups {
+            assert_eq!(group.number_keys, ["vms"]);
+            assert_eq!(group.variants(), ["no-affinity", "pinning", "numa"]);
+            assert_eq!(group.loads(), [[("vms", 2)], [("vms", 6)], [("vms", 10)]]);
+            assert_eq!(group.published().len(), 9);
+        }
+    }
+
+    #[test]
+    fn a_published_load_has_all_its_variants() {
+        let rate_control = fixture::rate_control();
+        let published: Vec<usize> = groups(&rate_control.cells)
+            .iter()
+            .map(|group| group.published().len())
+            .collect();
+        assert_eq!(published, [10, 5, 5, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn rows_leave_out_what_is_missing() {
+        let numa = fixture::numa_affinity();
+        let baseline = Row::of(&numa.cells[0]);
+        assert_eq!(
+            (baseline.published.as_str(), baseline.error.as_str()),
+            ("43,319", "")
+        );
+        let row = Row::of(&fixture::effect(14.0, 12.34, 1.0));
+        let shown = [
+            row.published_effect,
+            row.simulated_effect,
+            row.interval,
+            row.error,
+        ];
+        assert_eq!(shown, ["+14.0%", "+12.3%", "[+11.3, +13.3]", "−1.7"]);
+    }
+}

@@ -1,0 +1,280 @@
+//! A page for a browser: one file, no network, no script.
+//!
+//! The text is in `templates/report.html`, the looks are in `templates/report.css`. This file turns results into the
+//! texts and plots that the template puts in place. Text of an experiment file is escaped by the template.
+
+use super::{
+    CLOSE_POINTS, Format, Outcome,
+    groups::{Group, Row, distinct, groups, numbers},
+    number,
+    outcome::{beyond_noise, effects},
+    plot::{self, Legend, Quantity},
+};
+use crate::results::{Cell, ExperimentResults, Role};
+use askama::Template;
+use std::io;
+
+/// One page with plots and tables that opens without a network.
+pub struct Html;
+
+impl Format for Html {
+    fn name(&self) -> &'static str {
+        "html"
+    }
+
+    fn extension(&self) -> &'static str {
+        "html"
+    }
+
+    fn write(&self, results: &[ExperimentResults], out: &mut dyn io::Write) -> io::Result<()> {
+        let page = Page {
+            version: env!("CARGO_PKG_VERSION"),
+            close_points: CLOSE_POINTS,
+            experiments: results.iter().map(Section::of).collect(),
+        };
+        page.write_into(out)?;
+        writeln!(out)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "report.html")]
+struct Page<'a> {
+    version: &'static str,
+    close_points: f64,
+    experiments: Vec<Section<'a>>,
+}
+
+/// One experiment.
+struct Section<'a> {
+    results: &'a ExperimentResults,
+    /// Start of the section's address: the name without what an address must not hold. The template adds a count.
+    anchor: String,
+    sign_right: String,
+    median_error: String,
+    largest_error: String,
+    targets_met: usize,
+    /// Name and swatch of each variant with effects to compare.
+    legend: Vec<(&'a str, String)>,
+    scatter: Option<String>,
+    dots: Option<String>,
+    /// Name and swatch of each variant of the sweeps.
+    sweep_legend: Vec<(&'a str, String)>,
+    /// Title and plot of each sweep.
+    sweeps: Vec<(String, String)>,
+    tables: Vec<CellTable<'a>>,
+}
+
+/// Cells of one group.
+struct CellTable<'a> {
+    title: String,
+    is_open: bool,
+    rows: Vec<TableRow<'a>>,
+}
+
+struct TableRow<'a> {
+    load: String,
+    variant: &'a str,
+    is_first_of_load: bool,
+    numbers: Row,
+    is_noise: bool,
+    role: &'static str,
+    /// Class and words of what came of a prediction.
+    outcome: Option<(&'static str, &'static str)>,
+}
+
+impl<'a> Section<'a> {
+    fn of(results: &'a ExperimentResults) -> Self {
+        let verdict = &results.verdict;
+        let points = |error: Option<f64>| {
+            let error = error.filter(|error| error.is_finite());
+            error.map_or(number::MISSING.to_owned(), |error| format!("{error:.1}"))
+        };
+        let legend = Legend::of(results);
+        let groups = groups(&results.cells);
+        let sweeps: Vec<_> = groups.iter().flat_map(|group| sweeps(group, &legend)).collect();
+        Self {
+            results,
+            anchor: results.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-"),
+            sign_right: match verdict.beyond_noise {
+                0 => number::MISSING.to_owned(),
+                beyond_noise => format!("{} of {beyond_noise}", verdict.sign_right),
+            },
+            median_error: points(verdict.median_abs_error_pct),
+            largest_error: points(verdict.max_abs_error_pct),
+            targets_met: verdict.targets.iter().filter(|(_, met)| *met).count(),
+            scatter: plot::scatter(results, &legend),
+            dots: plot::dots(results, &legend),
+            legend: legend.entries(results.cells.iter().filter(|cell| effects(cell).is_some())),
+            sweep_legend: legend.entries(results.cells.iter()),
+            sweeps,
+            tables: groups.iter().flat_map(tables).collect(),
+        }
+    }
+}
+
+/// A plot of values for each set of the group's other numbers; one of effects, too, if an effect is published.
+fn sweeps(group: &Group, legend: &Legend) -> Vec<(String, String)> {
+    let Some(key) = plot::sweep_key(group) else {
+        return Vec::new();
+    };
+    let others = |cell: &Cell| {
+        numbers(cell)
+            .filter(|(name, _)| *name != key)
+            .map(name_and_number)
+            .collect::<Vec<_>>()
+    };
+    let mut plots = Vec::new();
+    for set in distinct(group.cells.iter().map(|cell| others(cell))) {
+        let cells: Vec<&Cell> = group
+            .cells
+            .iter()
+            .copied()
+            .filter(|cell| others(cell) == set)
+            .collect();
+        let titled = |title: String| {
+            [title]
+                .into_iter()
+                .chain(set.iter().cloned())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let mut plot = |title: String, quantity| {
+            plots.extend(plot::lines(&cells, key, quantity, &title, legend).map(|svg| (title, svg)));
+        };
+        plot(titled(group.title()), Quantity::Value);
+        if cells.iter().any(|cell| cell.published_effect_pct.is_some()) {
+            plot(titled(group.name() + ", effect in %"), Quantity::Effect);
+        }
+    }
+    plots
+}
+
+fn name_and_number((name, number): (&str, i64)) -> String {
+    format!("{name} {number}")
+}
+
+/// An open table of the loads with published numbers and, if there are other loads, a closed one of all.
+fn tables<'a>(group: &Group<'a>) -> Vec<CellTable<'a>> {
+    let published = group.published();
+    let has_other_loads = published.len() < group.cells.len();
+    let mut tables = Vec::new();
+    if !published.is_empty() {
+        let title = if has_other_loads {
+            group.title() + ", where published"
+        } else {
+            group.title()
+        };
+        tables.push(CellTable {
+            title,
+            is_open: true,
+            rows: rows(&published),
+        });
+    }
+    if has_other_loads {
+        tables.push(CellTable {
+            title: group.title() + ", every load",
+            is_open: false,
+            rows: rows(&group.cells),
+        });
+    }
+    tables
+}
+
+fn rows<'a>(cells: &[&'a Cell]) -> Vec<TableRow<'a>> {
+    let mut rows: Vec<TableRow> = cells.iter().map(|cell| TableRow::of(cell)).collect();
+    for index in 1..rows.len() {
+        rows[index].is_first_of_load = rows[index].load != rows[index - 1].load;
+    }
+    rows
+}
+
+impl<'a> TableRow<'a> {
+    fn of(cell: &'a Cell) -> Self {
+        Self {
+            load: numbers(cell).map(name_and_number).collect::<Vec<_>>().join(", "),
+            variant: &cell.variant,
+            is_first_of_load: true,
+            numbers: Row::of(cell),
+            is_noise: cell.simulated_effect_pct.is_some() && !beyond_noise(cell),
+            role: match cell.role {
+                Role::Calibrated => "calibrated",
+                Role::Predicted => "predicted",
+            },
+            outcome: Outcome::of(cell).map(|outcome| match outcome {
+                Outcome::Close => ("good", "✓ close"),
+                Outcome::SignRight => ("fair", "≈ sign right"),
+                Outcome::SignWrong => ("bad", "✗ sign wrong"),
+                Outcome::InNoise => ("fair", "~ in noise"),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    fn written(results: &[ExperimentResults]) -> String {
+        let mut out = Vec::new();
+        Html.write(results, &mut out).expect("a vector takes everything");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn the_page_needs_no_network() {
+        let page = written(&fixture::all()).replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+        for reference in ["http:", "https:", "src=", "url(", "@import", "<script", "<link"] {
+            assert!(!page.contains(reference), "{reference}");
+        }
+    }
+
+    #[test]
+    fn text_of_files_is_escaped() {
+        let page = written(&[fixture::odd()]);
+        assert!(!page.contains("<script"));
+        assert!(page.contains("&#60;script&#62;"));
+    }
+
+    #[test]
+    fn every_link_has_a_place_to_go() {
+        let page = written(&[fixture::odd(), fixture::numa_affinity()]);
+        let links: Vec<&str> = page
+            .split("href=\"#")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next())
+            .collect();
+        assert_eq!(links.len(), 2);
+        for link in links {
+            assert!(page.contains(&format!("id=\"{link}\"")), "{link}");
+        }
+    }
+
+    #[test]
+    fn targets_are_told_met_or_missed() {
+        let page = written(&[fixture::numa_affinity()]);
+        assert!(page.contains("13 of 15"));
+        assert!(page.contains("✗ missed") && page.contains("✓ met"));
+    }
+
+    #[test]
+    fn every_cell_is_a_row_and_elements_are_closed() {
+        let page = written(&fixture::all());
+        assert_eq!(page.matches("<th scope=\"row\"><span").count(), 350 + 20 + 27);
+        for element in ["section", "table", "svg", "figure", "details", "div", "ul"] {
+            let opened =
+                page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();
+            assert_eq!(
+                opened,
+                page.matches(&format!("</{element}>")).count(),
+                "{element}"
+            );
+        }
+    }
+
+    #[test]
+    fn without_results_the_page_says_so() {
+        assert!(written(&[]).contains("No experiment was run"));
+    }
+}

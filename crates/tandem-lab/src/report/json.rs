@@ -1,0 +1,86 @@
+//! JSON: an array of cells, one a line.
+
+use super::{Format, number::rounded};
+use crate::results::{Cell, ExperimentResults};
+use std::io;
+
+/// An array of the cells of all experiments; numbers with six digits, `null` for what is missing or not finite.
+pub struct Json;
+
+impl Format for Json {
+    fn name(&self) -> &'static str {
+        "json"
+    }
+
+    fn extension(&self) -> &'static str {
+        "json"
+    }
+
+    fn write(&self, results: &[ExperimentResults], out: &mut dyn io::Write) -> io::Result<()> {
+        let mut before = "[\n";
+        for cell in results.iter().flat_map(|experiment| &experiment.cells) {
+            out.write_all(before.as_bytes())?;
+            serde_json::to_writer(&mut *out, &with_rounded_numbers(cell))?;
+            before = ",\n";
+        }
+        out.write_all(if before == "[\n" { b"[]\n" } else { b"\n]\n" })
+    }
+}
+
+/// The cell as it is serialised, its numbers rounded.
+fn with_rounded_numbers(cell: &Cell) -> Cell {
+    let rounded_or_none = |number: Option<f64>| number.and_then(rounded);
+    Cell {
+        published: rounded_or_none(cell.published),
+        // JSON has no word for a number that is not finite; serde writes null for it.
+        simulated: rounded(cell.simulated).unwrap_or(f64::NAN),
+        published_effect_pct: rounded_or_none(cell.published_effect_pct),
+        simulated_effect_pct: rounded_or_none(cell.simulated_effect_pct),
+        ci_low_pct: rounded_or_none(cell.ci_low_pct),
+        ci_high_pct: rounded_or_none(cell.ci_high_pct),
+        ..cell.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+    use serde_json::{Value, json};
+
+    fn parsed(results: &[ExperimentResults]) -> Vec<Value> {
+        let mut out = Vec::new();
+        Json.write(results, &mut out).expect("a vector takes everything");
+        serde_json::from_slice(&out).expect("JSON")
+    }
+
+    #[test]
+    fn a_cell_has_the_documented_fields() {
+        let mut results = fixture::empty();
+        results.cells = vec![fixture::effect(14.0, 12.345_678_9, 1.0)];
+        let expected = json!([{
+            "experiment": "made-up", "cell": {"benchmark": "sums", "vms": 2}, "metric": "throughput",
+            "baseline": "plain", "variant": "better", "published": 114.0, "simulated": 112.346,
+            "published_effect_pct": 14.0, "simulated_effect_pct": 12.3457,
+            "ci_low_pct": 11.3457, "ci_high_pct": 13.3457, "role": "predicted",
+        }]);
+        assert_eq!(Value::from(parsed(&[results])), expected);
+    }
+
+    #[test]
+    fn what_is_not_finite_is_null() {
+        let cells = parsed(&[fixture::odd()]);
+        assert!(cells.iter().any(|cell| cell["simulated"].is_null()));
+        assert!(cells.iter().any(|cell| cell["simulated_effect_pct"].is_null()));
+    }
+
+    #[test]
+    fn every_cell_is_there() {
+        let all = fixture::all();
+        assert_eq!(
+            parsed(&all).len(),
+            all.iter().map(|experiment| experiment.cells.len()).sum::<usize>()
+        );
+        assert!(parsed(&[]).is_empty());
+    }
+}
