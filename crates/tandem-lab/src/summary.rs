@@ -241,20 +241,16 @@ impl fmt::Display for RunSummary {
             writeln!(f, "{:10}{line}", if position == 0 { "policy" } else { "" })?;
         }
 
+        writeln!(f, "\n{:>COLUMNS$}", "moves to another pCPU a second:")?;
         writeln!(
             f,
-            "\n{:16} {:>5} {:>6} {:>7} {:>7} {:>7} {:>7}  {:>10} {:>10} {:>10}",
-            "", "", "", "", "", "", "", "moves/s", "moves/s", "moves/s"
-        )?;
-        writeln!(
-            f,
-            "{:16} {:>5} {:>6} {:>7} {:>7} {:>7} {:>7}  {:>10} {:>10} {:>10}",
+            "{:16} {:>5} {:>6} {:>7} {:>7} {:>7} {:>7}   {:>10} {:>10} {:>10}",
             "group", "VMs", "vCPUs", "run %", "wait %", "sleep %", "local %", "in LLC", "in node", "across"
         )?;
         for group in &self.groups {
             writeln!(
                 f,
-                "{:16} {:>5} {:>6} {:>7} {:>7} {:>7} {:>7}  {:>10} {:>10} {:>10}",
+                "{:16} {:>5} {:>6} {:>7} {:>7} {:>7} {:>7}   {:>10} {:>10} {:>10}",
                 group.group,
                 group.vms,
                 group.vcpus,

@@ -134,7 +134,11 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
     for (keys, parameters) in loads {
         let mut variants = Vec::new();
         for (name, policy) in file.variants.iter().filter(|(name, _)| takes_part(name)) {
-            variants.push(((**name).clone(), scenario.build(&parameters, policy)?));
+            let built = scenario.build(&parameters, policy).map_err(|error| FileError {
+                message: format!("{} (with variant `{}`)", error.message, **name),
+                ..error
+            })?;
+            variants.push(((**name).clone(), built));
         }
         let built = &variants[0].1;
         run.metrics

@@ -8,7 +8,6 @@ use super::{ScenarioSource, cpu_list};
 use crate::file_error::FileError;
 use crate::located::{Located, SourceFile, quoted_list};
 use crate::units::Size;
-use std::ops::Range;
 use std::sync::Arc;
 use tandem_sim::cpumask::CpuMask;
 use tandem_sim::ids::NodeId;
@@ -77,7 +76,7 @@ pub(super) fn build(
             Some(count.resolve(parameters, source)?)
         }
     };
-    Ok(Scenario {
+    let built = Scenario {
         machine: machine.clone(),
         costs: file.costs.models(),
         policy: policy.settings(),
@@ -85,7 +84,12 @@ pub(super) fn build(
         warmup_ns: file.warmup.ns,
         length_ns: file.length.ns,
         stop_at_count,
-    })
+    };
+    // What is left for the engine to find concerns several places of the file.
+    built
+        .check()
+        .map_err(|error| source.error_in_file(error.to_string()))?;
+    Ok(built)
 }
 
 /// The VMs so far, and what they leave free.
@@ -100,8 +104,8 @@ struct Builder<'a> {
 /// Where a VM runs, and the nodes of its memory (none: all of them).
 #[derive(Clone)]
 struct Home {
-    hard: CpuMask,
-    soft: Option<CpuMask>,
+    hard: Arc<CpuMask>,
+    soft: Option<Arc<CpuMask>>,
     nodes: Vec<NodeId>,
 }
 
@@ -264,35 +268,29 @@ impl Builder<'_> {
         let Some(affinity) = &table.affinity else {
             return Ok(None);
         };
-        let cpus = |list: &Option<Located<String>>| match list {
-            None => Ok(None),
-            Some(list) => cpu_list::parse(list, self.machine())
-                .map(|mask| Some((mask, list.span())))
-                .map_err(|message| self.source().error(list.span(), message)),
+        let cpus = |list: &Located<String>| {
+            cpu_list::parse(list, self.machine()).map_err(|message| self.source().error(list.span(), message))
         };
-        let error = |span: Range<usize>, message: &str| Err(self.source().error(span, message));
-        let hard = match cpus(&affinity.hard)? {
+        let hard = match &affinity.hard {
             None => self.machine().all_cpus().clone(),
-            Some((mask, span)) if mask.is_empty() => {
-                return error(
-                    span,
-                    "the VM could run nowhere; a hard affinity needs at least one CPU",
-                );
-            }
-            Some((mask, _)) => mask,
+            Some(list) => cpus(list)?,
         };
-        let soft = match cpus(&affinity.soft)? {
-            Some((mask, span)) if !mask.is_subset(&hard) => {
-                return error(
-                    span,
-                    "the soft affinity has CPUs outside the hard one; only CPUs of both are allowed",
-                );
-            }
-            soft => soft.map(|(mask, _)| mask),
-        };
-        let preferred = soft.as_ref().filter(|soft| !soft.is_empty()).unwrap_or(&hard);
-        let nodes = nodes_of(preferred, self.machine());
-        Ok(Some(Home { hard, soft, nodes }))
+        let soft = affinity.soft.as_ref().map(cpus).transpose()?;
+        if let (Some(list), Some(soft)) = (&affinity.soft, &soft)
+            && !soft.is_subset(&hard)
+        {
+            let message = format!(
+                "the soft affinity has CPUs outside the hard one; allowed are CPUs of \"{}\"",
+                self.machine().os_list(&hard),
+            );
+            return Err(self.source().error(list.span(), message));
+        }
+        let nodes = nodes_of(soft.as_ref().unwrap_or(&hard), self.machine());
+        Ok(Some(Home {
+            hard: hard.into(),
+            soft: soft.map(Arc::new),
+            nodes,
+        }))
     }
 
     /// The home of the next VM of the table, whose memory is taken.
@@ -305,7 +303,7 @@ impl Builder<'_> {
         let machine = &self.scenario.machine;
         let no_room = |reason: String| source.error(table.memory.span(), reason);
         let everywhere = Home {
-            hard: machine.all_cpus().clone(),
+            hard: machine.all_cpus().clone().into(),
             soft: None,
             nodes: Vec::new(),
         };
@@ -317,7 +315,7 @@ impl Builder<'_> {
                 PlacementOutcome::NoCandidate(shortage) => return Err(no_room(shortage.to_string())),
                 PlacementOutcome::Placed(placement) => {
                     let nodes = placement.best().nodes.clone();
-                    let cpus = cpus_of(&nodes, machine);
+                    let cpus = Arc::new(cpus_of(&nodes, machine));
                     match mode {
                         PlacementMode::Pin => Home {
                             hard: cpus,

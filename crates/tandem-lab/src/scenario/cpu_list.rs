@@ -2,61 +2,63 @@
 
 use tandem_sim::cpumask::CpuMask;
 use tandem_sim::ids::CpuId;
-use tandem_sim::machine::Machine;
+use tandem_sim::machine::{Machine, parse_cpulist};
 
-/// What a list may look like, for errors.
-const ALLOWED: &str =
-    "allowed are numbers and ranges such as \"0-3,8\", nodes such as \"node:0\", and \"all\"";
-
-/// The CPUs of the machine that the list names, by the numbers of the operating system.
+/// The CPUs of the machine that the list names, by the numbers of the operating system; at least one.
 ///
 /// # Errors
-/// A sentence, if the list is malformed or names a CPU or a node that the machine has not.
+/// A sentence, if the list is malformed, or names no CPU or one that the machine lacks.
 pub fn parse(list: &str, machine: &Machine) -> Result<CpuMask, String> {
-    let mut mask = CpuMask::empty(machine.cpus().len());
+    let mut mask = CpuMask::empty(machine.cpu_count());
     for part in list.split(',').map(str::trim) {
-        let cpus = parse_part(part, machine)?;
-        cpus.into_iter().for_each(|cpu| mask.insert(cpu));
+        cpus_of_part(part, machine)?
+            .into_iter()
+            .for_each(|cpu| mask.insert(cpu));
+    }
+    if mask.is_empty() {
+        return Err(format!("`{list}` names no CPU; {}", allowed(machine)));
     }
     Ok(mask)
 }
 
-fn parse_part(part: &str, machine: &Machine) -> Result<Vec<CpuId>, String> {
-    let malformed = || format!("`{part}` is not a list of CPUs; {ALLOWED}");
+fn cpus_of_part(part: &str, machine: &Machine) -> Result<Vec<CpuId>, String> {
+    let wrong = || format!("`{part}` names no CPUs of the machine; {}", allowed(machine));
     if part == "all" {
-        return Ok((0..machine.cpus().len()).map(CpuId::from).collect());
+        return Ok(machine.all_cpus().iter().collect());
     }
     if let Some(number) = part.strip_prefix("node:") {
-        let number: u32 = number.parse().map_err(|_| malformed())?;
-        let node = machine.nodes().iter().find(|node| node.os_index == number);
-        return node.map(|node| node.cpus.iter().collect()).ok_or_else(|| {
-            let nodes: Vec<_> = machine
-                .nodes()
-                .iter()
-                .map(|node| node.os_index.to_string())
-                .collect();
-            format!(
-                "the machine has no node {number}; its nodes are {}",
-                nodes.join(", ")
-            )
-        });
+        let number: u32 = number.parse().map_err(|_| wrong())?;
+        let node = machine
+            .nodes()
+            .iter()
+            .find(|node| node.os_index == number)
+            .ok_or_else(wrong)?;
+        return Ok(node.cpus.iter().collect());
     }
-    let (first, last) = part.split_once('-').unwrap_or((part, part));
-    let first: u32 = first.parse().map_err(|_| malformed())?;
-    let last: u32 = last.parse().map_err(|_| malformed())?;
-    if first > last {
-        return Err(malformed());
-    }
-    let named: Vec<_> = (0..machine.cpus().len())
-        .filter(|&cpu| (first..=last).contains(&machine.cpus()[cpu].os_index))
-        .map(CpuId::from)
+    let cpu_of = |number: u32| {
+        machine
+            .cpus()
+            .iter()
+            .position(|cpu| cpu.os_index == number)
+            .map(CpuId::from)
+    };
+    let numbers = parse_cpulist(part).map_err(|_| wrong())?;
+    numbers
+        .into_iter()
+        .map(|number| cpu_of(number).ok_or_else(wrong))
+        .collect()
+}
+
+/// What a list may look like, for errors.
+fn allowed(machine: &Machine) -> String {
+    let nodes: Vec<_> = machine
+        .nodes()
+        .iter()
+        .map(|node| format!("\"node:{}\"", node.os_index))
         .collect();
-    if named.len() as u64 != u64::from(last - first) + 1 {
-        let highest = machine.cpus().iter().map(|cpu| cpu.os_index).max().unwrap_or(0);
-        return Err(format!(
-            "`{part}` names a CPU that the machine has not; its {} CPUs are numbered up to {highest}",
-            machine.cpus().len(),
-        ));
-    }
-    Ok(named)
+    format!(
+        "allowed are numbers and ranges within \"{}\", {}, and \"all\"",
+        machine.os_list(machine.all_cpus()),
+        nodes.join(", "),
+    )
 }

@@ -42,10 +42,7 @@ pub enum HostPolicy {
 /// A release of Xen where the scheduler changed.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
 pub enum EraName {
-    /// Before the rate limit; hard affinity only.
-    #[serde(rename = "4.1")]
-    Xen4_1,
-    /// With the rate limit; hard affinity only.
+    /// And 4.1: hard affinity only.
     #[serde(rename = "4.2")]
     Xen4_2,
     /// One preferred set of nodes a VM.
@@ -62,7 +59,6 @@ pub enum EraName {
 impl From<EraName> for Era {
     fn from(name: EraName) -> Self {
         match name {
-            EraName::Xen4_1 => Self::Xen4_1,
             EraName::Xen4_2 => Self::Xen4_2,
             EraName::Xen4_3 => Self::Xen4_3,
             EraName::Xen4_5 => Self::Xen4_5,
