@@ -14,3 +14,4 @@ pub mod schema;
 pub mod statistics;
 pub mod summary;
 pub mod units;
+pub mod xentrace;

@@ -8,7 +8,7 @@ const BITS: usize = u64::BITS as usize;
 ///
 /// Every mask of a kernel has the same capacity, fixed when it is made; operations on two masks require equal
 /// capacity.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CpuMask {
     words: Box<[u64]>,
 }
@@ -95,6 +95,50 @@ impl CpuMask {
             .sum()
     }
 
+    /// Makes this the set of CPUs that both given sets hold.
+    #[inline]
+    pub fn assign_and(&mut self, a: &Self, b: &Self) {
+        for (word, (a, b)) in self.words.iter_mut().zip(a.words.iter().zip(&b.words)) {
+            *word = a & b;
+        }
+    }
+
+    /// Keeps the CPUs that the other set holds too.
+    #[inline]
+    pub fn retain(&mut self, other: &Self) {
+        self.words
+            .iter_mut()
+            .zip(&other.words)
+            .for_each(|(word, other)| *word &= other);
+    }
+
+    /// Removes the CPUs that the other set holds.
+    #[inline]
+    pub fn remove_all(&mut self, other: &Self) {
+        self.words
+            .iter_mut()
+            .zip(&other.words)
+            .for_each(|(word, other)| *word &= !other);
+    }
+
+    /// The first CPU after the given one, going round once: that one comes last.
+    #[inline]
+    pub fn next_after(&self, cpu: CpuId) -> Option<CpuId> {
+        self.next_and_after(self, cpu)
+    }
+
+    /// The first CPU after the given one that both sets hold, going round once: that one comes last.
+    #[inline]
+    pub fn next_and_after(&self, other: &Self, cpu: CpuId) -> Option<CpuId> {
+        let next = CpuId(cpu.0 + 1);
+        let start = if next.index() < self.words.len() * BITS {
+            next
+        } else {
+            CpuId(0)
+        };
+        self.next_and_wrapping(other, start)
+    }
+
     /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
         iter_words(self.words.iter().copied())
@@ -153,6 +197,9 @@ mod tests {
         let low = CpuMask::from_cpus(130, [CpuId(3)]);
         assert_eq!(a.next_and_wrapping(&low, CpuId(4)), Some(CpuId(3)));
         assert_eq!(a.next_and_wrapping(&CpuMask::empty(130), CpuId(0)), None);
+        assert_eq!(a.next_after(CpuId(129)), Some(CpuId(3)));
+        let full = CpuMask::first(64);
+        assert_eq!(full.next_after(CpuId(63)), Some(CpuId(0)), "the last of all bits");
     }
 
     #[test]

@@ -17,10 +17,15 @@
 //! same scenario and seed give the same run, event by event, on every machine.
 
 pub mod cpumask;
+mod engine;
 pub mod ids;
+mod kernel;
 pub mod machine;
 pub mod metrics;
 pub mod placement;
 pub mod policy;
 pub mod program;
 pub mod scenario;
+pub mod trace;
+
+pub use engine::{RunError, run, run_observed};

@@ -21,6 +21,8 @@ use std::cmp::Reverse;
 /// Most nodes of a machine on which placement is tried.
 pub const MAX_NODES: usize = 16;
 
+const KIB: u64 = 1 << 10;
+
 /// What the VMs that are already there leave free, and how many vCPUs may run where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Occupancy {
@@ -66,7 +68,8 @@ impl Occupancy {
                 nodes: self.nodes.len(),
             });
         }
-        let free_bytes = self.free_memory_bytes_of(&nodes);
+        let free = nodes.iter().map(|&node| self.free_memory_bytes(node));
+        let free_bytes = free.fold(0, u64::saturating_add);
         if request.memory_bytes > free_bytes {
             return Err(OccupancyError::TooLittleMemory {
                 memory_bytes: request.memory_bytes,
@@ -93,11 +96,6 @@ impl Occupancy {
         self.nodes[node.index()].free_memory_bytes
     }
 
-    fn free_memory_bytes_of(&self, nodes: &[NodeId]) -> u64 {
-        let free = nodes.iter().map(|&node| self.free_memory_bytes(node));
-        free.fold(0, u64::saturating_add)
-    }
-
     /// The vCPUs whose affinity touches the node.
     pub fn runnable_vcpus(&self, node: NodeId) -> u64 {
         self.nodes[node.index()].runnable_vcpus
@@ -117,12 +115,13 @@ pub enum OccupancyError {
     },
     /// The memory does not fit.
     #[error(
-        "a VM with {memory_bytes} bytes of memory does not fit on its nodes, which have {free_bytes} bytes free"
+        "a VM with {} MiB of memory does not fit on its nodes, which have {} MiB free",
+        mib(*memory_bytes), mib(*free_bytes)
     )]
     TooLittleMemory {
-        /// Memory of the VM.
+        /// Memory of the VM, bytes.
         memory_bytes: u64,
-        /// What is free on its nodes.
+        /// What is free on its nodes, bytes.
         free_bytes: u64,
     },
 }
@@ -163,7 +162,7 @@ pub struct Candidate {
     pub pcpus: usize,
     /// Runnable vCPUs, summed over the nodes: one that may run on two of them counts twice.
     pub runnable_vcpus: u64,
-    /// Their free memory, bytes.
+    /// Their free memory, bytes; that of each node counts in whole KiB, so that no smaller difference decides.
     pub free_memory_bytes: u64,
 }
 
@@ -230,12 +229,13 @@ pub enum Shortage {
     },
     /// Free memory.
     #[error(
-        "the VM needs {memory_bytes} bytes of memory, but the nodes with pCPUs have only {free_bytes} bytes free"
+        "the VM needs {} MiB of memory, but the nodes with pCPUs have only {} MiB free",
+        mib(*memory_bytes), mib(*free_bytes)
     )]
     Memory {
-        /// Memory that the VM needs.
+        /// Memory that the VM needs, bytes.
         memory_bytes: u64,
-        /// Free memory of the nodes that have pCPUs.
+        /// Free memory of the nodes that have pCPUs, bytes.
         free_bytes: u64,
     },
 }
@@ -346,9 +346,17 @@ fn candidate(machine: &Machine, occupancy: &Occupancy, nodes: Vec<NodeId>) -> Ca
     Candidate {
         pcpus: nodes.iter().map(|&node| pcpus(machine, node)).sum(),
         runnable_vcpus: nodes.iter().map(|&node| occupancy.runnable_vcpus(node)).sum(),
-        free_memory_bytes: occupancy.free_memory_bytes_of(&nodes),
+        free_memory_bytes: nodes
+            .iter()
+            .map(|&node| occupancy.free_memory_bytes(node) / KIB * KIB)
+            .fold(0, u64::saturating_add),
         nodes,
     }
+}
+
+/// For messages; a fraction is shown as such.
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / (1 << 20) as f64
 }
 
 fn pcpus(machine: &Machine, node: NodeId) -> usize {

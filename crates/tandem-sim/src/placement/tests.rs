@@ -70,6 +70,7 @@ fn takes_the_best_of_the_smallest_candidates() {
         ("the node without vCPUs", &two, &[(2, 1, &[0])], request(2, 1), &[1], RunnableVcpus),
         ("fewer vCPUs before more memory", &two, &[(2, 1, &[0]), (1, 6, &[1])], request(2, 1), &[1], RunnableVcpus),
         ("more memory among equals", &two, &[(2, 3, &[0]), (2, 2, &[1])], request(2, 1), &[1], FreeMemory),
+        ("an uneven byte decides nothing", &four, &[(1, 4, &[0, 2, 3])], request(5, 1), &[0, 1], NodeOrder),
         ("a vCPU that may run anywhere counts everywhere", &two, &[(2, 2, &[]), (1, 0, &[0])], request(1, 1), &[1], RunnableVcpus),
         ("no room for the memory on the quiet node", &two, &[(2, 1, &[0]), (1, 7, &[1])], request(2, 2), &[0], OnlyCandidate),
         ("memory for which one node is too small", &two, &[], request(2, 9), &[0, 1], OnlyCandidate),

@@ -7,6 +7,11 @@
 //! A *channel* belongs to a VM and counts tokens, as a semaphore does: a token is a message, an interrupt or a
 //! request of a client. Tasks wait on channels; tasks and interrupt sources signal them.
 
+pub(crate) mod channel;
+pub(crate) mod code;
+
+pub use code::LOOP_DEPTH_MAX;
+
 use std::sync::Arc;
 
 /// How a task uses the caches and the memory while it computes.
@@ -42,27 +47,47 @@ pub enum Amount {
 /// One operation of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// Compute for an amount of work with the memory profile of that index in [`Program::profiles`]
-    /// (`None`: registers and warm caches only).
-    Compute { work: Amount, profile: Option<usize> },
+    /// Compute.
+    Compute {
+        /// Amount of work, ns on an undisturbed core.
+        work: Amount,
+        /// Memory profile by index in [`Program::profiles`]; `None` for registers and warm caches only.
+        profile: Option<usize>,
+    },
     /// Block for a time.
     Sleep(Amount),
     /// Block until this instant of the run, ns; goes on at once if it is past.
     SleepUntil(u64),
     /// Take a token from a channel of the VM; block while there is none.
-    Wait { channel: usize },
+    Wait {
+        /// Index of the channel.
+        channel: usize,
+    },
     /// Put a token into a channel of the VM, waking one waiting task.
-    Signal { channel: usize },
+    Signal {
+        /// Index of the channel.
+        channel: usize,
+    },
     /// Answer the request whose token was taken last: its response time is recorded, its client goes on to think.
     Respond,
-    /// Add to the work done, counter by index in [`crate::scenario::Vm::counters`].
-    Count { counter: usize, amount: u64 },
+    /// Add to the work done.
+    Count {
+        /// Counter by index in [`crate::scenario::Vm::counters`].
+        counter: usize,
+        /// How much to add.
+        amount: u64,
+    },
     /// Start of a measured stretch.
     StartTimer,
     /// End of a measured stretch: the time since [`Op::StartTimer`] goes into the VM's response times.
     StopTimer,
-    /// Run the body `times` over; `None`: for ever.
-    Repeat { times: Option<u64>, body: Vec<Op> },
+    /// Run the body over and over.
+    Repeat {
+        /// How often; `None` for ever.
+        times: Option<u64>,
+        /// What to repeat.
+        body: Vec<Op>,
+    },
     /// Give the CPU to others for now.
     Yield,
 }

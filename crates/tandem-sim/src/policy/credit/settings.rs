@@ -3,17 +3,16 @@
 /// Which release of Xen the scheduler behaves like, where its behaviour changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Era {
-    /// 2011: no rate limit yet; affinity is hard only.
-    Xen4_1,
-    /// 2012: rate limit (the timer is the whole limit); affinity is hard only; tickling ignores where idle CPUs
-    /// are when a wake-up has the same priority as the running task.
+    /// 2011 and 2012: affinity is hard only; a wake-up of higher priority preempts at once even if another CPU
+    /// idles; the timer of the rate limit is the whole limit.
     Xen4_2,
-    /// 2013: one node affinity a VM (not a vCPU) is preferred; tickling looks for idle CPUs first.
+    /// 2013: one node affinity a VM (not a vCPU) is preferred; a wake-up looks for an idle
+    /// CPU before it preempts.
     Xen4_3,
     /// 2015: soft affinity a vCPU.
     Xen4_5,
-    /// 2016 and later: rate-limit timer is the remainder, yields pass the rate limit, tickled CPUs leave the
-    /// idle mask at once.
+    /// 2016 and later: the timer of the rate limit is its remainder, a yield passes it, tickled CPUs leave the idle
+    /// mask at once, stealing skips CPUs with nothing queued and goes on where it last found something.
     Xen4_9,
 }
 
@@ -52,7 +51,7 @@ pub struct CreditSettings {
 }
 
 impl Default for CreditSettings {
-    /// Xen 4.5 and later as shipped: 30 ms timeslice, 1 ms rate limit.
+    /// As shipped since 2012: 30 ms timeslice, 1 ms rate limit; the latest behaviour.
     fn default() -> Self {
         Self {
             era: Era::Xen4_9,

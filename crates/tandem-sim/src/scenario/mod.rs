@@ -1,5 +1,9 @@
 //! A scenario: a machine, a host policy, VMs with their programs, and how long to run.
 
+mod check;
+
+pub use check::ScenarioError;
+
 use crate::cpumask::CpuMask;
 use crate::machine::Machine;
 use crate::machine::cost::CostModels;
@@ -62,9 +66,9 @@ pub struct Vcpu {
     /// What it runs.
     pub program: Arc<Program>,
     /// Where it may run.
-    pub hard_affinity: CpuMask,
+    pub hard_affinity: Arc<CpuMask>,
     /// Where it prefers to run; must lie within the hard affinity.
-    pub soft_affinity: Option<CpuMask>,
+    pub soft_affinity: Option<Arc<CpuMask>>,
 }
 
 /// A source of interrupts that put tokens into a channel of its VM.

@@ -1,0 +1,113 @@
+//! What the guests of a trace asked for, as a small CSV file and as programs.
+
+use super::history::{Burst, History};
+use super::record::VcpuKey;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use tandem_sim::program::{Amount, Op, Program};
+
+/// The bursts of each vCPU, in time order.
+pub type Bursts = BTreeMap<VcpuKey, Vec<Burst>>;
+
+impl From<&History> for Bursts {
+    fn from(history: &History) -> Self {
+        let bursts = history.vcpus.iter();
+        bursts
+            .map(|(&vcpu, history)| (vcpu, history.bursts.clone()))
+            .collect()
+    }
+}
+
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    domain: u32,
+    vcpu: u32,
+    wake_ns: u64,
+    run_ns: u64,
+    block_ns: Option<u64>,
+}
+
+/// Writes bursts as CSV: a line for each, the vCPUs one after another.
+///
+/// # Errors
+/// If the writer fails.
+pub fn write_bursts(bursts: &Bursts, to: impl io::Write) -> Result<(), csv::Error> {
+    let mut writer = csv::Writer::from_writer(to);
+    for (&VcpuKey { domain, vcpu }, bursts) in bursts {
+        for &Burst {
+            wake_ns,
+            run_ns,
+            block_ns,
+        } in bursts
+        {
+            writer.serialize(Line {
+                domain,
+                vcpu,
+                wake_ns,
+                run_ns,
+                block_ns,
+            })?;
+        }
+    }
+    writer.flush()?;
+    Ok(())
+}
+
+/// Reads what [`write_bursts`] wrote.
+///
+/// # Errors
+/// If the reader fails, or a line is not as [`write_bursts`] writes it; the error says which.
+pub fn read_bursts(from: impl io::Read) -> Result<Bursts, csv::Error> {
+    let mut bursts = Bursts::new();
+    for line in csv::Reader::from_reader(from).into_deserialize() {
+        let Line {
+            domain,
+            vcpu,
+            wake_ns,
+            run_ns,
+            block_ns,
+        } = line?;
+        bursts.entry(VcpuKey { domain, vcpu }).or_default().push(Burst {
+            wake_ns,
+            run_ns,
+            block_ns,
+        });
+    }
+    Ok(bursts)
+}
+
+/// Programs that ask for the same again: each vCPU wakes when it did, and blocks once it has used as much CPU time.
+///
+/// A burst that the end of the trace cuts goes on for ever, so a run may not last longer than the trace did. A
+/// wake-up comes at its recorded time even if the scheduler under test has made the vCPU late; the vCPU then
+/// goes on at once.
+pub fn replay_programs(bursts: &Bursts) -> Vec<(VcpuKey, Program)> {
+    bursts
+        .iter()
+        .map(|(&vcpu, bursts)| {
+            let program = Program {
+                ops: bursts.iter().flat_map(replay_burst).collect(),
+                profiles: Vec::new(),
+            };
+            (vcpu, program)
+        })
+        .collect()
+}
+
+fn replay_burst(burst: &Burst) -> [Op; 2] {
+    let compute = |work_ns| Op::Compute {
+        work: Amount::Fixed(work_ns),
+        profile: None,
+    };
+    let work = match burst.block_ns {
+        Some(_) => compute(burst.run_ns),
+        None => Op::Repeat {
+            times: None,
+            body: vec![compute(1_000_000_000)],
+        },
+    };
+    [Op::SleepUntil(burst.wake_ns), work]
+}

@@ -1,0 +1,79 @@
+//! Runs scenarios: the clock, the event loop, random streams, and what happens between kernels, VMs and the world.
+
+pub(crate) mod event_queue;
+mod measure;
+mod program;
+pub(crate) mod random;
+mod simulation;
+mod source;
+
+use crate::metrics::RunMetrics;
+use crate::policy::credit::Credit;
+use crate::policy::{TaskFacts, VmFacts};
+use crate::scenario::{PolicySettings, Scenario, ScenarioError};
+use crate::trace::Observer;
+use simulation::Simulation;
+
+/// Why a run did not come to its end.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RunError {
+    /// The scenario is not one that can be run.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// Time stands still.
+    #[error(
+        "the clock stands at {at_ns} ns after {events} events: a program of VM '{vm}' seems to loop without \
+         computing, sleeping or waiting; put an operation that takes time into the loop"
+    )]
+    Stuck {
+        /// Name of the VM that was last seen active.
+        vm: String,
+        /// Where the clock stands.
+        at_ns: u64,
+        /// Events, or steps of a program, since it last moved.
+        events: u64,
+    },
+}
+
+/// Runs a scenario with a seed. Equal scenarios and seeds give equal results, on every machine.
+///
+/// # Errors
+/// If the scenario does not fit together, or its time stands still.
+pub fn run(scenario: &Scenario, seed: u64) -> Result<RunMetrics, RunError> {
+    run_observed(scenario, seed, ())
+}
+
+/// Runs a scenario with a seed, and shows every scheduling event to an observer. Tasks are numbered over all
+/// VMs: the vCPUs of the first VM, then those of the second, and so on.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_observed(scenario: &Scenario, seed: u64, observer: impl Observer) -> Result<RunMetrics, RunError> {
+    scenario.check()?;
+    let facts = task_facts(scenario);
+    let vms: Vec<VmFacts> = scenario
+        .vms
+        .iter()
+        .map(|vm| VmFacts {
+            weight: vm.weight,
+            cap_pct: vm.cap_pct,
+        })
+        .collect();
+    match scenario.policy {
+        PolicySettings::Credit(settings) => {
+            let policy = Credit::new(settings, &scenario.machine, &facts, &vms);
+            Simulation::new(scenario, seed, policy, facts, observer).run()
+        }
+    }
+}
+
+fn task_facts(scenario: &Scenario) -> Vec<TaskFacts> {
+    let vcpus = scenario.vms.iter().enumerate().flat_map(|(vm, spec)| {
+        spec.vcpus.iter().map(move |vcpu| TaskFacts {
+            vm: vm.into(),
+            hard_affinity: vcpu.hard_affinity.clone(),
+            soft_affinity: vcpu.soft_affinity.clone(),
+        })
+    });
+    vcpus.collect()
+}

@@ -1,0 +1,98 @@
+//! Sources of interrupts: when the next one comes.
+
+use super::event_queue::NEVER;
+use super::random::{Entity, Stream};
+use crate::ids::VmId;
+use crate::scenario::{Arrivals, Source};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A source while it runs.
+#[derive(Clone, Debug)]
+pub(super) struct SourceState {
+    pub vm: VmId,
+    pub channel: usize,
+    arrivals: Arrivals,
+    random: Stream,
+    /// When requests come that are decided already.
+    coming: BinaryHeap<Reverse<u64>>,
+}
+
+impl SourceState {
+    /// Source number `index` over all VMs, from the start of a run.
+    pub fn new(vm: VmId, source: &Source, seed: u64, index: usize) -> Self {
+        let mut random = Stream::new(seed, Entity::Source, index);
+        let coming = match source.arrivals {
+            Arrivals::Open { interval } => std::iter::once(Reverse(random.draw(interval))).collect(),
+            Arrivals::Closed { clients, think } => {
+                (0..clients).map(|_| Reverse(random.draw(think))).collect()
+            }
+        };
+        Self {
+            vm,
+            channel: source.channel,
+            arrivals: source.arrivals,
+            random,
+            coming,
+        }
+    }
+
+    /// When the next interrupt comes; [`NEVER`] while all clients wait for answers.
+    pub fn next_ns(&self) -> u64 {
+        self.coming.peek().map_or(NEVER, |Reverse(at_ns)| *at_ns)
+    }
+
+    /// Takes note that the next interrupt has come.
+    pub fn arrived(&mut self, now_ns: u64) {
+        self.coming.pop();
+        if let Arrivals::Open { interval } = self.arrivals {
+            let next_ns = now_ns + self.random.draw(interval).max(1);
+            self.coming.push(Reverse(next_ns));
+        }
+    }
+
+    /// A request of this source was answered; its client, if it has one, goes on to think.
+    pub fn answered(&mut self, now_ns: u64) {
+        if let Arrivals::Closed { think, .. } = self.arrivals {
+            let next_ns = now_ns + self.random.draw(think);
+            self.coming.push(Reverse(next_ns));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::Amount;
+
+    #[test]
+    fn clients_wait_for_their_answers() {
+        let think = Amount::Fixed(10);
+        let source = Source {
+            channel: 0,
+            arrivals: Arrivals::Closed { clients: 2, think },
+        };
+        let mut state = SourceState::new(VmId(0), &source, 1, 0);
+        state.arrived(10);
+        assert_eq!(state.next_ns(), 10, "the second client");
+        state.arrived(10);
+        assert_eq!(state.next_ns(), NEVER, "both wait");
+        state.answered(35);
+        assert_eq!(state.next_ns(), 45);
+    }
+
+    #[test]
+    fn an_open_source_goes_on_by_itself() {
+        let source = Source {
+            channel: 0,
+            arrivals: Arrivals::Open {
+                interval: Amount::Fixed(7),
+            },
+        };
+        let mut state = SourceState::new(VmId(0), &source, 1, 0);
+        assert_eq!(state.next_ns(), 7);
+        state.arrived(7);
+        state.answered(8);
+        assert_eq!(state.next_ns(), 14);
+    }
+}

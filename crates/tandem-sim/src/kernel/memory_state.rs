@@ -1,0 +1,196 @@
+//! The memory system as the CPUs find it: sampled, smoothed, constant between two samples.
+//!
+//! See [`crate::machine::cost::Memory`] for the model. What a task pays is looked up in two small tables, one by
+//! VM and node (latency), one by profile and last-level cache (misses), so that the path of an event computes
+//! neither.
+
+use crate::ids::{CpuId, NodeId, VmId};
+use crate::machine::Machine;
+use crate::machine::cost::{CACHE_LINE_BYTES, Memory};
+use crate::program::MemoryProfile;
+use crate::program::code::ProfileId;
+use std::sync::Arc;
+
+/// State of a machine's memory system.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryState {
+    model: Option<Memory>,
+    profiles: Vec<Arc<MemoryProfile>>,
+    /// Share of each VM's memory on each node: a row a VM.
+    shares: Vec<f64>,
+    node_count: usize,
+    /// Smoothed bytes per ns that are asked of each node.
+    demand: Vec<f64>,
+    /// Smoothed number of tasks that use each last-level cache.
+    users: Vec<f64>,
+    /// Mean latency of a load, ns: by VM, then by node of the CPU.
+    latency_ns: Vec<f64>,
+    /// Lines from memory per ns of work: by profile, then by last-level cache.
+    lines_per_ns: Vec<f64>,
+}
+
+impl MemoryState {
+    /// `shares[vm][node]` sums to 1 over the nodes.
+    pub fn new(
+        model: Option<Memory>,
+        machine: &Machine,
+        profiles: Vec<Arc<MemoryProfile>>,
+        shares: &[&[f64]],
+    ) -> Self {
+        let node_count = machine.node_count();
+        let mut state = Self {
+            model,
+            shares: shares.concat(),
+            node_count,
+            demand: vec![0.0; node_count],
+            users: vec![1.0; machine.llcs().len()],
+            latency_ns: vec![0.0; shares.len() * node_count],
+            lines_per_ns: vec![0.0; profiles.len() * machine.llcs().len()],
+            profiles,
+        };
+        state.update_tables(machine);
+        state
+    }
+
+    /// Time between two samples; `None` if none are needed.
+    pub fn sample_period_ns(&self) -> Option<u64> {
+        let anyone_waits = self
+            .profiles
+            .iter()
+            .any(|profile| profile.memory_lines_per_us > 0.0);
+        self.model
+            .filter(|_| anyone_waits)
+            .map(|model| model.sample_period_ns)
+    }
+
+    /// Share of the VM's memory that lies on the node.
+    #[inline]
+    pub fn share(&self, vm: VmId, node: NodeId) -> f64 {
+        self.shares[vm.index() * self.node_count + node.index()]
+    }
+
+    /// Mean latency of a load of the VM's memory from a CPU of the node, ns; 0 with the model off.
+    #[inline]
+    pub fn latency_ns(&self, vm: VmId, node: NodeId) -> f64 {
+        self.latency_ns[vm.index() * self.node_count + node.index()]
+    }
+
+    /// Lines that come from memory per ns of work on this CPU; 0 with the model off.
+    #[inline]
+    pub fn lines_per_ns(&self, machine: &Machine, profile: ProfileId, cpu: CpuId) -> f64 {
+        if self.model.is_none() {
+            return 0.0;
+        }
+        match machine.cpu(cpu).llc {
+            Some(llc) => self.lines_per_ns[profile.0 as usize * self.users.len() + llc.index()],
+            None => self.profiles[profile.0 as usize].memory_lines_per_us / 1e3,
+        }
+    }
+
+    /// Takes a sample: for each busy CPU its task's VM and profile, and the time that a unit of its work takes.
+    pub fn sample(
+        &mut self,
+        machine: &Machine,
+        running: impl Iterator<Item = (CpuId, VmId, ProfileId, f64)>,
+    ) {
+        let Some(model) = self.model else { return };
+        let keep = 1.0 - model.sample_weight;
+        self.demand.iter_mut().for_each(|demand| *demand *= keep);
+        self.users.iter_mut().for_each(|users| *users *= keep);
+        for (cpu, vm, profile, slowdown) in running {
+            let lines = self.lines_per_ns(machine, profile, cpu) / slowdown;
+            if lines == 0.0 {
+                continue;
+            }
+            let bytes = lines * CACHE_LINE_BYTES as f64;
+            for node in 0..self.node_count {
+                self.demand[node] += model.sample_weight * bytes * self.share(vm, NodeId::from(node));
+            }
+            if let Some(llc) = machine.cpu(cpu).llc {
+                self.users[llc.index()] += model.sample_weight;
+            }
+        }
+        self.update_tables(machine);
+    }
+
+    fn update_tables(&mut self, machine: &Machine) {
+        let Some(model) = self.model else { return };
+        let queueing_ns: Vec<f64> = (machine.nodes().iter().zip(&self.demand))
+            .map(|(node, demand)| {
+                let bandwidth = node.bandwidth_bytes_per_s as f64 / 1e9;
+                if bandwidth > 0.0 {
+                    model.queueing_ns(demand / bandwidth)
+                } else {
+                    0.0
+                }
+            })
+            .collect();
+        for (at, latency_ns) in self.latency_ns.iter_mut().enumerate() {
+            let (vm, cpu_node) = (at / self.node_count, NodeId::from(at % self.node_count));
+            *latency_ns = (0..self.node_count)
+                .map(|node| {
+                    let share = self.shares[vm * self.node_count + node];
+                    share * (model.latency_ns(machine, cpu_node, NodeId::from(node)) + queueing_ns[node])
+                })
+                .sum();
+        }
+        let llcs = self.users.len();
+        for (at, lines_per_ns) in self.lines_per_ns.iter_mut().enumerate() {
+            let profile = &self.profiles[at / llcs];
+            let factor = Memory::miss_factor(self.users[at % llcs], profile.cache_sensitivity);
+            *lines_per_ns = profile.memory_lines_per_us / 1e3 * factor;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::MachineBuilder;
+
+    fn state(sensitivity: f64) -> (Machine, MemoryState) {
+        let machine = MachineBuilder::symmetric(2, 2, 1).build().unwrap();
+        let waiting = MemoryProfile {
+            memory_lines_per_us: 10.0,
+            parallelism: 1.0,
+            cache_sensitivity: sensitivity,
+            ..MemoryProfile::default()
+        };
+        let profiles = vec![Arc::default(), Arc::new(waiting)];
+        let shares: [&[f64]; 2] = [&[1.0, 0.0], &[0.5, 0.5]];
+        let state = MemoryState::new(Some(Memory::default()), &machine, profiles, &shares);
+        (machine, state)
+    }
+
+    #[test]
+    fn latency_follows_where_the_memory_is() {
+        let (machine, state) = state(0.0);
+        let hardware = machine.hardware();
+        let local = f64::from(hardware.local_memory_latency_ns);
+        let remote = f64::from(hardware.remote_memory_latency_ns);
+        assert_eq!(state.latency_ns(VmId(0), NodeId(0)), local);
+        assert_eq!(state.latency_ns(VmId(0), NodeId(1)), remote);
+        assert_eq!(state.latency_ns(VmId(1), NodeId(1)), (local + remote) / 2.0);
+    }
+
+    #[test]
+    fn neighbours_take_cache_and_bandwidth() {
+        let (machine, mut state) = state(0.5);
+        let before = state.latency_ns(VmId(0), NodeId(0));
+        for _ in 0..100 {
+            let running = (0..2).map(|cpu| (CpuId(cpu), VmId(0), ProfileId(1), 2.0));
+            state.sample(&machine, running);
+        }
+        let lines = state.lines_per_ns(&machine, ProfileId(1), CpuId(0));
+        assert!(
+            (lines - 0.01 * 2f64.sqrt()).abs() < 1e-6,
+            "two users: sqrt(2) times the misses, not {lines}"
+        );
+        assert_eq!(
+            state.lines_per_ns(&machine, ProfileId(1), CpuId(3)),
+            0.01,
+            "the other cache has no users"
+        );
+        assert!(state.latency_ns(VmId(0), NodeId(0)) > before);
+    }
+}

@@ -1,0 +1,81 @@
+//! Wake-ups, and which CPUs are told of them.
+
+use super::run_queue::Priority;
+use super::{Context, Credit, Era, Step};
+use crate::ids::{CpuId, TaskId};
+
+impl Credit {
+    /// The vCPU wants to run: boosts it if it has credit, queues it, and tickles.
+    pub(super) fn wake(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId) {
+        let vcpu = &mut self.vcpus[task.index()];
+        vcpu.runnable = true;
+        vcpu.cpu = cpu;
+        if vcpu.parked {
+            return; // queued when the cap allows it again
+        }
+        if vcpu.priority == Priority::Under {
+            self.set_priority(task, Priority::Boost);
+        }
+        self.queue(cpu, task);
+        self.tickle(ctx, task);
+    }
+
+    /// Tells CPUs about a vCPU that was just queued.
+    pub(super) fn tickle(&mut self, ctx: &mut Context<'_>, task: TaskId) {
+        let cpu = self.vcpus[task.index()].cpu;
+        let priority = self.vcpus[task.index()].priority;
+        let current = self.current_priority(cpu);
+        let more_urgent = Some(priority) > current;
+        if self.settings.era < Era::Xen4_3 {
+            self.tickle_early(ctx, task, cpu, more_urgent);
+        } else if current.is_none() || (self.idlers.is_empty() && more_urgent) {
+            self.kick(ctx, cpu);
+        } else if let Some(idler) = self.idler_for(ctx, task, cpu) {
+            // An idle CPU will come and steal it; whoever runs here stays.
+            self.kick(ctx, idler);
+        } else if more_urgent {
+            if let Some(running) = self.pcpus[cpu.index()].current
+                && ctx.tasks[running.index()].hard_affinity.intersects(&self.idlers)
+            {
+                self.counters.kicked_away += 1;
+                self.vcpus[running.index()].migrating = true;
+            }
+            self.kick(ctx, cpu);
+        }
+    }
+
+    /// Until December 2012: a more urgent vCPU preempts here, and whether it does or not, an idle CPU is told
+    /// that there is more to run than one.
+    fn tickle_early(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId, more_urgent: bool) {
+        if more_urgent {
+            self.kick(ctx, cpu);
+        }
+        if self.pcpus[cpu.index()].current.is_some()
+            && let Some(idler) = self.idler_for(ctx, task, cpu)
+        {
+            self.kick(ctx, idler);
+        }
+    }
+
+    /// An idle CPU for the vCPU: where it prefers to run, else where it may; each time another one.
+    fn idler_for(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId) -> Option<CpuId> {
+        let last = self.pcpus[cpu.index()].last_tickled;
+        let idler = [Step::Soft, Step::Hard]
+            .into_iter()
+            .find_map(|step| self.mask(ctx, task, step)?.next_and_after(&self.idlers, last))?;
+        self.pcpus[cpu.index()].last_tickled = idler;
+        Some(idler)
+    }
+
+    fn kick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
+        if self.pcpus[cpu.index()].current.is_some() {
+            self.counters.tickled_busy += 1;
+        } else {
+            self.counters.tickled_idle += 1;
+        }
+        if self.settings.era >= Era::Xen4_9 {
+            self.idlers.remove(cpu);
+        }
+        ctx.kicked.push(cpu);
+    }
+}

@@ -1,0 +1,84 @@
+//! Channels: tokens that tasks wait for, with the requests that some of them stand for.
+
+use crate::ids::TaskId;
+use std::collections::VecDeque;
+
+/// A client's request that waits for, or gets, an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// When it arrived.
+    pub arrived_ns: u64,
+    /// The interrupt source, over all VMs, that it came from.
+    pub source: u32,
+}
+
+/// A channel of a VM.
+#[derive(Clone, Debug)]
+pub(crate) struct Channel {
+    /// Tokens that nobody waited for, oldest first; `None` for a task's signal.
+    tokens: VecDeque<Option<Request>>,
+    /// Tasks that wait, longest first.
+    waiting: VecDeque<TaskId>,
+    /// The task that took a token last; interrupts go to the CPU where it was.
+    pub last_taker: TaskId,
+}
+
+impl Channel {
+    pub fn new(first_taker: TaskId) -> Self {
+        Self {
+            tokens: VecDeque::new(),
+            waiting: VecDeque::new(),
+            last_taker: first_taker,
+        }
+    }
+
+    /// Takes a token for the task; without one, the task is put among the waiting and `None` comes back.
+    pub fn take(&mut self, task: TaskId) -> Option<Option<Request>> {
+        let token = self.tokens.pop_front();
+        if token.is_some() {
+            self.last_taker = task;
+        } else {
+            self.waiting.push_back(task);
+        }
+        token
+    }
+
+    /// Adds a token. A waiting task that gets it at once is returned, to be woken.
+    pub fn put(&mut self, token: Option<Request>) -> Option<TaskId> {
+        let taker = self.waiting.pop_front();
+        match taker {
+            Some(task) => self.last_taker = task,
+            None => self.tokens.push_back(token),
+        }
+        taker
+    }
+
+    /// The task that the next token would go to, as far as can be told.
+    pub fn likely_taker(&self) -> TaskId {
+        self.waiting.front().copied().unwrap_or(self.last_taker)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_and_waiting_tasks_meet_in_order() {
+        let mut channel = Channel::new(TaskId(9));
+        assert_eq!(channel.likely_taker(), TaskId(9));
+        assert_eq!(channel.take(TaskId(1)), None);
+        assert_eq!(channel.take(TaskId(2)), None);
+        assert_eq!(channel.put(None), Some(TaskId(1)));
+        assert_eq!(channel.put(None), Some(TaskId(2)));
+        let request = Some(Request {
+            arrived_ns: 5,
+            source: 0,
+        });
+        assert_eq!(channel.put(request), None);
+        assert_eq!(channel.put(None), None);
+        assert_eq!(channel.take(TaskId(1)), Some(request));
+        assert_eq!(channel.take(TaskId(3)), Some(None));
+        assert_eq!(channel.likely_taker(), TaskId(3));
+    }
+}

@@ -1,0 +1,233 @@
+//! Whether a scenario fits together.
+
+use super::{Arrivals, PolicySettings, Scenario, Source, Vm};
+use crate::policy::credit::{CreditSettings, Era};
+use crate::program::{Amount, LOOP_DEPTH_MAX, Op, Program};
+use std::collections::HashSet;
+
+/// What is wrong with a scenario, in one sentence.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ScenarioError {
+    /// Something about the scenario as a whole.
+    #[error("{0}")]
+    Whole(String),
+    /// Something about one VM.
+    #[error("VM '{vm}': {problem}")]
+    Vm {
+        /// Name of the VM.
+        vm: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// Longest warm-up and length together: a day. Far from any overflow of sums of times.
+const TIME_MAX_NS: u64 = 86_400_000_000_000;
+/// How far memory shares may sum up to something else than 1.
+const SHARES_TOLERANCE: f64 = 1e-6;
+
+impl Scenario {
+    /// Checks that the scenario can be run.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        self.check_whole().map_err(ScenarioError::Whole)?;
+        let mut names = HashSet::new();
+        for vm in &self.vms {
+            self.check_vm(vm, &mut names)
+                .map_err(|problem| ScenarioError::Vm {
+                    vm: vm.name.clone(),
+                    problem,
+                })?;
+        }
+        Ok(())
+    }
+
+    fn check_whole(&self) -> Result<(), String> {
+        if self.length_ns == 0 {
+            return Err("the length is 0; measure for some time".into());
+        }
+        if self.warmup_ns.saturating_add(self.length_ns) > TIME_MAX_NS {
+            return Err("warm-up and length come to more than a day".into());
+        }
+        if self.vms.is_empty() {
+            return Err("there is no VM; give it at least one".into());
+        }
+        match &self.policy {
+            PolicySettings::Credit(settings) => check_credit(settings),
+        }
+    }
+
+    fn check_vm<'a>(&self, vm: &'a Vm, names: &mut HashSet<&'a str>) -> Result<(), String> {
+        if !names.insert(&vm.name) {
+            return Err("another VM has the same name".into());
+        }
+        let pcpus = self.machine.cpu_count();
+        if vm.vcpus.is_empty() {
+            return Err("it has no vCPU; give it 1 or more".into());
+        }
+        if vm.vcpus.len() > pcpus {
+            let vcpus = vm.vcpus.len();
+            return Err(format!(
+                "it has {vcpus} vCPUs, but machine '{}' {pcpus} pCPUs",
+                self.machine.name()
+            ));
+        }
+        if !(1..=65_535).contains(&vm.weight) {
+            return Err(format!("its weight is {}; 1 to 65535 are allowed", vm.weight));
+        }
+        self.check_memory(vm)?;
+        self.check_affinity(vm)?;
+        for source in &vm.sources {
+            check_source(source, vm.channels)?;
+        }
+        vm.vcpus
+            .iter()
+            .try_for_each(|vcpu| check_program(&vcpu.program, vm))
+    }
+
+    fn check_memory(&self, vm: &Vm) -> Result<(), String> {
+        let nodes = self.machine.node_count();
+        if vm.memory_shares.len() != nodes {
+            let given = vm.memory_shares.len();
+            return Err(format!(
+                "its memory has a share on {given} nodes, but the machine has {nodes}"
+            ));
+        }
+        let sum: f64 = vm.memory_shares.iter().sum();
+        if vm.memory_shares.iter().any(|share| !(0.0..=1.0).contains(share))
+            || (sum - 1.0).abs() > SHARES_TOLERANCE
+        {
+            return Err(format!(
+                "its memory shares sum to {sum}; each is 0 to 1, and they sum to 1"
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_affinity(&self, vm: &Vm) -> Result<(), String> {
+        let PolicySettings::Credit(settings) = &self.policy;
+        for (at, vcpu) in vm.vcpus.iter().enumerate() {
+            if vcpu.hard_affinity.is_empty() || !vcpu.hard_affinity.is_subset(self.machine.all_cpus()) {
+                return Err(format!(
+                    "vCPU {at} may run on no CPU, or on CPUs that the machine lacks"
+                ));
+            }
+            let Some(soft) = &vcpu.soft_affinity else { continue };
+            if soft.is_empty() || !soft.is_subset(&vcpu.hard_affinity) {
+                return Err(format!(
+                    "vCPU {at} prefers CPUs outside its hard affinity, or none"
+                ));
+            }
+            if settings.era < Era::Xen4_3 {
+                return Err("it has a soft affinity, which came with era 4.3".into());
+            }
+            if settings.era < Era::Xen4_5 && vcpu.soft_affinity != vm.vcpus[0].soft_affinity {
+                return Err("its vCPUs have different soft affinities, which came with era 4.5".into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_credit(settings: &CreditSettings) -> Result<(), String> {
+    const MS: u64 = 1_000_000;
+    if !(MS..=1000 * MS).contains(&settings.timeslice_ns) {
+        return Err("the timeslice is outside 1 ms to 1000 ms".into());
+    }
+    let ratelimit_ns = settings.ratelimit_ns;
+    if ratelimit_ns != 0 && !(MS / 10..=500 * MS).contains(&ratelimit_ns) {
+        return Err("the rate limit is neither 0 nor between 100 us and 500 ms".into());
+    }
+    if ratelimit_ns > settings.timeslice_ns {
+        return Err("the rate limit is longer than the timeslice".into());
+    }
+    match settings.rate_control {
+        Some(control) if control.interval_ns == 0 || control.rate_high == 0 => {
+            Err("the rate control needs an interval and a number of decisions above 0".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_source(source: &Source, channels: usize) -> Result<(), String> {
+    if source.channel >= channels {
+        return Err(format!(
+            "a source uses channel {}, but there are {channels}",
+            source.channel
+        ));
+    }
+    match source.arrivals {
+        Arrivals::Open { interval } => {
+            if matches!(
+                interval,
+                Amount::Fixed(0) | Amount::Exponential(0) | Amount::Uniform(_, 0)
+            ) {
+                return Err("a source's interrupts come without time in between".into());
+            }
+            check_amount(interval)
+        }
+        Arrivals::Closed { clients: 0, .. } => Err("a source has no clients; give it 1 or more".into()),
+        Arrivals::Closed { think, .. } => check_amount(think),
+    }
+}
+
+fn check_amount(amount: Amount) -> Result<(), String> {
+    match amount {
+        Amount::Uniform(low_ns, high_ns) if low_ns > high_ns => Err(format!(
+            "a uniform amount goes from {low_ns} ns down to {high_ns} ns"
+        )),
+        Amount::Fixed(ns) | Amount::Uniform(_, ns) | Amount::Exponential(ns) if ns > TIME_MAX_NS => {
+            Err("an amount is longer than a day".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_program(program: &Program, vm: &Vm) -> Result<(), String> {
+    for profile in &program.profiles {
+        let sane = |value: f64| (0.0..=1e6).contains(&value);
+        if !sane(profile.memory_lines_per_us) || !sane(profile.cache_sensitivity) {
+            return Err("a memory profile has a negative or huge number".into());
+        }
+        if !(1.0..=1e3).contains(&profile.parallelism) {
+            return Err("the parallelism of a memory profile is outside 1 to 1000".into());
+        }
+        if profile.footprint_bytes > 0 && profile.sweep_ns == 0 {
+            return Err("a memory profile has a footprint but no sweep time".into());
+        }
+    }
+    check_ops(&program.ops, 0, program, vm)
+}
+
+fn check_ops(ops: &[Op], depth: usize, program: &Program, vm: &Vm) -> Result<(), String> {
+    for op in ops {
+        match op {
+            Op::Compute { work, profile } => {
+                check_amount(*work)?;
+                if profile.is_some_and(|at| at >= program.profiles.len()) {
+                    return Err("a program computes with a memory profile that it lacks".into());
+                }
+            }
+            Op::Sleep(amount) => check_amount(*amount)?,
+            Op::Wait { channel } | Op::Signal { channel } if *channel >= vm.channels => {
+                return Err(format!(
+                    "a program uses channel {channel}, but there are {}",
+                    vm.channels
+                ));
+            }
+            Op::Count { counter, .. } if *counter >= vm.counters.len() => {
+                return Err(format!(
+                    "a program counts in counter {counter}, but there are fewer"
+                ));
+            }
+            Op::Repeat { .. } if depth == LOOP_DEPTH_MAX => {
+                return Err(format!("a program nests more than {LOOP_DEPTH_MAX} repeats"));
+            }
+            Op::Repeat { body, .. } => check_ops(body, depth + 1, program, vm)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Scheduling events, for whoever wants to follow a run.
+
+use crate::ids::{CpuId, TaskId};
+
+/// Something that happened to a task on a CPU of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When, ns since the start of the run.
+    pub at_ns: u64,
+    /// What.
+    pub kind: EventKind,
+    /// The CPU that the task runs or ran on, or whose queue it was put in.
+    pub cpu: CpuId,
+    /// The task.
+    pub task: TaskId,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// Became runnable.
+    Wake = 1,
+    /// Was put on the CPU.
+    Start = 2,
+    /// Was the running task when a decision was made, and goes on.
+    Continue = 3,
+    /// Lost the CPU, could have gone on.
+    Preempt = 4,
+    /// Gave the CPU away.
+    Yield = 5,
+    /// Left the CPU to sleep or to wait.
+    Block = 6,
+    /// Ended.
+    Exit = 7,
+}
+
+/// Follows a run. The unit type does nothing, at no cost.
+pub trait Observer {
+    /// Called for each event, in the order of time.
+    fn observe(&mut self, event: Event);
+}
+
+impl Observer for () {
+    #[inline]
+    fn observe(&mut self, _: Event) {}
+}
+
+impl Observer for Vec<Event> {
+    fn observe(&mut self, event: Event) {
+        self.push(event);
+    }
+}
+
+/// Hash over all events of a run: equal runs have equal hashes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TraceHash(u64);
+
+impl TraceHash {
+    #[inline]
+    pub fn add(&mut self, event: Event) {
+        let who = u64::from(event.cpu.0) << 40 ^ u64::from(event.task.0) << 8 ^ event.kind as u64;
+        // A multiplication by an odd number after each word; the rotation carries high bits back down.
+        let mixed = (self.0 ^ event.at_ns)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29);
+        self.0 = (mixed ^ who).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(31);
+    }
+
+    pub fn value(self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,96 @@
+//! Scenarios in a few words, for tests.
+
+// Each test file uses another part of this.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+use tandem_sim::cpumask::CpuMask;
+use tandem_sim::machine::cost::CostModels;
+use tandem_sim::machine::{Machine, MachineBuilder};
+use tandem_sim::policy::credit::CreditSettings;
+use tandem_sim::program::{Amount, Op, Program};
+use tandem_sim::scenario::{PolicySettings, Scenario, Vcpu, Vm};
+
+pub const MS: u64 = 1_000_000;
+pub const US: u64 = 1_000;
+
+/// A machine of single-threaded cores in one package.
+pub fn cores(count: u32) -> Arc<Machine> {
+    Arc::new(MachineBuilder::symmetric(1, count, 1).build().unwrap())
+}
+
+/// A scenario with all costs off.
+pub fn textbook(machine: Arc<Machine>, policy: CreditSettings, length_ns: u64, vms: Vec<Vm>) -> Scenario {
+    Scenario {
+        machine,
+        costs: CostModels::off(),
+        policy: PolicySettings::Credit(policy),
+        vms,
+        warmup_ns: 0,
+        length_ns,
+        stop_at_count: None,
+    }
+}
+
+/// A VM whose vCPUs run the same program and may run anywhere.
+pub fn vm(name: &str, machine: &Machine, vcpus: usize, ops: Vec<Op>) -> Vm {
+    let program = Arc::new(Program {
+        ops,
+        profiles: vec![],
+    });
+    let all = Arc::new(machine.all_cpus().clone());
+    let nodes = machine.node_count();
+    Vm {
+        name: name.into(),
+        group: name.into(),
+        vcpus: (0..vcpus)
+            .map(|_| Vcpu {
+                program: Arc::clone(&program),
+                hard_affinity: Arc::clone(&all),
+                soft_affinity: None,
+            })
+            .collect(),
+        memory_shares: vec![1.0 / nodes as f64; nodes],
+        weight: 256,
+        cap_pct: 0,
+        channels: 1,
+        counters: vec!["work".into()],
+        sources: vec![],
+    }
+}
+
+/// Restricts all vCPUs of a VM.
+pub fn with_affinity(mut vm: Vm, hard: CpuMask, soft: Option<CpuMask>) -> Vm {
+    let (hard, soft) = (Arc::new(hard), soft.map(Arc::new));
+    for vcpu in &mut vm.vcpus {
+        vcpu.hard_affinity = Arc::clone(&hard);
+        vcpu.soft_affinity = soft.clone();
+    }
+    vm
+}
+
+pub fn forever(body: Vec<Op>) -> Vec<Op> {
+    vec![Op::Repeat { times: None, body }]
+}
+
+/// Computes without end.
+pub fn hog() -> Vec<Op> {
+    forever(vec![
+        compute(MS),
+        Op::Count {
+            counter: 0,
+            amount: 1,
+        },
+    ])
+}
+
+pub fn compute(work_ns: u64) -> Op {
+    Op::Compute {
+        work: Amount::Fixed(work_ns),
+        profile: None,
+    }
+}
+
+pub fn sleep(time_ns: u64) -> Op {
+    Op::Sleep(Amount::Fixed(time_ns))
+}

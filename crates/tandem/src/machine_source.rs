@@ -1,0 +1,51 @@
+//! Where a verb gets its machine from: `--machine`, `--sysfs` or `--hwloc`, or else this machine.
+
+use crate::error::BadInput;
+use std::path::{Path, PathBuf};
+use tandem_host::topology::{read_hwloc, read_sysfs};
+use tandem_lab::machine_file::load_machine;
+use tandem_sim::machine::{Machine, preset, preset_names};
+
+/// The machine that a verb is about; at most one of these.
+#[derive(clap::Args)]
+#[group(multiple = false)]
+pub struct MachineSource {
+    /// A preset, or a machine file; without this, --sysfs and --hwloc it is this machine
+    #[arg(long, value_name = "FILE|PRESET")]
+    machine: Option<String>,
+    /// The machine whose /sys (and /proc) were copied to this folder
+    #[arg(long, value_name = "ROOT")]
+    sysfs: Option<PathBuf>,
+    /// The machine in this file, written by `lstopo --of xml`
+    #[arg(long, value_name = "FILE")]
+    hwloc: Option<PathBuf>,
+}
+
+impl MachineSource {
+    /// Reads the machine.
+    pub fn load(&self) -> anyhow::Result<Machine> {
+        Ok(match (&self.machine, &self.sysfs, &self.hwloc) {
+            (Some(name), ..) => preset_or_file(name)?,
+            (_, Some(root), _) => read_sysfs(root).map_err(BadInput::new)?,
+            (_, _, Some(file)) => read_hwloc(file).map_err(BadInput::new)?,
+            // Nothing that the user gave is to blame then.
+            (None, None, None) => read_sysfs(Path::new("/"))?,
+        })
+    }
+}
+
+/// A preset's name comes before that of a file, which is still reached as `./NAME`.
+fn preset_or_file(name: &str) -> Result<Machine, BadInput> {
+    if let Some(machine) = preset(name) {
+        return Ok(machine);
+    }
+    let path = Path::new(name);
+    if !path.exists() {
+        let presets: Vec<_> = preset_names().collect();
+        let presets = presets.join(", ");
+        return Err(BadInput::new(format!(
+            "`{name}` is neither a file nor a preset; the presets are {presets}"
+        )));
+    }
+    load_machine(path).map_err(BadInput::new)
+}
