@@ -191,7 +191,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         (
             "sweep = { vms = [2, 6] }",
             "sweep = { vms = [2, 100] }",
-            "s.toml:12: a VM with 1006632960 bytes",
+            "s.toml:12: a VM with 960 MiB of memory does not fit on its nodes",
         ),
         (
             "keys = { benchmark = \"busy\" }\nset = { vms = 3 }",

@@ -172,7 +172,11 @@ fn mistakes_are_shown_with_file_line_and_what_is_allowed() {
 #[test]
 fn the_example_of_the_documentation_is_a_machine() {
     let source = include_str!("../src/machine_file.rs");
-    let example = source.split("//! ```toml").nth(1).and_then(|rest| rest.split("//! ```").next()).unwrap();
+    let example = source
+        .split("//! ```toml")
+        .nth(1)
+        .and_then(|rest| rest.split("//! ```").next())
+        .unwrap();
     let example = example.replace("//! ", "").replace("//!", "");
     assert_eq!(parse_machine(&example, "example").unwrap().cpu_count(), 6);
 }

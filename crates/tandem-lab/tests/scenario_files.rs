@@ -468,7 +468,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         (
             "memory = \"960MiB\"",
             "memory = \"5GiB\"",
-            "dir/s.toml:62: a VM with 5368709120 bytes of memory does not fit on its nodes",
+            "dir/s.toml:62: a VM with 5120 MiB of memory does not fit on its nodes",
         ),
         (
             "affinity = { hard = \"all\", soft = \"node:0\" }",
