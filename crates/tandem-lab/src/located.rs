@@ -39,7 +39,14 @@ impl SourceFile {
     /// # Errors
     /// If the text is not TOML, or has an unknown key or a value of the wrong form; names the line.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
-        toml::from_str(&self.text).map_err(|error| FileError::from_toml(&self.name(), &self.text, &error))
+        toml::from_str(&self.text).map_err(|error| {
+            let mut error = FileError::from_toml(&self.name(), &self.text, &error);
+            // How the TOML library says that a table chooses from alternatives more than once, or not at all.
+            if error.message.starts_with("wanted exactly 1 element") {
+                error.message = "needs one key, which says what it is; write one table for each".into();
+            }
+            error
+        })
     }
 
     /// An error about the part of the text that the span covers.

@@ -355,6 +355,26 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "count = 1000000",
             "`count` is 1000000; allowed are 0 to 65536",
         ),
+        (
+            "warmup = \"200ms\"",
+            "warmup = \"2000min\"",
+            "dir/s.toml:2: 2000 min is too long",
+        ),
+        (
+            "    { signal = \"log\" },",
+            "{ signal = \"log\", wait = \"log\" },",
+            "dir/s.toml:51: needs one key, which says what it is; write one table for each",
+        ),
+        (
+            "    { signal = \"log\" },",
+            "{ repeat = { times = 2, body = [], x = 1 } },",
+            "dir/s.toml:51: unexpected keys in table: x, available keys: times, body",
+        ),
+        (
+            "    { signal = \"log\" },",
+            "{ repeat = { body = [] } },",
+            "dir/s.toml:51: missing field `times`",
+        ),
         // Policy.
         (
             "era = \"4.3\"",

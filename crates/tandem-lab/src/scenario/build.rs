@@ -31,8 +31,8 @@ pub(super) fn build(
         machine,
         ..
     } = scenario;
-    for time in [*file.length, file.warmup] {
-        check_time(time).map_err(|message| source.error(file.length.span(), message))?;
+    for time in [&file.length, &file.warmup] {
+        check_time(**time).map_err(|message| source.error(time.span(), message))?;
     }
     if file.length.ns == 0 {
         return Err(source.error(

@@ -19,7 +19,7 @@ pub struct ScenarioFile {
     pub length: Located<Duration>,
     /// Time to run before measuring starts, such as "200ms"; none if absent.
     #[serde(default)]
-    pub warmup: Duration,
+    pub warmup: Located<Duration>,
     /// End earlier: once the first counter of every VM has come to this since the warm-up.
     pub stop_at_count: Option<Located<Count>>,
     /// The name of a machine that the program knows, or the path of a machine file (one that ends in ".toml"),
