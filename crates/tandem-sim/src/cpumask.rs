@@ -16,9 +16,7 @@ pub struct CpuMask {
 impl CpuMask {
     /// The empty set with room for CPUs `0..capacity`.
     pub fn empty(capacity: usize) -> Self {
-        Self {
-            words: vec![0; capacity.div_ceil(BITS).max(1)].into(),
-        }
+        Self { words: vec![0; capacity.div_ceil(BITS).max(1)].into() }
     }
 
     /// The set of CPUs `0..count`.
@@ -80,19 +78,13 @@ impl CpuMask {
 
     /// The CPUs that both sets hold.
     pub fn and(&self, other: &Self) -> Self {
-        Self {
-            words: self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect(),
-        }
+        Self { words: self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect() }
     }
 
     /// Number of CPUs that both sets hold.
     #[inline]
     pub fn count_and(&self, other: &Self) -> usize {
-        self.words
-            .iter()
-            .zip(&other.words)
-            .map(|(a, b)| (a & b).count_ones() as usize)
-            .sum()
+        self.words.iter().zip(&other.words).map(|(a, b)| (a & b).count_ones() as usize).sum()
     }
 
     /// Makes this the set of CPUs that both given sets hold.
@@ -106,19 +98,13 @@ impl CpuMask {
     /// Keeps the CPUs that the other set holds too.
     #[inline]
     pub fn retain(&mut self, other: &Self) {
-        self.words
-            .iter_mut()
-            .zip(&other.words)
-            .for_each(|(word, other)| *word &= other);
+        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= other);
     }
 
     /// Removes the CPUs that the other set holds.
     #[inline]
     pub fn remove_all(&mut self, other: &Self) {
-        self.words
-            .iter_mut()
-            .zip(&other.words)
-            .for_each(|(word, other)| *word &= !other);
+        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= !other);
     }
 
     /// The first CPU after the given one, going round once: that one comes last.
@@ -131,11 +117,7 @@ impl CpuMask {
     #[inline]
     pub fn next_and_after(&self, other: &Self, cpu: CpuId) -> Option<CpuId> {
         let next = CpuId(cpu.0 + 1);
-        let start = if next.index() < self.words.len() * BITS {
-            next
-        } else {
-            CpuId(0)
-        };
+        let start = if next.index() < self.words.len() * BITS { next } else { CpuId(0) };
         self.next_and_wrapping(other, start)
     }
 

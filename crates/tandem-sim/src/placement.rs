@@ -38,13 +38,8 @@ struct NodeOccupancy {
 impl Occupancy {
     /// A machine without VMs: all memory is free.
     pub fn empty(machine: &Machine) -> Self {
-        let free = |node: &Node| NodeOccupancy {
-            free_memory_bytes: node.memory_bytes,
-            runnable_vcpus: 0,
-        };
-        Self {
-            nodes: machine.nodes().iter().map(free).collect(),
-        }
+        let free = |node: &Node| NodeOccupancy { free_memory_bytes: node.memory_bytes, runnable_vcpus: 0 };
+        Self { nodes: machine.nodes().iter().map(free).collect() }
     }
 
     /// Adds a VM whose vCPUs may run on, and whose memory lies on, the given nodes (all nodes of the machine if
@@ -63,18 +58,12 @@ impl Occupancy {
         nodes.sort_unstable();
         nodes.dedup();
         if let Some(&node) = nodes.iter().find(|node| node.index() >= self.nodes.len()) {
-            return Err(OccupancyError::UnknownNode {
-                node,
-                nodes: self.nodes.len(),
-            });
+            return Err(OccupancyError::UnknownNode { node, nodes: self.nodes.len() });
         }
         let free = nodes.iter().map(|&node| self.free_memory_bytes(node));
         let free_bytes = free.fold(0, u64::saturating_add);
         if request.memory_bytes > free_bytes {
-            return Err(OccupancyError::TooLittleMemory {
-                memory_bytes: request.memory_bytes,
-                free_bytes,
-            });
+            return Err(OccupancyError::TooLittleMemory { memory_bytes: request.memory_bytes, free_bytes });
         }
         // The fullest node first, so that the others can make up for what it lacks.
         nodes.sort_by_key(|&node| self.free_memory_bytes(node));
@@ -248,16 +237,10 @@ pub enum Shortage {
 /// If the occupancy is that of a machine with another number of nodes.
 pub fn place(machine: &Machine, occupancy: &Occupancy, request: Request) -> PlacementOutcome {
     let nodes = machine.node_count();
-    assert_eq!(
-        nodes,
-        occupancy.nodes.len(),
-        "the occupancy is of another machine"
-    );
+    assert_eq!(nodes, occupancy.nodes.len(), "the occupancy is of another machine");
     // Nodes without pCPUs can be part of no affinity.
-    let usable: Vec<NodeId> = (0..nodes)
-        .map(NodeId::from)
-        .filter(|node| !machine.node_cpus(*node).is_empty())
-        .collect();
+    let usable: Vec<NodeId> =
+        (0..nodes).map(NodeId::from).filter(|node| !machine.node_cpus(*node).is_empty()).collect();
     if let Some(shortage) = shortage(machine, occupancy, request, &usable) {
         return PlacementOutcome::NoCandidate(shortage);
     }
@@ -287,11 +270,7 @@ pub fn memory_shares(nodes: &[NodeId], machine: &Machine) -> Vec<f64> {
     let all: Vec<NodeId> = (0..machine.node_count()).map(NodeId::from).collect();
     let has_memory = |node: &NodeId| machine.nodes()[node.index()].memory_bytes > 0;
     let (with_memory, without): (Vec<NodeId>, Vec<NodeId>) = all.iter().partition(|node| has_memory(node));
-    let chosen = with_memory
-        .iter()
-        .copied()
-        .filter(|node| nodes.contains(node))
-        .collect();
+    let chosen = with_memory.iter().copied().filter(|node| nodes.contains(node)).collect();
     let taking_part = [chosen, with_memory, without]
         .into_iter()
         .find(|nodes: &Vec<NodeId>| !nodes.is_empty())
@@ -309,15 +288,10 @@ fn shortage(
 ) -> Option<Shortage> {
     let all = candidate(machine, occupancy, usable.to_vec());
     if (request.vcpus as usize) > all.pcpus {
-        return Some(Shortage::Pcpus {
-            vcpus: request.vcpus,
-            pcpus: all.pcpus,
-        });
+        return Some(Shortage::Pcpus { vcpus: request.vcpus, pcpus: all.pcpus });
     }
-    (request.memory_bytes > all.free_memory_bytes).then_some(Shortage::Memory {
-        memory_bytes: request.memory_bytes,
-        free_bytes: all.free_memory_bytes,
-    })
+    (request.memory_bytes > all.free_memory_bytes)
+        .then_some(Shortage::Memory { memory_bytes: request.memory_bytes, free_bytes: all.free_memory_bytes })
 }
 
 /// All the combinations of `count` usable nodes that have what is requested.
@@ -365,11 +339,7 @@ fn pcpus(machine: &Machine, node: NodeId) -> usize {
 
 /// What comes first is the better candidate. Equals are told apart by their nodes, so the order is total.
 fn order(candidate: &Candidate) -> (u64, Reverse<u64>, &[NodeId]) {
-    (
-        candidate.runnable_vcpus,
-        Reverse(candidate.free_memory_bytes),
-        &candidate.nodes,
-    )
+    (candidate.runnable_vcpus, Reverse(candidate.free_memory_bytes), &candidate.nodes)
 }
 
 #[cfg(test)]

@@ -18,18 +18,11 @@ fn share(vm: &VmMetrics, length_ns: u64) -> f64 {
 }
 
 fn shares(metrics: &RunMetrics) -> Vec<f64> {
-    metrics
-        .vms
-        .iter()
-        .map(|vm| share(vm, metrics.length_ns))
-        .collect()
+    metrics.vms.iter().map(|vm| share(vm, metrics.length_ns)).collect()
 }
 
 fn assert_near(actual: f64, expected: f64, tolerance: f64) {
-    assert!(
-        (actual - expected).abs() <= tolerance,
-        "{actual} instead of {expected} +- {tolerance}"
-    );
+    assert!((actual - expected).abs() <= tolerance, "{actual} instead of {expected} +- {tolerance}");
 }
 
 #[test]
@@ -37,10 +30,7 @@ fn three_equal_vcpus_on_two_pcpus_get_two_thirds_each() {
     for era in [Era::Xen4_2, Era::Xen4_3, Era::Xen4_5, Era::Xen4_9] {
         let machine = cores(2);
         let vms = ["a", "b", "c"].map(|name| vm(name, &machine, 1, hog())).to_vec();
-        let policy = CreditSettings {
-            era,
-            ..CreditSettings::default()
-        };
+        let policy = CreditSettings { era, ..CreditSettings::default() };
         let metrics = run(&textbook(machine, policy, SECOND, vms), 1).unwrap();
         assert_eq!(metrics.host.idle_ns, 0, "work is conserved");
         for share in shares(&metrics) {
@@ -52,9 +42,7 @@ fn three_equal_vcpus_on_two_pcpus_get_two_thirds_each() {
 #[test]
 fn weights_share_in_proportion() {
     let machine = cores(1);
-    let mut vms = ["light", "heavy"]
-        .map(|name| vm(name, &machine, 1, hog()))
-        .to_vec();
+    let mut vms = ["light", "heavy"].map(|name| vm(name, &machine, 1, hog())).to_vec();
     vms[1].weight = 512;
     let mut scenario = textbook(machine, CreditSettings::default(), 10 * SECOND, vms);
     scenario.warmup_ns = SECOND;
@@ -91,16 +79,10 @@ fn a_sleeper_is_boosted_over_hogs() {
         Op::StartTimer,
         compute(MS),
         Op::StopTimer,
-        Op::Count {
-            counter: 0,
-            amount: 1,
-        },
+        Op::Count { counter: 0, amount: 1 },
     ]);
     let vms = vec![vm("sleeper", &machine, 1, sleeper), vm("hog", &machine, 1, hog())];
-    let policy = CreditSettings {
-        ratelimit_ns: 0,
-        ..CreditSettings::default()
-    };
+    let policy = CreditSettings { ratelimit_ns: 0, ..CreditSettings::default() };
     let mut scenario = textbook(machine, policy, SECOND, vms);
     scenario.warmup_ns = SECOND; // at the start the hog is boosted, too
     let metrics = run(&scenario, 1).unwrap();
@@ -114,10 +96,7 @@ fn the_rate_limit_is_the_shortest_run_before_a_preemption() {
         let machine = cores(1);
         let sleeper = forever(vec![sleep(200 * US), compute(100 * US)]);
         let vms = vec![vm("sleeper", &machine, 1, sleeper), vm("hog", &machine, 1, hog())];
-        let policy = CreditSettings {
-            ratelimit_ns,
-            ..CreditSettings::default()
-        };
+        let policy = CreditSettings { ratelimit_ns, ..CreditSettings::default() };
         let metrics = run(&textbook(machine, policy, SECOND, vms), 1).unwrap();
         (metrics.host.preemptions, metrics.host.policy["ratelimited"])
     };
@@ -125,10 +104,7 @@ fn the_rate_limit_is_the_shortest_run_before_a_preemption() {
     let (limited, held) = rounds(5 * MS);
     assert_eq!(none, 0);
     assert!(free > 3_000, "{free} preemptions without a limit");
-    assert!(
-        limited <= 200,
-        "{limited} preemptions in 1 s with a limit of 5 ms"
-    );
+    assert!(limited <= 200, "{limited} preemptions in 1 s with a limit of 5 ms");
     assert!(held >= limited, "each was held back first");
 }
 
@@ -188,43 +164,20 @@ fn channels_hand_over_between_vcpus() {
         compute(10 * US),
         Op::Signal { channel: 0 },
         Op::Wait { channel: 1 },
-        Op::Count {
-            counter: 0,
-            amount: 1,
-        },
+        Op::Count { counter: 0, amount: 1 },
     ]);
-    let pong = forever(vec![
-        Op::Wait { channel: 0 },
-        compute(10 * US),
-        Op::Signal { channel: 1 },
-    ]);
+    let pong = forever(vec![Op::Wait { channel: 0 }, compute(10 * US), Op::Signal { channel: 1 }]);
     for (vcpu, ops) in pair.vcpus.iter_mut().zip([ping, pong]) {
-        vcpu.program = tandem_sim::program::Program {
-            ops,
-            profiles: vec![],
-        }
-        .into();
+        vcpu.program = tandem_sim::program::Program { ops, profiles: vec![] }.into();
     }
-    let metrics = run(
-        &textbook(machine, CreditSettings::default(), SECOND, vec![pair]),
-        1,
-    )
-    .unwrap();
+    let metrics = run(&textbook(machine, CreditSettings::default(), SECOND, vec![pair]), 1).unwrap();
     assert_eq!(metrics.vms[0].counts["work"], SECOND / (20 * US));
 }
 
 #[test]
 fn a_program_that_takes_no_time_is_an_error_not_a_hang() {
     let machine = cores(1);
-    let vms = vec![vm(
-        "loop",
-        &machine,
-        1,
-        forever(vec![Op::Count {
-            counter: 0,
-            amount: 1,
-        }]),
-    )];
+    let vms = vec![vm("loop", &machine, 1, forever(vec![Op::Count { counter: 0, amount: 1 }]))];
     let error = run(&textbook(machine, CreditSettings::default(), SECOND, vms), 1).unwrap_err();
     assert!(error.to_string().contains("VM 'loop' seems to loop"), "{error}");
 }
@@ -241,23 +194,10 @@ fn the_run_stops_when_enough_is_done() {
 #[test]
 fn costs_take_time_from_work() {
     let machine = cores(1);
-    let sleeper = forever(vec![
-        sleep(200 * US),
-        compute(100 * US),
-        Op::Count {
-            counter: 0,
-            amount: 1,
-        },
-    ]);
-    let vms = vec![
-        vm("a", &machine, 1, sleeper.clone()),
-        vm("b", &machine, 1, sleeper),
-    ];
+    let sleeper = forever(vec![sleep(200 * US), compute(100 * US), Op::Count { counter: 0, amount: 1 }]);
+    let vms = vec![vm("a", &machine, 1, sleeper.clone()), vm("b", &machine, 1, sleeper)];
     let free = textbook(machine, CreditSettings::default(), SECOND, vms);
-    let costly = tandem_sim::scenario::Scenario {
-        costs: CostModels::all(),
-        ..free.clone()
-    };
+    let costly = tandem_sim::scenario::Scenario { costs: CostModels::all(), ..free.clone() };
     let (free, costly) = (run(&free, 1).unwrap(), run(&costly, 1).unwrap());
     assert_eq!(free.host.overhead_ns, 0);
     assert!(costly.host.overhead_ns > 0);

@@ -79,35 +79,31 @@ pub fn read_bursts(from: impl io::Read) -> Result<Bursts, csv::Error> {
     Ok(bursts)
 }
 
-/// Programs that ask for the same again: each vCPU wakes when it did, and blocks once it has used as much CPU time.
+/// Programs that ask for the same again: each vCPU computes as much as it did, and sleeps for as long as it did in
+/// between.
 ///
-/// A burst that the end of the trace cuts goes on for ever, so a run may not last longer than the trace did. A
-/// wake-up comes at its recorded time even if the scheduler under test has made the vCPU late; the vCPU then
-/// goes on at once.
+/// Sleeps are counted from the end of the burst before, as a guest's timers are: with the recorded instants
+/// instead, a vCPU that the scheduler under test makes late would never catch up, and no longer sleep. A burst that
+/// the end of the trace cuts goes on for ever, so a run may not last longer than the trace did.
 pub fn replay_programs(bursts: &Bursts) -> Vec<(VcpuKey, Program)> {
-    bursts
-        .iter()
-        .map(|(&vcpu, bursts)| {
-            let program = Program {
-                ops: bursts.iter().flat_map(replay_burst).collect(),
-                profiles: Vec::new(),
-            };
-            (vcpu, program)
-        })
-        .collect()
+    let programs = bursts.iter().map(|(&vcpu, bursts)| {
+        let mut ops = Vec::with_capacity(2 * bursts.len());
+        let mut asleep_since_ns = Some(0);
+        for burst in bursts {
+            let slept_ns = burst.wake_ns.saturating_sub(asleep_since_ns.unwrap_or(burst.wake_ns));
+            ops.push(Op::Sleep(Amount::Fixed(slept_ns)));
+            ops.push(replay_work(burst));
+            asleep_since_ns = burst.block_ns;
+        }
+        (vcpu, Program { ops, profiles: Vec::new() })
+    });
+    programs.collect()
 }
 
-fn replay_burst(burst: &Burst) -> [Op; 2] {
-    let compute = |work_ns| Op::Compute {
-        work: Amount::Fixed(work_ns),
-        profile: None,
-    };
-    let work = match burst.block_ns {
+fn replay_work(burst: &Burst) -> Op {
+    let compute = |work_ns| Op::Compute { work: Amount::Fixed(work_ns), profile: None };
+    match burst.block_ns {
         Some(_) => compute(burst.run_ns),
-        None => Op::Repeat {
-            times: None,
-            body: vec![compute(1_000_000_000)],
-        },
-    };
-    [Op::SleepUntil(burst.wake_ns), work]
+        None => Op::Repeat { times: None, body: vec![compute(1_000_000_000)] },
+    }
 }

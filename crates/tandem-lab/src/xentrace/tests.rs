@@ -173,8 +173,8 @@ fn summarises_preempted_runs_and_rate_limit() {
 }
 
 #[test]
-fn replays_bursts_and_goes_on_after_the_last() {
-    let bursts = Bursts::from([(A, vec![burst(0, 7, Some(9)), burst(20, 5, None)])]);
+fn replays_bursts_and_sleeps_and_goes_on_after_the_last() {
+    let bursts = Bursts::from([(A, vec![burst(3, 7, Some(12)), burst(20, 5, None)])]);
     let [(vcpu, program)] = &replay_programs(&bursts)[..] else {
         panic!("one program for one vCPU");
     };
@@ -187,7 +187,8 @@ fn replays_bursts_and_goes_on_after_the_last() {
         times: None,
         body: vec![compute(1_000_000_000)],
     };
-    let ops = [Op::SleepUntil(0), compute(7), Op::SleepUntil(20), for_ever];
+    let sleep = |time_ns| Op::Sleep(Amount::Fixed(time_ns));
+    let ops = [sleep(3), compute(7), sleep(8), for_ever];
     assert_eq!(program.ops, ops);
 }
 

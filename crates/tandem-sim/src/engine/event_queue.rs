@@ -24,10 +24,7 @@ impl EventQueue {
     pub fn new(len: usize) -> Self {
         assert!(len > 0, "an event queue needs a source");
         let len = u32::try_from(len).expect("fewer than 2^32 sources");
-        Self {
-            heap: (0..len).map(|source| (NEVER, source)).collect(),
-            position: (0..len).collect(),
-        }
+        Self { heap: (0..len).map(|source| (NEVER, source)).collect(), position: (0..len).collect() }
     }
 
     /// Time and number of the earliest event; [`NEVER`] if none is pending. O(1).
@@ -46,11 +43,7 @@ impl EventQueue {
             return;
         }
         self.heap[at].0 = time_ns;
-        if time_ns < before {
-            self.sift_up(at)
-        } else {
-            self.sift_down(at)
-        }
+        if time_ns < before { self.sift_up(at) } else { self.sift_down(at) }
     }
 
     fn sift_up(&mut self, mut at: usize) {

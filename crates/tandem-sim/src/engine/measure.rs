@@ -16,9 +16,10 @@ const SIGNIFICANT_DIGITS: u8 = 2;
 /// A VM while it runs.
 pub(super) struct VmState {
     pub channels: Vec<Channel>,
-    first_task: TaskId,
+    pub first_task: TaskId,
     counts: Vec<u64>,
-    responses: Histogram<u64>,
+    /// Made when the first one comes; few VMs have any.
+    responses: Option<Histogram<u64>>,
     reached_count: bool,
 }
 
@@ -28,14 +29,14 @@ impl VmState {
             channels: vec![Channel::new(first_task); spec.channels],
             first_task,
             counts: vec![0; spec.counters.len()],
-            responses: new_histogram(),
+            responses: None,
             reached_count: false,
         }
     }
 
     /// Records a response time, ns.
     pub fn responded(&mut self, elapsed_ns: u64) {
-        self.responses.saturating_record(elapsed_ns);
+        self.responses.get_or_insert_with(new_histogram).saturating_record(elapsed_ns);
     }
 }
 
@@ -70,17 +71,14 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
         self.measuring_since_ns = now_ns;
         let ahead_ns = self.kernel.settle_all(now_ns);
         for (cpu, ahead_ns) in self.kernel.cpus.iter_mut().zip(ahead_ns) {
-            cpu.used = CpuUse {
-                overhead_ns: ahead_ns,
-                ..CpuUse::default()
-            };
+            cpu.used = CpuUse { overhead_ns: ahead_ns, ..CpuUse::default() };
         }
         for task in &mut self.kernel.tasks {
             task.metrics = TaskMetrics::default();
         }
         for vm in &mut self.vms {
             vm.counts.fill(0);
-            vm.responses.clear();
+            vm.responses = None;
         }
         self.kernel.policy.reset_counters();
     }
@@ -108,17 +106,9 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
             VmMetrics {
                 name: spec.name.clone(),
                 group: spec.group.clone(),
-                counts: spec
-                    .counters
-                    .iter()
-                    .cloned()
-                    .zip(state.counts.iter().copied())
-                    .collect(),
-                response: summary(&state.responses),
-                vcpus: tasks
-                    .iter()
-                    .map(|task| finished(task.metrics.clone(), length_ns))
-                    .collect(),
+                counts: spec.counters.iter().cloned().zip(state.counts.iter().copied()).collect(),
+                response: state.responses.as_ref().map(summary).unwrap_or_default(),
+                vcpus: tasks.iter().map(|task| finished(task.metrics.clone(), length_ns)).collect(),
             }
         });
         RunMetrics {
@@ -138,9 +128,6 @@ fn finished(mut metrics: TaskMetrics, length_ns: u64) -> TaskMetrics {
 }
 
 fn summary(times: &Histogram<u64>) -> LatencySummary {
-    if times.is_empty() {
-        return LatencySummary::default();
-    }
     LatencySummary {
         count: times.len(),
         mean_ns: times.mean(),

@@ -51,14 +51,8 @@ pub fn run(scenario: &Scenario, seed: u64) -> Result<RunMetrics, RunError> {
 pub fn run_observed(scenario: &Scenario, seed: u64, observer: impl Observer) -> Result<RunMetrics, RunError> {
     scenario.check()?;
     let facts = task_facts(scenario);
-    let vms: Vec<VmFacts> = scenario
-        .vms
-        .iter()
-        .map(|vm| VmFacts {
-            weight: vm.weight,
-            cap_pct: vm.cap_pct,
-        })
-        .collect();
+    let vms: Vec<VmFacts> =
+        scenario.vms.iter().map(|vm| VmFacts { weight: vm.weight, cap_pct: vm.cap_pct }).collect();
     match scenario.policy {
         PolicySettings::Credit(settings) => {
             let policy = Credit::new(settings, &scenario.machine, &facts, &vms);

@@ -26,8 +26,10 @@ enum Extra {
     MemorySample = 1,
     /// End of the warm-up, then end of the run.
     Phase = 2,
+    /// An administrator changes the affinity of a VM.
+    AffinityChange = 3,
 }
-const EXTRAS: usize = 3;
+const EXTRAS: usize = 4;
 
 /// A scenario while it runs.
 pub(super) struct Simulation<'a, P, O> {
@@ -39,6 +41,8 @@ pub(super) struct Simulation<'a, P, O> {
     pub is_measuring: bool,
     /// VMs that have not yet done the work at which the run may stop.
     pub vms_to_go: usize,
+    /// Changes of affinity to come: when, of which VM, and which of its changes; the next one is last.
+    affinity_changes: Vec<(u64, VmId, usize)>,
     ended: bool,
 }
 
@@ -49,12 +53,7 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
         let mut tasks = Vec::with_capacity(facts.len());
         let mut vms = Vec::with_capacity(scenario.vms.len());
         let mut sources = Vec::new();
-        for (vm, spec) in scenario
-            .vms
-            .iter()
-            .enumerate()
-            .map(|(at, spec)| (VmId::from(at), spec))
-        {
+        for (vm, spec) in scenario.vms.iter().enumerate().map(|(at, spec)| (VmId::from(at), spec)) {
             vms.push(VmState::new(spec, TaskId::from(tasks.len())));
             for vcpu in &spec.vcpus {
                 let random = Stream::new(seed, Entity::Task, tasks.len());
@@ -66,12 +65,7 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
         }
         let shares: Vec<&[f64]> = scenario.vms.iter().map(|vm| &vm.memory_shares[..]).collect();
         let profiles = profiles.as_slice().to_vec();
-        let memory = MemoryState::new(
-            scenario.costs.memory,
-            &scenario.machine,
-            profiles.clone(),
-            &shares,
-        );
+        let memory = MemoryState::new(scenario.costs.memory, &scenario.machine, profiles.clone(), &shares);
         let kernel = Kernel::new(KernelParts {
             machine: Arc::clone(&scenario.machine),
             costs: scenario.costs.clone(),
@@ -86,6 +80,7 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
             scenario,
             kernel,
             vms_to_go: vms.len(),
+            affinity_changes: affinity_changes(scenario),
             vms,
             sources,
             measuring_since_ns: 0,
@@ -97,11 +92,9 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
     /// Runs to the end.
     pub fn run(mut self) -> Result<RunMetrics, RunError> {
         self.set_extra(Extra::PolicyTimer, self.kernel.policy.timer_period_ns());
-        self.set_extra(
-            Extra::MemorySample,
-            self.kernel.memory.sample_period_ns().unwrap_or(NEVER),
-        );
+        self.set_extra(Extra::MemorySample, self.kernel.memory.sample_period_ns().unwrap_or(NEVER));
         self.set_extra(Extra::Phase, self.scenario.warmup_ns);
+        self.set_next_affinity_change();
         for source in 0..self.sources.len() {
             self.refresh_source(source);
         }
@@ -141,6 +134,7 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
                 self.set_extra(Extra::MemorySample, now_ns + period_ns);
             }
             extra if extra == Extra::Phase as usize => self.next_phase(now_ns),
+            extra if extra == Extra::AffinityChange as usize => self.change_affinity(now_ns),
             extra => self.interrupt_arrives(extra - EXTRAS, now_ns),
         }
         Ok(())
@@ -170,10 +164,7 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
             TimerTarget::Task(task) => self.kernel.wake(task, now_ns, cpu),
             TimerTarget::Source(source) => {
                 let SourceState { vm, channel, .. } = self.sources[source as usize];
-                let request = Some(Request {
-                    arrived_ns: at_ns,
-                    source,
-                });
+                let request = Some(Request { arrived_ns: at_ns, source });
                 if let Some(task) = self.vms[vm.index()].channels[channel].put(request) {
                     self.kernel.tasks[task.index()].request = request;
                     self.kernel.wake(task, now_ns, cpu);
@@ -193,6 +184,24 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
         self.refresh_source(source);
     }
 
+    fn change_affinity(&mut self, now_ns: u64) {
+        if let Some((_, vm, change)) = self.affinity_changes.pop() {
+            let spec = &self.scenario.vms[vm.index()];
+            let change = &spec.affinity_changes[change];
+            for at in 0..spec.vcpus.len() {
+                let task = TaskId::from(self.vms[vm.index()].first_task.index() + at);
+                let (hard, soft) = (Arc::clone(&change.hard_affinity), change.soft_affinity.clone());
+                self.kernel.change_affinity(task, hard, soft, now_ns);
+            }
+        }
+        self.set_next_affinity_change();
+    }
+
+    fn set_next_affinity_change(&mut self) {
+        let next_ns = self.affinity_changes.last().map_or(NEVER, |(at_ns, ..)| *at_ns);
+        self.set_extra(Extra::AffinityChange, next_ns);
+    }
+
     fn next_phase(&mut self, now_ns: u64) {
         let end_ns = self.scenario.warmup_ns + self.scenario.length_ns;
         if now_ns < end_ns {
@@ -209,9 +218,7 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
     }
 
     fn set_extra(&mut self, extra: Extra, at_ns: u64) {
-        self.kernel
-            .queue
-            .set(self.kernel.cpus.len() + extra as usize, at_ns);
+        self.kernel.queue.set(self.kernel.cpus.len() + extra as usize, at_ns);
     }
 
     /// Brings the queue up to date with the next interrupt of the source.
@@ -228,10 +235,21 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
 
     /// The error that says that the VM's program does not let time go on.
     pub fn stuck_vm(&self, vm: VmId, at_ns: u64, events: u64) -> RunError {
-        RunError::Stuck {
-            vm: self.scenario.vms[vm.index()].name.clone(),
-            at_ns,
-            events,
-        }
+        RunError::Stuck { vm: self.scenario.vms[vm.index()].name.clone(), at_ns, events }
     }
+}
+
+/// All changes of affinity, the last one first.
+fn affinity_changes(scenario: &Scenario) -> Vec<(u64, VmId, usize)> {
+    let mut changes: Vec<_> = scenario
+        .vms
+        .iter()
+        .enumerate()
+        .flat_map(|(vm, spec)| {
+            let times = spec.affinity_changes.iter().enumerate();
+            times.map(move |(at, change)| (change.at_ns, VmId::from(vm), at))
+        })
+        .collect();
+    changes.sort_unstable_by(|a, b| b.cmp(a));
+    changes
 }

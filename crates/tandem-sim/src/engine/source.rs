@@ -28,13 +28,7 @@ impl SourceState {
                 (0..clients).map(|_| Reverse(random.draw(think))).collect()
             }
         };
-        Self {
-            vm,
-            channel: source.channel,
-            arrivals: source.arrivals,
-            random,
-            coming,
-        }
+        Self { vm, channel: source.channel, arrivals: source.arrivals, random, coming }
     }
 
     /// When the next interrupt comes; [`NEVER`] while all clients wait for answers.
@@ -68,10 +62,7 @@ mod tests {
     #[test]
     fn clients_wait_for_their_answers() {
         let think = Amount::Fixed(10);
-        let source = Source {
-            channel: 0,
-            arrivals: Arrivals::Closed { clients: 2, think },
-        };
+        let source = Source { channel: 0, arrivals: Arrivals::Closed { clients: 2, think } };
         let mut state = SourceState::new(VmId(0), &source, 1, 0);
         state.arrived(10);
         assert_eq!(state.next_ns(), 10, "the second client");
@@ -83,12 +74,7 @@ mod tests {
 
     #[test]
     fn an_open_source_goes_on_by_itself() {
-        let source = Source {
-            channel: 0,
-            arrivals: Arrivals::Open {
-                interval: Amount::Fixed(7),
-            },
-        };
+        let source = Source { channel: 0, arrivals: Arrivals::Open { interval: Amount::Fixed(7) } };
         let mut state = SourceState::new(VmId(0), &source, 1, 0);
         assert_eq!(state.next_ns(), 7);
         state.arrived(7);

@@ -17,10 +17,7 @@ pub(crate) struct Speed {
 }
 
 impl Speed {
-    pub const FULL: Self = Self {
-        refill_slowdown: 1.0,
-        steady_slowdown: 1.0,
-    };
+    pub const FULL: Self = Self { refill_slowdown: 1.0, steady_slowdown: 1.0 };
 
     /// Time for the work, of which the first `refill_work_ns` meet cold caches; ns, rounded up.
     #[inline]
@@ -39,10 +36,7 @@ impl Speed {
         if time < refill_time {
             ((time / self.refill_slowdown) as u64, 0)
         } else {
-            (
-                refill_work_ns,
-                ((time - refill_time) / self.steady_slowdown) as u64,
-            )
+            (refill_work_ns, ((time - refill_time) / self.steady_slowdown) as u64)
         }
     }
 }
@@ -107,11 +101,7 @@ impl Cpu {
     /// When it next has something to do.
     #[inline]
     pub fn next_event_ns(&self) -> u64 {
-        let own = self
-            .burst_end_ns
-            .min(self.slice_end_ns)
-            .min(self.tick_ns)
-            .min(self.resched_ns);
+        let own = self.burst_end_ns.min(self.slice_end_ns).min(self.tick_ns).min(self.resched_ns);
         let first = match self.timers.peek() {
             Some(Reverse((at_ns, _))) => own.min(*at_ns),
             None => own,
@@ -124,11 +114,7 @@ impl Cpu {
     pub fn due(&self, now_ns: u64) -> Option<Due> {
         if self.burst_end_ns <= now_ns {
             Some(Due::BurstEnd)
-        } else if self
-            .timers
-            .peek()
-            .is_some_and(|Reverse((at_ns, _))| *at_ns <= now_ns)
-        {
+        } else if self.timers.peek().is_some_and(|Reverse((at_ns, _))| *at_ns <= now_ns) {
             Some(Due::Timer)
         } else if self.tick_ns <= now_ns {
             Some(Due::Tick)
@@ -146,10 +132,7 @@ mod tests {
 
     #[test]
     fn cold_caches_slow_the_first_part_only() {
-        let speed = Speed {
-            refill_slowdown: 3.0,
-            steady_slowdown: 1.5,
-        };
+        let speed = Speed { refill_slowdown: 3.0, steady_slowdown: 1.5 };
         assert_eq!(speed.time_ns(100, 40), 120 + 90);
         assert_eq!(speed.time_ns(30, 40), 90);
         assert_eq!(speed.work_ns(210, 40), (40, 60));

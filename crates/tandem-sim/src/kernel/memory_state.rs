@@ -1,8 +1,8 @@
 //! The memory system as the CPUs find it: sampled, smoothed, constant between two samples.
 //!
 //! See [`crate::machine::cost::Memory`] for the model. What a task pays is looked up in two small tables, one by
-//! VM and node (latency), one by profile and last-level cache (misses), so that the path of an event computes
-//! neither.
+//! the layout of its VM's memory and node (latency), one by profile and last-level cache (misses), so that the path
+//! of an event computes neither. VMs whose memory is spread alike share a layout.
 
 use crate::ids::{CpuId, NodeId, VmId};
 use crate::machine::Machine;
@@ -16,18 +16,25 @@ use std::sync::Arc;
 pub(crate) struct MemoryState {
     model: Option<Memory>,
     profiles: Vec<Arc<MemoryProfile>>,
-    /// Share of each VM's memory on each node: a row a VM.
+    /// The layout of each VM's memory.
+    layout_of: Vec<u32>,
+    /// Share of the memory on each node: a row a layout.
     shares: Vec<f64>,
     node_count: usize,
     /// Smoothed bytes per ns that are asked of each node.
     demand: Vec<f64>,
     /// Smoothed number of tasks that use each last-level cache.
     users: Vec<f64>,
-    /// Mean latency of a load, ns: by VM, then by node of the CPU.
+    /// Mean latency of a load, ns: by layout, then by node of the CPU.
     latency_ns: Vec<f64>,
     /// Lines from memory per ns of work: by profile, then by last-level cache.
     lines_per_ns: Vec<f64>,
+    /// Both tables as tasks felt them last.
+    felt: [Vec<f64>; 2],
 }
+
+/// A change that tasks need not feel.
+const NEGLIGIBLE_CHANGE: f64 = 0.005;
 
 impl MemoryState {
     /// `shares[vm][node]` sums to 1 over the nodes.
@@ -38,41 +45,47 @@ impl MemoryState {
         shares: &[&[f64]],
     ) -> Self {
         let node_count = machine.node_count();
+        let mut layouts: Vec<&[f64]> = Vec::new();
+        let layout_of = shares.iter().map(|&shares| {
+            let known = layouts.iter().position(|&layout| layout == shares);
+            known.unwrap_or_else(|| {
+                layouts.push(shares);
+                layouts.len() - 1
+            }) as u32
+        });
         let mut state = Self {
             model,
-            shares: shares.concat(),
+            layout_of: layout_of.collect(),
+            shares: layouts.concat(),
             node_count,
             demand: vec![0.0; node_count],
             users: vec![1.0; machine.llcs().len()],
-            latency_ns: vec![0.0; shares.len() * node_count],
+            latency_ns: vec![0.0; layouts.len() * node_count],
             lines_per_ns: vec![0.0; profiles.len() * machine.llcs().len()],
+            felt: [Vec::new(), Vec::new()],
             profiles,
         };
         state.update_tables(machine);
+        state.felt = [state.latency_ns.clone(), state.lines_per_ns.clone()];
         state
     }
 
     /// Time between two samples; `None` if none are needed.
     pub fn sample_period_ns(&self) -> Option<u64> {
-        let anyone_waits = self
-            .profiles
-            .iter()
-            .any(|profile| profile.memory_lines_per_us > 0.0);
-        self.model
-            .filter(|_| anyone_waits)
-            .map(|model| model.sample_period_ns)
+        let anyone_waits = self.profiles.iter().any(|profile| profile.memory_lines_per_us > 0.0);
+        self.model.filter(|_| anyone_waits).map(|model| model.sample_period_ns)
     }
 
     /// Share of the VM's memory that lies on the node.
     #[inline]
     pub fn share(&self, vm: VmId, node: NodeId) -> f64 {
-        self.shares[vm.index() * self.node_count + node.index()]
+        self.shares[self.layout_of[vm.index()] as usize * self.node_count + node.index()]
     }
 
     /// Mean latency of a load of the VM's memory from a CPU of the node, ns; 0 with the model off.
     #[inline]
     pub fn latency_ns(&self, vm: VmId, node: NodeId) -> f64 {
-        self.latency_ns[vm.index() * self.node_count + node.index()]
+        self.latency_ns[self.layout_of[vm.index()] as usize * self.node_count + node.index()]
     }
 
     /// Lines that come from memory per ns of work on this CPU; 0 with the model off.
@@ -88,29 +101,42 @@ impl MemoryState {
     }
 
     /// Takes a sample: for each busy CPU its task's VM and profile, and the time that a unit of its work takes.
+    /// Tells whether anything has changed enough for tasks to feel it.
     pub fn sample(
         &mut self,
         machine: &Machine,
         running: impl Iterator<Item = (CpuId, VmId, ProfileId, f64)>,
-    ) {
-        let Some(model) = self.model else { return };
+    ) -> bool {
+        let Some(model) = self.model else { return false };
         let keep = 1.0 - model.sample_weight;
         self.demand.iter_mut().for_each(|demand| *demand *= keep);
         self.users.iter_mut().for_each(|users| *users *= keep);
+        let mut demand_of_layout = vec![0.0; self.shares.len() / self.node_count];
         for (cpu, vm, profile, slowdown) in running {
             let lines = self.lines_per_ns(machine, profile, cpu) / slowdown;
             if lines == 0.0 {
                 continue;
             }
-            let bytes = lines * CACHE_LINE_BYTES as f64;
-            for node in 0..self.node_count {
-                self.demand[node] += model.sample_weight * bytes * self.share(vm, NodeId::from(node));
-            }
+            demand_of_layout[self.layout_of[vm.index()] as usize] += lines * CACHE_LINE_BYTES as f64;
             if let Some(llc) = machine.cpu(cpu).llc {
                 self.users[llc.index()] += model.sample_weight;
             }
         }
+        for (shares, demand) in self.shares.chunks(self.node_count).zip(demand_of_layout) {
+            for (node, share) in shares.iter().enumerate() {
+                self.demand[node] += model.sample_weight * demand * share;
+            }
+        }
         self.update_tables(machine);
+        let tables = [&self.latency_ns, &self.lines_per_ns];
+        let changed = tables.into_iter().zip(&self.felt).any(|(table, felt)| {
+            let mut pairs = table.iter().zip(felt);
+            pairs.any(|(now, felt)| (now - felt).abs() > felt * NEGLIGIBLE_CHANGE)
+        });
+        if changed {
+            self.felt = [self.latency_ns.clone(), self.lines_per_ns.clone()];
+        }
+        changed
     }
 
     fn update_tables(&mut self, machine: &Machine) {
@@ -118,18 +144,14 @@ impl MemoryState {
         let queueing_ns: Vec<f64> = (machine.nodes().iter().zip(&self.demand))
             .map(|(node, demand)| {
                 let bandwidth = node.bandwidth_bytes_per_s as f64 / 1e9;
-                if bandwidth > 0.0 {
-                    model.queueing_ns(demand / bandwidth)
-                } else {
-                    0.0
-                }
+                if bandwidth > 0.0 { model.queueing_ns(demand / bandwidth) } else { 0.0 }
             })
             .collect();
         for (at, latency_ns) in self.latency_ns.iter_mut().enumerate() {
-            let (vm, cpu_node) = (at / self.node_count, NodeId::from(at % self.node_count));
+            let (layout, cpu_node) = (at / self.node_count, NodeId::from(at % self.node_count));
             *latency_ns = (0..self.node_count)
                 .map(|node| {
-                    let share = self.shares[vm * self.node_count + node];
+                    let share = self.shares[layout * self.node_count + node];
                     share * (model.latency_ns(machine, cpu_node, NodeId::from(node)) + queueing_ns[node])
                 })
                 .sum();

@@ -16,6 +16,7 @@ pub(crate) use cpu::{Cpu, CpuUse, Due};
 pub(crate) use memory_state::MemoryState;
 pub(crate) use task::{Task, TaskState, TimerTarget};
 
+use crate::cpumask::CpuMask;
 use crate::engine::event_queue::{EventQueue, NEVER};
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
@@ -79,13 +80,9 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
     pub fn new(parts: KernelParts<P, O>) -> Self {
         let machine = parts.machine;
         let cpu_count = machine.cpu_count();
-        let siblings = (0..cpu_count).map(CpuId::from).map(|cpu| {
-            machine
-                .siblings(cpu)
-                .iter()
-                .filter(|&other| other != cpu)
-                .collect()
-        });
+        let siblings = (0..cpu_count)
+            .map(CpuId::from)
+            .map(|cpu| machine.siblings(cpu).iter().filter(|&other| other != cpu).collect());
         let (tasks, facts) = parts.tasks.into_iter().unzip();
         Self {
             siblings: siblings.collect(),
@@ -110,23 +107,14 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
     /// Asks the policy.
     #[inline]
     fn ask<R>(&mut self, now_ns: u64, question: impl FnOnce(&mut P, &mut Context<'_>) -> R) -> R {
-        let mut context = Context {
-            now_ns,
-            machine: &self.machine,
-            tasks: &self.facts,
-            kicked: &mut self.kicked,
-        };
+        let mut context =
+            Context { now_ns, machine: &self.machine, tasks: &self.facts, kicked: &mut self.kicked };
         question(&mut self.policy, &mut context)
     }
 
     #[inline]
     fn note(&mut self, at_ns: u64, kind: EventKind, cpu: CpuId, task: TaskId) {
-        let event = Event {
-            at_ns,
-            kind,
-            cpu,
-            task,
-        };
+        let event = Event { at_ns, kind, cpu, task };
         self.trace_hash.add(event);
         self.observer.observe(event);
     }
@@ -134,8 +122,7 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
     /// Brings the queue up to date with the CPU's next event.
     #[inline]
     pub fn refresh(&mut self, cpu: CpuId) {
-        self.queue
-            .set(cpu.index(), self.cpus[cpu.index()].next_event_ns());
+        self.queue.set(cpu.index(), self.cpus[cpu.index()].next_event_ns());
     }
 
     /// Lets kernel code run on the CPU, whose time must be settled; what runs there is put off.
@@ -241,6 +228,21 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         self.deliver_kicks(CpuId(0), now_ns);
     }
 
+    /// Changes where a task may and prefers to run.
+    pub fn change_affinity(
+        &mut self,
+        task: TaskId,
+        hard: Arc<CpuMask>,
+        soft: Option<Arc<CpuMask>>,
+        now_ns: u64,
+    ) {
+        let facts = &mut self.facts[task.index()];
+        facts.hard_affinity = hard;
+        facts.soft_affinity = soft;
+        self.ask(now_ns, |policy, ctx| policy.affinity_changed(ctx, task));
+        self.deliver_kicks(CpuId(0), now_ns);
+    }
+
     /// The slice ended or a kick arrived: decide anew.
     pub fn reschedule(&mut self, cpu: CpuId, now_ns: u64) {
         if self.cpus[cpu.index()].slice_end_ns <= now_ns {
@@ -292,11 +294,7 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         }
         state.used.schedules += 1;
         state.resched_ns = NEVER;
-        state.slice_end_ns = if dispatch.task.is_some() {
-            now_ns + dispatch.slice_ns
-        } else {
-            NEVER
-        };
+        state.slice_end_ns = if dispatch.task.is_some() { now_ns + dispatch.slice_ns } else { NEVER };
         self.charge(cpu, decision_ns);
 
         if dispatch.task == previous && can_go_on {
@@ -356,11 +354,7 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         }
         self.count_migration(task, cpu);
         let state = &mut self.tasks[task.index()];
-        debug_assert_eq!(
-            state.state,
-            TaskState::Runnable,
-            "the policy dispatched a task that cannot run"
-        );
+        debug_assert_eq!(state.state, TaskState::Runnable, "the policy dispatched a task that cannot run");
         debug_assert!(
             self.facts[task.index()].hard_affinity.contains(cpu),
             "dispatched outside its affinity"

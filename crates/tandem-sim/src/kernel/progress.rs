@@ -9,9 +9,6 @@ use crate::policy::Policy;
 use crate::program::code::ProfileId;
 use crate::trace::Observer;
 
-/// A change of speed that is not worth a new calculation of when bursts end.
-const NEGLIGIBLE_CHANGE: f64 = 0.005;
-
 impl<P: Policy, O: Observer> Kernel<P, O> {
     /// Accounts for the CPU's time up to now.
     #[inline]
@@ -39,9 +36,8 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         if state.work_left_ns == 0 {
             return;
         }
-        let (refill_ns, steady_ns) = self.cpus[cpu.index()]
-            .speed
-            .work_ns(spent_ns, state.refill_work_left_ns);
+        let (refill_ns, steady_ns) =
+            self.cpus[cpu.index()].speed.work_ns(spent_ns, state.refill_work_left_ns);
         state.work_left_ns = state.work_left_ns.saturating_sub(refill_ns + steady_ns);
         if state.profile != ProfileId::NONE {
             state.refill_work_left_ns -= refill_ns;
@@ -58,11 +54,7 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         let profile = &self.profiles[state.profile.0 as usize];
         let lines = self.memory.lines_per_ns(&self.machine, state.profile, cpu);
         let streamed = lines * CACHE_LINE_BYTES as f64 * (refill_ns + steady_ns) as f64;
-        let swept = if profile.sweep_ns > 0 {
-            refill_ns as f64 / profile.sweep_ns as f64
-        } else {
-            0.0
-        };
+        let swept = if profile.sweep_ns > 0 { refill_ns as f64 / profile.sweep_ns as f64 } else { 0.0 };
         let place = self.machine.cpu(cpu);
         self.private_fill[place.core.index()].filled_bytes += streamed + swept * state.missing_bytes[0];
         if let Some(llc) = place.llc {
@@ -109,20 +101,14 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
                 self.private_fill[place.core.index()],
             )),
             place.llc.map(|llc| {
-                (
-                    llc.index(),
-                    self.machine.llcs()[llc.index()].size_bytes,
-                    self.llc_fill[llc.index()],
-                )
+                (llc.index(), self.machine.llcs()[llc.index()].size_bytes, self.llc_fill[llc.index()])
             }),
         ];
         for (level, cache) in levels.into_iter().enumerate() {
             let (mut have, mut want) = (0.0, 0.0);
             if let Some((number, size_bytes, fill)) = cache {
                 want = footprint.min(size_bytes as f64);
-                have = state.residues[level]
-                    .survived_bytes(number, &fill, size_bytes as f64)
-                    .min(want);
+                have = state.residues[level].survived_bytes(number, &fill, size_bytes as f64).min(want);
             }
             state.resident_bytes[level] = have;
             state.missing_bytes[level] = want - have;
@@ -160,18 +146,13 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         let place = self.machine.cpu(cpu);
         let mut core = 1000.0 / f64::from(place.capacity_permille);
         if let Some(smt) = &self.costs.smt
-            && self.siblings[cpu.index()]
-                .iter()
-                .any(|other| self.cpus[other.index()].current.is_some())
+            && self.siblings[cpu.index()].iter().any(|other| self.cpus[other.index()].current.is_some())
         {
             core *= smt.slowdown;
         }
         let state = &self.tasks[task.index()];
         if state.profile == ProfileId::NONE {
-            return Speed {
-                refill_slowdown: core,
-                steady_slowdown: core,
-            };
+            return Speed { refill_slowdown: core, steady_slowdown: core };
         }
         let profile = &self.profiles[state.profile.0 as usize];
         let hardware = self.machine.hardware();
@@ -187,10 +168,7 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
             let refill_ns = private * f64::from(hardware.llc_latency_ns) + shared * latency_ns;
             refill_slowdown += refill_ns / profile.parallelism / profile.sweep_ns as f64;
         }
-        Speed {
-            refill_slowdown,
-            steady_slowdown,
-        }
+        Speed { refill_slowdown, steady_slowdown }
     }
 
     /// Finds the speed of the CPU's task anew, and with it the end of its burst. A task without work left is
@@ -228,17 +206,11 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
             let task = &tasks[cpu.current?.index()];
             Some((CpuId::from(at), task.vm, task.profile, cpu.speed.steady_slowdown))
         });
-        self.memory.sample(&self.machine, running);
+        if !self.memory.sample(&self.machine, running) {
+            return;
+        }
         for cpu in (0..self.cpus.len()).map(CpuId::from) {
-            let Some(task) = self.cpus[cpu.index()].current else {
-                continue;
-            };
-            if self.tasks[task.index()].profile == ProfileId::NONE {
-                continue;
-            }
-            let before = self.cpus[cpu.index()].speed.steady_slowdown;
-            let after = self.speed(cpu, task).steady_slowdown;
-            if (after / before - 1.0).abs() > NEGLIGIBLE_CHANGE {
+            if self.cpus[cpu.index()].current.is_some() {
                 self.settle(cpu, now_ns);
                 self.rerate(cpu);
                 self.refresh(cpu);

@@ -31,9 +31,7 @@ pub fn parse_cpulist(text: &str) -> Result<Vec<u32>, CpuListError> {
         match (parse_number(first), parse_number(last)) {
             (Some(first), Some(last)) if first <= last => numbers.extend(first..=last),
             _ => {
-                return Err(CpuListError {
-                    part: part.chars().take(40).collect(),
-                });
+                return Err(CpuListError { part: part.chars().take(40).collect() });
             }
         }
         // Without this a long text of overlapping ranges could take any amount of memory.
@@ -50,10 +48,7 @@ pub fn parse_cpulist(text: &str) -> Result<Vec<u32>, CpuListError> {
 fn parse_number(text: &str) -> Option<u32> {
     let text = text.trim();
     let digits_only = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    digits_only
-        .then(|| text.parse().ok())
-        .flatten()
-        .filter(|&number| number <= MAX_NUMBER)
+    digits_only.then(|| text.parse().ok()).flatten().filter(|&number| number <= MAX_NUMBER)
 }
 
 /// The list of these numbers, which must be in ascending order.
@@ -101,18 +96,7 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_a_list() {
-        for text in [
-            "a",
-            "1-",
-            "-1",
-            "3-1",
-            "1,,2",
-            "0-1-2",
-            "+1",
-            "0-4294967295",
-            "65536",
-            "0x1",
-        ] {
+        for text in ["a", "1-", "-1", "3-1", "1,,2", "0-1-2", "+1", "0-4294967295", "65536", "0x1"] {
             assert!(parse_cpulist(text).is_err(), "{text:?}");
         }
     }

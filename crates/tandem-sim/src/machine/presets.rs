@@ -167,12 +167,7 @@ mod tests {
         let sizes: Vec<_> = preset_names()
             .map(|name| {
                 let machine = preset(name).unwrap();
-                (
-                    name,
-                    machine.node_count(),
-                    machine.cores().len(),
-                    machine.cpu_count(),
-                )
+                (name, machine.node_count(), machine.cores().len(), machine.cpu_count())
             })
             .collect();
         assert_eq!(

@@ -34,10 +34,7 @@ fn ids(nodes: &[u32]) -> Vec<NodeId> {
 }
 
 fn request(vcpus: u32, memory_gib: u64) -> Request {
-    Request {
-        vcpus,
-        memory_bytes: memory_gib * GIB,
-    }
+    Request { vcpus, memory_bytes: memory_gib * GIB }
 }
 
 /// An occupancy from VMs given as (vCPUs, memory in GiB, nodes).
@@ -89,10 +86,7 @@ fn takes_the_best_of_the_smallest_candidates() {
 
 #[test]
 fn says_when_there_is_nothing_to_decide() {
-    let cases = [
-        (1, SkipReason::OneNode),
-        (17, SkipReason::TooManyNodes { nodes: 17 }),
-    ];
+    let cases = [(1, SkipReason::OneNode), (17, SkipReason::TooManyNodes { nodes: 17 })];
     for (nodes, reason) in cases {
         let machine = machine(&vec![(1, 1); nodes]);
         let outcome = place(&machine, &Occupancy::empty(&machine), request(1, 1));
@@ -110,10 +104,7 @@ fn says_what_is_short() {
     let machine = machine(&[(2, 4), (2, 4), (0, 64)]);
     let occupancy = occupancy(&machine, &[(1, 3, &[0])]);
     let pcpus = Shortage::Pcpus { vcpus: 5, pcpus: 4 };
-    let memory = Shortage::Memory {
-        memory_bytes: 6 * GIB,
-        free_bytes: 5 * GIB,
-    };
+    let memory = Shortage::Memory { memory_bytes: 6 * GIB, free_bytes: 5 * GIB };
     for (request, shortage) in [(request(5, 1), pcpus), (request(1, 6), memory)] {
         let outcome = place(&machine, &occupancy, request);
         assert_eq!(outcome, PlacementOutcome::NoCandidate(shortage));
@@ -137,15 +128,9 @@ fn memory_is_taken_evenly_where_there_is_room() {
 fn a_vm_that_cannot_be_there_changes_nothing() {
     let machine = machine(&[(1, 8), (1, 8)]);
     let mut occupancy = Occupancy::empty(&machine);
-    let unknown = OccupancyError::UnknownNode {
-        node: NodeId(2),
-        nodes: 2,
-    };
+    let unknown = OccupancyError::UnknownNode { node: NodeId(2), nodes: 2 };
     assert_eq!(occupancy.add(request(1, 1), &ids(&[0, 2])), Err(unknown));
-    let large = OccupancyError::TooLittleMemory {
-        memory_bytes: 9 * GIB,
-        free_bytes: 8 * GIB,
-    };
+    let large = OccupancyError::TooLittleMemory { memory_bytes: 9 * GIB, free_bytes: 8 * GIB };
     assert_eq!(occupancy.add(request(1, 9), &ids(&[1])), Err(large));
     assert_eq!(occupancy, Occupancy::empty(&machine));
 }
@@ -176,9 +161,7 @@ struct Case {
 /// Machines of 2 to 6 nodes, some without pCPUs or memory, with VMs on them.
 fn cases() -> impl Strategy<Value = Case> {
     let nodes = prop::collection::vec((0u32..5, 0u64..9), 2..7)
-        .prop_filter("a machine has a pCPU", |nodes| {
-            nodes.iter().any(|node| node.0 > 0)
-        });
+        .prop_filter("a machine has a pCPU", |nodes| nodes.iter().any(|node| node.0 > 0));
     let vm = (1u32..5, 0u64..6, prop::collection::vec(0usize..6, 0..4));
     let vms = prop::collection::vec(vm, 0..6);
     (nodes, vms, 1u32..20, 0u64..30).prop_map(|(nodes, vms, vcpus, memory_gib)| {
@@ -189,11 +172,7 @@ fn cases() -> impl Strategy<Value = Case> {
             // A VM that does not fit is left out.
             let _ = occupancy.add(request(vcpus, memory_gib), &on);
         }
-        Case {
-            machine,
-            occupancy,
-            request: request(vcpus, memory_gib),
-        }
+        Case { machine, occupancy, request: request(vcpus, memory_gib) }
     })
 }
 
@@ -201,18 +180,9 @@ fn cases() -> impl Strategy<Value = Case> {
 fn all_candidates(case: &Case) -> Vec<Candidate> {
     let nodes = case.machine.nodes();
     (1u32..1 << nodes.len())
-        .map(|set| {
-            (0..nodes.len() as u32)
-                .filter(move |node| set >> node & 1 == 1)
-                .map(NodeId)
-        })
+        .map(|set| (0..nodes.len() as u32).filter(move |node| set >> node & 1 == 1).map(NodeId))
         .map(|set| candidate(&case.machine, &case.occupancy, set.collect()))
-        .filter(|candidate| {
-            candidate
-                .nodes
-                .iter()
-                .all(|node| !nodes[node.index()].cpus.is_empty())
-        })
+        .filter(|candidate| candidate.nodes.iter().all(|node| !nodes[node.index()].cpus.is_empty()))
         .filter(|candidate| candidate.pcpus >= case.request.vcpus as usize)
         .filter(|candidate| candidate.free_memory_bytes >= case.request.memory_bytes)
         .collect()

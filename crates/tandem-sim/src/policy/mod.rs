@@ -74,6 +74,9 @@ pub trait Policy {
     /// The task on the CPU gives way to others; a dispatch follows.
     fn yielded(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId);
 
+    /// The affinity of the task has changed.
+    fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId);
+
     /// Period of the tick on a CPU that is not idle, ns.
     fn tick_period_ns(&self) -> u64;
 

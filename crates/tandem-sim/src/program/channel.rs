@@ -25,11 +25,7 @@ pub(crate) struct Channel {
 
 impl Channel {
     pub fn new(first_taker: TaskId) -> Self {
-        Self {
-            tokens: VecDeque::new(),
-            waiting: VecDeque::new(),
-            last_taker: first_taker,
-        }
+        Self { tokens: VecDeque::new(), waiting: VecDeque::new(), last_taker: first_taker }
     }
 
     /// Takes a token for the task; without one, the task is put among the waiting and `None` comes back.
@@ -71,10 +67,7 @@ mod tests {
         assert_eq!(channel.take(TaskId(2)), None);
         assert_eq!(channel.put(None), Some(TaskId(1)));
         assert_eq!(channel.put(None), Some(TaskId(2)));
-        let request = Some(Request {
-            arrived_ns: 5,
-            source: 0,
-        });
+        let request = Some(Request { arrived_ns: 5, source: 0 });
         assert_eq!(channel.put(request), None);
         assert_eq!(channel.put(None), None);
         assert_eq!(channel.take(TaskId(1)), Some(request));

@@ -61,21 +61,14 @@ pub(crate) struct ProfileTable(Vec<Arc<MemoryProfile>>);
 
 impl ProfileTable {
     pub fn new() -> Self {
-        Self(vec![Arc::new(MemoryProfile {
-            parallelism: 1.0,
-            ..MemoryProfile::default()
-        })])
+        Self(vec![Arc::new(MemoryProfile { parallelism: 1.0, ..MemoryProfile::default() })])
     }
 
     fn intern(&mut self, profile: &Arc<MemoryProfile>) -> ProfileId {
-        let at = self
-            .0
-            .iter()
-            .position(|known| known == profile)
-            .unwrap_or_else(|| {
-                self.0.push(Arc::clone(profile));
-                self.0.len() - 1
-            });
+        let at = self.0.iter().position(|known| known == profile).unwrap_or_else(|| {
+            self.0.push(Arc::clone(profile));
+            self.0.len() - 1
+        });
         ProfileId(u16::try_from(at).expect("a scenario has few profiles"))
     }
 
@@ -86,11 +79,7 @@ impl ProfileTable {
 
 /// Flattens a checked program.
 pub(crate) fn compile(program: &Program, profiles: &mut ProfileTable) -> Arc<[Instruction]> {
-    let ids: Vec<ProfileId> = program
-        .profiles
-        .iter()
-        .map(|profile| profiles.intern(profile))
-        .collect();
+    let ids: Vec<ProfileId> = program.profiles.iter().map(|profile| profiles.intern(profile)).collect();
     let mut code = Vec::new();
     flatten(&program.ops, &ids, 0, &mut code);
     code.push(Instruction::Exit);
@@ -100,47 +89,30 @@ pub(crate) fn compile(program: &Program, profiles: &mut ProfileTable) -> Arc<[In
 fn flatten(ops: &[Op], profiles: &[ProfileId], depth: u8, code: &mut Vec<Instruction>) {
     for op in ops {
         let instruction = match *op {
-            Op::Compute { work, profile } => Instruction::Compute {
-                work,
-                profile: profile.map_or(ProfileId::NONE, |at| profiles[at]),
-            },
+            Op::Compute { work, profile } => {
+                Instruction::Compute { work, profile: profile.map_or(ProfileId::NONE, |at| profiles[at]) }
+            }
             Op::Sleep(amount) => Instruction::Sleep(amount),
             Op::SleepUntil(at_ns) => Instruction::SleepUntil(at_ns),
-            Op::Wait { channel } => Instruction::Wait {
-                channel: channel as u32,
-            },
-            Op::Signal { channel } => Instruction::Signal {
-                channel: channel as u32,
-            },
+            Op::Wait { channel } => Instruction::Wait { channel: channel as u32 },
+            Op::Signal { channel } => Instruction::Signal { channel: channel as u32 },
             Op::Respond => Instruction::Respond,
-            Op::Count { counter, amount } => Instruction::Count {
-                counter: counter as u32,
-                amount,
-            },
+            Op::Count { counter, amount } => Instruction::Count { counter: counter as u32, amount },
             Op::StartTimer => Instruction::StartTimer,
             Op::StopTimer => Instruction::StopTimer,
             Op::Yield => Instruction::Yield,
-            Op::Repeat {
-                times: None,
-                ref body,
-            } => {
+            Op::Repeat { times: None, ref body } => {
                 let start = code.len() as u32;
                 flatten(body, profiles, depth, code);
                 Instruction::LoopForever { body: start }
             }
-            Op::Repeat {
-                times: Some(times),
-                ref body,
-            } => {
+            Op::Repeat { times: Some(times), ref body } => {
                 let start = code.len();
                 code.push(Instruction::Exit);
                 flatten(body, profiles, depth + 1, code);
                 let end = code.len() as u32 + 1;
                 code[start] = Instruction::LoopStart { depth, times, end };
-                Instruction::LoopEnd {
-                    depth,
-                    body: start as u32 + 1,
-                }
+                Instruction::LoopEnd { depth, body: start as u32 + 1 }
             }
         };
         code.push(instruction);
@@ -157,13 +129,7 @@ mod tests {
             ops: vec![
                 Op::Repeat {
                     times: Some(3),
-                    body: vec![
-                        Op::Yield,
-                        Op::Repeat {
-                            times: Some(2),
-                            body: vec![Op::Respond],
-                        },
-                    ],
+                    body: vec![Op::Yield, Op::Repeat { times: Some(2), body: vec![Op::Respond] }],
                 },
                 Op::StartTimer,
             ],
@@ -173,17 +139,9 @@ mod tests {
         assert_eq!(
             *code,
             [
-                Instruction::LoopStart {
-                    depth: 0,
-                    times: 3,
-                    end: 6
-                },
+                Instruction::LoopStart { depth: 0, times: 3, end: 6 },
                 Instruction::Yield,
-                Instruction::LoopStart {
-                    depth: 1,
-                    times: 2,
-                    end: 5
-                },
+                Instruction::LoopStart { depth: 1, times: 2, end: 5 },
                 Instruction::Respond,
                 Instruction::LoopEnd { depth: 1, body: 3 },
                 Instruction::LoopEnd { depth: 0, body: 1 },
@@ -195,29 +153,13 @@ mod tests {
 
     #[test]
     fn equal_profiles_are_kept_once() {
-        let profile = Arc::new(MemoryProfile {
-            footprint_bytes: 5,
-            parallelism: 1.0,
-            ..Default::default()
-        });
+        let profile = Arc::new(MemoryProfile { footprint_bytes: 5, parallelism: 1.0, ..Default::default() });
         let mut table = ProfileTable::new();
-        let ops = vec![Op::Compute {
-            work: Amount::Fixed(1),
-            profile: Some(0),
-        }];
+        let ops = vec![Op::Compute { work: Amount::Fixed(1), profile: Some(0) }];
         for _ in 0..2 {
-            let program = Program {
-                ops: ops.clone(),
-                profiles: vec![Arc::new((*profile).clone())],
-            };
+            let program = Program { ops: ops.clone(), profiles: vec![Arc::new((*profile).clone())] };
             let code = compile(&program, &mut table);
-            assert_eq!(
-                code[0],
-                Instruction::Compute {
-                    work: Amount::Fixed(1),
-                    profile: ProfileId(1)
-                }
-            );
+            assert_eq!(code[0], Instruction::Compute { work: Amount::Fixed(1), profile: ProfileId(1) });
         }
         assert_eq!(table.as_slice().len(), 2);
     }

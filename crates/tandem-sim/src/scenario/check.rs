@@ -1,6 +1,7 @@
 //! Whether a scenario fits together.
 
 use super::{Arrivals, PolicySettings, Scenario, Source, Vm};
+use crate::cpumask::CpuMask;
 use crate::policy::credit::{CreditSettings, Era};
 use crate::program::{Amount, LOOP_DEPTH_MAX, Op, Program};
 use std::collections::HashSet;
@@ -36,10 +37,7 @@ impl Scenario {
         let mut names = HashSet::new();
         for vm in &self.vms {
             self.check_vm(vm, &mut names)
-                .map_err(|problem| ScenarioError::Vm {
-                    vm: vm.name.clone(),
-                    problem,
-                })?;
+                .map_err(|problem| ScenarioError::Vm { vm: vm.name.clone(), problem })?;
         }
         Ok(())
     }
@@ -69,10 +67,7 @@ impl Scenario {
         }
         if vm.vcpus.len() > pcpus {
             let vcpus = vm.vcpus.len();
-            return Err(format!(
-                "it has {vcpus} vCPUs, but machine '{}' {pcpus} pCPUs",
-                self.machine.name()
-            ));
+            return Err(format!("it has {vcpus} vCPUs, but machine '{}' {pcpus} pCPUs", self.machine.name()));
         }
         if !(1..=65_535).contains(&vm.weight) {
             return Err(format!("its weight is {}; 1 to 65535 are allowed", vm.weight));
@@ -82,50 +77,56 @@ impl Scenario {
         for source in &vm.sources {
             check_source(source, vm.channels)?;
         }
-        vm.vcpus
-            .iter()
-            .try_for_each(|vcpu| check_program(&vcpu.program, vm))
+        vm.vcpus.iter().try_for_each(|vcpu| check_program(&vcpu.program, vm))
     }
 
     fn check_memory(&self, vm: &Vm) -> Result<(), String> {
         let nodes = self.machine.node_count();
         if vm.memory_shares.len() != nodes {
             let given = vm.memory_shares.len();
-            return Err(format!(
-                "its memory has a share on {given} nodes, but the machine has {nodes}"
-            ));
+            return Err(format!("its memory has a share on {given} nodes, but the machine has {nodes}"));
         }
         let sum: f64 = vm.memory_shares.iter().sum();
         if vm.memory_shares.iter().any(|share| !(0.0..=1.0).contains(share))
             || (sum - 1.0).abs() > SHARES_TOLERANCE
         {
-            return Err(format!(
-                "its memory shares sum to {sum}; each is 0 to 1, and they sum to 1"
-            ));
+            return Err(format!("its memory shares sum to {sum}; each is 0 to 1, and they sum to 1"));
         }
         Ok(())
     }
 
     fn check_affinity(&self, vm: &Vm) -> Result<(), String> {
-        let PolicySettings::Credit(settings) = &self.policy;
         for (at, vcpu) in vm.vcpus.iter().enumerate() {
-            if vcpu.hard_affinity.is_empty() || !vcpu.hard_affinity.is_subset(self.machine.all_cpus()) {
-                return Err(format!(
-                    "vCPU {at} may run on no CPU, or on CPUs that the machine lacks"
-                ));
-            }
-            let Some(soft) = &vcpu.soft_affinity else { continue };
-            if soft.is_empty() || !soft.is_subset(&vcpu.hard_affinity) {
-                return Err(format!(
-                    "vCPU {at} prefers CPUs outside its hard affinity, or none"
-                ));
-            }
-            if settings.era < Era::Xen4_3 {
-                return Err("it has a soft affinity, which came with era 4.3".into());
-            }
-            if settings.era < Era::Xen4_5 && vcpu.soft_affinity != vm.vcpus[0].soft_affinity {
-                return Err("its vCPUs have different soft affinities, which came with era 4.5".into());
-            }
+            let affinity = (&*vcpu.hard_affinity, vcpu.soft_affinity.as_deref());
+            self.check_masks(affinity).map_err(|problem| format!("vCPU {at} {problem}"))?;
+        }
+        let PolicySettings::Credit(settings) = &self.policy;
+        if settings.era < Era::Xen4_5
+            && vm.vcpus.iter().any(|vcpu| vcpu.soft_affinity != vm.vcpus[0].soft_affinity)
+        {
+            return Err("its vCPUs have different soft affinities, which came with era 4.5".into());
+        }
+        if !vm.affinity_changes.is_sorted_by_key(|change| change.at_ns) {
+            return Err("its changes of affinity are not in the order of time".into());
+        }
+        vm.affinity_changes.iter().try_for_each(|change| {
+            self.check_masks((&change.hard_affinity, change.soft_affinity.as_deref()))
+                .map_err(|problem| format!("from {} ns on it {problem}", change.at_ns))
+        })
+    }
+
+    /// Checks a hard and a soft affinity.
+    fn check_masks(&self, (hard, soft): (&CpuMask, Option<&CpuMask>)) -> Result<(), String> {
+        if hard.is_empty() || !hard.is_subset(self.machine.all_cpus()) {
+            return Err("may run on no CPU, or on CPUs that the machine lacks".into());
+        }
+        let Some(soft) = soft else { return Ok(()) };
+        if soft.is_empty() || !soft.is_subset(hard) {
+            return Err("prefers CPUs outside its hard affinity, or none".into());
+        }
+        let PolicySettings::Credit(settings) = &self.policy;
+        if settings.era < Era::Xen4_3 {
+            return Err("has a soft affinity, which came with era 4.3".into());
         }
         Ok(())
     }
@@ -153,17 +154,11 @@ fn check_credit(settings: &CreditSettings) -> Result<(), String> {
 
 fn check_source(source: &Source, channels: usize) -> Result<(), String> {
     if source.channel >= channels {
-        return Err(format!(
-            "a source uses channel {}, but there are {channels}",
-            source.channel
-        ));
+        return Err(format!("a source uses channel {}, but there are {channels}", source.channel));
     }
     match source.arrivals {
         Arrivals::Open { interval } => {
-            if matches!(
-                interval,
-                Amount::Fixed(0) | Amount::Exponential(0) | Amount::Uniform(_, 0)
-            ) {
+            if matches!(interval, Amount::Fixed(0) | Amount::Exponential(0) | Amount::Uniform(_, 0)) {
                 return Err("a source's interrupts come without time in between".into());
             }
             check_amount(interval)
@@ -175,9 +170,9 @@ fn check_source(source: &Source, channels: usize) -> Result<(), String> {
 
 fn check_amount(amount: Amount) -> Result<(), String> {
     match amount {
-        Amount::Uniform(low_ns, high_ns) if low_ns > high_ns => Err(format!(
-            "a uniform amount goes from {low_ns} ns down to {high_ns} ns"
-        )),
+        Amount::Uniform(low_ns, high_ns) if low_ns > high_ns => {
+            Err(format!("a uniform amount goes from {low_ns} ns down to {high_ns} ns"))
+        }
         Amount::Fixed(ns) | Amount::Uniform(_, ns) | Amount::Exponential(ns) if ns > TIME_MAX_NS => {
             Err("an amount is longer than a day".into())
         }
@@ -212,15 +207,10 @@ fn check_ops(ops: &[Op], depth: usize, program: &Program, vm: &Vm) -> Result<(),
             }
             Op::Sleep(amount) => check_amount(*amount)?,
             Op::Wait { channel } | Op::Signal { channel } if *channel >= vm.channels => {
-                return Err(format!(
-                    "a program uses channel {channel}, but there are {}",
-                    vm.channels
-                ));
+                return Err(format!("a program uses channel {channel}, but there are {}", vm.channels));
             }
             Op::Count { counter, .. } if *counter >= vm.counters.len() => {
-                return Err(format!(
-                    "a program counts in counter {counter}, but there are fewer"
-                ));
+                return Err(format!("a program counts in counter {counter}, but there are fewer"));
             }
             Op::Repeat { .. } if depth == LOOP_DEPTH_MAX => {
                 return Err(format!("a program nests more than {LOOP_DEPTH_MAX} repeats"));

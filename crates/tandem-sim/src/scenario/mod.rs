@@ -58,6 +58,19 @@ pub struct Vm {
     pub counters: Vec<String>,
     /// What interrupts it.
     pub sources: Vec<Source>,
+    /// What an administrator changes while it runs, in the order of time.
+    pub affinity_changes: Vec<AffinityChange>,
+}
+
+/// A change of the affinity of all vCPUs of a VM while it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AffinityChange {
+    /// When, ns since the start of the run.
+    pub at_ns: u64,
+    /// Where they may run from then on.
+    pub hard_affinity: Arc<CpuMask>,
+    /// Where they prefer to run from then on; must lie within the hard affinity.
+    pub soft_affinity: Option<Arc<CpuMask>>,
 }
 
 /// A virtual CPU and what it does.

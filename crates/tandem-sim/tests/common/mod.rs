@@ -34,10 +34,7 @@ pub fn textbook(machine: Arc<Machine>, policy: CreditSettings, length_ns: u64, v
 
 /// A VM whose vCPUs run the same program and may run anywhere.
 pub fn vm(name: &str, machine: &Machine, vcpus: usize, ops: Vec<Op>) -> Vm {
-    let program = Arc::new(Program {
-        ops,
-        profiles: vec![],
-    });
+    let program = Arc::new(Program { ops, profiles: vec![] });
     let all = Arc::new(machine.all_cpus().clone());
     let nodes = machine.node_count();
     Vm {
@@ -56,6 +53,7 @@ pub fn vm(name: &str, machine: &Machine, vcpus: usize, ops: Vec<Op>) -> Vm {
         channels: 1,
         counters: vec!["work".into()],
         sources: vec![],
+        affinity_changes: vec![],
     }
 }
 
@@ -75,20 +73,11 @@ pub fn forever(body: Vec<Op>) -> Vec<Op> {
 
 /// Computes without end.
 pub fn hog() -> Vec<Op> {
-    forever(vec![
-        compute(MS),
-        Op::Count {
-            counter: 0,
-            amount: 1,
-        },
-    ])
+    forever(vec![compute(MS), Op::Count { counter: 0, amount: 1 }])
 }
 
 pub fn compute(work_ns: u64) -> Op {
-    Op::Compute {
-        work: Amount::Fixed(work_ns),
-        profile: None,
-    }
+    Op::Compute { work: Amount::Fixed(work_ns), profile: None }
 }
 
 pub fn sleep(time_ns: u64) -> Op {

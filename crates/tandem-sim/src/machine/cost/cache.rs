@@ -37,22 +37,14 @@ pub struct Residue {
 
 impl Default for Residue {
     fn default() -> Self {
-        Self {
-            cache: u32::MAX,
-            filled_bytes: 0.0,
-            resident_bytes: 0.0,
-        }
+        Self { cache: u32::MAX, filled_bytes: 0.0, resident_bytes: 0.0 }
     }
 }
 
 impl Residue {
     /// What a task leaves when it goes.
     pub fn leave(cache: usize, fill: &CacheFill, resident_bytes: f64) -> Self {
-        Self {
-            cache: cache as u32,
-            filled_bytes: fill.filled_bytes,
-            resident_bytes,
-        }
+        Self { cache: cache as u32, filled_bytes: fill.filled_bytes, resident_bytes }
     }
 
     /// Bytes that are still there when the task comes to cache number `cache` of `size_bytes`.
@@ -75,15 +67,9 @@ mod tests {
 
     #[test]
     fn what_others_bring_in_pushes_out() {
-        let mut fill = CacheFill {
-            filled_bytes: 5_000.0,
-        };
+        let mut fill = CacheFill { filled_bytes: 5_000.0 };
         let residue = Residue::leave(3, &fill, 100.0);
-        assert_eq!(
-            residue.survived_bytes(3, &fill, 1_000.0),
-            100.0,
-            "nobody else was there"
-        );
+        assert_eq!(residue.survived_bytes(3, &fill, 1_000.0), 100.0, "nobody else was there");
         assert_eq!(residue.survived_bytes(2, &fill, 1_000.0), 0.0, "another cache");
         fill.filled_bytes += 1_000.0;
         let left = residue.survived_bytes(3, &fill, 1_000.0);

@@ -19,10 +19,6 @@ impl Default for ContextSwitch {
     ///   Switch", ExpCS 2007), the decision included: 1.04 us are left for the switch.
     /// - A scan of 127 peers takes 50 us (Xen commit 58feb9e0ac): 394 ns each.
     fn default() -> Self {
-        Self {
-            decision_ns: 2_760,
-            switch_ns: 1_040,
-            peer_scan_ns: 394,
-        }
+        Self { decision_ns: 2_760, switch_ns: 1_040, peer_scan_ns: 394 }
     }
 }

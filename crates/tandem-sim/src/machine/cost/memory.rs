@@ -33,11 +33,7 @@ impl Default for Memory {
     /// The row cycle time of DDR3-1333 is 49 ns (JEDEC JESD79-3). Period and weight belong to the numerical method:
     /// about 1 ms, smoothed over about 8 samples.
     fn default() -> Self {
-        Self {
-            bank_busy_ns: 49.0,
-            sample_period_ns: 997_000,
-            sample_weight: 0.125,
-        }
+        Self { bank_busy_ns: 49.0, sample_period_ns: 997_000, sample_weight: 0.125 }
     }
 }
 
@@ -71,10 +67,7 @@ mod tests {
 
     #[test]
     fn queueing_grows_without_bound_but_stays_finite() {
-        let memory = Memory {
-            bank_busy_ns: 50.0,
-            ..Memory::default()
-        };
+        let memory = Memory { bank_busy_ns: 50.0, ..Memory::default() };
         assert_eq!(memory.queueing_ns(0.0), 0.0);
         assert_eq!(memory.queueing_ns(0.5), 25.0);
         assert!(memory.queueing_ns(7.0).is_finite());

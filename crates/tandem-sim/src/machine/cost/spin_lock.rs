@@ -40,17 +40,9 @@ mod tests {
     fn waiters_queue_up_in_order() {
         let cost = SpinLock { uncontended_ns: 10 };
         let mut lock = SpinLockState::default();
-        assert_eq!(
-            lock.take(&cost, 1_000, 0),
-            10,
-            "no contention: the uncontended cost"
-        );
+        assert_eq!(lock.take(&cost, 1_000, 0), 10, "no contention: the uncontended cost");
         assert_eq!(lock.take(&cost, 2_000, 100), 110);
-        assert_eq!(
-            lock.take(&cost, 2_050, 0),
-            70,
-            "60 behind the holder, 10 of its own"
-        );
+        assert_eq!(lock.take(&cost, 2_050, 0), 70, "60 behind the holder, 10 of its own");
         assert_eq!(lock.take(&cost, 2_060, 0), 70, "behind both");
     }
 }

@@ -39,13 +39,7 @@ impl Accounting {
             credits_per_timeslice: (timeslice_ns / CREDIT_NS) as i64,
             cpus: cpus as i64,
             balance: 0,
-            vms: vms
-                .iter()
-                .map(|&facts| VmAccount {
-                    facts,
-                    active: Vec::new(),
-                })
-                .collect(),
+            vms: vms.iter().map(|&facts| VmAccount { facts, active: Vec::new() }).collect(),
             active_vms: VecDeque::new(),
         }
     }
@@ -119,11 +113,7 @@ impl Accounting {
                 }
                 fair = peak;
             }
-            grants.push(Grant {
-                vm,
-                credit: div_ceil(fair, active),
-                cap,
-            });
+            grants.push(Grant { vm, credit: div_ceil(fair, active), cap });
         }
         grants
     }

@@ -18,11 +18,8 @@ impl Credit {
         candidate: Option<Priority>,
     ) -> (Option<TaskId>, u32) {
         let mut peers_scanned = 0;
-        let steps: &[Step] = if self.settings.era < Era::Xen4_3 {
-            &[Step::Hard]
-        } else {
-            &[Step::Soft, Step::Hard]
-        };
+        let steps: &[Step] =
+            if self.settings.era < Era::Xen4_3 { &[Step::Hard] } else { &[Step::Soft, Step::Hard] };
         for &step in steps {
             if let Some(task) = self.steal_in_step(ctx, cpu, candidate, step, &mut peers_scanned) {
                 match step {
@@ -39,11 +36,7 @@ impl Credit {
     /// The CPUs that Xen looks into in vain: busy ones, since 4.9 only those with something queued. (The masks spare
     /// the simulator all but the promising ones, not the simulated CPU its time.)
     fn peers_of(&mut self, ctx: &Context<'_>, cpu: CpuId) -> u32 {
-        let all = if self.settings.era < Era::Xen4_9 {
-            ctx.machine.all_cpus()
-        } else {
-            self.queues.queued()
-        };
+        let all = if self.settings.era < Era::Xen4_9 { ctx.machine.all_cpus() } else { self.queues.queued() };
         let [peers, ..] = &mut self.scratch;
         peers.assign_and(all, ctx.machine.all_cpus());
         peers.remove_all(&self.idlers);
@@ -59,11 +52,7 @@ impl Credit {
         step: Step,
         peers_scanned: &mut u32,
     ) -> Option<TaskId> {
-        let promising = if candidate.is_none() {
-            self.queues.queued()
-        } else {
-            self.queues.urgent()
-        };
+        let promising = if candidate.is_none() { self.queues.queued() } else { self.queues.urgent() };
         let [peers, ..] = &mut self.scratch;
         peers.assign_and(promising, ctx.machine.all_cpus());
         peers.remove_all(&self.idlers);
@@ -100,13 +89,12 @@ impl Credit {
         candidate: Option<Priority>,
         step: Step,
     ) -> Option<TaskId> {
-        self.queues
-            .iter(peer)
-            .take_while(|task| Some(self.vcpus[task.index()].priority) > candidate)
-            .find(|&task| {
+        self.queues.iter(peer).take_while(|task| Some(self.vcpus[task.index()].priority) > candidate).find(
+            |&task| {
                 self.mask(ctx, task, step).is_some_and(|mask| mask.contains(cpu))
                     && !self.is_cache_hot(task, ctx.now_ns)
-            })
+            },
+        )
     }
 
     fn is_cache_hot(&self, task: TaskId, now_ns: u64) -> bool {

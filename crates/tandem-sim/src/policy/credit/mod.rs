@@ -123,25 +123,22 @@ impl Credit {
     /// A scheduler for all CPUs of the machine.
     pub fn new(settings: CreditSettings, machine: &Machine, tasks: &[TaskFacts], vms: &[VmFacts]) -> Self {
         let cpus = machine.cpu_count();
-        let vcpus = tasks
-            .iter()
-            .zip(initial_cpus(cpus, tasks))
-            .map(|(facts, cpu)| Vcpu {
-                vm: facts.vm,
-                priority: Priority::Under,
-                credit: 0,
-                residual_ns: 0,
-                burnt_until_ns: 0,
-                started_ns: 0,
-                stopped_ns: 0,
-                cpu,
-                runnable: false,
-                parked: false,
-                migrating: false,
-                yielded: false,
-                active: false,
-                prefers: settings.era >= Era::Xen4_3 && restricts(facts, machine),
-            });
+        let vcpus = tasks.iter().zip(initial_cpus(cpus, tasks)).map(|(facts, cpu)| Vcpu {
+            vm: facts.vm,
+            priority: Priority::Under,
+            credit: 0,
+            residual_ns: 0,
+            burnt_until_ns: 0,
+            started_ns: 0,
+            stopped_ns: 0,
+            cpu,
+            runnable: false,
+            parked: false,
+            migrating: false,
+            yielded: false,
+            active: false,
+            prefers: settings.era >= Era::Xen4_3 && restricts(facts, machine),
+        });
         let pcpus = (0..cpus).map(CpuId::from).map(|cpu| Pcpu {
             current: None,
             idle_bias: cpu,
@@ -173,9 +170,7 @@ impl Credit {
 
     /// Priority of what runs on the CPU; `None` if it idles.
     fn current_priority(&self, cpu: CpuId) -> Option<Priority> {
-        self.pcpus[cpu.index()]
-            .current
-            .map(|task| self.vcpus[task.index()].priority)
+        self.pcpus[cpu.index()].current.map(|task| self.vcpus[task.index()].priority)
     }
 
     fn set_priority(&mut self, task: TaskId, priority: Priority) {
@@ -214,10 +209,7 @@ fn initial_cpus(cpus: usize, tasks: &[TaskFacts]) -> Vec<CpuId> {
         let before = at.checked_sub(1).filter(|&before| tasks[before].vm == facts.vm);
         let cpu = match before {
             Some(before) => facts.hard_affinity.next_after(initial[before]),
-            None => facts
-                .hard_affinity
-                .iter()
-                .min_by_key(|cpu| population[cpu.index()]),
+            None => facts.hard_affinity.iter().min_by_key(|cpu| population[cpu.index()]),
         };
         let cpu = cpu.unwrap_or(CpuId(0));
         population[cpu.index()] += 1;
@@ -237,11 +229,7 @@ fn restricts(facts: &TaskFacts, machine: &Machine) -> bool {
 
 impl Policy for Credit {
     fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, is_new: bool) -> CpuId {
-        if is_new {
-            self.pick_cpu(ctx, task, true)
-        } else {
-            self.vcpus[task.index()].cpu
-        }
+        if is_new { self.pick_cpu(ctx, task, true) } else { self.vcpus[task.index()].cpu }
     }
 
     fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId) {
@@ -259,11 +247,7 @@ impl Policy for Credit {
             if let Some(task) = can_go_on {
                 self.counters.src += 1;
                 self.vcpus[task.index()].yielded = false;
-                return Dispatch {
-                    task: Some(task),
-                    slice_ns: self.settings.timeslice_ns,
-                    peers_scanned: 0,
-                };
+                return Dispatch { task: Some(task), slice_ns: self.settings.timeslice_ns, peers_scanned: 0 };
             }
             self.counters.nosrc += 1;
         }
@@ -274,11 +258,7 @@ impl Policy for Credit {
             && let Some(slice_ns) = self.ratelimit_timer_ns(task, ctx.now_ns)
         {
             self.counters.ratelimited += 1;
-            return Dispatch {
-                task: Some(task),
-                slice_ns,
-                peers_scanned: 0,
-            };
+            return Dispatch { task: Some(task), slice_ns, peers_scanned: 0 };
         }
         if let Some(task) = can_go_on {
             self.queue(cpu, task);
@@ -311,11 +291,7 @@ impl Policy for Credit {
                 self.migrate(ctx, task);
             }
         }
-        Dispatch {
-            task: next,
-            slice_ns: self.settings.timeslice_ns,
-            peers_scanned,
-        }
+        Dispatch { task: next, slice_ns: self.settings.timeslice_ns, peers_scanned }
     }
 
     fn running(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
@@ -339,6 +315,22 @@ impl Policy for Credit {
 
     fn yielded(&mut self, _: &mut Context<'_>, _: CpuId, task: TaskId) {
         self.vcpus[task.index()].yielded = true;
+    }
+
+    /// Xen takes the vCPU off its CPU or queue and picks a CPU anew, even if it might have stayed.
+    fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
+        let prefers = self.settings.era >= Era::Xen4_3 && restricts(&ctx.tasks[task.index()], ctx.machine);
+        let vcpu = &mut self.vcpus[task.index()];
+        vcpu.prefers = prefers;
+        if self.pcpus[vcpu.cpu.index()].current == Some(task) {
+            vcpu.migrating = true;
+            ctx.kicked.push(vcpu.cpu);
+            return;
+        }
+        if self.queues.contains(task) {
+            self.queues.remove(task);
+        }
+        self.migrate(ctx, task);
     }
 
     fn tick_period_ns(&self) -> u64 {

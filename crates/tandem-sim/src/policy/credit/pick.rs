@@ -15,11 +15,7 @@ impl Credit {
             let Some(mask) = self.mask(ctx, task, step) else {
                 continue;
             };
-            picked = if mask.contains(own) {
-                own
-            } else {
-                mask.next_after(own).unwrap_or(own)
-            };
+            picked = if mask.contains(own) { own } else { mask.next_after(own).unwrap_or(own) };
             idlers.assign_and(&self.idlers, ctx.machine.all_cpus());
             if own == picked && self.queues.is_empty(own) && self.has_to_itself(own, task) {
                 idlers.insert(own);
@@ -36,9 +32,7 @@ impl Credit {
 
     /// Whether nobody but the vCPU uses the CPU.
     fn has_to_itself(&self, cpu: CpuId, task: TaskId) -> bool {
-        self.pcpus[cpu.index()]
-            .current
-            .is_none_or(|current| current == task)
+        self.pcpus[cpu.index()].current.is_none_or(|current| current == task)
     }
 
     /// Goes from one idle candidate to the next whenever that has more idle neighbours: within a socket threads

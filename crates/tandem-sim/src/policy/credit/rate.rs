@@ -43,11 +43,7 @@ impl Credit {
         if ran_ns >= limit_ns || (modern && vcpu.yielded) {
             return None;
         }
-        Some(if modern {
-            (limit_ns - ran_ns).max(RATELIMIT_TIMER_MIN_NS)
-        } else {
-            limit_ns
-        })
+        Some(if modern { (limit_ns - ran_ns).max(RATELIMIT_TIMER_MIN_NS) } else { limit_ns })
     }
 }
 
@@ -67,11 +63,7 @@ mod tests {
         };
         assert!(run(0, 49).iter().all(|on| !on), "49 are not enough");
         let busy = run(10, 50);
-        assert_eq!(
-            (busy[48], busy[49]),
-            (false, true),
-            "the 50th ends the interval and turns control on"
-        );
+        assert_eq!((busy[48], busy[49]), (false, true), "the 50th ends the interval and turns control on");
         let quiet = run(20, 10);
         assert!(quiet[..9].iter().all(|on| *on), "on for the whole of the next");
         assert!(!quiet[9], "which was quiet");

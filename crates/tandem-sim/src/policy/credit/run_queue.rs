@@ -1,10 +1,10 @@
 //! Run queues: for each CPU the tasks that wait for it, by priority, then in the order of arrival.
 //!
-//! A queue is three linked lists through one array of links, so that every operation on a task is O(1). A task
-//! stays in the list it was put in when its priority changes; sorting anew is a step of its own, as in Xen.
-//! Two masks tell at once which CPUs have anything queued, and anything worth stealing for a CPU that would run
-//! a task without credit. Limit: a task is put behind the others of its list, where Xen compares with the
-//! priorities as they are now; the two differ only between an accounting and the next sort.
+//! As in Xen, a queue is sorted when it is told to be, not when a priority changes: until then the task stays
+//! where it is, and a task that is put in goes before the first one whose priority is lower *now*. A queue is
+//! three linked lists through one array of links, so that every operation is O(1) while the queue is in order;
+//! while it is not, putting a task in walks through it. Two masks tell at once which CPUs have anything
+//! queued, and anything worth stealing for a CPU that would run a task without credit.
 
 use crate::cpumask::CpuMask;
 use crate::ids::{CpuId, TaskId};
@@ -42,36 +42,33 @@ struct Link {
     priority: Priority,
 }
 
+/// What is in the queue of a CPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    queued: u32,
+    /// Of these, the ones with credit.
+    urgent: u32,
+    /// Of these, the ones whose list is not that of their priority.
+    misplaced: u32,
+}
+
 /// The queues of all CPUs.
 #[derive(Clone, Debug)]
 pub(super) struct RunQueues {
     lists: Vec<[List; PRIORITIES]>,
     links: Vec<Link>,
-    /// Tasks queued, and of these the ones with credit, by CPU.
-    counts: Vec<(u32, u32)>,
+    counts: Vec<Counts>,
     queued: CpuMask,
     urgent: CpuMask,
 }
 
 impl RunQueues {
     pub fn new(cpus: usize, tasks: usize) -> Self {
-        let link = Link {
-            before: NONE,
-            after: NONE,
-            cpu: NONE,
-            list: 0,
-            priority: Priority::Under,
-        };
+        let link = Link { before: NONE, after: NONE, cpu: NONE, list: 0, priority: Priority::Under };
         Self {
-            lists: vec![
-                [List {
-                    first: NONE,
-                    last: NONE
-                }; PRIORITIES];
-                cpus
-            ],
+            lists: vec![[List { first: NONE, last: NONE }; PRIORITIES]; cpus],
             links: vec![link; tasks],
-            counts: vec![(0, 0); cpus],
+            counts: vec![Counts::default(); cpus],
             queued: CpuMask::empty(cpus),
             urgent: CpuMask::empty(cpus),
         }
@@ -88,7 +85,7 @@ impl RunQueues {
     }
 
     pub fn is_empty(&self, cpu: CpuId) -> bool {
-        self.counts[cpu.index()].0 == 0
+        self.counts[cpu.index()].queued == 0
     }
 
     pub fn contains(&self, task: TaskId) -> bool {
@@ -112,37 +109,37 @@ impl RunQueues {
         })
     }
 
-    /// Puts the task behind the others of its priority.
+    /// Puts the task before the first one of lower priority.
     pub fn push(&mut self, cpu: CpuId, task: TaskId, priority: Priority) {
-        self.link(cpu, task, priority, priority as usize, NONE);
+        if self.counts[cpu.index()].misplaced == 0 {
+            self.link(cpu, task, priority, priority as usize, NONE);
+            return;
+        }
+        match self.first_lower(cpu, priority) {
+            Some(lower) => self.link(cpu, task, priority, self.links[lower.index()].list as usize, lower.0),
+            None => self.link(cpu, task, priority, Priority::Over as usize, NONE),
+        }
     }
 
-    /// Puts the task behind the first one of the next lower priority that is queued, if any; a task that yields
-    /// lets one of them go first.
+    /// Puts the task behind the first one of lower priority, if there is one: a task that yields lets that go first.
     pub fn push_behind_one_lower(&mut self, cpu: CpuId, task: TaskId, priority: Priority) {
-        let lists = &self.lists[cpu.index()];
-        match (0..priority as usize)
-            .rev()
-            .find(|&lower| lists[lower].first != NONE)
-        {
+        match self.first_lower(cpu, priority) {
             Some(lower) => {
-                let second = self.links[lists[lower].first as usize].after;
-                self.link(cpu, task, priority, lower, second);
+                let Link { list, after, .. } = self.links[lower.index()];
+                self.link(cpu, task, priority, list as usize, after);
             }
             None => self.push(cpu, task, priority),
         }
     }
 
+    fn first_lower(&self, cpu: CpuId, priority: Priority) -> Option<TaskId> {
+        self.iter(cpu).find(|task| self.links[task.index()].priority < priority)
+    }
+
     /// Takes the task out of the queue that it is in.
     pub fn remove(&mut self, task: TaskId) {
-        let Link {
-            before,
-            after,
-            cpu,
-            list,
-            priority,
-        } = self.links[task.index()];
-        debug_assert_ne!(cpu, NONE, "not queued");
+        self.count(task, -1);
+        let Link { before, after, cpu, list, .. } = self.links[task.index()];
         let ends = &mut self.lists[cpu as usize][list as usize];
         match before {
             NONE => ends.first = after,
@@ -153,30 +150,23 @@ impl RunQueues {
             _ => self.links[after as usize].before = before,
         }
         self.links[task.index()].cpu = NONE;
-        self.count(CpuId(cpu), -1, priority);
     }
 
     /// Tells the queues of a change of priority; the task keeps its place until the next sort.
     pub fn priority_changed(&mut self, task: TaskId, priority: Priority) {
-        let link = &mut self.links[task.index()];
-        let before = std::mem::replace(&mut link.priority, priority);
-        let cpu = link.cpu;
-        if cpu != NONE && before != priority {
-            self.count(CpuId(cpu), -1, before);
-            self.count(CpuId(cpu), 1, priority);
+        let is_queued = self.contains(task);
+        if is_queued {
+            self.count(task, -1);
+        }
+        self.links[task.index()].priority = priority;
+        if is_queued {
+            self.count(task, 1);
         }
     }
 
     /// Sorts the CPU's queue by the priorities as they are now; tasks of equal priority keep their order.
     pub fn sort(&mut self, cpu: CpuId) {
-        let misplaced: Vec<TaskId> = self
-            .iter(cpu)
-            .filter(|task| {
-                let link = &self.links[task.index()];
-                link.list != link.priority as u8
-            })
-            .collect();
-        if misplaced.is_empty() {
+        if self.counts[cpu.index()].misplaced == 0 {
             return;
         }
         let all: Vec<TaskId> = self.iter(cpu).collect();
@@ -199,34 +189,29 @@ impl RunQueues {
             NONE => ends.first = task.0,
             _ => self.links[before as usize].after = task.0,
         }
-        self.links[task.index()] = Link {
-            before,
-            after,
-            cpu: cpu.0,
-            list: list as u8,
-            priority,
-        };
-        self.count(cpu, 1, priority);
+        self.links[task.index()] = Link { before, after, cpu: cpu.0, list: list as u8, priority };
+        self.count(task, 1);
     }
 
-    fn count(&mut self, cpu: CpuId, change: i32, priority: Priority) {
-        let (queued, urgent) = &mut self.counts[cpu.index()];
-        *queued = queued.wrapping_add_signed(change);
+    /// Counts a queued task in (1) or out (-1).
+    fn count(&mut self, task: TaskId, change: i32) {
+        let Link { cpu, list, priority, .. } = self.links[task.index()];
+        debug_assert_ne!(cpu, NONE, "not queued");
+        let counts = &mut self.counts[cpu as usize];
+        counts.queued = counts.queued.wrapping_add_signed(change);
         if priority > Priority::Over {
-            *urgent = urgent.wrapping_add_signed(change);
+            counts.urgent = counts.urgent.wrapping_add_signed(change);
         }
-        let (queued, urgent) = (*queued, *urgent);
-        set(&mut self.queued, cpu, queued > 0);
-        set(&mut self.urgent, cpu, urgent > 0);
+        if list != priority as u8 {
+            counts.misplaced = counts.misplaced.wrapping_add_signed(change);
+        }
+        set(&mut self.queued, CpuId(cpu), counts.queued > 0);
+        set(&mut self.urgent, CpuId(cpu), counts.urgent > 0);
     }
 }
 
 fn set(mask: &mut CpuMask, cpu: CpuId, member: bool) {
-    if member {
-        mask.insert(cpu)
-    } else {
-        mask.remove(cpu)
-    }
+    if member { mask.insert(cpu) } else { mask.remove(cpu) }
 }
 
 #[cfg(test)]
@@ -257,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_changed_priority_takes_its_place_at_the_next_sort() {
-        let mut queues = RunQueues::new(1, 3);
+        let mut queues = RunQueues::new(1, 4);
         for task in 0..3 {
             queues.push(CPU, TaskId(task), Over);
         }
@@ -265,9 +250,14 @@ mod tests {
         queues.priority_changed(TaskId(2), Under);
         assert!(queues.urgent().contains(CPU));
         assert_eq!(order(&queues), [0, 1, 2]);
+        queues.priority_changed(TaskId(0), Under);
+        queues.push(CPU, TaskId(3), Under);
+        assert_eq!(order(&queues), [0, 3, 1, 2], "before the first that is lower now");
         queues.sort(CPU);
-        assert_eq!(order(&queues), [2, 0, 1]);
-        queues.remove(TaskId(2));
+        assert_eq!(order(&queues), [0, 3, 2, 1]);
+        for task in [0, 2, 3] {
+            queues.remove(TaskId(task));
+        }
         assert!(!queues.urgent().contains(CPU) && queues.queued().contains(CPU));
     }
 }

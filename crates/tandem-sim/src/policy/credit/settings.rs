@@ -28,10 +28,7 @@ pub struct RateControl {
 impl Default for RateControl {
     /// The posted patch: 50 decisions in 10 ms.
     fn default() -> Self {
-        Self {
-            rate_high: 50,
-            interval_ns: 10_000_000,
-        }
+        Self { rate_high: 50, interval_ns: 10_000_000 }
     }
 }
 
