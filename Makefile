@@ -36,12 +36,12 @@ lint: ## Check formatting, and that neither clippy nor rustdoc warns
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo doc --locked --workspace --no-deps --quiet
+	cargo doc --locked --workspace --no-deps --document-private-items --quiet
 
 deny: ## Check licences and sources of the dependencies (not advisories: their database needs a network)
 	@scripts/setup test
 	cargo deny --locked check licenses bans sources
-	cargo deny --locked --manifest-path fuzz/Cargo.toml check --config deny.toml licenses bans sources
+	cargo deny --locked --manifest-path fuzz/Cargo.toml --config deny.toml check licenses bans sources
 
 fuzz: ## Fuzz the readers of scenarios and of hwloc's XML for FUZZ_SECONDS
 	@scripts/setup test
@@ -54,7 +54,7 @@ bench: ## Measure the simulator's speed: events/s and ns/event
 docs: ## Build the book into docs/book and the API documentation into target/doc
 	@scripts/setup docs
 	mdbook build docs
-	cargo doc --locked --workspace --no-deps
+	cargo doc --locked --workspace --no-deps --document-private-items
 
 clean: ## Remove what was built (tools in .tools stay)
 	cargo clean

@@ -1,14 +1,14 @@
 //! The command as a user meets it: help, errors and exit statuses.
 
 use assert_cmd::Command;
-use std::io::Read;
-use std::process::Stdio;
-use std::{fs, path::Path};
+use assert_cmd::cargo::cargo_bin;
+use std::path::Path;
+use std::{fs, io, process};
 
 const VERBS: [&str; 5] = ["topology", "place", "sim", "reproduce", "schema"];
 
 fn tandem() -> Command {
-    Command::cargo_bin("tandem").expect("cargo builds the command for its tests")
+    Command::new(cargo_bin!("tandem"))
 }
 
 fn stdout(args: &[&str]) -> String {
@@ -127,23 +127,36 @@ fn topology_as_json_counts_what_a_preset_has() {
     assert_eq!(machine["distances"].as_array().map(Vec::len), Some(2), "{json}");
 }
 
-/// A pipe holds at most 64 KiB on Linux unless told otherwise, and a schema may be shorter; so the reader closes
-/// before the command starts to write.
+#[test]
+fn fuzzing_starts_from_files_that_are_read() {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+    let readers: [(&str, &[&str]); 2] = [("scenario", &["sim"]), ("hwloc", &["topology", "--hwloc"])];
+    for (folder, command) in readers {
+        let files: Vec<_> = fs::read_dir(seeds.join(folder))
+            .expect("seeds are there")
+            .collect();
+        assert!(!files.is_empty(), "{folder}");
+        for file in files {
+            tandem()
+                .args(command)
+                .arg(file.expect("seeds can be listed").path())
+                .assert()
+                .success();
+        }
+    }
+}
+
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    for args in [["schema", "scenario"], ["topology", "--machine=xeon-e5620-2s-2s"]] {
-        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin!("tandem"))
+    for args in [["schema", "scenario"], ["topology", "--machine=xeon-e5620-2s"]] {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        drop(reader);
+        let output = process::Command::new(cargo_bin!("tandem"))
             .args(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("start the command");
-        drop(child.stdout.take());
-        let mut message = String::new();
-        let mut stderr = child.stderr.take().expect("standard error is a pipe");
-        stderr.read_to_string(&mut message).expect("read standard error");
-        let status = child.wait().expect("the command ends");
-        assert!(status.success(), "{args:?}: {status}: {message}");
-        assert_eq!(message, "", "{args:?}");
+            .stdout(writer)
+            .output()
+            .expect("the command starts");
+        assert!(output.status.success(), "{args:?}: {}", output.status);
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{args:?}");
     }
 }

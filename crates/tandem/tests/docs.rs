@@ -11,6 +11,7 @@
 //! a file name, such as `# cache.toml`, stays there under that name for the commands that follow.
 
 use assert_cmd::Command;
+use assert_cmd::cargo::cargo_bin;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -62,8 +63,7 @@ fn blocks(page: &Path) -> Vec<Block> {
 
 /// Runs `tandem` with these arguments and returns what it printed.
 fn tandem(args: &[&str], dir: &Path, place: &str) -> String {
-    let output = Command::cargo_bin("tandem")
-        .expect("cargo builds the command for its tests")
+    let output = Command::new(cargo_bin!("tandem"))
         .args(args)
         .current_dir(dir)
         .output()
