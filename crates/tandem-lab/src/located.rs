@@ -20,10 +20,7 @@ pub struct SourceFile {
 impl SourceFile {
     /// Takes a text as that of the file, which is not read.
     pub fn new(path: &Path, text: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            text: text.into(),
-        }
+        Self { path: path.into(), text: text.into() }
     }
 
     /// Reads the file.
@@ -126,10 +123,7 @@ impl<T> Named<T> {
 
     /// The table of that name.
     pub fn get(&self, name: &str) -> Option<&T> {
-        self.0
-            .iter()
-            .find(|(key, _)| **key == name)
-            .map(|(_, table)| table)
+        self.0.iter().find(|(key, _)| **key == name).map(|(_, table)| table)
     }
 
     /// The names in backticks, for errors: "`a`, `b`".
@@ -141,10 +135,7 @@ impl<T> Named<T> {
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let tables = BTreeMap::<Spanned<String>, T>::deserialize(deserializer)?;
-        let mut tables: Vec<_> = tables
-            .into_iter()
-            .map(|(name, table)| (Located(name), table))
-            .collect();
+        let mut tables: Vec<_> = tables.into_iter().map(|(name, table)| (Located(name), table)).collect();
         tables.sort_by_key(|(name, _)| name.span().start);
         Ok(Self(tables))
     }
@@ -167,11 +158,7 @@ impl<T: JsonSchema> JsonSchema for Named<T> {
 /// Names in backticks, for errors: "`a`, `b`", or "none".
 pub(crate) fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let list: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
-    if list.is_empty() {
-        "none".into()
-    } else {
-        list.join(", ")
-    }
+    if list.is_empty() { "none".into() } else { list.join(", ") }
 }
 
 #[cfg(test)]
@@ -184,9 +171,6 @@ mod tests {
         let x = &tables["x"];
         assert_eq!(x.list(), "`b`, `a`");
         assert_eq!(x.get("a"), Some(&2));
-        assert_eq!(
-            x.iter().map(|(name, _)| name.span().start).collect::<Vec<_>>(),
-            [4, 10]
-        );
+        assert_eq!(x.iter().map(|(name, _)| name.span().start).collect::<Vec<_>>(), [4, 10]);
     }
 }

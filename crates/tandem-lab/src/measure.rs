@@ -72,19 +72,13 @@ impl Measure {
         let host = &run.host;
         let pcpus = host.pcpus as f64;
         let share = |part_ns: u64| {
-            ratio(
-                100.0 * part_ns as f64,
-                (host.busy_ns + host.idle_ns + host.overhead_ns) as f64,
-            )
+            ratio(100.0 * part_ns as f64, (host.busy_ns + host.idle_ns + host.overhead_ns) as f64)
         };
         let sum = |what: fn(&TaskMetrics) -> u64| -> f64 {
             vms.iter().flat_map(|vm| &vm.vcpus).map(what).sum::<u64>() as f64
         };
         let time_share = |part: fn(&TaskMetrics) -> u64| {
-            ratio(
-                100.0 * sum(part),
-                sum(|vcpu| vcpu.run_ns + vcpu.wait_ns + vcpu.sleep_ns),
-            )
+            ratio(100.0 * sum(part), sum(|vcpu| vcpu.run_ns + vcpu.wait_ns + vcpu.sleep_ns))
         };
         let count = |counter: &str| -> Option<f64> {
             let counts: Vec<_> = vms.iter().filter_map(|vm| vm.counts.get(counter)).collect();
@@ -147,11 +141,7 @@ mod tests {
             name: format!("{group}-0"),
             group: group.into(),
             counts: [("done".to_owned(), done)].into(),
-            response: LatencySummary {
-                count: responses,
-                p99_ns,
-                ..LatencySummary::default()
-            },
+            response: LatencySummary { count: responses, p99_ns, ..LatencySummary::default() },
             vcpus: vec![TaskMetrics {
                 run_ns: 600_000_000,
                 wait_ns: 300_000_000,
@@ -178,11 +168,7 @@ mod tests {
                 policy: [("src", 30)].into(),
                 ..HostMetrics::default()
             },
-            vms: vec![
-                vm("a", 100, 1, 2_000),
-                vm("a", 300, 3, 6_000),
-                vm("b", 1_000, 0, 0),
-            ],
+            vms: vec![vm("a", 100, 1, 2_000), vm("a", 300, 3, 6_000), vm("b", 1_000, 0, 0)],
         };
         let rate = Measure::Rate("done".into());
         for (measure, group, expected) in [

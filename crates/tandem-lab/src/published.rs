@@ -50,23 +50,13 @@ impl Published {
     /// # Errors
     /// If it is malformed; names the line.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
-        let at = |line: usize, message: String| FileError {
-            file: file.into(),
-            line: Some(line),
-            message,
-        };
+        let at = |line: usize, message: String| FileError { file: file.into(), line: Some(line), message };
         let csv_error = |error: csv::Error| {
             let line = error.position().map(|position| position.line() as usize);
-            FileError {
-                file: file.into(),
-                line,
-                message: error.to_string(),
-            }
+            FileError { file: file.into(), line, message: error.to_string() }
         };
-        let mut reader = csv::ReaderBuilder::new()
-            .comment(Some(b'#'))
-            .trim(csv::Trim::All)
-            .from_reader(text.as_bytes());
+        let mut reader =
+            csv::ReaderBuilder::new().comment(Some(b'#')).trim(csv::Trim::All).from_reader(text.as_bytes());
         let headers = reader.headers().map_err(csv_error)?.clone();
         let heading = headers.position().map_or(1, |position| position.line() as usize);
         for column in ["metric", "variant", "value", "effect_pct"] {
@@ -82,16 +72,12 @@ impl Published {
             let record = record.map_err(csv_error)?;
             let line = record.position().map_or(0, |position| position.line() as usize);
             let row = row(&headers, &record, line).map_err(|message| at(line, message))?;
-            if let Some(other) = rows
-                .iter()
-                .find(|other| other.is_about(&row.keys, &row.metric, &row.variant))
+            if let Some(other) =
+                rows.iter().find(|other| other.is_about(&row.keys, &row.metric, &row.variant))
             {
                 return Err(at(
                     line,
-                    format!(
-                        "says again what line {} says; each value needs one row",
-                        other.line
-                    ),
+                    format!("says again what line {} says; each value needs one row", other.line),
                 ));
             }
             rows.push(row);
@@ -146,12 +132,8 @@ fn row(headers: &csv::StringRecord, record: &csv::StringRecord, line: usize) -> 
             "effect_pct" => row.effect_pct = number(field)?,
             _ if field.is_empty() => {}
             key => {
-                row.keys.insert(
-                    key.into(),
-                    field
-                        .parse()
-                        .map_or_else(|_| Key::Text(field.into()), Key::Number),
-                );
+                row.keys
+                    .insert(key.into(), field.parse().map_or_else(|_| Key::Text(field.into()), Key::Number));
             }
         }
     }
@@ -165,9 +147,7 @@ fn number(field: &str) -> Result<Option<f64>, String> {
     match field.parse::<f64>() {
         _ if field.is_empty() => Ok(None),
         Ok(number) if number.is_finite() => Ok(Some(number)),
-        _ => Err(format!(
-            "`{field}` is not a number; allowed are numbers such as 12.5, or nothing"
-        )),
+        _ => Err(format!("`{field}` is not a number; allowed are numbers such as 12.5, or nothing")),
     }
 }
 
@@ -180,10 +160,7 @@ mod tests {
 
     fn keys(vms: Option<i64>) -> CellKeys {
         let benchmark = ("benchmark".to_owned(), Key::Text("jbb".into()));
-        vms.map(|vms| ("vms".to_owned(), Key::Number(vms)))
-            .into_iter()
-            .chain([benchmark])
-            .collect()
+        vms.map(|vms| ("vms".to_owned(), Key::Number(vms))).into_iter().chain([benchmark]).collect()
     }
 
     #[test]
@@ -193,41 +170,19 @@ mod tests {
         assert_eq!(table.value(&two, "throughput", "pin"), Some(250.0));
         assert_eq!(table.effect_pct(&two, "throughput", "pin", "none"), Some(25.0));
         assert_eq!(table.effect_pct(&two, "throughput", "none", "none"), None);
-        assert_eq!(
-            table.effect_pct(&keys(None), "latency", "pin", "none"),
-            Some(-3.5)
-        );
-        assert_eq!(
-            table.effect_pct(&keys(Some(6)), "throughput", "pin", "none"),
-            None
-        );
+        assert_eq!(table.effect_pct(&keys(None), "latency", "pin", "none"), Some(-3.5));
+        assert_eq!(table.effect_pct(&keys(Some(6)), "throughput", "pin", "none"), None);
     }
 
     #[test]
     fn mistakes_name_the_line_and_what_is_allowed() {
         let header = "# c\nvms,metric,variant,value,effect_pct\n";
         for (text, line, words) in [
-            (
-                "vms,metric,variant,value\n".into(),
-                1,
-                "needs one column `effect_pct`; allowed are metric",
-            ),
-            (
-                format!("{header}2,t,a,fast,\n"),
-                3,
-                "`fast` is not a number; allowed are",
-            ),
+            ("vms,metric,variant,value\n".into(), 1, "needs one column `effect_pct`; allowed are metric"),
+            (format!("{header}2,t,a,fast,\n"), 3, "`fast` is not a number; allowed are"),
             (format!("{header}2,t,a,NaN,\n"), 3, "`NaN` is not a number"),
-            (
-                format!("{header}2,t,a,,\n"),
-                3,
-                "neither a `value` nor an `effect_pct`",
-            ),
-            (
-                format!("{header}2,t,a,1,\n2,t,a,2,\n"),
-                4,
-                "says again what line 3 says",
-            ),
+            (format!("{header}2,t,a,,\n"), 3, "neither a `value` nor an `effect_pct`"),
+            (format!("{header}2,t,a,1,\n2,t,a,2,\n"), 4, "says again what line 3 says"),
             (format!("{header}2,t,a,1\n"), 3, "found record with 4 fields"),
         ] {
             let error = Published::parse("p.csv", &text).unwrap_err();

@@ -110,9 +110,7 @@ fn run_with<E: Error + Send + Sync + 'static>(
     cancel: &AtomicBool,
     simulate: impl Fn(&Scenario, u64) -> Result<RunMetrics, E> + Sync,
 ) -> Result<ExperimentResults, ExperimentError> {
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(options.jobs.get())
-        .build()?;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(options.jobs.get()).build()?;
     let most = experiment.replications.max.unwrap_or(experiment.replications.min);
     let mut values = Values::new();
     let mut replications = 0..experiment.replications.min;
@@ -145,11 +143,7 @@ fn runs(experiment: &Experiment, replications: std::ops::Range<usize>) -> Vec<Ru
     let mut runs = Vec::new();
     for replication in replications {
         for (case, Case { variants, .. }) in experiment.cases.iter().enumerate() {
-            runs.extend((0..variants.len()).map(|variant| Run {
-                case,
-                replication,
-                variant,
-            }));
+            runs.extend((0..variants.len()).map(|variant| Run { case, replication, variant }));
         }
     }
     runs
@@ -185,14 +179,11 @@ fn run_once<E: Error + Send + Sync + 'static>(
 
 /// Whether the interval of every effect with a published number is narrow enough.
 fn is_precise(experiment: &Experiment, cells: &[Cell]) -> bool {
-    let published = cells
-        .iter()
-        .filter(|cell| cell.published_effect_pct.is_some() && cell.variant != cell.baseline);
-    published
-        .map(|cell| cell.ci_low_pct.zip(cell.ci_high_pct))
-        .all(|interval| {
-            interval.is_some_and(|(low, high)| (high - low) / 2.0 <= experiment.replications.precision_pct)
-        })
+    let published =
+        cells.iter().filter(|cell| cell.published_effect_pct.is_some() && cell.variant != cell.baseline);
+    published.map(|cell| cell.ci_low_pct.zip(cell.ci_high_pct)).all(|interval| {
+        interval.is_some_and(|(low, high)| (high - low) / 2.0 <= experiment.replications.precision_pct)
+    })
 }
 
 /// The results, from the replications that all variants of a case have finished.
@@ -201,19 +192,11 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
     let mut fewest = None;
     let started = values.keys().map(|run| run.replication + 1).max().unwrap_or(0);
     for (position, case) in experiment.cases.iter().enumerate() {
-        let values_of = |replication, variant| {
-            values.get(&Run {
-                case: position,
-                replication,
-                variant,
-            })
-        };
+        let values_of = |replication, variant| values.get(&Run { case: position, replication, variant });
         // A replication that lacks a variant does not count.
         let replications: Vec<Vec<&Vec<f64>>> = (0..started)
             .filter_map(|replication| {
-                (0..case.variants.len())
-                    .map(|variant| values_of(replication, variant))
-                    .collect()
+                (0..case.variants.len()).map(|variant| values_of(replication, variant)).collect()
             })
             .collect();
         if !replications.is_empty() {
@@ -240,11 +223,8 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
 /// and metric.
 fn cells_of(experiment: &Experiment, case: &Case, replications: &[Vec<&Vec<f64>>]) -> Vec<Cell> {
     let baseline = experiment.baseline();
-    let base = case
-        .variants
-        .iter()
-        .position(|(name, _)| name == baseline)
-        .expect("every case has the baseline");
+    let base =
+        case.variants.iter().position(|(name, _)| name == baseline).expect("every case has the baseline");
     let mut cells = Vec::new();
     for (m, metric) in case.metrics.iter().enumerate() {
         for (v, (variant, _)) in case.variants.iter().enumerate() {
@@ -268,14 +248,8 @@ fn cells_of(experiment: &Experiment, case: &Case, replications: &[Vec<&Vec<f64>>
                 ),
                 simulated_effect_pct: effect.map(|effect| effect.percent),
                 ci_low_pct: effect.and_then(|effect| effect.interval_pct).map(|(low, _)| low),
-                ci_high_pct: effect
-                    .and_then(|effect| effect.interval_pct)
-                    .map(|(_, high)| high),
-                role: if is_calibrated {
-                    Role::Calibrated
-                } else {
-                    Role::Predicted
-                },
+                ci_high_pct: effect.and_then(|effect| effect.interval_pct).map(|(_, high)| high),
+                role: if is_calibrated { Role::Calibrated } else { Role::Predicted },
                 better: metric.better,
                 unit: metric.unit.clone(),
             });

@@ -41,17 +41,12 @@ pub fn paired_effect(pairs: &[(f64, f64)]) -> Option<Effect> {
         let half_width = 100.0 * t_quantile_95(freedom) * standard_error;
         (percent - half_width, percent + half_width)
     });
-    Some(Effect {
-        percent,
-        interval_pct,
-    })
+    Some(Effect { percent, interval_pct })
 }
 
 /// The mean; `None` of nothing.
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = values
-        .into_iter()
-        .fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
+    let (sum, count) = values.into_iter().fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
     (count > 0).then(|| sum / count as f64)
 }
 
@@ -69,9 +64,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
 
 /// The value that Student's t stays within, either side of 0, in 95% of cases.
 fn t_quantile_95(freedom: f64) -> f64 {
-    StudentsT::new(0.0, 1.0, freedom)
-        .expect("at least one degree of freedom")
-        .inverse_cdf(0.975)
+    StudentsT::new(0.0, 1.0, freedom).expect("at least one degree of freedom").inverse_cdf(0.975)
 }
 
 #[cfg(test)]

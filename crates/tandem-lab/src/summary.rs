@@ -130,10 +130,7 @@ impl RunSummary {
                 mean_run_us: of_host(Measure::MeanRunTime),
                 policy: run.host.policy.clone(),
             },
-            groups: groups
-                .into_iter()
-                .map(|group| GroupSummary::new(group, run))
-                .collect(),
+            groups: groups.into_iter().map(|group| GroupSummary::new(group, run)).collect(),
         }
     }
 }
@@ -202,16 +199,8 @@ impl Write for Fnv1a {
 impl fmt::Display for RunSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = &self.host;
-        writeln!(
-            f,
-            "run       {}, seed {}, tandem {}",
-            self.scenario, self.seed, self.version
-        )?;
-        writeln!(
-            f,
-            "          scenario {}, trace {}",
-            self.scenario_hash, self.trace_hash
-        )?;
+        writeln!(f, "run       {}, seed {}, tandem {}", self.scenario, self.seed, self.version)?;
+        writeln!(f, "          scenario {}, trace {}", self.scenario_hash, self.trace_hash)?;
         writeln!(
             f,
             "machine   {}, {} pCPUs; {} s measured, {} events",
@@ -232,11 +221,7 @@ impl fmt::Display for RunSummary {
             number(host.context_switches_per_s_per_pcpu),
             number(host.preemptions_per_s_per_pcpu),
         )?;
-        let counters: Vec<_> = host
-            .policy
-            .iter()
-            .map(|(name, count)| format!("{name} {count}"))
-            .collect();
+        let counters: Vec<_> = host.policy.iter().map(|(name, count)| format!("{name} {count}")).collect();
         for (position, line) in wrapped(&counters, COLUMNS - 10).iter().enumerate() {
             writeln!(f, "{:10}{line}", if position == 0 { "policy" } else { "" })?;
         }
@@ -281,13 +266,9 @@ impl fmt::Display for RunSummary {
         for group in &self.groups {
             if let Some(response) = &group.response {
                 write!(f, "{:16} {:>10}", group.group, response.count)?;
-                for value in [
-                    response.mean_us,
-                    response.p50_us,
-                    response.p95_us,
-                    response.p99_us,
-                    response.max_us,
-                ] {
+                for value in
+                    [response.mean_us, response.p50_us, response.p95_us, response.p99_us, response.max_us]
+                {
                     write!(f, " {:>11}", number(Some(value)))?;
                 }
                 writeln!(f)?;
@@ -330,11 +311,9 @@ mod tests {
 
     #[test]
     fn the_hash_is_fnv_1a() {
-        for (text, expected) in [
-            ("", 0xcbf2_9ce4_8422_2325),
-            ("a", 0xaf63_dc4c_8601_ec8c),
-            ("foobar", 0x8594_4171_f739_67e8),
-        ] {
+        for (text, expected) in
+            [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)]
+        {
             let mut hash = Fnv1a::default();
             hash.write_str(text).unwrap();
             assert_eq!(hash.0, expected, "{text}");

@@ -70,88 +70,50 @@ fn read_with(files: [(&str, &str); 3]) -> Result<Experiment, String> {
     }
     Experiment::read(&folder).map_err(|error| {
         let message = error.to_string();
-        message
-            .strip_prefix(&format!("{}/", folder.display()))
-            .unwrap_or(&message)
-            .to_owned()
+        message.strip_prefix(&format!("{}/", folder.display())).unwrap_or(&message).to_owned()
     })
 }
 
 fn read(experiment: &str, published: &str) -> Result<Experiment, String> {
-    read_with([
-        ("experiment.toml", experiment),
-        ("s.toml", SCENARIO),
-        ("published.csv", published),
-    ])
+    read_with([("experiment.toml", experiment), ("s.toml", SCENARIO), ("published.csv", published)])
 }
 
 #[test]
 fn loads_and_variants_become_scenarios() {
     let experiment = read(EXPERIMENT, PUBLISHED).unwrap();
-    assert_eq!(
-        (experiment.name.as_str(), experiment.baseline()),
-        ("hogs", "plain")
-    );
+    assert_eq!((experiment.name.as_str(), experiment.baseline()), ("hogs", "plain"));
     let labels: Vec<_> = experiment.cases.iter().map(|case| case.label()).collect();
-    assert_eq!(
-        labels,
-        ["benchmark=hog vms=2", "benchmark=hog vms=6", "benchmark=busy"]
-    );
+    assert_eq!(labels, ["benchmark=hog vms=2", "benchmark=hog vms=6", "benchmark=busy"]);
     let variants: Vec<Vec<_>> = experiment
         .cases
         .iter()
         .map(|case| {
-            case.variants
-                .iter()
-                .map(|(name, scenario)| (name.as_str(), scenario.vms.len()))
-                .collect()
+            case.variants.iter().map(|(name, scenario)| (name.as_str(), scenario.vms.len())).collect()
         })
         .collect();
     assert_eq!(variants[0], [("plain", 2), ("home", 2)]);
     assert_eq!(variants[1], [("plain", 6), ("home", 6)]);
     assert_eq!(variants[2], [("plain", 3), ("home", 3), ("away", 3)]);
     assert_eq!(experiment.cases[0].keys["vms"], Key::Number(2));
-    assert_eq!(
-        experiment.cases[0].variants[1].1.vms[0].vcpus[0]
-            .hard_affinity
-            .count(),
-        8
-    );
+    assert_eq!(experiment.cases[0].variants[1].1.vms[0].vcpus[0].hard_affinity.count(), 8);
     assert_eq!(experiment.replications.min, 5);
 }
 
 #[test]
 fn the_quick_form_has_fewer_and_shorter_runs() {
     let experiment = read(EXPERIMENT, PUBLISHED).unwrap().quick();
-    assert_eq!(
-        (experiment.replications.min, experiment.replications.max),
-        (1, None)
-    );
+    assert_eq!((experiment.replications.min, experiment.replications.max), (1, None));
     for (_, scenario) in experiment.cases.iter().flat_map(|case| &case.variants) {
-        assert_eq!(
-            (scenario.length_ns, scenario.warmup_ns),
-            (100_000_000, 10_000_000)
-        );
+        assert_eq!((scenario.length_ns, scenario.warmup_ns), (100_000_000, 10_000_000));
     }
 }
 
 #[test]
 fn variants_can_hold_policy_settings_only() {
-    for setting in [
-        "length = \"1s\"",
-        "machine = \"xeon-e5620-2s\"",
-        "costs = { all = false }",
-        "vms = 2",
-    ] {
+    for setting in ["length = \"1s\"", "machine = \"xeon-e5620-2s\"", "costs = { all = false }", "vms = 2"] {
         let error = read(&EXPERIMENT.replace("placement = \"pin\"", setting), PUBLISHED).unwrap_err();
-        assert!(
-            error.starts_with("experiment.toml:12: unknown field `"),
-            "{error}"
-        );
-        assert!(
-            error.contains("expected one of `host`, `era`, `timeslice`"),
-            "{error}"
-        );
+        assert!(error.starts_with("experiment.toml:12: unknown field `"), "{error}");
+        assert!(error.contains("expected one of `host`, `era`, `timeslice`"), "{error}");
     }
 }
 
@@ -236,9 +198,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
     ];
     for (line, instead, says) in cases {
         assert!(EXPERIMENT.contains(line), "{line}");
-        let error = read(&EXPERIMENT.replacen(line, instead, 1), PUBLISHED)
-            .map(|_| ())
-            .expect_err(instead);
+        let error = read(&EXPERIMENT.replacen(line, instead, 1), PUBLISHED).map(|_| ()).expect_err(instead);
         assert!(error.starts_with(says), "{instead}: {error}");
     }
 }
@@ -267,9 +227,7 @@ fn published_numbers_must_belong_to_something_that_is_run() {
             "published.csv:2: `plain` is the baseline, which has no effect against itself",
         ),
     ] {
-        let error = read(EXPERIMENT, &PUBLISHED.replacen(line, instead, 1))
-            .map(|_| ())
-            .expect_err(instead);
+        let error = read(EXPERIMENT, &PUBLISHED.replacen(line, instead, 1)).map(|_| ()).expect_err(instead);
         assert!(error.starts_with(says), "{instead}: {error}");
     }
 }

@@ -98,29 +98,14 @@ arrivals = { per_second = 2000 }
 #[test]
 fn every_part_reaches_the_engine() {
     let scenario = build(FULL).unwrap();
-    assert_eq!(
-        (scenario.length_ns, scenario.warmup_ns),
-        (2_000_000_000, 200_000_000)
-    );
+    assert_eq!((scenario.length_ns, scenario.warmup_ns), (2_000_000_000, 200_000_000));
     assert_eq!(scenario.stop_at_count, Some(1000));
-    assert_eq!(
-        scenario.costs,
-        CostModels {
-            smt: CostModels::all().smt,
-            ..CostModels::off()
-        }
-    );
+    assert_eq!(scenario.costs, CostModels { smt: CostModels::all().smt, ..CostModels::off() });
     let PolicySettings::Credit(credit) = scenario.policy;
     assert_eq!(credit.era, Era::Xen4_3);
     assert_eq!((credit.timeslice_ns, credit.ratelimit_ns), (10_000_000, 0));
     assert_eq!(credit.migration_delay_ns, 100_000);
-    assert_eq!(
-        credit.rate_control,
-        Some(RateControl {
-            rate_high: 60,
-            interval_ns: 10_000_000
-        })
-    );
+    assert_eq!(credit.rate_control, Some(RateControl { rate_high: 60, interval_ns: 10_000_000 }));
 
     let names: Vec<_> = scenario.vms.iter().map(|vm| vm.name.as_str()).collect();
     assert_eq!(names, ["web-0", "web-1"]);
@@ -135,53 +120,21 @@ fn every_part_reaches_the_engine() {
         [
             Source {
                 channel: 0,
-                arrivals: Arrivals::Closed {
-                    clients: 10,
-                    think: Amount::Fixed(5_000_000)
-                }
+                arrivals: Arrivals::Closed { clients: 10, think: Amount::Fixed(5_000_000) }
             },
-            Source {
-                channel: 1,
-                arrivals: Arrivals::Open {
-                    interval: Amount::Exponential(1_000_000)
-                }
-            },
-            Source {
-                channel: 1,
-                arrivals: Arrivals::Open {
-                    interval: Amount::Exponential(500_000)
-                }
-            },
+            Source { channel: 1, arrivals: Arrivals::Open { interval: Amount::Exponential(1_000_000) } },
+            Source { channel: 1, arrivals: Arrivals::Open { interval: Amount::Exponential(500_000) } },
         ]
     );
 
     let server = &vm.vcpus[0].program;
-    assert_eq!(
-        server
-            .profiles
-            .iter()
-            .map(|p| p.footprint_bytes)
-            .collect::<Vec<_>>(),
-        [2 << 20, 16 << 10]
-    );
+    assert_eq!(server.profiles.iter().map(|p| p.footprint_bytes).collect::<Vec<_>>(), [2 << 20, 16 << 10]);
     let forever = vec![
         Op::Wait { channel: 0 },
-        Op::Compute {
-            work: Amount::Exponential(100_000),
-            profile: Some(0),
-        },
-        Op::Compute {
-            work: Amount::Fixed(5_000),
-            profile: Some(1),
-        },
-        Op::Count {
-            counter: 0,
-            amount: 1,
-        },
-        Op::Count {
-            counter: 1,
-            amount: 4096,
-        },
+        Op::Compute { work: Amount::Exponential(100_000), profile: Some(0) },
+        Op::Compute { work: Amount::Fixed(5_000), profile: Some(1) },
+        Op::Count { counter: 0, amount: 1 },
+        Op::Count { counter: 1, amount: 4096 },
         Op::Respond,
         Op::Signal { channel: 1 },
     ];
@@ -191,15 +144,9 @@ fn every_part_reaches_the_engine() {
         [
             Op::SleepUntil(1_000_000),
             Op::StartTimer,
-            Op::Repeat {
-                times: Some(2),
-                body: twice
-            },
+            Op::Repeat { times: Some(2), body: twice },
             Op::StopTimer,
-            Op::Repeat {
-                times: None,
-                body: forever
-            },
+            Op::Repeat { times: None, body: forever },
         ]
     );
     assert_eq!(vm.vcpus[1].program.ops.len(), 1);
@@ -212,10 +159,7 @@ fn parameters_and_policy_can_be_set_from_outside() {
     let scenario = source.build(&[("vms".into(), 3)].into(), &policy).unwrap();
     assert_eq!(scenario.vms.len(), 3);
     let PolicySettings::Credit(credit) = scenario.policy;
-    assert_eq!(
-        (credit.rate_control, credit.timeslice_ns, credit.ratelimit_ns),
-        (None, 5_000_000, 0)
-    );
+    assert_eq!((credit.rate_control, credit.timeslice_ns, credit.ratelimit_ns), (None, 5_000_000, 0));
     let error = source.build(&[("vm".into(), 3)].into(), &policy).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -243,32 +187,19 @@ fn placement_gives_homes_to_vms_without_an_affinity() {
         let policy = toml::from_str(&format!("placement = \"{placement}\"")).unwrap();
         source.build(&Default::default(), &policy).unwrap()
     };
-    let shares = |scenario: &Scenario| {
-        scenario
-            .vms
-            .iter()
-            .map(|vm| vm.memory_shares.clone())
-            .collect::<Vec<_>>()
-    };
+    let shares =
+        |scenario: &Scenario| scenario.vms.iter().map(|vm| vm.memory_shares.clone()).collect::<Vec<_>>();
 
     let everywhere = build("none");
     assert_eq!(shares(&everywhere), [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]);
-    assert!(
-        everywhere
-            .vms
-            .iter()
-            .all(|vm| vm.vcpus[0].soft_affinity.is_none())
-    );
+    assert!(everywhere.vms.iter().all(|vm| vm.vcpus[0].soft_affinity.is_none()));
 
     let (pinned, preferring) = (build("pin"), build("prefer"));
     assert_eq!(shares(&pinned), shares(&preferring));
     assert_eq!(shares(&pinned), [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]);
     for (pinned, preferring) in pinned.vms.iter().zip(&preferring.vms) {
         assert_eq!(pinned.vcpus[0].hard_affinity.count(), 8);
-        assert_eq!(
-            Some(&pinned.vcpus[0].hard_affinity),
-            preferring.vcpus[0].soft_affinity.as_ref()
-        );
+        assert_eq!(Some(&pinned.vcpus[0].hard_affinity), preferring.vcpus[0].soft_affinity.as_ref());
         assert_eq!(preferring.vcpus[0].hard_affinity.count(), 16);
     }
 }
@@ -283,38 +214,14 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "lenght = \"2s\"",
             "dir/s.toml:1: unknown field `lenght`, expected one of `length`",
         ),
-        (
-            "length = \"2s\"",
-            "length = 2",
-            "dir/s.toml:1: `2` has no unit; allowed are ns, us, ms, s",
-        ),
-        (
-            "length = \"2s\"",
-            "length = \"2\"",
-            "dir/s.toml:1: `2` has no unit; allowed are",
-        ),
-        (
-            "length = \"2s\"",
-            "length = \"2h\"",
-            "unknown unit `h`; allowed are ns, us, ms, s",
-        ),
-        (
-            "length = \"2s\"",
-            "length = \"0s\"",
-            "dir/s.toml:1: the length is nothing; it must be longer than",
-        ),
-        (
-            "length = \"2s\"",
-            "length = \"2000min\"",
-            "dir/s.toml:1: 2000 min is too long; at most a day",
-        ),
+        ("length = \"2s\"", "length = 2", "dir/s.toml:1: `2` has no unit; allowed are ns, us, ms, s"),
+        ("length = \"2s\"", "length = \"2\"", "dir/s.toml:1: `2` has no unit; allowed are"),
+        ("length = \"2s\"", "length = \"2h\"", "unknown unit `h`; allowed are ns, us, ms, s"),
+        ("length = \"2s\"", "length = \"0s\"", "dir/s.toml:1: the length is nothing; it must be longer than"),
+        ("length = \"2s\"", "length = \"2000min\"", "dir/s.toml:1: 2000 min is too long; at most a day"),
         ("length = \"2s\"", "length = \"2s", "dir/s.toml:1: "),
         ("length = \"2s\"", "", "dir/s.toml:1: missing field `length`"),
-        (
-            "footprint = \"2MiB\"",
-            "footprint = 2",
-            "`2` has no unit; allowed are B, kB",
-        ),
+        ("footprint = \"2MiB\"", "footprint = 2", "`2` has no unit; allowed are B, kB"),
         (
             "footprint = \"2MiB\"",
             "footprint = \"2MiB\"\nx = 1",
@@ -335,31 +242,15 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "{ compute = { uniform = [\"2us\", \"1us\"] } },",
             "`uniform` goes from 2 us to 1 us",
         ),
-        (
-            "    { count = \"requests\" },",
-            "{ count = 1 },",
-            "expected the name of a counter",
-        ),
+        ("    { count = \"requests\" },", "{ count = 1 },", "expected the name of a counter"),
         (
             "count = \"$vms\"",
             "count = \"vms\"",
             "there is no parameter `vms`; parameters under [parameters]: `$stop`, `$vms`",
         ),
-        (
-            "count = \"$vms\"",
-            "count = -1",
-            "expected a whole number such as 2",
-        ),
-        (
-            "count = \"$vms\"",
-            "count = 1000000",
-            "`count` is 1000000; allowed are 0 to 65536",
-        ),
-        (
-            "warmup = \"200ms\"",
-            "warmup = \"2000min\"",
-            "dir/s.toml:2: 2000 min is too long",
-        ),
+        ("count = \"$vms\"", "count = -1", "expected a whole number such as 2"),
+        ("count = \"$vms\"", "count = 1000000", "`count` is 1000000; allowed are 0 to 65536"),
+        ("warmup = \"200ms\"", "warmup = \"2000min\"", "dir/s.toml:2: 2000 min is too long"),
         (
             "    { signal = \"log\" },",
             "{ signal = \"log\", wait = \"log\" },",
@@ -370,11 +261,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "{ repeat = { times = 2, body = [], x = 1 } },",
             "dir/s.toml:51: unexpected keys in table: x, available keys: times, body",
         ),
-        (
-            "    { signal = \"log\" },",
-            "{ repeat = { body = [] } },",
-            "dir/s.toml:51: missing field `times`",
-        ),
+        ("    { signal = \"log\" },", "{ repeat = { body = [] } },", "dir/s.toml:51: missing field `times`"),
         // Policy.
         (
             "era = \"4.3\"",
@@ -406,22 +293,14 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "placement = \"best\"",
             "dir/s.toml:17: unknown variant `best`, expected one of `none`, `pin`, `prefer`",
         ),
-        (
-            "smt = true",
-            "smp = true",
-            "dir/s.toml:21: unknown field `smp`, expected one of `all`",
-        ),
+        ("smt = true", "smp = true", "dir/s.toml:21: unknown field `smp`, expected one of `all`"),
         // What the file refers to.
         (
             "machine = \"xeon-e5620-2s\"",
             "machine = \"pc\"",
             "dir/s.toml:4: there is no machine `pc`; allowed are `xeon-e5620-2s`",
         ),
-        (
-            "machine = \"xeon-e5620-2s\"",
-            "machine = \"no.toml\"",
-            "dir/no.toml: cannot be read",
-        ),
+        ("machine = \"xeon-e5620-2s\"", "machine = \"no.toml\"", "dir/no.toml: cannot be read"),
         (
             "profile = \"busy\"",
             "profile = \"bust\"",
@@ -437,16 +316,8 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "programs = [\"server\", \"logger\", \"logger\"]",
             "there are 3 programs for 2 vCPUs; allowed are",
         ),
-        (
-            "parallelism = 2.0",
-            "parallelism = 0.5",
-            "`parallelism` is 0.5; allowed are 1 to 1000",
-        ),
-        (
-            "parallelism = 2.0",
-            "parallelism = nan",
-            "`parallelism` is NaN; allowed are",
-        ),
+        ("parallelism = 2.0", "parallelism = 0.5", "`parallelism` is 0.5; allowed are 1 to 1000"),
+        ("parallelism = 2.0", "parallelism = nan", "`parallelism` is NaN; allowed are"),
         (
             "    { signal = \"log\" },",
             "{ signal = \"logs\" },",
@@ -510,26 +381,15 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "affinity = { hard = \"\" }",
             "`` names no CPU; allowed are",
         ),
-        (
-            "cap = 150",
-            "cap = 4294967296",
-            "`cap` is 4294967296; allowed are 0 to",
-        ),
-        (
-            "weight = 512",
-            "weight = 0",
-            "`weight` is 0; allowed are 1 to 65535",
-        ),
+        ("cap = 150", "cap = 4294967296", "`cap` is 4294967296; allowed are 0 to"),
+        ("weight = 512", "weight = 0", "`weight` is 0; allowed are 1 to 65535"),
     ];
     for (line, instead, says) in cases {
         assert!(FULL.contains(line), "{line}");
-        let error = build(&FULL.replacen(line, instead, 1))
-            .map(|_| ())
-            .expect_err(instead);
+        let error = build(&FULL.replacen(line, instead, 1)).map(|_| ()).expect_err(instead);
         assert!(error.contains(says), "{instead}: {error}");
-        let names_a_line = error
-            .strip_prefix("dir/s.toml:")
-            .is_some_and(|rest| rest.starts_with(char::is_numeric));
+        let names_a_line =
+            error.strip_prefix("dir/s.toml:").is_some_and(|rest| rest.starts_with(char::is_numeric));
         assert!(names_a_line || error.starts_with("dir/no.toml: "), "{error}");
         assert!(!error.contains('\n'), "{error}");
     }
@@ -538,29 +398,19 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
 #[test]
 fn a_scenario_without_vms_or_with_a_group_twice_is_refused() {
     let empty = "length = \"1s\"\nmachine = \"xeon-e5620-2s\"\nvm = []\n[programs]\n";
-    assert_eq!(
-        build(empty).unwrap_err(),
-        "dir/s.toml:3: there is no VM; at least one [[vm]] is needed"
-    );
+    assert_eq!(build(empty).unwrap_err(), "dir/s.toml:3: there is no VM; at least one [[vm]] is needed");
     let twice = format!("{PLACED}{}", &PLACED[PLACED.find("[[vm]]").unwrap()..]);
     assert_eq!(
         build(&twice).unwrap_err(),
         "dir/s.toml:12: the group `hog` is there twice; each [[vm]] needs its own"
     );
     let more_than_memory = PLACED.replace("count = 3", "count = 1000");
-    assert!(
-        build(&more_than_memory)
-            .unwrap_err()
-            .starts_with("dir/s.toml:9: ")
-    );
+    assert!(build(&more_than_memory).unwrap_err().starts_with("dir/s.toml:9: "));
 }
 
 #[test]
 fn a_run_that_stops_at_a_count_needs_something_counted() {
     let text = PLACED.replacen("machine", "stop_at_count = 5\nmachine", 1);
     let error = build(&text).unwrap_err();
-    assert_eq!(
-        error,
-        "dir/s.toml:2: the VMs of group `hog` count nothing, so the run would not stop"
-    );
+    assert_eq!(error, "dir/s.toml:2: the VMs of group `hog` count nothing, so the run would not stop");
 }

@@ -71,20 +71,13 @@ pub struct QuickTable {
 
 impl Default for ReplicationsTable {
     fn default() -> Self {
-        Self {
-            min: 5,
-            max: None,
-            precision_pct: 1.0,
-        }
+        Self { min: 5, max: None, precision_pct: 1.0 }
     }
 }
 
 impl Default for QuickTable {
     fn default() -> Self {
-        Self {
-            replications: 2,
-            length_pct: 25,
-        }
+        Self { replications: 2, length_pct: 25 }
     }
 }
 

@@ -48,10 +48,7 @@ impl ExperimentFolder {
     /// # Errors
     /// If it cannot be read or holds no experiment.
     pub fn open(path: &Path) -> Result<Self, ExperimentFolderError> {
-        let unreadable = |error| ExperimentFolderError::Unreadable {
-            path: path.into(),
-            error,
-        };
+        let unreadable = |error| ExperimentFolderError::Unreadable { path: path.into(), error };
         let mut names = Vec::new();
         for entry in path.read_dir().map_err(unreadable)? {
             let entry = entry.map_err(unreadable)?;
@@ -63,10 +60,7 @@ impl ExperimentFolder {
             return Err(ExperimentFolderError::Empty { path: path.into() });
         }
         names.sort();
-        Ok(Self {
-            path: path.into(),
-            names,
-        })
+        Ok(Self { path: path.into(), names })
     }
 
     /// Opens the folder `experiments` of this folder, or of the nearest one above that has it.
@@ -74,10 +68,7 @@ impl ExperimentFolder {
     /// # Errors
     /// If there is none, or as [`ExperimentFolder::open`].
     pub fn find_from(start: &Path) -> Result<Self, ExperimentFolderError> {
-        let path = start
-            .ancestors()
-            .map(|folder| folder.join("experiments"))
-            .find(|path| path.is_dir());
+        let path = start.ancestors().map(|folder| folder.join("experiments")).find(|path| path.is_dir());
         Self::open(&path.ok_or(ExperimentFolderError::NotFound)?)
     }
 
@@ -94,10 +85,7 @@ impl ExperimentFolder {
         if self.names.iter().any(|known| known == name) {
             return Ok(self.path.join(name));
         }
-        Err(ExperimentFolderError::Unknown {
-            name: name.into(),
-            names: self.names.clone(),
-        })
+        Err(ExperimentFolderError::Unknown { name: name.into(), names: self.names.clone() })
     }
 }
 
@@ -111,17 +99,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let below = root.path().join("experiments/b/deep");
         fs::create_dir_all(&below).unwrap();
-        assert!(matches!(
-            ExperimentFolder::find_from(&below),
-            Err(ExperimentFolderError::Empty { .. })
-        ));
+        assert!(matches!(ExperimentFolder::find_from(&below), Err(ExperimentFolderError::Empty { .. })));
         for name in ["b", "a"] {
             fs::create_dir_all(root.path().join("experiments").join(name)).unwrap();
-            fs::write(
-                root.path().join("experiments").join(name).join("experiment.toml"),
-                "",
-            )
-            .unwrap();
+            fs::write(root.path().join("experiments").join(name).join("experiment.toml"), "").unwrap();
         }
         let folder = ExperimentFolder::find_from(&below).unwrap();
         assert_eq!(folder.names(), ["a", "b"]);

@@ -54,11 +54,7 @@ impl Experiment {
     /// The experiment with fewer replications and shorter runs, as its `[quick]` says.
     pub fn quick(mut self) -> Self {
         let quick = (*self.file.quick).clone();
-        self.replications = ReplicationsTable {
-            min: quick.replications,
-            max: None,
-            ..self.replications
-        };
+        self.replications = ReplicationsTable { min: quick.replications, max: None, ..self.replications };
         let shorten = |value: &mut u64| {
             *value = (u128::from(*value) * u128::from(quick.length_pct) / 100).max(1) as u64
         };
@@ -76,11 +72,7 @@ impl Experiment {
 impl Case {
     /// The case in words, for errors and progress: "benchmark=specjbb2005 vms=2".
     pub fn label(&self) -> String {
-        let keys: Vec<_> = self
-            .keys
-            .iter()
-            .map(|(key, value)| format!("{key}={value}"))
-            .collect();
+        let keys: Vec<_> = self.keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
         keys.join(" ")
     }
 

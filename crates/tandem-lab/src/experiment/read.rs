@@ -40,11 +40,7 @@ impl Experiment {
         check_targets(&file, &cases, &source)?;
         let name = folder.canonicalize().unwrap_or_else(|_| folder.into());
         Ok(Self {
-            name: name
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
+            name: name.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             replications: (*file.replications).clone(),
             file,
             published,
@@ -56,21 +52,14 @@ impl Experiment {
 /// Checks what concerns the experiment's file alone.
 fn check_file(file: &ExperimentFile, source: &SourceFile) -> Result<(), FileError> {
     if file.variants.get(&file.baseline).is_none() {
-        let message = format!(
-            "there is no variant `{}`; variants: {}",
-            *file.baseline,
-            file.variants.list()
-        );
+        let message = format!("there is no variant `{}`; variants: {}", *file.baseline, file.variants.list());
         return Err(source.error(file.baseline.span(), message));
     }
     for (_, policy) in file.variants.iter() {
         policy.check(source)?;
     }
     if file.runs.is_empty() {
-        return Err(source.error(
-            file.runs.span(),
-            "there is nothing to run; at least one [[run]] is needed",
-        ));
+        return Err(source.error(file.runs.span(), "there is nothing to run; at least one [[run]] is needed"));
     }
     let replications = &file.replications;
     if replications.min == 0 || replications.max.is_some_and(|max| max < replications.min) {
@@ -94,40 +83,26 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
     for (name, span) in swept.chain(set) {
         if !known.contains_key(name) {
             let known = quoted_list(known.keys().map(String::as_str));
-            let message = format!(
-                "`{}` has no parameter `{name}`; its parameters: {known}",
-                *run.scenario
-            );
+            let message = format!("`{}` has no parameter `{name}`; its parameters: {known}", *run.scenario);
             return Err(source.error(span, message));
         }
     }
     for name in run.variants.iter().flatten() {
         if file.variants.get(name).is_none() {
-            let message = format!(
-                "there is no variant `{}`; variants: {}",
-                **name,
-                file.variants.list()
-            );
+            let message = format!("there is no variant `{}`; variants: {}", **name, file.variants.list());
             return Err(source.error(name.span(), message));
         }
     }
     let takes_part = |name: &String| {
         *name == *file.baseline
-            || run
-                .variants
-                .as_ref()
-                .is_none_or(|names| names.iter().any(|other| **other == *name))
+            || run.variants.as_ref().is_none_or(|names| names.iter().any(|other| **other == *name))
     };
 
     let mut loads = vec![(run.keys.clone(), (*run.set).clone())];
     for (parameter, values) in run.sweep.iter() {
         loads = loads
             .iter()
-            .flat_map(|load| {
-                values
-                    .iter()
-                    .map(move |&value| with_value(load, parameter, value))
-            })
+            .flat_map(|load| values.iter().map(move |&value| with_value(load, parameter, value)))
             .collect();
     }
     let mut cases = Vec::new();
@@ -141,14 +116,8 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
             variants.push(((**name).clone(), built));
         }
         let built = &variants[0].1;
-        run.metrics
-            .iter()
-            .try_for_each(|metric| check_metric(metric, built, run, source))?;
-        cases.push(Case {
-            keys,
-            metrics: run.metrics.clone(),
-            variants,
-        });
+        run.metrics.iter().try_for_each(|metric| check_metric(metric, built, run, source))?;
+        cases.push(Case { keys, metrics: run.metrics.clone(), variants });
     }
     Ok(cases)
 }
@@ -156,10 +125,7 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
 /// A load with one more parameter, which is a key too.
 fn with_value((keys, parameters): &(CellKeys, Parameters), name: &str, value: u64) -> (CellKeys, Parameters) {
     let (mut keys, mut parameters) = (keys.clone(), parameters.clone());
-    keys.insert(
-        name.into(),
-        i64::try_from(value).map_or_else(|_| Key::Text(value.to_string()), Key::Number),
-    );
+    keys.insert(name.into(), i64::try_from(value).map_or_else(|_| Key::Text(value.to_string()), Key::Number));
     parameters.insert(name.into(), value);
     (keys, parameters)
 }
@@ -172,28 +138,19 @@ fn check_metric(
     source: &SourceFile,
 ) -> Result<(), FileError> {
     let at = metric.group.as_ref().map_or(run.scenario.span(), Located::span);
-    let in_group = || {
-        scenario
-            .vms
-            .iter()
-            .filter(|vm| metric.group.as_ref().is_none_or(|group| vm.group == **group))
-    };
+    let in_group =
+        || scenario.vms.iter().filter(|vm| metric.group.as_ref().is_none_or(|group| vm.group == **group));
     if in_group().next().is_none() {
         let mut groups: Vec<_> = scenario.vms.iter().map(|vm| vm.group.as_str()).collect();
         groups.dedup();
-        let message = format!(
-            "the metric `{}` has no VMs; groups: {}",
-            metric.name,
-            quoted_list(groups)
-        );
+        let message = format!("the metric `{}` has no VMs; groups: {}", metric.name, quoted_list(groups));
         return Err(source.error(at, message));
     }
     if let Measure::Rate(counter) | Measure::RatePerVm(counter) = &metric.of
         && !in_group().any(|vm| vm.counters.contains(counter))
     {
-        let counters: std::collections::BTreeSet<_> = in_group()
-            .flat_map(|vm| vm.counters.iter().map(String::as_str))
-            .collect();
+        let counters: std::collections::BTreeSet<_> =
+            in_group().flat_map(|vm| vm.counters.iter().map(String::as_str)).collect();
         let message = format!(
             "the metric `{}` is of the counter `{counter}`, which no VM has; counters: {}",
             metric.name,
@@ -202,10 +159,7 @@ fn check_metric(
         return Err(source.error(at, message));
     }
     if metric.of == Measure::TimeToCount && scenario.stop_at_count.is_none() {
-        let message = format!(
-            "the metric `{}` needs a `stop_at_count` in `{}`",
-            metric.name, *run.scenario
-        );
+        let message = format!("the metric `{}` needs a `stop_at_count` in `{}`", metric.name, *run.scenario);
         return Err(source.error(at, message));
     }
     Ok(())
@@ -220,11 +174,7 @@ fn check_published(
 ) -> Result<(), FileError> {
     for row in published.rows() {
         let error = |message: String| {
-            Err(FileError {
-                file: path.display().to_string(),
-                line: Some(row.line),
-                message,
-            })
+            Err(FileError { file: path.display().to_string(), line: Some(row.line), message })
         };
         let Some(case) = cases.iter().find(|case| case.keys == row.keys) else {
             let labels: Vec<_> = cases.iter().map(Case::label).collect();
@@ -235,17 +185,11 @@ fn check_published(
         };
         if case.metric(&row.metric).is_none() {
             let known = quoted_list(case.metrics.iter().map(|metric| metric.name.as_str()));
-            return error(format!(
-                "its run has no metric `{}`; there are {known}",
-                row.metric
-            ));
+            return error(format!("its run has no metric `{}`; there are {known}", row.metric));
         }
         if !case.has_variant(&row.variant) {
             let known = quoted_list(case.variants.iter().map(|(name, _)| name.as_str()));
-            return error(format!(
-                "its run has no variant `{}`; there are {known}",
-                row.variant
-            ));
+            return error(format!("its run has no variant `{}`; there are {known}", row.variant));
         }
         if row.variant == baseline && row.effect_pct.is_some() {
             return error(format!(

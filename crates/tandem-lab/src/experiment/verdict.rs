@@ -21,18 +21,10 @@ pub fn verdict(cells: &[Cell], targets: &[TargetTable]) -> Verdict {
         .filter(|cell| cell.variant != cell.baseline)
         .filter_map(|cell| cell.published_effect_pct.zip(cell.simulated_effect_pct))
         .collect();
-    let errors: Vec<f64> = effects
-        .iter()
-        .map(|(published, simulated)| (simulated - published).abs())
-        .collect();
-    let beyond: Vec<_> = effects
-        .iter()
-        .filter(|(published, _)| published.abs() >= NOISE_PCT)
-        .collect();
-    let sign_right = beyond
-        .iter()
-        .filter(|(published, simulated)| published * simulated > 0.0)
-        .count();
+    let errors: Vec<f64> =
+        effects.iter().map(|(published, simulated)| (simulated - published).abs()).collect();
+    let beyond: Vec<_> = effects.iter().filter(|(published, _)| published.abs() >= NOISE_PCT).collect();
+    let sign_right = beyond.iter().filter(|(published, simulated)| published * simulated > 0.0).count();
     let median_abs_error_pct = median(&errors);
 
     let mut sentences = Vec::new();
@@ -65,10 +57,7 @@ fn check(target: &TargetTable, cells: &[Cell]) -> (String, bool) {
     let is_meant = |cell: &&Cell| {
         cell.cell == target.cell && cell.metric == target.metric && cell.variant == target.variant
     };
-    let effect = cells
-        .iter()
-        .find(is_meant)
-        .and_then(|cell| cell.simulated_effect_pct);
+    let effect = cells.iter().find(is_meant).and_then(|cell| cell.simulated_effect_pct);
     let wanted = format!("{:+} +-{} % wanted", target.effect_pct, target.within_pct);
     match effect {
         None => (format!("{}: not run, {wanted}", *target.text), false),
@@ -108,9 +97,7 @@ mod tests {
         struct File {
             target: Vec<TargetTable>,
         }
-        toml::from_str::<File>(&format!("[[target]]\n{text}"))
-            .unwrap()
-            .target
+        toml::from_str::<File>(&format!("[[target]]\n{text}")).unwrap().target
     }
 
     #[test]
@@ -123,10 +110,7 @@ mod tests {
             cell("d", None, 30.0),
         ];
         let verdict = verdict(&cells, &[]);
-        assert_eq!(
-            (verdict.predicted, verdict.beyond_noise, verdict.sign_right),
-            (3, 2, 1)
-        );
+        assert_eq!((verdict.predicted, verdict.beyond_noise, verdict.sign_right), (3, 2, 1));
         assert_eq!(verdict.median_abs_error_pct, Some(2.0));
         assert_eq!(verdict.max_abs_error_pct, Some(4.5));
         let met: Vec<_> = verdict.targets.iter().map(|(_, met)| *met).collect();

@@ -45,21 +45,16 @@ fn experiment(replications: &str) -> Experiment {
     );
     let published =
         "vms,metric,variant,value,effect_pct\n1,done,plain,100,\n1,done,src,110,\n2,done,src,,5\n";
-    for (name, text) in [
-        ("experiment.toml", text.as_str()),
-        ("s.toml", SCENARIO),
-        ("published.csv", published),
-    ] {
+    for (name, text) in
+        [("experiment.toml", text.as_str()), ("s.toml", SCENARIO), ("published.csv", published)]
+    {
         fs::write(folder.path().join(name), text).unwrap();
     }
     Experiment::read(folder.path()).unwrap()
 }
 
 fn options(jobs: usize) -> RunOptions {
-    RunOptions {
-        seed: 10,
-        jobs: NonZeroUsize::new(jobs).unwrap(),
-    }
+    RunOptions { seed: 10, jobs: NonZeroUsize::new(jobs).unwrap() }
 }
 
 /// An engine whose noise comes from the seed alone, and whose rate control is worth 8 % and a little noise.
@@ -67,11 +62,7 @@ fn engine(scenario: &Scenario, seed: u64) -> Result<RunMetrics, std::io::Error> 
     let PolicySettings::Credit(credit) = scenario.policy;
     let noise = seed * 7 % 5;
     let done = 1_000 * scenario.vms.len() as u64 + noise * 100;
-    let gain = if credit.rate_control == Some(RateControl::default()) {
-        80 + noise
-    } else {
-        0
-    };
+    let gain = if credit.rate_control == Some(RateControl::default()) { 80 + noise } else { 0 };
     Ok(RunMetrics {
         length_ns: scenario.length_ns,
         events: 0,
@@ -89,21 +80,12 @@ fn engine(scenario: &Scenario, seed: u64) -> Result<RunMetrics, std::io::Error> 
 fn cells_stand_beside_published_numbers_with_their_roles() {
     let no_cancel = AtomicBool::new(false);
     let results = run_with(&experiment("{ min = 3 }"), options(1), &(), &no_cancel, engine).unwrap();
-    assert_eq!(
-        (results.replications, results.seed, results.cells.len()),
-        (3, 10, 4)
-    );
+    assert_eq!((results.replications, results.seed, results.cells.len()), (3, 10, 4));
     let told: Vec<_> = results
         .cells
         .iter()
         .map(|cell| {
-            (
-                &cell.cell["vms"],
-                cell.variant.as_str(),
-                cell.published,
-                cell.published_effect_pct,
-                cell.role,
-            )
+            (&cell.cell["vms"], cell.variant.as_str(), cell.published, cell.published_effect_pct, cell.role)
         })
         .collect();
     let (one, two) = (Key::Number(1), Key::Number(2));
@@ -124,10 +106,7 @@ fn cells_stand_beside_published_numbers_with_their_roles() {
     // The noise of a pair is common: it moves the values by up to a third, the effect by tenths of a point.
     let src = &results.cells[1];
     assert!((8.0..8.5).contains(&src.simulated_effect_pct.unwrap()), "{src:?}");
-    assert!(
-        src.ci_high_pct.unwrap() - src.ci_low_pct.unwrap() < 1.0,
-        "{src:?}"
-    );
+    assert!(src.ci_high_pct.unwrap() - src.ci_low_pct.unwrap() < 1.0, "{src:?}");
     assert_eq!(results.verdict.sign_right, 2);
 }
 
@@ -135,12 +114,7 @@ fn cells_stand_beside_published_numbers_with_their_roles() {
 fn results_do_not_depend_on_the_number_of_jobs() {
     let no_cancel = AtomicBool::new(false);
     let experiment = experiment("{ min = 4 }");
-    let run = |jobs| {
-        format!(
-            "{:?}",
-            run_with(&experiment, options(jobs), &(), &no_cancel, engine)
-        )
-    };
+    let run = |jobs| format!("{:?}", run_with(&experiment, options(jobs), &(), &no_cancel, engine));
     assert_eq!(run(1), run(3));
 }
 
@@ -173,14 +147,8 @@ fn a_cancelled_experiment_reports_whole_replications() {
     assert_eq!((results.replications, results.cells.len()), (1, 4));
     assert!(results.cells[1].ci_low_pct.is_some() && results.cells[3].ci_low_pct.is_none());
 
-    let results = run_with(
-        &experiment("{ min = 5 }"),
-        options(1),
-        &(),
-        &AtomicBool::new(true),
-        engine,
-    )
-    .unwrap();
+    let results =
+        run_with(&experiment("{ min = 5 }"), options(1), &(), &AtomicBool::new(true), engine).unwrap();
     assert_eq!((results.replications, results.cells.len()), (0, 0));
 }
 
@@ -188,21 +156,12 @@ fn a_cancelled_experiment_reports_whole_replications() {
 fn what_the_engine_refuses_or_cannot_measure_is_told_with_its_place() {
     let no_cancel = AtomicBool::new(false);
     let refuse = |_: &Scenario, _| Err::<RunMetrics, _>(std::io::Error::other("no"));
-    let mut error = run_with(&experiment("{ min = 1 }"), options(1), &(), &no_cancel, refuse)
-        .unwrap_err()
-        .to_string();
+    let mut error =
+        run_with(&experiment("{ min = 1 }"), options(1), &(), &no_cancel, refuse).unwrap_err().to_string();
     assert!(error.ends_with("`, vms=1, variant `plain`: no"), "{error}");
-    let nothing = |scenario: &Scenario, seed| {
-        engine(scenario, seed).map(|run| RunMetrics {
-            vms: Vec::new(),
-            ..run
-        })
-    };
-    error = run_with(&experiment("{ min = 1 }"), options(1), &(), &no_cancel, nothing)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("nothing happened that metric `done` could be measured on"),
-        "{error}"
-    );
+    let nothing =
+        |scenario: &Scenario, seed| engine(scenario, seed).map(|run| RunMetrics { vms: Vec::new(), ..run });
+    error =
+        run_with(&experiment("{ min = 1 }"), options(1), &(), &no_cancel, nothing).unwrap_err().to_string();
+    assert!(error.contains("nothing happened that metric `done` could be measured on"), "{error}");
 }

@@ -17,10 +17,7 @@ pub type Parameters = BTreeMap<String, u64>;
 
 /// A whole number, or "$name" for the value of a parameter.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(
-    untagged,
-    expecting = "expected a whole number such as 2, or a parameter such as \"$vms\""
-)]
+#[serde(untagged, expecting = "expected a whole number such as 2, or a parameter such as \"$vms\"")]
 pub enum Count {
     /// This number.
     Number(u64),
@@ -38,17 +35,14 @@ impl Located<Count> {
             Count::Number(number) => return Ok(*number),
             Count::Parameter(text) => text,
         };
-        text.strip_prefix('$')
-            .and_then(|name| parameters.get(name))
-            .copied()
-            .ok_or_else(|| {
-                let known: Vec<_> = parameters.keys().map(|name| format!("${name}")).collect();
-                let message = format!(
-                    "there is no parameter `{text}`; parameters under [parameters]: {}",
-                    quoted_list(known.iter().map(String::as_str)),
-                );
-                source.error(self.span(), message)
-            })
+        text.strip_prefix('$').and_then(|name| parameters.get(name)).copied().ok_or_else(|| {
+            let known: Vec<_> = parameters.keys().map(|name| format!("${name}")).collect();
+            let message = format!(
+                "there is no parameter `{text}`; parameters under [parameters]: {}",
+                quoted_list(known.iter().map(String::as_str)),
+            );
+            source.error(self.span(), message)
+        })
     }
 
     /// The number, which must be in the range.
@@ -63,17 +57,10 @@ impl Located<Count> {
         source: &SourceFile,
     ) -> Result<u32, FileError> {
         let number = self.resolve(parameters, source)?;
-        u32::try_from(number)
-            .ok()
-            .filter(|number| range.contains(number))
-            .ok_or_else(|| {
-                let message = format!(
-                    "{what} is {number}; allowed are {} to {}",
-                    range.start(),
-                    range.end()
-                );
-                source.error(self.span(), message)
-            })
+        u32::try_from(number).ok().filter(|number| range.contains(number)).ok_or_else(|| {
+            let message = format!("{what} is {number}; allowed are {} to {}", range.start(), range.end());
+            source.error(self.span(), message)
+        })
     }
 }
 
@@ -130,9 +117,7 @@ impl AmountForm {
 /// A sentence.
 pub fn check_time(time: Duration) -> Result<(), String> {
     if time.ns > MAX_TIME_NS {
-        return Err(format!(
-            "{time} is too long; at most a day (\"1440min\") is allowed"
-        ));
+        return Err(format!("{time} is too long; at most a day (\"1440min\") is allowed"));
     }
     Ok(())
 }

@@ -25,20 +25,12 @@ pub(super) fn build(
     parameters: &Parameters,
     policy: &PolicyTable,
 ) -> Result<Scenario, FileError> {
-    let ScenarioSource {
-        source,
-        file,
-        machine,
-        ..
-    } = scenario;
+    let ScenarioSource { source, file, machine, .. } = scenario;
     for time in [&file.length, &file.warmup] {
         check_time(**time).map_err(|message| source.error(time.span(), message))?;
     }
     if file.length.ns == 0 {
-        return Err(source.error(
-            file.length.span(),
-            "the length is nothing; it must be longer than \"0s\"",
-        ));
+        return Err(source.error(file.length.span(), "the length is nothing; it must be longer than \"0s\""));
     }
     if file.vms.is_empty() {
         return Err(source.error(file.vms.span(), "there is no VM; at least one [[vm]] is needed"));
@@ -51,14 +43,8 @@ pub(super) fn build(
         vms: Vec::new(),
     };
     for (position, table) in file.vms.iter().enumerate() {
-        if file.vms[..position]
-            .iter()
-            .any(|other| *other.group == *table.group)
-        {
-            let message = format!(
-                "the group `{}` is there twice; each [[vm]] needs its own",
-                *table.group
-            );
+        if file.vms[..position].iter().any(|other| *other.group == *table.group) {
+            let message = format!("the group `{}` is there twice; each [[vm]] needs its own", *table.group);
             return Err(source.error(table.group.span(), message));
         }
         builder.add_group(table)?;
@@ -67,10 +53,8 @@ pub(super) fn build(
         None => None,
         Some(count) => {
             if let Some(vm) = builder.vms.iter().find(|vm| vm.counters.is_empty()) {
-                let message = format!(
-                    "the VMs of group `{}` count nothing, so the run would not stop",
-                    vm.group
-                );
+                let message =
+                    format!("the VMs of group `{}` count nothing, so the run would not stop", vm.group);
                 return Err(source.error(count.span(), message));
             }
             Some(count.resolve(parameters, source)?)
@@ -86,9 +70,7 @@ pub(super) fn build(
         stop_at_count,
     };
     // What is left for the engine to find concerns several places of the file.
-    built
-        .check()
-        .map_err(|error| source.error_in_file(error.to_string()))?;
+    built.check().map_err(|error| source.error_in_file(error.to_string()))?;
     Ok(built)
 }
 
@@ -162,6 +144,7 @@ impl Builder<'_> {
                 channels,
                 counters: counters.clone(),
                 sources: sources.clone(),
+                affinity_changes: Vec::new(),
             });
         }
         Ok(())
@@ -203,10 +186,7 @@ impl Builder<'_> {
         for name in table.programs.iter() {
             let Some(program) = tables.get(&**name) else {
                 let known = quoted_list(tables.keys().map(String::as_str));
-                let message = format!(
-                    "there is no program `{}`; programs under [programs]: {known}",
-                    **name
-                );
+                let message = format!("there is no program `{}`; programs under [programs]: {known}", **name);
                 return Err(self.source().error(name.span(), message));
             };
             programs.push(Arc::new(compiler.program(program)?));
@@ -227,8 +207,7 @@ impl Builder<'_> {
     fn interrupts(&self, table: &SourceTable, compiler: &mut Compiler) -> Result<Source, FileError> {
         let source = self.source();
         let amount = |form: &Located<super::amount::AmountForm>| {
-            form.amount()
-                .map_err(|message| source.error(form.span(), message))
+            form.amount().map_err(|message| source.error(form.span(), message))
         };
         let arrivals = match &table.arrivals {
             ArrivalsForm::Every(interval) => match amount(interval)? {
@@ -241,9 +220,7 @@ impl Builder<'_> {
             },
             ArrivalsForm::PerSecond(rate) => {
                 let rate = rate.resolve_in("`per_second`", 1..=1_000_000_000, self.parameters, source)?;
-                Arrivals::Open {
-                    interval: Amount::Exponential(1_000_000_000 / u64::from(rate)),
-                }
+                Arrivals::Open { interval: Amount::Exponential(1_000_000_000 / u64::from(rate)) }
             }
             ArrivalsForm::Clients { number, think } => {
                 if !compiler.responds() {
@@ -257,10 +234,7 @@ impl Builder<'_> {
                 }
             }
         };
-        Ok(Source {
-            channel: compiler.signalled(&table.channel),
-            arrivals,
-        })
+        Ok(Source { channel: compiler.signalled(&table.channel), arrivals })
     }
 
     /// The home that the table itself gives its VMs.
@@ -286,27 +260,16 @@ impl Builder<'_> {
             return Err(self.source().error(list.span(), message));
         }
         let nodes = nodes_of(soft.as_ref().unwrap_or(&hard), self.machine());
-        Ok(Some(Home {
-            hard: hard.into(),
-            soft: soft.map(Arc::new),
-            nodes,
-        }))
+        Ok(Some(Home { hard: hard.into(), soft: soft.map(Arc::new), nodes }))
     }
 
     /// The home of the next VM of the table, whose memory is taken.
     fn home(&mut self, table: &VmTable, vcpus: usize, own: Option<&Home>) -> Result<Home, FileError> {
-        let request = Request {
-            vcpus: vcpus as u32,
-            memory_bytes: table.memory.bytes,
-        };
+        let request = Request { vcpus: vcpus as u32, memory_bytes: table.memory.bytes };
         let source = &self.scenario.source;
         let machine = &self.scenario.machine;
         let no_room = |reason: String| source.error(table.memory.span(), reason);
-        let everywhere = Home {
-            hard: machine.all_cpus().clone().into(),
-            soft: None,
-            nodes: Vec::new(),
-        };
+        let everywhere = Home { hard: machine.all_cpus().clone().into(), soft: None, nodes: Vec::new() };
         let home = match (own, self.placement) {
             (Some(own), _) => own.clone(),
             (None, PlacementMode::None) => everywhere,
@@ -317,23 +280,13 @@ impl Builder<'_> {
                     let nodes = placement.best().nodes.clone();
                     let cpus = Arc::new(cpus_of(&nodes, machine));
                     match mode {
-                        PlacementMode::Pin => Home {
-                            hard: cpus,
-                            soft: None,
-                            nodes,
-                        },
-                        _ => Home {
-                            soft: Some(cpus),
-                            nodes,
-                            ..everywhere
-                        },
+                        PlacementMode::Pin => Home { hard: cpus, soft: None, nodes },
+                        _ => Home { soft: Some(cpus), nodes, ..everywhere },
                     }
                 }
             },
         };
-        self.occupancy
-            .add(request, &home.nodes)
-            .map_err(|error| no_room(error.to_string()))?;
+        self.occupancy.add(request, &home.nodes).map_err(|error| no_room(error.to_string()))?;
         Ok(home)
     }
 }
@@ -348,8 +301,5 @@ fn nodes_of(cpus: &CpuMask, machine: &Machine) -> Vec<NodeId> {
 
 /// All CPUs of the nodes.
 fn cpus_of(nodes: &[NodeId], machine: &Machine) -> CpuMask {
-    CpuMask::from_cpus(
-        machine.cpu_count(),
-        nodes.iter().flat_map(|&node| machine.node_cpus(node).iter()),
-    )
+    CpuMask::from_cpus(machine.cpu_count(), nodes.iter().flat_map(|&node| machine.node_cpus(node).iter()))
 }

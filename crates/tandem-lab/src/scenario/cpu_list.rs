@@ -11,9 +11,7 @@ use tandem_sim::machine::{Machine, parse_cpulist};
 pub fn parse(list: &str, machine: &Machine) -> Result<CpuMask, String> {
     let mut mask = CpuMask::empty(machine.cpu_count());
     for part in list.split(',').map(str::trim) {
-        cpus_of_part(part, machine)?
-            .into_iter()
-            .for_each(|cpu| mask.insert(cpu));
+        cpus_of_part(part, machine)?.into_iter().for_each(|cpu| mask.insert(cpu));
     }
     if mask.is_empty() {
         return Err(format!("`{list}` names no CPU; {}", allowed(machine)));
@@ -28,34 +26,17 @@ fn cpus_of_part(part: &str, machine: &Machine) -> Result<Vec<CpuId>, String> {
     }
     if let Some(number) = part.strip_prefix("node:") {
         let number: u32 = number.parse().map_err(|_| wrong())?;
-        let node = machine
-            .nodes()
-            .iter()
-            .find(|node| node.os_index == number)
-            .ok_or_else(wrong)?;
+        let node = machine.nodes().iter().find(|node| node.os_index == number).ok_or_else(wrong)?;
         return Ok(node.cpus.iter().collect());
     }
-    let cpu_of = |number: u32| {
-        machine
-            .cpus()
-            .iter()
-            .position(|cpu| cpu.os_index == number)
-            .map(CpuId::from)
-    };
+    let cpu_of = |number: u32| machine.cpus().iter().position(|cpu| cpu.os_index == number).map(CpuId::from);
     let numbers = parse_cpulist(part).map_err(|_| wrong())?;
-    numbers
-        .into_iter()
-        .map(|number| cpu_of(number).ok_or_else(wrong))
-        .collect()
+    numbers.into_iter().map(|number| cpu_of(number).ok_or_else(wrong)).collect()
 }
 
 /// What a list may look like, for errors.
 fn allowed(machine: &Machine) -> String {
-    let nodes: Vec<_> = machine
-        .nodes()
-        .iter()
-        .map(|node| format!("\"node:{}\"", node.os_index))
-        .collect();
+    let nodes: Vec<_> = machine.nodes().iter().map(|node| format!("\"node:{}\"", node.os_index)).collect();
     format!(
         "allowed are numbers and ranges within \"{}\", {}, and \"all\"",
         machine.os_list(machine.all_cpus()),

@@ -84,12 +84,7 @@ impl ScenarioSource {
             .iter()
             .map(|(name, table)| Ok((name.clone(), Arc::new(table.profile(&source)?))))
             .collect::<Result<_, FileError>>()?;
-        Ok(Self {
-            source,
-            file,
-            machine: Arc::new(machine),
-            profiles,
-        })
+        Ok(Self { source, file, machine: Arc::new(machine), profiles })
     }
 
     /// The parameters and the values that they have if nothing else is said.
@@ -123,10 +118,8 @@ fn named_machine(name: &Located<String>, source: &SourceFile) -> Result<Machine,
     }
     machine::preset(name).ok_or_else(|| {
         let known = quoted_list(machine::preset_names());
-        let message = format!(
-            "there is no machine `{}`; allowed are {known} and a path that ends in .toml",
-            **name
-        );
+        let message =
+            format!("there is no machine `{}`; allowed are {known} and a path that ends in .toml", **name);
         source.error(name.span(), message)
     })
 }

@@ -69,10 +69,7 @@ impl From<EraName> for Era {
 
 /// The scheduler rate controller: "off", or a table; {} is the controller as it was posted.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(
-    untagged,
-    expecting = "expected \"off\" or a table such as { rate_high = 50, interval = \"10ms\" }"
-)]
+#[serde(untagged, expecting = "expected \"off\" or a table such as { rate_high = 50, interval = \"10ms\" }")]
 pub enum RateControlSwitch {
     /// No rate control.
     Off(Off),
@@ -137,10 +134,8 @@ impl PolicyTable {
         if let Some(timeslice) = &self.timeslice
             && !(MS..=1_000 * MS).contains(&timeslice.ns)
         {
-            return Err(source.error(
-                timeslice.span(),
-                "the timeslice is out of range; allowed are \"1ms\" to \"1s\"",
-            ));
+            return Err(source
+                .error(timeslice.span(), "the timeslice is out of range; allowed are \"1ms\" to \"1s\""));
         }
         if let Some(ratelimit) = &self.ratelimit
             && ratelimit.ns != 0
@@ -159,17 +154,9 @@ impl PolicyTable {
         match self.host.unwrap_or(HostPolicy::XenCredit) {
             HostPolicy::XenCredit => PolicySettings::Credit(CreditSettings {
                 era: self.era.map_or(default.era, Era::from),
-                timeslice_ns: self
-                    .timeslice
-                    .as_ref()
-                    .map_or(default.timeslice_ns, |time| time.ns),
-                ratelimit_ns: self
-                    .ratelimit
-                    .as_ref()
-                    .map_or(default.ratelimit_ns, |time| time.ns),
-                migration_delay_ns: self
-                    .migration_delay
-                    .map_or(default.migration_delay_ns, |time| time.ns),
+                timeslice_ns: self.timeslice.as_ref().map_or(default.timeslice_ns, |time| time.ns),
+                ratelimit_ns: self.ratelimit.as_ref().map_or(default.ratelimit_ns, |time| time.ns),
+                migration_delay_ns: self.migration_delay.map_or(default.migration_delay_ns, |time| time.ns),
                 rate_control: match &self.rate_control {
                     None | Some(RateControlSwitch::Off(_)) => None,
                     Some(RateControlSwitch::On(table)) => {

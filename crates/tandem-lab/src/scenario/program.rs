@@ -261,10 +261,7 @@ impl<'a> Compiler<'a> {
         default: Option<usize>,
         profiles: &mut Vec<Arc<MemoryProfile>>,
     ) -> Result<Vec<Op>, FileError> {
-        forms
-            .iter()
-            .map(|form| self.op(form, default, profiles))
-            .collect()
+        forms.iter().map(|form| self.op(form, default, profiles)).collect()
     }
 
     fn op(
@@ -279,10 +276,9 @@ impl<'a> Compiler<'a> {
             OpForm::Compute(form) => {
                 let (work, profile) = match &**form {
                     ComputeForm::Plain(work) => (work, default),
-                    ComputeForm::Profiled(own) => (
-                        &own.work,
-                        Some(self.profile(&own.profile, form.span(), profiles)?),
-                    ),
+                    ComputeForm::Profiled(own) => {
+                        (&own.work, Some(self.profile(&own.profile, form.span(), profiles)?))
+                    }
                 };
                 let work = amount(work, form.span())?;
                 Op::Compute { work, profile }
@@ -294,13 +290,9 @@ impl<'a> Compiler<'a> {
             }
             OpForm::Wait(channel) => {
                 self.waits.entry((**channel).clone()).or_insert(channel.span());
-                Op::Wait {
-                    channel: number_of(&mut self.channels, channel),
-                }
+                Op::Wait { channel: number_of(&mut self.channels, channel) }
             }
-            OpForm::Signal(channel) => Op::Signal {
-                channel: self.signalled(channel),
-            },
+            OpForm::Signal(channel) => Op::Signal { channel: self.signalled(channel) },
             OpForm::Respond => {
                 self.responds = true;
                 Op::Respond
@@ -310,27 +302,18 @@ impl<'a> Compiler<'a> {
                     CountForm::One(counter) => (counter, 1),
                     CountForm::Many(many) => (&many.counter, many.amount),
                 };
-                Op::Count {
-                    counter: number_of(&mut self.counters, counter),
-                    amount,
-                }
+                Op::Count { counter: number_of(&mut self.counters, counter), amount }
             }
             OpForm::StartTimer => Op::StartTimer,
             OpForm::StopTimer => Op::StopTimer,
             OpForm::Yield => Op::Yield,
             OpForm::Repeat { times: count, body } => {
                 let times = count.resolve(self.parameters, source)?;
-                let op = Op::Repeat {
-                    times: Some(times),
-                    body: self.ops(body, default, profiles)?,
-                };
+                let op = Op::Repeat { times: Some(times), body: self.ops(body, default, profiles)? };
                 self.check_takes_time(op, count.span())?
             }
             OpForm::Forever(body) => {
-                let op = Op::Repeat {
-                    times: None,
-                    body: self.ops(body, default, profiles)?,
-                };
+                let op = Op::Repeat { times: None, body: self.ops(body, default, profiles)? };
                 self.check_takes_time(op, body.span())?
             }
         })
@@ -355,9 +338,7 @@ fn instant_ops(ops: &[Op]) -> Option<u64> {
         let steps = match op {
             Op::Compute { work: amount, .. } | Op::Sleep(amount) if longest(*amount) > 0 => return None,
             Op::Wait { .. } => return None,
-            Op::Repeat { times, body } => instant_ops(body)?
-                .max(1)
-                .saturating_mul(times.unwrap_or(u64::MAX)),
+            Op::Repeat { times, body } => instant_ops(body)?.max(1).saturating_mul(times.unwrap_or(u64::MAX)),
             _ => 1,
         };
         Some(sum.saturating_add(steps))
