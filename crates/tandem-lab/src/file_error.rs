@@ -18,22 +18,14 @@ pub struct FileError {
 impl FileError {
     /// A mistake that concerns the whole file, such as that it cannot be read.
     pub fn whole(file: &str, message: impl Into<String>) -> Self {
-        Self {
-            file: file.to_owned(),
-            line: None,
-            message: message.into(),
-        }
+        Self { file: file.to_owned(), line: None, message: message.into() }
     }
 
     /// A mistake in the part of `text` that `span` (in bytes) covers.
     pub fn at(file: &str, text: &str, span: Range<usize>, message: impl Into<String>) -> Self {
         let before = &text.as_bytes()[..span.start.min(text.len())];
         let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
-        Self {
-            file: file.to_owned(),
-            line: Some(line),
-            message: message.into(),
-        }
+        Self { file: file.to_owned(), line: Some(line), message: message.into() }
     }
 
     /// A mistake that the TOML reader found in `text`.

@@ -1,8 +1,17 @@
 //! Experiments with their published tables, statistics and reports.
 
+pub mod experiment;
 pub mod file_error;
+pub mod located;
 pub mod machine_file;
+pub mod measure;
+pub mod published;
 pub mod report;
 pub mod results;
+pub mod runner;
+pub mod scenario;
+pub mod schema;
+pub mod statistics;
+pub mod summary;
 pub mod units;
 pub mod xentrace;

@@ -14,13 +14,8 @@ use thiserror::Error;
 /// Units of one kind of quantity: name and how many of the base unit, which comes first.
 type Units = [(&'static str, u64)];
 
-const DURATION_UNITS: &Units = &[
-    ("ns", 1),
-    ("us", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-    ("min", 60_000_000_000),
-];
+const DURATION_UNITS: &Units =
+    &[("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("min", 60_000_000_000)];
 
 const SIZE_UNITS: &Units = &[
     ("B", 1),
@@ -46,12 +41,7 @@ const BANDWIDTH_UNITS: &Units = &[
     ("TiB/s", 1 << 40),
 ];
 
-const FREQUENCY_UNITS: &Units = &[
-    ("Hz", 1),
-    ("kHz", 1_000),
-    ("MHz", 1_000_000),
-    ("GHz", 1_000_000_000),
-];
+const FREQUENCY_UNITS: &Units = &[("Hz", 1), ("kHz", 1_000), ("MHz", 1_000_000), ("GHz", 1_000_000_000)];
 
 /// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -108,20 +98,14 @@ fn parse(text: &str, units: &'static Units, example: &'static str) -> Result<u64
     let own = || text.to_owned();
     let base = units[0].0;
     let trimmed = text.trim();
-    let split = trimmed
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(trimmed.len());
+    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = (&trimmed[..split], trimmed[split..].trim_start());
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || fraction.contains('.') || number.ends_with('.') {
         return Err(UnitError::NotANumber { text: own(), example });
     }
     if unit.is_empty() {
-        return Err(UnitError::NoUnit {
-            text: own(),
-            allowed: list(units),
-            example,
-        });
+        return Err(UnitError::NoUnit { text: own(), allowed: list(units), example });
     }
     let Some(&(_, factor)) = units.iter().find(|(name, _)| *name == unit) else {
         return Err(UnitError::UnknownUnit {
@@ -139,9 +123,7 @@ fn parse(text: &str, units: &'static Units, example: &'static str) -> Result<u64
         digits => digits.parse().map_err(|_| too_large())?,
     };
     let product = digits.checked_mul(u128::from(factor)).ok_or_else(too_large)?;
-    let scale = u32::try_from(fraction.len())
-        .ok()
-        .and_then(|places| 10u128.checked_pow(places));
+    let scale = u32::try_from(fraction.len()).ok().and_then(|places| 10u128.checked_pow(places));
     match scale {
         Some(scale) if product % scale == 0 => u64::try_from(product / scale).map_err(|_| too_large()),
         _ => Err(UnitError::NotWhole { text: own(), base }),
@@ -250,11 +232,7 @@ struct QuantityText {
 impl QuantityText {
     fn no_unit<E: de::Error>(&self, number: impl fmt::Display) -> E {
         let text = number.to_string();
-        E::custom(UnitError::NoUnit {
-            text,
-            allowed: list(self.units),
-            example: self.example,
-        })
+        E::custom(UnitError::NoUnit { text, allowed: list(self.units), example: self.example })
     }
 }
 
@@ -298,12 +276,7 @@ mod tests {
         assert_eq!(" 0.5us ".parse(), Ok(Duration { ns: 500 }));
         assert_eq!("0 s".parse(), Ok(Duration { ns: 0 }));
         assert_eq!("12 MiB".parse(), Ok(Size { bytes: 12 << 20 }));
-        assert_eq!(
-            "25.60 GB/s".parse(),
-            Ok(Bandwidth {
-                bytes_per_s: 25_600_000_000
-            })
-        );
+        assert_eq!("25.60 GB/s".parse(), Ok(Bandwidth { bytes_per_s: 25_600_000_000 }));
         assert_eq!("2.4 GHz".parse(), Ok(Frequency { hz: 2_400_000_000 }));
         assert_eq!("18446744073709551615 ns".parse(), Ok(Duration { ns: u64::MAX }));
     }
@@ -311,14 +284,8 @@ mod tests {
     #[test]
     fn refuses_what_it_cannot_hold_exactly_and_says_what_is_allowed() {
         let cases = [
-            (
-                "30",
-                "`30` has no unit; allowed are ns, us, ms, s, min, as in \"1.5 ms\"",
-            ),
-            (
-                "30 h",
-                "`30 h` has the unknown unit `h`; allowed are ns, us, ms, s, min, as in \"1.5 ms\"",
-            ),
+            ("30", "`30` has no unit; allowed are ns, us, ms, s, min, as in \"1.5 ms\""),
+            ("30 h", "`30 h` has the unknown unit `h`; allowed are ns, us, ms, s, min, as in \"1.5 ms\""),
             ("1.5 ns", "`1.5 ns` is not a whole number of ns"),
             (
                 "18446744073709551616 ns",
@@ -333,10 +300,7 @@ mod tests {
             assert!(matches!(error, UnitError::NotANumber { .. }), "{text}: {error}");
         }
         let tiny = format!("0.{}1 s", "0".repeat(60));
-        assert!(matches!(
-            tiny.parse::<Duration>(),
-            Err(UnitError::NotWhole { .. })
-        ));
+        assert!(matches!(tiny.parse::<Duration>(), Err(UnitError::NotWhole { .. })));
     }
 
     #[test]
@@ -346,13 +310,7 @@ mod tests {
             (Size { bytes: 3 << 29 }.to_string(), "1.5 GiB"),
             (Size { bytes: 1_000_000 }.to_string(), "1 MB"),
             (Size { bytes: 1_234_567 }.to_string(), "1234567 B"),
-            (
-                Bandwidth {
-                    bytes_per_s: 25_600_000_000,
-                }
-                .to_string(),
-                "25.6 GB/s",
-            ),
+            (Bandwidth { bytes_per_s: 25_600_000_000 }.to_string(), "25.6 GB/s"),
             (Duration { ns: 89 }.to_string(), "89 ns"),
             (Duration { ns: 0 }.to_string(), "0 ns"),
             (Frequency { hz: 2_667_000_000 }.to_string(), "2667 MHz"),
@@ -371,16 +329,10 @@ mod tests {
         }
         for text in ["memory = 12", "memory = 1.5"] {
             let error = toml::from_str::<File>(text).unwrap_err();
-            assert!(
-                error.message().contains("has no unit; allowed are B, kB"),
-                "{error}"
-            );
+            assert!(error.message().contains("has no unit; allowed are B, kB"), "{error}");
         }
         let error = toml::from_str::<File>("memory = true").unwrap_err();
-        assert!(
-            error.message().contains("expected a string with a number"),
-            "{error}"
-        );
+        assert!(error.message().contains("expected a string with a number"), "{error}");
     }
 
     proptest! {

@@ -44,14 +44,7 @@ capacity = 500
 fn a_file_says_what_the_machine_is() {
     let machine = parse_machine(ODD, "odd.toml").unwrap();
     assert_eq!(machine.name(), "odd");
-    assert_eq!(
-        (
-            machine.packages().len(),
-            machine.node_count(),
-            machine.llcs().len()
-        ),
-        (2, 2, 1)
-    );
+    assert_eq!((machine.packages().len(), machine.node_count(), machine.llcs().len()), (2, 2, 1));
     assert_eq!((machine.cores().len(), machine.cpu_count()), (3, 6));
     assert_eq!(machine.os_list(machine.siblings(CpuId(4))), "0,4");
     assert_eq!(machine.os_list(machine.llc_cpus(CpuId(0))), "0-1,4-5");
@@ -59,11 +52,7 @@ fn a_file_says_what_the_machine_is() {
     assert_eq!(machine.nodes()[0].memory_bytes, 6 << 30);
     assert_eq!(machine.nodes()[0].bandwidth_bytes_per_s, 20_400_000_000);
     assert_eq!(machine.distance(NodeId(0), NodeId(1)), 21);
-    let expected = Hardware {
-        clock_mhz: 2400,
-        llc_latency_ns: 17,
-        ..Hardware::GENERIC
-    };
+    let expected = Hardware { clock_mhz: 2400, llc_latency_ns: 17, ..Hardware::GENERIC };
     assert_eq!(machine.hardware(), &expected);
 }
 
@@ -75,97 +64,36 @@ fn mistakes_are_shown_with_file_line_and_what_is_allowed() {
             "clok = \"2.4 GHz\"",
             "odd.toml:4: unknown field `clok`, expected one of `clock`,",
         ),
-        (
-            "\"6 GiB\"",
-            "6",
-            "odd.toml:9: `6` has no unit; allowed are B, kB, MB, GB, TB, KiB, MiB, GiB, TiB,",
-        ),
+        ("\"6 GiB\"", "6", "odd.toml:9: `6` has no unit; allowed are B, kB, MB, GB, TB, KiB, MiB, GiB, TiB,"),
         (
             "\"17 ns\"",
             "\"17 parsec\"",
             "odd.toml:5: `17 parsec` has the unknown unit `parsec`; allowed are ns,",
         ),
-        (
-            "\"17 ns\"",
-            "\"5 s\"",
-            "odd.toml:3: llc_latency is 5 s; at most 4.294 s are allowed",
-        ),
-        (
-            "\"17 ns\"",
-            "\"1 us\"",
-            "odd.toml:3: latencies must rise with distance: last-level cache 1000 ns,",
-        ),
-        (
-            "2.4 GHz",
-            "2.4005 MHz",
-            "odd.toml:3: clock is 2400.5 kHz; a whole number of MHz is needed",
-        ),
-        (
-            "bandwidth = \"20.4 GB/s\"",
-            "",
-            "odd.toml:7: NUMA node 0 has memory but a bandwidth of 0",
-        ),
-        (
-            "[10, 21]",
-            "[10]",
-            "odd.toml:11: 1 distances for 2 nodes; one for each is needed",
-        ),
-        (
-            "[10, 21]",
-            "[10, 2]",
-            "odd.toml:7: the distance from NUMA node 0 to 4 is 2; allowed is 10",
-        ),
-        (
-            "distances = [20, 10]",
-            "",
-            "odd.toml:13: distances are missing here; give them for every node or",
-        ),
-        (
-            "number = 4",
-            "number = 0",
-            "odd.toml:13: NUMA node 0 is described twice",
-        ),
-        (
-            "12 MiB",
-            "0 MiB",
-            "odd.toml:17: last-level cache 7 has a size of 0; it must be positive",
-        ),
-        (
-            "llc = 7",
-            "llc = 8",
-            "odd.toml:25: CPU 0 uses last-level cache 8, which is not described",
-        ),
+        ("\"17 ns\"", "\"5 s\"", "odd.toml:3: llc_latency is 5 s; at most 4.294 s are allowed"),
+        ("\"17 ns\"", "\"1 us\"", "odd.toml:3: latencies must rise with distance: last-level cache 1000 ns,"),
+        ("2.4 GHz", "2.4005 MHz", "odd.toml:3: clock is 2400.5 kHz; a whole number of MHz is needed"),
+        ("bandwidth = \"20.4 GB/s\"", "", "odd.toml:7: NUMA node 0 has memory but a bandwidth of 0"),
+        ("[10, 21]", "[10]", "odd.toml:11: 1 distances for 2 nodes; one for each is needed"),
+        ("[10, 21]", "[10, 2]", "odd.toml:7: the distance from NUMA node 0 to 4 is 2; allowed is 10"),
+        ("distances = [20, 10]", "", "odd.toml:13: distances are missing here; give them for every node or"),
+        ("number = 4", "number = 0", "odd.toml:13: NUMA node 0 is described twice"),
+        ("12 MiB", "0 MiB", "odd.toml:17: last-level cache 7 has a size of 0; it must be positive"),
+        ("llc = 7", "llc = 8", "odd.toml:25: CPU 0 uses last-level cache 8, which is not described"),
         (
             "\"1,5\"",
             "\"1-\"",
             "odd.toml:25: `1-` is not a number or range from 0 to 65535; a list looks like",
         ),
-        (
-            "\"1,5\"",
-            "\"\"",
-            "odd.toml:25: a core needs at least one CPU, as in \"0\" or \"0,8\"",
-        ),
+        ("\"1,5\"", "\"\"", "odd.toml:25: a core needs at least one CPU, as in \"0\" or \"0,8\""),
         ("\"2-3\"", "\"3-4\"", "odd.toml:30: CPU 4 is described twice"),
-        (
-            "node = 4",
-            "node = 5",
-            "odd.toml:30: CPU 2 is on NUMA node 5, which is not described",
-        ),
-        (
-            "capacity = 500",
-            "capacity = 1001",
-            "odd.toml:27: capacity 1001 is outside 1 to 1000",
-        ),
+        ("node = 4", "node = 5", "odd.toml:30: CPU 2 is on NUMA node 5, which is not described"),
+        ("capacity = 500", "capacity = 1001", "odd.toml:27: capacity 1001 is outside 1 to 1000"),
     ];
     for (good, bad, expected) in cases {
         assert!(ODD.contains(good), "{good}");
-        let error = parse_machine(&ODD.replacen(good, bad, 1), "odd.toml")
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.starts_with(expected),
-            "{good} -> {bad}:\n{error}\n{expected}"
-        );
+        let error = parse_machine(&ODD.replacen(good, bad, 1), "odd.toml").unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{good} -> {bad}:\n{error}\n{expected}");
         assert_eq!(error.lines().count(), 1);
     }
 }
@@ -173,11 +101,7 @@ fn mistakes_are_shown_with_file_line_and_what_is_allowed() {
 #[test]
 fn the_example_of_the_documentation_is_a_machine() {
     let source = include_str!("../src/machine_file.rs");
-    let example = source
-        .split("//! ```toml")
-        .nth(1)
-        .and_then(|rest| rest.split("//! ```").next())
-        .unwrap();
+    let example = source.split("//! ```toml").nth(1).and_then(|rest| rest.split("//! ```").next()).unwrap();
     let example = example.replace("//! ", "").replace("//!", "");
     assert_eq!(parse_machine(&example, "example").unwrap().cpu_count(), 6);
 }
@@ -185,10 +109,7 @@ fn the_example_of_the_documentation_is_a_machine() {
 #[test]
 fn an_empty_machine_is_refused() {
     let error = parse_machine("name = \"none\"\nnode = []\ncores = []\n", "m.toml").unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "m.toml: the machine has no NUMA node; at least one is needed"
-    );
+    assert_eq!(error.to_string(), "m.toml: the machine has no NUMA node; at least one is needed");
 }
 
 #[test]

@@ -23,11 +23,7 @@ fn bursts(trace: &str) -> Bursts {
 }
 
 fn vcpus(summary: &Summary, domain: u32) -> Vec<&VcpuSummary> {
-    summary
-        .vcpus
-        .iter()
-        .filter(|vcpu| vcpu.domain == domain)
-        .collect()
+    summary.vcpus.iter().filter(|vcpu| vcpu.domain == domain).collect()
 }
 
 #[test]
@@ -63,16 +59,10 @@ fn figures_are_those_of_xenalyze() {
     let limited = summary("credit.r1000");
     assert_eq!((unlimited.switches, limited.switches), (11243, 5580));
     for vcpu in vcpus(&unlimited, 1) {
-        assert!(
-            (18_000..130_000).contains(&vcpu.preempted_run_min_ns.unwrap()),
-            "{vcpu:?}"
-        );
+        assert!((18_000..130_000).contains(&vcpu.preempted_run_min_ns.unwrap()), "{vcpu:?}");
     }
     for vcpu in vcpus(&limited, 1) {
-        assert!(
-            (1_001_600..1_004_200).contains(&vcpu.preempted_run_min_ns.unwrap()),
-            "{vcpu:?}"
-        );
+        assert!((1_001_600..1_004_200).contains(&vcpu.preempted_run_min_ns.unwrap()), "{vcpu:?}");
     }
     for summary in [&unlimited, &limited] {
         for vcpu in vcpus(summary, 2) {
@@ -86,10 +76,7 @@ fn figures_are_those_of_xenalyze() {
 fn soft_affinity_is_taken_where_there_is_room() {
     let pcpus = |trace, domain| -> Vec<Vec<u32>> {
         let summary = summary(trace);
-        vcpus(&summary, domain)
-            .iter()
-            .map(|vcpu| vcpu.pcpus.clone())
-            .collect()
+        vcpus(&summary, domain).iter().map(|vcpu| vcpu.pcpus.clone()).collect()
     };
     assert_eq!(pcpus("credit.soft.n0", 1), [[5, 1], [4, 2]]);
     assert_eq!(pcpus("credit.soft.spill", 1), [[5], [4]]);

@@ -19,21 +19,11 @@ impl Format for Csv {
 
     fn write(&self, results: &[ExperimentResults], out: &mut dyn io::Write) -> io::Result<()> {
         let cells = || results.iter().flat_map(|experiment| &experiment.cells);
-        let keys: BTreeSet<&str> = cells()
-            .flat_map(|cell| cell.cell.keys().map(String::as_str))
-            .collect();
+        let keys: BTreeSet<&str> = cells().flat_map(|cell| cell.cell.keys().map(String::as_str)).collect();
 
         let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out);
-        let after_keys = ["metric", "baseline", "variant"]
-            .into_iter()
-            .chain(NUMBERS)
-            .chain(["role"]);
-        writer.write_record(
-            ["experiment"]
-                .into_iter()
-                .chain(keys.iter().copied())
-                .chain(after_keys),
-        )?;
+        let after_keys = ["metric", "baseline", "variant"].into_iter().chain(NUMBERS).chain(["role"]);
+        writer.write_record(["experiment"].into_iter().chain(keys.iter().copied()).chain(after_keys))?;
         for cell in cells() {
             writer.write_field(&cell.experiment)?;
             for key in &keys {
@@ -56,14 +46,8 @@ impl Format for Csv {
     }
 }
 
-const NUMBERS: [&str; 6] = [
-    "published",
-    "simulated",
-    "published_effect_pct",
-    "simulated_effect_pct",
-    "ci_low_pct",
-    "ci_high_pct",
-];
+const NUMBERS: [&str; 6] =
+    ["published", "simulated", "published_effect_pct", "simulated_effect_pct", "ci_low_pct", "ci_high_pct"];
 
 fn numbers(cell: &Cell) -> [Option<f64>; NUMBERS.len()] {
     [
@@ -92,11 +76,8 @@ mod tests {
         let mut results = fixture::empty();
         let mut cell = fixture::effect(14.0, 12.0, 1.0);
         cell.variant = "say \"hi\", twice".to_owned();
-        let other = Cell {
-            cell: [("load".to_owned(), Key::Number(90))].into(),
-            simulated: f64::NAN,
-            ..cell.clone()
-        };
+        let other =
+            Cell { cell: [("load".to_owned(), Key::Number(90))].into(), simulated: f64::NAN, ..cell.clone() };
         results.cells = vec![cell, other];
         assert_eq!(
             written(&[results]),

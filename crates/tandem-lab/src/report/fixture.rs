@@ -23,10 +23,7 @@ pub fn empty() -> ExperimentResults {
 pub fn effect(published_pct: f64, simulated_pct: f64, half_width: f64) -> Cell {
     Cell {
         experiment: "made-up".to_owned(),
-        cell: keys(&[
-            ("benchmark", Key::Text("sums".to_owned())),
-            ("vms", Key::Number(2)),
-        ]),
+        cell: keys(&[("benchmark", Key::Text("sums".to_owned())), ("vms", Key::Number(2))]),
         metric: "throughput".to_owned(),
         baseline: "plain".to_owned(),
         variant: "better".to_owned(),
@@ -47,11 +44,7 @@ pub fn odd() -> ExperimentResults {
     let markup = "<script>alert(\"&'\")</script>";
     let good = effect(14.0, 12.0, 1.0);
     let cells = vec![
-        Cell {
-            variant: markup.to_owned(),
-            unit: markup.to_owned(),
-            ..good.clone()
-        },
+        Cell { variant: markup.to_owned(), unit: markup.to_owned(), ..good.clone() },
         Cell {
             simulated: f64::NAN,
             simulated_effect_pct: None,
@@ -59,30 +52,11 @@ pub fn odd() -> ExperimentResults {
             ci_high_pct: None,
             ..good.clone()
         },
-        Cell {
-            simulated: f64::INFINITY,
-            simulated_effect_pct: Some(f64::INFINITY),
-            ..good.clone()
-        },
-        Cell {
-            published: Some(f64::NAN),
-            published_effect_pct: Some(f64::NAN),
-            ..good.clone()
-        },
-        Cell {
-            ci_low_pct: Some(f64::NEG_INFINITY),
-            ci_high_pct: Some(f64::NAN),
-            ..good.clone()
-        },
-        Cell {
-            cell: BTreeMap::new(),
-            ..good.clone()
-        },
-        Cell {
-            cell: keys(&[(markup, Key::Text(markup.to_owned()))]),
-            metric: markup.to_owned(),
-            ..good
-        },
+        Cell { simulated: f64::INFINITY, simulated_effect_pct: Some(f64::INFINITY), ..good.clone() },
+        Cell { published: Some(f64::NAN), published_effect_pct: Some(f64::NAN), ..good.clone() },
+        Cell { ci_low_pct: Some(f64::NEG_INFINITY), ci_high_pct: Some(f64::NAN), ..good.clone() },
+        Cell { cell: BTreeMap::new(), ..good.clone() },
+        Cell { cell: keys(&[(markup, Key::Text(markup.to_owned()))]), metric: markup.to_owned(), ..good },
     ];
     ExperimentResults {
         name: markup.to_owned(),
@@ -106,69 +80,15 @@ pub fn odd() -> ExperimentResults {
 /// Three benchmarks by three numbers of VMs by three variants, all published.
 pub fn numa_affinity() -> ExperimentResults {
     let published = [
-        (
-            "specjbb2005",
-            "throughput",
-            2,
-            [43318.613, 49715.158, 49822.545],
-            [13.9, 14.4],
-        ),
-        (
-            "specjbb2005",
-            "throughput",
-            6,
-            [29587.838, 33560.944, 33739.412],
-            [12.2, 13.0],
-        ),
-        (
-            "specjbb2005",
-            "throughput",
-            10,
-            [19223.962, 21860.794, 20089.602],
-            [9.1, 5.6],
-        ),
-        (
-            "sysbench-memory",
-            "throughput",
-            2,
-            [469.37667, 534.03167, 555.09500],
-            [15.2, 15.9],
-        ),
-        (
-            "sysbench-memory",
-            "throughput",
-            6,
-            [411.45056, 437.02333, 463.53389],
-            [7.4, 10.1],
-        ),
-        (
-            "sysbench-memory",
-            "throughput",
-            10,
-            [292.79400, 309.63800, 305.55167],
-            [4.9, 4.1],
-        ),
-        (
-            "lmbench-proc",
-            "latency",
-            2,
-            [788.06613, 753.78508, 750.07010],
-            [-3.1, -3.6],
-        ),
-        (
-            "lmbench-proc",
-            "latency",
-            6,
-            [986.44955, 1076.7447, 900.21504],
-            [-4.4, -4.0],
-        ),
-        (
-            "lmbench-proc",
-            "latency",
-            10,
-            [1211.2434, 1371.6014, 1285.5947],
-            [8.8, 2.6],
-        ),
+        ("specjbb2005", "throughput", 2, [43318.613, 49715.158, 49822.545], [13.9, 14.4]),
+        ("specjbb2005", "throughput", 6, [29587.838, 33560.944, 33739.412], [12.2, 13.0]),
+        ("specjbb2005", "throughput", 10, [19223.962, 21860.794, 20089.602], [9.1, 5.6]),
+        ("sysbench-memory", "throughput", 2, [469.37667, 534.03167, 555.09500], [15.2, 15.9]),
+        ("sysbench-memory", "throughput", 6, [411.45056, 437.02333, 463.53389], [7.4, 10.1]),
+        ("sysbench-memory", "throughput", 10, [292.79400, 309.63800, 305.55167], [4.9, 4.1]),
+        ("lmbench-proc", "latency", 2, [788.06613, 753.78508, 750.07010], [-3.1, -3.6]),
+        ("lmbench-proc", "latency", 6, [986.44955, 1076.7447, 900.21504], [-4.4, -4.0]),
+        ("lmbench-proc", "latency", 10, [1211.2434, 1371.6014, 1285.5947], [8.8, 2.6]),
     ];
     let mut cells = Vec::new();
     for (index, (benchmark, metric, vms, values, effects)) in published.into_iter().enumerate() {
@@ -179,10 +99,7 @@ pub fn numa_affinity() -> ExperimentResults {
         };
         let baseline = Cell {
             experiment: "numa-affinity".to_owned(),
-            cell: keys(&[
-                ("benchmark", Key::Text(benchmark.to_owned())),
-                ("vms", Key::Number(vms)),
-            ]),
+            cell: keys(&[("benchmark", Key::Text(benchmark.to_owned())), ("vms", Key::Number(vms))]),
             metric: metric.to_owned(),
             baseline: "no-affinity".to_owned(),
             variant: "no-affinity".to_owned(),
@@ -197,10 +114,8 @@ pub fn numa_affinity() -> ExperimentResults {
             unit: unit.to_owned(),
         };
         cells.push(baseline.clone());
-        for (variant, value, effect) in [
-            ("pinning", values[1], effects[0]),
-            ("numa", values[2], effects[1]),
-        ] {
+        for (variant, value, effect) in [("pinning", values[1], effects[0]), ("numa", values[2], effects[1])]
+        {
             let half_width = 0.4 + 0.25 * index as f64;
             cells.push(Cell {
                 variant: variant.to_owned(),
@@ -307,11 +222,7 @@ pub fn rate_control() -> ExperimentResults {
                     simulated_effect_pct: effect,
                     ci_low_pct: effect.map(|pct| pct - 0.8),
                     ci_high_pct: effect.map(|pct| pct + 0.8),
-                    role: if published.is_some() {
-                        Role::Calibrated
-                    } else {
-                        Role::Predicted
-                    },
+                    role: if published.is_some() { Role::Calibrated } else { Role::Predicted },
                     better,
                     unit: unit.to_owned(),
                 });
@@ -356,7 +267,5 @@ pub fn all() -> Vec<ExperimentResults> {
 }
 
 fn keys(keys: &[(&str, Key)]) -> BTreeMap<String, Key> {
-    keys.iter()
-        .map(|(name, key)| ((*name).to_owned(), key.clone()))
-        .collect()
+    keys.iter().map(|(name, key)| ((*name).to_owned(), key.clone())).collect()
 }

@@ -22,19 +22,11 @@ pub fn groups(cells: &[Cell]) -> Vec<Group<'_>> {
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.cells.push(cell),
-            None => groups.push(Group {
-                cells: vec![cell],
-                number_keys: Vec::new(),
-            }),
+            None => groups.push(Group { cells: vec![cell], number_keys: Vec::new() }),
         }
     }
     for group in &mut groups {
-        group.number_keys = distinct(
-            group
-                .cells
-                .iter()
-                .flat_map(|cell| numbers(cell).map(|(name, _)| name)),
-        );
+        group.number_keys = distinct(group.cells.iter().flat_map(|cell| numbers(cell).map(|(name, _)| name)));
         group.number_keys.sort_unstable();
     }
     groups
@@ -63,22 +55,14 @@ impl<'a> Group<'a> {
     /// The metric, and the words after it.
     pub fn name(&self) -> String {
         let words = words(self.cells[0]).map(|(name, word)| format!("{name} {word}"));
-        [self.cells[0].metric.clone()]
-            .into_iter()
-            .chain(words)
-            .collect::<Vec<_>>()
-            .join(", ")
+        [self.cells[0].metric.clone()].into_iter().chain(words).collect::<Vec<_>>().join(", ")
     }
 
     /// The cells of loads for which some number is published.
     pub fn published(&self) -> Vec<&'a Cell> {
         let is_published = |cell: &&&Cell| cell.published.is_some() || cell.published_effect_pct.is_some();
-        let loads = distinct(
-            self.cells
-                .iter()
-                .filter(is_published)
-                .map(|cell| numbers(cell).collect::<Vec<_>>()),
-        );
+        let loads =
+            distinct(self.cells.iter().filter(is_published).map(|cell| numbers(cell).collect::<Vec<_>>()));
         let has_such_load = |cell: &&Cell| loads.contains(&numbers(cell).collect());
         self.cells.iter().copied().filter(has_such_load).collect()
     }
@@ -166,10 +150,7 @@ mod tests {
                 "latency, benchmark lmbench-proc"
             ]
         );
-        assert_eq!(
-            groups[2].title(),
-            "latency, benchmark lmbench-proc (us, lower is better)"
-        );
+        assert_eq!(groups[2].title(), "latency, benchmark lmbench-proc (us, lower is better)");
         for group in &groups {
             assert_eq!(group.number_keys, ["vms"]);
             assert_eq!(group.variants(), ["no-affinity", "pinning", "numa"]);
@@ -181,10 +162,8 @@ mod tests {
     #[test]
     fn a_published_load_has_all_its_variants() {
         let rate_control = fixture::rate_control();
-        let published: Vec<usize> = groups(&rate_control.cells)
-            .iter()
-            .map(|group| group.published().len())
-            .collect();
+        let published: Vec<usize> =
+            groups(&rate_control.cells).iter().map(|group| group.published().len()).collect();
         assert_eq!(published, [10, 5, 5, 0, 0, 0, 0]);
     }
 
@@ -192,17 +171,9 @@ mod tests {
     fn rows_leave_out_what_is_missing() {
         let numa = fixture::numa_affinity();
         let baseline = Row::of(&numa.cells[0]);
-        assert_eq!(
-            (baseline.published.as_str(), baseline.error.as_str()),
-            ("43,319", "")
-        );
+        assert_eq!((baseline.published.as_str(), baseline.error.as_str()), ("43,319", ""));
         let row = Row::of(&fixture::effect(14.0, 12.34, 1.0));
-        let shown = [
-            row.published_effect,
-            row.simulated_effect,
-            row.interval,
-            row.error,
-        ];
+        let shown = [row.published_effect, row.simulated_effect, row.interval, row.error];
         assert_eq!(shown, ["+14.0%", "+12.3%", "[+11.3, +13.3]", "−1.7"]);
     }
 }

@@ -118,27 +118,13 @@ fn sweeps(group: &Group, legend: &Legend) -> Vec<(String, String)> {
     let Some(key) = plot::sweep_key(group) else {
         return Vec::new();
     };
-    let others = |cell: &Cell| {
-        numbers(cell)
-            .filter(|(name, _)| *name != key)
-            .map(name_and_number)
-            .collect::<Vec<_>>()
-    };
+    let others =
+        |cell: &Cell| numbers(cell).filter(|(name, _)| *name != key).map(name_and_number).collect::<Vec<_>>();
     let mut plots = Vec::new();
     for set in distinct(group.cells.iter().map(|cell| others(cell))) {
-        let cells: Vec<&Cell> = group
-            .cells
-            .iter()
-            .copied()
-            .filter(|cell| others(cell) == set)
-            .collect();
-        let titled = |title: String| {
-            [title]
-                .into_iter()
-                .chain(set.iter().cloned())
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
+        let cells: Vec<&Cell> = group.cells.iter().copied().filter(|cell| others(cell) == set).collect();
+        let titled =
+            |title: String| [title].into_iter().chain(set.iter().cloned()).collect::<Vec<_>>().join(", ");
         let mut plot = |title: String, quantity| {
             plots.extend(plot::lines(&cells, key, quantity, &title, legend).map(|svg| (title, svg)));
         };
@@ -160,16 +146,8 @@ fn tables<'a>(group: &Group<'a>) -> Vec<CellTable<'a>> {
     let has_other_loads = published.len() < group.cells.len();
     let mut tables = Vec::new();
     if !published.is_empty() {
-        let title = if has_other_loads {
-            group.title() + ", where published"
-        } else {
-            group.title()
-        };
-        tables.push(CellTable {
-            title,
-            is_open: true,
-            rows: rows(&published),
-        });
+        let title = if has_other_loads { group.title() + ", where published" } else { group.title() };
+        tables.push(CellTable { title, is_open: true, rows: rows(&published) });
     }
     if has_other_loads {
         tables.push(CellTable {
@@ -240,11 +218,8 @@ mod tests {
     #[test]
     fn every_link_has_a_place_to_go() {
         let page = written(&[fixture::odd(), fixture::numa_affinity()]);
-        let links: Vec<&str> = page
-            .split("href=\"#")
-            .skip(1)
-            .filter_map(|rest| rest.split('"').next())
-            .collect();
+        let links: Vec<&str> =
+            page.split("href=\"#").skip(1).filter_map(|rest| rest.split('"').next()).collect();
         assert_eq!(links.len(), 2);
         for link in links {
             assert!(page.contains(&format!("id=\"{link}\"")), "{link}");
@@ -265,11 +240,7 @@ mod tests {
         for element in ["section", "table", "svg", "figure", "details", "div", "ul"] {
             let opened =
                 page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();
-            assert_eq!(
-                opened,
-                page.matches(&format!("</{element}>")).count(),
-                "{element}"
-            );
+            assert_eq!(opened, page.matches(&format!("</{element}>")).count(), "{element}");
         }
     }
 

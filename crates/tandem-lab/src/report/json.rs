@@ -77,10 +77,7 @@ mod tests {
     #[test]
     fn every_cell_is_there() {
         let all = fixture::all();
-        assert_eq!(
-            parsed(&all).len(),
-            all.iter().map(|experiment| experiment.cells.len()).sum::<usize>()
-        );
+        assert_eq!(parsed(&all).len(), all.iter().map(|experiment| experiment.cells.len()).sum::<usize>());
         assert!(parsed(&[]).is_empty());
     }
 }

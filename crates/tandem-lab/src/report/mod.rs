@@ -53,9 +53,7 @@ mod tests {
 
     fn written(format: &dyn Format, results: &[ExperimentResults]) -> String {
         let mut out = Vec::new();
-        format
-            .write(results, &mut out)
-            .expect("a vector takes everything");
+        format.write(results, &mut out).expect("a vector takes everything");
         String::from_utf8(out).expect("text")
     }
 
@@ -69,19 +67,10 @@ mod tests {
 
     #[test]
     fn every_format_writes_odd_results() {
-        for results in [
-            Vec::new(),
-            vec![fixture::empty()],
-            vec![fixture::odd()],
-            fixture::all(),
-        ] {
+        for results in [Vec::new(), vec![fixture::empty()], vec![fixture::odd()], fixture::all()] {
             for format in FORMATS {
                 let text = written(format, &results);
-                assert!(
-                    !text.contains("NaN") && !text.contains("inf%"),
-                    "{}: {text}",
-                    format.name()
-                );
+                assert!(!text.contains("NaN") && !text.contains("inf%"), "{}: {text}", format.name());
                 assert!(text.ends_with('\n') || text.is_empty(), "{}", format.name());
             }
         }

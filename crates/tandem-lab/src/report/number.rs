@@ -27,11 +27,7 @@ pub fn value(value: f64) -> String {
 
 /// An effect in percent: always with its sign, one decimal.
 pub fn effect(pct: f64) -> String {
-    if pct.is_finite() {
-        points(pct) + "%"
-    } else {
-        MISSING.to_owned()
-    }
+    if pct.is_finite() { points(pct) + "%" } else { MISSING.to_owned() }
 }
 
 /// A difference of two effects, in points: always with its sign, one decimal.

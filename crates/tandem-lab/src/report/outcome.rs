@@ -50,10 +50,7 @@ impl Outcome {
 /// Published and simulated effect, where there are both.
 pub fn effects(cell: &Cell) -> Option<(f64, f64)> {
     let finite = |effect: Option<f64>| effect.filter(|pct| pct.is_finite());
-    Some((
-        finite(cell.published_effect_pct)?,
-        finite(cell.simulated_effect_pct)?,
-    ))
+    Some((finite(cell.published_effect_pct)?, finite(cell.simulated_effect_pct)?))
 }
 
 /// The interval of the simulated effect, where there is one.
@@ -88,39 +85,20 @@ mod tests {
             (0.0, 5.0, 0.1, SignWrong),
         ] {
             let cell = fixture::effect(published, simulated, half_width);
-            assert_eq!(
-                Outcome::of(&cell),
-                Some(expected),
-                "{published} {simulated} {half_width}"
-            );
+            assert_eq!(Outcome::of(&cell), Some(expected), "{published} {simulated} {half_width}");
         }
     }
 
     #[test]
     fn nothing_to_judge() {
         let good = fixture::effect(14.0, 12.0, 1.0);
-        let baseline = Cell {
-            variant: good.baseline.clone(),
-            ..good.clone()
-        };
-        let calibrated = Cell {
-            role: Role::Calibrated,
-            ..good.clone()
-        };
-        let unpublished = Cell {
-            published_effect_pct: None,
-            ..good.clone()
-        };
-        let infinite = Cell {
-            simulated_effect_pct: Some(f64::INFINITY),
-            ..good.clone()
-        };
+        let baseline = Cell { variant: good.baseline.clone(), ..good.clone() };
+        let calibrated = Cell { role: Role::Calibrated, ..good.clone() };
+        let unpublished = Cell { published_effect_pct: None, ..good.clone() };
+        let infinite = Cell { simulated_effect_pct: Some(f64::INFINITY), ..good.clone() };
         for cell in [baseline, calibrated, unpublished, infinite] {
             assert_eq!(Outcome::of(&cell), None, "{cell:?}");
         }
-        assert!(!beyond_noise(&Cell {
-            ci_low_pct: None,
-            ..good
-        }));
+        assert!(!beyond_noise(&Cell { ci_low_pct: None, ..good }));
     }
 }

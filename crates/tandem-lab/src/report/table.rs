@@ -32,43 +32,23 @@ impl Format for Table {
         for experiment in results {
             write_experiment(experiment, out)?;
         }
-        if results.is_empty() {
-            Ok(())
-        } else {
-            write_verdicts(results, out)
-        }
+        if results.is_empty() { Ok(()) } else { write_verdicts(results, out) }
     }
 }
 
 fn write_experiment(experiment: &ExperimentResults, out: &mut dyn Write) -> io::Result<()> {
     let heading = wrapped(&format!("{}: {}", experiment.name, experiment.title), "");
-    let longest = heading
-        .lines()
-        .map(|line| line.chars().count())
-        .max()
-        .unwrap_or(0);
+    let longest = heading.lines().map(|line| line.chars().count()).max().unwrap_or(0);
     writeln!(out, "{heading}{}", "=".repeat(longest))?;
-    write!(
-        out,
-        "{}",
-        wrapped(&format!("published: {}", experiment.source), "  ")
-    )?;
-    writeln!(
-        out,
-        "replications: {}, seed: {}",
-        experiment.replications, experiment.seed
-    )?;
+    write!(out, "{}", wrapped(&format!("published: {}", experiment.source), "  "))?;
+    writeln!(out, "replications: {}, seed: {}", experiment.replications, experiment.seed)?;
     for group in groups(&experiment.cells) {
         write!(out, "\n{}", wrapped(&group.title(), "  "))?;
         let published = group.published();
         if published.len() == group.cells.len() {
             write!(out, "{}", list(&group, &published))?;
         } else if let Some(sweep) = sweep(&group) {
-            let list = if published.is_empty() {
-                String::new()
-            } else {
-                list(&group, &published) + "\n"
-            };
+            let list = if published.is_empty() { String::new() } else { list(&group, &published) + "\n" };
             write!(out, "{list}{sweep}")?;
         } else {
             write!(out, "{}", list(&group, &group.cells))?;
@@ -93,33 +73,18 @@ fn list(group: &Group, cells: &[&Cell]) -> String {
     let rows = cells.iter().map(|cell| {
         let row = Row::of(cell);
         let mut texts = key_texts(group, &numbers(cell).collect::<Vec<_>>());
-        texts.extend([
-            cell.variant.clone(),
-            row.published,
-            row.simulated,
-            row.published_effect,
-        ]);
-        texts.extend([
-            row.simulated_effect,
-            row.interval,
-            row.error,
-            standing(cell).to_owned(),
-        ]);
+        texts.extend([cell.variant.clone(), row.published, row.simulated, row.published_effect]);
+        texts.extend([row.simulated_effect, row.interval, row.error, standing(cell).to_owned()]);
         texts
     });
-    aligned(
-        &keys.chain(columns).collect::<Vec<_>>(),
-        &rows.collect::<Vec<_>>(),
-    )
+    aligned(&keys.chain(columns).collect::<Vec<_>>(), &rows.collect::<Vec<_>>())
 }
 
 /// A row a load, a column a variant; `None` if that would be too wide.
 fn sweep(group: &Group) -> Option<String> {
     let keys = group.number_keys.iter().map(|key| (*key, Align::Right));
     let variants = group.variants();
-    let columns: Vec<_> = keys
-        .chain(variants.iter().map(|variant| (*variant, Align::Right)))
-        .collect();
+    let columns: Vec<_> = keys.chain(variants.iter().map(|variant| (*variant, Align::Right))).collect();
     let rows: Vec<_> = group
         .loads()
         .into_iter()
@@ -128,12 +93,7 @@ fn sweep(group: &Group) -> Option<String> {
             texts.extend(variants.iter().map(|variant| {
                 let of_variant =
                     |cell: &&&Cell| cell.variant == *variant && numbers(cell).eq(load.iter().copied());
-                group
-                    .cells
-                    .iter()
-                    .find(of_variant)
-                    .map(|cell| value_and_effect(cell))
-                    .unwrap_or_default()
+                group.cells.iter().find(of_variant).map(|cell| value_and_effect(cell)).unwrap_or_default()
             }));
             texts
         })
@@ -143,16 +103,8 @@ fn sweep(group: &Group) -> Option<String> {
 }
 
 fn key_texts(group: &Group, keys: &[(&str, i64)]) -> Vec<String> {
-    let value = |name: &&str| {
-        keys.iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, number)| number.to_string())
-    };
-    group
-        .number_keys
-        .iter()
-        .map(|name| value(name).unwrap_or_default())
-        .collect()
+    let value = |name: &&str| keys.iter().find(|(key, _)| key == name).map(|(_, number)| number.to_string());
+    group.number_keys.iter().map(|name| value(name).unwrap_or_default()).collect()
 }
 
 /// Value and effect in one; an effect that may be noise is in brackets.
@@ -183,11 +135,7 @@ fn write_verdicts(results: &[ExperimentResults], out: &mut dyn Write) -> io::Res
     writeln!(out, "{}", wrapped(&legend, ""))?;
     for experiment in results {
         for (target, met) in &experiment.verdict.targets {
-            let line = format!(
-                "{} {}: {target}",
-                if *met { "met   " } else { "MISSED" },
-                experiment.name
-            );
+            let line = format!("{} {}: {target}", if *met { "met   " } else { "MISSED" }, experiment.name);
             write!(out, "{}", wrapped(&line, "       "))?;
         }
     }
@@ -237,16 +185,13 @@ fn aligned(columns: &[(&str, Align)], rows: &[Vec<String>]) -> String {
         }
     }
     let line = |texts: &mut dyn Iterator<Item = &str>| {
-        let padded = texts
-            .zip(&widths)
-            .zip(columns)
-            .map(|((text, &width), (_, align))| {
-                let text = cut(text, width);
-                match align {
-                    Align::Left => format!("{text:<width$}"),
-                    Align::Right => format!("{text:>width$}"),
-                }
-            });
+        let padded = texts.zip(&widths).zip(columns).map(|((text, &width), (_, align))| {
+            let text = cut(text, width);
+            match align {
+                Align::Left => format!("{text:<width$}"),
+                Align::Right => format!("{text:>width$}"),
+            }
+        });
         let line = padded.collect::<Vec<_>>().join(GAP);
         line.trim_end().to_owned() + "\n"
     };
@@ -309,10 +254,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned() {
-        let rows = [
-            vec!["a".to_owned(), "1".to_owned()],
-            vec!["long name".to_owned(), "−12.5".to_owned()],
-        ];
+        let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["long name".to_owned(), "−12.5".to_owned()]];
         assert_eq!(
             aligned(&[("name", Align::Left), ("n", Align::Right)], &rows),
             "name           n\n---------  -----\na              1\nlong name  −12.5\n"
@@ -348,11 +290,7 @@ mod tests {
     #[test]
     fn every_outcome_is_said_in_words() {
         let text = written(&[fixture::numa_affinity()]);
-        let row = |start: &str| {
-            text.lines()
-                .find(|line| line.trim_start().starts_with(start))
-                .expect(start)
-        };
+        let row = |start: &str| text.lines().find(|line| line.trim_start().starts_with(start)).expect(start);
         assert!(row("2  no-affinity").ends_with("calibrated"));
         assert!(row("6  pinning").ends_with("close"));
         assert!(text.contains("SIGN WRONG"));
@@ -366,14 +304,7 @@ mod tests {
         let header = after.lines().nth(1).expect("a header");
         assert_eq!(
             header.split_whitespace().collect::<Vec<_>>(),
-            [
-                "load_pct",
-                "credit",
-                "src",
-                "ratelimit-1ms",
-                "ratelimit-5ms",
-                "ratelimit-10ms"
-            ]
+            ["load_pct", "credit", "src", "ratelimit-1ms", "ratelimit-5ms", "ratelimit-10ms"]
         );
     }
 

@@ -13,9 +13,7 @@ pub type Bursts = BTreeMap<VcpuKey, Vec<Burst>>;
 impl From<&History> for Bursts {
     fn from(history: &History) -> Self {
         let bursts = history.vcpus.iter();
-        bursts
-            .map(|(&vcpu, history)| (vcpu, history.bursts.clone()))
-            .collect()
+        bursts.map(|(&vcpu, history)| (vcpu, history.bursts.clone())).collect()
     }
 }
 
@@ -37,19 +35,8 @@ struct Line {
 pub fn write_bursts(bursts: &Bursts, to: impl io::Write) -> Result<(), csv::Error> {
     let mut writer = csv::Writer::from_writer(to);
     for (&VcpuKey { domain, vcpu }, bursts) in bursts {
-        for &Burst {
-            wake_ns,
-            run_ns,
-            block_ns,
-        } in bursts
-        {
-            writer.serialize(Line {
-                domain,
-                vcpu,
-                wake_ns,
-                run_ns,
-                block_ns,
-            })?;
+        for &Burst { wake_ns, run_ns, block_ns } in bursts {
+            writer.serialize(Line { domain, vcpu, wake_ns, run_ns, block_ns })?;
         }
     }
     writer.flush()?;
@@ -63,18 +50,8 @@ pub fn write_bursts(bursts: &Bursts, to: impl io::Write) -> Result<(), csv::Erro
 pub fn read_bursts(from: impl io::Read) -> Result<Bursts, csv::Error> {
     let mut bursts = Bursts::new();
     for line in csv::Reader::from_reader(from).into_deserialize() {
-        let Line {
-            domain,
-            vcpu,
-            wake_ns,
-            run_ns,
-            block_ns,
-        } = line?;
-        bursts.entry(VcpuKey { domain, vcpu }).or_default().push(Burst {
-            wake_ns,
-            run_ns,
-            block_ns,
-        });
+        let Line { domain, vcpu, wake_ns, run_ns, block_ns } = line?;
+        bursts.entry(VcpuKey { domain, vcpu }).or_default().push(Burst { wake_ns, run_ns, block_ns });
     }
     Ok(bursts)
 }

@@ -81,10 +81,7 @@ impl History {
             }
         }
         let finish = |(vcpu, follower): (VcpuKey, Follower)| (vcpu, follower.finish(trace.length_ns));
-        Self {
-            length_ns: trace.length_ns,
-            vcpus: followers.into_iter().map(finish).collect(),
-        }
+        Self { length_ns: trace.length_ns, vcpus: followers.into_iter().map(finish).collect() }
     }
 }
 
@@ -148,12 +145,8 @@ impl Follower {
 
     fn finish(mut self, length_ns: u64) -> VcpuHistory {
         if let Some((pcpu, start_ns)) = self.running {
-            let run = Run {
-                pcpu,
-                start_ns,
-                run_ns: length_ns - start_ns.unwrap_or(0),
-                end: RunEnd::TraceEnd,
-            };
+            let run =
+                Run { pcpu, start_ns, run_ns: length_ns - start_ns.unwrap_or(0), end: RunEnd::TraceEnd };
             self.add_run(run, length_ns);
         }
         self.end_burst();
@@ -174,9 +167,6 @@ impl Follower {
 
     /// The burst that goes on, or else one that starts now.
     fn burst_at(&mut self, wake_ns: u64) -> &mut Burst {
-        self.burst.get_or_insert(Burst {
-            wake_ns,
-            ..Burst::default()
-        })
+        self.burst.get_or_insert(Burst { wake_ns, ..Burst::default() })
     }
 }

@@ -104,11 +104,7 @@ pub fn read_trace(bytes: &[u8]) -> Trace {
         let (first, last) = stamps.unwrap_or((stamp, stamp));
         stamps = Some((first.min(stamp), last.max(stamp)));
         if let (Some(pcpu), Some(kind)) = (pcpu, event_kind(record.event, words)) {
-            trace.events.push(Event {
-                time_ns: stamp,
-                pcpu,
-                kind,
-            });
+            trace.events.push(Event { time_ns: stamp, pcpu, kind });
         }
     }
     trace.incomplete_bytes = rest.len();
@@ -127,10 +123,7 @@ fn event_kind(event: u32, words: &[u32]) -> Option<EventKind> {
         (WAKE, &[domain, vcpu]) => EventKind::Wake(key(domain, vcpu)),
         (BLOCK, &[domain, vcpu]) => EventKind::Block(key(domain, vcpu)),
         (SWITCH, &[_, _, _, _]) => EventKind::Switch,
-        (SWITCH_FROM, &[domain, vcpu, ran_ns]) => EventKind::SwitchFrom {
-            vcpu: key(domain, vcpu),
-            ran_ns,
-        },
+        (SWITCH_FROM, &[domain, vcpu, ran_ns]) => EventKind::SwitchFrom { vcpu: key(domain, vcpu), ran_ns },
         (SWITCH_TO, &[domain, vcpu, _waited_ns, _slice_ns]) => EventKind::SwitchTo(key(domain, vcpu)),
         (CONTINUE, &[domain, vcpu, _ran_ns, _slice_ns]) => EventKind::Continue(key(domain, vcpu)),
         (RATE_LIMIT_CREDIT, &[domain_and_vcpu, _ran_ns]) => {
@@ -167,12 +160,7 @@ impl Record {
             *word = take_word(&mut rest)?;
         }
         *bytes = rest;
-        Some(Self {
-            event: header & 0x0fff_ffff,
-            stamp,
-            words,
-            word_count,
-        })
+        Some(Self { event: header & 0x0fff_ffff, stamp, words, word_count })
     }
 
     fn words(&self) -> &[u32] {

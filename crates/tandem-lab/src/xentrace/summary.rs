@@ -76,15 +76,8 @@ impl Summary {
             lost_records: trace.lost_records,
             switches: switches.values().sum(),
             rate_limited,
-            pcpus: switches
-                .into_iter()
-                .map(|(pcpu, switches)| PcpuSummary { pcpu, switches })
-                .collect(),
-            vcpus: history
-                .vcpus
-                .iter()
-                .map(|(&key, history)| VcpuSummary::of(key, history))
-                .collect(),
+            pcpus: switches.into_iter().map(|(pcpu, switches)| PcpuSummary { pcpu, switches }).collect(),
+            vcpus: history.vcpus.iter().map(|(&key, history)| VcpuSummary::of(key, history)).collect(),
         }
     }
 }
@@ -92,15 +85,9 @@ impl Summary {
 impl VcpuSummary {
     fn of(key: VcpuKey, history: &VcpuHistory) -> Self {
         let VcpuHistory { bursts, runs } = history;
-        let whole_bursts = bursts
-            .iter()
-            .filter(|burst| burst.wake_ns > 0 && burst.block_ns.is_some());
+        let whole_bursts = bursts.iter().filter(|burst| burst.wake_ns > 0 && burst.block_ns.is_some());
         let preempted = || runs.iter().filter(|run| run.end == RunEnd::Preempted);
-        let whole_preempted = || {
-            preempted()
-                .filter(|run| run.start_ns.is_some())
-                .map(|run| run.run_ns)
-        };
+        let whole_preempted = || preempted().filter(|run| run.start_ns.is_some()).map(|run| run.run_ns);
         let mut pcpus: Vec<u32> = runs.iter().map(|run| run.pcpu).collect();
         pcpus.dedup();
         Self {

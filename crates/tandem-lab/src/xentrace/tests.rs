@@ -45,11 +45,7 @@ fn history(records: &[Vec<u8>]) -> History {
 }
 
 fn burst(wake_ns: u64, run_ns: u64, block_ns: Option<u64>) -> Burst {
-    Burst {
-        wake_ns,
-        run_ns,
-        block_ns,
-    }
+    Burst { wake_ns, run_ns, block_ns }
 }
 
 #[test]
@@ -67,39 +63,16 @@ fn follows_a_burner_and_a_sleeper_through_preemption_and_sleep() {
     assert_eq!(history.length_ns, 1_500);
     let a = &history.vcpus[&A];
     assert_eq!(a.bursts, [burst(0, 10 + 989, None)]);
-    let run = |start_ns, run_ns, end| Run {
-        pcpu: 4,
-        start_ns,
-        run_ns,
-        end,
-    };
-    assert_eq!(
-        a.runs,
-        [
-            run(None, 10, RunEnd::Preempted),
-            run(Some(410), 989, RunEnd::Preempted)
-        ]
-    );
+    let run = |start_ns, run_ns, end| Run { pcpu: 4, start_ns, run_ns, end };
+    assert_eq!(a.runs, [run(None, 10, RunEnd::Preempted), run(Some(410), 989, RunEnd::Preempted)]);
     let b = &history.vcpus[&B];
     assert_eq!(b.bursts, [burst(0, 398, Some(400)), burst(1_000, 100, None)]);
-    assert_eq!(
-        b.runs,
-        [
-            run(Some(10), 398, RunEnd::Blocked),
-            run(Some(1_400), 100, RunEnd::TraceEnd)
-        ]
-    );
+    assert_eq!(b.runs, [run(Some(10), 398, RunEnd::Blocked), run(Some(1_400), 100, RunEnd::TraceEnd)]);
 }
 
 #[test]
 fn a_block_that_is_taken_back_ends_no_burst() {
-    let start = [
-        on_pcpu(0),
-        wake(0, A),
-        wake(100, B),
-        switch(100, A, 100, B),
-        block(200, B),
-    ];
+    let start = [on_pcpu(0), wake(0, A), wake(100, B), switch(100, A, 100, B), block(200, B)];
     for taken_back in [wake(210, B), go_on(220, B)] {
         let mut records = start.to_vec();
         records.extend([taken_back, switch(400, B, 300, A)]);
@@ -119,11 +92,7 @@ fn a_vcpu_that_only_goes_on_ran_all_the_time() {
 #[test]
 fn merges_the_buffers_of_pcpus_in_time_order() {
     let trace = read_trace(&[on_pcpu(1), wake(30, A), on_pcpu(0), wake(10, B), wake(20, B)].concat());
-    let order: Vec<_> = trace
-        .events
-        .iter()
-        .map(|event| (event.time_ns, event.pcpu))
-        .collect();
+    let order: Vec<_> = trace.events.iter().map(|event| (event.time_ns, event.pcpu)).collect();
     assert_eq!(order, [(0, 0), (10, 0), (20, 1)]);
 }
 
@@ -138,10 +107,7 @@ fn reports_what_is_lost_and_cut_off() {
     let mut bytes = [on_pcpu(0), wake(10, A), record(0x1f001, Some(12), &[7, 0, 0, 0])].concat();
     bytes.extend(&wake(20, A)[..9]);
     let trace = read_trace(&bytes);
-    assert_eq!(
-        (trace.lost_records, trace.incomplete_bytes, trace.events.len()),
-        (7, 9, 1)
-    );
+    assert_eq!((trace.lost_records, trace.incomplete_bytes, trace.events.len()), (7, 9, 1));
 }
 
 #[test]
@@ -166,10 +132,7 @@ fn summarises_preempted_runs_and_rate_limit() {
     assert_eq!((a.domain, a.vcpu, a.preemptions, a.runs), (1, 0, 2, 2));
     assert_eq!(a.preempted_run_min_ns, Some(1_000));
     assert_eq!(a.pcpus, [4]);
-    assert_eq!(
-        summary.vcpus[1].burst_p50_ns, None,
-        "the first burst began with the trace"
-    );
+    assert_eq!(summary.vcpus[1].burst_p50_ns, None, "the first burst began with the trace");
 }
 
 #[test]
@@ -179,14 +142,8 @@ fn replays_bursts_and_sleeps_and_goes_on_after_the_last() {
         panic!("one program for one vCPU");
     };
     assert_eq!(*vcpu, A);
-    let compute = |work_ns| Op::Compute {
-        work: Amount::Fixed(work_ns),
-        profile: None,
-    };
-    let for_ever = Op::Repeat {
-        times: None,
-        body: vec![compute(1_000_000_000)],
-    };
+    let compute = |work_ns| Op::Compute { work: Amount::Fixed(work_ns), profile: None };
+    let for_ever = Op::Repeat { times: None, body: vec![compute(1_000_000_000)] };
     let sleep = |time_ns| Op::Sleep(Amount::Fixed(time_ns));
     let ops = [sleep(3), compute(7), sleep(8), for_ever];
     assert_eq!(program.ops, ops);
@@ -214,10 +171,7 @@ fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     let bursts = Bursts::from(&history);
     let mut file = Vec::new();
     write_bursts(&bursts, &mut file).unwrap();
-    let not_empty = bursts
-        .into_iter()
-        .filter(|(_, bursts)| !bursts.is_empty())
-        .collect::<Bursts>();
+    let not_empty = bursts.into_iter().filter(|(_, bursts)| !bursts.is_empty()).collect::<Bursts>();
     prop_assert_eq!(&read_bursts(&file[..]).unwrap(), &not_empty);
     prop_assert_eq!(replay_programs(&not_empty).len(), not_empty.len());
     Ok(())
@@ -225,16 +179,10 @@ fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
 
 /// Records with events that are read, in any order and of any length.
 fn records() -> impl Strategy<Value = Vec<u8>> {
-    let events = [
-        0x1f001, 0x1f002, 0x1f003, 0x2200a, 0x28004, 0x28006, 0x2800a, 0x2800e, 0x2800f, 0x28011,
-    ];
+    let events = [0x1f001, 0x1f002, 0x1f003, 0x2200a, 0x28004, 0x28006, 0x2800a, 0x2800e, 0x2800f, 0x28011];
     let word = prop_oneof![0u32..3, any::<u32>()];
     let stamp = prop_oneof![(0u64..10_000).prop_map(Some), any::<Option<u64>>()];
-    let record = (
-        prop::sample::select(events.to_vec()),
-        stamp,
-        prop::collection::vec(word, 0..8),
-    )
+    let record = (prop::sample::select(events.to_vec()), stamp, prop::collection::vec(word, 0..8))
         .prop_map(|(event, stamp, words)| record(event, stamp, &words));
     prop::collection::vec(record, 0..60).prop_map(|records| records.concat())
 }

@@ -44,46 +44,26 @@ pub fn dots(experiment: &ExperimentResults, legend: &Legend) -> Option<String> {
     });
     let ticks = ticks(ends.chain([0.0]), 6);
     let left = gutter(&lines);
-    let x = Scale {
-        values: ticks.range(),
-        places: (left, WIDTH - RIGHT),
-    };
+    let x = Scale { values: ticks.range(), places: (left, WIDTH - RIGHT) };
     let height = TOP + lines.iter().map(Line::height).sum::<f64>() + BOTTOM;
 
-    let mut svg = Svg::new(
-        WIDTH,
-        height,
-        &format!("Effects of {}, cell by cell", experiment.name),
-    );
+    let mut svg = Svg::new(WIDTH, height, &format!("Effects of {}, cell by cell", experiment.name));
     for (value, label) in ticks.labelled() {
         let class = if value == 0.0 { "zero" } else { "grid" };
         let place = x.place(value);
         svg.line((place, TOP), (place, height - BOTTOM + 4.0), class);
-        svg.text(
-            (place, height - BOTTOM + 21.0),
-            Anchor::Middle,
-            "tick",
-            &with_sign(value, label),
-        );
+        svg.text((place, height - BOTTOM + 21.0), Anchor::Middle, "tick", &with_sign(value, label));
     }
-    svg.text(
-        ((left + WIDTH - RIGHT) / 2.0, height - 4.0),
-        Anchor::Middle,
-        "axis",
-        "effect, %",
-    );
+    svg.text(((left + WIDTH - RIGHT) / 2.0, height - 4.0), Anchor::Middle, "axis", "effect, %");
 
     let mut top = TOP;
     for line in &lines {
         let middle = top + line.height() / 2.0;
         match line {
             Line::Heading(text) => svg.text((0.0, middle + 8.0), Anchor::Start, "heading", text),
-            Line::Load(text) => svg.text(
-                (left - 10.0, top + GAP + ROW / 2.0 + 4.0),
-                Anchor::End,
-                "tick",
-                text,
-            ),
+            Line::Load(text) => {
+                svg.text((left - 10.0, top + GAP + ROW / 2.0 + 4.0), Anchor::End, "tick", text)
+            }
             Line::Effect(cell, (published, simulated)) => {
                 draw_effect(&mut svg, legend, &x, middle, cell, (*published, *simulated));
             }
@@ -105,33 +85,13 @@ fn draw_effect(
     svg.line((x.place(published), y), (x.place(simulated), y), "link");
     let interval = outcome::interval(cell);
     if let Some((low, high)) = interval {
-        svg.line(
-            (x.place(low), y),
-            (x.place(high), y),
-            &format!("error {}", mark.colour),
-        );
+        svg.line((x.place(low), y), (x.place(high), y), &format!("error {}", mark.colour));
     }
     let text = format!("{}: published {}", cell.variant, number::effect(published));
-    svg.marker(
-        mark.shape,
-        (x.place(published), y),
-        4.2,
-        &format!("hollow {}", mark.colour),
-        Some(&text),
-    );
+    svg.marker(mark.shape, (x.place(published), y), 4.2, &format!("hollow {}", mark.colour), Some(&text));
     let interval = interval.map(number::interval).unwrap_or_default();
-    let text = format!(
-        "{}: simulated {} {interval}",
-        cell.variant,
-        number::effect(simulated)
-    );
-    svg.marker(
-        mark.shape,
-        (x.place(simulated), y),
-        4.2,
-        &format!("mark {}", mark.colour),
-        Some(&text),
-    );
+    let text = format!("{}: simulated {} {interval}", cell.variant, number::effect(simulated));
+    svg.marker(mark.shape, (x.place(simulated), y), 4.2, &format!("mark {}", mark.colour), Some(&text));
 }
 
 /// Room for the longest name of a load.
@@ -147,25 +107,17 @@ fn gutter(lines: &[Line]) -> f64 {
 fn lines_of(experiment: &ExperimentResults) -> Vec<Line<'_>> {
     let mut lines = Vec::new();
     for group in groups(&experiment.cells) {
-        let effects: Vec<_> = group
-            .cells
-            .iter()
-            .filter_map(|cell| Some((*cell, outcome::effects(cell)?)))
-            .collect();
+        let effects: Vec<_> =
+            group.cells.iter().filter_map(|cell| Some((*cell, outcome::effects(cell)?))).collect();
         if effects.is_empty() {
             continue;
         }
         lines.push(Line::Heading(group.name()));
         for load in distinct(effects.iter().map(|(cell, _)| numbers(cell).collect::<Vec<_>>())) {
-            let name = load
-                .iter()
-                .map(|(key, number)| format!("{key} {number}"))
-                .collect::<Vec<_>>()
-                .join(", ");
+            let name =
+                load.iter().map(|(key, number)| format!("{key} {number}")).collect::<Vec<_>>().join(", ");
             lines.push(Line::Load(name));
-            let of_load = effects
-                .iter()
-                .filter(|(cell, _)| numbers(cell).eq(load.iter().copied()));
+            let of_load = effects.iter().filter(|(cell, _)| numbers(cell).eq(load.iter().copied()));
             lines.extend(of_load.map(|(cell, effects)| Line::Effect(cell, *effects)));
         }
     }

@@ -22,12 +22,7 @@ pub fn sweep_key<'a>(group: &Group<'a>) -> Option<&'a str> {
     }
     let values = |key: &str| distinct(group.cells.iter().filter_map(|cell| number_of(cell, key))).len();
     // The first of several equals, so that the choice does not hang on chance.
-    let key = group
-        .number_keys
-        .iter()
-        .copied()
-        .rev()
-        .max_by_key(|key| values(key))?;
+    let key = group.number_keys.iter().copied().rev().max_by_key(|key| values(key))?;
     (values(key) >= 3).then_some(key)
 }
 
@@ -51,32 +46,19 @@ struct Point<'a> {
 
 /// The plot of `cells`, which share all keys but `key`; `None` if none of them has the quantity.
 pub fn lines(cells: &[&Cell], key: &str, quantity: Quantity, title: &str, legend: &Legend) -> Option<String> {
-    let points: Vec<Point> = cells
-        .iter()
-        .filter_map(|cell| Point::of(cell, key, quantity))
-        .collect();
+    let points: Vec<Point> = cells.iter().filter_map(|cell| Point::of(cell, key, quantity)).collect();
     if points.is_empty() {
         return None;
     }
     let x_ticks = ticks(points.iter().map(|point| point.load), 5);
     let y_ticks = ticks(points.iter().flat_map(Point::heights).chain([0.0]), 4);
-    let x = Scale {
-        values: x_ticks.range(),
-        places: (LEFT, WIDTH - RIGHT),
-    };
-    let y = Scale {
-        values: y_ticks.range(),
-        places: (HEIGHT - BOTTOM, TOP),
-    };
+    let x = Scale { values: x_ticks.range(), places: (LEFT, WIDTH - RIGHT) };
+    let y = Scale { values: y_ticks.range(), places: (HEIGHT - BOTTOM, TOP) };
 
     let mut svg = Svg::new(WIDTH, HEIGHT, title);
     for (value, label) in y_ticks.labelled() {
         let class = if value == 0.0 { "zero" } else { "grid" };
-        let label = if quantity == Quantity::Effect {
-            with_sign(value, label)
-        } else {
-            label
-        };
+        let label = if quantity == Quantity::Effect { with_sign(value, label) } else { label };
         svg.line((LEFT, y.place(value)), (WIDTH - RIGHT, y.place(value)), class);
         svg.text((LEFT - 7.0, y.place(value) + 4.0), Anchor::End, "tick", &label);
     }
@@ -85,27 +67,18 @@ pub fn lines(cells: &[&Cell], key: &str, quantity: Quantity, title: &str, legend
         svg.line((place, HEIGHT - BOTTOM), (place, HEIGHT - BOTTOM + 4.0), "zero");
         svg.text((place, HEIGHT - BOTTOM + 18.0), Anchor::Middle, "tick", &label);
     }
-    svg.text(
-        ((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 6.0),
-        Anchor::Middle,
-        "axis",
-        key,
-    );
+    svg.text(((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 6.0), Anchor::Middle, "axis", key);
 
     // The baseline is drawn last: where a variant does nothing, its line lies below.
     let mut variants = distinct(points.iter().map(|point| point.cell.variant.as_str()));
     variants.sort_by_key(|variant| points.iter().any(|point| point.cell.baseline == *variant));
     for variant in variants {
-        let mut of_variant: Vec<&Point> = points
-            .iter()
-            .filter(|point| point.cell.variant == variant)
-            .collect();
+        let mut of_variant: Vec<&Point> =
+            points.iter().filter(|point| point.cell.variant == variant).collect();
         of_variant.sort_by(|a, b| a.load.total_cmp(&b.load));
         let mark = legend.mark(variant);
-        let places: Vec<_> = of_variant
-            .iter()
-            .map(|point| (x.place(point.load), y.place(point.simulated)))
-            .collect();
+        let places: Vec<_> =
+            of_variant.iter().map(|point| (x.place(point.load), y.place(point.simulated))).collect();
         svg.polyline(&places, &format!("curve {}", mark.colour));
         for (point, place) in of_variant.into_iter().zip(places) {
             if let Some((low, high)) = point.interval {
@@ -115,26 +88,14 @@ pub fn lines(cells: &[&Cell], key: &str, quantity: Quantity, title: &str, legend
                     &format!("error {}", mark.colour),
                 );
             }
-            svg.marker(
-                mark.shape,
-                place,
-                3.0,
-                &format!("mark {}", mark.colour),
-                Some(&point.tooltip(key)),
-            );
+            svg.marker(mark.shape, place, 3.0, &format!("mark {}", mark.colour), Some(&point.tooltip(key)));
         }
     }
     for point in &points {
         if let Some(published) = point.published {
             let mark = legend.mark(&point.cell.variant);
             let place = (x.place(point.load), y.place(published));
-            svg.marker(
-                mark.shape,
-                place,
-                5.5,
-                &format!("hollow {}", mark.colour),
-                Some(&point.tooltip(key)),
-            );
+            svg.marker(mark.shape, place, 5.5, &format!("hollow {}", mark.colour), Some(&point.tooltip(key)));
         }
     }
     Some(svg.finish())
@@ -145,36 +106,24 @@ impl<'a> Point<'a> {
         let load = number_of(cell, key)? as f64;
         let (simulated, published, interval) = match quantity {
             Quantity::Value => (cell.simulated, cell.published, None),
-            Quantity::Effect => (
-                cell.simulated_effect_pct?,
-                cell.published_effect_pct,
-                outcome::interval(cell),
-            ),
+            Quantity::Effect => {
+                (cell.simulated_effect_pct?, cell.published_effect_pct, outcome::interval(cell))
+            }
         };
         let published = published.filter(|published| published.is_finite());
-        simulated.is_finite().then_some(Self {
-            cell,
-            load,
-            simulated,
-            published,
-            interval,
-        })
+        simulated.is_finite().then_some(Self { cell, load, simulated, published, interval })
     }
 
     /// Every place that the point takes on the vertical axis.
     fn heights(&self) -> impl Iterator<Item = f64> + use<> {
         let (low, high) = self.interval.unzip();
-        [Some(self.simulated), self.published, low, high]
-            .into_iter()
-            .flatten()
+        [Some(self.simulated), self.published, low, high].into_iter().flatten()
     }
 
     fn tooltip(&self, key: &str) -> String {
         let row = Row::of(self.cell);
-        let mut text = format!(
-            "{}, {key} {}: {} {}",
-            self.cell.variant, self.load, row.simulated, self.cell.unit
-        );
+        let mut text =
+            format!("{}, {key} {}: {} {}", self.cell.variant, self.load, row.simulated, self.cell.unit);
         for (before, number) in [
             ("", row.simulated_effect),
             ("", row.interval),
@@ -190,9 +139,7 @@ impl<'a> Point<'a> {
 }
 
 fn number_of(cell: &Cell, key: &str) -> Option<i64> {
-    numbers(cell)
-        .find(|(name, _)| *name == key)
-        .map(|(_, number)| number)
+    numbers(cell).find(|(name, _)| *name == key).map(|(_, number)| number)
 }
 
 #[cfg(test)]
@@ -204,11 +151,7 @@ mod tests {
     fn a_sweep_needs_three_loads_and_something_unpublished() {
         let (numa, rate) = (fixture::numa_affinity(), fixture::rate_control());
         assert!(groups(&numa.cells).iter().all(|group| sweep_key(group).is_none()));
-        assert!(
-            groups(&rate.cells)
-                .iter()
-                .all(|group| sweep_key(group) == Some("load_pct"))
-        );
+        assert!(groups(&rate.cells).iter().all(|group| sweep_key(group) == Some("load_pct")));
         let two_loads = &rate.cells[..10];
         assert_eq!(sweep_key(&groups(two_loads)[0]), None);
     }
@@ -218,29 +161,14 @@ mod tests {
         let rate = fixture::rate_control();
         let groups = groups(&rate.cells);
         let plot = |index: usize, quantity| {
-            lines(
-                &groups[index].cells,
-                "load_pct",
-                quantity,
-                "a title",
-                &Legend::of(&rate),
-            )
-            .expect("points")
+            lines(&groups[index].cells, "load_pct", quantity, "a title", &Legend::of(&rate)).expect("points")
         };
         let schedules = plot(1, Quantity::Value);
         assert_eq!(schedules.matches("<polyline").count(), 5);
-        assert_eq!(
-            schedules.matches("<title>").count(),
-            50 + 1,
-            "50 simulated, 1 published"
-        );
+        assert_eq!(schedules.matches("<title>").count(), 50 + 1, "50 simulated, 1 published");
         let throughput = plot(0, Quantity::Effect);
         assert_eq!(throughput.matches("<polyline").count(), 4);
-        assert_eq!(
-            throughput.matches("<title>").count(),
-            40 + 2,
-            "40 simulated, 2 published"
-        );
+        assert_eq!(throughput.matches("<title>").count(), 40 + 2, "40 simulated, 2 published");
         assert_eq!(throughput.matches("class=\"error").count(), 40);
     }
 

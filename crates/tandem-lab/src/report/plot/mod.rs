@@ -53,39 +53,18 @@ impl<'a> Legend<'a> {
     fn swatch(&self, variant: &str) -> String {
         let mark = self.mark(variant);
         let mut svg = Svg::new(16.0, 16.0, variant);
-        svg.marker(
-            mark.shape,
-            (8.0, 8.0),
-            5.0,
-            &format!("mark {}", mark.colour),
-            None,
-        );
+        svg.marker(mark.shape, (8.0, 8.0), 5.0, &format!("mark {}", mark.colour), None);
         svg.finish()
     }
 
     fn mark(&self, variant: &str) -> Mark {
         if self.baselines.contains(&variant) {
-            return Mark {
-                colour: "base".to_owned(),
-                shape: Shape::Circle,
-            };
+            return Mark { colour: "base".to_owned(), shape: Shape::Circle };
         }
-        let treatments = self
-            .variants
-            .iter()
-            .filter(|variant| !self.baselines.contains(variant));
+        let treatments = self.variants.iter().filter(|variant| !self.baselines.contains(variant));
         let index = treatments.take_while(|treatment| **treatment != variant).count();
-        let shapes = [
-            Shape::Square,
-            Shape::Triangle,
-            Shape::Diamond,
-            Shape::Circle,
-            Shape::TriangleDown,
-        ];
-        Mark {
-            colour: format!("s{}", index % COLOURS),
-            shape: shapes[index % shapes.len()],
-        }
+        let shapes = [Shape::Square, Shape::Triangle, Shape::Diamond, Shape::Circle, Shape::TriangleDown];
+        Mark { colour: format!("s{}", index % COLOURS), shape: shapes[index % shapes.len()] }
     }
 }
 
@@ -125,16 +104,10 @@ fn ticks(values: impl IntoIterator<Item = f64>, count: usize) -> Ticks {
     let span = if span > 0.0 { span } else { 1.0 };
     let rough = span / count as f64;
     let power = 10_f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0]
-        .map(|digit| digit * power)
-        .into_iter()
-        .find(|step| *step >= rough * 0.999);
+    let step =
+        [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power).into_iter().find(|step| *step >= rough * 0.999);
     let step = step.unwrap_or(10.0 * power);
-    Ticks {
-        first: (low / step).floor(),
-        last: (high / step).ceil().max((low / step).floor() + 1.0),
-        step,
-    }
+    Ticks { first: (low / step).floor(), last: (high / step).ceil().max((low / step).floor() + 1.0), step }
 }
 
 /// Round numbers along an axis.
@@ -186,10 +159,7 @@ mod tests {
     use crate::report::fixture;
 
     fn labels(values: &[f64], count: usize) -> Vec<String> {
-        ticks(values.iter().copied(), count)
-            .labelled()
-            .map(|(_, label)| label)
-            .collect()
+        ticks(values.iter().copied(), count).labelled().map(|(_, label)| label).collect()
     }
 
     #[test]
@@ -198,10 +168,7 @@ mod tests {
         assert_eq!(labels(&[0.0, 0.9], 5), ["0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
         assert_eq!(labels(&[0.0, 15_000.0], 3), ["0", "5k", "10k", "15k"]);
         assert_eq!(labels(&[0.0, 2.4e6], 3), ["0", "1M", "2M", "3M"]);
-        assert_eq!(
-            labels(&[0.0, 1.2e4], 6),
-            ["0", "2k", "4k", "6k", "8k", "10k", "12k"]
-        );
+        assert_eq!(labels(&[0.0, 1.2e4], 6), ["0", "2k", "4k", "6k", "8k", "10k", "12k"]);
         assert_eq!(labels(&[10.0, 100.0], 5), ["0", "20", "40", "60", "80", "100"]);
     }
 
@@ -226,14 +193,8 @@ mod tests {
 
     #[test]
     fn a_scale_maps_ends_to_ends() {
-        let scale = Scale {
-            values: (-5.0, 15.0),
-            places: (100.0, 0.0),
-        };
-        assert_eq!(
-            [-5.0, 5.0, 15.0].map(|value| scale.place(value)),
-            [100.0, 50.0, 0.0]
-        );
+        let scale = Scale { values: (-5.0, 15.0), places: (100.0, 0.0) };
+        assert_eq!([-5.0, 5.0, 15.0].map(|value| scale.place(value)), [100.0, 50.0, 0.0]);
     }
 
     #[test]
@@ -242,11 +203,7 @@ mod tests {
         let legend = Legend::of(&rate_control);
         assert_eq!(legend.entries(rate_control.cells.iter()).len(), 5);
         assert_eq!(legend.entries(rate_control.cells[..2].iter()).len(), 2);
-        let marks: Vec<Mark> = legend
-            .variants
-            .iter()
-            .map(|variant| legend.mark(variant))
-            .collect();
+        let marks: Vec<Mark> = legend.variants.iter().map(|variant| legend.mark(variant)).collect();
         assert_eq!(distinct(marks.iter()).len(), 5);
     }
 }

@@ -14,12 +14,7 @@ const MARKER: f64 = 4.5;
 
 /// The plot, or `None` if there is no effect to compare.
 pub fn scatter(experiment: &ExperimentResults, legend: &Legend) -> Option<String> {
-    let effects = || {
-        experiment
-            .cells
-            .iter()
-            .filter_map(|cell| Some((cell, outcome::effects(cell)?)))
-    };
+    let effects = || experiment.cells.iter().filter_map(|cell| Some((cell, outcome::effects(cell)?)));
     effects().next()?;
 
     // Both axes share one range, so that the diagonal is one.
@@ -29,34 +24,17 @@ pub fn scatter(experiment: &ExperimentResults, legend: &Legend) -> Option<String
     });
     let ticks = ticks(ends.chain([-2.0 * CLOSE_POINTS, 2.0 * CLOSE_POINTS]), 6);
     let range = ticks.range();
-    let x = Scale {
-        values: range,
-        places: (LEFT, SIZE - MARGIN),
-    };
-    let y = Scale {
-        values: range,
-        places: (SIZE - BOTTOM, MARGIN),
-    };
+    let x = Scale { values: range, places: (LEFT, SIZE - MARGIN) };
+    let y = Scale { values: range, places: (SIZE - BOTTOM, MARGIN) };
     let at = |published: f64, simulated: f64| (x.place(published), y.place(simulated));
 
-    let mut svg = Svg::new(
-        SIZE,
-        SIZE,
-        &format!("Published and simulated effects of {}", experiment.name),
-    );
+    let mut svg = Svg::new(SIZE, SIZE, &format!("Published and simulated effects of {}", experiment.name));
     draw_frame(&mut svg, &ticks, x, y);
 
-    let mut labels = Labels {
-        taken: Vec::new(),
-        within: (LEFT, MARGIN, SIZE - MARGIN, SIZE - BOTTOM),
-    };
+    let mut labels = Labels { taken: Vec::new(), within: (LEFT, MARGIN, SIZE - MARGIN, SIZE - BOTTOM) };
     for (cell, (published, simulated)) in effects() {
         let (low, high) = outcome::interval(cell).unwrap_or((simulated, simulated));
-        labels.keep_free(
-            x.place(published),
-            y.place(high.max(simulated)),
-            y.place(low.min(simulated)),
-        );
+        labels.keep_free(x.place(published), y.place(high.max(simulated)), y.place(low.min(simulated)));
         let class = format!("error {}", legend.mark(&cell.variant).colour);
         svg.line(at(published, low), at(published, high), &class);
     }
@@ -72,17 +50,8 @@ pub fn scatter(experiment: &ExperimentResults, legend: &Legend) -> Option<String
             number::effect(simulated),
         );
         let class = format!("mark {}", mark.colour);
-        svg.marker(
-            mark.shape,
-            at(published, simulated),
-            MARKER,
-            &class,
-            Some(&tooltip),
-        );
-        if matches!(
-            Outcome::of(cell),
-            Some(Outcome::SignRight | Outcome::SignWrong | Outcome::InNoise)
-        ) {
+        svg.marker(mark.shape, at(published, simulated), MARKER, &class, Some(&tooltip));
+        if matches!(Outcome::of(cell), Some(Outcome::SignRight | Outcome::SignWrong | Outcome::InNoise)) {
             labels.write(&mut svg, at(published, simulated), &cell_name(cell));
         }
     }
@@ -105,30 +74,17 @@ fn draw_frame(svg: &mut Svg, ticks: &Ticks, x: Scale, y: Scale) {
         (high, high - close),
         (low + close, low),
     ];
-    svg.polygon(
-        &band.map(|(published, simulated)| at(published, simulated)),
-        "band",
-    );
+    svg.polygon(&band.map(|(published, simulated)| at(published, simulated)), "band");
     for (value, label) in ticks.labelled() {
         let class = if value == 0.0 { "zero" } else { "grid" };
         svg.line(at(value, low), at(value, high), class);
         svg.line(at(low, value), at(high, value), class);
         let label = with_sign(value, label);
-        svg.text(
-            (x.place(value), SIZE - BOTTOM + 18.0),
-            Anchor::Middle,
-            "tick",
-            &label,
-        );
+        svg.text((x.place(value), SIZE - BOTTOM + 18.0), Anchor::Middle, "tick", &label);
         svg.text((LEFT - 8.0, y.place(value) + 4.0), Anchor::End, "tick", &label);
     }
     svg.line(at(low, low), at(high, high), "diagonal");
-    svg.text(
-        (x.place((low + high) / 2.0), SIZE - 10.0),
-        Anchor::Middle,
-        "axis",
-        "published effect, %",
-    );
+    svg.text((x.place((low + high) / 2.0), SIZE - 10.0), Anchor::Middle, "axis", "published effect, %");
     svg.text_upwards((14.0, y.place((low + high) / 2.0)), "axis", "simulated effect, %");
 }
 
@@ -145,8 +101,7 @@ impl Labels {
     /// Keeps the marker at `x` free, and its bar from `top` to `bottom`.
     fn keep_free(&mut self, x: f64, top: f64, bottom: f64) {
         let reach = MARKER + 1.5;
-        self.taken
-            .push((x - reach, top - reach, x + reach, bottom + reach));
+        self.taken.push((x - reach, top - reach, x + reach, bottom + reach));
     }
 
     /// Writes `text` beside a point, or not at all: the point's tooltip has it, too.
@@ -201,10 +156,7 @@ mod tests {
 
     #[test]
     fn labels_do_not_overlap() {
-        let mut labels = Labels {
-            taken: Vec::new(),
-            within: (0.0, 0.0, 400.0, 400.0),
-        };
+        let mut labels = Labels { taken: Vec::new(), within: (0.0, 0.0, 400.0, 400.0) };
         let mut svg = Svg::new(400.0, 400.0, "");
         for _ in 0..9 {
             labels.write(&mut svg, (200.0, 200.0), "the same place");

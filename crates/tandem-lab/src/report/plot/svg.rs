@@ -56,18 +56,12 @@ impl Svg {
 
     /// A closed shape.
     pub fn polygon(&mut self, points: &[(f64, f64)], class: &str) {
-        self.add(format_args!(
-            "<polygon points=\"{}\" class=\"{class}\"/>",
-            coordinates(points)
-        ));
+        self.add(format_args!("<polygon points=\"{}\" class=\"{class}\"/>", coordinates(points)));
     }
 
     /// A line through points.
     pub fn polyline(&mut self, points: &[(f64, f64)], class: &str) {
-        self.add(format_args!(
-            "<polyline points=\"{}\" class=\"{class}\"/>",
-            coordinates(points)
-        ));
+        self.add(format_args!("<polyline points=\"{}\" class=\"{class}\"/>", coordinates(points)));
     }
 
     /// A line of text; its base line is at the place.
@@ -100,9 +94,7 @@ impl Svg {
         class: &str,
         tooltip: Option<&str>,
     ) {
-        let title = tooltip
-            .map(|tooltip| format!("<title>{}</title>", escaped(tooltip)))
-            .unwrap_or_default();
+        let title = tooltip.map(|tooltip| format!("<title>{}</title>", escaped(tooltip))).unwrap_or_default();
         // Corners are further out than a circle's edge, so that all shapes look equally large.
         let corner = size * 1.25;
         let corners = match shape {
@@ -113,29 +105,18 @@ impl Svg {
             }
             Shape::Square => {
                 let half = size * 0.9;
-                vec![
-                    (x - half, y - half),
-                    (x + half, y - half),
-                    (x + half, y + half),
-                    (x - half, y + half),
-                ]
+                vec![(x - half, y - half), (x + half, y - half), (x + half, y + half), (x - half, y + half)]
             }
-            Shape::Triangle => vec![
-                (x, y - corner),
-                (x + corner, y + size * 0.9),
-                (x - corner, y + size * 0.9),
-            ],
-            Shape::TriangleDown => vec![
-                (x, y + corner),
-                (x + corner, y - size * 0.9),
-                (x - corner, y - size * 0.9),
-            ],
+            Shape::Triangle => {
+                vec![(x, y - corner), (x + corner, y + size * 0.9), (x - corner, y + size * 0.9)]
+            }
+            Shape::TriangleDown => {
+                vec![(x, y + corner), (x + corner, y - size * 0.9), (x - corner, y - size * 0.9)]
+            }
             Shape::Diamond => vec![(x, y - corner), (x + corner, y), (x, y + corner), (x - corner, y)],
         };
         let points = coordinates(&corners);
-        self.add(format_args!(
-            "<polygon points=\"{points}\" class=\"{class}\">{title}</polygon>"
-        ));
+        self.add(format_args!("<polygon points=\"{points}\" class=\"{class}\">{title}</polygon>"));
     }
 
     /// The drawing as text.
@@ -149,11 +130,7 @@ impl Svg {
 }
 
 fn coordinates(points: &[(f64, f64)]) -> String {
-    points
-        .iter()
-        .map(|(x, y)| format!("{x:.1},{y:.1}"))
-        .collect::<Vec<_>>()
-        .join(" ")
+    points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
 }
 
 fn escaped(text: &str) -> impl Display {
@@ -171,11 +148,8 @@ mod tests {
         svg.text((1.0, 2.0), Anchor::Start, "note", "<script>");
         svg.marker(Shape::Circle, (1.0, 2.0), 3.0, "mark", Some("x < y & z"));
         let text = svg.finish();
-        let document = text
-            .replace("<svg", "")
-            .replace("<text", "")
-            .replace("<circle", "")
-            .replace("<title>", "");
+        let document =
+            text.replace("<svg", "").replace("<text", "").replace("<circle", "").replace("<title>", "");
         assert!(!document.replace("</", "").contains('<'), "{text}");
         assert!(!text.contains("& "), "{text}");
     }
@@ -184,9 +158,6 @@ mod tests {
     fn a_rectangle_may_be_given_by_any_corners() {
         let mut svg = Svg::new(10.0, 10.0, "");
         svg.rect((5.0, 6.0), (1.0, 2.0), "plot");
-        assert!(
-            svg.finish()
-                .contains("<rect x=\"1.0\" y=\"2.0\" width=\"4.0\" height=\"4.0\"")
-        );
+        assert!(svg.finish().contains("<rect x=\"1.0\" y=\"2.0\" width=\"4.0\" height=\"4.0\""));
     }
 }

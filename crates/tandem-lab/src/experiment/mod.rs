@@ -1,0 +1,88 @@
+//! Experiments: scenarios, at several loads and with several policies, beside a published table.
+//!
+//! An experiment lies in a folder of its name: `experiment.toml` ([`file`]), the scenarios that it names, and the
+//! published table in `published.csv`. Reading it builds every scenario that it will run and looks up every
+//! published number, so that what is wrong is known before anything runs.
+//!
+//! A variant is a table of policy settings and nothing else. That a published number of a treatment was
+//! calibrated on cannot even be written: `calibrated` is said of a metric, and holds for its baseline alone.
+
+pub mod file;
+mod folder;
+mod read;
+mod verdict;
+
+pub use folder::{ExperimentFolder, ExperimentFolderError};
+pub use verdict::{NOISE_PCT, verdict};
+
+use crate::published::{CellKeys, Published};
+use file::{ExperimentFile, ExperimentMetric, ReplicationsTable};
+use tandem_sim::scenario::Scenario;
+
+/// An experiment that was read and checked.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// Its name: that of its folder.
+    pub name: String,
+    /// What its file says.
+    pub file: ExperimentFile,
+    /// The published table.
+    pub published: Published,
+    /// What to run, in the order of the file.
+    pub cases: Vec<Case>,
+    /// How often to repeat each run.
+    pub replications: ReplicationsTable,
+}
+
+/// One scenario at one load, with several policies.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Keys that tell its cells from others.
+    pub keys: CellKeys,
+    /// What to measure.
+    pub metrics: Vec<ExperimentMetric>,
+    /// The scenario with the policy of each variant; the baseline is one of them.
+    pub variants: Vec<(String, Scenario)>,
+}
+
+impl Experiment {
+    /// Name of the variant that effects are measured against.
+    pub fn baseline(&self) -> &str {
+        &self.file.baseline
+    }
+
+    /// The experiment with fewer replications and shorter runs, as its `[quick]` says.
+    pub fn quick(mut self) -> Self {
+        let quick = (*self.file.quick).clone();
+        self.replications = ReplicationsTable { min: quick.replications, max: None, ..self.replications };
+        let shorten = |value: &mut u64| {
+            *value = (u128::from(*value) * u128::from(quick.length_pct) / 100).max(1) as u64
+        };
+        for (_, scenario) in self.cases.iter_mut().flat_map(|case| &mut case.variants) {
+            shorten(&mut scenario.length_ns);
+            if scenario.warmup_ns > 0 {
+                shorten(&mut scenario.warmup_ns);
+            }
+            scenario.stop_at_count.iter_mut().for_each(shorten);
+        }
+        self
+    }
+}
+
+impl Case {
+    /// The case in words, for errors and progress: "benchmark=specjbb2005 vms=2".
+    pub fn label(&self) -> String {
+        let keys: Vec<_> = self.keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        keys.join(" ")
+    }
+
+    /// Whether the case has that variant.
+    fn has_variant(&self, name: &str) -> bool {
+        self.variants.iter().any(|(variant, _)| variant == name)
+    }
+
+    /// The metric of that name.
+    fn metric(&self, name: &str) -> Option<&ExperimentMetric> {
+        self.metrics.iter().find(|metric| metric.name == name)
+    }
+}

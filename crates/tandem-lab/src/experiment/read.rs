@@ -1,0 +1,222 @@
+//! Reading an experiment, and all that can be checked before it runs.
+
+use super::file::{ExperimentFile, ExperimentMetric, RunTable};
+use super::{Case, Experiment};
+use crate::file_error::FileError;
+use crate::located::{Located, SourceFile, quoted_list};
+use crate::measure::Measure;
+use crate::published::{CellKeys, Published};
+use crate::results::Key;
+use crate::scenario::ScenarioSource;
+use crate::scenario::amount::Parameters;
+use std::path::Path;
+use tandem_sim::scenario::Scenario;
+
+impl Experiment {
+    /// Reads the experiment in a folder, with its scenarios and its published table.
+    ///
+    /// # Errors
+    /// If a file cannot be read or says something that is not allowed; names the line.
+    pub fn read(folder: &Path) -> Result<Self, FileError> {
+        let source = SourceFile::read(&folder.join("experiment.toml"))?;
+        let file: ExperimentFile = source.parse()?;
+        check_file(&file, &source)?;
+        let mut cases: Vec<Case> = Vec::new();
+        for run in file.runs.iter() {
+            for case in cases_of(run, &file, &source)? {
+                if cases.iter().any(|other| other.keys == case.keys) {
+                    let message = format!(
+                        "two runs have the same keys ({}); `keys` must tell them apart",
+                        case.label()
+                    );
+                    return Err(source.error(run.scenario.span(), message));
+                }
+                cases.push(case);
+            }
+        }
+        let path = folder.join("published.csv");
+        let published = Published::read(&path)?;
+        check_published(&published, &cases, &file.baseline, &path)?;
+        check_targets(&file, &cases, &source)?;
+        let name = folder.canonicalize().unwrap_or_else(|_| folder.into());
+        Ok(Self {
+            name: name.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            replications: (*file.replications).clone(),
+            file,
+            published,
+            cases,
+        })
+    }
+}
+
+/// Checks what concerns the experiment's file alone.
+fn check_file(file: &ExperimentFile, source: &SourceFile) -> Result<(), FileError> {
+    if file.variants.get(&file.baseline).is_none() {
+        let message = format!("there is no variant `{}`; variants: {}", *file.baseline, file.variants.list());
+        return Err(source.error(file.baseline.span(), message));
+    }
+    for (_, policy) in file.variants.iter() {
+        policy.check(source)?;
+    }
+    if file.runs.is_empty() {
+        return Err(source.error(file.runs.span(), "there is nothing to run; at least one [[run]] is needed"));
+    }
+    let replications = &file.replications;
+    if replications.min == 0 || replications.max.is_some_and(|max| max < replications.min) {
+        let message =
+            "the replications are out of range; `min` must be at least 1, and `max` not less than `min`";
+        return Err(source.error(replications.span(), message));
+    }
+    if file.quick.replications == 0 || !(1..=100).contains(&file.quick.length_pct) {
+        let message = "allowed are at least 1 for `replications`, and 1 to 100 for `length_pct`";
+        return Err(source.error(file.quick.span(), message));
+    }
+    Ok(())
+}
+
+/// The cases of a run: one for each combination of the parameters that it sweeps over, the first varying slowest.
+fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Result<Vec<Case>, FileError> {
+    let scenario = ScenarioSource::read(&source.sibling(&run.scenario))?;
+    let known = scenario.parameters();
+    let swept = run.sweep.keys().map(|name| (name, run.sweep.span()));
+    let set = run.set.keys().map(|name| (name, run.set.span()));
+    for (name, span) in swept.chain(set) {
+        if !known.contains_key(name) {
+            let known = quoted_list(known.keys().map(String::as_str));
+            let message = format!("`{}` has no parameter `{name}`; its parameters: {known}", *run.scenario);
+            return Err(source.error(span, message));
+        }
+    }
+    for name in run.variants.iter().flatten() {
+        if file.variants.get(name).is_none() {
+            let message = format!("there is no variant `{}`; variants: {}", **name, file.variants.list());
+            return Err(source.error(name.span(), message));
+        }
+    }
+    let takes_part = |name: &String| {
+        *name == *file.baseline
+            || run.variants.as_ref().is_none_or(|names| names.iter().any(|other| **other == *name))
+    };
+
+    let mut loads = vec![(run.keys.clone(), (*run.set).clone())];
+    for (parameter, values) in run.sweep.iter() {
+        loads = loads
+            .iter()
+            .flat_map(|load| values.iter().map(move |&value| with_value(load, parameter, value)))
+            .collect();
+    }
+    let mut cases = Vec::new();
+    for (keys, parameters) in loads {
+        let mut variants = Vec::new();
+        for (name, policy) in file.variants.iter().filter(|(name, _)| takes_part(name)) {
+            let built = scenario.build(&parameters, policy).map_err(|error| FileError {
+                message: format!("{} (with variant `{}`)", error.message, **name),
+                ..error
+            })?;
+            variants.push(((**name).clone(), built));
+        }
+        let built = &variants[0].1;
+        run.metrics.iter().try_for_each(|metric| check_metric(metric, built, run, source))?;
+        cases.push(Case { keys, metrics: run.metrics.clone(), variants });
+    }
+    Ok(cases)
+}
+
+/// A load with one more parameter, which is a key too.
+fn with_value((keys, parameters): &(CellKeys, Parameters), name: &str, value: u64) -> (CellKeys, Parameters) {
+    let (mut keys, mut parameters) = (keys.clone(), parameters.clone());
+    keys.insert(name.into(), i64::try_from(value).map_or_else(|_| Key::Text(value.to_string()), Key::Number));
+    parameters.insert(name.into(), value);
+    (keys, parameters)
+}
+
+/// Checks that the scenario has what the metric measures.
+fn check_metric(
+    metric: &ExperimentMetric,
+    scenario: &Scenario,
+    run: &RunTable,
+    source: &SourceFile,
+) -> Result<(), FileError> {
+    let at = metric.group.as_ref().map_or(run.scenario.span(), Located::span);
+    let in_group =
+        || scenario.vms.iter().filter(|vm| metric.group.as_ref().is_none_or(|group| vm.group == **group));
+    if in_group().next().is_none() {
+        let mut groups: Vec<_> = scenario.vms.iter().map(|vm| vm.group.as_str()).collect();
+        groups.dedup();
+        let message = format!("the metric `{}` has no VMs; groups: {}", metric.name, quoted_list(groups));
+        return Err(source.error(at, message));
+    }
+    if let Measure::Rate(counter) | Measure::RatePerVm(counter) = &metric.of
+        && !in_group().any(|vm| vm.counters.contains(counter))
+    {
+        let counters: std::collections::BTreeSet<_> =
+            in_group().flat_map(|vm| vm.counters.iter().map(String::as_str)).collect();
+        let message = format!(
+            "the metric `{}` is of the counter `{counter}`, which no VM has; counters: {}",
+            metric.name,
+            quoted_list(counters),
+        );
+        return Err(source.error(at, message));
+    }
+    if metric.of == Measure::TimeToCount && scenario.stop_at_count.is_none() {
+        let message = format!("the metric `{}` needs a `stop_at_count` in `{}`", metric.name, *run.scenario);
+        return Err(source.error(at, message));
+    }
+    Ok(())
+}
+
+/// Checks that every published number belongs to something that is run.
+fn check_published(
+    published: &Published,
+    cases: &[Case],
+    baseline: &str,
+    path: &Path,
+) -> Result<(), FileError> {
+    for row in published.rows() {
+        let error = |message: String| {
+            Err(FileError { file: path.display().to_string(), line: Some(row.line), message })
+        };
+        let Some(case) = cases.iter().find(|case| case.keys == row.keys) else {
+            let labels: Vec<_> = cases.iter().map(Case::label).collect();
+            return error(format!(
+                "no run has these keys; there are {}",
+                quoted_list(labels.iter().map(String::as_str))
+            ));
+        };
+        if case.metric(&row.metric).is_none() {
+            let known = quoted_list(case.metrics.iter().map(|metric| metric.name.as_str()));
+            return error(format!("its run has no metric `{}`; there are {known}", row.metric));
+        }
+        if !case.has_variant(&row.variant) {
+            let known = quoted_list(case.variants.iter().map(|(name, _)| name.as_str()));
+            return error(format!("its run has no variant `{}`; there are {known}", row.variant));
+        }
+        if row.variant == baseline && row.effect_pct.is_some() {
+            return error(format!(
+                "`{baseline}` is the baseline, which has no effect against itself; leave `effect_pct` empty"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the targets are about something that is run.
+fn check_targets(file: &ExperimentFile, cases: &[Case], source: &SourceFile) -> Result<(), FileError> {
+    for target in &file.targets {
+        let is_run = *target.variant != **file.baseline
+            && cases.iter().any(|case| {
+                case.keys == target.cell
+                    && case.metric(&target.metric).is_some()
+                    && case.has_variant(&target.variant)
+            });
+        if !is_run {
+            let labels: Vec<_> = cases.iter().map(Case::label).collect();
+            let message = format!(
+                "the target is about no effect of this experiment; cells are {}",
+                quoted_list(labels.iter().map(String::as_str))
+            );
+            return Err(source.error(target.text.span(), message));
+        }
+    }
+    Ok(())
+}

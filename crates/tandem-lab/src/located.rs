@@ -1,0 +1,176 @@
+//! Values that remember where in their file they stand, and the file, so that errors can name the line.
+
+use crate::file_error::{FileError, read_text};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::{Deref, Range};
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+
+/// The text of a TOML file that a user wrote.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    path: PathBuf,
+    text: String,
+}
+
+impl SourceFile {
+    /// Takes a text as that of the file, which is not read.
+    pub fn new(path: &Path, text: impl Into<String>) -> Self {
+        Self { path: path.into(), text: text.into() }
+    }
+
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        Ok(Self::new(path, read_text(path)?))
+    }
+
+    /// What the text says.
+    ///
+    /// # Errors
+    /// If the text is not TOML, or has an unknown key or a value of the wrong form; names the line.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
+        toml::from_str(&self.text).map_err(|error| {
+            let mut error = FileError::from_toml(&self.name(), &self.text, &error);
+            // How the TOML library says that a table chooses from alternatives more than once, or not at all.
+            if error.message.starts_with("wanted exactly 1 element") {
+                error.message = "needs one key, which says what it is; write one table for each".into();
+            }
+            error
+        })
+    }
+
+    /// An error about the part of the text that the span covers.
+    pub fn error(&self, span: Range<usize>, message: impl Into<String>) -> FileError {
+        FileError::at(&self.name(), &self.text, span, message)
+    }
+
+    /// An error about the file as a whole.
+    pub fn error_in_file(&self, message: impl Into<String>) -> FileError {
+        FileError::whole(&self.name(), message)
+    }
+
+    /// The path of a file that this one names: relative to the folder of this one.
+    pub fn sibling(&self, path: &str) -> PathBuf {
+        self.path.with_file_name("").join(path)
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// A value of a TOML file and the place where it stands.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub struct Located<T>(Spanned<T>);
+
+impl<T> Located<T> {
+    /// The bytes of the file that hold the value.
+    pub fn span(&self) -> Range<usize> {
+        self.0.span()
+    }
+}
+
+impl<T: Default> Default for Located<T> {
+    /// The default value, as if it stood at the beginning of the file.
+    fn default() -> Self {
+        Self(Spanned::new(0..0, T::default()))
+    }
+}
+
+impl<T> Deref for Located<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.get_ref()
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Located<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+/// Tables by name, in the order of the file.
+#[derive(Clone, Debug)]
+pub struct Named<T>(Vec<(Located<String>, T)>);
+
+impl<T> Named<T> {
+    /// The tables with their names, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &(Located<String>, T)> {
+        self.0.iter()
+    }
+
+    /// The table of that name.
+    pub fn get(&self, name: &str) -> Option<&T> {
+        self.0.iter().find(|(key, _)| **key == name).map(|(_, table)| table)
+    }
+
+    /// The names in backticks, for errors: "`a`, `b`".
+    pub fn list(&self) -> String {
+        quoted_list(self.0.iter().map(|(name, _)| name.as_str()))
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let tables = BTreeMap::<Spanned<String>, T>::deserialize(deserializer)?;
+        let mut tables: Vec<_> = tables.into_iter().map(|(name, table)| (Located(name), table)).collect();
+        tables.sort_by_key(|(name, _)| name.span().start);
+        Ok(Self(tables))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Named<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("Named_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        BTreeMap::<String, T>::json_schema(generator)
+    }
+}
+
+/// Names in backticks, for errors: "`a`, `b`", or "none".
+pub(crate) fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let list: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    if list.is_empty() { "none".into() } else { list.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_keep_the_order_of_the_file() {
+        let tables: BTreeMap<String, Named<u32>> = toml::from_str("[x]\nb = 1\na = 2\n").unwrap();
+        let x = &tables["x"];
+        assert_eq!(x.list(), "`b`, `a`");
+        assert_eq!(x.get("a"), Some(&2));
+        assert_eq!(x.iter().map(|(name, _)| name.span().start).collect::<Vec<_>>(), [4, 10]);
+    }
+}

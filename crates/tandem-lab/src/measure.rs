@@ -1,0 +1,194 @@
+//! What can be measured in a run.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tandem_sim::metrics::{RunMetrics, TaskMetrics, VmMetrics};
+
+/// A measure of a run. Those of VMs are over all VMs of the metric's group, or all VMs.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// How fast a counter of the VMs goes up, all VMs together, per second.
+    Rate(String),
+    /// How fast a counter of the VMs goes up in the average VM, per second.
+    RatePerVm(String),
+    /// Response times, us. Percentiles are those of the VMs, averaged by their numbers of responses.
+    Response(ResponseStatistic),
+    /// Time until the scenario's `stop_at_count` was reached, s.
+    TimeToCount,
+    /// Scheduling decisions per second and pCPU.
+    SchedulesPerPcpu,
+    /// Switches to another vCPU per second and pCPU.
+    ContextSwitchesPerPcpu,
+    /// How long a vCPU runs from being put on a pCPU to leaving it, us.
+    MeanRunTime,
+    /// Share of the pCPUs' time in which VMs run, percent.
+    BusyShare,
+    /// Share of the pCPUs' time in which they idle, percent.
+    IdleShare,
+    /// Share of the pCPUs' time in the host's own code, percent.
+    OverheadShare,
+    /// Share of the VMs' run time that is close to their memory, percent.
+    LocalShare,
+    /// Share of the VMs' time in which their vCPUs run, percent.
+    RunShare,
+    /// Share of the VMs' time in which their vCPUs wait for a pCPU, percent.
+    WaitShare,
+    /// Share of the VMs' time in which their vCPUs sleep, percent.
+    SleepShare,
+    /// Times that a vCPU lost its pCPU while it could have gone on, per second and pCPU.
+    PreemptionsPerPcpu,
+    /// Moves of vCPUs to another pCPU with the same last-level cache, per second, all VMs together.
+    MigrationsInLlc,
+    /// Moves of vCPUs to another last-level cache of the same node, per second, all VMs together.
+    MigrationsInNode,
+    /// Moves of vCPUs to another node, per second, all VMs together.
+    MigrationsAcrossNodes,
+    /// How fast a counter of the host's policy goes up, per second, all pCPUs together.
+    PolicyCounter(String),
+}
+
+/// Which number stands for many response times.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ResponseStatistic {
+    /// The mean.
+    Mean,
+    /// The median.
+    P50,
+    /// The time that 95% stay below.
+    P95,
+    /// The time that 99% stay below.
+    P99,
+}
+
+impl Measure {
+    /// The value in a run, over the VMs of that group or all VMs; `None` if there is nothing to measure it on.
+    pub fn value(&self, run: &RunMetrics, group: Option<&str>) -> Option<f64> {
+        const US: f64 = 1e3;
+        let in_group = |vm: &&VmMetrics| group.is_none_or(|group| vm.group == group);
+        let vms: Vec<_> = run.vms.iter().filter(in_group).collect();
+        let seconds = run.length_ns as f64 / 1e9;
+        let host = &run.host;
+        let pcpus = host.pcpus as f64;
+        let share = |part_ns: u64| {
+            ratio(100.0 * part_ns as f64, (host.busy_ns + host.idle_ns + host.overhead_ns) as f64)
+        };
+        let sum = |what: fn(&TaskMetrics) -> u64| -> f64 {
+            vms.iter().flat_map(|vm| &vm.vcpus).map(what).sum::<u64>() as f64
+        };
+        let time_share = |part: fn(&TaskMetrics) -> u64| {
+            ratio(100.0 * sum(part), sum(|vcpu| vcpu.run_ns + vcpu.wait_ns + vcpu.sleep_ns))
+        };
+        let count = |counter: &str| -> Option<f64> {
+            let counts: Vec<_> = vms.iter().filter_map(|vm| vm.counts.get(counter)).collect();
+            (!counts.is_empty()).then(|| counts.into_iter().sum::<u64>() as f64)
+        };
+        match self {
+            Self::Rate(counter) => ratio(count(counter)?, seconds),
+            Self::RatePerVm(counter) => {
+                let counting = vms.iter().filter(|vm| vm.counts.contains_key(counter)).count();
+                ratio(count(counter)?, seconds * counting as f64)
+            }
+            Self::Response(statistic) => {
+                let responses: u64 = vms.iter().map(|vm| vm.response.count).sum();
+                let total_ns: f64 = vms
+                    .iter()
+                    .map(|vm| {
+                        let value_ns = match statistic {
+                            ResponseStatistic::Mean => vm.response.mean_ns,
+                            ResponseStatistic::P50 => vm.response.p50_ns as f64,
+                            ResponseStatistic::P95 => vm.response.p95_ns as f64,
+                            ResponseStatistic::P99 => vm.response.p99_ns as f64,
+                        };
+                        value_ns * vm.response.count as f64
+                    })
+                    .sum();
+                ratio(total_ns / US, responses as f64)
+            }
+            Self::TimeToCount => Some(seconds),
+            Self::SchedulesPerPcpu => ratio(host.schedules as f64, seconds * pcpus),
+            Self::ContextSwitchesPerPcpu => ratio(host.context_switches as f64, seconds * pcpus),
+            Self::MeanRunTime => ratio(sum(|vcpu| vcpu.run_ns) / US, sum(|vcpu| vcpu.dispatches)),
+            Self::BusyShare => share(host.busy_ns),
+            Self::IdleShare => share(host.idle_ns),
+            Self::OverheadShare => share(host.overhead_ns),
+            Self::LocalShare => ratio(100.0 * sum(|vcpu| vcpu.local_run_ns), sum(|vcpu| vcpu.run_ns)),
+            Self::RunShare => time_share(|vcpu| vcpu.run_ns),
+            Self::WaitShare => time_share(|vcpu| vcpu.wait_ns),
+            Self::SleepShare => time_share(|vcpu| vcpu.sleep_ns),
+            Self::PreemptionsPerPcpu => ratio(host.preemptions as f64, seconds * pcpus),
+            Self::MigrationsInLlc => ratio(sum(|vcpu| vcpu.migrations_in_llc), seconds),
+            Self::MigrationsInNode => ratio(sum(|vcpu| vcpu.migrations_in_node), seconds),
+            Self::MigrationsAcrossNodes => ratio(sum(|vcpu| vcpu.migrations_across_nodes), seconds),
+            Self::PolicyCounter(counter) => ratio(*host.policy.get(counter.as_str())? as f64, seconds),
+        }
+    }
+}
+
+/// The ratio; `None` over nothing.
+fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tandem_sim::metrics::{HostMetrics, LatencySummary};
+
+    fn vm(group: &str, done: u64, responses: u64, p99_ns: u64) -> VmMetrics {
+        VmMetrics {
+            name: format!("{group}-0"),
+            group: group.into(),
+            counts: [("done".to_owned(), done)].into(),
+            response: LatencySummary { count: responses, p99_ns, ..LatencySummary::default() },
+            vcpus: vec![TaskMetrics {
+                run_ns: 600_000_000,
+                wait_ns: 300_000_000,
+                sleep_ns: 1_100_000_000,
+                local_run_ns: 150_000_000,
+                dispatches: 300,
+                ..TaskMetrics::default()
+            }],
+        }
+    }
+
+    #[test]
+    fn values_worked_by_hand() {
+        let run = RunMetrics {
+            length_ns: 2_000_000_000,
+            events: 0,
+            trace_hash: 0,
+            host: HostMetrics {
+                pcpus: 4,
+                busy_ns: 6_000_000_000,
+                idle_ns: 1_600_000_000,
+                overhead_ns: 400_000_000,
+                schedules: 800,
+                policy: [("src", 30)].into(),
+                ..HostMetrics::default()
+            },
+            vms: vec![vm("a", 100, 1, 2_000), vm("a", 300, 3, 6_000), vm("b", 1_000, 0, 0)],
+        };
+        let rate = Measure::Rate("done".into());
+        for (measure, group, expected) in [
+            (&rate, Some("a"), Some(200.0)),
+            (&rate, None, Some(700.0)),
+            (&Measure::RatePerVm("done".into()), Some("a"), Some(100.0)),
+            (&Measure::Rate("other".into()), None, None),
+            (&Measure::Response(ResponseStatistic::P99), Some("a"), Some(5.0)),
+            (&Measure::Response(ResponseStatistic::P99), Some("b"), None),
+            (&Measure::TimeToCount, None, Some(2.0)),
+            (&Measure::SchedulesPerPcpu, None, Some(100.0)),
+            (&Measure::MeanRunTime, Some("b"), Some(2_000.0)),
+            (&Measure::BusyShare, None, Some(75.0)),
+            (&Measure::OverheadShare, None, Some(5.0)),
+            (&Measure::LocalShare, None, Some(25.0)),
+            (&Measure::WaitShare, None, Some(15.0)),
+            (&Measure::PolicyCounter("src".into()), None, Some(15.0)),
+            (&Measure::PolicyCounter("none".into()), None, None),
+        ] {
+            assert_eq!(measure.value(&run, group), expected, "{measure:?} of {group:?}");
+        }
+    }
+}

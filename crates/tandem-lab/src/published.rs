@@ -1,0 +1,193 @@
+//! Published tables: `published.csv` beside an experiment.
+//!
+//! The columns `metric` and `variant` say what a row is about; `value` is the published value and `effect_pct`
+//! the published effect against the baseline, for sources that tell an effect without values. One of the two
+//! may be empty. All other columns are keys of the cell, such as `benchmark` and `vms`; empty ones do not count.
+//! Lines that begin with # are comments and name the source.
+
+use crate::file_error::{FileError, read_text};
+use crate::results::Key;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Keys that tell a cell from others.
+pub type CellKeys = BTreeMap<String, Key>;
+
+/// A published table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Published {
+    rows: Vec<Row>,
+}
+
+/// A row of a published table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its line in the file, from 1.
+    pub line: usize,
+    /// The cell.
+    pub keys: CellKeys,
+    /// The metric.
+    pub metric: String,
+    /// The variant.
+    pub variant: String,
+    /// The published value.
+    pub value: Option<f64>,
+    /// The published effect against the baseline.
+    pub effect_pct: Option<f64>,
+}
+
+impl Published {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// If it cannot be read or is malformed; names the line.
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        Self::parse(&path.display().to_string(), &read_text(path)?)
+    }
+
+    /// Takes the text as that of the file.
+    ///
+    /// # Errors
+    /// If it is malformed; names the line.
+    pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
+        let at = |line: usize, message: String| FileError { file: file.into(), line: Some(line), message };
+        let csv_error = |error: csv::Error| {
+            let line = error.position().map(|position| position.line() as usize);
+            FileError { file: file.into(), line, message: error.to_string() }
+        };
+        let mut reader =
+            csv::ReaderBuilder::new().comment(Some(b'#')).trim(csv::Trim::All).from_reader(text.as_bytes());
+        let headers = reader.headers().map_err(csv_error)?.clone();
+        let heading = headers.position().map_or(1, |position| position.line() as usize);
+        for column in ["metric", "variant", "value", "effect_pct"] {
+            if headers.iter().filter(|&header| header == column).count() != 1 {
+                let message = format!(
+                    "needs one column `{column}`; allowed are metric, variant, value, effect_pct, and one for each key"
+                );
+                return Err(at(heading, message));
+            }
+        }
+        let mut rows: Vec<Row> = Vec::new();
+        for record in reader.records() {
+            let record = record.map_err(csv_error)?;
+            let line = record.position().map_or(0, |position| position.line() as usize);
+            let row = row(&headers, &record, line).map_err(|message| at(line, message))?;
+            if let Some(other) =
+                rows.iter().find(|other| other.is_about(&row.keys, &row.metric, &row.variant))
+            {
+                return Err(at(
+                    line,
+                    format!("says again what line {} says; each value needs one row", other.line),
+                ));
+            }
+            rows.push(row);
+        }
+        Ok(Self { rows })
+    }
+
+    /// The rows, in the order of the file.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The published value.
+    pub fn value(&self, keys: &CellKeys, metric: &str, variant: &str) -> Option<f64> {
+        self.row(keys, metric, variant)?.value
+    }
+
+    /// The published effect of a variant against the baseline: as published, or else from the two values.
+    pub fn effect_pct(&self, keys: &CellKeys, metric: &str, variant: &str, baseline: &str) -> Option<f64> {
+        let row = self.row(keys, metric, variant)?;
+        row.effect_pct.or_else(|| {
+            let base = self.value(keys, metric, baseline).filter(|&base| base != 0.0)?;
+            (variant != baseline).then_some(100.0 * (row.value? - base) / base)
+        })
+    }
+
+    fn row(&self, keys: &CellKeys, metric: &str, variant: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.is_about(keys, metric, variant))
+    }
+}
+
+impl Row {
+    fn is_about(&self, keys: &CellKeys, metric: &str, variant: &str) -> bool {
+        self.metric == metric && self.variant == variant && self.keys == *keys
+    }
+}
+
+fn row(headers: &csv::StringRecord, record: &csv::StringRecord, line: usize) -> Result<Row, String> {
+    let mut row = Row {
+        line,
+        keys: CellKeys::new(),
+        metric: String::new(),
+        variant: String::new(),
+        value: None,
+        effect_pct: None,
+    };
+    for (header, field) in headers.iter().zip(record) {
+        match header {
+            "metric" => row.metric = field.into(),
+            "variant" => row.variant = field.into(),
+            "value" => row.value = number(field)?,
+            "effect_pct" => row.effect_pct = number(field)?,
+            _ if field.is_empty() => {}
+            key => {
+                row.keys
+                    .insert(key.into(), field.parse().map_or_else(|_| Key::Text(field.into()), Key::Number));
+            }
+        }
+    }
+    if row.value.is_none() && row.effect_pct.is_none() {
+        return Err("has neither a `value` nor an `effect_pct`; it needs one of them".into());
+    }
+    Ok(row)
+}
+
+fn number(field: &str) -> Result<Option<f64>, String> {
+    match field.parse::<f64>() {
+        _ if field.is_empty() => Ok(None),
+        Ok(number) if number.is_finite() => Ok(Some(number)),
+        _ => Err(format!("`{field}` is not a number; allowed are numbers such as 12.5, or nothing")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "# Source: somewhere\nbenchmark,vms,metric,variant,value,effect_pct\n\
+        jbb,2,throughput,none,200,\njbb,2,throughput,pin,250,\njbb,,latency,pin,,-3.5\n";
+
+    fn keys(vms: Option<i64>) -> CellKeys {
+        let benchmark = ("benchmark".to_owned(), Key::Text("jbb".into()));
+        vms.map(|vms| ("vms".to_owned(), Key::Number(vms))).into_iter().chain([benchmark]).collect()
+    }
+
+    #[test]
+    fn effects_are_as_published_or_from_the_values() {
+        let table = Published::parse("p.csv", TABLE).unwrap();
+        let two = keys(Some(2));
+        assert_eq!(table.value(&two, "throughput", "pin"), Some(250.0));
+        assert_eq!(table.effect_pct(&two, "throughput", "pin", "none"), Some(25.0));
+        assert_eq!(table.effect_pct(&two, "throughput", "none", "none"), None);
+        assert_eq!(table.effect_pct(&keys(None), "latency", "pin", "none"), Some(-3.5));
+        assert_eq!(table.effect_pct(&keys(Some(6)), "throughput", "pin", "none"), None);
+    }
+
+    #[test]
+    fn mistakes_name_the_line_and_what_is_allowed() {
+        let header = "# c\nvms,metric,variant,value,effect_pct\n";
+        for (text, line, words) in [
+            ("vms,metric,variant,value\n".into(), 1, "needs one column `effect_pct`; allowed are metric"),
+            (format!("{header}2,t,a,fast,\n"), 3, "`fast` is not a number; allowed are"),
+            (format!("{header}2,t,a,NaN,\n"), 3, "`NaN` is not a number"),
+            (format!("{header}2,t,a,,\n"), 3, "neither a `value` nor an `effect_pct`"),
+            (format!("{header}2,t,a,1,\n2,t,a,2,\n"), 4, "says again what line 3 says"),
+            (format!("{header}2,t,a,1\n"), 3, "found record with 4 fields"),
+        ] {
+            let error = Published::parse("p.csv", &text).unwrap_err();
+            assert_eq!(error.line, Some(line), "{error}");
+            assert!(error.message.contains(words), "{error}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Runs experiments: every case, with every variant, as often as the experiment says, on all cores.
+//!
+//! Replication *r* of every run has the seed `seed + r`, so that variants see the same random numbers; `tandem sim
+//! --seed` can repeat any one of them. The outcome of a run depends on its scenario and seed alone, and outcomes
+//! are put together in a fixed order: results do not depend on the number of jobs.
+
+use crate::experiment::file::ExperimentMetric;
+use crate::experiment::{Case, Experiment, verdict};
+use crate::results::{Cell, ExperimentResults, Role};
+use crate::statistics::{mean, paired_effect};
+use rayon::iter::{ParallelBridge, ParallelIterator};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tandem_sim::metrics::RunMetrics;
+use tandem_sim::scenario::Scenario;
+
+/// How to run an experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// Seed of the first replication.
+    pub seed: u64,
+    /// Runs at the same time.
+    pub jobs: NonZeroUsize,
+}
+
+/// Is told how far an experiment has come. Called from several threads.
+pub trait Progress: Sync {
+    /// So many more runs will be made.
+    fn planned(&self, runs: usize);
+
+    /// A run is done.
+    fn done(&self);
+}
+
+/// Tells nobody.
+impl Progress for () {
+    fn planned(&self, _runs: usize) {}
+
+    fn done(&self) {}
+}
+
+/// Why an experiment could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// The engine refused a scenario.
+    #[error("experiment `{experiment}`, {case}, variant `{variant}`: {error}")]
+    Scenario {
+        /// The experiment.
+        experiment: String,
+        /// The case.
+        case: String,
+        /// The variant.
+        variant: String,
+        /// What the engine says.
+        error: Box<dyn Error + Send + Sync>,
+    },
+    /// A metric had nothing to be measured on.
+    #[error(
+        "experiment `{experiment}`, {case}, variant `{variant}`: nothing happened that metric `{metric}` could be measured on; make the run longer or measure something else"
+    )]
+    NoValue {
+        /// The experiment.
+        experiment: String,
+        /// The case.
+        case: String,
+        /// The variant.
+        variant: String,
+        /// The metric.
+        metric: String,
+    },
+    /// The threads could not be started.
+    #[error("cannot start threads for the jobs: {0}; try fewer with --jobs")]
+    Threads(#[from] rayon::ThreadPoolBuildError),
+}
+
+/// One run: positions of its case and its variant, and its replication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Run {
+    case: usize,
+    replication: usize,
+    variant: usize,
+}
+
+/// The values of the case's metrics in each finished run.
+type Values = BTreeMap<Run, Vec<f64>>;
+
+/// Runs the experiment.
+///
+/// When `cancel` becomes true, no more runs are started; the results are those of the replications that all
+/// variants of a case have finished, and cases without any are left out.
+///
+/// # Errors
+/// If a scenario is refused, a metric cannot be measured, or threads cannot be started.
+pub fn run(
+    experiment: &Experiment,
+    options: RunOptions,
+    progress: &dyn Progress,
+    cancel: &AtomicBool,
+) -> Result<ExperimentResults, ExperimentError> {
+    run_with(experiment, options, progress, cancel, tandem_sim::run)
+}
+
+/// [`run`], with the function that simulates a scenario with a seed.
+fn run_with<E: Error + Send + Sync + 'static>(
+    experiment: &Experiment,
+    options: RunOptions,
+    progress: &dyn Progress,
+    cancel: &AtomicBool,
+    simulate: impl Fn(&Scenario, u64) -> Result<RunMetrics, E> + Sync,
+) -> Result<ExperimentResults, ExperimentError> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(options.jobs.get()).build()?;
+    let most = experiment.replications.max.unwrap_or(experiment.replications.min);
+    let mut values = Values::new();
+    let mut replications = 0..experiment.replications.min;
+    loop {
+        let runs = runs(experiment, replications.clone());
+        progress.planned(runs.len());
+        let run = |run: Run| {
+            if cancel.load(Ordering::Relaxed) {
+                return None;
+            }
+            let outcome = run_once(experiment, run, options.seed, &simulate);
+            progress.done();
+            Some(outcome.map(|values| (run, values)))
+        };
+        // A bridge takes the runs in order, so that a cancelled experiment has whole replications.
+        let finished: Result<Vec<_>, ExperimentError> =
+            pool.install(|| runs.into_iter().par_bridge().filter_map(run).collect());
+        values.extend(finished?);
+        let results = results(experiment, options.seed, &values);
+        let done = replications.end;
+        if done >= most || cancel.load(Ordering::Relaxed) || is_precise(experiment, &results.cells) {
+            return Ok(results);
+        }
+        replications = done..most.min(done + done.div_ceil(2));
+    }
+}
+
+/// The runs of some replications, one whole replication after the other.
+fn runs(experiment: &Experiment, replications: std::ops::Range<usize>) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for replication in replications {
+        for (case, Case { variants, .. }) in experiment.cases.iter().enumerate() {
+            runs.extend((0..variants.len()).map(|variant| Run { case, replication, variant }));
+        }
+    }
+    runs
+}
+
+/// The values of the metrics in one run.
+fn run_once<E: Error + Send + Sync + 'static>(
+    experiment: &Experiment,
+    run: Run,
+    seed: u64,
+    simulate: &impl Fn(&Scenario, u64) -> Result<RunMetrics, E>,
+) -> Result<Vec<f64>, ExperimentError> {
+    let case = &experiment.cases[run.case];
+    let (variant, scenario) = &case.variants[run.variant];
+    let metrics = simulate(scenario, seed.wrapping_add(run.replication as u64)).map_err(|error| {
+        ExperimentError::Scenario {
+            experiment: experiment.name.clone(),
+            case: case.label(),
+            variant: variant.clone(),
+            error: error.into(),
+        }
+    })?;
+    let value = |metric: &ExperimentMetric| {
+        metric.value(&metrics).ok_or_else(|| ExperimentError::NoValue {
+            experiment: experiment.name.clone(),
+            case: case.label(),
+            variant: variant.clone(),
+            metric: metric.name.clone(),
+        })
+    };
+    case.metrics.iter().map(value).collect()
+}
+
+/// Whether the interval of every effect with a published number is narrow enough.
+fn is_precise(experiment: &Experiment, cells: &[Cell]) -> bool {
+    let published =
+        cells.iter().filter(|cell| cell.published_effect_pct.is_some() && cell.variant != cell.baseline);
+    published.map(|cell| cell.ci_low_pct.zip(cell.ci_high_pct)).all(|interval| {
+        interval.is_some_and(|(low, high)| (high - low) / 2.0 <= experiment.replications.precision_pct)
+    })
+}
+
+/// The results, from the replications that all variants of a case have finished.
+fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentResults {
+    let mut cells = Vec::new();
+    let mut fewest = None;
+    let started = values.keys().map(|run| run.replication + 1).max().unwrap_or(0);
+    for (position, case) in experiment.cases.iter().enumerate() {
+        let values_of = |replication, variant| values.get(&Run { case: position, replication, variant });
+        // A replication that lacks a variant does not count.
+        let replications: Vec<Vec<&Vec<f64>>> = (0..started)
+            .filter_map(|replication| {
+                (0..case.variants.len()).map(|variant| values_of(replication, variant)).collect()
+            })
+            .collect();
+        if !replications.is_empty() {
+            fewest = Some(fewest.unwrap_or(usize::MAX).min(replications.len()));
+            cells.extend(cells_of(experiment, case, &replications));
+        }
+    }
+    let file = &experiment.file;
+    ExperimentResults {
+        name: experiment.name.clone(),
+        title: file.title.clone(),
+        story: file.story.clone(),
+        source: file.source.clone(),
+        modelled: file.modelled.clone(),
+        not_modelled: file.not_modelled.clone(),
+        replications: fewest.unwrap_or(0),
+        seed,
+        verdict: verdict(&cells, &file.targets),
+        cells,
+    }
+}
+
+/// The cells of a case: metric by metric, variant by variant. `replications` holds values by replication, variant
+/// and metric.
+fn cells_of(experiment: &Experiment, case: &Case, replications: &[Vec<&Vec<f64>>]) -> Vec<Cell> {
+    let baseline = experiment.baseline();
+    let base =
+        case.variants.iter().position(|(name, _)| name == baseline).expect("every case has the baseline");
+    let mut cells = Vec::new();
+    for (m, metric) in case.metrics.iter().enumerate() {
+        for (v, (variant, _)) in case.variants.iter().enumerate() {
+            let pairs: Vec<(f64, f64)> = replications.iter().map(|run| (run[base][m], run[v][m])).collect();
+            let effect = if v == base { None } else { paired_effect(&pairs) };
+            let published = experiment.published.value(&case.keys, &metric.name, variant);
+            let is_calibrated = metric.calibrated && v == base && published.is_some();
+            cells.push(Cell {
+                experiment: experiment.name.clone(),
+                cell: case.keys.clone(),
+                metric: metric.name.clone(),
+                baseline: baseline.into(),
+                variant: variant.clone(),
+                published,
+                simulated: mean(pairs.iter().map(|&(_, value)| value)).expect("there are replications"),
+                published_effect_pct: experiment.published.effect_pct(
+                    &case.keys,
+                    &metric.name,
+                    variant,
+                    baseline,
+                ),
+                simulated_effect_pct: effect.map(|effect| effect.percent),
+                ci_low_pct: effect.and_then(|effect| effect.interval_pct).map(|(low, _)| low),
+                ci_high_pct: effect.and_then(|effect| effect.interval_pct).map(|(_, high)| high),
+                role: if is_calibrated { Role::Calibrated } else { Role::Predicted },
+                better: metric.better,
+                unit: metric.unit.clone(),
+            });
+        }
+    }
+    cells
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! The runner, with an engine whose results are known.
+
+use super::*;
+use crate::results::Key;
+use std::fs;
+use std::sync::atomic::AtomicUsize;
+use tandem_sim::metrics::VmMetrics;
+use tandem_sim::policy::credit::RateControl;
+use tandem_sim::scenario::PolicySettings;
+
+const SCENARIO: &str = r#"
+    length = "1s"
+    machine = "xeon-e5620-2s"
+    [parameters]
+    vms = 1
+    [programs.hog]
+    ops = [{ forever = [{ compute = "1ms" }, { count = "done" }] }]
+    [[vm]]
+    group = "hog"
+    count = "$vms"
+    vcpus = 1
+    memory = "1GiB"
+    programs = ["hog"]
+"#;
+
+fn experiment(replications: &str) -> Experiment {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        r#"
+        title = "T"
+        story = []
+        source = "S"
+        modelled = []
+        not_modelled = []
+        baseline = "plain"
+        replications = {replications}
+        [variants.plain]
+        [variants.src]
+        rate_control = {{}}
+        [[run]]
+        scenario = "s.toml"
+        sweep = {{ vms = [1, 2] }}
+        metrics = [{{ name = "done", of = {{ rate = "done" }}, unit = "1/s", better = "higher", calibrated = true }}]
+        "#
+    );
+    let published =
+        "vms,metric,variant,value,effect_pct\n1,done,plain,100,\n1,done,src,110,\n2,done,src,,5\n";
+    for (name, text) in
+        [("experiment.toml", text.as_str()), ("s.toml", SCENARIO), ("published.csv", published)]
+    {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    Experiment::read(folder.path()).unwrap()
+}
+
+fn options(jobs: usize) -> RunOptions {
+    RunOptions { seed: 10, jobs: NonZeroUsize::new(jobs).unwrap() }
+}
+
+/// An engine whose noise comes from the seed alone, and whose rate control is worth 8 % and a little noise.
+fn engine(scenario: &Scenario, seed: u64) -> Result<RunMetrics, std::io::Error> {
+    let PolicySettings::Credit(credit) = scenario.policy;
+    let noise = seed * 7 % 5;
+    let done = 1_000 * scenario.vms.len() as u64 + noise * 100;
+    let gain = if credit.rate_control == Some(RateControl::default()) { 80 + noise } else { 0 };
+    Ok(RunMetrics {
+        length_ns: scenario.length_ns,
+        events: 0,
+        trace_hash: 0,
+        host: Default::default(),
+        vms: vec![VmMetrics {
+            group: "hog".into(),
+            counts: [("done".into(), done + done * gain / 1_000)].into(),
+            ..VmMetrics::default()
+        }],
+    })
+}
+
+#[test]
+fn cells_stand_beside_published_numbers_with_their_roles() {
+    let no_cancel = AtomicBool::new(false);
+    let results = run_with(&experiment("{ min = 3 }"), options(1), &(), &no_cancel, engine).unwrap();
+    assert_eq!((results.replications, results.seed, results.cells.len()), (3, 10, 4));
+    let told: Vec<_> = results
+        .cells
+        .iter()
+        .map(|cell| {
+            (&cell.cell["vms"], cell.variant.as_str(), cell.published, cell.published_effect_pct, cell.role)
+        })
+        .collect();
+    let (one, two) = (Key::Number(1), Key::Number(2));
+    let expected = [
+        (&one, "plain", Some(100.0), None, Role::Calibrated),
+        (&one, "src", Some(110.0), Some(10.0), Role::Predicted),
+        (&two, "plain", None, None, Role::Predicted),
+        (&two, "src", None, Some(5.0), Role::Predicted),
+    ];
+    for (cell, (keys, variant, published, effect, role)) in told.iter().zip(expected) {
+        let effect_is_right = match (cell.3, effect) {
+            (Some(told), Some(expected)) => (told - expected).abs() < 1e-9,
+            (told, expected) => told == expected,
+        };
+        assert!(effect_is_right, "{cell:?}");
+        assert_eq!((cell.0, cell.1, cell.2, cell.4), (keys, variant, published, role));
+    }
+    // The noise of a pair is common: it moves the values by up to a third, the effect by tenths of a point.
+    let src = &results.cells[1];
+    assert!((8.0..8.5).contains(&src.simulated_effect_pct.unwrap()), "{src:?}");
+    assert!(src.ci_high_pct.unwrap() - src.ci_low_pct.unwrap() < 1.0, "{src:?}");
+    assert_eq!(results.verdict.sign_right, 2);
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_jobs() {
+    let no_cancel = AtomicBool::new(false);
+    let experiment = experiment("{ min = 4 }");
+    let run = |jobs| format!("{:?}", run_with(&experiment, options(jobs), &(), &no_cancel, engine));
+    assert_eq!(run(1), run(3));
+}
+
+#[test]
+fn replications_grow_until_the_intervals_are_narrow_enough() {
+    let no_cancel = AtomicBool::new(false);
+    for (replications, expected) in [
+        ("{ min = 2, max = 9, precision_pct = 100 }", 2),
+        ("{ min = 2, max = 9, precision_pct = 0 }", 9),
+        ("{ min = 1, max = 2, precision_pct = 100 }", 2),
+    ] {
+        let results = run_with(&experiment(replications), options(2), &(), &no_cancel, engine).unwrap();
+        assert_eq!(results.replications, expected, "{replications}");
+    }
+}
+
+#[test]
+fn a_cancelled_experiment_reports_whole_replications() {
+    let cancel = AtomicBool::new(false);
+    let started = AtomicUsize::new(0);
+    // A replication has four runs; the seventh completes the first case's second replication with the sixth.
+    let engine = |scenario: &Scenario, seed| {
+        if started.fetch_add(1, Ordering::Relaxed) + 1 == 7 {
+            cancel.store(true, Ordering::Relaxed);
+        }
+        engine(scenario, seed)
+    };
+    let results = run_with(&experiment("{ min = 5 }"), options(1), &(), &cancel, engine).unwrap();
+    assert_eq!(started.load(Ordering::Relaxed), 7);
+    assert_eq!((results.replications, results.cells.len()), (1, 4));
+    assert!(results.cells[1].ci_low_pct.is_some() && results.cells[3].ci_low_pct.is_none());
+
+    let results =
+        run_with(&experiment("{ min = 5 }"), options(1), &(), &AtomicBool::new(true), engine).unwrap();
+    assert_eq!((results.replications, results.cells.len()), (0, 0));
+}
+
+#[test]
+fn what_the_engine_refuses_or_cannot_measure_is_told_with_its_place() {
+    let no_cancel = AtomicBool::new(false);
+    let refuse = |_: &Scenario, _| Err::<RunMetrics, _>(std::io::Error::other("no"));
+    let mut error =
+        run_with(&experiment("{ min = 1 }"), options(1), &(), &no_cancel, refuse).unwrap_err().to_string();
+    assert!(error.ends_with("`, vms=1, variant `plain`: no"), "{error}");
+    let nothing =
+        |scenario: &Scenario, seed| engine(scenario, seed).map(|run| RunMetrics { vms: Vec::new(), ..run });
+    error =
+        run_with(&experiment("{ min = 1 }"), options(1), &(), &no_cancel, nothing).unwrap_err().to_string();
+    assert!(error.contains("nothing happened that metric `done` could be measured on"), "{error}");
+}

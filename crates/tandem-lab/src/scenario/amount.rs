@@ -1,0 +1,123 @@
+//! Numbers and amounts that a scenario file can leave open or to chance.
+
+use crate::file_error::FileError;
+use crate::located::{Located, SourceFile, quoted_list};
+use crate::units::Duration;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use tandem_sim::program::Amount;
+
+/// Longest time that a scenario may contain: a day, far from where the clock would overflow.
+pub const MAX_TIME_NS: u64 = 86_400_000_000_000;
+
+/// Values of a scenario's parameters by name.
+pub type Parameters = BTreeMap<String, u64>;
+
+/// A whole number, or "$name" for the value of a parameter.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a whole number such as 2, or a parameter such as \"$vms\"")]
+pub enum Count {
+    /// This number.
+    Number(u64),
+    /// The value of the parameter of this name, after a dollar sign.
+    Parameter(#[schemars(regex(pattern = r"^\$.+$"))] String),
+}
+
+impl Located<Count> {
+    /// The number, with the parameters filled in.
+    ///
+    /// # Errors
+    /// If there is no such parameter.
+    pub fn resolve(&self, parameters: &Parameters, source: &SourceFile) -> Result<u64, FileError> {
+        let text = match &**self {
+            Count::Number(number) => return Ok(*number),
+            Count::Parameter(text) => text,
+        };
+        text.strip_prefix('$').and_then(|name| parameters.get(name)).copied().ok_or_else(|| {
+            let known: Vec<_> = parameters.keys().map(|name| format!("${name}")).collect();
+            let message = format!(
+                "there is no parameter `{text}`; parameters under [parameters]: {}",
+                quoted_list(known.iter().map(String::as_str)),
+            );
+            source.error(self.span(), message)
+        })
+    }
+
+    /// The number, which must be in the range.
+    ///
+    /// # Errors
+    /// If there is no such parameter, or the number is out of range.
+    pub fn resolve_in(
+        &self,
+        what: &str,
+        range: RangeInclusive<u32>,
+        parameters: &Parameters,
+        source: &SourceFile,
+    ) -> Result<u32, FileError> {
+        let number = self.resolve(parameters, source)?;
+        u32::try_from(number).ok().filter(|number| range.contains(number)).ok_or_else(|| {
+            let message = format!("{what} is {number}; allowed are {} to {}", range.start(), range.end());
+            source.error(self.span(), message)
+        })
+    }
+}
+
+/// A time: always the same ("100us"), or drawn anew each time.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(
+    untagged,
+    expecting = "expected a time with its unit such as \"100us\" (units: ns, us, ms, s), \
+                 { uniform = [\"1ms\", \"2ms\"] } or { exponential = \"5ms\" }"
+)]
+pub enum AmountForm {
+    /// Always this.
+    Fixed(Duration),
+    /// Drawn anew each time.
+    Drawn(Distribution),
+}
+
+/// How a time is drawn.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Distribution {
+    /// Evenly from the first to the second, both included.
+    Uniform([Duration; 2]),
+    /// Exponential with this mean.
+    Exponential(Duration),
+}
+
+impl AmountForm {
+    /// The engine's form.
+    ///
+    /// # Errors
+    /// A sentence, if the bounds are the wrong way round or a time is longer than a day.
+    pub fn amount(&self) -> Result<Amount, String> {
+        let (amount, longest) = match *self {
+            Self::Fixed(time) => (Amount::Fixed(time.ns), time),
+            Self::Drawn(Distribution::Exponential(mean)) => (Amount::Exponential(mean.ns), mean),
+            Self::Drawn(Distribution::Uniform([low, high])) if low <= high => {
+                (Amount::Uniform(low.ns, high.ns), high)
+            }
+            Self::Drawn(Distribution::Uniform([low, high])) => {
+                return Err(format!(
+                    "`uniform` goes from {low} to {high}; the first must not be the larger one"
+                ));
+            }
+        };
+        check_time(longest)?;
+        Ok(amount)
+    }
+}
+
+/// Checks that a time is at most a day.
+///
+/// # Errors
+/// A sentence.
+pub fn check_time(time: Duration) -> Result<(), String> {
+    if time.ns > MAX_TIME_NS {
+        return Err(format!("{time} is too long; at most a day (\"1440min\") is allowed"));
+    }
+    Ok(())
+}

@@ -1,0 +1,305 @@
+//! From a scenario file to the engine's scenario.
+
+use super::amount::{Parameters, check_time};
+use super::file::{ArrivalsForm, SourceTable, VmTable};
+use super::policy::{PlacementMode, PolicyTable};
+use super::program::Compiler;
+use super::{ScenarioSource, cpu_list};
+use crate::file_error::FileError;
+use crate::located::{Located, SourceFile, quoted_list};
+use crate::units::Size;
+use std::sync::Arc;
+use tandem_sim::cpumask::CpuMask;
+use tandem_sim::ids::NodeId;
+use tandem_sim::machine::Machine;
+use tandem_sim::placement::{self, Occupancy, PlacementOutcome, Request};
+use tandem_sim::program::{Amount, Program};
+use tandem_sim::scenario::{Arrivals, Scenario, Source, Vcpu, Vm};
+
+/// Most vCPUs of all VMs together.
+const MAX_VCPUS: usize = 65_536;
+
+/// Builds the scenario from the file, all its parameters, and the whole policy.
+pub(super) fn build(
+    scenario: &ScenarioSource,
+    parameters: &Parameters,
+    policy: &PolicyTable,
+) -> Result<Scenario, FileError> {
+    let ScenarioSource { source, file, machine, .. } = scenario;
+    for time in [&file.length, &file.warmup] {
+        check_time(**time).map_err(|message| source.error(time.span(), message))?;
+    }
+    if file.length.ns == 0 {
+        return Err(source.error(file.length.span(), "the length is nothing; it must be longer than \"0s\""));
+    }
+    if file.vms.is_empty() {
+        return Err(source.error(file.vms.span(), "there is no VM; at least one [[vm]] is needed"));
+    }
+    let mut builder = Builder {
+        scenario,
+        parameters,
+        placement: policy.placement.unwrap_or_default(),
+        occupancy: Occupancy::empty(machine),
+        vms: Vec::new(),
+    };
+    for (position, table) in file.vms.iter().enumerate() {
+        if file.vms[..position].iter().any(|other| *other.group == *table.group) {
+            let message = format!("the group `{}` is there twice; each [[vm]] needs its own", *table.group);
+            return Err(source.error(table.group.span(), message));
+        }
+        builder.add_group(table)?;
+    }
+    let stop_at_count = match &file.stop_at_count {
+        None => None,
+        Some(count) => {
+            if let Some(vm) = builder.vms.iter().find(|vm| vm.counters.is_empty()) {
+                let message =
+                    format!("the VMs of group `{}` count nothing, so the run would not stop", vm.group);
+                return Err(source.error(count.span(), message));
+            }
+            Some(count.resolve(parameters, source)?)
+        }
+    };
+    let built = Scenario {
+        machine: machine.clone(),
+        costs: file.costs.models(),
+        policy: policy.settings(),
+        vms: builder.vms,
+        warmup_ns: file.warmup.ns,
+        length_ns: file.length.ns,
+        stop_at_count,
+    };
+    // What is left for the engine to find concerns several places of the file.
+    built.check().map_err(|error| source.error_in_file(error.to_string()))?;
+    Ok(built)
+}
+
+/// The VMs so far, and what they leave free.
+struct Builder<'a> {
+    scenario: &'a ScenarioSource,
+    parameters: &'a Parameters,
+    placement: PlacementMode,
+    occupancy: Occupancy,
+    vms: Vec<Vm>,
+}
+
+/// Where a VM runs, and the nodes of its memory (none: all of them).
+#[derive(Clone)]
+struct Home {
+    hard: Arc<CpuMask>,
+    soft: Option<Arc<CpuMask>>,
+    nodes: Vec<NodeId>,
+}
+
+impl Builder<'_> {
+    fn source(&self) -> &SourceFile {
+        &self.scenario.source
+    }
+
+    fn machine(&self) -> &Machine {
+        &self.scenario.machine
+    }
+
+    /// Adds the VMs of one table.
+    fn add_group(&mut self, table: &VmTable) -> Result<(), FileError> {
+        let source = &self.scenario.source;
+        let number = |value: &Option<Located<_>>, what, range, default| match value {
+            None => Ok(default),
+            Some(value) => Located::resolve_in(value, what, range, self.parameters, source),
+        };
+        let count = number(&table.count, "`count`", 0..=MAX_VCPUS as u32, 1)?;
+        let weight = number(&table.weight, "`weight`", 1..=65_535, 256)?;
+        let cap_pct = number(&table.cap, "`cap`", 0..=u32::MAX, 0)?;
+        let vcpus = self.check_size(table)?;
+        if self.vms.iter().map(|vm| vm.vcpus.len()).sum::<usize>() + count as usize * vcpus > MAX_VCPUS {
+            let message =
+                format!("the VMs have more than {MAX_VCPUS} vCPUs together, which is the most allowed");
+            return Err(source.error(table.vcpus.span(), message));
+        }
+
+        let mut compiler = Compiler::new(source, self.parameters, &self.scenario.profiles);
+        let programs = self.programs(table, vcpus, &mut compiler)?;
+        let sources = table
+            .sources
+            .iter()
+            .map(|table| self.interrupts(table, &mut compiler))
+            .collect::<Result<Vec<_>, _>>()?;
+        let (channels, counters) = compiler.finish()?;
+
+        let own_home = self.own_home(table)?;
+        for position in 0..count {
+            let home = self.home(table, vcpus, own_home.as_ref())?;
+            let vcpu = |program: &Arc<Program>| Vcpu {
+                program: program.clone(),
+                hard_affinity: home.hard.clone(),
+                soft_affinity: home.soft.clone(),
+            };
+            self.vms.push(Vm {
+                name: format!("{}-{position}", *table.group),
+                group: (*table.group).clone(),
+                vcpus: programs.iter().map(vcpu).collect(),
+                memory_shares: placement::memory_shares(&home.nodes, self.machine()),
+                weight,
+                cap_pct,
+                channels,
+                counters: counters.clone(),
+                sources: sources.clone(),
+                affinity_changes: Vec::new(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The vCPUs of a VM, which must not be larger than the machine.
+    fn check_size(&self, table: &VmTable) -> Result<usize, FileError> {
+        let pcpus = self.machine().cpu_count();
+        let vcpus = table.vcpus.resolve(self.parameters, self.source())?;
+        if vcpus == 0 || vcpus > pcpus as u64 {
+            let message = format!(
+                "a VM with {vcpus} vCPUs does not fit the machine `{}`; allowed are 1 to {pcpus}, its pCPUs",
+                self.machine().name(),
+            );
+            return Err(self.source().error(table.vcpus.span(), message));
+        }
+        let bytes = self.machine().nodes().iter().map(|node| node.memory_bytes).sum();
+        if table.memory.bytes == 0 || table.memory.bytes > bytes {
+            let message = format!(
+                "a VM with {} of memory does not fit the machine `{}`; more than nothing and at most {} is allowed",
+                *table.memory,
+                self.machine().name(),
+                Size { bytes },
+            );
+            return Err(self.source().error(table.memory.span(), message));
+        }
+        Ok(vcpus as usize)
+    }
+
+    /// The program of each vCPU.
+    fn programs(
+        &self,
+        table: &VmTable,
+        vcpus: usize,
+        compiler: &mut Compiler,
+    ) -> Result<Vec<Arc<Program>>, FileError> {
+        let tables = &self.scenario.file.programs;
+        let mut programs = Vec::new();
+        for name in table.programs.iter() {
+            let Some(program) = tables.get(&**name) else {
+                let known = quoted_list(tables.keys().map(String::as_str));
+                let message = format!("there is no program `{}`; programs under [programs]: {known}", **name);
+                return Err(self.source().error(name.span(), message));
+            };
+            programs.push(Arc::new(compiler.program(program)?));
+        }
+        match programs.len() {
+            1 => Ok(vec![programs[0].clone(); vcpus]),
+            count if count == vcpus => Ok(programs),
+            count => {
+                let message = format!(
+                    "there are {count} programs for {vcpus} vCPUs; allowed are one for all, or one for each"
+                );
+                Err(self.source().error(table.programs.span(), message))
+            }
+        }
+    }
+
+    /// A source of interrupts.
+    fn interrupts(&self, table: &SourceTable, compiler: &mut Compiler) -> Result<Source, FileError> {
+        let source = self.source();
+        let amount = |form: &Located<super::amount::AmountForm>| {
+            form.amount().map_err(|message| source.error(form.span(), message))
+        };
+        let arrivals = match &table.arrivals {
+            ArrivalsForm::Every(interval) => match amount(interval)? {
+                Amount::Fixed(0) | Amount::Uniform(_, 0) | Amount::Exponential(0) => {
+                    let message =
+                        "the time between two interrupts is nothing; it must be longer than \"0ns\"";
+                    return Err(source.error(interval.span(), message));
+                }
+                interval => Arrivals::Open { interval },
+            },
+            ArrivalsForm::PerSecond(rate) => {
+                let rate = rate.resolve_in("`per_second`", 1..=1_000_000_000, self.parameters, source)?;
+                Arrivals::Open { interval: Amount::Exponential(1_000_000_000 / u64::from(rate)) }
+            }
+            ArrivalsForm::Clients { number, think } => {
+                if !compiler.responds() {
+                    let message =
+                        "no program of this VM has a \"respond\", so its clients would wait for ever";
+                    return Err(source.error(number.span(), message));
+                }
+                Arrivals::Closed {
+                    clients: number.resolve_in("`number`", 0..=1_000_000, self.parameters, source)?,
+                    think: amount(think)?,
+                }
+            }
+        };
+        Ok(Source { channel: compiler.signalled(&table.channel), arrivals })
+    }
+
+    /// The home that the table itself gives its VMs.
+    fn own_home(&self, table: &VmTable) -> Result<Option<Home>, FileError> {
+        let Some(affinity) = &table.affinity else {
+            return Ok(None);
+        };
+        let cpus = |list: &Located<String>| {
+            cpu_list::parse(list, self.machine()).map_err(|message| self.source().error(list.span(), message))
+        };
+        let hard = match &affinity.hard {
+            None => self.machine().all_cpus().clone(),
+            Some(list) => cpus(list)?,
+        };
+        let soft = affinity.soft.as_ref().map(cpus).transpose()?;
+        if let (Some(list), Some(soft)) = (&affinity.soft, &soft)
+            && !soft.is_subset(&hard)
+        {
+            let message = format!(
+                "the soft affinity has CPUs outside the hard one; allowed are CPUs of \"{}\"",
+                self.machine().os_list(&hard),
+            );
+            return Err(self.source().error(list.span(), message));
+        }
+        let nodes = nodes_of(soft.as_ref().unwrap_or(&hard), self.machine());
+        Ok(Some(Home { hard: hard.into(), soft: soft.map(Arc::new), nodes }))
+    }
+
+    /// The home of the next VM of the table, whose memory is taken.
+    fn home(&mut self, table: &VmTable, vcpus: usize, own: Option<&Home>) -> Result<Home, FileError> {
+        let request = Request { vcpus: vcpus as u32, memory_bytes: table.memory.bytes };
+        let source = &self.scenario.source;
+        let machine = &self.scenario.machine;
+        let no_room = |reason: String| source.error(table.memory.span(), reason);
+        let everywhere = Home { hard: machine.all_cpus().clone().into(), soft: None, nodes: Vec::new() };
+        let home = match (own, self.placement) {
+            (Some(own), _) => own.clone(),
+            (None, PlacementMode::None) => everywhere,
+            (None, mode) => match placement::place(machine, &self.occupancy, request) {
+                PlacementOutcome::Skipped(_) => everywhere,
+                PlacementOutcome::NoCandidate(shortage) => return Err(no_room(shortage.to_string())),
+                PlacementOutcome::Placed(placement) => {
+                    let nodes = placement.best().nodes.clone();
+                    let cpus = Arc::new(cpus_of(&nodes, machine));
+                    match mode {
+                        PlacementMode::Pin => Home { hard: cpus, soft: None, nodes },
+                        _ => Home { soft: Some(cpus), nodes, ..everywhere },
+                    }
+                }
+            },
+        };
+        self.occupancy.add(request, &home.nodes).map_err(|error| no_room(error.to_string()))?;
+        Ok(home)
+    }
+}
+
+/// The nodes that have some of the CPUs.
+fn nodes_of(cpus: &CpuMask, machine: &Machine) -> Vec<NodeId> {
+    (0..machine.node_count())
+        .map(NodeId::from)
+        .filter(|&node| machine.node_cpus(node).intersects(cpus))
+        .collect()
+}
+
+/// All CPUs of the nodes.
+fn cpus_of(nodes: &[NodeId], machine: &Machine) -> CpuMask {
+    CpuMask::from_cpus(machine.cpu_count(), nodes.iter().flat_map(|&node| machine.node_cpus(node).iter()))
+}

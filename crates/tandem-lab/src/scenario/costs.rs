@@ -1,0 +1,48 @@
+//! Switches for the cost models.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tandem_sim::machine::cost::CostModels;
+
+/// Which costs count. All do; to switch one off, set it to false. `all = false` switches off those that are not
+/// set to true.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CostSwitches {
+    /// All those that are not named.
+    pub all: Option<bool>,
+    /// Putting another task on a CPU.
+    pub context_switch: Option<bool>,
+    /// Filling the caches again after another task used them.
+    pub cache: Option<bool>,
+    /// Sharing a core with its other hardware threads.
+    pub smt: Option<bool>,
+    /// Latency of memory on other nodes, and the bandwidth of nodes.
+    pub memory: Option<bool>,
+    /// Interrupts from CPU to CPU.
+    pub ipi: Option<bool>,
+    /// Leaving a VM and entering it again.
+    pub vm_exit: Option<bool>,
+    /// Waiting for the locks of the host.
+    pub spin_lock: Option<bool>,
+    /// Handling of interrupts by the host.
+    pub interrupt: Option<bool>,
+}
+
+impl CostSwitches {
+    /// The cost models that are switched on.
+    pub fn models(&self) -> CostModels {
+        let on = |switch: Option<bool>| switch.or(self.all).unwrap_or(true);
+        let models = CostModels::all();
+        CostModels {
+            context_switch: models.context_switch.filter(|_| on(self.context_switch)),
+            cache: models.cache.filter(|_| on(self.cache)),
+            smt: models.smt.filter(|_| on(self.smt)),
+            memory: models.memory.filter(|_| on(self.memory)),
+            ipi: models.ipi.filter(|_| on(self.ipi)),
+            vm_exit: models.vm_exit.filter(|_| on(self.vm_exit)),
+            spin_lock: models.spin_lock.filter(|_| on(self.spin_lock)),
+            interrupt: models.interrupt.filter(|_| on(self.interrupt)),
+        }
+    }
+}

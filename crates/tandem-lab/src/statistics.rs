@@ -1,0 +1,159 @@
+//! Effects between paired runs, and how sure we are of them.
+//!
+//! **Problem.** A variant is compared with a baseline by a few runs of each. Runs differ by chance, and most
+//! of that chance (when requests arrive, how long they take) strikes both alike.
+//!
+//! **Approach.** Replication *r* of every variant has the same seed, so that the runs form pairs (common random
+//! numbers). The effect is the ratio of the means, `(mean(variant) - mean(baseline)) / mean(baseline)`: what a
+//! reader gets who computes it from the means in the table. Its interval is that of the ratio estimator (W. G.
+//! Cochran, *Sampling Techniques*, 3rd ed. 1977, section 6.4): with `R` the ratio of the means, the residuals
+//! `variant - R x baseline` of the pairs have mean 0, their standard error over the mean of the baseline is the
+//! standard error of `R`, and the interval follows Student's t with one degree of freedom less than pairs.
+//!
+//! **Limits.** The ratio estimator is biased by a term that falls with the number of pairs, and its interval is
+//! too narrow if the baseline varies by a large part of its mean. One pair gives an effect and no interval; a
+//! baseline of zero gives no effect.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// The effect of a variant against its baseline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effect {
+    /// (variant - baseline) / baseline x 100.
+    pub percent: f64,
+    /// Both ends of the 95% confidence interval; none from a single pair.
+    pub interval_pct: Option<(f64, f64)>,
+}
+
+/// The effect of a variant, from the values of paired runs; `None` without pairs or with a baseline of zero.
+pub fn paired_effect(pairs: &[(f64, f64)]) -> Option<Effect> {
+    let baseline = mean(pairs.iter().map(|&(baseline, _)| baseline))?;
+    let variant = mean(pairs.iter().map(|&(_, variant)| variant))?;
+    if baseline == 0.0 {
+        return None;
+    }
+    let ratio = variant / baseline;
+    let percent = 100.0 * (ratio - 1.0);
+    let interval_pct = (pairs.len() > 1).then(|| {
+        let freedom = (pairs.len() - 1) as f64;
+        let squares: f64 = pairs.iter().map(|&(b, v)| (v - ratio * b).powi(2)).sum();
+        let standard_error = (squares / freedom / pairs.len() as f64).sqrt() / baseline.abs();
+        let half_width = 100.0 * t_quantile_95(freedom) * standard_error;
+        (percent - half_width, percent + half_width)
+    });
+    Some(Effect { percent, interval_pct })
+}
+
+/// The mean; `None` of nothing.
+pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.into_iter().fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / count as f64)
+}
+
+/// The median: the middle value, or the mean of the middle two; `None` of nothing.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+/// The value that Student's t stays within, either side of 0, in 95% of cases.
+fn t_quantile_95(freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).expect("at least one degree of freedom").inverse_cdf(0.975)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn t_quantiles_are_those_of_the_printed_tables() {
+        for (freedom, quantile) in [(1.0, 12.706), (4.0, 2.776), (9.0, 2.262), (30.0, 2.042)] {
+            assert!((t_quantile_95(freedom) - quantile).abs() < 5e-4, "{freedom}");
+        }
+    }
+
+    #[test]
+    fn effects_worked_by_hand() {
+        // Means 10 and 12: ratio 1.2, residuals -0.8, 0, 0.8, so a standard error of sqrt(1.28 / 2 / 3) / 10.
+        let effect = paired_effect(&[(9.0, 10.0), (10.0, 12.0), (11.0, 14.0)]).unwrap();
+        let half_width = 100.0 * 4.302_653 * (1.28f64 / 6.0).sqrt() / 10.0;
+        let (low, high) = effect.interval_pct.unwrap();
+        assert!((effect.percent - 20.0).abs() < 1e-9);
+        assert!((low - (20.0 - half_width)).abs() < 1e-4 && (high - (20.0 + half_width)).abs() < 1e-4);
+    }
+
+    #[test]
+    fn edge_cases() {
+        assert_eq!(paired_effect(&[]), None);
+        assert_eq!(paired_effect(&[(0.0, 1.0), (0.0, 2.0)]), None);
+        let single = paired_effect(&[(4.0, 3.0)]).unwrap();
+        assert_eq!((single.percent, single.interval_pct), (-25.0, None));
+        let equal = paired_effect(&[(4.0, 4.0), (7.0, 7.0)]).unwrap();
+        assert_eq!((equal.percent, equal.interval_pct), (0.0, Some((0.0, 0.0))));
+    }
+
+    #[test]
+    fn medians() {
+        for (values, expected) in [
+            (&[][..], None),
+            (&[3.0], Some(3.0)),
+            (&[9.0, 1.0, 2.0], Some(2.0)),
+            (&[4.0, 1.0, 3.0, 2.0], Some(2.5)),
+        ] {
+            assert_eq!(median(values), expected, "{values:?}");
+        }
+    }
+
+    /// A repeatable source of values that are close to normal: the sum of twelve uniform ones.
+    fn noise(state: &mut u64) -> f64 {
+        (0..12)
+            .map(|_| {
+                *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (*state >> 11) as f64 / (1u64 << 53) as f64
+            })
+            .sum::<f64>()
+            - 6.0
+    }
+
+    #[test]
+    fn the_interval_covers_the_true_effect_95_times_in_100() {
+        let mut state = 1;
+        let trials = 2_000;
+        let covered = (0..trials)
+            .filter(|_| {
+                let pairs: Vec<_> = (0..5)
+                    .map(|_| {
+                        let baseline = 100.0 + 3.0 * noise(&mut state);
+                        (baseline, 1.1 * baseline + 2.0 * noise(&mut state))
+                    })
+                    .collect();
+                let (low, high) = paired_effect(&pairs).unwrap().interval_pct.unwrap();
+                low <= 10.0 && 10.0 <= high
+            })
+            .count();
+        let share = covered as f64 / trials as f64;
+        assert!((0.935..0.965).contains(&share), "{share}");
+    }
+
+    proptest! {
+        #[test]
+        fn an_effect_does_not_depend_on_the_unit(
+            pairs in prop::collection::vec((1.0f64..1e3, 1.0f64..1e3), 2..10),
+            unit in 1e-3f64..1e3,
+        ) {
+            let scaled: Vec<_> = pairs.iter().map(|&(b, v)| (b * unit, v * unit)).collect();
+            let (one, other) = (paired_effect(&pairs).unwrap(), paired_effect(&scaled).unwrap());
+            let ((low, high), (low_scaled, high_scaled)) = (one.interval_pct.unwrap(), other.interval_pct.unwrap());
+            let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * (1.0 + a.abs());
+            prop_assert!(close(one.percent, other.percent) && close(low, low_scaled) && close(high, high_scaled));
+            prop_assert!(low <= one.percent && one.percent <= high);
+        }
+    }
+}

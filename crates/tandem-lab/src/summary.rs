@@ -1,0 +1,329 @@
+//! What one run came to, for people and programs.
+
+use crate::measure::{Measure, ResponseStatistic};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+use tandem_sim::metrics::RunMetrics;
+use tandem_sim::scenario::Scenario;
+
+/// Widest line of a summary.
+const COLUMNS: usize = 100;
+
+/// A run: what it was, and what it measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunSummary {
+    /// Version of the program.
+    pub version: &'static str,
+    /// The scenario, as the user named it.
+    pub scenario: String,
+    /// Hash over everything that the run depends on but the seed and the version, in hexadecimal.
+    pub scenario_hash: String,
+    /// The seed.
+    pub seed: u64,
+    /// Hash over the run's scheduling events, in hexadecimal: equal runs have equal hashes.
+    pub trace_hash: String,
+    /// The machine.
+    pub machine: String,
+    /// Measured time, s.
+    pub length_s: f64,
+    /// Events that the model handled.
+    pub events: u64,
+    /// The host.
+    pub host: HostSummary,
+    /// The VMs by group, in the order of the scenario.
+    pub groups: Vec<GroupSummary>,
+}
+
+/// The host of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct HostSummary {
+    /// Number of pCPUs.
+    pub pcpus: usize,
+    /// Share of the pCPUs' time in which VMs ran.
+    pub busy_pct: Option<f64>,
+    /// Share of the pCPUs' time in which they idled.
+    pub idle_pct: Option<f64>,
+    /// Share of the pCPUs' time in the host's own code.
+    pub overhead_pct: Option<f64>,
+    /// Scheduling decisions per second and pCPU.
+    pub schedules_per_s_per_pcpu: Option<f64>,
+    /// Switches to another vCPU per second and pCPU.
+    pub context_switches_per_s_per_pcpu: Option<f64>,
+    /// Switches away from a vCPU that could have gone on, per second and pCPU.
+    pub preemptions_per_s_per_pcpu: Option<f64>,
+    /// How long a vCPU runs from being put on a pCPU to leaving it, us.
+    pub mean_run_us: Option<f64>,
+    /// Counters of the policy.
+    pub policy: BTreeMap<&'static str, u64>,
+}
+
+/// The VMs of a group.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupSummary {
+    /// The group.
+    pub group: String,
+    /// Its VMs.
+    pub vms: usize,
+    /// The vCPUs of all of them.
+    pub vcpus: usize,
+    /// Share of the vCPUs' time in which they ran.
+    pub run_pct: Option<f64>,
+    /// Share of the vCPUs' time in which they waited for a pCPU.
+    pub wait_pct: Option<f64>,
+    /// Share of the vCPUs' time in which they slept.
+    pub sleep_pct: Option<f64>,
+    /// Share of their run time close to their memory.
+    pub local_pct: Option<f64>,
+    /// Moves to another pCPU with the same last-level cache, per second.
+    pub migrations_in_llc_per_s: Option<f64>,
+    /// Moves to another last-level cache of the same node, per second.
+    pub migrations_in_node_per_s: Option<f64>,
+    /// Moves to another node, per second.
+    pub migrations_across_nodes_per_s: Option<f64>,
+    /// How fast each counter went up, all VMs together.
+    pub counts_per_s: BTreeMap<String, f64>,
+    /// Response times, if there were responses.
+    pub response: Option<ResponseSummary>,
+}
+
+/// Response times. Percentiles are those of the VMs, averaged by their numbers of responses.
+#[derive(Clone, Debug, Serialize)]
+pub struct ResponseSummary {
+    /// Number of responses.
+    pub count: u64,
+    /// Mean, us.
+    pub mean_us: f64,
+    /// Median, us.
+    pub p50_us: f64,
+    /// 95th percentile, us.
+    pub p95_us: f64,
+    /// 99th percentile, us.
+    pub p99_us: f64,
+    /// Largest, us.
+    pub max_us: f64,
+}
+
+impl RunSummary {
+    /// Sums up a run of a scenario, under the name by which the user knows it.
+    pub fn new(name: &str, scenario: &Scenario, seed: u64, run: &RunMetrics) -> Self {
+        let of_host = |measure: Measure| measure.value(run, None);
+        let mut groups: Vec<&str> = scenario.vms.iter().map(|vm| vm.group.as_str()).collect();
+        groups.dedup();
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            scenario: name.into(),
+            scenario_hash: format!("{:016x}", scenario_hash(scenario)),
+            seed,
+            trace_hash: format!("{:016x}", run.trace_hash),
+            machine: scenario.machine.name().into(),
+            length_s: run.length_ns as f64 / 1e9,
+            events: run.events,
+            host: HostSummary {
+                pcpus: run.host.pcpus,
+                busy_pct: of_host(Measure::BusyShare),
+                idle_pct: of_host(Measure::IdleShare),
+                overhead_pct: of_host(Measure::OverheadShare),
+                schedules_per_s_per_pcpu: of_host(Measure::SchedulesPerPcpu),
+                context_switches_per_s_per_pcpu: of_host(Measure::ContextSwitchesPerPcpu),
+                preemptions_per_s_per_pcpu: of_host(Measure::PreemptionsPerPcpu),
+                mean_run_us: of_host(Measure::MeanRunTime),
+                policy: run.host.policy.clone(),
+            },
+            groups: groups.into_iter().map(|group| GroupSummary::new(group, run)).collect(),
+        }
+    }
+}
+
+impl GroupSummary {
+    fn new(group: &str, run: &RunMetrics) -> Self {
+        let value = |measure: Measure| measure.value(run, Some(group));
+        let vms: Vec<_> = run.vms.iter().filter(|vm| vm.group == group).collect();
+        let counters = vms.iter().flat_map(|vm| vm.counts.keys());
+        let rate = |counter: &String| Some((counter.clone(), value(Measure::Rate(counter.clone()))?));
+        let response = |statistic| value(Measure::Response(statistic)).unwrap_or(0.0);
+        let responses = vms.iter().map(|vm| vm.response.count).sum();
+        Self {
+            group: group.into(),
+            vms: vms.len(),
+            vcpus: vms.iter().map(|vm| vm.vcpus.len()).sum(),
+            run_pct: value(Measure::RunShare),
+            wait_pct: value(Measure::WaitShare),
+            sleep_pct: value(Measure::SleepShare),
+            local_pct: value(Measure::LocalShare),
+            migrations_in_llc_per_s: value(Measure::MigrationsInLlc),
+            migrations_in_node_per_s: value(Measure::MigrationsInNode),
+            migrations_across_nodes_per_s: value(Measure::MigrationsAcrossNodes),
+            counts_per_s: counters.filter_map(rate).collect(),
+            response: (responses > 0).then(|| ResponseSummary {
+                count: responses,
+                mean_us: response(ResponseStatistic::Mean),
+                p50_us: response(ResponseStatistic::P50),
+                p95_us: response(ResponseStatistic::P95),
+                p99_us: response(ResponseStatistic::P99),
+                max_us: vms.iter().map(|vm| vm.response.max_ns).max().unwrap_or(0) as f64 / 1e3,
+            }),
+        }
+    }
+}
+
+/// Hash over everything that a run depends on but the seed and the version of the program.
+///
+/// It is taken over the scenario as it is printed for debugging, which holds every field, with floating-point
+/// numbers to the last bit.
+pub fn scenario_hash(scenario: &Scenario) -> u64 {
+    let mut hash = Fnv1a::default();
+    write!(hash, "{scenario:?}").expect("hashing cannot fail");
+    hash.0
+}
+
+/// The FNV-1a hash (G. Fowler, L. C. Noll, K.-P. Vo, 1991), 64 bits: short, and the same everywhere.
+struct Fnv1a(u64);
+
+impl Default for Fnv1a {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Write for Fnv1a {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        Ok(())
+    }
+}
+
+/// A table of at most 100 columns.
+impl fmt::Display for RunSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = &self.host;
+        writeln!(f, "run       {}, seed {}, tandem {}", self.scenario, self.seed, self.version)?;
+        writeln!(f, "          scenario {}, trace {}", self.scenario_hash, self.trace_hash)?;
+        writeln!(
+            f,
+            "machine   {}, {} pCPUs; {} s measured, {} events",
+            self.machine, host.pcpus, self.length_s, self.events
+        )?;
+        writeln!(
+            f,
+            "host      {} % busy, {} % idle, {} % overhead; mean run {} us",
+            number(host.busy_pct),
+            number(host.idle_pct),
+            number(host.overhead_pct),
+            number(host.mean_run_us),
+        )?;
+        writeln!(
+            f,
+            "          a second and pCPU: {} schedules, {} context switches, {} preemptions",
+            number(host.schedules_per_s_per_pcpu),
+            number(host.context_switches_per_s_per_pcpu),
+            number(host.preemptions_per_s_per_pcpu),
+        )?;
+        let counters: Vec<_> = host.policy.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        for (position, line) in wrapped(&counters, COLUMNS - 10).iter().enumerate() {
+            writeln!(f, "{:10}{line}", if position == 0 { "policy" } else { "" })?;
+        }
+
+        writeln!(f, "\n{:>COLUMNS$}", "moves to another pCPU a second:")?;
+        writeln!(
+            f,
+            "{:16} {:>5} {:>6} {:>7} {:>7} {:>7} {:>7}   {:>10} {:>10} {:>10}",
+            "group", "VMs", "vCPUs", "run %", "wait %", "sleep %", "local %", "in LLC", "in node", "across"
+        )?;
+        for group in &self.groups {
+            writeln!(
+                f,
+                "{:16} {:>5} {:>6} {:>7} {:>7} {:>7} {:>7}   {:>10} {:>10} {:>10}",
+                group.group,
+                group.vms,
+                group.vcpus,
+                number(group.run_pct),
+                number(group.wait_pct),
+                number(group.sleep_pct),
+                number(group.local_pct),
+                number(group.migrations_in_llc_per_s),
+                number(group.migrations_in_node_per_s),
+                number(group.migrations_across_nodes_per_s),
+            )?;
+        }
+        if self.groups.iter().any(|group| !group.counts_per_s.is_empty()) {
+            writeln!(f, "\n{:16} {:24} {:>14}", "group", "counter", "count/s")?;
+        }
+        for group in &self.groups {
+            for (counter, &rate) in &group.counts_per_s {
+                writeln!(f, "{:16} {counter:24} {:>14}", group.group, number(Some(rate)))?;
+            }
+        }
+        if self.groups.iter().any(|group| group.response.is_some()) {
+            writeln!(
+                f,
+                "\n{:16} {:>10} {:>11} {:>11} {:>11} {:>11} {:>11}",
+                "group", "responses", "mean us", "p50 us", "p95 us", "p99 us", "max us"
+            )?;
+        }
+        for group in &self.groups {
+            if let Some(response) = &group.response {
+                write!(f, "{:16} {:>10}", group.group, response.count)?;
+                for value in
+                    [response.mean_us, response.p50_us, response.p95_us, response.p99_us, response.max_us]
+                {
+                    write!(f, " {:>11}", number(Some(value)))?;
+                }
+                writeln!(f)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number with as many decimals as matter; a dash for none.
+fn number(value: Option<f64>) -> String {
+    match value {
+        None => "-".into(),
+        Some(value) if value.abs() >= 1_000.0 => format!("{value:.0}"),
+        Some(value) => format!("{value:.1}"),
+    }
+}
+
+/// The items with commas between them, in lines of at most that width.
+fn wrapped(items: &[String], width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for item in items {
+        match lines.last_mut() {
+            Some(line) if line.len() + 2 + item.len() < width => {
+                write!(line, ", {item}").expect("a string takes all")
+            }
+            Some(line) => {
+                line.push(',');
+                lines.push(item.clone());
+            }
+            None => lines.push(item.clone()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_fnv_1a() {
+        for (text, expected) in
+            [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)]
+        {
+            let mut hash = Fnv1a::default();
+            hash.write_str(text).unwrap();
+            assert_eq!(hash.0, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn long_lists_wrap() {
+        let items = ["one 1", "two 2", "three 3"].map(String::from);
+        assert_eq!(wrapped(&items, 15), ["one 1, two 2,", "three 3"]);
+        assert_eq!(wrapped(&[], 15), [""; 0]);
+    }
+}

@@ -1,0 +1,257 @@
+//! Experiment files: what they become, and what is said about mistakes.
+
+use std::fs;
+use std::path::Path;
+use tandem_lab::experiment::Experiment;
+use tandem_lab::results::Key;
+
+const SCENARIO: &str = r#"length = "1s"
+warmup = "100ms"
+machine = "xeon-e5620-2s"
+[parameters]
+vms = 1
+[programs.hog]
+ops = [{ forever = [{ compute = "1ms" }, { count = "done" }] }]
+[[vm]]
+group = "hog"
+count = "$vms"
+vcpus = 2
+memory = "960MiB"
+programs = ["hog"]
+"#;
+
+const EXPERIMENT: &str = r#"title = "Hogs"
+story = ["They run."]
+source = "Nowhere"
+modelled = ["hogs"]
+not_modelled = ["frogs"]
+baseline = "plain"
+quick = { replications = 1, length_pct = 10 }
+
+[variants.plain]
+placement = "none"
+[variants.home]
+placement = "pin"
+[variants.away]
+timeslice = "5ms"
+
+[[run]]
+scenario = "s.toml"
+keys = { benchmark = "hog" }
+sweep = { vms = [2, 6] }
+variants = ["home"]
+metrics = [
+  { name = "throughput", of = { rate_per_vm = "done" }, unit = "1/s", better = "higher" },
+]
+
+[[run]]
+scenario = "s.toml"
+keys = { benchmark = "busy" }
+set = { vms = 3 }
+metrics = [{ name = "busy", of = "busy_share", group = "hog", unit = "%", better = "neither" }]
+
+[[target]]
+text = "homes help"
+cell = { benchmark = "hog", vms = 6 }
+metric = "throughput"
+variant = "home"
+effect_pct = 5
+within_pct = 2
+"#;
+
+const PUBLISHED: &str = "benchmark,vms,metric,variant,value,effect_pct\nhog,6,throughput,plain,100,\nhog,6,throughput,home,105,\nbusy,,busy,away,,1\n";
+
+fn read_with(files: [(&str, &str); 3]) -> Result<Experiment, String> {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("hogs");
+    fs::create_dir(&folder).unwrap();
+    for (name, text) in files {
+        fs::write(folder.join(name), text).unwrap();
+    }
+    Experiment::read(&folder).map_err(|error| {
+        let message = error.to_string();
+        message.strip_prefix(&format!("{}/", folder.display())).unwrap_or(&message).to_owned()
+    })
+}
+
+fn read(experiment: &str, published: &str) -> Result<Experiment, String> {
+    read_with([("experiment.toml", experiment), ("s.toml", SCENARIO), ("published.csv", published)])
+}
+
+#[test]
+fn loads_and_variants_become_scenarios() {
+    let experiment = read(EXPERIMENT, PUBLISHED).unwrap();
+    assert_eq!((experiment.name.as_str(), experiment.baseline()), ("hogs", "plain"));
+    let labels: Vec<_> = experiment.cases.iter().map(|case| case.label()).collect();
+    assert_eq!(labels, ["benchmark=hog vms=2", "benchmark=hog vms=6", "benchmark=busy"]);
+    let variants: Vec<Vec<_>> = experiment
+        .cases
+        .iter()
+        .map(|case| {
+            case.variants.iter().map(|(name, scenario)| (name.as_str(), scenario.vms.len())).collect()
+        })
+        .collect();
+    assert_eq!(variants[0], [("plain", 2), ("home", 2)]);
+    assert_eq!(variants[1], [("plain", 6), ("home", 6)]);
+    assert_eq!(variants[2], [("plain", 3), ("home", 3), ("away", 3)]);
+    assert_eq!(experiment.cases[0].keys["vms"], Key::Number(2));
+    assert_eq!(experiment.cases[0].variants[1].1.vms[0].vcpus[0].hard_affinity.count(), 8);
+    assert_eq!(experiment.replications.min, 5);
+}
+
+#[test]
+fn the_quick_form_has_fewer_and_shorter_runs() {
+    let experiment = read(EXPERIMENT, PUBLISHED).unwrap().quick();
+    assert_eq!((experiment.replications.min, experiment.replications.max), (1, None));
+    for (_, scenario) in experiment.cases.iter().flat_map(|case| &case.variants) {
+        assert_eq!((scenario.length_ns, scenario.warmup_ns), (100_000_000, 10_000_000));
+    }
+}
+
+#[test]
+fn variants_can_hold_policy_settings_only() {
+    for setting in ["length = \"1s\"", "machine = \"xeon-e5620-2s\"", "costs = { all = false }", "vms = 2"] {
+        let error = read(&EXPERIMENT.replace("placement = \"pin\"", setting), PUBLISHED).unwrap_err();
+        assert!(error.starts_with("experiment.toml:12: unknown field `"), "{error}");
+        assert!(error.contains("expected one of `host`, `era`, `timeslice`"), "{error}");
+    }
+}
+
+#[test]
+fn mistakes_name_the_file_the_line_and_what_is_allowed() {
+    let cases = [
+        (
+            "baseline = \"plain\"",
+            "baseline = \"none\"",
+            "experiment.toml:6: there is no variant `none`; variants: `plain`, `home`, `away`",
+        ),
+        (
+            "variants = [\"home\"]",
+            "variants = [\"hom\"]",
+            "experiment.toml:20: there is no variant `hom`; variants: `plain`",
+        ),
+        (
+            "length_pct = 10",
+            "length_pct = 0",
+            "experiment.toml:7: allowed are at least 1 for `replications`, and 1 to 100",
+        ),
+        (
+            "baseline = \"plain\"",
+            "baseline = \"plain\"\nreplications = { min = 3, max = 2 }",
+            "experiment.toml:7: the replications are out of range; `min` must be",
+        ),
+        (
+            "sweep = { vms = [2, 6] }",
+            "sweep = { vm = [2, 6] }",
+            "experiment.toml:19: `s.toml` has no parameter `vm`; its parameters: `vms`",
+        ),
+        (
+            "set = { vms = 3 }",
+            "set = { clients = 3 }",
+            "experiment.toml:28: `s.toml` has no parameter `clients`; its parameters: `vms`",
+        ),
+        (
+            "sweep = { vms = [2, 6] }",
+            "sweep = { vms = [2, 100] }",
+            "s.toml:12: a VM with 960 MiB of memory does not fit on its nodes",
+        ),
+        (
+            "keys = { benchmark = \"busy\" }\nset = { vms = 3 }",
+            "keys = { benchmark = \"hog\" }\nsweep = { vms = [6] }",
+            "experiment.toml:26: two runs have the same keys (benchmark=hog vms=6)",
+        ),
+        (
+            "{ rate_per_vm = \"done\" }",
+            "{ rate_per_vm = \"dun\" }",
+            "experiment.toml:17: the metric `throughput` is of the counter `dun`, which no VM has; counters: `done`",
+        ),
+        (
+            "{ rate_per_vm = \"done\" }",
+            "\"time_to_count\"",
+            "experiment.toml:17: the metric `throughput` needs a `stop_at_count` in `s.toml`",
+        ),
+        (
+            "\"busy_share\"",
+            "\"busyness\"",
+            "experiment.toml:29: unknown variant `busyness`, expected one of `rate`",
+        ),
+        (
+            "group = \"hog\"",
+            "group = \"frog\"",
+            "experiment.toml:29: the metric `busy` has no VMs; groups: `hog`",
+        ),
+        (
+            "cell = { benchmark = \"hog\", vms = 6 }",
+            "cell = { vms = 6 }",
+            "experiment.toml:32: the target is about no effect of this experiment; cells are `benchmark=hog vms=2`",
+        ),
+        (
+            "timeslice = \"5ms\"",
+            "timeslice = \"5min\"",
+            "experiment.toml:14: the timeslice is out of range; allowed are",
+        ),
+        (
+            "timeslice = \"5ms\"",
+            "ratelimit = \"50ms\"",
+            "s.toml: the rate limit is longer than the timeslice (with variant `away`)",
+        ),
+    ];
+    for (line, instead, says) in cases {
+        assert!(EXPERIMENT.contains(line), "{line}");
+        let error = read(&EXPERIMENT.replacen(line, instead, 1), PUBLISHED).map(|_| ()).expect_err(instead);
+        assert!(error.starts_with(says), "{instead}: {error}");
+    }
+}
+
+#[test]
+fn published_numbers_must_belong_to_something_that_is_run() {
+    for (line, instead, says) in [
+        (
+            "hog,6,throughput,plain",
+            "hog,8,throughput,plain",
+            "published.csv:2: no run has these keys; there are `benchmark=hog vms=2`",
+        ),
+        (
+            "hog,6,throughput,home",
+            "hog,6,latency,home",
+            "published.csv:3: its run has no metric `latency`; there are `throughput`",
+        ),
+        (
+            "hog,6,throughput,home",
+            "hog,6,throughput,away",
+            "published.csv:3: its run has no variant `away`; there are `plain`, `home`",
+        ),
+        (
+            "plain,100,",
+            "plain,100,1",
+            "published.csv:2: `plain` is the baseline, which has no effect against itself",
+        ),
+    ] {
+        let error = read(EXPERIMENT, &PUBLISHED.replacen(line, instead, 1)).map(|_| ()).expect_err(instead);
+        assert!(error.starts_with(says), "{instead}: {error}");
+    }
+}
+
+#[test]
+fn every_schema_compiles_and_describes_its_fields() {
+    for (schema, field) in [
+        (tandem_lab::schema::scenario(), "length"),
+        (tandem_lab::schema::experiment(), "baseline"),
+        (tandem_lab::schema::machine(), "name"),
+    ] {
+        let schema = serde_json::to_value(schema).unwrap();
+        assert_eq!(schema["additionalProperties"], false, "{schema}");
+        assert!(schema["properties"][field]["description"].is_string(), "{field}");
+    }
+}
+
+/// The experiments of the project itself.
+#[test]
+fn the_published_tables_of_the_project_can_be_read() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    for (name, rows) in [("rate-control", 4), ("numa-affinity", 27)] {
+        let published =
+            tandem_lab::published::Published::read(&root.join(name).join("published.csv")).unwrap();
+        assert_eq!(published.rows().len(), rows, "{name}");
+    }
+}

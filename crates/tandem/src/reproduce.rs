@@ -1,0 +1,177 @@
+//! `tandem reproduce`: run experiments and print the published results beside the simulated ones.
+
+use crate::error::BadInput;
+use anyhow::Context;
+use clap::builder::PossibleValuesParser;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use tandem_lab::experiment::{Experiment, ExperimentFolder};
+use tandem_lab::report::{self, Csv, Format, Html, Json};
+use tandem_lab::results::ExperimentResults;
+use tandem_lab::runner::{self, Progress, RunOptions};
+
+/// Exit status of a command that a second Ctrl-C ended: 128 and the number of the signal, as shells have it.
+const KILLED_BY_INTERRUPT: i32 = 130;
+
+/// Arguments of `tandem reproduce`.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    tandem reproduce --quick\n  \
+    tandem reproduce rate-control --out report\n  \
+    tandem reproduce numa-affinity --format json --seed 7 > numa.json\n\n\
+    Ctrl-C ends the runs and reports what is complete; a second one ends the command at once.")]
+pub struct Args {
+    /// The experiments; all if none is named
+    names: Vec<String>,
+    /// Fewer and shorter runs: a first look
+    #[arg(long)]
+    quick: bool,
+    /// How to print the results
+    #[arg(long, default_value = "table", value_parser = PossibleValuesParser::new(report::FORMATS.map(Format::name)))]
+    format: String,
+    /// Write report.html, results.json and results.csv into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Seed of the first replication; the next ones count up from it
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Runs at the same time [default: one for each CPU]
+    #[arg(long, value_name = "NUMBER")]
+    jobs: Option<NonZeroUsize>,
+    /// The folder of the experiments [default: `experiments` here or in a folder above]
+    #[arg(long, value_name = "DIR")]
+    experiments: Option<PathBuf>,
+}
+
+/// Runs the experiments and prints their results.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let experiments = read_experiments(args)?;
+    if let Some(folder) = &args.out {
+        fs::create_dir_all(folder)
+            .map_err(|error| BadInput::new(format!("--out {}: {error}", folder.display())))?;
+    }
+    let options = RunOptions {
+        seed: args.seed,
+        jobs: args
+            .jobs
+            .or(thread::available_parallelism().ok())
+            .unwrap_or(NonZeroUsize::MIN),
+    };
+    let cancel = cancelled_by_interrupt()?;
+    let mut results = Vec::new();
+    for experiment in &experiments {
+        let bar = Bar::new(&experiment.name);
+        let result = runner::run(experiment, options, &bar, &cancel);
+        bar.0.finish_and_clear();
+        results.push(result.map_err(BadInput::new)?);
+    }
+    results.retain(|result| !result.cells.is_empty());
+
+    let format = report::format(&args.format).context("clap lets only known formats pass")?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    format.write(&results, &mut out)?;
+    out.flush()?;
+    if let Some(folder) = &args.out {
+        write_files(folder, &results)?;
+        let report = folder.join("report.html");
+        writeln!(
+            io::stderr(),
+            "report: {}",
+            report.canonicalize().unwrap_or(report).display()
+        )?;
+    }
+    if cancel.load(Ordering::Relaxed) {
+        anyhow::bail!("interrupted; the results are of the replications that were complete");
+    }
+    Ok(())
+}
+
+/// Reads the experiments that are asked for, before any is run.
+fn read_experiments(args: &Args) -> anyhow::Result<Vec<Experiment>> {
+    let folder = match &args.experiments {
+        Some(path) => ExperimentFolder::open(path),
+        None => ExperimentFolder::find_from(&std::env::current_dir().context("the current folder is gone")?),
+    };
+    let folder = folder.map_err(BadInput::new)?;
+    let names = if args.names.is_empty() {
+        folder.names()
+    } else {
+        &args.names
+    };
+    let mut experiments = Vec::new();
+    for name in names {
+        let path = folder.path_of(name).map_err(BadInput::new)?;
+        let experiment = Experiment::read(&path).map_err(BadInput::new)?;
+        experiments.push(if args.quick {
+            experiment.quick()
+        } else {
+            experiment
+        });
+    }
+    Ok(experiments)
+}
+
+/// A flag that the first Ctrl-C sets; the second ends the process.
+fn cancelled_by_interrupt() -> anyhow::Result<Arc<AtomicBool>> {
+    let cancel = Arc::new(AtomicBool::new(false));
+    let flag = cancel.clone();
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(KILLED_BY_INTERRUPT);
+        }
+    })
+    .context("cannot listen for Ctrl-C")?;
+    Ok(cancel)
+}
+
+/// Writes the results into files. Each appears under its name when it is complete.
+fn write_files(folder: &Path, results: &[ExperimentResults]) -> anyhow::Result<()> {
+    let files: [(&str, &dyn Format); 3] = [
+        ("report.html", &Html),
+        ("results.json", &Json),
+        ("results.csv", &Csv),
+    ];
+    for (name, format) in files {
+        let path = folder.join(name);
+        let unfinished = folder.join(format!(".{name}.{}", std::process::id()));
+        let write = || -> io::Result<()> {
+            let mut out = BufWriter::new(File::create(&unfinished)?);
+            format.write(results, &mut out)?;
+            out.into_inner()?.sync_all()?;
+            fs::rename(&unfinished, &path)
+        };
+        if let Err(error) = write() {
+            // The file may not exist; the first error is the one to tell.
+            let _ = fs::remove_file(&unfinished);
+            return Err(error).with_context(|| format!("cannot write {}", path.display()));
+        }
+    }
+    Ok(())
+}
+
+/// A bar on standard error, if that is a terminal.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new(name: &str) -> Self {
+        let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} runs, {eta} left")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        Self(ProgressBar::new(0).with_style(style).with_prefix(name.to_owned()))
+    }
+}
+
+impl Progress for Bar {
+    fn planned(&self, runs: usize) {
+        self.0.inc_length(runs as u64);
+    }
+
+    fn done(&self) {
+        self.0.inc(1);
+    }
+}

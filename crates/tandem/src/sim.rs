@@ -1,0 +1,64 @@
+//! `tandem sim`: run one scenario and print what it measured.
+
+use crate::error::BadInput;
+use std::io::Write;
+use std::path::PathBuf;
+use tandem_lab::scenario::ScenarioSource;
+use tandem_lab::scenario::policy::PolicyTable;
+use tandem_lab::summary::RunSummary;
+
+/// Arguments of `tandem sim`.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    tandem sim experiments/numa-affinity/specjbb2005.toml\n  \
+    tandem sim experiments/numa-affinity/specjbb2005.toml --set vms=6 --seed 7 --format json")]
+pub struct Args {
+    /// The scenario file
+    scenario: PathBuf,
+    /// Seed of the random numbers; the same seed gives the same run
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Set a parameter of the scenario; may be given several times
+    #[arg(long = "set", value_name = "NAME=NUMBER", value_parser = parse_setting)]
+    settings: Vec<(String, u64)>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+/// How to print the result of a run.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+fn parse_setting(text: &str) -> Result<(String, u64), String> {
+    text.split_once('=')
+        .and_then(|(name, number)| Some((name.trim().to_owned(), number.trim().parse().ok()?)))
+        .ok_or_else(|| "write NAME=NUMBER with a whole number, such as vms=6".into())
+}
+
+/// Runs the scenario and prints its metrics.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let source = ScenarioSource::read(&args.scenario).map_err(BadInput::new)?;
+    let parameters = args.settings.iter().cloned().collect();
+    let scenario = source
+        .build(&parameters, &PolicyTable::default())
+        .map_err(BadInput::new)?;
+    let name = args.scenario.display().to_string();
+    let metrics =
+        tandem_sim::run(&scenario, args.seed).map_err(|error| BadInput::new(format!("{name}: {error}")))?;
+    let summary = RunSummary::new(&name, &scenario, args.seed, &metrics);
+    let mut out = std::io::stdout().lock();
+    match args.format {
+        Format::Table => write!(out, "{summary}")?,
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, &summary)?;
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
