@@ -37,10 +37,7 @@ fn topology(root: &str, objects: &str, after: &str) -> String {
 
 /// A core with these CPUs.
 fn core(cpus: &[u32]) -> String {
-    let pus: String = cpus
-        .iter()
-        .map(|cpu| format!("<object type=\"PU\" os_index=\"{cpu}\"/>"))
-        .collect();
+    let pus: String = cpus.iter().map(|cpu| format!("<object type=\"PU\" os_index=\"{cpu}\"/>")).collect();
     format!("<object type=\"Core\">{pus}</object>")
 }
 
@@ -57,10 +54,7 @@ fn package(os_index: u32, inside: &str) -> String {
 #[test]
 fn files_of_lstopo_in_both_versions() {
     for version in ["v1", "v2"] {
-        let path = format!(
-            "{}/tests/fixtures/lstopo-2.9-{version}.xml",
-            env!("CARGO_MANIFEST_DIR")
-        );
+        let path = format!("{}/tests/fixtures/lstopo-2.9-{version}.xml", env!("CARGO_MANIFEST_DIR"));
         let machine = read_hwloc(Path::new(&path)).unwrap();
         assert_eq!(machine.name(), format!("lstopo-2.9-{version}"));
         assert_eq!(counts(&machine), [2, 4, 4, 16, 32], "{version}");
@@ -80,10 +74,8 @@ fn offline_and_disallowed_cpus_are_left_out() {
     assert_eq!(machine.os_list(machine.all_cpus()), "0,2-4");
     assert_eq!(counts(&machine), [1, 1, 0, 3, 4]);
     // hwloc 1 shows an offline CPU with an empty set.
-    let empty = package(
-        0,
-        "<object type=\"PU\" os_index=\"0\"/><object type=\"PU\" os_index=\"1\" cpuset=\"0x0\"/>",
-    );
+    let empty =
+        package(0, "<object type=\"PU\" os_index=\"0\"/><object type=\"PU\" os_index=\"1\" cpuset=\"0x0\"/>");
     assert_eq!(read(&topology("", &empty, "")).cpu_count(), 1);
 }
 
@@ -95,28 +87,10 @@ fn nodes_without_cpus_or_memory_under_a_group() {
     let distances = "<distances2 type=\"NUMANode\" nbobjs=\"2\" kind=\"5\" indexing=\"os\">\
                      <indexes length=\"5\">0 16 </indexes><u64values length=\"12\">10 17 17 14 </u64values></distances2>";
     let machine = read(&topology("", &objects, distances));
-    assert_eq!(
-        machine
-            .nodes()
-            .iter()
-            .map(|node| node.os_index)
-            .collect::<Vec<_>>(),
-        [0, 16]
-    );
-    assert_eq!(
-        machine
-            .nodes()
-            .iter()
-            .map(|node| node.memory_bytes)
-            .collect::<Vec<_>>(),
-        [0, 1 << 30]
-    );
+    assert_eq!(machine.nodes().iter().map(|node| node.os_index).collect::<Vec<_>>(), [0, 16]);
+    assert_eq!(machine.nodes().iter().map(|node| node.memory_bytes).collect::<Vec<_>>(), [0, 1 << 30]);
     assert_eq!(machine.distance(NodeId(0), NodeId(1)), 17);
-    assert_eq!(
-        machine.distance(NodeId(1), NodeId(1)),
-        14,
-        "as firmware says, where nothing runs"
-    );
+    assert_eq!(machine.distance(NodeId(1), NodeId(1)), 14, "as firmware says, where nothing runs");
 }
 
 #[test]
@@ -130,10 +104,8 @@ fn heterogeneous_memory_leaves_cpus_on_the_smallest_then_lowest_node() {
 
 #[test]
 fn memory_side_caches_are_not_last_level_caches() {
-    let cached = format!(
-        "<object type=\"MemCache\" cache_size=\"99\" depth=\"1\">{}</object>",
-        node(0, "0x3", 64)
-    );
+    let cached =
+        format!("<object type=\"MemCache\" cache_size=\"99\" depth=\"1\">{}</object>", node(0, "0x3", 64));
     let machine = read(&topology("", &package(0, &(cached + &core(&[0, 1]))), ""));
     assert_eq!(counts(&machine), [1, 1, 0, 1, 2]);
 }
@@ -155,13 +127,7 @@ fn the_outermost_cache_of_the_highest_level_is_last() {
     // hwloc writes 0 for an unknown size; version 1 calls every cache Cache.
     let l3 = read(&topology("", &cache("Cache", 3, 0, 0, &l2), ""));
     assert_eq!(l3.llcs()[0].size_bytes, Llc::GENERIC_SIZE_BYTES);
-    assert_eq!(
-        l3.hardware(),
-        &Hardware {
-            l2_bytes: 524_288,
-            ..Hardware::GENERIC
-        }
-    );
+    assert_eq!(l3.hardware(), &Hardware { l2_bytes: 524_288, ..Hardware::GENERIC });
 }
 
 #[test]
@@ -178,14 +144,7 @@ fn several_packages_a_node_and_packages_without_numbers() {
     let objects = node(0, "0x7", 1) + &package(0, &core(&[0])) + &nameless + &core(&[2]);
     let machine = read(&topology("", &objects, ""));
     assert_eq!(counts(&machine), [3, 1, 0, 3, 3]);
-    assert_eq!(
-        machine
-            .packages()
-            .iter()
-            .map(|package| package.os_index)
-            .collect::<Vec<_>>(),
-        [0, 1, 2]
-    );
+    assert_eq!(machine.packages().iter().map(|package| package.os_index).collect::<Vec<_>>(), [0, 1, 2]);
 }
 
 #[test]
@@ -208,10 +167,7 @@ fn hybrid_cores_by_kind() {
     assert_eq!(capacities(&machine), [1000, 1000, 750]);
     assert_eq!(machine.hardware().clock_mhz, 4000);
     let capacity = kind("0x3", "LinuxCapacity", 1024) + &kind("0x4", "LinuxCapacity", 512);
-    assert_eq!(
-        capacities(&read(&topology("", &objects, &capacity))),
-        [1000, 1000, 500]
-    );
+    assert_eq!(capacities(&read(&topology("", &objects, &capacity))), [1000, 1000, 500]);
     let incomplete = kind("0x3", "FrequencyMaxMHz", 4000);
     assert_eq!(capacities(&read(&topology("", &objects, &incomplete))), [1000; 3]);
 }
@@ -220,14 +176,7 @@ fn hybrid_cores_by_kind() {
 fn a_cpu_whose_node_is_hidden_is_on_a_node_without_memory() {
     let hidden = "<object type=\"PU\" os_index=\"1\" complete_nodeset=\"0x8\"/>";
     let machine = read(&topology("", &(node(0, "0x1", 64) + &core(&[0]) + hidden), ""));
-    assert_eq!(
-        machine
-            .nodes()
-            .iter()
-            .map(|node| node.os_index)
-            .collect::<Vec<_>>(),
-        [0, 3]
-    );
+    assert_eq!(machine.nodes().iter().map(|node| node.os_index).collect::<Vec<_>>(), [0, 3]);
     assert_eq!(machine.nodes()[1].memory_bytes, 0);
 }
 
@@ -247,29 +196,14 @@ fn distances_of_version_2_in_any_order_and_unit() {
     };
     let between = |after: &str| {
         let machine = read(&topology("", &objects, after));
-        [
-            machine.distance(NodeId(0), NodeId(1)),
-            machine.distance(NodeId(1), NodeId(0)),
-        ]
+        [machine.distance(NodeId(0), NodeId(1)), machine.distance(NodeId(1), NodeId(0))]
     };
     assert_eq!(between(""), [20, 20]);
     assert_eq!(between(&matrix(5, "os", "1 0", "10 16 21 10")), [21, 16]);
     assert_eq!(between(&matrix(5, "gp", "60 70", "10 16 21 10")), [21, 16]);
-    assert_eq!(
-        between(&matrix(6, "os", "0 1", "80 120 136 81")),
-        [15, 17],
-        "measured: own distance is 10"
-    );
-    assert_eq!(
-        between(&matrix(9, "os", "0 1", "1 2 3 4")),
-        [20, 20],
-        "bandwidths are not distances"
-    );
-    assert_eq!(
-        between(&matrix(5, "os", "0 7", "10 99 99 10")),
-        [20, 20],
-        "node 7 is not there"
-    );
+    assert_eq!(between(&matrix(6, "os", "0 1", "80 120 136 81")), [15, 17], "measured: own distance is 10");
+    assert_eq!(between(&matrix(9, "os", "0 1", "1 2 3 4")), [20, 20], "bandwidths are not distances");
+    assert_eq!(between(&matrix(5, "os", "0 7", "10 99 99 10")), [20, 20], "node 7 is not there");
     let both = matrix(6, "os", "0 1", "10 30 30 10") + &matrix(5, "os", "0 1", "10 40 40 10");
     assert_eq!(between(&both), [40, 40], "the operating system's win");
 }
@@ -277,10 +211,7 @@ fn distances_of_version_2_in_any_order_and_unit() {
 #[test]
 fn distances_of_version_1_belong_to_a_depth() {
     let latencies = |values: &[f64]| -> String {
-        values
-            .iter()
-            .map(|value| format!("<latency value=\"{value:.6}\"/>"))
-            .collect()
+        values.iter().map(|value| format!("<latency value=\"{value:.6}\"/>")).collect()
     };
     let matrix = |depth: u32, values: &[f64]| {
         let values = latencies(values);
@@ -311,20 +242,12 @@ fn distances_of_version_1_belong_to_a_depth() {
 #[test]
 fn what_cannot_be_read_is_one_sentence_with_the_line() {
     let deep = "<object type=\"Group\">".repeat(200) + &"</object>".repeat(200);
-    let many: String = (0..8193)
-        .map(|cpu| format!("<object type=\"PU\" os_index=\"{cpu}\"/>"))
-        .collect();
+    let many: String = (0..8193).map(|cpu| format!("<object type=\"PU\" os_index=\"{cpu}\"/>")).collect();
     let pu = "<object type=\"PU\" os_index=\"0\"/>";
     let cases = [
         (String::new(), "hwloc XML: is not XML as lstopo writes it:"),
-        (
-            "<html/>".to_owned(),
-            "hwloc XML:1: expected is <topology>, as lstopo --of xml writes it",
-        ),
-        (
-            "<topology/>".to_owned(),
-            "hwloc XML:1: has no object of type Machine",
-        ),
+        ("<html/>".to_owned(), "hwloc XML:1: expected is <topology>, as lstopo --of xml writes it"),
+        ("<topology/>".to_owned(), "hwloc XML:1: has no object of type Machine"),
         (
             "<!DOCTYPE topology [<!ENTITY a \"a\">]><topology/>".to_owned(),
             "hwloc XML: declares XML entities, which hwloc does not write",
@@ -333,38 +256,17 @@ fn what_cannot_be_read_is_one_sentence_with_the_line() {
             topology("", "\n<object type=\"Machine\"/>", ""),
             "hwloc XML:5: several objects of type Machine are not supported",
         ),
-        (
-            topology("", "", ""),
-            "hwloc XML: the machine has no CPU; at least one is needed",
-        ),
-        (
-            topology("cpuset=\"0-3\"", pu, ""),
-            "hwloc XML:4: cpuset `0-3` is not a set such as",
-        ),
+        (topology("", "", ""), "hwloc XML: the machine has no CPU; at least one is needed"),
+        (topology("cpuset=\"0-3\"", pu, ""), "hwloc XML:4: cpuset `0-3` is not a set such as"),
         (
             topology("", "\n<object type=\"PU\" os_index=\"70000\"/>", ""),
             "hwloc XML:5: expected is an os_index from 0 to 65535",
         ),
-        (
-            topology("", "\n<object type=\"PU\"/>", ""),
-            "hwloc XML:5: expected is an os_index from 0 to 65535",
-        ),
-        (
-            topology("", &(pu.to_owned() + pu), ""),
-            "hwloc XML: CPU 0 is described twice",
-        ),
-        (
-            topology("", &many, ""),
-            "hwloc XML: the machine has 8193 CPUs; at most 8192 are supported",
-        ),
-        (
-            topology("", &deep, ""),
-            "hwloc XML:4: objects are nested more than 128 deep",
-        ),
-        (
-            topology("", &(node(0, "0x2", 1) + pu), ""),
-            "hwloc XML:4: CPU 0 is in no NUMA node",
-        ),
+        (topology("", "\n<object type=\"PU\"/>", ""), "hwloc XML:5: expected is an os_index from 0 to 65535"),
+        (topology("", &(pu.to_owned() + pu), ""), "hwloc XML: CPU 0 is described twice"),
+        (topology("", &many, ""), "hwloc XML: the machine has 8193 CPUs; at most 8192 are supported"),
+        (topology("", &deep, ""), "hwloc XML:4: objects are nested more than 128 deep"),
+        (topology("", &(node(0, "0x2", 1) + pu), ""), "hwloc XML:4: CPU 0 is in no NUMA node"),
         (
             topology("", &(node(0, "0x1", 1) + &node(1, "0x2", 1) + &core(&[0, 1])), ""),
             "hwloc XML: CPUs 0 and 1 are threads of one core but differ in NUMA node",

@@ -58,11 +58,7 @@ fn offline_cpus_are_left_out() {
     let machine = read(&tree);
     assert_eq!(counts(&machine), [2, 2, 2, 4, 6]);
     assert_eq!(machine.os_list(machine.all_cpus()), "0-2,5-7");
-    assert_eq!(
-        machine.os_list(machine.siblings(CpuId(2))),
-        "2",
-        "its sibling is offline"
-    );
+    assert_eq!(machine.os_list(machine.siblings(CpuId(2))), "2", "its sibling is offline");
     assert_eq!(machine.os_list(machine.llc_cpus(CpuId(3))), "5-7");
 }
 
@@ -124,59 +120,23 @@ fn a_node_without_memory() {
     tree.node("node0/meminfo", "Node 0 MemTotal: 0 kB");
     tree.remove("node/node1/meminfo");
     let machine = read(&tree);
-    assert_eq!(
-        machine
-            .nodes()
-            .iter()
-            .map(|node| node.memory_bytes)
-            .collect::<Vec<_>>(),
-        [0, 0]
-    );
+    assert_eq!(machine.nodes().iter().map(|node| node.memory_bytes).collect::<Vec<_>>(), [0, 0]);
 }
 
 #[test]
 fn node_numbers_with_holes() {
     let tree = Tree::of(
         &MachineBuilder::new("holes")
-            .node(NodeSpec {
-                os_index: 0,
-                memory_bytes: 1 << 30,
-                bandwidth_bytes_per_s: 1,
-            })
-            .node(NodeSpec {
-                os_index: 8,
-                memory_bytes: 2 << 30,
-                bandwidth_bytes_per_s: 1,
-            })
-            .cpu(CpuSpec {
-                os_index: 0,
-                core: 0,
-                llc: None,
-                node: 0,
-                package: 0,
-                capacity: 1,
-            })
-            .cpu(CpuSpec {
-                os_index: 80,
-                core: 1,
-                llc: None,
-                node: 8,
-                package: 8,
-                capacity: 1,
-            })
+            .node(NodeSpec { os_index: 0, memory_bytes: 1 << 30, bandwidth_bytes_per_s: 1 })
+            .node(NodeSpec { os_index: 8, memory_bytes: 2 << 30, bandwidth_bytes_per_s: 1 })
+            .cpu(CpuSpec { os_index: 0, core: 0, llc: None, node: 0, package: 0, capacity: 1 })
+            .cpu(CpuSpec { os_index: 80, core: 1, llc: None, node: 8, package: 8, capacity: 1 })
             .distances(vec![vec![10, 40], vec![40, 10]])
             .build()
             .unwrap(),
     );
     let machine = read(&tree);
-    assert_eq!(
-        machine
-            .nodes()
-            .iter()
-            .map(|node| node.os_index)
-            .collect::<Vec<_>>(),
-        [0, 8]
-    );
+    assert_eq!(machine.nodes().iter().map(|node| node.os_index).collect::<Vec<_>>(), [0, 8]);
     assert_eq!(machine.distance(NodeId(0), NodeId(1)), 40);
     assert_eq!(machine.cpu(CpuId(1)).node, NodeId(1));
 }
@@ -189,18 +149,8 @@ fn no_cache_is_reported() {
     }
     let machine = read(&tree);
     assert_eq!(counts(&machine), [2, 2, 0, 4, 8]);
-    assert_eq!(
-        machine.os_list(machine.llc_cpus(CpuId(0))),
-        "0-1",
-        "what shares a core"
-    );
-    assert_eq!(
-        machine.hardware(),
-        &Hardware {
-            clock_mhz: 2100,
-            ..Hardware::GENERIC
-        }
-    );
+    assert_eq!(machine.os_list(machine.llc_cpus(CpuId(0))), "0-1", "what shares a core");
+    assert_eq!(machine.hardware(), &Hardware { clock_mhz: 2100, ..Hardware::GENERIC });
 }
 
 #[test]
@@ -225,12 +175,7 @@ fn a_cache_of_untold_size_has_the_generic_one() {
         tree.cpu(&format!("cpu{cpu}/cache/index3/size"), "0K");
     }
     let machine = read(&tree);
-    assert!(
-        machine
-            .llcs()
-            .iter()
-            .all(|llc| llc.size_bytes == Llc::GENERIC_SIZE_BYTES)
-    );
+    assert!(machine.llcs().iter().all(|llc| llc.size_bytes == Llc::GENERIC_SIZE_BYTES));
     assert_eq!(machine.hardware().l2_bytes, 1 << 20, "as the other CPUs tell");
 }
 
@@ -238,11 +183,7 @@ fn a_cache_of_untold_size_has_the_generic_one() {
 fn sizes_of_caches_have_units() {
     let tree = plain();
     for cpu in 0..8 {
-        let (size, shared) = if cpu < 4 {
-            ("12288K", "0-3")
-        } else {
-            ("32M", "4-7")
-        };
+        let (size, shared) = if cpu < 4 { ("12288K", "0-3") } else { ("32M", "4-7") };
         tree.cache(cpu, 3, ("3", "Unified", size, shared));
     }
     let sizes: Vec<u64> = read(&tree).llcs().iter().map(|llc| llc.size_bytes).collect();
@@ -253,11 +194,7 @@ fn sizes_of_caches_have_units() {
 fn several_caches_a_node() {
     let tree = plain();
     for cpu in 0..8 {
-        tree.cache(
-            cpu,
-            3,
-            ("3", "Unified", "16384K", &format_cpulist([cpu & !1, cpu | 1])),
-        );
+        tree.cache(cpu, 3, ("3", "Unified", "16384K", &format_cpulist([cpu & !1, cpu | 1])));
     }
     assert_eq!(counts(&read(&tree)), [2, 2, 4, 4, 8]);
 }
@@ -270,20 +207,8 @@ fn cpu_numbers_that_interleave_nodes() {
     for cpu in 0..8u32 {
         let core = format_cpulist([cpu % 4, cpu % 4 + 4]);
         tree.cpu(&format!("cpu{cpu}/topology/core_cpus_list"), &core);
-        tree.cpu(
-            &format!("cpu{cpu}/topology/physical_package_id"),
-            &(cpu % 2).to_string(),
-        );
-        tree.cache(
-            cpu,
-            3,
-            (
-                "3",
-                "Unified",
-                "8M",
-                if cpu % 2 == 0 { "0,2,4,6" } else { "1,3,5,7" },
-            ),
-        );
+        tree.cpu(&format!("cpu{cpu}/topology/physical_package_id"), &(cpu % 2).to_string());
+        tree.cache(cpu, 3, ("3", "Unified", "8M", if cpu % 2 == 0 { "0,2,4,6" } else { "1,3,5,7" }));
     }
     let machine = read(&tree);
     assert_eq!(counts(&machine), [2, 2, 2, 4, 8]);
@@ -295,21 +220,11 @@ fn cpu_numbers_that_interleave_nodes() {
 fn hybrid_cores_by_capacity_or_else_by_frequency() {
     let tree = plain();
     for cpu in 0..8 {
-        let (capacity, khz) = if cpu < 2 {
-            ("1024", "5000000")
-        } else {
-            ("512", "4000000")
-        };
+        let (capacity, khz) = if cpu < 2 { ("1024", "5000000") } else { ("512", "4000000") };
         tree.cpu(&format!("cpu{cpu}/cpu_capacity"), capacity);
         tree.cpu(&format!("cpu{cpu}/cpufreq/cpuinfo_max_freq"), khz);
     }
-    let speeds = |tree: &Tree| {
-        read(tree)
-            .cpus()
-            .iter()
-            .map(|cpu| cpu.capacity_permille)
-            .collect::<Vec<_>>()
-    };
+    let speeds = |tree: &Tree| read(tree).cpus().iter().map(|cpu| cpu.capacity_permille).collect::<Vec<_>>();
     assert_eq!(speeds(&tree), [1000, 1000, 500, 500, 500, 500, 500, 500]);
     tree.remove("cpu/cpu3/cpu_capacity");
     assert_eq!(speeds(&tree), [1000, 1000, 800, 800, 800, 800, 800, 800]);
@@ -369,10 +284,7 @@ fn kernels_before_5_3_have_another_name_for_the_threads_of_a_core() {
     let tree = plain();
     for cpu in 0..8u32 {
         tree.remove(&format!("cpu/cpu{cpu}/topology/core_cpus_list"));
-        tree.cpu(
-            &format!("cpu{cpu}/topology/thread_siblings_list"),
-            &format_cpulist([cpu & !1, cpu | 1]),
-        );
+        tree.cpu(&format!("cpu{cpu}/topology/thread_siblings_list"), &format_cpulist([cpu & !1, cpu | 1]));
     }
     assert_eq!(counts(&read(&tree)), [2, 2, 2, 4, 8]);
 }
@@ -403,22 +315,10 @@ fn what_cannot_be_read_is_one_sentence_that_names_the_file() {
     let node = "sys/devices/system/node";
     type Damage = fn(&Tree);
     let cases: [(Damage, String); 14] = [
-        (
-            |tree| tree.remove("cpu"),
-            format!("{cpu}: cannot be read: entity not found"),
-        ),
-        (
-            |tree| tree.cpu("online", "0-x"),
-            format!("{cpu}/online: `0-x` is not a number or range from 0"),
-        ),
-        (
-            |tree| tree.cpu("online", "0-9"),
-            format!("{cpu}/online: lists CPU 8, but {cpu}/cpu8 is missing"),
-        ),
-        (
-            |tree| tree.cpu("online", ""),
-            "the machine has no CPU; at least one is needed".to_owned(),
-        ),
+        (|tree| tree.remove("cpu"), format!("{cpu}: cannot be read: entity not found")),
+        (|tree| tree.cpu("online", "0-x"), format!("{cpu}/online: `0-x` is not a number or range from 0")),
+        (|tree| tree.cpu("online", "0-9"), format!("{cpu}/online: lists CPU 8, but {cpu}/cpu8 is missing")),
+        (|tree| tree.cpu("online", ""), "the machine has no CPU; at least one is needed".to_owned()),
         (
             |tree| tree.cpu("cpu1/topology/core_cpus_list", "?"),
             format!("{cpu}/cpu1/topology/core_cpus_list: `?` is not a number or range"),
@@ -435,14 +335,8 @@ fn what_cannot_be_read_is_one_sentence_that_names_the_file() {
             |tree| tree.cpu("cpu2/cpu_capacity", "-5"),
             format!("{cpu}/cpu2/cpu_capacity: `-5` is not a number"),
         ),
-        (
-            |tree| tree.cpu("cpu2/cpu_capacity", "0"),
-            "has a capacity of 0; it must be positive".to_owned(),
-        ),
-        (
-            |tree| tree.remove("node/node1/cpulist"),
-            format!("{node}/node1/cpulist: cannot be read"),
-        ),
+        (|tree| tree.cpu("cpu2/cpu_capacity", "0"), "has a capacity of 0; it must be positive".to_owned()),
+        (|tree| tree.remove("node/node1/cpulist"), format!("{node}/node1/cpulist: cannot be read")),
         (
             |tree| tree.node("node1/cpulist", "4-6"),
             format!("{node}: online CPU 7 is in the cpulist of no online node"),

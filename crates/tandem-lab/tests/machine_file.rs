@@ -124,18 +124,8 @@ fn the_schema_allows_what_the_reader_does() {
     assert_eq!(schema.get("additionalProperties"), Some(&false.into()));
     let required = schema.get("required").and_then(|names| names.as_array()).unwrap();
     assert_eq!(required, &["name", "node", "cores"]);
-    let definitions = schema
-        .get("$defs")
-        .and_then(|definitions| definitions.as_object())
-        .unwrap();
-    for table in [
-        "HardwareTable",
-        "NodeTable",
-        "LlcTable",
-        "CoresTable",
-        "Size",
-        "Bandwidth",
-    ] {
+    let definitions = schema.get("$defs").and_then(|definitions| definitions.as_object()).unwrap();
+    for table in ["HardwareTable", "NodeTable", "LlcTable", "CoresTable", "Size", "Bandwidth"] {
         assert!(definitions.contains_key(table), "{table}");
     }
 }

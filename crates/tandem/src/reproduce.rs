@@ -58,10 +58,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let options = RunOptions {
         seed: args.seed,
-        jobs: args
-            .jobs
-            .or(thread::available_parallelism().ok())
-            .unwrap_or(NonZeroUsize::MIN),
+        jobs: args.jobs.or(thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN),
     };
     let cancel = cancelled_by_interrupt()?;
     let mut results = Vec::new();
@@ -80,11 +77,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(folder) = &args.out {
         write_files(folder, &results)?;
         let report = folder.join("report.html");
-        writeln!(
-            io::stderr(),
-            "report: {}",
-            report.canonicalize().unwrap_or(report).display()
-        )?;
+        writeln!(io::stderr(), "report: {}", report.canonicalize().unwrap_or(report).display())?;
     }
     if cancel.load(Ordering::Relaxed) {
         anyhow::bail!("interrupted; the results are of the replications that were complete");
@@ -99,20 +92,12 @@ fn read_experiments(args: &Args) -> anyhow::Result<Vec<Experiment>> {
         None => ExperimentFolder::find_from(&std::env::current_dir().context("the current folder is gone")?),
     };
     let folder = folder.map_err(BadInput::new)?;
-    let names = if args.names.is_empty() {
-        folder.names()
-    } else {
-        &args.names
-    };
+    let names = if args.names.is_empty() { folder.names() } else { &args.names };
     let mut experiments = Vec::new();
     for name in names {
         let path = folder.path_of(name).map_err(BadInput::new)?;
         let experiment = Experiment::read(&path).map_err(BadInput::new)?;
-        experiments.push(if args.quick {
-            experiment.quick()
-        } else {
-            experiment
-        });
+        experiments.push(if args.quick { experiment.quick() } else { experiment });
     }
     Ok(experiments)
 }
@@ -132,11 +117,8 @@ fn cancelled_by_interrupt() -> anyhow::Result<Arc<AtomicBool>> {
 
 /// Writes the results into files. Each appears under its name when it is complete.
 fn write_files(folder: &Path, results: &[ExperimentResults]) -> anyhow::Result<()> {
-    let files: [(&str, &dyn Format); 3] = [
-        ("report.html", &Html),
-        ("results.json", &Json),
-        ("results.csv", &Csv),
-    ];
+    let files: [(&str, &dyn Format); 3] =
+        [("report.html", &Html), ("results.json", &Json), ("results.csv", &Csv)];
     for (name, format) in files {
         let path = folder.join(name);
         let unfinished = folder.join(format!(".{name}.{}", std::process::id()));

@@ -55,9 +55,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 fn to_json(machine: &Machine) -> Value {
     let ids = || (0..machine.node_count()).map(NodeId::from);
-    let distances: Vec<Vec<u32>> = ids()
-        .map(|from| ids().map(|to| machine.distance(from, to)).collect())
-        .collect();
+    let distances: Vec<Vec<u32>> =
+        ids().map(|from| ids().map(|to| machine.distance(from, to)).collect()).collect();
     let nodes: Vec<Value> = machine
         .nodes()
         .iter()

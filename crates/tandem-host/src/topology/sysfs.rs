@@ -41,10 +41,7 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
     let system = ["sys/devices/system", "devices/system"].map(|path| root.join(path));
     let Some(system) = system.iter().find(|system| system.join("cpu").is_dir()) else {
         let file = system[0].join("cpu");
-        return Err(TopologyError::Unreadable {
-            file,
-            cause: ErrorKind::NotFound.into(),
-        });
+        return Err(TopologyError::Unreadable { file, cause: ErrorKind::NotFound.into() });
     };
     let (cpu_dir, node_dir) = (system.join("cpu"), system.join("node"));
     let online = online_cpus(&cpu_dir)?;
@@ -71,10 +68,7 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
             );
         };
         let caches = read_caches(&dir.join("cache"))?;
-        let l2_sizes = caches
-            .iter()
-            .filter(|cache| cache.level == 2)
-            .filter_map(|cache| cache.size_bytes);
+        let l2_sizes = caches.iter().filter(|cache| cache.level == 2).filter_map(|cache| cache.size_bytes);
         largest_l2 = l2_sizes.fold(largest_l2, u64::max);
         let llc = caches.iter().max_by_key(|cache| cache.level).map(|cache| {
             let label = first_online(&cache.shared_with, &online, os_index);
@@ -107,10 +101,7 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
     builder
         .hardware(hardware)
         .build()
-        .map_err(|cause| TopologyError::Inconsistent {
-            place: root.display().to_string(),
-            cause,
-        })
+        .map_err(|cause| TopologyError::Inconsistent { place: root.display().to_string(), cause })
 }
 
 /// The CPUs that are online, in ascending order.
@@ -159,11 +150,7 @@ impl NodeTable {
 }
 
 fn node_spec(os_index: u32, memory_bytes: u64) -> NodeSpec {
-    NodeSpec {
-        os_index,
-        memory_bytes,
-        bandwidth_bytes_per_s: NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S,
-    }
+    NodeSpec { os_index, memory_bytes, bandwidth_bytes_per_s: NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S }
 }
 
 fn read_nodes(node_dir: &Path) -> Result<NodeTable, TopologyError> {
@@ -171,32 +158,23 @@ fn read_nodes(node_dir: &Path) -> Result<NodeTable, TopologyError> {
         Some(listed) => listed,
         None => numbered_dirs(node_dir, "node")?,
     };
-    let mut table = NodeTable {
-        specs: Vec::new(),
-        distances: Vec::new(),
-        of_cpu: BTreeMap::new(),
-    };
+    let mut table = NodeTable { specs: Vec::new(), distances: Vec::new(), of_cpu: BTreeMap::new() };
     for (at, &node) in online.iter().enumerate() {
         let dir = node_dir.join(format!("node{node}"));
         let cpulist = dir.join("cpulist");
         let Some(cpus) = read_list(&cpulist)? else {
-            return Err(TopologyError::Unreadable {
-                file: cpulist,
-                cause: ErrorKind::NotFound.into(),
-            });
+            return Err(TopologyError::Unreadable { file: cpulist, cause: ErrorKind::NotFound.into() });
         };
         for cpu in cpus {
             table.of_cpu.entry(cpu).or_insert(node);
         }
-        table
-            .specs
-            .push(node_spec(node, read_memory(&dir.join("meminfo"))?));
+        table.specs.push(node_spec(node, read_memory(&dir.join("meminfo"))?));
         let distance = dir.join("distance");
         let row = match read_row(&distance)? {
             Some(row) => row,
-            None => (0..online.len())
-                .map(|to| if to == at { LOCAL_DISTANCE } else { REMOTE_DISTANCE })
-                .collect(),
+            None => {
+                (0..online.len()).map(|to| if to == at { LOCAL_DISTANCE } else { REMOTE_DISTANCE }).collect()
+            }
         };
         if row.len() != online.len() {
             let (found, expected) = (row.len(), online.len());
@@ -216,10 +194,7 @@ fn read_memory(meminfo: &Path) -> Result<u64, TopologyError> {
         return Ok(0);
     };
     // "Node 0 MemTotal:  6805476 kB" in a node's directory, "MemTotal:  6805476 kB" in /proc.
-    let total = text
-        .lines()
-        .find_map(|line| line.split_once("MemTotal:"))
-        .map(|(_, value)| value.trim());
+    let total = text.lines().find_map(|line| line.split_once("MemTotal:")).map(|(_, value)| value.trim());
     let bytes = total
         .and_then(|value| value.strip_suffix("kB"))
         .and_then(|value| value.trim().parse::<u64>().ok())
@@ -254,11 +229,7 @@ fn read_caches(cache_dir: &Path) -> Result<Vec<Cache>, TopologyError> {
             None => None,
         };
         let shared_with = read_list(&dir.join("shared_cpu_list"))?.unwrap_or_default();
-        caches.push(Cache {
-            level,
-            size_bytes,
-            shared_with,
-        });
+        caches.push(Cache { level, size_bytes, shared_with });
     }
     Ok(caches)
 }
@@ -272,11 +243,7 @@ fn cache_size(file: &Path, text: &str) -> Result<u64, TopologyError> {
             (digits, "G") => (digits, 1 << 30),
             _ => (text, 1),
         };
-    match digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|size| size.checked_mul(factor))
-    {
+    match digits.parse::<u64>().ok().and_then(|size| size.checked_mul(factor)) {
         Some(bytes) => Ok(bytes),
         None => malformed(file, format!("`{text:.40}` is not a size such as 12288K")),
     }
@@ -308,11 +275,7 @@ fn read_package(file: &Path) -> Result<u32, TopologyError> {
 /// The first online CPU of a list, or the CPU itself: a label that all CPUs of the list agree on.
 fn first_online(cpus: &[u32], online: &[u32], own: u32) -> u32 {
     match cpus.contains(&own) {
-        true => cpus
-            .iter()
-            .copied()
-            .find(|cpu| online.binary_search(cpu).is_ok())
-            .unwrap_or(own),
+        true => cpus.iter().copied().find(|cpu| online.binary_search(cpu).is_ok()).unwrap_or(own),
         false => own,
     }
 }
@@ -327,8 +290,7 @@ struct Speeds {
 impl Speeds {
     fn read(&mut self, cpu_dir: &Path) -> Result<(), TopologyError> {
         self.capacities.push(read_number(&cpu_dir.join("cpu_capacity"))?);
-        self.max_khz
-            .push(read_number(&cpu_dir.join("cpufreq/cpuinfo_max_freq"))?);
+        self.max_khz.push(read_number(&cpu_dir.join("cpufreq/cpuinfo_max_freq"))?);
         Ok(())
     }
 

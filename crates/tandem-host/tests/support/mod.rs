@@ -17,9 +17,7 @@ pub struct Tree {
 
 impl Tree {
     pub fn new() -> Self {
-        Self {
-            dir: tempfile::tempdir().unwrap(),
-        }
+        Self { dir: tempfile::tempdir().unwrap() }
     }
 
     /// The tree that a kernel would show for this machine.
@@ -34,10 +32,7 @@ impl Tree {
                 &os_list(&machine.cores()[cpu.core.index()].cpus),
             );
             let package = machine.packages()[cpu.package.index()].os_index;
-            tree.cpu(
-                &format!("{dir}/topology/physical_package_id"),
-                &package.to_string(),
-            );
+            tree.cpu(&format!("{dir}/topology/physical_package_id"), &package.to_string());
             tree.cpu(&format!("{dir}/cpu_capacity"), &cpu.capacity_permille.to_string());
             let khz = machine.hardware().clock_mhz * 1000;
             tree.cpu(&format!("{dir}/cpufreq/cpuinfo_max_freq"), &khz.to_string());
@@ -54,20 +49,14 @@ impl Tree {
                 tree.remove(&format!("cpu/cpu{}/cache", cpu.os_index));
             }
         }
-        tree.node(
-            "online",
-            &format_cpulist(machine.nodes().iter().map(|node| node.os_index)),
-        );
+        tree.node("online", &format_cpulist(machine.nodes().iter().map(|node| node.os_index)));
         for (from, node) in machine.nodes().iter().enumerate() {
             let dir = format!("node{}", node.os_index);
             tree.node(&format!("{dir}/cpulist"), &os_list(&node.cpus));
             let kib = node.memory_bytes / 1024;
             tree.node(
                 &format!("{dir}/meminfo"),
-                &format!(
-                    "Node {0} MemTotal: {kib:>15} kB\nNode {0} MemFree: 1 kB",
-                    node.os_index
-                ),
+                &format!("Node {0} MemTotal: {kib:>15} kB\nNode {0} MemFree: 1 kB", node.os_index),
             );
             let row: Vec<String> = (0..machine.node_count())
                 .map(|to| machine.distance(NodeId::from(from), NodeId::from(to)).to_string())
@@ -93,12 +82,7 @@ impl Tree {
 
     /// Writes level, type, size and sharing of a cache.
     pub fn cache(&self, cpu: u32, index: u32, (level, kind, size, shared): (&str, &str, &str, &str)) {
-        for (file, text) in [
-            ("level", level),
-            ("type", kind),
-            ("size", size),
-            ("shared_cpu_list", shared),
-        ] {
+        for (file, text) in [("level", level), ("type", kind), ("size", size), ("shared_cpu_list", shared)] {
             self.cpu(&format!("cpu{cpu}/cache/index{index}/{file}"), text);
         }
     }
@@ -124,11 +108,7 @@ impl Tree {
 pub fn hwloc_xml(machine: &Machine) -> String {
     let mut xml = String::from("<?xml version=\"1.0\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n");
     let all: Vec<u32> = machine.cpus().iter().map(|cpu| cpu.os_index).collect();
-    let _ = writeln!(
-        xml,
-        "<topology version=\"2.0\"><object type=\"Machine\" cpuset=\"{}\">",
-        words(&all)
-    );
+    let _ = writeln!(xml, "<topology version=\"2.0\"><object type=\"Machine\" cpuset=\"{}\">", words(&all));
     for node in machine.nodes() {
         let cpus: Vec<u32> = node.cpus.iter().map(|cpu| machine.cpu(cpu).os_index).collect();
         let _ = writeln!(
@@ -141,31 +121,17 @@ pub fn hwloc_xml(machine: &Machine) -> String {
     }
     for package in machine.packages() {
         let _ = writeln!(xml, "<object type=\"Package\" os_index=\"{}\">", package.os_index);
-        for core in machine
-            .cores()
-            .iter()
-            .filter(|core| core.cpus.is_subset(&package.cpus))
-        {
+        for core in machine.cores().iter().filter(|core| core.cpus.is_subset(&package.cpus)) {
             let first = machine.cpu(core.cpus.iter().next().unwrap());
             if first.llc.is_none() {
                 xml.push_str(&core_xml(machine, core));
             }
         }
-        for llc in machine
-            .llcs()
-            .iter()
-            .filter(|llc| llc.cpus.is_subset(&package.cpus))
-        {
+        for llc in machine.llcs().iter().filter(|llc| llc.cpus.is_subset(&package.cpus)) {
             let size = llc.size_bytes;
-            let _ = writeln!(
-                xml,
-                "<object type=\"L3Cache\" cache_size=\"{size}\" depth=\"3\" cache_type=\"0\">"
-            );
-            for core in machine
-                .cores()
-                .iter()
-                .filter(|core| core.cpus.is_subset(&llc.cpus))
-            {
+            let _ =
+                writeln!(xml, "<object type=\"L3Cache\" cache_size=\"{size}\" depth=\"3\" cache_type=\"0\">");
+            for core in machine.cores().iter().filter(|core| core.cpus.is_subset(&llc.cpus)) {
                 let _ = writeln!(
                     xml,
                     "<object type=\"L2Cache\" cache_size=\"{}\" depth=\"2\" cache_type=\"0\">{}</object>",
@@ -208,12 +174,7 @@ fn core_xml(machine: &Machine, core: &tandem_sim::machine::Core) -> String {
         .cpus
         .iter()
         .map(|cpu| machine.cpu(cpu).os_index)
-        .map(|cpu| {
-            format!(
-                "<object type=\"PU\" os_index=\"{cpu}\" cpuset=\"{}\"/>",
-                words(&[cpu])
-            )
-        })
+        .map(|cpu| format!("<object type=\"PU\" os_index=\"{cpu}\" cpuset=\"{}\"/>", words(&[cpu])))
         .collect();
     format!("<object type=\"Core\">{pus}</object>\n")
 }
@@ -228,21 +189,11 @@ fn words(numbers: &[u32]) -> String {
         .iter()
         .rev()
         .enumerate()
-        .map(|(at, &word)| {
-            if word == 0 && at > 0 {
-                String::new()
-            } else {
-                format!("0x{word:08x}")
-            }
-        })
+        .map(|(at, &word)| if word == 0 && at > 0 { String::new() } else { format!("0x{word:08x}") })
         .collect();
     // hwloc leaves a word out only between others.
     let text = words.join(",");
-    if text.ends_with(',') {
-        format!("{text}0x0")
-    } else {
-        text
-    }
+    if text.ends_with(',') { format!("{text}0x0") } else { text }
 }
 
 prop_compose! {

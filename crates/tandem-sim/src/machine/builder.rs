@@ -190,17 +190,10 @@ impl MachineBuilder {
         if hardware.l2_bytes == 0 {
             return Err(MachineError::EmptyL2);
         }
-        let (llc_ns, local_ns, remote_ns) = (
-            hardware.llc_latency_ns,
-            hardware.local_memory_latency_ns,
-            hardware.remote_memory_latency_ns,
-        );
+        let (llc_ns, local_ns, remote_ns) =
+            (hardware.llc_latency_ns, hardware.local_memory_latency_ns, hardware.remote_memory_latency_ns);
         if llc_ns > local_ns || local_ns > remote_ns {
-            return Err(MachineError::LatencyOrder {
-                llc_ns,
-                local_ns,
-                remote_ns,
-            });
+            return Err(MachineError::LatencyOrder { llc_ns, local_ns, remote_ns });
         }
         Ok(())
     }
@@ -216,9 +209,7 @@ impl MachineBuilder {
         }
         let mut order: Vec<usize> = (0..count).collect();
         order.sort_unstable_by_key(|&at| self.nodes[at].os_index);
-        if let Some(pair) = order
-            .windows(2)
-            .find(|w| self.nodes[w[0]].os_index == self.nodes[w[1]].os_index)
+        if let Some(pair) = order.windows(2).find(|w| self.nodes[w[0]].os_index == self.nodes[w[1]].os_index)
         {
             return Err(MachineError::DuplicateNode(self.nodes[pair[0]].os_index));
         }
@@ -232,11 +223,7 @@ impl MachineBuilder {
                 os_index: spec.os_index,
                 cpus: CpuMask::empty(self.cpus.len()),
                 memory_bytes: spec.memory_bytes,
-                bandwidth_bytes_per_s: if spec.memory_bytes > 0 {
-                    spec.bandwidth_bytes_per_s
-                } else {
-                    0
-                },
+                bandwidth_bytes_per_s: if spec.memory_bytes > 0 { spec.bandwidth_bytes_per_s } else { 0 },
             });
         }
         Ok((nodes, self.ordered_distances(&order)?))
@@ -278,11 +265,7 @@ impl MachineBuilder {
         if self.cpus.len() > MAX_CPUS {
             return Err(MachineError::TooManyCpus(self.cpus.len()));
         }
-        if let Some(pair) = self
-            .cpus
-            .windows(2)
-            .find(|pair| pair[0].os_index == pair[1].os_index)
-        {
+        if let Some(pair) = self.cpus.windows(2).find(|pair| pair[0].os_index == pair[1].os_index) {
             return Err(MachineError::DuplicateCpu(pair[0].os_index));
         }
         let mut llc_sizes = BTreeMap::new();
@@ -300,16 +283,10 @@ impl MachineBuilder {
                 return Err(MachineError::NoCapacity(cpu.os_index));
             }
             if !self.nodes.iter().any(|node| node.os_index == cpu.node) {
-                return Err(MachineError::UnknownNode {
-                    cpu: cpu.os_index,
-                    node: cpu.node,
-                });
+                return Err(MachineError::UnknownNode { cpu: cpu.os_index, node: cpu.node });
             }
             if let Some(llc) = cpu.llc.filter(|llc| !llc_sizes.contains_key(llc)) {
-                return Err(MachineError::UnknownLlc {
-                    cpu: cpu.os_index,
-                    llc,
-                });
+                return Err(MachineError::UnknownLlc { cpu: cpu.os_index, llc });
             }
             let first: &CpuSpec = first_of_core.entry(cpu.core).or_insert(cpu);
             let differs = [
@@ -318,11 +295,7 @@ impl MachineBuilder {
                 ("last-level cache", first.llc != cpu.llc),
             ];
             if let Some(&(what, _)) = differs.iter().find(|(_, differs)| *differs) {
-                return Err(MachineError::SplitCore {
-                    first: first.os_index,
-                    second: cpu.os_index,
-                    what,
-                });
+                return Err(MachineError::SplitCore { first: first.os_index, second: cpu.os_index, what });
             }
         }
         Ok(())
@@ -332,20 +305,14 @@ impl MachineBuilder {
     fn assemble(self, mut nodes: Vec<Node>, distances: Vec<u32>) -> Machine {
         let count = self.cpus.len();
         let llc_sizes: BTreeMap<u32, u64> = self.llcs.into_iter().collect();
-        let node_ids: BTreeMap<u32, NodeId> = nodes
-            .iter()
-            .enumerate()
-            .map(|(at, node)| (node.os_index, NodeId::from(at)))
-            .collect();
+        let node_ids: BTreeMap<u32, NodeId> =
+            nodes.iter().enumerate().map(|(at, node)| (node.os_index, NodeId::from(at))).collect();
         let mut packages: Vec<Package> = Vec::new();
         let mut package_numbers: Vec<u32> = self.cpus.iter().map(|cpu| cpu.package).collect();
         package_numbers.sort_unstable();
         package_numbers.dedup();
         for &os_index in &package_numbers {
-            packages.push(Package {
-                os_index,
-                cpus: CpuMask::empty(count),
-            });
+            packages.push(Package { os_index, cpus: CpuMask::empty(count) });
         }
         let mut core_capacities: BTreeMap<u32, u32> = BTreeMap::new();
         for cpu in &self.cpus {
@@ -360,18 +327,13 @@ impl MachineBuilder {
         for (at, spec) in self.cpus.iter().enumerate() {
             let id = CpuId::from(at);
             let core = *core_ids.entry(spec.core).or_insert_with(|| {
-                cores.push(Core {
-                    cpus: CpuMask::empty(count),
-                });
+                cores.push(Core { cpus: CpuMask::empty(count) });
                 CoreId::from(cores.len() - 1)
             });
             cores[core.index()].cpus.insert(id);
             let llc = spec.llc.map(|label| {
                 *llc_ids.entry(label).or_insert_with(|| {
-                    llcs.push(Llc {
-                        size_bytes: llc_sizes[&label],
-                        cpus: CpuMask::empty(count),
-                    });
+                    llcs.push(Llc { size_bytes: llc_sizes[&label], cpus: CpuMask::empty(count) });
                     LlcId::from(llcs.len() - 1)
                 })
             });
@@ -384,14 +346,7 @@ impl MachineBuilder {
             packages[package.index()].cpus.insert(id);
             let permille = u64::from(core_capacities[&spec.core]) * 1000 / u64::from(fastest);
             let capacity_permille = u32::try_from(permille.max(1)).expect("no capacity exceeds the fastest");
-            cpus.push(Cpu {
-                os_index: spec.os_index,
-                core,
-                llc,
-                node,
-                package,
-                capacity_permille,
-            });
+            cpus.push(Cpu { os_index: spec.os_index, core, llc, node, package, capacity_permille });
         }
         Machine {
             name: self.name,

@@ -23,19 +23,11 @@ struct Branch {
 
 impl Branch {
     fn new(text: String, children: Vec<Branch>) -> Self {
-        Self {
-            text,
-            list: Vec::new(),
-            children,
-        }
+        Self { text, list: Vec::new(), children }
     }
 
     fn leaf(text: String, list: Vec<String>) -> Self {
-        Self {
-            text,
-            list,
-            children: Vec::new(),
-        }
+        Self { text, list, children: Vec::new() }
     }
 }
 
@@ -43,10 +35,7 @@ impl Branch {
 pub fn draw(machine: &Machine) -> String {
     let mut text = String::new();
     let hardware = machine.hardware();
-    let memory = machine
-        .nodes()
-        .iter()
-        .fold(0, |sum: u64, node| sum.saturating_add(node.memory_bytes));
+    let memory = machine.nodes().iter().fold(0, |sum: u64, node| sum.saturating_add(node.memory_bytes));
     let _ = writeln!(
         text,
         "{}\n{} · {} · {} · {} · {} · {}",
@@ -76,11 +65,7 @@ pub fn draw(machine: &Machine) -> String {
 fn render(branches: &[Branch], indent: &str, text: &mut String) {
     for (at, branch) in branches.iter().enumerate() {
         let last = at + 1 == branches.len();
-        let (fork, below) = if last {
-            ("└─ ", "   ")
-        } else {
-            ("├─ ", "│  ")
-        };
+        let (fork, below) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
         let start = format!("{indent}{fork}{}", branch.text);
         let room = WIDTH.saturating_sub(start.chars().count());
         let _ = writeln!(text, "{start}{}", fit(&branch.list, room));
@@ -111,33 +96,17 @@ fn fit(parts: &[String], room: usize) -> String {
 }
 
 fn top_level(machine: &Machine) -> Vec<Branch> {
-    let package_has_nodes = |package: &Package| {
-        machine
-            .nodes()
-            .iter()
-            .filter(|node| node.cpus.intersects(&package.cpus))
-            .count()
-    };
-    let node_has_packages = |node: &Node| {
-        machine
-            .packages()
-            .iter()
-            .filter(|package| package.cpus.intersects(&node.cpus))
-            .count()
-    };
+    let package_has_nodes =
+        |package: &Package| machine.nodes().iter().filter(|node| node.cpus.intersects(&package.cpus)).count();
+    let node_has_packages =
+        |node: &Node| machine.packages().iter().filter(|package| package.cpus.intersects(&node.cpus)).count();
     let nodes_hold_packages = machine.nodes().iter().any(|node| node_has_packages(node) > 1)
-        && machine
-            .packages()
-            .iter()
-            .all(|package| package_has_nodes(package) == 1);
+        && machine.packages().iter().all(|package| package_has_nodes(package) == 1);
 
     let mut branches: Vec<Branch> = Vec::new();
     if nodes_hold_packages {
         for node in machine.nodes().iter().filter(|node| !node.cpus.is_empty()) {
-            let inside = machine
-                .packages()
-                .iter()
-                .filter(|package| package.cpus.intersects(&node.cpus));
+            let inside = machine.packages().iter().filter(|package| package.cpus.intersects(&node.cpus));
             let children = inside
                 .map(|package| Branch::new(package_text(package), caches(machine, &package.cpus)))
                 .collect();
@@ -145,10 +114,7 @@ fn top_level(machine: &Machine) -> Vec<Branch> {
         }
     } else {
         for package in machine.packages() {
-            let inside = machine
-                .nodes()
-                .iter()
-                .filter(|node| node.cpus.intersects(&package.cpus));
+            let inside = machine.nodes().iter().filter(|node| node.cpus.intersects(&package.cpus));
             let children = inside.map(|node| {
                 let cpus = node.cpus.and(&package.cpus);
                 let part = if cpus == node.cpus { "" } else { ", partly here" };
@@ -209,11 +175,7 @@ impl Cores<'_> {
     fn list(&self, machine: &Machine) -> Vec<String> {
         match self.threads {
             1 => ranges(machine, self.cores.iter().flat_map(|core| core.cpus.iter())),
-            _ => self
-                .cores
-                .iter()
-                .map(|core| machine.os_list(&core.cpus))
-                .collect(),
+            _ => self.cores.iter().map(|core| machine.os_list(&core.cpus)).collect(),
         }
     }
 }
@@ -276,10 +238,7 @@ fn caches(machine: &Machine, cpus: &CpuMask) -> Vec<Branch> {
 
 fn unfolded(machine: &Machine, cache: &Cache<'_>) -> Branch {
     if let [cores] = &cache.groups[..] {
-        return Branch::leaf(
-            format!("{}: {}:", cache.text(), cores.text()),
-            cores.list(machine),
-        );
+        return Branch::leaf(format!("{}: {}:", cache.text(), cores.text()), cores.list(machine));
     }
     let children = cache
         .groups
@@ -292,10 +251,7 @@ fn unfolded(machine: &Machine, cache: &Cache<'_>) -> Branch {
 /// One line for several equal caches.
 fn folded(machine: &Machine, run: &[Cache<'_>]) -> Branch {
     let cores: Vec<String> = run[0].groups.iter().map(Cores::text).collect();
-    let cpus = run
-        .iter()
-        .flat_map(|cache| &cache.groups)
-        .flat_map(|cores| &cores.cores);
+    let cpus = run.iter().flat_map(|cache| &cache.groups).flat_map(|cores| &cores.cores);
     let mut cpus: Vec<CpuId> = cpus.flat_map(|core| core.cpus.iter()).collect();
     cpus.sort_unstable();
     let text = format!("{} × {}, each {}:", run.len(), run[0].text(), cores.join(" and "));
@@ -313,11 +269,7 @@ fn core_groups<'a>(machine: &'a Machine, cpus: &CpuMask) -> Vec<Cores<'a>> {
             |group: &&mut Cores<'_>| (group.threads, group.capacity_permille) == (threads, capacity_permille);
         match groups.iter_mut().find(like) {
             Some(group) => group.cores.push(core),
-            None => groups.push(Cores {
-                threads,
-                capacity_permille,
-                cores: vec![core],
-            }),
+            None => groups.push(Cores { threads, capacity_permille, cores: vec![core] }),
         }
     }
     groups
@@ -336,10 +288,7 @@ fn distances(machine: &Machine) -> String {
         return String::new();
     }
     let number = |id: &NodeId| machine.nodes()[id.index()].os_index.to_string();
-    let all = || {
-        ids.iter()
-            .flat_map(|&from| ids.iter().map(move |&to| machine.distance(from, to)))
-    };
+    let all = || ids.iter().flat_map(|&from| ids.iter().map(move |&to| machine.distance(from, to)));
     let names = ids.iter().map(|id| number(id).len()).max().unwrap_or(0);
     let cell = 1 + names.max(all().max().map_or(0, |distance| distance.to_string().len()));
     let mut text = String::new();
@@ -356,10 +305,7 @@ fn distances(machine: &Machine) -> String {
     let header: String = ids.iter().map(|id| format!("{:>cell$}", number(id))).collect();
     let _ = writeln!(text, "node{header}");
     for from in &ids {
-        let row: String = ids
-            .iter()
-            .map(|&to| format!("{:>cell$}", machine.distance(*from, to)))
-            .collect();
+        let row: String = ids.iter().map(|&to| format!("{:>cell$}", machine.distance(*from, to))).collect();
         let _ = writeln!(text, "{:>4}{row}", number(from));
     }
     text
@@ -384,22 +330,11 @@ mod tests {
     use tandem_sim::machine::{CpuSpec, MachineBuilder, NodeSpec};
 
     fn node(os_index: u32, memory_bytes: u64) -> NodeSpec {
-        NodeSpec {
-            os_index,
-            memory_bytes,
-            bandwidth_bytes_per_s: 20_000_000_000,
-        }
+        NodeSpec { os_index, memory_bytes, bandwidth_bytes_per_s: 20_000_000_000 }
     }
 
     fn cpu(os_index: u32, core: u32) -> CpuSpec {
-        CpuSpec {
-            os_index,
-            core,
-            llc: Some(0),
-            node: 0,
-            package: 0,
-            capacity: 2,
-        }
+        CpuSpec { os_index, core, llc: Some(0), node: 0, package: 0, capacity: 2 }
     }
 
     #[test]
@@ -412,15 +347,8 @@ mod tests {
             .cpu(cpu(4, 0))
             .cpu(cpu(1, 1))
             .cpu(cpu(5, 1))
-            .cpu(CpuSpec {
-                capacity: 1,
-                ..cpu(2, 2)
-            })
-            .cpu(CpuSpec {
-                llc: None,
-                package: 1,
-                ..cpu(3, 3)
-            })
+            .cpu(CpuSpec { capacity: 1, ..cpu(2, 2) })
+            .cpu(CpuSpec { llc: None, package: 1, ..cpu(3, 3) })
             .distances(vec![vec![10, 17], vec![17, 14]])
             .build()
             .unwrap();
@@ -451,14 +379,9 @@ node  0  3
     #[test]
     fn big_machines_are_folded_and_stay_within_80_columns() {
         for (packages, cores, threads) in [(2, 128, 2), (8, 64, 2), (40, 2, 1), (1, 300, 4), (1, 1, 1)] {
-            let machine = MachineBuilder::symmetric(packages, cores, threads)
-                .build()
-                .unwrap();
+            let machine = MachineBuilder::symmetric(packages, cores, threads).build().unwrap();
             let drawing = draw(&machine);
-            assert!(
-                drawing.lines().all(|line| line.chars().count() <= WIDTH),
-                "{drawing}"
-            );
+            assert!(drawing.lines().all(|line| line.chars().count() <= WIDTH), "{drawing}");
             assert!(drawing.lines().count() <= 8 + 4 * packages as usize, "{drawing}");
         }
     }
@@ -469,17 +392,11 @@ node  0  3
         for llc in 0..4 {
             builder = builder.llc(llc, 32 << 20);
             for core in [2 * llc, 2 * llc + 1] {
-                builder = builder.cpu(CpuSpec {
-                    llc: Some(llc),
-                    ..cpu(core, core)
-                });
+                builder = builder.cpu(CpuSpec { llc: Some(llc), ..cpu(core, core) });
             }
         }
         let drawing = draw(&builder.build().unwrap());
-        assert!(
-            drawing.contains("└─ 4 × LLC 32 MiB, each 2 cores: 0-7\n"),
-            "{drawing}"
-        );
+        assert!(drawing.contains("└─ 4 × LLC 32 MiB, each 2 cores: 0-7\n"), "{drawing}");
     }
 
     #[test]
@@ -492,13 +409,8 @@ node  0  3
 
     #[test]
     fn sizes_are_short() {
-        let cases = [
-            (0, "0 B"),
-            (1, "1 B"),
-            (256 << 10, "256 KiB"),
-            (3 << 29, "1.5 GiB"),
-            (u64::MAX, "16 EiB"),
-        ];
+        let cases =
+            [(0, "0 B"), (1, "1 B"), (256 << 10, "256 KiB"), (3 << 29, "1.5 GiB"), (u64::MAX, "16 EiB")];
         for (bytes, text) in cases {
             assert_eq!(memory_size(bytes), text);
         }

@@ -16,10 +16,7 @@ impl<'a> Reader<'a> {
         machine: Element<'a, 'a>,
         mut found: Found,
     ) -> Result<Machine, TopologyError> {
-        let inconsistent = |cause| TopologyError::Inconsistent {
-            place: self.file.to_owned(),
-            cause,
-        };
+        let inconsistent = |cause| TopologyError::Inconsistent { place: self.file.to_owned(), cause };
         if found.pus.len() > MAX_CPUS {
             return Err(inconsistent(MachineError::TooManyCpus(found.pus.len())));
         }
@@ -79,10 +76,8 @@ impl<'a> Reader<'a> {
         by_size.sort_by_key(|&at| (found.nodes[at].cpuset.count(), found.nodes[at].os_index));
         let mut numbers = Vec::with_capacity(found.pus.len());
         for pu in &found.pus {
-            let visible = by_size
-                .iter()
-                .map(|&at| &found.nodes[at])
-                .find(|node| node.cpuset.contains(pu.os_index));
+            let visible =
+                by_size.iter().map(|&at| &found.nodes[at]).find(|node| node.cpuset.contains(pu.os_index));
             let hidden = || pu.complete_nodeset.as_ref()?.first();
             let Some(number) = visible.map(|node| node.os_index).or_else(hidden) else {
                 return self.malformed(machine, format!("CPU {} is in no NUMA node", pu.os_index));
@@ -90,11 +85,8 @@ impl<'a> Reader<'a> {
             numbers.push(number);
         }
         let known: BTreeSet<u32> = found.nodes.iter().map(|node| node.os_index).collect();
-        let hidden: BTreeSet<u32> = numbers
-            .iter()
-            .copied()
-            .filter(|number| !known.contains(number))
-            .collect();
+        let hidden: BTreeSet<u32> =
+            numbers.iter().copied().filter(|number| !known.contains(number)).collect();
         found.nodes.extend(hidden.into_iter().map(|os_index| NumaNode {
             os_index,
             gp_index: None,
@@ -107,27 +99,16 @@ impl<'a> Reader<'a> {
 
     fn cpu_kinds(&self) -> Result<Vec<CpuKind>, TopologyError> {
         let mut kinds = Vec::new();
-        for element in self
-            .document
-            .root_element()
-            .children()
-            .filter(|child| child.has_tag_name("cpukind"))
-        {
+        for element in self.document.root_element().children().filter(|child| child.has_tag_name("cpukind")) {
             let Some(cpuset) = self.bitmap(element, "cpuset")? else {
                 return self.malformed(element, "this cpukind has no cpuset".to_owned());
             };
             let info = |name| {
                 let mut infos = element.children().filter(|child| child.has_tag_name("info"));
-                let value = infos
-                    .find(|info| info.attribute("name") == Some(name))?
-                    .attribute("value")?;
+                let value = infos.find(|info| info.attribute("name") == Some(name))?.attribute("value")?;
                 value.parse::<u32>().ok().filter(|&value| value > 0)
             };
-            kinds.push(CpuKind {
-                cpuset,
-                capacity: info("LinuxCapacity"),
-                max_mhz: info("FrequencyMaxMHz"),
-            });
+            kinds.push(CpuKind { cpuset, capacity: info("LinuxCapacity"), max_mhz: info("FrequencyMaxMHz") });
         }
         Ok(kinds)
     }
@@ -152,17 +133,10 @@ struct CpuKind {
 fn capacities(pus: &[Pu], kinds: &[CpuKind]) -> Vec<u32> {
     let told = |unit: fn(&CpuKind) -> Option<u32>| -> Option<Vec<u32>> {
         pus.iter()
-            .map(|pu| {
-                kinds
-                    .iter()
-                    .find(|kind| kind.cpuset.contains(pu.os_index))
-                    .and_then(unit)
-            })
+            .map(|pu| kinds.iter().find(|kind| kind.cpuset.contains(pu.os_index)).and_then(unit))
             .collect()
     };
-    told(|kind| kind.capacity)
-        .or_else(|| told(|kind| kind.max_mhz))
-        .unwrap_or_else(|| vec![1; pus.len()])
+    told(|kind| kind.capacity).or_else(|| told(|kind| kind.max_mhz)).unwrap_or_else(|| vec![1; pus.len()])
 }
 
 /// A number for each package found, and one more for CPUs outside all packages: its own, or else the lowest that
@@ -170,15 +144,9 @@ fn capacities(pus: &[Pu], kinds: &[CpuKind]) -> Vec<u32> {
 fn package_numbers(packages: &[Option<u32>]) -> Vec<u32> {
     let taken: BTreeSet<u32> = packages.iter().flatten().copied().collect();
     let mut free = (0..).filter(|number| !taken.contains(number));
-    packages
-        .iter()
-        .chain([&None])
-        .map(|number| number.or_else(|| free.next()).unwrap_or(u32::MAX))
-        .collect()
+    packages.iter().chain([&None]).map(|number| number.or_else(|| free.next()).unwrap_or(u32::MAX)).collect()
 }
 
 fn file_stem(file: &str) -> String {
-    Path::new(file)
-        .file_stem()
-        .map_or_else(|| file.to_owned(), |stem| stem.to_string_lossy().into_owned())
+    Path::new(file).file_stem().map_or_else(|| file.to_owned(), |stem| stem.to_string_lossy().into_owned())
 }

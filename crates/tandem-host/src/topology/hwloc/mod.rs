@@ -34,10 +34,8 @@ const INSTRUCTION_CACHE: u32 = 2;
 
 /// The machine that this file describes.
 pub fn read_hwloc(file: &Path) -> Result<Machine, TopologyError> {
-    let xml = std::fs::read_to_string(file).map_err(|cause| TopologyError::Unreadable {
-        file: file.to_owned(),
-        cause,
-    })?;
+    let xml = std::fs::read_to_string(file)
+        .map_err(|cause| TopologyError::Unreadable { file: file.to_owned(), cause })?;
     parse(&xml, &file.display().to_string())
 }
 
@@ -47,27 +45,15 @@ pub fn parse_hwloc(xml: &str) -> Result<Machine, TopologyError> {
 }
 
 fn parse(xml: &str, file: &str) -> Result<Machine, TopologyError> {
-    let malformed = |message: String| TopologyError::Malformed {
-        place: file.to_owned(),
-        message,
-    };
+    let malformed = |message: String| TopologyError::Malformed { place: file.to_owned(), message };
     if xml.contains("<!ENTITY") {
-        return Err(malformed(
-            "declares XML entities, which hwloc does not write".to_owned(),
-        ));
+        return Err(malformed("declares XML entities, which hwloc does not write".to_owned()));
     }
     // lstopo writes a reference to its DTD, which is not fetched.
-    let options = ParsingOptions {
-        allow_dtd: true,
-        nodes_limit: MAX_ELEMENTS,
-        ..ParsingOptions::default()
-    };
+    let options = ParsingOptions { allow_dtd: true, nodes_limit: MAX_ELEMENTS, ..ParsingOptions::default() };
     let document = Document::parse_with_options(xml, options)
         .map_err(|error| malformed(format!("is not XML as lstopo writes it: {error}")))?;
-    let reader = Reader {
-        document: &document,
-        file,
-    };
+    let reader = Reader { document: &document, file };
     let machine = reader.machine_object()?;
     let found = reader.collect(machine)?;
     reader.assemble(machine, found)
@@ -136,21 +122,15 @@ impl<'a> Reader<'a> {
     fn machine_object(&self) -> Result<Element<'a, 'a>, TopologyError> {
         let root = self.document.root_element();
         if !root.has_tag_name("topology") {
-            return self.malformed(
-                root,
-                "expected is <topology>, as lstopo --of xml writes it".to_owned(),
-            );
+            return self.malformed(root, "expected is <topology>, as lstopo --of xml writes it".to_owned());
         }
-        let mut machines = root
-            .descendants()
-            .filter(|element| is_object(*element, "Machine"));
+        let mut machines = root.descendants().filter(|element| is_object(*element, "Machine"));
         match (machines.next(), machines.next()) {
             (Some(machine), None) => Ok(machine),
             (None, _) => self.malformed(root, "has no object of type Machine".to_owned()),
-            (_, Some(second)) => self.malformed(
-                second,
-                "several objects of type Machine are not supported".to_owned(),
-            ),
+            (_, Some(second)) => {
+                self.malformed(second, "several objects of type Machine are not supported".to_owned())
+            }
         }
     }
 
@@ -185,9 +165,7 @@ impl<'a> Reader<'a> {
                 found.cores += 1;
             }
             "NUMANode" => found.nodes.push(self.numa_node(object, around.depth)?),
-            "PU" => found
-                .pus
-                .extend(self.pu(object, around, usable, &mut found.cores)?),
+            "PU" => found.pus.extend(self.pu(object, around, usable, &mut found.cores)?),
             kind if kind.ends_with("Cache") && kind != "MemCache" => {
                 self.cache(object, &mut around, found)?
             }
@@ -209,9 +187,7 @@ impl<'a> Reader<'a> {
         cores: &mut u32,
     ) -> Result<Option<Pu>, TopologyError> {
         let os_index = self.os_index(object)?;
-        let offline = self
-            .bitmap(object, "cpuset")?
-            .is_some_and(|cpuset| cpuset.is_empty());
+        let offline = self.bitmap(object, "cpuset")?.is_some_and(|cpuset| cpuset.is_empty());
         if offline || !usable.contains(os_index) {
             return Ok(None);
         }
@@ -298,10 +274,7 @@ impl<'a> Reader<'a> {
 
     fn malformed<T>(&self, element: Element<'a, 'a>, message: String) -> Result<T, TopologyError> {
         let line = self.document.text_pos_at(element.range().start).row;
-        Err(TopologyError::Malformed {
-            place: format!("{}:{line}", self.file),
-            message,
-        })
+        Err(TopologyError::Malformed { place: format!("{}:{line}", self.file), message })
     }
 }
 

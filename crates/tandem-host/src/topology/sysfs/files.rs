@@ -9,10 +9,7 @@ use tandem_sim::machine::parse_cpulist;
 
 /// The numbers N of the entries `prefixN` of a directory, in ascending order; none without the directory.
 pub fn numbered_dirs(dir: &Path, prefix: &str) -> Result<Vec<u32>, TopologyError> {
-    let unreadable = |cause| TopologyError::Unreadable {
-        file: dir.to_owned(),
-        cause,
-    };
+    let unreadable = |cause| TopologyError::Unreadable { file: dir.to_owned(), cause };
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -21,10 +18,7 @@ pub fn numbered_dirs(dir: &Path, prefix: &str) -> Result<Vec<u32>, TopologyError
     let mut numbers = BTreeSet::new();
     for entry in entries {
         let name = entry.map_err(unreadable)?.file_name();
-        numbers.extend(
-            name.to_str()
-                .and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok()),
-        );
+        numbers.extend(name.to_str().and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok()));
     }
     Ok(numbers.into_iter().collect())
 }
@@ -47,10 +41,7 @@ pub fn read_number<T: FromStr>(file: &Path) -> Result<Option<T>, TopologyError> 
     };
     match text.parse() {
         Ok(number) => Ok(Some(number)),
-        Err(_) => malformed(
-            file,
-            format!("`{text:.40}` is not a number in the range that belongs here"),
-        ),
+        Err(_) => malformed(file, format!("`{text:.40}` is not a number in the range that belongs here")),
     }
 }
 
@@ -70,17 +61,11 @@ pub fn read_text(file: &Path) -> Result<Option<String>, TopologyError> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Some(text.trim().to_owned())),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(cause) => Err(TopologyError::Unreadable {
-            file: PathBuf::from(file),
-            cause,
-        }),
+        Err(cause) => Err(TopologyError::Unreadable { file: PathBuf::from(file), cause }),
     }
 }
 
 /// The error that a file does not say what it should.
 pub fn malformed<T>(file: &Path, message: impl Into<String>) -> Result<T, TopologyError> {
-    Err(TopologyError::Malformed {
-        place: file.display().to_string(),
-        message: message.into(),
-    })
+    Err(TopologyError::Malformed { place: file.display().to_string(), message: message.into() })
 }
