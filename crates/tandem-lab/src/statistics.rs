@@ -14,7 +14,7 @@
 //! too narrow if the baseline varies by a large part of its mean. One pair gives an effect and no interval; a
 //! baseline of zero gives no effect.
 
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use distrs::StudentsT;
 
 /// The effect of a variant against its baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,7 +64,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
 
 /// The value that Student's t stays within, either side of 0, in 95% of cases.
 fn t_quantile_95(freedom: f64) -> f64 {
-    StudentsT::new(0.0, 1.0, freedom).expect("at least one degree of freedom").inverse_cdf(0.975)
+    StudentsT::ppf(0.975, freedom)
 }
 
 #[cfg(test)]
