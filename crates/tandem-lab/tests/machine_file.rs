@@ -1,7 +1,8 @@
 //! Machine files: what they say, what is refused and how, and that writing and reading agree.
 
 use proptest::prelude::*;
-use tandem_lab::machine_file::{parse_machine, to_toml};
+use std::path::Path;
+use tandem_lab::machine_file::{MachineFile, load_machine, parse_machine, to_toml};
 use tandem_sim::ids::{CpuId, NodeId};
 use tandem_sim::machine::{CpuSpec, Hardware, Machine, MachineBuilder, NodeSpec, preset, preset_names};
 
@@ -109,6 +110,24 @@ fn the_example_of_the_documentation_is_a_machine() {
 fn an_empty_machine_is_refused() {
     let error = parse_machine("name = \"none\"\nnode = []\ncores = []\n", "m.toml").unwrap_err();
     assert_eq!(error.to_string(), "m.toml: the machine has no NUMA node; at least one is needed");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let error = load_machine(Path::new("no-such.toml")).unwrap_err().to_string();
+    assert!(error.starts_with("no-such.toml: cannot be read: "), "{error}");
+}
+
+#[test]
+fn the_schema_allows_what_the_reader_does() {
+    let schema = schemars::schema_for!(MachineFile);
+    assert_eq!(schema.get("additionalProperties"), Some(&false.into()));
+    let required = schema.get("required").and_then(|names| names.as_array()).unwrap();
+    assert_eq!(required, &["name", "node", "cores"]);
+    let definitions = schema.get("$defs").and_then(|definitions| definitions.as_object()).unwrap();
+    for table in ["HardwareTable", "NodeTable", "LlcTable", "CoresTable", "Size", "Bandwidth"] {
+        assert!(definitions.contains_key(table), "{table}");
+    }
 }
 
 #[test]

@@ -8,8 +8,8 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tandem_sim::machine::MachineBuilder;
 use tandem_sim::machine::cost::CostModels;
-use tandem_sim::machine::{Machine, MachineBuilder};
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program};
 use tandem_sim::run;

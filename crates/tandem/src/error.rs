@@ -83,10 +83,7 @@ fn is_broken_pipe(cause: &(dyn Error + 'static)) -> bool {
 pub fn install_panic_hook() {
     panic::set_hook(Box::new(|panic| {
         let message = one_line(panic.payload_as_str().unwrap_or("no message"));
-        let place = panic
-            .location()
-            .map(|location| format!(" at {location}"))
-            .unwrap_or_default();
+        let place = panic.location().map(|location| format!(" at {location}")).unwrap_or_default();
         let _ = writeln!(
             io::stderr(),
             "tandem: internal error{place}: {message}; please report this bug with the command and its files \
@@ -133,9 +130,6 @@ mod tests {
 
     #[test]
     fn a_message_stays_in_its_line() {
-        assert_eq!(
-            one_line("a.toml:1: `b\nc`: \u{1b}[31mred\n"),
-            "a.toml:1: `b c`: \\u{1b}[31mred"
-        );
+        assert_eq!(one_line("a.toml:1: `b\nc`: \u{1b}[31mred\n"), "a.toml:1: `b c`: \\u{1b}[31mred");
     }
 }

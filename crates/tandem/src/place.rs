@@ -73,28 +73,17 @@ struct Answer {
 /// Places the VMs and prints where they go.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let machine = args.machine.load()?;
-    let request = Request {
-        vcpus: args.vcpus,
-        memory_bytes: args.memory.bytes,
-    };
+    let request = Request { vcpus: args.vcpus, memory_bytes: args.memory.bytes };
     let answers = place_all(&machine, &args.vms, request, args.count)?;
     let mut out = io::stdout().lock();
     match args.format {
         Format::Table => {
             for (number, answer) in (1..).zip(&answers) {
-                writeln!(
-                    out,
-                    "VM {number}: {}. {}",
-                    name_nodes(&answer.nodes),
-                    answer.reason
-                )?;
+                writeln!(out, "VM {number}: {}. {}", name_nodes(&answer.nodes), answer.reason)?;
             }
         }
         Format::Json => {
-            let vms: Vec<Value> = (1..)
-                .zip(answers)
-                .map(|(number, answer)| answer.to_json(number))
-                .collect();
+            let vms: Vec<Value> = (1..).zip(answers).map(|(number, answer)| answer.to_json(number)).collect();
             serde_json::to_writer_pretty(&mut out, &vms)?;
             writeln!(out)?;
         }
@@ -115,9 +104,7 @@ fn place_all(
         let nodes: Result<Vec<NodeId>, String> =
             vm.nodes.iter().map(|&node| find_node(machine, node)).collect();
         let nodes = nodes.map_err(wrong)?;
-        occupancy
-            .add(vm.request, &nodes)
-            .map_err(|error| wrong(error.to_string()))?;
+        occupancy.add(vm.request, &nodes).map_err(|error| wrong(error.to_string()))?;
     }
     let mut answers = Vec::new();
     for number in 1..=count {
@@ -126,19 +113,15 @@ fn place_all(
             _ => BadInput::new(format!("VM {number} of {count}: {error}")),
         };
         let (nodes, answer) = match place(machine, &occupancy, request) {
-            PlacementOutcome::Placed(placement) => (
-                placement.best().nodes.clone(),
-                Answer::placed(machine, &placement),
-            ),
-            PlacementOutcome::Skipped(reason) => (
-                Vec::new(),
-                Answer::anywhere(format!("There is no choice: {reason}.")),
-            ),
+            PlacementOutcome::Placed(placement) => {
+                (placement.best().nodes.clone(), Answer::placed(machine, &placement))
+            }
+            PlacementOutcome::Skipped(reason) => {
+                (Vec::new(), Answer::anywhere(format!("There is no choice: {reason}.")))
+            }
             PlacementOutcome::NoCandidate(shortage) => return Err(no_room(shortage.to_string())),
         };
-        occupancy
-            .add(request, &nodes)
-            .map_err(|error| no_room(error.to_string()))?;
+        occupancy.add(request, &nodes).map_err(|error| no_room(error.to_string()))?;
         answers.push(answer);
     }
     Ok(answers)
@@ -160,12 +143,7 @@ impl Answer {
     }
 
     fn anywhere(reason: String) -> Self {
-        Self {
-            nodes: Vec::new(),
-            reason,
-            candidate_count: 0,
-            candidates: Vec::new(),
-        }
+        Self { nodes: Vec::new(), reason, candidate_count: 0, candidates: Vec::new() }
     }
 
     fn to_json(&self, number: u32) -> Value {
@@ -192,9 +170,7 @@ fn candidate_to_json(machine: &Machine, candidate: &Candidate) -> Value {
 fn reason(placement: &Placement) -> String {
     let candidates = placement.candidates();
     let best = placement.best();
-    let free = |candidate: &Candidate| Size {
-        bytes: candidate.free_memory_bytes,
-    };
+    let free = |candidate: &Candidate| Size { bytes: candidate.free_memory_bytes };
     let (set, sets) = match best.nodes.len() {
         1 => ("node".to_owned(), "nodes".to_owned()),
         count => (format!("set of {count} nodes"), format!("sets of {count} nodes")),
@@ -203,9 +179,7 @@ fn reason(placement: &Placement) -> String {
         1 => "1 runnable vCPU".to_owned(),
         count => format!("{count} runnable vCPUs"),
     };
-    let like_best = candidates
-        .iter()
-        .filter(|other| other.runnable_vcpus == best.runnable_vcpus);
+    let like_best = candidates.iter().filter(|other| other.runnable_vcpus == best.runnable_vcpus);
     match placement.decided_by() {
         DecidedBy::OnlyCandidate => format!("No other {set} has room for it."),
         DecidedBy::RunnableVcpus => format!(
@@ -222,9 +196,7 @@ fn reason(placement: &Placement) -> String {
         ),
         DecidedBy::NodeOrder => format!(
             "It is the first of {} equally good {sets}, with {vcpus} and {} free each.",
-            like_best
-                .filter(|other| other.free_memory_bytes == best.free_memory_bytes)
-                .count(),
+            like_best.filter(|other| other.free_memory_bytes == best.free_memory_bytes).count(),
             free(best)
         ),
     }
@@ -240,20 +212,14 @@ fn name_nodes(nodes: &[u32]) -> String {
 }
 
 fn os_numbers(machine: &Machine, nodes: &[NodeId]) -> Vec<u32> {
-    nodes
-        .iter()
-        .map(|node| machine.nodes()[node.index()].os_index)
-        .collect()
+    nodes.iter().map(|node| machine.nodes()[node.index()].os_index).collect()
 }
 
 fn find_node(machine: &Machine, number: u32) -> Result<NodeId, String> {
     let numbers = || machine.nodes().iter().map(|node| node.os_index);
     match numbers().position(|known| known == number) {
         Some(index) => Ok(NodeId::from(index)),
-        None => Err(format!(
-            "the machine has no node {number}; its nodes are {}",
-            format_cpulist(numbers())
-        )),
+        None => Err(format!("the machine has no node {number}; its nodes are {}", format_cpulist(numbers()))),
     }
 }
 
@@ -275,9 +241,7 @@ fn parse_vm(text: &str) -> Result<PresentVm, String> {
             "memory" => &mut memory,
             "nodes" => &mut nodes,
             _ => {
-                return Err(format!(
-                    "unknown key `{key}`; allowed are vcpus, memory and nodes"
-                ));
+                return Err(format!("unknown key `{key}`; allowed are vcpus, memory and nodes"));
             }
         };
         if slot.replace(&value[..end]).is_some() {
@@ -340,11 +304,7 @@ mod tests {
             (2, &["vcpus=1,memory=9GiB,nodes=0"], 1, GIB, "--vm number 1: a VM with 9216 MiB of memory does not fit on its nodes, which have 8192 MiB free"),
         ];
         for &(nodes, present, vcpus, memory_bytes, expected) in cases {
-            assert_eq!(
-                lines(nodes, present, vcpus, memory_bytes, 1),
-                [expected],
-                "{present:?}"
-            );
+            assert_eq!(lines(nodes, present, vcpus, memory_bytes, 1), [expected], "{present:?}");
         }
     }
 
@@ -363,16 +323,10 @@ mod tests {
     #[test]
     fn reads_vms() {
         let vm = |vcpus, memory_bytes, nodes: &[u32]| {
-            Ok(PresentVm {
-                request: Request { vcpus, memory_bytes },
-                nodes: nodes.to_vec(),
-            })
+            Ok(PresentVm { request: Request { vcpus, memory_bytes }, nodes: nodes.to_vec() })
         };
         assert_eq!(parse_vm("vcpus=2,memory=960MiB,nodes=0"), vm(2, 960 << 20, &[0]));
-        assert_eq!(
-            parse_vm("nodes=0-1,3,memory=1 GiB,vcpus=4"),
-            vm(4, GIB, &[0, 1, 3])
-        );
+        assert_eq!(parse_vm("nodes=0-1,3,memory=1 GiB,vcpus=4"), vm(4, GIB, &[0, 1, 3]));
         assert_eq!(parse_vm("vcpus=1,memory=0 B"), vm(1, 0, &[]));
     }
 
@@ -391,15 +345,7 @@ mod tests {
         for (text, message) in cases {
             assert_eq!(parse_vm(text), Err(message.to_owned()), "{text}");
         }
-        assert!(
-            parse_vm("vcpus=1,memory=960")
-                .unwrap_err()
-                .contains("has no unit")
-        );
-        assert!(
-            parse_vm("vcpus=1,memory=1GiB,nodes=x")
-                .unwrap_err()
-                .starts_with("nodes: ")
-        );
+        assert!(parse_vm("vcpus=1,memory=960").unwrap_err().contains("has no unit"));
+        assert!(parse_vm("vcpus=1,memory=1GiB,nodes=x").unwrap_err().starts_with("nodes: "));
     }
 }

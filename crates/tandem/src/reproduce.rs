@@ -60,10 +60,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(jobs) => NonZeroUsize::new(jobs.into()),
         None => thread::available_parallelism().ok(),
     };
-    let options = RunOptions {
-        seed: args.seed,
-        jobs: jobs.unwrap_or(NonZeroUsize::MIN),
-    };
+    let options = RunOptions { seed: args.seed, jobs: jobs.unwrap_or(NonZeroUsize::MIN) };
     let cancel = cancelled_by_interrupt()?;
     let mut results = Vec::new();
     for experiment in &experiments {
@@ -81,11 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(folder) = &args.out {
         write_files(folder, &results)?;
         let report = folder.join("report.html");
-        writeln!(
-            io::stderr(),
-            "report: {}",
-            report.canonicalize().unwrap_or(report).display()
-        )?;
+        writeln!(io::stderr(), "report: {}", report.canonicalize().unwrap_or(report).display())?;
     }
     if cancel.load(Ordering::Relaxed) {
         anyhow::bail!("interrupted; the results are of the replications that were complete");
@@ -100,20 +93,12 @@ fn read_experiments(args: &Args) -> anyhow::Result<Vec<Experiment>> {
         None => ExperimentFolder::find_from(&std::env::current_dir().context("the current folder is gone")?),
     };
     let folder = folder.map_err(BadInput::new)?;
-    let names = if args.names.is_empty() {
-        folder.names()
-    } else {
-        &args.names
-    };
+    let names = if args.names.is_empty() { folder.names() } else { &args.names };
     let mut experiments = Vec::new();
     for name in names {
         let path = folder.path_of(name).map_err(BadInput::new)?;
         let experiment = Experiment::read(&path).map_err(BadInput::new)?;
-        experiments.push(if args.quick {
-            experiment.quick()
-        } else {
-            experiment
-        });
+        experiments.push(if args.quick { experiment.quick() } else { experiment });
     }
     Ok(experiments)
 }
@@ -133,11 +118,8 @@ fn cancelled_by_interrupt() -> anyhow::Result<Arc<AtomicBool>> {
 
 /// Writes the results into files. Each appears under its name when it is complete.
 fn write_files(folder: &Path, results: &[ExperimentResults]) -> anyhow::Result<()> {
-    let files: [(&str, &dyn Format); 3] = [
-        ("report.html", &Html),
-        ("results.json", &Json),
-        ("results.csv", &Csv),
-    ];
+    let files: [(&str, &dyn Format); 3] =
+        [("report.html", &Html), ("results.json", &Json), ("results.csv", &Csv)];
     for (name, format) in files {
         let path = folder.join(name);
         let unfinished = folder.join(format!(".{name}.{}", std::process::id()));

@@ -45,9 +45,7 @@ fn parse_setting(text: &str) -> Result<(String, u64), String> {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let source = ScenarioSource::read(&args.scenario).map_err(BadInput::new)?;
     let parameters = args.settings.iter().cloned().collect();
-    let scenario = source
-        .build(&parameters, &PolicyTable::default())
-        .map_err(BadInput::new)?;
+    let scenario = source.build(&parameters, &PolicyTable::default()).map_err(BadInput::new)?;
     let name = args.scenario.display().to_string();
     let metrics =
         tandem_sim::run(&scenario, args.seed).map_err(|error| BadInput::new(format!("{name}: {error}")))?;

@@ -36,10 +36,7 @@ fn version_names_the_command_and_its_release() {
 fn help_lists_every_verb() {
     let help = stdout(&["--help"]);
     for verb in VERBS {
-        assert!(
-            help.contains(&format!("\n  {verb} ")),
-            "{verb} is missing in\n{help}"
-        );
+        assert!(help.contains(&format!("\n  {verb} ")), "{verb} is missing in\n{help}");
     }
 }
 
@@ -87,10 +84,7 @@ fn an_unknown_experiment_exits_with_2() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     let message = rejection(&["reproduce", "--quick", "frobnicate"], dir);
     assert!(message.contains("frobnicate"), "{message}");
-    assert!(
-        message.contains("rate-control"),
-        "names what is allowed: {message}"
-    );
+    assert!(message.contains("rate-control"), "names what is allowed: {message}");
 }
 
 #[test]
@@ -115,13 +109,7 @@ fn a_file_that_is_not_utf8_exits_with_2() {
 fn topology_as_json_counts_what_a_preset_has() {
     let json = stdout(&["topology", "--machine", "xeon-e5620-2s", "--format", "json"]);
     let machine: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
-    for (key, count) in [
-        ("packages", 2),
-        ("numa_nodes", 2),
-        ("llcs", 2),
-        ("cores", 8),
-        ("pcpus", 16),
-    ] {
+    for (key, count) in [("packages", 2), ("numa_nodes", 2), ("llcs", 2), ("cores", 8), ("pcpus", 16)] {
         assert_eq!(machine[key], count, "{key} in {json}");
     }
     assert_eq!(machine["distances"].as_array().map(Vec::len), Some(2), "{json}");
@@ -132,16 +120,10 @@ fn fuzzing_starts_from_files_that_are_read() {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
     let readers: [(&str, &[&str]); 2] = [("scenario", &["sim"]), ("hwloc", &["topology", "--hwloc"])];
     for (folder, command) in readers {
-        let files: Vec<_> = fs::read_dir(seeds.join(folder))
-            .expect("seeds are there")
-            .collect();
+        let files: Vec<_> = fs::read_dir(seeds.join(folder)).expect("seeds are there").collect();
         assert!(!files.is_empty(), "{folder}");
         for file in files {
-            tandem()
-                .args(command)
-                .arg(file.expect("seeds can be listed").path())
-                .assert()
-                .success();
+            tandem().args(command).arg(file.expect("seeds can be listed").path()).assert().success();
         }
     }
 }

@@ -28,9 +28,7 @@ struct Block {
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let chapters = fs::read_dir(root.join("docs/src")).expect("the book is in docs/src");
-    let mut pages: Vec<_> = chapters
-        .map(|entry| entry.expect("docs/src can be listed").path())
-        .collect();
+    let mut pages: Vec<_> = chapters.map(|entry| entry.expect("docs/src can be listed").path()).collect();
     pages.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     pages.push(root.join("README.md"));
     pages.sort();
@@ -46,11 +44,7 @@ fn blocks(page: &Path) -> Vec<Block> {
         match (line.strip_prefix("```"), &mut open) {
             (Some(kind), None) => {
                 let place = format!("{name}:{}", index + 1);
-                open = Some(Block {
-                    kind: kind.to_owned(),
-                    place,
-                    lines: Vec::new(),
-                });
+                open = Some(Block { kind: kind.to_owned(), place, lines: Vec::new() });
             }
             (Some(_), Some(_)) => blocks.extend(open.take()),
             (None, Some(block)) => block.lines.push(line.to_owned()),
@@ -63,27 +57,17 @@ fn blocks(page: &Path) -> Vec<Block> {
 
 /// Runs `tandem` with these arguments and returns what it printed.
 fn tandem(args: &[&str], dir: &Path, place: &str) -> String {
-    let output = Command::new(cargo_bin!("tandem"))
-        .args(args)
-        .current_dir(dir)
-        .output()
-        .expect("the command starts");
+    let output =
+        Command::new(cargo_bin!("tandem")).args(args).current_dir(dir).output().expect("the command starts");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{place}: `tandem {}`: {}\n{stderr}",
-        args.join(" "),
-        output.status
-    );
+    assert!(output.status.success(), "{place}: `tandem {}`: {}\n{stderr}", args.join(" "), output.status);
     String::from_utf8(output.stdout).expect("output is UTF-8")
 }
 
 /// Writes a TOML block to its file in `dir`; returns the file's name.
 fn save(block: &Block, dir: &Path) -> String {
     let first = block.lines.first().map_or("", String::as_str);
-    let named = first
-        .strip_prefix("# ")
-        .filter(|name| name.ends_with(".toml") && !name.contains([' ', '/']));
+    let named = first.strip_prefix("# ").filter(|name| name.ends_with(".toml") && !name.contains([' ', '/']));
     let name = named.unwrap_or("example.toml");
     fs::write(dir.join(name), block.lines.join("\n") + "\n").expect("an example can be written");
     name.to_owned()
@@ -99,20 +83,11 @@ fn run_console(block: &Block, dir: &Path) {
             )
         });
         let args: Vec<_> = command.split_whitespace().collect();
-        let shell_only = args
-            .iter()
-            .any(|arg| arg.contains(['"', '\'', '|', '>', '$', '\\']));
-        assert!(
-            !shell_only,
-            "{}: `{command}`: no quotes, pipes or variables here",
-            block.place
-        );
+        let shell_only = args.iter().any(|arg| arg.contains(['"', '\'', '|', '>', '$', '\\']));
+        assert!(!shell_only, "{}: `{command}`: no quotes, pipes or variables here", block.place);
         let printed = tandem(&args, dir, &block.place);
 
-        let end = tail
-            .iter()
-            .position(|line| line.starts_with("$ "))
-            .unwrap_or(tail.len());
+        let end = tail.iter().position(|line| line.starts_with("$ ")).unwrap_or(tail.len());
         let expected: Vec<_> = tail[..end].iter().map(|line| line.trim_end()).collect();
         let actual: Vec<_> = printed.lines().map(str::trim_end).collect();
         assert!(
@@ -150,10 +125,7 @@ fn every_example_runs() {
                 }
                 "console" => run_console(&block, dir.path()),
                 "sh" | "text" => continue,
-                kind => panic!(
-                    "{}: `{kind}` is not a kind of block that this test knows",
-                    block.place
-                ),
+                kind => panic!("{}: `{kind}` is not a kind of block that this test knows", block.place),
             }
             examples += 1;
         }

@@ -64,11 +64,9 @@ fn project() -> TempDir {
     let project = tempfile::tempdir().unwrap();
     let folder = project.path().join("experiments/hogs");
     fs::create_dir_all(&folder).unwrap();
-    for (name, text) in [
-        ("hog.toml", SCENARIO),
-        ("experiment.toml", EXPERIMENT),
-        ("published.csv", PUBLISHED),
-    ] {
+    for (name, text) in
+        [("hog.toml", SCENARIO), ("experiment.toml", EXPERIMENT), ("published.csv", PUBLISHED)]
+    {
         fs::write(folder.join(name), text).unwrap();
     }
     project
@@ -76,14 +74,7 @@ fn project() -> TempDir {
 
 fn tandem(args: &[&str], folder: &Path) -> Vec<u8> {
     let mut command = Command::cargo_bin("tandem").unwrap();
-    command
-        .args(args)
-        .current_dir(folder)
-        .assert()
-        .success()
-        .get_output()
-        .stdout
-        .clone()
+    command.args(args).current_dir(folder).assert().success().get_output().stdout.clone()
 }
 
 fn json(args: &[&str], folder: &Path) -> Value {
@@ -122,14 +113,8 @@ fn an_experiment_runs_from_files_to_json() {
     };
     // 16 vCPUs on 16 pCPUs, 1000 units of 1 ms a second each; at two VMs, each gets half.
     let close = |value: Value, expected: f64| (value.as_f64().unwrap() / expected - 1.0).abs() < 0.05;
-    assert!(
-        close(value(1, "throughput", "long", "simulated"), 16_000.0),
-        "{cells:?}"
-    );
-    assert!(
-        close(value(2, "throughput", "long", "simulated"), 8_000.0),
-        "{cells:?}"
-    );
+    assert!(close(value(1, "throughput", "long", "simulated"), 16_000.0), "{cells:?}");
+    assert!(close(value(2, "throughput", "long", "simulated"), 8_000.0), "{cells:?}");
     assert_eq!(value(1, "throughput", "long", "role"), "calibrated");
     assert_eq!(value(2, "throughput", "short", "role"), "predicted");
     // Shorter slices, more switches.
@@ -141,12 +126,8 @@ fn an_experiment_runs_from_files_to_json() {
 #[test]
 fn results_are_the_same_whatever_the_number_of_jobs() {
     let project = project();
-    let run = |jobs: &str| {
-        tandem(
-            &["reproduce", "--format", "csv", "--seed", "5", "--jobs", jobs],
-            project.path(),
-        )
-    };
+    let run =
+        |jobs: &str| tandem(&["reproduce", "--format", "csv", "--seed", "5", "--jobs", jobs], project.path());
     assert_eq!(run("1"), run("4"));
 }
 
@@ -155,10 +136,7 @@ fn a_table_ends_with_a_line_per_experiment_and_files_are_complete() {
     let project = project();
     let table = tandem(&["reproduce", "--quick", "--out", "deep/report"], project.path());
     let table = String::from_utf8(table).unwrap();
-    assert!(
-        table.trim_end().lines().last().unwrap().contains("hogs") || table.contains("\nhogs"),
-        "{table}"
-    );
+    assert!(table.trim_end().lines().last().unwrap().contains("hogs") || table.contains("\nhogs"), "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
     let mut names: Vec<_> = fs::read_dir(project.path().join("deep/report"))
         .unwrap()
@@ -167,14 +145,7 @@ fn a_table_ends_with_a_line_per_experiment_and_files_are_complete() {
     names.sort();
     assert_eq!(names, ["report.html", "results.csv", "results.json"]);
     let text = fs::read_to_string(project.path().join("deep/report/results.json")).unwrap();
-    assert_eq!(
-        serde_json::from_str::<Value>(&text)
-            .unwrap()
-            .as_array()
-            .unwrap()
-            .len(),
-        8
-    );
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap().as_array().unwrap().len(), 8);
 }
 
 #[test]
@@ -195,10 +166,7 @@ fn one_scenario_runs_by_itself() {
     );
 
     let table = String::from_utf8(tandem(&scenario[..2], project.path())).unwrap();
-    assert!(
-        table.contains("seed 1") && table.contains("xeon-e5620-2s, 16 pCPUs"),
-        "{table}"
-    );
+    assert!(table.contains("seed 1") && table.contains("xeon-e5620-2s, 16 pCPUs"), "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
 }
 
@@ -206,14 +174,8 @@ fn one_scenario_runs_by_itself() {
 fn mistakes_exit_with_2_and_one_line() {
     let project = project();
     for (args, says) in [
-        (
-            &["reproduce", "frogs"][..],
-            "there is no experiment `frogs`; there are hogs",
-        ),
-        (
-            &["reproduce", "--experiments", "nowhere"],
-            "`nowhere` cannot be read",
-        ),
+        (&["reproduce", "frogs"][..], "there is no experiment `frogs`; there are hogs"),
+        (&["reproduce", "--experiments", "nowhere"], "`nowhere` cannot be read"),
         (
             &["sim", "experiments/hogs/hog.toml", "--set", "vm=1"],
             "there is no parameter `vm`; parameters under [parameters]: `cap`, `vcpus`, `vms`",
@@ -224,16 +186,8 @@ fn mistakes_exit_with_2_and_one_line() {
         ),
     ] {
         let mut command = Command::cargo_bin("tandem").unwrap();
-        let assert = command
-            .args(args)
-            .current_dir(project.path())
-            .assert()
-            .code(2)
-            .stdout("");
+        let assert = command.args(args).current_dir(project.path()).assert().code(2).stdout("");
         let error = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
-        assert!(
-            error.contains(says) && error.lines().count() == 1,
-            "{args:?}: {error}"
-        );
+        assert!(error.contains(says) && error.lines().count() == 1, "{args:?}: {error}");
     }
 }

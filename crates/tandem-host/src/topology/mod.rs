@@ -20,12 +20,12 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum TopologyError {
     /// A file that is needed is missing or unreadable.
-    #[error("{}: cannot be read: {source}", file.display())]
+    #[error("{}: cannot be read: {cause}", file.display())]
     Unreadable {
         /// The file.
         file: PathBuf,
         /// What the system says.
-        source: io::Error,
+        cause: io::Error,
     },
     /// A file or element does not say what it should.
     #[error("{place}: {message}")]
@@ -36,11 +36,11 @@ pub enum TopologyError {
         message: String,
     },
     /// All parts can be read but do not make a machine.
-    #[error("{place}: {source}")]
+    #[error("{place}: {cause}")]
     Inconsistent {
         /// The file or directory.
         place: String,
         /// What does not fit.
-        source: MachineError,
+        cause: MachineError,
     },
 }

@@ -20,13 +20,15 @@
 //! `cpu_capacity`, or else `cpufreq/cpuinfo_max_freq`, if every CPU has it; otherwise all CPUs are equal. A CPU
 //! on several nodes (`numa=fake`) belongs to the lowest of them. Dies and clusters do not matter here.
 
+mod files;
+
 use super::TopologyError;
-use std::collections::{BTreeMap, BTreeSet};
+use files::{malformed, numbered_dirs, read_list, read_number, read_row, read_text};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 use tandem_sim::machine::{
-    CpuSpec, Hardware, LOCAL_DISTANCE, Llc, Machine, MachineBuilder, NodeSpec, REMOTE_DISTANCE, parse_cpulist,
+    CpuSpec, Hardware, LOCAL_DISTANCE, Llc, Machine, MachineBuilder, NodeSpec, REMOTE_DISTANCE,
 };
 
 /// The machine whose `/sys` (and `/proc`) are under `root`: `/` for this one.
@@ -39,10 +41,7 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
     let system = ["sys/devices/system", "devices/system"].map(|path| root.join(path));
     let Some(system) = system.iter().find(|system| system.join("cpu").is_dir()) else {
         let file = system[0].join("cpu");
-        return Err(TopologyError::Unreadable {
-            file,
-            source: ErrorKind::NotFound.into(),
-        });
+        return Err(TopologyError::Unreadable { file, cause: ErrorKind::NotFound.into() });
     };
     let (cpu_dir, node_dir) = (system.join("cpu"), system.join("node"));
     let online = online_cpus(&cpu_dir)?;
@@ -69,14 +68,11 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
             );
         };
         let caches = read_caches(&dir.join("cache"))?;
-        largest_l2 = caches
-            .iter()
-            .filter(|cache| cache.level == 2)
-            .map(|cache| cache.size_bytes)
-            .fold(largest_l2, u64::max);
+        let l2_sizes = caches.iter().filter(|cache| cache.level == 2).filter_map(|cache| cache.size_bytes);
+        largest_l2 = l2_sizes.fold(largest_l2, u64::max);
         let llc = caches.iter().max_by_key(|cache| cache.level).map(|cache| {
             let label = first_online(&cache.shared_with, &online, os_index);
-            llc_sizes.insert(label, cache.size_bytes);
+            llc_sizes.insert(label, cache.size_bytes.unwrap_or(Llc::GENERIC_SIZE_BYTES));
             label
         });
         speeds.read(&dir)?;
@@ -105,10 +101,7 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
     builder
         .hardware(hardware)
         .build()
-        .map_err(|source| TopologyError::Inconsistent {
-            place: root.display().to_string(),
-            source,
-        })
+        .map_err(|cause| TopologyError::Inconsistent { place: root.display().to_string(), cause })
 }
 
 /// The CPUs that are online, in ascending order.
@@ -157,11 +150,7 @@ impl NodeTable {
 }
 
 fn node_spec(os_index: u32, memory_bytes: u64) -> NodeSpec {
-    NodeSpec {
-        os_index,
-        memory_bytes,
-        bandwidth_bytes_per_s: NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S,
-    }
+    NodeSpec { os_index, memory_bytes, bandwidth_bytes_per_s: NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S }
 }
 
 fn read_nodes(node_dir: &Path) -> Result<NodeTable, TopologyError> {
@@ -169,32 +158,23 @@ fn read_nodes(node_dir: &Path) -> Result<NodeTable, TopologyError> {
         Some(listed) => listed,
         None => numbered_dirs(node_dir, "node")?,
     };
-    let mut table = NodeTable {
-        specs: Vec::new(),
-        distances: Vec::new(),
-        of_cpu: BTreeMap::new(),
-    };
+    let mut table = NodeTable { specs: Vec::new(), distances: Vec::new(), of_cpu: BTreeMap::new() };
     for (at, &node) in online.iter().enumerate() {
         let dir = node_dir.join(format!("node{node}"));
         let cpulist = dir.join("cpulist");
         let Some(cpus) = read_list(&cpulist)? else {
-            return Err(TopologyError::Unreadable {
-                file: cpulist,
-                source: ErrorKind::NotFound.into(),
-            });
+            return Err(TopologyError::Unreadable { file: cpulist, cause: ErrorKind::NotFound.into() });
         };
         for cpu in cpus {
             table.of_cpu.entry(cpu).or_insert(node);
         }
-        table
-            .specs
-            .push(node_spec(node, read_memory(&dir.join("meminfo"))?));
+        table.specs.push(node_spec(node, read_memory(&dir.join("meminfo"))?));
         let distance = dir.join("distance");
-        let row = match read_text(&distance)? {
-            Some(text) => numbers(&distance, &text)?,
-            None => (0..online.len())
-                .map(|to| if to == at { LOCAL_DISTANCE } else { REMOTE_DISTANCE })
-                .collect(),
+        let row = match read_row(&distance)? {
+            Some(row) => row,
+            None => {
+                (0..online.len()).map(|to| if to == at { LOCAL_DISTANCE } else { REMOTE_DISTANCE }).collect()
+            }
         };
         if row.len() != online.len() {
             let (found, expected) = (row.len(), online.len());
@@ -214,10 +194,7 @@ fn read_memory(meminfo: &Path) -> Result<u64, TopologyError> {
         return Ok(0);
     };
     // "Node 0 MemTotal:  6805476 kB" in a node's directory, "MemTotal:  6805476 kB" in /proc.
-    let total = text
-        .lines()
-        .find_map(|line| line.split_once("MemTotal:"))
-        .map(|(_, value)| value.trim());
+    let total = text.lines().find_map(|line| line.split_once("MemTotal:")).map(|(_, value)| value.trim());
     let bytes = total
         .and_then(|value| value.strip_suffix("kB"))
         .and_then(|value| value.trim().parse::<u64>().ok())
@@ -231,7 +208,8 @@ fn read_memory(meminfo: &Path) -> Result<u64, TopologyError> {
 /// A data or unified cache of a CPU.
 struct Cache {
     level: u32,
-    size_bytes: u64,
+    /// Nothing where the kernel does not know it, which some kernels tell as 0.
+    size_bytes: Option<u64>,
     shared_with: Vec<u32>,
 }
 
@@ -247,15 +225,11 @@ fn read_caches(cache_dir: &Path) -> Result<Vec<Cache>, TopologyError> {
         }
         let size = dir.join("size");
         let size_bytes = match read_text(&size)? {
-            Some(text) => cache_size(&size, &text)?,
-            None => Llc::GENERIC_SIZE_BYTES,
+            Some(text) => Some(cache_size(&size, &text)?).filter(|&bytes| bytes > 0),
+            None => None,
         };
         let shared_with = read_list(&dir.join("shared_cpu_list"))?.unwrap_or_default();
-        caches.push(Cache {
-            level,
-            size_bytes,
-            shared_with,
-        });
+        caches.push(Cache { level, size_bytes, shared_with });
     }
     Ok(caches)
 }
@@ -269,11 +243,7 @@ fn cache_size(file: &Path, text: &str) -> Result<u64, TopologyError> {
             (digits, "G") => (digits, 1 << 30),
             _ => (text, 1),
         };
-    match digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|size| size.checked_mul(factor))
-    {
+    match digits.parse::<u64>().ok().and_then(|size| size.checked_mul(factor)) {
         Some(bytes) => Ok(bytes),
         None => malformed(file, format!("`{text:.40}` is not a size such as 12288K")),
     }
@@ -305,11 +275,7 @@ fn read_package(file: &Path) -> Result<u32, TopologyError> {
 /// The first online CPU of a list, or the CPU itself: a label that all CPUs of the list agree on.
 fn first_online(cpus: &[u32], online: &[u32], own: u32) -> u32 {
     match cpus.contains(&own) {
-        true => cpus
-            .iter()
-            .copied()
-            .find(|cpu| online.binary_search(cpu).is_ok())
-            .unwrap_or(own),
+        true => cpus.iter().copied().find(|cpu| online.binary_search(cpu).is_ok()).unwrap_or(own),
         false => own,
     }
 }
@@ -324,8 +290,7 @@ struct Speeds {
 impl Speeds {
     fn read(&mut self, cpu_dir: &Path) -> Result<(), TopologyError> {
         self.capacities.push(read_number(&cpu_dir.join("cpu_capacity"))?);
-        self.max_khz
-            .push(read_number(&cpu_dir.join("cpufreq/cpuinfo_max_freq"))?);
+        self.max_khz.push(read_number(&cpu_dir.join("cpufreq/cpuinfo_max_freq"))?);
         Ok(())
     }
 
@@ -336,75 +301,4 @@ impl Speeds {
             .or_else(|| complete(&self.max_khz))
             .unwrap_or_else(|| vec![1; self.capacities.len()])
     }
-}
-
-/// The numbers N of the entries `prefixN` of a directory, in ascending order; none without the directory.
-fn numbered_dirs(dir: &Path, prefix: &str) -> Result<Vec<u32>, TopologyError> {
-    let unreadable = |source| TopologyError::Unreadable {
-        file: dir.to_owned(),
-        source,
-    };
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(unreadable(error)),
-    };
-    let mut numbers = BTreeSet::new();
-    for entry in entries {
-        let name = entry.map_err(unreadable)?.file_name();
-        numbers.extend(
-            name.to_str()
-                .and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok()),
-        );
-    }
-    Ok(numbers.into_iter().collect())
-}
-
-fn read_list(file: &Path) -> Result<Option<Vec<u32>>, TopologyError> {
-    let Some(text) = read_text(file)? else {
-        return Ok(None);
-    };
-    match parse_cpulist(&text) {
-        Ok(numbers) => Ok(Some(numbers)),
-        Err(error) => malformed(file, error.to_string()),
-    }
-}
-
-fn read_number<T: FromStr>(file: &Path) -> Result<Option<T>, TopologyError> {
-    let Some(text) = read_text(file)? else {
-        return Ok(None);
-    };
-    match text.parse() {
-        Ok(number) => Ok(Some(number)),
-        Err(_) => malformed(
-            file,
-            format!("`{text:.40}` is not a number in the range that belongs here"),
-        ),
-    }
-}
-
-fn numbers(file: &Path, text: &str) -> Result<Vec<u32>, TopologyError> {
-    match text.split_whitespace().map(str::parse).collect() {
-        Ok(numbers) => Ok(numbers),
-        Err(_) => malformed(file, format!("`{text:.40}` is not a row of numbers")),
-    }
-}
-
-/// The text of a file without surrounding white space; `None` if there is no such file.
-fn read_text(file: &Path) -> Result<Option<String>, TopologyError> {
-    match std::fs::read_to_string(file) {
-        Ok(text) => Ok(Some(text.trim().to_owned())),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(source) => Err(TopologyError::Unreadable {
-            file: PathBuf::from(file),
-            source,
-        }),
-    }
-}
-
-fn malformed<T>(file: &Path, message: impl Into<String>) -> Result<T, TopologyError> {
-    Err(TopologyError::Malformed {
-        place: file.display().to_string(),
-        message: message.into(),
-    })
 }

@@ -19,7 +19,7 @@ pub(super) struct VmState {
     pub first_task: TaskId,
     counts: Vec<u64>,
     /// Made when the first one comes; few VMs have any.
-    responses: Option<Histogram<u64>>,
+    responses: Option<Box<Histogram<u64>>>,
     reached_count: bool,
 }
 
@@ -40,10 +40,10 @@ impl VmState {
     }
 }
 
-fn new_histogram() -> Histogram<u64> {
+fn new_histogram() -> Box<Histogram<u64>> {
     let mut histogram = Histogram::new(SIGNIFICANT_DIGITS).expect("between 0 and 5 digits");
     histogram.auto(true);
-    histogram
+    Box::new(histogram)
 }
 
 impl<P: Policy, O: Observer> Simulation<'_, P, O> {
@@ -107,7 +107,7 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
                 name: spec.name.clone(),
                 group: spec.group.clone(),
                 counts: spec.counters.iter().cloned().zip(state.counts.iter().copied()).collect(),
-                response: state.responses.as_ref().map(summary).unwrap_or_default(),
+                response: state.responses.as_deref().map(summary).unwrap_or_default(),
                 vcpus: tasks.iter().map(|task| finished(task.metrics.clone(), length_ns)).collect(),
             }
         });

@@ -4,7 +4,7 @@ use super::{Amount, MemoryProfile, Op, Program};
 use std::sync::Arc;
 
 /// Deepest nesting of [`Op::Repeat`].
-pub const LOOP_DEPTH_MAX: usize = 8;
+pub const LOOP_DEPTH_MAX: usize = 4;
 
 /// An instruction; operations of [`Op`], loops resolved.
 #[derive(Clone, Copy, Debug, PartialEq)]

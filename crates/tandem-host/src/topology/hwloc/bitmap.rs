@@ -46,17 +46,11 @@ impl Bitmap {
     }
 
     pub fn nothing() -> Self {
-        Self {
-            words: Vec::new(),
-            endless: false,
-        }
+        Self { words: Vec::new(), endless: false }
     }
 
     pub fn everything() -> Self {
-        Self {
-            words: Vec::new(),
-            endless: true,
-        }
+        Self { words: Vec::new(), endless: true }
     }
 
     /// The lowest number in the set.

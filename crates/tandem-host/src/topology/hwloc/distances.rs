@@ -39,10 +39,7 @@ impl<'a> Reader<'a> {
             None => self.matrix_of_version_1(machine, nodes)?,
         };
         let with_cpus: BTreeSet<u32> = node_of_cpu.iter().copied().collect();
-        let has_cpus: Vec<bool> = nodes
-            .iter()
-            .map(|node| with_cpus.contains(&node.os_index))
-            .collect();
+        let has_cpus: Vec<bool> = nodes.iter().map(|node| with_cpus.contains(&node.os_index)).collect();
         Ok(matrix.map(|matrix| rows(&matrix, &has_cpus)))
     }
 
@@ -65,24 +62,13 @@ impl<'a> Reader<'a> {
             .iter()
             .enumerate()
             .filter_map(|(at, node)| {
-                Some((
-                    if by_gp_index {
-                        node.gp_index?
-                    } else {
-                        node.os_index.into()
-                    },
-                    at,
-                ))
+                Some((if by_gp_index { node.gp_index? } else { node.os_index.into() }, at))
             })
             .collect();
         let indexes: Vec<u64> = self.list(element, "indexes")?;
         let values: Vec<f64> = self.list(element, "u64values")?;
-        self.matrix(
-            element,
-            indexes.iter().map(|index| known.get(index).copied()).collect(),
-            values,
-        )
-        .map(Some)
+        self.matrix(element, indexes.iter().map(|index| known.get(index).copied()).collect(), values)
+            .map(Some)
     }
 
     fn matrix_of_version_1(
@@ -101,9 +87,7 @@ impl<'a> Reader<'a> {
             for latency in element.children().filter(|child| child.has_tag_name("latency")) {
                 values.extend(self.number::<f64>(latency, "value")?);
             }
-            return self
-                .matrix(element, (0..nodes.len()).map(Some).collect(), values)
-                .map(Some);
+            return self.matrix(element, (0..nodes.len()).map(Some).collect(), values).map(Some);
         }
         Ok(None)
     }
@@ -116,10 +100,8 @@ impl<'a> Reader<'a> {
     ) -> Result<Matrix, TopologyError> {
         if values.len() != nodes.len() * nodes.len() {
             let (found, expected) = (values.len(), nodes.len());
-            return self.malformed(
-                element,
-                format!("has {found} values; expected are {expected} x {expected}"),
-            );
+            return self
+                .malformed(element, format!("has {found} values; expected are {expected} x {expected}"));
         }
         if let Some(odd) = values.iter().find(|value| !value.is_finite() || **value <= 0.0) {
             return self.malformed(element, format!("has the distance {odd}; it must be positive"));
@@ -151,20 +133,10 @@ impl<'a> Reader<'a> {
 /// The matrix in ACPI's units, for all nodes.
 fn rows(matrix: &Matrix, has_cpus: &[bool]) -> Vec<Vec<u32>> {
     let count = matrix.nodes.len();
-    let own = (0..count)
-        .map(|at| matrix.values[at * count + at])
-        .fold(f64::INFINITY, f64::min);
+    let own = (0..count).map(|at| matrix.values[at * count + at]).fold(f64::INFINITY, f64::min);
     let mut rows: Vec<Vec<u32>> = (0..has_cpus.len())
         .map(|from| {
-            (0..has_cpus.len())
-                .map(|to| {
-                    if from == to {
-                        LOCAL_DISTANCE
-                    } else {
-                        REMOTE_DISTANCE
-                    }
-                })
-                .collect()
+            (0..has_cpus.len()).map(|to| if from == to { LOCAL_DISTANCE } else { REMOTE_DISTANCE }).collect()
         })
         .collect();
     for (value, at) in matrix.values.iter().zip(0..) {

@@ -21,19 +21,20 @@ impl Credit {
         let steps: &[Step] =
             if self.settings.era < Era::Xen4_3 { &[Step::Hard] } else { &[Step::Soft, Step::Hard] };
         for &step in steps {
-            if let Some(task) = self.steal_in_step(ctx, cpu, candidate, step, &mut peers_scanned) {
+            if let Some((task, scanned)) = self.steal_in_step(ctx, cpu, candidate, step) {
                 match step {
                     Step::Soft => self.counters.steals_preferred += 1,
                     Step::Hard => self.counters.steals += 1,
                 }
                 self.queues.remove(task);
-                return (Some(task), peers_scanned);
+                return (Some(task), peers_scanned + scanned);
             }
+            peers_scanned += self.peers_of(ctx, cpu);
         }
-        (None, self.peers_of(ctx, cpu) * steps.len() as u32)
+        (None, peers_scanned)
     }
 
-    /// The CPUs that Xen looks into in vain: busy ones, since 4.9 only those with something queued. (The masks spare
+    /// How many CPUs Xen looks into in vain in one step: busy ones, since 4.9 only those with something queued. (The masks spare
     /// the simulator all but the promising ones, not the simulated CPU its time.)
     fn peers_of(&mut self, ctx: &Context<'_>, cpu: CpuId) -> u32 {
         let all = if self.settings.era < Era::Xen4_9 { ctx.machine.all_cpus() } else { self.queues.queued() };
@@ -50,8 +51,11 @@ impl Credit {
         cpu: CpuId,
         candidate: Option<Priority>,
         step: Step,
-        peers_scanned: &mut u32,
-    ) -> Option<TaskId> {
+    ) -> Option<(TaskId, u32)> {
+        if step == Step::Soft && self.preferring == 0 {
+            return None;
+        }
+        let mut scanned = 0;
         let promising = if candidate.is_none() { self.queues.queued() } else { self.queues.urgent() };
         let [peers, ..] = &mut self.scratch;
         peers.assign_and(promising, ctx.machine.all_cpus());
@@ -69,12 +73,12 @@ impl Credit {
             while let Some(peer) = self.scratch[1].next_after(last) {
                 self.scratch[1].remove(peer);
                 last = peer;
-                *peers_scanned += 1;
+                scanned += 1;
                 if let Some(task) = self.steal_from(ctx, peer, cpu, candidate, step) {
                     if self.settings.era >= Era::Xen4_9 {
                         self.balance_bias[node.index()] = peer;
                     }
-                    return Some(task);
+                    return Some((task, scanned));
                 }
             }
         }

@@ -101,6 +101,8 @@ struct Counters {
 pub struct Credit {
     settings: CreditSettings,
     vcpus: Vec<Vcpu>,
+    /// How many of them prefer some CPUs.
+    preferring: usize,
     pcpus: Vec<Pcpu>,
     queues: RunQueues,
     idlers: CpuMask,
@@ -145,9 +147,11 @@ impl Credit {
             last_tickled: cpu,
             rate: RateController::default(),
         });
+        let vcpus: Vec<Vcpu> = vcpus.collect();
         Self {
             settings,
-            vcpus: vcpus.collect(),
+            preferring: vcpus.iter().filter(|vcpu| vcpu.prefers).count(),
+            vcpus,
             pcpus: pcpus.collect(),
             queues: RunQueues::new(cpus, tasks.len()),
             idlers: machine.all_cpus().clone(),
@@ -321,6 +325,8 @@ impl Policy for Credit {
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         let prefers = self.settings.era >= Era::Xen4_3 && restricts(&ctx.tasks[task.index()], ctx.machine);
         let vcpu = &mut self.vcpus[task.index()];
+        self.preferring -= usize::from(vcpu.prefers);
+        self.preferring += usize::from(prefers);
         vcpu.prefers = prefers;
         if self.pcpus[vcpu.cpu.index()].current == Some(task) {
             vcpu.migrating = true;
