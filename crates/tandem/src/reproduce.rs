@@ -42,8 +42,8 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     /// Runs at the same time [default: one for each CPU]
-    #[arg(long, value_name = "NUMBER")]
-    jobs: Option<NonZeroUsize>,
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
     /// The folder of the experiments [default: `experiments` here or in a folder above]
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
@@ -56,10 +56,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         fs::create_dir_all(folder)
             .map_err(|error| BadInput::new(format!("--out {}: {error}", folder.display())))?;
     }
-    let options = RunOptions {
-        seed: args.seed,
-        jobs: args.jobs.or(thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN),
+    let jobs = match args.jobs {
+        Some(jobs) => NonZeroUsize::new(jobs.into()),
+        None => thread::available_parallelism().ok(),
     };
+    let options = RunOptions { seed: args.seed, jobs: jobs.unwrap_or(NonZeroUsize::MIN) };
     let cancel = cancelled_by_interrupt()?;
     let mut results = Vec::new();
     for experiment in &experiments {
