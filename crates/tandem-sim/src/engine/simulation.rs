@@ -7,6 +7,7 @@ use super::random::{Entity, Stream};
 use super::source::SourceState;
 use crate::ids::{CpuId, TaskId, VmId};
 use crate::kernel::{Due, Kernel, KernelParts, MemoryState, Task, TimerTarget};
+use crate::machine::cost::CostModels;
 use crate::metrics::RunMetrics;
 use crate::policy::{Policy, TaskFacts};
 use crate::program::channel::Request;
@@ -28,8 +29,14 @@ enum Extra {
     Phase = 2,
     /// An administrator changes the affinity of a VM.
     AffinityChange = 3,
+    /// The next task starts. Comes after the CPUs in the queue, so that each task finds them as those before it
+    /// have left them.
+    Start = 4,
 }
-const EXTRAS: usize = 4;
+const EXTRAS: usize = 5;
+
+/// Time between the starts of two tasks, ns: longer than the decisions that a start brings about.
+const START_SPACING_NS: u64 = 20_000;
 
 /// A scenario while it runs.
 pub(super) struct Simulation<'a, P, O> {
@@ -43,6 +50,8 @@ pub(super) struct Simulation<'a, P, O> {
     pub vms_to_go: usize,
     /// Changes of affinity to come: when, of which VM, and which of its changes; the next one is last.
     affinity_changes: Vec<(u64, VmId, usize)>,
+    /// Tasks that have started.
+    started: usize,
     ended: bool,
 }
 
@@ -85,6 +94,7 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
             sources,
             measuring_since_ns: 0,
             is_measuring: false,
+            started: 0,
             ended: false,
         }
     }
@@ -98,13 +108,7 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
         for source in 0..self.sources.len() {
             self.refresh_source(source);
         }
-        for task in (0..self.kernel.tasks.len()).map(TaskId::from) {
-            self.kernel.start(task, 0);
-            // Each finds the CPUs as those before it have left them.
-            while self.kernel.queue.peek().0 == 0 && self.kernel.queue.peek().1 < self.kernel.cpus.len() {
-                self.handle_cpu(CpuId::from(self.kernel.queue.peek().1), 0)?;
-            }
-        }
+        self.set_extra(Extra::Start, 0);
         let (mut clock_ns, mut at_once) = (0, 0);
         while !self.ended {
             let (now_ns, source) = self.kernel.queue.peek();
@@ -135,9 +139,18 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
             }
             extra if extra == Extra::Phase as usize => self.next_phase(now_ns),
             extra if extra == Extra::AffinityChange as usize => self.change_affinity(now_ns),
+            extra if extra == Extra::Start as usize => self.start_next(now_ns),
             extra => self.interrupt_arrives(extra - EXTRAS, now_ns),
         }
         Ok(())
+    }
+
+    fn start_next(&mut self, now_ns: u64) {
+        self.kernel.start(TaskId::from(self.started), now_ns);
+        self.started += 1;
+        let spacing_ns = if self.scenario.costs == CostModels::off() { 0 } else { START_SPACING_NS };
+        let is_last = self.started == self.kernel.tasks.len();
+        self.set_extra(Extra::Start, if is_last { NEVER } else { now_ns + spacing_ns });
     }
 
     fn handle_cpu(&mut self, cpu: CpuId, now_ns: u64) -> Result<(), RunError> {

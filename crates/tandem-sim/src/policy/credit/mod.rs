@@ -125,7 +125,7 @@ impl Credit {
     /// A scheduler for all CPUs of the machine.
     pub fn new(settings: CreditSettings, machine: &Machine, tasks: &[TaskFacts], vms: &[VmFacts]) -> Self {
         let cpus = machine.cpu_count();
-        let vcpus = tasks.iter().zip(initial_cpus(cpus, tasks)).map(|(facts, cpu)| Vcpu {
+        let vcpus = tasks.iter().zip(initial_cpus(machine, tasks)).map(|(facts, cpu)| Vcpu {
             vm: facts.vm,
             priority: Priority::Under,
             credit: 0,
@@ -204,16 +204,22 @@ impl Credit {
     }
 }
 
-/// Where vCPUs stand before they first run: the first one of a VM on the CPU with the fewest so far, each other
-/// one on the next CPU that it may use after the one before it.
-fn initial_cpus(cpus: usize, tasks: &[TaskFacts]) -> Vec<CpuId> {
-    let mut population = vec![0; cpus];
+/// Where vCPUs stand before they first run (Xen's `common/domctl.c`): the first one of a VM where the fewest stand
+/// so far, on the second thread of a core if it has several, of equal ones on the last; each other one on the next
+/// CPU that it may use after the one before it.
+fn initial_cpus(machine: &Machine, tasks: &[TaskFacts]) -> Vec<CpuId> {
+    let mut population = vec![0; machine.cpu_count()];
     let mut initial: Vec<CpuId> = Vec::with_capacity(tasks.len());
     for (at, facts) in tasks.iter().enumerate() {
-        let before = at.checked_sub(1).filter(|&before| tasks[before].vm == facts.vm);
-        let cpu = match before {
-            Some(before) => facts.hard_affinity.next_after(initial[before]),
-            None => facts.hard_affinity.iter().min_by_key(|cpu| population[cpu.index()]),
+        let may_use = &facts.hard_affinity;
+        let cpu = match at.checked_sub(1).filter(|&before| tasks[before].vm == facts.vm) {
+            Some(before) => may_use.next_after(initial[before]),
+            None => {
+                let rank = |cpu: &CpuId| (population[cpu.index()], std::cmp::Reverse(*cpu));
+                let seats = machine.cores().iter().filter_map(|core| core.cpus.iter().take(2).last());
+                let seat = seats.filter(|&seat| may_use.contains(seat)).min_by_key(rank);
+                seat.or_else(|| may_use.iter().min_by_key(rank))
+            }
         };
         let cpu = cpu.unwrap_or(CpuId(0));
         population[cpu.index()] += 1;
