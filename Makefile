@@ -25,11 +25,10 @@ build: ## Build the tandem command in release mode
 demo: build ## Reproduce every experiment: tables here, and an HTML report
 	cargo run --locked --release --quiet -- reproduce --out $(REPORT)
 	@echo
-	@echo "The HTML report is in $(REPORT)/: open $$(ls $(REPORT)/*.html) in a browser."
+	@echo "The HTML report is $(REPORT)/report.html: open it in a browser."
 
-test: lint deny ## Everything that CI checks: lint, deny, all tests and examples, fuzz
-	cargo test --locked --workspace
-	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
+test: lint deny fuzz ## Everything that CI checks: lint, deny, fuzz, then all tests and examples
+	@scripts/test
 
 lint: ## Check formatting, and that neither clippy nor rustdoc warns
 	@scripts/setup test
