@@ -4,11 +4,13 @@
 //!
 //! - `toml,scenario`: `tandem sim` runs it;
 //! - `toml,machine`: `tandem topology --machine` draws it;
+//! - `toml,experiment`: `tandem reproduce --quick` runs it;
+//! - `csv`: a file for the blocks after it;
 //! - `console`: its lines `$ tandem ...` run. Lines that follow a command are the output that it must print; a line
 //!   `...` among them stands for any number of lines. Without such lines the output is not compared.
 //!
-//! The blocks of a page run in order, in a folder of the page's own. A TOML block whose first line is a comment with
-//! a file name, such as `# cache.toml`, stays there under that name for the commands that follow.
+//! The blocks of a page run in order, in a folder of the page's own. A block whose first line is a comment with a path,
+//! such as `# cache.toml`, stays there under that name for what follows.
 
 use assert_cmd::Command;
 use assert_cmd::cargo::cargo_bin;
@@ -64,13 +66,25 @@ fn tandem(args: &[&str], dir: &Path, place: &str) -> String {
     String::from_utf8(output.stdout).expect("output is UTF-8")
 }
 
-/// Writes a TOML block to its file in `dir`; returns the file's name.
+/// Writes a block to its file in `dir`; returns the file's path in there.
 fn save(block: &Block, dir: &Path) -> String {
     let first = block.lines.first().map_or("", String::as_str);
-    let named = first.strip_prefix("# ").filter(|name| name.ends_with(".toml") && !name.contains([' ', '/']));
-    let name = named.unwrap_or("example.toml");
-    fs::write(dir.join(name), block.lines.join("\n") + "\n").expect("an example can be written");
+    let is_path = |name: &&str| !name.contains(' ') && (name.ends_with(".toml") || name.ends_with(".csv"));
+    let name = first.strip_prefix("# ").filter(is_path).unwrap_or("example.toml");
+    let path = dir.join(name);
+    fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a folder can be made");
+    fs::write(path, block.lines.join("\n") + "\n").expect("an example can be written");
     name.to_owned()
+}
+
+/// Runs the experiment of a block, which is named `FOLDER/EXPERIMENT/experiment.toml`.
+fn run_experiment(block: &Block, dir: &Path) {
+    let file = save(block, dir);
+    let parts: Vec<_> = file.split('/').collect();
+    let [folder, experiment, "experiment.toml"] = parts[..] else {
+        panic!("{}: begins with `# FOLDER/EXPERIMENT/experiment.toml`", block.place);
+    };
+    tandem(&["reproduce", "--quick", "--experiments", folder, experiment], dir, &block.place);
 }
 
 fn run_console(block: &Block, dir: &Path) {
@@ -122,6 +136,11 @@ fn every_example_runs() {
                 "toml,machine" => {
                     let file = save(&block, dir.path());
                     tandem(&["topology", "--machine", &file], dir.path(), &block.place);
+                }
+                "toml,experiment" => run_experiment(&block, dir.path()),
+                "csv" => {
+                    save(&block, dir.path());
+                    continue;
                 }
                 "console" => run_console(&block, dir.path()),
                 "sh" | "text" => continue,
