@@ -1,60 +1,27 @@
 //! What holds for every scenario, whatever it is.
+//!
+//! `PROPTEST_CASES` sets how long to look: by default each property sees 64 scenarios.
 
 mod common;
 
-use common::follow::{Doing, Life, lives};
+use common::MS;
+use common::follow::{Doing, Life, follow};
 use common::random::{scenario, some_cases};
-use common::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tandem_sim::cpumask::CpuMask;
-use tandem_sim::ids::VmId;
 use tandem_sim::machine::cost::CostModels;
 use tandem_sim::metrics::RunMetrics;
+use tandem_sim::run;
 use tandem_sim::scenario::Scenario;
-use tandem_sim::trace::Event;
-use tandem_sim::{run, run_observed};
 
-/// An observer that keeps all events outside the run.
-struct Keep<'a>(&'a mut Vec<Event>);
-
-impl tandem_sim::trace::Observer for Keep<'_> {
-    fn observe(&mut self, event: Event) {
-        self.0.push(event);
-    }
-}
-
-/// A run, what it measured, and the lives of its tasks.
-struct Followed {
-    metrics: RunMetrics,
-    lives: Vec<Life>,
-    end_ns: u64,
-}
-
-impl Followed {
-    /// The life of each vCPU, with its VM and its number there.
-    fn vcpus(&self) -> impl Iterator<Item = (VmId, usize, &Life)> {
-        self.lives.iter().enumerate().map(|(at, life)| {
-            let first = self.lives.partition_point(|other| other.vm < life.vm);
-            (life.vm, at - first, life)
-        })
-    }
-}
-
-fn follow(scenario: &Scenario, seed: u64) -> Result<Followed, TestCaseError> {
-    let mut events = Vec::new();
-    let metrics = run_observed(scenario, seed, Keep(&mut events)).unwrap();
-    let end_ns = scenario.warmup_ns + metrics.length_ns;
-    let lives = lives(scenario, &events, end_ns).map_err(TestCaseError::fail)?;
-    Ok(Followed { metrics, lives, end_ns })
-}
-
-/// The hard affinities of a vCPU and since when each counts.
-fn affinities(scenario: &Scenario, vm: VmId, vcpu: usize) -> Vec<(u64, &CpuMask)> {
-    let vm = &scenario.vms[vm.index()];
-    let first = (0, &*vm.vcpus[vcpu].hard_affinity);
-    let changes = vm.affinity_changes.iter().map(|change| (change.at_ns, &*change.hard_affinity));
-    std::iter::once(first).chain(changes).collect()
+/// The hard affinities of a vCPU, each with the time that it counts for.
+fn affinities<'a>(scenario: &'a Scenario, life: &Life) -> Vec<(u64, u64, &'a CpuMask)> {
+    let changes = &scenario.vms[life.vm.index()].affinity_changes;
+    let masks = changes.iter().map(|change| (change.at_ns, &*change.hard_affinity));
+    let masks = std::iter::once((0, &*life.spec(scenario).hard_affinity)).chain(masks);
+    let ends = changes.iter().map(|change| change.at_ns).chain([u64::MAX]);
+    masks.zip(ends).map(|((from_ns, mask), to_ns)| (from_ns, to_ns, mask)).collect()
 }
 
 proptest! {
@@ -80,24 +47,28 @@ proptest! {
         }
     }
 
-    /// Events follow on each other, no CPU has two tasks, and a task starts only where it may run; after a change
-    /// of its affinity it is gone at once with costs off, else after an IPI and what the host is doing there.
+    /// Time never goes back, events follow on each other, and no CPU has two tasks.
     #[test]
     fn tasks_live_by_the_rules(scenario in scenario(), seed: u64) {
+        follow(&scenario, seed)?;
+    }
+
+    /// A task starts only where it may run. After a change of its affinity it is gone at once with costs off, else
+    /// after an IPI and what the host is doing there.
+    #[test]
+    fn hard_affinity_is_kept(scenario in scenario(), seed: u64) {
         let run = follow(&scenario, seed)?;
         let grace_ns = if scenario.costs == CostModels::off() { 0 } else { MS };
-        for (vm, vcpu, life) in run.vcpus() {
-            let affinities = affinities(&scenario, vm, vcpu);
+        for life in &run.lives {
+            let affinities = affinities(&scenario, life);
             for stretch in &life.stretches {
                 let Doing::RunsOn(cpu) = stretch.doing else { continue };
-                for (at, &(from_ns, mask)) in affinities.iter().enumerate() {
-                    let until_ns = affinities.get(at + 1).map_or(run.end_ns, |(next_ns, _)| *next_ns);
-                    let runs_until_ns = stretch.to_ns.min(until_ns);
-                    let too_long = runs_until_ns > stretch.from_ns.max(from_ns) + grace_ns;
-                    let started = from_ns < stretch.from_ns && stretch.from_ns < until_ns;
+                for &(from_ns, to_ns, mask) in &affinities {
+                    let starts = from_ns < stretch.from_ns && stretch.from_ns < to_ns;
+                    let stays = stretch.from_ns.max(from_ns) + grace_ns < stretch.to_ns.min(to_ns);
                     prop_assert!(
-                        mask.contains(cpu) || !(started || too_long),
-                        "vCPU {} of {:?}: {:?} outside {:?} of {} ns", vcpu, vm, stretch, mask, from_ns
+                        mask.contains(cpu) || !(starts || stays),
+                        "vCPU {} of {:?} outside its affinity of {from_ns} ns: {stretch:?}", life.vcpu, life.vm
                     );
                 }
             }
@@ -108,13 +79,11 @@ proptest! {
     #[test]
     fn measurements_agree_with_events(scenario in scenario(), seed: u64) {
         let run = follow(&scenario, seed)?;
-        let measured = |life: &Life, is_meant: fn(Doing) -> bool| {
-            life.time_ns(scenario.warmup_ns, run.end_ns, is_meant)
-        };
-        for (vm, vcpu, life) in run.vcpus() {
-            let metrics = &run.metrics.vms[vm.index()].vcpus[vcpu];
-            let on_cpu_ns = measured(life, |doing| matches!(doing, Doing::RunsOn(_)));
-            let asleep_ns = measured(life, |doing| matches!(doing, Doing::Sleeps | Doing::HasEnded));
+        for life in &run.lives {
+            let measured = |is_meant: fn(Doing) -> bool| life.time_ns(scenario.warmup_ns, run.end_ns, is_meant);
+            let on_cpu_ns = measured(|doing| matches!(doing, Doing::RunsOn(_)));
+            let asleep_ns = measured(|doing| matches!(doing, Doing::Sleeps | Doing::HasEnded));
+            let metrics = &run.metrics.vms[life.vm.index()].vcpus[life.vcpu];
             prop_assert_eq!(metrics.sleep_ns, asleep_ns);
             prop_assert!(metrics.run_ns <= on_cpu_ns);
             if scenario.costs == CostModels::off() {

@@ -45,6 +45,49 @@ pub fn scenario() -> impl Strategy<Value = Scenario> {
     )
 }
 
+/// A scenario without costs, caps, restricting affinities or control of the rate, in which vCPUs compute and sleep in
+/// turn for spans drawn from `spans`: one to three for each two pCPUs, mostly.
+pub fn busy_scenario<S: Strategy<Value = Amount>>(spans: fn() -> S) -> impl Strategy<Value = Scenario> {
+    let round = (spans(), spans(), prop::bool::weighted(0.2)).prop_map(|(work, pause, yields)| {
+        let mut body = vec![Op::Compute { work, profile: None }, Op::Sleep(pause)];
+        if yields {
+            body.extend([Op::Compute { work, profile: None }, Op::Yield]);
+        }
+        vec![Op::Repeat { times: None, body }]
+    });
+    let vms = vec((vec(round, 1..=3), prop_oneof![Just(256), 1..1024u32]), 1..=6);
+    (1..=2u32, 1..=3u32, 1..=2u32, settings(), vms).prop_map(|(packages, cores, threads, settings, vms)| {
+        let machine = Arc::new(MachineBuilder::symmetric(packages, cores, threads).build().unwrap());
+        let vms = vms.into_iter().enumerate().map(|(at, (programs, weight))| {
+            let vcpus = programs.len().min(machine.cpu_count());
+            let mut vm = super::vm(&format!("vm{at}"), &machine, vcpus, vec![]);
+            for (vcpu, ops) in vm.vcpus.iter_mut().zip(programs) {
+                vcpu.program = Arc::new(Program { ops, profiles: vec![] });
+            }
+            Vm { weight, ..vm }
+        });
+        let vms = vms.collect();
+        let policy = CreditSettings {
+            timeslice_ns: settings.timeslice_ns.min(30 * MS),
+            ratelimit_ns: 0,
+            migration_delay_ns: 0,
+            rate_control: None,
+            ..settings
+        };
+        super::textbook(machine, policy, 300 * MS, vms)
+    })
+}
+
+/// Spans of which hardly two are ever equal.
+pub fn uneven_span() -> impl Strategy<Value = Amount> {
+    (US..500 * US, MS..20 * MS).prop_map(|(low_ns, high_ns)| Amount::Uniform(low_ns, high_ns))
+}
+
+/// Spans that make many things happen at one instant.
+pub fn round_span() -> impl Strategy<Value = Amount> {
+    select(vec![MS / 2, MS, 2 * MS, 5 * MS, 10 * MS]).prop_map(Amount::Fixed)
+}
+
 /// Any small machine: up to 4 packages of 4 cores of 2 threads, some without last-level caches, some hybrid.
 pub fn machine() -> impl Strategy<Value = Machine> {
     (1..=4u32, 1..=4u32, 1..=2u32, any::<bool>(), prop_oneof![3 => Just(1000), 1 => 300..1000u32]).prop_map(
@@ -148,11 +191,12 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let op = simple_op().prop_recursive(3, 12, 4, |inner| {
         (0..4u64, vec(inner, 0..4)).prop_map(|(times, body)| Op::Repeat { times: Some(times), body })
     });
-    let tail = (vec(op.clone(), 0..6), 100 * US..3 * MS, any::<bool>()).prop_map(|(mut body, time_ns, works)| {
-        let time = Amount::Fixed(time_ns);
-        body.push(if works { Op::Compute { work: time, profile: Some(0) } } else { Op::Sleep(time) });
-        Op::Repeat { times: None, body }
-    });
+    let tail =
+        (vec(op.clone(), 0..6), 100 * US..3 * MS, any::<bool>()).prop_map(|(mut body, time_ns, works)| {
+            let time = Amount::Fixed(time_ns);
+            body.push(if works { Op::Compute { work: time, profile: Some(0) } } else { Op::Sleep(time) });
+            Op::Repeat { times: None, body }
+        });
     (vec(op, 0..4), prop::option::weighted(0.8, tail)).prop_map(|(mut ops, tail)| {
         ops.extend(tail);
         ops
@@ -239,9 +283,18 @@ fn vm_plan() -> impl Strategy<Value = VmPlan> {
         share,
         prop_oneof![2 => Just(vec![]), 1 => vec((0..150 * MS, mask_bits()), 1..4)],
     )
-        .prop_map(|(vcpus, profiles, channels, sources, (weight, cap_pct, home_node), affinity_changes)| {
-            VmPlan { vcpus, profiles, channels, sources, weight, cap_pct, home_node, affinity_changes }
-        })
+        .prop_map(
+            |(vcpus, profiles, channels, sources, (weight, cap_pct, home_node), affinity_changes)| VmPlan {
+                vcpus,
+                profiles,
+                channels,
+                sources,
+                weight,
+                cap_pct,
+                home_node,
+                affinity_changes,
+            },
+        )
 }
 
 impl VmPlan {
