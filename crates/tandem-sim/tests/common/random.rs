@@ -29,7 +29,7 @@ pub fn some_cases() -> ProptestConfig {
 /// Any scenario.
 pub fn scenario() -> impl Strategy<Value = Scenario> {
     let times = (prop_oneof![Just(0), MS..40 * MS], 20 * MS..150 * MS, prop::option::weighted(0.1, 1..50u64));
-    (machine(), costs(), settings(), vec(vm_plan(), 1..5), times).prop_map(
+    (machine(), costs(), settings(), vec(vm_plan(), 1..8), times).prop_map(
         |(machine, costs, settings, vms, (warmup_ns, length_ns, stop_at_count))| {
             let vms = vms.into_iter().enumerate();
             Scenario {
@@ -90,7 +90,8 @@ pub fn round_span() -> impl Strategy<Value = Amount> {
 
 /// Any small machine: up to 4 packages of 4 cores of 2 threads, some without last-level caches, some hybrid.
 pub fn machine() -> impl Strategy<Value = Machine> {
-    (1..=4u32, 1..=4u32, 1..=2u32, any::<bool>(), prop_oneof![3 => Just(1000), 1 => 300..1000u32]).prop_map(
+    let size = || prop_oneof![2 => Just(1), 3 => 1..=4u32];
+    (size(), size(), 1..=2u32, any::<bool>(), prop_oneof![3 => Just(1000), 1 => 300..1000u32]).prop_map(
         |(packages, cores, threads, has_llc, small_core_capacity)| {
             let mut builder = MachineBuilder::new("random");
             for package in 0..packages {
@@ -173,7 +174,7 @@ fn span() -> impl Strategy<Value = Amount> {
 /// Any operation without a body. Channels, counters and profiles are fitted later.
 fn simple_op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        3 => (span(), prop::option::of(0..PROFILES)).prop_map(|(work, profile)| Op::Compute { work, profile }),
+        5 => (span(), prop::option::of(0..PROFILES)).prop_map(|(work, profile)| Op::Compute { work, profile }),
         2 => span().prop_map(Op::Sleep),
         1 => (0..150 * MS).prop_map(Op::SleepUntil),
         1 => (0..3usize).prop_map(|channel| Op::Wait { channel }),
