@@ -176,11 +176,11 @@ fn simple_op() -> impl Strategy<Value = Op> {
     prop_oneof![
         5 => (span(), prop::option::of(0..PROFILES)).prop_map(|(work, profile)| Op::Compute { work, profile }),
         2 => span().prop_map(Op::Sleep),
-        1 => (0..150 * MS).prop_map(Op::SleepUntil),
+        1 => prop_oneof![9 => 0..150 * MS, 1 => Just(u64::MAX)].prop_map(Op::SleepUntil),
         1 => (0..3usize).prop_map(|channel| Op::Wait { channel }),
         2 => (0..3usize).prop_map(|channel| Op::Signal { channel }),
         1 => Just(Op::Respond),
-        1 => (0..COUNTERS, 0..3u64).prop_map(|(counter, amount)| Op::Count { counter, amount }),
+        1 => (0..COUNTERS, prop_oneof![0..3u64, Just(u64::MAX)]).prop_map(|(counter, amount)| Op::Count { counter, amount }),
         1 => Just(Op::StartTimer),
         1 => Just(Op::StopTimer),
         1 => Just(Op::Yield),
