@@ -48,10 +48,10 @@ fn new_histogram() -> Box<Histogram<u64>> {
 }
 
 impl<P: Policy, O: Observer> Simulation<'_, P, O> {
-    /// Adds to a counter of a VM, and ends the run when every VM has done enough.
+    /// Adds to a counter of a VM, up to the largest number that there is, and ends the run when every VM has done enough.
     pub fn count(&mut self, vm: VmId, counter: usize, amount: u64) {
         let state = &mut self.vms[vm.index()];
-        state.counts[counter] += amount;
+        state.counts[counter] = state.counts[counter].saturating_add(amount);
         if let Some(enough) = self.scenario.stop_at_count
             && counter == 0
             && !state.reached_count

@@ -86,13 +86,3 @@ pub(crate) enum TimerTarget {
     /// An interrupt of the source with this number.
     Source(u32),
 }
-#[test]
-fn sz() {
-    eprintln!(
-        "Task {} metrics {} stream {} residue {}",
-        size_of::<Task>(),
-        size_of::<TaskMetrics>(),
-        size_of::<Stream>(),
-        size_of::<Residue>()
-    );
-}

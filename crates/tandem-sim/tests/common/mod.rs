@@ -3,6 +3,9 @@
 // Each test file uses another part of this.
 #![allow(dead_code)]
 
+pub mod follow;
+pub mod random;
+
 use std::sync::Arc;
 use tandem_sim::cpumask::CpuMask;
 use tandem_sim::machine::cost::CostModels;

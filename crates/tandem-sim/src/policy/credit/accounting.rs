@@ -197,3 +197,72 @@ impl Credit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// VMs as (weight, cap in percent, active vCPUs). They take part in this order.
+    fn accounting(cpus: usize, vms: &[(u32, u32, u32)]) -> Accounting {
+        let facts: Vec<VmFacts> =
+            vms.iter().map(|&(weight, cap_pct, _)| VmFacts { weight, cap_pct }).collect();
+        let mut accounting = Accounting::new(30_000_000, cpus, &facts);
+        for (at, &(_, _, active)) in vms.iter().enumerate().rev() {
+            for task in 0..active {
+                accounting.activate(VmId::from(at), TaskId(at as u32 * 100 + task));
+            }
+        }
+        accounting
+    }
+
+    /// Credit of a vCPU of each VM, in the order of the VMs.
+    fn credits(accounting: &mut Accounting) -> Vec<i64> {
+        let mut grants = accounting.grants();
+        grants.sort_by_key(|grant| grant.vm);
+        grants.iter().map(|grant| grant.credit).collect()
+    }
+
+    #[test]
+    fn credits_go_by_weight_and_active_vcpus() {
+        type Case = (&'static str, usize, &'static [(u32, u32, u32)], &'static [i64]);
+        let cases: [Case; 8] = [
+            ("by weight", 1, &[(256, 0, 1), (512, 0, 1)], &[100, 200]),
+            ("evenly", 2, &[(256, 0, 1), (256, 0, 1), (256, 0, 1)], &[200, 200, 200]),
+            ("by active vCPUs", 2, &[(256, 0, 1), (256, 0, 3)], &[150, 150]),
+            ("rounded up", 1, &[(256, 0, 1), (256, 0, 6)], &[43, 43]),
+            ("no more than can be burnt", 4, &[(256, 0, 2)], &[300]),
+            ("what one leaves is for those after it", 2, &[(1024, 0, 1), (256, 0, 2)], &[300, 150]),
+            ("no more than the cap", 1, &[(256, 50, 1)], &[150]),
+            ("what a cap leaves, too", 1, &[(256, 20, 1), (256, 0, 1)], &[60, 240]),
+        ];
+        for (what, cpus, vms, expected) in cases {
+            assert_eq!(credits(&mut accounting(cpus, vms)), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_cap_is_shared_by_the_active_vcpus() {
+        let grants = accounting(2, &[(256, 25, 2)]).grants();
+        assert_eq!((grants[0].credit, grants[0].cap), (38, Some(38)), "75 for the VM");
+    }
+
+    #[test]
+    fn who_leaves_credit_comes_first_the_next_time() {
+        let mut accounting = accounting(2, &[(256, 0, 2), (1024, 0, 1)]);
+        assert_eq!(credits(&mut accounting), [100, 300], "too late for the VM before it");
+        assert_eq!(accounting.active_vms, [VmId(1), VmId(0)]);
+        assert_eq!(credits(&mut accounting), [150, 300]);
+    }
+
+    #[test]
+    fn debt_is_handed_out_again() {
+        let mut accounting = accounting(1, &[(256, 0, 1), (256, 0, 1)]);
+        accounting.balance = -100;
+        assert_eq!(credits(&mut accounting), [200, 200]);
+    }
+
+    #[test]
+    fn nobody_active_gets_nothing() {
+        assert!(accounting(4, &[(256, 0, 0)]).grants().is_empty());
+    }
+}

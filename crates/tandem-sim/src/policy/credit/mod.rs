@@ -24,6 +24,8 @@ mod pick;
 mod rate;
 mod run_queue;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod wake;
 
 pub use settings::{CreditSettings, Era, RateControl};

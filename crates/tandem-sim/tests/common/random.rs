@@ -1,0 +1,337 @@
+//! Random scenarios: everything that a scenario can hold, valid whatever is drawn.
+//!
+//! Parts are drawn independently, indices and masks are then fitted to what the machine and the VM have. That way
+//! a failing scenario shrinks part by part.
+
+use super::{MS, US};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::sync::Arc;
+use tandem_sim::cpumask::CpuMask;
+use tandem_sim::ids::CpuId;
+use tandem_sim::machine::cost::CostModels;
+use tandem_sim::machine::{CpuSpec, Machine, MachineBuilder, NodeSpec};
+use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
+use tandem_sim::program::{Amount, MemoryProfile, Op, Program};
+use tandem_sim::scenario::{AffinityChange, Arrivals, PolicySettings, Scenario, Source, Vcpu, Vm};
+
+const PROFILES: usize = 2;
+const COUNTERS: usize = 2;
+pub const ERAS: [Era; 4] = [Era::Xen4_2, Era::Xen4_3, Era::Xen4_5, Era::Xen4_9];
+
+/// How many cases a property gets: a quarter of proptest's own number, which `PROPTEST_CASES` sets.
+pub fn some_cases() -> ProptestConfig {
+    let config = ProptestConfig::default();
+    ProptestConfig { cases: config.cases.div_ceil(4), failure_persistence: None, ..config }
+}
+
+/// Any scenario.
+pub fn scenario() -> impl Strategy<Value = Scenario> {
+    let times = (prop_oneof![Just(0), MS..40 * MS], 20 * MS..150 * MS, prop::option::weighted(0.1, 1..50u64));
+    (machine(), costs(), settings(), vec(vm_plan(), 1..8), times).prop_map(
+        |(machine, costs, settings, vms, (warmup_ns, length_ns, stop_at_count))| {
+            let vms = vms.into_iter().enumerate();
+            Scenario {
+                vms: vms.map(|(at, plan)| plan.build(at, &machine, settings.era)).collect(),
+                machine: Arc::new(machine),
+                costs,
+                policy: PolicySettings::Credit(settings),
+                warmup_ns,
+                length_ns,
+                stop_at_count,
+            }
+        },
+    )
+}
+
+/// A scenario without costs, caps, restricting affinities or control of the rate, in which vCPUs compute and sleep in
+/// turn for spans drawn from `spans`: one to three for each two pCPUs, mostly.
+pub fn busy_scenario<S: Strategy<Value = Amount>>(spans: fn() -> S) -> impl Strategy<Value = Scenario> {
+    let round = (spans(), spans(), prop::bool::weighted(0.2)).prop_map(|(work, pause, yields)| {
+        let mut body = vec![Op::Compute { work, profile: None }, Op::Sleep(pause)];
+        if yields {
+            body.extend([Op::Compute { work, profile: None }, Op::Yield]);
+        }
+        vec![Op::Repeat { times: None, body }]
+    });
+    let vms = vec((vec(round, 1..=3), prop_oneof![Just(256), 1..1024u32]), 1..=6);
+    (1..=2u32, 1..=3u32, 1..=2u32, settings(), vms).prop_map(|(packages, cores, threads, settings, vms)| {
+        let machine = Arc::new(MachineBuilder::symmetric(packages, cores, threads).build().unwrap());
+        let vms = vms.into_iter().enumerate().map(|(at, (programs, weight))| {
+            let vcpus = programs.len().min(machine.cpu_count());
+            let mut vm = super::vm(&format!("vm{at}"), &machine, vcpus, vec![]);
+            for (vcpu, ops) in vm.vcpus.iter_mut().zip(programs) {
+                vcpu.program = Arc::new(Program { ops, profiles: vec![] });
+            }
+            Vm { weight, ..vm }
+        });
+        let vms = vms.collect();
+        let policy = CreditSettings {
+            timeslice_ns: settings.timeslice_ns.min(30 * MS),
+            ratelimit_ns: 0,
+            migration_delay_ns: 0,
+            rate_control: None,
+            ..settings
+        };
+        super::textbook(machine, policy, 300 * MS, vms)
+    })
+}
+
+/// Spans of which hardly two are ever equal.
+pub fn uneven_span() -> impl Strategy<Value = Amount> {
+    (US..500 * US, MS..20 * MS).prop_map(|(low_ns, high_ns)| Amount::Uniform(low_ns, high_ns))
+}
+
+/// Spans that make many things happen at one instant.
+pub fn round_span() -> impl Strategy<Value = Amount> {
+    select(vec![MS / 2, MS, 2 * MS, 5 * MS, 10 * MS]).prop_map(Amount::Fixed)
+}
+
+/// Any small machine: up to 4 packages of 4 cores of 2 threads, some without last-level caches, some hybrid.
+pub fn machine() -> impl Strategy<Value = Machine> {
+    let size = || prop_oneof![2 => Just(1), 3 => 1..=4u32];
+    (size(), size(), 1..=2u32, any::<bool>(), prop_oneof![3 => Just(1000), 1 => 300..1000u32]).prop_map(
+        |(packages, cores, threads, has_llc, small_core_capacity)| {
+            let mut builder = MachineBuilder::new("random");
+            for package in 0..packages {
+                builder = builder.node(NodeSpec {
+                    os_index: package,
+                    memory_bytes: 1 << 30,
+                    bandwidth_bytes_per_s: NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S,
+                });
+                if has_llc {
+                    builder = builder.llc(package, 4 << 20);
+                }
+            }
+            for cpu in 0..packages * cores * threads {
+                let core = cpu / threads;
+                let package = core / cores;
+                builder = builder.cpu(CpuSpec {
+                    os_index: cpu,
+                    core,
+                    llc: has_llc.then_some(package),
+                    node: package,
+                    package,
+                    capacity: if core % 2 == 0 { 1000 } else { small_core_capacity },
+                });
+            }
+            builder.build().unwrap()
+        },
+    )
+}
+
+/// No costs, all of them, or one model alone.
+pub fn costs() -> impl Strategy<Value = CostModels> {
+    let (off, all) = (CostModels::off(), CostModels::all());
+    let alone = vec![
+        CostModels { context_switch: all.context_switch, ..off.clone() },
+        CostModels { cache: all.cache, ..off.clone() },
+        CostModels { smt: all.smt, ..off.clone() },
+        CostModels { memory: all.memory, ..off.clone() },
+        CostModels { ipi: all.ipi, ..off.clone() },
+        CostModels { vm_exit: all.vm_exit, ..off.clone() },
+        CostModels { spin_lock: all.spin_lock, ..off.clone() },
+        CostModels { interrupt: all.interrupt, ..off.clone() },
+    ];
+    prop_oneof![Just(off), Just(all), select(alone)]
+}
+
+/// Any settings of the credit scheduler.
+pub fn settings() -> impl Strategy<Value = CreditSettings> {
+    let control = (1..60u32, 100 * US..20 * MS)
+        .prop_map(|(rate_high, interval_ns)| RateControl { rate_high, interval_ns });
+    (
+        select(&ERAS[..]),
+        prop_oneof![Just(30 * MS), Just(MS), MS..50 * MS],
+        prop_oneof![Just(0), Just(100 * US), Just(MS), 100 * US..20 * MS],
+        prop_oneof![Just(0), 0..20 * MS],
+        prop::option::weighted(0.3, control),
+    )
+        .prop_map(|(era, timeslice_ns, ratelimit_ns, migration_delay_ns, rate_control)| CreditSettings {
+            era,
+            timeslice_ns,
+            ratelimit_ns: ratelimit_ns.min(timeslice_ns),
+            migration_delay_ns,
+            rate_control,
+        })
+}
+
+/// An amount of at most about `most_ns`.
+fn amount(most_ns: u64) -> impl Strategy<Value = Amount> {
+    prop_oneof![
+        (0..=most_ns).prop_map(Amount::Fixed),
+        (0..=most_ns, 0..=most_ns).prop_map(|(a, b)| Amount::Uniform(a.min(b), a.max(b))),
+        (0..=most_ns / 3).prop_map(Amount::Exponential),
+    ]
+}
+
+/// From a moment to some slices.
+fn span() -> impl Strategy<Value = Amount> {
+    prop_oneof![amount(300), amount(100 * US), amount(5 * MS), amount(40 * MS)]
+}
+
+/// Any operation without a body. Channels, counters and profiles are fitted later.
+fn simple_op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        5 => (span(), prop::option::of(0..PROFILES)).prop_map(|(work, profile)| Op::Compute { work, profile }),
+        2 => span().prop_map(Op::Sleep),
+        1 => prop_oneof![9 => 0..150 * MS, 1 => Just(u64::MAX)].prop_map(Op::SleepUntil),
+        1 => (0..3usize).prop_map(|channel| Op::Wait { channel }),
+        2 => (0..3usize).prop_map(|channel| Op::Signal { channel }),
+        1 => Just(Op::Respond),
+        1 => (0..COUNTERS, prop_oneof![0..3u64, Just(u64::MAX)]).prop_map(|(counter, amount)| Op::Count { counter, amount }),
+        1 => Just(Op::StartTimer),
+        1 => Just(Op::StopTimer),
+        1 => Just(Op::Yield),
+    ]
+}
+
+/// Any operations; loops without end take time in each round.
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = simple_op().prop_recursive(3, 12, 4, |inner| {
+        (0..4u64, vec(inner, 0..4)).prop_map(|(times, body)| Op::Repeat { times: Some(times), body })
+    });
+    let tail =
+        (vec(op.clone(), 0..6), 100 * US..3 * MS, any::<bool>()).prop_map(|(mut body, time_ns, works)| {
+            let time = Amount::Fixed(time_ns);
+            body.push(if works { Op::Compute { work: time, profile: Some(0) } } else { Op::Sleep(time) });
+            Op::Repeat { times: None, body }
+        });
+    (vec(op, 0..4), prop::option::weighted(0.8, tail)).prop_map(|(mut ops, tail)| {
+        ops.extend(tail);
+        ops
+    })
+}
+
+fn fit_channels(ops: &mut [Op], channels: usize) {
+    for op in ops {
+        match op {
+            Op::Wait { channel } | Op::Signal { channel } => *channel %= channels,
+            Op::Repeat { body, .. } => fit_channels(body, channels),
+            _ => {}
+        }
+    }
+}
+
+fn profile() -> impl Strategy<Value = Arc<MemoryProfile>> {
+    (0..8u64 << 20, US..MS, 0.0..30.0, 0.0..1.0, 1.0..8.0).prop_map(
+        |(footprint_bytes, sweep_ns, memory_lines_per_us, cache_sensitivity, parallelism)| {
+            Arc::new(MemoryProfile {
+                footprint_bytes,
+                sweep_ns,
+                memory_lines_per_us,
+                cache_sensitivity,
+                parallelism,
+            })
+        },
+    )
+}
+
+fn source() -> impl Strategy<Value = Source> {
+    let open = (50 * US..10 * MS, any::<bool>()).prop_map(|(ns, even)| Arrivals::Open {
+        interval: if even { Amount::Uniform(ns / 2, ns) } else { Amount::Exponential(ns) },
+    });
+    let closed = (1..5u32, amount(5 * MS)).prop_map(|(clients, think)| Arrivals::Closed { clients, think });
+    (0..3usize, prop_oneof![open, closed]).prop_map(|(channel, arrivals)| Source { channel, arrivals })
+}
+
+/// Bits of a hard and of a soft affinity, before they are fitted to a machine.
+type MaskBits = (u32, Option<u32>);
+
+fn mask_bits() -> impl Strategy<Value = MaskBits> {
+    (prop_oneof![Just(u32::MAX), any::<u32>()], prop::option::of(any::<u32>()))
+}
+
+/// The CPUs of the bits that are in `within`; all of these if there is none.
+fn mask(bits: u32, within: &CpuMask, cpus: usize) -> CpuMask {
+    let chosen = CpuMask::from_cpus(cpus, (0..cpus).map(CpuId::from).filter(|cpu| bits >> cpu.0 & 1 == 1));
+    let both = chosen.and(within);
+    if both.is_empty() { within.clone() } else { both }
+}
+
+fn affinity((hard, soft): MaskBits, machine: &Machine, era: Era) -> (Arc<CpuMask>, Option<Arc<CpuMask>>) {
+    let cpus = machine.cpu_count();
+    let hard = mask(hard, machine.all_cpus(), cpus);
+    let soft = soft.filter(|_| era >= Era::Xen4_3).map(|bits| Arc::new(mask(bits, &hard, cpus)));
+    (Arc::new(hard), soft)
+}
+
+/// A VM before it is fitted to a machine.
+#[derive(Clone, Debug)]
+struct VmPlan {
+    vcpus: Vec<(Vec<Op>, MaskBits)>,
+    profiles: Vec<Arc<MemoryProfile>>,
+    channels: usize,
+    sources: Vec<Source>,
+    weight: u32,
+    cap_pct: u32,
+    home_node: Option<usize>,
+    affinity_changes: Vec<(u64, MaskBits)>,
+}
+
+fn vm_plan() -> impl Strategy<Value = VmPlan> {
+    let share = (
+        prop_oneof![Just(256), 1..1024u32, Just(65_535)],
+        prop_oneof![3 => Just(0), 1 => 1..400u32],
+        prop::option::of(0..4usize),
+    );
+    (
+        vec((ops(), mask_bits()), 1..=4),
+        vec(profile(), PROFILES),
+        1..=3usize,
+        vec(source(), 0..3),
+        share,
+        prop_oneof![2 => Just(vec![]), 1 => vec((0..150 * MS, mask_bits()), 1..4)],
+    )
+        .prop_map(
+            |(vcpus, profiles, channels, sources, (weight, cap_pct, home_node), affinity_changes)| VmPlan {
+                vcpus,
+                profiles,
+                channels,
+                sources,
+                weight,
+                cap_pct,
+                home_node,
+                affinity_changes,
+            },
+        )
+}
+
+impl VmPlan {
+    fn build(mut self, number: usize, machine: &Machine, era: Era) -> Vm {
+        self.affinity_changes.sort_by_key(|(at_ns, _)| *at_ns);
+        self.vcpus.truncate(machine.cpu_count());
+        self.sources.iter_mut().for_each(|source| source.channel %= self.channels);
+        let nodes = machine.node_count();
+        let share = |node| match self.home_node {
+            Some(home) => f64::from(u8::from(home % nodes == node)),
+            None => 1.0 / nodes as f64,
+        };
+        let first_mask = self.vcpus[0].1;
+        let vcpu = |(mut ops, bits): (Vec<Op>, MaskBits)| {
+            fit_channels(&mut ops, self.channels);
+            // Until 4.5, preferences are those of the VM.
+            let bits = if era < Era::Xen4_5 { first_mask } else { bits };
+            let (hard_affinity, soft_affinity) = affinity(bits, machine, era);
+            let program = Arc::new(Program { ops, profiles: self.profiles.clone() });
+            Vcpu { program, hard_affinity, soft_affinity }
+        };
+        let change = |(at_ns, bits)| {
+            let (hard_affinity, soft_affinity) = affinity(bits, machine, era);
+            AffinityChange { at_ns, hard_affinity, soft_affinity }
+        };
+        Vm {
+            name: format!("vm{number}"),
+            group: "all".into(),
+            memory_shares: (0..nodes).map(share).collect(),
+            vcpus: self.vcpus.into_iter().map(vcpu).collect(),
+            weight: self.weight,
+            cap_pct: self.cap_pct,
+            channels: self.channels,
+            counters: (0..COUNTERS).map(|counter| format!("counter{counter}")).collect(),
+            sources: self.sources,
+            affinity_changes: self.affinity_changes.into_iter().map(change).collect(),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What holds for every scenario, whatever it is.
+//!
+//! `PROPTEST_CASES` sets how long to look: by default each property sees 64 scenarios.
+
+mod common;
+
+use common::MS;
+use common::follow::{Doing, Life, follow};
+use common::random::{scenario, some_cases};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tandem_sim::cpumask::CpuMask;
+use tandem_sim::machine::cost::CostModels;
+use tandem_sim::metrics::RunMetrics;
+use tandem_sim::run;
+use tandem_sim::scenario::Scenario;
+
+/// The hard affinities of a vCPU, each with the time that it counts for.
+fn affinities<'a>(scenario: &'a Scenario, life: &Life) -> Vec<(u64, u64, &'a CpuMask)> {
+    let changes = &scenario.vms[life.vm.index()].affinity_changes;
+    let masks = changes.iter().map(|change| (change.at_ns, &*change.hard_affinity));
+    let masks = std::iter::once((0, &*life.spec(scenario).hard_affinity)).chain(masks);
+    let ends = changes.iter().map(|change| change.at_ns).chain([u64::MAX]);
+    masks.zip(ends).map(|((from_ns, mask), to_ns)| (from_ns, to_ns, mask)).collect()
+}
+
+proptest! {
+    #![proptest_config(some_cases())]
+
+    /// Each pCPU is busy, idle, or in the host's code at every instant, and nothing is counted twice.
+    #[test]
+    fn time_is_conserved(scenario in scenario(), seed: u64) {
+        let metrics = run(&scenario, seed).unwrap();
+        let host = &metrics.host;
+        prop_assert_eq!(
+            host.busy_ns + host.idle_ns + host.overhead_ns,
+            host.pcpus as u64 * metrics.length_ns
+        );
+        let vcpus = metrics.vms.iter().flat_map(|vm| &vm.vcpus);
+        prop_assert_eq!(vcpus.clone().map(|vcpu| vcpu.run_ns).sum::<u64>(), host.busy_ns);
+        for vcpu in vcpus {
+            prop_assert_eq!(vcpu.run_ns + vcpu.wait_ns + vcpu.sleep_ns, metrics.length_ns);
+            prop_assert!(vcpu.local_run_ns <= vcpu.run_ns);
+        }
+        if scenario.costs == CostModels::off() {
+            prop_assert_eq!(host.overhead_ns, 0);
+        }
+    }
+
+    /// Time never goes back, events follow on each other, and no CPU has two tasks.
+    #[test]
+    fn tasks_live_by_the_rules(scenario in scenario(), seed: u64) {
+        follow(&scenario, seed)?;
+    }
+
+    /// A task starts only where it may run. After a change of its affinity it is gone at once with costs off, else
+    /// after an IPI and what the host is doing there.
+    #[test]
+    fn hard_affinity_is_kept(scenario in scenario(), seed: u64) {
+        let run = follow(&scenario, seed)?;
+        let grace_ns = if scenario.costs == CostModels::off() { 0 } else { MS };
+        for life in &run.lives {
+            let affinities = affinities(&scenario, life);
+            for stretch in &life.stretches {
+                let Doing::RunsOn(cpu) = stretch.doing else { continue };
+                for &(from_ns, to_ns, mask) in &affinities {
+                    let starts = from_ns < stretch.from_ns && stretch.from_ns < to_ns;
+                    let stays = stretch.from_ns.max(from_ns) + grace_ns < stretch.to_ns.min(to_ns);
+                    prop_assert!(
+                        mask.contains(cpu) || !(starts || stays),
+                        "vCPU {} of {:?} outside its affinity of {from_ns} ns: {stretch:?}", life.vcpu, life.vm
+                    );
+                }
+            }
+        }
+    }
+
+    /// What was measured of each vCPU is what its events tell; the host's own code takes from the time to run.
+    #[test]
+    fn measurements_agree_with_events(scenario in scenario(), seed: u64) {
+        let run = follow(&scenario, seed)?;
+        for life in &run.lives {
+            let measured = |is_meant: fn(Doing) -> bool| life.time_ns(scenario.warmup_ns, run.end_ns, is_meant);
+            let on_cpu_ns = measured(|doing| matches!(doing, Doing::RunsOn(_)));
+            let asleep_ns = measured(|doing| matches!(doing, Doing::Sleeps | Doing::HasEnded));
+            let metrics = &run.metrics.vms[life.vm.index()].vcpus[life.vcpu];
+            prop_assert_eq!(metrics.sleep_ns, asleep_ns);
+            prop_assert!(metrics.run_ns <= on_cpu_ns);
+            if scenario.costs == CostModels::off() {
+                prop_assert_eq!(metrics.run_ns, on_cpu_ns);
+            }
+        }
+    }
+
+    /// The same seed gives the same run: again, and beside others on another thread.
+    #[test]
+    fn runs_repeat_on_any_number_of_threads(scenarios in vec(scenario(), 2..5), seed: u64) {
+        let run_each = |scenarios: &[Scenario]| -> Vec<RunMetrics> {
+            scenarios.iter().map(|scenario| run(scenario, seed).unwrap()).collect()
+        };
+        let alone = run_each(&scenarios);
+        prop_assert_eq!(&run_each(&scenarios), &alone);
+        let (left, right) = scenarios.split_at(scenarios.len() / 2);
+        let on_two_threads = std::thread::scope(|scope| {
+            let other = scope.spawn(|| run_each(right));
+            [run_each(left), other.join().unwrap()].concat()
+        });
+        prop_assert_eq!(on_two_threads, alone);
+    }
+
+    /// Whether someone follows a run or not makes no difference to it.
+    #[test]
+    fn observing_changes_nothing(scenario in scenario(), seed: u64) {
+        prop_assert_eq!(follow(&scenario, seed)?.metrics, run(&scenario, seed).unwrap());
+    }
+}
