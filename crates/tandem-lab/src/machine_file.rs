@@ -39,16 +39,18 @@
 //!
 //! Which keys a reader allows is in the schema (`MachineFile` implements `JsonSchema`).
 
+mod write;
+
+pub use write::to_toml;
+
 use crate::file_error::{FileError, read_text};
 use crate::units::{Bandwidth, Duration, Frequency, Size};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::fmt::Write;
 use std::ops::Range;
 use std::path::Path;
-use tandem_sim::ids::NodeId;
 use tandem_sim::machine::{
-    Cpu, CpuSpec, Hardware, Machine, MachineBuilder, MachineError, NodeSpec, parse_cpulist,
+    CpuSpec, Hardware, Machine, MachineBuilder, MachineError, NodeSpec, parse_cpulist,
 };
 use toml::Spanned;
 
@@ -235,8 +237,11 @@ fn hardware(table: &HardwareTable) -> Result<Hardware, String> {
     })
 }
 
+/// Where in the text something is wrong, and what.
+type Mistake = (Range<usize>, String);
+
 /// The rows of all nodes; nothing if no node has one.
-fn distances(nodes: &[Spanned<NodeTable>]) -> Result<Option<Vec<Vec<u32>>>, (Range<usize>, String)> {
+fn distances(nodes: &[Spanned<NodeTable>]) -> Result<Option<Vec<Vec<u32>>>, Mistake> {
     if nodes.iter().all(|node| node.get_ref().distances.is_none()) {
         return Ok(None);
     }
@@ -288,80 +293,4 @@ fn place_of(error: &MachineError, file: &MachineFile) -> Option<Range<usize>> {
         | MachineError::TooManyNodes(_)
         | MachineError::DistanceShape { .. } => None,
     }
-}
-
-/// The machine file of a machine; reading it gives the same machine again.
-pub fn to_toml(machine: &Machine) -> String {
-    let mut text = String::new();
-    write_toml(machine, &mut text).expect("a string takes any text");
-    text
-}
-
-fn write_toml(machine: &Machine, text: &mut String) -> std::fmt::Result {
-    let ns = |ns: u32| Duration { ns: ns.into() };
-    let hardware = machine.hardware();
-    writeln!(text, "name = {}\n", toml::Value::from(machine.name()))?;
-    writeln!(text, "[hardware]")?;
-    writeln!(text, "clock = \"{}\"", Frequency { hz: u64::from(hardware.clock_mhz) * 1_000_000 })?;
-    writeln!(text, "l2 = \"{}\"", Size { bytes: hardware.l2_bytes })?;
-    writeln!(text, "llc_latency = \"{}\"", ns(hardware.llc_latency_ns))?;
-    writeln!(text, "local_memory_latency = \"{}\"", ns(hardware.local_memory_latency_ns))?;
-    writeln!(text, "remote_memory_latency = \"{}\"", ns(hardware.remote_memory_latency_ns))?;
-    for (node, from) in machine.nodes().iter().zip((0..machine.node_count()).map(NodeId::from)) {
-        writeln!(text, "\n[[node]]\nnumber = {}", node.os_index)?;
-        if node.memory_bytes > 0 {
-            writeln!(text, "memory = \"{}\"", Size { bytes: node.memory_bytes })?;
-            writeln!(text, "bandwidth = \"{}\"", Bandwidth { bytes_per_s: node.bandwidth_bytes_per_s })?;
-        }
-        let row: Vec<_> = (0..machine.node_count())
-            .map(|to| machine.distance(from, NodeId::from(to)).to_string())
-            .collect();
-        writeln!(text, "distances = [{}]", row.join(", "))?;
-    }
-    for (number, llc) in machine.llcs().iter().enumerate() {
-        writeln!(text, "\n[[llc]]\nnumber = {number}\nsize = \"{}\"", Size { bytes: llc.size_bytes })?;
-    }
-    for group in core_groups(machine) {
-        let cpu = group.shared;
-        writeln!(text, "\n[[cores]]")?;
-        writeln!(text, "package = {}", machine.packages()[cpu.package.index()].os_index)?;
-        writeln!(text, "node = {}", machine.nodes()[cpu.node.index()].os_index)?;
-        if let Some(llc) = cpu.llc {
-            writeln!(text, "llc = {}", llc.0)?;
-        }
-        if cpu.capacity_permille != FULL_CAPACITY {
-            writeln!(text, "capacity = {}", cpu.capacity_permille)?;
-        }
-        writeln!(text, "cpus = [")?;
-        for line in group.cores.chunks(8) {
-            let lists: Vec<_> = line.iter().map(|list| format!("\"{list}\"")).collect();
-            writeln!(text, "    {},", lists.join(", "))?;
-        }
-        writeln!(text, "]")?;
-    }
-    Ok(())
-}
-
-/// Cores that share package, node, cache and capacity.
-struct CoreGroup<'a> {
-    shared: &'a Cpu,
-    /// The CPUs of each core, as lists.
-    cores: Vec<String>,
-}
-
-fn core_groups(machine: &Machine) -> Vec<CoreGroup<'_>> {
-    let mut groups: Vec<CoreGroup<'_>> = Vec::new();
-    for core in machine.cores() {
-        let Some(first) = core.cpus.iter().next() else {
-            continue;
-        };
-        let cpu = machine.cpu(first);
-        let key = |cpu: &Cpu| (cpu.package, cpu.node, cpu.llc, cpu.capacity_permille);
-        let list = machine.os_list(&core.cpus);
-        match groups.iter_mut().rev().find(|group| key(group.shared) == key(cpu)) {
-            Some(group) => group.cores.push(list),
-            None => groups.push(CoreGroup { shared: cpu, cores: vec![list] }),
-        }
-    }
-    groups
 }

@@ -1,6 +1,6 @@
 //! Experiments: scenarios, at several loads and with several policies, beside a published table.
 //!
-//! An experiment lies in a folder of its name: `experiment.toml` ([`file`]), the scenarios that it names, and the
+//! An experiment lies in a folder of its name: `experiment.toml` ([`mod@file`]), the scenarios that it names, and the
 //! published table in `published.csv`. Reading it builds every scenario that it will run and looks up every
 //! published number, so that what is wrong is known before anything runs.
 //!
@@ -64,6 +64,8 @@ impl Experiment {
                 shorten(&mut scenario.warmup_ns);
             }
             scenario.stop_at_count.iter_mut().for_each(shorten);
+            let changes = scenario.vms.iter_mut().flat_map(|vm| &mut vm.affinity_changes);
+            changes.for_each(|change| shorten(&mut change.at_ns));
         }
         self
     }

@@ -24,10 +24,7 @@ fn write_tables(machine: &Machine, text: &mut String) -> fmt::Result {
     writeln!(text, "clock = \"{}\"", Frequency { hz })?;
     writeln!(text, "l2 = \"{}\"", size(hardware.l2_bytes))?;
     writeln!(text, "llc_latency = \"{}\"", ns(hardware.llc_latency_ns))?;
-    let (local, remote) = (
-        hardware.local_memory_latency_ns,
-        hardware.remote_memory_latency_ns,
-    );
+    let (local, remote) = (hardware.local_memory_latency_ns, hardware.remote_memory_latency_ns);
     writeln!(text, "local_memory_latency = \"{}\"", ns(local))?;
     writeln!(text, "remote_memory_latency = \"{}\"", ns(remote))?;
 
@@ -46,9 +43,7 @@ fn write_tables(machine: &Machine, text: &mut String) -> fmt::Result {
         writeln!(text, "\n[[llc]]\nnumber = {number}")?;
         writeln!(text, "size = \"{}\"", size(llc.size_bytes))?;
     }
-    core_groups(machine)
-        .iter()
-        .try_for_each(|group| group.write(machine, text))
+    core_groups(machine).iter().try_for_each(|group| group.write(machine, text))
 }
 
 fn size(bytes: u64) -> Size {
@@ -67,22 +62,14 @@ impl CoreGroup<'_> {
         let cpu = self.shared;
         let package = &machine.packages()[cpu.package.index()];
         let node = &machine.nodes()[cpu.node.index()];
-        writeln!(
-            text,
-            "\n[[cores]]\npackage = {}\nnode = {}",
-            package.os_index, node.os_index
-        )?;
+        writeln!(text, "\n[[cores]]\npackage = {}\nnode = {}", package.os_index, node.os_index)?;
         if let Some(llc) = cpu.llc {
             writeln!(text, "llc = {}", llc.0)?;
         }
         if cpu.capacity_permille != FULL_CAPACITY {
             writeln!(text, "capacity = {}", cpu.capacity_permille)?;
         }
-        let lines: Vec<String> = self
-            .cores
-            .chunks(CORES_A_LINE)
-            .map(|line| line.join(", "))
-            .collect();
+        let lines: Vec<String> = self.cores.chunks(CORES_A_LINE).map(|line| line.join(", ")).collect();
         match &lines[..] {
             [line] => writeln!(text, "cpus = [{line}]"),
             _ => writeln!(text, "cpus = [\n    {},\n]", lines.join(",\n    ")),
@@ -99,16 +86,9 @@ fn core_groups(machine: &Machine) -> Vec<CoreGroup<'_>> {
         let cpu = machine.cpu(first);
         let key = |cpu: &Cpu| (cpu.package, cpu.node, cpu.llc, cpu.capacity_permille);
         let list = format!("\"{}\"", machine.os_list(&core.cpus));
-        match groups
-            .iter_mut()
-            .rev()
-            .find(|group| key(group.shared) == key(cpu))
-        {
+        match groups.iter_mut().rev().find(|group| key(group.shared) == key(cpu)) {
             Some(group) => group.cores.push(list),
-            None => groups.push(CoreGroup {
-                shared: cpu,
-                cores: vec![list],
-            }),
+            None => groups.push(CoreGroup { shared: cpu, cores: vec![list] }),
         }
     }
     groups

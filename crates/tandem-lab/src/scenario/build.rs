@@ -1,20 +1,20 @@
 //! From a scenario file to the engine's scenario.
 
 use super::amount::{Parameters, check_time};
-use super::file::{ArrivalsForm, SourceTable, VmTable};
+use super::file::{AffinityChangeTable, ArrivalsForm, SourceTable, VmTable};
 use super::policy::{PlacementMode, PolicyTable};
 use super::program::Compiler;
 use super::{ScenarioSource, cpu_list};
 use crate::file_error::FileError;
 use crate::located::{Located, SourceFile, quoted_list};
-use crate::units::Size;
+use crate::units::{Duration, Size};
 use std::sync::Arc;
 use tandem_sim::cpumask::CpuMask;
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::Machine;
 use tandem_sim::placement::{self, Occupancy, PlacementOutcome, Request};
 use tandem_sim::program::{Amount, Program};
-use tandem_sim::scenario::{Arrivals, Scenario, Source, Vcpu, Vm};
+use tandem_sim::scenario::{AffinityChange, Arrivals, Scenario, Source, Vcpu, Vm};
 
 /// Most vCPUs of all VMs together.
 const MAX_VCPUS: usize = 65_536;
@@ -127,6 +127,7 @@ impl Builder<'_> {
         let (channels, counters) = compiler.finish()?;
 
         let own_home = self.own_home(table)?;
+        let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
         for position in 0..count {
             let home = self.home(table, vcpus, own_home.as_ref())?;
             let vcpu = |program: &Arc<Program>| Vcpu {
@@ -144,7 +145,7 @@ impl Builder<'_> {
                 channels,
                 counters: counters.clone(),
                 sources: sources.clone(),
-                affinity_changes: Vec::new(),
+                affinity_changes: affinity_changes.clone(),
             });
         }
         Ok(())
@@ -242,25 +243,59 @@ impl Builder<'_> {
         let Some(affinity) = &table.affinity else {
             return Ok(None);
         };
+        let (hard, soft) = self.affinity(affinity.hard.as_ref(), affinity.soft.as_ref())?;
+        let nodes = nodes_of(soft.as_ref().unwrap_or(&hard), self.machine());
+        Ok(Some(Home { hard: hard.into(), soft: soft.map(Arc::new), nodes }))
+    }
+
+    /// What changes during the run.
+    fn affinity_changes(&self, tables: &[AffinityChangeTable]) -> Result<Vec<AffinityChange>, FileError> {
+        let file = &self.scenario.file;
+        let end = Duration { ns: file.warmup.ns + file.length.ns };
+        let mut previous = Duration::default();
+        let mut changes = Vec::new();
+        for table in tables {
+            let at = *table.at;
+            if at < previous || at >= end {
+                let message = format!(
+                    "the change comes at {at}; allowed are times from {previous} (the list is in the order of time) \
+                     to before {end} (the end of the run)"
+                );
+                return Err(self.source().error(table.at.span(), message));
+            }
+            previous = at;
+            let (hard, soft) = self.affinity(table.hard.as_ref(), table.soft.as_ref())?;
+            changes.push(AffinityChange {
+                at_ns: at.ns,
+                hard_affinity: hard.into(),
+                soft_affinity: soft.map(Arc::new),
+            });
+        }
+        Ok(changes)
+    }
+
+    /// The CPUs of a hard affinity, all if there is none, and of a soft one.
+    fn affinity(
+        &self,
+        hard: Option<&Located<String>>,
+        soft: Option<&Located<String>>,
+    ) -> Result<(CpuMask, Option<CpuMask>), FileError> {
         let cpus = |list: &Located<String>| {
             cpu_list::parse(list, self.machine()).map_err(|message| self.source().error(list.span(), message))
         };
-        let hard = match &affinity.hard {
-            None => self.machine().all_cpus().clone(),
-            Some(list) => cpus(list)?,
+        let hard = hard.map_or_else(|| Ok(self.machine().all_cpus().clone()), cpus)?;
+        let Some(list) = soft else {
+            return Ok((hard, None));
         };
-        let soft = affinity.soft.as_ref().map(cpus).transpose()?;
-        if let (Some(list), Some(soft)) = (&affinity.soft, &soft)
-            && !soft.is_subset(&hard)
-        {
+        let soft = cpus(list)?;
+        if !soft.is_subset(&hard) {
             let message = format!(
                 "the soft affinity has CPUs outside the hard one; allowed are CPUs of \"{}\"",
                 self.machine().os_list(&hard),
             );
             return Err(self.source().error(list.span(), message));
         }
-        let nodes = nodes_of(soft.as_ref().unwrap_or(&hard), self.machine());
-        Ok(Some(Home { hard: hard.into(), soft: soft.map(Arc::new), nodes }))
+        Ok((hard, Some(soft)))
     }
 
     /// The home of the next VM of the table, whose memory is taken.

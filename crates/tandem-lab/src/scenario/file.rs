@@ -64,6 +64,9 @@ pub struct VmTable {
     pub programs: Located<Vec<Located<String>>>,
     /// Where the vCPUs may and prefer to run; if absent, that is for the policy's placement to say.
     pub affinity: Option<AffinityTable>,
+    /// What an administrator changes about that during the run, in the order of time.
+    #[serde(default, rename = "affinity_change")]
+    pub affinity_changes: Vec<AffinityChangeTable>,
     /// What interrupts each of them.
     #[serde(default, rename = "source")]
     pub sources: Vec<SourceTable>,
@@ -77,6 +80,18 @@ pub struct AffinityTable {
     /// They run on these CPUs only; all if absent.
     pub hard: Option<Located<String>>,
     /// They prefer these CPUs, which must be among the hard ones.
+    pub soft: Option<Located<String>>,
+}
+
+/// From a time of the run on, other CPUs where vCPUs may and prefer to run. The memory of the VM stays where it is.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AffinityChangeTable {
+    /// When, such as "500ms": time from the start of the run, which is that of the warm-up.
+    pub at: Located<Duration>,
+    /// They run on these CPUs only; all if absent, whatever held before.
+    pub hard: Option<Located<String>>,
+    /// They prefer these CPUs, which must be among the hard ones; none if absent, whatever held before.
     pub soft: Option<Located<String>>,
 }
 

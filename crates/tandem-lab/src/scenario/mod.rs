@@ -1,6 +1,6 @@
 //! Scenarios as TOML files.
 //!
-//! [`file`] is what can be written, word for word; [`ScenarioSource`] is a file that was read; building it with
+//! [`mod@file`] is what can be written, word for word; [`ScenarioSource`] is a file that was read; building it with
 //! values for its parameters and a policy gives the engine's [`Scenario`]. What is wrong in a file is told by
 //! line, with what is allowed.
 //!

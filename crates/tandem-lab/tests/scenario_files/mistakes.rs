@@ -1,208 +1,6 @@
-//! Scenario files: what they become, and what is said about mistakes.
+//! What is said about mistakes in scenario files.
 
-use std::path::Path;
-use tandem_lab::scenario::ScenarioSource;
-use tandem_lab::scenario::policy::PolicyTable;
-use tandem_sim::machine::cost::CostModels;
-use tandem_sim::policy::credit::{Era, RateControl};
-use tandem_sim::program::{Amount, Op};
-use tandem_sim::scenario::{Arrivals, PolicySettings, Scenario, Source};
-
-fn build(text: &str) -> Result<Scenario, String> {
-    ScenarioSource::parse(Path::new("dir/s.toml"), text)
-        .and_then(|source| source.build(&Default::default(), &PolicyTable::default()))
-        .map_err(|error| error.to_string())
-}
-
-/// Every part of a scenario file.
-const FULL: &str = r#"length = "2s"
-warmup = "200ms"
-stop_at_count = "$stop"
-machine = "xeon-e5620-2s"
-
-[parameters]
-vms = 2
-stop = 1000
-
-[policy]
-host = "xen-credit"
-era = "4.3"
-timeslice = "10ms"
-ratelimit = "0us"
-migration_delay = "100us"
-rate_control = { rate_high = 60 }
-placement = "none"
-
-[costs]
-all = false
-smt = true
-
-[profiles.busy]
-footprint = "2MiB"
-sweep = "300us"
-memory_lines_per_us = 3.2
-cache_sensitivity = 0.5
-parallelism = 2.0
-
-[profiles.light]
-footprint = "16KiB"
-sweep = "10us"
-memory_lines_per_us = 0
-cache_sensitivity = 0
-parallelism = 1
-
-[programs.server]
-profile = "busy"
-ops = [
-  { sleep_until = "1ms" },
-  "start_timer",
-  { repeat = { times = "$vms", body = [{ sleep = { uniform = ["1ms", "2ms"] } }, "yield"] } },
-  "stop_timer",
-  { forever = [
-    { wait = "requests" },
-    { compute = { exponential = "100us" } },
-    { compute = { work = "5us", profile = "light" } },
-    { count = "requests" },
-    { count = { counter = "bytes", amount = 4096 } },
-    "respond",
-    { signal = "log" },
-  ] },
-]
-
-[programs.logger]
-ops = [{ forever = [{ wait = "log" }, { compute = "2us" }] }]
-
-[[vm]]
-group = "web"
-count = "$vms"
-vcpus = 2
-memory = "960MiB"
-weight = 512
-cap = 150
-programs = ["server", "logger"]
-affinity = { hard = "all", soft = "node:0" }
-
-[[vm.source]]
-channel = "requests"
-arrivals = { clients = { number = 10, think = "5ms" } }
-
-[[vm.source]]
-channel = "log"
-arrivals = { every = { exponential = "1ms" } }
-
-[[vm.source]]
-channel = "log"
-arrivals = { per_second = 2000 }
-"#;
-
-#[test]
-fn every_part_reaches_the_engine() {
-    let scenario = build(FULL).unwrap();
-    assert_eq!((scenario.length_ns, scenario.warmup_ns), (2_000_000_000, 200_000_000));
-    assert_eq!(scenario.stop_at_count, Some(1000));
-    assert_eq!(scenario.costs, CostModels { smt: CostModels::all().smt, ..CostModels::off() });
-    let PolicySettings::Credit(credit) = scenario.policy;
-    assert_eq!(credit.era, Era::Xen4_3);
-    assert_eq!((credit.timeslice_ns, credit.ratelimit_ns), (10_000_000, 0));
-    assert_eq!(credit.migration_delay_ns, 100_000);
-    assert_eq!(credit.rate_control, Some(RateControl { rate_high: 60, interval_ns: 10_000_000 }));
-
-    let names: Vec<_> = scenario.vms.iter().map(|vm| vm.name.as_str()).collect();
-    assert_eq!(names, ["web-0", "web-1"]);
-    let vm = &scenario.vms[1];
-    assert_eq!((vm.weight, vm.cap_pct, vm.channels), (512, 150, 2));
-    assert_eq!(vm.counters, ["requests", "bytes"]);
-    assert_eq!(vm.memory_shares, [1.0, 0.0]);
-    assert_eq!(*vm.vcpus[0].hard_affinity, *scenario.machine.all_cpus());
-    assert_eq!(vm.vcpus[0].soft_affinity.as_ref().unwrap().count(), 8);
-    assert_eq!(
-        vm.sources,
-        [
-            Source {
-                channel: 0,
-                arrivals: Arrivals::Closed { clients: 10, think: Amount::Fixed(5_000_000) }
-            },
-            Source { channel: 1, arrivals: Arrivals::Open { interval: Amount::Exponential(1_000_000) } },
-            Source { channel: 1, arrivals: Arrivals::Open { interval: Amount::Exponential(500_000) } },
-        ]
-    );
-
-    let server = &vm.vcpus[0].program;
-    assert_eq!(server.profiles.iter().map(|p| p.footprint_bytes).collect::<Vec<_>>(), [2 << 20, 16 << 10]);
-    let forever = vec![
-        Op::Wait { channel: 0 },
-        Op::Compute { work: Amount::Exponential(100_000), profile: Some(0) },
-        Op::Compute { work: Amount::Fixed(5_000), profile: Some(1) },
-        Op::Count { counter: 0, amount: 1 },
-        Op::Count { counter: 1, amount: 4096 },
-        Op::Respond,
-        Op::Signal { channel: 1 },
-    ];
-    let twice = vec![Op::Sleep(Amount::Uniform(1_000_000, 2_000_000)), Op::Yield];
-    assert_eq!(
-        server.ops,
-        [
-            Op::SleepUntil(1_000_000),
-            Op::StartTimer,
-            Op::Repeat { times: Some(2), body: twice },
-            Op::StopTimer,
-            Op::Repeat { times: None, body: forever },
-        ]
-    );
-    assert_eq!(vm.vcpus[1].program.ops.len(), 1);
-}
-
-#[test]
-fn parameters_and_policy_can_be_set_from_outside() {
-    let source = ScenarioSource::parse(Path::new("s.toml"), FULL).unwrap();
-    let policy: PolicyTable = toml::from_str("rate_control = \"off\"\ntimeslice = \"5ms\"").unwrap();
-    let scenario = source.build(&[("vms".into(), 3)].into(), &policy).unwrap();
-    assert_eq!(scenario.vms.len(), 3);
-    let PolicySettings::Credit(credit) = scenario.policy;
-    assert_eq!((credit.rate_control, credit.timeslice_ns, credit.ratelimit_ns), (None, 5_000_000, 0));
-    let error = source.build(&[("vm".into(), 3)].into(), &policy).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "s.toml: there is no parameter `vm`; parameters under [parameters]: `stop`, `vms`"
-    );
-}
-
-/// A scenario without an affinity, on two nodes.
-const PLACED: &str = r#"length = "1s"
-machine = "xeon-e5620-2s"
-[programs.hog]
-ops = [{ forever = [{ compute = "1ms" }] }]
-[[vm]]
-group = "hog"
-count = 3
-vcpus = 2
-memory = "960MiB"
-programs = ["hog"]
-"#;
-
-#[test]
-fn placement_gives_homes_to_vms_without_an_affinity() {
-    let source = ScenarioSource::parse(Path::new("s.toml"), PLACED).unwrap();
-    let build = |placement: &str| {
-        let policy = toml::from_str(&format!("placement = \"{placement}\"")).unwrap();
-        source.build(&Default::default(), &policy).unwrap()
-    };
-    let shares =
-        |scenario: &Scenario| scenario.vms.iter().map(|vm| vm.memory_shares.clone()).collect::<Vec<_>>();
-
-    let everywhere = build("none");
-    assert_eq!(shares(&everywhere), [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]);
-    assert!(everywhere.vms.iter().all(|vm| vm.vcpus[0].soft_affinity.is_none()));
-
-    let (pinned, preferring) = (build("pin"), build("prefer"));
-    assert_eq!(shares(&pinned), shares(&preferring));
-    assert_eq!(shares(&pinned), [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]);
-    for (pinned, preferring) in pinned.vms.iter().zip(&preferring.vms) {
-        assert_eq!(pinned.vcpus[0].hard_affinity.count(), 8);
-        assert_eq!(Some(&pinned.vcpus[0].hard_affinity), preferring.vcpus[0].soft_affinity.as_ref());
-        assert_eq!(preferring.vcpus[0].hard_affinity.count(), 16);
-    }
-}
+use super::{FULL, PLACED, build};
 
 #[test]
 fn mistakes_name_the_file_the_line_and_what_is_allowed() {
@@ -381,6 +179,19 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "affinity = { hard = \"\" }",
             "`` names no CPU; allowed are",
         ),
+        (
+            "soft = \"1-2\"",
+            "soft = \"5-6\"",
+            "dir/s.toml:71: the soft affinity has CPUs outside the hard one; allowed are CPUs of \"1-5\"",
+        ),
+        ("at = \"500ms\"", "", "dir/s.toml:68: missing field `at`"),
+        ("at = \"500ms\"", "at = 1", "dir/s.toml:69: `1` has no unit; allowed are"),
+        (
+            "at = \"1s\"",
+            "at = \"499ms\"",
+            "dir/s.toml:74: the change comes at 499 ms; allowed are times from 500 ms",
+        ),
+        ("at = \"1s\"", "at = \"2200ms\"", "to before 2.2 s (the end of the run"),
         ("cap = 150", "cap = 4294967296", "`cap` is 4294967296; allowed are 0 to"),
         ("weight = 512", "weight = 0", "`weight` is 0; allowed are 1 to 65535"),
     ];
