@@ -10,13 +10,13 @@ use tandem_sim::machine::{Machine, preset, preset_names};
 #[derive(clap::Args)]
 #[group(multiple = false)]
 pub struct MachineSource {
-    /// A preset, or a machine file; without this, --sysfs and --hwloc it is this machine
+    /// A machine that Tandem knows, such as xeon-e5620-2s, or a machine file [default: this machine]
     #[arg(long, value_name = "FILE|PRESET")]
     machine: Option<String>,
-    /// The machine whose /sys (and /proc) were copied to this folder
+    /// Another machine, whose /sys and /proc were copied to this folder
     #[arg(long, value_name = "ROOT")]
     sysfs: Option<PathBuf>,
-    /// The machine in this file, written by `lstopo --of xml`
+    /// Another machine, described by a file that `lstopo --of xml` wrote there
     #[arg(long, value_name = "FILE")]
     hwloc: Option<PathBuf>,
 }

@@ -24,7 +24,7 @@ pub struct Args {
     /// vCPUs of the VM
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     vcpus: u32,
-    /// Memory of the VM, with its unit
+    /// Memory of the VM, with its unit, such as 2GiB
     #[arg(long, value_name = "SIZE")]
     memory: Size,
     #[command(flatten)]

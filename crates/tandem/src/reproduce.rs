@@ -27,7 +27,7 @@ const KILLED_BY_INTERRUPT: i32 = 130;
     tandem reproduce numa-affinity --format json --seed 7 > numa.json\n\n\
     Ctrl-C ends the runs and reports what is complete; a second one ends the command at once.")]
 pub struct Args {
-    /// The experiments; all if none is named
+    /// Experiments, by the names of their folders; all if none is named
     names: Vec<String>,
     /// Fewer and shorter runs: a first look
     #[arg(long)]
