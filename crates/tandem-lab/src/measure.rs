@@ -81,8 +81,7 @@ impl Measure {
             ratio(100.0 * sum(part), sum(|vcpu| vcpu.run_ns + vcpu.wait_ns + vcpu.sleep_ns))
         };
         let count = |counter: &str| -> Option<f64> {
-            let counts: Vec<_> = vms.iter().filter_map(|vm| vm.counts.get(counter)).collect();
-            (!counts.is_empty()).then(|| counts.into_iter().sum::<u64>() as f64)
+            vms.iter().filter_map(|vm| vm.counts.get(counter)).map(|&count| count as f64).reduce(|a, b| a + b)
         };
         match self {
             Self::Rate(counter) => ratio(count(counter)?, seconds),

@@ -9,6 +9,7 @@
 //! policy     the deciding code: Xen credit
 //! program    what a task does, operation by operation
 //! scenario   all of the above put together, checked before it runs
+//! trace      scheduling events, for whoever follows a run
 //! metrics    what a run measured
 //! placement  which NUMA nodes a new VM should live on
 //! ```

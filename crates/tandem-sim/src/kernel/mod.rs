@@ -248,25 +248,26 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         if self.cpus[cpu.index()].slice_end_ns <= now_ns {
             self.events += 1;
         }
-        self.leave(cpu, now_ns, Leaving::Preempt);
+        self.decide(cpu, now_ns, Leaving::Preempt);
     }
 
     /// The task on the CPU sleeps or waits.
     pub fn block(&mut self, cpu: CpuId, now_ns: u64) {
-        self.leave(cpu, now_ns, Leaving::Block);
+        self.decide(cpu, now_ns, Leaving::Block);
     }
 
     /// The task on the CPU ends.
     pub fn exit(&mut self, cpu: CpuId, now_ns: u64) {
-        self.leave(cpu, now_ns, Leaving::Exit);
+        self.decide(cpu, now_ns, Leaving::Exit);
     }
 
     /// The task on the CPU gives way.
     pub fn yield_cpu(&mut self, cpu: CpuId, now_ns: u64) {
-        self.leave(cpu, now_ns, Leaving::Yield);
+        self.decide(cpu, now_ns, Leaving::Yield);
     }
 
-    fn leave(&mut self, cpu: CpuId, now_ns: u64, leaving: Leaving) {
+    /// Asks the policy what the CPU runs next, and switches to it.
+    fn decide(&mut self, cpu: CpuId, now_ns: u64, leaving: Leaving) {
         self.settle(cpu, now_ns);
         let before = self.cpus[cpu.index()].current;
         match (before, leaving) {
@@ -359,7 +360,7 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
             self.facts[task.index()].hard_affinity.contains(cpu),
             "dispatched outside its affinity"
         );
-        state.state = TaskState::Running(cpu);
+        state.state = TaskState::Running;
         state.last_cpu = cpu;
         state.metrics.dispatches += 1;
         self.enter_caches(cpu, task);

@@ -69,7 +69,9 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
             self.tasks[task.index()].profile = profile;
             self.enter_caches(cpu, task);
         }
-        self.tasks[task.index()].work_left_ns = work_ns;
+        let state = &mut self.tasks[task.index()];
+        state.in_burst = true;
+        state.work_left_ns = work_ns;
         self.rerate(cpu);
     }
 
@@ -79,8 +81,9 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         let state = &mut self.cpus[cpu.index()];
         state.burst_end_ns = NEVER;
         if let Some(task) = state.current {
-            self.events += 1;
-            self.tasks[task.index()].work_left_ns = 0;
+            let task = &mut self.tasks[task.index()];
+            self.events += u64::from(std::mem::take(&mut task.in_burst));
+            task.work_left_ns = 0;
         }
     }
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskState {
-    /// On this CPU.
-    Running(CpuId),
+    /// On a CPU.
+    Running,
     /// Wants a CPU.
     Runnable,
     /// Waits for something else than a CPU.
@@ -36,6 +36,8 @@ pub(crate) struct Task {
     pub next_instruction: u32,
     pub loops: [u64; LOOP_DEPTH_MAX],
     pub random: Stream,
+    /// Whether its program is in the middle of a burst of work.
+    pub in_burst: bool,
     /// Work left of the current burst, ns.
     pub work_left_ns: u64,
     pub request: Option<Request>,
@@ -65,6 +67,7 @@ impl Task {
             next_instruction: 0,
             loops: [0; LOOP_DEPTH_MAX],
             random,
+            in_burst: false,
             work_left_ns: 0,
             request: None,
             timer_started_ns: 0,

@@ -145,7 +145,7 @@ impl Credit {
         });
         let pcpus = (0..cpus).map(CpuId::from).map(|cpu| Pcpu {
             current: None,
-            idle_bias: cpu,
+            idle_bias: CpuId::from(cpus - 1),
             last_tickled: cpu,
             rate: RateController::default(),
         });

@@ -1,4 +1,7 @@
 //! Wake-ups, and which CPUs are told of them.
+//!
+//! Limit: of several idle CPUs each time another one is told; Xen goes round for the CPU that does the waking, the
+//! model for the CPU in whose queue the vCPU is.
 
 use super::run_queue::Priority;
 use super::{Context, Credit, Era, Step};
