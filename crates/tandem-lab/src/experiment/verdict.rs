@@ -58,14 +58,20 @@ fn check(target: &TargetTable, cells: &[Cell]) -> (String, bool) {
         cell.cell == target.cell && cell.metric == target.metric && cell.variant == target.variant
     };
     let effect = cells.iter().find(is_meant).and_then(|cell| cell.simulated_effect_pct);
-    let wanted = format!("{:+} +-{} % wanted", target.effect_pct, target.within_pct);
+    let wanted = format!("{}% ± {} wanted", signed(target.effect_pct), target.within_pct);
     match effect {
         None => (format!("{}: not run, {wanted}", *target.text), false),
         Some(effect) => {
             let met = (effect - target.effect_pct).abs() <= target.within_pct;
-            (format!("{}: {effect:+.1} %, {wanted}", *target.text), met)
+            let rounded = (10.0 * effect).round() / 10.0;
+            (format!("{}: {}%, {wanted}", *target.text, signed(rounded)), met)
         }
     }
+}
+
+/// The number with its sign, which zero has none of.
+fn signed(number: f64) -> String {
+    if number == 0.0 { "0".into() } else { format!("{number:+}") }
 }
 
 #[cfg(test)]
@@ -122,12 +128,12 @@ mod tests {
         let cells = [cell("src", None, 11.26)];
         let rest = "cell = {}\nmetric = \"throughput\"\neffect_pct = 14\nwithin_pct = 3";
         let targets = target(&format!("text = \"SRC at the peak\"\nvariant = \"src\"\n{rest}"));
-        let expected = ("SRC at the peak: +11.3 %, +14 +-3 % wanted".to_owned(), true);
+        let expected = ("SRC at the peak: +11.3%, +14% ± 3 wanted".to_owned(), true);
         assert_eq!(verdict(&cells, &targets).targets, [expected]);
         let targets = target(&format!("text = \"Other\"\nvariant = \"other\"\n{rest}"));
         assert_eq!(
             verdict(&cells, &targets).targets,
-            [("Other: not run, +14 +-3 % wanted".to_owned(), false)]
+            [("Other: not run, +14% ± 3 wanted".to_owned(), false)]
         );
     }
 }

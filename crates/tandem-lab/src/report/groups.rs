@@ -11,6 +11,10 @@ pub struct Group<'a> {
     pub cells: Vec<&'a Cell>,
     /// Names of the keys that are numbers, in order.
     pub number_keys: Vec<&'a str>,
+    /// Whether effects on the metric say anything: not for a description of which no number is published.
+    pub shows_effects: bool,
+    /// Whether an effect on the metric is published, here or in another group.
+    pub is_compared: bool,
 }
 
 /// Groups in the order in which they first appear; never an empty one.
@@ -22,12 +26,23 @@ pub fn groups(cells: &[Cell]) -> Vec<Group<'_>> {
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.cells.push(cell),
-            None => groups.push(Group { cells: vec![cell], number_keys: Vec::new() }),
+            None => groups.push(Group {
+                cells: vec![cell],
+                number_keys: Vec::new(),
+                shows_effects: false,
+                is_compared: false,
+            }),
         }
     }
     for group in &mut groups {
         group.number_keys = distinct(group.cells.iter().flat_map(|cell| numbers(cell).map(|(name, _)| name)));
         group.number_keys.sort_unstable();
+        let first = group.cells[0];
+        let of_metric = || cells.iter().filter(|cell| cell.metric == first.metric);
+        group.is_compared = of_metric().any(|cell| cell.published_effect_pct.is_some());
+        group.shows_effects = group.is_compared
+            || first.better != Better::Neither
+            || of_metric().any(|cell| cell.published.is_some());
     }
     groups
 }
@@ -35,21 +50,22 @@ pub fn groups(cells: &[Cell]) -> Vec<Group<'_>> {
 impl<'a> Group<'a> {
     /// Name for people: the words, the metric, its unit and which way is better.
     pub fn title(&self) -> String {
+        match self.notes() {
+            notes if notes.is_empty() => self.name(),
+            notes => format!("{} ({notes})", self.name()),
+        }
+    }
+
+    /// Unit of the metric, and which way is better.
+    pub fn notes(&self) -> String {
         let cell = self.cells[0];
-        let mut notes = Vec::new();
-        if !cell.unit.is_empty() {
-            notes.push(cell.unit.as_str());
-        }
-        match cell.better {
-            Better::Higher => notes.push("higher is better"),
-            Better::Lower => notes.push("lower is better"),
-            Better::Neither => {}
-        }
-        let mut title = self.name();
-        if !notes.is_empty() {
-            title += &format!(" ({})", notes.join(", "));
-        }
-        title
+        let better = match cell.better {
+            Better::Higher => "higher is better",
+            Better::Lower => "lower is better",
+            Better::Neither => "",
+        };
+        let notes = [cell.unit.as_str(), better];
+        notes.into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
     /// The metric, and the words after it.
@@ -65,6 +81,28 @@ impl<'a> Group<'a> {
             distinct(self.cells.iter().filter(is_published).map(|cell| numbers(cell).collect::<Vec<_>>()));
         let has_such_load = |cell: &&Cell| loads.contains(&numbers(cell).collect());
         self.cells.iter().copied().filter(has_such_load).collect()
+    }
+
+    /// The key that a sweep runs along: the number with the most values, if they are at least three. `None` too for a
+    /// group whose loads are all published: the other plots show it better.
+    pub fn sweep_key(&self) -> Option<&'a str> {
+        if self.published().len() == self.cells.len() {
+            return None;
+        }
+        let values = |key: &str| distinct(self.cells.iter().filter_map(|cell| number_of(cell, key))).len();
+        // The first of several equals, so that the choice does not hang on chance.
+        let key = self.number_keys.iter().copied().rev().max_by_key(|key| values(key))?;
+        (values(key) >= 3).then_some(key)
+    }
+
+    /// The numbers of one of the cells as people read them.
+    pub fn row(&self, cell: &Cell) -> Row {
+        let row = Row::of(cell);
+        if self.shows_effects {
+            row
+        } else {
+            Row { simulated_effect: String::new(), interval: String::new(), ..row }
+        }
     }
 
     /// Variants in the order in which they first appear.
@@ -84,6 +122,11 @@ pub fn numbers(cell: &Cell) -> impl Iterator<Item = (&str, i64)> {
         Key::Number(number) => Some((name.as_str(), *number)),
         Key::Text(_) => None,
     })
+}
+
+/// The number of that name.
+pub fn number_of(cell: &Cell, key: &str) -> Option<i64> {
+    numbers(cell).find(|(name, _)| *name == key).map(|(_, number)| number)
 }
 
 /// Keys of a cell that are words.
@@ -116,7 +159,7 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn of(cell: &Cell) -> Self {
+    fn of(cell: &Cell) -> Self {
         let or_empty = |number: Option<f64>, print: fn(f64) -> String| number.map(print).unwrap_or_default();
         Self {
             published: or_empty(cell.published, number::value),
@@ -165,6 +208,35 @@ mod tests {
         let published: Vec<usize> =
             groups(&rate_control.cells).iter().map(|group| group.published().len()).collect();
         assert_eq!(published, [10, 5, 5, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_sweep_needs_three_loads_and_something_unpublished() {
+        let (numa, rate) = (fixture::numa_affinity(), fixture::rate_control());
+        assert!(groups(&numa.cells).iter().all(|group| group.sweep_key().is_none()));
+        assert!(groups(&rate.cells).iter().all(|group| group.sweep_key() == Some("load_pct")));
+        let two_loads = &rate.cells[..10];
+        assert_eq!(groups(two_loads)[0].sweep_key(), None);
+    }
+
+    #[test]
+    fn effects_on_what_is_only_a_description_are_not_shown() {
+        let effect = fixture::effect(14.0, 12.0, 1.0);
+        let description = Cell {
+            metric: "local".to_owned(),
+            better: Better::Neither,
+            published: None,
+            published_effect_pct: None,
+            ..effect.clone()
+        };
+        let published = Cell { published: Some(50.0), ..description.clone() };
+        let shown = |cells: &[Cell]| {
+            let groups = groups(cells);
+            (groups[0].row(&cells[0]).simulated_effect, groups[0].is_compared)
+        };
+        assert_eq!(shown(&[description.clone(), effect.clone()]), (String::new(), false));
+        assert_eq!(shown(&[description, published]), ("+12.0%".to_owned(), false));
+        assert_eq!(shown(&[effect]), ("+12.0%".to_owned(), true));
     }
 
     #[test]

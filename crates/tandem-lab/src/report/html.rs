@@ -7,9 +7,11 @@ use super::{
     CLOSE_POINTS, Format, Outcome,
     groups::{Group, Row, distinct, groups, numbers},
     number,
+    onset::onset,
     outcome::{beyond_noise, effects},
     plot::{self, Legend, Quantity},
 };
+use crate::experiment::NOISE_PCT;
 use crate::results::{Cell, ExperimentResults, Role};
 use askama::Template;
 use std::io;
@@ -30,6 +32,7 @@ impl Format for Html {
         let page = Page {
             version: env!("CARGO_PKG_VERSION"),
             close_points: CLOSE_POINTS,
+            noise_points: NOISE_PCT,
             experiments: results.iter().map(Section::of).collect(),
         };
         page.write_into(out)?;
@@ -42,6 +45,7 @@ impl Format for Html {
 struct Page<'a> {
     version: &'static str,
     close_points: f64,
+    noise_points: f64,
     experiments: Vec<Section<'a>>,
 }
 
@@ -60,15 +64,39 @@ struct Section<'a> {
     dots: Option<String>,
     /// Name and swatch of each variant of the sweeps.
     sweep_legend: Vec<(&'a str, String)>,
-    /// Title and plot of each sweep.
-    sweeps: Vec<(String, String)>,
+    /// What a metric that is compared starts to matter at: its name and a sentence.
+    onsets: Vec<(String, String)>,
+    sweeps: Vec<Sweep>,
+    /// Predictions that are not close, the worst first.
+    misses: Vec<Miss>,
     tables: Vec<CellTable<'a>>,
+}
+
+/// A plot over the load.
+struct Sweep {
+    name: String,
+    /// Unit, which way is better, and what is special about the scale.
+    notes: String,
+    plot: String,
+}
+
+/// A prediction that is not close.
+struct Miss {
+    error: f64,
+    class: &'static str,
+    words: &'static str,
+    /// Which one, and the numbers.
+    text: String,
 }
 
 /// Cells of one group.
 struct CellTable<'a> {
     title: String,
     is_open: bool,
+    /// Whether effects are shown.
+    has_effects: bool,
+    /// Whether a published number stands beside one of them.
+    has_published: bool,
     rows: Vec<TableRow<'a>>,
 }
 
@@ -92,7 +120,8 @@ impl<'a> Section<'a> {
         };
         let legend = Legend::of(results);
         let groups = groups(&results.cells);
-        let sweeps: Vec<_> = groups.iter().flat_map(|group| sweeps(group, &legend)).collect();
+        let mut misses: Vec<Miss> = results.cells.iter().filter_map(Miss::of).collect();
+        misses.sort_by(|a, b| b.error.total_cmp(&a.error));
         Self {
             results,
             anchor: results.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-"),
@@ -107,33 +136,53 @@ impl<'a> Section<'a> {
             dots: plot::dots(results, &legend),
             legend: legend.entries(results.cells.iter().filter(|cell| effects(cell).is_some())),
             sweep_legend: legend.entries(results.cells.iter()),
-            sweeps,
+            onsets: groups.iter().filter_map(|group| Some((group.name(), onset(group)?))).collect(),
+            sweeps: groups.iter().flat_map(|group| sweeps(group, &legend)).collect(),
+            misses,
             tables: groups.iter().flat_map(tables).collect(),
         }
     }
 }
 
+impl Miss {
+    fn of(cell: &Cell) -> Option<Self> {
+        let outcome = Outcome::of(cell).filter(|outcome| *outcome != Outcome::Close)?;
+        let (class, words) = marked(outcome);
+        let (published, simulated) = effects(cell)?;
+        let text = format!(
+            "{}: {} simulated, {} published",
+            [plot::cell_name(cell), cell.metric.clone(), cell.variant.clone()].join(", "),
+            number::effect(simulated),
+            number::effect(published),
+        );
+        Some(Self { error: (simulated - published).abs(), class, words, text })
+    }
+}
+
 /// A plot of values for each set of the group's other numbers; one of effects, too, if an effect is published.
-fn sweeps(group: &Group, legend: &Legend) -> Vec<(String, String)> {
-    let Some(key) = plot::sweep_key(group) else {
+fn sweeps(group: &Group, legend: &Legend) -> Vec<Sweep> {
+    let Some(key) = group.sweep_key() else {
         return Vec::new();
     };
     let others =
         |cell: &Cell| numbers(cell).filter(|(name, _)| *name != key).map(name_and_number).collect::<Vec<_>>();
-    let mut plots = Vec::new();
+    let mut sweeps = Vec::new();
     for set in distinct(group.cells.iter().map(|cell| others(cell))) {
         let cells: Vec<&Cell> = group.cells.iter().copied().filter(|cell| others(cell) == set).collect();
-        let titled =
-            |title: String| [title].into_iter().chain(set.iter().cloned()).collect::<Vec<_>>().join(", ");
-        let mut plot = |title: String, quantity| {
-            plots.extend(plot::lines(&cells, key, quantity, &title, legend).map(|svg| (title, svg)));
+        let name = [group.name()].into_iter().chain(set).collect::<Vec<_>>().join(", ");
+        let mut plot = |notes: Vec<&str>, quantity| {
+            let notes = notes.into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join(", ");
+            let title = format!("{name} ({notes})");
+            let plot = plot::lines(group, &cells, key, quantity, &title, legend);
+            sweeps.extend(plot.map(|plot| Sweep { name: name.clone(), notes, plot }));
         };
-        plot(titled(group.title()), Quantity::Value);
-        if cells.iter().any(|cell| cell.published_effect_pct.is_some()) {
-            plot(titled(group.name() + ", effect in %"), Quantity::Effect);
+        let scale = if plot::is_logarithmic(&cells) { "logarithmic" } else { "" };
+        plot(vec![&group.notes(), scale], Quantity::Value);
+        if group.is_compared {
+            plot(vec!["effect in %"], Quantity::Effect);
         }
     }
-    plots
+    sweeps
 }
 
 fn name_and_number((name, number): (&str, i64)) -> String {
@@ -147,45 +196,55 @@ fn tables<'a>(group: &Group<'a>) -> Vec<CellTable<'a>> {
     let mut tables = Vec::new();
     if !published.is_empty() {
         let title = if has_other_loads { group.title() + ", where published" } else { group.title() };
-        tables.push(CellTable { title, is_open: true, rows: rows(&published) });
+        tables.push(CellTable::of(group, title, &published, true));
     }
     if has_other_loads {
-        tables.push(CellTable {
-            title: group.title() + ", every load",
-            is_open: false,
-            rows: rows(&group.cells),
-        });
+        tables.push(CellTable::of(group, group.title() + ", every load", &group.cells, false));
     }
     tables
 }
 
-fn rows<'a>(cells: &[&'a Cell]) -> Vec<TableRow<'a>> {
-    let mut rows: Vec<TableRow> = cells.iter().map(|cell| TableRow::of(cell)).collect();
-    for index in 1..rows.len() {
-        rows[index].is_first_of_load = rows[index].load != rows[index - 1].load;
+impl<'a> CellTable<'a> {
+    fn of(group: &Group<'a>, title: String, cells: &[&'a Cell], is_open: bool) -> Self {
+        let mut rows: Vec<TableRow> = cells.iter().map(|cell| TableRow::of(group, cell)).collect();
+        for index in 1..rows.len() {
+            rows[index].is_first_of_load = rows[index].load != rows[index - 1].load;
+        }
+        let is_published = |cell: &&Cell| cell.published.is_some() || cell.published_effect_pct.is_some();
+        Self {
+            title,
+            is_open,
+            has_effects: group.shows_effects,
+            has_published: cells.iter().any(is_published),
+            rows,
+        }
     }
-    rows
 }
 
 impl<'a> TableRow<'a> {
-    fn of(cell: &'a Cell) -> Self {
+    fn of(group: &Group, cell: &'a Cell) -> Self {
         Self {
             load: numbers(cell).map(name_and_number).collect::<Vec<_>>().join(", "),
             variant: &cell.variant,
             is_first_of_load: true,
-            numbers: Row::of(cell),
+            numbers: group.row(cell),
             is_noise: cell.simulated_effect_pct.is_some() && !beyond_noise(cell),
             role: match cell.role {
                 Role::Calibrated => "calibrated",
                 Role::Predicted => "predicted",
             },
-            outcome: Outcome::of(cell).map(|outcome| match outcome {
-                Outcome::Close => ("good", "✓ close"),
-                Outcome::SignRight => ("fair", "≈ sign right"),
-                Outcome::SignWrong => ("bad", "✗ sign wrong"),
-                Outcome::InNoise => ("fair", "~ in noise"),
-            }),
+            outcome: Outcome::of(cell).map(marked),
         }
+    }
+}
+
+/// Class and words of an outcome.
+fn marked(outcome: Outcome) -> (&'static str, &'static str) {
+    match outcome {
+        Outcome::Close => ("good", "✓ close"),
+        Outcome::SignRight => ("fair", "≈ sign right"),
+        Outcome::SignWrong => ("bad", "✗ sign wrong"),
+        Outcome::InNoise => ("fair", "~ in noise"),
     }
 }
 
@@ -231,6 +290,17 @@ mod tests {
         let page = written(&[fixture::numa_affinity()]);
         assert!(page.contains("13 of 15"));
         assert!(page.contains("✗ missed") && page.contains("✓ met"));
+    }
+
+    #[test]
+    fn misses_are_told_the_worst_first() {
+        let mut results = fixture::empty();
+        let close = fixture::effect(14.0, 12.0, 1.0);
+        results.cells = vec![close, fixture::effect(14.0, 9.0, 1.0), fixture::effect(5.0, -5.0, 1.0)];
+        let misses = Section::of(&results).misses;
+        let words: Vec<_> = misses.iter().map(|miss| miss.words).collect();
+        assert_eq!(words, ["✗ sign wrong", "≈ sign right"]);
+        assert_eq!(misses[0].text, "sums, vms 2, throughput, better: −5.0% simulated, +5.0% published");
     }
 
     #[test]

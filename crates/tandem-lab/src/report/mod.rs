@@ -1,8 +1,9 @@
 //! Results as text: for a terminal, for a program, for a spreadsheet and for a browser.
 //!
 //! Problem: people read a table or a page, programs read JSON or CSV, and all of them must say the same. Approach: one
-//! trait, [`Format`], and one file per format. What the formats for people share is in three small modules: how a number
-//! is printed, how an effect is judged against the published one, and how cells fall into groups.
+//! trait, [`Format`], and one file per format. What the formats for people share is in small modules: how a number is
+//! printed, how an effect is judged against the published one, how cells fall into groups, and from which load on a variant
+//! matters.
 //!
 //! Limits: a format writes complete results, not a stream of them. A number that is not finite is written as missing.
 
@@ -11,6 +12,7 @@ mod groups;
 mod html;
 mod json;
 mod number;
+mod onset;
 mod outcome;
 mod plot;
 mod table;

@@ -6,10 +6,12 @@
 
 use super::{
     Format,
-    groups::{Group, Row, groups, numbers},
+    groups::{Group, groups, numbers},
     number,
+    onset::onset,
     outcome::{Outcome, beyond_noise},
 };
+use crate::experiment::NOISE_PCT;
 use crate::results::{Cell, ExperimentResults, Role};
 use std::io::{self, Write};
 
@@ -50,6 +52,9 @@ fn write_experiment(experiment: &ExperimentResults, out: &mut dyn Write) -> io::
         } else if let Some(sweep) = sweep(&group) {
             let list = if published.is_empty() { String::new() } else { list(&group, &published) + "\n" };
             write!(out, "{list}{sweep}")?;
+            if let Some(onset) = onset(&group) {
+                write!(out, "{}", wrapped(&onset, "  "))?;
+            }
         } else {
             write!(out, "{}", list(&group, &group.cells))?;
         }
@@ -71,7 +76,7 @@ fn list(group: &Group, cells: &[&Cell]) -> String {
         ("outcome", Align::Left),
     ];
     let rows = cells.iter().map(|cell| {
-        let row = Row::of(cell);
+        let row = group.row(cell);
         let mut texts = key_texts(group, &numbers(cell).collect::<Vec<_>>());
         texts.extend([cell.variant.clone(), row.published, row.simulated, row.published_effect]);
         texts.extend([row.simulated_effect, row.interval, row.error, standing(cell).to_owned()]);
@@ -93,7 +98,12 @@ fn sweep(group: &Group) -> Option<String> {
             texts.extend(variants.iter().map(|variant| {
                 let of_variant =
                     |cell: &&&Cell| cell.variant == *variant && numbers(cell).eq(load.iter().copied());
-                group.cells.iter().find(of_variant).map(|cell| value_and_effect(cell)).unwrap_or_default()
+                group
+                    .cells
+                    .iter()
+                    .find(of_variant)
+                    .map(|cell| value_and_effect(group, cell))
+                    .unwrap_or_default()
             }));
             texts
         })
@@ -108,12 +118,12 @@ fn key_texts(group: &Group, keys: &[(&str, i64)]) -> Vec<String> {
 }
 
 /// Value and effect in one; an effect that may be noise is in brackets.
-fn value_and_effect(cell: &Cell) -> String {
-    let value = number::value(cell.simulated);
-    match cell.simulated_effect_pct.map(number::effect) {
-        None => value,
-        Some(effect) if beyond_noise(cell) => format!("{value} {:>9}", effect + " "),
-        Some(effect) => format!("{value} {:>9}", format!("({effect})")),
+fn value_and_effect(group: &Group, cell: &Cell) -> String {
+    let row = group.row(cell);
+    match (row.simulated, row.simulated_effect) {
+        (value, effect) if effect.is_empty() => value,
+        (value, effect) if beyond_noise(cell) => format!("{value} {:>9}", effect + " "),
+        (value, effect) => format!("{value} {:>9}", format!("({effect})")),
     }
 }
 
@@ -129,7 +139,8 @@ fn standing(cell: &Cell) -> &'static str {
 fn write_verdicts(results: &[ExperimentResults], out: &mut dyn Write) -> io::Result<()> {
     let legend = format!(
         "All numbers but the calibrated ones are predictions. close: at most {} points from the published effect; \
-         in noise: further, but its 95% interval holds zero. In a sweep such an effect is in brackets.",
+         in noise: further, but its 95% interval holds zero. In a sweep such an effect is in brackets, and a variant starts \
+         to matter where its effect is beyond noise and at least {NOISE_PCT} point.",
         super::CLOSE_POINTS
     );
     writeln!(out, "{}", wrapped(&legend, ""))?;
@@ -306,6 +317,8 @@ mod tests {
             header.split_whitespace().collect::<Vec<_>>(),
             ["load_pct", "credit", "src", "ratelimit-1ms", "ratelimit-5ms", "ratelimit-10ms"]
         );
+        assert!(text.contains("\nstarts to matter at load_pct = 50: src, ratelimit-1ms"), "{text}");
+        assert_eq!(text.matches("\nstarts to matter").count(), 1, "only where an effect is published");
     }
 
     #[test]

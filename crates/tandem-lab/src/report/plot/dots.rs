@@ -1,6 +1,6 @@
 //! Published and simulated effect of each cell, one below the other.
 
-use super::{Legend, Scale, svg::Anchor, svg::Svg, ticks, with_sign};
+use super::{Legend, scale::Scale, scale::ticks, svg::Anchor, svg::Svg, with_sign};
 use crate::{
     report::{
         groups::{distinct, groups, numbers},
@@ -44,7 +44,7 @@ pub fn dots(experiment: &ExperimentResults, legend: &Legend) -> Option<String> {
     });
     let ticks = ticks(ends.chain([0.0]), 6);
     let left = gutter(&lines);
-    let x = Scale { values: ticks.range(), places: (left, WIDTH - RIGHT) };
+    let x = Scale::linear(ticks.range(), (left, WIDTH - RIGHT));
     let height = TOP + lines.iter().map(Line::height).sum::<f64>() + BOTTOM;
 
     let mut svg = Svg::new(WIDTH, height, &format!("Effects of {}, cell by cell", experiment.name));

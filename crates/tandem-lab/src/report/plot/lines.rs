@@ -1,8 +1,14 @@
 //! A metric against a load: a small plot with a line a variant, for what a source tells in words only.
 
-use super::{Legend, Scale, svg::Anchor, svg::Svg, ticks, with_sign};
+use super::{
+    Legend,
+    scale::{Scale, Spacing, logarithmic_ticks, ticks},
+    svg::Anchor,
+    svg::Svg,
+    with_sign,
+};
 use crate::report::{
-    groups::{Group, Row, distinct, numbers},
+    groups::{Group, distinct, number_of},
     outcome,
 };
 use crate::results::Cell;
@@ -14,17 +20,8 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 44.0;
 
-/// The key that a sweep of `group` runs along: the number with the most values, if they are at least three.
-/// `None` too for a group whose loads are all published: the other plots show it better.
-pub fn sweep_key<'a>(group: &Group<'a>) -> Option<&'a str> {
-    if group.published().len() == group.cells.len() {
-        return None;
-    }
-    let values = |key: &str| distinct(group.cells.iter().filter_map(|cell| number_of(cell, key))).len();
-    // The first of several equals, so that the choice does not hang on chance.
-    let key = group.number_keys.iter().copied().rev().max_by_key(|key| values(key))?;
-    (values(key) >= 3).then_some(key)
-}
+/// Largest over smallest value from which a plot of values is logarithmic.
+const WIDE_RANGE: f64 = 30.0;
 
 /// What a plot shows of each cell.
 #[derive(Clone, Copy, PartialEq)]
@@ -44,20 +41,43 @@ struct Point<'a> {
     interval: Option<(f64, f64)>,
 }
 
-/// The plot of `cells`, which share all keys but `key`; `None` if none of them has the quantity.
-pub fn lines(cells: &[&Cell], key: &str, quantity: Quantity, title: &str, legend: &Legend) -> Option<String> {
+/// Whether the values of the cells span orders of magnitude, so that only a logarithmic scale shows all of them.
+pub fn is_logarithmic(cells: &[&Cell]) -> bool {
+    let values = || cells.iter().flat_map(|cell| [Some(cell.simulated), cell.published]).flatten();
+    let (low, high) = values()
+        .filter(|value| value.is_finite())
+        .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
+    low > 0.0 && high >= WIDE_RANGE * low
+}
+
+/// The plot of `cells`, which are of the group and share all keys but `key`; `None` if none of them has the quantity.
+pub fn lines(
+    group: &Group,
+    cells: &[&Cell],
+    key: &str,
+    quantity: Quantity,
+    title: &str,
+    legend: &Legend,
+) -> Option<String> {
     let points: Vec<Point> = cells.iter().filter_map(|cell| Point::of(cell, key, quantity)).collect();
     if points.is_empty() {
         return None;
     }
     let x_ticks = ticks(points.iter().map(|point| point.load), 5);
-    let y_ticks = ticks(points.iter().flat_map(Point::heights).chain([0.0]), 4);
-    let x = Scale { values: x_ticks.range(), places: (LEFT, WIDTH - RIGHT) };
-    let y = Scale { values: y_ticks.range(), places: (HEIGHT - BOTTOM, TOP) };
+    let x = Scale::linear(x_ticks.range(), (LEFT, WIDTH - RIGHT));
+    let heights = points.iter().flat_map(Point::heights);
+    let (y_ticks, spacing) = if quantity == Quantity::Value && is_logarithmic(cells) {
+        (logarithmic_ticks(heights), Spacing::Logarithmic)
+    } else {
+        (ticks(heights.chain([0.0]), 4).labelled().collect(), Spacing::Linear)
+    };
+    let ends = (y_ticks.first()?.0, y_ticks.last()?.0);
+    let y = Scale { values: ends, places: (HEIGHT - BOTTOM, TOP), spacing };
 
     let mut svg = Svg::new(WIDTH, HEIGHT, title);
-    for (value, label) in y_ticks.labelled() {
-        let class = if value == 0.0 { "zero" } else { "grid" };
+    for (value, label) in y_ticks {
+        let is_base = value == 0.0 || (spacing == Spacing::Logarithmic && value == ends.0);
+        let class = if is_base { "zero" } else { "grid" };
         let label = if quantity == Quantity::Effect { with_sign(value, label) } else { label };
         svg.line((LEFT, y.place(value)), (WIDTH - RIGHT, y.place(value)), class);
         svg.text((LEFT - 7.0, y.place(value) + 4.0), Anchor::End, "tick", &label);
@@ -88,14 +108,26 @@ pub fn lines(cells: &[&Cell], key: &str, quantity: Quantity, title: &str, legend
                     &format!("error {}", mark.colour),
                 );
             }
-            svg.marker(mark.shape, place, 3.0, &format!("mark {}", mark.colour), Some(&point.tooltip(key)));
+            svg.marker(
+                mark.shape,
+                place,
+                3.0,
+                &format!("mark {}", mark.colour),
+                Some(&point.tooltip(group, key)),
+            );
         }
     }
     for point in &points {
         if let Some(published) = point.published {
             let mark = legend.mark(&point.cell.variant);
             let place = (x.place(point.load), y.place(published));
-            svg.marker(mark.shape, place, 5.5, &format!("hollow {}", mark.colour), Some(&point.tooltip(key)));
+            svg.marker(
+                mark.shape,
+                place,
+                5.5,
+                &format!("hollow {}", mark.colour),
+                Some(&point.tooltip(group, key)),
+            );
         }
     }
     Some(svg.finish())
@@ -120,8 +152,8 @@ impl<'a> Point<'a> {
         [Some(self.simulated), self.published, low, high].into_iter().flatten()
     }
 
-    fn tooltip(&self, key: &str) -> String {
-        let row = Row::of(self.cell);
+    fn tooltip(&self, group: &Group, key: &str) -> String {
+        let row = group.row(self.cell);
         let mut text =
             format!("{}, {key} {}: {} {}", self.cell.variant, self.load, row.simulated, self.cell.unit);
         for (before, number) in [
@@ -138,30 +170,18 @@ impl<'a> Point<'a> {
     }
 }
 
-fn number_of(cell: &Cell, key: &str) -> Option<i64> {
-    numbers(cell).find(|(name, _)| *name == key).map(|(_, number)| number)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::{fixture, groups::groups};
 
     #[test]
-    fn a_sweep_needs_three_loads_and_something_unpublished() {
-        let (numa, rate) = (fixture::numa_affinity(), fixture::rate_control());
-        assert!(groups(&numa.cells).iter().all(|group| sweep_key(group).is_none()));
-        assert!(groups(&rate.cells).iter().all(|group| sweep_key(group) == Some("load_pct")));
-        let two_loads = &rate.cells[..10];
-        assert_eq!(sweep_key(&groups(two_loads)[0]), None);
-    }
-
-    #[test]
     fn a_line_a_variant_and_a_point_a_cell() {
         let rate = fixture::rate_control();
         let groups = groups(&rate.cells);
         let plot = |index: usize, quantity| {
-            lines(&groups[index].cells, "load_pct", quantity, "a title", &Legend::of(&rate)).expect("points")
+            let group = &groups[index];
+            lines(group, &group.cells, "load_pct", quantity, "a title", &Legend::of(&rate)).expect("points")
         };
         let schedules = plot(1, Quantity::Value);
         assert_eq!(schedules.matches("<polyline").count(), 5);
@@ -176,6 +196,22 @@ mod tests {
     fn cells_without_finite_numbers_are_no_plot() {
         let odd = fixture::odd();
         let infinite = [&odd.cells[1], &odd.cells[2]];
-        assert!(lines(&infinite, "vms", Quantity::Value, "", &Legend::of(&odd)).is_none());
+        let group = &groups(&odd.cells)[0];
+        assert!(lines(group, &infinite, "vms", Quantity::Value, "", &Legend::of(&odd)).is_none());
+    }
+
+    #[test]
+    fn values_that_span_orders_of_magnitude_need_a_logarithmic_scale() {
+        let with = |value: f64| Cell { simulated: value, published: None, ..fixture::effect(0.0, 0.0, 1.0) };
+        for (values, expected) in [
+            ([1.0, 29.0], false),
+            ([1.0, 31.0], true),
+            ([0.0, 31.0], false),
+            ([-1.0, 31.0], false),
+            ([1.0, f64::INFINITY], false),
+        ] {
+            let cells = values.map(with);
+            assert_eq!(is_logarithmic(&cells.iter().collect::<Vec<_>>()), expected, "{values:?}");
+        }
     }
 }

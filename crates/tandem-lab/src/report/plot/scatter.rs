@@ -1,6 +1,6 @@
 //! Published against simulated effects: a perfect prediction lies on the diagonal.
 
-use super::{Legend, Scale, Ticks, cell_name, svg::Anchor, svg::Svg, ticks, with_sign};
+use super::{Legend, cell_name, scale::Scale, scale::Ticks, scale::ticks, svg::Anchor, svg::Svg, with_sign};
 use crate::{
     report::{CLOSE_POINTS, Outcome, number, outcome},
     results::ExperimentResults,
@@ -22,10 +22,10 @@ pub fn scatter(experiment: &ExperimentResults, legend: &Legend) -> Option<String
         let (low, high) = outcome::interval(cell).unwrap_or((simulated, simulated));
         [published, simulated, low, high]
     });
-    let ticks = ticks(ends.chain([-2.0 * CLOSE_POINTS, 2.0 * CLOSE_POINTS]), 6);
+    let ticks = ticks(ends.chain([-CLOSE_POINTS, CLOSE_POINTS]), 6);
     let range = ticks.range();
-    let x = Scale { values: range, places: (LEFT, SIZE - MARGIN) };
-    let y = Scale { values: range, places: (SIZE - BOTTOM, MARGIN) };
+    let x = Scale::linear(range, (LEFT, SIZE - MARGIN));
+    let y = Scale::linear(range, (SIZE - BOTTOM, MARGIN));
     let at = |published: f64, simulated: f64| (x.place(published), y.place(simulated));
 
     let mut svg = Svg::new(SIZE, SIZE, &format!("Published and simulated effects of {}", experiment.name));

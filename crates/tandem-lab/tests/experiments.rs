@@ -1,0 +1,134 @@
+//! The experiments of the project in their quick form: what they publish is compared, what they claim is so.
+
+use serde_json::Value;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use tandem_lab::experiment::{Experiment, ExperimentFolder, NOISE_PCT};
+use tandem_lab::report::{Format, Json};
+use tandem_lab::results::{Cell, ExperimentResults, Role};
+use tandem_lab::runner::{RunOptions, run};
+use tandem_lab::statistics::median;
+
+/// How far the simulated value of a calibrated cell may be from the published one, in percent. All are within 10% in
+/// the full form; the quick one has few and short runs.
+const CALIBRATED_WITHIN_PCT: f64 = 12.0;
+
+/// Fields of a cell in JSON.
+const FIELDS: [&str; 12] = [
+    "baseline",
+    "cell",
+    "ci_high_pct",
+    "ci_low_pct",
+    "experiment",
+    "metric",
+    "published",
+    "published_effect_pct",
+    "role",
+    "simulated",
+    "simulated_effect_pct",
+    "variant",
+];
+
+fn folder() -> ExperimentFolder {
+    ExperimentFolder::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments")).unwrap()
+}
+
+/// Runs the quick form of an experiment, and checks what must hold for every one.
+fn checked(name: &str) -> ExperimentResults {
+    let experiment = Experiment::read(&folder().path_of(name).unwrap()).unwrap().quick();
+    let results = run_with_jobs(&experiment, 2);
+    let json = json(&results);
+    assert_eq!(json, self::json(&run_with_jobs(&experiment, 1)), "results depend on the number of jobs");
+    check_json(&json, results.cells.len());
+    check_published(&experiment, &results.cells);
+    check_roles(&results.cells);
+    check_verdict(&results);
+    results
+}
+
+fn run_with_jobs(experiment: &Experiment, jobs: usize) -> ExperimentResults {
+    let options = RunOptions { seed: 1, jobs: NonZeroUsize::new(jobs).unwrap() };
+    run(experiment, options, &(), &AtomicBool::new(false)).unwrap()
+}
+
+fn json(results: &ExperimentResults) -> String {
+    let mut out = Vec::new();
+    Json.write(std::slice::from_ref(results), &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn check_json(json: &str, cells: usize) {
+    let json: Vec<Value> = serde_json::from_str(json).unwrap();
+    assert_eq!(json.len(), cells);
+    for cell in json {
+        let mut fields: Vec<_> = cell.as_object().unwrap().keys().map(String::as_str).collect();
+        fields.sort_unstable();
+        assert_eq!(fields, FIELDS);
+    }
+}
+
+/// Every row of the published table stands in a cell, and in one only.
+fn check_published(experiment: &Experiment, cells: &[Cell]) {
+    for row in experiment.published.rows() {
+        let matches: Vec<&Cell> = cells
+            .iter()
+            .filter(|cell| cell.cell == row.keys && cell.metric == row.metric && cell.variant == row.variant)
+            .collect();
+        let [cell] = matches[..] else { panic!("line {} has {} cells", row.line, matches.len()) };
+        assert_eq!(cell.published, row.value, "line {}", row.line);
+        assert!(row.effect_pct.is_none() || cell.published_effect_pct == row.effect_pct, "line {}", row.line);
+    }
+}
+
+/// Only baselines are calibrated, and they come out as published.
+fn check_roles(cells: &[Cell]) {
+    assert!(cells.iter().any(|cell| cell.role == Role::Calibrated));
+    for cell in cells.iter().filter(|cell| cell.role == Role::Calibrated) {
+        assert_eq!(cell.variant, cell.baseline, "{cell:?}");
+        let published = cell.published.expect("what is calibrated on is published");
+        let off_pct = 100.0 * (cell.simulated / published - 1.0);
+        assert!(off_pct.abs() <= CALIBRATED_WITHIN_PCT, "{off_pct:+.1} %: {cell:?}");
+    }
+}
+
+/// The verdict says what the cells say.
+fn check_verdict(results: &ExperimentResults) {
+    let predicted: Vec<(f64, f64)> = results
+        .cells
+        .iter()
+        .filter_map(|cell| cell.published_effect_pct.zip(cell.simulated_effect_pct))
+        .collect();
+    let verdict = &results.verdict;
+    assert_eq!(verdict.predicted, predicted.len());
+    let beyond: Vec<_> = predicted.iter().filter(|(published, _)| published.abs() >= NOISE_PCT).collect();
+    assert_eq!(verdict.beyond_noise, beyond.len());
+    let right = beyond.iter().filter(|(published, simulated)| published.signum() == simulated.signum());
+    assert_eq!(verdict.sign_right, right.count());
+    let errors: Vec<f64> =
+        predicted.iter().map(|(published, simulated)| (simulated - published).abs()).collect();
+    assert_eq!(verdict.median_abs_error_pct, median(&errors));
+    let signs_are_right = verdict.sign_right == verdict.beyond_noise;
+    assert_eq!(verdict.targets[0].1, signs_are_right, "{}", verdict.targets[0].0);
+}
+
+#[test]
+fn every_experiment_is_tested_here() {
+    assert_eq!(folder().names(), ["numa-affinity", "rate-control"]);
+}
+
+#[test]
+fn numa_affinity() {
+    let verdict = checked("numa-affinity").verdict;
+    // What the model has come to; a change that makes it worse must be a better model for another reason.
+    assert!(verdict.sign_right >= 15 && verdict.beyond_noise == 18, "{verdict:?}");
+    assert!(verdict.median_abs_error_pct.unwrap() <= 4.0, "{verdict:?}");
+}
+
+#[test]
+fn rate_control() {
+    let verdict = checked("rate-control").verdict;
+    for (target, met) in &verdict.targets {
+        assert!(met, "{target}");
+    }
+}
