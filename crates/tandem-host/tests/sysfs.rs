@@ -315,7 +315,7 @@ fn what_cannot_be_read_is_one_sentence_that_names_the_file() {
     let node = "sys/devices/system/node";
     type Damage = fn(&Tree);
     let cases: [(Damage, String); 14] = [
-        (|tree| tree.remove("cpu"), format!("{cpu}: cannot be read: entity not found")),
+        (|tree| tree.remove("cpu"), format!("{cpu}: is no folder; a root that holds `sys`")),
         (|tree| tree.cpu("online", "0-x"), format!("{cpu}/online: `0-x` is not a number or range from 0")),
         (|tree| tree.cpu("online", "0-9"), format!("{cpu}/online: lists CPU 8, but {cpu}/cpu8 is missing")),
         (|tree| tree.cpu("online", ""), "the machine has no CPU; at least one is needed".to_owned()),

@@ -1,6 +1,7 @@
 //! What is wrong in a file, and where.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 
@@ -52,8 +53,13 @@ impl std::error::Error for FileError {}
 
 /// The text of a file.
 pub fn read_text(path: &Path) -> Result<String, FileError> {
-    std::fs::read_to_string(path)
-        .map_err(|error| FileError::whole(&path.display().to_string(), format!("cannot be read: {error}")))
+    std::fs::read_to_string(path).map_err(|error| {
+        let message = match error.kind() {
+            ErrorKind::InvalidData => "is not a text file; UTF-8 is needed".to_owned(),
+            _ => format!("cannot be read: {error}"),
+        };
+        FileError::whole(&path.display().to_string(), message)
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `tandem reproduce`: run experiments and print the published results beside the simulated ones.
 
 use crate::error::BadInput;
+use crate::sim::parse_seed;
 use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,6 +17,8 @@ use tandem_lab::report::{self, Csv, Format, Html, Json};
 use tandem_lab::results::ExperimentResults;
 use tandem_lab::runner::{self, Progress, RunOptions};
 
+/// Most runs at the same time.
+const MAX_JOBS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 /// Exit status of a command that a second Ctrl-C ended: 128 and the number of the signal, as shells have it.
 const KILLED_BY_INTERRUPT: i32 = 130;
 
@@ -39,11 +42,11 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Seed of the first replication; the next ones count up from it
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
     seed: u64,
     /// Runs at the same time [default: one for each CPU]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    jobs: Option<u16>,
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = parse_jobs)]
+    jobs: Option<NonZeroUsize>,
     /// The folder of the experiments [default: `experiments` here or in a folder above]
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
@@ -53,14 +56,11 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let experiments = read_experiments(args)?;
     if let Some(folder) = &args.out {
-        fs::create_dir_all(folder)
+        make_writable(folder)
             .map_err(|error| BadInput::new(format!("--out {}: {error}", folder.display())))?;
     }
-    let jobs = match args.jobs {
-        Some(jobs) => NonZeroUsize::new(jobs.into()),
-        None => thread::available_parallelism().ok(),
-    };
-    let options = RunOptions { seed: args.seed, jobs: jobs.unwrap_or(NonZeroUsize::MIN) };
+    let jobs = args.jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let options = RunOptions { seed: args.seed, jobs };
     let cancel = cancelled_by_interrupt()?;
     let mut results = Vec::new();
     for experiment in &experiments {
@@ -86,7 +86,28 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the experiments that are asked for, before any is run.
+fn parse_jobs(text: &str) -> Result<NonZeroUsize, String> {
+    let jobs = text.parse().ok().filter(|jobs| *jobs <= MAX_JOBS);
+    jobs.ok_or_else(|| format!("allowed are whole numbers from 1 to {MAX_JOBS}"))
+}
+
+/// Makes the folder, and tries that files can be written into it, before the work rather than after it.
+fn make_writable(folder: &Path) -> Result<(), String> {
+    if folder.exists() && !folder.is_dir() {
+        return Err("is not a folder".into());
+    }
+    fs::create_dir_all(folder).map_err(|error| format!("the folder cannot be made: {error}"))?;
+    let trial = unfinished(folder, "trial");
+    let written = File::create(&trial).and_then(|_| fs::remove_file(&trial));
+    written.map_err(|error| format!("nothing can be written there: {error}"))
+}
+
+/// The name of a file while it is being written.
+fn unfinished(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!(".{name}.{}", std::process::id()))
+}
+
+/// Reads the experiments that are asked for, each once, before any is run.
 fn read_experiments(args: &Args) -> anyhow::Result<Vec<Experiment>> {
     let folder = match &args.experiments {
         Some(path) => ExperimentFolder::open(path),
@@ -95,7 +116,10 @@ fn read_experiments(args: &Args) -> anyhow::Result<Vec<Experiment>> {
     let folder = folder.map_err(BadInput::new)?;
     let names = if args.names.is_empty() { folder.names() } else { &args.names };
     let mut experiments = Vec::new();
-    for name in names {
+    for (position, name) in names.iter().enumerate() {
+        if names[..position].contains(name) {
+            continue;
+        }
         let path = folder.path_of(name).map_err(BadInput::new)?;
         let experiment = Experiment::read(&path).map_err(BadInput::new)?;
         experiments.push(if args.quick { experiment.quick() } else { experiment });
@@ -122,7 +146,7 @@ fn write_files(folder: &Path, results: &[ExperimentResults]) -> anyhow::Result<(
         [("report.html", &Html), ("results.json", &Json), ("results.csv", &Csv)];
     for (name, format) in files {
         let path = folder.join(name);
-        let unfinished = folder.join(format!(".{name}.{}", std::process::id()));
+        let unfinished = unfinished(folder, name);
         let write = || -> io::Result<()> {
             let mut out = BufWriter::new(File::create(&unfinished)?);
             format.write(results, &mut out)?;

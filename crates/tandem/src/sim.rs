@@ -16,7 +16,7 @@ pub struct Args {
     /// The scenario file
     scenario: PathBuf,
     /// Seed of the random numbers; the same seed gives the same run
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
     seed: u64,
     /// Set a parameter of the scenario; may be given several times
     #[arg(long = "set", value_name = "NAME=NUMBER", value_parser = parse_setting)]
@@ -33,6 +33,11 @@ enum Format {
     Table,
     /// For programs
     Json,
+}
+
+/// A seed, of `tandem reproduce` too.
+pub fn parse_seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("allowed are whole numbers from 0 to {}", u64::MAX))
 }
 
 fn parse_setting(text: &str) -> Result<(String, u64), String> {

@@ -176,6 +176,9 @@ fn mistakes_exit_with_2_and_one_line() {
     for (args, says) in [
         (&["reproduce", "frogs"][..], "there is no experiment `frogs`; there are hogs"),
         (&["reproduce", "--experiments", "nowhere"], "`nowhere` cannot be read"),
+        (&["reproduce", "--out", "experiments/hogs/hog.toml"], "hog.toml: is not a folder"),
+        // Nobody, not even root, can write there.
+        (&["reproduce", "--out", "/proc"], "--out /proc: nothing can be written there"),
         (
             &["sim", "experiments/hogs/hog.toml", "--set", "vm=1"],
             "there is no parameter `vm`; parameters under [parameters]: `cap`, `vcpus`, `vms`",

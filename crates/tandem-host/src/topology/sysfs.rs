@@ -40,8 +40,9 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
     // A copy of /sys alone will do, too.
     let system = ["sys/devices/system", "devices/system"].map(|path| root.join(path));
     let Some(system) = system.iter().find(|system| system.join("cpu").is_dir()) else {
-        let file = system[0].join("cpu");
-        return Err(TopologyError::Unreadable { file, cause: ErrorKind::NotFound.into() });
+        let place = system[0].join("cpu").display().to_string();
+        let message = "is no folder; a root that holds `sys`, copied from a machine, is needed".into();
+        return Err(TopologyError::Malformed { place, message });
     };
     let (cpu_dir, node_dir) = (system.join("cpu"), system.join("node"));
     let online = online_cpus(&cpu_dir)?;
