@@ -10,9 +10,9 @@ use tandem_lab::results::{Cell, ExperimentResults, Role};
 use tandem_lab::runner::{RunOptions, run};
 use tandem_lab::statistics::median;
 
-/// How far the simulated value of a calibrated cell may be from the published one, in percent. All are within 10% in
+/// How far the simulated value of a calibrated cell may be from the published one, in percent. All are within 2% in
 /// the full form; the quick one has few and short runs.
-const CALIBRATED_WITHIN_PCT: f64 = 12.0;
+const CALIBRATED_WITHIN_PCT: f64 = 5.0;
 
 /// Fields of a cell in JSON.
 const FIELDS: [&str; 12] = [
