@@ -60,7 +60,8 @@ fn replay(
             hard_affinity: Arc::new(hard),
             soft_affinity: soft.map(Arc::new),
         };
-        vms.entry(key.domain).or_insert_with(|| domain(key.domain)).vcpus.push(vcpu);
+        let domain = || Vm::new(format!("dom{}", key.domain), vec![], vec![0.5, 0.5]);
+        vms.entry(key.domain).or_insert_with(domain).vcpus.push(vcpu);
         vcpus.push(key);
     }
     if let Some((hard, soft)) = later {
@@ -90,21 +91,6 @@ struct Recorder<'a>(&'a mut Vec<Event>);
 impl Observer for Recorder<'_> {
     fn observe(&mut self, event: Event) {
         self.0.push(event);
-    }
-}
-
-fn domain(number: u32) -> Vm {
-    Vm {
-        name: format!("dom{number}"),
-        group: format!("dom{number}"),
-        vcpus: vec![],
-        memory_shares: vec![0.5, 0.5],
-        weight: 256,
-        cap_pct: 0,
-        channels: 0,
-        counters: vec![],
-        sources: vec![],
-        affinity_changes: vec![],
     }
 }
 

@@ -72,24 +72,14 @@ fn scenario(pcpus: u32, with_costs: bool, tasks_per_pcpu: usize) -> Scenario {
     let sleeper = forever(vec![compute, Op::Sleep(Amount::Fixed(3_000_000))]);
     let sleeper = Arc::new(Program { ops: vec![sleeper], profiles });
     let all = Arc::new(machine.all_cpus().clone());
-    let vms = (0..pcpus as usize * tasks_per_pcpu / 2).map(|at| Vm {
-        name: format!("vm-{at}"),
-        group: "vm".into(),
-        vcpus: [&hog, &sleeper]
-            .map(|program| Vcpu {
-                program: Arc::clone(program),
-                hard_affinity: Arc::clone(&all),
-                soft_affinity: None,
-            })
-            .to_vec(),
-        memory_shares: vec![1.0 / machine.node_count() as f64; machine.node_count()],
-        weight: 256,
-        cap_pct: 0,
-        channels: 0,
-        counters: vec![],
-        sources: vec![],
-        affinity_changes: vec![],
-    });
+    let vcpu = |program: &Arc<Program>| Vcpu {
+        program: Arc::clone(program),
+        hard_affinity: Arc::clone(&all),
+        soft_affinity: None,
+    };
+    let shares = vec![1.0 / machine.node_count() as f64; machine.node_count()];
+    let vms = (0..pcpus as usize * tasks_per_pcpu / 2)
+        .map(|at| Vm::new(format!("vm-{at}"), vec![vcpu(&hog), vcpu(&sleeper)], shares.clone()));
     Scenario {
         vms: vms.collect(),
         machine,

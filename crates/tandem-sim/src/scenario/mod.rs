@@ -48,7 +48,7 @@ pub struct Vm {
     pub vcpus: Vec<Vcpu>,
     /// Share of its memory on each node of the machine; sums to 1.
     pub memory_shares: Vec<f64>,
-    /// Weight against other VMs; Xen's default is 256.
+    /// Weight against other VMs.
     pub weight: u32,
     /// Most CPU time it may use, in percent of one pCPU; 0 for no cap.
     pub cap_pct: u32,
@@ -60,6 +60,28 @@ pub struct Vm {
     pub sources: Vec<Source>,
     /// What an administrator changes while it runs, in the order of time.
     pub affinity_changes: Vec<AffinityChange>,
+}
+
+impl Vm {
+    /// Weight of a VM unless an administrator changes it: Xen's default.
+    pub const DEFAULT_WEIGHT: u32 = 256;
+
+    /// A VM that is a group of its own, of usual weight, without a cap, and that nothing interrupts.
+    pub fn new(name: impl Into<String>, vcpus: Vec<Vcpu>, memory_shares: Vec<f64>) -> Self {
+        let name = name.into();
+        Self {
+            group: name.clone(),
+            name,
+            vcpus,
+            memory_shares,
+            weight: Self::DEFAULT_WEIGHT,
+            cap_pct: 0,
+            channels: 0,
+            counters: Vec::new(),
+            sources: Vec::new(),
+            affinity_changes: Vec::new(),
+        }
+    }
 }
 
 /// A change of the affinity of all vCPUs of a VM while it runs.

@@ -39,24 +39,13 @@ pub fn textbook(machine: Arc<Machine>, policy: CreditSettings, length_ns: u64, v
 pub fn vm(name: &str, machine: &Machine, vcpus: usize, ops: Vec<Op>) -> Vm {
     let program = Arc::new(Program { ops, profiles: vec![] });
     let all = Arc::new(machine.all_cpus().clone());
+    let vcpu =
+        || Vcpu { program: Arc::clone(&program), hard_affinity: Arc::clone(&all), soft_affinity: None };
     let nodes = machine.node_count();
     Vm {
-        name: name.into(),
-        group: name.into(),
-        vcpus: (0..vcpus)
-            .map(|_| Vcpu {
-                program: Arc::clone(&program),
-                hard_affinity: Arc::clone(&all),
-                soft_affinity: None,
-            })
-            .collect(),
-        memory_shares: vec![1.0 / nodes as f64; nodes],
-        weight: 256,
-        cap_pct: 0,
         channels: 1,
         counters: vec!["work".into()],
-        sources: vec![],
-        affinity_changes: vec![],
+        ..Vm::new(name, (0..vcpus).map(|_| vcpu()).collect(), vec![1.0 / nodes as f64; nodes])
     }
 }
 
