@@ -8,9 +8,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use tandem_sim::program::Amount;
-
-/// Longest time that a scenario may contain: a day, far from where the clock would overflow.
-pub const MAX_TIME_NS: u64 = 86_400_000_000_000;
+use tandem_sim::scenario::TIME_MAX_NS;
 
 /// Values of a scenario's parameters by name.
 pub type Parameters = BTreeMap<String, u64>;
@@ -116,7 +114,7 @@ impl AmountForm {
 /// # Errors
 /// A sentence.
 pub fn check_time(time: Duration) -> Result<(), String> {
-    if time.ns > MAX_TIME_NS {
+    if time.ns > TIME_MAX_NS {
         return Err(format!("{time} is too long; at most a day (\"1440min\") is allowed"));
     }
     Ok(())

@@ -108,7 +108,7 @@ impl Builder<'_> {
             Some(value) => Located::resolve_in(value, what, range, self.parameters, source),
         };
         let count = number(&table.count, "`count`", 0..=MAX_VCPUS as u32, 1)?;
-        let weight = number(&table.weight, "`weight`", 1..=65_535, Vm::DEFAULT_WEIGHT)?;
+        let weight = number(&table.weight, "`weight`", Vm::WEIGHTS, Vm::DEFAULT_WEIGHT)?;
         let cap_pct = number(&table.cap, "`cap`", 0..=u32::MAX, 0)?;
         let vcpus = self.check_size(table)?;
         if self.vms.iter().map(|vm| vm.vcpus.len()).sum::<usize>() + count as usize * vcpus > MAX_VCPUS {

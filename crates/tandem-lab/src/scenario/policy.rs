@@ -129,17 +129,15 @@ impl PolicyTable {
     /// # Errors
     /// Names the line of the first setting out of range, and the range.
     pub fn check(&self, source: &SourceFile) -> Result<(), FileError> {
-        const US: u64 = 1_000;
-        const MS: u64 = 1_000_000;
         if let Some(timeslice) = &self.timeslice
-            && !(MS..=1_000 * MS).contains(&timeslice.ns)
+            && !CreditSettings::TIMESLICES_NS.contains(&timeslice.ns)
         {
             return Err(source
                 .error(timeslice.span(), "the timeslice is out of range; allowed are \"1ms\" to \"1s\""));
         }
         if let Some(ratelimit) = &self.ratelimit
             && ratelimit.ns != 0
-            && !(100 * US..=500 * MS).contains(&ratelimit.ns)
+            && !CreditSettings::RATELIMITS_NS.contains(&ratelimit.ns)
         {
             let message =
                 "the rate limit is out of range; allowed are \"0us\" (off) and \"100us\" to \"500ms\"";

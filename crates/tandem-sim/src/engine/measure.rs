@@ -56,7 +56,7 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
             && counter == 0
             && !state.reached_count
             && state.counts[0] >= enough
-            && self.is_measuring
+            && self.measuring_since_ns.is_some()
         {
             state.reached_count = true;
             self.vms_to_go -= 1;
@@ -68,8 +68,7 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
 
     /// The warm-up is over: forget what was measured.
     pub fn start_measuring(&mut self, now_ns: u64) {
-        self.is_measuring = true;
-        self.measuring_since_ns = now_ns;
+        self.measuring_since_ns = Some(now_ns);
         let ahead_ns = self.kernel.settle_all(now_ns);
         for (cpu, ahead_ns) in self.kernel.cpus.iter_mut().zip(ahead_ns) {
             cpu.used = CpuUse { overhead_ns: ahead_ns, ..CpuUse::default() };
@@ -87,7 +86,7 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
     /// What was measured until now.
     pub fn results(mut self, now_ns: u64) -> RunMetrics {
         self.kernel.settle_all(now_ns);
-        let length_ns = now_ns - self.measuring_since_ns;
+        let length_ns = now_ns - self.measuring_since_ns.unwrap_or(0);
         let mut host = HostMetrics {
             pcpus: self.kernel.cpus.len(),
             policy: self.kernel.policy.counters().into_iter().collect(),

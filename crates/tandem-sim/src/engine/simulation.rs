@@ -23,17 +23,20 @@ const EVENTS_AT_ONCE_MAX: u64 = 10_000_000;
 /// The engine's own sources of events; in the queue they follow the CPUs, and the interrupt sources follow them.
 #[derive(Clone, Copy)]
 enum Extra {
-    PolicyTimer = 0,
-    MemorySample = 1,
+    PolicyTimer,
+    MemorySample,
     /// End of the warm-up, then end of the run.
-    Phase = 2,
+    Phase,
     /// An administrator changes the affinity of a VM.
-    AffinityChange = 3,
+    AffinityChange,
     /// The next task starts. Comes after the CPUs in the queue, so that each task finds them as those before it
     /// have left them.
-    Start = 4,
+    Start,
 }
-const EXTRAS: usize = 5;
+
+/// In the order of their numbers.
+const EXTRAS: [Extra; 5] =
+    [Extra::PolicyTimer, Extra::MemorySample, Extra::Phase, Extra::AffinityChange, Extra::Start];
 
 /// Time between the starts of two tasks, ns: longer than the decisions that a start brings about.
 const START_SPACING_NS: u64 = 20_000;
@@ -44,8 +47,8 @@ pub(super) struct Simulation<'a, P, O> {
     pub kernel: Kernel<P, O>,
     pub vms: Vec<VmState>,
     pub sources: Vec<SourceState>,
-    pub measuring_since_ns: u64,
-    pub is_measuring: bool,
+    /// When the measuring began; none during the warm-up.
+    pub measuring_since_ns: Option<u64>,
     /// VMs that have not yet done the work at which the run may stop.
     pub vms_to_go: usize,
     /// Changes of affinity to come: when, of which VM, and which of its changes; the next one is last.
@@ -83,7 +86,7 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
             profiles,
             memory,
             observer,
-            extra_sources: EXTRAS + sources.len(),
+            extra_sources: EXTRAS.len() + sources.len(),
         });
         Self {
             scenario,
@@ -92,8 +95,7 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
             affinity_changes: affinity_changes(scenario),
             vms,
             sources,
-            measuring_since_ns: 0,
-            is_measuring: false,
+            measuring_since_ns: None,
             started: 0,
             ended: false,
         }
@@ -127,20 +129,21 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
         if source < cpus {
             return self.handle_cpu(CpuId::from(source), now_ns);
         }
-        match source - cpus {
-            extra if extra == Extra::PolicyTimer as usize => {
+        let extra = source - cpus;
+        match EXTRAS.get(extra) {
+            Some(Extra::PolicyTimer) => {
                 self.kernel.policy_timer(now_ns);
                 self.set_extra(Extra::PolicyTimer, now_ns + self.kernel.policy.timer_period_ns());
             }
-            extra if extra == Extra::MemorySample as usize => {
+            Some(Extra::MemorySample) => {
                 self.kernel.sample_memory(now_ns);
                 let period_ns = self.kernel.memory.sample_period_ns().unwrap_or(NEVER - now_ns);
                 self.set_extra(Extra::MemorySample, now_ns + period_ns);
             }
-            extra if extra == Extra::Phase as usize => self.next_phase(now_ns),
-            extra if extra == Extra::AffinityChange as usize => self.change_affinity(now_ns),
-            extra if extra == Extra::Start as usize => self.start_next(now_ns),
-            extra => self.interrupt_arrives(extra - EXTRAS, now_ns),
+            Some(Extra::Phase) => self.next_phase(now_ns),
+            Some(Extra::AffinityChange) => self.change_affinity(now_ns),
+            Some(Extra::Start) => self.start_next(now_ns),
+            None => self.interrupt_arrives(extra - EXTRAS.len(), now_ns),
         }
         Ok(())
     }
@@ -236,7 +239,7 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
 
     /// Brings the queue up to date with the next interrupt of the source.
     pub fn refresh_source(&mut self, source: usize) {
-        let slot = self.kernel.cpus.len() + EXTRAS + source;
+        let slot = self.kernel.cpus.len() + EXTRAS.len() + source;
         self.kernel.queue.set(slot, self.sources[source].next_ns());
     }
 

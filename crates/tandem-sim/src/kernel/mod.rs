@@ -298,15 +298,14 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         state.slice_end_ns = if dispatch.task.is_some() { now_ns + dispatch.slice_ns } else { NEVER };
         self.charge(cpu, decision_ns);
 
-        if dispatch.task == previous && can_go_on {
-            if let Some(task) = previous {
-                self.note(now_ns, EventKind::Continue, cpu, task);
+        match previous {
+            Some(task) if dispatch.task == previous => self.note(now_ns, EventKind::Continue, cpu, task),
+            _ => {
+                if let Some(task) = before {
+                    self.take_off(cpu, task, now_ns, leaving);
+                }
+                self.switch(cpu, before, dispatch.task, now_ns);
             }
-        } else {
-            if let Some(task) = before {
-                self.take_off(cpu, task, now_ns, leaving);
-            }
-            self.switch(cpu, before, dispatch.task, now_ns);
         }
         self.deliver_kicks(cpu, now_ns);
         self.refresh(cpu);

@@ -1,6 +1,6 @@
 //! Whether a scenario fits together.
 
-use super::{Arrivals, PolicySettings, Scenario, Source, Vm};
+use super::{Arrivals, PolicySettings, Scenario, Source, TIME_MAX_NS, Vm};
 use crate::cpumask::CpuMask;
 use crate::policy::credit::{CreditSettings, Era};
 use crate::program::{Amount, LOOP_DEPTH_MAX, Op, Program};
@@ -22,8 +22,6 @@ pub enum ScenarioError {
     },
 }
 
-/// Longest warm-up and length together: a day. Far from any overflow of sums of times.
-const TIME_MAX_NS: u64 = 86_400_000_000_000;
 /// How far memory shares may sum up to something else than 1.
 const SHARES_TOLERANCE: f64 = 1e-6;
 
@@ -69,7 +67,7 @@ impl Scenario {
             let vcpus = vm.vcpus.len();
             return Err(format!("it has {vcpus} vCPUs, but machine '{}' {pcpus} pCPUs", self.machine.name()));
         }
-        if !(1..=65_535).contains(&vm.weight) {
+        if !Vm::WEIGHTS.contains(&vm.weight) {
             return Err(format!("its weight is {}; 1 to 65535 are allowed", vm.weight));
         }
         self.check_memory(vm)?;
@@ -133,12 +131,11 @@ impl Scenario {
 }
 
 fn check_credit(settings: &CreditSettings) -> Result<(), String> {
-    const MS: u64 = 1_000_000;
-    if !(MS..=1000 * MS).contains(&settings.timeslice_ns) {
+    if !CreditSettings::TIMESLICES_NS.contains(&settings.timeslice_ns) {
         return Err("the timeslice is outside 1 ms to 1000 ms".into());
     }
     let ratelimit_ns = settings.ratelimit_ns;
-    if ratelimit_ns != 0 && !(MS / 10..=500 * MS).contains(&ratelimit_ns) {
+    if ratelimit_ns != 0 && !CreditSettings::RATELIMITS_NS.contains(&ratelimit_ns) {
         return Err("the rate limit is neither 0 nor between 100 us and 500 ms".into());
     }
     if ratelimit_ns > settings.timeslice_ns {

@@ -9,7 +9,12 @@ use crate::machine::Machine;
 use crate::machine::cost::CostModels;
 use crate::policy::credit::CreditSettings;
 use crate::program::{Amount, Program};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+
+/// Longest time that a scenario may contain, and longest warm-up and length together, ns: a day, far from any overflow
+/// of sums of times.
+pub const TIME_MAX_NS: u64 = 86_400_000_000_000;
 
 /// Everything that a run needs, but the seed.
 #[derive(Clone, Debug)]
@@ -65,6 +70,8 @@ pub struct Vm {
 impl Vm {
     /// Weight of a VM unless an administrator changes it: Xen's default.
     pub const DEFAULT_WEIGHT: u32 = 256;
+    /// Weights that Xen allows.
+    pub const WEIGHTS: RangeInclusive<u32> = 1..=65_535;
 
     /// A VM that is a group of its own, of usual weight, without a cap, and that nothing interrupts.
     pub fn new(name: impl Into<String>, vcpus: Vec<Vcpu>, memory_shares: Vec<f64>) -> Self {

@@ -1,5 +1,7 @@
 //! What an administrator of the credit scheduler can set, and the era of its code.
 
+use std::ops::RangeInclusive;
+
 /// Which release of Xen the scheduler behaves like, where its behaviour changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Era {
@@ -45,6 +47,13 @@ pub struct CreditSettings {
     pub migration_delay_ns: u64,
     /// The rate controller (`sched_rate_control`), if on.
     pub rate_control: Option<RateControl>,
+}
+
+impl CreditSettings {
+    /// Timeslices that Xen allows, ns.
+    pub const TIMESLICES_NS: RangeInclusive<u64> = 1_000_000..=1_000_000_000;
+    /// Rate limits that Xen allows besides 0, ns.
+    pub const RATELIMITS_NS: RangeInclusive<u64> = 100_000..=500_000_000;
 }
 
 impl Default for CreditSettings {
