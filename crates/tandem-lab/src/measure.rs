@@ -149,6 +149,7 @@ mod tests {
                 dispatches: 300,
                 ..TaskMetrics::default()
             }],
+            ..VmMetrics::default()
         }
     }
 

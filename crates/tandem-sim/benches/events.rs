@@ -64,6 +64,7 @@ fn scenario(pcpus: u32, with_costs: bool, tasks_per_pcpu: usize) -> Scenario {
         memory_lines_per_us: 1.0,
         cache_sensitivity: 0.5,
         parallelism: 2.0,
+        smt_slowdown: None,
     });
     let compute = Op::Compute { work: Amount::Fixed(1_000_000), profile: with_costs.then_some(0) };
     let forever = |body| Op::Repeat { times: None, body };

@@ -37,4 +37,11 @@ typed_index! {
     TaskId;
     /// A virtual machine.
     VmId;
+    /// A kernel: 0 is the host's, those of the guests follow.
+    KernelId;
+}
+
+impl KernelId {
+    /// The host's kernel.
+    pub const HOST: Self = Self(0);
 }

@@ -51,6 +51,50 @@ pub struct VmMetrics {
     pub response: LatencySummary,
     /// Each vCPU.
     pub vcpus: Vec<TaskMetrics>,
+    /// From the wake-ups of its vCPUs to the moments they ran.
+    pub vcpu_wakeup: LatencySummary,
+    /// Its kernel, if it has one.
+    pub guest: Option<GuestMetrics>,
+}
+
+/// Measurements of a guest kernel.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct GuestMetrics {
+    /// Each of its CPUs.
+    pub cpus: Vec<GuestCpuMetrics>,
+    /// Decisions that put another task on a CPU.
+    pub context_switches: u64,
+    /// Its tasks, summed up by program in the order of [`crate::scenario::Guest::programs`]; programs that never ran
+    /// are left out.
+    pub programs: Vec<ProgramMetrics>,
+    /// Counters of its policy by name, as it declares them.
+    pub policy: BTreeMap<&'static str, u64>,
+}
+
+/// Where the time of a guest's CPU went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct GuestCpuMetrics {
+    /// In tasks, ns.
+    pub busy_ns: u64,
+    /// In the guest kernel's own code (interrupts, scheduling, switching), ns.
+    pub kernel_ns: u64,
+    /// Nothing to do, ns.
+    pub idle_ns: u64,
+    /// Something to do, but no pCPU, ns.
+    pub stolen_ns: u64,
+}
+
+/// Measurements of the tasks of one program in a guest.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct ProgramMetrics {
+    /// Name of the program.
+    pub name: String,
+    /// Tasks that were started with it, or became it by exec, in the measured time.
+    pub tasks: u64,
+    /// Their sums.
+    pub total: TaskMetrics,
+    /// From wake-ups to the moments they ran.
+    pub wakeup: LatencySummary,
 }
 
 /// Measurements of a task.
@@ -62,12 +106,16 @@ pub struct TaskMetrics {
     pub wait_ns: u64,
     /// Time asleep or blocked, ns.
     pub sleep_ns: u64,
+    /// Time on a CPU of a guest that had no pCPU, ns. Part of neither of the others.
+    pub stolen_ns: u64,
     /// Run time on CPUs of the nodes where its memory lies, weighted by the share that lies there, ns.
     pub local_run_ns: u64,
     /// Times that it was put on a CPU.
     pub dispatches: u64,
-    /// Times that it lost the CPU while it could have gone on.
+    /// Times that it lost the CPU while it could have gone on: involuntary switches.
     pub preemptions: u64,
+    /// Times that it left the CPU by itself: blocked, yielded or ended: voluntary switches.
+    pub voluntary_switches: u64,
     /// Wake-ups.
     pub wakeups: u64,
     /// Moves to another CPU with the same last-level cache.

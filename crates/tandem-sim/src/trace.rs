@@ -1,18 +1,22 @@
 //! Scheduling events, for whoever wants to follow a run.
 
-use crate::ids::{CpuId, TaskId};
+use crate::ids::{CpuId, KernelId, TaskId};
 
 /// Something that happened to a task on a CPU of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// When, ns since the start of the run.
     pub at_ns: u64,
+    /// In which kernel; the next ones are its CPUs and tasks.
+    pub kernel: KernelId,
     /// What.
     pub kind: EventKind,
     /// The CPU that the task runs or ran on, or whose queue it was put in.
     pub cpu: CpuId,
     /// The task.
     pub task: TaskId,
+    /// For [`EventKind::Wake`]: the CPU and, if it is a task, the task that woke it; none if it came from outside.
+    pub by: Option<(CpuId, Option<TaskId>)>,
 }
 
 /// What happened.
@@ -38,6 +42,12 @@ pub enum EventKind {
 pub trait Observer {
     /// Called for each event, in the order of time.
     fn observe(&mut self, event: Event);
+
+    /// Called before the first event of a task that has this name from now on: when it is new, and at its exec. A
+    /// task's number may be used again after its [`EventKind::Exit`].
+    fn named(&mut self, at_ns: u64, kernel: KernelId, task: TaskId, name: &str) {
+        let _ = (at_ns, kernel, task, name);
+    }
 }
 
 impl Observer for () {

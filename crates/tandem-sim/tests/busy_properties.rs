@@ -15,12 +15,14 @@ use tandem_sim::run;
 use tandem_sim::scenario::{Arrivals, PolicySettings, Scenario, Source};
 
 fn credit(scenario: &Scenario) -> CreditSettings {
-    let PolicySettings::Credit(settings) = scenario.policy;
+    let PolicySettings::Credit(settings) = scenario.policy else { panic!("the host schedules with credit") };
     settings
 }
 
 fn set_credit(scenario: &mut Scenario, change: impl FnOnce(&mut CreditSettings)) {
-    let PolicySettings::Credit(settings) = &mut scenario.policy;
+    let PolicySettings::Credit(settings) = &mut scenario.policy else {
+        panic!("the host schedules with credit")
+    };
     change(settings);
 }
 

@@ -59,7 +59,7 @@ fn options(jobs: usize) -> RunOptions {
 
 /// An engine whose noise comes from the seed alone, and whose rate control is worth 8 % and a little noise.
 fn engine(scenario: &Scenario, seed: u64) -> Result<RunMetrics, std::io::Error> {
-    let PolicySettings::Credit(credit) = scenario.policy;
+    let PolicySettings::Credit(credit) = scenario.policy else { panic!("the host schedules with credit") };
     let noise = seed * 7 % 5;
     let done = 1_000 * scenario.vms.len() as u64 + noise * 100;
     let gain = if credit.rate_control == Some(RateControl::default()) { 80 + noise } else { 0 };

@@ -146,6 +146,8 @@ impl Builder<'_> {
                 counters: counters.clone(),
                 sources: sources.clone(),
                 affinity_changes: affinity_changes.clone(),
+                locks: 0,
+                guest: None,
             });
         }
         Ok(())

@@ -43,6 +43,7 @@ impl CostSwitches {
             vm_exit: models.vm_exit.filter(|_| on(self.vm_exit)),
             spin_lock: models.spin_lock.filter(|_| on(self.spin_lock)),
             interrupt: models.interrupt.filter(|_| on(self.interrupt)),
+            idle: None,
         }
     }
 }

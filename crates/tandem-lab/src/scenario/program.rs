@@ -143,6 +143,7 @@ impl ProfileTable {
             memory_lines_per_us: checked(&self.memory_lines_per_us, "memory_lines_per_us", 0.0, 1e6)?,
             cache_sensitivity: checked(&self.cache_sensitivity, "cache_sensitivity", 0.0, 10.0)?,
             parallelism: checked(&self.parallelism, "parallelism", 1.0, 1e3)?,
+            smt_slowdown: None,
         })
     }
 }

@@ -114,7 +114,7 @@ fn every_part_reaches_the_engine() {
     assert_eq!((scenario.length_ns, scenario.warmup_ns), (2_000_000_000, 200_000_000));
     assert_eq!(scenario.stop_at_count, Some(1000));
     assert_eq!(scenario.costs, CostModels { smt: CostModels::all().smt, ..CostModels::off() });
-    let PolicySettings::Credit(credit) = scenario.policy;
+    let PolicySettings::Credit(credit) = scenario.policy else { panic!("the host schedules with credit") };
     assert_eq!(credit.era, Era::Xen4_3);
     assert_eq!((credit.timeslice_ns, credit.ratelimit_ns), (10_000_000, 0));
     assert_eq!(credit.migration_delay_ns, 100_000);
@@ -181,7 +181,7 @@ fn parameters_and_policy_can_be_set_from_outside() {
     let policy: PolicyTable = toml::from_str("rate_control = \"off\"\ntimeslice = \"5ms\"").unwrap();
     let scenario = source.build(&[("vms".into(), 3)].into(), &policy).unwrap();
     assert_eq!(scenario.vms.len(), 3);
-    let PolicySettings::Credit(credit) = scenario.policy;
+    let PolicySettings::Credit(credit) = scenario.policy else { panic!("the host schedules with credit") };
     assert_eq!((credit.rate_control, credit.timeslice_ns, credit.ratelimit_ns), (None, 5_000_000, 0));
     let error = source.build(&[("vm".into(), 3)].into(), &policy).unwrap_err();
     assert_eq!(

@@ -109,6 +109,8 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
                 counts: spec.counters.iter().cloned().zip(state.counts.iter().copied()).collect(),
                 response: state.responses.as_deref().map(summary).unwrap_or_default(),
                 vcpus: tasks.iter().map(|task| finished(task.metrics.clone(), length_ns)).collect(),
+                vcpu_wakeup: LatencySummary::default(),
+                guest: None,
             }
         });
         RunMetrics {

@@ -10,7 +10,7 @@ mod source;
 use crate::metrics::RunMetrics;
 use crate::policy::credit::Credit;
 use crate::policy::{TaskFacts, VmFacts};
-use crate::scenario::{PolicySettings, Scenario, ScenarioError};
+use crate::scenario::{PolicySettings, Scenario, ScenarioError, Vm};
 use crate::trace::Observer;
 use simulation::Simulation;
 
@@ -58,6 +58,7 @@ pub fn run_observed(scenario: &Scenario, seed: u64, observer: impl Observer) -> 
             let policy = Credit::new(settings, &scenario.machine, &facts, &vms);
             Simulation::new(scenario, seed, policy, facts, observer).run()
         }
+        PolicySettings::Linux(_) => unimplemented!("comes with the two-level engine"),
     }
 }
 
@@ -65,6 +66,7 @@ fn task_facts(scenario: &Scenario) -> Vec<TaskFacts> {
     let vcpus = scenario.vms.iter().enumerate().flat_map(|(vm, spec)| {
         spec.vcpus.iter().map(move |vcpu| TaskFacts {
             vm: vm.into(),
+            weight: spec.weight * 1024 / Vm::DEFAULT_WEIGHT,
             hard_affinity: vcpu.hard_affinity.clone(),
             soft_affinity: vcpu.soft_affinity.clone(),
         })

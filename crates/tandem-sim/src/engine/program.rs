@@ -68,6 +68,12 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
                     self.kernel.wake(woken, now_ns, cpu);
                 }
             }
+            Instruction::Send { .. }
+            | Instruction::Lock { .. }
+            | Instruction::Unlock { .. }
+            | Instruction::Fork { .. }
+            | Instruction::Exec { .. }
+            | Instruction::WaitChild => unimplemented!("comes with the two-level engine"),
             Instruction::Respond => {
                 if let Some(request) = task.request.take() {
                     self.vms[task.vm.index()].responded(now_ns - request.arrived_ns);

@@ -18,10 +18,10 @@ pub(crate) use task::{Task, TaskState, TimerTarget};
 
 use crate::cpumask::CpuMask;
 use crate::engine::event_queue::{EventQueue, NEVER};
-use crate::ids::{CpuId, TaskId};
+use crate::ids::{CpuId, KernelId, TaskId};
 use crate::machine::Machine;
 use crate::machine::cost::{CacheFill, CostModels};
-use crate::policy::{Context, Policy, TaskFacts};
+use crate::policy::{Context, Policy, Reason, TaskFacts};
 use crate::program::MemoryProfile;
 use crate::trace::{Event, EventKind, Observer, TraceHash};
 use std::cmp::Reverse;
@@ -43,7 +43,9 @@ pub(crate) struct Kernel<P, O> {
     siblings: Vec<Box<[CpuId]>>,
     private_fill: Vec<CacheFill>,
     llc_fill: Vec<CacheFill>,
+    stolen_ns: Vec<u64>,
     kicked: Vec<CpuId>,
+    peers_scanned: u32,
     observer: O,
     pub trace_hash: TraceHash,
     /// Wake-ups, and ends of slices and bursts, that were handled.
@@ -96,7 +98,9 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
             profiles: parts.profiles,
             private_fill: vec![CacheFill::default(); machine.cores().len()],
             llc_fill: vec![CacheFill::default(); machine.llcs().len()],
+            stolen_ns: vec![0; cpu_count],
             kicked: Vec::new(),
+            peers_scanned: 0,
             observer: parts.observer,
             trace_hash: TraceHash::default(),
             events: 0,
@@ -107,14 +111,20 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
     /// Asks the policy.
     #[inline]
     fn ask<R>(&mut self, now_ns: u64, question: impl FnOnce(&mut P, &mut Context<'_>) -> R) -> R {
-        let mut context =
-            Context { now_ns, machine: &self.machine, tasks: &self.facts, kicked: &mut self.kicked };
+        let mut context = Context {
+            now_ns,
+            machine: &self.machine,
+            tasks: &self.facts,
+            stolen_ns: &self.stolen_ns,
+            kicked: &mut self.kicked,
+            peers_scanned: &mut self.peers_scanned,
+        };
         question(&mut self.policy, &mut context)
     }
 
     #[inline]
     fn note(&mut self, at_ns: u64, kind: EventKind, cpu: CpuId, task: TaskId) {
-        let event = Event { at_ns, kind, cpu, task };
+        let event = Event { at_ns, kernel: KernelId::HOST, kind, cpu, task, by: None };
         self.trace_hash.add(event);
         self.observer.observe(event);
     }
@@ -159,9 +169,9 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
 
     /// Puts a new task under the policy's care, runnable.
     pub fn start(&mut self, task: TaskId, now_ns: u64) {
-        let cpu = self.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, true));
+        let cpu = self.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, Reason::Start));
         self.tasks[task.index()].last_cpu = cpu;
-        self.make_runnable(task, cpu, now_ns);
+        self.make_runnable(task, cpu, Reason::Start, now_ns);
         self.deliver_kicks(cpu, now_ns);
     }
 
@@ -172,23 +182,24 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         }
         self.events += 1;
         self.tasks[task.index()].metrics.wakeups += 1;
-        let cpu = self.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, false));
+        let reason = Reason::Wake { waker: self.cpus[by.index()].current, cpu: by, sync: false };
+        let cpu = self.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, reason));
         if let Some(lock) = self.costs.spin_lock
             && cpu != by
         {
             let spent_ns = self.cpus[cpu.index()].queue_lock.take(&lock, now_ns, 0);
             self.charge(by, spent_ns);
         }
-        self.make_runnable(task, cpu, now_ns);
+        self.make_runnable(task, cpu, reason, now_ns);
         self.deliver_kicks(by, now_ns);
     }
 
-    fn make_runnable(&mut self, task: TaskId, cpu: CpuId, now_ns: u64) {
+    fn make_runnable(&mut self, task: TaskId, cpu: CpuId, reason: Reason, now_ns: u64) {
         let state = &mut self.tasks[task.index()];
         state.state = TaskState::Runnable;
         state.metrics.sleep_ns += now_ns - state.blocked_since_ns;
         self.note(now_ns, EventKind::Wake, cpu, task);
-        self.ask(now_ns, |policy, ctx| policy.enqueue(ctx, task, cpu));
+        self.ask(now_ns, |policy, ctx| policy.enqueue(ctx, task, cpu, reason));
     }
 
     /// Sends the kicks that the policy asked for, from CPU `by`: at once to itself, as an IPI to others.
@@ -287,7 +298,8 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
 
         let mut decision_ns = 0;
         if let Some(cost) = &self.costs.context_switch {
-            decision_ns = cost.decision_ns + cost.peer_scan_ns * u64::from(dispatch.peers_scanned);
+            decision_ns =
+                cost.decision_ns + cost.peer_scan_ns * u64::from(std::mem::take(&mut self.peers_scanned));
         }
         let state = &mut self.cpus[cpu.index()];
         if let Some(lock) = &self.costs.spin_lock {

@@ -4,6 +4,7 @@
 //! the same place. It sees CPUs and tasks of one kernel and does not know at which level that kernel is.
 
 pub mod credit;
+pub mod linux;
 
 use crate::cpumask::CpuMask;
 use crate::ids::{CpuId, TaskId, VmId};
@@ -15,6 +16,8 @@ use std::sync::Arc;
 pub struct TaskFacts {
     /// The VM (the group) that it belongs to.
     pub vm: VmId,
+    /// Its share against other tasks: 1024 for nice 0, and for a vCPU of a VM of usual weight.
+    pub weight: u32,
     /// Where it may run.
     pub hard_affinity: Arc<CpuMask>,
     /// Where it prefers to run, within the hard affinity.
@@ -38,8 +41,47 @@ pub struct Context<'a> {
     pub machine: &'a Machine,
     /// The tasks, by [`TaskId`].
     pub tasks: &'a [TaskFacts],
+    /// Time that each CPU, being a vCPU, wanted to run and did not, ns. Stays 0 on real CPUs.
+    pub stolen_ns: &'a [u64],
     /// CPUs that are to reschedule when the callback returns; the policy adds to it.
     pub kicked: &'a mut Vec<CpuId>,
+    /// Other CPUs whose queues were looked into: the policy adds to it, and the CPU that asks pays for it.
+    pub peers_scanned: &'a mut u32,
+}
+
+/// Why a task is to be put into a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It is new and comes from outside: the run begins with it.
+    Start,
+    /// It is new: its parent, which runs on this CPU, has forked it.
+    Fork {
+        /// The parent.
+        parent: TaskId,
+        /// Where the parent runs.
+        cpu: CpuId,
+    },
+    /// It runs on this CPU and begins another program: a good moment to move, as it needs new memory anyway.
+    Exec {
+        /// Where it runs.
+        cpu: CpuId,
+    },
+    /// It was blocked, and what it waited for has come.
+    Wake {
+        /// The task that brought it; none if an interrupt did.
+        waker: Option<TaskId>,
+        /// Where the waker runs or the interrupt came.
+        cpu: CpuId,
+        /// The waker is about to block, and says so (as the write into a pipe does).
+        sync: bool,
+    },
+}
+
+impl Reason {
+    /// Whether the task has never run before.
+    pub fn is_new(self) -> bool {
+        matches!(self, Self::Start | Self::Fork { .. })
+    }
 }
 
 /// Answer of [`Policy::dispatch`].
@@ -47,29 +89,36 @@ pub struct Context<'a> {
 pub struct Dispatch {
     /// The task to run; `None` to idle.
     pub task: Option<TaskId>,
-    /// For how long at most, ns.
+    /// For how long at most, ns; [`Dispatch::NO_SLICE`] for a policy that ends slices at its ticks.
     pub slice_ns: u64,
-    /// Other CPUs whose queues were looked into.
-    pub peers_scanned: u32,
+}
+
+impl Dispatch {
+    /// The task goes on until a kick or a block ends its turn; half the clock, so that sums with it stay in range.
+    pub const NO_SLICE: u64 = u64::MAX / 2;
 }
 
 /// Decides for one kernel.
 pub trait Policy {
-    /// The CPU in whose queue a task that wakes up, or is new, should be put.
-    fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, is_new: bool) -> CpuId;
+    /// The CPU in whose queue a task should be put that wakes up, is new, or (with [`Reason::Exec`], while it runs)
+    /// could move.
+    fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId;
 
-    /// Puts a task that became runnable into the queue of `cpu`.
-    fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId);
+    /// Puts a task into the queue of `cpu`. With [`Reason::Exec`], [`Policy::blocked`] has taken it from its CPU.
+    fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId, reason: Reason);
 
-    /// Chooses what `cpu` runs next. `previous` is the task on it, if it could go on; if it is not chosen, it is
+    /// Chooses what `cpu` runs next; an idle CPU is asked too when it is kicked. `previous` is the task on it, if it could go on; if it is not chosen, it is
     /// queued by the policy.
     fn dispatch(&mut self, ctx: &mut Context<'_>, cpu: CpuId, previous: Option<TaskId>) -> Dispatch;
 
     /// The task starts to run on the CPU.
     fn running(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId);
 
-    /// The task on the CPU blocks or exits.
+    /// The task on the CPU leaves it, and the queues: it blocks, exits, or moves at its exec.
     fn blocked(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId);
+
+    /// The task has ended; another one may get its number. [`Policy::blocked`] has been called.
+    fn exited(&mut self, ctx: &mut Context<'_>, task: TaskId);
 
     /// The task on the CPU gives way to others; a dispatch follows.
     fn yielded(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId);
@@ -83,7 +132,7 @@ pub trait Policy {
     /// A tick on a CPU that runs the task.
     fn tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId);
 
-    /// Period of the policy's own timer, ns.
+    /// Period of the policy's own timer, ns; `u64::MAX` if it has none.
     fn timer_period_ns(&self) -> u64;
 
     /// The policy's own timer.

@@ -21,6 +21,23 @@ pub(crate) enum Instruction {
     Signal {
         channel: u32,
     },
+    Send {
+        channel: u32,
+        capacity: u32,
+    },
+    Lock {
+        lock: u32,
+    },
+    Unlock {
+        lock: u32,
+    },
+    Fork {
+        program: u32,
+    },
+    Exec {
+        program: u32,
+    },
+    WaitChild,
     Respond,
     Count {
         counter: u32,
@@ -96,6 +113,12 @@ fn flatten(ops: &[Op], profiles: &[ProfileId], depth: u8, code: &mut Vec<Instruc
             Op::SleepUntil(at_ns) => Instruction::SleepUntil(at_ns),
             Op::Wait { channel } => Instruction::Wait { channel: channel as u32 },
             Op::Signal { channel } => Instruction::Signal { channel: channel as u32 },
+            Op::Send { channel, capacity } => Instruction::Send { channel: channel as u32, capacity },
+            Op::Lock { lock } => Instruction::Lock { lock: lock as u32 },
+            Op::Unlock { lock } => Instruction::Unlock { lock: lock as u32 },
+            Op::Fork { program } => Instruction::Fork { program: program as u32 },
+            Op::Exec { program } => Instruction::Exec { program: program as u32 },
+            Op::WaitChild => Instruction::WaitChild,
             Op::Respond => Instruction::Respond,
             Op::Count { counter, amount } => Instruction::Count { counter: counter as u32, amount },
             Op::StartTimer => Instruction::StartTimer,

@@ -31,6 +31,9 @@ pub struct MemoryProfile {
     pub cache_sensitivity: f64,
     /// Misses that overlap: the latency that the task sees is divided by this. At least 1.
     pub parallelism: f64,
+    /// Time that its work takes with a busy sibling thread, against alone on the core; that of the machine
+    /// ([`crate::machine::cost::Smt`]) if `None`. At least 1.
+    pub smt_slowdown: Option<f64>,
 }
 
 /// An amount of time or work, possibly drawn anew each time it is needed.
@@ -68,6 +71,36 @@ pub enum Op {
         /// Index of the channel.
         channel: usize,
     },
+    /// Write a message into a channel used as a pipe: block while it holds `capacity` tokens, then put one, telling
+    /// the scheduler that the task is about to block.
+    Send {
+        /// Index of the channel.
+        channel: usize,
+        /// Most tokens in it, at least 1.
+        capacity: u32,
+    },
+    /// Take a spin lock of the VM; the task keeps its CPU busy until its turn comes. In a guest kernel only.
+    Lock {
+        /// Index of the lock.
+        lock: usize,
+    },
+    /// Give the spin lock to whoever waits longest.
+    Unlock {
+        /// Index of the lock.
+        lock: usize,
+    },
+    /// Start a new task, a child of this one. In a guest kernel only.
+    Fork {
+        /// What it does: index in [`crate::scenario::Guest::programs`].
+        program: usize,
+    },
+    /// Go on as another program, which never comes back here. In a guest kernel only.
+    Exec {
+        /// The program: index in [`crate::scenario::Guest::programs`].
+        program: usize,
+    },
+    /// Block until a child has ended that was not waited for yet. In a guest kernel only.
+    WaitChild,
     /// Answer the request whose token was taken last: its response time is recorded, its client goes on to think.
     Respond,
     /// Add to the work done.

@@ -52,6 +52,7 @@ impl Scenario {
         }
         match &self.policy {
             PolicySettings::Credit(settings) => check_credit(settings),
+            PolicySettings::Linux(_) => Ok(()),
         }
     }
 
@@ -98,8 +99,8 @@ impl Scenario {
             let affinity = (&*vcpu.hard_affinity, vcpu.soft_affinity.as_deref());
             self.check_masks(affinity).map_err(|problem| format!("vCPU {at} {problem}"))?;
         }
-        let PolicySettings::Credit(settings) = &self.policy;
-        if settings.era < Era::Xen4_5
+        if let PolicySettings::Credit(settings) = &self.policy
+            && settings.era < Era::Xen4_5
             && vm.vcpus.iter().any(|vcpu| vcpu.soft_affinity != vm.vcpus[0].soft_affinity)
         {
             return Err("its vCPUs have different soft affinities, which came with era 4.5".into());
@@ -122,8 +123,9 @@ impl Scenario {
         if soft.is_empty() || !soft.is_subset(hard) {
             return Err("prefers CPUs outside its hard affinity, or none".into());
         }
-        let PolicySettings::Credit(settings) = &self.policy;
-        if settings.era < Era::Xen4_3 {
+        if let PolicySettings::Credit(settings) = &self.policy
+            && settings.era < Era::Xen4_3
+        {
             return Err("has a soft affinity, which came with era 4.3".into());
         }
         Ok(())

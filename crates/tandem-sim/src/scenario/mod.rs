@@ -6,8 +6,9 @@ pub use check::ScenarioError;
 
 use crate::cpumask::CpuMask;
 use crate::machine::Machine;
-use crate::machine::cost::CostModels;
+use crate::machine::cost::{ContextSwitch, CostModels, Interrupt};
 use crate::policy::credit::CreditSettings;
+use crate::policy::linux::LinuxSettings;
 use crate::program::{Amount, Program};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -35,11 +36,13 @@ pub struct Scenario {
     pub stop_at_count: Option<u64>,
 }
 
-/// The host's policy.
+/// The policy of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PolicySettings {
-    /// Xen's credit scheduler.
+    /// Xen's credit scheduler; for hosts.
     Credit(CreditSettings),
+    /// Linux's fair scheduler; for hosts and guests.
+    Linux(LinuxSettings),
 }
 
 /// A virtual machine.
@@ -65,6 +68,52 @@ pub struct Vm {
     pub sources: Vec<Source>,
     /// What an administrator changes while it runs, in the order of time.
     pub affinity_changes: Vec<AffinityChange>,
+    /// How many spin locks its programs use.
+    pub locks: usize,
+    /// Its kernel, with what runs on it; `None` if each vCPU runs its own program and nothing else.
+    pub guest: Option<Guest>,
+}
+
+/// A guest kernel, which schedules tasks on the vCPUs of its VM.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    /// Its policy and settings.
+    pub policy: PolicySettings,
+    /// What the guest believes its CPUs are: as many as the VM has vCPUs. The truth is where the host puts them.
+    pub topology: Arc<Machine>,
+    /// What its scheduling decisions and switches cost; `None`: nothing. Exits to the host come on top.
+    pub context_switch: Option<ContextSwitch>,
+    /// What interrupts cost it, ticks too; `None`: nothing. Exits to the host come on top.
+    pub interrupt: Option<Interrupt>,
+    /// The programs that its tasks run.
+    pub programs: Vec<GuestProgram>,
+    /// What runs from the start.
+    pub processes: Vec<Process>,
+    /// Channels that each process of the start has for itself and its descendants. Their numbers follow those of the
+    /// VM's channels, which all share.
+    pub family_channels: usize,
+}
+
+/// A program of a guest.
+#[derive(Clone, Debug)]
+pub struct GuestProgram {
+    /// The name by which its tasks are known.
+    pub name: String,
+    /// What it does.
+    pub program: Arc<Program>,
+}
+
+/// Processes that run from the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Index in [`Guest::programs`].
+    pub program: usize,
+    /// How many of them.
+    pub copies: u32,
+    /// Nice value, -20 (most urgent) to 19; their descendants inherit it.
+    pub nice: i8,
+    /// vCPUs on which they may run; all if `None`. Their descendants inherit it.
+    pub affinity: Option<Arc<CpuMask>>,
 }
 
 impl Vm {
@@ -87,6 +136,8 @@ impl Vm {
             counters: Vec::new(),
             sources: Vec::new(),
             affinity_changes: Vec::new(),
+            locks: 0,
+            guest: None,
         }
     }
 }
@@ -105,7 +156,7 @@ pub struct AffinityChange {
 /// A virtual CPU and what it does.
 #[derive(Clone, Debug)]
 pub struct Vcpu {
-    /// What it runs.
+    /// What it runs; empty in a VM with a guest kernel.
     pub program: Arc<Program>,
     /// Where it may run.
     pub hard_affinity: Arc<CpuMask>,

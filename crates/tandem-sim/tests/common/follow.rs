@@ -101,7 +101,7 @@ fn lives(scenario: &Scenario, events: &[Event], end_ns: u64) -> Result<Vec<Life>
     let mut on_cpu: Vec<Option<TaskId>> = vec![None; scenario.machine.cpu_count()];
     let mut clock_ns = 0;
     for event in events {
-        let Event { at_ns, kind, cpu, task } = *event;
+        let Event { at_ns, kind, cpu, task, .. } = *event;
         if at_ns < clock_ns || at_ns > end_ns {
             return Err(format!("{event:?} is not between {clock_ns} ns and {end_ns} ns"));
         }

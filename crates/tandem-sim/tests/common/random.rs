@@ -223,6 +223,7 @@ fn profile() -> impl Strategy<Value = Arc<MemoryProfile>> {
                 memory_lines_per_us,
                 cache_sensitivity,
                 parallelism,
+                smt_slowdown: None,
             })
         },
     )
@@ -321,17 +322,16 @@ impl VmPlan {
             let (hard_affinity, soft_affinity) = affinity(bits, machine, era);
             AffinityChange { at_ns, hard_affinity, soft_affinity }
         };
+        let vcpus = self.vcpus.into_iter().map(vcpu).collect();
         Vm {
-            name: format!("vm{number}"),
             group: "all".into(),
-            memory_shares: (0..nodes).map(share).collect(),
-            vcpus: self.vcpus.into_iter().map(vcpu).collect(),
             weight: self.weight,
             cap_pct: self.cap_pct,
             channels: self.channels,
             counters: (0..COUNTERS).map(|counter| format!("counter{counter}")).collect(),
             sources: self.sources,
             affinity_changes: self.affinity_changes.into_iter().map(change).collect(),
+            ..Vm::new(format!("vm{number}"), vcpus, (0..nodes).map(share).collect())
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod cache;
 mod context_switch;
+mod idle;
 mod interrupt;
 mod ipi;
 mod memory;
@@ -15,6 +16,7 @@ mod vm_exit;
 
 pub use cache::{Cache, CacheFill, Residue};
 pub use context_switch::ContextSwitch;
+pub use idle::Idle;
 pub use interrupt::Interrupt;
 pub use ipi::Ipi;
 pub use memory::Memory;
@@ -44,6 +46,8 @@ pub struct CostModels {
     pub spin_lock: Option<SpinLock>,
     /// Device and timer interrupts.
     pub interrupt: Option<Interrupt>,
+    /// Waking an idle CPU up. Depends on the firmware's and the host's settings, so that there is no default.
+    pub idle: Option<Idle>,
 }
 
 impl CostModels {
@@ -52,7 +56,7 @@ impl CostModels {
         Self::default()
     }
 
-    /// Every model, with its default constants.
+    /// Every model that has default constants, with these.
     pub fn all() -> Self {
         Self {
             context_switch: Some(ContextSwitch::default()),
@@ -63,6 +67,7 @@ impl CostModels {
             vm_exit: Some(VmExit::default()),
             spin_lock: Some(SpinLock::default()),
             interrupt: Some(Interrupt::default()),
+            idle: None,
         }
     }
 }

@@ -30,7 +30,7 @@ mod wake;
 
 pub use settings::{CreditSettings, Era, RateControl};
 
-use super::{Context, Dispatch, Policy, TaskFacts, VmFacts};
+use super::{Context, Dispatch, Policy, Reason, TaskFacts, VmFacts};
 use crate::cpumask::CpuMask;
 use crate::ids::{CpuId, TaskId, VmId};
 use crate::machine::Machine;
@@ -240,11 +240,11 @@ fn restricts(facts: &TaskFacts, machine: &Machine) -> bool {
 }
 
 impl Policy for Credit {
-    fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, is_new: bool) -> CpuId {
-        if is_new { self.pick_cpu(ctx, task, true) } else { self.vcpus[task.index()].cpu }
+    fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId {
+        if reason.is_new() { self.pick_cpu(ctx, task, true) } else { self.vcpus[task.index()].cpu }
     }
 
-    fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId) {
+    fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId, _: Reason) {
         self.wake(ctx, task, cpu);
     }
 
@@ -259,7 +259,7 @@ impl Policy for Credit {
             if let Some(task) = can_go_on {
                 self.counters.src += 1;
                 self.vcpus[task.index()].yielded = false;
-                return Dispatch { task: Some(task), slice_ns: self.settings.timeslice_ns, peers_scanned: 0 };
+                return Dispatch { task: Some(task), slice_ns: self.settings.timeslice_ns };
             }
             self.counters.nosrc += 1;
         }
@@ -270,17 +270,18 @@ impl Policy for Credit {
             && let Some(slice_ns) = self.ratelimit_timer_ns(task, ctx.now_ns)
         {
             self.counters.ratelimited += 1;
-            return Dispatch { task: Some(task), slice_ns, peers_scanned: 0 };
+            return Dispatch { task: Some(task), slice_ns };
         }
         if let Some(task) = can_go_on {
             self.queue(cpu, task);
         }
         let first = self.queues.first(cpu);
-        let (next, peers_scanned) = match first.map(|task| self.vcpus[task.index()].priority) {
-            Some(Priority::Under | Priority::Boost) => (first, 0),
+        let next = match first.map(|task| self.vcpus[task.index()].priority) {
+            Some(Priority::Under | Priority::Boost) => first,
             priority => {
-                let (stolen, peers_scanned) = self.steal(ctx, cpu, priority);
-                (stolen.or(first), peers_scanned)
+                let (stolen, scanned) = self.steal(ctx, cpu, priority);
+                *ctx.peers_scanned += scanned;
+                stolen.or(first)
             }
         };
         match next {
@@ -303,7 +304,7 @@ impl Policy for Credit {
                 self.migrate(ctx, task);
             }
         }
-        Dispatch { task: next, slice_ns: self.settings.timeslice_ns, peers_scanned }
+        Dispatch { task: next, slice_ns: self.settings.timeslice_ns }
     }
 
     fn running(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
@@ -324,6 +325,8 @@ impl Policy for Credit {
             self.migrate(ctx, task);
         }
     }
+
+    fn exited(&mut self, _: &mut Context<'_>, _: TaskId) {}
 
     fn yielded(&mut self, _: &mut Context<'_>, _: CpuId, task: TaskId) {
         self.vcpus[task.index()].yielded = true;

@@ -34,6 +34,7 @@ impl Situation {
             .enumerate()
             .map(|(at, (hard, soft))| TaskFacts {
                 vm: at.into(),
+                weight: 1024,
                 hard_affinity: mask(hard).unwrap_or_else(|| Arc::new(machine.all_cpus().clone())),
                 soft_affinity: mask(soft),
             })
@@ -50,8 +51,14 @@ impl Situation {
     /// Asks the scheduler something; the CPUs that it kicks come with the answer.
     fn ask<R>(&mut self, question: impl FnOnce(&mut Credit, &mut Context<'_>) -> R) -> (R, Vec<u32>) {
         let mut kicked = Vec::new();
-        let mut context =
-            Context { now_ns: self.now_ns, machine: &self.machine, tasks: &self.facts, kicked: &mut kicked };
+        let mut context = Context {
+            now_ns: self.now_ns,
+            machine: &self.machine,
+            tasks: &self.facts,
+            stolen_ns: &[],
+            kicked: &mut kicked,
+            peers_scanned: &mut 0,
+        };
         let answer = question(&mut self.credit, &mut context);
         (answer, kicked.into_iter().map(|cpu| cpu.0).collect())
     }
