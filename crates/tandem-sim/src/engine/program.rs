@@ -204,8 +204,9 @@ impl<O: Observer> Simulation<'_, O> {
         child.measured_since_ns = now_ns;
         child.blocked_since_ns = now_ns;
         let facts = kernel.facts[id.index()].clone();
-        let child = self.system.fork(on, id, child, facts, now_ns, |_| {});
+        let child = kernel.add(child, facts);
         self.name_task(TaskRef { kernel: on.kernel, task: child }, now_ns);
+        self.system.start_child(on, id, child, now_ns);
     }
 
     /// The task goes on as another program, with memory that is in no cache yet.

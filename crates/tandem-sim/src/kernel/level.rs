@@ -6,7 +6,7 @@ use crate::ids::{CpuId, KernelId, TaskId};
 use crate::machine::Machine;
 use crate::machine::cost::{ContextSwitch, Interrupt};
 use crate::metrics::TaskMetrics;
-use crate::policy::{AnyPolicy, Context, TaskFacts};
+use crate::policy::{AnyPolicy, Context, Policy, TaskFacts};
 use hdrhistogram::Histogram;
 use std::sync::Arc;
 

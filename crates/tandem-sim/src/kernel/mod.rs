@@ -23,7 +23,7 @@ mod vcpu;
 pub(crate) use cpu::{CpuRef, CpuUse, Due, TaskRef};
 pub(crate) use level::{Group, Kernel, KernelParts, new_histogram};
 pub(crate) use memory_state::MemoryState;
-pub(crate) use task::{Birth, Task, TaskState, TimerTarget};
+pub(crate) use task::{Task, TaskState, TimerTarget};
 
 use crate::engine::event_queue::{EventQueue, NEVER};
 use crate::ids::{CpuId, TaskId};

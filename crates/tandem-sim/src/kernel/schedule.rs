@@ -1,10 +1,10 @@
 //! Scheduling at one level: wake-ups, ticks, decisions and switches, the same for the host and for guests.
 
-use super::{CpuRef, HOST, System, Task, TaskState};
+use super::{CpuRef, HOST, System, TaskState};
 use crate::cpumask::CpuMask;
 use crate::engine::event_queue::NEVER;
 use crate::ids::{CpuId, TaskId};
-use crate::policy::{Policy, Reason, TaskFacts};
+use crate::policy::{Policy, Reason};
 use crate::trace::{EventKind, Observer};
 use std::sync::Arc;
 
@@ -32,17 +32,15 @@ impl<O: Observer> System<O> {
         self.deliver_kicks(CpuRef { kernel, cpu }, now_ns);
     }
 
-    /// Adds a task that the one on the CPU forks, and lets the policy choose where it starts.
-    pub fn fork(&mut self, on: CpuRef, parent: TaskId, child: Task, facts: TaskFacts, now_ns: u64) -> TaskId {
+    /// Starts a task that the one on the CPU has forked: the policy chooses where.
+    pub fn start_child(&mut self, on: CpuRef, parent: TaskId, child: TaskId, now_ns: u64) {
         let kernel = &mut self.kernels[on.kernel];
-        let child = kernel.add(child, facts);
         let reason = Reason::Fork { parent, cpu: on.cpu };
         let cpu = kernel.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, child, reason));
         kernel.tasks[child.index()].last_cpu = cpu;
         self.charge_scan(on);
         self.make_runnable(on.kernel, child, cpu, reason, now_ns);
         self.deliver_kicks(on, now_ns);
-        child
     }
 
     /// Wakes a blocked task. `by` is the CPU on which that happens, whose time must be settled. `sync` says that the
@@ -301,7 +299,8 @@ impl<O: Observer> System<O> {
         };
         let is_loaded = cpu.loaded.replace(task) == Some(task);
         if before.is_none() {
-            cpu.tick_ns = kernel.next_tick_ns(now_ns);
+            let tick_ns = kernel.next_tick_ns(now_ns);
+            kernel.cpus[on.cpu.index()].tick_ns = tick_ns;
         }
         if let Some(cost) = kernel.context_switch
             && !is_loaded
