@@ -42,14 +42,14 @@ impl Linux {
         self.cfs_slice_ns(cpu, self.entities[task.index()].weight, true)
     }
 
-    /// Places a new task by the queue of CPU `at`, where its parent runs, a slice ahead; then takes it over to CPU `to`.
-    pub(super) fn cfs_place_new(&mut self, task: TaskId, at: CpuId, to: CpuId) {
-        let slice_ns = self.cfs_first_slice_ns(task, at);
-        let queue = &self.cpus[at.index()];
-        let debited = queue.min_vruntime + self.entities[task.index()].virtual_time(slice_ns);
+    /// Places a new task by the queue of the CPU on which it was born, a slice ahead, and not before its parent.
+    pub(super) fn cfs_place_new(&mut self, task: TaskId) {
+        let entity = &self.entities[task.index()];
+        let slice_ns = self.cfs_first_slice_ns(task, entity.cpu);
+        let queue = &self.cpus[entity.cpu.index()];
+        let debited = queue.min_vruntime + entity.virtual_time(slice_ns);
         let parent = queue.curr.map(|parent| self.entities[parent.index()].vruntime);
         self.entities[task.index()].vruntime = parent.map_or(debited, |vruntime| vruntime.max(debited));
-        self.cfs_carry_over(task, at, to);
     }
 
     /// Makes the virtual run time of a task, in no queue, count from the queue of another CPU.
@@ -117,7 +117,9 @@ impl Linux {
         let queue = &self.cpus[cpu.index()];
         let skips_least = queue.skip_buddy == Some(least);
         let mut picked = least;
-        for other in [second.filter(|_| skips_least), queue.last_buddy, queue.next_buddy].into_iter().flatten() {
+        for other in
+            [second.filter(|_| skips_least), queue.last_buddy, queue.next_buddy].into_iter().flatten()
+        {
             if !self.preferable(other, least) {
                 picked = other;
             }

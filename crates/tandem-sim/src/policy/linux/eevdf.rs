@@ -42,10 +42,7 @@ impl Linux {
             let entity = &self.entities[task.index()];
             i128::from(entity.weight) * i128::from(entity.vruntime)
         });
-        Sums {
-            weight: self.total_weight(cpu),
-            weighted_vruntime: queue.queued_weighted_vruntime + current,
-        }
+        Sums { weight: self.total_weight(cpu), weighted_vruntime: queue.queued_weighted_vruntime + current }
     }
 
     /// Average virtual run time of the tasks of a CPU, rounded down (`avg_vruntime()`).
