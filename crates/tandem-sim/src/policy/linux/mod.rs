@@ -8,6 +8,7 @@ mod run_queue;
 mod select;
 mod settings;
 
+pub use domains::describe as describe_domains;
 pub use settings::{Domains, LinuxEra, LinuxSettings};
 
 use super::{Context, TaskFacts};
@@ -49,7 +50,7 @@ impl Linux {
             cpus: vec![RunQueue::default(); cpus],
             entities: tasks.iter().map(|facts| Entity::new(facts.weight)).collect(),
             idle: machine.all_cpus().clone(),
-            domains: DomainTree::default(),
+            domains: DomainTree::new(&settings, machine),
             counters: Counters::default(),
         }
     }
