@@ -3,6 +3,7 @@
 mod balance;
 mod domains;
 mod entity;
+mod group;
 mod load;
 mod run_queue;
 mod select;

@@ -42,6 +42,8 @@ pub(super) struct Span {
     pub weight: u32,
     /// A ring: each CPU begins with its own group.
     groups: Vec<Group>,
+    /// How many CPUs a wake-up looks at for an idle one, as of the last balance (6.12, `nr_idle_scan`).
+    pub idle_scan: u32,
 }
 
 /// A scheduling domain of one CPU.
@@ -51,6 +53,8 @@ pub(super) struct Domain {
     span: usize,
     own_group: usize,
     pub tunables: Tunables,
+    /// Between NUMA nodes: up to so many running tasks, small imbalances are left alone (6.12).
+    pub imb_numa_nr: u32,
     /// Tick at which it was last balanced.
     pub last_balance_tick: u64,
     /// Time between balances, between the two bounds in `tunables`, ms.
@@ -82,10 +86,15 @@ impl DomainTree {
         let mut tree = Self { spans: Vec::new(), domains: Vec::new(), first: vec![0], llc: Vec::new() };
         let shared = Shared::new(&levels, settings.era, machine, &mut tree.spans);
         for cpu in machine.all_cpus().iter() {
-            let chain = (0..levels.len()).map(|at| {
-                let span = shared.spans[at][cpu.index()];
-                Domain::new(&levels[at], settings.era, span, &tree.spans[span], cpu)
-            });
+            let mut chain: Vec<_> = levels
+                .iter()
+                .zip(&shared.spans)
+                .map(|(level, spans)| {
+                    let span = spans[cpu.index()];
+                    Domain::new(level, settings.era, span, &tree.spans[span], cpu)
+                })
+                .collect();
+            allow_numa_imbalance(&mut chain, &tree.spans);
             let kept = remove_degenerate(chain, &tree.spans, settings.era);
             let start = tree.domains.len();
             let sharing =
@@ -164,6 +173,7 @@ impl Domain {
             span: span_index,
             own_group: own_group.expect("the groups of a span cover it"),
             tunables,
+            imb_numa_nr: 0,
             last_balance_tick: 0,
             interval_ms: tunables.min_interval_ms,
             failed: 0,
@@ -205,7 +215,8 @@ impl Shared {
                     let capacity =
                         |member: CpuId| levels[0].cpu_capacity(era, machine.siblings(member).count());
                     let groups = cut(&cpus, cpu, of_child, capacity);
-                    spans.push(Span { weight: cpus.count() as u32, cpus, groups });
+                    let weight = cpus.count() as u32;
+                    spans.push(Span { cpus, weight, groups, idle_scan: weight });
                     spans.len() - 1
                 });
                 by_cpu.push(span);
@@ -239,9 +250,29 @@ fn cut(
     groups
 }
 
+/// Sets how many running tasks keep the nodes of a chain from being balanced: an eighth of a node, or as many as the
+/// node has last-level caches; more for domains of several nodes (6.12, `imb_numa_nr`).
+fn allow_numa_imbalance(chain: &mut [Domain], spans: &[Span]) {
+    let weight = |domain: &Domain| spans[domain.span].weight;
+    let shares_llc = |domain: &Domain| domain.tunables.flags.contains(Flags::SHARE_LLC);
+    let Some(above_llc) = chain.windows(2).position(|pair| shares_llc(&pair[0]) && !shares_llc(&pair[1]))
+    else {
+        return;
+    };
+    let (llc, node) = (weight(&chain[above_llc]), weight(&chain[above_llc + 1]));
+    let caches = node / llc;
+    let imbalance = if caches == 1 { node >> 3 } else { caches }.max(1);
+    let first_numa = chain.iter().find(|domain| domain.tunables.flags.contains(Flags::NUMA));
+    let numa_weight = first_numa.map_or(node, weight);
+    chain[above_llc + 1].imb_numa_nr = imbalance;
+    for domain in &mut chain[above_llc + 2..] {
+        domain.imb_numa_nr = imbalance * (weight(domain) / numa_weight).max(1);
+    }
+}
+
 /// Removes levels that add nothing: with a single CPU, or with the CPUs and the meaning of the level below. That
 /// a removed level wanted tasks spread over its like goes down to the one that stands for it (since 3.13).
-fn remove_degenerate(chain: impl Iterator<Item = Domain>, spans: &[Span], era: LinuxEra) -> Vec<Domain> {
+fn remove_degenerate(chain: Vec<Domain>, spans: &[Span], era: LinuxEra) -> Vec<Domain> {
     let mut kept: Vec<Domain> = Vec::new();
     for domain in chain {
         let span = &spans[domain.span];
