@@ -24,6 +24,7 @@ mod decay;
 mod domains;
 mod eevdf;
 mod entity;
+mod group;
 mod load;
 mod run_queue;
 mod select;
@@ -32,6 +33,7 @@ mod settings;
 mod tests;
 
 pub use entity::weight_of_nice;
+pub use domains::describe as describe_domains;
 pub use settings::{Domains, LinuxEra, LinuxSettings};
 
 use super::{Context, Dispatch, Policy, Reason, TaskFacts};
@@ -92,8 +94,8 @@ impl Linux {
             cpus: vec![RunQueue::new(tunables.migration_cost_ns); cpus],
             entities: tasks.iter().map(|facts| Entity::new(facts.weight, CpuId(0))).collect(),
             idle: machine.all_cpus().clone(),
-            domains: DomainTree::default(),
             list_positions: 0,
+            domains: DomainTree::new(&settings, machine),
             counters: Counters::default(),
         }
     }
