@@ -59,7 +59,7 @@ impl Linux {
             let queue = &self.cpus[cpu.index()];
             // A task's averages stay with the CPU that it ran on last.
             let own = without.filter(|&task| {
-                self.entities[task.index()].cpu == cpu && self.entities[task.index()].sum_exec_ns > 0
+                self.entities[task.index()].cpu == cpu && !self.entities[task.index()].is_new
             });
             let present = own.is_some_and(|task| queue.curr == Some(task));
             let running = (queue.nr_running() - usize::from(present)) as u32;
@@ -68,7 +68,7 @@ impl Linux {
             stats.util += less(self.cpu_util(cpu), own.map_or(0, |task| self.task_util(task)));
             stats.runnable += less(self.cpu_runnable(cpu), own.map_or(0, |task| self.task_util(task)));
             stats.nr_running += running;
-            stats.idle_cpus += u32::from(running == 0);
+            stats.idle_cpus += u32::from(running == 0 && (present || self.idle.contains(cpu)));
         }
         stats.avg_load = stats.load * 1024 / stats.capacity;
         stats.kind = stats.classify(u64::from(imbalance_pct), group.imbalanced);

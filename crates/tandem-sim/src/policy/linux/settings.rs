@@ -34,6 +34,13 @@ pub struct LinuxSettings {
     pub steal_clock: bool,
 }
 
+impl LinuxSettings {
+    /// Length of a tick, ns.
+    pub(super) fn tick_period_ns(&self) -> u64 {
+        1_000_000_000 / u64::from(self.tick_hz.max(1))
+    }
+}
+
 impl Default for LinuxSettings {
     /// 6.12 as Debian builds it: 250 Hz, steal clock.
     fn default() -> Self {

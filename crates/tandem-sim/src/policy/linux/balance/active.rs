@@ -17,7 +17,7 @@ impl Linux {
         let queue = &mut self.cpus[busiest.index()];
         if queue.push_to.is_none() {
             queue.push_to = Some(cpu);
-            ctx.kicked.push(busiest);
+            self.reschedule(ctx, busiest);
         }
         true
     }

@@ -59,8 +59,8 @@ impl Linux {
             Idleness::Newly => 0,
         } as usize;
         let below = attempt.at.checked_sub(1).filter(|at| self.domains.of(attempt.cpu).contains(at));
-        let prefer_sibling = below
-            .is_some_and(|at| self.domains.domain(at).tunables.flags.contains(Flags::PREFER_SIBLING));
+        let prefer_sibling =
+            below.is_some_and(|at| self.domains.domain(at).tunables.flags.contains(Flags::PREFER_SIBLING));
 
         let mut groups = self.domains.groups(attempt.at).enumerate();
         let (_, own) = groups.next()?;
@@ -84,9 +84,8 @@ impl Linux {
         let average = SCALE * total_load / total_capacity;
         let found = |amount: u64| (amount > 0).then_some(Imbalance { group, amount, unit: Unit::Load });
 
-        let fill_up = attempt.idleness == Idleness::Newly
-            && local.has_room()
-            && busiest.kind == Kind::OverCapacity;
+        let fill_up =
+            attempt.idleness == Idleness::Newly && local.has_room() && busiest.kind == Kind::OverCapacity;
         if busiest.kind == Kind::Imbalanced {
             busiest.load_per_task = busiest.load_per_task.min(average);
         } else if !fill_up {
@@ -167,7 +166,9 @@ impl Linux {
         if spares_idle {
             // No more than what is over the capacity: that would create an idle CPU.
             let above = match self.settings.era {
-                LinuxEra::V3_6 => busiest.nr_running.saturating_sub(busiest.room) * SCALE * SCALE / busiest.capacity,
+                LinuxEra::V3_6 => {
+                    busiest.nr_running.saturating_sub(busiest.room) * SCALE * SCALE / busiest.capacity
+                }
                 _ => match (busiest.nr_running * SCALE).saturating_sub(busiest.capacity) {
                     0 => u64::MAX,
                     above => above,
@@ -175,8 +176,7 @@ impl Linux {
             };
             excess = excess.min(above);
         }
-        let amount =
-            (excess * busiest.capacity).min((average - local.avg_load) * local.capacity) / SCALE;
+        let amount = (excess * busiest.capacity).min((average - local.avg_load) * local.capacity) / SCALE;
         if amount < busiest.load_per_task {
             // Too little for a task; it may still be worth moving one.
             return self.small_imbalance(attempt, local, busiest).max(amount);

@@ -1,6 +1,7 @@
 //! Taking tasks out of a busy queue (`detach_tasks()`, `can_migrate_task()`).
 //!
-//! Simplified: tasks that were skipped stay where they are in the list; the kernel moves them to its end, so that
+//! Simplified: a task of 6.12 that has blocked and only stays until it has paid for running ahead never moves; the
+//! kernel takes it along to move its load. Tasks that were skipped stay where they are in the list; the kernel moves them to its end, so that
 //! the next attempt, which looks at a limited number, begins with others.
 
 use super::{Attempt, Idleness, Imbalance, Unit};
@@ -30,7 +31,7 @@ enum Verdict {
 
 impl Linux {
     /// Moves waiting tasks from the busiest queue to the CPU that balances, up to the imbalance.
-    pub(super) fn detach(
+    pub(super) fn detach_tasks(
         &mut self,
         ctx: &mut Context<'_>,
         attempt: Attempt,
@@ -53,7 +54,7 @@ impl Linux {
             }
             let Some(task) = self.next_in_list(busiest, last) else { break };
             last = Some(self.entities[task.index()].list_position);
-            match self.verdict(ctx, attempt, task, imbalance.unit) {
+            match self.verdict(ctx, attempt, task) {
                 Verdict::Pinned => {
                     result.some_pinned = true;
                     continue;
@@ -64,7 +65,9 @@ impl Linux {
                 }
                 Verdict::Goes => any_movable = true,
             }
-            let Some(share) = self.share(task, imbalance.unit, failed, result.missing) else { continue };
+            let Some(share) = self.part_of_imbalance(task, imbalance.unit, failed, result.missing) else {
+                continue;
+            };
             self.move_queued(ctx, task, busiest, attempt.cpu);
             result.moved += 1;
             result.missing = result.missing.saturating_sub(share);
@@ -76,8 +79,8 @@ impl Linux {
         }
         // The running task may be the only one that could move, so the queue is not given up for it.
         let running = self.cpus[busiest.index()].curr;
-        let running_may = running
-            .is_some_and(|task| ctx.tasks[task.index()].hard_affinity.contains(attempt.cpu));
+        let running_may =
+            running.is_some_and(|task| ctx.tasks[task.index()].hard_affinity.contains(attempt.cpu));
         result.all_pinned = result.some_pinned && !any_movable && !running_may;
         result
     }
@@ -85,7 +88,8 @@ impl Linux {
     /// The next task of a queue's list: newest first, or since 4.14 the one that waits longest.
     fn next_in_list(&self, cpu: CpuId, last: Option<u64>) -> Option<TaskId> {
         let position = |task: &TaskId| self.entities[task.index()].list_position;
-        let queued = self.cpus[cpu.index()].queued();
+        let staying = |task: &TaskId| !self.entities[task.index()].delayed;
+        let queued = self.cpus[cpu.index()].queued().filter(staying);
         if self.settings.era >= LinuxEra::V6_12 {
             queued.filter(|task| last.is_none_or(|last| position(task) > last)).min_by_key(position)
         } else {
@@ -93,27 +97,22 @@ impl Linux {
         }
     }
 
-    fn verdict(&self, ctx: &Context<'_>, attempt: Attempt, task: TaskId, unit: Unit) -> Verdict {
-        let entity = &self.entities[task.index()];
-        if entity.delayed && unit != Unit::Load {
-            return Verdict::Hot;
-        }
+    fn verdict(&mut self, ctx: &Context<'_>, attempt: Attempt, task: TaskId) -> Verdict {
         if !ctx.tasks[task.index()].hard_affinity.contains(attempt.cpu) {
             return Verdict::Pinned;
         }
         let domain = self.domains.domain(attempt.at);
         // Threads share their caches; the kernel knows since 5.10.
-        let keeps_cache = self.settings.era >= LinuxEra::V6_12
-            && domain.tunables.flags.contains(Flags::SHARE_CAPACITY);
-        let hot = !keeps_cache
-            && ctx.now_ns.saturating_sub(entity.last_ran_ns) < self.tunables.migration_cost_ns
-            && entity.sum_exec_ns > 0;
-        if hot && domain.failed <= domain.tunables.cache_nice_tries { Verdict::Hot } else { Verdict::Goes }
+        let keeps_cache =
+            self.settings.era >= LinuxEra::V6_12 && domain.tunables.flags.contains(Flags::SHARE_CAPACITY);
+        let gives_up = domain.failed > domain.tunables.cache_nice_tries;
+        let hot = !keeps_cache && self.ran_ago_ns(ctx, task) < self.tunables.migration_cost_ns;
+        if hot && !gives_up { Verdict::Hot } else { Verdict::Goes }
     }
 
     /// How much of the imbalance the task makes up; `None` if it is too large for it. After failures, larger tasks may
     /// go, too.
-    fn share(&self, task: TaskId, unit: Unit, failed: u32, missing: u64) -> Option<u64> {
+    fn part_of_imbalance(&self, task: TaskId, unit: Unit, failed: u32, missing: u64) -> Option<u64> {
         let (share, allowance) = match (unit, self.settings.era) {
             (Unit::Tasks, _) => (1, 0),
             (Unit::Util, _) => (self.task_util(task), failed),

@@ -124,8 +124,7 @@ impl Linux {
 
     /// Ticks since the beginning (`jiffies`).
     fn balance_tick(&self, ctx: &Context<'_>) -> u64 {
-        let tick_ns = 1_000_000_000 / u64::from(self.settings.tick_hz);
-        ctx.now_ns / tick_ns
+        ctx.now_ns / self.settings.tick_period_ns()
     }
 
     /// Tick at which a domain is to be balanced next (`get_sd_balance_interval()`).
@@ -157,7 +156,7 @@ impl Linux {
                 self.found_balance(attempt, !self.balancing.pinned.is_empty());
                 return Outcome::Nothing;
             };
-            let detached = self.detach(ctx, attempt, busiest, imbalance);
+            let detached = self.detach_tasks(ctx, attempt, busiest, imbalance);
             if detached.some_pinned && detached.missing > 0 {
                 self.mark_imbalanced(attempt, true);
             }
@@ -250,12 +249,7 @@ impl Linux {
     }
 
     /// The busiest queue of the group, by what is to move (`find_busiest_queue()`).
-    fn busiest_queue(
-        &self,
-        ctx: &mut Context<'_>,
-        attempt: Attempt,
-        imbalance: Imbalance,
-    ) -> Option<CpuId> {
+    fn busiest_queue(&self, ctx: &mut Context<'_>, attempt: Attempt, imbalance: Imbalance) -> Option<CpuId> {
         let group = self.domains.group(attempt.at, imbalance.group);
         *ctx.peers_scanned += group.weight;
         let mut busiest: Option<(u64, CpuId)> = None;

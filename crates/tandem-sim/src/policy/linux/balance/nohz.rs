@@ -20,11 +20,8 @@ impl Linux {
             return;
         };
         self.balancing.next_nohz_tick = tick + 1;
-        let queue = &mut self.cpus[idle.index()];
-        if !queue.nohz_kicked {
-            queue.nohz_kicked = true;
-            ctx.kicked.push(idle);
-        }
+        self.cpus[idle.index()].nohz_kicked = true;
+        self.reschedule(ctx, idle);
     }
 
     /// Whether the CPU has more than it can run at once, or its cache is used by several: they might run faster
