@@ -70,12 +70,21 @@ pub(crate) struct Processor {
     /// Its time is accounted for up to here. Lies in the future while a kernel's own code runs; until then it takes
     /// no event.
     pub settled_ns: u64,
+    /// The part of the time since it was settled last that a guest kernel's code takes, and which guest's CPU that is.
+    pub ahead_by_guest: Option<(CpuRef, u64)>,
     pub burst_end_ns: u64,
 }
 
 impl Processor {
     pub fn new() -> Self {
-        Self { executes: None, guest: None, speed: Speed::FULL, settled_ns: 0, burst_end_ns: NEVER }
+        Self {
+            executes: None,
+            guest: None,
+            speed: Speed::FULL,
+            settled_ns: 0,
+            ahead_by_guest: None,
+            burst_end_ns: NEVER,
+        }
     }
 }
 
