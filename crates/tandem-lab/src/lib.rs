@@ -5,6 +5,7 @@ pub mod file_error;
 pub mod located;
 pub mod machine_file;
 pub mod measure;
+pub mod new_file;
 pub mod published;
 pub mod report;
 pub mod results;
