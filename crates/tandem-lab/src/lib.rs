@@ -14,5 +14,6 @@ pub mod scenario;
 pub mod schema;
 pub mod statistics;
 pub mod summary;
+pub mod trace;
 pub mod units;
 pub mod xentrace;
