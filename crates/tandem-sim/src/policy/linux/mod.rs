@@ -32,8 +32,8 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use entity::weight_of_nice;
 pub use domains::describe as describe_domains;
+pub use entity::weight_of_nice;
 pub use settings::{Domains, LinuxEra, LinuxSettings};
 
 use super::{Context, Dispatch, Policy, Reason, TaskFacts};
