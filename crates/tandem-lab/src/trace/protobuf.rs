@@ -69,15 +69,18 @@ impl Message {
 mod tests {
     use super::*;
 
+    /// What is written, and the bytes that it must give.
+    type Case = (fn(&mut Message), &'static [u8]);
+
     #[test]
     fn values_are_as_the_documentation_has_them() {
-        let cases: [(&dyn Fn(&mut Message), &[u8]); 6] = [
-            (&|m| _ = m.number(1, 150), &[0x08, 0x96, 0x01]),
-            (&|m| _ = m.number(1, 0), &[0x08, 0x00]),
-            (&|m| _ = m.number(16, 127), &[0x80, 0x01, 0x7f]),
-            (&|m| _ = m.text(2, "testing"), b"\x12\x07testing"),
-            (&|m| _ = m.fixed64(3, 0x0102), &[0x19, 0x02, 0x01, 0, 0, 0, 0, 0, 0]),
-            (&|m| _ = m.message(3, Message::default().number(1, 150)), &[0x1a, 0x03, 0x08, 0x96, 0x01]),
+        let cases: [Case; 6] = [
+            (|m| _ = m.number(1, 150), &[0x08, 0x96, 0x01]),
+            (|m| _ = m.number(1, 0), &[0x08, 0x00]),
+            (|m| _ = m.number(16, 127), &[0x80, 0x01, 0x7f]),
+            (|m| _ = m.text(2, "testing"), b"\x12\x07testing"),
+            (|m| _ = m.fixed64(3, 0x0102), &[0x19, 0x02, 0x01, 0, 0, 0, 0, 0, 0]),
+            (|m| _ = m.message(3, Message::default().number(1, 150)), &[0x1a, 0x03, 0x08, 0x96, 0x01]),
         ];
         for (write, expected) in cases {
             let mut message = Message::default();

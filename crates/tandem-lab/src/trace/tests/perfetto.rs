@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use tandem_sim::metrics::RunMetrics;
 use tandem_sim::run_observed;
 
 /// A packet. Python's JSON has 64-bit numbers as strings.
@@ -265,20 +266,29 @@ fn an_arrow_leads_from_the_waker_to_the_woken() {
     assert_eq!((trace.path(track).as_str(), *at_ns), ("VM web / vCPU 0", 200));
 }
 
-/// The trace of a run against what the run itself measured.
-#[test]
-fn a_run_is_drawn_to_the_nanosecond() {
+/// Runs a scenario of VMs that compute, serve and build on a host that is too small for them, and traces it.
+fn mixed_run() -> (RunMetrics, Trace) {
     let text = r#"
         length = "50ms"
         machine = "xeon-e5620-2s"
+        [policy]
+        host = "xen-credit"
+        timeslice = "2ms"
+        guest = { era = "4.2" }
         [programs.hog]
         ops = [{ forever = [{ compute = "1ms" }] }]
         [programs.server]
         ops = [{ forever = [{ wait = "requests" }, { compute = { exponential = "200us" } }, "respond"] }]
+        [programs.make]
+        ops = [{ forever = [{ fork = "cc" }, { fork = "cc" }, { compute = "200us" }, "wait_child", "wait_child"] }]
+        [programs.cc]
+        ops = [{ compute = "100us" }, { exec = "as" }]
+        [programs.as]
+        ops = [{ compute = "300us" }]
         [[vm]]
         group = "batch"
         count = 2
-        vcpus = 9
+        vcpus = 7
         memory = "1GiB"
         programs = ["hog"]
         [[vm]]
@@ -289,33 +299,93 @@ fn a_run_is_drawn_to_the_nanosecond() {
         [[vm.source]]
         channel = "requests"
         arrivals = { clients = { number = 8, think = { exponential = "2ms" } } }
+        [[vm]]
+        group = "builder"
+        count = 2
+        vcpus = 4
+        memory = "1GiB"
+        [vm.guest]
+        process = [{ program = "make", copies = 2 }]
     "#;
     let source = ScenarioSource::parse(Path::new("mixed.toml"), text).unwrap();
     let scenario = source.build(&BTreeMap::new(), &Default::default()).unwrap();
-    let mut writer =
-        PerfettoTrace::new(Vec::new(), Run { scenario_name: "mixed.toml", scenario: &scenario, seed: 3 });
-    let metrics = run_observed(&scenario, 3, &mut writer).unwrap();
+    let run = Run { scenario_name: "mixed.toml", scenario: &scenario, seed: 3 };
+    let mut writer = PerfettoTrace::new(Vec::new(), run);
+    let metrics = run_observed(&scenario, run.seed, &mut writer).unwrap();
     let trace = Trace::checked(&writer.finish(metrics.length_ns).unwrap());
+    (metrics, trace)
+}
 
-    assert_eq!(trace.paths().len(), 1 + 16 + 3 + 20);
-    assert!(trace.slices.iter().any(|slice| slice.ended_flow.is_some()), "there are arrows");
+/// The slices of a run against what the run itself measured.
+#[test]
+fn slices_are_as_long_as_the_run_says() {
+    let (metrics, trace) = mixed_run();
+    assert_eq!(trace.paths().len(), 1 + 16 + 5 + 24, "the host, its pCPUs, the VMs, their vCPUs");
+    let time_ns = |is_meant: &dyn Fn(&Slice) -> bool| -> u64 {
+        trace.slices.iter().filter(|slice| is_meant(slice)).map(|slice| slice.to_ns - slice.from_ns).sum()
+    };
+    let mut migrations = 0;
     for vm in &metrics.vms {
         for (vcpu, measured) in vm.vcpus.iter().enumerate() {
-            let time = |is_meant: &dyn Fn(&Slice) -> bool| -> u64 {
-                trace
-                    .slices
-                    .iter()
-                    .filter(|slice| is_meant(slice))
-                    .map(|slice| slice.to_ns - slice.from_ns)
-                    .sum()
-            };
             let name = format!("{}/vcpu{vcpu}", vm.name);
             let own_track = format!("VM {} / vCPU {vcpu}", vm.name);
-            let on_pcpus_ns = time(&|slice| slice.name == name);
-            assert_eq!(on_pcpus_ns, time(&|slice| trace.path(&slice.track) == own_track), "{name}");
-            // Slices hold the host's own code as well.
+            let on_pcpus_ns = time_ns(&|slice| slice.name == name);
+            let inside_ns = time_ns(&|slice| trace.path(&slice.track) == own_track);
+            // Slices hold the code of kernels as well. A vCPU may run the guest's kernel alone.
             assert!(on_pcpus_ns >= measured.run_ns, "{name}: {on_pcpus_ns} and {}", measured.run_ns);
-            assert!(on_pcpus_ns <= metrics.length_ns, "{name}: {on_pcpus_ns}");
+            match &vm.guest {
+                None => assert_eq!(inside_ns, on_pcpus_ns, "{name}"),
+                Some(guest) => {
+                    assert!(inside_ns >= guest.cpus[vcpu].busy_ns, "{name}: {inside_ns}");
+                    assert!(inside_ns <= on_pcpus_ns, "{name}: {inside_ns} and {on_pcpus_ns}");
+                }
+            }
+            migrations += measured.migrations_in_llc + measured.migrations_in_node;
+            migrations += measured.migrations_across_nodes;
         }
     }
+    let of_host = |slice: &&Slice| trace.path(&slice.track).starts_with("host ");
+    let moved = trace.slices.iter().filter(of_host).filter(|slice| slice.notes.contains_key("came_from_cpu"));
+    let moved = moved.count() as u64;
+    // To the run, a vCPU that first runs elsewhere than it was put at its start has moved too.
+    let vcpus = metrics.vms.iter().map(|vm| vm.vcpus.len() as u64).sum::<u64>();
+    assert!(moved > vcpus && (moved..=moved + vcpus).contains(&migrations), "{moved} and {migrations}");
+}
+
+#[test]
+fn a_slice_of_a_guest_lies_within_one_of_its_vcpu() {
+    let (_, trace) = mixed_run();
+    let tracks: BTreeMap<_, _> = trace.tracks.keys().map(|uuid| (uuid.as_str(), trace.path(uuid))).collect();
+    let mut resumed = 0;
+    for slice in &trace.slices {
+        let Some(vcpu) = tracks[slice.track.as_str()].strip_prefix("VM builder-") else { continue };
+        let vcpu = format!("builder-{}", vcpu.replace(" / vCPU ", "/vcpu"));
+        let pcpu = format!("CPU {}", slice.notes["pcpu"]);
+        let below = trace.slices.iter().filter(|below| {
+            below.name == vcpu
+                && below.from_ns <= slice.from_ns
+                && slice.to_ns <= below.to_ns
+                && trace.tracks[&below.track].name == pcpu
+        });
+        assert_eq!(below.count(), 1, "{} at {} on {vcpu}", slice.name, slice.from_ns);
+        resumed += u32::from(slice.notes["end"] == "the vCPU left its pCPU");
+    }
+    assert!(resumed > 0, "the host took vCPUs away from under tasks");
+    for name in ["make", "cc", "as"] {
+        assert!(trace.slices.iter().any(|slice| slice.name == name), "{name} ran");
+    }
+}
+
+#[test]
+fn arrows_connect_tasks_of_a_level() {
+    let (_, trace) = mixed_run();
+    let mut across_vcpus = 0;
+    for slice in &trace.slices {
+        let Some(flow) = &slice.ended_flow else { continue };
+        let (from, at_ns) = &trace.wakes[flow];
+        assert!(*at_ns <= slice.from_ns);
+        assert_eq!(trace.tracks[from].parent_uuid, trace.tracks[&slice.track].parent_uuid);
+        across_vcpus += u32::from(slice.name == "cc" && *from != slice.track);
+    }
+    assert!(across_vcpus > 0, "children were put on other vCPUs");
 }
