@@ -30,6 +30,8 @@ mod run_queue;
 mod select;
 mod settings;
 #[cfg(test)]
+mod situation;
+#[cfg(test)]
 mod tests;
 
 pub use domains::describe as describe_domains;
@@ -40,6 +42,7 @@ use super::{Context, Dispatch, Policy, Reason, TaskFacts};
 use crate::cpumask::CpuMask;
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
+use balance::Balancing;
 use domains::DomainTree;
 use entity::Entity;
 use run_queue::RunQueue;
@@ -78,6 +81,7 @@ pub struct Linux {
     /// CPUs that idle and have nothing in their queue.
     idle: CpuMask,
     domains: DomainTree,
+    balancing: Balancing,
     /// Positions in the lists of tasks that have been given out.
     list_positions: u64,
     counters: Counters,
@@ -94,8 +98,9 @@ impl Linux {
             cpus: vec![RunQueue::new(tunables.migration_cost_ns); cpus],
             entities: tasks.iter().map(|facts| Entity::new(facts.weight, CpuId(0))).collect(),
             idle: machine.all_cpus().clone(),
-            list_positions: 0,
             domains: DomainTree::new(&settings, machine),
+            balancing: Balancing::new(cpus),
+            list_positions: 0,
             counters: Counters::default(),
         }
     }
