@@ -136,7 +136,7 @@ enum State {
     Gone,
 }
 
-/// One level of the account. In a kernel without CPUs nothing happens.
+/// One level of the account.
 struct Level {
     kernel: KernelId,
     cpus: u32,
