@@ -304,7 +304,7 @@ impl<O: Observer> System<O> {
                 self.settle_stolen(CpuRef { kernel, cpu }, now_ns);
             }
             for task in &mut self.kernels[kernel].tasks {
-                if matches!(task.state, TaskState::Blocked | TaskState::Exited) {
+                if matches!(task.state, TaskState::New | TaskState::Blocked | TaskState::Exited) {
                     task.metrics.sleep_ns += now_ns - task.blocked_since_ns;
                     task.blocked_since_ns = now_ns;
                 }

@@ -13,6 +13,8 @@ use std::sync::Arc;
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskState {
+    /// Yet to start.
+    New,
     /// On a CPU.
     Running,
     /// Wants a CPU.
@@ -44,7 +46,7 @@ pub(crate) struct Task {
     pub last_cpu: CpuId,
     /// When it began to be measured: it was born, became another program by exec, or the measuring started.
     pub measured_since_ns: u64,
-    /// When it blocked or the measuring started, whichever is later.
+    /// When it was born, it blocked, or the measuring started, whichever is latest.
     pub blocked_since_ns: u64,
     /// When it woke up, until it runs.
     pub woken_ns: Option<u64>,
@@ -92,7 +94,7 @@ impl Task {
             vm,
             group: group as u32,
             guest: None,
-            state: TaskState::Blocked,
+            state: TaskState::New,
             last_cpu: CpuId(0),
             measured_since_ns: 0,
             blocked_since_ns: 0,
