@@ -61,6 +61,12 @@ struct Counters {
     ttwu_count: u64,
     /// Wake-ups of a task onto the CPU of its waker.
     ttwu_local: u64,
+    /// Wake-ups that pulled a task to the CPU of its waker.
+    ttwu_move_affine: u64,
+    /// Tasks that balancing moved from one queue to another.
+    lb_gained: u64,
+    /// Tasks that active balancing moved although they ran.
+    alb_pushed: u64,
     /// Tasks that preempted another one when they came into its CPU's queue.
     wakeup_preemptions: u64,
     /// Slices that ended at a tick or wake-up while others waited.
@@ -509,6 +515,9 @@ impl Policy for Linux {
             sched_goidle,
             ttwu_count,
             ttwu_local,
+            ttwu_move_affine,
+            lb_gained,
+            alb_pushed,
             wakeup_preemptions,
             slices_ended,
             delayed,
@@ -520,6 +529,9 @@ impl Policy for Linux {
             ("sched_goidle", sched_goidle),
             ("ttwu_count", ttwu_count),
             ("ttwu_local", ttwu_local),
+            ("ttwu_move_affine", ttwu_move_affine),
+            ("lb_gained", lb_gained),
+            ("alb_pushed", alb_pushed),
             ("wakeup_preemptions", wakeup_preemptions),
             ("slices_ended", slices_ended),
             ("delayed", delayed),

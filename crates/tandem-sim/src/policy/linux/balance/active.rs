@@ -38,6 +38,7 @@ impl Linux {
         if let Some(at) = asked {
             self.domains.domain_mut(at).failed = 0;
         }
+        self.counters.alb_pushed += 1;
         self.move_queued(ctx, previous, cpu, to);
         true
     }

@@ -70,6 +70,7 @@ impl Linux {
             };
             self.move_queued(ctx, task, busiest, attempt.cpu);
             result.moved += 1;
+            self.counters.lb_gained += 1;
             result.missing = result.missing.saturating_sub(share);
             // 6.12 is built to be preemptible (Debian), and then a CPU that waits for work takes one task.
             let enough = attempt.idleness == Idleness::Newly && self.settings.era >= LinuxEra::V6_12;
