@@ -54,6 +54,9 @@ pub struct Cell {
     pub ci_low_pct: Option<f64>,
     /// Upper end of the effect's 95% confidence interval.
     pub ci_high_pct: Option<f64>,
+    /// Published effects of less than this, in points, may be chance and do not tell a sign.
+    #[serde(skip)]
+    pub noise_pct: f64,
     /// Whether a constant was calibrated on the published number.
     pub role: Role,
     /// Which way is better.

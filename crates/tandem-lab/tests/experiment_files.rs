@@ -186,6 +186,21 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "experiment.toml:32: the target is about no effect of this experiment; cells are `benchmark=hog vms=2`",
         ),
         (
+            "[[target]]\ntext",
+            "[[composite]]\nname = \"all\"\nof = \"throughput\"\nover = \"vms\"\nparts = [2, 4]\nkeys = {}\n[[target]]\ntext",
+            "experiment.toml:32: the composite lacks `throughput` of 4 at `benchmark=hog`",
+        ),
+        (
+            "[[target]]\ntext",
+            "[[composite]]\nname = \"all\"\nof = \"throughput\"\nover = \"vm\"\nparts = [2]\nkeys = {}\n[[target]]\ntext",
+            "experiment.toml:32: no run has a cell of this composite; its parts are values of `vm`",
+        ),
+        (
+            "[[target]]\ntext",
+            "[[accuracy]]\ntext = \"all\"\nmetric = \"speed\"\nerror = \"median\"\nwithin_pct = 3\n[[target]]\ntext",
+            "experiment.toml:32: no run has the metric `speed`",
+        ),
+        (
             "timeslice = \"5ms\"",
             "timeslice = \"5min\"",
             "experiment.toml:14: the timeslice is out of range; allowed are",

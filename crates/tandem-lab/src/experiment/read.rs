@@ -1,7 +1,8 @@
 //! Reading an experiment, and all that can be checked before it runs.
 
+use super::composite::composites_of;
 use super::file::{ExperimentFile, ExperimentMetric, RunTable};
-use super::{Case, Experiment};
+use super::{Case, Composite, Experiment};
 use crate::file_error::FileError;
 use crate::located::{Located, SourceFile, quoted_list};
 use crate::measure::Measure;
@@ -34,10 +35,13 @@ impl Experiment {
                 cases.push(case);
             }
         }
+        let composites = file.composites.iter().map(|table| composites_of(table, &cases, &source));
+        let composites: Vec<Composite> = composites.collect::<Result<Vec<_>, _>>()?.concat();
+        let known = Known { cases: &cases, composites: &composites };
         let path = folder.join("published.csv");
         let published = Published::read(&path)?;
-        check_published(&published, &cases, &file.baseline, &path)?;
-        check_targets(&file, &cases, &source)?;
+        check_published(&published, &known, &file.baseline, &path)?;
+        check_targets(&file, &known, &source)?;
         let name = folder.canonicalize().unwrap_or_else(|_| folder.into());
         Ok(Self {
             name: name.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -45,6 +49,7 @@ impl Experiment {
             file,
             published,
             cases,
+            composites,
         })
     }
 }
@@ -165,10 +170,35 @@ fn check_metric(
     Ok(())
 }
 
+/// What is run, and what is computed from it.
+struct Known<'a> {
+    cases: &'a [Case],
+    composites: &'a [Composite],
+}
+
+impl Known<'_> {
+    /// The metrics of the cells with these keys, and the variants that they have; `None` if there are no such cells.
+    fn cells(&self, keys: &CellKeys) -> Option<(Vec<&str>, Vec<&str>)> {
+        let cases = self.cases.iter().filter(|case| case.keys == *keys);
+        let composites = self.composites.iter().filter(|composite| composite.keys == *keys);
+        let mut metrics: Vec<&str> = composites.clone().map(|composite| composite.name.as_str()).collect();
+        metrics.extend(cases.clone().flat_map(|case| case.metrics.iter().map(|metric| metric.name.as_str())));
+        let parts = composites.map(|composite| &self.cases[composite.parts[0].0]);
+        let variants = cases.chain(parts).next()?.variants.iter().map(|(name, _)| name.as_str());
+        Some((metrics, variants.collect()))
+    }
+
+    /// The keys of all cells, for errors.
+    fn list(&self) -> String {
+        let labels: Vec<_> = self.cases.iter().map(Case::label).collect();
+        quoted_list(labels.iter().map(String::as_str))
+    }
+}
+
 /// Checks that every published number belongs to something that is run.
 fn check_published(
     published: &Published,
-    cases: &[Case],
+    known: &Known,
     baseline: &str,
     path: &Path,
 ) -> Result<(), FileError> {
@@ -176,19 +206,15 @@ fn check_published(
         let error = |message: String| {
             Err(FileError { file: path.display().to_string(), line: Some(row.line), message })
         };
-        let Some(case) = cases.iter().find(|case| case.keys == row.keys) else {
-            let labels: Vec<_> = cases.iter().map(Case::label).collect();
-            return error(format!(
-                "no run has these keys; there are {}",
-                quoted_list(labels.iter().map(String::as_str))
-            ));
+        let Some((metrics, variants)) = known.cells(&row.keys) else {
+            return error(format!("no run has these keys; there are {}", known.list()));
         };
-        if case.metric(&row.metric).is_none() {
-            let known = quoted_list(case.metrics.iter().map(|metric| metric.name.as_str()));
+        if !metrics.contains(&row.metric.as_str()) {
+            let known = quoted_list(metrics);
             return error(format!("its run has no metric `{}`; there are {known}", row.metric));
         }
-        if !case.has_variant(&row.variant) {
-            let known = quoted_list(case.variants.iter().map(|(name, _)| name.as_str()));
+        if !variants.contains(&row.variant.as_str()) {
+            let known = quoted_list(variants);
             return error(format!("its run has no variant `{}`; there are {known}", row.variant));
         }
         if row.variant == baseline && row.effect_pct.is_some() {
@@ -201,21 +227,25 @@ fn check_published(
 }
 
 /// Checks that the targets are about something that is run.
-fn check_targets(file: &ExperimentFile, cases: &[Case], source: &SourceFile) -> Result<(), FileError> {
+fn check_targets(file: &ExperimentFile, known: &Known, source: &SourceFile) -> Result<(), FileError> {
     for target in &file.targets {
         let is_run = *target.variant != **file.baseline
-            && cases.iter().any(|case| {
-                case.keys == target.cell
-                    && case.metric(&target.metric).is_some()
-                    && case.has_variant(&target.variant)
+            && known.cells(&target.cell).is_some_and(|(metrics, variants)| {
+                metrics.contains(&target.metric.as_str()) && variants.contains(&target.variant.as_str())
             });
         if !is_run {
-            let labels: Vec<_> = cases.iter().map(Case::label).collect();
-            let message = format!(
-                "the target is about no effect of this experiment; cells are {}",
-                quoted_list(labels.iter().map(String::as_str))
-            );
+            let message =
+                format!("the target is about no effect of this experiment; cells are {}", known.list());
             return Err(source.error(target.text.span(), message));
+        }
+    }
+    for accuracy in &file.accuracies {
+        let has_metric =
+            known.cases.iter().any(|case| case.metrics.iter().any(|metric| metric.name == accuracy.metric))
+                || known.composites.iter().any(|composite| composite.name == accuracy.metric);
+        if !has_metric {
+            let message = format!("no run has the metric `{}`", accuracy.metric);
+            return Err(source.error(accuracy.text.span(), message));
         }
     }
     Ok(())
