@@ -126,6 +126,24 @@ pub struct TaskMetrics {
     pub migrations_across_nodes: u64,
 }
 
+impl TaskMetrics {
+    /// Adds those of another task.
+    pub fn add(&mut self, other: &Self) {
+        self.run_ns += other.run_ns;
+        self.wait_ns += other.wait_ns;
+        self.sleep_ns += other.sleep_ns;
+        self.stolen_ns += other.stolen_ns;
+        self.local_run_ns += other.local_run_ns;
+        self.dispatches += other.dispatches;
+        self.preemptions += other.preemptions;
+        self.voluntary_switches += other.voluntary_switches;
+        self.wakeups += other.wakeups;
+        self.migrations_in_llc += other.migrations_in_llc;
+        self.migrations_in_node += other.migrations_in_node;
+        self.migrations_across_nodes += other.migrations_across_nodes;
+    }
+}
+
 /// Summary of a distribution of times, ns; percentiles to 1% of the value.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct LatencySummary {

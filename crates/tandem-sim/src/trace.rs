@@ -68,7 +68,8 @@ pub(crate) struct TraceHash(u64);
 impl TraceHash {
     #[inline]
     pub fn add(&mut self, event: Event) {
-        let who = u64::from(event.cpu.0) << 40 ^ u64::from(event.task.0) << 8 ^ event.kind as u64;
+        let place = u64::from(event.kernel.0) << 52 ^ u64::from(event.cpu.0) << 40;
+        let who = place ^ u64::from(event.task.0) << 8 ^ event.kind as u64;
         // A multiplication by an odd number after each word; the rotation carries high bits back down.
         let mixed = (self.0 ^ event.at_ns).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         self.0 = (mixed ^ who).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(31);

@@ -1,22 +1,32 @@
 //! Measurements: what VMs count and record, where measuring starts, and the results at the end.
 
 use super::simulation::Simulation;
+use super::spin_lock::SpinLock;
 use crate::ids::{TaskId, VmId};
-use crate::kernel::CpuUse;
-use crate::metrics::{HostMetrics, LatencySummary, RunMetrics, TaskMetrics, VmMetrics};
+use crate::kernel::{CpuUse, Group, HOST, Kernel, Task, TaskState, new_histogram};
+use crate::metrics::{
+    GuestCpuMetrics, GuestMetrics, HostMetrics, LatencySummary, ProgramMetrics, RunMetrics, TaskMetrics, VmMetrics,
+};
 use crate::policy::Policy;
 use crate::program::channel::Channel;
-use crate::scenario::Vm;
+use crate::program::code::Instruction;
+use crate::scenario::{Guest, Vm};
 use crate::trace::Observer;
 use hdrhistogram::Histogram;
-
-/// Digits of a response time that are kept: percentiles are good to 1%.
-const SIGNIFICANT_DIGITS: u8 = 2;
+use std::sync::Arc;
 
 /// A VM while it runs.
 pub(super) struct VmState {
+    /// Position of the kernel that its tasks belong to: the host's if it has none of its own.
+    pub kernel: usize,
+    pub first_vcpu: TaskId,
+    /// Those that all its tasks share, then those of each family.
     pub channels: Vec<Channel>,
-    pub first_task: TaskId,
+    /// How many all its tasks share.
+    pub shared_channels: u32,
+    pub locks: Vec<SpinLock>,
+    /// The programs of its guest kernel.
+    pub programs: Vec<Arc<[Instruction]>>,
     counts: Vec<u64>,
     /// Made when the first one comes; few VMs have any.
     responses: Option<Box<Histogram<u64>>>,
@@ -24,10 +34,23 @@ pub(super) struct VmState {
 }
 
 impl VmState {
-    pub fn new(spec: &Vm, first_task: TaskId) -> Self {
+    /// A VM whose tasks belong to that kernel, with so many families among them.
+    pub fn new(
+        spec: &Vm,
+        kernel: usize,
+        first_vcpu: TaskId,
+        families: usize,
+        programs: Vec<Arc<[Instruction]>>,
+    ) -> Self {
+        let family_channels = spec.guest.as_ref().map_or(0, |guest| guest.family_channels);
+        let first_taker = if kernel == HOST { first_vcpu } else { TaskId(0) };
         Self {
-            channels: vec![Channel::new(first_task); spec.channels],
-            first_task,
+            kernel,
+            first_vcpu,
+            channels: vec![Channel::new(first_taker); spec.channels + families * family_channels],
+            shared_channels: spec.channels as u32,
+            locks: vec![SpinLock::default(); spec.locks],
+            programs,
             counts: vec![0; spec.counters.len()],
             responses: None,
             reached_count: false,
@@ -41,13 +64,7 @@ impl VmState {
     }
 }
 
-fn new_histogram() -> Box<Histogram<u64>> {
-    let mut histogram = Histogram::new(SIGNIFICANT_DIGITS).expect("between 0 and 5 digits");
-    histogram.auto(true);
-    Box::new(histogram)
-}
-
-impl<P: Policy, O: Observer> Simulation<'_, P, O> {
+impl<O: Observer> Simulation<'_, O> {
     /// Adds to a counter of a VM, up to the largest number that there is, and ends the run when every VM has done enough.
     pub fn count(&mut self, vm: VmId, counter: usize, amount: u64) {
         let state = &mut self.vms[vm.index()];
@@ -69,63 +86,114 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
     /// The warm-up is over: forget what was measured.
     pub fn start_measuring(&mut self, now_ns: u64) {
         self.measuring_since_ns = Some(now_ns);
-        let ahead_ns = self.kernel.settle_all(now_ns);
-        for (cpu, ahead_ns) in self.kernel.cpus.iter_mut().zip(ahead_ns) {
-            cpu.used = CpuUse { overhead_ns: ahead_ns, ..CpuUse::default() };
+        let ahead_ns = self.system.settle_all(now_ns);
+        for kernel in &mut self.system.kernels {
+            kernel.groups.fill_with(Group::default);
+            for cpu in &mut kernel.cpus {
+                cpu.used = CpuUse::default();
+            }
+            for task in &mut kernel.tasks {
+                task.metrics = TaskMetrics::default();
+                task.measured_since_ns = now_ns;
+                if task.state != TaskState::Exited {
+                    kernel.groups[task.group as usize].tasks += 1;
+                }
+            }
+            kernel.policy.reset_counters();
         }
-        for task in &mut self.kernel.tasks {
-            task.metrics = TaskMetrics::default();
+        for (cpu, ahead_ns) in self.system.kernels[HOST].cpus.iter_mut().zip(ahead_ns) {
+            cpu.used.overhead_ns = ahead_ns;
         }
         for vm in &mut self.vms {
             vm.counts.fill(0);
             vm.responses = None;
         }
-        self.kernel.policy.reset_counters();
     }
 
     /// What was measured until now.
     pub fn results(mut self, now_ns: u64) -> RunMetrics {
-        self.kernel.settle_all(now_ns);
-        let length_ns = now_ns - self.measuring_since_ns.unwrap_or(0);
-        let mut host = HostMetrics {
-            pcpus: self.kernel.cpus.len(),
-            policy: self.kernel.policy.counters().into_iter().collect(),
+        let ahead_ns = self.system.settle_all(now_ns);
+        let measured_since_ns = self.measuring_since_ns.unwrap_or(0);
+        let length_ns = now_ns - measured_since_ns;
+        let host = &self.system.kernels[HOST];
+        let mut metrics = HostMetrics {
+            pcpus: host.cpus.len(),
+            policy: host.policy.counters().into_iter().collect(),
             ..HostMetrics::default()
         };
-        for cpu in &self.kernel.cpus {
-            host.busy_ns += cpu.used.busy_ns;
-            host.idle_ns += cpu.used.idle_ns;
-            host.overhead_ns += cpu.used.overhead_ns;
-            host.schedules += cpu.used.schedules;
-            host.context_switches += cpu.used.context_switches;
-            host.preemptions += cpu.used.preemptions;
+        for (cpu, ahead_ns) in host.cpus.iter().zip(ahead_ns) {
+            // What kernel code has taken of the time after now may be the host's or a guest's.
+            let ahead_overhead_ns = ahead_ns.min(cpu.used.overhead_ns);
+            metrics.overhead_ns += cpu.used.overhead_ns - ahead_overhead_ns;
+            metrics.busy_ns += cpu.used.busy_ns - (ahead_ns - ahead_overhead_ns);
+            metrics.idle_ns += cpu.used.idle_ns;
+            metrics.schedules += cpu.used.schedules;
+            metrics.context_switches += cpu.used.context_switches;
+            metrics.preemptions += cpu.used.preemptions;
         }
-        let vms = self.scenario.vms.iter().zip(&self.vms).map(|(spec, state)| {
-            let first = state.first_task.index();
-            let tasks = &self.kernel.tasks[first..first + spec.vcpus.len()];
+        let vms = self.scenario.vms.iter().zip(&self.vms).enumerate().map(|(at, (spec, state))| {
+            let first = state.first_vcpu.index();
+            let tasks = &host.tasks[first..first + spec.vcpus.len()];
             VmMetrics {
                 name: spec.name.clone(),
                 group: spec.group.clone(),
                 counts: spec.counters.iter().cloned().zip(state.counts.iter().copied()).collect(),
                 response: state.responses.as_deref().map(summary).unwrap_or_default(),
-                vcpus: tasks.iter().map(|task| finished(task.metrics.clone(), length_ns)).collect(),
-                vcpu_wakeup: LatencySummary::default(),
-                guest: None,
+                vcpus: tasks.iter().map(|task| finished(task, now_ns)).collect(),
+                vcpu_wakeup: host.groups[at].wakeup.as_deref().map(summary).unwrap_or_default(),
+                guest: spec.guest.as_ref().map(|guest| {
+                    guest_metrics(guest, &self.system.kernels[state.kernel], length_ns, now_ns)
+                }),
             }
         });
+        let vms = vms.collect();
         RunMetrics {
             length_ns,
-            events: self.kernel.events,
-            trace_hash: self.kernel.trace_hash.value(),
-            host,
-            vms: vms.collect(),
+            events: self.system.events,
+            trace_hash: self.system.trace_hash.value(),
+            host: metrics,
+            vms,
         }
     }
 }
 
-/// Time that a task neither ran nor slept, it waited.
-fn finished(mut metrics: TaskMetrics, length_ns: u64) -> TaskMetrics {
-    metrics.wait_ns = length_ns.saturating_sub(metrics.run_ns + metrics.sleep_ns);
+fn guest_metrics(guest: &Guest, kernel: &Kernel, length_ns: u64, now_ns: u64) -> GuestMetrics {
+    let cpus = kernel.cpus.iter().map(|cpu| {
+        let used = &cpu.used;
+        let taken_ns = used.busy_ns + used.overhead_ns + used.stolen_ns;
+        GuestCpuMetrics {
+            busy_ns: used.busy_ns,
+            kernel_ns: used.overhead_ns,
+            idle_ns: length_ns.saturating_sub(taken_ns),
+            stolen_ns: used.stolen_ns,
+        }
+    });
+    let mut totals: Vec<TaskMetrics> = kernel.groups.iter().map(|group| group.total.clone()).collect();
+    for task in kernel.tasks.iter().filter(|task| task.state != TaskState::Exited) {
+        totals[task.group as usize].add(&finished(task, now_ns));
+    }
+    let groups = guest.programs.iter().zip(&kernel.groups).zip(totals);
+    let programs = groups.filter(|((_, group), _)| group.tasks > 0).map(|((spec, group), total)| {
+        ProgramMetrics {
+            name: spec.name.clone(),
+            tasks: group.tasks,
+            total,
+            wakeup: group.wakeup.as_deref().map(summary).unwrap_or_default(),
+        }
+    });
+    GuestMetrics {
+        cpus: cpus.collect(),
+        context_switches: kernel.cpus.iter().map(|cpu| cpu.used.context_switches).sum(),
+        programs: programs.collect(),
+        policy: kernel.policy.counters().into_iter().collect(),
+    }
+}
+
+/// What a task has come to. Time that it neither ran nor slept nor was robbed of, it waited.
+pub(super) fn finished(task: &Task, now_ns: u64) -> TaskMetrics {
+    let mut metrics = task.metrics.clone();
+    let life_ns = now_ns - task.measured_since_ns;
+    metrics.wait_ns = life_ns.saturating_sub(metrics.run_ns + metrics.sleep_ns + metrics.stolen_ns);
     metrics
 }
 

@@ -1,16 +1,16 @@
 //! Runs scenarios: the clock, the event loop, random streams, and what happens between kernels, VMs and the world.
 
+mod build;
 pub(crate) mod event_queue;
 mod measure;
 mod program;
 pub(crate) mod random;
 mod simulation;
 mod source;
+mod spin_lock;
 
 use crate::metrics::RunMetrics;
-use crate::policy::credit::Credit;
-use crate::policy::{TaskFacts, VmFacts};
-use crate::scenario::{PolicySettings, Scenario, ScenarioError, Vm};
+use crate::scenario::{Scenario, ScenarioError};
 use crate::trace::Observer;
 use simulation::Simulation;
 
@@ -43,33 +43,13 @@ pub fn run(scenario: &Scenario, seed: u64) -> Result<RunMetrics, RunError> {
     run_observed(scenario, seed, ())
 }
 
-/// Runs a scenario with a seed, and shows every scheduling event to an observer. Tasks are numbered over all
-/// VMs: the vCPUs of the first VM, then those of the second, and so on.
+/// Runs a scenario with a seed, and shows every scheduling event to an observer. In the host's kernel, tasks are
+/// numbered over all VMs: the vCPUs of the first VM, then those of the second, and so on. The kernel of the first VM, if
+/// it has one, is number 1, that of the second number 2, and so on.
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_observed(scenario: &Scenario, seed: u64, observer: impl Observer) -> Result<RunMetrics, RunError> {
     scenario.check()?;
-    let facts = task_facts(scenario);
-    let vms: Vec<VmFacts> =
-        scenario.vms.iter().map(|vm| VmFacts { weight: vm.weight, cap_pct: vm.cap_pct }).collect();
-    match scenario.policy {
-        PolicySettings::Credit(settings) => {
-            let policy = Credit::new(settings, &scenario.machine, &facts, &vms);
-            Simulation::new(scenario, seed, policy, facts, observer).run()
-        }
-        PolicySettings::Linux(_) => unimplemented!("comes with the two-level engine"),
-    }
-}
-
-fn task_facts(scenario: &Scenario) -> Vec<TaskFacts> {
-    let vcpus = scenario.vms.iter().enumerate().flat_map(|(vm, spec)| {
-        spec.vcpus.iter().map(move |vcpu| TaskFacts {
-            vm: vm.into(),
-            weight: spec.weight * 1024 / Vm::DEFAULT_WEIGHT,
-            hard_affinity: vcpu.hard_affinity.clone(),
-            soft_affinity: vcpu.soft_affinity.clone(),
-        })
-    });
-    vcpus.collect()
+    Simulation::new(scenario, seed, observer).run()
 }

@@ -1,11 +1,14 @@
 //! Executes programs: what a task does when its burst of work has ended.
 
 use super::RunError;
+use super::measure::finished;
+use super::random::child_key;
 use super::simulation::Simulation;
 use crate::ids::{CpuId, TaskId};
-use crate::kernel::TimerTarget;
-use crate::policy::Policy;
-use crate::program::code::Instruction;
+use crate::kernel::{CpuRef, HOST, Task, TaskRef, TimerTarget};
+use crate::machine::cost::Residue;
+use crate::metrics::TaskMetrics;
+use crate::program::code::{Instruction, ProfileId};
 use crate::trace::Observer;
 
 /// Instructions that may follow each other without taking time.
@@ -19,22 +22,34 @@ enum Next {
     Done,
 }
 
-impl<P: Policy, O: Observer> Simulation<'_, P, O> {
-    /// Lets the task on the CPU go on with its program until that takes time.
-    pub fn advance(&mut self, cpu: CpuId, now_ns: u64) -> Result<(), RunError> {
-        let Some(task) = self.kernel.cpus[cpu.index()].current else {
+/// A task where it runs.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The CPU of its kernel.
+    on: CpuRef,
+    pcpu: CpuId,
+    task: TaskId,
+}
+
+impl<O: Observer> Simulation<'_, O> {
+    /// Lets what the processor executes go on with its program until that takes time.
+    pub fn advance(&mut self, pcpu: CpuId, now_ns: u64) -> Result<(), RunError> {
+        let Some((on, TaskRef { task, .. })) = self.system.executing(pcpu) else {
             return Ok(());
         };
         for _ in 0..STEPS_AT_ONCE_MAX {
-            if let Next::Done = self.step(cpu, task, now_ns) {
+            if let Next::Done = self.step(Place { on, pcpu, task }, now_ns) {
                 return Ok(());
             }
         }
-        Err(self.stuck_vm(self.kernel.tasks[task.index()].vm, now_ns, STEPS_AT_ONCE_MAX))
+        let vm = self.system.kernels[on.kernel].tasks[task.index()].vm;
+        Err(self.stuck_vm(vm, now_ns, STEPS_AT_ONCE_MAX))
     }
 
-    fn step(&mut self, cpu: CpuId, id: TaskId, now_ns: u64) -> Next {
-        let task = &mut self.kernel.tasks[id.index()];
+    fn step(&mut self, place: Place, now_ns: u64) -> Next {
+        let Place { on, pcpu, task: id } = place;
+        let task = &mut self.system.kernels[on.kernel].tasks[id.index()];
+        let vm = task.vm;
         let instruction = task.code[task.next_instruction as usize];
         task.next_instruction += 1;
         match instruction {
@@ -43,52 +58,60 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
                 if work_ns == 0 {
                     return Next::Step;
                 }
-                self.kernel.begin_burst(cpu, id, work_ns, profile);
+                self.system.begin_burst(pcpu, TaskRef { kernel: on.kernel, task: id }, work_ns, profile);
                 return Next::Done;
             }
             Instruction::Sleep(amount) => {
                 let sleep_ns = task.random.draw(amount);
-                return self.sleep_until(cpu, id, now_ns + sleep_ns, now_ns);
+                return self.sleep_until(place, now_ns + sleep_ns, now_ns);
             }
-            Instruction::SleepUntil(at_ns) => return self.sleep_until(cpu, id, at_ns, now_ns),
-            Instruction::Wait { channel } => {
-                match self.vms[task.vm.index()].channels[channel as usize].take(id) {
-                    Some(request) => task.request = request,
-                    None => {
-                        self.kernel.block(cpu, now_ns);
-                        return Next::Done;
-                    }
-                }
-            }
+            Instruction::SleepUntil(at_ns) => return self.sleep_until(place, at_ns, now_ns),
+            Instruction::Wait { channel } => return self.wait(place, channel, now_ns),
             Instruction::Signal { channel } => {
-                let vm = task.vm;
-                self.kernel.charge_exit(cpu);
-                if let Some(woken) = self.vms[vm.index()].channels[channel as usize].put(None) {
-                    self.kernel.tasks[woken.index()].request = None;
-                    self.kernel.wake(woken, now_ns, cpu);
+                if on.kernel == HOST {
+                    self.system.charge_exit(pcpu);
+                }
+                self.put(place, channel, false, now_ns);
+            }
+            Instruction::Send { channel, capacity } => {
+                let at = self.channel(place, channel);
+                if !self.vms[vm.index()].channels[at].has_room(capacity, id) {
+                    // It tries again when it is woken.
+                    self.system.kernels[on.kernel].tasks[id.index()].next_instruction -= 1;
+                    self.system.block(on, now_ns);
+                    return Next::Done;
+                }
+                self.put(place, channel, true, now_ns);
+            }
+            Instruction::Lock { lock } => {
+                if !self.take_lock(vm, lock as usize, id) {
+                    self.system.rerate(pcpu);
+                    return Next::Done;
                 }
             }
-            Instruction::Send { .. }
-            | Instruction::Lock { .. }
-            | Instruction::Unlock { .. }
-            | Instruction::Fork { .. }
-            | Instruction::Exec { .. }
-            | Instruction::WaitChild => unimplemented!("comes with the two-level engine"),
+            Instruction::Unlock { lock } => self.release_lock(vm, lock as usize, id, pcpu, now_ns),
+            Instruction::Fork { program } => self.fork(place, program, now_ns),
+            Instruction::Exec { program } => return self.exec(place, program, now_ns),
+            Instruction::WaitChild => {
+                if task.ended_children == 0 {
+                    task.waits_for_child = true;
+                    self.system.block(on, now_ns);
+                    return Next::Done;
+                }
+                task.ended_children -= 1;
+            }
             Instruction::Respond => {
                 if let Some(request) = task.request.take() {
-                    self.vms[task.vm.index()].responded(now_ns - request.arrived_ns);
+                    self.vms[vm.index()].responded(now_ns - request.arrived_ns);
                     self.sources[request.source as usize].answered(now_ns);
                     self.refresh_source(request.source as usize);
                 }
             }
-            Instruction::Count { counter, amount } => {
-                let vm = task.vm;
-                self.count(vm, counter as usize, amount);
-            }
+            Instruction::Count { counter, amount } => self.count(vm, counter as usize, amount),
             Instruction::StartTimer => task.timer_started_ns = now_ns,
             Instruction::StopTimer => {
                 let elapsed_ns = now_ns - task.timer_started_ns;
-                self.vms[task.vm.index()].responded(elapsed_ns);
+                self.vms[vm.index()].responded(elapsed_ns);
             }
             Instruction::LoopStart { depth, times, end } => {
                 task.loops[depth as usize] = times;
@@ -105,26 +128,129 @@ impl<P: Policy, O: Observer> Simulation<'_, P, O> {
             }
             Instruction::LoopForever { body } => task.next_instruction = body,
             Instruction::Yield => {
-                self.kernel.yield_cpu(cpu, now_ns);
-                if self.kernel.cpus[cpu.index()].current == Some(id) {
-                    self.kernel.rerate(cpu);
+                self.system.yield_cpu(on, now_ns);
+                if self.system.executing(pcpu).is_some_and(|(_, now)| now.task == id && now.kernel == on.kernel) {
+                    self.system.rerate(pcpu);
                 }
                 return Next::Done;
             }
             Instruction::Exit => {
-                self.kernel.exit(cpu, now_ns);
+                self.exit(place, now_ns);
                 return Next::Done;
             }
         }
         Next::Step
     }
 
-    fn sleep_until(&mut self, cpu: CpuId, task: TaskId, at_ns: u64, now_ns: u64) -> Next {
+    fn sleep_until(&mut self, Place { on, task, .. }: Place, at_ns: u64, now_ns: u64) -> Next {
         if at_ns <= now_ns {
             return Next::Step;
         }
-        self.kernel.arm(cpu, at_ns, TimerTarget::Task(task));
-        self.kernel.block(cpu, now_ns);
+        self.system.arm(on, at_ns, TimerTarget::Task(task));
+        self.system.block(on, now_ns);
         Next::Done
+    }
+
+    /// Where a channel of the task's program is among those of its VM.
+    fn channel(&self, Place { on, task, .. }: Place, channel: u32) -> usize {
+        let task = &self.system.kernels[on.kernel].tasks[task.index()];
+        let is_shared = channel < self.vms[task.vm.index()].shared_channels;
+        (channel + if is_shared { 0 } else { task.family_channels }) as usize
+    }
+
+    fn wait(&mut self, place: Place, channel: u32, now_ns: u64) -> Next {
+        let at = self.channel(place, channel);
+        let Place { on, task, .. } = place;
+        let state = &mut self.system.kernels[on.kernel].tasks[task.index()];
+        let channel = &mut self.vms[state.vm.index()].channels[at];
+        match channel.take(task) {
+            Some(request) => {
+                state.request = request;
+                if let Some(sender) = channel.next_sender() {
+                    self.system.wake(sender, now_ns, on, true);
+                }
+                Next::Step
+            }
+            None => {
+                self.system.block(on, now_ns);
+                Next::Done
+            }
+        }
+    }
+
+    fn put(&mut self, place: Place, channel: u32, sync: bool, now_ns: u64) {
+        let at = self.channel(place, channel);
+        let kernel = &mut self.system.kernels[place.on.kernel];
+        let vm = kernel.tasks[place.task.index()].vm;
+        if let Some(woken) = self.vms[vm.index()].channels[at].put(None) {
+            kernel.tasks[woken.index()].request = None;
+            self.system.wake(woken, now_ns, place.on, sync);
+        }
+    }
+
+    /// The child shares what its parent has in the caches: their memory is the same until one of them writes.
+    fn fork(&mut self, Place { on, pcpu, task: id }: Place, program: u32, now_ns: u64) {
+        self.system.leave_caches(pcpu);
+        let kernel = &mut self.system.kernels[on.kernel];
+        let birth = kernel.birth(id);
+        let parent = &mut kernel.tasks[id.index()];
+        parent.children += 1;
+        let key = child_key(parent.random_key, parent.children);
+        let code = self.vms[parent.vm.index()].programs[program as usize].clone();
+        let mut child = Task::new(parent.vm, program as usize, code, self.seed, key);
+        child.parent = Some(birth);
+        child.family_channels = parent.family_channels;
+        child.residues = parent.residues;
+        child.measured_since_ns = now_ns;
+        child.blocked_since_ns = now_ns;
+        let facts = kernel.facts[id.index()].clone();
+        let child = kernel.add(child, facts);
+        self.name_task(TaskRef { kernel: on.kernel, task: child }, now_ns);
+        self.system.start_child(on, id, child, now_ns);
+    }
+
+    /// The task goes on as another program, with memory that is in no cache yet.
+    fn exec(&mut self, Place { on, pcpu, task: id }: Place, program: u32, now_ns: u64) -> Next {
+        self.system.leave_caches(pcpu);
+        let kernel = &mut self.system.kernels[on.kernel];
+        let task = &mut kernel.tasks[id.index()];
+        let total = finished(task, now_ns);
+        kernel.groups[task.group as usize].total.add(&total);
+        task.metrics = TaskMetrics::default();
+        task.measured_since_ns = now_ns;
+        task.code = self.vms[task.vm.index()].programs[program as usize].clone();
+        task.group = program;
+        task.next_instruction = 0;
+        task.profile = ProfileId::NONE;
+        task.residues = [Residue::default(); 2];
+        kernel.groups[program as usize].tasks += 1;
+        self.name_task(TaskRef { kernel: on.kernel, task: id }, now_ns);
+        match self.system.exec(on, id, now_ns) {
+            true => Next::Done,
+            false => Next::Step,
+        }
+    }
+
+    /// The task ends. Its parent is told first, by a task that is about to leave its CPU.
+    fn exit(&mut self, Place { on, task: id, .. }: Place, now_ns: u64) {
+        let tasks = &mut self.system.kernels[on.kernel].tasks;
+        if let Some(parent) = tasks[id.index()].parent
+            && tasks[parent.task.index()].birth == parent.number
+        {
+            let parent_state = &mut tasks[parent.task.index()];
+            if std::mem::take(&mut parent_state.waits_for_child) {
+                self.system.wake(parent.task, now_ns, on, true);
+            } else {
+                parent_state.ended_children += 1;
+            }
+        }
+        self.system.exit(on, now_ns);
+        if on.kernel != HOST {
+            let kernel = &mut self.system.kernels[on.kernel];
+            let task = &kernel.tasks[id.index()];
+            let total = finished(task, now_ns);
+            kernel.groups[task.group as usize].total.add(&total);
+            kernel.release(id);
+        }
     }
 }

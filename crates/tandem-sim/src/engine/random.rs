@@ -22,8 +22,8 @@ pub struct Stream(Pcg32);
 
 impl Stream {
     /// The stream of the `index`-th entity of its kind under this seed.
-    pub fn new(seed: u64, entity: Entity, index: usize) -> Self {
-        let key = mix(mix(seed).wrapping_add(mix((entity as u64) << 32 | index as u64)));
+    pub fn new(seed: u64, entity: Entity, index: u64) -> Self {
+        let key = mix(mix(seed).wrapping_add(mix((entity as u64) << 32 ^ index)));
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&key.to_le_bytes());
         bytes[8..].copy_from_slice(&mix(key).to_le_bytes());
@@ -48,6 +48,11 @@ impl Stream {
         const STEPS: f64 = (1u64 << 53) as f64;
         ((self.0.next_u64() >> 11) + 1) as f64 / STEPS
     }
+}
+
+/// The key of the `nth` child of a task with this key: it depends on the family alone, not on when it was born.
+pub fn child_key(parent: u64, nth: u64) -> u64 {
+    mix(mix(parent).wrapping_add(nth))
 }
 
 /// Spreads the bits of a key: the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom

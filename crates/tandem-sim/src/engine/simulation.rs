@@ -1,17 +1,18 @@
 //! The event loop.
 
 use super::RunError;
+use super::build::{Built, build};
 use super::event_queue::NEVER;
 use super::measure::VmState;
-use super::random::{Entity, Stream};
 use super::source::SourceState;
 use crate::ids::{CpuId, TaskId, VmId};
-use crate::kernel::{Due, Kernel, KernelParts, MemoryState, Task, TimerTarget};
+use crate::kernel::{
+    CpuRef, Due, HOST, MemoryState, ProcessorDue, System, SystemParts, TaskRef, TimerTarget,
+};
 use crate::machine::cost::CostModels;
 use crate::metrics::RunMetrics;
-use crate::policy::{Policy, TaskFacts};
+use crate::policy::Policy;
 use crate::program::channel::Request;
-use crate::program::code::{ProfileTable, compile};
 use crate::scenario::Scenario;
 use crate::trace::Observer;
 use std::cmp::Reverse;
@@ -42,9 +43,10 @@ const EXTRAS: [Extra; 5] =
 const START_SPACING_NS: u64 = 20_000;
 
 /// A scenario while it runs.
-pub(super) struct Simulation<'a, P, O> {
+pub(super) struct Simulation<'a, O> {
     pub scenario: &'a Scenario,
-    pub kernel: Kernel<P, O>,
+    pub seed: u64,
+    pub system: System<O>,
     pub vms: Vec<VmState>,
     pub sources: Vec<SourceState>,
     /// When the measuring began; none during the warm-up.
@@ -53,58 +55,69 @@ pub(super) struct Simulation<'a, P, O> {
     pub vms_to_go: usize,
     /// Changes of affinity to come: when, of which VM, and which of its changes; the next one is last.
     affinity_changes: Vec<(u64, VmId, usize)>,
-    /// Tasks that have started.
+    /// Tasks that exist from the start, and how many of them have started.
+    starts: Vec<TaskRef>,
     started: usize,
     ended: bool,
 }
 
-impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
-    /// `facts` are those of the scenario's vCPUs, in order.
-    pub fn new(scenario: &'a Scenario, seed: u64, policy: P, facts: Vec<TaskFacts>, observer: O) -> Self {
-        let mut profiles = ProfileTable::new();
-        let mut tasks = Vec::with_capacity(facts.len());
-        let mut vms = Vec::with_capacity(scenario.vms.len());
+impl<'a, O: Observer> Simulation<'a, O> {
+    /// The scenario must have been checked.
+    pub fn new(scenario: &'a Scenario, seed: u64, observer: O) -> Self {
+        let Built { kernels, vms, profiles, starts } = build(scenario, seed);
         let mut sources = Vec::new();
-        for (vm, spec) in scenario.vms.iter().enumerate().map(|(at, spec)| (VmId::from(at), spec)) {
-            vms.push(VmState::new(spec, TaskId::from(tasks.len())));
-            for vcpu in &spec.vcpus {
-                let random = Stream::new(seed, Entity::Task, tasks.len());
-                tasks.push(Task::new(vm, compile(&vcpu.program, &mut profiles), random));
-            }
+        for (vm, spec) in scenario.vms.iter().enumerate() {
             for source in &spec.sources {
-                sources.push(SourceState::new(vm, source, seed, sources.len()));
+                sources.push(SourceState::new(vm.into(), source, seed, sources.len()));
             }
         }
         let shares: Vec<&[f64]> = scenario.vms.iter().map(|vm| &vm.memory_shares[..]).collect();
         let profiles = profiles.as_slice().to_vec();
         let memory = MemoryState::new(scenario.costs.memory, &scenario.machine, profiles.clone(), &shares);
-        let kernel = Kernel::new(KernelParts {
+        let system = System::new(SystemParts {
             machine: Arc::clone(&scenario.machine),
             costs: scenario.costs.clone(),
-            policy,
-            tasks: tasks.into_iter().zip(facts).collect(),
+            kernels,
             profiles,
             memory,
             observer,
             extra_sources: EXTRAS.len() + sources.len(),
         });
-        Self {
+        let mut simulation = Self {
             scenario,
-            kernel,
+            seed,
+            system,
             vms_to_go: vms.len(),
             affinity_changes: affinity_changes(scenario),
             vms,
             sources,
             measuring_since_ns: None,
+            starts,
             started: 0,
             ended: false,
+        };
+        for at in 0..simulation.starts.len() {
+            simulation.name_task(simulation.starts[at], 0);
+        }
+        simulation
+    }
+
+    /// Tells the observer the name of a task of a guest.
+    pub fn name_task(&mut self, task: TaskRef, now_ns: u64) {
+        let kernel = &self.system.kernels[task.kernel];
+        let state = &kernel.tasks[task.task.index()];
+        if let Some(guest) = &self.scenario.vms[state.vm.index()].guest
+            && task.kernel != HOST
+        {
+            let name = &guest.programs[state.group as usize].name;
+            self.system.observer.named(now_ns, kernel.id, task.task, name);
         }
     }
 
     /// Runs to the end.
     pub fn run(mut self) -> Result<RunMetrics, RunError> {
-        self.set_extra(Extra::PolicyTimer, self.kernel.policy.timer_period_ns());
-        self.set_extra(Extra::MemorySample, self.kernel.memory.sample_period_ns().unwrap_or(NEVER));
+        self.set_extra(Extra::PolicyTimer, self.system.kernels[HOST].policy.timer_period_ns());
+        self.set_extra(Extra::MemorySample, self.system.memory.sample_period_ns().unwrap_or(NEVER));
         self.set_extra(Extra::Phase, self.scenario.warmup_ns);
         self.set_next_affinity_change();
         for source in 0..self.sources.len() {
@@ -113,7 +126,7 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
         self.set_extra(Extra::Start, 0);
         let (mut clock_ns, mut at_once) = (0, 0);
         while !self.ended {
-            let (now_ns, source) = self.kernel.queue.peek();
+            let (now_ns, source) = self.system.queue.peek();
             at_once = if now_ns == clock_ns { at_once + 1 } else { 0 };
             clock_ns = now_ns;
             if at_once > EVENTS_AT_ONCE_MAX {
@@ -125,19 +138,20 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
     }
 
     fn handle(&mut self, source: usize, now_ns: u64) -> Result<(), RunError> {
-        let cpus = self.kernel.cpus.len();
-        if source < cpus {
-            return self.handle_cpu(CpuId::from(source), now_ns);
+        let processors = self.system.processor_count();
+        if source < processors {
+            return self.handle_processor(CpuId::from(source), now_ns);
         }
-        let extra = source - cpus;
+        let extra = source - processors;
         match EXTRAS.get(extra) {
             Some(Extra::PolicyTimer) => {
-                self.kernel.policy_timer(now_ns);
-                self.set_extra(Extra::PolicyTimer, now_ns + self.kernel.policy.timer_period_ns());
+                self.system.policy_timer(now_ns);
+                let period_ns = self.system.kernels[HOST].policy.timer_period_ns();
+                self.set_extra(Extra::PolicyTimer, now_ns.saturating_add(period_ns));
             }
             Some(Extra::MemorySample) => {
-                self.kernel.sample_memory(now_ns);
-                let period_ns = self.kernel.memory.sample_period_ns().unwrap_or(NEVER - now_ns);
+                self.system.sample_memory(now_ns);
+                let period_ns = self.system.memory.sample_period_ns().unwrap_or(NEVER - now_ns);
                 self.set_extra(Extra::MemorySample, now_ns + period_ns);
             }
             Some(Extra::Phase) => self.next_phase(now_ns),
@@ -149,53 +163,83 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
     }
 
     fn start_next(&mut self, now_ns: u64) {
-        self.kernel.start(TaskId::from(self.started), now_ns);
+        let TaskRef { kernel, task } = self.starts[self.started];
+        self.system.start(kernel, task, now_ns);
         self.started += 1;
         let spacing_ns = if self.scenario.costs == CostModels::off() { 0 } else { START_SPACING_NS };
-        let is_last = self.started == self.kernel.tasks.len();
+        let is_last = self.started == self.starts.len();
         self.set_extra(Extra::Start, if is_last { NEVER } else { now_ns + spacing_ns });
     }
 
-    fn handle_cpu(&mut self, cpu: CpuId, now_ns: u64) -> Result<(), RunError> {
-        match self.kernel.cpus[cpu.index()].due(now_ns) {
-            Some(Due::BurstEnd) => {
-                self.kernel.finish_burst(cpu, now_ns);
-                self.advance(cpu, now_ns)?;
+    fn handle_processor(&mut self, pcpu: CpuId, now_ns: u64) -> Result<(), RunError> {
+        match self.system.due(pcpu, now_ns) {
+            Some(ProcessorDue::BurstEnd) => {
+                self.system.finish_burst(pcpu, now_ns);
+                self.advance(pcpu, now_ns)?;
             }
-            Some(Due::Timer) => self.timer_expires(cpu, now_ns),
-            Some(Due::Tick) => self.kernel.tick(cpu, now_ns),
-            Some(Due::Reschedule) => self.kernel.reschedule(cpu, now_ns),
+            Some(ProcessorDue::Kernel(on, Due::Timer)) => self.timer_expires(on, now_ns),
+            Some(ProcessorDue::Kernel(on, Due::Tick)) => self.system.tick(on, now_ns),
+            Some(ProcessorDue::Kernel(on, Due::Reschedule)) => self.system.reschedule(on, now_ns),
             None => {}
         }
-        self.kernel.refresh(cpu);
+        self.system.refresh(pcpu);
         Ok(())
     }
 
-    fn timer_expires(&mut self, cpu: CpuId, now_ns: u64) {
-        let Some(Reverse((at_ns, target))) = self.kernel.cpus[cpu.index()].timers.pop() else {
+    fn timer_expires(&mut self, on: CpuRef, now_ns: u64) {
+        let timers = &mut self.system.kernels[on.kernel].cpus[on.cpu.index()].timers;
+        let Some(Reverse((at_ns, target))) = timers.pop() else {
             return;
         };
-        self.kernel.charge_interrupt(cpu, now_ns);
+        if let TimerTarget::Task(task) = target
+            && on.kernel == HOST
+            && self.system.vcpu_timer_is_stale(task, now_ns)
+        {
+            return;
+        }
+        self.system.charge_interrupt(on, now_ns);
         match target {
-            TimerTarget::Task(task) => self.kernel.wake(task, now_ns, cpu),
-            TimerTarget::Source(source) => {
-                let SourceState { vm, channel, .. } = self.sources[source as usize];
-                let request = Some(Request { arrived_ns: at_ns, source });
-                if let Some(task) = self.vms[vm.index()].channels[channel].put(request) {
-                    self.kernel.tasks[task.index()].request = request;
-                    self.kernel.wake(task, now_ns, cpu);
-                }
-            }
+            TimerTarget::Task(task) => self.system.wake(task, now_ns, on, false),
+            TimerTarget::Source(source) => self.interrupt_handled(on, source, at_ns, now_ns),
         }
     }
 
-    /// An interrupt comes in at the CPU where the vCPU is, or was, that will take it.
+    /// A CPU of the kernel that the source's VM belongs to has taken the interrupt; or a CPU of the host has, which
+    /// passes it on to the VM's guest kernel.
+    fn interrupt_handled(&mut self, on: CpuRef, source: u32, arrived_ns: u64, now_ns: u64) {
+        let SourceState { vm, channel, .. } = self.sources[source as usize];
+        let kernel = self.vms[vm.index()].kernel;
+        if kernel != on.kernel {
+            let taker = self.vms[vm.index()].channels[channel].likely_taker();
+            let cpu = self.system.kernels[kernel].tasks[taker.index()].last_cpu;
+            let vcpu = CpuRef { kernel, cpu };
+            self.system.arm(vcpu, arrived_ns, TimerTarget::Source(source));
+            match self.system.pcpu(vcpu) {
+                Some(pcpu) => self.system.refresh(pcpu),
+                None => self.system.wake_vcpu(vcpu, now_ns, Some(on.cpu)),
+            }
+            return;
+        }
+        let request = Some(Request { arrived_ns, source });
+        if let Some(task) = self.vms[vm.index()].channels[channel].put(request) {
+            self.system.kernels[kernel].tasks[task.index()].request = request;
+            self.system.wake(task, now_ns, on, false);
+        }
+    }
+
+    /// An interrupt comes in at the pCPU where the vCPU is, or was, that will take it.
     fn interrupt_arrives(&mut self, source: usize, now_ns: u64) {
         let SourceState { vm, channel, .. } = self.sources[source];
+        let kernel = self.vms[vm.index()].kernel;
         let taker = self.vms[vm.index()].channels[channel].likely_taker();
-        let cpu = self.kernel.tasks[taker.index()].last_cpu;
-        self.kernel.arm(cpu, now_ns, TimerTarget::Source(source as u32));
-        self.kernel.refresh(cpu);
+        let cpu = CpuRef { kernel, cpu: self.system.kernels[kernel].tasks[taker.index()].last_cpu };
+        let pcpu = match kernel {
+            HOST => cpu.cpu,
+            _ => self.system.kernels[HOST].tasks[self.system.vcpu_task(cpu).index()].last_cpu,
+        };
+        let host = CpuRef { kernel: HOST, cpu: pcpu };
+        self.system.arm(host, now_ns, TimerTarget::Source(source as u32));
+        self.system.refresh(pcpu);
         self.sources[source].arrived(now_ns);
         self.refresh_source(source);
     }
@@ -205,9 +249,9 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
             let spec = &self.scenario.vms[vm.index()];
             let change = &spec.affinity_changes[change];
             for at in 0..spec.vcpus.len() {
-                let task = TaskId::from(self.vms[vm.index()].first_task.index() + at);
+                let task = TaskId::from(self.vms[vm.index()].first_vcpu.index() + at);
                 let (hard, soft) = (Arc::clone(&change.hard_affinity), change.soft_affinity.clone());
-                self.kernel.change_affinity(task, hard, soft, now_ns);
+                self.system.change_affinity(task, hard, soft, now_ns);
             }
         }
         self.set_next_affinity_change();
@@ -234,18 +278,19 @@ impl<'a, P: Policy, O: Observer> Simulation<'a, P, O> {
     }
 
     fn set_extra(&mut self, extra: Extra, at_ns: u64) {
-        self.kernel.queue.set(self.kernel.cpus.len() + extra as usize, at_ns);
+        self.system.queue.set(self.system.processor_count() + extra as usize, at_ns);
     }
 
     /// Brings the queue up to date with the next interrupt of the source.
     pub fn refresh_source(&mut self, source: usize) {
-        let slot = self.kernel.cpus.len() + EXTRAS.len() + source;
-        self.kernel.queue.set(slot, self.sources[source].next_ns());
+        let slot = self.system.processor_count() + EXTRAS.len() + source;
+        self.system.queue.set(slot, self.sources[source].next_ns());
     }
 
     fn stuck(&self, source: usize, at_ns: u64, events: u64) -> RunError {
-        let current = self.kernel.cpus.get(source).and_then(|cpu| cpu.current);
-        let vm = current.map_or(VmId(0), |task| self.kernel.tasks[task.index()].vm);
+        let host = &self.system.kernels[HOST];
+        let current = host.cpus.get(source).and_then(|cpu| cpu.current);
+        let vm = current.map_or(VmId(0), |task| host.tasks[task.index()].vm);
         self.stuck_vm(vm, at_ns, events)
     }
 

@@ -21,7 +21,7 @@ pub(super) struct SourceState {
 impl SourceState {
     /// Source number `index` over all VMs, from the start of a run.
     pub fn new(vm: VmId, source: &Source, seed: u64, index: usize) -> Self {
-        let mut random = Stream::new(seed, Entity::Source, index);
+        let mut random = Stream::new(seed, Entity::Source, index as u64);
         let coming = match source.arrivals {
             Arrivals::Open { interval } => std::iter::once(Reverse(random.draw(interval))).collect(),
             Arrivals::Closed { clients, think } => {

@@ -1,8 +1,9 @@
-//! A CPU of a kernel: what runs on it, its next events, and where its time goes.
+//! Processors, which execute, and the CPUs of kernels, which are scheduled on: what runs there, what comes next, and
+//! where the time goes.
 
 use super::task::TimerTarget;
 use crate::engine::event_queue::NEVER;
-use crate::ids::TaskId;
+use crate::ids::{CpuId, TaskId};
 use crate::machine::cost::SpinLockState;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -41,80 +42,123 @@ impl Speed {
     }
 }
 
+/// A task of one of the kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TaskRef {
+    /// Position of its kernel.
+    pub kernel: usize,
+    pub task: TaskId,
+}
+
+/// A CPU of one of the kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CpuRef {
+    /// Position of its kernel.
+    pub kernel: usize,
+    pub cpu: CpuId,
+}
+
+/// A hardware thread, which does the work of whatever all kernels have put on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Processor {
+    /// The task whose program it executes: the one that the host runs or, if that is a vCPU of a guest kernel, the one
+    /// that the guest runs there.
+    pub executes: Option<TaskRef>,
+    /// The guest kernel's CPU that it is at the moment.
+    pub guest: Option<CpuRef>,
+    pub speed: Speed,
+    /// Its time is accounted for up to here. Lies in the future while a kernel's own code runs; until then it takes
+    /// no event.
+    pub settled_ns: u64,
+    pub burst_end_ns: u64,
+}
+
+impl Processor {
+    pub fn new() -> Self {
+        Self { executes: None, guest: None, speed: Speed::FULL, settled_ns: 0, burst_end_ns: NEVER }
+    }
+}
+
 /// Where the time of a CPU went, and how often it switched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuUse {
+    /// In tasks, ns.
     pub busy_ns: u64,
+    /// With nothing to do, ns. Not counted for vCPUs, where it is what remains.
     pub idle_ns: u64,
+    /// In the kernel's own code, ns.
     pub overhead_ns: u64,
+    /// With something to do, but without a pCPU, ns.
+    pub stolen_ns: u64,
     pub schedules: u64,
     pub context_switches: u64,
     pub preemptions: u64,
 }
 
-/// A CPU.
+/// A CPU as its kernel sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Cpu {
     pub current: Option<TaskId>,
     /// The task whose state the CPU still holds; coming back to it needs no switch.
     pub loaded: Option<TaskId>,
-    pub speed: Speed,
-    /// Its time is accounted for up to here. Lies in the future while host code runs; until then the CPU takes
-    /// no event.
-    pub settled_ns: u64,
-    pub burst_end_ns: u64,
     pub slice_end_ns: u64,
     pub tick_ns: u64,
     /// When a kick arrives.
     pub resched_ns: u64,
+    /// The kick comes from another vCPU by way of the host, and interrupts this one.
+    pub kicked_from_afar: bool,
     pub timers: BinaryHeap<Reverse<(u64, TimerTarget)>>,
     pub queue_lock: SpinLockState,
     pub used: CpuUse,
+    /// The pCPU beneath; none while a vCPU has none.
+    pub pcpu: Option<CpuId>,
+    /// Since when a vCPU has wanted a pCPU and had none; [`NEVER`] while it has one, or wants none.
+    pub deprived_since_ns: u64,
 }
 
 /// What a CPU has to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    BurstEnd,
     Timer,
     Tick,
     Reschedule,
 }
 
 impl Cpu {
-    pub fn new() -> Self {
+    /// A CPU on that pCPU, for good or for now.
+    pub fn new(pcpu: Option<CpuId>) -> Self {
         Self {
             current: None,
             loaded: None,
-            speed: Speed::FULL,
-            settled_ns: 0,
-            burst_end_ns: NEVER,
             slice_end_ns: NEVER,
             tick_ns: NEVER,
             resched_ns: NEVER,
+            kicked_from_afar: false,
             timers: BinaryHeap::new(),
             queue_lock: SpinLockState::default(),
             used: CpuUse::default(),
+            pcpu,
+            deprived_since_ns: NEVER,
         }
     }
 
-    /// When it next has something to do.
+    /// When it next has something to do besides its task's work.
     #[inline]
     pub fn next_event_ns(&self) -> u64 {
-        let own = self.burst_end_ns.min(self.slice_end_ns).min(self.tick_ns).min(self.resched_ns);
-        let first = match self.timers.peek() {
-            Some(Reverse((at_ns, _))) => own.min(*at_ns),
-            None => own,
-        };
-        first.max(self.settled_ns)
+        let own = self.slice_end_ns.min(self.tick_ns).min(self.resched_ns);
+        own.min(self.next_timer_ns())
     }
 
-    /// What is due now. Work that is done is done first; decisions come last, as a softirq does.
+    /// When its next timer expires.
+    #[inline]
+    pub fn next_timer_ns(&self) -> u64 {
+        self.timers.peek().map_or(NEVER, |Reverse((at_ns, _))| *at_ns)
+    }
+
+    /// What is due now. Decisions come last, as a softirq does.
     #[inline]
     pub fn due(&self, now_ns: u64) -> Option<Due> {
-        if self.burst_end_ns <= now_ns {
-            Some(Due::BurstEnd)
-        } else if self.timers.peek().is_some_and(|Reverse((at_ns, _))| *at_ns <= now_ns) {
+        if self.next_timer_ns() <= now_ns {
             Some(Due::Timer)
         } else if self.tick_ns <= now_ns {
             Some(Due::Tick)

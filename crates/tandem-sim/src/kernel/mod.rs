@@ -1,106 +1,93 @@
-//! One scheduling level: CPUs, tasks, and a policy that decides.
+//! Kernels on top of each other: the host's on the machine, those of guests on its vCPUs.
 //!
-//! The kernel carries out what the policy decides, and makes it cost what the machine's models say: it keeps
-//! the time of each CPU (running a task, idling, or in the kernel's own code), the progress of each task, and
-//! each CPU's next event. It does not know what tasks do when their burst of work ends; the engine does.
+//! A [`Kernel`] is one level: CPUs, tasks, and a policy that decides. The [`System`] carries out what policies
+//! decide, at both levels with the same code, and makes it cost what the models say. In the host's kernel CPUs are
+//! pCPUs and tasks are vCPUs; in a guest's, CPUs are vCPUs and tasks run programs. A vCPU without a guest kernel runs
+//! a program itself.
 //!
-//! While a CPU runs kernel code it takes no events: interrupts that come then are handled after it, as with
-//! interrupts disabled.
+//! Work is done by [`Processor`]s, one a pCPU. Each has one clock, on which both levels' kernel code and the program on
+//! top take turns; how fast the program goes depends on the caches, the memory and the sibling threads of that
+//! processor. What tasks do when a burst of work ends is the engine's business.
+//!
+//! While a processor runs kernel code it takes no events: interrupts that come then are handled after it, as with
+//! interrupts disabled. The host does not preempt a guest's kernel code halfway.
 
 mod cpu;
+mod level;
 mod memory_state;
 mod progress;
+mod schedule;
 mod task;
+mod vcpu;
 
-pub(crate) use cpu::{Cpu, CpuUse, Due};
+pub(crate) use cpu::{CpuRef, CpuUse, Due, TaskRef};
+pub(crate) use level::{Group, Kernel, KernelParts, new_histogram};
 pub(crate) use memory_state::MemoryState;
 pub(crate) use task::{Task, TaskState, TimerTarget};
 
-use crate::cpumask::CpuMask;
 use crate::engine::event_queue::{EventQueue, NEVER};
-use crate::ids::{CpuId, KernelId, TaskId};
+use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
 use crate::machine::cost::{CacheFill, CostModels};
-use crate::policy::{Context, Policy, Reason, TaskFacts};
 use crate::program::MemoryProfile;
 use crate::trace::{Event, EventKind, Observer, TraceHash};
+use cpu::Processor;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// One scheduling level. See the [module](self).
-pub(crate) struct Kernel<P, O> {
+/// Position of the host's kernel; those of guests follow.
+pub(crate) const HOST: usize = 0;
+
+/// A machine with all kernels on it. See the [module](self).
+pub(crate) struct System<O> {
     pub machine: Arc<Machine>,
     pub costs: CostModels,
-    pub policy: P,
-    pub cpus: Vec<Cpu>,
-    pub tasks: Vec<Task>,
-    facts: Vec<TaskFacts>,
-    /// The next event of each CPU; the engine's own sources of events follow the CPUs.
+    pub kernels: Vec<Kernel>,
+    processors: Vec<Processor>,
+    /// The next event of each processor; the engine's own sources of events follow them.
     pub queue: EventQueue,
     pub memory: MemoryState,
     profiles: Vec<Arc<MemoryProfile>>,
-    /// The other threads of each CPU's core.
+    /// The other threads of each processor's core.
     siblings: Vec<Box<[CpuId]>>,
     private_fill: Vec<CacheFill>,
     llc_fill: Vec<CacheFill>,
-    stolen_ns: Vec<u64>,
-    kicked: Vec<CpuId>,
-    peers_scanned: u32,
-    observer: O,
+    pub observer: O,
     pub trace_hash: TraceHash,
     /// Wake-ups, and ends of slices and bursts, that were handled.
     pub events: u64,
 }
 
-/// Why a CPU decides anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leaving {
-    /// Its task can go on.
-    Preempt,
-    /// Its task gives way, but can go on.
-    Yield,
-    /// Its task cannot go on now.
-    Block,
-    /// Its task has ended.
-    Exit,
-}
-
-/// The parts that a kernel is made of.
-pub(crate) struct KernelParts<P, O> {
+/// The parts that a system is made of.
+pub(crate) struct SystemParts<O> {
     pub machine: Arc<Machine>,
     pub costs: CostModels,
-    pub policy: P,
-    pub tasks: Vec<(Task, TaskFacts)>,
+    /// The host's first.
+    pub kernels: Vec<Kernel>,
     pub profiles: Vec<Arc<MemoryProfile>>,
     pub memory: MemoryState,
     pub observer: O,
-    /// Sources of events besides the CPUs.
+    /// Sources of events besides the processors.
     pub extra_sources: usize,
 }
 
-impl<P: Policy, O: Observer> Kernel<P, O> {
-    pub fn new(parts: KernelParts<P, O>) -> Self {
+impl<O: Observer> System<O> {
+    pub fn new(parts: SystemParts<O>) -> Self {
         let machine = parts.machine;
         let cpu_count = machine.cpu_count();
         let siblings = (0..cpu_count)
             .map(CpuId::from)
             .map(|cpu| machine.siblings(cpu).iter().filter(|&other| other != cpu).collect());
-        let (tasks, facts) = parts.tasks.into_iter().unzip();
         Self {
             siblings: siblings.collect(),
             costs: parts.costs,
-            policy: parts.policy,
-            cpus: (0..cpu_count).map(|_| Cpu::new()).collect(),
-            tasks,
-            facts,
+            kernels: parts.kernels,
+            processors: vec![Processor::new(); cpu_count],
             queue: EventQueue::new(cpu_count + parts.extra_sources),
             memory: parts.memory,
             profiles: parts.profiles,
             private_fill: vec![CacheFill::default(); machine.cores().len()],
             llc_fill: vec![CacheFill::default(); machine.llcs().len()],
-            stolen_ns: vec![0; cpu_count],
-            kicked: Vec::new(),
-            peers_scanned: 0,
             observer: parts.observer,
             trace_hash: TraceHash::default(),
             events: 0,
@@ -108,291 +95,131 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         }
     }
 
-    /// Asks the policy.
+    pub fn processor_count(&self) -> usize {
+        self.processors.len()
+    }
+
+    /// The CPU of a kernel, and the task on it, whose program the processor executes.
     #[inline]
-    fn ask<R>(&mut self, now_ns: u64, question: impl FnOnce(&mut P, &mut Context<'_>) -> R) -> R {
-        let mut context = Context {
-            now_ns,
-            machine: &self.machine,
-            tasks: &self.facts,
-            stolen_ns: &self.stolen_ns,
-            kicked: &mut self.kicked,
-            peers_scanned: &mut self.peers_scanned,
+    pub fn executing(&self, pcpu: CpuId) -> Option<(CpuRef, TaskRef)> {
+        let processor = &self.processors[pcpu.index()];
+        let on = processor.guest.unwrap_or(CpuRef { kernel: HOST, cpu: pcpu });
+        Some((on, processor.executes?))
+    }
+
+    /// What the processor has to do now.
+    #[inline]
+    pub fn due(&self, pcpu: CpuId, now_ns: u64) -> Option<ProcessorDue> {
+        let processor = &self.processors[pcpu.index()];
+        if processor.burst_end_ns <= now_ns {
+            return Some(ProcessorDue::BurstEnd);
+        }
+        let host = CpuRef { kernel: HOST, cpu: pcpu };
+        let at = |at: CpuRef| {
+            let due = self.kernels[at.kernel].cpus[at.cpu.index()].due(now_ns);
+            due.map(|due| ProcessorDue::Kernel(at, due))
         };
-        question(&mut self.policy, &mut context)
+        at(host).or_else(|| processor.guest.and_then(at))
     }
 
     #[inline]
-    fn note(&mut self, at_ns: u64, kind: EventKind, cpu: CpuId, task: TaskId) {
-        let event = Event { at_ns, kernel: KernelId::HOST, kind, cpu, task, by: None };
+    fn note(
+        &mut self,
+        at_ns: u64,
+        kind: EventKind,
+        on: CpuRef,
+        task: TaskId,
+        by: Option<(CpuId, Option<TaskId>)>,
+    ) {
+        let event = Event { at_ns, kernel: self.kernels[on.kernel].id, kind, cpu: on.cpu, task, by };
         self.trace_hash.add(event);
         self.observer.observe(event);
     }
 
-    /// Brings the queue up to date with the CPU's next event.
+    /// Brings the queue up to date with the processor's next event.
     #[inline]
-    pub fn refresh(&mut self, cpu: CpuId) {
-        self.queue.set(cpu.index(), self.cpus[cpu.index()].next_event_ns());
+    pub fn refresh(&mut self, pcpu: CpuId) {
+        let processor = &self.processors[pcpu.index()];
+        let mut first_ns =
+            processor.burst_end_ns.min(self.kernels[HOST].cpus[pcpu.index()].next_event_ns());
+        if let Some(guest) = processor.guest {
+            first_ns = first_ns.min(self.kernels[guest.kernel].cpus[guest.cpu.index()].next_event_ns());
+        }
+        self.queue.set(pcpu.index(), first_ns.max(processor.settled_ns));
     }
 
-    /// Lets kernel code run on the CPU, whose time must be settled; what runs there is put off.
+    /// Lets the code of a kernel run on its CPU, whose time must be settled; what runs there is put off.
     #[inline]
-    pub fn charge(&mut self, cpu: CpuId, cost_ns: u64) {
-        let cpu = &mut self.cpus[cpu.index()];
-        cpu.settled_ns += cost_ns;
-        cpu.used.overhead_ns += cost_ns;
-        if cpu.burst_end_ns != NEVER {
-            cpu.burst_end_ns += cost_ns;
+    pub fn charge(&mut self, on: CpuRef, cost_ns: u64) {
+        let Some(pcpu) = self.pcpu(on) else { return };
+        let processor = &mut self.processors[pcpu.index()];
+        processor.settled_ns += cost_ns;
+        if processor.burst_end_ns != NEVER {
+            processor.burst_end_ns += cost_ns;
+        }
+        self.kernels[on.kernel].cpus[on.cpu.index()].used.overhead_ns += cost_ns;
+        if on.kernel != HOST {
+            self.charge_vcpu(pcpu, cost_ns);
         }
     }
 
-    /// Charges an interrupt, and the exit of the guest that it interrupts.
-    pub fn charge_interrupt(&mut self, cpu: CpuId, now_ns: u64) {
-        self.settle(cpu, now_ns);
-        let handling_ns = self.costs.interrupt.map_or(0, |cost| cost.handling_ns);
-        self.charge(cpu, handling_ns);
-        if self.cpus[cpu.index()].current.is_some() {
-            self.charge_exit(cpu);
-        }
-    }
-
-    /// Charges an exit from the guest on the CPU.
-    pub fn charge_exit(&mut self, cpu: CpuId) {
+    /// Charges an exit from the guest on the processor.
+    pub fn charge_exit(&mut self, pcpu: CpuId) {
         let round_trip_ns = self.costs.vm_exit.map_or(0, |cost| cost.round_trip_ns);
-        self.charge(cpu, round_trip_ns);
+        self.charge(CpuRef { kernel: HOST, cpu: pcpu }, round_trip_ns);
+    }
+
+    /// How long an idle processor takes to wake up, ns; 0 if it is not idle.
+    pub fn idle_exit_ns(&self, pcpu: CpuId) -> u64 {
+        let is_idle = self.kernels[HOST].cpus[pcpu.index()].current.is_none();
+        self.costs.idle.filter(|_| is_idle).map_or(0, |cost| cost.exit_ns)
+    }
+
+    /// Charges an interrupt to the kernel that handles it, and the exit of the guest that it interrupts.
+    pub fn charge_interrupt(&mut self, on: CpuRef, now_ns: u64) {
+        let Some(pcpu) = self.pcpu(on) else { return };
+        self.settle(pcpu, now_ns);
+        let handling_ns = self.kernels[on.kernel].interrupt.map_or(0, |cost| cost.handling_ns);
+        self.charge(on, self.idle_exit_ns(pcpu) + handling_ns);
+        if self.kernels[HOST].cpus[pcpu.index()].current.is_some() {
+            self.charge_exit(pcpu);
+        }
+    }
+
+    /// Up to when the processor's time is accounted for.
+    pub fn settled_ns(&self, pcpu: CpuId) -> u64 {
+        self.processors[pcpu.index()].settled_ns
+    }
+
+    /// How long a cache line travels from one processor to another: a load from the last-level cache they share, or
+    /// from the other's memory; ns. Nothing with the model of locks off.
+    pub fn line_transfer_ns(&self, from: CpuId, to: CpuId) -> u64 {
+        let hardware = self.machine.hardware();
+        let (from, to) = (self.machine.cpu(from), self.machine.cpu(to));
+        let latency_ns = match from.llc == to.llc {
+            true => hardware.llc_latency_ns,
+            false => hardware.remote_memory_latency_ns,
+        };
+        self.costs.spin_lock.map_or(0, |_| u64::from(latency_ns))
+    }
+
+    /// The pCPU beneath a CPU, if it has one.
+    #[inline]
+    pub fn pcpu(&self, on: CpuRef) -> Option<CpuId> {
+        self.kernels[on.kernel].cpus[on.cpu.index()].pcpu
     }
 
     /// Starts a timer on the CPU.
-    pub fn arm(&mut self, cpu: CpuId, at_ns: u64, target: TimerTarget) {
-        self.cpus[cpu.index()].timers.push(Reverse((at_ns, target)));
+    pub fn arm(&mut self, on: CpuRef, at_ns: u64, target: TimerTarget) {
+        self.kernels[on.kernel].cpus[on.cpu.index()].timers.push(Reverse((at_ns, target)));
     }
+}
 
-    /// Puts a new task under the policy's care, runnable.
-    pub fn start(&mut self, task: TaskId, now_ns: u64) {
-        let cpu = self.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, Reason::Start));
-        self.tasks[task.index()].last_cpu = cpu;
-        self.make_runnable(task, cpu, Reason::Start, now_ns);
-        self.deliver_kicks(cpu, now_ns);
-    }
-
-    /// Wakes a blocked task. `by` is the CPU on which that happens; its time must be settled.
-    pub fn wake(&mut self, task: TaskId, now_ns: u64, by: CpuId) {
-        if self.tasks[task.index()].state != TaskState::Blocked {
-            return;
-        }
-        self.events += 1;
-        self.tasks[task.index()].metrics.wakeups += 1;
-        let reason = Reason::Wake { waker: self.cpus[by.index()].current, cpu: by, sync: false };
-        let cpu = self.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, reason));
-        if let Some(lock) = self.costs.spin_lock
-            && cpu != by
-        {
-            let spent_ns = self.cpus[cpu.index()].queue_lock.take(&lock, now_ns, 0);
-            self.charge(by, spent_ns);
-        }
-        self.make_runnable(task, cpu, reason, now_ns);
-        self.deliver_kicks(by, now_ns);
-    }
-
-    fn make_runnable(&mut self, task: TaskId, cpu: CpuId, reason: Reason, now_ns: u64) {
-        let state = &mut self.tasks[task.index()];
-        state.state = TaskState::Runnable;
-        state.metrics.sleep_ns += now_ns - state.blocked_since_ns;
-        self.note(now_ns, EventKind::Wake, cpu, task);
-        self.ask(now_ns, |policy, ctx| policy.enqueue(ctx, task, cpu, reason));
-    }
-
-    /// Sends the kicks that the policy asked for, from CPU `by`: at once to itself, as an IPI to others.
-    fn deliver_kicks(&mut self, by: CpuId, now_ns: u64) {
-        let delivery_ns = self.costs.ipi.map_or(0, |cost| cost.delivery_ns);
-        let sent_ns = self.cpus[by.index()].settled_ns.max(now_ns);
-        for at in 0..self.kicked.len() {
-            let cpu = self.kicked[at];
-            let arrives_ns = if cpu == by { now_ns } else { sent_ns + delivery_ns };
-            let resched_ns = &mut self.cpus[cpu.index()].resched_ns;
-            *resched_ns = (*resched_ns).min(arrives_ns);
-            self.refresh(cpu);
-        }
-        self.kicked.clear();
-    }
-
-    /// A tick on a CPU that runs a task.
-    pub fn tick(&mut self, cpu: CpuId, now_ns: u64) {
-        self.charge_interrupt(cpu, now_ns);
-        self.cpus[cpu.index()].tick_ns = self.next_tick_ns(now_ns);
-        if let Some(task) = self.cpus[cpu.index()].current {
-            self.ask(now_ns, |policy, ctx| policy.tick(ctx, cpu, task));
-            self.deliver_kicks(cpu, now_ns);
-        }
-        self.refresh(cpu);
-    }
-
-    /// Ticks fall on multiples of their period, on all CPUs alike.
-    fn next_tick_ns(&self, now_ns: u64) -> u64 {
-        let period_ns = self.policy.tick_period_ns();
-        (now_ns / period_ns + 1) * period_ns
-    }
-
-    /// The policy's own timer, on CPU 0.
-    pub fn policy_timer(&mut self, now_ns: u64) {
-        self.ask(now_ns, |policy, ctx| policy.timer(ctx));
-        self.deliver_kicks(CpuId(0), now_ns);
-    }
-
-    /// Changes where a task may and prefers to run.
-    pub fn change_affinity(
-        &mut self,
-        task: TaskId,
-        hard: Arc<CpuMask>,
-        soft: Option<Arc<CpuMask>>,
-        now_ns: u64,
-    ) {
-        let facts = &mut self.facts[task.index()];
-        facts.hard_affinity = hard;
-        facts.soft_affinity = soft;
-        self.ask(now_ns, |policy, ctx| policy.affinity_changed(ctx, task));
-        self.deliver_kicks(CpuId(0), now_ns);
-    }
-
-    /// The slice ended or a kick arrived: decide anew.
-    pub fn reschedule(&mut self, cpu: CpuId, now_ns: u64) {
-        if self.cpus[cpu.index()].slice_end_ns <= now_ns {
-            self.events += 1;
-        }
-        self.decide(cpu, now_ns, Leaving::Preempt);
-    }
-
-    /// The task on the CPU sleeps or waits.
-    pub fn block(&mut self, cpu: CpuId, now_ns: u64) {
-        self.decide(cpu, now_ns, Leaving::Block);
-    }
-
-    /// The task on the CPU ends.
-    pub fn exit(&mut self, cpu: CpuId, now_ns: u64) {
-        self.decide(cpu, now_ns, Leaving::Exit);
-    }
-
-    /// The task on the CPU gives way.
-    pub fn yield_cpu(&mut self, cpu: CpuId, now_ns: u64) {
-        self.decide(cpu, now_ns, Leaving::Yield);
-    }
-
-    /// Asks the policy what the CPU runs next, and switches to it.
-    fn decide(&mut self, cpu: CpuId, now_ns: u64, leaving: Leaving) {
-        self.settle(cpu, now_ns);
-        let before = self.cpus[cpu.index()].current;
-        match (before, leaving) {
-            (Some(task), Leaving::Yield) => {
-                self.charge_exit(cpu);
-                self.ask(now_ns, |policy, ctx| policy.yielded(ctx, cpu, task));
-            }
-            (Some(task), Leaving::Block | Leaving::Exit) => {
-                self.charge_exit(cpu);
-                self.ask(now_ns, |policy, ctx| policy.blocked(ctx, cpu, task));
-            }
-            _ => {}
-        }
-        let can_go_on = matches!(leaving, Leaving::Preempt | Leaving::Yield);
-        let previous = before.filter(|_| can_go_on);
-        let dispatch = self.ask(now_ns, |policy, ctx| policy.dispatch(ctx, cpu, previous));
-
-        let mut decision_ns = 0;
-        if let Some(cost) = &self.costs.context_switch {
-            decision_ns =
-                cost.decision_ns + cost.peer_scan_ns * u64::from(std::mem::take(&mut self.peers_scanned));
-        }
-        let state = &mut self.cpus[cpu.index()];
-        if let Some(lock) = &self.costs.spin_lock {
-            decision_ns = state.queue_lock.take(lock, now_ns, decision_ns);
-        }
-        state.used.schedules += 1;
-        state.resched_ns = NEVER;
-        state.slice_end_ns = if dispatch.task.is_some() { now_ns + dispatch.slice_ns } else { NEVER };
-        self.charge(cpu, decision_ns);
-
-        match previous {
-            Some(task) if dispatch.task == previous => self.note(now_ns, EventKind::Continue, cpu, task),
-            _ => {
-                if let Some(task) = before {
-                    self.take_off(cpu, task, now_ns, leaving);
-                }
-                self.switch(cpu, before, dispatch.task, now_ns);
-            }
-        }
-        self.deliver_kicks(cpu, now_ns);
-        self.refresh(cpu);
-    }
-
-    fn take_off(&mut self, cpu: CpuId, task: TaskId, now_ns: u64, leaving: Leaving) {
-        self.leave_caches(cpu, task);
-        let state = &mut self.tasks[task.index()];
-        let (next_state, kind) = match leaving {
-            Leaving::Preempt => (TaskState::Runnable, EventKind::Preempt),
-            Leaving::Yield => (TaskState::Runnable, EventKind::Yield),
-            Leaving::Block => (TaskState::Blocked, EventKind::Block),
-            Leaving::Exit => (TaskState::Exited, EventKind::Exit),
-        };
-        state.state = next_state;
-        state.blocked_since_ns = now_ns;
-        if leaving == Leaving::Preempt {
-            state.metrics.preemptions += 1;
-            self.cpus[cpu.index()].used.preemptions += 1;
-        }
-        self.note(now_ns, kind, cpu, task);
-    }
-
-    /// Makes `next` the CPU's task; `before` has been taken off.
-    fn switch(&mut self, cpu: CpuId, before: Option<TaskId>, next: Option<TaskId>, now_ns: u64) {
-        let state = &mut self.cpus[cpu.index()];
-        state.current = next;
-        state.burst_end_ns = NEVER;
-        if before == next {
-            return; // from idle to idle
-        }
-        state.used.context_switches += 1;
-        let Some(task) = next else {
-            state.tick_ns = NEVER;
-            self.rerate_siblings(cpu, now_ns);
-            return;
-        };
-        if state.loaded.replace(task) != Some(task)
-            && let Some(cost) = self.costs.context_switch
-        {
-            self.charge(cpu, cost.switch_ns);
-        }
-        if before.is_none() {
-            self.cpus[cpu.index()].tick_ns = self.next_tick_ns(now_ns);
-            self.rerate_siblings(cpu, now_ns);
-        }
-        self.count_migration(task, cpu);
-        let state = &mut self.tasks[task.index()];
-        debug_assert_eq!(state.state, TaskState::Runnable, "the policy dispatched a task that cannot run");
-        debug_assert!(
-            self.facts[task.index()].hard_affinity.contains(cpu),
-            "dispatched outside its affinity"
-        );
-        state.state = TaskState::Running;
-        state.last_cpu = cpu;
-        state.metrics.dispatches += 1;
-        self.enter_caches(cpu, task);
-        self.rerate(cpu);
-        self.note(now_ns, EventKind::Start, cpu, task);
-        self.ask(now_ns, |policy, ctx| policy.running(ctx, cpu, task));
-    }
-
-    fn count_migration(&mut self, task: TaskId, to: CpuId) {
-        let state = &mut self.tasks[task.index()];
-        if state.last_cpu == to {
-            return;
-        }
-        let (from, to) = (self.machine.cpu(state.last_cpu), self.machine.cpu(to));
-        let metrics = &mut state.metrics;
-        if from.node != to.node {
-            metrics.migrations_across_nodes += 1;
-        } else if from.llc != to.llc {
-            metrics.migrations_in_node += 1;
-        } else {
-            metrics.migrations_in_llc += 1;
-        }
-    }
+/// What a processor has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProcessorDue {
+    /// The program's burst of work is over.
+    BurstEnd,
+    /// Something in one of the kernels on it.
+    Kernel(CpuRef, Due),
 }

@@ -1,101 +1,140 @@
 //! How work progresses: accounting for time, and the speed that caches, memory and siblings allow.
 
-use super::cpu::Speed;
-use super::{Kernel, TaskState};
+use super::cpu::{Speed, TaskRef};
+use super::{CpuRef, HOST, System, Task, TaskState};
 use crate::engine::event_queue::NEVER;
 use crate::ids::{CpuId, TaskId};
 use crate::machine::cost::{CACHE_LINE_BYTES, Residue};
-use crate::policy::Policy;
 use crate::program::code::ProfileId;
 use crate::trace::Observer;
 
-impl<P: Policy, O: Observer> Kernel<P, O> {
-    /// Accounts for the CPU's time up to now.
+impl<O: Observer> System<O> {
+    fn task(&self, task: TaskRef) -> &Task {
+        &self.kernels[task.kernel].tasks[task.task.index()]
+    }
+
+    fn task_mut(&mut self, task: TaskRef) -> &mut Task {
+        &mut self.kernels[task.kernel].tasks[task.task.index()]
+    }
+
+    /// Accounts for the processor's time up to now, at both levels.
     #[inline]
-    pub fn settle(&mut self, cpu: CpuId, now_ns: u64) {
-        let state = &mut self.cpus[cpu.index()];
-        if now_ns <= state.settled_ns {
+    pub fn settle(&mut self, pcpu: CpuId, now_ns: u64) {
+        let processor = &mut self.processors[pcpu.index()];
+        if now_ns <= processor.settled_ns {
             return;
         }
-        let spent_ns = now_ns - state.settled_ns;
-        state.settled_ns = now_ns;
-        match state.current {
-            None => state.used.idle_ns += spent_ns,
-            Some(task) => {
-                state.used.busy_ns += spent_ns;
-                self.progress(cpu, task, spent_ns);
+        let spent_ns = now_ns - processor.settled_ns;
+        processor.settled_ns = now_ns;
+        let (executes, guest) = (processor.executes, processor.guest);
+        if self.kernels[HOST].cpus[pcpu.index()].current.is_none() {
+            self.kernels[HOST].cpus[pcpu.index()].used.idle_ns += spent_ns;
+            return;
+        }
+        self.charge_vcpu(pcpu, spent_ns);
+        if let Some(task) = executes {
+            self.progress(pcpu, task, spent_ns);
+        }
+        if let Some(guest) = guest {
+            let used = &mut self.kernels[guest.kernel].cpus[guest.cpu.index()].used;
+            match executes {
+                Some(_) => used.busy_ns += spent_ns,
+                None => used.overhead_ns += spent_ns,
             }
         }
     }
 
-    fn progress(&mut self, cpu: CpuId, task: TaskId, spent_ns: u64) {
-        let node = self.machine.cpu(cpu).node;
-        let state = &mut self.tasks[task.index()];
-        state.metrics.run_ns += spent_ns;
-        state.metrics.local_run_ns += (spent_ns as f64 * self.memory.share(state.vm, node)) as u64;
+    /// Accounts for time that the vCPU on the processor has used, in its tasks or its kernel.
+    pub(super) fn charge_vcpu(&mut self, pcpu: CpuId, spent_ns: u64) {
+        let node = self.machine.cpu(pcpu).node;
+        let host = &mut self.kernels[HOST];
+        let cpu = &mut host.cpus[pcpu.index()];
+        cpu.used.busy_ns += spent_ns;
+        if let Some(vcpu) = cpu.current {
+            let state = &mut host.tasks[vcpu.index()];
+            state.metrics.run_ns += spent_ns;
+            state.metrics.local_run_ns += (spent_ns as f64 * self.memory.share(state.vm, node)) as u64;
+        }
+    }
+
+    fn progress(&mut self, pcpu: CpuId, task: TaskRef, spent_ns: u64) {
+        let node = self.machine.cpu(pcpu).node;
+        let speed = self.processors[pcpu.index()].speed;
+        let state = &mut self.kernels[task.kernel].tasks[task.task.index()];
+        if task.kernel != HOST {
+            state.metrics.run_ns += spent_ns;
+            state.metrics.local_run_ns += (spent_ns as f64 * self.memory.share(state.vm, node)) as u64;
+        }
         if state.work_left_ns == 0 {
             return;
         }
-        let (refill_ns, steady_ns) =
-            self.cpus[cpu.index()].speed.work_ns(spent_ns, state.refill_work_left_ns);
+        let (refill_ns, steady_ns) = speed.work_ns(spent_ns, state.refill_work_left_ns);
         state.work_left_ns = state.work_left_ns.saturating_sub(refill_ns + steady_ns);
         if state.profile != ProfileId::NONE {
             state.refill_work_left_ns -= refill_ns;
-            self.fill_caches(cpu, task, refill_ns, steady_ns);
+            self.fill_caches(pcpu, task, refill_ns, steady_ns);
         }
     }
 
-    /// The task brings lines into the caches of the CPU: what it lacked of its footprint, and what it streams.
-    fn fill_caches(&mut self, cpu: CpuId, task: TaskId, refill_ns: u64, steady_ns: u64) {
+    /// The task brings lines into the caches of the processor: what it lacked of its footprint, and what it streams.
+    fn fill_caches(&mut self, pcpu: CpuId, task: TaskRef, refill_ns: u64, steady_ns: u64) {
         if self.costs.cache.is_none() {
             return;
         }
-        let state = &self.tasks[task.index()];
+        let state = self.task(task);
         let profile = &self.profiles[state.profile.0 as usize];
-        let lines = self.memory.lines_per_ns(&self.machine, state.profile, cpu);
+        let lines = self.memory.lines_per_ns(&self.machine, state.profile, pcpu);
         let streamed = lines * CACHE_LINE_BYTES as f64 * (refill_ns + steady_ns) as f64;
         let swept = if profile.sweep_ns > 0 { refill_ns as f64 / profile.sweep_ns as f64 } else { 0.0 };
-        let place = self.machine.cpu(cpu);
-        self.private_fill[place.core.index()].filled_bytes += streamed + swept * state.missing_bytes[0];
+        let [private, shared] = state.missing_bytes.map(|bytes| streamed + swept * bytes);
+        let place = self.machine.cpu(pcpu);
+        self.private_fill[place.core.index()].filled_bytes += private;
         if let Some(llc) = place.llc {
-            self.llc_fill[llc.index()].filled_bytes += streamed + swept * state.missing_bytes[1];
+            self.llc_fill[llc.index()].filled_bytes += shared;
         }
     }
 
-    /// The task starts a burst of work on the CPU, whose time is settled.
-    pub fn begin_burst(&mut self, cpu: CpuId, task: TaskId, work_ns: u64, profile: ProfileId) {
-        if self.tasks[task.index()].profile != profile {
-            self.leave_caches(cpu, task);
-            self.tasks[task.index()].profile = profile;
-            self.enter_caches(cpu, task);
+    /// Lets the processor execute the task's program from where it is.
+    pub(super) fn execute(&mut self, pcpu: CpuId, kernel: usize, task: TaskId) {
+        let task = TaskRef { kernel, task };
+        self.processors[pcpu.index()].executes = Some(task);
+        self.enter_caches(pcpu, task);
+        self.rerate(pcpu);
+    }
+
+    /// The task that the processor executes starts a burst of work; its time is settled.
+    pub fn begin_burst(&mut self, pcpu: CpuId, task: TaskRef, work_ns: u64, profile: ProfileId) {
+        if self.task(task).profile != profile {
+            self.leave_caches(pcpu);
+            self.task_mut(task).profile = profile;
+            self.enter_caches(pcpu, task);
         }
-        let state = &mut self.tasks[task.index()];
+        let state = self.task_mut(task);
         state.in_burst = true;
         state.work_left_ns = work_ns;
-        self.rerate(cpu);
+        self.rerate(pcpu);
     }
 
-    /// The burst of the CPU's task has come to its end.
-    pub fn finish_burst(&mut self, cpu: CpuId, now_ns: u64) {
-        self.settle(cpu, now_ns);
-        let state = &mut self.cpus[cpu.index()];
-        state.burst_end_ns = NEVER;
-        if let Some(task) = state.current {
-            let task = &mut self.tasks[task.index()];
+    /// The burst of what the processor executes has come to its end.
+    pub fn finish_burst(&mut self, pcpu: CpuId, now_ns: u64) {
+        self.settle(pcpu, now_ns);
+        self.processors[pcpu.index()].burst_end_ns = NEVER;
+        if let Some(task) = self.processors[pcpu.index()].executes {
+            let task = &mut self.kernels[task.kernel].tasks[task.task.index()];
             self.events += u64::from(std::mem::take(&mut task.in_burst));
             task.work_left_ns = 0;
         }
     }
 
-    /// Finds what the task has, and lacks, of its footprint in the caches of the CPU.
-    pub fn enter_caches(&mut self, cpu: CpuId, task: TaskId) {
-        let state = &mut self.tasks[task.index()];
+    /// Finds what the task has, and lacks, of its footprint in the caches of the processor.
+    fn enter_caches(&mut self, pcpu: CpuId, task: TaskRef) {
+        let state = &mut self.kernels[task.kernel].tasks[task.task.index()];
         let profile = &self.profiles[state.profile.0 as usize];
         state.refill_work_left_ns = 0;
         if self.costs.cache.is_none() || profile.footprint_bytes == 0 {
             return;
         }
-        let place = self.machine.cpu(cpu);
+        let place = self.machine.cpu(pcpu);
         let footprint = profile.footprint_bytes as f64;
         let levels = [
             Some((
@@ -121,9 +160,10 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         }
     }
 
-    /// Remembers what the task leaves in the caches of the CPU.
-    pub fn leave_caches(&mut self, cpu: CpuId, task: TaskId) {
-        let state = &mut self.tasks[task.index()];
+    /// Remembers what the task that the processor executes leaves in its caches.
+    pub fn leave_caches(&mut self, pcpu: CpuId) {
+        let Some(task) = self.processors[pcpu.index()].executes else { return };
+        let state = &mut self.kernels[task.kernel].tasks[task.task.index()];
         let profile = &self.profiles[state.profile.0 as usize];
         if self.costs.cache.is_none() || profile.footprint_bytes == 0 {
             return;
@@ -133,7 +173,7 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         } else {
             0.0
         };
-        let place = self.machine.cpu(cpu);
+        let place = self.machine.cpu(pcpu);
         let resident =
             |level: usize| state.resident_bytes[level] + state.missing_bytes[level] * (1.0 - to_go);
         let (private, shared) = (resident(0), resident(1));
@@ -144,26 +184,27 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         }
     }
 
-    /// Speed of the CPU for the task on it, as things are.
-    fn speed(&self, cpu: CpuId, task: TaskId) -> Speed {
-        let place = self.machine.cpu(cpu);
+    /// Speed of the processor for the task, as things are.
+    fn speed(&self, pcpu: CpuId, task: TaskRef) -> Speed {
+        let place = self.machine.cpu(pcpu);
+        let state = self.task(task);
+        let profile = &self.profiles[state.profile.0 as usize];
         let mut core = 1000.0 / f64::from(place.capacity_permille);
+        let is_busy = |&other: &CpuId| self.kernels[HOST].cpus[other.index()].current.is_some();
         if let Some(smt) = &self.costs.smt
-            && self.siblings[cpu.index()].iter().any(|other| self.cpus[other.index()].current.is_some())
+            && self.siblings[pcpu.index()].iter().any(is_busy)
         {
-            core *= smt.slowdown;
+            core *= profile.smt_slowdown.unwrap_or(smt.slowdown);
         }
-        let state = &self.tasks[task.index()];
         if state.profile == ProfileId::NONE {
             return Speed { refill_slowdown: core, steady_slowdown: core };
         }
-        let profile = &self.profiles[state.profile.0 as usize];
         let hardware = self.machine.hardware();
         let latency_ns = match self.costs.memory {
             Some(_) => self.memory.latency_ns(state.vm, place.node),
             None => f64::from(hardware.local_memory_latency_ns),
         };
-        let lines = self.memory.lines_per_ns(&self.machine, state.profile, cpu);
+        let lines = self.memory.lines_per_ns(&self.machine, state.profile, pcpu);
         let steady_slowdown = core + lines * latency_ns / profile.parallelism;
         let mut refill_slowdown = steady_slowdown;
         if state.refill_work_left_ns > 0 {
@@ -174,27 +215,37 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
         Speed { refill_slowdown, steady_slowdown }
     }
 
-    /// Finds the speed of the CPU's task anew, and with it the end of its burst. A task without work left is
-    /// due at once: its program says what comes next.
-    pub fn rerate(&mut self, cpu: CpuId) {
-        let Some(task) = self.cpus[cpu.index()].current else {
+    /// Finds the speed of the processor anew, and with it the end of the burst. A task without work left is due at
+    /// once: its program says what comes next. One that spins is never due.
+    pub fn rerate(&mut self, pcpu: CpuId) {
+        let Some(task) = self.processors[pcpu.index()].executes else {
             return;
         };
-        let speed = self.speed(cpu, task);
-        let task = &self.tasks[task.index()];
-        let state = &mut self.cpus[cpu.index()];
-        state.speed = speed;
-        state.burst_end_ns = state.settled_ns + speed.time_ns(task.work_left_ns, task.refill_work_left_ns);
+        let speed = self.speed(pcpu, task);
+        let task = &self.kernels[task.kernel].tasks[task.task.index()];
+        let processor = &mut self.processors[pcpu.index()];
+        processor.speed = speed;
+        processor.burst_end_ns = match task.spins {
+            true => NEVER,
+            false => processor.settled_ns + speed.time_ns(task.work_left_ns, task.refill_work_left_ns),
+        };
     }
 
-    /// The CPU became busy or idle: that changes the speed of the threads beside it.
-    pub fn rerate_siblings(&mut self, cpu: CpuId, now_ns: u64) {
+    /// Lets the task on the processor, which span for a lock, go on at that time.
+    pub fn end_spin(&mut self, pcpu: CpuId, at_ns: u64) {
+        let processor = &mut self.processors[pcpu.index()];
+        processor.burst_end_ns = at_ns.max(processor.settled_ns);
+        self.refresh(pcpu);
+    }
+
+    /// The processor became busy or idle: that changes the speed of the threads beside it.
+    pub(super) fn rerate_siblings(&mut self, pcpu: CpuId, now_ns: u64) {
         if self.costs.smt.is_none() {
             return;
         }
-        for at in 0..self.siblings[cpu.index()].len() {
-            let sibling = self.siblings[cpu.index()][at];
-            if self.cpus[sibling.index()].current.is_some() {
+        for at in 0..self.siblings[pcpu.index()].len() {
+            let sibling = self.siblings[pcpu.index()][at];
+            if self.processors[sibling.index()].executes.is_some() {
                 self.settle(sibling, now_ns);
                 self.rerate(sibling);
                 self.refresh(sibling);
@@ -204,40 +255,40 @@ impl<P: Policy, O: Observer> Kernel<P, O> {
 
     /// Takes a sample of the memory system, and lets tasks feel it.
     pub fn sample_memory(&mut self, now_ns: u64) {
-        let (tasks, cpus) = (&self.tasks, &self.cpus);
-        let running = cpus.iter().enumerate().filter_map(|(at, cpu)| {
-            let task = &tasks[cpu.current?.index()];
-            Some((CpuId::from(at), task.vm, task.profile, cpu.speed.steady_slowdown))
+        let kernels = &self.kernels;
+        let running = self.processors.iter().enumerate().filter_map(|(at, processor)| {
+            let task = processor.executes?;
+            let task = &kernels[task.kernel].tasks[task.task.index()];
+            Some((CpuId::from(at), task.vm, task.profile, processor.speed.steady_slowdown))
         });
         if !self.memory.sample(&self.machine, running) {
             return;
         }
-        for cpu in (0..self.cpus.len()).map(CpuId::from) {
-            if self.cpus[cpu.index()].current.is_some() {
-                self.settle(cpu, now_ns);
-                self.rerate(cpu);
-                self.refresh(cpu);
+        for pcpu in (0..self.processors.len()).map(CpuId::from) {
+            if self.processors[pcpu.index()].executes.is_some() {
+                self.settle(pcpu, now_ns);
+                self.rerate(pcpu);
+                self.refresh(pcpu);
             }
         }
     }
 
-    /// Accounts for all time up to now; what kernel code will take of a CPU's time after now is taken out of
-    /// its use, and returned by CPU, ns.
+    /// Accounts for all time up to now. Returns, by processor, what kernel code will take of its time after now.
     pub fn settle_all(&mut self, now_ns: u64) -> Vec<u64> {
-        for cpu in (0..self.cpus.len()).map(CpuId::from) {
-            self.settle(cpu, now_ns);
+        for pcpu in (0..self.processors.len()).map(CpuId::from) {
+            self.settle(pcpu, now_ns);
         }
-        for task in self.tasks.iter_mut() {
-            if matches!(task.state, TaskState::Blocked | TaskState::Exited) {
-                task.metrics.sleep_ns += now_ns - task.blocked_since_ns;
-                task.blocked_since_ns = now_ns;
+        for kernel in 0..self.kernels.len() {
+            for cpu in (0..self.kernels[kernel].cpus.len()).map(CpuId::from) {
+                self.settle_stolen(CpuRef { kernel, cpu }, now_ns);
+            }
+            for task in &mut self.kernels[kernel].tasks {
+                if matches!(task.state, TaskState::Blocked | TaskState::Exited) {
+                    task.metrics.sleep_ns += now_ns - task.blocked_since_ns;
+                    task.blocked_since_ns = now_ns;
+                }
             }
         }
-        let ahead = self.cpus.iter_mut().map(|cpu| {
-            let ahead_ns = cpu.settled_ns - now_ns;
-            cpu.used.overhead_ns -= ahead_ns;
-            ahead_ns
-        });
-        ahead.collect()
+        self.processors.iter().map(|processor| processor.settled_ns - now_ns).collect()
     }
 }

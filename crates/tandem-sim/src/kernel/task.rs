@@ -1,6 +1,7 @@
 //! A task of a kernel.
 
-use crate::engine::random::Stream;
+use super::cpu::CpuRef;
+use crate::engine::random::{Entity, Stream};
 use crate::ids::{CpuId, TaskId, VmId};
 use crate::machine::cost::Residue;
 use crate::metrics::TaskMetrics;
@@ -22,15 +23,31 @@ pub(crate) enum TaskState {
     Exited,
 }
 
+/// A task of a guest's past or present: numbers of tasks are used again, births are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Birth {
+    pub task: TaskId,
+    /// How many tasks of the kernel were born before.
+    pub number: u64,
+}
+
 /// A task: its program, how far it has come, what it left in the caches, and what it used.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
     pub vm: VmId,
+    /// What its measurements are summed up by: the VM in the host's kernel, the program in a guest's.
+    pub group: u32,
+    /// For a vCPU of a guest kernel: the CPU that it is there.
+    pub guest: Option<CpuRef>,
     pub state: TaskState,
     /// Where it ran last; before it ever ran, where it was queued first.
     pub last_cpu: CpuId,
+    /// When it began to be measured: it was born, became another program by exec, or the measuring started.
+    pub measured_since_ns: u64,
     /// When it blocked or the measuring started, whichever is later.
     pub blocked_since_ns: u64,
+    /// When it woke up, until it runs.
+    pub woken_ns: Option<u64>,
 
     pub code: Arc<[Instruction]>,
     pub next_instruction: u32,
@@ -42,6 +59,18 @@ pub(crate) struct Task {
     pub work_left_ns: u64,
     pub request: Option<Request>,
     pub timer_started_ns: u64,
+    /// Waits for a spin lock, keeping its CPU busy.
+    pub spins: bool,
+    pub birth: u64,
+    pub parent: Option<Birth>,
+    /// Children that have ended and that it has not waited for.
+    pub ended_children: u32,
+    pub waits_for_child: bool,
+    /// Where the channels of its family begin, less the number of channels that the VM shares.
+    pub family_channels: u32,
+    /// Key of its random numbers, and how many children have got theirs from it.
+    pub random_key: u64,
+    pub children: u64,
 
     pub profile: ProfileId,
     /// Work during which the missing part of the footprint is still coming in, ns.
@@ -57,20 +86,33 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    pub fn new(vm: VmId, code: Arc<[Instruction]>, random: Stream) -> Self {
+    /// A task that is yet to start. Its random numbers are those of `random_key` under the seed.
+    pub fn new(vm: VmId, group: usize, code: Arc<[Instruction]>, seed: u64, random_key: u64) -> Self {
         Self {
             vm,
+            group: group as u32,
+            guest: None,
             state: TaskState::Blocked,
             last_cpu: CpuId(0),
+            measured_since_ns: 0,
             blocked_since_ns: 0,
+            woken_ns: None,
             code,
             next_instruction: 0,
             loops: [0; LOOP_DEPTH_MAX],
-            random,
+            random: Stream::new(seed, Entity::Task, random_key),
             in_burst: false,
             work_left_ns: 0,
             request: None,
             timer_started_ns: 0,
+            spins: false,
+            birth: 0,
+            parent: None,
+            ended_children: 0,
+            waits_for_child: false,
+            family_channels: 0,
+            random_key,
+            children: 0,
             profile: ProfileId::NONE,
             refill_work_left_ns: 0,
             resident_bytes: [0.0; 2],

@@ -3,8 +3,11 @@
 //! A policy answers the questions that sched_ext asks, so that a model in Rust and a compiled BPF scheduler fit
 //! the same place. It sees CPUs and tasks of one kernel and does not know at which level that kernel is.
 
+mod any;
 pub mod credit;
 pub mod linux;
+
+pub(crate) use any::AnyPolicy;
 
 use crate::cpumask::CpuMask;
 use crate::ids::{CpuId, TaskId, VmId};

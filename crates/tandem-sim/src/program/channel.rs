@@ -1,4 +1,5 @@
-//! Channels: tokens that tasks wait for, with the requests that some of them stand for.
+//! Channels: tokens that tasks wait for, with the requests that some of them stand for. A channel that tasks send to is a
+//! pipe: it holds no more than so many tokens.
 
 use crate::ids::TaskId;
 use std::collections::VecDeque;
@@ -19,13 +20,15 @@ pub(crate) struct Channel {
     tokens: VecDeque<Option<Request>>,
     /// Tasks that wait, longest first.
     waiting: VecDeque<TaskId>,
+    /// Tasks that want to send and found it full, longest first.
+    senders: VecDeque<TaskId>,
     /// The task that took a token last; interrupts go to the CPU where it was.
     pub last_taker: TaskId,
 }
 
 impl Channel {
     pub fn new(first_taker: TaskId) -> Self {
-        Self { tokens: VecDeque::new(), waiting: VecDeque::new(), last_taker: first_taker }
+        Self { tokens: VecDeque::new(), waiting: VecDeque::new(), senders: VecDeque::new(), last_taker: first_taker }
     }
 
     /// Takes a token for the task; without one, the task is put among the waiting and `None` comes back.
@@ -47,6 +50,20 @@ impl Channel {
             None => self.tokens.push_back(token),
         }
         taker
+    }
+
+    /// Whether a token may be sent; if not, the task is put among the senders, to be woken and to try again.
+    pub fn has_room(&mut self, capacity: u32, task: TaskId) -> bool {
+        let has_room = self.tokens.len() < capacity as usize;
+        if !has_room {
+            self.senders.push_back(task);
+        }
+        has_room
+    }
+
+    /// The sender to wake after a token was taken.
+    pub fn next_sender(&mut self) -> Option<TaskId> {
+        self.senders.pop_front()
     }
 
     /// The task that the next token would go to, as far as can be told.
@@ -73,5 +90,17 @@ mod tests {
         assert_eq!(channel.take(TaskId(1)), Some(request));
         assert_eq!(channel.take(TaskId(3)), Some(None));
         assert_eq!(channel.likely_taker(), TaskId(3));
+    }
+
+    #[test]
+    fn a_full_pipe_holds_up_its_senders() {
+        let mut pipe = Channel::new(TaskId(0));
+        assert!(pipe.has_room(1, TaskId(1)));
+        assert_eq!(pipe.put(None), None);
+        assert!(!pipe.has_room(1, TaskId(1)));
+        assert_eq!(pipe.next_sender(), Some(TaskId(1)));
+        assert_eq!(pipe.take(TaskId(2)), Some(None));
+        assert!(pipe.has_room(1, TaskId(1)));
+        assert_eq!(pipe.next_sender(), None);
     }
 }

@@ -40,3 +40,41 @@ impl Default for LinuxSettings {
         Self { era: LinuxEra::V6_12, domains: Domains::Topology, tick_hz: 250, steal_clock: true }
     }
 }
+
+/// The kernel's tunables (`/sys/kernel/debug/sched`), with the values that it starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tunables {
+    /// CFS: time in which every task of a CPU should run once (`sched_latency`), ns.
+    pub latency_ns: u64,
+    /// CFS: shortest slice (`sched_min_granularity`), ns.
+    pub min_granularity_ns: u64,
+    /// CFS: how far behind the running task one that wakes up must be to preempt it (`sched_wakeup_granularity`), ns.
+    pub wakeup_granularity_ns: u64,
+    /// EEVDF: length of a slice (`sched_base_slice`), ns.
+    pub base_slice_ns: u64,
+    /// A task that ran less than this ago is cache-hot (`sched_migration_cost`), ns.
+    pub migration_cost_ns: u64,
+    /// Most tasks that one balancing looks at (`sched_nr_migrate`).
+    pub nr_migrate: u32,
+}
+
+impl Tunables {
+    /// Tunables of a kernel with so many CPUs (`kernel/sched/fair.c`): the ones in time are multiplied by
+    /// 1 + log2(CPUs), at most by 4.
+    pub fn new(cpus: usize) -> Self {
+        let factor = u64::from(1 + cpus.clamp(1, 8).ilog2());
+        Self {
+            latency_ns: 6_000_000 * factor,
+            min_granularity_ns: 750_000 * factor,
+            wakeup_granularity_ns: 1_000_000 * factor,
+            base_slice_ns: 700_000 * factor,
+            migration_cost_ns: 500_000,
+            nr_migrate: 32,
+        }
+    }
+
+    /// CFS: with more tasks than this on a CPU, the latency cannot hold (`sched_nr_latency`).
+    pub fn nr_latency(&self) -> u64 {
+        self.latency_ns / self.min_granularity_ns
+    }
+}

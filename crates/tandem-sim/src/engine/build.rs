@@ -1,0 +1,124 @@
+//! From a scenario to kernels with their tasks.
+
+use super::measure::VmState;
+use crate::ids::{KernelId, TaskId, VmId};
+use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Task, TaskRef};
+use crate::machine::Machine;
+use crate::policy::linux::weight_of_nice;
+use crate::policy::{AnyPolicy, TaskFacts, VmFacts};
+use crate::program::code::{Instruction, ProfileTable, compile};
+use crate::scenario::{Guest, Scenario, Vm};
+use std::sync::Arc;
+
+/// Weight of a task of usual weight.
+const WEIGHT: u32 = 1024;
+
+/// A scenario made ready to run.
+pub(super) struct Built {
+    /// The host's kernel, then those of guests.
+    pub kernels: Vec<Kernel>,
+    pub vms: Vec<VmState>,
+    pub profiles: ProfileTable,
+    /// All tasks that exist from the start, in the order in which they begin: vCPUs first.
+    pub starts: Vec<TaskRef>,
+}
+
+/// Builds the kernels, the states of the VMs, and what runs from the start.
+pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
+    let mut profiles = ProfileTable::new();
+    let mut vms = Vec::with_capacity(scenario.vms.len());
+    let mut host_tasks = Vec::new();
+    let mut guests = Vec::new();
+    for (id, vm) in scenario.vms.iter().enumerate().map(|(at, vm)| (VmId::from(at), vm)) {
+        let first_vcpu = TaskId::from(host_tasks.len());
+        let kernel = if vm.guest.is_some() { 1 + guests.len() } else { HOST };
+        for (cpu, vcpu) in vm.vcpus.iter().enumerate() {
+            let code = compile(&vcpu.program, &mut profiles);
+            let mut task = Task::new(id, id.index(), code, seed, host_tasks.len() as u64);
+            task.guest = vm.guest.as_ref().map(|_| CpuRef { kernel, cpu: cpu.into() });
+            let facts = TaskFacts {
+                vm: id,
+                weight: vm.weight * WEIGHT / Vm::DEFAULT_WEIGHT,
+                hard_affinity: vcpu.hard_affinity.clone(),
+                soft_affinity: vcpu.soft_affinity.clone(),
+            };
+            host_tasks.push((task, facts));
+        }
+        let mut families = 0;
+        let mut programs = Vec::new();
+        if let Some(guest) = &vm.guest {
+            programs = guest.programs.iter().map(|known| compile(&known.program, &mut profiles)).collect();
+            let tasks = guest_tasks(id, vm, guest, &programs, seed);
+            families = tasks.len();
+            guests.push(guest_kernel(id, guest, first_vcpu, tasks));
+        }
+        vms.push(VmState::new(vm, kernel, first_vcpu, families, programs));
+    }
+    let host = host_kernel(scenario, host_tasks);
+    let kernels: Vec<Kernel> = std::iter::once(host).chain(guests).collect();
+    let tasks_of = |(kernel, tasks): (usize, &Kernel)| {
+        (0..tasks.tasks.len()).map(move |task| TaskRef { kernel, task: task.into() })
+    };
+    let starts = kernels.iter().enumerate().flat_map(tasks_of).collect();
+    Built { kernels, vms, profiles, starts }
+}
+
+fn host_kernel(scenario: &Scenario, tasks: Vec<(Task, TaskFacts)>) -> Kernel {
+    let facts: Vec<TaskFacts> = tasks.iter().map(|(_, facts)| facts.clone()).collect();
+    let vms: Vec<VmFacts> =
+        scenario.vms.iter().map(|vm| VmFacts { weight: vm.weight, cap_pct: vm.cap_pct }).collect();
+    Kernel::new(KernelParts {
+        id: KernelId::HOST,
+        machine: Arc::clone(&scenario.machine),
+        context_switch: scenario.costs.context_switch,
+        interrupt: scenario.costs.interrupt,
+        policy: AnyPolicy::new(&scenario.policy, &scenario.machine, &facts, &vms),
+        tasks,
+        groups: vms.len(),
+        first_vcpu: TaskId(0),
+    })
+}
+
+fn guest_kernel(vm: VmId, guest: &Guest, first_vcpu: TaskId, tasks: Vec<(Task, TaskFacts)>) -> Kernel {
+    let facts: Vec<TaskFacts> = tasks.iter().map(|(_, facts)| facts.clone()).collect();
+    Kernel::new(KernelParts {
+        id: KernelId::from(vm.index() + 1),
+        machine: Arc::clone(&guest.topology),
+        context_switch: guest.context_switch,
+        interrupt: guest.interrupt,
+        policy: AnyPolicy::new(&guest.policy, &guest.topology, &facts, &[]),
+        tasks,
+        groups: guest.programs.len(),
+        first_vcpu,
+    })
+}
+
+/// The processes that a guest starts with; each begins a family, which its children join.
+fn guest_tasks(
+    id: VmId,
+    vm: &Vm,
+    guest: &Guest,
+    programs: &[Arc<[Instruction]>],
+    seed: u64,
+) -> Vec<(Task, TaskFacts)> {
+    let machine: &Machine = &guest.topology;
+    let everywhere = Arc::new(machine.all_cpus().clone());
+    let mut tasks = Vec::new();
+    for process in &guest.processes {
+        for _ in 0..process.copies {
+            let family = tasks.len();
+            let key = u64::from(id.0) << 32 | (1 << 31) | family as u64;
+            let mut task = Task::new(id, process.program, programs[process.program].clone(), seed, key);
+            task.family_channels = (family * guest.family_channels) as u32;
+            let facts = TaskFacts {
+                vm: VmId(0),
+                weight: weight_of_nice(process.nice),
+                hard_affinity: process.affinity.clone().unwrap_or_else(|| everywhere.clone()),
+                soft_affinity: None,
+            };
+            tasks.push((task, facts));
+        }
+    }
+    debug_assert!(tasks.len() <= u32::MAX as usize && vm.channels <= u32::MAX as usize);
+    tasks
+}

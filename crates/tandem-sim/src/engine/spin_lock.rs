@@ -1,0 +1,54 @@
+//! Spin locks of guests: fair, and blind to who has a CPU.
+//!
+//! Waiters spin, which keeps their CPU busy, and get the lock in the order in which they came, as with ticket locks. A
+//! holder or a next waiter that has lost its CPU holds up all the others. Taking a free lock costs nothing beyond the
+//! program's own work; handing it to a waiter takes the time in which a cache line travels between the two.
+
+use super::simulation::Simulation;
+use crate::ids::{CpuId, TaskId, VmId};
+use crate::trace::Observer;
+use std::collections::VecDeque;
+
+/// A spin lock of a VM.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SpinLock {
+    holder: Option<TaskId>,
+    /// Who spins, longest first.
+    waiting: VecDeque<TaskId>,
+}
+
+impl<O: Observer> Simulation<'_, O> {
+    /// Takes a lock for the task, or lets it spin; tells whether it has got the lock.
+    pub(super) fn take_lock(&mut self, vm: VmId, lock: usize, task: TaskId) -> bool {
+        let state = &mut self.vms[vm.index()];
+        let lock = &mut state.locks[lock];
+        if lock.holder.is_none() {
+            lock.holder = Some(task);
+            return true;
+        }
+        lock.waiting.push_back(task);
+        self.system.kernels[state.kernel].tasks[task.index()].spins = true;
+        false
+    }
+
+    /// The task on the processor gives the lock to the next one. A task that does not hold it changes nothing.
+    pub(super) fn release_lock(&mut self, vm: VmId, lock: usize, task: TaskId, pcpu: CpuId, now_ns: u64) {
+        let state = &mut self.vms[vm.index()];
+        let lock = &mut state.locks[lock];
+        if lock.holder != Some(task) {
+            return;
+        }
+        lock.holder = lock.waiting.pop_front();
+        let Some(next) = lock.holder else { return };
+        let kernel = &mut self.system.kernels[state.kernel];
+        kernel.tasks[next.index()].spins = false;
+        let cpu = &kernel.cpus[kernel.tasks[next.index()].last_cpu.index()];
+        if cpu.current == Some(next)
+            && let Some(there) = cpu.pcpu
+        {
+            let released_ns = self.system.settled_ns(pcpu).max(now_ns);
+            let arrives_ns = released_ns + self.system.line_transfer_ns(pcpu, there);
+            self.system.end_spin(there, arrives_ns);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! One scheduling level: the CPUs and tasks of a kernel, and the policy that decides for it.
+
+use super::cpu::Cpu;
+use super::task::{Birth, Task};
+use crate::ids::{CpuId, KernelId, TaskId};
+use crate::machine::Machine;
+use crate::machine::cost::{ContextSwitch, Interrupt};
+use crate::metrics::TaskMetrics;
+use crate::policy::{AnyPolicy, Context, Policy, TaskFacts};
+use hdrhistogram::Histogram;
+use std::sync::Arc;
+
+/// Digits of a time in a histogram that are kept: percentiles are good to 1%.
+const SIGNIFICANT_DIGITS: u8 = 2;
+
+/// An empty histogram of times.
+pub(crate) fn new_histogram() -> Box<Histogram<u64>> {
+    let mut histogram = Histogram::new(SIGNIFICANT_DIGITS).expect("between 0 and 5 digits");
+    histogram.auto(true);
+    Box::new(histogram)
+}
+
+/// What is measured of tasks of a kind: of a VM's vCPUs in the host's kernel, of a program's tasks in a guest's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Group {
+    /// Tasks that belonged to it since the measuring started.
+    pub tasks: u64,
+    /// Sums over those that do no more.
+    pub total: TaskMetrics,
+    /// From wake-ups to the moments that they ran, ns. Made when the first one comes.
+    pub wakeup: Option<Box<Histogram<u64>>>,
+}
+
+impl Group {
+    pub fn woke(&mut self, latency_ns: u64) {
+        self.wakeup.get_or_insert_with(new_histogram).record(latency_ns).expect("it resizes to any value");
+    }
+}
+
+/// A kernel, the host's or a guest's. Tasks are added as they are forked.
+pub(crate) struct Kernel {
+    pub id: KernelId,
+    /// The CPUs as it sees them.
+    pub machine: Arc<Machine>,
+    pub context_switch: Option<ContextSwitch>,
+    pub interrupt: Option<Interrupt>,
+    pub policy: AnyPolicy,
+    pub cpus: Vec<Cpu>,
+    pub tasks: Vec<Task>,
+    pub facts: Vec<TaskFacts>,
+    pub groups: Vec<Group>,
+    /// In the host's kernel, the first of the vCPUs that are a guest's CPUs; they follow each other.
+    pub first_vcpu: TaskId,
+    pub stolen_ns: Vec<u64>,
+    pub kicked: Vec<CpuId>,
+    pub peers_scanned: u32,
+    free: Vec<TaskId>,
+    births: u64,
+}
+
+/// The parts that a kernel is made of.
+pub(crate) struct KernelParts {
+    pub id: KernelId,
+    pub machine: Arc<Machine>,
+    pub context_switch: Option<ContextSwitch>,
+    pub interrupt: Option<Interrupt>,
+    pub policy: AnyPolicy,
+    pub tasks: Vec<(Task, TaskFacts)>,
+    pub groups: usize,
+    pub first_vcpu: TaskId,
+}
+
+impl Kernel {
+    pub fn new(parts: KernelParts) -> Self {
+        let cpu_count = parts.machine.cpu_count();
+        let is_host = parts.id == KernelId::HOST;
+        let cpus = (0..cpu_count).map(|cpu| Cpu::new(is_host.then(|| CpuId::from(cpu))));
+        let mut kernel = Self {
+            id: parts.id,
+            context_switch: parts.context_switch,
+            interrupt: parts.interrupt,
+            policy: parts.policy,
+            cpus: cpus.collect(),
+            tasks: Vec::new(),
+            facts: Vec::new(),
+            groups: vec![Group::default(); parts.groups],
+            first_vcpu: parts.first_vcpu,
+            stolen_ns: vec![0; cpu_count],
+            kicked: Vec::new(),
+            peers_scanned: 0,
+            free: Vec::new(),
+            births: 0,
+            machine: parts.machine,
+        };
+        for (task, facts) in parts.tasks {
+            kernel.add(task, facts);
+        }
+        kernel
+    }
+
+    /// Adds a task that is yet to start.
+    pub fn add(&mut self, mut task: Task, facts: TaskFacts) -> TaskId {
+        task.birth = self.births;
+        self.births += 1;
+        self.groups[task.group as usize].tasks += 1;
+        match self.free.pop() {
+            Some(id) => {
+                self.tasks[id.index()] = task;
+                self.facts[id.index()] = facts;
+                id
+            }
+            None => {
+                self.tasks.push(task);
+                self.facts.push(facts);
+                TaskId::from(self.tasks.len() - 1)
+            }
+        }
+    }
+
+    /// The number of a task that has ended may be used again.
+    pub fn release(&mut self, task: TaskId) {
+        self.free.push(task);
+    }
+
+    /// How to find a task again, if it still lives.
+    pub fn birth(&self, task: TaskId) -> Birth {
+        Birth { task, number: self.tasks[task.index()].birth }
+    }
+
+    /// Asks the policy.
+    #[inline]
+    pub fn ask<R>(
+        &mut self,
+        now_ns: u64,
+        question: impl FnOnce(&mut AnyPolicy, &mut Context<'_>) -> R,
+    ) -> R {
+        let mut context = Context {
+            now_ns,
+            machine: &self.machine,
+            tasks: &self.facts,
+            stolen_ns: &self.stolen_ns,
+            kicked: &mut self.kicked,
+            peers_scanned: &mut self.peers_scanned,
+        };
+        question(&mut self.policy, &mut context)
+    }
+
+    /// Ticks fall on multiples of their period, on all CPUs alike.
+    pub fn next_tick_ns(&self, now_ns: u64) -> u64 {
+        let period_ns = self.policy.tick_period_ns();
+        (now_ns / period_ns + 1) * period_ns
+    }
+
+    /// What other CPUs' queues that were looked into cost the CPU that did, ns.
+    pub fn take_scan_cost_ns(&mut self) -> u64 {
+        let peers = u64::from(std::mem::take(&mut self.peers_scanned));
+        self.context_switch.map_or(0, |cost| cost.peer_scan_ns * peers)
+    }
+
+    pub fn count_migration(&mut self, task: TaskId, to: CpuId) {
+        let state = &mut self.tasks[task.index()];
+        if state.last_cpu == to {
+            return;
+        }
+        let (from, to) = (self.machine.cpu(state.last_cpu), self.machine.cpu(to));
+        let metrics = &mut state.metrics;
+        if from.node != to.node {
+            metrics.migrations_across_nodes += 1;
+        } else if from.llc != to.llc {
+            metrics.migrations_in_node += 1;
+        } else {
+            metrics.migrations_in_llc += 1;
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Scheduling at one level: wake-ups, ticks, decisions and switches, the same for the host and for guests.
+
+use super::{CpuRef, HOST, System, TaskState};
+use crate::cpumask::CpuMask;
+use crate::engine::event_queue::NEVER;
+use crate::ids::{CpuId, TaskId};
+use crate::policy::{Policy, Reason};
+use crate::trace::{EventKind, Observer};
+use std::sync::Arc;
+
+/// Why a CPU decides anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    /// Its task can go on.
+    Preempt,
+    /// Its task gives way, but can go on.
+    Yield,
+    /// Its task cannot go on now.
+    Block,
+    /// Its task has ended.
+    Exit,
+    /// Its task goes on, on this other CPU, where it has been queued.
+    Move(CpuId),
+}
+
+impl<O: Observer> System<O> {
+    /// Puts a new task under the care of a kernel's policy, runnable.
+    pub fn start(&mut self, kernel: usize, task: TaskId, now_ns: u64) {
+        let cpu = self.kernels[kernel].ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, Reason::Start));
+        self.kernels[kernel].tasks[task.index()].last_cpu = cpu;
+        self.make_runnable(kernel, task, cpu, Reason::Start, now_ns);
+        self.deliver_kicks(CpuRef { kernel, cpu }, now_ns);
+    }
+
+    /// Starts a task that the one on the CPU has forked: the policy chooses where.
+    pub fn start_child(&mut self, on: CpuRef, parent: TaskId, child: TaskId, now_ns: u64) {
+        let kernel = &mut self.kernels[on.kernel];
+        let reason = Reason::Fork { parent, cpu: on.cpu };
+        let cpu = kernel.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, child, reason));
+        kernel.tasks[child.index()].last_cpu = cpu;
+        self.charge_scan(on);
+        self.make_runnable(on.kernel, child, cpu, reason, now_ns);
+        self.deliver_kicks(on, now_ns);
+    }
+
+    /// Wakes a blocked task. `by` is the CPU on which that happens, whose time must be settled. `sync` says that the
+    /// task there is about to block.
+    pub fn wake(&mut self, task: TaskId, now_ns: u64, by: CpuRef, sync: bool) {
+        let kernel = &mut self.kernels[by.kernel];
+        if kernel.tasks[task.index()].state != TaskState::Blocked {
+            return;
+        }
+        self.events += 1;
+        kernel.tasks[task.index()].metrics.wakeups += 1;
+        let reason = Reason::Wake { waker: kernel.cpus[by.cpu.index()].current, cpu: by.cpu, sync };
+        let cpu = kernel.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, reason));
+        self.charge_scan(by);
+        if let Some(lock) = self.costs.spin_lock
+            && by.kernel == HOST
+            && cpu != by.cpu
+        {
+            let spent_ns = self.kernels[HOST].cpus[cpu.index()].queue_lock.take(&lock, now_ns, 0);
+            self.charge(by, spent_ns);
+        }
+        self.make_runnable(by.kernel, task, cpu, reason, now_ns);
+        self.deliver_kicks(by, now_ns);
+    }
+
+    /// Charges the CPU for the other queues that the policy looked into on its behalf.
+    fn charge_scan(&mut self, on: CpuRef) {
+        let cost_ns = self.kernels[on.kernel].take_scan_cost_ns();
+        if cost_ns > 0 {
+            self.charge(on, cost_ns);
+        }
+    }
+
+    fn make_runnable(&mut self, kernel: usize, task: TaskId, cpu: CpuId, reason: Reason, now_ns: u64) {
+        let state = &mut self.kernels[kernel].tasks[task.index()];
+        state.state = TaskState::Runnable;
+        state.metrics.sleep_ns += now_ns - state.blocked_since_ns;
+        state.woken_ns = Some(now_ns);
+        if let Some(guest) = state.guest {
+            self.vcpu_deprived(guest, now_ns);
+        }
+        let by = match reason {
+            Reason::Wake { waker, cpu, .. } => Some((cpu, waker)),
+            Reason::Fork { parent, cpu } => Some((cpu, Some(parent))),
+            Reason::Start | Reason::Exec { .. } => None,
+        };
+        self.note(now_ns, EventKind::Wake, CpuRef { kernel, cpu }, task, by);
+        self.kernels[kernel].ask(now_ns, |policy, ctx| policy.enqueue(ctx, task, cpu, reason));
+    }
+
+    /// Sends the kicks that the policy asked for, from the CPU `by`: at once to itself, by an interrupt to others.
+    pub(super) fn deliver_kicks(&mut self, by: CpuRef, now_ns: u64) {
+        for at in 0..self.kernels[by.kernel].kicked.len() {
+            let cpu = CpuRef { kernel: by.kernel, cpu: self.kernels[by.kernel].kicked[at] };
+            match by.kernel {
+                HOST => self.kick_pcpu(cpu.cpu, by.cpu, now_ns),
+                _ => self.kick_vcpu(cpu, by, now_ns),
+            }
+        }
+        self.kernels[by.kernel].kicked.clear();
+    }
+
+    fn kick_pcpu(&mut self, pcpu: CpuId, by: CpuId, now_ns: u64) {
+        let mut arrives_ns = now_ns;
+        if pcpu != by {
+            let sent_ns = self.processors[by.index()].settled_ns.max(now_ns);
+            arrives_ns = sent_ns + self.costs.ipi.map_or(0, |cost| cost.delivery_ns) + self.idle_exit_ns(pcpu);
+        }
+        let cpu = &mut self.kernels[HOST].cpus[pcpu.index()];
+        cpu.resched_ns = cpu.resched_ns.min(arrives_ns);
+        self.refresh(pcpu);
+    }
+
+    /// A tick on a CPU that runs a task.
+    pub fn tick(&mut self, on: CpuRef, now_ns: u64) {
+        self.charge_interrupt(on, now_ns);
+        let kernel = &mut self.kernels[on.kernel];
+        kernel.cpus[on.cpu.index()].tick_ns = kernel.next_tick_ns(now_ns);
+        if let Some(task) = kernel.cpus[on.cpu.index()].current {
+            kernel.ask(now_ns, |policy, ctx| policy.tick(ctx, on.cpu, task));
+            self.charge_scan(on);
+            self.deliver_kicks(on, now_ns);
+        }
+    }
+
+    /// The timer of the host's policy, on CPU 0.
+    pub fn policy_timer(&mut self, now_ns: u64) {
+        self.kernels[HOST].ask(now_ns, |policy, ctx| policy.timer(ctx));
+        self.deliver_kicks(CpuRef { kernel: HOST, cpu: CpuId(0) }, now_ns);
+    }
+
+    /// Changes where a vCPU may and prefers to run.
+    pub fn change_affinity(
+        &mut self,
+        task: TaskId,
+        hard: Arc<CpuMask>,
+        soft: Option<Arc<CpuMask>>,
+        now_ns: u64,
+    ) {
+        let kernel = &mut self.kernels[HOST];
+        let facts = &mut kernel.facts[task.index()];
+        facts.hard_affinity = hard;
+        facts.soft_affinity = soft;
+        kernel.ask(now_ns, |policy, ctx| policy.affinity_changed(ctx, task));
+        self.deliver_kicks(CpuRef { kernel: HOST, cpu: CpuId(0) }, now_ns);
+    }
+
+    /// The slice ended or a kick arrived: decide anew.
+    pub fn reschedule(&mut self, on: CpuRef, now_ns: u64) {
+        let cpu = &mut self.kernels[on.kernel].cpus[on.cpu.index()];
+        self.events += u64::from(cpu.slice_end_ns <= now_ns);
+        if std::mem::take(&mut cpu.kicked_from_afar)
+            && let Some(pcpu) = cpu.pcpu
+        {
+            self.settle(pcpu, now_ns);
+            self.charge_exit(pcpu);
+        }
+        self.decide(on, now_ns, Leaving::Preempt);
+    }
+
+    /// The task on the CPU sleeps or waits.
+    pub fn block(&mut self, on: CpuRef, now_ns: u64) {
+        self.decide(on, now_ns, Leaving::Block);
+    }
+
+    /// The task on the CPU ends.
+    pub fn exit(&mut self, on: CpuRef, now_ns: u64) {
+        self.decide(on, now_ns, Leaving::Exit);
+    }
+
+    /// The task on the CPU gives way.
+    pub fn yield_cpu(&mut self, on: CpuRef, now_ns: u64) {
+        self.decide(on, now_ns, Leaving::Yield);
+    }
+
+    /// The task on the CPU begins another program; tells whether it has moved to another CPU for that. (Linux lets its
+    /// stopper thread move it, which is two more switches.)
+    pub fn exec(&mut self, on: CpuRef, task: TaskId, now_ns: u64) -> bool {
+        let reason = Reason::Exec { cpu: on.cpu };
+        let to = self.kernels[on.kernel].ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, reason));
+        self.charge_scan(on);
+        if to == on.cpu {
+            return false;
+        }
+        if let Some(cost) = self.kernels[on.kernel].context_switch {
+            self.charge(on, 2 * (cost.decision_ns + cost.switch_ns));
+        }
+        self.decide(on, now_ns, Leaving::Move(to));
+        true
+    }
+
+    /// Asks the policy what the CPU runs next, and switches to it.
+    fn decide(&mut self, on: CpuRef, now_ns: u64, leaving: Leaving) {
+        let Some(pcpu) = self.pcpu(on) else { return };
+        self.settle(pcpu, now_ns);
+        let is_host = on.kernel == HOST;
+        let before = self.kernels[on.kernel].cpus[on.cpu.index()].current;
+        if is_host && before.is_some() && leaving != Leaving::Preempt {
+            self.charge_exit(pcpu);
+        }
+        let kernel = &mut self.kernels[on.kernel];
+        match (before, leaving) {
+            (Some(task), Leaving::Yield) => kernel.ask(now_ns, |policy, ctx| policy.yielded(ctx, on.cpu, task)),
+            (Some(task), Leaving::Block | Leaving::Exit | Leaving::Move(_)) => {
+                kernel.ask(now_ns, |policy, ctx| policy.blocked(ctx, on.cpu, task));
+            }
+            _ => {}
+        }
+        if let (Some(task), Leaving::Move(to)) = (before, leaving) {
+            let reason = Reason::Exec { cpu: on.cpu };
+            kernel.ask(now_ns, |policy, ctx| policy.enqueue(ctx, task, to, reason));
+        }
+        let can_go_on = matches!(leaving, Leaving::Preempt | Leaving::Yield);
+        let previous = before.filter(|_| can_go_on);
+        let dispatch = kernel.ask(now_ns, |policy, ctx| policy.dispatch(ctx, on.cpu, previous));
+        self.charge_decision(on, now_ns);
+        let cpu = &mut self.kernels[on.kernel].cpus[on.cpu.index()];
+        cpu.used.schedules += 1;
+        cpu.resched_ns = NEVER;
+        cpu.slice_end_ns =
+            if dispatch.task.is_some() { now_ns.saturating_add(dispatch.slice_ns) } else { NEVER };
+
+        match previous {
+            Some(task) if dispatch.task == previous => {
+                self.note(now_ns, EventKind::Continue, on, task, None);
+            }
+            _ => {
+                if let Some(task) = before {
+                    self.take_off(on, pcpu, task, now_ns, leaving);
+                }
+                self.switch(on, pcpu, before, dispatch.task, now_ns);
+            }
+        }
+        self.deliver_kicks(on, now_ns);
+        if !is_host && dispatch.task.is_none() {
+            self.vcpu_idles(on, pcpu, now_ns);
+        }
+        self.refresh(pcpu);
+    }
+
+    fn charge_decision(&mut self, on: CpuRef, now_ns: u64) {
+        let kernel = &mut self.kernels[on.kernel];
+        let mut decision_ns = kernel.take_scan_cost_ns() + kernel.context_switch.map_or(0, |cost| cost.decision_ns);
+        if let Some(lock) = &self.costs.spin_lock
+            && on.kernel == HOST
+        {
+            decision_ns = kernel.cpus[on.cpu.index()].queue_lock.take(lock, now_ns, decision_ns);
+        }
+        self.charge(on, decision_ns);
+    }
+
+    fn take_off(&mut self, on: CpuRef, pcpu: CpuId, task: TaskId, now_ns: u64, leaving: Leaving) {
+        self.leave_caches(pcpu);
+        let kernel = &mut self.kernels[on.kernel];
+        let state = &mut kernel.tasks[task.index()];
+        let (next_state, kind) = match leaving {
+            Leaving::Preempt | Leaving::Move(_) => (TaskState::Runnable, EventKind::Preempt),
+            Leaving::Yield => (TaskState::Runnable, EventKind::Yield),
+            Leaving::Block => (TaskState::Blocked, EventKind::Block),
+            Leaving::Exit => (TaskState::Exited, EventKind::Exit),
+        };
+        state.state = next_state;
+        state.blocked_since_ns = now_ns;
+        if leaving == Leaving::Preempt {
+            state.metrics.preemptions += 1;
+            kernel.cpus[on.cpu.index()].used.preemptions += 1;
+        } else {
+            state.metrics.voluntary_switches += 1;
+        }
+        if state.guest.is_some() {
+            self.vcpu_leaves(pcpu, next_state, now_ns);
+        }
+        self.note(now_ns, kind, on, task, None);
+        if leaving == Leaving::Exit {
+            self.kernels[on.kernel].ask(now_ns, |policy, ctx| policy.exited(ctx, task));
+        }
+    }
+
+    /// Makes `next` the CPU's task; `before` has been taken off.
+    fn switch(&mut self, on: CpuRef, pcpu: CpuId, before: Option<TaskId>, next: Option<TaskId>, now_ns: u64) {
+        self.processors[pcpu.index()].executes = None;
+        self.processors[pcpu.index()].burst_end_ns = NEVER;
+        let kernel = &mut self.kernels[on.kernel];
+        let cpu = &mut kernel.cpus[on.cpu.index()];
+        cpu.current = next;
+        if before.is_none() && next.is_none() {
+            return;
+        }
+        cpu.used.context_switches += 1;
+        let Some(task) = next else {
+            cpu.tick_ns = NEVER;
+            if on.kernel == HOST {
+                self.rerate_siblings(pcpu, now_ns);
+            }
+            return;
+        };
+        let is_loaded = cpu.loaded.replace(task) == Some(task);
+        if before.is_none() {
+            let tick_ns = kernel.next_tick_ns(now_ns);
+            kernel.cpus[on.cpu.index()].tick_ns = tick_ns;
+        }
+        if let Some(cost) = kernel.context_switch
+            && !is_loaded
+        {
+            self.charge(on, cost.switch_ns);
+        }
+        if before.is_none() && on.kernel == HOST {
+            self.rerate_siblings(pcpu, now_ns);
+        }
+        let kernel = &mut self.kernels[on.kernel];
+        kernel.count_migration(task, on.cpu);
+        let state = &mut kernel.tasks[task.index()];
+        debug_assert_eq!(state.state, TaskState::Runnable, "the policy dispatched a task that cannot run");
+        debug_assert!(
+            kernel.facts[task.index()].hard_affinity.contains(on.cpu),
+            "dispatched outside its affinity"
+        );
+        state.state = TaskState::Running;
+        state.last_cpu = on.cpu;
+        state.metrics.dispatches += 1;
+        let guest = state.guest;
+        if let Some(woken_ns) = state.woken_ns.take() {
+            kernel.groups[state.group as usize].woke(now_ns - woken_ns);
+        }
+        match guest {
+            None => self.execute(pcpu, on.kernel, task),
+            Some(guest) => self.vcpu_arrives(pcpu, guest, now_ns),
+        }
+        self.note(now_ns, EventKind::Start, on, task, None);
+        self.kernels[on.kernel].ask(now_ns, |policy, ctx| policy.running(ctx, on.cpu, task));
+    }
+}

@@ -1,0 +1,125 @@
+//! Where the levels meet: vCPUs, which are tasks of the host and CPUs of a guest.
+//!
+//! - A guest's CPU that has nothing to run *idles*: its vCPU blocks in the host. A timer of the guest, or an interrupt
+//!   that is on its way, becomes a timer of the host, which wakes the vCPU.
+//! - A guest that *kicks* another of its CPUs leaves for the host, which sends an interrupt if that vCPU runs, wakes it
+//!   if it is idle, and need do nothing if it waits for a pCPU: the vCPU will see it when it gets one.
+//! - A vCPU that loses its pCPU takes the task on it along: the task stays the guest's running task and makes no
+//!   progress. The guest learns of the time that was stolen afterwards, if its policy asks.
+//!
+//! Limits: a guest's idle CPU blocks at once (no polling in the guest or in the host).
+
+use super::{CpuRef, HOST, System, TaskState, TimerTarget};
+use crate::engine::event_queue::NEVER;
+use crate::ids::{CpuId, TaskId};
+use crate::trace::Observer;
+
+impl<O: Observer> System<O> {
+    /// The host's task that is a guest's CPU.
+    pub fn vcpu_task(&self, cpu: CpuRef) -> TaskId {
+        TaskId::from(self.kernels[cpu.kernel].first_vcpu.index() + cpu.cpu.index())
+    }
+
+    /// Makes one CPU of a guest reschedule, from another or itself.
+    pub(super) fn kick_vcpu(&mut self, cpu: CpuRef, by: CpuRef, now_ns: u64) {
+        let sender = self.pcpu(by);
+        let mut arrives_ns = now_ns;
+        let mut is_remote = false;
+        if let Some(pcpu) = sender
+            && cpu != by
+        {
+            self.charge_exit(pcpu);
+            is_remote = self.pcpu(cpu).is_some();
+            if is_remote {
+                let sent_ns = self.processors[pcpu.index()].settled_ns;
+                arrives_ns = sent_ns + self.costs.ipi.map_or(0, |cost| cost.delivery_ns);
+            }
+        }
+        let state = &mut self.kernels[cpu.kernel].cpus[cpu.cpu.index()];
+        state.resched_ns = state.resched_ns.min(arrives_ns);
+        state.kicked_from_afar |= is_remote;
+        match state.pcpu {
+            Some(pcpu) => self.refresh(pcpu),
+            None => self.wake_vcpu(cpu, now_ns, sender),
+        }
+    }
+
+    /// Wakes a vCPU if it is idle, from the pCPU `by`; if there is none, from the one where it ran last.
+    pub fn wake_vcpu(&mut self, cpu: CpuRef, now_ns: u64, by: Option<CpuId>) {
+        let vcpu = self.vcpu_task(cpu);
+        let state = &self.kernels[HOST].tasks[vcpu.index()];
+        if state.state == TaskState::Blocked {
+            let by = by.unwrap_or(state.last_cpu);
+            self.settle(by, now_ns);
+            self.wake(vcpu, now_ns, CpuRef { kernel: HOST, cpu: by }, false);
+        }
+    }
+
+    /// A guest's CPU, which is on that pCPU, has nothing to run. Its vCPU blocks, unless something has come meanwhile.
+    pub(super) fn vcpu_idles(&mut self, cpu: CpuRef, pcpu: CpuId, now_ns: u64) {
+        let state = &self.kernels[cpu.kernel].cpus[cpu.cpu.index()];
+        let next_ns = state.resched_ns.min(state.next_timer_ns());
+        if next_ns <= now_ns {
+            return;
+        }
+        let host = CpuRef { kernel: HOST, cpu: pcpu };
+        if next_ns != NEVER {
+            let vcpu = self.vcpu_task(cpu);
+            self.arm(host, next_ns, TimerTarget::Task(vcpu));
+        }
+        self.block(host, now_ns);
+    }
+
+    /// Whether a timer that was to wake an idle vCPU has become pointless: it woke for something else.
+    pub fn vcpu_timer_is_stale(&self, vcpu: TaskId, now_ns: u64) -> bool {
+        let state = &self.kernels[HOST].tasks[vcpu.index()];
+        state.guest.is_some_and(|cpu| {
+            let cpu = &self.kernels[cpu.kernel].cpus[cpu.cpu.index()];
+            state.state != TaskState::Blocked || cpu.resched_ns.min(cpu.next_timer_ns()) > now_ns
+        })
+    }
+
+    /// The vCPU wants a pCPU from now on.
+    pub(super) fn vcpu_deprived(&mut self, cpu: CpuRef, now_ns: u64) {
+        self.kernels[cpu.kernel].cpus[cpu.cpu.index()].deprived_since_ns = now_ns;
+    }
+
+    /// Accounts for the time that was stolen from a guest's CPU up to now, and tells the guest.
+    pub(super) fn settle_stolen(&mut self, cpu: CpuRef, now_ns: u64) {
+        let kernel = &mut self.kernels[cpu.kernel];
+        let state = &mut kernel.cpus[cpu.cpu.index()];
+        if state.deprived_since_ns == NEVER {
+            return;
+        }
+        let stolen_ns = now_ns - state.deprived_since_ns;
+        state.deprived_since_ns = now_ns;
+        state.used.stolen_ns += stolen_ns;
+        kernel.stolen_ns[cpu.cpu.index()] += stolen_ns;
+        if let Some(task) = state.current {
+            kernel.tasks[task.index()].metrics.stolen_ns += stolen_ns;
+        }
+    }
+
+    /// The vCPU on the pCPU leaves it, in this state.
+    pub(super) fn vcpu_leaves(&mut self, pcpu: CpuId, state: TaskState, now_ns: u64) {
+        if let Some(cpu) = self.processors[pcpu.index()].guest.take() {
+            self.kernels[cpu.kernel].cpus[cpu.cpu.index()].pcpu = None;
+            if state == TaskState::Runnable {
+                self.vcpu_deprived(cpu, now_ns);
+            }
+        }
+    }
+
+    /// The vCPU gets the pCPU: what ran on it goes on, or the guest looks for something to run.
+    pub(super) fn vcpu_arrives(&mut self, pcpu: CpuId, cpu: CpuRef, now_ns: u64) {
+        self.settle_stolen(cpu, now_ns);
+        self.processors[pcpu.index()].guest = Some(cpu);
+        let state = &mut self.kernels[cpu.kernel].cpus[cpu.cpu.index()];
+        state.deprived_since_ns = NEVER;
+        state.pcpu = Some(pcpu);
+        match state.current {
+            Some(task) => self.execute(pcpu, cpu.kernel, task),
+            None => state.resched_ns = state.resched_ns.min(now_ns),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! One type for all policies, so that host and guests can have different ones without dynamic dispatch.
+
+use super::credit::Credit;
+use super::linux::Linux;
+use super::{Context, Dispatch, Policy, Reason, TaskFacts, VmFacts};
+use crate::ids::{CpuId, TaskId};
+use crate::machine::Machine;
+use crate::scenario::PolicySettings;
+
+/// Some policy.
+#[derive(Debug)]
+pub(crate) enum AnyPolicy {
+    Credit(Credit),
+    Linux(Linux),
+}
+
+impl AnyPolicy {
+    /// The policy with these settings, for a kernel with these CPUs, tasks and groups of tasks.
+    pub fn new(settings: &PolicySettings, machine: &Machine, tasks: &[TaskFacts], vms: &[VmFacts]) -> Self {
+        match settings {
+            PolicySettings::Credit(settings) => Self::Credit(Credit::new(*settings, machine, tasks, vms)),
+            PolicySettings::Linux(settings) => Self::Linux(Linux::new(*settings, machine, tasks)),
+        }
+    }
+}
+
+/// Hands a call on to the policy that there is.
+macro_rules! each {
+    ($any:expr, $policy:ident => $call:expr) => {
+        match $any {
+            AnyPolicy::Credit($policy) => $call,
+            AnyPolicy::Linux($policy) => $call,
+        }
+    };
+}
+
+impl Policy for AnyPolicy {
+    #[inline]
+    fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId {
+        each!(self, policy => policy.select_cpu(ctx, task, reason))
+    }
+
+    #[inline]
+    fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId, reason: Reason) {
+        each!(self, policy => policy.enqueue(ctx, task, cpu, reason))
+    }
+
+    #[inline]
+    fn dispatch(&mut self, ctx: &mut Context<'_>, cpu: CpuId, previous: Option<TaskId>) -> Dispatch {
+        each!(self, policy => policy.dispatch(ctx, cpu, previous))
+    }
+
+    #[inline]
+    fn running(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
+        each!(self, policy => policy.running(ctx, cpu, task))
+    }
+
+    #[inline]
+    fn blocked(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
+        each!(self, policy => policy.blocked(ctx, cpu, task))
+    }
+
+    fn exited(&mut self, ctx: &mut Context<'_>, task: TaskId) {
+        each!(self, policy => policy.exited(ctx, task))
+    }
+
+    fn yielded(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
+        each!(self, policy => policy.yielded(ctx, cpu, task))
+    }
+
+    fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
+        each!(self, policy => policy.affinity_changed(ctx, task))
+    }
+
+    #[inline]
+    fn tick_period_ns(&self) -> u64 {
+        each!(self, policy => policy.tick_period_ns())
+    }
+
+    #[inline]
+    fn tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
+        each!(self, policy => policy.tick(ctx, cpu, task))
+    }
+
+    fn timer_period_ns(&self) -> u64 {
+        each!(self, policy => policy.timer_period_ns())
+    }
+
+    fn timer(&mut self, ctx: &mut Context<'_>) {
+        each!(self, policy => policy.timer(ctx))
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        each!(self, policy => policy.counters())
+    }
+
+    fn reset_counters(&mut self) {
+        each!(self, policy => policy.reset_counters())
+    }
+}

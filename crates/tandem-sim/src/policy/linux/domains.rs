@@ -1,0 +1,5 @@
+//! Scheduling domains.
+
+/// The scheduling domains of every CPU.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DomainTree {}
