@@ -1,20 +1,21 @@
 //! From a scenario file to the engine's scenario.
 
 use super::amount::{Parameters, check_time};
+use super::compile::Compiler;
 use super::file::{AffinityChangeTable, ArrivalsForm, SourceTable, VmTable};
 use super::policy::{PlacementMode, PolicyTable};
-use super::program::Compiler;
-use super::{ScenarioSource, cpu_list};
+use super::{ScenarioSource, cpu_list, guest};
 use crate::file_error::FileError;
-use crate::located::{Located, SourceFile, quoted_list};
+use crate::located::{Located, SourceFile};
 use crate::units::{Duration, Size};
 use std::sync::Arc;
 use tandem_sim::cpumask::CpuMask;
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::Machine;
 use tandem_sim::placement::{self, Occupancy, PlacementOutcome, Request};
+use tandem_sim::policy::linux::LinuxSettings;
 use tandem_sim::program::{Amount, Program};
-use tandem_sim::scenario::{AffinityChange, Arrivals, Scenario, Source, Vcpu, Vm};
+use tandem_sim::scenario::{AffinityChange, Arrivals, Guest, PROCESSES_MAX, Scenario, Source, Vcpu, Vm};
 
 /// Most vCPUs of all VMs together.
 const MAX_VCPUS: usize = 65_536;
@@ -26,7 +27,7 @@ pub(super) fn build(
     policy: &PolicyTable,
 ) -> Result<Scenario, FileError> {
     let ScenarioSource { source, file, machine, .. } = scenario;
-    for time in [&file.length, &file.warmup] {
+    for time in [&file.length, &file.warmup].into_iter().chain(&file.costs.idle_exit) {
         check_time(**time).map_err(|message| source.error(time.span(), message))?;
     }
     if file.length.ns == 0 {
@@ -38,9 +39,11 @@ pub(super) fn build(
     let mut builder = Builder {
         scenario,
         parameters,
+        guest_policy: policy.guest.settings(),
         placement: policy.placement.unwrap_or_default(),
         occupancy: Occupancy::empty(machine),
         vms: Vec::new(),
+        processes: 0,
     };
     for (position, table) in file.vms.iter().enumerate() {
         if file.vms[..position].iter().any(|other| *other.group == *table.group) {
@@ -63,7 +66,7 @@ pub(super) fn build(
     let built = Scenario {
         machine: machine.clone(),
         costs: file.costs.models(),
-        policy: policy.settings(),
+        policy: policy.settings().map_err(|message| source.error_in_file(message))?,
         vms: builder.vms,
         warmup_ns: file.warmup.ns,
         length_ns: file.length.ns,
@@ -78,9 +81,12 @@ pub(super) fn build(
 struct Builder<'a> {
     scenario: &'a ScenarioSource,
     parameters: &'a Parameters,
+    guest_policy: LinuxSettings,
     placement: PlacementMode,
     occupancy: Occupancy,
     vms: Vec<Vm>,
+    /// Processes in all guests so far.
+    processes: u64,
 }
 
 /// Where a VM runs, and the nodes of its memory (none: all of them).
@@ -118,13 +124,25 @@ impl Builder<'_> {
         }
 
         let mut compiler = Compiler::new(source, self.parameters, &self.scenario.profiles);
+        let guest = match &table.guest {
+            None => None,
+            Some(guest) => Some(guest::build(
+                guest,
+                self.scenario,
+                self.parameters,
+                self.guest_policy,
+                vcpus,
+                &mut compiler,
+            )?),
+        };
         let programs = self.programs(table, vcpus, &mut compiler)?;
         let sources = table
             .sources
             .iter()
             .map(|table| self.interrupts(table, &mut compiler))
             .collect::<Result<Vec<_>, _>>()?;
-        let (channels, counters) = compiler.finish()?;
+        let used = compiler.finish()?;
+        self.add_processes(table, count, guest.as_ref())?;
 
         let own_home = self.own_home(table)?;
         let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
@@ -142,12 +160,12 @@ impl Builder<'_> {
                 memory_shares: placement::memory_shares(&home.nodes, self.machine()),
                 weight,
                 cap_pct,
-                channels,
-                counters: counters.clone(),
+                channels: used.channels,
+                counters: used.counters.clone(),
                 sources: sources.clone(),
                 affinity_changes: affinity_changes.clone(),
-                locks: 0,
-                guest: None,
+                locks: used.locks,
+                guest: guest.clone(),
             });
         }
         Ok(())
@@ -177,22 +195,42 @@ impl Builder<'_> {
         Ok(vcpus as usize)
     }
 
-    /// The program of each vCPU.
+    /// Adds to the number of processes, which must not become too large.
+    fn add_processes(&mut self, table: &VmTable, vms: u32, guest: Option<&Guest>) -> Result<(), FileError> {
+        let each: u64 =
+            guest.iter().flat_map(|guest| &guest.processes).map(|process| u64::from(process.copies)).sum();
+        self.processes = self.processes.saturating_add(each.saturating_mul(u64::from(vms)));
+        if self.processes > PROCESSES_MAX {
+            let message = format!(
+                "the guests have more than {PROCESSES_MAX} processes together, which is the most allowed"
+            );
+            return Err(self.source().error(table.group.span(), message));
+        }
+        Ok(())
+    }
+
+    /// The program of each vCPU; with a guest kernel, an empty one.
     fn programs(
         &self,
         table: &VmTable,
         vcpus: usize,
         compiler: &mut Compiler,
     ) -> Result<Vec<Arc<Program>>, FileError> {
-        let tables = &self.scenario.file.programs;
+        let names = match (&table.programs, &table.guest) {
+            (Some(names), None) => names,
+            (None, Some(_)) => return Ok(vec![Arc::default(); vcpus]),
+            (Some(names), Some(_)) => {
+                let message = "a VM with a guest kernel runs no programs by itself; name them under [[vm.guest.process]]";
+                return Err(self.source().error(names.span(), message));
+            }
+            (None, None) => {
+                let message = "the VM does nothing; it needs `programs`, or a [vm.guest] with processes";
+                return Err(self.source().error(table.group.span(), message));
+            }
+        };
         let mut programs = Vec::new();
-        for name in table.programs.iter() {
-            let Some(program) = tables.get(&**name) else {
-                let known = quoted_list(tables.keys().map(String::as_str));
-                let message = format!("there is no program `{}`; programs under [programs]: {known}", **name);
-                return Err(self.source().error(name.span(), message));
-            };
-            programs.push(Arc::new(compiler.program(program)?));
+        for name in names.iter() {
+            programs.push(Arc::new(compiler.program(self.scenario.program(name)?)?));
         }
         match programs.len() {
             1 => Ok(vec![programs[0].clone(); vcpus]),
@@ -201,7 +239,7 @@ impl Builder<'_> {
                 let message = format!(
                     "there are {count} programs for {vcpus} vCPUs; allowed are one for all, or one for each"
                 );
-                Err(self.source().error(table.programs.span(), message))
+                Err(self.source().error(names.span(), message))
             }
         }
     }
@@ -237,7 +275,7 @@ impl Builder<'_> {
                 }
             }
         };
-        Ok(Source { channel: compiler.signalled(&table.channel), arrivals })
+        Ok(Source { channel: compiler.source_channel(&table.channel)?, arrivals })
     }
 
     /// The home that the table itself gives its VMs.

@@ -1,11 +1,13 @@
 //! Switches for the cost models.
 
+use crate::located::Located;
+use crate::units::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tandem_sim::machine::cost::CostModels;
+use tandem_sim::machine::cost::{CostModels, Idle};
 
-/// Which costs count. All do; to switch one off, set it to false. `all = false` switches off those that are not
-/// set to true.
+/// Which costs count, in the host and in guests. All do; to switch one off, set it to false. `all = false` switches off
+/// those that are not set to true.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CostSwitches {
@@ -25,8 +27,11 @@ pub struct CostSwitches {
     pub vm_exit: Option<bool>,
     /// Waiting for the locks of the host.
     pub spin_lock: Option<bool>,
-    /// Handling of interrupts by the host.
+    /// Handling of interrupts.
     pub interrupt: Option<bool>,
+    /// How long an idle pCPU takes to wake up, such as "5us"; it depends on the firmware and its settings, so that it
+    /// is nothing if absent.
+    pub idle_exit: Option<Located<Duration>>,
 }
 
 impl CostSwitches {
@@ -43,7 +48,7 @@ impl CostSwitches {
             vm_exit: models.vm_exit.filter(|_| on(self.vm_exit)),
             spin_lock: models.spin_lock.filter(|_| on(self.spin_lock)),
             interrupt: models.interrupt.filter(|_| on(self.interrupt)),
-            idle: None,
+            idle: self.idle_exit.as_ref().map(|exit| Idle { exit_ns: exit.ns }),
         }
     }
 }

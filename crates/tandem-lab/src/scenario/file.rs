@@ -60,8 +60,11 @@ pub struct VmTable {
     pub weight: Option<Located<Count>>,
     /// Most CPU time of each, in percent of one pCPU; 0, which is no cap, if absent.
     pub cap: Option<Located<Count>>,
-    /// Names of the programs that the vCPUs run: one for each vCPU, or one for all.
-    pub programs: Located<Vec<Located<String>>>,
+    /// Names of the programs that the vCPUs run: one for each vCPU, or one for all. None in a VM with a `guest`.
+    pub programs: Option<Located<Vec<Located<String>>>>,
+    /// The kernel of the VM, which schedules tasks on the vCPUs. Without it each vCPU runs its program and nothing
+    /// else.
+    pub guest: Option<GuestTable>,
     /// Where the vCPUs may and prefer to run; if absent, that is for the policy's placement to say.
     pub affinity: Option<AffinityTable>,
     /// What an administrator changes about that during the run, in the order of time.
@@ -70,6 +73,87 @@ pub struct VmTable {
     /// What interrupts each of them.
     #[serde(default, rename = "source")]
     pub sources: Vec<SourceTable>,
+}
+
+/// A guest kernel and what runs on it. Its policy is `guest` under `[policy]`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GuestTable {
+    /// What the guest is told that its CPUs are. If absent: "host" if it has as many vCPUs as the machine has pCPUs,
+    /// else "flat".
+    pub topology: Option<Located<TopologyForm>>,
+    /// Whether topology "host" shows the NUMA nodes. Xen's PV guests see packages and caches but no nodes; false if
+    /// absent.
+    pub numa: Option<Located<bool>>,
+    /// What scheduling costs the guest kernel.
+    #[serde(default)]
+    pub context_switch: ContextSwitchTable,
+    /// Channels that each process of the start has for itself and its descendants; all others are the VM's.
+    #[serde(default)]
+    pub family_channels: Vec<Located<String>>,
+    /// What runs from the start.
+    #[serde(rename = "process")]
+    pub processes: Vec<ProcessTable>,
+}
+
+/// What a guest is told that its CPUs are: "host", "flat", or packages, cores and threads.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(
+    untagged,
+    expecting = "expected \"host\", \"flat\", or a table such as { packages = 1, cores = 8, threads = 2 }"
+)]
+pub enum TopologyForm {
+    /// One of those that have a name.
+    Named(TopologyName),
+    /// Any regular one.
+    Regular(RegularTopology),
+}
+
+/// A reported topology that has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TopologyName {
+    /// That of the host: vCPU 0 is told to be pCPU 0, and so on. Needs as many vCPUs as pCPUs.
+    Host,
+    /// One package with one last-level cache; each vCPU is a core.
+    Flat,
+}
+
+/// A topology of equal packages. Each has a last-level cache; there is one NUMA node.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RegularTopology {
+    /// Number of packages.
+    pub packages: u32,
+    /// Cores of each package.
+    pub cores: u32,
+    /// Threads of each core.
+    pub threads: u32,
+}
+
+/// What scheduling costs a guest kernel; exits to the host come on top.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContextSwitchTable {
+    /// A decision, such as "1us"; as in the host if absent.
+    pub decision: Option<Located<Duration>>,
+    /// On top of it when another task is put on the CPU, such as "1us"; as in the host if absent.
+    pub switch: Option<Located<Duration>>,
+}
+
+/// Processes that run in a guest from the start.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessTable {
+    /// Name of the program that they run.
+    pub program: Located<String>,
+    /// How many of them; 1 if absent.
+    pub copies: Option<Located<Count>>,
+    /// Nice value, -20 (most urgent) to 19; 0 if absent. What they fork inherits it.
+    #[serde(default)]
+    pub nice: Located<i64>,
+    /// vCPUs on which they run, such as "0-3"; all if absent. What they fork inherits it.
+    pub cpus: Option<Located<String>>,
 }
 
 /// Where vCPUs run. Lists of CPUs are such as "0-3,8", "node:0" or "all". The memory of the VM lies evenly on the

@@ -29,9 +29,11 @@
 
 pub mod amount;
 mod build;
+mod compile;
 pub mod costs;
 pub mod cpu_list;
 pub mod file;
+mod guest;
 pub mod policy;
 pub mod program;
 
@@ -42,6 +44,7 @@ use crate::machine_file::load_machine;
 use amount::Parameters;
 use file::ScenarioFile;
 use policy::PolicyTable;
+use program::ProgramTable;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -76,8 +79,9 @@ impl ScenarioSource {
     }
 
     fn from_source(source: SourceFile) -> Result<Self, FileError> {
-        let file: ScenarioFile = source.parse()?;
+        let mut file: ScenarioFile = source.parse()?;
         let machine = named_machine(&file.machine, &source)?;
+        file.policy.host.get_or_insert_default();
         file.policy.check(&source)?;
         let profiles = file
             .profiles
@@ -108,6 +112,15 @@ impl ScenarioSource {
             }
         }
         build::build(self, &all, &policy.over(&self.file.policy))
+    }
+
+    /// The program of that name.
+    fn program(&self, name: &Located<String>) -> Result<&ProgramTable, FileError> {
+        self.file.programs.get(&**name).ok_or_else(|| {
+            let known = quoted_list(self.file.programs.keys().map(String::as_str));
+            let message = format!("there is no program `{}`; programs under [programs]: {known}", **name);
+            self.source.error(name.span(), message)
+        })
     }
 }
 

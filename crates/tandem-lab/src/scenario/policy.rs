@@ -5,64 +5,157 @@ use crate::located::{Located, SourceFile};
 use crate::units::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::ops::Range;
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
+use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings};
 use tandem_sim::scenario::PolicySettings;
 
-/// The host's policy and its settings. A variant of an experiment is such a table too: what it leaves out is as
-/// in the scenario.
+/// The policies of the host and of the guests, and their settings. A variant of an experiment is such a table too:
+/// what it leaves out is as in the scenario. If it names another `host`, the settings of the scenario's host are left
+/// behind with it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyTable {
     /// The scheduler of the host; "xen-credit" if absent.
     pub host: Option<HostPolicy>,
-    /// The release of Xen whose scheduler to follow; "4.9" (and later) if absent.
-    pub era: Option<EraName>,
-    /// How long a vCPU may run at a stretch (`sched_credit_tslice_ms`), "1ms" to "1s"; "30ms" if absent.
+    /// The release whose scheduler to follow. For "xen-credit": "4.2", "4.3", "4.5" or "4.9" (and later), which it is
+    /// if absent. For "linux": "3.6", "4.2" or "6.12", which it is if absent.
+    pub era: Option<Located<EraName>>,
+    /// For "linux": from what the scheduling domains are built; "topology" if absent.
+    pub domains: Option<Located<DomainsName>>,
+    /// For "linux": ticks a second (`CONFIG_HZ`), 100, 250, 300 or 1000; 250 if absent.
+    pub tick_hz: Option<Located<u32>>,
+    /// For "xen-credit", as are the next three: how long a vCPU may run at a stretch (`sched_credit_tslice_ms`), "1ms"
+    /// to "1s"; "30ms" if absent.
     pub timeslice: Option<Located<Duration>>,
     /// How long a vCPU may run before another can preempt it (`sched_ratelimit_us`), "100us" to "500ms", or
     /// "0us" for no limit; "1ms" if absent.
     pub ratelimit: Option<Located<Duration>>,
     /// A vCPU that ran less than this ago is not moved to another pCPU (`vcpu_migration_delay`); "0us", which is
     /// off, if absent.
-    pub migration_delay: Option<Duration>,
+    pub migration_delay: Option<Located<Duration>>,
     /// The scheduler rate controller of 2011 (`sched_rate_control`); off if absent.
-    pub rate_control: Option<RateControlSwitch>,
+    pub rate_control: Option<Located<RateControlSwitch>>,
+    /// The policy of every guest kernel, which is Linux's.
+    #[serde(default)]
+    pub guest: LinuxTable,
     /// How VMs without an affinity of their own get one; "none" if absent.
     pub placement: Option<PlacementMode>,
 }
 
 /// A scheduler for the host.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostPolicy {
     /// Xen's credit scheduler.
+    #[default]
     XenCredit,
+    /// Linux's fair scheduler, as under KVM: each vCPU is a task.
+    Linux,
 }
 
-/// A release of Xen where the scheduler changed.
+/// A release of Xen or of Linux where the scheduler changed.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
 pub enum EraName {
-    /// And 4.1: hard affinity only.
+    /// Linux: CFS of 2012.
+    #[serde(rename = "3.6")]
+    V3_6,
+    /// Xen, and 4.1: hard affinity only. Linux: CFS of 2015, with the load of each task.
     #[serde(rename = "4.2")]
-    Xen4_2,
-    /// One preferred set of nodes a VM.
+    V4_2,
+    /// Xen: one preferred set of nodes a VM.
     #[serde(rename = "4.3")]
-    Xen4_3,
-    /// Soft affinity a vCPU.
+    V4_3,
+    /// Xen: soft affinity a vCPU.
     #[serde(rename = "4.5")]
-    Xen4_5,
-    /// Later releases.
+    V4_5,
+    /// Xen: later releases.
     #[serde(rename = "4.9")]
-    Xen4_9,
+    V4_9,
+    /// Linux: EEVDF of 2024.
+    #[serde(rename = "6.12")]
+    V6_12,
 }
 
-impl From<EraName> for Era {
-    fn from(name: EraName) -> Self {
+const XEN_ERAS: &str = "the `era` of the host `xen-credit` is one of \"4.2\", \"4.3\", \"4.5\", \"4.9\"";
+const LINUX_ERAS: &str = "the `era` of a Linux kernel is one of \"3.6\", \"4.2\", \"6.12\"";
+
+impl EraName {
+    /// The release of Xen.
+    fn xen(self) -> Option<Era> {
+        match self {
+            Self::V4_2 => Some(Era::Xen4_2),
+            Self::V4_3 => Some(Era::Xen4_3),
+            Self::V4_5 => Some(Era::Xen4_5),
+            Self::V4_9 => Some(Era::Xen4_9),
+            Self::V3_6 | Self::V6_12 => None,
+        }
+    }
+
+    /// The release of Linux.
+    fn linux(self) -> Option<LinuxEra> {
+        match self {
+            Self::V3_6 => Some(LinuxEra::V3_6),
+            Self::V4_2 => Some(LinuxEra::V4_2),
+            Self::V6_12 => Some(LinuxEra::V6_12),
+            Self::V4_3 | Self::V4_5 | Self::V4_9 => None,
+        }
+    }
+}
+
+/// From what the scheduling domains of a Linux kernel are built.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DomainsName {
+    /// From the topology that the kernel sees: a level for threads, caches, packages and nodes.
+    Topology,
+    /// One level over all CPUs, without flags: the flat domain.
+    Flat,
+}
+
+impl From<DomainsName> for Domains {
+    fn from(name: DomainsName) -> Self {
         match name {
-            EraName::Xen4_2 => Self::Xen4_2,
-            EraName::Xen4_3 => Self::Xen4_3,
-            EraName::Xen4_5 => Self::Xen4_5,
-            EraName::Xen4_9 => Self::Xen4_9,
+            DomainsName::Topology => Self::Topology,
+            DomainsName::Flat => Self::Flat,
+        }
+    }
+}
+
+/// The policy of guest kernels: Linux's fair scheduler.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LinuxTable {
+    /// The release whose scheduler to follow: "3.6", "4.2" or "6.12", which it is if absent.
+    pub era: Option<Located<EraName>>,
+    /// From what the scheduling domains are built; "topology" if absent.
+    pub domains: Option<Located<DomainsName>>,
+    /// Ticks a second (`CONFIG_HZ`): 100, 250, 300 or 1000; 250 if absent.
+    pub tick_hz: Option<Located<u32>>,
+    /// Whether time that the host stole is taken off the time that tasks are charged for
+    /// (`CONFIG_PARAVIRT_TIME_ACCOUNTING`); true if absent.
+    pub steal_clock: Option<bool>,
+}
+
+impl LinuxTable {
+    /// This table, with what it leaves out taken from `base`.
+    fn over(self, base: Self) -> Self {
+        Self {
+            era: self.era.or(base.era),
+            domains: self.domains.or(base.domains),
+            tick_hz: self.tick_hz.or(base.tick_hz),
+            steal_clock: self.steal_clock.or(base.steal_clock),
+        }
+    }
+
+    /// The engine's form of a table that was checked, with defaults for what is left out.
+    pub fn settings(&self) -> LinuxSettings {
+        let default = LinuxSettings::default();
+        LinuxSettings {
+            era: self.era.as_ref().and_then(|era| era.linux()).unwrap_or(default.era),
+            domains: self.domains.as_ref().map_or(default.domains, |domains| (**domains).into()),
+            tick_hz: self.tick_hz.as_ref().map_or(default.tick_hz, |hz| **hz),
+            steal_clock: self.steal_clock.unwrap_or(default.steal_clock),
         }
     }
 }
@@ -110,24 +203,36 @@ pub enum PlacementMode {
 }
 
 impl PolicyTable {
-    /// This table, with what it leaves out taken from `base`.
+    /// This table, with what it leaves out taken from `base`; but settings of one scheduler are none of another's.
     pub fn over(&self, base: &Self) -> Self {
-        let (top, base) = (self.clone(), base.clone());
+        let (top, mut base) = (self.clone(), base.clone());
+        if top.host.is_some_and(|host| host != base.host()) {
+            base = Self { guest: base.guest, placement: base.placement, ..Self::default() };
+        }
         Self {
             host: top.host.or(base.host),
             era: top.era.or(base.era),
+            domains: top.domains.or(base.domains),
+            tick_hz: top.tick_hz.or(base.tick_hz),
             timeslice: top.timeslice.or(base.timeslice),
             ratelimit: top.ratelimit.or(base.ratelimit),
             migration_delay: top.migration_delay.or(base.migration_delay),
             rate_control: top.rate_control.or(base.rate_control),
+            guest: top.guest.over(base.guest),
             placement: top.placement.or(base.placement),
         }
     }
 
-    /// Checks the ranges that Xen allows.
+    /// The scheduler of the host.
+    fn host(&self) -> HostPolicy {
+        self.host.unwrap_or_default()
+    }
+
+    /// Checks the ranges that Xen and Linux allow. Whether the settings are those of the host's scheduler is checked
+    /// if the table names one.
     ///
     /// # Errors
-    /// Names the line of the first setting out of range, and the range.
+    /// Names the line of the first setting that is not allowed, and what is.
     pub fn check(&self, source: &SourceFile) -> Result<(), FileError> {
         if let Some(timeslice) = &self.timeslice
             && !CreditSettings::TIMESLICES_NS.contains(&timeslice.ns)
@@ -143,29 +248,89 @@ impl PolicyTable {
                 "the rate limit is out of range; allowed are \"0us\" (off) and \"100us\" to \"500ms\"";
             return Err(source.error(ratelimit.span(), message));
         }
-        Ok(())
+        for tick_hz in [&self.tick_hz, &self.guest.tick_hz].into_iter().flatten() {
+            if !LinuxSettings::TICKS_HZ.contains(tick_hz) {
+                let message = format!("`tick_hz` is {}; allowed are 100, 250, 300 and 1000", **tick_hz);
+                return Err(source.error(tick_hz.span(), message));
+            }
+        }
+        if let Some(era) = &self.guest.era
+            && era.linux().is_none()
+        {
+            return Err(source.error(era.span(), LINUX_ERAS));
+        }
+        match self.host.and_then(|host| self.foreign_setting(host)) {
+            Some((span, message)) => Err(source.error(span, message)),
+            None => Ok(()),
+        }
     }
 
-    /// The engine's form, with defaults for what is left out.
-    pub fn settings(&self) -> PolicySettings {
-        let default = CreditSettings::default();
-        match self.host.unwrap_or(HostPolicy::XenCredit) {
-            HostPolicy::XenCredit => PolicySettings::Credit(CreditSettings {
-                era: self.era.map_or(default.era, Era::from),
-                timeslice_ns: self.timeslice.as_ref().map_or(default.timeslice_ns, |time| time.ns),
-                ratelimit_ns: self.ratelimit.as_ref().map_or(default.ratelimit_ns, |time| time.ns),
-                migration_delay_ns: self.migration_delay.map_or(default.migration_delay_ns, |time| time.ns),
-                rate_control: match &self.rate_control {
-                    None | Some(RateControlSwitch::Off(_)) => None,
-                    Some(RateControlSwitch::On(table)) => {
-                        let posted = RateControl::default();
-                        Some(RateControl {
-                            rate_high: table.rate_high.unwrap_or(posted.rate_high),
-                            interval_ns: table.interval.map_or(posted.interval_ns, |time| time.ns),
-                        })
-                    }
-                },
+    /// The first setting that the scheduler of the host does not have, with what is wrong.
+    fn foreign_setting(&self, host: HostPolicy) -> Option<(Range<usize>, String)> {
+        fn place<T>(setting: &Option<Located<T>>) -> Option<Range<usize>> {
+            setting.as_ref().map(Located::span)
+        }
+        let of_xen = [
+            ("timeslice", place(&self.timeslice)),
+            ("ratelimit", place(&self.ratelimit)),
+            ("migration_delay", place(&self.migration_delay)),
+            ("rate_control", place(&self.rate_control)),
+        ];
+        let of_linux = [("domains", place(&self.domains)), ("tick_hz", place(&self.tick_hz))];
+        let (foreign, owner, eras) = match host {
+            HostPolicy::XenCredit => (&of_linux[..], "linux", XEN_ERAS),
+            HostPolicy::Linux => (&of_xen[..], "xen-credit", LINUX_ERAS),
+        };
+        let knows = |era: EraName| match host {
+            HostPolicy::XenCredit => era.xen().is_some(),
+            HostPolicy::Linux => era.linux().is_some(),
+        };
+        match &self.era {
+            Some(era) if !knows(**era) => Some((era.span(), eras.into())),
+            _ => foreign.iter().find_map(|(name, span)| {
+                Some((span.clone()?, format!("`{name}` is a setting of the host `{owner}`; leave it out")))
             }),
+        }
+    }
+
+    /// The engine's form of the host's policy, with defaults for what is left out.
+    ///
+    /// # Errors
+    /// A sentence, if there are settings that the host's scheduler does not have.
+    pub fn settings(&self) -> Result<PolicySettings, String> {
+        if let Some((_, message)) = self.foreign_setting(self.host()) {
+            return Err(message);
+        }
+        Ok(match self.host() {
+            HostPolicy::XenCredit => PolicySettings::Credit(self.credit_settings()),
+            HostPolicy::Linux => {
+                let (era, domains, tick_hz) = (self.era.clone(), self.domains.clone(), self.tick_hz.clone());
+                let table = LinuxTable { era, domains, tick_hz, steal_clock: None };
+                PolicySettings::Linux(table.settings())
+            }
+        })
+    }
+
+    fn credit_settings(&self) -> CreditSettings {
+        let default = CreditSettings::default();
+        CreditSettings {
+            era: self.era.as_ref().and_then(|era| era.xen()).unwrap_or(default.era),
+            timeslice_ns: self.timeslice.as_ref().map_or(default.timeslice_ns, |time| time.ns),
+            ratelimit_ns: self.ratelimit.as_ref().map_or(default.ratelimit_ns, |time| time.ns),
+            migration_delay_ns: self
+                .migration_delay
+                .as_ref()
+                .map_or(default.migration_delay_ns, |time| time.ns),
+            rate_control: match self.rate_control.as_deref() {
+                None | Some(RateControlSwitch::Off(_)) => None,
+                Some(RateControlSwitch::On(table)) => {
+                    let posted = RateControl::default();
+                    Some(RateControl {
+                        rate_high: table.rate_high.unwrap_or(posted.rate_high),
+                        interval_ns: table.interval.map_or(posted.interval_ns, |time| time.ns),
+                    })
+                }
+            },
         }
     }
 }

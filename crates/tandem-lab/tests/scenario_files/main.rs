@@ -1,5 +1,6 @@
 //! Scenario files: what they become, and what is said about mistakes.
 
+mod guests;
 mod mistakes;
 
 use std::path::Path;

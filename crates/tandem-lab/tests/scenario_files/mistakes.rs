@@ -64,7 +64,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         (
             "era = \"4.3\"",
             "era = \"5.0\"",
-            "dir/s.toml:12: unknown variant `5.0`, expected one of `4.2`, `4.3`",
+            "dir/s.toml:12: unknown variant `5.0`, expected one of `3.6`, `4.2`, `4.3`",
         ),
         (
             "host = \"xen-credit\"",

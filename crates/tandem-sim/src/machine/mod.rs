@@ -9,6 +9,7 @@ pub mod cost;
 mod cpulist;
 mod error;
 mod presets;
+mod reported;
 
 pub use builder::{CpuSpec, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES, MachineBuilder, NodeSpec, REMOTE_DISTANCE};
 pub use cpulist::{CpuListError, MAX_NUMBER, format_cpulist, parse_cpulist};

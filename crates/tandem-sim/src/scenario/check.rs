@@ -1,9 +1,14 @@
 //! Whether a scenario fits together.
 
-use super::{Arrivals, PolicySettings, Scenario, Source, TIME_MAX_NS, Vm};
+mod guest;
+mod program;
+
+use super::{Arrivals, PROCESSES_MAX, PolicySettings, Scenario, Source, TIME_MAX_NS, Vm};
 use crate::cpumask::CpuMask;
 use crate::policy::credit::{CreditSettings, Era};
-use crate::program::{Amount, LOOP_DEPTH_MAX, Op, Program};
+use crate::policy::linux::LinuxSettings;
+use crate::program::Amount;
+use program::{Limits, check_program};
 use std::collections::HashSet;
 
 /// What is wrong with a scenario, in one sentence.
@@ -50,9 +55,16 @@ impl Scenario {
         if self.vms.is_empty() {
             return Err("there is no VM; give it at least one".into());
         }
+        if self.costs.idle.is_some_and(|idle| idle.exit_ns > TIME_MAX_NS) {
+            return Err("waking an idle CPU takes more than a day".into());
+        }
+        let processes = self.vms.iter().flat_map(|vm| &vm.guest).flat_map(|guest| &guest.processes);
+        if processes.map(|process| u64::from(process.copies)).sum::<u64>() > PROCESSES_MAX {
+            return Err(format!("the guests have more than {PROCESSES_MAX} processes"));
+        }
         match &self.policy {
             PolicySettings::Credit(settings) => check_credit(settings),
-            PolicySettings::Linux(_) => Ok(()),
+            PolicySettings::Linux(settings) => check_linux(settings),
         }
     }
 
@@ -76,7 +88,12 @@ impl Scenario {
         for source in &vm.sources {
             check_source(source, vm.channels)?;
         }
-        vm.vcpus.iter().try_for_each(|vcpu| check_program(&vcpu.program, vm))
+        match &vm.guest {
+            Some(guest) => guest::check(guest, vm),
+            None => {
+                vm.vcpus.iter().try_for_each(|vcpu| check_program(&vcpu.program, &Limits::without_guest(vm)))
+            }
+        }
     }
 
     fn check_memory(&self, vm: &Vm) -> Result<(), String> {
@@ -151,6 +168,16 @@ fn check_credit(settings: &CreditSettings) -> Result<(), String> {
     }
 }
 
+fn check_linux(settings: &LinuxSettings) -> Result<(), String> {
+    if !LinuxSettings::TICKS_HZ.contains(&settings.tick_hz) {
+        return Err(format!(
+            "Linux has no tick of {} Hz; 100, 250, 300 and 1000 Hz are allowed",
+            settings.tick_hz
+        ));
+    }
+    Ok(())
+}
+
 fn check_source(source: &Source, channels: usize) -> Result<(), String> {
     if source.channel >= channels {
         return Err(format!("a source uses channel {}, but there are {channels}", source.channel));
@@ -177,46 +204,4 @@ fn check_amount(amount: Amount) -> Result<(), String> {
         }
         _ => Ok(()),
     }
-}
-
-fn check_program(program: &Program, vm: &Vm) -> Result<(), String> {
-    for profile in &program.profiles {
-        let sane = |value: f64| (0.0..=1e6).contains(&value);
-        if !sane(profile.memory_lines_per_us) || !sane(profile.cache_sensitivity) {
-            return Err("a memory profile has a negative or huge number".into());
-        }
-        if !(1.0..=1e3).contains(&profile.parallelism) {
-            return Err("the parallelism of a memory profile is outside 1 to 1000".into());
-        }
-        if profile.footprint_bytes > 0 && profile.sweep_ns == 0 {
-            return Err("a memory profile has a footprint but no sweep time".into());
-        }
-    }
-    check_ops(&program.ops, 0, program, vm)
-}
-
-fn check_ops(ops: &[Op], depth: usize, program: &Program, vm: &Vm) -> Result<(), String> {
-    for op in ops {
-        match op {
-            Op::Compute { work, profile } => {
-                check_amount(*work)?;
-                if profile.is_some_and(|at| at >= program.profiles.len()) {
-                    return Err("a program computes with a memory profile that it lacks".into());
-                }
-            }
-            Op::Sleep(amount) => check_amount(*amount)?,
-            Op::Wait { channel } | Op::Signal { channel } if *channel >= vm.channels => {
-                return Err(format!("a program uses channel {channel}, but there are {}", vm.channels));
-            }
-            Op::Count { counter, .. } if *counter >= vm.counters.len() => {
-                return Err(format!("a program counts in counter {counter}, but there are fewer"));
-            }
-            Op::Repeat { .. } if depth == LOOP_DEPTH_MAX => {
-                return Err(format!("a program nests more than {LOOP_DEPTH_MAX} repeats"));
-            }
-            Op::Repeat { body, .. } => check_ops(body, depth + 1, program, vm)?,
-            _ => {}
-        }
-    }
-    Ok(())
 }

@@ -17,6 +17,9 @@ use std::sync::Arc;
 /// of sums of times.
 pub const TIME_MAX_NS: u64 = 86_400_000_000_000;
 
+/// Most processes that run in the guests of a scenario from the start.
+pub const PROCESSES_MAX: u64 = 100_000;
+
 /// Everything that a run needs, but the seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -114,6 +117,11 @@ pub struct Process {
     pub nice: i8,
     /// vCPUs on which they may run; all if `None`. Their descendants inherit it.
     pub affinity: Option<Arc<CpuMask>>,
+}
+
+impl Process {
+    /// Nice values that Linux allows.
+    pub const NICE: RangeInclusive<i8> = -20..=19;
 }
 
 impl Vm {

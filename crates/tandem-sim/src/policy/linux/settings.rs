@@ -34,6 +34,11 @@ pub struct LinuxSettings {
     pub steal_clock: bool,
 }
 
+impl LinuxSettings {
+    /// Ticks a second that Linux can be configured with on x86.
+    pub const TICKS_HZ: [u32; 4] = [100, 250, 300, 1000];
+}
+
 impl Default for LinuxSettings {
     /// 6.12 as Debian builds it: 250 Hz, steal clock.
     fn default() -> Self {

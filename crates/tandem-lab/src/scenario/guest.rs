@@ -1,0 +1,224 @@
+//! From a guest of a scenario file to the engine's.
+
+use super::amount::{Parameters, check_time};
+use super::compile::{Compiler, GuestNames, takes_time};
+use super::file::{
+    ContextSwitchTable, GuestTable, ProcessTable, RegularTopology, TopologyForm, TopologyName,
+};
+use super::program::{OpForm, ProgramTable, each_op};
+use super::{ScenarioSource, cpu_list};
+use crate::file_error::FileError;
+use crate::located::{Located, SourceFile};
+use crate::units::Duration;
+use std::sync::Arc;
+use tandem_sim::machine::cost::ContextSwitch;
+use tandem_sim::machine::{Machine, MachineBuilder};
+use tandem_sim::policy::linux::LinuxSettings;
+use tandem_sim::program::Op;
+use tandem_sim::scenario::{Guest, GuestProgram, PROCESSES_MAX, PolicySettings, Process};
+
+/// The guest kernel of a VM with so many vCPUs. Its programs go through the VM's compiler.
+pub(super) fn build<'a>(
+    table: &'a GuestTable,
+    scenario: &'a ScenarioSource,
+    parameters: &Parameters,
+    policy: LinuxSettings,
+    vcpus: usize,
+    compiler: &mut Compiler<'a>,
+) -> Result<Guest, FileError> {
+    let source = &scenario.source;
+    let topology = reported_topology(table, vcpus, &scenario.machine, source)?;
+    let (names, tables): (Vec<_>, Vec<_>) = programs_of(table, scenario)?.into_iter().unzip();
+    let family_channels: Vec<_> = table.family_channels.iter().map(|name| name.as_str()).collect();
+    compiler.enter_guest(GuestNames { programs: names.clone(), family_channels }, &tables);
+    let mut programs = Vec::new();
+    for (name, table) in names.iter().zip(&tables) {
+        let program = Arc::new(compiler.program(table)?);
+        programs.push(GuestProgram { name: (*name).into(), program });
+    }
+    if let Some(at) = starts_itself_at_once(&programs) {
+        let message = format!(
+            "the program `{}` comes to start itself before any time has passed; it needs a `compute` before that",
+            names[at],
+        );
+        return Err(source.error(tables[at].ops.span(), message));
+    }
+    for name in &table.family_channels {
+        if !compiler.uses_channel(name) {
+            let message = format!("no program of this guest uses a channel `{}`; leave it out", **name);
+            return Err(source.error(name.span(), message));
+        }
+    }
+    let process = |table: &ProcessTable| {
+        let program = names.iter().position(|name| *name == table.program.as_str());
+        let program = program.expect("the programs of the processes are among the guest's");
+        process(table, program, parameters, &topology, source)
+    };
+    let processes = table.processes.iter().map(process).collect::<Result<_, _>>()?;
+    let costs = scenario.file.costs.models();
+    Ok(Guest {
+        policy: PolicySettings::Linux(policy),
+        topology: Arc::new(topology),
+        context_switch: match costs.context_switch {
+            None => None,
+            Some(default) => Some(context_switch(&table.context_switch, default, source)?),
+        },
+        interrupt: costs.interrupt,
+        programs,
+        processes,
+        family_channels: table.family_channels.len(),
+    })
+}
+
+/// What the guest is told that its CPUs are.
+fn reported_topology(
+    table: &GuestTable,
+    vcpus: usize,
+    machine: &Machine,
+    source: &SourceFile,
+) -> Result<Machine, FileError> {
+    let numa = table.numa.as_deref() == Some(&true);
+    let flat = RegularTopology { packages: 1, cores: vcpus as u32, threads: 1 };
+    let fits_host = vcpus == machine.cpu_count();
+    let (regular, place) = match &table.topology {
+        None if fits_host => return Ok(machine.reported(numa)),
+        None => (flat, None),
+        Some(form) => match &**form {
+            TopologyForm::Named(TopologyName::Host) if fits_host => return Ok(machine.reported(numa)),
+            TopologyForm::Named(TopologyName::Host) => {
+                let message = format!(
+                    "topology \"host\" needs as many vCPUs as machine `{}` has pCPUs, {}, but the VM has {vcpus}",
+                    machine.name(),
+                    machine.cpu_count(),
+                );
+                return Err(source.error(form.span(), message));
+            }
+            TopologyForm::Named(TopologyName::Flat) => (flat, None),
+            TopologyForm::Regular(regular) => (*regular, Some(form.span())),
+        },
+    };
+    if let Some(numa) = table.numa.as_ref().filter(|numa| ***numa) {
+        return Err(source.error(numa.span(), "only topology \"host\" can show NUMA nodes; leave `numa` out"));
+    }
+    let RegularTopology { packages, cores, threads } = regular;
+    let cpus = [packages, cores, threads].map(u64::from).into_iter().fold(1, u64::saturating_mul);
+    let place = place.unwrap_or_default();
+    if cpus != vcpus as u64 {
+        let message = format!("the topology has {cpus} CPUs, but the VM {vcpus} vCPUs; they must be equal");
+        return Err(source.error(place, message));
+    }
+    let machine = MachineBuilder::symmetric(packages, cores, threads).build();
+    Ok(machine.map_err(|error| source.error(place, error.to_string()))?.reported(false))
+}
+
+/// The programs that the processes run, and those that these come to start, with their names.
+fn programs_of<'a>(
+    table: &'a GuestTable,
+    scenario: &'a ScenarioSource,
+) -> Result<Vec<(&'a str, &'a ProgramTable)>, FileError> {
+    let mut programs: Vec<(&str, &ProgramTable)> = Vec::new();
+    let mut names: Vec<_> = table.processes.iter().map(|process| &process.program).collect();
+    let mut looked_at = 0;
+    while let Some(&name) = names.get(looked_at) {
+        looked_at += 1;
+        if programs.iter().any(|(known, _)| *known == name.as_str()) {
+            continue;
+        }
+        let program = scenario.program(name)?;
+        each_op(&program.ops, &mut |op| {
+            if let OpForm::Fork(started) | OpForm::Exec(started) = op {
+                names.push(started);
+            }
+        });
+        programs.push((name.as_str(), program));
+    }
+    Ok(programs)
+}
+
+/// A program that comes to fork itself, or to go on as itself, without that time passes: the run would stand still.
+fn starts_itself_at_once(programs: &[GuestProgram]) -> Option<usize> {
+    let started: Vec<Vec<usize>> = programs
+        .iter()
+        .map(|program| {
+            let mut started = Vec::new();
+            started_at_once(&program.program.ops, &mut started);
+            started
+        })
+        .collect();
+    (0..programs.len()).find(|&from| {
+        let mut reached = vec![false; programs.len()];
+        let mut left = started[from].clone();
+        while let Some(at) = left.pop() {
+            if !std::mem::replace(&mut reached[at], true) {
+                left.extend(&started[at]);
+            }
+        }
+        reached[from]
+    })
+}
+
+/// Adds the programs that the operations start before any time has passed; returns whether none has at their end.
+fn started_at_once(ops: &[Op], started: &mut Vec<usize>) -> bool {
+    for op in ops {
+        match op {
+            Op::Fork { program } => started.push(*program),
+            Op::Exec { program } => {
+                started.push(*program);
+                return false;
+            }
+            Op::Repeat { times: Some(0), .. } => {}
+            Op::Repeat { body, .. } if !started_at_once(body, started) => return false,
+            op if takes_time(op) => return false,
+            _ => {}
+        }
+    }
+    true
+}
+
+/// Processes that run from the start.
+fn process(
+    table: &ProcessTable,
+    program: usize,
+    parameters: &Parameters,
+    topology: &Machine,
+    source: &SourceFile,
+) -> Result<Process, FileError> {
+    let copies = match &table.copies {
+        None => 1,
+        Some(copies) => copies.resolve_in("`copies`", 0..=PROCESSES_MAX as u32, parameters, source)?,
+    };
+    let nice =
+        i8::try_from(*table.nice).ok().filter(|nice| Process::NICE.contains(nice)).ok_or_else(|| {
+            let message = format!("`nice` is {}; allowed are -20 to 19", *table.nice);
+            source.error(table.nice.span(), message)
+        })?;
+    let affinity = match &table.cpus {
+        None => None,
+        Some(list) => {
+            let cpus =
+                cpu_list::parse(list, topology).map_err(|message| source.error(list.span(), message))?;
+            Some(Arc::new(cpus))
+        }
+    };
+    Ok(Process { program, copies, nice, affinity })
+}
+
+/// The costs of the table, with what it leaves out as in the host.
+fn context_switch(
+    table: &ContextSwitchTable,
+    default: ContextSwitch,
+    source: &SourceFile,
+) -> Result<ContextSwitch, FileError> {
+    let time = |time: &Option<Located<Duration>>, default_ns| match time {
+        None => Ok(default_ns),
+        Some(time) => {
+            check_time(**time).map_err(|message| source.error(time.span(), message))?;
+            Ok(time.ns)
+        }
+    };
+    Ok(ContextSwitch {
+        decision_ns: time(&table.decision, default.decision_ns)?,
+        switch_ns: time(&table.switch, default.switch_ns)?,
+        peer_scan_ns: default.peer_scan_ns,
+    })
+}

@@ -1,0 +1,98 @@
+//! Whether a program fits the VM that runs it.
+
+use super::check_amount;
+use crate::program::{LOOP_DEPTH_MAX, MemoryProfile, Op, Program};
+use crate::scenario::{Guest, Vm};
+
+/// What the programs of a VM can refer to.
+pub(super) struct Limits {
+    channels: usize,
+    counters: usize,
+    locks: usize,
+    /// Programs that tasks can start; `None` without a guest kernel.
+    programs: Option<usize>,
+}
+
+impl Limits {
+    /// For the programs of vCPUs.
+    pub fn without_guest(vm: &Vm) -> Self {
+        Self { channels: vm.channels, counters: vm.counters.len(), locks: vm.locks, programs: None }
+    }
+
+    /// For the programs of the VM's guest.
+    pub fn of_guest(guest: &Guest, vm: &Vm) -> Self {
+        Self {
+            channels: vm.channels.saturating_add(guest.family_channels),
+            programs: Some(guest.programs.len()),
+            ..Self::without_guest(vm)
+        }
+    }
+}
+
+pub(super) fn check_program(program: &Program, limits: &Limits) -> Result<(), String> {
+    program.profiles.iter().try_for_each(|profile| check_profile(profile))?;
+    check_ops(&program.ops, 0, program, limits)
+}
+
+fn check_profile(profile: &MemoryProfile) -> Result<(), String> {
+    let sane = |value: f64| (0.0..=1e6).contains(&value);
+    if !sane(profile.memory_lines_per_us) || !sane(profile.cache_sensitivity) {
+        return Err("a memory profile has a negative or huge number".into());
+    }
+    if !(1.0..=1e3).contains(&profile.parallelism) {
+        return Err("the parallelism of a memory profile is outside 1 to 1000".into());
+    }
+    if profile.smt_slowdown.is_some_and(|slowdown| !(1.0..=1e3).contains(&slowdown)) {
+        return Err("the SMT slowdown of a memory profile is outside 1 to 1000".into());
+    }
+    if profile.footprint_bytes > 0 && profile.sweep_ns == 0 {
+        return Err("a memory profile has a footprint but no sweep time".into());
+    }
+    Ok(())
+}
+
+fn check_ops(ops: &[Op], depth: usize, program: &Program, limits: &Limits) -> Result<(), String> {
+    for op in ops {
+        match op {
+            Op::Compute { work, profile } => {
+                check_amount(*work)?;
+                if profile.is_some_and(|at| at >= program.profiles.len()) {
+                    return Err("a program computes with a memory profile that it lacks".into());
+                }
+            }
+            Op::Sleep(amount) => check_amount(*amount)?,
+            Op::Wait { channel } | Op::Signal { channel } | Op::Send { channel, .. }
+                if *channel >= limits.channels =>
+            {
+                return Err(format!("a program uses channel {channel}, but there are {}", limits.channels));
+            }
+            Op::Send { capacity: 0, .. } => {
+                return Err("a program sends into a channel without capacity; 1 is the least".into());
+            }
+            Op::Lock { .. } | Op::Unlock { .. } | Op::Fork { .. } | Op::Exec { .. } | Op::WaitChild
+                if limits.programs.is_none() =>
+            {
+                return Err(
+                    "a program locks, forks, executes or waits for a child, which needs a guest".into()
+                );
+            }
+            Op::Lock { lock } | Op::Unlock { lock } if *lock >= limits.locks => {
+                return Err(format!("a program uses lock {lock}, but there are {}", limits.locks));
+            }
+            Op::Fork { program } | Op::Exec { program }
+                if limits.programs.is_some_and(|count| *program >= count) =>
+            {
+                return Err(format!("a program starts program {program}, but there are fewer"));
+            }
+            Op::Count { counter, .. } if *counter >= limits.counters => {
+                return Err(format!("a program counts in counter {counter}, but there are fewer"));
+            }
+            Op::Repeat { .. } if depth == LOOP_DEPTH_MAX => {
+                return Err(format!("a program nests more than {LOOP_DEPTH_MAX} repeats"));
+            }
+            Op::Repeat { body, .. } => check_ops(body, depth + 1, program, limits)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! What is said about guests that do not fit together.
+
+mod common;
+
+use common::{compute, cores, textbook, vm};
+use std::sync::Arc;
+use tandem_sim::cpumask::CpuMask;
+use tandem_sim::ids::CpuId;
+use tandem_sim::machine::MachineBuilder;
+use tandem_sim::policy::credit::CreditSettings;
+use tandem_sim::policy::linux::LinuxSettings;
+use tandem_sim::program::{MemoryProfile, Op, Program};
+use tandem_sim::scenario::{Guest, GuestProgram, PROCESSES_MAX, PolicySettings, Process, Scenario};
+
+/// A VM of 2 vCPUs on 4 pCPUs, whose guest runs one process that starts another program.
+fn scenario() -> Scenario {
+    let machine = cores(4);
+    let program = |name: &str, ops| GuestProgram { name: name.into(), program: program(ops) };
+    let mut vm = vm("guest", &machine, 2, vec![]);
+    vm.locks = 1;
+    vm.guest = Some(Guest {
+        policy: PolicySettings::Linux(LinuxSettings::default()),
+        topology: Arc::new(MachineBuilder::symmetric(1, 2, 1).build().unwrap()),
+        context_switch: None,
+        interrupt: None,
+        programs: vec![
+            program("parent", vec![Op::Lock { lock: 0 }, Op::Unlock { lock: 0 }, Op::Fork { program: 1 }]),
+            program("child", vec![compute(1), Op::Send { channel: 1, capacity: 1 }]),
+        ],
+        processes: vec![Process { program: 0, copies: 2, nice: 0, affinity: None }],
+        family_channels: 1,
+    });
+    textbook(machine, CreditSettings::default(), 1, vec![vm])
+}
+
+fn program(ops: Vec<Op>) -> Arc<Program> {
+    Arc::new(Program { ops, profiles: vec![] })
+}
+
+#[test]
+fn a_guest_that_fits_is_accepted() {
+    assert_eq!(scenario().check(), Ok(()));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    type Change = fn(&mut Guest);
+    let cases: [(Change, &str); 14] = [
+        (|guest| guest.topology = cores(3), "is told of 3 CPUs, but it has 2 vCPUs"),
+        (|guest| guest.policy = PolicySettings::Credit(CreditSettings::default()), "credit is no policy"),
+        (
+            |guest| guest.policy = PolicySettings::Linux(LinuxSettings { tick_hz: 0, ..Default::default() }),
+            "no tick of 0 Hz; 100, 250, 300 and 1000 Hz are allowed",
+        ),
+        (|guest| guest.processes[0].program = 2, "a process runs program 2"),
+        (|guest| guest.processes[0].nice = 20, "the nice value 20; -20 to 19"),
+        (|guest| guest.processes[0].affinity = Some(Arc::new(CpuMask::empty(2))), "may run on no vCPU"),
+        (
+            |guest| guest.processes[0].affinity = Some(Arc::new(CpuMask::from_cpus(99, [CpuId(98)]))),
+            "or on vCPUs that there are not",
+        ),
+        (|guest| guest.processes[0].copies = PROCESSES_MAX as u32 + 1, "more than 100000 processes"),
+        (|guest| guest.family_channels = 0, "program 'child' of its guest: a program uses channel 1"),
+        (
+            |guest| guest.programs[1].program = program(vec![Op::Send { channel: 0, capacity: 0 }]),
+            "without capacity",
+        ),
+        (|guest| guest.programs[1].program = program(vec![Op::Exec { program: 2 }]), "starts program 2"),
+        (|guest| guest.programs[1].program = program(vec![Op::Lock { lock: 1 }]), "uses lock 1"),
+        (
+            |guest| {
+                let profile =
+                    MemoryProfile { parallelism: 1.0, smt_slowdown: Some(0.9), ..Default::default() };
+                guest.programs[1].program = Arc::new(Program { ops: vec![], profiles: vec![profile.into()] });
+            },
+            "the SMT slowdown of a memory profile is outside 1 to 1000",
+        ),
+        (
+            |guest| {
+                let mut ops = vec![compute(1)];
+                for _ in 0..5 {
+                    ops = vec![Op::Repeat { times: Some(2), body: ops }];
+                }
+                guest.programs[1].program = program(ops);
+            },
+            "nests more than 4 repeats",
+        ),
+    ];
+    for (change, says) in cases {
+        let mut scenario = scenario();
+        change(scenario.vms[0].guest.as_mut().unwrap());
+        let error = scenario.check().expect_err(says).to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn vcpus_run_programs_or_a_guest() {
+    let mut both = scenario();
+    both.vms[0].vcpus[1].program = program(vec![compute(1)]);
+    assert!(both.check().unwrap_err().to_string().contains("beside those of its guest"));
+    for op in [Op::Lock { lock: 0 }, Op::Unlock { lock: 0 }, Op::Fork { program: 0 }, Op::WaitChild] {
+        let mut scenario = scenario();
+        scenario.vms[0].guest = None;
+        scenario.vms[0].vcpus[0].program = program(vec![op]);
+        assert!(scenario.check().unwrap_err().to_string().contains("needs a guest"));
+    }
+}
