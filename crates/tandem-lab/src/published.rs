@@ -147,8 +147,7 @@ fn row(headers: &csv::StringRecord, record: &csv::StringRecord, line: usize) -> 
             "stddev" => row.stddev = number(field)?.map(f64::abs),
             _ if field.is_empty() => {}
             key => {
-                row.keys
-                    .insert(key.into(), field.parse().map_or_else(|_| Key::Text(field.into()), Key::Number));
+                row.keys.insert(key.into(), Key::parse(field));
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::located::{Located, Named};
 use crate::measure::Measure;
 use crate::published::CellKeys;
 use crate::results::{Better, Key};
-use crate::scenario::amount::Parameters;
+use crate::scenario::Parameters;
 use crate::scenario::policy::PolicyTable;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -46,6 +46,9 @@ pub struct ExperimentFile {
     /// How many of the signs of published effects beyond noise should come out right, in percent; all if absent.
     #[serde(default = "all_signs_pct")]
     pub signs_right_pct: f64,
+    /// Values for parameters of scenarios that several runs share, by a name for `with`.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, Parameters>,
     /// What to run.
     #[serde(rename = "run")]
     pub runs: Located<Vec<RunTable>>,
@@ -113,12 +116,15 @@ pub struct RunTable {
     /// Keys that tell the cells of this run from those of others, such as { benchmark = "specjbb2005" }.
     #[serde(default)]
     pub keys: CellKeys,
-    /// Values for parameters of the scenario.
+    /// Names of `[parameters]` of this file whose values the scenario gets.
+    #[serde(default)]
+    pub with: Vec<Located<String>>,
+    /// Values for parameters of the scenario; they come before those of `with`.
     #[serde(default)]
     pub set: Located<Parameters>,
     /// Parameters of the scenario to vary, such as { vms = [2, 6, 10] }; they are keys of the cells too.
     #[serde(default)]
-    pub sweep: Located<BTreeMap<String, Vec<u64>>>,
+    pub sweep: Located<BTreeMap<String, Vec<Key>>>,
     /// Names of the variants to run beside the baseline; all if absent.
     pub variants: Option<Vec<Located<String>>>,
     /// What to measure.

@@ -8,8 +8,8 @@ use crate::located::{Located, SourceFile, quoted_list};
 use crate::measure::Measure;
 use crate::published::{CellKeys, Published};
 use crate::results::Key;
+use crate::scenario::Parameters;
 use crate::scenario::ScenarioSource;
-use crate::scenario::amount::Parameters;
 use std::path::Path;
 use tandem_sim::scenario::Scenario;
 
@@ -83,9 +83,20 @@ fn check_file(file: &ExperimentFile, source: &SourceFile) -> Result<(), FileErro
 fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Result<Vec<Case>, FileError> {
     let scenario = ScenarioSource::read(&source.sibling(&run.scenario))?;
     let known = scenario.parameters();
+    let mut shared = Parameters::new();
+    for name in &run.with {
+        let Some(values) = file.parameters.get(&**name) else {
+            let known = quoted_list(file.parameters.keys().map(String::as_str));
+            let message = format!("there are no parameters `{}`; under [parameters]: {known}", **name);
+            return Err(source.error(name.span(), message));
+        };
+        shared.extend(values.clone());
+    }
+    let from_shared = run.with.first().map_or(0..0, Located::span);
+    let shared_names = shared.keys().map(|name| (name, from_shared.clone()));
     let swept = run.sweep.keys().map(|name| (name, run.sweep.span()));
     let set = run.set.keys().map(|name| (name, run.set.span()));
-    for (name, span) in swept.chain(set) {
+    for (name, span) in shared_names.chain(swept).chain(set) {
         if !known.contains_key(name) {
             let known = quoted_list(known.keys().map(String::as_str));
             let message = format!("`{}` has no parameter `{name}`; its parameters: {known}", *run.scenario);
@@ -103,11 +114,12 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
             || run.variants.as_ref().is_none_or(|names| names.iter().any(|other| **other == *name))
     };
 
-    let mut loads = vec![(run.keys.clone(), (*run.set).clone())];
+    shared.extend((*run.set).clone());
+    let mut loads = vec![(run.keys.clone(), shared)];
     for (parameter, values) in run.sweep.iter() {
         loads = loads
             .iter()
-            .flat_map(|load| values.iter().map(move |&value| with_value(load, parameter, value)))
+            .flat_map(|load| values.iter().map(move |value| with_value(load, parameter, value)))
             .collect();
     }
     let mut cases = Vec::new();
@@ -128,10 +140,14 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
 }
 
 /// A load with one more parameter, which is a key too.
-fn with_value((keys, parameters): &(CellKeys, Parameters), name: &str, value: u64) -> (CellKeys, Parameters) {
+fn with_value(
+    (keys, parameters): &(CellKeys, Parameters),
+    name: &str,
+    value: &Key,
+) -> (CellKeys, Parameters) {
     let (mut keys, mut parameters) = (keys.clone(), parameters.clone());
-    keys.insert(name.into(), i64::try_from(value).map_or_else(|_| Key::Text(value.to_string()), Key::Number));
-    parameters.insert(name.into(), value);
+    keys.insert(name.into(), value.clone());
+    parameters.insert(name.into(), value.clone());
     (keys, parameters)
 }
 
