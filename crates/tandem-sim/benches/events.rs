@@ -1,19 +1,21 @@
 //! Speed of the simulator: events handled a second, and ns an event, by machine size, with costs off and on.
 //!
-//! An event is one wake-up, or one end of a slice or burst, that the model has handled. Each pCPU has 4 tasks: two
-//! that compute all the time, and two that compute for 1 ms and sleep for 3 ms. Tracing is off. Each figure is
+//! An event is one wake-up, or one end of a slice or burst, that the model has handled. With one level, each pCPU has 4
+//! tasks: two that compute all the time, and two that compute for 1 ms and sleep for 3 ms. With two levels, 8 VMs of 8
+//! vCPUs with guest kernels (CFS) stand on 32 pCPUs, and it is each vCPU that has those 4 tasks. Tracing is off. Each figure is
 //! the best of several runs in turn, so that a moment's noise of the machine hits no size more than another; ratios
 //! between lines of one run mean more than the figures.
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tandem_sim::machine::MachineBuilder;
-use tandem_sim::machine::cost::CostModels;
+use tandem_sim::machine::cost::{ContextSwitch, CostModels, Interrupt};
+use tandem_sim::machine::{Machine, MachineBuilder};
 use tandem_sim::policy::credit::CreditSettings;
+use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program};
 use tandem_sim::run;
-use tandem_sim::scenario::{PolicySettings, Scenario, Vcpu, Vm};
+use tandem_sim::scenario::{Guest, GuestProgram, PolicySettings, Process, Scenario, Vcpu, Vm};
 
 const PCPUS: [u32; 3] = [8, 64, 256];
 const TASKS_PER_PCPU: usize = 4;
@@ -23,10 +25,12 @@ const PCPU_TIME_NS: u64 = 400_000_000_000;
 
 fn main() {
     // Cargo passes options meant for its own harness; there is nothing to choose here.
-    let scenarios: Vec<(u32, &str, Scenario)> = ["off", "on"]
-        .into_iter()
-        .flat_map(|costs| PCPUS.map(|pcpus| (pcpus, costs, scenario(pcpus, costs == "on", TASKS_PER_PCPU))))
-        .collect();
+    let mut scenarios: Vec<(u32, &str, Scenario)> = Vec::new();
+    for costs in ["off", "on"] {
+        let with_costs = costs == "on";
+        scenarios.extend(PCPUS.map(|pcpus| (1, costs, scenario(pcpus, with_costs, TASKS_PER_PCPU))));
+        scenarios.push((2, costs, two_levels(with_costs)));
+    }
     let mut best = vec![Duration::MAX; scenarios.len()];
     let mut events = vec![0; scenarios.len()];
     for _ in 0..ROUNDS {
@@ -37,14 +41,19 @@ fn main() {
         }
     }
     println!(
-        "{:>6} {:>6} {:>6} {:>10} {:>16} {:>10}",
-        "costs", "pCPUs", "tasks", "events", "million events/s", "ns/event"
+        "{:>6} {:>6} {:>6} {:>6} {:>10} {:>16} {:>10}",
+        "levels", "costs", "pCPUs", "tasks", "events", "million events/s", "ns/event"
     );
-    for (at, (pcpus, costs, _)) in scenarios.iter().enumerate() {
+    for (at, (levels, costs, scenario)) in scenarios.iter().enumerate() {
         let ns_per_event = best[at].as_nanos() as f64 / events[at] as f64;
-        let tasks = *pcpus as usize * TASKS_PER_PCPU;
+        let pcpus = scenario.machine.cpu_count();
+        let copies = |vm: &Vm| match &vm.guest {
+            Some(guest) => guest.processes.iter().map(|process| process.copies as usize).sum(),
+            None => vm.vcpus.len(),
+        };
+        let tasks: usize = scenario.vms.iter().map(copies).sum();
         println!(
-            "{costs:>6} {pcpus:>6} {tasks:>6} {:>10} {:>16.2} {ns_per_event:>10.1}",
+            "{levels:>6} {costs:>6} {pcpus:>6} {tasks:>6} {:>10} {:>16.2} {ns_per_event:>10.1}",
             events[at],
             1e3 / ns_per_event
         );
@@ -52,12 +61,15 @@ fn main() {
     println!("memory: {} bytes a task", bytes_per_task());
 }
 
-fn scenario(pcpus: u32, with_costs: bool, tasks_per_pcpu: usize) -> Scenario {
-    // Packages of 8 cores, two threads each, as far as they go.
+/// Packages of 8 cores, two threads each, as far as they go.
+fn machine(pcpus: u32) -> Arc<Machine> {
     let packages = (pcpus / 16).max(1);
-    let machine =
-        MachineBuilder::symmetric(packages, pcpus / packages / 2, 2).build().expect("a regular machine");
-    let machine = Arc::new(machine);
+    let machine = MachineBuilder::symmetric(packages, pcpus / packages / 2, 2).build();
+    Arc::new(machine.expect("a regular machine"))
+}
+
+/// One that computes all the time, and one that sleeps for three parts of four.
+fn programs(with_costs: bool) -> [Arc<Program>; 2] {
     let profile = Arc::new(MemoryProfile {
         footprint_bytes: 64 << 10,
         sweep_ns: 50_000,
@@ -67,29 +79,65 @@ fn scenario(pcpus: u32, with_costs: bool, tasks_per_pcpu: usize) -> Scenario {
         smt_slowdown: None,
     });
     let compute = Op::Compute { work: Amount::Fixed(1_000_000), profile: with_costs.then_some(0) };
-    let forever = |body| Op::Repeat { times: None, body };
-    let profiles = vec![profile];
-    let hog = Arc::new(Program { ops: vec![forever(vec![compute.clone()])], profiles: profiles.clone() });
-    let sleeper = forever(vec![compute, Op::Sleep(Amount::Fixed(3_000_000))]);
-    let sleeper = Arc::new(Program { ops: vec![sleeper], profiles });
-    let all = Arc::new(machine.all_cpus().clone());
-    let vcpu = |program: &Arc<Program>| Vcpu {
-        program: Arc::clone(program),
-        hard_affinity: Arc::clone(&all),
-        soft_affinity: None,
-    };
-    let shares = vec![1.0 / machine.node_count() as f64; machine.node_count()];
-    let vms = (0..pcpus as usize * tasks_per_pcpu / 2)
-        .map(|at| Vm::new(format!("vm-{at}"), vec![vcpu(&hog), vcpu(&sleeper)], shares.clone()));
+    let hog = vec![compute.clone()];
+    let sleeper = vec![compute, Op::Sleep(Amount::Fixed(3_000_000))];
+    [hog, sleeper].map(|body| {
+        let ops = vec![Op::Repeat { times: None, body }];
+        Arc::new(Program { ops, profiles: vec![profile.clone()] })
+    })
+}
+
+fn on(machine: Arc<Machine>, with_costs: bool, vms: Vec<Vm>) -> Scenario {
     Scenario {
-        vms: vms.collect(),
-        machine,
+        vms,
         costs: if with_costs { CostModels::all() } else { CostModels::off() },
         policy: PolicySettings::Credit(CreditSettings::default()),
         warmup_ns: 0,
-        length_ns: PCPU_TIME_NS / u64::from(pcpus),
+        length_ns: PCPU_TIME_NS / machine.cpu_count() as u64,
         stop_at_count: None,
+        machine,
     }
+}
+
+fn vm(name: String, machine: &Machine, programs: Vec<Arc<Program>>) -> Vm {
+    let all = Arc::new(machine.all_cpus().clone());
+    let vcpu = |program| Vcpu { program, hard_affinity: Arc::clone(&all), soft_affinity: None };
+    let shares = vec![1.0 / machine.node_count() as f64; machine.node_count()];
+    Vm::new(name, programs.into_iter().map(vcpu).collect(), shares)
+}
+
+fn scenario(pcpus: u32, with_costs: bool, tasks_per_pcpu: usize) -> Scenario {
+    let machine = machine(pcpus);
+    let programs = programs(with_costs);
+    let vms = (0..pcpus as usize * tasks_per_pcpu / 2)
+        .map(|at| vm(format!("vm-{at}"), &machine, programs.to_vec()))
+        .collect();
+    on(machine, with_costs, vms)
+}
+
+fn two_levels(with_costs: bool) -> Scenario {
+    const VMS: usize = 8;
+    const VCPUS: u32 = 8;
+    let machine = machine(32);
+    let topology = MachineBuilder::symmetric(1, VCPUS, 1).build().expect("a regular machine");
+    let named = |(name, program): (&str, Arc<Program>)| GuestProgram { name: name.into(), program };
+    let programs = ["hog", "sleeper"].into_iter().zip(programs(with_costs)).map(named).collect();
+    let copies = VCPUS * TASKS_PER_PCPU as u32 / 2;
+    let guest = Guest {
+        policy: PolicySettings::Linux(LinuxSettings { era: LinuxEra::V4_2, ..LinuxSettings::default() }),
+        topology: Arc::new(topology),
+        context_switch: with_costs.then(ContextSwitch::guest),
+        interrupt: with_costs.then(Interrupt::default),
+        programs,
+        processes: [0, 1].map(|program| Process { program, copies, nice: 0, affinity: None }).to_vec(),
+        family_channels: 0,
+    };
+    let vms = (0..VMS).map(|at| Vm {
+        guest: Some(guest.clone()),
+        ..vm(format!("vm-{at}"), &machine, vec![Arc::default(); VCPUS as usize])
+    });
+    let vms = vms.collect();
+    on(machine, with_costs, vms)
 }
 
 /// What a task adds to the peak of resident memory: a machine of 64 pCPUs with many tasks each, against the peak so

@@ -5,7 +5,8 @@ use super::spin_lock::SpinLock;
 use crate::ids::{TaskId, VmId};
 use crate::kernel::{CpuUse, Group, HOST, Kernel, Task, TaskState, new_histogram};
 use crate::metrics::{
-    GuestCpuMetrics, GuestMetrics, HostMetrics, LatencySummary, ProgramMetrics, RunMetrics, TaskMetrics, VmMetrics,
+    GuestCpuMetrics, GuestMetrics, HostMetrics, LatencySummary, ProgramMetrics, RunMetrics, TaskMetrics,
+    VmMetrics,
 };
 use crate::policy::Policy;
 use crate::program::channel::Channel;
@@ -112,7 +113,8 @@ impl<O: Observer> Simulation<'_, O> {
 
     /// What was measured until now.
     pub fn results(mut self, now_ns: u64) -> RunMetrics {
-        let ahead_ns = self.system.settle_all(now_ns);
+        self.system.settle_all(now_ns);
+        self.system.take_back(now_ns);
         let measured_since_ns = self.measuring_since_ns.unwrap_or(0);
         let length_ns = now_ns - measured_since_ns;
         let host = &self.system.kernels[HOST];
@@ -121,11 +123,9 @@ impl<O: Observer> Simulation<'_, O> {
             policy: host.policy.counters().into_iter().collect(),
             ..HostMetrics::default()
         };
-        for (cpu, ahead_ns) in host.cpus.iter().zip(ahead_ns) {
-            // What kernel code has taken of the time after now may be the host's or a guest's.
-            let ahead_overhead_ns = ahead_ns.min(cpu.used.overhead_ns);
-            metrics.overhead_ns += cpu.used.overhead_ns - ahead_overhead_ns;
-            metrics.busy_ns += cpu.used.busy_ns - (ahead_ns - ahead_overhead_ns);
+        for cpu in &host.cpus {
+            metrics.busy_ns += cpu.used.busy_ns;
+            metrics.overhead_ns += cpu.used.overhead_ns;
             metrics.idle_ns += cpu.used.idle_ns;
             metrics.schedules += cpu.used.schedules;
             metrics.context_switches += cpu.used.context_switches;
@@ -141,9 +141,10 @@ impl<O: Observer> Simulation<'_, O> {
                 response: state.responses.as_deref().map(summary).unwrap_or_default(),
                 vcpus: tasks.iter().map(|task| finished(task, now_ns)).collect(),
                 vcpu_wakeup: host.groups[at].wakeup.as_deref().map(summary).unwrap_or_default(),
-                guest: spec.guest.as_ref().map(|guest| {
-                    guest_metrics(guest, &self.system.kernels[state.kernel], length_ns, now_ns)
-                }),
+                guest: spec
+                    .guest
+                    .as_ref()
+                    .map(|guest| guest_metrics(guest, &self.system.kernels[state.kernel], length_ns, now_ns)),
             }
         });
         let vms = vms.collect();
@@ -173,14 +174,13 @@ fn guest_metrics(guest: &Guest, kernel: &Kernel, length_ns: u64, now_ns: u64) ->
         totals[task.group as usize].add(&finished(task, now_ns));
     }
     let groups = guest.programs.iter().zip(&kernel.groups).zip(totals);
-    let programs = groups.filter(|((_, group), _)| group.tasks > 0).map(|((spec, group), total)| {
-        ProgramMetrics {
+    let programs =
+        groups.filter(|((_, group), _)| group.tasks > 0).map(|((spec, group), total)| ProgramMetrics {
             name: spec.name.clone(),
             tasks: group.tasks,
             total,
             wakeup: group.wakeup.as_deref().map(summary).unwrap_or_default(),
-        }
-    });
+        });
     GuestMetrics {
         cpus: cpus.collect(),
         context_switches: kernel.cpus.iter().map(|cpu| cpu.used.context_switches).sum(),

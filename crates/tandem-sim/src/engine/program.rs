@@ -129,7 +129,11 @@ impl<O: Observer> Simulation<'_, O> {
             Instruction::LoopForever { body } => task.next_instruction = body,
             Instruction::Yield => {
                 self.system.yield_cpu(on, now_ns);
-                if self.system.executing(pcpu).is_some_and(|(_, now)| now.task == id && now.kernel == on.kernel) {
+                if self
+                    .system
+                    .executing(pcpu)
+                    .is_some_and(|(_, now)| now.task == id && now.kernel == on.kernel)
+                {
                     self.system.rerate(pcpu);
                 }
                 return Next::Done;

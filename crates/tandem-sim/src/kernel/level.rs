@@ -129,11 +129,7 @@ impl Kernel {
 
     /// Asks the policy.
     #[inline]
-    pub fn ask<R>(
-        &mut self,
-        now_ns: u64,
-        question: impl FnOnce(&mut AnyPolicy, &mut Context<'_>) -> R,
-    ) -> R {
+    pub fn ask<R>(&mut self, now_ns: u64, question: impl FnOnce(&mut AnyPolicy, &mut Context<'_>) -> R) -> R {
         let mut context = Context {
             now_ns,
             machine: &self.machine,

@@ -140,8 +140,7 @@ impl<O: Observer> System<O> {
     #[inline]
     pub fn refresh(&mut self, pcpu: CpuId) {
         let processor = &self.processors[pcpu.index()];
-        let mut first_ns =
-            processor.burst_end_ns.min(self.kernels[HOST].cpus[pcpu.index()].next_event_ns());
+        let mut first_ns = processor.burst_end_ns.min(self.kernels[HOST].cpus[pcpu.index()].next_event_ns());
         if let Some(guest) = processor.guest {
             first_ns = first_ns.min(self.kernels[guest.kernel].cpus[guest.cpu.index()].next_event_ns());
         }

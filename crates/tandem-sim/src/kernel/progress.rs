@@ -273,6 +273,27 @@ impl<O: Observer> System<O> {
         }
     }
 
+    /// Takes what kernel code will take of the time after now out of the accounts again; to be called at the end.
+    pub fn take_back(&mut self, now_ns: u64) {
+        let [host, guests @ ..] = &mut self.kernels[..] else { return };
+        for (processor, cpu) in self.processors.iter().zip(&mut host.cpus) {
+            let ahead_ns = processor.settled_ns - now_ns;
+            let by_host_ns = ahead_ns.min(cpu.used.overhead_ns);
+            let by_guest_ns = ahead_ns - by_host_ns;
+            cpu.used.overhead_ns -= by_host_ns;
+            cpu.used.busy_ns -= by_guest_ns;
+            if let Some(vcpu) = cpu.current {
+                let metrics = &mut host.tasks[vcpu.index()].metrics;
+                metrics.run_ns -= by_guest_ns;
+                metrics.local_run_ns = metrics.local_run_ns.min(metrics.run_ns);
+            }
+            if let Some(guest) = processor.guest {
+                let used = &mut guests[guest.kernel - 1].cpus[guest.cpu.index()].used;
+                used.overhead_ns = used.overhead_ns.saturating_sub(by_guest_ns);
+            }
+        }
+    }
+
     /// Accounts for all time up to now. Returns, by processor, what kernel code will take of its time after now.
     pub fn settle_all(&mut self, now_ns: u64) -> Vec<u64> {
         for pcpu in (0..self.processors.len()).map(CpuId::from) {

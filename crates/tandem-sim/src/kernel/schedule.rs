@@ -107,7 +107,8 @@ impl<O: Observer> System<O> {
         let mut arrives_ns = now_ns;
         if pcpu != by {
             let sent_ns = self.processors[by.index()].settled_ns.max(now_ns);
-            arrives_ns = sent_ns + self.costs.ipi.map_or(0, |cost| cost.delivery_ns) + self.idle_exit_ns(pcpu);
+            arrives_ns =
+                sent_ns + self.costs.ipi.map_or(0, |cost| cost.delivery_ns) + self.idle_exit_ns(pcpu);
         }
         let cpu = &mut self.kernels[HOST].cpus[pcpu.index()];
         cpu.resched_ns = cpu.resched_ns.min(arrives_ns);
@@ -203,7 +204,9 @@ impl<O: Observer> System<O> {
         }
         let kernel = &mut self.kernels[on.kernel];
         match (before, leaving) {
-            (Some(task), Leaving::Yield) => kernel.ask(now_ns, |policy, ctx| policy.yielded(ctx, on.cpu, task)),
+            (Some(task), Leaving::Yield) => {
+                kernel.ask(now_ns, |policy, ctx| policy.yielded(ctx, on.cpu, task))
+            }
             (Some(task), Leaving::Block | Leaving::Exit | Leaving::Move(_)) => {
                 kernel.ask(now_ns, |policy, ctx| policy.blocked(ctx, on.cpu, task));
             }
@@ -243,7 +246,8 @@ impl<O: Observer> System<O> {
 
     fn charge_decision(&mut self, on: CpuRef, now_ns: u64) {
         let kernel = &mut self.kernels[on.kernel];
-        let mut decision_ns = kernel.take_scan_cost_ns() + kernel.context_switch.map_or(0, |cost| cost.decision_ns);
+        let mut decision_ns =
+            kernel.take_scan_cost_ns() + kernel.context_switch.map_or(0, |cost| cost.decision_ns);
         if let Some(lock) = &self.costs.spin_lock
             && on.kernel == HOST
         {

@@ -28,7 +28,12 @@ pub(crate) struct Channel {
 
 impl Channel {
     pub fn new(first_taker: TaskId) -> Self {
-        Self { tokens: VecDeque::new(), waiting: VecDeque::new(), senders: VecDeque::new(), last_taker: first_taker }
+        Self {
+            tokens: VecDeque::new(),
+            waiting: VecDeque::new(),
+            senders: VecDeque::new(),
+            last_taker: first_taker,
+        }
     }
 
     /// Takes a token for the task; without one, the task is put among the waiting and `None` comes back.

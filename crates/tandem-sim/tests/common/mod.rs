@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod follow;
+pub mod guest;
 pub mod random;
 
 use std::sync::Arc;

@@ -1,7 +1,24 @@
 //! What the scheduler knows of a task.
 
+use super::load::TaskAverages;
 use crate::ids::{CpuId, TaskId};
-use crate::policy::linux::load::TaskAverages;
+
+/// Weight at nice 0 (`NICE_0_LOAD`, without the bits that 64-bit kernels add for precision).
+pub(super) const NICE_0_WEIGHT: u32 = 1024;
+
+/// Weights of nice -20 to 19 (`sched_prio_to_weight`): a step is a factor of about 1.25, so that it changes the time
+/// that one of two tasks gets by about 10 percent.
+const WEIGHTS: [u32; 40] = [
+    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, // -20 to -11
+    9548, 7620, 6100, 4904, 3906, 3121, 2501, 1991, 1586, 1277, // -10 to -1
+    1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, // 0 to 9
+    110, 87, 70, 56, 45, 36, 29, 23, 18, 15, // 10 to 19
+];
+
+/// Weight of a task of this nice value; beyond -20 and 19, of those.
+pub fn weight_of_nice(nice: i8) -> u32 {
+    WEIGHTS[(nice.clamp(-20, 19) + 20) as usize]
+}
 
 /// A task as the fair scheduler sees it (`struct sched_entity` and a part of `struct task_struct`).
 #[derive(Clone, Debug)]
@@ -10,31 +27,30 @@ pub(super) struct Entity {
     pub weight: u32,
     /// The CPU that it runs on, or is queued on, or was on last.
     pub cpu: CpuId,
-    /// Waits in the queue of its CPU; a task that runs does not.
+    /// It has not been in a queue yet.
+    pub is_new: bool,
+    /// Stands in the queue of its CPU; a task that runs does not.
     pub queued: bool,
     /// EEVDF: it blocked while it was ahead of its share, and stays in the queue until it has paid for that.
     pub delayed: bool,
     /// Virtual time that it has run for: real time divided by weight, ns at nice 0.
     pub vruntime: i64,
-    /// EEVDF: virtual time by which its present slice should be done.
+    /// EEVDF: virtual time by which its present slice should be done; while it is in no queue, counted from
+    /// `vruntime`.
     pub deadline: i64,
-    /// EEVDF: `deadline` counts from `vruntime`, as it is between two queues.
-    pub deadline_is_relative: bool,
-    /// EEVDF: how far its virtual time was behind the average when it left its queue, ns at nice 0; ahead if negative.
+    /// EEVDF: how far it was behind the average of its queue when it left it, ns at nice 0; ahead if negative.
     pub lag: i64,
-    /// EEVDF: the deadline that it had when it was chosen; it goes on until that one is reached.
+    /// EEVDF: the deadline that it had when it was chosen to run.
     pub chosen_deadline: i64,
-    /// Up to when, on the task clock of its CPU, its run time is charged, ns; while it runs.
+    /// Up to when its run time is charged, on the task clock of its CPU, ns.
     pub exec_start_ns: u64,
     /// Run time in all, ns.
     pub sum_exec_ns: u64,
     /// Run time in all when it was last chosen, ns.
     pub prev_sum_exec_ns: u64,
-    /// When it last left a CPU or ran on it while charged, ns of simulated time: for telling whether it is cache-hot.
-    pub last_ran_ns: u64,
     /// Position in the list of its CPU's tasks that balancing walks: the larger, the nearer to the head.
     pub list_position: u64,
-    /// How the load and use of CPU by it are tracked.
+    /// How its load and its use of CPUs are tracked.
     pub averages: TaskAverages,
     /// How often it woke another task than the time before, halved every second.
     pub wakee_flips: u32,
@@ -47,28 +63,43 @@ pub(super) struct Entity {
 }
 
 impl Entity {
-    /// A task that has never run.
-    pub fn new(weight: u32) -> Self {
+    /// A task that has never run, born on this CPU.
+    pub fn new(weight: u32, cpu: CpuId) -> Self {
         Self {
             weight: weight.max(1),
-            cpu: CpuId(0),
+            cpu,
+            is_new: true,
             queued: false,
             delayed: false,
             vruntime: 0,
             deadline: 0,
-            deadline_is_relative: false,
             lag: 0,
             chosen_deadline: 0,
             exec_start_ns: 0,
             sum_exec_ns: 0,
             prev_sum_exec_ns: 0,
-            last_ran_ns: 0,
             list_position: 0,
             averages: TaskAverages::default(),
             wakee_flips: 0,
             last_wakee: None,
             wakee_flip_decay_ns: 0,
-            recent_used_cpu: CpuId(0),
+            recent_used_cpu: cpu,
         }
+    }
+
+    /// Real time as virtual time of this task, ns at nice 0.
+    pub fn virtual_time(&self, time_ns: u64) -> i64 {
+        if self.weight == NICE_0_WEIGHT {
+            return time_ns as i64;
+        }
+        scale(time_ns, NICE_0_WEIGHT.into(), self.weight.into()) as i64
+    }
+}
+
+/// `value` x `numerator` / `denominator`, rounded down, with no overflow on the way.
+pub(super) fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
+    match value.checked_mul(numerator) {
+        Some(product) => product / denominator,
+        None => (u128::from(value) * u128::from(numerator) / u128::from(denominator)) as u64,
     }
 }

@@ -1,16 +1,42 @@
 //! Linux's fair scheduler: CFS of the 3.6 and 4.2 eras, and EEVDF of 6.12.
+//!
+//! Problem: give each task of a kernel, the host's or a guest's, its share of the CPUs by weight, soon after it asks
+//! for it, and keep all CPUs busy.
+//!
+//! Approach, as in `kernel/sched/fair.c`:
+//! 1. Each CPU has a queue of its own ([`run_queue`]). On one CPU, [`cfs`] or [`eevdf`] decides who runs and for how long.
+//! 2. A task that wakes up, is new, or begins another program, is put where there is room, and near to what it works
+//!    with ([`select`]).
+//! 3. At ticks, and when they run out of work, CPUs pull tasks from those that have more ([`balance`]), domain by domain
+//!    ([`domains`]).
+//! 4. For 2. and 3. the load of tasks and CPUs is tracked ([`load`], [`decay`]).
+//!
+//! A CPU ticks while it runs a task; only then, and at wake-ups, slices end. An idle CPU does not tick (`NO_HZ_IDLE`). On a vCPU the
+//! clock that tasks are charged by leaves out stolen time, if the settings say so and the hypervisor tells it.
+//!
+//! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; locks are not contended in the policy
+//! (the kernel charges for them). Soft affinity is not known to Linux. A CPU decides at once when it is told to:
+//! what runs in kernel mode can be preempted (`CONFIG_PREEMPT`).
 
 mod balance;
+mod cfs;
+mod decay;
 mod domains;
+mod eevdf;
 mod entity;
+mod group;
 mod load;
 mod run_queue;
 mod select;
 mod settings;
+#[cfg(test)]
+mod tests;
 
+pub use domains::describe as describe_domains;
+pub use entity::weight_of_nice;
 pub use settings::{Domains, LinuxEra, LinuxSettings};
 
-use super::{Context, TaskFacts};
+use super::{Context, Dispatch, Policy, Reason, TaskFacts};
 use crate::cpumask::CpuMask;
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
@@ -19,11 +45,27 @@ use entity::Entity;
 use run_queue::RunQueue;
 use settings::Tunables;
 
-/// Counters, by the names of `/proc/schedstat` and `/proc/PID/sched` where they have them.
+/// Counters, by the names of `/proc/schedstat` where it has them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counters {
-    /// Calls of the scheduler.
+    /// Yields.
+    yld_count: u64,
+    /// Decisions.
     sched_count: u64,
+    /// Decisions by which a CPU became idle.
+    sched_goidle: u64,
+    /// Wake-ups.
+    ttwu_count: u64,
+    /// Wake-ups of a task onto the CPU of its waker.
+    ttwu_local: u64,
+    /// Tasks that preempted another one when they came into its CPU's queue.
+    wakeup_preemptions: u64,
+    /// Slices that ended at a tick or wake-up while others waited.
+    slices_ended: u64,
+    /// Tasks that blocked and stayed in the queue, as they were ahead of their share.
+    delayed: u64,
+    /// Of these, the ones that woke up before they had left.
+    delayed_stayed: u64,
 }
 
 /// Linux's fair scheduler for the CPUs of one kernel.
@@ -36,24 +78,451 @@ pub struct Linux {
     /// CPUs that idle and have nothing in their queue.
     idle: CpuMask,
     domains: DomainTree,
+    /// Positions in the lists of tasks that have been given out.
+    list_positions: u64,
     counters: Counters,
 }
 
 impl Linux {
-    /// A scheduler for all CPUs of the machine, as the kernel sees it.
+    /// A scheduler for all CPUs of the machine, as the kernel sees it. More tasks may come later.
     pub fn new(settings: LinuxSettings, machine: &Machine, tasks: &[TaskFacts]) -> Self {
         let cpus = machine.cpu_count();
+        let tunables = Tunables::new(cpus);
         Self {
             settings,
-            tunables: Tunables::new(cpus),
-            cpus: vec![RunQueue::default(); cpus],
-            entities: tasks.iter().map(|facts| Entity::new(facts.weight)).collect(),
+            tunables,
+            cpus: vec![RunQueue::new(tunables.migration_cost_ns); cpus],
+            entities: tasks.iter().map(|facts| Entity::new(facts.weight, CpuId(0))).collect(),
             idle: machine.all_cpus().clone(),
-            domains: DomainTree::default(),
+            list_positions: 0,
+            domains: DomainTree::new(&settings, machine),
             counters: Counters::default(),
         }
     }
 
-    /// Moves a task that waits from one queue to another, and lets it preempt there.
-    pub(super) fn move_queued(&mut self, _ctx: &mut Context<'_>, _task: TaskId, _from: CpuId, _to: CpuId) {}
+    fn is_eevdf(&self) -> bool {
+        self.settings.era >= LinuxEra::V6_12
+    }
+
+    /// How long ago the task, queued or running, last ran, by the clock of its CPU, ns.
+    pub(super) fn ran_ago_ns(&mut self, ctx: &Context<'_>, task: TaskId) -> u64 {
+        let Entity { cpu, exec_start_ns, .. } = self.entities[task.index()];
+        self.advance_clock(ctx, cpu);
+        self.cpus[cpu.index()].clock.task_ns.saturating_sub(exec_start_ns)
+    }
+
+    fn advance_clock(&mut self, ctx: &Context<'_>, cpu: CpuId) {
+        let stolen_ns = if self.settings.steal_clock { ctx.stolen_ns[cpu.index()] } else { 0 };
+        self.cpus[cpu.index()].clock.advance(ctx.now_ns, stolen_ns);
+    }
+
+    /// Tells the CPU to decide anew, unless it has been told already.
+    fn reschedule(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
+        let queue = &mut self.cpus[cpu.index()];
+        if !queue.resched {
+            queue.resched = true;
+            ctx.kicked.push(cpu);
+        }
+    }
+
+    /// Charges the running task of the CPU up to now (`update_curr()`).
+    fn charge(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
+        self.advance_clock(ctx, cpu);
+        let queue = &self.cpus[cpu.index()];
+        let Some(task) = queue.curr else { return };
+        let now_ns = queue.clock.task_ns;
+        let entity = &mut self.entities[task.index()];
+        let ran_ns = now_ns - entity.exec_start_ns;
+        if ran_ns == 0 {
+            return;
+        }
+        entity.exec_start_ns = now_ns;
+        entity.sum_exec_ns += ran_ns;
+        entity.vruntime += entity.virtual_time(ran_ns);
+        if !self.is_eevdf() {
+            self.cfs_update_min_vruntime(cpu);
+        } else if self.eevdf_slice_is_over(task) && !self.cpus[cpu.index()].is_empty() {
+            self.counters.slices_ended += 1;
+            self.reschedule(ctx, cpu);
+        }
+    }
+
+    /// Puts a task into the queue of a CPU.
+    fn insert(&mut self, task: TaskId, cpu: CpuId) {
+        let key = self.key(task);
+        self.cpus[cpu.index()].insert(key, task, &mut self.entities[task.index()]);
+        self.idle.remove(cpu);
+    }
+
+    /// Takes a task out of the queue of a CPU.
+    fn remove(&mut self, task: TaskId, cpu: CpuId) {
+        let key = self.key(task);
+        let queue = &mut self.cpus[cpu.index()];
+        queue.remove(key, task, &mut self.entities[task.index()]);
+        if queue.idling && queue.is_empty() {
+            self.idle.insert(cpu);
+        }
+    }
+
+    /// What the queues are sorted by.
+    fn key(&self, task: TaskId) -> i64 {
+        let entity = &self.entities[task.index()];
+        if self.is_eevdf() { entity.deadline } else { entity.vruntime }
+    }
+
+    /// A task comes to the queue of its CPU, which is charged up to now and, if it was on another one before (`is_foreign`),
+    /// is new to it.
+    fn join_queue(&mut self, ctx: &mut Context<'_>, task: TaskId, is_foreign: bool, keeps_deadline: bool) {
+        let cpu = self.entities[task.index()].cpu;
+        self.count_in(task, is_foreign);
+        if self.is_eevdf() {
+            self.eevdf_place(task, cpu, keeps_deadline);
+        }
+        self.entities[task.index()].is_new = false;
+        self.to_head_of_list(task);
+        self.insert(task, cpu);
+        self.preempt(ctx, cpu, task);
+    }
+
+    /// A task that waits leaves the queue of its CPU, which is charged up to now.
+    fn leave_queue(&mut self, task: TaskId, cpu: CpuId) {
+        self.count_out(task);
+        if self.is_eevdf() {
+            self.eevdf_note_lag(task, cpu);
+        }
+        self.remove(task, cpu);
+        self.left(task, cpu);
+        if !self.is_eevdf() {
+            self.cfs_update_min_vruntime(cpu);
+        }
+    }
+
+    /// A task has left a CPU and its queue.
+    fn left(&mut self, task: TaskId, cpu: CpuId) {
+        let queue = &mut self.cpus[cpu.index()];
+        queue.clear_buddies(task);
+        if self.settings.era >= LinuxEra::V6_12 {
+            let entity = &mut self.entities[task.index()];
+            entity.deadline -= entity.vruntime;
+            if queue.is_empty() && queue.curr.is_none() {
+                queue.min_vruntime = entity.vruntime;
+            }
+        }
+    }
+
+    fn to_head_of_list(&mut self, task: TaskId) {
+        self.list_positions += 1;
+        self.entities[task.index()].list_position = self.list_positions;
+    }
+
+    /// Lets a task that has come into the queue of a CPU preempt what runs there, if it should.
+    fn preempt(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
+        let queue = &self.cpus[cpu.index()];
+        if queue.resched {
+            return;
+        }
+        let Some(current) = queue.curr else {
+            return self.reschedule(ctx, cpu);
+        };
+        let preempts = if self.is_eevdf() {
+            self.eevdf_choose(cpu) == Some(task)
+        } else {
+            self.cfs_preempts(cpu, current, task)
+        };
+        if preempts {
+            self.counters.wakeup_preemptions += 1;
+            self.reschedule(ctx, cpu);
+        }
+    }
+
+    /// Moves a task that waits, and is not leaving, from one queue to another, and lets it preempt there.
+    fn move_queued(&mut self, ctx: &mut Context<'_>, task: TaskId, from: CpuId, to: CpuId) {
+        debug_assert!(!self.entities[task.index()].delayed, "a task that is leaving stays where it is");
+        self.charge(ctx, from);
+        self.charge(ctx, to);
+        self.leave_queue(task, from);
+        self.change_cpu(task, to);
+        self.join_queue(ctx, task, true, true);
+    }
+
+    /// A task in no queue is from now on one of CPU `to`, whose clock and that of its CPU have been advanced.
+    fn change_cpu(&mut self, task: TaskId, to: CpuId) {
+        let from = self.entities[task.index()].cpu;
+        self.track(task);
+        self.carry_over(task, to);
+        if !self.is_eevdf() {
+            self.cfs_carry_over(task, from, to);
+        }
+        self.entities[task.index()].cpu = to;
+    }
+
+    /// Forgets what is known under the number of a task that is new, and was born on this CPU.
+    fn begin(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId) {
+        self.entities[task.index()] = Entity::new(ctx.tasks[task.index()].weight, cpu);
+        self.advance_clock(ctx, cpu);
+        self.start_tracking(task);
+    }
+
+    /// Makes room for tasks that have come since the scheduler was made.
+    fn grow(&mut self, ctx: &Context<'_>) {
+        if self.entities.len() < ctx.tasks.len() {
+            let newcomers = &ctx.tasks[self.entities.len()..];
+            self.entities.extend(newcomers.iter().map(|facts| Entity::new(facts.weight, CpuId(0))));
+        }
+    }
+
+    /// The first CPU that the task may use.
+    fn first_allowed(ctx: &Context<'_>, task: TaskId) -> CpuId {
+        ctx.tasks[task.index()].hard_affinity.iter().next().unwrap_or(CpuId(0))
+    }
+
+    fn is_allowed(ctx: &Context<'_>, task: TaskId, cpu: CpuId) -> bool {
+        ctx.tasks[task.index()].hard_affinity.contains(cpu)
+    }
+
+    /// Puts the running task of the CPU, which can go on, back into the queue.
+    fn put_back_current(&mut self, cpu: CpuId) {
+        if let Some(task) = self.cpus[cpu.index()].curr {
+            self.track(task);
+            self.cpus[cpu.index()].curr = None;
+            self.insert(task, cpu);
+        }
+    }
+
+    /// Takes a task out of the queue of a CPU to run it.
+    fn set_current(&mut self, cpu: CpuId, task: TaskId) {
+        self.track(task);
+        self.remove(task, cpu);
+        let queue = &mut self.cpus[cpu.index()];
+        queue.curr = Some(task);
+        let entity = &mut self.entities[task.index()];
+        entity.exec_start_ns = queue.clock.task_ns;
+        entity.prev_sum_exec_ns = entity.sum_exec_ns;
+        entity.chosen_deadline = entity.deadline;
+        if self.is_eevdf() {
+            self.to_head_of_list(task);
+        }
+    }
+
+    /// Sends the running task of the CPU elsewhere, if it may not stay or active balancing asked for it.
+    fn send_away_current(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
+        let queue = &mut self.cpus[cpu.index()];
+        let Some(task) = queue.curr else {
+            queue.push_to = None;
+            return;
+        };
+        if !Self::is_allowed(ctx, task, cpu) {
+            queue.push_to = None;
+            self.put_back_current(cpu);
+            self.move_queued(ctx, task, cpu, Self::first_allowed(ctx, task));
+        } else if queue.push_to.is_some() {
+            self.put_back_current(cpu);
+            self.active_push(ctx, cpu, task);
+        }
+    }
+
+    fn pick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) -> Option<TaskId> {
+        if self.is_eevdf() { self.eevdf_pick(ctx, cpu) } else { self.cfs_pick(cpu) }
+    }
+}
+
+impl Policy for Linux {
+    fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId {
+        self.grow(ctx);
+        match reason {
+            Reason::Start => self.begin(ctx, task, Self::first_allowed(ctx, task)),
+            Reason::Fork { cpu: parent_cpu, .. } => self.begin(ctx, task, parent_cpu),
+            Reason::Exec { .. } | Reason::Wake { .. } => {}
+        }
+        let entity = &self.entities[task.index()];
+        if entity.delayed {
+            return entity.cpu; // it has not left, so it is not placed
+        }
+        self.select(ctx, task, reason)
+    }
+
+    fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId, reason: Reason) {
+        self.grow(ctx);
+        self.charge(ctx, cpu);
+        if let Reason::Wake { cpu: waker_cpu, .. } = reason {
+            self.counters.ttwu_count += 1;
+            self.counters.ttwu_local += u64::from(waker_cpu == cpu);
+            let caps_sample = self.settings.era == LinuxEra::V3_6;
+            self.cpus[cpu.index()].idle_ended(ctx.now_ns, caps_sample);
+        }
+        if self.entities[task.index()].delayed {
+            if matches!(reason, Reason::Wake { .. }) && self.entities[task.index()].cpu == cpu {
+                self.eevdf_stay(ctx, task);
+                return self.preempt(ctx, cpu, task);
+            }
+            self.eevdf_leave(ctx, task);
+        }
+        match reason {
+            Reason::Start => self.begin(ctx, task, cpu),
+            Reason::Fork { cpu: parent_cpu, .. } if !self.entities[task.index()].is_new => {
+                self.begin(ctx, task, parent_cpu);
+            }
+            _ => {}
+        }
+        let from = self.entities[task.index()].cpu;
+        let is_foreign = from != cpu || reason.is_new();
+        if !self.is_eevdf() && reason.is_new() {
+            self.charge(ctx, from);
+            self.cfs_place_new(task);
+        }
+        if from != cpu {
+            self.advance_clock(ctx, from);
+            self.change_cpu(task, cpu);
+        }
+        if !self.is_eevdf() && matches!(reason, Reason::Wake { .. }) {
+            self.cfs_place_woken(task, cpu);
+        }
+        let keeps_deadline = matches!(reason, Reason::Exec { .. });
+        self.join_queue(ctx, task, is_foreign, keeps_deadline);
+    }
+
+    fn dispatch(&mut self, ctx: &mut Context<'_>, cpu: CpuId, _previous: Option<TaskId>) -> Dispatch {
+        self.counters.sched_count += 1;
+        // From here on what happens to this CPU is seen without a kick.
+        self.cpus[cpu.index()].resched = true;
+        self.charge(ctx, cpu);
+        self.send_away_current(ctx, cpu);
+        let mut next = self.pick(ctx, cpu);
+        if next.is_none() {
+            if self.cpus[cpu.index()].idling {
+                self.balance_for_idle(ctx, cpu);
+            } else {
+                self.balance_new_idle(ctx, cpu);
+            }
+            next = self.pick(ctx, cpu);
+        }
+        let queue = &mut self.cpus[cpu.index()];
+        queue.resched = false;
+        queue.nohz_kicked = false;
+        match next {
+            Some(task) if queue.curr == next => self.cfs_goes_on(task),
+            Some(task) => {
+                queue.idling = false;
+                queue.idle_since_ns = None;
+                self.put_back_current(cpu);
+                self.set_current(cpu, task);
+            }
+            None => {
+                self.counters.sched_goidle += u64::from(!queue.idling);
+                queue.idling = true;
+                queue.idle_since_ns.get_or_insert(ctx.now_ns);
+                self.idle.insert(cpu);
+            }
+        }
+        Dispatch { task: next, slice_ns: Dispatch::NO_SLICE }
+    }
+
+    fn running(&mut self, _: &mut Context<'_>, _: CpuId, _: TaskId) {}
+
+    fn blocked(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
+        self.charge(ctx, cpu);
+        if self.is_eevdf() && !self.eevdf_is_eligible(task, cpu) {
+            self.counters.delayed += 1;
+            self.put_back_current(cpu);
+            self.entities[task.index()].delayed = true;
+            self.cpus[cpu.index()].delayed += 1;
+            return;
+        }
+        self.count_out(task);
+        if self.is_eevdf() {
+            self.eevdf_note_lag(task, cpu);
+        }
+        self.cpus[cpu.index()].curr = None;
+        self.left(task, cpu);
+    }
+
+    fn exited(&mut self, ctx: &mut Context<'_>, task: TaskId) {
+        if self.entities[task.index()].delayed {
+            self.eevdf_leave(ctx, task);
+        }
+        let cpu = self.entities[task.index()].cpu;
+        self.advance_clock(ctx, cpu);
+        self.track(task);
+        if self.is_eevdf() {
+            self.detach(task);
+        }
+        self.entities[task.index()].is_new = false;
+    }
+
+    fn yielded(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
+        self.counters.yld_count += 1;
+        if self.is_eevdf() {
+            self.eevdf_yield(ctx, cpu, task);
+        } else {
+            self.cfs_yield(ctx, cpu, task);
+        }
+    }
+
+    fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
+        self.grow(ctx);
+        let entity = &self.entities[task.index()];
+        let cpu = entity.cpu;
+        if Self::is_allowed(ctx, task, cpu) {
+            return;
+        }
+        if self.cpus[cpu.index()].curr == Some(task) {
+            self.reschedule(ctx, cpu);
+        } else if entity.delayed {
+            self.eevdf_leave(ctx, task);
+        } else if entity.queued {
+            self.move_queued(ctx, task, cpu, Self::first_allowed(ctx, task));
+        }
+    }
+
+    fn tick_period_ns(&self) -> u64 {
+        self.settings.tick_period_ns()
+    }
+
+    fn tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
+        self.charge(ctx, cpu);
+        self.track(task);
+        if !self.is_eevdf() {
+            self.update_history(ctx, cpu);
+            if self.cfs_slice_is_over(cpu, task) {
+                self.counters.slices_ended += 1;
+                self.reschedule(ctx, cpu);
+            }
+        }
+        self.balance_at_tick(ctx, cpu);
+    }
+
+    fn timer_period_ns(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn timer(&mut self, _: &mut Context<'_>) {}
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Counters {
+            yld_count,
+            sched_count,
+            sched_goidle,
+            ttwu_count,
+            ttwu_local,
+            wakeup_preemptions,
+            slices_ended,
+            delayed,
+            delayed_stayed,
+        } = self.counters;
+        vec![
+            ("yld_count", yld_count),
+            ("sched_count", sched_count),
+            ("sched_goidle", sched_goidle),
+            ("ttwu_count", ttwu_count),
+            ("ttwu_local", ttwu_local),
+            ("wakeup_preemptions", wakeup_preemptions),
+            ("slices_ended", slices_ended),
+            ("delayed", delayed),
+            ("delayed_stayed", delayed_stayed),
+        ]
+    }
+
+    fn reset_counters(&mut self) {
+        self.counters = Counters::default();
+    }
 }

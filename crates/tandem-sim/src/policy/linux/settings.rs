@@ -37,6 +37,11 @@ pub struct LinuxSettings {
 impl LinuxSettings {
     /// Ticks a second that Linux can be configured with on x86.
     pub const TICKS_HZ: [u32; 4] = [100, 250, 300, 1000];
+
+    /// Length of a tick, ns.
+    pub(super) fn tick_period_ns(&self) -> u64 {
+        1_000_000_000 / u64::from(self.tick_hz.max(1))
+    }
 }
 
 impl Default for LinuxSettings {

@@ -1,0 +1,122 @@
+//! Prints the domains as a kernel does that is booted with `sched_debug` (`sched_verbose` in 6.12): first what is
+//! in its log, then the constants, a line a domain, as files under `/proc/sys/kernel/sched_domain` or, in 6.12,
+//! `/sys/kernel/debug/sched/domains` hold them.
+//!
+//! Flags are shown by name throughout; the older kernels show a number there.
+
+use super::level::CPU_CAPACITY;
+use super::{Domain, DomainTree, Group};
+use crate::ids::CpuId;
+use crate::machine::Machine;
+use crate::policy::linux::{LinuxEra, LinuxSettings};
+use std::fmt::{self, Write};
+
+/// Lists the scheduling domains that a kernel with these settings builds on the machine that it sees.
+pub fn describe(settings: &LinuxSettings, machine: &Machine) -> String {
+    let printer = Printer { tree: DomainTree::new(settings, machine), era: settings.era, machine };
+    let mut text = String::new();
+    printer.print(&mut text).expect("a string takes all that is written");
+    text
+}
+
+struct Printer<'a> {
+    tree: DomainTree,
+    era: LinuxEra,
+    machine: &'a Machine,
+}
+
+impl Printer<'_> {
+    fn print(&self, out: &mut String) -> fmt::Result {
+        for cpu in self.machine.all_cpus().iter() {
+            self.attach(out, cpu)?;
+        }
+        let folder = match self.era {
+            LinuxEra::V3_6 | LinuxEra::V4_2 => "/proc/sys/kernel/sched_domain",
+            LinuxEra::V6_12 => "/sys/kernel/debug/sched/domains",
+        };
+        writeln!(out, "{folder}:")?;
+        for cpu in self.machine.all_cpus().iter() {
+            for (level, at) in self.tree.of(cpu).enumerate() {
+                write!(out, "cpu{}/domain{level}:", self.os_index(cpu))?;
+                self.constants(out, self.tree.domain(at))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn os_index(&self, cpu: CpuId) -> u32 {
+        self.machine.cpu(cpu).os_index
+    }
+
+    /// What the log says of one CPU.
+    fn attach(&self, out: &mut String, cpu: CpuId) -> fmt::Result {
+        let number = self.os_index(cpu);
+        let domains = self.tree.of(cpu);
+        if domains.is_empty() {
+            return writeln!(out, "CPU{number} attaching NULL sched-domain.");
+        }
+        let plural = if self.era == LinuxEra::V6_12 { "(s)" } else { "" };
+        writeln!(out, "CPU{number} attaching sched-domain{plural}:")?;
+        for (level, at) in domains.enumerate() {
+            let name = self.tree.domain(at).name;
+            let span = self.machine.os_list(&self.tree.span(at).cpus);
+            match self.era {
+                LinuxEra::V3_6 | LinuxEra::V4_2 => {
+                    writeln!(out, "{:level$} domain {level}: span {span} level {name}", "")?;
+                }
+                LinuxEra::V6_12 => writeln!(out, "{:level$} domain-{level}: span={span} level={name}", "")?,
+            }
+            write!(out, "{:1$} groups:", "", level + 1)?;
+            for (nth, group) in self.tree.groups(at).enumerate() {
+                self.group(out, nth, group)?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+
+    fn group(&self, out: &mut String, nth: usize, group: &Group) -> fmt::Result {
+        let cpus = self.machine.os_list(&group.cpus);
+        let unusual = group.capacity != CPU_CAPACITY;
+        match self.era {
+            LinuxEra::V3_6 | LinuxEra::V4_2 => {
+                write!(out, " {cpus}")?;
+                let word = if self.era == LinuxEra::V3_6 { "cpu_power" } else { "cpu_capacity" };
+                if unusual {
+                    write!(out, " ({word} = {})", group.capacity)?;
+                }
+            }
+            LinuxEra::V6_12 => {
+                let first = group.cpus.iter().next().map_or(0, |cpu| self.os_index(cpu));
+                let comma = if nth > 0 { "," } else { "" };
+                write!(out, "{comma} {first}:{{ span={cpus}")?;
+                if unusual {
+                    write!(out, " cap={}", group.capacity)?;
+                }
+                write!(out, " }}")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn constants(&self, out: &mut String, domain: &Domain) -> fmt::Result {
+        let it = &domain.tunables;
+        write!(
+            out,
+            " name={} min_interval={} max_interval={}",
+            domain.name, it.min_interval_ms, it.max_interval_ms
+        )?;
+        if self.era < LinuxEra::V6_12 {
+            write!(out, " busy_idx={} idle_idx={}", it.busy_idx, it.idle_idx)?;
+        }
+        write!(
+            out,
+            " busy_factor={} imbalance_pct={} cache_nice_tries={} flags=",
+            it.busy_factor, it.imbalance_pct, it.cache_nice_tries
+        )?;
+        for (nth, name) in it.flags.names(self.era).enumerate() {
+            write!(out, "{}{name}", if nth > 0 { "," } else { "" })?;
+        }
+        writeln!(out)
+    }
+}

@@ -1,0 +1,310 @@
+//! Scheduling domains: over which CPUs, and how, a kernel spreads its tasks.
+//!
+//! Each CPU has a chain of domains, from its core up to the whole machine. A domain spans CPUs and cuts them into
+//! groups, which are the spans of the domains below; balancing a domain means balancing its groups. The chain is
+//! built as the kernel builds it: one level after the other, then levels that add nothing are removed. Which
+//! levels there are, and their constants, is in `level.rs`.
+//!
+//! [`Domains::Flat`](super::Domains::Flat) replaces the levels by one over all CPUs without flags of its own, as
+//! `set_sched_topology()` does in Xen's flat-domain patch. No CPU then shares a cache with another as far as the
+//! scheduler knows: [`DomainTree::llc_size`] is 1. Levels for NUMA nodes, if the kernel sees nodes, stay.
+
+mod describe;
+mod flags;
+mod level;
+
+pub use describe::describe;
+pub(super) use flags::Flags;
+pub(super) use level::{CPU_CAPACITY, Tunables};
+
+use super::{LinuxEra, LinuxSettings};
+use crate::cpumask::CpuMask;
+use crate::ids::CpuId;
+use crate::machine::Machine;
+use level::Level;
+use std::ops::Range;
+
+/// CPUs that balancing treats as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    pub cpus: CpuMask,
+    /// Number of CPUs.
+    pub weight: u32,
+    /// Sum of the CPUs' capacities; 1024 is a core without threads.
+    pub capacity: u32,
+}
+
+/// The CPUs of a domain and their groups; CPUs that see the same share one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub cpus: CpuMask,
+    /// Number of CPUs.
+    pub weight: u32,
+    /// A ring: each CPU begins with its own group.
+    groups: Vec<Group>,
+    /// How many CPUs a wake-up looks at for an idle one, as of the last balance (6.12, `nr_idle_scan`).
+    pub idle_scan: u32,
+}
+
+/// A scheduling domain of one CPU.
+#[derive(Clone, Debug)]
+pub(super) struct Domain {
+    name: &'static str,
+    span: usize,
+    own_group: usize,
+    pub tunables: Tunables,
+    /// Between NUMA nodes: up to so many running tasks, small imbalances are left alone (6.12).
+    pub imb_numa_nr: u32,
+    /// Tick at which it was last balanced.
+    pub last_balance_tick: u64,
+    /// Time between balances, between the two bounds in `tunables`, ms.
+    pub interval_ms: u32,
+    /// Attempts that found an imbalance and moved nothing, since the last that did.
+    pub failed: u32,
+    /// Longest time that a new-idle balance of it took, ns; it decays.
+    pub newidle_cost_ns: u64,
+    /// When that cost decays next, ns.
+    pub newidle_decay_ns: u64,
+}
+
+/// The domains of a kernel.
+#[derive(Clone, Debug)]
+pub(super) struct DomainTree {
+    spans: Vec<Span>,
+    /// CPU after CPU, each from the lowest level up.
+    domains: Vec<Domain>,
+    /// Where in `domains` those of each CPU begin; one more entry for the end.
+    first: Vec<usize>,
+    /// The highest domain of each CPU whose CPUs share a cache.
+    llc: Vec<Option<usize>>,
+}
+
+impl DomainTree {
+    /// Builds the domains of all CPUs.
+    pub fn new(settings: &LinuxSettings, machine: &Machine) -> Self {
+        let levels = level::levels(settings, machine);
+        let mut tree = Self { spans: Vec::new(), domains: Vec::new(), first: vec![0], llc: Vec::new() };
+        let shared = Shared::new(&levels, settings.era, machine, &mut tree.spans);
+        for cpu in machine.all_cpus().iter() {
+            let mut chain: Vec<_> = levels
+                .iter()
+                .zip(&shared.spans)
+                .map(|(level, spans)| {
+                    let span = spans[cpu.index()];
+                    Domain::new(level, settings.era, span, &tree.spans[span], cpu)
+                })
+                .collect();
+            allow_numa_imbalance(&mut chain, &tree.spans);
+            let kept = remove_degenerate(chain, &tree.spans, settings.era);
+            let start = tree.domains.len();
+            let sharing =
+                kept.iter().take_while(|domain| domain.tunables.flags.contains(Flags::SHARE_LLC)).count();
+            tree.llc.push(sharing.checked_sub(1).map(|highest| start + highest));
+            tree.domains.extend(kept);
+            tree.first.push(tree.domains.len());
+        }
+        tree
+    }
+
+    /// The domains of a CPU, from the lowest up, as indices for [`domain`](Self::domain).
+    #[inline]
+    pub fn of(&self, cpu: CpuId) -> Range<usize> {
+        self.first[cpu.index()]..self.first[cpu.index() + 1]
+    }
+
+    /// One domain.
+    #[inline]
+    pub fn domain(&self, at: usize) -> &Domain {
+        &self.domains[at]
+    }
+
+    /// One domain, to change its state.
+    #[inline]
+    pub fn domain_mut(&mut self, at: usize) -> &mut Domain {
+        &mut self.domains[at]
+    }
+
+    /// The CPUs of a domain.
+    #[inline]
+    pub fn span(&self, at: usize) -> &Span {
+        &self.spans[self.domains[at].span]
+    }
+
+    /// The groups of a domain, the one that holds the domain's CPU first.
+    #[inline]
+    pub fn groups(&self, at: usize) -> impl Iterator<Item = &Group> {
+        let groups = &self.span(at).groups;
+        let (before, from_own) = groups.split_at(self.domains[at].own_group);
+        from_own.iter().chain(before)
+    }
+
+    /// The group of a domain that comes `nth` after the own one.
+    #[inline]
+    pub fn group(&self, at: usize, nth: usize) -> &Group {
+        let groups = &self.span(at).groups;
+        &groups[(self.domains[at].own_group + nth) % groups.len()]
+    }
+
+    /// The highest domain of the CPU whose CPUs share a cache.
+    #[inline]
+    pub fn llc_domain(&self, cpu: CpuId) -> Option<usize> {
+        self.llc[cpu.index()]
+    }
+
+    /// How many CPUs share a cache with this one, itself included, as far as the domains tell.
+    #[inline]
+    pub fn llc_size(&self, cpu: CpuId) -> u32 {
+        self.llc_domain(cpu).map_or(1, |at| self.span(at).weight)
+    }
+
+    /// Whether the two CPUs share a cache, as far as the domains tell.
+    #[inline]
+    pub fn share_cache(&self, a: CpuId, b: CpuId) -> bool {
+        a == b || self.llc_domain(a).is_some_and(|at| self.span(at).cpus.contains(b))
+    }
+}
+
+impl Domain {
+    fn new(level: &Level, era: LinuxEra, span_index: usize, span: &Span, cpu: CpuId) -> Self {
+        let own_group = span.groups.iter().position(|group| group.cpus.contains(cpu));
+        let tunables = level.tunables(era, span.weight);
+        Self {
+            name: level.name,
+            span: span_index,
+            own_group: own_group.expect("the groups of a span cover it"),
+            tunables,
+            imb_numa_nr: 0,
+            last_balance_tick: 0,
+            interval_ms: tunables.min_interval_ms,
+            failed: 0,
+            newidle_cost_ns: 0,
+            newidle_decay_ns: 0,
+        }
+    }
+}
+
+/// The spans of all levels while the tree is built, by level and CPU.
+struct Shared {
+    spans: Vec<Vec<usize>>,
+}
+
+impl Shared {
+    fn new(levels: &[Level], era: LinuxEra, machine: &Machine, spans: &mut Vec<Span>) -> Self {
+        let mut by_level: Vec<Vec<usize>> = Vec::new();
+        for level in levels {
+            let mut by_cpu: Vec<usize> = Vec::new();
+            for cpu in machine.all_cpus().iter() {
+                let below = by_level.last();
+                // CPUs of one domain share its span; where domains may overlap, those that share the domain below.
+                let twin = match below {
+                    Some(below) if level.is_numa() => {
+                        (0..cpu.index()).find(|&other| below[other] == below[cpu.index()])
+                    }
+                    _ => (0..cpu.index()).find(|&other| spans[by_cpu[other]].cpus.contains(cpu)),
+                };
+                let span = twin.map(|other| by_cpu[other]).unwrap_or_else(|| {
+                    let mut cpus = level.span(machine, cpu);
+                    // The kernel widens a level that is narrower than the one below it.
+                    if let Some(below) = below {
+                        spans[below[cpu.index()]].cpus.iter().for_each(|member| cpus.insert(member));
+                    }
+                    let of_child = |member: CpuId| match below {
+                        Some(below) => spans[below[member.index()]].cpus.and(&cpus),
+                        None => CpuMask::from_cpus(machine.cpu_count(), [member]),
+                    };
+                    let capacity =
+                        |member: CpuId| levels[0].cpu_capacity(era, machine.siblings(member).count());
+                    let groups = cut(&cpus, cpu, of_child, capacity);
+                    let weight = cpus.count() as u32;
+                    spans.push(Span { cpus, weight, groups, idle_scan: weight });
+                    spans.len() - 1
+                });
+                by_cpu.push(span);
+            }
+            by_level.push(by_cpu);
+        }
+        Self { spans: by_level }
+    }
+}
+
+/// Cuts a span into groups, going round once from `start`.
+fn cut(
+    cpus: &CpuMask,
+    start: CpuId,
+    of_child: impl Fn(CpuId) -> CpuMask,
+    capacity: impl Fn(CpuId) -> u32,
+) -> Vec<Group> {
+    let mut groups = Vec::new();
+    let mut rest = cpus.clone();
+    let mut at = start;
+    while let Some(cpu) = rest.next_and_wrapping(cpus, at) {
+        let group = of_child(cpu);
+        rest.remove_all(&group);
+        at = cpu;
+        groups.push(Group {
+            weight: group.count() as u32,
+            capacity: group.iter().map(&capacity).sum(),
+            cpus: group,
+        });
+    }
+    groups
+}
+
+/// Sets how many running tasks keep the nodes of a chain from being balanced: an eighth of a node, or as many as the
+/// node has last-level caches; more for domains of several nodes (6.12, `imb_numa_nr`).
+fn allow_numa_imbalance(chain: &mut [Domain], spans: &[Span]) {
+    let weight = |domain: &Domain| spans[domain.span].weight;
+    let shares_llc = |domain: &Domain| domain.tunables.flags.contains(Flags::SHARE_LLC);
+    let Some(above_llc) = chain.windows(2).position(|pair| shares_llc(&pair[0]) && !shares_llc(&pair[1]))
+    else {
+        return;
+    };
+    let (llc, node) = (weight(&chain[above_llc]), weight(&chain[above_llc + 1]));
+    let caches = node / llc;
+    let imbalance = if caches == 1 { node >> 3 } else { caches }.max(1);
+    let first_numa = chain.iter().find(|domain| domain.tunables.flags.contains(Flags::NUMA));
+    let numa_weight = first_numa.map_or(node, weight);
+    chain[above_llc + 1].imb_numa_nr = imbalance;
+    for domain in &mut chain[above_llc + 2..] {
+        domain.imb_numa_nr = imbalance * (weight(domain) / numa_weight).max(1);
+    }
+}
+
+/// Removes levels that add nothing: with a single CPU, or with the CPUs and the meaning of the level below. That
+/// a removed level wanted tasks spread over its like goes down to the one that stands for it (since 3.13).
+fn remove_degenerate(chain: Vec<Domain>, spans: &[Span], era: LinuxEra) -> Vec<Domain> {
+    let mut kept: Vec<Domain> = Vec::new();
+    for domain in chain {
+        let span = &spans[domain.span];
+        if span.weight == 1 {
+            continue;
+        }
+        if let Some(below) = kept.last_mut() {
+            let flags = domain.tunables.flags;
+            let lost = without_groups(flags, era).without(below.tunables.flags);
+            if spans[below.span].weight == span.weight && span.groups.len() == 1 && lost == Flags::NONE {
+                if era >= LinuxEra::V4_2 && flags.contains(Flags::PREFER_SIBLING) {
+                    below.tunables.flags = below.tunables.flags | Flags::PREFER_SIBLING;
+                }
+                continue;
+            }
+        }
+        kept.push(domain);
+    }
+    kept
+}
+
+/// The flags that mean something even if there is only one group.
+fn without_groups(flags: Flags, era: LinuxEra) -> Flags {
+    let need_groups = Flags::NEWIDLE
+        | Flags::EXEC
+        | Flags::FORK
+        | Flags::SHARE_CAPACITY
+        | Flags::SHARE_LLC
+        | Flags::PREFER_SIBLING;
+    let flags = flags.without(need_groups);
+    if era >= LinuxEra::V6_12 { flags.without(Flags::SERIALIZE | Flags::NUMA) } else { flags }
+}
+
+#[cfg(test)]
+mod tests;

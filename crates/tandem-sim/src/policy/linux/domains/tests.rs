@@ -1,0 +1,185 @@
+use super::*;
+use crate::machine::MachineBuilder;
+use crate::policy::linux::{Domains, describe_domains};
+
+fn settings(era: LinuxEra, domains: Domains) -> LinuxSettings {
+    LinuxSettings { era, domains, ..LinuxSettings::default() }
+}
+
+/// Two packages of four cores with two threads, as a guest sees them that is not told of NUMA.
+fn two_packages_one_node() -> Machine {
+    let machine = MachineBuilder::symmetric(2, 4, 2).build().unwrap();
+    let mut builder = MachineBuilder::new("guest").node(crate::machine::NodeSpec {
+        os_index: 0,
+        memory_bytes: 1 << 30,
+        bandwidth_bytes_per_s: 1 << 30,
+    });
+    for package in 0..2 {
+        builder = builder.llc(package, 1 << 20);
+    }
+    for cpu in machine.cpus() {
+        builder = builder.cpu(crate::machine::CpuSpec {
+            os_index: cpu.os_index,
+            core: cpu.core.0,
+            llc: cpu.llc.map(|llc| llc.0),
+            node: 0,
+            package: cpu.package.0,
+            capacity: 1,
+        });
+    }
+    builder.build().unwrap()
+}
+
+/// The lines of the description that are about CPU 2.
+fn about_cpu_2(era: LinuxEra, domains: Domains, machine: &Machine) -> String {
+    let text = describe_domains(&settings(era, domains), machine);
+    let log = text.split("CPU3 ").next().unwrap();
+    let log = &log[log.find("CPU2 ").unwrap()..];
+    let constants: Vec<_> = text.lines().filter(|line| line.starts_with("cpu2/")).collect();
+    format!("{log}{}", constants.join("\n"))
+}
+
+#[test]
+fn a_guest_of_4_2_has_threads_caches_and_a_die() {
+    assert_eq!(
+        about_cpu_2(LinuxEra::V4_2, Domains::Topology, &two_packages_one_node()),
+        "\
+CPU2 attaching sched-domain:
+ domain 0: span 2-3 level SMT
+  groups: 2 (cpu_capacity = 589) 3 (cpu_capacity = 589)
+  domain 1: span 0-7 level MC
+   groups: 2-3 (cpu_capacity = 1178) 4-5 (cpu_capacity = 1178) 6-7 (cpu_capacity = 1178) 0-1 (cpu_capacity = 1178)
+   domain 2: span 0-15 level DIE
+    groups: 0-7 (cpu_capacity = 4712) 8-15 (cpu_capacity = 4712)
+cpu2/domain0: name=SMT min_interval=2 max_interval=4 busy_idx=0 idle_idx=0 busy_factor=32 imbalance_pct=110 \
+cache_nice_tries=0 flags=SD_BALANCE_NEWIDLE,SD_BALANCE_EXEC,SD_BALANCE_FORK,SD_WAKE_AFFINE,SD_SHARE_CPUCAPACITY,\
+SD_SHARE_PKG_RESOURCES,SD_PREFER_SIBLING
+cpu2/domain1: name=MC min_interval=8 max_interval=16 busy_idx=2 idle_idx=0 busy_factor=32 imbalance_pct=117 \
+cache_nice_tries=1 flags=SD_BALANCE_NEWIDLE,SD_BALANCE_EXEC,SD_BALANCE_FORK,SD_WAKE_AFFINE,SD_SHARE_PKG_RESOURCES
+cpu2/domain2: name=DIE min_interval=16 max_interval=32 busy_idx=2 idle_idx=1 busy_factor=32 imbalance_pct=125 \
+cache_nice_tries=1 flags=SD_BALANCE_NEWIDLE,SD_BALANCE_EXEC,SD_BALANCE_FORK,SD_WAKE_AFFINE,SD_PREFER_SIBLING"
+    );
+}
+
+#[test]
+fn a_flat_guest_of_4_2_has_one_level_without_topology_flags() {
+    assert_eq!(
+        about_cpu_2(LinuxEra::V4_2, Domains::Flat, &two_packages_one_node()),
+        "\
+CPU2 attaching sched-domain:
+ domain 0: span 0-15 level VCPU
+  groups: 2 3 4 5 6 7 8 9 10 11 12 13 14 15 0 1
+cpu2/domain0: name=VCPU min_interval=16 max_interval=32 busy_idx=2 idle_idx=1 busy_factor=32 imbalance_pct=125 \
+cache_nice_tries=1 flags=SD_BALANCE_NEWIDLE,SD_BALANCE_EXEC,SD_BALANCE_FORK,SD_WAKE_AFFINE,SD_PREFER_SIBLING"
+    );
+}
+
+#[test]
+fn a_host_of_6_12_has_a_level_for_its_nodes_and_none_for_its_packages() {
+    let machine = MachineBuilder::symmetric(2, 2, 2).build().unwrap();
+    assert_eq!(
+        about_cpu_2(LinuxEra::V6_12, Domains::Topology, &machine),
+        "\
+CPU2 attaching sched-domain(s):
+ domain-0: span=2-3 level=SMT
+  groups: 2:{ span=2 }, 3:{ span=3 }
+  domain-1: span=0-3 level=MC
+   groups: 2:{ span=2-3 cap=2048 }, 0:{ span=0-1 cap=2048 }
+   domain-2: span=0-7 level=NUMA
+    groups: 0:{ span=0-3 cap=4096 }, 4:{ span=4-7 cap=4096 }
+cpu2/domain0: name=SMT min_interval=2 max_interval=4 busy_factor=16 imbalance_pct=110 cache_nice_tries=0 \
+flags=SD_BALANCE_NEWIDLE,SD_BALANCE_EXEC,SD_BALANCE_FORK,SD_WAKE_AFFINE,SD_SHARE_CPUCAPACITY,SD_SHARE_LLC,\
+SD_PREFER_SIBLING
+cpu2/domain1: name=MC min_interval=4 max_interval=8 busy_factor=16 imbalance_pct=117 cache_nice_tries=1 \
+flags=SD_BALANCE_NEWIDLE,SD_BALANCE_EXEC,SD_BALANCE_FORK,SD_WAKE_AFFINE,SD_SHARE_LLC,SD_PREFER_SIBLING
+cpu2/domain2: name=NUMA min_interval=8 max_interval=16 busy_factor=16 imbalance_pct=117 cache_nice_tries=2 \
+flags=SD_BALANCE_NEWIDLE,SD_BALANCE_EXEC,SD_BALANCE_FORK,SD_WAKE_AFFINE,SD_SERIALIZE,SD_NUMA"
+    );
+}
+
+#[test]
+fn intervals_of_3_6_do_not_grow_with_the_machine() {
+    let machine = MachineBuilder::symmetric(2, 4, 2).build().unwrap();
+    let tree = DomainTree::new(&settings(LinuxEra::V3_6, Domains::Topology), &machine);
+    let levels: Vec<_> = tree
+        .of(CpuId(0))
+        .map(|at| {
+            let domain = tree.domain(at);
+            let it = domain.tunables;
+            (domain.name, it.min_interval_ms, it.max_interval_ms, it.busy_factor, it.imbalance_pct)
+        })
+        .collect();
+    assert_eq!(levels, [("SIBLING", 1, 2, 64, 110), ("MC", 1, 4, 64, 125), ("NUMA", 16, 32, 32, 125)]);
+}
+
+#[test]
+fn levels_for_nodes_stay_above_a_flat_table_until_6_12() {
+    let machine = MachineBuilder::symmetric(2, 4, 2).build().unwrap();
+    let names = |era| {
+        let tree = DomainTree::new(&settings(era, Domains::Flat), &machine);
+        tree.of(CpuId(9)).map(|at| (tree.domain(at).name, tree.groups(at).count())).collect::<Vec<_>>()
+    };
+    // The level for nodes has the CPUs of the flat one, thus one group: it balances nothing.
+    assert_eq!(names(LinuxEra::V4_2), [("VCPU", 16), ("NUMA", 1)]);
+    assert_eq!(names(LinuxEra::V6_12), [("VCPU", 16)]);
+}
+
+#[test]
+fn cpus_share_a_cache_only_if_a_level_says_so() {
+    let machine = two_packages_one_node();
+    let real = DomainTree::new(&settings(LinuxEra::V4_2, Domains::Topology), &machine);
+    assert_eq!(real.llc_size(CpuId(9)), 8);
+    assert!(real.share_cache(CpuId(9), CpuId(15)) && !real.share_cache(CpuId(9), CpuId(7)));
+    let flat = DomainTree::new(&settings(LinuxEra::V4_2, Domains::Flat), &machine);
+    assert_eq!(flat.llc_size(CpuId(9)), 1);
+    assert!(flat.share_cache(CpuId(9), CpuId(9)) && !flat.share_cache(CpuId(8), CpuId(9)));
+}
+
+#[test]
+fn a_level_for_each_distance_with_groups_that_overlap() {
+    // A ring of four nodes with one CPU each.
+    let mut builder = MachineBuilder::new("ring");
+    for node in 0..4 {
+        builder = builder
+            .node(crate::machine::NodeSpec { os_index: node, memory_bytes: 1, bandwidth_bytes_per_s: 1 })
+            .cpu(crate::machine::CpuSpec {
+                os_index: node,
+                core: node,
+                llc: None,
+                node,
+                package: node,
+                capacity: 1,
+            });
+    }
+    let distance = |a: u32, b: u32| [10, 20, 31, 20][(a.abs_diff(b)) as usize];
+    let machine = builder
+        .distances((0..4).map(|a| (0..4).map(|b| distance(a, b)).collect()).collect())
+        .build()
+        .unwrap();
+    let tree = DomainTree::new(&settings(LinuxEra::V4_2, Domains::Topology), &machine);
+    let shape: Vec<_> = tree
+        .of(CpuId(1))
+        .map(|at| {
+            let groups: Vec<_> = tree.groups(at).map(|group| machine.os_list(&group.cpus)).collect();
+            let far = !tree.domain(at).tunables.flags.contains(Flags::FORK);
+            (machine.os_list(&tree.span(at).cpus), groups.join(" "), far)
+        })
+        .collect();
+    assert_eq!(
+        shape,
+        [
+            ("0-2".into(), "1 2 0".into(), false),
+            // The groups are what the CPUs 1 and 3 see one level below.
+            ("0-3".into(), "0-2 0,2-3".into(), true),
+        ]
+    );
+}
+
+#[test]
+fn one_cpu_has_no_domain() {
+    let machine = MachineBuilder::symmetric(1, 1, 1).build().unwrap();
+    for domains in [Domains::Topology, Domains::Flat] {
+        let text = describe_domains(&settings(LinuxEra::V4_2, domains), &machine);
+        assert_eq!(text, "CPU0 attaching NULL sched-domain.\n/proc/sys/kernel/sched_domain:\n");
+    }
+}

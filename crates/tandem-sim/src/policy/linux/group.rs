@@ -1,0 +1,111 @@
+//! How busy a group of CPUs is, as 6.12 sees it (`struct sg_lb_stats`, `group_classify()`).
+
+use super::Linux;
+use super::domains::Group;
+use crate::ids::TaskId;
+
+/// Kinds of groups, from what takes tasks to what gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum GroupKind {
+    /// Can run more tasks.
+    HasSpare,
+    /// Runs as much as it can; no task waits long.
+    FullyBusy,
+    /// A lower level could not be balanced, because of affinity.
+    Imbalanced,
+    /// Has more tasks than it can run.
+    Overloaded,
+}
+
+/// What is measured of a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GroupStats {
+    pub load: u64,
+    /// Time used, in 1024ths of a CPU.
+    pub util: u64,
+    /// Time used and waited for, in 1024ths of a CPU.
+    pub runnable: u64,
+    pub nr_running: u32,
+    pub idle_cpus: u32,
+    /// Load for 1024 of capacity.
+    pub avg_load: u64,
+    pub capacity: u64,
+    pub weight: u32,
+    pub kind: GroupKind,
+}
+
+impl Linux {
+    /// Measures a group, as if the task `without` were not there.
+    pub(super) fn group_stats(
+        &self,
+        group: &Group,
+        imbalance_pct: u32,
+        without: Option<TaskId>,
+    ) -> GroupStats {
+        let mut stats = GroupStats {
+            load: 0,
+            util: 0,
+            runnable: 0,
+            nr_running: 0,
+            idle_cpus: 0,
+            avg_load: 0,
+            capacity: u64::from(group.capacity),
+            weight: group.weight,
+            kind: GroupKind::HasSpare,
+        };
+        for cpu in group.cpus.iter() {
+            let queue = &self.cpus[cpu.index()];
+            // A task's averages stay with the CPU that it ran on last.
+            let own = without.filter(|&task| {
+                self.entities[task.index()].cpu == cpu && self.entities[task.index()].sum_exec_ns > 0
+            });
+            let present = own.is_some_and(|task| queue.curr == Some(task));
+            let running = (queue.nr_running() - usize::from(present)) as u32;
+            let less = |all: u64, of_task: u64| all.saturating_sub(of_task);
+            stats.load += less(self.cpu_load(cpu), own.map_or(0, |task| self.task_load(task)));
+            stats.util += less(self.cpu_util(cpu), own.map_or(0, |task| self.task_util(task)));
+            stats.runnable += less(self.cpu_runnable(cpu), own.map_or(0, |task| self.task_util(task)));
+            stats.nr_running += running;
+            stats.idle_cpus += u32::from(running == 0);
+        }
+        stats.avg_load = stats.load * 1024 / stats.capacity;
+        stats.kind = stats.classify(u64::from(imbalance_pct));
+        stats
+    }
+}
+
+impl GroupStats {
+    fn classify(&self, imbalance_pct: u64) -> GroupKind {
+        let waits = self.capacity * imbalance_pct < self.runnable * 100;
+        let used_up = self.capacity * 100 < self.util * imbalance_pct;
+        if self.nr_running > self.weight && (used_up || waits) {
+            GroupKind::Overloaded
+        } else if self.nr_running < self.weight || (!waits && self.capacity * 100 > self.util * imbalance_pct)
+        {
+            GroupKind::HasSpare
+        } else {
+            GroupKind::FullyBusy
+        }
+    }
+
+    /// Whether a new task should rather go here (`update_pick_idlest()`).
+    pub(super) fn is_idler_than(&self, best: &Self) -> bool {
+        if self.kind != best.kind {
+            return self.kind < best.kind;
+        }
+        match self.kind {
+            GroupKind::Overloaded | GroupKind::FullyBusy => self.avg_load < best.avg_load,
+            GroupKind::Imbalanced => false,
+            GroupKind::HasSpare => {
+                self.idle_cpus > best.idle_cpus || (self.idle_cpus == best.idle_cpus && self.util < best.util)
+            }
+        }
+    }
+}
+
+/// What of an imbalance between NUMA nodes counts, with so many tasks running where tasks would go. A pair of
+/// tasks that talk to each other stays together in a domain that has little to do (`adjust_numa_imbalance()`).
+pub(super) fn tolerated_numa_imbalance(imbalance: u32, running: u32, threshold: u32) -> u32 {
+    const PAIR: u32 = 2;
+    if running <= threshold && imbalance <= PAIR { 0 } else { imbalance }
+}

@@ -1,0 +1,128 @@
+//! The search for an idle CPU that shares the cache of the CPU decided on (`select_idle_sibling()`).
+//!
+//! Simplified: whether a cache has a core that idles is known here; 6.12 keeps a hint, which can be wrong until the
+//! next search in vain.
+
+use super::WakeUp;
+use crate::cpumask::CpuMask;
+use crate::ids::CpuId;
+use crate::policy::linux::{Context, Linux, LinuxEra};
+
+impl Linux {
+    /// An idle CPU near `target`, or `target`.
+    pub(super) fn idle_sibling(&mut self, ctx: &mut Context<'_>, wake: WakeUp<'_>, target: CpuId) -> CpuId {
+        let idle = |cpu| self.idle.contains(cpu);
+        let prev_is_near = wake.prev != target && self.domains.share_cache(wake.prev, target);
+        // All kernels look at the target first; 3.6 does not look at another CPU where the task ran before.
+        *ctx.peers_scanned += u32::from(target != wake.cpu);
+        if idle(target) {
+            return target;
+        }
+        if self.settings.era >= LinuxEra::V4_2 && prev_is_near {
+            *ctx.peers_scanned += 1;
+            if idle(wake.prev) {
+                return wake.prev;
+            }
+        }
+        if self.settings.era < LinuxEra::V6_12 {
+            return self.idle_group(ctx, wake.allowed, target).unwrap_or(target);
+        }
+        if let Some(recent) = self.recently_used(wake, target) {
+            return recent;
+        }
+        let Some(at) = self.domains.llc_domain(target) else { return target };
+        let span = &self.domains.span(at).cpus;
+        self.idle_core(ctx, wake.allowed, span, target)
+            .or_else(|| self.idle_thread(ctx, wake, span, target))
+            .or_else(|| self.idle_cpu(ctx, wake.allowed, at, target))
+            .unwrap_or(target)
+    }
+
+    /// 3.6 and 4.2: a group that idles as a whole, first among the cores of the cache, then among the threads of
+    /// the core.
+    fn idle_group(&self, ctx: &mut Context<'_>, allowed: &CpuMask, target: CpuId) -> Option<CpuId> {
+        let highest = self.domains.llc_domain(target)?;
+        let lowest = self.domains.of(target).start;
+        for at in (lowest..=highest).rev() {
+            for group in self.domains.groups(at).filter(|group| group.cpus.intersects(allowed)) {
+                let busy = group.cpus.iter().position(|cpu| !self.idle.contains(cpu));
+                *ctx.peers_scanned += busy.map_or(group.weight, |before| before as u32 + 1);
+                if busy.is_none() {
+                    return group.cpus.next_and_wrapping(allowed, CpuId(0));
+                }
+            }
+        }
+        None
+    }
+
+    /// 6.12: where the task was before its last CPU, if that idles and is near.
+    fn recently_used(&mut self, wake: WakeUp<'_>, target: CpuId) -> Option<CpuId> {
+        let entity = &mut self.entities[wake.task.index()];
+        let recent = std::mem::replace(&mut entity.recent_used_cpu, wake.prev);
+        let usable = recent != wake.prev
+            && recent != target
+            && self.domains.share_cache(recent, target)
+            && self.idle.contains(recent)
+            && wake.allowed.contains(recent);
+        usable.then_some(recent)
+    }
+
+    /// 6.12: a core of which all threads idle.
+    fn idle_core(
+        &self,
+        ctx: &mut Context<'_>,
+        allowed: &CpuMask,
+        span: &CpuMask,
+        target: CpuId,
+    ) -> Option<CpuId> {
+        if !self.idle.intersects(span) || ctx.machine.siblings(target).count() == 1 {
+            return None;
+        }
+        let mut scanned = 0;
+        let core = round_from(span, allowed, target).find(|&cpu| {
+            scanned += 1;
+            ctx.machine.siblings(cpu).is_subset(&self.idle)
+        })?;
+        *ctx.peers_scanned += scanned;
+        Some(core)
+    }
+
+    /// 6.12: another thread of the core where the task ran, if that core is near.
+    fn idle_thread(
+        &self,
+        ctx: &mut Context<'_>,
+        wake: WakeUp<'_>,
+        span: &CpuMask,
+        target: CpuId,
+    ) -> Option<CpuId> {
+        if !self.domains.share_cache(wake.prev, target) {
+            return None;
+        }
+        let threads = ctx.machine.siblings(wake.prev);
+        *ctx.peers_scanned += threads.count() as u32 - 1;
+        threads
+            .iter_and(wake.allowed)
+            .find(|&cpu| cpu != wake.prev && span.contains(cpu) && self.idle.contains(cpu))
+    }
+
+    /// 6.12: an idle CPU among the next few of the cache; the busier the cache, the fewer (`SIS_UTIL`).
+    fn idle_cpu(&self, ctx: &mut Context<'_>, allowed: &CpuMask, at: usize, target: CpuId) -> Option<CpuId> {
+        let span = self.domains.span(at);
+        let mut scanned = 0;
+        let found = round_from(&span.cpus, allowed, target).take(span.idle_scan as usize).find(|&cpu| {
+            scanned += 1;
+            self.idle.contains(cpu)
+        });
+        *ctx.peers_scanned += scanned;
+        found
+    }
+}
+
+/// The CPUs that both masks hold, once each, from the one after `start` on.
+fn round_from<'a>(mask: &'a CpuMask, allowed: &'a CpuMask, start: CpuId) -> impl Iterator<Item = CpuId> + 'a {
+    let mut last = start;
+    (0..mask.count_and(allowed)).map_while(move |_| {
+        last = mask.next_and_after(allowed, last)?;
+        Some(last)
+    })
+}

@@ -1,0 +1,93 @@
+//! Where a task is put that wakes up, is new, or begins another program (`select_task_rq_fair()`).
+//!
+//! - New tasks, and tasks at their exec, go to the idlest CPU that is found on the way down the domains
+//!   (`idlest.rs`).
+//! - Tasks that wake up stay near the waker or near where they ran. Which of the two is decided first
+//!   (`wake_affine.rs`), then an idle CPU is looked for that shares its cache (`idle_sibling.rs`). Where the domains
+//!   say that no CPU shares a cache, that search is empty and the task lands on the CPU that was decided on.
+//!
+//! Simplified: no autogroups or cgroups, so a task's load is its own; no placement for energy or for CPUs of
+//! unequal speed; a preempted vCPU that idles counts as idle, as `vcpu_is_preempted()` is not modelled.
+
+mod idle_sibling;
+mod idlest;
+mod wake_affine;
+
+use super::domains::Flags;
+use super::{Context, Linux, LinuxEra};
+use crate::cpumask::CpuMask;
+use crate::ids::{CpuId, TaskId};
+use crate::policy::Reason;
+
+/// A wake-up.
+#[derive(Clone, Copy)]
+struct WakeUp<'a> {
+    task: TaskId,
+    /// Where it may run.
+    allowed: &'a CpuMask,
+    /// Where it ran last.
+    prev: CpuId,
+    /// The task that wakes it, or that the interrupt hit; none if the CPU idled.
+    waker: Option<TaskId>,
+    /// Where it is woken from.
+    cpu: CpuId,
+    /// The waker is about to block.
+    sync: bool,
+}
+
+impl Linux {
+    /// The CPU for the task.
+    pub(super) fn select(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId {
+        let tasks = ctx.tasks;
+        let allowed: &CpuMask = &tasks[task.index()].hard_affinity;
+        let prev = self.entities[task.index()].cpu;
+        if allowed.count() == 1 {
+            return nearest_allowed(ctx, allowed, prev);
+        }
+        let chosen = match reason {
+            Reason::Start => self.idlest_cpu(ctx, task, Flags::FORK, nearest_allowed(ctx, allowed, prev)),
+            Reason::Fork { cpu, .. } => self.idlest_cpu(ctx, task, Flags::FORK, cpu),
+            Reason::Exec { cpu } => self.idlest_cpu(ctx, task, Flags::EXEC, cpu),
+            Reason::Wake { waker, cpu, sync } => {
+                let waker = waker.or(self.cpus[cpu.index()].curr);
+                self.select_waking(ctx, WakeUp { task, allowed, prev, waker, cpu, sync })
+            }
+        };
+        nearest_allowed(ctx, allowed, chosen)
+    }
+
+    fn select_waking(&mut self, ctx: &mut Context<'_>, wake: WakeUp<'_>) -> CpuId {
+        let era = self.settings.era;
+        if era >= LinuxEra::V4_2 {
+            self.record_wakee(ctx.now_ns, wake);
+        }
+        // The smallest domain over both CPUs, if tasks may be pulled within it.
+        let common = self.domains.of(wake.cpu).find(|&at| {
+            self.domains.domain(at).tunables.flags.contains(Flags::WAKE_AFFINE)
+                && self.domains.span(at).cpus.contains(wake.prev)
+        });
+        let target = match common {
+            Some(at) if wake.allowed.contains(wake.cpu) => {
+                let pull = wake.cpu != wake.prev && !self.wakes_wide(wake) && self.pulls(ctx, wake, at);
+                if pull { wake.cpu } else { wake.prev }
+            }
+            // Without a choice, only later kernels look for an idle CPU near the old one.
+            _ if era < LinuxEra::V6_12 => return wake.prev,
+            _ => wake.prev,
+        };
+        self.idle_sibling(ctx, wake, target)
+    }
+}
+
+/// The CPU itself if it is allowed, else one of its node, else any that is.
+fn nearest_allowed(ctx: &Context<'_>, allowed: &CpuMask, cpu: CpuId) -> CpuId {
+    if allowed.contains(cpu) {
+        return cpu;
+    }
+    let node = ctx.machine.node_cpus(ctx.machine.cpu(cpu).node);
+    let first = |mask: &CpuMask| allowed.next_and_wrapping(mask, CpuId(0));
+    first(node).or_else(|| first(ctx.machine.all_cpus())).unwrap_or(cpu)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! VMs with guest kernels in a few words.
+
+use super::{MS, textbook};
+use std::sync::Arc;
+use tandem_sim::machine::{Machine, MachineBuilder};
+use tandem_sim::metrics::{GuestMetrics, ProgramMetrics, RunMetrics};
+use tandem_sim::policy::credit::CreditSettings;
+use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings};
+use tandem_sim::program::{Op, Program};
+use tandem_sim::scenario::{Guest, GuestProgram, PolicySettings, Process, Scenario, Vcpu, Vm};
+
+/// All eras.
+pub const ERAS: [LinuxEra; 3] = [LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V6_12];
+
+/// Linux of an era, with those domains.
+pub fn linux(era: LinuxEra, domains: Domains) -> LinuxSettings {
+    LinuxSettings { era, domains, ..LinuxSettings::default() }
+}
+
+/// A guest that sees that topology and runs the first of these programs so many times; the others are for fork and
+/// exec. Its costs are off.
+pub fn guest(topology: Machine, policy: LinuxSettings, programs: Vec<(&str, Vec<Op>)>, copies: u32) -> Guest {
+    Guest {
+        policy: PolicySettings::Linux(policy),
+        topology: Arc::new(topology),
+        context_switch: None,
+        interrupt: None,
+        programs: programs
+            .into_iter()
+            .map(|(name, ops)| GuestProgram {
+                name: name.into(),
+                program: Arc::new(Program { ops, profiles: vec![] }),
+            })
+            .collect(),
+        processes: vec![Process { program: 0, copies, nice: 0, affinity: None }],
+        family_channels: 2,
+    }
+}
+
+/// A VM with that guest, whose vCPUs may run anywhere on the host.
+pub fn guest_vm(name: &str, host: &Machine, guest: Guest) -> Vm {
+    let all = Arc::new(host.all_cpus().clone());
+    let vcpu = || Vcpu { program: Arc::default(), hard_affinity: Arc::clone(&all), soft_affinity: None };
+    let nodes = host.node_count();
+    let vcpus = (0..guest.topology.cpu_count()).map(|_| vcpu()).collect();
+    Vm {
+        counters: vec!["work".into()],
+        locks: 1,
+        guest: Some(guest),
+        ..Vm::new(name, vcpus, vec![1.0 / nodes as f64; nodes])
+    }
+}
+
+/// A guest alone on as many pCPUs as it has vCPUs, costs off.
+pub fn alone(guest: Guest, length_ns: u64) -> Scenario {
+    let cpus = guest.topology.cpu_count() as u32;
+    let host = Arc::new(MachineBuilder::symmetric(1, cpus, 1).build().unwrap());
+    let vm = guest_vm("guest", &host, guest);
+    textbook(host, CreditSettings::default(), length_ns, vec![vm])
+}
+
+/// A topology of packages, cores a package, and threads a core.
+pub fn topology(packages: u32, cores: u32, threads: u32) -> Machine {
+    MachineBuilder::symmetric(packages, cores, threads).build().unwrap()
+}
+
+/// What the guest of the VM measured.
+pub fn guest_of(metrics: &RunMetrics, vm: usize) -> &GuestMetrics {
+    metrics.vms[vm].guest.as_ref().expect("the VM has a guest")
+}
+
+/// What tasks of a program of the first VM's guest came to.
+pub fn program<'a>(metrics: &'a RunMetrics, name: &str) -> &'a ProgramMetrics {
+    let mut programs = guest_of(metrics, 0).programs.iter();
+    programs.find(|program| program.name == name).expect("it ran")
+}
+
+/// A second.
+pub const SECOND: u64 = 1_000 * MS;
