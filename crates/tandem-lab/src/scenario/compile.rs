@@ -132,11 +132,6 @@ impl<'a> Compiler<'a> {
         self.guest.as_ref()?.family_channels.iter().position(|own| *own == name)
     }
 
-    /// Whether a program uses the channel.
-    pub fn uses_channel(&self, name: &str) -> bool {
-        self.waits.contains_key(name) || self.signals.contains_key(name)
-    }
-
     /// Whether a program answers requests.
     pub fn responds(&self) -> bool {
         self.responds

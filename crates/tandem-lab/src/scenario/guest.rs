@@ -43,8 +43,8 @@ pub(super) fn build<'a>(
         return Err(source.error(tables[at].ops.span(), message));
     }
     for name in &table.family_channels {
-        if !compiler.uses_channel(name) {
-            let message = format!("no program of this guest uses a channel `{}`; leave it out", **name);
+        if !scenario.file.programs.values().any(|program| program.uses_channel(name)) {
+            let message = format!("no program uses a channel `{}`; leave it out", **name);
             return Err(source.error(name.span(), message));
         }
     }
