@@ -3,6 +3,7 @@
 use crate::error::BadInput;
 use std::io::Write;
 use std::path::PathBuf;
+use tandem_lab::results::Key;
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_lab::summary::RunSummary;
@@ -22,8 +23,8 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
     seed: u64,
     /// Set a parameter of the scenario; may be given several times
-    #[arg(long = "set", value_name = "NAME=NUMBER", value_parser = parse_setting)]
-    settings: Vec<(String, u64)>,
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
+    settings: Vec<(String, Key)>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -46,10 +47,10 @@ pub fn parse_seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("allowed are whole numbers from 0 to {}", u64::MAX))
 }
 
-fn parse_setting(text: &str) -> Result<(String, u64), String> {
+fn parse_setting(text: &str) -> Result<(String, Key), String> {
     text.split_once('=')
-        .and_then(|(name, number)| Some((name.trim().to_owned(), number.trim().parse().ok()?)))
-        .ok_or_else(|| "write NAME=NUMBER with a whole number, such as vms=6".into())
+        .map(|(name, value)| (name.trim().to_owned(), Key::parse(value.trim())))
+        .ok_or_else(|| "write NAME=VALUE, such as vms=6".into())
 }
 
 /// Runs the scenario and prints its metrics.

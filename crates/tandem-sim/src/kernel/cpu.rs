@@ -116,6 +116,8 @@ pub(crate) struct Cpu {
     pub resched_ns: u64,
     /// The kick comes from another vCPU by way of the host, and interrupts this one.
     pub kicked_from_afar: bool,
+    /// A decision was due while its task held or wanted a spin lock, and waits for that to end.
+    pub resched_deferred: bool,
     pub timers: BinaryHeap<Reverse<(u64, TimerTarget)>>,
     pub queue_lock: SpinLockState,
     pub used: CpuUse,
@@ -143,6 +145,7 @@ impl Cpu {
             tick_ns: NEVER,
             resched_ns: NEVER,
             kicked_from_afar: false,
+            resched_deferred: false,
             timers: BinaryHeap::new(),
             queue_lock: SpinLockState::default(),
             used: CpuUse::default(),
