@@ -60,9 +60,14 @@ fn load_of_a_task_follows_what_it_uses() {
 #[test]
 fn averages_move_with_the_task() {
     let mut hand = Hand::new(LinuxEra::V6_12, 2, &[1024; 2]);
+    // Balancing would move one of them.
+    let stay = Arc::new(CpuMask::from_cpus(2, [CPU]));
+    let all = hand.facts.iter_mut().map(|facts| std::mem::replace(&mut facts.hard_affinity, stay.clone()));
+    let all: Vec<_> = all.collect();
     hand.start(0);
     hand.start(1);
     hand.pass(500 * MS);
+    hand.facts.iter_mut().zip(all).for_each(|(facts, mask)| facts.hard_affinity = mask);
     let moved = TaskId(u32::from(hand.running[0] == Some(TaskId(0))));
     let before = hand.linux.cpu_load(CPU);
     hand.tell(|linux, ctx| linux.move_queued(ctx, moved, CPU, CpuId(1)));
