@@ -129,7 +129,7 @@ impl Level {
     /// Capacity of a CPU in a kernel whose lowest level this is.
     pub fn cpu_capacity(&self, era: LinuxEra, threads: usize) -> u32 {
         if era < LinuxEra::V6_12 && self.spread == Spread::Core && threads > 1 {
-            SMT_CORE_CAPACITY / threads as u32
+            (SMT_CORE_CAPACITY / threads as u32).max(1)
         } else {
             CPU_CAPACITY
         }
