@@ -1,6 +1,6 @@
 //! The levels of scheduling domains that each release knows, with their constants.
 //!
-//! Sources, read in the kernels of the eras:
+//! Where the kernels have them:
 //! - 3.6: `SD_SIBLING_INIT`, `SD_MC_INIT` and `SD_CPU_INIT` in `include/linux/topology.h`, `sd_numa_init()` in
 //!   `kernel/sched/core.c` (it replaced the older NODE level in 3.5).
 //! - 4.2: `sd_init()` and `default_topology` in `kernel/sched/core.c`.
