@@ -2,7 +2,6 @@
 
 mod common;
 
-use common::US;
 use common::random::some_cases;
 use common::random_guests::scenario_with_guests;
 use common::stacked::Stacked;
@@ -25,8 +24,7 @@ proptest! {
         for vm in &metrics.vms {
             let Some(guest) = &vm.guest else { continue };
             for (cpu, vcpu) in guest.cpus.iter().zip(&vm.vcpus) {
-                // Kernel code that begins before an end of the measured time, and goes on after it, is not split.
-                prop_assert!((cpu.busy_ns + cpu.kernel_ns).abs_diff(vcpu.run_ns) <= 20 * US);
+                prop_assert_eq!(cpu.busy_ns + cpu.kernel_ns, vcpu.run_ns);
                 prop_assert_eq!(cpu.busy_ns + cpu.kernel_ns + cpu.idle_ns + cpu.stolen_ns, metrics.length_ns);
                 prop_assert!(cpu.kernel_ns == 0 || scenario.costs != CostModels::off());
             }
