@@ -65,7 +65,6 @@ fn averages_move_with_the_task() {
         hand.start(task);
     }
     hand.pass(500 * MS);
-    hand.facts.iter_mut().zip(all).for_each(|(facts, mask)| facts.hard_affinity = mask);
     let moved = TaskId(u32::from(hand.running[0] == Some(TaskId(0))));
     let before = hand.linux.cpu_load(CPU);
     hand.pin(moved.0, CpuId(1));
