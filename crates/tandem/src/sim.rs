@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
+use tandem_lab::stat::RunStat;
 use tandem_lab::summary::RunSummary;
 
 /// Arguments of `tandem sim`.
@@ -24,6 +25,9 @@ pub struct Args {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    /// Print accounting too, as perf stat and perf sched latency do: of the host, and of each VM and its guest
+    #[arg(long)]
+    stat: bool,
 }
 
 /// How to print the result of a run.
@@ -54,7 +58,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let name = args.scenario.display().to_string();
     let metrics =
         tandem_sim::run(&scenario, args.seed).map_err(|error| BadInput::new(format!("{name}: {error}")))?;
-    let summary = RunSummary::new(&name, &scenario, args.seed, &metrics);
+    let mut summary = RunSummary::new(&name, &scenario, args.seed, &metrics);
+    summary.stat = args.stat.then(|| RunStat::new(&metrics));
     let mut out = std::io::stdout().lock();
     match args.format {
         Format::Table => write!(out, "{summary}")?,
