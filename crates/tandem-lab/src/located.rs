@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 /// The text of a TOML file that a user wrote.
 #[derive(Clone, Debug)]
@@ -36,7 +37,60 @@ impl SourceFile {
     /// # Errors
     /// If the text is not TOML, or has an unknown key or a value of the wrong form; names the line.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
-        toml::from_str(&self.text).map_err(|error| {
+        self.deserialize(toml::de::Deserializer::parse(&self.text))
+    }
+
+    /// What the text says with these TOML values, by name, in the place of every string "$name" outside the table
+    /// `[parameters]`.
+    ///
+    /// # Errors
+    /// As [`SourceFile::parse`], and if there is no value of a name.
+    pub fn parse_with<T: DeserializeOwned>(&self, values: &BTreeMap<String, String>) -> Result<T, FileError> {
+        let mut table = match DeTable::parse(&self.text) {
+            Ok(table) => table,
+            Err(error) => return self.deserialize(Err(error)),
+        };
+        for (key, value) in table.get_mut().iter_mut() {
+            if key.get_ref() != "parameters" {
+                self.fill_in(value, values)?;
+            }
+        }
+        self.deserialize(Ok(table.into()))
+    }
+
+    /// Puts the value of its name into the place of a string that begins with a dollar sign; looks into all that a
+    /// table or an array holds.
+    fn fill_in<'a>(
+        &self,
+        place: &mut Spanned<DeValue<'a>>,
+        values: &'a BTreeMap<String, String>,
+    ) -> Result<(), FileError> {
+        let span = place.span();
+        match place.get_mut() {
+            DeValue::Table(table) => table.iter_mut().try_for_each(|(_, value)| self.fill_in(value, values)),
+            DeValue::Array(array) => array.iter_mut().try_for_each(|value| self.fill_in(value, values)),
+            DeValue::String(text) => {
+                let Some(name) = text.strip_prefix('$') else { return Ok(()) };
+                let Some(value) = values.get(name) else {
+                    let known: Vec<_> = values.keys().map(|name| format!("${name}")).collect();
+                    let known = quoted_list(known.iter().map(String::as_str));
+                    let message =
+                        format!("there is no parameter `{text}`; parameters under [parameters]: {known}");
+                    return Err(self.error(span, message));
+                };
+                let value = DeValue::parse(value).map_err(|error| self.error(span, error.message()))?;
+                *place.get_mut() = value.into_inner();
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn deserialize<'a, T: DeserializeOwned>(
+        &self,
+        text: Result<toml::de::Deserializer<'a>, toml::de::Error>,
+    ) -> Result<T, FileError> {
+        text.and_then(T::deserialize).map_err(|error| {
             let mut error = FileError::from_toml(&self.name(), &self.text, &error);
             // How the TOML library says that a table chooses from alternatives more than once, or not at all.
             if error.message.starts_with("wanted exactly 1 element") {

@@ -2,7 +2,8 @@
 //!
 //! The columns `metric` and `variant` say what a row is about; `value` is the published value and `effect_pct`
 //! the published effect against the baseline, for sources that tell an effect without values. One of the two
-//! may be empty. All other columns are keys of the cell, such as `benchmark` and `vms`; empty ones do not count.
+//! may be empty. `stddev`, a column that may be left out, is the published standard deviation of the value over its
+//! runs. All other columns are keys of the cell, such as `benchmark` and `vms`; empty ones do not count.
 //! Lines that begin with # are comments and name the source.
 
 use crate::file_error::{FileError, read_text};
@@ -34,6 +35,8 @@ pub struct Row {
     pub value: Option<f64>,
     /// The published effect against the baseline.
     pub effect_pct: Option<f64>,
+    /// The published standard deviation of the value.
+    pub stddev: Option<f64>,
 }
 
 impl Published {
@@ -104,6 +107,16 @@ impl Published {
         })
     }
 
+    /// Twice the larger published standard deviation of the two, in percent of the baseline: an effect within it may
+    /// be chance. `None` if none is published.
+    pub fn noise_pct(&self, keys: &CellKeys, metric: &str, variant: &str, baseline: &str) -> Option<f64> {
+        let base = self.row(keys, metric, baseline)?;
+        let stddev =
+            base.stddev.into_iter().chain(self.row(keys, metric, variant)?.stddev).reduce(f64::max)?;
+        let value = base.value.filter(|&value| value != 0.0)?;
+        Some(100.0 * 2.0 * stddev / value.abs())
+    }
+
     fn row(&self, keys: &CellKeys, metric: &str, variant: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.is_about(keys, metric, variant))
     }
@@ -123,6 +136,7 @@ fn row(headers: &csv::StringRecord, record: &csv::StringRecord, line: usize) -> 
         variant: String::new(),
         value: None,
         effect_pct: None,
+        stddev: None,
     };
     for (header, field) in headers.iter().zip(record) {
         match header {
@@ -130,10 +144,10 @@ fn row(headers: &csv::StringRecord, record: &csv::StringRecord, line: usize) -> 
             "variant" => row.variant = field.into(),
             "value" => row.value = number(field)?,
             "effect_pct" => row.effect_pct = number(field)?,
+            "stddev" => row.stddev = number(field)?.map(f64::abs),
             _ if field.is_empty() => {}
             key => {
-                row.keys
-                    .insert(key.into(), field.parse().map_or_else(|_| Key::Text(field.into()), Key::Number));
+                row.keys.insert(key.into(), Key::parse(field));
             }
         }
     }
@@ -172,6 +186,17 @@ mod tests {
         assert_eq!(table.effect_pct(&two, "throughput", "none", "none"), None);
         assert_eq!(table.effect_pct(&keys(None), "latency", "pin", "none"), Some(-3.5));
         assert_eq!(table.effect_pct(&keys(Some(6)), "throughput", "pin", "none"), None);
+    }
+
+    #[test]
+    fn noise_is_twice_the_larger_deviation() {
+        let table = "metric,variant,value,effect_pct,stddev\ntime,none,200,,3\ntime,pin,190,,4\ntime,soft,190,,\n\
+            rate,none,5,,\nrate,pin,6,,\n";
+        let table = Published::parse("p.csv", table).unwrap();
+        let noise = |metric, variant| table.noise_pct(&CellKeys::new(), metric, variant, "none");
+        assert_eq!(noise("time", "pin"), Some(4.0));
+        assert_eq!(noise("time", "soft"), Some(3.0), "only the baseline's is published");
+        assert_eq!(noise("rate", "pin"), None);
     }
 
     #[test]

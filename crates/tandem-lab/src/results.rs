@@ -54,6 +54,9 @@ pub struct Cell {
     pub ci_low_pct: Option<f64>,
     /// Upper end of the effect's 95% confidence interval.
     pub ci_high_pct: Option<f64>,
+    /// Published effects of less than this, in points, may be chance and do not tell a sign.
+    #[serde(skip)]
+    pub noise_pct: f64,
     /// Whether a constant was calibrated on the published number.
     pub role: Role,
     /// Which way is better.
@@ -64,16 +67,31 @@ pub struct Cell {
     pub unit: String,
 }
 
-/// Value of a cell's key.
+/// Value of a cell's key, or of a scenario's parameter.
 #[derive(
     Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize, schemars::JsonSchema,
 )]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a whole number or a text")]
 pub enum Key {
     /// A number, such as a count of VMs.
     Number(i64),
     /// A word, such as the name of a benchmark.
     Text(String),
+}
+
+impl Key {
+    /// Reads a number, or else a text.
+    pub fn parse(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Text(text.into()), Self::Number)
+    }
+
+    /// As TOML writes it.
+    pub(crate) fn to_toml(&self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => toml::Value::from(text.as_str()).to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Key {

@@ -6,7 +6,8 @@
 
 use crate::experiment::file::ExperimentMetric;
 use crate::experiment::{Case, Experiment, verdict};
-use crate::results::{Cell, ExperimentResults, Role};
+use crate::published::CellKeys;
+use crate::results::{Better, Cell, ExperimentResults, Role};
 use crate::statistics::{mean, paired_effect};
 use rayon::iter::{ParallelBridge, ParallelIterator};
 use std::collections::BTreeMap;
@@ -188,20 +189,44 @@ fn is_precise(experiment: &Experiment, cells: &[Cell]) -> bool {
 
 /// The results, from the replications that all variants of a case have finished.
 fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentResults {
+    let started = values.keys().map(|run| run.replication + 1).max().unwrap_or(0);
+    let value_of = |case, metric: usize, replication, variant| -> Option<f64> {
+        values.get(&Run { case, replication, variant }).map(|values| values[metric])
+    };
     let mut cells = Vec::new();
     let mut fewest = None;
-    let started = values.keys().map(|run| run.replication + 1).max().unwrap_or(0);
     for (position, case) in experiment.cases.iter().enumerate() {
-        let values_of = |replication, variant| values.get(&Run { case: position, replication, variant });
-        // A replication that lacks a variant does not count.
-        let replications: Vec<Vec<&Vec<f64>>> = (0..started)
-            .filter_map(|replication| {
-                (0..case.variants.len()).map(|variant| values_of(replication, variant)).collect()
-            })
-            .collect();
-        if !replications.is_empty() {
-            fewest = Some(fewest.unwrap_or(usize::MAX).min(replications.len()));
-            cells.extend(cells_of(experiment, case, &replications));
+        for (number, metric) in case.metrics.iter().enumerate() {
+            let label = Label {
+                keys: &case.keys,
+                metric: &metric.name,
+                unit: &metric.unit,
+                better: metric.better,
+                calibrated: metric.calibrated,
+            };
+            let runs = complete(started, case.variants.len(), |replication, variant| {
+                value_of(position, number, replication, variant)
+            });
+            if !runs.is_empty() {
+                fewest = Some(fewest.unwrap_or(usize::MAX).min(runs.len()));
+                cells.extend(cells_of(experiment, case, &label, &runs));
+            }
+        }
+    }
+    for composite in &experiment.composites {
+        let label = Label {
+            keys: &composite.keys,
+            metric: &composite.name,
+            unit: &composite.unit,
+            better: composite.better,
+            calibrated: composite.calibrated,
+        };
+        let case = &experiment.cases[composite.parts[0].0];
+        let runs = complete(started, case.variants.len(), |replication, variant| {
+            composite.value(|case, metric| value_of(case, metric, replication, variant))
+        });
+        if !runs.is_empty() {
+            cells.extend(cells_of(experiment, case, &label, &runs));
         }
     }
     let file = &experiment.file;
@@ -214,48 +239,59 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
         not_modelled: file.not_modelled.clone(),
         replications: fewest.unwrap_or(0),
         seed,
-        verdict: verdict(&cells, &file.targets),
+        verdict: verdict(&cells, file),
         cells,
     }
 }
 
-/// The cells of a case: metric by metric, variant by variant. `replications` holds values by replication, variant
-/// and metric.
-fn cells_of(experiment: &Experiment, case: &Case, replications: &[Vec<&Vec<f64>>]) -> Vec<Cell> {
-    let baseline = experiment.baseline();
+/// What a set of cells is about.
+struct Label<'a> {
+    keys: &'a CellKeys,
+    metric: &'a str,
+    unit: &'a str,
+    better: Better,
+    calibrated: bool,
+}
+
+/// Values by replication and variant. A replication that lacks a variant does not count.
+fn complete(
+    replications: usize,
+    variants: usize,
+    value: impl Fn(usize, usize) -> Option<f64>,
+) -> Vec<Vec<f64>> {
+    (0..replications).filter_map(|run| (0..variants).map(|variant| value(run, variant)).collect()).collect()
+}
+
+/// The cells of a metric, one a variant of the case, from values by replication and variant.
+fn cells_of(experiment: &Experiment, case: &Case, label: &Label, runs: &[Vec<f64>]) -> Vec<Cell> {
+    let (baseline, published) = (experiment.baseline(), &experiment.published);
     let base =
         case.variants.iter().position(|(name, _)| name == baseline).expect("every case has the baseline");
-    let mut cells = Vec::new();
-    for (m, metric) in case.metrics.iter().enumerate() {
-        for (v, (variant, _)) in case.variants.iter().enumerate() {
-            let pairs: Vec<(f64, f64)> = replications.iter().map(|run| (run[base][m], run[v][m])).collect();
-            let effect = if v == base { None } else { paired_effect(&pairs) };
-            let published = experiment.published.value(&case.keys, &metric.name, variant);
-            let is_calibrated = metric.calibrated && v == base && published.is_some();
-            cells.push(Cell {
-                experiment: experiment.name.clone(),
-                cell: case.keys.clone(),
-                metric: metric.name.clone(),
-                baseline: baseline.into(),
-                variant: variant.clone(),
-                published,
-                simulated: mean(pairs.iter().map(|&(_, value)| value)).expect("there are replications"),
-                published_effect_pct: experiment.published.effect_pct(
-                    &case.keys,
-                    &metric.name,
-                    variant,
-                    baseline,
-                ),
-                simulated_effect_pct: effect.map(|effect| effect.percent),
-                ci_low_pct: effect.and_then(|effect| effect.interval_pct).map(|(low, _)| low),
-                ci_high_pct: effect.and_then(|effect| effect.interval_pct).map(|(_, high)| high),
-                role: if is_calibrated { Role::Calibrated } else { Role::Predicted },
-                better: metric.better,
-                unit: metric.unit.clone(),
-            });
+    let cell = |(at, (variant, _)): (usize, &(String, Scenario))| {
+        let pairs: Vec<(f64, f64)> = runs.iter().map(|run| (run[base], run[at])).collect();
+        let effect = if at == base { None } else { paired_effect(&pairs) };
+        let value = published.value(label.keys, label.metric, variant);
+        let is_calibrated = label.calibrated && at == base && value.is_some();
+        let noise_pct = published.noise_pct(label.keys, label.metric, variant, baseline);
+        Cell {
+            experiment: experiment.name.clone(),
+            cell: label.keys.clone(),
+            metric: label.metric.into(),
+            baseline: baseline.into(),
+            variant: variant.clone(),
+            published: value,
+            simulated: mean(pairs.iter().map(|&(_, value)| value)).expect("there are replications"),
+            published_effect_pct: published.effect_pct(label.keys, label.metric, variant, baseline),
+            simulated_effect_pct: effect.map(|effect| effect.percent),
+            ci_low_pct: effect.and_then(|effect| effect.interval_pct).map(|(low, _)| low),
+            ci_high_pct: effect.and_then(|effect| effect.interval_pct).map(|(_, high)| high),
+            noise_pct: noise_pct.unwrap_or(experiment.file.noise_pct),
+            role: if is_calibrated { Role::Calibrated } else { Role::Predicted },
+            better: label.better,
+            unit: label.unit.into(),
         }
-    }
-    cells
+    };
+    case.variants.iter().enumerate().map(cell).collect()
 }
 
 #[cfg(test)]

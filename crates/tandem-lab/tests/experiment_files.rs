@@ -100,6 +100,18 @@ fn loads_and_variants_become_scenarios() {
 }
 
 #[test]
+fn runs_share_parameters_and_set_some_of_their_own() {
+    let with = |set: &str| {
+        let text = EXPERIMENT.replace("set = { vms = 3 }", &format!("with = [\"few\", \"many\"]\n{set}"));
+        let text =
+            text.replace("[[target]]", "[parameters]\nfew = { vms = 1 }\nmany = { vms = 4 }\n[[target]]");
+        read(&text, PUBLISHED).unwrap().cases[2].variants[0].1.vms.len()
+    };
+    assert_eq!(with(""), 4, "the last one counts");
+    assert_eq!(with("set = { vms = 2 }"), 2, "what the run sets itself counts");
+}
+
+#[test]
 fn the_quick_form_has_fewer_and_shorter_runs() {
     let experiment = read(EXPERIMENT, PUBLISHED).unwrap().quick();
     assert_eq!((experiment.replications.min, experiment.replications.max), (1, None));
@@ -113,7 +125,7 @@ fn variants_can_hold_policy_settings_only() {
     for setting in ["length = \"1s\"", "machine = \"xeon-e5620-2s\"", "costs = { all = false }", "vms = 2"] {
         let error = read(&EXPERIMENT.replace("placement = \"pin\"", setting), PUBLISHED).unwrap_err();
         assert!(error.starts_with("experiment.toml:12: unknown field `"), "{error}");
-        assert!(error.contains("expected one of `host`, `era`, `timeslice`"), "{error}");
+        assert!(error.contains("expected one of `host`, `era`, `domains`"), "{error}");
     }
 }
 
@@ -144,6 +156,11 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "sweep = { vms = [2, 6] }",
             "sweep = { vm = [2, 6] }",
             "experiment.toml:19: `s.toml` has no parameter `vm`; its parameters: `vms`",
+        ),
+        (
+            "set = { vms = 3 }",
+            "with = [\"many\"]",
+            "experiment.toml:28: there are no parameters `many`; under [parameters]: none",
         ),
         (
             "set = { vms = 3 }",
@@ -184,6 +201,21 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "cell = { benchmark = \"hog\", vms = 6 }",
             "cell = { vms = 6 }",
             "experiment.toml:32: the target is about no effect of this experiment; cells are `benchmark=hog vms=2`",
+        ),
+        (
+            "[[target]]\ntext",
+            "[[composite]]\nname = \"all\"\nof = \"throughput\"\nover = \"vms\"\nparts = [2, 4]\nkeys = {}\n[[target]]\ntext",
+            "experiment.toml:32: the composite lacks `throughput` of 4 at `benchmark=hog`",
+        ),
+        (
+            "[[target]]\ntext",
+            "[[composite]]\nname = \"all\"\nof = \"throughput\"\nover = \"vm\"\nparts = [2]\nkeys = {}\n[[target]]\ntext",
+            "experiment.toml:32: no run has a cell of this composite; its parts are values of `vm`",
+        ),
+        (
+            "[[target]]\ntext",
+            "[[accuracy]]\ntext = \"all\"\nmetric = \"speed\"\nerror = \"median\"\nwithin_pct = 3\n[[target]]\ntext",
+            "experiment.toml:32: no run has the metric `speed`",
         ),
         (
             "timeslice = \"5ms\"",

@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use tandem_lab::experiment::{Experiment, ExperimentFolder, NOISE_PCT};
+use tandem_lab::experiment::{Experiment, ExperimentFolder};
 use tandem_lab::report::{Format, Json};
 use tandem_lab::results::{Cell, ExperimentResults, Role};
 use tandem_lab::runner::{RunOptions, run};
@@ -43,7 +43,7 @@ fn checked(name: &str) -> ExperimentResults {
     check_json(&json, results.cells.len());
     check_published(&experiment, &results.cells);
     check_roles(&results.cells);
-    check_verdict(&results);
+    check_verdict(&experiment, &results);
     results
 }
 
@@ -93,23 +93,23 @@ fn check_roles(cells: &[Cell]) {
 }
 
 /// The verdict says what the cells say.
-fn check_verdict(results: &ExperimentResults) {
-    let predicted: Vec<(f64, f64)> = results
+fn check_verdict(experiment: &Experiment, results: &ExperimentResults) {
+    let predicted: Vec<(f64, f64, f64)> = results
         .cells
         .iter()
-        .filter_map(|cell| cell.published_effect_pct.zip(cell.simulated_effect_pct))
+        .filter_map(|cell| Some((cell.published_effect_pct?, cell.simulated_effect_pct?, cell.noise_pct)))
         .collect();
     let verdict = &results.verdict;
     assert_eq!(verdict.predicted, predicted.len());
-    let beyond: Vec<_> = predicted.iter().filter(|(published, _)| published.abs() >= NOISE_PCT).collect();
+    let beyond: Vec<_> = predicted.iter().filter(|(published, _, noise)| published.abs() >= *noise).collect();
     assert_eq!(verdict.beyond_noise, beyond.len());
-    let right = beyond.iter().filter(|(published, simulated)| published.signum() == simulated.signum());
+    let right = beyond.iter().filter(|(published, simulated, _)| published.signum() == simulated.signum());
     assert_eq!(verdict.sign_right, right.count());
     let errors: Vec<f64> =
-        predicted.iter().map(|(published, simulated)| (simulated - published).abs()).collect();
+        predicted.iter().map(|(published, simulated, _)| (simulated - published).abs()).collect();
     assert_eq!(verdict.median_abs_error_pct, median(&errors));
-    let signs_are_right = verdict.sign_right == verdict.beyond_noise;
-    assert_eq!(verdict.targets[0].1, signs_are_right, "{}", verdict.targets[0].0);
+    let wanted = experiment.file.signs_right_pct / 100.0 * verdict.beyond_noise as f64;
+    assert_eq!(verdict.targets[0].1, verdict.sign_right as f64 >= wanted, "{}", verdict.targets[0].0);
 }
 
 #[test]

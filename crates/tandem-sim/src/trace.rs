@@ -55,6 +55,18 @@ impl Observer for () {
     fn observe(&mut self, _: Event) {}
 }
 
+impl<O: Observer> Observer for &mut O {
+    #[inline]
+    fn observe(&mut self, event: Event) {
+        O::observe(self, event);
+    }
+
+    #[inline]
+    fn named(&mut self, at_ns: u64, kernel: KernelId, task: TaskId, name: &str) {
+        O::named(self, at_ns, kernel, task, name);
+    }
+}
+
 impl Observer for Vec<Event> {
     fn observe(&mut self, event: Event) {
         self.push(event);

@@ -181,6 +181,25 @@ fn a_spin_lock_lets_one_in_at_a_time_and_keeps_the_others_busy() {
 }
 
 #[test]
+fn a_guest_does_not_preempt_who_holds_or_wants_a_spin_lock() {
+    let user = forever(vec![
+        Op::Lock { lock: 0 },
+        compute(10 * US),
+        Op::Unlock { lock: 0 },
+        Op::Count { counter: 0, amount: 1 },
+    ]);
+    // Twice as many as CPUs: when a tick took the lock's holder off, or who is next, nobody would get on for a slice.
+    let many = guest(topology(1, 4, 1), linux(LinuxEra::V4_2, Domains::Flat), vec![("user", user)], 8);
+    let metrics = run(&alone(many, SECOND), 1).unwrap();
+    let taken = metrics.vms[0].counts["work"];
+    assert!((99_000..=100_000).contains(&taken), "the lock is never idle for long: {taken}");
+    assert!(
+        program(&metrics, "user").total.preemptions > 100,
+        "the ticks are heeded when the lock is given back"
+    );
+}
+
+#[test]
 fn a_lock_holder_without_a_pcpu_holds_up_the_others() {
     let user = forever(vec![
         compute(50 * US),

@@ -5,7 +5,7 @@ use crate::sim::parse_seed;
 use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use tandem_lab::experiment::{Experiment, ExperimentFolder};
+use tandem_lab::new_file::NewFile;
 use tandem_lab::report::{self, Csv, Format, Html, Json};
 use tandem_lab::results::ExperimentResults;
 use tandem_lab::runner::{self, Progress, RunOptions};
@@ -97,14 +98,8 @@ fn make_writable(folder: &Path) -> Result<(), String> {
         return Err("is not a folder".into());
     }
     fs::create_dir_all(folder).map_err(|error| format!("the folder cannot be made: {error}"))?;
-    let trial = unfinished(folder, "trial");
-    let written = File::create(&trial).and_then(|_| fs::remove_file(&trial));
-    written.map_err(|error| format!("nothing can be written there: {error}"))
-}
-
-/// The name of a file while it is being written.
-fn unfinished(folder: &Path, name: &str) -> PathBuf {
-    folder.join(format!(".{name}.{}", std::process::id()))
+    let trial = NewFile::create(&folder.join("trial"));
+    trial.map(drop).map_err(|error| format!("nothing can be written there: {error}"))
 }
 
 /// Reads the experiments that are asked for, each once, before any is run.
@@ -146,18 +141,12 @@ fn write_files(folder: &Path, results: &[ExperimentResults]) -> anyhow::Result<(
         [("report.html", &Html), ("results.json", &Json), ("results.csv", &Csv)];
     for (name, format) in files {
         let path = folder.join(name);
-        let unfinished = unfinished(folder, name);
         let write = || -> io::Result<()> {
-            let mut out = BufWriter::new(File::create(&unfinished)?);
+            let mut out = BufWriter::new(NewFile::create(&path)?);
             format.write(results, &mut out)?;
-            out.into_inner()?.sync_all()?;
-            fs::rename(&unfinished, &path)
+            out.into_inner()?.complete()
         };
-        if let Err(error) = write() {
-            // The file may not exist; the first error is the one to tell.
-            let _ = fs::remove_file(&unfinished);
-            return Err(error).with_context(|| format!("cannot write {}", path.display()));
-        }
+        write().with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }

@@ -3,16 +3,20 @@
 use crate::error::BadInput;
 use std::io::Write;
 use std::path::PathBuf;
+use tandem_lab::results::Key;
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_lab::stat::RunStat;
 use tandem_lab::summary::RunSummary;
+use tandem_lab::trace::{Run, TraceFile};
+use tandem_sim::RunError;
 
 /// Arguments of `tandem sim`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     tandem sim experiments/numa-affinity/specjbb2005.toml\n  \
-    tandem sim experiments/numa-affinity/specjbb2005.toml --set vms=6 --seed 7 --format json")]
+    tandem sim experiments/numa-affinity/specjbb2005.toml --set vms=6 --seed 7 --format json\n  \
+    tandem sim experiments/rate-control/specvirt.toml --trace run.pftrace")]
 pub struct Args {
     /// The scenario file
     scenario: PathBuf,
@@ -20,14 +24,17 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
     seed: u64,
     /// Set a parameter of the scenario; may be given several times
-    #[arg(long = "set", value_name = "NAME=NUMBER", value_parser = parse_setting)]
-    settings: Vec<(String, u64)>,
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
+    settings: Vec<(String, Key)>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
     /// Print accounting too, as perf stat and perf sched latency do: of the host, and of each VM and its guest
     #[arg(long)]
     stat: bool,
+    /// Write every scheduling event into this file: .pftrace for Perfetto, .jsonl for JSON lines
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 }
 
 /// How to print the result of a run.
@@ -44,10 +51,10 @@ pub fn parse_seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("allowed are whole numbers from 0 to {}", u64::MAX))
 }
 
-fn parse_setting(text: &str) -> Result<(String, u64), String> {
+fn parse_setting(text: &str) -> Result<(String, Key), String> {
     text.split_once('=')
-        .and_then(|(name, number)| Some((name.trim().to_owned(), number.trim().parse().ok()?)))
-        .ok_or_else(|| "write NAME=NUMBER with a whole number, such as vms=6".into())
+        .map(|(name, value)| (name.trim().to_owned(), Key::parse(value.trim())))
+        .ok_or_else(|| "write NAME=VALUE, such as vms=6".into())
 }
 
 /// Runs the scenario and prints its metrics.
@@ -56,8 +63,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let parameters = args.settings.iter().cloned().collect();
     let scenario = source.build(&parameters, &PolicyTable::default()).map_err(BadInput::new)?;
     let name = args.scenario.display().to_string();
-    let metrics =
-        tandem_sim::run(&scenario, args.seed).map_err(|error| BadInput::new(format!("{name}: {error}")))?;
+    let wrong = |error: RunError| BadInput::new(format!("{name}: {error}"));
+    let metrics = match &args.trace {
+        None => tandem_sim::run(&scenario, args.seed).map_err(wrong)?,
+        Some(file) => {
+            let run = Run { scenario_name: &name, scenario: &scenario, seed: args.seed };
+            let mut trace = TraceFile::create(file, run).map_err(BadInput::new)?;
+            let metrics = tandem_sim::run_observed(&scenario, args.seed, &mut trace).map_err(wrong)?;
+            trace.finish(scenario.warmup_ns + metrics.length_ns)?;
+            metrics
+        }
+    };
     let mut summary = RunSummary::new(&name, &scenario, args.seed, &metrics);
     summary.stat = args.stat.then(|| RunStat::new(&metrics));
     let mut out = std::io::stdout().lock();

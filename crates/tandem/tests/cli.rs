@@ -105,6 +105,56 @@ fn a_file_that_is_not_utf8_exits_with_2() {
     rejection(&["topology", "--hwloc", "binary.toml"], dir.path());
 }
 
+/// The shortest scenario.
+const TINY: &str = "length = \"1ms\"\nmachine = \"xeon-e5620-2s\"\n[programs.hog]\nops = [{ compute = \"1ms\" }]\n\
+    [[vm]]\ngroup = \"a\"\nvcpus = 1\nmemory = \"1GiB\"\nprograms = [\"hog\"]\n";
+
+#[test]
+fn a_trace_changes_nothing_in_the_run() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    fs::write(dir.path().join("tiny.toml"), TINY).expect("write an example");
+    let printed = |args: &[&str]| {
+        let command =
+            tandem().args(["sim", "tiny.toml"]).args(args).current_dir(dir.path()).assert().success();
+        command.get_output().stdout.clone()
+    };
+    let without = printed(&[]);
+    for file in ["run.pftrace", "run.jsonl"] {
+        assert_eq!(printed(&["--trace", file]), without);
+        assert!(fs::metadata(dir.path().join(file)).expect("it is there").len() > 0, "{file}");
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_made_exits_with_2_before_the_run() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    fs::write(dir.path().join("tiny.toml"), TINY).expect("write an example");
+    fs::create_dir(dir.path().join("folder.pb")).expect("a folder can be made");
+    for (file, told) in [("run.json", ".jsonl"), ("nowhere/run.jsonl", "nowhere"), ("folder.pb", "directory")]
+    {
+        let message = rejection(&["sim", "tiny.toml", "--trace", file], dir.path());
+        assert!(message.contains(file) && message.contains(told), "{message}");
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_finished_exits_with_1() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    // Shells end a process that writes a larger file than `ulimit -f` allows; ignoring the signal makes it an error.
+    let script = "trap '' XFSZ; ulimit -f 1; exec \"$0\" sim tiny.toml --trace run.jsonl";
+    let long = TINY
+        .replace("\"1ms\"\nmachine", "\"1s\"\nmachine")
+        .replace("[{ compute", "[{ forever = [{ sleep = \"1us\" }] }, { compute");
+    fs::write(dir.path().join("tiny.toml"), long).expect("write an example");
+    let mut shell = Command::new("bash");
+    let assert =
+        shell.args(["-c", script]).arg(cargo_bin!("tandem")).current_dir(dir.path()).assert().code(1);
+    let message = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+    assert!(message.starts_with("tandem: run.jsonl: "), "{message}");
+    let files = fs::read_dir(dir.path()).expect("it can be listed");
+    assert_eq!(files.count(), 1, "only the scenario is there");
+}
+
 #[test]
 fn topology_as_json_counts_what_a_preset_has() {
     let json = stdout(&["topology", "--machine", "xeon-e5620-2s", "--format", "json"]);

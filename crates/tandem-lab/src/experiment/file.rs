@@ -1,10 +1,11 @@
 //! An experiment file, as it is written.
 
+use super::verdict::NOISE_PCT;
 use crate::located::{Located, Named};
 use crate::measure::Measure;
 use crate::published::CellKeys;
-use crate::results::Better;
-use crate::scenario::amount::Parameters;
+use crate::results::{Better, Key};
+use crate::scenario::Parameters;
 use crate::scenario::policy::PolicyTable;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -38,12 +39,37 @@ pub struct ExperimentFile {
     /// The variants. Each is a table of policy settings, and nothing else: what a variant does to a result comes
     /// from the policy.
     pub variants: Named<PolicyTable>,
+    /// Published effects of less than this, in points, may be chance and do not tell a sign; 1 if absent. Where the
+    /// published table has standard deviations, twice the larger one counts instead.
+    #[serde(default = "default_noise_pct")]
+    pub noise_pct: f64,
+    /// How many of the signs of published effects beyond noise should come out right, in percent; all if absent.
+    #[serde(default = "all_signs_pct")]
+    pub signs_right_pct: f64,
+    /// Values for parameters of scenarios that several runs share, by a name for `with`.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, Parameters>,
     /// What to run.
     #[serde(rename = "run")]
     pub runs: Located<Vec<RunTable>>,
+    /// Scores that sum up several cells.
+    #[serde(default, rename = "composite")]
+    pub composites: Vec<CompositeTable>,
+    /// How close the predicted effects should come to the published ones; if there is none, within 3 points in the
+    /// median of all.
+    #[serde(default, rename = "accuracy")]
+    pub accuracies: Vec<AccuracyTable>,
     /// What the experiment sets itself.
     #[serde(default, rename = "target")]
     pub targets: Vec<TargetTable>,
+}
+
+fn default_noise_pct() -> f64 {
+    NOISE_PCT
+}
+
+fn all_signs_pct() -> f64 {
+    100.0
 }
 
 /// How often each run is repeated. After the least number, the runs are repeated until the 95% confidence
@@ -90,12 +116,15 @@ pub struct RunTable {
     /// Keys that tell the cells of this run from those of others, such as { benchmark = "specjbb2005" }.
     #[serde(default)]
     pub keys: CellKeys,
-    /// Values for parameters of the scenario.
+    /// Names of `[parameters]` of this file whose values the scenario gets.
+    #[serde(default)]
+    pub with: Vec<Located<String>>,
+    /// Values for parameters of the scenario; they come before those of `with`.
     #[serde(default)]
     pub set: Located<Parameters>,
     /// Parameters of the scenario to vary, such as { vms = [2, 6, 10] }; they are keys of the cells too.
     #[serde(default)]
-    pub sweep: Located<BTreeMap<String, Vec<u64>>>,
+    pub sweep: Located<BTreeMap<String, Vec<Key>>>,
     /// Names of the variants to run beside the baseline; all if absent.
     pub variants: Option<Vec<Located<String>>>,
     /// What to measure.
@@ -131,6 +160,52 @@ impl ExperimentMetric {
         let value = self.of.value(run, group)? * self.scale.unwrap_or(1.0);
         value.is_finite().then_some(value)
     }
+}
+
+/// A score that sums up cells: the geometric mean of a metric over several values of one key. There is one for each
+/// set of cells that agree in all other keys.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CompositeTable {
+    /// Its name, as a metric of the published table. Unit and direction are those of the metric that it sums up.
+    pub name: Located<String>,
+    /// The metric that it sums up.
+    pub of: String,
+    /// The key in which the cells differ.
+    pub over: String,
+    /// The values of that key.
+    pub parts: Vec<Key>,
+    /// What stands in the place of that key, such as { benchmark = "all" }.
+    pub keys: CellKeys,
+}
+
+/// How close the predicted effects on a metric should come to the published ones.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AccuracyTable {
+    /// What it is about, in a few words.
+    pub text: Located<String>,
+    /// The metric.
+    pub metric: String,
+    /// Only cells with these keys; all if absent.
+    #[serde(default)]
+    pub cells: CellKeys,
+    /// A key by whose values the cells are taken apart, each set to be close enough by itself.
+    pub each: Option<String>,
+    /// Which error counts.
+    pub error: AccuracyError,
+    /// How many points it may have, by magnitude.
+    pub within_pct: f64,
+}
+
+/// Which of many errors counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AccuracyError {
+    /// The median.
+    Median,
+    /// The largest.
+    Largest,
 }
 
 /// An effect that the experiment wants to come close to.

@@ -7,11 +7,13 @@
 //! A variant is a table of policy settings and nothing else. That a published number of a treatment was
 //! calibrated on cannot even be written: `calibrated` is said of a metric, and holds for its baseline alone.
 
+mod composite;
 pub mod file;
 mod folder;
 mod read;
 mod verdict;
 
+pub use composite::Composite;
 pub use folder::{ExperimentFolder, ExperimentFolderError};
 pub use verdict::{NOISE_PCT, verdict};
 
@@ -30,6 +32,8 @@ pub struct Experiment {
     pub published: Published,
     /// What to run, in the order of the file.
     pub cases: Vec<Case>,
+    /// Scores that sum up several cases.
+    pub composites: Vec<Composite>,
     /// How often to repeat each run.
     pub replications: ReplicationsTable,
 }
@@ -76,15 +80,5 @@ impl Case {
     pub fn label(&self) -> String {
         let keys: Vec<_> = self.keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
         keys.join(" ")
-    }
-
-    /// Whether the case has that variant.
-    fn has_variant(&self, name: &str) -> bool {
-        self.variants.iter().any(|(variant, _)| variant == name)
-    }
-
-    /// The metric of that name.
-    fn metric(&self, name: &str) -> Option<&ExperimentMetric> {
-        self.metrics.iter().find(|metric| metric.name == name)
     }
 }

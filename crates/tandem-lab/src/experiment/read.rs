@@ -1,14 +1,15 @@
 //! Reading an experiment, and all that can be checked before it runs.
 
+use super::composite::composites_of;
 use super::file::{ExperimentFile, ExperimentMetric, RunTable};
-use super::{Case, Experiment};
+use super::{Case, Composite, Experiment};
 use crate::file_error::FileError;
 use crate::located::{Located, SourceFile, quoted_list};
 use crate::measure::Measure;
 use crate::published::{CellKeys, Published};
 use crate::results::Key;
+use crate::scenario::Parameters;
 use crate::scenario::ScenarioSource;
-use crate::scenario::amount::Parameters;
 use std::path::Path;
 use tandem_sim::scenario::Scenario;
 
@@ -34,10 +35,13 @@ impl Experiment {
                 cases.push(case);
             }
         }
+        let composites = file.composites.iter().map(|table| composites_of(table, &cases, &source));
+        let composites: Vec<Composite> = composites.collect::<Result<Vec<_>, _>>()?.concat();
+        let known = Known { cases: &cases, composites: &composites };
         let path = folder.join("published.csv");
         let published = Published::read(&path)?;
-        check_published(&published, &cases, &file.baseline, &path)?;
-        check_targets(&file, &cases, &source)?;
+        check_published(&published, &known, &file.baseline, &path)?;
+        check_targets(&file, &known, &source)?;
         let name = folder.canonicalize().unwrap_or_else(|_| folder.into());
         Ok(Self {
             name: name.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -45,6 +49,7 @@ impl Experiment {
             file,
             published,
             cases,
+            composites,
         })
     }
 }
@@ -78,9 +83,20 @@ fn check_file(file: &ExperimentFile, source: &SourceFile) -> Result<(), FileErro
 fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Result<Vec<Case>, FileError> {
     let scenario = ScenarioSource::read(&source.sibling(&run.scenario))?;
     let known = scenario.parameters();
+    let mut shared = Parameters::new();
+    for name in &run.with {
+        let Some(values) = file.parameters.get(&**name) else {
+            let known = quoted_list(file.parameters.keys().map(String::as_str));
+            let message = format!("there are no parameters `{}`; under [parameters]: {known}", **name);
+            return Err(source.error(name.span(), message));
+        };
+        shared.extend(values.clone());
+    }
+    let from_shared = run.with.first().map_or(0..0, Located::span);
+    let shared_names = shared.keys().map(|name| (name, from_shared.clone()));
     let swept = run.sweep.keys().map(|name| (name, run.sweep.span()));
     let set = run.set.keys().map(|name| (name, run.set.span()));
-    for (name, span) in swept.chain(set) {
+    for (name, span) in shared_names.chain(swept).chain(set) {
         if !known.contains_key(name) {
             let known = quoted_list(known.keys().map(String::as_str));
             let message = format!("`{}` has no parameter `{name}`; its parameters: {known}", *run.scenario);
@@ -98,11 +114,12 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
             || run.variants.as_ref().is_none_or(|names| names.iter().any(|other| **other == *name))
     };
 
-    let mut loads = vec![(run.keys.clone(), (*run.set).clone())];
+    shared.extend((*run.set).clone());
+    let mut loads = vec![(run.keys.clone(), shared)];
     for (parameter, values) in run.sweep.iter() {
         loads = loads
             .iter()
-            .flat_map(|load| values.iter().map(move |&value| with_value(load, parameter, value)))
+            .flat_map(|load| values.iter().map(move |value| with_value(load, parameter, value)))
             .collect();
     }
     let mut cases = Vec::new();
@@ -123,10 +140,14 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
 }
 
 /// A load with one more parameter, which is a key too.
-fn with_value((keys, parameters): &(CellKeys, Parameters), name: &str, value: u64) -> (CellKeys, Parameters) {
+fn with_value(
+    (keys, parameters): &(CellKeys, Parameters),
+    name: &str,
+    value: &Key,
+) -> (CellKeys, Parameters) {
     let (mut keys, mut parameters) = (keys.clone(), parameters.clone());
-    keys.insert(name.into(), i64::try_from(value).map_or_else(|_| Key::Text(value.to_string()), Key::Number));
-    parameters.insert(name.into(), value);
+    keys.insert(name.into(), value.clone());
+    parameters.insert(name.into(), value.clone());
     (keys, parameters)
 }
 
@@ -169,10 +190,35 @@ fn check_metric(
     Ok(())
 }
 
+/// What is run, and what is computed from it.
+struct Known<'a> {
+    cases: &'a [Case],
+    composites: &'a [Composite],
+}
+
+impl Known<'_> {
+    /// The metrics of the cells with these keys, and the variants that they have; `None` if there are no such cells.
+    fn cells(&self, keys: &CellKeys) -> Option<(Vec<&str>, Vec<&str>)> {
+        let cases = self.cases.iter().filter(|case| case.keys == *keys);
+        let composites = self.composites.iter().filter(|composite| composite.keys == *keys);
+        let mut metrics: Vec<&str> = composites.clone().map(|composite| composite.name.as_str()).collect();
+        metrics.extend(cases.clone().flat_map(|case| case.metrics.iter().map(|metric| metric.name.as_str())));
+        let parts = composites.map(|composite| &self.cases[composite.parts[0].0]);
+        let variants = cases.chain(parts).next()?.variants.iter().map(|(name, _)| name.as_str());
+        Some((metrics, variants.collect()))
+    }
+
+    /// The keys of all cells, for errors.
+    fn list(&self) -> String {
+        let labels: Vec<_> = self.cases.iter().map(Case::label).collect();
+        quoted_list(labels.iter().map(String::as_str))
+    }
+}
+
 /// Checks that every published number belongs to something that is run.
 fn check_published(
     published: &Published,
-    cases: &[Case],
+    known: &Known,
     baseline: &str,
     path: &Path,
 ) -> Result<(), FileError> {
@@ -180,19 +226,15 @@ fn check_published(
         let error = |message: String| {
             Err(FileError { file: path.display().to_string(), line: Some(row.line), message })
         };
-        let Some(case) = cases.iter().find(|case| case.keys == row.keys) else {
-            let labels: Vec<_> = cases.iter().map(Case::label).collect();
-            return error(format!(
-                "no run has these keys; there are {}",
-                quoted_list(labels.iter().map(String::as_str))
-            ));
+        let Some((metrics, variants)) = known.cells(&row.keys) else {
+            return error(format!("no run has these keys; there are {}", known.list()));
         };
-        if case.metric(&row.metric).is_none() {
-            let known = quoted_list(case.metrics.iter().map(|metric| metric.name.as_str()));
+        if !metrics.contains(&row.metric.as_str()) {
+            let known = quoted_list(metrics);
             return error(format!("its run has no metric `{}`; there are {known}", row.metric));
         }
-        if !case.has_variant(&row.variant) {
-            let known = quoted_list(case.variants.iter().map(|(name, _)| name.as_str()));
+        if !variants.contains(&row.variant.as_str()) {
+            let known = quoted_list(variants);
             return error(format!("its run has no variant `{}`; there are {known}", row.variant));
         }
         if row.variant == baseline && row.effect_pct.is_some() {
@@ -205,21 +247,25 @@ fn check_published(
 }
 
 /// Checks that the targets are about something that is run.
-fn check_targets(file: &ExperimentFile, cases: &[Case], source: &SourceFile) -> Result<(), FileError> {
+fn check_targets(file: &ExperimentFile, known: &Known, source: &SourceFile) -> Result<(), FileError> {
     for target in &file.targets {
         let is_run = *target.variant != **file.baseline
-            && cases.iter().any(|case| {
-                case.keys == target.cell
-                    && case.metric(&target.metric).is_some()
-                    && case.has_variant(&target.variant)
+            && known.cells(&target.cell).is_some_and(|(metrics, variants)| {
+                metrics.contains(&target.metric.as_str()) && variants.contains(&target.variant.as_str())
             });
         if !is_run {
-            let labels: Vec<_> = cases.iter().map(Case::label).collect();
-            let message = format!(
-                "the target is about no effect of this experiment; cells are {}",
-                quoted_list(labels.iter().map(String::as_str))
-            );
+            let message =
+                format!("the target is about no effect of this experiment; cells are {}", known.list());
             return Err(source.error(target.text.span(), message));
+        }
+    }
+    for accuracy in &file.accuracies {
+        let has_metric =
+            known.cases.iter().any(|case| case.metrics.iter().any(|metric| metric.name == accuracy.metric))
+                || known.composites.iter().any(|composite| composite.name == accuracy.metric);
+        if !has_metric {
+            let message = format!("no run has the metric `{}`", accuracy.metric);
+            return Err(source.error(accuracy.text.span(), message));
         }
     }
     Ok(())

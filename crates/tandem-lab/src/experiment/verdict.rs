@@ -1,55 +1,104 @@
 //! How well the effects that were predicted agree with the published ones.
 //!
 //! A *predicted effect* is that of a variant other than the baseline. It is *beyond noise* if its published
-//! magnitude is at least [`NOISE_PCT`]: below that, benchmarks like the published ones do not tell a sign. Its
+//! magnitude is at least the noise of its cell: twice the published standard deviation, or else what the experiment
+//! says, [`NOISE_PCT`] unless it says anything. Below that, benchmarks like the published ones do not tell a sign. Its
 //! sign is right if the simulated effect has the same. Its error is simulated minus published effect, in points.
 
-use super::file::TargetTable;
-use crate::results::{Cell, Verdict};
+use super::file::{AccuracyError, AccuracyTable, ExperimentFile, TargetTable};
+use crate::results::{Cell, Key, Verdict};
 use crate::statistics::median;
 
-/// Least magnitude of a published effect whose sign means something, in points.
+/// Least magnitude of a published effect whose sign means something, in points, where nothing else is said.
 pub const NOISE_PCT: f64 = 1.0;
 
-/// The median absolute error that every experiment aims to stay within, in points.
+/// The median absolute error that an experiment aims to stay within if it says nothing else, in points.
 const MEDIAN_ERROR_TARGET_PCT: f64 = 3.0;
 
-/// The verdict on an experiment's cells, by its own targets and those that hold for every experiment.
-pub fn verdict(cells: &[Cell], targets: &[TargetTable]) -> Verdict {
-    let effects: Vec<(f64, f64)> = cells
-        .iter()
-        .filter(|cell| cell.variant != cell.baseline)
-        .filter_map(|cell| cell.published_effect_pct.zip(cell.simulated_effect_pct))
-        .collect();
-    let errors: Vec<f64> =
-        effects.iter().map(|(published, simulated)| (simulated - published).abs()).collect();
-    let beyond: Vec<_> = effects.iter().filter(|(published, _)| published.abs() >= NOISE_PCT).collect();
-    let sign_right = beyond.iter().filter(|(published, simulated)| published * simulated > 0.0).count();
+/// The verdict on an experiment's cells, by the targets of its file.
+pub fn verdict(cells: &[Cell], file: &ExperimentFile) -> Verdict {
+    let predicted: Vec<&Cell> = cells.iter().filter(|cell| errors([*cell]).next().is_some()).collect();
+    let errors: Vec<f64> = errors(predicted.iter().copied()).collect();
+    let beyond = || {
+        predicted.iter().filter(|cell| cell.published_effect_pct.is_some_and(|e| e.abs() >= cell.noise_pct))
+    };
+    let beyond_noise = beyond().count();
+    let sign_right = beyond().filter(|cell| has_right_sign(cell)).count();
     let median_abs_error_pct = median(&errors);
 
     let mut sentences = Vec::new();
-    if !beyond.is_empty() {
-        let text = format!(
-            "sign of every predicted effect of {NOISE_PCT} point or more: {sign_right} of {} right",
-            beyond.len()
-        );
-        sentences.push((text, sign_right == beyond.len()));
+    if beyond_noise > 0 {
+        let share = if file.signs_right_pct < 100.0 {
+            format!(" right, at least {}% wanted", file.signs_right_pct)
+        } else {
+            " right".into()
+        };
+        let text =
+            format!("sign of every predicted effect beyond noise: {sign_right} of {beyond_noise}{share}");
+        sentences.push((text, 100.0 * sign_right as f64 >= file.signs_right_pct * beyond_noise as f64));
     }
-    if let Some(error) = median_abs_error_pct {
-        let text = format!(
-            "median absolute error of predicted effects: {error:.1} points, at most {MEDIAN_ERROR_TARGET_PCT} wanted"
-        );
-        sentences.push((text, error <= MEDIAN_ERROR_TARGET_PCT));
+    if file.accuracies.is_empty() {
+        sentences.extend(median_abs_error_pct.map(|error| {
+            let text = "median absolute error of predicted effects";
+            error_sentence(text, error, MEDIAN_ERROR_TARGET_PCT)
+        }));
     }
-    sentences.extend(targets.iter().map(|target| check(target, cells)));
+    sentences.extend(file.accuracies.iter().flat_map(|accuracy| accuracy_sentences(accuracy, cells)));
+    sentences.extend(file.targets.iter().map(|target| check(target, cells)));
     Verdict {
-        predicted: effects.len(),
-        beyond_noise: beyond.len(),
+        predicted: predicted.len(),
+        beyond_noise,
         sign_right,
         median_abs_error_pct,
         max_abs_error_pct: errors.into_iter().max_by(f64::total_cmp),
         targets: sentences,
     }
+}
+
+/// The absolute errors of those cells that are predicted effects with a published number.
+fn errors<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> impl Iterator<Item = f64> {
+    let effects = cells.into_iter().filter(|cell| cell.variant != cell.baseline);
+    effects.filter_map(|cell| Some((cell.simulated_effect_pct? - cell.published_effect_pct?).abs()))
+}
+
+fn has_right_sign(cell: &Cell) -> bool {
+    let effects = cell.published_effect_pct.zip(cell.simulated_effect_pct);
+    effects.is_some_and(|(published, simulated)| published * simulated > 0.0)
+}
+
+/// A sentence for each set of cells that is to be close enough by itself, and whether it is.
+fn accuracy_sentences(accuracy: &AccuracyTable, cells: &[Cell]) -> Vec<(String, bool)> {
+    let is_meant = |cell: &&Cell| {
+        cell.metric == accuracy.metric
+            && accuracy.cells.iter().all(|(key, value)| cell.cell.get(key) == Some(value))
+    };
+    let part_of = |cell: &Cell| accuracy.each.as_ref().and_then(|key| cell.cell.get(key).cloned());
+    let mut parts: Vec<Option<Key>> = Vec::new();
+    for cell in cells.iter().filter(is_meant) {
+        let part = part_of(cell);
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    let sentence = |part: Option<Key>| {
+        let errors: Vec<f64> =
+            errors(cells.iter().filter(is_meant).filter(|cell| part_of(cell) == part)).collect();
+        let (which, error) = match accuracy.error {
+            AccuracyError::Median => ("median", median(&errors)?),
+            AccuracyError::Largest => ("largest", errors.iter().copied().max_by(f64::total_cmp)?),
+        };
+        let part = part.map(|part| format!(", {part}")).unwrap_or_default();
+        Some(error_sentence(
+            &format!("{}{part}: {which} absolute error", *accuracy.text),
+            error,
+            accuracy.within_pct,
+        ))
+    };
+    parts.into_iter().filter_map(sentence).collect()
+}
+
+fn error_sentence(text: &str, error: f64, within_pct: f64) -> (String, bool) {
+    (format!("{text}: {error:.1} points, at most {within_pct} wanted"), error <= within_pct)
 }
 
 /// The target as a sentence, and whether it was met.
@@ -92,18 +141,18 @@ mod tests {
             simulated_effect_pct: Some(simulated),
             ci_low_pct: None,
             ci_high_pct: None,
+            noise_pct: NOISE_PCT,
             role: Role::Predicted,
             better: Better::Higher,
             unit: String::new(),
         }
     }
 
-    fn target(text: &str) -> Vec<TargetTable> {
-        #[derive(serde::Deserialize)]
-        struct File {
-            target: Vec<TargetTable>,
-        }
-        toml::from_str::<File>(&format!("[[target]]\n{text}")).unwrap().target
+    /// An experiment's file that says nothing but this.
+    fn file(text: &str) -> ExperimentFile {
+        let rest = "title = ''\nstory = []\nsource = ''\nmodelled = []\nnot_modelled = []\nbaseline = 'base'\n\
+            run = []\n[variants]\n";
+        toml::from_str(&format!("{rest}{text}")).unwrap()
     }
 
     #[test]
@@ -115,7 +164,7 @@ mod tests {
             cell("c", Some(0.9), -0.1),
             cell("d", None, 30.0),
         ];
-        let verdict = verdict(&cells, &[]);
+        let verdict = verdict(&cells, &file(""));
         assert_eq!((verdict.predicted, verdict.beyond_noise, verdict.sign_right), (3, 2, 1));
         assert_eq!(verdict.median_abs_error_pct, Some(2.0));
         assert_eq!(verdict.max_abs_error_pct, Some(4.5));
@@ -124,13 +173,47 @@ mod tests {
     }
 
     #[test]
+    fn an_experiment_says_what_noise_is_and_how_close_is_close_enough() {
+        let of = |benchmark: &str, cell: Cell| Cell {
+            cell: [("benchmark".to_owned(), Key::Text(benchmark.into()))].into(),
+            ..cell
+        };
+        let cells = [
+            of("a", Cell { noise_pct: 5.0, ..cell("x", Some(4.0), -2.0) }),
+            of("a", cell("x", Some(10.0), 12.0)),
+            of("b", cell("x", Some(10.0), 17.0)),
+            of("b", cell("x", Some(3.0), -1.0)),
+        ];
+        let accuracy = |rest: &str| {
+            let text =
+                format!("[[accuracy]]\ntext = \"score\"\nmetric = \"throughput\"\nwithin_pct = 5\n{rest}");
+            verdict(&cells, &file(&text)).targets
+        };
+        let half = "sign of every predicted effect beyond noise: 2 of 3 right".to_owned();
+        let said = |text: &str, met| ((format!("score{text} points, at most 5 wanted")), met);
+        assert_eq!(
+            accuracy("error = \"median\"\neach = \"benchmark\""),
+            [
+                (half.clone(), false),
+                said(", a: median absolute error: 4.0", true),
+                said(", b: median absolute error: 5.5", false)
+            ]
+        );
+        assert_eq!(
+            accuracy("error = \"largest\"\ncells = { benchmark = \"b\" }"),
+            [(half, false), said(": largest absolute error: 7.0", false)]
+        );
+    }
+
+    #[test]
     fn targets_tell_the_numbers() {
         let cells = [cell("src", None, 11.26)];
         let rest = "cell = {}\nmetric = \"throughput\"\neffect_pct = 14\nwithin_pct = 3";
-        let targets = target(&format!("text = \"SRC at the peak\"\nvariant = \"src\"\n{rest}"));
+        let file = |text: &str| file(&format!("[[target]]\n{text}"));
+        let targets = file(&format!("text = \"SRC at the peak\"\nvariant = \"src\"\n{rest}"));
         let expected = ("SRC at the peak: +11.3%, +14% ± 3 wanted".to_owned(), true);
-        assert_eq!(verdict(&cells, &targets).targets, [expected]);
-        let targets = target(&format!("text = \"Other\"\nvariant = \"other\"\n{rest}"));
+        assert_eq!(verdict(&cells, &targets).targets[..], [expected]);
+        let targets = file(&format!("text = \"Other\"\nvariant = \"other\"\n{rest}"));
         assert_eq!(
             verdict(&cells, &targets).targets,
             [("Other: not run, +14% ± 3 wanted".to_owned(), false)]

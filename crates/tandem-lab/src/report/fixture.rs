@@ -33,6 +33,7 @@ pub fn effect(published_pct: f64, simulated_pct: f64, half_width: f64) -> Cell {
         simulated_effect_pct: Some(simulated_pct),
         ci_low_pct: Some(simulated_pct - half_width),
         ci_high_pct: Some(simulated_pct + half_width),
+        noise_pct: 1.0,
         role: Role::Predicted,
         better: Better::Higher,
         unit: "1/s".to_owned(),
@@ -109,6 +110,7 @@ pub fn numa_affinity() -> ExperimentResults {
             simulated_effect_pct: None,
             ci_low_pct: None,
             ci_high_pct: None,
+            noise_pct: 1.0,
             role: Role::Calibrated,
             better,
             unit: unit.to_owned(),
@@ -125,6 +127,7 @@ pub fn numa_affinity() -> ExperimentResults {
                 simulated_effect_pct: Some(effect),
                 ci_low_pct: Some(effect - half_width),
                 ci_high_pct: Some(effect + half_width),
+                noise_pct: 1.0,
                 role: Role::Predicted,
                 ..baseline.clone()
             });
@@ -222,6 +225,7 @@ pub fn rate_control() -> ExperimentResults {
                     simulated_effect_pct: effect,
                     ci_low_pct: effect.map(|pct| pct - 0.8),
                     ci_high_pct: effect.map(|pct| pct + 0.8),
+                    noise_pct: 1.0,
                     role: if published.is_some() { Role::Calibrated } else { Role::Predicted },
                     better,
                     unit: unit.to_owned(),

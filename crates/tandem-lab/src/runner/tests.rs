@@ -24,6 +24,11 @@ const SCENARIO: &str = r#"
 "#;
 
 fn experiment(replications: &str) -> Experiment {
+    experiment_with(replications, "", "")
+}
+
+/// An experiment with more in its file, and more published rows.
+fn experiment_with(replications: &str, more: &str, published: &str) -> Experiment {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
         r#"
@@ -41,12 +46,14 @@ fn experiment(replications: &str) -> Experiment {
         scenario = "s.toml"
         sweep = {{ vms = [1, 2] }}
         metrics = [{{ name = "done", of = {{ rate = "done" }}, unit = "1/s", better = "higher", calibrated = true }}]
+        {more}
         "#
     );
-    let published =
-        "vms,metric,variant,value,effect_pct\n1,done,plain,100,\n1,done,src,110,\n2,done,src,,5\n";
+    let published = format!(
+        "vms,metric,variant,value,effect_pct\n1,done,plain,100,\n1,done,src,110,\n2,done,src,,5\n{published}"
+    );
     for (name, text) in
-        [("experiment.toml", text.as_str()), ("s.toml", SCENARIO), ("published.csv", published)]
+        [("experiment.toml", text.as_str()), ("s.toml", SCENARIO), ("published.csv", &published)]
     {
         fs::write(folder.path().join(name), text).unwrap();
     }
@@ -108,6 +115,28 @@ fn cells_stand_beside_published_numbers_with_their_roles() {
     assert!((8.0..8.5).contains(&src.simulated_effect_pct.unwrap()), "{src:?}");
     assert!(src.ci_high_pct.unwrap() - src.ci_low_pct.unwrap() < 1.0, "{src:?}");
     assert_eq!(results.verdict.sign_right, 2);
+}
+
+#[test]
+fn a_composite_is_the_geometric_mean_of_its_parts_run_by_run() {
+    let composite = "[[composite]]\nname = \"score\"\nof = \"done\"\nover = \"vms\"\nparts = [1, 2]\n\
+        keys = { vms = \"all\" }\n[[accuracy]]\ntext = \"score\"\nmetric = \"score\"\nerror = \"largest\"\nwithin_pct = 1";
+    let experiment = experiment_with("{ min = 3 }", composite, "all,score,plain,10,\nall,score,src,11,\n");
+    let results = run_with(&experiment, options(1), &(), &AtomicBool::new(false), engine).unwrap();
+    let [one, _, two, _, plain, src] = &results.cells[..] else { panic!("six cells") };
+    assert_eq!((plain.cell["vms"].clone(), plain.metric.as_str()), (Key::Text("all".into()), "score"));
+    assert_eq!((plain.published, plain.role, src.role), (Some(10.0), Role::Calibrated, Role::Predicted));
+    // Nearly the geometric mean of the means, as the runs are much alike.
+    let of_means = (one.simulated * two.simulated).sqrt();
+    assert!((plain.simulated / of_means - 1.0).abs() < 0.01, "{} against {of_means}", plain.simulated);
+    let effects = [1, 3].map(|cell| results.cells[cell].simulated_effect_pct.unwrap());
+    let effect = src.simulated_effect_pct.unwrap();
+    assert!(
+        effect > effects[0].min(effects[1]) && effect < effects[0].max(effects[1]),
+        "{effect} of {effects:?}"
+    );
+    let (target, met) = &results.verdict.targets[1];
+    assert!(target.starts_with("score: largest absolute error: 1.") && !met, "{target}");
 }
 
 #[test]

@@ -1,60 +1,56 @@
 //! Numbers and amounts that a scenario file can leave open or to chance.
 
 use crate::file_error::FileError;
-use crate::located::{Located, SourceFile, quoted_list};
+use crate::located::{Located, SourceFile};
 use crate::units::Duration;
-use schemars::JsonSchema;
-use serde::Deserialize;
-use std::collections::BTreeMap;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 use tandem_sim::program::Amount;
 use tandem_sim::scenario::TIME_MAX_NS;
 
-/// Values of a scenario's parameters by name.
-pub type Parameters = BTreeMap<String, u64>;
+/// A whole number.
+#[derive(Clone, Copy, Debug)]
+pub struct Count(pub u64);
 
-/// A whole number, or "$name" for the value of a parameter.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected a whole number such as 2, or a parameter such as \"$vms\"")]
-pub enum Count {
-    /// This number.
-    Number(u64),
-    /// The value of the parameter of this name, after a dollar sign.
-    Parameter(#[schemars(regex(pattern = r"^\$.+$"))] String),
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected = "expected a whole number such as 2, or a parameter such as \"$vms\"";
+        u64::deserialize(deserializer).map(Self).map_err(|_| D::Error::custom(expected))
+    }
+}
+
+impl JsonSchema for Count {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Count".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A whole number, or \"$name\" for the value of a parameter.",
+            "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string", "pattern": r"^\$.+$" }],
+        })
+    }
 }
 
 impl Located<Count> {
-    /// The number, with the parameters filled in.
-    ///
-    /// # Errors
-    /// If there is no such parameter.
-    pub fn resolve(&self, parameters: &Parameters, source: &SourceFile) -> Result<u64, FileError> {
-        let text = match &**self {
-            Count::Number(number) => return Ok(*number),
-            Count::Parameter(text) => text,
-        };
-        text.strip_prefix('$').and_then(|name| parameters.get(name)).copied().ok_or_else(|| {
-            let known: Vec<_> = parameters.keys().map(|name| format!("${name}")).collect();
-            let message = format!(
-                "there is no parameter `{text}`; parameters under [parameters]: {}",
-                quoted_list(known.iter().map(String::as_str)),
-            );
-            source.error(self.span(), message)
-        })
-    }
-
     /// The number, which must be in the range.
     ///
     /// # Errors
-    /// If there is no such parameter, or the number is out of range.
+    /// If it is not.
     pub fn resolve_in(
         &self,
         what: &str,
         range: RangeInclusive<u32>,
-        parameters: &Parameters,
         source: &SourceFile,
     ) -> Result<u32, FileError> {
-        let number = self.resolve(parameters, source)?;
+        let number = self.0;
         u32::try_from(number).ok().filter(|number| range.contains(number)).ok_or_else(|| {
             let message = format!("{what} is {number}; allowed are {} to {}", range.start(), range.end());
             source.error(self.span(), message)

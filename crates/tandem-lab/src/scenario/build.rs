@@ -1,6 +1,6 @@
 //! From a scenario file to the engine's scenario.
 
-use super::amount::{Parameters, check_time};
+use super::amount::check_time;
 use super::compile::Compiler;
 use super::file::{AffinityChangeTable, ArrivalsForm, SourceTable, VmTable};
 use super::policy::{PlacementMode, PolicyTable};
@@ -20,12 +20,8 @@ use tandem_sim::scenario::{AffinityChange, Arrivals, Guest, PROCESSES_MAX, Scena
 /// Most vCPUs of all VMs together.
 const MAX_VCPUS: usize = 65_536;
 
-/// Builds the scenario from the file, all its parameters, and the whole policy.
-pub(super) fn build(
-    scenario: &ScenarioSource,
-    parameters: &Parameters,
-    policy: &PolicyTable,
-) -> Result<Scenario, FileError> {
+/// Builds the scenario from the file and the whole policy.
+pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<Scenario, FileError> {
     let ScenarioSource { source, file, machine, .. } = scenario;
     for time in [&file.length, &file.warmup].into_iter().chain(&file.costs.idle_exit) {
         check_time(**time).map_err(|message| source.error(time.span(), message))?;
@@ -38,7 +34,6 @@ pub(super) fn build(
     }
     let mut builder = Builder {
         scenario,
-        parameters,
         guest_policy: policy.guest.settings(),
         placement: policy.placement.unwrap_or_default(),
         occupancy: Occupancy::empty(machine),
@@ -60,7 +55,7 @@ pub(super) fn build(
                     format!("the VMs of group `{}` count nothing, so the run would not stop", vm.group);
                 return Err(source.error(count.span(), message));
             }
-            Some(count.resolve(parameters, source)?)
+            Some(count.0)
         }
     };
     let built = Scenario {
@@ -80,7 +75,6 @@ pub(super) fn build(
 /// The VMs so far, and what they leave free.
 struct Builder<'a> {
     scenario: &'a ScenarioSource,
-    parameters: &'a Parameters,
     guest_policy: LinuxSettings,
     placement: PlacementMode,
     occupancy: Occupancy,
@@ -111,7 +105,7 @@ impl Builder<'_> {
         let source = &self.scenario.source;
         let number = |value: &Option<Located<_>>, what, range, default| match value {
             None => Ok(default),
-            Some(value) => Located::resolve_in(value, what, range, self.parameters, source),
+            Some(value) => Located::resolve_in(value, what, range, source),
         };
         let count = number(&table.count, "`count`", 0..=MAX_VCPUS as u32, 1)?;
         let weight = number(&table.weight, "`weight`", Vm::WEIGHTS, Vm::DEFAULT_WEIGHT)?;
@@ -123,17 +117,10 @@ impl Builder<'_> {
             return Err(source.error(table.vcpus.span(), message));
         }
 
-        let mut compiler = Compiler::new(source, self.parameters, &self.scenario.profiles);
+        let mut compiler = Compiler::new(source, &self.scenario.profiles);
         let guest = match &table.guest {
             None => None,
-            Some(guest) => Some(guest::build(
-                guest,
-                self.scenario,
-                self.parameters,
-                self.guest_policy,
-                vcpus,
-                &mut compiler,
-            )?),
+            Some(guest) => Some(guest::build(guest, self.scenario, self.guest_policy, vcpus, &mut compiler)?),
         };
         let programs = self.programs(table, vcpus, &mut compiler)?;
         let sources = table
@@ -174,7 +161,7 @@ impl Builder<'_> {
     /// The vCPUs of a VM, which must not be larger than the machine.
     fn check_size(&self, table: &VmTable) -> Result<usize, FileError> {
         let pcpus = self.machine().cpu_count();
-        let vcpus = table.vcpus.resolve(self.parameters, self.source())?;
+        let vcpus = table.vcpus.0;
         if vcpus == 0 || vcpus > pcpus as u64 {
             let message = format!(
                 "a VM with {vcpus} vCPUs does not fit the machine `{}`; allowed are 1 to {pcpus}, its pCPUs",
@@ -260,7 +247,7 @@ impl Builder<'_> {
                 interval => Arrivals::Open { interval },
             },
             ArrivalsForm::PerSecond(rate) => {
-                let rate = rate.resolve_in("`per_second`", 1..=1_000_000_000, self.parameters, source)?;
+                let rate = rate.resolve_in("`per_second`", 1..=1_000_000_000, source)?;
                 Arrivals::Open { interval: Amount::Exponential(1_000_000_000 / u64::from(rate)) }
             }
             ArrivalsForm::Clients { number, think } => {
@@ -270,7 +257,7 @@ impl Builder<'_> {
                     return Err(source.error(number.span(), message));
                 }
                 Arrivals::Closed {
-                    clients: number.resolve_in("`number`", 0..=1_000_000, self.parameters, source)?,
+                    clients: number.resolve_in("`number`", 0..=1_000_000, source)?,
                     think: amount(think)?,
                 }
             }

@@ -1,6 +1,6 @@
 //! From the programs of a scenario file to the engine's, one VM at a time.
 
-use super::amount::{AmountForm, Parameters, check_time};
+use super::amount::{AmountForm, check_time};
 use super::program::{ComputeForm, CountForm, OpForm, ProgramTable, SendForm, each_op};
 use crate::file_error::FileError;
 use crate::located::{Located, SourceFile, quoted_list};
@@ -48,7 +48,6 @@ type Places = BTreeMap<String, Range<usize>>;
 /// counters by number, in the order in which they first appear.
 pub struct Compiler<'a> {
     source: &'a SourceFile,
-    parameters: &'a Parameters,
     profiles: &'a BTreeMap<String, Arc<MemoryProfile>>,
     /// In a VM with a guest kernel.
     guest: Option<GuestNames<'a>>,
@@ -68,14 +67,9 @@ pub struct Compiler<'a> {
 
 impl<'a> Compiler<'a> {
     /// Nothing translated yet.
-    pub fn new(
-        source: &'a SourceFile,
-        parameters: &'a Parameters,
-        profiles: &'a BTreeMap<String, Arc<MemoryProfile>>,
-    ) -> Self {
+    pub fn new(source: &'a SourceFile, profiles: &'a BTreeMap<String, Arc<MemoryProfile>>) -> Self {
         Self {
             source,
-            parameters,
             profiles,
             guest: None,
             channels: Vec::new(),
@@ -136,11 +130,6 @@ impl<'a> Compiler<'a> {
 
     fn family_channel(&self, name: &str) -> Option<usize> {
         self.guest.as_ref()?.family_channels.iter().position(|own| *own == name)
-    }
-
-    /// Whether a program uses the channel.
-    pub fn uses_channel(&self, name: &str) -> bool {
-        self.waits.contains_key(name) || self.signals.contains_key(name)
     }
 
     /// Whether a program answers requests.
@@ -237,7 +226,7 @@ impl<'a> Compiler<'a> {
             OpForm::Signal(channel) => Op::Signal { channel: self.signalled(channel) },
             OpForm::Send(SendForm { channel, capacity }) => Op::Send {
                 channel: self.signalled(channel),
-                capacity: capacity.resolve_in("`capacity`", 1..=1_000_000, self.parameters, source)?,
+                capacity: capacity.resolve_in("`capacity`", 1..=1_000_000, source)?,
             },
             OpForm::Lock(lock) => {
                 self.guest_names("lock", lock.span())?;
@@ -270,7 +259,7 @@ impl<'a> Compiler<'a> {
             OpForm::StopTimer => Op::StopTimer,
             OpForm::Yield => Op::Yield,
             OpForm::Repeat { times: count, body } => {
-                let times = count.resolve(self.parameters, source)?;
+                let times = count.0;
                 let op = Op::Repeat { times: Some(times), body: self.ops(body, within)? };
                 self.check_takes_time(op, count.span())?
             }

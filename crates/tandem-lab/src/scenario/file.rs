@@ -1,6 +1,7 @@
 //! A scenario file, as it is written.
 
-use super::amount::{AmountForm, Count, Parameters};
+use super::Parameters;
+use super::amount::{AmountForm, Count};
 use super::costs::CostSwitches;
 use super::policy::PolicyTable;
 use super::program::{ProfileTable, ProgramTable};
@@ -25,7 +26,8 @@ pub struct ScenarioFile {
     /// The name of a machine that the program knows, or the path of a machine file (one that ends in ".toml"),
     /// relative to this file.
     pub machine: Located<String>,
-    /// Whole numbers that can be changed from outside: by an experiment, or with `--set`. Used as "$name".
+    /// What can be changed from outside, by an experiment or with `--set`: whole numbers, times, sizes and names. "$name"
+    /// stands for the value of one wherever that may stand.
     #[serde(default)]
     pub parameters: Parameters,
     /// The host's policy and its settings.

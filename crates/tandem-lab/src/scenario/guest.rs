@@ -1,6 +1,6 @@
 //! From a guest of a scenario file to the engine's.
 
-use super::amount::{Parameters, check_time};
+use super::amount::check_time;
 use super::compile::{Compiler, GuestNames, takes_time};
 use super::file::{
     ContextSwitchTable, GuestTable, ProcessTable, RegularTopology, TopologyForm, TopologyName,
@@ -21,7 +21,6 @@ use tandem_sim::scenario::{Guest, GuestProgram, PROCESSES_MAX, PolicySettings, P
 pub(super) fn build<'a>(
     table: &'a GuestTable,
     scenario: &'a ScenarioSource,
-    parameters: &Parameters,
     policy: LinuxSettings,
     vcpus: usize,
     compiler: &mut Compiler<'a>,
@@ -44,15 +43,15 @@ pub(super) fn build<'a>(
         return Err(source.error(tables[at].ops.span(), message));
     }
     for name in &table.family_channels {
-        if !compiler.uses_channel(name) {
-            let message = format!("no program of this guest uses a channel `{}`; leave it out", **name);
+        if !scenario.file.programs.values().any(|program| program.uses_channel(name)) {
+            let message = format!("no program uses a channel `{}`; leave it out", **name);
             return Err(source.error(name.span(), message));
         }
     }
     let process = |table: &ProcessTable| {
         let program = names.iter().position(|name| *name == table.program.as_str());
         let program = program.expect("the programs of the processes are among the guest's");
-        process(table, program, parameters, &topology, source)
+        process(table, program, &topology, source)
     };
     let processes = table.processes.iter().map(process).collect::<Result<_, _>>()?;
     let costs = scenario.file.costs.models();
@@ -179,13 +178,12 @@ fn started_at_once(ops: &[Op], started: &mut Vec<usize>) -> bool {
 fn process(
     table: &ProcessTable,
     program: usize,
-    parameters: &Parameters,
     topology: &Machine,
     source: &SourceFile,
 ) -> Result<Process, FileError> {
     let copies = match &table.copies {
         None => 1,
-        Some(copies) => copies.resolve_in("`copies`", 0..=PROCESSES_MAX as u32, parameters, source)?,
+        Some(copies) => copies.resolve_in("`copies`", 0..=PROCESSES_MAX as u32, source)?,
     };
     let nice =
         i8::try_from(*table.nice).ok().filter(|nice| Process::NICE.contains(nice)).ok_or_else(|| {

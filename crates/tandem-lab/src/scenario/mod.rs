@@ -5,6 +5,7 @@
 //! line, with what is allowed.
 //!
 //! ```
+//! use tandem_lab::results::Key;
 //! use tandem_lab::scenario::ScenarioSource;
 //! # use std::path::Path;
 //!
@@ -23,7 +24,7 @@
 //!     programs = ["hog"]
 //! "#;
 //! let source = ScenarioSource::parse(Path::new("hogs.toml"), text).unwrap();
-//! let scenario = source.build(&[("vms".into(), 3)].into(), &Default::default()).unwrap();
+//! let scenario = source.build(&[("vms".into(), Key::Number(3))].into(), &Default::default()).unwrap();
 //! assert_eq!(scenario.vms[2].name, "hog-2");
 //! ```
 
@@ -41,10 +42,11 @@ use crate::file_error::FileError;
 use crate::located::{Located, SourceFile, quoted_list};
 use crate::machine_file::load_machine;
 
-use amount::Parameters;
+use crate::results::Key;
 use file::ScenarioFile;
 use policy::PolicyTable;
 use program::ProgramTable;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -52,10 +54,21 @@ use tandem_sim::machine::{self, Machine};
 use tandem_sim::program::MemoryProfile;
 use tandem_sim::scenario::Scenario;
 
+/// Values of a scenario's parameters by name: numbers, and texts such as times and names.
+pub type Parameters = BTreeMap<String, Key>;
+
+/// The part of a scenario file that says what may stand in the rest.
+#[derive(Deserialize)]
+struct Defaults {
+    #[serde(default)]
+    parameters: Parameters,
+}
+
 /// A scenario file that was read, with its machine.
 #[derive(Clone, Debug)]
 pub struct ScenarioSource {
     source: SourceFile,
+    parameters: Parameters,
     file: ScenarioFile,
     machine: Arc<Machine>,
     profiles: BTreeMap<String, Arc<MemoryProfile>>,
@@ -79,7 +92,14 @@ impl ScenarioSource {
     }
 
     fn from_source(source: SourceFile) -> Result<Self, FileError> {
-        let mut file: ScenarioFile = source.parse()?;
+        let Defaults { parameters } = source.parse()?;
+        Self::filled_in(source, parameters)
+    }
+
+    /// The file with these values in the place of its parameters.
+    fn filled_in(source: SourceFile, parameters: Parameters) -> Result<Self, FileError> {
+        let values = parameters.iter().map(|(name, value)| (name.clone(), value.to_toml()));
+        let mut file: ScenarioFile = source.parse_with(&values.collect())?;
         let machine = named_machine(&file.machine, &source)?;
         file.policy.host.get_or_insert_default();
         file.policy.check(&source)?;
@@ -88,12 +108,12 @@ impl ScenarioSource {
             .iter()
             .map(|(name, table)| Ok((name.clone(), Arc::new(table.profile(&source)?))))
             .collect::<Result<_, FileError>>()?;
-        Ok(Self { source, file, machine: Arc::new(machine), profiles })
+        Ok(Self { source, parameters, file, machine: Arc::new(machine), profiles })
     }
 
     /// The parameters and the values that they have if nothing else is said.
     pub fn parameters(&self) -> &Parameters {
-        &self.file.parameters
+        &self.parameters
     }
 
     /// The scenario with other values for some parameters, and with other settings of the policy.
@@ -102,16 +122,17 @@ impl ScenarioSource {
     /// If the file has no such parameter, or does not add up: a VM is larger than the machine, a name is
     /// unknown, a number is out of range.
     pub fn build(&self, parameters: &Parameters, policy: &PolicyTable) -> Result<Scenario, FileError> {
-        let mut all = self.file.parameters.clone();
-        for (name, &value) in parameters {
-            if all.insert(name.clone(), value).is_none() {
-                let known = quoted_list(self.file.parameters.keys().map(String::as_str));
+        let mut all = self.parameters.clone();
+        for (name, value) in parameters {
+            if all.insert(name.clone(), value.clone()).is_none() {
+                let known = quoted_list(self.parameters.keys().map(String::as_str));
                 let message =
                     format!("there is no parameter `{name}`; parameters under [parameters]: {known}");
                 return Err(self.source.error_in_file(message));
             }
         }
-        build::build(self, &all, &policy.over(&self.file.policy))
+        let scenario = Self::filled_in(self.source.clone(), all)?;
+        build::build(&scenario, &policy.over(&scenario.file.policy))
     }
 
     /// The program of that name.

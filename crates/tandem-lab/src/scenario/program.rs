@@ -143,6 +143,22 @@ pub struct CountMany {
     pub amount: u64,
 }
 
+impl ProgramTable {
+    /// Whether it waits on the channel, signals it or sends to it.
+    pub fn uses_channel(&self, name: &str) -> bool {
+        let mut uses = false;
+        each_op(&self.ops, &mut |op| {
+            uses |= match op {
+                OpForm::Wait(channel) | OpForm::Signal(channel) | OpForm::Send(SendForm { channel, .. }) => {
+                    **channel == *name
+                }
+                _ => false,
+            }
+        });
+        uses
+    }
+}
+
 impl ProfileTable {
     /// The engine's form.
     ///

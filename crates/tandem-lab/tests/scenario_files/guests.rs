@@ -270,7 +270,7 @@ fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
         (
             "[\"there\", \"back\"]",
             "[\"there\", \"bakc\"]",
-            ":51: no program of this guest uses a channel `bakc`",
+            ":51: no program uses a channel `bakc`",
         ),
         ("copies = \"$copies\"\n", "copies = 100001\n", ":54: `copies` is 100001; allowed are 0 to 100000"),
         ("copies = \"$copies\"\n", "copies = 100000\n", ":41: the guests have more than 100000 processes"),

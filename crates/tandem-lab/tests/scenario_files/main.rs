@@ -5,6 +5,7 @@ mod mistakes;
 
 use std::path::Path;
 use std::sync::Arc;
+use tandem_lab::results::Key;
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_sim::cpumask::CpuMask;
@@ -180,15 +181,43 @@ fn every_part_reaches_the_engine() {
 fn parameters_and_policy_can_be_set_from_outside() {
     let source = ScenarioSource::parse(Path::new("s.toml"), FULL).unwrap();
     let policy: PolicyTable = toml::from_str("rate_control = \"off\"\ntimeslice = \"5ms\"").unwrap();
-    let scenario = source.build(&[("vms".into(), 3)].into(), &policy).unwrap();
+    let scenario = source.build(&[("vms".into(), Key::Number(3))].into(), &policy).unwrap();
     assert_eq!(scenario.vms.len(), 3);
     let PolicySettings::Credit(credit) = scenario.policy else { panic!("the host schedules with credit") };
     assert_eq!((credit.rate_control, credit.timeslice_ns, credit.ratelimit_ns), (None, 5_000_000, 0));
-    let error = source.build(&[("vm".into(), 3)].into(), &policy).unwrap_err();
+    let error = source.build(&[("vm".into(), Key::Number(3))].into(), &policy).unwrap_err();
     assert_eq!(
         error.to_string(),
         "s.toml: there is no parameter `vm`; parameters under [parameters]: `stop`, `vms`"
     );
+}
+
+#[test]
+fn a_parameter_can_be_a_time_or_a_name() {
+    let text = "length = \"$length\"\nmachine = \"$machine\"\n[parameters]\nlength = \"2s\"\n\
+        machine = \"xeon-e5620-2s\"\nprogram = \"hog\"\nburst = \"1ms\"\n\
+        [programs.hog]\nops = [{ compute = { exponential = \"$burst\" } }]\n[programs.cat]\nops = [{ compute = \"3us\" }]\n\
+        [[vm]]\ngroup = \"g\"\nvcpus = 1\nmemory = \"1GiB\"\nprograms = [\"$program\"]\n";
+    let source = ScenarioSource::parse(Path::new("s.toml"), text).unwrap();
+    let build = |name: &str, value: &str| {
+        source.build(&[(name.into(), Key::parse(value))].into(), &PolicyTable::default())
+    };
+    let work = |scenario: &Scenario| match scenario.vms[0].vcpus[0].program.ops[0] {
+        Op::Compute { work, .. } => work,
+        _ => panic!("it computes"),
+    };
+    let scenario = build("burst", "5us").unwrap();
+    assert_eq!((scenario.length_ns, work(&scenario)), (2_000_000_000, Amount::Exponential(5_000)));
+    assert_eq!(work(&build("program", "cat").unwrap()), Amount::Fixed(3_000));
+    assert_eq!(build("machine", "xeon-x5650-2s").unwrap().machine.cpu_count(), 24);
+    for (name, value, says) in [
+        ("burst", "5", "s.toml:9: invalid type: integer `5`, expected a time with its unit"),
+        ("program", "dog", "s.toml:16: there is no program `dog`"),
+        ("length", "soon", "s.toml:1: `soon`"),
+    ] {
+        let error = build(name, value).unwrap_err().to_string();
+        assert!(error.starts_with(says), "{error}");
+    }
 }
 
 /// A scenario without an affinity, on two nodes.

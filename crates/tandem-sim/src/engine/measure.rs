@@ -87,7 +87,7 @@ impl<O: Observer> Simulation<'_, O> {
     /// The warm-up is over: forget what was measured.
     pub fn start_measuring(&mut self, now_ns: u64) {
         self.measuring_since_ns = Some(now_ns);
-        let ahead_ns = self.system.settle_all(now_ns);
+        self.system.settle_all(now_ns);
         for kernel in &mut self.system.kernels {
             kernel.groups.fill_with(Group::default);
             for cpu in &mut kernel.cpus {
@@ -102,9 +102,7 @@ impl<O: Observer> Simulation<'_, O> {
             }
             kernel.policy.reset_counters();
         }
-        for (cpu, ahead_ns) in self.system.kernels[HOST].cpus.iter_mut().zip(ahead_ns) {
-            cpu.used.overhead_ns = ahead_ns;
-        }
+        self.system.account_ahead(now_ns, |account_ns, ns| *account_ns += ns);
         for vm in &mut self.vms {
             vm.counts.fill(0);
             vm.responses = None;
@@ -114,7 +112,7 @@ impl<O: Observer> Simulation<'_, O> {
     /// What was measured until now.
     pub fn results(mut self, now_ns: u64) -> RunMetrics {
         self.system.settle_all(now_ns);
-        self.system.take_back(now_ns);
+        self.system.account_ahead(now_ns, |account_ns, ns| *account_ns -= ns);
         let measured_since_ns = self.measuring_since_ns.unwrap_or(0);
         let length_ns = now_ns - measured_since_ns;
         let host = &self.system.kernels[HOST];

@@ -89,7 +89,14 @@ impl<O: Observer> Simulation<'_, O> {
                     return Next::Done;
                 }
             }
-            Instruction::Unlock { lock } => self.release_lock(vm, lock as usize, id, pcpu, now_ns),
+            Instruction::Unlock { lock } => {
+                self.release_lock(vm, lock as usize, id, pcpu, now_ns);
+                if self.system.kernels[on.kernel].ends_deferral(on.cpu) {
+                    self.system.reschedule(on, now_ns);
+                    self.rerate_if_still_there(place);
+                    return Next::Done;
+                }
+            }
             Instruction::Fork { program } => self.fork(place, program, now_ns),
             Instruction::Exec { program } => return self.exec(place, program, now_ns),
             Instruction::WaitChild => {
@@ -129,13 +136,7 @@ impl<O: Observer> Simulation<'_, O> {
             Instruction::LoopForever { body } => task.next_instruction = body,
             Instruction::Yield => {
                 self.system.yield_cpu(on, now_ns);
-                if self
-                    .system
-                    .executing(pcpu)
-                    .is_some_and(|(_, now)| now.task == id && now.kernel == on.kernel)
-                {
-                    self.system.rerate(pcpu);
-                }
+                self.rerate_if_still_there(place);
                 return Next::Done;
             }
             Instruction::Exit => {
@@ -144,6 +145,13 @@ impl<O: Observer> Simulation<'_, O> {
             }
         }
         Next::Step
+    }
+
+    /// After a decision that may have let the task go on.
+    fn rerate_if_still_there(&mut self, Place { on, pcpu, task }: Place) {
+        if self.system.executing(pcpu).is_some_and(|(_, now)| now.task == task && now.kernel == on.kernel) {
+            self.system.rerate(pcpu);
+        }
     }
 
     fn sleep_until(&mut self, Place { on, task, .. }: Place, at_ns: u64, now_ns: u64) -> Next {

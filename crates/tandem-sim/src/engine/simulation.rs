@@ -210,9 +210,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         let SourceState { vm, channel, .. } = self.sources[source as usize];
         let kernel = self.vms[vm.index()].kernel;
         if kernel != on.kernel {
-            let taker = self.vms[vm.index()].channels[channel].likely_taker();
-            let cpu = self.system.kernels[kernel].tasks[taker.index()].last_cpu;
-            let vcpu = CpuRef { kernel, cpu };
+            let vcpu = self.interrupted_cpu(source as usize);
             self.system.arm(vcpu, arrived_ns, TimerTarget::Source(source));
             match self.system.pcpu(vcpu) {
                 Some(pcpu) => self.system.refresh(pcpu),
@@ -227,13 +225,22 @@ impl<'a, O: Observer> Simulation<'a, O> {
         }
     }
 
+    /// The CPU of its VM's kernel at which an interrupt of the source comes in: where the task is, or was, that will
+    /// take it.
+    fn interrupted_cpu(&self, source: usize) -> CpuRef {
+        let SourceState { vm, channel, .. } = self.sources[source];
+        let state = &self.vms[vm.index()];
+        let taker = state.channels[channel].likely_taker();
+        let tasks = &self.system.kernels[state.kernel].tasks;
+        // A guest may have no task at all.
+        let cpu = tasks.get(taker.index()).map_or(CpuId(0), |task| task.last_cpu);
+        CpuRef { kernel: state.kernel, cpu }
+    }
+
     /// An interrupt comes in at the pCPU where the vCPU is, or was, that will take it.
     fn interrupt_arrives(&mut self, source: usize, now_ns: u64) {
-        let SourceState { vm, channel, .. } = self.sources[source];
-        let kernel = self.vms[vm.index()].kernel;
-        let taker = self.vms[vm.index()].channels[channel].likely_taker();
-        let cpu = CpuRef { kernel, cpu: self.system.kernels[kernel].tasks[taker.index()].last_cpu };
-        let pcpu = match kernel {
+        let cpu = self.interrupted_cpu(source);
+        let pcpu = match cpu.kernel {
             HOST => cpu.cpu,
             _ => self.system.kernels[HOST].tasks[self.system.vcpu_task(cpu).index()].last_cpu,
         };

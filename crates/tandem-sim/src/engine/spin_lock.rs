@@ -1,7 +1,8 @@
 //! Spin locks of guests: fair, and blind to who has a CPU.
 //!
 //! Waiters spin, which keeps their CPU busy, and get the lock in the order in which they came, as with ticket locks. A
-//! holder or a next waiter that has lost its CPU holds up all the others. Taking a free lock costs nothing beyond the
+//! holder or a next waiter whose vCPU has lost its pCPU holds up all the others. The guest's own kernel does not preempt
+//! them, as kernels switch preemption off for their spin locks; it does so when the lock is given back. Taking a free lock costs nothing beyond the
 //! program's own work; handing it to a waiter takes the time in which a cache line travels between the two.
 
 use super::simulation::Simulation;
@@ -22,12 +23,14 @@ impl<O: Observer> Simulation<'_, O> {
     pub(super) fn take_lock(&mut self, vm: VmId, lock: usize, task: TaskId) -> bool {
         let state = &mut self.vms[vm.index()];
         let lock = &mut state.locks[lock];
+        let task_state = &mut self.system.kernels[state.kernel].tasks[task.index()];
         if lock.holder.is_none() {
             lock.holder = Some(task);
+            task_state.locks_held += 1;
             return true;
         }
         lock.waiting.push_back(task);
-        self.system.kernels[state.kernel].tasks[task.index()].spins = true;
+        task_state.spins = true;
         false
     }
 
@@ -39,9 +42,13 @@ impl<O: Observer> Simulation<'_, O> {
             return;
         }
         lock.holder = lock.waiting.pop_front();
-        let Some(next) = lock.holder else { return };
+        let next = lock.holder;
         let kernel = &mut self.system.kernels[state.kernel];
-        kernel.tasks[next.index()].spins = false;
+        kernel.tasks[task.index()].locks_held -= 1;
+        let Some(next) = next else { return };
+        let next_state = &mut kernel.tasks[next.index()];
+        next_state.spins = false;
+        next_state.locks_held += 1;
         let cpu = &kernel.cpus[kernel.tasks[next.index()].last_cpu.index()];
         if cpu.current == Some(next)
             && let Some(there) = cpu.pcpu

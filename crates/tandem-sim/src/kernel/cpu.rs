@@ -70,12 +70,21 @@ pub(crate) struct Processor {
     /// Its time is accounted for up to here. Lies in the future while a kernel's own code runs; until then it takes
     /// no event.
     pub settled_ns: u64,
+    /// The part of the time since it was settled last that a guest kernel's code takes, and which guest's CPU that is.
+    pub ahead_by_guest: Option<(CpuRef, u64)>,
     pub burst_end_ns: u64,
 }
 
 impl Processor {
     pub fn new() -> Self {
-        Self { executes: None, guest: None, speed: Speed::FULL, settled_ns: 0, burst_end_ns: NEVER }
+        Self {
+            executes: None,
+            guest: None,
+            speed: Speed::FULL,
+            settled_ns: 0,
+            ahead_by_guest: None,
+            burst_end_ns: NEVER,
+        }
     }
 }
 
@@ -107,6 +116,8 @@ pub(crate) struct Cpu {
     pub resched_ns: u64,
     /// The kick comes from another vCPU by way of the host, and interrupts this one.
     pub kicked_from_afar: bool,
+    /// A decision was due while its task held or wanted a spin lock, and waits for that to end.
+    pub resched_deferred: bool,
     pub timers: BinaryHeap<Reverse<(u64, TimerTarget)>>,
     pub queue_lock: SpinLockState,
     pub used: CpuUse,
@@ -134,6 +145,7 @@ impl Cpu {
             tick_ns: NEVER,
             resched_ns: NEVER,
             kicked_from_afar: false,
+            resched_deferred: false,
             timers: BinaryHeap::new(),
             queue_lock: SpinLockState::default(),
             used: CpuUse::default(),

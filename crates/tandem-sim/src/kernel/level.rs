@@ -2,6 +2,7 @@
 
 use super::cpu::Cpu;
 use super::task::{Birth, Task};
+use crate::engine::event_queue::NEVER;
 use crate::ids::{CpuId, KernelId, TaskId};
 use crate::machine::Machine;
 use crate::machine::cost::{ContextSwitch, Interrupt};
@@ -151,6 +152,31 @@ impl Kernel {
     pub fn take_scan_cost_ns(&mut self) -> u64 {
         let peers = u64::from(std::mem::take(&mut self.peers_scanned));
         self.context_switch.map_or(0, |cost| cost.peer_scan_ns * peers)
+    }
+
+    /// Whether the CPU's task holds or wants a spin lock.
+    fn is_in_spin_lock(&self, cpu: CpuId) -> bool {
+        self.cpus[cpu.index()].current.is_some_and(|task| {
+            let task = &self.tasks[task.index()];
+            task.spins || task.locks_held > 0
+        })
+    }
+
+    /// A decision is due on the CPU; whether it has to wait for a spin lock.
+    pub fn defers_preemption(&mut self, cpu: CpuId) -> bool {
+        let defers = self.is_in_spin_lock(cpu);
+        if defers {
+            let cpu = &mut self.cpus[cpu.index()];
+            cpu.resched_deferred = true;
+            cpu.resched_ns = NEVER;
+            cpu.slice_end_ns = NEVER;
+        }
+        defers
+    }
+
+    /// Whether a decision has waited on the CPU, and need not any longer.
+    pub fn ends_deferral(&self, cpu: CpuId) -> bool {
+        self.cpus[cpu.index()].resched_deferred && !self.is_in_spin_lock(cpu)
     }
 
     pub fn count_migration(&mut self, task: TaskId, to: CpuId) {

@@ -158,6 +158,8 @@ impl<O: Observer> System<O> {
         }
         self.kernels[on.kernel].cpus[on.cpu.index()].used.overhead_ns += cost_ns;
         if on.kernel != HOST {
+            let ahead_ns = &mut processor.ahead_by_guest.get_or_insert((on, 0)).1;
+            *ahead_ns += cost_ns;
             self.charge_vcpu(pcpu, cost_ns);
         }
     }

@@ -21,7 +21,11 @@ impl<O: Observer> System<O> {
     #[inline]
     pub fn settle(&mut self, pcpu: CpuId, now_ns: u64) {
         let processor = &mut self.processors[pcpu.index()];
-        if now_ns <= processor.settled_ns {
+        if now_ns < processor.settled_ns {
+            return;
+        }
+        processor.ahead_by_guest = None;
+        if now_ns == processor.settled_ns {
             return;
         }
         let spent_ns = now_ns - processor.settled_ns;
@@ -273,29 +277,8 @@ impl<O: Observer> System<O> {
         }
     }
 
-    /// Takes what kernel code will take of the time after now out of the accounts again; to be called at the end.
-    pub fn take_back(&mut self, now_ns: u64) {
-        let [host, guests @ ..] = &mut self.kernels[..] else { return };
-        for (processor, cpu) in self.processors.iter().zip(&mut host.cpus) {
-            let ahead_ns = processor.settled_ns - now_ns;
-            let by_host_ns = ahead_ns.min(cpu.used.overhead_ns);
-            let by_guest_ns = ahead_ns - by_host_ns;
-            cpu.used.overhead_ns -= by_host_ns;
-            cpu.used.busy_ns -= by_guest_ns;
-            if let Some(vcpu) = cpu.current {
-                let metrics = &mut host.tasks[vcpu.index()].metrics;
-                metrics.run_ns -= by_guest_ns;
-                metrics.local_run_ns = metrics.local_run_ns.min(metrics.run_ns);
-            }
-            if let Some(guest) = processor.guest {
-                let used = &mut guests[guest.kernel - 1].cpus[guest.cpu.index()].used;
-                used.overhead_ns = used.overhead_ns.saturating_sub(by_guest_ns);
-            }
-        }
-    }
-
-    /// Accounts for all time up to now. Returns, by processor, what kernel code will take of its time after now.
-    pub fn settle_all(&mut self, now_ns: u64) -> Vec<u64> {
+    /// Accounts for all time up to now.
+    pub fn settle_all(&mut self, now_ns: u64) {
         for pcpu in (0..self.processors.len()).map(CpuId::from) {
             self.settle(pcpu, now_ns);
         }
@@ -304,12 +287,33 @@ impl<O: Observer> System<O> {
                 self.settle_stolen(CpuRef { kernel, cpu }, now_ns);
             }
             for task in &mut self.kernels[kernel].tasks {
-                if matches!(task.state, TaskState::Blocked | TaskState::Exited) {
+                if matches!(task.state, TaskState::New | TaskState::Blocked | TaskState::Exited) {
                     task.metrics.sleep_ns += now_ns - task.blocked_since_ns;
                     task.blocked_since_ns = now_ns;
                 }
             }
         }
-        self.processors.iter().map(|processor| processor.settled_ns - now_ns).collect()
+    }
+
+    /// Changes the accounts of all kernel code that is running now by the time that it still takes after now. To be
+    /// called where measuring begins, to put that time in, or ends, to take it out again.
+    pub fn account_ahead(&mut self, now_ns: u64, change: fn(&mut u64, u64)) {
+        let [host, guests @ ..] = &mut self.kernels[..] else { return };
+        for (processor, cpu) in self.processors.iter().zip(&mut host.cpus) {
+            let ahead_ns = processor.settled_ns - now_ns;
+            let (by_guest_ns, guest) = match processor.ahead_by_guest {
+                Some((guest, ns)) => (ns.min(ahead_ns), Some(guest)),
+                None => (0, None),
+            };
+            change(&mut cpu.used.overhead_ns, ahead_ns - by_guest_ns);
+            change(&mut cpu.used.busy_ns, by_guest_ns);
+            if let Some(guest) = guest {
+                let kernel = &mut guests[guest.kernel - 1];
+                change(&mut kernel.cpus[guest.cpu.index()].used.overhead_ns, by_guest_ns);
+                let metrics = &mut host.tasks[kernel.first_vcpu.index() + guest.cpu.index()].metrics;
+                change(&mut metrics.run_ns, by_guest_ns);
+                metrics.local_run_ns = metrics.local_run_ns.min(metrics.run_ns);
+            }
+        }
     }
 }

@@ -37,7 +37,8 @@ impl<O: Observer> System<O> {
         let kernel = &mut self.kernels[on.kernel];
         let reason = Reason::Fork { parent, cpu: on.cpu };
         let cpu = kernel.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, child, reason));
-        kernel.tasks[child.index()].last_cpu = cpu;
+        // It comes from its parent's CPU: another one counts as a migration, as in Linux.
+        kernel.tasks[child.index()].last_cpu = on.cpu;
         self.charge_scan(on);
         self.make_runnable(on.kernel, child, cpu, reason, now_ns);
         self.deliver_kicks(on, now_ns);
@@ -159,7 +160,9 @@ impl<O: Observer> System<O> {
             self.settle(pcpu, now_ns);
             self.charge_exit(pcpu);
         }
-        self.decide(on, now_ns, Leaving::Preempt);
+        if !self.kernels[on.kernel].defers_preemption(on.cpu) {
+            self.decide(on, now_ns, Leaving::Preempt);
+        }
     }
 
     /// The task on the CPU sleeps or waits.
@@ -223,6 +226,7 @@ impl<O: Observer> System<O> {
         let cpu = &mut self.kernels[on.kernel].cpus[on.cpu.index()];
         cpu.used.schedules += 1;
         cpu.resched_ns = NEVER;
+        cpu.resched_deferred = false;
         cpu.slice_end_ns =
             if dispatch.task.is_some() { now_ns.saturating_add(dispatch.slice_ns) } else { NEVER };
 

@@ -13,6 +13,8 @@ use std::sync::Arc;
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskState {
+    /// Yet to start.
+    New,
     /// On a CPU.
     Running,
     /// Wants a CPU.
@@ -40,11 +42,11 @@ pub(crate) struct Task {
     /// For a vCPU of a guest kernel: the CPU that it is there.
     pub guest: Option<CpuRef>,
     pub state: TaskState,
-    /// Where it ran last; before it ever ran, where it was queued first.
+    /// Where it ran last; before it ever ran, where it was forked or queued first.
     pub last_cpu: CpuId,
     /// When it began to be measured: it was born, became another program by exec, or the measuring started.
     pub measured_since_ns: u64,
-    /// When it blocked or the measuring started, whichever is later.
+    /// When it was born, it blocked, or the measuring started, whichever is latest.
     pub blocked_since_ns: u64,
     /// When it woke up, until it runs.
     pub woken_ns: Option<u64>,
@@ -61,6 +63,8 @@ pub(crate) struct Task {
     pub timer_started_ns: u64,
     /// Waits for a spin lock, keeping its CPU busy.
     pub spins: bool,
+    /// Spin locks that it holds.
+    pub locks_held: u32,
     pub birth: u64,
     pub parent: Option<Birth>,
     /// Children that have ended and that it has not waited for.
@@ -92,7 +96,7 @@ impl Task {
             vm,
             group: group as u32,
             guest: None,
-            state: TaskState::Blocked,
+            state: TaskState::New,
             last_cpu: CpuId(0),
             measured_since_ns: 0,
             blocked_since_ns: 0,
@@ -106,6 +110,7 @@ impl Task {
             request: None,
             timer_started_ns: 0,
             spins: false,
+            locks_held: 0,
             birth: 0,
             parent: None,
             ended_children: 0,

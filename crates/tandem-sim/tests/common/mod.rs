@@ -6,6 +6,8 @@
 pub mod follow;
 pub mod guest;
 pub mod random;
+pub mod random_guests;
+pub mod stacked;
 
 use std::sync::Arc;
 use tandem_sim::cpumask::CpuMask;

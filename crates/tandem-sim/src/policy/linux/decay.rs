@@ -20,7 +20,7 @@ const POWERS: [u32; HALF_LIFE as usize] = {
     let mut power: u128 = 1 << 64;
     let mut n = 1;
     while n < powers.len() {
-        power = power * Y >> 64;
+        power = (power * Y) >> 64;
         powers[n] = (power >> 32) as u32;
         n += 1;
     }
@@ -36,7 +36,7 @@ pub(super) fn decayed(sum: u64, periods: u64) -> u64 {
         return 0;
     }
     let halved = sum >> (periods / HALF_LIFE);
-    (u128::from(halved) * u128::from(POWERS[(periods % HALF_LIFE) as usize]) >> 32) as u64
+    ((u128::from(halved) * u128::from(POWERS[(periods % HALF_LIFE) as usize])) >> 32) as u64
 }
 
 /// Up to where sums have been brought.

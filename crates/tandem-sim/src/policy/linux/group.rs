@@ -11,6 +11,8 @@ pub(super) enum GroupKind {
     HasSpare,
     /// Runs as much as it can; no task waits long.
     FullyBusy,
+    /// Threads of one core run several tasks, and the CPU that asks would have a core for one.
+    SharedCore,
     /// A lower level could not be balanced, because of affinity.
     Imbalanced,
     /// Has more tasks than it can run.
@@ -57,7 +59,7 @@ impl Linux {
             let queue = &self.cpus[cpu.index()];
             // A task's averages stay with the CPU that it ran on last.
             let own = without.filter(|&task| {
-                self.entities[task.index()].cpu == cpu && self.entities[task.index()].sum_exec_ns > 0
+                self.entities[task.index()].cpu == cpu && !self.entities[task.index()].is_new
             });
             let present = own.is_some_and(|task| queue.curr == Some(task));
             let running = (queue.nr_running() - usize::from(present)) as u32;
@@ -66,20 +68,22 @@ impl Linux {
             stats.util += less(self.cpu_util(cpu), own.map_or(0, |task| self.task_util(task)));
             stats.runnable += less(self.cpu_runnable(cpu), own.map_or(0, |task| self.task_util(task)));
             stats.nr_running += running;
-            stats.idle_cpus += u32::from(running == 0);
+            stats.idle_cpus += u32::from(running == 0 && (present || self.idle.contains(cpu)));
         }
         stats.avg_load = stats.load * 1024 / stats.capacity;
-        stats.kind = stats.classify(u64::from(imbalance_pct));
+        stats.kind = stats.classify(u64::from(imbalance_pct), group.imbalanced);
         stats
     }
 }
 
 impl GroupStats {
-    fn classify(&self, imbalance_pct: u64) -> GroupKind {
+    fn classify(&self, imbalance_pct: u64, imbalanced: bool) -> GroupKind {
         let waits = self.capacity * imbalance_pct < self.runnable * 100;
         let used_up = self.capacity * 100 < self.util * imbalance_pct;
         if self.nr_running > self.weight && (used_up || waits) {
             GroupKind::Overloaded
+        } else if imbalanced {
+            GroupKind::Imbalanced
         } else if self.nr_running < self.weight || (!waits && self.capacity * 100 > self.util * imbalance_pct)
         {
             GroupKind::HasSpare
@@ -95,7 +99,7 @@ impl GroupStats {
         }
         match self.kind {
             GroupKind::Overloaded | GroupKind::FullyBusy => self.avg_load < best.avg_load,
-            GroupKind::Imbalanced => false,
+            GroupKind::Imbalanced | GroupKind::SharedCore => false,
             GroupKind::HasSpare => {
                 self.idle_cpus > best.idle_cpus || (self.idle_cpus == best.idle_cpus && self.util < best.util)
             }

@@ -30,6 +30,8 @@ mod run_queue;
 mod select;
 mod settings;
 #[cfg(test)]
+mod situation;
+#[cfg(test)]
 mod tests;
 
 pub use domains::describe as describe_domains;
@@ -40,6 +42,7 @@ use super::{Context, Dispatch, Policy, Reason, TaskFacts};
 use crate::cpumask::CpuMask;
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
+use balance::Balancing;
 use domains::DomainTree;
 use entity::Entity;
 use run_queue::RunQueue;
@@ -58,6 +61,12 @@ struct Counters {
     ttwu_count: u64,
     /// Wake-ups of a task onto the CPU of its waker.
     ttwu_local: u64,
+    /// Wake-ups that pulled a task to the CPU of its waker.
+    ttwu_move_affine: u64,
+    /// Tasks that balancing moved from one queue to another.
+    lb_gained: u64,
+    /// Tasks that active balancing moved although they ran.
+    alb_pushed: u64,
     /// Tasks that preempted another one when they came into its CPU's queue.
     wakeup_preemptions: u64,
     /// Slices that ended at a tick or wake-up while others waited.
@@ -78,6 +87,7 @@ pub struct Linux {
     /// CPUs that idle and have nothing in their queue.
     idle: CpuMask,
     domains: DomainTree,
+    balancing: Balancing,
     /// Positions in the lists of tasks that have been given out.
     list_positions: u64,
     counters: Counters,
@@ -94,8 +104,9 @@ impl Linux {
             cpus: vec![RunQueue::new(tunables.migration_cost_ns); cpus],
             entities: tasks.iter().map(|facts| Entity::new(facts.weight, CpuId(0))).collect(),
             idle: machine.all_cpus().clone(),
-            list_positions: 0,
             domains: DomainTree::new(&settings, machine),
+            balancing: Balancing::new(cpus),
+            list_positions: 0,
             counters: Counters::default(),
         }
     }
@@ -504,6 +515,9 @@ impl Policy for Linux {
             sched_goidle,
             ttwu_count,
             ttwu_local,
+            ttwu_move_affine,
+            lb_gained,
+            alb_pushed,
             wakeup_preemptions,
             slices_ended,
             delayed,
@@ -515,6 +529,9 @@ impl Policy for Linux {
             ("sched_goidle", sched_goidle),
             ("ttwu_count", ttwu_count),
             ("ttwu_local", ttwu_local),
+            ("ttwu_move_affine", ttwu_move_affine),
+            ("lb_gained", lb_gained),
+            ("alb_pushed", alb_pushed),
             ("wakeup_preemptions", wakeup_preemptions),
             ("slices_ended", slices_ended),
             ("delayed", delayed),

@@ -1,1 +1,149 @@
+//! The scheduler on one and two CPUs, driven by hand: ticks come as time passes, kicks are answered at once.
 
+use super::*;
+use crate::machine::MachineBuilder;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+mod fairness;
+mod invariants;
+mod loads;
+mod wakeups;
+
+const ERAS: [LinuxEra; 3] = [LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V6_12];
+const CFS: [LinuxEra; 2] = [LinuxEra::V3_6, LinuxEra::V4_2];
+const MS: u64 = 1_000_000;
+const CPU: CpuId = CpuId(0);
+
+/// A kernel whose tasks do what the test says.
+struct Hand {
+    machine: Machine,
+    facts: Vec<TaskFacts>,
+    linux: Linux,
+    now_ns: u64,
+    stolen_ns: Vec<u64>,
+    running: Vec<Option<TaskId>>,
+    ran_ns: Vec<u64>,
+}
+
+impl Hand {
+    /// A machine with so many cores, and tasks of these weights that are not there yet.
+    fn new(era: LinuxEra, cpus: u32, weights: &[u32]) -> Self {
+        let machine = MachineBuilder::symmetric(1, cpus, 1).build().unwrap();
+        let all = Arc::new(machine.all_cpus().clone());
+        let facts: Vec<TaskFacts> = weights
+            .iter()
+            .map(|&weight| TaskFacts {
+                vm: crate::ids::VmId(0),
+                weight,
+                hard_affinity: all.clone(),
+                soft_affinity: None,
+            })
+            .collect();
+        // Ticks that are finer than any slice, so that slices end when they are over.
+        let settings = LinuxSettings { era, tick_hz: 10_000, ..LinuxSettings::default() };
+        Self {
+            linux: Linux::new(settings, &machine, &[]),
+            stolen_ns: vec![0; machine.cpu_count()],
+            running: vec![None; machine.cpu_count()],
+            ran_ns: vec![0; facts.len()],
+            now_ns: 0,
+            machine,
+            facts,
+        }
+    }
+
+    /// Asks the scheduler something; the CPUs that it kicks come with the answer.
+    fn ask<R>(&mut self, question: impl FnOnce(&mut Linux, &mut Context<'_>) -> R) -> (R, Vec<CpuId>) {
+        let mut kicked = Vec::new();
+        let mut context = Context {
+            now_ns: self.now_ns,
+            machine: &self.machine,
+            tasks: &self.facts,
+            stolen_ns: &self.stolen_ns,
+            kicked: &mut kicked,
+            peers_scanned: &mut 0,
+        };
+        (question(&mut self.linux, &mut context), kicked)
+    }
+
+    /// Asks something, and lets the CPUs decide that are kicked by it; which those were.
+    fn tell(&mut self, what: impl FnOnce(&mut Linux, &mut Context<'_>)) -> Vec<CpuId> {
+        let ((), kicked) = self.ask(what);
+        for &cpu in &kicked {
+            self.decide(cpu);
+        }
+        kicked
+    }
+
+    fn decide(&mut self, cpu: CpuId) {
+        let previous = self.running[cpu.index()];
+        let (dispatch, kicked) = self.ask(|linux, ctx| linux.dispatch(ctx, cpu, previous));
+        self.running[cpu.index()] = dispatch.task;
+        for cpu in kicked {
+            self.decide(cpu);
+        }
+    }
+
+    fn enqueue(&mut self, task: u32, cpu: CpuId, reason: Reason) -> Vec<CpuId> {
+        self.tell(|linux, ctx| linux.enqueue(ctx, TaskId(task), cpu, reason))
+    }
+
+    fn start(&mut self, task: u32) {
+        self.enqueue(task, CPU, Reason::Start);
+    }
+
+    /// The task wakes up on the CPU; whether that kicks a CPU.
+    fn wake_on(&mut self, task: u32, cpu: CpuId) -> bool {
+        !self.enqueue(task, cpu, Reason::Wake { waker: None, cpu, sync: false }).is_empty()
+    }
+
+    fn wake(&mut self, task: u32) -> bool {
+        self.wake_on(task, CPU)
+    }
+
+    /// The task that runs on the CPU blocks.
+    fn block(&mut self, cpu: CpuId) {
+        let task = self.running[cpu.index()].take().unwrap();
+        self.tell(|linux, ctx| linux.blocked(ctx, cpu, task));
+        self.decide(cpu);
+    }
+
+    /// Lets time pass, with ticks.
+    fn pass(&mut self, time_ns: u64) {
+        let end_ns = self.now_ns + time_ns;
+        while self.now_ns < end_ns {
+            let period_ns = self.linux.tick_period_ns();
+            let tick_ns = (self.now_ns / period_ns + 1) * period_ns;
+            let next_ns = tick_ns.min(end_ns);
+            for task in self.running.iter().flatten() {
+                self.ran_ns[task.index()] += next_ns - self.now_ns;
+            }
+            self.now_ns = next_ns;
+            if next_ns == tick_ns {
+                for cpu in self.machine.all_cpus().clone().iter() {
+                    if let Some(task) = self.running[cpu.index()] {
+                        self.tell(|linux, ctx| linux.tick(ctx, cpu, task));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets time pass until this task runs on CPU 0.
+    fn pass_until_runs(&mut self, task: u32) {
+        let deadline_ns = self.now_ns + 1000 * MS;
+        while self.running[0] != Some(TaskId(task)) {
+            assert!(self.now_ns < deadline_ns, "task {task} does not run");
+            self.pass(MS / 10);
+        }
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.linux.counters().into_iter().find(|counter| counter.0 == name).unwrap().1
+    }
+
+    fn entity(&self, task: u32) -> &Entity {
+        &self.linux.entities[task as usize]
+    }
+}

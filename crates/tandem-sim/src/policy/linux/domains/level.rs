@@ -138,10 +138,8 @@ impl Level {
     /// The constants of a domain with this many CPUs.
     pub fn tunables(&self, era: LinuxEra, weight: u32) -> Tunables {
         let mut flags = self.flags(era);
-        if let Spread::Distance(distance) = self.spread {
-            if distance > RECLAIM_DISTANCE {
-                flags = flags.without(Flags::EXEC | Flags::FORK | Flags::WAKE_AFFINE);
-            }
+        if matches!(self.spread, Spread::Distance(distance) if distance > RECLAIM_DISTANCE) {
+            flags = flags.without(Flags::EXEC | Flags::FORK | Flags::WAKE_AFFINE);
         }
         let by_weight = (weight, 2 * weight);
         let (min_interval_ms, max_interval_ms) = match (era, self.spread) {

@@ -32,6 +32,8 @@ pub(super) struct Group {
     pub weight: u32,
     /// Sum of the CPUs' capacities; 1024 is a core without threads.
     pub capacity: u32,
+    /// Balancing within the group failed because of affinity, so it should be relieved from outside.
+    pub imbalanced: bool,
 }
 
 /// The CPUs of a domain and their groups; CPUs that see the same share one.
@@ -128,6 +130,19 @@ impl DomainTree {
     #[inline]
     pub fn span(&self, at: usize) -> &Span {
         &self.spans[self.domains[at].span]
+    }
+
+    /// The CPUs of a domain, to change what all of them share.
+    #[inline]
+    pub fn span_mut(&mut self, at: usize) -> &mut Span {
+        &mut self.spans[self.domains[at].span]
+    }
+
+    /// The own group of a domain.
+    #[inline]
+    pub fn own_group_mut(&mut self, at: usize) -> &mut Group {
+        let domain = &self.domains[at];
+        &mut self.spans[domain.span].groups[domain.own_group]
     }
 
     /// The groups of a domain, the one that holds the domain's CPU first.
@@ -245,6 +260,7 @@ fn cut(
             weight: group.count() as u32,
             capacity: group.iter().map(&capacity).sum(),
             cpus: group,
+            imbalanced: false,
         });
     }
     groups

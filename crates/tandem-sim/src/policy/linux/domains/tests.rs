@@ -1,33 +1,16 @@
 use super::*;
 use crate::machine::MachineBuilder;
+use crate::policy::linux::situation::one_node;
 use crate::policy::linux::{Domains, describe_domains};
+use proptest::prelude::*;
 
 fn settings(era: LinuxEra, domains: Domains) -> LinuxSettings {
     LinuxSettings { era, domains, ..LinuxSettings::default() }
 }
 
-/// Two packages of four cores with two threads, as a guest sees them that is not told of NUMA.
+/// As a guest sees it that is not told of NUMA.
 fn two_packages_one_node() -> Machine {
-    let machine = MachineBuilder::symmetric(2, 4, 2).build().unwrap();
-    let mut builder = MachineBuilder::new("guest").node(crate::machine::NodeSpec {
-        os_index: 0,
-        memory_bytes: 1 << 30,
-        bandwidth_bytes_per_s: 1 << 30,
-    });
-    for package in 0..2 {
-        builder = builder.llc(package, 1 << 20);
-    }
-    for cpu in machine.cpus() {
-        builder = builder.cpu(crate::machine::CpuSpec {
-            os_index: cpu.os_index,
-            core: cpu.core.0,
-            llc: cpu.llc.map(|llc| llc.0),
-            node: 0,
-            package: cpu.package.0,
-            capacity: 1,
-        });
-    }
-    builder.build().unwrap()
+    one_node(2, 4, 2)
 }
 
 /// The lines of the description that are about CPU 2.
@@ -181,5 +164,39 @@ fn one_cpu_has_no_domain() {
     for domains in [Domains::Topology, Domains::Flat] {
         let text = describe_domains(&settings(LinuxEra::V4_2, domains), &machine);
         assert_eq!(text, "CPU0 attaching NULL sched-domain.\n/proc/sys/kernel/sched_domain:\n");
+    }
+}
+
+proptest! {
+    /// Each CPU's domains grow from level to level, and their groups cover them: the own one first, and without
+    /// overlap where there are at most two distances.
+    #[test]
+    fn domains_nest_and_groups_cover(
+        (packages, cores, threads) in (1u32..5, 1u32..5, 1u32..4),
+        knows_nodes: bool,
+        flat: bool,
+        era in prop::sample::select(vec![LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V6_12]),
+    ) {
+        let machine = if knows_nodes {
+            MachineBuilder::symmetric(packages, cores, threads).build().unwrap()
+        } else {
+            one_node(packages, cores, threads)
+        };
+        let domains = if flat { Domains::Flat } else { Domains::Topology };
+        let tree = DomainTree::new(&settings(era, domains), &machine);
+        for cpu in machine.all_cpus().iter() {
+            let mut below = CpuMask::from_cpus(machine.cpu_count(), [cpu]);
+            for at in tree.of(cpu) {
+                let span = tree.span(at);
+                prop_assert!(below.is_subset(&span.cpus));
+                prop_assert_eq!(span.cpus.count(), span.weight as usize);
+                prop_assert!(tree.group(at, 0).cpus.contains(cpu));
+                prop_assert_eq!(tree.groups(at).map(|group| group.weight).sum::<u32>(), span.weight);
+                let members = tree.groups(at).flat_map(|group| group.cpus.iter());
+                prop_assert_eq!(&CpuMask::from_cpus(machine.cpu_count(), members), &span.cpus);
+                below = span.cpus.clone();
+            }
+            prop_assert_eq!(&below, machine.all_cpus());
+        }
     }
 }

@@ -99,7 +99,7 @@ impl Linux {
                     && other.avg_load < own.avg_load + tolerated
                     && 100 * own.avg_load > pct * other.avg_load
             }
-            GroupKind::Imbalanced => false,
+            GroupKind::Imbalanced | GroupKind::SharedCore => false,
             GroupKind::HasSpare => {
                 let stay = tunables.flags.contains(Flags::NUMA) && {
                     let threshold = self

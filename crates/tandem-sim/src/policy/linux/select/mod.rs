@@ -69,6 +69,7 @@ impl Linux {
         let target = match common {
             Some(at) if wake.allowed.contains(wake.cpu) => {
                 let pull = wake.cpu != wake.prev && !self.wakes_wide(wake) && self.pulls(ctx, wake, at);
+                self.counters.ttwu_move_affine += u64::from(pull);
                 if pull { wake.cpu } else { wake.prev }
             }
             // Without a choice, only later kernels look for an idle CPU near the old one.

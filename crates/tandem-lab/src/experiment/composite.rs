@@ -1,0 +1,99 @@
+//! Composites: scores that sum up several cells, as a benchmark suite's index does its tests.
+//!
+//! A composite is the geometric mean of a metric over cells that differ in one key alone, run by run: its effect and
+//! interval come from the same pairs of runs as theirs.
+
+use super::Case;
+use super::file::{CompositeTable, ExperimentMetric};
+use crate::file_error::FileError;
+use crate::located::{SourceFile, quoted_list};
+use crate::published::CellKeys;
+use crate::results::{Better, Key};
+
+/// A score over the cells of several cases.
+#[derive(Clone, Debug)]
+pub struct Composite {
+    /// Keys that tell its cells from others.
+    pub keys: CellKeys,
+    /// Name of its metric.
+    pub name: String,
+    /// Unit of its values, for people.
+    pub unit: String,
+    /// Which way is better.
+    pub better: Better,
+    /// Whether all that it sums up was calibrated on the baseline, and so it was.
+    pub calibrated: bool,
+    /// What it sums up: positions of the case and of its metric.
+    pub parts: Vec<(usize, usize)>,
+}
+
+impl Composite {
+    /// The value from those of its parts, which it asks for by case and metric; `None` if one is missing.
+    pub fn value(&self, of_part: impl Fn(usize, usize) -> Option<f64>) -> Option<f64> {
+        let logarithms = self.parts.iter().map(|&(case, metric)| of_part(case, metric).map(libm::log));
+        let sum = logarithms.sum::<Option<f64>>()?;
+        Some(libm::exp(sum / self.parts.len() as f64))
+    }
+}
+
+/// The composites of a table: one for each set of cases that agree in all keys but one.
+pub(super) fn composites_of(
+    table: &CompositeTable,
+    cases: &[Case],
+    source: &SourceFile,
+) -> Result<Vec<Composite>, FileError> {
+    let error = |message: String| source.error(table.name.span(), message);
+    let rest = |case: &Case| {
+        let mut keys = case.keys.clone();
+        keys.remove(&table.over);
+        keys
+    };
+    let find = |keys: &CellKeys, part: &Key| {
+        let is_part = |case: &Case| case.keys.get(&table.over) == Some(part) && rest(case) == *keys;
+        let case = cases.iter().position(is_part)?;
+        let metric = cases[case].metrics.iter().position(|metric| metric.name == table.of)?;
+        Some((case, metric))
+    };
+    let mut sets: Vec<CellKeys> = Vec::new();
+    for case in
+        cases.iter().filter(|case| case.keys.get(&table.over).is_some_and(|key| table.parts.contains(key)))
+    {
+        if !sets.contains(&rest(case)) {
+            sets.push(rest(case));
+        }
+    }
+    if sets.is_empty() {
+        return Err(error(format!(
+            "no run has a cell of this composite; its parts are values of `{}`",
+            table.over
+        )));
+    }
+    let composite = |mut keys: CellKeys| {
+        let parts: Vec<_> = table
+            .parts
+            .iter()
+            .map(|part| {
+                find(&keys, part).ok_or_else(|| {
+                    let set: Vec<_> = keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                    error(format!(
+                        "the composite lacks `{}` of {part} at {}",
+                        table.of,
+                        quoted_list([set.join(" ").as_str()])
+                    ))
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        let metrics: Vec<&ExperimentMetric> =
+            parts.iter().map(|&(case, metric): &(usize, usize)| &cases[case].metrics[metric]).collect();
+        keys.extend(table.keys.clone());
+        Ok(Composite {
+            keys,
+            name: (*table.name).clone(),
+            unit: metrics[0].unit.clone(),
+            better: metrics[0].better,
+            calibrated: metrics.iter().all(|metric| metric.calibrated),
+            parts,
+        })
+    };
+    sets.into_iter().map(composite).collect()
+}

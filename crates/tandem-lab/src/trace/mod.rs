@@ -1,0 +1,147 @@
+//! Traces of runs: every scheduling event of the host and of the guests, in a file.
+//!
+//! **Problem.** Numbers say that a vCPU waited or that a task moved; to see why, a person must see both levels side by
+//! side: who held which pCPU, and what the guest ran on that vCPU meanwhile.
+//!
+//! **Approach.** A trace observes a run and writes while it goes on. Its format follows from the name of the file:
+//!
+//! ```text
+//!          ┌─ timeline ── perfetto ── protobuf ─┐
+//! events ──┤  slices on tracks, arrows          ├─ output ── file
+//!          └─ json_lines ───────────────────────┘
+//! ```
+//!
+//! What is held in memory grows with the CPUs and the tasks that live at the same time, not with the length of the run. A
+//! run without a trace pays nothing.
+//!
+//! **Limits.** The time of a kernel's own code (interrupts, decisions, switches) is not drawn apart: a slice reaches
+//! from the moment that a task is put on the CPU to the moment that it leaves it. A decision that lets the running task go
+//! on is in the JSON lines only.
+
+mod json_lines;
+mod names;
+mod output;
+mod perfetto;
+mod protobuf;
+mod timeline;
+
+#[cfg(test)]
+mod tests;
+
+pub use json_lines::JsonLines;
+pub use perfetto::PerfettoTrace;
+
+use crate::new_file::NewFile;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use tandem_sim::ids::{KernelId, TaskId};
+use tandem_sim::scenario::Scenario;
+use tandem_sim::trace::{Event, Observer};
+
+/// The run that is traced.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// The scenario, as the user named it.
+    pub scenario_name: &'a str,
+    /// The scenario.
+    pub scenario: &'a Scenario,
+    /// The seed.
+    pub seed: u64,
+}
+
+/// Why there is no trace.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The name of the file does not say the format.
+    #[error(
+        "{path}: the format of a trace follows from the end of its name; allowed are .pftrace, .perfetto-trace and .pb \
+         (Perfetto), and .jsonl (JSON lines)"
+    )]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be made.
+    #[error("{path}: the trace cannot be made: {error}")]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// Something that was to be in the file is not.
+    #[error("{path}: the trace could not be written, and is gone: {error}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+}
+
+/// A trace that is written into a file, which appears when the trace is complete.
+pub struct TraceFile {
+    path: PathBuf,
+    writer: Writer,
+}
+
+/// The formats.
+enum Writer {
+    Perfetto(PerfettoTrace<BufWriter<NewFile>>),
+    JsonLines(JsonLines<BufWriter<NewFile>>),
+}
+
+impl TraceFile {
+    /// Begins the trace of a run.
+    ///
+    /// # Errors
+    /// If the name of the file does not end in that of a format, or the file cannot be made.
+    pub fn create(path: &Path, run: Run) -> Result<Self, TraceError> {
+        let path = path.to_owned();
+        let is_perfetto = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("pftrace" | "perfetto-trace" | "pb") => true,
+            Some("jsonl") => false,
+            _ => return Err(TraceError::UnknownFormat { path }),
+        };
+        let out = match NewFile::create(&path) {
+            Ok(file) => BufWriter::new(file),
+            Err(error) => return Err(TraceError::Create { path, error }),
+        };
+        let writer = if is_perfetto {
+            Writer::Perfetto(PerfettoTrace::new(out, run))
+        } else {
+            Writer::JsonLines(JsonLines::new(out, run))
+        };
+        Ok(Self { path, writer })
+    }
+
+    /// Ends the trace at the end of the run, ns since its start; the file appears.
+    ///
+    /// # Errors
+    /// If anything of the trace could not be written.
+    pub fn finish(self, end_ns: u64) -> Result<(), TraceError> {
+        let out = match self.writer {
+            Writer::Perfetto(trace) => trace.finish(end_ns),
+            Writer::JsonLines(trace) => trace.finish(end_ns),
+        };
+        out.and_then(|out| out.into_inner().map_err(io::IntoInnerError::into_error))
+            .and_then(NewFile::complete)
+            .map_err(|error| TraceError::Write { path: self.path, error })
+    }
+}
+
+impl Observer for TraceFile {
+    fn observe(&mut self, event: Event) {
+        match &mut self.writer {
+            Writer::Perfetto(trace) => trace.observe(event),
+            Writer::JsonLines(trace) => trace.observe(event),
+        }
+    }
+
+    fn named(&mut self, at_ns: u64, kernel: KernelId, task: TaskId, name: &str) {
+        match &mut self.writer {
+            Writer::Perfetto(trace) => trace.named(at_ns, kernel, task, name),
+            Writer::JsonLines(trace) => trace.named(at_ns, kernel, task, name),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A host of two pCPUs with a VM without a guest kernel and one with, and events of theirs.
+
+use std::sync::Arc;
+use tandem_sim::ids::{CpuId, KernelId, TaskId};
+use tandem_sim::machine::MachineBuilder;
+use tandem_sim::machine::cost::CostModels;
+use tandem_sim::policy::credit::CreditSettings;
+use tandem_sim::policy::linux::LinuxSettings;
+use tandem_sim::program::Program;
+use tandem_sim::scenario::{Guest, PolicySettings, Scenario, Vcpu, Vm};
+use tandem_sim::trace::{Event, EventKind, Observer};
+
+use EventKind::{Block, Continue, Exit, Preempt, Start, Wake};
+
+/// When the run ends that [`play`] plays.
+pub const END_NS: u64 = 1000;
+/// The kernel of the second VM.
+pub const GUEST: KernelId = KernelId(2);
+
+const HOST: KernelId = KernelId::HOST;
+
+/// VM `plain` has one vCPU, VM `web` two and a guest kernel.
+pub fn scenario() -> Scenario {
+    scenario_with(2, &[("plain", 1, false), ("web", 2, true)])
+}
+
+/// A host with so many pCPUs and VMs: name, vCPUs, and whether it has a guest kernel.
+pub fn scenario_with(pcpus: u32, vms: &[(&str, u32, bool)]) -> Scenario {
+    let machine = |cpus| Arc::new(MachineBuilder::symmetric(1, cpus, 1).build().unwrap());
+    let host = machine(pcpus);
+    let vms = vms.iter().map(|&(name, vcpus, has_guest)| {
+        let vcpu = || Vcpu {
+            program: Arc::new(Program::default()),
+            hard_affinity: Arc::new(host.all_cpus().clone()),
+            soft_affinity: None,
+        };
+        let guest = has_guest.then(|| Guest {
+            policy: PolicySettings::Linux(LinuxSettings::default()),
+            topology: machine(vcpus),
+            context_switch: None,
+            interrupt: None,
+            programs: Vec::new(),
+            processes: Vec::new(),
+            family_channels: 0,
+        });
+        Vm { guest, ..Vm::new(name, (0..vcpus).map(|_| vcpu()).collect(), vec![1.0]) }
+    });
+    Scenario {
+        vms: vms.collect(),
+        machine: Arc::clone(&host),
+        costs: CostModels::off(),
+        policy: PolicySettings::Credit(CreditSettings::default()),
+        warmup_ns: 0,
+        length_ns: END_NS,
+        stop_at_count: None,
+    }
+}
+
+/// Shows the observer what two levels may do.
+pub fn play(to: &mut impl Observer) {
+    // plain/vcpu0, web/vcpu0 and web/vcpu1 are tasks 0, 1 and 2 of the host.
+    event(to, 100, HOST, Start, 1, 1, None);
+    to.named(100, GUEST, TaskId(0), "sh");
+    event(to, 110, GUEST, Wake, 0, 0, None);
+    event(to, 110, GUEST, Start, 0, 0, None);
+    event(to, 120, HOST, Wake, 0, 0, None);
+    event(to, 120, HOST, Start, 0, 0, None);
+    // sh forks cc onto the other vCPU, which sleeps and gets an IPI.
+    to.named(200, GUEST, TaskId(1), "cc");
+    event(to, 200, GUEST, Wake, 1, 1, Some((0, Some(0))));
+    event(to, 210, HOST, Wake, 0, 2, Some((1, Some(1))));
+    event(to, 220, HOST, Preempt, 0, 0, None);
+    event(to, 220, HOST, Start, 0, 2, None);
+    event(to, 220, GUEST, Start, 1, 1, None);
+    // The host takes the vCPU away from under sh, and gives it back.
+    event(to, 300, HOST, Preempt, 1, 1, None);
+    event(to, 300, HOST, Start, 1, 0, None);
+    event(to, 400, HOST, Block, 1, 0, None);
+    event(to, 400, HOST, Start, 1, 1, None);
+    event(to, 450, GUEST, Continue, 0, 0, None);
+    // cc becomes another program, and sleeps.
+    to.named(500, GUEST, TaskId(1), "as");
+    event(to, 600, GUEST, Block, 1, 1, None);
+    event(to, 600, HOST, Block, 0, 2, None);
+    // It is woken onto the CPU of sh, ends, and another task gets its number.
+    event(to, 700, GUEST, Wake, 0, 1, Some((0, None)));
+    event(to, 700, GUEST, Preempt, 0, 0, None);
+    event(to, 700, GUEST, Start, 0, 1, None);
+    event(to, 800, GUEST, Exit, 0, 1, None);
+    to.named(800, GUEST, TaskId(1), "ld");
+    event(to, 800, GUEST, Start, 0, 1, None);
+}
+
+fn event(
+    to: &mut impl Observer,
+    at_ns: u64,
+    kernel: KernelId,
+    kind: EventKind,
+    cpu: u32,
+    task: u32,
+    by: Option<(u32, Option<u32>)>,
+) {
+    let by = by.map(|(cpu, task)| (CpuId(cpu), task.map(TaskId)));
+    to.observe(Event { at_ns, kernel, kind, cpu: CpuId(cpu), task: TaskId(task), by });
+}

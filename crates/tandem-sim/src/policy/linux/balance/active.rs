@@ -1,0 +1,45 @@
+//! Active balancing: moving a task although it runs (`active_load_balance_cpu_stop()`).
+//!
+//! A lone task cannot be taken out of a queue, because it is in none. After enough failures its CPU is made to
+//! preempt it and to hand it over. Simplified: the kernel's stopper thread, which does that, takes no time beyond
+//! the switch.
+
+use crate::ids::{CpuId, TaskId};
+use crate::policy::linux::{Context, Linux};
+
+impl Linux {
+    /// Asks the busiest CPU for its running task; `false` if that may not run here.
+    pub(super) fn ask_for_running(&mut self, ctx: &mut Context<'_>, cpu: CpuId, busiest: CpuId) -> bool {
+        let Some(running) = self.cpus[busiest.index()].curr else { return false };
+        if !ctx.tasks[running.index()].hard_affinity.contains(cpu) {
+            return false;
+        }
+        let queue = &mut self.cpus[busiest.index()];
+        if queue.push_to.is_none() {
+            queue.push_to = Some(cpu);
+            self.reschedule(ctx, busiest);
+        }
+        true
+    }
+
+    /// Moves `previous`, which has just been put into the queue of its CPU, where active balancing asked for it to go
+    /// ([`RunQueue::push_to`](super::super::run_queue::RunQueue), which is cleared). Whether it moved.
+    pub(in crate::policy::linux) fn active_push(
+        &mut self,
+        ctx: &mut Context<'_>,
+        cpu: CpuId,
+        previous: TaskId,
+    ) -> bool {
+        let Some(to) = self.cpus[cpu.index()].push_to.take() else { return false };
+        if to == cpu || !ctx.tasks[previous.index()].hard_affinity.contains(to) {
+            return false;
+        }
+        let asked = self.domains.of(to).find(|&at| self.domains.span(at).cpus.contains(cpu));
+        if let Some(at) = asked {
+            self.domains.domain_mut(at).failed = 0;
+        }
+        self.counters.alb_pushed += 1;
+        self.move_queued(ctx, previous, cpu, to);
+        true
+    }
+}

@@ -1,0 +1,210 @@
+//! The busiest group as 3.6 and 4.2 find it: by load (`find_busiest_group()`, `calculate_imbalance()`).
+//!
+//! Loads of groups are compared for 1024 of capacity. A group is over its capacity if it has more tasks than
+//! capacity for them: 3.6 counts its capacity in whole cores, 4.2 its CPUs. Simplified: 4.2 also lets a group pass
+//! whose tasks, though many, use little of its time.
+
+use super::{Attempt, Idleness, Imbalance, Unit};
+use crate::policy::linux::domains::{CPU_CAPACITY, Flags, Group};
+use crate::policy::linux::{Linux, LinuxEra};
+
+const SCALE: u64 = CPU_CAPACITY as u64;
+
+/// How loaded a group is; the order is that in which groups are relieved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Other,
+    /// Tasks could not move because of affinity.
+    Imbalanced,
+    OverCapacity,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stats {
+    load: u64,
+    capacity: u64,
+    nr_running: u64,
+    idle_cpus: u64,
+    /// How many tasks the group has capacity for.
+    room: u64,
+    /// Load for 1024 of capacity.
+    avg_load: u64,
+    load_per_task: u64,
+    imbalanced: bool,
+    kind: Kind,
+}
+
+impl Stats {
+    fn classify(&mut self) {
+        self.kind = if self.nr_running > self.room {
+            Kind::OverCapacity
+        } else if self.imbalanced {
+            Kind::Imbalanced
+        } else {
+            Kind::Other
+        };
+    }
+
+    fn has_room(&self) -> bool {
+        self.nr_running < self.room
+    }
+}
+
+impl Linux {
+    pub(super) fn busiest_group_by_load(&self, attempt: Attempt) -> Option<Imbalance> {
+        let tunables = self.domains.domain(attempt.at).tunables;
+        let load_idx = match attempt.idleness {
+            Idleness::Busy => tunables.busy_idx,
+            Idleness::Idle => tunables.idle_idx,
+            Idleness::Newly => 0,
+        } as usize;
+        let below = attempt.at.checked_sub(1).filter(|at| self.domains.of(attempt.cpu).contains(at));
+        let prefer_sibling =
+            below.is_some_and(|at| self.domains.domain(at).tunables.flags.contains(Flags::PREFER_SIBLING));
+
+        let mut groups = self.domains.groups(attempt.at).enumerate();
+        let (_, own) = groups.next()?;
+        let local = self.loads_of(own, load_idx, true);
+        let (mut total_load, mut total_capacity) = (local.load, local.capacity);
+        let mut busiest: Option<(Stats, usize)> = None;
+        for (nth, group) in groups {
+            let mut stats = self.loads_of(group, load_idx, false);
+            if prefer_sibling && local.has_room() {
+                // One task a group, so that all others go where there is room.
+                stats.room = stats.room.min(1);
+                stats.classify();
+            }
+            total_load += stats.load;
+            total_capacity += stats.capacity;
+            if self.is_busier(&stats, busiest.as_ref().map(|(best, _)| best)) {
+                busiest = Some((stats, nth));
+            }
+        }
+        let (mut busiest, group) = busiest.filter(|(stats, _)| stats.nr_running > 0)?;
+        let average = SCALE * total_load / total_capacity;
+        let found = |amount: u64| (amount > 0).then_some(Imbalance { group, amount, unit: Unit::Load });
+
+        let fill_up =
+            attempt.idleness == Idleness::Newly && local.has_room() && busiest.kind == Kind::OverCapacity;
+        if busiest.kind == Kind::Imbalanced {
+            busiest.load_per_task = busiest.load_per_task.min(average);
+        } else if !fill_up {
+            if local.avg_load >= busiest.avg_load || local.avg_load >= average {
+                return None;
+            }
+            let balanced = if attempt.idleness == Idleness::Idle {
+                busiest.kind != Kind::OverCapacity && local.idle_cpus <= busiest.idle_cpus + 1
+            } else {
+                100 * busiest.avg_load <= u64::from(tunables.imbalance_pct) * local.avg_load
+            };
+            if balanced {
+                return None;
+            }
+        }
+        found(self.imbalance_of(attempt, local, busiest, average))
+    }
+
+    /// Measures a group (`update_sg_lb_stats()`). The own group's load is guessed high, that of others low, so that
+    /// tasks stay where they are in doubt.
+    fn loads_of(&self, group: &Group, load_idx: usize, local: bool) -> Stats {
+        let mut stats = Stats {
+            load: 0,
+            capacity: u64::from(group.capacity),
+            nr_running: 0,
+            idle_cpus: 0,
+            room: match self.settings.era {
+                LinuxEra::V3_6 => ((u64::from(group.capacity) + SCALE / 2) / SCALE).max(1),
+                _ => u64::from(group.weight),
+            },
+            avg_load: 0,
+            load_per_task: 0,
+            imbalanced: group.imbalanced,
+            kind: Kind::Other,
+        };
+        let mut present_load = 0;
+        let (mut least, mut most) = ((u64::MAX, u64::MAX), (0, 0));
+        for cpu in self.members(group) {
+            let running = self.cpus[cpu.index()].nr_running() as u64;
+            let load = if local { self.target_load(cpu, load_idx) } else { self.source_load(cpu, load_idx) };
+            stats.load += load;
+            stats.nr_running += running;
+            stats.idle_cpus += u64::from(self.idle.contains(cpu));
+            present_load += self.cpu_load(cpu);
+            least = (least.0.min(load), least.1.min(running));
+            most = (most.0.max(load), most.1.max(running));
+        }
+        stats.avg_load = stats.load * SCALE / stats.capacity;
+        stats.load_per_task = present_load.checked_div(stats.nr_running).unwrap_or(0);
+        if self.settings.era == LinuxEra::V3_6 {
+            stats.imbalanced = !local
+                && most.0.saturating_sub(least.0) >= stats.load_per_task
+                && most.1.saturating_sub(least.1) > 1;
+        }
+        stats.classify();
+        stats
+    }
+
+    fn is_busier(&self, stats: &Stats, best: Option<&Stats>) -> bool {
+        let (kind, load) = best.map_or((Kind::Other, 0), |best| (best.kind, best.avg_load));
+        match self.settings.era {
+            // Only groups count that are over their capacity or out of balance.
+            LinuxEra::V3_6 => stats.avg_load > load && stats.kind != Kind::Other,
+            _ => stats.kind > kind || (stats.kind == kind && stats.avg_load > load),
+        }
+    }
+
+    /// How much load is to move, for both groups to come to the average but neither past it.
+    fn imbalance_of(&self, attempt: Attempt, local: Stats, busiest: Stats, average: u64) -> u64 {
+        if busiest.avg_load <= average || local.avg_load >= average {
+            return self.small_imbalance(attempt, local, busiest);
+        }
+        let mut excess = busiest.avg_load - average;
+        let spares_idle = match self.settings.era {
+            LinuxEra::V3_6 => busiest.kind != Kind::Imbalanced,
+            _ => busiest.kind == Kind::OverCapacity && local.kind == Kind::OverCapacity,
+        };
+        if spares_idle {
+            // No more than what is over the capacity: that would create an idle CPU.
+            let above = match self.settings.era {
+                LinuxEra::V3_6 => {
+                    busiest.nr_running.saturating_sub(busiest.room) * SCALE * SCALE / busiest.capacity
+                }
+                _ => match (busiest.nr_running * SCALE).saturating_sub(busiest.capacity) {
+                    0 => u64::MAX,
+                    above => above,
+                },
+            };
+            excess = excess.min(above);
+        }
+        let amount = (excess * busiest.capacity).min((average - local.avg_load) * local.capacity) / SCALE;
+        if amount < busiest.load_per_task {
+            // Too little for a task; it may still be worth moving one.
+            return self.small_imbalance(attempt, local, busiest).max(amount);
+        }
+        amount
+    }
+
+    /// One task's load if moving it gains, else 0 (`fix_small_imbalance()`).
+    fn small_imbalance(&self, attempt: Attempt, mut local: Stats, busiest: Stats) -> u64 {
+        let mut margin = 2;
+        if local.nr_running == 0 {
+            let running = self.cpus[attempt.cpu.index()].nr_running() as u64;
+            local.load_per_task = self.cpu_load(attempt.cpu).checked_div(running).unwrap_or(0);
+        } else if busiest.load_per_task > local.load_per_task {
+            margin = 1;
+        }
+        let task = busiest.load_per_task;
+        let scaled = task * SCALE / busiest.capacity;
+        if busiest.avg_load + scaled >= local.avg_load + scaled * margin {
+            return task;
+        }
+        // What both groups get done now, and what they would with the task moved.
+        let now = busiest.capacity * task.min(busiest.avg_load)
+            + local.capacity * local.load_per_task.min(local.avg_load);
+        let left = busiest.avg_load.saturating_sub(scaled);
+        let added = (busiest.avg_load * busiest.capacity).min(task * SCALE) / local.capacity;
+        let moved = busiest.capacity * task.min(left)
+            + local.capacity * local.load_per_task.min(local.avg_load + added);
+        if moved / SCALE > now / SCALE { task } else { 0 }
+    }
+}

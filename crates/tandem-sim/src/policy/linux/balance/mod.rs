@@ -1,0 +1,280 @@
+//! Load balancing: moving tasks from busy CPUs to less busy ones.
+//!
+//! A CPU balances each of its domains now and then: at its ticks while it is busy, and, when it has just run out of
+//! work, at once (`new_idle.rs`). CPUs that idle have no ticks; one of them is kicked to balance for all
+//! (`nohz.rs`). An attempt ([`Linux::balance`]) first asks whether this CPU is the one that balances for its
+//! group, then which group is the busiest and how much should move (`by_load.rs` for 3.6 and 4.2, `by_kind.rs` for
+//! 6.12), then which queue of that group is, and takes tasks out of it (`detach.rs`). Attempts that fail again and
+//! again make it take tasks with a hot cache, and in the end the running task (`active.rs`).
+//!
+//! Simplified against the kernels:
+//! - An attempt takes no time in which others could interfere: no lock is found taken, and of two CPUs that want
+//!   to balance a level between nodes neither waits.
+//! - A task that may not run on the CPU that balances is not offered to the other CPUs of its group.
+//! - CPUs are equal and lose no capacity to interrupts or real-time tasks; there is no packing.
+//! - Tasks do not prefer NUMA nodes (no automatic NUMA balancing).
+
+mod active;
+mod by_kind;
+mod by_load;
+mod detach;
+mod new_idle;
+mod nohz;
+
+use super::domains::{Flags, Group};
+use super::{Context, Linux, LinuxEra};
+use crate::cpumask::CpuMask;
+use crate::ids::CpuId;
+
+/// An interval does not grow beyond this if tasks cannot move because of their affinity (`MAX_PINNED_INTERVAL`), ms.
+const MAX_PINNED_INTERVAL_MS: u32 = 512;
+/// Failures beyond `cache_nice_tries` after which the running task is moved.
+const ACTIVE_AFTER: u32 = 2;
+
+/// What balancing needs beside domains and queues.
+#[derive(Clone, Debug)]
+pub(super) struct Balancing {
+    /// CPUs whose tasks turned out to be unable to move, in the present attempt.
+    pinned: CpuMask,
+    /// Tick from which on an idle CPU may be kicked to balance for all idle ones.
+    next_nohz_tick: u64,
+}
+
+impl Balancing {
+    pub fn new(cpus: usize) -> Self {
+        Self { pinned: CpuMask::empty(cpus), next_nohz_tick: 0 }
+    }
+}
+
+/// What a CPU is doing that balances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Idleness {
+    Busy,
+    /// Has idled for a while.
+    Idle,
+    /// Has just run out of work.
+    Newly,
+}
+
+/// An attempt to balance a domain.
+#[derive(Clone, Copy)]
+struct Attempt {
+    /// The CPU that takes tasks.
+    cpu: CpuId,
+    /// The domain, one of the CPU's.
+    at: usize,
+    idleness: Idleness,
+}
+
+/// In what an imbalance is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Load,
+    Util,
+    Tasks,
+}
+
+/// What should move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Imbalance {
+    /// The busiest group, counted from the own one.
+    group: usize,
+    amount: u64,
+    unit: Unit,
+}
+
+/// What came of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Another CPU balances for this one.
+    NotOurs,
+    /// Nothing moved.
+    Nothing,
+    /// So many tasks moved.
+    Moved(u32),
+}
+
+impl Linux {
+    /// At a tick: balances if it is time to, and kicks an idle CPU that is to balance for all idle ones.
+    pub(super) fn balance_at_tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
+        self.balance_due(ctx, cpu, Idleness::Busy);
+        self.kick_idle_balancer(ctx, cpu);
+    }
+
+    /// Balances those domains of the CPU whose time has come (`rebalance_domains()`).
+    fn balance_due(&mut self, ctx: &mut Context<'_>, cpu: CpuId, mut idleness: Idleness) {
+        let tick = self.balance_tick(ctx);
+        self.refresh_load(ctx, cpu);
+        for at in self.domains.of(cpu) {
+            self.decay_new_idle_cost(ctx.now_ns, at);
+            if tick < self.next_balance_tick(at, idleness) {
+                continue;
+            }
+            let outcome = self.balance(ctx, Attempt { cpu, at, idleness });
+            self.domains.domain_mut(at).last_balance_tick = tick;
+            match outcome {
+                // It would not be ours at the levels above either.
+                Outcome::NotOurs => break,
+                Outcome::Nothing => {}
+                Outcome::Moved(_) => idleness = Idleness::Busy,
+            }
+        }
+        self.cap_new_idle_cost(cpu);
+    }
+
+    /// Ticks since the beginning (`jiffies`).
+    fn balance_tick(&self, ctx: &Context<'_>) -> u64 {
+        ctx.now_ns / self.settings.tick_period_ns()
+    }
+
+    /// Tick at which a domain is to be balanced next (`get_sd_balance_interval()`).
+    fn next_balance_tick(&self, at: usize, idleness: Idleness) -> u64 {
+        let domain = self.domains.domain(at);
+        let hz = u64::from(self.settings.tick_hz);
+        let busy = idleness == Idleness::Busy;
+        let factor = if busy { u64::from(domain.tunables.busy_factor) } else { 1 };
+        let mut ticks = (u64::from(domain.interval_ms) * factor * hz).div_ceil(1_000);
+        if busy && self.settings.era >= LinuxEra::V6_12 {
+            // So that the levels do not all come at the same tick.
+            ticks -= 1;
+        }
+        let longest = (hz * self.cpus.len() as u64 / 10).max(1);
+        domain.last_balance_tick + ticks.clamp(1, longest)
+    }
+
+    /// Tries to balance one domain (`load_balance()`).
+    fn balance(&mut self, ctx: &mut Context<'_>, attempt: Attempt) -> Outcome {
+        if !self.should_balance(ctx, attempt) {
+            return Outcome::NotOurs;
+        }
+        self.balancing.pinned.remove_all(ctx.machine.all_cpus());
+        loop {
+            let found = self.busiest_group(ctx, attempt);
+            let Some((busiest, imbalance)) = found.and_then(|imbalance| {
+                self.busiest_queue(ctx, attempt, imbalance).map(|busiest| (busiest, imbalance))
+            }) else {
+                self.found_balance(attempt, !self.balancing.pinned.is_empty());
+                return Outcome::Nothing;
+            };
+            let detached = self.detach_tasks(ctx, attempt, busiest, imbalance);
+            if detached.some_pinned && detached.missing > 0 {
+                self.mark_imbalanced(attempt, true);
+            }
+            if detached.all_pinned {
+                // Look for another queue.
+                self.balancing.pinned.insert(busiest);
+                continue;
+            }
+            if detached.moved > 0 {
+                let domain = self.domains.domain_mut(attempt.at);
+                domain.failed = 0;
+                domain.interval_ms = domain.tunables.min_interval_ms;
+                return Outcome::Moved(detached.moved);
+            }
+            self.moved_nothing(ctx, attempt, busiest, imbalance.unit);
+            return Outcome::Nothing;
+        }
+    }
+
+    /// Counts the failure, and asks for the running task if there were too many.
+    fn moved_nothing(&mut self, ctx: &mut Context<'_>, attempt: Attempt, busiest: CpuId, unit: Unit) {
+        let domain = self.domains.domain_mut(attempt.at);
+        if attempt.idleness != Idleness::Newly {
+            domain.failed += 1;
+        }
+        let tries = domain.tunables.cache_nice_tries;
+        let only_tasks = self.settings.era < LinuxEra::V6_12 || unit == Unit::Tasks;
+        if domain.failed <= tries + ACTIVE_AFTER || !only_tasks {
+            domain.interval_ms = domain.tunables.min_interval_ms;
+        } else if self.ask_for_running(ctx, attempt.cpu, busiest) {
+            let domain = self.domains.domain_mut(attempt.at);
+            domain.failed = tries + 1;
+            self.stretch_interval(attempt, false);
+        } else {
+            self.stretch_interval(attempt, true);
+        }
+    }
+
+    /// Nothing to do, or nothing that could be done: the domain is looked at more seldom.
+    fn found_balance(&mut self, attempt: Attempt, pinned: bool) {
+        if !pinned {
+            self.mark_imbalanced(attempt, false);
+        }
+        self.domains.domain_mut(attempt.at).failed = 0;
+        self.stretch_interval(attempt, pinned);
+    }
+
+    fn stretch_interval(&mut self, attempt: Attempt, pinned: bool) {
+        if attempt.idleness == Idleness::Newly && self.settings.era >= LinuxEra::V6_12 {
+            return;
+        }
+        let domain = self.domains.domain_mut(attempt.at);
+        let limit_ms = domain.tunables.max_interval_ms;
+        if domain.interval_ms < limit_ms || (pinned && domain.interval_ms < MAX_PINNED_INTERVAL_MS) {
+            domain.interval_ms *= 2;
+        }
+    }
+
+    /// Tells the level above whether the group that this domain is could be balanced within (3.6 looks at the spread
+    /// of loads instead).
+    fn mark_imbalanced(&mut self, attempt: Attempt, imbalanced: bool) {
+        let above = attempt.at + 1;
+        if self.domains.of(attempt.cpu).contains(&above) {
+            self.domains.own_group_mut(above).imbalanced = imbalanced;
+        }
+    }
+
+    /// Whether this CPU is the one of its group that balances: the first that idles, or else the first
+    /// (`should_we_balance()`). 6.12 prefers one whose core idles.
+    fn should_balance(&self, ctx: &Context<'_>, attempt: Attempt) -> bool {
+        let newly = attempt.idleness == Idleness::Newly;
+        if newly {
+            return self.settings.era < LinuxEra::V6_12 || self.cpus[attempt.cpu.index()].nr_running() == 0;
+        }
+        let group = &self.domains.group(attempt.at, 0).cpus;
+        let first = |mask: &CpuMask| group.next_and_wrapping(mask, CpuId(0));
+        let by_core = self.settings.era >= LinuxEra::V6_12
+            && !self.domains.domain(attempt.at).tunables.flags.contains(Flags::SHARE_CAPACITY);
+        let core_idles = |cpu: &CpuId| ctx.machine.siblings(*cpu).is_subset(&self.idle);
+        let idle_core = if by_core { group.iter_and(&self.idle).find(core_idles) } else { None };
+        idle_core.or_else(|| first(&self.idle)).or_else(|| first(group)) == Some(attempt.cpu)
+    }
+
+    fn busiest_group(&mut self, ctx: &mut Context<'_>, attempt: Attempt) -> Option<Imbalance> {
+        *ctx.peers_scanned += self.domains.span(attempt.at).weight - 1;
+        match self.settings.era {
+            LinuxEra::V3_6 | LinuxEra::V4_2 => self.busiest_group_by_load(attempt),
+            LinuxEra::V6_12 => self.busiest_group_by_kind(attempt),
+        }
+    }
+
+    /// The busiest queue of the group, by what is to move (`find_busiest_queue()`).
+    fn busiest_queue(&self, ctx: &mut Context<'_>, attempt: Attempt, imbalance: Imbalance) -> Option<CpuId> {
+        let group = self.domains.group(attempt.at, imbalance.group);
+        *ctx.peers_scanned += group.weight;
+        let mut busiest: Option<(u64, CpuId)> = None;
+        for cpu in self.members(group) {
+            let running = self.cpus[cpu.index()].nr_running();
+            let measure = match imbalance.unit {
+                // Its only task would be too much.
+                Unit::Load if running == 1 && self.cpu_load(cpu) > imbalance.amount => continue,
+                Unit::Load => self.cpu_load(cpu),
+                Unit::Util if running <= 1 => continue,
+                Unit::Util => self.cpu_util(cpu),
+                Unit::Tasks => running as u64,
+            };
+            if running > 0 && measure > busiest.map_or(0, |(most, _)| most) {
+                busiest = Some((measure, cpu));
+            }
+        }
+        busiest.map(|(_, cpu)| cpu).filter(|&cpu| cpu != attempt.cpu)
+    }
+
+    /// The CPUs of a group that this attempt considers.
+    fn members<'a>(&'a self, group: &'a Group) -> impl Iterator<Item = CpuId> + 'a {
+        group.cpus.iter().filter(|&cpu| !self.balancing.pinned.contains(cpu))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Balancing, one attempt at a time and over many ticks.
+
+use super::*;
+use crate::ids::TaskId;
+use crate::policy::Policy;
+use crate::policy::linux::Domains::{Flat, Topology};
+use crate::policy::linux::LinuxEra::{V3_6, V4_2, V6_12};
+use crate::policy::linux::situation::{Situation, one_node};
+
+const ERAS: [LinuxEra; 3] = [V3_6, V4_2, V6_12];
+
+/// Balances the level of the CPU.
+fn balance(it: &mut Situation, cpu: u32, level: usize, idleness: Idleness) -> Outcome {
+    let at = it.linux.domains.of(CpuId(cpu)).nth(level).unwrap();
+    it.ask(|linux, ctx| linux.balance(ctx, Attempt { cpu: CpuId(cpu), at, idleness }))
+}
+
+/// Two CPUs that are all of a machine.
+fn pair(era: LinuxEra) -> Situation {
+    Situation::new(era, Flat, one_node(1, 2, 1))
+}
+
+fn fill(it: &mut Situation, cpu: u32, tasks: usize) -> Vec<TaskId> {
+    let queued = (0..tasks).map(|_| it.queue_on(cpu)).collect();
+    it.settle();
+    // Long enough ago for the averages to know of them, and for all caches to be cold.
+    for _ in 0..100 {
+        it.now_ns += it.linux.settings.tick_period_ns();
+        it.ask(|linux, ctx| linux.refresh_load(ctx, CpuId(cpu)));
+    }
+    queued
+}
+
+#[test]
+fn an_idle_cpu_takes_half_of_what_another_has() {
+    for era in [V3_6, V4_2] {
+        let mut it = pair(era);
+        fill(&mut it, 0, 4);
+        assert_eq!(balance(&mut it, 1, 0, Idleness::Idle), Outcome::Moved(2), "{era:?}");
+        it.settle();
+        assert_eq!(it.tasks_by_cpu(), [2, 2], "{era:?}");
+        assert_eq!(balance(&mut it, 1, 0, Idleness::Busy), Outcome::Nothing, "{era:?}: in balance");
+    }
+}
+
+#[test]
+fn an_idle_cpu_of_6_12_fills_up_its_time_and_leaves_the_other_one_task() {
+    let mut it = pair(V6_12);
+    fill(&mut it, 0, 4);
+    assert_eq!(balance(&mut it, 1, 0, Idleness::Idle), Outcome::Moved(3));
+    it.settle();
+    assert_eq!(it.tasks_by_cpu(), [1, 3]);
+}
+
+#[test]
+fn only_the_first_idle_cpu_of_a_group_balances_for_it() {
+    for era in ERAS {
+        let mut it = Situation::new(era, Topology, one_node(2, 2, 1));
+        fill(&mut it, 0, 4);
+        assert_eq!(balance(&mut it, 3, 1, Idleness::Idle), Outcome::NotOurs, "{era:?}");
+        assert!(matches!(balance(&mut it, 2, 1, Idleness::Idle), Outcome::Moved(_)), "{era:?}");
+    }
+}
+
+#[test]
+fn pinned_tasks_stay() {
+    for era in ERAS {
+        let mut it = pair(era);
+        for task in fill(&mut it, 0, 4) {
+            it.allow(task, [0]);
+        }
+        assert_eq!(balance(&mut it, 1, 0, Idleness::Idle), Outcome::Nothing, "{era:?}");
+        assert_eq!(it.tasks_by_cpu(), [4, 0], "{era:?}");
+    }
+}
+
+#[test]
+fn cache_hot_tasks_stay_until_enough_attempts_have_failed() {
+    for era in ERAS {
+        let mut it = pair(era);
+        let tasks = fill(&mut it, 0, 2);
+        let waiting = *tasks.iter().find(|task| it.linux.entities[task.index()].queued).unwrap();
+        let attempt =
+            Attempt { cpu: CpuId(1), at: it.linux.domains.of(CpuId(1)).start, idleness: Idleness::Idle };
+        // It has just been preempted.
+        let clock = it.linux.cpus[0].clock.task_ns;
+        it.linux.entities[waiting.index()].exec_start_ns = clock;
+        it.now_ns += 100_000;
+        let mut failures = 0;
+        while it.ask(|linux, ctx| linux.balance(ctx, attempt)) == Outcome::Nothing {
+            failures += 1;
+            assert!(failures < 10, "{era:?}");
+        }
+        // The level's cache_nice_tries is 1.
+        assert_eq!(failures, 2, "{era:?}");
+    }
+}
+
+#[test]
+fn a_running_task_is_pushed_after_failures_to_a_package_that_idles() {
+    // Package 0 has both of its cores busy, each with one task; 3.6 sees no more tasks than capacity there.
+    for era in [V4_2, V6_12] {
+        let mut it = Situation::new(era, Topology, one_node(2, 4, 2));
+        for cpu in [0, 2, 4, 6] {
+            it.run_on(cpu);
+        }
+        it.run_ticks(1_000);
+        let by_cpu = it.tasks_by_cpu();
+        assert_eq!(by_cpu[..8].iter().sum::<usize>(), 2, "{era:?}: {by_cpu:?}");
+    }
+}
+
+#[test]
+fn a_pile_of_tasks_spreads_evenly() {
+    for era in ERAS {
+        for domains in [Topology, Flat] {
+            let mut it = Situation::new(era, domains, one_node(2, 4, 1));
+            for _ in 0..16 {
+                it.queue_on(0);
+            }
+            it.settle();
+            // Idle CPUs take what they can at the first ticks. From then on busy CPUs balance, which they do for the
+            // widest domain every 8 to 16 ms (3.6: 1 to 4) times the busy factor of 32 (64, 16): at most 512 ms.
+            let interval = 512 / 4;
+            it.run_ticks(interval);
+            let least = *it.tasks_by_cpu().iter().min().unwrap();
+            assert!(least >= 1, "{era:?}, {domains:?}: no CPU idles");
+            it.run_ticks(interval);
+            assert_eq!(it.tasks_by_cpu(), [2; 8], "{era:?}, {domains:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cpu_that_runs_out_of_work_takes_a_waiting_task_unless_it_will_not_idle_for_long() {
+    for era in ERAS {
+        for (avg_idle_ns, takes) in [(1_000_000, true), (100, false)] {
+            let mut it = pair(era);
+            fill(&mut it, 0, 3);
+            let task = it.run_on(1);
+            let queue = &mut it.linux.cpus[1];
+            queue.avg_idle_ns = avg_idle_ns;
+            // A search before took a while.
+            let at = it.linux.domains.of(CpuId(1)).start;
+            it.linux.domains.domain_mut(at).newidle_cost_ns = 1_000;
+            it.ask(|linux, ctx| linux.blocked(ctx, CpuId(1), task));
+            it.dispatch(CpuId(1));
+            assert_eq!(it.tasks_by_cpu()[1] > 0, takes, "{era:?}, {avg_idle_ns}");
+        }
+    }
+}
+
+#[test]
+fn a_busy_cpu_kicks_one_idle_cpu_at_most_once_a_tick() {
+    for era in ERAS {
+        let mut it = Situation::new(era, Flat, one_node(1, 4, 1));
+        fill(&mut it, 0, 2);
+        it.now_ns += it.linux.settings.tick_period_ns();
+        let before = it.linux.cpus.clone();
+        it.ask(|linux, ctx| linux.kick_idle_balancer(ctx, CpuId(0)));
+        it.ask(|linux, ctx| linux.kick_idle_balancer(ctx, CpuId(0)));
+        let kicked: Vec<_> =
+            (0..4).filter(|&cpu| it.linux.cpus[cpu].nohz_kicked && !before[cpu].nohz_kicked).collect();
+        assert_eq!(kicked, [1], "{era:?}");
+        it.settle();
+        assert_eq!(it.tasks_by_cpu().iter().max(), Some(&1), "{era:?}");
+    }
+}
+
+#[test]
+fn intervals_count_in_ticks_and_grow_while_nothing_is_to_do() {
+    let mut it = Situation::new(V4_2, Flat, one_node(2, 4, 2));
+    let at = it.linux.domains.of(CpuId(0)).start;
+    let next = |it: &Situation, idleness| it.linux.next_balance_tick(at, idleness);
+    // 16 ms at 250 Hz; times 32 when busy.
+    assert_eq!((next(&it, Idleness::Idle), next(&it, Idleness::Busy)), (4, 128));
+    balance(&mut it, 0, 0, Idleness::Idle);
+    assert_eq!(next(&it, Idleness::Idle), 8);
+    balance(&mut it, 0, 0, Idleness::Idle);
+    assert_eq!(next(&it, Idleness::Idle), 8, "32 ms is the longest");
+}

@@ -1,0 +1,153 @@
+//! A scheduler in a situation that a test sets up by hand, and a small loop of ticks to see what comes of it.
+
+use super::*;
+use crate::ids::VmId;
+use crate::machine::{CpuSpec, MachineBuilder, NodeSpec};
+use std::sync::Arc;
+
+/// Packages of cores with threads, as a guest sees them that is not told of NUMA: one node.
+pub(super) fn one_node(packages: u32, cores: u32, threads: u32) -> Machine {
+    let nodes = MachineBuilder::symmetric(packages, cores, threads).build().unwrap();
+    let node = NodeSpec { os_index: 0, memory_bytes: 1 << 30, bandwidth_bytes_per_s: 1 << 30 };
+    let mut builder = MachineBuilder::new("guest").node(node);
+    for package in 0..packages {
+        builder = builder.llc(package, 1 << 20);
+    }
+    for cpu in nodes.cpus() {
+        builder = builder.cpu(CpuSpec {
+            os_index: cpu.os_index,
+            core: cpu.core.0,
+            llc: cpu.llc.map(|llc| llc.0),
+            node: 0,
+            package: cpu.package.0,
+            capacity: 1,
+        });
+    }
+    builder.build().unwrap()
+}
+
+/// All CPUs idle, and there are no tasks yet.
+pub(super) struct Situation {
+    pub machine: Machine,
+    pub linux: Linux,
+    pub facts: Vec<TaskFacts>,
+    pub now_ns: u64,
+    pub scanned: u32,
+    stolen_ns: Vec<u64>,
+    kicked: Vec<CpuId>,
+}
+
+impl Situation {
+    pub fn new(era: LinuxEra, domains: Domains, machine: Machine) -> Self {
+        let settings = LinuxSettings { era, domains, ..LinuxSettings::default() };
+        Self {
+            linux: Linux::new(settings, &machine, &[]),
+            facts: Vec::new(),
+            now_ns: 10_000_000_000,
+            scanned: 0,
+            stolen_ns: vec![0; machine.cpu_count()],
+            kicked: Vec::new(),
+            machine,
+        }
+    }
+
+    /// Asks the scheduler something.
+    pub fn ask<R>(&mut self, question: impl FnOnce(&mut Linux, &mut Context<'_>) -> R) -> R {
+        let mut context = Context {
+            now_ns: self.now_ns,
+            machine: &self.machine,
+            tasks: &self.facts,
+            stolen_ns: &self.stolen_ns,
+            kicked: &mut self.kicked,
+            peers_scanned: &mut self.scanned,
+        };
+        question(&mut self.linux, &mut context)
+    }
+
+    /// Where a task may run from now on.
+    pub fn allow(&mut self, task: TaskId, cpus: impl IntoIterator<Item = u32>) {
+        let mask = CpuMask::from_cpus(self.machine.cpu_count(), cpus.into_iter().map(CpuId));
+        self.facts[task.index()].hard_affinity = Arc::new(mask);
+    }
+
+    /// A new task in the queue of this CPU; it may run anywhere.
+    pub fn queue_on(&mut self, cpu: u32) -> TaskId {
+        let task = self.start_on(CpuMask::from_cpus(self.machine.cpu_count(), [CpuId(cpu)]));
+        self.allow(task, 0..self.machine.cpu_count() as u32);
+        task
+    }
+
+    /// A new task where the scheduler wants it.
+    pub fn start(&mut self) {
+        self.start_on(self.machine.all_cpus().clone());
+        self.settle();
+    }
+
+    fn start_on(&mut self, allowed: CpuMask) -> TaskId {
+        let task = TaskId::from(self.facts.len());
+        self.facts.push(TaskFacts {
+            vm: VmId(0),
+            weight: 1024,
+            hard_affinity: Arc::new(allowed),
+            soft_affinity: None,
+        });
+        self.ask(|linux, ctx| {
+            let chosen = linux.select_cpu(ctx, task, Reason::Start);
+            linux.enqueue(ctx, task, chosen, Reason::Start);
+        });
+        task
+    }
+
+    /// A new task that runs on this CPU.
+    pub fn run_on(&mut self, cpu: u32) -> TaskId {
+        let task = self.queue_on(cpu);
+        self.settle();
+        task
+    }
+
+    /// A task that last ran on this CPU and sleeps.
+    pub fn sleep_on(&mut self, cpu: u32) -> TaskId {
+        let task = self.run_on(cpu);
+        self.now_ns += 1_000_000;
+        self.ask(|linux, ctx| linux.blocked(ctx, CpuId(cpu), task));
+        self.dispatch(CpuId(cpu));
+        self.settle();
+        task
+    }
+
+    pub fn dispatch(&mut self, cpu: CpuId) {
+        let previous = self.linux.cpus[cpu.index()].curr;
+        self.ask(|linux, ctx| linux.dispatch(ctx, cpu, previous));
+    }
+
+    /// Lets all CPUs decide that were told to.
+    pub fn settle(&mut self) {
+        while let Some(cpu) = self.kicked.pop() {
+            self.dispatch(cpu);
+        }
+    }
+
+    /// Which CPU the task would wake up on.
+    pub fn wake(&mut self, task: TaskId, waker: TaskId, sync: bool) -> u32 {
+        let cpu = self.linux.entities[waker.index()].cpu;
+        self.ask(|linux, ctx| linux.select(ctx, task, Reason::Wake { waker: Some(waker), cpu, sync })).0
+    }
+
+    /// Lets tasks run for so many ticks. They never block.
+    pub fn run_ticks(&mut self, ticks: u64) {
+        for _ in 0..ticks {
+            self.now_ns += self.linux.tick_period_ns();
+            for cpu in self.machine.all_cpus().clone().iter() {
+                if let Some(task) = self.linux.cpus[cpu.index()].curr {
+                    self.ask(|linux, ctx| linux.tick(ctx, cpu, task));
+                }
+                self.settle();
+            }
+        }
+    }
+
+    /// How many tasks each CPU has.
+    pub fn tasks_by_cpu(&self) -> Vec<usize> {
+        self.linux.cpus.iter().map(RunQueue::nr_running).collect()
+    }
+}

@@ -1,0 +1,150 @@
+//! What holds whatever tasks do.
+
+use super::*;
+
+const TASKS: u32 = 6;
+const CPUS: u32 = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Absent,
+    Blocked,
+    Runnable,
+}
+
+/// Something that happens; what makes no sense in the state that things are in is left out.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Arrive { task: u32, cpu: u32 },
+    Block { cpu: u32 },
+    Exit { cpu: u32 },
+    Exec { cpu: u32, to: u32 },
+    Yield { cpu: u32 },
+    Move { task: u32, to: u32 },
+    Steal { cpu: u32, time_us: u64 },
+    Pass { time_us: u64 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let (cpu, task) = (0..CPUS, 0..TASKS);
+    let step = prop_oneof![
+        4 => (task.clone(), cpu.clone()).prop_map(|(task, cpu)| Step::Arrive { task, cpu }),
+        3 => cpu.clone().prop_map(|cpu| Step::Block { cpu }),
+        1 => cpu.clone().prop_map(|cpu| Step::Exit { cpu }),
+        1 => (cpu.clone(), cpu.clone()).prop_map(|(cpu, to)| Step::Exec { cpu, to }),
+        1 => cpu.clone().prop_map(|cpu| Step::Yield { cpu }),
+        2 => (task, cpu.clone()).prop_map(|(task, to)| Step::Move { task, to }),
+        1 => (cpu, 0..9000u64).prop_map(|(cpu, time_us)| Step::Steal { cpu, time_us }),
+        4 => (0..9000u64).prop_map(|time_us| Step::Pass { time_us }),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+struct World {
+    hand: Hand,
+    states: Vec<State>,
+}
+
+impl World {
+    fn take(&mut self, cpu: u32, state: State) -> Option<TaskId> {
+        let task = self.hand.running[cpu as usize]?;
+        self.states[task.index()] = state;
+        Some(task)
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Arrive { task, cpu } => {
+                let cpu = CpuId(cpu);
+                let parent = self.hand.running[0];
+                let reason = match (self.states[task as usize], parent) {
+                    (State::Runnable, _) => return,
+                    (State::Blocked, waker) => Reason::Wake { waker, cpu: CPU, sync: true },
+                    (State::Absent, Some(parent)) => Reason::Fork { parent, cpu: CPU },
+                    (State::Absent, None) => Reason::Start,
+                };
+                self.states[task as usize] = State::Runnable;
+                let leaving =
+                    self.hand.linux.entities.get(task as usize).is_some_and(|entity| entity.delayed);
+                let (selected, _) = self.hand.ask(|linux, ctx| linux.select_cpu(ctx, TaskId(task), reason));
+                self.hand.enqueue(task, if leaving { selected } else { cpu }, reason);
+            }
+            Step::Block { cpu } => {
+                if self.take(cpu, State::Blocked).is_some() {
+                    self.hand.block(CpuId(cpu));
+                }
+            }
+            Step::Exit { cpu } => {
+                if let Some(task) = self.take(cpu, State::Absent) {
+                    self.hand.block(CpuId(cpu));
+                    self.hand.tell(|linux, ctx| linux.exited(ctx, task));
+                }
+            }
+            Step::Exec { cpu, to } => {
+                if let Some(task) = self.take(cpu, State::Runnable) {
+                    self.hand.running[cpu as usize] = None;
+                    self.hand.tell(|linux, ctx| linux.blocked(ctx, CpuId(cpu), task));
+                    self.hand.enqueue(task.0, CpuId(to), Reason::Exec { cpu: CpuId(cpu) });
+                    self.hand.decide(CpuId(cpu));
+                }
+            }
+            Step::Yield { cpu } => {
+                if let Some(task) = self.take(cpu, State::Runnable) {
+                    self.hand.tell(|linux, ctx| linux.yielded(ctx, CpuId(cpu), task));
+                    self.hand.decide(CpuId(cpu));
+                }
+            }
+            Step::Move { task, to } => {
+                let Some(entity) = self.hand.linux.entities.get(task as usize) else { return };
+                let (from, to) = (entity.cpu, CpuId(to));
+                if entity.queued && !entity.delayed && from != to {
+                    self.hand.tell(|linux, ctx| linux.move_queued(ctx, TaskId(task), from, to));
+                }
+            }
+            Step::Steal { cpu, time_us } => self.hand.stolen_ns[cpu as usize] += time_us * 1000,
+            Step::Pass { time_us } => self.hand.pass(time_us * 1000),
+        }
+    }
+
+    fn check(&self) {
+        let linux = &self.hand.linux;
+        for (queue, cpu) in linux.cpus.iter().zip(self.hand.machine.all_cpus().iter()) {
+            assert_eq!(queue.curr, self.hand.running[cpu.index()], "{cpu:?} runs what was dispatched");
+            assert!(!queue.resched, "every kick has been answered");
+            let entities: Vec<&Entity> = queue.queued().map(|task| &linux.entities[task.index()]).collect();
+            let weight: u64 = entities.iter().map(|entity| u64::from(entity.weight)).sum();
+            let weighted: i128 =
+                entities.iter().map(|entity| i128::from(entity.weight) * i128::from(entity.vruntime)).sum();
+            assert_eq!((queue.queued_weight, queue.queued_weighted_vruntime), (weight, weighted));
+            let keys = queue.queued().map(|task| linux.key(task));
+            assert!(keys.is_sorted(), "the queue is in order");
+            assert!(entities.iter().all(|entity| entity.queued && entity.cpu == cpu));
+            assert_eq!(queue.delayed, entities.iter().filter(|entity| entity.delayed).count());
+            assert!(queue.curr.is_some() || queue.is_empty(), "no CPU idles while something waits for it");
+            assert_eq!(linux.idle.contains(cpu), queue.curr.is_none());
+            if linux.settings.era == LinuxEra::V4_2 {
+                let tasks = queue.queued().chain(queue.curr);
+                let load: u64 = tasks.map(|task| linux.task_load(task)).sum();
+                assert_eq!(linux.cpu_load(cpu), load, "the load of a CPU is that of its tasks");
+            }
+        }
+        let runnable = self.states.iter().filter(|&&state| state == State::Runnable).count();
+        let running: usize = linux.cpus.iter().map(|queue| queue.nr_running()).sum();
+        assert_eq!(running, runnable, "no task is lost or there twice");
+    }
+}
+
+proptest! {
+    #[test]
+    fn queues_stay_consistent(era in prop::sample::select(ERAS.to_vec()), steps in steps()) {
+        let weights = [1024, 1024, 335, 15, 9548, 88761];
+        let mut world = World {
+            hand: Hand::new(era, CPUS, &weights),
+            states: vec![State::Absent; TASKS as usize],
+        };
+        for step in steps {
+            world.step(step);
+            world.check();
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What tasks and CPUs are measured by.
+
+use super::*;
+
+/// A CPU with a task of nice 0 and one of nice 5 that have run for a while, then with nothing for some time.
+#[test]
+fn load_of_a_busy_cpu_and_what_is_left_of_it() {
+    for (era, idle_ms, expected) in [
+        (LinuxEra::V3_6, 0, 1359..=1359),
+        (LinuxEra::V3_6, 33, 0..=0),
+        (LinuxEra::V4_2, 0, 1330..=1359),
+        (LinuxEra::V4_2, 33, 0..=0),
+        (LinuxEra::V6_12, 0, 1330..=1359),
+        // What blocked halves in 32 periods.
+        (LinuxEra::V6_12, 33, 640..=720),
+    ] {
+        let mut hand = Hand::new(era, 1, &[1024, 335]);
+        hand.start(0);
+        hand.start(1);
+        hand.pass(1000 * MS);
+        if idle_ms > 0 {
+            hand.block(CPU);
+            hand.pass(MS);
+            while hand.running[0].is_some() {
+                hand.block(CPU);
+            }
+            hand.pass(idle_ms * MS);
+            hand.ask(|linux, ctx| linux.refresh_load(ctx, CPU));
+        }
+        let load = hand.linux.cpu_load(CPU);
+        assert!(expected.contains(&load), "{era:?}, {idle_ms} ms idle: {load}");
+    }
+}
+
+/// A task that runs a tenth of the time, alone.
+#[test]
+fn load_of_a_task_follows_what_it_uses() {
+    for (era, expected) in
+        [(LinuxEra::V3_6, 1024..=1024), (LinuxEra::V4_2, 60..=150), (LinuxEra::V6_12, 60..=150)]
+    {
+        let mut hand = Hand::new(era, 1, &[1024]);
+        hand.start(0);
+        for _ in 0..200 {
+            hand.pass(MS);
+            hand.block(CPU);
+            hand.pass(9 * MS);
+            hand.wake(0);
+        }
+        let load = hand.linux.task_load(TaskId(0));
+        assert!(expected.contains(&load), "{era:?}: {load}");
+        if era == LinuxEra::V6_12 {
+            let util = hand.linux.task_util(TaskId(0));
+            assert!((60..=150).contains(&util), "{util}");
+            assert!(hand.linux.cpu_util(CPU).abs_diff(util) <= 20, "all of the CPU's use is its");
+        }
+    }
+}
+
+/// What a task brings goes along when it changes its CPU, in both directions and without a rest.
+#[test]
+fn averages_move_with_the_task() {
+    let mut hand = Hand::new(LinuxEra::V6_12, 2, &[1024; 2]);
+    hand.start(0);
+    hand.start(1);
+    hand.pass(500 * MS);
+    let moved = TaskId(u32::from(hand.running[0] == Some(TaskId(0))));
+    let before = hand.linux.cpu_load(CPU);
+    hand.tell(|linux, ctx| linux.move_queued(ctx, moved, CPU, CpuId(1)));
+    let (left, came) = (hand.linux.cpu_load(CPU), hand.linux.cpu_load(CpuId(1)));
+    assert!((before / 2).abs_diff(left) <= 20 && left.abs_diff(came) <= 20, "{before}: {left} + {came}");
+    // It blocks there and wakes up here.
+    hand.pass(100 * MS);
+    hand.block(CpuId(1));
+    hand.wake_on(moved.0, CPU);
+    hand.ask(|linux, ctx| linux.refresh_load(ctx, CpuId(1)));
+    assert!(hand.linux.cpu_load(CpuId(1)) <= 2, "nothing is left");
+    assert!(hand.linux.cpu_load(CPU) > 1900);
+}
+
+#[test]
+fn history_is_guessed_low_for_the_source_and_high_for_the_target() {
+    for era in CFS {
+        let mut hand = Hand::new(era, 1, &[1024]);
+        hand.start(0);
+        hand.pass(100 * MS);
+        let busy = hand.linux.cpu_load(CPU);
+        hand.block(CPU);
+        // Past loads fade at ticks; none has come since.
+        for index in 0..5 {
+            let high = if index == 0 { 0 } else { busy };
+            assert_eq!(hand.linux.source_load(CPU, index), 0, "{era:?}");
+            assert!(hand.linux.target_load(CPU, index).abs_diff(high) <= 32, "{era:?} {index}");
+        }
+        // 20 ticks without a load.
+        hand.pass(2 * MS);
+        hand.ask(|linux, ctx| linux.refresh_load(ctx, CPU));
+        let fading: Vec<u64> = (1..5).map(|index| hand.linux.target_load(CPU, index)).collect();
+        assert!(fading.is_sorted() && fading[0] == 0 && fading[3] > 50, "{era:?}: {fading:?}");
+    }
+}

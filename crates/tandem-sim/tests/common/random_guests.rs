@@ -1,0 +1,146 @@
+//! Random scenarios with guest kernels: those of [`super::random`], some of whose VMs get a kernel that runs their
+//! programs as tasks, with forks, pipes and spin locks added; on any host policy.
+
+use super::guest::ERAS;
+use super::random::scenario;
+use super::{MS, US};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::sync::Arc;
+use tandem_sim::cpumask::CpuMask;
+use tandem_sim::ids::CpuId;
+use tandem_sim::machine::MachineBuilder;
+use tandem_sim::machine::cost::{ContextSwitch, CostModels, Interrupt};
+use tandem_sim::policy::linux::{Domains, LinuxSettings};
+use tandem_sim::program::{Amount, Op, Program};
+use tandem_sim::scenario::{Guest, GuestProgram, PolicySettings, Process, Scenario, Vm};
+
+/// Channels that a family has for itself, besides those of its VM.
+const FAMILY_CHANNELS: usize = 2;
+
+/// Any scenario, with any number of guest kernels.
+pub fn scenario_with_guests() -> impl Strategy<Value = Scenario> {
+    let plans = vec(prop::option::weighted(0.7, guest_plan()), 8);
+    (scenario(), prop::option::of(linux()), plans).prop_map(|(mut scenario, host, plans)| {
+        if let Some(settings) = host {
+            scenario.policy = PolicySettings::Linux(settings);
+        }
+        let with_costs = scenario.costs != CostModels::off();
+        let vms = scenario.vms.into_iter().zip(plans);
+        let vms = vms.map(|(vm, plan)| match plan {
+            Some(plan) => plan.build(vm, with_costs),
+            None => vm,
+        });
+        scenario.vms = vms.collect();
+        scenario
+    })
+}
+
+/// Any settings of Linux's scheduler.
+fn linux() -> impl Strategy<Value = LinuxSettings> {
+    let domains = select(vec![Domains::Topology, Domains::Flat]);
+    (select(&ERAS[..]), domains, select(vec![100, 250, 1000]), any::<bool>())
+        .prop_map(|(era, domains, tick_hz, steal_clock)| LinuxSettings { era, domains, tick_hz, steal_clock })
+}
+
+/// What a program of a guest does in each round besides what the VM's program did.
+fn extra_op() -> impl Strategy<Value = Vec<Op>> {
+    let short = |work_ns| Op::Compute { work: Amount::Fixed(work_ns), profile: None };
+    let locked =
+        (US..200 * US).prop_map(move |ns| vec![Op::Lock { lock: 0 }, short(ns), Op::Unlock { lock: 0 }]);
+    let forked = any::<bool>().prop_map(move |waits| {
+        let mut ops = vec![short(10 * US), Op::Fork { program: 0 }];
+        ops.extend(waits.then_some(Op::WaitChild));
+        ops
+    });
+    // Whether anyone reads is left to chance: a writer may block for good.
+    let piped =
+        (0..FAMILY_CHANNELS, 1..4u32, any::<bool>()).prop_map(|(channel, capacity, sends)| match sends {
+            true => vec![Op::Send { channel, capacity }],
+            false => vec![Op::Wait { channel }],
+        });
+    prop_oneof![2 => locked, 2 => forked, 1 => piped, 1 => Just(vec![Op::Yield])]
+}
+
+#[derive(Clone, Debug)]
+struct GuestPlan {
+    policy: LinuxSettings,
+    threads: bool,
+    extra: Vec<Vec<Op>>,
+    child_work: (u64, bool),
+    processes: Vec<(u32, i8, Option<u32>)>,
+}
+
+fn guest_plan() -> impl Strategy<Value = GuestPlan> {
+    let process = (0..4u32, -20..20i8, prop::option::weighted(0.2, any::<u32>()));
+    (linux(), any::<bool>(), vec(extra_op(), 0..4), (0..2 * MS, any::<bool>()), vec(process, 4)).prop_map(
+        |(policy, threads, extra, child_work, processes)| GuestPlan {
+            policy,
+            threads,
+            extra,
+            child_work,
+            processes,
+        },
+    )
+}
+
+impl GuestPlan {
+    /// The VM with a kernel, in which its vCPUs' programs are tasks. Program 0 is what they fork.
+    fn build(self, mut vm: Vm, with_costs: bool) -> Vm {
+        let cpus = vm.vcpus.len();
+        let threads = if self.threads && cpus.is_multiple_of(2) { 2 } else { 1 };
+        let topology = MachineBuilder::symmetric(1, cpus as u32 / threads, threads).build().unwrap();
+        let (work_ns, execs) = self.child_work;
+        let mut child = vec![Op::Compute { work: Amount::Fixed(work_ns), profile: None }];
+        if execs {
+            child.push(Op::Exec { program: 1 });
+        }
+        let last =
+            vec![Op::Sleep(Amount::Fixed(50 * US)), Op::Compute { work: Amount::Fixed(US), profile: None }];
+        let mut programs = vec![named("child", child, vec![]), named("last", last, vec![])];
+        let mut processes = Vec::new();
+        for (vcpu, (copies, nice, affinity)) in vm.vcpus.iter_mut().zip(self.processes) {
+            let program = std::mem::take(Arc::make_mut(&mut vcpu.program));
+            let ops = with_extra(program.ops, &self.extra, vm.channels);
+            let affinity = affinity.map(|bits| {
+                let chosen = (0..cpus).map(CpuId::from).filter(|cpu| bits >> cpu.0 & 1 == 1);
+                CpuMask::from_cpus(cpus, chosen)
+            });
+            processes.push(Process {
+                program: programs.len(),
+                copies,
+                nice,
+                affinity: affinity.filter(|mask| !mask.is_empty()).map(Arc::new),
+            });
+            programs.push(named("program", ops, program.profiles));
+        }
+        vm.locks = 1;
+        vm.guest = Some(Guest {
+            policy: PolicySettings::Linux(self.policy),
+            topology: Arc::new(topology),
+            context_switch: with_costs.then(ContextSwitch::guest),
+            interrupt: with_costs.then(Interrupt::default),
+            programs,
+            processes,
+            family_channels: FAMILY_CHANNELS,
+        });
+        vm
+    }
+}
+
+fn named(name: &str, ops: Vec<Op>, profiles: Vec<Arc<tandem_sim::program::MemoryProfile>>) -> GuestProgram {
+    GuestProgram { name: name.into(), program: Arc::new(Program { ops, profiles }) }
+}
+
+/// Adds the extra operations to each round of the endless loop, where there is one.
+fn with_extra(mut ops: Vec<Op>, extra: &[Vec<Op>], shared_channels: usize) -> Vec<Op> {
+    if let Some(Op::Repeat { times: None, body }) = ops.last_mut() {
+        body.extend(extra.iter().flatten().cloned().map(|op| match op {
+            Op::Send { channel, capacity } => Op::Send { channel: channel + shared_channels, capacity },
+            Op::Wait { channel } => Op::Wait { channel: channel + shared_channels },
+            other => other,
+        }));
+    }
+    ops
+}
