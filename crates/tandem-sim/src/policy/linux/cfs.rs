@@ -3,28 +3,31 @@
 //! Problem: give each task its share by weight, and answer soon to tasks that sleep much.
 //!
 //! Approach:
-//! 1. A task's virtual run time grows with its run time divided by its weight. The one with the least runs next.
-//! 2. Every task should run once in `latency`; its slice is its part of that by weight. With more tasks than fit, each
-//!    has at least `min_granularity` on average. A tick ends the slice of a task that has used it up, or that is a whole slice
-//!    ahead of the first in the queue.
-//! 3. A task that wakes up is put at most half a latency behind the least virtual run time: it may catch up with
-//!    what it missed, but not with more (`GENTLE_FAIR_SLEEPERS`). A new one is put a slice ahead (`START_DEBIT`).
-//! 4. A task that wakes up preempts if it is behind the running one by more than `wakeup_granularity` of real time, as virtual
-//!    time of its own (`WAKEUP_PREEMPTION`). Whether the wake-up was synchronous makes no difference.
-//! 5. Buddies are taken out of turn if that is not unfair by more than the same granularity: the task that has just preempted
-//!    (`next`), or the one that was preempted, with many tasks on the CPU (`last`, feature `LAST_BUDDY`). One that has yielded is
-//!    passed over once (`skip`).
+//! 1. A task's virtual run time grows with its run time divided by its weight. The one with the least runs
+//!    next.
+//! 2. Every task should run once in `latency`; its slice is its part of that by weight. With more tasks than
+//!    fit, each has at least `min_granularity` on average. A tick ends the slice of a task that has used it
+//!    up, or that is a whole slice ahead of the first in the queue.
+//! 3. A task that wakes up is put at most half a latency behind the least virtual run time: it may catch up
+//!    with what it missed, but not with more (`GENTLE_FAIR_SLEEPERS`). A new one is put a slice ahead
+//!    (`START_DEBIT`).
+//! 4. A task that wakes up preempts if it is behind the running one by more than `wakeup_granularity` of real
+//!    time, as virtual time of its own (`WAKEUP_PREEMPTION`). Whether the wake-up was synchronous makes no
+//!    difference.
+//! 5. Buddies are taken out of turn if that is not unfair by more than the same granularity: the task that
+//!    has just preempted (`next`), or the one that was preempted, with many tasks on the CPU (`last`, feature
+//!    `LAST_BUDDY`). One that has yielded is passed over once (`skip`).
 //!
-//! Left out: groups, `SCHED_BATCH` and `SCHED_IDLE`, high-resolution ticks (`HRTICK`), and `NEXT_BUDDY`, all off or unused by
-//! default; `child_runs_first`, off by default.
+//! Left out: groups, `SCHED_BATCH` and `SCHED_IDLE`, high-resolution ticks (`HRTICK`), and `NEXT_BUDDY`, all
+//! off or unused by default; `child_runs_first`, off by default.
 
 use super::entity::{Entity, scale};
 use super::{Context, Linux, LinuxEra};
 use crate::ids::{CpuId, TaskId};
 
 impl Linux {
-    /// Slice of a task of this weight among the tasks of a CPU, of which it is one or to which it is `added`, ns
-    /// (`sched_slice()`).
+    /// Slice of a task of this weight among the tasks of a CPU, of which it is one or to which it is `added`,
+    /// ns (`sched_slice()`).
     fn cfs_slice_ns(&self, cpu: CpuId, weight: u32, added: bool) -> u64 {
         let tasks = self.cpus[cpu.index()].nr_running() as u64 + u64::from(added);
         let weights = self.total_weight(cpu) + if added { weight.into() } else { 0 };
@@ -42,7 +45,8 @@ impl Linux {
         self.cfs_slice_ns(cpu, self.entities[task.index()].weight, true)
     }
 
-    /// Places a new task by the queue of the CPU on which it was born, a slice ahead, and not before its parent.
+    /// Places a new task by the queue of the CPU on which it was born, a slice ahead, and not before its
+    /// parent.
     pub(super) fn cfs_place_new(&mut self, task: TaskId) {
         let entity = &self.entities[task.index()];
         let slice_ns = self.cfs_first_slice_ns(task, entity.cpu);
@@ -105,7 +109,8 @@ impl Linux {
         true
     }
 
-    /// Whether `other` is so far behind `task` that fairness demands to prefer it (`wakeup_preempt_entity()` is 1).
+    /// Whether `other` is so far behind `task` that fairness demands to prefer it (`wakeup_preempt_entity()`
+    /// is 1).
     fn preferable(&self, task: TaskId, other: TaskId) -> bool {
         let [task, other]: [&Entity; 2] = [task, other].map(|task| &self.entities[task.index()]);
         task.vruntime - other.vruntime > other.virtual_time(self.tunables.wakeup_granularity_ns)
@@ -128,7 +133,8 @@ impl Linux {
         Some(picked)
     }
 
-    /// The tasks of a CPU with the least virtual run times. The running one stands behind waiting ones that are equal.
+    /// The tasks of a CPU with the least virtual run times. The running one stands behind waiting ones that
+    /// are equal.
     fn first_two(&self, cpu: CpuId) -> Option<(TaskId, Option<TaskId>)> {
         let queue = &self.cpus[cpu.index()];
         let mut waiting = queue.queued();

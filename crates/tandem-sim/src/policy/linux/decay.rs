@@ -1,8 +1,8 @@
 //! Geometric averages, as Linux tracks load by (`kernel/sched/pelt.c`).
 //!
-//! Time is cut into periods of 1024 us of 1024 ns each. What happened in a period counts y times as much a period
-//! later, and half as much after 32. A sum of what happened therefore never exceeds [`SUM_MAX`], and sum divided by
-//! [`Decay::divider`] is an average.
+//! Time is cut into periods of 1024 us of 1024 ns each. What happened in a period counts y times as much a
+//! period later, and half as much after 32. A sum of what happened therefore never exceeds [`SUM_MAX`], and
+//! sum divided by [`Decay::divider`] is an average.
 
 /// Length of a period in microseconds (of 1024 ns).
 const PERIOD_US: u64 = 1024;
@@ -118,7 +118,8 @@ mod tests {
         assert_eq!(decayed(u64::MAX, 64 * 32), 0);
     }
 
-    /// However the time is cut, a signal that is always 1 gives an average of 1, and one that is on half of the time a half.
+    /// However the time is cut, a signal that is always 1 gives an average of 1, and one that is on half of
+    /// the time a half.
     #[test]
     fn averages_what_happens() {
         for step_ns in [10_000, 700_000, 1_048_576, 5_000_000] {

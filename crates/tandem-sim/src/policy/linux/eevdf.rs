@@ -3,20 +3,22 @@
 //! Problem: the same as that of CFS ([`cfs`](super::cfs)), without its heuristics for tasks that sleep.
 //!
 //! Approach:
-//! 1. A task's virtual run time grows with its run time divided by its weight. What all tasks of a CPU would have if each had
-//!    its share is the average of their virtual run times, by weight. A task that is not ahead of it is *eligible*.
-//! 2. Each task asks for one slice after the other. The *virtual deadline* of a slice is where the task's virtual run time would
-//!    be at its end. Of the eligible tasks the one with the earliest deadline runs.
-//! 3. The running task goes on until its slice is done or it is no longer eligible (`RUN_TO_PARITY`). Until then, a
-//!    task that wakes up does not preempt it.
-//! 4. How far a task is behind or ahead of the average, its *lag*, stays with it while it sleeps (`PLACE_LAG`). A task that
-//!    blocks while it is ahead stays in the queue until it is eligible, and so pays for having run ahead (`DELAY_DEQUEUE`); what it
-//!    would gain beyond that is forgotten (`DELAY_ZERO`).
+//! 1. A task's virtual run time grows with its run time divided by its weight. What all tasks of a CPU would
+//!    have if each had its share is the average of their virtual run times, by weight. A task that is not
+//!    ahead of it is *eligible*.
+//! 2. Each task asks for one slice after the other. The *virtual deadline* of a slice is where the task's
+//!    virtual run time would be at its end. Of the eligible tasks the one with the earliest deadline runs.
+//! 3. The running task goes on until its slice is done or it is no longer eligible (`RUN_TO_PARITY`). Until
+//!    then, a task that wakes up does not preempt it.
+//! 4. How far a task is behind or ahead of the average, its *lag*, stays with it while it sleeps
+//!    (`PLACE_LAG`). A task that blocks while it is ahead stays in the queue until it is eligible, and so
+//!    pays for having run ahead (`DELAY_DEQUEUE`); what it would gain beyond that is forgotten
+//!    (`DELAY_ZERO`).
 //! 5. A new task starts at the average, with half a slice until its deadline (`PLACE_DEADLINE_INITIAL`).
 //!
-//! Left out: `PREEMPT_SHORT` and the slices that tasks may ask for, as all tasks here have the same slice and then it
-//! does nothing; groups, `SCHED_BATCH` and `SCHED_IDLE`; `NEXT_BUDDY`, off by default. A task that is leaving is not
-//! counted among those that run, as since 6.12.8.
+//! Left out: `PREEMPT_SHORT` and the slices that tasks may ask for, as all tasks here have the same slice and
+//! then it does nothing; groups, `SCHED_BATCH` and `SCHED_IDLE`; `NEXT_BUDDY`, off by default. A task that is
+//! leaving is not counted among those that run, as later releases have it.
 
 use super::{Context, Linux};
 use crate::ids::{CpuId, TaskId};
@@ -29,7 +31,8 @@ struct Sums {
 }
 
 impl Sums {
-    /// Whether a task with this virtual run time is not ahead of the average; exact, where the average is rounded.
+    /// Whether a task with this virtual run time is not ahead of the average; exact, where the average is
+    /// rounded.
     fn is_eligible(self, vruntime: i64) -> bool {
         i128::from(vruntime) * i128::from(self.weight) <= self.weighted_vruntime
     }
@@ -59,7 +62,8 @@ impl Linux {
         self.entities[task.index()].virtual_time(self.tunables.base_slice_ns)
     }
 
-    /// Places a task, in no queue, by the average of a CPU. It keeps the time until its deadline if `keeps_deadline`.
+    /// Places a task, in no queue, by the average of a CPU. It keeps the time until its deadline if
+    /// `keeps_deadline`.
     pub(super) fn eevdf_place(&mut self, task: TaskId, cpu: CpuId, keeps_deadline: bool) {
         let average = self.average_vruntime(cpu);
         let weight = i128::from(self.total_weight(cpu));
@@ -79,7 +83,8 @@ impl Linux {
             };
     }
 
-    /// Notes how far a task that is to leave the CPU or its queue is behind the average, at most two slices or a tick (`update_entity_lag()`).
+    /// Notes how far a task that is to leave the CPU or its queue is behind the average, at most two slices
+    /// or, if that is longer, a tick (`update_entity_lag()`).
     pub(super) fn eevdf_note_lag(&mut self, task: TaskId, cpu: CpuId) {
         let average = self.average_vruntime(cpu);
         let limit_ns = (2 * self.tunables.base_slice_ns).max(self.settings.tick_period_ns());

@@ -6,8 +6,8 @@ use crate::ids::{CpuId, TaskId};
 /// Weight at nice 0 (`NICE_0_LOAD`, without the bits that 64-bit kernels add for precision).
 pub(super) const NICE_0_WEIGHT: u32 = 1024;
 
-/// Weights of nice -20 to 19 (`sched_prio_to_weight`): a step is a factor of about 1.25, so that it changes the time
-/// that one of two tasks gets by about 10 percent.
+/// Weights of nice -20 to 19 (`sched_prio_to_weight`): a step is a factor of about 1.25, so that it changes
+/// the time that one of two tasks gets by about 10 percent.
 const WEIGHTS: [u32; 40] = [
     88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, // -20 to -11
     9548, 7620, 6100, 4904, 3906, 3121, 2501, 1991, 1586, 1277, // -10 to -1
@@ -38,7 +38,8 @@ pub(super) struct Entity {
     /// EEVDF: virtual time by which its present slice should be done; while it is in no queue, counted from
     /// `vruntime`.
     pub deadline: i64,
-    /// EEVDF: how far it was behind the average of its queue when it left it, ns at nice 0; ahead if negative.
+    /// EEVDF: how far it was behind the average of its queue when it left it, ns at nice 0; ahead if
+    /// negative.
     pub lag: i64,
     /// EEVDF: the deadline that it had when it was chosen to run.
     pub chosen_deadline: i64,

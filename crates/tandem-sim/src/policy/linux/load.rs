@@ -1,12 +1,14 @@
 //! Load: what tasks and CPUs are measured by when they are placed and balanced.
 //!
-//! - **3.6**: the load of a task is its weight, that of a CPU the sum over its tasks. Against ping-pong, each CPU
-//!   keeps five averages of its load over longer and longer times, updated at its ticks; a CPU that tasks might leave
-//!   is taken at the smaller of present and past load, one that they might go to at the larger.
-//! - **4.2**: the load of a task is its weight times the part of its life in which it wanted to run, the recent past
-//!   counting most ([`decay`](super::decay)); that of a CPU the sum over its tasks. The averages of 3.6 are kept, over this.
-//! - **6.12**: a CPU has averages of its own: of its load, of the number of tasks that want to run, and of its use.
-//!   What a task has added stays when it blocks, and fades. It goes along when the task goes to another CPU.
+//! - **3.6**: the load of a task is its weight, that of a CPU the sum over its tasks. Against ping-pong, each
+//!   CPU keeps five averages of its load over longer and longer times, updated at its ticks; a CPU that tasks
+//!   might leave is taken at the smaller of present and past load, one that they might go to at the larger.
+//! - **4.2**: the load of a task is its weight times the part of its life in which it wanted to run, the
+//!   recent past counting most ([`decay`](super::decay)); that of a CPU the sum over its tasks. The averages
+//!   of 3.6 are kept, over this.
+//! - **6.12**: a CPU has averages of its own: of its load, of the number of tasks that want to run, and of
+//!   its use. What a task has added stays when it blocks, and fades. It goes along when the task goes to
+//!   another CPU.
 //!
 //! Limits: no groups, so that the load of a task is its own. 6.12's estimate of the use by tasks that wake up
 //! (`util_est`) and its scaling of time by the speed of the CPU are left out.
@@ -83,8 +85,8 @@ impl Linux {
         }
     }
 
-    /// Load of a CPU that tasks might leave, guessed low from history (`source_load()`; 3.6, 4.2). Index 0 takes the
-    /// present load; 1 to 4 look back further and further.
+    /// Load of a CPU that tasks might leave, guessed low from history (`source_load()`; 3.6, 4.2). Index 0
+    /// takes the present load; 1 to 4 look back further and further.
     pub(super) fn source_load(&self, cpu: CpuId, index: usize) -> u64 {
         self.past_load(cpu, index).map_or(self.cpu_load(cpu), |past| past.min(self.cpu_load(cpu)))
     }
@@ -105,7 +107,8 @@ impl Linux {
         load.running_sum * FULL_USE / load.decay.divider()
     }
 
-    /// How many tasks want to run on a CPU on average, in 1024ths of a task, with tasks that blocked not long ago (6.12).
+    /// How many tasks want to run on a CPU on average, in 1024ths of a task, with tasks that blocked not long
+    /// ago (6.12).
     pub(super) fn cpu_runnable(&self, cpu: CpuId) -> u64 {
         let load = &self.cpus[cpu.index()].load;
         load.runnable_sum * FULL_USE / load.decay.divider()
@@ -128,8 +131,8 @@ impl Linux {
         }
     }
 
-    /// Takes the present load into the averages of past loads, for each tick since the last time. All but the last
-    /// of these passed on an idle CPU, without a load: a busy one ticks.
+    /// Takes the present load into the averages of past loads, for each tick since the last time. All but the
+    /// last of these passed on an idle CPU, without a load: a busy one ticks.
     pub(super) fn update_history(&mut self, ctx: &Context<'_>, cpu: CpuId) {
         let present = self.cpu_load(cpu);
         let ticks = ctx.now_ns / self.settings.tick_period_ns();
@@ -140,17 +143,20 @@ impl Linux {
         }
         load.history_ticks = ticks;
         load.history[0] = present;
-        for index in 1..HISTORY {
-            let mut past = if passed > FORGOTTEN_AFTER_TICKS[index] { 0 } else { load.history[index] };
-            for _ in 1..passed.min(FORGOTTEN_AFTER_TICKS[index]) {
+        for (index, (average, forgotten_after)) in
+            load.history.iter_mut().zip(FORGOTTEN_AFTER_TICKS).enumerate().skip(1)
+        {
+            let mut past = if passed > forgotten_after { 0 } else { *average };
+            for _ in 1..passed.min(forgotten_after) {
                 past -= past.div_ceil(1 << index);
             }
             let rounding = if present > past { (1 << index) - 1 } else { 0 };
-            load.history[index] = ((past << index) - past + present + rounding) >> index;
+            *average = ((past << index) - past + present + rounding) >> index;
         }
     }
 
-    /// Starts the averages of a new task, with the clock of its CPU advanced: it counts in full until more is known.
+    /// Starts the averages of a new task, with the clock of its CPU advanced: it counts in full until more is
+    /// known.
     pub(super) fn start_tracking(&mut self, task: TaskId) {
         let cpu = self.entities[task.index()].cpu;
         let decay = Decay::starting_at(self.cpus[cpu.index()].clock.task_ns);
@@ -169,8 +175,8 @@ impl Linux {
         self.entities[task.index()].averages = averages;
     }
 
-    /// Guesses the use of a new task from that of the CPU on which it will begin, never more than half of what is
-    /// free there (`post_init_entity_util_avg()`; 6.12).
+    /// Guesses the use of a new task from that of the CPU on which it will begin, never more than half of
+    /// what is free there (`post_init_entity_util_avg()`; 6.12).
     fn guess_use(&mut self, task: TaskId, cpu: CpuId) {
         let used = self.cpu_util(cpu);
         let most = FULL_USE.saturating_sub(used) / 2;
@@ -186,8 +192,8 @@ impl Linux {
         entity.averages.runnable_sum = sum;
     }
 
-    /// Brings the averages of a task up to date, and with them what its CPU has of it. Call it before the task's state
-    /// or its CPU's changes, with the clock of the CPU advanced.
+    /// Brings the averages of a task up to date, and with them what its CPU has of it. Call it before the
+    /// task's state or its CPU's changes, with the clock of the CPU advanced.
     pub(super) fn track(&mut self, task: TaskId) {
         let entity = &mut self.entities[task.index()];
         let cpu = entity.cpu;
@@ -228,7 +234,8 @@ impl Linux {
         }
     }
 
-    /// The task is about to come into the queue of its CPU. `is_foreign`: its averages are not in that CPU's yet.
+    /// The task is about to come into the queue of its CPU. `is_foreign`: its averages are not in that CPU's
+    /// yet.
     pub(super) fn count_in(&mut self, task: TaskId, is_foreign: bool) {
         self.track(task);
         match self.settings.era {
@@ -253,7 +260,8 @@ impl Linux {
         }
     }
 
-    /// Takes the averages of a task, up to date and in no queue, out of its CPU's, and restarts their clock as that of CPU `to`.
+    /// Takes the averages of a task, up to date and in no queue, out of its CPU's, and restarts their clock
+    /// as that of CPU `to`.
     pub(super) fn carry_over(&mut self, task: TaskId, to: CpuId) {
         if self.is_eevdf() && !self.entities[task.index()].is_new {
             self.detach(task);

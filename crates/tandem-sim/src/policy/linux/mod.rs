@@ -1,22 +1,24 @@
 //! Linux's fair scheduler: CFS of the 3.6 and 4.2 eras, and EEVDF of 6.12.
 //!
-//! Problem: give each task of a kernel, the host's or a guest's, its share of the CPUs by weight, soon after it asks
-//! for it, and keep all CPUs busy.
+//! Problem: give each task of a kernel, the host's or a guest's, its share of the CPUs by weight, soon after
+//! it asks for it, and keep all CPUs busy.
 //!
 //! Approach, as in `kernel/sched/fair.c`:
-//! 1. Each CPU has a queue of its own ([`run_queue`]). On one CPU, [`cfs`] or [`eevdf`] decides who runs and for how long.
-//! 2. A task that wakes up, is new, or begins another program, is put where there is room, and near to what it works
-//!    with ([`select`]).
-//! 3. At ticks, and when they run out of work, CPUs pull tasks from those that have more ([`balance`]), domain by domain
-//!    ([`domains`]).
+//! 1. Each CPU has a queue of its own ([`run_queue`], [`queueing`]). On one CPU, [`cfs`] or [`eevdf`] decides
+//!    who runs and for how long.
+//! 2. A task that wakes up, is new, or begins another program, is put where there is room, and near to what
+//!    it works with ([`select`]).
+//! 3. At ticks, and when they run out of work, CPUs pull tasks from those that have more ([`balance`]),
+//!    domain by domain ([`domains`]).
 //! 4. For 2. and 3. the load of tasks and CPUs is tracked ([`load`], [`decay`]).
 //!
-//! A CPU ticks while it runs a task; only then, and at wake-ups, slices end. An idle CPU does not tick (`NO_HZ_IDLE`). On a vCPU the
-//! clock that tasks are charged by leaves out stolen time, if the settings say so and the hypervisor tells it.
+//! A CPU ticks while it runs a task; only then, and at wake-ups, slices end. An idle CPU does not tick
+//! (`NO_HZ_IDLE`). On a vCPU the clock that tasks are charged by leaves out stolen time, if the settings say
+//! so and the hypervisor tells it.
 //!
-//! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; locks are not contended in the policy
-//! (the kernel charges for them). Soft affinity is not known to Linux. A CPU decides at once when it is told to:
-//! what runs in kernel mode can be preempted (`CONFIG_PREEMPT`).
+//! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; locks
+//! are not contended in the policy (the kernel charges for them). Soft affinity is not known to Linux. A CPU
+//! decides at once when it is told to: what runs in kernel mode can be preempted (`CONFIG_PREEMPT`).
 
 mod balance;
 mod cfs;
@@ -26,6 +28,7 @@ mod eevdf;
 mod entity;
 mod group;
 mod load;
+mod queueing;
 mod run_queue;
 mod select;
 mod settings;
@@ -115,158 +118,6 @@ impl Linux {
         self.settings.era >= LinuxEra::V6_12
     }
 
-    /// How long ago the task, queued or running, last ran, by the clock of its CPU, ns.
-    pub(super) fn ran_ago_ns(&mut self, ctx: &Context<'_>, task: TaskId) -> u64 {
-        let Entity { cpu, exec_start_ns, .. } = self.entities[task.index()];
-        self.advance_clock(ctx, cpu);
-        self.cpus[cpu.index()].clock.task_ns.saturating_sub(exec_start_ns)
-    }
-
-    fn advance_clock(&mut self, ctx: &Context<'_>, cpu: CpuId) {
-        let stolen_ns = if self.settings.steal_clock { ctx.stolen_ns[cpu.index()] } else { 0 };
-        self.cpus[cpu.index()].clock.advance(ctx.now_ns, stolen_ns);
-    }
-
-    /// Tells the CPU to decide anew, unless it has been told already.
-    fn reschedule(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
-        let queue = &mut self.cpus[cpu.index()];
-        if !queue.resched {
-            queue.resched = true;
-            ctx.kicked.push(cpu);
-        }
-    }
-
-    /// Charges the running task of the CPU up to now (`update_curr()`).
-    fn charge(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
-        self.advance_clock(ctx, cpu);
-        let queue = &self.cpus[cpu.index()];
-        let Some(task) = queue.curr else { return };
-        let now_ns = queue.clock.task_ns;
-        let entity = &mut self.entities[task.index()];
-        let ran_ns = now_ns - entity.exec_start_ns;
-        if ran_ns == 0 {
-            return;
-        }
-        entity.exec_start_ns = now_ns;
-        entity.sum_exec_ns += ran_ns;
-        entity.vruntime += entity.virtual_time(ran_ns);
-        if !self.is_eevdf() {
-            self.cfs_update_min_vruntime(cpu);
-        } else if self.eevdf_slice_is_over(task) && !self.cpus[cpu.index()].is_empty() {
-            self.counters.slices_ended += 1;
-            self.reschedule(ctx, cpu);
-        }
-    }
-
-    /// Puts a task into the queue of a CPU.
-    fn insert(&mut self, task: TaskId, cpu: CpuId) {
-        let key = self.key(task);
-        self.cpus[cpu.index()].insert(key, task, &mut self.entities[task.index()]);
-        self.idle.remove(cpu);
-    }
-
-    /// Takes a task out of the queue of a CPU.
-    fn remove(&mut self, task: TaskId, cpu: CpuId) {
-        let key = self.key(task);
-        let queue = &mut self.cpus[cpu.index()];
-        queue.remove(key, task, &mut self.entities[task.index()]);
-        if queue.idling && queue.is_empty() {
-            self.idle.insert(cpu);
-        }
-    }
-
-    /// What the queues are sorted by.
-    fn key(&self, task: TaskId) -> i64 {
-        let entity = &self.entities[task.index()];
-        if self.is_eevdf() { entity.deadline } else { entity.vruntime }
-    }
-
-    /// A task comes to the queue of its CPU, which is charged up to now and, if it was on another one before (`is_foreign`),
-    /// is new to it.
-    fn join_queue(&mut self, ctx: &mut Context<'_>, task: TaskId, is_foreign: bool, keeps_deadline: bool) {
-        let cpu = self.entities[task.index()].cpu;
-        self.count_in(task, is_foreign);
-        if self.is_eevdf() {
-            self.eevdf_place(task, cpu, keeps_deadline);
-        }
-        self.entities[task.index()].is_new = false;
-        self.to_head_of_list(task);
-        self.insert(task, cpu);
-        self.preempt(ctx, cpu, task);
-    }
-
-    /// A task that waits leaves the queue of its CPU, which is charged up to now.
-    fn leave_queue(&mut self, task: TaskId, cpu: CpuId) {
-        self.count_out(task);
-        if self.is_eevdf() {
-            self.eevdf_note_lag(task, cpu);
-        }
-        self.remove(task, cpu);
-        self.left(task, cpu);
-        if !self.is_eevdf() {
-            self.cfs_update_min_vruntime(cpu);
-        }
-    }
-
-    /// A task has left a CPU and its queue.
-    fn left(&mut self, task: TaskId, cpu: CpuId) {
-        let queue = &mut self.cpus[cpu.index()];
-        queue.clear_buddies(task);
-        if self.settings.era >= LinuxEra::V6_12 {
-            let entity = &mut self.entities[task.index()];
-            entity.deadline -= entity.vruntime;
-            if queue.is_empty() && queue.curr.is_none() {
-                queue.min_vruntime = entity.vruntime;
-            }
-        }
-    }
-
-    fn to_head_of_list(&mut self, task: TaskId) {
-        self.list_positions += 1;
-        self.entities[task.index()].list_position = self.list_positions;
-    }
-
-    /// Lets a task that has come into the queue of a CPU preempt what runs there, if it should.
-    fn preempt(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
-        let queue = &self.cpus[cpu.index()];
-        if queue.resched {
-            return;
-        }
-        let Some(current) = queue.curr else {
-            return self.reschedule(ctx, cpu);
-        };
-        let preempts = if self.is_eevdf() {
-            self.eevdf_choose(cpu) == Some(task)
-        } else {
-            self.cfs_preempts(cpu, current, task)
-        };
-        if preempts {
-            self.counters.wakeup_preemptions += 1;
-            self.reschedule(ctx, cpu);
-        }
-    }
-
-    /// Moves a task that waits, and is not leaving, from one queue to another, and lets it preempt there.
-    fn move_queued(&mut self, ctx: &mut Context<'_>, task: TaskId, from: CpuId, to: CpuId) {
-        debug_assert!(!self.entities[task.index()].delayed, "a task that is leaving stays where it is");
-        self.charge(ctx, from);
-        self.charge(ctx, to);
-        self.leave_queue(task, from);
-        self.change_cpu(task, to);
-        self.join_queue(ctx, task, true, true);
-    }
-
-    /// A task in no queue is from now on one of CPU `to`, whose clock and that of its CPU have been advanced.
-    fn change_cpu(&mut self, task: TaskId, to: CpuId) {
-        let from = self.entities[task.index()].cpu;
-        self.track(task);
-        self.carry_over(task, to);
-        if !self.is_eevdf() {
-            self.cfs_carry_over(task, from, to);
-        }
-        self.entities[task.index()].cpu = to;
-    }
-
     /// Forgets what is known under the number of a task that is new, and was born on this CPU.
     fn begin(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId) {
         self.entities[task.index()] = Entity::new(ctx.tasks[task.index()].weight, cpu);
@@ -289,30 +140,6 @@ impl Linux {
 
     fn is_allowed(ctx: &Context<'_>, task: TaskId, cpu: CpuId) -> bool {
         ctx.tasks[task.index()].hard_affinity.contains(cpu)
-    }
-
-    /// Puts the running task of the CPU, which can go on, back into the queue.
-    fn put_back_current(&mut self, cpu: CpuId) {
-        if let Some(task) = self.cpus[cpu.index()].curr {
-            self.track(task);
-            self.cpus[cpu.index()].curr = None;
-            self.insert(task, cpu);
-        }
-    }
-
-    /// Takes a task out of the queue of a CPU to run it.
-    fn set_current(&mut self, cpu: CpuId, task: TaskId) {
-        self.track(task);
-        self.remove(task, cpu);
-        let queue = &mut self.cpus[cpu.index()];
-        queue.curr = Some(task);
-        let entity = &mut self.entities[task.index()];
-        entity.exec_start_ns = queue.clock.task_ns;
-        entity.prev_sum_exec_ns = entity.sum_exec_ns;
-        entity.chosen_deadline = entity.deadline;
-        if self.is_eevdf() {
-            self.to_head_of_list(task);
-        }
     }
 
     /// Sends the running task of the CPU elsewhere, if it may not stay or active balancing asked for it.

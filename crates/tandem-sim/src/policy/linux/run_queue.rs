@@ -1,7 +1,7 @@
 //! The run queue of a CPU.
 //!
-//! The tasks that wait stand in a sorted vector instead of the kernel's red-black tree: queues are short, so that
-//! moving a few entries costs less than following pointers, and the order is the same.
+//! The tasks that wait stand in a sorted vector instead of the kernel's red-black tree: queues are short, so
+//! that moving a few entries costs less than following pointers, and the order is the same.
 
 use super::entity::Entity;
 use super::load::QueueLoad;
@@ -14,8 +14,8 @@ struct Queued {
     task: TaskId,
 }
 
-/// Clock of a CPU for its tasks (`rq_clock_task()`): stands still while a vCPU is kept from running, if the hypervisor
-/// says so.
+/// Clock of a CPU for its tasks (`rq_clock_task()`): stands still while a vCPU is kept from running, if the
+/// hypervisor says so.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TaskClock {
     /// The clock, ns.
@@ -42,8 +42,8 @@ impl TaskClock {
 pub(super) struct RunQueue {
     /// The task that runs.
     pub curr: Option<TaskId>,
-    /// The tasks that wait, sorted: by virtual run time (CFS) or by virtual deadline (EEVDF); of equal ones the
-    /// first to come stands first.
+    /// The tasks that wait, sorted: by virtual run time (CFS) or by virtual deadline (EEVDF); of equal ones
+    /// the first to come stands first.
     queue: Vec<Queued>,
     /// Of these, the ones that only stay until they have paid for running ahead (EEVDF's delayed dequeue).
     pub delayed: usize,
@@ -51,7 +51,8 @@ pub(super) struct RunQueue {
     pub queued_weight: u64,
     /// Sum of weight x virtual run time over the tasks that wait.
     pub queued_weighted_vruntime: i128,
-    /// CFS: smallest virtual run time of its tasks, which never falls. EEVDF: the average when it last ran empty.
+    /// CFS: smallest virtual run time of its tasks, which never falls. EEVDF: the average when it last ran
+    /// empty.
     pub min_vruntime: i64,
     /// CFS: the task that was preempted last, that should run next, and that has yielded.
     pub last_buddy: Option<TaskId>,
@@ -69,8 +70,8 @@ pub(super) struct RunQueue {
     pub idle_since_ns: Option<u64>,
     /// How long it idles on average, ns (`avg_idle`).
     pub avg_idle_ns: u64,
-    /// Longest search for work when it became idle, ns (`max_idle_balance_cost`); `avg_idle_ns` is kept below twice
-    /// that.
+    /// Longest search for work when it became idle, ns (`max_idle_balance_cost`); `avg_idle_ns` is kept below
+    /// twice that.
     pub max_idle_balance_cost_ns: u64,
     /// An idle CPU was kicked to balance on behalf of all idle CPUs.
     pub nohz_kicked: bool,
@@ -141,8 +142,8 @@ impl RunQueue {
     }
 
     /// Counts the end of an idle time into the average, as the kernel does at the first wake-up: an eighth of
-    /// the difference, and never above twice the longest search. `caps_sample`: a long time sets the average to that
-    /// at once (3.6).
+    /// the difference, and never above twice the longest search. `caps_sample`: a long time sets the average
+    /// to that at once (3.6).
     pub fn idle_ended(&mut self, now_ns: u64, caps_sample: bool) {
         let Some(since_ns) = self.idle_since_ns.take() else { return };
         let (idle_ns, most_ns) = (now_ns - since_ns, 2 * self.max_idle_balance_cost_ns);

@@ -58,7 +58,8 @@ pub(super) struct Tunables {
     pub latency_ns: u64,
     /// CFS: shortest slice (`sched_min_granularity`), ns.
     pub min_granularity_ns: u64,
-    /// CFS: how far behind the running task one that wakes up must be to preempt it (`sched_wakeup_granularity`), ns.
+    /// CFS: how far behind the running task one that wakes up must be to preempt it
+    /// (`sched_wakeup_granularity`), ns.
     pub wakeup_granularity_ns: u64,
     /// EEVDF: length of a slice (`sched_base_slice`), ns.
     pub base_slice_ns: u64,

@@ -89,6 +89,12 @@ impl Hand {
         self.tell(|linux, ctx| linux.enqueue(ctx, TaskId(task), cpu, reason))
     }
 
+    /// From now on the task may run on this CPU only, so that balancing leaves it alone.
+    fn pin(&mut self, task: u32, cpu: CpuId) {
+        let mask = CpuMask::from_cpus(self.machine.cpu_count(), [cpu]);
+        self.facts[task as usize].hard_affinity = Arc::new(mask);
+    }
+
     fn start(&mut self, task: u32) {
         self.enqueue(task, CPU, Reason::Start);
     }

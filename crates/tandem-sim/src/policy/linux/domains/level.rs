@@ -1,6 +1,6 @@
 //! The levels of scheduling domains that each release knows, with their constants.
 //!
-//! Sources, read in the kernels of the eras:
+//! Where the kernels have them:
 //! - 3.6: `SD_SIBLING_INIT`, `SD_MC_INIT` and `SD_CPU_INIT` in `include/linux/topology.h`, `sd_numa_init()` in
 //!   `kernel/sched/core.c` (it replaced the older NODE level in 3.5).
 //! - 4.2: `sd_init()` and `default_topology` in `kernel/sched/core.c`.
@@ -129,7 +129,7 @@ impl Level {
     /// Capacity of a CPU in a kernel whose lowest level this is.
     pub fn cpu_capacity(&self, era: LinuxEra, threads: usize) -> u32 {
         if era < LinuxEra::V6_12 && self.spread == Spread::Core && threads > 1 {
-            SMT_CORE_CAPACITY / threads as u32
+            (SMT_CORE_CAPACITY / threads as u32).max(1)
         } else {
             CPU_CAPACITY
         }

@@ -86,13 +86,13 @@ impl DomainTree {
     pub fn new(settings: &LinuxSettings, machine: &Machine) -> Self {
         let levels = level::levels(settings, machine);
         let mut tree = Self { spans: Vec::new(), domains: Vec::new(), first: vec![0], llc: Vec::new() };
-        let shared = Shared::new(&levels, settings.era, machine, &mut tree.spans);
+        let by_level = make_spans(&levels, settings.era, machine, &mut tree.spans);
         for cpu in machine.all_cpus().iter() {
             let mut chain: Vec<_> = levels
                 .iter()
-                .zip(&shared.spans)
-                .map(|(level, spans)| {
-                    let span = spans[cpu.index()];
+                .zip(&by_level)
+                .map(|(level, by_cpu)| {
+                    let span = by_cpu[cpu.index()];
                     Domain::new(level, settings.era, span, &tree.spans[span], cpu)
                 })
                 .collect();
@@ -198,48 +198,41 @@ impl Domain {
     }
 }
 
-/// The spans of all levels while the tree is built, by level and CPU.
-struct Shared {
-    spans: Vec<Vec<usize>>,
-}
-
-impl Shared {
-    fn new(levels: &[Level], era: LinuxEra, machine: &Machine, spans: &mut Vec<Span>) -> Self {
-        let mut by_level: Vec<Vec<usize>> = Vec::new();
-        for level in levels {
-            let mut by_cpu: Vec<usize> = Vec::new();
-            for cpu in machine.all_cpus().iter() {
-                let below = by_level.last();
-                // CPUs of one domain share its span; where domains may overlap, those that share the domain below.
-                let twin = match below {
-                    Some(below) if level.is_numa() => {
-                        (0..cpu.index()).find(|&other| below[other] == below[cpu.index()])
-                    }
-                    _ => (0..cpu.index()).find(|&other| spans[by_cpu[other]].cpus.contains(cpu)),
+/// Makes the spans of all levels; which one each CPU has, level by level.
+fn make_spans(levels: &[Level], era: LinuxEra, machine: &Machine, spans: &mut Vec<Span>) -> Vec<Vec<usize>> {
+    let mut by_level: Vec<Vec<usize>> = Vec::new();
+    for level in levels {
+        let mut by_cpu: Vec<usize> = Vec::new();
+        for cpu in machine.all_cpus().iter() {
+            let below = by_level.last();
+            // CPUs of one domain share its span; where domains may overlap, those that share the domain below.
+            let twin = match below {
+                Some(below) if level.is_numa() => {
+                    (0..cpu.index()).find(|&other| below[other] == below[cpu.index()])
+                }
+                _ => (0..cpu.index()).find(|&other| spans[by_cpu[other]].cpus.contains(cpu)),
+            };
+            let span = twin.map(|other| by_cpu[other]).unwrap_or_else(|| {
+                let mut cpus = level.span(machine, cpu);
+                // The kernel widens a level that is narrower than the one below it.
+                if let Some(below) = below {
+                    spans[below[cpu.index()]].cpus.iter().for_each(|member| cpus.insert(member));
+                }
+                let of_child = |member: CpuId| match below {
+                    Some(below) => spans[below[member.index()]].cpus.and(&cpus),
+                    None => CpuMask::from_cpus(machine.cpu_count(), [member]),
                 };
-                let span = twin.map(|other| by_cpu[other]).unwrap_or_else(|| {
-                    let mut cpus = level.span(machine, cpu);
-                    // The kernel widens a level that is narrower than the one below it.
-                    if let Some(below) = below {
-                        spans[below[cpu.index()]].cpus.iter().for_each(|member| cpus.insert(member));
-                    }
-                    let of_child = |member: CpuId| match below {
-                        Some(below) => spans[below[member.index()]].cpus.and(&cpus),
-                        None => CpuMask::from_cpus(machine.cpu_count(), [member]),
-                    };
-                    let capacity =
-                        |member: CpuId| levels[0].cpu_capacity(era, machine.siblings(member).count());
-                    let groups = cut(&cpus, cpu, of_child, capacity);
-                    let weight = cpus.count() as u32;
-                    spans.push(Span { cpus, weight, groups, idle_scan: weight });
-                    spans.len() - 1
-                });
-                by_cpu.push(span);
-            }
-            by_level.push(by_cpu);
+                let capacity = |member: CpuId| levels[0].cpu_capacity(era, machine.siblings(member).count());
+                let groups = cut(&cpus, cpu, of_child, capacity);
+                let weight = cpus.count() as u32;
+                spans.push(Span { cpus, weight, groups, idle_scan: weight });
+                spans.len() - 1
+            });
+            by_cpu.push(span);
         }
-        Self { spans: by_level }
+        by_level.push(by_cpu);
     }
+    by_level
 }
 
 /// Cuts a span into groups, going round once from `start`.

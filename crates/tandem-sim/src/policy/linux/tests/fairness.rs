@@ -12,7 +12,8 @@ fn weights_of_nice_values() {
     }
 }
 
-/// Equal tasks on one CPU never differ by more than a slice, or a tick if that is longer, however many they are.
+/// Equal tasks on one CPU never differ by more than a slice, or a tick if that is longer, however many they
+/// are.
 #[test]
 fn equal_tasks_share_equally() {
     for era in ERAS {
@@ -44,7 +45,8 @@ fn time_follows_weight() {
     }
 }
 
-/// A task that sleeps half of the time it could run does not lose its share of the rest, nor gain more than its share.
+/// A task that sleeps half of the time it could run does not lose its share of the rest, nor gain more than
+/// its share.
 #[test]
 fn a_task_that_sleeps_keeps_to_its_share() {
     for era in ERAS {
@@ -74,9 +76,10 @@ fn slices_are_those_of_the_tunables() {
         (LinuxEra::V6_12, 12, 2_800_000),
     ] {
         let mut hand = Hand::new(era, 8, &vec![1024; tasks]);
-        (0..tasks as u32).for_each(|task| hand.start(task));
-        let others = CpuMask::first(1);
-        hand.facts.iter_mut().for_each(|facts| facts.hard_affinity = Arc::new(others.clone()));
+        for task in 0..tasks as u32 {
+            hand.pin(task, CPU);
+            hand.start(task);
+        }
         hand.pass(100 * MS);
         let before = hand.counter("slices_ended");
         hand.pass(1000 * MS);

@@ -60,17 +60,21 @@ fn load_of_a_task_follows_what_it_uses() {
 #[test]
 fn averages_move_with_the_task() {
     let mut hand = Hand::new(LinuxEra::V6_12, 2, &[1024; 2]);
-    hand.start(0);
-    hand.start(1);
+    for task in 0..2 {
+        hand.pin(task, CPU);
+        hand.start(task);
+    }
     hand.pass(500 * MS);
     let moved = TaskId(u32::from(hand.running[0] == Some(TaskId(0))));
     let before = hand.linux.cpu_load(CPU);
+    hand.pin(moved.0, CpuId(1));
     hand.tell(|linux, ctx| linux.move_queued(ctx, moved, CPU, CpuId(1)));
     let (left, came) = (hand.linux.cpu_load(CPU), hand.linux.cpu_load(CpuId(1)));
     assert!((before / 2).abs_diff(left) <= 20 && left.abs_diff(came) <= 20, "{before}: {left} + {came}");
     // It blocks there and wakes up here.
     hand.pass(100 * MS);
     hand.block(CpuId(1));
+    hand.pin(moved.0, CPU);
     hand.wake_on(moved.0, CPU);
     hand.ask(|linux, ctx| linux.refresh_load(ctx, CpuId(1)));
     assert!(hand.linux.cpu_load(CpuId(1)) <= 2, "nothing is left");

@@ -46,7 +46,8 @@ fn a_sleeper_is_credited_half_a_latency_at_most() {
     }
 }
 
-/// Whom EEVDF chooses of a running task and two that wait, of equal weight, each with its virtual run time and deadline.
+/// Whom EEVDF chooses of a running task and two that wait, of equal weight, each with its virtual run time
+/// and deadline.
 #[test]
 fn the_earliest_deadline_of_the_eligible_runs() {
     for (what, tasks, chosen_deadline, expected) in [
@@ -72,8 +73,9 @@ fn the_earliest_deadline_of_the_eligible_runs() {
     }
 }
 
-/// The running task is alone, and so at the average. A sleeper that was owed nothing comes to stand beside it, with a later
-/// deadline; one that was owed something comes to stand before it, which ends its eligibility.
+/// The running task is alone, and so at the average. A sleeper that was owed nothing comes to stand beside
+/// it, with a later deadline; one that was owed something comes to stand before it, which ends its
+/// eligibility.
 #[test]
 fn a_sleeper_preempts_under_eevdf_if_it_was_owed_time() {
     for (lag, expected) in [(0, false), (-700_000, false), (700_000, true)] {
@@ -115,11 +117,14 @@ fn a_child_starts_behind_its_parent() {
     assert_eq!(child.deadline - child.vruntime, 350_000, "half a slice");
 }
 
-/// A task keeps its distance from the others when it is moved, though the queues stand at different virtual times.
+/// A task keeps its distance from the others when it is moved, though the queues stand at different virtual
+/// times.
 #[test]
 fn a_move_keeps_lag_and_virtual_distance() {
     for era in ERAS {
         let mut hand = Hand::new(era, 2, &[1024; 3]);
+        (0..2).for_each(|task| hand.pin(task, CPU));
+        hand.pin(2, CpuId(1));
         hand.start(0);
         hand.pass(5000 * MS);
         hand.start(1);
@@ -130,6 +135,7 @@ fn a_move_keeps_lag_and_virtual_distance() {
             hand.linux.entities[moved.index()].vruntime - hand.linux.cpus[cpu].min_vruntime
         };
         let before = distance(&hand, 0);
+        hand.pin(moved.0, CpuId(1));
         hand.tell(|linux, ctx| linux.move_queued(ctx, moved, CPU, CpuId(1)));
         if era == LinuxEra::V6_12 {
             let lag = hand.linux.entities[moved.index()].lag;
