@@ -12,6 +12,16 @@ pub enum Measure {
     Rate(String),
     /// How fast a counter of the VMs goes up in the average VM, per second.
     RatePerVm(String),
+    /// How fast a counter of VMs with guest kernels goes up by their tasks' own clocks: per second that a task runs,
+    /// summed over the tasks. What a benchmark finds that measures by its CPU time.
+    RateByCpuTime(String),
+    /// Time that it takes to add one to a counter of the VMs, all VMs together, s.
+    TimePer(String),
+    /// Times that tasks of guest kernels were put on another vCPU for each one added to a counter, all VMs together.
+    /// As Linux counts them: with children that start elsewhere than their parents.
+    TaskMigrationsPer(String),
+    /// Times that tasks of guest kernels left their vCPU for each one added to a counter, all VMs together.
+    TaskSwitchesPer(String),
     /// Response times, us. Percentiles are those of the VMs, averaged by their numbers of responses.
     Response(ResponseStatistic),
     /// Time until the scenario's `stop_at_count` was reached, s.
@@ -86,6 +96,19 @@ impl Measure {
         )
     }
 
+    /// The counter of the VMs that it needs, if it needs one.
+    pub fn counter(&self) -> Option<&str> {
+        match self {
+            Self::Rate(counter)
+            | Self::RatePerVm(counter)
+            | Self::RateByCpuTime(counter)
+            | Self::TimePer(counter)
+            | Self::TaskMigrationsPer(counter)
+            | Self::TaskSwitchesPer(counter) => Some(counter),
+            _ => None,
+        }
+    }
+
     /// The value in a run, over the VMs of that group or all VMs; `None` if there is nothing to measure it on.
     pub fn value(&self, run: &RunMetrics, group: Option<&str>) -> Option<f64> {
         const US: f64 = 1e3;
@@ -113,11 +136,29 @@ impl Measure {
         let task_clock_s = || Some(guest_sum(|guest| guest.all_cpus().busy_ns)? / 1e9);
         let switches = || guest_sum(|guest| guest.all_tasks().switches());
         let migrations = || guest_sum(|guest| guest.all_tasks().migrations());
+        let programs = || vms.iter().filter_map(|vm| vm.guest.as_ref()).flat_map(|guest| &guest.programs);
+        let task_sum = |what: fn(&TaskMetrics) -> u64| -> f64 {
+            programs().map(|program| what(&program.total)).sum::<u64>() as f64
+        };
         match self {
             Self::Rate(counter) => ratio(count(counter)?, seconds),
             Self::RatePerVm(counter) => {
                 let counting = vms.iter().filter(|vm| vm.counts.contains_key(counter)).count();
                 ratio(count(counter)?, seconds * counting as f64)
+            }
+            Self::RateByCpuTime(counter) => {
+                let tasks: u64 = programs().map(|program| program.tasks).sum();
+                ratio(count(counter)? * tasks as f64, task_sum(|task| task.run_ns) / 1e9)
+            }
+            Self::TimePer(counter) => ratio(seconds, count(counter)?),
+            Self::TaskMigrationsPer(counter) => {
+                let migrations = |task: &TaskMetrics| {
+                    task.migrations_in_llc + task.migrations_in_node + task.migrations_across_nodes
+                };
+                ratio(task_sum(migrations), count(counter)?)
+            }
+            Self::TaskSwitchesPer(counter) => {
+                ratio(task_sum(|task| task.voluntary_switches + task.preemptions), count(counter)?)
             }
             Self::Response(statistic) => {
                 let responses: u64 = vms.iter().map(|vm| vm.response.count).sum();
@@ -206,6 +247,43 @@ mod tests {
             ],
             programs: vec![ProgramMetrics { total, ..ProgramMetrics::default() }],
             ..GuestMetrics::default()
+        }
+    }
+
+    #[test]
+    fn tasks_of_guests_count_for_each_unit_of_work() {
+        let program = |tasks, run_ns| ProgramMetrics {
+            tasks,
+            total: TaskMetrics {
+                run_ns,
+                voluntary_switches: 30,
+                preemptions: 5,
+                migrations_in_llc: 4,
+                migrations_in_node: 2,
+                migrations_across_nodes: 1,
+                ..TaskMetrics::default()
+            },
+            ..ProgramMetrics::default()
+        };
+        let guest = GuestMetrics {
+            programs: vec![program(2, 3_000_000_000), program(1, 1_000_000_000)],
+            ..GuestMetrics::default()
+        };
+        let run = RunMetrics {
+            length_ns: 2_000_000_000,
+            events: 0,
+            trace_hash: 0,
+            host: HostMetrics::default(),
+            vms: vec![VmMetrics { guest: Some(guest), ..vm("a", 10, 0, 0) }],
+        };
+        let counter = || "done".to_owned();
+        for (measure, expected) in [
+            (Measure::RateByCpuTime(counter()), 10.0 * 3.0 / 4.0),
+            (Measure::TimePer(counter()), 0.2),
+            (Measure::TaskMigrationsPer(counter()), 1.4),
+            (Measure::TaskSwitchesPer(counter()), 7.0),
+        ] {
+            assert_eq!(measure.value(&run, None), Some(expected), "{measure:?}");
         }
     }
 

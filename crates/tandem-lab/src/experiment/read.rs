@@ -167,8 +167,8 @@ fn check_metric(
         let message = format!("the metric `{}` has no VMs; groups: {}", metric.name, quoted_list(groups));
         return Err(source.error(at, message));
     }
-    if let Measure::Rate(counter) | Measure::RatePerVm(counter) = &metric.of
-        && !in_group().any(|vm| vm.counters.contains(counter))
+    if let Some(counter) = metric.of.counter()
+        && !in_group().any(|vm| vm.counters.iter().any(|known| known == counter))
     {
         let counters: std::collections::BTreeSet<_> =
             in_group().flat_map(|vm| vm.counters.iter().map(String::as_str)).collect();

@@ -213,6 +213,7 @@ impl<O: Observer> Simulation<'_, O> {
         child.parent = Some(birth);
         child.family_channels = parent.family_channels;
         child.residues = parent.residues;
+        child.shares_memory = true;
         child.measured_since_ns = now_ns;
         child.blocked_since_ns = now_ns;
         let facts = kernel.facts[id.index()].clone();
@@ -235,6 +236,7 @@ impl<O: Observer> Simulation<'_, O> {
         task.next_instruction = 0;
         task.profile = ProfileId::NONE;
         task.residues = [Residue::default(); 2];
+        task.shares_memory = false;
         kernel.groups[program as usize].tasks += 1;
         self.name_task(TaskRef { kernel: on.kernel, task: id }, now_ns);
         match self.system.exec(on, id, now_ns) {
@@ -243,14 +245,19 @@ impl<O: Observer> Simulation<'_, O> {
         }
     }
 
-    /// The task ends. Its parent is told first, by a task that is about to leave its CPU.
-    fn exit(&mut self, Place { on, task: id, .. }: Place, now_ns: u64) {
+    /// The task ends. Its parent is told first, by a task that is about to leave its CPU. What a parent that waits for it
+    /// goes on with is where the child has just used it, if the two still share their memory.
+    fn exit(&mut self, Place { on, pcpu, task: id }: Place, now_ns: u64) {
+        self.system.leave_caches(pcpu);
         let tasks = &mut self.system.kernels[on.kernel].tasks;
-        if let Some(parent) = tasks[id.index()].parent
+        let child = &tasks[id.index()];
+        let left = child.shares_memory.then_some(child.residues);
+        if let Some(parent) = child.parent
             && tasks[parent.task.index()].birth == parent.number
         {
             let parent_state = &mut tasks[parent.task.index()];
             if std::mem::take(&mut parent_state.waits_for_child) {
+                parent_state.residues = left.unwrap_or(parent_state.residues);
                 self.system.wake(parent.task, now_ns, on, true);
             } else {
                 parent_state.ended_children += 1;
