@@ -2,6 +2,7 @@
 
 pub mod experiment;
 pub mod file_error;
+pub mod latency;
 pub mod located;
 pub mod machine_file;
 pub mod measure;
@@ -12,6 +13,7 @@ pub mod results;
 pub mod runner;
 pub mod scenario;
 pub mod schema;
+pub mod stat;
 pub mod statistics;
 pub mod summary;
 pub mod trace;

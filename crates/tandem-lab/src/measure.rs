@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tandem_sim::metrics::{RunMetrics, TaskMetrics, VmMetrics};
+use tandem_sim::metrics::{GuestMetrics, RunMetrics, TaskMetrics, VmMetrics};
 
 /// A measure of a run. Those of VMs are over all VMs of the metric's group, or all VMs.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
@@ -54,6 +54,17 @@ pub enum Measure {
     MigrationsInNode,
     /// Moves of vCPUs to another node, per second, all VMs together.
     MigrationsAcrossNodes,
+    /// Times that tasks left their vCPU in the guests, all VMs together.
+    GuestContextSwitches,
+    /// Times that tasks left their vCPU in the guests, per second of task clock: of the time that tasks had vCPUs, all
+    /// of them together, as `perf stat` has it.
+    GuestContextSwitchRate,
+    /// Moves of tasks to another vCPU in the guests, all VMs together.
+    GuestMigrations,
+    /// Moves of tasks to another vCPU in the guests, per second of task clock.
+    GuestMigrationRate,
+    /// Share of the guests' time in which a vCPU had something to do but no pCPU, percent.
+    StealShare,
     /// How fast a counter of the host's policy goes up, per second, all pCPUs together.
     PolicyCounter(String),
 }
@@ -73,6 +84,18 @@ pub enum ResponseStatistic {
 }
 
 impl Measure {
+    /// Whether it measures guest kernels.
+    pub fn is_of_guests(&self) -> bool {
+        matches!(
+            self,
+            Self::GuestContextSwitches
+                | Self::GuestContextSwitchRate
+                | Self::GuestMigrations
+                | Self::GuestMigrationRate
+                | Self::StealShare
+        )
+    }
+
     /// The counter of the VMs that it needs, if it needs one.
     pub fn counter(&self) -> Option<&str> {
         match self {
@@ -106,6 +129,13 @@ impl Measure {
         let count = |counter: &str| -> Option<f64> {
             vms.iter().filter_map(|vm| vm.counts.get(counter)).map(|&count| count as f64).reduce(|a, b| a + b)
         };
+        let guests: Vec<_> = vms.iter().filter_map(|vm| vm.guest.as_ref()).collect();
+        let guest_sum = |what: fn(&GuestMetrics) -> u64| {
+            (!guests.is_empty()).then(|| guests.iter().map(|guest| what(guest)).sum::<u64>() as f64)
+        };
+        let task_clock_s = || Some(guest_sum(|guest| guest.all_cpus().busy_ns)? / 1e9);
+        let switches = || guest_sum(|guest| guest.all_tasks().switches());
+        let migrations = || guest_sum(|guest| guest.all_tasks().migrations());
         let programs = || vms.iter().filter_map(|vm| vm.guest.as_ref()).flat_map(|guest| &guest.programs);
         let task_sum = |what: fn(&TaskMetrics) -> u64| -> f64 {
             programs().map(|program| what(&program.total)).sum::<u64>() as f64
@@ -161,6 +191,14 @@ impl Measure {
             Self::MigrationsInLlc => ratio(sum(|vcpu| vcpu.migrations_in_llc), seconds),
             Self::MigrationsInNode => ratio(sum(|vcpu| vcpu.migrations_in_node), seconds),
             Self::MigrationsAcrossNodes => ratio(sum(|vcpu| vcpu.migrations_across_nodes), seconds),
+            Self::GuestContextSwitches => switches(),
+            Self::GuestContextSwitchRate => ratio(switches()?, task_clock_s()?),
+            Self::GuestMigrations => migrations(),
+            Self::GuestMigrationRate => ratio(migrations()?, task_clock_s()?),
+            Self::StealShare => ratio(
+                100.0 * guest_sum(|guest| guest.all_cpus().stolen_ns)?,
+                guest_sum(|guest| guest.all_cpus().total_ns())?,
+            ),
             Self::PolicyCounter(counter) => ratio(*host.policy.get(counter.as_str())? as f64, seconds),
         }
     }
@@ -174,7 +212,7 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tandem_sim::metrics::{GuestMetrics, HostMetrics, LatencySummary, ProgramMetrics};
+    use tandem_sim::metrics::{GuestCpuMetrics, HostMetrics, LatencySummary, ProgramMetrics};
 
     fn vm(group: &str, done: u64, responses: u64, p99_ns: u64) -> VmMetrics {
         VmMetrics {
@@ -191,6 +229,24 @@ mod tests {
                 ..TaskMetrics::default()
             }],
             ..VmMetrics::default()
+        }
+    }
+
+    fn guest() -> GuestMetrics {
+        let total = TaskMetrics {
+            voluntary_switches: 9_000,
+            preemptions: 1_000,
+            migrations_in_llc: 300,
+            migrations_across_nodes: 100,
+            ..TaskMetrics::default()
+        };
+        GuestMetrics {
+            cpus: vec![
+                GuestCpuMetrics { busy_ns: 4_000_000_000, idle_ns: 2_000_000_000, ..Default::default() },
+                GuestCpuMetrics { stolen_ns: 1_000_000_000, kernel_ns: 1_000_000_000, ..Default::default() },
+            ],
+            programs: vec![ProgramMetrics { total, ..ProgramMetrics::default() }],
+            ..GuestMetrics::default()
         }
     }
 
@@ -246,7 +302,11 @@ mod tests {
                 policy: [("src", 30)].into(),
                 ..HostMetrics::default()
             },
-            vms: vec![vm("a", 100, 1, 2_000), vm("a", 300, 3, 6_000), vm("b", 1_000, 0, 0)],
+            vms: vec![
+                vm("a", 100, 1, 2_000),
+                vm("a", 300, 3, 6_000),
+                VmMetrics { guest: Some(guest()), ..vm("b", 1_000, 0, 0) },
+            ],
         };
         let rate = Measure::Rate("done".into());
         for (measure, group, expected) in [
@@ -263,6 +323,12 @@ mod tests {
             (&Measure::OverheadShare, None, Some(5.0)),
             (&Measure::LocalShare, None, Some(25.0)),
             (&Measure::WaitShare, None, Some(15.0)),
+            (&Measure::GuestContextSwitches, None, Some(10_000.0)),
+            (&Measure::GuestContextSwitchRate, Some("b"), Some(2_500.0)),
+            (&Measure::GuestMigrations, None, Some(400.0)),
+            (&Measure::GuestMigrationRate, None, Some(100.0)),
+            (&Measure::StealShare, Some("b"), Some(12.5)),
+            (&Measure::StealShare, Some("a"), None),
             (&Measure::PolicyCounter("src".into()), None, Some(15.0)),
             (&Measure::PolicyCounter("none".into()), None, None),
         ] {

@@ -1,6 +1,8 @@
 //! What one run came to, for people and programs.
 
+use crate::latency::{LatencyColumns, LatencyFigures};
 use crate::measure::{Measure, ResponseStatistic};
+use crate::stat::RunStat;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -33,6 +35,9 @@ pub struct RunSummary {
     pub host: HostSummary,
     /// The VMs by group, in the order of the scenario.
     pub groups: Vec<GroupSummary>,
+    /// Accounting of every kernel, VM and program, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stat: Option<RunStat>,
 }
 
 /// The host of a run.
@@ -83,25 +88,9 @@ pub struct GroupSummary {
     pub migrations_across_nodes_per_s: Option<f64>,
     /// How fast each counter went up, all VMs together.
     pub counts_per_s: BTreeMap<String, f64>,
-    /// Response times, if there were responses.
-    pub response: Option<ResponseSummary>,
-}
-
-/// Response times. Percentiles are those of the VMs, averaged by their numbers of responses.
-#[derive(Clone, Debug, Serialize)]
-pub struct ResponseSummary {
-    /// Number of responses.
-    pub count: u64,
-    /// Mean, us.
-    pub mean_us: f64,
-    /// Median, us.
-    pub p50_us: f64,
-    /// 95th percentile, us.
-    pub p95_us: f64,
-    /// 99th percentile, us.
-    pub p99_us: f64,
-    /// Largest, us.
-    pub max_us: f64,
+    /// Response times, if there were responses. Percentiles are those of the VMs, averaged by their numbers of
+    /// responses.
+    pub response: Option<LatencyFigures>,
 }
 
 impl RunSummary {
@@ -131,6 +120,7 @@ impl RunSummary {
                 policy: run.host.policy.clone(),
             },
             groups: groups.into_iter().map(|group| GroupSummary::new(group, run)).collect(),
+            stat: None,
         }
     }
 }
@@ -155,7 +145,7 @@ impl GroupSummary {
             migrations_in_node_per_s: value(Measure::MigrationsInNode),
             migrations_across_nodes_per_s: value(Measure::MigrationsAcrossNodes),
             counts_per_s: counters.filter_map(rate).collect(),
-            response: (responses > 0).then(|| ResponseSummary {
+            response: (responses > 0).then(|| LatencyFigures {
                 count: responses,
                 mean_us: response(ResponseStatistic::Mean),
                 p50_us: response(ResponseStatistic::P50),
@@ -257,29 +247,22 @@ impl fmt::Display for RunSummary {
             }
         }
         if self.groups.iter().any(|group| group.response.is_some()) {
-            writeln!(
-                f,
-                "\n{:16} {:>10} {:>11} {:>11} {:>11} {:>11} {:>11}",
-                "group", "responses", "mean us", "p50 us", "p95 us", "p99 us", "max us"
-            )?;
+            writeln!(f, "\n{:16} {:>10} {LatencyColumns}", "group", "responses")?;
         }
         for group in &self.groups {
             if let Some(response) = &group.response {
-                write!(f, "{:16} {:>10}", group.group, response.count)?;
-                for value in
-                    [response.mean_us, response.p50_us, response.p95_us, response.p99_us, response.max_us]
-                {
-                    write!(f, " {:>11}", number(Some(value)))?;
-                }
-                writeln!(f)?;
+                writeln!(f, "{:16} {:>10} {response}", group.group, response.count)?;
             }
         }
-        Ok(())
+        match &self.stat {
+            None => Ok(()),
+            Some(stat) => write!(f, "\n{stat}"),
+        }
     }
 }
 
 /// A number with as many decimals as matter; a dash for none.
-fn number(value: Option<f64>) -> String {
+pub(crate) fn number(value: Option<f64>) -> String {
     match value {
         None => "-".into(),
         Some(value) if value.abs() >= 1_000.0 => format!("{value:.0}"),

@@ -71,6 +71,23 @@ pub struct GuestMetrics {
     pub policy: BTreeMap<&'static str, u64>,
 }
 
+impl GuestMetrics {
+    /// Sums over its CPUs.
+    pub fn all_cpus(&self) -> GuestCpuMetrics {
+        self.cpus.iter().fold(GuestCpuMetrics::default(), |sum, cpu| GuestCpuMetrics {
+            busy_ns: sum.busy_ns + cpu.busy_ns,
+            kernel_ns: sum.kernel_ns + cpu.kernel_ns,
+            idle_ns: sum.idle_ns + cpu.idle_ns,
+            stolen_ns: sum.stolen_ns + cpu.stolen_ns,
+        })
+    }
+
+    /// Sums over its tasks.
+    pub fn all_tasks(&self) -> TaskMetrics {
+        TaskMetrics::sum(self.programs.iter().map(|program| &program.total))
+    }
+}
+
 /// Where the time of a guest's CPU went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct GuestCpuMetrics {
@@ -82,6 +99,13 @@ pub struct GuestCpuMetrics {
     pub idle_ns: u64,
     /// Something to do, but no pCPU, ns.
     pub stolen_ns: u64,
+}
+
+impl GuestCpuMetrics {
+    /// All of its time, ns.
+    pub fn total_ns(&self) -> u64 {
+        self.busy_ns + self.kernel_ns + self.idle_ns + self.stolen_ns
+    }
 }
 
 /// Measurements of the tasks of one program in a guest.
@@ -127,6 +151,24 @@ pub struct TaskMetrics {
 }
 
 impl TaskMetrics {
+    /// Sums over tasks.
+    pub fn sum<'a>(tasks: impl IntoIterator<Item = &'a Self>) -> Self {
+        tasks.into_iter().fold(Self::default(), |mut sum, task| {
+            sum.add(task);
+            sum
+        })
+    }
+
+    /// Times that it left the CPU, by itself or not.
+    pub fn switches(&self) -> u64 {
+        self.voluntary_switches + self.preemptions
+    }
+
+    /// Moves to another CPU, near or far.
+    pub fn migrations(&self) -> u64 {
+        self.migrations_in_llc + self.migrations_in_node + self.migrations_across_nodes
+    }
+
     /// Adds those of another task.
     pub fn add(&mut self, other: &Self) {
         self.run_ns += other.run_ns;

@@ -1,11 +1,14 @@
 //! `tandem sim`: run one scenario and print what it measured.
 
+mod domains;
+
 use crate::error::BadInput;
 use std::io::Write;
 use std::path::PathBuf;
 use tandem_lab::results::Key;
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
+use tandem_lab::stat::RunStat;
 use tandem_lab::summary::RunSummary;
 use tandem_lab::trace::{Run, TraceFile};
 use tandem_sim::RunError;
@@ -15,6 +18,7 @@ use tandem_sim::RunError;
 #[command(after_help = "Examples:\n  \
     tandem sim experiments/numa-affinity/specjbb2005.toml\n  \
     tandem sim experiments/numa-affinity/specjbb2005.toml --set vms=6 --seed 7 --format json\n  \
+    tandem sim experiments/rate-control/specvirt.toml --stat\n  \
     tandem sim experiments/rate-control/specvirt.toml --trace run.pftrace")]
 pub struct Args {
     /// The scenario file
@@ -28,9 +32,15 @@ pub struct Args {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    /// Print accounting too, as perf stat and perf sched latency do: of the host, and of each VM and its guest
+    #[arg(long)]
+    stat: bool,
     /// Write every scheduling event into this file: .pftrace for Perfetto, .jsonl for JSON lines
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Print the scheduling domains of every Linux kernel, as it does when booted for debugging, and do not run
+    #[arg(long, conflicts_with_all = ["format", "stat", "trace"])]
+    domains: bool,
 }
 
 /// How to print the result of a run.
@@ -58,6 +68,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let source = ScenarioSource::read(&args.scenario).map_err(BadInput::new)?;
     let parameters = args.settings.iter().cloned().collect();
     let scenario = source.build(&parameters, &PolicyTable::default()).map_err(BadInput::new)?;
+    if args.domains {
+        return Ok(domains::print(&scenario, &mut std::io::stdout().lock())?);
+    }
     let name = args.scenario.display().to_string();
     let wrong = |error: RunError| BadInput::new(format!("{name}: {error}"));
     let metrics = match &args.trace {
@@ -70,7 +83,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             metrics
         }
     };
-    let summary = RunSummary::new(&name, &scenario, args.seed, &metrics);
+    let mut summary = RunSummary::new(&name, &scenario, args.seed, &metrics);
+    summary.stat = args.stat.then(|| RunStat::new(&metrics));
     let mut out = std::io::stdout().lock();
     match args.format {
         Format::Table => write!(out, "{summary}")?,

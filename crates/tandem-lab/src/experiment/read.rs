@@ -179,6 +179,10 @@ fn check_metric(
         );
         return Err(source.error(at, message));
     }
+    if metric.of.is_of_guests() && !in_group().any(|vm| vm.guest.is_some()) {
+        let message = format!("the metric `{}` is of guests, but none of its VMs has one", metric.name);
+        return Err(source.error(at, message));
+    }
     if metric.of == Measure::TimeToCount && scenario.stop_at_count.is_none() {
         let message = format!("the metric `{}` needs a `stop_at_count` in `{}`", metric.name, *run.scenario);
         return Err(source.error(at, message));

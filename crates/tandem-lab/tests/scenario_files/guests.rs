@@ -267,11 +267,7 @@ fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
             ":48: the topology has 8 CPUs, but the VM 16 vCPUs",
         ),
         ("decision = \"1us\"", "decision = \"2000min\"", ":50: 2000 min is too long"),
-        (
-            "[\"there\", \"back\"]",
-            "[\"there\", \"bakc\"]",
-            ":51: no program uses a channel `bakc`",
-        ),
+        ("[\"there\", \"back\"]", "[\"there\", \"bakc\"]", ":51: no program uses a channel `bakc`"),
         ("copies = \"$copies\"\n", "copies = 100001\n", ":54: `copies` is 100001; allowed are 0 to 100000"),
         ("copies = \"$copies\"\n", "copies = 100000\n", ":41: the guests have more than 100000 processes"),
         ("nice = -5", "nice = 20", ":55: `nice` is 20; allowed are -20 to 19"),

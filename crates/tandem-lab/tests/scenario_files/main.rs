@@ -211,7 +211,7 @@ fn a_parameter_can_be_a_time_or_a_name() {
     assert_eq!(work(&build("program", "cat").unwrap()), Amount::Fixed(3_000));
     assert_eq!(build("machine", "xeon-x5650-2s").unwrap().machine.cpu_count(), 24);
     for (name, value, says) in [
-        ("burst", "5", "s.toml:9: invalid type: integer `5`, expected a time with its unit"),
+        ("burst", "5", "s.toml:9: expected a time with its unit such as \"100us\""),
         ("program", "dog", "s.toml:16: there is no program `dog`"),
         ("length", "soon", "s.toml:1: `soon`"),
     ] {

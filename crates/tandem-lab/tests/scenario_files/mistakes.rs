@@ -44,7 +44,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         (
             "count = \"$vms\"",
             "count = \"vms\"",
-            "there is no parameter `vms`; parameters under [parameters]: `$stop`, `$vms`",
+            "expected a whole number such as 2, or a parameter such as \"$vms\"",
         ),
         ("count = \"$vms\"", "count = -1", "expected a whole number such as 2"),
         ("count = \"$vms\"", "count = 1000000", "`count` is 1000000; allowed are 0 to 65536"),

@@ -6,7 +6,7 @@ use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Task, TaskRef};
 use crate::machine::Machine;
 use crate::policy::linux::weight_of_nice;
 use crate::policy::{AnyPolicy, TaskFacts, VmFacts};
-use crate::program::code::{Instruction, ProfileTable, compile};
+use crate::program::code::{Compiler, Instruction, ProfileTable};
 use crate::scenario::{Guest, Scenario, Vm};
 use std::sync::Arc;
 
@@ -25,46 +25,46 @@ pub(super) struct Built {
 
 /// Builds the kernels, the states of the VMs, and what runs from the start.
 pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
-    let mut profiles = ProfileTable::new();
+    let mut compiler = Compiler::new();
     let mut vms = Vec::with_capacity(scenario.vms.len());
-    let mut host_tasks = Vec::new();
+    let vcpus = scenario.vms.iter().map(|vm| vm.vcpus.len()).sum();
+    let (mut host_tasks, mut host_facts) = (Vec::with_capacity(vcpus), Vec::with_capacity(vcpus));
     let mut guests = Vec::new();
     for (id, vm) in scenario.vms.iter().enumerate().map(|(at, vm)| (VmId::from(at), vm)) {
         let first_vcpu = TaskId::from(host_tasks.len());
         let kernel = if vm.guest.is_some() { 1 + guests.len() } else { HOST };
         for (cpu, vcpu) in vm.vcpus.iter().enumerate() {
-            let code = compile(&vcpu.program, &mut profiles);
+            let code = compiler.compile(&vcpu.program);
             let mut task = Task::new(id, id.index(), code, seed, host_tasks.len() as u64);
             task.guest = vm.guest.as_ref().map(|_| CpuRef { kernel, cpu: cpu.into() });
-            let facts = TaskFacts {
+            host_tasks.push(task);
+            host_facts.push(TaskFacts {
                 vm: id,
                 weight: vm.weight * WEIGHT / Vm::DEFAULT_WEIGHT,
                 hard_affinity: vcpu.hard_affinity.clone(),
                 soft_affinity: vcpu.soft_affinity.clone(),
-            };
-            host_tasks.push((task, facts));
+            });
         }
         let mut families = 0;
         let mut programs = Vec::new();
         if let Some(guest) = &vm.guest {
-            programs = guest.programs.iter().map(|known| compile(&known.program, &mut profiles)).collect();
-            let tasks = guest_tasks(id, vm, guest, &programs, seed);
+            programs = guest.programs.iter().map(|known| compiler.compile(&known.program)).collect();
+            let (tasks, facts) = guest_tasks(id, guest, &programs, seed);
             families = tasks.len();
-            guests.push(guest_kernel(id, guest, first_vcpu, tasks));
+            guests.push(guest_kernel(id, guest, first_vcpu, tasks, facts));
         }
         vms.push(VmState::new(vm, kernel, first_vcpu, families, programs));
     }
-    let host = host_kernel(scenario, host_tasks);
+    let host = host_kernel(scenario, host_tasks, host_facts);
     let kernels: Vec<Kernel> = std::iter::once(host).chain(guests).collect();
     let tasks_of = |(kernel, tasks): (usize, &Kernel)| {
         (0..tasks.tasks.len()).map(move |task| TaskRef { kernel, task: task.into() })
     };
     let starts = kernels.iter().enumerate().flat_map(tasks_of).collect();
-    Built { kernels, vms, profiles, starts }
+    Built { kernels, vms, profiles: compiler.profiles, starts }
 }
 
-fn host_kernel(scenario: &Scenario, tasks: Vec<(Task, TaskFacts)>) -> Kernel {
-    let facts: Vec<TaskFacts> = tasks.iter().map(|(_, facts)| facts.clone()).collect();
+fn host_kernel(scenario: &Scenario, tasks: Vec<Task>, facts: Vec<TaskFacts>) -> Kernel {
     let vms: Vec<VmFacts> =
         scenario.vms.iter().map(|vm| VmFacts { weight: vm.weight, cap_pct: vm.cap_pct }).collect();
     Kernel::new(KernelParts {
@@ -74,13 +74,19 @@ fn host_kernel(scenario: &Scenario, tasks: Vec<(Task, TaskFacts)>) -> Kernel {
         interrupt: scenario.costs.interrupt,
         policy: AnyPolicy::new(&scenario.policy, &scenario.machine, &facts, &vms),
         tasks,
+        facts,
         groups: vms.len(),
         first_vcpu: TaskId(0),
     })
 }
 
-fn guest_kernel(vm: VmId, guest: &Guest, first_vcpu: TaskId, tasks: Vec<(Task, TaskFacts)>) -> Kernel {
-    let facts: Vec<TaskFacts> = tasks.iter().map(|(_, facts)| facts.clone()).collect();
+fn guest_kernel(
+    vm: VmId,
+    guest: &Guest,
+    first_vcpu: TaskId,
+    tasks: Vec<Task>,
+    facts: Vec<TaskFacts>,
+) -> Kernel {
     Kernel::new(KernelParts {
         id: KernelId::from(vm.index() + 1),
         machine: Arc::clone(&guest.topology),
@@ -88,6 +94,7 @@ fn guest_kernel(vm: VmId, guest: &Guest, first_vcpu: TaskId, tasks: Vec<(Task, T
         interrupt: guest.interrupt,
         policy: AnyPolicy::new(&guest.policy, &guest.topology, &facts, &[]),
         tasks,
+        facts,
         groups: guest.programs.len(),
         first_vcpu,
     })
@@ -96,14 +103,13 @@ fn guest_kernel(vm: VmId, guest: &Guest, first_vcpu: TaskId, tasks: Vec<(Task, T
 /// The processes that a guest starts with; each begins a family, which its children join.
 fn guest_tasks(
     id: VmId,
-    vm: &Vm,
     guest: &Guest,
     programs: &[Arc<[Instruction]>],
     seed: u64,
-) -> Vec<(Task, TaskFacts)> {
+) -> (Vec<Task>, Vec<TaskFacts>) {
     let machine: &Machine = &guest.topology;
     let everywhere = Arc::new(machine.all_cpus().clone());
-    let mut tasks = Vec::new();
+    let (mut tasks, mut all_facts) = (Vec::new(), Vec::new());
     for process in &guest.processes {
         for _ in 0..process.copies {
             let family = tasks.len();
@@ -116,9 +122,9 @@ fn guest_tasks(
                 hard_affinity: process.affinity.clone().unwrap_or_else(|| everywhere.clone()),
                 soft_affinity: None,
             };
-            tasks.push((task, facts));
+            tasks.push(task);
+            all_facts.push(facts);
         }
     }
-    debug_assert!(tasks.len() <= u32::MAX as usize && vm.channels <= u32::MAX as usize);
-    tasks
+    (tasks, all_facts)
 }

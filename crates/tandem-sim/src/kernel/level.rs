@@ -66,7 +66,8 @@ pub(crate) struct KernelParts {
     pub context_switch: Option<ContextSwitch>,
     pub interrupt: Option<Interrupt>,
     pub policy: AnyPolicy,
-    pub tasks: Vec<(Task, TaskFacts)>,
+    pub tasks: Vec<Task>,
+    pub facts: Vec<TaskFacts>,
     pub groups: usize,
     pub first_vcpu: TaskId,
 }
@@ -76,27 +77,29 @@ impl Kernel {
         let cpu_count = parts.machine.cpu_count();
         let is_host = parts.id == KernelId::HOST;
         let cpus = (0..cpu_count).map(|cpu| Cpu::new(is_host.then(|| CpuId::from(cpu))));
-        let mut kernel = Self {
+        let mut groups = vec![Group::default(); parts.groups];
+        let mut tasks = parts.tasks;
+        for (birth, task) in tasks.iter_mut().enumerate() {
+            task.birth = birth as u64;
+            groups[task.group as usize].tasks += 1;
+        }
+        Self {
             id: parts.id,
             context_switch: parts.context_switch,
             interrupt: parts.interrupt,
             policy: parts.policy,
             cpus: cpus.collect(),
-            tasks: Vec::new(),
-            facts: Vec::new(),
-            groups: vec![Group::default(); parts.groups],
+            births: tasks.len() as u64,
+            tasks,
+            facts: parts.facts,
+            groups,
             first_vcpu: parts.first_vcpu,
             stolen_ns: vec![0; cpu_count],
             kicked: Vec::new(),
             peers_scanned: 0,
             free: Vec::new(),
-            births: 0,
             machine: parts.machine,
-        };
-        for (task, facts) in parts.tasks {
-            kernel.add(task, facts);
         }
-        kernel
     }
 
     /// Adds a task that is yet to start.

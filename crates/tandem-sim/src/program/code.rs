@@ -1,6 +1,7 @@
 //! Programs made flat: loops become jumps, so that a step needs no recursion and no allocation.
 
 use super::{Amount, MemoryProfile, Op, Program};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Deepest nesting of [`Op::Repeat`].
@@ -94,13 +95,32 @@ impl ProfileTable {
     }
 }
 
-/// Flattens a checked program.
-pub(crate) fn compile(program: &Program, profiles: &mut ProfileTable) -> Arc<[Instruction]> {
-    let ids: Vec<ProfileId> = program.profiles.iter().map(|profile| profiles.intern(profile)).collect();
-    let mut code = Vec::new();
-    flatten(&program.ops, &ids, 0, &mut code);
-    code.push(Instruction::Exit);
-    code.into()
+/// Flattens checked programs, each once, however many tasks share it.
+#[derive(Debug)]
+pub(crate) struct Compiler {
+    pub profiles: ProfileTable,
+    known: HashMap<*const Program, Arc<[Instruction]>>,
+}
+
+impl Compiler {
+    pub fn new() -> Self {
+        Self { profiles: ProfileTable::new(), known: HashMap::new() }
+    }
+
+    /// The program's instructions. It must not be dropped while the compiler lives.
+    pub fn compile(&mut self, program: &Arc<Program>) -> Arc<[Instruction]> {
+        if let Some(code) = self.known.get(&Arc::as_ptr(program)) {
+            return Arc::clone(code);
+        }
+        let ids: Vec<ProfileId> =
+            program.profiles.iter().map(|profile| self.profiles.intern(profile)).collect();
+        let mut code = Vec::new();
+        flatten(&program.ops, &ids, 0, &mut code);
+        code.push(Instruction::Exit);
+        let code: Arc<[Instruction]> = code.into();
+        self.known.insert(Arc::as_ptr(program), Arc::clone(&code));
+        code
+    }
 }
 
 fn flatten(ops: &[Op], profiles: &[ProfileId], depth: u8, code: &mut Vec<Instruction>) {
@@ -148,7 +168,7 @@ mod tests {
 
     #[test]
     fn loops_become_jumps() {
-        let program = Program {
+        let program = Arc::new(Program {
             ops: vec![
                 Op::Repeat {
                     times: Some(3),
@@ -157,8 +177,10 @@ mod tests {
                 Op::StartTimer,
             ],
             profiles: vec![],
-        };
-        let code = compile(&program, &mut ProfileTable::new());
+        });
+        let mut compiler = Compiler::new();
+        let code = compiler.compile(&program);
+        assert!(Arc::ptr_eq(&code, &compiler.compile(&program)), "once is enough");
         assert_eq!(
             *code,
             [
@@ -177,13 +199,15 @@ mod tests {
     #[test]
     fn equal_profiles_are_kept_once() {
         let profile = Arc::new(MemoryProfile { footprint_bytes: 5, parallelism: 1.0, ..Default::default() });
-        let mut table = ProfileTable::new();
+        let mut compiler = Compiler::new();
+        let mut kept = Vec::new();
         let ops = vec![Op::Compute { work: Amount::Fixed(1), profile: Some(0) }];
         for _ in 0..2 {
-            let program = Program { ops: ops.clone(), profiles: vec![Arc::new((*profile).clone())] };
-            let code = compile(&program, &mut table);
+            let profiles = vec![Arc::new((*profile).clone())];
+            kept.push(Arc::new(Program { ops: ops.clone(), profiles }));
+            let code = compiler.compile(&kept[kept.len() - 1]);
             assert_eq!(code[0], Instruction::Compute { work: Amount::Fixed(1), profile: ProfileId(1) });
         }
-        assert_eq!(table.as_slice().len(), 2);
+        assert_eq!(compiler.profiles.as_slice().len(), 2);
     }
 }

@@ -1,0 +1,55 @@
+//! A distribution of times, as summaries show it.
+
+use crate::summary::number;
+use serde::Serialize;
+use std::fmt;
+use tandem_sim::metrics::LatencySummary;
+
+/// A distribution of times.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LatencyFigures {
+    /// Number of times.
+    pub count: u64,
+    /// Mean, us.
+    pub mean_us: f64,
+    /// Median, us.
+    pub p50_us: f64,
+    /// 95th percentile, us.
+    pub p95_us: f64,
+    /// 99th percentile, us.
+    pub p99_us: f64,
+    /// Largest, us.
+    pub max_us: f64,
+}
+
+impl From<&LatencySummary> for LatencyFigures {
+    fn from(times: &LatencySummary) -> Self {
+        let us = |ns: u64| ns as f64 / 1e3;
+        Self {
+            count: times.count,
+            mean_us: times.mean_ns / 1e3,
+            p50_us: us(times.p50_ns),
+            p95_us: us(times.p95_ns),
+            p99_us: us(times.p99_ns),
+            max_us: us(times.max_ns),
+        }
+    }
+}
+
+/// Names of the columns that [`LatencyFigures`] prints.
+pub struct LatencyColumns;
+
+impl fmt::Display for LatencyColumns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>9} {:>9} {:>9} {:>9} {:>9}", "mean us", "p50 us", "p95 us", "p99 us", "max us")
+    }
+}
+
+/// The times in columns; dashes if there were none.
+impl fmt::Display for LatencyFigures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [mean, p50, p95, p99, max] = [self.mean_us, self.p50_us, self.p95_us, self.p99_us, self.max_us]
+            .map(|us| number((self.count > 0).then_some(us)));
+        write!(f, "{mean:>9} {p50:>9} {p95:>9} {p99:>9} {max:>9}")
+    }
+}

@@ -1,0 +1,293 @@
+//! Accounting of a run as people know it: for each kernel what `perf stat` counts, for each guest a table as
+//! `perf sched latency` prints it, and for each vCPU where its time went.
+//!
+//! As with `perf stat` of a command, a context switch is a task that leaves its CPU, and rates are per second of *task
+//! clock*, the time that tasks had CPUs. *Steal* is the share of a guest's time in which a vCPU had something to do but
+//! no pCPU. A guest counts migrations by the topology that it is told.
+
+#[cfg(test)]
+mod tests;
+
+use crate::latency::{LatencyColumns, LatencyFigures};
+use serde::Serialize;
+use std::fmt;
+use tandem_sim::metrics::{GuestMetrics, ProgramMetrics, RunMetrics, TaskMetrics, VmMetrics};
+
+/// Accounting of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunStat {
+    /// The host's kernel, whose tasks are the vCPUs.
+    pub host: KernelStat,
+    /// The VMs, in the order of the scenario.
+    pub vms: Vec<VmStat>,
+}
+
+/// What `perf stat` counts in a kernel.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KernelStat {
+    /// Measured time, s.
+    pub elapsed_s: f64,
+    /// Time that tasks had CPUs, over all CPUs, ms.
+    pub task_clock_ms: f64,
+    /// CPUs that tasks had on average.
+    pub cpus_utilized: f64,
+    /// Times that tasks left their CPU: the sum of the next two.
+    pub context_switches: u64,
+    /// Thousands of them per second of task clock.
+    pub context_switches_k_per_s: Option<f64>,
+    /// Moves of tasks to another CPU.
+    pub migrations: u64,
+    /// Thousands of them per second of task clock.
+    pub migrations_k_per_s: Option<f64>,
+    /// Moves to another CPU with the same last-level cache.
+    pub migrations_in_llc: u64,
+    /// Moves to another last-level cache of the same node.
+    pub migrations_in_node: u64,
+    /// Moves to another node.
+    pub migrations_across_nodes: u64,
+    /// Wake-ups of tasks.
+    pub wakeups: u64,
+    /// Times that tasks left their CPU by themselves.
+    pub voluntary_switches: u64,
+    /// Times that tasks lost their CPU while they could have gone on.
+    pub involuntary_switches: u64,
+    /// Share of the guest's time in which a vCPU had something to do but no pCPU; for the host, of all guests' time.
+    pub steal_pct: Option<f64>,
+}
+
+/// Accounting of a VM.
+#[derive(Clone, Debug, Serialize)]
+pub struct VmStat {
+    /// Its name.
+    pub vm: String,
+    /// Its vCPUs, in their order.
+    pub vcpus: Vec<VcpuStat>,
+    /// From the wake-ups of its vCPUs to the moments they ran.
+    pub vcpu_delay: LatencyFigures,
+    /// Its kernel, if it has one.
+    pub guest: Option<GuestStat>,
+}
+
+/// Where the time of a vCPU went.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct VcpuStat {
+    /// On a pCPU, in the VM's code, ms.
+    pub run_ms: f64,
+    /// Something to do, but no pCPU, or the host's code on it, ms.
+    pub wait_ms: f64,
+    /// Nothing to do, ms.
+    pub sleep_ms: f64,
+    /// Times that it was taken off its pCPU or left it.
+    pub switches: u64,
+    /// Moves to another pCPU.
+    pub migrations: u64,
+}
+
+/// Accounting of a guest kernel.
+#[derive(Clone, Debug, Serialize)]
+pub struct GuestStat {
+    /// What `perf stat` counts.
+    #[serde(flatten)]
+    pub kernel: KernelStat,
+    /// Its tasks by program.
+    pub programs: Vec<ProgramStat>,
+}
+
+/// The tasks of a program, as `perf sched latency` shows them.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProgramStat {
+    /// Name of the program.
+    pub program: String,
+    /// Number of tasks that ran it.
+    pub tasks: u64,
+    /// Time that they had vCPUs, ms.
+    pub runtime_ms: f64,
+    /// Times that they were taken off their vCPU or left it.
+    pub switches: u64,
+    /// From their wake-ups to the moments they ran.
+    pub delay: LatencyFigures,
+}
+
+impl RunStat {
+    /// Takes the accounting from what a run measured.
+    pub fn new(run: &RunMetrics) -> Self {
+        let tasks = TaskMetrics::sum(run.vms.iter().flat_map(|vm| &vm.vcpus));
+        let guests = || run.vms.iter().filter_map(|vm| vm.guest.as_ref());
+        let stolen_ns = guests().map(|guest| guest.all_cpus().stolen_ns).sum();
+        let guests_ns = guests().map(|guest| guest.all_cpus().total_ns()).sum();
+        let steal_pct = share_pct(stolen_ns, guests_ns);
+        let host = KernelStat::new(run.length_ns, run.host.busy_ns, &tasks, steal_pct);
+        Self { host, vms: run.vms.iter().map(|vm| VmStat::new(vm, run.length_ns)).collect() }
+    }
+}
+
+impl KernelStat {
+    /// Takes the time that tasks had CPUs, and sums over the tasks.
+    fn new(length_ns: u64, busy_ns: u64, tasks: &TaskMetrics, steal_pct: Option<f64>) -> Self {
+        let task_clock_s = busy_ns as f64 / 1e9;
+        let k_per_s = |count: u64| (busy_ns > 0).then(|| count as f64 / 1e3 / task_clock_s);
+        let elapsed_s = length_ns as f64 / 1e9;
+        Self {
+            elapsed_s,
+            task_clock_ms: ms(busy_ns),
+            cpus_utilized: if length_ns > 0 { task_clock_s / elapsed_s } else { 0.0 },
+            context_switches: tasks.switches(),
+            context_switches_k_per_s: k_per_s(tasks.switches()),
+            migrations: tasks.migrations(),
+            migrations_k_per_s: k_per_s(tasks.migrations()),
+            migrations_in_llc: tasks.migrations_in_llc,
+            migrations_in_node: tasks.migrations_in_node,
+            migrations_across_nodes: tasks.migrations_across_nodes,
+            wakeups: tasks.wakeups,
+            voluntary_switches: tasks.voluntary_switches,
+            involuntary_switches: tasks.preemptions,
+            steal_pct,
+        }
+    }
+}
+
+impl VmStat {
+    fn new(vm: &VmMetrics, length_ns: u64) -> Self {
+        Self {
+            vm: vm.name.clone(),
+            vcpus: vm.vcpus.iter().map(VcpuStat::new).collect(),
+            vcpu_delay: LatencyFigures::from(&vm.vcpu_wakeup),
+            guest: vm.guest.as_ref().map(|guest| GuestStat::new(guest, length_ns)),
+        }
+    }
+}
+
+impl VcpuStat {
+    fn new(vcpu: &TaskMetrics) -> Self {
+        Self {
+            run_ms: ms(vcpu.run_ns),
+            wait_ms: ms(vcpu.wait_ns),
+            sleep_ms: ms(vcpu.sleep_ns),
+            switches: vcpu.switches(),
+            migrations: vcpu.migrations(),
+        }
+    }
+}
+
+impl GuestStat {
+    fn new(guest: &GuestMetrics, length_ns: u64) -> Self {
+        let cpus = guest.all_cpus();
+        let steal_pct = share_pct(cpus.stolen_ns, cpus.total_ns());
+        let kernel = KernelStat::new(length_ns, cpus.busy_ns, &guest.all_tasks(), steal_pct);
+        Self { kernel, programs: guest.programs.iter().map(ProgramStat::new).collect() }
+    }
+}
+
+impl ProgramStat {
+    fn new(program: &ProgramMetrics) -> Self {
+        Self {
+            program: program.name.clone(),
+            tasks: program.tasks,
+            runtime_ms: ms(program.total.run_ns),
+            switches: program.total.switches(),
+            delay: LatencyFigures::from(&program.wakeup),
+        }
+    }
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+fn share_pct(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| 100.0 * part as f64 / whole as f64)
+}
+
+/// A block for the host, then one for each VM; at most 100 columns.
+impl fmt::Display for RunStat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Accounting of the host:\n\n{}", self.host)?;
+        for vm in &self.vms {
+            write!(f, "Accounting of VM {}:\n\n{vm}", vm.vm)?;
+        }
+        Ok(())
+    }
+}
+
+/// A line for each count, as `perf stat` prints them.
+impl fmt::Display for KernelStat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let clock = format!("{:.2}", self.task_clock_ms);
+        writeln!(f, "{clock:>18} msec {:28} # {:9.3} CPUs utilized", "task-clock", self.cpus_utilized)?;
+        let rate = |k_per_s: Option<f64>| k_per_s.map(|rate| format!("# {rate:9.3} K/sec"));
+        for (count, name, note) in [
+            (self.context_switches, "context-switches", rate(self.context_switches_k_per_s)),
+            (self.voluntary_switches, "  voluntary", None),
+            (self.involuntary_switches, "  involuntary", None),
+            (self.migrations, "cpu-migrations", rate(self.migrations_k_per_s)),
+            (self.migrations_in_llc, "  within a last-level cache", None),
+            (self.migrations_in_node, "  within a node", None),
+            (self.migrations_across_nodes, "  across nodes", None),
+            (self.wakeups, "wake-ups", None),
+        ] {
+            let note = note.unwrap_or_default();
+            writeln!(f, "{}", format!("{:>18}      {name:28} {note}", grouped(count)).trim_end())?;
+        }
+        if let Some(steal_pct) = self.steal_pct {
+            writeln!(f, "{:>18} %    steal", format!("{steal_pct:.2}"))?;
+        }
+        writeln!(f, "\n{:18.9} seconds time elapsed\n", self.elapsed_s)
+    }
+}
+
+/// The vCPUs as the host sees them, then the guest.
+impl fmt::Display for VmStat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:>20} {:>13} {:>13} {:>13} {:>10} {:>10}",
+            "vCPU", "run ms", "wait ms", "sleep ms", "switches", "migrations"
+        )?;
+        for (number, vcpu) in self.vcpus.iter().enumerate() {
+            writeln!(
+                f,
+                "{number:>20} {:13.3} {:13.3} {:13.3} {:>10} {:>10}",
+                vcpu.run_ms, vcpu.wait_ms, vcpu.sleep_ms, vcpu.switches, vcpu.migrations
+            )?;
+        }
+        writeln!(f, "\n{:28} {:>10} {LatencyColumns}", "from wake-up to run", "wake-ups")?;
+        writeln!(f, "{:28} {:>10} {}\n", "vCPUs", self.vcpu_delay.count, self.vcpu_delay)?;
+        match &self.guest {
+            None => Ok(()),
+            Some(guest) => writeln!(f, "Accounting of the guest in {}:\n\n{guest}", self.vm),
+        }
+    }
+}
+
+/// As `perf stat`, then as `perf sched latency`.
+impl fmt::Display for GuestStat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kernel)?;
+        writeln!(
+            f,
+            "{:18} {:>7} {:>13} {:>9} {LatencyColumns}",
+            "program", "tasks", "runtime ms", "switches"
+        )?;
+        for program in &self.programs {
+            writeln!(
+                f,
+                "{:18} {:>7} {:13.3} {:>9} {}",
+                program.program, program.tasks, program.runtime_ms, program.switches, program.delay
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A count with commas between thousands.
+fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
