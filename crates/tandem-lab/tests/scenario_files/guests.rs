@@ -289,6 +289,7 @@ fn some_operations_need_a_guest_kernel() {
         "{ fork = \"hog\" }",
         "{ exec = \"hog\" }",
         "\"wait_child\"",
+        "\"wait_child_signal\"",
     ] {
         let text = PLACED.replace("{ compute = \"1ms\" }", &format!("{{ compute = \"1ms\" }}, {op}"));
         let error = build(&text).unwrap_err();
