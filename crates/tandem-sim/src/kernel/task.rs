@@ -1,6 +1,7 @@
 //! A task of a kernel.
 
 use super::cpu::CpuRef;
+use crate::engine::event_queue::NEVER;
 use crate::engine::random::{Entity, Stream};
 use crate::ids::{CpuId, TaskId, VmId};
 use crate::machine::cost::Residue;
@@ -30,7 +31,7 @@ pub(crate) enum TaskState {
 pub(crate) struct Birth {
     pub task: TaskId,
     /// How many tasks of the kernel were born before.
-    pub number: u64,
+    pub number: u32,
 }
 
 /// A task: its program, how far it has come, what it left in the caches, and what it used.
@@ -48,8 +49,8 @@ pub(crate) struct Task {
     pub measured_since_ns: u64,
     /// When it was born, it blocked, or the measuring started, whichever is latest.
     pub blocked_since_ns: u64,
-    /// When it woke up, until it runs.
-    pub woken_ns: Option<u64>,
+    /// When it woke up, until it runs; else [`NEVER`].
+    pub woken_ns: u64,
 
     pub code: Arc<[Instruction]>,
     pub next_instruction: u32,
@@ -65,7 +66,7 @@ pub(crate) struct Task {
     pub spins: bool,
     /// Spin locks that it holds.
     pub locks_held: u32,
-    pub birth: u64,
+    pub birth: u32,
     pub parent: Option<Birth>,
     /// Children that have ended and that it has not waited for.
     pub ended_children: u32,
@@ -102,7 +103,7 @@ impl Task {
             last_cpu: CpuId(0),
             measured_since_ns: 0,
             blocked_since_ns: 0,
-            woken_ns: None,
+            woken_ns: NEVER,
             code,
             next_instruction: 0,
             loops: [0; LOOP_DEPTH_MAX],

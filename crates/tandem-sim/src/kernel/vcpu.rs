@@ -63,11 +63,14 @@ impl<O: Observer> System<O> {
             return;
         }
         let host = CpuRef { kernel: HOST, cpu: pcpu };
+        let vcpu = self.vcpu_task(cpu);
         if next_ns != NEVER {
-            let vcpu = self.vcpu_task(cpu);
             self.arm(host, next_ns, TimerTarget::Task(vcpu));
         }
+        let idle_ns = self.processors[pcpu.index()].settled_ns;
         self.block(host, now_ns);
+        // The guest's own code on the way there is no sleep.
+        self.kernels[HOST].tasks[vcpu.index()].blocked_since_ns = idle_ns;
     }
 
     /// Whether a timer that was to wake an idle vCPU has become pointless: it woke for something else.
