@@ -215,7 +215,7 @@ impl<O: Observer> Simulation<'_, O> {
         }
         let birth = kernel.birth(id);
         let parent = &mut kernel.tasks[id.index()];
-        parent.children += 1;
+        parent.children = parent.children.wrapping_add(1);
         let key = child_key(parent.random_key, parent.children);
         let code = self.vms[parent.vm.index()].programs[program as usize].clone();
         let mut child = Task::new(parent.vm, program as usize, code, self.seed, key);

@@ -81,7 +81,7 @@ impl<O: Observer> System<O> {
         state.state = TaskState::Runnable;
         state.metrics.sleep_ns += now_ns.saturating_sub(state.blocked_since_ns);
         state.woken_ns = now_ns;
-        if let Some(guest) = state.guest {
+        if let Some(guest) = state.guest() {
             self.vcpu_deprived(guest, now_ns);
         }
         let by = match reason {
@@ -279,7 +279,7 @@ impl<O: Observer> System<O> {
         } else {
             state.metrics.voluntary_switches += 1;
         }
-        if state.guest.is_some() {
+        if state.guest().is_some() {
             self.vcpu_leaves(pcpu, next_state, now_ns);
         }
         self.note(now_ns, kind, on, task, None);
@@ -330,7 +330,7 @@ impl<O: Observer> System<O> {
         state.state = TaskState::Running;
         state.last_cpu = on.cpu;
         state.metrics.dispatches += 1;
-        let guest = state.guest;
+        let guest = state.guest();
         let woken_ns = std::mem::replace(&mut state.woken_ns, NEVER);
         if woken_ns != NEVER {
             let runs_ns = self.processors[pcpu.index()].settled_ns.max(now_ns);

@@ -1,5 +1,6 @@
 //! A task of a kernel.
 
+use super::HOST;
 use super::cpu::CpuRef;
 use crate::engine::event_queue::NEVER;
 use crate::engine::random::{Entity, Stream};
@@ -40,8 +41,9 @@ pub(crate) struct Task {
     pub vm: VmId,
     /// What its measurements are summed up by: the VM in the host's kernel, the program in a guest's.
     pub group: u32,
-    /// For a vCPU of a guest kernel: the CPU that it is there.
-    pub guest: Option<CpuRef>,
+    /// For a vCPU of a guest kernel: position of that kernel, and the CPU that it is there. The host's otherwise.
+    guest_kernel: u32,
+    guest_cpu: CpuId,
     pub state: TaskState,
     /// Where it ran last; before it ever ran, where it was forked or queued first.
     pub last_cpu: CpuId,
@@ -77,7 +79,7 @@ pub(crate) struct Task {
     pub family_channels: u32,
     /// Key of its random numbers, and how many children have got theirs from it.
     pub random_key: u64,
-    pub children: u64,
+    pub children: u32,
 
     pub profile: ProfileId,
     /// Work during which the missing part of the footprint is still coming in, ns.
@@ -98,7 +100,8 @@ impl Task {
         Self {
             vm,
             group: group as u32,
-            guest: None,
+            guest_kernel: HOST as u32,
+            guest_cpu: CpuId(0),
             state: TaskState::New,
             last_cpu: CpuId(0),
             measured_since_ns: 0,
@@ -129,6 +132,18 @@ impl Task {
             residues: [Residue::default(); 2],
             metrics: TaskMetrics::default(),
         }
+    }
+    /// For a vCPU of a guest kernel: the CPU that it is there.
+    #[inline]
+    pub fn guest(&self) -> Option<CpuRef> {
+        let kernel = self.guest_kernel as usize;
+        (kernel != HOST).then_some(CpuRef { kernel, cpu: self.guest_cpu })
+    }
+
+    /// Makes it that CPU of a guest kernel.
+    pub fn set_guest(&mut self, cpu: CpuRef) {
+        self.guest_kernel = cpu.kernel as u32;
+        self.guest_cpu = cpu.cpu;
     }
 }
 

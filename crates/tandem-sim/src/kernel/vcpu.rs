@@ -76,7 +76,7 @@ impl<O: Observer> System<O> {
     /// Whether a timer that was to wake an idle vCPU has become pointless: it woke for something else.
     pub fn vcpu_timer_is_stale(&self, vcpu: TaskId, now_ns: u64) -> bool {
         let state = &self.kernels[HOST].tasks[vcpu.index()];
-        state.guest.is_some_and(|cpu| {
+        state.guest().is_some_and(|cpu| {
             let cpu = &self.kernels[cpu.kernel].cpus[cpu.cpu.index()];
             state.state != TaskState::Blocked || cpu.resched_ns.min(cpu.next_timer_ns()) > now_ns
         })
