@@ -62,8 +62,6 @@ pub struct VmMetrics {
 pub struct GuestMetrics {
     /// Each of its CPUs.
     pub cpus: Vec<GuestCpuMetrics>,
-    /// Decisions that put another task on a CPU.
-    pub context_switches: u64,
     /// Its tasks, summed up by program in the order of [`crate::scenario::Guest::programs`]; programs that never ran
     /// are left out.
     pub programs: Vec<ProgramMetrics>,

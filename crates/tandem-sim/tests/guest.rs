@@ -271,6 +271,15 @@ fn waking_another_vcpu_costs_an_exit_and_an_interrupt() {
 }
 
 #[test]
+fn forking_without_end_is_an_error() {
+    let bomb = forever(vec![compute(10), Op::Fork { program: 1 }]);
+    let programs = vec![("bomb", bomb), ("child", vec![sleep(1_000 * SECOND)])];
+    let one = guest(topology(1, 1, 1), linux(LinuxEra::V4_2, Domains::Flat), programs, 1);
+    let error = run(&alone(one, 100 * SECOND), 1).unwrap_err();
+    assert!(error.to_string().contains("VM 'guest' has 131072 tasks"), "{error}");
+}
+
+#[test]
 fn equal_seeds_give_equal_runs() {
     let busy = forever(vec![
         Op::Compute { work: Amount::Exponential(300 * US), profile: None },

@@ -2,7 +2,7 @@
 
 use super::measure::VmState;
 use crate::ids::{KernelId, TaskId, VmId};
-use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Task, TaskRef};
+use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Task};
 use crate::machine::Machine;
 use crate::policy::linux::weight_of_nice;
 use crate::policy::{AnyPolicy, TaskFacts, VmFacts};
@@ -19,8 +19,6 @@ pub(super) struct Built {
     pub kernels: Vec<Kernel>,
     pub vms: Vec<VmState>,
     pub profiles: ProfileTable,
-    /// All tasks that exist from the start, in the order in which they begin: vCPUs first.
-    pub starts: Vec<TaskRef>,
 }
 
 /// Builds the kernels, the states of the VMs, and what runs from the start.
@@ -36,7 +34,9 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
         for (cpu, vcpu) in vm.vcpus.iter().enumerate() {
             let code = compiler.compile(&vcpu.program);
             let mut task = Task::new(id, id.index(), code, seed, host_tasks.len() as u64);
-            task.guest = vm.guest.as_ref().map(|_| CpuRef { kernel, cpu: cpu.into() });
+            if vm.guest.is_some() {
+                task.set_guest(CpuRef { kernel, cpu: cpu.into() });
+            }
             host_tasks.push(task);
             host_facts.push(TaskFacts {
                 vm: id,
@@ -56,12 +56,8 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
         vms.push(VmState::new(vm, kernel, first_vcpu, families, programs));
     }
     let host = host_kernel(scenario, host_tasks, host_facts);
-    let kernels: Vec<Kernel> = std::iter::once(host).chain(guests).collect();
-    let tasks_of = |(kernel, tasks): (usize, &Kernel)| {
-        (0..tasks.tasks.len()).map(move |task| TaskRef { kernel, task: task.into() })
-    };
-    let starts = kernels.iter().enumerate().flat_map(tasks_of).collect();
-    Built { kernels, vms, profiles: compiler.profiles, starts }
+    let kernels = std::iter::once(host).chain(guests).collect();
+    Built { kernels, vms, profiles: compiler.profiles }
 }
 
 fn host_kernel(scenario: &Scenario, tasks: Vec<Task>, facts: Vec<TaskFacts>) -> Kernel {

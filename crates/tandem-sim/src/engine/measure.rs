@@ -3,7 +3,7 @@
 use super::simulation::Simulation;
 use super::spin_lock::SpinLock;
 use crate::ids::{TaskId, VmId};
-use crate::kernel::{CpuUse, Group, HOST, Kernel, Task, TaskState, new_histogram};
+use crate::kernel::{CpuUse, HOST, Kernel, Task, TaskState, record};
 use crate::metrics::{
     GuestCpuMetrics, GuestMetrics, HostMetrics, LatencySummary, ProgramMetrics, RunMetrics, TaskMetrics,
     VmMetrics,
@@ -25,9 +25,9 @@ pub(super) struct VmState {
     pub channels: Vec<Channel>,
     /// How many all its tasks share.
     pub shared_channels: u32,
-    pub locks: Vec<SpinLock>,
+    pub locks: Box<[SpinLock]>,
     /// The programs of its guest kernel.
-    pub programs: Vec<Arc<[Instruction]>>,
+    pub programs: Box<[Arc<[Instruction]>]>,
     counts: Vec<u64>,
     /// Made when the first one comes; few VMs have any.
     responses: Option<Box<Histogram<u64>>>,
@@ -50,8 +50,8 @@ impl VmState {
             first_vcpu,
             channels: vec![Channel::new(first_taker); spec.channels + families * family_channels],
             shared_channels: spec.channels as u32,
-            locks: vec![SpinLock::default(); spec.locks],
-            programs,
+            locks: vec![SpinLock::default(); spec.locks].into(),
+            programs: programs.into(),
             counts: vec![0; spec.counters.len()],
             responses: None,
             reached_count: false,
@@ -60,8 +60,7 @@ impl VmState {
 
     /// Records a response time, ns.
     pub fn responded(&mut self, elapsed_ns: u64) {
-        let responses = self.responses.get_or_insert_with(new_histogram);
-        responses.record(elapsed_ns).expect("it resizes to any value");
+        record(&mut self.responses, elapsed_ns);
     }
 }
 
@@ -89,16 +88,13 @@ impl<O: Observer> Simulation<'_, O> {
         self.measuring_since_ns = Some(now_ns);
         self.system.settle_all(now_ns);
         for kernel in &mut self.system.kernels {
-            kernel.groups.fill_with(Group::default);
+            kernel.forget_use();
             for cpu in &mut kernel.cpus {
                 cpu.used = CpuUse::default();
             }
             for task in &mut kernel.tasks {
                 task.metrics = TaskMetrics::default();
                 task.measured_since_ns = now_ns;
-                if task.state != TaskState::Exited {
-                    kernel.groups[task.group as usize].tasks += 1;
-                }
             }
             kernel.policy.reset_counters();
         }
@@ -138,7 +134,7 @@ impl<O: Observer> Simulation<'_, O> {
                 counts: spec.counters.iter().cloned().zip(state.counts.iter().copied()).collect(),
                 response: state.responses.as_deref().map(summary).unwrap_or_default(),
                 vcpus: tasks.iter().map(|task| finished(task, now_ns)).collect(),
-                vcpu_wakeup: host.groups[at].wakeup.as_deref().map(summary).unwrap_or_default(),
+                vcpu_wakeup: host.wakeups[at].as_deref().map(summary).unwrap_or_default(),
                 guest: spec
                     .guest
                     .as_ref()
@@ -167,21 +163,22 @@ fn guest_metrics(guest: &Guest, kernel: &Kernel, length_ns: u64, now_ns: u64) ->
             stolen_ns: used.stolen_ns,
         }
     });
-    let mut totals: Vec<TaskMetrics> = kernel.groups.iter().map(|group| group.total.clone()).collect();
+    let mut totals: Vec<TaskMetrics> = kernel.programs.iter().map(|program| program.total.clone()).collect();
     for task in kernel.tasks.iter().filter(|task| task.state != TaskState::Exited) {
         totals[task.group as usize].add(&finished(task, now_ns));
     }
-    let groups = guest.programs.iter().zip(&kernel.groups).zip(totals);
+    let used = guest.programs.iter().zip(&kernel.programs).zip(&kernel.wakeups).zip(totals);
     let programs =
-        groups.filter(|((_, group), _)| group.tasks > 0).map(|((spec, group), total)| ProgramMetrics {
-            name: spec.name.clone(),
-            tasks: group.tasks,
-            total,
-            wakeup: group.wakeup.as_deref().map(summary).unwrap_or_default(),
+        used.filter(|(((_, program), _), _)| program.tasks > 0).map(|(((spec, program), wakeup), total)| {
+            ProgramMetrics {
+                name: spec.name.clone(),
+                tasks: program.tasks,
+                total,
+                wakeup: wakeup.as_deref().map(summary).unwrap_or_default(),
+            }
         });
     GuestMetrics {
         cpus: cpus.collect(),
-        context_switches: kernel.cpus.iter().map(|cpu| cpu.used.context_switches).sum(),
         programs: programs.collect(),
         policy: kernel.policy.counters().into_iter().collect(),
     }

@@ -33,7 +33,21 @@ pub enum RunError {
         /// Events, or steps of a program, since it last moved.
         events: u64,
     },
+    /// A guest forks without end.
+    #[error(
+        "VM '{vm}' has {TASKS_MAX} tasks at {at_ns} ns: its programs fork more than ends; wait for children with \
+         `wait_child` before forking more"
+    )]
+    TooManyTasks {
+        /// Name of the VM.
+        vm: String,
+        /// When, ns since the start of the run.
+        at_ns: u64,
+    },
 }
+
+/// Most tasks that may live in a guest at a time, whatever its programs fork.
+const TASKS_MAX: usize = 1 << 17;
 
 /// Runs a scenario with a seed. Equal scenarios and seeds give equal results, on every machine.
 ///

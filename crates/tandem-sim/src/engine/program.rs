@@ -1,9 +1,9 @@
 //! Executes programs: what a task does when its burst of work has ended.
 
-use super::RunError;
 use super::measure::finished;
 use super::random::child_key;
 use super::simulation::Simulation;
+use super::{RunError, TASKS_MAX};
 use crate::ids::{CpuId, TaskId};
 use crate::kernel::{CpuRef, HOST, Task, TaskRef, TimerTarget};
 use crate::machine::cost::Residue;
@@ -38,7 +38,7 @@ impl<O: Observer> Simulation<'_, O> {
             return Ok(());
         };
         for _ in 0..STEPS_AT_ONCE_MAX {
-            if let Next::Done = self.step(Place { on, pcpu, task }, now_ns) {
+            if let Next::Done = self.step(Place { on, pcpu, task }, now_ns)? {
                 return Ok(());
             }
         }
@@ -46,7 +46,7 @@ impl<O: Observer> Simulation<'_, O> {
         Err(self.stuck_vm(vm, now_ns, STEPS_AT_ONCE_MAX))
     }
 
-    fn step(&mut self, place: Place, now_ns: u64) -> Next {
+    fn step(&mut self, place: Place, now_ns: u64) -> Result<Next, RunError> {
         let Place { on, pcpu, task: id } = place;
         let task = &mut self.system.kernels[on.kernel].tasks[id.index()];
         let vm = task.vm;
@@ -56,17 +56,17 @@ impl<O: Observer> Simulation<'_, O> {
             Instruction::Compute { work, profile } => {
                 let work_ns = task.random.draw(work);
                 if work_ns == 0 {
-                    return Next::Step;
+                    return Ok(Next::Step);
                 }
                 self.system.begin_burst(pcpu, TaskRef { kernel: on.kernel, task: id }, work_ns, profile);
-                return Next::Done;
+                return Ok(Next::Done);
             }
             Instruction::Sleep(amount) => {
                 let sleep_ns = task.random.draw(amount);
-                return self.sleep_until(place, now_ns + sleep_ns, now_ns);
+                return Ok(self.sleep_until(place, now_ns + sleep_ns, now_ns));
             }
-            Instruction::SleepUntil(at_ns) => return self.sleep_until(place, at_ns, now_ns),
-            Instruction::Wait { channel } => return self.wait(place, channel, now_ns),
+            Instruction::SleepUntil(at_ns) => return Ok(self.sleep_until(place, at_ns, now_ns)),
+            Instruction::Wait { channel } => return Ok(self.wait(place, channel, now_ns)),
             Instruction::Signal { channel } => {
                 if on.kernel == HOST {
                     self.system.charge_exit(pcpu);
@@ -79,14 +79,14 @@ impl<O: Observer> Simulation<'_, O> {
                     // It tries again when it is woken.
                     self.system.kernels[on.kernel].tasks[id.index()].next_instruction -= 1;
                     self.system.block(on, now_ns);
-                    return Next::Done;
+                    return Ok(Next::Done);
                 }
                 self.put(place, channel, true, now_ns);
             }
             Instruction::Lock { lock } => {
                 if !self.take_lock(vm, lock as usize, id) {
                     self.system.rerate(pcpu);
-                    return Next::Done;
+                    return Ok(Next::Done);
                 }
             }
             Instruction::Unlock { lock } => {
@@ -94,17 +94,17 @@ impl<O: Observer> Simulation<'_, O> {
                 if self.system.kernels[on.kernel].ends_deferral(on.cpu) {
                     self.system.reschedule(on, now_ns);
                     self.rerate_if_still_there(place);
-                    return Next::Done;
+                    return Ok(Next::Done);
                 }
             }
-            Instruction::Fork { program } => self.fork(place, program, now_ns),
-            Instruction::Exec { program } => return self.exec(place, program, now_ns),
+            Instruction::Fork { program } => self.fork(place, program, now_ns)?,
+            Instruction::Exec { program } => return Ok(self.exec(place, program, now_ns)),
             Instruction::WaitChild | Instruction::WaitChildSignal => {
                 if task.ended_children == 0 {
                     task.waits_for_child = true;
                     task.is_signalled = instruction == Instruction::WaitChildSignal;
                     self.system.block(on, now_ns);
-                    return Next::Done;
+                    return Ok(Next::Done);
                 }
                 task.ended_children -= 1;
             }
@@ -138,14 +138,14 @@ impl<O: Observer> Simulation<'_, O> {
             Instruction::Yield => {
                 self.system.yield_cpu(on, now_ns);
                 self.rerate_if_still_there(place);
-                return Next::Done;
+                return Ok(Next::Done);
             }
             Instruction::Exit => {
                 self.exit(place, now_ns);
-                return Next::Done;
+                return Ok(Next::Done);
             }
         }
-        Next::Step
+        Ok(Next::Step)
     }
 
     /// After a decision that may have let the task go on.
@@ -202,12 +202,21 @@ impl<O: Observer> Simulation<'_, O> {
     }
 
     /// The child shares what its parent has in the caches: their memory is the same until one of them writes.
-    fn fork(&mut self, Place { on, pcpu, task: id }: Place, program: u32, now_ns: u64) {
+    fn fork(
+        &mut self,
+        Place { on, pcpu, task: id }: Place,
+        program: u32,
+        now_ns: u64,
+    ) -> Result<(), RunError> {
         self.system.leave_caches(pcpu);
         let kernel = &mut self.system.kernels[on.kernel];
+        if kernel.live_tasks() >= TASKS_MAX {
+            let vm = self.scenario.vms[kernel.tasks[id.index()].vm.index()].name.clone();
+            return Err(RunError::TooManyTasks { vm, at_ns: now_ns });
+        }
         let birth = kernel.birth(id);
         let parent = &mut kernel.tasks[id.index()];
-        parent.children += 1;
+        parent.children = parent.children.wrapping_add(1);
         let key = child_key(parent.random_key, parent.children);
         let code = self.vms[parent.vm.index()].programs[program as usize].clone();
         let mut child = Task::new(parent.vm, program as usize, code, self.seed, key);
@@ -221,6 +230,7 @@ impl<O: Observer> Simulation<'_, O> {
         let child = kernel.add(child, facts);
         self.name_task(TaskRef { kernel: on.kernel, task: child }, now_ns);
         self.system.start_child(on, id, child, now_ns);
+        Ok(())
     }
 
     /// The task goes on as another program, with memory that is in no cache yet.
@@ -229,7 +239,7 @@ impl<O: Observer> Simulation<'_, O> {
         let kernel = &mut self.system.kernels[on.kernel];
         let task = &mut kernel.tasks[id.index()];
         let total = finished(task, now_ns);
-        kernel.groups[task.group as usize].total.add(&total);
+        kernel.programs[task.group as usize].total.add(&total);
         task.metrics = TaskMetrics::default();
         task.measured_since_ns = now_ns;
         task.code = self.vms[task.vm.index()].programs[program as usize].clone();
@@ -238,7 +248,7 @@ impl<O: Observer> Simulation<'_, O> {
         task.profile = ProfileId::NONE;
         task.residues = [Residue::default(); 2];
         task.shares_memory = false;
-        kernel.groups[program as usize].tasks += 1;
+        kernel.programs[program as usize].tasks += 1;
         self.name_task(TaskRef { kernel: on.kernel, task: id }, now_ns);
         match self.system.exec(on, id, now_ns) {
             true => Next::Done,
@@ -271,7 +281,7 @@ impl<O: Observer> Simulation<'_, O> {
             let kernel = &mut self.system.kernels[on.kernel];
             let task = &kernel.tasks[id.index()];
             let total = finished(task, now_ns);
-            kernel.groups[task.group as usize].total.add(&total);
+            kernel.programs[task.group as usize].total.add(&total);
             kernel.release(id);
         }
     }

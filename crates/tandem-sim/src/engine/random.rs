@@ -51,8 +51,8 @@ impl Stream {
 }
 
 /// The key of the `nth` child of a task with this key: it depends on the family alone, not on when it was born.
-pub fn child_key(parent: u64, nth: u64) -> u64 {
-    mix(mix(parent).wrapping_add(nth))
+pub fn child_key(parent: u64, nth: u32) -> u64 {
+    mix(mix(parent).wrapping_add(u64::from(nth)))
 }
 
 /// Spreads the bits of a key: the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom

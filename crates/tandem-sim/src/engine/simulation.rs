@@ -16,6 +16,7 @@ use crate::program::channel::Request;
 use crate::scenario::Scenario;
 use crate::trace::Observer;
 use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Events at one instant after which time is held to stand still.
@@ -55,16 +56,17 @@ pub(super) struct Simulation<'a, O> {
     pub vms_to_go: usize,
     /// Changes of affinity to come: when, of which VM, and which of its changes; the next one is last.
     affinity_changes: Vec<(u64, VmId, usize)>,
-    /// Tasks that exist from the start, and how many of them have started.
-    starts: Vec<TaskRef>,
-    started: usize,
+    /// Tasks of each kernel that exist from the start and are yet to start. vCPUs come first, then the tasks of the
+    /// first guest, and so on.
+    to_start: Vec<Range<usize>>,
     ended: bool,
 }
 
 impl<'a, O: Observer> Simulation<'a, O> {
     /// The scenario must have been checked.
     pub fn new(scenario: &'a Scenario, seed: u64, observer: O) -> Self {
-        let Built { kernels, vms, profiles, starts } = build(scenario, seed);
+        let Built { kernels, vms, profiles } = build(scenario, seed);
+        let to_start = kernels.iter().map(|kernel| 0..kernel.tasks.len()).collect();
         let mut sources = Vec::new();
         for (vm, spec) in scenario.vms.iter().enumerate() {
             for source in &spec.sources {
@@ -92,12 +94,13 @@ impl<'a, O: Observer> Simulation<'a, O> {
             vms,
             sources,
             measuring_since_ns: None,
-            starts,
-            started: 0,
+            to_start,
             ended: false,
         };
-        for at in 0..simulation.starts.len() {
-            simulation.name_task(simulation.starts[at], 0);
+        for kernel in 1..simulation.system.kernels.len() {
+            for task in simulation.to_start[kernel].clone() {
+                simulation.name_task(TaskRef { kernel, task: task.into() }, 0);
+            }
         }
         simulation
     }
@@ -163,11 +166,13 @@ impl<'a, O: Observer> Simulation<'a, O> {
     }
 
     fn start_next(&mut self, now_ns: u64) {
-        let TaskRef { kernel, task } = self.starts[self.started];
-        self.system.start(kernel, task, now_ns);
-        self.started += 1;
+        let next =
+            self.to_start.iter_mut().enumerate().find_map(|(kernel, tasks)| Some((kernel, tasks.next()?)));
+        if let Some((kernel, task)) = next {
+            self.system.start(kernel, task.into(), now_ns);
+        }
         let spacing_ns = if self.scenario.costs == CostModels::off() { 0 } else { START_SPACING_NS };
-        let is_last = self.started == self.starts.len();
+        let is_last = self.to_start.iter().all(|tasks| tasks.is_empty());
         self.set_extra(Extra::Start, if is_last { NEVER } else { now_ns + spacing_ns });
     }
 

@@ -1,7 +1,7 @@
 //! One scheduling level: the CPUs and tasks of a kernel, and the policy that decides for it.
 
 use super::cpu::Cpu;
-use super::task::{Birth, Task};
+use super::task::{Birth, Task, TaskState};
 use crate::engine::event_queue::NEVER;
 use crate::ids::{CpuId, KernelId, TaskId};
 use crate::machine::Machine;
@@ -15,27 +15,24 @@ use std::sync::Arc;
 const SIGNIFICANT_DIGITS: u8 = 2;
 
 /// An empty histogram of times.
-pub(crate) fn new_histogram() -> Box<Histogram<u64>> {
+fn new_histogram() -> Box<Histogram<u64>> {
     let mut histogram = Histogram::new(SIGNIFICANT_DIGITS).expect("between 0 and 5 digits");
     histogram.auto(true);
     Box::new(histogram)
 }
 
-/// What is measured of tasks of a kind: of a VM's vCPUs in the host's kernel, of a program's tasks in a guest's.
+/// Records a time in a histogram, which is made when the first one comes.
+pub(crate) fn record(histogram: &mut Option<Box<Histogram<u64>>>, time_ns: u64) {
+    histogram.get_or_insert_with(new_histogram).record(time_ns).expect("it resizes to any value");
+}
+
+/// What is measured of a program's tasks in a guest, besides wake-ups.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Group {
-    /// Tasks that belonged to it since the measuring started.
+pub(crate) struct ProgramUse {
+    /// Tasks that ran it since the measuring started.
     pub tasks: u64,
     /// Sums over those that do no more.
     pub total: TaskMetrics,
-    /// From wake-ups to the moments that they ran, ns. Made when the first one comes.
-    pub wakeup: Option<Box<Histogram<u64>>>,
-}
-
-impl Group {
-    pub fn woke(&mut self, latency_ns: u64) {
-        self.wakeup.get_or_insert_with(new_histogram).record(latency_ns).expect("it resizes to any value");
-    }
 }
 
 /// A kernel, the host's or a guest's. Tasks are added as they are forked.
@@ -49,14 +46,18 @@ pub(crate) struct Kernel {
     pub cpus: Vec<Cpu>,
     pub tasks: Vec<Task>,
     pub facts: Vec<TaskFacts>,
-    pub groups: Vec<Group>,
+    /// From wake-ups to the moments that tasks ran, ns, by group of tasks: by VM in the host's kernel, by program in a
+    /// guest's.
+    pub wakeups: Vec<Option<Box<Histogram<u64>>>>,
+    /// By program, in a guest's kernel.
+    pub programs: Vec<ProgramUse>,
     /// In the host's kernel, the first of the vCPUs that are a guest's CPUs; they follow each other.
     pub first_vcpu: TaskId,
     pub stolen_ns: Vec<u64>,
     pub kicked: Vec<CpuId>,
     pub peers_scanned: u32,
     free: Vec<TaskId>,
-    births: u64,
+    births: u32,
 }
 
 /// The parts that a kernel is made of.
@@ -68,6 +69,7 @@ pub(crate) struct KernelParts {
     pub policy: AnyPolicy,
     pub tasks: Vec<Task>,
     pub facts: Vec<TaskFacts>,
+    /// Groups of tasks whose wake-ups are measured together.
     pub groups: usize,
     pub first_vcpu: TaskId,
 }
@@ -77,36 +79,54 @@ impl Kernel {
         let cpu_count = parts.machine.cpu_count();
         let is_host = parts.id == KernelId::HOST;
         let cpus = (0..cpu_count).map(|cpu| Cpu::new(is_host.then(|| CpuId::from(cpu))));
-        let mut groups = vec![Group::default(); parts.groups];
         let mut tasks = parts.tasks;
-        for (birth, task) in tasks.iter_mut().enumerate() {
-            task.birth = birth as u64;
-            groups[task.group as usize].tasks += 1;
+        for (birth, task) in (0..).zip(&mut tasks) {
+            task.birth = birth;
         }
-        Self {
+        let programs = if is_host { 0 } else { parts.groups };
+        let mut kernel = Self {
             id: parts.id,
             context_switch: parts.context_switch,
             interrupt: parts.interrupt,
             policy: parts.policy,
             cpus: cpus.collect(),
-            births: tasks.len() as u64,
+            births: tasks.len() as u32,
             tasks,
             facts: parts.facts,
-            groups,
+            wakeups: vec![None; parts.groups],
+            programs: vec![ProgramUse::default(); programs],
             first_vcpu: parts.first_vcpu,
             stolen_ns: vec![0; cpu_count],
             kicked: Vec::new(),
             peers_scanned: 0,
             free: Vec::new(),
             machine: parts.machine,
+        };
+        kernel.forget_use();
+        kernel
+    }
+
+    /// Begins to count anew what programs use, with the tasks that there are.
+    pub fn forget_use(&mut self) {
+        self.wakeups.fill(None);
+        self.programs.fill_with(ProgramUse::default);
+        for task in self.tasks.iter().filter(|task| task.state != TaskState::Exited) {
+            if let Some(program) = self.programs.get_mut(task.group as usize) {
+                program.tasks += 1;
+            }
         }
     }
 
-    /// Adds a task that is yet to start.
+    /// Tasks that have not ended.
+    pub fn live_tasks(&self) -> usize {
+        self.tasks.len() - self.free.len()
+    }
+
+    /// Adds a task of a guest that is yet to start.
     pub fn add(&mut self, mut task: Task, facts: TaskFacts) -> TaskId {
         task.birth = self.births;
-        self.births += 1;
-        self.groups[task.group as usize].tasks += 1;
+        self.births = self.births.wrapping_add(1);
+        self.programs[task.group as usize].tasks += 1;
         match self.free.pop() {
             Some(id) => {
                 self.tasks[id.index()] = task;

@@ -21,7 +21,7 @@ mod task;
 mod vcpu;
 
 pub(crate) use cpu::{CpuRef, CpuUse, Due, TaskRef};
-pub(crate) use level::{Group, Kernel, KernelParts, new_histogram};
+pub(crate) use level::{Kernel, KernelParts, record};
 pub(crate) use memory_state::MemoryState;
 pub(crate) use task::{Task, TaskState, TimerTarget};
 

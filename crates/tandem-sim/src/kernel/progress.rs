@@ -288,8 +288,8 @@ impl<O: Observer> System<O> {
             }
             for task in &mut self.kernels[kernel].tasks {
                 if matches!(task.state, TaskState::New | TaskState::Blocked | TaskState::Exited) {
-                    task.metrics.sleep_ns += now_ns - task.blocked_since_ns;
-                    task.blocked_since_ns = now_ns;
+                    task.metrics.sleep_ns += now_ns.saturating_sub(task.blocked_since_ns);
+                    task.blocked_since_ns = task.blocked_since_ns.max(now_ns);
                 }
             }
         }

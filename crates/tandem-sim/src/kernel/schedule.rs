@@ -1,5 +1,6 @@
 //! Scheduling at one level: wake-ups, ticks, decisions and switches, the same for the host and for guests.
 
+use super::level::record;
 use super::{CpuRef, HOST, System, TaskState};
 use crate::cpumask::CpuMask;
 use crate::engine::event_queue::NEVER;
@@ -78,9 +79,9 @@ impl<O: Observer> System<O> {
     fn make_runnable(&mut self, kernel: usize, task: TaskId, cpu: CpuId, reason: Reason, now_ns: u64) {
         let state = &mut self.kernels[kernel].tasks[task.index()];
         state.state = TaskState::Runnable;
-        state.metrics.sleep_ns += now_ns - state.blocked_since_ns;
-        state.woken_ns = Some(now_ns);
-        if let Some(guest) = state.guest {
+        state.metrics.sleep_ns += now_ns.saturating_sub(state.blocked_since_ns);
+        state.woken_ns = now_ns;
+        if let Some(guest) = state.guest() {
             self.vcpu_deprived(guest, now_ns);
         }
         let by = match reason {
@@ -278,7 +279,7 @@ impl<O: Observer> System<O> {
         } else {
             state.metrics.voluntary_switches += 1;
         }
-        if state.guest.is_some() {
+        if state.guest().is_some() {
             self.vcpu_leaves(pcpu, next_state, now_ns);
         }
         self.note(now_ns, kind, on, task, None);
@@ -329,9 +330,11 @@ impl<O: Observer> System<O> {
         state.state = TaskState::Running;
         state.last_cpu = on.cpu;
         state.metrics.dispatches += 1;
-        let guest = state.guest;
-        if let Some(woken_ns) = state.woken_ns.take() {
-            kernel.groups[state.group as usize].woke(now_ns - woken_ns);
+        let guest = state.guest();
+        let woken_ns = std::mem::replace(&mut state.woken_ns, NEVER);
+        if woken_ns != NEVER {
+            let runs_ns = self.processors[pcpu.index()].settled_ns.max(now_ns);
+            record(&mut kernel.wakeups[state.group as usize], runs_ns - woken_ns);
         }
         match guest {
             None => self.execute(pcpu, on.kernel, task),

@@ -1,6 +1,8 @@
 //! A task of a kernel.
 
+use super::HOST;
 use super::cpu::CpuRef;
+use crate::engine::event_queue::NEVER;
 use crate::engine::random::{Entity, Stream};
 use crate::ids::{CpuId, TaskId, VmId};
 use crate::machine::cost::Residue;
@@ -30,7 +32,7 @@ pub(crate) enum TaskState {
 pub(crate) struct Birth {
     pub task: TaskId,
     /// How many tasks of the kernel were born before.
-    pub number: u64,
+    pub number: u32,
 }
 
 /// A task: its program, how far it has come, what it left in the caches, and what it used.
@@ -39,8 +41,9 @@ pub(crate) struct Task {
     pub vm: VmId,
     /// What its measurements are summed up by: the VM in the host's kernel, the program in a guest's.
     pub group: u32,
-    /// For a vCPU of a guest kernel: the CPU that it is there.
-    pub guest: Option<CpuRef>,
+    /// For a vCPU of a guest kernel: position of that kernel, and the CPU that it is there. The host's otherwise.
+    guest_kernel: u32,
+    guest_cpu: CpuId,
     pub state: TaskState,
     /// Where it ran last; before it ever ran, where it was forked or queued first.
     pub last_cpu: CpuId,
@@ -48,8 +51,8 @@ pub(crate) struct Task {
     pub measured_since_ns: u64,
     /// When it was born, it blocked, or the measuring started, whichever is latest.
     pub blocked_since_ns: u64,
-    /// When it woke up, until it runs.
-    pub woken_ns: Option<u64>,
+    /// When it woke up, until it runs; else [`NEVER`].
+    pub woken_ns: u64,
 
     pub code: Arc<[Instruction]>,
     pub next_instruction: u32,
@@ -65,7 +68,7 @@ pub(crate) struct Task {
     pub spins: bool,
     /// Spin locks that it holds.
     pub locks_held: u32,
-    pub birth: u64,
+    pub birth: u32,
     pub parent: Option<Birth>,
     /// Children that have ended and that it has not waited for.
     pub ended_children: u32,
@@ -78,7 +81,7 @@ pub(crate) struct Task {
     pub family_channels: u32,
     /// Key of its random numbers, and how many children have got theirs from it.
     pub random_key: u64,
-    pub children: u64,
+    pub children: u32,
 
     pub profile: ProfileId,
     /// Work during which the missing part of the footprint is still coming in, ns.
@@ -99,12 +102,13 @@ impl Task {
         Self {
             vm,
             group: group as u32,
-            guest: None,
+            guest_kernel: HOST as u32,
+            guest_cpu: CpuId(0),
             state: TaskState::New,
             last_cpu: CpuId(0),
             measured_since_ns: 0,
             blocked_since_ns: 0,
-            woken_ns: None,
+            woken_ns: NEVER,
             code,
             next_instruction: 0,
             loops: [0; LOOP_DEPTH_MAX],
@@ -131,6 +135,18 @@ impl Task {
             residues: [Residue::default(); 2],
             metrics: TaskMetrics::default(),
         }
+    }
+    /// For a vCPU of a guest kernel: the CPU that it is there.
+    #[inline]
+    pub fn guest(&self) -> Option<CpuRef> {
+        let kernel = self.guest_kernel as usize;
+        (kernel != HOST).then_some(CpuRef { kernel, cpu: self.guest_cpu })
+    }
+
+    /// Makes it that CPU of a guest kernel.
+    pub fn set_guest(&mut self, cpu: CpuRef) {
+        self.guest_kernel = cpu.kernel as u32;
+        self.guest_cpu = cpu.cpu;
     }
 }
 

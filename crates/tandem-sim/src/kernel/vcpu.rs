@@ -63,17 +63,20 @@ impl<O: Observer> System<O> {
             return;
         }
         let host = CpuRef { kernel: HOST, cpu: pcpu };
+        let vcpu = self.vcpu_task(cpu);
         if next_ns != NEVER {
-            let vcpu = self.vcpu_task(cpu);
             self.arm(host, next_ns, TimerTarget::Task(vcpu));
         }
+        let idle_ns = self.processors[pcpu.index()].settled_ns;
         self.block(host, now_ns);
+        // The guest's own code on the way there is no sleep.
+        self.kernels[HOST].tasks[vcpu.index()].blocked_since_ns = idle_ns;
     }
 
     /// Whether a timer that was to wake an idle vCPU has become pointless: it woke for something else.
     pub fn vcpu_timer_is_stale(&self, vcpu: TaskId, now_ns: u64) -> bool {
         let state = &self.kernels[HOST].tasks[vcpu.index()];
-        state.guest.is_some_and(|cpu| {
+        state.guest().is_some_and(|cpu| {
             let cpu = &self.kernels[cpu.kernel].cpus[cpu.cpu.index()];
             state.state != TaskState::Blocked || cpu.resched_ns.min(cpu.next_timer_ns()) > now_ns
         })
