@@ -12,9 +12,14 @@ pub enum Measure {
     Rate(String),
     /// How fast a counter of the VMs goes up in the average VM, per second.
     RatePerVm(String),
-    /// How fast a counter of VMs with guest kernels goes up by their tasks' own clocks: per second that a task runs,
-    /// summed over the tasks. What a benchmark finds that measures by its CPU time.
-    RateByCpuTime(String),
+    /// How fast a counter goes up by the clocks of the tasks of a program in guests: per second that one of them runs,
+    /// summed over them. What a benchmark finds that measures by its CPU time.
+    RateByCpuTime {
+        /// The counter.
+        counter: String,
+        /// The program.
+        program: String,
+    },
     /// Time that it takes to add one to a counter of the VMs, all VMs together, s.
     TimePer(String),
     /// Times that tasks of guest kernels were put on another vCPU for each one added to a counter, all VMs together.
@@ -101,7 +106,7 @@ impl Measure {
         match self {
             Self::Rate(counter)
             | Self::RatePerVm(counter)
-            | Self::RateByCpuTime(counter)
+            | Self::RateByCpuTime { counter, .. }
             | Self::TimePer(counter)
             | Self::TaskMigrationsPer(counter)
             | Self::TaskSwitchesPer(counter) => Some(counter),
@@ -146,9 +151,11 @@ impl Measure {
                 let counting = vms.iter().filter(|vm| vm.counts.contains_key(counter)).count();
                 ratio(count(counter)?, seconds * counting as f64)
             }
-            Self::RateByCpuTime(counter) => {
-                let tasks: u64 = programs().map(|program| program.tasks).sum();
-                ratio(count(counter)? * tasks as f64, task_sum(|task| task.run_ns) / 1e9)
+            Self::RateByCpuTime { counter, program } => {
+                let of_program = || programs().filter(|known| known.name == *program);
+                let tasks: u64 = of_program().map(|program| program.tasks).sum();
+                let run_ns: u64 = of_program().map(|program| program.total.run_ns).sum();
+                ratio(count(counter)? * tasks as f64, run_ns as f64 / 1e9)
             }
             Self::TimePer(counter) => ratio(seconds, count(counter)?),
             Self::TaskMigrationsPer(counter) => {
@@ -252,7 +259,8 @@ mod tests {
 
     #[test]
     fn tasks_of_guests_count_for_each_unit_of_work() {
-        let program = |tasks, run_ns| ProgramMetrics {
+        let program = |name: &str, tasks, run_ns| ProgramMetrics {
+            name: name.into(),
             tasks,
             total: TaskMetrics {
                 run_ns,
@@ -266,7 +274,7 @@ mod tests {
             ..ProgramMetrics::default()
         };
         let guest = GuestMetrics {
-            programs: vec![program(2, 3_000_000_000), program(1, 1_000_000_000)],
+            programs: vec![program("a", 3, 4_000_000_000), program("b", 1, 1_000_000_000)],
             ..GuestMetrics::default()
         };
         let run = RunMetrics {
@@ -278,7 +286,7 @@ mod tests {
         };
         let counter = || "done".to_owned();
         for (measure, expected) in [
-            (Measure::RateByCpuTime(counter()), 10.0 * 3.0 / 4.0),
+            (Measure::RateByCpuTime { counter: counter(), program: "a".into() }, 10.0 * 3.0 / 4.0),
             (Measure::TimePer(counter()), 0.2),
             (Measure::TaskMigrationsPer(counter()), 1.4),
             (Measure::TaskSwitchesPer(counter()), 7.0),

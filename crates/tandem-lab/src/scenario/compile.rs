@@ -244,6 +244,10 @@ impl<'a> Compiler<'a> {
                 self.guest_names("wait_child", within.ops.clone())?;
                 Op::WaitChild
             }
+            OpForm::WaitChildSignal => {
+                self.guest_names("wait_child_signal", within.ops.clone())?;
+                Op::WaitChildSignal
+            }
             OpForm::Respond => {
                 self.responds = true;
                 Op::Respond
@@ -322,7 +326,9 @@ fn instant_ops(ops: &[Op]) -> Option<u64> {
     ops.iter().try_fold(0u64, |sum, op| {
         let steps = match op {
             Op::Compute { work: amount, .. } | Op::Sleep(amount) if longest(*amount) > 0 => return None,
-            Op::Wait { .. } | Op::Send { .. } | Op::WaitChild | Op::Exec { .. } => return None,
+            Op::Wait { .. } | Op::Send { .. } | Op::WaitChild | Op::WaitChildSignal | Op::Exec { .. } => {
+                return None;
+            },
             Op::Repeat { times, body } => instant_ops(body)?.max(1).saturating_mul(times.unwrap_or(u64::MAX)),
             _ => 1,
         };

@@ -141,6 +141,9 @@ pub struct ContextSwitchTable {
     pub decision: Option<Located<Duration>>,
     /// On top of it when another task is put on the CPU, such as "1us"; as in the host if absent.
     pub switch: Option<Located<Duration>>,
+    /// On top of it for each other vCPU whose queue is looked at, in a search for an idle one or for work; as in the
+    /// host if absent.
+    pub peer_scan: Option<Located<Duration>>,
 }
 
 /// Processes that run in a guest from the start.

@@ -64,6 +64,9 @@ pub enum OpForm {
     Exec(Located<String>),
     /// Sleep until a child has ended that was not waited for yet. With a guest kernel only.
     WaitChild,
+    /// The same by a program that handles the signal of a child's end, as shells and make do: the signal wakes it, and
+    /// does not say that the child is about to leave its CPU. With a guest kernel only.
+    WaitChildSignal,
     /// Answer the request taken last: its response time is recorded, and its client goes on to think.
     Respond,
     /// Add to the work done.

@@ -61,7 +61,7 @@ arrivals = { every = "1ms" }
 [vm.guest]
 topology = "host"
 numa = true
-context_switch = { decision = "1us" }
+context_switch = { decision = "1us", peer_scan = "30ns" }
 family_channels = ["there", "back"]
 [[vm.guest.process]]
 program = "ping"
@@ -100,7 +100,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
         })
     );
     assert_eq!(scenario.costs.idle, Some(Idle { exit_ns: 5_000 }));
-    assert_eq!(guest.context_switch, Some(ContextSwitch { decision_ns: 1_000, ..Default::default() }));
+    assert_eq!(guest.context_switch, Some(ContextSwitch { decision_ns: 1_000, peer_scan_ns: 30, ..Default::default() }));
     assert_eq!(guest.interrupt, Some(Interrupt::default()));
     assert_eq!(*guest.topology, *scenario.machine);
 
@@ -289,6 +289,7 @@ fn some_operations_need_a_guest_kernel() {
         "{ fork = \"hog\" }",
         "{ exec = \"hog\" }",
         "\"wait_child\"",
+        "\"wait_child_signal\"",
     ] {
         let text = PLACED.replace("{ compute = \"1ms\" }", &format!("{{ compute = \"1ms\" }}, {op}"));
         let error = build(&text).unwrap_err();

@@ -99,9 +99,10 @@ impl<O: Observer> Simulation<'_, O> {
             }
             Instruction::Fork { program } => self.fork(place, program, now_ns)?,
             Instruction::Exec { program } => return Ok(self.exec(place, program, now_ns)),
-            Instruction::WaitChild => {
+            Instruction::WaitChild | Instruction::WaitChildSignal => {
                 if task.ended_children == 0 {
                     task.waits_for_child = true;
+                    task.is_signalled = instruction == Instruction::WaitChildSignal;
                     self.system.block(on, now_ns);
                     return Ok(Next::Done);
                 }
@@ -255,7 +256,8 @@ impl<O: Observer> Simulation<'_, O> {
         }
     }
 
-    /// The task ends. Its parent is told first, by a task that is about to leave its CPU. What a parent that waits for it
+    /// The task ends. Its parent is told first: by a task that says that it is about to leave its CPU, or, if the parent
+    /// handles the signal of that, by the signal. What a parent that waits for it
     /// goes on with is where the child has just used it, if the two still share their memory.
     fn exit(&mut self, Place { on, pcpu, task: id }: Place, now_ns: u64) {
         self.system.leave_caches(pcpu);
@@ -268,7 +270,8 @@ impl<O: Observer> Simulation<'_, O> {
             let parent_state = &mut tasks[parent.task.index()];
             if std::mem::take(&mut parent_state.waits_for_child) {
                 parent_state.residues = left.unwrap_or(parent_state.residues);
-                self.system.wake(parent.task, now_ns, on, true);
+                let sync = !parent_state.is_signalled;
+                self.system.wake(parent.task, now_ns, on, sync);
             } else {
                 parent_state.ended_children += 1;
             }

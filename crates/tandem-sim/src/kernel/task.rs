@@ -73,6 +73,8 @@ pub(crate) struct Task {
     /// Children that have ended and that it has not waited for.
     pub ended_children: u32,
     pub waits_for_child: bool,
+    /// The signal of a child's end wakes it.
+    pub is_signalled: bool,
     /// Its memory is its parent's until one of them writes: it has not begun another program since it was forked.
     pub shares_memory: bool,
     /// Where the channels of its family begin, less the number of channels that the VM shares.
@@ -121,6 +123,7 @@ impl Task {
             parent: None,
             ended_children: 0,
             waits_for_child: false,
+            is_signalled: false,
             shares_memory: false,
             family_channels: 0,
             random_key,

@@ -39,6 +39,7 @@ pub(crate) enum Instruction {
         program: u32,
     },
     WaitChild,
+    WaitChildSignal,
     Respond,
     Count {
         counter: u32,
@@ -139,6 +140,7 @@ fn flatten(ops: &[Op], profiles: &[ProfileId], depth: u8, code: &mut Vec<Instruc
             Op::Fork { program } => Instruction::Fork { program: program as u32 },
             Op::Exec { program } => Instruction::Exec { program: program as u32 },
             Op::WaitChild => Instruction::WaitChild,
+            Op::WaitChildSignal => Instruction::WaitChildSignal,
             Op::Respond => Instruction::Respond,
             Op::Count { counter, amount } => Instruction::Count { counter: counter as u32, amount },
             Op::StartTimer => Instruction::StartTimer,

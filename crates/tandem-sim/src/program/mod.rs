@@ -101,6 +101,9 @@ pub enum Op {
     },
     /// Block until a child has ended that was not waited for yet. In a guest kernel only.
     WaitChild,
+    /// The same by a program that handles the signal of a child's end, as shells and make do: the signal wakes it, and
+    /// does not say that the child is about to leave its CPU. In a guest kernel only.
+    WaitChildSignal,
     /// Answer the request whose token was taken last: its response time is recorded, its client goes on to think.
     Respond,
     /// Add to the work done.

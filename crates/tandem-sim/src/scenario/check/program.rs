@@ -69,7 +69,12 @@ fn check_ops(ops: &[Op], depth: usize, program: &Program, limits: &Limits) -> Re
             Op::Send { capacity: 0, .. } => {
                 return Err("a program sends into a channel without capacity; 1 is the least".into());
             }
-            Op::Lock { .. } | Op::Unlock { .. } | Op::Fork { .. } | Op::Exec { .. } | Op::WaitChild
+            Op::Lock { .. }
+            | Op::Unlock { .. }
+            | Op::Fork { .. }
+            | Op::Exec { .. }
+            | Op::WaitChild
+            | Op::WaitChildSignal
                 if limits.programs.is_none() =>
             {
                 return Err(
