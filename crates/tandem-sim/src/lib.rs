@@ -5,8 +5,8 @@
 //! ```text
 //! machine    what there is: CPUs, caches, memory, and what things cost
 //! engine     clock, event queue, random streams
-//! kernel     one scheduling level: CPUs, tasks, and a policy that decides
-//! policy     the deciding code: Xen credit
+//! kernel     one scheduling level, the host's or a guest's: CPUs, tasks, and a policy that decides
+//! policy     the deciding code: Xen credit; Linux CFS and EEVDF
 //! program    what a task does, operation by operation
 //! scenario   all of the above put together, checked before it runs
 //! trace      scheduling events, for whoever follows a run

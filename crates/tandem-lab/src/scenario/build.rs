@@ -152,6 +152,7 @@ impl Builder<'_> {
                 sources: sources.clone(),
                 affinity_changes: affinity_changes.clone(),
                 locks: used.locks,
+                has_past: table.has_past,
                 guest: guest.clone(),
             });
         }

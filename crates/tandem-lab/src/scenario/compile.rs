@@ -328,7 +328,7 @@ fn instant_ops(ops: &[Op]) -> Option<u64> {
             Op::Compute { work: amount, .. } | Op::Sleep(amount) if longest(*amount) > 0 => return None,
             Op::Wait { .. } | Op::Send { .. } | Op::WaitChild | Op::WaitChildSignal | Op::Exec { .. } => {
                 return None;
-            },
+            }
             Op::Repeat { times, body } => instant_ops(body)?.max(1).saturating_mul(times.unwrap_or(u64::MAX)),
             _ => 1,
         };

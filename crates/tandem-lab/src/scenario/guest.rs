@@ -60,7 +60,7 @@ pub(super) fn build<'a>(
         topology: Arc::new(topology),
         context_switch: match costs.context_switch {
             None => None,
-            Some(default) => Some(context_switch(&table.context_switch, default, source)?),
+            Some(_) => Some(context_switch(&table.context_switch, source)?),
         },
         interrupt: costs.interrupt,
         programs,
@@ -201,12 +201,9 @@ fn process(
     Ok(Process { program, copies, nice, affinity })
 }
 
-/// The costs of the table, with what it leaves out as in the host.
-fn context_switch(
-    table: &ContextSwitchTable,
-    default: ContextSwitch,
-    source: &SourceFile,
-) -> Result<ContextSwitch, FileError> {
+/// The costs of the table, with what it leaves out as the engine has it for guests.
+fn context_switch(table: &ContextSwitchTable, source: &SourceFile) -> Result<ContextSwitch, FileError> {
+    let default = ContextSwitch::guest();
     let time = |time: &Option<Located<Duration>>, default_ns| match time {
         None => Ok(default_ns),
         Some(time) => {

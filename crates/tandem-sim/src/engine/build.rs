@@ -1,7 +1,8 @@
 //! From a scenario to kernels with their tasks.
 
 use super::measure::VmState;
-use crate::ids::{KernelId, TaskId, VmId};
+use super::random::{Entity, Stream};
+use crate::ids::{CpuId, KernelId, TaskId, VmId};
 use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Task};
 use crate::machine::Machine;
 use crate::policy::linux::weight_of_nice;
@@ -31,6 +32,7 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
     for (id, vm) in scenario.vms.iter().enumerate().map(|(at, vm)| (VmId::from(at), vm)) {
         let first_vcpu = TaskId::from(host_tasks.len());
         let kernel = if vm.guest.is_some() { 1 + guests.len() } else { HOST };
+        let mut past_cpus = past_cpus(scenario, id, vm, seed);
         for (cpu, vcpu) in vm.vcpus.iter().enumerate() {
             let code = compiler.compile(&vcpu.program);
             let mut task = Task::new(id, id.index(), code, seed, host_tasks.len() as u64);
@@ -43,6 +45,11 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
                 weight: vm.weight * WEIGHT / Vm::DEFAULT_WEIGHT,
                 hard_affinity: vcpu.hard_affinity.clone(),
                 soft_affinity: vcpu.soft_affinity.clone(),
+                past_cpu: past_cpus.iter().position(|&cpu| vcpu.hard_affinity.contains(cpu)).map(|at| {
+                    let cpu = past_cpus.remove(at);
+                    past_cpus.push(cpu);
+                    cpu
+                }),
             });
         }
         let mut families = 0;
@@ -58,6 +65,16 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
     let host = host_kernel(scenario, host_tasks, host_facts);
     let kernels = std::iter::once(host).chain(guests).collect();
     Built { kernels, vms, profiles: compiler.profiles }
+}
+
+/// All pCPUs, in the order in which the vCPUs of a VM with a past take them; none for another VM.
+fn past_cpus(scenario: &Scenario, id: VmId, vm: &Vm, seed: u64) -> Vec<CpuId> {
+    if !vm.has_past {
+        return Vec::new();
+    }
+    let mut cpus: Vec<CpuId> = scenario.machine.all_cpus().iter().collect();
+    Stream::new(seed, Entity::Past, id.index() as u64).shuffle(&mut cpus);
+    cpus
 }
 
 fn host_kernel(scenario: &Scenario, tasks: Vec<Task>, facts: Vec<TaskFacts>) -> Kernel {
@@ -117,6 +134,7 @@ fn guest_tasks(
                 weight: weight_of_nice(process.nice),
                 hard_affinity: process.affinity.clone().unwrap_or_else(|| everywhere.clone()),
                 soft_affinity: None,
+                past_cpu: None,
             };
             tasks.push(task);
             all_facts.push(facts);

@@ -14,6 +14,8 @@ pub enum Entity {
     Task = 1,
     /// A source of interrupts.
     Source = 2,
+    /// What befell a VM before the run.
+    Past = 3,
 }
 
 /// A reproducible stream of random numbers.
@@ -40,6 +42,14 @@ impl Stream {
                 low_ns + ((u128::from(self.0.next_u64()) * range) >> 64) as u64
             }
             Amount::Exponential(mean_ns) => (mean_ns as f64 * -libm::log(self.open_unit())).round() as u64,
+        }
+    }
+
+    /// Brings the items into an order in which each is as likely as any other to come first, second, and so on.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let other = self.draw(Amount::Uniform(0, last as u64)) as usize;
+            items.swap(last, other);
         }
     }
 
@@ -92,6 +102,19 @@ mod tests {
         assert_ne!(base, first(2, Entity::Task, 0));
         assert_ne!(base, first(1, Entity::Source, 0));
         assert_ne!(base, first(1, Entity::Task, 1));
+    }
+
+    #[test]
+    fn every_order_is_equally_likely() {
+        let mut stream = Stream::new(5, Entity::Past, 0);
+        let mut seen = std::collections::BTreeMap::new();
+        for _ in 0..6_000 {
+            let mut items = [1, 2, 3];
+            stream.shuffle(&mut items);
+            *seen.entry(items).or_insert(0) += 1;
+        }
+        assert_eq!(seen.len(), 6);
+        assert!(seen.values().all(|&times| (850..1_150).contains(&times)), "{seen:?}");
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct TaskFacts {
     pub hard_affinity: Arc<CpuMask>,
     /// Where it prefers to run, within the hard affinity.
     pub soft_affinity: Option<Arc<CpuMask>>,
+    /// Where it was last before the run, if it has a past.
+    pub past_cpu: Option<CpuId>,
 }
 
 /// What a policy may know of a VM (a group of tasks).

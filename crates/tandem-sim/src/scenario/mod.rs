@@ -71,6 +71,9 @@ pub struct Vm {
     pub sources: Vec<Source>,
     /// What an administrator changes while it runs, in the order of time.
     pub affinity_changes: Vec<AffinityChange>,
+    /// Its vCPUs have run for long before, and the host has moved them about: they start on pCPUs drawn at random, each
+    /// on another one as far as its affinity and the number of pCPUs allow.
+    pub has_past: bool,
     /// How many spin locks its programs use.
     pub locks: usize,
     /// Its kernel, with what runs on it; `None` if each vCPU runs its own program and nothing else.
@@ -144,6 +147,7 @@ impl Vm {
             counters: Vec::new(),
             sources: Vec::new(),
             affinity_changes: Vec::new(),
+            has_past: false,
             locks: 0,
             guest: None,
         }

@@ -241,7 +241,11 @@ fn restricts(facts: &TaskFacts, machine: &Machine) -> bool {
 
 impl Policy for Credit {
     fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId {
-        if reason.is_new() { self.pick_cpu(ctx, task, true) } else { self.vcpus[task.index()].cpu }
+        match (reason, ctx.tasks[task.index()].past_cpu) {
+            (Reason::Start, Some(past_cpu)) => past_cpu,
+            (Reason::Start | Reason::Fork { .. }, _) => self.pick_cpu(ctx, task, true),
+            _ => self.vcpus[task.index()].cpu,
+        }
     }
 
     fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId, _: Reason) {

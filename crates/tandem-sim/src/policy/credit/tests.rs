@@ -37,6 +37,7 @@ impl Situation {
                 weight: 1024,
                 hard_affinity: mask(hard).unwrap_or_else(|| Arc::new(machine.all_cpus().clone())),
                 soft_affinity: mask(soft),
+                past_cpu: None,
             })
             .collect();
         let vms = vec![VmFacts { weight: 256, cap_pct: 0 }; facts.len()];

@@ -90,6 +90,7 @@ impl Situation {
             weight: 1024,
             hard_affinity: Arc::new(allowed),
             soft_affinity: None,
+            past_cpu: None,
         });
         self.ask(|linux, ctx| {
             let chosen = linux.select_cpu(ctx, task, Reason::Start);

@@ -38,6 +38,7 @@ impl Hand {
                 weight,
                 hard_affinity: all.clone(),
                 soft_affinity: None,
+                past_cpu: None,
             })
             .collect();
         // Ticks that are finer than any slice, so that slices end when they are over.

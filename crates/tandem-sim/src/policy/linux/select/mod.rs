@@ -45,7 +45,10 @@ impl Linux {
             return nearest_allowed(ctx, allowed, prev);
         }
         let chosen = match reason {
-            Reason::Start => self.idlest_cpu(ctx, task, Flags::FORK, nearest_allowed(ctx, allowed, prev)),
+            Reason::Start => match tasks[task.index()].past_cpu {
+                Some(past_cpu) => past_cpu,
+                None => self.idlest_cpu(ctx, task, Flags::FORK, nearest_allowed(ctx, allowed, prev)),
+            },
             Reason::Fork { cpu, .. } => self.idlest_cpu(ctx, task, Flags::FORK, cpu),
             Reason::Exec { cpu } => self.idlest_cpu(ctx, task, Flags::EXEC, cpu),
             Reason::Wake { waker, cpu, sync } => {
