@@ -202,7 +202,7 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
                 metric: &metric.name,
                 unit: &metric.unit,
                 better: metric.better,
-                calibrated: metric.calibrated,
+                calibrated: metric.is_calibrated_at(&case.keys),
             };
             let runs = complete(started, case.variants.len(), |replication, variant| {
                 value_of(position, number, replication, variant)

@@ -6,13 +6,14 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use tandem_lab::experiment::{Experiment, ExperimentFolder};
 use tandem_lab::report::{Format, Json};
-use tandem_lab::results::{Cell, ExperimentResults, Role};
+use tandem_lab::results::{Cell, ExperimentResults, Key, Role};
 use tandem_lab::runner::{RunOptions, run};
 use tandem_lab::statistics::median;
 
-/// How far the simulated value of a calibrated cell may be from the published one, in percent. All are within 2% in
-/// the full form; the quick one has few and short runs.
-const CALIBRATED_WITHIN_PCT: f64 = 5.0;
+/// How far the simulated value of a calibrated cell may be from the published one, in percent. Where a cell has a constant
+/// to itself it is within 2% in the full form; the slow-down by a hyper-thread is one for three hosts, which differ by 6%,
+/// and the quick form has few and short runs.
+const CALIBRATED_WITHIN_PCT: f64 = 8.0;
 
 /// Fields of a cell in JSON.
 const FIELDS: [&str; 12] = [
@@ -114,7 +115,7 @@ fn check_verdict(experiment: &Experiment, results: &ExperimentResults) {
 
 #[test]
 fn every_experiment_is_tested_here() {
-    assert_eq!(folder().names(), ["numa-affinity", "rate-control"]);
+    assert_eq!(folder().names(), ["flat-domain", "numa-affinity", "rate-control"]);
 }
 
 #[test]
@@ -123,6 +124,32 @@ fn numa_affinity() {
     // What the model has come to; a change that makes it worse must be a better model for another reason.
     assert!(verdict.sign_right >= 15 && verdict.beyond_noise == 18, "{verdict:?}");
     assert!(verdict.median_abs_error_pct.unwrap() <= 4.0, "{verdict:?}");
+}
+
+#[test]
+fn flat_domain() {
+    let results = checked("flat-domain");
+    let effect = |benchmark: &str, host: &str, parallelism: i64| {
+        let is_meant = |cell: &&Cell| {
+            cell.variant == "flat"
+                && cell.cell.get("host") == Some(&Key::Text(host.into()))
+                && cell.cell.get("benchmark") == Some(&Key::Text(benchmark.into()))
+                && cell.cell["parallelism"] == Key::Number(parallelism)
+                && !cell.cell.contains_key("setting")
+        };
+        results.cells.iter().find(is_meant).unwrap().simulated_effect_pct.unwrap()
+    };
+    for (host, cpus) in [("e5620-16", 16), ("x5650-24", 24), ("x5650-48", 48)] {
+        let alone = effect("context1", host, 1);
+        assert!((90.0..300.0).contains(&alone), "two to three times, and a little: {alone} on {host}");
+        let full = effect("context1", host, cpus);
+        assert!((0.0..12.0).contains(&full), "next to nothing: {full} on {host}");
+        assert!(effect("spawn", host, 1) > 10.0, "on {host}");
+    }
+    // What the model has come to; a change that makes it worse must be a better model for another reason.
+    let verdict = results.verdict;
+    assert!(verdict.sign_right * 100 >= verdict.beyond_noise * 70, "{verdict:?}");
+    assert!(verdict.median_abs_error_pct.unwrap() <= 2.0, "{verdict:?}");
 }
 
 #[test]

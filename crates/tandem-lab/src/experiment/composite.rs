@@ -4,9 +4,9 @@
 //! interval come from the same pairs of runs as theirs.
 
 use super::Case;
-use super::file::{CompositeTable, ExperimentMetric};
+use super::file::CompositeTable;
 use crate::file_error::FileError;
-use crate::located::{SourceFile, quoted_list};
+use crate::located::SourceFile;
 use crate::published::CellKeys;
 use crate::results::{Better, Key};
 
@@ -36,64 +36,51 @@ impl Composite {
     }
 }
 
-/// The composites of a table: one for each set of cases that agree in all keys but one.
+/// The composites of a table: one for each set of cases that agree in all keys but one and have all its parts.
 pub(super) fn composites_of(
     table: &CompositeTable,
     cases: &[Case],
     source: &SourceFile,
 ) -> Result<Vec<Composite>, FileError> {
-    let error = |message: String| source.error(table.name.span(), message);
+    let part_of = |case: &Case| case.keys.get(&table.over).filter(|key| table.parts.contains(key)).cloned();
     let rest = |case: &Case| {
         let mut keys = case.keys.clone();
         keys.remove(&table.over);
         keys
     };
+    let mut sets: Vec<CellKeys> = Vec::new();
+    for case in cases.iter().filter(|case| part_of(case).is_some()) {
+        if !sets.contains(&rest(case)) {
+            sets.push(rest(case));
+        }
+    }
     let find = |keys: &CellKeys, part: &Key| {
         let is_part = |case: &Case| case.keys.get(&table.over) == Some(part) && rest(case) == *keys;
         let case = cases.iter().position(is_part)?;
         let metric = cases[case].metrics.iter().position(|metric| metric.name == table.of)?;
         Some((case, metric))
     };
-    let mut sets: Vec<CellKeys> = Vec::new();
-    for case in
-        cases.iter().filter(|case| case.keys.get(&table.over).is_some_and(|key| table.parts.contains(key)))
-    {
-        if !sets.contains(&rest(case)) {
-            sets.push(rest(case));
-        }
-    }
-    if sets.is_empty() {
-        return Err(error(format!(
-            "no run has a cell of this composite; its parts are values of `{}`",
-            table.over
-        )));
-    }
     let composite = |mut keys: CellKeys| {
-        let parts: Vec<_> = table
-            .parts
-            .iter()
-            .map(|part| {
-                find(&keys, part).ok_or_else(|| {
-                    let set: Vec<_> = keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
-                    error(format!(
-                        "the composite lacks `{}` of {part} at {}",
-                        table.of,
-                        quoted_list([set.join(" ").as_str()])
-                    ))
-                })
-            })
-            .collect::<Result<_, _>>()?;
-        let metrics: Vec<&ExperimentMetric> =
-            parts.iter().map(|&(case, metric): &(usize, usize)| &cases[case].metrics[metric]).collect();
+        let parts: Vec<_> = table.parts.iter().map(|part| find(&keys, part)).collect::<Option<_>>()?;
+        let metrics = || parts.iter().map(|&(case, metric): &(usize, usize)| &cases[case].metrics[metric]);
+        let first = metrics().next()?;
         keys.extend(table.keys.clone());
-        Ok(Composite {
+        Some(Composite {
             keys,
             name: (*table.name).clone(),
-            unit: metrics[0].unit.clone(),
-            better: metrics[0].better,
-            calibrated: metrics.iter().all(|metric| metric.calibrated),
-            parts,
+            unit: first.unit.clone(),
+            better: first.better,
+            calibrated: parts
+                .iter()
+                .all(|&(case, metric)| cases[case].metrics[metric].is_calibrated_at(&cases[case].keys)),
+            parts: parts.clone(),
         })
     };
-    sets.into_iter().map(composite).collect()
+    let composites: Vec<_> = sets.into_iter().filter_map(composite).collect();
+    if composites.is_empty() {
+        let message =
+            format!("no runs have all parts of this composite, which are values of `{}`", table.over);
+        return Err(source.error(table.name.span(), message));
+    }
+    Ok(composites)
 }

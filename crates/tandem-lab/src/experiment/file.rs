@@ -151,9 +151,18 @@ pub struct ExperimentMetric {
     /// variants cannot be calibrated on.
     #[serde(default)]
     pub calibrated: bool,
+    /// The same for the cells that have one of these sets of keys, such as [{ vms = 2 }], and not for others.
+    #[serde(default)]
+    pub calibrated_at: Vec<CellKeys>,
 }
 
 impl ExperimentMetric {
+    /// Whether constants were calibrated on the baseline of the cell with these keys.
+    pub fn is_calibrated_at(&self, keys: &CellKeys) -> bool {
+        let has_all = |some: &CellKeys| some.iter().all(|(key, value)| keys.get(key) == Some(value));
+        self.calibrated || self.calibrated_at.iter().any(has_all)
+    }
+
     /// The metric's value in a run; `None` if the run has nothing to measure it on.
     pub fn value(&self, run: &RunMetrics) -> Option<f64> {
         let group = self.group.as_ref().map(|group| group.as_str());
@@ -163,7 +172,7 @@ impl ExperimentMetric {
 }
 
 /// A score that sums up cells: the geometric mean of a metric over several values of one key. There is one for each
-/// set of cells that agree in all other keys.
+/// set of cells that agree in all other keys and have all of these values.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CompositeTable {
