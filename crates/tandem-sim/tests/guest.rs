@@ -10,8 +10,9 @@ use tandem_sim::metrics::RunMetrics;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{Domains, LinuxEra};
 use tandem_sim::program::{Amount, Op};
-use tandem_sim::run;
-use tandem_sim::scenario::Process;
+use tandem_sim::scenario::{PolicySettings, Process, Scenario, Vm};
+use tandem_sim::trace::{Event, EventKind};
+use tandem_sim::{run, run_observed};
 
 fn assert_near(actual: f64, expected: f64, tolerance: f64) {
     assert!((actual - expected).abs() <= tolerance, "{actual} instead of {expected} +- {tolerance}");
@@ -277,6 +278,30 @@ fn forking_without_end_is_an_error() {
     let one = guest(topology(1, 1, 1), linux(LinuxEra::V4_2, Domains::Flat), programs, 1);
     let error = run(&alone(one, 100 * SECOND), 1).unwrap_err();
     assert!(error.to_string().contains("VM 'guest' has 131072 tasks"), "{error}");
+}
+
+#[test]
+fn vcpus_with_a_past_start_on_pcpus_drawn_at_random() {
+    let starts = |has_past, policy: PolicySettings, seed| -> Vec<u32> {
+        let host = Arc::new(topology(2, 2, 2));
+        let vm = Vm { has_past, ..vm("hogs", &host, 8, hog()) };
+        let scenario = Scenario { policy, ..textbook(host, CreditSettings::default(), MS, vec![vm]) };
+        let mut events: Vec<Event> = Vec::new();
+        run_observed(&scenario, seed, &mut events).unwrap();
+        let mut first: Vec<_> =
+            events.iter().filter(|event| event.kind == EventKind::Start).take(8).collect();
+        first.sort_by_key(|event| event.task);
+        first.iter().map(|event| event.cpu.0).collect()
+    };
+    let credit = PolicySettings::Credit(CreditSettings::default());
+    let linux = PolicySettings::Linux(linux(LinuxEra::V6_12, Domains::Topology));
+    let scattered = starts(true, credit, 1);
+    assert_eq!(scattered, starts(true, linux, 1), "it is not the policy that decides");
+    assert_ne!(scattered, starts(true, credit, 2));
+    assert_ne!(scattered, starts(false, credit, 1));
+    let mut sorted = scattered.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, (0..8).collect::<Vec<u32>>(), "each on a pCPU of its own");
 }
 
 #[test]

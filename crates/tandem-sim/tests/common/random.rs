@@ -268,6 +268,7 @@ struct VmPlan {
     weight: u32,
     cap_pct: u32,
     home_node: Option<usize>,
+    has_past: bool,
     affinity_changes: Vec<(u64, MaskBits)>,
 }
 
@@ -276,6 +277,7 @@ fn vm_plan() -> impl Strategy<Value = VmPlan> {
         prop_oneof![Just(256), 1..1024u32, Just(65_535)],
         prop_oneof![3 => Just(0), 1 => 1..400u32],
         prop::option::of(0..4usize),
+        any::<bool>(),
     );
     (
         vec((ops(), mask_bits()), 1..=4),
@@ -286,7 +288,14 @@ fn vm_plan() -> impl Strategy<Value = VmPlan> {
         prop_oneof![2 => Just(vec![]), 1 => vec((0..150 * MS, mask_bits()), 1..4)],
     )
         .prop_map(
-            |(vcpus, profiles, channels, sources, (weight, cap_pct, home_node), affinity_changes)| VmPlan {
+            |(
+                vcpus,
+                profiles,
+                channels,
+                sources,
+                (weight, cap_pct, home_node, has_past),
+                affinity_changes,
+            )| VmPlan {
                 vcpus,
                 profiles,
                 channels,
@@ -294,6 +303,7 @@ fn vm_plan() -> impl Strategy<Value = VmPlan> {
                 weight,
                 cap_pct,
                 home_node,
+                has_past,
                 affinity_changes,
             },
         )
@@ -325,6 +335,7 @@ impl VmPlan {
         let vcpus = self.vcpus.into_iter().map(vcpu).collect();
         Vm {
             group: "all".into(),
+            has_past: self.has_past,
             weight: self.weight,
             cap_pct: self.cap_pct,
             channels: self.channels,
