@@ -102,7 +102,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
     assert_eq!(scenario.costs.idle, Some(Idle { exit_ns: 5_000 }));
     assert_eq!(
         guest.context_switch,
-        Some(ContextSwitch { decision_ns: 1_000, peer_scan_ns: 30, ..Default::default() })
+        Some(ContextSwitch { decision_ns: 1_000, peer_scan_ns: 30, ..ContextSwitch::guest() })
     );
     assert_eq!(guest.interrupt, Some(Interrupt::default()));
     assert_eq!(*guest.topology, *scenario.machine);
