@@ -59,15 +59,11 @@ pub enum Measure {
     MigrationsInNode,
     /// Moves of vCPUs to another node, per second, all VMs together.
     MigrationsAcrossNodes,
-    /// Times that tasks left their vCPU in the guests, all VMs together.
-    GuestContextSwitches,
     /// Times that tasks left their vCPU in the guests, per second of task clock: of the time that tasks had vCPUs, all
     /// of them together, as `perf stat` has it.
-    GuestContextSwitchRate,
-    /// Moves of tasks to another vCPU in the guests, all VMs together.
-    GuestMigrations,
+    TaskSwitchRate,
     /// Moves of tasks to another vCPU in the guests, per second of task clock.
-    GuestMigrationRate,
+    TaskMigrationRate,
     /// Share of the guests' time in which a vCPU had something to do but no pCPU, percent.
     StealShare,
     /// How fast a counter of the host's policy goes up, per second, all pCPUs together.
@@ -93,10 +89,11 @@ impl Measure {
     pub fn is_of_guests(&self) -> bool {
         matches!(
             self,
-            Self::GuestContextSwitches
-                | Self::GuestContextSwitchRate
-                | Self::GuestMigrations
-                | Self::GuestMigrationRate
+            Self::RateByCpuTime { .. }
+                | Self::TaskSwitchesPer(_)
+                | Self::TaskMigrationsPer(_)
+                | Self::TaskSwitchRate
+                | Self::TaskMigrationRate
                 | Self::StealShare
         )
     }
@@ -141,10 +138,6 @@ impl Measure {
         let task_clock_s = || Some(guest_sum(|guest| guest.all_cpus().busy_ns)? / 1e9);
         let switches = || guest_sum(|guest| guest.all_tasks().switches());
         let migrations = || guest_sum(|guest| guest.all_tasks().migrations());
-        let programs = || vms.iter().filter_map(|vm| vm.guest.as_ref()).flat_map(|guest| &guest.programs);
-        let task_sum = |what: fn(&TaskMetrics) -> u64| -> f64 {
-            programs().map(|program| what(&program.total)).sum::<u64>() as f64
-        };
         match self {
             Self::Rate(counter) => ratio(count(counter)?, seconds),
             Self::RatePerVm(counter) => {
@@ -152,21 +145,15 @@ impl Measure {
                 ratio(count(counter)?, seconds * counting as f64)
             }
             Self::RateByCpuTime { counter, program } => {
+                let programs = || guests.iter().flat_map(|guest| &guest.programs);
                 let of_program = || programs().filter(|known| known.name == *program);
                 let tasks: u64 = of_program().map(|program| program.tasks).sum();
                 let run_ns: u64 = of_program().map(|program| program.total.run_ns).sum();
                 ratio(count(counter)? * tasks as f64, run_ns as f64 / 1e9)
             }
             Self::TimePer(counter) => ratio(seconds, count(counter)?),
-            Self::TaskMigrationsPer(counter) => {
-                let migrations = |task: &TaskMetrics| {
-                    task.migrations_in_llc + task.migrations_in_node + task.migrations_across_nodes
-                };
-                ratio(task_sum(migrations), count(counter)?)
-            }
-            Self::TaskSwitchesPer(counter) => {
-                ratio(task_sum(|task| task.voluntary_switches + task.preemptions), count(counter)?)
-            }
+            Self::TaskMigrationsPer(counter) => ratio(migrations()?, count(counter)?),
+            Self::TaskSwitchesPer(counter) => ratio(switches()?, count(counter)?),
             Self::Response(statistic) => {
                 let responses: u64 = vms.iter().map(|vm| vm.response.count).sum();
                 let total_ns: f64 = vms
@@ -198,10 +185,8 @@ impl Measure {
             Self::MigrationsInLlc => ratio(sum(|vcpu| vcpu.migrations_in_llc), seconds),
             Self::MigrationsInNode => ratio(sum(|vcpu| vcpu.migrations_in_node), seconds),
             Self::MigrationsAcrossNodes => ratio(sum(|vcpu| vcpu.migrations_across_nodes), seconds),
-            Self::GuestContextSwitches => switches(),
-            Self::GuestContextSwitchRate => ratio(switches()?, task_clock_s()?),
-            Self::GuestMigrations => migrations(),
-            Self::GuestMigrationRate => ratio(migrations()?, task_clock_s()?),
+            Self::TaskSwitchRate => ratio(switches()?, task_clock_s()?),
+            Self::TaskMigrationRate => ratio(migrations()?, task_clock_s()?),
             Self::StealShare => ratio(
                 100.0 * guest_sum(|guest| guest.all_cpus().stolen_ns)?,
                 guest_sum(|guest| guest.all_cpus().total_ns())?,
@@ -331,10 +316,8 @@ mod tests {
             (&Measure::OverheadShare, None, Some(5.0)),
             (&Measure::LocalShare, None, Some(25.0)),
             (&Measure::WaitShare, None, Some(15.0)),
-            (&Measure::GuestContextSwitches, None, Some(10_000.0)),
-            (&Measure::GuestContextSwitchRate, Some("b"), Some(2_500.0)),
-            (&Measure::GuestMigrations, None, Some(400.0)),
-            (&Measure::GuestMigrationRate, None, Some(100.0)),
+            (&Measure::TaskSwitchRate, Some("b"), Some(2_500.0)),
+            (&Measure::TaskMigrationRate, None, Some(100.0)),
             (&Measure::StealShare, Some("b"), Some(12.5)),
             (&Measure::StealShare, Some("a"), None),
             (&Measure::PolicyCounter("src".into()), None, Some(15.0)),
