@@ -257,8 +257,8 @@ impl<O: Observer> Simulation<'_, O> {
     }
 
     /// The task ends. Its parent is told first: by a task that says that it is about to leave its CPU, or, if the parent
-    /// handles the signal of that, by the signal. What a parent that waits for it
-    /// goes on with is where the child has just used it, if the two still share their memory.
+    /// handles the signal of that, by the signal. What a parent that waits for it goes on with is where the child has
+    /// just used it, if the two still share their memory.
     fn exit(&mut self, Place { on, pcpu, task: id }: Place, now_ns: u64) {
         self.system.leave_caches(pcpu);
         let tasks = &mut self.system.kernels[on.kernel].tasks;

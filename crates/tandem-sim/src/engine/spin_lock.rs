@@ -2,8 +2,9 @@
 //!
 //! Waiters spin, which keeps their CPU busy, and get the lock in the order in which they came, as with ticket locks. A
 //! holder or a next waiter whose vCPU has lost its pCPU holds up all the others. The guest's own kernel does not preempt
-//! them, as kernels switch preemption off for their spin locks; it does so when the lock is given back. Taking a free lock costs nothing beyond the
-//! program's own work; handing it to a waiter takes the time in which a cache line travels between the two.
+//! them, as kernels switch preemption off for their spin locks; it does so when the lock is given back. Taking a free
+//! lock costs nothing beyond the program's own work; handing it to a waiter takes the time in which a cache line travels
+//! between the two. Limits: no paravirtual locks, whose waiters block after a while, and no exits of those that spin.
 
 use super::simulation::Simulation;
 use crate::ids::{CpuId, TaskId, VmId};
