@@ -4,7 +4,9 @@ mod common;
 
 use common::guest::*;
 use common::*;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use tandem_sim::ids::KernelId;
 use tandem_sim::machine::cost::CostModels;
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::policy::credit::CreditSettings;
@@ -65,17 +67,27 @@ fn nice_values_share_by_their_weights() {
 
 #[test]
 fn tasks_spread_evenly_within_a_balance_interval() {
+    // The longest interval is that of the level over all CPUs: 16 ms times the busy factor, 64 at most.
+    let settled_ns = 16 * 64 * MS;
     for era in ERAS {
         for domains in [Domains::Topology, Domains::Flat] {
             let eight = guest(topology(2, 2, 2), linux(era, domains), vec![("hog", hog())], 16);
             let mut scenario = alone(eight, SECOND);
-            // The longest interval is that of the level over all CPUs: 16 ms times the busy factor, 64 at most.
-            scenario.warmup_ns = 16 * 64 * MS;
-            let metrics = run(&scenario, 1).unwrap();
+            scenario.warmup_ns = settled_ns;
+            let mut events: Vec<Event> = Vec::new();
+            let metrics = run_observed(&scenario, 1, &mut events).unwrap();
             let vcpus = &metrics.vms[0].vcpus;
             assert!(vcpus.iter().all(|vcpu| vcpu.run_ns == SECOND), "{era:?} {domains:?}: a vCPU idled");
-            let runs = program(&metrics, "hog").total.run_ns;
-            assert_eq!(runs, 8 * SECOND);
+            let mut tasks_of = vec![BTreeSet::new(); 8];
+            for event in
+                events.iter().filter(|event| event.kernel != KernelId::HOST && event.at_ns > settled_ns)
+            {
+                if event.kind == EventKind::Start {
+                    tasks_of[event.cpu.index()].insert(event.task);
+                }
+            }
+            let counts: Vec<usize> = tasks_of.iter().map(BTreeSet::len).collect();
+            assert_eq!(counts, [2; 8], "{era:?} {domains:?}");
         }
     }
 }
