@@ -13,7 +13,7 @@ use tandem_sim::metrics::RunMetrics;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::run_observed;
 use tandem_sim::scenario::{AffinityChange, PolicySettings, Scenario, Vcpu, Vm};
-use tandem_sim::trace::{Event, EventKind, Observer};
+use tandem_sim::trace::{Event, EventKind};
 
 const PCPUS: usize = 6;
 const DOM0: u32 = 0;
@@ -81,17 +81,9 @@ fn replay(
         length_ns: xen.length_ns,
         stop_at_count: None,
     };
-    let mut events = Vec::new();
-    let metrics = run_observed(&scenario, 1, Recorder(&mut events)).unwrap();
+    let mut events: Vec<Event> = Vec::new();
+    let metrics = run_observed(&scenario, 1, &mut events).unwrap();
     Replay { metrics, events, vcpus, xen }
-}
-
-struct Recorder<'a>(&'a mut Vec<Event>);
-
-impl Observer for Recorder<'_> {
-    fn observe(&mut self, event: Event) {
-        self.0.push(event);
-    }
 }
 
 impl Replay {

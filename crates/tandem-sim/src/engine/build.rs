@@ -11,9 +11,6 @@ use crate::program::code::{Compiler, Instruction, ProfileTable};
 use crate::scenario::{Guest, Scenario, Vm};
 use std::sync::Arc;
 
-/// Weight of a task of usual weight.
-const WEIGHT: u32 = 1024;
-
 /// A scenario made ready to run.
 pub(super) struct Built {
     /// The host's kernel, then those of guests.
@@ -42,7 +39,7 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
             host_tasks.push(task);
             host_facts.push(TaskFacts {
                 vm: id,
-                weight: vm.weight * WEIGHT / Vm::DEFAULT_WEIGHT,
+                weight: vm.weight * weight_of_nice(0) / Vm::DEFAULT_WEIGHT,
                 hard_affinity: vcpu.hard_affinity.clone(),
                 soft_affinity: vcpu.soft_affinity.clone(),
                 past_cpu: past_cpus.iter().position(|&cpu| vcpu.hard_affinity.contains(cpu)).map(|at| {

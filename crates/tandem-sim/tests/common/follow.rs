@@ -5,7 +5,7 @@ use tandem_sim::ids::{CpuId, TaskId, VmId};
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::run_observed;
 use tandem_sim::scenario::{Scenario, Vcpu};
-use tandem_sim::trace::{Event, EventKind, Observer};
+use tandem_sim::trace::{Event, EventKind};
 
 /// What a task does for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,14 +72,8 @@ pub struct Followed {
 /// # Errors
 /// If an event cannot follow on those before it.
 pub fn follow(scenario: &Scenario, seed: u64) -> Result<Followed, TestCaseError> {
-    struct Keep<'a>(&'a mut Vec<Event>);
-    impl Observer for Keep<'_> {
-        fn observe(&mut self, event: Event) {
-            self.0.push(event);
-        }
-    }
-    let mut events = Vec::new();
-    let metrics = run_observed(scenario, seed, Keep(&mut events)).unwrap();
+    let mut events: Vec<Event> = Vec::new();
+    let metrics = run_observed(scenario, seed, &mut events).unwrap();
     let end_ns = scenario.warmup_ns + metrics.length_ns;
     let lives = lives(scenario, &events, end_ns).map_err(TestCaseError::fail)?;
     Ok(Followed { metrics, lives, end_ns })

@@ -91,7 +91,7 @@ impl Stacked {
     }
 }
 
-impl Observer for &mut Stacked {
+impl Observer for Stacked {
     fn observe(&mut self, event: Event) {
         if self.wrong.is_none() {
             self.wrong = self.check(event).err();
