@@ -6,13 +6,14 @@ use common::guest::*;
 use common::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tandem_sim::ids::KernelId;
+use tandem_sim::cpumask::CpuMask;
+use tandem_sim::ids::{CpuId, KernelId};
 use tandem_sim::machine::cost::CostModels;
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{Domains, LinuxEra};
 use tandem_sim::program::{Amount, Op};
-use tandem_sim::scenario::{PolicySettings, Process, Scenario, Vm};
+use tandem_sim::scenario::{AffinityChange, PolicySettings, Process, Scenario, Vm};
 use tandem_sim::trace::{Event, EventKind};
 use tandem_sim::{run, run_observed};
 
@@ -314,6 +315,18 @@ fn vcpus_with_a_past_start_on_pcpus_drawn_at_random() {
     let mut sorted = scattered.clone();
     sorted.sort_unstable();
     assert_eq!(sorted, (0..8).collect::<Vec<u32>>(), "each on a pCPU of its own");
+}
+
+#[test]
+fn a_past_does_not_outlive_a_change_of_affinity() {
+    let host = Arc::new(topology(2, 2, 2));
+    let first = Arc::new(CpuMask::from_cpus(8, [CpuId(0)]));
+    let change = AffinityChange { at_ns: 0, hard_affinity: first, soft_affinity: None };
+    let vm = Vm { has_past: true, affinity_changes: vec![change], ..vm("hogs", &host, 8, hog()) };
+    let mut events: Vec<Event> = Vec::new();
+    let scenario = textbook(host, CreditSettings::default(), MS, vec![vm]);
+    run_observed(&scenario, 1, &mut events).unwrap();
+    assert!(events.iter().all(|event| event.cpu == CpuId(0)), "{events:?}");
 }
 
 #[test]

@@ -145,6 +145,7 @@ impl<O: Observer> System<O> {
     ) {
         let kernel = &mut self.kernels[HOST];
         let facts = &mut kernel.facts[task.index()];
+        facts.past_cpu = facts.past_cpu.filter(|&cpu| hard.contains(cpu));
         facts.hard_affinity = hard;
         facts.soft_affinity = soft;
         kernel.ask(now_ns, |policy, ctx| policy.affinity_changed(ctx, task));
