@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What user space asks the loaded scheduler, by running its programs `prefer` and `preference_of` with one of these
+ * as context. They return 0, or a negative error number.
+ */
+#ifndef TANDEM_REQUESTS_H
+#define TANDEM_REQUESTS_H
+
+/* Whom a request is about. */
+enum preference_scope {
+	/* One thread, by its thread number in the initial namespace. */
+	SCOPE_TASK = 0,
+	/* A cgroup and all below it, by its id (the inode number of its directory). */
+	SCOPE_CGROUP = 1,
+};
+
+/* What a preference is for; the two differ in the switch that turns them on and in hysteresis. */
+enum preference_kind {
+	/* None: a request of this kind clears. */
+	KIND_NONE = 0,
+	/* Soft affinity to CPUs. */
+	KIND_CPUS = 1,
+	/* NUMA homes: `cpus` are the CPUs of `nodes`. */
+	KIND_NODES = 2,
+};
+
+/*
+ * Sets or clears a preference: `prefer`. Reads it back: `preference_of`, which fills all fields but the first two and
+ * returns -ENOENT where there is none. One caller at a time may set.
+ * -ESRCH: no such task or cgroup; -EINVAL: an empty set; -ENOSPC: all MAX_SETS sets are in use.
+ */
+struct preference_request {
+	u64 id;
+	u32 scope;
+	u32 kind;
+	/* Exempt from rate control; of tasks only. */
+	u32 latency_critical;
+	u32 padding;
+	u64 cpus[CPU_WORDS];
+	u64 nodes[NODE_WORDS];
+};
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the command tells the scheduler before it is loaded: settings, and the machine's topology. All of it is
+ * read-only for the scheduler, so the verifier knows the values and drops what is switched off.
+ */
+#ifndef TANDEM_SETTINGS_H
+#define TANDEM_SETTINGS_H
+
+enum limits {
+	/* CPUs that a machine may have; the command refuses larger ones. */
+	MAX_CPUS = 1024,
+	/* Groups of CPUs that share a last-level cache inside one NUMA node. */
+	MAX_LLCS = 256,
+	MAX_NODES = 128,
+	/* 64-bit words of a set of CPUs, and of a set of nodes. */
+	CPU_WORDS = MAX_CPUS / 64,
+	NODE_WORDS = MAX_NODES / 64,
+};
+
+struct settings {
+	/* CPUs have numbers below this one. */
+	u32 nr_cpus;
+	u32 nr_llcs;
+	u32 nr_nodes;
+	/* Some core has more than one thread. */
+	bool smt;
+	/* Guest mode: one domain over all vCPUs; the topology then has one LLC and one node. */
+	bool guest;
+	bool cgroup_weights;
+	bool soft_affinity;
+	bool numa_homes;
+	bool rate_control;
+	bool directed_yield;
+
+	/* Longest and shortest time that a task runs before others have their turn: rises, fewer switches; falls,
+	 * shorter waits. The more tasks wait, the shorter is the slice, down to the shortest. */
+	u64 slice_ns;
+	u64 slice_min_ns;
+	/* How far behind its queue a task that slept may be, in virtual time: rises, sleepers run sooner after they
+	 * wake; falls, they catch up less of what they missed. */
+	u64 sleeper_credit_ns;
+	/* How far a waking task must be behind a running one to preempt it: rises, fewer preemptions. */
+	u64 preempt_margin_ns;
+	/* A task that has run for less than this, and wakes another synchronously, is taken to sleep soon: the other
+	 * stays on its CPU. 0: never. */
+	u64 sync_run_max_ns;
+	/* A queue looks this often whether another one is shorter. */
+	u64 balance_interval_ns;
+
+	/* Soft affinity: with preferred x utilisation of the set > allowed x utilisation of the rest, a task that finds
+	 * no idle CPU waits anywhere, not for its set. */
+	u32 allowed;
+	u32 preferred;
+	/* NUMA homes: a task that had to leave stays away at least this long. */
+	u64 away_min_ns;
+
+	/* Rate control: a CPU that decided `rate_threshold` times in a window is limited in the next one. */
+	u64 rate_window_ns;
+	u32 rate_threshold;
+	/* A task runs at least this long before one that wakes may preempt it; 0: off. */
+	u64 ratelimit_ns;
+	/* Tasks with nice < 0 or marked as latency-critical preempt in spite of rate control. */
+	bool latency_exempt;
+
+	/* Guest mode: an idle vCPU from which the host stole time less than this ago is not really running. */
+	u64 steal_memory_ns;
+};
+
+/* A CPU's place. */
+struct cpu_place {
+	u16 llc;
+	u16 node;
+};
+
+/* An LLC's place: the LLCs of a node have consecutive numbers. */
+struct llc_place {
+	u16 node;
+	u16 nr_cpus;
+};
+
+/* A node's LLCs, and all nodes in order of their distance from it, itself first. */
+struct node_place {
+	u16 first_llc;
+	u16 nr_llcs;
+	/* The kernel's number of the node. */
+	s32 id;
+	u8 by_distance[MAX_NODES];
+};
+
+#endif
