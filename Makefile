@@ -8,15 +8,21 @@ REPORT ?= report
 # How long `make fuzz` fuzzes in all, seconds.
 FUZZ_SECONDS ?= 60
 
+# Which kernel `make test-vm` boots: that of .tools/vm/kernel-$(KERNEL).
+KERNEL ?= debian
+
 # Tools that scripts/setup installs come before the machine's own.
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
+# The compiler of BPF programs, and where bindgen finds its library: what scripts/setup installs, or your own.
+export BPF_CLANG ?= clang-19
+export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
 # Warnings of rustdoc, such as links that lead nowhere, are errors.
 export RUSTDOCFLAGS := -D warnings
 
-.PHONY: help build demo test lint deny fuzz bench docs clean
+.PHONY: help build demo test test-vm lint deny fuzz bench docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-7s  %s\n", $$1, $$2 }' Makefile
 
 build: ## Build the tandem command in release mode
 	@scripts/setup build
@@ -27,8 +33,14 @@ demo: build ## Reproduce every experiment: tables here, and an HTML report
 	@echo
 	@echo "The HTML report is $(REPORT)/report.html: open it in a browser."
 
-test: lint deny fuzz ## Everything that CI checks: lint, deny, fuzz, then all tests and examples
+test: lint deny fuzz ## Everything that CI checks: lint, deny, fuzz, all tests and examples, test-vm
 	@scripts/test
+	@$(MAKE) --no-print-directory test-vm
+
+test-vm: ## Boot real kernels in QEMU and try the scheduler on them (KERNEL=6.12: on an older one)
+	@scripts/setup vm
+	cargo build --locked --package tandem --package vm-tests
+	cargo run --locked --quiet --package vm-tests -- --kernel .tools/vm/kernel-$(KERNEL)
 
 lint: ## Check formatting, and that neither clippy nor rustdoc warns
 	@scripts/setup test

@@ -1,0 +1,68 @@
+//! The guest's side: the first process, which sets the system up, the runner of a leg's scenarios, and what scenarios
+//! are made of.
+
+pub mod cpus;
+mod init;
+pub mod kernel_log;
+pub mod parameters;
+pub mod process;
+mod runner;
+pub mod sched_ext;
+pub mod tandem;
+pub mod tasks;
+pub mod wait;
+pub mod work;
+
+use crate::leg::Leg;
+use crate::report::Event;
+use anyhow::{Context, Result, anyhow};
+use std::cell::Cell;
+use std::env;
+use std::fs::File;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What a scenario is given.
+pub struct Guest {
+    /// The leg that it runs in.
+    pub leg: &'static Leg,
+    /// How long the churn goes on.
+    pub churn: Duration,
+    port: File,
+    ejection_expected: Cell<bool>,
+}
+
+impl Guest {
+    /// Puts a figure or remark into the results.
+    pub fn note(&self, text: impl Into<String>) -> Result<()> {
+        self.report(&Event::Note(text.into()))
+    }
+
+    /// Says that the kernel will eject a scheduler in this scenario: it complains about that in its log.
+    pub fn expect_ejection(&self) {
+        self.ejection_expected.set(true);
+    }
+
+    fn report(&self, event: &Event) -> Result<()> {
+        event.write(&self.port).context("cannot write to the serial port")
+    }
+}
+
+/// Does what the program is called for; see `init` and `runner`, and for the rest [`work`].
+pub fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments[..] {
+        _ if std::process::id() == 1 => init::run(),
+        [runner::ARGUMENT] => runner::run(),
+        [work::ARGUMENT, name, ref arguments @ ..] => work::run(name, arguments),
+        _ => Err(anyhow!("this is the first process of a guest; `make test-vm` boots one")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vm-guest: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What the machine tells the guest: parameters on the kernel's command line, which the kernel itself passes over.
+
+use anyhow::{Context, Result};
+use std::fmt;
+
+const LEG: &str = "vm.leg=";
+const SCENARIO: &str = "vm.scenario=";
+const CHURN: &str = "vm.churn_s=";
+
+/// What to do in the guest.
+#[derive(Debug, PartialEq)]
+pub struct Parameters {
+    /// The leg that this is.
+    pub leg: String,
+    /// Its only scenario to run, if not all are.
+    pub scenario: Option<String>,
+    /// How long the churn goes on, seconds.
+    pub churn_s: u64,
+}
+
+impl Parameters {
+    /// Finds the parameters in a command line of the kernel.
+    pub fn parse(command_line: &str) -> Result<Self> {
+        let value = |key| command_line.split_whitespace().find_map(|word| word.strip_prefix(key));
+        Ok(Self {
+            leg: value(LEG).with_context(|| format!("no {LEG} on the kernel's command line"))?.to_owned(),
+            scenario: value(SCENARIO).map(str::to_owned),
+            churn_s: value(CHURN)
+                .and_then(|seconds| seconds.parse().ok())
+                .with_context(|| format!("no {CHURN} with a number on the kernel's command line"))?,
+        })
+    }
+}
+
+impl fmt::Display for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{LEG}{} {CHURN}{}", self.leg, self.churn_s)?;
+        self.scenario.iter().try_for_each(|scenario| write!(f, " {SCENARIO}{scenario}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_survive_the_command_line() {
+        for scenario in [None, Some("boots".to_owned())] {
+            let parameters = Parameters { leg: "base".into(), scenario, churn_s: 60 };
+            let line = format!("console=ttyS0 {parameters} quiet\n");
+            assert_eq!(Parameters::parse(&line).unwrap(), parameters);
+        }
+        assert!(Parameters::parse("console=ttyS0 vm.leg=base").is_err());
+    }
+}

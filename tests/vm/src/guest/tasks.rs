@@ -1,0 +1,123 @@
+//! Where threads run, and how much, as /proc tells it.
+
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+/// Accounting of a thread since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Time on a CPU, ns.
+    pub run_ns: u64,
+    /// Time runnable but not on a CPU, ns.
+    pub wait_ns: u64,
+    /// Context switches because it blocked.
+    pub voluntary_switches: u64,
+    /// Context switches because another was to run.
+    pub forced_switches: u64,
+}
+
+/// The threads of a process.
+pub fn threads(pid: u32) -> Result<Vec<u32>> {
+    let folder = format!("/proc/{pid}/task");
+    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
+    let mut threads: Vec<u32> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    threads.sort_unstable();
+    Ok(threads)
+}
+
+/// The CPU on which a thread runs, or ran last.
+pub fn cpu_of(thread: u32) -> Result<u32> {
+    let file = format!("/proc/{thread}/stat");
+    parse_cpu(&read(&file)?).with_context(|| format!("cannot understand {file}"))
+}
+
+/// Accounting of a thread.
+pub fn usage(thread: u32) -> Result<Usage> {
+    let schedstat = read(&format!("/proc/{thread}/schedstat"))?;
+    let status = read(&format!("/proc/{thread}/status"))?;
+    parse_usage(&schedstat, &status).with_context(|| format!("cannot understand the accounting of {thread}"))
+}
+
+/// Context switches of the whole system since boot.
+pub fn context_switches() -> Result<u64> {
+    let stat = read("/proc/stat")?;
+    let line = stat.lines().find_map(|line| line.strip_prefix("ctxt "));
+    line.and_then(|count| count.trim().parse().ok()).context("no ctxt in /proc/stat")
+}
+
+/// Looks `samples` times, `interval` apart, where each of the threads is; how often each CPU was seen.
+pub fn sample_cpus(threads: &[u32], samples: u32, interval: Duration) -> Result<BTreeMap<u32, u32>> {
+    let mut seen = BTreeMap::new();
+    for _ in 0..samples {
+        thread::sleep(interval);
+        for &thread in threads {
+            *seen.entry(cpu_of(thread)?).or_default() += 1;
+        }
+    }
+    Ok(seen)
+}
+
+/// The share of samples on these CPUs, 0 to 1.
+pub fn share_on(seen: &BTreeMap<u32, u32>, cpus: &[u32]) -> f64 {
+    let all: u32 = seen.values().sum();
+    let on: u32 = cpus.iter().filter_map(|cpu| seen.get(cpu)).sum();
+    f64::from(on) / f64::from(all.max(1))
+}
+
+fn read(file: &str) -> Result<String> {
+    fs::read_to_string(file).with_context(|| format!("cannot read {file}"))
+}
+
+/// Field 39 of `/proc/PID/stat`. The second field, the name, may contain anything but ends with the last parenthesis.
+fn parse_cpu(stat: &str) -> Option<u32> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(39 - 3)?.parse().ok()
+}
+
+fn parse_usage(schedstat: &str, status: &str) -> Option<Usage> {
+    let mut times = schedstat.split_whitespace().map(str::parse);
+    let switches = |key| status.lines().find_map(|line| line.strip_prefix(key))?.trim().parse().ok();
+    Some(Usage {
+        run_ns: times.next()?.ok()?,
+        wait_ns: times.next()?.ok()?,
+        voluntary_switches: switches("voluntary_ctxt_switches:")?,
+        forced_switches: switches("nonvoluntary_ctxt_switches:")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_is_found_behind_an_odd_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 95 0 0 0 0 0 0 0 20 0 1 0 9 2310144 200 18446744073709551615 \
+                    1 1 0 0 0 0 0 4096 0 0 0 0 17 3 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+        assert_eq!(parse_cpu(stat), Some(3));
+        assert_eq!(parse_cpu("7 (a"), None);
+    }
+
+    #[test]
+    fn usage_is_time_and_switches() {
+        let status = "Name:\ta\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n";
+        let expected = Usage { run_ns: 500, wait_ns: 40, voluntary_switches: 12, forced_switches: 3 };
+        assert_eq!(parse_usage("500 40 15\n", status), Some(expected));
+        assert_eq!(parse_usage("500 40 15\n", ""), None);
+    }
+
+    #[test]
+    fn this_process_is_seen() {
+        let pid = std::process::id();
+        assert!(threads(pid).unwrap().contains(&pid));
+        assert!(usage(pid).unwrap().run_ns > 0);
+        assert!(context_switches().unwrap() > 0);
+        let seen = sample_cpus(&[pid], 3, Duration::from_millis(1)).unwrap();
+        let cpus: Vec<u32> = seen.keys().copied().collect();
+        assert_eq!(share_on(&seen, &cpus), 1.0);
+        assert_eq!(share_on(&seen, &[]), 0.0);
+    }
+}

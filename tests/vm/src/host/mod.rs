@@ -1,0 +1,169 @@
+//! The machine's side: packs an initramfs, boots the legs, prints what came out.
+
+mod cpio;
+mod initramfs;
+mod options;
+mod outcome;
+mod qemu;
+
+pub use options::Options;
+
+use crate::leg::{LEGS, Leg, Scenario};
+use anyhow::{Context, Result, ensure};
+use options::KERNEL_FOLDER;
+use outcome::Outcome;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, mpsc};
+use std::thread;
+
+/// A leg and those of its scenarios that are to run.
+struct Plan {
+    leg: &'static Leg,
+    scenarios: Vec<&'static Scenario>,
+}
+
+/// Runs what the options ask for; whether all of it passed.
+pub fn run(options: &Options) -> Result<bool> {
+    let plans = plan(options)?;
+    if options.list {
+        for plan in &plans {
+            for scenario in &plan.scenarios {
+                println!("{}/{}", plan.leg.name, scenario.name);
+            }
+        }
+        return Ok(true);
+    }
+
+    let kernel = options.kernel.join("vmlinuz");
+    ensure!(
+        kernel.is_file(),
+        "there is no {}; `scripts/setup vm` unpacks a kernel into {KERNEL_FOLDER}",
+        kernel.display()
+    );
+    let programs = programs_folder()?;
+    let work = programs.join("vm");
+    fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
+    let initramfs = work.join("initramfs");
+    initramfs::pack(&initramfs, &programs, &options.kernel.join("modules"), &work)?;
+
+    let boot = |plan: &Plan| {
+        let run = qemu::boot(plan.leg, &kernel, &initramfs, &work.join(plan.leg.name), options)?;
+        Ok(Outcome::new(plan.leg.name, &plan.scenarios, &run))
+    };
+    let mut passed = 0;
+    let mut failed = 0;
+    let mut release = None;
+    in_parallel(&plans, options.jobs, boot, |outcome: Result<Outcome>| {
+        let outcome = outcome?;
+        print!("{outcome}");
+        passed += outcome.passed();
+        failed += outcome.failed();
+        release = release.take().or(outcome.release);
+        Ok(())
+    })?;
+    let release = release.as_deref().unwrap_or("that never came up");
+    println!("vm tests: {passed} passed, {failed} failed, kernel {release}");
+    Ok(failed == 0)
+}
+
+/// What the options leave of the table.
+fn plan(options: &Options) -> Result<Vec<Plan>> {
+    let wanted = |filter: &Option<String>, name| filter.as_deref().is_none_or(|wanted| wanted == name);
+    let mut plans = Vec::new();
+    for leg in LEGS.iter().filter(|leg| wanted(&options.leg, leg.name)) {
+        let scenarios: Vec<_> =
+            leg.scenarios.iter().filter(|scenario| wanted(&options.scenario, scenario.name)).collect();
+        if !scenarios.is_empty() {
+            plans.push(Plan { leg, scenarios });
+        }
+    }
+    ensure!(!plans.is_empty(), "there is no such leg or scenario; `--list` shows those that there are");
+    Ok(plans)
+}
+
+/// The folder of this program, where cargo puts the others as well.
+fn programs_folder() -> Result<PathBuf> {
+    let mut path = std::env::current_exe().context("cannot find this program")?;
+    path.pop();
+    Ok(path)
+}
+
+/// Runs all plans, at most `jobs` at a time, and hands on what came out in the order of the plans.
+///
+/// Those with the longest time limit start first, so that none of them is alone at the end.
+fn in_parallel<T: Send>(
+    plans: &[Plan],
+    jobs: usize,
+    run: impl Fn(&Plan) -> T + Sync,
+    mut done: impl FnMut(T) -> Result<()>,
+) -> Result<()> {
+    let mut queue: Vec<usize> = (0..plans.len()).collect();
+    queue.sort_by_key(|&index| plans[index].leg.timeout_s); // taken from the end
+    let queue = Mutex::new(queue);
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..jobs.min(plans.len()) {
+            let (sender, queue, run) = (sender.clone(), &queue, &run);
+            scope.spawn(move || {
+                loop {
+                    // The lock is released before the plan runs.
+                    let next = queue.lock().expect("no thread panics with the lock").pop();
+                    let Some(index) = next else { break };
+                    if sender.send((index, run(&plans[index]))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut waiting: Vec<Option<T>> = plans.iter().map(|_| None).collect();
+        let mut next = 0;
+        for (index, outcome) in receiver {
+            waiting[index] = Some(outcome);
+            while let Some(outcome) = waiting.get_mut(next).and_then(Option::take) {
+                done(outcome)?;
+                next += 1;
+            }
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn names(arguments: &[&str]) -> Result<Vec<(&'static str, usize)>> {
+        let options = Options::parse_from([&["vm-tests"], arguments].concat());
+        Ok(plan(&options)?.iter().map(|plan| (plan.leg.name, plan.scenarios.len())).collect())
+    }
+
+    #[test]
+    fn options_choose_legs_and_scenarios() {
+        assert_eq!(names(&[]).unwrap().len(), LEGS.len());
+        assert_eq!(names(&["--leg", "nested"]).unwrap(), [("nested", LEGS[2].scenarios.len())]);
+        assert_eq!(names(&["--scenario", "hackbench-runs"]).unwrap(), [("base", 1)]);
+        assert!(names(&["--leg", "numa", "--scenario", "hackbench-runs"]).is_err());
+    }
+
+    #[test]
+    fn results_come_in_order_whatever_ends_first() {
+        let plans: Vec<Plan> = LEGS.iter().map(|leg| Plan { leg, scenarios: Vec::new() }).collect();
+        for jobs in [1, 2, 16] {
+            let mut done = Vec::new();
+            in_parallel(
+                &plans,
+                jobs,
+                |plan| plan.leg.name,
+                |name| {
+                    done.push(name);
+                    Ok(())
+                },
+            )
+            .unwrap();
+            assert_eq!(done, LEGS.iter().map(|leg| leg.name).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What can be said on the command line.
+
+use clap::Parser;
+use std::path::PathBuf;
+use std::thread;
+
+/// Where `scripts/setup vm` unpacks its kernel.
+pub const KERNEL_FOLDER: &str = ".tools/vm/kernel-debian";
+
+/// Boots real kernels in QEMU and tries the scheduler on them.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub struct Options {
+    /// Folder of the kernel: vmlinuz, and modules/ with those that are not built in
+    #[arg(long, value_name = "DIR", default_value = KERNEL_FOLDER)]
+    pub kernel: PathBuf,
+    /// Boot this leg only
+    #[arg(long, value_name = "NAME")]
+    pub leg: Option<String>,
+    /// Run this scenario only, in every leg that has it
+    #[arg(long, value_name = "NAME")]
+    pub scenario: Option<String>,
+    /// Print LEG/SCENARIO for each that would run, and boot nothing
+    #[arg(long)]
+    pub list: bool,
+    /// How long the churn goes on, seconds of the guest's clock
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub churn: u64,
+    /// Legs at a time
+    #[arg(long, value_name = "N", default_value_t = thread::available_parallelism().map_or(1, usize::from))]
+    pub jobs: usize,
+}

@@ -1,0 +1,206 @@
+//! What came out of a leg, and how it is printed.
+
+use super::qemu::{End, Run};
+use crate::leg::Scenario;
+use crate::report::{Event, Failure};
+use std::fmt;
+
+/// How many of the last lines of the console are shown when a leg went wrong.
+const CONSOLE_LINES: usize = 60;
+
+/// What came out of a leg.
+pub struct Outcome {
+    /// The release of the guest's kernel, if it came up.
+    pub release: Option<String>,
+    leg: &'static str,
+    results: Vec<ScenarioResult>,
+    /// Why the leg as a whole went wrong, and the end of its console.
+    trouble: Option<Failure>,
+    seconds: f64,
+}
+
+struct ScenarioResult {
+    name: &'static str,
+    notes: Vec<String>,
+    seconds: f64,
+    failure: Option<Failure>,
+}
+
+impl Outcome {
+    /// Puts together what the guest reported about these scenarios; what it did not report has failed.
+    pub fn new(leg: &'static str, scenarios: &[&'static Scenario], run: &Run) -> Self {
+        let mut release = None;
+        let mut results: Vec<ScenarioResult> =
+            scenarios.iter().map(|scenario| ScenarioResult::unreported(scenario.name)).collect();
+        let mut current = None;
+        let mut ended = false;
+        for event in &run.events {
+            match event {
+                Event::Booted(kernel) => release = Some(kernel.clone()),
+                Event::Started(name) => {
+                    current = results.iter_mut().find(|result| result.name == name);
+                    if let Some(result) = &mut current {
+                        result.failure = Some(failure("it did not end"));
+                    }
+                }
+                Event::Note(note) => {
+                    if let Some(result) = &mut current {
+                        result.notes.push(note.clone());
+                    }
+                }
+                Event::Finished { seconds, failure } => {
+                    if let Some(result) = current.take() {
+                        result.seconds = *seconds;
+                        result.failure.clone_from(failure);
+                    }
+                }
+                Event::End => ended = true,
+            }
+        }
+        let trouble = match &run.end {
+            End::Left(status) if ended && status.success() => None,
+            End::Left(status) => Some(format!("the guest did not reach its end; QEMU left with {status}")),
+            End::TimedOut(limit) => Some(format!("the guest was stopped after {} s", limit.as_secs())),
+        };
+        let trouble = trouble.map(|why| Failure { why, dmesg: last_lines(&run.console) });
+        Self { release, leg, results, trouble, seconds: run.duration.as_secs_f64() }
+    }
+
+    /// How many scenarios passed.
+    pub fn passed(&self) -> usize {
+        self.results.len() - self.results.iter().filter(|result| result.failure.is_some()).count()
+    }
+
+    /// How many failed; a leg that went wrong after all its scenarios passed counts as one.
+    pub fn failed(&self) -> usize {
+        let failed = self.results.len() - self.passed();
+        failed.max(usize::from(self.trouble.is_some()))
+    }
+}
+
+impl ScenarioResult {
+    fn unreported(name: &'static str) -> Self {
+        Self { name, notes: Vec::new(), seconds: 0.0, failure: Some(failure("it never began")) }
+    }
+}
+
+fn failure(why: &str) -> Failure {
+    Failure { why: why.into(), dmesg: Vec::new() }
+}
+
+fn last_lines(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let shown = &lines[lines.len().saturating_sub(CONSOLE_LINES)..];
+    shown.iter().map(|line| line.trim_end().to_owned()).collect()
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "leg {} ({:.1} s)", self.leg, self.seconds)?;
+        for result in &self.results {
+            let name = format_args!("{}/{}", self.leg, result.name);
+            match &result.failure {
+                None => writeln!(f, "ok {name} ({:.1} s)", result.seconds)?,
+                Some(failure) => writeln!(f, "FAILED {name}: {}", failure.why)?,
+            }
+            for note in &result.notes {
+                writeln!(f, "    {note}")?;
+            }
+            if let Some(failure) = &result.failure {
+                write_log(f, "dmesg", &failure.dmesg)?;
+            }
+        }
+        if let Some(trouble) = &self.trouble {
+            writeln!(f, "FAILED {}: {}", self.leg, trouble.why)?;
+            write_log(f, "console", &trouble.dmesg)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_log(f: &mut fmt::Formatter<'_>, name: &str, lines: &[String]) -> fmt::Result {
+    lines.iter().try_for_each(|line| writeln!(f, "    {name}: {line}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+    use std::time::Duration;
+
+    const fn scenario(name: &'static str) -> Scenario {
+        Scenario { name, run: |_| Ok(()) }
+    }
+
+    static SCENARIOS: [Scenario; 3] = [scenario("first"), scenario("second"), scenario("third")];
+
+    fn outcome(events: Vec<Event>, end: End) -> Outcome {
+        let run = Run { events, end, console: "kernel panic\n".into(), duration: Duration::from_secs(9) };
+        Outcome::new("base", &SCENARIOS.each_ref(), &run)
+    }
+
+    fn passed(name: &str) -> [Event; 2] {
+        [Event::Started(name.into()), Event::Finished { seconds: 2.0, failure: None }]
+    }
+
+    fn success() -> End {
+        End::Left(ExitStatus::from_raw(0))
+    }
+
+    #[test]
+    fn a_leg_that_ends_well_has_no_failure() {
+        let mut events = vec![Event::Booted("7.3".into())];
+        events.extend(["first", "second", "third"].iter().flat_map(|name| passed(name)));
+        events.insert(2, Event::Note("5 switches".into()));
+        events.push(Event::End);
+        let outcome = outcome(events, success());
+        assert_eq!((outcome.passed(), outcome.failed()), (3, 0));
+        assert_eq!(
+            outcome.to_string(),
+            "leg base (9.0 s)\nok base/first (2.0 s)\n    5 switches\nok base/second (2.0 s)\nok base/third (2.0 s)\n"
+        );
+        assert_eq!(outcome.release.as_deref(), Some("7.3"));
+    }
+
+    #[test]
+    fn what_is_not_reported_has_failed() {
+        let mut events = passed("first").to_vec();
+        events.push(Event::Started("second".into()));
+        let outcome = outcome(events, End::TimedOut(Duration::from_secs(60)));
+        assert_eq!((outcome.passed(), outcome.failed()), (1, 2));
+        let text = outcome.to_string();
+        for line in [
+            "FAILED base/second: it did not end",
+            "FAILED base/third: it never began",
+            "FAILED base: the guest was stopped after 60 s",
+            "    console: kernel panic",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_failure_is_told_with_the_kernels_words() {
+        let mut events = passed("first").to_vec();
+        events.push(Event::Started("second".into()));
+        let failure = Failure { why: "no switches".into(), dmesg: vec!["WARNING: odd".into()] };
+        events.push(Event::Finished { seconds: 1.0, failure: Some(failure) });
+        events.extend(passed("third"));
+        events.push(Event::End);
+        let outcome = outcome(events, success());
+        assert_eq!((outcome.passed(), outcome.failed()), (2, 1));
+        assert!(
+            outcome
+                .to_string()
+                .contains("FAILED base/second: no switches\n    dmesg: WARNING: odd\nok base/third")
+        );
+    }
+
+    #[test]
+    fn a_panic_after_the_last_scenario_is_a_failure() {
+        let events = ["first", "second", "third"].iter().flat_map(|name| passed(name)).collect();
+        let outcome = outcome(events, success());
+        assert_eq!((outcome.passed(), outcome.failed()), (3, 1));
+    }
+}

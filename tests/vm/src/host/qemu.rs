@@ -1,0 +1,152 @@
+//! Boots a leg in QEMU and listens to what its guest reports.
+
+use super::Options;
+use crate::guest::parameters::Parameters;
+use crate::leg::{Leg, Machine};
+use crate::report::Event;
+use anyhow::{Context, Result};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A virtual machine's life.
+pub struct Run {
+    /// What the guest reported.
+    pub events: Vec<Event>,
+    /// How it ended.
+    pub end: End,
+    /// What the guest's kernel and QEMU printed.
+    pub console: String,
+    /// From start to end, by the machine's clock.
+    pub duration: Duration,
+}
+
+/// How a virtual machine ended.
+pub enum End {
+    /// QEMU left by itself, as it does when the guest powers off or its kernel panics.
+    Left(ExitStatus),
+    /// It took longer than this and was killed.
+    TimedOut(Duration),
+}
+
+/// Boots the leg; `folder` gets what it prints.
+pub fn boot(leg: &Leg, kernel: &Path, initramfs: &Path, folder: &Path, options: &Options) -> Result<Run> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let console = folder.join("console.log");
+    let messages = folder.join("qemu.log");
+    let start = Instant::now();
+    let mut qemu = Command::new("qemu-system-x86_64")
+        .args(["-nodefaults", "-no-reboot", "-display", "none", "-accel", "tcg,thread=multi", "-M", "q35"])
+        .args(machine_arguments(&leg.machine))
+        .arg("-serial")
+        .arg(format!("file:{}", console.display()))
+        .args(["-serial", "stdio"])
+        .arg("-kernel")
+        .arg(kernel)
+        .arg("-initrd")
+        .arg(initramfs)
+        .arg("-append")
+        .arg(kernel_command_line(leg, options))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(File::create(&messages).with_context(|| format!("cannot create {}", messages.display()))?)
+        .spawn()
+        .context("cannot run qemu-system-x86_64; `scripts/setup vm` installs it")?;
+
+    let reports = qemu.stdout.take().expect("it is piped");
+    let listener = thread::spawn(move || listen(reports));
+    let end = wait(&mut qemu, start + Duration::from_secs(leg.timeout_s));
+    let duration = start.elapsed();
+    let events = listener.join().expect("the listener does not panic");
+    let printed = [console, messages].map(|file| fs::read(file).unwrap_or_default());
+    Ok(Run {
+        events,
+        end: end.with_context(|| format!("cannot wait for the leg {}", leg.name))?,
+        console: String::from_utf8_lossy(&printed.concat()).into_owned(),
+        duration,
+    })
+}
+
+/// The options for the emulated hardware.
+fn machine_arguments(machine: &Machine) -> Vec<String> {
+    let Machine { cpu, sockets, cores, nodes, memory_mib } = machine;
+    let mut arguments = vec![
+        "-cpu".into(),
+        (*cpu).into(),
+        "-smp".into(),
+        format!("{},sockets={sockets},cores={cores},threads=1", machine.cpus()),
+        "-m".into(),
+        format!("{memory_mib}M"),
+    ];
+    for node in 0..*nodes {
+        let cpus = machine.cpus_of(node);
+        arguments.extend([
+            "-object".into(),
+            format!("memory-backend-ram,id=m{node},size={}M", memory_mib / nodes),
+            "-numa".into(),
+            format!("node,nodeid={node},cpus={}-{},memdev=m{node}", cpus.start, cpus.end - 1),
+        ]);
+    }
+    arguments
+}
+
+/// What the guest's kernel, and through it the guest, is told.
+fn kernel_command_line(leg: &Leg, options: &Options) -> String {
+    let parameters =
+        Parameters { leg: leg.name.into(), scenario: options.scenario.clone(), churn_s: options.churn };
+    // A kernel that panics reboots at once, upon which QEMU leaves. The log holds all of a leg.
+    format!("console=ttyS0 quiet panic=-1 log_buf_len=4M {} {parameters}", leg.kernel_parameters)
+}
+
+/// Collects events until the port closes.
+fn listen(reports: impl Read) -> Vec<Event> {
+    let mut reports = BufReader::new(reports);
+    let mut events = Vec::new();
+    let mut line = Vec::new();
+    while reports.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+        events.extend(Event::parse(&String::from_utf8_lossy(&line)));
+        line.clear();
+    }
+    events
+}
+
+/// Waits until QEMU leaves or the time is over.
+fn wait(qemu: &mut Child, deadline: Instant) -> std::io::Result<End> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = qemu.try_wait()? {
+            return Ok(End::Left(status));
+        }
+        if Instant::now() >= deadline {
+            qemu.kill()?;
+            qemu.wait()?;
+            return Ok(End::TimedOut(start.elapsed()));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_share_cpus_and_memory_evenly() {
+        let machine = Machine { cpu: "max", sockets: 2, cores: 4, nodes: 2, memory_mib: 2048 };
+        assert_eq!(
+            machine_arguments(&machine).join(" "),
+            "-cpu max -smp 8,sockets=2,cores=4,threads=1 -m 2048M \
+             -object memory-backend-ram,id=m0,size=1024M -numa node,nodeid=0,cpus=0-3,memdev=m0 \
+             -object memory-backend-ram,id=m1,size=1024M -numa node,nodeid=1,cpus=4-7,memdev=m1"
+        );
+    }
+
+    #[test]
+    fn the_listener_keeps_events_and_survives_noise() {
+        let port = b"SeaBIOS\r\n\xff\xfe\n{\"booted\":\"6.12\"}\r\n{\"started\":\"a\"}\r\n{\"fini";
+        assert_eq!(listen(&port[..]), [Event::Booted("6.12".into()), Event::Started("a".into())]);
+    }
+}

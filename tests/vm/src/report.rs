@@ -1,0 +1,86 @@
+//! What the guest tells the machine, a line of JSON for each event.
+//!
+//! The lines have a serial port to themselves, the second one: on the first, messages of the kernel would come in
+//! between. Lines that are none, such as a firmware's, are passed over.
+
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+
+/// The guest's side of the serial port.
+pub const GUEST_PORT: &str = "/dev/ttyS1";
+
+/// One thing that happened in the guest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// The guest has set itself up; the release of its kernel.
+    Booted(String),
+    /// A scenario begins; its name.
+    Started(String),
+    /// A figure or remark of the scenario that runs.
+    Note(String),
+    /// The scenario that runs has ended.
+    Finished {
+        /// How long it took by the guest's clock, seconds.
+        seconds: f64,
+        /// Why it failed, if it did.
+        failure: Option<Failure>,
+    },
+    /// The leg is over; the guest powers off.
+    End,
+}
+
+/// Why a scenario failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The reason, in a line.
+    pub why: String,
+    /// What the kernel said since the scenario began, a record a line; the last ones if there are many.
+    pub dmesg: Vec<String>,
+}
+
+impl Event {
+    /// Writes the event as a line, at once.
+    pub fn write(&self, mut port: impl Write) -> io::Result<()> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        port.write_all(&line)
+    }
+
+    /// The event that a line tells, if it tells one.
+    pub fn parse(line: &str) -> Option<Self> {
+        serde_json::from_str(line.trim()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_survives_the_port() {
+        let failure = Failure { why: "a\nb".into(), dmesg: vec!["[1.0] \"quoted\"".into()] };
+        let events = [
+            Event::Booted("6.12".into()),
+            Event::Started("boots".into()),
+            Event::Note("n".into()),
+            Event::Finished { seconds: 1.5, failure: Some(failure) },
+            Event::End,
+        ];
+        for event in events {
+            let mut line = Vec::new();
+            event.write(&mut line).unwrap();
+            let line = String::from_utf8(line).unwrap();
+            assert_eq!(line.lines().count(), 1);
+            // A terminal ends lines with a carriage return as well.
+            assert_eq!(Event::parse(&line.replace('\n', "\r\n")), Some(event));
+        }
+    }
+
+    #[test]
+    fn other_lines_are_passed_over() {
+        for line in ["", "SeaBIOS (version 1.16)", "{\"unknown\":1}", "[    0.000000] Linux version"] {
+            assert_eq!(Event::parse(line), None, "{line}");
+        }
+    }
+}

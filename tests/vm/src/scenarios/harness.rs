@@ -1,0 +1,52 @@
+//! That the guest is what the other scenarios take it for. None of these needs the scheduler.
+
+use crate::guest::{Guest, cpus, process::Process, sched_ext};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The kernel has sched_ext, and no scheduler is loaded.
+pub fn sched_ext_is_there(_: &Guest) -> Result<()> {
+    let state = sched_ext::state()?;
+    ensure!(state == "disabled", "sched_ext is {state}");
+    ensure!(Path::new("/sys/kernel/btf/vmlinux").exists(), "the kernel has no BTF");
+    ensure!(sched_ext::scheduler().is_none(), "a scheduler is loaded");
+    Ok(())
+}
+
+/// The guest sees the CPUs, the last-level caches and the NUMA nodes that the leg asks for.
+pub fn machine_is_as_asked_for(guest: &Guest) -> Result<()> {
+    let machine = &guest.leg.machine;
+    let online = cpus::online()?;
+    ensure!(online.iter().copied().eq(0..machine.cpus()), "CPUs {online:?} are online");
+    let nodes = cpus::nodes()?;
+    ensure!(nodes.iter().copied().eq(0..machine.nodes), "nodes {nodes:?} are online");
+    for node in nodes {
+        let cpus = cpus::of_node(node)?;
+        ensure!(cpus.iter().copied().eq(machine.cpus_of(node)), "node {node} has the CPUs {cpus:?}");
+    }
+    for socket in 0..machine.sockets {
+        let first = socket * machine.cores;
+        let sharing = cpus::sharing_cache(first)?;
+        let expected = first..first + machine.cores;
+        ensure!(sharing.iter().copied().eq(expected), "CPU {first} shares its cache with {sharing:?}");
+    }
+    Ok(())
+}
+
+/// A program with libraries runs, with many processes, on all CPUs.
+pub fn hackbench_runs(guest: &Guest) -> Result<()> {
+    let output =
+        Process::start(Command::new("hackbench").args(["--groups", "2", "--loops", "50"]))?.wait_success()?;
+    let time = output.lines().find(|line| line.starts_with("Time:")).context("hackbench tells no time")?;
+    guest.note(format!("hackbench: {time} s"))
+}
+
+/// KVM works in the guest, and intercepts a spinning vCPU's PAUSE as the leg's parameters ask for.
+pub fn kvm_is_there(_: &Guest) -> Result<()> {
+    ensure!(Path::new("/dev/kvm").exists(), "there is no /dev/kvm");
+    let window = fs::read_to_string("/sys/module/kvm_amd/parameters/pause_filter_count")?;
+    ensure!(window.trim() != "0", "KVM does not intercept PAUSE");
+    Ok(())
+}
