@@ -1,3 +1,4 @@
-//! The real machine.
+//! The real machine: what it is, and the scheduler that runs on it.
 
+pub mod scheduler;
 pub mod topology;
