@@ -1,8 +1,9 @@
 //! One instance at a time, and what it leaves in the BPF file system for other processes while it runs.
 //!
 //! The directory `/sys/fs/bpf/tandem` is both: who loads the scheduler holds a lock on it, and in it are pins of the
-//! maps and programs that other processes use. Pins of a process that was killed stay until the next one starts; the
-//! directory itself stays, empty, so that there is always the same to lock.
+//! maps and programs that other processes use. Pins of a process that was killed stay until the next one starts. The
+//! directory itself stays, and so does the one in it that is locked to set preferences: what is locked must be the same
+//! for all.
 
 use super::{Kernel, SchedulerError};
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -20,6 +21,9 @@ pub const READ_ONLY_DATA: &str = "settings";
 pub const PREFER: &str = "prefer";
 /// Name of the program that reads preferences, and of its pin.
 pub const PREFERENCE_OF: &str = "preference_of";
+
+/// Name of the directory that who sets preferences locks.
+pub const STEERING: &str = "steering";
 
 /// How long a scheduler that is being unloaded may take.
 const UNLOADING_MAX: Duration = Duration::from_secs(10);
@@ -51,10 +55,12 @@ impl Instance {
             return Err(SchedulerError::NotRoot);
         }
         let directory = directory(&kernel);
+        make(&directory)?;
         let locked = lock(&directory)?;
         let instance = Self { kernel, directory, _locked: locked };
         instance.wait_until_disabled()?;
         instance.remove_pins()?;
+        make(&instance.pin(STEERING))?;
         Ok(instance)
     }
 
@@ -82,6 +88,11 @@ impl Instance {
         }
     }
 
+    /// Where its pins are.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Path of a pin.
     pub(super) fn pin(&self, name: &str) -> PathBuf {
         self.directory.join(name)
@@ -90,6 +101,9 @@ impl Instance {
     fn remove_pins(&self) -> Result<(), SchedulerError> {
         for entry in fs::read_dir(&self.directory).map_err(SchedulerError::file(&self.directory))? {
             let path = entry.map_err(SchedulerError::file(&self.directory))?.path();
+            if path.ends_with(STEERING) {
+                continue;
+            }
             fs::remove_file(&path).map_err(SchedulerError::file(&path))?;
         }
         Ok(())
@@ -103,14 +117,17 @@ impl Drop for Instance {
     }
 }
 
-/// Makes the directory if need be, and locks it.
-fn lock(directory: &Path) -> Result<File, SchedulerError> {
+/// Makes a directory for root alone, unless it is there.
+fn make(directory: &Path) -> Result<(), SchedulerError> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(cause) if cause.kind() != ErrorKind::AlreadyExists => {
-            return Err(SchedulerError::File { file: directory.to_owned(), cause });
+            Err(SchedulerError::File { file: directory.to_owned(), cause })
         }
-        _ => {}
+        _ => Ok(()),
     }
+}
+
+fn lock(directory: &Path) -> Result<File, SchedulerError> {
     let locked = File::open(directory).map_err(SchedulerError::file(directory))?;
     match locked.try_lock() {
         Ok(()) => Ok(locked),
@@ -129,7 +146,9 @@ mod tests {
         fs::write(sched_ext.join("state"), state).unwrap();
         fs::write(sched_ext.join("root/ops"), "simple\n").unwrap();
         let directory = root.join("pins");
+        make(&directory).unwrap();
         let locked = lock(&directory).unwrap();
+        make(&directory.join(STEERING)).unwrap();
         Instance { kernel: Kernel::new(root), directory, _locked: locked }
     }
 
@@ -145,13 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn its_pins_go_with_it_and_the_directory_stays() {
+    fn its_pins_go_with_it_and_what_is_locked_stays() {
         let root = tempfile::tempdir().unwrap();
         let first = instance(root.path(), "disabled");
         let directory = first.directory.clone();
         fs::write(first.pin(COUNTERS), "").unwrap();
         drop(first);
-        assert_eq!(fs::read_dir(directory).unwrap().count(), 0);
+        let left: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [STEERING]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Loading the object, and the loaded scheduler.
 
 use super::instance::{COUNTERS, Instance, PREFER, PREFERENCE_OF, READ_ONLY_DATA};
-use super::{Exit, Places, SchedulerError, Settings, messages};
+use super::{Counters, Exit, Places, SchedulerError, Settings, messages};
 use libbpf_rs::btf::types::Struct;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Btf, Link, MapCore, MapFlags, OpenObject};
@@ -73,6 +73,14 @@ impl<'storage> Scheduler<'storage> {
     /// If the kernel does not tell.
     pub fn exit(&self) -> Result<Option<Exit>, SchedulerError> {
         exit(&self.skel)
+    }
+
+    /// What it has counted.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn counters(&self) -> Result<Counters, SchedulerError> {
+        Counters::read(&self.skel.maps.counters)
     }
 
     /// Unloads it, unless the kernel has, and says why it ended.
