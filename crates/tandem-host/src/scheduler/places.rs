@@ -5,7 +5,7 @@
 //! are left out. In guest mode there is one group of all CPUs, whatever topology the hypervisor made up.
 
 use std::collections::BTreeMap;
-use tandem_bpf::types::{cpu_place, llc_place, node_place, rodata};
+use tandem_bpf::types::{llc_place, node_place, rodata};
 use tandem_sim::ids::{LlcId, NodeId};
 use tandem_sim::machine::Machine;
 use thiserror::Error;
@@ -138,10 +138,14 @@ impl Places {
         settings.nr_cpus = self.cpus.len() as u32;
         settings.nr_llcs = self.llcs.len() as u32;
         settings.nr_nodes = self.nodes.len() as u32;
+        settings.nr_online = self.cpu_count() as u32;
         settings.smt.write(self.smt);
         for (to, from) in rodata.cpu_places.iter_mut().zip(&self.cpus) {
-            let place = from.unwrap_or(CpuPlace { llc: 0, node: 0 });
-            *to = cpu_place { llc: place.llc as u16, node: place.node as u16 };
+            to.online.write(from.is_some());
+            if let Some(place) = from {
+                to.llc = place.llc as u16;
+                to.node = place.node as u16;
+            }
         }
         for (to, from) in rodata.llc_places.iter_mut().zip(&self.llcs) {
             *to = llc_place { node: from.node as u16, nr_cpus: from.cpu_count as u16 };
