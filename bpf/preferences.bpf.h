@@ -111,7 +111,6 @@ static u32 set_of_cgroups(struct task_struct *p)
 
 	if (!nr_cgroup_preferences)
 		return 0;
-	bpf_rcu_read_lock();
 	cgroup = p->cgroups->dfl_cgrp;
 	level = cgroup->level;
 	bpf_for(i, 0, MAX_DEPTH) {
@@ -127,7 +126,6 @@ static u32 set_of_cgroups(struct task_struct *p)
 		if (set)
 			break;
 	}
-	bpf_rcu_read_unlock();
 	return set;
 }
 
@@ -176,6 +174,18 @@ static s32 inherit_preference(struct task_struct *p)
 	own->latency_critical = parents->latency_critical;
 	use_set(own->own_set, false);
 	return 0;
+}
+
+/* Gives a cgroup's set back when it is removed; one that only changes its scheduler keeps it. */
+static __always_inline void forget_cgroup(struct cgroup *cgroup)
+{
+	struct cgroup_preference *preference;
+
+	if (!(cgroup->self.flags & CSS_DYING))
+		return;
+	preference = bpf_cgrp_storage_get(&preferences_of_cgroups, cgroup, 0, 0);
+	if (preference)
+		drop_set(preference->set, true);
 }
 
 /* Whether the set has one CPU of an LLC and leaves out another. */

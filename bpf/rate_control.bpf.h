@@ -79,16 +79,17 @@ static __always_inline bool is_latency_critical(struct task_struct *p)
 /* Whether a task that woke may preempt what runs on the CPU; if only not yet, it will be done when it may. */
 static __always_inline bool may_preempt(struct task_struct *p, u32 cpu, struct cpu_state *state, u64 now_ns)
 {
+	bool limited = state->limited && now_ns - state->window_start_ns < settings.rate_window_ns;
 	bool too_soon = now_ns - state->since_ns < settings.ratelimit_ns;
 	struct preempt_timer *timer;
 
-	if (!settings.rate_control || (!state->limited && !too_soon))
+	if (!settings.rate_control || (!limited && !too_soon))
 		return true;
 	if (is_latency_critical(p)) {
 		count(COUNTER_latency_exempted);
 		return true;
 	}
-	if (state->limited) {
+	if (limited) {
 		count(COUNTER_rate_limited);
 		return false;
 	}

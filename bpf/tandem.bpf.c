@@ -38,7 +38,8 @@ UEI_DEFINE(exit_info);
 
 /*
  * Whether a task that is woken synchronously stays on this CPU: its waker has run so briefly that it is taken to sleep
- * soon, and nobody else stayed already. The two then share a warm cache, and no other CPU has to be woken.
+ * soon, or exits and wakes its parent, and nobody else stayed already. The two then share a warm cache, and no other
+ * CPU has to be woken.
  */
 static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu, s32 this_cpu, u64 wake_flags, u64 now_ns)
 {
@@ -48,7 +49,9 @@ static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu
 
 	if (!(wake_flags & SCX_WAKE_SYNC) || !state)
 		return false;
-	if (!state->running || state->stayed || now_ns - state->since_ns >= settings.sync_run_max_ns)
+	if (!state->running || state->stayed)
+		return false;
+	if (now_ns - state->since_ns >= settings.sync_run_max_ns && !(bpf_get_current_task_btf()->flags & PF_EXITING))
 		return false;
 	if (node_of(prev_cpu) != node_of(this_cpu) || !bpf_cpumask_test_cpu(this_cpu, p->cpus_ptr))
 		return false;
@@ -274,11 +277,59 @@ void BPF_STRUCT_OPS(tandem_exit_task, struct task_struct *p, struct scx_exit_tas
 {
 	struct task_preference *preference;
 
-	if (!nr_preferences)
+	/* All other tasks are about to be initialised again, if the scheduler is only loaded anew. */
+	if (!nr_preferences || (!args->cancelled && !(p->flags & PF_EXITING)))
 		return;
 	preference = bpf_task_storage_get(&preferences_of_tasks, p, NULL, 0);
 	if (preference)
 		drop_set(preference->own_set, false);
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_cgroup_init, struct cgroup *cgroup, struct scx_cgroup_init_args *args)
+{
+	struct cgroup_state *state;
+
+	if (cgroup->level == 0)
+		return 0;
+	state = bpf_cgrp_storage_get(&cgroup_states, cgroup, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!state)
+		return -ENOMEM;
+	state->weight = args->weight;
+	__sync_fetch_and_add(&nr_cgroups, 1);
+	return 0;
+}
+
+void BPF_STRUCT_OPS(tandem_cgroup_exit, struct cgroup *cgroup)
+{
+	forget_cgroup(cgroup);
+	if (cgroup->level > 0)
+		__sync_fetch_and_sub(&nr_cgroups, 1);
+}
+
+void BPF_STRUCT_OPS(tandem_cgroup_set_weight, struct cgroup *cgroup, u32 weight)
+{
+	struct cgroup_state *state = bpf_cgrp_storage_get(&cgroup_states, cgroup, 0, 0);
+
+	if (!state)
+		return;
+	state->weight = weight;
+	if (state->nr_runnable > 0) {
+		struct cgroup_state *parent = state_of_ancestor(cgroup, cgroup->level - 1);
+
+		if (parent)
+			__sync_fetch_and_add(&parent->sum, (s64)weight - state->counted);
+		state->counted = weight;
+	}
+}
+
+void BPF_STRUCT_OPS(tandem_runnable, struct task_struct *p, u64 enq_flags)
+{
+	change_runnable(p, 1);
+}
+
+void BPF_STRUCT_OPS(tandem_quiescent, struct task_struct *p, u64 deq_flags)
+{
+	change_runnable(p, -1);
 }
 
 static int init_llc(u32 llc)
