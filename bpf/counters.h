@@ -6,7 +6,7 @@
 COUNTER(wake_stay, "synchronous wake-ups that stayed on the waker's CPU")
 COUNTER(wake_idle, "wake-ups that found an idle CPU")
 COUNTER(wake_queued, "wake-ups that found none and waited in a queue")
-COUNTER(expired, "tasks that ran until their slice ended and were queued again")
+COUNTER(expired, "tasks that were queued though they did not wake: their slice had ended, or they were new")
 COUNTER(kept, "tasks that went on after their slice because nobody else deserved the CPU more")
 COUNTER(preempted, "running tasks that a waking one preempted")
 COUNTER(stolen_near, "tasks that an idle CPU took from another queue of its own node")

@@ -31,8 +31,8 @@ enum preference_kind {
  */
 struct preference_request {
 	u64 id;
-	u32 scope;
-	u32 kind;
+	enum preference_scope scope;
+	enum preference_kind kind;
 	/* Exempt from rate control; of tasks only. */
 	u32 latency_critical;
 	u32 padding;

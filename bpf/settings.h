@@ -22,6 +22,8 @@ struct settings {
 	u32 nr_cpus;
 	u32 nr_llcs;
 	u32 nr_nodes;
+	/* CPUs that are online. */
+	u32 nr_online;
 	/* Some core has more than one thread. */
 	bool smt;
 	/* Guest mode: one domain over all vCPUs; the topology then has one LLC and one node. */
@@ -70,6 +72,7 @@ struct settings {
 struct cpu_place {
 	u16 llc;
 	u16 node;
+	bool online;
 };
 
 /* An LLC's place: the LLCs of a node have consecutive numbers. */

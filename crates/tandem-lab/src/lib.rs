@@ -1,9 +1,7 @@
 //! Experiments with their published tables, statistics and reports.
 
 pub mod experiment;
-pub mod file_error;
 pub mod latency;
-pub mod located;
 pub mod machine_file;
 pub mod measure;
 pub mod new_file;
@@ -17,5 +15,4 @@ pub mod stat;
 pub mod statistics;
 pub mod summary;
 pub mod trace;
-pub mod units;
 pub mod xentrace;

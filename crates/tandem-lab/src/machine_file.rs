@@ -43,12 +43,12 @@ mod write;
 
 pub use write::to_toml;
 
-use crate::file_error::{FileError, read_text};
-use crate::units::{Bandwidth, Duration, Frequency, Size};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::ops::Range;
 use std::path::Path;
+use tandem_file::file_error::{FileError, read_text};
+use tandem_file::units::{Bandwidth, Duration, Frequency, Size};
 use tandem_sim::machine::{
     CpuSpec, Hardware, Machine, MachineBuilder, MachineError, NodeSpec, parse_cpulist,
 };

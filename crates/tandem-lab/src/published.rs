@@ -6,10 +6,10 @@
 //! runs. All other columns are keys of the cell, such as `benchmark` and `vms`; empty ones do not count.
 //! Lines that begin with # are comments and name the source.
 
-use crate::file_error::{FileError, read_text};
 use crate::results::Key;
 use std::collections::BTreeMap;
 use std::path::Path;
+use tandem_file::file_error::{FileError, read_text};
 
 /// Keys that tell a cell from others.
 pub type CellKeys = BTreeMap<String, Key>;

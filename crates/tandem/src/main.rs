@@ -10,6 +10,7 @@ mod error;
 mod machine_source;
 mod place;
 mod reproduce;
+mod run;
 mod schema;
 mod sim;
 mod topology;
@@ -36,6 +37,8 @@ enum Verb {
     Sim(sim::Args),
     /// Run experiments and print the published results beside the simulated ones
     Reproduce(reproduce::Args),
+    /// Load the scheduler into this machine's kernel, and report until it is ended
+    Run(run::Args),
     /// Print the JSON Schema of a file format
     Schema(schema::Args),
 }
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Verb::Place(args) => place::run(&args),
         Verb::Sim(args) => sim::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
+        Verb::Run(args) => run::run(&args),
         Verb::Schema(args) => schema::run(&args),
     };
     match result {

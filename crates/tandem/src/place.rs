@@ -4,7 +4,7 @@ use crate::error::BadInput;
 use crate::machine_source::MachineSource;
 use serde_json::{Value, json};
 use std::io::{self, Write};
-use tandem_lab::units::Size;
+use tandem_file::units::Size;
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::{Machine, format_cpulist, parse_cpulist};
 use tandem_sim::placement::{Candidate, DecidedBy, Occupancy, Placement, PlacementOutcome, Request, place};

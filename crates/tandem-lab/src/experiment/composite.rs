@@ -5,10 +5,10 @@
 
 use super::Case;
 use super::file::CompositeTable;
-use crate::file_error::FileError;
-use crate::located::SourceFile;
 use crate::published::CellKeys;
 use crate::results::{Better, Key};
+use tandem_file::file_error::FileError;
+use tandem_file::located::SourceFile;
 
 /// A score over the cells of several cases.
 #[derive(Clone, Debug)]

@@ -1,7 +1,6 @@
 //! An experiment file, as it is written.
 
 use super::verdict::NOISE_PCT;
-use crate::located::{Located, Named};
 use crate::measure::Measure;
 use crate::published::CellKeys;
 use crate::results::{Better, Key};
@@ -10,6 +9,7 @@ use crate::scenario::policy::PolicyTable;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use tandem_file::located::{Located, Named};
 use tandem_sim::metrics::RunMetrics;
 
 /// An experiment: scenarios, at several loads, with several settings of the policy, beside a published table. It

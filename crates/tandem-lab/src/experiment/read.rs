@@ -3,14 +3,14 @@
 use super::composite::composites_of;
 use super::file::{ExperimentFile, ExperimentMetric, RunTable};
 use super::{Case, Composite, Experiment};
-use crate::file_error::FileError;
-use crate::located::{Located, SourceFile, quoted_list};
 use crate::measure::Measure;
 use crate::published::{CellKeys, Published};
 use crate::results::Key;
 use crate::scenario::Parameters;
 use crate::scenario::ScenarioSource;
 use std::path::Path;
+use tandem_file::file_error::FileError;
+use tandem_file::located::{Located, SourceFile, quoted_list};
 use tandem_sim::scenario::Scenario;
 
 impl Experiment {

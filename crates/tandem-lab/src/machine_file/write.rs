@@ -1,8 +1,8 @@
 //! Writes machine files.
 
 use super::FULL_CAPACITY;
-use crate::units::{Bandwidth, Duration, Frequency, Size};
 use std::fmt::{self, Write};
+use tandem_file::units::{Bandwidth, Duration, Frequency, Size};
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::{Cpu, Machine};
 

@@ -1,13 +1,13 @@
 //! Numbers and amounts that a scenario file can leave open or to chance.
 
-use crate::file_error::FileError;
-use crate::located::{Located, SourceFile};
-use crate::units::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
+use tandem_file::file_error::FileError;
+use tandem_file::located::{Located, SourceFile};
+use tandem_file::units::Duration;
 use tandem_sim::program::Amount;
 use tandem_sim::scenario::TIME_MAX_NS;
 
@@ -39,23 +39,21 @@ impl JsonSchema for Count {
     }
 }
 
-impl Located<Count> {
-    /// The number, which must be in the range.
-    ///
-    /// # Errors
-    /// If it is not.
-    pub fn resolve_in(
-        &self,
-        what: &str,
-        range: RangeInclusive<u32>,
-        source: &SourceFile,
-    ) -> Result<u32, FileError> {
-        let number = self.0;
-        u32::try_from(number).ok().filter(|number| range.contains(number)).ok_or_else(|| {
-            let message = format!("{what} is {number}; allowed are {} to {}", range.start(), range.end());
-            source.error(self.span(), message)
-        })
-    }
+/// The number, which must be in the range.
+///
+/// # Errors
+/// If it is not.
+pub fn count_in(
+    count: &Located<Count>,
+    what: &str,
+    range: RangeInclusive<u32>,
+    source: &SourceFile,
+) -> Result<u32, FileError> {
+    let number = count.0;
+    u32::try_from(number).ok().filter(|number| range.contains(number)).ok_or_else(|| {
+        let message = format!("{what} is {number}; allowed are {} to {}", range.start(), range.end());
+        source.error(count.span(), message)
+    })
 }
 
 /// A time: always the same ("100us"), or drawn anew each time.

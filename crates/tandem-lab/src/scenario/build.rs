@@ -1,14 +1,14 @@
 //! From a scenario file to the engine's scenario.
 
-use super::amount::check_time;
+use super::amount::{check_time, count_in};
 use super::compile::Compiler;
 use super::file::{AffinityChangeTable, ArrivalsForm, SourceTable, VmTable};
 use super::policy::{PlacementMode, PolicyTable};
 use super::{ScenarioSource, cpu_list, guest};
-use crate::file_error::FileError;
-use crate::located::{Located, SourceFile};
-use crate::units::{Duration, Size};
 use std::sync::Arc;
+use tandem_file::file_error::FileError;
+use tandem_file::located::{Located, SourceFile};
+use tandem_file::units::{Duration, Size};
 use tandem_sim::cpumask::CpuMask;
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::Machine;
@@ -105,7 +105,7 @@ impl Builder<'_> {
         let source = &self.scenario.source;
         let number = |value: &Option<Located<_>>, what, range, default| match value {
             None => Ok(default),
-            Some(value) => Located::resolve_in(value, what, range, source),
+            Some(value) => count_in(value, what, range, source),
         };
         let count = number(&table.count, "`count`", 0..=MAX_VCPUS as u32, 1)?;
         let weight = number(&table.weight, "`weight`", Vm::WEIGHTS, Vm::DEFAULT_WEIGHT)?;
@@ -248,7 +248,7 @@ impl Builder<'_> {
                 interval => Arrivals::Open { interval },
             },
             ArrivalsForm::PerSecond(rate) => {
-                let rate = rate.resolve_in("`per_second`", 1..=1_000_000_000, source)?;
+                let rate = count_in(rate, "`per_second`", 1..=1_000_000_000, source)?;
                 Arrivals::Open { interval: Amount::Exponential(1_000_000_000 / u64::from(rate)) }
             }
             ArrivalsForm::Clients { number, think } => {
@@ -258,7 +258,7 @@ impl Builder<'_> {
                     return Err(source.error(number.span(), message));
                 }
                 Arrivals::Closed {
-                    clients: number.resolve_in("`number`", 0..=1_000_000, source)?,
+                    clients: count_in(number, "`number`", 0..=1_000_000, source)?,
                     think: amount(think)?,
                 }
             }

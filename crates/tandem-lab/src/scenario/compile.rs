@@ -1,12 +1,12 @@
 //! From the programs of a scenario file to the engine's, one VM at a time.
 
-use super::amount::{AmountForm, check_time};
+use super::amount::{AmountForm, check_time, count_in};
 use super::program::{ComputeForm, CountForm, OpForm, ProgramTable, SendForm, each_op};
-use crate::file_error::FileError;
-use crate::located::{Located, SourceFile, quoted_list};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use tandem_file::file_error::FileError;
+use tandem_file::located::{Located, SourceFile, quoted_list};
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program};
 
 /// Most operations in a row that take no time.
@@ -226,7 +226,7 @@ impl<'a> Compiler<'a> {
             OpForm::Signal(channel) => Op::Signal { channel: self.signalled(channel) },
             OpForm::Send(SendForm { channel, capacity }) => Op::Send {
                 channel: self.signalled(channel),
-                capacity: capacity.resolve_in("`capacity`", 1..=1_000_000, source)?,
+                capacity: count_in(capacity, "`capacity`", 1..=1_000_000, source)?,
             },
             OpForm::Lock(lock) => {
                 self.guest_names("lock", lock.span())?;

@@ -1,9 +1,9 @@
 //! Switches for the cost models.
 
-use crate::located::Located;
-use crate::units::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tandem_file::located::Located;
+use tandem_file::units::Duration;
 use tandem_sim::machine::cost::{CostModels, Idle};
 
 /// Which costs count, in the host and in guests. All do; to switch one off, set it to false. `all = false` switches off

@@ -5,11 +5,11 @@ use super::amount::{AmountForm, Count};
 use super::costs::CostSwitches;
 use super::policy::PolicyTable;
 use super::program::{ProfileTable, ProgramTable};
-use crate::located::Located;
-use crate::units::{Duration, Size};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use tandem_file::located::Located;
+use tandem_file::units::{Duration, Size};
 
 /// A scenario: a machine, the policy of its host, virtual machines with what they do, and how long to run.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

@@ -1,16 +1,16 @@
 //! From a guest of a scenario file to the engine's.
 
-use super::amount::check_time;
+use super::amount::{check_time, count_in};
 use super::compile::{Compiler, GuestNames, takes_time};
 use super::file::{
     ContextSwitchTable, GuestTable, ProcessTable, RegularTopology, TopologyForm, TopologyName,
 };
 use super::program::{OpForm, ProgramTable, each_op};
 use super::{ScenarioSource, cpu_list};
-use crate::file_error::FileError;
-use crate::located::{Located, SourceFile};
-use crate::units::Duration;
 use std::sync::Arc;
+use tandem_file::file_error::FileError;
+use tandem_file::located::{Located, SourceFile};
+use tandem_file::units::Duration;
 use tandem_sim::machine::cost::ContextSwitch;
 use tandem_sim::machine::{Machine, MachineBuilder};
 use tandem_sim::policy::linux::LinuxSettings;
@@ -183,7 +183,7 @@ fn process(
 ) -> Result<Process, FileError> {
     let copies = match &table.copies {
         None => 1,
-        Some(copies) => copies.resolve_in("`copies`", 0..=PROCESSES_MAX as u32, source)?,
+        Some(copies) => count_in(copies, "`copies`", 0..=PROCESSES_MAX as u32, source)?,
     };
     let nice =
         i8::try_from(*table.nice).ok().filter(|nice| Process::NICE.contains(nice)).ok_or_else(|| {

@@ -38,9 +38,9 @@ mod guest;
 pub mod policy;
 pub mod program;
 
-use crate::file_error::FileError;
-use crate::located::{Located, SourceFile, quoted_list};
 use crate::machine_file::load_machine;
+use tandem_file::file_error::FileError;
+use tandem_file::located::{Located, SourceFile, quoted_list};
 
 use crate::results::Key;
 use file::ScenarioFile;

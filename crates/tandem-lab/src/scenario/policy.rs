@@ -1,11 +1,11 @@
 //! The policy table: all that a variant of an experiment may change.
 
-use crate::file_error::FileError;
-use crate::located::{Located, SourceFile};
-use crate::units::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::ops::Range;
+use tandem_file::file_error::FileError;
+use tandem_file::located::{Located, SourceFile};
+use tandem_file::units::Duration;
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
 use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings};
 use tandem_sim::scenario::PolicySettings;

@@ -1,11 +1,11 @@
 //! Programs and memory profiles, as they are written in a scenario file.
 
 use super::amount::{AmountForm, Count};
-use crate::file_error::FileError;
-use crate::located::{Located, SourceFile};
-use crate::units::{Duration, Size};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tandem_file::file_error::FileError;
+use tandem_file::located::{Located, SourceFile};
+use tandem_file::units::{Duration, Size};
 use tandem_sim::program::MemoryProfile;
 
 /// How a program uses the caches and the memory while it computes.

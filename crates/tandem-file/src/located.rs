@@ -210,7 +210,7 @@ impl<T: JsonSchema> JsonSchema for Named<T> {
 }
 
 /// Names in backticks, for errors: "`a`, `b`", or "none".
-pub(crate) fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let list: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
     if list.is_empty() { "none".into() } else { list.join(", ") }
 }

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Weights of cgroups.
+ *
+ * Problem: a cgroup's tasks together get what its `cpu.weight` says against its siblings, however many they are; a
+ * queue knows single tasks only.
+ *
+ * Approach: the tree is flattened. Inside a cgroup, runnable tasks and cgroups with runnable tasks share what the
+ * cgroup has, by weight: factor(cgroup) = factor(parent) x weight / sum of the weights in it, and a task counts with
+ * its own weight x its cgroup's factor. Tasks of the root count with their own weights, as in CFS, where a cgroup of
+ * weight 100 weighs as much as one usual task beside it. The sums change as tasks wake and sleep; factors are computed
+ * again when they are older than FACTOR_AGE_NS.
+ *
+ * Limits: like CFS's, weights hold where tasks compete: LLCs are not balanced by weight. MAX_DEPTH levels count.
+ */
+#ifndef TANDEM_CGROUP_WEIGHTS_H
+#define TANDEM_CGROUP_WEIGHTS_H
+
+#define FACTOR_ONE (1U << 20)
+#define FACTOR_AGE_NS (1000ULL * 1000)
+#define MAX_DEPTH 16
+
+struct cgroup_state {
+	/* The kernel's weight, 1 to 10,000, and the one that the parent's sum has while something is runnable. */
+	u32 weight;
+	u32 counted;
+	/* Runnable tasks and cgroups in it, and the sum of their weights. */
+	s64 nr_runnable;
+	s64 sum;
+	/* In units of 1/FACTOR_ONE, and when it was computed. */
+	u64 factor;
+	u64 computed_ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct cgroup_state);
+} cgroup_states SEC(".maps");
+
+/* Cgroups that the scheduler knows, the root not counted: with none, nothing here costs anything. */
+u32 nr_cgroups;
+
+static struct cgroup_state *state_of_ancestor(struct cgroup *cgroup, int level)
+{
+	struct cgroup *ancestor = bpf_cgroup_ancestor(cgroup, level);
+	struct cgroup_state *state;
+
+	if (!ancestor)
+		return NULL;
+	state = bpf_cgrp_storage_get(&cgroup_states, ancestor, 0, 0);
+	bpf_cgroup_release(ancestor);
+	return state;
+}
+
+/*
+ * Adds a runnable task's weight to its cgroup, or takes it away (`sign` -1). The first runnable thing of a cgroup adds
+ * the cgroup to its parent, and so on upwards; the last one takes it away.
+ */
+static void change_runnable(struct task_struct *p, s64 sign)
+{
+	struct cgroup *cgroup;
+	s64 weight = p->scx.weight, old;
+	int level, i;
+
+	if (!settings.cgroup_weights || !nr_cgroups)
+		return;
+	cgroup = scx_bpf_task_cgroup(p);
+	if (!cgroup)
+		return;
+	level = cgroup->level;
+	bpf_for(i, 0, MAX_DEPTH) {
+		struct cgroup_state *state;
+
+		if (level <= 0)
+			break;
+		state = state_of_ancestor(cgroup, level--);
+		if (!state)
+			continue;
+		__sync_fetch_and_add(&state->sum, sign * weight);
+		old = __sync_fetch_and_add(&state->nr_runnable, sign);
+		if (sign > 0) {
+			if (old)
+				break;
+			state->counted = state->weight;
+		} else if (old != 1) {
+			break;
+		}
+		weight = state->counted;
+	}
+	bpf_cgroup_release(cgroup);
+}
+
+/* The factor of a cgroup's tasks, computed from the root down. */
+static u64 compute_factor(struct cgroup *cgroup)
+{
+	u64 factor = FACTOR_ONE;
+	int level;
+
+	bpf_for(level, 1, MAX_DEPTH) {
+		struct cgroup_state *state;
+		s64 sum;
+
+		if (level > cgroup->level)
+			break;
+		state = state_of_ancestor(cgroup, level);
+		if (!state)
+			continue;
+		sum = state->sum;
+		factor = factor * state->weight / (sum > 0 ? sum : state->weight);
+	}
+	return factor ?: 1;
+}
+
+/* A task's weight with its cgroups': 1/1024 of the kernel's units, see fairness.bpf.h. */
+static __always_inline u64 weight_of(struct task_struct *p, u64 now_ns)
+{
+	u64 weight = (u64)p->scx.weight << WEIGHT_SHIFT;
+	struct cgroup_state *state;
+	struct cgroup *cgroup;
+
+	if (!settings.cgroup_weights || !nr_cgroups)
+		return weight;
+	cgroup = scx_bpf_task_cgroup(p);
+	if (!cgroup)
+		return weight;
+	if (cgroup->level > 0) {
+		state = bpf_cgrp_storage_get(&cgroup_states, cgroup, 0, 0);
+		if (state) {
+			if (now_ns - state->computed_ns > FACTOR_AGE_NS) {
+				state->factor = compute_factor(cgroup);
+				state->computed_ns = now_ns;
+			}
+			weight = weight * state->factor / FACTOR_ONE;
+		}
+	}
+	bpf_cgroup_release(cgroup);
+	return weight ?: 1;
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_cgroup_init, struct cgroup *cgroup, struct scx_cgroup_init_args *args)
+{
+	struct cgroup_state *state;
+
+	if (cgroup->level == 0)
+		return 0;
+	state = bpf_cgrp_storage_get(&cgroup_states, cgroup, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!state)
+		return -ENOMEM;
+	state->weight = args->weight;
+	__sync_fetch_and_add(&nr_cgroups, 1);
+	return 0;
+}
+
+void BPF_STRUCT_OPS(tandem_cgroup_exit, struct cgroup *cgroup)
+{
+	if (cgroup->level > 0)
+		__sync_fetch_and_sub(&nr_cgroups, 1);
+}
+
+void BPF_STRUCT_OPS(tandem_cgroup_set_weight, struct cgroup *cgroup, u32 weight)
+{
+	struct cgroup_state *state = bpf_cgrp_storage_get(&cgroup_states, cgroup, 0, 0);
+
+	if (!state)
+		return;
+	state->weight = weight;
+	if (state->nr_runnable > 0) {
+		struct cgroup_state *parent = state_of_ancestor(cgroup, cgroup->level - 1);
+
+		if (parent)
+			__sync_fetch_and_add(&parent->sum, (s64)weight - state->counted);
+		state->counted = weight;
+	}
+}
+
+void BPF_STRUCT_OPS(tandem_runnable, struct task_struct *p, u64 enq_flags)
+{
+	change_runnable(p, 1);
+}
+
+void BPF_STRUCT_OPS(tandem_quiescent, struct task_struct *p, u64 deq_flags)
+{
+	change_runnable(p, -1);
+}
+
+#endif

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Where a task that wakes goes: idle CPUs, soft affinity, NUMA homes.
+ *
+ * Problem: a task prefers some of the CPUs that it may use: those of its VM's home nodes, or those that an operator
+ * named. It should be there while there is room, use others when there is none, and come back; no CPU may idle while
+ * it waits.
+ *
+ * Approach: 1. an idle CPU of the preferred set; 2. any other idle CPU that it may use; 3. with none idle, it waits
+ * for its set. Only where it starts is a matter of degree: with
+ *
+ *     preferred x utilisation of the set > allowed x utilisation of the CPUs outside
+ *
+ * the set is so much busier that the task starts in the whole allowed set: it goes to its last CPU if that idles, even
+ * one outside, and waits where it is rather than for its set. Utilisations are those of the sets, not of a CPU of each,
+ * smoothed over some milliseconds. Hysteresis, for NUMA homes: who had to leave home keeps using CPUs around its last
+ * one until it has been away for `away_min_ns`; then home comes first again. A task that does not sleep comes back when
+ * its slice ends.
+ *
+ * A task without preference goes where the kernel's own search for an idle CPU sends it, which knows cores, caches and
+ * nodes; in guest mode, see guest.bpf.h.
+ */
+#ifndef TANDEM_PLACEMENT_H
+#define TANDEM_PLACEMENT_H
+
+/* Utilisation 1, and how often a set is looked at: smoothed over four looks. */
+#define USED_ONE 1024
+#define LOOK_INTERVAL_NS (1000ULL * 1000)
+
+/* An idle CPU of `cpus`, which is busy from now on; whole idle cores first. Negative: none. */
+static __always_inline s32 take_idle(const struct cpumask *cpus)
+{
+	s32 cpu;
+
+	if (settings.smt) {
+		cpu = scx_bpf_pick_idle_cpu(cpus, SCX_PICK_IDLE_CORE);
+		if (cpu >= 0)
+			return cpu;
+	}
+	return scx_bpf_pick_idle_cpu(cpus, 0);
+}
+
+/* The same, but `near` itself first, then its LLC. `room` is for a mask. */
+static __always_inline s32 take_idle_near(const struct cpumask *cpus, s32 near, struct bpf_cpumask *room)
+{
+	struct bpf_cpumask *llc = cpus_of_llc(llc_of(near));
+	s32 cpu;
+
+	if (bpf_cpumask_test_cpu(near, cpus) && scx_bpf_test_and_clear_cpu_idle(near))
+		return near;
+	if (llc && bpf_cpumask_and(room, cpus, cast_mask(llc))) {
+		cpu = take_idle(cast_mask(room));
+		if (cpu >= 0)
+			return cpu;
+	}
+	return take_idle(cpus);
+}
+
+/* Smooths the set's utilisation and that of the CPUs outside. `room` is for a mask. */
+static __always_inline void look_at(struct preference_set *set, struct bpf_cpumask *mask, struct bpf_cpumask *room, u64 now_ns)
+{
+	u32 nr_rest = settings.nr_online > set->nr_cpus ? settings.nr_online - set->nr_cpus : 0;
+	const struct cpumask *idle;
+	u32 idle_set, idle_rest, used;
+
+	if (now_ns - set->looked_ns < LOOK_INTERVAL_NS || !set->nr_cpus)
+		return;
+	set->looked_ns = now_ns;
+	idle = scx_bpf_get_idle_cpumask();
+	bpf_cpumask_and(room, idle, cast_mask(mask));
+	idle_set = bpf_cpumask_weight(cast_mask(room));
+	idle_rest = bpf_cpumask_weight(idle) - idle_set;
+	scx_bpf_put_idle_cpumask(idle);
+
+	used = idle_set < set->nr_cpus ? USED_ONE - USED_ONE * idle_set / set->nr_cpus : 0;
+	set->used = (3 * set->used + used) / 4;
+	used = nr_rest && idle_rest < nr_rest ? USED_ONE - USED_ONE * idle_rest / nr_rest : 0;
+	set->used_rest = nr_rest ? (3 * set->used_rest + used) / 4 : USED_ONE;
+}
+
+static __always_inline bool starts_in_whole(const struct preference_set *set)
+{
+	return (u64)settings.preferred * set->used > (u64)settings.allowed * set->used_rest;
+}
+
+static __always_inline bool stays_away(const struct preference_set *set, const struct task_preference *preference, u64 now_ns)
+{
+	return set->kind == KIND_NODES && preference->away_since_ns &&
+	       now_ns - preference->away_since_ns < settings.away_min_ns;
+}
+
+/*
+ * A CPU for a task with a preference: an idle one, and `*idle` is true, or one to wait at. Negative: it prefers nothing,
+ * or may use none of what it prefers, and is placed like others.
+ */
+static s32 place_preferring(struct task_struct *p, s32 prev_cpu, u64 now_ns, bool *idle)
+{
+	struct task_preference *preference = preference_of_task(p);
+	struct preference_set *set = preferred_set(p, preference);
+	struct scratch *scratches = scratch();
+	struct bpf_cpumask *mask, *mine, *room;
+	bool whole, away;
+	s32 cpu;
+
+	if (!set || !preference || !scratches)
+		return -1;
+	mask = set->mask;
+	mine = scratches->first;
+	room = scratches->second;
+	if (!mask || !mine || !room)
+		return -1;
+	look_at(set, mask, room, now_ns);
+	if (!bpf_cpumask_and(mine, cast_mask(mask), p->cpus_ptr))
+		return -1;
+
+	*idle = true;
+	whole = starts_in_whole(set);
+	away = stays_away(set, preference, now_ns);
+	if (whole && bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr) && scx_bpf_test_and_clear_cpu_idle(prev_cpu))
+		return prev_cpu;
+	if (!away) {
+		cpu = take_idle_near(cast_mask(mine), prev_cpu, room);
+		if (cpu >= 0) {
+			count(COUNTER_soft_preferred);
+			return cpu;
+		}
+	}
+	cpu = take_idle_near(p->cpus_ptr, prev_cpu, room);
+	if (cpu >= 0) {
+		count(away ? COUNTER_stays_away : COUNTER_soft_rest);
+		return cpu;
+	}
+	*idle = false;
+	if (whole || away) {
+		count(COUNTER_soft_whole);
+		return prev_cpu;
+	}
+	count(COUNTER_soft_waited);
+	if (bpf_cpumask_test_cpu(prev_cpu, cast_mask(mine)))
+		return prev_cpu;
+	return bpf_cpumask_any_distribute(cast_mask(mine));
+}
+
+/* Notes whether a task that begins to run does so in its set. */
+static __always_inline void note_place(struct task_struct *p, s32 cpu, u64 now_ns)
+{
+	struct task_preference *preference = preference_of_task(p);
+	struct preference_set *set = preferred_set(p, preference);
+	struct bpf_cpumask *mask;
+
+	if (!set || !preference)
+		return;
+	mask = set->mask;
+	if (!mask)
+		return;
+	if (!bpf_cpumask_test_cpu(cpu, cast_mask(mask))) {
+		if (!preference->away_since_ns)
+			preference->away_since_ns = now_ns;
+	} else if (preference->away_since_ns) {
+		preference->away_since_ns = 0;
+		count(COUNTER_soft_returned);
+	}
+}
+
+/* Whether a running task should leave `cpu` for its set, which has an idle CPU. */
+static __always_inline bool should_return(struct task_struct *p, s32 cpu, u64 now_ns)
+{
+	struct task_preference *preference = preference_of_task(p);
+	struct preference_set *set = preferred_set(p, preference);
+	const struct cpumask *idle;
+	struct bpf_cpumask *mask;
+	bool room;
+
+	if (!set || !preference || stays_away(set, preference, now_ns))
+		return false;
+	mask = set->mask;
+	if (!mask || bpf_cpumask_test_cpu(cpu, cast_mask(mask)) ||
+	    !bpf_cpumask_intersects(cast_mask(mask), p->cpus_ptr))
+		return false;
+	idle = scx_bpf_get_idle_cpumask();
+	room = bpf_cpumask_intersects(idle, cast_mask(mask));
+	scx_bpf_put_idle_cpumask(idle);
+	return room;
+}
+
+#endif

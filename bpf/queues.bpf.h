@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Queues: joining them, preempting, stealing, balancing.
+ *
+ * Each LLC has a queue; tasks that may use one CPU only wait in that CPU's. A CPU with nothing to run takes from other
+ * LLCs, nearest node first, in two steps: tasks that prefer this CPU, then any that may run here. With sets that divide
+ * an LLC, the own queue is looked at in the same two steps, so that a set's tasks wait for its CPUs, and others take
+ * them only rather than idle. From time to time a queue that gets a task looks for a shorter one.
+ */
+#ifndef TANDEM_QUEUES_H
+#define TANDEM_QUEUES_H
+
+enum {
+	/* Tasks of a queue that are asked for their preference. */
+	PREFERENCE_SEARCH_MAX = 32,
+	/* A task moves to another queue if its own is longer by so many percent. */
+	IMBALANCE_PCT = 125,
+};
+
+static __always_inline bool is_pinned(const struct task_struct *p)
+{
+	return p->nr_cpus_allowed == 1;
+}
+
+/* Lets an idle CPU that may run the task, if there is one, look at the queues. */
+static __always_inline void wake_idle(const struct task_struct *p)
+{
+	s32 cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+
+	if (cpu >= 0)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+/* Lets a task that woke, with virtual time `vtime`, preempt what runs on `cpu` if it is far enough behind. */
+static __always_inline void preempt(struct task_struct *p, s32 cpu, u64 vtime, u64 now_ns)
+{
+	struct cpu_state *state = cpu_state(cpu);
+	u64 running_vtime;
+
+	if (!state || !state->running)
+		return;
+	running_vtime = state->vtime + charge(now_ns - state->charged_ns, state->weight);
+	if (before(vtime + settings.preempt_margin_ns, running_vtime) && may_preempt(p, cpu, state, now_ns)) {
+		count(COUNTER_preempted);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+}
+
+/* The queue that a task of `llc` joins: another LLC's if that is shorter by IMBALANCE_PCT and the task may run there. */
+static __always_inline u32 balanced_llc(struct task_struct *p, u32 llc, u64 now_ns)
+{
+	struct llc_state *state = llc_state(llc);
+	u32 other, best = llc, length, best_length;
+
+	if (settings.nr_llcs < 2 || !state || now_ns - state->balanced_ns < settings.balance_interval_ns)
+		return llc;
+	state->balanced_ns = now_ns;
+	/* Lengths are in 1/1024 tasks a CPU. */
+	best_length = scx_bpf_dsq_nr_queued(llc) * 1024 / nr_cpus_of(llc);
+	bpf_for(other, 0, MAX_LLCS) {
+		struct bpf_cpumask *cpus;
+
+		if (other >= settings.nr_llcs)
+			break;
+		length = (scx_bpf_dsq_nr_queued(other) + 1) * 1024 / nr_cpus_of(other);
+		if (other == llc || length * IMBALANCE_PCT / 100 >= best_length)
+			continue;
+		cpus = cpus_of_llc(other);
+		if (cpus && bpf_cpumask_intersects(cast_mask(cpus), p->cpus_ptr)) {
+			best = other;
+			best_length = length;
+		}
+	}
+	if (best != llc)
+		count(COUNTER_balanced);
+	return best;
+}
+
+/* Moves the first task of a queue that prefers `cpu` (or, with `or_none`, prefers nothing) to this CPU. */
+static bool take_preferring(s32 cpu, u64 queue, bool or_none)
+{
+	struct task_struct *p;
+	u32 looked = 0;
+
+	bpf_for_each(scx_dsq, p, queue, 0) {
+		struct preference_set *set = preferred_set(p, preference_of_task(p));
+		struct bpf_cpumask *mask = set ? set->mask : NULL;
+		bool wanted = mask ? bpf_cpumask_test_cpu(cpu, cast_mask(mask)) : or_none;
+
+		if (wanted && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
+		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
+			return true;
+		if (++looked >= PREFERENCE_SEARCH_MAX)
+			break;
+	}
+	return false;
+}
+
+/* One step of stealing: from the LLCs of other nodes and of this one, nearest first. */
+static bool steal_step(s32 cpu, bool preferring)
+{
+	const volatile struct node_place *own = node_place(node_of(cpu)), *node;
+	u32 own_llc = llc_of(cpu), i, j;
+
+	bpf_for(i, 0, MAX_NODES) {
+		if (i >= settings.nr_nodes || !own)
+			break;
+		node = node_place(own->by_distance[i]);
+		if (!node)
+			continue;
+		bpf_for(j, 0, MAX_LLCS) {
+			u32 llc = node->first_llc + j;
+
+			if (j >= node->nr_llcs)
+				break;
+			if (llc == own_llc || scx_bpf_dsq_nr_queued(llc) <= 0)
+				continue;
+			if (preferring) {
+				if (take_preferring(cpu, llc, false)) {
+					count(COUNTER_stolen_preferring);
+					return true;
+				}
+			} else if (scx_bpf_dsq_move_to_local(llc, 0)) {
+				count(i ? COUNTER_stolen_far : COUNTER_stolen_near);
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+static __always_inline bool steal(s32 cpu)
+{
+	if (settings.nr_llcs < 2)
+		return false;
+	return (nr_preferences && steal_step(cpu, true)) || steal_step(cpu, false);
+}
+
+/* Takes the next task of the CPU's LLC. */
+static __always_inline bool take_own(s32 cpu, u32 llc)
+{
+	if (partial_sets && nr_preferences && take_preferring(cpu, llc, true))
+		return true;
+	return scx_bpf_dsq_move_to_local(llc, 0);
+}
+
+/* Notes that a task joined the CPU's own queue. */
+static __always_inline void note_pinned(s32 cpu)
+{
+	struct cpu_state *state = cpu_state(cpu);
+
+	if (state)
+		state->pinned_wait = true;
+}
+
+/* The virtual time of the first task of a queue; false: it is empty. */
+static __always_inline bool first_vtime(u64 queue, u64 *vtime)
+{
+	struct task_struct *p = __COMPAT_scx_bpf_dsq_peek(queue);
+
+	if (!p)
+		return false;
+	*vtime = p->scx.dsq_vtime;
+	return true;
+}
+
+/* Takes the next task of the CPU's own queue, unless the LLC's has an earlier one. */
+static bool take_pinned(struct cpu_state *state, s32 cpu, u32 llc)
+{
+	u64 first, pinned_first;
+
+	if (!first_vtime(CPU_QUEUE | cpu, &pinned_first)) {
+		state->pinned_wait = false;
+		return false;
+	}
+	if (first_vtime(llc, &first) && before(first, pinned_first) && take_own(cpu, llc))
+		return true;
+	return scx_bpf_dsq_move_to_local(CPU_QUEUE | cpu, 0);
+}
+
+#endif

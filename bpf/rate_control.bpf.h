@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Rate control: a CPU that is interrupted too often lets the running task go on.
+ *
+ * Problem: a storm of wake-ups makes a CPU switch so often that it gets less done.
+ *
+ * Approach: two limits, which only delay preemption; who runs next and for how long stays a matter of fairness.
+ * - Decisions are counted for each CPU in windows of `rate_window_ns`; after a window with `rate_threshold` of them or
+ *   more, the next one is limited: tasks that wake do not preempt on this CPU.
+ * - A task that began to run less than `ratelimit_ns` ago is not preempted; a timer preempts it when the time is over.
+ * Latency-critical tasks (nice < 0, or marked so) are exempt if `latency_exempt`.
+ */
+#ifndef TANDEM_RATE_CONTROL_H
+#define TANDEM_RATE_CONTROL_H
+
+/* A CPU's timer for preemptions that wait. */
+struct preempt_timer {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_CPUS);
+	__type(key, u32);
+	__type(value, struct preempt_timer);
+} preempt_timers SEC(".maps");
+
+static int preempt_now(void *map, u32 *cpu, struct preempt_timer *timer)
+{
+	struct cpu_state *state = cpu_state(*cpu);
+
+	if (state && state->running && scx_bpf_dsq_nr_queued(llc_of(*cpu)) + scx_bpf_dsq_nr_queued(CPU_QUEUE | *cpu))
+		scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
+	return 0;
+}
+
+static int make_preempt_timer(u32 cpu)
+{
+	struct preempt_timer *timer = bpf_map_lookup_elem(&preempt_timers, &cpu);
+	int error;
+
+	if (!timer)
+		return -ENOENT;
+	error = bpf_timer_init(&timer->timer, &preempt_timers, CLOCK_MONOTONIC);
+	return error ? error : bpf_timer_set_callback(&timer->timer, preempt_now);
+}
+
+/* Counts a decision of the CPU, and closes its window when it is over. */
+static __always_inline void count_decision(struct cpu_state *cpu, u64 now_ns)
+{
+	u64 age_ns;
+
+	if (!settings.rate_control)
+		return;
+	age_ns = now_ns - cpu->window_start_ns;
+	if (age_ns >= settings.rate_window_ns) {
+		/* The window before this one is the last only if it ended inside this one. */
+		cpu->limited = cpu->decisions >= settings.rate_threshold && age_ns < 2 * settings.rate_window_ns;
+		if (cpu->limited)
+			count(COUNTER_rate_windows);
+		cpu->window_start_ns = now_ns;
+		cpu->decisions = 0;
+	}
+	cpu->decisions++;
+}
+
+static __always_inline bool is_latency_critical(struct task_struct *p)
+{
+	struct task_preference *preference;
+
+	if (!settings.latency_exempt)
+		return false;
+	if (p->scx.weight > 100)
+		return true;
+	preference = preference_of_task(p);
+	return preference && preference->latency_critical;
+}
+
+/* Whether a task that woke may preempt what runs on the CPU; if only not yet, it will be done when it may. */
+static __always_inline bool may_preempt(struct task_struct *p, u32 cpu, struct cpu_state *state, u64 now_ns)
+{
+	bool too_soon = now_ns - state->since_ns < settings.ratelimit_ns;
+	struct preempt_timer *timer;
+
+	if (!settings.rate_control || (!state->limited && !too_soon))
+		return true;
+	if (is_latency_critical(p)) {
+		count(COUNTER_latency_exempted);
+		return true;
+	}
+	if (state->limited) {
+		count(COUNTER_rate_limited);
+		return false;
+	}
+	count(COUNTER_ratelimit_delayed);
+	timer = bpf_map_lookup_elem(&preempt_timers, &cpu);
+	if (timer)
+		bpf_timer_start(&timer->timer, state->since_ns + settings.ratelimit_ns - now_ns, 0);
+	return false;
+}
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Programs that user space runs to set, clear and read preferences: see requests.h. */
+#ifndef TANDEM_REQUESTS_BPF_H
+#define TANDEM_REQUESTS_BPF_H
+
+static bool same_set(const struct preference_set *set, const struct preference_request *request)
+{
+	int i;
+
+	if (set->kind != request->kind)
+		return false;
+	bpf_for(i, 0, CPU_WORDS) {
+		if (set->cpus[i] != request->cpus[i])
+			return false;
+	}
+	return true;
+}
+
+/* Fills a set that nobody uses. */
+static int fill_set(struct preference_set *set, const struct preference_request *request)
+{
+	struct bpf_cpumask *mask = bpf_cpumask_create();
+	u32 cpu, nr_cpus;
+	int i;
+
+	if (!mask)
+		return -ENOMEM;
+	bpf_for(cpu, 0, MAX_CPUS) {
+		u32 word = cpu / 64;
+
+		if (word < CPU_WORDS && request->cpus[word] & 1ULL << (cpu % 64))
+			bpf_cpumask_set_cpu(cpu, mask);
+	}
+	nr_cpus = bpf_cpumask_weight(cast_mask(mask));
+	if (!nr_cpus) {
+		bpf_cpumask_release(mask);
+		return -EINVAL;
+	}
+	mask = bpf_kptr_xchg(&set->mask, mask);
+	if (mask)
+		bpf_cpumask_release(mask);
+	bpf_for(i, 0, CPU_WORDS)
+		set->cpus[i] = request->cpus[i];
+	bpf_for(i, 0, NODE_WORDS)
+		set->nodes[i] = request->nodes[i];
+	set->kind = request->kind;
+	set->nr_cpus = nr_cpus;
+	set->used = 0;
+	set->used_rest = 0;
+	if (is_partial(set))
+		partial_sets = true;
+	return 0;
+}
+
+/* The index of the set that the request describes, which is made if there is none; or a negative error. */
+static int find_set(const struct preference_request *request)
+{
+	struct preference_set *set;
+	int index, unused = 0, error;
+
+	/* Unknown to the verifier, or it would follow each value it may have through the loops. */
+	__sink(unused);
+	bpf_for(index, 1, MAX_SETS) {
+		set = set_at(index);
+		if (!set)
+			break;
+		if (!set->tasks && !set->cgroups) {
+			if (!unused)
+				unused = index;
+		} else if (same_set(set, request)) {
+			return index;
+		}
+	}
+	set = set_at(unused);
+	if (!set)
+		return -ENOSPC;
+	error = fill_set(set, request);
+	return error ? error : unused;
+}
+
+static int prefer_for_task(const struct preference_request *request, u32 set)
+{
+	struct task_preference *preference;
+	struct task_struct *p = bpf_task_from_pid(request->id);
+	u32 old;
+
+	if (!p)
+		return -ESRCH;
+	preference = bpf_task_storage_get(&preferences_of_tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	bpf_task_release(p);
+	if (!preference)
+		return -ENOMEM;
+	use_set(set, false);
+	old = preference->own_set;
+	preference->own_set = set;
+	preference->latency_critical = request->latency_critical;
+	preference->found_for = 0;
+	drop_set(old, false);
+	return 0;
+}
+
+static int prefer_for_cgroup(const struct preference_request *request, u32 set)
+{
+	struct cgroup_preference *preference;
+	struct cgroup *cgroup = bpf_cgroup_from_id(request->id);
+	u32 old;
+
+	if (!cgroup)
+		return -ESRCH;
+	preference = bpf_cgrp_storage_get(&preferences_of_cgroups, cgroup, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	bpf_cgroup_release(cgroup);
+	if (!preference)
+		return -ENOMEM;
+	use_set(set, true);
+	old = preference->set;
+	preference->set = set;
+	drop_set(old, true);
+	return 0;
+}
+
+SEC("syscall")
+int prefer(struct preference_request *context)
+{
+	struct preference_request request = *context;
+	int set = 0, error;
+
+	if (request.kind > KIND_NODES || request.scope > SCOPE_CGROUP)
+		return -EINVAL;
+	if (request.kind != KIND_NONE) {
+		set = find_set(&request);
+		if (set < 0)
+			return set;
+	}
+	error = request.scope == SCOPE_TASK ? prefer_for_task(&request, set) : prefer_for_cgroup(&request, set);
+	__sync_fetch_and_add(&generation, 1);
+	return error;
+}
+
+SEC("syscall")
+int preference_of(struct preference_request *context)
+{
+	u32 index = 0, latency_critical = 0;
+	struct preference_set *set;
+
+	if (context->scope == SCOPE_TASK) {
+		struct task_struct *p = bpf_task_from_pid(context->id);
+		struct task_preference *preference;
+
+		if (!p)
+			return -ESRCH;
+		preference = bpf_task_storage_get(&preferences_of_tasks, p, NULL, 0);
+		if (preference) {
+			index = preference->own_set;
+			latency_critical = preference->latency_critical;
+		}
+		bpf_task_release(p);
+	} else {
+		struct cgroup *cgroup = bpf_cgroup_from_id(context->id);
+		struct cgroup_preference *preference;
+
+		if (!cgroup)
+			return -ESRCH;
+		preference = bpf_cgrp_storage_get(&preferences_of_cgroups, cgroup, NULL, 0);
+		if (preference)
+			index = preference->set;
+		bpf_cgroup_release(cgroup);
+	}
+	set = set_at(index);
+	if (!set && !latency_critical)
+		return -ENOENT;
+	context->latency_critical = latency_critical;
+	context->kind = set ? set->kind : KIND_NONE;
+	if (set) {
+		__builtin_memcpy(context->cpus, set->cpus, sizeof(set->cpus));
+		__builtin_memcpy(context->nodes, set->nodes, sizeof(set->nodes));
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,163 @@
+//! Cgroups of the unified hierarchy: the kernel's `Documentation/admin-guide/cgroup-v2.rst`.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use tandem_sim::machine::parse_cpulist;
+use thiserror::Error;
+
+/// Why there is no such cgroup.
+#[derive(Debug, Error)]
+pub enum CgroupError {
+    /// The hierarchy is mounted nowhere.
+    #[error("no cgroup2 file system is mounted; run `mount -t cgroup2 none /sys/fs/cgroup`")]
+    NotMounted,
+    /// A path that leads nowhere.
+    #[error("cgroup {}: {cause}", path.display())]
+    Unreadable {
+        /// The path.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// A path that leads to something else.
+    #[error("{} is no cgroup; give a directory below {}, or its path from there", path.display(), mount.display())]
+    NoCgroup {
+        /// The path.
+        path: PathBuf,
+        /// Where the hierarchy is mounted.
+        mount: PathBuf,
+    },
+}
+
+/// A cgroup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgroup {
+    /// Its path in the hierarchy; that of the root is `/`.
+    pub path: PathBuf,
+    /// Its number: the inode number of its directory.
+    pub id: u64,
+    /// The CPUs that its tasks may use, where the `cpuset` controller says so.
+    pub allowed: Option<Vec<u32>>,
+}
+
+/// The unified hierarchy.
+#[derive(Debug)]
+pub struct Hierarchy {
+    mount: PathBuf,
+}
+
+impl Hierarchy {
+    /// Finds where it is mounted.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn find() -> Result<Self, CgroupError> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mount = mount_point(&mounts).ok_or(CgroupError::NotMounted)?;
+        Ok(Self { mount: mount.into() })
+    }
+
+    /// The cgroup of a directory, or of a path from where the hierarchy is mounted.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn cgroup(&self, path: &Path) -> Result<Cgroup, CgroupError> {
+        let directory = self.mount.join(path);
+        let directory = directory
+            .canonicalize()
+            .map_err(|cause| CgroupError::Unreadable { path: path.to_owned(), cause })?;
+        self.at(&directory)
+            .ok_or_else(|| CgroupError::NoCgroup { path: path.to_owned(), mount: self.mount.clone() })
+    }
+
+    /// All cgroups, each before those in it.
+    pub fn all(&self) -> Vec<Cgroup> {
+        let mut found = Vec::new();
+        let mut directories = vec![self.mount.clone()];
+        while let Some(directory) = directories.pop() {
+            // A cgroup that was removed meanwhile is left out.
+            found.extend(self.at(&directory));
+            let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+            let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            let from = directories.len();
+            directories.extend(inner.map(|entry| entry.path()));
+            directories[from..].sort_unstable_by(|a, b| b.cmp(a));
+        }
+        found
+    }
+
+    fn at(&self, directory: &Path) -> Option<Cgroup> {
+        let below = directory.strip_prefix(&self.mount).ok()?;
+        directory.join("cgroup.procs").exists().then_some(())?;
+        let allowed = fs::read_to_string(directory.join("cpuset.cpus.effective")).ok();
+        Some(Cgroup {
+            path: Path::new("/").join(below),
+            id: directory.metadata().ok()?.ino(),
+            allowed: allowed.and_then(|list| parse_cpulist(&list).ok()),
+        })
+    }
+}
+
+/// Where the first file system of type cgroup2 is mounted, in a text such as that of `/proc/self/mountinfo`.
+fn mount_point(mounts: &str) -> Option<&str> {
+    mounts.lines().find_map(|line| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        file_system.starts_with("cgroup2 ").then(|| mount.split(' ').nth(4))?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_mount_among_others() {
+        let mounts = "22 27 0:21 / /proc rw,nosuid - proc proc rw\n\
+            30 23 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n\
+            31 30 0:27 / /sys/fs/cgroup/unified rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
+        assert_eq!(mount_point(mounts), Some("/sys/fs/cgroup/unified"));
+        assert_eq!(mount_point(""), None);
+    }
+
+    /// A directory that looks like the hierarchy: /, /a, /a/b, and one in it that is no cgroup.
+    fn hierarchy() -> (tempfile::TempDir, Hierarchy) {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = folder.path().canonicalize().unwrap().join("cgroup");
+        for path in ["", "a", "a/b"] {
+            fs::create_dir_all(mount.join(path)).unwrap();
+            fs::write(mount.join(path).join("cgroup.procs"), "").unwrap();
+        }
+        fs::write(mount.join("a/cpuset.cpus.effective"), "0-1\n").unwrap();
+        fs::create_dir(mount.join("other")).unwrap();
+        (folder, Hierarchy { mount })
+    }
+
+    #[test]
+    fn takes_absolute_paths_and_those_from_the_mount() {
+        let (_folder, hierarchy) = hierarchy();
+        let absolute = hierarchy.cgroup(&hierarchy.mount.join("a")).unwrap();
+        assert_eq!(hierarchy.cgroup(Path::new("a")).unwrap(), absolute);
+        assert_eq!((absolute.path.to_str(), absolute.allowed), (Some("/a"), Some(vec![0, 1])));
+        assert_eq!(hierarchy.cgroup(Path::new("a/b")).unwrap().allowed, None);
+    }
+
+    #[test]
+    fn refuses_what_is_no_cgroup() {
+        let (folder, hierarchy) = hierarchy();
+        let gone = hierarchy.cgroup(Path::new("a/none")).unwrap_err().to_string();
+        assert!(gone.starts_with("cgroup a/none: No such file"), "{gone}");
+        for path in [Path::new("other"), Path::new(".."), folder.path()] {
+            let error = hierarchy.cgroup(path).unwrap_err();
+            assert!(matches!(error, CgroupError::NoCgroup { .. }), "{}: {error}", path.display());
+        }
+    }
+
+    #[test]
+    fn lists_parents_before_children() {
+        let (_folder, hierarchy) = hierarchy();
+        let paths: Vec<_> = hierarchy.all().into_iter().map(|cgroup| cgroup.path).collect();
+        assert_eq!(paths, ["/", "/a", "/a/b"].map(PathBuf::from));
+    }
+}

@@ -1,0 +1,97 @@
+//! What the scheduler counts. Each counter is described where it is declared, in `bpf/counters.h`.
+
+use super::SchedulerError;
+use libbpf_rs::{MapCore, MapFlags};
+use std::sync::LazyLock;
+use tandem_bpf::{COUNTERS_H, types};
+
+/// How many counters there are.
+const COUNT: usize = size_of::<types::counters>() / size_of::<u64>();
+
+/// Names and descriptions, in the scheduler's order.
+static DECLARED: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| declarations(COUNTERS_H).collect());
+
+/// The declarations of a text: a line each, `COUNTER(name, "description")`.
+fn declarations(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter_map(|line| {
+        let (name, description) = line.strip_prefix("COUNTER(")?.split_once(',')?;
+        Some((name.trim(), description.trim().strip_prefix('"')?.strip_suffix("\")")?))
+    })
+}
+
+/// All counters at one time, summed over the CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters([u64; COUNT]);
+
+/// A counter's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Its name.
+    pub name: &'static str,
+    /// What it counts.
+    pub description: &'static str,
+    /// How many, since the scheduler was loaded or since other counters.
+    pub value: u64,
+}
+
+impl Counters {
+    /// Reads them out of the scheduler's map.
+    pub(super) fn read(map: &impl MapCore) -> Result<Self, SchedulerError> {
+        if map.value_size() as usize != size_of::<types::counters>() {
+            return Err(SchedulerError::OtherVersion { what: "the number of counters".into() });
+        }
+        let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let values = values.map_err(SchedulerError::refused("tell the counters"))?;
+        Ok(Self::sum(values.iter().flatten().map(Vec::as_slice)))
+    }
+
+    fn sum<'a>(of_cpus: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut sums = [0; COUNT];
+        for values in of_cpus {
+            let (values, _) = values.as_chunks();
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += u64::from_ne_bytes(*value));
+        }
+        Self(sums)
+    }
+
+    /// All of them, in the order of their declarations.
+    pub fn iter(&self) -> impl Iterator<Item = Counter> {
+        DECLARED.iter().zip(self.0).map(|(&(name, description), value)| Counter { name, description, value })
+    }
+
+    /// How many more they are than earlier ones.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut more = self.clone();
+        more.0.iter_mut().zip(earlier.0).for_each(|(value, earlier)| *value = value.saturating_sub(earlier));
+        more
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_of_the_object_is_described() {
+        assert_eq!(DECLARED.len(), COUNT);
+        assert_eq!(COUNTERS_H.matches("COUNTER(").count(), COUNT + 1, "and once in the comment");
+        for (name, description) in DECLARED.iter() {
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+            assert!(!description.is_empty() && !description.contains('"'), "{name}: {description}");
+        }
+    }
+
+    #[test]
+    fn values_are_those_of_all_cpus_in_the_order_of_the_declarations() {
+        let of_cpu = |first: u64| -> Vec<u8> {
+            (0..COUNT as u64).flat_map(|index| (first + index).to_ne_bytes()).collect()
+        };
+        let cpus = [of_cpu(10), of_cpu(100)];
+        let counters = Counters::sum(cpus.iter().map(Vec::as_slice));
+        let second = counters.iter().nth(1).unwrap();
+        assert_eq!((second.name, second.value), (DECLARED[1].0, 11 + 101));
+
+        let later = Counters::sum([of_cpu(200)].iter().map(Vec::as_slice));
+        assert_eq!(later.since(&counters).iter().next().unwrap().value, 200 - 110);
+    }
+}

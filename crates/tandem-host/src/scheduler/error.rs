@@ -1,0 +1,90 @@
+//! Why the scheduler cannot be loaded or asked.
+
+use super::places::PlacesError;
+use crate::topology::TopologyError;
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Why the scheduler cannot be loaded or asked. Each is one sentence: what is wrong, and what to do.
+#[derive(Debug, Error)]
+pub enum SchedulerError {
+    /// Not root.
+    #[error("loading and steering the scheduler needs root; run it with sudo")]
+    NotRoot,
+    /// The kernel was built without sched_ext, or is older.
+    #[error(
+        "this kernel ({release}) has no sched_ext: it begins with Linux 6.12 and needs CONFIG_SCHED_CLASS_EXT=y"
+    )]
+    NoSchedExt {
+        /// The kernel's release, as `uname -r` prints it.
+        release: String,
+    },
+    /// The kernel was built without its type information.
+    #[error(
+        "this kernel ({release}) has no type information in /sys/kernel/btf; it needs CONFIG_DEBUG_INFO_BTF=y"
+    )]
+    NoTypes {
+        /// The kernel's release.
+        release: String,
+    },
+    /// No BPF file system.
+    #[error("no BPF file system is mounted at /sys/fs/bpf; run `mount -t bpf bpf /sys/fs/bpf`")]
+    NoBpfFileSystem,
+    /// A second instance.
+    #[error("another `tandem run` is at work; end it first")]
+    AlreadyRunning,
+    /// Another scheduler.
+    #[error("the kernel runs another sched_ext scheduler, `{name}`; end it first")]
+    OtherScheduler {
+        /// Its name.
+        name: String,
+    },
+    /// There is no scheduler of ours to ask.
+    #[error("the scheduler is not loaded; `tandem run` loads it")]
+    NotLoaded,
+    /// The loaded scheduler is of another version.
+    #[error(
+        "the loaded scheduler is of another version of tandem ({what} differs); use the command that loaded it"
+    )]
+    OtherVersion {
+        /// What is not as this version expects.
+        what: String,
+    },
+    /// The topology cannot be read.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// The machine is larger than the scheduler's tables.
+    #[error(transparent)]
+    Places(#[from] PlacesError),
+    /// The kernel refused something.
+    #[error("the kernel refused to {action}: {cause}")]
+    Refused {
+        /// What it was to do, as in "to load the scheduler".
+        action: String,
+        /// What it said.
+        cause: String,
+    },
+    /// A file of the system cannot be used.
+    #[error("{}: {cause}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+}
+
+impl SchedulerError {
+    /// Makes an error of the system one about a file.
+    pub(super) fn file(file: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let file = file.into();
+        |cause| Self::File { file, cause }
+    }
+
+    /// Makes an error of libbpf one about what was to be done.
+    pub(super) fn refused(action: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> Self {
+        let action = action.into();
+        |cause| Self::Refused { action, cause: cause.to_string() }
+    }
+}

@@ -1,0 +1,182 @@
+//! The scheduler that another process loaded, reached through its pins.
+
+use super::instance::{COUNTERS, PREFER, PREFERENCE_OF, READ_ONLY_DATA, STEERING, directory};
+use super::preference::request_about;
+use super::{Counters, Kernel, Mode, Preference, PreferenceError, SchedulerError, State, Subject};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
+use nix::errno::Errno;
+use std::fs::{self, File};
+use std::mem::offset_of;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use tandem_bpf::run_request;
+use tandem_bpf::types::{preference_request, rodata};
+
+/// The scheduler's name, as the kernel tells it.
+const NAME: &str = "tandem";
+
+/// The scheduler that another process loaded.
+#[derive(Debug)]
+pub struct Loaded {
+    kernel: Kernel,
+    directory: PathBuf,
+}
+
+impl Loaded {
+    /// Finds it.
+    ///
+    /// # Errors
+    /// If there is none, or the user is not root.
+    pub fn find(kernel: Kernel) -> Result<Self, SchedulerError> {
+        let state = kernel.state()?;
+        if !state.is_enabled() || state.scheduler.as_deref() != Some(NAME) {
+            return Err(SchedulerError::NotLoaded);
+        }
+        if !nix::unistd::geteuid().is_root() {
+            return Err(SchedulerError::NotRoot);
+        }
+        let directory = directory(&kernel);
+        Ok(Self { kernel, directory })
+    }
+
+    /// What sched_ext is doing.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn state(&self) -> Result<State, SchedulerError> {
+        self.kernel.state()
+    }
+
+    /// When it was loaded first; loading it again because of hotplug does not count.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn since(&self) -> Result<SystemTime, SchedulerError> {
+        let pin = self.directory.join(COUNTERS);
+        fs::metadata(&pin).and_then(|pin| pin.modified()).map_err(|_| SchedulerError::NotLoaded)
+    }
+
+    /// What it has counted.
+    ///
+    /// # Errors
+    /// If it is gone, or of another version.
+    pub fn counters(&self) -> Result<Counters, SchedulerError> {
+        Counters::read(&map(&self.directory.join(COUNTERS))?)
+    }
+
+    /// Where it runs.
+    ///
+    /// # Errors
+    /// If it is gone, or of another version.
+    pub fn mode(&self) -> Result<Mode, SchedulerError> {
+        let map = map(&self.directory.join(READ_ONLY_DATA))?;
+        let other = || SchedulerError::OtherVersion { what: "the size of its settings".into() };
+        if map.value_size() as usize != size_of::<rodata>() {
+            return Err(other());
+        }
+        let data = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let data =
+            data.map_err(SchedulerError::refused("tell the scheduler's settings"))?.ok_or_else(other)?;
+        match data[offset_of!(rodata, settings.guest)] {
+            0 => Ok(Mode::Host),
+            _ => Ok(Mode::Guest),
+        }
+    }
+
+    /// Opens what sets and reads preferences.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn preferences(&self) -> Result<Preferences, SchedulerError> {
+        Preferences::open(&self.directory)
+    }
+}
+
+/// Sets and reads preferences.
+#[derive(Debug)]
+pub struct Preferences {
+    directory: PathBuf,
+    prefer: ProgramHandle,
+    preference_of: ProgramHandle,
+}
+
+impl Preferences {
+    pub(super) fn open(directory: &Path) -> Result<Self, SchedulerError> {
+        let program = |name| {
+            ProgramHandle::from_pinned_path(directory.join(name)).map_err(|_| SchedulerError::NotLoaded)
+        };
+        Ok(Self {
+            directory: directory.to_owned(),
+            prefer: program(PREFER)?,
+            preference_of: program(PREFERENCE_OF)?,
+        })
+    }
+
+    /// What somebody prefers; nothing where there is no preference.
+    ///
+    /// # Errors
+    /// If there is no such task or cgroup, or the kernel does not tell.
+    pub fn get(&self, subject: Subject) -> Result<Option<Preference>, PreferenceError> {
+        let mut request = request_about(subject);
+        match run(&self.preference_of, &mut request)? {
+            Ok(()) => Ok(Some(Preference::read(&request))),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(error) => Err(refusal(error)),
+        }
+    }
+
+    /// Sets what somebody prefers, in the place of what it did.
+    ///
+    /// # Errors
+    /// If there is no such task or cgroup, or the scheduler cannot hold it. Nothing is changed then.
+    pub fn set(&self, subject: Subject, preference: &Preference) -> Result<(), PreferenceError> {
+        let mut request = request_about(subject);
+        preference.write(&mut request)?;
+        let _alone = self.steer_alone()?;
+        run(&self.prefer, &mut request)?.map_err(refusal)
+    }
+
+    /// Clears what somebody prefers.
+    ///
+    /// # Errors
+    /// If there is no such task or cgroup.
+    pub fn clear(&self, subject: Subject) -> Result<(), PreferenceError> {
+        self.set(subject, &Preference { place: None, latency_critical: false })
+    }
+
+    /// Waits until no other process sets preferences: the scheduler wants one at a time.
+    fn steer_alone(&self) -> Result<File, SchedulerError> {
+        let path = self.directory.join(STEERING);
+        let file = File::open(&path).map_err(|_| SchedulerError::NotLoaded)?;
+        file.lock().map_err(SchedulerError::file(&path))?;
+        Ok(file)
+    }
+}
+
+fn map(pin: &Path) -> Result<MapHandle, SchedulerError> {
+    MapHandle::from_pinned_path(pin).map_err(|_| SchedulerError::NotLoaded)
+}
+
+/// Runs a program; inside is what the program answered.
+fn run(
+    program: &ProgramHandle,
+    request: &mut preference_request,
+) -> Result<Result<(), Errno>, SchedulerError> {
+    let answer = run_request(program.as_fd(), request);
+    match answer.map_err(SchedulerError::refused("pass on the preference"))? {
+        0 => Ok(Ok(())),
+        error => Ok(Err(Errno::from_raw(-error))),
+    }
+}
+
+fn refusal(error: Errno) -> PreferenceError {
+    match error {
+        Errno::ESRCH => PreferenceError::Gone,
+        Errno::ENOSPC => PreferenceError::NoRoom,
+        error => {
+            SchedulerError::Refused { action: "pass on the preference".into(), cause: error.to_string() }
+                .into()
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The scheduler on this machine: from a file of settings to the running BPF object, and what can be asked of it.
+//!
+//! ```text
+//! settings file ──> Settings ─┐
+//! /sys ──> Machine ──> Places ┴─> Scheduler::load ──> the kernel runs it
+//!                                        │ pins: /sys/fs/bpf/tandem
+//!                                        └──────> Loaded: other processes read counters, set Preferences
+//! ```
+//!
+//! [`Instance`] makes sure that there is one at a time, and holds the pins; it outlives a [`Scheduler`], because a
+//! change of the online CPUs means loading again while preferences and counters stay.
+
+mod counters;
+mod error;
+mod exit;
+mod instance;
+mod kernel;
+mod load;
+mod loaded;
+mod messages;
+mod places;
+mod preference;
+mod rehome;
+mod settings;
+
+pub use counters::{Counter, Counters};
+pub use error::SchedulerError;
+pub use exit::Exit;
+pub use instance::Instance;
+pub use kernel::{Kernel, State};
+pub use load::{ObjectStorage, Scheduler};
+pub use loaded::{Loaded, Preferences};
+pub use places::{Places, PlacesError};
+pub use preference::{Place, Preference, PreferenceError, Subject};
+pub use rehome::{cpus_of_nodes, rehome};
+pub use settings::{
+    DirectedYield, Fairness, Guest, Mode, NumaHomes, RateControl, Settings, SoftAffinity, settings_schema,
+};

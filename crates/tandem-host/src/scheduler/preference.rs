@@ -1,0 +1,174 @@
+//! Preferences: the CPUs or nodes that tasks and cgroups would rather use.
+
+use super::SchedulerError;
+use tandem_bpf::types::{preference_kind, preference_request, preference_scope};
+use thiserror::Error;
+
+/// Whom a preference is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// One thread, by its number.
+    Task(u32),
+    /// A cgroup and all below it, by the inode number of its directory.
+    Cgroup(u64),
+}
+
+/// What somebody prefers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preference {
+    /// Where it would rather run; nothing where it is only marked as latency-critical.
+    pub place: Option<Place>,
+    /// Whether it is exempt from rate control; of tasks only.
+    pub latency_critical: bool,
+}
+
+/// Where somebody would rather run. Numbers are the kernel's, in ascending order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On these CPUs: soft affinity.
+    Cpus(Vec<u32>),
+    /// On these nodes: NUMA homes.
+    Nodes {
+        /// The nodes.
+        nodes: Vec<u32>,
+        /// Their CPUs.
+        cpus: Vec<u32>,
+    },
+}
+
+/// Why a preference cannot be set or read.
+#[derive(Debug, Error)]
+pub enum PreferenceError {
+    /// The task has ended, or the cgroup was removed.
+    #[error("it does not exist any more")]
+    Gone,
+    /// No room for another set.
+    #[error("all of the scheduler's sets of CPUs are in use by other preferences; clear some of those first")]
+    NoRoom,
+    /// A number that the scheduler's tables do not hold.
+    #[error("{what} {number} is too large a number; the scheduler can do with numbers below {limit}")]
+    TooLarge {
+        /// A CPU or a node.
+        what: &'static str,
+        /// Its number.
+        number: u32,
+        /// The first number that is too large.
+        limit: usize,
+    },
+    /// Something else went wrong.
+    #[error(transparent)]
+    Scheduler(#[from] SchedulerError),
+}
+
+/// The request about somebody, with nothing in it.
+pub(super) fn request_about(subject: Subject) -> preference_request {
+    let mut request = preference_request::default();
+    match subject {
+        Subject::Task(tid) => {
+            request.scope = preference_scope::SCOPE_TASK;
+            request.id = u64::from(tid);
+        }
+        Subject::Cgroup(id) => {
+            request.scope = preference_scope::SCOPE_CGROUP;
+            request.id = id;
+        }
+    }
+    request
+}
+
+impl Preference {
+    /// The request that sets this; the request of no preference clears.
+    pub(super) fn write(&self, request: &mut preference_request) -> Result<(), PreferenceError> {
+        request.latency_critical = u32::from(self.latency_critical);
+        request.kind = preference_kind::KIND_NONE;
+        match &self.place {
+            None => {}
+            Some(Place::Cpus(cpus)) => {
+                request.kind = preference_kind::KIND_CPUS;
+                insert_all("CPU", cpus, &mut request.cpus)?;
+            }
+            Some(Place::Nodes { nodes, cpus }) => {
+                request.kind = preference_kind::KIND_NODES;
+                insert_all("CPU", cpus, &mut request.cpus)?;
+                insert_all("node", nodes, &mut request.nodes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the scheduler answered.
+    pub(super) fn read(request: &preference_request) -> Self {
+        let cpus = || numbers(&request.cpus);
+        Self {
+            place: match request.kind {
+                preference_kind::KIND_CPUS => Some(Place::Cpus(cpus())),
+                preference_kind::KIND_NODES => {
+                    Some(Place::Nodes { nodes: numbers(&request.nodes), cpus: cpus() })
+                }
+                _ => None,
+            },
+            latency_critical: request.latency_critical != 0,
+        }
+    }
+}
+
+fn insert_all(what: &'static str, numbers: &[u32], words: &mut [u64]) -> Result<(), PreferenceError> {
+    let limit = words.len() * 64;
+    for &number in numbers {
+        let word = words.get_mut(number as usize / 64);
+        *word.ok_or(PreferenceError::TooLarge { what, number, limit })? |= 1 << (number % 64);
+    }
+    Ok(())
+}
+
+fn numbers(words: &[u64]) -> Vec<u32> {
+    let bits = |(word, &bits): (usize, &u64)| {
+        (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| word as u32 * 64 + bit)
+    };
+    words.iter().enumerate().flat_map(bits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_holds_all_of_a_preference() {
+        let places = [
+            None,
+            Some(Place::Cpus(vec![0, 63, 64, 1023])),
+            Some(Place::Nodes { nodes: vec![1, 127], cpus: vec![8, 9] }),
+        ];
+        for place in places {
+            for latency_critical in [false, true] {
+                let preference = Preference { place: place.clone(), latency_critical };
+                let mut request = request_about(Subject::Task(7));
+                preference.write(&mut request).unwrap();
+                assert_eq!((request.id, request.scope), (7, preference_scope::SCOPE_TASK));
+                assert_eq!(Preference::read(&request), preference);
+            }
+        }
+    }
+
+    #[test]
+    fn a_cgroup_is_asked_about_by_its_id() {
+        let request = request_about(Subject::Cgroup(1 << 40));
+        assert_eq!((request.id, request.scope), (1 << 40, preference_scope::SCOPE_CGROUP));
+    }
+
+    #[test]
+    fn numbers_past_the_tables_are_refused() {
+        let refusal = |place| {
+            let preference = Preference { place: Some(place), latency_critical: false };
+            preference.write(&mut request_about(Subject::Task(1))).unwrap_err().to_string()
+        };
+        assert_eq!(
+            refusal(Place::Cpus(vec![0, 1024])),
+            "CPU 1024 is too large a number; the scheduler can do with numbers below 1024"
+        );
+        assert_eq!(
+            refusal(Place::Nodes { nodes: vec![128], cpus: vec![0] }),
+            "node 128 is too large a number; the scheduler can do with numbers below 128"
+        );
+    }
+}

@@ -1,0 +1,63 @@
+//! Home nodes after CPUs came or went: the CPUs of a set of nodes are others then.
+
+use super::{Instance, Place, Preference, PreferenceError, Preferences, SchedulerError, Subject};
+use crate::cgroups::Hierarchy;
+use crate::tasks;
+use tandem_sim::machine::Machine;
+
+/// Gives every task and cgroup that prefers nodes the CPUs which are theirs on this machine now. Nodes that have lost
+/// all their CPUs stay as they are, so that they are preferred again when CPUs come back.
+///
+/// # Errors
+/// If the scheduler is gone or refuses.
+pub fn rehome(instance: &Instance, machine: &Machine) -> Result<(), SchedulerError> {
+    let preferences = Preferences::open(instance.directory())?;
+    let root = instance.kernel().root();
+    let threads = tasks::processes(root).into_iter().flat_map(|pid| tasks::threads(root, pid));
+    let cgroups = Hierarchy::find().map(|hierarchy| hierarchy.all()).unwrap_or_default();
+    let subjects = threads.map(Subject::Task).chain(cgroups.iter().map(|cgroup| Subject::Cgroup(cgroup.id)));
+    for subject in subjects {
+        match rehome_one(&preferences, subject, machine) {
+            Ok(()) | Err(PreferenceError::Gone) => {}
+            Err(PreferenceError::Scheduler(error)) => return Err(error),
+            Err(error) => {
+                let cause = error.to_string();
+                return Err(SchedulerError::Refused { action: "move homes to other CPUs".into(), cause });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn rehome_one(preferences: &Preferences, subject: Subject, machine: &Machine) -> Result<(), PreferenceError> {
+    let Some(preference) = preferences.get(subject)? else { return Ok(()) };
+    let Some(Place::Nodes { nodes, cpus: old }) = preference.place else { return Ok(()) };
+    let cpus = cpus_of_nodes(machine, &nodes);
+    if cpus.is_empty() || cpus == old {
+        return Ok(());
+    }
+    let place = Some(Place::Nodes { nodes, cpus });
+    preferences.set(subject, &Preference { place, latency_critical: preference.latency_critical })
+}
+
+/// The CPUs of the nodes with these numbers, in ascending order, by their own numbers.
+pub fn cpus_of_nodes(machine: &Machine, nodes: &[u32]) -> Vec<u32> {
+    let is_in = |cpu: &&tandem_sim::machine::Cpu| nodes.contains(&machine.nodes()[cpu.node.index()].os_index);
+    let mut cpus: Vec<u32> = machine.cpus().iter().filter(is_in).map(|cpu| cpu.os_index).collect();
+    cpus.sort_unstable();
+    cpus
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tandem_sim::machine::preset;
+
+    #[test]
+    fn nodes_have_the_cpus_of_the_machine() {
+        let machine = preset("westmere-ex-4s").unwrap();
+        assert_eq!(cpus_of_nodes(&machine, &[3]), (60..80).collect::<Vec<_>>());
+        assert_eq!(cpus_of_nodes(&machine, &[0, 9]), (0..20).collect::<Vec<_>>());
+        assert_eq!(cpus_of_nodes(&machine, &[9]), [0; 0]);
+    }
+}

@@ -1,0 +1,205 @@
+//! What an operator may set, with the defaults and why they are what they are.
+//!
+//! The file is TOML; times are strings with units. The scheduler's side of it, and what rises and falls with each
+//! value, is `bpf/settings.h`.
+
+mod file;
+mod write;
+
+pub use file::settings_schema;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tandem_file::units::Duration;
+
+const fn us(us: u64) -> Duration {
+    Duration { ns: us * 1_000 }
+}
+
+const fn ms(ms: u64) -> Duration {
+    us(ms * 1_000)
+}
+
+/// What an operator may set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Where it runs
+    pub mode: Mode,
+    /// The kernel ejects the scheduler if a task that could run has not for this long: 1 s to 30 s
+    pub watchdog: Duration,
+    /// Who runs next, and for how long
+    pub fairness: Fairness,
+    /// Tasks that prefer some CPUs and may use the others
+    pub soft_affinity: SoftAffinity,
+    /// Tasks that prefer the CPUs of some NUMA nodes
+    pub numa_homes: NumaHomes,
+    /// Fewer preemptions where there are too many
+    pub rate_control: RateControl,
+    /// Yields that name whom they are for
+    pub directed_yield: DirectedYield,
+    /// Guest mode only
+    pub guest: Guest,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Host,
+            // The kernel's own, and its maximum: an operator who wants to know sooner says so.
+            watchdog: ms(30_000),
+            fairness: Fairness::default(),
+            soft_affinity: SoftAffinity::default(),
+            numa_homes: NumaHomes::default(),
+            rate_control: RateControl::default(),
+            directed_yield: DirectedYield::default(),
+            guest: Guest::default(),
+        }
+    }
+}
+
+/// Where the scheduler runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// On a machine whose topology is what the kernel says: queues for each last-level cache, NUMA nodes as homes
+    Host,
+    /// In a virtual machine: one domain over all vCPUs, whatever topology the hypervisor shows
+    Guest,
+}
+
+/// Who runs next, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fairness {
+    /// Longest time that a task runs before others have their turn: 100 us to 1 s
+    pub slice: Duration,
+    /// Shortest such time, which many waiting tasks bring it down to: 50 us to the slice
+    pub slice_min: Duration,
+    /// How much of what it missed a task that slept may catch up: 0 s to 1 s
+    pub sleeper_credit: Duration,
+    /// How far a waking task must be behind a running one to preempt it: 0 s to 1 s
+    pub preempt_margin: Duration,
+    /// A task that has run for less than this and wakes another, to wait for it, gives it its CPU: 0 s, never, to 1 s
+    pub sync_run_max: Duration,
+    /// How often a queue looks whether another one is shorter: 1 ms to 10 s
+    pub balance_interval: Duration,
+    /// Whether CPU time is first divided between cgroups by their cpu.weight
+    pub cgroup_weights: bool,
+}
+
+impl Default for Fairness {
+    fn default() -> Self {
+        Self {
+            // About the base slice of Linux's EEVDF on 8 CPUs and more (0.7 ms x 4).
+            slice: ms(3),
+            // A context switch costs a few microseconds with its cold caches: about 1% of this.
+            slice_min: us(500),
+            // Half a slice: a sleeper comes before those who ran, but cannot hold them off for a whole one.
+            sleeper_credit: us(1_500),
+            // CFS's wake-up granularity.
+            preempt_margin: ms(1),
+            // Longer than a round of a pipe ping-pong, shorter than any request of real work.
+            sync_run_max: us(50),
+            // A tick of a kernel with 250 Hz.
+            balance_interval: ms(4),
+            cgroup_weights: true,
+        }
+    }
+}
+
+/// Tasks that prefer some CPUs and may use the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SoftAffinity {
+    /// Whether preferences for CPUs have an effect
+    pub enabled: bool,
+    /// Weight of the utilisation of the other CPUs: 0 to 10000
+    pub allowed: u32,
+    /// Weight of the utilisation of the preferred ones: 0 to 10000. With preferred x their utilisation > allowed x that
+    /// of the others, a task that finds no idle CPU waits anywhere, not for its set
+    pub preferred: u32,
+}
+
+impl Default for SoftAffinity {
+    fn default() -> Self {
+        // The defaults of the patches that brought soft affinity to Linux's list (2019): stay, as a rule.
+        Self { enabled: true, allowed: 100, preferred: 1 }
+    }
+}
+
+/// Tasks that prefer the CPUs of some NUMA nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NumaHomes {
+    /// Whether preferences for nodes have an effect
+    pub enabled: bool,
+    /// How long a task that had to leave stays away at least: 0 s to 10 s
+    pub away_min: Duration,
+}
+
+impl Default for NumaHomes {
+    fn default() -> Self {
+        // Some slices: what it left behind in the caches is gone by then.
+        Self { enabled: true, away_min: ms(10) }
+    }
+}
+
+/// Fewer preemptions where there are too many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RateControl {
+    /// Whether windows with many decisions limit the next
+    pub enabled: bool,
+    /// Length of a window: 1 ms to 1 s
+    pub window: Duration,
+    /// Decisions of a CPU in a window from which on the next one is limited: 1 to 100000
+    pub threshold: u32,
+    /// How long a task runs before one that wakes may preempt it: 0 s, off, to 500 ms
+    pub ratelimit: Duration,
+    /// Whether tasks with a negative nice value, or marked as latency-critical, preempt all the same
+    pub latency_exempt: bool,
+}
+
+impl Default for RateControl {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            // Window and threshold of the rate controller that was posted for Xen's credit scheduler (2011).
+            window: ms(10),
+            threshold: 50,
+            // Xen's `sched_ratelimit_us`.
+            ratelimit: ms(1),
+            latency_exempt: true,
+        }
+    }
+}
+
+/// Yields that name whom they are for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DirectedYield {
+    /// Whether a vCPU that spins gives its CPU to the one that KVM names
+    pub enabled: bool,
+}
+
+impl Default for DirectedYield {
+    fn default() -> Self {
+        Self { enabled: true }
+    }
+}
+
+/// Guest mode only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Guest {
+    /// An idle vCPU from which the host stole time less than this ago is taken not to be running: 0 s to 10 s
+    pub steal_memory: Duration,
+}
+
+impl Default for Guest {
+    fn default() -> Self {
+        // Some slices of the host: whoever took the physical CPU is likely to be there still.
+        Self { steal_memory: ms(10) }
+    }
+}

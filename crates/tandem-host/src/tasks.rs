@@ -1,0 +1,91 @@
+//! Tasks of this machine, as `/proc` tells of them: the kernel's `Documentation/filesystems/proc.rst`.
+//!
+//! Tasks come and go at any time, so what cannot be read is taken to be gone.
+
+use std::fs;
+use std::path::Path;
+use tandem_sim::machine::parse_cpulist;
+
+/// A thread of a process, or of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Its number.
+    pub tid: u32,
+    /// The number of its process; that of its first thread.
+    pub pid: u32,
+    /// Its name, of at most 15 bytes.
+    pub name: String,
+    /// The CPUs that it may use.
+    pub allowed: Vec<u32>,
+}
+
+/// The task of that number; nothing if there is none, or it has ended and only waits for its parent to notice.
+pub fn task(root: &Path, tid: u32) -> Option<Task> {
+    let status = fs::read_to_string(root.join(format!("proc/{tid}/status"))).ok()?;
+    let value =
+        |key: &str| status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim);
+    if value("State")?.starts_with(['Z', 'X']) {
+        return None;
+    }
+    Some(Task {
+        tid,
+        pid: value("Tgid")?.parse().ok()?,
+        name: value("Name")?.to_owned(),
+        allowed: parse_cpulist(value("Cpus_allowed_list")?).ok()?,
+    })
+}
+
+/// The numbers of a process's threads, in ascending order.
+pub fn threads(root: &Path, pid: u32) -> Vec<u32> {
+    numbers_in(&root.join(format!("proc/{pid}/task")))
+}
+
+/// The numbers of all processes, in ascending order.
+pub fn processes(root: &Path) -> Vec<u32> {
+    numbers_in(&root.join("proc"))
+}
+
+fn numbers_in(directory: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut numbers: Vec<u32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root_with(tid: u32, status: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join(format!("proc/{tid}"));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("status"), status).unwrap();
+        root
+    }
+
+    #[test]
+    fn reads_what_the_kernel_writes() {
+        let status = "Name:\tCPU 0/KVM\nUmask:\t0022\nState:\tR (running)\nTgid:\t41\nNgid:\t0\nPid:\t42\n\
+            Cpus_allowed:\tf3\nCpus_allowed_list:\t0-1,4-7\n";
+        let root = root_with(42, status);
+        let expected = Task { tid: 42, pid: 41, name: "CPU 0/KVM".into(), allowed: vec![0, 1, 4, 5, 6, 7] };
+        assert_eq!(task(root.path(), 42), Some(expected));
+        assert_eq!(task(root.path(), 43), None);
+    }
+
+    #[test]
+    fn a_task_that_has_ended_is_gone() {
+        let root = root_with(7, "Name:\tsh\nState:\tZ (zombie)\nTgid:\t7\nCpus_allowed_list:\t0\n");
+        assert_eq!(task(root.path(), 7), None);
+    }
+
+    #[test]
+    fn this_process_has_this_thread() {
+        let root = Path::new("/");
+        let pid = std::process::id();
+        assert!(threads(root, pid).contains(&pid) && processes(root).contains(&pid));
+        assert_eq!(task(root, pid).unwrap().pid, pid);
+    }
+}
