@@ -10,6 +10,9 @@ FUZZ_SECONDS ?= 60
 
 # Tools that scripts/setup installs come before the machine's own.
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
+# The compiler of BPF programs, and where bindgen finds its library: what scripts/setup installs, or your own.
+export BPF_CLANG ?= clang-19
+export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
 # Warnings of rustdoc, such as links that lead nowhere, are errors.
 export RUSTDOCFLAGS := -D warnings
 
