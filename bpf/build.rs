@@ -8,7 +8,9 @@ fn main() {
         .and_then(|mut builder| builder.enable_skel("./tandem.bpf.c", "tandem").build());
     if let Err(error) = built {
         println!("cargo::error=tandem.bpf.c cannot be compiled: {error:#}");
-        println!("cargo::error=it needs clang 17 or later (BPF_CLANG names it), and libclang (LIBCLANG_PATH)");
+        println!(
+            "cargo::error=it needs clang 17 or later (BPF_CLANG names it), and libclang (LIBCLANG_PATH)"
+        );
         std::process::exit(1);
     }
 }

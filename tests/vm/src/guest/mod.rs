@@ -16,11 +16,13 @@ pub mod work;
 use crate::leg::Leg;
 use crate::report::Event;
 use anyhow::{Context, Result, anyhow};
+use clap::Parser;
 use std::cell::Cell;
 use std::env;
 use std::fs::File;
 use std::process::ExitCode;
 use std::time::Duration;
+use work::Work;
 
 /// What a scenario is given.
 pub struct Guest {
@@ -48,14 +50,13 @@ impl Guest {
     }
 }
 
-/// Does what the program is called for; see `init` and `runner`, and for the rest [`work`].
+/// Does what the program is called for: to be the first process, the runner, or [`work`].
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let result = match arguments[..] {
+    let result = match arguments.first().map(String::as_str) {
         _ if std::process::id() == 1 => init::run(),
-        [runner::ARGUMENT] => runner::run(),
-        [work::ARGUMENT, name, ref arguments @ ..] => work::run(name, arguments),
+        Some(runner::ARGUMENT) => runner::run(),
+        Some(work::ARGUMENT) => Work::parse_from(arguments).run(),
         _ => Err(anyhow!("this is the first process of a guest; `make test-vm` boots one")),
     };
     match result {

@@ -1,45 +1,245 @@
-//! Work for the scheduler: `vm-guest work NAME ...`, started by scenarios as a [`Process`].
+//! Work for the scheduler: processes of which it is known what they want.
+//!
+//! They are `vm-guest work ...`, so that a scenario says what runs without a program of its own. What they get is read
+//! from outside, by [`tasks`](super::tasks).
 
 use super::process::Process;
-use anyhow::{Context, Result, bail};
+use super::{tasks, wait};
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, Subcommand};
+use rustix::process::setpriority_process;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs;
 use std::hint::black_box;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
+use tandem_sim::machine::parse_cpulist;
 
 /// How `vm-guest` is called to work.
 pub const ARGUMENT: &str = "work";
 
-/// The command for a process that works.
-pub fn command(name: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new("vm-guest");
-    command.args([ARGUMENT, name]).args(arguments);
-    command
+/// Rounds of computing between two looks at the clock: some microseconds on a fast CPU, some ten on an emulated one.
+const ROUNDS: u32 = 5_000;
+
+/// What a process does, and under which conditions.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "vm-guest work")]
+pub struct Work {
+    /// CPUs that it may use, as a list; all if there is none
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    nice: Option<i32>,
+    /// Directory of the cgroup to join
+    #[arg(long, value_name = "DIR")]
+    cgroup: Option<String>,
+    #[command(subcommand)]
+    job: Job,
+    /// Options of `tandem prefer` under which it is started; not an argument of its own
+    #[arg(skip)]
+    prefer: Vec<String>,
 }
 
-/// Starts a process with that many threads which do nothing but compute, until it is killed.
-pub fn burn(threads: u32) -> Result<Process> {
-    Process::start(&mut command("burn", &[&threads.to_string()]))
+#[derive(Debug, Clone, Subcommand)]
+enum Job {
+    /// Threads that compute all the time
+    Burn { threads: u32 },
+    /// Threads that compute for some time, sleep for some time, and so on
+    Pulse { threads: u32, run_us: u64, sleep_us: u64 },
+    /// Two threads that send each other 8 bytes in turn, as UnixBench's context1 does with processes
+    PingPong,
 }
 
-/// Works.
-pub fn run(name: &str, arguments: &[&str]) -> Result<()> {
-    match (name, arguments) {
-        ("burn", [threads]) => run_burn(threads.parse().context("burn THREADS")?),
-        _ => bail!("there is no such work: {name} {arguments:?}"),
+/// A process that computes all the time in each of its threads.
+pub fn burn(threads: u32) -> Work {
+    Work::new(Job::Burn { threads })
+}
+
+/// A process each of whose threads computes for `run`, sleeps for `sleep`, and so on.
+pub fn pulse(threads: u32, run: Duration, sleep: Duration) -> Work {
+    let us = |duration: Duration| duration.as_micros().try_into().expect("short times");
+    Work::new(Job::Pulse { threads, run_us: us(run), sleep_us: us(sleep) })
+}
+
+/// A process with two threads that wake each other in turn, and otherwise wait.
+pub fn ping_pong() -> Work {
+    Work::new(Job::PingPong)
+}
+
+impl Work {
+    fn new(job: Job) -> Self {
+        Self { cpus: None, nice: None, cgroup: None, job, prefer: Vec::new() }
+    }
+
+    /// May only use these CPUs.
+    pub fn on(mut self, cpus: &[u32]) -> Self {
+        self.cpus = Some(list(cpus));
+        self
+    }
+
+    /// With this nice value.
+    pub fn nice(mut self, nice: i32) -> Self {
+        self.nice = Some(nice);
+        self
+    }
+
+    /// In the cgroup of this directory.
+    pub fn in_cgroup(mut self, directory: &str) -> Self {
+        self.cgroup = Some(directory.to_owned());
+        self
+    }
+
+    /// Started by `tandem prefer OPTIONS -- ...`.
+    pub fn preferring(mut self, options: &[&str]) -> Self {
+        self.prefer = options.iter().map(|option| (*option).to_owned()).collect();
+        self
+    }
+
+    /// The command that does it.
+    pub fn command(&self) -> Command {
+        let mut words: Vec<String> = Vec::new();
+        if !self.prefer.is_empty() {
+            words.extend(["tandem".into(), "prefer".into()]);
+            words.extend(self.prefer.clone());
+            words.push("--".into());
+        }
+        words.extend(["vm-guest".into(), ARGUMENT.into()]);
+        words.extend(self.cpus.iter().map(|cpus| format!("--cpus={cpus}")));
+        words.extend(self.nice.iter().map(|nice| format!("--nice={nice}")));
+        words.extend(self.cgroup.iter().map(|cgroup| format!("--cgroup={cgroup}")));
+        match self.job {
+            Job::Burn { threads } => words.extend(["burn".into(), threads.to_string()]),
+            Job::Pulse { threads, run_us, sleep_us } => {
+                words.push("pulse".into());
+                words.extend([u64::from(threads), run_us, sleep_us].map(|number| number.to_string()));
+            }
+            Job::PingPong => words.push("ping-pong".into()),
+        }
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        command
+    }
+
+    /// Starts it, and waits until all its threads are there.
+    pub fn start(&self) -> Result<Process> {
+        let threads = match self.job {
+            Job::Burn { threads } | Job::Pulse { threads, .. } => threads as usize,
+            Job::PingPong => 2,
+        };
+        let mut process = Process::start(&mut self.command())?;
+        wait::until("the start of the work's threads", || {
+            let status = process.ended()?;
+            ensure!(status.is_none(), "the work ended: {}", process.output().trim());
+            // Before it is `vm-guest`, the process is `tandem prefer`, which may have threads as well.
+            let is_work = fs::read_to_string(format!("/proc/{}/comm", process.pid()))?.trim() == "vm-guest";
+            Ok((is_work && tasks::threads(process.pid())?.len() == threads).then_some(()))
+        })?;
+        Ok(process)
+    }
+
+    /// Does it, in this process, until it is killed.
+    pub fn run(&self) -> Result<()> {
+        if let Some(directory) = &self.cgroup {
+            let file = format!("{directory}/cgroup.procs");
+            fs::write(&file, "0").with_context(|| format!("cannot join by {file}"))?;
+        }
+        if let Some(nice) = self.nice {
+            setpriority_process(None, nice).context("cannot set the nice value")?;
+        }
+        if let Some(cpus) = &self.cpus {
+            let mut set = CpuSet::new();
+            parse_cpulist(cpus)?.iter().for_each(|&cpu| set.set(cpu as usize));
+            sched_setaffinity(None, &set).with_context(|| format!("cannot run on the CPUs {cpus}"))?;
+        }
+        match self.job {
+            Job::Burn { threads } => in_threads(threads, || compute_until(|| false)),
+            Job::Pulse { threads, run_us, sleep_us } => {
+                let run = Duration::from_micros(run_us);
+                let sleep = Duration::from_micros(sleep_us);
+                in_threads(threads, move || pulse_forever(run, sleep));
+            }
+            Job::PingPong => play_ping_pong()?,
+        }
+        Ok(())
     }
 }
 
-fn run_burn(threads: u32) -> Result<()> {
+/// A list of CPUs in the form of the kernel.
+pub fn list(cpus: &[u32]) -> String {
+    cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Runs something in that many threads, of which this one is the first.
+fn in_threads(threads: u32, work: impl Fn() + Clone + Send + 'static) {
     for _ in 1..threads {
-        thread::spawn(compute_forever);
+        thread::spawn(work.clone());
     }
-    compute_forever()
+    work();
 }
 
 /// Computes without a system call and without PAUSE, which an emulator may take as a reason to run another CPU.
-fn compute_forever() -> ! {
+fn compute_until(done: impl Fn() -> bool) {
     let mut number = 1_u64;
+    while !done() {
+        for _ in 0..ROUNDS {
+            number = black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        }
+    }
+}
+
+fn pulse_forever(run: Duration, sleep: Duration) {
+    // The thread's own time, so that waiting for a CPU is not taken for having computed.
+    let ran = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
     loop {
-        number = black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        let end = ran() + run;
+        compute_until(|| ran() >= end);
+        thread::sleep(sleep);
+    }
+}
+
+fn play_ping_pong() -> Result<()> {
+    let (reader_of_ping, ping) = io::pipe().context("cannot make a pipe")?;
+    let (reader_of_pong, mut pong) = io::pipe().context("cannot make a pipe")?;
+    pong.write_all(&[0; 8])?;
+    let other = thread::spawn(|| return_balls(reader_of_ping, pong));
+    return_balls(reader_of_pong, ping)?;
+    other.join().expect("no thread panics")
+}
+
+fn return_balls(mut from: PipeReader, mut to: PipeWriter) -> Result<()> {
+    let mut ball = [0; 8];
+    loop {
+        from.read_exact(&mut ball)?;
+        to.write_all(&ball)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_what_the_process_understands() {
+        let work = pulse(3, Duration::from_millis(5), Duration::from_micros(20))
+            .on(&[0, 2])
+            .nice(-5)
+            .in_cgroup("/sys/fs/cgroup/a");
+        let command = work.command();
+        assert_eq!(command.get_program(), "vm-guest");
+        let arguments: Vec<_> = command.get_args().collect();
+        assert_eq!(arguments[0], ARGUMENT);
+        let parsed = Work::try_parse_from(arguments).unwrap();
+        assert_eq!(format!("{parsed:?}"), format!("{work:?}"));
+    }
+
+    #[test]
+    fn a_preference_is_given_by_the_command() {
+        let command = burn(2).preferring(&["--cpus", "0-1"]).command();
+        let words: Vec<_> = command.get_args().map(|word| word.to_str().unwrap()).collect();
+        assert_eq!(command.get_program(), "tandem");
+        assert_eq!(words.join(" "), "prefer --cpus 0-1 -- vm-guest work burn 2");
     }
 }
