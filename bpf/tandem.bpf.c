@@ -190,10 +190,12 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (take_own(cpu, llc))
 		return;
-	if (runs_on)
+	if (runs_on) {
+		state->yielded = false;
 		scx_bpf_task_set_slice(prev, settings.slice_ns);
-	else
+	} else {
 		steal(cpu);
+	}
 }
 
 void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)

@@ -66,6 +66,7 @@ pub const LEGS: &[Leg] = &[
         scenarios: &[
             Scenario { name: "sched-ext-is-there", run: scenarios::harness::sched_ext_is_there },
             Scenario { name: "hackbench-runs", run: scenarios::harness::hackbench_runs },
+            Scenario { name: "programs-are-verified", run: scenarios::programs::programs_are_verified },
         ],
     },
     Leg {

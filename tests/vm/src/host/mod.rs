@@ -38,7 +38,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let kernel = options.kernel.join("vmlinuz");
     ensure!(
         kernel.is_file(),
-        "there is no {}; `scripts/setup vm` unpacks a kernel into {KERNEL_FOLDER}",
+        "there is no {}; `scripts/kernel-debian` unpacks a kernel into {KERNEL_FOLDER}",
         kernel.display()
     );
     let programs = programs_folder()?;
