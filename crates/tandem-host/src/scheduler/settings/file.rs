@@ -87,8 +87,7 @@ mod tests {
     fn what_a_file_does_not_say_is_the_default() {
         assert_eq!(parse(""), Ok(Settings::default()));
         let settings = parse("mode = \"guest\"\n[fairness]\nslice = \"5 ms\"\n").unwrap();
-        let mut expected = Settings::default();
-        expected.mode = Mode::Guest;
+        let mut expected = Settings { mode: Mode::Guest, ..Settings::default() };
         expected.fairness.slice = Duration { ns: 5_000_000 };
         assert_eq!(settings, expected);
     }
