@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use std::fs;
+use std::iter::Sum;
 use std::thread;
 use std::time::Duration;
 
@@ -20,6 +21,24 @@ pub struct Usage {
     pub voluntary_switches: u64,
     /// Context switches because another was to run.
     pub forced_switches: u64,
+}
+
+impl Usage {
+    /// Context switches.
+    pub fn switches(&self) -> u64 {
+        self.voluntary_switches + self.forced_switches
+    }
+}
+
+impl Sum for Usage {
+    fn sum<I: Iterator<Item = Self>>(usages: I) -> Self {
+        usages.fold(Self::default(), |sum, usage| Self {
+            run_ns: sum.run_ns + usage.run_ns,
+            wait_ns: sum.wait_ns + usage.wait_ns,
+            voluntary_switches: sum.voluntary_switches + usage.voluntary_switches,
+            forced_switches: sum.forced_switches + usage.forced_switches,
+        })
+    }
 }
 
 /// The threads of a process.

@@ -20,6 +20,8 @@ const STRESSORS: [&str; 8] = ["cpu", "fork", "pthread", "affinity", "yield", "sw
 pub fn everything_at_once(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let cgroup = Cgroup::create("churn")?;
+    // The work is to be in the way of loading the scheduler, not to keep it from being loaded.
+    cgroup.set("cpu.weight", "20")?;
     let members = work::pulse(4, 3 * MS, 2 * MS).in_cgroup(cgroup.directory()).start()?;
     let mut stress = Process::start(&mut stress_ng(&cgroup))?;
     let start = Instant::now();

@@ -3,25 +3,25 @@
 use crate::guest::cgroup::Cgroup;
 use crate::guest::process::Process;
 use crate::guest::tandem::{self, Tandem};
-use crate::guest::tasks::{self, threads};
-use crate::guest::{Guest, cpus, work};
+use crate::guest::tasks::{self, Usage, threads};
+use crate::guest::{Guest, cpus, wait, work};
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The CPU for which tasks compete.
 const CPU: u32 = 1;
 const MS: Duration = Duration::from_millis(1);
-/// How long shares are measured: hundreds of slices.
-const MEASURED: Duration = Duration::from_secs(3);
+/// How often each task is switched while shares are measured.
+const SWITCHES: u64 = 200;
 
 /// Two tasks of one CPU share it by their nice values.
 pub fn nice_values(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let usual = work::burn(1).on(&[CPU]).start()?;
     let nice = work::burn(1).on(&[CPU]).nice(5).start()?;
-    let ratio = ratio(ran(&[&usual, &nice], MEASURED)?);
+    let ratio = ratio(ran(&[&usual, &nice], SWITCHES)?);
     // Weights of nice 0 and 5 in the kernel's sched_prio_to_weight: 1024 and 335.
     guest.note(format!("nice 0 : nice 5 = {ratio:.2} : 1; by weight 3.06 : 1"))?;
     ensure!((2.4..3.9).contains(&ratio), "nice values are not followed");
@@ -39,7 +39,7 @@ pub fn cgroup_weights(guest: &Guest) -> Result<()> {
         first.set("cpu.weight", weight)?;
         let of_first = work::burn(threads).on(&[CPU]).in_cgroup(first.directory()).start()?;
         let of_second = work::burn(1).on(&[CPU]).in_cgroup(second.directory()).start()?;
-        let ratio = ratio(ran(&[&of_first, &of_second], MEASURED)?);
+        let ratio = ratio(ran(&[&of_first, &of_second], SWITCHES)?);
         guest.note(format!("{threads} in weight {weight} : 1 in weight 100 = {ratio:.2} : 1"))?;
         ensure!((low..high).contains(&ratio), "cpu.weight is not followed");
         drop((of_first, of_second));
@@ -52,7 +52,7 @@ pub fn cgroup_weights(guest: &Guest) -> Result<()> {
 pub fn equal_tasks(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let processes = (0..6).map(|_| work::burn(1).start()).collect::<Result<Vec<_>>>()?;
-    let ran = ran(&processes.iter().collect::<Vec<_>>(), MEASURED)?;
+    let ran = ran(&processes.iter().collect::<Vec<_>>(), SWITCHES)?;
     let mean = ran.iter().sum::<f64>() / ran.len() as f64;
     let [least, most] =
         [f64::min, f64::max].map(|choose| ran.iter().copied().reduce(choose).unwrap_or(0.0) / mean);
@@ -71,10 +71,10 @@ pub fn pinned_tasks(guest: &Guest) -> Result<()> {
     // A fifth of a CPU, of which the two others there leave a third.
     let pinned = all.iter().map(|&cpu| work::pulse(1, 20 * MS, 80 * MS).on(&[cpu]).start());
     let pinned = pinned.collect::<Result<Vec<_>>>()?;
-    let before = tandem::counters()?;
-    let ran = ran(&pinned.iter().collect::<Vec<_>>(), MEASURED)?;
+    let (before, start) = (tandem::counters()?, Instant::now());
+    let ran = ran(&pinned.iter().collect::<Vec<_>>(), SWITCHES / 10)?;
+    let least = ran.iter().copied().reduce(f64::min).unwrap_or(0.0) / start.elapsed().as_nanos() as f64;
     let queued = tandem::counters()?.since(&before)["pinned"];
-    let least = ran.iter().copied().reduce(f64::min).unwrap_or(0.0) / MEASURED.as_secs_f64();
     guest.note(format!(
         "of a fifth of a CPU that each wants, the least got {:.0}%; pinned +{queued}",
         500.0 * least
@@ -87,29 +87,42 @@ pub fn pinned_tasks(guest: &Guest) -> Result<()> {
 
 /// A task that slept for long does not keep the CPU from others afterwards.
 pub fn sleepers_credit(guest: &Guest) -> Result<()> {
+    const SLEEP: Duration = Duration::from_secs(3);
     let tandem = Tandem::run(&[])?;
     let awake = work::burn(1).on(&[CPU]).start()?;
     let sleeper = work::burn(1).on(&[CPU]).start()?;
     sleeper.signal(Signal::STOP)?;
-    thread::sleep(MEASURED);
+    thread::sleep(SLEEP);
     sleeper.signal(Signal::CONT)?;
-    let ratio = ratio(ran(&[&sleeper, &awake], MEASURED)?);
-    guest.note(format!("after {} s of sleep, sleeper : other = {ratio:.2} : 1", MEASURED.as_secs()))?;
+    let ratio = ratio(ran(&[&sleeper, &awake], SWITCHES)?);
+    guest.note(format!("after {} s of sleep, sleeper : other = {ratio:.2} : 1", SLEEP.as_secs()))?;
     ensure!((0.6..1.7).contains(&ratio), "the sleeper did not get half");
     drop((awake, sleeper));
     tandem.stop()?;
     Ok(())
 }
 
-/// How long each of the processes ran in that time, seconds.
-fn ran(processes: &[&Process], time: Duration) -> Result<Vec<f64>> {
-    let total = |process: &&Process| -> Result<u64> {
-        threads(process.pid())?.into_iter().map(|thread| Ok(tasks::usage(thread)?.run_ns)).sum()
+/// How long each of the processes runs while each of them is switched that often, ns.
+///
+/// An emulated CPU may not run for a hundred milliseconds, which then count as a task's: what evens out is the number of
+/// turns, not the time.
+fn ran(processes: &[&Process], switches: u64) -> Result<Vec<f64>> {
+    let usage = |process: &&Process| -> Result<Usage> {
+        let threads = threads(process.pid())?.into_iter().map(tasks::usage);
+        threads.sum::<Result<Usage>>()
     };
-    let before = processes.iter().map(total).collect::<Result<Vec<_>>>()?;
-    thread::sleep(time);
-    let after = processes.iter().map(total).collect::<Result<Vec<_>>>()?;
-    Ok(after.iter().zip(before).map(|(after, before)| (after - before) as f64 / 1e9).collect())
+    let before = processes.iter().map(usage).collect::<Result<Vec<_>>>()?;
+    wait::until("as many context switches as a share needs", || {
+        let mut ran = Vec::new();
+        for (process, before) in processes.iter().zip(&before) {
+            let now = usage(process)?;
+            if now.switches() < before.switches() + switches {
+                return Ok(None);
+            }
+            ran.push((now.run_ns - before.run_ns) as f64);
+        }
+        Ok(Some(ran))
+    })
 }
 
 /// The first of two times, in units of the second.
