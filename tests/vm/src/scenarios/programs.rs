@@ -12,7 +12,8 @@ const VERIFIED_MAX: u32 = 1_000_000;
 pub fn programs_are_verified(guest: &Guest) -> Result<()> {
     let before: Vec<u32> = ProgInfoIter::default().map(|program| program.id).collect();
     let scheduler = Tandem::run(&[])?;
-    let options = ProgInfoQueryOptions::default().include_xlated_prog_insns(true).include_jited_prog_insns(true);
+    let options =
+        ProgInfoQueryOptions::default().include_xlated_prog_insns(true).include_jited_prog_insns(true);
     let ours: Vec<ProgramInfo> =
         ProgInfoIter::with_query_opts(options).filter(|program| !before.contains(&program.id)).collect();
     scheduler.stop()?;
