@@ -271,6 +271,8 @@ s32 BPF_STRUCT_OPS(tandem_init_task, struct task_struct *p, struct scx_init_task
 	if (preference) {
 		preference->away_since_ns = 0;
 		use_set(preference->own_set, false);
+		if (preference->latency_critical)
+			__sync_fetch_and_add(&nr_preferences, 1);
 	}
 	return 0;
 }
@@ -283,8 +285,10 @@ void BPF_STRUCT_OPS(tandem_exit_task, struct task_struct *p, struct scx_exit_tas
 	if (!nr_preferences || (!args->cancelled && !(p->flags & PF_EXITING)))
 		return;
 	preference = bpf_task_storage_get(&preferences_of_tasks, p, NULL, 0);
-	if (preference)
+	if (preference) {
 		drop_set(preference->own_set, false);
+		mark(preference, false);
+	}
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_cgroup_init, struct cgroup *cgroup, struct scx_cgroup_init_args *args)
