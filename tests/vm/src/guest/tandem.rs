@@ -1,7 +1,7 @@
 //! The `tandem` command: the scheduler that it runs, and what it says.
 
 use super::process::Process;
-use super::{sched_ext, wait};
+use super::{cpus, sched_ext, wait};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde::Deserialize;
@@ -12,6 +12,8 @@ use std::process::{Command, ExitStatus, Output};
 
 /// Where settings are written for `tandem run`.
 const SETTINGS_FILE: &str = "/tmp/settings.toml";
+/// What `tandem run` prints whenever the scheduler has been loaded.
+const SCHEDULING: &str = "tandem: scheduling\n";
 
 /// The scheduler, while it is loaded.
 pub struct Tandem {
@@ -25,8 +27,10 @@ impl Tandem {
         wait::until("`tandem run`", || {
             let status = process.ended()?;
             ensure!(status.is_none(), "`tandem run` ended: {}", process.output().trim());
-            Ok((sched_ext::state()? == "enabled").then_some(()))
+            Ok(process.output().contains(SCHEDULING).then_some(()))
         })?;
+        let state = sched_ext::state()?;
+        ensure!(state == "enabled", "`tandem run` says that it schedules, and sched_ext is {state}");
         Ok(Self { process })
     }
 
@@ -34,6 +38,14 @@ impl Tandem {
     pub fn run_with(settings: &str) -> Result<Self> {
         fs::write(SETTINGS_FILE, settings).with_context(|| format!("cannot write {SETTINGS_FILE}"))?;
         Self::run(&["--config", SETTINGS_FILE])
+    }
+
+    /// Stops or starts a CPU, and waits until the scheduler has been loaded again for that.
+    pub fn hotplug(&self, cpu: u32, online: bool) -> Result<()> {
+        let loadings = || self.process.output().matches(SCHEDULING).count();
+        let before = loadings();
+        cpus::set_online(cpu, online)?;
+        wait::until("loading again after hotplug", || Ok((loadings() > before).then_some(())))
     }
 
     /// The process of the command.

@@ -1,6 +1,6 @@
 //! What the command refuses: each with one sentence, the right exit status, and nothing changed.
 
-use super::{hotplug, succeeds};
+use super::succeeds;
 use crate::guest::cgroup::Cgroup;
 use crate::guest::process::Process;
 use crate::guest::tandem::{self, Tandem};
@@ -75,7 +75,7 @@ pub fn wrong_preferences(_: &Guest) -> Result<()> {
     let dead = dead.to_string();
 
     let offline = 3;
-    hotplug::toggle(offline, false)?;
+    tandem.hotplug(offline, false)?;
 
     let preferences = succeeds(&["prefer", "show"])?;
     let loadings = sched_ext::loadings()?;
@@ -97,7 +97,7 @@ pub fn wrong_preferences(_: &Guest) -> Result<()> {
     let now = succeeds(&["prefer", "show"])?;
     ensure!(now == preferences, "preferences were\n{preferences}and are\n{now}");
     ensure!(sched_ext::loadings()? == loadings, "the scheduler was loaded again");
-    hotplug::toggle(offline, true)?;
+    tandem.hotplug(offline, true)?;
     drop(work);
     tandem.stop()?;
     Ok(())

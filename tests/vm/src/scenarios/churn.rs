@@ -1,6 +1,6 @@
 //! Everything at once, for minutes: work that forks, wakes and yields, hotplug, changes of CPU sets and of preferences.
 
-use super::{hackbench, hotplug, succeeds};
+use super::{hackbench, succeeds};
 use crate::guest::cgroup::Cgroup;
 use crate::guest::process::Process;
 use crate::guest::tandem::Tandem;
@@ -26,7 +26,7 @@ pub fn everything_at_once(guest: &Guest) -> Result<()> {
     let loadings = sched_ext::loadings()?;
     let mut number = 0;
     while start.elapsed() < guest.churn {
-        round(number, &cgroup, &members).with_context(|| {
+        round(number, &tandem, &cgroup, &members).with_context(|| {
             format!("round {number}; `tandem run` printed: {}", tandem.process().output().trim())
         })?;
         ensure!(stress.ended()?.is_none(), "stress-ng ended: {}", stress.output().trim());
@@ -50,15 +50,15 @@ fn stress_ng(cgroup: &Cgroup) -> Command {
 }
 
 /// A CPU goes and comes, and in between sets and preferences change under running work.
-fn round(number: usize, cgroup: &Cgroup, members: &Process) -> Result<()> {
+fn round(number: usize, tandem: &Tandem, cgroup: &Cgroup, members: &Process) -> Result<()> {
     let threads = threads(members.pid())?;
     let ran = || threads.iter().map(|&thread| Ok(tasks::usage(thread)?.run_ns)).collect::<Result<Vec<_>>>();
     let before = ran()?;
     let cpu = 1 + number as u32 % 3;
-    hotplug::toggle(cpu, false)?;
+    tandem.hotplug(cpu, false)?;
     cgroup.set("cpuset.cpus", ["0", "0-1", "0-3", "0,2-3"][number % 4])?;
     hackbench()?;
-    hotplug::toggle(cpu, true)?;
+    tandem.hotplug(cpu, true)?;
     succeeds(&["prefer", "--cpus", ["0-1", "0,3", "0"][number % 3], "--pid", &members.pid().to_string()])?;
     succeeds(&["prefer", "--nodes", ["0", "0-1"][number % 2], "--cgroup", cgroup.directory()])?;
     hackbench()?;

@@ -68,8 +68,8 @@ pub fn pinned_tasks(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let all = cpus::online()?;
     let others = work::burn(2 * all.len() as u32).start()?;
-    // A fifth of a CPU, of which the two others there leave a third; it wakes late, since emulated timers do.
-    let pinned = all.iter().map(|&cpu| work::pulse(1, 2 * MS, 8 * MS).on(&[cpu]).start());
+    // A fifth of a CPU, of which the two others there leave a third.
+    let pinned = all.iter().map(|&cpu| work::pulse(1, 20 * MS, 80 * MS).on(&[cpu]).start());
     let pinned = pinned.collect::<Result<Vec<_>>>()?;
     let before = tandem::counters()?;
     let ran = ran(&pinned.iter().collect::<Vec<_>>(), MEASURED)?;
@@ -93,7 +93,7 @@ pub fn sleepers_credit(guest: &Guest) -> Result<()> {
     sleeper.signal(Signal::STOP)?;
     thread::sleep(MEASURED);
     sleeper.signal(Signal::CONT)?;
-    let ratio = ratio(ran(&[&sleeper, &awake], 500 * MS)?);
+    let ratio = ratio(ran(&[&sleeper, &awake], MEASURED)?);
     guest.note(format!("after {} s of sleep, sleeper : other = {ratio:.2} : 1", MEASURED.as_secs()))?;
     ensure!((0.6..1.7).contains(&ratio), "the sleeper did not get half");
     drop((awake, sleeper));

@@ -20,7 +20,6 @@ pub fn loads_schedules_unloads(guest: &Guest) -> Result<()> {
         ensure!(wake_ups > 100, "only {wake_ups} wake-ups were counted");
         ensure!(sched_ext::rejected_tasks()? == 0, "tasks were refused");
         let output = tandem.stop_by(signal)?;
-        ensure!(output.contains("tandem: scheduling"), "it did not say that it schedules: {output}");
         ensure!(sched_ext::loadings()? == loadings + 1, "it was loaded more than once: {output}");
         hackbench()?;
     }
