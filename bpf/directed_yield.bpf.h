@@ -71,6 +71,9 @@ static bool run_yield_target(struct cpu_state *state)
 			break;
 	}
 	count(moved ? COUNTER_yield_to_honoured : COUNTER_yield_to_gone);
+	/* Otherwise this CPU is in a directed yield until the target runs. */
+	if (!moved)
+		state->yield_to = 0;
 	return moved;
 }
 
