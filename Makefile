@@ -39,6 +39,7 @@ test: lint deny fuzz ## Everything that CI checks: lint, deny, fuzz, all tests a
 
 test-vm: ## Boot real kernels in QEMU and try the scheduler on them (KERNEL=6.12: on an older one)
 	@scripts/setup vm
+	@scripts/kernel-$(KERNEL)
 	cargo build --locked --package tandem --package vm-tests
 	cargo run --locked --quiet --package vm-tests -- --kernel .tools/vm/kernel-$(KERNEL)
 

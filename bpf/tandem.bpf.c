@@ -192,6 +192,7 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (runs_on) {
 		advance_clock(llc, state->vtime);
+		state->yielded = false;
 		scx_bpf_task_set_slice(prev, settings.slice_ns);
 	} else {
 		steal(cpu);

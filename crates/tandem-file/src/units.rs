@@ -197,8 +197,8 @@ macro_rules! quantity {
                 let names: Vec<_> = $units.iter().map(|(name, _)| *name).collect();
                 json_schema!({
                     "type": "string",
-                    "description": format!("A number and a unit: {}; or \"$name\" for the value of a parameter.", list($units)),
-                    "pattern": format!(r"^\s*[0-9]+(\.[0-9]+)?\s*({})\s*$|^\$.+$", names.join("|")),
+                    "description": format!("A number and a unit: {}.", list($units)),
+                    "pattern": format!(r"^\s*[0-9]+(\.[0-9]+)?\s*({})\s*$", names.join("|")),
                     "examples": [$example],
                 })
             }

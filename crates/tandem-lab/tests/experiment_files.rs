@@ -277,6 +277,15 @@ fn every_schema_compiles_and_describes_its_fields() {
     }
 }
 
+#[test]
+fn a_parameter_may_stand_for_a_quantity_where_there_are_parameters() {
+    let duration = |schema| serde_json::to_value(schema).unwrap()["$defs"]["Duration"].clone();
+    let scenario = duration(tandem_lab::schema::scenario());
+    assert_eq!(scenario["anyOf"][1]["pattern"], r"^\$.+$", "{scenario}");
+    let machine = duration(tandem_lab::schema::machine());
+    assert_eq!(machine["type"], "string", "{machine}");
+}
+
 /// The experiments of the project itself.
 #[test]
 fn the_published_tables_of_the_project_can_be_read() {

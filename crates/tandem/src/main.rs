@@ -6,20 +6,23 @@
 // `println!` panics when the reader of a pipe is gone; `writeln!` returns an error that [`error::report`] knows.
 #![warn(clippy::print_stdout)]
 
+mod counters;
 mod error;
 mod machine_source;
 mod place;
+mod prefer;
 mod reproduce;
 mod run;
 mod schema;
 mod sim;
+mod stat;
 mod topology;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Schedulers of hosts and guests, made to work together: simulate them, reproduce published results, place VMs
-/// and look at machines.
+/// Schedulers of hosts and guests, made to work together: simulate them, reproduce published results, place VMs,
+/// look at machines, and run the scheduler on this one.
 #[derive(Parser)]
 #[command(version, propagate_version = true, after_help = error::EXIT_STATUS_HELP)]
 struct Cli {
@@ -39,6 +42,10 @@ enum Verb {
     Reproduce(reproduce::Args),
     /// Load the scheduler into this machine's kernel, and report until it is ended
     Run(run::Args),
+    /// Say which CPUs or NUMA nodes a process, a thread or a cgroup would rather use
+    Prefer(prefer::Args),
+    /// Print what the loaded scheduler has counted
+    Stat(stat::Args),
     /// Print the JSON Schema of a file format
     Schema(schema::Args),
 }
@@ -51,6 +58,8 @@ fn main() -> ExitCode {
         Verb::Sim(args) => sim::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Run(args) => run::run(&args),
+        Verb::Prefer(args) => prefer::run(&args),
+        Verb::Stat(args) => stat::run(&args),
         Verb::Schema(args) => schema::run(&args),
     };
     match result {

@@ -2,14 +2,15 @@
 
 mod signals;
 
+use crate::counters::{rates, write_table};
 use crate::error::BadInput;
 use anyhow::Context;
 use signals::Signals;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use tandem_host::scheduler::{Exit, Instance, Kernel, Mode, Places, Scheduler, Settings};
+use std::time::{Duration, Instant};
+use tandem_host::scheduler::{Counters, Exit, Instance, Kernel, Mode, Places, Scheduler, Settings, rehome};
 use tandem_host::topology::read_sysfs;
 
 /// How often the command looks whether the kernel ejected the scheduler; nothing wakes it up then.
@@ -17,17 +18,29 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Arguments of `tandem run`.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    after_help = "It stays in the foreground until SIGINT, SIGTERM or SIGHUP: then it unloads the scheduler and \
+    ends with status 0. If the kernel ejects the scheduler, it says why and ends with status 1. Either way the \
+    kernel's own scheduler takes over.\n\n\
+    Examples:\n  \
     tandem run\n  \
     tandem run --config /etc/tandem.toml\n  \
-    tandem run --mode guest --interval 60")]
+    tandem run --mode guest --interval 60\n  \
+    tandem run --print-config > tandem.toml"
+)]
 pub struct Args {
     /// Where it runs, whatever the file says
     #[arg(long, value_enum)]
     mode: Option<ModeArg>,
-    /// The file of settings; `tandem schema settings` describes it [default: all defaults]
+    /// The file of settings, as `tandem schema settings` describes it [default: what --print-config prints]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Print what was counted every so many seconds; 0: never
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    interval: u32,
+    /// Print all settings as a file, and do not run
+    #[arg(long)]
+    print_config: bool,
 }
 
 /// Where the scheduler runs.
@@ -49,6 +62,29 @@ enum End {
 
 /// Loads the scheduler and stays until it is unloaded or ejected.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    let settings = settings(args)?;
+    if args.print_config {
+        write!(io::stdout(), "{}", settings.to_toml())?;
+        return Ok(());
+    }
+    let mut signals = Signals::catch().context("cannot listen for signals")?;
+    let instance = Instance::acquire(Kernel::new(Path::new("/")))?;
+    let mut session =
+        Session { instance: &instance, settings: &settings, signals: &mut signals, interval: args.interval };
+    let mut is_first = true;
+    loop {
+        match session.run_once(is_first)? {
+            End::Asked => return Ok(()),
+            End::Restart(exit) => {
+                writeln!(io::stdout(), "tandem: loading again: {exit}")?;
+                instance.wait_until_disabled()?;
+                is_first = false;
+            }
+        }
+    }
+}
+
+fn settings(args: &Args) -> Result<Settings, BadInput> {
     let mut settings = match &args.config {
         Some(file) => Settings::read(file).map_err(BadInput::new)?,
         None => Settings::default(),
@@ -58,43 +94,100 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(ModeArg::Guest) => settings.mode = Mode::Guest,
         None => {}
     }
-    let mut signals = Signals::catch().context("cannot listen for signals")?;
-    let instance = Instance::acquire(Kernel::new(Path::new("/")))?;
-    loop {
-        match run_once(&instance, &settings, &mut signals)? {
-            End::Asked => return Ok(()),
-            End::Restart(exit) => {
-                writeln!(io::stdout(), "tandem: loading again: {exit}")?;
-                instance.wait_until_disabled()?;
+    Ok(settings)
+}
+
+/// What stays from one loading to the next.
+struct Session<'a> {
+    instance: &'a Instance,
+    settings: &'a Settings,
+    signals: &'a mut Signals,
+    /// Seconds between lines of statistics; 0 for none.
+    interval: u32,
+}
+
+impl Session<'_> {
+    /// Loads the scheduler and stays with it to its end.
+    fn run_once(&mut self, is_first: bool) -> anyhow::Result<End> {
+        // Before the topology: if that changes from here on, the kernel says so.
+        let hotplug_seq = self.instance.kernel().hotplug_seq()?;
+        let machine = read_sysfs(self.instance.kernel().root())?;
+        let possible_cpus = self.instance.kernel().possible_cpus().unwrap_or(0);
+        let places = match self.settings.mode {
+            Mode::Host => Places::of_host(&machine, possible_cpus)?,
+            Mode::Guest => Places::of_guest(&machine, possible_cpus)?,
+        };
+        describe(self.instance.kernel(), &places, self.settings)?;
+        let mut storage = MaybeUninit::uninit();
+        let scheduler = Scheduler::load(&mut storage, self.instance, self.settings, &places, hotplug_seq)?;
+        if !is_first {
+            rehome(self.instance, &machine)?;
+        }
+        if scheduler.exit()?.is_none() {
+            writeln!(io::stdout(), "tandem: scheduling")?;
+        }
+        let is_asked = self.watch(&scheduler)?;
+        let counters = scheduler.counters()?;
+        match scheduler.unload()? {
+            Some(exit) if exit.is_restart() && !is_asked => Ok(End::Restart(exit)),
+            Some(exit) if !exit.is_unloaded() => {
+                anyhow::bail!("the kernel ejected the scheduler: {exit}; its own schedules again")
+            }
+            _ => {
+                writeln!(io::stdout(), "tandem: unloaded; in all:")?;
+                write_table(&counters, &mut io::stdout().lock())?;
+                Ok(End::Asked)
             }
         }
     }
+
+    /// Reports until a signal comes, or the kernel has ended the scheduler; returns whether it was a signal.
+    fn watch(&mut self, scheduler: &Scheduler<'_>) -> anyhow::Result<bool> {
+        let mut reported = Instant::now();
+        let mut earlier = scheduler.counters()?;
+        while scheduler.exit()?.is_none() {
+            if self.signals.wait(LOOK_INTERVAL)? {
+                return Ok(true);
+            }
+            let time = reported.elapsed();
+            if self.interval > 0 && time.as_secs() >= self.interval.into() {
+                let counters = scheduler.counters()?;
+                report(&counters.since(&earlier), time)?;
+                (reported, earlier) = (Instant::now(), counters);
+            }
+        }
+        Ok(false)
+    }
 }
 
-fn run_once(instance: &Instance, settings: &Settings, signals: &mut Signals) -> anyhow::Result<End> {
-    // Before the topology: if that changes from here on, the kernel says so.
-    let hotplug_seq = instance.kernel().hotplug_seq()?;
-    let machine = read_sysfs(instance.kernel().root())?;
-    let places = match settings.mode {
-        Mode::Host => Places::of_host(&machine)?,
-        Mode::Guest => Places::of_guest(&machine)?,
+fn report(counters: &Counters, time: Duration) -> io::Result<()> {
+    writeln!(io::stdout(), "tandem: {}", rates(counters, time))
+}
+
+/// Says what was found and what is on.
+fn describe(kernel: &Kernel, places: &Places, settings: &Settings) -> io::Result<()> {
+    let (cpus, llcs, nodes) = (places.cpu_count(), places.llc_count(), places.node_count());
+    let mode = match settings.mode {
+        Mode::Host => {
+            format!("host mode, {} and {}", many(llcs, "last-level cache"), many(nodes, "NUMA node"))
+        }
+        Mode::Guest => "guest mode, all CPUs alike".to_owned(),
     };
-    let mut storage = MaybeUninit::uninit();
-    let scheduler = Scheduler::load(&mut storage, instance, settings, &places, hotplug_seq)?;
-    if scheduler.exit()?.is_none() {
-        writeln!(io::stdout(), "tandem: scheduling")?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "tandem: Linux {}, {}, {mode}", kernel.release(), many(cpus, "CPU"))?;
+    let (on, off): (Vec<_>, Vec<_>) = settings.mechanisms().into_iter().partition(|(_, is_on)| *is_on);
+    for (what, mechanisms) in [("on", on), ("off", off)] {
+        if !mechanisms.is_empty() {
+            let names: Vec<_> = mechanisms.iter().map(|(name, _)| *name).collect();
+            writeln!(out, "tandem: {what}: {}", names.join(", "))?;
+        }
     }
-    let is_asked = loop {
-        if scheduler.exit()?.is_some() {
-            break false;
-        }
-        if signals.wait(LOOK_INTERVAL)? {
-            break true;
-        }
-    };
-    match scheduler.unload()? {
-        Some(exit) if exit.is_restart() && !is_asked => Ok(End::Restart(exit)),
-        Some(exit) if !exit.is_unloaded() => anyhow::bail!("the kernel ejected the scheduler: {exit}"),
-        _ => Ok(End::Asked),
+    Ok(())
+}
+
+fn many(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
     }
 }

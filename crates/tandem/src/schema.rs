@@ -1,6 +1,7 @@
 //! `tandem schema`: the JSON Schema of a file format.
 
 use std::io::Write;
+use tandem_host::scheduler::settings_schema;
 use tandem_lab::schema;
 
 /// Arguments of `tandem schema`.
@@ -23,6 +24,8 @@ enum FileFormat {
     Experiment,
     /// The hardware of a host
     Machine,
+    /// What `tandem run` is set to
+    Settings,
 }
 
 /// Prints the schema.
@@ -31,6 +34,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         FileFormat::Scenario => schema::scenario(),
         FileFormat::Experiment => schema::experiment(),
         FileFormat::Machine => schema::machine(),
+        FileFormat::Settings => settings_schema(),
     };
     let mut out = std::io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, &schema)?;

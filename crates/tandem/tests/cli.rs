@@ -5,7 +5,7 @@ use assert_cmd::cargo::cargo_bin;
 use std::path::Path;
 use std::{fs, io, process};
 
-const VERBS: [&str; 5] = ["topology", "place", "sim", "reproduce", "schema"];
+const VERBS: [&str; 8] = ["topology", "place", "sim", "reproduce", "run", "prefer", "stat", "schema"];
 
 fn tandem() -> Command {
     Command::new(cargo_bin!("tandem"))
@@ -191,4 +191,48 @@ fn a_reader_that_goes_away_is_no_error() {
         assert!(output.status.success(), "{args:?}: {}", output.status);
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{args:?}");
     }
+}
+
+#[test]
+fn settings_print_as_a_file_that_says_the_same() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("tandem.toml");
+    fs::write(&file, "[rate_control]\nratelimit = \"0 s\"\n").expect("a file can be written");
+    let config = file.to_str().expect("a temporary path is UTF-8");
+    let printed = stdout(&["run", "--config", config, "--mode", "guest", "--print-config"]);
+    assert!(printed.contains("mode = \"guest\"") && printed.contains("ratelimit = \"0 ns\""), "{printed}");
+    fs::write(&file, &printed).expect("a file can be written");
+    assert_eq!(stdout(&["run", "--config", config, "--print-config"]), printed);
+}
+
+#[test]
+fn mistakes_in_settings_exit_with_2() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let cases = [
+        ("\n[fairness]\nslices = \"3 ms\"\n", "tandem: tandem.toml:3: unknown field `slices`"),
+        ("watchdog = \"1 min\"\n", "tandem: tandem.toml: watchdog is 60 s; allowed is from 1 s to 30 s"),
+    ];
+    for (text, expected) in cases {
+        fs::write(dir.path().join("tandem.toml"), text).expect("a file can be written");
+        let message = rejection(&["run", "--config", "tandem.toml"], dir.path());
+        assert!(message.starts_with(expected), "{message}");
+    }
+}
+
+#[test]
+fn a_preference_needs_somebody_and_something() {
+    let cases: [&[&str]; 8] = [
+        &["prefer"],
+        &["prefer", "--cpus", "0"],
+        &["prefer", "--pid", "1"],
+        &["prefer", "--cpus", "0", "--nodes", "0", "--pid", "1"],
+        &["prefer", "--cpus", "0", "--pid", "1", "--tid", "1"],
+        &["prefer", "--cpus", "0", "--pid", "1", "--", "true"],
+        &["prefer", "--latency-critical", "--cgroup", "/"],
+        &["prefer", "--cpus", ",", "--pid", "1"],
+    ];
+    for args in cases {
+        tandem().args(args).assert().code(2).stdout("");
+    }
+    tandem().args(["prefer", "clear"]).assert().code(2).stdout("");
 }

@@ -5,6 +5,7 @@
 //! - `toml,scenario`: `tandem sim` runs it;
 //! - `toml,machine`: `tandem topology --machine` draws it;
 //! - `toml,experiment`: `tandem reproduce --quick` runs it;
+//! - `toml,settings`: `tandem run --print-config` reads it, and runs nothing;
 //! - `csv`: a file for the blocks after it;
 //! - `console`: its lines `$ tandem ...` run. Lines that follow a command are the output that it must print; a line
 //!   `...` among them stands for any number of lines. Without such lines the output is not compared.
@@ -136,6 +137,10 @@ fn every_example_runs() {
                 "toml,machine" => {
                     let file = save(&block, dir.path());
                     tandem(&["topology", "--machine", &file], dir.path(), &block.place);
+                }
+                "toml,settings" => {
+                    let file = save(&block, dir.path());
+                    tandem(&["run", "--config", &file, "--print-config"], dir.path(), &block.place);
                 }
                 "toml,experiment" => run_experiment(&block, dir.path()),
                 "csv" => {

@@ -55,38 +55,111 @@ pub struct Scenario {
     pub run: fn(&Guest) -> anyhow::Result<()>,
 }
 
-/// All legs, in the order of the results.
+const fn scenario(name: &'static str, run: fn(&Guest) -> anyhow::Result<()>) -> Scenario {
+    Scenario { name, run }
+}
+
+/// One socket, one node.
+const FOUR_CPUS: Machine = Machine { cpu: "max", sockets: 1, cores: 4, nodes: 1, memory_mib: 1024 };
+/// Two sockets, which are the two nodes.
+const TWO_NODES: Machine = Machine { cpu: "max", sockets: 2, cores: 2, nodes: 2, memory_mib: 1024 };
+/// Each CPU a socket, as hypervisors often show vCPUs.
+const FOUR_SOCKETS: Machine = Machine { cpu: "max", sockets: 4, cores: 1, nodes: 1, memory_mib: 1024 };
+/// A CPU with what KVM needs.
+const VIRTUALISING: Machine = Machine { cpu: "max,+svm", ..FOUR_CPUS };
+
+/// All legs, in the order of the results. Those that last longest start first, whatever the order.
 pub const LEGS: &[Leg] = &[
     Leg {
-        name: "base",
-        machine: Machine { cpu: "max", sockets: 1, cores: 4, nodes: 1, memory_mib: 1024 },
+        name: "life",
+        machine: FOUR_CPUS,
         kernel_parameters: "",
         modules: &[],
         timeout_s: 600,
         scenarios: &[
-            Scenario { name: "sched-ext-is-there", run: scenarios::harness::sched_ext_is_there },
-            Scenario { name: "hackbench-runs", run: scenarios::harness::hackbench_runs },
+            scenario("sched-ext-is-there", scenarios::harness::sched_ext_is_there),
+            scenario("hackbench-runs", scenarios::harness::hackbench_runs),
+            scenario("programs-are-verified", scenarios::programs::programs_are_verified),
+            scenario("loads-schedules-unloads", scenarios::life::loads_schedules_unloads),
+            scenario("survives-kill", scenarios::life::survives_kill),
+            scenario("stalled-task-ejects", scenarios::ejection::stalled_task),
+            scenario("not-loaded", scenarios::bad_input::not_loaded),
+            scenario("without-root", scenarios::bad_input::without_root),
+            scenario("second-instance", scenarios::bad_input::second_instance),
+            scenario("wrong-settings", scenarios::bad_input::wrong_settings),
+            scenario("wrong-preferences", scenarios::bad_input::wrong_preferences),
+            scenario("preferences-survive-hotplug", scenarios::hotplug::preferences_survive),
+        ],
+    },
+    Leg {
+        name: "sharing",
+        machine: FOUR_CPUS,
+        kernel_parameters: "",
+        modules: &[],
+        timeout_s: 600,
+        scenarios: &[
+            scenario("nice-values", scenarios::fairness::nice_values),
+            scenario("cgroup-weights", scenarios::fairness::cgroup_weights),
+            scenario("equal-tasks", scenarios::fairness::equal_tasks),
+            scenario("pinned-tasks", scenarios::fairness::pinned_tasks),
+            scenario("sleepers-credit", scenarios::fairness::sleepers_credit),
+            scenario("storm-of-wake-ups", scenarios::rate_control::storm_of_wake_ups),
+            scenario("exemption-from-rate-control", scenarios::rate_control::exemption),
+        ],
+    },
+    Leg {
+        name: "preferences",
+        machine: FOUR_CPUS,
+        kernel_parameters: "",
+        modules: &[],
+        timeout_s: 600,
+        scenarios: &[
+            scenario("stays-leaves-returns", scenarios::soft_affinity::stays_leaves_returns),
+            scenario("ratio-says-where-to-wait", scenarios::soft_affinity::ratio_says_where_to_wait),
+            scenario("is-inherited", scenarios::soft_affinity::is_inherited),
+            scenario("of-a-cgroup", scenarios::soft_affinity::of_a_cgroup),
         ],
     },
     Leg {
         name: "numa",
-        machine: Machine { cpu: "max", sockets: 2, cores: 4, nodes: 2, memory_mib: 2048 },
+        machine: TWO_NODES,
         kernel_parameters: "",
         modules: &[],
         timeout_s: 600,
-        scenarios: &[Scenario {
-            name: "machine-is-as-asked-for",
-            run: scenarios::harness::machine_is_as_asked_for,
-        }],
+        scenarios: &[
+            scenario("machine-is-as-asked-for", scenarios::harness::machine_is_as_asked_for),
+            scenario("groups-stay-home", scenarios::numa_homes::groups_stay_home),
+            scenario("no-node-idles", scenarios::numa_homes::no_node_idles),
+        ],
+    },
+    Leg {
+        name: "guest",
+        machine: FOUR_SOCKETS,
+        kernel_parameters: "",
+        modules: &[],
+        timeout_s: 600,
+        scenarios: &[
+            scenario("machine-is-as-asked-for", scenarios::harness::machine_is_as_asked_for),
+            scenario("ping-pong-stays-on-one-vcpu", scenarios::guest_mode::ping_pong_stays_on_one_vcpu),
+            scenario("all-vcpus-are-used", scenarios::guest_mode::all_vcpus_are_used),
+        ],
     },
     Leg {
         name: "nested",
-        machine: Machine { cpu: "max,+svm", sockets: 1, cores: 4, nodes: 1, memory_mib: 1024 },
+        machine: VIRTUALISING,
         // Emulated SVM can intercept PAUSE, but does not tell; KVM looks for both features before it uses it.
         kernel_parameters: "setcpuid=pausefilter,pfthreshold",
         modules: &["irqbypass", "kvm", "kvm-amd"],
         timeout_s: 600,
-        scenarios: &[Scenario { name: "kvm-is-there", run: scenarios::harness::kvm_is_there }],
+        scenarios: &[scenario("kvm-is-there", scenarios::harness::kvm_is_there)],
+    },
+    Leg {
+        name: "churn",
+        machine: TWO_NODES,
+        kernel_parameters: "",
+        modules: &[],
+        timeout_s: 840,
+        scenarios: &[scenario("everything-at-once", scenarios::churn::everything_at_once)],
     },
 ];
 

@@ -7,6 +7,7 @@ use super::SchedulerError;
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use std::fs;
 use std::path::{Path, PathBuf};
+use tandem_sim::machine::parse_cpulist;
 
 /// The running kernel.
 #[derive(Clone, Debug)]
@@ -95,6 +96,12 @@ impl Kernel {
         text.trim().parse().map_err(wrong).map_err(SchedulerError::file(&file))
     }
 
+    /// One more than the highest number that a CPU of this machine can ever have, if the kernel tells it.
+    pub fn possible_cpus(&self) -> Option<usize> {
+        let possible = fs::read_to_string(self.root.join("sys/devices/system/cpu/possible")).ok()?;
+        parse_cpulist(&possible).ok()?.last().map(|&last| last as usize + 1)
+    }
+
     /// Where the BPF file system is mounted.
     pub fn bpf_file_system(&self) -> PathBuf {
         self.root.join("sys/fs/bpf")
@@ -144,11 +151,13 @@ mod tests {
             ("sys/kernel/sched_ext/state", "enabled\n"),
             ("sys/kernel/sched_ext/root/ops", "simple\n"),
             ("sys/kernel/sched_ext/hotplug_seq", "17\n"),
+            ("sys/devices/system/cpu/possible", "0-7\n"),
         ]);
         let state = kernel.state().unwrap();
         assert_eq!(state, State { name: "enabled".into(), scheduler: Some("simple".into()) });
         assert!(state.is_enabled() && !state.is_disabled());
         assert_eq!(kernel.hotplug_seq().unwrap(), 17);
+        assert_eq!(kernel.possible_cpus(), Some(8));
     }
 
     #[test]

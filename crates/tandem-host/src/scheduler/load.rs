@@ -164,3 +164,126 @@ fn pin_all(skel: &mut TandemSkel<'_>, instance: &Instance) -> Result<(), Schedul
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::Mode;
+    use std::mem::offset_of;
+    use tandem_bpf::types::{cpu_place, llc_place, node_place, rodata};
+    use tandem_file::units::Duration;
+    use tandem_sim::machine::preset;
+
+    /// The object's read-only data after settings and places were written. Opening it needs no sched_ext.
+    fn written(settings: &Settings, places: &Places) -> Vec<u8> {
+        let mut storage = MaybeUninit::uninit();
+        let mut skel = TandemSkelBuilder::default().open(&mut storage).unwrap();
+        let rodata = skel.maps.rodata_data.as_deref_mut().unwrap();
+        places.write(rodata);
+        settings.write(&mut rodata.settings);
+        skel.maps.rodata.initial_value().unwrap().to_vec()
+    }
+
+    fn number<const N: usize>(data: &[u8], offset: usize) -> u64 {
+        let mut bytes = [0; 8];
+        bytes[..N].copy_from_slice(&data[offset..offset + N]);
+        u64::from_le_bytes(bytes)
+    }
+
+    #[test]
+    fn every_setting_arrives_in_its_place() {
+        let mut settings = Settings { mode: Mode::Guest, ..Settings::default() };
+        let times = [
+            (&mut settings.fairness.slice, offset_of!(rodata, settings.slice_ns)),
+            (&mut settings.fairness.slice_min, offset_of!(rodata, settings.slice_min_ns)),
+            (&mut settings.fairness.sleeper_credit, offset_of!(rodata, settings.sleeper_credit_ns)),
+            (&mut settings.fairness.preempt_margin, offset_of!(rodata, settings.preempt_margin_ns)),
+            (&mut settings.fairness.sync_run_max, offset_of!(rodata, settings.sync_run_max_ns)),
+            (&mut settings.fairness.balance_interval, offset_of!(rodata, settings.balance_interval_ns)),
+            (&mut settings.numa_homes.away_min, offset_of!(rodata, settings.away_min_ns)),
+            (&mut settings.rate_control.window, offset_of!(rodata, settings.rate_window_ns)),
+            (&mut settings.rate_control.ratelimit, offset_of!(rodata, settings.ratelimit_ns)),
+            (&mut settings.guest.steal_memory, offset_of!(rodata, settings.steal_memory_ns)),
+        ];
+        let offsets = times.into_iter().zip(1..).map(|((time, offset), ns)| {
+            *time = Duration { ns };
+            offset
+        });
+        let offsets: Vec<_> = offsets.collect();
+        (settings.soft_affinity.allowed, settings.soft_affinity.preferred) = (11, 12);
+        settings.rate_control.threshold = 13;
+        let places = Places::of_guest(&preset("xeon-e5620-2s").unwrap(), 32).unwrap();
+        let data = written(&settings, &places);
+
+        for (offset, ns) in offsets.into_iter().zip(1..) {
+            assert_eq!(number::<8>(&data, offset), ns);
+        }
+        let small = [
+            (offset_of!(rodata, settings.allowed), 11),
+            (offset_of!(rodata, settings.preferred), 12),
+            (offset_of!(rodata, settings.rate_threshold), 13),
+            (offset_of!(rodata, settings.nr_cpus), 32),
+            (offset_of!(rodata, settings.nr_online), 16),
+            (offset_of!(rodata, settings.nr_llcs), 1),
+            (offset_of!(rodata, settings.nr_nodes), 1),
+        ];
+        for (offset, expected) in small {
+            assert_eq!(number::<4>(&data, offset), expected);
+        }
+    }
+
+    #[test]
+    fn every_switch_is_its_own() {
+        let places = Places::of_host(&preset("xeon-e5620-2s").unwrap(), 16).unwrap();
+        let switches: [(fn(&mut Settings) -> &mut bool, usize); 6] = [
+            (|all| &mut all.fairness.cgroup_weights, offset_of!(rodata, settings.cgroup_weights)),
+            (|all| &mut all.soft_affinity.enabled, offset_of!(rodata, settings.soft_affinity)),
+            (|all| &mut all.numa_homes.enabled, offset_of!(rodata, settings.numa_homes)),
+            (|all| &mut all.rate_control.enabled, offset_of!(rodata, settings.rate_control)),
+            (|all| &mut all.rate_control.latency_exempt, offset_of!(rodata, settings.latency_exempt)),
+            (|all| &mut all.directed_yield.enabled, offset_of!(rodata, settings.directed_yield)),
+        ];
+        for (off, _) in switches {
+            let mut settings = Settings::default();
+            *off(&mut settings) = false;
+            let data = written(&settings, &places);
+            for (switch, offset) in switches {
+                assert_eq!(data[offset] == 1, *switch(&mut settings));
+            }
+            assert_eq!(data[offset_of!(rodata, settings.guest)], 0);
+            assert_eq!(data[offset_of!(rodata, settings.smt)], 1);
+        }
+    }
+
+    #[test]
+    fn places_arrive_in_the_tables() {
+        let places = Places::of_host(&preset("xeon-e5620-2s").unwrap(), 32).unwrap();
+        let data = written(&Settings::default(), &places);
+        let cpu =
+            |cpu: usize, field: usize| offset_of!(rodata, cpu_places) + cpu * size_of::<cpu_place>() + field;
+        assert_eq!(number::<2>(&data, cpu(8, offset_of!(cpu_place, llc))), 1);
+        assert_eq!(number::<2>(&data, cpu(8, offset_of!(cpu_place, node))), 1);
+        assert_eq!(data[cpu(15, offset_of!(cpu_place, online))], 1);
+        assert_eq!(data[cpu(16, offset_of!(cpu_place, online))], 0);
+        let llc = offset_of!(rodata, llc_places) + size_of::<llc_place>();
+        assert_eq!(number::<2>(&data, llc + offset_of!(llc_place, node)), 1);
+        assert_eq!(number::<2>(&data, llc + offset_of!(llc_place, nr_cpus)), 8);
+        let node = offset_of!(rodata, node_places) + size_of::<node_place>();
+        assert_eq!(number::<2>(&data, node + offset_of!(node_place, first_llc)), 1);
+        assert_eq!(number::<2>(&data, node + offset_of!(node_place, nr_llcs)), 1);
+        assert_eq!(number::<4>(&data, node + offset_of!(node_place, id)), 1);
+        assert_eq!(number::<2>(&data, node + offset_of!(node_place, by_distance)), 0x00_01, "itself, then 0");
+    }
+
+    #[test]
+    fn callbacks_that_the_kernel_does_not_have_are_left_out() {
+        let mut storage = MaybeUninit::uninit();
+        let mut skel = TandemSkelBuilder::default().open(&mut storage).unwrap();
+        let ops = skel.struct_ops.tandem_mut();
+        let (cgroup_init, exit) = (ops.cgroup_init, ops.exit);
+        assert!(!cgroup_init.is_null() && !exit.is_null());
+        leave_out_unknown(ops, &["cgroup_init".to_owned()]);
+        assert_eq!((ops.cgroup_init, ops.exit), (cgroup_init, exit));
+        assert!(ops.cgroup_exit.is_null() && ops.cgroup_move.is_null() && ops.cgroup_set_weight.is_null());
+    }
+}

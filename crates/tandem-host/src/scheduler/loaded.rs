@@ -71,16 +71,12 @@ impl Loaded {
     /// If it is gone, or of another version.
     pub fn mode(&self) -> Result<Mode, SchedulerError> {
         let map = map(&self.directory.join(READ_ONLY_DATA))?;
-        let other = || SchedulerError::OtherVersion { what: "the size of its settings".into() };
-        if map.value_size() as usize != size_of::<rodata>() {
-            return Err(other());
-        }
         let data = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let data =
-            data.map_err(SchedulerError::refused("tell the scheduler's settings"))?.ok_or_else(other)?;
-        match data[offset_of!(rodata, settings.guest)] {
-            0 => Ok(Mode::Host),
-            _ => Ok(Mode::Guest),
+        let data = data.map_err(SchedulerError::refused("tell the scheduler's settings"))?;
+        match data.as_deref().and_then(|data| data.get(offset_of!(rodata, settings.guest))) {
+            Some(0) => Ok(Mode::Host),
+            Some(_) => Ok(Mode::Guest),
+            None => Err(SchedulerError::OtherVersion { what: "the size of its settings".into() }),
         }
     }
 

@@ -25,7 +25,8 @@ pub struct PlacesError {
 /// Where everything is, in the scheduler's numbers: LLCs and nodes count from 0 without gaps, CPUs have the kernel's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// By number; those of CPUs that are offline are `None`.
+    /// By number; those of CPUs that are offline are `None`. Such a CPU has tasks of the kernel's own before it counts
+    /// as online, so the scheduler must have heard of it.
     cpus: Vec<Option<CpuPlace>>,
     llcs: Vec<LlcPlace>,
     nodes: Vec<NodePlace>,
@@ -54,18 +55,18 @@ struct NodePlace {
 }
 
 impl Places {
-    /// The places of a host.
+    /// The places of a host on which CPUs can have numbers below `possible_cpus`.
     ///
     /// # Errors
     /// If the machine is too large.
-    pub fn of_host(machine: &Machine) -> Result<Self, PlacesError> {
+    pub fn of_host(machine: &Machine, possible_cpus: usize) -> Result<Self, PlacesError> {
         let with_cpus: Vec<NodeId> = (0..machine.node_count())
             .map(NodeId::from)
             .filter(|&node| !machine.node_cpus(node).is_empty())
             .collect();
         let number_of = |node: &NodeId| with_cpus.iter().position(|other| other == node);
-        let mut places =
-            Self { cpus: empty_cpus(machine), llcs: Vec::new(), nodes: Vec::new(), smt: has_smt(machine) };
+        let cpus = empty_cpus(machine, possible_cpus);
+        let mut places = Self { cpus, llcs: Vec::new(), nodes: Vec::new(), smt: has_smt(machine) };
         for (node, &id) in with_cpus.iter().enumerate() {
             let first_llc = places.llcs.len();
             let mut numbers = BTreeMap::<Option<LlcId>, usize>::new();
@@ -87,23 +88,18 @@ impl Places {
         places.checked()
     }
 
-    /// The places of a guest: all in one.
+    /// The places of a guest on which CPUs can have numbers below `possible_cpus`: all in one.
     ///
     /// # Errors
     /// If the machine is too large.
-    pub fn of_guest(machine: &Machine) -> Result<Self, PlacesError> {
-        let mut cpus = empty_cpus(machine);
+    pub fn of_guest(machine: &Machine, possible_cpus: usize) -> Result<Self, PlacesError> {
+        let mut cpus = empty_cpus(machine, possible_cpus);
         for cpu in machine.cpus() {
             cpus[cpu.os_index as usize] = Some(CpuPlace { llc: 0, node: 0 });
         }
         let llcs = vec![LlcPlace { node: 0, cpu_count: machine.cpu_count() }];
         let nodes = vec![NodePlace { first_llc: 0, llc_count: 1, id: NO_NODE, by_distance: vec![0] }];
         Self { cpus, llcs, nodes, smt: false }.checked()
-    }
-
-    /// One more than the highest number of a CPU.
-    pub fn cpu_limit(&self) -> usize {
-        self.cpus.len()
     }
 
     /// CPUs that are online.
@@ -125,7 +121,7 @@ impl Places {
         let max =
             |what, found, max| if found <= max { Ok(()) } else { Err(PlacesError { what, found, max }) };
         let tables = rodata_lengths();
-        max("CPUs, or CPU numbers with gaps up to as many,", self.cpus.len(), tables.cpus)?;
+        max("CPUs (with gaps in their numbers)", self.cpus.len(), tables.cpus)?;
         max("last-level caches", self.llcs.len(), tables.llcs)?;
         max("NUMA nodes", self.nodes.len(), tables.nodes)?;
         Ok(self)
@@ -182,11 +178,117 @@ fn rodata_lengths() -> Lengths {
     }
 }
 
-fn empty_cpus(machine: &Machine) -> Vec<Option<CpuPlace>> {
-    let limit = machine.cpus().iter().map(|cpu| cpu.os_index as usize + 1).max().unwrap_or(0);
-    vec![None; limit]
+/// Room for all CPUs that can be, as far as the scheduler's table goes; those that are must fit.
+fn empty_cpus(machine: &Machine, possible: usize) -> Vec<Option<CpuPlace>> {
+    let online = machine.cpus().iter().map(|cpu| cpu.os_index as usize + 1).max().unwrap_or(0);
+    vec![None; online.max(possible.min(rodata_lengths().cpus))]
 }
 
 fn has_smt(machine: &Machine) -> bool {
     machine.cores().iter().any(|core| core.cpus.count() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use tandem_sim::machine::{CpuSpec, Llc, MachineBuilder, NodeSpec, preset};
+
+    /// A machine of CPUs, each with (number, core, LLC, node), on nodes with these numbers and distances.
+    fn machine(cpus: &[(u32, u32, Option<u32>, u32)], nodes: &[u32], distances: &[&[u32]]) -> Machine {
+        let mut builder = MachineBuilder::new("test");
+        for &os_index in nodes {
+            let bandwidth_bytes_per_s = NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S;
+            builder = builder.node(NodeSpec { os_index, memory_bytes: 1 << 30, bandwidth_bytes_per_s });
+        }
+        for label in cpus.iter().filter_map(|&(_, _, llc, _)| llc).collect::<BTreeSet<_>>() {
+            builder = builder.llc(label, Llc::GENERIC_SIZE_BYTES);
+        }
+        for &(os_index, core, llc, node) in cpus {
+            builder = builder.cpu(CpuSpec { os_index, core, llc, node, package: 0, capacity: 1 });
+        }
+        builder.distances(distances.iter().map(|row| row.to_vec()).collect()).build().unwrap()
+    }
+
+    fn of_cpus(places: &Places) -> Vec<Option<(usize, usize)>> {
+        places.cpus.iter().map(|cpu| cpu.map(|cpu| (cpu.llc, cpu.node))).collect()
+    }
+
+    #[test]
+    fn a_large_host_has_a_queue_for_each_cache() {
+        let places = Places::of_host(&preset("westmere-ex-4s").unwrap(), 80).unwrap();
+        assert_eq!((places.cpu_count(), places.llc_count(), places.node_count()), (80, 4, 4));
+        assert!(places.smt);
+        assert_eq!(places.llcs[3], LlcPlace { node: 3, cpu_count: 20 });
+        assert_eq!(places.nodes[2].by_distance, [2, 0, 1, 3]);
+    }
+
+    #[test]
+    fn numbers_with_gaps_become_numbers_without() {
+        let cpus = [(0, 0, Some(0), 2), (3, 1, Some(0), 2), (4, 2, Some(4), 8)];
+        // Node 5 has memory alone.
+        let machine = machine(&cpus, &[2, 5, 8], &[&[10, 15, 20], &[15, 10, 15], &[20, 15, 10]]);
+        let places = Places::of_host(&machine, 6).unwrap();
+        assert_eq!(of_cpus(&places), [Some((0, 0)), None, None, Some((0, 0)), Some((1, 1)), None]);
+        assert_eq!(places.llcs, [LlcPlace { node: 0, cpu_count: 2 }, LlcPlace { node: 1, cpu_count: 1 }]);
+        assert_eq!(places.nodes.iter().map(|node| node.id).collect::<Vec<_>>(), [2, 8]);
+        assert_eq!(places.nodes[1].by_distance, [1, 0]);
+        assert!(!places.smt);
+    }
+
+    #[test]
+    fn a_cache_that_spans_nodes_is_one_group_in_each() {
+        let cpus = [(0, 0, Some(0), 0), (1, 1, Some(0), 1), (2, 2, Some(2), 0), (3, 3, Some(0), 0)];
+        let places = Places::of_host(&machine(&cpus, &[0, 1], &[&[10, 12], &[12, 10]]), 4).unwrap();
+        assert_eq!(of_cpus(&places), [Some((0, 0)), Some((2, 1)), Some((1, 0)), Some((0, 0))]);
+        let of_nodes: Vec<_> = places.nodes.iter().map(|node| (node.first_llc, node.llc_count)).collect();
+        assert_eq!(of_nodes, [(0, 2), (2, 1)]);
+    }
+
+    #[test]
+    fn cpus_without_a_cache_are_one_group_in_each_node() {
+        let cpus = [(0, 0, None, 0), (1, 1, None, 1), (2, 2, None, 0)];
+        let places = Places::of_host(&machine(&cpus, &[0, 1], &[&[10, 20], &[20, 10]]), 3).unwrap();
+        assert_eq!(of_cpus(&places), [Some((0, 0)), Some((1, 1)), Some((0, 0))]);
+    }
+
+    #[test]
+    fn in_a_guest_all_are_one() {
+        let places = Places::of_guest(&preset("westmere-ex-4s").unwrap(), 100).unwrap();
+        assert_eq!((places.cpu_count(), places.llc_count(), places.node_count()), (80, 1, 1));
+        assert_eq!((places.cpus.len(), places.cpus[99]), (100, None));
+        assert_eq!(places.cpus[79], Some(CpuPlace { llc: 0, node: 0 }));
+        assert!(!places.smt);
+    }
+
+    #[test]
+    fn what_the_tables_do_not_hold_is_refused() {
+        let refusal = |cpu_count: u32, cpus_of_node: u32| {
+            let cpus: Vec<_> = (0..cpu_count).map(|cpu| (cpu, cpu, Some(cpu), cpu / cpus_of_node)).collect();
+            let nodes: Vec<u32> = (0..cpu_count.div_ceil(cpus_of_node)).collect();
+            let row = |from| nodes.iter().map(|&to| if to == from { 10 } else { 20 }).collect::<Vec<u32>>();
+            let distances: Vec<Vec<u32>> = nodes.iter().map(|&from| row(from)).collect();
+            let distances: Vec<&[u32]> = distances.iter().map(Vec::as_slice).collect();
+            Places::of_host(&machine(&cpus, &nodes, &distances), 0).map_err(|error| error.to_string())
+        };
+        assert!(refusal(256, 2).is_ok());
+        assert_eq!(
+            refusal(257, 4).unwrap_err(),
+            "this machine has 257 last-level caches; the scheduler can do with 256 at most"
+        );
+        assert_eq!(
+            refusal(129, 1).unwrap_err(),
+            "this machine has 129 NUMA nodes; the scheduler can do with 128 at most"
+        );
+        assert_eq!(
+            refusal(1025, 1025).unwrap_err(),
+            "this machine has 1025 CPUs (with gaps in their numbers); the scheduler can do with 1024 at most"
+        );
+    }
+
+    #[test]
+    fn possible_cpus_past_the_table_do_not_matter_while_they_are_not_online() {
+        let places = Places::of_host(&machine(&[(0, 0, None, 0)], &[0], &[&[10]]), 4096).unwrap();
+        assert_eq!(places.cpus.len(), 1024);
+    }
 }

@@ -58,6 +58,19 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// The mechanisms that can be switched, by name, and whether they are on.
+    pub fn mechanisms(&self) -> [(&'static str, bool); 5] {
+        [
+            ("cgroup weights", self.fairness.cgroup_weights),
+            ("soft affinity", self.soft_affinity.enabled),
+            ("NUMA homes", self.numa_homes.enabled),
+            ("rate control", self.rate_control.enabled),
+            ("directed yield", self.directed_yield.enabled),
+        ]
+    }
+}
+
 /// Where the scheduler runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -1,6 +1,7 @@
 //! The guest's side: the first process, which sets the system up, the runner of a leg's scenarios, and what scenarios
 //! are made of.
 
+pub mod cgroup;
 pub mod cpus;
 mod init;
 pub mod kernel_log;

@@ -51,7 +51,7 @@ fn run_scenario(guest: &Guest, scenario: &Scenario) -> Result<()> {
     let complaint = records.iter().find(|record| record.is_complaint(guest.ejection_expected.get()));
     let complaint = complaint.map_or(Ok(()), |record| Err(anyhow!("the kernel complained: {record}")));
     let failure = result.and(restored).and(complaint).err().map(|error| Failure {
-        why: format!("{error:#}"),
+        why: format!("{error:#}").trim().lines().collect::<Vec<_>>().join("; "),
         dmesg: records[records.len().saturating_sub(LOG_RECORDS)..].iter().map(ToString::to_string).collect(),
     });
     guest.report(&Event::Finished { seconds, failure })

@@ -21,9 +21,14 @@ pub fn scheduler() -> Option<String> {
     read("root/ops").ok()
 }
 
-/// Waits until a scheduler runs.
-pub fn wait_enabled() -> Result<()> {
-    wait::until("loading a scheduler", || Ok((state()? == "enabled").then_some(())))
+/// How often a scheduler has been loaded since boot.
+pub fn loadings() -> Result<u64> {
+    number("enable_seq")
+}
+
+/// How many tasks a scheduler has refused since it was loaded.
+pub fn rejected_tasks() -> Result<u64> {
+    number("nr_rejected")
 }
 
 /// Waits until none does.
@@ -40,6 +45,10 @@ pub fn disable() -> Result<bool> {
     fs::write("/proc/sysrq-trigger", "S").context("cannot write to /proc/sysrq-trigger")?;
     wait_disabled()?;
     Ok(true)
+}
+
+fn number(file: &str) -> Result<u64> {
+    read(file)?.parse().with_context(|| format!("no number in {FOLDER}/{file}"))
 }
 
 fn read(file: &str) -> Result<String> {

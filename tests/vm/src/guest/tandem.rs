@@ -1,10 +1,17 @@
 //! The `tandem` command: the scheduler that it runs, and what it says.
 
 use super::process::Process;
-use super::sched_ext;
+use super::{sched_ext, wait};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
-use std::process::{Command, Output};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Index;
+use std::process::{Command, ExitStatus, Output};
+
+/// Where settings are written for `tandem run`.
+const SETTINGS_FILE: &str = "/tmp/settings.toml";
 
 /// The scheduler, while it is loaded.
 pub struct Tandem {
@@ -15,18 +22,29 @@ impl Tandem {
     /// Starts `tandem run` with these arguments, and waits until it schedules.
     pub fn run(arguments: &[&str]) -> Result<Self> {
         let mut process = Process::start(command("run").args(arguments))?;
-        super::wait::until("`tandem run`", || {
-            if let Some(status) = process.ended()? {
-                anyhow::bail!("`tandem run` ended with {status}: {}", process.output().trim());
-            }
+        wait::until("`tandem run`", || {
+            let status = process.ended()?;
+            ensure!(status.is_none(), "`tandem run` ended: {}", process.output().trim());
             Ok((sched_ext::state()? == "enabled").then_some(()))
         })?;
         Ok(Self { process })
     }
 
+    /// Starts `tandem run` with a file of these settings, and waits until it schedules.
+    pub fn run_with(settings: &str) -> Result<Self> {
+        fs::write(SETTINGS_FILE, settings).with_context(|| format!("cannot write {SETTINGS_FILE}"))?;
+        Self::run(&["--config", SETTINGS_FILE])
+    }
+
     /// The process of the command.
-    pub fn process(&mut self) -> &mut Process {
-        &mut self.process
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Waits until the command ends by itself: its exit status, and what it printed.
+    pub fn wait(mut self) -> Result<(ExitStatus, String)> {
+        let status = self.process.wait()?;
+        Ok((status, self.process.output()))
     }
 
     /// Stops it as an operator does, with SIGINT, and checks that all is well; what it printed.
@@ -38,17 +56,53 @@ impl Tandem {
     pub fn stop_by(mut self, signal: Signal) -> Result<String> {
         self.process.signal(signal)?;
         let output = self.process.wait_success()?;
-        let state = sched_ext::state()?;
-        ensure!(state == "disabled", "after `tandem run` ended, sched_ext is {state}");
+        ensure!(!sched_ext::is_loaded()?, "`tandem run` has ended, and its scheduler is still loaded");
         Ok(output)
     }
 }
 
-/// What `tandem stat --json` tells.
-pub fn stat() -> Result<serde_json::Value> {
+/// The scheduler's counters, as `tandem stat --json` tells them.
+#[derive(Debug)]
+pub struct Counters(BTreeMap<String, u64>);
+
+/// The part of what `tandem stat --json` prints that is needed here.
+#[derive(Deserialize)]
+struct Stat {
+    counters: Vec<Counter>,
+}
+
+#[derive(Deserialize)]
+struct Counter {
+    name: String,
+    value: u64,
+}
+
+/// The counters now.
+pub fn counters() -> Result<Counters> {
     let output = call(&["stat", "--json"])?;
     ensure!(output.status.success(), "`tandem stat --json` ended with {}", describe(&output));
-    serde_json::from_slice(&output.stdout).context("`tandem stat --json` printed no JSON")
+    let stat: Stat =
+        serde_json::from_slice(&output.stdout).context("`tandem stat --json` printed something else")?;
+    Ok(Counters(stat.counters.into_iter().map(|counter| (counter.name, counter.value)).collect()))
+}
+
+impl Counters {
+    /// How many more they are than earlier ones.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self(self.0.iter().map(|(name, value)| (name.clone(), value - earlier[name])).collect())
+    }
+}
+
+impl Index<&str> for Counters {
+    type Output = u64;
+
+    /// A counter's value.
+    ///
+    /// # Panics
+    /// If there is no such counter, which fails the scenario.
+    fn index(&self, name: &str) -> &u64 {
+        self.0.get(name).unwrap_or_else(|| panic!("there is no counter {name}"))
+    }
 }
 
 /// Runs a verb to its end.
@@ -63,6 +117,6 @@ fn command(verb: &str) -> Command {
 }
 
 /// Exit status and messages, for an error.
-fn describe(output: &Output) -> String {
+pub fn describe(output: &Output) -> String {
     format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())
 }

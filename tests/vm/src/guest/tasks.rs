@@ -1,10 +1,13 @@
 //! Where threads run, and how much, as /proc tells it.
 
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
 use std::fs;
 use std::thread;
 use std::time::Duration;
+
+/// How often, and how far apart, threads are looked at to tell where they are.
+const SAMPLES: u32 = 100;
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Accounting of a thread since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,23 +52,16 @@ pub fn context_switches() -> Result<u64> {
     line.and_then(|count| count.trim().parse().ok()).context("no ctxt in /proc/stat")
 }
 
-/// Looks `samples` times, `interval` apart, where each of the threads is; how often each CPU was seen.
-pub fn sample_cpus(threads: &[u32], samples: u32, interval: Duration) -> Result<BTreeMap<u32, u32>> {
-    let mut seen = BTreeMap::new();
-    for _ in 0..samples {
-        thread::sleep(interval);
+/// The share of their time, 0 to 1, that the threads spend on these CPUs: where they are seen in a second or more.
+pub fn share_on(threads: &[u32], cpus: &[u32]) -> Result<f64> {
+    let mut seen = 0;
+    for _ in 0..SAMPLES {
+        thread::sleep(SAMPLE_INTERVAL);
         for &thread in threads {
-            *seen.entry(cpu_of(thread)?).or_default() += 1;
+            seen += u32::from(cpus.contains(&cpu_of(thread)?));
         }
     }
-    Ok(seen)
-}
-
-/// The share of samples on these CPUs, 0 to 1.
-pub fn share_on(seen: &BTreeMap<u32, u32>, cpus: &[u32]) -> f64 {
-    let all: u32 = seen.values().sum();
-    let on: u32 = cpus.iter().filter_map(|cpu| seen.get(cpu)).sum();
-    f64::from(on) / f64::from(all.max(1))
+    Ok(f64::from(seen) / f64::from(SAMPLES * threads.len() as u32))
 }
 
 fn read(file: &str) -> Result<String> {
@@ -115,9 +111,8 @@ mod tests {
         assert!(threads(pid).unwrap().contains(&pid));
         assert!(usage(pid).unwrap().run_ns > 0);
         assert!(context_switches().unwrap() > 0);
-        let seen = sample_cpus(&[pid], 3, Duration::from_millis(1)).unwrap();
-        let cpus: Vec<u32> = seen.keys().copied().collect();
-        assert_eq!(share_on(&seen, &cpus), 1.0);
-        assert_eq!(share_on(&seen, &[]), 0.0);
+        let cpus: Vec<u32> = (0..1024).collect();
+        assert_eq!(share_on(&[pid], &cpus).unwrap(), 1.0);
+        assert_eq!(share_on(&[pid], &[]).unwrap(), 0.0);
     }
 }

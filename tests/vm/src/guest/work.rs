@@ -38,9 +38,9 @@ pub struct Work {
     cgroup: Option<String>,
     #[command(subcommand)]
     job: Job,
-    /// Options of `tandem prefer` under which it is started; not an argument of its own
+    /// The command by which it is started; not an argument of its own
     #[arg(skip)]
-    prefer: Vec<String>,
+    started_by: Vec<String>,
 }
 
 #[derive(Debug, Clone, Subcommand)]
@@ -71,7 +71,7 @@ pub fn ping_pong() -> Work {
 
 impl Work {
     fn new(job: Job) -> Self {
-        Self { cpus: None, nice: None, cgroup: None, job, prefer: Vec::new() }
+        Self { cpus: None, nice: None, cgroup: None, job, started_by: Vec::new() }
     }
 
     /// May only use these CPUs.
@@ -92,20 +92,24 @@ impl Work {
         self
     }
 
-    /// Started by `tandem prefer OPTIONS -- ...`.
-    pub fn preferring(mut self, options: &[&str]) -> Self {
-        self.prefer = options.iter().map(|option| (*option).to_owned()).collect();
+    /// With a preference: started by `tandem prefer OPTIONS -- ...`.
+    pub fn preferring(self, options: &[&str]) -> Self {
+        self.started_by([&["tandem", "prefer"], options, &["--"]].concat())
+    }
+
+    /// Before all tasks that are not real-time.
+    pub fn real_time(self) -> Self {
+        self.started_by(vec!["chrt", "--fifo", "50"])
+    }
+
+    fn started_by(mut self, words: Vec<&str>) -> Self {
+        self.started_by.extend(words.into_iter().map(str::to_owned));
         self
     }
 
     /// The command that does it.
     pub fn command(&self) -> Command {
-        let mut words: Vec<String> = Vec::new();
-        if !self.prefer.is_empty() {
-            words.extend(["tandem".into(), "prefer".into()]);
-            words.extend(self.prefer.clone());
-            words.push("--".into());
-        }
+        let mut words = self.started_by.clone();
         words.extend(["vm-guest".into(), ARGUMENT.into()]);
         words.extend(self.cpus.iter().map(|cpus| format!("--cpus={cpus}")));
         words.extend(self.nice.iter().map(|nice| format!("--nice={nice}")));
@@ -133,7 +137,7 @@ impl Work {
         wait::until("the start of the work's threads", || {
             let status = process.ended()?;
             ensure!(status.is_none(), "the work ended: {}", process.output().trim());
-            // Before it is `vm-guest`, the process is `tandem prefer`, which may have threads as well.
+            // Before it is `vm-guest`, the process is the command that starts it, which may have threads as well.
             let is_work = fs::read_to_string(format!("/proc/{}/comm", process.pid()))?.trim() == "vm-guest";
             Ok((is_work && tasks::threads(process.pid())?.len() == threads).then_some(()))
         })?;

@@ -18,9 +18,9 @@ pub const MODULES_FOLDER: &str = "/modules";
 /// Programs that cargo builds beside this one.
 const BUILT: [&str; 2] = ["tandem", "vm-guest"];
 /// Programs of the machine.
-const INSTALLED: [&str; 3] = ["busybox", "hackbench", "stress-ng"];
+const INSTALLED: [&str; 4] = ["busybox", "chrt", "hackbench", "stress-ng"];
 /// What busybox is called by scenarios.
-const APPLETS: [&str; 1] = ["sh"];
+const APPLETS: [&str; 2] = ["sh", "true"];
 /// Folders on which the guest mounts something.
 const MOUNT_POINTS: [&str; 4] = ["/dev", "/proc", "/sys", "/tmp"];
 

@@ -38,7 +38,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let kernel = options.kernel.join("vmlinuz");
     ensure!(
         kernel.is_file(),
-        "there is no {}; `scripts/setup vm` unpacks a kernel into {KERNEL_FOLDER}",
+        "there is no {}; `scripts/kernel-debian` unpacks a kernel into {KERNEL_FOLDER}",
         kernel.display()
     );
     let programs = programs_folder()?;
@@ -143,8 +143,8 @@ mod tests {
     #[test]
     fn options_choose_legs_and_scenarios() {
         assert_eq!(names(&[]).unwrap().len(), LEGS.len());
-        assert_eq!(names(&["--leg", "nested"]).unwrap(), [("nested", LEGS[2].scenarios.len())]);
-        assert_eq!(names(&["--scenario", "hackbench-runs"]).unwrap(), [("base", 1)]);
+        assert_eq!(names(&["--leg", "life"]).unwrap(), [("life", LEGS[0].scenarios.len())]);
+        assert_eq!(names(&["--scenario", "hackbench-runs"]).unwrap(), [("life", 1)]);
         assert!(names(&["--leg", "numa", "--scenario", "hackbench-runs"]).is_err());
     }
 

@@ -4,7 +4,7 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::thread;
 
-/// Where `scripts/setup vm` unpacks its kernel.
+/// Where `scripts/kernel-debian` unpacks its kernel.
 pub const KERNEL_FOLDER: &str = ".tools/vm/kernel-debian";
 
 /// Boots real kernels in QEMU and tries the scheduler on them.

@@ -1,10 +1,10 @@
 //! That the guest is what the other scenarios take it for. None of these needs the scheduler.
 
-use crate::guest::{Guest, cpus, process::Process, sched_ext};
-use anyhow::{Context, Result, ensure};
+use super::hackbench;
+use crate::guest::{Guest, cpus, sched_ext};
+use anyhow::{Result, ensure};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 /// The kernel has sched_ext, and no scheduler is loaded.
 pub fn sched_ext_is_there(_: &Guest) -> Result<()> {
@@ -37,10 +37,7 @@ pub fn machine_is_as_asked_for(guest: &Guest) -> Result<()> {
 
 /// A program with libraries runs, with many processes, on all CPUs.
 pub fn hackbench_runs(guest: &Guest) -> Result<()> {
-    let output =
-        Process::start(Command::new("hackbench").args(["--groups", "2", "--loops", "50"]))?.wait_success()?;
-    let time = output.lines().find(|line| line.starts_with("Time:")).context("hackbench tells no time")?;
-    guest.note(format!("hackbench: {time} s"))
+    guest.note(hackbench()?)
 }
 
 /// The guest can be a host: KVM works in it. Whether KVM lets a spinning vCPU go on is noted, and left to other scenarios.

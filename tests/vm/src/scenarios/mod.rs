@@ -1,3 +1,37 @@
 //! What is tried in guests, a file a subject. [`crate::leg`] has the table of what runs where.
 
+pub mod bad_input;
+pub mod churn;
+pub mod ejection;
+pub mod fairness;
+pub mod guest_mode;
 pub mod harness;
+pub mod hotplug;
+pub mod life;
+pub mod numa_homes;
+pub mod programs;
+pub mod rate_control;
+pub mod soft_affinity;
+
+use crate::guest::{process::Process, tandem};
+use anyhow::{Context, Result, ensure};
+use std::process::Command;
+
+/// The share of its time that a task spends where it is said to be, or more. Not all of it: on emulated CPUs the kernel's
+/// own work takes long enough for a task to find its CPU taken now and then.
+const MOSTLY: f64 = 0.75;
+
+/// Runs hackbench: 80 processes that wake each other all the time. What it tells about its time.
+fn hackbench() -> Result<String> {
+    let mut hackbench = Process::start(Command::new("hackbench").args(["--groups", "2", "--loops", "50"]))?;
+    let output = hackbench.wait_success()?;
+    let time = output.lines().find_map(|line| line.strip_prefix("Time: "));
+    Ok(format!("hackbench: {} s", time.context("hackbench tells no time")?))
+}
+
+/// Runs a verb that must succeed; what it printed.
+fn succeeds(arguments: &[&str]) -> Result<String> {
+    let output = tandem::call(arguments)?;
+    ensure!(output.status.success(), "`tandem {}`: {}", arguments.join(" "), tandem::describe(&output));
+    String::from_utf8(output.stdout).context("it printed no text")
+}

@@ -22,6 +22,12 @@ impl Settings {
         Self::parse(&SourceFile::read(path)?)
     }
 
+    /// The file that says all of this.
+    pub fn to_toml(&self) -> String {
+        // Tables of strings, numbers and switches are always TOML.
+        toml::to_string(self).unwrap_or_default()
+    }
+
     fn parse(source: &SourceFile) -> Result<Self, FileError> {
         let settings: Self = source.parse()?;
         settings.check().map_err(|message| source.error_in_file(message))?;
@@ -64,5 +70,68 @@ fn within<T: Ord + Display>(key: &str, value: T, min: T, max: T) -> Result<(), S
     match min <= value && value <= max {
         true => Ok(()),
         false => Err(format!("{key} is {value}; allowed is from {min} to {max}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::Mode;
+
+    fn parse(text: &str) -> Result<Settings, String> {
+        let source = SourceFile::new(Path::new("tandem.toml"), text);
+        Settings::parse(&source).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_a_file_does_not_say_is_the_default() {
+        assert_eq!(parse(""), Ok(Settings::default()));
+        let settings = parse("mode = \"guest\"\n[fairness]\nslice = \"5 ms\"\n").unwrap();
+        let mut expected = Settings { mode: Mode::Guest, ..Settings::default() };
+        expected.fairness.slice = Duration { ns: 5_000_000 };
+        assert_eq!(settings, expected);
+    }
+
+    #[test]
+    fn a_printed_file_says_the_same() {
+        let mut settings = Settings::default();
+        settings.numa_homes.enabled = false;
+        settings.rate_control.ratelimit = Duration { ns: 0 };
+        assert_eq!(parse(&settings.to_toml()), Ok(settings));
+    }
+
+    #[test]
+    fn the_defaults_are_allowed() {
+        assert_eq!(Settings::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_what_is_allowed() {
+        let cases = [
+            ("watchdog = \"500 ms\"", "tandem.toml: watchdog is 500 ms; allowed is from 1 s to 30 s"),
+            (
+                "[fairness]\nslice_min = \"4 ms\"",
+                "tandem.toml: slice_min of [fairness] is 4 ms; allowed is from 50 us to 3 ms",
+            ),
+            (
+                "[rate_control]\nthreshold = 0",
+                "tandem.toml: threshold of [rate_control] is 0; allowed is from 1 to 100000",
+            ),
+            (
+                "\n[fairness]\nslice = 3",
+                "tandem.toml:3: `3` has no unit; allowed are ns, us, ms, s, min, as in \"1.5 ms\"",
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse(text).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn unknown_keys_are_told_with_their_line() {
+        for text in ["\nmodes = 1", "[fairness]\nslices = 1", "\n[fair]\nslice = 1"] {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with("tandem.toml:2: unknown field"), "{error}");
+        }
     }
 }

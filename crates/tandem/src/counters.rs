@@ -1,0 +1,35 @@
+//! How `tandem run` and `tandem stat` print the scheduler's counters.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::time::Duration;
+use tandem_host::scheduler::{Counter, Counters};
+
+/// Writes a line for each counter: name, value, and what it counts.
+///
+/// # Errors
+/// If nothing can be written.
+pub fn write_table(counters: &Counters, out: &mut impl Write) -> io::Result<()> {
+    let width = |text: fn(&Counter) -> String| counters.iter().map(|counter| text(&counter).len()).max();
+    let name_width = width(|counter| counter.name.to_owned()).unwrap_or(0);
+    let value_width = width(|counter| counter.value.to_string()).unwrap_or(0);
+    for Counter { name, description, value } in counters.iter() {
+        writeln!(out, "{name:name_width$}  {value:>value_width$}  {description}")?;
+    }
+    Ok(())
+}
+
+/// What was counted in a time, each a second, in one line; counters that stood still are left out.
+pub fn rates(counters: &Counters, time: Duration) -> String {
+    let mut line = String::new();
+    for Counter { name, value, .. } in counters.iter().filter(|counter| counter.value > 0) {
+        let comma = if line.is_empty() { "" } else { ", " };
+        let rate = value as f64 / time.as_secs_f64();
+        let decimals = usize::from(rate < 10.0);
+        let _ = write!(line, "{comma}{name} {rate:.decimals$}");
+    }
+    match line.as_str() {
+        "" => "nothing was counted".into(),
+        rates => format!("a second: {rates}"),
+    }
+}

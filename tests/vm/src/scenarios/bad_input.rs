@@ -1,0 +1,132 @@
+//! What the command refuses: each with one sentence, the right exit status, and nothing changed.
+
+use super::{hotplug, succeeds};
+use crate::guest::cgroup::Cgroup;
+use crate::guest::process::Process;
+use crate::guest::tandem::{self, Tandem};
+use crate::guest::{Guest, sched_ext, work};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
+
+/// Exit status for wrong options and files.
+const BAD_INPUT: i32 = 2;
+/// Exit status for whatever else failed.
+const FAILURE: i32 = 1;
+/// User and group of nobody.
+const NOBODY: u32 = 65534;
+
+/// Without root nothing can be loaded, looked at or steered.
+pub fn without_root(_: &Guest) -> Result<()> {
+    let as_nobody = |arguments: &[&str]| -> Result<Output> {
+        let output = Command::new("tandem").args(arguments).uid(NOBODY).gid(NOBODY).output();
+        output.context("cannot start tandem as nobody")
+    };
+    let loadings = sched_ext::loadings()?;
+    refused(&as_nobody(&["run"])?, FAILURE, "needs root")?;
+    ensure!(sched_ext::loadings()? == loadings, "a scheduler was loaded");
+
+    let tandem = Tandem::run(&[])?;
+    for arguments in [&["run"][..], &["stat"], &["prefer", "show"], &["prefer", "--cpus", "0", "--", "true"]]
+    {
+        refused(&as_nobody(arguments)?, FAILURE, "needs root")?;
+    }
+    tandem.stop()?;
+    Ok(())
+}
+
+/// A second instance ends; the first goes on.
+pub fn second_instance(_: &Guest) -> Result<()> {
+    let tandem = Tandem::run(&[])?;
+    let loadings = sched_ext::loadings()?;
+    refused(&tandem::call(&["run"])?, FAILURE, "another `tandem run` is at work")?;
+    ensure!(sched_ext::loadings()? == loadings, "a scheduler was loaded");
+    tandem::counters()?;
+    tandem.stop()?;
+    Ok(())
+}
+
+/// A file of settings with a mistake is refused before anything is loaded.
+pub fn wrong_settings(_: &Guest) -> Result<()> {
+    let loadings = sched_ext::loadings()?;
+    for (settings, message) in [
+        ("watchdog = \"1 min\"\n", "watchdog"),
+        ("[fairness]\nslice = \"3\"\n", "unit"),
+        ("[rate_control]\nthresold = 50\n", "thresold"),
+    ] {
+        let file = "/tmp/wrong.toml";
+        fs::write(file, settings)?;
+        refused(&tandem::call(&["run", "--config", file])?, BAD_INPUT, message)?;
+    }
+    refused(&tandem::call(&["run", "--config", "/tmp/none.toml"])?, BAD_INPUT, "/tmp/none.toml")?;
+    ensure!(sched_ext::loadings()? == loadings, "a scheduler was loaded");
+    Ok(())
+}
+
+/// Preferences for nobody, for no CPUs, or for CPUs that are not to be had change nothing.
+pub fn wrong_preferences(_: &Guest) -> Result<()> {
+    let tandem = Tandem::run(&[])?;
+    let work = work::burn(1).on(&[0, 1]).preferring(&["--cpus", "1"]).start()?;
+    let pid = work.pid().to_string();
+    let cgroup = Cgroup::create("narrow")?;
+    cgroup.set("cpuset.cpus", "0")?;
+    let dead = dead_pid()?;
+    let dead = dead.to_string();
+
+    let offline = 3;
+    hotplug::toggle(offline, false)?;
+
+    let preferences = succeeds(&["prefer", "show"])?;
+    let loadings = sched_ext::loadings()?;
+    for (arguments, message) in [
+        (&["--cpus", "0", "--pid", &dead][..], "no process"),
+        (&["--cpus", "0", "--tid", &dead], "no thread"),
+        (&["--cpus", "", "--pid", &pid], "names none"),
+        (&["--cpus", "3", "--pid", &pid], "CPU 3 is not online"),
+        (&["--cpus", "99", "--pid", &pid], "CPU 99 is not online"),
+        (&["--nodes", "7", "--pid", &pid], "node 7 is not online"),
+        (&["--cpus", "2", "--pid", &pid], "may use CPUs 0-1 alone"),
+        (&["--cpus", "1", "--cgroup", cgroup.directory()], "may use CPUs 0 alone"),
+        (&["--cpus", "0", "--cgroup", "/no/such"], "/no/such"),
+        (&["--cpus", "0", "--", "no-such-command"], "no-such-command"),
+        (&["--cpus", "0"], "required"),
+    ] {
+        refused(&tandem::call(&[&["prefer"], arguments].concat())?, BAD_INPUT, message)?;
+    }
+    let now = succeeds(&["prefer", "show"])?;
+    ensure!(now == preferences, "preferences were\n{preferences}and are\n{now}");
+    ensure!(sched_ext::loadings()? == loadings, "the scheduler was loaded again");
+    hotplug::toggle(offline, true)?;
+    drop(work);
+    tandem.stop()?;
+    Ok(())
+}
+
+/// Without a scheduler, the verbs about one say so.
+pub fn not_loaded(_: &Guest) -> Result<()> {
+    for arguments in [&["stat"][..], &["prefer", "show"], &["prefer", "--cpus", "0", "--", "true"]] {
+        refused(&tandem::call(arguments)?, FAILURE, "the scheduler is not loaded")?;
+    }
+    Ok(())
+}
+
+/// The number of a process that has ended.
+fn dead_pid() -> Result<u32> {
+    let mut process = Process::start(&mut Command::new("true"))?;
+    process.wait_success()?;
+    Ok(process.pid())
+}
+
+/// Checks that a call ended with that status and a message, on standard error alone, with that text in it.
+fn refused(output: &Output, status: i32, text: &str) -> Result<()> {
+    let message = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(status),
+        "exit status {status} was expected: {}",
+        tandem::describe(output)
+    );
+    ensure!(message.contains(text), "{text:?} was expected: {}", tandem::describe(output));
+    ensure!(output.stdout.is_empty(), "it printed {}", String::from_utf8_lossy(&output.stdout));
+    Ok(())
+}

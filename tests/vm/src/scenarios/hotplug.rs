@@ -1,0 +1,46 @@
+//! CPUs come and go: the scheduler is loaded again, and what was set stays.
+
+use super::{MOSTLY, hackbench, succeeds};
+use crate::guest::tandem::Tandem;
+use crate::guest::tasks::{share_on, threads};
+use crate::guest::{Guest, cpus, sched_ext, wait, work};
+use anyhow::{Result, ensure};
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Stops or starts a CPU, and waits until the scheduler is loaded again.
+pub fn toggle(cpu: u32, online: bool) -> Result<()> {
+    let loadings = sched_ext::loadings()?;
+    cpus::set_online(cpu, online)?;
+    wait::until("loading again after hotplug", || {
+        Ok((sched_ext::loadings()? > loadings && sched_ext::state()? == "enabled").then_some(()))
+    })
+}
+
+/// A task's preference holds when the scheduler has been loaded again, and so does that of a CPU that was away.
+pub fn preferences_survive(guest: &Guest) -> Result<()> {
+    let tandem = Tandem::run(&[])?;
+    let stays = work::pulse(2, 5 * MS, 5 * MS).preferring(&["--cpus", "0-1"]).start()?;
+    let loses = work::pulse(1, 5 * MS, 5 * MS).preferring(&["--cpus", "3"]).start()?;
+    let preferences = succeeds(&["prefer", "show"])?;
+    for online in [false, true] {
+        toggle(3, online)?;
+        let now = succeeds(&["prefer", "show"])?;
+        ensure!(now == preferences, "preferences were\n{preferences}and are\n{now}");
+        let share = share_on(&threads(stays.pid())?, &[0, 1])?;
+        let state = if online { "online" } else { "offline" };
+        guest.note(format!("CPU 3 {state}: {:.0}% on the set 0-1", 100.0 * share))?;
+        ensure!(share > MOSTLY, "tasks did not stay on their set");
+        hackbench()?;
+    }
+    let share = share_on(&[loses.pid()], &[3])?;
+    ensure!(share > MOSTLY, "{:.0}% of the time on CPU 3, which is back", 100.0 * share);
+    drop((stays, loses));
+    let output = tandem.stop()?;
+    ensure!(
+        output.matches("loading again").count() == 2,
+        "it did not say that it was loaded again: {output}"
+    );
+    Ok(())
+}
