@@ -30,5 +30,6 @@ COUNTER(yield_to_honoured, "directed yields after which the target ran next on t
 COUNTER(yield_to_running, "directed yields refused because the target ran already")
 COUNTER(yield_to_busy, "directed yields refused because the target's CPU was itself in one")
 COUNTER(yield_to_forbidden, "directed yields refused because the target may not run on the yielder's CPU")
+COUNTER(yield_to_unfair, "directed yields refused because the target had already had more than its share")
 COUNTER(yield_to_gone, "directed yields whose target had found another CPU, or could not be moved")
 COUNTER(guest_stolen, "idle vCPUs passed over because the host had stolen time from them")

@@ -6,10 +6,14 @@
  * once, they yield to each other in circles.
  *
  * Approach: yield_to() is refused, so that KVM tries its next candidate, unless the target waits in a queue, may run on
- * the yielder's CPU, and was not last on a CPU that is itself in a directed yield. All tests are reads; nothing is
- * taken for a target that cannot be helped. Otherwise the target's number and queue are noted, and the yielder's CPU,
- * which schedules next, moves it out of that queue. The yielder keeps its virtual time: it was charged for what it ran,
- * and the target is charged for what it runs.
+ * the yielder's CPU, was not last on a CPU that is itself in a directed yield, and has not had more than its share. All
+ * tests are reads; nothing is taken for a target that cannot be helped. Otherwise the target's number and queue are
+ * noted, and the yielder's CPU, which schedules next, moves it out of that queue.
+ *
+ * The yielder keeps its virtual time and the queue its clock, so that it gets back what it gave: it was charged for
+ * what it ran, and the target is charged for what it runs. The target has had more than its share if it is ahead of the
+ * first who waits for the CPU by more than YIELD_AHEAD_SLICES slices. Otherwise two vCPUs that yield to each other would
+ * keep a third off the CPU for ever, and be it the one that has the lock.
  *
  * Limits: a target that waits in the local queue of a CPU cannot be moved, and is next there anyway. At most
  * YIELD_SEARCH_MAX tasks of a queue are looked at.
@@ -17,7 +21,31 @@
 #ifndef TANDEM_DIRECTED_YIELD_H
 #define TANDEM_DIRECTED_YIELD_H
 
-enum { YIELD_SEARCH_MAX = 256 };
+enum {
+	YIELD_SEARCH_MAX = 256,
+	/* Who has a lock often waits because its slice is over: it is ahead by that one, and needs another to go on. */
+	YIELD_AHEAD_SLICES = 2,
+};
+
+/* Whether the first of a queue is behind `vtime`, told by the clock of the CPU's LLC, by more than `ahead`. */
+static __always_inline bool is_too_far_ahead(u64 vtime, u64 ahead, u64 queue)
+{
+	u64 first;
+
+	return first_vtime(queue, &first) && before(first + ahead, vtime);
+}
+
+/* Whether the target has had more than its share against those who wait for the yielder's CPU. */
+static __always_inline bool had_its_share(const struct task_struct *to, s32 cpu, const struct cpu_state *state)
+{
+	u32 llc = llc_of(cpu);
+	u64 vtime = vtime_in(to->scx.dsq_vtime, llc);
+	/* vCPUs of a VM usually have one weight. */
+	u64 ahead = charge(YIELD_AHEAD_SLICES * settings.slice_ns, state->weight);
+
+	return is_too_far_ahead(vtime, ahead, llc) ||
+	       (state->pinned_wait && is_too_far_ahead(vtime, ahead, CPU_QUEUE | cpu));
+}
 
 /* Whether the running task `from` yields its CPU to `to`. */
 static __always_inline bool yield_to(struct task_struct *from, struct task_struct *to)
@@ -46,6 +74,10 @@ static __always_inline bool yield_to(struct task_struct *from, struct task_struc
 		count(COUNTER_yield_to_gone);
 		return false;
 	}
+	if (had_its_share(to, cpu, state)) {
+		count(COUNTER_yield_to_unfair);
+		return false;
+	}
 	state->yield_to = to->pid;
 	state->yield_queue = queue;
 	scx_bpf_task_set_slice(from, 0);
@@ -71,6 +103,9 @@ static bool run_yield_target(struct cpu_state *state)
 			break;
 	}
 	count(moved ? COUNTER_yield_to_honoured : COUNTER_yield_to_gone);
+	/* Otherwise this CPU is in a directed yield until the target runs. */
+	if (!moved)
+		state->yield_to = 0;
 	return moved;
 }
 

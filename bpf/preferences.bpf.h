@@ -67,7 +67,10 @@ struct {
 
 /* Counts changes of preferences; differs between loads, so that nothing remembered from before is current. */
 u32 generation;
-/* Preferences in force, of tasks and cgroups together and of cgroups alone: with none, nothing here costs anything. */
+/*
+ * Preferences and marks in force, of tasks and cgroups together, and preferences of cgroups alone: with none, nothing
+ * here costs anything.
+ */
 u32 nr_preferences;
 u32 nr_cgroup_preferences;
 /* Some set has one CPU of an LLC and leaves out another. */
@@ -100,6 +103,15 @@ static __always_inline void drop_set(u32 index, bool cgroup)
 	__sync_fetch_and_sub(&nr_preferences, 1);
 	if (cgroup)
 		__sync_fetch_and_sub(&nr_cgroup_preferences, 1);
+}
+
+static __always_inline void mark(struct task_preference *preference, bool latency_critical)
+{
+	if (latency_critical && !preference->latency_critical)
+		__sync_fetch_and_add(&nr_preferences, 1);
+	else if (!latency_critical && preference->latency_critical)
+		__sync_fetch_and_sub(&nr_preferences, 1);
+	preference->latency_critical = latency_critical;
 }
 
 /* The set of the nearest cgroup that has one. */
@@ -171,8 +183,8 @@ static s32 inherit_preference(struct task_struct *p)
 	if (!own)
 		return -ENOMEM;
 	own->own_set = parents->own_set;
-	own->latency_critical = parents->latency_critical;
 	use_set(own->own_set, false);
+	mark(own, parents->latency_critical);
 	return 0;
 }
 

@@ -76,8 +76,12 @@ static __always_inline u32 balanced_llc(struct task_struct *p, u32 llc, u64 now_
 	return best;
 }
 
+/*
+ * Functions that are not static are verified once, for any arguments, and not again for each place that calls them.
+ */
+
 /* Moves the first task of a queue that prefers `cpu` (or, with `or_none`, prefers nothing) to this CPU. */
-static bool take_preferring(s32 cpu, u64 queue, bool or_none)
+__noinline int take_preferring(s32 cpu, u64 queue, bool or_none)
 {
 	struct task_struct *p;
 	u32 looked = 0;
@@ -97,7 +101,7 @@ static bool take_preferring(s32 cpu, u64 queue, bool or_none)
 }
 
 /* One step of stealing: from the LLCs of other nodes and of this one, nearest first. */
-static bool steal_step(s32 cpu, bool preferring)
+__noinline int steal_step(s32 cpu, bool preferring)
 {
 	const volatile struct node_place *own = node_place(node_of(cpu)), *node;
 	u32 own_llc = llc_of(cpu), i, j;

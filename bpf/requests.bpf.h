@@ -93,7 +93,7 @@ static int prefer_for_task(const struct preference_request *request, u32 set)
 	use_set(set, false);
 	old = preference->own_set;
 	preference->own_set = set;
-	preference->latency_critical = request->latency_critical;
+	mark(preference, request->latency_critical);
 	preference->found_for = 0;
 	drop_set(old, false);
 	return 0;

@@ -29,8 +29,8 @@
 #include "placement.bpf.h"
 #include "guest.bpf.h"
 #include "rate_control.bpf.h"
-#include "directed_yield.bpf.h"
 #include "queues.bpf.h"
+#include "directed_yield.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -176,10 +176,10 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (runs_on) {
 		settle(state, now_ns);
-		advance_clock(llc, state->vtime);
 		if (nr_preferences && should_return(prev, cpu, now_ns))
 			runs_on = false;
 		else if (goes_on(prev, cpu, llc, state)) {
+			advance_clock(llc, state->vtime);
 			count(COUNTER_kept);
 			count_decision(state, now_ns);
 			scx_bpf_task_set_slice(prev, slice_in(llc));
@@ -191,6 +191,7 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 	if (take_own(cpu, llc))
 		return;
 	if (runs_on) {
+		advance_clock(llc, state->vtime);
 		state->yielded = false;
 		scx_bpf_task_set_slice(prev, settings.slice_ns);
 	} else {
@@ -214,8 +215,11 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 	state->running = true;
 	state->stayed = false;
 	state->yielded = false;
-	state->yield_to = 0;
-	advance_clock(llc, state->vtime);
+	/* The target of a directed yield runs before its time. */
+	if (state->yield_to)
+		state->yield_to = 0;
+	else
+		advance_clock(llc, state->vtime);
 	count_decision(state, now_ns);
 	if (nr_preferences)
 		note_place(p, cpu, now_ns);
@@ -271,6 +275,8 @@ s32 BPF_STRUCT_OPS(tandem_init_task, struct task_struct *p, struct scx_init_task
 	if (preference) {
 		preference->away_since_ns = 0;
 		use_set(preference->own_set, false);
+		if (preference->latency_critical)
+			__sync_fetch_and_add(&nr_preferences, 1);
 	}
 	return 0;
 }
@@ -283,8 +289,10 @@ void BPF_STRUCT_OPS(tandem_exit_task, struct task_struct *p, struct scx_exit_tas
 	if (!nr_preferences || (!args->cancelled && !(p->flags & PF_EXITING)))
 		return;
 	preference = bpf_task_storage_get(&preferences_of_tasks, p, NULL, 0);
-	if (preference)
+	if (preference) {
 		drop_set(preference->own_set, false);
+		mark(preference, false);
+	}
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_cgroup_init, struct cgroup *cgroup, struct scx_cgroup_init_args *args)

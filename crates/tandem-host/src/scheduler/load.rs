@@ -235,7 +235,8 @@ mod tests {
     #[test]
     fn every_switch_is_its_own() {
         let places = Places::of_host(&preset("xeon-e5620-2s").unwrap(), 16).unwrap();
-        let switches: [(fn(&mut Settings) -> &mut bool, usize); 6] = [
+        type Switch = fn(&mut Settings) -> &mut bool;
+        let switches: [(Switch, usize); 6] = [
             (|all| &mut all.fairness.cgroup_weights, offset_of!(rodata, settings.cgroup_weights)),
             (|all| &mut all.soft_affinity.enabled, offset_of!(rodata, settings.soft_affinity)),
             (|all| &mut all.numa_homes.enabled, offset_of!(rodata, settings.numa_homes)),

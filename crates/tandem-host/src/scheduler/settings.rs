@@ -59,12 +59,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The mechanisms that can be switched, by name, and whether they are on.
+    /// The mechanisms that can be switched, by name, and whether they are on. Guest mode knows no nodes.
     pub fn mechanisms(&self) -> [(&'static str, bool); 5] {
         [
             ("cgroup weights", self.fairness.cgroup_weights),
             ("soft affinity", self.soft_affinity.enabled),
-            ("NUMA homes", self.numa_homes.enabled),
+            ("NUMA homes", self.numa_homes.enabled && self.mode == Mode::Host),
             ("rate control", self.rate_control.enabled),
             ("directed yield", self.directed_yield.enabled),
         ]
