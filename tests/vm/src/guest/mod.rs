@@ -6,6 +6,7 @@ pub mod cpus;
 mod init;
 pub mod kernel_log;
 pub mod parameters;
+pub mod probe;
 pub mod process;
 mod runner;
 pub mod sched_ext;

@@ -2,6 +2,7 @@
 
 pub mod bad_input;
 pub mod churn;
+pub mod directed_yield;
 pub mod ejection;
 pub mod fairness;
 pub mod guest_mode;

@@ -1,0 +1,149 @@
+//! Directed yield: a guest in the guest, whose vCPUs spin for each other on fewer CPUs than they are.
+//!
+//! KVM intercepts PAUSE and calls `yield_to` for those vCPUs that may help; the kernel asks the scheduler, unless it can
+//! tell by itself that the target runs already.
+
+use crate::guest::probe::Probe;
+use crate::guest::process::Process;
+use crate::guest::tandem::{self, Tandem};
+use crate::guest::{Guest, tasks, wait, work};
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+const VCPUS: u32 = 4;
+/// How long vCPUs spin: hundreds of slices.
+const MEASURED: Duration = Duration::from_secs(2);
+
+const ON: &str = "[directed_yield]\nenabled = true\n";
+const OFF: &str = "[directed_yield]\nenabled = false\n";
+
+/// What can become of a directed yield; one more is that the yielder's CPU had to run something else first.
+const OUTCOMES: [&str; 6] = [
+    "yield_to_honoured",
+    "yield_to_running",
+    "yield_to_busy",
+    "yield_to_forbidden",
+    "yield_to_unfair",
+    "yield_to_gone",
+];
+
+/// A virtual machine whose vCPUs take turns: see `programs/spin_vm.c`.
+struct SpinningVm {
+    process: Process,
+    vcpus: Vec<u32>,
+}
+
+impl SpinningVm {
+    /// Starts one on CPUs from 0 on, and waits until its vCPUs run.
+    fn start(cpus: u32, options: &[&str]) -> Result<Self> {
+        let mut command = Command::new("spin_vm");
+        command.args([VCPUS, cpus].map(|number| number.to_string())).args(options);
+        let mut process = Process::start(&mut command)?;
+        let vcpus = wait::until("the start of the vCPUs", || {
+            let status = process.ended()?;
+            ensure!(status.is_none(), "spin_vm ended: {}", process.output().trim());
+            let output = process.output();
+            let threads = output.lines().find_map(|line| line.strip_prefix("threads "));
+            Ok(threads.map(|numbers| numbers.split(' ').filter_map(|number| number.parse().ok()).collect()))
+        })?;
+        Ok(Self { process, vcpus })
+    }
+
+    /// Stops it; how many turns a second there were.
+    fn stop(mut self) -> Result<f64> {
+        self.process.signal(Signal::TERM)?;
+        let output = self.process.wait_success()?;
+        let turns = output.lines().find_map(|line| line.strip_prefix("turns_per_s ")?.parse().ok());
+        turns.context("spin_vm tells no turns")
+    }
+
+    /// Turns a second of one on that many CPUs.
+    fn turns_per_s(cpus: u32) -> Result<f64> {
+        let vm = Self::start(cpus, &[])?;
+        thread::sleep(MEASURED);
+        vm.stop()
+    }
+}
+
+/// The kernel asks the scheduler, which lets targets run that wait in a CPU's queue or in that of an LLC; what it
+/// refuses, it refuses for a reason.
+pub fn they_succeed(guest: &Guest) -> Result<()> {
+    let spins = Probe::set("kvm_vcpu_on_spin")?;
+    let asked = Probe::set("yield_to_task_scx")?;
+    let tandem = Tandem::run_with(ON)?;
+    for (cpus, options) in [(1, &[][..]), (2, &[]), (2, &["pinned"])] {
+        let before = (spins.calls()?, asked.calls()?, tandem::counters()?);
+        let vm = SpinningVm::start(cpus, options)?;
+        thread::sleep(MEASURED);
+        vm.stop()?;
+        let (spins, asked) = (spins.calls()? - before.0, asked.calls()? - before.1);
+        let counters = tandem::counters()?.since(&before.2);
+
+        let outcomes = OUTCOMES.map(|name| format!("{} {}", &name["yield_to_".len()..], counters[name]));
+        guest.note(format!(
+            "{VCPUS} vCPUs on {cpus} CPU(s) {}: {spins} pause exits, {asked} yields asked for, {} tried: {}",
+            options.join(" "),
+            counters["yield_to"],
+            outcomes.join(", ")
+        ))?;
+        let known: u64 = OUTCOMES.iter().map(|name| counters[name]).sum();
+        ensure!(counters["yield_to"] == asked, "the scheduler does not count what the kernel asks");
+        ensure!(known <= asked && known > asked * 9 / 10, "yields came to nothing without a reason");
+        ensure!(counters["yield_to_honoured"] > asked / 50, "nearly no directed yield was honoured");
+        let is_forbidden = counters["yield_to_forbidden"] > 0;
+        ensure!(is_forbidden == options.contains(&"pinned"), "affinities are not respected");
+    }
+    tandem.stop()?;
+    Ok(())
+}
+
+/// With directed yields the vCPU whose turn it is soon runs; without, the others wait for the end of their slices.
+pub fn they_help(guest: &Guest) -> Result<()> {
+    let kernels_own = SpinningVm::turns_per_s(1)?;
+    let [on, off] = [ON, OFF].map(|settings| -> Result<f64> {
+        let tandem = Tandem::run_with(settings)?;
+        let turns_per_s = SpinningVm::turns_per_s(1)?;
+        let asked = tandem::counters()?["yield_to"];
+        ensure!((asked > 0) == (settings == ON), "{asked} directed yields were tried with {settings}");
+        tandem.stop()?;
+        Ok(turns_per_s)
+    });
+    let (on, off) = (on?, off?);
+    guest.note(format!(
+        "turns a second: {on:.0}; without directed yield {off:.0}; by EEVDF {kernels_own:.0}"
+    ))?;
+    // Thousands against a hundred; fewer on a busy machine, where vCPUs are charged for time in which QEMU did not run.
+    ensure!(on > 2.0 * off, "directed yields do not help");
+    Ok(())
+}
+
+/// vCPUs that yield to each other keep their shares, and leave a task beside them its own.
+pub fn they_are_fair(guest: &Guest) -> Result<()> {
+    let tandem = Tandem::run_with(ON)?;
+    let vm = SpinningVm::start(1, &[])?;
+    let other = work::burn(1).on(&[0]).start()?;
+    let all = [&vm.vcpus[..], &[other.pid()]].concat();
+    let look = || all.iter().map(|&thread| Ok(tasks::usage(thread)?.run_ns)).collect::<Result<Vec<_>>>();
+    let before = look()?;
+    thread::sleep(MEASURED);
+    let ran: Vec<u64> = look()?.iter().zip(before).map(|(after, before)| after - before).collect();
+    drop(other);
+    vm.stop()?;
+    let honoured = tandem::counters()?["yield_to_honoured"];
+    tandem.stop()?;
+
+    let sum: u64 = ran.iter().sum();
+    let shares: Vec<f64> = ran.iter().map(|&ran| ran as f64 / sum as f64).collect();
+    let percent: Vec<String> = shares.iter().map(|share| format!("{:.0}%", 100.0 * share)).collect();
+    guest.note(format!(
+        "{VCPUS} vCPUs and a task that computes: {}; honoured {honoured}",
+        percent.join(", ")
+    ))?;
+    let fair = 1.0 / shares.len() as f64;
+    let is_fair = shares.iter().all(|share| (0.5 * fair..2.0 * fair).contains(share));
+    ensure!(honoured > 0 && is_fair, "directed yields are not fair");
+    Ok(())
+}
