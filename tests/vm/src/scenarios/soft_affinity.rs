@@ -96,23 +96,32 @@ pub fn is_inherited(_: &Guest) -> Result<()> {
 pub fn of_a_cgroup(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let cgroup = Cgroup::create("vm")?;
-    let early = work::pulse(1, 5 * MS, 5 * MS).in_cgroup(cgroup.directory()).start()?;
-    succeeds(&["prefer", "--cpus", "2-3", "--cgroup", cgroup.directory()])?;
-    let late = work::pulse(1, 5 * MS, 5 * MS).in_cgroup(cgroup.directory()).start()?;
-    for (who, process) in [("a task that was there", &early), ("a task that came later", &late)] {
+    let directory = cgroup.directory();
+    let member = || work::pulse(1, 5 * MS, 5 * MS).in_cgroup(directory).start();
+    let sits = |who: &str, process: &Process| -> Result<()> {
+        let before = tandem::counters()?;
         let share = share_on(&[process.pid()], &REST)?;
-        guest.note(format!("{who}: {:.0}% on the cgroup's set", 100.0 * share))?;
-        ensure!(share > MOSTLY, "{who} was not on the cgroup's set");
-    }
+        let preferred = tandem::counters()?.since(&before)["soft_preferred"];
+        guest
+            .note(format!("{who}: {:.0}% on the cgroup's set, soft_preferred +{preferred}", 100.0 * share))?;
+        ensure!(share > MOSTLY && preferred > 0, "{who} was not on the cgroup's set");
+        Ok(())
+    };
+    let early = member()?;
+    succeeds(&["prefer", "--cpus", "2-3", "--cgroup", directory])?;
+    sits("a task that was there", &early)?;
+    drop(early);
+    let late = member()?;
+    sits("a task that joined later", &late)?;
     let shown = succeeds(&["prefer", "show"])?;
     ensure!(shown.contains("CPUs 2-3"), "`prefer show` prints: {shown}");
 
-    succeeds(&["prefer", "clear", "--cgroup", cgroup.directory()])?;
+    succeeds(&["prefer", "clear", "--cgroup", directory])?;
     let before = tandem::counters()?;
-    share_on(&[early.pid()], &REST)?;
+    share_on(&[late.pid()], &REST)?;
     let preferred = tandem::counters()?.since(&before)["soft_preferred"];
     ensure!(preferred == 0, "after `prefer clear`, {preferred} wake-ups had a preference");
-    drop((early, late));
+    drop(late);
     tandem.stop()?;
     Ok(())
 }
