@@ -10,6 +10,8 @@ FUZZ_SECONDS ?= 60
 
 # Which kernel `make test-vm` boots: that of .tools/vm/kernel-$(KERNEL).
 KERNEL ?= debian
+# What else `make test-vm` is told, such as `--leg numa`; `--help` lists it.
+VM_OPTIONS ?=
 
 # Tools that scripts/setup installs come before the machine's own.
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
@@ -41,7 +43,7 @@ test-vm: ## Boot real kernels in QEMU and try the scheduler on them (KERNEL=6.12
 	@scripts/setup vm
 	@scripts/kernel-$(KERNEL)
 	cargo build --locked --package tandem --package vm-tests
-	cargo run --locked --quiet --package vm-tests -- --kernel .tools/vm/kernel-$(KERNEL)
+	cargo run --locked --quiet --package vm-tests -- --kernel .tools/vm/kernel-$(KERNEL) $(VM_OPTIONS)
 
 lint: ## Check formatting, and that neither clippy nor rustdoc warns
 	@scripts/setup test

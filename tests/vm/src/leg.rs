@@ -3,6 +3,9 @@
 use crate::guest::Guest;
 use crate::scenarios;
 
+/// Where modules of the kernel lie in the guest.
+pub const MODULES_FOLDER: &str = "/modules";
+
 /// A virtual machine, booted once, and what runs on it.
 pub struct Leg {
     /// What it is called on the command line.

@@ -5,7 +5,7 @@
 
 use super::parameters::Parameters;
 use super::runner;
-use crate::leg;
+use crate::leg::{self, MODULES_FOLDER};
 use anyhow::{Context, Result};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
@@ -63,7 +63,7 @@ fn load_modules() -> Result<()> {
     let parameters = Parameters::parse(&command_line)?;
     let leg = leg::find(&parameters.leg).with_context(|| format!("there is no leg {}", parameters.leg))?;
     for name in leg.modules {
-        let file = Path::new("/modules").join(format!("{name}.ko"));
+        let file = Path::new(MODULES_FOLDER).join(format!("{name}.ko"));
         if file.exists() {
             let module = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
             init_module(&module, c"").with_context(|| format!("cannot load the module {name}"))?;

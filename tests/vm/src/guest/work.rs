@@ -4,7 +4,7 @@
 //! from outside, by [`tasks`](super::tasks).
 
 use super::process::Process;
-use super::{tasks, wait};
+use super::wait;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use rustix::process::setpriority_process;
@@ -20,6 +20,9 @@ use tandem_sim::machine::parse_cpulist;
 
 /// How `vm-guest` is called to work.
 pub const ARGUMENT: &str = "work";
+
+/// What a process prints when all its threads are there.
+const STARTED: &str = "at work\n";
 
 /// Rounds of computing between two looks at the clock: some microseconds on a fast CPU, some ten on an emulated one.
 const ROUNDS: u32 = 5_000;
@@ -127,19 +130,13 @@ impl Work {
         command
     }
 
-    /// Starts it, and waits until all its threads are there.
+    /// Starts it, and waits until all its threads are at work, under the conditions that it is to have.
     pub fn start(&self) -> Result<Process> {
-        let threads = match self.job {
-            Job::Burn { threads } | Job::Pulse { threads, .. } => threads as usize,
-            Job::PingPong => 2,
-        };
         let mut process = Process::start(&mut self.command())?;
-        wait::until("the start of the work's threads", || {
+        wait::until("the start of work", || {
             let status = process.ended()?;
             ensure!(status.is_none(), "the work ended: {}", process.output().trim());
-            // Before it is `vm-guest`, the process is the command that starts it, which may have threads as well.
-            let is_work = fs::read_to_string(format!("/proc/{}/comm", process.pid()))?.trim() == "vm-guest";
-            Ok((is_work && tasks::threads(process.pid())?.len() == threads).then_some(()))
+            Ok((process.output() == STARTED).then_some(()))
         })?;
         Ok(process)
     }
@@ -181,6 +178,7 @@ fn in_threads(threads: u32, work: impl Fn() + Clone + Send + 'static) {
     for _ in 1..threads {
         thread::spawn(work.clone());
     }
+    print!("{STARTED}");
     work();
 }
 
@@ -209,6 +207,7 @@ fn play_ping_pong() -> Result<()> {
     let (reader_of_pong, mut pong) = io::pipe().context("cannot make a pipe")?;
     pong.write_all(&[0; 8])?;
     let other = thread::spawn(|| return_balls(reader_of_ping, pong));
+    print!("{STARTED}");
     return_balls(reader_of_pong, ping)?;
     other.join().expect("no thread panics")
 }

@@ -4,16 +4,13 @@
 //! takes to load it.
 
 use super::cpio::Archive;
-use crate::leg::LEGS;
+use crate::leg::{LEGS, MODULES_FOLDER};
 use anyhow::{Context, Result, bail, ensure};
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// Where modules lie in the guest.
-pub const MODULES_FOLDER: &str = "/modules";
 
 /// Programs that cargo builds beside this one.
 const BUILT: [&str; 2] = ["tandem", "vm-guest"];

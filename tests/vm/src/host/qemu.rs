@@ -12,6 +12,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// How long a leg may take besides the churn, seconds of the machine's clock.
+const BESIDES_CHURN_S: u64 = 240;
+
 /// A virtual machine's life.
 pub struct Run {
     /// What the guest reported.
@@ -58,7 +61,8 @@ pub fn boot(leg: &Leg, kernel: &Path, initramfs: &Path, folder: &Path, options: 
 
     let reports = qemu.stdout.take().expect("it is piped");
     let listener = thread::spawn(move || listen(reports));
-    let end = wait(&mut qemu, start + Duration::from_secs(leg.timeout_s));
+    let timeout_s = leg.timeout_s.max(options.churn + BESIDES_CHURN_S);
+    let end = wait(&mut qemu, start + Duration::from_secs(timeout_s));
     let duration = start.elapsed();
     let events = listener.join().expect("the listener does not panic");
     let printed = [console, messages].map(|file| fs::read(file).unwrap_or_default());
