@@ -14,8 +14,11 @@ use std::thread;
 use std::time::Duration;
 
 const VCPUS: u32 = 4;
-/// How long vCPUs spin: hundreds of slices.
-const MEASURED: Duration = Duration::from_secs(2);
+/// How long vCPUs spin: a hundred slices.
+const SPUN: Duration = Duration::from_millis(500);
+
+/// How often each task is switched while shares are measured.
+const TURNS: u64 = 100;
 
 const ON: &str = "[directed_yield]\nenabled = true\n";
 const OFF: &str = "[directed_yield]\nenabled = false\n";
@@ -60,11 +63,18 @@ impl SpinningVm {
         turns.context("spin_vm tells no turns")
     }
 
-    /// Turns a second of one on that many CPUs.
-    fn turns_per_s(cpus: u32) -> Result<f64> {
-        let vm = Self::start(cpus, &[])?;
-        thread::sleep(MEASURED);
-        vm.stop()
+    /// Turns a second on one CPU, at best.
+    ///
+    /// If QEMU's CPU stands still for a while, the vCPU that seems to run meanwhile is charged for that, and must let the
+    /// others catch up. A new virtual machine owes nothing.
+    fn best_turns_per_s() -> Result<f64> {
+        let mut best = 0.0_f64;
+        for _ in 0..4 {
+            let vm = Self::start(1, &[])?;
+            thread::sleep(SPUN);
+            best = best.max(vm.stop()?);
+        }
+        Ok(best)
     }
 }
 
@@ -77,7 +87,7 @@ pub fn they_succeed(guest: &Guest) -> Result<()> {
     for (cpus, options) in [(1, &[][..]), (2, &[]), (2, &["pinned"])] {
         let before = (spins.calls()?, asked.calls()?, tandem::counters()?);
         let vm = SpinningVm::start(cpus, options)?;
-        thread::sleep(MEASURED);
+        thread::sleep(2 * SPUN);
         vm.stop()?;
         let (spins, asked) = (spins.calls()? - before.0, asked.calls()? - before.1);
         let counters = tandem::counters()?.since(&before.2);
@@ -102,10 +112,10 @@ pub fn they_succeed(guest: &Guest) -> Result<()> {
 
 /// With directed yields the vCPU whose turn it is soon runs; without, the others wait for the end of their slices.
 pub fn they_help(guest: &Guest) -> Result<()> {
-    let kernels_own = SpinningVm::turns_per_s(1)?;
+    let kernels_own = SpinningVm::best_turns_per_s()?;
     let [on, off] = [ON, OFF].map(|settings| -> Result<f64> {
         let tandem = Tandem::run_with(settings)?;
-        let turns_per_s = SpinningVm::turns_per_s(1)?;
+        let turns_per_s = SpinningVm::best_turns_per_s()?;
         let asked = tandem::counters()?["yield_to"];
         ensure!((asked > 0) == (settings == ON), "{asked} directed yields were tried with {settings}");
         tandem.stop()?;
@@ -115,8 +125,7 @@ pub fn they_help(guest: &Guest) -> Result<()> {
     guest.note(format!(
         "turns a second: {on:.0}; without directed yield {off:.0}; by EEVDF {kernels_own:.0}"
     ))?;
-    // Thousands against a hundred; fewer on a busy machine, where vCPUs are charged for time in which QEMU did not run.
-    ensure!(on > 2.0 * off, "directed yields do not help");
+    ensure!(on > 3.0 * off, "directed yields do not help");
     Ok(())
 }
 
@@ -126,24 +135,31 @@ pub fn they_are_fair(guest: &Guest) -> Result<()> {
     let vm = SpinningVm::start(1, &[])?;
     let other = work::burn(1).on(&[0]).start()?;
     let all = [&vm.vcpus[..], &[other.pid()]].concat();
-    let look = || all.iter().map(|&thread| Ok(tasks::usage(thread)?.run_ns)).collect::<Result<Vec<_>>>();
+    let fair = 1.0 / all.len() as f64;
+    let look = || all.iter().map(|&thread| tasks::usage(thread)).collect::<Result<Vec<_>>>();
     let before = look()?;
-    thread::sleep(MEASURED);
-    let ran: Vec<u64> = look()?.iter().zip(before).map(|(after, before)| after - before).collect();
-    drop(other);
-    vm.stop()?;
+    let mut shares = Vec::new();
+    // Sooner or later: what a vCPU is charged while QEMU's CPU stands still takes seconds to even out.
+    let division = wait::until("a fair division of the CPU", || {
+        let now = look()?;
+        let ran = now.iter().zip(&before).map(|(now, before)| (now.run_ns - before.run_ns) as f64);
+        let sum: f64 = ran.clone().sum();
+        shares = ran.map(|ran| ran / sum).collect();
+        let have_had_turns =
+            now.iter().zip(&before).all(|(now, before)| now.switches() > before.switches() + TURNS);
+        let is_fair = shares.iter().all(|share| (0.5 * fair..2.0 * fair).contains(share));
+        Ok((have_had_turns && is_fair).then_some(()))
+    });
     let honoured = tandem::counters()?["yield_to_honoured"];
-    tandem.stop()?;
-
-    let sum: u64 = ran.iter().sum();
-    let shares: Vec<f64> = ran.iter().map(|&ran| ran as f64 / sum as f64).collect();
-    let percent: Vec<String> = shares.iter().map(|share| format!("{:.0}%", 100.0 * share)).collect();
+    let shares: Vec<String> = shares.iter().map(|share| format!("{:.0}%", 100.0 * share)).collect();
     guest.note(format!(
         "{VCPUS} vCPUs and a task that computes: {}; honoured {honoured}",
-        percent.join(", ")
+        shares.join(", ")
     ))?;
-    let fair = 1.0 / shares.len() as f64;
-    let is_fair = shares.iter().all(|share| (0.5 * fair..2.0 * fair).contains(share));
-    ensure!(honoured > 0 && is_fair, "directed yields are not fair");
+    division?;
+    ensure!(honoured > 0, "no directed yield was honoured");
+    drop(other);
+    vm.stop()?;
+    tandem.stop()?;
     Ok(())
 }
