@@ -150,14 +150,15 @@ pub fn they_are_fair(guest: &Guest) -> Result<()> {
         let is_fair = shares.iter().all(|share| (0.5 * fair..2.0 * fair).contains(share));
         Ok((have_had_turns && is_fair).then_some(()))
     });
-    let honoured = tandem::counters()?["yield_to_honoured"];
+    let counters = tandem::counters()?;
+    let [honoured, unfair] = ["yield_to_honoured", "yield_to_unfair"].map(|name| counters[name]);
     let shares: Vec<String> = shares.iter().map(|share| format!("{:.0}%", 100.0 * share)).collect();
     guest.note(format!(
-        "{VCPUS} vCPUs and a task that computes: {}; honoured {honoured}",
+        "{VCPUS} vCPUs and a task that computes: {}; honoured {honoured}, refused as unfair {unfair}",
         shares.join(", ")
     ))?;
     division?;
-    ensure!(honoured > 0, "no directed yield was honoured");
+    ensure!(honoured > 0 && unfair > 0, "directed yields did not have to stay inside the shares");
     drop(other);
     vm.stop()?;
     tandem.stop()?;
