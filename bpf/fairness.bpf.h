@@ -14,7 +14,9 @@
  * A task whose slice ends goes on if its virtual time is still before that of the first in the queue: this, not the
  * length of slices, is what makes weights count where there is only one CPU.
  *
- * Limits: LLCs are fair inside; between them, queues are compared by their lengths (balance.bpf.h), not by weights.
+ * Limits: LLCs are fair inside; between them, queues are compared by their lengths (queues.bpf.h), not by weights. Tasks
+ * that may use one CPU only follow the LLC's clock too: where their CPU is busier than the others of its LLC, they fall
+ * behind it by the whole credit, and share that CPU evenly whatever their weights.
  */
 #ifndef TANDEM_FAIRNESS_H
 #define TANDEM_FAIRNESS_H
