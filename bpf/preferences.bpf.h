@@ -40,9 +40,10 @@ struct task_preference {
 	/* The task's own set, and the one that holds: its own or a cgroup's. */
 	u32 own_set;
 	u32 set;
-	/* The `generation` for which `set` was found. */
+	/* The `generation` and the cgroup for which `set` was found. */
 	u32 found_for;
 	u32 latency_critical;
+	u64 found_in;
 	/* Since when it has been running outside of its set; 0: it runs inside, or has not run. */
 	u64 away_since_ns;
 };
@@ -154,12 +155,17 @@ static struct preference_set *preferred_set(struct task_struct *p, struct task_p
 {
 	struct preference_set *set;
 	u32 now = generation;
+	u64 cgroup = 0;
 
 	if (!preference)
 		return NULL;
-	if (preference->found_for != now) {
+	/* A task may have moved to another cgroup. */
+	if (nr_cgroup_preferences)
+		cgroup = p->cgroups->dfl_cgrp->kn->id;
+	if (preference->found_for != now || preference->found_in != cgroup) {
 		preference->set = preference->own_set ?: set_of_cgroups(p);
 		preference->found_for = now;
+		preference->found_in = cgroup;
 	}
 	set = set_at(preference->set);
 	if (!set)
