@@ -8,10 +8,13 @@ REPORT ?= report
 # How long `make fuzz` fuzzes in all, seconds.
 FUZZ_SECONDS ?= 60
 
-# Which kernel `make test-vm` boots: that of .tools/vm/kernel-$(KERNEL).
+# Which kernel `make test-vm` and `make bench-vm` boot: that of .tools/vm/kernel-$(KERNEL).
 KERNEL ?= debian
 # What else `make test-vm` is told, such as `--leg numa`; `--help` lists it.
 VM_OPTIONS ?=
+# How often `make bench-vm` runs each scheduler, and a file for the time of every run.
+SEEDS ?= 4
+CSV ?=
 
 # Tools that scripts/setup installs come before the machine's own.
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
@@ -21,10 +24,10 @@ export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
 # Warnings of rustdoc, such as links that lead nowhere, are errors.
 export RUSTDOCFLAGS := -D warnings
 
-.PHONY: help build demo test test-vm lint deny fuzz bench docs clean
+.PHONY: help build demo test test-vm lint deny fuzz bench bench-vm docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-7s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s  %s\n", $$1, $$2 }' Makefile
 
 build: ## Build the tandem command in release mode
 	@scripts/setup build
@@ -64,6 +67,12 @@ fuzz: ## Fuzz the readers of scenarios and of hwloc's XML for FUZZ_SECONDS
 bench: ## Measure the simulator's speed: events/s and ns/event
 	@scripts/setup build
 	cargo bench --locked --workspace
+
+bench-vm: ## Compare schedulers on a real kernel in QEMU, in instruction-counted time (SEEDS=8, CSV=FILE, KERNEL=6.12)
+	@scripts/setup bench-vm
+	@scripts/kernel-$(KERNEL)
+	cargo build --locked --package tandem --package vm-tests
+	cargo run --locked --quiet --package vm-tests --bin vm-bench -- --kernel .tools/vm/kernel-$(KERNEL) --seeds $(SEEDS) $(if $(CSV),--csv $(CSV))
 
 docs: ## Build the book into docs/book and the API documentation into target/doc
 	@scripts/setup docs

@@ -1,7 +1,7 @@
 //! The table of legs: which machine boots, and which scenarios run on it.
 
 use crate::guest::Guest;
-use crate::scenarios;
+use crate::scenarios::{self, bench};
 
 /// Where modules of the kernel lie in the guest.
 pub const MODULES_FOLDER: &str = "/modules";
@@ -172,9 +172,31 @@ pub const LEGS: &[Leg] = &[
     },
 ];
 
+/// The machine of the benchmarks: each of its scenarios is a scheduler under which all workloads run, the first one the
+/// kernel's own. `vm-bench` boots it anew for every scheduler and seed, so that all find the same state.
+pub static BENCH: Leg = Leg {
+    name: "bench",
+    machine: Machine { cpu: "max", sockets: 2, cores: 4, nodes: 2, memory_mib: 2048 },
+    // Addresses are the same in each boot.
+    kernel_parameters: "nokaslr norandmaps",
+    modules: &[],
+    timeout_s: 3600,
+    scenarios: &[
+        Scenario { name: "eevdf", run: bench::eevdf },
+        Scenario { name: "tandem", run: bench::tandem },
+        Scenario { name: "tandem-plain", run: |guest| bench::tandem_with_only(guest, &[]) },
+        Scenario { name: "soft-affinity", run: |guest| bench::tandem_with_only(guest, &["soft_affinity"]) },
+        Scenario { name: "numa-homes", run: |guest| bench::tandem_with_only(guest, &["numa_homes"]) },
+        Scenario { name: "rate-control", run: |guest| bench::tandem_with_only(guest, &["rate_control"]) },
+        Scenario { name: "directed-yield", run: |guest| bench::tandem_with_only(guest, &["directed_yield"]) },
+        Scenario { name: "tandem-guest", run: bench::tandem_guest },
+        Scenario { name: "scx_bpfland", run: bench::scx_bpfland },
+    ],
+};
+
 /// The leg of that name.
 pub fn find(name: &str) -> Option<&'static Leg> {
-    LEGS.iter().find(|leg| leg.name == name)
+    LEGS.iter().chain([&BENCH]).find(|leg| leg.name == name)
 }
 
 #[cfg(test)]
@@ -185,7 +207,7 @@ mod tests {
     #[test]
     fn names_are_unique_and_machines_even() {
         let mut legs = HashSet::new();
-        for leg in LEGS {
+        for leg in LEGS.iter().chain([&BENCH]) {
             assert!(legs.insert(leg.name), "{}", leg.name);
             let mut scenarios = HashSet::new();
             for scenario in leg.scenarios {

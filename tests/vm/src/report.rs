@@ -19,6 +19,13 @@ pub enum Event {
     Started(String),
     /// A figure or remark of the scenario that runs.
     Note(String),
+    /// How long a workload took in the scenario that runs, by the guest's clock.
+    Took {
+        /// What it is called in the results.
+        workload: String,
+        /// From its start to its end, seconds.
+        seconds: f64,
+    },
     /// The scenario that runs has ended.
     Finished {
         /// How long it took by the guest's clock, seconds.
@@ -64,6 +71,7 @@ mod tests {
             Event::Booted("6.12".into()),
             Event::Started("boots".into()),
             Event::Note("n".into()),
+            Event::Took { workload: "w".into(), seconds: 0.1 },
             Event::Finished { seconds: 1.5, failure: Some(failure) },
             Event::End,
         ];

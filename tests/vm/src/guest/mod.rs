@@ -42,6 +42,11 @@ impl Guest {
         self.report(&Event::Note(text.into()))
     }
 
+    /// Puts into the results how long a workload took.
+    pub fn took(&self, workload: &str, time: Duration) -> Result<()> {
+        self.report(&Event::Took { workload: workload.into(), seconds: time.as_secs_f64() })
+    }
+
     /// Says that the kernel will eject a scheduler in this scenario: it complains about that in its log.
     pub fn expect_ejection(&self) {
         self.ejection_expected.set(true);

@@ -24,7 +24,14 @@ const MOUNT_POINTS: [&str; 4] = ["/dev", "/proc", "/sys", "/tmp"];
 /// Writes the archive to `file`.
 ///
 /// `built` is the folder of the built programs, `modules` has those of the kernel, and `work` is for intermediate files.
-pub fn pack(file: &Path, built: &Path, modules: &Path, work: &Path) -> Result<()> {
+/// `add_more` adds what only some guests need.
+pub fn pack(
+    file: &Path,
+    built: &Path,
+    modules: &Path,
+    work: &Path,
+    add_more: impl FnOnce(&mut Archive) -> Result<()>,
+) -> Result<()> {
     let mut archive = Archive::default();
     for folder in MOUNT_POINTS {
         archive.directory(Path::new(folder));
@@ -53,16 +60,23 @@ pub fn pack(file: &Path, built: &Path, modules: &Path, work: &Path) -> Result<()
             archive.file(&Path::new(MODULES_FOLDER).join(format!("{name}.ko")), &expand(&module)?);
         }
     }
+    add_more(&mut archive)?;
     fs::write(file, archive.finish()).with_context(|| format!("cannot write {}", file.display()))
 }
 
-fn in_bin(name: &str) -> PathBuf {
+/// The path of a program of the guest.
+pub fn in_bin(name: &str) -> PathBuf {
     Path::new("/bin").join(name)
 }
 
 /// Adds a program as /bin/NAME, with the libraries that it is linked with.
-fn add_program(archive: &mut Archive, name: &str, program: &Path) -> Result<()> {
-    archive.file(&in_bin(name), &read(program)?);
+pub fn add_program(archive: &mut Archive, name: &str, program: &Path) -> Result<()> {
+    add_program_at(archive, &in_bin(name), program)
+}
+
+/// Adds a program with this path, with the libraries that it is linked with.
+pub fn add_program_at(archive: &mut Archive, path: &Path, program: &Path) -> Result<()> {
+    archive.file(path, &read(program)?);
     let ldd = Command::new("ldd").arg(program).output().context("cannot run ldd")?;
     let libraries = libraries(&String::from_utf8_lossy(&ldd.stdout))
         .with_context(|| format!("{} cannot run", program.display()))?;
@@ -90,7 +104,7 @@ fn libraries(ldd: &str) -> Result<Vec<PathBuf>> {
 }
 
 /// A program that the machine has in PATH, or where programs of administrators are.
-fn find_program(name: &str) -> Result<PathBuf> {
+pub fn find_program(name: &str) -> Result<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     folders
@@ -128,7 +142,7 @@ fn find_module(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
 }
 
 /// All files below a folder, sorted; none if there is no folder.
-fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
+pub fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     if !folder.exists() {
         return Ok(files);
@@ -155,7 +169,7 @@ fn expand(module: &Path) -> Result<Vec<u8>> {
 }
 
 /// Runs a command that must succeed; what it prints.
-fn run(command: &mut Command) -> Result<Vec<u8>> {
+pub fn run(command: &mut Command) -> Result<Vec<u8>> {
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     if !output.status.success() {
         bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -163,7 +177,7 @@ fn run(command: &mut Command) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-fn read(file: &Path) -> Result<Vec<u8>> {
+pub fn read(file: &Path) -> Result<Vec<u8>> {
     fs::read(file).with_context(|| format!("cannot read {}", file.display()))
 }
 

@@ -1,19 +1,24 @@
 //! The machine's side: packs an initramfs, boots the legs, prints what came out.
 
+pub mod bench;
+mod c_project;
 mod cpio;
 mod initramfs;
 mod options;
 mod outcome;
 mod qemu;
+mod table;
 
 pub use options::Options;
 
+use crate::guest::parameters::Parameters;
 use crate::leg::{LEGS, Leg, Scenario};
 use anyhow::{Context, Result, ensure};
 use options::KERNEL_FOLDER;
 use outcome::Outcome;
+use qemu::Emulation;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
@@ -35,33 +40,40 @@ pub fn run(options: &Options) -> Result<bool> {
         return Ok(true);
     }
 
-    let kernel = options.kernel.join("vmlinuz");
-    ensure!(
-        kernel.is_file(),
-        "there is no {}; `scripts/kernel-debian` unpacks a kernel into {KERNEL_FOLDER}",
-        kernel.display()
-    );
+    let kernel = find_kernel(&options.kernel)?;
     let programs = programs_folder()?;
     let work = programs.join("vm");
     fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
     let initramfs = work.join("initramfs");
-    initramfs::pack(&initramfs, &programs, &options.kernel.join("modules"), &work)?;
+    initramfs::pack(&initramfs, &programs, &options.kernel.join("modules"), &work, |_| Ok(()))?;
 
     let boot = |plan: &Plan| {
-        let run = qemu::boot(plan.leg, &kernel, &initramfs, &work.join(plan.leg.name), options)?;
+        let parameters = Parameters {
+            leg: plan.leg.name.into(),
+            scenario: options.scenario.clone(),
+            churn_s: options.churn,
+        };
+        let folder = work.join(plan.leg.name);
+        let run = qemu::boot(plan.leg, &parameters, Emulation::Threads, &kernel, &initramfs, &folder)?;
         Ok(Outcome::new(plan.leg.name, &plan.scenarios, &run))
     };
     let mut passed = 0;
     let mut failed = 0;
     let mut release = None;
-    in_parallel(&plans, options.jobs, boot, |outcome: Result<Outcome>| {
-        let outcome = outcome?;
-        print!("{outcome}");
-        passed += outcome.passed();
-        failed += outcome.failed();
-        release = release.take().or(outcome.release);
-        Ok(())
-    })?;
+    in_parallel(
+        &plans,
+        options.jobs,
+        |plan| plan.leg.timeout_s,
+        boot,
+        |outcome: Result<Outcome>| {
+            let outcome = outcome?;
+            print!("{outcome}");
+            passed += outcome.passed();
+            failed += outcome.failed();
+            release = release.take().or(outcome.release);
+            Ok(())
+        },
+    )?;
     let release = release.as_deref().unwrap_or("that never came up");
     println!("vm tests: {passed} passed, {failed} failed, kernel {release}");
     Ok(failed == 0)
@@ -82,6 +94,17 @@ fn plan(options: &Options) -> Result<Vec<Plan>> {
     Ok(plans)
 }
 
+/// The kernel in a folder such as `scripts/kernel-debian` makes.
+fn find_kernel(folder: &Path) -> Result<PathBuf> {
+    let kernel = folder.join("vmlinuz");
+    ensure!(
+        kernel.is_file(),
+        "there is no {}; `scripts/kernel-debian` unpacks a kernel into {KERNEL_FOLDER}",
+        kernel.display()
+    );
+    Ok(kernel)
+}
+
 /// The folder of this program, where cargo puts the others as well.
 fn programs_folder() -> Result<PathBuf> {
     let mut path = std::env::current_exe().context("cannot find this program")?;
@@ -91,15 +114,16 @@ fn programs_folder() -> Result<PathBuf> {
 
 /// Runs all plans, at most `jobs` at a time, and hands on what came out in the order of the plans.
 ///
-/// Those with the longest time limit start first, so that none of them is alone at the end.
-fn in_parallel<T: Send>(
-    plans: &[Plan],
+/// The longest start first, so that none of them is alone at the end.
+fn in_parallel<P: Sync, T: Send>(
+    plans: &[P],
     jobs: usize,
-    run: impl Fn(&Plan) -> T + Sync,
+    length: impl Fn(&P) -> u64,
+    run: impl Fn(&P) -> T + Sync,
     mut done: impl FnMut(T) -> Result<()>,
 ) -> Result<()> {
-    let mut queue: Vec<usize> = (0..plans.len()).collect();
-    queue.sort_by_key(|&index| plans[index].leg.timeout_s); // taken from the end
+    let mut queue: Vec<usize> = (0..plans.len()).rev().collect();
+    queue.sort_by_key(|&index| length(&plans[index])); // taken from the end
     let queue = Mutex::new(queue);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
@@ -156,6 +180,7 @@ mod tests {
             in_parallel(
                 &plans,
                 jobs,
+                |plan| plan.leg.timeout_s,
                 |plan| plan.leg.name,
                 |name| {
                     done.push(name);

@@ -48,6 +48,8 @@ impl Outcome {
                         result.notes.push(note.clone());
                     }
                 }
+                // Not for the text; benchmarks take these from the events.
+                Event::Took { .. } => {}
                 Event::Finished { seconds, failure } => {
                     if let Some(result) = current.take() {
                         result.seconds = *seconds;

@@ -1,6 +1,5 @@
 //! Boots a leg in QEMU and listens to what its guest reports.
 
-use super::Options;
 use crate::guest::parameters::Parameters;
 use crate::leg::{Leg, Machine};
 use crate::report::Event;
@@ -14,6 +13,19 @@ use std::time::{Duration, Instant};
 
 /// How long a leg may take besides the churn, seconds of the machine's clock.
 const BESIDES_CHURN_S: u64 = 240;
+
+/// How QEMU emulates CPUs.
+#[derive(Debug, Clone, Copy)]
+pub enum Emulation {
+    /// A thread for each, so that the machine's CPUs share the work; the guest's clock is the machine's.
+    Threads,
+    /// One thread that runs one CPU after the other; the guest's clock advances by 1 ns for each instruction. Whatever the
+    /// guest does, and when, then depends on nothing but the seed of its random numbers.
+    Counted {
+        /// The seed.
+        seed: u32,
+    },
+}
 
 /// A virtual machine's life.
 pub struct Run {
@@ -35,14 +47,22 @@ pub enum End {
     TimedOut(Duration),
 }
 
-/// Boots the leg; `folder` gets what it prints.
-pub fn boot(leg: &Leg, kernel: &Path, initramfs: &Path, folder: &Path, options: &Options) -> Result<Run> {
+/// Boots the leg that `parameters` name; `folder` gets what it prints.
+pub fn boot(
+    leg: &Leg,
+    parameters: &Parameters,
+    emulation: Emulation,
+    kernel: &Path,
+    initramfs: &Path,
+    folder: &Path,
+) -> Result<Run> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let console = folder.join("console.log");
     let messages = folder.join("qemu.log");
     let start = Instant::now();
     let mut qemu = Command::new("qemu-system-x86_64")
-        .args(["-nodefaults", "-no-reboot", "-display", "none", "-accel", "tcg,thread=multi", "-M", "q35"])
+        .args(["-nodefaults", "-no-reboot", "-display", "none", "-M", "q35"])
+        .args(emulation_arguments(emulation))
         .args(machine_arguments(&leg.machine))
         .arg("-serial")
         .arg(format!("file:{}", console.display()))
@@ -52,7 +72,7 @@ pub fn boot(leg: &Leg, kernel: &Path, initramfs: &Path, folder: &Path, options: 
         .arg("-initrd")
         .arg(initramfs)
         .arg("-append")
-        .arg(kernel_command_line(leg, options))
+        .arg(kernel_command_line(leg, parameters))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(File::create(&messages).with_context(|| format!("cannot create {}", messages.display()))?)
@@ -61,7 +81,7 @@ pub fn boot(leg: &Leg, kernel: &Path, initramfs: &Path, folder: &Path, options: 
 
     let reports = qemu.stdout.take().expect("it is piped");
     let listener = thread::spawn(move || listen(reports));
-    let timeout_s = leg.timeout_s.max(options.churn + BESIDES_CHURN_S);
+    let timeout_s = leg.timeout_s.max(parameters.churn_s + BESIDES_CHURN_S);
     let end = wait(&mut qemu, start + Duration::from_secs(timeout_s));
     let duration = start.elapsed();
     let events = listener.join().expect("the listener does not panic");
@@ -72,6 +92,28 @@ pub fn boot(leg: &Leg, kernel: &Path, initramfs: &Path, folder: &Path, options: 
         console: String::from_utf8_lossy(&printed.concat()).into_owned(),
         duration,
     })
+}
+
+/// The options for the emulator and its clock.
+fn emulation_arguments(emulation: Emulation) -> Vec<String> {
+    let arguments = match emulation {
+        Emulation::Threads => vec!["-accel", "tcg,thread=multi"],
+        Emulation::Counted { .. } => vec![
+            "-accel",
+            "tcg,thread=single",
+            // 2^0 ns an instruction; a guest that sleeps goes on at once, with its clock put forward.
+            "-icount",
+            "shift=0,sleep=off",
+            // The same date at each boot.
+            "-rtc",
+            "base=2026-01-01,clock=vm",
+        ],
+    };
+    let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+    if let Emulation::Counted { seed } = emulation {
+        arguments.extend(["-seed".into(), seed.to_string()]);
+    }
+    arguments
 }
 
 /// The options for the emulated hardware.
@@ -98,9 +140,7 @@ fn machine_arguments(machine: &Machine) -> Vec<String> {
 }
 
 /// What the guest's kernel, and through it the guest, is told.
-fn kernel_command_line(leg: &Leg, options: &Options) -> String {
-    let parameters =
-        Parameters { leg: leg.name.into(), scenario: options.scenario.clone(), churn_s: options.churn };
+fn kernel_command_line(leg: &Leg, parameters: &Parameters) -> String {
     // A kernel that panics reboots at once, upon which QEMU leaves. The log holds all of a leg.
     format!("console=ttyS0 quiet panic=-1 log_buf_len=4M {} {parameters}", leg.kernel_parameters)
 }

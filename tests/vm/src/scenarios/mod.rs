@@ -1,6 +1,7 @@
 //! What is tried in guests, a file a subject. [`crate::leg`] has the table of what runs where.
 
 pub mod bad_input;
+pub mod bench;
 pub mod churn;
 pub mod directed_yield;
 pub mod ejection;

@@ -1,0 +1,148 @@
+//! Runs the benchmarks: boots the same machine once for each scheduler and seed, and compares.
+//!
+//! **Problem.** Emulated CPUs share the machine's with whatever else it does, so that times by its clock say little about a
+//! scheduler.
+//!
+//! **Approach.** QEMU counts instructions ([`Emulation::Counted`]): a run repeats to the last nanosecond. Different seeds give
+//! different runs, of which the means are compared, with their confidence intervals.
+//!
+//! **Limits.** One instruction takes as long as another, and CPUs take turns: while one runs the others stand still. Time is
+//! thus the length of the path through kernel, scheduler and workload, with waiting. What running at the same time, caches
+//! and NUMA would change is not in it.
+
+use super::options::KERNEL_FOLDER;
+use super::outcome::Outcome;
+use super::qemu::{self, Emulation};
+use super::table::Table;
+use super::{c_project, find_kernel, in_parallel, initramfs, programs_folder};
+use crate::guest::parameters::Parameters;
+use crate::leg::{BENCH, Scenario};
+use crate::report::Event;
+use crate::scenarios::bench::CONFIGURATION;
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+/// The published scheduler to compare with.
+const PUBLISHED: &str = "scx_bpfland";
+
+/// Compares schedulers on a real kernel in QEMU, in instruction-counted time.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub struct Options {
+    /// Folder of the kernel: vmlinuz, config
+    #[arg(long, value_name = "DIR", default_value = KERNEL_FOLDER)]
+    pub kernel: PathBuf,
+    /// How many seeds, each a run of its own
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    pub seeds: u32,
+    /// These schedulers only, besides the kernel's own
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub schedulers: Vec<String>,
+    /// Write the time of every run into a file, as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Runs at a time
+    #[arg(long, value_name = "N", default_value_t = thread::available_parallelism().map_or(1, usize::from))]
+    pub jobs: usize,
+}
+
+/// A scheduler and a seed.
+struct Plan {
+    scheduler: &'static Scenario,
+    seed: u32,
+}
+
+/// What a run told.
+struct Times {
+    scheduler: &'static str,
+    seed: u32,
+    /// The release of the guest's kernel.
+    release: Option<String>,
+    /// Workloads and how long they took, seconds of the guest's clock.
+    of_workloads: Vec<(String, f64)>,
+}
+
+/// Runs what the options ask for, and prints it.
+pub fn run(options: &Options) -> Result<()> {
+    let schedulers = schedulers(&options.schedulers)?;
+    let plans: Vec<Plan> = (1..=options.seeds)
+        .flat_map(|seed| schedulers.iter().map(move |&scheduler| Plan { scheduler, seed }))
+        .collect();
+    let kernel = find_kernel(&options.kernel)?;
+    let programs = programs_folder()?;
+    let work = programs.join("vm").join(BENCH.name);
+    fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
+    let initramfs = work.join("initramfs");
+    initramfs::pack(&initramfs, &programs, &options.kernel.join("modules"), &work, |archive| {
+        c_project::add(archive)?;
+        initramfs::add_program(archive, PUBLISHED, &initramfs::find_program(PUBLISHED)?)?;
+        archive.file(Path::new(CONFIGURATION), &initramfs::read(&options.kernel.join("config"))?);
+        Ok(())
+    })?;
+
+    let mut table = Table::default();
+    let mut release = None;
+    let run = |plan: &Plan| run_once(plan, &kernel, &initramfs, &work);
+    in_parallel(
+        &plans,
+        options.jobs,
+        |_| 0,
+        run,
+        |times: Result<Times>| {
+            let times = times?;
+            release = release.take().or(times.release);
+            for (workload, seconds) in times.of_workloads {
+                table.add(times.scheduler, &workload, times.seed, seconds);
+            }
+            Ok(())
+        },
+    )?;
+    if let Some(file) = &options.csv {
+        fs::write(file, table.csv()).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    println!(
+        "Kernel {}, {} seeds; mean of eevdf, and of others the ratio to it.\n",
+        release.unwrap_or_default(),
+        options.seeds
+    );
+    print!("{table}");
+    Ok(())
+}
+
+/// Boots the machine with the plan's seed, and lets it run all workloads under the plan's scheduler.
+fn run_once(plan: &Plan, kernel: &Path, initramfs: &Path, work: &Path) -> Result<Times> {
+    let Plan { scheduler, seed } = plan;
+    let parameters = Parameters { leg: BENCH.name.into(), scenario: Some(scheduler.name.into()), churn_s: 0 };
+    let emulation = Emulation::Counted { seed: *seed };
+    let folder = work.join(format!("{}-{seed}", scheduler.name));
+    let run = qemu::boot(&BENCH, &parameters, emulation, kernel, initramfs, &folder)?;
+    let outcome = Outcome::new(BENCH.name, &[*scheduler], &run);
+    ensure!(outcome.failed() == 0, "the run of {} with seed {seed} failed:\n{outcome}", scheduler.name);
+    let of_workloads: Vec<(String, f64)> = run
+        .events
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::Took { workload, seconds } => Some((workload, seconds)),
+            _ => None,
+        })
+        .collect();
+    let words: Vec<String> =
+        of_workloads.iter().map(|(workload, seconds)| format!("{workload} {seconds:.4} s")).collect();
+    eprintln!("{}, seed {seed}: {}", scheduler.name, words.join("; "));
+    Ok(Times { scheduler: scheduler.name, seed: *seed, release: outcome.release, of_workloads })
+}
+
+/// The kernel's own scheduler, and those that are asked for, or all.
+fn schedulers(names: &[String]) -> Result<Vec<&'static Scenario>> {
+    let [own, others @ ..] = BENCH.scenarios else { unreachable!("the leg has scenarios") };
+    let known: Vec<&str> = others.iter().map(|scenario| scenario.name).collect();
+    for name in names {
+        ensure!(known.contains(&&**name), "there is no scheduler {name}; there are: {}", known.join(", "));
+    }
+    let wanted =
+        others.iter().filter(|scenario| names.is_empty() || names.iter().any(|name| name == scenario.name));
+    Ok([own].into_iter().chain(wanted).collect())
+}

@@ -1,0 +1,107 @@
+//! The benchmarks: each function runs all workloads under one scheduler, and reports how long they took.
+
+use crate::guest::process::Process;
+use crate::guest::tandem::Tandem;
+use crate::guest::{Guest, sched_ext, wait};
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::time::Instant;
+
+/// Where the configuration of the guest's kernel lies.
+pub const CONFIGURATION: &str = "/boot/config";
+
+/// Where settings are written for `tandem run`.
+const SETTINGS_FILE: &str = "/tmp/settings.toml";
+
+/// The sections of `tandem`'s settings that can be switched off.
+const SWITCHES: [&str; 4] = ["soft_affinity", "numa_homes", "rate_control", "directed_yield"];
+
+/// Work whose time is taken, from the start of its command to its end.
+struct Workload {
+    /// What it is called in the results.
+    name: &'static str,
+    command: &'static [&'static str],
+}
+
+/// Sizes are such that each takes some tenths of a second of the guest's clock; see [`crate::host::qemu::Emulation`].
+const WORKLOADS: [Workload; 5] = [
+    Workload {
+        name: "hackbench, pipes",
+        command: &["hackbench", "--pipe", "--process", "--groups", "4", "--loops", "100"],
+    },
+    Workload {
+        name: "hackbench, sockets",
+        command: &["hackbench", "--threads", "--groups", "4", "--loops", "50"],
+    },
+    Workload { name: "ping-pong", command: &["ping-pong", "15000"] },
+    Workload { name: "fork-exec", command: &["fork-exec", "400"] },
+    Workload { name: "build", command: &["make", "--directory=/zlib", "--jobs=8"] },
+];
+
+/// Under the kernel's own scheduler.
+pub fn eevdf(guest: &Guest) -> Result<()> {
+    run_workloads(guest)
+}
+
+/// Under `tandem`, as it is without settings.
+pub fn tandem(guest: &Guest) -> Result<()> {
+    tandem_with(guest, "")
+}
+
+/// Under `tandem` with these of the [`SWITCHES`] on and the others off.
+pub fn tandem_with_only(guest: &Guest, on: &[&str]) -> Result<()> {
+    let sections = SWITCHES.map(|name| format!("[{name}]\nenabled = {}\n", on.contains(&name)));
+    tandem_with(guest, &sections.concat())
+}
+
+/// Under `tandem` in guest mode.
+pub fn tandem_guest(guest: &Guest) -> Result<()> {
+    tandem_with(guest, "mode = \"guest\"\n")
+}
+
+fn tandem_with(guest: &Guest, settings: &str) -> Result<()> {
+    fs::write(SETTINGS_FILE, settings).with_context(|| format!("cannot write {SETTINGS_FILE}"))?;
+    let tandem = Tandem::run(&["--config", SETTINGS_FILE])?;
+    run_workloads(guest)?;
+    tandem.stop()?;
+    Ok(())
+}
+
+/// Under scx_bpfland.
+pub fn scx_bpfland(guest: &Guest) -> Result<()> {
+    // libbpf, which loads it, wants to know how the kernel was configured.
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    symlink(CONFIGURATION, format!("{CONFIGURATION}-{}", release.trim()))?;
+    let mut bpfland = Process::start(&mut Command::new("scx_bpfland"))?;
+    wait::until("loading scx_bpfland", || {
+        let status = bpfland.ended()?;
+        ensure!(status.is_none(), "scx_bpfland ended: {}", bpfland.output().trim());
+        Ok((sched_ext::state()? == "enabled").then_some(()))
+    })?;
+    run_workloads(guest)?;
+    let status = bpfland.ended()?;
+    ensure!(status.is_none(), "scx_bpfland ended: {}", bpfland.output().trim());
+    bpfland.signal(Signal::INT)?;
+    sched_ext::wait_disabled()
+}
+
+fn run_workloads(guest: &Guest) -> Result<()> {
+    for Workload { name, command } in &WORKLOADS {
+        let mut process = Command::new(command[0]);
+        process.args(&command[1..]);
+        let start = Instant::now();
+        let output = process.output().with_context(|| format!("cannot start {}", command[0]))?;
+        let time = start.elapsed();
+        ensure!(
+            output.status.success(),
+            "{command:?} ended with {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        guest.took(name, time)?;
+    }
+    Ok(())
+}
