@@ -23,6 +23,14 @@ const COMPLAINTS: [&str; 8] = [
     "blocked for more than", // hung tasks
     "possible recursive locking",
 ];
+/// Begin and end of what the kernel prints for one warning.
+const WARNING_BEGIN: &str = "[ cut here ]";
+const WARNING_END: &str = "---[ end trace";
+/// Warnings of kernels that are not a scheduler's fault: beginning of the kernel's release, and a text in the warning.
+///
+/// 6.12 loses count of its deadline server's bandwidth when CPUs come and go and schedulers are switched, also with a
+/// sched_ext scheduler without any callback.
+const KNOWN_WARNINGS: [(&str, &str); 1] = [("6.12.", "kernel/sched/deadline.c")];
 /// Begins each message of sched_ext.
 const SCHED_EXT: &str = "sched_ext:";
 
@@ -32,7 +40,7 @@ pub struct KernelLog {
 }
 
 /// One record of the log.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// From 0, an emergency, to 7, for debugging.
     pub level: u8,
@@ -80,12 +88,40 @@ impl Record {
     }
 
     /// Whether something is wrong. That a scheduler was ejected is not, if it is expected.
-    pub fn is_complaint(&self, ejection_expected: bool) -> bool {
+    fn is_complaint(&self, ejection_expected: bool) -> bool {
         if self.text.starts_with(SCHED_EXT) {
             return self.level <= ERROR_LEVEL && !ejection_expected;
         }
         self.level <= ERROR_LEVEL || COMPLAINTS.iter().any(|complaint| self.text.contains(complaint))
     }
+}
+
+/// The first record that says that something is wrong, in what a kernel of this release printed.
+pub fn first_complaint<'a>(
+    records: &'a [Record],
+    release: &str,
+    ejection_expected: bool,
+) -> Option<&'a Record> {
+    let mut rest = records;
+    while let Some((record, others)) = rest.split_first() {
+        rest = others;
+        if record.text.contains(WARNING_BEGIN) {
+            let end = others.iter().position(|record| record.text.starts_with(WARNING_END));
+            let (warning, after) = others.split_at(end.unwrap_or(others.len()));
+            if is_known(warning, release) {
+                rest = after;
+            }
+        } else if record.is_complaint(ejection_expected) {
+            return Some(record);
+        }
+    }
+    None
+}
+
+fn is_known(warning: &[Record], release: &str) -> bool {
+    KNOWN_WARNINGS.iter().any(|(releases, text)| {
+        release.starts_with(releases) && warning.iter().any(|record| record.text.contains(text))
+    })
 }
 
 impl fmt::Display for Record {
@@ -128,5 +164,23 @@ mod tests {
         {
             assert!(!message.is_complaint(false), "{message}");
         }
+    }
+
+    #[test]
+    fn a_known_warning_is_passed_over_as_a_whole_and_on_its_kernel_alone() {
+        let begin = record(4, "------------[ cut here ]------------");
+        let end = record(4, "---[ end trace 0000000000000000 ]---");
+        let warning = record(
+            4,
+            "WARNING: CPU: 0 PID: 1 at kernel/sched/deadline.c:265 inactive_task_timer+0x404/0x530",
+        );
+        let trace = record(4, "Call Trace:");
+        let other = record(4, "WARNING: CPU: 0 PID: 1 at kernel/sched/ext.c:1");
+        let log =
+            [begin.clone(), warning.clone(), trace.clone(), end.clone(), begin, other.clone(), trace, end];
+        assert_eq!(first_complaint(&log[..4], "6.12.95", false), None);
+        assert_eq!(first_complaint(&log, "6.12.95", false), Some(&other));
+        assert_eq!(first_complaint(&log, "7.3.4", false), Some(&warning));
+        assert_eq!(first_complaint(&log[..3], "6.12.95", false), None);
     }
 }

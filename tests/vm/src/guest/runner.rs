@@ -1,7 +1,8 @@
 //! Runs a leg's scenarios, one after the other, and looks after each whether the system is as it was before.
 
+use super::kernel_log::{self, KernelLog};
 use super::parameters::Parameters;
-use super::{Guest, cpus, kernel_log::KernelLog, sched_ext};
+use super::{Guest, cpus, sched_ext};
 use crate::leg::{self, Scenario};
 use crate::report::{Event, Failure, GUEST_PORT};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -28,7 +29,7 @@ pub fn run() -> Result<()> {
         ejection_expected: Cell::new(false),
     };
 
-    guest.report(&Event::Booted(read("/proc/sys/kernel/osrelease")?.trim().to_owned()))?;
+    guest.report(&Event::Booted(release()?))?;
     for scenario in leg.scenarios {
         if parameters.scenario.as_deref().is_none_or(|name| name == scenario.name) {
             run_scenario(&guest, scenario)?;
@@ -48,7 +49,7 @@ fn run_scenario(guest: &Guest, scenario: &Scenario) -> Result<()> {
 
     let restored = restore();
     let records = log.read_new()?;
-    let complaint = records.iter().find(|record| record.is_complaint(guest.ejection_expected.get()));
+    let complaint = kernel_log::first_complaint(&records, &release()?, guest.ejection_expected.get());
     let complaint = complaint.map_or(Ok(()), |record| Err(anyhow!("the kernel complained: {record}")));
     let failure = result.and(restored).and(complaint).err().map(|error| Failure {
         why: format!("{error:#}").trim().lines().collect::<Vec<_>>().join("; "),
@@ -64,6 +65,11 @@ fn restore() -> Result<()> {
     ensure!(!loaded, "it left a scheduler loaded");
     ensure!(offline.is_empty(), "it left the CPUs {offline:?} offline");
     Ok(())
+}
+
+/// The kernel's release, as `uname -r` prints it.
+fn release() -> Result<String> {
+    Ok(read("/proc/sys/kernel/osrelease")?.trim().to_owned())
 }
 
 fn read(file: &str) -> Result<String> {
