@@ -131,13 +131,14 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		count(COUNTER_expired);
 		if (nr_preferences)
 			place = place_preferring(p, cpu, now_ns, &idle);
-		if (place >= 0) {
-			llc = llc_of(place);
-		} else if (enq_flags & SCX_ENQ_LAST) {
+		/* Its CPU would idle: better here than waiting for a place that has been taken meanwhile. */
+		if (enq_flags & SCX_ENQ_LAST && !idle) {
 			insert_local(p, cpu, SCX_DSQ_LOCAL, enq_flags);
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 			return;
 		}
+		if (place >= 0)
+			llc = llc_of(place);
 	}
 	if (place < 0)
 		llc = balanced_llc(p, llc, now_ns);
