@@ -26,7 +26,7 @@ struct Workload {
     command: &'static [&'static str],
 }
 
-/// Sizes are such that each takes some tenths of a second of the guest's clock; see [`crate::host::qemu::Emulation`].
+/// Sizes are such that each takes some tenths of a second of the guest's clock.
 const WORKLOADS: [Workload; 5] = [
     Workload {
         name: "hackbench, pipes",
