@@ -15,8 +15,9 @@
  * length of slices, is what makes weights count where there is only one CPU.
  *
  * Limits: LLCs are fair inside; between them, queues are compared by their lengths (queues.bpf.h), not by weights. Tasks
- * that may use one CPU only follow the LLC's clock too: where their CPU is busier than the others of its LLC, they fall
- * behind it by the whole credit, and share that CPU evenly whatever their weights.
+ * that may use some CPUs of an LLC, but not all, follow the LLC's clock: where their CPUs are busier than the others, they
+ * fall behind it by the whole credit, and share those CPUs evenly whatever their weights. Those that may use one only have
+ * a queue of their own, and do not.
  */
 #ifndef TANDEM_FAIRNESS_H
 #define TANDEM_FAIRNESS_H

@@ -168,6 +168,29 @@ static __always_inline bool first_vtime(u64 queue, u64 *vtime)
 	return true;
 }
 
+/*
+ * The virtual time with which a task joins the CPU's own queue. Where the CPU is busier than others of its LLC, the tasks
+ * of this queue fall behind the LLC's clock, all together: one whose slice is over keeps its distance from the others,
+ * and one that wakes is measured by the earliest of them, not by the clock, or it would wait until they had caught up.
+ */
+static __always_inline u64 vtime_to_queue_pinned(const struct task_struct *p, s32 cpu, u32 llc, bool woke)
+{
+	struct cpu_state *state = cpu_state(cpu);
+	u64 vtime = vtime_in(p->scx.dsq_vtime, llc), earliest = clock_of(llc), first;
+
+	if (!woke && p->scx.dsq_vtime)
+		return vtime;
+	if (state && state->running && before(state->vtime, earliest))
+		earliest = state->vtime;
+	if (first_vtime(CPU_QUEUE | cpu, &first) && before(first, earliest))
+		earliest = first;
+	if (!p->scx.dsq_vtime || before(earliest, vtime))
+		vtime = earliest;
+	else if (before(vtime, earliest - settings.sleeper_credit_ns))
+		vtime = earliest - settings.sleeper_credit_ns;
+	return (vtime & ~LLC_MASK) | llc;
+}
+
 /* Takes the next task of the CPU's own queue, unless the LLC's has an earlier one. */
 static bool take_pinned(struct cpu_state *state, s32 cpu, u32 llc)
 {

@@ -118,7 +118,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 			return;
 		}
-		vtime = vtime_to_queue(p, llc);
+		vtime = vtime_to_queue_pinned(p, cpu, llc, woke);
 		scx_bpf_dsq_insert_vtime(p, CPU_QUEUE | cpu, slice_in(llc), vtime, enq_flags);
 		note_pinned(cpu);
 		if (woke)
