@@ -4,20 +4,23 @@ use crate::guest::tandem::{self, Counters, Tandem};
 use crate::guest::{Guest, tasks, work};
 use anyhow::{Result, ensure};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The CPU on which the storm rages.
 const CPU: u32 = 1;
 const US: Duration = Duration::from_micros(1);
-const MEASURED: Duration = Duration::from_secs(3);
+/// How often, and for how long, context switches are counted. The most counts: in the other looks the emulated CPU may
+/// have stood still.
+const LOOKS: u32 = 10;
+const LOOK: Duration = Duration::from_millis(300);
 
-/// Every wake-up may preempt at once, so that rate control alone makes the difference. The threshold is lower than the
-/// usual 50: an emulated CPU does not get through so many decisions in 10 ms.
+/// Every wake-up may preempt at once, so that rate control alone makes the difference. The thresholds below are
+/// lower than the usual 50, so that an emulated CPU reaches them, and in limited windows too: all of them are.
 const STORMY: &str = "[fairness]\npreempt_margin = \"0 s\"\n[rate_control]\nwindow = \"10 ms\"\n";
 
 /// What a task that computes, and the system, did under the storm.
 struct Storm {
-    /// Context switches of the system a second.
+    /// Context switches of the system a second, at the height of the storm.
     switches_per_s: f64,
     /// The share of the CPU that went to the task that computes.
     computed: f64,
@@ -30,20 +33,20 @@ impl Storm {
         let tandem = Tandem::run_with(&format!("{STORMY}{rate_control}"))?;
         let computing = work::burn(1).on(&[CPU]).start()?;
         let storm = work::pulse(2, 20 * US, 200 * US).on(&[CPU]).nice(nice).start()?;
-        let look =
-            || Ok::<_, anyhow::Error>((tasks::context_switches()?, tasks::usage(computing.pid())?.run_ns));
-        let (switches_before, run_before) = look()?;
-        thread::sleep(MEASURED);
-        let (switches, run) = look()?;
+        let (start, run_before) = (Instant::now(), tasks::usage(computing.pid())?.run_ns);
+        let mut switches_per_s = 0.0_f64;
+        for _ in 0..LOOKS {
+            let (look, before) = (Instant::now(), tasks::context_switches()?);
+            thread::sleep(LOOK);
+            let switches = (tasks::context_switches()? - before) as f64;
+            switches_per_s = switches_per_s.max(switches / look.elapsed().as_secs_f64());
+        }
+        let run = (tasks::usage(computing.pid())?.run_ns - run_before) as f64 / 1e9;
+        let computed = run / start.elapsed().as_secs_f64();
         let counters = tandem::counters()?;
         drop((computing, storm));
         tandem.stop()?;
-        let seconds = MEASURED.as_secs_f64();
-        Ok(Self {
-            switches_per_s: (switches - switches_before) as f64 / seconds,
-            computed: (run - run_before) as f64 / 1e9 / seconds,
-            counters,
-        })
+        Ok(Self { switches_per_s, computed, counters })
     }
 
     fn describe(&self) -> String {
@@ -60,7 +63,7 @@ pub fn storm_of_wake_ups(guest: &Guest) -> Result<()> {
     let off = Storm::rage("enabled = false\n", 0)?;
     guest.note(format!("off: {}", off.describe()))?;
     for (name, settings, counter) in [
-        ("windows", "threshold = 10\nratelimit = \"0 s\"\n", "rate_limited"),
+        ("windows", "threshold = 3\nratelimit = \"0 s\"\n", "rate_limited"),
         ("ratelimit", "threshold = 100000\nratelimit = \"5 ms\"\n", "ratelimit_delayed"),
     ] {
         let on = Storm::rage(settings, 0)?;
@@ -77,7 +80,7 @@ pub fn storm_of_wake_ups(guest: &Guest) -> Result<()> {
 /// A storm of latency-critical tasks, which nice values below 0 make, passes rate control, if settings say so.
 pub fn exemption(guest: &Guest) -> Result<()> {
     let run = |exempt: bool| {
-        Storm::rage(&format!("threshold = 10\nratelimit = \"5 ms\"\nlatency_exempt = {exempt}\n"), -5)
+        Storm::rage(&format!("threshold = 3\nratelimit = \"5 ms\"\nlatency_exempt = {exempt}\n"), -5)
     };
     let (limited, exempt) = (run(false)?, run(true)?);
     let count = exempt.counters["latency_exempted"];
