@@ -8,7 +8,8 @@ use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Where the configuration of the guest's kernel lies.
 pub const CONFIGURATION: &str = "/boot/config";
@@ -18,6 +19,11 @@ const SETTINGS_FILE: &str = "/tmp/settings.toml";
 
 /// The sections of `tandem`'s settings that can be switched off.
 const SWITCHES: [&str; 4] = ["soft_affinity", "numa_homes", "rate_control", "directed_yield"];
+
+/// How long the guest is left alone before each workload. A kernel that has just booted has work left that it put off, a
+/// second of it, and so has one that has just loaded a scheduler or seen many processes end; in instruction-counted time any
+/// CPU's work delays all others. It costs nothing: the clock of a guest that idles is put forward.
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// Work whose time is taken, from the start of its command to its end.
 struct Workload {
@@ -92,6 +98,7 @@ fn run_workloads(guest: &Guest) -> Result<()> {
     for Workload { name, command } in &WORKLOADS {
         let mut process = Command::new(command[0]);
         process.args(&command[1..]);
+        thread::sleep(PAUSE);
         let start = Instant::now();
         let output = process.output().with_context(|| format!("cannot start {}", command[0]))?;
         let time = start.elapsed();
