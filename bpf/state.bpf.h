@@ -31,6 +31,8 @@ struct cpu_state {
 	bool stayed;
 	/* The running task yielded: its virtual time does not keep it here. */
 	bool yielded;
+	/* The running task is the target of a directed yield: it runs before its time, and does not move the clock. */
+	bool by_yield;
 	/* Tasks may wait in the CPU's own queue. */
 	bool pinned_wait;
 	/* Directed yield: the target's number, 0 for none, and the queue it waits in. */

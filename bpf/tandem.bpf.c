@@ -164,6 +164,13 @@ static __always_inline bool goes_on(struct task_struct *prev, s32 cpu, u32 llc, 
 	return !state->pinned_wait || !first_vtime(CPU_QUEUE | cpu, &vtime) || !before(vtime, state->vtime);
 }
 
+/* The running task goes on, by its own right now if it began by a directed yield. */
+static __always_inline void own_time(struct cpu_state *state, u32 llc)
+{
+	state->by_yield = false;
+	advance_clock(llc, state->vtime);
+}
+
 void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct cpu_state *state = cpu_state(cpu);
@@ -177,10 +184,12 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (runs_on) {
 		settle(state, now_ns);
+		if (!state->by_yield)
+			advance_clock(llc, state->vtime);
 		if (nr_preferences && should_return(prev, cpu, now_ns))
 			runs_on = false;
 		else if (goes_on(prev, cpu, llc, state)) {
-			advance_clock(llc, state->vtime);
+			own_time(state, llc);
 			count(COUNTER_kept);
 			count_decision(state, now_ns);
 			scx_bpf_task_set_slice(prev, slice_in(llc));
@@ -192,7 +201,7 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 	if (take_own(cpu, llc))
 		return;
 	if (runs_on) {
-		advance_clock(llc, state->vtime);
+		own_time(state, llc);
 		state->yielded = false;
 		scx_bpf_task_set_slice(prev, settings.slice_ns);
 	} else {
@@ -216,10 +225,9 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 	state->running = true;
 	state->stayed = false;
 	state->yielded = false;
-	/* The target of a directed yield runs before its time. */
-	if (state->yield_to)
-		state->yield_to = 0;
-	else
+	state->by_yield = state->yield_to;
+	state->yield_to = 0;
+	if (!state->by_yield)
 		advance_clock(llc, state->vtime);
 	count_decision(state, now_ns);
 	if (nr_preferences)
