@@ -19,8 +19,12 @@ use outcome::Outcome;
 use qemu::Emulation;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread;
+
+/// How often a leg is booted at most, if it ends by a fault of the emulator.
+const BOOTS_MAX: usize = 3;
 
 /// A leg and those of its scenarios that are to run.
 struct Plan {
@@ -47,6 +51,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let initramfs = work.join("initramfs");
     initramfs::pack(&initramfs, &programs, &options.kernel.join("modules"), &work, |_| Ok(()))?;
 
+    let repeated = AtomicUsize::new(0);
     let boot = |plan: &Plan| {
         let parameters = Parameters {
             leg: plan.leg.name.into(),
@@ -54,7 +59,15 @@ pub fn run(options: &Options) -> Result<bool> {
             churn_s: options.churn,
         };
         let folder = work.join(plan.leg.name);
-        let run = qemu::boot(plan.leg, &parameters, Emulation::Threads, &kernel, &initramfs, &folder)?;
+        let boot = || qemu::boot(plan.leg, &parameters, Emulation::Threads, &kernel, &initramfs, &folder);
+        let mut run = boot()?;
+        for _ in 1..BOOTS_MAX {
+            if !run.is_emulators_fault() {
+                break;
+            }
+            repeated.fetch_add(1, Ordering::Relaxed);
+            run = boot()?;
+        }
         Ok(Outcome::new(plan.leg.name, &plan.scenarios, &run))
     };
     let mut passed = 0;
@@ -76,6 +89,12 @@ pub fn run(options: &Options) -> Result<bool> {
     )?;
     let release = release.as_deref().unwrap_or("that never came up");
     println!("vm tests: {passed} passed, {failed} failed, kernel {release}");
+    match repeated.into_inner() {
+        0 => {}
+        boots => {
+            println!("{boots} boots were repeated: QEMU ran code that the kernel had patched (Oops: int3)")
+        }
+    }
     Ok(failed == 0)
 }
 

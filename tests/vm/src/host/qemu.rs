@@ -39,6 +39,14 @@ pub struct Run {
     pub duration: Duration,
 }
 
+impl Run {
+    /// Whether the guest's kernel met a breakpoint that it had taken out of its own code: with a thread a CPU, QEMU may run
+    /// what it translated before the kernel patched it. QEMU 7.2 does so often; 10.0.2 was seen to do it once.
+    pub fn is_emulators_fault(&self) -> bool {
+        self.console.contains("Oops: int3")
+    }
+}
+
 /// How a virtual machine ended.
 pub enum End {
     /// QEMU left by itself, as it does when the guest powers off or its kernel panics.
