@@ -14,9 +14,6 @@ use std::time::{Duration, Instant};
 /// Where the configuration of the guest's kernel lies.
 pub const CONFIGURATION: &str = "/boot/config";
 
-/// Where settings are written for `tandem run`.
-const SETTINGS_FILE: &str = "/tmp/settings.toml";
-
 /// The sections of `tandem`'s settings that can be switched off.
 const SWITCHES: [&str; 4] = ["soft_affinity", "numa_homes", "rate_control", "directed_yield"];
 
@@ -69,8 +66,7 @@ pub fn tandem_guest(guest: &Guest) -> Result<()> {
 }
 
 fn tandem_with(guest: &Guest, settings: &str) -> Result<()> {
-    fs::write(SETTINGS_FILE, settings).with_context(|| format!("cannot write {SETTINGS_FILE}"))?;
-    let tandem = Tandem::run(&["--config", SETTINGS_FILE])?;
+    let tandem = Tandem::run_with(settings)?;
     run_workloads(guest)?;
     tandem.stop()?;
     Ok(())
