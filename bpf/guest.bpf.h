@@ -22,7 +22,7 @@ enum { VCPUS_LOOKED_AT = 4 };
 extern const struct kernel_cpustat kernel_cpustat __ksym;
 
 /* Notes what the host has stolen from the CPU; called from its tick. */
-static __always_inline void note_steal(s32 cpu, struct cpu_state *state, u64 now_ns)
+static __always_inline void note_steal(struct cpu_state *state, u64 now_ns)
 {
 	const struct kernel_cpustat *stat = bpf_this_cpu_ptr(&kernel_cpustat);
 	u64 steal_ns = stat->cpustat[CPUTIME_STEAL];

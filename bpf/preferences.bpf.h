@@ -82,28 +82,17 @@ static __always_inline struct preference_set *set_at(u32 index)
 	return index ? bpf_map_lookup_elem(&preference_sets, &index) : NULL;
 }
 
-static __always_inline void use_set(u32 index, bool cgroup)
+/* Counts a task or cgroup that begins to use a set (`by` 1), or ends to (-1). */
+static __always_inline void count_user(u32 index, bool cgroup, s32 by)
 {
 	struct preference_set *set = set_at(index);
 
 	if (!set)
 		return;
-	__sync_fetch_and_add(cgroup ? &set->cgroups : &set->tasks, 1);
-	__sync_fetch_and_add(&nr_preferences, 1);
+	__sync_fetch_and_add(cgroup ? &set->cgroups : &set->tasks, by);
+	__sync_fetch_and_add(&nr_preferences, by);
 	if (cgroup)
-		__sync_fetch_and_add(&nr_cgroup_preferences, 1);
-}
-
-static __always_inline void drop_set(u32 index, bool cgroup)
-{
-	struct preference_set *set = set_at(index);
-
-	if (!set)
-		return;
-	__sync_fetch_and_sub(cgroup ? &set->cgroups : &set->tasks, 1);
-	__sync_fetch_and_sub(&nr_preferences, 1);
-	if (cgroup)
-		__sync_fetch_and_sub(&nr_cgroup_preferences, 1);
+		__sync_fetch_and_add(&nr_cgroup_preferences, by);
 }
 
 static __always_inline void mark(struct task_preference *preference, bool latency_critical)
@@ -189,7 +178,7 @@ static s32 inherit_preference(struct task_struct *p)
 	if (!own)
 		return -ENOMEM;
 	own->own_set = parents->own_set;
-	use_set(own->own_set, false);
+	count_user(own->own_set, false, 1);
 	mark(own, parents->latency_critical);
 	return 0;
 }
@@ -203,7 +192,7 @@ static __always_inline void forget_cgroup(struct cgroup *cgroup)
 		return;
 	preference = bpf_cgrp_storage_get(&preferences_of_cgroups, cgroup, 0, 0);
 	if (preference)
-		drop_set(preference->set, true);
+		count_user(preference->set, true, -1);
 }
 
 /* Whether the set has one CPU of an LLC and leaves out another. */

@@ -90,12 +90,12 @@ static int prefer_for_task(const struct preference_request *request, u32 set)
 	bpf_task_release(p);
 	if (!preference)
 		return -ENOMEM;
-	use_set(set, false);
+	count_user(set, false, 1);
 	old = preference->own_set;
 	preference->own_set = set;
 	mark(preference, request->latency_critical);
 	preference->found_for = 0;
-	drop_set(old, false);
+	count_user(old, false, -1);
 	return 0;
 }
 
@@ -111,10 +111,10 @@ static int prefer_for_cgroup(const struct preference_request *request, u32 set)
 	bpf_cgroup_release(cgroup);
 	if (!preference)
 		return -ENOMEM;
-	use_set(set, true);
+	count_user(set, true, 1);
 	old = preference->set;
 	preference->set = set;
-	drop_set(old, true);
+	count_user(old, true, -1);
 	return 0;
 }
 

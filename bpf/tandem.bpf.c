@@ -253,7 +253,7 @@ void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
 	if (!state)
 		return;
 	if (settings.guest)
-		note_steal(cpu, state, scx_bpf_now());
+		note_steal(state, scx_bpf_now());
 	/* It did not sleep after all: the task that stayed waited long enough. */
 	if (state->stayed)
 		scx_bpf_task_set_slice(p, 0);
@@ -283,7 +283,7 @@ s32 BPF_STRUCT_OPS(tandem_init_task, struct task_struct *p, struct scx_init_task
 	preference = bpf_task_storage_get(&preferences_of_tasks, p, NULL, 0);
 	if (preference) {
 		preference->away_since_ns = 0;
-		use_set(preference->own_set, false);
+		count_user(preference->own_set, false, 1);
 		if (preference->latency_critical)
 			__sync_fetch_and_add(&nr_preferences, 1);
 	}
@@ -299,7 +299,7 @@ void BPF_STRUCT_OPS(tandem_exit_task, struct task_struct *p, struct scx_exit_tas
 		return;
 	preference = bpf_task_storage_get(&preferences_of_tasks, p, NULL, 0);
 	if (preference) {
-		drop_set(preference->own_set, false);
+		count_user(preference->own_set, false, -1);
 		mark(preference, false);
 	}
 }
