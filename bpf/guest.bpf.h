@@ -45,7 +45,8 @@ static __always_inline s32 place_in_guest(struct task_struct *p, s32 prev_cpu, u
 {
 	s32 cpu, stolen = -1, i;
 
-	if (really_runs(prev_cpu, now_ns) && scx_bpf_test_and_clear_cpu_idle(prev_cpu))
+	if (bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr) && really_runs(prev_cpu, now_ns) &&
+	    scx_bpf_test_and_clear_cpu_idle(prev_cpu))
 		return prev_cpu;
 	bpf_for(i, 0, VCPUS_LOOKED_AT) {
 		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
