@@ -3,9 +3,8 @@
 fn main() {
     // The headers too: the builder tells Cargo of the source alone.
     println!("cargo::rerun-if-changed=.");
-    // With its folder, or headers beside it are not looked at for changes.
     let built = scx_cargo::BpfBuilder::new()
-        .and_then(|mut builder| builder.enable_skel("./tandem.bpf.c", "tandem").build());
+        .and_then(|mut builder| builder.enable_skel("tandem.bpf.c", "tandem").build());
     if let Err(error) = built {
         println!("cargo::error=tandem.bpf.c cannot be compiled: {error:#}");
         println!(
