@@ -95,6 +95,7 @@ fn on(machine: Arc<Machine>, with_costs: bool, vms: Vec<Vm>) -> Scenario {
         warmup_ns: 0,
         length_ns: PCPU_TIME_NS / machine.cpu_count() as u64,
         stop_at_count: None,
+        pause_loop: None,
         machine,
     }
 }
@@ -126,7 +127,7 @@ fn two_levels(with_costs: bool) -> Scenario {
     let guest = Guest {
         policy: PolicySettings::Linux(LinuxSettings { era: LinuxEra::V4_2, ..LinuxSettings::default() }),
         topology: Arc::new(topology),
-        context_switch: with_costs.then(ContextSwitch::guest),
+        context_switch: with_costs.then(ContextSwitch::linux),
         interrupt: with_costs.then(Interrupt::default),
         programs,
         processes: [0, 1].map(|program| Process { program, copies, nice: 0, affinity: None }).to_vec(),

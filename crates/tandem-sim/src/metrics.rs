@@ -28,6 +28,10 @@ pub struct HostMetrics {
     pub idle_ns: u64,
     /// Time in the host's own code (interrupts, scheduling, switching), ns.
     pub overhead_ns: u64,
+    /// Part of that in which it waits for locks of run queues, ns.
+    pub spin_ns: u64,
+    /// Pause-loop exits and what came of them.
+    pub pause_loop: PauseLoopMetrics,
     /// Scheduling decisions.
     pub schedules: u64,
     /// Decisions that put another task on the pCPU.
@@ -36,6 +40,21 @@ pub struct HostMetrics {
     pub preemptions: u64,
     /// Counters of the policy by name, as it declares them.
     pub policy: BTreeMap<&'static str, u64>,
+}
+
+/// What became of vCPUs that spun for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PauseLoopMetrics {
+    /// Pause-loop exits.
+    pub exits: u64,
+    /// Candidates that were looked at and did not sleep.
+    pub candidates: u64,
+    /// Yields to a candidate.
+    pub yields: u64,
+    /// Candidates that were not yielded to because they ran already.
+    pub failed_running: u64,
+    /// Of these, those whose locks had been taken first.
+    pub failed_under_locks: u64,
 }
 
 /// Measurements of a VM, summed over its vCPUs.

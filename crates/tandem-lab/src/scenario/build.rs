@@ -65,6 +65,7 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
         vms: builder.vms,
         warmup_ns: file.warmup.ns,
         length_ns: file.length.ns,
+        pause_loop: None,
         stop_at_count,
     };
     // What is left for the engine to find concerns several places of the file.

@@ -203,7 +203,7 @@ fn process(
 
 /// The costs of the table, with what it leaves out as the engine has it for guests.
 fn context_switch(table: &ContextSwitchTable, source: &SourceFile) -> Result<ContextSwitch, FileError> {
-    let default = ContextSwitch::guest();
+    let default = ContextSwitch::linux();
     let time = |time: &Option<Located<Duration>>, default_ns| match time {
         None => Ok(default_ns),
         Some(time) => {

@@ -156,6 +156,7 @@ impl LinuxTable {
             domains: self.domains.as_ref().map_or(default.domains, |domains| (**domains).into()),
             tick_hz: self.tick_hz.as_ref().map_or(default.tick_hz, |hz| **hz),
             steal_clock: self.steal_clock.unwrap_or(default.steal_clock),
+            spin_locks: None,
         }
     }
 }

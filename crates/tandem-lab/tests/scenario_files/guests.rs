@@ -87,7 +87,8 @@ fn every_part_of_a_guest_reaches_the_engine() {
             era: LinuxEra::V4_2,
             domains: Domains::Flat,
             tick_hz: 300,
-            steal_clock: true
+            steal_clock: true,
+            spin_locks: None,
         })
     );
     assert_eq!(
@@ -96,13 +97,14 @@ fn every_part_of_a_guest_reaches_the_engine() {
             era: LinuxEra::V3_6,
             domains: Domains::Topology,
             tick_hz: 100,
-            steal_clock: false
+            steal_clock: false,
+            spin_locks: None,
         })
     );
     assert_eq!(scenario.costs.idle, Some(Idle { exit_ns: 5_000 }));
     assert_eq!(
         guest.context_switch,
-        Some(ContextSwitch { decision_ns: 1_000, peer_scan_ns: 30, ..ContextSwitch::guest() })
+        Some(ContextSwitch { decision_ns: 1_000, peer_scan_ns: 30, ..ContextSwitch::linux() })
     );
     assert_eq!(guest.interrupt, Some(Interrupt::default()));
     assert_eq!(*guest.topology, *scenario.machine);

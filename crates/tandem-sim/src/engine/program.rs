@@ -97,6 +97,7 @@ impl<O: Observer> Simulation<'_, O> {
                     return Ok(Next::Done);
                 }
             }
+            Instruction::FlushTlbs => {}
             Instruction::Fork { program } => self.fork(place, program, now_ns)?,
             Instruction::Exec { program } => return Ok(self.exec(place, program, now_ns)),
             Instruction::WaitChild | Instruction::WaitChildSignal => {

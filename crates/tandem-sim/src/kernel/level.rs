@@ -56,6 +56,8 @@ pub(crate) struct Kernel {
     pub stolen_ns: Vec<u64>,
     pub kicked: Vec<CpuId>,
     pub peers_scanned: u32,
+    /// Other CPUs' queues that the policy has locked, in this question.
+    pub locked: Vec<CpuId>,
     free: Vec<TaskId>,
     births: u32,
 }
@@ -99,6 +101,7 @@ impl Kernel {
             stolen_ns: vec![0; cpu_count],
             kicked: Vec::new(),
             peers_scanned: 0,
+            locked: Vec::new(),
             free: Vec::new(),
             machine: parts.machine,
         };
@@ -161,6 +164,7 @@ impl Kernel {
             stolen_ns: &self.stolen_ns,
             kicked: &mut self.kicked,
             peers_scanned: &mut self.peers_scanned,
+            locked: &mut self.locked,
         };
         question(&mut self.policy, &mut context)
     }

@@ -68,6 +68,25 @@ impl Policy for AnyPolicy {
         each!(self, policy => policy.yielded(ctx, cpu, task))
     }
 
+    fn yield_to(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId, target: TaskId) -> bool {
+        each!(self, policy => policy.yield_to(ctx, cpu, task, target))
+    }
+
+    #[inline]
+    fn queue_of(&self, task: TaskId) -> Option<CpuId> {
+        each!(self, policy => policy.queue_of(task))
+    }
+
+    #[inline]
+    fn queue_length(&self, cpu: CpuId) -> usize {
+        each!(self, policy => policy.queue_length(cpu))
+    }
+
+    #[inline]
+    fn wakes_by_interrupt(&self, machine: &Machine, by: CpuId, cpu: CpuId) -> bool {
+        each!(self, policy => policy.wakes_by_interrupt(machine, by, cpu))
+    }
+
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         each!(self, policy => policy.affinity_changed(ctx, task))
     }

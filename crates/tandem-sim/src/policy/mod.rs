@@ -6,6 +6,7 @@
 mod any;
 pub mod credit;
 pub mod linux;
+pub mod pause_loop;
 
 pub(crate) use any::AnyPolicy;
 
@@ -52,6 +53,9 @@ pub struct Context<'a> {
     pub kicked: &'a mut Vec<CpuId>,
     /// Other CPUs whose queues were looked into: the policy adds to it, and the CPU that asks pays for it.
     pub peers_scanned: &'a mut u32,
+    /// CPUs whose queues were locked to move tasks out of them or into them: the policy adds to it, and the CPU that
+    /// asks waits for those locks.
+    pub locked: &'a mut Vec<CpuId>,
 }
 
 /// Why a task is to be put into a queue.
@@ -127,6 +131,20 @@ pub trait Policy {
 
     /// The task on the CPU gives way to others; a dispatch follows.
     fn yielded(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId);
+
+    /// The task on the CPU asks that `target`, which waits in the queue of some CPU, runs instead of it; a dispatch on
+    /// this CPU follows. Tells whether the policy does anything about it; if not, nothing has changed.
+    fn yield_to(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId, target: TaskId) -> bool;
+
+    /// The CPU in whose queue the task stands, or on which it runs; `None` if it does neither.
+    fn queue_of(&self, task: TaskId) -> Option<CpuId>;
+
+    /// Tasks that run on the CPU or wait in its queue.
+    fn queue_length(&self, cpu: CpuId) -> usize;
+
+    /// Whether a wake-up on CPU `by` that puts a task into the queue of `cpu` leaves that to an interrupt there, instead
+    /// of locking that queue itself.
+    fn wakes_by_interrupt(&self, machine: &Machine, by: CpuId, cpu: CpuId) -> bool;
 
     /// The affinity of the task has changed.
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId);

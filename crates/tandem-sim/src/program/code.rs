@@ -32,6 +32,7 @@ pub(crate) enum Instruction {
     Unlock {
         lock: u32,
     },
+    FlushTlbs,
     Fork {
         program: u32,
     },
@@ -137,6 +138,7 @@ fn flatten(ops: &[Op], profiles: &[ProfileId], depth: u8, code: &mut Vec<Instruc
             Op::Send { channel, capacity } => Instruction::Send { channel: channel as u32, capacity },
             Op::Lock { lock } => Instruction::Lock { lock: lock as u32 },
             Op::Unlock { lock } => Instruction::Unlock { lock: lock as u32 },
+            Op::FlushTlbs => Instruction::FlushTlbs,
             Op::Fork { program } => Instruction::Fork { program: program as u32 },
             Op::Exec { program } => Instruction::Exec { program: program as u32 },
             Op::WaitChild => Instruction::WaitChild,

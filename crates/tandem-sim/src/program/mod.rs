@@ -89,6 +89,10 @@ pub enum Op {
         /// Index of the lock.
         lock: usize,
     },
+    /// Interrupt every other CPU of the guest that runs a task of the same family (a process of the start and its
+    /// descendants), and keep the CPU busy until all have answered: what changing the memory map of a process with
+    /// threads takes. In a guest kernel only.
+    FlushTlbs,
     /// Start a new task, a child of this one. In a guest kernel only.
     Fork {
         /// What it does: index in [`crate::scenario::Guest::programs`].

@@ -9,6 +9,7 @@ use crate::machine::Machine;
 use crate::machine::cost::{ContextSwitch, CostModels, Interrupt};
 use crate::policy::credit::CreditSettings;
 use crate::policy::linux::LinuxSettings;
+use crate::policy::pause_loop::PauseLoop;
 use crate::program::{Amount, Program};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub struct Scenario {
     pub costs: CostModels,
     /// The host's policy and its settings.
     pub policy: PolicySettings,
+    /// What it does about vCPUs that spin; `None`: nothing, they are not noticed.
+    pub pause_loop: Option<PauseLoop>,
     /// The virtual machines.
     pub vms: Vec<Vm>,
     /// Time before measuring starts, ns.

@@ -40,8 +40,15 @@ pub fn scenario_with_guests() -> impl Strategy<Value = Scenario> {
 /// Any settings of Linux's scheduler.
 fn linux() -> impl Strategy<Value = LinuxSettings> {
     let domains = select(vec![Domains::Topology, Domains::Flat]);
-    (select(&ERAS[..]), domains, select(vec![100, 250, 1000]), any::<bool>())
-        .prop_map(|(era, domains, tick_hz, steal_clock)| LinuxSettings { era, domains, tick_hz, steal_clock })
+    (select(&ERAS[..]), domains, select(vec![100, 250, 1000]), any::<bool>()).prop_map(
+        |(era, domains, tick_hz, steal_clock)| LinuxSettings {
+            era,
+            domains,
+            tick_hz,
+            steal_clock,
+            spin_locks: None,
+        },
+    )
 }
 
 /// What a program of a guest does in each round besides what the VM's program did.
@@ -119,7 +126,7 @@ impl GuestPlan {
         vm.guest = Some(Guest {
             policy: PolicySettings::Linux(self.policy),
             topology: Arc::new(topology),
-            context_switch: with_costs.then(ContextSwitch::guest),
+            context_switch: with_costs.then(ContextSwitch::linux),
             interrupt: with_costs.then(Interrupt::default),
             programs,
             processes,

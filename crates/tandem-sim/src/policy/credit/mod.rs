@@ -337,6 +337,22 @@ impl Policy for Credit {
     }
 
     /// Xen takes the vCPU off its CPU or queue and picks a CPU anew, even if it might have stayed.
+    fn yield_to(&mut self, _: &mut Context<'_>, _: CpuId, _: TaskId, _: TaskId) -> bool {
+        false // Xen has no such thing
+    }
+
+    fn queue_of(&self, _: TaskId) -> Option<CpuId> {
+        None // only directed yields ask
+    }
+
+    fn queue_length(&self, _: CpuId) -> usize {
+        0
+    }
+
+    fn wakes_by_interrupt(&self, _: &Machine, _: CpuId, _: CpuId) -> bool {
+        false
+    }
+
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         let prefers = self.settings.era >= Era::Xen4_3 && restricts(&ctx.tasks[task.index()], ctx.machine);
         let vcpu = &mut self.vcpus[task.index()];

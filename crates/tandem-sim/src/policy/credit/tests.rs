@@ -59,6 +59,7 @@ impl Situation {
             stolen_ns: &[],
             kicked: &mut kicked,
             peers_scanned: &mut 0,
+            locked: &mut Vec::new(),
         };
         let answer = question(&mut self.credit, &mut context);
         (answer, kicked.into_iter().map(|cpu| cpu.0).collect())

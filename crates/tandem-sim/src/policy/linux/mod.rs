@@ -39,7 +39,7 @@ mod tests;
 
 pub use domains::describe as describe_domains;
 pub use entity::weight_of_nice;
-pub use settings::{Domains, LinuxEra, LinuxSettings};
+pub use settings::{Domains, LinuxEra, LinuxSettings, SpinLockKind};
 
 use super::{Context, Dispatch, Policy, Reason, TaskFacts};
 use crate::cpumask::CpuMask;
@@ -294,6 +294,39 @@ impl Policy for Linux {
         } else {
             self.cfs_yield(ctx, cpu, task);
         }
+    }
+
+    fn yield_to(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId, target: TaskId) -> bool {
+        let entity = &self.entities[target.index()];
+        if !entity.queued || entity.delayed {
+            return false;
+        }
+        let target_cpu = entity.cpu;
+        self.counters.yld_count += 1;
+        if self.is_eevdf() {
+            self.eevdf_yield(ctx, cpu, task);
+        } else {
+            self.cpus[target_cpu.index()].next_buddy = Some(target);
+            self.cfs_yield(ctx, cpu, task);
+        }
+        if target_cpu != cpu {
+            self.reschedule(ctx, target_cpu);
+        }
+        true
+    }
+
+    fn queue_of(&self, task: TaskId) -> Option<CpuId> {
+        let entity = self.entities.get(task.index())?;
+        let runs = self.cpus[entity.cpu.index()].curr == Some(task);
+        (runs || (entity.queued && !entity.delayed)).then_some(entity.cpu)
+    }
+
+    fn queue_length(&self, cpu: CpuId) -> usize {
+        self.cpus[cpu.index()].nr_running()
+    }
+
+    fn wakes_by_interrupt(&self, machine: &Machine, by: CpuId, cpu: CpuId) -> bool {
+        machine.cpu(by).llc != machine.cpu(cpu).llc
     }
 
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {

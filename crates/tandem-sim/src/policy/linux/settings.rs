@@ -20,6 +20,15 @@ pub enum Domains {
     Flat,
 }
 
+/// How the waiters of a kernel's spin lock stand in line. Both kinds serve them in the order in which they came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpinLockKind {
+    /// All watch one cache line for their number, which each release takes from all of them.
+    Ticket,
+    /// Each watches a line of its own, which its predecessor writes.
+    Queued,
+}
+
 /// Settings of Linux's fair scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinuxSettings {
@@ -32,11 +41,21 @@ pub struct LinuxSettings {
     /// Whether a vCPU's stolen time is taken off the time that its tasks are charged for, as with
     /// `CONFIG_PARAVIRT_TIME_ACCOUNTING` and a hypervisor that tells. Makes no difference on real CPUs.
     pub steal_clock: bool,
+    /// Spin locks of the kernel; `None`: those of the era, queued from 4.2 on and ticket locks before.
+    pub spin_locks: Option<SpinLockKind>,
 }
 
 impl LinuxSettings {
     /// Ticks a second that Linux can be configured with on x86.
     pub const TICKS_HZ: [u32; 4] = [100, 250, 300, 1000];
+
+    /// How the kernel's spin locks work.
+    pub fn spin_lock_kind(&self) -> SpinLockKind {
+        self.spin_locks.unwrap_or(match self.era {
+            LinuxEra::V3_6 => SpinLockKind::Ticket,
+            LinuxEra::V4_2 | LinuxEra::V6_12 => SpinLockKind::Queued,
+        })
+    }
 
     /// Length of a tick, ns.
     pub(super) fn tick_period_ns(&self) -> u64 {
@@ -47,7 +66,13 @@ impl LinuxSettings {
 impl Default for LinuxSettings {
     /// 6.12 as Debian builds it: 250 Hz, steal clock.
     fn default() -> Self {
-        Self { era: LinuxEra::V6_12, domains: Domains::Topology, tick_hz: 250, steal_clock: true }
+        Self {
+            era: LinuxEra::V6_12,
+            domains: Domains::Topology,
+            tick_hz: 250,
+            steal_clock: true,
+            spin_locks: None,
+        }
     }
 }
 

@@ -60,6 +60,7 @@ impl Situation {
             stolen_ns: &self.stolen_ns,
             kicked: &mut self.kicked,
             peers_scanned: &mut self.scanned,
+            locked: &mut Vec::new(),
         };
         question(&mut self.linux, &mut context)
     }

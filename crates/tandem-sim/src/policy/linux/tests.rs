@@ -64,6 +64,7 @@ impl Hand {
             stolen_ns: &self.stolen_ns,
             kicked: &mut kicked,
             peers_scanned: &mut 0,
+            locked: &mut Vec::new(),
         };
         (question(&mut self.linux, &mut context), kicked)
     }

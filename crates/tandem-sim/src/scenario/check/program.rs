@@ -71,6 +71,7 @@ fn check_ops(ops: &[Op], depth: usize, program: &Program, limits: &Limits) -> Re
             }
             Op::Lock { .. }
             | Op::Unlock { .. }
+            | Op::FlushTlbs
             | Op::Fork { .. }
             | Op::Exec { .. }
             | Op::WaitChild
@@ -78,7 +79,7 @@ fn check_ops(ops: &[Op], depth: usize, program: &Program, limits: &Limits) -> Re
                 if limits.programs.is_none() =>
             {
                 return Err(
-                    "a program locks, forks, executes or waits for a child, which needs a guest".into()
+                    "a program locks, flushes TLBs, forks, executes or waits for a child, which needs a guest".into()
                 );
             }
             Op::Lock { lock } | Op::Unlock { lock } if *lock >= limits.locks => {
