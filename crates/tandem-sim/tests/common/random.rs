@@ -40,6 +40,7 @@ pub fn scenario() -> impl Strategy<Value = Scenario> {
                 warmup_ns,
                 length_ns,
                 stop_at_count,
+                pause_loop: None,
             }
         },
     )
