@@ -130,6 +130,12 @@ impl<T> Located<T> {
     pub fn span(&self) -> Range<usize> {
         self.0.span()
     }
+
+    /// Another value at the same place.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Located<U> {
+        let span = self.span();
+        Located(Spanned::new(span, change(self.0.into_inner())))
+    }
 }
 
 impl<T: Default> Default for Located<T> {

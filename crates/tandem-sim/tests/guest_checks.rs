@@ -9,6 +9,7 @@ use tandem_sim::ids::CpuId;
 use tandem_sim::machine::MachineBuilder;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::LinuxSettings;
+use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::program::{MemoryProfile, Op, Program};
 use tandem_sim::scenario::{Guest, GuestProgram, PROCESSES_MAX, PolicySettings, Process, Scenario};
 
@@ -105,4 +106,28 @@ fn vcpus_run_programs_or_a_guest() {
         scenario.vms[0].vcpus[0].program = program(vec![op]);
         assert!(scenario.check().unwrap_err().to_string().contains("needs a guest"));
     }
+}
+
+#[test]
+fn a_pause_loop_that_cannot_work_is_refused() {
+    let sane = PauseLoop::V6_12;
+    let cases = [
+        (PauseLoop { gap_cycles: 0, ..sane }, "the gap of pause loops is 0, or longer than their window"),
+        (PauseLoop { window_cycles: 0, ..sane }, "the gap of pause loops is 0, or longer than their window"),
+        (PauseLoop { window_growth: 0, ..sane }, "would shrink"),
+        (PauseLoop { window_max_cycles: 4_095, ..sane }, "would shrink"),
+    ];
+    let mut scenario = scenario();
+    scenario.policy = PolicySettings::Linux(LinuxSettings::default());
+    for (pause_loop, says) in cases {
+        scenario.pause_loop = Some(pause_loop);
+        let error = scenario.check().expect_err(says).to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    scenario.pause_loop = Some(sane);
+    assert_eq!(scenario.check(), Ok(()));
+    scenario.policy = PolicySettings::Credit(CreditSettings::default());
+    assert!(scenario.check().unwrap_err().to_string().contains("has no directed yield"));
+    scenario.pause_loop = Some(PauseLoop::XEN);
+    assert_eq!(scenario.check(), Ok(()));
 }

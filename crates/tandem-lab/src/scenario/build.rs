@@ -62,10 +62,10 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
         machine: machine.clone(),
         costs: file.costs.models(),
         policy: policy.settings().map_err(|message| source.error_in_file(message))?,
+        pause_loop: policy.pause_loop_settings().map_err(|message| source.error_in_file(message))?,
         vms: builder.vms,
         warmup_ns: file.warmup.ns,
         length_ns: file.length.ns,
-        pause_loop: None,
         stop_at_count,
     };
     // What is left for the engine to find concerns several places of the file.

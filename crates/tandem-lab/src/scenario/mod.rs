@@ -101,8 +101,7 @@ impl ScenarioSource {
         let values = parameters.iter().map(|(name, value)| (name.clone(), value.to_toml()));
         let mut file: ScenarioFile = source.parse_with(&values.collect())?;
         let machine = named_machine(&file.machine, &source)?;
-        file.policy.host.get_or_insert_default();
-        file.policy.check(&source)?;
+        file.policy.check_whole(&source)?;
         let profiles = file
             .profiles
             .iter()

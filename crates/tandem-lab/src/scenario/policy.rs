@@ -1,13 +1,21 @@
 //! The policy table: all that a variant of an experiment may change.
 
+pub mod linux;
+pub mod pause_loop;
+pub mod switch;
+
+use linux::{DomainsName, LINUX_ERAS, LinuxTable, SpinLocksName, check_tick};
+use pause_loop::PauseLoopTable;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::ops::Range;
+use switch::Switch;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_file::units::Duration;
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
-use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings};
+use tandem_sim::policy::linux::LinuxEra;
+use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::scenario::PolicySettings;
 
 /// The policies of the host and of the guests, and their settings. A variant of an experiment is such a table too:
@@ -25,6 +33,12 @@ pub struct PolicyTable {
     pub domains: Option<Located<DomainsName>>,
     /// For "linux": ticks a second (`CONFIG_HZ`), 100, 250, 300 or 1000; 250 if absent.
     pub tick_hz: Option<Located<u32>>,
+    /// For "linux": how those that wait for a spin lock of the host, such as a run queue's, stand in line; if absent
+    /// "queued", and "ticket" with era "3.6".
+    pub spin_locks: Option<Located<SpinLocksName>>,
+    /// What the host does about vCPUs that spin: "off", or a table of settings, where {} is as the host's scheduler has
+    /// it; "off" if absent. A variant's table changes what it names in the scenario's.
+    pub pause_loop: Option<Switch<PauseLoopTable>>,
     /// For "xen-credit", as are the next three: how long a vCPU may run at a stretch (`sched_credit_tslice_ms`), "1ms"
     /// to "1s"; "30ms" if absent.
     pub timeslice: Option<Located<Duration>>,
@@ -34,8 +48,9 @@ pub struct PolicyTable {
     /// A vCPU that ran less than this ago is not moved to another pCPU (`vcpu_migration_delay`); "0us", which is
     /// off, if absent.
     pub migration_delay: Option<Located<Duration>>,
-    /// The scheduler rate controller of 2011 (`sched_rate_control`); off if absent.
-    pub rate_control: Option<Located<RateControlSwitch>>,
+    /// The scheduler rate controller of 2011 (`sched_rate_control`): "off", or a table of settings, where {} is as it was
+    /// posted; "off" if absent.
+    pub rate_control: Option<Located<Switch<RateControlTable>>>,
     /// The policy of every guest kernel, which is Linux's.
     #[serde(default)]
     pub guest: LinuxTable,
@@ -78,7 +93,6 @@ pub enum EraName {
 }
 
 const XEN_ERAS: &str = "the `era` of the host `xen-credit` is one of \"4.2\", \"4.3\", \"4.5\", \"4.9\"";
-const LINUX_ERAS: &str = "the `era` of a Linux kernel is one of \"3.6\", \"4.2\", \"6.12\"";
 
 impl EraName {
     /// The release of Xen.
@@ -101,82 +115,6 @@ impl EraName {
             Self::V4_3 | Self::V4_5 | Self::V4_9 => None,
         }
     }
-}
-
-/// From what the scheduling domains of a Linux kernel are built.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum DomainsName {
-    /// From the topology that the kernel sees: a level for threads, caches, packages and nodes.
-    Topology,
-    /// One level over all CPUs, without flags: the flat domain.
-    Flat,
-}
-
-impl From<DomainsName> for Domains {
-    fn from(name: DomainsName) -> Self {
-        match name {
-            DomainsName::Topology => Self::Topology,
-            DomainsName::Flat => Self::Flat,
-        }
-    }
-}
-
-/// The policy of guest kernels: Linux's fair scheduler.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LinuxTable {
-    /// The release whose scheduler to follow: "3.6", "4.2" or "6.12", which it is if absent.
-    pub era: Option<Located<EraName>>,
-    /// From what the scheduling domains are built; "topology" if absent.
-    pub domains: Option<Located<DomainsName>>,
-    /// Ticks a second (`CONFIG_HZ`): 100, 250, 300 or 1000; 250 if absent.
-    pub tick_hz: Option<Located<u32>>,
-    /// Whether time that the host stole is taken off the time that tasks are charged for
-    /// (`CONFIG_PARAVIRT_TIME_ACCOUNTING`); true if absent.
-    pub steal_clock: Option<bool>,
-}
-
-impl LinuxTable {
-    /// This table, with what it leaves out taken from `base`.
-    fn over(self, base: Self) -> Self {
-        Self {
-            era: self.era.or(base.era),
-            domains: self.domains.or(base.domains),
-            tick_hz: self.tick_hz.or(base.tick_hz),
-            steal_clock: self.steal_clock.or(base.steal_clock),
-        }
-    }
-
-    /// The engine's form of a table that was checked, with defaults for what is left out.
-    pub fn settings(&self) -> LinuxSettings {
-        let default = LinuxSettings::default();
-        LinuxSettings {
-            era: self.era.as_ref().and_then(|era| era.linux()).unwrap_or(default.era),
-            domains: self.domains.as_ref().map_or(default.domains, |domains| (**domains).into()),
-            tick_hz: self.tick_hz.as_ref().map_or(default.tick_hz, |hz| **hz),
-            steal_clock: self.steal_clock.unwrap_or(default.steal_clock),
-            spin_locks: None,
-        }
-    }
-}
-
-/// The scheduler rate controller: "off", or a table; {} is the controller as it was posted.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected \"off\" or a table such as { rate_high = 50, interval = \"10ms\" }")]
-pub enum RateControlSwitch {
-    /// No rate control.
-    Off(Off),
-    /// Rate control with these settings.
-    On(RateControlTable),
-}
-
-/// The word "off".
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Off {
-    /// Switched off.
-    Off,
 }
 
 /// Settings of the scheduler rate controller.
@@ -215,6 +153,11 @@ impl PolicyTable {
             era: top.era.or(base.era),
             domains: top.domains.or(base.domains),
             tick_hz: top.tick_hz.or(base.tick_hz),
+            spin_locks: top.spin_locks.or(base.spin_locks),
+            pause_loop: match (top.pause_loop, base.pause_loop) {
+                (Some(top), Some(base)) => Some(top.over(base, PauseLoopTable::over)),
+                (top, base) => top.or(base),
+            },
             timeslice: top.timeslice.or(base.timeslice),
             ratelimit: top.ratelimit.or(base.ratelimit),
             migration_delay: top.migration_delay.or(base.migration_delay),
@@ -249,21 +192,26 @@ impl PolicyTable {
                 "the rate limit is out of range; allowed are \"0us\" (off) and \"100us\" to \"500ms\"";
             return Err(source.error(ratelimit.span(), message));
         }
-        for tick_hz in [&self.tick_hz, &self.guest.tick_hz].into_iter().flatten() {
-            if !LinuxSettings::TICKS_HZ.contains(tick_hz) {
-                let message = format!("`tick_hz` is {}; allowed are 100, 250, 300 and 1000", **tick_hz);
-                return Err(source.error(tick_hz.span(), message));
-            }
-        }
-        if let Some(era) = &self.guest.era
-            && era.linux().is_none()
-        {
-            return Err(source.error(era.span(), LINUX_ERAS));
+        check_tick(self.tick_hz.as_ref(), source)?;
+        self.guest.check(source)?;
+        if let Some(table) = self.pause_loop_table() {
+            table.check(source)?;
         }
         match self.host.and_then(|host| self.foreign_setting(host)) {
             Some((span, message)) => Err(source.error(span, message)),
             None => Ok(()),
         }
+    }
+
+    /// Checks a table that is a whole policy: that its settings are those of its host's scheduler and go together, too.
+    ///
+    /// # Errors
+    /// As [`PolicyTable::check`].
+    pub fn check_whole(&mut self, source: &SourceFile) -> Result<(), FileError> {
+        self.host.get_or_insert_default();
+        self.check(source)?;
+        self.checked_pause_loop().map_err(|(span, message)| source.error(span, message))?;
+        Ok(())
     }
 
     /// The first setting that the scheduler of the host does not have, with what is wrong.
@@ -277,7 +225,12 @@ impl PolicyTable {
             ("migration_delay", place(&self.migration_delay)),
             ("rate_control", place(&self.rate_control)),
         ];
-        let of_linux = [("domains", place(&self.domains)), ("tick_hz", place(&self.tick_hz))];
+        let of_linux = [
+            ("domains", place(&self.domains)),
+            ("tick_hz", place(&self.tick_hz)),
+            ("spin_locks", place(&self.spin_locks)),
+            ("directed_yield", self.pause_loop_table().and_then(|table| place(&table.directed_yield))),
+        ];
         let (foreign, owner, eras) = match host {
             HostPolicy::XenCredit => (&of_linux[..], "linux", XEN_ERAS),
             HostPolicy::Linux => (&of_xen[..], "xen-credit", LINUX_ERAS),
@@ -299,17 +252,46 @@ impl PolicyTable {
     /// # Errors
     /// A sentence, if there are settings that the host's scheduler does not have.
     pub fn settings(&self) -> Result<PolicySettings, String> {
-        if let Some((_, message)) = self.foreign_setting(self.host()) {
-            return Err(message);
+        match self.foreign_setting(self.host()) {
+            Some((_, message)) => Err(message),
+            None => Ok(self.host_settings()),
         }
-        Ok(match self.host() {
+    }
+
+    /// The engine's form of what the host does about vCPUs that spin.
+    ///
+    /// # Errors
+    /// A sentence, if the settings do not go together.
+    pub fn pause_loop_settings(&self) -> Result<Option<PauseLoop>, String> {
+        self.checked_pause_loop().map_err(|(_, message)| message)
+    }
+
+    /// The same, with the place of what is wrong.
+    fn checked_pause_loop(&self) -> Result<Option<PauseLoop>, (Range<usize>, String)> {
+        let settings = |table: &PauseLoopTable| table.settings(&self.host_settings());
+        self.pause_loop_table().map(settings).transpose()
+    }
+
+    fn pause_loop_table(&self) -> Option<&PauseLoopTable> {
+        self.pause_loop.as_ref().and_then(Switch::on)
+    }
+
+    fn host_settings(&self) -> PolicySettings {
+        match self.host() {
             HostPolicy::XenCredit => PolicySettings::Credit(self.credit_settings()),
-            HostPolicy::Linux => {
-                let (era, domains, tick_hz) = (self.era.clone(), self.domains.clone(), self.tick_hz.clone());
-                let table = LinuxTable { era, domains, tick_hz, steal_clock: None };
-                PolicySettings::Linux(table.settings())
-            }
-        })
+            HostPolicy::Linux => PolicySettings::Linux(self.linux_table().settings()),
+        }
+    }
+
+    /// Those settings of the host that a guest can have too.
+    fn linux_table(&self) -> LinuxTable {
+        LinuxTable {
+            era: self.era.clone(),
+            domains: self.domains.clone(),
+            tick_hz: self.tick_hz.clone(),
+            spin_locks: self.spin_locks.clone(),
+            steal_clock: None,
+        }
     }
 
     fn credit_settings(&self) -> CreditSettings {
@@ -322,16 +304,13 @@ impl PolicyTable {
                 .migration_delay
                 .as_ref()
                 .map_or(default.migration_delay_ns, |time| time.ns),
-            rate_control: match self.rate_control.as_deref() {
-                None | Some(RateControlSwitch::Off(_)) => None,
-                Some(RateControlSwitch::On(table)) => {
-                    let posted = RateControl::default();
-                    Some(RateControl {
-                        rate_high: table.rate_high.unwrap_or(posted.rate_high),
-                        interval_ns: table.interval.map_or(posted.interval_ns, |time| time.ns),
-                    })
+            rate_control: self.rate_control.as_deref().and_then(Switch::on).map(|table| {
+                let posted = RateControl::default();
+                RateControl {
+                    rate_high: table.rate_high.unwrap_or(posted.rate_high),
+                    interval_ns: table.interval.map_or(posted.interval_ns, |time| time.ns),
                 }
-            },
+            }),
         }
     }
 }

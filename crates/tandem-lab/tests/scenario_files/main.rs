@@ -2,6 +2,7 @@
 
 mod guests;
 mod mistakes;
+mod pause_loops;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -84,7 +84,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         (
             "rate_control = { rate_high = 60 }",
             "rate_control = true",
-            "dir/s.toml:16: expected \"off\" or a table",
+            "dir/s.toml:16: invalid type: boolean `true`, expected \"off\" or a table",
         ),
         (
             "placement = \"none\"",

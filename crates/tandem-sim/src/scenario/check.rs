@@ -7,6 +7,7 @@ use super::{Arrivals, PROCESSES_MAX, PolicySettings, Scenario, Source, TIME_MAX_
 use crate::cpumask::CpuMask;
 use crate::policy::credit::{CreditSettings, Era};
 use crate::policy::linux::LinuxSettings;
+use crate::policy::pause_loop::PauseLoop;
 use crate::program::Amount;
 use program::{Limits, check_program};
 use std::collections::HashSet;
@@ -61,6 +62,9 @@ impl Scenario {
         let processes = self.vms.iter().flat_map(|vm| &vm.guest).flat_map(|guest| &guest.processes);
         if processes.map(|process| u64::from(process.copies)).sum::<u64>() > PROCESSES_MAX {
             return Err(format!("the guests have more than {PROCESSES_MAX} processes"));
+        }
+        if let Some(pause_loop) = &self.pause_loop {
+            check_pause_loop(pause_loop, &self.policy)?;
         }
         match &self.policy {
             PolicySettings::Credit(settings) => check_credit(settings),
@@ -174,6 +178,19 @@ fn check_linux(settings: &LinuxSettings) -> Result<(), String> {
             "Linux has no tick of {} Hz; 100, 250, 300 and 1000 Hz are allowed",
             settings.tick_hz
         ));
+    }
+    Ok(())
+}
+
+fn check_pause_loop(pause_loop: &PauseLoop, policy: &PolicySettings) -> Result<(), String> {
+    if pause_loop.gap_cycles == 0 || pause_loop.window_cycles < pause_loop.gap_cycles {
+        return Err("the gap of pause loops is 0, or longer than their window".into());
+    }
+    if pause_loop.window_growth == 0 || pause_loop.window_max_cycles < pause_loop.window_cycles {
+        return Err("the window of pause loops would shrink when it should grow".into());
+    }
+    if pause_loop.directed_yield.is_some() && matches!(policy, PolicySettings::Credit(_)) {
+        return Err("Xen's credit scheduler has no directed yield".into());
     }
     Ok(())
 }
