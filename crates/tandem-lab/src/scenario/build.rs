@@ -58,10 +58,11 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
             Some(count.0)
         }
     };
+    let host = policy.settings().map_err(|message| source.error_in_file(message))?;
     let built = Scenario {
         machine: machine.clone(),
-        costs: file.costs.models(),
-        policy: policy.settings().map_err(|message| source.error_in_file(message))?,
+        costs: file.costs.models(&host),
+        policy: host,
         pause_loop: policy.pause_loop_settings().map_err(|message| source.error_in_file(message))?,
         vms: builder.vms,
         warmup_ns: file.warmup.ns,

@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tandem_file::located::Located;
 use tandem_file::units::Duration;
-use tandem_sim::machine::cost::{CostModels, Idle};
+use tandem_sim::machine::cost::{ContextSwitch, CostModels, Idle};
+use tandem_sim::scenario::PolicySettings;
 
 /// Which costs count, in the host and in guests. All do; to switch one off, set it to false. `all = false` switches off
 /// those that are not set to true.
@@ -35,12 +36,16 @@ pub struct CostSwitches {
 }
 
 impl CostSwitches {
-    /// The cost models that are switched on.
-    pub fn models(&self) -> CostModels {
+    /// The cost models that are switched on, for a kernel with this policy.
+    pub fn models(&self, policy: &PolicySettings) -> CostModels {
         let on = |switch: Option<bool>| switch.or(self.all).unwrap_or(true);
         let models = CostModels::all();
+        let context_switch = match policy {
+            PolicySettings::Credit(_) => ContextSwitch::default(),
+            PolicySettings::Linux(_) => ContextSwitch::linux(),
+        };
         CostModels {
-            context_switch: models.context_switch.filter(|_| on(self.context_switch)),
+            context_switch: on(self.context_switch).then_some(context_switch),
             cache: models.cache.filter(|_| on(self.cache)),
             smt: models.smt.filter(|_| on(self.smt)),
             memory: models.memory.filter(|_| on(self.memory)),

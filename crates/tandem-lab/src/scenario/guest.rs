@@ -54,13 +54,14 @@ pub(super) fn build<'a>(
         process(table, program, &topology, source)
     };
     let processes = table.processes.iter().map(process).collect::<Result<_, _>>()?;
-    let costs = scenario.file.costs.models();
+    let policy = PolicySettings::Linux(policy);
+    let costs = scenario.file.costs.models(&policy);
     Ok(Guest {
-        policy: PolicySettings::Linux(policy),
+        policy,
         topology: Arc::new(topology),
         context_switch: match costs.context_switch {
             None => None,
-            Some(_) => Some(context_switch(&table.context_switch, source)?),
+            Some(default) => Some(context_switch(&table.context_switch, default, source)?),
         },
         interrupt: costs.interrupt,
         programs,
@@ -201,9 +202,12 @@ fn process(
     Ok(Process { program, copies, nice, affinity })
 }
 
-/// The costs of the table, with what it leaves out as the engine has it for guests.
-fn context_switch(table: &ContextSwitchTable, source: &SourceFile) -> Result<ContextSwitch, FileError> {
-    let default = ContextSwitch::linux();
+/// The costs of the table, with defaults for what it leaves out.
+fn context_switch(
+    table: &ContextSwitchTable,
+    default: ContextSwitch,
+    source: &SourceFile,
+) -> Result<ContextSwitch, FileError> {
     let time = |time: &Option<Located<Duration>>, default_ns| match time {
         None => Ok(default_ns),
         Some(time) => {

@@ -6,7 +6,7 @@ use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_sim::cpumask::CpuMask;
 use tandem_sim::ids::CpuId;
-use tandem_sim::machine::cost::{ContextSwitch, Idle, Interrupt};
+use tandem_sim::machine::cost::{ContextSwitch, CostModels, Idle, Interrupt};
 use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings};
 use tandem_sim::program::{Amount, Op};
 use tandem_sim::scenario::{Arrivals, Guest, PolicySettings, Process, Scenario, Source};
@@ -160,6 +160,18 @@ fn costs_that_are_off_are_off_in_guests_too() {
         (guest(&scenario).context_switch, guest(&scenario).interrupt, scenario.costs.idle),
         (None, None, None)
     );
+}
+
+#[test]
+fn scheduling_costs_a_host_what_it_costs_its_scheduler() {
+    let costs = |policy: &str| {
+        let text = PLACED.replace("[programs.hog]", &format!("[policy]\n{policy}\n[programs.hog]"));
+        build(&text).unwrap().costs
+    };
+    assert_eq!(costs("host = \"xen-credit\""), CostModels::all());
+    let linux = CostModels { context_switch: Some(ContextSwitch::linux()), ..CostModels::all() };
+    assert_eq!(costs("host = \"linux\""), linux);
+    assert_eq!(costs("host = \"linux\"\n[costs]\nall = false"), CostModels::off());
 }
 
 #[test]
