@@ -238,6 +238,10 @@ impl<'a> Compiler<'a> {
                 note(&mut self.given, lock);
                 Op::Unlock { lock: number_of(&mut self.locks, lock) }
             }
+            OpForm::FlushTlbs => {
+                self.guest_names("flush_tlbs", within.ops.clone())?;
+                Op::FlushTlbs
+            }
             OpForm::Fork(name) => Op::Fork { program: self.guest_program("fork", name)? },
             OpForm::Exec(name) => Op::Exec { program: self.guest_program("exec", name)? },
             OpForm::WaitChild => {

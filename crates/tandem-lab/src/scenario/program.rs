@@ -58,6 +58,10 @@ pub enum OpForm {
     Lock(Located<String>),
     /// Give this spin lock to whoever waits longest. With a guest kernel only.
     Unlock(Located<String>),
+    /// Interrupt every other vCPU that runs a task of the same family (a process of the start and its descendants), and
+    /// keep the CPU busy until all have answered: what changing the memory map of a process with threads takes. With a
+    /// guest kernel only.
+    FlushTlbs,
     /// Start a task, a child of this one, that runs this program. With a guest kernel only.
     Fork(Located<String>),
     /// Go on as this program, which does not come back here. With a guest kernel only.

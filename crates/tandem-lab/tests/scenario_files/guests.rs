@@ -41,6 +41,7 @@ ops = [
     { lock = "inode" },
     { compute = "1us" },
     { unlock = "inode" },
+    "flush_tlbs",
   ] },
 ]
 [programs.pong]
@@ -124,6 +125,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
         Op::Lock { lock: 0 },
         Op::Compute { work: Amount::Fixed(1_000), profile: Some(0) },
         Op::Unlock { lock: 0 },
+        Op::FlushTlbs,
     ];
     assert_eq!(ping.ops, [Op::Fork { program: 2 }, Op::Repeat { times: None, body: forever }]);
     assert_eq!(
@@ -240,8 +242,8 @@ fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
         ("smt_slowdown = 1.3", "smt_slowdown = 0.5", ":19: `smt_slowdown` is 0.5; allowed are 1 to 1000"),
         // Programs.
         ("{ fork = \"pong\" }", "{ fork = \"pung\" }", ":23: there is no program `pung`; programs under"),
-        ("{ exec = \"last\" }", "{ exec = \"lost\" }", ":33: there is no program `lost`"),
-        ("program = \"last\"", "program = \"lost\"", ":58: there is no program `lost`"),
+        ("{ exec = \"last\" }", "{ exec = \"lost\" }", ":34: there is no program `lost`"),
+        ("program = \"last\"", "program = \"lost\"", ":59: there is no program `lost`"),
         ("capacity = \"$copies\"", "capacity = 0", ":25: `capacity` is 0; allowed are 1 to 1000000"),
         (
             "{ unlock = \"inode\" }",
@@ -253,42 +255,47 @@ fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
         (
             "ops = [{ compute = \"1us\" }]\n[programs.unused]",
             "ops = [{ repeat = { times = 2, body = [\"yield\", { exec = \"helper\" }] } }]\n[programs.unused]",
-            ":37: the program `helper` comes to start itself before any time has passed",
+            ":38: the program `helper` comes to start itself before any time has passed",
+        ),
+        (
+            "ops = [{ compute = \"1us\" }]\n[programs.unused]",
+            "ops = [{ forever = [\"flush_tlbs\"] }]\n[programs.unused]",
+            ":38: the loop takes no time",
         ),
         (
             "ops = [{ compute = \"1us\" }]\n[programs.unused]",
             "ops = [{ forever = [{ fork = \"ping\" }] }]\n[programs.unused]",
-            ":37: the loop takes no time",
+            ":38: the loop takes no time",
         ),
         // The VM and its guest.
         (
             "memory = \"1GiB\"",
             "memory = \"1GiB\"\nprograms = [\"last\"]",
-            ":44: a VM with a guest kernel runs no",
+            ":45: a VM with a guest kernel runs no",
         ),
-        ("channel = \"disk\"", "channel = \"there\"", ":45: each process has a channel `there` of its own"),
+        ("channel = \"disk\"", "channel = \"there\"", ":46: each process has a channel `there` of its own"),
         (
             "vcpus = 16",
             "vcpus = 8",
-            ":48: topology \"host\" needs as many vCPUs as machine `xeon-e5620-2s` has pCPUs, 16, but the VM has 8",
+            ":49: topology \"host\" needs as many vCPUs as machine `xeon-e5620-2s` has pCPUs, 16, but the VM has 8",
         ),
         (
             "topology = \"host\"",
             "topology = \"hots\"",
-            ":48: expected \"host\", \"flat\", or a table such as",
+            ":49: expected \"host\", \"flat\", or a table such as",
         ),
-        ("topology = \"host\"", "topology = \"flat\"", ":49: only topology \"host\" can show NUMA nodes"),
+        ("topology = \"host\"", "topology = \"flat\"", ":50: only topology \"host\" can show NUMA nodes"),
         (
             "topology = \"host\"\nnuma = true",
             "topology = { packages = 1, cores = 4, threads = 2 }",
-            ":48: the topology has 8 CPUs, but the VM 16 vCPUs",
+            ":49: the topology has 8 CPUs, but the VM 16 vCPUs",
         ),
-        ("decision = \"1us\"", "decision = \"2000min\"", ":50: 2000 min is too long"),
-        ("[\"there\", \"back\"]", "[\"there\", \"bakc\"]", ":51: no program uses a channel `bakc`"),
-        ("copies = \"$copies\"\n", "copies = 100001\n", ":54: `copies` is 100001; allowed are 0 to 100000"),
-        ("copies = \"$copies\"\n", "copies = 100000\n", ":41: the guests have more than 100000 processes"),
-        ("nice = -5", "nice = 20", ":55: `nice` is 20; allowed are -20 to 19"),
-        ("cpus = \"0-1,node:1\"", "cpus = \"16\"", ":56: `16` names no CPUs of the machine; allowed are"),
+        ("decision = \"1us\"", "decision = \"2000min\"", ":51: 2000 min is too long"),
+        ("[\"there\", \"back\"]", "[\"there\", \"bakc\"]", ":52: no program uses a channel `bakc`"),
+        ("copies = \"$copies\"\n", "copies = 100001\n", ":55: `copies` is 100001; allowed are 0 to 100000"),
+        ("copies = \"$copies\"\n", "copies = 100000\n", ":42: the guests have more than 100000 processes"),
+        ("nice = -5", "nice = 20", ":56: `nice` is 20; allowed are -20 to 19"),
+        ("cpus = \"0-1,node:1\"", "cpus = \"16\"", ":57: `16` names no CPUs of the machine; allowed are"),
     ];
     for (part, instead, says) in cases {
         assert!(GUEST.contains(part), "{part}");
@@ -303,6 +310,7 @@ fn some_operations_need_a_guest_kernel() {
     for op in [
         "{ lock = \"a\" }",
         "{ unlock = \"a\" }",
+        "\"flush_tlbs\"",
         "{ fork = \"hog\" }",
         "{ exec = \"hog\" }",
         "\"wait_child\"",
