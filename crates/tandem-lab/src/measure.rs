@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tandem_sim::metrics::{GuestMetrics, RunMetrics, TaskMetrics, VmMetrics};
+use tandem_sim::metrics::{GuestMetrics, PauseLoopMetrics, RunMetrics, TaskMetrics, VmMetrics};
 
 /// A measure of a run. Those of VMs are over all VMs of the metric's group, or all VMs.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
@@ -43,6 +43,8 @@ pub enum Measure {
     IdleShare,
     /// Share of the pCPUs' time in the host's own code, percent.
     OverheadShare,
+    /// Share of the pCPUs' time in which the host waits for locks of run queues, percent; part of its own code.
+    SpinShare,
     /// Share of the VMs' run time that is close to their memory, percent.
     LocalShare,
     /// Share of the VMs' time in which their vCPUs run, percent.
@@ -53,6 +55,14 @@ pub enum Measure {
     SleepShare,
     /// Times that a vCPU lost its pCPU while it could have gone on, per second and pCPU.
     PreemptionsPerPcpu,
+    /// Pause-loop exits: times that a vCPU left its guest because it had spun for too long, per second and pCPU.
+    PauseExitsPerPcpu,
+    /// Times that the host ran another vCPU of the VM instead of one that spun, per second, all pCPUs together.
+    DirectedYields,
+    /// Times that it tried to, but the other vCPU ran already, per second, all pCPUs together.
+    FailedYields,
+    /// Share of the directed yields that did not fail in that way, percent of those and the failed ones.
+    YieldSuccessShare,
     /// Moves of vCPUs to another pCPU with the same last-level cache, per second, all VMs together.
     MigrationsInLlc,
     /// Moves of vCPUs to another last-level cache of the same node, per second, all VMs together.
@@ -177,11 +187,19 @@ impl Measure {
             Self::BusyShare => share(host.busy_ns),
             Self::IdleShare => share(host.idle_ns),
             Self::OverheadShare => share(host.overhead_ns),
+            Self::SpinShare => share(host.spin_ns),
             Self::LocalShare => ratio(100.0 * sum(|vcpu| vcpu.local_run_ns), sum(|vcpu| vcpu.run_ns)),
             Self::RunShare => time_share(|vcpu| vcpu.run_ns),
             Self::WaitShare => time_share(|vcpu| vcpu.wait_ns),
             Self::SleepShare => time_share(|vcpu| vcpu.sleep_ns),
             Self::PreemptionsPerPcpu => ratio(host.preemptions as f64, seconds * pcpus),
+            Self::PauseExitsPerPcpu => ratio(host.pause_loop.exits as f64, seconds * pcpus),
+            Self::DirectedYields => ratio(host.pause_loop.yields as f64, seconds),
+            Self::FailedYields => ratio(host.pause_loop.failed_running as f64, seconds),
+            Self::YieldSuccessShare => {
+                let PauseLoopMetrics { yields, failed_running, .. } = host.pause_loop;
+                ratio(100.0 * yields as f64, (yields + failed_running) as f64)
+            }
             Self::MigrationsInLlc => ratio(sum(|vcpu| vcpu.migrations_in_llc), seconds),
             Self::MigrationsInNode => ratio(sum(|vcpu| vcpu.migrations_in_node), seconds),
             Self::MigrationsAcrossNodes => ratio(sum(|vcpu| vcpu.migrations_across_nodes), seconds),
@@ -291,6 +309,14 @@ mod tests {
                 busy_ns: 6_000_000_000,
                 idle_ns: 1_600_000_000,
                 overhead_ns: 400_000_000,
+                spin_ns: 160_000_000,
+                pause_loop: PauseLoopMetrics {
+                    exits: 1_600,
+                    candidates: 9_000,
+                    yields: 300,
+                    failed_running: 100,
+                    failed_under_locks: 40,
+                },
                 schedules: 800,
                 policy: [("src", 30)].into(),
                 ..HostMetrics::default()
@@ -314,6 +340,11 @@ mod tests {
             (&Measure::MeanRunTime, Some("b"), Some(2_000.0)),
             (&Measure::BusyShare, None, Some(75.0)),
             (&Measure::OverheadShare, None, Some(5.0)),
+            (&Measure::SpinShare, None, Some(2.0)),
+            (&Measure::PauseExitsPerPcpu, None, Some(200.0)),
+            (&Measure::DirectedYields, None, Some(150.0)),
+            (&Measure::FailedYields, None, Some(50.0)),
+            (&Measure::YieldSuccessShare, None, Some(75.0)),
             (&Measure::LocalShare, None, Some(25.0)),
             (&Measure::WaitShare, None, Some(15.0)),
             (&Measure::TaskSwitchRate, Some("b"), Some(2_500.0)),

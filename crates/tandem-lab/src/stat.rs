@@ -3,7 +3,7 @@
 //!
 //! As with `perf stat` of a command, a context switch is a task that leaves its CPU, and rates are per second of *task
 //! clock*, the time that tasks had CPUs. *Steal* is the share of a guest's time in which a vCPU had something to do but
-//! no pCPU. A guest counts migrations by the topology that it is told.
+//! no pCPU; *spin* is the share of the pCPUs' time in which the host waited for locks of run queues. A guest counts migrations by the topology that it is told.
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,9 @@ mod tests;
 use crate::latency::{LatencyColumns, LatencyFigures};
 use serde::Serialize;
 use std::fmt;
-use tandem_sim::metrics::{GuestMetrics, ProgramMetrics, RunMetrics, TaskMetrics, VmMetrics};
+use tandem_sim::metrics::{
+    GuestMetrics, PauseLoopMetrics, ProgramMetrics, RunMetrics, TaskMetrics, VmMetrics,
+};
 
 /// Accounting of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -53,6 +55,27 @@ pub struct KernelStat {
     pub involuntary_switches: u64,
     /// Share of the guest's time in which a vCPU had something to do but no pCPU; for the host, of all guests' time.
     pub steal_pct: Option<f64>,
+    /// For the host: share of its CPUs' time in which it waited for locks of run queues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spin_pct: Option<f64>,
+    /// For the host: what became of vCPUs that spun for too long, if there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause_loop: Option<PauseLoopStat>,
+}
+
+/// What became of vCPUs that spun for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PauseLoopStat {
+    /// Pause-loop exits.
+    pub exits: u64,
+    /// Other vCPUs that were looked at then, and did not sleep.
+    pub candidates: u64,
+    /// Directed yields to one of them.
+    pub directed_yields: u64,
+    /// Candidates that were not yielded to because they ran already.
+    pub failed_running: u64,
+    /// Of these, those whose locks had been taken first.
+    pub failed_under_locks: u64,
 }
 
 /// Accounting of a VM.
@@ -116,7 +139,12 @@ impl RunStat {
         let stolen_ns = guests().map(|guest| guest.all_cpus().stolen_ns).sum();
         let guests_ns = guests().map(|guest| guest.all_cpus().total_ns()).sum();
         let steal_pct = share_pct(stolen_ns, guests_ns);
-        let host = KernelStat::new(run.length_ns, run.host.busy_ns, &tasks, steal_pct);
+        let pcpus_ns = run.host.busy_ns + run.host.idle_ns + run.host.overhead_ns;
+        let host = KernelStat {
+            spin_pct: share_pct(run.host.spin_ns, pcpus_ns),
+            pause_loop: PauseLoopStat::new(&run.host.pause_loop),
+            ..KernelStat::new(run.length_ns, run.host.busy_ns, &tasks, steal_pct)
+        };
         Self { host, vms: run.vms.iter().map(|vm| VmStat::new(vm, run.length_ns)).collect() }
     }
 }
@@ -142,7 +170,22 @@ impl KernelStat {
             voluntary_switches: tasks.voluntary_switches,
             involuntary_switches: tasks.preemptions,
             steal_pct,
+            spin_pct: None,
+            pause_loop: None,
         }
+    }
+}
+
+impl PauseLoopStat {
+    /// `None` if no vCPU spun for too long.
+    fn new(metrics: &PauseLoopMetrics) -> Option<Self> {
+        (metrics.exits > 0).then_some(Self {
+            exits: metrics.exits,
+            candidates: metrics.candidates,
+            directed_yields: metrics.yields,
+            failed_running: metrics.failed_running,
+            failed_under_locks: metrics.failed_under_locks,
+        })
     }
 }
 
@@ -215,7 +258,7 @@ impl fmt::Display for KernelStat {
         let clock = format!("{:.2}", self.task_clock_ms);
         writeln!(f, "{clock:>18} msec {:28} # {:9.3} CPUs utilized", "task-clock", self.cpus_utilized)?;
         let rate = |k_per_s: Option<f64>| k_per_s.map(|rate| format!("# {rate:9.3} K/sec"));
-        for (count, name, note) in [
+        let of_tasks = [
             (self.context_switches, "context-switches", rate(self.context_switches_k_per_s)),
             (self.voluntary_switches, "  voluntary", None),
             (self.involuntary_switches, "  involuntary", None),
@@ -224,12 +267,24 @@ impl fmt::Display for KernelStat {
             (self.migrations_in_node, "  within a node", None),
             (self.migrations_across_nodes, "  across nodes", None),
             (self.wakeups, "wake-ups", None),
-        ] {
+        ];
+        let of_spinners = self.pause_loop.iter().flat_map(|pause_loop| {
+            [
+                (pause_loop.exits, "pause-loop exits", None),
+                (pause_loop.candidates, "  candidates", None),
+                (pause_loop.directed_yields, "  directed yields", None),
+                (pause_loop.failed_running, "  ran already", None),
+                (pause_loop.failed_under_locks, "  ran already, locks taken", None),
+            ]
+        });
+        for (count, name, note) in of_tasks.into_iter().chain(of_spinners) {
             let note = note.unwrap_or_default();
             writeln!(f, "{}", format!("{:>18}      {name:28} {note}", grouped(count)).trim_end())?;
         }
-        if let Some(steal_pct) = self.steal_pct {
-            writeln!(f, "{:>18} %    steal", format!("{steal_pct:.2}"))?;
+        for (share_pct, name) in [(self.steal_pct, "steal"), (self.spin_pct, "spin")] {
+            if let Some(share_pct) = share_pct {
+                writeln!(f, "{:>18} %    {name}", format!("{share_pct:.2}"))?;
+            }
         }
         writeln!(f, "\n{:18.9} seconds time elapsed\n", self.elapsed_s)
     }

@@ -51,6 +51,8 @@ pub struct HostSummary {
     pub idle_pct: Option<f64>,
     /// Share of the pCPUs' time in the host's own code.
     pub overhead_pct: Option<f64>,
+    /// Share of the pCPUs' time in which that code waits for locks of run queues.
+    pub spin_pct: Option<f64>,
     /// Scheduling decisions per second and pCPU.
     pub schedules_per_s_per_pcpu: Option<f64>,
     /// Switches to another vCPU per second and pCPU.
@@ -59,8 +61,24 @@ pub struct HostSummary {
     pub preemptions_per_s_per_pcpu: Option<f64>,
     /// How long a vCPU runs from being put on a pCPU to leaving it, us.
     pub mean_run_us: Option<f64>,
+    /// What became of vCPUs that spun for too long, if there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause_loop: Option<PauseLoopSummary>,
     /// Counters of the policy.
     pub policy: BTreeMap<&'static str, u64>,
+}
+
+/// What became of vCPUs that spun for too long.
+#[derive(Clone, Debug, Serialize)]
+pub struct PauseLoopSummary {
+    /// Pause-loop exits per second and pCPU.
+    pub exits_per_s_per_pcpu: Option<f64>,
+    /// Directed yields per second, all pCPUs together.
+    pub directed_yields_per_s: Option<f64>,
+    /// Those that failed because the other vCPU ran already, per second, all pCPUs together.
+    pub failed_yields_per_s: Option<f64>,
+    /// Share of the directed yields among both; `None` if there are neither.
+    pub yield_success_pct: Option<f64>,
 }
 
 /// The VMs of a group.
@@ -113,10 +131,17 @@ impl RunSummary {
                 busy_pct: of_host(Measure::BusyShare),
                 idle_pct: of_host(Measure::IdleShare),
                 overhead_pct: of_host(Measure::OverheadShare),
+                spin_pct: of_host(Measure::SpinShare),
                 schedules_per_s_per_pcpu: of_host(Measure::SchedulesPerPcpu),
                 context_switches_per_s_per_pcpu: of_host(Measure::ContextSwitchesPerPcpu),
                 preemptions_per_s_per_pcpu: of_host(Measure::PreemptionsPerPcpu),
                 mean_run_us: of_host(Measure::MeanRunTime),
+                pause_loop: (run.host.pause_loop.exits > 0).then(|| PauseLoopSummary {
+                    exits_per_s_per_pcpu: of_host(Measure::PauseExitsPerPcpu),
+                    directed_yields_per_s: of_host(Measure::DirectedYields),
+                    failed_yields_per_s: of_host(Measure::FailedYields),
+                    yield_success_pct: of_host(Measure::YieldSuccessShare),
+                }),
                 policy: run.host.policy.clone(),
             },
             groups: groups.into_iter().map(|group| GroupSummary::new(group, run)).collect(),
@@ -198,10 +223,11 @@ impl fmt::Display for RunSummary {
         )?;
         writeln!(
             f,
-            "host      {} % busy, {} % idle, {} % overhead; mean run {} us",
+            "host      {} % busy, {} % idle, {} % overhead ({} % waits for locks); mean run {} us",
             number(host.busy_pct),
             number(host.idle_pct),
             number(host.overhead_pct),
+            number(host.spin_pct),
             number(host.mean_run_us),
         )?;
         writeln!(
@@ -211,6 +237,9 @@ impl fmt::Display for RunSummary {
             number(host.context_switches_per_s_per_pcpu),
             number(host.preemptions_per_s_per_pcpu),
         )?;
+        if let Some(pause_loop) = &host.pause_loop {
+            write!(f, "{pause_loop}")?;
+        }
         let counters: Vec<_> = host.policy.iter().map(|(name, count)| format!("{name} {count}")).collect();
         for (position, line) in wrapped(&counters, COLUMNS - 10).iter().enumerate() {
             writeln!(f, "{:10}{line}", if position == 0 { "policy" } else { "" })?;
@@ -261,6 +290,23 @@ impl fmt::Display for RunSummary {
     }
 }
 
+/// One or two lines.
+impl fmt::Display for PauseLoopSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "spinners  a second and pCPU: {} pause-loop exits", number(self.exits_per_s_per_pcpu))?;
+        if self.yield_success_pct.is_some() {
+            writeln!(
+                f,
+                "          a second: {} directed yields, {} failed ({} % successful)",
+                number(self.directed_yields_per_s),
+                number(self.failed_yields_per_s),
+                number(self.yield_success_pct),
+            )?;
+        }
+        Ok(())
+    }
+}
+
 /// A number with as many decimals as matter; a dash for none.
 pub(crate) fn number(value: Option<f64>) -> String {
     match value {
@@ -301,6 +347,28 @@ mod tests {
             hash.write_str(text).unwrap();
             assert_eq!(hash.0, expected, "{text}");
         }
+    }
+
+    #[test]
+    fn vcpus_that_spin_have_a_line_of_their_own() {
+        let xen = PauseLoopSummary {
+            exits_per_s_per_pcpu: Some(12.34),
+            directed_yields_per_s: Some(0.0),
+            failed_yields_per_s: Some(0.0),
+            yield_success_pct: None,
+        };
+        assert_eq!(xen.to_string(), "spinners  a second and pCPU: 12.3 pause-loop exits\n");
+        let kvm = PauseLoopSummary {
+            exits_per_s_per_pcpu: Some(123_456.0),
+            directed_yields_per_s: Some(1_234.5),
+            failed_yields_per_s: Some(411.5),
+            yield_success_pct: Some(75.0),
+        };
+        assert_eq!(
+            kvm.to_string(),
+            "spinners  a second and pCPU: 123456 pause-loop exits\n          \
+             a second: 1234 directed yields, 411.5 failed (75.0 % successful)\n"
+        );
     }
 
     #[test]

@@ -43,7 +43,14 @@ fn run() -> RunMetrics {
         length_ns: 2_000 * MS,
         events: 0,
         trace_hash: 0,
-        host: HostMetrics { pcpus: 4, busy_ns: 3_000 * MS, ..HostMetrics::default() },
+        host: HostMetrics {
+            pcpus: 4,
+            busy_ns: 3_000 * MS,
+            idle_ns: 4_000 * MS,
+            overhead_ns: 1_000 * MS,
+            spin_ns: 100 * MS,
+            ..HostMetrics::default()
+        },
         vms: vec![VmMetrics {
             name: "dom0-0".into(),
             vcpus: vec![vcpu.clone(), vcpu],
@@ -64,7 +71,7 @@ fn numbers_worked_by_hand() {
     assert_eq!((host.task_clock_ms, host.cpus_utilized), (3_000.0, 1.5));
     assert_eq!((host.context_switches, host.context_switches_k_per_s), (3_000, Some(1.0)));
     assert_eq!((host.migrations, host.migrations_k_per_s), (60, Some(0.02)));
-    assert_eq!(host.steal_pct, Some(5.0));
+    assert_eq!((host.steal_pct, host.spin_pct), (Some(5.0), Some(1.25)));
     let guest = stat.vms[0].guest.as_ref().unwrap();
     assert_eq!((guest.kernel.task_clock_ms, guest.kernel.cpus_utilized), (2_400.0, 1.2));
     assert_eq!((guest.kernel.migrations, guest.kernel.migrations_k_per_s), (4_800, Some(2.0)));
@@ -80,6 +87,7 @@ fn it_reads_as_perf_does() {
         "             3,000      context-switches             #     1.000 K/sec",
         "                14        across nodes",
         "              5.00 %    steal",
+        "              1.25 %    spin",
         "       2.000000000 seconds time elapsed",
         "                   1      1500.000       100.000       400.000       1500         30",
         "Accounting of the guest in dom0-0:",
@@ -100,6 +108,29 @@ fn without_guests_there_is_no_steal() {
     let stat = RunStat::new(&run);
     assert_eq!(stat.host.steal_pct, None);
     assert!(!stat.to_string().contains("steal"));
+}
+
+#[test]
+fn vcpus_that_spin_are_counted_if_there_are_any() {
+    let mut run = run();
+    assert!(!RunStat::new(&run).to_string().contains("pause-loop"));
+    run.host.pause_loop = PauseLoopMetrics {
+        exits: 12_345,
+        candidates: 40_000,
+        yields: 10_000,
+        failed_running: 2_000,
+        failed_under_locks: 500,
+    };
+    let text = RunStat::new(&run).to_string();
+    for line in [
+        "            12,345      pause-loop exits",
+        "            40,000        candidates",
+        "            10,000        directed yields",
+        "             2,000        ran already",
+        "               500        ran already, locks taken",
+    ] {
+        assert_eq!(text.lines().filter(|printed| *printed == line).count(), 1, "`{line}` in\n{text}");
+    }
 }
 
 #[test]
