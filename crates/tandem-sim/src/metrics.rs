@@ -94,6 +94,7 @@ impl GuestMetrics {
         self.cpus.iter().fold(GuestCpuMetrics::default(), |sum, cpu| GuestCpuMetrics {
             busy_ns: sum.busy_ns + cpu.busy_ns,
             kernel_ns: sum.kernel_ns + cpu.kernel_ns,
+            pause_exit_ns: sum.pause_exit_ns + cpu.pause_exit_ns,
             idle_ns: sum.idle_ns + cpu.idle_ns,
             stolen_ns: sum.stolen_ns + cpu.stolen_ns,
         })
@@ -112,6 +113,8 @@ pub struct GuestCpuMetrics {
     pub busy_ns: u64,
     /// In the guest kernel's own code (interrupts, scheduling, switching), ns.
     pub kernel_ns: u64,
+    /// Out of the guest because it spun, while it had a pCPU, ns. To the guest, this is time of its tasks.
+    pub pause_exit_ns: u64,
     /// Nothing to do, ns.
     pub idle_ns: u64,
     /// Something to do, but no pCPU, ns.
@@ -121,7 +124,7 @@ pub struct GuestCpuMetrics {
 impl GuestCpuMetrics {
     /// All of its time, ns.
     pub fn total_ns(&self) -> u64 {
-        self.busy_ns + self.kernel_ns + self.idle_ns + self.stolen_ns
+        self.busy_ns + self.kernel_ns + self.pause_exit_ns + self.idle_ns + self.stolen_ns
     }
 }
 

@@ -125,6 +125,7 @@ fn guest_tasks(
             let family = tasks.len();
             let key = u64::from(id.0) << 32 | (1 << 31) | family as u64;
             let mut task = Task::new(id, process.program, programs[process.program].clone(), seed, key);
+            task.family = family as u32;
             task.family_channels = (family * guest.family_channels) as u32;
             let facts = TaskFacts {
                 vm: VmId(0),

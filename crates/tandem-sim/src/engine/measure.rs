@@ -5,8 +5,8 @@ use super::spin_lock::SpinLock;
 use crate::ids::{TaskId, VmId};
 use crate::kernel::{CpuUse, HOST, Kernel, Task, TaskState, record};
 use crate::metrics::{
-    GuestCpuMetrics, GuestMetrics, HostMetrics, LatencySummary, ProgramMetrics, RunMetrics, TaskMetrics,
-    VmMetrics,
+    GuestCpuMetrics, GuestMetrics, HostMetrics, LatencySummary, PauseLoopMetrics, ProgramMetrics, RunMetrics,
+    TaskMetrics, VmMetrics,
 };
 use crate::policy::Policy;
 use crate::program::channel::Channel;
@@ -98,6 +98,7 @@ impl<O: Observer> Simulation<'_, O> {
             }
             kernel.policy.reset_counters();
         }
+        self.system.pause_loop_use = PauseLoopMetrics::default();
         self.system.account_ahead(now_ns, |account_ns, ns| *account_ns += ns);
         for vm in &mut self.vms {
             vm.counts.fill(0);
@@ -115,11 +116,13 @@ impl<O: Observer> Simulation<'_, O> {
         let mut metrics = HostMetrics {
             pcpus: host.cpus.len(),
             policy: host.policy.counters().into_iter().collect(),
+            pause_loop: self.system.pause_loop_use,
             ..HostMetrics::default()
         };
         for cpu in &host.cpus {
             metrics.busy_ns += cpu.used.busy_ns;
             metrics.overhead_ns += cpu.used.overhead_ns;
+            metrics.spin_ns += cpu.used.spin_ns;
             metrics.idle_ns += cpu.used.idle_ns;
             metrics.schedules += cpu.used.schedules;
             metrics.context_switches += cpu.used.context_switches;
@@ -155,10 +158,11 @@ impl<O: Observer> Simulation<'_, O> {
 fn guest_metrics(guest: &Guest, kernel: &Kernel, length_ns: u64, now_ns: u64) -> GuestMetrics {
     let cpus = kernel.cpus.iter().map(|cpu| {
         let used = &cpu.used;
-        let taken_ns = used.busy_ns + used.overhead_ns + used.stolen_ns;
+        let taken_ns = used.busy_ns + used.overhead_ns + used.searched_ns + used.stolen_ns;
         GuestCpuMetrics {
             busy_ns: used.busy_ns,
             kernel_ns: used.overhead_ns,
+            pause_exit_ns: used.searched_ns,
             idle_ns: length_ns.saturating_sub(taken_ns),
             stolen_ns: used.stolen_ns,
         }

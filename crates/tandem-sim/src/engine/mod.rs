@@ -8,6 +8,7 @@ pub(crate) mod random;
 mod simulation;
 mod source;
 mod spin_lock;
+mod tlb;
 
 use crate::metrics::RunMetrics;
 use crate::scenario::{Scenario, ScenarioError};

@@ -91,13 +91,21 @@ impl<O: Observer> Simulation<'_, O> {
             }
             Instruction::Unlock { lock } => {
                 self.release_lock(vm, lock as usize, id, pcpu, now_ns);
-                if self.system.kernels[on.kernel].ends_deferral(on.cpu) {
-                    self.system.reschedule(on, now_ns);
-                    self.rerate_if_still_there(place);
+                if self.preempted_at_last(place, now_ns) {
                     return Ok(Next::Done);
                 }
             }
-            Instruction::FlushTlbs => {}
+            Instruction::FlushTlbs => {
+                if self.flush_tlbs(on, pcpu, id, now_ns) {
+                    self.system.rerate(pcpu);
+                    return Ok(Next::Done);
+                }
+            }
+            Instruction::EndFlush => {
+                if self.preempted_at_last(place, now_ns) {
+                    return Ok(Next::Done);
+                }
+            }
             Instruction::Fork { program } => self.fork(place, program, now_ns)?,
             Instruction::Exec { program } => return Ok(self.exec(place, program, now_ns)),
             Instruction::WaitChild | Instruction::WaitChildSignal => {
@@ -147,6 +155,16 @@ impl<O: Observer> Simulation<'_, O> {
             }
         }
         Ok(Next::Step)
+    }
+
+    /// Lets a decision be made that had to wait for the end of a spin lock; whether there was one.
+    fn preempted_at_last(&mut self, place: Place, now_ns: u64) -> bool {
+        let was_due = self.system.kernels[place.on.kernel].ends_deferral(place.on.cpu);
+        if was_due {
+            self.system.reschedule(place.on, now_ns);
+            self.rerate_if_still_there(place);
+        }
+        was_due
     }
 
     /// After a decision that may have let the task go on.
@@ -222,6 +240,7 @@ impl<O: Observer> Simulation<'_, O> {
         let code = self.vms[parent.vm.index()].programs[program as usize].clone();
         let mut child = Task::new(parent.vm, program as usize, code, self.seed, key);
         child.parent = Some(birth);
+        child.family = parent.family;
         child.family_channels = parent.family_channels;
         child.residues = parent.residues;
         child.shares_memory = true;

@@ -80,6 +80,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             machine: Arc::clone(&scenario.machine),
             costs: scenario.costs.clone(),
             kernels,
+            pause_loop: scenario.pause_loop,
             profiles,
             memory,
             observer,
@@ -182,6 +183,8 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 self.system.finish_burst(pcpu, now_ns);
                 self.advance(pcpu, now_ns)?;
             }
+            Some(ProcessorDue::PauseLoop) => self.system.pause_loop_exit(pcpu, now_ns),
+            Some(ProcessorDue::Search) => self.system.continue_search(pcpu, now_ns),
             Some(ProcessorDue::Kernel(on, Due::Timer)) => self.timer_expires(on, now_ns),
             Some(ProcessorDue::Kernel(on, Due::Tick)) => self.system.tick(on, now_ns),
             Some(ProcessorDue::Kernel(on, Due::Reschedule)) => self.system.reschedule(on, now_ns),
@@ -206,6 +209,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         match target {
             TimerTarget::Task(task) => self.system.wake(task, now_ns, on, false),
             TimerTarget::Source(source) => self.interrupt_handled(on, source, at_ns, now_ns),
+            TimerTarget::Flush(sender) => self.answer_flush(on, sender, now_ns),
         }
     }
 

@@ -1,13 +1,15 @@
 //! Spin locks of guests: fair, and blind to who has a CPU.
 //!
-//! Waiters spin, which keeps their CPU busy, and get the lock in the order in which they came, as with ticket locks. A
-//! holder or a next waiter whose vCPU has lost its pCPU holds up all the others. The guest's own kernel does not preempt
-//! them, as kernels switch preemption off for their spin locks; it does so when the lock is given back. Taking a free
-//! lock costs nothing beyond the program's own work; handing it to a waiter takes the time in which a cache line travels
-//! between the two. Limits: no paravirtual locks, whose waiters block after a while, and no exits of those that spin.
+//! Waiters spin, which keeps their CPU busy, and get the lock in the order in which they came, as with ticket and queued
+//! locks ([`crate::machine::cost::SpinLock`] tells what the difference is). A holder or a next waiter whose vCPU has lost
+//! its pCPU holds up all the others; the host may notice them ([`crate::policy::pause_loop`]). The guest's own kernel does
+//! not preempt them, as kernels switch preemption off for their spin locks; it does so when the lock is given back. Taking a
+//! free lock costs nothing beyond the program's own work; handing it to a waiter takes the time in which a cache line
+//! travels between the two. Limits: no paravirtual locks, whose waiters block after a while.
 
 use super::simulation::Simulation;
 use crate::ids::{CpuId, TaskId, VmId};
+use crate::kernel::CpuRef;
 use crate::trace::Observer;
 use std::collections::VecDeque;
 
@@ -50,13 +52,10 @@ impl<O: Observer> Simulation<'_, O> {
         let next_state = &mut kernel.tasks[next.index()];
         next_state.spins = false;
         next_state.locks_held += 1;
-        let cpu = &kernel.cpus[kernel.tasks[next.index()].last_cpu.index()];
-        if cpu.current == Some(next)
-            && let Some(there) = cpu.pcpu
-        {
-            let released_ns = self.system.settled_ns(pcpu).max(now_ns);
-            let arrives_ns = released_ns + self.system.line_transfer_ns(pcpu, there);
-            self.system.end_spin(there, arrives_ns);
-        }
+        let there = CpuRef { kernel: state.kernel, cpu: kernel.tasks[next.index()].last_cpu };
+        let watching =
+            1 + lock.waiting.iter().filter(|&&task| self.system.spins_now(there.kernel, task)).count();
+        let released_ns = self.system.settled_ns(pcpu).max(now_ns);
+        self.system.go_on(there, next, pcpu, released_ns, watching as u32);
     }
 }

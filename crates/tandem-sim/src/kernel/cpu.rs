@@ -1,12 +1,13 @@
 //! Processors, which execute, and the CPUs of kernels, which are scheduled on: what runs there, what comes next, and
 //! where the time goes.
 
+use super::pause_loop::Search;
+use super::run_queue_lock::LockRequest;
 use super::task::TimerTarget;
 use crate::engine::event_queue::NEVER;
 use crate::ids::{CpuId, TaskId};
-use crate::machine::cost::SpinLockState;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// How fast work gets done: time per unit of work.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,7 +73,16 @@ pub(crate) struct Processor {
     pub settled_ns: u64,
     /// The part of the time since it was settled last that a guest kernel's code takes, and which guest's CPU that is.
     pub ahead_by_guest: Option<(CpuRef, u64)>,
+    /// When the burst of its program ends, or when its spinning has lasted for a whole window.
     pub burst_end_ns: u64,
+    /// The locks that the host's code on it waits for, one after the other.
+    pub requests: VecDeque<LockRequest>,
+    /// Who comes after it in the line for the first of them.
+    pub next_in_line: Option<CpuId>,
+    /// Kicks of other pCPUs that it sends once it has those locks.
+    pub late_kicks: Vec<CpuId>,
+    /// It has left its guest to look for a vCPU to yield to.
+    pub search: Option<Search>,
 }
 
 impl Processor {
@@ -84,6 +94,10 @@ impl Processor {
             settled_ns: 0,
             ahead_by_guest: None,
             burst_end_ns: NEVER,
+            requests: VecDeque::new(),
+            next_in_line: None,
+            late_kicks: Vec::new(),
+            search: None,
         }
     }
 }
@@ -97,11 +111,26 @@ pub(crate) struct CpuUse {
     pub idle_ns: u64,
     /// In the kernel's own code, ns.
     pub overhead_ns: u64,
+    /// Part of that in which it waits for locks of run queues, ns.
+    pub spin_ns: u64,
     /// With something to do, but without a pCPU, ns.
     pub stolen_ns: u64,
+    /// Out of its guest after a pause-loop exit, while it has a pCPU, ns.
+    pub searched_ns: u64,
     pub schedules: u64,
     pub context_switches: u64,
     pub preemptions: u64,
+}
+
+/// What the host knows of a vCPU that spins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spinning {
+    /// How long it may spin, in cycles, once that has grown.
+    pub window_cycles: Option<u32>,
+    /// It has left its guest because it spins, and has not been back since.
+    pub in_search: bool,
+    /// It was passed over at the last look although it waits, and will not be at the next.
+    pub is_eligible: bool,
 }
 
 /// A CPU as its kernel sees it.
@@ -119,12 +148,13 @@ pub(crate) struct Cpu {
     /// A decision was due while its task held or wanted a spin lock, and waits for that to end.
     pub resched_deferred: bool,
     pub timers: BinaryHeap<Reverse<(u64, TimerTarget)>>,
-    pub queue_lock: SpinLockState,
     pub used: CpuUse,
     /// The pCPU beneath; none while a vCPU has none.
     pub pcpu: Option<CpuId>,
     /// Since when a vCPU has wanted a pCPU and had none; [`NEVER`] while it has one, or wants none.
     pub deprived_since_ns: u64,
+    /// For a vCPU.
+    pub spinning: Spinning,
 }
 
 /// What a CPU has to do next.
@@ -147,10 +177,10 @@ impl Cpu {
             kicked_from_afar: false,
             resched_deferred: false,
             timers: BinaryHeap::new(),
-            queue_lock: SpinLockState::default(),
             used: CpuUse::default(),
             pcpu,
             deprived_since_ns: NEVER,
+            spinning: Spinning::default(),
         }
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct Kernel {
     pub programs: Vec<ProgramUse>,
     /// In the host's kernel, the first of the vCPUs that are a guest's CPUs; they follow each other.
     pub first_vcpu: TaskId,
+    /// In a guest's kernel, the vCPU that the host has yielded to last.
+    pub last_boosted: CpuId,
     pub stolen_ns: Vec<u64>,
     pub kicked: Vec<CpuId>,
     pub peers_scanned: u32,
@@ -98,6 +100,7 @@ impl Kernel {
             wakeups: vec![None; parts.groups],
             programs: vec![ProgramUse::default(); programs],
             first_vcpu: parts.first_vcpu,
+            last_boosted: CpuId(0),
             stolen_ns: vec![0; cpu_count],
             kicked: Vec::new(),
             peers_scanned: 0,

@@ -15,7 +15,9 @@
 mod cpu;
 mod level;
 mod memory_state;
+mod pause_loop;
 mod progress;
+mod run_queue_lock;
 mod schedule;
 mod task;
 mod vcpu;
@@ -29,9 +31,13 @@ use crate::engine::event_queue::{EventQueue, NEVER};
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
 use crate::machine::cost::{CacheFill, CostModels};
+use crate::metrics::PauseLoopMetrics;
+use crate::policy::linux::SpinLockKind;
+use crate::policy::pause_loop::PauseLoop;
 use crate::program::MemoryProfile;
 use crate::trace::{Event, EventKind, Observer, TraceHash};
 use cpu::Processor;
+use run_queue_lock::QueueLock;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -43,6 +49,12 @@ pub(crate) struct System<O> {
     pub machine: Arc<Machine>,
     pub costs: CostModels,
     pub kernels: Vec<Kernel>,
+    /// What the host does about vCPUs that spin, and how often it did.
+    pub pause_loop: Option<PauseLoop>,
+    pub pause_loop_use: PauseLoopMetrics,
+    /// The locks of the host's run queues, by pCPU.
+    queue_locks: Vec<QueueLock>,
+    queue_lock_kind: SpinLockKind,
     processors: Vec<Processor>,
     /// The next event of each processor; the engine's own sources of events follow them.
     pub queue: EventQueue,
@@ -64,6 +76,7 @@ pub(crate) struct SystemParts<O> {
     pub costs: CostModels,
     /// The host's first.
     pub kernels: Vec<Kernel>,
+    pub pause_loop: Option<PauseLoop>,
     pub profiles: Vec<Arc<MemoryProfile>>,
     pub memory: MemoryState,
     pub observer: O,
@@ -81,7 +94,11 @@ impl<O: Observer> System<O> {
         Self {
             siblings: siblings.collect(),
             costs: parts.costs,
+            queue_lock_kind: parts.kernels[HOST].policy.spin_lock_kind(),
+            queue_locks: vec![QueueLock::default(); cpu_count],
             kernels: parts.kernels,
+            pause_loop: parts.pause_loop,
+            pause_loop_use: PauseLoopMetrics::default(),
             processors: vec![Processor::new(); cpu_count],
             queue: EventQueue::new(cpu_count + parts.extra_sources),
             memory: parts.memory,
@@ -111,8 +128,15 @@ impl<O: Observer> System<O> {
     #[inline]
     pub fn due(&self, pcpu: CpuId, now_ns: u64) -> Option<ProcessorDue> {
         let processor = &self.processors[pcpu.index()];
+        if !processor.requests.is_empty() {
+            return None;
+        }
+        if processor.search.is_some() {
+            return Some(self.due_in_search(pcpu, now_ns));
+        }
         if processor.burst_end_ns <= now_ns {
-            return Some(ProcessorDue::BurstEnd);
+            let spins = processor.executes.is_some_and(|task| self.task(task).spins);
+            return Some(if spins { ProcessorDue::PauseLoop } else { ProcessorDue::BurstEnd });
         }
         let host = CpuRef { kernel: HOST, cpu: pcpu };
         let at = |at: CpuRef| {
@@ -140,6 +164,12 @@ impl<O: Observer> System<O> {
     #[inline]
     pub fn refresh(&mut self, pcpu: CpuId) {
         let processor = &self.processors[pcpu.index()];
+        if !processor.requests.is_empty() {
+            return self.queue.set(pcpu.index(), NEVER);
+        }
+        if processor.search.is_some() {
+            return self.queue.set(pcpu.index(), processor.settled_ns);
+        }
         let mut first_ns = processor.burst_end_ns.min(self.kernels[HOST].cpus[pcpu.index()].next_event_ns());
         if let Some(guest) = processor.guest {
             first_ns = first_ns.min(self.kernels[guest.kernel].cpus[guest.cpu.index()].next_event_ns());
@@ -182,7 +212,8 @@ impl<O: Observer> System<O> {
         self.settle(pcpu, now_ns);
         let handling_ns = self.kernels[on.kernel].interrupt.map_or(0, |cost| cost.handling_ns);
         self.charge(on, self.idle_exit_ns(pcpu) + handling_ns);
-        if self.kernels[HOST].cpus[pcpu.index()].current.is_some() {
+        let is_in_guest = self.processors[pcpu.index()].search.is_none();
+        if is_in_guest && self.kernels[HOST].cpus[pcpu.index()].current.is_some() {
             self.charge_exit(pcpu);
         }
     }
@@ -221,6 +252,10 @@ impl<O: Observer> System<O> {
 pub(crate) enum ProcessorDue {
     /// The program's burst of work is over.
     BurstEnd,
+    /// The program has spun for a whole window.
+    PauseLoop,
+    /// The search for a vCPU to yield to goes on.
+    Search,
     /// Something in one of the kernels on it.
     Kernel(CpuRef, Due),
 }

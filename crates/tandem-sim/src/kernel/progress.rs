@@ -1,15 +1,15 @@
 //! How work progresses: accounting for time, and the speed that caches, memory and siblings allow.
 
-use super::cpu::{Speed, TaskRef};
+use super::cpu::{Processor, Speed, TaskRef};
 use super::{CpuRef, HOST, System, Task, TaskState};
 use crate::engine::event_queue::NEVER;
 use crate::ids::{CpuId, TaskId};
-use crate::machine::cost::{CACHE_LINE_BYTES, Residue};
+use crate::machine::cost::{CACHE_LINE_BYTES, Residue, SpinLock};
 use crate::program::code::ProfileId;
 use crate::trace::Observer;
 
 impl<O: Observer> System<O> {
-    fn task(&self, task: TaskRef) -> &Task {
+    pub(super) fn task(&self, task: TaskRef) -> &Task {
         &self.kernels[task.kernel].tasks[task.task.index()]
     }
 
@@ -28,7 +28,13 @@ impl<O: Observer> System<O> {
         if now_ns == processor.settled_ns {
             return;
         }
+        if !processor.requests.is_empty() {
+            return self.settle_spinning(pcpu, now_ns);
+        }
         let spent_ns = now_ns - processor.settled_ns;
+        if processor.search.is_some() {
+            return self.charge(CpuRef { kernel: HOST, cpu: pcpu }, spent_ns);
+        }
         processor.settled_ns = now_ns;
         let (executes, guest) = (processor.executes, processor.guest);
         if self.kernels[HOST].cpus[pcpu.index()].current.is_none() {
@@ -220,25 +226,57 @@ impl<O: Observer> System<O> {
     }
 
     /// Finds the speed of the processor anew, and with it the end of the burst. A task without work left is due at
-    /// once: its program says what comes next. One that spins is never due.
+    /// once: its program says what comes next. One that spins is due when it has done so for too long.
     pub fn rerate(&mut self, pcpu: CpuId) {
-        let Some(task) = self.processors[pcpu.index()].executes else {
+        let Processor { executes: Some(task), search: None, guest, burst_end_ns, .. } =
+            self.processors[pcpu.index()]
+        else {
             return;
         };
         let speed = self.speed(pcpu, task);
+        let spun_ns = match (self.task(task).spins, guest) {
+            (true, Some(spinner)) if burst_end_ns == NEVER => self.pause_window_ns(spinner),
+            _ => None,
+        };
         let task = &self.kernels[task.kernel].tasks[task.task.index()];
         let processor = &mut self.processors[pcpu.index()];
         processor.speed = speed;
         processor.burst_end_ns = match task.spins {
-            true => NEVER,
+            true => spun_ns.map_or(burst_end_ns, |window_ns| processor.settled_ns + window_ns),
             false => processor.settled_ns + speed.time_ns(task.work_left_ns, task.refill_work_left_ns),
         };
     }
 
+    /// Whether a task of a guest, which waits for a spin lock, is doing so at the moment: on a pCPU, and in its guest.
+    pub fn spins_now(&self, kernel: usize, task: TaskId) -> bool {
+        let kernel = &self.kernels[kernel];
+        let cpu = &kernel.cpus[kernel.tasks[task.index()].last_cpu.index()];
+        cpu.current == Some(task)
+            && cpu.pcpu.is_some_and(|pcpu| self.processors[pcpu.index()].search.is_none())
+    }
+
+    /// A task of a guest, whose CPU is `there`, need not spin any longer: the processor `from` has written so, at that
+    /// time, to a cache line that so many processors watch. It goes on once it sees that, if it has a pCPU.
+    pub fn go_on(&mut self, there: CpuRef, task: TaskId, from: CpuId, at_ns: u64, watching: u32) {
+        let kernel = &self.kernels[there.kernel];
+        let cpu = &kernel.cpus[there.cpu.index()];
+        if let Some(pcpu) = cpu.pcpu.filter(|_| cpu.current == Some(task)) {
+            let transfer_ns = self.line_transfer_ns(from, pcpu);
+            let hand_over_ns = SpinLock::hand_over_ns(kernel.policy.spin_lock_kind(), transfer_ns, watching);
+            self.end_spin(pcpu, at_ns + hand_over_ns);
+        }
+    }
+
     /// Lets the task on the processor, which span for a lock, go on at that time.
-    pub fn end_spin(&mut self, pcpu: CpuId, at_ns: u64) {
+    fn end_spin(&mut self, pcpu: CpuId, at_ns: u64) {
         let processor = &mut self.processors[pcpu.index()];
-        processor.burst_end_ns = at_ns.max(processor.settled_ns);
+        if processor.search.is_some() {
+            return; // it finds out when it is back
+        }
+        processor.burst_end_ns = match processor.requests.is_empty() {
+            true => at_ns.max(processor.settled_ns),
+            false => processor.settled_ns,
+        };
         self.refresh(pcpu);
     }
 
@@ -281,6 +319,7 @@ impl<O: Observer> System<O> {
     pub fn settle_all(&mut self, now_ns: u64) {
         for pcpu in (0..self.processors.len()).map(CpuId::from) {
             self.settle(pcpu, now_ns);
+            self.account_search(pcpu, now_ns);
         }
         for kernel in 0..self.kernels.len() {
             for cpu in (0..self.kernels[kernel].cpus.len()).map(CpuId::from) {

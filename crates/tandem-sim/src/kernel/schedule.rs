@@ -16,6 +16,8 @@ enum Leaving {
     Preempt,
     /// Its task gives way, but can go on.
     Yield,
+    /// The same, and the policy knows already in favour of whom.
+    YieldTo,
     /// Its task cannot go on now.
     Block,
     /// Its task has ended.
@@ -40,7 +42,7 @@ impl<O: Observer> System<O> {
         let cpu = kernel.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, child, reason));
         // It comes from its parent's CPU: another one counts as a migration, as in Linux.
         kernel.tasks[child.index()].last_cpu = on.cpu;
-        self.charge_scan(on);
+        self.charge_queues(on);
         self.make_runnable(on.kernel, child, cpu, reason, now_ns);
         self.deliver_kicks(on, now_ns);
     }
@@ -56,24 +58,37 @@ impl<O: Observer> System<O> {
         kernel.tasks[task.index()].metrics.wakeups += 1;
         let reason = Reason::Wake { waker: kernel.cpus[by.cpu.index()].current, cpu: by.cpu, sync };
         let cpu = kernel.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, reason));
-        self.charge_scan(by);
-        if let Some(lock) = self.costs.spin_lock
-            && by.kernel == HOST
+        self.charge_queues(by);
+        let kernel = &self.kernels[by.kernel];
+        if by.kernel == HOST
             && cpu != by.cpu
+            && !kernel.policy.wakes_by_interrupt(&kernel.machine, by.cpu, cpu)
         {
-            let spent_ns = self.kernels[HOST].cpus[cpu.index()].queue_lock.take(&lock, now_ns, 0);
-            self.charge(by, spent_ns);
+            self.lock_queue(by.cpu, cpu, 0);
         }
         self.make_runnable(by.kernel, task, cpu, reason, now_ns);
         self.deliver_kicks(by, now_ns);
     }
 
-    /// Charges the CPU for the other queues that the policy looked into on its behalf.
-    fn charge_scan(&mut self, on: CpuRef) {
+    /// Charges the CPU for the other queues that the policy looked into and locked on its behalf. Tasks that are moved
+    /// under such a lock come from the other CPU's cache.
+    fn charge_queues(&mut self, on: CpuRef) {
         let cost_ns = self.kernels[on.kernel].take_scan_cost_ns();
         if cost_ns > 0 {
             self.charge(on, cost_ns);
         }
+        self.charge_locked(on);
+    }
+
+    fn charge_locked(&mut self, on: CpuRef) {
+        if on.kernel == HOST {
+            for at in 0..self.kernels[HOST].locked.len() {
+                let queue = self.kernels[HOST].locked[at];
+                let move_ns = self.line_transfer_ns(queue, on.cpu);
+                self.lock_queue(on.cpu, queue, move_ns);
+            }
+        }
+        self.kernels[on.kernel].locked.clear();
     }
 
     fn make_runnable(&mut self, kernel: usize, task: TaskId, cpu: CpuId, reason: Reason, now_ns: u64) {
@@ -105,9 +120,12 @@ impl<O: Observer> System<O> {
         self.kernels[by.kernel].kicked.clear();
     }
 
-    fn kick_pcpu(&mut self, pcpu: CpuId, by: CpuId, now_ns: u64) {
+    pub(super) fn kick_pcpu(&mut self, pcpu: CpuId, by: CpuId, now_ns: u64) {
         let mut arrives_ns = now_ns;
         if pcpu != by {
+            if self.waits_for_lock(by) {
+                return self.processors[by.index()].late_kicks.push(pcpu);
+            }
             let sent_ns = self.processors[by.index()].settled_ns.max(now_ns);
             arrives_ns =
                 sent_ns + self.costs.ipi.map_or(0, |cost| cost.delivery_ns) + self.idle_exit_ns(pcpu);
@@ -120,11 +138,16 @@ impl<O: Observer> System<O> {
     /// A tick on a CPU that runs a task.
     pub fn tick(&mut self, on: CpuRef, now_ns: u64) {
         self.charge_interrupt(on, now_ns);
+        let kernel = &self.kernels[on.kernel];
+        if on.kernel == HOST && kernel.policy.locks_at_ticks() {
+            let hold_ns = kernel.context_switch.map_or(0, |cost| cost.decision_ns);
+            self.lock_queue(on.cpu, on.cpu, hold_ns);
+        }
         let kernel = &mut self.kernels[on.kernel];
         kernel.cpus[on.cpu.index()].tick_ns = kernel.next_tick_ns(now_ns);
         if let Some(task) = kernel.cpus[on.cpu.index()].current {
             kernel.ask(now_ns, |policy, ctx| policy.tick(ctx, on.cpu, task));
-            self.charge_scan(on);
+            self.charge_queues(on);
             self.deliver_kicks(on, now_ns);
         }
     }
@@ -182,12 +205,17 @@ impl<O: Observer> System<O> {
         self.decide(on, now_ns, Leaving::Yield);
     }
 
+    /// The same in favour of a task that the policy has been told.
+    pub(super) fn yield_directed(&mut self, on: CpuRef, now_ns: u64) {
+        self.decide(on, now_ns, Leaving::YieldTo);
+    }
+
     /// The task on the CPU begins another program; tells whether it has moved to another CPU for that. (Linux lets its
     /// stopper thread move it, which is two more switches.)
     pub fn exec(&mut self, on: CpuRef, task: TaskId, now_ns: u64) -> bool {
         let reason = Reason::Exec { cpu: on.cpu };
         let to = self.kernels[on.kernel].ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, reason));
-        self.charge_scan(on);
+        self.charge_queues(on);
         if to == on.cpu {
             return false;
         }
@@ -204,7 +232,7 @@ impl<O: Observer> System<O> {
         self.settle(pcpu, now_ns);
         let is_host = on.kernel == HOST;
         let before = self.kernels[on.kernel].cpus[on.cpu.index()].current;
-        if is_host && before.is_some() && leaving != Leaving::Preempt {
+        if is_host && before.is_some() && !matches!(leaving, Leaving::Preempt | Leaving::YieldTo) {
             self.charge_exit(pcpu);
         }
         let kernel = &mut self.kernels[on.kernel];
@@ -221,10 +249,10 @@ impl<O: Observer> System<O> {
             let reason = Reason::Exec { cpu: on.cpu };
             kernel.ask(now_ns, |policy, ctx| policy.enqueue(ctx, task, to, reason));
         }
-        let can_go_on = matches!(leaving, Leaving::Preempt | Leaving::Yield);
+        let can_go_on = matches!(leaving, Leaving::Preempt | Leaving::Yield | Leaving::YieldTo);
         let previous = before.filter(|_| can_go_on);
         let dispatch = kernel.ask(now_ns, |policy, ctx| policy.dispatch(ctx, on.cpu, previous));
-        self.charge_decision(on, now_ns);
+        self.charge_decision(on);
         let cpu = &mut self.kernels[on.kernel].cpus[on.cpu.index()];
         cpu.used.schedules += 1;
         cpu.resched_ns = NEVER;
@@ -250,16 +278,15 @@ impl<O: Observer> System<O> {
         self.refresh(pcpu);
     }
 
-    fn charge_decision(&mut self, on: CpuRef, now_ns: u64) {
+    fn charge_decision(&mut self, on: CpuRef) {
         let kernel = &mut self.kernels[on.kernel];
-        let mut decision_ns =
+        let decision_ns =
             kernel.take_scan_cost_ns() + kernel.context_switch.map_or(0, |cost| cost.decision_ns);
-        if let Some(lock) = &self.costs.spin_lock
-            && on.kernel == HOST
-        {
-            decision_ns = kernel.cpus[on.cpu.index()].queue_lock.take(lock, now_ns, decision_ns);
+        match on.kernel {
+            HOST => self.lock_queue(on.cpu, on.cpu, decision_ns),
+            _ => self.charge(on, decision_ns),
         }
-        self.charge(on, decision_ns);
+        self.charge_locked(on);
     }
 
     fn take_off(&mut self, on: CpuRef, pcpu: CpuId, task: TaskId, now_ns: u64, leaving: Leaving) {
@@ -268,7 +295,7 @@ impl<O: Observer> System<O> {
         let state = &mut kernel.tasks[task.index()];
         let (next_state, kind) = match leaving {
             Leaving::Preempt | Leaving::Move(_) => (TaskState::Runnable, EventKind::Preempt),
-            Leaving::Yield => (TaskState::Runnable, EventKind::Yield),
+            Leaving::Yield | Leaving::YieldTo => (TaskState::Runnable, EventKind::Yield),
             Leaving::Block => (TaskState::Blocked, EventKind::Block),
             Leaving::Exit => (TaskState::Exited, EventKind::Exit),
         };

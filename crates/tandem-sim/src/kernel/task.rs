@@ -64,10 +64,14 @@ pub(crate) struct Task {
     pub work_left_ns: u64,
     pub request: Option<Request>,
     pub timer_started_ns: u64,
-    /// Waits for a spin lock, keeping its CPU busy.
+    /// Waits for a spin lock or for answers to interrupts, keeping its CPU busy.
     pub spins: bool,
     /// Spin locks that it holds.
     pub locks_held: u32,
+    /// Answers to its interrupts that it still waits for.
+    pub answers_missing: u32,
+    /// The process of the start that it descends from.
+    pub family: u32,
     pub birth: u32,
     pub parent: Option<Birth>,
     /// Children that have ended and that it has not waited for.
@@ -119,6 +123,8 @@ impl Task {
             timer_started_ns: 0,
             spins: false,
             locks_held: 0,
+            answers_missing: 0,
+            family: 0,
             birth: 0,
             parent: None,
             ended_children: 0,
@@ -157,4 +163,6 @@ pub(crate) enum TimerTarget {
     Task(TaskId),
     /// An interrupt of the source with this number.
     Source(u32),
+    /// The interrupt by which this task of the guest asks the CPU to flush its TLB.
+    Flush(TaskId),
 }

@@ -9,6 +9,7 @@
 //!
 //! Limits: a guest's idle CPU blocks at once (no polling in the guest or in the host).
 
+use super::cpu::Spinning;
 use super::{CpuRef, HOST, System, TaskState, TimerTarget};
 use crate::engine::event_queue::NEVER;
 use crate::ids::{CpuId, TaskId};
@@ -41,6 +42,19 @@ impl<O: Observer> System<O> {
         match state.pcpu {
             Some(pcpu) => self.refresh(pcpu),
             None => self.wake_vcpu(cpu, now_ns, sender),
+        }
+    }
+
+    /// Interrupts one CPU of a guest, which is not idle, from another one that runs: sent by way of the host, taken when
+    /// that CPU has a pCPU.
+    pub fn interrupt_vcpu(&mut self, by: CpuRef, cpu: CpuRef, what: TimerTarget, now_ns: u64) {
+        let Some(sender) = self.pcpu(by) else { return };
+        self.charge_exit(sender);
+        let delivery_ns = self.costs.ipi.map_or(0, |cost| cost.delivery_ns);
+        let arrives_ns = self.settled_ns(sender).max(now_ns) + delivery_ns;
+        self.arm(cpu, arrives_ns, what);
+        if let Some(pcpu) = self.pcpu(cpu) {
+            self.refresh(pcpu);
         }
     }
 
@@ -119,6 +133,7 @@ impl<O: Observer> System<O> {
         self.processors[pcpu.index()].guest = Some(cpu);
         let state = &mut self.kernels[cpu.kernel].cpus[cpu.cpu.index()];
         state.deprived_since_ns = NEVER;
+        state.spinning = Spinning::default();
         state.pcpu = Some(pcpu);
         match state.current {
             Some(task) => self.execute(pcpu, cpu.kernel, task),

@@ -1,7 +1,7 @@
 //! One type for all policies, so that host and guests can have different ones without dynamic dispatch.
 
 use super::credit::Credit;
-use super::linux::Linux;
+use super::linux::{Linux, SpinLockKind};
 use super::{Context, Dispatch, Policy, Reason, TaskFacts, VmFacts};
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
@@ -21,6 +21,22 @@ impl AnyPolicy {
             PolicySettings::Credit(settings) => Self::Credit(Credit::new(*settings, machine, tasks, vms)),
             PolicySettings::Linux(settings) => Self::Linux(Linux::new(*settings, machine, tasks)),
         }
+    }
+}
+
+impl AnyPolicy {
+    /// How the spin locks of a kernel with this policy work. Xen's are ticket locks, but so little contended that it
+    /// makes no difference here.
+    pub fn spin_lock_kind(&self) -> SpinLockKind {
+        match self {
+            Self::Credit(_) => SpinLockKind::Queued,
+            Self::Linux(linux) => linux.settings().spin_lock_kind(),
+        }
+    }
+
+    /// Whether ticks take the lock of the CPU's queue.
+    pub fn locks_at_ticks(&self) -> bool {
+        matches!(self, Self::Linux(_))
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) enum Instruction {
         lock: u32,
     },
     FlushTlbs,
+    /// Follows when all have answered.
+    EndFlush,
     Fork {
         program: u32,
     },
@@ -138,7 +140,10 @@ fn flatten(ops: &[Op], profiles: &[ProfileId], depth: u8, code: &mut Vec<Instruc
             Op::Send { channel, capacity } => Instruction::Send { channel: channel as u32, capacity },
             Op::Lock { lock } => Instruction::Lock { lock: lock as u32 },
             Op::Unlock { lock } => Instruction::Unlock { lock: lock as u32 },
-            Op::FlushTlbs => Instruction::FlushTlbs,
+            Op::FlushTlbs => {
+                code.push(Instruction::FlushTlbs);
+                Instruction::EndFlush
+            }
             Op::Fork { program } => Instruction::Fork { program: program as u32 },
             Op::Exec { program } => Instruction::Exec { program: program as u32 },
             Op::WaitChild => Instruction::WaitChild,

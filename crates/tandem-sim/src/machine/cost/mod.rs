@@ -21,7 +21,7 @@ pub use interrupt::Interrupt;
 pub use ipi::Ipi;
 pub use memory::Memory;
 pub use smt::Smt;
-pub use spin_lock::{SpinLock, SpinLockState};
+pub use spin_lock::SpinLock;
 pub use vm_exit::VmExit;
 
 /// Bytes of a cache line: x86 since the Pentium 4.
@@ -42,7 +42,7 @@ pub struct CostModels {
     pub ipi: Option<Ipi>,
     /// Leaving and re-entering a guest.
     pub vm_exit: Option<VmExit>,
-    /// Run-queue locks of the host.
+    /// Spin locks: those of the host's run queues, and those of guests.
     pub spin_lock: Option<SpinLock>,
     /// Device and timer interrupts.
     pub interrupt: Option<Interrupt>,

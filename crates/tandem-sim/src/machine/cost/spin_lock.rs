@@ -1,34 +1,42 @@
-//! Run-queue locks of the host: fair, one a CPU's queue.
+//! Spin locks of kernels: what it costs to take them, and how they go from one CPU to the next.
 //!
-//! A CPU holds its own queue's lock for the length of a scheduling decision. A CPU that puts a task into the
-//! queue of another takes that lock, and spins behind whoever came earlier.
+//! Taking a free lock costs a fixed time. A lock that somebody waits for is handed over: its cache line travels from the
+//! CPU that gives it back to the one whose turn it is, near or far. The waiters of a *ticket* lock all watch that one
+//! line: the release takes it from all of them, they all fetch it again one after the other, and the one whose turn it is
+//! is as likely to be the first as the last (Boyd-Wickizer and others, "Non-scalable locks are dangerous", Ottawa Linux
+//! Symposium 2012). A waiter of a *queued* lock watches a line of its own, so that the others do not matter.
+//!
+//! Limits: a free lock costs the same wherever its line is.
+
+use crate::policy::linux::SpinLockKind;
 
 /// Cost of taking a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpinLock {
     /// Lock and unlock without contention, ns.
     pub uncontended_ns: u64,
+    /// From one `PAUSE` of a loop that waits for a lock to the next, cycles.
+    pub pause_interval_cycles: u32,
 }
 
 impl Default for SpinLock {
-    /// 14.9 ns on a 2.4 GHz Westmere (Waiman Long's queued read/write lock series, lkml, 2013).
+    /// - 14.9 ns on a 2.4 GHz Westmere (Waiman Long's queued read/write lock series, lkml, 2013).
+    /// - `PAUSE` takes about 10 cycles before Skylake (Intel 64 and IA-32 Architectures Optimization Reference Manual); as
+    ///   much again is assumed for the load, the comparison and the jump around it.
     fn default() -> Self {
-        Self { uncontended_ns: 15 }
+        Self { uncontended_ns: 15, pause_interval_cycles: 20 }
     }
 }
 
-/// One lock: a queue in which waiters are served in order needs no more than the time its last holder leaves.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SpinLockState {
-    free_at_ns: u64,
-}
-
-impl SpinLockState {
-    /// Takes the lock at `now_ns`, holding it for `hold_ns`: the time from now to the release, ns.
+impl SpinLock {
+    /// From the release of a lock to the moment at which the CPU whose turn it is has it, ns: `transfer_ns` is the time
+    /// in which a cache line travels between the two, `spinning` how many CPUs watch the lock, that one included.
     #[inline]
-    pub fn take(&mut self, lock: &SpinLock, now_ns: u64, hold_ns: u64) -> u64 {
-        self.free_at_ns = self.free_at_ns.max(now_ns) + lock.uncontended_ns + hold_ns;
-        self.free_at_ns - now_ns
+    pub fn hand_over_ns(kind: SpinLockKind, transfer_ns: u64, spinning: u32) -> u64 {
+        match kind {
+            SpinLockKind::Queued => transfer_ns,
+            SpinLockKind::Ticket => transfer_ns * (u64::from(spinning) + 1) / 2,
+        }
     }
 }
 
@@ -37,12 +45,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiters_queue_up_in_order() {
-        let cost = SpinLock { uncontended_ns: 10 };
-        let mut lock = SpinLockState::default();
-        assert_eq!(lock.take(&cost, 1_000, 0), 10, "no contention: the uncontended cost");
-        assert_eq!(lock.take(&cost, 2_000, 100), 110);
-        assert_eq!(lock.take(&cost, 2_050, 0), 70, "60 behind the holder, 10 of its own");
-        assert_eq!(lock.take(&cost, 2_060, 0), 70, "behind both");
+    fn all_waiters_of_a_ticket_lock_fetch_its_line() {
+        for (spinning, ticket_ns) in [(1, 100), (2, 150), (3, 200), (79, 4_000)] {
+            assert_eq!(SpinLock::hand_over_ns(SpinLockKind::Ticket, 100, spinning), ticket_ns);
+            assert_eq!(SpinLock::hand_over_ns(SpinLockKind::Queued, 100, spinning), 100);
+        }
     }
 }

@@ -114,6 +114,11 @@ impl Linux {
         }
     }
 
+    /// Its settings.
+    pub fn settings(&self) -> &LinuxSettings {
+        &self.settings
+    }
+
     fn is_eevdf(&self) -> bool {
         self.settings.era >= LinuxEra::V6_12
     }

@@ -1,0 +1,182 @@
+//! The locks of the host's run queues.
+//!
+//! Problem: each CPU's queue has a spin lock. Its own CPU takes it to decide and at ticks, others take it to wake a task
+//! there, to balance, and to yield to a task. Who finds it taken spins: that is time of the host, and what the CPU would
+//! do next comes later, with everything that waits for the locks that it holds meanwhile.
+//!
+//! Approach: a CPU's code asks for one lock at a time. Most sections have a length that is known when they begin: then the
+//! time at which the lock is free is known too, and who comes next is told at once when it gets it. A directed yield
+//! holds one lock while it waits for another; nobody knows for how long. Who asks for a lock that is held *openly* stands
+//! in line, its processor stands still, and the release lets the line move up. Either way those who wait are served in
+//! the order in which they asked.
+//!
+//! The lines are linked through the processors, as each stands in one at most: no lock and no request allocates.
+//!
+//! Limits: what a policy decides, it decides when its CPU asks for the lock, not when it gets it. Balancing takes its locks
+//! one after the other. Interrupts wait as long as the CPU spins, as they do in the kernel, which disables them.
+
+use super::{CpuRef, HOST, System};
+use crate::ids::CpuId;
+use crate::machine::cost::SpinLock;
+use crate::trace::Observer;
+
+/// The lock of a run queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct QueueLock {
+    /// When it is free, if nobody holds it openly.
+    free_at_ns: u64,
+    /// Who holds it for a time that is not known yet.
+    open_holder: Option<CpuId>,
+    /// Who had it last: where its cache line is.
+    line_at: Option<CpuId>,
+    first: Option<CpuId>,
+    last: Option<CpuId>,
+    waiting: u32,
+}
+
+/// How long a CPU wants to hold a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// For so many ns.
+    For(u64),
+    /// Until it gives it back, which it will not do before so many ns.
+    Open(u64),
+}
+
+/// What a processor waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LockRequest {
+    queue: CpuId,
+    hold: Hold,
+    /// From when on its time has not been accounted for, ns.
+    since_ns: u64,
+}
+
+impl<O: Observer> System<O> {
+    /// The host's code on a processor, whose time is settled, takes the lock of a queue, holds it for a time, and gives
+    /// it back.
+    #[inline]
+    pub(super) fn lock_queue(&mut self, pcpu: CpuId, queue: CpuId, hold_ns: u64) {
+        match self.costs.spin_lock {
+            Some(_) => {
+                self.ask_for_lock(pcpu, queue, Hold::For(hold_ns));
+            }
+            None => self.charge(CpuRef { kernel: HOST, cpu: pcpu }, hold_ns),
+        }
+    }
+
+    /// The host's code on a processor asks for a lock that it will give back by [`System::unlock_queue`]; whether it has
+    /// got it. If not, the processor stands still until it has. Its time is settled up to `work_ns` after that.
+    pub(super) fn lock_queue_openly(&mut self, pcpu: CpuId, queue: CpuId, work_ns: u64) -> bool {
+        self.ask_for_lock(pcpu, queue, Hold::Open(work_ns))
+    }
+
+    fn ask_for_lock(&mut self, pcpu: CpuId, queue: CpuId, hold: Hold) -> bool {
+        let processor = &mut self.processors[pcpu.index()];
+        let request = LockRequest { queue, hold, since_ns: processor.settled_ns };
+        processor.requests.push_back(request);
+        if processor.requests.len() > 1 {
+            return false;
+        }
+        self.stand_in_line(pcpu, request)
+    }
+
+    /// The first request of the processor gets its lock, or its place in the line.
+    fn stand_in_line(&mut self, pcpu: CpuId, request: LockRequest) -> bool {
+        let lock = &mut self.queue_locks[request.queue.index()];
+        if lock.open_holder.is_none() {
+            self.grant(pcpu, request, 0);
+            return true;
+        }
+        match lock.last.replace(pcpu) {
+            Some(ahead) => self.processors[ahead.index()].next_in_line = Some(pcpu),
+            None => lock.first = Some(pcpu),
+        }
+        lock.waiting += 1;
+        false
+    }
+
+    /// The processor gets the lock that its first request is for, as soon as it is free; `others` watch it besides.
+    fn grant(&mut self, pcpu: CpuId, request: LockRequest, others: u32) {
+        let lock = self.queue_locks[request.queue.index()];
+        let cost = self.costs.spin_lock.unwrap_or(SpinLock { uncontended_ns: 0, ..SpinLock::default() });
+        let mut begins_ns = request.since_ns;
+        if lock.free_at_ns > begins_ns {
+            let transfer_ns = lock.line_at.map_or(0, |from| self.line_transfer_ns(from, pcpu));
+            begins_ns =
+                lock.free_at_ns + SpinLock::hand_over_ns(self.queue_lock_kind, transfer_ns, others + 1);
+        }
+        let waited_ns = begins_ns - request.since_ns;
+        let (hold_ns, is_open) = match request.hold {
+            Hold::For(hold_ns) => (hold_ns, false),
+            Hold::Open(work_ns) => (work_ns, true),
+        };
+        let held_ns = cost.uncontended_ns + hold_ns;
+        let lock = &mut self.queue_locks[request.queue.index()];
+        lock.free_at_ns = begins_ns + held_ns;
+        lock.line_at = Some(pcpu);
+        lock.open_holder = is_open.then_some(pcpu);
+        self.kernels[HOST].cpus[pcpu.index()].used.spin_ns += waited_ns;
+        self.charge(CpuRef { kernel: HOST, cpu: pcpu }, waited_ns + held_ns);
+        let processor = &mut self.processors[pcpu.index()];
+        processor.requests.pop_front();
+        if let Some(next) = processor.requests.front_mut() {
+            next.since_ns = processor.settled_ns;
+            let next = *next;
+            self.stand_in_line(pcpu, next);
+        }
+    }
+
+    /// The processor gives back a lock that it has held openly; the line moves up.
+    pub(super) fn unlock_queue(&mut self, pcpu: CpuId, queue: CpuId, now_ns: u64) {
+        let lock = &mut self.queue_locks[queue.index()];
+        debug_assert_eq!(lock.open_holder, Some(pcpu), "only the holder gives a lock back");
+        lock.open_holder = None;
+        lock.free_at_ns = now_ns;
+        loop {
+            let lock = &mut self.queue_locks[queue.index()];
+            let Some(next) = lock.first.filter(|_| lock.open_holder.is_none()) else { return };
+            lock.waiting -= 1;
+            let others = lock.waiting;
+            let processor = &mut self.processors[next.index()];
+            lock.first = processor.next_in_line.take();
+            if lock.first.is_none() {
+                lock.last = None;
+            }
+            if let Some(&request) = processor.requests.front() {
+                self.grant(next, request, others);
+                self.deliver_late_kicks(next, now_ns);
+                self.refresh(next);
+            }
+        }
+    }
+
+    /// Whether the processor stands still because it waits for a lock.
+    #[inline]
+    pub(super) fn waits_for_lock(&self, pcpu: CpuId) -> bool {
+        !self.processors[pcpu.index()].requests.is_empty()
+    }
+
+    /// Accounts for the time up to now of a processor that stands still.
+    pub(super) fn settle_spinning(&mut self, pcpu: CpuId, now_ns: u64) {
+        let processor = &mut self.processors[pcpu.index()];
+        let spent_ns = now_ns - processor.settled_ns;
+        if let Some(request) = processor.requests.front_mut() {
+            request.since_ns += spent_ns;
+        }
+        self.kernels[HOST].cpus[pcpu.index()].used.spin_ns += spent_ns;
+        self.charge(CpuRef { kernel: HOST, cpu: pcpu }, spent_ns);
+    }
+
+    /// Sends the kicks that had to wait for the lock that the processor has now got.
+    fn deliver_late_kicks(&mut self, pcpu: CpuId, now_ns: u64) {
+        if self.waits_for_lock(pcpu) {
+            return;
+        }
+        let mut kicks = std::mem::take(&mut self.processors[pcpu.index()].late_kicks);
+        for cpu in kicks.drain(..) {
+            self.kick_pcpu(cpu, pcpu, now_ns);
+        }
+        self.processors[pcpu.index()].late_kicks = kicks;
+    }
+}
