@@ -112,6 +112,35 @@ fn runs_share_parameters_and_set_some_of_their_own() {
 }
 
 #[test]
+fn a_sweep_over_several_parameters_runs_every_combination() {
+    let scenario = SCENARIO
+        .replace("vms = 1", "vcpus = 2\novercommit_pct = 100")
+        .replace("count = \"$vms\"\nvcpus = 2", "overcommit_pct = \"$overcommit_pct\"\nvcpus = \"$vcpus\"")
+        .replace("960MiB", "100MiB");
+    let (runs, _) =
+        EXPERIMENT.split_once("[[run]]\nscenario = \"s.toml\"\nkeys = { benchmark = \"busy\"").unwrap();
+    let experiment = |sweep: &str| {
+        let text = runs.replace("sweep = { vms = [2, 6] }", sweep);
+        let published = "metric,variant,value,effect_pct\n";
+        read_with([("experiment.toml", &text), ("s.toml", &scenario), ("published.csv", published)])
+    };
+    let cases =
+        experiment("sweep = { vcpus = [4, 16], overcommit_pct = [100, 150, 200] }").map(|read| read.cases);
+    // 1.5 VMs with 16 vCPUs each cannot be.
+    let error = cases.map(|_| ()).unwrap_err();
+    let says =
+        "s.toml:11: no number of VMs with 16 vCPUs each comes to 150% of the 16 pCPUs (with variant `plain`)";
+    assert_eq!(error, says);
+
+    let cases = experiment("sweep = { vcpus = [4, 16], overcommit_pct = [100, 400] }").unwrap().cases;
+    let loads: Vec<_> = cases.iter().map(|case| (case.label(), case.variants[0].1.vms.len())).collect();
+    let load = |overcommit_pct: u32, vcpus: u32, vms: usize| {
+        (format!("benchmark=hog overcommit_pct={overcommit_pct} vcpus={vcpus}"), vms)
+    };
+    assert_eq!(loads, [load(100, 4, 4), load(100, 16, 1), load(400, 4, 16), load(400, 16, 4)]);
+}
+
+#[test]
 fn the_quick_form_has_fewer_and_shorter_runs() {
     let experiment = read(EXPERIMENT, PUBLISHED).unwrap().quick();
     assert_eq!((experiment.replications.min, experiment.replications.max), (1, None));
@@ -221,6 +250,21 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "timeslice = \"5ms\"",
             "timeslice = \"5min\"",
             "experiment.toml:14: the timeslice is out of range; allowed are",
+        ),
+        (
+            "timeslice = \"5ms\"",
+            "pause_loop = { window_growth = 0 }",
+            "experiment.toml:14: `window_growth` is 0; allowed are 1 to 1000",
+        ),
+        (
+            "timeslice = \"5ms\"",
+            "pause_loop = { directed_yield = {} }",
+            "s.toml: `directed_yield` is a setting of the host `linux`; leave it out (with variant `away`)",
+        ),
+        (
+            "timeslice = \"5ms\"",
+            "host = \"linux\"\nratelimit = \"1ms\"",
+            "experiment.toml:15: `ratelimit` is a setting of the host `xen-credit`; leave it out",
         ),
         (
             "timeslice = \"5ms\"",

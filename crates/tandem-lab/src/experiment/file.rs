@@ -122,7 +122,8 @@ pub struct RunTable {
     /// Values for parameters of the scenario; they come before those of `with`.
     #[serde(default)]
     pub set: Located<Parameters>,
-    /// Parameters of the scenario to vary, such as { vms = [2, 6, 10] }; they are keys of the cells too.
+    /// Parameters of the scenario to vary, such as { vms = [2, 6, 10] }; they are keys of the cells too. Every combination
+    /// of their values is run.
     #[serde(default)]
     pub sweep: Located<BTreeMap<String, Vec<Key>>>,
     /// Names of the variants to run beside the baseline; all if absent.

@@ -1,6 +1,6 @@
 //! From a scenario file to the engine's scenario.
 
-use super::amount::{check_time, count_in};
+use super::amount::{Count, check_time, count_in};
 use super::compile::Compiler;
 use super::file::{AffinityChangeTable, ArrivalsForm, SourceTable, VmTable};
 use super::policy::{PlacementMode, PolicyTable};
@@ -19,6 +19,8 @@ use tandem_sim::scenario::{AffinityChange, Arrivals, Guest, PROCESSES_MAX, Scena
 
 /// Most vCPUs of all VMs together.
 const MAX_VCPUS: usize = 65_536;
+/// Most vCPUs of one table, in percent of the pCPUs.
+const MAX_OVERCOMMIT_PCT: u32 = 10_000;
 
 /// Builds the scenario from the file and the whole policy.
 pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<Scenario, FileError> {
@@ -109,10 +111,13 @@ impl Builder<'_> {
             None => Ok(default),
             Some(value) => count_in(value, what, range, source),
         };
-        let count = number(&table.count, "`count`", 0..=MAX_VCPUS as u32, 1)?;
         let weight = number(&table.weight, "`weight`", Vm::WEIGHTS, Vm::DEFAULT_WEIGHT)?;
         let cap_pct = number(&table.cap, "`cap`", 0..=u32::MAX, 0)?;
         let vcpus = self.check_size(table)?;
+        let count = match &table.overcommit_pct {
+            None => number(&table.count, "`count`", 0..=MAX_VCPUS as u32, 1)?,
+            Some(overcommit_pct) => self.overcommitted(table, overcommit_pct, vcpus)?,
+        };
         if self.vms.iter().map(|vm| vm.vcpus.len()).sum::<usize>() + count as usize * vcpus > MAX_VCPUS {
             let message =
                 format!("the VMs have more than {MAX_VCPUS} vCPUs together, which is the most allowed");
@@ -159,6 +164,28 @@ impl Builder<'_> {
             });
         }
         Ok(())
+    }
+
+    /// How many VMs with so many vCPUs fill the machine's pCPUs to that percentage.
+    fn overcommitted(
+        &self,
+        table: &VmTable,
+        overcommit_pct: &Located<Count>,
+        vcpus: usize,
+    ) -> Result<u32, FileError> {
+        if table.count.is_some() {
+            let message = "`overcommit_pct` says how many VMs there are, and so does `count`; leave one out";
+            return Err(self.source().error(overcommit_pct.span(), message));
+        }
+        let pct = count_in(overcommit_pct, "`overcommit_pct`", 1..=MAX_OVERCOMMIT_PCT, self.source())?;
+        let pcpus = self.machine().cpu_count();
+        let (filled_pct, of_one_vm_pct) = (u64::from(pct) * pcpus as u64, 100 * vcpus as u64);
+        if !filled_pct.is_multiple_of(of_one_vm_pct) {
+            let message =
+                format!("no number of VMs with {vcpus} vCPUs each comes to {pct}% of the {pcpus} pCPUs");
+            return Err(self.source().error(overcommit_pct.span(), message));
+        }
+        Ok((filled_pct / of_one_vm_pct) as u32)
     }
 
     /// The vCPUs of a VM, which must not be larger than the machine.

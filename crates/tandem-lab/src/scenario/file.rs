@@ -54,6 +54,9 @@ pub struct VmTable {
     pub group: Located<String>,
     /// How many of them; 1 if absent.
     pub count: Option<Located<Count>>,
+    /// In the place of `count`: as many of them as have together this many vCPUs, in percent of the machine's pCPUs;
+    /// 200 is two vCPUs on each pCPU.
+    pub overcommit_pct: Option<Located<Count>>,
     /// Virtual CPUs of each.
     pub vcpus: Located<Count>,
     /// Memory of each, such as "960MiB".

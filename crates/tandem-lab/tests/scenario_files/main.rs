@@ -235,6 +235,30 @@ programs = ["hog"]
 "#;
 
 #[test]
+fn the_number_of_vms_can_follow_from_how_full_the_host_is() {
+    // vCPUs of a VM, percentage of 16 pCPUs, and how many VMs that are.
+    for (vcpus, overcommit_pct, vms) in [(16, 100, 1), (4, 100, 4), (4, 150, 6), (8, 400, 8), (1, 25, 4)] {
+        let text = PLACED
+            .replace("count = 3", &format!("overcommit_pct = {overcommit_pct}"))
+            .replace("vcpus = 2", &format!("vcpus = {vcpus}"))
+            .replace("960MiB", "100MiB");
+        assert_eq!(build(&text).unwrap().vms.len(), vms, "{overcommit_pct}% with {vcpus} vCPUs each");
+    }
+    for (lines, says) in [
+        ("overcommit_pct = 110", "no number of VMs with 2 vCPUs each comes to 110% of the 16 pCPUs"),
+        ("overcommit_pct = 0", "`overcommit_pct` is 0; allowed are 1 to 10000"),
+        ("overcommit_pct = 10001", "`overcommit_pct` is 10001; allowed are 1 to 10000"),
+        (
+            "overcommit_pct = 200\ncount = 3",
+            "`overcommit_pct` says how many VMs there are, and so does `count`; leave one out",
+        ),
+    ] {
+        let error = build(&PLACED.replace("count = 3", lines)).unwrap_err();
+        assert_eq!(error, format!("dir/s.toml:7: {says}"));
+    }
+}
+
+#[test]
 fn placement_gives_homes_to_vms_without_an_affinity() {
     let source = ScenarioSource::parse(Path::new("s.toml"), PLACED).unwrap();
     let build = |placement: &str| {
