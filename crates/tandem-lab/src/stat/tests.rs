@@ -35,8 +35,13 @@ fn run() -> RunMetrics {
         p99_ns: 11_260,
         max_ns: 2 * MS,
     };
-    let cpu =
-        GuestCpuMetrics { busy_ns: 1_200 * MS, kernel_ns: 200 * MS, idle_ns: 500 * MS, stolen_ns: 100 * MS };
+    let cpu = GuestCpuMetrics {
+        busy_ns: 1_200 * MS,
+        kernel_ns: 200 * MS,
+        pause_exit_ns: 0,
+        idle_ns: 500 * MS,
+        stolen_ns: 100 * MS,
+    };
     let program = ProgramMetrics { name: "make".into(), tasks: 12, total: make, wakeup };
     let once = ProgramMetrics { name: "once".into(), tasks: 1, ..ProgramMetrics::default() };
     RunMetrics {
