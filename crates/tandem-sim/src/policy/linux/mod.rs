@@ -22,6 +22,7 @@
 
 mod balance;
 mod cfs;
+mod counters;
 mod decay;
 mod domains;
 mod eevdf;
@@ -46,39 +47,11 @@ use crate::cpumask::CpuMask;
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
 use balance::Balancing;
+use counters::Counters;
 use domains::DomainTree;
 use entity::Entity;
 use run_queue::RunQueue;
 use settings::Tunables;
-
-/// Counters, by the names of `/proc/schedstat` where it has them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    /// Yields.
-    yld_count: u64,
-    /// Decisions.
-    sched_count: u64,
-    /// Decisions by which a CPU became idle.
-    sched_goidle: u64,
-    /// Wake-ups.
-    ttwu_count: u64,
-    /// Wake-ups of a task onto the CPU of its waker.
-    ttwu_local: u64,
-    /// Wake-ups that pulled a task to the CPU of its waker.
-    ttwu_move_affine: u64,
-    /// Tasks that balancing moved from one queue to another.
-    lb_gained: u64,
-    /// Tasks that active balancing moved although they ran.
-    alb_pushed: u64,
-    /// Tasks that preempted another one when they came into its CPU's queue.
-    wakeup_preemptions: u64,
-    /// Slices that ended at a tick or wake-up while others waited.
-    slices_ended: u64,
-    /// Tasks that blocked and stayed in the queue, as they were ahead of their share.
-    delayed: u64,
-    /// Of these, the ones that woke up before they had left.
-    delayed_stayed: u64,
-}
 
 /// Linux's fair scheduler for the CPUs of one kernel.
 #[derive(Clone, Debug)]
@@ -374,34 +347,7 @@ impl Policy for Linux {
     fn timer(&mut self, _: &mut Context<'_>) {}
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Counters {
-            yld_count,
-            sched_count,
-            sched_goidle,
-            ttwu_count,
-            ttwu_local,
-            ttwu_move_affine,
-            lb_gained,
-            alb_pushed,
-            wakeup_preemptions,
-            slices_ended,
-            delayed,
-            delayed_stayed,
-        } = self.counters;
-        vec![
-            ("yld_count", yld_count),
-            ("sched_count", sched_count),
-            ("sched_goidle", sched_goidle),
-            ("ttwu_count", ttwu_count),
-            ("ttwu_local", ttwu_local),
-            ("ttwu_move_affine", ttwu_move_affine),
-            ("lb_gained", lb_gained),
-            ("alb_pushed", alb_pushed),
-            ("wakeup_preemptions", wakeup_preemptions),
-            ("slices_ended", slices_ended),
-            ("delayed", delayed),
-            ("delayed_stayed", delayed_stayed),
-        ]
+        self.counters.named()
     }
 
     fn reset_counters(&mut self) {
