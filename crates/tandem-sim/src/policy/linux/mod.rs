@@ -11,6 +11,7 @@
 //! 3. At ticks, and when they run out of work, CPUs pull tasks from those that have more ([`balance`]),
 //!    domain by domain ([`domains`]).
 //! 4. For 2. and 3. the load of tasks and CPUs is tracked ([`load`], [`decay`]).
+//! 5. A task may give way, to all others or to a particular one ([`directed_yield`]).
 //!
 //! A CPU ticks while it runs a task; only then, and at wake-ups, slices end. An idle CPU does not tick
 //! (`NO_HZ_IDLE`). On a vCPU the clock that tasks are charged by leaves out stolen time, if the settings say
@@ -24,6 +25,7 @@ mod balance;
 mod cfs;
 mod counters;
 mod decay;
+mod directed_yield;
 mod domains;
 mod eevdf;
 mod entity;
@@ -266,31 +268,11 @@ impl Policy for Linux {
     }
 
     fn yielded(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
-        self.counters.yld_count += 1;
-        if self.is_eevdf() {
-            self.eevdf_yield(ctx, cpu, task);
-        } else {
-            self.cfs_yield(ctx, cpu, task);
-        }
+        self.give_way(ctx, cpu, task);
     }
 
     fn yield_to(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId, target: TaskId) -> bool {
-        let entity = &self.entities[target.index()];
-        if !entity.queued || entity.delayed {
-            return false;
-        }
-        let target_cpu = entity.cpu;
-        self.counters.yld_count += 1;
-        if self.is_eevdf() {
-            self.eevdf_yield(ctx, cpu, task);
-        } else {
-            self.cpus[target_cpu.index()].next_buddy = Some(target);
-            self.cfs_yield(ctx, cpu, task);
-        }
-        if target_cpu != cpu {
-            self.reschedule(ctx, target_cpu);
-        }
-        true
+        self.give_way_to(ctx, cpu, task, target)
     }
 
     fn queue_of(&self, task: TaskId) -> Option<CpuId> {
