@@ -131,8 +131,10 @@ impl Linux {
         };
         if !Self::is_allowed(ctx, task, cpu) {
             queue.push_to = None;
+            let to = Self::first_allowed(ctx, task);
+            ctx.locked.push(to);
             self.put_back_current(cpu);
-            self.move_queued(ctx, task, cpu, Self::first_allowed(ctx, task));
+            self.move_queued(ctx, task, cpu, to);
         } else if queue.push_to.is_some() {
             self.put_back_current(cpu);
             self.active_push(ctx, cpu, task);
