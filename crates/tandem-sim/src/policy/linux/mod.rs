@@ -17,9 +17,15 @@
 //! (`NO_HZ_IDLE`). On a vCPU the clock that tasks are charged by leaves out stolen time, if the settings say
 //! so and the hypervisor tells it.
 //!
-//! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; locks
-//! are not contended in the policy (the kernel charges for them). Soft affinity is not known to Linux. A CPU
-//! decides at once when it is told to: what runs in kernel mode can be preempted (`CONFIG_PREEMPT`).
+//! The policy itself waits for no lock. It tells which queues beside the own one it has locked
+//! ([`Context::locked`]), and which wake-ups are left to an interrupt, so that they need no lock of another
+//! CPU's queue ([`Policy::wakes_by_interrupt`], feature `TTWU_QUEUE`); the kernel charges for both. A wake-up
+//! is left to the CPU that it is for if that shares no cache with the waker's, as far as the domains tell. In
+//! 6.12 it also is if that CPU has nothing to run (`ttwu_queue_cond()`).
+//!
+//! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; a lock
+//! that is found taken makes nothing be done otherwise. Soft affinity is not known to Linux. A CPU decides at
+//! once when it is told to: what runs in kernel mode can be preempted (`CONFIG_PREEMPT`).
 
 mod balance;
 mod cfs;
@@ -287,8 +293,11 @@ impl Policy for Linux {
         self.cpus[cpu.index()].nr_running()
     }
 
-    fn wakes_by_interrupt(&self, machine: &Machine, by: CpuId, cpu: CpuId) -> bool {
-        machine.cpu(by).llc != machine.cpu(cpu).llc
+    fn wakes_by_interrupt(&self, _: &Machine, by: CpuId, cpu: CpuId) -> bool {
+        let queue = &self.cpus[cpu.index()];
+        let has_nothing = queue.curr.is_none() && queue.is_empty();
+        let leaves_work = self.settings.era >= LinuxEra::V6_12 && by != cpu && has_nothing;
+        leaves_work || !self.domains.share_cache(by, cpu)
     }
 
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
