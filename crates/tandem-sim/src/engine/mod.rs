@@ -2,6 +2,8 @@
 
 mod build;
 pub(crate) mod event_queue;
+#[cfg(test)]
+mod lock_properties;
 mod measure;
 mod program;
 pub(crate) mod random;

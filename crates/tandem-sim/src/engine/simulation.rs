@@ -131,6 +131,8 @@ impl<'a, O: Observer> Simulation<'a, O> {
         let (mut clock_ns, mut at_once) = (0, 0);
         while !self.ended {
             let (now_ns, source) = self.system.queue.peek();
+            #[cfg(test)]
+            self.check_locks();
             at_once = if now_ns == clock_ns { at_once + 1 } else { 0 };
             clock_ns = now_ns;
             if at_once > EVENTS_AT_ONCE_MAX {

@@ -21,31 +21,59 @@ pub(super) struct SpinLock {
     waiting: VecDeque<TaskId>,
 }
 
+impl SpinLock {
+    /// Gives the lock to the task, or puts it at the end of the line; whether it has got it.
+    pub fn take(&mut self, task: TaskId) -> bool {
+        match self.holder {
+            None => self.holder = Some(task),
+            Some(_) => self.waiting.push_back(task),
+        }
+        self.holder == Some(task)
+    }
+
+    /// Takes the lock from the task and gives it to whoever waits longest, who is returned. Changes nothing if the task
+    /// does not hold it.
+    pub fn release(&mut self, task: TaskId) -> Option<TaskId> {
+        if self.holder != Some(task) {
+            return None;
+        }
+        self.holder = self.waiting.pop_front();
+        self.holder
+    }
+
+    /// Who has it.
+    pub fn holder(&self) -> Option<TaskId> {
+        self.holder
+    }
+
+    /// Who spins, longest first.
+    pub fn waiting(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.waiting.iter().copied()
+    }
+}
+
 impl<O: Observer> Simulation<'_, O> {
     /// Takes a lock for the task, or lets it spin; tells whether it has got the lock.
     pub(super) fn take_lock(&mut self, vm: VmId, lock: usize, task: TaskId) -> bool {
         let state = &mut self.vms[vm.index()];
         let lock = &mut state.locks[lock];
         let task_state = &mut self.system.kernels[state.kernel].tasks[task.index()];
-        if lock.holder.is_none() {
-            lock.holder = Some(task);
-            task_state.locks_held += 1;
-            return true;
+        let has_it = lock.take(task);
+        match has_it {
+            true => task_state.locks_held += 1,
+            false => task_state.spins = true,
         }
-        lock.waiting.push_back(task);
-        task_state.spins = true;
-        false
+        has_it
     }
 
     /// The task on the processor gives the lock to the next one. A task that does not hold it changes nothing.
     pub(super) fn release_lock(&mut self, vm: VmId, lock: usize, task: TaskId, pcpu: CpuId, now_ns: u64) {
         let state = &mut self.vms[vm.index()];
         let lock = &mut state.locks[lock];
-        if lock.holder != Some(task) {
+        if lock.holder() != Some(task) {
             return;
         }
-        lock.holder = lock.waiting.pop_front();
-        let next = lock.holder;
+        let next = lock.release(task);
         let kernel = &mut self.system.kernels[state.kernel];
         kernel.tasks[task.index()].locks_held -= 1;
         let Some(next) = next else { return };
@@ -53,8 +81,7 @@ impl<O: Observer> Simulation<'_, O> {
         next_state.spins = false;
         next_state.locks_held += 1;
         let there = CpuRef { kernel: state.kernel, cpu: kernel.tasks[next.index()].last_cpu };
-        let watching =
-            1 + lock.waiting.iter().filter(|&&task| self.system.spins_now(there.kernel, task)).count();
+        let watching = 1 + lock.waiting().filter(|&task| self.system.spins_now(there.kernel, task)).count();
         let released_ns = self.system.settled_ns(pcpu).max(now_ns);
         self.system.go_on(there, next, pcpu, released_ns, watching as u32);
     }

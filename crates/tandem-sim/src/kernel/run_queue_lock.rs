@@ -180,3 +180,36 @@ impl<O: Observer> System<O> {
         self.processors[pcpu.index()].late_kicks = kicks;
     }
 }
+
+#[cfg(test)]
+impl<O: Observer> System<O> {
+    /// Panics unless every lock has one holder at most, and every processor that waits stands in the line that it should.
+    pub fn check_queue_locks(&self) {
+        let mut standing = 0;
+        for (queue, lock) in self.queue_locks.iter().enumerate() {
+            let (mut at, mut last, mut length) = (lock.first, None, 0);
+            while let Some(pcpu) = at {
+                let processor = &self.processors[pcpu.index()];
+                let request = processor.requests.front().expect("who stands in a line waits for something");
+                assert_eq!(request.queue.index(), queue, "it stands in the line of what it waits for");
+                assert_ne!(lock.open_holder, Some(pcpu), "the holder does not wait for its own lock");
+                length += 1;
+                assert!(length <= self.processors.len(), "the line has an end");
+                (last, at) = (at, processor.next_in_line);
+            }
+            assert_eq!((lock.last, lock.waiting as usize), (last, length), "the line is whole");
+            standing += length;
+            match lock.open_holder {
+                None => {
+                    assert_eq!(length, 0, "nobody waits for a lock that is free or will be at a known time")
+                }
+                Some(holder) => {
+                    assert!(self.processors[holder.index()].search.is_some(), "only searches hold openly")
+                }
+            }
+        }
+        let waiting: Vec<_> =
+            self.processors.iter().filter(|processor| !processor.requests.is_empty()).collect();
+        assert_eq!(waiting.len(), standing, "nobody is lost");
+    }
+}

@@ -1,5 +1,5 @@
 //! Random scenarios with guest kernels: those of [`super::random`], some of whose VMs get a kernel that runs their
-//! programs as tasks, with forks, pipes and spin locks added; on any host policy.
+//! programs as tasks, with forks, pipes, spin locks and TLB flushes added; on any host policy, which notices vCPUs that spin or does not.
 
 use super::guest::ERAS;
 use super::random::scenario;
@@ -12,7 +12,8 @@ use tandem_sim::cpumask::CpuMask;
 use tandem_sim::ids::CpuId;
 use tandem_sim::machine::MachineBuilder;
 use tandem_sim::machine::cost::{ContextSwitch, CostModels, Interrupt};
-use tandem_sim::policy::linux::{Domains, LinuxSettings};
+use tandem_sim::policy::linux::{Domains, LinuxSettings, SpinLockKind};
+use tandem_sim::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
 use tandem_sim::program::{Amount, Op, Program};
 use tandem_sim::scenario::{Guest, GuestProgram, PolicySettings, Process, Scenario, Vm};
 
@@ -22,10 +23,12 @@ const FAMILY_CHANNELS: usize = 2;
 /// Any scenario, with any number of guest kernels.
 pub fn scenario_with_guests() -> impl Strategy<Value = Scenario> {
     let plans = vec(prop::option::weighted(0.7, guest_plan()), 8);
-    (scenario(), prop::option::of(linux()), plans).prop_map(|(mut scenario, host, plans)| {
+    let host = (prop::option::of(linux()), prop::option::of(pause_loop()));
+    (scenario(), host, plans).prop_map(|(mut scenario, (host, pause_loop), plans)| {
         if let Some(settings) = host {
             scenario.policy = PolicySettings::Linux(settings);
         }
+        scenario.pause_loop = pause_loop;
         let with_costs = scenario.costs != CostModels::off();
         let vms = scenario.vms.into_iter().zip(plans);
         let vms = vms.map(|(vm, plan)| match plan {
@@ -40,13 +43,39 @@ pub fn scenario_with_guests() -> impl Strategy<Value = Scenario> {
 /// Any settings of Linux's scheduler.
 fn linux() -> impl Strategy<Value = LinuxSettings> {
     let domains = select(vec![Domains::Topology, Domains::Flat]);
-    (select(&ERAS[..]), domains, select(vec![100, 250, 1000]), any::<bool>()).prop_map(
-        |(era, domains, tick_hz, steal_clock)| LinuxSettings {
+    let spin_locks = prop::option::of(select(vec![SpinLockKind::Ticket, SpinLockKind::Queued]));
+    (select(&ERAS[..]), domains, select(vec![100, 250, 1000]), any::<bool>(), spin_locks).prop_map(
+        |(era, domains, tick_hz, steal_clock, spin_locks)| LinuxSettings {
             era,
             domains,
             tick_hz,
             steal_clock,
-            spin_locks: None,
+            spin_locks,
+        },
+    )
+}
+
+/// Any way to deal with vCPUs that spin.
+pub fn pause_loop() -> impl Strategy<Value = PauseLoop> {
+    let running_check = select(vec![RunningCheck::UnderLocks, RunningCheck::BeforeLocks]);
+    let directed = (running_check, any::<[bool; 4]>()).prop_map(|(running_check, switches)| {
+        let [alternates_spinners, undercommit_check, skips_yielding_cpus, skips_host_mode_cpus] = switches;
+        DirectedYield {
+            running_check,
+            alternates_spinners,
+            undercommit_check,
+            skips_yielding_cpus,
+            skips_host_mode_cpus,
+        }
+    });
+    let windows = (1_000..20_000u32, 1..4u32);
+    (windows, prop::option::weighted(0.8, directed)).prop_map(
+        |((window_cycles, window_growth), directed_yield)| PauseLoop {
+            window_cycles,
+            window_growth,
+            window_max_cycles: 100_000,
+            directed_yield,
+            ..PauseLoop::V3_6
         },
     )
 }
@@ -67,7 +96,7 @@ fn extra_op() -> impl Strategy<Value = Vec<Op>> {
             true => vec![Op::Send { channel, capacity }],
             false => vec![Op::Wait { channel }],
         });
-    prop_oneof![2 => locked, 2 => forked, 1 => piped, 1 => Just(vec![Op::Yield])]
+    prop_oneof![2 => locked, 2 => forked, 1 => piped, 1 => Just(vec![Op::Yield]), 1 => Just(vec![Op::FlushTlbs])]
 }
 
 #[derive(Clone, Debug)]

@@ -11,18 +11,27 @@
 //! 3. At ticks, and when they run out of work, CPUs pull tasks from those that have more ([`balance`]),
 //!    domain by domain ([`domains`]).
 //! 4. For 2. and 3. the load of tasks and CPUs is tracked ([`load`], [`decay`]).
+//! 5. A task may give way, to all others or to a particular one ([`directed_yield`]).
 //!
 //! A CPU ticks while it runs a task; only then, and at wake-ups, slices end. An idle CPU does not tick
 //! (`NO_HZ_IDLE`). On a vCPU the clock that tasks are charged by leaves out stolen time, if the settings say
 //! so and the hypervisor tells it.
 //!
-//! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; locks
-//! are not contended in the policy (the kernel charges for them). Soft affinity is not known to Linux. A CPU
-//! decides at once when it is told to: what runs in kernel mode can be preempted (`CONFIG_PREEMPT`).
+//! The policy itself waits for no lock. It tells which queues beside the own one it has locked
+//! ([`Context::locked`]), and which wake-ups are left to an interrupt, so that they need no lock of another
+//! CPU's queue ([`Policy::wakes_by_interrupt`], feature `TTWU_QUEUE`); the kernel charges for both. A wake-up
+//! is left to the CPU that it is for if that shares no cache with the waker's, as far as the domains tell. In
+//! 6.12 it also is if that CPU has nothing to run (`ttwu_queue_cond()`).
+//!
+//! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; a lock
+//! that is found taken makes nothing be done otherwise. Soft affinity is not known to Linux. A CPU decides at
+//! once when it is told to: what runs in kernel mode can be preempted (`CONFIG_PREEMPT`).
 
 mod balance;
 mod cfs;
+mod counters;
 mod decay;
+mod directed_yield;
 mod domains;
 mod eevdf;
 mod entity;
@@ -46,39 +55,11 @@ use crate::cpumask::CpuMask;
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
 use balance::Balancing;
+use counters::Counters;
 use domains::DomainTree;
 use entity::Entity;
 use run_queue::RunQueue;
 use settings::Tunables;
-
-/// Counters, by the names of `/proc/schedstat` where it has them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    /// Yields.
-    yld_count: u64,
-    /// Decisions.
-    sched_count: u64,
-    /// Decisions by which a CPU became idle.
-    sched_goidle: u64,
-    /// Wake-ups.
-    ttwu_count: u64,
-    /// Wake-ups of a task onto the CPU of its waker.
-    ttwu_local: u64,
-    /// Wake-ups that pulled a task to the CPU of its waker.
-    ttwu_move_affine: u64,
-    /// Tasks that balancing moved from one queue to another.
-    lb_gained: u64,
-    /// Tasks that active balancing moved although they ran.
-    alb_pushed: u64,
-    /// Tasks that preempted another one when they came into its CPU's queue.
-    wakeup_preemptions: u64,
-    /// Slices that ended at a tick or wake-up while others waited.
-    slices_ended: u64,
-    /// Tasks that blocked and stayed in the queue, as they were ahead of their share.
-    delayed: u64,
-    /// Of these, the ones that woke up before they had left.
-    delayed_stayed: u64,
-}
 
 /// Linux's fair scheduler for the CPUs of one kernel.
 #[derive(Clone, Debug)]
@@ -156,8 +137,10 @@ impl Linux {
         };
         if !Self::is_allowed(ctx, task, cpu) {
             queue.push_to = None;
+            let to = Self::first_allowed(ctx, task);
+            ctx.locked.push(to);
             self.put_back_current(cpu);
-            self.move_queued(ctx, task, cpu, Self::first_allowed(ctx, task));
+            self.move_queued(ctx, task, cpu, to);
         } else if queue.push_to.is_some() {
             self.put_back_current(cpu);
             self.active_push(ctx, cpu, task);
@@ -293,31 +276,11 @@ impl Policy for Linux {
     }
 
     fn yielded(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
-        self.counters.yld_count += 1;
-        if self.is_eevdf() {
-            self.eevdf_yield(ctx, cpu, task);
-        } else {
-            self.cfs_yield(ctx, cpu, task);
-        }
+        self.give_way(ctx, cpu, task);
     }
 
     fn yield_to(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId, target: TaskId) -> bool {
-        let entity = &self.entities[target.index()];
-        if !entity.queued || entity.delayed {
-            return false;
-        }
-        let target_cpu = entity.cpu;
-        self.counters.yld_count += 1;
-        if self.is_eevdf() {
-            self.eevdf_yield(ctx, cpu, task);
-        } else {
-            self.cpus[target_cpu.index()].next_buddy = Some(target);
-            self.cfs_yield(ctx, cpu, task);
-        }
-        if target_cpu != cpu {
-            self.reschedule(ctx, target_cpu);
-        }
-        true
+        self.give_way_to(ctx, cpu, task, target)
     }
 
     fn queue_of(&self, task: TaskId) -> Option<CpuId> {
@@ -330,8 +293,11 @@ impl Policy for Linux {
         self.cpus[cpu.index()].nr_running()
     }
 
-    fn wakes_by_interrupt(&self, machine: &Machine, by: CpuId, cpu: CpuId) -> bool {
-        machine.cpu(by).llc != machine.cpu(cpu).llc
+    fn wakes_by_interrupt(&self, _: &Machine, by: CpuId, cpu: CpuId) -> bool {
+        let queue = &self.cpus[cpu.index()];
+        let has_nothing = queue.curr.is_none() && queue.is_empty();
+        let leaves_work = self.settings.era >= LinuxEra::V6_12 && by != cpu && has_nothing;
+        leaves_work || !self.domains.share_cache(by, cpu)
     }
 
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
@@ -374,34 +340,7 @@ impl Policy for Linux {
     fn timer(&mut self, _: &mut Context<'_>) {}
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Counters {
-            yld_count,
-            sched_count,
-            sched_goidle,
-            ttwu_count,
-            ttwu_local,
-            ttwu_move_affine,
-            lb_gained,
-            alb_pushed,
-            wakeup_preemptions,
-            slices_ended,
-            delayed,
-            delayed_stayed,
-        } = self.counters;
-        vec![
-            ("yld_count", yld_count),
-            ("sched_count", sched_count),
-            ("sched_goidle", sched_goidle),
-            ("ttwu_count", ttwu_count),
-            ("ttwu_local", ttwu_local),
-            ("ttwu_move_affine", ttwu_move_affine),
-            ("lb_gained", lb_gained),
-            ("alb_pushed", alb_pushed),
-            ("wakeup_preemptions", wakeup_preemptions),
-            ("slices_ended", slices_ended),
-            ("delayed", delayed),
-            ("delayed_stayed", delayed_stayed),
-        ]
+        self.counters.named()
     }
 
     fn reset_counters(&mut self) {

@@ -33,6 +33,8 @@ pub(super) struct Situation {
     pub facts: Vec<TaskFacts>,
     pub now_ns: u64,
     pub scanned: u32,
+    /// Queues of others that were locked, in this order.
+    pub locked: Vec<CpuId>,
     stolen_ns: Vec<u64>,
     kicked: Vec<CpuId>,
 }
@@ -45,6 +47,7 @@ impl Situation {
             facts: Vec::new(),
             now_ns: 10_000_000_000,
             scanned: 0,
+            locked: Vec::new(),
             stolen_ns: vec![0; machine.cpu_count()],
             kicked: Vec::new(),
             machine,
@@ -60,7 +63,7 @@ impl Situation {
             stolen_ns: &self.stolen_ns,
             kicked: &mut self.kicked,
             peers_scanned: &mut self.scanned,
-            locked: &mut Vec::new(),
+            locked: &mut self.locked,
         };
         question(&mut self.linux, &mut context)
     }

@@ -5,6 +5,7 @@ use crate::machine::MachineBuilder;
 use proptest::prelude::*;
 use std::sync::Arc;
 
+mod directed_yield;
 mod fairness;
 mod invariants;
 mod loads;

@@ -4,19 +4,26 @@
 //! preempt it and to hand it over. Simplified: the kernel's stopper thread, which does that, takes no time beyond
 //! the switch.
 
+use super::Attempt;
 use crate::ids::{CpuId, TaskId};
 use crate::policy::linux::{Context, Linux};
 
 impl Linux {
-    /// Asks the busiest CPU for its running task; `false` if that may not run here.
-    pub(super) fn ask_for_running(&mut self, ctx: &mut Context<'_>, cpu: CpuId, busiest: CpuId) -> bool {
+    /// Asks the busiest CPU for its running task; `false` if that may not run on the CPU that is balanced.
+    pub(super) fn ask_for_running(
+        &mut self,
+        ctx: &mut Context<'_>,
+        attempt: Attempt,
+        busiest: CpuId,
+    ) -> bool {
+        self.lock_to_ask(ctx, attempt, busiest);
         let Some(running) = self.cpus[busiest.index()].curr else { return false };
-        if !ctx.tasks[running.index()].hard_affinity.contains(cpu) {
+        if !ctx.tasks[running.index()].hard_affinity.contains(attempt.cpu) {
             return false;
         }
         let queue = &mut self.cpus[busiest.index()];
         if queue.push_to.is_none() {
-            queue.push_to = Some(cpu);
+            queue.push_to = Some(attempt.cpu);
             self.reschedule(ctx, busiest);
         }
         true
@@ -39,6 +46,7 @@ impl Linux {
             self.domains.domain_mut(at).failed = 0;
         }
         self.counters.alb_pushed += 1;
+        ctx.locked.push(to);
         self.move_queued(ctx, previous, cpu, to);
         true
     }

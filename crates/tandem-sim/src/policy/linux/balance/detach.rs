@@ -43,6 +43,7 @@ impl Linux {
         if self.cpus[busiest.index()].nr_running() <= 1 {
             return result;
         }
+        self.lock_to_detach(ctx, attempt, busiest);
         let failed = self.domains.domain(attempt.at).failed;
         let mut any_movable = false;
         let mut last = None;
@@ -77,6 +78,9 @@ impl Linux {
             if enough || result.missing == 0 {
                 break;
             }
+        }
+        if result.moved > 0 {
+            self.lock_to_attach(ctx, attempt);
         }
         // The running task may be the only one that could move, so the queue is not given up for it.
         let running = self.cpus[busiest.index()].curr;

@@ -5,11 +5,12 @@
 //! (`nohz.rs`). An attempt ([`Linux::balance`]) first asks whether this CPU is the one that balances for its
 //! group, then which group is the busiest and how much should move (`by_load.rs` for 3.6 and 4.2, `by_kind.rs` for
 //! 6.12), then which queue of that group is, and takes tasks out of it (`detach.rs`). Attempts that fail again and
-//! again make it take tasks with a hot cache, and in the end the running task (`active.rs`).
+//! again make it take tasks with a hot cache, and in the end the running task (`active.rs`). Which queues of others it
+//! locks for that is in `locks.rs`.
 //!
 //! Simplified against the kernels:
-//! - An attempt takes no time in which others could interfere: no lock is found taken, and of two CPUs that want
-//!   to balance a level between nodes neither waits.
+//! - An attempt takes no time in which others could interfere: it finds the queues that it locks as it saw them before,
+//!   and of two CPUs that want to balance a level between nodes neither waits.
 //! - A task that may not run on the CPU that balances is not offered to the other CPUs of its group.
 //! - CPUs are equal and lose no capacity to interrupts or real-time tasks; there is no packing.
 //! - Tasks do not prefer NUMA nodes (no automatic NUMA balancing).
@@ -18,6 +19,7 @@ mod active;
 mod by_kind;
 mod by_load;
 mod detach;
+mod locks;
 mod new_idle;
 mod nohz;
 
@@ -61,6 +63,8 @@ enum Idleness {
 struct Attempt {
     /// The CPU that takes tasks.
     cpu: CpuId,
+    /// The CPU that does the work: another one if `cpu` idles.
+    by: CpuId,
     /// The domain, one of the CPU's.
     at: usize,
     idleness: Idleness,
@@ -97,12 +101,12 @@ enum Outcome {
 impl Linux {
     /// At a tick: balances if it is time to, and kicks an idle CPU that is to balance for all idle ones.
     pub(super) fn balance_at_tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
-        self.balance_due(ctx, cpu, Idleness::Busy);
+        self.balance_due(ctx, cpu, cpu, Idleness::Busy);
         self.kick_idle_balancer(ctx, cpu);
     }
 
-    /// Balances those domains of the CPU whose time has come (`rebalance_domains()`).
-    fn balance_due(&mut self, ctx: &mut Context<'_>, cpu: CpuId, mut idleness: Idleness) {
+    /// Balances those domains of the CPU whose time has come (`rebalance_domains()`); CPU `by` does the work.
+    fn balance_due(&mut self, ctx: &mut Context<'_>, cpu: CpuId, by: CpuId, mut idleness: Idleness) {
         let tick = self.balance_tick(ctx);
         self.refresh_load(ctx, cpu);
         for at in self.domains.of(cpu) {
@@ -110,7 +114,7 @@ impl Linux {
             if tick < self.next_balance_tick(at, idleness) {
                 continue;
             }
-            let outcome = self.balance(ctx, Attempt { cpu, at, idleness });
+            let outcome = self.balance(ctx, Attempt { cpu, by, at, idleness });
             self.domains.domain_mut(at).last_balance_tick = tick;
             match outcome {
                 // It would not be ours at the levels above either.
@@ -186,7 +190,7 @@ impl Linux {
         let only_tasks = self.settings.era < LinuxEra::V6_12 || unit == Unit::Tasks;
         if domain.failed <= tries + ACTIVE_AFTER || !only_tasks {
             domain.interval_ms = domain.tunables.min_interval_ms;
-        } else if self.ask_for_running(ctx, attempt.cpu, busiest) {
+        } else if self.ask_for_running(ctx, attempt, busiest) {
             let domain = self.domains.domain_mut(attempt.at);
             domain.failed = tries + 1;
             self.stretch_interval(attempt, false);

@@ -34,7 +34,7 @@ impl Linux {
                 continue;
             }
             let before = *ctx.peers_scanned;
-            let outcome = self.balance(ctx, Attempt { cpu, at, idleness: Idleness::Newly });
+            let outcome = self.balance(ctx, Attempt { cpu, by: cpu, at, idleness: Idleness::Newly });
             let scanned = u64::from(*ctx.peers_scanned - before);
             let cost_ns = scanned * u64::from(ctx.machine.hardware().remote_memory_latency_ns);
             spent_ns += cost_ns;

@@ -2,6 +2,9 @@
 //!
 //! A busy CPU that sees at its tick that others could help kicks the first idle CPU, which balances for itself and
 //! for all other idle ones until it has something to run.
+//!
+//! Simplified: 3.6 does not refresh the load of the CPUs that it balances for; here all eras do. 6.12 also refreshes
+//! the loads of idle CPUs now and then without balancing; here they are when they are next balanced for.
 
 use super::Idleness;
 use crate::ids::CpuId;
@@ -58,7 +61,7 @@ impl Linux {
         }
         let own_first = self.settings.era == LinuxEra::V3_6;
         if own_first {
-            self.balance_due(ctx, cpu, Idleness::Idle);
+            self.balance_due(ctx, cpu, cpu, Idleness::Idle);
         }
         let mut last = cpu;
         for _ in 0..self.cpus.len() {
@@ -70,10 +73,11 @@ impl Linux {
             if self.cpus[cpu.index()].nr_running() > 0 {
                 break;
             }
-            self.balance_due(ctx, other, Idleness::Idle);
+            self.lock_to_refresh(ctx, other);
+            self.balance_due(ctx, other, cpu, Idleness::Idle);
         }
         if !own_first && self.cpus[cpu.index()].nr_running() == 0 {
-            self.balance_due(ctx, cpu, Idleness::Idle);
+            self.balance_due(ctx, cpu, cpu, Idleness::Idle);
         }
         self.balancing.next_nohz_tick = self.next_idle_balance(ctx);
     }

@@ -7,12 +7,15 @@ use crate::policy::linux::Domains::{Flat, Topology};
 use crate::policy::linux::LinuxEra::{V3_6, V4_2, V6_12};
 use crate::policy::linux::situation::{Situation, one_node};
 
+mod locks;
+
 const ERAS: [LinuxEra; 3] = [V3_6, V4_2, V6_12];
 
 /// Balances the level of the CPU.
 fn balance(it: &mut Situation, cpu: u32, level: usize, idleness: Idleness) -> Outcome {
     let at = it.linux.domains.of(CpuId(cpu)).nth(level).unwrap();
-    it.ask(|linux, ctx| linux.balance(ctx, Attempt { cpu: CpuId(cpu), at, idleness }))
+    let cpu = CpuId(cpu);
+    it.ask(|linux, ctx| linux.balance(ctx, Attempt { cpu, by: cpu, at, idleness }))
 }
 
 /// Two CPUs that are all of a machine.
@@ -80,8 +83,8 @@ fn cache_hot_tasks_stay_until_enough_attempts_have_failed() {
         let mut it = pair(era);
         let tasks = fill(&mut it, 0, 2);
         let waiting = *tasks.iter().find(|task| it.linux.entities[task.index()].queued).unwrap();
-        let attempt =
-            Attempt { cpu: CpuId(1), at: it.linux.domains.of(CpuId(1)).start, idleness: Idleness::Idle };
+        let cpu = CpuId(1);
+        let attempt = Attempt { cpu, by: cpu, at: it.linux.domains.of(cpu).start, idleness: Idleness::Idle };
         // It has just been preempted.
         let clock = it.linux.cpus[0].clock.task_ns;
         it.linux.entities[waiting.index()].exec_start_ns = clock;

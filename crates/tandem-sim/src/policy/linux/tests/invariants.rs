@@ -20,6 +20,7 @@ enum Step {
     Exit { cpu: u32 },
     Exec { cpu: u32, to: u32 },
     Yield { cpu: u32 },
+    YieldTo { cpu: u32, target: u32 },
     Move { task: u32, to: u32 },
     Steal { cpu: u32, time_us: u64 },
     Pass { time_us: u64 },
@@ -33,6 +34,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => cpu.clone().prop_map(|cpu| Step::Exit { cpu }),
         1 => (cpu.clone(), cpu.clone()).prop_map(|(cpu, to)| Step::Exec { cpu, to }),
         1 => cpu.clone().prop_map(|cpu| Step::Yield { cpu }),
+        1 => (cpu.clone(), task.clone()).prop_map(|(cpu, target)| Step::YieldTo { cpu, target }),
         2 => (task, cpu.clone()).prop_map(|(task, to)| Step::Move { task, to }),
         1 => (cpu, 0..9000u64).prop_map(|(cpu, time_us)| Step::Steal { cpu, time_us }),
         4 => (0..9000u64).prop_map(|time_us| Step::Pass { time_us }),
@@ -91,6 +93,18 @@ impl World {
             Step::Yield { cpu } => {
                 if let Some(task) = self.take(cpu, State::Runnable) {
                     self.hand.tell(|linux, ctx| linux.yielded(ctx, CpuId(cpu), task));
+                    self.hand.decide(CpuId(cpu));
+                }
+            }
+            Step::YieldTo { cpu, target } => {
+                if let Some(task) = self.take(cpu, State::Runnable) {
+                    let waits = self.states[target as usize] == State::Runnable
+                        && !self.hand.running.contains(&Some(TaskId(target)));
+                    let mut yielded = false;
+                    self.hand.tell(|linux, ctx| {
+                        yielded = linux.yield_to(ctx, CpuId(cpu), task, TaskId(target));
+                    });
+                    assert_eq!(yielded, waits, "only a task that waits is yielded to");
                     self.hand.decide(CpuId(cpu));
                 }
             }

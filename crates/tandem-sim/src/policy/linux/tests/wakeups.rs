@@ -1,6 +1,7 @@
 //! Where tasks are placed in a queue, and whom they preempt.
 
 use super::*;
+use crate::policy::linux::situation::{Situation, one_node};
 
 /// One CPU: wake-up granularity 1 ms, latency 6 ms, so that a sleeper is placed 3 ms behind at most.
 #[test]
@@ -221,5 +222,23 @@ fn a_task_leaves_a_cpu_that_it_may_no_longer_use() {
         assert_eq!(hand.running[0], None, "{era:?}");
         assert!(hand.running[1].is_some() && hand.linux.cpus[1].nr_running() == 2, "{era:?}");
         assert!(hand.linux.idle.contains(CPU), "{era:?}");
+    }
+}
+
+/// Two packages of two cores: CPUs 0 and 1 share a cache, CPUs 2 and 3 another.
+#[test]
+fn a_wake_up_is_left_to_its_cpu_if_no_cache_is_shared_and_in_6_12_if_it_has_nothing_to_run() {
+    for era in ERAS {
+        for (domains, shares_cache) in [(Domains::Topology, true), (Domains::Flat, false)] {
+            let mut it = Situation::new(era, domains, one_node(2, 2, 1));
+            let by_interrupt =
+                |it: &Situation, cpu: u32| it.linux.wakes_by_interrupt(&it.machine, CpuId(0), CpuId(cpu));
+            let idle = [0, 1, 2].map(|cpu| by_interrupt(&it, cpu));
+            (1..3).for_each(|cpu| _ = it.run_on(cpu));
+            let busy = [0, 1, 2].map(|cpu| by_interrupt(&it, cpu));
+            let left_to_idle = era == LinuxEra::V6_12 || !shares_cache;
+            assert_eq!(idle, [false, left_to_idle, true], "{era:?}, {domains:?}");
+            assert_eq!(busy, [false, !shares_cache, true], "{era:?}, {domains:?}");
+        }
     }
 }

@@ -1,0 +1,186 @@
+//! Properties of spin locks, of guests and of the host's run queues, checked before every event of random runs: one holder
+//! at a time, served in the order of arrival, and nobody lost, whoever loses a pCPU meanwhile.
+
+use super::simulation::Simulation;
+use super::spin_lock::SpinLock;
+use crate::ids::TaskId;
+use crate::kernel::TaskState;
+use crate::machine::MachineBuilder;
+use crate::machine::cost::{ContextSwitch, CostModels, Interrupt};
+use crate::policy::linux::{LinuxEra, LinuxSettings, SpinLockKind};
+use crate::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
+use crate::program::{Amount, Op, Program};
+use crate::scenario::{Guest, GuestProgram, PolicySettings, Process, Scenario, Vcpu, Vm};
+use crate::trace::Observer;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::sync::Arc;
+
+const LOCKS: usize = 2;
+const LENGTH_NS: u64 = 60_000_000;
+
+impl<O: Observer> Simulation<'_, O> {
+    /// Panics unless all locks are as they should be between two events.
+    pub(super) fn check_locks(&self) {
+        self.system.check_queue_locks();
+        for vm in &self.vms {
+            let kernel = &self.system.kernels[vm.kernel];
+            let mut waiting: Vec<TaskId> = Vec::new();
+            for lock in &vm.locks {
+                self.check_lock(vm.kernel, lock);
+                waiting.extend(lock.waiting());
+            }
+            let waits = waiting.len();
+            waiting.sort_unstable();
+            waiting.dedup();
+            assert_eq!(waiting.len(), waits, "a task waits for one lock at a time");
+            if vm.locks.is_empty() {
+                continue;
+            }
+            let spinning = (0..kernel.tasks.len()).map(TaskId::from).filter(|task| {
+                let task = &kernel.tasks[task.index()];
+                task.state != TaskState::Exited && task.spins && task.answers_missing == 0
+            });
+            assert_eq!(
+                spinning.collect::<Vec<_>>(),
+                waiting,
+                "who spins stands in a line, and who stands in it spins"
+            );
+            let held: u32 = kernel.tasks.iter().map(|task| task.locks_held).sum();
+            let holders = vm.locks.iter().filter(|lock| lock.holder().is_some()).count();
+            assert_eq!(held as usize, holders, "a lock has one holder, who knows of it");
+        }
+    }
+
+    fn check_lock(&self, kernel: usize, lock: &SpinLock) {
+        let tasks = &self.system.kernels[kernel].tasks;
+        match lock.holder() {
+            Some(holder) => {
+                assert!(tasks[holder.index()].locks_held > 0, "the holder knows that it holds the lock");
+                assert!(
+                    lock.waiting().all(|task| task != holder),
+                    "the holder does not wait for its own lock"
+                );
+            }
+            None => assert_eq!(lock.waiting().count(), 0, "nobody waits for a free lock"),
+        }
+    }
+}
+
+/// One or two VMs with guests on few pCPUs, whose tasks take locks, flush TLBs and sleep, on a Linux host that notices
+/// vCPUs that spin, or does not.
+fn scenario() -> impl Strategy<Value = Scenario> {
+    let eras = || select(vec![LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V6_12]);
+    let kinds = || prop::option::of(select(vec![SpinLockKind::Ticket, SpinLockKind::Queued]));
+    let linux = || {
+        (eras(), kinds()).prop_map(|(era, spin_locks)| LinuxSettings {
+            era,
+            tick_hz: 1_000,
+            spin_locks,
+            ..LinuxSettings::default()
+        })
+    };
+    let checks = select(vec![RunningCheck::UnderLocks, RunningCheck::BeforeLocks]);
+    let handler = (checks, any::<[bool; 4]>()).prop_map(|(running_check, switches)| DirectedYield {
+        running_check,
+        alternates_spinners: switches[0],
+        undercommit_check: switches[1],
+        skips_yielding_cpus: switches[2],
+        skips_host_mode_cpus: switches[3],
+    });
+    let handler = prop::option::weighted(0.8, handler);
+    let pause_loop = prop::option::weighted(
+        0.9,
+        handler.prop_map(|directed_yield| PauseLoop { directed_yield, ..PauseLoop::V3_6 }),
+    );
+    let vm = (1..7usize, 1..9u32, vec((0..3u8, 0..LOCKS, 1..60_000u64), 1..4), linux());
+    (1..3u32, 1..4u32, vec(vm, 1..4), linux(), pause_loop, any::<bool>()).prop_map(
+        |(packages, cores, vms, host, pause_loop, with_costs)| {
+            let machine =
+                Arc::new(MachineBuilder::symmetric(packages, cores, 1).build().expect("a regular machine"));
+            let vms = vms.into_iter().enumerate().map(|(at, (vcpus, tasks, parts, guest))| {
+                let vcpus = vcpus.min(machine.cpu_count());
+                let ops = vec![Op::Repeat { times: None, body: parts.into_iter().flat_map(part).collect() }];
+                let all = Arc::new(machine.all_cpus().clone());
+                let vcpu =
+                    || Vcpu { program: Arc::default(), hard_affinity: Arc::clone(&all), soft_affinity: None };
+                let nodes = machine.node_count();
+                let shares = vec![1.0 / nodes as f64; nodes];
+                Vm {
+                    locks: LOCKS,
+                    counters: vec!["rounds".into()],
+                    guest: Some(Guest {
+                        policy: PolicySettings::Linux(guest),
+                        topology: Arc::new(
+                            MachineBuilder::symmetric(1, vcpus as u32, 1).build().expect("a regular machine"),
+                        ),
+                        context_switch: with_costs.then(ContextSwitch::linux),
+                        interrupt: with_costs.then(Interrupt::default),
+                        programs: vec![GuestProgram {
+                            name: "user".into(),
+                            program: Arc::new(Program { ops, profiles: vec![] }),
+                        }],
+                        processes: vec![Process { program: 0, copies: tasks, nice: 0, affinity: None }],
+                        family_channels: 0,
+                    }),
+                    ..Vm::new(format!("vm-{at}"), (0..vcpus).map(|_| vcpu()).collect(), shares)
+                }
+            });
+            Scenario {
+                vms: vms.collect(),
+                costs: if with_costs { CostModels::all() } else { CostModels::off() },
+                policy: PolicySettings::Linux(host),
+                pause_loop,
+                warmup_ns: 0,
+                length_ns: LENGTH_NS,
+                stop_at_count: None,
+                machine,
+            }
+        },
+    )
+}
+
+/// A part of a round: it computes, and then holds a lock, flushes TLBs or sleeps.
+fn part((kind, lock, time_ns): (u8, usize, u64)) -> Vec<Op> {
+    let compute = |work_ns| Op::Compute { work: Amount::Fixed(work_ns), profile: None };
+    let mut ops = vec![compute(1 + time_ns / 7), Op::Count { counter: 0, amount: 1 }];
+    ops.extend(match kind {
+        0 => vec![Op::Lock { lock }, compute(time_ns), Op::Unlock { lock }],
+        1 => vec![Op::FlushTlbs],
+        _ => vec![Op::Sleep(Amount::Fixed(time_ns))],
+    });
+    ops
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn locks_exclude_each_other_and_lose_nobody(scenario in scenario(), seed in any::<u64>()) {
+        let metrics = super::run(&scenario, seed).expect("the scenario runs");
+        let host = &metrics.host;
+        prop_assert_eq!(
+            host.busy_ns + host.overhead_ns + host.idle_ns,
+            metrics.length_ns * host.pcpus as u64,
+            "time is conserved"
+        );
+        prop_assert!(host.spin_ns <= host.overhead_ns);
+        for vm in &metrics.vms {
+            prop_assert!(vm.counts["rounds"] > 0, "the VM gets on");
+        }
+    }
+}
+
+#[test]
+fn a_guest_lock_serves_its_waiters_in_order() {
+    let mut lock = SpinLock::default();
+    assert!(lock.take(TaskId(4)));
+    for task in [2, 7, 1] {
+        assert!(!lock.take(TaskId(task)));
+    }
+    let served: Vec<_> = [4, 2, 7].map(|task| lock.release(TaskId(task))).into();
+    assert_eq!(served, [Some(TaskId(2)), Some(TaskId(7)), Some(TaskId(1))]);
+    assert_eq!(lock.release(TaskId(9)), None, "not its holder");
+    assert_eq!((lock.holder(), lock.release(TaskId(1)), lock.holder()), (Some(TaskId(1)), None, None));
+}

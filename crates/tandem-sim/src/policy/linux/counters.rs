@@ -1,0 +1,50 @@
+//! What the scheduler counts, by the names of `/proc/schedstat` where that has them.
+
+/// Events since the last reset.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counters {
+    /// Yields, directed ones too.
+    pub yld_count: u64,
+    /// Decisions.
+    pub sched_count: u64,
+    /// Decisions by which a CPU became idle.
+    pub sched_goidle: u64,
+    /// Wake-ups.
+    pub ttwu_count: u64,
+    /// Wake-ups of a task onto the CPU of its waker.
+    pub ttwu_local: u64,
+    /// Wake-ups that pulled a task to the CPU of its waker.
+    pub ttwu_move_affine: u64,
+    /// Tasks that balancing moved from one queue to another.
+    pub lb_gained: u64,
+    /// Tasks that active balancing moved although they ran.
+    pub alb_pushed: u64,
+    /// Tasks that preempted another one when they came into its CPU's queue.
+    pub wakeup_preemptions: u64,
+    /// Slices that ended at a tick or wake-up while others waited.
+    pub slices_ended: u64,
+    /// Tasks that blocked and stayed in the queue, as they were ahead of their share.
+    pub delayed: u64,
+    /// Of these, the ones that woke up before they had left.
+    pub delayed_stayed: u64,
+}
+
+impl Counters {
+    /// Names and values.
+    pub fn named(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("yld_count", self.yld_count),
+            ("sched_count", self.sched_count),
+            ("sched_goidle", self.sched_goidle),
+            ("ttwu_count", self.ttwu_count),
+            ("ttwu_local", self.ttwu_local),
+            ("ttwu_move_affine", self.ttwu_move_affine),
+            ("lb_gained", self.lb_gained),
+            ("alb_pushed", self.alb_pushed),
+            ("wakeup_preemptions", self.wakeup_preemptions),
+            ("slices_ended", self.slices_ended),
+            ("delayed", self.delayed),
+            ("delayed_stayed", self.delayed_stayed),
+        ]
+    }
+}

@@ -1,0 +1,165 @@
+//! Directed yields. With two CPUs the wake-up granularity of CFS is 2 ms and a slice of EEVDF 1.4 ms.
+
+use super::*;
+
+const OTHER: CpuId = CpuId(1);
+const SLICE_NS: i64 = 1_400_000;
+
+/// Two CPUs whose first tasks run and whose others wait, with these virtual run times in ms. Tasks are numbered through.
+fn situation(era: LinuxEra, queues: [&[i64]; 2]) -> Hand {
+    let mut hand = Hand::new(era, 2, &vec![1024; queues[0].len() + queues[1].len()]);
+    let mut task = 0;
+    for (cpu, vruntimes_ms) in [CPU, OTHER].into_iter().zip(queues) {
+        for _ in vruntimes_ms {
+            hand.pin(task, cpu);
+            hand.enqueue(task, cpu, Reason::Start);
+            task += 1;
+        }
+    }
+    for (task, vruntime_ms) in queues.concat().into_iter().enumerate() {
+        let (linux, task) = (&mut hand.linux, TaskId::from(task));
+        let Entity { cpu, queued, .. } = linux.entities[task.index()];
+        if queued {
+            linux.remove(task, cpu);
+        }
+        let entity = &mut linux.entities[task.index()];
+        entity.vruntime = vruntime_ms * MS as i64;
+        entity.deadline = entity.vruntime + SLICE_NS;
+        entity.chosen_deadline = entity.deadline;
+        if queued {
+            linux.insert(task, cpu);
+        }
+    }
+    hand
+}
+
+/// The task on CPU 0 yields to another: the answer, and the CPUs that are to reschedule.
+fn yield_to(hand: &mut Hand, target: u32) -> (bool, Vec<CpuId>) {
+    let task = hand.running[0].unwrap();
+    hand.ask(|linux, ctx| linux.yield_to(ctx, CPU, task, TaskId(target)))
+}
+
+fn running(hand: &Hand) -> [u32; 2] {
+    [0, 1].map(|cpu| hand.running[cpu].unwrap().0)
+}
+
+#[test]
+fn under_cfs_the_target_runs_next_if_that_is_not_too_unfair() {
+    for era in CFS {
+        // CPU 1 runs task 2; task 3 is the next in its queue, and task 4 the target.
+        for (target_ms, next) in [(2, 4), (3, 3)] {
+            let mut hand = situation(era, [&[0, 1], &[0, 0, target_ms]]);
+            assert_eq!(yield_to(&mut hand, 4), (true, vec![OTHER]), "{era:?}");
+            hand.decide(OTHER);
+            assert_eq!(running(&hand)[1], next, "{era:?}: {target_ms} ms ahead");
+            hand.decide(CPU);
+            assert_eq!(
+                running(&hand)[0],
+                1,
+                "{era:?}: the one that yields is passed over, though it is behind"
+            );
+        }
+    }
+}
+
+#[test]
+fn under_cfs_the_target_has_its_turn_as_soon_as_it_is_fair() {
+    for era in CFS {
+        let mut hand = situation(era, [&[0, 1], &[0, 0, 3]]);
+        yield_to(&mut hand, 4);
+        hand.decide(OTHER);
+        assert_eq!(running(&hand)[1], 3, "{era:?}");
+        for next in [2, 4] {
+            hand.pass(MS);
+            hand.tell(|linux, ctx| linux.reschedule(ctx, OTHER));
+            assert_eq!(running(&hand)[1], next, "{era:?}: both of the others have run 1 ms before it does");
+        }
+    }
+}
+
+#[test]
+fn under_cfs_one_queue_will_do_for_both() {
+    for era in CFS {
+        for (target, next) in [(2, 2), (3, 1)] {
+            let mut hand = situation(era, [&[0, 1, 2, 3], &[0]]);
+            assert_eq!(yield_to(&mut hand, target), (true, vec![]), "{era:?}: a decision follows anyway");
+            hand.decide(CPU);
+            assert_eq!(running(&hand), [next, 4], "{era:?}: {target} ms ahead");
+        }
+    }
+}
+
+#[test]
+fn a_task_that_is_alone_on_its_cpu_gives_nothing_away() {
+    for era in ERAS {
+        let mut hand = situation(era, [&[0], &[0, 0]]);
+        let before = hand.entity(0).clone();
+        assert_eq!(yield_to(&mut hand, 2), (true, vec![OTHER]), "{era:?}");
+        hand.decide(CPU);
+        assert_eq!(running(&hand)[0], 0, "{era:?}");
+        assert_eq!((hand.entity(0).deadline, hand.entity(0).vruntime), (before.deadline, before.vruntime));
+        assert_eq!(hand.linux.cpus[0].skip_buddy, None, "{era:?}");
+        assert_eq!(hand.counter("yld_count"), 1, "{era:?}");
+    }
+}
+
+/// Asserts that yielding to the target is refused and leaves everything as it was.
+fn assert_refused(hand: &mut Hand, target: u32, why: &str) {
+    let era = hand.linux.settings.era;
+    let before = format!("{:?}", hand.linux);
+    assert_eq!(yield_to(hand, target), (false, vec![]), "{era:?}: {why}");
+    assert!(format!("{:?}", hand.linux) == before, "{era:?}: {why}: something has changed");
+}
+
+#[test]
+fn a_target_that_does_not_wait_is_refused() {
+    for era in ERAS {
+        let mut hand = situation(era, [&[0, 0], &[0, 0]]);
+        assert_refused(&mut hand, 0, "it is the one that asks");
+        assert_refused(&mut hand, 2, "it runs on another CPU");
+        assert_refused(&mut hand, 9, "it has never been seen");
+        hand.block(OTHER);
+        assert_refused(&mut hand, 2, "it sleeps");
+    }
+    let mut hand = situation(LinuxEra::V6_12, [&[0, 0], &[1, 0]]);
+    hand.block(OTHER);
+    assert!(hand.entity(2).delayed && hand.entity(2).queued);
+    assert_refused(&mut hand, 2, "it sleeps, though it has not left the queue");
+}
+
+/// CPU 1 runs task 2; tasks 3 and 4 wait, in this order and owed time, and 4 is the target.
+#[test]
+fn under_eevdf_the_target_is_not_brought_forward() {
+    for (running_ms, next, why) in
+        [(0, 2, "it is within its slice"), (2, 3, "task 2 is ahead of its share, and task 3 came first")]
+    {
+        let mut hand = situation(LinuxEra::V6_12, [&[1, 0], &[running_ms, 0, 0]]);
+        assert_eq!(yield_to(&mut hand, 4), (true, vec![OTHER]));
+        hand.decide(OTHER);
+        assert_eq!(running(&hand)[1], next, "{why}");
+    }
+}
+
+#[test]
+fn under_eevdf_a_directed_yield_in_one_queue_is_a_plain_one() {
+    let queues: [&[i64]; 2] = [&[0, 0, 0], &[0]];
+    let mut directed = situation(LinuxEra::V6_12, queues);
+    yield_to(&mut directed, 2);
+    let mut plain = situation(LinuxEra::V6_12, queues);
+    plain.ask(|linux, ctx| linux.yielded(ctx, CPU, TaskId(0)));
+    assert!(format!("{:?}", directed.linux) == format!("{:?}", plain.linux), "they leave the same state");
+    directed.decide(CPU);
+    assert_eq!(running(&directed)[0], 1, "the first in the queue, not the target");
+}
+
+#[test]
+fn under_eevdf_each_yield_costs_a_slice_even_if_no_time_has_passed() {
+    let mut hand = situation(LinuxEra::V6_12, [&[0, 1], &[0, 0]]);
+    let deadline = hand.entity(0).deadline;
+    for yields in 1..=5 {
+        yield_to(&mut hand, 3);
+        hand.decide(CPU);
+        assert_eq!(running(&hand)[0], 0, "nobody else is eligible");
+        assert_eq!(hand.entity(0).deadline, deadline + yields * SLICE_NS);
+    }
+}
