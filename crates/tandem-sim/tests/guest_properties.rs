@@ -25,7 +25,7 @@ proptest! {
             let Some(guest) = &vm.guest else { continue };
             for (cpu, vcpu) in guest.cpus.iter().zip(&vm.vcpus) {
                 prop_assert_eq!(cpu.busy_ns + cpu.kernel_ns, vcpu.run_ns);
-                prop_assert_eq!(cpu.busy_ns + cpu.kernel_ns + cpu.idle_ns + cpu.stolen_ns, metrics.length_ns);
+                prop_assert_eq!(cpu.total_ns(), metrics.length_ns);
                 prop_assert!(cpu.kernel_ns == 0 || scenario.costs != CostModels::off());
             }
             let in_tasks: u64 = guest.programs.iter().map(|program| program.total.run_ns).sum();

@@ -25,10 +25,11 @@ pub fn scenario_with_guests() -> impl Strategy<Value = Scenario> {
     let plans = vec(prop::option::weighted(0.7, guest_plan()), 8);
     let host = (prop::option::of(linux()), prop::option::of(pause_loop()));
     (scenario(), host, plans).prop_map(|(mut scenario, (host, pause_loop), plans)| {
-        if let Some(settings) = host {
-            scenario.policy = PolicySettings::Linux(settings);
-        }
         scenario.pause_loop = pause_loop;
+        match host {
+            Some(settings) => scenario.policy = PolicySettings::Linux(settings),
+            None => scenario.pause_loop.iter_mut().for_each(|settings| settings.directed_yield = None),
+        }
         let with_costs = scenario.costs != CostModels::off();
         let vms = scenario.vms.into_iter().zip(plans);
         let vms = vms.map(|(vm, plan)| match plan {
