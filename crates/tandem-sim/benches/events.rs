@@ -2,17 +2,19 @@
 //!
 //! An event is one wake-up, or one end of a slice or burst, that the model has handled. With one level, each pCPU has 4
 //! tasks: two that compute all the time, and two that compute for 1 ms and sleep for 3 ms. With two levels, 8 VMs of 8
-//! vCPUs with guest kernels (CFS) stand on 32 pCPUs, and it is each vCPU that has those 4 tasks. Tracing is off. Each figure is
-//! the best of several runs in turn, so that a moment's noise of the machine hits no size more than another; ratios
+//! vCPUs with guest kernels (CFS) stand on 32 pCPUs, and it is each vCPU that has those 4 tasks. In the storm, one of 80
+//! vCPUs on 80 pCPUs works at a time and all others look for one to yield to; there an event is also an exit of theirs,
+//! or a target for which they take the locks of two run queues. Tracing is off. Each figure is the best of several runs in turn, so that a moment's noise of the machine hits no size more than another; ratios
 //! between lines of one run mean more than the figures.
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tandem_sim::machine::cost::{ContextSwitch, CostModels, Interrupt};
-use tandem_sim::machine::{Machine, MachineBuilder};
+use tandem_sim::machine::{Machine, MachineBuilder, preset};
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
+use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program};
 use tandem_sim::run;
 use tandem_sim::scenario::{Guest, GuestProgram, PolicySettings, Process, Scenario, Vcpu, Vm};
@@ -25,12 +27,14 @@ const PCPU_TIME_NS: u64 = 400_000_000_000;
 
 fn main() {
     // Cargo passes options meant for its own harness; there is nothing to choose here.
-    let mut scenarios: Vec<(u32, &str, Scenario)> = Vec::new();
+    let mut scenarios: Vec<(&str, &str, Scenario)> = Vec::new();
     for costs in ["off", "on"] {
         let with_costs = costs == "on";
-        scenarios.extend(PCPUS.map(|pcpus| (1, costs, scenario(pcpus, with_costs, TASKS_PER_PCPU))));
-        scenarios.push((2, costs, two_levels(with_costs)));
+        let one_level = |pcpus| ("one level", costs, scenario(pcpus, with_costs, TASKS_PER_PCPU));
+        scenarios.extend(PCPUS.map(one_level));
+        scenarios.push(("two levels", costs, two_levels(with_costs)));
     }
+    scenarios.push(("yield storm", "on", yield_storm()));
     let mut best = vec![Duration::MAX; scenarios.len()];
     let mut events = vec![0; scenarios.len()];
     for _ in 0..ROUNDS {
@@ -41,10 +45,10 @@ fn main() {
         }
     }
     println!(
-        "{:>6} {:>6} {:>6} {:>6} {:>10} {:>16} {:>10}",
-        "levels", "costs", "pCPUs", "tasks", "events", "million events/s", "ns/event"
+        "{:>11} {:>6} {:>6} {:>6} {:>10} {:>16} {:>10}",
+        "what", "costs", "pCPUs", "tasks", "events", "million events/s", "ns/event"
     );
-    for (at, (levels, costs, scenario)) in scenarios.iter().enumerate() {
+    for (at, (what, costs, scenario)) in scenarios.iter().enumerate() {
         let ns_per_event = best[at].as_nanos() as f64 / events[at] as f64;
         let pcpus = scenario.machine.cpu_count();
         let copies = |vm: &Vm| match &vm.guest {
@@ -53,7 +57,7 @@ fn main() {
         };
         let tasks: usize = scenario.vms.iter().map(copies).sum();
         println!(
-            "{levels:>6} {costs:>6} {pcpus:>6} {tasks:>6} {:>10} {:>16.2} {ns_per_event:>10.1}",
+            "{what:>11} {costs:>6} {pcpus:>6} {tasks:>6} {:>10} {:>16.2} {ns_per_event:>10.1}",
             events[at],
             1e3 / ns_per_event
         );
@@ -139,6 +143,36 @@ fn two_levels(with_costs: bool) -> Scenario {
     });
     let vms = vms.collect();
     on(machine, with_costs, vms)
+}
+
+/// All vCPUs of a large guest want one lock, on a host that takes two locks for each vCPU that it might yield to.
+fn yield_storm() -> Scenario {
+    const VCPUS: u32 = 80;
+    let machine = Arc::new(preset("westmere-ex-4s").expect("a machine with 80 pCPUs"));
+    let linux = LinuxSettings { era: LinuxEra::V3_6, tick_hz: 1_000, ..LinuxSettings::default() };
+    let compute = |work_ns| Op::Compute { work: Amount::Fixed(work_ns), profile: None };
+    let body = vec![compute(1_000), Op::Lock { lock: 0 }, compute(50_000), Op::Unlock { lock: 0 }];
+    let ops = vec![Op::Repeat { times: None, body }];
+    let program = Arc::new(Program { ops, profiles: vec![] });
+    let guest = Guest {
+        policy: PolicySettings::Linux(linux),
+        topology: Arc::new(MachineBuilder::symmetric(1, VCPUS, 1).build().expect("a regular machine")),
+        context_switch: Some(ContextSwitch::linux()),
+        interrupt: Some(Interrupt::default()),
+        programs: vec![GuestProgram { name: "user".into(), program }],
+        processes: vec![Process { program: 0, copies: VCPUS, nice: 0, affinity: None }],
+        family_channels: 0,
+    };
+    let vcpus = vec![Arc::default(); VCPUS as usize];
+    let guest = Vm { guest: Some(guest), locks: 1, has_past: true, ..vm("storm".into(), &machine, vcpus) };
+    let costs = CostModels { context_switch: Some(ContextSwitch::linux()), ..CostModels::all() };
+    Scenario {
+        costs,
+        policy: PolicySettings::Linux(linux),
+        pause_loop: Some(PauseLoop::V3_6),
+        length_ns: PCPU_TIME_NS / 2_000,
+        ..on(machine, true, vec![guest])
+    }
 }
 
 /// What a task adds to the peak of resident memory: a machine of 64 pCPUs with many tasks each, against the peak so

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 pub struct RunMetrics {
     /// Measured time, ns.
     pub length_ns: u64,
-    /// Events handled in the whole run: wake-ups, and ends of slices and bursts.
+    /// Events handled in the whole run: wake-ups, ends of slices and bursts, pause-loop exits, and targets of directed yields
+    /// for which locks were taken.
     pub events: u64,
     /// Hash over every scheduling event of the run; equal runs have equal hashes.
     pub trace_hash: u64,

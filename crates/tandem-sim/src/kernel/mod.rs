@@ -66,7 +66,7 @@ pub(crate) struct System<O> {
     llc_fill: Vec<CacheFill>,
     pub observer: O,
     pub trace_hash: TraceHash,
-    /// Wake-ups, and ends of slices and bursts, that were handled.
+    /// What was handled: see [`crate::metrics::RunMetrics::events`].
     pub events: u64,
 }
 

@@ -56,7 +56,7 @@ pub enum RunningCheck {
 }
 
 impl DirectedYield {
-    /// Yields given up in a row after which a search ends.
+    /// Yields given up after which a search ends.
     pub const TRIES: u32 = 3;
 
     /// As in Linux 3.6.
