@@ -75,14 +75,10 @@ pub(crate) struct Processor {
     pub ahead_by_guest: Option<(CpuRef, u64)>,
     /// When the burst of its program ends, or when its spinning has lasted for a whole window.
     pub burst_end_ns: u64,
-    /// The locks that the host's code on it waits for, one after the other.
-    pub requests: VecDeque<LockRequest>,
-    /// Who comes after it in the line for the first of them.
-    pub next_in_line: Option<CpuId>,
-    /// Kicks of other pCPUs that it sends once it has those locks.
-    pub late_kicks: Vec<CpuId>,
+    /// It stands still because the host's code on it waits for a lock.
+    pub waits_for_lock: bool,
     /// It has left its guest to look for a vCPU to yield to.
-    pub search: Option<Search>,
+    pub searches: bool,
 }
 
 impl Processor {
@@ -94,12 +90,23 @@ impl Processor {
             settled_ns: 0,
             ahead_by_guest: None,
             burst_end_ns: NEVER,
-            requests: VecDeque::new(),
-            next_in_line: None,
-            late_kicks: Vec::new(),
-            search: None,
+            waits_for_lock: false,
+            searches: false,
         }
     }
+}
+
+/// What the host's code on a processor is in the middle of; most are in the middle of nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Midway {
+    /// The locks that it waits for, one after the other.
+    pub requests: VecDeque<LockRequest>,
+    /// Who comes after it in the line for the first of them.
+    pub next_in_line: Option<CpuId>,
+    /// Kicks of other pCPUs that it sends once it has those locks.
+    pub late_kicks: Vec<CpuId>,
+    /// The search for a vCPU to yield to.
+    pub search: Option<Search>,
 }
 
 /// Where the time of a CPU went, and how often it switched.

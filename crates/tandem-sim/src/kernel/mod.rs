@@ -36,7 +36,7 @@ use crate::policy::linux::SpinLockKind;
 use crate::policy::pause_loop::PauseLoop;
 use crate::program::MemoryProfile;
 use crate::trace::{Event, EventKind, Observer, TraceHash};
-use cpu::Processor;
+use cpu::{Midway, Processor};
 use run_queue_lock::QueueLock;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -56,6 +56,8 @@ pub(crate) struct System<O> {
     queue_locks: Vec<QueueLock>,
     queue_lock_kind: SpinLockKind,
     processors: Vec<Processor>,
+    /// By processor.
+    midway: Vec<Midway>,
     /// The next event of each processor; the engine's own sources of events follow them.
     pub queue: EventQueue,
     pub memory: MemoryState,
@@ -100,6 +102,7 @@ impl<O: Observer> System<O> {
             pause_loop: parts.pause_loop,
             pause_loop_use: PauseLoopMetrics::default(),
             processors: vec![Processor::new(); cpu_count],
+            midway: vec![Midway::default(); cpu_count],
             queue: EventQueue::new(cpu_count + parts.extra_sources),
             memory: parts.memory,
             profiles: parts.profiles,
@@ -128,10 +131,10 @@ impl<O: Observer> System<O> {
     #[inline]
     pub fn due(&self, pcpu: CpuId, now_ns: u64) -> Option<ProcessorDue> {
         let processor = &self.processors[pcpu.index()];
-        if !processor.requests.is_empty() {
+        if processor.waits_for_lock {
             return None;
         }
-        if processor.search.is_some() {
+        if processor.searches {
             return Some(self.due_in_search(pcpu, now_ns));
         }
         if processor.burst_end_ns <= now_ns {
@@ -164,10 +167,10 @@ impl<O: Observer> System<O> {
     #[inline]
     pub fn refresh(&mut self, pcpu: CpuId) {
         let processor = &self.processors[pcpu.index()];
-        if !processor.requests.is_empty() {
+        if processor.waits_for_lock {
             return self.queue.set(pcpu.index(), NEVER);
         }
-        if processor.search.is_some() {
+        if processor.searches {
             return self.queue.set(pcpu.index(), processor.settled_ns);
         }
         let mut first_ns = processor.burst_end_ns.min(self.kernels[HOST].cpus[pcpu.index()].next_event_ns());
@@ -212,7 +215,7 @@ impl<O: Observer> System<O> {
         self.settle(pcpu, now_ns);
         let handling_ns = self.kernels[on.kernel].interrupt.map_or(0, |cost| cost.handling_ns);
         self.charge(on, self.idle_exit_ns(pcpu) + handling_ns);
-        let is_in_guest = self.processors[pcpu.index()].search.is_none();
+        let is_in_guest = !self.processors[pcpu.index()].searches;
         if is_in_guest && self.kernels[HOST].cpus[pcpu.index()].current.is_some() {
             self.charge_exit(pcpu);
         }

@@ -90,7 +90,7 @@ impl<O: Observer> System<O> {
         };
         spinning.in_search = true;
         self.charge_exit(pcpu);
-        self.processors[pcpu.index()].search = Some(Search {
+        let search = Search {
             settings: directed,
             spinner,
             next: CpuId((last_boosted.0 + 1) % vcpus),
@@ -98,13 +98,14 @@ impl<O: Observer> System<O> {
             tries_left: DirectedYield::TRIES,
             step: Step::Look,
             since_ns: now_ns,
-        });
+        };
+        self.set_search(pcpu, Some(search));
     }
 
     /// What comes next on a processor that searches: between two candidates it takes interrupts.
     pub(super) fn due_in_search(&self, pcpu: CpuId, now_ns: u64) -> ProcessorDue {
         let interrupt = self.interrupt_in_search(pcpu, now_ns);
-        match self.processors[pcpu.index()].search {
+        match self.midway[pcpu.index()].search {
             Some(Search { step: Step::Look, .. }) => interrupt.unwrap_or(ProcessorDue::Search),
             _ => ProcessorDue::Search,
         }
@@ -118,7 +119,7 @@ impl<O: Observer> System<O> {
 
     /// The search at the processor goes on.
     pub fn continue_search(&mut self, pcpu: CpuId, now_ns: u64) {
-        let Some(search) = self.processors[pcpu.index()].search else { return };
+        let Some(search) = self.midway[pcpu.index()].search else { return };
         match search.step {
             Step::Look => self.look(pcpu, search, now_ns),
             Step::Second(target) => self.take_second_lock(pcpu, search, target),
@@ -146,11 +147,11 @@ impl<O: Observer> System<O> {
                 let first = pcpu.min(target.queue);
                 if target.queue == pcpu {
                     search.step = Step::Test(target);
-                    self.processors[pcpu.index()].search = Some(search);
+                    self.set_search(pcpu, Some(search));
                     self.lock_queue_openly(pcpu, first, 0);
                 } else {
                     search.step = Step::Second(target);
-                    self.processors[pcpu.index()].search = Some(search);
+                    self.set_search(pcpu, Some(search));
                     if self.lock_queue_openly(pcpu, first, 0) {
                         self.take_second_lock(pcpu, search, target);
                     }
@@ -191,9 +192,14 @@ impl<O: Observer> System<O> {
             return None;
         }
         let there = &self.processors[queue.index()];
-        let passed_over = (settings.skips_yielding_cpus && queue != pcpu && there.search.is_some())
+        let passed_over = (settings.skips_yielding_cpus && queue != pcpu && there.searches)
             || (settings.skips_host_mode_cpus && queue != pcpu && self.is_in_host_mode(queue, now_ns));
         (!passed_over).then_some(Target { candidate, task, queue })
+    }
+
+    fn set_search(&mut self, pcpu: CpuId, search: Option<Search>) {
+        self.processors[pcpu.index()].searches = search.is_some();
+        self.midway[pcpu.index()].search = search;
     }
 
     /// Whether the processor executes code of the host.
@@ -201,7 +207,7 @@ impl<O: Observer> System<O> {
         let processor = &self.processors[pcpu.index()];
         let by_guest_ns = processor.ahead_by_guest.map_or(0, |(_, ns)| ns);
         self.kernels[HOST].cpus[pcpu.index()].current.is_none()
-            || processor.search.is_some()
+            || processor.searches
             || self.waits_for_lock(pcpu)
             || processor.settled_ns > now_ns + by_guest_ns
     }
@@ -210,7 +216,7 @@ impl<O: Observer> System<O> {
     fn take_second_lock(&mut self, pcpu: CpuId, mut search: Search, target: Target) {
         let work_ns = self.line_transfer_ns(target.queue, pcpu);
         search.step = Step::Test(target);
-        self.processors[pcpu.index()].search = Some(search);
+        self.set_search(pcpu, Some(search));
         self.lock_queue_openly(pcpu, pcpu.max(target.queue), work_ns);
     }
 
@@ -241,7 +247,7 @@ impl<O: Observer> System<O> {
         }
         if !has_yielded {
             search.step = Step::Look;
-            self.processors[pcpu.index()].search = Some(search);
+            self.set_search(pcpu, Some(search));
             if self.interrupt_in_search(pcpu, now_ns).is_none() {
                 self.look(pcpu, search, now_ns);
             }
@@ -251,7 +257,7 @@ impl<O: Observer> System<O> {
         self.pause_loop_use.yields += 1;
         self.kernels[search.spinner.kernel].last_boosted = target.candidate;
         // It stays in its search, as others see it, until it gets a pCPU again.
-        self.processors[pcpu.index()].search = None;
+        self.set_search(pcpu, None);
         self.deliver_kicks(host, now_ns);
         self.yield_directed(host, now_ns);
         self.back_to_guest(pcpu);
@@ -259,7 +265,7 @@ impl<O: Observer> System<O> {
 
     /// Accounts in the guest for the time up to that instant in which one of its CPUs was out of it.
     pub(super) fn account_search(&mut self, pcpu: CpuId, until_ns: u64) {
-        let Some(search) = &mut self.processors[pcpu.index()].search else { return };
+        let Some(search) = &mut self.midway[pcpu.index()].search else { return };
         let spent_ns = until_ns.saturating_sub(search.since_ns);
         search.since_ns = search.since_ns.max(until_ns);
         let spinner = search.spinner;
@@ -268,7 +274,7 @@ impl<O: Observer> System<O> {
 
     fn end_search(&mut self, pcpu: CpuId, search: Search) {
         self.account_search(pcpu, self.processors[pcpu.index()].settled_ns);
-        self.processors[pcpu.index()].search = None;
+        self.set_search(pcpu, None);
         let spinning = &mut self.kernels[search.spinner.kernel].cpus[search.spinner.cpu.index()].spinning;
         spinning.in_search = false;
         spinning.is_eligible = false;

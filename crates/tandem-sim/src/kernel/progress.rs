@@ -28,11 +28,11 @@ impl<O: Observer> System<O> {
         if now_ns == processor.settled_ns {
             return;
         }
-        if !processor.requests.is_empty() {
+        if processor.waits_for_lock {
             return self.settle_spinning(pcpu, now_ns);
         }
         let spent_ns = now_ns - processor.settled_ns;
-        if processor.search.is_some() {
+        if processor.searches {
             return self.charge(CpuRef { kernel: HOST, cpu: pcpu }, spent_ns);
         }
         processor.settled_ns = now_ns;
@@ -228,7 +228,7 @@ impl<O: Observer> System<O> {
     /// Finds the speed of the processor anew, and with it the end of the burst. A task without work left is due at
     /// once: its program says what comes next. One that spins is due when it has done so for too long.
     pub fn rerate(&mut self, pcpu: CpuId) {
-        let Processor { executes: Some(task), search: None, guest, burst_end_ns, .. } =
+        let Processor { executes: Some(task), searches: false, guest, burst_end_ns, .. } =
             self.processors[pcpu.index()]
         else {
             return;
@@ -251,8 +251,7 @@ impl<O: Observer> System<O> {
     pub fn spins_now(&self, kernel: usize, task: TaskId) -> bool {
         let kernel = &self.kernels[kernel];
         let cpu = &kernel.cpus[kernel.tasks[task.index()].last_cpu.index()];
-        cpu.current == Some(task)
-            && cpu.pcpu.is_some_and(|pcpu| self.processors[pcpu.index()].search.is_none())
+        cpu.current == Some(task) && cpu.pcpu.is_some_and(|pcpu| !self.processors[pcpu.index()].searches)
     }
 
     /// A task of a guest, whose CPU is `there`, need not spin any longer: the processor `from` has written so, at that
@@ -270,12 +269,12 @@ impl<O: Observer> System<O> {
     /// Lets the task on the processor, which span for a lock, go on at that time.
     fn end_spin(&mut self, pcpu: CpuId, at_ns: u64) {
         let processor = &mut self.processors[pcpu.index()];
-        if processor.search.is_some() {
+        if processor.searches {
             return; // it finds out when it is back
         }
-        processor.burst_end_ns = match processor.requests.is_empty() {
-            true => at_ns.max(processor.settled_ns),
-            false => processor.settled_ns,
+        processor.burst_end_ns = match processor.waits_for_lock {
+            true => processor.settled_ns,
+            false => at_ns.max(processor.settled_ns),
         };
         self.refresh(pcpu);
     }

@@ -71,32 +71,49 @@ impl<O: Observer> System<O> {
         self.ask_for_lock(pcpu, queue, Hold::Open(work_ns))
     }
 
+    #[inline]
     fn ask_for_lock(&mut self, pcpu: CpuId, queue: CpuId, hold: Hold) -> bool {
         let processor = &mut self.processors[pcpu.index()];
         let request = LockRequest { queue, hold, since_ns: processor.settled_ns };
-        processor.requests.push_back(request);
-        if processor.requests.len() > 1 {
-            return false;
-        }
-        self.stand_in_line(pcpu, request)
-    }
-
-    /// The first request of the processor gets its lock, or its place in the line.
-    fn stand_in_line(&mut self, pcpu: CpuId, request: LockRequest) -> bool {
-        let lock = &mut self.queue_locks[request.queue.index()];
-        if lock.open_holder.is_none() {
+        if !processor.waits_for_lock && self.queue_locks[queue.index()].open_holder.is_none() {
             self.grant(pcpu, request, 0);
             return true;
         }
-        match lock.last.replace(pcpu) {
-            Some(ahead) => self.processors[ahead.index()].next_in_line = Some(pcpu),
-            None => lock.first = Some(pcpu),
+        self.midway[pcpu.index()].requests.push_back(request);
+        if !std::mem::replace(&mut self.processors[pcpu.index()].waits_for_lock, true) {
+            self.stand_in_line(pcpu, queue);
         }
-        lock.waiting += 1;
         false
     }
 
-    /// The processor gets the lock that its first request is for, as soon as it is free; `others` watch it besides.
+    fn stand_in_line(&mut self, pcpu: CpuId, queue: CpuId) {
+        let lock = &mut self.queue_locks[queue.index()];
+        match lock.last.replace(pcpu) {
+            Some(ahead) => self.midway[ahead.index()].next_in_line = Some(pcpu),
+            None => lock.first = Some(pcpu),
+        }
+        lock.waiting += 1;
+    }
+
+    /// The processor has got what it waited for, and asks for the next lock that it wants, if there is one.
+    fn ask_for_next(&mut self, pcpu: CpuId) {
+        let since_ns = self.processors[pcpu.index()].settled_ns;
+        match self.midway[pcpu.index()].requests.front_mut() {
+            None => self.processors[pcpu.index()].waits_for_lock = false,
+            Some(request) => {
+                request.since_ns = since_ns;
+                let request = *request;
+                if self.queue_locks[request.queue.index()].open_holder.is_some() {
+                    return self.stand_in_line(pcpu, request.queue);
+                }
+                self.midway[pcpu.index()].requests.pop_front();
+                self.grant(pcpu, request, 0);
+                self.ask_for_next(pcpu);
+            }
+        }
+    }
+
+    /// The processor gets a lock as soon as it is free; `others` watch it besides.
     fn grant(&mut self, pcpu: CpuId, request: LockRequest, others: u32) {
         let lock = self.queue_locks[request.queue.index()];
         let cost = self.costs.spin_lock.unwrap_or(SpinLock { uncontended_ns: 0, ..SpinLock::default() });
@@ -118,13 +135,6 @@ impl<O: Observer> System<O> {
         lock.open_holder = is_open.then_some(pcpu);
         self.kernels[HOST].cpus[pcpu.index()].used.spin_ns += waited_ns;
         self.charge(CpuRef { kernel: HOST, cpu: pcpu }, waited_ns + held_ns);
-        let processor = &mut self.processors[pcpu.index()];
-        processor.requests.pop_front();
-        if let Some(next) = processor.requests.front_mut() {
-            next.since_ns = processor.settled_ns;
-            let next = *next;
-            self.stand_in_line(pcpu, next);
-        }
     }
 
     /// The processor gives back a lock that it has held openly; the line moves up.
@@ -138,13 +148,14 @@ impl<O: Observer> System<O> {
             let Some(next) = lock.first.filter(|_| lock.open_holder.is_none()) else { return };
             lock.waiting -= 1;
             let others = lock.waiting;
-            let processor = &mut self.processors[next.index()];
-            lock.first = processor.next_in_line.take();
+            let midway = &mut self.midway[next.index()];
+            lock.first = midway.next_in_line.take();
             if lock.first.is_none() {
                 lock.last = None;
             }
-            if let Some(&request) = processor.requests.front() {
+            if let Some(request) = midway.requests.pop_front() {
                 self.grant(next, request, others);
+                self.ask_for_next(next);
                 self.deliver_late_kicks(next, now_ns);
                 self.refresh(next);
             }
@@ -154,14 +165,13 @@ impl<O: Observer> System<O> {
     /// Whether the processor stands still because it waits for a lock.
     #[inline]
     pub(super) fn waits_for_lock(&self, pcpu: CpuId) -> bool {
-        !self.processors[pcpu.index()].requests.is_empty()
+        self.processors[pcpu.index()].waits_for_lock
     }
 
     /// Accounts for the time up to now of a processor that stands still.
     pub(super) fn settle_spinning(&mut self, pcpu: CpuId, now_ns: u64) {
-        let processor = &mut self.processors[pcpu.index()];
-        let spent_ns = now_ns - processor.settled_ns;
-        if let Some(request) = processor.requests.front_mut() {
+        let spent_ns = now_ns - self.processors[pcpu.index()].settled_ns;
+        if let Some(request) = self.midway[pcpu.index()].requests.front_mut() {
             request.since_ns += spent_ns;
         }
         self.kernels[HOST].cpus[pcpu.index()].used.spin_ns += spent_ns;
@@ -173,11 +183,11 @@ impl<O: Observer> System<O> {
         if self.waits_for_lock(pcpu) {
             return;
         }
-        let mut kicks = std::mem::take(&mut self.processors[pcpu.index()].late_kicks);
+        let mut kicks = std::mem::take(&mut self.midway[pcpu.index()].late_kicks);
         for cpu in kicks.drain(..) {
             self.kick_pcpu(cpu, pcpu, now_ns);
         }
-        self.processors[pcpu.index()].late_kicks = kicks;
+        self.midway[pcpu.index()].late_kicks = kicks;
     }
 }
 
@@ -189,13 +199,13 @@ impl<O: Observer> System<O> {
         for (queue, lock) in self.queue_locks.iter().enumerate() {
             let (mut at, mut last, mut length) = (lock.first, None, 0);
             while let Some(pcpu) = at {
-                let processor = &self.processors[pcpu.index()];
-                let request = processor.requests.front().expect("who stands in a line waits for something");
+                let midway = &self.midway[pcpu.index()];
+                let request = midway.requests.front().expect("who stands in a line waits for something");
                 assert_eq!(request.queue.index(), queue, "it stands in the line of what it waits for");
                 assert_ne!(lock.open_holder, Some(pcpu), "the holder does not wait for its own lock");
                 length += 1;
                 assert!(length <= self.processors.len(), "the line has an end");
-                (last, at) = (at, processor.next_in_line);
+                (last, at) = (at, midway.next_in_line);
             }
             assert_eq!((lock.last, lock.waiting as usize), (last, length), "the line is whole");
             standing += length;
@@ -204,12 +214,15 @@ impl<O: Observer> System<O> {
                     assert_eq!(length, 0, "nobody waits for a lock that is free or will be at a known time")
                 }
                 Some(holder) => {
-                    assert!(self.processors[holder.index()].search.is_some(), "only searches hold openly")
+                    assert!(self.processors[holder.index()].searches, "only searches hold openly")
                 }
             }
         }
-        let waiting: Vec<_> =
-            self.processors.iter().filter(|processor| !processor.requests.is_empty()).collect();
+        for (processor, midway) in self.processors.iter().zip(&self.midway) {
+            assert_eq!(processor.waits_for_lock, !midway.requests.is_empty());
+            assert_eq!(processor.searches, midway.search.is_some());
+        }
+        let waiting: Vec<_> = self.processors.iter().filter(|processor| processor.waits_for_lock).collect();
         assert_eq!(waiting.len(), standing, "nobody is lost");
     }
 }

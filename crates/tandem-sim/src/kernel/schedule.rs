@@ -124,7 +124,7 @@ impl<O: Observer> System<O> {
         let mut arrives_ns = now_ns;
         if pcpu != by {
             if self.waits_for_lock(by) {
-                return self.processors[by.index()].late_kicks.push(pcpu);
+                return self.midway[by.index()].late_kicks.push(pcpu);
             }
             let sent_ns = self.processors[by.index()].settled_ns.max(now_ns);
             arrives_ns =
