@@ -159,6 +159,21 @@ fn locks_taken_for_nothing_stop_a_large_guest() {
 }
 
 #[test]
+fn what_else_needs_a_queue_waits_for_its_lock() {
+    // A task of the host's own, in the storm: each wake-up, and each decision to run it, takes a lock that others want.
+    let wakeup_p50_ns = |pause_loop| {
+        let host = Arc::new(preset("westmere-ex-4s").unwrap());
+        let sleeper = forever(vec![compute(20 * US), common::sleep(200 * US)]);
+        let vms =
+            vec![locking_vm("storm", &host, 80, locked(US, 50 * US)), vm("host-thread", &host, 1, sleeper)];
+        let metrics = run(&on_linux(host, vms, pause_loop, 50 * MS), 1).unwrap();
+        metrics.vms[1].vcpu_wakeup.p50_ns
+    };
+    let (off, on) = (wakeup_p50_ns(None), wakeup_p50_ns(with(DirectedYield::V3_6)));
+    assert!(2 * on > 3 * off, "{on} and {off} ns");
+}
+
+#[test]
 fn a_search_ends_soon_where_no_queue_has_anybody_waiting() {
     let found = storm(with(DirectedYield { undercommit_check: true, ..DirectedYield::V3_6 })).host.pause_loop;
     let per_exit = found.candidates as f64 / found.exits as f64;

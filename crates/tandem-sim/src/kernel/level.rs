@@ -172,6 +172,14 @@ impl Kernel {
         question(&mut self.policy, &mut context)
     }
 
+    /// What a tick, a wake-up or a directed yield does under the lock of a queue, ns: about as much as a decision does.
+    pub fn work_under_lock_ns(&self) -> u64 {
+        match self.policy.holds_locks_long() {
+            true => self.context_switch.map_or(0, |cost| cost.decision_ns),
+            false => 0,
+        }
+    }
+
     /// Ticks fall on multiples of their period, on all CPUs alike.
     pub fn next_tick_ns(&self, now_ns: u64) -> u64 {
         let period_ns = self.policy.tick_period_ns();

@@ -236,9 +236,15 @@ impl<O: Observer> System<O> {
             self.pause_loop_use.failed_running += 1;
             self.pause_loop_use.failed_under_locks += 1;
         }
-        self.unlock_queue(pcpu, pcpu, now_ns);
+        let mut released_ns = now_ns;
+        if has_yielded {
+            let work_ns = self.kernels[HOST].work_under_lock_ns();
+            self.charge(host, work_ns);
+            released_ns += work_ns;
+        }
+        self.unlock_queue(pcpu, pcpu, released_ns);
         if target.queue != pcpu {
-            self.unlock_queue(pcpu, target.queue, now_ns);
+            self.unlock_queue(pcpu, target.queue, released_ns);
         }
         if has_moved {
             // As `yield_to()`, it tries again with the locks of the queue where the target is now.

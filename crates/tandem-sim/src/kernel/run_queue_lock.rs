@@ -1,7 +1,7 @@
 //! The locks of the host's run queues.
 //!
 //! Problem: each CPU's queue has a spin lock. Its own CPU takes it to decide and at ticks, others take it to wake a task
-//! there, to balance, and to yield to a task. Who finds it taken spins: that is time of the host, and what the CPU would
+//! there, to balance, and to yield to a task. Linux holds it for all of that, and for the whole of a switch. Who finds it taken spins: that is time of the host, and what the CPU would
 //! do next comes later, with everything that waits for the locks that it holds meanwhile.
 //!
 //! Approach: a CPU's code asks for one lock at a time. Most sections have a length that is known when they begin: then the

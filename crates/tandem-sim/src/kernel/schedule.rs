@@ -64,7 +64,8 @@ impl<O: Observer> System<O> {
             && cpu != by.cpu
             && !kernel.policy.wakes_by_interrupt(&kernel.machine, by.cpu, cpu)
         {
-            self.lock_queue(by.cpu, cpu, 0);
+            let hold_ns = kernel.work_under_lock_ns();
+            self.lock_queue(by.cpu, cpu, hold_ns);
         }
         self.make_runnable(by.kernel, task, cpu, reason, now_ns);
         self.deliver_kicks(by, now_ns);
@@ -139,8 +140,8 @@ impl<O: Observer> System<O> {
     pub fn tick(&mut self, on: CpuRef, now_ns: u64) {
         self.charge_interrupt(on, now_ns);
         let kernel = &self.kernels[on.kernel];
-        if on.kernel == HOST && kernel.policy.locks_at_ticks() {
-            let hold_ns = kernel.context_switch.map_or(0, |cost| cost.decision_ns);
+        if on.kernel == HOST && kernel.policy.holds_locks_long() {
+            let hold_ns = kernel.work_under_lock_ns();
             self.lock_queue(on.cpu, on.cpu, hold_ns);
         }
         let kernel = &mut self.kernels[on.kernel];
@@ -252,7 +253,7 @@ impl<O: Observer> System<O> {
         let can_go_on = matches!(leaving, Leaving::Preempt | Leaving::Yield | Leaving::YieldTo);
         let previous = before.filter(|_| can_go_on);
         let dispatch = kernel.ask(now_ns, |policy, ctx| policy.dispatch(ctx, on.cpu, previous));
-        self.charge_decision(on);
+        self.charge_decision(on, dispatch.task.filter(|_| dispatch.task != previous));
         let cpu = &mut self.kernels[on.kernel].cpus[on.cpu.index()];
         cpu.used.schedules += 1;
         cpu.resched_ns = NEVER;
@@ -278,13 +279,22 @@ impl<O: Observer> System<O> {
         self.refresh(pcpu);
     }
 
-    fn charge_decision(&mut self, on: CpuRef) {
+    /// Charges the CPU for deciding, and for the switch to `next` if there is one.
+    fn charge_decision(&mut self, on: CpuRef, next: Option<TaskId>) {
         let kernel = &mut self.kernels[on.kernel];
-        let decision_ns =
-            kernel.take_scan_cost_ns() + kernel.context_switch.map_or(0, |cost| cost.decision_ns);
+        let costs = kernel.context_switch.map_or((0, 0), |cost| (cost.decision_ns, cost.switch_ns));
+        let decision_ns = kernel.take_scan_cost_ns() + costs.0;
+        let is_switch = next.is_some() && kernel.cpus[on.cpu.index()].loaded != next;
+        let switch_ns = if is_switch { costs.1 } else { 0 };
         match on.kernel {
-            HOST => self.lock_queue(on.cpu, on.cpu, decision_ns),
-            _ => self.charge(on, decision_ns),
+            HOST if kernel.policy.holds_locks_long() => {
+                self.lock_queue(on.cpu, on.cpu, decision_ns + switch_ns);
+            }
+            HOST => {
+                self.lock_queue(on.cpu, on.cpu, decision_ns);
+                self.charge(on, switch_ns);
+            }
+            _ => self.charge(on, decision_ns + switch_ns),
         }
         self.charge_locked(on);
     }
@@ -334,15 +344,10 @@ impl<O: Observer> System<O> {
             }
             return;
         };
-        let is_loaded = cpu.loaded.replace(task) == Some(task);
+        cpu.loaded = Some(task);
         if before.is_none() {
             let tick_ns = kernel.next_tick_ns(now_ns);
             kernel.cpus[on.cpu.index()].tick_ns = tick_ns;
-        }
-        if let Some(cost) = kernel.context_switch
-            && !is_loaded
-        {
-            self.charge(on, cost.switch_ns);
         }
         if before.is_none() && on.kernel == HOST {
             self.rerate_siblings(pcpu, now_ns);

@@ -34,8 +34,9 @@ impl AnyPolicy {
         }
     }
 
-    /// Whether ticks take the lock of the CPU's queue.
-    pub fn locks_at_ticks(&self) -> bool {
+    /// Whether the lock of a CPU's queue is held, as in Linux, for ticks, for putting a task that wakes up into the queue,
+    /// and for the whole of a switch (`finish_lock_switch()`), not only for decisions.
+    pub fn holds_locks_long(&self) -> bool {
         matches!(self, Self::Linux(_))
     }
 }
