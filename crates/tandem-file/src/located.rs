@@ -175,6 +175,12 @@ impl<T: JsonSchema> JsonSchema for Located<T> {
 #[derive(Clone, Debug)]
 pub struct Named<T>(Vec<(Located<String>, T)>);
 
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
 impl<T> Named<T> {
     /// The tables with their names, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &(Located<String>, T)> {

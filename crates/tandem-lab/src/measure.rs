@@ -61,6 +61,10 @@ pub enum Measure {
     DirectedYields,
     /// Times that it tried to, but the other vCPU ran already, per second, all pCPUs together.
     FailedYields,
+    /// Directed yields for each one added to a counter, all VMs together.
+    DirectedYieldsPer(String),
+    /// Failed ones for each one added to a counter, all VMs together.
+    FailedYieldsPer(String),
     /// Share of the directed yields that did not fail in that way, percent of those and the failed ones.
     YieldSuccessShare,
     /// Moves of vCPUs to another pCPU with the same last-level cache, per second, all VMs together.
@@ -116,7 +120,9 @@ impl Measure {
             | Self::RateByCpuTime { counter, .. }
             | Self::TimePer(counter)
             | Self::TaskMigrationsPer(counter)
-            | Self::TaskSwitchesPer(counter) => Some(counter),
+            | Self::TaskSwitchesPer(counter)
+            | Self::DirectedYieldsPer(counter)
+            | Self::FailedYieldsPer(counter) => Some(counter),
             _ => None,
         }
     }
@@ -196,6 +202,8 @@ impl Measure {
             Self::PauseExitsPerPcpu => ratio(host.pause_loop.exits as f64, seconds * pcpus),
             Self::DirectedYields => ratio(host.pause_loop.yields as f64, seconds),
             Self::FailedYields => ratio(host.pause_loop.failed_running as f64, seconds),
+            Self::DirectedYieldsPer(counter) => ratio(host.pause_loop.yields as f64, count(counter)?),
+            Self::FailedYieldsPer(counter) => ratio(host.pause_loop.failed_running as f64, count(counter)?),
             Self::YieldSuccessShare => {
                 let PauseLoopMetrics { yields, failed_running, .. } = host.pause_loop;
                 ratio(100.0 * yields as f64, (yields + failed_running) as f64)
@@ -345,6 +353,8 @@ mod tests {
             (&Measure::DirectedYields, None, Some(150.0)),
             (&Measure::FailedYields, None, Some(50.0)),
             (&Measure::YieldSuccessShare, None, Some(75.0)),
+            (&Measure::DirectedYieldsPer("done".into()), Some("a"), Some(0.75)),
+            (&Measure::FailedYieldsPer("done".into()), Some("a"), Some(0.25)),
             (&Measure::LocalShare, None, Some(25.0)),
             (&Measure::WaitShare, None, Some(15.0)),
             (&Measure::TaskSwitchRate, Some("b"), Some(2_500.0)),

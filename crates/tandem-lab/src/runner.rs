@@ -143,7 +143,10 @@ fn run_with<E: Error + Send + Sync + 'static>(
 fn runs(experiment: &Experiment, replications: std::ops::Range<usize>) -> Vec<Run> {
     let mut runs = Vec::new();
     for replication in replications {
-        for (case, Case { variants, .. }) in experiment.cases.iter().enumerate() {
+        let has_more = |case: &Case| case.replications.is_none_or(|most| replication < most);
+        for (case, Case { variants, .. }) in
+            experiment.cases.iter().enumerate().filter(|(_, case)| has_more(case))
+        {
             runs.extend((0..variants.len()).map(|variant| Run { case, replication, variant }));
         }
     }
@@ -208,7 +211,9 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
                 value_of(position, number, replication, variant)
             });
             if !runs.is_empty() {
-                fewest = Some(fewest.unwrap_or(usize::MAX).min(runs.len()));
+                if case.replications.is_none() {
+                    fewest = Some(fewest.unwrap_or(usize::MAX).min(runs.len()));
+                }
                 cells.extend(cells_of(experiment, case, &label, &runs));
             }
         }

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tandem_file::located::{Located, Named};
+use tandem_file::units::Duration;
 use tandem_sim::metrics::RunMetrics;
 
 /// An experiment: scenarios, at several loads, with several settings of the policy, beside a published table. It
@@ -128,6 +129,12 @@ pub struct RunTable {
     pub sweep: Located<BTreeMap<String, Vec<Key>>>,
     /// Names of the variants to run beside the baseline; all if absent.
     pub variants: Option<Vec<Located<String>>>,
+    /// Time before measuring starts for variants that need another than the scenario says until they have settled, such
+    /// as { slow = "1s" }.
+    #[serde(default)]
+    pub warmup: Named<Located<Duration>>,
+    /// Repeated at most so often, where fewer replications do; as the experiment if absent.
+    pub replications: Option<Located<usize>>,
     /// What to measure.
     pub metrics: Vec<ExperimentMetric>,
 }

@@ -47,6 +47,8 @@ pub struct Case {
     pub metrics: Vec<ExperimentMetric>,
     /// The scenario with the policy of each variant; the baseline is one of them.
     pub variants: Vec<(String, Scenario)>,
+    /// Repeated at most so often; `None`: as the others.
+    pub replications: Option<usize>,
 }
 
 impl Experiment {
@@ -62,6 +64,9 @@ impl Experiment {
         let shorten = |value: &mut u64| {
             *value = (u128::from(*value) * u128::from(quick.length_pct) / 100).max(1) as u64
         };
+        for case in &mut self.cases {
+            case.replications = case.replications.map(|number| number.min(quick.replications));
+        }
         for (_, scenario) in self.cases.iter_mut().flat_map(|case| &mut case.variants) {
             shorten(&mut scenario.length_ns);
             if scenario.warmup_ns > 0 {

@@ -8,6 +8,7 @@ use crate::published::{CellKeys, Published};
 use crate::results::Key;
 use crate::scenario::Parameters;
 use crate::scenario::ScenarioSource;
+use crate::scenario::amount::check_time;
 use std::path::Path;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile, quoted_list};
@@ -103,11 +104,19 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
             return Err(source.error(span, message));
         }
     }
-    for name in run.variants.iter().flatten() {
+    for name in run.variants.iter().flatten().chain(run.warmup.iter().map(|(name, _)| name)) {
         if file.variants.get(name).is_none() {
             let message = format!("there is no variant `{}`; variants: {}", **name, file.variants.list());
             return Err(source.error(name.span(), message));
         }
+    }
+    for (_, time) in run.warmup.iter() {
+        check_time(**time).map_err(|message| source.error(time.span(), message))?;
+    }
+    if let Some(replications) = &run.replications
+        && **replications == 0
+    {
+        return Err(source.error(replications.span(), "`replications` is 0; at least 1 is needed"));
     }
     let takes_part = |name: &String| {
         *name == *file.baseline
@@ -126,15 +135,19 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
     for (keys, parameters) in loads {
         let mut variants = Vec::new();
         for (name, policy) in file.variants.iter().filter(|(name, _)| takes_part(name)) {
-            let built = scenario.build(&parameters, policy).map_err(|error| FileError {
+            let mut built = scenario.build(&parameters, policy).map_err(|error| FileError {
                 message: format!("{} (with variant `{}`)", error.message, **name),
                 ..error
             })?;
+            if let Some(warmup) = run.warmup.get(name) {
+                built.warmup_ns = warmup.ns;
+            }
             variants.push(((**name).clone(), built));
         }
         let built = &variants[0].1;
         run.metrics.iter().try_for_each(|metric| check_metric(metric, built, run, source))?;
-        cases.push(Case { keys, metrics: run.metrics.clone(), variants });
+        let replications = run.replications.as_deref().copied();
+        cases.push(Case { keys, metrics: run.metrics.clone(), variants, replications });
     }
     Ok(cases)
 }
