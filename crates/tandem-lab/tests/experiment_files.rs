@@ -150,6 +150,27 @@ fn the_quick_form_has_fewer_and_shorter_runs() {
 }
 
 #[test]
+fn a_run_may_settle_by_variant_and_be_repeated_less_often() {
+    let settling = EXPERIMENT.replace(
+        "variants = [\"home\"]",
+        "variants = [\"home\"]\nwarmup = { home = \"300ms\" }\nreplications = 2",
+    );
+    let experiment = read(&settling, PUBLISHED).unwrap();
+    let warmups_ms = |case: usize| -> Vec<u64> {
+        experiment.cases[case].variants.iter().map(|(_, scenario)| scenario.warmup_ns / 1_000_000).collect()
+    };
+    assert_eq!(warmups_ms(0), [100, 300]);
+    assert_eq!(warmups_ms(2), [100, 100, 100], "of another run");
+    let replications = |experiment: &Experiment| -> Vec<Option<usize>> {
+        experiment.cases.iter().map(|case| case.replications).collect()
+    };
+    assert_eq!(replications(&experiment), [Some(2), Some(2), None]);
+    let quick = experiment.clone().quick();
+    assert_eq!(replications(&quick), [Some(1), Some(1), None]);
+    assert_eq!(quick.cases[0].variants[1].1.warmup_ns, 30_000_000);
+}
+
+#[test]
 fn variants_can_hold_policy_settings_only() {
     for setting in ["length = \"1s\"", "machine = \"xeon-e5620-2s\"", "costs = { all = false }", "vms = 2"] {
         let error = read(&EXPERIMENT.replace("placement = \"pin\"", setting), PUBLISHED).unwrap_err();
@@ -170,6 +191,21 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "variants = [\"home\"]",
             "variants = [\"hom\"]",
             "experiment.toml:20: there is no variant `hom`; variants: `plain`",
+        ),
+        (
+            "variants = [\"home\"]",
+            "warmup = { hom = \"1s\" }",
+            "experiment.toml:20: there is no variant `hom`; variants: `plain`",
+        ),
+        (
+            "variants = [\"home\"]",
+            "warmup = { home = \"2000min\" }",
+            "experiment.toml:20: 2000min is too long; at most a day",
+        ),
+        (
+            "variants = [\"home\"]",
+            "replications = 0",
+            "experiment.toml:20: `replications` is 0; at least 1 is needed",
         ),
         (
             "length_pct = 10",

@@ -159,7 +159,8 @@ impl Miss {
     }
 }
 
-/// A plot of values for each set of the group's other numbers; one of effects, too, if an effect is published.
+/// A plot of values for each set of the group's other numbers; one of effects, too, if an effect is published and the
+/// values are of one order of magnitude: on a logarithmic scale their distances are the effects.
 fn sweeps(group: &Group, legend: &Legend) -> Vec<Sweep> {
     let Some(key) = group.sweep_key() else {
         return Vec::new();
@@ -176,9 +177,10 @@ fn sweeps(group: &Group, legend: &Legend) -> Vec<Sweep> {
             let plot = plot::lines(group, &cells, key, quantity, &title, legend);
             sweeps.extend(plot.map(|plot| Sweep { name: name.clone(), notes, plot }));
         };
-        let scale = if plot::is_logarithmic(&cells) { "logarithmic" } else { "" };
+        let is_logarithmic = plot::is_logarithmic(&cells);
+        let scale = if is_logarithmic { "logarithmic" } else { "" };
         plot(vec![&group.notes(), scale], Quantity::Value);
-        if group.is_compared {
+        if group.is_compared && !is_logarithmic {
             plot(vec!["effect in %"], Quantity::Effect);
         }
     }

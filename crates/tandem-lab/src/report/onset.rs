@@ -13,6 +13,8 @@ use crate::results::Cell;
 pub fn onset(group: &Group) -> Option<String> {
     let key = group.sweep_key().filter(|_| group.is_compared && group.number_keys.len() == 1)?;
     let treatments = || group.cells.iter().filter(|cell| cell.variant != cell.baseline);
+    // Nobody knows what is beyond noise if each load was run once.
+    treatments().find(|cell| cell.ci_low_pct.is_some())?;
     let first = |variant: &str| {
         let of_variant = treatments().filter(|cell| cell.variant == variant && matters(cell));
         of_variant.filter_map(|cell| number_of(cell, key)).min()
@@ -71,5 +73,7 @@ mod tests {
             onset(&groups(&cells)[0]).unwrap(),
             "starts to matter at load = 1: large; at load = 2: small at first, noisy at first; nowhere: never"
         );
+        let run_once = cells.into_iter().map(|cell| Cell { ci_low_pct: None, ci_high_pct: None, ..cell });
+        assert_eq!(onset(&groups(&run_once.collect::<Vec<_>>())[0]), None);
     }
 }

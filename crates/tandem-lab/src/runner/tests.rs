@@ -161,6 +161,26 @@ fn replications_grow_until_the_intervals_are_narrow_enough() {
 }
 
 #[test]
+fn a_run_may_be_repeated_less_often() {
+    let often = experiment_with(
+        "{ min = 4 }",
+        "[[run]]\nscenario = \"s.toml\"\nkeys = { vms = 3 }\nset = { vms = 3 }\nreplications = 1\n\
+            metrics = [{ name = \"done\", of = { rate = \"done\" }, unit = \"1/s\", better = \"higher\" }]",
+        "",
+    );
+    let runs = AtomicUsize::new(0);
+    let engine = |scenario: &Scenario, seed| {
+        runs.fetch_add(1, Ordering::Relaxed);
+        engine(scenario, seed)
+    };
+    let results = run_with(&often, options(2), &(), &AtomicBool::new(false), engine).unwrap();
+    assert_eq!(runs.load(Ordering::Relaxed), 2 * 2 * 4 + 2);
+    assert_eq!(results.replications, 4, "that of the others");
+    let intervals: Vec<_> = results.cells.iter().map(|cell| cell.ci_low_pct.is_some()).collect();
+    assert_eq!(intervals, [false, true, false, true, false, false]);
+}
+
+#[test]
 fn a_cancelled_experiment_reports_whole_replications() {
     let cancel = AtomicBool::new(false);
     let started = AtomicUsize::new(0);

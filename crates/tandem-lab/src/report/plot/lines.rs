@@ -2,7 +2,7 @@
 
 use super::{
     Legend,
-    scale::{Scale, Spacing, logarithmic_ticks, ticks},
+    scale::{Scale, Spacing, doubling_ticks, logarithmic_ticks, ticks},
     svg::Anchor,
     svg::Svg,
     with_sign,
@@ -63,8 +63,13 @@ pub fn lines(
     if points.is_empty() {
         return None;
     }
-    let x_ticks = ticks(points.iter().map(|point| point.load), 5);
-    let x = Scale::linear(x_ticks.range(), (LEFT, WIDTH - RIGHT));
+    let loads = || points.iter().map(|point| point.load);
+    let (x_ticks, x_spacing) = match doubling_ticks(loads()) {
+        Some(ticks) => (ticks, Spacing::Logarithmic),
+        None => (ticks(loads(), 5).labelled().collect(), Spacing::Linear),
+    };
+    let x_ends = (x_ticks.first()?.0, x_ticks.last()?.0);
+    let x = Scale { values: x_ends, places: (LEFT, WIDTH - RIGHT), spacing: x_spacing };
     let heights = points.iter().flat_map(Point::heights);
     let (y_ticks, spacing) = if quantity == Quantity::Value && is_logarithmic(cells) {
         (logarithmic_ticks(heights), Spacing::Logarithmic)
@@ -82,7 +87,7 @@ pub fn lines(
         svg.line((LEFT, y.place(value)), (WIDTH - RIGHT, y.place(value)), class);
         svg.text((LEFT - 7.0, y.place(value) + 4.0), Anchor::End, "tick", &label);
     }
-    for (value, label) in x_ticks.labelled() {
+    for (value, label) in x_ticks {
         let place = x.place(value);
         svg.line((place, HEIGHT - BOTTOM), (place, HEIGHT - BOTTOM + 4.0), "zero");
         svg.text((place, HEIGHT - BOTTOM + 18.0), Anchor::Middle, "tick", &label);

@@ -115,6 +115,16 @@ pub fn logarithmic_ticks(values: impl IntoIterator<Item = f64>) -> Vec<(f64, Str
     round[first..=last].iter().map(|tick| (*tick, short(*tick))).collect()
 }
 
+/// Values of which each is twice the one before, with labels; `None` if they are others, or fewer than three.
+pub fn doubling_ticks(values: impl IntoIterator<Item = f64>) -> Option<Vec<(f64, String)>> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    let is_doubling =
+        values.len() >= 3 && values[0] > 0.0 && values.windows(2).all(|pair| pair[1] == 2.0 * pair[0]);
+    is_doubling.then(|| values.into_iter().map(|value| (value, short(value))).collect())
+}
+
 /// Decades for which a logarithmic scale has room for more than the powers of ten.
 const DETAILED_DECADES: f64 = 2.5;
 
@@ -181,5 +191,17 @@ mod tests {
         assert_eq!(labels(&[56.0, 2968.0]), ["50", "100", "200", "500", "1000", "2000", "5000"]);
         assert_eq!(labels(&[0.04, 4685.0]), ["0.01", "0.1", "1", "10", "100", "1000", "10k"]);
         assert_eq!(labels(&[1e4, 1e6]), ["10k", "20k", "50k", "100k", "200k", "500k", "1M"]);
+    }
+
+    #[test]
+    fn sizes_that_double_are_their_own_ticks() {
+        let labels = |values: &[f64]| {
+            doubling_ticks(values.iter().copied())
+                .map(|ticks| ticks.into_iter().map(|(_, label)| label).collect::<Vec<_>>())
+        };
+        assert_eq!(labels(&[16.0, 8.0, 32.0, 8.0]).unwrap(), ["8", "16", "32"]);
+        for others in [&[8.0, 16.0][..], &[8.0, 16.0, 24.0], &[0.0, 0.0, 0.0], &[], &[f64::NAN; 3]] {
+            assert_eq!(labels(others), None, "{others:?}");
+        }
     }
 }
