@@ -200,7 +200,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         (
             "variants = [\"home\"]",
             "warmup = { home = \"2000min\" }",
-            "experiment.toml:20: 2000min is too long; at most a day",
+            "experiment.toml:20: 2000 min is too long; at most a day",
         ),
         (
             "variants = [\"home\"]",
