@@ -53,8 +53,8 @@ pub struct Context<'a> {
     pub kicked: &'a mut Vec<CpuId>,
     /// Other CPUs whose queues were looked into: the policy adds to it, and the CPU that asks pays for it.
     pub peers_scanned: &'a mut u32,
-    /// CPUs whose queues were locked to move tasks out of them or into them: the policy adds to it, and the CPU that
-    /// asks waits for those locks.
+    /// CPUs whose queues were locked to move tasks out of them or into them, or to bring their load up to date, in that
+    /// order: the policy adds to it, and the CPU that asks waits for those locks, one after the other.
     pub locked: &'a mut Vec<CpuId>,
 }
 
