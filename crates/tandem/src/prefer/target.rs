@@ -107,6 +107,7 @@ fn check(who: &str, allowed: &[u32], cpus: &[u32]) -> Result<(), BadInput> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::sync::mpsc;
     use std::thread;
 
@@ -143,10 +144,16 @@ mod tests {
 
     #[test]
     fn a_thread_is_not_taken_for_a_process() {
+        // A thread of this test's own: those of other tests come and go.
         let (end, until) = mpsc::channel::<()>();
-        let thread = thread::spawn(move || until.recv());
+        let (tell, told) = mpsc::channel::<u32>();
+        let thread = thread::spawn(move || {
+            let myself = fs::read_link("/proc/thread-self").unwrap();
+            tell.send(myself.file_name().unwrap().to_str().unwrap().parse().unwrap()).unwrap();
+            until.recv()
+        });
         let pid = std::process::id();
-        let other = tasks::threads(Path::new("/"), pid).into_iter().find(|&tid| tid != pid).unwrap();
+        let other = told.recv().unwrap();
         let error = process(other).unwrap_err().to_string();
         assert_eq!(error, format!("{other} is a thread of process {pid}; use --tid {other}"));
         drop(end);
