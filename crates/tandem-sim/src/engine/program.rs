@@ -96,7 +96,7 @@ impl<O: Observer> Simulation<'_, O> {
                 }
             }
             Instruction::FlushTlbs => {
-                if self.flush_tlbs(on, pcpu, id, now_ns) {
+                if self.flush_tlbs(on, id, now_ns) {
                     self.system.rerate(pcpu);
                     return Ok(Next::Done);
                 }

@@ -15,7 +15,7 @@ use crate::trace::Observer;
 impl<O: Observer> Simulation<'_, O> {
     /// Interrupts the other CPUs that run tasks of the same family as `task`, which is on the CPU `on`; whether it has to
     /// wait for answers.
-    pub(super) fn flush_tlbs(&mut self, on: CpuRef, pcpu: CpuId, task: TaskId, now_ns: u64) -> bool {
+    pub(super) fn flush_tlbs(&mut self, on: CpuRef, task: TaskId, now_ns: u64) -> bool {
         let kernel = &self.system.kernels[on.kernel];
         let family = kernel.tasks[task.index()].family;
         let mut answers = 0;
@@ -36,7 +36,6 @@ impl<O: Observer> Simulation<'_, O> {
         let state = &mut self.system.kernels[on.kernel].tasks[task.index()];
         state.answers_missing = answers;
         state.spins = answers > 0;
-        debug_assert_eq!(self.system.pcpu(on), Some(pcpu), "who flushes, runs");
         answers > 0
     }
 

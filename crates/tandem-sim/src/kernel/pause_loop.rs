@@ -144,17 +144,11 @@ impl<O: Observer> System<O> {
             if let Some(target) = self.target(pcpu, &mut search, candidate, now_ns) {
                 self.charge(host, looked_ns);
                 self.events += 1;
-                let first = pcpu.min(target.queue);
-                if target.queue == pcpu {
-                    search.step = Step::Test(target);
-                    self.set_search(pcpu, Some(search));
-                    self.lock_queue_openly(pcpu, first, 0);
-                } else {
-                    search.step = Step::Second(target);
-                    self.set_search(pcpu, Some(search));
-                    if self.lock_queue_openly(pcpu, first, 0) {
-                        self.take_second_lock(pcpu, search, target);
-                    }
+                let is_here = target.queue == pcpu;
+                search.step = if is_here { Step::Test(target) } else { Step::Second(target) };
+                self.set_search(pcpu, Some(search));
+                if self.lock_queue_openly(pcpu, pcpu.min(target.queue), 0) && !is_here {
+                    self.take_second_lock(pcpu, search, target);
                 }
                 return;
             }
@@ -191,9 +185,9 @@ impl<O: Observer> System<O> {
             search.tries_left -= 1;
             return None;
         }
-        let there = &self.processors[queue.index()];
-        let passed_over = (settings.skips_yielding_cpus && queue != pcpu && there.searches)
-            || (settings.skips_host_mode_cpus && queue != pcpu && self.is_in_host_mode(queue, now_ns));
+        let passed_over = queue != pcpu
+            && (settings.skips_yielding_cpus && self.processors[queue.index()].searches
+                || settings.skips_host_mode_cpus && self.is_in_host_mode(queue, now_ns));
         (!passed_over).then_some(Target { candidate, task, queue })
     }
 

@@ -60,10 +60,7 @@ impl<O: Observer> System<O> {
         let cpu = kernel.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, reason));
         self.charge_queues(by);
         let kernel = &self.kernels[by.kernel];
-        if by.kernel == HOST
-            && cpu != by.cpu
-            && !kernel.policy.wakes_by_interrupt(&kernel.machine, by.cpu, cpu)
-        {
+        if by.kernel == HOST && cpu != by.cpu && !kernel.policy.wakes_by_interrupt(by.cpu, cpu) {
             let hold_ns = kernel.work_under_lock_ns();
             self.lock_queue(by.cpu, cpu, hold_ns);
         }

@@ -100,8 +100,8 @@ impl Policy for AnyPolicy {
     }
 
     #[inline]
-    fn wakes_by_interrupt(&self, machine: &Machine, by: CpuId, cpu: CpuId) -> bool {
-        each!(self, policy => policy.wakes_by_interrupt(machine, by, cpu))
+    fn wakes_by_interrupt(&self, by: CpuId, cpu: CpuId) -> bool {
+        each!(self, policy => policy.wakes_by_interrupt(by, cpu))
     }
 
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {

@@ -144,7 +144,7 @@ pub trait Policy {
 
     /// Whether a wake-up on CPU `by` that puts a task into the queue of `cpu` leaves that to an interrupt there, instead
     /// of locking that queue itself.
-    fn wakes_by_interrupt(&self, machine: &Machine, by: CpuId, cpu: CpuId) -> bool;
+    fn wakes_by_interrupt(&self, by: CpuId, cpu: CpuId) -> bool;
 
     /// The affinity of the task has changed.
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId);

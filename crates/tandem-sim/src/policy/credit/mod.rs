@@ -349,7 +349,7 @@ impl Policy for Credit {
         0
     }
 
-    fn wakes_by_interrupt(&self, _: &Machine, _: CpuId, _: CpuId) -> bool {
+    fn wakes_by_interrupt(&self, _: CpuId, _: CpuId) -> bool {
         false
     }
 

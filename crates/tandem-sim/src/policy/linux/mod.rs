@@ -293,7 +293,7 @@ impl Policy for Linux {
         self.cpus[cpu.index()].nr_running()
     }
 
-    fn wakes_by_interrupt(&self, _: &Machine, by: CpuId, cpu: CpuId) -> bool {
+    fn wakes_by_interrupt(&self, by: CpuId, cpu: CpuId) -> bool {
         let queue = &self.cpus[cpu.index()];
         let has_nothing = queue.curr.is_none() && queue.is_empty();
         let leaves_work = self.settings.era >= LinuxEra::V6_12 && by != cpu && has_nothing;

@@ -231,8 +231,7 @@ fn a_wake_up_is_left_to_its_cpu_if_no_cache_is_shared_and_in_6_12_if_it_has_noth
     for era in ERAS {
         for (domains, shares_cache) in [(Domains::Topology, true), (Domains::Flat, false)] {
             let mut it = Situation::new(era, domains, one_node(2, 2, 1));
-            let by_interrupt =
-                |it: &Situation, cpu: u32| it.linux.wakes_by_interrupt(&it.machine, CpuId(0), CpuId(cpu));
+            let by_interrupt = |it: &Situation, cpu: u32| it.linux.wakes_by_interrupt(CpuId(0), CpuId(cpu));
             let idle = [0, 1, 2].map(|cpu| by_interrupt(&it, cpu));
             (1..3).for_each(|cpu| _ = it.run_on(cpu));
             let busy = [0, 1, 2].map(|cpu| by_interrupt(&it, cpu));
