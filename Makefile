@@ -34,7 +34,7 @@ build: ## Build the tandem command in release mode
 	cargo build --locked --release
 
 demo: build ## Reproduce every experiment: tables here, and an HTML report
-	cargo run --locked --release --quiet -- reproduce --out $(REPORT)
+	target/release/tandem reproduce --out $(REPORT)
 	@echo
 	@echo "The HTML report is $(REPORT)/report.html: open it in a browser."
 
