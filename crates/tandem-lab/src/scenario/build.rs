@@ -2,9 +2,11 @@
 
 use super::amount::{Count, check_time, count_in};
 use super::compile::Compiler;
-use super::file::{AffinityChangeTable, ArrivalsForm, SourceTable, VmTable};
+use super::file::{AffinityChangeTable, AffinityTable, ArrivalsForm, SourceTable, VmTable};
 use super::policy::{PlacementMode, PolicyTable};
 use super::{ScenarioSource, cpu_list, guest};
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
@@ -15,7 +17,9 @@ use tandem_sim::machine::Machine;
 use tandem_sim::placement::{self, Occupancy, PlacementOutcome, Request};
 use tandem_sim::policy::linux::LinuxSettings;
 use tandem_sim::program::{Amount, Program};
-use tandem_sim::scenario::{AffinityChange, Arrivals, Guest, PROCESSES_MAX, Scenario, Source, Vcpu, Vm};
+use tandem_sim::scenario::{
+    AffinityChange, Arrivals, Guest, PROCESSES_MAX, Scenario, Source, Vcpu, Vm, VmKind,
+};
 
 /// Most vCPUs of all VMs together.
 const MAX_VCPUS: usize = 65_536;
@@ -31,8 +35,8 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
     if file.length.ns == 0 {
         return Err(source.error(file.length.span(), "the length is nothing; it must be longer than \"0s\""));
     }
-    if file.vms.is_empty() {
-        return Err(source.error(file.vms.span(), "there is no VM; at least one [[vm]] is needed"));
+    if file.vms.is_empty() && file.processes.is_empty() {
+        return Err(source.error_in_file("nothing runs; at least one [[vm]] or [[processes]] is needed"));
     }
     let mut builder = Builder {
         scenario,
@@ -42,12 +46,23 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
         vms: Vec::new(),
         processes: 0,
     };
-    for (position, table) in file.vms.iter().enumerate() {
-        if file.vms[..position].iter().any(|other| *other.group == *table.group) {
-            let message = format!("the group `{}` is there twice; each [[vm]] needs its own", *table.group);
-            return Err(source.error(table.group.span(), message));
+    let mut groups = HashSet::new();
+    for group in
+        file.vms.iter().map(|table| &table.group).chain(file.processes.iter().map(|table| &table.group))
+    {
+        if !groups.insert(group.as_str()) {
+            let message = format!(
+                "the group `{}` is there twice; each [[vm]] and [[processes]] needs its own",
+                **group
+            );
+            return Err(source.error(group.span(), message));
         }
-        builder.add_group(table)?;
+    }
+    for table in &file.vms {
+        builder.add_vms(table)?;
+    }
+    for table in &file.processes {
+        builder.add_processes(table)?;
     }
     let stop_at_count = match &file.stop_at_count {
         None => None,
@@ -77,40 +92,38 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
 }
 
 /// The VMs so far, and what they leave free.
-struct Builder<'a> {
-    scenario: &'a ScenarioSource,
+pub(super) struct Builder<'a> {
+    pub scenario: &'a ScenarioSource,
     guest_policy: LinuxSettings,
-    placement: PlacementMode,
-    occupancy: Occupancy,
-    vms: Vec<Vm>,
-    /// Processes in all guests so far.
+    pub placement: PlacementMode,
+    pub occupancy: Occupancy,
+    pub vms: Vec<Vm>,
+    /// Processes in the host and in all guests so far.
     processes: u64,
 }
 
 /// Where a VM runs, and the nodes of its memory (none: all of them).
 #[derive(Clone)]
-struct Home {
-    hard: Arc<CpuMask>,
-    soft: Option<Arc<CpuMask>>,
-    nodes: Vec<NodeId>,
+pub(super) struct Home {
+    pub hard: Arc<CpuMask>,
+    pub soft: Option<Arc<CpuMask>>,
+    pub nodes: Vec<NodeId>,
 }
 
 impl Builder<'_> {
-    fn source(&self) -> &SourceFile {
+    pub(super) fn source(&self) -> &SourceFile {
         &self.scenario.source
     }
 
-    fn machine(&self) -> &Machine {
+    pub(super) fn machine(&self) -> &Machine {
         &self.scenario.machine
     }
 
     /// Adds the VMs of one table.
-    fn add_group(&mut self, table: &VmTable) -> Result<(), FileError> {
+    fn add_vms(&mut self, table: &VmTable) -> Result<(), FileError> {
         let source = &self.scenario.source;
-        let number = |value: &Option<Located<_>>, what, range, default| match value {
-            None => Ok(default),
-            Some(value) => count_in(value, what, range, source),
-        };
+        let number =
+            |value: &Option<Located<_>>, what, range, default| count_or(value, what, range, default, source);
         let weight = number(&table.weight, "`weight`", Vm::WEIGHTS, Vm::DEFAULT_WEIGHT)?;
         let cap_pct = number(&table.cap, "`cap`", 0..=u32::MAX, 0)?;
         let vcpus = self.check_size(table)?;
@@ -136,9 +149,9 @@ impl Builder<'_> {
             .map(|table| self.interrupts(table, &mut compiler))
             .collect::<Result<Vec<_>, _>>()?;
         let used = compiler.finish()?;
-        self.add_processes(table, count, guest.as_ref())?;
+        self.count_processes(&table.group, u64::from(count).saturating_mul(processes_of(guest.as_ref())))?;
 
-        let own_home = self.own_home(table)?;
+        let own_home = self.own_home(table.affinity.as_ref())?;
         let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
         for position in 0..count {
             let home = self.home(table, vcpus, own_home.as_ref())?;
@@ -148,6 +161,7 @@ impl Builder<'_> {
                 soft_affinity: home.soft.clone(),
             };
             self.vms.push(Vm {
+                kind: VmKind::Machine,
                 name: format!("{}-{position}", *table.group),
                 group: (*table.group).clone(),
                 vcpus: programs.iter().map(vcpu).collect(),
@@ -213,15 +227,17 @@ impl Builder<'_> {
     }
 
     /// Adds to the number of processes, which must not become too large.
-    fn add_processes(&mut self, table: &VmTable, vms: u32, guest: Option<&Guest>) -> Result<(), FileError> {
-        let each: u64 =
-            guest.iter().flat_map(|guest| &guest.processes).map(|process| u64::from(process.copies)).sum();
-        self.processes = self.processes.saturating_add(each.saturating_mul(u64::from(vms)));
+    pub(super) fn count_processes(
+        &mut self,
+        group: &Located<String>,
+        processes: u64,
+    ) -> Result<(), FileError> {
+        self.processes = self.processes.saturating_add(processes);
         if self.processes > PROCESSES_MAX {
             let message = format!(
-                "the guests have more than {PROCESSES_MAX} processes together, which is the most allowed"
+                "host and guests have more than {PROCESSES_MAX} processes together, which is the most allowed"
             );
-            return Err(self.source().error(table.group.span(), message));
+            return Err(self.source().error(group.span(), message));
         }
         Ok(())
     }
@@ -295,9 +311,9 @@ impl Builder<'_> {
         Ok(Source { channel: compiler.source_channel(&table.channel)?, arrivals })
     }
 
-    /// The home that the table itself gives its VMs.
-    fn own_home(&self, table: &VmTable) -> Result<Option<Home>, FileError> {
-        let Some(affinity) = &table.affinity else {
+    /// The home that an affinity of a table's own gives.
+    pub(super) fn own_home(&self, affinity: Option<&AffinityTable>) -> Result<Option<Home>, FileError> {
+        let Some(affinity) = affinity else {
             return Ok(None);
         };
         let (hard, soft) = self.affinity(affinity.hard.as_ref(), affinity.soft.as_ref())?;
@@ -306,7 +322,10 @@ impl Builder<'_> {
     }
 
     /// What changes during the run.
-    fn affinity_changes(&self, tables: &[AffinityChangeTable]) -> Result<Vec<AffinityChange>, FileError> {
+    pub(super) fn affinity_changes(
+        &self,
+        tables: &[AffinityChangeTable],
+    ) -> Result<Vec<AffinityChange>, FileError> {
         let file = &self.scenario.file;
         let end = Duration { ns: file.warmup.ns + file.length.ns };
         let mut previous = Duration::default();
@@ -337,14 +356,11 @@ impl Builder<'_> {
         hard: Option<&Located<String>>,
         soft: Option<&Located<String>>,
     ) -> Result<(CpuMask, Option<CpuMask>), FileError> {
-        let cpus = |list: &Located<String>| {
-            cpu_list::parse(list, self.machine()).map_err(|message| self.source().error(list.span(), message))
-        };
-        let hard = hard.map_or_else(|| Ok(self.machine().all_cpus().clone()), cpus)?;
+        let hard = hard.map_or_else(|| Ok(self.machine().all_cpus().clone()), |list| self.cpus(list))?;
         let Some(list) = soft else {
             return Ok((hard, None));
         };
-        let soft = cpus(list)?;
+        let soft = self.cpus(list)?;
         if !soft.is_subset(&hard) {
             let message = format!(
                 "the soft affinity has CPUs outside the hard one; allowed are CPUs of \"{}\"",
@@ -353,6 +369,11 @@ impl Builder<'_> {
             return Err(self.source().error(list.span(), message));
         }
         Ok((hard, Some(soft)))
+    }
+
+    /// The CPUs of a list.
+    pub(super) fn cpus(&self, list: &Located<String>) -> Result<CpuMask, FileError> {
+        cpu_list::parse(list, self.machine()).map_err(|message| self.source().error(list.span(), message))
     }
 
     /// The home of the next VM of the table, whose memory is taken.
@@ -383,8 +404,24 @@ impl Builder<'_> {
     }
 }
 
+/// The number that a table gives, which must be in the range, or this one.
+pub(super) fn count_or(
+    value: &Option<Located<Count>>,
+    what: &str,
+    range: RangeInclusive<u32>,
+    default: u32,
+    source: &SourceFile,
+) -> Result<u32, FileError> {
+    value.as_ref().map_or(Ok(default), |value| count_in(value, what, range, source))
+}
+
+/// Processes of a guest.
+fn processes_of(guest: Option<&Guest>) -> u64 {
+    guest.iter().flat_map(|guest| &guest.processes).map(|process| u64::from(process.copies)).sum()
+}
+
 /// The nodes that have some of the CPUs.
-fn nodes_of(cpus: &CpuMask, machine: &Machine) -> Vec<NodeId> {
+pub(super) fn nodes_of(cpus: &CpuMask, machine: &Machine) -> Vec<NodeId> {
     (0..machine.node_count())
         .map(NodeId::from)
         .filter(|&node| machine.node_cpus(node).intersects(cpus))

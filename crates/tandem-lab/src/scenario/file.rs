@@ -42,8 +42,84 @@ pub struct ScenarioFile {
     /// Programs by name.
     pub programs: BTreeMap<String, ProgramTable>,
     /// The virtual machines.
-    #[serde(rename = "vm")]
-    pub vms: Located<Vec<VmTable>>,
+    #[serde(default, rename = "vm")]
+    pub vms: Vec<VmTable>,
+    /// What runs on the host outside of VMs.
+    #[serde(default)]
+    pub processes: Vec<ProcessesTable>,
+}
+
+/// Processes of the host that belong together, such as the workers of a database. With a `count`, there are as many such
+/// sets, named after their group: "db-0", "db-1". They do what either `hackbench` or the `process` list says.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessesTable {
+    /// What kind of processes they are; results are summed up by group.
+    pub group: Located<String>,
+    /// How many sets of them; 1 if absent.
+    pub count: Option<Located<Count>>,
+    /// Memory of each set, such as "4GiB".
+    pub memory: Located<Size>,
+    /// Whether those of a set are threads of one process, which share its address space; false if absent.
+    #[serde(default)]
+    pub threads: bool,
+    /// Weight of each task against others, 1 to 65535; if absent 256, which is that of nice 0.
+    pub weight: Option<Located<Count>>,
+    /// Hackbench: groups of senders and receivers that chat.
+    pub hackbench: Option<HackbenchTable>,
+    /// The processes of each set.
+    #[serde(default, rename = "process")]
+    pub processes: Vec<CopiesTable>,
+    /// Where they may and prefer to run, whatever the policy's placement says.
+    pub affinity: Option<AffinityTable>,
+    /// CPUs such as "node:0" that each set calls its home, in turn: the policy's placement pins it there, lets it prefer to
+    /// be there, or leaves it alone. Without homes they run everywhere.
+    #[serde(default)]
+    pub homes: Vec<Located<String>>,
+    /// What an administrator changes about that during the run, in the order of time.
+    #[serde(default, rename = "affinity_change")]
+    pub affinity_changes: Vec<AffinityChangeTable>,
+    /// Whether they have run for long before, so that they start wherever the host has moved them: on CPUs drawn at random.
+    /// False if absent: they start as the host's policy places new ones.
+    #[serde(default)]
+    pub has_past: bool,
+}
+
+/// Processes that run the same program.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CopiesTable {
+    /// Name of the program.
+    pub program: Located<String>,
+    /// How many of them; 1 if absent.
+    pub copies: Option<Located<Count>>,
+}
+
+/// Hackbench: in each group every sender writes a message to every receiver in turn, over and over. Each receiver has a
+/// socket or pipe of its own. The counter "messages" counts what was received.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HackbenchTable {
+    /// Number of groups.
+    pub groups: Located<Count>,
+    /// Senders of a group, and its receivers; 20 of each if absent.
+    pub fds: Option<Located<Count>>,
+    /// Whether they talk through sockets or pipes; "sockets" if absent.
+    #[serde(default)]
+    pub transport: Transport,
+    /// Messages that each sender sends to each receiver before it ends; if absent, they go on for ever.
+    pub loops: Option<Located<Count>>,
+}
+
+/// What hackbench talks through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// Pairs of stream sockets of the UNIX domain.
+    #[default]
+    Sockets,
+    /// Pipes (hackbench's option -p).
+    Pipes,
 }
 
 /// Virtual machines that are alike. They are named after their group: "web-0", "web-1".

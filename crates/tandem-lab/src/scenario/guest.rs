@@ -219,5 +219,6 @@ fn context_switch(
         decision_ns: time(&table.decision, default.decision_ns)?,
         switch_ns: time(&table.switch, default.switch_ns)?,
         peer_scan_ns: time(&table.peer_scan, default.peer_scan_ns)?,
+        ..default
     })
 }

@@ -35,7 +35,9 @@ pub mod costs;
 pub mod cpu_list;
 pub mod file;
 mod guest;
+mod hackbench;
 pub mod policy;
+mod processes;
 pub mod program;
 
 use crate::machine_file::load_machine;

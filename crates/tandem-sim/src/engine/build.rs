@@ -33,6 +33,7 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
         for (cpu, vcpu) in vm.vcpus.iter().enumerate() {
             let code = compiler.compile(&vcpu.program);
             let mut task = Task::new(id, id.index(), code, seed, host_tasks.len() as u64);
+            task.kind = vm.kind;
             if vm.guest.is_some() {
                 task.set_guest(CpuRef { kernel, cpu: cpu.into() });
             }

@@ -8,6 +8,7 @@ use crate::machine::Machine;
 use crate::machine::cost::{ContextSwitch, Interrupt};
 use crate::metrics::TaskMetrics;
 use crate::policy::{AnyPolicy, Context, Policy, TaskFacts};
+use crate::scenario::VmKind;
 use hdrhistogram::Histogram;
 use std::sync::Arc;
 
@@ -178,6 +179,18 @@ impl Kernel {
             true => self.context_switch.map_or(0, |cost| cost.decision_ns),
             false => 0,
         }
+    }
+
+    /// What it costs to change the address space, if `loaded`, which ran last, and `next` are processes of the host and
+    /// differ in it, ns.
+    pub fn address_space_ns(&self, loaded: Option<TaskId>, next: TaskId) -> u64 {
+        let next = &self.tasks[next.index()];
+        let shares =
+            |loaded: TaskId| next.kind == VmKind::Threads && self.tasks[loaded.index()].vm == next.vm;
+        if next.kind == VmKind::Machine || loaded.is_some_and(shares) {
+            return 0;
+        }
+        self.context_switch.map_or(0, |cost| cost.address_space_ns)
     }
 
     /// Ticks fall on multiples of their period, on all CPUs alike.

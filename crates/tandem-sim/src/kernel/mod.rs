@@ -35,6 +35,7 @@ use crate::metrics::PauseLoopMetrics;
 use crate::policy::linux::SpinLockKind;
 use crate::policy::pause_loop::PauseLoop;
 use crate::program::MemoryProfile;
+use crate::scenario::VmKind;
 use crate::trace::{Event, EventKind, Observer, TraceHash};
 use cpu::{Midway, Processor};
 use run_queue_lock::QueueLock;
@@ -197,8 +198,15 @@ impl<O: Observer> System<O> {
         }
     }
 
-    /// Charges an exit from the guest on the processor.
+    /// Charges an exit from the VM on the processor, if what runs there is in one.
     pub fn charge_exit(&mut self, pcpu: CpuId) {
+        let host = &self.kernels[HOST];
+        if host.cpus[pcpu.index()]
+            .current
+            .is_some_and(|task| host.tasks[task.index()].kind != VmKind::Machine)
+        {
+            return;
+        }
         let round_trip_ns = self.costs.vm_exit.map_or(0, |cost| cost.round_trip_ns);
         self.charge(CpuRef { kernel: HOST, cpu: pcpu }, round_trip_ns);
     }

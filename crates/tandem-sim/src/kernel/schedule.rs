@@ -281,8 +281,11 @@ impl<O: Observer> System<O> {
         let kernel = &mut self.kernels[on.kernel];
         let costs = kernel.context_switch.map_or((0, 0), |cost| (cost.decision_ns, cost.switch_ns));
         let decision_ns = kernel.take_scan_cost_ns() + costs.0;
-        let is_switch = next.is_some() && kernel.cpus[on.cpu.index()].loaded != next;
-        let switch_ns = if is_switch { costs.1 } else { 0 };
+        let loaded = kernel.cpus[on.cpu.index()].loaded;
+        let switch_ns = match next {
+            Some(next) if loaded != Some(next) => costs.1 + kernel.address_space_ns(loaded, next),
+            _ => 0,
+        };
         match on.kernel {
             HOST if kernel.policy.holds_locks_long() => {
                 self.lock_queue(on.cpu, on.cpu, decision_ns + switch_ns);

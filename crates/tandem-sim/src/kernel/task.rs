@@ -10,6 +10,7 @@ use crate::metrics::TaskMetrics;
 use crate::program::LOOP_DEPTH_MAX;
 use crate::program::channel::Request;
 use crate::program::code::{Instruction, ProfileId};
+use crate::scenario::VmKind;
 use std::sync::Arc;
 
 /// Where a task is in its life.
@@ -44,6 +45,8 @@ pub(crate) struct Task {
     /// For a vCPU of a guest kernel: position of that kernel, and the CPU that it is there. The host's otherwise.
     guest_kernel: u32,
     guest_cpu: CpuId,
+    /// What it is to the host.
+    pub kind: VmKind,
     pub state: TaskState,
     /// Where it ran last; before it ever ran, where it was forked or queued first.
     pub last_cpu: CpuId,
@@ -108,6 +111,7 @@ impl Task {
             group: group as u32,
             guest_kernel: HOST as u32,
             guest_cpu: CpuId(0),
+            kind: VmKind::Machine,
             state: TaskState::New,
             last_cpu: CpuId(0),
             measured_since_ns: 0,

@@ -3,7 +3,7 @@
 mod guest;
 mod program;
 
-use super::{Arrivals, PROCESSES_MAX, PolicySettings, Scenario, Source, TIME_MAX_NS, Vm};
+use super::{Arrivals, PROCESSES_MAX, PolicySettings, Scenario, Source, TIME_MAX_NS, Vm, VmKind};
 use crate::cpumask::CpuMask;
 use crate::policy::credit::{CreditSettings, Era};
 use crate::policy::linux::LinuxSettings;
@@ -59,9 +59,8 @@ impl Scenario {
         if self.costs.idle.is_some_and(|idle| idle.exit_ns > TIME_MAX_NS) {
             return Err("waking an idle CPU takes more than a day".into());
         }
-        let processes = self.vms.iter().flat_map(|vm| &vm.guest).flat_map(|guest| &guest.processes);
-        if processes.map(|process| u64::from(process.copies)).sum::<u64>() > PROCESSES_MAX {
-            return Err(format!("the guests have more than {PROCESSES_MAX} processes"));
+        if self.processes() > PROCESSES_MAX {
+            return Err(format!("host and guests have more than {PROCESSES_MAX} processes"));
         }
         if let Some(pause_loop) = &self.pause_loop {
             check_pause_loop(pause_loop, &self.policy)?;
@@ -72,6 +71,18 @@ impl Scenario {
         }
     }
 
+    /// How many processes run from the start, in the host and in guests.
+    fn processes(&self) -> u64 {
+        let of_vm = |vm: &Vm| match (vm.kind, &vm.guest) {
+            (VmKind::Processes | VmKind::Threads, _) => vm.vcpus.len() as u64,
+            (VmKind::Machine, Some(guest)) => {
+                guest.processes.iter().map(|process| u64::from(process.copies)).sum()
+            }
+            (VmKind::Machine, None) => 0,
+        };
+        self.vms.iter().map(of_vm).fold(0, u64::saturating_add)
+    }
+
     fn check_vm<'a>(&self, vm: &'a Vm, names: &mut HashSet<&'a str>) -> Result<(), String> {
         if !names.insert(&vm.name) {
             return Err("another VM has the same name".into());
@@ -80,7 +91,11 @@ impl Scenario {
         if vm.vcpus.is_empty() {
             return Err("it has no vCPU; give it 1 or more".into());
         }
-        if vm.vcpus.len() > pcpus {
+        let is_virtual = vm.kind == VmKind::Machine;
+        if !is_virtual && vm.guest.is_some() {
+            return Err("processes of the host have no guest kernel".into());
+        }
+        if is_virtual && vm.vcpus.len() > pcpus {
             let vcpus = vm.vcpus.len();
             return Err(format!("it has {vcpus} vCPUs, but machine '{}' {pcpus} pCPUs", self.machine.name()));
         }

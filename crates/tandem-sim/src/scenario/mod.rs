@@ -51,14 +51,29 @@ pub enum PolicySettings {
     Linux(LinuxSettings),
 }
 
-/// A virtual machine.
+/// What the tasks of a [`Vm`] are to the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VmKind {
+    /// vCPUs: they leave the VM for the host and enter it again, which takes time.
+    #[default]
+    Machine,
+    /// Processes of the host's own, which are in the host anyway, each with an address space of its own. There may be
+    /// more of them than pCPUs, but there is no guest kernel, and they do not start others.
+    Processes,
+    /// The same with one address space for all of them: threads of one process.
+    Threads,
+}
+
+/// A virtual machine, or processes of the host that belong together.
 #[derive(Clone, Debug)]
 pub struct Vm {
+    /// What its tasks are.
+    pub kind: VmKind,
     /// Unique name.
     pub name: String,
     /// What kind of VM it is; results are summed up by group.
     pub group: String,
-    /// Its virtual CPUs.
+    /// Its virtual CPUs, or its processes.
     pub vcpus: Vec<Vcpu>,
     /// Share of its memory on each node of the machine; sums to 1.
     pub memory_shares: Vec<f64>,
@@ -140,6 +155,7 @@ impl Vm {
     pub fn new(name: impl Into<String>, vcpus: Vec<Vcpu>, memory_shares: Vec<f64>) -> Self {
         let name = name.into();
         Self {
+            kind: VmKind::Machine,
             group: name.clone(),
             name,
             vcpus,

@@ -9,6 +9,8 @@ pub struct ContextSwitch {
     pub switch_ns: u64,
     /// On top of it for each other CPU whose queue is looked into for work to steal, ns.
     pub peer_scan_ns: u64,
+    /// On top of a switch between processes of the host with different address spaces, ns.
+    pub address_space_ns: u64,
 }
 
 impl Default for ContextSwitch {
@@ -18,8 +20,9 @@ impl Default for ContextSwitch {
     /// - A direct context switch takes 3.8 us on a 2 GHz Xeon (Li, Ding, Shen: "Quantifying the Cost of Context
     ///   Switch", ExpCS 2007), the decision included: 1.04 us are left for the switch.
     /// - A scan of 127 peers takes 50 us (Xen commit 58feb9e0ac): 394 ns each.
+    /// - The switch contains that of address spaces.
     fn default() -> Self {
-        Self { decision_ns: 2_760, switch_ns: 1_040, peer_scan_ns: 394 }
+        Self { decision_ns: 2_760, switch_ns: 1_040, peer_scan_ns: 394, address_space_ns: 0 }
     }
 }
 
@@ -30,7 +33,9 @@ impl ContextSwitch {
     ///   assumption that matters little: they mostly come together.
     /// - Looking into the queue of another CPU is a line that this one wrote: 60 ns, between the latency of the
     ///   last-level cache and of memory (16 and 82 ns on a Xeon X5650).
+    /// - Another address space: a new page table and the translations that it lacks. Assumed: 300 ns with `PCID`. In a
+    ///   guest, and between vCPUs, the other figures contain it.
     pub fn linux() -> Self {
-        Self { decision_ns: 464, switch_ns: 927, peer_scan_ns: 60 }
+        Self { decision_ns: 464, switch_ns: 927, peer_scan_ns: 60, address_space_ns: 300 }
     }
 }

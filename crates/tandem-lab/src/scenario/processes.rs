@@ -1,0 +1,107 @@
+//! From the processes of a scenario file, which run on the host outside of VMs, to the engine's.
+
+use super::build::{Builder, Home, count_or, nodes_of};
+use super::compile::{Compiler, Used};
+use super::file::ProcessesTable;
+use super::hackbench;
+use super::policy::PlacementMode;
+use std::sync::Arc;
+use tandem_file::file_error::FileError;
+use tandem_sim::placement::{self, Request};
+use tandem_sim::program::Program;
+use tandem_sim::scenario::{PROCESSES_MAX, Vcpu, Vm, VmKind};
+
+/// Most sets of one table.
+const SETS_MAX: u32 = 10_000;
+
+impl Builder<'_> {
+    /// Adds the sets of processes of one table.
+    pub(super) fn add_processes(&mut self, table: &ProcessesTable) -> Result<(), FileError> {
+        let source = &self.scenario.source;
+        let sets = count_or(&table.count, "`count`", 0..=SETS_MAX, 1, source)?;
+        let weight = count_or(&table.weight, "`weight`", Vm::WEIGHTS, Vm::DEFAULT_WEIGHT, source)?;
+        let (programs, used) = self.programs_of_set(table)?;
+        self.count_processes(&table.group, u64::from(sets) * programs.len() as u64)?;
+        let homes = self.homes(table)?;
+        let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
+        for set in 0..sets as usize {
+            let home = &homes[set % homes.len()];
+            let request = Request { vcpus: programs.len() as u32, memory_bytes: table.memory.bytes };
+            let no_room =
+                |error: placement::OccupancyError| source.error(table.memory.span(), error.to_string());
+            self.occupancy.add(request, &home.nodes).map_err(no_room)?;
+            let task = |program: &Arc<Program>| Vcpu {
+                program: program.clone(),
+                hard_affinity: home.hard.clone(),
+                soft_affinity: home.soft.clone(),
+            };
+            self.vms.push(Vm {
+                kind: if table.threads { VmKind::Threads } else { VmKind::Processes },
+                group: (*table.group).clone(),
+                weight,
+                channels: used.channels,
+                counters: used.counters.clone(),
+                affinity_changes: affinity_changes.clone(),
+                has_past: table.has_past,
+                ..Vm::new(
+                    format!("{}-{set}", *table.group),
+                    programs.iter().map(task).collect(),
+                    placement::memory_shares(&home.nodes, self.machine()),
+                )
+            });
+        }
+        Ok(())
+    }
+
+    /// The program of each process of a set, and what the programs use.
+    fn programs_of_set(&self, table: &ProcessesTable) -> Result<(Vec<Arc<Program>>, Used), FileError> {
+        let source = self.source();
+        if table.hackbench.is_some() != table.processes.is_empty() {
+            let message =
+                "the processes need either `hackbench` or a `process` list, which says what they do";
+            return Err(source.error(table.group.span(), message));
+        }
+        if let Some(hackbench) = &table.hackbench {
+            return hackbench::build(hackbench, source);
+        }
+        let mut compiler = Compiler::new(source, &self.scenario.profiles);
+        let mut programs = Vec::new();
+        for process in &table.processes {
+            let copies = count_or(&process.copies, "`copies`", 0..=PROCESSES_MAX as u32, 1, source)?;
+            let program = Arc::new(compiler.program(self.scenario.program(&process.program)?)?);
+            programs.extend(std::iter::repeat_n(program, copies as usize));
+        }
+        if programs.is_empty() {
+            return Err(source.error(table.group.span(), "there is no process; at least one is needed"));
+        }
+        Ok((programs, compiler.finish()?))
+    }
+
+    /// Where the sets run, in turn.
+    fn homes(&self, table: &ProcessesTable) -> Result<Vec<Home>, FileError> {
+        let everywhere =
+            || Home { hard: self.machine().all_cpus().clone().into(), soft: None, nodes: Vec::new() };
+        if let Some(own) = self.own_home(table.affinity.as_ref())? {
+            return match table.homes.first() {
+                None => Ok(vec![own]),
+                Some(home) => {
+                    let message = "`affinity` says where they run, and so do `homes`; leave one out";
+                    Err(self.source().error(home.span(), message))
+                }
+            };
+        }
+        if table.homes.is_empty() {
+            return Ok(vec![everywhere()]);
+        }
+        let home = |list| {
+            let cpus = Arc::new(self.cpus(list)?);
+            let nodes = nodes_of(&cpus, self.machine());
+            Ok(match self.placement {
+                PlacementMode::None => everywhere(),
+                PlacementMode::Pin => Home { hard: cpus, soft: None, nodes },
+                PlacementMode::Prefer => Home { soft: Some(cpus), nodes, ..everywhere() },
+            })
+        };
+        table.homes.iter().map(home).collect()
+    }
+}
