@@ -143,13 +143,17 @@ fn a_pipe_passes_messages_one_by_one() {
         let mut ops = vec![Op::Fork { program: 1 }];
         ops.extend(forever(vec![
             compute(5 * US),
-            Op::Send { channel: 0, capacity: 16 },
+            Op::Send { channel: 0, capacity: 16, resume_at: None },
             Op::Wait { channel: 1 },
             Op::Count { counter: 0, amount: 1 },
         ]));
         ops
     };
-    let pong = forever(vec![Op::Wait { channel: 0 }, compute(5 * US), Op::Send { channel: 1, capacity: 16 }]);
+    let pong = forever(vec![
+        Op::Wait { channel: 0 },
+        compute(5 * US),
+        Op::Send { channel: 1, capacity: 16, resume_at: None },
+    ]);
     for copies in [1, 3] {
         let programs = vec![("ping", ping.clone()), ("pong", pong.clone())];
         let four = guest(topology(1, 4, 1), linux(LinuxEra::V4_2, Domains::Topology), programs, copies);
@@ -166,7 +170,7 @@ fn a_full_pipe_stops_the_writer() {
         let mut ops = vec![Op::Fork { program: 1 }];
         ops.extend(forever(vec![
             compute(US),
-            Op::Send { channel: 0, capacity: 4 },
+            Op::Send { channel: 0, capacity: 4, resume_at: None },
             Op::Count { counter: 0, amount: 1 },
         ]));
         ops
@@ -256,7 +260,7 @@ fn waking_another_vcpu_costs_an_exit_and_an_interrupt() {
         let mut ops = vec![Op::Fork { program: 1 }];
         ops.extend(forever(vec![
             compute(5 * US),
-            Op::Send { channel: 0, capacity: 1 },
+            Op::Send { channel: 0, capacity: 1, resume_at: None },
             Op::Wait { channel: 1 },
         ]));
         ops
@@ -265,7 +269,7 @@ fn waking_another_vcpu_costs_an_exit_and_an_interrupt() {
         Op::Wait { channel: 0 },
         compute(5 * US),
         Op::Count { counter: 0, amount: 1 },
-        Op::Send { channel: 1, capacity: 1 },
+        Op::Send { channel: 1, capacity: 1, resume_at: None },
     ]);
     let rounds = |domains, costs| {
         let programs = vec![("ping", ping.clone()), ("pong", pong.clone())];

@@ -26,7 +26,7 @@ fn scenario() -> Scenario {
         interrupt: None,
         programs: vec![
             program("parent", vec![Op::Lock { lock: 0 }, Op::Unlock { lock: 0 }, Op::Fork { program: 1 }]),
-            program("child", vec![compute(1), Op::Send { channel: 1, capacity: 1 }]),
+            program("child", vec![compute(1), Op::Send { channel: 1, capacity: 1, resume_at: None }]),
         ],
         processes: vec![Process { program: 0, copies: 2, nice: 0, affinity: None }],
         family_channels: 1,
@@ -63,7 +63,10 @@ fn what_does_not_fit_is_refused() {
         (|guest| guest.processes[0].copies = PROCESSES_MAX as u32 + 1, "more than 100000 processes"),
         (|guest| guest.family_channels = 0, "program 'child' of its guest: a program uses channel 1"),
         (
-            |guest| guest.programs[1].program = program(vec![Op::Send { channel: 0, capacity: 0 }]),
+            |guest| {
+                guest.programs[1].program =
+                    program(vec![Op::Send { channel: 0, capacity: 0, resume_at: None }])
+            },
             "without capacity",
         ),
         (|guest| guest.programs[1].program = program(vec![Op::Exec { program: 2 }]), "starts program 2"),

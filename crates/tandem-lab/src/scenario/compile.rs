@@ -227,6 +227,7 @@ impl<'a> Compiler<'a> {
             OpForm::Send(SendForm { channel, capacity }) => Op::Send {
                 channel: self.signalled(channel),
                 capacity: count_in(capacity, "`capacity`", 1..=1_000_000, source)?,
+                resume_at: None,
             },
             OpForm::Lock(lock) => {
                 self.guest_names("lock", lock.span())?;

@@ -73,9 +73,9 @@ impl<O: Observer> Simulation<'_, O> {
                 }
                 self.put(place, channel, false, now_ns);
             }
-            Instruction::Send { channel, capacity } => {
+            Instruction::Send { channel, capacity, resume_at } => {
                 let at = self.channel(place, channel);
-                if !self.vms[vm.index()].channels[at].has_room(capacity, id) {
+                if !self.vms[vm.index()].channels[at].has_room(capacity, resume_at, id) {
                     // It tries again when it is woken.
                     self.system.kernels[on.kernel].tasks[id.index()].next_instruction -= 1;
                     self.system.block(on, now_ns);
@@ -194,12 +194,15 @@ impl<O: Observer> Simulation<'_, O> {
         let at = self.channel(place, channel);
         let Place { on, task, .. } = place;
         let state = &mut self.system.kernels[on.kernel].tasks[task.index()];
-        let channel = &mut self.vms[state.vm.index()].channels[at];
+        let vm = state.vm;
+        let channel = &mut self.vms[vm.index()].channels[at];
         match channel.take(task) {
             Some(request) => {
                 state.request = request;
-                if let Some(sender) = channel.next_sender() {
-                    self.system.wake(sender, now_ns, on, true);
+                for _ in 0..channel.senders_to_wake() {
+                    if let Some(sender) = self.vms[vm.index()].channels[at].next_sender() {
+                        self.system.wake(sender, now_ns, on, true);
+                    }
                 }
                 Next::Step
             }

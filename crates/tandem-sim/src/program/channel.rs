@@ -22,6 +22,8 @@ pub(crate) struct Channel {
     waiting: VecDeque<TaskId>,
     /// Tasks that want to send and found it full, longest first.
     senders: VecDeque<TaskId>,
+    /// With no more tokens than this all of them are woken; `None`: one of them for each token that is taken.
+    resume_at: Option<u32>,
     /// The task that took a token last; interrupts go to the CPU where it was.
     pub last_taker: TaskId,
 }
@@ -32,6 +34,7 @@ impl Channel {
             tokens: VecDeque::new(),
             waiting: VecDeque::new(),
             senders: VecDeque::new(),
+            resume_at: None,
             last_taker: first_taker,
         }
     }
@@ -58,15 +61,25 @@ impl Channel {
     }
 
     /// Whether a token may be sent; if not, the task is put among the senders, to be woken and to try again.
-    pub fn has_room(&mut self, capacity: u32, task: TaskId) -> bool {
+    pub fn has_room(&mut self, capacity: u32, resume_at: Option<u32>, task: TaskId) -> bool {
         let has_room = self.tokens.len() < capacity as usize;
         if !has_room {
             self.senders.push_back(task);
+            self.resume_at = resume_at;
         }
         has_room
     }
 
-    /// The sender to wake after a token was taken.
+    /// How many senders to wake after a token was taken.
+    pub fn senders_to_wake(&self) -> usize {
+        match self.resume_at {
+            None => self.senders.len().min(1),
+            Some(tokens) if self.tokens.len() <= tokens as usize => self.senders.len(),
+            Some(_) => 0,
+        }
+    }
+
+    /// The sender that waits longest, which waits no more.
     pub fn next_sender(&mut self) -> Option<TaskId> {
         self.senders.pop_front()
     }
@@ -100,12 +113,31 @@ mod tests {
     #[test]
     fn a_full_pipe_holds_up_its_senders() {
         let mut pipe = Channel::new(TaskId(0));
-        assert!(pipe.has_room(1, TaskId(1)));
+        assert!(pipe.has_room(1, None, TaskId(1)));
         assert_eq!(pipe.put(None), None);
-        assert!(!pipe.has_room(1, TaskId(1)));
-        assert_eq!(pipe.next_sender(), Some(TaskId(1)));
+        assert!(!pipe.has_room(1, None, TaskId(1)));
+        assert!(!pipe.has_room(1, None, TaskId(3)));
         assert_eq!(pipe.take(TaskId(2)), Some(None));
-        assert!(pipe.has_room(1, TaskId(1)));
-        assert_eq!(pipe.next_sender(), None);
+        assert_eq!(pipe.senders_to_wake(), 1, "there is room for one");
+        assert_eq!(pipe.next_sender(), Some(TaskId(1)));
+        assert!(pipe.has_room(1, None, TaskId(1)));
+    }
+
+    #[test]
+    fn senders_may_wait_until_there_is_much_room() {
+        let mut socket = Channel::new(TaskId(0));
+        for _ in 0..4 {
+            assert!(socket.has_room(4, Some(1), TaskId(1)));
+            socket.put(None);
+        }
+        assert!(!socket.has_room(4, Some(1), TaskId(1)));
+        assert!(!socket.has_room(4, Some(1), TaskId(2)));
+        let woken: Vec<_> = (0..4)
+            .map(|_| {
+                socket.take(TaskId(9));
+                socket.senders_to_wake()
+            })
+            .collect();
+        assert_eq!(woken, [0, 0, 2, 2], "all of them, once one token is left");
     }
 }

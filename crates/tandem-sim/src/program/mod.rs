@@ -78,6 +78,9 @@ pub enum Op {
         channel: usize,
         /// Most tokens in it, at least 1.
         capacity: u32,
+        /// Those that found it full are woken, all of them, once it holds no more tokens than this, fewer than the
+        /// capacity, as with sockets; `None`: one of them for each token that is taken.
+        resume_at: Option<u32>,
     },
     /// Take a spin lock of the VM; the task keeps its CPU busy until its turn comes. In a guest kernel only.
     Lock {

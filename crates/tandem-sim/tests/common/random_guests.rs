@@ -94,7 +94,7 @@ fn extra_op() -> impl Strategy<Value = Vec<Op>> {
     // Whether anyone reads is left to chance: a writer may block for good.
     let piped =
         (0..FAMILY_CHANNELS, 1..4u32, any::<bool>()).prop_map(|(channel, capacity, sends)| match sends {
-            true => vec![Op::Send { channel, capacity }],
+            true => vec![Op::Send { channel, capacity, resume_at: None }],
             false => vec![Op::Wait { channel }],
         });
     prop_oneof![2 => locked, 2 => forked, 1 => piped, 1 => Just(vec![Op::Yield]), 1 => Just(vec![Op::FlushTlbs])]
@@ -174,7 +174,9 @@ fn named(name: &str, ops: Vec<Op>, profiles: Vec<Arc<tandem_sim::program::Memory
 fn with_extra(mut ops: Vec<Op>, extra: &[Vec<Op>], shared_channels: usize) -> Vec<Op> {
     if let Some(Op::Repeat { times: None, body }) = ops.last_mut() {
         body.extend(extra.iter().flatten().cloned().map(|op| match op {
-            Op::Send { channel, capacity } => Op::Send { channel: channel + shared_channels, capacity },
+            Op::Send { channel, capacity, resume_at } => {
+                Op::Send { channel: channel + shared_channels, capacity, resume_at }
+            }
             Op::Wait { channel } => Op::Wait { channel: channel + shared_channels },
             other => other,
         }));

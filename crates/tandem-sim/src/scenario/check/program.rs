@@ -69,6 +69,9 @@ fn check_ops(ops: &[Op], depth: usize, program: &Program, limits: &Limits) -> Re
             Op::Send { capacity: 0, .. } => {
                 return Err("a program sends into a channel without capacity; 1 is the least".into());
             }
+            Op::Send { capacity, resume_at: Some(tokens), .. } if tokens >= capacity => {
+                return Err("a program that found a channel full would be woken while it still is".into());
+            }
             Op::Lock { .. }
             | Op::Unlock { .. }
             | Op::FlushTlbs
