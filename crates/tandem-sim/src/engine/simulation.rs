@@ -7,12 +7,12 @@ use super::measure::VmState;
 use super::source::SourceState;
 use crate::ids::{CpuId, TaskId, VmId};
 use crate::kernel::{
-    CpuRef, Due, HOST, MemoryState, ProcessorDue, System, SystemParts, TaskRef, TimerTarget,
+    CpuRef, Due, HOST, MemoryState, ProcessorDue, SharedState, System, SystemParts, TaskRef, TimerTarget,
 };
 use crate::machine::cost::CostModels;
 use crate::metrics::RunMetrics;
 use crate::policy::Policy;
-use crate::program::channel::Request;
+use crate::program::channel::{Request, Token};
 use crate::scenario::Scenario;
 use crate::trace::Observer;
 use std::cmp::Reverse;
@@ -76,6 +76,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         let shares: Vec<&[f64]> = scenario.vms.iter().map(|vm| &vm.memory_shares[..]).collect();
         let profiles = profiles.as_slice().to_vec();
         let memory = MemoryState::new(scenario.costs.memory, &scenario.machine, profiles.clone(), &shares);
+        let shared = SharedState::new(&scenario.costs, &scenario.machine, profiles.clone(), vms.len());
         let system = System::new(SystemParts {
             machine: Arc::clone(&scenario.machine),
             costs: scenario.costs.clone(),
@@ -83,6 +84,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             pause_loop: scenario.pause_loop,
             profiles,
             memory,
+            shared,
             observer,
             extra_sources: EXTRAS.len() + sources.len(),
         });
@@ -121,7 +123,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
     /// Runs to the end.
     pub fn run(mut self) -> Result<RunMetrics, RunError> {
         self.set_extra(Extra::PolicyTimer, self.system.kernels[HOST].policy.timer_period_ns());
-        self.set_extra(Extra::MemorySample, self.system.memory.sample_period_ns().unwrap_or(NEVER));
+        self.set_extra(Extra::MemorySample, self.system.sample_period_ns().unwrap_or(NEVER));
         self.set_extra(Extra::Phase, self.scenario.warmup_ns);
         self.set_next_affinity_change();
         for source in 0..self.sources.len() {
@@ -157,7 +159,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             }
             Some(Extra::MemorySample) => {
                 self.system.sample_memory(now_ns);
-                let period_ns = self.system.memory.sample_period_ns().unwrap_or(NEVER - now_ns);
+                let period_ns = self.system.sample_period_ns().unwrap_or(NEVER - now_ns);
                 self.set_extra(Extra::MemorySample, now_ns + period_ns);
             }
             Some(Extra::Phase) => self.next_phase(now_ns),
@@ -229,9 +231,9 @@ impl<'a, O: Observer> Simulation<'a, O> {
             }
             return;
         }
-        let request = Some(Request { arrived_ns, source });
-        if let Some(task) = self.vms[vm.index()].channels[channel].put(request) {
-            self.system.kernels[kernel].tasks[task.index()].request = request;
+        let token = Token::Request(Request { arrived_ns, source });
+        if let Some(task) = self.vms[vm.index()].channels[channel].put(token) {
+            self.system.kernels[kernel].tasks[task.index()].receive(token);
             self.system.wake(task, now_ns, on, false);
         }
     }

@@ -19,12 +19,14 @@ mod pause_loop;
 mod progress;
 mod run_queue_lock;
 mod schedule;
+mod shared_state;
 mod task;
 mod vcpu;
 
 pub(crate) use cpu::{CpuRef, CpuUse, Due, TaskRef};
 pub(crate) use level::{Kernel, KernelParts, record};
 pub(crate) use memory_state::MemoryState;
+pub(crate) use shared_state::SharedState;
 pub(crate) use task::{Task, TaskState, TimerTarget};
 
 use crate::engine::event_queue::{EventQueue, NEVER};
@@ -62,6 +64,7 @@ pub(crate) struct System<O> {
     /// The next event of each processor; the engine's own sources of events follow them.
     pub queue: EventQueue,
     pub memory: MemoryState,
+    shared: SharedState,
     profiles: Vec<Arc<MemoryProfile>>,
     /// The other threads of each processor's core.
     siblings: Vec<Box<[CpuId]>>,
@@ -82,6 +85,7 @@ pub(crate) struct SystemParts<O> {
     pub pause_loop: Option<PauseLoop>,
     pub profiles: Vec<Arc<MemoryProfile>>,
     pub memory: MemoryState,
+    pub shared: SharedState,
     pub observer: O,
     /// Sources of events besides the processors.
     pub extra_sources: usize,
@@ -106,6 +110,7 @@ impl<O: Observer> System<O> {
             midway: vec![Midway::default(); cpu_count],
             queue: EventQueue::new(cpu_count + parts.extra_sources),
             memory: parts.memory,
+            shared: parts.shared,
             profiles: parts.profiles,
             private_fill: vec![CacheFill::default(); machine.cores().len()],
             llc_fill: vec![CacheFill::default(); machine.llcs().len()],
@@ -234,16 +239,9 @@ impl<O: Observer> System<O> {
         self.processors[pcpu.index()].settled_ns
     }
 
-    /// How long a cache line travels from one processor to another: a load from the last-level cache they share, or
-    /// from the other's memory; ns. Nothing with the model of locks off.
+    /// How long the line of a lock travels from one processor to another, ns; nothing with the model of locks off.
     pub fn line_transfer_ns(&self, from: CpuId, to: CpuId) -> u64 {
-        let hardware = self.machine.hardware();
-        let (from, to) = (self.machine.cpu(from), self.machine.cpu(to));
-        let latency_ns = match from.llc == to.llc {
-            true => hardware.llc_latency_ns,
-            false => hardware.remote_memory_latency_ns,
-        };
-        self.costs.spin_lock.map_or(0, |_| u64::from(latency_ns))
+        self.costs.spin_lock.map_or(0, |_| self.machine.line_transfer_ns(from, to))
     }
 
     /// The pCPU beneath a CPU, if it has one.

@@ -26,6 +26,8 @@ pub(crate) enum Instruction {
         channel: u32,
         capacity: u32,
         resume_at: Option<u32>,
+        message_lines: u32,
+        queue_lines: u32,
     },
     Lock {
         lock: u32,
@@ -138,8 +140,8 @@ fn flatten(ops: &[Op], profiles: &[ProfileId], depth: u8, code: &mut Vec<Instruc
             Op::SleepUntil(at_ns) => Instruction::SleepUntil(at_ns),
             Op::Wait { channel } => Instruction::Wait { channel: channel as u32 },
             Op::Signal { channel } => Instruction::Signal { channel: channel as u32 },
-            Op::Send { channel, capacity, resume_at } => {
-                Instruction::Send { channel: channel as u32, capacity, resume_at }
+            Op::Send { channel, capacity, resume_at, message_lines, queue_lines } => {
+                Instruction::Send { channel: channel as u32, capacity, resume_at, message_lines, queue_lines }
             }
             Op::Lock { lock } => Instruction::Lock { lock: lock as u32 },
             Op::Unlock { lock } => Instruction::Unlock { lock: lock as u32 },
