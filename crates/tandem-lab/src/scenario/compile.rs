@@ -89,7 +89,9 @@ impl<'a> Compiler<'a> {
         for table in programs {
             each_op(&table.ops, &mut |op| {
                 if let OpForm::Wait(channel)
+                | OpForm::WaitAll(channel)
                 | OpForm::Signal(channel)
+                | OpForm::SignalAll(channel)
                 | OpForm::Send(SendForm { channel, .. }) = op
                     && !names.family_channels.contains(&channel.as_str())
                 {
@@ -223,6 +225,11 @@ impl<'a> Compiler<'a> {
                 note(&mut self.waits, channel);
                 Op::Wait { channel: self.channel(channel) }
             }
+            OpForm::WaitAll(channel) => {
+                note(&mut self.waits, channel);
+                Op::WaitAll { channel: self.channel(channel) }
+            }
+            OpForm::SignalAll(channel) => Op::SignalAll { channel: self.signalled(channel) },
             OpForm::Signal(channel) => Op::Signal { channel: self.signalled(channel) },
             OpForm::Send(SendForm { channel, capacity, message_lines, queue_lines }) => {
                 let lines = |lines: &Option<Located<Count>>, what| match lines {
@@ -339,7 +346,12 @@ fn instant_ops(ops: &[Op]) -> Option<u64> {
     ops.iter().try_fold(0u64, |sum, op| {
         let steps = match op {
             Op::Compute { work: amount, .. } | Op::Sleep(amount) if longest(*amount) > 0 => return None,
-            Op::Wait { .. } | Op::Send { .. } | Op::WaitChild | Op::WaitChildSignal | Op::Exec { .. } => {
+            Op::Wait { .. }
+            | Op::WaitAll { .. }
+            | Op::Send { .. }
+            | Op::WaitChild
+            | Op::WaitChildSignal
+            | Op::Exec { .. } => {
                 return None;
             }
             Op::Repeat { times, body } => instant_ops(body)?.max(1).saturating_mul(times.unwrap_or(u64::MAX)),

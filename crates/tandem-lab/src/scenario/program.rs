@@ -65,8 +65,12 @@ pub enum OpForm {
     SleepUntil(Located<Duration>),
     /// Take a token from this channel of the VM; sleep while there is none.
     Wait(Located<String>),
+    /// Take all tokens that are in this channel of the VM, at least one; sleep while there is none.
+    WaitAll(Located<String>),
     /// Put a token into this channel of the VM, which wakes one waiting task.
     Signal(Located<String>),
+    /// Put as many tokens into this channel of the VM as the last `wait_all` took.
+    SignalAll(Located<String>),
     /// Write into a pipe: put a token into this channel once it holds fewer than its capacity.
     Send(SendForm),
     /// Take this spin lock of the VM, keeping the CPU busy until it is free. With a guest kernel only.
@@ -175,9 +179,11 @@ impl ProgramTable {
         let mut uses = false;
         each_op(&self.ops, &mut |op| {
             uses |= match op {
-                OpForm::Wait(channel) | OpForm::Signal(channel) | OpForm::Send(SendForm { channel, .. }) => {
-                    **channel == *name
-                }
+                OpForm::Wait(channel)
+                | OpForm::WaitAll(channel)
+                | OpForm::Signal(channel)
+                | OpForm::SignalAll(channel)
+                | OpForm::Send(SendForm { channel, .. }) => **channel == *name,
                 _ => false,
             }
         });

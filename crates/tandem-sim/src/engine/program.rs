@@ -68,6 +68,12 @@ impl<O: Observer> Simulation<'_, O> {
             }
             Instruction::SleepUntil(at_ns) => return Ok(self.sleep_until(place, at_ns, now_ns)),
             Instruction::Wait { channel } => return Ok(self.wait(place, channel, now_ns)),
+            Instruction::TakeRest { channel } => self.take_rest(place, channel, now_ns),
+            Instruction::SignalAll { channel } => {
+                for _ in 0..task.tokens_taken {
+                    self.put(place, channel, Token::Signal, false, now_ns);
+                }
+            }
             Instruction::Signal { channel } => {
                 if on.kernel == HOST {
                     self.system.charge_exit(pcpu);
@@ -197,6 +203,31 @@ impl<O: Observer> Simulation<'_, O> {
         (channel + if is_shared { 0 } else { task.family_channels }) as usize
     }
 
+    /// Takes all tokens of a channel of which one has been taken.
+    fn take_rest(&mut self, place: Place, channel: u32, now_ns: u64) {
+        let at = self.channel(place, channel);
+        let Place { on, task, .. } = place;
+        let vm = self.system.kernels[on.kernel].tasks[task.index()].vm;
+        let mut taken = 1;
+        while let Some(token) = self.vms[vm.index()].channels[at].take_present(task) {
+            taken += 1;
+            if let Token::Message(message) = token {
+                self.read(place, vm, message);
+            }
+            self.wake_senders(place, vm, at, now_ns);
+        }
+        self.system.kernels[on.kernel].tasks[task.index()].tokens_taken = taken;
+    }
+
+    /// Wakes those who want to send into a channel from which a token was taken.
+    fn wake_senders(&mut self, place: Place, vm: VmId, channel: usize, now_ns: u64) {
+        for _ in 0..self.vms[vm.index()].channels[channel].senders_to_wake() {
+            if let Some(sender) = self.vms[vm.index()].channels[channel].next_sender() {
+                self.system.wake(sender, now_ns, place.on, true);
+            }
+        }
+    }
+
     fn wait(&mut self, place: Place, channel: u32, now_ns: u64) -> Next {
         let at = self.channel(place, channel);
         let Place { on, task, .. } = place;
@@ -216,11 +247,7 @@ impl<O: Observer> Simulation<'_, O> {
                     Token::Request(request) => state.request = Some(request),
                     Token::Message(message) => self.read(place, vm, message),
                 }
-                for _ in 0..self.vms[vm.index()].channels[at].senders_to_wake() {
-                    if let Some(sender) = self.vms[vm.index()].channels[at].next_sender() {
-                        self.system.wake(sender, now_ns, on, true);
-                    }
-                }
+                self.wake_senders(place, vm, at, now_ns);
                 Next::Step
             }
             None => {

@@ -69,6 +69,8 @@ pub(crate) struct Task {
     /// A message that it was given while it was blocked, and that it has not read yet.
     pub unread: Option<Message>,
     pub timer_started_ns: u64,
+    /// Tokens that it took at once.
+    pub tokens_taken: u32,
     /// Waits for a spin lock or for answers to interrupts, keeping its CPU busy.
     pub spins: bool,
     /// Spin locks that it holds.
@@ -128,6 +130,7 @@ impl Task {
             request: None,
             unread: None,
             timer_started_ns: 0,
+            tokens_taken: 0,
             spins: false,
             locks_held: 0,
             answers_missing: 0,

@@ -69,13 +69,18 @@ impl Channel {
 
     /// Takes a token for the task; without one, the task is put among the waiting and `None` comes back.
     pub fn take(&mut self, task: TaskId) -> Option<Token> {
-        let token = self.tokens.pop_front();
-        if token.is_some() {
-            self.last_taker = task;
-        } else {
+        let token = self.take_present(task);
+        if token.is_none() {
             self.waiting.push_back(task);
         }
         token
+    }
+
+    /// Takes a token for the task, if there is one.
+    pub fn take_present(&mut self, task: TaskId) -> Option<Token> {
+        let token = self.tokens.pop_front()?;
+        self.last_taker = task;
+        Some(token)
     }
 
     /// Adds a token. A waiting task that gets it at once is returned, to be woken.

@@ -19,6 +19,13 @@ pub(crate) enum Instruction {
     Wait {
         channel: u32,
     },
+    /// Takes what else there is, after a wait for the first.
+    TakeRest {
+        channel: u32,
+    },
+    SignalAll {
+        channel: u32,
+    },
     Signal {
         channel: u32,
     },
@@ -139,6 +146,11 @@ fn flatten(ops: &[Op], profiles: &[ProfileId], depth: u8, code: &mut Vec<Instruc
             Op::Sleep(amount) => Instruction::Sleep(amount),
             Op::SleepUntil(at_ns) => Instruction::SleepUntil(at_ns),
             Op::Wait { channel } => Instruction::Wait { channel: channel as u32 },
+            Op::WaitAll { channel } => {
+                code.push(Instruction::Wait { channel: channel as u32 });
+                Instruction::TakeRest { channel: channel as u32 }
+            }
+            Op::SignalAll { channel } => Instruction::SignalAll { channel: channel as u32 },
             Op::Signal { channel } => Instruction::Signal { channel: channel as u32 },
             Op::Send { channel, capacity, resume_at, message_lines, queue_lines } => {
                 Instruction::Send { channel: channel as u32, capacity, resume_at, message_lines, queue_lines }

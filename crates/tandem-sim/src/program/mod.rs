@@ -87,6 +87,16 @@ pub enum Op {
         /// Index of the channel.
         channel: usize,
     },
+    /// Take all tokens that are in a channel of the VM, at least one; block while there is none.
+    WaitAll {
+        /// Index of the channel.
+        channel: usize,
+    },
+    /// Put as many tokens into a channel of the VM as the last [`Op::WaitAll`] has taken, each waking one waiting task.
+    SignalAll {
+        /// Index of the channel.
+        channel: usize,
+    },
     /// Put a token into a channel of the VM, waking one waiting task.
     Signal {
         /// Index of the channel.

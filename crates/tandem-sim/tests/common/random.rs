@@ -186,6 +186,8 @@ fn simple_op() -> impl Strategy<Value = Op> {
         1 => prop_oneof![9 => 0..150 * MS, 1 => Just(u64::MAX)].prop_map(Op::SleepUntil),
         1 => (0..3usize).prop_map(|channel| Op::Wait { channel }),
         2 => (0..3usize).prop_map(|channel| Op::Signal { channel }),
+        1 => (0..3usize).prop_map(|channel| Op::WaitAll { channel }),
+        1 => (0..3usize).prop_map(|channel| Op::SignalAll { channel }),
         1 => (0..3usize, 1..4u32, any::<bool>(), lines(), lines()).prop_map(|(channel, capacity, waits, message_lines, queue_lines)| {
             Op::Send { channel, capacity, resume_at: waits.then_some(capacity - 1), message_lines, queue_lines }
         }),
@@ -217,7 +219,11 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 fn fit_channels(ops: &mut [Op], channels: usize) {
     for op in ops {
         match op {
-            Op::Wait { channel } | Op::Signal { channel } | Op::Send { channel, .. } => *channel %= channels,
+            Op::Wait { channel }
+            | Op::WaitAll { channel }
+            | Op::Signal { channel }
+            | Op::SignalAll { channel }
+            | Op::Send { channel, .. } => *channel %= channels,
             Op::Repeat { body, .. } => fit_channels(body, channels),
             _ => {}
         }

@@ -73,7 +73,11 @@ fn check_ops(ops: &[Op], depth: usize, program: &Program, limits: &Limits) -> Re
                 }
             }
             Op::Sleep(amount) => check_amount(*amount)?,
-            Op::Wait { channel } | Op::Signal { channel } | Op::Send { channel, .. }
+            Op::Wait { channel }
+            | Op::WaitAll { channel }
+            | Op::Signal { channel }
+            | Op::SignalAll { channel }
+            | Op::Send { channel, .. }
                 if *channel >= limits.channels =>
             {
                 return Err(format!("a program uses channel {channel}, but there are {}", limits.channels));
