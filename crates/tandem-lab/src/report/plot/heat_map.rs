@@ -12,6 +12,8 @@ const ROW: f64 = 30.0;
 const CELL_MIN: f64 = 46.0;
 const CELL_MAX: f64 = 84.0;
 const TOP: f64 = 2.0;
+/// Room for the title of the rows, which stands above them: beside a few rows it would not fit.
+const TITLE: f64 = 24.0;
 /// Below the cells: the loads, the name of their key, the scale and its numbers.
 const BOTTOM: f64 = 94.0;
 /// Half the gap between two cells.
@@ -26,18 +28,18 @@ const STEPS: usize = 12;
 /// The plot of a heat map.
 pub fn heat_map(grid: &Grid) -> String {
     let letters = grid.rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
-    let title_room = if grid.map.rows_title.is_some() { 22.0 } else { 0.0 };
-    let left = title_room + letters as f64 * LETTER + 12.0;
+    let top = if grid.map.rows_title.is_some() { TITLE } else { TOP };
+    let left = letters as f64 * LETTER + 12.0;
     let columns = grid.loads.len() as f64;
     let cell_width = ((WIDTH - left) / columns).clamp(CELL_MIN, CELL_MAX);
     let right = left + columns * cell_width;
-    let bottom = TOP + grid.rows.len() as f64 * ROW;
+    let bottom = top + grid.rows.len() as f64 * ROW;
     let largest = largest(grid);
 
     let label =
         format!("{}: gain over {}, by variant and {}", grid.map.title, grid.baseline, grid.map.columns);
     let mut svg = Svg::new(right.max(WIDTH), bottom + BOTTOM, &label);
-    let corner = |row: usize, column: usize| (left + column as f64 * cell_width, TOP + row as f64 * ROW);
+    let corner = |row: usize, column: usize| (left + column as f64 * cell_width, top + row as f64 * ROW);
     for (row, (label, gains)) in grid.rows.iter().enumerate() {
         svg.text((left - 8.0, corner(row, 0).1 + ROW / 2.0 + 4.5), Anchor::End, "tick", label);
         for (column, gain) in gains.iter().enumerate() {
@@ -69,7 +71,7 @@ pub fn heat_map(grid: &Grid) -> String {
     }
     svg.text(((left + right) / 2.0, bottom + 38.0), Anchor::Middle, "axis", &grid.map.columns);
     if let Some(title) = &grid.map.rows_title {
-        svg.text_upwards((13.0, (TOP + bottom) / 2.0), "axis", title);
+        svg.text((0.0, top - 9.0), Anchor::Start, "axis", title);
     }
     draw_scale(&mut svg, (left + MARGIN, bottom + 56.0), (right - left).min(240.0), largest);
     svg.finish()
