@@ -14,6 +14,11 @@ use tandem_file::file_error::{FileError, read_text};
 /// Keys that tell a cell from others.
 pub type CellKeys = BTreeMap<String, Key>;
 
+/// Whether `keys` has all of `some`, with the same values.
+pub fn has_all(keys: &CellKeys, some: &CellKeys) -> bool {
+    some.iter().all(|(key, value)| keys.get(key) == Some(value))
+}
+
 /// A published table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Published {

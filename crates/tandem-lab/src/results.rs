@@ -25,8 +25,27 @@ pub struct ExperimentResults {
     pub seed: u64,
     /// Every number, in the order of the experiment file.
     pub cells: Vec<Cell>,
+    /// Which of them a report shows as heat maps.
+    pub heat_maps: Vec<HeatMap>,
     /// The targets that the experiment set itself, and what came of them.
     pub verdict: Verdict,
+}
+
+/// Which cells a heat map shows, and what stands beside them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeatMap {
+    /// Title for people.
+    pub title: String,
+    /// Name of the metric.
+    pub metric: String,
+    /// Keys of the cells.
+    pub keys: BTreeMap<String, Key>,
+    /// The key along the horizontal axis.
+    pub columns: String,
+    /// The variants, top to bottom, each with its label.
+    pub rows: Vec<(String, String)>,
+    /// What the labels say, for people.
+    pub rows_title: Option<String>,
 }
 
 /// One metric of one variant at one load.
@@ -65,6 +84,36 @@ pub struct Cell {
     /// Unit of the values, for people.
     #[serde(skip)]
     pub unit: String,
+}
+
+impl Cell {
+    /// The simulated effect, turned so that positive is better; 0 for the baseline. `None` if it is not known, or if
+    /// neither way is better.
+    pub fn gain_pct(&self) -> Option<f64> {
+        let sign = match self.better {
+            Better::Higher => 1.0,
+            Better::Lower => -1.0,
+            Better::Neither => return None,
+        };
+        if self.variant == self.baseline {
+            return Some(0.0);
+        }
+        self.simulated_effect_pct.filter(|effect| effect.is_finite()).map(|effect| sign * effect)
+    }
+
+    /// The 95% confidence interval of the gain; that of the baseline is 0 to 0.
+    pub fn gain_interval_pct(&self) -> Option<(f64, f64)> {
+        if self.variant == self.baseline {
+            return Some((0.0, 0.0));
+        }
+        let (low, high) = (self.ci_low_pct?, self.ci_high_pct?);
+        match self.better {
+            _ if !(low.is_finite() && high.is_finite()) => None,
+            Better::Higher => Some((low, high)),
+            Better::Lower => Some((-high, -low)),
+            Better::Neither => None,
+        }
+    }
 }
 
 /// Value of a cell's key, or of a scenario's parameter.

@@ -7,7 +7,7 @@
 use crate::experiment::file::ExperimentMetric;
 use crate::experiment::{Case, Experiment, verdict};
 use crate::published::CellKeys;
-use crate::results::{Better, Cell, ExperimentResults, Role};
+use crate::results::{Better, Cell, ExperimentResults, HeatMap, Role};
 use crate::statistics::{mean, paired_effect};
 use rayon::iter::{ParallelBridge, ParallelIterator};
 use std::collections::BTreeMap;
@@ -245,6 +245,7 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
         replications: fewest.unwrap_or(0),
         seed,
         verdict: verdict(&cells, file),
+        heat_maps: file.heat_maps.iter().map(HeatMap::from).collect(),
         cells,
     }
 }
@@ -269,9 +270,8 @@ fn complete(
 
 /// The cells of a metric, one a variant of the case, from values by replication and variant.
 fn cells_of(experiment: &Experiment, case: &Case, label: &Label, runs: &[Vec<f64>]) -> Vec<Cell> {
-    let (baseline, published) = (experiment.baseline(), &experiment.published);
-    let base =
-        case.variants.iter().position(|(name, _)| name == baseline).expect("every case has the baseline");
+    let (baseline, published) = (case.baseline.as_str(), &experiment.published);
+    let base = case.variant_names().position(|name| name == baseline).expect("every case has its baseline");
     let cell = |(at, (variant, _)): (usize, &(String, Scenario))| {
         let pairs: Vec<(f64, f64)> = runs.iter().map(|run| (run[base], run[at])).collect();
         let effect = if at == base { None } else { paired_effect(&pairs) };

@@ -81,7 +81,7 @@ fn read(experiment: &str, published: &str) -> Result<Experiment, String> {
 #[test]
 fn loads_and_variants_become_scenarios() {
     let experiment = read(EXPERIMENT, PUBLISHED).unwrap();
-    assert_eq!((experiment.name.as_str(), experiment.baseline()), ("hogs", "plain"));
+    assert_eq!((experiment.name.as_str(), experiment.cases[0].baseline.as_str()), ("hogs", "plain"));
     let labels: Vec<_> = experiment.cases.iter().map(|case| case.label()).collect();
     assert_eq!(labels, ["benchmark=hog vms=2", "benchmark=hog vms=6", "benchmark=busy"]);
     let variants: Vec<Vec<_>> = experiment
@@ -189,6 +189,11 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         ),
         (
             "variants = [\"home\"]",
+            "baseline = \"hom\"",
+            "experiment.toml:20: there is no variant `hom`; variants: `plain`",
+        ),
+        (
+            "variants = [\"home\"]",
             "variants = [\"hom\"]",
             "experiment.toml:20: there is no variant `hom`; variants: `plain`",
         ),
@@ -283,6 +288,11 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "experiment.toml:32: no run has the metric `speed`",
         ),
         (
+            "[[target]]\ntext",
+            "[[accuracy]]\ntext = \"all\"\nmetric = \"busy\"\nkeys = { vms = 2 }\nerror = \"median\"\nwithin_pct = 3\n[[target]]\ntext",
+            "experiment.toml:32: no run with the metric `busy` has these keys; cells are `benchmark=hog vms=2`",
+        ),
+        (
             "timeslice = \"5ms\"",
             "timeslice = \"5min\"",
             "experiment.toml:14: the timeslice is out of range; allowed are",
@@ -313,6 +323,131 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         let error = read(&EXPERIMENT.replacen(line, instead, 1), PUBLISHED).map(|_| ()).expect_err(instead);
         assert!(error.starts_with(says), "{instead}: {error}");
     }
+}
+
+/// What is said about a table that is put at line 31 of the experiment, before its target.
+fn said_of(table: &str, line: &str, instead: &str) -> String {
+    assert!(table.contains(line), "{line}");
+    let table = table.replacen(line, instead, 1);
+    let read = read(&EXPERIMENT.replace("[[target]]", &format!("{table}[[target]]")), PUBLISHED);
+    read.map(|_| String::new()).unwrap_or_else(|error| error)
+}
+
+#[test]
+fn orders_are_of_variants_that_are_run_along_a_key() {
+    let order = "[[order]]\ntext = \"home\"\nmetric = \"throughput\"\nkeys = { benchmark = \"hog\" }\nover = \"vms\"\n\
+        variants = [\"plain\", \"home\"]\n";
+    for (line, instead, says) in [
+        ("[[order]]", "[[order]]", ""),
+        (
+            "throughput",
+            "speed",
+            "experiment.toml:33: no run has the metric `speed`; there are `busy`, `throughput`",
+        ),
+        ("throughput", "busy", "experiment.toml:33: neither way is better for the metric `busy`"),
+        (
+            "\"hog\"",
+            "\"dog\"",
+            "experiment.toml:34: no run with the metric `throughput` has these keys; cells are",
+        ),
+        (
+            "\"vms\"",
+            "\"vm\"",
+            "experiment.toml:35: these cells have no key `vm`; their keys: `benchmark`, `vms`",
+        ),
+        (
+            "over = \"vms\"",
+            "over = \"benchmark\"",
+            "experiment.toml:34: several runs have these keys and benchmark=hog; `keys`",
+        ),
+        (
+            "\"plain\"",
+            "\"away\"",
+            "experiment.toml:36: the runs of these cells have no variant `away`; there are `home`, `plain`",
+        ),
+        ("\"plain\", ", "", "experiment.toml:32: an order needs at least two variants"),
+    ] {
+        let said = said_of(order, line, instead);
+        assert!(said.starts_with(says) && said.is_empty() == says.is_empty(), "{instead}: {said}");
+    }
+}
+
+#[test]
+fn heat_maps_show_variants_that_are_run_along_a_key() {
+    let map = "[[heat_map]]\ntitle = \"Homes\"\nmetric = \"throughput\"\nkeys = { benchmark = \"hog\" }\ncolumns = \"vms\"\n\
+        rows = [\"home\"]\nlabels = { home = \"at home\" }\nrows_title = \"where\"\n";
+    for (line, instead, says) in [
+        ("[[heat_map]]", "[[heat_map]]", ""),
+        (
+            "throughput",
+            "speed",
+            "experiment.toml:33: no run has the metric `speed`; there are `busy`, `throughput`",
+        ),
+        ("throughput", "busy", "experiment.toml:33: neither way is better for the metric `busy`"),
+        (
+            "\"hog\"",
+            "\"dog\"",
+            "experiment.toml:34: no run with the metric `throughput` has these keys; cells are",
+        ),
+        (
+            "\"vms\"",
+            "\"vm\"",
+            "experiment.toml:35: these cells have no key `vm`; their keys: `benchmark`, `vms`",
+        ),
+        (
+            "\"home\"",
+            "\"away\"",
+            "experiment.toml:36: the runs of these cells have no variant `away`; there are `home`",
+        ),
+        ("[\"home\"]", "[]", "experiment.toml:32: the heat map has no rows; name at least one variant"),
+        ("{ home =", "{ hom =", "experiment.toml:37: the heat map has no row `hom`; its rows: `home`"),
+        ("columns", "colums", "experiment.toml:35: unknown field `colums`, expected one of `title`"),
+    ] {
+        let said = said_of(map, line, instead);
+        assert!(said.starts_with(says) && said.is_empty() == says.is_empty(), "{instead}: {said}");
+    }
+}
+
+#[test]
+fn a_run_may_have_a_baseline_of_its_own() {
+    let with_baseline =
+        EXPERIMENT.replace("variants = [\"home\"]", "baseline = \"away\"\nvariants = [\"home\"]");
+    let published = |rows: &str| format!("benchmark,vms,metric,variant,value,effect_pct\n{rows}\n");
+    let experiment =
+        read(&with_baseline, &published("hog,6,throughput,home,,5\nbusy,,busy,away,,1")).unwrap();
+    let runs: Vec<(&str, Vec<&str>)> = experiment
+        .cases
+        .iter()
+        .map(|case| (case.baseline.as_str(), case.variant_names().collect()))
+        .collect();
+    let hog = ("away", vec!["home", "away"]);
+    assert_eq!(runs, [hog.clone(), hog, ("plain", vec!["plain", "home", "away"])]);
+
+    for (row, says) in [
+        (
+            "hog,6,throughput,away,,1",
+            "published.csv:2: `away` is the baseline, which has no effect against itself",
+        ),
+        (
+            "hog,6,throughput,plain,1,",
+            "published.csv:2: its run has no variant `plain`; there are `home`, `away`",
+        ),
+    ] {
+        let error = read(&with_baseline, &published(row)).map(|_| ()).expect_err(row);
+        assert!(error.starts_with(says), "{error}");
+    }
+    let target = with_baseline.replace("variant = \"home\"", "variant = \"away\"");
+    let error = read(&target, &published("")).map(|_| ()).unwrap_err();
+    assert!(error.contains("the target is about no effect of this experiment"), "{error}");
+
+    let composite = "[[composite]]\nname = \"all\"\nof = \"busy\"\nover = \"benchmark\"\nparts = [\"busy\", \"idle\"]\nkeys = {}\n\
+        [[run]]\nscenario = \"s.toml\"\nkeys = { benchmark = \"idle\" }\nbaseline = \"home\"\n\
+        metrics = [{ name = \"busy\", of = \"busy_share\", unit = \"%\", better = \"neither\" }]\n";
+    assert_eq!(said_of(composite, "baseline = \"home\"\n", ""), "");
+    let said = said_of(composite, "", "");
+    let says =
+        "experiment.toml:32: the parts of this composite are runs with different baselines or variants";
+    assert!(said.starts_with(says), "{said}");
 }
 
 #[test]

@@ -77,6 +77,19 @@ pub(super) fn composites_of(
         })
     };
     let composites: Vec<_> = sets.into_iter().filter_map(composite).collect();
+    let run_alike = |composite: &Composite| {
+        let mut runs = composite.parts.iter().map(|&(case, _)| &cases[case]);
+        let first = runs.next();
+        runs.all(|case| {
+            first.is_some_and(|first| {
+                first.baseline == case.baseline && first.variant_names().eq(case.variant_names())
+            })
+        })
+    };
+    if !composites.iter().all(run_alike) {
+        let message = "the parts of this composite are runs with different baselines or variants";
+        return Err(source.error(table.name.span(), message));
+    }
     if composites.is_empty() {
         let message =
             format!("no runs have all parts of this composite, which are values of `{}`", table.over);

@@ -2,8 +2,8 @@
 
 use super::verdict::NOISE_PCT;
 use crate::measure::Measure;
-use crate::published::CellKeys;
-use crate::results::{Better, Key};
+use crate::published::{CellKeys, has_all};
+use crate::results::{Better, HeatMap, Key};
 use crate::scenario::Parameters;
 use crate::scenario::policy::PolicyTable;
 use schemars::JsonSchema;
@@ -35,7 +35,7 @@ pub struct ExperimentFile {
     /// What the quick form of the experiment saves.
     #[serde(default)]
     pub quick: Located<QuickTable>,
-    /// The variant that effects are measured against.
+    /// The variant that effects are measured against, where a run does not name another.
     pub baseline: Located<String>,
     /// The variants. Each is a table of policy settings, and nothing else: what a variant does to a result comes
     /// from the policy.
@@ -63,6 +63,12 @@ pub struct ExperimentFile {
     /// What the experiment sets itself.
     #[serde(default, rename = "target")]
     pub targets: Vec<TargetTable>,
+    /// Variants that it wants to come out one better than the other.
+    #[serde(default, rename = "order")]
+    pub orders: Vec<OrderTable>,
+    /// What a report shows as heat maps.
+    #[serde(default, rename = "heat_map")]
+    pub heat_maps: Vec<HeatMapTable>,
 }
 
 fn default_noise_pct() -> f64 {
@@ -127,7 +133,9 @@ pub struct RunTable {
     /// of their values is run.
     #[serde(default)]
     pub sweep: Located<BTreeMap<String, Vec<Key>>>,
-    /// Names of the variants to run beside the baseline; all if absent.
+    /// The variant that effects of this run are measured against; the experiment's baseline if absent.
+    pub baseline: Option<Located<String>>,
+    /// Names of the variants to run beside the baseline of this run; all if absent.
     pub variants: Option<Vec<Located<String>>>,
     /// Time before measuring starts for variants that need another than the scenario says until they have settled, such
     /// as { slow = "1s" }.
@@ -167,8 +175,7 @@ pub struct ExperimentMetric {
 impl ExperimentMetric {
     /// Whether constants were calibrated on the baseline of the cell with these keys.
     pub fn is_calibrated_at(&self, keys: &CellKeys) -> bool {
-        let has_all = |some: &CellKeys| some.iter().all(|(key, value)| keys.get(key) == Some(value));
-        self.calibrated || self.calibrated_at.iter().any(has_all)
+        self.calibrated || self.calibrated_at.iter().any(|some| has_all(keys, some))
     }
 
     /// The metric's value in a run; `None` if the run has nothing to measure it on.
@@ -206,7 +213,7 @@ pub struct AccuracyTable {
     pub metric: String,
     /// Only cells with these keys; all if absent.
     #[serde(default)]
-    pub cells: CellKeys,
+    pub keys: CellKeys,
     /// A key by whose values the cells are taken apart, each set to be close enough by itself.
     pub each: Option<String>,
     /// Which error counts.
@@ -241,4 +248,62 @@ pub struct TargetTable {
     pub effect_pct: f64,
     /// How far from that the simulated effect may be, in points.
     pub within_pct: f64,
+}
+
+/// An order of variants that the experiment wants to find at every load: each one's gain is larger than that of the one
+/// before. A gain is the effect against the baseline, turned so that positive is better; that of the baseline is 0.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OrderTable {
+    /// What it is about, in a few words.
+    pub text: Located<String>,
+    /// The metric.
+    pub metric: Located<String>,
+    /// Only cells with these keys; all if absent.
+    #[serde(default)]
+    pub keys: Located<CellKeys>,
+    /// The key that is the load. The cells must differ in it alone.
+    pub over: Located<String>,
+    /// The variants, the worst first.
+    pub variants: Vec<Located<String>>,
+}
+
+/// A heat map of a report: the gain of each variant at each load. A gain is the effect against the baseline, turned so
+/// that positive is better.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HeatMapTable {
+    /// Title for people.
+    pub title: Located<String>,
+    /// The metric.
+    pub metric: Located<String>,
+    /// Only cells with these keys; all if absent.
+    #[serde(default)]
+    pub keys: Located<CellKeys>,
+    /// The key along the horizontal axis. The cells must differ in it alone.
+    pub columns: Located<String>,
+    /// The variants, top to bottom.
+    pub rows: Vec<Located<String>>,
+    /// What stands beside a row instead of the name of its variant, such as { soft-5-4 = "5:4" }.
+    #[serde(default)]
+    pub labels: Named<String>,
+    /// What the names or labels of the rows say, for people.
+    pub rows_title: Option<String>,
+}
+
+impl From<&HeatMapTable> for HeatMap {
+    fn from(table: &HeatMapTable) -> Self {
+        let row = |variant: &Located<String>| {
+            let label = table.labels.get(variant).unwrap_or(variant);
+            ((**variant).clone(), label.clone())
+        };
+        Self {
+            title: (*table.title).clone(),
+            metric: (*table.metric).clone(),
+            keys: (*table.keys).clone(),
+            columns: (*table.columns).clone(),
+            rows: table.rows.iter().map(row).collect(),
+            rows_title: table.rows_title.clone(),
+        }
+    }
 }

@@ -11,6 +11,7 @@ mod composite;
 pub mod file;
 mod folder;
 mod read;
+mod series;
 mod verdict;
 
 pub use composite::Composite;
@@ -45,6 +46,8 @@ pub struct Case {
     pub keys: CellKeys,
     /// What to measure.
     pub metrics: Vec<ExperimentMetric>,
+    /// Name of the variant that effects are measured against.
+    pub baseline: String,
     /// The scenario with the policy of each variant; the baseline is one of them.
     pub variants: Vec<(String, Scenario)>,
     /// Repeated at most so often; `None`: as the others.
@@ -52,11 +55,6 @@ pub struct Case {
 }
 
 impl Experiment {
-    /// Name of the variant that effects are measured against.
-    pub fn baseline(&self) -> &str {
-        &self.file.baseline
-    }
-
     /// The experiment with fewer replications and shorter runs, as its `[quick]` says.
     pub fn quick(mut self) -> Self {
         let quick = (*self.file.quick).clone();
@@ -85,5 +83,10 @@ impl Case {
     pub fn label(&self) -> String {
         let keys: Vec<_> = self.keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
         keys.join(" ")
+    }
+
+    /// Names of its variants, in the order of the file.
+    pub fn variant_names(&self) -> impl Iterator<Item = &str> {
+        self.variants.iter().map(|(name, _)| name.as_str())
     }
 }

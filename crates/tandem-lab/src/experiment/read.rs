@@ -2,10 +2,11 @@
 
 use super::composite::composites_of;
 use super::file::{ExperimentFile, ExperimentMetric, RunTable};
+use super::series::{check_heat_map, check_order};
 use super::{Case, Composite, Experiment};
 use crate::measure::Measure;
-use crate::published::{CellKeys, Published};
-use crate::results::Key;
+use crate::published::{CellKeys, Published, has_all};
+use crate::results::{Better, Key};
 use crate::scenario::Parameters;
 use crate::scenario::ScenarioSource;
 use crate::scenario::amount::check_time;
@@ -41,7 +42,7 @@ impl Experiment {
         let known = Known { cases: &cases, composites: &composites };
         let path = folder.join("published.csv");
         let published = Published::read(&path)?;
-        check_published(&published, &known, &file.baseline, &path)?;
+        check_published(&published, &known, &path)?;
         check_targets(&file, &known, &source)?;
         let name = folder.canonicalize().unwrap_or_else(|_| folder.into());
         Ok(Self {
@@ -104,7 +105,8 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
             return Err(source.error(span, message));
         }
     }
-    for name in run.variants.iter().flatten().chain(run.warmup.iter().map(|(name, _)| name)) {
+    let named = run.baseline.iter().chain(run.variants.iter().flatten());
+    for name in named.chain(run.warmup.iter().map(|(name, _)| name)) {
         if file.variants.get(name).is_none() {
             let message = format!("there is no variant `{}`; variants: {}", **name, file.variants.list());
             return Err(source.error(name.span(), message));
@@ -118,8 +120,9 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
     {
         return Err(source.error(replications.span(), "`replications` is 0; at least 1 is needed"));
     }
+    let baseline = run.baseline.as_ref().unwrap_or(&file.baseline);
     let takes_part = |name: &String| {
-        *name == *file.baseline
+        *name == **baseline
             || run.variants.as_ref().is_none_or(|names| names.iter().any(|other| **other == *name))
     };
 
@@ -147,7 +150,8 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
         let built = &variants[0].1;
         run.metrics.iter().try_for_each(|metric| check_metric(metric, built, run, source))?;
         let replications = run.replications.as_deref().copied();
-        cases.push(Case { keys, metrics: run.metrics.clone(), variants, replications });
+        let (metrics, baseline) = (run.metrics.clone(), (**baseline).clone());
+        cases.push(Case { keys, metrics, baseline, variants, replications });
     }
     Ok(cases)
 }
@@ -204,68 +208,86 @@ fn check_metric(
 }
 
 /// What is run, and what is computed from it.
-struct Known<'a> {
+pub(super) struct Known<'a> {
     cases: &'a [Case],
     composites: &'a [Composite],
 }
 
 impl Known<'_> {
-    /// The metrics of the cells with these keys, and the variants that they have; `None` if there are no such cells.
-    fn cells(&self, keys: &CellKeys) -> Option<(Vec<&str>, Vec<&str>)> {
-        let cases = self.cases.iter().filter(|case| case.keys == *keys);
-        let composites = self.composites.iter().filter(|composite| composite.keys == *keys);
-        let mut metrics: Vec<&str> = composites.clone().map(|composite| composite.name.as_str()).collect();
-        metrics.extend(cases.clone().flat_map(|case| case.metrics.iter().map(|metric| metric.name.as_str())));
-        let parts = composites.map(|composite| &self.cases[composite.parts[0].0]);
-        let variants = cases.chain(parts).next()?.variants.iter().map(|(name, _)| name.as_str());
-        Some((metrics, variants.collect()))
+    /// What is known of each metric of each set of keys; composites first.
+    pub fn sets(&self) -> impl Iterator<Item = CellSet<'_>> {
+        let composites = self.composites.iter().map(|composite| CellSet {
+            keys: &composite.keys,
+            metric: &composite.name,
+            better: composite.better,
+            case: &self.cases[composite.parts[0].0],
+        });
+        let cases = self.cases.iter().flat_map(|case| case.metrics.iter().map(move |metric| (case, metric)));
+        composites.chain(cases.map(|(case, metric)| CellSet {
+            keys: &case.keys,
+            metric: &metric.name,
+            better: metric.better,
+            case,
+        }))
+    }
+
+    /// The metrics of the cells with these keys, and the run that they are of; `None` if there are no such cells.
+    fn cells(&self, keys: &CellKeys) -> Option<(Vec<&str>, &Case)> {
+        let sets: Vec<CellSet> = self.sets().filter(|set| set.keys == keys).collect();
+        Some((sets.iter().map(|set| set.metric).collect(), sets.first()?.case))
     }
 
     /// The keys of all cells, for errors.
-    fn list(&self) -> String {
+    pub fn list(&self) -> String {
         let labels: Vec<_> = self.cases.iter().map(Case::label).collect();
         quoted_list(labels.iter().map(String::as_str))
     }
 }
 
+/// The cells of one metric with one set of keys: one a variant of the run that they are of.
+#[derive(Clone, Copy)]
+pub(super) struct CellSet<'a> {
+    pub keys: &'a CellKeys,
+    pub metric: &'a str,
+    pub better: Better,
+    pub case: &'a Case,
+}
+
 /// Checks that every published number belongs to something that is run.
-fn check_published(
-    published: &Published,
-    known: &Known,
-    baseline: &str,
-    path: &Path,
-) -> Result<(), FileError> {
+fn check_published(published: &Published, known: &Known, path: &Path) -> Result<(), FileError> {
     for row in published.rows() {
         let error = |message: String| {
             Err(FileError { file: path.display().to_string(), line: Some(row.line), message })
         };
-        let Some((metrics, variants)) = known.cells(&row.keys) else {
+        let Some((metrics, case)) = known.cells(&row.keys) else {
             return error(format!("no run has these keys; there are {}", known.list()));
         };
         if !metrics.contains(&row.metric.as_str()) {
             let known = quoted_list(metrics);
             return error(format!("its run has no metric `{}`; there are {known}", row.metric));
         }
-        if !variants.contains(&row.variant.as_str()) {
-            let known = quoted_list(variants);
+        if !case.variant_names().any(|name| name == row.variant) {
+            let known = quoted_list(case.variant_names());
             return error(format!("its run has no variant `{}`; there are {known}", row.variant));
         }
-        if row.variant == baseline && row.effect_pct.is_some() {
+        if row.variant == case.baseline && row.effect_pct.is_some() {
             return error(format!(
-                "`{baseline}` is the baseline, which has no effect against itself; leave `effect_pct` empty"
+                "`{}` is the baseline, which has no effect against itself; leave `effect_pct` empty",
+                case.baseline
             ));
         }
     }
     Ok(())
 }
 
-/// Checks that the targets are about something that is run.
+/// Checks that the targets, and what the report shows, are about something that is run.
 fn check_targets(file: &ExperimentFile, known: &Known, source: &SourceFile) -> Result<(), FileError> {
     for target in &file.targets {
-        let is_run = *target.variant != **file.baseline
-            && known.cells(&target.cell).is_some_and(|(metrics, variants)| {
-                metrics.contains(&target.metric.as_str()) && variants.contains(&target.variant.as_str())
-            });
+        let is_run = known.cells(&target.cell).is_some_and(|(metrics, case)| {
+            metrics.contains(&target.metric.as_str())
+                && target.variant != case.baseline
+                && case.variant_names().any(|name| name == target.variant)
+        });
         if !is_run {
             let message =
                 format!("the target is about no effect of this experiment; cells are {}", known.list());
@@ -273,13 +295,16 @@ fn check_targets(file: &ExperimentFile, known: &Known, source: &SourceFile) -> R
         }
     }
     for accuracy in &file.accuracies {
-        let has_metric =
-            known.cases.iter().any(|case| case.metrics.iter().any(|metric| metric.name == accuracy.metric))
-                || known.composites.iter().any(|composite| composite.name == accuracy.metric);
-        if !has_metric {
-            let message = format!("no run has the metric `{}`", accuracy.metric);
-            return Err(source.error(accuracy.text.span(), message));
-        }
+        let of_metric = || known.sets().filter(|set| set.metric == accuracy.metric);
+        let message = if of_metric().next().is_none() {
+            format!("no run has the metric `{}`", accuracy.metric)
+        } else if !of_metric().any(|set| has_all(set.keys, &accuracy.keys)) {
+            format!("no run with the metric `{}` has these keys; cells are {}", accuracy.metric, known.list())
+        } else {
+            continue;
+        };
+        return Err(source.error(accuracy.text.span(), message));
     }
-    Ok(())
+    file.orders.iter().try_for_each(|order| check_order(order, known, source))?;
+    file.heat_maps.iter().try_for_each(|map| check_heat_map(map, known, source))
 }

@@ -5,7 +5,8 @@
 //! says, [`NOISE_PCT`] unless it says anything. Below that, benchmarks like the published ones do not tell a sign. Its
 //! sign is right if the simulated effect has the same. Its error is simulated minus published effect, in points.
 
-use super::file::{AccuracyError, AccuracyTable, ExperimentFile, TargetTable};
+use super::file::{AccuracyError, AccuracyTable, ExperimentFile, OrderTable, TargetTable};
+use crate::published::has_all;
 use crate::results::{Cell, Key, Verdict};
 use crate::statistics::median;
 
@@ -45,6 +46,7 @@ pub fn verdict(cells: &[Cell], file: &ExperimentFile) -> Verdict {
     }
     sentences.extend(file.accuracies.iter().flat_map(|accuracy| accuracy_sentences(accuracy, cells)));
     sentences.extend(file.targets.iter().map(|target| check(target, cells)));
+    sentences.extend(file.orders.iter().map(|order| check_order(order, cells)));
     Verdict {
         predicted: predicted.len(),
         beyond_noise,
@@ -68,10 +70,7 @@ fn has_right_sign(cell: &Cell) -> bool {
 
 /// A sentence for each set of cells that is to be close enough by itself, and whether it is.
 fn accuracy_sentences(accuracy: &AccuracyTable, cells: &[Cell]) -> Vec<(String, bool)> {
-    let is_meant = |cell: &&Cell| {
-        cell.metric == accuracy.metric
-            && accuracy.cells.iter().all(|(key, value)| cell.cell.get(key) == Some(value))
-    };
+    let is_meant = |cell: &&Cell| cell.metric == accuracy.metric && has_all(&cell.cell, &accuracy.keys);
     let part_of = |cell: &Cell| accuracy.each.as_ref().and_then(|key| cell.cell.get(key).cloned());
     let mut parts: Vec<Option<Key>> = Vec::new();
     for cell in cells.iter().filter(is_meant) {
@@ -112,10 +111,45 @@ fn check(target: &TargetTable, cells: &[Cell]) -> (String, bool) {
         None => (format!("{}: not run, {wanted}", *target.text), false),
         Some(effect) => {
             let met = (effect - target.effect_pct).abs() <= target.within_pct;
-            let rounded = (10.0 * effect).round() / 10.0;
-            (format!("{}: {}%, {wanted}", *target.text, signed(rounded)), met)
+            (format!("{}: {}%, {wanted}", *target.text, rounded(effect)), met)
         }
     }
+}
+
+/// At how many loads the gains are in the order, what they are at the others, and whether there is no such.
+fn check_order(order: &OrderTable, cells: &[Cell]) -> (String, bool) {
+    let mut loads: Vec<(&Key, Vec<&Cell>)> = Vec::new();
+    let is_meant = |cell: &&Cell| cell.metric == *order.metric && has_all(&cell.cell, &order.keys);
+    for cell in cells.iter().filter(is_meant) {
+        let Some(load) = cell.cell.get(&*order.over) else { continue };
+        match loads.iter_mut().find(|(other, _)| *other == load) {
+            Some((_, cells)) => cells.push(cell),
+            None => loads.push((load, vec![cell])),
+        }
+    }
+    let names: Vec<&str> = order.variants.iter().map(|name| name.as_str()).collect();
+    let fails = loads.iter().filter_map(|(load, cells)| {
+        let gain = |name: &&str| cells.iter().find(|cell| cell.variant == *name)?.gain_pct();
+        let gains: Vec<Option<f64>> = names.iter().map(gain).collect();
+        if gains.is_sorted_by(|a, b| a.is_some() && a < b) {
+            return None;
+        }
+        let found = |(name, gain): (&&str, &Option<f64>)| {
+            format!("{name} {}", gain.map_or("unknown".into(), |gain| rounded(gain) + "%"))
+        };
+        let found: Vec<String> = names.iter().zip(&gains).map(found).collect();
+        Some(format!("{} {load}: {}", *order.over, found.join(", ")))
+    });
+    let fails: Vec<String> = fails.collect();
+    let holds = loads.len() - fails.len();
+    let said = if fails.is_empty() { String::new() } else { format!("; not at {}", fails.join("; ")) };
+    let text = format!("{}: {} at {holds} of {} loads{said}", *order.text, names.join(" < "), loads.len());
+    (text, fails.is_empty() && holds > 0)
+}
+
+/// The number with its sign and one decimal.
+fn rounded(number: f64) -> String {
+    signed((10.0 * number).round() / 10.0)
 }
 
 /// The number with its sign, which zero has none of.
@@ -200,8 +234,67 @@ mod tests {
             ]
         );
         assert_eq!(
-            accuracy("error = \"largest\"\ncells = { benchmark = \"b\" }"),
+            accuracy("error = \"largest\"\nkeys = { benchmark = \"b\" }"),
             [(half, false), said(": largest absolute error: 7.0", false)]
+        );
+    }
+
+    #[test]
+    fn what_is_noise_may_be_set_to_another_number() {
+        let cells = |file: &ExperimentFile| {
+            [cell("a", Some(1.5), 1.0), cell("b", Some(3.0), 1.0), cell("c", Some(-4.0), 1.0)]
+                .map(|cell| Cell { noise_pct: file.noise_pct, ..cell })
+        };
+        for (text, said) in [
+            ("", "2 of 3 right, at least 60% wanted"),
+            ("noise_pct = 1", "2 of 3 right, at least 60% wanted"),
+            ("noise_pct = 2", "1 of 2 right, at least 60% wanted"),
+        ] {
+            let header = format!("{text}\nsigns_right_pct = 60");
+            let text = format!(
+                "title = ''\nstory = []\nsource = ''\nmodelled = []\nnot_modelled = []\n\
+                baseline = 'base'\nrun = []\n{header}\n[variants]\n"
+            );
+            let file: ExperimentFile = toml::from_str(&text).unwrap();
+            let (sentence, met) = &verdict(&cells(&file), &file).targets[0];
+            assert!(sentence.ends_with(said), "{sentence}");
+            assert_eq!(*met, said.starts_with("2 of 3"));
+        }
+    }
+
+    #[test]
+    fn an_order_tells_where_it_fails() {
+        let at = |load: i64, cell: Cell| Cell { cell: [("load".into(), Key::Number(load))].into(), ..cell };
+        // Less is better: the effect of a gain is negative.
+        let lower = |variant, effect| Cell { better: Better::Lower, ..cell(variant, None, effect) };
+        let base = |load| at(load, Cell { simulated_effect_pct: None, ..lower("base", 0.0) });
+        let cells = [
+            base(1),
+            at(1, lower("a", -1.0)),
+            at(1, lower("b", -2.5)),
+            base(2),
+            at(2, lower("a", 0.04)),
+            at(2, lower("b", -3.0)),
+            base(3),
+            at(3, lower("a", -1.0)),
+            at(3, Cell { simulated_effect_pct: None, ..lower("b", 0.0) }),
+        ];
+        let order = |variants: &str| {
+            file(&format!(
+                "[[order]]\ntext = \"more\"\nmetric = \"throughput\"\nover = \"load\"\nvariants = {variants}"
+            ))
+        };
+        let said = |loads: usize, variants: &str| verdict(&cells[..3 * loads], &order(variants)).targets;
+        let all = "[\"base\", \"a\", \"b\"]";
+        assert_eq!(said(1, all), [("more: base < a < b at 1 of 1 loads".to_owned(), true)]);
+        let fails = "more: base < a < b at 1 of 3 loads; not at load 2: base 0%, a 0%, b +3%; \
+            load 3: base 0%, a +1%, b unknown";
+        assert_eq!(said(3, all), [(fails.to_owned(), false)]);
+        assert!(!said(1, "[\"base\", \"b\", \"a\"]")[0].1);
+        assert_eq!(
+            said(0, all),
+            [("more: base < a < b at 0 of 0 loads".to_owned(), false)],
+            "nothing was run"
         );
     }
 

@@ -1,6 +1,6 @@
 //! Made-up results for tests: the shape is that of the real experiments, the simulated numbers are invented.
 
-use crate::results::{Better, Cell, ExperimentResults, Key, Role, Verdict};
+use crate::results::{Better, Cell, ExperimentResults, HeatMap, Key, Role, Verdict};
 use std::collections::BTreeMap;
 
 /// An experiment without cells.
@@ -15,6 +15,7 @@ pub fn empty() -> ExperimentResults {
         replications: 1,
         seed: 1,
         cells: Vec::new(),
+        heat_maps: Vec::new(),
         verdict: Verdict::default(),
     }
 }
@@ -154,6 +155,7 @@ pub fn numa_affinity() -> ExperimentResults {
         replications: 10,
         seed: 42,
         cells,
+        heat_maps: Vec::new(),
         verdict: Verdict {
             predicted: 18,
             beyond_noise: 15,
@@ -251,6 +253,7 @@ pub fn rate_control() -> ExperimentResults {
         replications: 10,
         seed: 42,
         cells,
+        heat_maps: Vec::new(),
         verdict: Verdict {
             predicted: 2,
             beyond_noise: 1,
@@ -263,6 +266,51 @@ pub fn rate_control() -> ExperimentResults {
             ],
         },
     }
+}
+
+/// Gains of three variants at four loads, of which the last was run once.
+pub fn heat_map() -> ExperimentResults {
+    let rows = [
+        ("soft-1-1", "1:1", [0.3, -0.5, 1.0, 2.0]),
+        ("soft-5-4", "5:4", [0.2, 1.4, 6.2, -1.0]),
+        ("soft-100-1", "100:1", [-0.9, -2.0, -6.0, 3.0]),
+    ];
+    let mut cells = Vec::new();
+    for (column, load) in [1, 2, 4, 8].into_iter().enumerate() {
+        let baseline = Cell {
+            cell: keys(&[("benchmark", Key::Text("hackbench".to_owned())), ("load", Key::Number(load))]),
+            metric: "time".to_owned(),
+            baseline: "hard".to_owned(),
+            variant: "hard".to_owned(),
+            published: None,
+            simulated: 10.0,
+            published_effect_pct: None,
+            simulated_effect_pct: None,
+            ci_low_pct: None,
+            ci_high_pct: None,
+            better: Better::Lower,
+            unit: "s".to_owned(),
+            ..effect(0.0, 0.0, 1.0)
+        };
+        cells.push(baseline.clone());
+        cells.extend(rows.iter().map(|(variant, _, gains)| Cell {
+            variant: (*variant).to_owned(),
+            simulated: 10.0 - 0.1 * gains[column],
+            simulated_effect_pct: Some(-gains[column]),
+            ci_low_pct: (load < 8).then_some(-gains[column] - 0.4),
+            ci_high_pct: (load < 8).then_some(-gains[column] + 0.4),
+            ..baseline.clone()
+        }));
+    }
+    let map = HeatMap {
+        title: "Hackbench: gain by tunables and load".to_owned(),
+        metric: "time".to_owned(),
+        keys: keys(&[("benchmark", Key::Text("hackbench".to_owned()))]),
+        columns: "load".to_owned(),
+        rows: rows.iter().map(|(variant, label, _)| ((*variant).to_owned(), (*label).to_owned())).collect(),
+        rows_title: Some("allowed : preferred".to_owned()),
+    };
+    ExperimentResults { cells, heat_maps: vec![map], ..empty() }
 }
 
 /// Both experiments.

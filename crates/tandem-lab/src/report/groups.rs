@@ -1,12 +1,12 @@
 //! How cells fall into tables and plots.
 //!
-//! A group holds the cells of one metric that share every key that is a word, such as the benchmark. What is left to
+//! A group holds the cells of one metric that share the baseline and every key that is a word, such as the benchmark. What is left to
 //! tell them apart are keys that are numbers, such as a load, and the variant: the rows of a table, the axis of a plot.
 
 use super::{number, outcome};
 use crate::results::{Better, Cell, Key};
 
-/// The cells of one metric that share every key that is a word.
+/// The cells of one metric that share the baseline and every key that is a word.
 pub struct Group<'a> {
     pub cells: Vec<&'a Cell>,
     /// Names of the keys that are numbers, in order.
@@ -15,6 +15,8 @@ pub struct Group<'a> {
     pub shows_effects: bool,
     /// Whether an effect on the metric is published, here or in another group.
     pub is_compared: bool,
+    /// Whether other cells of the experiment have another baseline.
+    names_baseline: bool,
 }
 
 /// Groups in the order in which they first appear; never an empty one.
@@ -22,7 +24,8 @@ pub fn groups(cells: &[Cell]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group> = Vec::new();
     for cell in cells {
         let same = |group: &&mut Group| {
-            group.cells[0].metric == cell.metric && words(group.cells[0]).eq(words(cell))
+            let first = group.cells[0];
+            first.metric == cell.metric && first.baseline == cell.baseline && words(first).eq(words(cell))
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.cells.push(cell),
@@ -31,6 +34,7 @@ pub fn groups(cells: &[Cell]) -> Vec<Group<'_>> {
                 number_keys: Vec::new(),
                 shows_effects: false,
                 is_compared: false,
+                names_baseline: false,
             }),
         }
     }
@@ -38,6 +42,7 @@ pub fn groups(cells: &[Cell]) -> Vec<Group<'_>> {
         group.number_keys = distinct(group.cells.iter().flat_map(|cell| numbers(cell).map(|(name, _)| name)));
         group.number_keys.sort_unstable();
         let first = group.cells[0];
+        group.names_baseline = cells.iter().any(|cell| cell.baseline != first.baseline);
         let of_metric = || cells.iter().filter(|cell| cell.metric == first.metric);
         group.is_compared = of_metric().any(|cell| cell.published_effect_pct.is_some());
         group.shows_effects = group.is_compared
@@ -56,7 +61,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Unit of the metric, and which way is better.
+    /// Unit of the metric, which way is better, and the baseline if there are several.
     pub fn notes(&self) -> String {
         let cell = self.cells[0];
         let better = match cell.better {
@@ -64,7 +69,8 @@ impl<'a> Group<'a> {
             Better::Lower => "lower is better",
             Better::Neither => "",
         };
-        let notes = [cell.unit.as_str(), better];
+        let baseline = if self.names_baseline { format!("against {}", cell.baseline) } else { String::new() };
+        let notes = [cell.unit.as_str(), better, &baseline];
         notes.into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
@@ -200,6 +206,16 @@ mod tests {
             assert_eq!(group.loads(), [[("vms", 2)], [("vms", 6)], [("vms", 10)]]);
             assert_eq!(group.published().len(), 9);
         }
+    }
+
+    #[test]
+    fn cells_with_another_baseline_are_another_group() {
+        let mut cells = fixture::numa_affinity().cells;
+        cells.truncate(6);
+        cells[3..].iter_mut().for_each(|cell| cell.baseline = "pinning".into());
+        let titles: Vec<String> = groups(&cells).iter().map(Group::notes).collect();
+        let notes = "1/s, higher is better, against";
+        assert_eq!(titles, [format!("{notes} no-affinity"), format!("{notes} pinning")]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use super::{
     CLOSE_POINTS, Format, Outcome,
     groups::{Group, Row, distinct, groups, numbers},
+    heat_map::Grid,
     number,
     onset::onset,
     outcome::{beyond_noise, effects},
@@ -62,6 +63,7 @@ struct Section<'a> {
     legend: Vec<(&'a str, String)>,
     scatter: Option<String>,
     dots: Option<String>,
+    heat_maps: Vec<HeatMapFigure<'a>>,
     /// Name and swatch of each variant of the sweeps.
     sweep_legend: Vec<(&'a str, String)>,
     /// What a metric that is compared starts to matter at: its name and a sentence.
@@ -70,6 +72,14 @@ struct Section<'a> {
     /// Predictions that are not close, the worst first.
     misses: Vec<Miss>,
     tables: Vec<CellTable<'a>>,
+}
+
+/// Gains by variant and load.
+struct HeatMapFigure<'a> {
+    grid: Grid<'a>,
+    plot: String,
+    /// What is best, in sentences.
+    text: String,
 }
 
 /// A plot over the load.
@@ -137,9 +147,14 @@ impl<'a> Section<'a> {
             legend: legend.entries(results.cells.iter().filter(|cell| effects(cell).is_some())),
             sweep_legend: legend.entries(results.cells.iter()),
             onsets: groups.iter().filter_map(|group| Some((group.name(), onset(group)?))).collect(),
-            sweeps: groups.iter().flat_map(|group| sweeps(group, &legend)).collect(),
+            heat_maps: heat_maps(results),
+            sweeps: groups
+                .iter()
+                .filter(|group| !(group.variants().len() > plot::COLOURS && is_in_heat_maps(group, results)))
+                .flat_map(|group| sweeps(group, &legend))
+                .collect(),
             misses,
-            tables: groups.iter().flat_map(tables).collect(),
+            tables: groups.iter().flat_map(|group| tables(group, !is_in_heat_maps(group, results))).collect(),
         }
     }
 }
@@ -157,6 +172,19 @@ impl Miss {
         );
         Some(Self { error: (simulated - published).abs(), class, words, text })
     }
+}
+
+fn heat_maps(results: &ExperimentResults) -> Vec<HeatMapFigure<'_>> {
+    let grids = results.heat_maps.iter().filter_map(|map| Grid::of(map, &results.cells));
+    grids
+        .map(|grid| HeatMapFigure { plot: plot::heat_map(&grid), text: grid.sentences().join(" "), grid })
+        .collect()
+}
+
+/// Whether heat maps show every effect of the group: lines of more variants than there are colours, or an open table,
+/// would only say it again.
+fn is_in_heat_maps(group: &Group, results: &ExperimentResults) -> bool {
+    group.cells.iter().all(|cell| results.heat_maps.iter().any(|map| map.shows(cell)))
 }
 
 /// A plot of values for each set of the group's other numbers; one of effects, too, if an effect is published and the
@@ -191,14 +219,14 @@ fn name_and_number((name, number): (&str, i64)) -> String {
     format!("{name} {number}")
 }
 
-/// An open table of the loads with published numbers and, if there are other loads, a closed one of all.
-fn tables<'a>(group: &Group<'a>) -> Vec<CellTable<'a>> {
+/// A table of the loads with published numbers, open if it should be, and, if there are other loads, a closed one of all.
+fn tables<'a>(group: &Group<'a>, is_open: bool) -> Vec<CellTable<'a>> {
     let published = group.published();
     let has_other_loads = published.len() < group.cells.len();
     let mut tables = Vec::new();
     if !published.is_empty() {
         let title = if has_other_loads { group.title() + ", where published" } else { group.title() };
-        tables.push(CellTable::of(group, title, &published, true));
+        tables.push(CellTable::of(group, title, &published, is_open));
     }
     if has_other_loads {
         tables.push(CellTable::of(group, group.title() + ", every load", &group.cells, false));
@@ -314,6 +342,31 @@ mod tests {
                 page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();
             assert_eq!(opened, page.matches(&format!("</{element}>")).count(), "{element}");
         }
+    }
+
+    #[test]
+    fn a_heat_map_stands_for_lines_that_nobody_could_tell_apart_and_for_open_tables() {
+        let mut results = fixture::heat_map();
+        let figures = heat_maps(&results);
+        assert_eq!(figures.len(), 1);
+        assert!(written(std::slice::from_ref(&results)).contains("Best at load 1: 1:1 (+0.3%"));
+        let section = Section::of(&results);
+        assert_eq!((section.sweeps.len(), section.tables.len()), (1, 1), "four variants can be told apart");
+
+        let more: Vec<String> = (0..4).map(|number| format!("more-{number}")).collect();
+        let cells = results.cells.clone();
+        for name in &more {
+            let copies = cells.iter().filter(|cell| cell.variant == "soft-1-1");
+            results.cells.extend(copies.map(|cell| Cell { variant: name.clone(), ..cell.clone() }));
+        }
+        assert_eq!(Section::of(&results).sweeps.len(), 1, "the map does not show all of them");
+        results.heat_maps[0].rows.extend(more.iter().map(|name| (name.clone(), name.clone())));
+        assert!(Section::of(&results).sweeps.is_empty());
+
+        results.cells.iter_mut().for_each(|cell| cell.published = Some(1.0));
+        assert!(Section::of(&results).tables.iter().all(|table| !table.is_open));
+        results.heat_maps.clear();
+        assert!(Section::of(&results).tables[0].is_open);
     }
 
     #[test]

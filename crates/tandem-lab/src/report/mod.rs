@@ -2,13 +2,14 @@
 //!
 //! Problem: people read a table or a page, programs read JSON or CSV, and all of them must say the same. Approach: one
 //! trait, [`Format`], and one file per format. What the formats for people share is in small modules: how a number is
-//! printed, how an effect is judged against the published one, how cells fall into groups, and from which load on a variant
-//! matters.
+//! printed, how an effect is judged against the published one, how cells fall into groups, from which load on a variant
+//! matters, and what the cells of a heat map are.
 //!
 //! Limits: a format writes complete results, not a stream of them. A number that is not finite is written as missing.
 
 mod csv;
 mod groups;
+mod heat_map;
 mod html;
 mod json;
 mod number;
@@ -69,7 +70,13 @@ mod tests {
 
     #[test]
     fn every_format_writes_odd_results() {
-        for results in [Vec::new(), vec![fixture::empty()], vec![fixture::odd()], fixture::all()] {
+        for results in [
+            Vec::new(),
+            vec![fixture::empty()],
+            vec![fixture::odd()],
+            vec![fixture::heat_map()],
+            fixture::all(),
+        ] {
             for format in FORMATS {
                 let text = written(format, &results);
                 assert!(!text.contains("NaN") && !text.contains("inf%"), "{}: {text}", format.name());

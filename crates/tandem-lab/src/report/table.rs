@@ -7,6 +7,7 @@
 use super::{
     Format,
     groups::{Group, groups, numbers},
+    heat_map::{Gain, Grid},
     number,
     onset::onset,
     outcome::{Outcome, beyond_noise},
@@ -59,7 +60,39 @@ fn write_experiment(experiment: &ExperimentResults, out: &mut dyn Write) -> io::
             write!(out, "{}", list(&group, &group.cells))?;
         }
     }
+    for grid in experiment.heat_maps.iter().filter_map(|map| Grid::of(map, &experiment.cells)) {
+        write!(out, "\n{}{}", wrapped(&heat_map_title(&grid), "  "), heat_map(&grid))?;
+        for sentence in grid.sentences() {
+            write!(out, "{}", wrapped(&sentence, "  "))?;
+        }
+    }
     writeln!(out)
+}
+
+fn heat_map_title(grid: &Grid) -> String {
+    let what = format!("{} (gain of {} over {} in %", grid.map.title, grid.map.metric, grid.baseline);
+    format!("{what}, by variant and {}; *: best)", grid.map.columns)
+}
+
+/// A row a variant, a column a load; a star is behind the best of each.
+fn heat_map(grid: &Grid) -> String {
+    let loads: Vec<String> = grid.loads.iter().map(|load| format!("{load} ")).collect();
+    let title = grid.map.rows_title.as_deref().unwrap_or("variant");
+    let columns: Vec<_> = [(title, Align::Left)]
+        .into_iter()
+        .chain(loads.iter().map(|load| (load.as_str(), Align::Right)))
+        .collect();
+    let best: Vec<Option<usize>> =
+        (0..loads.len()).map(|column| grid.best(column).map(|best| best.row)).collect();
+    let row = |(row, (label, gains)): (usize, &(&str, Vec<Option<Gain>>))| {
+        let text = |(column, gain): (usize, &Option<Gain>)| match gain {
+            Some(gain) if best[column] == Some(row) => number::points(gain.pct) + "*",
+            Some(gain) => number::points(gain.pct) + " ",
+            None => format!("{} ", number::MISSING),
+        };
+        [(*label).to_owned()].into_iter().chain(gains.iter().enumerate().map(text)).collect()
+    };
+    aligned(&columns, &grid.rows.iter().enumerate().map(row).collect::<Vec<_>>())
 }
 
 /// A row a cell.
@@ -319,6 +352,26 @@ mod tests {
         );
         assert!(text.contains("\nstarts to matter at load_pct = 50: src, ratelimit-1ms"), "{text}");
         assert_eq!(text.matches("\nstarts to matter").count(), 1, "only where an effect is published");
+    }
+
+    #[test]
+    fn a_heat_map_is_a_table_with_the_best_starred() {
+        let text = written(&[fixture::heat_map()]);
+        let after = text
+            .split("\nHackbench: gain by tunables and load (gain of time over hard")
+            .nth(1)
+            .expect("the map");
+        let rows: Vec<String> =
+            after.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert_eq!(rows[0], "allowed : preferred 1 2 4 8");
+        assert_eq!(
+            rows[2..5],
+            ["1:1 +0.3* −0.5 +1.0 +2.0", "5:4 +0.2 +1.4* +6.2* −1.0", "100:1 −0.9 −2.0 −6.0 +3.0*"]
+        );
+        assert!(
+            rows[5].starts_with("Best at load 1: 1:1 (+0.3%, within noise of 5:4, hard); load 2: 5:4"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -140,6 +140,27 @@ fn a_composite_is_the_geometric_mean_of_its_parts_run_by_run() {
 }
 
 #[test]
+fn effects_of_a_run_are_against_its_own_baseline() {
+    let other = "[[run]]\nscenario = \"s.toml\"\nbaseline = \"src\"\nkeys = { vms = 3 }\nset = { vms = 3 }\n\
+        metrics = [{ name = \"done\", of = { rate = \"done\" }, unit = \"1/s\", better = \"higher\", calibrated = true }]";
+    let published = "3,done,plain,90,\n3,done,src,100,\n";
+    let results = run_with(
+        &experiment_with("{ min = 3 }", other, published),
+        options(1),
+        &(),
+        &AtomicBool::new(false),
+        engine,
+    )
+    .unwrap();
+    let [plain, src] = &results.cells[4..] else { panic!("two cells more") };
+    assert_eq!((plain.baseline.as_str(), src.baseline.as_str()), ("src", "src"));
+    assert_eq!((plain.published_effect_pct, src.published_effect_pct), (Some(-10.0), None));
+    assert!((-8.0..-7.0).contains(&plain.simulated_effect_pct.unwrap()), "{plain:?}");
+    assert_eq!(src.simulated_effect_pct, None);
+    assert_eq!((plain.role, src.role), (Role::Predicted, Role::Calibrated));
+}
+
+#[test]
 fn results_do_not_depend_on_the_number_of_jobs() {
     let no_cancel = AtomicBool::new(false);
     let experiment = experiment("{ min = 4 }");

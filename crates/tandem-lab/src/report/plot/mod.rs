@@ -4,12 +4,14 @@
 //! colour and a shape of its own, so that neither is needed to tell it from the others.
 
 mod dots;
+mod heat_map;
 mod lines;
 mod scale;
 mod scatter;
 mod svg;
 
 pub use dots::dots;
+pub use heat_map::heat_map;
 pub use lines::{Quantity, is_logarithmic, lines};
 pub use scatter::scatter;
 
@@ -19,7 +21,7 @@ use svg::{Shape, Svg};
 
 /// Colours that the style sheet defines, as `s0`, `s1` and so on. Coprime with the number of shapes, so that
 /// thirty variants differ in colour or in shape.
-const COLOURS: usize = 6;
+pub const COLOURS: usize = 6;
 
 /// How the variants of one experiment are drawn, in every plot of it.
 pub struct Legend<'a> {
@@ -56,8 +58,9 @@ impl<'a> Legend<'a> {
     }
 
     fn mark(&self, variant: &str) -> Mark {
-        if self.baselines.contains(&variant) {
-            return Mark { colour: "base".to_owned(), shape: Shape::Circle };
+        if let Some(index) = self.baselines.iter().position(|baseline| *baseline == variant) {
+            let shapes = [Shape::Circle, Shape::Square, Shape::Triangle, Shape::Diamond, Shape::TriangleDown];
+            return Mark { colour: "base".to_owned(), shape: shapes[index % shapes.len()] };
         }
         let treatments = self.variants.iter().filter(|variant| !self.baselines.contains(variant));
         let index = treatments.take_while(|treatment| **treatment != variant).count();
@@ -93,5 +96,15 @@ mod tests {
         assert_eq!(legend.entries(rate_control.cells[..2].iter()).len(), 2);
         let marks: Vec<Mark> = legend.variants.iter().map(|variant| legend.mark(variant)).collect();
         assert_eq!(distinct(marks.iter()).len(), 5);
+    }
+
+    #[test]
+    fn two_baselines_look_different() {
+        let mut results = fixture::rate_control();
+        results.cells.iter_mut().skip(100).for_each(|cell| cell.baseline = "src".into());
+        let legend = Legend::of(&results);
+        let [first, second] = ["credit", "src"].map(|variant| legend.mark(variant));
+        assert_eq!((&*first.colour, &*second.colour), ("base", "base"));
+        assert_ne!(first.shape, second.shape);
     }
 }

@@ -54,6 +54,23 @@ impl Svg {
         ));
     }
 
+    /// A rectangle whose colour is more or less opaque, from 0 to 1; `tooltip` shows when the pointer is over it.
+    pub fn shaded_rect(
+        &mut self,
+        (x, y): (f64, f64),
+        (right, bottom): (f64, f64),
+        class: &str,
+        opacity: f64,
+        tooltip: Option<&str>,
+    ) {
+        let (width, height) = (right - x, bottom - y);
+        let title = tooltip.map(|tooltip| format!("<title>{}</title>", escaped(tooltip))).unwrap_or_default();
+        self.add(format_args!(
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" class=\"{class}\" \
+             fill-opacity=\"{opacity:.2}\">{title}</rect>"
+        ));
+    }
+
     /// A closed shape.
     pub fn polygon(&mut self, points: &[(f64, f64)], class: &str) {
         self.add(format_args!("<polygon points=\"{}\" class=\"{class}\"/>", coordinates(points)));
