@@ -186,9 +186,11 @@ const LINES_PER_US: f64 = 5.0;
 const WRITE_SHARE: f64 = 0.2;
 const PARALLELISM: f64 = 2.0;
 
-/// What one of the vCPUs of each VM does, in parts of what it would do without waiting; each VM has the vCPUs of a row,
-/// on these CPUs and with these data sets.
-fn progress(vms: &[&[(CpuId, usize)]]) -> Vec<f64> {
+/// The vCPUs of a VM, each on a CPU and with the number of its data.
+type Sharers<'a> = &'a [(CpuId, usize)];
+
+/// What one of the vCPUs of each VM does, in parts of what it would do without waiting.
+fn progress(vms: &[Sharers]) -> Vec<f64> {
     let machine = two_packages();
     let vms = vms.iter().enumerate().map(|(at, vcpus)| {
         let vcpus = vcpus.iter().map(|&(cpu, data)| (cpu, sharing(data)));
@@ -216,7 +218,7 @@ fn shared_data_moves_between_caches_that_write_it() {
     let here = CpuId(0);
     let valid = 1.0 / (1.0 + WRITE_SHARE);
     let both = progress_at(valid * hit + (1.0 - valid) * miss);
-    let cases: [(&[&[(CpuId, usize)]], Vec<f64>, &str); 4] = [
+    let cases: [(&[Sharers], Vec<f64>, &str); 4] = [
         (&[&[(here, 0), (near, 0)]], vec![progress_at(hit)], "one cache: always valid"),
         (&[&[(here, 0), (far, 0)]], vec![both], "half on each"),
         (&[&[(here, 0), (far, 1)]], vec![progress_at(hit)], "other data"),

@@ -2,6 +2,7 @@
 
 use super::build;
 use tandem_lab::schema;
+use tandem_lab::summary::RunSummary;
 use tandem_sim::machine::cost::{Coherence, CostModels};
 use tandem_sim::program::{Op, SharedData};
 
@@ -128,4 +129,17 @@ fn the_schema_tells_what_can_be_shared() {
     for key in ["coherence", "shared", "data", "lines_per_us", "writes_pct", "message_lines", "queue_lines"] {
         assert!(schema.contains(&format!("\"{key}\":")), "{key}");
     }
+}
+
+#[test]
+fn a_summary_tells_what_messages_cost_if_anything() {
+    let summary = |switches: &str| {
+        let scenario = build(&format!("{SHARING}[costs]\n{switches}\n")).unwrap();
+        RunSummary::new("sharing.toml", &scenario, 1, &tandem_sim::run(&scenario, 1).unwrap())
+    };
+    let (on, off) = (summary(""), summary("coherence = false"));
+    assert!(on.host.coherence_pct.is_some_and(|pct| 0.0 < pct && pct < 100.0), "{on}");
+    assert!(on.to_string().contains("\nmessages  "), "{on}");
+    assert!(!off.to_string().contains("messages"), "{off}");
+    assert!(!serde_json::to_string(&off).unwrap().contains("coherence"), "no key without a value");
 }
