@@ -69,7 +69,7 @@ pub enum OpForm {
     WaitAll(Located<String>),
     /// Put a token into this channel of the VM, which wakes one waiting task.
     Signal(Located<String>),
-    /// Put as many tokens into this channel of the VM as the last `wait_all` took.
+    /// Put as many tokens into this channel of the VM as the last `wait_all` took, once.
     SignalAll(Located<String>),
     /// Write into a pipe: put a token into this channel once it holds fewer than its capacity.
     Send(SendForm),

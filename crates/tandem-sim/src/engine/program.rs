@@ -70,16 +70,11 @@ impl<O: Observer> Simulation<'_, O> {
             Instruction::Wait { channel } => return Ok(self.wait(place, channel, now_ns)),
             Instruction::TakeRest { channel } => self.take_rest(place, channel, now_ns),
             Instruction::SignalAll { channel } => {
-                for _ in 0..task.tokens_taken {
-                    self.put(place, channel, Token::Signal, false, now_ns);
+                for _ in 0..std::mem::take(&mut task.tokens_taken) {
+                    self.signal(place, channel, now_ns);
                 }
             }
-            Instruction::Signal { channel } => {
-                if on.kernel == HOST {
-                    self.system.charge_exit(pcpu);
-                }
-                self.put(place, channel, Token::Signal, false, now_ns);
-            }
+            Instruction::Signal { channel } => self.signal(place, channel, now_ns),
             Instruction::Send { channel, capacity, resume_at, message_lines, queue_lines } => {
                 let at = self.channel(place, channel);
                 self.vms[vm.index()].channels[at].queue_lines = queue_lines;
@@ -277,6 +272,13 @@ impl<O: Observer> Simulation<'_, O> {
             self.system.charge(on, fetch_ns);
             self.vms[vm.index()].coherence_ns += fetch_ns;
         }
+    }
+
+    fn signal(&mut self, place: Place, channel: u32, now_ns: u64) {
+        if place.on.kernel == HOST {
+            self.system.charge_exit(place.pcpu);
+        }
+        self.put(place, channel, Token::Signal, false, now_ns);
     }
 
     fn put(&mut self, place: Place, channel: u32, token: Token, sync: bool, now_ns: u64) {

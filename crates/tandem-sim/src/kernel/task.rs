@@ -69,7 +69,7 @@ pub(crate) struct Task {
     /// A message that it was given while it was blocked, and that it has not read yet.
     pub unread: Option<Message>,
     pub timer_started_ns: u64,
-    /// Tokens that it took at once.
+    /// Tokens that it took at once and has not answered.
     pub tokens_taken: u32,
     /// Waits for a spin lock or for answers to interrupts, keeping its CPU busy.
     pub spins: bool,

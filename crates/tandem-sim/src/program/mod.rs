@@ -87,12 +87,14 @@ pub enum Op {
         /// Index of the channel.
         channel: usize,
     },
-    /// Take all tokens that are in a channel of the VM, at least one; block while there is none.
+    /// Take all tokens that are in a channel of the VM, at least one; block while there is none. Of requests,
+    /// [`Op::Respond`] answers the first alone.
     WaitAll {
         /// Index of the channel.
         channel: usize,
     },
     /// Put as many tokens into a channel of the VM as the last [`Op::WaitAll`] has taken, each waking one waiting task.
+    /// They are answered with that: until the next `WaitAll`, there is none to put.
     SignalAll {
         /// Index of the channel.
         channel: usize,
