@@ -10,11 +10,11 @@ use proptest::sample::select;
 use std::sync::Arc;
 use tandem_sim::cpumask::CpuMask;
 use tandem_sim::ids::CpuId;
-use tandem_sim::machine::cost::CostModels;
+use tandem_sim::machine::cost::{ContextSwitch, CostModels};
 use tandem_sim::machine::{CpuSpec, Machine, MachineBuilder, NodeSpec};
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program, SharedData};
-use tandem_sim::scenario::{AffinityChange, Arrivals, PolicySettings, Scenario, Source, Vcpu, Vm};
+use tandem_sim::scenario::{AffinityChange, Arrivals, PolicySettings, Scenario, Source, Vcpu, Vm, VmKind};
 
 const PROFILES: usize = 2;
 const COUNTERS: usize = 2;
@@ -127,6 +127,7 @@ pub fn costs() -> impl Strategy<Value = CostModels> {
     let (off, all) = (CostModels::off(), CostModels::all());
     let alone = vec![
         CostModels { context_switch: all.context_switch, ..off.clone() },
+        CostModels { context_switch: Some(ContextSwitch::linux()), ..off.clone() },
         CostModels { cache: all.cache, ..off.clone() },
         CostModels { smt: all.smt, ..off.clone() },
         CostModels { memory: all.memory, ..off.clone() },
@@ -283,6 +284,7 @@ fn affinity((hard, soft): MaskBits, machine: &Machine, era: Era) -> (Arc<CpuMask
 /// A VM before it is fitted to a machine.
 #[derive(Clone, Debug)]
 struct VmPlan {
+    kind: VmKind,
     vcpus: Vec<(Vec<Op>, MaskBits)>,
     profiles: Vec<Arc<MemoryProfile>>,
     channels: usize,
@@ -301,7 +303,10 @@ fn vm_plan() -> impl Strategy<Value = VmPlan> {
         prop::option::of(0..4usize),
         any::<bool>(),
     );
+    let kind =
+        prop_oneof![2 => Just(VmKind::Machine), 1 => Just(VmKind::Processes), 1 => Just(VmKind::Threads)];
     (
+        kind,
         vec((ops(), mask_bits()), 1..=4),
         vec(profile(), PROFILES),
         1..=3usize,
@@ -311,6 +316,7 @@ fn vm_plan() -> impl Strategy<Value = VmPlan> {
     )
         .prop_map(
             |(
+                kind,
                 vcpus,
                 profiles,
                 channels,
@@ -318,6 +324,7 @@ fn vm_plan() -> impl Strategy<Value = VmPlan> {
                 (weight, cap_pct, home_node, has_past),
                 affinity_changes,
             )| VmPlan {
+                kind,
                 vcpus,
                 profiles,
                 channels,
@@ -334,7 +341,9 @@ fn vm_plan() -> impl Strategy<Value = VmPlan> {
 impl VmPlan {
     fn build(mut self, number: usize, machine: &Machine, era: Era) -> Vm {
         self.affinity_changes.sort_by_key(|(at_ns, _)| *at_ns);
-        self.vcpus.truncate(machine.cpu_count());
+        if self.kind == VmKind::Machine {
+            self.vcpus.truncate(machine.cpu_count());
+        }
         self.sources.iter_mut().for_each(|source| source.channel %= self.channels);
         let nodes = machine.node_count();
         let share = |node| match self.home_node {
@@ -356,6 +365,7 @@ impl VmPlan {
         };
         let vcpus = self.vcpus.into_iter().map(vcpu).collect();
         Vm {
+            kind: self.kind,
             group: "all".into(),
             has_past: self.has_past,
             weight: self.weight,

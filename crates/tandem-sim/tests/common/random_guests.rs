@@ -15,7 +15,7 @@ use tandem_sim::machine::cost::{ContextSwitch, CostModels, Interrupt};
 use tandem_sim::policy::linux::{Domains, LinuxSettings, SpinLockKind};
 use tandem_sim::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
 use tandem_sim::program::{Amount, Op, Program};
-use tandem_sim::scenario::{Guest, GuestProgram, PolicySettings, Process, Scenario, Vm};
+use tandem_sim::scenario::{Guest, GuestProgram, PolicySettings, Process, Scenario, Vm, VmKind};
 
 /// Channels that a family has for itself, besides those of its VM.
 const FAMILY_CHANNELS: usize = 2;
@@ -31,9 +31,10 @@ pub fn scenario_with_guests() -> impl Strategy<Value = Scenario> {
             None => scenario.pause_loop.iter_mut().for_each(|settings| settings.directed_yield = None),
         }
         let with_costs = scenario.costs != CostModels::off();
+        let host_cpus = scenario.machine.cpu_count();
         let vms = scenario.vms.into_iter().zip(plans);
         let vms = vms.map(|(vm, plan)| match plan {
-            Some(plan) => plan.build(vm, with_costs),
+            Some(plan) => plan.build(vm, host_cpus, with_costs),
             None => vm,
         });
         scenario.vms = vms.collect();
@@ -126,7 +127,9 @@ fn guest_plan() -> impl Strategy<Value = GuestPlan> {
 
 impl GuestPlan {
     /// The VM with a kernel, in which its vCPUs' programs are tasks. Program 0 is what they fork.
-    fn build(self, mut vm: Vm, with_costs: bool) -> Vm {
+    fn build(self, mut vm: Vm, host_cpus: usize, with_costs: bool) -> Vm {
+        vm.kind = VmKind::Machine;
+        vm.vcpus.truncate(host_cpus);
         let cpus = vm.vcpus.len();
         let threads = if self.threads && cpus.is_multiple_of(2) { 2 } else { 1 };
         let topology = MachineBuilder::symmetric(1, cpus as u32 / threads, threads).build().unwrap();
