@@ -240,7 +240,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         (
             "sweep = { vms = [2, 6] }",
             "sweep = { vms = [2, 100] }",
-            "s.toml:12: a VM with 960 MiB of memory does not fit on its nodes",
+            "s.toml:12: 960 MiB of memory do not fit on the nodes",
         ),
         (
             "keys = { benchmark = \"busy\" }\nset = { vms = 3 }",

@@ -104,7 +104,7 @@ pub enum OccupancyError {
     },
     /// The memory does not fit.
     #[error(
-        "a VM with {} MiB of memory does not fit on its nodes, which have {} MiB free",
+        "{} MiB of memory do not fit on the nodes, which have {} MiB free",
         mib(*memory_bytes), mib(*free_bytes)
     )]
     TooLittleMemory {

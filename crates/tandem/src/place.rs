@@ -301,7 +301,7 @@ mod tests {
             (2, &[], 9, GIB, "the VM has 9 vCPUs, but the machine only 8 pCPUs"),
             (2, &["vcpus=1,memory=1.5GiB"], 1, 16 * GIB, "the VM needs 16384 MiB of memory, but the nodes with pCPUs have only 14848 MiB free"),
             (2, &["vcpus=1,memory=1GiB", "vcpus=1,memory=1GiB,nodes=2"], 1, GIB, "--vm number 2: the machine has no node 2; its nodes are 0-1"),
-            (2, &["vcpus=1,memory=9GiB,nodes=0"], 1, GIB, "--vm number 1: a VM with 9216 MiB of memory does not fit on its nodes, which have 8192 MiB free"),
+            (2, &["vcpus=1,memory=9GiB,nodes=0"], 1, GIB, "--vm number 1: 9216 MiB of memory do not fit on the nodes, which have 8192 MiB free"),
         ];
         for &(nodes, present, vcpus, memory_bytes, expected) in cases {
             assert_eq!(lines(nodes, present, vcpus, memory_bytes, 1), [expected], "{present:?}");

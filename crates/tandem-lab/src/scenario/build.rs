@@ -68,8 +68,7 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
         None => None,
         Some(count) => {
             if let Some(vm) = builder.vms.iter().find(|vm| vm.counters.is_empty()) {
-                let message =
-                    format!("the VMs of group `{}` count nothing, so the run would not stop", vm.group);
+                let message = format!("group `{}` counts nothing, so the run would not stop", vm.group);
                 return Err(source.error(count.span(), message));
             }
             Some(count.0)
@@ -137,7 +136,7 @@ impl Builder<'_> {
             return Err(source.error(table.vcpus.span(), message));
         }
 
-        let mut compiler = Compiler::new(source, &self.scenario.profiles);
+        let mut compiler = Compiler::new(source, &self.scenario.profiles, VmKind::Machine);
         let guest = match &table.guest {
             None => None,
             Some(guest) => Some(guest::build(guest, self.scenario, self.guest_policy, vcpus, &mut compiler)?),
@@ -301,6 +300,11 @@ impl Builder<'_> {
                     let message =
                         "no program of this VM has a \"respond\", so its clients would wait for ever";
                     return Err(source.error(number.span(), message));
+                }
+                if compiler.empties(&table.channel) {
+                    let message = "clients would wait for ever, because `respond` answers only the first request of a \
+                                   `wait_all`; take their requests with `wait`";
+                    return Err(source.error(table.channel.span(), message));
                 }
                 Arrivals::Closed {
                     clients: count_in(number, "`number`", 0..=1_000_000, source)?,

@@ -1,13 +1,14 @@
-//! From the programs of a scenario file to the engine's, one VM at a time.
+//! From the programs of a scenario file to the engine's, one VM or set of processes at a time.
 
 use super::amount::{AmountForm, Count, check_time, count_in};
 use super::program::{ComputeForm, CountForm, OpForm, ProgramTable, SendForm, each_op};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile, quoted_list};
 use tandem_sim::program::{Amount, CHANNEL_LINES_MAX, MemoryProfile, Op, Program};
+use tandem_sim::scenario::VmKind;
 
 /// Most operations in a row that take no time.
 const MAX_INSTANT_OPS: u64 = 1_000_000;
@@ -44,11 +45,12 @@ pub struct GuestNames<'a> {
 /// Names with the place in the file where each stands first.
 type Places = BTreeMap<String, Range<usize>>;
 
-/// Translates the programs of one VM, and notes the names that they use: the engine knows channels, locks and
+/// Translates the programs of one VM or set of processes, and notes the names that they use: the engine knows channels, locks and
 /// counters by number, in the order in which they first appear.
 pub struct Compiler<'a> {
     source: &'a SourceFile,
     profiles: &'a BTreeMap<String, Arc<MemoryProfile>>,
+    kind: VmKind,
     /// In a VM with a guest kernel.
     guest: Option<GuestNames<'a>>,
     channels: Vec<String>,
@@ -56,6 +58,8 @@ pub struct Compiler<'a> {
     counters: Vec<String>,
     /// Channels that something waits on.
     waits: Places,
+    /// Channels from which something takes all tokens at once.
+    empties: BTreeSet<String>,
     /// Channels that something signals.
     signals: Places,
     /// Locks that something takes.
@@ -67,15 +71,21 @@ pub struct Compiler<'a> {
 
 impl<'a> Compiler<'a> {
     /// Nothing translated yet.
-    pub fn new(source: &'a SourceFile, profiles: &'a BTreeMap<String, Arc<MemoryProfile>>) -> Self {
+    pub fn new(
+        source: &'a SourceFile,
+        profiles: &'a BTreeMap<String, Arc<MemoryProfile>>,
+        kind: VmKind,
+    ) -> Self {
         Self {
             source,
             profiles,
+            kind,
             guest: None,
             channels: Vec::new(),
             locks: Vec::new(),
             counters: Vec::new(),
             waits: Places::new(),
+            empties: BTreeSet::new(),
             signals: Places::new(),
             taken: Places::new(),
             given: Places::new(),
@@ -134,6 +144,11 @@ impl<'a> Compiler<'a> {
         self.guest.as_ref()?.family_channels.iter().position(|own| *own == name)
     }
 
+    /// Whether a program takes all tokens of the channel at once.
+    pub fn empties(&self, channel: &str) -> bool {
+        self.empties.contains(channel)
+    }
+
     /// Whether a program answers requests.
     pub fn responds(&self) -> bool {
         self.responds
@@ -152,7 +167,11 @@ impl<'a> Compiler<'a> {
             None => Ok(()),
             Some((name, span)) => {
                 let others = quoted_list(those.keys().map(String::as_str));
-                let message = format!("nothing in this VM {lack} `{name}`, only {others}");
+                let these = match self.kind {
+                    VmKind::Machine => "nothing in this VM",
+                    VmKind::Processes | VmKind::Threads => "none of these processes",
+                };
+                let message = format!("{these} {lack} `{name}`, only {others}");
                 Err(self.source.error(span.clone(), message))
             }
         };
@@ -227,6 +246,7 @@ impl<'a> Compiler<'a> {
             }
             OpForm::WaitAll(channel) => {
                 note(&mut self.waits, channel);
+                self.empties.insert((**channel).clone());
                 Op::WaitAll { channel: self.channel(channel) }
             }
             OpForm::SignalAll(channel) => Op::SignalAll { channel: self.signalled(channel) },
@@ -297,10 +317,11 @@ impl<'a> Compiler<'a> {
     /// What a guest's programs can name; `operation` needs it.
     fn guest_names(&self, operation: &str, span: Range<usize>) -> Result<&GuestNames<'a>, FileError> {
         self.guest.as_ref().ok_or_else(|| {
-            let message = format!(
-                "`{operation}` needs a guest kernel, which this VM lacks; give it a [vm.guest] with processes"
-            );
-            self.source.error(span, message)
+            let lack = match self.kind {
+                VmKind::Machine => "which this VM lacks; give it a [vm.guest] with processes",
+                VmKind::Processes | VmKind::Threads => "which processes of the host do not have",
+            };
+            self.source.error(span, format!("`{operation}` needs a guest kernel, {lack}"))
         })
     }
 

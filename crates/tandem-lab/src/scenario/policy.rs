@@ -54,7 +54,7 @@ pub struct PolicyTable {
     /// The policy of every guest kernel, which is Linux's.
     #[serde(default)]
     pub guest: LinuxTable,
-    /// How VMs without an affinity of their own get one; "none" if absent.
+    /// How VMs without an affinity of their own get one, and what the homes of processes mean; "none" if absent.
     pub placement: Option<PlacementMode>,
 }
 
@@ -128,16 +128,17 @@ pub struct RateControlTable {
     pub interval: Option<Duration>,
 }
 
-/// How VMs without an affinity of their own get one.
+/// How VMs without an affinity of their own get one, and what the homes of processes mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PlacementMode {
-    /// They run everywhere, their memory is spread evenly over all nodes.
+    /// They run everywhere, their memory is spread evenly over all nodes. Homes count for nothing.
     #[default]
     None,
-    /// Automatic placement chooses nodes; their memory lies there, and they run nowhere else.
+    /// Automatic placement chooses nodes for VMs, processes have homes; their memory lies there, and they run nowhere
+    /// else.
     Pin,
-    /// Automatic placement chooses nodes; their memory lies there, and they prefer to run there.
+    /// The same, but they prefer to run there.
     Prefer,
 }
 

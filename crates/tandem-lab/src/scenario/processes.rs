@@ -36,7 +36,7 @@ impl Builder<'_> {
                 soft_affinity: home.soft.clone(),
             };
             self.vms.push(Vm {
-                kind: if table.threads { VmKind::Threads } else { VmKind::Processes },
+                kind: kind_of(table),
                 group: (*table.group).clone(),
                 weight,
                 channels: used.channels,
@@ -64,7 +64,7 @@ impl Builder<'_> {
         if let Some(hackbench) = &table.hackbench {
             return hackbench::build(hackbench, source);
         }
-        let mut compiler = Compiler::new(source, &self.scenario.profiles);
+        let mut compiler = Compiler::new(source, &self.scenario.profiles, kind_of(table));
         let mut programs = Vec::new();
         for process in &table.processes {
             let copies = count_or(&process.copies, "`copies`", 0..=PROCESSES_MAX as u32, 1, source)?;
@@ -104,4 +104,8 @@ impl Builder<'_> {
         };
         table.homes.iter().map(home).collect()
     }
+}
+
+fn kind_of(table: &ProcessesTable) -> VmKind {
+    if table.threads { VmKind::Threads } else { VmKind::Processes }
 }

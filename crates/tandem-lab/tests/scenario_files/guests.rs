@@ -293,7 +293,11 @@ fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
         ("decision = \"1us\"", "decision = \"2000min\"", ":51: 2000 min is too long"),
         ("[\"there\", \"back\"]", "[\"there\", \"bakc\"]", ":52: no program uses a channel `bakc`"),
         ("copies = \"$copies\"\n", "copies = 100001\n", ":55: `copies` is 100001; allowed are 0 to 100000"),
-        ("copies = \"$copies\"\n", "copies = 100000\n", ":42: the guests have more than 100000 processes"),
+        (
+            "copies = \"$copies\"\n",
+            "copies = 100000\n",
+            ":42: host and guests have more than 100000 processes",
+        ),
         ("nice = -5", "nice = 20", ":56: `nice` is 20; allowed are -20 to 19"),
         ("cpus = \"0-1,node:1\"", "cpus = \"16\"", ":57: `16` names no CPUs of the machine; allowed are"),
     ];

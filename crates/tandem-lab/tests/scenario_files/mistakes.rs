@@ -126,6 +126,11 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "{ wait = \"request\" },",
             "nothing in this VM signals channel `request`, only `log`, `requests`",
         ),
+        (
+            "    { wait = \"requests\" },",
+            "{ wait_all = \"requests\" },",
+            "dir/s.toml:77: clients would wait for ever, because `respond` answers only the first request",
+        ),
         ("    \"respond\",", "", "no program of this VM has a \"respond\""),
         (
             "arrivals = { every = { exponential = \"1ms\" } }",
@@ -157,7 +162,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         (
             "memory = \"960MiB\"",
             "memory = \"5GiB\"",
-            "dir/s.toml:62: a VM with 5120 MiB of memory does not fit on its nodes",
+            "dir/s.toml:62: 5120 MiB of memory do not fit on the nodes",
         ),
         (
             "affinity = { hard = \"all\", soft = \"node:0\" }",
@@ -209,11 +214,14 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
 #[test]
 fn a_scenario_without_vms_or_with_a_group_twice_is_refused() {
     let empty = "length = \"1s\"\nmachine = \"xeon-e5620-2s\"\nvm = []\n[programs]\n";
-    assert_eq!(build(empty).unwrap_err(), "dir/s.toml:3: there is no VM; at least one [[vm]] is needed");
+    assert_eq!(
+        build(empty).unwrap_err(),
+        "dir/s.toml: nothing runs; at least one [[vm]] or [[processes]] is needed"
+    );
     let twice = format!("{PLACED}{}", &PLACED[PLACED.find("[[vm]]").unwrap()..]);
     assert_eq!(
         build(&twice).unwrap_err(),
-        "dir/s.toml:12: the group `hog` is there twice; each [[vm]] needs its own"
+        "dir/s.toml:12: the group `hog` is there twice; each [[vm]] and [[processes]] needs its own"
     );
     let more_than_memory = PLACED.replace("count = 3", "count = 1000");
     assert!(build(&more_than_memory).unwrap_err().starts_with("dir/s.toml:9: "));
@@ -223,5 +231,5 @@ fn a_scenario_without_vms_or_with_a_group_twice_is_refused() {
 fn a_run_that_stops_at_a_count_needs_something_counted() {
     let text = PLACED.replacen("machine", "stop_at_count = 5\nmachine", 1);
     let error = build(&text).unwrap_err();
-    assert_eq!(error, "dir/s.toml:2: the VMs of group `hog` count nothing, so the run would not stop");
+    assert_eq!(error, "dir/s.toml:2: group `hog` counts nothing, so the run would not stop");
 }
