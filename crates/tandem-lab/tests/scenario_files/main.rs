@@ -3,6 +3,7 @@
 mod guests;
 mod mistakes;
 mod pause_loops;
+mod soft_affinity;
 
 use std::path::Path;
 use std::sync::Arc;
