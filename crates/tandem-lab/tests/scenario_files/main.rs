@@ -4,6 +4,7 @@ mod coherence;
 mod guests;
 mod mistakes;
 mod pause_loops;
+mod soft_affinity;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -194,7 +194,10 @@ fn check_linux(settings: &LinuxSettings) -> Result<(), String> {
             settings.tick_hz
         ));
     }
-    Ok(())
+    match settings.soft_affinity.problem(settings.era) {
+        Some(problem) => Err(problem.into()),
+        None => Ok(()),
+    }
 }
 
 fn check_pause_loop(pause_loop: &PauseLoop, policy: &PolicySettings) -> Result<(), String> {

@@ -59,7 +59,7 @@ pub(super) struct Entity {
     pub last_wakee: Option<TaskId>,
     /// When the flips were last halved, ns.
     pub wakee_flip_decay_ns: u64,
-    /// 6.12: where it was before its present CPU (`recent_used_cpu`).
+    /// 5.2, 6.12: where it was before its present CPU, or, in 5.2, where it last woke another task (`recent_used_cpu`).
     pub recent_used_cpu: CpuId,
 }
 

@@ -5,11 +5,13 @@
 //! the switch.
 
 use super::Attempt;
+use super::strays::Way;
 use crate::ids::{CpuId, TaskId};
 use crate::policy::linux::{Context, Linux};
 
 impl Linux {
-    /// Asks the busiest CPU for its running task; `false` if that may not run on the CPU that is balanced.
+    /// Asks the busiest CPU for its running task; `false` if that may not run on the CPU that is balanced,
+    /// or runs where it prefers to and would not there.
     pub(super) fn ask_for_running(
         &mut self,
         ctx: &mut Context<'_>,
@@ -18,7 +20,8 @@ impl Linux {
     ) -> bool {
         self.lock_to_ask(ctx, attempt, busiest);
         let Some(running) = self.cpus[busiest.index()].curr else { return false };
-        if !ctx.tasks[running.index()].hard_affinity.contains(attempt.cpu) {
+        let allowed = ctx.tasks[running.index()].hard_affinity.contains(attempt.cpu);
+        if !allowed || self.way(ctx, running, attempt.cpu) == Way::Out {
             return false;
         }
         let queue = &mut self.cpus[busiest.index()];
