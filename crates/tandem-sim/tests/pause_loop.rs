@@ -21,6 +21,7 @@ const LINUX: LinuxSettings = LinuxSettings {
     tick_hz: 1_000,
     steal_clock: false,
     spin_locks: None,
+    numa_balancing: false,
 };
 
 /// Computes outside a lock, and then holding it; counts.

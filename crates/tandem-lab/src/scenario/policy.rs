@@ -14,7 +14,7 @@ use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_file::units::Duration;
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
-use tandem_sim::policy::linux::LinuxEra;
+use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::scenario::PolicySettings;
 
@@ -36,6 +36,9 @@ pub struct PolicyTable {
     /// For "linux": how those that wait for a spin lock of the host, such as a run queue's, stand in line; if absent
     /// "queued", and "ticket" with era "3.6".
     pub spin_locks: Option<Located<SpinLocksName>>,
+    /// For "linux", era "4.2" or "6.12": whether the host moves tasks and memory to each other (`kernel.numa_balancing`);
+    /// false if absent. Stock kernels do if there are several nodes.
+    pub numa_balancing: Option<Located<bool>>,
     /// What the host does about vCPUs that spin: "off", or a table of settings, where {} is as the host's scheduler has
     /// it; "off" if absent. A variant's table changes what it names in the scenario's.
     pub pause_loop: Option<Switch<PauseLoopTable>>,
@@ -154,6 +157,7 @@ impl PolicyTable {
             domains: top.domains.or(base.domains),
             tick_hz: top.tick_hz.or(base.tick_hz),
             spin_locks: top.spin_locks.or(base.spin_locks),
+            numa_balancing: top.numa_balancing.or(base.numa_balancing),
             pause_loop: match (top.pause_loop, base.pause_loop) {
                 (Some(top), Some(base)) => Some(top.over(base, PauseLoopTable::over)),
                 (top, base) => top.or(base),
@@ -229,6 +233,7 @@ impl PolicyTable {
             ("domains", place(&self.domains)),
             ("tick_hz", place(&self.tick_hz)),
             ("spin_locks", place(&self.spin_locks)),
+            ("numa_balancing", place(&self.numa_balancing)),
             ("directed_yield", self.pause_loop_table().and_then(|table| place(&table.directed_yield))),
         ];
         let (foreign, owner, eras) = match host {
@@ -241,6 +246,11 @@ impl PolicyTable {
         };
         match &self.era {
             Some(era) if !knows(**era) => Some((era.span(), eras.into())),
+            Some(era) if era.linux() == Some(LinuxEra::V3_6) && self.balances_numa() => {
+                let message =
+                    "`numa_balancing` is not modelled for era \"3.6\"; allowed are \"4.2\" and \"6.12\"";
+                Some((place(&self.numa_balancing)?, message.into()))
+            }
             _ => foreign.iter().find_map(|(name, span)| {
                 Some((span.clone()?, format!("`{name}` is a setting of the host `{owner}`; leave it out")))
             }),
@@ -276,10 +286,17 @@ impl PolicyTable {
         self.pause_loop.as_ref().and_then(Switch::on)
     }
 
+    fn balances_numa(&self) -> bool {
+        self.numa_balancing.as_deref().is_some_and(|&is_on| is_on)
+    }
+
     fn host_settings(&self) -> PolicySettings {
         match self.host() {
             HostPolicy::XenCredit => PolicySettings::Credit(self.credit_settings()),
-            HostPolicy::Linux => PolicySettings::Linux(self.linux_table().settings()),
+            HostPolicy::Linux => PolicySettings::Linux(LinuxSettings {
+                numa_balancing: self.balances_numa(),
+                ..self.linux_table().settings()
+            }),
         }
     }
 

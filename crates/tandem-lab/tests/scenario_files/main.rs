@@ -1,6 +1,7 @@
 //! Scenario files: what they become, and what is said about mistakes.
 
 mod guests;
+mod memory;
 mod mistakes;
 mod pause_loops;
 

@@ -15,6 +15,7 @@
 mod cpu;
 mod level;
 mod memory_state;
+mod numa_balancing;
 mod pause_loop;
 mod progress;
 mod run_queue_lock;
@@ -24,7 +25,8 @@ mod vcpu;
 
 pub(crate) use cpu::{CpuRef, CpuUse, Due, TaskRef};
 pub(crate) use level::{Kernel, KernelParts, record};
-pub(crate) use memory_state::MemoryState;
+pub(crate) use memory_state::{MemoryState, VmMemory};
+pub(crate) use numa_balancing::NumaBalancing;
 pub(crate) use task::{Task, TaskState, TimerTarget};
 
 use crate::engine::event_queue::{EventQueue, NEVER};
@@ -62,6 +64,8 @@ pub(crate) struct System<O> {
     /// The next event of each processor; the engine's own sources of events follow them.
     pub queue: EventQueue,
     pub memory: MemoryState,
+    /// What the host's NUMA balancing has found out, if that is on.
+    pub numa: Option<Box<NumaBalancing>>,
     profiles: Vec<Arc<MemoryProfile>>,
     /// The other threads of each processor's core.
     siblings: Vec<Box<[CpuId]>>,
@@ -82,6 +86,7 @@ pub(crate) struct SystemParts<O> {
     pub pause_loop: Option<PauseLoop>,
     pub profiles: Vec<Arc<MemoryProfile>>,
     pub memory: MemoryState,
+    pub numa: Option<Box<NumaBalancing>>,
     pub observer: O,
     /// Sources of events besides the processors.
     pub extra_sources: usize,
@@ -106,6 +111,7 @@ impl<O: Observer> System<O> {
             midway: vec![Midway::default(); cpu_count],
             queue: EventQueue::new(cpu_count + parts.extra_sources),
             memory: parts.memory,
+            numa: parts.numa,
             profiles: parts.profiles,
             private_fill: vec![CacheFill::default(); machine.cores().len()],
             llc_fill: vec![CacheFill::default(); machine.llcs().len()],

@@ -52,6 +52,7 @@ fn linux() -> impl Strategy<Value = LinuxSettings> {
             tick_hz,
             steal_clock,
             spin_locks,
+            numa_balancing: false,
         },
     )
 }

@@ -95,6 +95,7 @@ impl LinuxTable {
             tick_hz: self.tick_hz.as_ref().map_or(default.tick_hz, |hz| **hz),
             steal_clock: self.steal_clock.unwrap_or(default.steal_clock),
             spin_locks: self.spin_locks.as_ref().map(|kind| (**kind).into()),
+            numa_balancing: false,
         }
     }
 }

@@ -27,12 +27,16 @@ pub(super) struct Counters {
     pub delayed: u64,
     /// Of these, the ones that woke up before they had left.
     pub delayed_stayed: u64,
+    /// Tasks that NUMA balancing moved to the node that they prefer.
+    pub numa_moves: u64,
+    /// Pairs of tasks that changed places for that.
+    pub numa_swaps: u64,
 }
 
 impl Counters {
-    /// Names and values.
-    pub fn named(&self) -> Vec<(&'static str, u64)> {
-        vec![
+    /// Names and values; those of NUMA balancing if that is on.
+    pub fn named(&self, numa_balancing: bool) -> Vec<(&'static str, u64)> {
+        let mut named = vec![
             ("yld_count", self.yld_count),
             ("sched_count", self.sched_count),
             ("sched_goidle", self.sched_goidle),
@@ -45,6 +49,10 @@ impl Counters {
             ("slices_ended", self.slices_ended),
             ("delayed", self.delayed),
             ("delayed_stayed", self.delayed_stayed),
-        ]
+        ];
+        if numa_balancing {
+            named.extend([("numa_moves", self.numa_moves), ("numa_swaps", self.numa_swaps)]);
+        }
+        named
     }
 }

@@ -43,6 +43,9 @@ pub struct LinuxSettings {
     pub steal_clock: bool,
     /// Spin locks of the kernel; `None`: those of the era, queued from 4.2 on and ticket locks before.
     pub spin_locks: Option<SpinLockKind>,
+    /// Whether a host's kernel moves tasks and memory to each other (`kernel.numa_balancing`); from 4.2 on. A stock kernel
+    /// does if it has several nodes. A guest's kernel never does here.
+    pub numa_balancing: bool,
 }
 
 impl LinuxSettings {
@@ -72,6 +75,7 @@ impl Default for LinuxSettings {
             tick_hz: 250,
             steal_clock: true,
             spin_locks: None,
+            numa_balancing: false,
         }
     }
 }

@@ -111,7 +111,11 @@ impl Linux {
         let keeps_cache =
             self.settings.era >= LinuxEra::V6_12 && domain.tunables.flags.contains(Flags::SHARE_CAPACITY);
         let gives_up = domain.failed > domain.tunables.cache_nice_tries;
-        let hot = !keeps_cache && self.ran_ago_ns(ctx, task) < self.tunables.migration_cost_ns;
+        let to_idles = attempt.idleness == Idleness::Idle;
+        let hot = match self.degrades_locality(ctx, task, attempt.cpu, to_idles) {
+            Some(degrades) => degrades,
+            None => !keeps_cache && self.ran_ago_ns(ctx, task) < self.tunables.migration_cost_ns,
+        };
         if hot && !gives_up { Verdict::Hot } else { Verdict::Goes }
     }
 
