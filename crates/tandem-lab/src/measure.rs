@@ -45,6 +45,9 @@ pub enum Measure {
     OverheadShare,
     /// Share of the pCPUs' time in which the host waits for locks of run queues, percent; part of its own code.
     SpinShare,
+    /// Share of the pCPUs' time, without that in which they idle, in which the VMs' tasks fetch the cache lines of messages
+    /// and channels from other cores, percent.
+    CoherenceShare,
     /// Share of the VMs' run time that is close to their memory, percent.
     LocalShare,
     /// Share of the VMs' time in which their vCPUs run, percent.
@@ -206,6 +209,10 @@ impl Measure {
             Self::IdleShare => share(host.idle_ns),
             Self::OverheadShare => share(host.overhead_ns),
             Self::SpinShare => share(host.spin_ns),
+            Self::CoherenceShare => {
+                let coherence_ns: u64 = vms.iter().map(|vm| vm.coherence_ns).sum();
+                ratio(100.0 * coherence_ns as f64, (host.busy_ns + host.overhead_ns) as f64)
+            }
             Self::LocalShare => ratio(100.0 * sum(|vcpu| vcpu.local_run_ns), sum(|vcpu| vcpu.run_ns)),
             Self::RunShare => time_share(|vcpu| vcpu.run_ns),
             Self::WaitShare => time_share(|vcpu| vcpu.wait_ns),
@@ -349,7 +356,7 @@ mod tests {
             vms: vec![
                 vm("a", 100, 1, 2_000),
                 vm("a", 300, 3, 6_000),
-                VmMetrics { guest: Some(guest()), ..vm("b", 1_000, 0, 0) },
+                VmMetrics { guest: Some(guest()), coherence_ns: 64_000_000, ..vm("b", 1_000, 0, 0) },
             ],
         };
         let rate = Measure::Rate("done".into());
@@ -372,6 +379,8 @@ mod tests {
             (&Measure::YieldSuccessShare, None, Some(75.0)),
             (&Measure::DirectedYieldsPer("done".into()), Some("a"), Some(0.75)),
             (&Measure::FailedYieldsPer("done".into()), Some("a"), Some(0.25)),
+            (&Measure::CoherenceShare, None, Some(1.0)),
+            (&Measure::CoherenceShare, Some("a"), Some(0.0)),
             (&Measure::LocalShare, None, Some(25.0)),
             (&Measure::WaitShare, None, Some(15.0)),
             (&Measure::TaskSwitchRate, Some("b"), Some(2_500.0)),

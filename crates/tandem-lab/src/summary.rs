@@ -53,6 +53,10 @@ pub struct HostSummary {
     pub overhead_pct: Option<f64>,
     /// Share of the pCPUs' time in which that code waits for locks of run queues.
     pub spin_pct: Option<f64>,
+    /// Share of the pCPUs' time, without that in which they idle, in which tasks fetch the cache lines of messages and
+    /// channels from other cores, if they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coherence_pct: Option<f64>,
     /// Scheduling decisions per second and pCPU.
     pub schedules_per_s_per_pcpu: Option<f64>,
     /// Switches to another vCPU per second and pCPU.
@@ -135,6 +139,7 @@ impl RunSummary {
                 idle_pct: of_host(Measure::IdleShare),
                 overhead_pct: of_host(Measure::OverheadShare),
                 spin_pct: of_host(Measure::SpinShare),
+                coherence_pct: of_host(Measure::CoherenceShare).filter(|&pct| pct > 0.0),
                 schedules_per_s_per_pcpu: of_host(Measure::SchedulesPerPcpu),
                 context_switches_per_s_per_pcpu: of_host(Measure::ContextSwitchesPerPcpu),
                 preemptions_per_s_per_pcpu: of_host(Measure::PreemptionsPerPcpu),
@@ -241,6 +246,10 @@ impl fmt::Display for RunSummary {
             number(host.context_switches_per_s_per_pcpu),
             number(host.preemptions_per_s_per_pcpu),
         )?;
+        if host.coherence_pct.is_some() {
+            let pct = number(host.coherence_pct);
+            writeln!(f, "messages  {pct} % of the time that is not idle fetches cache lines of channels")?;
+        }
         if let Some(pause_loop) = &host.pause_loop {
             write!(f, "{pause_loop}")?;
         }

@@ -81,6 +81,7 @@ fn programs(with_costs: bool) -> [Arc<Program>; 2] {
         cache_sensitivity: 0.5,
         parallelism: 2.0,
         smt_slowdown: None,
+        shared: None,
     });
     let compute = Op::Compute { work: Amount::Fixed(1_000_000), profile: with_costs.then_some(0) };
     let hog = vec![compute.clone()];

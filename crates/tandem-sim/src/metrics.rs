@@ -80,6 +80,9 @@ pub struct VmMetrics {
     pub group: String,
     /// Work done by counter name.
     pub counts: BTreeMap<String, u64>,
+    /// Time in which its tasks fetched the cache lines of messages and channels from other cores, ns, begun in the
+    /// measured time; part of its kernel's time, or of the host's.
+    pub coherence_ns: u64,
     /// Response times, ns.
     pub response: LatencySummary,
     /// Each vCPU.

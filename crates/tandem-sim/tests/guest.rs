@@ -143,13 +143,13 @@ fn a_pipe_passes_messages_one_by_one() {
         let mut ops = vec![Op::Fork { program: 1 }];
         ops.extend(forever(vec![
             compute(5 * US),
-            Op::Send { channel: 0, capacity: 16 },
+            send(0, 16),
             Op::Wait { channel: 1 },
             Op::Count { counter: 0, amount: 1 },
         ]));
         ops
     };
-    let pong = forever(vec![Op::Wait { channel: 0 }, compute(5 * US), Op::Send { channel: 1, capacity: 16 }]);
+    let pong = forever(vec![Op::Wait { channel: 0 }, compute(5 * US), send(1, 16)]);
     for copies in [1, 3] {
         let programs = vec![("ping", ping.clone()), ("pong", pong.clone())];
         let four = guest(topology(1, 4, 1), linux(LinuxEra::V4_2, Domains::Topology), programs, copies);
@@ -164,11 +164,7 @@ fn a_pipe_passes_messages_one_by_one() {
 fn a_full_pipe_stops_the_writer() {
     let writer = {
         let mut ops = vec![Op::Fork { program: 1 }];
-        ops.extend(forever(vec![
-            compute(US),
-            Op::Send { channel: 0, capacity: 4 },
-            Op::Count { counter: 0, amount: 1 },
-        ]));
+        ops.extend(forever(vec![compute(US), send(0, 4), Op::Count { counter: 0, amount: 1 }]));
         ops
     };
     let reader = forever(vec![Op::Wait { channel: 0 }, compute(10 * US)]);
@@ -254,18 +250,14 @@ fn an_idle_vcpu_blocks_and_wakes_by_its_timer() {
 fn waking_another_vcpu_costs_an_exit_and_an_interrupt() {
     let ping = {
         let mut ops = vec![Op::Fork { program: 1 }];
-        ops.extend(forever(vec![
-            compute(5 * US),
-            Op::Send { channel: 0, capacity: 1 },
-            Op::Wait { channel: 1 },
-        ]));
+        ops.extend(forever(vec![compute(5 * US), send(0, 1), Op::Wait { channel: 1 }]));
         ops
     };
     let pong = forever(vec![
         Op::Wait { channel: 0 },
         compute(5 * US),
         Op::Count { counter: 0, amount: 1 },
-        Op::Send { channel: 1, capacity: 1 },
+        send(1, 1),
     ]);
     let rounds = |domains, costs| {
         let programs = vec![("ping", ping.clone()), ("pong", pong.clone())];

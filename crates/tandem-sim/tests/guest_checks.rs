@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{compute, cores, textbook, vm};
+use common::{compute, cores, send, textbook, vm};
 use std::sync::Arc;
 use tandem_sim::cpumask::CpuMask;
 use tandem_sim::ids::CpuId;
@@ -10,7 +10,7 @@ use tandem_sim::machine::MachineBuilder;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::LinuxSettings;
 use tandem_sim::policy::pause_loop::PauseLoop;
-use tandem_sim::program::{MemoryProfile, Op, Program};
+use tandem_sim::program::{CHANNEL_LINES_MAX, MemoryProfile, Op, Program, SharedData};
 use tandem_sim::scenario::{Guest, GuestProgram, PROCESSES_MAX, PolicySettings, Process, Scenario};
 
 /// A VM of 2 vCPUs on 4 pCPUs, whose guest runs one process that starts another program.
@@ -26,7 +26,7 @@ fn scenario() -> Scenario {
         interrupt: None,
         programs: vec![
             program("parent", vec![Op::Lock { lock: 0 }, Op::Unlock { lock: 0 }, Op::Fork { program: 1 }]),
-            program("child", vec![compute(1), Op::Send { channel: 1, capacity: 1 }]),
+            program("child", vec![compute(1), send(1, 1)]),
         ],
         processes: vec![Process { program: 0, copies: 2, nice: 0, affinity: None }],
         family_channels: 1,
@@ -38,6 +38,12 @@ fn program(ops: Vec<Op>) -> Arc<Program> {
     Arc::new(Program { ops, profiles: vec![] })
 }
 
+fn sharing(data: usize, lines_per_us: f64, write_share: f64) -> Arc<Program> {
+    let shared = Some(SharedData { data, lines_per_us, write_share });
+    let profile = MemoryProfile { parallelism: 1.0, shared, ..MemoryProfile::default() };
+    Arc::new(Program { ops: vec![], profiles: vec![profile.into()] })
+}
+
 #[test]
 fn a_guest_that_fits_is_accepted() {
     assert_eq!(scenario().check(), Ok(()));
@@ -46,7 +52,7 @@ fn a_guest_that_fits_is_accepted() {
 #[test]
 fn what_does_not_fit_is_refused() {
     type Change = fn(&mut Guest);
-    let cases: [(Change, &str); 14] = [
+    let cases: [(Change, &str); 18] = [
         (|guest| guest.topology = cores(3), "is told of 3 CPUs, but it has 2 vCPUs"),
         (|guest| guest.policy = PolicySettings::Credit(CreditSettings::default()), "credit is no policy"),
         (
@@ -62,10 +68,7 @@ fn what_does_not_fit_is_refused() {
         ),
         (|guest| guest.processes[0].copies = PROCESSES_MAX as u32 + 1, "more than 100000 processes"),
         (|guest| guest.family_channels = 0, "program 'child' of its guest: a program uses channel 1"),
-        (
-            |guest| guest.programs[1].program = program(vec![Op::Send { channel: 0, capacity: 0 }]),
-            "without capacity",
-        ),
+        (|guest| guest.programs[1].program = program(vec![send(0, 0)]), "without capacity"),
         (|guest| guest.programs[1].program = program(vec![Op::Exec { program: 2 }]), "starts program 2"),
         (|guest| guest.programs[1].program = program(vec![Op::Lock { lock: 1 }]), "uses lock 1"),
         (
@@ -75,6 +78,20 @@ fn what_does_not_fit_is_refused() {
                 guest.programs[1].program = Arc::new(Program { ops: vec![], profiles: vec![profile.into()] });
             },
             "the SMT slowdown of a memory profile is outside 1 to 1000",
+        ),
+        (|guest| guest.programs[1].program = sharing(100, 1.0, 0.5), "more than 100 data sets"),
+        (
+            |guest| guest.programs[1].program = sharing(0, -1.0, 0.5),
+            "shares a negative or huge number of lines",
+        ),
+        (|guest| guest.programs[1].program = sharing(0, 1.0, 1.1), "writes more than it accesses"),
+        (
+            |guest| {
+                let (message_lines, queue_lines) = (0, CHANNEL_LINES_MAX + 1);
+                let send = Op::Send { channel: 0, capacity: 1, resume_at: None, message_lines, queue_lines };
+                guest.programs[1].program = program(vec![send]);
+            },
+            "a program sends more than 1000000 cache lines at once",
         ),
         (
             |guest| {

@@ -1,13 +1,13 @@
 //! From the programs of a scenario file to the engine's, one VM at a time.
 
-use super::amount::{AmountForm, check_time, count_in};
+use super::amount::{AmountForm, Count, check_time, count_in};
 use super::program::{ComputeForm, CountForm, OpForm, ProgramTable, SendForm, each_op};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile, quoted_list};
-use tandem_sim::program::{Amount, MemoryProfile, Op, Program};
+use tandem_sim::program::{Amount, CHANNEL_LINES_MAX, MemoryProfile, Op, Program};
 
 /// Most operations in a row that take no time.
 const MAX_INSTANT_OPS: u64 = 1_000_000;
@@ -224,10 +224,19 @@ impl<'a> Compiler<'a> {
                 Op::Wait { channel: self.channel(channel) }
             }
             OpForm::Signal(channel) => Op::Signal { channel: self.signalled(channel) },
-            OpForm::Send(SendForm { channel, capacity }) => Op::Send {
-                channel: self.signalled(channel),
-                capacity: count_in(capacity, "`capacity`", 1..=1_000_000, source)?,
-            },
+            OpForm::Send(SendForm { channel, capacity, message_lines, queue_lines }) => {
+                let lines = |lines: &Option<Located<Count>>, what| match lines {
+                    None => Ok(0),
+                    Some(lines) => count_in(lines, what, 0..=CHANNEL_LINES_MAX, source),
+                };
+                Op::Send {
+                    channel: self.signalled(channel),
+                    capacity: count_in(capacity, "`capacity`", 1..=1_000_000, source)?,
+                    resume_at: None,
+                    message_lines: lines(message_lines, "`message_lines`")?,
+                    queue_lines: lines(queue_lines, "`queue_lines`")?,
+                }
+            }
             OpForm::Lock(lock) => {
                 self.guest_names("lock", lock.span())?;
                 note(&mut self.taken, lock);

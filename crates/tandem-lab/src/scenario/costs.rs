@@ -22,6 +22,8 @@ pub struct CostSwitches {
     pub smt: Option<bool>,
     /// Latency of memory on other nodes, and the bandwidth of nodes.
     pub memory: Option<bool>,
+    /// Fetching cache lines that tasks on other cores wrote: messages, and data that programs share.
+    pub coherence: Option<bool>,
     /// Interrupts from CPU to CPU.
     pub ipi: Option<bool>,
     /// Leaving a VM and entering it again.
@@ -51,6 +53,7 @@ impl CostSwitches {
             cache: models.cache.filter(|_| on(self.cache)),
             smt: models.smt.filter(|_| on(self.smt)),
             memory: models.memory.filter(|_| on(self.memory)),
+            coherence: models.coherence.filter(|_| on(self.coherence)),
             ipi: models.ipi.filter(|_| on(self.ipi)),
             vm_exit: models.vm_exit.filter(|_| on(self.vm_exit)),
             spin_lock: models.spin_lock.filter(|_| on(self.spin_lock)),

@@ -24,6 +24,12 @@ const FDS_MAX: u32 = 1_000;
 struct Link {
     /// Messages that fit before a writer has to wait.
     capacity: u32,
+    /// Messages that are left when those that wait are woken, all of them.
+    resume_at: u32,
+    /// Cache lines of a message, which the reader fetches from the writer.
+    message_lines: u32,
+    /// Cache lines of the queue itself, which both write.
+    queue_lines: u32,
     /// Kernel and user time of one write, ns.
     write_ns: u64,
     /// Kernel and user time of one read, ns.
@@ -33,13 +39,30 @@ struct Link {
 impl Link {
     /// - *Pipes*: hackbench with 10 groups and 100,000 loops takes 74.6 s on 8 vCPUs (IPI virtualization series, version 7,
     ///   2022): 1.49 us of CPU time for a message's write, read and scheduling. 650 ns each for writing and reading leave
-    ///   190 ns. A pipe has 16 pages of 40 such messages.
+    ///   190 ns. A pipe has 16 pages of 40 such messages, and
+    ///   wakes its writers whenever one is free.
     /// - *Sockets*: a message is charged with 768 bytes (`truesize`), and 212,992 may be on their way
-    ///   (`net.core.wmem_default`). Assumed: twice the time of pipes, for a buffer to be allocated, queued and freed.
+    ///   (`net.core.wmem_default`); writers are woken when a quarter of that is left (`unix_writable()`). Assumed: twice the time of pipes, for a buffer to be allocated, queued and freed.
+    /// - Lines, assumed: two of data and, for sockets, four of the buffer's description; of the queue its lock, its ends and
+    ///   what waits on it and, for sockets, the sender's account.
     fn new(transport: Transport) -> Self {
         match transport {
-            Transport::Pipes => Self { capacity: 640, write_ns: 650, read_ns: 650 },
-            Transport::Sockets => Self { capacity: 277, write_ns: 1_300, read_ns: 1_300 },
+            Transport::Pipes => Self {
+                capacity: 640,
+                resume_at: 600,
+                message_lines: 2,
+                queue_lines: 3,
+                write_ns: 650,
+                read_ns: 650,
+            },
+            Transport::Sockets => Self {
+                capacity: 277,
+                resume_at: 69,
+                message_lines: 6,
+                queue_lines: 4,
+                write_ns: 1_300,
+                read_ns: 1_300,
+            },
         }
     }
 }
@@ -62,7 +85,18 @@ pub fn build(table: &HackbenchTable, source: &SourceFile) -> Result<(Vec<Arc<Pro
     let mut programs = Vec::with_capacity(groups * 2 * fds);
     for group in 0..groups {
         let channels = group * fds..(group + 1) * fds;
-        let write = |channel| [work(link.write_ns), Op::Send { channel, capacity: link.capacity }];
+        let write = |channel| {
+            [
+                work(link.write_ns),
+                Op::Send {
+                    channel,
+                    capacity: link.capacity,
+                    resume_at: Some(link.resume_at),
+                    message_lines: link.message_lines,
+                    queue_lines: link.queue_lines,
+                },
+            ]
+        };
         let sender = program(loops, channels.clone().flat_map(write).collect());
         let receiver = |channel| {
             let body = vec![Op::Wait { channel }, work(link.read_ns), Op::Count { counter: 0, amount: 1 }];

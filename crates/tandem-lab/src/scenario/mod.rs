@@ -50,7 +50,7 @@ use file::ScenarioFile;
 use policy::PolicyTable;
 use program::ProgramTable;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use tandem_sim::machine::{self, Machine};
@@ -105,10 +105,13 @@ impl ScenarioSource {
         let mut file: ScenarioFile = source.parse_with(&values.collect())?;
         let machine = named_machine(&file.machine, &source)?;
         file.policy.check_whole(&source)?;
+        let shared = file.profiles.values().filter_map(|profile| profile.shared.as_ref());
+        let shared_data: BTreeSet<&str> = shared.map(|shared| shared.data.as_str()).collect();
+        let shared_data = Vec::from_iter(shared_data);
         let profiles = file
             .profiles
             .iter()
-            .map(|(name, table)| Ok((name.clone(), Arc::new(table.profile(&source)?))))
+            .map(|(name, table)| Ok((name.clone(), Arc::new(table.profile(&source, &shared_data)?))))
             .collect::<Result<_, FileError>>()?;
         Ok(Self { source, parameters, file, machine: Arc::new(machine), profiles })
     }

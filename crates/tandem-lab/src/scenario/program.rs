@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_file::units::{Duration, Size};
-use tandem_sim::program::MemoryProfile;
+use tandem_sim::program::{MemoryProfile, SharedData};
 
 /// How a program uses the caches and the memory while it computes.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -26,6 +26,21 @@ pub struct ProfileTable {
     /// Time that computing takes while a sibling thread is busy, against alone on the core. At least 1; that of the
     /// machine if absent.
     pub smt_slowdown: Option<Located<f64>>,
+    /// Data that the program shares with other tasks of its VM.
+    pub shared: Option<SharedTable>,
+}
+
+/// How a program uses data that tasks of a VM share. It stays in the last-level caches, and moves between them when it is
+/// written.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SharedTable {
+    /// Name of the data: profiles with the same name, in programs of the same VM, share it.
+    pub data: String,
+    /// Accesses to its cache lines that miss the private caches, per microsecond of computing.
+    pub lines_per_us: Located<f64>,
+    /// How many of these write, in percent.
+    pub writes_pct: Located<f64>,
 }
 
 /// What a task does.
@@ -100,6 +115,10 @@ pub struct SendForm {
     pub channel: Located<String>,
     /// Most tokens in it, at least 1.
     pub capacity: Located<Count>,
+    /// Cache lines of the message, which the sender has written and who takes it reads; 0 if absent.
+    pub message_lines: Option<Located<Count>>,
+    /// Cache lines of the channel itself, its lock and lists, which all write that send to it or wait on it; 0 if absent.
+    pub queue_lines: Option<Located<Count>>,
 }
 
 /// A time to compute, with the program's memory profile or another.
@@ -167,11 +186,11 @@ impl ProgramTable {
 }
 
 impl ProfileTable {
-    /// The engine's form.
+    /// The engine's form, which knows shared data by its position among these names.
     ///
     /// # Errors
     /// Names the line of a number out of range.
-    pub fn profile(&self, source: &SourceFile) -> Result<MemoryProfile, FileError> {
+    pub fn profile(&self, source: &SourceFile, shared_data: &[&str]) -> Result<MemoryProfile, FileError> {
         let checked = |value: &Located<f64>, name: &str, least: f64, most: f64| {
             if (least..=most).contains(&**value) {
                 return Ok(**value);
@@ -188,6 +207,14 @@ impl ProfileTable {
             smt_slowdown: match &self.smt_slowdown {
                 None => None,
                 Some(slowdown) => Some(checked(slowdown, "smt_slowdown", 1.0, 1e3)?),
+            },
+            shared: match &self.shared {
+                None => None,
+                Some(shared) => Some(SharedData {
+                    data: shared_data.partition_point(|name| **name < *shared.data),
+                    lines_per_us: checked(&shared.lines_per_us, "lines_per_us", 0.0, 1e6)?,
+                    write_share: checked(&shared.writes_pct, "writes_pct", 0.0, 100.0)? / 100.0,
+                }),
             },
         })
     }

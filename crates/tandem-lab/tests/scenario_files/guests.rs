@@ -90,6 +90,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             tick_hz: 300,
             steal_clock: true,
             spin_locks: None,
+            numa_balancing: false,
         })
     );
     assert_eq!(
@@ -100,6 +101,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             tick_hz: 100,
             steal_clock: false,
             spin_locks: None,
+            numa_balancing: false,
         })
     );
     assert_eq!(scenario.costs.idle, Some(Idle { exit_ns: 5_000 }));
@@ -120,7 +122,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
     let ping = &guest.programs[0].program;
     assert_eq!(ping.profiles[0].smt_slowdown, Some(1.3));
     let forever = vec![
-        Op::Send { channel: 1, capacity: 3 },
+        Op::Send { channel: 1, capacity: 3, resume_at: None, message_lines: 0, queue_lines: 0 },
         Op::Wait { channel: 2 },
         Op::Lock { lock: 0 },
         Op::Compute { work: Amount::Fixed(1_000), profile: Some(0) },

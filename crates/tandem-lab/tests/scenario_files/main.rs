@@ -1,5 +1,6 @@
 //! Scenario files: what they become, and what is said about mistakes.
 
+mod coherence;
 mod guests;
 mod memory;
 mod mistakes;

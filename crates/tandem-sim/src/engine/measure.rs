@@ -28,6 +28,8 @@ pub(super) struct VmState {
     pub locks: Box<[SpinLock]>,
     /// The programs of its guest kernel.
     pub programs: Box<[Arc<[Instruction]>]>,
+    /// Time in which its tasks fetched the lines of messages and channels, ns.
+    pub coherence_ns: u64,
     counts: Vec<u64>,
     /// Made when the first one comes; few VMs have any.
     responses: Option<Box<Histogram<u64>>>,
@@ -52,6 +54,7 @@ impl VmState {
             shared_channels: spec.channels as u32,
             locks: vec![SpinLock::default(); spec.locks].into(),
             programs: programs.into(),
+            coherence_ns: 0,
             counts: vec![0; spec.counters.len()],
             responses: None,
             reached_count: false,
@@ -105,6 +108,7 @@ impl<O: Observer> Simulation<'_, O> {
         self.system.account_ahead(now_ns, |account_ns, ns| *account_ns += ns);
         for vm in &mut self.vms {
             vm.counts.fill(0);
+            vm.coherence_ns = 0;
             vm.responses = None;
         }
     }
@@ -139,6 +143,7 @@ impl<O: Observer> Simulation<'_, O> {
                 name: spec.name.clone(),
                 group: spec.group.clone(),
                 counts: spec.counters.iter().cloned().zip(state.counts.iter().copied()).collect(),
+                coherence_ns: state.coherence_ns,
                 response: state.responses.as_deref().map(summary).unwrap_or_default(),
                 vcpus: tasks.iter().map(|task| finished(task, now_ns)).collect(),
                 vcpu_wakeup: host.wakeups[at].as_deref().map(summary).unwrap_or_default(),

@@ -4,10 +4,11 @@ use super::measure::finished;
 use super::random::child_key;
 use super::simulation::Simulation;
 use super::{RunError, TASKS_MAX};
-use crate::ids::{CpuId, TaskId};
+use crate::ids::{CpuId, TaskId, VmId};
 use crate::kernel::{CpuRef, HOST, Task, TaskRef, TimerTarget};
-use crate::machine::cost::Residue;
+use crate::machine::cost::{Coherence, Residue};
 use crate::metrics::TaskMetrics;
+use crate::program::channel::{Message, Token};
 use crate::program::code::{Instruction, ProfileId};
 use crate::trace::Observer;
 
@@ -71,17 +72,23 @@ impl<O: Observer> Simulation<'_, O> {
                 if on.kernel == HOST {
                     self.system.charge_exit(pcpu);
                 }
-                self.put(place, channel, false, now_ns);
+                self.put(place, channel, Token::Signal, false, now_ns);
             }
-            Instruction::Send { channel, capacity } => {
+            Instruction::Send { channel, capacity, resume_at, message_lines, queue_lines } => {
                 let at = self.channel(place, channel);
-                if !self.vms[vm.index()].channels[at].has_room(capacity, id) {
+                self.vms[vm.index()].channels[at].queue_lines = queue_lines;
+                self.fetch_queue(place, vm, at);
+                if !self.vms[vm.index()].channels[at].has_room(capacity, resume_at, id) {
                     // It tries again when it is woken.
                     self.system.kernels[on.kernel].tasks[id.index()].next_instruction -= 1;
                     self.system.block(on, now_ns);
                     return Ok(Next::Done);
                 }
-                self.put(place, channel, true, now_ns);
+                let token = match message_lines {
+                    0 => Token::Signal,
+                    lines => Token::Message(Message { sent_on: pcpu, lines }),
+                };
+                self.put(place, channel, token, true, now_ns);
             }
             Instruction::Lock { lock } => {
                 if !self.take_lock(vm, lock as usize, id) {
@@ -194,12 +201,25 @@ impl<O: Observer> Simulation<'_, O> {
         let at = self.channel(place, channel);
         let Place { on, task, .. } = place;
         let state = &mut self.system.kernels[on.kernel].tasks[task.index()];
-        let channel = &mut self.vms[state.vm.index()].channels[at];
-        match channel.take(task) {
-            Some(request) => {
-                state.request = request;
-                if let Some(sender) = channel.next_sender() {
-                    self.system.wake(sender, now_ns, on, true);
+        let vm = state.vm;
+        if let Some(message) = state.unread.take() {
+            self.read(place, vm, message);
+            return Next::Step;
+        }
+        self.fetch_queue(place, vm, at);
+        let state = &mut self.system.kernels[on.kernel].tasks[task.index()];
+        match self.vms[vm.index()].channels[at].take(task) {
+            Some(token) => {
+                state.request = None;
+                match token {
+                    Token::Signal => {}
+                    Token::Request(request) => state.request = Some(request),
+                    Token::Message(message) => self.read(place, vm, message),
+                }
+                for _ in 0..self.vms[vm.index()].channels[at].senders_to_wake() {
+                    if let Some(sender) = self.vms[vm.index()].channels[at].next_sender() {
+                        self.system.wake(sender, now_ns, on, true);
+                    }
                 }
                 Next::Step
             }
@@ -210,12 +230,34 @@ impl<O: Observer> Simulation<'_, O> {
         }
     }
 
-    fn put(&mut self, place: Place, channel: u32, sync: bool, now_ns: u64) {
+    /// The task fetches the cache lines of a channel itself.
+    fn fetch_queue(&mut self, place: Place, vm: VmId, channel: usize) {
+        let channel = &mut self.vms[vm.index()].channels[channel];
+        if let Some(from) = channel.move_queue(place.pcpu) {
+            let lines = channel.queue_lines;
+            self.fetch(place, vm, from, lines);
+        }
+    }
+
+    /// The task fetches the cache lines of a message.
+    fn read(&mut self, place: Place, vm: VmId, message: Message) {
+        self.fetch(place, vm, message.sent_on, message.lines);
+    }
+
+    fn fetch(&mut self, Place { on, pcpu, .. }: Place, vm: VmId, from: CpuId, lines: u32) {
+        if lines > 0 && self.system.costs.coherence.is_some() {
+            let fetch_ns = Coherence::fetch_ns(&self.system.machine, from, pcpu, lines);
+            self.system.charge(on, fetch_ns);
+            self.vms[vm.index()].coherence_ns += fetch_ns;
+        }
+    }
+
+    fn put(&mut self, place: Place, channel: u32, token: Token, sync: bool, now_ns: u64) {
         let at = self.channel(place, channel);
         let kernel = &mut self.system.kernels[place.on.kernel];
         let vm = kernel.tasks[place.task.index()].vm;
-        if let Some(woken) = self.vms[vm.index()].channels[at].put(None) {
-            kernel.tasks[woken.index()].request = None;
+        if let Some(woken) = self.vms[vm.index()].channels[at].put(token) {
+            kernel.tasks[woken.index()].receive(token);
             self.system.wake(woken, now_ns, place.on, sync);
         }
     }

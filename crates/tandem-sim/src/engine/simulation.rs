@@ -7,13 +7,13 @@ use super::measure::VmState;
 use super::source::SourceState;
 use crate::ids::{CpuId, TaskId, VmId};
 use crate::kernel::{
-    CpuRef, Due, HOST, MemoryState, NumaBalancing, ProcessorDue, System, SystemParts, TaskRef, TimerTarget,
-    VmMemory,
+    CpuRef, Due, HOST, MemoryState, NumaBalancing, ProcessorDue, SharedState, System, SystemParts, TaskRef,
+    TimerTarget, VmMemory,
 };
 use crate::machine::cost::CostModels;
 use crate::metrics::RunMetrics;
 use crate::policy::Policy;
-use crate::program::channel::Request;
+use crate::program::channel::{Request, Token};
 use crate::scenario::Scenario;
 use crate::trace::Observer;
 use std::cmp::Reverse;
@@ -84,6 +84,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             .collect();
         let profiles = profiles.as_slice().to_vec();
         let memory = MemoryState::new(scenario.costs.memory, &scenario.machine, profiles.clone(), &memories);
+        let shared = SharedState::new(&scenario.costs, &scenario.machine, profiles.clone(), vms.len());
         let system = System::new(SystemParts {
             machine: Arc::clone(&scenario.machine),
             costs: scenario.costs.clone(),
@@ -92,6 +93,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             profiles,
             memory,
             numa,
+            shared,
             observer,
             extra_sources: EXTRAS.len() + sources.len(),
         });
@@ -130,7 +132,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
     /// Runs to the end.
     pub fn run(mut self) -> Result<RunMetrics, RunError> {
         self.set_extra(Extra::PolicyTimer, self.system.kernels[HOST].policy.timer_period_ns());
-        self.set_extra(Extra::MemorySample, self.system.memory.sample_period_ns().unwrap_or(NEVER));
+        self.set_extra(Extra::MemorySample, self.system.sample_period_ns().unwrap_or(NEVER));
         self.set_extra(Extra::Phase, self.scenario.warmup_ns);
         self.set_next_affinity_change();
         for source in 0..self.sources.len() {
@@ -166,7 +168,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             }
             Some(Extra::MemorySample) => {
                 self.system.sample_memory(now_ns);
-                let period_ns = self.system.memory.sample_period_ns().unwrap_or(NEVER - now_ns);
+                let period_ns = self.system.sample_period_ns().unwrap_or(NEVER - now_ns);
                 self.set_extra(Extra::MemorySample, now_ns + period_ns);
             }
             Some(Extra::Phase) => self.next_phase(now_ns),
@@ -258,9 +260,9 @@ impl<'a, O: Observer> Simulation<'a, O> {
             }
             return;
         }
-        let request = Some(Request { arrived_ns, source });
-        if let Some(task) = self.vms[vm.index()].channels[channel].put(request) {
-            self.system.kernels[kernel].tasks[task.index()].request = request;
+        let token = Token::Request(Request { arrived_ns, source });
+        if let Some(task) = self.vms[vm.index()].channels[channel].put(token) {
+            self.system.kernels[kernel].tasks[task.index()].receive(token);
             self.system.wake(task, now_ns, on, false);
         }
     }

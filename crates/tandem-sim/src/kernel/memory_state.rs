@@ -56,6 +56,11 @@ pub(crate) struct MemoryState {
 /// A change that tasks need not feel.
 const NEGLIGIBLE_CHANGE: f64 = 0.005;
 
+/// Whether a table has changed so much that tasks feel it.
+pub(super) fn is_felt(now: &[f64], felt: &[f64]) -> bool {
+    now.iter().zip(felt).any(|(now, felt)| (now - felt).abs() > felt * NEGLIGIBLE_CHANGE)
+}
+
 impl MemoryState {
     /// With the memory of each VM.
     pub fn new(
@@ -195,10 +200,7 @@ impl MemoryState {
         }
         self.update_tables(machine);
         let tables = [&self.latency_ns, &self.lines_per_ns];
-        let changed = tables.into_iter().zip(&self.felt).any(|(table, felt)| {
-            let mut pairs = table.iter().zip(felt);
-            pairs.any(|(now, felt)| (now - felt).abs() > felt * NEGLIGIBLE_CHANGE)
-        });
+        let changed = tables.into_iter().zip(&self.felt).any(|(table, felt)| is_felt(table, felt));
         if changed {
             self.felt = [self.latency_ns.clone(), self.lines_per_ns.clone()];
         }

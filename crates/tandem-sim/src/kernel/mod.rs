@@ -20,6 +20,7 @@ mod pause_loop;
 mod progress;
 mod run_queue_lock;
 mod schedule;
+mod shared_state;
 mod task;
 mod vcpu;
 
@@ -27,6 +28,7 @@ pub(crate) use cpu::{CpuRef, CpuUse, Due, TaskRef};
 pub(crate) use level::{Kernel, KernelParts, record};
 pub(crate) use memory_state::{MemoryState, VmMemory};
 pub(crate) use numa_balancing::NumaBalancing;
+pub(crate) use shared_state::SharedState;
 pub(crate) use task::{Task, TaskState, TimerTarget};
 
 use crate::engine::event_queue::{EventQueue, NEVER};
@@ -66,6 +68,7 @@ pub(crate) struct System<O> {
     pub memory: MemoryState,
     /// What the host's NUMA balancing has found out, if that is on.
     pub numa: Option<Box<NumaBalancing>>,
+    shared: SharedState,
     profiles: Vec<Arc<MemoryProfile>>,
     /// The other threads of each processor's core.
     siblings: Vec<Box<[CpuId]>>,
@@ -87,6 +90,7 @@ pub(crate) struct SystemParts<O> {
     pub profiles: Vec<Arc<MemoryProfile>>,
     pub memory: MemoryState,
     pub numa: Option<Box<NumaBalancing>>,
+    pub shared: SharedState,
     pub observer: O,
     /// Sources of events besides the processors.
     pub extra_sources: usize,
@@ -112,6 +116,7 @@ impl<O: Observer> System<O> {
             queue: EventQueue::new(cpu_count + parts.extra_sources),
             memory: parts.memory,
             numa: parts.numa,
+            shared: parts.shared,
             profiles: parts.profiles,
             private_fill: vec![CacheFill::default(); machine.cores().len()],
             llc_fill: vec![CacheFill::default(); machine.llcs().len()],
@@ -240,16 +245,9 @@ impl<O: Observer> System<O> {
         self.processors[pcpu.index()].settled_ns
     }
 
-    /// How long a cache line travels from one processor to another: a load from the last-level cache they share, or
-    /// from the other's memory; ns. Nothing with the model of locks off.
+    /// How long the line of a lock travels from one processor to another, ns; nothing with the model of locks off.
     pub fn line_transfer_ns(&self, from: CpuId, to: CpuId) -> u64 {
-        let hardware = self.machine.hardware();
-        let (from, to) = (self.machine.cpu(from), self.machine.cpu(to));
-        let latency_ns = match from.llc == to.llc {
-            true => hardware.llc_latency_ns,
-            false => hardware.remote_memory_latency_ns,
-        };
-        self.costs.spin_lock.map_or(0, |_| u64::from(latency_ns))
+        self.costs.spin_lock.map_or(0, |_| self.machine.line_transfer_ns(from, to))
     }
 
     /// The pCPU beneath a CPU, if it has one.

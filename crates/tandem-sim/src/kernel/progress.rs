@@ -215,7 +215,8 @@ impl<O: Observer> System<O> {
             None => f64::from(hardware.local_memory_latency_ns),
         };
         let lines = self.memory.lines_per_ns(&self.machine, state.profile, pcpu);
-        let steady_slowdown = core + lines * latency_ns / profile.parallelism;
+        let shared_ns = self.shared.wait_ns(state.vm, state.profile, pcpu);
+        let steady_slowdown = core + (lines * latency_ns + shared_ns) / profile.parallelism;
         let mut refill_slowdown = steady_slowdown;
         if state.refill_work_left_ns > 0 {
             let [private, shared] = state.missing_bytes.map(|bytes| bytes / CACHE_LINE_BYTES as f64);
@@ -294,7 +295,12 @@ impl<O: Observer> System<O> {
         }
     }
 
-    /// Takes a sample of the memory system, and lets tasks feel it.
+    /// Time between two samples of the memory system and of shared data; `None` if none are needed.
+    pub fn sample_period_ns(&self) -> Option<u64> {
+        self.memory.sample_period_ns().or_else(|| self.shared.sample_period_ns())
+    }
+
+    /// Takes a sample of the memory system and of shared data, and lets tasks feel it.
     pub fn sample_memory(&mut self, now_ns: u64) {
         let kernels = &self.kernels;
         let running = self.processors.iter().enumerate().filter_map(|(at, processor)| {
@@ -302,7 +308,8 @@ impl<O: Observer> System<O> {
             let task = &kernels[task.kernel].tasks[task.task.index()];
             Some((CpuId::from(at), task.vm, task.profile, processor.speed.steady_slowdown))
         });
-        if !self.memory.sample(&self.machine, running) {
+        let memory_changed = self.memory.sample(&self.machine, running.clone());
+        if !self.shared.sample(running) && !memory_changed {
             return;
         }
         for pcpu in (0..self.processors.len()).map(CpuId::from) {

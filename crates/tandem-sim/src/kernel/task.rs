@@ -8,7 +8,7 @@ use crate::ids::{CpuId, TaskId, VmId};
 use crate::machine::cost::Residue;
 use crate::metrics::TaskMetrics;
 use crate::program::LOOP_DEPTH_MAX;
-use crate::program::channel::Request;
+use crate::program::channel::{Message, Request, Token};
 use crate::program::code::{Instruction, ProfileId};
 use crate::scenario::VmKind;
 use std::sync::Arc;
@@ -66,6 +66,8 @@ pub(crate) struct Task {
     /// Work left of the current burst, ns.
     pub work_left_ns: u64,
     pub request: Option<Request>,
+    /// A message that it was given while it was blocked, and that it has not read yet.
+    pub unread: Option<Message>,
     pub timer_started_ns: u64,
     /// Waits for a spin lock or for answers to interrupts, keeping its CPU busy.
     pub spins: bool,
@@ -124,6 +126,7 @@ impl Task {
             in_burst: false,
             work_left_ns: 0,
             request: None,
+            unread: None,
             timer_started_ns: 0,
             spins: false,
             locks_held: 0,
@@ -146,6 +149,20 @@ impl Task {
             metrics: TaskMetrics::default(),
         }
     }
+
+    /// Gives it a token that it has been blocked for. To read a message, it goes back to its wait.
+    pub fn receive(&mut self, token: Token) {
+        self.request = None;
+        match token {
+            Token::Signal => {}
+            Token::Request(request) => self.request = Some(request),
+            Token::Message(message) => {
+                self.unread = Some(message);
+                self.next_instruction -= 1;
+            }
+        }
+    }
+
     /// For a vCPU of a guest kernel: the CPU that it is there.
     #[inline]
     pub fn guest(&self) -> Option<CpuRef> {

@@ -217,6 +217,22 @@ impl Machine {
         self.distances[from.index() * self.nodes.len() + to.index()]
     }
 
+    /// Load from memory of node `to` by a CPU of node `from`, ns: linear in the distance, nobody else using it.
+    pub fn memory_latency_ns(&self, from: NodeId, to: NodeId) -> f64 {
+        let local = f64::from(self.hardware.local_memory_latency_ns);
+        let hop = f64::from(self.hardware.remote_memory_latency_ns) - local;
+        local + hop * (f64::from(self.distance(from, to)) - f64::from(LOCAL_DISTANCE)) / 10.0
+    }
+
+    /// How long a cache line that the CPU `from` has written takes to the CPU `to`, ns, rounded: a load from the
+    /// last-level cache that they share, or one from memory as far away as the other's cache is.
+    pub fn line_transfer_ns(&self, from: CpuId, to: CpuId) -> u64 {
+        if self.llc_cpus(from).contains(to) {
+            return u64::from(self.hardware.llc_latency_ns);
+        }
+        self.memory_latency_ns(self.cpu(from).node, self.cpu(to).node).round() as u64
+    }
+
     /// Every node from near to far, seen from `node`: itself first, equally far ones by number.
     #[inline]
     pub fn nodes_by_distance(&self, node: NodeId) -> &[NodeId] {

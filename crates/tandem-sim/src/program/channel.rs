@@ -1,7 +1,7 @@
 //! Channels: tokens that tasks wait for, with the requests that some of them stand for. A channel that tasks send to is a
 //! pipe: it holds no more than so many tokens.
 
-use crate::ids::TaskId;
+use crate::ids::{CpuId, TaskId};
 use std::collections::VecDeque;
 
 /// A client's request that waits for, or gets, an answer.
@@ -13,17 +13,40 @@ pub(crate) struct Request {
     pub source: u32,
 }
 
+/// Cache lines of a message, in the cache of who sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    /// The pCPU where it was sent.
+    pub sent_on: CpuId,
+    pub lines: u32,
+}
+
+/// What a channel holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// A task's signal, or a message of which only the arrival matters.
+    Signal,
+    Message(Message),
+    Request(Request),
+}
+
 /// A channel of a VM.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
-    /// Tokens that nobody waited for, oldest first; `None` for a task's signal.
-    tokens: VecDeque<Option<Request>>,
+    /// Tokens that nobody waited for, oldest first.
+    tokens: VecDeque<Token>,
     /// Tasks that wait, longest first.
     waiting: VecDeque<TaskId>,
     /// Tasks that want to send and found it full, longest first.
     senders: VecDeque<TaskId>,
+    /// With no more tokens than this all of them are woken; `None`: one of them for each token that is taken.
+    resume_at: Option<u32>,
     /// The task that took a token last; interrupts go to the CPU where it was.
     pub last_taker: TaskId,
+    /// Cache lines of its own, as far as those who sent have told.
+    pub queue_lines: u32,
+    /// The pCPU where its lines are.
+    queue_at: Option<CpuId>,
 }
 
 impl Channel {
@@ -32,12 +55,20 @@ impl Channel {
             tokens: VecDeque::new(),
             waiting: VecDeque::new(),
             senders: VecDeque::new(),
+            resume_at: None,
             last_taker: first_taker,
+            queue_lines: 0,
+            queue_at: None,
         }
     }
 
+    /// Moves the lines of the channel itself to a pCPU; tells where they were before.
+    pub fn move_queue(&mut self, to: CpuId) -> Option<CpuId> {
+        self.queue_at.replace(to)
+    }
+
     /// Takes a token for the task; without one, the task is put among the waiting and `None` comes back.
-    pub fn take(&mut self, task: TaskId) -> Option<Option<Request>> {
+    pub fn take(&mut self, task: TaskId) -> Option<Token> {
         let token = self.tokens.pop_front();
         if token.is_some() {
             self.last_taker = task;
@@ -48,7 +79,7 @@ impl Channel {
     }
 
     /// Adds a token. A waiting task that gets it at once is returned, to be woken.
-    pub fn put(&mut self, token: Option<Request>) -> Option<TaskId> {
+    pub fn put(&mut self, token: Token) -> Option<TaskId> {
         let taker = self.waiting.pop_front();
         match taker {
             Some(task) => self.last_taker = task,
@@ -58,15 +89,25 @@ impl Channel {
     }
 
     /// Whether a token may be sent; if not, the task is put among the senders, to be woken and to try again.
-    pub fn has_room(&mut self, capacity: u32, task: TaskId) -> bool {
+    pub fn has_room(&mut self, capacity: u32, resume_at: Option<u32>, task: TaskId) -> bool {
         let has_room = self.tokens.len() < capacity as usize;
         if !has_room {
             self.senders.push_back(task);
+            self.resume_at = resume_at;
         }
         has_room
     }
 
-    /// The sender to wake after a token was taken.
+    /// How many senders to wake after a token was taken.
+    pub fn senders_to_wake(&self) -> usize {
+        match self.resume_at {
+            None => self.senders.len().min(1),
+            Some(tokens) if self.tokens.len() <= tokens as usize => self.senders.len(),
+            Some(_) => 0,
+        }
+    }
+
+    /// The sender that waits longest, which waits no more.
     pub fn next_sender(&mut self) -> Option<TaskId> {
         self.senders.pop_front()
     }
@@ -87,25 +128,49 @@ mod tests {
         assert_eq!(channel.likely_taker(), TaskId(9));
         assert_eq!(channel.take(TaskId(1)), None);
         assert_eq!(channel.take(TaskId(2)), None);
-        assert_eq!(channel.put(None), Some(TaskId(1)));
-        assert_eq!(channel.put(None), Some(TaskId(2)));
-        let request = Some(Request { arrived_ns: 5, source: 0 });
+        assert_eq!(channel.put(Token::Signal), Some(TaskId(1)));
+        assert_eq!(channel.put(Token::Signal), Some(TaskId(2)));
+        let request = Token::Request(Request { arrived_ns: 5, source: 0 });
         assert_eq!(channel.put(request), None);
-        assert_eq!(channel.put(None), None);
+        assert_eq!(channel.put(Token::Signal), None);
         assert_eq!(channel.take(TaskId(1)), Some(request));
-        assert_eq!(channel.take(TaskId(3)), Some(None));
+        assert_eq!(channel.take(TaskId(3)), Some(Token::Signal));
         assert_eq!(channel.likely_taker(), TaskId(3));
+    }
+
+    #[test]
+    fn tokens_stay_small() {
+        assert_eq!(size_of::<Token>(), 24, "a request with what tells that it is one");
     }
 
     #[test]
     fn a_full_pipe_holds_up_its_senders() {
         let mut pipe = Channel::new(TaskId(0));
-        assert!(pipe.has_room(1, TaskId(1)));
-        assert_eq!(pipe.put(None), None);
-        assert!(!pipe.has_room(1, TaskId(1)));
+        assert!(pipe.has_room(1, None, TaskId(1)));
+        assert_eq!(pipe.put(Token::Signal), None);
+        assert!(!pipe.has_room(1, None, TaskId(1)));
+        assert!(!pipe.has_room(1, None, TaskId(3)));
+        assert_eq!(pipe.take(TaskId(2)), Some(Token::Signal));
+        assert_eq!(pipe.senders_to_wake(), 1, "there is room for one");
         assert_eq!(pipe.next_sender(), Some(TaskId(1)));
-        assert_eq!(pipe.take(TaskId(2)), Some(None));
-        assert!(pipe.has_room(1, TaskId(1)));
-        assert_eq!(pipe.next_sender(), None);
+        assert!(pipe.has_room(1, None, TaskId(1)));
+    }
+
+    #[test]
+    fn senders_may_wait_until_there_is_much_room() {
+        let mut socket = Channel::new(TaskId(0));
+        for _ in 0..4 {
+            assert!(socket.has_room(4, Some(1), TaskId(1)));
+            socket.put(Token::Signal);
+        }
+        assert!(!socket.has_room(4, Some(1), TaskId(1)));
+        assert!(!socket.has_room(4, Some(1), TaskId(2)));
+        let woken: Vec<_> = (0..4)
+            .map(|_| {
+                socket.take(TaskId(9));
+                socket.senders_to_wake()
+            })
+            .collect();
+        assert_eq!(woken, [0, 0, 2, 2], "all of them, once one token is left");
     }
 }

@@ -25,6 +25,9 @@ pub(crate) enum Instruction {
     Send {
         channel: u32,
         capacity: u32,
+        resume_at: Option<u32>,
+        message_lines: u32,
+        queue_lines: u32,
     },
     Lock {
         lock: u32,
@@ -137,7 +140,9 @@ fn flatten(ops: &[Op], profiles: &[ProfileId], depth: u8, code: &mut Vec<Instruc
             Op::SleepUntil(at_ns) => Instruction::SleepUntil(at_ns),
             Op::Wait { channel } => Instruction::Wait { channel: channel as u32 },
             Op::Signal { channel } => Instruction::Signal { channel: channel as u32 },
-            Op::Send { channel, capacity } => Instruction::Send { channel: channel as u32, capacity },
+            Op::Send { channel, capacity, resume_at, message_lines, queue_lines } => {
+                Instruction::Send { channel: channel as u32, capacity, resume_at, message_lines, queue_lines }
+            }
             Op::Lock { lock } => Instruction::Lock { lock: lock as u32 },
             Op::Unlock { lock } => Instruction::Unlock { lock: lock as u32 },
             Op::FlushTlbs => {

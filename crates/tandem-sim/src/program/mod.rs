@@ -34,7 +34,28 @@ pub struct MemoryProfile {
     /// Time that its work takes with a busy sibling thread, against alone on the core; that of the machine
     /// ([`crate::machine::cost::Smt`]) if `None`. At least 1.
     pub smt_slowdown: Option<f64>,
+    /// Data that it shares with other tasks of its VM, besides; `None` for none.
+    pub shared: Option<SharedData>,
 }
+
+/// How a task uses data that tasks of its VM share, and that some of them write.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SharedData {
+    /// The data set: a number within the VM, below [`SharedData::SETS_MAX`]. Those of different VMs are different.
+    pub data: usize,
+    /// Accesses to its cache lines that miss the private caches, per microsecond of work.
+    pub lines_per_us: f64,
+    /// Share of these that write, 0 to 1.
+    pub write_share: f64,
+}
+
+impl SharedData {
+    /// Most data sets of a VM.
+    pub const SETS_MAX: usize = 100;
+}
+
+/// Most cache lines of a message, or of a channel's queue: 64 MB.
+pub const CHANNEL_LINES_MAX: u32 = 1_000_000;
 
 /// An amount of time or work, possibly drawn anew each time it is needed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,6 +99,13 @@ pub enum Op {
         channel: usize,
         /// Most tokens in it, at least 1.
         capacity: u32,
+        /// Those that found it full are woken, all of them, once it holds no more tokens than this, fewer than the
+        /// capacity, as with sockets; `None`: one of them for each token that is taken.
+        resume_at: Option<u32>,
+        /// Cache lines of the message, which the task has written and the one that takes it reads.
+        message_lines: u32,
+        /// Cache lines of the channel itself (its lock and lists), which everyone writes who sends to it or waits on it.
+        queue_lines: u32,
     },
     /// Take a spin lock of the VM; the task keeps its CPU busy until its turn comes. In a guest kernel only.
     Lock {

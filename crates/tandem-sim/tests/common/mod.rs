@@ -79,3 +79,8 @@ pub fn compute(work_ns: u64) -> Op {
 pub fn sleep(time_ns: u64) -> Op {
     Op::Sleep(Amount::Fixed(time_ns))
 }
+
+/// Sends a token of which only the arrival matters.
+pub fn send(channel: usize, capacity: u32) -> Op {
+    Op::Send { channel, capacity, resume_at: None, message_lines: 0, queue_lines: 0 }
+}

@@ -14,7 +14,7 @@ use tandem_sim::machine::cost::CostModels;
 use tandem_sim::machine::{CpuSpec, Machine, MachineBuilder, NodeSpec};
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
-use tandem_sim::program::{Amount, MemoryProfile, Op, Program};
+use tandem_sim::program::{Amount, MemoryProfile, Op, Program, SharedData};
 use tandem_sim::scenario::{AffinityChange, Arrivals, PolicySettings, Scenario, Source, Vcpu, Vm};
 
 const PROFILES: usize = 2;
@@ -160,6 +160,7 @@ pub fn costs() -> impl Strategy<Value = CostModels> {
         CostModels { cache: all.cache, ..off.clone() },
         CostModels { smt: all.smt, ..off.clone() },
         CostModels { memory: all.memory, ..off.clone() },
+        CostModels { coherence: all.coherence, ..off.clone() },
         CostModels { ipi: all.ipi, ..off.clone() },
         CostModels { vm_exit: all.vm_exit, ..off.clone() },
         CostModels { spin_lock: all.spin_lock, ..off.clone() },
@@ -202,6 +203,11 @@ fn span() -> impl Strategy<Value = Amount> {
     prop_oneof![amount(300), amount(100 * US), amount(5 * MS), amount(40 * MS)]
 }
 
+/// Cache lines of a message or a channel.
+pub fn lines() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(0), 1..5u32, 1..2_000u32]
+}
+
 /// Any operation without a body. Channels, counters and profiles are fitted later.
 fn simple_op() -> impl Strategy<Value = Op> {
     prop_oneof![
@@ -210,6 +216,9 @@ fn simple_op() -> impl Strategy<Value = Op> {
         1 => prop_oneof![9 => 0..150 * MS, 1 => Just(u64::MAX)].prop_map(Op::SleepUntil),
         1 => (0..3usize).prop_map(|channel| Op::Wait { channel }),
         2 => (0..3usize).prop_map(|channel| Op::Signal { channel }),
+        1 => (0..3usize, 1..4u32, any::<bool>(), lines(), lines()).prop_map(|(channel, capacity, waits, message_lines, queue_lines)| {
+            Op::Send { channel, capacity, resume_at: waits.then_some(capacity - 1), message_lines, queue_lines }
+        }),
         1 => Just(Op::Respond),
         1 => (0..COUNTERS, prop_oneof![0..3u64, Just(u64::MAX)]).prop_map(|(counter, amount)| Op::Count { counter, amount }),
         1 => Just(Op::StartTimer),
@@ -238,7 +247,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 fn fit_channels(ops: &mut [Op], channels: usize) {
     for op in ops {
         match op {
-            Op::Wait { channel } | Op::Signal { channel } => *channel %= channels,
+            Op::Wait { channel } | Op::Signal { channel } | Op::Send { channel, .. } => *channel %= channels,
             Op::Repeat { body, .. } => fit_channels(body, channels),
             _ => {}
         }
@@ -246,8 +255,13 @@ fn fit_channels(ops: &mut [Op], channels: usize) {
 }
 
 fn profile() -> impl Strategy<Value = Arc<MemoryProfile>> {
-    (0..8u64 << 20, US..MS, 0.0..30.0, 0.0..1.0, 1.0..8.0).prop_map(
-        |(footprint_bytes, sweep_ns, memory_lines_per_us, cache_sensitivity, parallelism)| {
+    let shared = (0..2usize, 0.0..30.0, 0.0..=1.0).prop_map(|(data, lines_per_us, write_share)| SharedData {
+        data,
+        lines_per_us,
+        write_share,
+    });
+    (0..8u64 << 20, US..MS, 0.0..30.0, 0.0..1.0, 1.0..8.0, prop::option::of(shared)).prop_map(
+        |(footprint_bytes, sweep_ns, memory_lines_per_us, cache_sensitivity, parallelism, shared)| {
             Arc::new(MemoryProfile {
                 footprint_bytes,
                 sweep_ns,
@@ -255,6 +269,7 @@ fn profile() -> impl Strategy<Value = Arc<MemoryProfile>> {
                 cache_sensitivity,
                 parallelism,
                 smt_slowdown: None,
+                shared,
             })
         },
     )

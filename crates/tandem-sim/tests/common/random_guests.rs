@@ -2,7 +2,7 @@
 //! programs as tasks, with forks, pipes, spin locks and TLB flushes added; on any host policy, which notices vCPUs that spin or does not.
 
 use super::guest::ERAS;
-use super::random::scenario;
+use super::random::{lines, scenario};
 use super::{MS, US};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -93,11 +93,13 @@ fn extra_op() -> impl Strategy<Value = Vec<Op>> {
         ops
     });
     // Whether anyone reads is left to chance: a writer may block for good.
-    let piped =
-        (0..FAMILY_CHANNELS, 1..4u32, any::<bool>()).prop_map(|(channel, capacity, sends)| match sends {
-            true => vec![Op::Send { channel, capacity }],
-            false => vec![Op::Wait { channel }],
-        });
+    let sent = (0..FAMILY_CHANNELS, 1..4u32, lines(), lines()).prop_map(
+        |(channel, capacity, message_lines, queue_lines)| {
+            vec![Op::Send { channel, capacity, resume_at: None, message_lines, queue_lines }]
+        },
+    );
+    let taken = (0..FAMILY_CHANNELS).prop_map(|channel| vec![Op::Wait { channel }]);
+    let piped = prop_oneof![sent, taken];
     prop_oneof![2 => locked, 2 => forked, 1 => piped, 1 => Just(vec![Op::Yield]), 1 => Just(vec![Op::FlushTlbs])]
 }
 
@@ -174,10 +176,11 @@ fn named(name: &str, ops: Vec<Op>, profiles: Vec<Arc<tandem_sim::program::Memory
 /// Adds the extra operations to each round of the endless loop, where there is one.
 fn with_extra(mut ops: Vec<Op>, extra: &[Vec<Op>], shared_channels: usize) -> Vec<Op> {
     if let Some(Op::Repeat { times: None, body }) = ops.last_mut() {
-        body.extend(extra.iter().flatten().cloned().map(|op| match op {
-            Op::Send { channel, capacity } => Op::Send { channel: channel + shared_channels, capacity },
-            Op::Wait { channel } => Op::Wait { channel: channel + shared_channels },
-            other => other,
+        body.extend(extra.iter().flatten().cloned().map(|mut op| {
+            if let Op::Send { channel, .. } | Op::Wait { channel } = &mut op {
+                *channel += shared_channels;
+            }
+            op
         }));
     }
     ops

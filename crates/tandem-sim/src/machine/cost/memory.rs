@@ -43,10 +43,7 @@ impl Memory {
 
     /// Latency of a load from `memory` by a CPU of node `cpu` without contention, ns.
     pub fn latency_ns(&self, machine: &Machine, cpu: NodeId, memory: NodeId) -> f64 {
-        let hardware = machine.hardware();
-        let local = f64::from(hardware.local_memory_latency_ns);
-        let hop = f64::from(hardware.remote_memory_latency_ns) - local;
-        local + hop * (f64::from(machine.distance(cpu, memory)) - 10.0) / 10.0
+        machine.memory_latency_ns(cpu, memory)
     }
 
     /// Mean wait for a bank at this utilisation of the node, ns.

@@ -5,6 +5,7 @@
 //! (two-socket Westmere servers, Xen 4.1 to 4.5), each with its source.
 
 mod cache;
+mod coherence;
 mod context_switch;
 mod idle;
 mod interrupt;
@@ -16,6 +17,7 @@ mod spin_lock;
 mod vm_exit;
 
 pub use cache::{Cache, CacheFill, Residue};
+pub use coherence::Coherence;
 pub use context_switch::ContextSwitch;
 pub use idle::Idle;
 pub use interrupt::Interrupt;
@@ -40,6 +42,8 @@ pub struct CostModels {
     pub smt: Option<Smt>,
     /// NUMA latency, node bandwidth and the shared cache's capacity.
     pub memory: Option<Memory>,
+    /// Moving cache lines between tasks that write and read the same.
+    pub coherence: Option<Coherence>,
     /// Telling another CPU to reschedule.
     pub ipi: Option<Ipi>,
     /// Leaving and re-entering a guest.
@@ -67,6 +71,7 @@ impl CostModels {
             cache: Some(Cache),
             smt: Some(Smt::default()),
             memory: Some(Memory::default()),
+            coherence: Some(Coherence),
             ipi: Some(Ipi::default()),
             vm_exit: Some(VmExit::default()),
             spin_lock: Some(SpinLock::default()),

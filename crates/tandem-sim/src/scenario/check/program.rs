@@ -1,7 +1,7 @@
 //! Whether a program fits the VM that runs it.
 
 use super::check_amount;
-use crate::program::{LOOP_DEPTH_MAX, MemoryProfile, Op, Program};
+use crate::program::{CHANNEL_LINES_MAX, LOOP_DEPTH_MAX, MemoryProfile, Op, Program, SharedData};
 use crate::scenario::{Guest, Vm};
 
 /// What the programs of a VM can refer to.
@@ -48,6 +48,18 @@ fn check_profile(profile: &MemoryProfile) -> Result<(), String> {
     if profile.footprint_bytes > 0 && profile.sweep_ns == 0 {
         return Err("a memory profile has a footprint but no sweep time".into());
     }
+    if let Some(shared) = &profile.shared {
+        if shared.data >= SharedData::SETS_MAX {
+            let most = SharedData::SETS_MAX;
+            return Err(format!("its programs share more than {most} data sets, which is the most allowed"));
+        }
+        if !sane(shared.lines_per_us) || !(0.0..=1.0).contains(&shared.write_share) {
+            return Err(
+                "a memory profile shares a negative or huge number of lines, or writes more than it accesses"
+                    .into(),
+            );
+        }
+    }
     Ok(())
 }
 
@@ -68,6 +80,14 @@ fn check_ops(ops: &[Op], depth: usize, program: &Program, limits: &Limits) -> Re
             }
             Op::Send { capacity: 0, .. } => {
                 return Err("a program sends into a channel without capacity; 1 is the least".into());
+            }
+            Op::Send { capacity, resume_at: Some(tokens), .. } if tokens >= capacity => {
+                return Err("a program that found a channel full would be woken while it still is".into());
+            }
+            Op::Send { message_lines, queue_lines, .. }
+                if *message_lines.max(queue_lines) > CHANNEL_LINES_MAX =>
+            {
+                return Err(format!("a program sends more than {CHANNEL_LINES_MAX} cache lines at once"));
             }
             Op::Lock { .. }
             | Op::Unlock { .. }
