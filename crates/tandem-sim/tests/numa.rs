@@ -75,7 +75,7 @@ fn memory_comes_to_a_task_that_cannot_go_to_it() {
     assert!(local_share(&on) > 0.99, "{}", local_share(&on));
     assert!(on.vms[0].counts["work"] > off.vms[0].counts["work"], "that pays");
 
-    let from_the_start = Scenario { warmup_ns: 0, ..scenario(pinned(), true) };
+    let from_the_start = Scenario { warmup_ns: 0, length_ns: 8_000 * MS, ..scenario(pinned(), true) };
     let counted = numa(&run(&from_the_start, 1).unwrap());
     assert!((PAGES - PAGES / 50..=PAGES).contains(&counted.numa_pages_migrated), "each once: {counted:?}");
     assert!(counted.numa_hint_faults > PAGES, "faults go on, but are local then: {counted:?}");
