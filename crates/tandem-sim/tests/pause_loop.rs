@@ -22,6 +22,7 @@ const LINUX: LinuxSettings = LinuxSettings {
     steal_clock: false,
     spin_locks: None,
     soft_affinity: SoftAffinity::Ignored,
+    numa_balancing: false,
 };
 
 /// Computes outside a lock, and then holding it; counts.

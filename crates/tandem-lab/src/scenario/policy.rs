@@ -41,6 +41,9 @@ pub struct PolicyTable {
     /// For "linux": what is made of soft affinities: "ignored", "work-conserving" (eras "5.2" and "6.12"), or the table of
     /// tunables of the patches of 2019 (era "5.2"), where {} is as they were posted; "ignored" if absent.
     pub soft_affinity: Option<Located<SoftAffinitySetting>>,
+    /// For "linux", from era "4.2" on: whether the host moves tasks and memory to each other (`kernel.numa_balancing`);
+    /// false if absent. Stock kernels do if there are several nodes.
+    pub numa_balancing: Option<Located<bool>>,
     /// What the host does about vCPUs that spin: "off", or a table of settings, where {} is as the host's scheduler has
     /// it; "off" if absent. A variant's table changes what it names in the scenario's.
     pub pause_loop: Option<Switch<PauseLoopTable>>,
@@ -164,6 +167,7 @@ impl PolicyTable {
             tick_hz: top.tick_hz.or(base.tick_hz),
             spin_locks: top.spin_locks.or(base.spin_locks),
             soft_affinity: top.soft_affinity.or(base.soft_affinity),
+            numa_balancing: top.numa_balancing.or(base.numa_balancing),
             pause_loop: match (top.pause_loop, base.pause_loop) {
                 (Some(top), Some(base)) => Some(top.over(base, PauseLoopTable::over)),
                 (top, base) => top.or(base),
@@ -244,6 +248,7 @@ impl PolicyTable {
             ("tick_hz", place(&self.tick_hz)),
             ("spin_locks", place(&self.spin_locks)),
             ("soft_affinity", place(&self.soft_affinity)),
+            ("numa_balancing", place(&self.numa_balancing)),
             ("directed_yield", self.pause_loop_table().and_then(|table| place(&table.directed_yield))),
         ];
         let (foreign, owner, eras) = match host {
@@ -256,6 +261,10 @@ impl PolicyTable {
         };
         match &self.era {
             Some(era) if !knows(**era) => Some((era.span(), eras.into())),
+            Some(era) if era.linux() == Some(LinuxEra::V3_6) && self.balances_numa() => {
+                let message = "`numa_balancing` is not modelled for era \"3.6\"; allowed are \"4.2\", \"5.2\" and \"6.12\"";
+                Some((place(&self.numa_balancing)?, message.into()))
+            }
             _ => foreign.iter().find_map(|(name, span)| {
                 Some((span.clone()?, format!("`{name}` is a setting of the host `{owner}`; leave it out")))
             }),
@@ -295,7 +304,7 @@ impl PolicyTable {
     fn linux_settings(&self) -> LinuxSettings {
         let settings = self.linux_table().settings();
         let soft_affinity = self.soft_affinity.as_ref().map_or(settings.soft_affinity, |it| (**it).into());
-        LinuxSettings { soft_affinity, ..settings }
+        LinuxSettings { soft_affinity, numa_balancing: self.balances_numa(), ..settings }
     }
 
     /// The engine's form of what the host does about vCPUs that spin.
@@ -314,6 +323,10 @@ impl PolicyTable {
 
     fn pause_loop_table(&self) -> Option<&PauseLoopTable> {
         self.pause_loop.as_ref().and_then(Switch::on)
+    }
+
+    fn balances_numa(&self) -> bool {
+        self.numa_balancing.as_deref().is_some_and(|&is_on| is_on)
     }
 
     fn host_settings(&self) -> PolicySettings {

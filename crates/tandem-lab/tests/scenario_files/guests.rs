@@ -91,6 +91,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             steal_clock: true,
             spin_locks: None,
             soft_affinity: SoftAffinity::Ignored,
+            numa_balancing: false,
         })
     );
     assert_eq!(
@@ -102,6 +103,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             steal_clock: false,
             spin_locks: None,
             soft_affinity: SoftAffinity::Ignored,
+            numa_balancing: false,
         })
     );
     assert_eq!(scenario.costs.idle, Some(Idle { exit_ns: 5_000 }));

@@ -64,6 +64,7 @@ fn linux() -> impl Strategy<Value = LinuxSettings> {
                 Some(_) => SoftAffinity::Ignored,
                 None => soft_affinity,
             },
+            numa_balancing: false,
         })
 }
 

@@ -98,6 +98,7 @@ impl LinuxTable {
             spin_locks: self.spin_locks.as_ref().map(|kind| (**kind).into()),
             // Guests give their tasks none.
             soft_affinity: default.soft_affinity,
+            numa_balancing: false,
         }
     }
 }

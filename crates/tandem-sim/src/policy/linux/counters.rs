@@ -1,5 +1,7 @@
 //! What the scheduler counts, by the names of `/proc/schedstat` where that has them.
 
+use super::{LinuxSettings, SoftAffinity};
+
 /// Events since the last reset.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
@@ -34,11 +36,15 @@ pub(super) struct Counters {
     pub soft_allowed: u64,
     /// Tasks that a CPU without work took, or asked for, because they prefer it to where they were.
     pub soft_returned: u64,
+    /// Tasks that NUMA balancing moved to the node that they prefer.
+    pub numa_moves: u64,
+    /// Pairs of tasks that changed places for that.
+    pub numa_swaps: u64,
 }
 
 impl Counters {
-    /// Names and values; those of soft affinity if the kernel heeds it.
-    pub fn named(&self, has_soft_affinity: bool) -> Vec<(&'static str, u64)> {
+    /// Names and values; those of soft affinity and NUMA balancing if the kernel heeds it, or does that.
+    pub fn named(&self, settings: &LinuxSettings) -> Vec<(&'static str, u64)> {
         let mut named = vec![
             ("yld_count", self.yld_count),
             ("sched_count", self.sched_count),
@@ -53,12 +59,15 @@ impl Counters {
             ("delayed", self.delayed),
             ("delayed_stayed", self.delayed_stayed),
         ];
-        if has_soft_affinity {
+        if settings.soft_affinity != SoftAffinity::Ignored {
             named.extend([
                 ("soft_preferred", self.soft_preferred),
                 ("soft_allowed", self.soft_allowed),
                 ("soft_returned", self.soft_returned),
             ]);
+        }
+        if settings.numa_balancing {
+            named.extend([("numa_moves", self.numa_moves), ("numa_swaps", self.numa_swaps)]);
         }
         named
     }

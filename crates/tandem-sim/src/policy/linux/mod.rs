@@ -14,6 +14,7 @@
 //! 5. A task may give way, to all others or to a particular one ([`directed_yield`]).
 //! 6. Soft affinity, which no release of Linux knows, can be had as it was once posted, or otherwise
 //!    ([`soft_affinity`]).
+//! 7. A task is sent to the node of its memory, if NUMA balancing finds that out ([`numa`]).
 //!
 //! A CPU ticks while it runs a task; only then, and at wake-ups, slices end. An idle CPU does not tick
 //! (`NO_HZ_IDLE`). On a vCPU the clock that tasks are charged by leaves out stolen time, if the settings say
@@ -38,6 +39,7 @@ mod eevdf;
 mod entity;
 mod group;
 mod load;
+mod numa;
 mod queueing;
 mod run_queue;
 mod select;
@@ -52,9 +54,9 @@ pub use domains::describe as describe_domains;
 pub use entity::weight_of_nice;
 pub use settings::{Domains, LinuxEra, LinuxSettings, SoftAffinity, SpinLockKind};
 
-use super::{Context, Dispatch, Policy, Reason, TaskFacts};
+use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts};
 use crate::cpumask::CpuMask;
-use crate::ids::{CpuId, TaskId};
+use crate::ids::{CpuId, NodeId, TaskId};
 use crate::machine::Machine;
 use balance::Balancing;
 use counters::Counters;
@@ -216,7 +218,8 @@ impl Policy for Linux {
         self.charge(ctx, cpu);
         self.send_away_current(ctx, cpu);
         let mut next = self.pick(ctx, cpu);
-        if next.is_none() {
+        let swaps = std::mem::take(&mut self.cpus[cpu.index()].swaps);
+        if next.is_none() && !swaps {
             if self.cpus[cpu.index()].idling {
                 self.balance_for_idle(ctx, cpu);
             } else {
@@ -320,6 +323,16 @@ impl Policy for Linux {
         }
     }
 
+    fn prefer_node(
+        &mut self,
+        ctx: &mut Context<'_>,
+        cpu: CpuId,
+        task: TaskId,
+        preference: NodePreference,
+    ) -> Option<NodeId> {
+        self.settle_on_node(ctx, cpu, task, preference)
+    }
+
     fn tick_period_ns(&self) -> u64 {
         self.settings.tick_period_ns()
     }
@@ -344,7 +357,7 @@ impl Policy for Linux {
     fn timer(&mut self, _: &mut Context<'_>) {}
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.counters.named(self.settings.soft_affinity != SoftAffinity::Ignored)
+        self.counters.named(&self.settings)
     }
 
     fn reset_counters(&mut self) {

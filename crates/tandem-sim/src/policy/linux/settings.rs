@@ -101,6 +101,9 @@ pub struct LinuxSettings {
     pub spin_locks: Option<SpinLockKind>,
     /// What is made of the soft affinities of tasks.
     pub soft_affinity: SoftAffinity,
+    /// Whether a host's kernel moves tasks and memory to each other (`kernel.numa_balancing`); from 4.2 on. A stock kernel
+    /// does if it has several nodes. A guest's kernel never does here.
+    pub numa_balancing: bool,
 }
 
 impl LinuxSettings {
@@ -131,6 +134,7 @@ impl Default for LinuxSettings {
             steal_clock: true,
             spin_locks: None,
             soft_affinity: SoftAffinity::Ignored,
+            numa_balancing: false,
         }
     }
 }

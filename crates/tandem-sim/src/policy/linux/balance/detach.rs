@@ -117,7 +117,11 @@ impl Linux {
         // Threads share their caches; the kernel knows since 5.10.
         let keeps_cache =
             self.settings.era >= LinuxEra::V6_12 && domain.tunables.flags.contains(Flags::SHARE_CAPACITY);
-        let hot = !keeps_cache && self.ran_ago_ns(ctx, task) < self.tunables.migration_cost_ns;
+        let to_idles = attempt.idleness == Idleness::Idle;
+        let hot = match self.degrades_locality(ctx, task, attempt.cpu, to_idles) {
+            Some(degrades) => degrades,
+            None => !keeps_cache && self.ran_ago_ns(ctx, task) < self.tunables.migration_cost_ns,
+        };
         if hot && !gives_up { Verdict::Hot } else { Verdict::Goes }
     }
 
