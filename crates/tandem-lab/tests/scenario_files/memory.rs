@@ -68,7 +68,7 @@ fn what_a_preferred_node_has_no_room_for_lies_on_the_next() {
     let bound = format!("{first}{}", second("memory_policy = { bind = \"1\" }"));
     let error = with_tables(&bound).unwrap_err();
     assert!(
-        error.starts_with("dir/s.toml:14: a VM with 4096 MiB of memory does not fit on its nodes"),
+        error.starts_with("dir/s.toml:15: a VM with 4096 MiB of memory does not fit on its nodes"),
         "{error}"
     );
 }
@@ -113,11 +113,11 @@ fn numa_balancing_is_a_setting_of_a_linux_host() {
     for (host, expected) in [
         (
             "host = \"linux\"\nera = \"3.6\"\nnuma_balancing = true",
-            ":12: `numa_balancing` is not modelled for era \"3.6\"",
+            ":13: `numa_balancing` is not modelled for era \"3.6\"",
         ),
         (
             "host = \"xen-credit\"\nnuma_balancing = true",
-            ":11: `numa_balancing` is a setting of the host `linux`",
+            ":12: `numa_balancing` is a setting of the host `linux`",
         ),
     ] {
         let error = policy(host).unwrap_err();
