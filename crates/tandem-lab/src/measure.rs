@@ -70,6 +70,16 @@ pub enum Measure {
     FailedYieldsPer(String),
     /// Share of the directed yields that did not fail in that way, percent of those and the failed ones.
     YieldSuccessShare,
+    /// Hinting faults of the host's NUMA balancing, as `/proc/vmstat` counts them.
+    NumaHintFaults,
+    /// Those on pages of the node of the CPU.
+    NumaHintFaultsLocal,
+    /// Pages that they moved to another node.
+    NumaPagesMigrated,
+    /// Share of the hinting faults on pages of the node of the CPU, percent.
+    LocalFaultShare,
+    /// Share of the hinting faults that moved a page, percent.
+    MigratedFaultShare,
     /// Moves of vCPUs to another pCPU with the same last-level cache, per second, all VMs together.
     MigrationsInLlc,
     /// Moves of vCPUs to another last-level cache of the same node, per second, all VMs together.
@@ -157,6 +167,8 @@ impl Measure {
         let task_clock_s = || Some(guest_sum(|guest| guest.all_cpus().busy_ns)? / 1e9);
         let switches = || guest_sum(|guest| guest.all_tasks().switches());
         let migrations = || guest_sum(|guest| guest.all_tasks().migrations());
+        let numa = &host.numa;
+        let of_faults = |some: u64| ratio(100.0 * some as f64, numa.numa_hint_faults as f64);
         match self {
             Self::Rate(counter) => ratio(count(counter)?, seconds),
             Self::RatePerVm(counter) => {
@@ -215,6 +227,11 @@ impl Measure {
                 let PauseLoopMetrics { yields, failed_running, .. } = host.pause_loop;
                 ratio(100.0 * yields as f64, (yields + failed_running) as f64)
             }
+            Self::NumaHintFaults => Some(numa.numa_hint_faults as f64),
+            Self::NumaHintFaultsLocal => Some(numa.numa_hint_faults_local as f64),
+            Self::NumaPagesMigrated => Some(numa.numa_pages_migrated as f64),
+            Self::LocalFaultShare => of_faults(numa.numa_hint_faults_local),
+            Self::MigratedFaultShare => of_faults(numa.numa_pages_migrated),
             Self::MigrationsInLlc => ratio(sum(|vcpu| vcpu.migrations_in_llc), seconds),
             Self::MigrationsInNode => ratio(sum(|vcpu| vcpu.migrations_in_node), seconds),
             Self::MigrationsAcrossNodes => ratio(sum(|vcpu| vcpu.migrations_across_nodes), seconds),

@@ -12,7 +12,7 @@ use crate::latency::{LatencyColumns, LatencyFigures};
 use serde::Serialize;
 use std::fmt;
 use tandem_sim::metrics::{
-    GuestMetrics, PauseLoopMetrics, ProgramMetrics, RunMetrics, TaskMetrics, VmMetrics,
+    GuestMetrics, NumaMetrics, PauseLoopMetrics, ProgramMetrics, RunMetrics, TaskMetrics, VmMetrics,
 };
 
 /// Accounting of a run.
@@ -61,6 +61,9 @@ pub struct KernelStat {
     /// For the host: what became of vCPUs that spun for too long, if there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_loop: Option<PauseLoopStat>,
+    /// For the host: what NUMA balancing did, if it did anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa: Option<NumaStat>,
 }
 
 /// What became of vCPUs that spun for too long.
@@ -76,6 +79,41 @@ pub struct PauseLoopStat {
     pub failed_running: u64,
     /// Of these, those whose locks had been taken first.
     pub failed_under_locks: u64,
+}
+
+/// What NUMA balancing did, by the names of `/proc/vmstat`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct NumaStat {
+    /// Hinting faults.
+    pub numa_hint_faults: u64,
+    /// Those on pages of the node of the CPU.
+    pub numa_hint_faults_local: u64,
+    /// Pages that they moved to another node.
+    pub numa_pages_migrated: u64,
+}
+
+impl NumaStat {
+    /// What was counted; `None` if that is nothing.
+    pub fn new(counted: &NumaMetrics) -> Option<Self> {
+        let NumaMetrics { numa_hint_faults, numa_hint_faults_local, numa_pages_migrated } = *counted;
+        (numa_hint_faults > 0).then_some(Self {
+            numa_hint_faults,
+            numa_hint_faults_local,
+            numa_pages_migrated,
+        })
+    }
+}
+
+/// One line.
+impl fmt::Display for NumaStat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { numa_hint_faults, numa_hint_faults_local, numa_pages_migrated } = self;
+        write!(
+            f,
+            "numa_hint_faults {numa_hint_faults}, numa_hint_faults_local {numa_hint_faults_local}, \
+             numa_pages_migrated {numa_pages_migrated}"
+        )
+    }
 }
 
 /// Accounting of a VM.
@@ -143,6 +181,7 @@ impl RunStat {
         let host = KernelStat {
             spin_pct: share_pct(run.host.spin_ns, pcpus_ns),
             pause_loop: PauseLoopStat::new(&run.host.pause_loop),
+            numa: NumaStat::new(&run.host.numa),
             ..KernelStat::new(run.length_ns, run.host.busy_ns, &tasks, steal_pct)
         };
         Self { host, vms: run.vms.iter().map(|vm| VmStat::new(vm, run.length_ns)).collect() }
@@ -172,6 +211,7 @@ impl KernelStat {
             steal_pct,
             spin_pct: None,
             pause_loop: None,
+            numa: None,
         }
     }
 }
@@ -277,7 +317,14 @@ impl fmt::Display for KernelStat {
                 (pause_loop.failed_under_locks, "  ran already, locks taken", None),
             ]
         });
-        for (count, name, note) in of_tasks.into_iter().chain(of_spinners) {
+        let of_numa = self.numa.iter().flat_map(|numa| {
+            [
+                (numa.numa_hint_faults, "numa_hint_faults", None),
+                (numa.numa_hint_faults_local, "numa_hint_faults_local", None),
+                (numa.numa_pages_migrated, "numa_pages_migrated", None),
+            ]
+        });
+        for (count, name, note) in of_tasks.into_iter().chain(of_spinners).chain(of_numa) {
             let note = note.unwrap_or_default();
             writeln!(f, "{}", format!("{:>18}      {name:28} {note}", grouped(count)).trim_end())?;
         }

@@ -2,7 +2,7 @@
 
 use crate::latency::{LatencyColumns, LatencyFigures};
 use crate::measure::{Measure, ResponseStatistic};
-use crate::stat::RunStat;
+use crate::stat::{NumaStat, RunStat};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -68,6 +68,9 @@ pub struct HostSummary {
     /// What became of vCPUs that spun for too long, if there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_loop: Option<PauseLoopSummary>,
+    /// What NUMA balancing did, if it did anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa: Option<NumaStat>,
     /// Counters of the policy.
     pub policy: BTreeMap<&'static str, u64>,
 }
@@ -147,6 +150,7 @@ impl RunSummary {
                     failed_yields_per_s: of_host(Measure::FailedYields),
                     yield_success_pct: of_host(Measure::YieldSuccessShare),
                 }),
+                numa: NumaStat::new(&run.host.numa),
                 policy: run.host.policy.clone(),
             },
             groups: groups.into_iter().map(|group| GroupSummary::new(group, run)).collect(),
@@ -248,6 +252,9 @@ impl fmt::Display for RunSummary {
         }
         if let Some(pause_loop) = &host.pause_loop {
             write!(f, "{pause_loop}")?;
+        }
+        if let Some(numa) = &host.numa {
+            writeln!(f, "numa      {numa}")?;
         }
         let counters: Vec<_> = host.policy.iter().map(|(name, count)| format!("{name} {count}")).collect();
         for (position, line) in wrapped(&counters, COLUMNS - 10).iter().enumerate() {

@@ -132,6 +132,12 @@ impl CpuMask {
         iter_words(self.words.iter().zip(&other.words).map(|(a, b)| a & b))
     }
 
+    /// The CPUs of this set that the other one does not hold, in ascending order.
+    #[inline]
+    pub fn iter_and_not<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = CpuId> + 'a {
+        iter_words(self.words.iter().zip(&other.words).map(|(a, b)| a & !b))
+    }
+
     /// The first CPU at or after `start` that both sets hold, going round once; `None` if they share none.
     #[inline]
     pub fn next_and_wrapping(&self, other: &Self, start: CpuId) -> Option<CpuId> {
@@ -173,6 +179,7 @@ mod tests {
         let b = CpuMask::from_cpus(130, [3, 65, 129].map(CpuId));
         assert_eq!(a.iter().collect::<Vec<_>>(), [3, 64, 129].map(CpuId));
         assert_eq!(a.iter_and(&b).collect::<Vec<_>>(), [3, 129].map(CpuId));
+        assert_eq!(a.iter_and_not(&b).collect::<Vec<_>>(), [CpuId(64)]);
         assert_eq!(a.next_and_wrapping(&b, CpuId(4)), Some(CpuId(129)));
         assert_eq!(a.next_and_wrapping(&a, CpuId(65)), Some(CpuId(129)));
         assert_eq!(b.next_and_wrapping(&b, CpuId(127)), Some(CpuId(129)));

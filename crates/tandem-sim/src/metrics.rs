@@ -33,6 +33,8 @@ pub struct HostMetrics {
     pub spin_ns: u64,
     /// Pause-loop exits and what came of them.
     pub pause_loop: PauseLoopMetrics,
+    /// What NUMA balancing did.
+    pub numa: NumaMetrics,
     /// Scheduling decisions.
     pub schedules: u64,
     /// Decisions that put another task on the pCPU.
@@ -56,6 +58,17 @@ pub struct PauseLoopMetrics {
     pub failed_running: u64,
     /// Of these, those whose locks had been taken first.
     pub failed_under_locks: u64,
+}
+
+/// What NUMA balancing did, by the names of `/proc/vmstat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct NumaMetrics {
+    /// Hinting faults: touches of pages that had been marked to see who uses them.
+    pub numa_hint_faults: u64,
+    /// Of these, the ones on pages of the node of the CPU.
+    pub numa_hint_faults_local: u64,
+    /// Pages that faults moved to another node.
+    pub numa_pages_migrated: u64,
 }
 
 /// Measurements of a VM, summed over its vCPUs.

@@ -9,7 +9,7 @@ use tandem_sim::machine::cost::{ContextSwitch, CostModels, Interrupt};
 use tandem_sim::machine::{Machine, MachineBuilder, preset};
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::policy::credit::CreditSettings;
-use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings};
+use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings, SoftAffinity};
 use tandem_sim::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
 use tandem_sim::program::Op;
 use tandem_sim::run;
@@ -21,6 +21,8 @@ const LINUX: LinuxSettings = LinuxSettings {
     tick_hz: 1_000,
     steal_clock: false,
     spin_locks: None,
+    soft_affinity: SoftAffinity::Ignored,
+    numa_balancing: false,
 };
 
 /// Computes outside a lock, and then holding it; counts.

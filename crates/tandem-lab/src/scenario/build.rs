@@ -3,6 +3,7 @@
 use super::amount::{Count, check_time, count_in};
 use super::compile::Compiler;
 use super::file::{AffinityChangeTable, AffinityTable, ArrivalsForm, SourceTable, VmTable};
+use super::memory::MemoryKeys;
 use super::policy::{PlacementMode, PolicyTable};
 use super::{ScenarioSource, cpu_list, guest};
 use std::collections::HashSet;
@@ -154,6 +155,8 @@ impl Builder<'_> {
         let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
         for position in 0..count {
             let home = self.home(table, vcpus, own_home.as_ref())?;
+            let keys = MemoryKeys { size: &table.memory, policy: table.memory_policy.as_ref() };
+            let memory = self.lay_memory(keys, vcpus as u32, &home)?;
             let vcpu = |program: &Arc<Program>| Vcpu {
                 program: program.clone(),
                 hard_affinity: home.hard.clone(),
@@ -164,7 +167,9 @@ impl Builder<'_> {
                 name: format!("{}-{position}", *table.group),
                 group: (*table.group).clone(),
                 vcpus: programs.iter().map(vcpu).collect(),
-                memory_shares: placement::memory_shares(&home.nodes, self.machine()),
+                memory_bytes: table.memory.bytes,
+                memory_shares: memory.shares,
+                first_touch: memory.first_touch,
                 weight,
                 cap_pct,
                 channels: used.channels,
@@ -380,8 +385,8 @@ impl Builder<'_> {
         cpu_list::parse(list, self.machine()).map_err(|message| self.source().error(list.span(), message))
     }
 
-    /// The home of the next VM of the table, whose memory is taken.
-    fn home(&mut self, table: &VmTable, vcpus: usize, own: Option<&Home>) -> Result<Home, FileError> {
+    /// The home of the next VM of the table.
+    fn home(&self, table: &VmTable, vcpus: usize, own: Option<&Home>) -> Result<Home, FileError> {
         let request = Request { vcpus: vcpus as u32, memory_bytes: table.memory.bytes };
         let source = &self.scenario.source;
         let machine = &self.scenario.machine;
@@ -403,7 +408,6 @@ impl Builder<'_> {
                 }
             },
         };
-        self.occupancy.add(request, &home.nodes).map_err(|error| no_room(error.to_string()))?;
         Ok(home)
     }
 }

@@ -30,6 +30,8 @@ pub struct CostSwitches {
     pub vm_exit: Option<bool>,
     /// Waiting for the locks of the host.
     pub spin_lock: Option<bool>,
+    /// Hinting faults of NUMA balancing, and the pages that they move.
+    pub numa_fault: Option<bool>,
     /// Handling of interrupts.
     pub interrupt: Option<bool>,
     /// How long an idle pCPU takes to wake up, such as "5us"; it depends on the firmware and its settings, so that it
@@ -55,6 +57,7 @@ impl CostSwitches {
             ipi: models.ipi.filter(|_| on(self.ipi)),
             vm_exit: models.vm_exit.filter(|_| on(self.vm_exit)),
             spin_lock: models.spin_lock.filter(|_| on(self.spin_lock)),
+            numa_fault: models.numa_fault.filter(|_| on(self.numa_fault)),
             interrupt: models.interrupt.filter(|_| on(self.interrupt)),
             idle: self.idle_exit.as_ref().map(|exit| Idle { exit_ns: exit.ns }),
         }

@@ -3,6 +3,7 @@
 use super::Parameters;
 use super::amount::{AmountForm, Count};
 use super::costs::CostSwitches;
+use super::memory::MemoryPolicyForm;
 use super::policy::PolicyTable;
 use super::program::{ProfileTable, ProgramTable};
 use schemars::JsonSchema;
@@ -60,6 +61,8 @@ pub struct ProcessesTable {
     pub count: Option<Located<Count>>,
     /// Memory of each set, such as "4GiB".
     pub memory: Located<Size>,
+    /// Where that lies at the start; if absent, evenly on the nodes of the CPUs that `affinity` or `homes` say.
+    pub memory_policy: Option<Located<MemoryPolicyForm>>,
     /// Whether those of a set are threads of one process, which share its address space; false if absent.
     #[serde(default)]
     pub threads: bool,
@@ -137,6 +140,9 @@ pub struct VmTable {
     pub vcpus: Located<Count>,
     /// Memory of each, such as "960MiB".
     pub memory: Located<Size>,
+    /// Where that lies at the start; if absent, evenly on the nodes of the CPUs that `affinity` or the policy's placement
+    /// says.
+    pub memory_policy: Option<Located<MemoryPolicyForm>>,
     /// Weight against other VMs, 1 to 65535; 256 if absent.
     pub weight: Option<Located<Count>>,
     /// Most CPU time of each, in percent of one pCPU; 0, which is no cap, if absent.
@@ -245,7 +251,7 @@ pub struct ProcessTable {
 }
 
 /// Where vCPUs run. Lists of CPUs are such as "0-3,8", "node:0" or "all". The memory of the VM lies evenly on the
-/// nodes of the CPUs that it prefers, or else on those where it may run.
+/// nodes of the CPUs that it prefers, or else on those where it may run, unless it has a `memory_policy`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AffinityTable {

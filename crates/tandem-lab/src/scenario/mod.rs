@@ -36,6 +36,7 @@ pub mod cpu_list;
 pub mod file;
 mod guest;
 mod hackbench;
+pub mod memory;
 pub mod policy;
 mod processes;
 pub mod program;

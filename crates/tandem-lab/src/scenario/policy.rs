@@ -2,19 +2,21 @@
 
 pub mod linux;
 pub mod pause_loop;
+pub mod soft_affinity;
 pub mod switch;
 
 use linux::{DomainsName, LINUX_ERAS, LinuxTable, SpinLocksName, check_tick};
 use pause_loop::PauseLoopTable;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use soft_affinity::SoftAffinitySetting;
 use std::ops::Range;
 use switch::Switch;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_file::units::Duration;
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
-use tandem_sim::policy::linux::LinuxEra;
+use tandem_sim::policy::linux::{LinuxEra, LinuxSettings, SoftAffinity};
 use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::scenario::PolicySettings;
 
@@ -27,7 +29,7 @@ pub struct PolicyTable {
     /// The scheduler of the host; "xen-credit" if absent.
     pub host: Option<HostPolicy>,
     /// The release whose scheduler to follow. For "xen-credit": "4.2", "4.3", "4.5" or "4.9" (and later), which it is
-    /// if absent. For "linux": "3.6", "4.2" or "6.12", which it is if absent.
+    /// if absent. For "linux": "3.6", "4.2", "5.2" or "6.12", which it is if absent.
     pub era: Option<Located<EraName>>,
     /// For "linux": from what the scheduling domains are built; "topology" if absent.
     pub domains: Option<Located<DomainsName>>,
@@ -36,6 +38,12 @@ pub struct PolicyTable {
     /// For "linux": how those that wait for a spin lock of the host, such as a run queue's, stand in line; if absent
     /// "queued", and "ticket" with era "3.6".
     pub spin_locks: Option<Located<SpinLocksName>>,
+    /// For "linux": what is made of soft affinities: "ignored", "work-conserving" (eras "5.2" and "6.12"), or the table of
+    /// tunables of the patches of 2019 (era "5.2"), where {} is as they were posted; "ignored" if absent.
+    pub soft_affinity: Option<Located<SoftAffinitySetting>>,
+    /// For "linux", from era "4.2" on: whether the host moves tasks and memory to each other (`kernel.numa_balancing`);
+    /// false if absent. Stock kernels do if there are several nodes.
+    pub numa_balancing: Option<Located<bool>>,
     /// What the host does about vCPUs that spin: "off", or a table of settings, where {} is as the host's scheduler has
     /// it; "off" if absent. A variant's table changes what it names in the scenario's.
     pub pause_loop: Option<Switch<PauseLoopTable>>,
@@ -87,6 +95,9 @@ pub enum EraName {
     /// Xen: later releases.
     #[serde(rename = "4.9")]
     V4_9,
+    /// Linux: CFS of 2019, whose CPUs remember what tasks that sleep have used.
+    #[serde(rename = "5.2")]
+    V5_2,
     /// Linux: EEVDF of 2024.
     #[serde(rename = "6.12")]
     V6_12,
@@ -102,7 +113,7 @@ impl EraName {
             Self::V4_3 => Some(Era::Xen4_3),
             Self::V4_5 => Some(Era::Xen4_5),
             Self::V4_9 => Some(Era::Xen4_9),
-            Self::V3_6 | Self::V6_12 => None,
+            Self::V3_6 | Self::V5_2 | Self::V6_12 => None,
         }
     }
 
@@ -111,6 +122,7 @@ impl EraName {
         match self {
             Self::V3_6 => Some(LinuxEra::V3_6),
             Self::V4_2 => Some(LinuxEra::V4_2),
+            Self::V5_2 => Some(LinuxEra::V5_2),
             Self::V6_12 => Some(LinuxEra::V6_12),
             Self::V4_3 | Self::V4_5 | Self::V4_9 => None,
         }
@@ -155,6 +167,8 @@ impl PolicyTable {
             domains: top.domains.or(base.domains),
             tick_hz: top.tick_hz.or(base.tick_hz),
             spin_locks: top.spin_locks.or(base.spin_locks),
+            soft_affinity: top.soft_affinity.or(base.soft_affinity),
+            numa_balancing: top.numa_balancing.or(base.numa_balancing),
             pause_loop: match (top.pause_loop, base.pause_loop) {
                 (Some(top), Some(base)) => Some(top.over(base, PauseLoopTable::over)),
                 (top, base) => top.or(base),
@@ -194,6 +208,7 @@ impl PolicyTable {
             return Err(source.error(ratelimit.span(), message));
         }
         check_tick(self.tick_hz.as_ref(), source)?;
+        self.check_tunables(source)?;
         self.guest.check(source)?;
         if let Some(table) = self.pause_loop_table() {
             table.check(source)?;
@@ -212,7 +227,10 @@ impl PolicyTable {
         self.host.get_or_insert_default();
         self.check(source)?;
         self.checked_pause_loop().map_err(|(span, message)| source.error(span, message))?;
-        Ok(())
+        match self.soft_affinity_problem() {
+            Some((span, problem)) => Err(source.error(span, problem)),
+            None => Ok(()),
+        }
     }
 
     /// The first setting that the scheduler of the host does not have, with what is wrong.
@@ -230,6 +248,8 @@ impl PolicyTable {
             ("domains", place(&self.domains)),
             ("tick_hz", place(&self.tick_hz)),
             ("spin_locks", place(&self.spin_locks)),
+            ("soft_affinity", place(&self.soft_affinity)),
+            ("numa_balancing", place(&self.numa_balancing)),
             ("directed_yield", self.pause_loop_table().and_then(|table| place(&table.directed_yield))),
         ];
         let (foreign, owner, eras) = match host {
@@ -242,6 +262,10 @@ impl PolicyTable {
         };
         match &self.era {
             Some(era) if !knows(**era) => Some((era.span(), eras.into())),
+            Some(era) if era.linux() == Some(LinuxEra::V3_6) && self.balances_numa() => {
+                let message = "`numa_balancing` is not modelled for era \"3.6\"; allowed are \"4.2\", \"5.2\" and \"6.12\"";
+                Some((place(&self.numa_balancing)?, message.into()))
+            }
             _ => foreign.iter().find_map(|(name, span)| {
                 Some((span.clone()?, format!("`{name}` is a setting of the host `{owner}`; leave it out")))
             }),
@@ -255,8 +279,33 @@ impl PolicyTable {
     pub fn settings(&self) -> Result<PolicySettings, String> {
         match self.foreign_setting(self.host()) {
             Some((_, message)) => Err(message),
-            None => Ok(self.host_settings()),
+            None => match self.soft_affinity_problem() {
+                Some((_, problem)) => Err(problem.into()),
+                None => Ok(self.host_settings()),
+            },
         }
+    }
+
+    /// Checks the tunables of soft affinity, whatever the era turns out to be.
+    fn check_tunables(&self, source: &SourceFile) -> Result<(), FileError> {
+        let Some(setting) = &self.soft_affinity else { return Ok(()) };
+        match SoftAffinity::from(**setting).problem(LinuxEra::V5_2) {
+            Some(problem) => Err(source.error(setting.span(), problem)),
+            None => Ok(()),
+        }
+    }
+
+    /// What is wrong with the soft affinity in the era of the host, and where it stands.
+    fn soft_affinity_problem(&self) -> Option<(Range<usize>, &'static str)> {
+        let setting = self.soft_affinity.as_ref()?;
+        let settings = self.linux_settings();
+        Some((setting.span(), settings.soft_affinity.problem(settings.era)?))
+    }
+
+    fn linux_settings(&self) -> LinuxSettings {
+        let settings = self.linux_table().settings();
+        let soft_affinity = self.soft_affinity.as_ref().map_or(settings.soft_affinity, |it| (**it).into());
+        LinuxSettings { soft_affinity, numa_balancing: self.balances_numa(), ..settings }
     }
 
     /// The engine's form of what the host does about vCPUs that spin.
@@ -277,10 +326,14 @@ impl PolicyTable {
         self.pause_loop.as_ref().and_then(Switch::on)
     }
 
+    fn balances_numa(&self) -> bool {
+        self.numa_balancing.as_deref().is_some_and(|&is_on| is_on)
+    }
+
     fn host_settings(&self) -> PolicySettings {
         match self.host() {
             HostPolicy::XenCredit => PolicySettings::Credit(self.credit_settings()),
-            HostPolicy::Linux => PolicySettings::Linux(self.linux_table().settings()),
+            HostPolicy::Linux => PolicySettings::Linux(self.linux_settings()),
         }
     }
 

@@ -4,10 +4,10 @@ use super::build::{Builder, Home, count_or, nodes_of};
 use super::compile::{Compiler, Used};
 use super::file::ProcessesTable;
 use super::hackbench;
+use super::memory::MemoryKeys;
 use super::policy::PlacementMode;
 use std::sync::Arc;
 use tandem_file::file_error::FileError;
-use tandem_sim::placement::{self, Request};
 use tandem_sim::program::Program;
 use tandem_sim::scenario::{PROCESSES_MAX, Vcpu, Vm, VmKind};
 
@@ -26,10 +26,8 @@ impl Builder<'_> {
         let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
         for set in 0..sets as usize {
             let home = &homes[set % homes.len()];
-            let request = Request { vcpus: programs.len() as u32, memory_bytes: table.memory.bytes };
-            let no_room =
-                |error: placement::OccupancyError| source.error(table.memory.span(), error.to_string());
-            self.occupancy.add(request, &home.nodes).map_err(no_room)?;
+            let keys = MemoryKeys { size: &table.memory, policy: table.memory_policy.as_ref() };
+            let memory = self.lay_memory(keys, programs.len() as u32, home)?;
             let task = |program: &Arc<Program>| Vcpu {
                 program: program.clone(),
                 hard_affinity: home.hard.clone(),
@@ -43,10 +41,12 @@ impl Builder<'_> {
                 counters: used.counters.clone(),
                 affinity_changes: affinity_changes.clone(),
                 has_past: table.has_past,
+                memory_bytes: table.memory.bytes,
+                first_touch: memory.first_touch,
                 ..Vm::new(
                     format!("{}-{set}", *table.group),
                     programs.iter().map(task).collect(),
-                    placement::memory_shares(&home.nodes, self.machine()),
+                    memory.shares,
                 )
             });
         }

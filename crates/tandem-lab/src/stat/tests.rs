@@ -1,7 +1,7 @@
 //! What accounting comes to, worked by hand.
 
 use super::*;
-use tandem_sim::metrics::{GuestCpuMetrics, HostMetrics, LatencySummary};
+use tandem_sim::metrics::{GuestCpuMetrics, HostMetrics, LatencySummary, NumaMetrics};
 
 const MS: u64 = 1_000_000;
 
@@ -133,6 +133,22 @@ fn vcpus_that_spin_are_counted_if_there_are_any() {
         "            10,000        directed yields",
         "             2,000        ran already",
         "               500        ran already, locks taken",
+    ] {
+        assert_eq!(text.lines().filter(|printed| *printed == line).count(), 1, "`{line}` in\n{text}");
+    }
+}
+
+#[test]
+fn numa_balancing_is_shown_if_it_did_anything() {
+    let mut run = run();
+    assert!(!RunStat::new(&run).to_string().contains("numa"));
+    run.host.numa =
+        NumaMetrics { numa_hint_faults: 5_000, numa_hint_faults_local: 4_000, numa_pages_migrated: 900 };
+    let text = RunStat::new(&run).to_string();
+    for line in [
+        "             5,000      numa_hint_faults",
+        "             4,000      numa_hint_faults_local",
+        "               900      numa_pages_migrated",
     ] {
         assert_eq!(text.lines().filter(|printed| *printed == line).count(), 1, "`{line}` in\n{text}");
     }

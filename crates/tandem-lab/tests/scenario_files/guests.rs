@@ -7,7 +7,7 @@ use tandem_lab::scenario::policy::PolicyTable;
 use tandem_sim::cpumask::CpuMask;
 use tandem_sim::ids::CpuId;
 use tandem_sim::machine::cost::{ContextSwitch, CostModels, Idle, Interrupt};
-use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings};
+use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings, SoftAffinity};
 use tandem_sim::program::{Amount, Op};
 use tandem_sim::scenario::{Arrivals, Guest, PolicySettings, Process, Scenario, Source};
 
@@ -90,6 +90,8 @@ fn every_part_of_a_guest_reaches_the_engine() {
             tick_hz: 300,
             steal_clock: true,
             spin_locks: None,
+            soft_affinity: SoftAffinity::Ignored,
+            numa_balancing: false,
         })
     );
     assert_eq!(
@@ -100,6 +102,8 @@ fn every_part_of_a_guest_reaches_the_engine() {
             tick_hz: 100,
             steal_clock: false,
             spin_locks: None,
+            soft_affinity: SoftAffinity::Ignored,
+            numa_balancing: false,
         })
     );
     assert_eq!(scenario.costs.idle, Some(Idle { exit_ns: 5_000 }));
@@ -220,7 +224,7 @@ fn a_variant_changes_only_what_it_names() {
 
     // What does not go together is found when the two tables meet.
     let era = with("era = \"4.5\"").unwrap_err().to_string();
-    assert_eq!(era, "s.toml: the `era` of a Linux kernel is one of \"3.6\", \"4.2\", \"6.12\"");
+    assert_eq!(era, "s.toml: the `era` of a Linux kernel is one of \"3.6\", \"4.2\", \"5.2\", \"6.12\"");
     let timeslice = with("timeslice = \"5ms\"").unwrap_err().to_string();
     assert_eq!(timeslice, "s.toml: `timeslice` is a setting of the host `xen-credit`; leave it out");
 }

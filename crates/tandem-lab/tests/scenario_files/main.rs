@@ -2,9 +2,11 @@
 
 mod coherence;
 mod guests;
+mod memory;
 mod mistakes;
 mod pause_loops;
 mod processes;
+mod soft_affinity;
 
 use std::path::Path;
 use std::sync::Arc;

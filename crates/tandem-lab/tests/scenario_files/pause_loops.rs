@@ -32,6 +32,7 @@ fn a_pause_loop_is_as_in_the_hosts_scheduler_unless_the_table_says_more() {
         ("host = \"xen-credit\"\npause_loop = {}", PauseLoop::XEN),
         ("host = \"linux\"\npause_loop = {}", PauseLoop::V6_12),
         ("host = \"linux\"\nera = \"6.12\"\npause_loop = {}", PauseLoop::V6_12),
+        ("host = \"linux\"\nera = \"5.2\"\npause_loop = {}", PauseLoop::V6_12),
         ("host = \"linux\"\nera = \"4.2\"\npause_loop = {}", PauseLoop::V3_6),
         ("host = \"linux\"\nera = \"3.6\"\npause_loop = {}", PauseLoop::V3_6),
         (

@@ -102,6 +102,9 @@ impl<O: Observer> Simulation<'_, O> {
             kernel.policy.reset_counters();
         }
         self.system.pause_loop_use = PauseLoopMetrics::default();
+        if let Some(numa) = &mut self.system.numa {
+            numa.start_measuring();
+        }
         self.system.account_ahead(now_ns, |account_ns, ns| *account_ns += ns);
         for vm in &mut self.vms {
             vm.counts.fill(0);
@@ -121,6 +124,7 @@ impl<O: Observer> Simulation<'_, O> {
             pcpus: host.cpus.len(),
             policy: host.policy.counters().into_iter().collect(),
             pause_loop: self.system.pause_loop_use,
+            numa: self.system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
             ..HostMetrics::default()
         };
         for cpu in &host.cpus {

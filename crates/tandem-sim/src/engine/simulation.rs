@@ -7,7 +7,8 @@ use super::measure::VmState;
 use super::source::SourceState;
 use crate::ids::{CpuId, TaskId, VmId};
 use crate::kernel::{
-    CpuRef, Due, HOST, MemoryState, ProcessorDue, SharedState, System, SystemParts, TaskRef, TimerTarget,
+    CpuRef, Due, HOST, MemoryState, NumaBalancing, ProcessorDue, SharedState, System, SystemParts, TaskRef,
+    TimerTarget, VmMemory,
 };
 use crate::machine::cost::CostModels;
 use crate::metrics::RunMetrics;
@@ -73,9 +74,16 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 sources.push(SourceState::new(vm.into(), source, seed, sources.len()));
             }
         }
-        let shares: Vec<&[f64]> = scenario.vms.iter().map(|vm| &vm.memory_shares[..]).collect();
+        let numa = NumaBalancing::new(scenario, kernels[HOST].tasks.len());
+        let memories: Vec<VmMemory<'_>> = (scenario.vms.iter())
+            .map(|vm| VmMemory {
+                bytes: vm.memory_bytes,
+                shares: &vm.memory_shares,
+                moves: vm.first_touch || numa.is_some(),
+            })
+            .collect();
         let profiles = profiles.as_slice().to_vec();
-        let memory = MemoryState::new(scenario.costs.memory, &scenario.machine, profiles.clone(), &shares);
+        let memory = MemoryState::new(scenario.costs.memory, &scenario.machine, profiles.clone(), &memories);
         let shared = SharedState::new(&scenario.costs, &scenario.machine, profiles.clone(), vms.len());
         let system = System::new(SystemParts {
             machine: Arc::clone(&scenario.machine),
@@ -84,6 +92,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             pause_loop: scenario.pause_loop,
             profiles,
             memory,
+            numa,
             shared,
             observer,
             extra_sources: EXTRAS.len() + sources.len(),
@@ -175,10 +184,30 @@ impl<'a, O: Observer> Simulation<'a, O> {
             self.to_start.iter_mut().enumerate().find_map(|(kernel, tasks)| Some((kernel, tasks.next()?)));
         if let Some((kernel, task)) = next {
             self.system.start(kernel, task.into(), now_ns);
+            if kernel == HOST {
+                self.touch_memory(task.into());
+            }
         }
         let spacing_ns = if self.scenario.costs == CostModels::off() { 0 } else { START_SPACING_NS };
         let is_last = self.to_start.iter().all(|tasks| tasks.is_empty());
         self.set_extra(Extra::Start, if is_last { NEVER } else { now_ns + spacing_ns });
+    }
+
+    /// The task of the host has just started: if it is the last one of its VM, they touch its memory for the first time.
+    fn touch_memory(&mut self, task: TaskId) {
+        let tasks = &self.system.kernels[HOST].tasks;
+        let vm = tasks[task.index()].vm;
+        let spec = &self.scenario.vms[vm.index()];
+        let first = self.vms[vm.index()].first_vcpu.index();
+        let last = first + spec.vcpus.len() - 1;
+        if !spec.first_touch || task.index() != last {
+            return;
+        }
+        let mut shares = vec![0.0; self.scenario.machine.node_count()];
+        for task in &tasks[first..=last] {
+            shares[self.scenario.machine.cpu(task.last_cpu).node.index()] += 1.0 / spec.vcpus.len() as f64;
+        }
+        self.system.memory.set_shares(&self.scenario.machine, vm, &shares);
     }
 
     fn handle_processor(&mut self, pcpu: CpuId, now_ns: u64) -> Result<(), RunError> {

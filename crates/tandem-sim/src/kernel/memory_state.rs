@@ -2,7 +2,10 @@
 //!
 //! See [`crate::machine::cost::Memory`] for the model. What a task pays is looked up in two small tables, one by
 //! the layout of its VM's memory and node (latency), one by profile and last-level cache (misses), so that the path
-//! of an event computes neither. VMs whose memory is spread alike share a layout.
+//! of an event computes neither. VMs whose memory is spread alike, and stays where it is, share a layout.
+//!
+//! Memory that moves while the run goes on (NUMA balancing, first touch) changes shares at once; how long loads take
+//! follows at the next sample.
 
 use crate::ids::{CpuId, NodeId, VmId};
 use crate::machine::Machine;
@@ -11,6 +14,19 @@ use crate::program::MemoryProfile;
 use crate::program::code::ProfileId;
 use std::sync::Arc;
 
+/// A page of memory on x86, bytes.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// The memory of a VM at the start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VmMemory<'a> {
+    pub bytes: u64,
+    /// Sum to 1 over the nodes.
+    pub shares: &'a [f64],
+    /// It may change where it lies.
+    pub moves: bool,
+}
+
 /// State of a machine's memory system.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryState {
@@ -18,6 +34,10 @@ pub(crate) struct MemoryState {
     profiles: Vec<Arc<MemoryProfile>>,
     /// The layout of each VM's memory.
     layout_of: Vec<u32>,
+    /// How many pages each VM has.
+    pages: Vec<f64>,
+    /// Pages of each node that no VM has; below 0 if VMs were given more than there is.
+    free_pages: Vec<f64>,
     /// Share of the memory on each node: a row a layout.
     shares: Vec<f64>,
     node_count: usize,
@@ -42,26 +62,37 @@ pub(super) fn is_felt(now: &[f64], felt: &[f64]) -> bool {
 }
 
 impl MemoryState {
-    /// `shares[vm][node]` sums to 1 over the nodes.
+    /// With the memory of each VM.
     pub fn new(
         model: Option<Memory>,
         machine: &Machine,
         profiles: Vec<Arc<MemoryProfile>>,
-        shares: &[&[f64]],
+        vms: &[VmMemory<'_>],
     ) -> Self {
         let node_count = machine.node_count();
-        let mut layouts: Vec<&[f64]> = Vec::new();
-        let layout_of = shares.iter().map(|&shares| {
-            let known = layouts.iter().position(|&layout| layout == shares);
-            known.unwrap_or_else(|| {
-                layouts.push(shares);
+        let mut layouts: Vec<VmMemory<'_>> = Vec::new();
+        let layout_of = vms.iter().map(|vm| {
+            let is_same = |layout: &VmMemory<'_>| !vm.moves && !layout.moves && layout.shares == vm.shares;
+            layouts.iter().position(is_same).unwrap_or_else(|| {
+                layouts.push(*vm);
                 layouts.len() - 1
             }) as u32
         });
+        let layout_of = layout_of.collect();
+        let pages: Vec<f64> = vms.iter().map(|vm| vm.bytes.div_ceil(PAGE_BYTES) as f64).collect();
+        let mut free_pages: Vec<f64> =
+            machine.nodes().iter().map(|node| (node.memory_bytes / PAGE_BYTES) as f64).collect();
+        for (vm, pages) in vms.iter().zip(&pages) {
+            for (free, share) in free_pages.iter_mut().zip(vm.shares) {
+                *free -= share * pages;
+            }
+        }
         let mut state = Self {
             model,
-            layout_of: layout_of.collect(),
-            shares: layouts.concat(),
+            layout_of,
+            pages,
+            free_pages,
+            shares: layouts.iter().flat_map(|layout| layout.shares).copied().collect(),
             node_count,
             demand: vec![0.0; node_count],
             users: vec![1.0; machine.llcs().len()],
@@ -85,6 +116,41 @@ impl MemoryState {
     #[inline]
     pub fn share(&self, vm: VmId, node: NodeId) -> f64 {
         self.shares[self.layout_of[vm.index()] as usize * self.node_count + node.index()]
+    }
+
+    /// How many pages the VM's memory has.
+    pub fn pages(&self, vm: VmId) -> f64 {
+        self.pages[vm.index()]
+    }
+
+    /// Share of the VM's memory on each node.
+    pub fn shares(&self, vm: VmId) -> &[f64] {
+        let first = self.layout_of[vm.index()] as usize * self.node_count;
+        &self.shares[first..first + self.node_count]
+    }
+
+    /// Moves so many pages of a VM whose memory may move to another node, or as many as it has and that has room for; tells
+    /// how many.
+    pub fn move_pages(&mut self, vm: VmId, from: NodeId, to: NodeId, pages: f64) -> f64 {
+        let of_vm = self.pages(vm);
+        let moved = pages.min(self.share(vm, from) * of_vm).min(self.free_pages[to.index()]).max(0.0);
+        let first = self.layout_of[vm.index()] as usize * self.node_count;
+        let left = &mut self.shares[first + from.index()];
+        *left = (*left - moved / of_vm).max(0.0);
+        self.shares[first + to.index()] += moved / of_vm;
+        self.free_pages[from.index()] += moved;
+        self.free_pages[to.index()] -= moved;
+        moved
+    }
+
+    /// Lets the memory of a VM, which may move, lie elsewhere. The shares sum to 1 over the nodes.
+    pub fn set_shares(&mut self, machine: &Machine, vm: VmId, shares: &[f64]) {
+        let first = self.layout_of[vm.index()] as usize * self.node_count;
+        for (node, &share) in shares.iter().enumerate() {
+            let before = std::mem::replace(&mut self.shares[first + node], share);
+            self.free_pages[node] += (before - share) * self.pages[vm.index()];
+        }
+        self.update_tables(machine);
     }
 
     /// Mean latency of a load of the VM's memory from a CPU of the node, ns; 0 with the model off.
@@ -181,8 +247,9 @@ mod tests {
             ..MemoryProfile::default()
         };
         let profiles = vec![Arc::default(), Arc::new(waiting)];
-        let shares: [&[f64]; 2] = [&[1.0, 0.0], &[0.5, 0.5]];
-        let state = MemoryState::new(Some(Memory::default()), &machine, profiles, &shares);
+        let vms = [[1.0, 0.0], [0.5, 0.5]];
+        let vms = vms.each_ref().map(|shares| VmMemory { bytes: 1 << 20, shares, moves: true });
+        let state = MemoryState::new(Some(Memory::default()), &machine, profiles, &vms);
         (machine, state)
     }
 
@@ -216,5 +283,24 @@ mod tests {
             "the other cache has no users"
         );
         assert!(state.latency_ns(VmId(0), NodeId(0)) > before);
+    }
+
+    #[test]
+    fn memory_moves_as_far_as_there_is_room() {
+        let (machine, mut state) = state(0.0);
+        assert_eq!(state.move_pages(VmId(0), NodeId(0), NodeId(1), 64.0), 64.0);
+        assert_eq!(state.shares(VmId(0)), [0.75, 0.25]);
+        assert_eq!(state.shares(VmId(1)), [0.5, 0.5], "the other VM's memory stays");
+        assert_eq!(state.move_pages(VmId(0), NodeId(0), NodeId(1), 500.0), 192.0, "no more than there is");
+        assert_eq!(state.shares(VmId(0)), [0.0, 1.0]);
+        let room = state.free_pages[0];
+        state.free_pages[0] = 10.0;
+        assert_eq!(state.move_pages(VmId(0), NodeId(1), NodeId(0), 20.0), 10.0, "the node is full then");
+        assert_eq!(state.move_pages(VmId(0), NodeId(1), NodeId(0), 20.0), 0.0);
+        state.free_pages[0] = room - 10.0;
+        state.set_shares(&machine, VmId(0), &[1.0, 0.0]);
+        let local = f64::from(machine.hardware().local_memory_latency_ns);
+        assert_eq!(state.latency_ns(VmId(0), NodeId(0)), local, "loads feel it");
+        assert_eq!(state.free_pages[0], room - 256.0);
     }
 }

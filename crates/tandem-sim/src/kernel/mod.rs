@@ -15,6 +15,7 @@
 mod cpu;
 mod level;
 mod memory_state;
+mod numa_balancing;
 mod pause_loop;
 mod progress;
 mod run_queue_lock;
@@ -25,7 +26,8 @@ mod vcpu;
 
 pub(crate) use cpu::{CpuRef, CpuUse, Due, TaskRef};
 pub(crate) use level::{Kernel, KernelParts, record};
-pub(crate) use memory_state::MemoryState;
+pub(crate) use memory_state::{MemoryState, VmMemory};
+pub(crate) use numa_balancing::NumaBalancing;
 pub(crate) use shared_state::SharedState;
 pub(crate) use task::{Task, TaskState, TimerTarget};
 
@@ -64,6 +66,8 @@ pub(crate) struct System<O> {
     /// The next event of each processor; the engine's own sources of events follow them.
     pub queue: EventQueue,
     pub memory: MemoryState,
+    /// What the host's NUMA balancing has found out, if that is on.
+    pub numa: Option<Box<NumaBalancing>>,
     shared: SharedState,
     profiles: Vec<Arc<MemoryProfile>>,
     /// The other threads of each processor's core.
@@ -85,6 +89,7 @@ pub(crate) struct SystemParts<O> {
     pub pause_loop: Option<PauseLoop>,
     pub profiles: Vec<Arc<MemoryProfile>>,
     pub memory: MemoryState,
+    pub numa: Option<Box<NumaBalancing>>,
     pub shared: SharedState,
     pub observer: O,
     /// Sources of events besides the processors.
@@ -110,6 +115,7 @@ impl<O: Observer> System<O> {
             midway: vec![Midway::default(); cpu_count],
             queue: EventQueue::new(cpu_count + parts.extra_sources),
             memory: parts.memory,
+            numa: parts.numa,
             shared: parts.shared,
             profiles: parts.profiles,
             private_fill: vec![CacheFill::default(); machine.cores().len()],

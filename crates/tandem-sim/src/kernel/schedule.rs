@@ -70,7 +70,7 @@ impl<O: Observer> System<O> {
 
     /// Charges the CPU for the other queues that the policy looked into and locked on its behalf. Tasks that are moved
     /// under such a lock come from the other CPU's cache.
-    fn charge_queues(&mut self, on: CpuRef) {
+    pub(super) fn charge_queues(&mut self, on: CpuRef) {
         let cost_ns = self.kernels[on.kernel].take_scan_cost_ns();
         if cost_ns > 0 {
             self.charge(on, cost_ns);
@@ -136,6 +136,9 @@ impl<O: Observer> System<O> {
     /// A tick on a CPU that runs a task.
     pub fn tick(&mut self, on: CpuRef, now_ns: u64) {
         self.charge_interrupt(on, now_ns);
+        if on.kernel == HOST && self.numa.is_some() {
+            self.balance_numa(on.cpu, now_ns);
+        }
         let kernel = &self.kernels[on.kernel];
         if on.kernel == HOST && kernel.policy.holds_locks_long() {
             let hold_ns = kernel.work_under_lock_ns();

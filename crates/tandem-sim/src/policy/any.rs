@@ -2,8 +2,8 @@
 
 use super::credit::Credit;
 use super::linux::{Linux, SpinLockKind};
-use super::{Context, Dispatch, Policy, Reason, TaskFacts, VmFacts};
-use crate::ids::{CpuId, TaskId};
+use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts, VmFacts};
+use crate::ids::{CpuId, NodeId, TaskId};
 use crate::machine::Machine;
 use crate::scenario::PolicySettings;
 
@@ -106,6 +106,16 @@ impl Policy for AnyPolicy {
 
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         each!(self, policy => policy.affinity_changed(ctx, task))
+    }
+
+    fn prefer_node(
+        &mut self,
+        ctx: &mut Context<'_>,
+        cpu: CpuId,
+        task: TaskId,
+        preference: NodePreference,
+    ) -> Option<NodeId> {
+        each!(self, policy => policy.prefer_node(ctx, cpu, task, preference))
     }
 
     #[inline]

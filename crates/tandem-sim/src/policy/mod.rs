@@ -11,7 +11,7 @@ pub mod pause_loop;
 pub(crate) use any::AnyPolicy;
 
 use crate::cpumask::CpuMask;
-use crate::ids::{CpuId, TaskId, VmId};
+use crate::ids::{CpuId, NodeId, TaskId, VmId};
 use crate::machine::Machine;
 use std::sync::Arc;
 
@@ -28,6 +28,17 @@ pub struct TaskFacts {
     pub soft_affinity: Option<Arc<CpuMask>>,
     /// Where it was last before the run, if it has a past.
     pub past_cpu: Option<CpuId>,
+}
+
+/// What NUMA balancing has found out about a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePreference {
+    /// The node that it should run on.
+    pub node: NodeId,
+    /// How much of the memory that it and its group use is on each node, in 1000ths of their hinting faults.
+    pub weights: Box<[i64]>,
+    /// It shares its memory with no other task.
+    pub is_alone: bool,
 }
 
 /// What a policy may know of a VM (a group of tasks).
@@ -148,6 +159,18 @@ pub trait Policy {
 
     /// The affinity of the task has changed.
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId);
+
+    /// NUMA balancing has found a node that the task, which runs on the CPU, should run on. Tells which one it prefers from
+    /// now on, as far as the policy cares.
+    fn prefer_node(
+        &mut self,
+        _: &mut Context<'_>,
+        _cpu: CpuId,
+        _task: TaskId,
+        _preference: NodePreference,
+    ) -> Option<NodeId> {
+        None
+    }
 
     /// Period of the tick on a CPU that is not idle, ns.
     fn tick_period_ns(&self) -> u64;

@@ -6,7 +6,7 @@ mod program;
 use super::{Arrivals, PROCESSES_MAX, PolicySettings, Scenario, Source, TIME_MAX_NS, Vm, VmKind};
 use crate::cpumask::CpuMask;
 use crate::policy::credit::{CreditSettings, Era};
-use crate::policy::linux::LinuxSettings;
+use crate::policy::linux::{LinuxEra, LinuxSettings};
 use crate::policy::pause_loop::PauseLoop;
 use crate::program::Amount;
 use program::{Limits, check_program};
@@ -116,6 +116,9 @@ impl Scenario {
     }
 
     fn check_memory(&self, vm: &Vm) -> Result<(), String> {
+        if vm.memory_bytes == 0 {
+            return Err("it has no memory".into());
+        }
         let nodes = self.machine.node_count();
         if vm.memory_shares.len() != nodes {
             let given = vm.memory_shares.len();
@@ -188,13 +191,19 @@ fn check_credit(settings: &CreditSettings) -> Result<(), String> {
 }
 
 fn check_linux(settings: &LinuxSettings) -> Result<(), String> {
+    if settings.numa_balancing && settings.era < LinuxEra::V4_2 {
+        return Err("NUMA balancing is modelled for Linux 4.2 and later".into());
+    }
     if !LinuxSettings::TICKS_HZ.contains(&settings.tick_hz) {
         return Err(format!(
             "Linux has no tick of {} Hz; 100, 250, 300 and 1000 Hz are allowed",
             settings.tick_hz
         ));
     }
-    Ok(())
+    match settings.soft_affinity.problem(settings.era) {
+        Some(problem) => Err(problem.into()),
+        None => Ok(()),
+    }
 }
 
 fn check_pause_loop(pause_loop: &PauseLoop, policy: &PolicySettings) -> Result<(), String> {

@@ -75,8 +75,13 @@ pub struct Vm {
     pub group: String,
     /// Its virtual CPUs, or its processes.
     pub vcpus: Vec<Vcpu>,
+    /// How much memory it has, bytes.
+    pub memory_bytes: u64,
     /// Share of its memory on each node of the machine; sums to 1.
     pub memory_shares: Vec<f64>,
+    /// Its memory lies where its tasks first touch it: once all of them have started, the shares become those of the nodes
+    /// that they are on then.
+    pub first_touch: bool,
     /// Weight against other VMs.
     pub weight: u32,
     /// Most CPU time it may use, in percent of one pCPU; 0 for no cap.
@@ -151,6 +156,9 @@ impl Vm {
     /// Weights that Xen allows.
     pub const WEIGHTS: RangeInclusive<u32> = 1..=65_535;
 
+    /// Memory of a VM unless something else is said: 1 GiB, an assumption. Only NUMA balancing asks how much it is.
+    pub const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
+
     /// A VM that is a group of its own, of usual weight, without a cap, and that nothing interrupts.
     pub fn new(name: impl Into<String>, vcpus: Vec<Vcpu>, memory_shares: Vec<f64>) -> Self {
         let name = name.into();
@@ -159,7 +167,9 @@ impl Vm {
             group: name.clone(),
             name,
             vcpus,
+            memory_bytes: Self::DEFAULT_MEMORY_BYTES,
             memory_shares,
+            first_touch: false,
             weight: Self::DEFAULT_WEIGHT,
             cap_pct: 0,
             channels: 0,

@@ -10,7 +10,7 @@ use tandem_sim::program::{Op, Program};
 use tandem_sim::scenario::{Guest, GuestProgram, PolicySettings, Process, Scenario, Vcpu, Vm};
 
 /// All eras.
-pub const ERAS: [LinuxEra; 3] = [LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V6_12];
+pub const ERAS: [LinuxEra; 4] = [LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2, LinuxEra::V6_12];
 
 /// Linux of an era, with those domains.
 pub fn linux(era: LinuxEra, domains: Domains) -> LinuxSettings {

@@ -13,6 +13,7 @@ use tandem_sim::ids::CpuId;
 use tandem_sim::machine::cost::{ContextSwitch, CostModels};
 use tandem_sim::machine::{CpuSpec, Machine, MachineBuilder, NodeSpec};
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
+use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program, SharedData};
 use tandem_sim::scenario::{AffinityChange, Arrivals, PolicySettings, Scenario, Source, Vcpu, Vm, VmKind};
 
@@ -40,6 +41,35 @@ pub fn scenario() -> impl Strategy<Value = Scenario> {
                 warmup_ns,
                 length_ns,
                 stop_at_count,
+                pause_loop: None,
+            }
+        },
+    )
+}
+
+/// A scenario with few VMs, on a Linux host that balances NUMA nodes, long enough for it to move something.
+pub fn balanced_scenario() -> impl Strategy<Value = Scenario> {
+    let memory = prop_oneof![1u64..64 << 20, 1u64..4 << 30];
+    let vms = vec((vm_plan(), memory, any::<bool>()), 1..3);
+    (machine(), costs(), vms, select(vec![LinuxEra::V4_2, LinuxEra::V6_12])).prop_map(
+        |(machine, costs, vms, era)| {
+            let vms = vms.into_iter().enumerate().map(|(at, (plan, memory_bytes, first_touch))| Vm {
+                memory_bytes,
+                first_touch,
+                ..plan.build(at, &machine, Era::Xen4_9)
+            });
+            Scenario {
+                vms: vms.collect(),
+                machine: Arc::new(machine),
+                costs,
+                policy: PolicySettings::Linux(LinuxSettings {
+                    era,
+                    numa_balancing: true,
+                    ..LinuxSettings::default()
+                }),
+                warmup_ns: 900 * MS,
+                length_ns: 500 * MS,
+                stop_at_count: None,
                 pause_loop: None,
             }
         },

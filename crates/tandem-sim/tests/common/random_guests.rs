@@ -12,7 +12,7 @@ use tandem_sim::cpumask::CpuMask;
 use tandem_sim::ids::CpuId;
 use tandem_sim::machine::MachineBuilder;
 use tandem_sim::machine::cost::{ContextSwitch, CostModels, Interrupt};
-use tandem_sim::policy::linux::{Domains, LinuxSettings, SpinLockKind};
+use tandem_sim::policy::linux::{Domains, LinuxSettings, SoftAffinity, SpinLockKind};
 use tandem_sim::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
 use tandem_sim::program::{Amount, Op, Program};
 use tandem_sim::scenario::{Guest, GuestProgram, PolicySettings, Process, Scenario, Vm, VmKind};
@@ -46,15 +46,27 @@ pub fn scenario_with_guests() -> impl Strategy<Value = Scenario> {
 fn linux() -> impl Strategy<Value = LinuxSettings> {
     let domains = select(vec![Domains::Topology, Domains::Flat]);
     let spin_locks = prop::option::of(select(vec![SpinLockKind::Ticket, SpinLockKind::Queued]));
-    (select(&ERAS[..]), domains, select(vec![100, 250, 1000]), any::<bool>(), spin_locks).prop_map(
-        |(era, domains, tick_hz, steal_clock, spin_locks)| LinuxSettings {
+    let tunables = (SoftAffinity::TUNABLES, SoftAffinity::TUNABLES)
+        .prop_map(|(allowed, preferred)| SoftAffinity::Tunables { allowed, preferred });
+    let soft_affinity = prop_oneof![
+        Just(SoftAffinity::Ignored),
+        Just(SoftAffinity::POSTED),
+        tunables,
+        Just(SoftAffinity::WorkConserving),
+    ];
+    (select(&ERAS[..]), domains, select(vec![100, 250, 1000]), any::<bool>(), (spin_locks, soft_affinity))
+        .prop_map(|(era, domains, tick_hz, steal_clock, (spin_locks, soft_affinity))| LinuxSettings {
             era,
             domains,
             tick_hz,
             steal_clock,
             spin_locks,
-        },
-    )
+            soft_affinity: match soft_affinity.problem(era) {
+                Some(_) => SoftAffinity::Ignored,
+                None => soft_affinity,
+            },
+            numa_balancing: false,
+        })
 }
 
 /// Any way to deal with vCPUs that spin.

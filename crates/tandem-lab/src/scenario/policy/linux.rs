@@ -8,7 +8,8 @@ use tandem_file::located::{Located, SourceFile};
 use tandem_sim::policy::linux::{Domains, LinuxSettings, SpinLockKind};
 
 /// The eras that a Linux kernel has, for errors.
-pub(super) const LINUX_ERAS: &str = "the `era` of a Linux kernel is one of \"3.6\", \"4.2\", \"6.12\"";
+pub(super) const LINUX_ERAS: &str =
+    "the `era` of a Linux kernel is one of \"3.6\", \"4.2\", \"5.2\", \"6.12\"";
 
 /// From what the scheduling domains of a Linux kernel are built.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
@@ -52,7 +53,7 @@ impl From<SpinLocksName> for SpinLockKind {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinuxTable {
-    /// The release whose scheduler to follow: "3.6", "4.2" or "6.12", which it is if absent.
+    /// The release whose scheduler to follow: "3.6", "4.2", "5.2" or "6.12", which it is if absent.
     pub era: Option<Located<EraName>>,
     /// From what the scheduling domains are built; "topology" if absent.
     pub domains: Option<Located<DomainsName>>,
@@ -95,6 +96,9 @@ impl LinuxTable {
             tick_hz: self.tick_hz.as_ref().map_or(default.tick_hz, |hz| **hz),
             steal_clock: self.steal_clock.unwrap_or(default.steal_clock),
             spin_locks: self.spin_locks.as_ref().map(|kind| (**kind).into()),
+            // Guests give their tasks none.
+            soft_affinity: default.soft_affinity,
+            numa_balancing: false,
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct PauseLoopTable {
     /// Cycles of such a loop after which the vCPU leaves its guest (`ple_window`), at least the gap; 4096 if absent.
     pub window_cycles: Option<Located<Count>>,
     /// What the window is multiplied by at each exit (`ple_window_grow`), 1 to 1000, until the vCPU next gets a pCPU; if
-    /// absent 2 for the host "linux" of era "6.12", else 1, which leaves the window as it is.
+    /// absent 2 for the host "linux" of era "5.2" or "6.12", else 1, which leaves the window as it is.
     pub window_growth: Option<Located<Count>>,
     /// What the window may grow to (`ple_window_max`), at least the window; 4294967295 if absent.
     pub window_max_cycles: Option<Located<Count>>,
@@ -37,13 +37,13 @@ pub struct PauseLoopTable {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DirectedYieldTable {
-    /// When it is tested whether the candidate runs already; if absent "before-locks" with era "6.12", else
+    /// When it is tested whether the candidate runs already; if absent "before-locks" with era "5.2" or "6.12", else
     /// "under-locks".
     pub running_check: Option<RunningCheckName>,
-    /// Whether a candidate that spins is passed over at every second look; if absent true with era "6.12".
+    /// Whether a candidate that spins is passed over at every second look; if absent true with era "5.2" or "6.12".
     pub alternate_spinners: Option<bool>,
     /// Whether a yield is given up before the locks if nobody waits in either run queue; if absent true with era
-    /// "6.12".
+    /// "5.2" or "6.12".
     pub undercommit_check: Option<bool>,
     /// Candidates that are passed over because of what the pCPU does in whose queue they stand; none if absent.
     pub skip: Option<Vec<SkipName>>,
@@ -148,7 +148,8 @@ fn default_of(host: &PolicySettings) -> PauseLoop {
         PolicySettings::Credit(_) => PauseLoop::XEN,
         PolicySettings::Linux(linux) => match linux.era {
             LinuxEra::V3_6 | LinuxEra::V4_2 => PauseLoop::V3_6,
-            LinuxEra::V6_12 => PauseLoop::V6_12,
+            // KVM marks preempted vCPUs since 3.10, and its window grows since 3.18.
+            LinuxEra::V5_2 | LinuxEra::V6_12 => PauseLoop::V6_12,
         },
     }
 }

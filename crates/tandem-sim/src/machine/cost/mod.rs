@@ -11,6 +11,7 @@ mod idle;
 mod interrupt;
 mod ipi;
 mod memory;
+mod numa_fault;
 mod smt;
 mod spin_lock;
 mod vm_exit;
@@ -22,6 +23,7 @@ pub use idle::Idle;
 pub use interrupt::Interrupt;
 pub use ipi::Ipi;
 pub use memory::Memory;
+pub use numa_fault::NumaFault;
 pub use smt::Smt;
 pub use spin_lock::SpinLock;
 pub use vm_exit::VmExit;
@@ -48,6 +50,8 @@ pub struct CostModels {
     pub vm_exit: Option<VmExit>,
     /// Spin locks: those of the host's run queues, and those of guests.
     pub spin_lock: Option<SpinLock>,
+    /// Hinting faults of NUMA balancing, and the pages that they move.
+    pub numa_fault: Option<NumaFault>,
     /// Device and timer interrupts.
     pub interrupt: Option<Interrupt>,
     /// Waking an idle CPU up. Depends on the firmware's and the host's settings, so that there is no default.
@@ -71,6 +75,7 @@ impl CostModels {
             ipi: Some(Ipi::default()),
             vm_exit: Some(VmExit::default()),
             spin_lock: Some(SpinLock::default()),
+            numa_fault: Some(NumaFault::default()),
             interrupt: Some(Interrupt::default()),
             idle: None,
         }

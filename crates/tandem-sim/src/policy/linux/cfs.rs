@@ -1,4 +1,4 @@
-//! The completely fair scheduler (3.6 and 4.2).
+//! The completely fair scheduler (3.6, 4.2 and 5.2).
 //!
 //! Problem: give each task its share by weight, and answer soon to tasks that sleep much.
 //!

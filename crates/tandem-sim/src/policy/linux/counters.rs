@@ -1,5 +1,7 @@
 //! What the scheduler counts, by the names of `/proc/schedstat` where that has them.
 
+use super::{LinuxSettings, SoftAffinity};
+
 /// Events since the last reset.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
@@ -27,12 +29,23 @@ pub(super) struct Counters {
     pub delayed: u64,
     /// Of these, the ones that woke up before they had left.
     pub delayed_stayed: u64,
+    /// Decisions to look for a CPU only among those that the task prefers; with work-conserving soft affinity,
+    /// placements on one of these.
+    pub soft_preferred: u64,
+    /// Decisions to look among all that it may use; placements on one that it does not prefer.
+    pub soft_allowed: u64,
+    /// Tasks that a CPU without work took, or asked for, because they prefer it to where they were.
+    pub soft_returned: u64,
+    /// Tasks that NUMA balancing moved to the node that they prefer.
+    pub numa_moves: u64,
+    /// Pairs of tasks that changed places for that.
+    pub numa_swaps: u64,
 }
 
 impl Counters {
-    /// Names and values.
-    pub fn named(&self) -> Vec<(&'static str, u64)> {
-        vec![
+    /// Names and values; those of soft affinity and NUMA balancing if the kernel heeds it, or does that.
+    pub fn named(&self, settings: &LinuxSettings) -> Vec<(&'static str, u64)> {
+        let mut named = vec![
             ("yld_count", self.yld_count),
             ("sched_count", self.sched_count),
             ("sched_goidle", self.sched_goidle),
@@ -45,6 +58,17 @@ impl Counters {
             ("slices_ended", self.slices_ended),
             ("delayed", self.delayed),
             ("delayed_stayed", self.delayed_stayed),
-        ]
+        ];
+        if settings.soft_affinity != SoftAffinity::Ignored {
+            named.extend([
+                ("soft_preferred", self.soft_preferred),
+                ("soft_allowed", self.soft_allowed),
+                ("soft_returned", self.soft_returned),
+            ]);
+        }
+        if settings.numa_balancing {
+            named.extend([("numa_moves", self.numa_moves), ("numa_swaps", self.numa_swaps)]);
+        }
+        named
     }
 }

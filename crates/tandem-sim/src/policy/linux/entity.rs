@@ -2,6 +2,7 @@
 
 use super::load::TaskAverages;
 use crate::ids::{CpuId, TaskId};
+use crate::policy::NodePreference;
 
 /// Weight at nice 0 (`NICE_0_LOAD`, without the bits that 64-bit kernels add for precision).
 pub(super) const NICE_0_WEIGHT: u32 = 1024;
@@ -59,8 +60,10 @@ pub(super) struct Entity {
     pub last_wakee: Option<TaskId>,
     /// When the flips were last halved, ns.
     pub wakee_flip_decay_ns: u64,
-    /// 6.12: where it was before its present CPU (`recent_used_cpu`).
+    /// 5.2, 6.12: where it was before its present CPU, or, in 5.2, where it last woke another task (`recent_used_cpu`).
     pub recent_used_cpu: CpuId,
+    /// The node that it prefers, if NUMA balancing is on and has found that out.
+    pub numa: Option<Box<NodePreference>>,
 }
 
 impl Entity {
@@ -85,6 +88,7 @@ impl Entity {
             last_wakee: None,
             wakee_flip_decay_ns: 0,
             recent_used_cpu: cpu,
+            numa: None,
         }
     }
 

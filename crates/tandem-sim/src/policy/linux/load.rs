@@ -9,6 +9,9 @@
 //! - **6.12**: a CPU has averages of its own: of its load, of the number of tasks that want to run, and of
 //!   its use. What a task has added stays when it blocks, and fades. It goes along when the task goes to
 //!   another CPU.
+//! - **5.2**: has the averages of 6.12 and beside them one of the load of those tasks that run or wait
+//!   (`runnable_load_avg`). That one is the load of a CPU, and the averages of 3.6 are kept over it. From memory of
+//!   that release, like the rest of what is said of it.
 //!
 //! Limits: no groups, so that the load of a task is its own. 6.12's estimate of the use by tasks that wake up
 //! (`util_est`) and its scaling of time by the speed of the CPU are left out.
@@ -30,9 +33,9 @@ pub(super) struct TaskAverages {
     decay: Decay,
     /// Sum of the time in which it ran or wanted to.
     load_sum: u64,
-    /// The same; a new task starts lower here than in `load_sum` (6.12).
+    /// The same; a new task starts lower here than in `load_sum` (5.2, 6.12).
     runnable_sum: u64,
-    /// Sum of the time in which it ran (6.12).
+    /// Sum of the time in which it ran (5.2, 6.12).
     running_sum: u64,
     /// Sum of all time since its birth (4.2).
     life_sum: u64,
@@ -43,17 +46,19 @@ pub(super) struct TaskAverages {
 /// Load measures of a CPU, on its task clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueueLoad {
-    /// Load over longer and longer times (3.6, 4.2).
+    /// Load over longer and longer times (3.6 to 5.2).
     history: [u64; HISTORY],
     /// Ticks since the beginning up to which the history goes.
     history_ticks: u64,
     /// Sum of the loads of the tasks that run or wait (4.2).
     tracked: u64,
     decay: Decay,
-    /// Sums over time of the weight of its tasks, of their number and of the use by them (6.12).
+    /// Sums over time of the weight of its tasks, of their number and of the use by them (5.2, 6.12).
     load_sum: u64,
     runnable_sum: u64,
     running_sum: u64,
+    /// Sum over time of the weight of its tasks, without what those have left that blocked (5.2).
+    present_sum: u64,
 }
 
 impl Linux {
@@ -63,13 +68,13 @@ impl Linux {
         match self.settings.era {
             LinuxEra::V3_6 => entity.weight.into(),
             LinuxEra::V4_2 => entity.averages.contribution,
-            LinuxEra::V6_12 => {
+            LinuxEra::V5_2 | LinuxEra::V6_12 => {
                 entity.averages.load_sum * u64::from(entity.weight) / entity.averages.decay.divider()
             }
         }
     }
 
-    /// Part of time in which the task runs, in 1024ths, as of when it was last updated (6.12).
+    /// Part of time in which the task runs, in 1024ths, as of when it was last updated (5.2, 6.12).
     pub(super) fn task_util(&self, task: TaskId) -> u64 {
         let averages = &self.entities[task.index()].averages;
         averages.running_sum * FULL_USE / averages.decay.divider()
@@ -81,17 +86,24 @@ impl Linux {
         match self.settings.era {
             LinuxEra::V3_6 => self.total_weight(cpu),
             LinuxEra::V4_2 => load.tracked,
+            LinuxEra::V5_2 => load.present_sum / load.decay.divider(),
             LinuxEra::V6_12 => load.load_sum / load.decay.divider(),
         }
     }
 
-    /// Load of a CPU that tasks might leave, guessed low from history (`source_load()`; 3.6, 4.2). Index 0
+    /// Load of a CPU with what is left of tasks that blocked not long ago (`cfs_rq_load_avg()`; 5.2, 6.12).
+    pub(super) fn lasting_load(&self, cpu: CpuId) -> u64 {
+        let load = &self.cpus[cpu.index()].load;
+        load.load_sum / load.decay.divider()
+    }
+
+    /// Load of a CPU that tasks might leave, guessed low from history (`source_load()`; 3.6 to 5.2). Index 0
     /// takes the present load; 1 to 4 look back further and further.
     pub(super) fn source_load(&self, cpu: CpuId, index: usize) -> u64 {
         self.past_load(cpu, index).map_or(self.cpu_load(cpu), |past| past.min(self.cpu_load(cpu)))
     }
 
-    /// Load of a CPU that tasks might go to, guessed high from history (`target_load()`; 3.6, 4.2).
+    /// Load of a CPU that tasks might go to, guessed high from history (`target_load()`; 3.6 to 5.2).
     pub(super) fn target_load(&self, cpu: CpuId, index: usize) -> u64 {
         self.past_load(cpu, index).map_or(self.cpu_load(cpu), |past| past.max(self.cpu_load(cpu)))
     }
@@ -101,10 +113,17 @@ impl Linux {
         Some(self.cpus[cpu.index()].load.history[average])
     }
 
-    /// Part of time in which a CPU's tasks run, in 1024ths, with tasks that blocked not long ago (6.12).
+    /// Part of time in which a CPU's tasks run, in 1024ths, with tasks that blocked not long ago (5.2, 6.12).
     pub(super) fn cpu_util(&self, cpu: CpuId) -> u64 {
         let load = &self.cpus[cpu.index()].load;
         load.running_sum * FULL_USE / load.decay.divider()
+    }
+
+    /// Makes it appear that so many 1024ths of a CPU are used.
+    #[cfg(test)]
+    pub(super) fn set_util(&mut self, cpu: CpuId, util: u64) {
+        let load = &mut self.cpus[cpu.index()].load;
+        load.running_sum = (util * load.decay.divider()).div_ceil(FULL_USE);
     }
 
     /// How many tasks want to run on a CPU on average, in 1024ths of a task, with tasks that blocked not long
@@ -124,10 +143,11 @@ impl Linux {
     /// (`update_idle_cpu_load()`, later `update_blocked_averages()`).
     pub(super) fn refresh_load(&mut self, ctx: &Context<'_>, cpu: CpuId) {
         self.advance_clock(ctx, cpu);
+        if self.keeps_blocked_load() {
+            self.track_cpu(cpu);
+        }
         if self.settings.era < LinuxEra::V6_12 {
             self.update_history(ctx, cpu);
-        } else {
-            self.track_cpu(cpu);
         }
     }
 
@@ -170,13 +190,13 @@ impl Linux {
                 averages.life_sum = slice_us;
                 averages.contribution = slice_us * weight / (slice_us + 1);
             }
-            LinuxEra::V6_12 => averages.load_sum = decay.divider(),
+            LinuxEra::V5_2 | LinuxEra::V6_12 => averages.load_sum = decay.divider(),
         }
         self.entities[task.index()].averages = averages;
     }
 
     /// Guesses the use of a new task from that of the CPU on which it will begin, never more than half of
-    /// what is free there (`post_init_entity_util_avg()`; 6.12).
+    /// what is free there (`post_init_entity_util_avg()`; 5.2, 6.12).
     fn guess_use(&mut self, task: TaskId, cpu: CpuId) {
         let used = self.cpu_util(cpu);
         let most = FULL_USE.saturating_sub(used) / 2;
@@ -221,7 +241,7 @@ impl Linux {
         }
     }
 
-    /// Brings the averages of a CPU up to date (6.12). Call it before what they are of changes.
+    /// Brings the averages of a CPU up to date (5.2, 6.12). Call it before what they are of changes.
     fn track_cpu(&mut self, cpu: CpuId) {
         let weight = self.total_weight(cpu);
         let queue = &mut self.cpus[cpu.index()];
@@ -231,6 +251,7 @@ impl Linux {
             load.load_sum = step.apply(load.load_sum, weight);
             load.runnable_sum = step.apply(load.runnable_sum, wanting);
             load.running_sum = step.apply(load.running_sum, running);
+            load.present_sum = step.apply(load.present_sum, weight);
         }
     }
 
@@ -245,6 +266,13 @@ impl Linux {
                 let entity = &entities[task.index()];
                 cpus[entity.cpu.index()].load.tracked += entity.averages.contribution;
             }
+            LinuxEra::V5_2 => {
+                if is_foreign {
+                    self.attach(task);
+                }
+                let (load, [weighted, ..]) = self.share(task);
+                load.present_sum += weighted;
+            }
             LinuxEra::V6_12 if is_foreign => self.attach(task),
             LinuxEra::V6_12 => {}
         }
@@ -253,17 +281,29 @@ impl Linux {
     /// The task is about to leave the queue of its CPU, or the CPU itself.
     pub(super) fn count_out(&mut self, task: TaskId) {
         self.track(task);
-        if self.settings.era == LinuxEra::V4_2 {
-            let Self { cpus, entities, .. } = self;
-            let entity = &entities[task.index()];
-            cpus[entity.cpu.index()].load.tracked -= entity.averages.contribution;
+        match self.settings.era {
+            LinuxEra::V4_2 => {
+                let Self { cpus, entities, .. } = self;
+                let entity = &entities[task.index()];
+                cpus[entity.cpu.index()].load.tracked -= entity.averages.contribution;
+            }
+            LinuxEra::V5_2 => {
+                let (load, [weighted, ..]) = self.share(task);
+                load.present_sum = load.present_sum.saturating_sub(weighted);
+            }
+            LinuxEra::V3_6 | LinuxEra::V6_12 => {}
         }
+    }
+
+    /// Whether a CPU remembers what tasks that blocked have used of it.
+    pub(super) fn keeps_blocked_load(&self) -> bool {
+        self.settings.era >= LinuxEra::V5_2
     }
 
     /// Takes the averages of a task, up to date and in no queue, out of its CPU's, and restarts their clock
     /// as that of CPU `to`.
     pub(super) fn carry_over(&mut self, task: TaskId, to: CpuId) {
-        if self.is_eevdf() && !self.entities[task.index()].is_new {
+        if self.keeps_blocked_load() && !self.entities[task.index()].is_new {
             self.detach(task);
         }
         let now_ns = self.cpus[to.index()].clock.task_ns;

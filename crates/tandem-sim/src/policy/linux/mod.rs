@@ -1,4 +1,4 @@
-//! Linux's fair scheduler: CFS of the 3.6 and 4.2 eras, and EEVDF of 6.12.
+//! Linux's fair scheduler: CFS of the 3.6, 4.2 and 5.2 eras, and EEVDF of 6.12.
 //!
 //! Problem: give each task of a kernel, the host's or a guest's, its share of the CPUs by weight, soon after
 //! it asks for it, and keep all CPUs busy.
@@ -12,6 +12,9 @@
 //!    domain by domain ([`domains`]).
 //! 4. For 2. and 3. the load of tasks and CPUs is tracked ([`load`], [`decay`]).
 //! 5. A task may give way, to all others or to a particular one ([`directed_yield`]).
+//! 6. Soft affinity, which no release of Linux knows, can be had as it was once posted, or otherwise
+//!    ([`soft_affinity`]).
+//! 7. A task is sent to the node of its memory, if NUMA balancing finds that out ([`numa`]).
 //!
 //! A CPU ticks while it runs a task; only then, and at wake-ups, slices end. An idle CPU does not tick
 //! (`NO_HZ_IDLE`). On a vCPU the clock that tasks are charged by leaves out stolen time, if the settings say
@@ -24,8 +27,7 @@
 //! 6.12 it also is if that CPU has nothing to run (`ttwu_queue_cond()`).
 //!
 //! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; a lock
-//! that is found taken makes nothing be done otherwise. Soft affinity is not known to Linux. A CPU decides at
-//! once when it is told to: what runs in kernel mode can be preempted (`CONFIG_PREEMPT`).
+//! that is found taken makes nothing be done otherwise. A CPU decides at once when it is told to: what runs in kernel mode can be preempted (`CONFIG_PREEMPT`).
 
 mod balance;
 mod cfs;
@@ -37,22 +39,24 @@ mod eevdf;
 mod entity;
 mod group;
 mod load;
+mod numa;
 mod queueing;
 mod run_queue;
 mod select;
 mod settings;
 #[cfg(test)]
 mod situation;
+mod soft_affinity;
 #[cfg(test)]
 mod tests;
 
 pub use domains::describe as describe_domains;
 pub use entity::weight_of_nice;
-pub use settings::{Domains, LinuxEra, LinuxSettings, SpinLockKind};
+pub use settings::{Domains, LinuxEra, LinuxSettings, SoftAffinity, SpinLockKind};
 
-use super::{Context, Dispatch, Policy, Reason, TaskFacts};
+use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts};
 use crate::cpumask::CpuMask;
-use crate::ids::{CpuId, TaskId};
+use crate::ids::{CpuId, NodeId, TaskId};
 use crate::machine::Machine;
 use balance::Balancing;
 use counters::Counters;
@@ -214,7 +218,8 @@ impl Policy for Linux {
         self.charge(ctx, cpu);
         self.send_away_current(ctx, cpu);
         let mut next = self.pick(ctx, cpu);
-        if next.is_none() {
+        let swaps = std::mem::take(&mut self.cpus[cpu.index()].swaps);
+        if next.is_none() && !swaps {
             if self.cpus[cpu.index()].idling {
                 self.balance_for_idle(ctx, cpu);
             } else {
@@ -269,7 +274,7 @@ impl Policy for Linux {
         let cpu = self.entities[task.index()].cpu;
         self.advance_clock(ctx, cpu);
         self.track(task);
-        if self.is_eevdf() {
+        if self.keeps_blocked_load() {
             self.detach(task);
         }
         self.entities[task.index()].is_new = false;
@@ -305,8 +310,10 @@ impl Policy for Linux {
         let entity = &self.entities[task.index()];
         let cpu = entity.cpu;
         if Self::is_allowed(ctx, task, cpu) {
+            self.note_stray(ctx, task, cpu);
             return;
         }
+        let entity = &self.entities[task.index()];
         if self.cpus[cpu.index()].curr == Some(task) {
             self.reschedule(ctx, cpu);
         } else if entity.delayed {
@@ -314,6 +321,16 @@ impl Policy for Linux {
         } else if entity.queued {
             self.move_queued(ctx, task, cpu, Self::first_allowed(ctx, task));
         }
+    }
+
+    fn prefer_node(
+        &mut self,
+        ctx: &mut Context<'_>,
+        cpu: CpuId,
+        task: TaskId,
+        preference: NodePreference,
+    ) -> Option<NodeId> {
+        self.settle_on_node(ctx, cpu, task, preference)
     }
 
     fn tick_period_ns(&self) -> u64 {
@@ -340,7 +357,7 @@ impl Policy for Linux {
     fn timer(&mut self, _: &mut Context<'_>) {}
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.counters.named()
+        self.counters.named(&self.settings)
     }
 
     fn reset_counters(&mut self) {

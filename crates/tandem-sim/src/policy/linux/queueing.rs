@@ -89,6 +89,7 @@ impl Linux {
         self.entities[task.index()].is_new = false;
         self.move_to_list_head(task);
         self.insert(task, cpu);
+        self.note_stray(ctx, task, cpu);
         self.preempt(ctx, cpu, task);
     }
 
@@ -185,7 +186,7 @@ impl Linux {
         entity.exec_start_ns = queue.clock.task_ns;
         entity.prev_sum_exec_ns = entity.sum_exec_ns;
         entity.chosen_deadline = entity.deadline;
-        if self.is_eevdf() {
+        if self.settings.era >= LinuxEra::V5_2 {
             self.move_to_list_head(task);
         }
     }

@@ -77,6 +77,10 @@ pub(super) struct RunQueue {
     pub nohz_kicked: bool,
     /// Active balancing was asked for: the running task is to go to this CPU.
     pub push_to: Option<CpuId>,
+    /// NUMA balancing asked for that, not active balancing.
+    pub push_is_for_node: bool,
+    /// It gets another task for the one that it hands over.
+    pub swaps: bool,
     /// Load measures.
     pub load: QueueLoad,
 }

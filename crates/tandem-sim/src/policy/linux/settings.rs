@@ -1,5 +1,7 @@
 //! Settings of Linux's fair scheduler.
 
+use std::ops::RangeInclusive;
+
 /// Releases whose scheduler is modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinuxEra {
@@ -7,6 +9,9 @@ pub enum LinuxEra {
     V3_6,
     /// CFS of 2015: load tracked for each task.
     V4_2,
+    /// CFS of 2019: what tasks that sleep have used is remembered by their CPU, and idle CPUs are searched for with a
+    /// limit.
+    V5_2,
     /// EEVDF of 2024.
     V6_12,
 }
@@ -29,6 +34,57 @@ pub enum SpinLockKind {
     Queued,
 }
 
+/// What the scheduler makes of soft affinities: the CPUs that a task prefers among those that it may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SoftAffinity {
+    /// Nothing, as every Linux that was released.
+    #[default]
+    Ignored,
+    /// As in the patches "Scheduler Soft Affinity" of June 2019, for a kernel of era 5.2: a task looks only among the
+    /// CPUs that it prefers until `preferred` x the use of the first of these exceeds `allowed` x that of the first of
+    /// the others. Both are in [`SoftAffinity::TUNABLES`]; the patches start with 100 and 1.
+    Tunables {
+        /// `sched_allowed`.
+        allowed: u32,
+        /// `sched_preferred`.
+        preferred: u32,
+    },
+    /// A variant of this project's own, for 5.2 and 6.12: a task that wakes up takes an idle CPU, one that it prefers if
+    /// there is one, and waits only where it prefers to be.
+    WorkConserving,
+}
+
+impl SoftAffinity {
+    /// What either tunable may be. Assumed: the patches have no bounds.
+    pub const TUNABLES: RangeInclusive<u32> = 1..=1_000_000;
+
+    /// `sched_allowed` as the patches start with it.
+    pub const POSTED_ALLOWED: u32 = 100;
+    /// `sched_preferred` as the patches start with it.
+    pub const POSTED_PREFERRED: u32 = 1;
+    /// With the tunables that the patches start with.
+    pub const POSTED: Self =
+        Self::Tunables { allowed: Self::POSTED_ALLOWED, preferred: Self::POSTED_PREFERRED };
+
+    /// What is wrong with it in a kernel of that era, in one sentence.
+    pub fn problem(self, era: LinuxEra) -> Option<&'static str> {
+        match self {
+            Self::Tunables { allowed, preferred }
+                if !Self::TUNABLES.contains(&allowed) || !Self::TUNABLES.contains(&preferred) =>
+            {
+                Some("the tunables of soft affinity are out of range; 1 to 1000000 are allowed")
+            }
+            Self::Tunables { .. } if era != LinuxEra::V5_2 => {
+                Some("soft affinity with tunables is for era 5.2 only")
+            }
+            Self::WorkConserving if era < LinuxEra::V5_2 => {
+                Some("work-conserving soft affinity is for the eras 5.2 and 6.12 only")
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Settings of Linux's fair scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinuxSettings {
@@ -43,6 +99,11 @@ pub struct LinuxSettings {
     pub steal_clock: bool,
     /// Spin locks of the kernel; `None`: those of the era, queued from 4.2 on and ticket locks before.
     pub spin_locks: Option<SpinLockKind>,
+    /// What is made of the soft affinities of tasks.
+    pub soft_affinity: SoftAffinity,
+    /// Whether a host's kernel moves tasks and memory to each other (`kernel.numa_balancing`); from 4.2 on. A stock kernel
+    /// does if it has several nodes. A guest's kernel never does here.
+    pub numa_balancing: bool,
 }
 
 impl LinuxSettings {
@@ -53,7 +114,7 @@ impl LinuxSettings {
     pub fn spin_lock_kind(&self) -> SpinLockKind {
         self.spin_locks.unwrap_or(match self.era {
             LinuxEra::V3_6 => SpinLockKind::Ticket,
-            LinuxEra::V4_2 | LinuxEra::V6_12 => SpinLockKind::Queued,
+            LinuxEra::V4_2 | LinuxEra::V5_2 | LinuxEra::V6_12 => SpinLockKind::Queued,
         })
     }
 
@@ -72,6 +133,8 @@ impl Default for LinuxSettings {
             tick_hz: 250,
             steal_clock: true,
             spin_locks: None,
+            soft_affinity: SoftAffinity::Ignored,
+            numa_balancing: false,
         }
     }
 }

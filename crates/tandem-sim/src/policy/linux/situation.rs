@@ -74,6 +74,13 @@ impl Situation {
         self.facts[task.index()].hard_affinity = Arc::new(mask);
     }
 
+    /// Which of the CPUs that it may use a task prefers from now on.
+    pub fn prefer(&mut self, task: TaskId, cpus: impl IntoIterator<Item = u32>) {
+        let mask = CpuMask::from_cpus(self.machine.cpu_count(), cpus.into_iter().map(CpuId));
+        self.facts[task.index()].soft_affinity = Some(Arc::new(mask));
+        self.ask(|linux, ctx| linux.affinity_changed(ctx, task));
+    }
+
     /// A new task in the queue of this CPU; it may run anywhere.
     pub fn queue_on(&mut self, cpu: u32) -> TaskId {
         let task = self.start_on(CpuMask::from_cpus(self.machine.cpu_count(), [CpuId(cpu)]));

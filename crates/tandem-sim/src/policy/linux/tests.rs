@@ -11,8 +11,8 @@ mod invariants;
 mod loads;
 mod wakeups;
 
-const ERAS: [LinuxEra; 3] = [LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V6_12];
-const CFS: [LinuxEra; 2] = [LinuxEra::V3_6, LinuxEra::V4_2];
+const ERAS: [LinuxEra; 4] = [LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2, LinuxEra::V6_12];
+const CFS: [LinuxEra; 3] = [LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2];
 const MS: u64 = 1_000_000;
 const CPU: CpuId = CpuId(0);
 

@@ -1,12 +1,14 @@
-//! The busiest group as 3.6 and 4.2 find it: by load (`find_busiest_group()`, `calculate_imbalance()`).
+//! The busiest group as 3.6, 4.2 and 5.2 find it: by load (`find_busiest_group()`, `calculate_imbalance()`).
 //!
 //! Loads of groups are compared for 1024 of capacity. A group is over its capacity if it has more tasks than
-//! capacity for them: 3.6 counts its capacity in whole cores, 4.2 its CPUs. Simplified: 4.2 also lets a group pass
-//! whose tasks, though many, use little of its time.
+//! capacity for them: 3.6 counts its capacity in whole cores, 4.2 its CPUs. 5.2 lets a group pass whose tasks, though
+//! many, use little of its time. Simplified: so does 4.2. What is said of 5.2 is from memory, but for the rules on
+//! siblings.
 
 use super::{Attempt, Idleness, Imbalance, Unit};
-use crate::policy::linux::domains::{CPU_CAPACITY, Flags, Group};
+use crate::policy::linux::domains::{CPU_CAPACITY, Flags, Group, Tunables};
 use crate::policy::linux::{Linux, LinuxEra};
+use std::cmp::Ordering;
 
 const SCALE: u64 = CPU_CAPACITY as u64;
 
@@ -27,6 +29,8 @@ struct Stats {
     idle_cpus: u64,
     /// How many tasks the group has capacity for.
     room: u64,
+    /// Its time against what its tasks use of it; less in kernels that do not know the use (before 5.2).
+    time_to_use: Ordering,
     /// Load for 1024 of capacity.
     avg_load: u64,
     load_per_task: u64,
@@ -36,7 +40,7 @@ struct Stats {
 
 impl Stats {
     fn classify(&mut self) {
-        self.kind = if self.nr_running > self.room {
+        self.kind = if self.nr_running > self.room && self.time_to_use == Ordering::Less {
             Kind::OverCapacity
         } else if self.imbalanced {
             Kind::Imbalanced
@@ -46,7 +50,7 @@ impl Stats {
     }
 
     fn has_room(&self) -> bool {
-        self.nr_running < self.room
+        self.nr_running < self.room || self.time_to_use == Ordering::Greater
     }
 }
 
@@ -64,15 +68,20 @@ impl Linux {
 
         let mut groups = self.domains.groups(attempt.at).enumerate();
         let (_, own) = groups.next()?;
-        let local = self.loads_of(own, load_idx, true);
+        let local = self.loads_of(own, tunables, load_idx, true);
         let (mut total_load, mut total_capacity) = (local.load, local.capacity);
         let mut busiest: Option<(Stats, usize)> = None;
         for (nth, group) in groups {
-            let mut stats = self.loads_of(group, load_idx, false);
+            let mut stats = self.loads_of(group, tunables, load_idx, false);
             if prefer_sibling && local.has_room() {
-                // One task a group, so that all others go where there is room.
-                stats.room = stats.room.min(1);
-                stats.classify();
+                if self.settings.era < LinuxEra::V5_2 {
+                    // One task a group, so that all others go where there is room.
+                    stats.room = stats.room.min(1);
+                    stats.classify();
+                } else if stats.nr_running > local.nr_running + 1 {
+                    // Since 4.12, only if a task that moves leaves the groups closer to each other.
+                    stats.kind = Kind::OverCapacity;
+                }
             }
             total_load += stats.load;
             total_capacity += stats.capacity;
@@ -84,8 +93,10 @@ impl Linux {
         let average = SCALE * total_load / total_capacity;
         let found = |amount: u64| (amount > 0).then_some(Imbalance { group, amount, unit: Unit::Load });
 
-        let fill_up =
-            attempt.idleness == Idleness::Newly && local.has_room() && busiest.kind == Kind::OverCapacity;
+        // Since 4.14, for CPUs that have idled for a while, too.
+        let idles = attempt.idleness == Idleness::Newly
+            || (attempt.idleness == Idleness::Idle && self.settings.era >= LinuxEra::V5_2);
+        let fill_up = idles && local.has_room() && busiest.kind == Kind::OverCapacity;
         if busiest.kind == Kind::Imbalanced {
             busiest.load_per_task = busiest.load_per_task.min(average);
         } else if !fill_up {
@@ -106,7 +117,7 @@ impl Linux {
 
     /// Measures a group (`update_sg_lb_stats()`). The own group's load is guessed high, that of others low, so that
     /// tasks stay where they are in doubt.
-    fn loads_of(&self, group: &Group, load_idx: usize, local: bool) -> Stats {
+    fn loads_of(&self, group: &Group, tunables: Tunables, load_idx: usize, local: bool) -> Stats {
         let mut stats = Stats {
             load: 0,
             capacity: u64::from(group.capacity),
@@ -116,12 +127,13 @@ impl Linux {
                 LinuxEra::V3_6 => ((u64::from(group.capacity) + SCALE / 2) / SCALE).max(1),
                 _ => u64::from(group.weight),
             },
+            time_to_use: Ordering::Less,
             avg_load: 0,
             load_per_task: 0,
             imbalanced: group.imbalanced,
             kind: Kind::Other,
         };
-        let mut present_load = 0;
+        let (mut present_load, mut util) = (0, 0);
         let (mut least, mut most) = ((u64::MAX, u64::MAX), (0, 0));
         for cpu in self.members(group) {
             let running = self.cpus[cpu.index()].nr_running() as u64;
@@ -130,11 +142,15 @@ impl Linux {
             stats.nr_running += running;
             stats.idle_cpus += u64::from(self.idle.contains(cpu));
             present_load += self.cpu_load(cpu);
+            util += self.cpu_util(cpu);
             least = (least.0.min(load), least.1.min(running));
             most = (most.0.max(load), most.1.max(running));
         }
         stats.avg_load = stats.load * SCALE / stats.capacity;
         stats.load_per_task = present_load.checked_div(stats.nr_running).unwrap_or(0);
+        if self.settings.era >= LinuxEra::V5_2 {
+            stats.time_to_use = (100 * stats.capacity).cmp(&(u64::from(tunables.imbalance_pct) * util));
+        }
         if self.settings.era == LinuxEra::V3_6 {
             stats.imbalanced = !local
                 && most.0.saturating_sub(least.0) >= stats.load_per_task
@@ -171,6 +187,8 @@ impl Linux {
                 }
                 _ => match (busiest.nr_running * SCALE).saturating_sub(busiest.capacity) {
                     0 => u64::MAX,
+                    // As the load of so many tasks for 1024 of capacity, since 4.8.
+                    above if self.settings.era >= LinuxEra::V5_2 => above * SCALE / busiest.capacity,
                     above => above,
                 },
             };

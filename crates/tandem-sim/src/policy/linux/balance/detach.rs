@@ -4,6 +4,7 @@
 //! kernel takes it along to move its load. Tasks that were skipped stay where they are in the list; the kernel moves them to its end, so that
 //! the next attempt, which looks at a limited number, begins with others.
 
+use super::strays::Way;
 use super::{Attempt, Idleness, Imbalance, Unit};
 use crate::ids::{CpuId, TaskId};
 use crate::policy::linux::domains::Flags;
@@ -95,7 +96,7 @@ impl Linux {
         let position = |task: &TaskId| self.entities[task.index()].list_position;
         let staying = |task: &TaskId| !self.entities[task.index()].delayed;
         let queued = self.cpus[cpu.index()].queued().filter(staying);
-        if self.settings.era >= LinuxEra::V6_12 {
+        if self.settings.era >= LinuxEra::V5_2 {
             queued.filter(|task| last.is_none_or(|last| position(task) > last)).min_by_key(position)
         } else {
             queued.filter(|task| last.is_none_or(|last| position(task) < last)).max_by_key(position)
@@ -107,11 +108,20 @@ impl Linux {
             return Verdict::Pinned;
         }
         let domain = self.domains.domain(attempt.at);
+        let gives_up = domain.failed > domain.tunables.cache_nice_tries;
+        match self.way(ctx, task, attempt.cpu) {
+            Way::Home => return Verdict::Goes,
+            Way::Out if attempt.idleness == Idleness::Busy && !gives_up => return Verdict::Hot,
+            Way::Out | Way::Either => {}
+        }
         // Threads share their caches; the kernel knows since 5.10.
         let keeps_cache =
             self.settings.era >= LinuxEra::V6_12 && domain.tunables.flags.contains(Flags::SHARE_CAPACITY);
-        let gives_up = domain.failed > domain.tunables.cache_nice_tries;
-        let hot = !keeps_cache && self.ran_ago_ns(ctx, task) < self.tunables.migration_cost_ns;
+        let to_idles = attempt.idleness == Idleness::Idle;
+        let hot = match self.degrades_locality(ctx, task, attempt.cpu, to_idles) {
+            Some(degrades) => degrades,
+            None => !keeps_cache && self.ran_ago_ns(ctx, task) < self.tunables.migration_cost_ns,
+        };
         if hot && !gives_up { Verdict::Hot } else { Verdict::Goes }
     }
 

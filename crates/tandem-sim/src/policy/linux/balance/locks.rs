@@ -56,7 +56,9 @@ impl Linux {
             // For the clock and the history of its load, then for what its groups have of it.
             LinuxEra::V4_2 => 2 * due,
             // For the load that it was left with, as long as there is any, and for the clock.
-            LinuxEra::V6_12 => usize::from(self.cpu_load(idle) > 0 || self.cpu_util(idle) > 0) + due,
+            LinuxEra::V5_2 | LinuxEra::V6_12 => {
+                usize::from(self.lasting_load(idle) > 0 || self.cpu_util(idle) > 0) + due
+            }
         };
         ctx.locked.extend(std::iter::repeat_n(idle, times));
     }

@@ -3,8 +3,8 @@
 //! A CPU balances each of its domains now and then: at its ticks while it is busy, and, when it has just run out of
 //! work, at once (`new_idle.rs`). CPUs that idle have no ticks; one of them is kicked to balance for all
 //! (`nohz.rs`). An attempt ([`Linux::balance`]) first asks whether this CPU is the one that balances for its
-//! group, then which group is the busiest and how much should move (`by_load.rs` for 3.6 and 4.2, `by_kind.rs` for
-//! 6.12), then which queue of that group is, and takes tasks out of it (`detach.rs`). Attempts that fail again and
+//! group, then which group is the busiest and how much should move (`by_load.rs` for 3.6, 4.2 and 5.2, `by_kind.rs`
+//! for 6.12), then which queue of that group is, and takes tasks out of it (`detach.rs`). Attempts that fail again and
 //! again make it take tasks with a hot cache, and in the end the running task (`active.rs`). Which queues of others it
 //! locks for that is in `locks.rs`.
 //!
@@ -22,6 +22,7 @@ mod detach;
 mod locks;
 mod new_idle;
 mod nohz;
+mod strays;
 
 use super::domains::{Flags, Group};
 use super::{Context, Linux, LinuxEra};
@@ -40,11 +41,13 @@ pub(super) struct Balancing {
     pinned: CpuMask,
     /// Tick from which on an idle CPU may be kicked to balance for all idle ones.
     next_nohz_tick: u64,
+    /// CPUs that may have a task that prefers others (work-conserving soft affinity); a hint.
+    stray_cpus: CpuMask,
 }
 
 impl Balancing {
     pub fn new(cpus: usize) -> Self {
-        Self { pinned: CpuMask::empty(cpus), next_nohz_tick: 0 }
+        Self { pinned: CpuMask::empty(cpus), next_nohz_tick: 0, stray_cpus: CpuMask::empty(cpus) }
     }
 }
 
@@ -209,7 +212,8 @@ impl Linux {
     }
 
     fn stretch_interval(&mut self, attempt: Attempt, pinned: bool) {
-        if attempt.idleness == Idleness::Newly && self.settings.era >= LinuxEra::V6_12 {
+        // Since 5.1.
+        if attempt.idleness == Idleness::Newly && self.settings.era >= LinuxEra::V5_2 {
             return;
         }
         let domain = self.domains.domain_mut(attempt.at);
@@ -247,7 +251,7 @@ impl Linux {
     fn busiest_group(&mut self, ctx: &mut Context<'_>, attempt: Attempt) -> Option<Imbalance> {
         *ctx.peers_scanned += self.domains.span(attempt.at).weight - 1;
         match self.settings.era {
-            LinuxEra::V3_6 | LinuxEra::V4_2 => self.busiest_group_by_load(attempt),
+            LinuxEra::V3_6 | LinuxEra::V4_2 | LinuxEra::V5_2 => self.busiest_group_by_load(attempt),
             LinuxEra::V6_12 => self.busiest_group_by_kind(attempt),
         }
     }

@@ -17,6 +17,9 @@ const KEEPS_OF_256: u64 = 253;
 impl Linux {
     /// The CPU has just run out of work: may pull some into its queue.
     pub(in crate::policy::linux) fn balance_new_idle(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
+        if self.bring_home(ctx, cpu) {
+            return;
+        }
         let era = self.settings.era;
         let avg_idle_ns = self.cpus[cpu.index()].avg_idle_ns;
         let floor_ns = if era < LinuxEra::V6_12 { self.tunables.migration_cost_ns } else { 0 };

@@ -44,7 +44,7 @@ impl Linux {
             LinuxEra::V4_2 => self.domains.llc_domain(cpu).is_some_and(|at| {
                 self.domains.of(cpu).contains(&(at + 1)) && self.busy_in(&self.domains.span(at).cpus) > 1
             }),
-            LinuxEra::V6_12 => {
+            LinuxEra::V5_2 | LinuxEra::V6_12 => {
                 self.domains.llc_domain(cpu).is_some_and(|at| self.busy_in(&self.domains.span(at).cpus) > 1)
             }
         }

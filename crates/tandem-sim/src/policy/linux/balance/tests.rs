@@ -4,12 +4,13 @@ use super::*;
 use crate::ids::TaskId;
 use crate::policy::Policy;
 use crate::policy::linux::Domains::{Flat, Topology};
-use crate::policy::linux::LinuxEra::{V3_6, V4_2, V6_12};
+use crate::policy::linux::LinuxEra::{V3_6, V4_2, V5_2, V6_12};
 use crate::policy::linux::situation::{Situation, one_node};
 
 mod locks;
+mod soft_affinity;
 
-const ERAS: [LinuxEra; 3] = [V3_6, V4_2, V6_12];
+const ERAS: [LinuxEra; 4] = [V3_6, V4_2, V5_2, V6_12];
 
 /// Balances the level of the CPU.
 fn balance(it: &mut Situation, cpu: u32, level: usize, idleness: Idleness) -> Outcome {
@@ -36,7 +37,7 @@ fn fill(it: &mut Situation, cpu: u32, tasks: usize) -> Vec<TaskId> {
 
 #[test]
 fn an_idle_cpu_takes_half_of_what_another_has() {
-    for era in [V3_6, V4_2] {
+    for era in [V3_6, V4_2, V5_2] {
         let mut it = pair(era);
         fill(&mut it, 0, 4);
         assert_eq!(balance(&mut it, 1, 0, Idleness::Idle), Outcome::Moved(2), "{era:?}");
@@ -102,7 +103,7 @@ fn cache_hot_tasks_stay_until_enough_attempts_have_failed() {
 #[test]
 fn a_running_task_is_pushed_after_failures_to_a_package_that_idles() {
     // Package 0 has both of its cores busy, each with one task; 3.6 sees no more tasks than capacity there.
-    for era in [V4_2, V6_12] {
+    for era in [V4_2, V5_2, V6_12] {
         let mut it = Situation::new(era, Topology, one_node(2, 4, 2));
         for cpu in [0, 2, 4, 6] {
             it.run_on(cpu);

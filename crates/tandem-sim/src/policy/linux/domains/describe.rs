@@ -1,4 +1,4 @@
-//! Prints the domains as a kernel does that is booted with `sched_debug` (`sched_verbose` in 6.12): first what is
+//! Prints the domains as a kernel does that is booted with `sched_debug` (`sched_verbose` in 6.12; 5.2 has the log of 6.12): first what is
 //! in its log, then the constants, a line a domain, as files under `/proc/sys/kernel/sched_domain` or, in 6.12,
 //! `/sys/kernel/debug/sched/domains` hold them.
 //!
@@ -31,7 +31,7 @@ impl Printer<'_> {
             self.attach(out, cpu)?;
         }
         let folder = match self.era {
-            LinuxEra::V3_6 | LinuxEra::V4_2 => "/proc/sys/kernel/sched_domain",
+            LinuxEra::V3_6 | LinuxEra::V4_2 | LinuxEra::V5_2 => "/proc/sys/kernel/sched_domain",
             LinuxEra::V6_12 => "/sys/kernel/debug/sched/domains",
         };
         writeln!(out, "{folder}:")?;
@@ -55,7 +55,7 @@ impl Printer<'_> {
         if domains.is_empty() {
             return writeln!(out, "CPU{number} attaching NULL sched-domain.");
         }
-        let plural = if self.era == LinuxEra::V6_12 { "(s)" } else { "" };
+        let plural = if self.era >= LinuxEra::V5_2 { "(s)" } else { "" };
         writeln!(out, "CPU{number} attaching sched-domain{plural}:")?;
         for (level, at) in domains.enumerate() {
             let name = self.tree.domain(at).name;
@@ -64,7 +64,9 @@ impl Printer<'_> {
                 LinuxEra::V3_6 | LinuxEra::V4_2 => {
                     writeln!(out, "{:level$} domain {level}: span {span} level {name}", "")?;
                 }
-                LinuxEra::V6_12 => writeln!(out, "{:level$} domain-{level}: span={span} level={name}", "")?,
+                LinuxEra::V5_2 | LinuxEra::V6_12 => {
+                    writeln!(out, "{:level$} domain-{level}: span={span} level={name}", "")?
+                }
             }
             write!(out, "{:1$} groups:", "", level + 1)?;
             for (nth, group) in self.tree.groups(at).enumerate() {
@@ -86,7 +88,7 @@ impl Printer<'_> {
                     write!(out, " ({word} = {})", group.capacity)?;
                 }
             }
-            LinuxEra::V6_12 => {
+            LinuxEra::V5_2 | LinuxEra::V6_12 => {
                 let first = group.cpus.iter().next().map_or(0, |cpu| self.os_index(cpu));
                 let comma = if nth > 0 { "," } else { "" };
                 write!(out, "{comma} {first}:{{ span={cpus}")?;

@@ -4,7 +4,7 @@
 //! - 3.6: `SD_SIBLING_INIT`, `SD_MC_INIT` and `SD_CPU_INIT` in `include/linux/topology.h`, `sd_numa_init()` in
 //!   `kernel/sched/core.c` (it replaced the older NODE level in 3.5).
 //! - 4.2: `sd_init()` and `default_topology` in `kernel/sched/core.c`.
-//! - 6.12: `sd_init()` and `default_topology` in `kernel/sched/topology.c`.
+//! - 5.2 and 6.12: `sd_init()` and `default_topology` in `kernel/sched/topology.c`; 5.2 from memory.
 //!
 //! Not modelled: the level CLS of 6.12 (cores that share an L2), as a [`Machine`] tells no such caches, and the
 //! flags for packages with CPUs of unequal capacity or priority.
@@ -20,7 +20,7 @@ const RECLAIM_DISTANCE: u32 = 30;
 
 /// Capacity of a core with threads, in units of 1024 for a core without: threads add 15% (`smt_gain` of 3.6 and 4.2).
 const SMT_CORE_CAPACITY: u32 = 1178;
-/// Capacity of a CPU that is a core, and in 6.12 of every CPU (`SCHED_CAPACITY_SCALE`).
+/// Capacity of a CPU that is a core, and since 5.0 of every CPU (`SCHED_CAPACITY_SCALE`).
 pub const CPU_CAPACITY: u32 = 1024;
 
 /// Which CPUs the domains of a level span.
@@ -45,7 +45,7 @@ pub(super) struct Level {
     spread: Spread,
 }
 
-/// Constants of a domain. Those that are indices choose one of the load averages of 3.6 and 4.2, from the load of
+/// Constants of a domain. Those that are indices choose one of the load averages of 3.6 to 5.2, from the load of
 /// now (0) to the slowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunables {
@@ -70,7 +70,7 @@ pub struct Tunables {
 pub(super) fn levels(settings: &LinuxSettings, machine: &Machine) -> Vec<Level> {
     let names = match settings.era {
         LinuxEra::V3_6 => ["SIBLING", "MC", "CPU"],
-        LinuxEra::V4_2 => ["SMT", "MC", "DIE"],
+        LinuxEra::V4_2 | LinuxEra::V5_2 => ["SMT", "MC", "DIE"],
         LinuxEra::V6_12 => ["SMT", "MC", "PKG"],
     };
     let mut levels: Vec<_> = match settings.domains {
@@ -128,7 +128,7 @@ impl Level {
 
     /// Capacity of a CPU in a kernel whose lowest level this is.
     pub fn cpu_capacity(&self, era: LinuxEra, threads: usize) -> u32 {
-        if era < LinuxEra::V6_12 && self.spread == Spread::Core && threads > 1 {
+        if era < LinuxEra::V5_2 && self.spread == Spread::Core && threads > 1 {
             (SMT_CORE_CAPACITY / threads as u32).max(1)
         } else {
             CPU_CAPACITY
@@ -151,12 +151,12 @@ impl Level {
         };
         let busy_factor = match (era, self.spread) {
             (LinuxEra::V3_6, Spread::Core | Spread::Cache | Spread::Node) => 64,
-            (LinuxEra::V3_6 | LinuxEra::V4_2, _) => 32,
+            (LinuxEra::V3_6 | LinuxEra::V4_2 | LinuxEra::V5_2, _) => 32,
             (LinuxEra::V6_12, _) => 16,
         };
         let imbalance_pct = match (era, self.spread) {
             (_, Spread::Core) => 110,
-            (LinuxEra::V4_2, Spread::Cache) | (LinuxEra::V6_12, _) => 117,
+            (LinuxEra::V4_2 | LinuxEra::V5_2, Spread::Cache) | (LinuxEra::V6_12, _) => 117,
             _ => 125,
         };
         // How many failures and which load averages, by how far the domain reaches.
@@ -183,7 +183,7 @@ impl Level {
         // Whether the groups of the level above are to spread tasks over domains of this level.
         let prefer_sibling = match self.spread {
             Spread::Core => era >= LinuxEra::V4_2,
-            Spread::Cache => era >= LinuxEra::V6_12,
+            Spread::Cache => era >= LinuxEra::V5_2,
             Spread::Node | Spread::Machine => true,
             Spread::Distance(_) => false,
         };

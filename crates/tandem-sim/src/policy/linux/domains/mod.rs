@@ -67,6 +67,8 @@ pub(super) struct Domain {
     pub newidle_cost_ns: u64,
     /// When that cost decays next, ns.
     pub newidle_decay_ns: u64,
+    /// What a search of it for an idle CPU took on average, ns (5.2, `avg_scan_cost`).
+    pub scan_cost_ns: u64,
 }
 
 /// The domains of a kernel.
@@ -194,6 +196,7 @@ impl Domain {
             failed: 0,
             newidle_cost_ns: 0,
             newidle_decay_ns: 0,
+            scan_cost_ns: 0,
         }
     }
 }

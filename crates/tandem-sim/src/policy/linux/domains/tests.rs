@@ -81,6 +81,30 @@ flags=SD_BALANCE_NEWIDLE,SD_BALANCE_EXEC,SD_BALANCE_FORK,SD_WAKE_AFFINE,SD_SERIA
 }
 
 #[test]
+fn a_host_of_5_2_has_the_log_of_6_12_with_averages_of_load_and_whole_cpus() {
+    let machine = MachineBuilder::symmetric(2, 2, 2).build().unwrap();
+    assert_eq!(
+        about_cpu_2(LinuxEra::V5_2, Domains::Topology, &machine),
+        "\
+CPU2 attaching sched-domain(s):
+ domain-0: span=2-3 level=SMT
+  groups: 2:{ span=2 }, 3:{ span=3 }
+  domain-1: span=0-3 level=MC
+   groups: 2:{ span=2-3 cap=2048 }, 0:{ span=0-1 cap=2048 }
+   domain-2: span=0-7 level=NUMA
+    groups: 0:{ span=0-3 cap=4096 }, 4:{ span=4-7 cap=4096 }
+cpu2/domain0: name=SMT min_interval=2 max_interval=4 busy_idx=0 idle_idx=0 busy_factor=32 imbalance_pct=110 \
+cache_nice_tries=0 flags=SD_BALANCE_NEWIDLE,SD_BALANCE_EXEC,SD_BALANCE_FORK,SD_WAKE_AFFINE,SD_SHARE_CPUCAPACITY,\
+SD_SHARE_PKG_RESOURCES,SD_PREFER_SIBLING
+cpu2/domain1: name=MC min_interval=4 max_interval=8 busy_idx=2 idle_idx=0 busy_factor=32 imbalance_pct=117 \
+cache_nice_tries=1 flags=SD_BALANCE_NEWIDLE,SD_BALANCE_EXEC,SD_BALANCE_FORK,SD_WAKE_AFFINE,SD_SHARE_PKG_RESOURCES,\
+SD_PREFER_SIBLING
+cpu2/domain2: name=NUMA min_interval=8 max_interval=16 busy_idx=3 idle_idx=2 busy_factor=32 imbalance_pct=125 \
+cache_nice_tries=2 flags=SD_BALANCE_NEWIDLE,SD_BALANCE_EXEC,SD_BALANCE_FORK,SD_WAKE_AFFINE,SD_SERIALIZE,SD_NUMA"
+    );
+}
+
+#[test]
 fn intervals_of_3_6_do_not_grow_with_the_machine() {
     let machine = MachineBuilder::symmetric(2, 4, 2).build().unwrap();
     let tree = DomainTree::new(&settings(LinuxEra::V3_6, Domains::Topology), &machine);
@@ -104,6 +128,7 @@ fn levels_for_nodes_stay_above_a_flat_table_until_6_12() {
     };
     // The level for nodes has the CPUs of the flat one, thus one group: it balances nothing.
     assert_eq!(names(LinuxEra::V4_2), [("VCPU", 16), ("NUMA", 1)]);
+    assert_eq!(names(LinuxEra::V5_2), [("VCPU", 16), ("NUMA", 1)]);
     assert_eq!(names(LinuxEra::V6_12), [("VCPU", 16)]);
 }
 
@@ -175,7 +200,7 @@ proptest! {
         (packages, cores, threads) in (1u32..5, 1u32..5, 1u32..4),
         knows_nodes: bool,
         flat: bool,
-        era in prop::sample::select(vec![LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V6_12]),
+        era in prop::sample::select(vec![LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2, LinuxEra::V6_12]),
     ) {
         let machine = if knows_nodes {
             MachineBuilder::symmetric(packages, cores, threads).build().unwrap()

@@ -1,6 +1,6 @@
 //! The search for an idle CPU that shares the cache of the CPU decided on (`select_idle_sibling()`).
 //!
-//! Simplified: whether a cache has a core that idles is known here; 6.12 keeps a hint, which can be wrong until the
+//! Simplified: whether a cache has a core that idles is known here; 5.2 and 6.12 keep a hint, which can be wrong until the
 //! next search in vain.
 
 use super::WakeUp;
@@ -24,13 +24,16 @@ impl Linux {
                 return wake.prev;
             }
         }
-        if self.settings.era < LinuxEra::V6_12 {
+        if self.settings.era < LinuxEra::V5_2 {
             return self.idle_group(ctx, wake.allowed, target).unwrap_or(target);
         }
         if let Some(recent) = self.recently_used(wake, target) {
             return recent;
         }
         let Some(at) = self.domains.llc_domain(target) else { return target };
+        if self.settings.era < LinuxEra::V6_12 {
+            return self.scan_llc(ctx, wake, at, target).unwrap_or(target);
+        }
         let span = &self.domains.span(at).cpus;
         self.idle_core(ctx, wake.allowed, span, target)
             .or_else(|| self.idle_thread(ctx, wake, span, target))
@@ -55,15 +58,18 @@ impl Linux {
         None
     }
 
-    /// 6.12: where the task was before its last CPU, if that idles and is near.
+    /// Since 5.2: where the task was before its last CPU, if that idles and is near.
     fn recently_used(&mut self, wake: WakeUp<'_>, target: CpuId) -> Option<CpuId> {
         let entity = &mut self.entities[wake.task.index()];
-        let recent = std::mem::replace(&mut entity.recent_used_cpu, wake.prev);
+        let recent = entity.recent_used_cpu;
         let usable = recent != wake.prev
             && recent != target
             && self.domains.share_cache(recent, target)
             && self.idle.contains(recent)
             && wake.allowed.contains(recent);
+        if usable || self.settings.era >= LinuxEra::V6_12 {
+            entity.recent_used_cpu = wake.prev;
+        }
         usable.then_some(recent)
     }
 
@@ -119,7 +125,11 @@ impl Linux {
 }
 
 /// The CPUs that both masks hold, once each, from the one after `start` on.
-fn round_from<'a>(mask: &'a CpuMask, allowed: &'a CpuMask, start: CpuId) -> impl Iterator<Item = CpuId> + 'a {
+pub(super) fn round_from<'a>(
+    mask: &'a CpuMask,
+    allowed: &'a CpuMask,
+    start: CpuId,
+) -> impl Iterator<Item = CpuId> + 'a {
     let mut last = start;
     (0..mask.count_and(allowed)).map_while(move |_| {
         last = mask.next_and_after(allowed, last)?;

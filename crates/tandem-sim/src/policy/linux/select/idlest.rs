@@ -5,19 +5,49 @@
 
 use crate::cpumask::CpuMask;
 use crate::ids::{CpuId, TaskId};
-use crate::policy::linux::domains::Flags;
+use crate::policy::linux::domains::{Flags, Group};
 use crate::policy::linux::group::{GroupKind, GroupStats, tolerated_numa_imbalance};
+use crate::policy::linux::load::FULL_USE;
 use crate::policy::linux::{Context, Linux, LinuxEra};
 
+/// What is searched for.
+#[derive(Clone, Copy)]
+struct Search<'a> {
+    task: TaskId,
+    /// The CPUs that come into question.
+    within: &'a CpuMask,
+    /// The flag of the domains to search.
+    flag: Flags,
+}
+
+/// What 5.2 compares groups by, as sums over CPUs for 1024 of capacity.
+#[derive(Clone, Copy)]
+struct Loads {
+    /// Of tasks that run or wait.
+    present: u64,
+    /// With what is left of tasks that blocked.
+    lasting: u64,
+    /// Most time that one CPU has left, in 1024ths.
+    most_spare: u64,
+}
+
 impl Linux {
-    /// The idlest CPU in the domains with this flag, seen from `start`.
-    pub(super) fn idlest_cpu(&self, ctx: &mut Context<'_>, task: TaskId, flag: Flags, start: CpuId) -> CpuId {
+    /// The idlest CPU of `within` in the domains with this flag, seen from `start`, which need not be one of them.
+    pub(super) fn idlest_cpu(
+        &self,
+        ctx: &mut Context<'_>,
+        task: TaskId,
+        within: &CpuMask,
+        flag: Flags,
+        start: CpuId,
+    ) -> CpuId {
+        let search = Search { task, within, flag };
         let mut cpu = start;
         let mut next = self.widest_below(cpu, flag, u32::MAX);
         while let Some(at) = next {
             let better = self
-                .idlest_group(ctx, task, at)
-                .map(|nth| self.idlest_of(ctx, task, &self.domains.group(at, nth).cpus, cpu))
+                .idlest_group(ctx, search, at)
+                .map(|nth| self.idlest_of(ctx, within, &self.domains.group(at, nth).cpus, cpu))
                 .filter(|&found| found != cpu);
             next = match better {
                 Some(found) => {
@@ -38,20 +68,20 @@ impl Linux {
     }
 
     /// Which group of the domain is enough better than the own one, if any.
-    fn idlest_group(&self, ctx: &mut Context<'_>, task: TaskId, at: usize) -> Option<usize> {
+    fn idlest_group(&self, ctx: &mut Context<'_>, search: Search<'_>, at: usize) -> Option<usize> {
         *ctx.peers_scanned += self.domains.span(at).weight - 1;
         match self.settings.era {
-            LinuxEra::V3_6 | LinuxEra::V4_2 => self.idlest_group_by_load(ctx, task, at),
-            LinuxEra::V6_12 => self.idlest_group_by_kind(ctx, task, at),
+            LinuxEra::V3_6 | LinuxEra::V4_2 => self.idlest_group_by_load(search, at),
+            LinuxEra::V5_2 => self.idlest_group_by_spare(search, at),
+            LinuxEra::V6_12 => self.idlest_group_by_kind(search, at),
         }
     }
 
-    fn idlest_group_by_load(&self, ctx: &Context<'_>, task: TaskId, at: usize) -> Option<usize> {
-        let allowed = &ctx.tasks[task.index()].hard_affinity;
+    fn idlest_group_by_load(&self, search: Search<'_>, at: usize) -> Option<usize> {
         let mut own_load = 0;
         let mut idlest: Option<(u64, usize)> = None;
         for (nth, group) in self.domains.groups(at).enumerate() {
-            if !group.cpus.intersects(allowed) {
+            if !group.cpus.intersects(search.within) {
                 continue;
             }
             let load_of = |cpu| if nth == 0 { self.source_load(cpu, 0) } else { self.target_load(cpu, 0) };
@@ -68,16 +98,81 @@ impl Linux {
         (100 * own_load >= bias_pct * load).then_some(nth)
     }
 
-    fn idlest_group_by_kind(&self, ctx: &Context<'_>, task: TaskId, at: usize) -> Option<usize> {
-        let allowed = &ctx.tasks[task.index()].hard_affinity;
+    /// 5.2: the group with the CPU that has the most time left, if that is enough for the task; for a child, whose use
+    /// is not known yet, or without such a CPU, the group that is less loaded by more than is tolerated anyway. From the
+    /// `find_idlest_group()` of 4.19, which 5.2 still has, from memory.
+    fn idlest_group_by_spare(&self, search: Search<'_>, at: usize) -> Option<usize> {
+        let tunables = self.domains.domain(at).tunables;
+        let imbalance_pct = u64::from(tunables.imbalance_pct);
+        let bias_pct = 100 + (imbalance_pct - 100) / 2;
+        let tolerated = 1024 * (imbalance_pct - 100) / 100;
+        let mut own = Loads { present: u64::MAX, lasting: u64::MAX, most_spare: 0 };
+        let mut idlest: Option<(Loads, usize)> = None;
+        let mut roomiest: Option<(u64, usize)> = None;
+        for (nth, group) in self.domains.groups(at).enumerate() {
+            if !group.cpus.intersects(search.within) {
+                continue;
+            }
+            let loads = self.loads_without(group, search.task);
+            if nth == 0 {
+                own = loads;
+                continue;
+            }
+            let better = idlest.is_none_or(|(best, _)| {
+                best.present > loads.present + tolerated
+                    || (loads.present < best.present + tolerated
+                        && 100 * best.lasting > bias_pct * loads.lasting)
+            });
+            if better {
+                let least = idlest.map_or(u64::MAX, |(best, _)| best.present);
+                let present = if least > loads.present + tolerated { loads.present } else { least };
+                idlest = Some((Loads { present, ..loads }, nth));
+            }
+            if loads.most_spare > roomiest.map_or(0, |(most, _)| most) {
+                roomiest = Some((loads.most_spare, nth));
+            }
+        }
+        if search.flag != Flags::FORK {
+            let enough = self.task_util(search.task) / 2;
+            let most = roomiest.map_or(0, |(most, _)| most);
+            if own.most_spare > enough && bias_pct * own.most_spare > 100 * most {
+                return None;
+            }
+            if most > enough {
+                return roomiest.map(|(_, nth)| nth);
+            }
+        }
+        let (other, nth) = idlest?;
+        let near_enough = tunables.flags.contains(Flags::NUMA) && other.present + tolerated >= own.present;
+        let more_loaded = other.present > own.present.saturating_add(tolerated);
+        let about_equal = own.present < other.present + tolerated
+            && 100 * u128::from(own.lasting) < u128::from(bias_pct * other.lasting);
+        (!near_enough && !more_loaded && !about_equal).then_some(nth)
+    }
+
+    fn loads_without(&self, group: &Group, task: TaskId) -> Loads {
+        let mut loads = Loads { present: 0, lasting: 0, most_spare: 0 };
+        for cpu in group.cpus.iter() {
+            loads.present += self.cpu_load(cpu);
+            loads.lasting += self.lasting_load(cpu);
+            let entity = &self.entities[task.index()];
+            let own = if entity.cpu == cpu && !entity.is_new { self.task_util(task) } else { 0 };
+            let used = self.cpu_util(cpu).saturating_sub(own);
+            loads.most_spare = loads.most_spare.max(FULL_USE.saturating_sub(used));
+        }
+        let capacity = u64::from(group.capacity);
+        Loads { present: loads.present * 1024 / capacity, lasting: loads.lasting * 1024 / capacity, ..loads }
+    }
+
+    fn idlest_group_by_kind(&self, search: Search<'_>, at: usize) -> Option<usize> {
         let tunables = self.domains.domain(at).tunables;
         let mut own = None;
         let mut idlest: Option<(GroupStats, usize)> = None;
         for (nth, group) in self.domains.groups(at).enumerate() {
-            if !group.cpus.intersects(allowed) {
+            if !group.cpus.intersects(search.within) {
                 continue;
             }
-            let stats = self.group_stats(group, tunables.imbalance_pct, Some(task));
+            let stats = self.group_stats(group, tunables.imbalance_pct, Some(search.task));
             if nth == 0 {
                 own = Some(stats);
             } else if idlest.is_none_or(|(best, _)| stats.is_idler_than(&best)) {
@@ -106,7 +201,7 @@ impl Linux {
                         .domains
                         .domain(at)
                         .imb_numa_nr
-                        .min(allowed.count_and(&self.domains.span(at).cpus) as u32);
+                        .min(search.within.count_and(&self.domains.span(at).cpus) as u32);
                     let imbalance = own.idle_cpus.abs_diff(other.idle_cpus);
                     tolerated_numa_imbalance(imbalance, own.nr_running + 1, threshold) == 0
                 };
@@ -117,11 +212,10 @@ impl Linux {
     }
 
     /// The CPU of the group that idles since the latest time, or has the least load. 3.6 knows only load.
-    fn idlest_of(&self, ctx: &mut Context<'_>, task: TaskId, group: &CpuMask, own: CpuId) -> CpuId {
-        let allowed = &ctx.tasks[task.index()].hard_affinity;
+    fn idlest_of(&self, ctx: &mut Context<'_>, within: &CpuMask, group: &CpuMask, own: CpuId) -> CpuId {
         let mut latest_idle: Option<(Option<u64>, CpuId)> = None;
         let mut least_load: Option<(u64, CpuId)> = None;
-        for cpu in group.iter_and(allowed) {
+        for cpu in group.iter_and(within) {
             *ctx.peers_scanned += 1;
             if self.settings.era >= LinuxEra::V4_2 && self.idle.contains(cpu) {
                 let since = self.cpus[cpu.index()].idle_since_ns;

@@ -11,10 +11,12 @@
 
 mod idle_sibling;
 mod idlest;
+mod llc_scan;
+mod preferred;
 mod wake_affine;
 
 use super::domains::Flags;
-use super::{Context, Linux, LinuxEra};
+use super::{Context, Linux, LinuxEra, SoftAffinity};
 use crate::cpumask::CpuMask;
 use crate::ids::{CpuId, TaskId};
 use crate::policy::Reason;
@@ -25,6 +27,10 @@ struct WakeUp<'a> {
     task: TaskId,
     /// Where it may run.
     allowed: &'a CpuMask,
+    /// Where it prefers to, if that is less and the kernel heeds it.
+    preferred: Option<&'a CpuMask>,
+    /// Where the waker's CPU must be for the task to be pulled to it: among all allowed CPUs or the preferred ones.
+    within: &'a CpuMask,
     /// Where it ran last.
     prev: CpuId,
     /// The task that wakes it, or that the interrupt hit; none if the CPU idled.
@@ -44,42 +50,63 @@ impl Linux {
         if allowed.count() == 1 {
             return nearest_allowed(ctx, allowed, prev);
         }
+        let preferred = self.preference(ctx, task);
+        let within = match preferred {
+            Some(preferred) if self.settings.soft_affinity == SoftAffinity::WorkConserving => {
+                return self.select_preferring(ctx, task, preferred, reason);
+            }
+            Some(preferred) => self.first_level(ctx, allowed, preferred),
+            None => allowed,
+        };
         let chosen = match reason {
             Reason::Start => match tasks[task.index()].past_cpu {
                 Some(past_cpu) => past_cpu,
-                None => self.idlest_cpu(ctx, task, Flags::FORK, nearest_allowed(ctx, allowed, prev)),
+                None => self.idlest_cpu(ctx, task, within, Flags::FORK, nearest_allowed(ctx, allowed, prev)),
             },
-            Reason::Fork { cpu, .. } => self.idlest_cpu(ctx, task, Flags::FORK, cpu),
-            Reason::Exec { cpu } => self.idlest_cpu(ctx, task, Flags::EXEC, cpu),
+            Reason::Fork { cpu, .. } => self.idlest_cpu(ctx, task, within, Flags::FORK, cpu),
+            Reason::Exec { cpu } => self.idlest_cpu(ctx, task, within, Flags::EXEC, cpu),
             Reason::Wake { waker, cpu, sync } => {
                 let waker = waker.or(self.cpus[cpu.index()].curr);
-                self.select_waking(ctx, WakeUp { task, allowed, prev, waker, cpu, sync })
+                self.select_waking(ctx, WakeUp { task, allowed, preferred, within, prev, waker, cpu, sync })
             }
         };
         nearest_allowed(ctx, allowed, chosen)
     }
 
     fn select_waking(&mut self, ctx: &mut Context<'_>, wake: WakeUp<'_>) -> CpuId {
-        let era = self.settings.era;
-        if era >= LinuxEra::V4_2 {
+        if self.settings.era >= LinuxEra::V4_2 {
             self.record_wakee(ctx.now_ns, wake);
+        }
+        let chosen = match self.affine_target(ctx, wake) {
+            Some(target) => self.idle_sibling(ctx, wake, target),
+            // Without a choice, only later kernels look for an idle CPU near the old one.
+            None if self.settings.era < LinuxEra::V5_2 => wake.prev,
+            None => self.idle_sibling(ctx, wake, wake.prev),
+        };
+        if self.settings.era == LinuxEra::V5_2
+            && let Some(waker) = wake.waker
+            && wake.within.contains(wake.cpu)
+            && !self.wakes_wide(wake)
+        {
+            // For when the waker itself is woken next.
+            self.entities[waker.index()].recent_used_cpu = wake.cpu;
+        }
+        chosen
+    }
+
+    /// The waker's CPU or the old one; `None` if the task could not be pulled to its waker anyway.
+    fn affine_target(&mut self, ctx: &mut Context<'_>, wake: WakeUp<'_>) -> Option<CpuId> {
+        if !wake.within.contains(wake.cpu) {
+            return None;
         }
         // The smallest domain over both CPUs, if tasks may be pulled within it.
         let common = self.domains.of(wake.cpu).find(|&at| {
             self.domains.domain(at).tunables.flags.contains(Flags::WAKE_AFFINE)
                 && self.domains.span(at).cpus.contains(wake.prev)
-        });
-        let target = match common {
-            Some(at) if wake.allowed.contains(wake.cpu) => {
-                let pull = wake.cpu != wake.prev && !self.wakes_wide(wake) && self.pulls(ctx, wake, at);
-                self.counters.ttwu_move_affine += u64::from(pull);
-                if pull { wake.cpu } else { wake.prev }
-            }
-            // Without a choice, only later kernels look for an idle CPU near the old one.
-            _ if era < LinuxEra::V6_12 => return wake.prev,
-            _ => wake.prev,
-        };
-        self.idle_sibling(ctx, wake, target)
+        })?;
+        let pull = wake.cpu != wake.prev && !self.wakes_wide(wake) && self.pulls(ctx, wake, common);
+        self.counters.ttwu_move_affine += u64::from(pull);
+        Some(if pull { wake.cpu } else { wake.prev })
     }
 }
 

@@ -3,10 +3,12 @@
 
 use super::*;
 use crate::policy::linux::Domains::{self, Flat, Topology};
-use crate::policy::linux::LinuxEra::{V3_6, V4_2, V6_12};
+use crate::policy::linux::LinuxEra::{V3_6, V4_2, V5_2, V6_12};
 use crate::policy::linux::situation::{Situation, one_node};
 
-const ERAS: [LinuxEra; 3] = [V3_6, V4_2, V6_12];
+mod soft_affinity;
+
+const ERAS: [LinuxEra; 4] = [V3_6, V4_2, V5_2, V6_12];
 
 fn situation(era: LinuxEra, domains: Domains) -> Situation {
     Situation::new(era, domains, one_node(2, 4, 2))
@@ -14,7 +16,8 @@ fn situation(era: LinuxEra, domains: Domains) -> Situation {
 
 fn fork_from(situation: &mut Situation, parent: TaskId) -> u32 {
     let cpu = situation.linux.entities[parent.index()].cpu;
-    let child = situation.sleep_on(15);
+    // Where the parent's load is anyway: 5.2 and 6.12 remember that it ran.
+    let child = situation.sleep_on(7);
     situation.ask(|linux, ctx| linux.select(ctx, child, Reason::Fork { parent, cpu })).0
 }
 
@@ -34,7 +37,7 @@ fn a_fork_on_an_idle_machine_goes_to_the_other_package_or_to_the_next_cpu_of_the
 
 #[test]
 fn a_task_at_its_exec_leaves_for_an_idle_cpu_in_kernels_that_count_its_own_load() {
-    for (era, leaves) in [(V3_6, true), (V4_2, true), (V6_12, false)] {
+    for (era, leaves) in [(V3_6, true), (V4_2, true), (V5_2, false), (V6_12, false)] {
         for domains in [Topology, Flat] {
             let mut it = situation(era, domains);
             let task = it.run_on(2);
@@ -80,10 +83,12 @@ fn a_task_goes_back_to_its_idle_cpu_if_that_shares_the_wakers_cache() {
     for (era, domains, expected) in [
         (V3_6, Topology, [0, 0]),
         (V4_2, Topology, [7, 7]),
+        (V5_2, Topology, [7, 7]),
         (V6_12, Topology, [7, 7]),
         // The flat domain knows of no cache: the waker's CPU when it is about to leave, else the idle one.
         (V3_6, Flat, [2, 7]),
         (V4_2, Flat, [2, 7]),
+        (V5_2, Flat, [2, 7]),
         (V6_12, Flat, [2, 7]),
     ] {
         for (sync, cpu) in [true, false].into_iter().zip(expected) {
@@ -159,6 +164,9 @@ fn a_waker_of_many_does_not_pull_them_all() {
         (V4_2, 9, 73, true),
         (V4_2, 8, 1_000, false),
         (V4_2, 9, 72, false),
+        (V5_2, 8, 64, true),
+        (V5_2, 64, 8, true),
+        (V5_2, 7, 1_000, false),
         (V6_12, 8, 64, true),
         (V6_12, 64, 8, true),
         (V6_12, 7, 1_000, false),
@@ -172,6 +180,8 @@ fn a_waker_of_many_does_not_pull_them_all() {
         let wake = WakeUp {
             task: wakee,
             allowed: &all,
+            preferred: None,
+            within: &all,
             prev: CpuId(9),
             waker: Some(waker),
             cpu: CpuId(2),

@@ -30,7 +30,7 @@ impl Linux {
         match self.settings.era {
             LinuxEra::V3_6 => false,
             LinuxEra::V4_2 => wakee > factor && waker > factor * wakee,
-            LinuxEra::V6_12 => {
+            LinuxEra::V5_2 | LinuxEra::V6_12 => {
                 let (slave, master) = (wakee.min(waker), wakee.max(waker));
                 slave >= factor && master >= factor * slave
             }
@@ -45,7 +45,7 @@ impl Linux {
         let bias_pct = 100 + (imbalance_pct - 100) / 2;
         match self.settings.era {
             LinuxEra::V3_6 | LinuxEra::V4_2 => self.pulls_by_weight(wake, bias_pct),
-            LinuxEra::V6_12 => {
+            LinuxEra::V5_2 | LinuxEra::V6_12 => {
                 self.pulls_by_idleness(wake).unwrap_or_else(|| self.pulls_by_load(wake, bias_pct))
             }
         }
@@ -72,7 +72,7 @@ impl Linux {
             && this_load + self.target_load(wake.prev, 0) <= self.cpu_load(wake.cpu) / tasks
     }
 
-    /// 6.12: an idle CPU decides, or a waker that is alone and about to leave (`wake_affine_idle()`).
+    /// Since 5.2: an idle CPU decides, or a waker that is alone and about to leave (`wake_affine_idle()`).
     fn pulls_by_idleness(&self, wake: WakeUp<'_>) -> Option<bool> {
         let idle = |cpu| self.idle.contains(cpu);
         if idle(wake.cpu) && self.domains.share_cache(wake.cpu, wake.prev) {
@@ -81,10 +81,11 @@ impl Linux {
         if wake.sync && self.cpus[wake.cpu.index()].nr_running() == 1 {
             return Some(true);
         }
-        idle(wake.prev).then_some(false)
+        // Since 5.11, an old CPU that idles keeps the task, wherever it is.
+        (self.settings.era >= LinuxEra::V6_12 && idle(wake.prev)).then_some(false)
     }
 
-    /// 6.12: the lower load decides (`wake_affine_weight()`).
+    /// Since 5.2: the lower load decides (`wake_affine_weight()`).
     fn pulls_by_load(&self, wake: WakeUp<'_>, bias_pct: u64) -> bool {
         let mut this_load = self.cpu_load(wake.cpu);
         if wake.sync {

@@ -10,6 +10,8 @@ fn load_of_a_busy_cpu_and_what_is_left_of_it() {
         (LinuxEra::V3_6, 33, 0..=0),
         (LinuxEra::V4_2, 0, 1330..=1359),
         (LinuxEra::V4_2, 33, 0..=0),
+        (LinuxEra::V5_2, 0, 1330..=1359),
+        (LinuxEra::V5_2, 33, 0..=0),
         (LinuxEra::V6_12, 0, 1330..=1359),
         // What blocked halves in 32 periods.
         (LinuxEra::V6_12, 33, 640..=720),
@@ -35,9 +37,12 @@ fn load_of_a_busy_cpu_and_what_is_left_of_it() {
 /// A task that runs a tenth of the time, alone.
 #[test]
 fn load_of_a_task_follows_what_it_uses() {
-    for (era, expected) in
-        [(LinuxEra::V3_6, 1024..=1024), (LinuxEra::V4_2, 60..=150), (LinuxEra::V6_12, 60..=150)]
-    {
+    for (era, expected) in [
+        (LinuxEra::V3_6, 1024..=1024),
+        (LinuxEra::V4_2, 60..=150),
+        (LinuxEra::V5_2, 60..=150),
+        (LinuxEra::V6_12, 60..=150),
+    ] {
         let mut hand = Hand::new(era, 1, &[1024]);
         hand.start(0);
         for _ in 0..200 {
@@ -48,7 +53,7 @@ fn load_of_a_task_follows_what_it_uses() {
         }
         let load = hand.linux.task_load(TaskId(0));
         assert!(expected.contains(&load), "{era:?}: {load}");
-        if era == LinuxEra::V6_12 {
+        if era >= LinuxEra::V5_2 {
             let util = hand.linux.task_util(TaskId(0));
             assert!((60..=150).contains(&util), "{util}");
             assert!(hand.linux.cpu_util(CPU).abs_diff(util) <= 20, "all of the CPU's use is its");

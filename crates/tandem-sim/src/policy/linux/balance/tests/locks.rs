@@ -45,9 +45,14 @@ fn taking_tasks_locks_the_busiest_queue() {
 #[test]
 fn taking_tasks_on_behalf_of_another_cpu_locks_its_queue_too() {
     // 3.6 holds both locks, the lower CPU's first; later kernels take one after the other.
-    for (era, busiest, expected) in
-        [(V3_6, 0, [0, 2]), (V3_6, 3, [2, 3]), (V4_2, 3, [3, 2]), (V6_12, 0, [0, 2]), (V6_12, 3, [3, 2])]
-    {
+    for (era, busiest, expected) in [
+        (V3_6, 0, [0, 2]),
+        (V3_6, 3, [2, 3]),
+        (V4_2, 3, [3, 2]),
+        (V5_2, 3, [3, 2]),
+        (V6_12, 0, [0, 2]),
+        (V6_12, 3, [3, 2]),
+    ] {
         let mut it = four(era);
         fill(&mut it, busiest, 4);
         assert_eq!(locks_of_attempt(&mut it, 2, 1), expected, "{era:?}, busiest {busiest}");
@@ -57,7 +62,7 @@ fn taking_tasks_on_behalf_of_another_cpu_locks_its_queue_too() {
 
 #[test]
 fn tasks_that_turn_out_to_be_pinned_cost_the_lock_of_their_queue() {
-    for (era, expected) in [(V3_6, vec![2, 3]), (V4_2, vec![3]), (V6_12, vec![3])] {
+    for (era, expected) in [(V3_6, vec![2, 3]), (V4_2, vec![3]), (V5_2, vec![3]), (V6_12, vec![3])] {
         let mut it = four(era);
         for task in fill(&mut it, 3, 4) {
             it.allow(task, [3]);
@@ -106,7 +111,9 @@ fn locks_of_nohz_balance(it: &mut Situation) -> Vec<u32> {
 
 #[test]
 fn an_idle_cpu_locks_the_queues_of_the_others_to_bring_them_up_to_date() {
-    for (era, expected) in [(V3_6, vec![]), (V4_2, vec![2, 2, 3, 3, 0, 0]), (V6_12, vec![2, 3, 0])] {
+    for (era, expected) in
+        [(V3_6, vec![]), (V4_2, vec![2, 2, 3, 3, 0, 0]), (V5_2, vec![2, 3, 0]), (V6_12, vec![2, 3, 0])]
+    {
         let mut it = four(era);
         assert_eq!(locks_of_nohz_balance(&mut it), expected, "{era:?}");
         assert_eq!(locks_of_nohz_balance(&mut it), [], "{era:?}: none is due again at this tick");
@@ -114,8 +121,13 @@ fn an_idle_cpu_locks_the_queues_of_the_others_to_bring_them_up_to_date() {
 }
 
 #[test]
-fn idle_cpus_of_6_12_are_brought_up_to_date_until_their_load_has_faded() {
-    let mut it = four(V6_12);
+fn idle_cpus_are_brought_up_to_date_since_5_2_until_their_load_has_faded() {
+    for era in [V5_2, V6_12] {
+        brings_up_to_date_until_faded(four(era));
+    }
+}
+
+fn brings_up_to_date_until_faded(mut it: Situation) {
     it.sleep_on(2);
     assert_eq!(locks_of_nohz_balance(&mut it), [2, 2, 3, 0]);
     assert_eq!(locks_of_nohz_balance(&mut it), [2], "though it is not due");

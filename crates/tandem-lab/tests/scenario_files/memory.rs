@@ -1,0 +1,126 @@
+//! Memory policies and NUMA balancing in scenario files.
+
+use super::build;
+use tandem_sim::scenario::{PolicySettings, Scenario};
+
+/// A set of processes, before and after which others may stand; the machine has two nodes with 24 GB between them.
+fn with_tables(tables: &str) -> Result<Scenario, String> {
+    build(&format!(
+        "length = \"1s\"\nmachine = \"xeon-e5620-2s\"\n[policy]\nhost = \"linux\"\n[programs.hog]\nops = [{{ compute = \"1ms\" }}]\n{tables}"
+    ))
+}
+
+fn processes(group: &str, memory: &str, policy: &str) -> String {
+    format!(
+        "[[processes]]\ngroup = \"{group}\"\nmemory = \"{memory}\"\n{policy}\nprocess = [{{ program = \"hog\", copies = 20 }}]\n"
+    )
+}
+
+fn shares(memory: &str, policy: &str) -> Vec<f64> {
+    let built = with_tables(&processes("db", memory, policy)).unwrap();
+    let bytes: u64 = built.machine.nodes().iter().map(|node| node.memory_bytes).sum();
+    assert!(built.vms[0].memory_bytes <= bytes);
+    assert!(!built.vms[0].first_touch);
+    built.vms[0].memory_shares.clone()
+}
+
+#[test]
+fn each_policy_says_where_memory_lies() {
+    assert_eq!(shares("1GiB", ""), [0.5, 0.5]);
+    assert_eq!(shares("1GiB", "memory_policy = { bind = \"0\" }"), [1.0, 0.0]);
+    assert_eq!(shares("1GiB", "memory_policy = { bind = \"0-1\" }"), [0.5, 0.5]);
+    assert_eq!(shares("1GiB", "memory_policy = { preferred = \"1\" }"), [0.0, 1.0]);
+    assert_eq!(shares("1GiB", "memory_policy = \"interleave\""), [0.5, 0.5]);
+    assert_eq!(shares("1GiB", "memory_policy = { interleave = \"1\" }"), [0.0, 1.0]);
+    assert_eq!(
+        shares("1GiB", "memory_policy = { bind = \"0\" }\naffinity = { hard = \"node:1\" }"),
+        [1.0, 0.0]
+    );
+    let local = with_tables(&processes("db", "1GiB", "memory_policy = \"local\"")).unwrap();
+    assert!(local.vms[0].first_touch);
+    assert_eq!(local.vms[0].memory_bytes, 1 << 30);
+}
+
+#[test]
+fn a_vm_has_a_policy_too() {
+    let vm = "[[vm]]\ngroup = \"vm\"\nvcpus = 2\nmemory = \"1GiB\"\nmemory_policy = { bind = \"1\" }\nprograms = [\"hog\"]\n";
+    let built = with_tables(vm).unwrap();
+    assert_eq!(built.vms[0].memory_shares, [0.0, 1.0]);
+    assert_eq!(built.vms[0].memory_bytes, 1 << 30);
+}
+
+#[test]
+fn what_a_preferred_node_has_no_room_for_lies_on_the_next() {
+    let machine = with_tables(&processes("db", "1GiB", "")).unwrap().machine;
+    let node_gib = machine.nodes()[1].memory_bytes >> 30;
+    let first = processes("first", &format!("{}GiB", node_gib - 1), "memory_policy = { bind = \"1\" }");
+    let second = |policy: &str| processes("second", "4GiB", policy);
+    let free = machine.nodes()[1].memory_bytes - ((node_gib - 1) << 30);
+    let there = free as f64 / (4u64 << 30) as f64;
+    for policy in ["{ preferred = \"1\" }", "{ interleave = \"1\" }"] {
+        let built = with_tables(&format!("{first}{}", second(&format!("memory_policy = {policy}")))).unwrap();
+        let shares = &built.vms[1].memory_shares;
+        assert!(
+            (shares[1] - there).abs() < 1e-9 && (shares[0] + there - 1.0).abs() < 1e-9,
+            "{policy}: {shares:?}"
+        );
+    }
+    let bound = format!("{first}{}", second("memory_policy = { bind = \"1\" }"));
+    let error = with_tables(&bound).unwrap_err();
+    assert!(
+        error.starts_with("dir/s.toml:15: a VM with 4096 MiB of memory does not fit on its nodes"),
+        "{error}"
+    );
+}
+
+#[test]
+fn mistakes_name_the_line_and_what_is_allowed() {
+    for (policy, expected) in [
+        ("\"everywhere\"", "dir/s.toml:10: expected \"local\", \"interleave\", or a table such as"),
+        ("{ bind = 0 }", "dir/s.toml:10: expected \"local\""),
+        ("{ bind = \"2\" }", "dir/s.toml:10: `2` names no nodes of the machine; its nodes are 0, 1"),
+        ("{ bind = \"\" }", "`` names no nodes of the machine"),
+        ("{ interleave = \"all\" }", "`all` names no nodes of the machine"),
+        (
+            "{ preferred = \"0-1\" }",
+            "dir/s.toml:10: `0-1` is more than one node; `preferred` needs a single one",
+        ),
+    ] {
+        let error = with_tables(&processes("db", "1GiB", &format!("memory_policy = {policy}"))).unwrap_err();
+        assert!(error.contains(expected), "{policy}: {error}");
+    }
+    let error = with_tables(&processes("db", "10TiB", "memory_policy = { preferred = \"0\" }")).unwrap_err();
+    assert!(error.contains("dir/s.toml:9: the nodes have"), "{error}");
+}
+
+#[test]
+fn numa_balancing_is_a_setting_of_a_linux_host() {
+    let policy = |host: &str| {
+        let text = processes("db", "1GiB", "");
+        let tables = format!("{text}[policy]\n{host}");
+        build(&format!(
+            "length = \"1s\"\nmachine = \"xeon-e5620-2s\"\n[programs.hog]\nops = [{{ compute = \"1ms\" }}]\n{tables}"
+        ))
+    };
+    let is_on = |host: &str| match policy(host).unwrap().policy {
+        PolicySettings::Linux(settings) => settings.numa_balancing,
+        PolicySettings::Credit(_) => false,
+    };
+    assert!(!is_on("host = \"linux\""), "off unless it is asked for");
+    assert!(is_on("host = \"linux\"\nnuma_balancing = true"));
+    assert!(is_on("host = \"linux\"\nera = \"4.2\"\nnuma_balancing = true"));
+    assert!(!is_on("host = \"linux\"\nera = \"3.6\"\nnuma_balancing = false"));
+    for (host, expected) in [
+        (
+            "host = \"linux\"\nera = \"3.6\"\nnuma_balancing = true",
+            ":13: `numa_balancing` is not modelled for era \"3.6\"",
+        ),
+        (
+            "host = \"xen-credit\"\nnuma_balancing = true",
+            ":12: `numa_balancing` is a setting of the host `linux`",
+        ),
+    ] {
+        let error = policy(host).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,248 @@
+//! NUMA balancing of a Linux host (`kernel/sched/fair.c` and `mm/mempolicy.c` of 5.2): memory moves to the tasks that
+//! use it, and tasks move to their memory.
+//!
+//! Problem: nobody tells the kernel which task uses which page.
+//!
+//! Approach, as in the kernel:
+//! 1. From time to time each task marks a part of its memory ([`scan`]).
+//! 2. When it touches a marked page, it faults. The fault is counted by the node of the page and that of the CPU
+//!    ([`faults`]), and may move the page to the CPU's node ([`filter`]).
+//! 3. After each pass over its memory, a task prefers the node that most of the faults were on; the policy is asked to move
+//!    it there ([`Policy::prefer_node`]).
+//!
+//! There are no single pages here. The memory of a VM, which all its tasks use alike, is a number of pages of which parts
+//! lie on nodes, are marked, and were last touched from some node; what a fault does is taken at its expected value.
+//! All of that happens at the ticks of the host, so that it needs no events of its own: for the time that the task
+//! has run since, its touches of pages are those of its memory profile ([`MemoryProfile::memory_lines_per_us`]), each
+//! of a page drawn at random. Faults at one tick take at most as long as a tick.
+//!
+//! Limits: every task marks pages for itself, as processes with address spaces of their own do; in the kernel threads share
+//! that. A task without a memory profile touches nothing. Memory is in small pages, all of it is used alike, and none is
+//! the task's own unless it is alone in its VM. Marking takes no time. Memory that was bound by a policy is
+//! scanned like any other; the kernel leaves out areas that have a policy of their own. Nodes are at equal distances:
+//! a task is sent to the node that it prefers, and to no other.
+//!
+//! [`MemoryProfile::memory_lines_per_us`]: crate::program::MemoryProfile::memory_lines_per_us
+
+mod faults;
+mod filter;
+mod scan;
+
+use super::memory_state::PAGE_BYTES;
+use super::{CpuRef, HOST, MemoryState, System};
+use crate::ids::{CpuId, NodeId, TaskId, VmId};
+use crate::metrics::NumaMetrics;
+use crate::policy::{NodePreference, Policy};
+use crate::scenario::{PolicySettings, Scenario};
+use crate::trace::Observer;
+use faults::{Group, TaskFaults};
+use filter::Touched;
+use scan::Scan;
+
+/// Longest time between two attempts to move a task to the node that it prefers, ns (`HZ` jiffies).
+const RETRY_MAX_NS: u64 = 1_000_000_000;
+
+/// What is known of a task of the host.
+#[derive(Clone, Debug)]
+struct Balanced {
+    scan: Scan,
+    faults: TaskFaults,
+    preferred: Option<NodeId>,
+    /// When it is tried again to move it, ns.
+    retry_ns: u64,
+    /// Run time that its metrics showed last, ns.
+    seen_run_ns: u64,
+    /// Run time for which its touches have not been counted yet, ns.
+    pending_ns: u64,
+    /// Run time in all, ns.
+    run_ns: u64,
+}
+
+/// What NUMA balancing knows of the host's tasks and their memory. See the [module](self).
+#[derive(Clone, Debug)]
+pub(crate) struct NumaBalancing {
+    groups: Vec<Group>,
+    tasks: Vec<Balanced>,
+    hint_faults: f64,
+    hint_faults_local: f64,
+    pages_migrated: f64,
+}
+
+/// What happened at a tick.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Faulted {
+    faults: f64,
+    local: f64,
+    migrated: f64,
+}
+
+impl NumaBalancing {
+    /// For the tasks of the scenario's host, if that balances and has several nodes.
+    pub fn new(scenario: &Scenario, tasks: usize) -> Option<Box<Self>> {
+        let nodes = scenario.machine.node_count();
+        let is_on = match &scenario.policy {
+            PolicySettings::Linux(settings) => settings.numa_balancing,
+            PolicySettings::Credit(_) => false,
+        };
+        (is_on && nodes > 1).then(|| {
+            Box::new(Self {
+                groups: scenario.vms.iter().map(|vm| Group::new(nodes, vm.vcpus.len())).collect(),
+                tasks: vec![Balanced::new(nodes); tasks],
+                hint_faults: 0.0,
+                hint_faults_local: 0.0,
+                pages_migrated: 0.0,
+            })
+        })
+    }
+
+    /// Begins to count anew. The tasks' own metrics do, too.
+    pub fn start_measuring(&mut self) {
+        self.tasks.iter_mut().for_each(|task| task.seen_run_ns = 0);
+        (self.hint_faults, self.hint_faults_local, self.pages_migrated) = (0.0, 0.0, 0.0);
+    }
+
+    /// What was counted.
+    pub fn metrics(&self) -> NumaMetrics {
+        NumaMetrics {
+            numa_hint_faults: self.hint_faults as u64,
+            numa_hint_faults_local: self.hint_faults_local as u64,
+            numa_pages_migrated: self.pages_migrated as u64,
+        }
+    }
+
+    /// The task of the VM, on a CPU of that node, touches so many pages.
+    fn touch(&mut self, memory: &mut MemoryState, touched: Touched) -> Faulted {
+        let Touched { vm, task, node, .. } = touched;
+        let state = &mut self.tasks[task.index()];
+        let group = &mut self.groups[vm.index()];
+        let share = state.scan.faulting_share(touched.touches, touched.faults_max);
+        let mut result = Faulted::default();
+        if share <= 0.0 {
+            return result;
+        }
+        let is_young = state.preferred.is_none() || state.scan.passes <= filter::YOUNG_PASSES;
+        for from in (0..state.scan.marked.len()).map(NodeId::from) {
+            let pages = memory.share(vm, from) * memory.pages(vm);
+            let marked = state.scan.marked[from.index()].min(pages);
+            let faults = share * marked;
+            state.scan.marked[from.index()] = marked - faults;
+            if faults <= 0.0 {
+                continue;
+            }
+            let private = group.private_share(from, pages);
+            let mut moved = 0.0;
+            if from == node {
+                result.local += faults;
+            } else {
+                let wanted = faults * group.chance_to_migrate(from, pages, node, is_young);
+                moved = memory.move_pages(vm, from, node, wanted);
+                state.faults.failed |= moved < wanted * 0.999;
+                result.migrated += moved;
+            }
+            result.faults += faults;
+            state.faults.count(group, faults - moved, from, node, private, from == node);
+            state.faults.count(group, moved, node, node, private, false);
+            group.touched(from, pages, node, faults, moved);
+        }
+        self.hint_faults += result.faults;
+        self.hint_faults_local += result.local;
+        self.pages_migrated += result.migrated;
+        result
+    }
+
+    /// The task has faulted: brings its statistics up to date, and tells which node it should be moved to, if it is time to
+    /// try that.
+    fn preference(&mut self, vm: VmId, task: TaskId, now_ns: u64) -> Option<NodePreference> {
+        let state = &mut self.tasks[task.index()];
+        if now_ns <= state.retry_ns {
+            return None;
+        }
+        let group = &mut self.groups[vm.index()];
+        if state.faults.place(group, &mut state.scan, state.run_ns, now_ns) {
+            state.preferred = group.busiest_node().or(state.preferred);
+        }
+        let node = state.preferred?;
+        let period_ns = state.scan.period_ms * 1_000_000;
+        state.retry_ns = now_ns + RETRY_MAX_NS.min(period_ns / 16);
+        Some(NodePreference { node, weights: group.weights(), is_alone: group.tasks == 1 })
+    }
+}
+
+impl Balanced {
+    fn new(nodes: usize) -> Self {
+        Self {
+            scan: Scan::new(nodes),
+            faults: TaskFaults::new(nodes),
+            preferred: None,
+            retry_ns: 0,
+            seen_run_ns: 0,
+            pending_ns: 0,
+            run_ns: 0,
+        }
+    }
+
+    /// Its metrics now show this run time.
+    fn ran(&mut self, run_ns: u64) {
+        let ran_ns = run_ns.saturating_sub(self.seen_run_ns);
+        self.seen_run_ns = run_ns;
+        self.pending_ns += ran_ns;
+        self.run_ns += ran_ns;
+    }
+}
+
+impl<O: Observer> System<O> {
+    /// A tick on a CPU of the host whose time is settled: the task on it has touched pages, and marks others.
+    #[cold]
+    pub(super) fn balance_numa(&mut self, pcpu: CpuId, now_ns: u64) {
+        let on = CpuRef { kernel: HOST, cpu: pcpu };
+        let Some(task) = self.kernels[HOST].cpus[pcpu.index()].current else { return };
+        let Some(mut numa) = self.numa.take() else { return };
+        let state = &self.kernels[HOST].tasks[task.index()];
+        let (vm, run_ns) = (state.vm, state.metrics.run_ns);
+        numa.tasks[task.index()].ran(run_ns);
+        let touched = self.touched(&mut numa, pcpu, vm, task);
+        let faulted = numa.touch(&mut self.memory, touched);
+        if let Some(cost) = self.costs.numa_fault {
+            let move_ns = cost.move_ns(self.machine.hardware(), PAGE_BYTES);
+            let cost_ns = faulted.faults * cost.fault_ns as f64 + faulted.migrated * move_ns as f64;
+            self.charge(on, cost_ns as u64);
+        }
+        let wish = if faulted.faults > 0.0 { numa.preference(vm, task, now_ns) } else { None };
+        let group = &numa.groups[vm.index()];
+        let (pages, shares) = (self.memory.pages(vm), self.memory.shares(vm));
+        let state = &mut numa.tasks[task.index()];
+        state.scan.tick(group, pages, shares, state.run_ns, now_ns);
+        if let Some(wish) = wish {
+            let kernel = &mut self.kernels[HOST];
+            let settled = kernel.ask(now_ns, |policy, ctx| policy.prefer_node(ctx, pcpu, task, wish));
+            numa.tasks[task.index()].preferred = settled;
+        }
+        self.numa = Some(numa);
+        self.charge_queues(on);
+        self.deliver_kicks(on, now_ns);
+    }
+
+    /// What the task on the CPU has touched since its last tick. Its faults have kept it from touching more.
+    fn touched(&self, numa: &mut NumaBalancing, pcpu: CpuId, vm: VmId, task: TaskId) -> Touched {
+        let state = &mut numa.tasks[task.index()];
+        let tick_ns = self.kernels[HOST].policy.tick_period_ns();
+        let ran_ns = state.pending_ns.min(tick_ns);
+        state.pending_ns -= ran_ns;
+        let processor = &self.processors[pcpu.index()];
+        let profile = processor.executes.map_or(0, |task| self.task(task).profile.0 as usize);
+        let touches_per_ns =
+            self.profiles[profile].memory_lines_per_us / 1e3 / processor.speed.steady_slowdown;
+        let worst_ns = self
+            .costs
+            .numa_fault
+            .map_or(0.0, |cost| (cost.fault_ns + cost.move_ns(self.machine.hardware(), PAGE_BYTES)) as f64);
+        let worst_per_ns = touches_per_ns * state.scan.marked_share() * worst_ns;
+        Touched {
+            vm,
+            task,
+            node: self.machine.cpu(pcpu).node,
+            touches: touches_per_ns * ran_ns as f64 / (1.0 + worst_per_ns),
+            faults_max: if worst_ns > 0.0 { tick_ns as f64 / worst_ns } else { f64::INFINITY },
+        }
+    }
+}

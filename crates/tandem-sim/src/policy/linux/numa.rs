@@ -1,0 +1,280 @@
+//! NUMA balancing's part of the scheduler: tasks go to the node that they prefer, and balancing leaves them there.
+//!
+//! What a task prefers, it is told from outside ([`NodePreference`]). As in 5.2 (`task_numa_migrate()`,
+//! `task_numa_find_cpu()`, `task_numa_compare()`), a task goes to a CPU of the node if the loads of the two nodes do not
+//! get further apart by that, an idle one before others; or it changes places with a task that gains less where
+//! it is. Balancing of load takes note (`migrate_degrades_locality()`).
+//!
+//! Limits: the rules are those of 5.2 in all eras. Tasks of a group have the weights of their group. Of idle CPUs the first
+//! one of an idle core is taken, else the first. CPUs that change tasks do so each at its own next decision. A group that finds no room stays where it is; other nodes than the preferred
+//! one are not looked at. The search for the busiest queue does not ask what tasks prefer (`fbq_type`).
+
+use super::domains::Flags;
+use super::{Context, Linux};
+use crate::ids::{CpuId, NodeId, TaskId};
+use crate::policy::NodePreference;
+
+/// Least gain for which tasks change places, in 1000ths of their faults (`SMALLIMP`).
+const SMALL_GAIN: i64 = 30;
+
+/// Where a task could go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Free(CpuId),
+    /// Another one's, which comes here instead.
+    Swap(CpuId),
+}
+
+/// Loads of the node that a task is on, and of the one that it wants to go to.
+struct Loads {
+    from: i128,
+    to: i128,
+    /// CPUs of them.
+    cpus: [i128; 2],
+}
+
+impl Loads {
+    /// Whether the loads would be further apart if so much of it moved (`load_too_imbalanced()`).
+    fn gets_worse(&self, moved: i128) -> bool {
+        let apart =
+            |moved: i128| ((self.to + moved) * self.cpus[0] - (self.from - moved) * self.cpus[1]).abs();
+        apart(moved) > apart(0)
+    }
+}
+
+impl Linux {
+    /// The task that runs on the CPU prefers a node: it is sent there if that can be done. Tells what it prefers from now on.
+    pub(super) fn settle_on_node(
+        &mut self,
+        ctx: &mut Context<'_>,
+        cpu: CpuId,
+        task: TaskId,
+        mut preference: NodePreference,
+    ) -> Option<NodeId> {
+        let (from, to) = (ctx.machine.cpu(cpu).node, preference.node);
+        let is_alone = preference.is_alone;
+        let knows_nodes =
+            self.domains.of(cpu).any(|at| self.domains.domain(at).tunables.flags.contains(Flags::NUMA));
+        if !knows_nodes {
+            preference.node = from;
+        }
+        let node = preference.node;
+        self.entities[task.index()].numa = Some(Box::new(preference));
+        if node == from || self.cpus[cpu.index()].push_to.is_some() {
+            return Some(node);
+        }
+        match self.place_on_node(ctx, cpu, task, to) {
+            Some(Place::Free(place)) => {
+                self.counters.numa_moves += 1;
+                self.push_to_node(ctx, cpu, place);
+            }
+            Some(Place::Swap(place)) => {
+                self.counters.numa_swaps += 1;
+                self.push_to_node(ctx, cpu, place);
+                self.push_to_node(ctx, place, cpu);
+                for swapping in [cpu, place] {
+                    self.cpus[swapping.index()].swaps = true;
+                }
+            }
+            // The rest of the group may settle where it is.
+            None if !is_alone => {
+                if let Some(preference) = &mut self.entities[task.index()].numa {
+                    preference.node = from;
+                }
+                return Some(from);
+            }
+            None => {}
+        }
+        Some(node)
+    }
+
+    /// Makes a CPU hand its running task over to another one.
+    fn push_to_node(&mut self, ctx: &mut Context<'_>, cpu: CpuId, to: CpuId) {
+        let queue = &mut self.cpus[cpu.index()];
+        queue.push_to = Some(to);
+        queue.push_is_for_node = true;
+        self.reschedule(ctx, cpu);
+    }
+
+    /// The best place on the node for a task of another one.
+    fn place_on_node(
+        &mut self,
+        ctx: &mut Context<'_>,
+        cpu: CpuId,
+        task: TaskId,
+        node: NodeId,
+    ) -> Option<Place> {
+        let from = ctx.machine.cpu(cpu).node;
+        let loads = self.loads(ctx, from, node);
+        let load = i128::from(self.task_load(task));
+        let may_move = !loads.gets_worse(load);
+        let gain = self.gain(task, from, node);
+        let allowed = &ctx.tasks[task.index()].hard_affinity;
+        let mut best = (0, None);
+        for to in ctx.machine.node_cpus(node).iter().filter(|&to| allowed.contains(to)) {
+            *ctx.peers_scanned += 1;
+            if self.cpus[to.index()].push_to.is_some() {
+                continue;
+            }
+            let Some(other) = self.cpus[to.index()].curr else {
+                if may_move && self.idle.contains(to) && gain >= best.0 {
+                    let is_first = !matches!(best.1, Some(Place::Free(known)) if self.idle.contains(known));
+                    let core_idles = ctx.machine.siblings(to).is_subset(&self.idle);
+                    if is_first || core_idles {
+                        best = (gain, Some(Place::Free(to)));
+                    }
+                    if core_idles {
+                        break;
+                    }
+                }
+                continue;
+            };
+            let other_may = ctx.tasks[other.index()].hard_affinity.contains(cpu);
+            let swap_gain = if other_may { gain + self.gain(other, node, from) } else { i64::MIN };
+            if may_move && gain > swap_gain && gain > best.0 {
+                best = (gain, Some(Place::Free(to)));
+            } else if swap_gain >= SMALL_GAIN && swap_gain > best.0 + SMALL_GAIN / 2 {
+                let difference = load - i128::from(self.task_load(other));
+                if difference == 0 || !loads.gets_worse(difference) {
+                    best = (swap_gain, Some(Place::Swap(to)));
+                }
+            }
+        }
+        best.1
+    }
+
+    /// What a task gains by going from one node to another, in 1000ths of its faults.
+    fn gain(&self, task: TaskId, from: NodeId, to: NodeId) -> i64 {
+        let weight = |node: NodeId| self.node_weight(task, node);
+        weight(to) - weight(from)
+    }
+
+    fn node_weight(&self, task: TaskId, node: NodeId) -> i64 {
+        self.entities[task.index()].numa.as_ref().map_or(0, |numa| numa.weights[node.index()])
+    }
+
+    fn loads(&self, ctx: &Context<'_>, from: NodeId, to: NodeId) -> Loads {
+        let load = |node| ctx.machine.node_cpus(node).iter().map(|cpu| i128::from(self.cpu_load(cpu))).sum();
+        let cpus = |node| ctx.machine.node_cpus(node).count() as i128;
+        Loads { from: load(from), to: load(to), cpus: [cpus(from), cpus(to)] }
+    }
+
+    /// Whether balancing should rather leave a task where it is, as it does with one that is cache-hot, when it would go to
+    /// CPU `to`, which idles or not; `None` if its memory does not say.
+    pub(super) fn degrades_locality(
+        &self,
+        ctx: &Context<'_>,
+        task: TaskId,
+        to: CpuId,
+        to_idles: bool,
+    ) -> Option<bool> {
+        let entity = &self.entities[task.index()];
+        let preferred = entity.numa.as_ref()?.node;
+        let (from, to) = (ctx.machine.cpu(entity.cpu).node, ctx.machine.cpu(to).node);
+        if from == to {
+            return None;
+        }
+        if from == preferred {
+            let queue = &self.cpus[entity.cpu.index()];
+            let at_home = |task: &TaskId| {
+                self.entities[task.index()].numa.as_ref().is_some_and(|numa| numa.node == from)
+            };
+            let others_would_go = !queue.queued().chain(queue.curr).all(|task| at_home(&task));
+            return others_would_go.then_some(true);
+        }
+        if to == preferred {
+            return Some(false);
+        }
+        (!to_idles).then(|| self.node_weight(task, to) < self.node_weight(task, from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::situation::Situation;
+    use super::super::{Domains, LinuxEra};
+    use super::*;
+    use crate::machine::MachineBuilder;
+
+    /// Two nodes of two CPUs each.
+    fn two_nodes() -> Situation {
+        let machine = MachineBuilder::symmetric(2, 2, 1).build().unwrap();
+        Situation::new(LinuxEra::V4_2, Domains::Topology, machine)
+    }
+
+    fn prefers(node: u32, weights: [i64; 2]) -> NodePreference {
+        NodePreference { node: NodeId(node), weights: weights.into(), is_alone: true }
+    }
+
+    /// The task that runs on the CPU is told what to prefer.
+    fn tell(situation: &mut Situation, cpu: u32, preference: NodePreference) -> Option<NodeId> {
+        let task = situation.linux.cpus[cpu as usize].curr.unwrap();
+        let told = situation.ask(|linux, ctx| linux.settle_on_node(ctx, CpuId(cpu), task, preference));
+        situation.settle();
+        told
+    }
+
+    #[test]
+    fn a_task_goes_to_an_idle_cpu_of_its_node() {
+        let mut situation = two_nodes();
+        situation.run_on(0);
+        situation.run_on(1);
+        assert_eq!(tell(&mut situation, 0, prefers(1, [100, 900])), Some(NodeId(1)));
+        assert_eq!(situation.tasks_by_cpu(), [0, 1, 1, 0]);
+        assert_eq!(situation.linux.counters.numa_moves, 1);
+    }
+
+    #[test]
+    fn no_task_goes_where_it_may_not_or_where_it_would_crowd() {
+        let mut situation = two_nodes();
+        let pinned = situation.run_on(0);
+        situation.allow(pinned, 0..2);
+        tell(&mut situation, 0, prefers(1, [0, 1000]));
+        assert_eq!(situation.tasks_by_cpu(), [1, 0, 0, 0], "its affinity holds");
+
+        let mut situation = two_nodes();
+        for cpu in [0, 2, 3] {
+            let task = situation.run_on(cpu);
+            situation.allow(task, [cpu]);
+        }
+        situation.run_ticks(200);
+        for task in 0..3 {
+            situation.allow(TaskId(task), 0..4);
+        }
+        for cpu in [2, 3] {
+            tell(&mut situation, cpu, prefers(1, [0, 1000]));
+        }
+        let told = tell(&mut situation, 0, NodePreference { is_alone: false, ..prefers(1, [0, 1000]) });
+        assert_eq!(situation.tasks_by_cpu(), [1, 0, 1, 1], "the node has more to do already");
+        assert_eq!(told, Some(NodeId(0)), "so the task of a group settles where it is");
+    }
+
+    #[test]
+    fn tasks_change_places_if_both_gain() {
+        let mut situation = two_nodes();
+        let tasks = [0, 1, 2, 3].map(|cpu| situation.run_on(cpu));
+        tell(&mut situation, 2, prefers(1, [500, 500]));
+        tell(&mut situation, 3, prefers(1, [300, 700]));
+        tell(&mut situation, 0, prefers(1, [100, 900]));
+        assert_eq!(situation.linux.counters.numa_swaps, 1);
+        let cpu = |task: TaskId| situation.linux.entities[task.index()].cpu.0;
+        assert_eq!((cpu(tasks[0]), cpu(tasks[2])), (2, 0), "with the one that loses least");
+        assert_eq!(situation.tasks_by_cpu(), [1; 4]);
+    }
+
+    #[test]
+    fn balancing_leaves_tasks_where_they_prefer_to_be() {
+        let mut situation = two_nodes();
+        let task = situation.run_on(0);
+        situation.queue_on(0);
+        let asked = |situation: &mut Situation, to| {
+            situation.ask(|linux, ctx| linux.degrades_locality(ctx, task, CpuId(to), false))
+        };
+        assert_eq!(asked(&mut situation, 2), None, "nothing is known of it");
+        tell(&mut situation, 0, prefers(0, [900, 100]));
+        assert_eq!(asked(&mut situation, 2), Some(true), "it is at home, and the other one is not");
+        assert_eq!(asked(&mut situation, 1), None, "the node stays the same");
+        situation.linux.entities[task.index()].numa = Some(Box::new(prefers(1, [100, 900])));
+        assert_eq!(asked(&mut situation, 2), Some(false), "it would come home");
+    }
+}

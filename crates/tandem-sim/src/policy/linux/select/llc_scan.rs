@@ -1,0 +1,125 @@
+//! How 5.2 searches a last-level cache for an idle CPU (the later part of its `select_idle_sibling()`): for a core that
+//! idles as a whole, then for any CPU, with a limit, then for a thread of the target's core.
+//!
+//! The limit (`SIS_PROP`) is what fits into a small part of the time for which the waker's CPU usually idles, by what
+//! searches took so far. The kernel measures that; here a look at a CPU takes a line from the cache that is searched.
+//! With soft affinity, each search goes over the preferred CPUs first and then over the others; the limit is for both.
+
+use super::WakeUp;
+use crate::cpumask::CpuMask;
+use crate::ids::CpuId;
+use crate::policy::linux::{Context, Linux};
+
+/// The part of the usual idle time that a search may take: the variance is large.
+const IDLE_TIME_PART: u64 = 512;
+/// At least so many CPUs are counted off; the last one ends the search and is not looked at.
+const LEAST_LOOKS: u64 = 4;
+/// The last search has this part in the average, one in so many.
+const COST_WEIGHT: i64 = 8;
+
+/// CPUs that a search goes over at one time: those of a mask, but not of another one.
+#[derive(Clone, Copy)]
+struct Pass<'a> {
+    mask: &'a CpuMask,
+    except: Option<&'a CpuMask>,
+}
+
+impl Pass<'_> {
+    fn holds(self, cpu: CpuId) -> bool {
+        self.mask.contains(cpu) && self.except.is_none_or(|except| !except.contains(cpu))
+    }
+}
+
+impl<'a> WakeUp<'a> {
+    fn passes(self) -> impl Iterator<Item = Pass<'a>> {
+        let first = Pass { mask: self.preferred.unwrap_or(self.allowed), except: None };
+        let second = self.preferred.map(|preferred| Pass { mask: self.allowed, except: Some(preferred) });
+        std::iter::once(first).chain(second)
+    }
+}
+
+impl Linux {
+    /// An idle CPU of the cache of `target`, whose domain is `at`.
+    pub(super) fn scan_llc(
+        &mut self,
+        ctx: &mut Context<'_>,
+        wake: WakeUp<'_>,
+        at: usize,
+        target: CpuId,
+    ) -> Option<CpuId> {
+        self.scan_for_core(ctx, wake, at, target)
+            .or_else(|| self.scan_for_cpu(ctx, wake, at, target))
+            .or_else(|| self.scan_for_thread(ctx, wake, target))
+    }
+
+    fn scan_for_core(
+        &self,
+        ctx: &mut Context<'_>,
+        wake: WakeUp<'_>,
+        at: usize,
+        target: CpuId,
+    ) -> Option<CpuId> {
+        let span = &self.domains.span(at).cpus;
+        if !self.idle.intersects(span) || ctx.machine.siblings(target).count() == 1 {
+            return None;
+        }
+        let mut scanned = 0;
+        let core = wake.passes().find_map(|pass| {
+            ring(span, target).filter(|&cpu| pass.holds(cpu)).find(|&cpu| {
+                scanned += 1;
+                ctx.machine.siblings(cpu).is_subset(&self.idle)
+            })
+        })?;
+        *ctx.peers_scanned += scanned;
+        Some(core)
+    }
+
+    fn scan_for_cpu(
+        &mut self,
+        ctx: &mut Context<'_>,
+        wake: WakeUp<'_>,
+        at: usize,
+        target: CpuId,
+    ) -> Option<CpuId> {
+        let own = self.domains.llc_domain(wake.cpu)?;
+        let average_ns = self.domains.domain(own).scan_cost_ns;
+        let span = self.domains.span(at);
+        let time_ns = u64::from(span.weight) * (self.cpus[wake.cpu.index()].avg_idle_ns / IDLE_TIME_PART);
+        let limit = (time_ns / (average_ns + 1)).max(LEAST_LOOKS);
+        let candidates = wake.passes().flat_map(|pass| ring(&span.cpus, target).map(move |cpu| (pass, cpu)));
+        let (mut looks, mut found) = (0, None);
+        for (counted, (pass, cpu)) in (1..).zip(candidates) {
+            if counted == limit {
+                *ctx.peers_scanned += looks;
+                // A search that was given up says nothing about what one takes.
+                return None;
+            }
+            if !pass.holds(cpu) {
+                continue;
+            }
+            looks += 1;
+            if self.idle.contains(cpu) {
+                found = Some(cpu);
+                break;
+            }
+        }
+        *ctx.peers_scanned += looks;
+        let took_ns = u64::from(looks) * u64::from(ctx.machine.hardware().llc_latency_ns);
+        let change_ns = (took_ns as i64 - average_ns as i64) / COST_WEIGHT;
+        self.domains.domain_mut(own).scan_cost_ns = average_ns.saturating_add_signed(change_ns);
+        found
+    }
+
+    fn scan_for_thread(&self, ctx: &mut Context<'_>, wake: WakeUp<'_>, target: CpuId) -> Option<CpuId> {
+        let threads = ctx.machine.siblings(target);
+        *ctx.peers_scanned += threads.count() as u32 - 1;
+        wake.passes().find_map(|pass| threads.iter().find(|&cpu| pass.holds(cpu) && self.idle.contains(cpu)))
+    }
+}
+
+/// The CPUs of a mask, once each, from `start` on.
+fn ring(mask: &CpuMask, start: CpuId) -> impl Iterator<Item = CpuId> + '_ {
+    let first = mask.next_and_wrapping(mask, start);
+    let after = move |last: &CpuId| mask.next_after(*last).filter(|&next| Some(next) != first);
+    std::iter::successors(first, after)
+}

@@ -1,0 +1,130 @@
+//! Where a task is put whose kernel heeds soft affinity and conserves work.
+//!
+//! If one of the CPUs idles that the task prefers, it goes there; else, if an allowed one does, there; and if none
+//! does, it waits where it prefers to be:
+//! 1. The waker's CPU or the old one is decided on as ever, but only those of the two count that the task prefers. If
+//!    neither is, the home is the preferred CPU nearest to the old one.
+//! 2. From there an idle CPU is looked for: in the same cache, on the same node, on the nodes by distance; in each
+//!    first for a core that idles as a whole.
+//! 3. If none is found, the same among the other allowed CPUs.
+//!
+//! New tasks, and those at their exec, go to the idlest preferred CPU, if one idles, else as above. A task at its exec
+//! that would find only a CPU that it does not prefer stays where it is.
+//!
+//! Assumed of a kernel that would do this: that it has a mask of idle CPUs for each node, so that a search costs a look
+//! for each cache and node, not for each CPU.
+
+use super::idle_sibling::round_from;
+use super::{WakeUp, nearest_allowed};
+use crate::cpumask::CpuMask;
+use crate::ids::{CpuId, TaskId};
+use crate::policy::Reason;
+use crate::policy::linux::domains::Flags;
+use crate::policy::linux::{Context, Linux};
+
+impl Linux {
+    /// The CPU for a task that prefers these.
+    pub(super) fn select_preferring(
+        &mut self,
+        ctx: &mut Context<'_>,
+        task: TaskId,
+        preferred: &CpuMask,
+        reason: Reason,
+    ) -> CpuId {
+        let chosen = match reason {
+            Reason::Start => match ctx.tasks[task.index()].past_cpu {
+                Some(past_cpu) => nearest_allowed(ctx, &ctx.tasks[task.index()].hard_affinity, past_cpu),
+                None => self.spread_preferring(ctx, task, preferred, self.entities[task.index()].cpu),
+            },
+            Reason::Fork { cpu, .. } => self.spread_preferring(ctx, task, preferred, cpu),
+            Reason::Exec { cpu } => {
+                *ctx.peers_scanned += 1;
+                if preferred.contains(cpu) {
+                    self.idlest_cpu(ctx, task, preferred, Flags::EXEC, cpu)
+                } else {
+                    self.nearest_idle(ctx, preferred, None, cpu).unwrap_or(cpu)
+                }
+            }
+            Reason::Wake { waker, cpu, sync } => {
+                let waker = waker.or(self.cpus[cpu.index()].curr);
+                self.wake_preferring(ctx, task, preferred, (waker, cpu, sync))
+            }
+        };
+        if preferred.contains(chosen) {
+            self.counters.soft_preferred += 1;
+        } else {
+            self.counters.soft_allowed += 1;
+        }
+        chosen
+    }
+
+    fn wake_preferring(
+        &mut self,
+        ctx: &mut Context<'_>,
+        task: TaskId,
+        preferred: &CpuMask,
+        (waker, cpu, sync): (Option<TaskId>, CpuId, bool),
+    ) -> CpuId {
+        let last = self.entities[task.index()].cpu;
+        let prev = nearest_allowed(ctx, preferred, last);
+        let wake =
+            WakeUp { task, allowed: preferred, preferred: None, within: preferred, prev, waker, cpu, sync };
+        self.record_wakee(ctx.now_ns, wake);
+        let home = self.affine_target(ctx, wake).unwrap_or(prev);
+        for near in [home, prev] {
+            *ctx.peers_scanned += u32::from(near != cpu);
+            if self.idle.contains(near) {
+                return near;
+            }
+        }
+        self.idle_or_home(ctx, task, preferred, home)
+    }
+
+    /// A new task: the idlest preferred CPU if one idles, else as ever.
+    fn spread_preferring(
+        &self,
+        ctx: &mut Context<'_>,
+        task: TaskId,
+        preferred: &CpuMask,
+        parent_cpu: CpuId,
+    ) -> CpuId {
+        let home = nearest_allowed(ctx, preferred, parent_cpu);
+        let idlest = self.idlest_cpu(ctx, task, preferred, Flags::FORK, home);
+        if self.idle.contains(idlest) { idlest } else { self.idle_or_home(ctx, task, preferred, idlest) }
+    }
+
+    /// An idle CPU: of the preferred ones, of the other allowed ones; or else `home`.
+    fn idle_or_home(&self, ctx: &mut Context<'_>, task: TaskId, preferred: &CpuMask, home: CpuId) -> CpuId {
+        let tasks = ctx.tasks;
+        let allowed: &CpuMask = &tasks[task.index()].hard_affinity;
+        self.nearest_idle(ctx, preferred, None, home)
+            .or_else(|| self.nearest_idle(ctx, allowed, Some(preferred), home))
+            .unwrap_or(home)
+    }
+
+    /// The nearest idle CPU of a mask, but not of another one, seen from `start`.
+    fn nearest_idle(
+        &self,
+        ctx: &mut Context<'_>,
+        mask: &CpuMask,
+        except: Option<&CpuMask>,
+        start: CpuId,
+    ) -> Option<CpuId> {
+        let machine = ctx.machine;
+        let nodes = machine.nodes_by_distance(machine.cpu(start).node);
+        let regions =
+            std::iter::once(machine.llc_cpus(start)).chain(nodes.iter().map(|&node| machine.node_cpus(node)));
+        let is_usable =
+            |cpu: &CpuId| mask.contains(*cpu) && except.is_none_or(|except| !except.contains(*cpu));
+        let core_idles = |cpu: &CpuId| machine.siblings(*cpu).is_subset(&self.idle);
+        for region in regions {
+            *ctx.peers_scanned += 1;
+            let idle = || round_from(region, &self.idle, start).filter(is_usable);
+            let found = idle().find(core_idles).or_else(|| idle().next());
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+}

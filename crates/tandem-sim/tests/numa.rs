@@ -1,0 +1,193 @@
+//! Where memory lies, and how NUMA balancing brings it and its tasks together.
+
+mod common;
+
+use common::random::balanced_scenario;
+use common::{MS, compute, forever, textbook};
+use proptest::prelude::*;
+use std::sync::Arc;
+use tandem_sim::cpumask::CpuMask;
+use tandem_sim::ids::CpuId;
+use tandem_sim::machine::cost::CostModels;
+use tandem_sim::machine::{Machine, MachineBuilder};
+use tandem_sim::metrics::{NumaMetrics, RunMetrics, TaskMetrics};
+use tandem_sim::policy::credit::CreditSettings;
+use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
+use tandem_sim::program::{Amount, MemoryProfile, Op, Program};
+use tandem_sim::run;
+use tandem_sim::scenario::{PolicySettings, Scenario, Vcpu, Vm};
+
+const PAGES: u64 = 64 << 20 >> 12;
+
+/// Two nodes of two CPUs.
+fn two_nodes() -> Arc<Machine> {
+    Arc::new(MachineBuilder::symmetric(2, 2, 1).build().unwrap())
+}
+
+/// A VM of 64 MiB whose tasks compute without end, each on its CPUs, and go to memory ten times a microsecond.
+fn database(name: &str, machine: &Machine, cpus: &[&[u32]], memory_shares: [f64; 2]) -> Vm {
+    let profile = MemoryProfile { memory_lines_per_us: 10.0, parallelism: 4.0, ..MemoryProfile::default() };
+    let ops = forever(vec![
+        Op::Compute { work: Amount::Fixed(MS), profile: Some(0) },
+        Op::Count { counter: 0, amount: 1 },
+    ]);
+    let program = Arc::new(Program { ops, profiles: vec![Arc::new(profile)] });
+    let vcpu = |cpus: &&[u32]| Vcpu {
+        program: program.clone(),
+        hard_affinity: Arc::new(CpuMask::from_cpus(machine.cpu_count(), cpus.iter().map(|&cpu| CpuId(cpu)))),
+        soft_affinity: None,
+    };
+    Vm {
+        memory_bytes: PAGES << 12,
+        counters: vec!["work".into()],
+        ..Vm::new(name, cpus.iter().map(vcpu).collect(), memory_shares.to_vec())
+    }
+}
+
+fn scenario(vms: Vec<Vm>, numa_balancing: bool) -> Scenario {
+    let settings = LinuxSettings { era: LinuxEra::V4_2, numa_balancing, ..LinuxSettings::default() };
+    Scenario {
+        costs: CostModels::all(),
+        policy: PolicySettings::Linux(settings),
+        warmup_ns: 5_000 * MS,
+        ..textbook(two_nodes(), CreditSettings::default(), 3_000 * MS, vms)
+    }
+}
+
+/// Share of the run time of all its tasks that was close to memory.
+fn local_share(run: &RunMetrics) -> f64 {
+    let total = TaskMetrics::sum(run.vms.iter().flat_map(|vm| &vm.vcpus));
+    total.local_run_ns as f64 / total.run_ns as f64
+}
+
+fn numa(run: &RunMetrics) -> NumaMetrics {
+    run.host.numa
+}
+
+#[test]
+fn memory_comes_to_a_task_that_cannot_go_to_it() {
+    let machine = two_nodes();
+    let pinned = || vec![database("db", &machine, &[&[0, 1]], [0.0, 1.0])];
+    let off = run(&scenario(pinned(), false), 1).unwrap();
+    assert_eq!((local_share(&off), numa(&off)), (0.0, NumaMetrics::default()));
+
+    let on = run(&scenario(pinned(), true), 1).unwrap();
+    assert!(local_share(&on) > 0.99, "{}", local_share(&on));
+    assert!(on.vms[0].counts["work"] > off.vms[0].counts["work"], "that pays");
+
+    let from_the_start = Scenario { warmup_ns: 0, length_ns: 8_000 * MS, ..scenario(pinned(), true) };
+    let counted = numa(&run(&from_the_start, 1).unwrap());
+    assert!((PAGES - PAGES / 50..=PAGES).contains(&counted.numa_pages_migrated), "each once: {counted:?}");
+    assert!(counted.numa_hint_faults > PAGES, "faults go on, but are local then: {counted:?}");
+    let stayed = counted.numa_hint_faults - counted.numa_pages_migrated;
+    assert!(counted.numa_hint_faults_local.abs_diff(stayed) <= 1, "{counted:?}");
+}
+
+#[test]
+fn a_task_that_is_free_to_move_ends_up_with_its_memory() {
+    let machine = two_nodes();
+    let all: &[u32] = &[0, 1, 2, 3];
+    for memory_shares in [[0.0, 1.0], [1.0, 0.0]] {
+        let run = run(&scenario(vec![database("db", &machine, &[all], memory_shares)], true), 1).unwrap();
+        assert!(local_share(&run) > 0.95, "{memory_shares:?}: {}", local_share(&run));
+    }
+}
+
+#[test]
+fn a_task_goes_to_memory_that_cannot_come_to_it() {
+    let machine = two_nodes();
+    let node_bytes = machine.nodes()[0].memory_bytes;
+    // The other node has no room for the memory.
+    let vms = |memory: usize| {
+        let shares = |node: usize| if node == 0 { [1.0, 0.0] } else { [0.0, 1.0] };
+        let mut full = common::vm("full", &machine, 1, forever(vec![common::sleep(MS)]));
+        (full.memory_bytes, full.memory_shares) = (node_bytes, shares(1 - memory).to_vec());
+        vec![database("db", &machine, &[&[0, 1, 2, 3]], shares(memory)), full]
+    };
+    let local = |memory, numa_balancing| {
+        let run = run(&scenario(vms(memory), numa_balancing), 1).unwrap();
+        run.vms[0].vcpus[0].local_run_ns as f64 / run.vms[0].vcpus[0].run_ns as f64
+    };
+    let away = usize::from(local(0, false) > 0.5);
+    assert!(local(away, false) < 0.1, "it starts on the other node");
+    assert!(local(away, true) > 0.95, "{}", local(away, true));
+}
+
+#[test]
+fn memory_that_both_nodes_share_evenly_stays() {
+    let machine = two_nodes();
+    let cpus: [&[u32]; 4] = [&[0], &[1], &[2], &[3]];
+    let run = run(&scenario(vec![database("db", &machine, &cpus, [0.5, 0.5])], true), 1).unwrap();
+    let counted = numa(&run);
+    assert!(counted.numa_hint_faults > PAGES, "{counted:?}");
+    assert!(counted.numa_pages_migrated * 10 < counted.numa_hint_faults, "{counted:?}");
+    assert!((local_share(&run) - 0.5).abs() < 0.05);
+}
+
+#[test]
+fn memory_does_not_move_to_a_full_node() {
+    let machine = two_nodes();
+    let hoard = machine.nodes()[0].memory_bytes;
+    let hoarder = Vm { memory_bytes: hoard, ..database("hoarder", &machine, &[&[1]], [1.0, 0.0]) };
+    let db = database("db", &machine, &[&[0]], [0.0, 1.0]);
+    let run = run(&scenario(vec![hoarder, db], true), 1).unwrap();
+    assert_eq!(run.vms[1].vcpus[0].local_run_ns, 0, "{:?}", numa(&run));
+}
+
+#[test]
+fn first_touch_follows_where_tasks_start() {
+    let machine = two_nodes();
+    let touched = |cpus: &[&[u32]]| {
+        let vm = Vm { first_touch: true, ..database("db", &machine, cpus, [0.5, 0.5]) };
+        local_share(&run(&scenario(vec![vm], false), 1).unwrap())
+    };
+    assert_eq!(touched(&[&[2], &[3]]), 1.0, "all memory is on their node");
+    let mixed = touched(&[&[0], &[1], &[2]]);
+    assert!((mixed - (2.0 / 3.0 * 2.0 + 1.0 / 3.0) / 3.0).abs() < 1e-6, "in proportion: {mixed}");
+}
+
+#[test]
+fn one_node_needs_no_balancing() {
+    let machine = common::cores(2);
+    let hash = |numa_balancing| {
+        let program = Arc::new(Program { ops: forever(vec![compute(MS)]), profiles: vec![] });
+        let vcpu = Vcpu { program, hard_affinity: Arc::new(machine.all_cpus().clone()), soft_affinity: None };
+        let vm = Vm::new("vm", vec![vcpu], vec![1.0]);
+        run(&Scenario { machine: machine.clone(), ..scenario(vec![vm], numa_balancing) }, 1)
+            .unwrap()
+            .trace_hash
+    };
+    assert_eq!(hash(true), hash(false));
+}
+
+#[test]
+fn faults_take_time_of_the_host() {
+    let machine = two_nodes();
+    let vms = || vec![database("db", &machine, &[&[0]], [1.0, 0.0])];
+    let overhead_ns = |costs: CostModels| run(&Scenario { costs, ..scenario(vms(), true) }, 1).unwrap().host;
+    let with = overhead_ns(CostModels::all());
+    let without = overhead_ns(CostModels { numa_fault: None, ..CostModels::all() });
+    let faults = with.numa.numa_hint_faults;
+    let expected_ns = faults * CostModels::all().numa_fault.unwrap().fault_ns;
+    let difference_ns = with.overhead_ns - without.overhead_ns;
+    assert!(difference_ns.abs_diff(expected_ns) < expected_ns / 10, "{difference_ns} {expected_ns}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Balancing neither makes nor loses time, and repeats.
+    #[test]
+    fn time_is_conserved(scenario in balanced_scenario(), seed: u64) {
+        let metrics = run(&scenario, seed).unwrap();
+        let host = &metrics.host;
+        prop_assert_eq!(host.busy_ns + host.idle_ns + host.overhead_ns, host.pcpus as u64 * metrics.length_ns);
+        for vcpu in metrics.vms.iter().flat_map(|vm| &vm.vcpus) {
+            prop_assert_eq!(vcpu.run_ns + vcpu.wait_ns + vcpu.sleep_ns, metrics.length_ns);
+            prop_assert!(vcpu.local_run_ns <= vcpu.run_ns);
+        }
+        let NumaMetrics { numa_hint_faults, numa_hint_faults_local, numa_pages_migrated } = host.numa;
+        prop_assert!(numa_hint_faults_local + numa_pages_migrated <= numa_hint_faults + 1);
+        prop_assert_eq!(run(&scenario, seed).unwrap(), metrics);
+    }
+}
