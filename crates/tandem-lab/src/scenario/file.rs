@@ -41,6 +41,7 @@ pub struct ScenarioFile {
     #[serde(default)]
     pub profiles: BTreeMap<String, ProfileTable>,
     /// Programs by name.
+    #[serde(default)]
     pub programs: BTreeMap<String, ProgramTable>,
     /// The virtual machines.
     #[serde(default, rename = "vm")]

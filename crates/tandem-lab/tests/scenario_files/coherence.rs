@@ -100,7 +100,7 @@ fn mistakes_name_the_line() {
             "queue_lines = 1000001",
             "dir/s.toml:33: `queue_lines` is 1000001; allowed are 0 to 1000000",
         ),
-        ("message_lines = 4", "lines = 4", "unexpected keys in table: lines"),
+        ("message_lines = 4", "lines = 4", "dir/s.toml:33: unknown field `lines`, expected one of `channel`"),
     ];
     for (text, instead, says) in cases {
         let error = build(&SHARING.replacen(text, instead, 1)).map(|_| ()).expect_err(instead);

@@ -67,10 +67,7 @@ fn what_a_preferred_node_has_no_room_for_lies_on_the_next() {
     }
     let bound = format!("{first}{}", second("memory_policy = { bind = \"1\" }"));
     let error = with_tables(&bound).unwrap_err();
-    assert!(
-        error.starts_with("dir/s.toml:15: a VM with 4096 MiB of memory does not fit on its nodes"),
-        "{error}"
-    );
+    assert!(error.starts_with("dir/s.toml:15: 4096 MiB of memory do not fit on the nodes"), "{error}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// of sums of times.
 pub const TIME_MAX_NS: u64 = 86_400_000_000_000;
 
-/// Most processes that run in the guests of a scenario from the start.
+/// Most processes that run in the host and the guests of a scenario from the start.
 pub const PROCESSES_MAX: u64 = 100_000;
 
 /// Everything that a run needs, but the seed.
