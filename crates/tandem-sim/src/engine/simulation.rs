@@ -14,7 +14,7 @@ use crate::machine::cost::CostModels;
 use crate::metrics::RunMetrics;
 use crate::policy::Policy;
 use crate::program::channel::{Request, Token};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, VmKind};
 use crate::trace::Observer;
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -43,6 +43,8 @@ const EXTRAS: [Extra; 5] =
 
 /// Time between the starts of two tasks, ns: longer than the decisions that a start brings about.
 const START_SPACING_NS: u64 = 20_000;
+/// The same after a process of the host: they are many, and what starts them wakes one after the other.
+const PROCESS_START_SPACING_NS: u64 = 1_000;
 
 /// A scenario while it runs.
 pub(super) struct Simulation<'a, O> {
@@ -182,13 +184,19 @@ impl<'a, O: Observer> Simulation<'a, O> {
     fn start_next(&mut self, now_ns: u64) {
         let next =
             self.to_start.iter_mut().enumerate().find_map(|(kernel, tasks)| Some((kernel, tasks.next()?)));
+        let mut spacing_ns = START_SPACING_NS;
         if let Some((kernel, task)) = next {
+            if self.system.kernels[kernel].tasks[task].kind != VmKind::Machine {
+                spacing_ns = PROCESS_START_SPACING_NS;
+            }
             self.system.start(kernel, task.into(), now_ns);
             if kernel == HOST {
                 self.touch_memory(task.into());
             }
         }
-        let spacing_ns = if self.scenario.costs == CostModels::off() { 0 } else { START_SPACING_NS };
+        if self.scenario.costs == CostModels::off() {
+            spacing_ns = 0;
+        }
         let is_last = self.to_start.iter().all(|tasks| tasks.is_empty());
         self.set_extra(Extra::Start, if is_last { NEVER } else { now_ns + spacing_ns });
     }

@@ -14,16 +14,12 @@
 //!      be for the task to be pulled to it. A task that is not pulled keeps its old CPU for a target, though that be
 //!      outside.
 //!    - Second level (`select/llc_scan.rs`): the searches for an idle CPU near the target try the preferred CPUs first,
-//!      then the others.
+//!      then the others; that of single CPUs never comes to the others, by an oversight.
 //!    - Balancing knows nothing of it, so idle CPUs pull tasks away, and their next wake-up may bring them back.
 //! 2. *Work-conserving*: this project's own, after what the reviewers asked for: if a CPU idles, use it. See
 //!    `select/preferred.rs` for wake-ups and `balance/strays.rs` for balancing.
 //!
 //! A task whose soft affinity is absent, or all that it may use, is treated as without either.
-//!
-//! Limits: in the patches as posted, the search of single CPUs (`select_idle_cpu()`) never reaches the second set: it
-//! is left out unless the first search ended at the target, and a loop that went round ends at no CPU. Here it does as
-//! the patches describe it.
 
 use super::{Context, Linux, SoftAffinity};
 use crate::cpumask::CpuMask;

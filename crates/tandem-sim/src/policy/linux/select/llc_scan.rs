@@ -3,7 +3,9 @@
 //!
 //! The limit (`SIS_PROP`) is what fits into a small part of the time for which the waker's CPU usually idles, by what
 //! searches took so far. The kernel measures that; here a look at a CPU takes a line from the cache that is searched.
-//! With soft affinity, each search goes over the preferred CPUs first and then over the others; the limit is for both.
+//! With soft affinity, the searches for a core and for a thread go over the preferred CPUs first and then over the others.
+//! That for any CPU was meant to; but as it was posted it leaves the others out unless the first round ended at the target,
+//! and a round in vain ends at no CPU. So it is here.
 
 use super::WakeUp;
 use crate::cpumask::CpuMask;
@@ -86,15 +88,15 @@ impl Linux {
         let span = self.domains.span(at);
         let time_ns = u64::from(span.weight) * (self.cpus[wake.cpu.index()].avg_idle_ns / IDLE_TIME_PART);
         let limit = (time_ns / (average_ns + 1)).max(LEAST_LOOKS);
-        let candidates = wake.passes().flat_map(|pass| ring(&span.cpus, target).map(move |cpu| (pass, cpu)));
+        let searched = wake.preferred.unwrap_or(wake.allowed);
         let (mut looks, mut found) = (0, None);
-        for (counted, (pass, cpu)) in (1..).zip(candidates) {
+        for (counted, cpu) in (1..).zip(ring(&span.cpus, target)) {
             if counted == limit {
                 *ctx.peers_scanned += looks;
                 // A search that was given up says nothing about what one takes.
                 return None;
             }
-            if !pass.holds(cpu) {
+            if !searched.contains(cpu) {
                 continue;
             }
             looks += 1;

@@ -133,7 +133,7 @@ fn searches_near_the_target_try_the_preferred_cpus_first() {
         // Only threads idle.
         (&[0, 4, 6], 7, 3),
         (&[0, 4, 6, 7], 3, 3),
-        (&[0, 3, 4, 6, 7], 5, 5),
+        (&[0, 3, 4, 6, 7], 2, 5),
         (&[0, 1, 3, 4, 5, 6, 7], 2, 2),
     ] {
         for (soft_affinity, expected) in [(SoftAffinity::POSTED, preferring), (SoftAffinity::Ignored, anyhow)]
@@ -146,12 +146,11 @@ fn searches_near_the_target_try_the_preferred_cpus_first() {
 }
 
 #[test]
-fn the_limit_of_a_search_is_for_both_sets() {
-    // CPU 5 is the only idle one, and not a preferred one: the fourth from the target in the second round. 512 ns allow
-    // for eight looks, which would do for that round alone.
-    for (avg_idle_ns, expected) in [(1_000_000, 5), (1_024, 5), (512, 2), (0, 2)] {
+fn the_limit_of_a_search_counts_those_that_are_not_preferred_too() {
+    // CPU 7 is a preferred one, the sixth from the target. 512 ns allow for seven, and no time for three.
+    for (avg_idle_ns, expected) in [(1_000_000, 7), (1_024, 7), (512, 7), (0, 2)] {
         let mut it = posted();
-        let (task, waker) = near(&mut it, &[0, 1, 3, 4, 6, 7]);
+        let (task, waker) = near(&mut it, &[0, 1, 3, 4, 6]);
         it.linux.cpus[2].avg_idle_ns = avg_idle_ns;
         assert_eq!(it.wake(task, waker, false), expected, "idle for {avg_idle_ns} ns");
     }
