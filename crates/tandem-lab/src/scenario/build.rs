@@ -155,7 +155,8 @@ impl Builder<'_> {
         let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
         for position in 0..count {
             let home = self.home(table, vcpus, own_home.as_ref())?;
-            let keys = MemoryKeys { size: &table.memory, policy: table.memory_policy.as_ref() };
+            let keys =
+                MemoryKeys { size: &table.memory, policy: table.memory_policy.as_ref(), home_nodes: &[] };
             let memory = self.lay_memory(keys, vcpus as u32, &home)?;
             let vcpu = |program: &Arc<Program>| Vcpu {
                 program: program.clone(),

@@ -12,13 +12,13 @@ use tandem_sim::ids::NodeId;
 use tandem_sim::machine::{Machine, parse_cpulist};
 use tandem_sim::placement::{self, Request};
 
-/// Where memory lies at the start: "local", which is where the tasks start; "interleave", evenly over all nodes;
-/// { interleave = "0-1" }, evenly over these nodes, and on the nearest others if they are full; { preferred = "1" }, on
+/// Where memory lies at the start: "local", which is where the tasks start; "interleave", evenly over all nodes; "home",
+/// for processes with `homes`, evenly over the nodes of these; { interleave = "0-1" }, evenly over these nodes, and on the nearest others if they are full; { preferred = "1" }, on
 /// that node, and on the nearest others if it is full; { bind = "0" }, evenly over these nodes and on no others.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(
     untagged,
-    expecting = "expected \"local\", \"interleave\", or a table such as { bind = \"0\" }, { preferred = \"1\" } or \
+    expecting = "expected \"local\", \"interleave\", \"home\", or a table such as { bind = \"0\" }, { preferred = \"1\" } or \
                  { interleave = \"0-1\" }"
 )]
 pub enum MemoryPolicyForm {
@@ -36,6 +36,8 @@ pub enum MemoryPolicyName {
     Local,
     /// Evenly over all nodes.
     Interleave,
+    /// Evenly over the nodes of the `homes`, whatever the policy's placement makes of them, and on no others.
+    Home,
 }
 
 /// A memory policy with a list of nodes, by the numbers of the operating system.
@@ -62,6 +64,8 @@ pub(super) struct Memory {
 pub(super) struct MemoryKeys<'a> {
     pub size: &'a Located<Size>,
     pub policy: Option<&'a Located<MemoryPolicyForm>>,
+    /// The nodes that "home" is; none if that is not said.
+    pub home_nodes: &'a [NodeId],
 }
 
 impl Builder<'_> {
@@ -80,6 +84,13 @@ impl Builder<'_> {
                 return self.lay_evenly(keys, tasks, home, true);
             }
             Some((MemoryPolicyForm::Named(MemoryPolicyName::Interleave), policy)) => (all, true, policy),
+            Some((MemoryPolicyForm::Named(MemoryPolicyName::Home), policy)) => {
+                if keys.home_nodes.is_empty() {
+                    let message = "memory policy \"home\" is for [[processes]] that have `homes`";
+                    return Err(self.source().error(policy.span(), message));
+                }
+                (keys.home_nodes.to_vec(), false, policy)
+            }
             Some((MemoryPolicyForm::Nodes(form), policy)) => {
                 let (list, may_spill, is_one) = match form {
                     MemoryPolicyNodes::Bind(list) => (list, false, false),

@@ -8,6 +8,7 @@ use super::memory::MemoryKeys;
 use super::policy::PlacementMode;
 use std::sync::Arc;
 use tandem_file::file_error::FileError;
+use tandem_sim::ids::NodeId;
 use tandem_sim::program::Program;
 use tandem_sim::scenario::{PROCESSES_MAX, Vcpu, Vm, VmKind};
 
@@ -23,10 +24,15 @@ impl Builder<'_> {
         let (programs, used) = self.programs_of_set(table)?;
         self.count_processes(&table.group, u64::from(sets) * programs.len() as u64)?;
         let homes = self.homes(table)?;
+        let home_nodes = self.home_nodes(table)?;
         let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
         for set in 0..sets as usize {
             let home = &homes[set % homes.len()];
-            let keys = MemoryKeys { size: &table.memory, policy: table.memory_policy.as_ref() };
+            let keys = MemoryKeys {
+                size: &table.memory,
+                policy: table.memory_policy.as_ref(),
+                home_nodes: home_nodes.get(set % homes.len()).map_or(&[], Vec::as_slice),
+            };
             let memory = self.lay_memory(keys, programs.len() as u32, home)?;
             let task = |program: &Arc<Program>| Vcpu {
                 program: program.clone(),
@@ -75,6 +81,11 @@ impl Builder<'_> {
             return Err(source.error(table.group.span(), "there is no process; at least one is needed"));
         }
         Ok((programs, compiler.finish()?))
+    }
+
+    /// The nodes of each of the homes.
+    fn home_nodes(&self, table: &ProcessesTable) -> Result<Vec<Vec<NodeId>>, FileError> {
+        table.homes.iter().map(|list| Ok(nodes_of(&self.cpus(list)?, self.machine()))).collect()
     }
 
     /// Where the sets run, in turn.

@@ -42,6 +42,23 @@ fn each_policy_says_where_memory_lies() {
 }
 
 #[test]
+fn memory_at_home_stays_there_wherever_the_processes_may_run() {
+    for placement in ["none", "pin", "prefer"] {
+        let keys = "count = 3\nhomes = [\"node:1\", \"node:0\"]\nmemory_policy = \"home\"";
+        let text = processes("db", "1GiB", keys);
+        let text = format!(
+            "length = \"1s\"\nmachine = \"xeon-e5620-2s\"\n[policy]\nhost = \"linux\"\nplacement = \"{placement}\"\n\
+             [programs.hog]\nops = [{{ compute = \"1ms\" }}]\n{text}"
+        );
+        let built = build(&text).unwrap();
+        let shares: Vec<_> = built.vms.iter().map(|vm| vm.memory_shares.clone()).collect();
+        assert_eq!(shares, [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]], "{placement}");
+    }
+    let error = with_tables(&processes("db", "1GiB", "memory_policy = \"home\"")).unwrap_err();
+    assert!(error.contains("is for [[processes]] that have `homes`"), "{error}");
+}
+
+#[test]
 fn a_vm_has_a_policy_too() {
     let vm = "[[vm]]\ngroup = \"vm\"\nvcpus = 2\nmemory = \"1GiB\"\nmemory_policy = { bind = \"1\" }\nprograms = [\"hog\"]\n";
     let built = with_tables(vm).unwrap();
