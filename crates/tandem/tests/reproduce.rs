@@ -185,7 +185,7 @@ fn mistakes_exit_with_2_and_one_line() {
         ),
         (
             &["sim", "experiments/hogs/hog.toml", "--set", "vms=1000"],
-            "hog.toml:17: a VM with 1024 MiB of memory",
+            "hog.toml:17: 1024 MiB of memory do not fit",
         ),
     ] {
         let mut command = Command::cargo_bin("tandem").unwrap();
