@@ -90,7 +90,7 @@ fn what_a_preferred_node_has_no_room_for_lies_on_the_next() {
 #[test]
 fn mistakes_name_the_line_and_what_is_allowed() {
     for (policy, expected) in [
-        ("\"everywhere\"", "dir/s.toml:10: expected \"local\", \"interleave\", or a table such as"),
+        ("\"everywhere\"", "dir/s.toml:10: expected \"local\", \"interleave\", \"home\", or a table such as"),
         ("{ bind = 0 }", "dir/s.toml:10: expected \"local\""),
         ("{ bind = \"2\" }", "dir/s.toml:10: `2` names no nodes of the machine; its nodes are 0, 1"),
         ("{ bind = \"\" }", "`` names no nodes of the machine"),
