@@ -333,28 +333,37 @@ fn said_of(table: &str, line: &str, instead: &str) -> String {
     read.map(|_| String::new()).unwrap_or_else(|error| error)
 }
 
+/// What can be wrong with the cells that an order or a heat map names, in lines 33 to 35.
+const SERIES_MISTAKES: [(&str, &str, &str); 4] = [
+    (
+        "throughput",
+        "speed",
+        "experiment.toml:33: no run has the metric `speed`; there are `busy`, `throughput`",
+    ),
+    ("throughput", "busy", "experiment.toml:33: neither way is better for the metric `busy`"),
+    (
+        "\"hog\"",
+        "\"dog\"",
+        "experiment.toml:34: no run with the metric `throughput` has these keys; cells are",
+    ),
+    ("\"vms\"", "\"vm\"", "experiment.toml:35: these cells have no key `vm`; their keys: `benchmark`, `vms`"),
+];
+
+/// Checks what is said about each of these changes of the table, and about those that any series may have; nothing if the
+/// text is empty.
+fn check_said(table: &str, own: &[(&str, &str, &str)]) {
+    for (line, instead, says) in SERIES_MISTAKES.iter().chain(own) {
+        let said = said_of(table, line, instead);
+        assert!(said.starts_with(says) && said.is_empty() == says.is_empty(), "{instead}: {said}");
+    }
+}
+
 #[test]
 fn orders_are_of_variants_that_are_run_along_a_key() {
     let order = "[[order]]\ntext = \"home\"\nmetric = \"throughput\"\nkeys = { benchmark = \"hog\" }\nover = \"vms\"\n\
         variants = [\"plain\", \"home\"]\n";
-    for (line, instead, says) in [
+    let own = [
         ("[[order]]", "[[order]]", ""),
-        (
-            "throughput",
-            "speed",
-            "experiment.toml:33: no run has the metric `speed`; there are `busy`, `throughput`",
-        ),
-        ("throughput", "busy", "experiment.toml:33: neither way is better for the metric `busy`"),
-        (
-            "\"hog\"",
-            "\"dog\"",
-            "experiment.toml:34: no run with the metric `throughput` has these keys; cells are",
-        ),
-        (
-            "\"vms\"",
-            "\"vm\"",
-            "experiment.toml:35: these cells have no key `vm`; their keys: `benchmark`, `vms`",
-        ),
         (
             "over = \"vms\"",
             "over = \"benchmark\"",
@@ -366,34 +375,16 @@ fn orders_are_of_variants_that_are_run_along_a_key() {
             "experiment.toml:36: the runs of these cells have no variant `away`; there are `home`, `plain`",
         ),
         ("\"plain\", ", "", "experiment.toml:32: an order needs at least two variants"),
-    ] {
-        let said = said_of(order, line, instead);
-        assert!(said.starts_with(says) && said.is_empty() == says.is_empty(), "{instead}: {said}");
-    }
+    ];
+    check_said(order, &own);
 }
 
 #[test]
 fn heat_maps_show_variants_that_are_run_along_a_key() {
     let map = "[[heat_map]]\ntitle = \"Homes\"\nmetric = \"throughput\"\nkeys = { benchmark = \"hog\" }\ncolumns = \"vms\"\n\
         rows = [\"home\"]\nlabels = { home = \"at home\" }\nrows_title = \"where\"\n";
-    for (line, instead, says) in [
+    let own = [
         ("[[heat_map]]", "[[heat_map]]", ""),
-        (
-            "throughput",
-            "speed",
-            "experiment.toml:33: no run has the metric `speed`; there are `busy`, `throughput`",
-        ),
-        ("throughput", "busy", "experiment.toml:33: neither way is better for the metric `busy`"),
-        (
-            "\"hog\"",
-            "\"dog\"",
-            "experiment.toml:34: no run with the metric `throughput` has these keys; cells are",
-        ),
-        (
-            "\"vms\"",
-            "\"vm\"",
-            "experiment.toml:35: these cells have no key `vm`; their keys: `benchmark`, `vms`",
-        ),
         (
             "\"home\"",
             "\"away\"",
@@ -402,10 +393,8 @@ fn heat_maps_show_variants_that_are_run_along_a_key() {
         ("[\"home\"]", "[]", "experiment.toml:32: the heat map has no rows; name at least one variant"),
         ("{ home =", "{ hom =", "experiment.toml:37: the heat map has no row `hom`; its rows: `home`"),
         ("columns", "colums", "experiment.toml:35: unknown field `colums`, expected one of `title`"),
-    ] {
-        let said = said_of(map, line, instead);
-        assert!(said.starts_with(says) && said.is_empty() == says.is_empty(), "{instead}: {said}");
-    }
+    ];
+    check_said(map, &own);
 }
 
 #[test]

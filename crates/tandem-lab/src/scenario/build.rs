@@ -110,6 +110,23 @@ pub(super) struct Home {
     pub nodes: Vec<NodeId>,
 }
 
+impl Home {
+    /// Every CPU of the machine.
+    pub fn everywhere(machine: &Machine) -> Self {
+        Self { hard: machine.all_cpus().clone().into(), soft: None, nodes: Vec::new() }
+    }
+
+    /// What a mode of placement makes of CPUs, which are on these nodes.
+    pub fn placed(mode: PlacementMode, cpus: CpuMask, nodes: Vec<NodeId>, machine: &Machine) -> Self {
+        let everywhere = Self::everywhere(machine);
+        match mode {
+            PlacementMode::None => everywhere,
+            PlacementMode::Pin => Self { hard: cpus.into(), soft: None, nodes },
+            PlacementMode::Prefer => Self { soft: Some(cpus.into()), nodes, ..everywhere },
+        }
+    }
+}
+
 impl Builder<'_> {
     pub(super) fn source(&self) -> &SourceFile {
         &self.scenario.source
@@ -392,20 +409,15 @@ impl Builder<'_> {
         let source = &self.scenario.source;
         let machine = &self.scenario.machine;
         let no_room = |reason: String| source.error(table.memory.span(), reason);
-        let everywhere = Home { hard: machine.all_cpus().clone().into(), soft: None, nodes: Vec::new() };
         let home = match (own, self.placement) {
             (Some(own), _) => own.clone(),
-            (None, PlacementMode::None) => everywhere,
+            (None, PlacementMode::None) => Home::everywhere(machine),
             (None, mode) => match placement::place(machine, &self.occupancy, request) {
-                PlacementOutcome::Skipped(_) => everywhere,
+                PlacementOutcome::Skipped(_) => Home::everywhere(machine),
                 PlacementOutcome::NoCandidate(shortage) => return Err(no_room(shortage.to_string())),
                 PlacementOutcome::Placed(placement) => {
                     let nodes = placement.best().nodes.clone();
-                    let cpus = Arc::new(cpus_of(&nodes, machine));
-                    match mode {
-                        PlacementMode::Pin => Home { hard: cpus, soft: None, nodes },
-                        _ => Home { soft: Some(cpus), nodes, ..everywhere },
-                    }
+                    Home::placed(mode, cpus_of(&nodes, machine), nodes, machine)
                 }
             },
         };

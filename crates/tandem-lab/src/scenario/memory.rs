@@ -77,13 +77,15 @@ impl Builder<'_> {
         home: &Home,
     ) -> Result<Memory, FileError> {
         let bytes = keys.size.bytes;
-        let all: Vec<NodeId> = (0..self.machine().node_count()).map(NodeId::from).collect();
+        let every_node: Vec<NodeId> = (0..self.machine().node_count()).map(NodeId::from).collect();
         let (nodes, may_spill, policy) = match keys.policy.map(|policy| (&**policy, policy)) {
             None => return self.lay_evenly(keys, tasks, home, false),
             Some((MemoryPolicyForm::Named(MemoryPolicyName::Local), _)) => {
                 return self.lay_evenly(keys, tasks, home, true);
             }
-            Some((MemoryPolicyForm::Named(MemoryPolicyName::Interleave), policy)) => (all, true, policy),
+            Some((MemoryPolicyForm::Named(MemoryPolicyName::Interleave), policy)) => {
+                (every_node.clone(), true, policy)
+            }
             Some((MemoryPolicyForm::Named(MemoryPolicyName::Home), policy)) => {
                 if keys.home_nodes.is_empty() {
                     let message = "memory policy \"home\" is for [[processes]] that have `homes`";
@@ -110,7 +112,6 @@ impl Builder<'_> {
         let free = |builder: &Self, nodes: &[NodeId]| {
             nodes.iter().map(|&node| builder.occupancy.free_memory_bytes(node)).collect::<Vec<_>>()
         };
-        let every_node: Vec<NodeId> = (0..self.machine().node_count()).map(NodeId::from).collect();
         let before = free(self, &every_node);
         let has: u64 = free(self, &nodes).iter().fold(0, |sum, free| sum.saturating_add(*free));
         let at_first = if may_spill { bytes.min(has) } else { bytes };

@@ -5,7 +5,6 @@ use super::compile::{Compiler, Used};
 use super::file::ProcessesTable;
 use super::hackbench;
 use super::memory::MemoryKeys;
-use super::policy::PlacementMode;
 use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_sim::ids::NodeId;
@@ -24,15 +23,10 @@ impl Builder<'_> {
         let (programs, used) = self.programs_of_set(table)?;
         self.count_processes(&table.group, u64::from(sets) * programs.len() as u64)?;
         let homes = self.homes(table)?;
-        let home_nodes = self.home_nodes(table)?;
         let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
         for set in 0..sets as usize {
-            let home = &homes[set % homes.len()];
-            let keys = MemoryKeys {
-                size: &table.memory,
-                policy: table.memory_policy.as_ref(),
-                home_nodes: home_nodes.get(set % homes.len()).map_or(&[], Vec::as_slice),
-            };
+            let (home, home_nodes) = &homes[set % homes.len()];
+            let keys = MemoryKeys { size: &table.memory, policy: table.memory_policy.as_ref(), home_nodes };
             let memory = self.lay_memory(keys, programs.len() as u32, home)?;
             let task = |program: &Arc<Program>| Vcpu {
                 program: program.clone(),
@@ -83,18 +77,11 @@ impl Builder<'_> {
         Ok((programs, compiler.finish()?))
     }
 
-    /// The nodes of each of the homes.
-    fn home_nodes(&self, table: &ProcessesTable) -> Result<Vec<Vec<NodeId>>, FileError> {
-        table.homes.iter().map(|list| Ok(nodes_of(&self.cpus(list)?, self.machine()))).collect()
-    }
-
-    /// Where the sets run, in turn.
-    fn homes(&self, table: &ProcessesTable) -> Result<Vec<Home>, FileError> {
-        let everywhere =
-            || Home { hard: self.machine().all_cpus().clone().into(), soft: None, nodes: Vec::new() };
+    /// Where the sets run, in turn, with the nodes that they call home, whatever the placement makes of them.
+    fn homes(&self, table: &ProcessesTable) -> Result<Vec<(Home, Vec<NodeId>)>, FileError> {
         if let Some(own) = self.own_home(table.affinity.as_ref())? {
             return match table.homes.first() {
-                None => Ok(vec![own]),
+                None => Ok(vec![(own, Vec::new())]),
                 Some(home) => {
                     let message = "`affinity` says where they run, and so do `homes`; leave one out";
                     Err(self.source().error(home.span(), message))
@@ -102,16 +89,12 @@ impl Builder<'_> {
             };
         }
         if table.homes.is_empty() {
-            return Ok(vec![everywhere()]);
+            return Ok(vec![(Home::everywhere(self.machine()), Vec::new())]);
         }
         let home = |list| {
-            let cpus = Arc::new(self.cpus(list)?);
+            let cpus = self.cpus(list)?;
             let nodes = nodes_of(&cpus, self.machine());
-            Ok(match self.placement {
-                PlacementMode::None => everywhere(),
-                PlacementMode::Pin => Home { hard: cpus, soft: None, nodes },
-                PlacementMode::Prefer => Home { soft: Some(cpus), nodes, ..everywhere() },
-            })
+            Ok((Home::placed(self.placement, cpus, nodes.clone(), self.machine()), nodes))
         };
         table.homes.iter().map(home).collect()
     }
