@@ -127,8 +127,8 @@ pub trait Policy {
     /// Puts a task into the queue of `cpu`. With [`Reason::Exec`], [`Policy::blocked`] has taken it from its CPU.
     fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId, reason: Reason);
 
-    /// Chooses what `cpu` runs next; an idle CPU is asked too when it is kicked. `previous` is the task on it, if it could go on; if it is not chosen, it is
-    /// queued by the policy.
+    /// Chooses what `cpu` runs next; an idle CPU is asked too when it is kicked. `previous` is the task on it, if it
+    /// could go on; if it is not chosen, it is queued by the policy.
     fn dispatch(&mut self, ctx: &mut Context<'_>, cpu: CpuId, previous: Option<TaskId>) -> Dispatch;
 
     /// The task starts to run on the CPU.

@@ -26,8 +26,9 @@
 //! is left to the CPU that it is for if that shares no cache with the waker's, as far as the domains tell. In
 //! 6.12 it also is if that CPU has nothing to run (`ttwu_queue_cond()`).
 //!
-//! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; a lock
-//! that is found taken makes nothing be done otherwise. A CPU decides at once when it is told to: what runs in kernel mode can be preempted (`CONFIG_PREEMPT`).
+//! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; a lock that is
+//! found taken makes nothing be done otherwise. A CPU decides at once when it is told to: what runs in kernel mode can
+//! be preempted (`CONFIG_PREEMPT`).
 
 mod balance;
 mod cfs;

@@ -5,9 +5,10 @@
 //! get further apart by that, an idle one before others; or it changes places with a task that gains less where
 //! it is. Balancing of load takes note (`migrate_degrades_locality()`).
 //!
-//! Limits: the rules are those of 5.2 in all eras. Tasks of a group have the weights of their group. Of idle CPUs the first
-//! one of an idle core is taken, else the first. CPUs that change tasks do so each at its own next decision. A group that finds no room stays where it is; other nodes than the preferred
-//! one are not looked at. The search for the busiest queue does not ask what tasks prefer (`fbq_type`).
+//! Limits: the rules are those of 5.2 in all eras. Tasks of a group have the weights of their group. Of idle CPUs the
+//! first one of an idle core is taken, else the first. CPUs that change tasks do so each at its own next decision. A
+//! group that finds no room stays where it is; other nodes than the preferred one are not looked at. The search for the
+//! busiest queue does not ask what tasks prefer (`fbq_type`).
 
 use super::domains::Flags;
 use super::{Context, Linux};

@@ -33,8 +33,9 @@ impl Linux {
         true
     }
 
-    /// Moves `previous`, which has just been put into the queue of its CPU, where active balancing, or NUMA balancing, asked for it to go
-    /// ([`RunQueue::push_to`](super::super::run_queue::RunQueue), which is cleared). Whether it moved.
+    /// Moves `previous`, which has just been put into the queue of its CPU, where active balancing, or NUMA balancing,
+    /// asked for it to go ([`RunQueue::push_to`](super::super::run_queue::RunQueue), which is cleared). Whether it
+    /// moved.
     pub(in crate::policy::linux) fn active_push(
         &mut self,
         ctx: &mut Context<'_>,

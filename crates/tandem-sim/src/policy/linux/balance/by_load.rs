@@ -133,7 +133,7 @@ impl Linux {
             imbalanced: group.imbalanced,
             kind: Kind::Other,
         };
-        let (mut present_load, mut util) = (0, 0);
+        let mut present_load = 0;
         let (mut least, mut most) = ((u64::MAX, u64::MAX), (0, 0));
         for cpu in self.members(group) {
             let running = self.cpus[cpu.index()].nr_running() as u64;
@@ -142,13 +142,13 @@ impl Linux {
             stats.nr_running += running;
             stats.idle_cpus += u64::from(self.idle.contains(cpu));
             present_load += self.cpu_load(cpu);
-            util += self.cpu_util(cpu);
             least = (least.0.min(load), least.1.min(running));
             most = (most.0.max(load), most.1.max(running));
         }
         stats.avg_load = stats.load * SCALE / stats.capacity;
         stats.load_per_task = present_load.checked_div(stats.nr_running).unwrap_or(0);
         if self.settings.era >= LinuxEra::V5_2 {
+            let util: u64 = self.members(group).map(|cpu| self.cpu_util(cpu)).sum();
             stats.time_to_use = (100 * stats.capacity).cmp(&(u64::from(tunables.imbalance_pct) * util));
         }
         if self.settings.era == LinuxEra::V3_6 {

@@ -1,8 +1,8 @@
 //! Taking tasks out of a busy queue (`detach_tasks()`, `can_migrate_task()`).
 //!
 //! Simplified: a task of 6.12 that has blocked and only stays until it has paid for running ahead never moves; the
-//! kernel takes it along to move its load. Tasks that were skipped stay where they are in the list; the kernel moves them to its end, so that
-//! the next attempt, which looks at a limited number, begins with others.
+//! kernel takes it along to move its load. Tasks that were skipped stay where they are in the list; the kernel moves
+//! them to its end, so that the next attempt, which looks at a limited number, begins with others.
 
 use super::strays::Way;
 use super::{Attempt, Idleness, Imbalance, Unit};

@@ -1,6 +1,6 @@
-//! Prints the domains as a kernel does that is booted with `sched_debug` (`sched_verbose` in 6.12; 5.2 has the log of 6.12): first what is
-//! in its log, then the constants, a line a domain, as files under `/proc/sys/kernel/sched_domain` or, in 6.12,
-//! `/sys/kernel/debug/sched/domains` hold them.
+//! Prints the domains as a kernel does that is booted with `sched_debug` (`sched_verbose` in 6.12; 5.2 has the log of
+//! 6.12): first what is in its log, then the constants, a line a domain, as files under `/proc/sys/kernel/sched_domain`
+//! or, in 6.12, `/sys/kernel/debug/sched/domains` hold them.
 //!
 //! Flags are shown by name throughout; the older kernels show a number there.
 
