@@ -1,0 +1,141 @@
+//! An object that has been linked: code and data with their addresses, and what it needs.
+
+use crate::kernel::KernelFunction;
+use crate::op::Op;
+use std::collections::BTreeMap;
+
+/// The number of a function in an [`Image`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FunctionId(pub u32);
+
+/// A linked object.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// All functions that can be reached, programs and those that they call.
+    pub functions: Vec<Function>,
+    /// Functions of the kernel that are called.
+    pub imports: Vec<Import>,
+    /// Why each [`Op::Poison`] is one.
+    pub poisons: Vec<String>,
+    /// Global data. Addresses follow each other from [`crate::Memory::BASE`] on, aligned to 64 bytes, in this order.
+    pub sections: Vec<DataSection>,
+    /// Maps, by number.
+    pub maps: Vec<MapDefinition>,
+    /// The schedulers that it defines; usually one.
+    pub struct_ops: Vec<StructOps>,
+    /// Programs that are not part of a scheduler, by name.
+    pub programs: BTreeMap<String, Program>,
+    /// Global variables, by name.
+    pub variables: BTreeMap<String, Variable>,
+    /// Variables of the kernel that it refers to: name, and the address that stands for each.
+    pub kernel_variables: Vec<(String, u64)>,
+}
+
+impl Image {
+    /// The address that stands for a map, by number: `MAPS + number`. It cannot be followed.
+    pub const MAPS: u64 = 2 << 48;
+    /// The address that stands for a function, by number.
+    pub const FUNCTIONS: u64 = 3 << 48;
+    /// Addresses of kernel variables: one every [`Image::VARIABLE_SPACING`]. Their contents are at
+    /// [`crate::State::variable`].
+    pub const VARIABLES: u64 = 4 << 48;
+    /// See [`Image::VARIABLES`].
+    pub const VARIABLE_SPACING: u64 = 1 << 20;
+}
+
+/// A function.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Its name in the source.
+    pub name: String,
+    /// Its instructions. The last one does not fall through.
+    pub ops: Vec<Op>,
+}
+
+/// A function of the kernel that is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Import {
+    /// Done by the runtime: helper or kfunc by name.
+    Runtime(&'static str),
+    /// Done by the kernel.
+    Kernel(KernelFunction, String),
+}
+
+/// Global data.
+#[derive(Clone, Debug)]
+pub struct DataSection {
+    /// As in the file, `.rodata` for instance.
+    pub name: String,
+    /// Its first address.
+    pub address: u64,
+    /// What is in it at first.
+    pub bytes: Vec<u8>,
+}
+
+/// A global variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its address.
+    pub address: u64,
+    /// Bytes.
+    pub size: usize,
+    /// It is in a read-only section: a setting.
+    pub is_setting: bool,
+    /// Bytes of each number in it, if it is one or an array of them; `None` for structures.
+    pub number_size: Option<usize>,
+}
+
+/// A program that is not part of a scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The section that it is in, which says what kind of a program it is: `syscall`.
+    pub section: String,
+    /// Its code.
+    pub function: FunctionId,
+}
+
+/// A structure of callbacks and values.
+#[derive(Clone, Debug)]
+pub struct StructOps {
+    /// Its name in the source.
+    pub name: String,
+    /// The callbacks that are set.
+    pub callbacks: BTreeMap<String, FunctionId>,
+    /// The values that are set, numbers up to 64 bits, by name.
+    pub numbers: BTreeMap<String, u64>,
+    /// The values that are texts.
+    pub texts: BTreeMap<String, String>,
+}
+
+/// A map as the object defines it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapDefinition {
+    /// Its name in the source.
+    pub name: String,
+    /// What it is.
+    pub kind: MapKind,
+    /// Bytes of a key; 0 if it has none.
+    pub key_size: usize,
+    /// Bytes of a value.
+    pub value_size: usize,
+    /// Most elements; of a ring buffer, bytes.
+    pub max_entries: usize,
+}
+
+/// Kinds of maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum MapKind {
+    Hash,
+    PerCpuHash,
+    LruHash,
+    LruPerCpuHash,
+    Array,
+    PerCpuArray,
+    /// One value a task, cgroup: the key is the address of its structure.
+    TaskStorage,
+    CgroupStorage,
+    RingBuffer,
+    Queue,
+    Stack,
+}
