@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::policy::linux::weight_of_nice;
 use crate::policy::{AnyPolicy, TaskFacts, VmFacts};
 use crate::program::code::{Compiler, Instruction, ProfileTable};
-use crate::scenario::{Guest, Scenario, Vm};
+use crate::scenario::{Guest, Scenario, Vm, VmKind};
 use std::sync::Arc;
 
 /// A scenario made ready to run.
@@ -77,7 +77,11 @@ fn past_cpus(scenario: &Scenario, id: VmId, vm: &Vm, seed: u64) -> Vec<CpuId> {
 
 fn host_kernel(scenario: &Scenario, tasks: Vec<Task>, facts: Vec<TaskFacts>) -> Kernel {
     let vms: Vec<VmFacts> =
-        scenario.vms.iter().map(|vm| VmFacts { weight: vm.weight, cap_pct: vm.cap_pct }).collect();
+        scenario.vms.iter().map(|vm| VmFacts {
+                weight: vm.weight,
+                cap_pct: vm.cap_pct,
+                is_cgroup: vm.kind == VmKind::Machine,
+            }).collect();
     Kernel::new(KernelParts {
         id: KernelId::HOST,
         machine: Arc::clone(&scenario.machine),

@@ -36,6 +36,18 @@ pub enum RunError {
         /// Events, or steps of a program, since it last moved.
         events: u64,
     },
+    /// A compiled scheduler did what it may not do, or gave up.
+    #[error("the scheduler '{scheduler}' of {kernel} failed at {at_ns} ns: {message}")]
+    Scheduler {
+        /// Its name.
+        scheduler: String,
+        /// Whose it was.
+        kernel: String,
+        /// When, ns since the start of the run.
+        at_ns: u64,
+        /// What it did.
+        message: String,
+    },
     /// A guest forks without end.
     #[error(
         "VM '{vm}' has {TASKS_MAX} tasks at {at_ns} ns: its programs fork more than ends; wait for children with \

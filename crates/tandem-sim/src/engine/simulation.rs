@@ -14,7 +14,7 @@ use crate::machine::cost::CostModels;
 use crate::metrics::RunMetrics;
 use crate::policy::Policy;
 use crate::program::channel::{Request, Token};
-use crate::scenario::{Scenario, VmKind};
+use crate::scenario::{PolicySettings, Scenario, VmKind};
 use crate::trace::Observer;
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -152,6 +152,9 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 return Err(self.stuck(source, now_ns, at_once));
             }
             self.handle(source, now_ns)?;
+            if self.system.has_failed {
+                return Err(self.scheduler_failed(now_ns));
+            }
         }
         Ok(self.results(clock_ns))
     }
@@ -250,6 +253,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         match target {
             TimerTarget::Task(task) => self.system.wake(task, now_ns, on, false),
             TimerTarget::Source(source) => self.interrupt_handled(on, source, at_ns, now_ns),
+            TimerTarget::Policy(token) => self.system.policy_alarm(on, token, now_ns),
             TimerTarget::Flush(sender) => self.answer_flush(on, sender, now_ns),
         }
     }
@@ -342,6 +346,23 @@ impl<'a, O: Observer> Simulation<'a, O> {
     pub fn refresh_source(&mut self, source: usize) {
         let slot = self.system.processor_count() + EXTRAS.len() + source;
         self.system.queue.set(slot, self.sources[source].next_ns());
+    }
+
+    /// The error that says which kernel's scheduler cannot go on, and why.
+    fn scheduler_failed(&self, at_ns: u64) -> RunError {
+        let failed = self.system.kernels.iter().position(|kernel| kernel.failure.is_some()).unwrap_or(HOST);
+        let guest = self.scenario.vms.iter().filter(|vm| vm.guest.is_some()).nth(failed.wrapping_sub(1));
+        let policy = match guest.and_then(|vm| vm.guest.as_ref()) {
+            Some(guest) => &guest.policy,
+            None => &self.scenario.policy,
+        };
+        let scheduler = match policy {
+            PolicySettings::SchedExt(settings) => settings.name.clone(),
+            PolicySettings::Credit(_) | PolicySettings::Linux(_) => String::new(),
+        };
+        let kernel = guest.map_or_else(|| "the host".to_owned(), |vm| format!("VM '{}'", vm.name));
+        let message = self.system.kernels[failed].failure.clone().unwrap_or_default();
+        RunError::Scheduler { scheduler, kernel, at_ns, message }
     }
 
     fn stuck(&self, source: usize, at_ns: u64, events: u64) -> RunError {

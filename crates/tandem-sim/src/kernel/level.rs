@@ -7,7 +7,7 @@ use crate::ids::{CpuId, KernelId, TaskId};
 use crate::machine::Machine;
 use crate::machine::cost::{ContextSwitch, Interrupt};
 use crate::metrics::TaskMetrics;
-use crate::policy::{AnyPolicy, Context, Policy, TaskFacts};
+use crate::policy::{Alarm, AnyPolicy, Context, Policy, TaskFacts};
 use crate::scenario::VmKind;
 use hdrhistogram::Histogram;
 use std::sync::Arc;
@@ -61,6 +61,10 @@ pub(crate) struct Kernel {
     pub peers_scanned: u32,
     /// Other CPUs' queues that the policy has locked, in this question.
     pub locked: Vec<CpuId>,
+    /// Timers that the policy wants.
+    pub alarms: Vec<Alarm>,
+    /// Why the policy cannot go on.
+    pub failure: Option<String>,
     free: Vec<TaskId>,
     births: u32,
 }
@@ -106,6 +110,8 @@ impl Kernel {
             kicked: Vec::new(),
             peers_scanned: 0,
             locked: Vec::new(),
+            alarms: Vec::new(),
+            failure: None,
             free: Vec::new(),
             machine: parts.machine,
         };
@@ -169,6 +175,8 @@ impl Kernel {
             kicked: &mut self.kicked,
             peers_scanned: &mut self.peers_scanned,
             locked: &mut self.locked,
+            alarms: &mut self.alarms,
+            failure: &mut self.failure,
         };
         question(&mut self.policy, &mut context)
     }

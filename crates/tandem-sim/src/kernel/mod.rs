@@ -78,6 +78,8 @@ pub(crate) struct System<O> {
     pub trace_hash: TraceHash,
     /// What was handled: see [`crate::metrics::RunMetrics::events`].
     pub events: u64,
+    /// A policy cannot go on: its kernel says why.
+    pub has_failed: bool,
 }
 
 /// The parts that a system is made of.
@@ -123,6 +125,7 @@ impl<O: Observer> System<O> {
             observer: parts.observer,
             trace_hash: TraceHash::default(),
             events: 0,
+            has_failed: false,
             machine,
         }
     }

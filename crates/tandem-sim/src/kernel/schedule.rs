@@ -1,11 +1,11 @@
 //! Scheduling at one level: wake-ups, ticks, decisions and switches, the same for the host and for guests.
 
 use super::level::record;
-use super::{CpuRef, HOST, System, TaskState};
+use super::{CpuRef, HOST, System, TaskState, TimerTarget};
 use crate::cpumask::CpuMask;
 use crate::engine::event_queue::NEVER;
 use crate::ids::{CpuId, TaskId};
-use crate::policy::{Policy, Reason};
+use crate::policy::{Alarm, Policy, Reason};
 use crate::trace::{EventKind, Observer};
 use std::sync::Arc;
 
@@ -116,6 +116,23 @@ impl<O: Observer> System<O> {
             }
         }
         self.kernels[by.kernel].kicked.clear();
+        self.has_failed |= self.kernels[by.kernel].failure.is_some();
+        for at in 0..self.kernels[by.kernel].alarms.len() {
+            let Alarm { cpu, at_ns, token } = self.kernels[by.kernel].alarms[at];
+            let on = CpuRef { kernel: by.kernel, cpu };
+            self.arm(on, at_ns, TimerTarget::Policy(token));
+            if let Some(pcpu) = self.pcpu(on) {
+                self.refresh(pcpu);
+            }
+        }
+        self.kernels[by.kernel].alarms.clear();
+    }
+
+    /// A timer of a kernel's policy has expired on the CPU.
+    pub fn policy_alarm(&mut self, on: CpuRef, token: u32, now_ns: u64) {
+        self.kernels[on.kernel].ask(now_ns, |policy, ctx| policy.alarm(ctx, on.cpu, token));
+        self.charge_queues(on);
+        self.deliver_kicks(on, now_ns);
     }
 
     pub(super) fn kick_pcpu(&mut self, pcpu: CpuId, by: CpuId, now_ns: u64) {

@@ -187,6 +187,8 @@ pub(crate) enum TimerTarget {
     Task(TaskId),
     /// An interrupt of the source with this number.
     Source(u32),
+    /// The timer of the policy with this token.
+    Policy(u32),
     /// The interrupt by which this task of the guest asks the CPU to flush its TLB.
     Flush(TaskId),
 }

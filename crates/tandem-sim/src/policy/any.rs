@@ -2,24 +2,30 @@
 
 use super::credit::Credit;
 use super::linux::{Linux, SpinLockKind};
+use super::sched_ext::SchedExt;
 use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts, VmFacts};
 use crate::ids::{CpuId, NodeId, TaskId};
 use crate::machine::Machine;
 use crate::scenario::PolicySettings;
+use std::sync::Arc;
 
 /// Some policy.
 #[derive(Debug)]
 pub(crate) enum AnyPolicy {
     Credit(Credit),
     Linux(Linux),
+    SchedExt(Box<SchedExt>),
 }
 
 impl AnyPolicy {
     /// The policy with these settings, for a kernel with these CPUs, tasks and groups of tasks.
-    pub fn new(settings: &PolicySettings, machine: &Machine, tasks: &[TaskFacts], vms: &[VmFacts]) -> Self {
+    pub fn new(settings: &PolicySettings, machine: &Arc<Machine>, tasks: &[TaskFacts], vms: &[VmFacts]) -> Self {
         match settings {
             PolicySettings::Credit(settings) => Self::Credit(Credit::new(*settings, machine, tasks, vms)),
             PolicySettings::Linux(settings) => Self::Linux(Linux::new(*settings, machine, tasks)),
+            PolicySettings::SchedExt(settings) => {
+                Self::SchedExt(Box::new(SchedExt::new(settings, machine, tasks, vms)))
+            }
         }
     }
 }
@@ -29,7 +35,7 @@ impl AnyPolicy {
     /// makes no difference here.
     pub fn spin_lock_kind(&self) -> SpinLockKind {
         match self {
-            Self::Credit(_) => SpinLockKind::Queued,
+            Self::Credit(_) | Self::SchedExt(_) => SpinLockKind::Queued,
             Self::Linux(linux) => linux.settings().spin_lock_kind(),
         }
     }
@@ -37,7 +43,7 @@ impl AnyPolicy {
     /// Whether the lock of a CPU's queue is held, as in Linux, for ticks, for putting a task that wakes up into the queue,
     /// and for the whole of a switch (`finish_lock_switch()`), not only for decisions.
     pub fn holds_locks_long(&self) -> bool {
-        matches!(self, Self::Linux(_))
+        matches!(self, Self::Linux(_) | Self::SchedExt(_))
     }
 }
 
@@ -47,6 +53,7 @@ macro_rules! each {
         match $any {
             AnyPolicy::Credit($policy) => $call,
             AnyPolicy::Linux($policy) => $call,
+            AnyPolicy::SchedExt($policy) => $call,
         }
     };
 }
@@ -134,6 +141,10 @@ impl Policy for AnyPolicy {
 
     fn timer(&mut self, ctx: &mut Context<'_>) {
         each!(self, policy => policy.timer(ctx))
+    }
+
+    fn alarm(&mut self, ctx: &mut Context<'_>, cpu: CpuId, token: u32) {
+        each!(self, policy => policy.alarm(ctx, cpu, token))
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

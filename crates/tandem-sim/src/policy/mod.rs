@@ -7,6 +7,7 @@ mod any;
 pub mod credit;
 pub mod linux;
 pub mod pause_loop;
+pub mod sched_ext;
 
 pub(crate) use any::AnyPolicy;
 
@@ -48,6 +49,24 @@ pub struct VmFacts {
     pub weight: u32,
     /// Most CPU time, in percent of one CPU; 0 for no cap.
     pub cap_pct: u32,
+    /// Its tasks are in a cgroup of their own, as those of a virtual machine are, and processes of the host are not.
+    pub is_cgroup: bool,
+}
+
+impl VmFacts {
+    /// The weight of a VM if nobody says otherwise.
+    pub const USUAL_WEIGHT: u32 = crate::scenario::Vm::DEFAULT_WEIGHT;
+}
+
+/// A timer that the policy starts on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alarm {
+    /// Whose interrupt it is.
+    pub cpu: CpuId,
+    /// When, ns.
+    pub at_ns: u64,
+    /// By which the policy knows it.
+    pub token: u32,
 }
 
 /// What a policy is given with each question.
@@ -67,6 +86,10 @@ pub struct Context<'a> {
     /// CPUs whose queues were locked to move tasks out of them or into them, or to bring their load up to date, in that
     /// order: the policy adds to it, and the CPU that asks waits for those locks, one after the other.
     pub locked: &'a mut Vec<CpuId>,
+    /// Timers to be started: the policy adds to it.
+    pub alarms: &'a mut Vec<Alarm>,
+    /// Why the policy cannot go on, if it cannot: it says so here, and the run ends.
+    pub failure: &'a mut Option<String>,
 }
 
 /// Why a task is to be put into a queue.
@@ -183,6 +206,9 @@ pub trait Policy {
 
     /// The policy's own timer.
     fn timer(&mut self, ctx: &mut Context<'_>);
+
+    /// A timer that the policy has started has expired on the CPU.
+    fn alarm(&mut self, _: &mut Context<'_>, _cpu: CpuId, _token: u32) {}
 
     /// Names and values of the policy's counters since the last reset.
     fn counters(&self) -> Vec<(&'static str, u64)>;

@@ -68,6 +68,7 @@ impl Scenario {
         match &self.policy {
             PolicySettings::Credit(settings) => check_credit(settings),
             PolicySettings::Linux(settings) => check_linux(settings),
+            PolicySettings::SchedExt(_) => Ok(()),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::machine::cost::{ContextSwitch, CostModels, Interrupt};
 use crate::policy::credit::CreditSettings;
 use crate::policy::linux::LinuxSettings;
 use crate::policy::pause_loop::PauseLoop;
+use crate::policy::sched_ext::SchedExtSettings;
 use crate::program::{Amount, Program};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -43,12 +44,14 @@ pub struct Scenario {
 }
 
 /// The policy of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum PolicySettings {
     /// Xen's credit scheduler; for hosts.
     Credit(CreditSettings),
     /// Linux's fair scheduler; for hosts and guests.
     Linux(LinuxSettings),
+    /// A compiled scheduler for Linux's sched_ext; for hosts and guests.
+    SchedExt(Arc<SchedExtSettings>),
 }
 
 /// What the tasks of a [`Vm`] are to the host.

@@ -12,6 +12,7 @@ pub(super) fn check(guest: &Guest, vm: &Vm) -> Result<(), String> {
     }
     match &guest.policy {
         PolicySettings::Linux(settings) => check_linux(settings)?,
+        PolicySettings::SchedExt(_) => {}
         PolicySettings::Credit(_) => return Err("credit is no policy for a guest; Linux is".into()),
     }
     if vm.vcpus.iter().any(|vcpu| !vcpu.program.ops.is_empty()) {

@@ -1,0 +1,157 @@
+//! The functions of the kernel that programs may call, and in which kernels there are which.
+
+use super::settings::KernelVersion;
+use super::types::{CpuStat, RunQueue, enums, structs_of};
+use tandem_ebpf::{Environment, KernelFunction, KernelVariable};
+
+/// Defines the functions: a name in Rust, the kernel's names for it, and since when and until when each is there.
+macro_rules! functions {
+    ($($function:ident: $($name:literal $($since:ident)? $(..$until:ident)?),+;)*) => {
+        /// A function of the kernel.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs)]
+        pub enum Function { $($function),* }
+
+        const ALL: &[Function] = &[$(Function::$function),*];
+
+        const NAMES: &[(Function, &str, Option<KernelVersion>, Option<KernelVersion>)] = &[
+            $($((Function::$function, $name, version!($($since)?), version!($($until)?)),)+)*
+        ];
+    };
+}
+
+macro_rules! version {
+    () => {
+        None
+    };
+    ($version:ident) => {
+        Some(KernelVersion::$version)
+    };
+}
+
+// A name after which `V7_3` stands came later than 6.12; one with `..V6_12` is in that kernel alone.
+functions! {
+    KtimeGetNs: "bpf_ktime_get_ns", "bpf_ktime_get_boot_ns", "bpf_ktime_get_coarse_ns", "bpf_ktime_get_tai_ns";
+    Now: "scx_bpf_now" V7_3;
+    Jiffies: "bpf_jiffies64";
+    CurrentCpu: "bpf_get_smp_processor_id";
+    CurrentNode: "bpf_get_numa_node_id";
+    CurrentTask: "bpf_get_current_task_btf", "bpf_get_current_task";
+    CurrentPid: "bpf_get_current_pid_tgid";
+    Random: "bpf_get_prandom_u32";
+
+    TaskFromPid: "bpf_task_from_pid", "bpf_task_from_vpid" V7_3;
+    TaskAcquire: "bpf_task_acquire";
+    TaskRelease: "bpf_task_release";
+    CgroupAncestor: "bpf_cgroup_ancestor";
+    CgroupAcquire: "bpf_cgroup_acquire";
+    CgroupRelease: "bpf_cgroup_release";
+    CgroupFromId: "bpf_cgroup_from_id";
+    TaskCgroup: "scx_bpf_task_cgroup";
+
+    MaskCreate: "bpf_cpumask_create";
+    MaskAcquire: "bpf_cpumask_acquire";
+    MaskRelease: "bpf_cpumask_release";
+    MaskFirst: "bpf_cpumask_first";
+    MaskFirstZero: "bpf_cpumask_first_zero";
+    MaskFirstAnd: "bpf_cpumask_first_and";
+    MaskSet: "bpf_cpumask_set_cpu";
+    MaskClearCpu: "bpf_cpumask_clear_cpu";
+    MaskTest: "bpf_cpumask_test_cpu";
+    MaskTestAndSet: "bpf_cpumask_test_and_set_cpu";
+    MaskTestAndClear: "bpf_cpumask_test_and_clear_cpu";
+    MaskSetAll: "bpf_cpumask_setall";
+    MaskClear: "bpf_cpumask_clear";
+    MaskAnd: "bpf_cpumask_and";
+    MaskOr: "bpf_cpumask_or";
+    MaskXor: "bpf_cpumask_xor";
+    MaskEqual: "bpf_cpumask_equal";
+    MaskIntersects: "bpf_cpumask_intersects";
+    MaskSubset: "bpf_cpumask_subset";
+    MaskEmpty: "bpf_cpumask_empty";
+    MaskFull: "bpf_cpumask_full";
+    MaskCopy: "bpf_cpumask_copy";
+    MaskDistribute: "bpf_cpumask_any_distribute";
+    MaskAndDistribute: "bpf_cpumask_any_and_distribute";
+    MaskWeight: "bpf_cpumask_weight";
+    MaskPopulate: "bpf_cpumask_populate" V7_3;
+
+    CreateQueue: "scx_bpf_create_dsq";
+    DestroyQueue: "scx_bpf_destroy_dsq";
+    QueueLength: "scx_bpf_dsq_nr_queued";
+    QueuePeek: "scx_bpf_dsq_peek" V7_3;
+    Insert: "scx_bpf_dsq_insert___v2___compat" V7_3, "scx_bpf_dispatch" ..V6_12;
+    InsertVtime: "scx_bpf_dsq_insert_vtime___compat" V7_3, "scx_bpf_dispatch_vtime" ..V6_12;
+    InsertVtimeArgs: "__scx_bpf_dsq_insert_vtime" V7_3;
+    InsertionsLeft: "scx_bpf_dispatch_nr_slots";
+    CancelInsertion: "scx_bpf_dispatch_cancel";
+    MoveToLocal: "scx_bpf_dsq_move_to_local___v2___compat" V7_3, "scx_bpf_consume" ..V6_12;
+    Move: "scx_bpf_dsq_move" V7_3, "scx_bpf_dispatch_from_dsq" ..V6_12;
+    MoveVtime: "scx_bpf_dsq_move_vtime" V7_3, "scx_bpf_dispatch_vtime_from_dsq" ..V6_12;
+    MoveSetSlice: "scx_bpf_dsq_move_set_slice" V7_3, "scx_bpf_dispatch_from_dsq_set_slice" ..V6_12;
+    MoveSetVtime: "scx_bpf_dsq_move_set_vtime" V7_3, "scx_bpf_dispatch_from_dsq_set_vtime" ..V6_12;
+    IterateNew: "bpf_iter_scx_dsq_new";
+    IterateNext: "bpf_iter_scx_dsq_next";
+    IterateDestroy: "bpf_iter_scx_dsq_destroy";
+    Reenqueue: "scx_bpf_reenqueue_local___v1" ..V6_12, "scx_bpf_reenqueue_local___v2___compat" V7_3;
+
+    SelectDefault: "scx_bpf_select_cpu_dfl";
+    SelectAnd: "scx_bpf_select_cpu_and___compat" V7_3;
+    SelectAndArgs: "__scx_bpf_select_cpu_and" V7_3;
+    TestAndClearIdle: "scx_bpf_test_and_clear_cpu_idle";
+    PickIdle: "scx_bpf_pick_idle_cpu";
+    PickIdleNode: "scx_bpf_pick_idle_cpu_node" V7_3;
+    PickAny: "scx_bpf_pick_any_cpu";
+    PickAnyNode: "scx_bpf_pick_any_cpu_node" V7_3;
+    IdleMask: "scx_bpf_get_idle_cpumask", "scx_bpf_get_idle_cpumask_node" V7_3;
+    IdleCoreMask: "scx_bpf_get_idle_smtmask", "scx_bpf_get_idle_smtmask_node" V7_3;
+    PossibleMask: "scx_bpf_get_possible_cpumask", "scx_bpf_get_online_cpumask";
+    PutMask: "scx_bpf_put_idle_cpumask", "scx_bpf_put_cpumask";
+
+    Kick: "scx_bpf_kick_cpu";
+    TaskRunning: "scx_bpf_task_running";
+    TaskCpu: "scx_bpf_task_cpu";
+    CpuRunQueue: "scx_bpf_cpu_rq";
+    CpuCurrent: "scx_bpf_cpu_curr" V7_3;
+    SetSlice: "scx_bpf_task_set_slice" V7_3;
+    SetVtime: "scx_bpf_task_set_dsq_vtime" V7_3;
+    CpuCount: "scx_bpf_nr_cpu_ids";
+    NodeCount: "scx_bpf_nr_node_ids" V7_3;
+    CpuNode: "scx_bpf_cpu_node" V7_3;
+    PerformanceCap: "scx_bpf_cpuperf_cap";
+    PerformanceNow: "scx_bpf_cpuperf_cur";
+    SetPerformance: "scx_bpf_cpuperf_set";
+    Exit: "scx_bpf_exit_bstr";
+    Error: "scx_bpf_error_bstr";
+    Dump: "scx_bpf_dump_bstr";
+}
+
+impl Function {
+    /// The function with a number.
+    pub fn from_number(number: KernelFunction) -> Self {
+        ALL[usize::from(number.0)]
+    }
+
+    fn number(self) -> KernelFunction {
+        KernelFunction(self as u16)
+    }
+}
+
+/// A kernel with sched_ext, for schedulers to be linked against.
+pub fn environment(version: KernelVersion) -> Environment {
+    let is_there = |since: Option<KernelVersion>, until: Option<KernelVersion>| {
+        since.is_none_or(|since| version >= since) && until.is_none_or(|until| version <= until)
+    };
+    let functions = NAMES
+        .iter()
+        .filter(|(_, _, since, until)| is_there(*since, *until))
+        .map(|&(function, name, ..)| (name, function.number()));
+    let per_cpu = |size: usize| KernelVariable { size: size as u32, per_cpu: true };
+    Environment {
+        structs: structs_of(version),
+        enums: enums(),
+        functions: functions.collect(),
+        variables: [("kernel_cpustat", per_cpu(CpuStat::SIZE)), ("runqueues", per_cpu(RunQueue::SIZE))].into(),
+        config: [("LINUX_KERNEL_VERSION", version.code()), ("CONFIG_HZ", 250), ("CONFIG_PREEMPT_RCU", 1)].into(),
+    }
+}

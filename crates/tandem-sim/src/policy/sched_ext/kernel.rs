@@ -1,0 +1,269 @@
+//! What the model of sched_ext knows: tasks, CPUs, queues.
+
+use super::queue::{Place, Queue};
+use super::settings::KernelVersion;
+use super::types::{self, Task};
+use crate::ids::{CpuId, TaskId};
+use crate::machine::Machine;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tandem_ebpf::{Fault, FunctionId, Image, State};
+
+/// Age of the kernel when a run begins, ns: no clock that a program reads shows 0.
+pub const BOOTED_NS: u64 = 1_000_000_000;
+
+/// The structure of a task, and behind it the simulator's number of the task.
+pub const TASK_BLOCK: usize = Task::SIZE + 8;
+
+/// A field of a structure in memory: offset and bytes.
+macro_rules! field {
+    ($type:ty, $($field:ident).+) => {
+        (std::mem::offset_of!($type, $($field).+) as u64, $crate::policy::sched_ext::kernel::size_of_field(
+            |t: &$type| &t.$($field).+,
+        ))
+    };
+}
+pub(super) use field;
+
+/// Bytes of the field that a function gives access to.
+pub(super) const fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
+    size_of::<F>()
+}
+
+/// Who has a task that can run and does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Custody {
+    /// Nobody: it cannot run, or runs.
+    None,
+    /// It stands in a dispatch queue, by position in [`ScxKernel::queues`].
+    Queue(usize, Place),
+    /// The scheduler keeps it in a structure of its own.
+    Scheduler,
+}
+
+/// What the kernel knows of a task beside the structure that programs see.
+#[derive(Clone, Debug)]
+pub struct TaskState {
+    /// Of its structure; 0: it is not known yet, or has ended.
+    pub address: u64,
+    pub cpus_mask: u64,
+    pub pid: i32,
+    /// The CPU to whose run queue it belongs.
+    pub cpu: usize,
+    pub custody: Custody,
+    /// Where the scheduler wants it once `select_cpu` or `enqueue` is over: queue and flags.
+    pub direct: Option<(u64, u64)>,
+    /// It can run: queued or running.
+    pub is_queued: bool,
+}
+
+impl TaskState {
+    pub const NONE: Self = Self {
+        address: 0,
+        cpus_mask: 0,
+        pid: 0,
+        cpu: 0,
+        custody: Custody::None,
+        direct: None,
+        is_queued: false,
+    };
+}
+
+/// What the kernel knows of a CPU.
+#[derive(Clone, Debug, Default)]
+pub struct CpuState {
+    pub curr: Option<TaskId>,
+    /// When the time of the running task was accounted last, ns.
+    pub accounted_ns: u64,
+    /// Tasks that belong to it and can run.
+    pub nr_running: usize,
+    /// The set's CPU that was given out last to a program that ran here.
+    pub distributed: usize,
+    pub is_idle: bool,
+    /// It is choosing its next task: what comes into its queue is seen without a kick.
+    pub in_balance: bool,
+    pub rq: u64,
+}
+
+/// What a program runs for, as far as functions of the kernel depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// `select_cpu` or `enqueue` of a task, which alone may be inserted, when the callback is over.
+    Place(TaskId),
+    /// `dispatch` on this CPU.
+    Dispatch,
+    /// Something else, on whose behalf nothing may be inserted.
+    Other,
+}
+
+/// An insertion that `dispatch` asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Insertion {
+    pub task: TaskId,
+    pub queue: u64,
+    pub flags: u64,
+}
+
+/// The callbacks that the scheduler has.
+#[derive(Clone, Debug, Default)]
+pub struct Callbacks {
+    pub select_cpu: Option<FunctionId>,
+    pub enqueue: Option<FunctionId>,
+    pub dequeue: Option<FunctionId>,
+    pub dispatch: Option<FunctionId>,
+    pub tick: Option<FunctionId>,
+    pub runnable: Option<FunctionId>,
+    pub running: Option<FunctionId>,
+    pub stopping: Option<FunctionId>,
+    pub quiescent: Option<FunctionId>,
+    pub yield_: Option<FunctionId>,
+    pub set_weight: Option<FunctionId>,
+    pub set_cpumask: Option<FunctionId>,
+    pub update_idle: Option<FunctionId>,
+    pub init_task: Option<FunctionId>,
+    pub exit_task: Option<FunctionId>,
+    pub enable: Option<FunctionId>,
+    pub disable: Option<FunctionId>,
+    pub cgroup_init: Option<FunctionId>,
+    pub init: Option<FunctionId>,
+    pub flags: u64,
+    /// Most insertions of one `dispatch`.
+    pub dispatch_max_batch: usize,
+}
+
+impl Callbacks {
+    /// Of the first scheduler that the image defines; none if there is none.
+    pub fn of(image: &Image) -> Option<Self> {
+        const DEFAULT_BATCH: u64 = 32;
+        let ops = image.struct_ops.first()?;
+        let callback = |name: &str| ops.callbacks.get(name).copied();
+        let number = |name: &str| ops.numbers.get(name).copied().unwrap_or(0);
+        Some(Self {
+            select_cpu: callback("select_cpu"),
+            enqueue: callback("enqueue"),
+            dequeue: callback("dequeue"),
+            dispatch: callback("dispatch"),
+            tick: callback("tick"),
+            runnable: callback("runnable"),
+            running: callback("running"),
+            stopping: callback("stopping"),
+            quiescent: callback("quiescent"),
+            yield_: callback("yield"),
+            set_weight: callback("set_weight"),
+            set_cpumask: callback("set_cpumask"),
+            update_idle: callback("update_idle"),
+            init_task: callback("init_task"),
+            exit_task: callback("exit_task"),
+            enable: callback("enable"),
+            disable: callback("disable"),
+            cgroup_init: callback("cgroup_init"),
+            init: callback("init"),
+            flags: number("flags"),
+            dispatch_max_batch: match number("dispatch_max_batch") {
+                0 => DEFAULT_BATCH as usize,
+                batch => batch as usize,
+            },
+        })
+    }
+
+    pub fn has(&self, flag: u64) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Whether the kernel keeps track of idle CPUs.
+    pub fn builtin_idle(&self) -> bool {
+        self.update_idle.is_none() || self.has(types::SCX_OPS_KEEP_BUILTIN_IDLE)
+    }
+}
+
+/// The model's side of everything.
+#[derive(Debug)]
+pub struct ScxKernel {
+    pub machine: Arc<Machine>,
+    pub version: KernelVersion,
+    pub callbacks: Callbacks,
+    pub cpu_count: usize,
+    /// Words of 64 bits of a set of CPUs.
+    pub mask_words: usize,
+    pub now_ns: u64,
+    /// The CPU on which the program runs.
+    pub cpu: usize,
+    pub purpose: Purpose,
+    pub tasks: Vec<TaskState>,
+    pub by_pid: HashMap<i32, TaskId>,
+    pub next_pid: i32,
+    pub cpus: Vec<CpuState>,
+    /// Local queues by CPU, global queues by node, then the scheduler's own.
+    pub queues: Vec<Queue>,
+    /// Positions of the scheduler's own queues, by number.
+    pub own_queues: BTreeMap<u64, usize>,
+    pub possible_mask: u64,
+    pub idle_mask: u64,
+    pub idle_core_mask: u64,
+    pub has_smt: bool,
+    /// The masks of each CPU's last-level cache and node, if the search for an idle CPU looks at them.
+    pub llc_masks: Vec<u64>,
+    pub node_masks: Vec<u64>,
+    pub scratch_masks: [u64; 2],
+    /// The structure of the task that runs where nothing else does.
+    pub idle_task: u64,
+    /// Cgroups: the root's address, then those of VMs.
+    pub cgroups: Vec<u64>,
+    /// What stands between a task and its cgroup, in the same order.
+    pub css_sets: Vec<u64>,
+    /// Kicks to be sent when the callback is over: CPU and flags.
+    pub kicks: Vec<(usize, u64)>,
+    /// CPUs that are to reschedule.
+    pub resched: Vec<CpuId>,
+    pub insertions: Vec<Insertion>,
+    /// Timers that have been started: the token of each one's alarm by address, and the other way round.
+    pub timers: HashMap<u64, u32>,
+    pub armed: HashMap<u32, u64>,
+    pub next_token: u32,
+    /// Alarms to be set: when, ns, and token.
+    pub alarms: Vec<(u64, u32)>,
+    pub random: u64,
+    /// What the scheduler complained of, or did wrong.
+    pub error: Option<String>,
+}
+
+impl ScxKernel {
+    /// The clock that programs read, ns.
+    pub fn clock_ns(&self) -> u64 {
+        self.now_ns + BOOTED_NS
+    }
+
+    /// The task whose structure is at an address.
+    pub fn task_at(&self, state: &State, address: u64) -> Result<TaskId, Fault> {
+        let number = state.memory.load(address.wrapping_add(Task::SIZE as u64), 4).unwrap_or(u64::MAX);
+        match self.tasks.get(number as usize) {
+            Some(task) if task.address == address && address != 0 => Ok(TaskId::from(number as usize)),
+            _ => Err(Fault(format!("address {address:#x} is not that of a task"))),
+        }
+    }
+
+    /// A field of a task's structure.
+    pub fn get(&self, state: &State, task: TaskId, (offset, bytes): (u64, usize)) -> u64 {
+        state.memory.load(self.tasks[task.index()].address + offset, bytes).unwrap_or(0)
+    }
+
+    /// Writes a field of a task's structure.
+    pub fn set(&self, state: &mut State, task: TaskId, (offset, bytes): (u64, usize), value: u64) {
+        let address = self.tasks[task.index()].address + offset;
+        // Its structure is there: nobody but the kernel gives it back.
+        let _ = state.memory.store(address, bytes, value);
+    }
+
+    pub fn slice_ns(&self, state: &State, task: TaskId) -> u64 {
+        self.get(state, task, field!(Task, scx.slice))
+    }
+
+    pub fn set_slice_ns(&self, state: &mut State, task: TaskId, slice_ns: u64) {
+        self.set(state, task, field!(Task, scx.slice), slice_ns);
+    }
+
+    /// The scheduler has done something for which the kernel would unload it.
+    pub fn complain(&mut self, message: impl Into<String>) {
+        self.error.get_or_insert(message.into());
+    }
+}

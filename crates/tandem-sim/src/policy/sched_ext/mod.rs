@@ -1,0 +1,71 @@
+//! Compiled schedulers for Linux's sched_ext, as policies.
+//!
+//! Problem: what is simulated should be what is deployed, so the object file that the kernel loads has to run here, and the
+//! kernel around it (`kernel/sched/ext.c`) has to behave as it does there.
+//!
+//! Approach: [`tandem_ebpf`] runs the object. This module is the kernel: structures that programs look into ([`types`]), the
+//! functions that they call ([`functions`], [`calls`]), dispatch queues ([`queue`], [`insert`]), idle CPUs ([`idle`]), and
+//! the cycle of callbacks ([`cycle`]): `select_cpu`, `runnable` and `enqueue` where a task wakes; where a CPU decides, the
+//! running task first, if it has slice left, then its local queue, the global one, `dispatch`, and the task that ran, in
+//! that order; `stopping` and `running` around a switch; `tick`, where slices end.
+//! Each kernel of a scenario has an instance of its own, with memory and maps of its own.
+//!
+//! What a scheduler does wrong (an access outside of its memory, a task sent where it may not run, a call of
+//! `scx_bpf_error()`) ends the run with a message: the kernel would unload it.
+//!
+//! Limits: decisions cost what Linux's cost, whatever the scheduler computes; its queues' locks cost nothing. VMs are cgroups
+//! right below the root; those of a guest's tasks are all the root. No CPU bandwidth, no CPU hotplug, no other scheduling class
+//! beside it, no watchdog (a task that never runs is seen in the report). The CPUs run at one frequency.
+
+mod calls;
+mod cycle;
+mod functions;
+mod idle;
+mod insert;
+mod kernel;
+mod masks;
+mod queue;
+mod settings;
+mod start;
+mod types;
+
+pub use functions::environment;
+pub use settings::{KernelVersion, Preferences, SchedExtSettings};
+
+use kernel::{Purpose, ScxKernel};
+use tandem_ebpf::{FunctionId, Instance};
+
+/// A scheduler for sched_ext.
+#[derive(Debug)]
+pub struct SchedExt {
+    settings: SchedExtSettings,
+    /// None if it could not even be made; there is a failure then.
+    instance: Option<Instance>,
+    kernel: ScxKernel,
+    failure: Option<String>,
+    /// Counters.
+    wakeups: u64,
+    kicks: u64,
+    decisions: u64,
+}
+
+impl SchedExt {
+    /// Calls a callback, if there is one and nothing has gone wrong yet; its result, or 0.
+    fn call(&mut self, callback: Option<FunctionId>, purpose: Purpose, arguments: &[u64]) -> u64 {
+        let (Some(callback), Some(instance), None) = (callback, &mut self.instance, &self.failure) else { return 0 };
+        self.kernel.purpose = purpose;
+        let result = instance.call_back(&mut self.kernel, callback, arguments);
+        self.kernel.purpose = Purpose::Other;
+        match result {
+            Ok(result) => result,
+            Err(fault) => {
+                self.fail(fault.to_string());
+                0
+            }
+        }
+    }
+
+    fn fail(&mut self, message: String) {
+        self.failure.get_or_insert(message);
+    }
+}

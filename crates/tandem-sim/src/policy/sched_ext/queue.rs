@@ -1,0 +1,127 @@
+//! Dispatch queues (DSQs).
+//!
+//! A queue is in order of arrival, or of virtual time; either way each task has a key that says where it stands, so that
+//! a task is found by bisection, and an iteration goes on after whatever happened to the queue.
+
+use crate::ids::TaskId;
+use std::collections::VecDeque;
+
+/// Where a task stands in a queue: by virtual time, then by arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    vtime: i64,
+    arrival: i64,
+}
+
+/// In which order a queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// First come, first served.
+    Arrival,
+    /// By virtual time.
+    Vtime,
+}
+
+/// A dispatch queue.
+#[derive(Clone, Debug, Default)]
+pub struct Queue {
+    /// Its number.
+    pub id: u64,
+    /// The address of its structure, which programs see.
+    pub address: u64,
+    waiting: VecDeque<(Place, TaskId)>,
+    order: Option<Order>,
+    arrivals: i64,
+    /// Tasks that were put before all others.
+    pushed_in: i64,
+}
+
+impl Queue {
+    pub fn new(id: u64, address: u64) -> Self {
+        Self { id, address, ..Self::default() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The order of the tasks that are in it; none if it is empty.
+    pub fn order(&self) -> Option<Order> {
+        self.order.filter(|_| !self.is_empty())
+    }
+
+    /// Puts a task at the end, or before all others; returns its place.
+    pub fn push(&mut self, task: TaskId, at_head: bool) -> Place {
+        self.order = Some(Order::Arrival);
+        if at_head {
+            self.pushed_in -= 1;
+            let place = Place { vtime: 0, arrival: self.pushed_in };
+            self.waiting.push_front((place, task));
+            return place;
+        }
+        self.arrivals += 1;
+        let place = Place { vtime: 0, arrival: self.arrivals };
+        self.waiting.push_back((place, task));
+        place
+    }
+
+    /// Puts a task behind those with no later virtual time; returns its place. Virtual times wrap, so they compare as signed
+    /// numbers, as far as they are less than half of all numbers from 0.
+    pub fn insert(&mut self, task: TaskId, vtime: u64) -> Place {
+        self.order = Some(Order::Vtime);
+        self.arrivals += 1;
+        let place = Place { vtime: vtime as i64, arrival: self.arrivals };
+        let at = self.waiting.partition_point(|(other, _)| *other < place);
+        self.waiting.insert(at, (place, task));
+        place
+    }
+
+    /// Takes a task away.
+    pub fn remove(&mut self, place: Place) {
+        if let Ok(at) = self.waiting.binary_search_by_key(&place, |(place, _)| *place) {
+            self.waiting.remove(at);
+        }
+    }
+
+    /// The first task.
+    pub fn first(&self) -> Option<TaskId> {
+        self.waiting.front().map(|(_, task)| *task)
+    }
+
+    /// The tasks, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = TaskId> + '_ {
+        self.waiting.iter().map(|(_, task)| *task)
+    }
+
+    /// How many arrivals there have been: those that come later are not part of an iteration that begins now.
+    pub fn arrivals(&self) -> i64 {
+        self.arrivals
+    }
+
+    /// The next task of an iteration, after (or, backwards, before) a place, that came before it began.
+    pub fn next(&self, after: Option<Place>, backwards: bool, began: i64) -> Option<(Place, TaskId)> {
+        let is_part = |&&(place, _): &&(Place, TaskId)| place.arrival <= began;
+        if backwards {
+            let end = after.map_or(self.waiting.len(), |after| self.waiting.partition_point(|(place, _)| *place < after));
+            return self.waiting.range(..end).rev().find(is_part).copied();
+        }
+        let start = after.map_or(0, |after| self.waiting.partition_point(|(place, _)| *place <= after));
+        self.waiting.range(start..).find(is_part).copied()
+    }
+}
+
+impl Place {
+    /// As two numbers, to be kept in a program's memory.
+    pub fn to_words(self) -> [u64; 2] {
+        [self.vtime as u64, self.arrival as u64]
+    }
+
+    /// The inverse of [`Place::to_words`].
+    pub fn from_words(words: [u64; 2]) -> Self {
+        Self { vtime: words[0] as i64, arrival: words[1] as i64 }
+    }
+}

@@ -1,0 +1,66 @@
+//! Which scheduler runs, on which kernel, with which settings.
+
+use crate::cpumask::CpuMask;
+use crate::machine::Machine;
+use std::sync::Arc;
+use tandem_ebpf::Code;
+
+/// A scheduler for sched_ext, ready to run, and what it is told before it starts.
+#[derive(Clone, Debug)]
+pub struct SchedExtSettings {
+    /// What it is called in reports.
+    pub name: String,
+    /// Its code, linked against [`super::environment`].
+    pub code: Arc<Code>,
+    /// The kernel that it was linked against.
+    pub kernel: KernelVersion,
+    /// Settings: bytes to be written at addresses of its global data before it is initialised.
+    pub data: Vec<(u64, Vec<u8>)>,
+    /// How it is told that a task prefers some CPUs; `None`: it cannot be told, and affinity is all that it sees.
+    pub preferences: Option<Preferences>,
+    /// Period of the scheduling tick, ns.
+    pub tick_period_ns: u64,
+}
+
+impl PartialEq for SchedExtSettings {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+            && Arc::ptr_eq(&self.code, &other.code)
+            && self.data == other.data
+            && self.tick_period_ns == other.tick_period_ns
+    }
+}
+
+impl SchedExtSettings {
+    /// The tick of distributions' kernels, `CONFIG_HZ=250`, ns.
+    pub const TICK_PERIOD_NS: u64 = 4_000_000;
+}
+
+/// Kernels whose sched_ext is modelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KernelVersion {
+    /// 6.12: the first one, with the first names of its functions.
+    V6_12,
+    /// 7.3.
+    #[default]
+    V7_3,
+}
+
+impl KernelVersion {
+    /// As `LINUX_KERNEL_VERSION` has it.
+    pub fn code(self) -> u64 {
+        match self {
+            Self::V6_12 => 6 << 16 | 12 << 8,
+            Self::V7_3 => 7 << 16 | 3 << 8,
+        }
+    }
+}
+
+/// How a scheduler is told that a task prefers some CPUs: by a program of its own that is run with a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Preferences {
+    /// The program's name. It returns 0, or a negative error number.
+    pub program: &'static str,
+    /// The request for the task with a number, which prefers these CPUs from now on, or none.
+    pub request: fn(pid: u64, preferred: Option<&CpuMask>, machine: &Machine) -> Vec<u8>,
+}

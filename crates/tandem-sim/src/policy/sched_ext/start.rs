@@ -1,0 +1,338 @@
+//! How a scheduler starts: structures of the kernel are made, settings written, and it is told of cgroups and tasks.
+
+use super::SchedExt;
+use super::kernel::{Callbacks, CpuState, Purpose, ScxKernel, TASK_BLOCK, TaskState, field};
+use super::masks;
+use super::settings::SchedExtSettings;
+use super::types::{
+    self, Cgroup, CgroupInitArgs, CssSet, InitTaskArgs, KernfsNode, RunQueue, SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL_ON,
+    SCX_SLICE_DFL, Task,
+};
+use crate::ids::{CpuId, TaskId};
+use crate::machine::Machine;
+use crate::policy::{TaskFacts, VmFacts};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tandem_ebpf::{Fault, Instance, State};
+
+/// A cgroup's weight if nobody says otherwise, and a usual task's.
+const USUAL_WEIGHT: u64 = 100;
+/// A usual task's weight in the simulator, and in Linux's fair scheduler.
+const NICE_0_WEIGHT: u64 = 1024;
+/// `MAX_RT_PRIO + 20`: the priority of a task with nice 0.
+const DEFAULT_PRIO: u64 = 120;
+
+impl SchedExt {
+    /// The scheduler for a kernel with these CPUs, tasks and groups of tasks. What goes wrong is told by
+    /// [`Policy::failure`](crate::policy::Policy::failure).
+    pub fn new(settings: &SchedExtSettings, machine: &Arc<Machine>, tasks: &[TaskFacts], vms: &[VmFacts]) -> Self {
+        let mut failure = None;
+        let instance = Instance::new(Arc::clone(&settings.code), machine.cpu_count());
+        let callbacks = Callbacks::of(settings.code.image());
+        let kernel = ScxKernel::new(settings, machine, callbacks.clone().unwrap_or_default());
+        let instance = match (instance, callbacks) {
+            (Ok(instance), Some(_)) => Some(instance),
+            (Ok(_), None) => {
+                failure = Some("the object defines no scheduler (no `.struct_ops`)".to_owned());
+                None
+            }
+            (Err(fault), _) => {
+                failure = Some(fault.to_string());
+                None
+            }
+        };
+        let mut policy = Self { settings: settings.clone(), instance, kernel, failure, kicks: 0, wakeups: 0, decisions: 0 };
+        if let Err(fault) = policy.start(tasks, vms) {
+            policy.fail(fault.to_string());
+        }
+        policy
+    }
+
+    fn start(&mut self, tasks: &[TaskFacts], vms: &[VmFacts]) -> Result<(), Fault> {
+        let Some(instance) = &mut self.instance else { return Ok(()) };
+        let state = instance.state_mut();
+        for (address, bytes) in &self.settings.data {
+            state.memory.slice_mut(*address, bytes.len())?.copy_from_slice(bytes);
+        }
+        set_constants(&self.settings, state)?;
+        self.kernel.prepare(state)?;
+        self.kernel.make_cgroups(state, vms)?;
+        self.call_checked("init", self.kernel.callbacks.init, &[])?;
+        self.start_cgroups(vms)?;
+        for (number, facts) in tasks.iter().enumerate() {
+            self.begin_task(TaskId::from(number), facts, facts.past_cpu, false)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the scheduler of the cgroups, the root first.
+    fn start_cgroups(&mut self, vms: &[VmFacts]) -> Result<(), Fault> {
+        let Some(callback) = self.kernel.callbacks.cgroup_init else { return Ok(()) };
+        for (at, cgroup) in self.kernel.cgroups.clone().into_iter().enumerate() {
+            let weight = match at.checked_sub(1) {
+                Some(vm) if vms[vm].is_cgroup => u64::from(vms[vm].weight) * USUAL_WEIGHT / u64::from(VmFacts::USUAL_WEIGHT),
+                Some(_) => continue,
+                None => USUAL_WEIGHT,
+            };
+            let Some(instance) = &mut self.instance else { return Ok(()) };
+            let memory = &mut instance.state_mut().memory;
+            let arguments = memory.allocate(CgroupInitArgs::SIZE)?;
+            let (offset, bytes) = field!(CgroupInitArgs, weight);
+            memory.store(arguments + offset, bytes, weight)?;
+            let (offset, bytes) = field!(CgroupInitArgs, bw_period_us);
+            memory.store(arguments + offset, bytes, 100_000)?;
+            let (offset, bytes) = field!(CgroupInitArgs, bw_quota_us);
+            memory.store(arguments + offset, bytes, u64::MAX)?;
+            self.call_checked("cgroup_init", Some(callback), &[cgroup, arguments])?;
+        }
+        Ok(())
+    }
+
+    /// Calls a callback that may refuse.
+    fn call_checked(&mut self, name: &str, callback: Option<tandem_ebpf::FunctionId>, arguments: &[u64]) -> Result<u64, Fault> {
+        let result = self.call(callback, Purpose::Other, arguments) as i32;
+        match result {
+            ..0 => Err(Fault(format!("`{name}` of the scheduler failed with error {}", -result))),
+            _ => Ok(result as u64),
+        }
+    }
+
+    /// A task begins to exist: its structure is made, and the scheduler is told. Without `cpu` it comes from the first one that it
+    /// may use.
+    pub(super) fn begin_task(
+        &mut self,
+        task: TaskId,
+        facts: &TaskFacts,
+        cpu: Option<CpuId>,
+        forked: bool,
+    ) -> Result<(), Fault> {
+        let Some(instance) = &mut self.instance else { return Ok(()) };
+        let state = instance.state_mut();
+        let first = facts.hard_affinity.iter().next().unwrap_or(CpuId(0));
+        self.kernel.make_task(state, task, facts, cpu.unwrap_or(first))?;
+        let arguments = state.memory.allocate(InitTaskArgs::SIZE)?;
+        let (offset, bytes) = field!(InitTaskArgs, fork);
+        state.memory.store(arguments + offset, bytes, u64::from(forked))?;
+        let (offset, bytes) = field!(InitTaskArgs, cgroup);
+        state.memory.store(arguments + offset, bytes, self.kernel.cgroup_of(state, task))?;
+        let address = self.kernel.tasks[task.index()].address;
+        self.call_checked("init_task", self.kernel.callbacks.init_task, &[address, arguments])?;
+        if let Some(instance) = &mut self.instance {
+            instance.state_mut().memory.free(arguments, InitTaskArgs::SIZE);
+        }
+        self.call(self.kernel.callbacks.enable, Purpose::Other, &[address]);
+        let weight = self.kernel.get_if(self.instance.as_ref(), task, field!(Task, scx.weight));
+        self.call(self.kernel.callbacks.set_weight, Purpose::Other, &[address, weight]);
+        if facts.soft_affinity.is_some() {
+            self.tell_preference(task, facts)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the scheduler which CPUs a task prefers.
+    pub(super) fn tell_preference(&mut self, task: TaskId, facts: &TaskFacts) -> Result<(), Fault> {
+        let Some(preferences) = self.settings.preferences else { return Ok(()) };
+        let Some(instance) = &mut self.instance else { return Ok(()) };
+        let Some(program) = instance.image().programs.get(preferences.program) else {
+            return Err(Fault(format!("the object has no program `{}` to tell a preference", preferences.program)));
+        };
+        let function = program.function;
+        let pid = self.kernel.tasks[task.index()].pid as u64;
+        let request = (preferences.request)(pid, facts.soft_affinity.as_deref(), &self.kernel.machine);
+        let memory = &mut instance.state_mut().memory;
+        let address = memory.allocate(request.len())?;
+        memory.slice_mut(address, request.len())?.copy_from_slice(&request);
+        let result = instance.call(&mut self.kernel, function, [address, 0, 0, 0, 0])? as i32;
+        instance.state_mut().memory.free(address, request.len());
+        match result {
+            0 => Ok(()),
+            error => Err(Fault(format!("`{}` refused a preference with error {}", preferences.program, -error))),
+        }
+    }
+}
+
+/// Fills the variables by which scx's headers name the constants of the kernel that runs: `__SCX_ENQ_HEAD` and the like.
+fn set_constants(settings: &SchedExtSettings, state: &mut State) -> Result<(), Fault> {
+    let variables = &settings.code.image().variables;
+    for constants in types::enums().values() {
+        for (name, value) in constants.values {
+            if let Some(variable) = variables.get(&format!("__{name}"))
+                && variable.size == 8
+            {
+                state.memory.store(variable.address, 8, *value)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl ScxKernel {
+    fn new(settings: &SchedExtSettings, machine: &Arc<Machine>, callbacks: Callbacks) -> Self {
+        let cpu_count = machine.cpu_count();
+        Self {
+            machine: Arc::clone(machine),
+            version: settings.kernel,
+            callbacks,
+            cpu_count,
+            mask_words: cpu_count.div_ceil(64),
+            now_ns: 0,
+            cpu: 0,
+            purpose: Purpose::Other,
+            tasks: Vec::new(),
+            by_pid: HashMap::new(),
+            // Those below are the kernel's own, and the init process.
+            next_pid: 1000,
+            cpus: vec![CpuState { is_idle: true, ..CpuState::default() }; cpu_count],
+            queues: Vec::new(),
+            own_queues: BTreeMap::new(),
+            possible_mask: 0,
+            idle_mask: 0,
+            idle_core_mask: 0,
+            has_smt: machine.cores().iter().any(|core| core.cpus.count() > 1),
+            llc_masks: Vec::new(),
+            node_masks: Vec::new(),
+            scratch_masks: [0; 2],
+            idle_task: 0,
+            cgroups: Vec::new(),
+            css_sets: Vec::new(),
+            kicks: Vec::new(),
+            resched: Vec::new(),
+            insertions: Vec::new(),
+            timers: HashMap::new(),
+            armed: HashMap::new(),
+            next_token: 0,
+            alarms: Vec::new(),
+            random: 0x9e37_79b9_7f4a_7c15,
+            error: None,
+        }
+    }
+
+    /// Makes what programs see of CPUs: masks, run queues, the kernel's dispatch queues. All CPUs idle at first.
+    fn prepare(&mut self, state: &mut State) -> Result<(), Fault> {
+        let all = self.machine.all_cpus().clone();
+        for mask in [&mut self.possible_mask, &mut self.idle_mask, &mut self.idle_core_mask] {
+            *mask = state.memory.allocate(self.mask_words * 8 + 8)?;
+            masks::write(&mut state.memory, *mask, self.mask_words, &all)?;
+        }
+        self.scratch_masks = [self.new_mask(state)?, self.new_mask(state)?];
+        self.prepare_near_masks(state)?;
+        self.idle_task = state.memory.allocate(TASK_BLOCK)?;
+        state.memory.store(self.idle_task + Task::SIZE as u64, 4, u64::from(u32::MAX))?;
+        for cpu in 0..self.cpu_count {
+            self.add_queue(state, SCX_DSQ_LOCAL_ON | cpu as u64)?;
+            let rq = match state.variable("runqueues", cpu) {
+                Some(address) => address,
+                None => state.memory.allocate(RunQueue::SIZE)?,
+            };
+            let (offset, bytes) = field!(RunQueue, cpu);
+            state.memory.store(rq + offset, bytes, cpu as u64)?;
+            let (offset, bytes) = field!(RunQueue, curr);
+            state.memory.store(rq + offset, bytes, self.idle_task)?;
+            let (offset, bytes) = field!(RunQueue, idle);
+            state.memory.store(rq + offset, bytes, self.idle_task)?;
+            self.cpus[cpu].rq = rq;
+        }
+        for _ in 0..self.machine.node_count() {
+            self.add_queue(state, SCX_DSQ_GLOBAL)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a root cgroup, and one for each VM that is one.
+    fn make_cgroups(&mut self, state: &mut State, vms: &[VmFacts]) -> Result<(), Fault> {
+        for (number, is_cgroup) in std::iter::once(true).chain(vms.iter().map(|vm| vm.is_cgroup)).enumerate() {
+            if !is_cgroup {
+                self.cgroups.push(self.cgroups[0]);
+                self.css_sets.push(self.css_sets[0]);
+                continue;
+            }
+            let kn = state.memory.allocate(KernfsNode::SIZE)?;
+            let (offset, bytes) = field!(KernfsNode, id);
+            state.memory.store(kn + offset, bytes, number as u64 + 1)?;
+            let cgroup = state.memory.allocate(Cgroup::SIZE)?;
+            let (offset, bytes) = field!(Cgroup, kn);
+            state.memory.store(cgroup + offset, bytes, kn)?;
+            let (offset, bytes) = field!(Cgroup, level);
+            state.memory.store(cgroup + offset, bytes, u64::from(number > 0))?;
+            let (offset, bytes) = field!(Cgroup, self_.cgroup);
+            state.memory.store(cgroup + offset, bytes, cgroup)?;
+            self.cgroups.push(cgroup);
+            let css_set = state.memory.allocate(CssSet::SIZE)?;
+            let (offset, bytes) = field!(CssSet, dfl_cgrp);
+            state.memory.store(css_set + offset, bytes, cgroup)?;
+            self.css_sets.push(css_set);
+        }
+        Ok(())
+    }
+
+    /// The cgroup of a task.
+    pub fn cgroup_of(&self, state: &State, task: TaskId) -> u64 {
+        let (offset, bytes) = field!(CssSet, dfl_cgrp);
+        let css_set = self.get(state, task, field!(Task, cgroups));
+        state.memory.load(css_set + offset, bytes).unwrap_or(0)
+    }
+
+    /// A field of a task's structure, if there is an instance.
+    pub fn get_if(&self, instance: Option<&Instance>, task: TaskId, field: (u64, usize)) -> u64 {
+        instance.map_or(0, |instance| self.get(instance.state(), task, field))
+    }
+
+    /// Makes the structure of a task, which comes from a CPU.
+    fn make_task(&mut self, state: &mut State, task: TaskId, facts: &TaskFacts, cpu: CpuId) -> Result<(), Fault> {
+        if self.tasks.len() <= task.index() {
+            self.tasks.resize(task.index() + 1, TaskState::NONE);
+        }
+        let address = state.memory.allocate(TASK_BLOCK)?;
+        let cpus_mask = state.memory.allocate(self.mask_words * 8)?;
+        state.memory.store(address + Task::SIZE as u64, 4, task.index() as u64)?;
+        let pid = self.next_pid;
+        self.next_pid += 1;
+        self.by_pid.insert(pid, task);
+        self.tasks[task.index()] = TaskState { address, cpus_mask, pid, cpu: cpu.index(), ..TaskState::NONE };
+        let weight = (u64::from(facts.weight) * USUAL_WEIGHT + NICE_0_WEIGHT / 2) / NICE_0_WEIGHT;
+        // Tasks of guests are all in the root; those of the host in their VM's, behind the root.
+        let css_set = self.css_sets.get(facts.vm.index() + 1).or(self.css_sets.first()).copied().unwrap_or(0);
+        for (field, value) in [
+            (field!(Task, pid), pid as u64),
+            (field!(Task, tgid), pid as u64),
+            (field!(Task, thread_info.cpu), cpu.index() as u64),
+            (field!(Task, wake_cpu), cpu.index() as u64),
+            (field!(Task, recent_used_cpu), cpu.index() as u64),
+            (field!(Task, prio), DEFAULT_PRIO),
+            (field!(Task, static_prio), DEFAULT_PRIO),
+            (field!(Task, normal_prio), DEFAULT_PRIO),
+            (field!(Task, cpus_ptr), cpus_mask),
+            (field!(Task, group_leader), address),
+            (field!(Task, real_parent), address),
+            (field!(Task, parent), address),
+            // It has an address space: kernel threads have none.
+            (field!(Task, mm), self.possible_mask),
+            (field!(Task, start_time), self.clock_ns()),
+            (field!(Task, start_boottime), self.clock_ns()),
+            (field!(Task, cgroups), css_set),
+            (field!(Task, scx.slice), SCX_SLICE_DFL),
+            (field!(Task, scx.weight), weight.clamp(1, 10_000)),
+            (field!(Task, scx.sticky_cpu), u64::MAX),
+            (field!(Task, scx.holding_cpu), u64::MAX),
+        ] {
+            self.set(state, task, field, value);
+        }
+        self.set_affinity(state, task, &facts.hard_affinity)
+    }
+
+    /// Where a task may run.
+    pub fn set_affinity(&mut self, state: &mut State, task: TaskId, cpus: &crate::cpumask::CpuMask) -> Result<(), Fault> {
+        masks::write(&mut state.memory, self.tasks[task.index()].cpus_mask, self.mask_words, cpus)?;
+        self.set(state, task, field!(Task, nr_cpus_allowed), cpus.count() as u64);
+        Ok(())
+    }
+
+    /// Gives back the structure of a task that has ended.
+    pub fn free_task(&mut self, state: &mut State, task: TaskId) {
+        let TaskState { address, cpus_mask, pid, .. } = std::mem::replace(&mut self.tasks[task.index()], TaskState::NONE);
+        self.by_pid.remove(&pid);
+        state.forget(address);
+        state.memory.free(address, TASK_BLOCK);
+        state.memory.free(cpus_mask, self.mask_words * 8);
+    }
+}

@@ -1,0 +1,260 @@
+//! The kernel's types, as far as schedulers look into them: fields have the kernel's names, and places of our own.
+//! CO-RE makes programs use these places.
+
+use super::settings::KernelVersion;
+use std::collections::HashMap;
+use std::mem::{offset_of, size_of};
+use tandem_ebpf::{FieldType, KernelEnum, KernelField, KernelStruct};
+
+/// What a field of a Rust type is for programs.
+trait Field {
+    const TYPE: FieldType;
+}
+
+macro_rules! scalars {
+    ($($scalar:ty)*) => {$(
+        impl Field for $scalar {
+            const TYPE: FieldType = FieldType::Scalar;
+        }
+        impl<const N: usize> Field for [$scalar; N] {
+            const TYPE: FieldType = FieldType::Array(size_of::<$scalar>() as u32);
+        }
+    )*};
+}
+scalars!(u8 u16 u32 i32 u64 i64);
+
+/// `self` cannot be a field's name in Rust.
+const fn kernel_name(field: &'static str) -> &'static str {
+    match field.as_bytes() {
+        b"self_" => "self",
+        _ => field,
+    }
+}
+
+/// Defines structures of the kernel: the Rust name, the kernel's, and the fields. Pointers are `u64`.
+macro_rules! structures {
+    ($($(#[$doc:meta])* $name:ident = $kernel:literal { $($field:ident: $type:ty),* $(,)? })*) => {
+        $(
+            $(#[$doc])*
+            #[repr(C)]
+            #[allow(missing_docs, dead_code)]
+            pub struct $name { $(pub $field: $type),* }
+
+            impl Field for $name {
+                const TYPE: FieldType = FieldType::Struct($kernel);
+            }
+
+            impl $name {
+                /// Bytes.
+                #[allow(dead_code)]
+                pub const SIZE: usize = size_of::<Self>();
+            }
+        )*
+
+        /// All of them.
+        pub fn structs() -> HashMap<&'static str, KernelStruct> {
+            HashMap::from([$(($kernel, KernelStruct {
+                size: size_of::<$name>() as u32,
+                fields: const { &[$(KernelField {
+                    name: kernel_name(stringify!($field)),
+                    offset: offset_of!($name, $field) as u32,
+                    size: size_of::<$type>() as u32,
+                    kind: <$type as Field>::TYPE,
+                }),*] },
+            })),*])
+        }
+    };
+}
+
+structures! {
+    /// What sched_ext knows of a task.
+    Entity = "sched_ext_entity" {
+        dsq: u64,
+        dsq_vtime: u64,
+        slice: u64,
+        flags: u32,
+        weight: u32,
+        sticky_cpu: i32,
+        holding_cpu: i32,
+        selected_cpu: i32,
+        disallow: u8,
+        ddsp_dsq_id: u64,
+        ddsp_enq_flags: u64,
+        runnable_at: u64,
+        tid: u64,
+    }
+    /// What the fair scheduler knows of a task, which sched_ext keeps up to date too.
+    FairEntity = "sched_entity" {
+        exec_start: u64,
+        sum_exec_runtime: u64,
+        prev_sum_exec_runtime: u64,
+        vruntime: u64,
+        nr_migrations: u64,
+    }
+    /// The part of a task that knows its CPU.
+    ThreadInfo = "thread_info" { flags: u64, cpu: u32 }
+    /// A task.
+    Task = "task_struct" {
+        thread_info: ThreadInfo,
+        __state: u32,
+        flags: u32,
+        on_cpu: i32,
+        on_rq: i32,
+        wake_cpu: i32,
+        recent_used_cpu: i32,
+        prio: i32,
+        static_prio: i32,
+        normal_prio: i32,
+        rt_priority: u32,
+        policy: u32,
+        nr_cpus_allowed: i32,
+        migration_disabled: u16,
+        in_execve: u8,
+        se: FairEntity,
+        scx: Entity,
+        cpus_ptr: u64,
+        pid: i32,
+        tgid: i32,
+        real_parent: u64,
+        parent: u64,
+        group_leader: u64,
+        mm: u64,
+        nvcsw: u64,
+        nivcsw: u64,
+        start_time: u64,
+        start_boottime: u64,
+        cgroups: u64,
+        sched_task_group: u64,
+        exit_state: i32,
+        comm: [u8; 16],
+    }
+    /// A set of CPUs; as long as the machine needs.
+    CpuMaskBits = "cpumask" { bits: [u64; 1] }
+    /// The cgroups of a task.
+    CssSet = "css_set" { dfl_cgrp: u64 }
+    /// The state of a cgroup in a controller.
+    CssState = "cgroup_subsys_state" { cgroup: u64, flags: u32, id: i32 }
+    /// A cgroup's directory.
+    KernfsNode = "kernfs_node" { id: u64, name: u64 }
+    /// A cgroup.
+    Cgroup = "cgroup" {
+        self_: CssState,
+        level: i32,
+        kn: u64,
+    }
+    /// A dispatch queue.
+    DispatchQueue = "scx_dispatch_q" { id: u64, nr: u32, seq: u32 }
+    /// Arguments of `init_task`.
+    InitTaskArgs = "scx_init_task_args" { fork: u8, cgroup: u64 }
+    /// Arguments of `exit_task`.
+    ExitTaskArgs = "scx_exit_task_args" { cancelled: u8 }
+    /// Arguments of `cgroup_init`.
+    CgroupInitArgs = "scx_cgroup_init_args" {
+        weight: u32,
+        bw_period_us: u64,
+        bw_quota_us: u64,
+        bw_burst_us: u64,
+        sched_idle: u8,
+    }
+    /// How a scheduler ended.
+    ExitInfo = "scx_exit_info" {
+        kind: u32,
+        exit_cpu: i32,
+        exit_code: i64,
+        flags: u64,
+        reason: u64,
+        bt: u64,
+        bt_len: u32,
+        msg: u64,
+        dump: u64,
+    }
+    /// A CPU's run queue.
+    RunQueue = "rq" { nr_running: u32, cpu: i32, curr: u64, idle: u64, clock: u64, clock_task: u64 }
+    /// What the newest kernel takes for some arguments of `__scx_bpf_select_cpu_and`.
+    SelectCpuAndArgs = "scx_bpf_select_cpu_and_args" { prev_cpu: i32, wake_flags: u64, flags: u64 }
+    /// What the newest kernel takes for some arguments of `__scx_bpf_dsq_insert_vtime`.
+    InsertVtimeArgs = "scx_bpf_dsq_insert_vtime_args" { dsq_id: u64, slice: u64, vtime: u64, enq_flags: u64 }
+    /// Where a CPU's time went.
+    CpuStat = "kernel_cpustat" { cpustat: [u64; 10] }
+}
+
+/// Position of steal time in [`CpuStat`].
+pub const CPUTIME_STEAL: usize = 7;
+
+macro_rules! constants {
+    ($($enum:literal { $($name:ident = $value:expr),* $(,)? })*) => {
+        $($(
+            #[allow(missing_docs, dead_code)]
+            pub const $name: u64 = $value;
+        )*)*
+
+        /// Enumerations.
+        pub fn enums() -> HashMap<&'static str, KernelEnum> {
+            HashMap::from([$(($enum, KernelEnum { values: &[$((stringify!($name), $value)),*] })),*])
+        }
+    };
+}
+
+// Of include/linux/sched/ext.h and kernel/sched/ext.c, 6.12 to 7.3.
+constants! {
+    "scx_public_consts" {
+        SCX_OPS_NAME_LEN = 128,
+        SCX_SLICE_DFL = 20_000_000,
+        SCX_SLICE_INF = u64::MAX,
+    }
+    "scx_enq_flags" {
+        SCX_ENQ_WAKEUP = 1,
+        SCX_ENQ_HEAD = 1 << 16,
+        SCX_ENQ_CPU_SELECTED = 1 << 20,
+        SCX_ENQ_PREEMPT = 1 << 32,
+        SCX_ENQ_REENQ = 1 << 40,
+        SCX_ENQ_LAST = 1 << 41,
+        SCX_ENQ_DSQ_PRIQ = 1 << 57,
+    }
+    "scx_deq_flags" { SCX_DEQ_SLEEP = 1, SCX_DEQ_CORE_SCHED_EXEC = 1 << 32 }
+    "scx_kick_flags" { SCX_KICK_IDLE = 1, SCX_KICK_PREEMPT = 2, SCX_KICK_WAIT = 4 }
+    "scx_wake_flags" { SCX_WAKE_FORK = 4, SCX_WAKE_TTWU = 8, SCX_WAKE_SYNC = 16 }
+    "scx_ent_flags" { SCX_TASK_QUEUED = 1, SCX_TASK_RESET_RUNNABLE_AT = 4, SCX_TASK_DEQD_FOR_SLEEP = 8 }
+    "scx_ops_flags" {
+        SCX_OPS_KEEP_BUILTIN_IDLE = 1,
+        SCX_OPS_ENQ_LAST = 2,
+        SCX_OPS_ENQ_EXITING = 4,
+        SCX_OPS_SWITCH_PARTIAL = 8,
+        SCX_OPS_ENQ_MIGRATION_DISABLED = 16,
+        SCX_OPS_ALLOW_QUEUED_WAKEUP = 32,
+        SCX_OPS_BUILTIN_IDLE_PER_NODE = 64,
+    }
+    "scx_dsq_id_flags" {
+        SCX_DSQ_FLAG_BUILTIN = 1 << 63,
+        SCX_DSQ_FLAG_LOCAL_ON = 1 << 62,
+        SCX_DSQ_INVALID = 1 << 63,
+        SCX_DSQ_GLOBAL = 1 << 63 | 1,
+        SCX_DSQ_LOCAL = 1 << 63 | 2,
+        SCX_DSQ_LOCAL_ON = 3 << 62,
+        SCX_DSQ_LOCAL_CPU_MASK = 0xffff_ffff,
+    }
+    "scx_dsq_iter_flags" { SCX_DSQ_ITER_REV = 1 << 16 }
+    "scx_pick_idle_cpu_flags" { SCX_PICK_IDLE_CORE = 1, SCX_PICK_IDLE_IN_NODE = 2 }
+    "scx_exit_kind" {
+        SCX_EXIT_NONE = 0,
+        SCX_EXIT_DONE = 1,
+        SCX_EXIT_UNREG = 64,
+        SCX_EXIT_UNREG_BPF = 65,
+        SCX_EXIT_ERROR = 1024,
+        SCX_EXIT_ERROR_BPF = 1025,
+        SCX_EXIT_ERROR_STALL = 1026,
+    }
+    "scx_cpuperf_const" { SCX_CPUPERF_ONE = 1024 }
+}
+
+/// Structures that 6.12 does not have.
+const NEW_STRUCTS: [&str; 2] = ["scx_bpf_select_cpu_and_args", "scx_bpf_dsq_insert_vtime_args"];
+
+/// The structures that a kernel has.
+pub fn structs_of(version: KernelVersion) -> HashMap<&'static str, KernelStruct> {
+    let mut structs = structs();
+    if version < KernelVersion::V7_3 {
+        structs.retain(|name, _| !NEW_STRUCTS.contains(name));
+    }
+    structs
+}
