@@ -14,6 +14,9 @@ mod skeleton {
 
 pub use skeleton::{OpenTandemSkel, TandemSkel, TandemSkelBuilder, types};
 
+/// The object file itself.
+pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tandem.bpf.o"));
+
 /// The source of the counters, with their descriptions: one `COUNTER(name, "description")` a line.
 pub const COUNTERS_H: &str = include_str!("counters.h");
 
@@ -38,4 +41,29 @@ pub fn run_request(
         0 => Ok(options.retval as i32),
         error => Err(libbpf_rs::Error::from_raw_os_error(-error)),
     }
+}
+
+/// The scheduler's read-only data with changes: `initial` are the bytes of the object's section `.rodata`.
+///
+/// # Panics
+/// If they are not as long as the section.
+pub fn changed_rodata(initial: &[u8], change: impl FnOnce(&mut types::rodata)) -> Vec<u8> {
+    assert!(initial.len() <= size_of::<types::rodata>(), "the data of another object");
+    let mut data = Box::<types::rodata>::default();
+    // SAFETY: the structure is plain data of at least that length, and what is copied are the bytes that clang has laid
+    // out for it.
+    unsafe { ptr::copy_nonoverlapping(initial.as_ptr(), ptr::from_mut(&mut *data).cast(), initial.len()) };
+    change(&mut data);
+    let mut bytes = initial.to_vec();
+    // SAFETY: as above, in the other direction. Padding was copied from `initial`, so all of it is initialised.
+    unsafe { ptr::copy_nonoverlapping(ptr::from_ref(&*data).cast(), bytes.as_mut_ptr(), bytes.len()) };
+    bytes
+}
+
+/// The bytes of a request, as [`run_request`] passes them.
+pub fn request_bytes(request: &types::preference_request) -> Vec<u8> {
+    let mut bytes = vec![0; size_of::<types::preference_request>()];
+    // SAFETY: the structure is plain integers without padding between them.
+    unsafe { ptr::copy_nonoverlapping(ptr::from_ref(request).cast(), bytes.as_mut_ptr(), bytes.len()) };
+    bytes
 }

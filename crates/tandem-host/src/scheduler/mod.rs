@@ -22,6 +22,7 @@ mod places;
 mod preference;
 mod rehome;
 mod settings;
+mod simulated;
 
 pub use counters::{Counter, Counters};
 pub use error::SchedulerError;
@@ -33,6 +34,7 @@ pub use loaded::{Loaded, Preferences};
 pub use places::{Places, PlacesError};
 pub use preference::{Place, Preference, PreferenceError, Subject};
 pub use rehome::{cpus_of_nodes, rehome};
+pub use simulated::{OBJECT, request_bytes, rodata};
 pub use settings::{
     DirectedYield, Fairness, Guest, Mode, NumaHomes, RateControl, Settings, SoftAffinity, settings_schema,
 };

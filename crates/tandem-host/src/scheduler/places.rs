@@ -4,9 +4,10 @@
 //! nodes, and a queue should not. CPUs of which no cache is told make one such group for each node. Nodes without CPUs
 //! are left out. In guest mode there is one group of all CPUs, whatever topology the hypervisor made up.
 
+use super::Mode;
 use std::collections::BTreeMap;
 use tandem_bpf::types::{llc_place, node_place, rodata};
-use tandem_sim::ids::{LlcId, NodeId};
+use tandem_sim::ids::{CpuId, LlcId, NodeId};
 use tandem_sim::machine::Machine;
 use thiserror::Error;
 
@@ -60,23 +61,50 @@ impl Places {
     /// # Errors
     /// If the machine is too large.
     pub fn of_host(machine: &Machine, possible_cpus: usize) -> Result<Self, PlacesError> {
+        Self::of_topology(machine, empty_cpus(machine, possible_cpus), |cpu| machine.cpu(cpu).os_index as usize)
+    }
+
+    /// The places of a guest on which CPUs can have numbers below `possible_cpus`: all in one.
+    ///
+    /// # Errors
+    /// If the machine is too large.
+    pub fn of_guest(machine: &Machine, possible_cpus: usize) -> Result<Self, PlacesError> {
+        Self::in_one(machine, empty_cpus(machine, possible_cpus), |cpu| machine.cpu(cpu).os_index as usize)
+    }
+
+    /// The places of a simulated kernel, whose CPUs are numbered without gaps.
+    ///
+    /// # Errors
+    /// If the machine is too large.
+    pub fn of_simulated(machine: &Machine, mode: Mode) -> Result<Self, PlacesError> {
+        let cpus = vec![None; machine.cpu_count()];
+        match mode {
+            Mode::Host => Self::of_topology(machine, cpus, CpuId::index),
+            Mode::Guest => Self::in_one(machine, cpus, CpuId::index),
+        }
+    }
+
+    fn of_topology(
+        machine: &Machine,
+        cpus: Vec<Option<CpuPlace>>,
+        number: impl Fn(CpuId) -> usize,
+    ) -> Result<Self, PlacesError> {
         let with_cpus: Vec<NodeId> = (0..machine.node_count())
             .map(NodeId::from)
             .filter(|&node| !machine.node_cpus(node).is_empty())
             .collect();
         let number_of = |node: &NodeId| with_cpus.iter().position(|other| other == node);
-        let cpus = empty_cpus(machine, possible_cpus);
         let mut places = Self { cpus, llcs: Vec::new(), nodes: Vec::new(), smt: has_smt(machine) };
         for (node, &id) in with_cpus.iter().enumerate() {
             let first_llc = places.llcs.len();
             let mut numbers = BTreeMap::<Option<LlcId>, usize>::new();
-            for cpu in machine.node_cpus(id).iter().map(|cpu| machine.cpu(cpu)) {
-                let llc = *numbers.entry(cpu.llc).or_insert_with(|| {
+            for cpu in machine.node_cpus(id).iter() {
+                let llc = *numbers.entry(machine.cpu(cpu).llc).or_insert_with(|| {
                     places.llcs.push(LlcPlace { node, cpu_count: 0 });
                     places.llcs.len() - 1
                 });
                 places.llcs[llc].cpu_count += 1;
-                places.cpus[cpu.os_index as usize] = Some(CpuPlace { llc, node });
+                places.cpus[number(cpu)] = Some(CpuPlace { llc, node });
             }
             places.nodes.push(NodePlace {
                 first_llc,
@@ -88,14 +116,13 @@ impl Places {
         places.checked()
     }
 
-    /// The places of a guest on which CPUs can have numbers below `possible_cpus`: all in one.
-    ///
-    /// # Errors
-    /// If the machine is too large.
-    pub fn of_guest(machine: &Machine, possible_cpus: usize) -> Result<Self, PlacesError> {
-        let mut cpus = empty_cpus(machine, possible_cpus);
-        for cpu in machine.cpus() {
-            cpus[cpu.os_index as usize] = Some(CpuPlace { llc: 0, node: 0 });
+    fn in_one(
+        machine: &Machine,
+        mut cpus: Vec<Option<CpuPlace>>,
+        number: impl Fn(CpuId) -> usize,
+    ) -> Result<Self, PlacesError> {
+        for cpu in machine.all_cpus().iter() {
+            cpus[number(cpu)] = Some(CpuPlace { llc: 0, node: 0 });
         }
         let llcs = vec![LlcPlace { node: 0, cpu_count: machine.cpu_count() }];
         let nodes = vec![NodePlace { first_llc: 0, llc_count: 1, id: NO_NODE, by_distance: vec![0] }];

@@ -16,7 +16,6 @@ use tandem_sim::cpumask::CpuMask;
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::Machine;
 use tandem_sim::placement::{self, Occupancy, PlacementOutcome, Request};
-use tandem_sim::policy::linux::LinuxSettings;
 use tandem_sim::program::{Amount, Program};
 use tandem_sim::scenario::{
     AffinityChange, Arrivals, Guest, PROCESSES_MAX, Scenario, Source, Vcpu, Vm, VmKind,
@@ -41,7 +40,7 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
     }
     let mut builder = Builder {
         scenario,
-        guest_policy: policy.guest.settings(),
+        policy,
         placement: policy.placement.unwrap_or_default(),
         occupancy: Occupancy::empty(machine),
         vms: Vec::new(),
@@ -75,7 +74,7 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
             Some(count.0)
         }
     };
-    let host = policy.settings().map_err(|message| source.error_in_file(message))?;
+    let host = policy.settings(machine, source).map_err(|message| source.error_in_file(message))?;
     let built = Scenario {
         machine: machine.clone(),
         costs: file.costs.models(&host),
@@ -94,7 +93,7 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
 /// The VMs so far, and what they leave free.
 pub(super) struct Builder<'a> {
     pub scenario: &'a ScenarioSource,
-    guest_policy: LinuxSettings,
+    policy: &'a PolicyTable,
     pub placement: PlacementMode,
     pub occupancy: Occupancy,
     pub vms: Vec<Vm>,
@@ -157,7 +156,7 @@ impl Builder<'_> {
         let mut compiler = Compiler::new(source, &self.scenario.profiles, VmKind::Machine);
         let guest = match &table.guest {
             None => None,
-            Some(guest) => Some(guest::build(guest, self.scenario, self.guest_policy, vcpus, &mut compiler)?),
+            Some(guest) => Some(guest::build(guest, self.scenario, &self.policy.guest, vcpus, &mut compiler)?),
         };
         let programs = self.programs(table, vcpus, &mut compiler)?;
         let sources = table

@@ -46,7 +46,7 @@ impl CostSwitches {
         let models = CostModels::all();
         let context_switch = match policy {
             PolicySettings::Credit(_) => ContextSwitch::default(),
-            PolicySettings::Linux(_) => ContextSwitch::linux(),
+            PolicySettings::Linux(_) | PolicySettings::SchedExt(_) => ContextSwitch::linux(),
         };
         CostModels {
             context_switch: on(self.context_switch).then_some(context_switch),

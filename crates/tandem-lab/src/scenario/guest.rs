@@ -5,6 +5,7 @@ use super::compile::{Compiler, GuestNames, takes_time};
 use super::file::{
     ContextSwitchTable, GuestTable, ProcessTable, RegularTopology, TopologyForm, TopologyName,
 };
+use super::policy::linux::LinuxTable;
 use super::program::{OpForm, ProgramTable, each_op};
 use super::{ScenarioSource, cpu_list};
 use std::sync::Arc;
@@ -13,15 +14,14 @@ use tandem_file::located::{Located, SourceFile};
 use tandem_file::units::Duration;
 use tandem_sim::machine::cost::ContextSwitch;
 use tandem_sim::machine::{Machine, MachineBuilder};
-use tandem_sim::policy::linux::LinuxSettings;
 use tandem_sim::program::Op;
-use tandem_sim::scenario::{Guest, GuestProgram, PROCESSES_MAX, PolicySettings, Process};
+use tandem_sim::scenario::{Guest, GuestProgram, PROCESSES_MAX, Process};
 
 /// The guest kernel of a VM with so many vCPUs. Its programs go through the VM's compiler.
 pub(super) fn build<'a>(
     table: &'a GuestTable,
     scenario: &'a ScenarioSource,
-    policy: LinuxSettings,
+    policy: &LinuxTable,
     vcpus: usize,
     compiler: &mut Compiler<'a>,
 ) -> Result<Guest, FileError> {
@@ -54,7 +54,7 @@ pub(super) fn build<'a>(
         process(table, program, &topology, source)
     };
     let processes = table.processes.iter().map(process).collect::<Result<_, _>>()?;
-    let policy = PolicySettings::Linux(policy);
+    let policy = policy.guest_settings(&topology, source).map_err(|message| source.error_in_file(message))?;
     let costs = scenario.file.costs.models(&policy);
     Ok(Guest {
         policy,

@@ -1,23 +1,35 @@
 //! The policy table: all that a variant of an experiment may change.
 
+#[cfg(feature = "scheduler")]
+pub mod compiled;
+#[cfg(not(feature = "scheduler"))]
+#[path = "policy/not_compiled.rs"]
+pub mod compiled;
 pub mod linux;
 pub mod pause_loop;
+pub mod scheduler;
 pub mod soft_affinity;
 pub mod switch;
 
+use compiled::{SettingValue, TandemTable, Told};
 use linux::{DomainsName, LINUX_ERAS, LinuxTable, SpinLocksName, check_tick};
 use pause_loop::PauseLoopTable;
+use scheduler::SchedulerName;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use soft_affinity::SoftAffinitySetting;
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use switch::Switch;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_file::units::Duration;
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings, SoftAffinity};
+use tandem_sim::machine::Machine;
 use tandem_sim::policy::pause_loop::PauseLoop;
+use tandem_sim::policy::sched_ext::KernelVersion;
 use tandem_sim::scenario::PolicySettings;
 
 /// The policies of the host and of the guests, and their settings. A variant of an experiment is such a table too:
@@ -26,14 +38,20 @@ use tandem_sim::scenario::PolicySettings;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyTable {
-    /// The scheduler of the host; "xen-credit" if absent.
-    pub host: Option<HostPolicy>,
+    /// The scheduler of the host: "xen-credit", which it is if absent, "linux", "tandem", which is Tandem's own, compiled
+    /// for a real kernel, or "file:" and the path of another such scheduler's object file.
+    pub host: Option<SchedulerName>,
     /// The release whose scheduler to follow. For "xen-credit": "4.2", "4.3", "4.5" or "4.9" (and later), which it is
-    /// if absent. For "linux": "3.6", "4.2", "5.2" or "6.12", which it is if absent.
+    /// if absent. For "linux": "3.6", "4.2", "5.2" or "6.12", which it is if absent. For a compiled scheduler, the kernel
+    /// that runs it: "6.12" or "7.3", which it is if absent.
     pub era: Option<Located<EraName>>,
     /// For "linux": from what the scheduling domains are built; "topology" if absent.
     pub domains: Option<Located<DomainsName>>,
-    /// For "linux": ticks a second (`CONFIG_HZ`), 100, 250, 300 or 1000; 250 if absent.
+    /// For "tandem": its settings, as in the file that `tandem run` reads.
+    pub tandem: Option<Located<TandemTable>>,
+    /// For "file:": its settings, by the names of its read-only variables: numbers, booleans, or lists of numbers.
+    pub settings: Option<Located<BTreeMap<String, SettingValue>>>,
+    /// For "linux" and compiled schedulers: ticks a second (`CONFIG_HZ`), 100, 250, 300 or 1000; 250 if absent.
     pub tick_hz: Option<Located<u32>>,
     /// For "linux": how those that wait for a spin lock of the host, such as a run queue's, stand in line; if absent
     /// "queued", and "ticket" with era "3.6".
@@ -59,22 +77,11 @@ pub struct PolicyTable {
     /// The scheduler rate controller of 2011 (`sched_rate_control`): "off", or a table of settings, where {} is as it was
     /// posted; "off" if absent.
     pub rate_control: Option<Located<Switch<RateControlTable>>>,
-    /// The policy of every guest kernel, which is Linux's.
+    /// The policy of every guest kernel.
     #[serde(default)]
     pub guest: LinuxTable,
     /// How VMs without an affinity of their own get one, and what the homes of processes mean; "none" if absent.
     pub placement: Option<PlacementMode>,
-}
-
-/// A scheduler for the host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum HostPolicy {
-    /// Xen's credit scheduler.
-    #[default]
-    XenCredit,
-    /// Linux's fair scheduler, as under KVM: each vCPU is a task.
-    Linux,
 }
 
 /// A release of Xen or of Linux where the scheduler changed.
@@ -101,8 +108,12 @@ pub enum EraName {
     /// Linux: EEVDF of 2024.
     #[serde(rename = "6.12")]
     V6_12,
+    /// Linux of 2026: runs compiled schedulers only.
+    #[serde(rename = "7.3")]
+    V7_3,
 }
 
+const SCHED_EXT_ERAS: &str = "the `era` of a compiled scheduler is that of its kernel, \"6.12\" or \"7.3\"";
 const XEN_ERAS: &str = "the `era` of the host `xen-credit` is one of \"4.2\", \"4.3\", \"4.5\", \"4.9\"";
 
 impl EraName {
@@ -113,7 +124,7 @@ impl EraName {
             Self::V4_3 => Some(Era::Xen4_3),
             Self::V4_5 => Some(Era::Xen4_5),
             Self::V4_9 => Some(Era::Xen4_9),
-            Self::V3_6 | Self::V5_2 | Self::V6_12 => None,
+            Self::V3_6 | Self::V5_2 | Self::V6_12 | Self::V7_3 => None,
         }
     }
 
@@ -124,7 +135,16 @@ impl EraName {
             Self::V4_2 => Some(LinuxEra::V4_2),
             Self::V5_2 => Some(LinuxEra::V5_2),
             Self::V6_12 => Some(LinuxEra::V6_12),
-            Self::V4_3 | Self::V4_5 | Self::V4_9 => None,
+            Self::V4_3 | Self::V4_5 | Self::V4_9 | Self::V7_3 => None,
+        }
+    }
+
+    /// The kernel that runs compiled schedulers.
+    fn sched_ext(self) -> Option<KernelVersion> {
+        match self {
+            Self::V6_12 => Some(KernelVersion::V6_12),
+            Self::V7_3 => Some(KernelVersion::V7_3),
+            Self::V3_6 | Self::V4_2 | Self::V4_3 | Self::V4_5 | Self::V4_9 | Self::V5_2 => None,
         }
     }
 }
@@ -158,12 +178,14 @@ impl PolicyTable {
     /// This table, with what it leaves out taken from `base`; but settings of one scheduler are none of another's.
     pub fn over(&self, base: &Self) -> Self {
         let (top, mut base) = (self.clone(), base.clone());
-        if top.host.is_some_and(|host| host != base.host()) {
+        if top.host.as_ref().is_some_and(|host| *host != base.host()) {
             base = Self { guest: base.guest, placement: base.placement, ..Self::default() };
         }
         Self {
             host: top.host.or(base.host),
             era: top.era.or(base.era),
+            tandem: top.tandem.or(base.tandem),
+            settings: top.settings.or(base.settings),
             domains: top.domains.or(base.domains),
             tick_hz: top.tick_hz.or(base.tick_hz),
             spin_locks: top.spin_locks.or(base.spin_locks),
@@ -183,8 +205,8 @@ impl PolicyTable {
     }
 
     /// The scheduler of the host.
-    fn host(&self) -> HostPolicy {
-        self.host.unwrap_or_default()
+    fn host(&self) -> SchedulerName {
+        self.host.clone().unwrap_or_default()
     }
 
     /// Checks the ranges that Xen and Linux allow. Whether the settings are those of the host's scheduler is checked
@@ -213,7 +235,7 @@ impl PolicyTable {
         if let Some(table) = self.pause_loop_table() {
             table.check(source)?;
         }
-        match self.host.and_then(|host| self.foreign_setting(host)) {
+        match self.host.as_ref().and_then(|host| self.foreign_setting(host)) {
             Some((span, message)) => Err(source.error(span, message)),
             None => Ok(()),
         }
@@ -234,56 +256,80 @@ impl PolicyTable {
     }
 
     /// The first setting that the scheduler of the host does not have, with what is wrong.
-    fn foreign_setting(&self, host: HostPolicy) -> Option<(Range<usize>, String)> {
+    fn foreign_setting(&self, host: &SchedulerName) -> Option<(Range<usize>, String)> {
+        use SchedulerName::{File, Linux, Tandem, XenCredit};
         fn place<T>(setting: &Option<Located<T>>) -> Option<Range<usize>> {
             setting.as_ref().map(Located::span)
         }
-        let of_xen = [
-            ("timeslice", place(&self.timeslice)),
-            ("ratelimit", place(&self.ratelimit)),
-            ("migration_delay", place(&self.migration_delay)),
-            ("rate_control", place(&self.rate_control)),
+        let any_file = File("OBJECT".into());
+        let yields = self.pause_loop_table().and_then(|table| place(&table.directed_yield));
+        let known: [(&str, Option<Range<usize>>, &[&SchedulerName]); 12] = [
+            ("timeslice", place(&self.timeslice), &[&XenCredit]),
+            ("ratelimit", place(&self.ratelimit), &[&XenCredit]),
+            ("migration_delay", place(&self.migration_delay), &[&XenCredit]),
+            ("rate_control", place(&self.rate_control), &[&XenCredit]),
+            ("domains", place(&self.domains), &[&Linux]),
+            ("tick_hz", place(&self.tick_hz), &[&Linux, &Tandem, &any_file]),
+            ("spin_locks", place(&self.spin_locks), &[&Linux]),
+            ("soft_affinity", place(&self.soft_affinity), &[&Linux]),
+            ("numa_balancing", place(&self.numa_balancing), &[&Linux]),
+            ("directed_yield", yields, &[&Linux, &Tandem, &any_file]),
+            ("tandem", place(&self.tandem), &[&Tandem]),
+            ("settings", place(&self.settings), &[&any_file]),
         ];
-        let of_linux = [
-            ("domains", place(&self.domains)),
-            ("tick_hz", place(&self.tick_hz)),
-            ("spin_locks", place(&self.spin_locks)),
-            ("soft_affinity", place(&self.soft_affinity)),
-            ("numa_balancing", place(&self.numa_balancing)),
-            ("directed_yield", self.pause_loop_table().and_then(|table| place(&table.directed_yield))),
-        ];
-        let (foreign, owner, eras) = match host {
-            HostPolicy::XenCredit => (&of_linux[..], "linux", XEN_ERAS),
-            HostPolicy::Linux => (&of_xen[..], "xen-credit", LINUX_ERAS),
-        };
-        let knows = |era: EraName| match host {
-            HostPolicy::XenCredit => era.xen().is_some(),
-            HostPolicy::Linux => era.linux().is_some(),
-        };
-        match &self.era {
-            Some(era) if !knows(**era) => Some((era.span(), eras.into())),
-            Some(era) if era.linux() == Some(LinuxEra::V3_6) && self.balances_numa() => {
-                let message = "`numa_balancing` is not modelled for era \"3.6\"; allowed are \"4.2\", \"5.2\" and \"6.12\"";
-                Some((place(&self.numa_balancing)?, message.into()))
+        let owns = |owner: &SchedulerName| owner == host || matches!((owner, host), (File(_), File(_)));
+        if let Some(era) = &self.era {
+            let (knows, eras) = match host {
+                XenCredit => (era.xen().is_some(), XEN_ERAS),
+                Linux => (era.linux().is_some(), LINUX_ERAS),
+                Tandem | File(_) => (era.sched_ext().is_some(), SCHED_EXT_ERAS),
+            };
+            if !knows {
+                return Some((era.span(), eras.into()));
             }
-            _ => foreign.iter().find_map(|(name, span)| {
-                Some((span.clone()?, format!("`{name}` is a setting of the host `{owner}`; leave it out")))
-            }),
+            if era.linux() == Some(LinuxEra::V3_6) && self.balances_numa() {
+                let message = "`numa_balancing` is not modelled for era \"3.6\"; allowed are \"4.2\", \"5.2\" and \"6.12\"";
+                return Some((place(&self.numa_balancing)?, message.into()));
+            }
         }
+        let foreign = known.into_iter().find(|(_, span, owners)| span.is_some() && !owners.iter().any(|owner| owns(owner)));
+        let (name, span, owners) = foreign?;
+        let owner = match owners[0] {
+            XenCredit => "xen-credit",
+            Linux => "linux",
+            Tandem => "tandem",
+            File(_) => "file:...",
+        };
+        Some((span?, format!("`{name}` is a setting of the host `{owner}`; leave it out")))
     }
 
-    /// The engine's form of the host's policy, with defaults for what is left out.
+    /// The engine's form of the host's policy on a machine, with defaults for what is left out. Paths begin where the source lies.
     ///
     /// # Errors
-    /// A sentence, if there are settings that the host's scheduler does not have.
-    pub fn settings(&self) -> Result<PolicySettings, String> {
-        match self.foreign_setting(self.host()) {
-            Some((_, message)) => Err(message),
-            None => match self.soft_affinity_problem() {
-                Some((_, problem)) => Err(problem.into()),
-                None => Ok(self.host_settings()),
-            },
+    /// A sentence, if there are settings that the host's scheduler does not have, or a compiled one cannot be used.
+    pub fn settings(&self, machine: &Machine, source: &SourceFile) -> Result<PolicySettings, String> {
+        let host = self.host();
+        if let Some((_, message)) = self.foreign_setting(&host) {
+            return Err(message);
         }
+        if let Some((_, problem)) = self.soft_affinity_problem() {
+            return Err(problem.into());
+        }
+        let told = Told {
+            tandem: self.tandem.as_deref(),
+            variables: self.settings.as_deref(),
+            kernel: self.era.as_ref().and_then(|era| era.sched_ext()).unwrap_or_default(),
+            tick_hz: self.tick_hz.as_ref().map(|hz| **hz),
+            is_guest: false,
+        };
+        Ok(match host {
+            SchedulerName::XenCredit => PolicySettings::Credit(self.credit_settings()),
+            SchedulerName::Linux => PolicySettings::Linux(self.linux_settings()),
+            name => {
+                let settings = compiled::settings(&name.beside(source), &told, machine)?;
+                PolicySettings::SchedExt(Arc::new(settings))
+            }
+        })
     }
 
     /// Checks the tunables of soft affinity, whatever the era turns out to be.
@@ -318,7 +364,12 @@ impl PolicyTable {
 
     /// The same, with the place of what is wrong.
     fn checked_pause_loop(&self) -> Result<Option<PauseLoop>, (Range<usize>, String)> {
-        let settings = |table: &PauseLoopTable| table.settings(&self.host_settings());
+        let default = match self.host() {
+            SchedulerName::XenCredit => PauseLoop::XEN,
+            SchedulerName::Linux => PauseLoopTable::of_kvm(self.linux_settings().era),
+            SchedulerName::Tandem | SchedulerName::File(_) => PauseLoop::V6_12,
+        };
+        let settings = |table: &PauseLoopTable| table.settings(default);
         self.pause_loop_table().map(settings).transpose()
     }
 
@@ -330,13 +381,6 @@ impl PolicyTable {
         self.numa_balancing.as_deref().is_some_and(|&is_on| is_on)
     }
 
-    fn host_settings(&self) -> PolicySettings {
-        match self.host() {
-            HostPolicy::XenCredit => PolicySettings::Credit(self.credit_settings()),
-            HostPolicy::Linux => PolicySettings::Linux(self.linux_settings()),
-        }
-    }
-
     /// Those settings of the host that a guest can have too.
     fn linux_table(&self) -> LinuxTable {
         LinuxTable {
@@ -344,7 +388,7 @@ impl PolicyTable {
             domains: self.domains.clone(),
             tick_hz: self.tick_hz.clone(),
             spin_locks: self.spin_locks.clone(),
-            steal_clock: None,
+            ..LinuxTable::default()
         }
     }
 

@@ -35,7 +35,10 @@ impl Settings {
     }
 
     /// Each value against what is allowed.
-    fn check(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// A sentence about the first one that is not.
+    pub fn check(&self) -> Result<(), String> {
         let Self {
             mode: _,
             watchdog,

@@ -1,10 +1,16 @@
 //! Settings of Linux's fair scheduler.
 
 use super::EraName;
+use super::compiled::{self, SettingValue, TandemTable, Told};
+use super::scheduler::SchedulerName;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
+use tandem_sim::machine::Machine;
+use tandem_sim::scenario::PolicySettings;
 use tandem_sim::policy::linux::{Domains, LinuxSettings, SpinLockKind};
 
 /// The eras that a Linux kernel has, for errors.
@@ -49,11 +55,19 @@ impl From<SpinLocksName> for SpinLockKind {
     }
 }
 
-/// The policy of guest kernels: Linux's fair scheduler.
+/// The policy of guest kernels: Linux's fair scheduler, or a compiled one.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinuxTable {
-    /// The release whose scheduler to follow: "3.6", "4.2", "5.2" or "6.12", which it is if absent.
+    /// The scheduler: "linux", which it is if absent, "tandem", in guest mode, or "file:" and the path of another compiled
+    /// scheduler's object file.
+    pub scheduler: Option<Located<SchedulerName>>,
+    /// For "tandem": its settings, as in the file that `tandem run` reads.
+    pub tandem: Option<Located<TandemTable>>,
+    /// For "file:": its settings, by the names of its read-only variables.
+    pub settings: Option<Located<BTreeMap<String, SettingValue>>>,
+    /// The release whose scheduler to follow: "3.6", "4.2", "5.2" or "6.12", which it is if absent; for a compiled
+    /// scheduler, the kernel that runs it: "6.12" or "7.3", which it is if absent.
     pub era: Option<Located<EraName>>,
     /// From what the scheduling domains are built; "topology" if absent.
     pub domains: Option<Located<DomainsName>>,
@@ -69,7 +83,15 @@ pub struct LinuxTable {
 impl LinuxTable {
     /// This table, with what it leaves out taken from `base`.
     pub(super) fn over(self, base: Self) -> Self {
+        let is_same = |name: &Located<SchedulerName>| Some(&**name) == base.scheduler.as_deref();
+        let base = match &self.scheduler {
+            Some(name) if !is_same(name) && name.is_compiled() => Self { tick_hz: base.tick_hz, ..Self::default() },
+            _ => base,
+        };
         Self {
+            scheduler: self.scheduler.or(base.scheduler),
+            tandem: self.tandem.or(base.tandem),
+            settings: self.settings.or(base.settings),
             era: self.era.or(base.era),
             domains: self.domains.or(base.domains),
             tick_hz: self.tick_hz.or(base.tick_hz),
@@ -81,10 +103,50 @@ impl LinuxTable {
     /// Checks what Linux allows.
     pub(super) fn check(&self, source: &SourceFile) -> Result<(), FileError> {
         check_tick(self.tick_hz.as_ref(), source)?;
+        let compiled = self.scheduler.as_ref().is_some_and(|name| name.is_compiled());
+        if let Some(name) = &self.scheduler
+            && **name == SchedulerName::XenCredit
+        {
+            return Err(source.error(name.span(), "a guest's scheduler is \"linux\", \"tandem\" or \"file:...\""));
+        }
         match &self.era {
-            Some(era) if era.linux().is_none() => Err(source.error(era.span(), LINUX_ERAS)),
+            Some(era) if compiled && era.sched_ext().is_none() => Err(source.error(era.span(), super::SCHED_EXT_ERAS)),
+            // A variant may leave the scheduler to the scenario.
+            Some(era) if !compiled && era.linux().is_none() && era.sched_ext().is_none() => {
+                Err(source.error(era.span(), LINUX_ERAS))
+            }
             _ => Ok(()),
         }
+    }
+
+    /// The engine's form of a guest's policy that was checked, for CPUs as the guest sees them. Paths begin where the source lies.
+    ///
+    /// # Errors
+    /// A sentence, if a compiled scheduler cannot be used, or settings are not those of the guest's scheduler.
+    pub fn guest_settings(&self, topology: &Machine, source: &SourceFile) -> Result<PolicySettings, String> {
+        let name = self.scheduler.as_deref().cloned().unwrap_or(SchedulerName::Linux);
+        let foreign = [
+            ("tandem", self.tandem.is_some() && name != SchedulerName::Tandem),
+            ("settings", self.settings.is_some() && !matches!(name, SchedulerName::File(_))),
+            ("domains", self.domains.is_some() && name.is_compiled()),
+            ("spin_locks", self.spin_locks.is_some() && name.is_compiled()),
+            ("steal_clock", self.steal_clock.is_some() && name.is_compiled()),
+        ];
+        if let Some((setting, _)) = foreign.iter().find(|(_, is_foreign)| *is_foreign) {
+            return Err(format!("`{setting}` under `guest` is no setting of the guest's scheduler; leave it out"));
+        }
+        if !name.is_compiled() {
+            return Ok(PolicySettings::Linux(self.settings()));
+        }
+        let told = Told {
+            tandem: self.tandem.as_deref(),
+            variables: self.settings.as_deref(),
+            kernel: self.era.as_ref().and_then(|era| era.sched_ext()).unwrap_or_default(),
+            tick_hz: self.tick_hz.as_ref().map(|hz| **hz),
+            is_guest: true,
+        };
+        let settings = compiled::settings(&name.beside(source), &told, topology)?;
+        Ok(PolicySettings::SchedExt(Arc::new(settings)))
     }
 
     /// The engine's form of a table that was checked, with defaults for what is left out.

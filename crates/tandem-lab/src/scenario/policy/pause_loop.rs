@@ -9,7 +9,6 @@ use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_sim::policy::linux::LinuxEra;
 use tandem_sim::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
-use tandem_sim::scenario::PolicySettings;
 
 /// Most that a window is multiplied by at each exit.
 const GROWTH_MAX: u32 = 1_000;
@@ -103,12 +102,11 @@ impl PauseLoopTable {
         Ok(())
     }
 
-    /// The engine's form of a table that was checked, with the host's defaults for what is left out.
+    /// The engine's form of a table that was checked, with `default` for what is left out.
     ///
     /// # Errors
     /// If the numbers do not go together: the place of one of them in its file, and a sentence.
-    pub(super) fn settings(&self, host: &PolicySettings) -> Result<PauseLoop, (Range<usize>, String)> {
-        let default = default_of(host);
+    pub(super) fn settings(&self, default: PauseLoop) -> Result<PauseLoop, (Range<usize>, String)> {
         let number = |count: &Option<Located<Count>>, default| {
             count.as_ref().map_or(default, |count| u32::try_from(count.0).unwrap_or(u32::MAX))
         };
@@ -140,17 +138,14 @@ impl PauseLoopTable {
         }
         Ok(settings)
     }
-}
 
-/// What an empty table stands for.
-fn default_of(host: &PolicySettings) -> PauseLoop {
-    match host {
-        PolicySettings::Credit(_) => PauseLoop::XEN,
-        PolicySettings::Linux(linux) => match linux.era {
+    /// What an empty table stands for under KVM.
+    pub(super) fn of_kvm(era: LinuxEra) -> PauseLoop {
+        match era {
             LinuxEra::V3_6 | LinuxEra::V4_2 => PauseLoop::V3_6,
             // KVM marks preempted vCPUs since 3.10, and its window grows since 3.18.
             LinuxEra::V5_2 | LinuxEra::V6_12 => PauseLoop::V6_12,
-        },
+        }
     }
 }
 

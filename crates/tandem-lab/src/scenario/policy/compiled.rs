@@ -1,0 +1,159 @@
+//! Compiled schedulers for sched_ext as policies: Tandem's own object, or another one.
+//!
+//! Objects are linked and compiled once, however many runs there are: what differs between runs, settings and topology, is
+//! data.
+
+use super::scheduler::SchedulerName;
+use serde::Deserialize;
+use schemars::JsonSchema;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use tandem_ebpf::{Code, Engine, Image};
+use tandem_host::scheduler::{Mode, Place, Places, Preference, Settings, Subject, rodata, request_bytes};
+use tandem_sim::cpumask::CpuMask;
+use tandem_sim::machine::Machine;
+use tandem_sim::policy::sched_ext::{KernelVersion, Preferences, SchedExtSettings, environment};
+
+/// Settings of Tandem's scheduler, as in the file that `tandem run` reads.
+pub type TandemTable = Settings;
+
+/// The value of a setting of a scheduler from a file: a read-only variable, or each element of one.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum SettingValue {
+    /// Yes or no.
+    Switch(bool),
+    /// A number.
+    Number(i64),
+    /// The elements of an array, from the first one on.
+    Numbers(Vec<i64>),
+}
+
+/// What a compiled scheduler is told before it starts.
+pub struct Told<'a> {
+    /// Tandem's settings.
+    pub tandem: Option<&'a TandemTable>,
+    /// Those of another one.
+    pub variables: Option<&'a BTreeMap<String, SettingValue>>,
+    /// The kernel that it runs on.
+    pub kernel: KernelVersion,
+    /// Ticks a second.
+    pub tick_hz: Option<u32>,
+    /// It runs in a guest.
+    pub is_guest: bool,
+}
+
+/// The scheduler of that name, Tandem's own unless it names a file, for a machine as its kernel sees it.
+///
+/// # Errors
+/// A sentence: the object cannot be read or linked, the machine is too large for it, or it has no such setting.
+pub fn settings(name: &SchedulerName, told: &Told<'_>, machine: &Machine) -> Result<SchedExtSettings, String> {
+    const NS_PER_S: u64 = 1_000_000_000;
+    let (code, data, preferences) = match name {
+        SchedulerName::File(path) => {
+            let code = compiled(path, told.kernel)?;
+            let variables = told.variables.into_iter().flatten();
+            let data = variables.map(|(name, value)| variable(code.image(), path, name, value));
+            let data = data.collect::<Result<_, _>>()?;
+            (code, data, None)
+        }
+        _ => {
+            let code = compiled(Path::new(""), told.kernel)?;
+            let data = tandem_data(code.image(), told, machine)?;
+            (code, data, Some(Preferences { program: "prefer", request: preference_request }))
+        }
+    };
+    let name = match name {
+        SchedulerName::File(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        _ => "tandem".to_owned(),
+    };
+    let tick_period_ns = told.tick_hz.map_or(SchedExtSettings::TICK_PERIOD_NS, |hz| NS_PER_S / u64::from(hz));
+    Ok(SchedExtSettings { name, code, kernel: told.kernel, data, preferences, tick_period_ns })
+}
+
+/// The code of an object file, or of Tandem's own object if the path is empty.
+fn compiled(path: &Path, kernel: KernelVersion) -> Result<Arc<Code>, String> {
+    type Compiled = HashMap<(Vec<u8>, u64), Arc<Code>>;
+    static COMPILED: LazyLock<Mutex<Compiled>> = LazyLock::new(Mutex::default);
+    let wrong = |message: String| format!("the scheduler {}: {message}", path.display());
+    let object = match path.as_os_str().is_empty() {
+        true => tandem_host::scheduler::OBJECT.to_vec(),
+        false => std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?,
+    };
+    // A panic inside would leave nothing half done.
+    let mut all = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (object, kernel.code());
+    if let Some(code) = all.get(&key) {
+        return Ok(Arc::clone(code));
+    }
+    let image = Image::link(&key.0, &environment(kernel)).map_err(|error| wrong(error.to_string()))?;
+    let code = Arc::new(Code::new(image, Engine::default()).map_err(|error| wrong(error.to_string()))?);
+    all.insert(key, Arc::clone(&code));
+    Ok(code)
+}
+
+fn tandem_data(image: &Image, told: &Told<'_>, machine: &Machine) -> Result<Vec<(u64, Vec<u8>)>, String> {
+    let mut settings = told.tandem.cloned().unwrap_or_default();
+    if told.is_guest {
+        settings.mode = Mode::Guest;
+    }
+    settings.check()?;
+    let places = Places::of_simulated(machine, settings.mode).map_err(|error| error.to_string())?;
+    let section = image.sections.iter().find(|section| section.name == ".rodata");
+    let section = section.ok_or("the object has no read-only data")?;
+    Ok(vec![(section.address, rodata(&section.bytes, &settings, &places))])
+}
+
+/// The bytes of a variable of the object, and where they belong.
+fn variable(image: &Image, path: &Path, name: &str, value: &SettingValue) -> Result<(u64, Vec<u8>), String> {
+    let all = || {
+        let settings = image.variables.iter().filter(|(_, variable)| variable.is_setting && variable.number_size.is_some());
+        let names: Vec<_> = settings.map(|(name, _)| format!("`{name}`")).collect();
+        names.join(", ")
+    };
+    let found = image.variables.get(name).filter(|variable| variable.is_setting);
+    let Some(variable) = found else {
+        return Err(format!("{} has no setting `{name}`; it has {}", path.display(), all()));
+    };
+    let Some(size) = variable.number_size else {
+        return Err(format!("the setting `{name}` of {} is no number; those that are: {}", path.display(), all()));
+    };
+    let numbers = match value {
+        SettingValue::Switch(on) => vec![i64::from(*on)],
+        SettingValue::Number(number) => vec![*number],
+        SettingValue::Numbers(numbers) => numbers.clone(),
+    };
+    let room = variable.size / size;
+    if numbers.len() > room {
+        return Err(format!("the setting `{name}` of {} has room for {room} numbers, not {}", path.display(), numbers.len()));
+    }
+    let bits = size * 8;
+    let fits = |number: i64| bits == 64 || (-(1 << (bits - 1))..1 << bits).contains(&number);
+    if let Some(number) = numbers.iter().find(|&&number| !fits(number)) {
+        return Err(format!("{number} does not fit into the setting `{name}` of {}, which has {bits} bits", path.display()));
+    }
+    let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()[..size].to_vec()).collect();
+    Ok((variable.address, bytes))
+}
+
+/// The request by which Tandem is told where a task would rather run: whole nodes are its homes, other sets of CPUs a soft
+/// affinity.
+fn preference_request(pid: u64, preferred: Option<&CpuMask>, machine: &Machine) -> Vec<u8> {
+    let place = preferred.map(|preferred| {
+        let cpus = preferred.iter().map(|cpu| cpu.0.into()).collect();
+        let nodes: Vec<u32> = (0..machine.node_count())
+            .filter(|&node| {
+                let cpus = machine.node_cpus(node.into());
+                !cpus.is_empty() && cpus.is_subset(preferred)
+            })
+            .map(|node| node as u32)
+            .collect();
+        let whole: usize = nodes.iter().map(|&node| machine.node_cpus((node as usize).into()).count()).sum();
+        match whole == preferred.count() {
+            true => Place::Nodes { nodes, cpus },
+            false => Place::Cpus(cpus),
+        }
+    });
+    request_bytes(Subject::Task(pid as u32), &Preference { place, latency_critical: false })
+}
