@@ -24,6 +24,8 @@ mod kernel;
 mod memory;
 mod op;
 mod runtime;
+#[cfg(test)]
+mod testing;
 
 pub use environment::{Environment, FieldType, KernelEnum, KernelField, KernelStruct, KernelVariable};
 pub use fault::{Fault, LoadError};

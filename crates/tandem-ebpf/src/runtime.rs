@@ -18,6 +18,16 @@ pub(crate) struct Run<'a> {
 impl Run<'_> {
     /// Bytes of a function's stack.
     pub const FRAME_SIZE: u64 = 512;
+    /// What [`Run::fuel`] is at first.
+    pub const FUEL: u64 = 50_000_000;
+    /// How often a call of a function passes its [`crate::Op::MayGoto`]s before they jump, as in the kernel.
+    pub const MAY_GOTO_MAX: u64 = 8 << 20;
+
+    /// The fault of a program that has no [`Run::fuel`] left.
+    #[cold]
+    pub fn exhausted() -> Fault {
+        Fault(format!("the program does not end: it has made {} jumps back and calls", Self::FUEL))
+    }
 
     /// Calls a function of the kernel (or of the runtime, which stands for it): the position in [`Image::imports`]. `frame` is the
     /// frame pointer (r10) of the caller.
