@@ -4,9 +4,10 @@
 use crate::fault::Fault;
 use crate::image::{DataSection, Function, FunctionId, Image, Import, MapDefinition, MapKind};
 use crate::instance::{Code, Engine, Instance};
-use crate::kernel::{Kernel, KernelFunction, State};
+use crate::kernel::{Kernel, KernelFunction};
 use crate::memory::Memory;
 use crate::op::{AluOp, AtomicOp, Condition, Op, Operand, Size, Swap};
+use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
