@@ -1,5 +1,8 @@
 //! A copy of a scheduler that runs.
 
+#[cfg(test)]
+mod tests;
+
 use crate::fault::{Fault, LoadError};
 use crate::helpers::{self, Helper};
 use crate::image::{FunctionId, Image, Import};
