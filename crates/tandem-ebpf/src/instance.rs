@@ -1,8 +1,15 @@
 //! A copy of a scheduler that runs.
 
+#[cfg(test)]
+mod tests;
+
 use crate::fault::{Fault, LoadError};
-use crate::image::{FunctionId, Image};
-use crate::kernel::{Kernel, State};
+use crate::helpers::{self, Helper};
+use crate::image::{FunctionId, Image, Import};
+use crate::kernel::{Kernel, KernelFunction};
+use crate::maps::Key;
+use crate::runtime::Run;
+use crate::state::State;
 use std::sync::Arc;
 
 /// How code runs.
@@ -19,7 +26,16 @@ pub enum Engine {
 #[derive(Debug)]
 pub struct Code {
     image: Image,
-    // machine code, if compiled
+    /// What [`Image::imports`] stand for.
+    pub(crate) callees: Vec<Callee>,
+    // Machine code is joined here: `compiled: Option<Compiled>`, and in `Run::call_function`.
+}
+
+/// A function of the kernel that is called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Callee {
+    Runtime(Helper),
+    Kernel(KernelFunction),
 }
 
 impl Code {
@@ -29,7 +45,14 @@ impl Code {
     /// If it cannot be translated.
     pub fn new(image: Image, engine: Engine) -> Result<Self, LoadError> {
         let _ = engine;
-        Ok(Self { image })
+        let callee = |import: &Import| match *import {
+            Import::Kernel(function, _) => Ok(Callee::Kernel(function)),
+            Import::Runtime(name) => helpers::helper(name)
+                .map(Callee::Runtime)
+                .ok_or_else(|| LoadError(format!("the runtime has no function `{name}`"))),
+        };
+        let callees = image.imports.iter().map(callee).collect::<Result<_, _>>()?;
+        Ok(Self { image, callees })
     }
 
     /// What it was made of.
@@ -45,14 +68,19 @@ pub struct Instance {
     state: State,
 }
 
+/// Bytes below the first frame of a call from outside, for what its arguments point to.
+const ARGUMENTS_SIZE: u64 = 128;
+/// Most arguments of a callback.
+const ARGUMENTS_MAX: usize = 12;
+
 impl Instance {
     /// A copy with data and maps as the object has them at first, for a kernel with so many CPUs.
     ///
     /// # Errors
     /// If its memory would be too large.
     pub fn new(code: Arc<Code>, cpu_count: usize) -> Result<Self, Fault> {
-        let _ = (code, cpu_count);
-        todo!()
+        let state = State::new(&code.image, cpu_count)?;
+        Ok(Self { code, state })
     }
 
     /// The image.
@@ -80,30 +108,68 @@ impl Instance {
         function: FunctionId,
         arguments: [u64; 5],
     ) -> Result<u64, Fault> {
-        let _ = (kernel, function, arguments);
-        todo!()
+        let frame = self.state.stack_top + ARGUMENTS_SIZE + Run::FRAME_SIZE;
+        let mut run = Run::new(&self.code, &mut self.state, kernel);
+        let result = run.call_function(function.0, arguments, frame)?;
+        run.held.check_released(&run.image.functions[function.0 as usize].name)?;
+        Ok(result)
     }
 
     /// Calls a callback of a scheduler, whose arguments stand in memory (at most 12), where r1 points to.
     ///
     /// # Errors
     /// As [`Instance::call`].
+    ///
+    /// # Panics
+    /// If there are more than 12.
     pub fn call_back(
         &mut self,
         kernel: &mut dyn Kernel,
         function: FunctionId,
         arguments: &[u64],
     ) -> Result<u64, Fault> {
-        let _ = (kernel, function, arguments);
-        todo!()
+        assert!(arguments.len() <= ARGUMENTS_MAX, "a callback has at most {ARGUMENTS_MAX} arguments");
+        let context = self.outside_arguments()?;
+        for (position, &argument) in arguments.iter().enumerate() {
+            self.state.memory.store(context + 8 * position as u64, 8, argument)?;
+        }
+        self.call(kernel, function, [context, 0, 0, 0, 0])
     }
 
-    /// Runs the callback of a timer that [`Kernel::start_timer`] was told of, and whose time has come.
+    /// Runs the callback of a timer that [`Kernel::start_timer`] was told of, and whose time has come. A timer that has gone
+    /// since, with the element of the map that it was in, does nothing.
     ///
     /// # Errors
     /// As [`Instance::call`].
     pub fn timer_expired(&mut self, kernel: &mut dyn Kernel, timer: u64) -> Result<(), Fault> {
-        let _ = (kernel, timer);
-        todo!()
+        let Some((map, callback)) = self.state.timers.get_mut(&timer).and_then(|timer| timer.expire()) else {
+            return Ok(());
+        };
+        let Some((key, value)) = self.state.maps[map].element_of(timer) else { return Ok(()) };
+        let key = match key {
+            Key::At(address) => address,
+            Key::Index(index) => {
+                let address = self.outside_arguments()?;
+                self.state.memory.store(address, 4, u64::from(index))?;
+                address
+            }
+        };
+        let map = Image::MAPS + map as u64;
+        let result = self.call(kernel, FunctionId(callback), [map, key, value, 0, 0]);
+        if let Some(timer) = self.state.timers.get_mut(&timer) {
+            timer.is_running = false;
+        }
+        result.map(|_| ())
+    }
+
+    /// Where a call from outside puts what its arguments point to.
+    fn outside_arguments(&self) -> Result<u64, Fault> {
+        let address = self.state.stack_top;
+        if address + ARGUMENTS_SIZE > self.state.stack_end {
+            return Err(Fault(
+                "calls of the kernel and programs nest more deeply than the stack allows".to_owned(),
+            ));
+        }
+        Ok(address)
     }
 }

@@ -1,7 +1,7 @@
 //! What an instance asks of the kernel that runs it.
 
 use crate::fault::Fault;
-use crate::memory::Memory;
+use crate::state::State;
 
 /// A function of the kernel, in the kernel's own numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,29 +16,16 @@ pub trait Kernel {
     ///
     /// # Errors
     /// What ends the program: arguments that a verifier or the kernel would not let pass.
-    fn call(&mut self, state: &mut State, function: KernelFunction, arguments: [u64; 5])
-    -> Result<u64, Fault>;
+    fn call(
+        &mut self,
+        state: &mut State,
+        function: KernelFunction,
+        arguments: [u64; 5],
+    ) -> Result<u64, Fault>;
 
     /// Starts the timer whose `struct bpf_timer` is at an address, for so many ns from now, or until then if `absolute`.
     fn start_timer(&mut self, timer: u64, nsecs: u64, absolute: bool);
 
     /// Stops a timer; whether it had been started.
     fn cancel_timer(&mut self, timer: u64) -> bool;
-}
-
-/// What an instance knows, except for its code.
-#[derive(Debug)]
-pub struct State {
-    /// All that programs can see.
-    pub memory: Memory,
-    /// The first address beyond the stack.
-    pub(crate) stack_end: u64,
-}
-impl State {
-    /// TEMP
-    pub fn variable(&self, _: &str, _: usize) -> Option<u64> { None }
-    /// TEMP
-    pub fn forget(&mut self, _: u64) {}
-    /// TEMP
-    pub fn format(&self, _: u64, _: u64, _: usize) -> Result<String, Fault> { Ok(String::new()) }
 }

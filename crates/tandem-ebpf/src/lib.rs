@@ -18,12 +18,18 @@
 
 mod environment;
 mod fault;
+mod helpers;
 mod image;
 mod instance;
+mod interpreter;
 mod kernel;
+mod maps;
 mod memory;
 mod op;
 mod runtime;
+mod state;
+#[cfg(test)]
+mod testing;
 
 pub use environment::{Environment, FieldType, KernelEnum, KernelField, KernelStruct, KernelVariable};
 pub use fault::{Fault, LoadError};
@@ -31,6 +37,7 @@ pub use image::{
     DataSection, Function, FunctionId, Image, Import, MapDefinition, MapKind, Program, StructOps, Variable,
 };
 pub use instance::{Code, Engine, Instance};
-pub use kernel::{Kernel, KernelFunction, State};
+pub use kernel::{Kernel, KernelFunction};
 pub use memory::Memory;
 pub use op::{AluOp, AtomicOp, Condition, Op, Operand, Reg, Size, Swap};
+pub use state::State;

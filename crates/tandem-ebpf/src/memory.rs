@@ -133,12 +133,31 @@ impl Memory {
         Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
     }
 
+    /// Copies so many bytes from one address to another.
+    ///
+    /// # Errors
+    /// If they are not all inside.
+    #[inline]
+    pub fn copy(&mut self, from: u64, to: u64, length: usize) -> Result<(), Fault> {
+        let from = self.position(from, length)?;
+        let to = self.position(to, length)?;
+        self.bytes.copy_within(from..from + length, to);
+        Ok(())
+    }
+
+    /// Whether so many bytes at an address are inside.
+    #[inline]
+    pub fn contains(&self, address: u64, length: usize) -> bool {
+        let start = address.wrapping_sub(Self::BASE);
+        start.checked_add(length as u64).is_some_and(|end| end <= self.used as u64)
+    }
+
     #[inline]
     fn position(&self, address: u64, length: usize) -> Result<usize, Fault> {
-        let start = address.wrapping_sub(Self::BASE);
-        match start.checked_add(length as u64) {
-            Some(end) if end <= self.used as u64 => Ok(start as usize),
-            _ => Err(out_of_bounds(address, length)),
+        if self.contains(address, length) {
+            Ok((address - Self::BASE) as usize)
+        } else {
+            Err(out_of_bounds(address, length))
         }
     }
 

@@ -1,9 +1,12 @@
 //! A call of an instance while it lasts: what the interpreter and machine code share.
 
 use crate::fault::Fault;
+use crate::helpers::Held;
 use crate::image::Image;
-use crate::instance::Code;
-use crate::kernel::{Kernel, State};
+use crate::instance::{Callee, Code};
+use crate::interpreter;
+use crate::kernel::Kernel;
+use crate::state::State;
 
 /// A call while it lasts.
 pub(crate) struct Run<'a> {
@@ -13,23 +16,100 @@ pub(crate) struct Run<'a> {
     pub kernel: &'a mut dyn Kernel,
     /// Backward jumps, calls and rounds of loops that it may still make: a program that does not end is a fault.
     pub fuel: u64,
+    /// What it has to give back before it ends.
+    pub held: Held,
+    /// Its fault says already where it happened.
+    pub is_located: bool,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     /// Bytes of a function's stack.
     pub const FRAME_SIZE: u64 = 512;
+    /// What [`Run::fuel`] is at first.
+    pub const FUEL: u64 = 50_000_000;
+    /// How often a call of a function passes its [`crate::Op::MayGoto`]s before they jump, as in the kernel.
+    pub const MAY_GOTO_MAX: u64 = 8 << 20;
 
-    /// Calls a function of the kernel (or of the runtime, which stands for it): the position in [`Image::imports`]. `frame` is the
-    /// frame pointer (r10) of the caller.
+    /// A call that begins.
+    pub fn new(code: &'a Code, state: &'a mut State, kernel: &'a mut dyn Kernel) -> Self {
+        let held = Held::default();
+        Self { image: code.image(), code, state, kernel, fuel: Self::FUEL, held, is_located: false }
+    }
+
+    /// Calls a function of the kernel (or of the runtime, which stands for it): the position in [`Image::imports`].
+    /// `frame` is the frame pointer (r10) of the caller.
     pub fn call_import(&mut self, import: u32, arguments: [u64; 5], frame: u64) -> Result<u64, Fault> {
-        let _ = (import, arguments, frame);
-        todo!()
+        let code = self.code;
+        match code.callees[import as usize] {
+            Callee::Runtime(helper) => helper(self, arguments, frame),
+            Callee::Kernel(function) => {
+                let stack_top = std::mem::replace(&mut self.state.stack_top, frame);
+                let result = self.kernel.call(self.state, function, arguments);
+                self.state.stack_top = stack_top;
+                result
+            }
+        }
     }
 
     /// Calls a function of the image, as machine code or interpreted. `frame` is the callee's frame pointer: the caller's plus
     /// [`Run::FRAME_SIZE`], at most [`State::stack_end`]; beyond that, a fault.
     pub fn call_function(&mut self, function: u32, arguments: [u64; 5], frame: u64) -> Result<u64, Fault> {
-        let _ = (function, arguments, frame);
-        todo!()
+        self.check_frame(frame)?;
+        self.burn()?;
+        // Machine code is joined here: `if let Some(compiled) = &self.code.compiled { return compiled.call(..) }`.
+        interpreter::run(self, function, arguments, frame)
+    }
+
+    /// Checks that a frame is on the stack, by its frame pointer.
+    #[inline]
+    pub fn check_frame(&self, frame: u64) -> Result<(), Fault> {
+        if frame > self.state.stack_end {
+            return Err(Fault("calls of functions nest more deeply than the stack allows".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Calls the function that an address stands for, from a function of the runtime whose caller has the given frame
+    /// pointer.
+    pub fn call_address(&mut self, address: u64, arguments: [u64; 5], frame: u64) -> Result<u64, Fault> {
+        let function = self.function_number(address)?;
+        self.call_function(function, arguments, frame + Self::FRAME_SIZE)
+    }
+
+    /// The number of the function that an address stands for.
+    pub fn function_number(&self, address: u64) -> Result<u32, Fault> {
+        let number = address.wrapping_sub(Image::FUNCTIONS);
+        if number < self.image.functions.len() as u64 {
+            Ok(number as u32)
+        } else {
+            Err(Fault(format!("{address:#x} is not a function")))
+        }
+    }
+
+    /// Counts a backward jump, call or round.
+    #[inline]
+    pub fn burn(&mut self) -> Result<(), Fault> {
+        if self.fuel == 0 {
+            return Err(Self::exhausted());
+        }
+        self.fuel -= 1;
+        Ok(())
+    }
+
+    /// The fault of a program that has no [`Run::fuel`] left.
+    #[cold]
+    pub fn exhausted() -> Fault {
+        Fault(format!("the program does not end: it has made {} jumps back and calls", Self::FUEL))
+    }
+
+    /// Says in a fault where it happened: the function by its number, and the instruction. In a call of a call, the
+    /// innermost place stays.
+    #[cold]
+    pub fn locate(&mut self, function: u32, instruction: usize, fault: Fault) -> Fault {
+        if std::mem::replace(&mut self.is_located, true) {
+            return fault;
+        }
+        let name = &self.image.functions[function as usize].name;
+        Fault(format!("`{name}`, instruction {instruction}: {}", fault.0))
     }
 }

@@ -1,0 +1,50 @@
+//! What programs call and no kernel is needed for: helpers and kfuncs, by name.
+//!
+//! They return what the kernel's do, with negative error numbers. What a verifier would refuse is a [`Fault`].
+
+pub(crate) mod format;
+mod held;
+mod loops;
+mod maps;
+mod probing;
+mod ring_buffers;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod variables;
+
+use crate::fault::Fault;
+use crate::runtime::Run;
+pub(crate) use held::Held;
+pub(crate) use timers::Timer;
+
+/// A function of the runtime: arguments r1 to r5, the caller's frame pointer, r0.
+pub(crate) type Helper = fn(&mut Run, [u64; 5], u64) -> Result<u64, Fault>;
+
+/// Names and functions.
+type Table = &'static [(&'static str, Helper)];
+
+const TABLES: &[Table] = &[
+    maps::TABLE,
+    ring_buffers::TABLE,
+    loops::TABLE,
+    held::TABLE,
+    probing::TABLE,
+    format::TABLE,
+    timers::TABLE,
+    variables::TABLE,
+];
+
+/// The name of a function, if the runtime has it.
+pub(crate) fn is_runtime(name: &str) -> Option<&'static str> {
+    find(name).map(|entry| entry.0)
+}
+
+/// The function of a name.
+pub(crate) fn helper(name: &str) -> Option<Helper> {
+    find(name).map(|entry| entry.1)
+}
+
+fn find(name: &str) -> Option<&'static (&'static str, Helper)> {
+    TABLES.iter().copied().flatten().find(|entry| entry.0 == name)
+}

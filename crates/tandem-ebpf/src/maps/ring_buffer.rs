@@ -1,0 +1,112 @@
+//! Ring buffers: records for a reader outside.
+//!
+//! A record is read as soon as it is submitted, so only those that a program holds take room. What was read waits to be
+//! fetched, and as nobody may do that, the oldest go when there is as much as the buffer holds.
+
+use super::errno;
+use crate::fault::Fault;
+use crate::memory::Memory;
+use std::collections::VecDeque;
+
+/// Bytes before each record, in the kernel's buffer.
+const HEADER: usize = 8;
+/// What [`RingBuffer::query`] can be asked for: bytes to be read, bytes in all, where the reader and the writers are.
+const AVAILABLE: u64 = 0;
+const SIZE: u64 = 1;
+const READ: u64 = 2;
+const WRITTEN: u64 = 3;
+
+#[derive(Debug)]
+pub(crate) struct RingBuffer {
+    size: usize,
+    /// Records that a program holds: address, bytes.
+    reserved: Vec<(u64, usize)>,
+    reserved_bytes: usize,
+    written_bytes: u64,
+    records: VecDeque<Vec<u8>>,
+    record_bytes: usize,
+    /// Records that went before anyone fetched them.
+    pub dropped: u64,
+}
+
+impl RingBuffer {
+    pub fn new(size: usize) -> Self {
+        Self {
+            size,
+            reserved: Vec::new(),
+            reserved_bytes: 0,
+            written_bytes: 0,
+            records: VecDeque::new(),
+            record_bytes: 0,
+            dropped: 0,
+        }
+    }
+
+    /// The address of a new record; 0 if there is no room.
+    pub fn reserve(&mut self, memory: &mut Memory, size: u64) -> Result<u64, Fault> {
+        let Some(size) = self.fitting(size) else { return Ok(0) };
+        let address = memory.allocate(size)?;
+        self.reserved.push((address, size));
+        self.reserved_bytes += room(size);
+        self.written_bytes += room(size) as u64;
+        Ok(address)
+    }
+
+    /// Gives a record back, to be read or not; whether it was one.
+    pub fn commit(&mut self, memory: &mut Memory, address: u64, submit: bool) -> Result<bool, Fault> {
+        let Some(position) = self.reserved.iter().position(|&(start, _)| start == address) else {
+            return Ok(false);
+        };
+        let (_, size) = self.reserved.remove(position);
+        self.reserved_bytes -= room(size);
+        if submit {
+            self.keep(memory.slice(address, size)?.to_vec());
+        }
+        memory.free(address, size);
+        Ok(true)
+    }
+
+    /// Writes the bytes at an address as a record.
+    pub fn output(&mut self, memory: &Memory, data: u64, size: u64) -> Result<u64, Fault> {
+        let Some(size) = self.fitting(size) else { return Ok(errno::EAGAIN) };
+        self.written_bytes += room(size) as u64;
+        self.keep(memory.slice(data, size)?.to_vec());
+        Ok(0)
+    }
+
+    pub fn query(&self, what: u64) -> u64 {
+        match what {
+            AVAILABLE => self.reserved_bytes as u64,
+            SIZE => self.size as u64,
+            READ => self.written_bytes - self.reserved_bytes as u64,
+            WRITTEN => self.written_bytes,
+            _ => 0,
+        }
+    }
+
+    /// Fetches what was submitted.
+    pub fn drain(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        self.record_bytes = 0;
+        self.records.drain(..)
+    }
+
+    fn fitting(&self, size: u64) -> Option<usize> {
+        let size = usize::try_from(size).ok().filter(|&size| size <= self.size)?;
+        (self.reserved_bytes + room(size) <= self.size).then_some(size)
+    }
+
+    fn keep(&mut self, record: Vec<u8>) {
+        self.record_bytes += room(record.len());
+        self.records.push_back(record);
+        while self.record_bytes > self.size {
+            let oldest = self.records.pop_front().expect("bytes are of records");
+            self.record_bytes -= room(oldest.len());
+            self.dropped += 1;
+        }
+    }
+}
+
+/// Bytes that a record takes.
+fn room(size: usize) -> usize {
+    size.next_multiple_of(8) + HEADER
+}
