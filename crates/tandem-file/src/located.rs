@@ -110,9 +110,14 @@ impl SourceFile {
         FileError::whole(&self.name(), message)
     }
 
+    /// The folder where it lies.
+    pub fn directory(&self) -> PathBuf {
+        self.path.with_file_name("")
+    }
+
     /// The path of a file that this one names: relative to the folder of this one.
     pub fn sibling(&self, path: &str) -> PathBuf {
-        self.path.with_file_name("").join(path)
+        self.directory().join(path)
     }
 
     fn name(&self) -> String {

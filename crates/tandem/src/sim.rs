@@ -7,7 +7,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use tandem_lab::results::Key;
 use tandem_lab::scenario::ScenarioSource;
+use tandem_file::located::Located;
 use tandem_lab::scenario::policy::PolicyTable;
+use tandem_lab::scenario::policy::scheduler::SchedulerName;
 use tandem_lab::stat::RunStat;
 use tandem_lab::summary::RunSummary;
 use tandem_lab::trace::{Run, TraceFile};
@@ -19,7 +21,8 @@ use tandem_sim::RunError;
     tandem sim experiments/numa-affinity/specjbb2005.toml\n  \
     tandem sim experiments/numa-affinity/specjbb2005.toml --set vms=6 --seed 7 --format json\n  \
     tandem sim experiments/rate-control/specvirt.toml --stat\n  \
-    tandem sim experiments/rate-control/specvirt.toml --trace run.pftrace")]
+    tandem sim experiments/rate-control/specvirt.toml --trace run.pftrace\n  \
+    tandem sim experiments/rate-control/specvirt.toml --policy host=tandem")]
 pub struct Args {
     /// The scenario file
     scenario: PathBuf,
@@ -29,6 +32,10 @@ pub struct Args {
     /// Set a parameter of the scenario; may be given several times
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
     settings: Vec<(String, Key)>,
+    /// Give the host, or all guests, another scheduler: host=NAME or guest=NAME, where NAME is xen-credit (hosts only), linux,
+    /// tandem, or file: and the path of a sched_ext scheduler's object file
+    #[arg(long = "policy", value_name = "LEVEL=NAME", value_parser = parse_policy)]
+    policies: Vec<(Level, SchedulerName)>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -41,6 +48,13 @@ pub struct Args {
     /// Print the scheduling domains of every Linux kernel, as it does when booted for debugging, and do not run
     #[arg(long, conflicts_with_all = ["format", "stat", "trace"])]
     domains: bool,
+}
+
+/// Whose scheduler.
+#[derive(Clone, Copy)]
+enum Level {
+    Host,
+    Guest,
 }
 
 /// How to print the result of a run.
@@ -63,11 +77,36 @@ fn parse_setting(text: &str) -> Result<(String, Key), String> {
         .ok_or_else(|| "write NAME=VALUE, such as vms=6".into())
 }
 
+fn parse_policy(text: &str) -> Result<(Level, SchedulerName), String> {
+    let (level, name) = text.split_once('=').ok_or("write host=NAME or guest=NAME")?;
+    let level = match level {
+        "host" => Level::Host,
+        "guest" => Level::Guest,
+        _ => return Err(format!("'{level}' has no scheduler; write host=NAME or guest=NAME")),
+    };
+    let name = SchedulerName::parse(name).map_err(|expected| format!("'{name}' is no scheduler; it is {expected}"))?;
+    // Paths begin here, not where the scenario lies.
+    let here = std::env::current_dir().map_err(|error| format!("the current folder cannot be read: {error}"))?;
+    Ok((level, name.in_directory(&here)))
+}
+
+/// The schedulers that the command line names.
+fn policy(args: &Args) -> PolicyTable {
+    let mut policy = PolicyTable::default();
+    for (level, name) in args.policies.iter().cloned() {
+        match level {
+            Level::Host => policy.host = Some(name),
+            Level::Guest => policy.guest.scheduler = Some(Located::default().map(|()| name)),
+        }
+    }
+    policy
+}
+
 /// Runs the scenario and prints its metrics.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let source = ScenarioSource::read(&args.scenario).map_err(BadInput::new)?;
     let parameters = args.settings.iter().cloned().collect();
-    let scenario = source.build(&parameters, &PolicyTable::default()).map_err(BadInput::new)?;
+    let scenario = source.build(&parameters, &policy(args)).map_err(BadInput::new)?;
     if args.domains {
         return Ok(domains::print(&scenario, &mut std::io::stdout().lock())?);
     }

@@ -59,6 +59,11 @@ impl Counters {
         DECLARED.iter().zip(self.0).map(|(&(name, description), value)| Counter { name, description, value })
     }
 
+    /// The names, in the order of their declarations.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        DECLARED.iter().map(|(name, _)| *name)
+    }
+
     /// How many more they are than earlier ones.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut more = self.clone();

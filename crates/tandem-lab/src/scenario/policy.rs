@@ -178,7 +178,7 @@ impl PolicyTable {
     /// This table, with what it leaves out taken from `base`; but settings of one scheduler are none of another's.
     pub fn over(&self, base: &Self) -> Self {
         let (top, mut base) = (self.clone(), base.clone());
-        if top.host.as_ref().is_some_and(|host| *host != base.host()) {
+        if top.host.as_ref().is_some_and(|host| !host.is_like(&base.host())) {
             base = Self { guest: base.guest, placement: base.placement, ..Self::default() };
         }
         Self {
@@ -277,8 +277,7 @@ impl PolicyTable {
             ("tandem", place(&self.tandem), &[&Tandem]),
             ("settings", place(&self.settings), &[&any_file]),
         ];
-        let owns = |owner: &SchedulerName| owner == host || matches!((owner, host), (File(_), File(_)));
-        if let Some(era) = &self.era {
+                if let Some(era) = &self.era {
             let (knows, eras) = match host {
                 XenCredit => (era.xen().is_some(), XEN_ERAS),
                 Linux => (era.linux().is_some(), LINUX_ERAS),
@@ -292,7 +291,7 @@ impl PolicyTable {
                 return Some((place(&self.numa_balancing)?, message.into()));
             }
         }
-        let foreign = known.into_iter().find(|(_, span, owners)| span.is_some() && !owners.iter().any(|owner| owns(owner)));
+        let foreign = known.into_iter().find(|(_, span, owners)| span.is_some() && !owners.iter().any(|owner| owner.is_like(host)));
         let (name, span, owners) = foreign?;
         let owner = match owners[0] {
             XenCredit => "xen-credit",
@@ -326,7 +325,7 @@ impl PolicyTable {
             SchedulerName::XenCredit => PolicySettings::Credit(self.credit_settings()),
             SchedulerName::Linux => PolicySettings::Linux(self.linux_settings()),
             name => {
-                let settings = compiled::settings(&name.beside(source), &told, machine)?;
+                let settings = compiled::settings(&name.in_directory(&source.directory()), &told, machine)?;
                 PolicySettings::SchedExt(Arc::new(settings))
             }
         })

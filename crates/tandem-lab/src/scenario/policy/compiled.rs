@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use tandem_ebpf::{Code, Engine, Image};
-use tandem_host::scheduler::{Mode, Place, Places, Preference, Settings, Subject, rodata, request_bytes};
+use tandem_host::scheduler::{Counters, Mode, Place, Places, Preference, Settings, Subject, rodata, request_bytes};
 use tandem_sim::cpumask::CpuMask;
 use tandem_sim::machine::Machine;
-use tandem_sim::policy::sched_ext::{KernelVersion, Preferences, SchedExtSettings, environment};
+use tandem_sim::policy::sched_ext::{KernelVersion, OwnCounters, Preferences, SchedExtSettings, environment};
 
 /// Settings of Tandem's scheduler, as in the file that `tandem run` reads.
 pub type TandemTable = Settings;
@@ -50,18 +50,20 @@ pub struct Told<'a> {
 /// A sentence: the object cannot be read or linked, the machine is too large for it, or it has no such setting.
 pub fn settings(name: &SchedulerName, told: &Told<'_>, machine: &Machine) -> Result<SchedExtSettings, String> {
     const NS_PER_S: u64 = 1_000_000_000;
-    let (code, data, preferences) = match name {
+    let (code, data, preferences, counters) = match name {
         SchedulerName::File(path) => {
             let code = compiled(path, told.kernel)?;
             let variables = told.variables.into_iter().flatten();
             let data = variables.map(|(name, value)| variable(code.image(), path, name, value));
             let data = data.collect::<Result<_, _>>()?;
-            (code, data, None)
+            (code, data, None, None)
         }
         _ => {
             let code = compiled(Path::new(""), told.kernel)?;
             let data = tandem_data(code.image(), told, machine)?;
-            (code, data, Some(Preferences { program: "prefer", request: preference_request }))
+            let preferences = Preferences { program: "prefer", request: preference_request };
+            let counters = OwnCounters { map: "counters", names: Counters::names().collect() };
+            (code, data, Some(preferences), Some(counters))
         }
     };
     let name = match name {
@@ -69,7 +71,7 @@ pub fn settings(name: &SchedulerName, told: &Told<'_>, machine: &Machine) -> Res
         _ => "tandem".to_owned(),
     };
     let tick_period_ns = told.tick_hz.map_or(SchedExtSettings::TICK_PERIOD_NS, |hz| NS_PER_S / u64::from(hz));
-    Ok(SchedExtSettings { name, code, kernel: told.kernel, data, preferences, tick_period_ns })
+    Ok(SchedExtSettings { name, code, kernel: told.kernel, data, preferences, counters, tick_period_ns })
 }
 
 /// The code of an object file, or of Tandem's own object if the path is empty.

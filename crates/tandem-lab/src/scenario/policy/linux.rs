@@ -83,10 +83,11 @@ pub struct LinuxTable {
 impl LinuxTable {
     /// This table, with what it leaves out taken from `base`.
     pub(super) fn over(self, base: Self) -> Self {
-        let is_same = |name: &Located<SchedulerName>| Some(&**name) == base.scheduler.as_deref();
-        let base = match &self.scheduler {
-            Some(name) if !is_same(name) && name.is_compiled() => Self { tick_hz: base.tick_hz, ..Self::default() },
-            _ => base,
+        let linux = SchedulerName::Linux;
+        let is_other = |name: &SchedulerName| !name.is_like(base.scheduler.as_deref().unwrap_or(&linux));
+        let base = match self.scheduler.as_deref().is_some_and(is_other) {
+            true => Self { tick_hz: base.tick_hz, ..Self::default() },
+            false => base,
         };
         Self {
             scheduler: self.scheduler.or(base.scheduler),
@@ -145,7 +146,7 @@ impl LinuxTable {
             tick_hz: self.tick_hz.as_ref().map(|hz| **hz),
             is_guest: true,
         };
-        let settings = compiled::settings(&name.beside(source), &told, topology)?;
+        let settings = compiled::settings(&name.in_directory(&source.directory()), &told, topology)?;
         Ok(PolicySettings::SchedExt(Arc::new(settings)))
     }
 

@@ -4,8 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected};
 use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
-use std::path::PathBuf;
-use tandem_file::located::SourceFile;
+use std::path::{Path, PathBuf};
 
 /// The scheduler of a kernel: "xen-credit" (hosts only), "linux", "tandem", or "file:PATH", an object file with a scheduler for
 /// sched_ext. A path that is not absolute begins where the file lies that names it.
@@ -41,12 +40,17 @@ impl SchedulerName {
         }
     }
 
-    /// The same, with a path that begins where the source lies.
-    pub fn beside(self, source: &SourceFile) -> Self {
+    /// The same, with a path that begins in a directory.
+    pub fn in_directory(self, directory: &Path) -> Self {
         match self {
-            Self::File(path) => Self::File(source.sibling(&path.to_string_lossy())),
+            Self::File(path) => Self::File(directory.join(path)),
             other => other,
         }
+    }
+
+    /// Whether settings of the other one may be settings of this one.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self == other || matches!((self, other), (Self::File(_), Self::File(_)))
     }
 
     /// Whether it is a compiled scheduler for sched_ext.

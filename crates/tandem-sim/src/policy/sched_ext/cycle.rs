@@ -420,6 +420,11 @@ impl Policy for SchedExt {
         }
         let arguments = [self.address(task), self.address(target)];
         let yields = self.call(Some(callback), Purpose::Other, &arguments) & 1 != 0;
+        let other = self.kernel.tasks[target.index()].cpu;
+        if yields && other != cpu.index() {
+            // As `yield_to()` does for every class; the task there goes on while it has slice left.
+            self.kernel.resched.push(CpuId::from(other));
+        }
         self.end(ctx);
         yields
     }
@@ -512,10 +517,17 @@ impl Policy for SchedExt {
     fn timer(&mut self, _: &mut Context<'_>) {}
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![("decisions", self.decisions), ("kicks", self.kicks), ("wakeups", self.wakeups)]
+        let mut counters = vec![("decisions", self.decisions), ("kicks", self.kicks), ("wakeups", self.wakeups)];
+        if let Some(own) = &self.settings.counters {
+            let before = self.counted_before.iter().copied().chain(std::iter::repeat(0));
+            let since = self.own_counters().into_iter().zip(before).map(|(now, before)| now.wrapping_sub(before));
+            counters.extend(own.names.iter().copied().zip(since));
+        }
+        counters
     }
 
     fn reset_counters(&mut self) {
         (self.decisions, self.kicks, self.wakeups) = (0, 0, 0);
+        self.counted_before = self.own_counters();
     }
 }

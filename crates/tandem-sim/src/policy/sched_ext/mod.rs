@@ -30,7 +30,7 @@ mod start;
 mod types;
 
 pub use functions::environment;
-pub use settings::{KernelVersion, Preferences, SchedExtSettings};
+pub use settings::{KernelVersion, OwnCounters, Preferences, SchedExtSettings};
 
 use kernel::{Purpose, ScxKernel};
 use tandem_ebpf::{FunctionId, Instance};
@@ -47,6 +47,8 @@ pub struct SchedExt {
     wakeups: u64,
     kicks: u64,
     decisions: u64,
+    /// What the scheduler's own counters were when counting began.
+    counted_before: Vec<u64>,
 }
 
 impl SchedExt {
@@ -63,6 +65,21 @@ impl SchedExt {
                 0
             }
         }
+    }
+
+    /// The scheduler's own counters, summed over the CPUs.
+    fn own_counters(&self) -> Vec<u64> {
+        let (Some(own), Some(instance)) = (&self.settings.counters, &self.instance) else { return Vec::new() };
+        let state = instance.state();
+        let mut sums = vec![0; own.names.len()];
+        let Some(map) = state.map(own.map) else { return sums };
+        for cpu in 0..self.kernel.cpu_count {
+            let bytes = state.element(map, &0u32.to_le_bytes(), cpu).unwrap_or_default();
+            for (sum, value) in sums.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                *sum += u64::from_le_bytes(*value);
+            }
+        }
+        sums
     }
 
     fn fail(&mut self, message: String) {

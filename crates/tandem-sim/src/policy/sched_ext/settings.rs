@@ -18,6 +18,8 @@ pub struct SchedExtSettings {
     pub data: Vec<(u64, Vec<u8>)>,
     /// How it is told that a task prefers some CPUs; `None`: it cannot be told, and affinity is all that it sees.
     pub preferences: Option<Preferences>,
+    /// What it counts itself, if it does.
+    pub counters: Option<OwnCounters>,
     /// Period of the scheduling tick, ns.
     pub tick_period_ns: u64,
 }
@@ -63,4 +65,13 @@ pub struct Preferences {
     pub program: &'static str,
     /// The request for the task with a number, which prefers these CPUs from now on, or none.
     pub request: fn(pid: u64, preferred: Option<&CpuMask>, machine: &Machine) -> Vec<u8>,
+}
+
+/// The counters of a scheduler: the first element of a per-CPU array, of 64 bits each.
+#[derive(Clone, Debug)]
+pub struct OwnCounters {
+    /// The map's name.
+    pub map: &'static str,
+    /// In order.
+    pub names: Arc<[&'static str]>,
 }

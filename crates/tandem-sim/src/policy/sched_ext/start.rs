@@ -41,7 +41,7 @@ impl SchedExt {
                 None
             }
         };
-        let mut policy = Self { settings: settings.clone(), instance, kernel, failure, kicks: 0, wakeups: 0, decisions: 0 };
+        let mut policy = Self { settings: settings.clone(), instance, kernel, failure, kicks: 0, wakeups: 0, decisions: 0, counted_before: Vec::new() };
         if let Err(fault) = policy.start(tasks, vms) {
             policy.fail(fault.to_string());
         }
