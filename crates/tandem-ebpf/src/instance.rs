@@ -142,10 +142,8 @@ impl Instance {
     /// # Errors
     /// As [`Instance::call`].
     pub fn timer_expired(&mut self, kernel: &mut dyn Kernel, timer: u64) -> Result<(), Fault> {
-        let Some((map, callback)) = self.state.timers.get_mut(&timer).and_then(|timer| timer.expire()) else {
-            return Ok(());
-        };
-        let Some((key, value)) = self.state.maps[map].element_of(timer) else { return Ok(()) };
+        let expired = self.state.timers.get_mut(&timer).and_then(|timer| timer.expire());
+        let Some((callback, map, key, value)) = expired else { return Ok(()) };
         let key = match key {
             Key::At(address) => address,
             Key::Index(index) => {
@@ -155,7 +153,7 @@ impl Instance {
             }
         };
         let map = Image::MAPS + map as u64;
-        let result = self.call(kernel, FunctionId(callback), [map, key, value, 0, 0]);
+        let result = self.call(kernel, callback, [map, key, value, 0, 0]);
         if let Some(timer) = self.state.timers.get_mut(&timer) {
             timer.is_running = false;
         }
