@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::compiler::{self, Compiled};
 use crate::fault::{Fault, LoadError};
 use crate::helpers::{self, Helper};
 use crate::image::{FunctionId, Image, Import};
@@ -28,7 +29,8 @@ pub struct Code {
     image: Image,
     /// What [`Image::imports`] stand for.
     pub(crate) callees: Vec<Callee>,
-    // Machine code is joined here: `compiled: Option<Compiled>`, and in `Run::call_function`.
+    /// Machine code, if it is not to be interpreted.
+    pub(crate) compiled: Option<Compiled>,
 }
 
 /// A function of the kernel that is called.
@@ -44,7 +46,6 @@ impl Code {
     /// # Errors
     /// If it cannot be translated.
     pub fn new(image: Image, engine: Engine) -> Result<Self, LoadError> {
-        let _ = engine;
         let callee = |import: &Import| match *import {
             Import::Kernel(function, _) => Ok(Callee::Kernel(function)),
             Import::Runtime(name) => helpers::helper(name)
@@ -52,7 +53,11 @@ impl Code {
                 .ok_or_else(|| LoadError(format!("the runtime has no function `{name}`"))),
         };
         let callees = image.imports.iter().map(callee).collect::<Result<_, _>>()?;
-        Ok(Self { image, callees })
+        let compiled = match engine {
+            Engine::Compiled => Some(compiler::compile(&image)?),
+            Engine::Interpreted => None,
+        };
+        Ok(Self { image, callees, compiled })
     }
 
     /// What it was made of.
