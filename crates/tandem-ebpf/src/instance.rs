@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::compiler::{self, Compiled};
 use crate::fault::{Fault, LoadError};
 use crate::helpers::{self, Helper};
 use crate::image::{FunctionId, Image, Import};
@@ -28,7 +29,8 @@ pub struct Code {
     image: Image,
     /// What [`Image::imports`] stand for.
     pub(crate) callees: Vec<Callee>,
-    // Machine code is joined here: `compiled: Option<Compiled>`, and in `Run::call_function`.
+    /// Machine code, if it is not to be interpreted.
+    pub(crate) compiled: Option<Compiled>,
 }
 
 /// A function of the kernel that is called.
@@ -44,7 +46,6 @@ impl Code {
     /// # Errors
     /// If it cannot be translated.
     pub fn new(image: Image, engine: Engine) -> Result<Self, LoadError> {
-        let _ = engine;
         let callee = |import: &Import| match *import {
             Import::Kernel(function, _) => Ok(Callee::Kernel(function)),
             Import::Runtime(name) => helpers::helper(name)
@@ -52,7 +53,11 @@ impl Code {
                 .ok_or_else(|| LoadError(format!("the runtime has no function `{name}`"))),
         };
         let callees = image.imports.iter().map(callee).collect::<Result<_, _>>()?;
-        Ok(Self { image, callees })
+        let compiled = match engine {
+            Engine::Compiled => Some(compiler::compile(&image)?),
+            Engine::Interpreted => None,
+        };
+        Ok(Self { image, callees, compiled })
     }
 
     /// What it was made of.
@@ -142,10 +147,8 @@ impl Instance {
     /// # Errors
     /// As [`Instance::call`].
     pub fn timer_expired(&mut self, kernel: &mut dyn Kernel, timer: u64) -> Result<(), Fault> {
-        let Some((map, callback)) = self.state.timers.get_mut(&timer).and_then(|timer| timer.expire()) else {
-            return Ok(());
-        };
-        let Some((key, value)) = self.state.maps[map].element_of(timer) else { return Ok(()) };
+        let expired = self.state.timers.get_mut(&timer).and_then(|timer| timer.expire());
+        let Some((callback, map, key, value)) = expired else { return Ok(()) };
         let key = match key {
             Key::At(address) => address,
             Key::Index(index) => {
@@ -155,7 +158,7 @@ impl Instance {
             }
         };
         let map = Image::MAPS + map as u64;
-        let result = self.call(kernel, FunctionId(callback), [map, key, value, 0, 0]);
+        let result = self.call(kernel, callback, [map, key, value, 0, 0]);
         if let Some(timer) = self.state.timers.get_mut(&timer) {
             timer.is_running = false;
         }

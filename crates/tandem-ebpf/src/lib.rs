@@ -16,6 +16,7 @@
 //! thread at a time runs an instance, so atomic operations are ordinary ones. No arenas, no maps in maps, no BPF lists
 //! and trees, no exceptions; what is missing is named when an object is linked.
 
+mod compiler;
 mod environment;
 mod fault;
 mod helpers;

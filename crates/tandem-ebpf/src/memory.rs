@@ -183,10 +183,9 @@ fn out_of_bounds(address: u64, length: usize) -> Fault {
 
 /// Blocks have sizes of powers of two up to a page, and multiples of a page beyond.
 fn block_size(size: usize) -> usize {
-    match size {
-        0..=GRAIN => GRAIN,
-        ..4096 => size.next_power_of_two(),
-        _ => size.next_multiple_of(4096),
+    match size.max(GRAIN) {
+        size @ ..4096 => size.next_power_of_two(),
+        size => size.next_multiple_of(4096),
     }
 }
 

@@ -56,8 +56,11 @@ impl<'a> Run<'a> {
     pub fn call_function(&mut self, function: u32, arguments: [u64; 5], frame: u64) -> Result<u64, Fault> {
         self.check_frame(frame)?;
         self.burn()?;
-        // Machine code is joined here: `if let Some(compiled) = &self.code.compiled { return compiled.call(..) }`.
-        interpreter::run(self, function, arguments, frame)
+        let code = self.code;
+        match &code.compiled {
+            Some(compiled) => compiled.call(self, function, arguments, frame),
+            None => interpreter::run(self, function, arguments, frame),
+        }
     }
 
     /// Checks that a frame is on the stack, by its frame pointer.

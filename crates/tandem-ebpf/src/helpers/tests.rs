@@ -337,6 +337,15 @@ fn timers_call_back_with_their_element() {
             assert_eq!(bench.call(delete, &[MAP, key]), 0);
             bench.instance.timer_expired(&mut bench.kernel, timer).unwrap();
             assert_eq!(bench.call(cancel, &[timer]), errno::EINVAL, "it went with its element");
+            // The place serves the next element, with a timer of its own, until others take its place.
+            let state = bench.instance.state_mut();
+            assert_eq!(state.set_element(0, &[5; 4], 0, &[0; 32]), Ok(true));
+            assert_eq!(state.maps[0].find(&state.memory, &[5; 4], 0), Some(value));
+            assert_eq!(bench.call(init, &[timer, MAP, 1]), 0);
+            for key in 6..9 {
+                assert_eq!(bench.instance.state_mut().set_element(0, &[key; 4], 0, &[0; 32]), Ok(true));
+            }
+            assert_eq!(bench.call(cancel, &[timer]), errno::EINVAL, "it was dropped with its element");
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::Table;
 use crate::fault::Fault;
-use crate::maps::errno;
+use crate::image::FunctionId;
+use crate::maps::{Key, errno};
 use crate::runtime::Run;
 
 pub(super) const TABLE: Table = &[
@@ -15,8 +16,10 @@ pub(super) const TABLE: Table = &[
 /// A timer that has been initialised.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    /// The number of the map that it is in.
+    /// The number of the map that it is in, and its element there: key, and address of the value.
     map: usize,
+    key: Key,
+    value: u64,
     callback: Option<u32>,
     is_armed: bool,
     /// Its callback is being called.
@@ -24,12 +27,12 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Begins what it was armed for: the map, and the function to be called.
-    pub fn expire(&mut self) -> Option<(usize, u32)> {
+    /// Begins what it was armed for: the function to be called, with the map, the key and the value.
+    pub fn expire(&mut self) -> Option<(FunctionId, usize, Key, u64)> {
         let callback = self.callback.filter(|_| self.is_armed)?;
         self.is_armed = false;
         self.is_running = true;
-        Some((self.map, callback))
+        Some((FunctionId(callback), self.map, self.key, self.value))
     }
 }
 
@@ -42,12 +45,13 @@ fn init(run: &mut Run, [timer, map, ..]: [u64; 5], _: u64) -> Result<u64, Fault>
     if run.state.timers.contains_key(&timer) {
         return Ok(errno::EBUSY);
     }
-    if run.state.maps[map].element_of(timer).is_none() {
+    let Some((key, value)) = run.state.maps[map].element_of(timer) else {
         return Err(Fault(format!(
             "the timer at {timer:#x} is in no value of the map that it is to belong to"
         )));
-    }
-    run.state.timers.insert(timer, Timer { map, callback: None, is_armed: false, is_running: false });
+    };
+    let new = Timer { map, key, value, callback: None, is_armed: false, is_running: false };
+    run.state.timers.insert(timer, new);
     Ok(0)
 }
 

@@ -38,7 +38,10 @@ impl Array {
         }
         let position = match self.cpu_count {
             1 => index,
-            cpu_count => index * cpu_count as u64 + cpu as u64,
+            cpu_count => {
+                debug_assert!(cpu < cpu_count, "the kernel has as many CPUs as it said");
+                index * cpu_count as u64 + cpu as u64
+            }
         };
         self.values + position * self.stride
     }

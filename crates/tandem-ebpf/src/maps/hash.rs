@@ -27,7 +27,7 @@ pub(crate) struct Hash {
     /// The ends of the list.
     first: u32,
     last: u32,
-    /// The block of the element that was removed last, for those who keep something about it.
+    /// The block of an element that an update or deletion has removed, for those who keep something about it.
     pub removed: Option<u64>,
 }
 
@@ -86,7 +86,7 @@ impl Hash {
             Some(position) => position,
             None if self.count < self.max_entries => self.insert_copy(memory, hash, key)?,
             None if self.replaces && self.first != NONE => {
-                self.remove(memory, self.first);
+                self.removed = Some(self.remove(memory, self.first));
                 self.insert_copy(memory, hash, key)?
             }
             None => return Ok(errno::E2BIG),
@@ -99,7 +99,7 @@ impl Hash {
     pub fn delete(&mut self, memory: &mut Memory, key: u64) -> Result<u64, Fault> {
         let key = memory.slice(key, self.key_size)?;
         let Some(position) = self.position(memory, hash_of(key), key) else { return Ok(errno::ENOENT) };
-        self.remove(memory, position);
+        self.removed = Some(self.remove(memory, position));
         Ok(0)
     }
 
@@ -115,7 +115,7 @@ impl Hash {
         Ok(address)
     }
 
-    /// Removes the element of a key; whether there was one.
+    /// Removes the value of an object; whether there was one.
     pub fn forget(&mut self, memory: &mut Memory, key: &[u8]) -> bool {
         let position = self.position(memory, hash_of(key), key);
         if let Some(position) = position {
@@ -140,6 +140,7 @@ impl Hash {
 
     fn value(&self, position: u32, cpu: usize) -> u64 {
         let cpu = if self.cpu_count == 1 { 0 } else { cpu };
+        debug_assert!(cpu < self.cpu_count, "the kernel has as many CPUs as it said");
         let offset = stride_of(self.key_size) + cpu * stride_of(self.value_size);
         self.elements[position as usize].block + offset as u64
     }
@@ -207,7 +208,8 @@ impl Hash {
         self.table[slot] = position;
     }
 
-    fn remove(&mut self, memory: &mut Memory, position: u32) {
+    /// Removes an element, and returns where its block was.
+    fn remove(&mut self, memory: &mut Memory, position: u32) -> u64 {
         let element = self.elements[position as usize];
         let mask = self.table.len() - 1;
         let mut hole = element.hash as usize & mask;
@@ -229,7 +231,7 @@ impl Hash {
         self.free.push(position);
         self.count -= 1;
         memory.free(element.block, self.block_size());
-        self.removed = Some(element.block);
+        element.block
     }
 
     fn use_now(&mut self, position: u32) {

@@ -1,0 +1,459 @@
+//! Machine code and the interpreter have to agree in everything: results, memory, fuel and the words of faults.
+
+use super::*;
+use crate::image::{FunctionId, Import};
+use crate::instance::{Code, Engine, Instance};
+use crate::kernel::{Kernel, KernelFunction};
+use crate::memory::Memory;
+use crate::op::{AluOp, AtomicOp, Condition, Operand, Reg, Size, Swap};
+use crate::state::State;
+use crate::testing::{self, TestKernel, add, address, imm, load, mov, reg, store};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+/// Bytes of the section at the beginning of memory.
+const SCRATCH_SIZE: usize = 256;
+
+#[test]
+fn instructions_do_what_the_standard_says() {
+    testing::check_instructions(Engine::Compiled);
+}
+
+#[test]
+fn unoptimised_code_does_the_same() {
+    let ops = [mov(0, reg(1)), add(0, imm(-3)), Op::Exit];
+    let image = testing::image(&[("unoptimised", &ops)]);
+    let mut code = Code::new(image, Engine::Interpreted).unwrap();
+    code.compiled = Some(compile_with(code.image(), "none").unwrap());
+    let mut instance = Instance::new(Arc::new(code), 1).unwrap();
+    assert_eq!(call(&mut instance, [10, 0, 0, 0, 0]), Ok(7));
+}
+
+/// A program of the function 0, which can call 1 (which can call kernel functions), and kernel functions 0 and 13.
+fn image(functions: &[(&str, &[Op])]) -> Image {
+    let mut image = testing::image(functions);
+    image.sections.push(testing::scratch(SCRATCH_SIZE));
+    image.imports =
+        [0, 13].map(|number| Import::Kernel(KernelFunction(number), format!("kernel_{number}"))).to_vec();
+    image.poisons.push("this kernel has no such field".to_owned());
+    image
+}
+
+fn call(instance: &mut Instance, arguments: [u64; 5]) -> Result<u64, Fault> {
+    instance.call(&mut TestKernel::default(), FunctionId(0), arguments)
+}
+
+/// What both engines make of a program.
+fn both(functions: &[(&str, &[Op])], arguments: [u64; 5]) -> Result<u64, Fault> {
+    both_with(Run::FUEL, functions, arguments)
+}
+
+fn both_with(fuel: u64, functions: &[(&str, &[Op])], arguments: [u64; 5]) -> Result<u64, Fault> {
+    let [compiled, interpreted] = [Engine::Compiled, Engine::Interpreted].map(|engine| {
+        let code = Code::new(image(functions), engine).unwrap();
+        let mut state = State::new(code.image(), 1).unwrap();
+        let frame = state.stack_top + Run::FRAME_SIZE;
+        let mut kernel = TestKernel::default();
+        let mut run = Run::new(&code, &mut state, &mut kernel);
+        run.fuel = fuel;
+        let result = run.call_function(0, arguments, frame);
+        let fuel = run.fuel;
+        let memory = state.memory.slice(Memory::BASE, state.memory.len()).unwrap().to_vec();
+        ((result, fuel, kernel.calls), memory)
+    });
+    assert_eq!(compiled.0, interpreted.0, "{functions:#?} {arguments:x?}");
+    assert!(compiled.1 == interpreted.1, "memory differs: {functions:#?} {arguments:x?}");
+    compiled.0.0
+}
+
+fn fault_of_both(functions: &[(&str, &[Op])], arguments: [u64; 5]) -> String {
+    both(functions, arguments).expect_err("this is not allowed").0
+}
+
+#[test]
+fn accesses_at_the_edges_of_memory_are_checked() {
+    let end = {
+        let instance = testing::instance(image(&[("f", &[Op::Exit])]), Engine::Interpreted);
+        Memory::BASE + instance.state().memory.len() as u64
+    };
+    for size in [Size::B, Size::H, Size::W, Size::D] {
+        let bytes = size.bytes();
+        for offset in [0, -8, i16::MIN, i16::MAX] {
+            let load = Op::Load { dst: 0, base: 1, offset, size, signed: false, probe: false };
+            let store = Op::Store { base: 1, offset, size, src: imm(0) };
+            let at = |address: u64| [address.wrapping_sub(i64::from(offset) as u64), 0, 0, 0, 0];
+            for op in [load, store] {
+                let program: &[(&str, &[Op])] = &[("f", &[op, mov(0, imm(0)), Op::Exit])];
+                assert_eq!(both(program, at(Memory::BASE)), Ok(0));
+                assert_eq!(both(program, at(end - bytes)), Ok(0));
+                for outside in
+                    [end - bytes + 1, end, Memory::BASE - 1, 0, 8, u64::MAX, u64::MAX - 7, Image::MAPS]
+                {
+                    fault_of_both(program, at(outside));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn probing_loads_give_0_outside_of_memory() {
+    let probe = Op::Load { dst: 0, base: 1, offset: 8, size: Size::W, signed: true, probe: true };
+    let ops: &[(&str, &[Op])] = &[("f", &[mov(0, imm(5)), probe, Op::Exit])];
+    assert_eq!(both(ops, [0; 5]), Ok(0));
+    assert_eq!(both(ops, [u64::MAX, 0, 0, 0, 0]), Ok(0));
+    let ops: &[(&str, &[Op])] = &[("f", &[store(1, 8, imm(-2)), probe, Op::Exit])];
+    assert_eq!(both(ops, [Memory::BASE, 0, 0, 0, 0]), Ok(-2i64 as u64));
+}
+
+#[test]
+fn a_fault_names_the_innermost_function() {
+    let ops = [Op::Call { function: 1 }, Op::Exit];
+    let callee = [mov(1, imm(0)), load(0, 1, 16), Op::Exit];
+    let fault = fault_of_both(&[("outer", &ops), ("inner", &callee)], [0; 5]);
+    assert!(fault.contains("`inner`, instruction 1: a null pointer"), "{fault}");
+    let callee = [mov(1, imm(0)), Op::CallKernel { import: 1 }, Op::Exit];
+    let fault = fault_of_both(&[("outer", &ops), ("inner", &callee)], [0; 5]);
+    assert!(fault.contains("`inner`, instruction 1: this is not allowed"), "{fault}");
+    let fault = fault_of_both(&[("outer", &ops), ("inner", &[Op::Poison { reason: 0 }])], [0; 5]);
+    assert!(fault.contains("`inner`, instruction 0: this kernel has no such field"), "{fault}");
+}
+
+#[test]
+fn deep_recursion_is_a_fault() {
+    let fault = fault_of_both(&[("f", &[Op::Call { function: 0 }, Op::Exit])], [0; 5]);
+    assert!(fault.contains("nest more deeply"), "{fault}");
+}
+
+#[test]
+fn a_loop_without_end_is_a_fault() {
+    for ops in [
+        &[Op::Jump { target: 0 }][..],
+        &[add(0, imm(1)), testing::jump_if_equal(1, 0, 0), Op::Exit],
+        &[Op::Call { function: 1 }, Op::Jump { target: 0 }],
+    ] {
+        let fault = fault_of_both(&[("f", ops), ("g", &[Op::Exit])], [0; 5]);
+        assert!(fault.contains("does not end"), "{fault}");
+    }
+}
+
+#[test]
+fn may_goto_ends_a_loop() {
+    let ops = [Op::MayGoto { target: 3 }, add(0, imm(1)), Op::Jump { target: 0 }, Op::Exit];
+    assert_eq!(both(&[("f", &ops)], [0; 5]), Ok(Run::MAY_GOTO_MAX));
+}
+
+#[test]
+fn what_no_program_has_is_refused() {
+    for (ops, what) in [
+        (&[mov(10, imm(0)), Op::Exit][..], "writes to r10"),
+        (&[mov(0, reg(11)), Op::Exit], "no r11"),
+        (&[mov(0, imm(0))], "goes on"),
+        (&[], "goes on"),
+        (&[Op::Jump { target: 1 }], "jumps to instruction 1"),
+        (&[Op::Call { function: 7 }, Op::Exit], "no function 7"),
+        (&[Op::CallKernel { import: 2 }, Op::Exit], "no import 2"),
+        (&[Op::Poison { reason: 1 }], "no reason 1"),
+    ] {
+        let error = compile(&image(&[("f", ops)])).unwrap_err().to_string();
+        assert!(error.contains(what) && error.contains("`f`"), "{error}");
+    }
+}
+
+/// A kernel that panics, or does away with an instance's memory.
+struct BadKernel {
+    takes_memory: bool,
+}
+
+impl Kernel for BadKernel {
+    fn cpu(&self) -> usize {
+        0
+    }
+
+    fn call(&mut self, state: &mut State, _: KernelFunction, _: [u64; 5]) -> Result<u64, Fault> {
+        if self.takes_memory {
+            state.memory = Memory::new();
+            return Ok(0);
+        }
+        panic!("the kernel has panicked")
+    }
+
+    fn start_timer(&mut self, _: u64, _: u64, _: bool) {}
+
+    fn cancel_timer(&mut self, _: u64) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_panic_of_the_kernel_arrives_at_the_caller() {
+    let callee = [Op::CallKernel { import: 0 }, store(10, -8, imm(1)), Op::Exit];
+    let image = image(&[("outer", &[Op::Call { function: 1 }, Op::Exit]), ("inner", &callee)]);
+    let code = Arc::new(Code::new(image, Engine::Compiled).unwrap());
+    for (takes_memory, message) in [(false, "has panicked"), (true, "does not take memory away")] {
+        let mut instance = Instance::new(code.clone(), 1).unwrap();
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            instance.call(&mut BadKernel { takes_memory }, FunctionId(0), [0; 5])
+        }))
+        .unwrap_err();
+        let text = panic.downcast_ref::<&str>().copied().unwrap_or_default();
+        assert!(text.contains(message), "{text}");
+    }
+    let mut instance = Instance::new(code, 1).unwrap();
+    assert_eq!(call(&mut instance, [1, 2, 3, 4, 5]), Ok(15));
+}
+
+/// A kernel in which a call lets memory grow, so that it lies elsewhere.
+struct GrowingKernel;
+
+impl Kernel for GrowingKernel {
+    fn cpu(&self) -> usize {
+        0
+    }
+
+    fn call(&mut self, state: &mut State, _: KernelFunction, _: [u64; 5]) -> Result<u64, Fault> {
+        let address = state.memory.allocate(1 << 20)?;
+        state.memory.store(address, 8, 42)?;
+        Ok(address)
+    }
+
+    fn start_timer(&mut self, _: u64, _: u64, _: bool) {}
+
+    fn cancel_timer(&mut self, _: u64) -> bool {
+        false
+    }
+}
+
+#[test]
+fn memory_may_grow_during_a_call() {
+    let ops = [
+        store(10, -8, imm(7)),
+        load(6, 10, -8),
+        Op::CallKernel { import: 0 },
+        load(1, 0, 0),
+        load(2, 10, -8),
+        mov(0, reg(1)),
+        add(0, reg(2)),
+        add(0, reg(6)),
+        Op::Exit,
+    ];
+    let mut instance = testing::instance(image(&[("f", &ops)]), Engine::Compiled);
+    assert_eq!(instance.call(&mut GrowingKernel, FunctionId(0), [0; 5]), Ok(42 + 7 + 7));
+}
+
+#[test]
+fn threads_share_code() {
+    let ops = [
+        address(6, Memory::BASE),
+        Op::Atomic { op: AtomicOp::Add, size: Size::D, fetch: false, base: 6, offset: 0, src: 1 },
+        Op::CallKernel { import: 0 },
+        add(2, imm(-1)),
+        Op::Branch { condition: Condition::NotEqual, wide: true, dst: 2, src: imm(0), target: 1 },
+        load(0, 6, 0),
+        Op::Exit,
+    ];
+    let code = Arc::new(Code::new(image(&[("f", &ops)]), Engine::Compiled).unwrap());
+    let threads = [3u64, 5].map(|step| {
+        let code = code.clone();
+        std::thread::spawn(move || {
+            let mut instance = Instance::new(code, 1).unwrap();
+            let result = instance.call(&mut TestKernel::default(), FunctionId(0), [step, 10_000, 0, 0, 0]);
+            (result, step * 10_000)
+        })
+    });
+    drop(code);
+    for thread in threads {
+        let (result, expected) = thread.join().unwrap();
+        assert_eq!(result, Ok(expected));
+    }
+}
+
+/// What code costs; run it with `--release -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures, and checks nothing"]
+fn measure() {
+    use std::hint::black_box;
+    use std::time::Instant;
+    let ops = [
+        mov(6, reg(1)),
+        store(10, -8, reg(1)),
+        Op::CallKernel { import: 0 },
+        load(1, 10, -8),
+        add(1, reg(0)),
+        Op::CallKernel { import: 0 },
+        add(0, reg(6)),
+        Op::Exit,
+    ];
+    for engine in [Engine::Interpreted, Engine::Compiled] {
+        let mut instance = testing::instance(image(&[("f", &ops)]), engine);
+        let mut kernel = TestKernel::default();
+        let count = 1_000_000;
+        let start = Instant::now();
+        for argument in 0..count {
+            kernel.calls.clear();
+            black_box(instance.call(&mut kernel, FunctionId(0), [argument, 1, 2, 3, 4]).unwrap());
+        }
+        println!("{engine:?}: {:?} a call with two kernel calls", start.elapsed() / count as u32);
+    }
+    // As much code as a scheduler has: 60 functions of 90 instructions, a fifth of them checked accesses.
+    let mut ops = Vec::new();
+    for part in 0..9 {
+        let forward = 10 * part + 9;
+        ops.extend([
+            load(2, 6, 8 * part as i16),
+            add(2, imm(part.into())),
+            Op::Branch { condition: Condition::Greater, wide: false, dst: 2, src: reg(3), target: forward },
+            store(6, 8, reg(2)),
+            store(10, -16, reg(2)),
+            mov(1, reg(2)),
+            mov(2, reg(10)),
+            add(2, imm(-16)),
+            if part % 2 == 0 { Op::CallKernel { import: 0 } } else { load(4, 10, -16) },
+            add(3, imm(1)),
+        ]);
+    }
+    ops.push(Op::Exit);
+    let names: Vec<String> = (0..60).map(|number| format!("f{number}")).collect();
+    let functions: Vec<(&str, &[Op])> =
+        names.iter().map(String::as_str).map(|name| (name, ops.as_slice())).collect();
+    let image = image(&functions);
+    for level in ["none", "speed", "none", "speed"] {
+        let start = Instant::now();
+        let compiled = compile_with(&image, level).unwrap();
+        let elapsed = start.elapsed();
+        let mut code = Code::new(image.clone(), Engine::Interpreted).unwrap();
+        code.compiled = Some(compiled);
+        let mut instance = Instance::new(Arc::new(code), 1).unwrap();
+        let mut kernel = TestKernel::default();
+        let start = Instant::now();
+        for _ in 0..100_000 {
+            kernel.calls.clear();
+            let _ = black_box(instance.call(&mut kernel, FunctionId(0), [0; 5]));
+        }
+        println!(
+            "{level}: {elapsed:?} for {} instructions, {:?} a call",
+            60 * ops.len(),
+            start.elapsed() / 100_000
+        );
+    }
+}
+
+fn register() -> impl Strategy<Value = Reg> {
+    0..10u8
+}
+
+fn operand() -> impl Strategy<Value = Operand> {
+    prop_oneof![
+        (0..11u8).prop_map(Operand::Reg),
+        prop_oneof![-2..3i64, Just(i64::from(i32::MIN)), any::<i32>().prop_map(i64::from)]
+            .prop_map(Operand::Imm)
+    ]
+}
+
+fn size() -> impl Strategy<Value = Size> {
+    prop::sample::select(vec![Size::B, Size::H, Size::W, Size::D])
+}
+
+/// A base and an offset: of the stack, mostly inside, of scratch memory by way of r9, or of any register.
+fn place() -> impl Strategy<Value = (Reg, i16)> {
+    prop_oneof![
+        4 => (Just(10), -64..-8i16),
+        4 => (Just(9), 0..(SCRATCH_SIZE as i16 - 8)),
+        1 => (Just(10), -600..600i16),
+        1 => (0..11u8, any::<i16>()),
+    ]
+}
+
+fn alu_op() -> impl Strategy<Value = AluOp> {
+    use AluOp::*;
+    let ops = [
+        Add,
+        Sub,
+        Mul,
+        Div,
+        SignedDiv,
+        Mod,
+        SignedMod,
+        Or,
+        And,
+        Xor,
+        ShiftLeft,
+        ShiftRight,
+        ShiftRightSigned,
+    ];
+    prop::sample::select(ops.to_vec())
+}
+
+fn condition() -> impl Strategy<Value = Condition> {
+    use Condition::*;
+    let unsigned = [Equal, NotEqual, Test, Greater, GreaterOrEqual, Less, LessOrEqual];
+    let signed = [SignedGreater, SignedGreaterOrEqual, SignedLess, SignedLessOrEqual];
+    prop::sample::select([&unsigned[..], &signed[..]].concat())
+}
+
+fn atomic_op() -> impl Strategy<Value = AtomicOp> {
+    use AtomicOp::*;
+    prop::sample::select(vec![Add, Or, And, Xor, Exchange, CompareExchange, LoadAcquire, StoreRelease])
+}
+
+/// Any instruction of a function of `length` instructions that can call `callees`; jumps that do not
+/// end run out of fuel.
+fn op(length: u32, callees: u32) -> impl Strategy<Value = Op> {
+    let call = move |function: u32| match function {
+        _ if callees == 0 => Op::CallKernel { import: 0 },
+        _ => Op::Call { function: function % callees + 1 },
+    };
+    let target = 1..length;
+    let wide = any::<bool>;
+    prop_oneof![
+        8 => (alu_op(), wide(), 0..9u8, operand()).prop_map(|(op, wide, dst, src)| Op::Alu { op, wide, dst, src }),
+        1 => (wide(), register()).prop_map(|(wide, dst)| Op::Negate { wide, dst }),
+        3 => (wide(), 0..9u8, operand(), prop::sample::select(vec![0, 8, 16, 32]))
+            .prop_map(|(wide, dst, src, sign_extend_from)| Op::Move { wide, dst, src, sign_extend_from }),
+        1 => (0..9u8, wide(), prop::sample::select(vec![16, 32, 64])).prop_map(|(dst, reverse, bits)| {
+            Op::Swap { dst, swap: if reverse { Swap::Reverse } else { Swap::Truncate }, bits }
+        }),
+        1 => (0..9u8, any::<u64>()).prop_map(|(dst, value)| address(dst, value)),
+        1 => (0..9u8, -16..SCRATCH_SIZE as i64 + 16)
+            .prop_map(|(dst, offset)| address(dst, Memory::BASE.wrapping_add_signed(offset))),
+        4 => (0..9u8, place(), size(), wide(), prop::bool::weighted(0.3)).prop_map(
+            |(dst, (base, offset), size, signed, probe)| Op::Load { dst, base, offset, size, signed, probe }
+        ),
+        4 => (place(), size(), operand())
+            .prop_map(|((base, offset), size, src)| Op::Store { base, offset, size, src }),
+        3 => (atomic_op(), wide(), wide(), place(), 0..9u8).prop_map(|(op, wide, fetch, (base, offset), src)| {
+            Op::Atomic { op, size: if wide { Size::D } else { Size::W }, fetch, base, offset, src }
+        }),
+        1 => target.clone().prop_map(|target| Op::Jump { target }),
+        4 => (condition(), wide(), register(), operand(), target.clone()).prop_map(
+            |(condition, wide, dst, src, target)| Op::Branch { condition, wide, dst, src, target }
+        ),
+        1 => target.prop_map(|target| Op::MayGoto { target }),
+        2 => any::<u32>().prop_map(call),
+        1 => prop::bool::weighted(0.1).prop_map(|fails| Op::CallKernel { import: u32::from(fails) }),
+        1 => prop::bool::weighted(0.1)
+            .prop_map(|fails| if fails { Op::Poison { reason: 0 } } else { mov(0, imm(1)) }),
+    ]
+}
+
+/// A function that begins by pointing r9 to scratch memory, and ends with an exit.
+fn function(callees: u32) -> impl Strategy<Value = Vec<Op>> {
+    (3..40u32).prop_flat_map(move |length| {
+        prop::collection::vec(op(length, callees), length as usize - 2)
+            .prop_map(|middle| [vec![address(9, Memory::BASE)], middle, vec![Op::Exit]].concat())
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_engines_agree(
+        main in function(2),
+        second in function(0),
+        third in function(0),
+        arguments in any::<[u64; 5]>(),
+    ) {
+        let _ = both_with(500, &[("main", &main), ("second", &second), ("third", &third)], arguments);
+    }
+}

@@ -1,0 +1,488 @@
+//! Translates a function to Cranelift's intermediate language.
+
+use super::arithmetic;
+use super::entry::Context;
+use crate::image::Image;
+use crate::memory::Memory;
+use crate::op::{AtomicOp, Op, Operand, Reg, Size};
+use crate::runtime::Run;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I16, I32, I64};
+use cranelift_codegen::ir::{
+    self, AliasRegion, AliasRegionData, Block, BlockArg, FuncRef, InstBuilder, MemFlagsData, Type, Value,
+};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
+use cranelift_jit::JITModule;
+use cranelift_module::{FuncId, Module};
+use std::collections::HashMap;
+use std::mem::offset_of;
+
+const FRAME_POINTER: Reg = 10;
+
+/// What code calls.
+#[derive(Clone, Copy)]
+pub(super) struct Callees<'a> {
+    /// The functions of the image, by number.
+    pub functions: &'a [FuncId],
+    /// `entry::call_import`.
+    pub call_import: FuncId,
+    /// `entry::fault`.
+    pub fault: FuncId,
+}
+
+/// The translation of a function.
+pub(super) struct Translator<'a> {
+    builder: FunctionBuilder<'a>,
+    module: &'a mut JITModule,
+    image: &'a Image,
+    callees: Callees<'a>,
+    /// The function's number.
+    number: usize,
+    /// Where an instruction is that is jumped to.
+    blocks: HashMap<u32, Block>,
+    /// r0 to r9.
+    registers: [Variable; 10],
+    /// How often MayGoto does not jump yet.
+    may_goto: Option<Variable>,
+    context: Value,
+    frame: Value,
+    /// Ends the function with a fault; takes the instruction and what `fault_of` calls `address`.
+    fault: Block,
+    /// Returns after a fault.
+    ended: Block,
+    /// Three kinds of memory, each of which is left alone by stores to the others: the program's, what Rust code sets
+    /// in the context, and fuel, which machine code sets.
+    memory: AliasRegion,
+    settings: AliasRegion,
+    fuel: AliasRegion,
+    /// The position of the instruction that is being translated.
+    at: usize,
+}
+
+impl<'a> Translator<'a> {
+    pub fn new(
+        module: &'a mut JITModule,
+        function: &'a mut ir::Function,
+        builder_context: &'a mut FunctionBuilderContext,
+        image: &'a Image,
+        number: usize,
+        callees: Callees<'a>,
+    ) -> Self {
+        let mut region = |user_id, description: &'static str| {
+            function.dfg.alias_regions.insert(AliasRegionData { user_id, description: description.into() })
+        };
+        let (memory, settings, fuel) = (region(0, "memory"), region(1, "settings"), region(2, "fuel"));
+        let mut builder = FunctionBuilder::new(function, builder_context);
+        let entry = builder.create_block();
+        builder.append_block_params_for_function_params(entry);
+        builder.switch_to_block(entry);
+        let &[context, r1, r2, r3, r4, r5, frame] = builder.block_params(entry) else {
+            unreachable!("`compile` gives functions seven parameters")
+        };
+        let registers = std::array::from_fn(|_| builder.declare_var(I64));
+        let zero = builder.ins().iconst(I64, 0);
+        let initial = [zero, r1, r2, r3, r4, r5, zero, zero, zero, zero];
+        for (register, value) in registers.into_iter().zip(initial) {
+            builder.def_var(register, value);
+        }
+        let ops = &image.functions[number].ops;
+        let may_goto = ops.iter().any(|op| matches!(op, Op::MayGoto { .. })).then(|| {
+            let variable = builder.declare_var(I64);
+            let rounds = builder.ins().iconst(I64, Run::MAY_GOTO_MAX as i64);
+            builder.def_var(variable, rounds);
+            variable
+        });
+        let fault = builder.create_block();
+        builder.append_block_param(fault, I64);
+        builder.append_block_param(fault, I64);
+        let ended = builder.create_block();
+        builder.set_cold_block(fault);
+        builder.set_cold_block(ended);
+        let mut blocks = HashMap::new();
+        for op in ops {
+            if let Op::Jump { target } | Op::Branch { target, .. } | Op::MayGoto { target } = *op {
+                blocks.entry(target).or_insert_with(|| builder.create_block());
+            }
+        }
+        Self {
+            builder,
+            module,
+            image,
+            callees,
+            number,
+            blocks,
+            registers,
+            may_goto,
+            context,
+            frame,
+            fault,
+            ended,
+            memory,
+            settings,
+            fuel,
+            at: 0,
+        }
+    }
+
+    /// Translates all instructions.
+    ///
+    /// # Errors
+    /// What is wrong with one that no program has.
+    pub fn translate(mut self) -> Result<(), String> {
+        let ops = &self.image.functions[self.number].ops;
+        if let Some(target) = self.blocks.keys().find(|&&target| target as usize >= ops.len()) {
+            return Err(format!("it jumps to instruction {target}, which it does not have"));
+        }
+        let mut is_reachable = true;
+        for (at, &op) in ops.iter().enumerate() {
+            self.at = at;
+            if let Some(&block) = self.blocks.get(&(at as u32)) {
+                if is_reachable {
+                    self.builder.ins().jump(block, &[]);
+                }
+                self.builder.switch_to_block(block);
+                is_reachable = true;
+            }
+            if is_reachable {
+                is_reachable = self.op(op).map_err(|reason| format!("instruction {at}: {reason}"))?;
+            }
+        }
+        if is_reachable {
+            return Err("its last instruction goes on to a next one".to_owned());
+        }
+        self.ends();
+        self.builder.seal_all_blocks();
+        let config = self.module.target_config();
+        self.builder.finalize(config);
+        Ok(())
+    }
+
+    /// The blocks where the function ends early.
+    fn ends(&mut self) {
+        self.builder.switch_to_block(self.fault);
+        let &[instruction, address] = self.builder.block_params(self.fault) else {
+            unreachable!("the block has been given two parameters")
+        };
+        let number = self.builder.ins().iconst(I64, self.number as i64);
+        let fault = self.callee(self.callees.fault);
+        self.builder.ins().call(fault, &[self.context, number, instruction, address]);
+        self.builder.ins().jump(self.ended, &[]);
+        self.builder.switch_to_block(self.ended);
+        let zero = self.builder.ins().iconst(I64, 0);
+        self.builder.ins().return_(&[zero]);
+    }
+
+    /// Translates an instruction; whether the next one can follow it.
+    fn op(&mut self, op: Op) -> Result<bool, String> {
+        match op {
+            Op::Alu { op, wide, dst, src } => {
+                let kind = arithmetic::operand_type(wide);
+                let (a, b) = (self.part(dst, kind)?, self.operand(src, kind)?);
+                let result = arithmetic::alu(&mut self.builder, op, a, b);
+                self.set(dst, result)?;
+            }
+            Op::Negate { wide, dst } => {
+                let value = self.part(dst, arithmetic::operand_type(wide))?;
+                let result = self.builder.ins().ineg(value);
+                self.set(dst, result)?;
+            }
+            Op::Move { wide, dst, src, sign_extend_from } => {
+                let value = self.operand(src, I64)?;
+                let result = arithmetic::sign_extend(&mut self.builder, value, wide, sign_extend_from);
+                self.set(dst, result)?;
+            }
+            Op::Swap { dst, swap, bits } => {
+                let value = self.get(dst)?;
+                let result = arithmetic::swap(&mut self.builder, swap, bits, value);
+                self.set(dst, result)?;
+            }
+            Op::LoadImmediate { dst, value } => {
+                let value = self.builder.ins().iconst(I64, value as i64);
+                self.set(dst, value)?;
+            }
+            Op::Load { dst, base, offset, size, signed, probe } => {
+                let value = if probe {
+                    self.probe(base, offset, size)?
+                } else {
+                    let (place, offset) = self.place(base, offset, size)?;
+                    self.builder.ins().load(type_of(size), access(self.memory), place, offset)
+                };
+                let value = if signed && size != Size::D {
+                    self.builder.ins().sextend(I64, value)
+                } else {
+                    arithmetic::zero_extend(&mut self.builder, value)
+                };
+                self.set(dst, value)?;
+            }
+            Op::Store { base, offset, size, src } => {
+                let value = self.operand(src, I64)?;
+                let value = arithmetic::truncate(&mut self.builder, value, type_of(size));
+                let (place, offset) = self.place(base, offset, size)?;
+                self.builder.ins().store(access(self.memory), value, place, offset);
+            }
+            Op::Atomic { op, size, fetch, base, offset, src } => {
+                self.atomic(op, size, fetch, (base, offset), src)?
+            }
+            Op::Jump { target } => {
+                self.jump(target);
+                return Ok(false);
+            }
+            Op::Branch { condition, wide, dst, src, target } => {
+                let kind = arithmetic::operand_type(wide);
+                let (a, b) = (self.part(dst, kind)?, self.operand(src, kind)?);
+                let condition = arithmetic::compare(&mut self.builder, condition, a, b);
+                self.branch(condition, target);
+            }
+            Op::MayGoto { target } => {
+                let variable = self.may_goto.expect("declared for functions with such an instruction");
+                let rounds = self.builder.use_var(variable);
+                let is_over = self.builder.ins().icmp_imm_u(IntCC::Equal, rounds, 0);
+                self.branch(is_over, target);
+                let rounds = self.builder.ins().iadd_imm_s(rounds, -1);
+                self.builder.def_var(variable, rounds);
+            }
+            Op::Call { function } => self.call(function)?,
+            Op::CallKernel { import } => {
+                if import as usize >= self.image.imports.len() {
+                    return Err(format!("there is no import {import}"));
+                }
+                let import = self.builder.ins().iconst(I64, i64::from(import));
+                self.call_code(self.callees.call_import, &[self.frame, import]);
+                let ended = self.has_ended();
+                // The fault has no place yet.
+                self.fault_if(ended, ended);
+            }
+            Op::Exit => {
+                let result = self.get(0)?;
+                self.builder.ins().return_(&[result]);
+                return Ok(false);
+            }
+            Op::Poison { reason } => {
+                if reason as usize >= self.image.poisons.len() {
+                    return Err(format!("there is no reason {reason}"));
+                }
+                self.raise(self.frame);
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn get(&mut self, register: Reg) -> Result<Value, String> {
+        match self.registers.get(usize::from(register)) {
+            Some(&variable) => Ok(self.builder.use_var(variable)),
+            None if register == FRAME_POINTER => Ok(self.frame),
+            None => Err(format!("there is no r{register}")),
+        }
+    }
+
+    fn part(&mut self, register: Reg, kind: Type) -> Result<Value, String> {
+        let value = self.get(register)?;
+        Ok(arithmetic::truncate(&mut self.builder, value, kind))
+    }
+
+    fn operand(&mut self, operand: Operand, kind: Type) -> Result<Value, String> {
+        match operand {
+            Operand::Reg(register) => self.part(register, kind),
+            Operand::Imm(value) => Ok(arithmetic::constant(&mut self.builder, kind, value)),
+        }
+    }
+
+    /// Sets a register to a number of any type, zero-extended.
+    fn set(&mut self, register: Reg, value: Value) -> Result<(), String> {
+        let &variable = self
+            .registers
+            .get(usize::from(register))
+            .ok_or_else(|| format!("it writes to r{register}, which only r0 to r9 allow"))?;
+        let value = arithmetic::zero_extend(&mut self.builder, value);
+        self.builder.def_var(variable, value);
+        Ok(())
+    }
+
+    /// A field of the context.
+    fn field(&mut self, offset: usize) -> Value {
+        self.builder.ins().load(I64, access(self.settings), self.context, offset as i32)
+    }
+
+    /// Where in the process an access goes to, as a value and an offset, after a check that it is allowed.
+    fn place(&mut self, base: Reg, offset: i16, size: Size) -> Result<(Value, i32), String> {
+        let from_frame = i64::from(offset);
+        if base == FRAME_POINTER
+            && from_frame >= -(Run::FRAME_SIZE as i64)
+            && from_frame + size.bytes() as i64 <= 0
+        {
+            let frame = self.builder.ins().iadd_imm_s(self.frame, -(Memory::BASE as i64));
+            let memory = self.field(offset_of!(Context, base));
+            return Ok((self.builder.ins().iadd(memory, frame), offset.into()));
+        }
+        let (position, is_outside) = self.position(base, offset, size)?;
+        let address = self.builder.ins().iadd_imm_s(position, Memory::BASE as i64);
+        self.fault_if(is_outside, address);
+        let memory = self.field(offset_of!(Context, base));
+        Ok((self.builder.ins().iadd(memory, position), 0))
+    }
+
+    /// The position in memory that an access goes to, and whether a part of it is outside. Memory is never shorter than a frame.
+    fn position(&mut self, base: Reg, offset: i16, size: Size) -> Result<(Value, Value), String> {
+        let base = self.get(base)?;
+        let position = self.builder.ins().iadd_imm_s(base, i64::from(offset) - Memory::BASE as i64);
+        let length = self.field(offset_of!(Context, length));
+        let last = self.builder.ins().iadd_imm_s(length, -(size.bytes() as i64));
+        let is_outside = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, position, last);
+        Ok((position, is_outside))
+    }
+
+    /// A load that gives 0 outside of memory.
+    fn probe(&mut self, base: Reg, offset: i16, size: Size) -> Result<Value, String> {
+        let (position, is_outside) = self.position(base, offset, size)?;
+        let (inside, merged) = (self.builder.create_block(), self.builder.create_block());
+        let result = self.builder.append_block_param(merged, type_of(size));
+        let zero = self.builder.ins().iconst(type_of(size), 0);
+        self.builder.ins().brif(is_outside, merged, &[BlockArg::Value(zero)], inside, &[]);
+        self.builder.switch_to_block(inside);
+        let memory = self.field(offset_of!(Context, base));
+        let place = self.builder.ins().iadd(memory, position);
+        let value = self.builder.ins().load(type_of(size), access(self.memory), place, 0);
+        self.builder.ins().jump(merged, &[BlockArg::Value(value)]);
+        self.builder.switch_to_block(merged);
+        Ok(result)
+    }
+
+    /// One thread runs an instance, so that these are a load and a store.
+    fn atomic(
+        &mut self,
+        op: AtomicOp,
+        size: Size,
+        fetch: bool,
+        (base, offset): (Reg, i16),
+        src: Reg,
+    ) -> Result<(), String> {
+        let kind = type_of(size);
+        let operand = self.part(src, kind)?;
+        let (place, offset) = self.place(base, offset, size)?;
+        let flags = access(self.memory);
+        if op == AtomicOp::StoreRelease {
+            self.builder.ins().store(flags, operand, place, offset);
+            return Ok(());
+        }
+        let old = self.builder.ins().load(kind, flags, place, offset);
+        let mut new = arithmetic::atomic(&mut self.builder, op, old, operand);
+        if op == AtomicOp::CompareExchange {
+            let expected = self.part(0, kind)?;
+            let is_equal = self.builder.ins().icmp(IntCC::Equal, old, expected);
+            new = self.builder.ins().select(is_equal, operand, old);
+            self.set(0, old)?;
+        }
+        if op != AtomicOp::LoadAcquire {
+            self.builder.ins().store(flags, new, place, offset);
+        }
+        if op == AtomicOp::LoadAcquire || fetch && op != AtomicOp::CompareExchange {
+            self.set(src, old)?;
+        }
+        Ok(())
+    }
+
+    fn jump(&mut self, target: u32) {
+        if target as usize <= self.at {
+            self.burn(self.frame);
+        }
+        self.builder.ins().jump(self.blocks[&target], &[]);
+    }
+
+    fn branch(&mut self, condition: Value, target: u32) {
+        let next = self.builder.create_block();
+        if target as usize <= self.at {
+            let taken = self.builder.create_block();
+            self.builder.ins().brif(condition, taken, &[], next, &[]);
+            self.builder.switch_to_block(taken);
+            self.jump(target);
+        } else {
+            self.builder.ins().brif(condition, self.blocks[&target], &[], next, &[]);
+        }
+        self.builder.switch_to_block(next);
+    }
+
+    /// Counts a jump back or a call.
+    fn burn(&mut self, address: Value) {
+        let flags = access(self.fuel);
+        let place = offset_of!(Context, fuel) as i32;
+        let fuel = self.builder.ins().load(I64, flags, self.context, place);
+        let is_over = self.builder.ins().icmp_imm_u(IntCC::Equal, fuel, 0);
+        self.fault_if(is_over, address);
+        let fuel = self.builder.ins().iadd_imm_s(fuel, -1);
+        self.builder.ins().store(flags, fuel, self.context, place);
+    }
+
+    /// Calls a function of the image, after the checks of [`Run::call_function`].
+    fn call(&mut self, function: u32) -> Result<(), String> {
+        let &callee = self
+            .callees
+            .functions
+            .get(function as usize)
+            .ok_or_else(|| format!("there is no function {function}"))?;
+        let frame = self.builder.ins().iadd_imm_s(self.frame, Run::FRAME_SIZE as i64);
+        let stack_end = self.field(offset_of!(Context, stack_end));
+        let is_outside = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, frame, stack_end);
+        self.fault_if(is_outside, frame);
+        self.burn(frame);
+        self.call_code(callee, &[frame]);
+        let ended = self.has_ended();
+        let next = self.builder.create_block();
+        self.builder.ins().brif(ended, self.ended, &[], next, &[]);
+        self.builder.switch_to_block(next);
+        Ok(())
+    }
+
+    /// Calls code with the context, r1 to r5 and more; its result is r0.
+    fn call_code(&mut self, callee: FuncId, more: &[Value]) {
+        let callee = self.callee(callee);
+        let mut arguments = vec![self.context];
+        for register in 1..=5 {
+            arguments.push(self.builder.use_var(self.registers[register]));
+        }
+        arguments.extend(more);
+        let call = self.builder.ins().call(callee, &arguments);
+        let result = self.builder.inst_results(call)[0];
+        self.builder.def_var(self.registers[0], result);
+    }
+
+    fn callee(&mut self, callee: FuncId) -> FuncRef {
+        self.module.declare_func_in_func(callee, self.builder.func)
+    }
+
+    /// Not 0: a callee has ended with a fault.
+    fn has_ended(&mut self) -> Value {
+        self.field(offset_of!(Context, ended))
+    }
+
+    /// Ends the function with this instruction's fault if a condition is not 0.
+    fn fault_if(&mut self, condition: Value, address: Value) {
+        let (raise, next) = (self.builder.create_block(), self.builder.create_block());
+        self.builder.ins().brif(condition, raise, &[], next, &[]);
+        self.builder.switch_to_block(raise);
+        self.builder.set_cold_block(raise);
+        self.raise(address);
+        self.builder.switch_to_block(next);
+    }
+
+    /// Ends the function with this instruction's fault.
+    fn raise(&mut self, address: Value) {
+        let instruction = self.builder.ins().iconst(I64, self.at as i64);
+        let arguments = [BlockArg::Value(instruction), BlockArg::Value(address)];
+        self.builder.ins().jump(self.fault, &arguments);
+    }
+}
+
+/// An access to a kind of memory. None traps, since all are checked.
+fn access(region: AliasRegion) -> MemFlagsData {
+    MemFlagsData::new().with_notrap().with_alias_region(Some(region))
+}
+
+fn type_of(size: Size) -> Type {
+    match size {
+        Size::B => I8,
+        Size::H => I16,
+        Size::W => I32,
+        Size::D => I64,
+    }
+}
