@@ -5,9 +5,9 @@ mod domains;
 use crate::error::BadInput;
 use std::io::Write;
 use std::path::PathBuf;
+use tandem_file::located::Located;
 use tandem_lab::results::Key;
 use tandem_lab::scenario::ScenarioSource;
-use tandem_file::located::Located;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_lab::scenario::policy::scheduler::SchedulerName;
 use tandem_lab::stat::RunStat;
@@ -84,9 +84,11 @@ fn parse_policy(text: &str) -> Result<(Level, SchedulerName), String> {
         "guest" => Level::Guest,
         _ => return Err(format!("'{level}' has no scheduler; write host=NAME or guest=NAME")),
     };
-    let name = SchedulerName::parse(name).map_err(|expected| format!("'{name}' is no scheduler; it is {expected}"))?;
+    let name = SchedulerName::parse(name)
+        .map_err(|expected| format!("'{name}' is no scheduler; it is {expected}"))?;
     // Paths begin here, not where the scenario lies.
-    let here = std::env::current_dir().map_err(|error| format!("the current folder cannot be read: {error}"))?;
+    let here =
+        std::env::current_dir().map_err(|error| format!("the current folder cannot be read: {error}"))?;
     Ok((level, name.in_directory(&here)))
 }
 

@@ -34,7 +34,7 @@ pub use loaded::{Loaded, Preferences};
 pub use places::{Places, PlacesError};
 pub use preference::{Place, Preference, PreferenceError, Subject};
 pub use rehome::{cpus_of_nodes, rehome};
-pub use simulated::{OBJECT, request_bytes, rodata};
 pub use settings::{
     DirectedYield, Fairness, Guest, Mode, NumaHomes, RateControl, Settings, SoftAffinity, settings_schema,
 };
+pub use simulated::{OBJECT, request_bytes, rodata};

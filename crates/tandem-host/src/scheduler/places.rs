@@ -61,7 +61,9 @@ impl Places {
     /// # Errors
     /// If the machine is too large.
     pub fn of_host(machine: &Machine, possible_cpus: usize) -> Result<Self, PlacesError> {
-        Self::of_topology(machine, empty_cpus(machine, possible_cpus), |cpu| machine.cpu(cpu).os_index as usize)
+        Self::of_topology(machine, empty_cpus(machine, possible_cpus), |cpu| {
+            machine.cpu(cpu).os_index as usize
+        })
     }
 
     /// The places of a guest on which CPUs can have numbers below `possible_cpus`: all in one.

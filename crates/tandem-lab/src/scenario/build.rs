@@ -156,7 +156,9 @@ impl Builder<'_> {
         let mut compiler = Compiler::new(source, &self.scenario.profiles, VmKind::Machine);
         let guest = match &table.guest {
             None => None,
-            Some(guest) => Some(guest::build(guest, self.scenario, &self.policy.guest, vcpus, &mut compiler)?),
+            Some(guest) => {
+                Some(guest::build(guest, self.scenario, &self.policy.guest, vcpus, &mut compiler)?)
+            }
         };
         let programs = self.programs(table, vcpus, &mut compiler)?;
         let sources = table

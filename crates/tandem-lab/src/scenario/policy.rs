@@ -25,9 +25,9 @@ use switch::Switch;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_file::units::Duration;
+use tandem_sim::machine::Machine;
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings, SoftAffinity};
-use tandem_sim::machine::Machine;
 use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::policy::sched_ext::KernelVersion;
 use tandem_sim::scenario::PolicySettings;
@@ -277,7 +277,7 @@ impl PolicyTable {
             ("tandem", place(&self.tandem), &[&Tandem]),
             ("settings", place(&self.settings), &[&any_file]),
         ];
-                if let Some(era) = &self.era {
+        if let Some(era) = &self.era {
             let (knows, eras) = match host {
                 XenCredit => (era.xen().is_some(), XEN_ERAS),
                 Linux => (era.linux().is_some(), LINUX_ERAS),
@@ -291,7 +291,9 @@ impl PolicyTable {
                 return Some((place(&self.numa_balancing)?, message.into()));
             }
         }
-        let foreign = known.into_iter().find(|(_, span, owners)| span.is_some() && !owners.iter().any(|owner| owner.is_like(host)));
+        let foreign = known
+            .into_iter()
+            .find(|(_, span, owners)| span.is_some() && !owners.iter().any(|owner| owner.is_like(host)));
         let (name, span, owners) = foreign?;
         let owner = match owners[0] {
             XenCredit => "xen-credit",

@@ -76,12 +76,11 @@ fn past_cpus(scenario: &Scenario, id: VmId, vm: &Vm, seed: u64) -> Vec<CpuId> {
 }
 
 fn host_kernel(scenario: &Scenario, tasks: Vec<Task>, facts: Vec<TaskFacts>) -> Kernel {
-    let vms: Vec<VmFacts> =
-        scenario.vms.iter().map(|vm| VmFacts {
-                weight: vm.weight,
-                cap_pct: vm.cap_pct,
-                is_cgroup: vm.kind == VmKind::Machine,
-            }).collect();
+    let vms: Vec<VmFacts> = scenario
+        .vms
+        .iter()
+        .map(|vm| VmFacts { weight: vm.weight, cap_pct: vm.cap_pct, is_cgroup: vm.kind == VmKind::Machine })
+        .collect();
     Kernel::new(KernelParts {
         id: KernelId::HOST,
         machine: Arc::clone(&scenario.machine),

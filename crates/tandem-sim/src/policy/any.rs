@@ -19,7 +19,12 @@ pub(crate) enum AnyPolicy {
 
 impl AnyPolicy {
     /// The policy with these settings, for a kernel with these CPUs, tasks and groups of tasks.
-    pub fn new(settings: &PolicySettings, machine: &Arc<Machine>, tasks: &[TaskFacts], vms: &[VmFacts]) -> Self {
+    pub fn new(
+        settings: &PolicySettings,
+        machine: &Arc<Machine>,
+        tasks: &[TaskFacts],
+        vms: &[VmFacts],
+    ) -> Self {
         match settings {
             PolicySettings::Credit(settings) => Self::Credit(Credit::new(*settings, machine, tasks, vms)),
             PolicySettings::Linux(settings) => Self::Linux(Linux::new(*settings, machine, tasks)),

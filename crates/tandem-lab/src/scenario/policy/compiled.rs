@@ -4,13 +4,15 @@
 //! data.
 
 use super::scheduler::SchedulerName;
-use serde::Deserialize;
 use schemars::JsonSchema;
+use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use tandem_ebpf::{Code, Engine, Image};
-use tandem_host::scheduler::{Counters, Mode, Place, Places, Preference, Settings, Subject, rodata, request_bytes};
+use tandem_host::scheduler::{
+    Counters, Mode, Place, Places, Preference, Settings, Subject, request_bytes, rodata,
+};
 use tandem_sim::cpumask::CpuMask;
 use tandem_sim::machine::Machine;
 use tandem_sim::policy::sched_ext::{KernelVersion, OwnCounters, Preferences, SchedExtSettings, environment};
@@ -48,7 +50,11 @@ pub struct Told<'a> {
 ///
 /// # Errors
 /// A sentence: the object cannot be read or linked, the machine is too large for it, or it has no such setting.
-pub fn settings(name: &SchedulerName, told: &Told<'_>, machine: &Machine) -> Result<SchedExtSettings, String> {
+pub fn settings(
+    name: &SchedulerName,
+    told: &Told<'_>,
+    machine: &Machine,
+) -> Result<SchedExtSettings, String> {
     const NS_PER_S: u64 = 1_000_000_000;
     let (code, data, preferences, counters) = match name {
         SchedulerName::File(path) => {
@@ -110,7 +116,10 @@ fn tandem_data(image: &Image, told: &Told<'_>, machine: &Machine) -> Result<Vec<
 /// The bytes of a variable of the object, and where they belong.
 fn variable(image: &Image, path: &Path, name: &str, value: &SettingValue) -> Result<(u64, Vec<u8>), String> {
     let all = || {
-        let settings = image.variables.iter().filter(|(_, variable)| variable.is_setting && variable.number_size.is_some());
+        let settings = image
+            .variables
+            .iter()
+            .filter(|(_, variable)| variable.is_setting && variable.number_size.is_some());
         let names: Vec<_> = settings.map(|(name, _)| format!("`{name}`")).collect();
         names.join(", ")
     };
@@ -119,7 +128,11 @@ fn variable(image: &Image, path: &Path, name: &str, value: &SettingValue) -> Res
         return Err(format!("{} has no setting `{name}`; it has {}", path.display(), all()));
     };
     let Some(size) = variable.number_size else {
-        return Err(format!("the setting `{name}` of {} is no number; those that are: {}", path.display(), all()));
+        return Err(format!(
+            "the setting `{name}` of {} is no number; those that are: {}",
+            path.display(),
+            all()
+        ));
     };
     let numbers = match value {
         SettingValue::Switch(on) => vec![i64::from(*on)],
@@ -128,12 +141,19 @@ fn variable(image: &Image, path: &Path, name: &str, value: &SettingValue) -> Res
     };
     let room = variable.size / size;
     if numbers.len() > room {
-        return Err(format!("the setting `{name}` of {} has room for {room} numbers, not {}", path.display(), numbers.len()));
+        return Err(format!(
+            "the setting `{name}` of {} has room for {room} numbers, not {}",
+            path.display(),
+            numbers.len()
+        ));
     }
     let bits = size * 8;
     let fits = |number: i64| bits == 64 || (-(1 << (bits - 1))..1 << bits).contains(&number);
     if let Some(number) = numbers.iter().find(|&&number| !fits(number)) {
-        return Err(format!("{number} does not fit into the setting `{name}` of {}, which has {bits} bits", path.display()));
+        return Err(format!(
+            "{number} does not fit into the setting `{name}` of {}, which has {bits} bits",
+            path.display()
+        ));
     }
     let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()[..size].to_vec()).collect();
     Ok((variable.address, bytes))

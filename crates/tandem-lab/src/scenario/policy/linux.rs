@@ -10,8 +10,8 @@ use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_sim::machine::Machine;
-use tandem_sim::scenario::PolicySettings;
 use tandem_sim::policy::linux::{Domains, LinuxSettings, SpinLockKind};
+use tandem_sim::scenario::PolicySettings;
 
 /// The eras that a Linux kernel has, for errors.
 pub(super) const LINUX_ERAS: &str =
@@ -108,10 +108,14 @@ impl LinuxTable {
         if let Some(name) = &self.scheduler
             && **name == SchedulerName::XenCredit
         {
-            return Err(source.error(name.span(), "a guest's scheduler is \"linux\", \"tandem\" or \"file:...\""));
+            return Err(
+                source.error(name.span(), "a guest's scheduler is \"linux\", \"tandem\" or \"file:...\"")
+            );
         }
         match &self.era {
-            Some(era) if compiled && era.sched_ext().is_none() => Err(source.error(era.span(), super::SCHED_EXT_ERAS)),
+            Some(era) if compiled && era.sched_ext().is_none() => {
+                Err(source.error(era.span(), super::SCHED_EXT_ERAS))
+            }
             // A variant may leave the scheduler to the scenario.
             Some(era) if !compiled && era.linux().is_none() && era.sched_ext().is_none() => {
                 Err(source.error(era.span(), LINUX_ERAS))
@@ -134,7 +138,9 @@ impl LinuxTable {
             ("steal_clock", self.steal_clock.is_some() && name.is_compiled()),
         ];
         if let Some((setting, _)) = foreign.iter().find(|(_, is_foreign)| *is_foreign) {
-            return Err(format!("`{setting}` under `guest` is no setting of the guest's scheduler; leave it out"));
+            return Err(format!(
+                "`{setting}` under `guest` is no setting of the guest's scheduler; leave it out"
+            ));
         }
         if !name.is_compiled() {
             return Ok(PolicySettings::Linux(self.settings()));

@@ -5,9 +5,7 @@ use super::idle::PF_EXITING;
 use super::kernel::{Custody, Purpose, ScxKernel, field};
 use super::masks;
 use super::queue::Place;
-use super::types::{
-    Cgroup, InsertVtimeArgs, SCX_DSQ_ITER_REV, SCX_ENQ_DSQ_PRIQ, SelectCpuAndArgs, Task,
-};
+use super::types::{Cgroup, InsertVtimeArgs, SCX_DSQ_ITER_REV, SCX_ENQ_DSQ_PRIQ, SelectCpuAndArgs, Task};
 use crate::ids::CpuId;
 use tandem_ebpf::{Fault, Kernel, KernelFunction, State};
 
@@ -33,7 +31,9 @@ impl Kernel for ScxKernel {
             F::CurrentPid => self.current_pid(),
             F::Random => self.next_random(),
 
-            F::TaskFromPid => self.by_pid.get(&(a[0] as i32)).map_or(0, |task| self.tasks[task.index()].address),
+            F::TaskFromPid => {
+                self.by_pid.get(&(a[0] as i32)).map_or(0, |task| self.tasks[task.index()].address)
+            }
             F::TaskAcquire | F::CgroupAcquire => a[0],
             F::TaskRelease | F::CgroupRelease | F::PutMask => 0,
             F::CgroupAncestor => self.cgroup_ancestor(state, a[0], a[1] as i32)?,
@@ -57,7 +57,9 @@ impl Kernel for ScxKernel {
             F::MaskSet | F::MaskTestAndSet | F::MaskClearCpu | F::MaskTestAndClear => {
                 let is_in = matches!(Function::from_number(function), F::MaskSet | F::MaskTestAndSet);
                 match self.exists(a[0]) {
-                    true => return flag(masks::assign(&mut state.memory, a[1], a[0] as u32 as usize, is_in)?),
+                    true => {
+                        return flag(masks::assign(&mut state.memory, a[1], a[0] as u32 as usize, is_in)?);
+                    }
                     false => 0,
                 }
             }
@@ -89,7 +91,9 @@ impl Kernel for ScxKernel {
                 self.destroy_queue(a[0]);
                 0
             }
-            F::QueueLength => self.queue_at(a[0]).map_or(ENOENT as u64, |queue| self.queues[queue].len() as u64),
+            F::QueueLength => {
+                self.queue_at(a[0]).map_or(ENOENT as u64, |queue| self.queues[queue].len() as u64)
+            }
             F::QueuePeek => match self.own_queues.get(&a[0]) {
                 Some(&queue) => self.queues[queue].first().map_or(0, |task| self.tasks[task.index()].address),
                 None => {
@@ -109,7 +113,9 @@ impl Kernel for ScxKernel {
                 ];
                 return flag(self.insert_vtime(state, a[0], arguments)?);
             }
-            F::InsertionsLeft => self.callbacks.dispatch_max_batch.saturating_sub(self.insertions.len()) as u64,
+            F::InsertionsLeft => {
+                self.callbacks.dispatch_max_batch.saturating_sub(self.insertions.len()) as u64
+            }
             F::CancelInsertion => {
                 self.insertions.pop();
                 0
@@ -296,7 +302,12 @@ impl ScxKernel {
         Ok(0)
     }
 
-    fn insert_vtime(&mut self, state: &mut State, task: u64, [queue, slice, vtime, flags]: [u64; 4]) -> Result<bool, Fault> {
+    fn insert_vtime(
+        &mut self,
+        state: &mut State,
+        task: u64,
+        [queue, slice, vtime, flags]: [u64; 4],
+    ) -> Result<bool, Fault> {
         let inserted = self.insert(state, task, queue, slice, flags | SCX_ENQ_DSQ_PRIQ)?;
         if inserted {
             let task = self.task_at(state, task)?;
@@ -382,7 +393,13 @@ impl ScxKernel {
     }
 
     /// Notes the slice, or the virtual time, that the next task moved by an iteration gets.
-    fn note_for_move(&mut self, state: &mut State, iterator: u64, value: u64, vtime: bool) -> Result<u64, Fault> {
+    fn note_for_move(
+        &mut self,
+        state: &mut State,
+        iterator: u64,
+        value: u64,
+        vtime: bool,
+    ) -> Result<u64, Fault> {
         let (at, flag) = match vtime {
             true => (iteration::VTIME, iteration::HAS_VTIME),
             false => (iteration::SLICE, iteration::HAS_SLICE),

@@ -128,7 +128,8 @@ impl SchedExt {
     fn balance(&mut self, cpu: usize, previous: Option<TaskId>) -> Balance {
         let callback = self.kernel.callbacks.dispatch;
         let Some((kernel, state)) = self.parts() else { return Balance::Nothing };
-        let keeps = |kernel: &ScxKernel, state: &State| previous.is_some_and(|task| kernel.slice_ns(state, task) > 0);
+        let keeps =
+            |kernel: &ScxKernel, state: &State| previous.is_some_and(|task| kernel.slice_ns(state, task) > 0);
         if keeps(kernel, state) {
             return Balance::Keep;
         }
@@ -242,7 +243,9 @@ impl Policy for SchedExt {
             Reason::Fork { cpu, .. } => (Some(cpu), SCX_WAKE_FORK),
             // The kernel does not ask at an exec: the task stays where it is.
             Reason::Exec { cpu } => return cpu,
-            Reason::Wake { cpu, sync, .. } => (Some(cpu), SCX_WAKE_TTWU | if sync { SCX_WAKE_SYNC } else { 0 }),
+            Reason::Wake { cpu, sync, .. } => {
+                (Some(cpu), SCX_WAKE_TTWU | if sync { SCX_WAKE_SYNC } else { 0 })
+            }
         };
         self.begin(ctx, by.unwrap_or(CpuId(0)));
         let facts = &ctx.tasks[task.index()];
@@ -260,7 +263,8 @@ impl Policy for SchedExt {
             let prev_cpu = cpu;
             if callback.is_some() {
                 let address = self.address(task);
-                let chosen = self.call(callback, Purpose::Place(task), &[address, prev_cpu as u64, flags]) as i32;
+                let chosen =
+                    self.call(callback, Purpose::Place(task), &[address, prev_cpu as u64, flags]) as i32;
                 match usize::try_from(chosen) {
                     Ok(chosen) if chosen < self.kernel.cpu_count => cpu = chosen,
                     _ => self.fail(format!("`select_cpu` chose CPU {chosen}, which does not exist")),
@@ -517,10 +521,12 @@ impl Policy for SchedExt {
     fn timer(&mut self, _: &mut Context<'_>) {}
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let mut counters = vec![("decisions", self.decisions), ("kicks", self.kicks), ("wakeups", self.wakeups)];
+        let mut counters =
+            vec![("decisions", self.decisions), ("kicks", self.kicks), ("wakeups", self.wakeups)];
         if let Some(own) = &self.settings.counters {
             let before = self.counted_before.iter().copied().chain(std::iter::repeat(0));
-            let since = self.own_counters().into_iter().zip(before).map(|(now, before)| now.wrapping_sub(before));
+            let since =
+                self.own_counters().into_iter().zip(before).map(|(now, before)| now.wrapping_sub(before));
             counters.extend(own.names.iter().copied().zip(since));
         }
         counters

@@ -151,7 +151,9 @@ pub fn environment(version: KernelVersion) -> Environment {
         structs: structs_of(version),
         enums: enums(),
         functions: functions.collect(),
-        variables: [("kernel_cpustat", per_cpu(CpuStat::SIZE)), ("runqueues", per_cpu(RunQueue::SIZE))].into(),
-        config: [("LINUX_KERNEL_VERSION", version.code()), ("CONFIG_HZ", 250), ("CONFIG_PREEMPT_RCU", 1)].into(),
+        variables: [("kernel_cpustat", per_cpu(CpuStat::SIZE)), ("runqueues", per_cpu(RunQueue::SIZE))]
+            .into(),
+        config: [("LINUX_KERNEL_VERSION", version.code()), ("CONFIG_HZ", 250), ("CONFIG_PREEMPT_RCU", 1)]
+            .into(),
     }
 }

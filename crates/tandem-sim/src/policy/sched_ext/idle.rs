@@ -88,10 +88,15 @@ impl ScxKernel {
         let prev_allowed = masks::contains(&state.memory, mask, prev_cpu)?;
         let this_cpu = self.cpu;
         if wake_flags & SCX_WAKE_SYNC != 0 {
-            if !is_old && prev_allowed && self.share_cache(this_cpu, prev_cpu) && self.take_idle(state, prev_cpu)? {
+            if !is_old
+                && prev_allowed
+                && self.share_cache(this_cpu, prev_cpu)
+                && self.take_idle(state, prev_cpu)?
+            {
                 return Ok(Some(prev_cpu));
             }
-            let some_idle = masks::words(&state.memory, self.idle_mask, self.mask_words)?.any(|word| word != 0);
+            let some_idle =
+                masks::words(&state.memory, self.idle_mask, self.mask_words)?.any(|word| word != 0);
             if !self.exits(state, this_cpu)
                 && some_idle
                 && self.queues[this_cpu].is_empty()
@@ -162,8 +167,8 @@ impl ScxKernel {
         let has_caches = cpus().all(|cpu| machine.cpu(cpu).llc.is_some());
         let node_cpus = |cpu: CpuId| machine.node_cpus(machine.cpu(cpu).node);
         let several_caches = has_caches && machine.llc_cpus(CpuId(0)).count() < self.cpu_count;
-        let nodes_differ =
-            node_cpus(CpuId(0)).count() < self.cpu_count && cpus().any(|cpu| node_cpus(cpu) != machine.llc_cpus(cpu));
+        let nodes_differ = node_cpus(CpuId(0)).count() < self.cpu_count
+            && cpus().any(|cpu| node_cpus(cpu) != machine.llc_cpus(cpu));
         let (mut llc_masks, mut node_masks) = (Vec::new(), Vec::new());
         let mut copies = std::collections::BTreeMap::new();
         for cpu in (0..self.cpu_count).map(CpuId::from) {

@@ -4,8 +4,8 @@ use super::kernel::{Custody, Insertion, Purpose, ScxKernel, field};
 use super::masks;
 use super::queue::Order;
 use super::types::{
-    self, DispatchQueue, SCX_DSQ_FLAG_BUILTIN, SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL, SCX_DSQ_LOCAL_CPU_MASK, SCX_DSQ_LOCAL_ON,
-    SCX_ENQ_DSQ_PRIQ, SCX_ENQ_HEAD, SCX_ENQ_PREEMPT, SCX_SLICE_DFL, Task,
+    self, DispatchQueue, SCX_DSQ_FLAG_BUILTIN, SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL, SCX_DSQ_LOCAL_CPU_MASK,
+    SCX_DSQ_LOCAL_ON, SCX_ENQ_DSQ_PRIQ, SCX_ENQ_HEAD, SCX_ENQ_PREEMPT, SCX_SLICE_DFL, Task,
 };
 use crate::ids::{CpuId, TaskId};
 use tandem_ebpf::{Fault, State};
@@ -47,7 +47,14 @@ impl ScxKernel {
     }
 
     /// Notes that a program wants a task in a queue; it gets there when the callback is over.
-    pub fn insert(&mut self, state: &mut State, task: u64, queue: u64, slice: u64, flags: u64) -> Result<bool, Fault> {
+    pub fn insert(
+        &mut self,
+        state: &mut State,
+        task: u64,
+        queue: u64,
+        slice: u64,
+        flags: u64,
+    ) -> Result<bool, Fault> {
         let task = self.task_at(state, task)?;
         let slice = match slice {
             0 => self.slice_ns(state, task).max(1),
@@ -110,7 +117,10 @@ impl ScxKernel {
     /// Puts a task that is nowhere into a queue; one that is to go to the local queue of a CPU where it may not run goes to the
     /// global one, with a complaint.
     pub fn join(&mut self, state: &mut State, task: TaskId, mut position: usize, flags: u64) {
-        if position < self.cpu_count && self.tasks[task.index()].cpu != position && !self.may_run(state, task, position) {
+        if position < self.cpu_count
+            && self.tasks[task.index()].cpu != position
+            && !self.may_run(state, task, position)
+        {
             let pid = self.tasks[task.index()].pid;
             self.complain(format!("task {pid} was sent to CPU {position}, where it may not run"));
             position = self.global_queue(task);
@@ -120,7 +130,9 @@ impl ScxKernel {
         let queue = &mut self.queues[position];
         let order = if by_vtime { Order::Vtime } else { Order::Arrival };
         if by_vtime && queue.id & SCX_DSQ_FLAG_BUILTIN != 0 {
-            return self.complain("a virtual time was given for a queue of the kernel's own, which has no such order");
+            return self.complain(
+                "a virtual time was given for a queue of the kernel's own, which has no such order",
+            );
         }
         if queue.order().is_some_and(|other| other != order) {
             let id = queue.id;
@@ -171,7 +183,9 @@ impl ScxKernel {
 
     /// Takes a task out of the queue that it stands in, if it does.
     pub fn leave_queue(&mut self, state: &mut State, task: TaskId) {
-        if let Custody::Queue(position, place) = std::mem::replace(&mut self.tasks[task.index()].custody, Custody::None) {
+        if let Custody::Queue(position, place) =
+            std::mem::replace(&mut self.tasks[task.index()].custody, Custody::None)
+        {
             self.queues[position].remove(place);
             self.set(state, task, field!(Task, scx.dsq), 0);
             self.count_queue(state, position);
@@ -198,7 +212,14 @@ impl ScxKernel {
     }
 
     /// Moves a task that stands in a queue of an iteration into another queue (`scx_bpf_dsq_move()`); false: it has gone.
-    pub fn move_iterated(&mut self, state: &mut State, task: TaskId, from: usize, to: u64, flags: u64) -> bool {
+    pub fn move_iterated(
+        &mut self,
+        state: &mut State,
+        task: TaskId,
+        from: usize,
+        to: u64,
+        flags: u64,
+    ) -> bool {
         if !matches!(self.tasks[task.index()].custody, Custody::Queue(at, _) if at == from) {
             return false;
         }

@@ -5,7 +5,11 @@ use crate::cpumask::CpuMask;
 use tandem_ebpf::{Fault, Memory, State};
 
 /// The bits of a set, `words` of 64.
-pub fn words(memory: &Memory, mask: u64, words: usize) -> Result<impl DoubleEndedIterator<Item = u64> + Clone, Fault> {
+pub fn words(
+    memory: &Memory,
+    mask: u64,
+    words: usize,
+) -> Result<impl DoubleEndedIterator<Item = u64> + Clone, Fault> {
     let bytes = memory.slice(mask, words * 8)?;
     Ok(bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)))
 }
@@ -53,7 +57,13 @@ fn first_from(words: impl Iterator<Item = u64> + Clone, start: usize) -> Option<
 }
 
 /// The first CPU in both sets, from `start` on, and then from the beginning.
-pub fn first_and_from(memory: &Memory, a: u64, b: u64, count: usize, start: usize) -> Result<Option<usize>, Fault> {
+pub fn first_and_from(
+    memory: &Memory,
+    a: u64,
+    b: u64,
+    count: usize,
+    start: usize,
+) -> Result<Option<usize>, Fault> {
     let both = words(memory, a, count)?.zip(words(memory, b, count)?).map(|(a, b)| a & b);
     Ok(first_from(both, start))
 }
@@ -102,7 +112,12 @@ impl ScxKernel {
     }
 
     /// Whether `test` holds for each pair of words.
-    pub(super) fn all(&self, state: &State, (a, b): (u64, u64), test: impl Fn(u64, u64) -> bool) -> Result<u64, Fault> {
+    pub(super) fn all(
+        &self,
+        state: &State,
+        (a, b): (u64, u64),
+        test: impl Fn(u64, u64) -> bool,
+    ) -> Result<u64, Fault> {
         let (a, b) = (words(&state.memory, a, self.mask_words)?, words(&state.memory, b, self.mask_words)?);
         Ok(u64::from(a.zip(b).all(|(a, b)| test(a, b))))
     }
@@ -134,7 +149,10 @@ impl ScxKernel {
     pub(super) fn cpu_named(&self, cpu: u64) -> Result<usize, Fault> {
         match cpu as u32 as usize {
             cpu if cpu < self.cpu_count => Ok(cpu),
-            _ => Err(Fault(format!("CPU {} does not exist: CPUs have numbers below {}", cpu as i32, self.cpu_count))),
+            _ => Err(Fault(format!(
+                "CPU {} does not exist: CPUs have numbers below {}",
+                cpu as i32, self.cpu_count
+            ))),
         }
     }
 }

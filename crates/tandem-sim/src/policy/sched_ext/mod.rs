@@ -54,7 +54,9 @@ pub struct SchedExt {
 impl SchedExt {
     /// Calls a callback, if there is one and nothing has gone wrong yet; its result, or 0.
     fn call(&mut self, callback: Option<FunctionId>, purpose: Purpose, arguments: &[u64]) -> u64 {
-        let (Some(callback), Some(instance), None) = (callback, &mut self.instance, &self.failure) else { return 0 };
+        let (Some(callback), Some(instance), None) = (callback, &mut self.instance, &self.failure) else {
+            return 0;
+        };
         self.kernel.purpose = purpose;
         let result = instance.call_back(&mut self.kernel, callback, arguments);
         self.kernel.purpose = Purpose::Other;
@@ -69,7 +71,9 @@ impl SchedExt {
 
     /// The scheduler's own counters, summed over the CPUs.
     fn own_counters(&self) -> Vec<u64> {
-        let (Some(own), Some(instance)) = (&self.settings.counters, &self.instance) else { return Vec::new() };
+        let (Some(own), Some(instance)) = (&self.settings.counters, &self.instance) else {
+            return Vec::new();
+        };
         let state = instance.state();
         let mut sums = vec![0; own.names.len()];
         let Some(map) = state.map(own.map) else { return sums };

@@ -106,7 +106,9 @@ impl Queue {
     pub fn next(&self, after: Option<Place>, backwards: bool, began: i64) -> Option<(Place, TaskId)> {
         let is_part = |&&(place, _): &&(Place, TaskId)| place.arrival <= began;
         if backwards {
-            let end = after.map_or(self.waiting.len(), |after| self.waiting.partition_point(|(place, _)| *place < after));
+            let end = after.map_or(self.waiting.len(), |after| {
+                self.waiting.partition_point(|(place, _)| *place < after)
+            });
             return self.waiting.range(..end).rev().find(is_part).copied();
         }
         let start = after.map_or(0, |after| self.waiting.partition_point(|(place, _)| *place <= after));

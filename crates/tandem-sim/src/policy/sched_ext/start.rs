@@ -5,8 +5,8 @@ use super::kernel::{Callbacks, CpuState, Purpose, ScxKernel, TASK_BLOCK, TaskSta
 use super::masks;
 use super::settings::SchedExtSettings;
 use super::types::{
-    self, Cgroup, CgroupInitArgs, CssSet, InitTaskArgs, KernfsNode, RunQueue, SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL_ON,
-    SCX_SLICE_DFL, Task,
+    self, Cgroup, CgroupInitArgs, CssSet, InitTaskArgs, KernfsNode, RunQueue, SCX_DSQ_GLOBAL,
+    SCX_DSQ_LOCAL_ON, SCX_SLICE_DFL, Task,
 };
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
@@ -25,7 +25,12 @@ const DEFAULT_PRIO: u64 = 120;
 impl SchedExt {
     /// The scheduler for a kernel with these CPUs, tasks and groups of tasks. What goes wrong is told by
     /// [`Policy::failure`](crate::policy::Policy::failure).
-    pub fn new(settings: &SchedExtSettings, machine: &Arc<Machine>, tasks: &[TaskFacts], vms: &[VmFacts]) -> Self {
+    pub fn new(
+        settings: &SchedExtSettings,
+        machine: &Arc<Machine>,
+        tasks: &[TaskFacts],
+        vms: &[VmFacts],
+    ) -> Self {
         let mut failure = None;
         let instance = Instance::new(Arc::clone(&settings.code), machine.cpu_count());
         let callbacks = Callbacks::of(settings.code.image());
@@ -41,7 +46,16 @@ impl SchedExt {
                 None
             }
         };
-        let mut policy = Self { settings: settings.clone(), instance, kernel, failure, kicks: 0, wakeups: 0, decisions: 0, counted_before: Vec::new() };
+        let mut policy = Self {
+            settings: settings.clone(),
+            instance,
+            kernel,
+            failure,
+            kicks: 0,
+            wakeups: 0,
+            decisions: 0,
+            counted_before: Vec::new(),
+        };
         if let Err(fault) = policy.start(tasks, vms) {
             policy.fail(fault.to_string());
         }
@@ -70,7 +84,9 @@ impl SchedExt {
         let Some(callback) = self.kernel.callbacks.cgroup_init else { return Ok(()) };
         for (at, cgroup) in self.kernel.cgroups.clone().into_iter().enumerate() {
             let weight = match at.checked_sub(1) {
-                Some(vm) if vms[vm].is_cgroup => u64::from(vms[vm].weight) * USUAL_WEIGHT / u64::from(VmFacts::USUAL_WEIGHT),
+                Some(vm) if vms[vm].is_cgroup => {
+                    u64::from(vms[vm].weight) * USUAL_WEIGHT / u64::from(VmFacts::USUAL_WEIGHT)
+                }
                 Some(_) => continue,
                 None => USUAL_WEIGHT,
             };
@@ -89,7 +105,12 @@ impl SchedExt {
     }
 
     /// Calls a callback that may refuse.
-    fn call_checked(&mut self, name: &str, callback: Option<tandem_ebpf::FunctionId>, arguments: &[u64]) -> Result<u64, Fault> {
+    fn call_checked(
+        &mut self,
+        name: &str,
+        callback: Option<tandem_ebpf::FunctionId>,
+        arguments: &[u64],
+    ) -> Result<u64, Fault> {
         let result = self.call(callback, Purpose::Other, arguments) as i32;
         match result {
             ..0 => Err(Fault(format!("`{name}` of the scheduler failed with error {}", -result))),
@@ -134,7 +155,10 @@ impl SchedExt {
         let Some(preferences) = self.settings.preferences else { return Ok(()) };
         let Some(instance) = &mut self.instance else { return Ok(()) };
         let Some(program) = instance.image().programs.get(preferences.program) else {
-            return Err(Fault(format!("the object has no program `{}` to tell a preference", preferences.program)));
+            return Err(Fault(format!(
+                "the object has no program `{}` to tell a preference",
+                preferences.program
+            )));
         };
         let function = program.function;
         let pid = self.kernel.tasks[task.index()].pid as u64;
@@ -146,7 +170,9 @@ impl SchedExt {
         instance.state_mut().memory.free(address, request.len());
         match result {
             0 => Ok(()),
-            error => Err(Fault(format!("`{}` refused a preference with error {}", preferences.program, -error))),
+            error => {
+                Err(Fault(format!("`{}` refused a preference with error {}", preferences.program, -error)))
+            }
         }
     }
 }
@@ -240,7 +266,8 @@ impl ScxKernel {
 
     /// Makes a root cgroup, and one for each VM that is one.
     fn make_cgroups(&mut self, state: &mut State, vms: &[VmFacts]) -> Result<(), Fault> {
-        for (number, is_cgroup) in std::iter::once(true).chain(vms.iter().map(|vm| vm.is_cgroup)).enumerate() {
+        for (number, is_cgroup) in std::iter::once(true).chain(vms.iter().map(|vm| vm.is_cgroup)).enumerate()
+        {
             if !is_cgroup {
                 self.cgroups.push(self.cgroups[0]);
                 self.css_sets.push(self.css_sets[0]);
@@ -278,7 +305,13 @@ impl ScxKernel {
     }
 
     /// Makes the structure of a task, which comes from a CPU.
-    fn make_task(&mut self, state: &mut State, task: TaskId, facts: &TaskFacts, cpu: CpuId) -> Result<(), Fault> {
+    fn make_task(
+        &mut self,
+        state: &mut State,
+        task: TaskId,
+        facts: &TaskFacts,
+        cpu: CpuId,
+    ) -> Result<(), Fault> {
         if self.tasks.len() <= task.index() {
             self.tasks.resize(task.index() + 1, TaskState::NONE);
         }
@@ -321,7 +354,12 @@ impl ScxKernel {
     }
 
     /// Where a task may run.
-    pub fn set_affinity(&mut self, state: &mut State, task: TaskId, cpus: &crate::cpumask::CpuMask) -> Result<(), Fault> {
+    pub fn set_affinity(
+        &mut self,
+        state: &mut State,
+        task: TaskId,
+        cpus: &crate::cpumask::CpuMask,
+    ) -> Result<(), Fault> {
         masks::write(&mut state.memory, self.tasks[task.index()].cpus_mask, self.mask_words, cpus)?;
         self.set(state, task, field!(Task, nr_cpus_allowed), cpus.count() as u64);
         Ok(())
@@ -329,7 +367,8 @@ impl ScxKernel {
 
     /// Gives back the structure of a task that has ended.
     pub fn free_task(&mut self, state: &mut State, task: TaskId) {
-        let TaskState { address, cpus_mask, pid, .. } = std::mem::replace(&mut self.tasks[task.index()], TaskState::NONE);
+        let TaskState { address, cpus_mask, pid, .. } =
+            std::mem::replace(&mut self.tasks[task.index()], TaskState::NONE);
         self.by_pid.remove(&pid);
         state.forget(address);
         state.memory.free(address, TASK_BLOCK);

@@ -1,0 +1,203 @@
+//! What the compiled scheduler decides, callback by callback: no kernel, no time of its own.
+
+mod desk;
+
+use desk::{Desk, pinned, preferring, task};
+use tandem_host::scheduler::{Mode, Settings};
+use tandem_sim::ids::{CpuId, TaskId};
+use tandem_sim::policy::TaskFacts;
+
+fn tasks(count: usize) -> Vec<TaskFacts> {
+    (0..count).map(|_| task()).collect()
+}
+
+/// A machine all of whose CPUs run a task each: task `n` on CPU `n`.
+fn busy(settings: &Settings, more: Vec<TaskFacts>) -> Desk {
+    let all = (0..8).map(pinned).chain(more).collect();
+    let mut desk = Desk::new(settings, all);
+    for cpu in 0..8 {
+        assert_eq!(desk.run_on(cpu, cpu), CpuId(cpu));
+    }
+    desk
+}
+
+#[test]
+fn a_task_goes_back_to_its_cpu_if_that_idles() {
+    let mut desk = Desk::new(&Settings::default(), tasks(2));
+    let first = desk.run_on(0, 0);
+    desk.pass_us(100);
+    assert_eq!(desk.sleep(first.0), None);
+    desk.pass_us(100);
+    // The waker's place does not matter: it goes on.
+    assert_eq!(desk.wake(0, 5), first);
+    assert!(desk.kicked.contains(&first), "an idle CPU has to be told");
+    assert_eq!(desk.counter("wake_idle"), 2);
+}
+
+#[test]
+fn a_task_whose_preferred_set_is_full_takes_an_idle_cpu_outside() {
+    let mut all: Vec<_> = (0..4).map(pinned).collect();
+    all.push(preferring(&[0, 1, 2, 3]));
+    let mut desk = Desk::new(&Settings::default(), all);
+    for cpu in 0..4 {
+        desk.run_on(cpu, cpu);
+    }
+    let place = desk.run_on(4, 0);
+    assert!(place.0 >= 4, "CPUs 0 to 3 are taken");
+    assert_eq!((desk.counter("soft_rest"), desk.counter("soft_preferred")), (1, 0));
+
+    // As one of its set idles when its slice ends, it goes back.
+    desk.pass_us(20_000);
+    desk.sleep(2);
+    desk.tick(place.0);
+    desk.decide(place.0);
+    assert_eq!(desk.decide(2), Some(TaskId(4)));
+    assert_eq!(desk.counter("soft_returned"), 1);
+}
+
+#[test]
+fn a_task_with_no_idle_cpu_at_all_waits_for_its_set() {
+    let mut desk = busy(&Settings::default(), vec![preferring(&[4, 5, 6, 7]), preferring(&[4, 5])]);
+    let place = desk.wake(8, 0);
+    assert!(place.0 >= 4);
+    let place = desk.wake(9, 0);
+    assert!([4, 5].contains(&place.0));
+    assert_eq!(desk.counter("soft_waited"), 2);
+    // A CPU of another node that has nothing else to do takes one all the same.
+    desk.pass_us(100);
+    let taken = desk.sleep(0).expect("it steals rather than idles");
+    assert!(taken.0 >= 8);
+    assert_eq!(desk.counter("stolen_far"), 1);
+}
+
+#[test]
+fn preferences_that_are_switched_off_do_not_count() {
+    let mut settings = Settings::default();
+    settings.soft_affinity.enabled = false;
+    settings.numa_homes.enabled = false;
+    let mut desk = Desk::new(&settings, vec![preferring(&[4, 5, 6, 7])]);
+    assert!(desk.wake(0, 0).0 < 4, "it stays where it is");
+    assert_eq!(desk.counter("soft_preferred"), 0);
+}
+
+#[test]
+fn a_yield_to_a_running_task_is_refused_and_one_to_a_waiting_task_runs_it() {
+    let mut desk = busy(&Settings::default(), tasks(2));
+    assert!(!desk.yield_to(0, 1), "task 1 runs, on CPU 1");
+    assert_eq!(desk.counter("yield_to_running"), 1);
+
+    desk.wake(8, 0);
+    desk.wake(9, 0);
+    assert!(desk.yield_to(0, 9));
+    assert_eq!(desk.decide(0), Some(TaskId(9)), "not task 8, which came first");
+    assert_eq!(desk.counter("yield_to_honoured"), 1);
+}
+
+#[test]
+fn a_yield_to_a_task_that_may_not_run_here_is_refused() {
+    let mut desk = busy(&Settings::default(), vec![pinned(5)]);
+    desk.wake(8, 5);
+    assert!(!desk.yield_to(0, 8));
+    assert_eq!(desk.counter("yield_to_forbidden"), 1);
+    assert!(desk.yield_to(5, 8));
+    assert_eq!(desk.decide(5), Some(TaskId(8)));
+}
+
+#[test]
+fn after_a_window_with_too_many_decisions_wake_ups_do_not_preempt() {
+    let mut settings = Settings::default();
+    settings.rate_control.ratelimit.ns = 0;
+    // Two tasks take turns on CPU 0; a third one is far behind both.
+    let mut desk = Desk::new(&settings, vec![pinned(0), pinned(0), pinned(0)]);
+    desk.run_on(0, 0);
+    let storm = |desk: &mut Desk, rounds: u32| {
+        for _ in 0..rounds {
+            desk.pass_us(10);
+            desk.wake(1, 0);
+            desk.sleep(0);
+            desk.pass_us(10);
+            desk.wake(0, 0);
+            desk.sleep(0);
+        }
+    };
+    // 24 rounds are 48 decisions, and one more with the first: the threshold is 50 in 10 ms.
+    storm(&mut desk, 24);
+    desk.pass_us(10_000);
+    storm(&mut desk, 1);
+    assert_eq!(desk.counter("rate_windows"), 0);
+
+    storm(&mut desk, 24);
+    desk.pass_us(9_500);
+    desk.wake(1, 0);
+    desk.sleep(0);
+    assert_eq!(desk.counter("rate_windows"), 1, "the 51st decision of the window before");
+    desk.pass_us(5_000);
+    desk.wake(2, 0);
+    assert_eq!((desk.counter("rate_limited"), desk.counter("preempted")), (1, 0));
+    assert!(desk.kicked.is_empty());
+}
+
+#[test]
+fn a_preemption_waits_until_the_running_task_has_had_its_minimum() {
+    let mut settings = Settings::default();
+    settings.rate_control.ratelimit.ns = 3_000_000;
+    settings.fairness.preempt_margin.ns = 0;
+    settings.fairness.sleeper_credit.ns = 1_000_000;
+    let mut desk = Desk::new(&settings, vec![pinned(0), pinned(0)]);
+    desk.run_on(0, 0);
+    desk.pass_us(2_000);
+    desk.wake(1, 0);
+    assert_eq!(desk.counter("ratelimit_delayed"), 1);
+    let alarm = desk.alarms[0];
+    assert_eq!(alarm.at_ns, desk.now_ns + 1_000_000, "3 ms after it began");
+    desk.expire(alarm);
+    assert_eq!(desk.kicked, [CpuId(0)]);
+    assert_eq!(desk.decide(0), Some(TaskId(1)));
+}
+
+#[test]
+fn a_task_woken_by_one_that_has_run_briefly_and_sleeps_stays_there() {
+    let mut desk = Desk::new(&Settings::default(), tasks(2));
+    let place = desk.run_on(0, 0);
+    desk.pass_us(10);
+    assert_eq!(desk.wake_sync(1, place.0), place);
+    assert_eq!(desk.counter("wake_stay"), 1);
+    assert_eq!(desk.sleep(place.0), Some(TaskId(1)));
+    // One that has run for long may go on: its partner gets a CPU of its own.
+    desk.pass_us(1_000);
+    assert_ne!(desk.wake_sync(0, place.0), place);
+    assert_eq!(desk.counter("wake_stay"), 1);
+}
+
+#[test]
+fn a_guest_passes_over_an_idle_vcpu_from_which_time_was_stolen() {
+    let settings = Settings { mode: Mode::Guest, ..Settings::default() };
+    let mut desk = Desk::new(&settings, tasks(1));
+    let place = desk.run_on(0, 0);
+    desk.stolen_ns[place.index()] = 2_000_000;
+    desk.pass_us(4_000);
+    desk.tick(place.0);
+    desk.pass_us(100);
+    desk.sleep(place.0);
+    assert_ne!(desk.wake(0, place.0), place, "the host had taken its CPU away a moment ago");
+}
+
+#[test]
+fn a_task_of_three_times_the_weight_gets_three_times_the_time() {
+    let heavy = TaskFacts { weight: 3072, ..pinned(0) };
+    let mut desk = Desk::new(&Settings::default(), vec![heavy, pinned(0)]);
+    desk.run_on(0, 0);
+    desk.wake(1, 0);
+    let mut ran_us = [0; 2];
+    for _ in 0..400 {
+        let task = desk.current[0].expect("both want to run");
+        desk.pass_us(1_000);
+        ran_us[task.index()] += 1_000;
+        desk.tick(0);
+        if desk.kicked.contains(&CpuId(0)) {
+            desk.decide(0);
+        }
+    }
+    let ratio = f64::from(ran_us[0]) / f64::from(ran_us[1]);
+    assert!((2.7..3.3).contains(&ratio), "{ran_us:?}");
+}
