@@ -141,8 +141,8 @@ impl Instance {
         self.call(kernel, function, [context, 0, 0, 0, 0])
     }
 
-    /// Runs the callback of a timer that [`Kernel::start_timer`] was told of, and whose time has come. A timer that has gone
-    /// since, with the element of the map that it was in, does nothing.
+    /// Runs the callback of a timer that [`Kernel::start_timer`] was told of, and whose time has come. A timer that has
+    /// gone since, with the element of the map that it was in, does nothing.
     ///
     /// # Errors
     /// As [`Instance::call`].

@@ -106,9 +106,9 @@ impl Memory {
     /// If it is not inside.
     #[inline]
     pub fn load(&self, address: u64, bytes: usize) -> Result<u64, Fault> {
-        let mut value = [0; 8];
-        value[..bytes].copy_from_slice(self.slice(address, bytes)?);
-        Ok(u64::from_le_bytes(value))
+        let start = self.position(address, bytes)?;
+        let word = self.bytes[start..].first_chunk().expect("there is slack beyond the end");
+        Ok(u64::from_le_bytes(*word) & u64::MAX >> (64 - 8 * bytes))
     }
 
     /// Writes the lowest so many bytes (1, 2, 4 or 8) of a number.
@@ -117,7 +117,14 @@ impl Memory {
     /// If they are not inside.
     #[inline]
     pub fn store(&mut self, address: u64, bytes: usize, value: u64) -> Result<(), Fault> {
-        self.slice_mut(address, bytes)?.copy_from_slice(&value.to_le_bytes()[..bytes]);
+        let place = self.slice_mut(address, bytes)?;
+        // Copies of a known length take an instruction each.
+        match bytes {
+            1 => place[0] = value as u8,
+            2 => place.copy_from_slice(&(value as u16).to_le_bytes()),
+            4 => place.copy_from_slice(&(value as u32).to_le_bytes()),
+            _ => place.copy_from_slice(&value.to_le_bytes()),
+        }
         Ok(())
     }
 

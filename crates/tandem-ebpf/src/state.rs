@@ -99,7 +99,8 @@ impl State {
         let (key_size, value_size) = (self.maps[map].key_size(), self.maps[map].value_size());
         if (key.len(), value.len()) != (key_size, value_size) {
             return Err(Fault(format!(
-                "an element of the map `{}` has a key of {key_size} bytes and a value of {value_size}, not of {} and {}",
+                "an element of the map `{}` has a key of {key_size} bytes and a value of {value_size}, \
+                 not of {} and {}",
                 self.map_names[map],
                 key.len(),
                 value.len()
@@ -149,8 +150,8 @@ impl State {
         Some(variable.contents + (cpu * Self::VARIABLE_SIZE) as u64)
     }
 
-    /// A text with values in it, as `bpf_printk` makes it: the format at an address, and 64 bits for each value at another
-    /// one.
+    /// A text with values in it, as `bpf_printk` makes it: the format at an address, and 64 bits for each value at
+    /// another one.
     ///
     /// # Errors
     /// If the format is not one of the kernel's, or there are too few values for it.
@@ -218,8 +219,8 @@ impl State {
         result
     }
 
-    /// Forgets the timers of an element that has been removed. The kernel may still tell of their time, which then means
-    /// nothing.
+    /// Forgets the timers of an element that has been removed. The kernel may still tell of their time, which then
+    /// means nothing.
     fn end_timers(&mut self, map: usize) {
         if let Map::Hash(hash) = &mut self.maps[map]
             && let Some(block) = hash.removed.take()

@@ -314,8 +314,8 @@ pub(crate) fn arithmetic_cases() -> Vec<Case> {
     cases
 }
 
-/// Branches on registers, and on constants where 32 bits hold them. They jump to instruction 3, and the result is whether
-/// they did: see [`check_instructions`].
+/// Branches on registers, and on constants where 32 bits hold them. They jump to instruction 3, and the result is
+/// whether they did: see [`check_instructions`].
 pub(crate) fn branch_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for &(condition, wide, r1, r2, jumps) in BRANCHES {

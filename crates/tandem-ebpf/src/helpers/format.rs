@@ -13,8 +13,8 @@ pub(crate) const FORMAT_MAX: usize = 512;
 /// Widest that a value may be asked to be.
 const WIDTH_MAX: usize = 512;
 
-/// Puts values into a format: `%d %i %u %x %X` with `l` and `ll`, `%p`, `%c`, `%s`, `%%`, each with the flags `-`, `0`, `+`, a space
-/// and a width.
+/// Puts values into a format: `%d %i %u %x %X` with `l` and `ll`, `%p`, `%c`, `%s`, `%%`, each with the
+/// flags `-`, `0`, `+`, a space, and a width.
 pub(crate) fn format(memory: &Memory, format: &str, values: &[u64]) -> Result<String, Fault> {
     let mut text = String::new();
     let mut values = values.iter().copied();

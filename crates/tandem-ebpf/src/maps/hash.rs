@@ -1,4 +1,5 @@
-//! Hash maps: an open-addressed table of positions, and elements in a list, in the order in which they came or were used.
+//! Hash maps: an open-addressed table of positions, and elements in a list, in the order in which they came or were
+//! used.
 //!
 //! An element has a block of memory: its key, then its values, one a CPU.
 
@@ -103,8 +104,8 @@ impl Hash {
         Ok(0)
     }
 
-    /// Makes the value of an object that has none yet: a copy of what is at an address, or zeros if that is 0. Returns the
-    /// address of the value.
+    /// Makes the value of an object that has none yet: a copy of what is at an address, or zeros if that is 0. Returns
+    /// the address of the value.
     pub fn create(&mut self, memory: &mut Memory, object: u64, value: u64) -> Result<u64, Fault> {
         let position = self.insert(memory, hash_of(&object.to_le_bytes()))?;
         memory.store(self.elements[position as usize].block, 8, object)?;
