@@ -2,8 +2,8 @@
 //!
 //! This is the only unsafe code of the crate. What it relies on:
 //!
-//! - Code is made by `translate`, which checks each access against the length in [`Context`], except for those relative to
-//!   the frame pointer. Frames lie between what [`Machine::call`] checks and the end of the stack, which the code checks.
+//! - Code checks each access against the length in [`Context`], except for those relative to the frame pointer. Frames lie
+//!   between what [`Machine::call`] checks and the end of the stack, which the code checks.
 //! - Memory never shrinks while code runs: checked after each call that code makes.
 //! - Nothing unwinds through machine code: [`guarded`] catches panics, and [`Machine::call`] resumes them.
 #![allow(unsafe_code)]
@@ -90,8 +90,8 @@ impl Machine {
         let fuel = run.fuel;
         let mut context = Context { base, length, stack_end, fuel, ended: 0, run, fault: None, panic: None };
         let [r1, r2, r3, r4, r5] = arguments;
-        // SAFETY: the code is alive, since `self` owns it, and has this signature. The context lives until it returns, and
-        // describes memory that `run` borrows exclusively; frames are valid as checked above.
+        // SAFETY: the code is alive, since `self` owns it, and has this signature. The context lives until it returns,
+        // and describes memory that `run` borrows exclusively; frames are valid as checked above.
         let result = unsafe { code(&raw mut context, r1, r2, r3, r4, r5, frame) };
         context.run.fuel = context.fuel;
         if let Some(panic) = context.panic {
@@ -130,8 +130,8 @@ unsafe extern "C" fn call_import(
     guarded(context, |run| run.call_import(import as u32, [r1, r2, r3, r4, r5], frame))
 }
 
-/// Called by machine code: an instruction cannot be executed, see [`super::fault_of`], or the import that it called has ended
-/// the program.
+/// Called by machine code: an instruction cannot be executed, see [`super::fault_of`], or the import that it called has
+/// ended the program.
 unsafe extern "C" fn fault(context: *mut Context<'_, '_>, function: u64, instruction: u64, address: u64) {
     // SAFETY: as in `call_import`.
     let context = unsafe { &mut *context };

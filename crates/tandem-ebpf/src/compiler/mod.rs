@@ -1,14 +1,16 @@
 //! Machine code: the same results as the interpreter's, many times faster.
 //!
-//! Problem: a simulated scheduler decides millions of times, and an interpreter would dominate the time of a simulation.
+//! Problem: a simulated scheduler decides millions of times, and an interpreter would dominate the time of a run.
 //!
 //! Approach: each function is translated to Cranelift's intermediate language, one basic block after the other
-//! (`translate`, `arithmetic`), and compiled when an image is loaded. Code knows nothing of an instance: it gets a
+//! (`translate`, `access`, `arithmetic`), and compiled when an image is loaded. Code knows nothing of an instance: it gets a
 //! context with the place of its memory, so that any number of instances and threads share it. Accesses are checked
-//! against the length of memory; where one is outside, code asks `fault_of` for the words that the interpreter would use.
+//! against the length of memory; where one is outside, code asks `fault_of` for the interpreter's words.
 //!
-//! Limits: no optimisation across functions; lookups in maps are calls, since where an array lies differs between instances.
+//! Limits: no optimisation across functions. Lookups in maps are calls, since instances have their arrays at places of
+//! their own.
 
+mod access;
 mod arithmetic;
 mod entry;
 #[cfg(test)]
@@ -119,8 +121,8 @@ fn new_module(opt_level: &str) -> Result<JITModule, String> {
     Ok(JITModule::new(builder))
 }
 
-/// Why an instruction cannot be executed, in the words of the interpreter. `address` is where it accesses memory, or the frame
-/// that a call needs.
+/// Why an instruction cannot be executed, in the words of the interpreter. `address` is where it accesses memory, or the
+/// frame that a call needs.
 fn fault_of(run: &mut Run<'_>, function: usize, instruction: usize, address: u64) -> Fault {
     let image = run.image;
     let outside = |size: u64| run.state.memory.slice(address, size as usize).err();

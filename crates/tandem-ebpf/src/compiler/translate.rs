@@ -1,15 +1,15 @@
 //! Translates a function to Cranelift's intermediate language.
 
+use super::access::{access, type_of};
 use super::arithmetic;
 use super::entry::Context;
 use crate::image::Image;
-use crate::memory::Memory;
-use crate::op::{AtomicOp, Op, Operand, Reg, Size};
+use crate::op::{Op, Operand, Reg, Size};
 use crate::runtime::Run;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::{I8, I16, I32, I64};
+use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{
-    self, AliasRegion, AliasRegionData, Block, BlockArg, FuncRef, InstBuilder, MemFlagsData, Type, Value,
+    self, AliasRegion, AliasRegionData, Block, BlockArg, FuncRef, InstBuilder, Type, Value,
 };
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_jit::JITModule;
@@ -17,7 +17,7 @@ use cranelift_module::{FuncId, Module};
 use std::collections::HashMap;
 use std::mem::offset_of;
 
-const FRAME_POINTER: Reg = 10;
+pub(super) const FRAME_POINTER: Reg = 10;
 
 /// What code calls.
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ pub(super) struct Callees<'a> {
 
 /// The translation of a function.
 pub(super) struct Translator<'a> {
-    builder: FunctionBuilder<'a>,
+    pub(super) builder: FunctionBuilder<'a>,
     module: &'a mut JITModule,
     image: &'a Image,
     callees: Callees<'a>,
@@ -44,16 +44,16 @@ pub(super) struct Translator<'a> {
     registers: [Variable; 10],
     /// How often MayGoto does not jump yet.
     may_goto: Option<Variable>,
-    context: Value,
-    frame: Value,
+    pub(super) context: Value,
+    pub(super) frame: Value,
     /// Ends the function with a fault; takes the instruction and what `fault_of` calls `address`.
     fault: Block,
     /// Returns after a fault.
     ended: Block,
     /// Three kinds of memory, each of which is left alone by stores to the others: the program's, what Rust code sets
     /// in the context, and fuel, which machine code sets.
-    memory: AliasRegion,
-    settings: AliasRegion,
+    pub(super) memory: AliasRegion,
+    pub(super) settings: AliasRegion,
     fuel: AliasRegion,
     /// The position of the instruction that is being translated.
     at: usize,
@@ -268,7 +268,7 @@ impl<'a> Translator<'a> {
         Ok(true)
     }
 
-    fn get(&mut self, register: Reg) -> Result<Value, String> {
+    pub(super) fn get(&mut self, register: Reg) -> Result<Value, String> {
         match self.registers.get(usize::from(register)) {
             Some(&variable) => Ok(self.builder.use_var(variable)),
             None if register == FRAME_POINTER => Ok(self.frame),
@@ -276,7 +276,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    fn part(&mut self, register: Reg, kind: Type) -> Result<Value, String> {
+    pub(super) fn part(&mut self, register: Reg, kind: Type) -> Result<Value, String> {
         let value = self.get(register)?;
         Ok(arithmetic::truncate(&mut self.builder, value, kind))
     }
@@ -289,96 +289,13 @@ impl<'a> Translator<'a> {
     }
 
     /// Sets a register to a number of any type, zero-extended.
-    fn set(&mut self, register: Reg, value: Value) -> Result<(), String> {
+    pub(super) fn set(&mut self, register: Reg, value: Value) -> Result<(), String> {
         let &variable = self
             .registers
             .get(usize::from(register))
             .ok_or_else(|| format!("it writes to r{register}, which only r0 to r9 allow"))?;
         let value = arithmetic::zero_extend(&mut self.builder, value);
         self.builder.def_var(variable, value);
-        Ok(())
-    }
-
-    /// A field of the context.
-    fn field(&mut self, offset: usize) -> Value {
-        self.builder.ins().load(I64, access(self.settings), self.context, offset as i32)
-    }
-
-    /// Where in the process an access goes to, as a value and an offset, after a check that it is allowed.
-    fn place(&mut self, base: Reg, offset: i16, size: Size) -> Result<(Value, i32), String> {
-        let from_frame = i64::from(offset);
-        if base == FRAME_POINTER
-            && from_frame >= -(Run::FRAME_SIZE as i64)
-            && from_frame + size.bytes() as i64 <= 0
-        {
-            let frame = self.builder.ins().iadd_imm_s(self.frame, -(Memory::BASE as i64));
-            let memory = self.field(offset_of!(Context, base));
-            return Ok((self.builder.ins().iadd(memory, frame), offset.into()));
-        }
-        let (position, is_outside) = self.position(base, offset, size)?;
-        let address = self.builder.ins().iadd_imm_s(position, Memory::BASE as i64);
-        self.fault_if(is_outside, address);
-        let memory = self.field(offset_of!(Context, base));
-        Ok((self.builder.ins().iadd(memory, position), 0))
-    }
-
-    /// The position in memory that an access goes to, and whether a part of it is outside. Memory is never shorter than a frame.
-    fn position(&mut self, base: Reg, offset: i16, size: Size) -> Result<(Value, Value), String> {
-        let base = self.get(base)?;
-        let position = self.builder.ins().iadd_imm_s(base, i64::from(offset) - Memory::BASE as i64);
-        let length = self.field(offset_of!(Context, length));
-        let last = self.builder.ins().iadd_imm_s(length, -(size.bytes() as i64));
-        let is_outside = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, position, last);
-        Ok((position, is_outside))
-    }
-
-    /// A load that gives 0 outside of memory.
-    fn probe(&mut self, base: Reg, offset: i16, size: Size) -> Result<Value, String> {
-        let (position, is_outside) = self.position(base, offset, size)?;
-        let (inside, merged) = (self.builder.create_block(), self.builder.create_block());
-        let result = self.builder.append_block_param(merged, type_of(size));
-        let zero = self.builder.ins().iconst(type_of(size), 0);
-        self.builder.ins().brif(is_outside, merged, &[BlockArg::Value(zero)], inside, &[]);
-        self.builder.switch_to_block(inside);
-        let memory = self.field(offset_of!(Context, base));
-        let place = self.builder.ins().iadd(memory, position);
-        let value = self.builder.ins().load(type_of(size), access(self.memory), place, 0);
-        self.builder.ins().jump(merged, &[BlockArg::Value(value)]);
-        self.builder.switch_to_block(merged);
-        Ok(result)
-    }
-
-    /// One thread runs an instance, so that these are a load and a store.
-    fn atomic(
-        &mut self,
-        op: AtomicOp,
-        size: Size,
-        fetch: bool,
-        (base, offset): (Reg, i16),
-        src: Reg,
-    ) -> Result<(), String> {
-        let kind = type_of(size);
-        let operand = self.part(src, kind)?;
-        let (place, offset) = self.place(base, offset, size)?;
-        let flags = access(self.memory);
-        if op == AtomicOp::StoreRelease {
-            self.builder.ins().store(flags, operand, place, offset);
-            return Ok(());
-        }
-        let old = self.builder.ins().load(kind, flags, place, offset);
-        let mut new = arithmetic::atomic(&mut self.builder, op, old, operand);
-        if op == AtomicOp::CompareExchange {
-            let expected = self.part(0, kind)?;
-            let is_equal = self.builder.ins().icmp(IntCC::Equal, old, expected);
-            new = self.builder.ins().select(is_equal, operand, old);
-            self.set(0, old)?;
-        }
-        if op != AtomicOp::LoadAcquire {
-            self.builder.ins().store(flags, new, place, offset);
-        }
-        if op == AtomicOp::LoadAcquire || fetch && op != AtomicOp::CompareExchange {
-            self.set(src, old)?;
-        }
         Ok(())
     }
 
@@ -456,7 +373,7 @@ impl<'a> Translator<'a> {
     }
 
     /// Ends the function with this instruction's fault if a condition is not 0.
-    fn fault_if(&mut self, condition: Value, address: Value) {
+    pub(super) fn fault_if(&mut self, condition: Value, address: Value) {
         let (raise, next) = (self.builder.create_block(), self.builder.create_block());
         self.builder.ins().brif(condition, raise, &[], next, &[]);
         self.builder.switch_to_block(raise);
@@ -470,19 +387,5 @@ impl<'a> Translator<'a> {
         let instruction = self.builder.ins().iconst(I64, self.at as i64);
         let arguments = [BlockArg::Value(instruction), BlockArg::Value(address)];
         self.builder.ins().jump(self.fault, &arguments);
-    }
-}
-
-/// An access to a kind of memory. None traps, since all are checked.
-fn access(region: AliasRegion) -> MemFlagsData {
-    MemFlagsData::new().with_notrap().with_alias_region(Some(region))
-}
-
-fn type_of(size: Size) -> Type {
-    match size {
-        Size::B => I8,
-        Size::H => I16,
-        Size::W => I32,
-        Size::D => I64,
     }
 }
