@@ -49,7 +49,8 @@ pub fn run_request(
 /// If they are not as long as the section.
 pub fn changed_rodata(initial: &[u8], change: impl FnOnce(&mut types::rodata)) -> Vec<u8> {
     assert!(initial.len() <= size_of::<types::rodata>(), "the data of another object");
-    let mut data = Box::<types::rodata>::default();
+    // SAFETY: numbers, and switches that may hold anything.
+    let mut data = unsafe { Box::<types::rodata>::new_zeroed().assume_init() };
     // SAFETY: the structure is plain data of at least that length, and what is copied are the bytes that clang has laid
     // out for it.
     unsafe { ptr::copy_nonoverlapping(initial.as_ptr(), ptr::from_mut(&mut *data).cast(), initial.len()) };

@@ -98,7 +98,7 @@ fn policy(args: &Args) -> PolicyTable {
     for (level, name) in args.policies.iter().cloned() {
         match level {
             Level::Host => policy.host = Some(name),
-            Level::Guest => policy.guest.scheduler = Some(Located::default().map(|()| name)),
+            Level::Guest => policy.guest.scheduler = Some(Located::<()>::default().map(|()| name)),
         }
     }
     policy

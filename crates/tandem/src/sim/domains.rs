@@ -20,6 +20,9 @@ pub fn print(scenario: &Scenario, out: &mut impl Write) -> io::Result<()> {
             kernels.push(Kernels { names: vec!["the host".into()], settings, machine: &scenario.machine });
         }
         PolicySettings::Credit(_) => writeln!(out, "The host runs Xen, which has no scheduling domains.\n")?,
+        PolicySettings::SchedExt(settings) => {
+            writeln!(out, "The host runs {}, which has no scheduling domains.\n", settings.name)?;
+        }
     }
     let host_kernels = kernels.len();
     for vm in &scenario.vms {
