@@ -14,6 +14,9 @@ mod skeleton {
 
 pub use skeleton::{OpenTandemSkel, TandemSkel, TandemSkelBuilder, types};
 
+/// The object file, as the kernel gets it.
+pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tandem.bpf.o"));
+
 /// The source of the counters, with their descriptions: one `COUNTER(name, "description")` a line.
 pub const COUNTERS_H: &str = include_str!("counters.h");
 

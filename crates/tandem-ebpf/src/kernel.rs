@@ -16,8 +16,12 @@ pub trait Kernel {
     ///
     /// # Errors
     /// What ends the program: arguments that a verifier or the kernel would not let pass.
-    fn call(&mut self, state: &mut State, function: KernelFunction, arguments: [u64; 5])
-    -> Result<u64, Fault>;
+    fn call(
+        &mut self,
+        state: &mut State,
+        function: KernelFunction,
+        arguments: [u64; 5],
+    ) -> Result<u64, Fault>;
 
     /// Starts the timer whose `struct bpf_timer` is at an address, for so many ns from now, or until then if `absolute`.
     fn start_timer(&mut self, timer: u64, nsecs: u64, absolute: bool);

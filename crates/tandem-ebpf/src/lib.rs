@@ -3,7 +3,7 @@
 //! Problem: a simulator wants to run the very object file that a kernel loads, as fast as its own code, many copies of
 //! it at once, with the same result each time, and without trusting it.
 //!
-//! Approach: [`Object`] reads the file (ELF and BTF). [`Image`] links it against an [`Environment`]: the types (CO-RE),
+//! Approach: [`Image::link`] reads the file (ELF and BTF) and links it against an [`Environment`]: the types (CO-RE),
 //! functions and variables of the kernel that the simulator makes it believe in. An [`Instance`] is a copy that runs:
 //! memory and maps of its own, code shared with the others. All that a program can see lies in one linear [`Memory`],
 //! whose addresses mean nothing to the process: each access is checked against its bounds, and addresses are the same
@@ -16,14 +16,25 @@
 //! thread at a time runs an instance, so atomic operations are ordinary ones. No arenas, no maps in maps, no BPF lists
 //! and trees, no exceptions; what is missing is named when an object is linked.
 
+mod btf;
+mod core_relocation;
+mod data;
+mod decode;
 mod environment;
+mod externs;
 mod fault;
+mod helpers;
 mod image;
 mod instance;
 mod kernel;
+mod link;
+mod map_definition;
 mod memory;
+mod object;
 mod op;
 mod runtime;
+mod runtime_functions;
+mod struct_ops;
 
 pub use environment::{Environment, FieldType, KernelEnum, KernelField, KernelStruct, KernelVariable};
 pub use fault::{Fault, LoadError};

@@ -109,30 +109,85 @@ pub enum Swap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Op {
-    Alu { op: AluOp, wide: bool, dst: Reg, src: Operand },
-    Negate { wide: bool, dst: Reg },
+    Alu {
+        op: AluOp,
+        wide: bool,
+        dst: Reg,
+        src: Operand,
+    },
+    Negate {
+        wide: bool,
+        dst: Reg,
+    },
     /// `sign_extend_from` is 8, 16, 32, or 0 for a plain copy.
-    Move { wide: bool, dst: Reg, src: Operand, sign_extend_from: u8 },
+    Move {
+        wide: bool,
+        dst: Reg,
+        src: Operand,
+        sign_extend_from: u8,
+    },
     /// `bits` is 16, 32 or 64.
-    Swap { dst: Reg, swap: Swap, bits: u8 },
+    Swap {
+        dst: Reg,
+        swap: Swap,
+        bits: u8,
+    },
     /// A constant of 64 bits, or an address.
-    LoadImmediate { dst: Reg, value: u64 },
+    LoadImmediate {
+        dst: Reg,
+        value: u64,
+    },
     /// With `probe` (a field of the kernel's types), an access near address 0 gives 0 instead of a fault: as in the kernel, where
     /// such a load survives.
-    Load { dst: Reg, base: Reg, offset: i16, size: Size, signed: bool, probe: bool },
-    Store { base: Reg, offset: i16, size: Size, src: Operand },
+    Load {
+        dst: Reg,
+        base: Reg,
+        offset: i16,
+        size: Size,
+        signed: bool,
+        probe: bool,
+    },
+    Store {
+        base: Reg,
+        offset: i16,
+        size: Size,
+        src: Operand,
+    },
     /// `wide` or 32 bits. With `fetch`, `src` gets the old value (zero-extended). LoadAcquire loads from `base` into `src`;
     /// the loads and stores of those two have any size.
-    Atomic { op: AtomicOp, size: Size, fetch: bool, base: Reg, offset: i16, src: Reg },
-    Jump { target: u32 },
-    Branch { condition: Condition, wide: bool, dst: Reg, src: Operand, target: u32 },
+    Atomic {
+        op: AtomicOp,
+        size: Size,
+        fetch: bool,
+        base: Reg,
+        offset: i16,
+        src: Reg,
+    },
+    Jump {
+        target: u32,
+    },
+    Branch {
+        condition: Condition,
+        wide: bool,
+        dst: Reg,
+        src: Operand,
+        target: u32,
+    },
     /// Jumps once the function has come here too often (`may_goto`).
-    MayGoto { target: u32 },
+    MayGoto {
+        target: u32,
+    },
     /// A function of the image, by number. Arguments r1 to r5, result r0.
-    Call { function: u32 },
+    Call {
+        function: u32,
+    },
     /// A function of the kernel: the position in [`crate::Image::imports`].
-    CallKernel { import: u32 },
+    CallKernel {
+        import: u32,
+    },
     Exit,
     /// What linking could not fill in, and the program should not come to: the position in [`crate::Image::poisons`].
-    Poison { reason: u32 },
+    Poison {
+        reason: u32,
+    },
 }

@@ -1,0 +1,126 @@
+//! Global data: addresses, pointers in it, and the variables that it consists of.
+
+use crate::btf::{SectionVariable, Type, TypeId};
+use crate::fault::LoadError;
+use crate::image::{DataSection, Variable};
+use crate::link::Linker;
+use crate::memory::Memory;
+use crate::object::RelocationKind;
+use std::collections::BTreeMap;
+
+/// Sections with their addresses, one after the other.
+#[derive(Default)]
+pub(crate) struct Layout {
+    pub sections: Vec<DataSection>,
+}
+
+impl Layout {
+    /// Adds a section; returns its address.
+    pub fn add(&mut self, name: &str, bytes: Vec<u8>) -> Result<u64, LoadError> {
+        let end = self.sections.last().map_or(Memory::BASE, |last| last.address + last.bytes.len() as u64);
+        let address = end.next_multiple_of(64);
+        if address + bytes.len() as u64 > Memory::BASE + Memory::SIZE_MAX as u64 {
+            return Err(LoadError(format!(
+                "the object's data is larger than {} MiB",
+                Memory::SIZE_MAX >> 20
+            )));
+        }
+        self.sections.push(DataSection { name: name.into(), address, bytes });
+        Ok(address)
+    }
+}
+
+/// A variable, and where it is.
+pub(crate) struct PlacedVariable<'a> {
+    pub name: &'a str,
+    pub of: TypeId,
+    pub section: usize,
+    /// From the beginning of the section, bytes.
+    pub offset: u64,
+    pub is_static: bool,
+}
+
+impl<'a> Linker<'a> {
+    /// Gives addresses to all sections with global data.
+    pub(crate) fn lay_out_data(&mut self) -> Result<(), LoadError> {
+        for (number, section) in self.object.sections.iter().enumerate() {
+            if section.is_data() {
+                let address = self.layout.add(section.name, section.bytes.to_vec())?;
+                self.addresses.insert(number, address);
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills in the pointers in global data.
+    pub(crate) fn relocate_data(&mut self) -> Result<(), LoadError> {
+        let object = self.object;
+        // The sections of the object come first, in its order.
+        let data_sections = object.sections.iter().filter(|section| section.is_data());
+        for (position, section) in data_sections.enumerate() {
+            for (&offset, relocation) in &section.relocations {
+                let cannot = |problem: &str| {
+                    LoadError(format!("section `{}` {problem} at offset {offset:#x}", section.name))
+                };
+                if relocation.kind != RelocationKind::Address {
+                    return Err(cannot("has a relocation of a kind that data should not have"));
+                }
+                let start = usize::try_from(offset).map_err(|_| cannot("has no bytes"))?;
+                let bytes = section.bytes.get(start..).and_then(|rest| rest.first_chunk::<8>());
+                let addend = u64::from_le_bytes(*bytes.ok_or_else(|| cannot("has no pointer"))?);
+                let symbol = &object.symbols[relocation.symbol];
+                let value = self.defined_address(symbol, addend, None)?;
+                let value = value.ok_or_else(|| cannot("points to what has no address"))?;
+                self.layout.sections[position].bytes[start..start + 8].copy_from_slice(&value.to_le_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a variable of a section is; `None` if it is none, or the section has no contents.
+    pub(crate) fn placed_variable(
+        &self,
+        section: &str,
+        variable: &SectionVariable,
+    ) -> Result<Option<PlacedVariable<'a>>, LoadError> {
+        let (Type::Variable { of, is_static }, Some(&section)) =
+            (self.btf.get(variable.id)?, self.section_numbers.get(section))
+        else {
+            return Ok(None);
+        };
+        let name = self.btf.name(variable.id);
+        let symbol = if *is_static { None } else { self.variable_symbols.get(&(section, name)) };
+        let offset = symbol.map_or(u64::from(variable.offset), |&symbol| self.object.symbols[symbol].value);
+        Ok(Some(PlacedVariable { name, of: *of, section, offset, is_static: *is_static }))
+    }
+
+    /// All global variables, by name. Static ones are left out: several may have one name.
+    pub(crate) fn global_variables(&self) -> Result<BTreeMap<String, Variable>, LoadError> {
+        let mut variables = BTreeMap::new();
+        for (section_name, section) in self.btf.sections() {
+            for variable in &section.variables {
+                let Some(placed) = self.placed_variable(section_name, variable)? else { continue };
+                let Some(&address) = self.addresses.get(&placed.section) else { continue };
+                if placed.is_static {
+                    continue;
+                }
+                let data = &self.object.sections[placed.section];
+                let size = self.btf.size(placed.of)?;
+                if placed.offset.checked_add(size).is_none_or(|end| end > data.bytes.len() as u64) {
+                    return Err(LoadError(format!(
+                        "variable `{}` is not inside section `{section_name}`",
+                        placed.name
+                    )));
+                }
+                let found = Variable {
+                    address: address + placed.offset,
+                    size: size as usize,
+                    is_setting: data.is_read_only(),
+                    number_size: self.btf.number_size(placed.of)?,
+                };
+                variables.insert(placed.name.to_string(), found);
+            }
+        }
+        Ok(variables)
+    }
+}

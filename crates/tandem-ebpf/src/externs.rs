@@ -1,0 +1,141 @@
+//! What an object wants from the kernel by name: functions, variables, configuration.
+//!
+//! A name may have a flavour, `___` and a suffix, so that a program can declare one function of the kernel several times
+//! with different parameters. As libbpf does, the name without its last flavour is looked up; but first the whole name,
+//! which an environment may hold to tell such variants apart (libbpf compares their parameters).
+
+use crate::btf::{Type, TypeId, essential_name};
+use crate::environment::Environment;
+use crate::fault::LoadError;
+use crate::image::{Image, Import};
+use crate::link::Linker;
+use crate::runtime_functions;
+
+/// What a name that the object does not define stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extern {
+    /// A function of the kernel.
+    Function,
+    /// A variable of the kernel.
+    Variable,
+    /// A value of the kernel's configuration, at an address.
+    Config(u64),
+}
+
+/// The function of the kernel that a name means.
+pub(crate) fn find_function(name: &str, environment: &Environment) -> Option<Import> {
+    [name, essential_name(name)].into_iter().find_map(|name| {
+        runtime_functions::find(name).map(Import::Runtime).or_else(|| {
+            environment.functions.get(name).map(|&function| Import::Kernel(function, name.to_string()))
+        })
+    })
+}
+
+impl<'a> Linker<'a> {
+    /// Finds out what names that the object does not define stand for, and lays out the configuration.
+    pub(crate) fn read_externs(&mut self) -> Result<(), LoadError> {
+        let btf = self.btf;
+        for (section, contents) in btf.sections() {
+            if section == ".ksyms" {
+                for variable in &contents.variables {
+                    let kind = match btf.get(variable.id)? {
+                        Type::Function => Extern::Function,
+                        _ => Extern::Variable,
+                    };
+                    self.externs.insert(btf.name(variable.id), kind);
+                }
+            } else if section == ".kconfig" {
+                let ids: Vec<TypeId> = contents.variables.iter().map(|variable| variable.id).collect();
+                self.lay_out_config(&ids)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lay_out_config(&mut self, variables: &[TypeId]) -> Result<(), LoadError> {
+        let mut bytes: Vec<u8> = Vec::new();
+        let mut offsets = Vec::with_capacity(variables.len());
+        for &id in variables {
+            let name = self.btf.name(id);
+            let size = self.btf.size(id)?;
+            if size > CONFIG_SIZE_MAX {
+                return Err(LoadError(format!("`{name}` is too large for a value of the configuration")));
+            }
+            let size = size as usize;
+            let offset = bytes.len().next_multiple_of(size.clamp(1, 8).next_power_of_two());
+            bytes.resize(offset + size, 0);
+            if let Some(value) = self.environment.config.get(name) {
+                let length = size.min(8);
+                bytes[offset..offset + length].copy_from_slice(&value.to_le_bytes()[..length]);
+            }
+            offsets.push((name, offset));
+        }
+        let address = self.layout.add(".kconfig", bytes)?;
+        for (name, offset) in offsets {
+            self.externs.insert(name, Extern::Config(address + offset as u64));
+        }
+        Ok(())
+    }
+
+    /// The address that stands for something that the object does not define; 0 if it is weak, and the kernel does not have
+    /// it either.
+    pub(crate) fn extern_address(&mut self, symbol: usize, program: &'a str) -> Result<u64, LoadError> {
+        let symbol = &self.object.symbols[symbol];
+        let name = symbol.name;
+        match self.externs.get(name) {
+            Some(Extern::Function) => {
+                if find_function(name, self.environment).is_some() {
+                    return Ok(FUNCTION_EXISTS);
+                }
+                if !symbol.is_weak {
+                    self.note_missing(name, program);
+                }
+                Ok(0)
+            }
+            Some(Extern::Variable) => match self.kernel_variable(name)? {
+                Some(address) => Ok(address),
+                None if symbol.is_weak => Ok(0),
+                None => Err(LoadError(format!(
+                    "program `{program}` uses the kernel's variable `{name}`, which the simulated kernel does not have"
+                ))),
+            },
+            Some(&Extern::Config(address)) => {
+                if symbol.is_weak || self.environment.config.contains_key(name) {
+                    return Ok(address);
+                }
+                Err(LoadError(format!(
+                    "program `{program}` uses `{name}`, which the simulated kernel's configuration does not have"
+                )))
+            }
+            None => Err(LoadError(format!(
+                "program `{program}` refers to `{name}`, which the object neither defines nor declares to be the kernel's"
+            ))),
+        }
+    }
+
+    fn kernel_variable(&mut self, name: &'a str) -> Result<Option<u64>, LoadError> {
+        let names = [name, essential_name(name)];
+        let Some((known, variable)) =
+            names.iter().find_map(|name| self.environment.variables.get_key_value(*name))
+        else {
+            return Ok(None);
+        };
+        if let Some(&address) = self.kernel_addresses.get(known) {
+            return Ok(Some(address));
+        }
+        let address = if variable.per_cpu {
+            let address = Image::VARIABLES + self.kernel_variables.len() as u64 * Image::VARIABLE_SPACING;
+            self.kernel_variables.push((known.to_string(), address));
+            address
+        } else {
+            self.layout.add(known, vec![0; variable.size as usize])?
+        };
+        self.kernel_addresses.insert(known, address);
+        Ok(Some(address))
+    }
+}
+
+/// Programs only ask whether the address of a function is 0.
+const FUNCTION_EXISTS: u64 = 1;
+/// Bytes of the largest value of the configuration: texts are paths at most.
+const CONFIG_SIZE_MAX: u64 = 4096;
