@@ -5,12 +5,12 @@
 //! names of the type and of its fields, and filled in. Members of unnamed structures and unions count as the outer
 //! one's; the environment has them so.
 //!
-//! What the environment does not have: a question whether it exists is answered with no; anything else cannot be filled
-//! in, and the program fails if it comes to it. Enumerations differ: of one that the environment does not have at all, the
-//! values are those that the program declares, since most of them never change.
+//! What the environment does not have: a question whether it exists is answered with no; anything else cannot be
+//! filled in, and the program fails if it comes to it. Enumerations differ: of one that the environment does not have
+//! at all, the values are those that the program declares, since most of them never change.
 //!
-//! Limits: the environment has no bit-fields. Programs that read one with the macros for it (`BPF_CORE_READ_BITFIELD`) get
-//! the whole field instead; those that read it directly fail there.
+//! Limits: the environment has no bit-fields. Programs that read one with the macros for it (`BPF_CORE_READ_BITFIELD`)
+//! get the whole field instead; those that read it directly fail there.
 
 use crate::btf::{Btf, CoreRecord, DEPTH_MAX, RecordKind, Type, TypeId, essential_name};
 use crate::decode::{Instruction, Linked};
@@ -48,9 +48,7 @@ pub(crate) fn relocate(
 /// Sets offset and width of an access.
 fn fit_access(field: &LocalField, target: &Target, instruction: &mut Instruction) -> Result<Linked, Missing> {
     if field.is_bit_field {
-        return Err(Missing(format!(
-            "the bit-field {field}, which can only be read with BPF_CORE_READ_BITFIELD"
-        )));
+        return Err(Missing(format!("the bit-{field}, which can only be read with BPF_CORE_READ_BITFIELD")));
     }
     instruction.offset = i16::try_from(target.offset)
         .map_err(|_| Missing(format!("{field}, which is too far from its beginning")))?;

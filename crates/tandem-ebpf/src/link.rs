@@ -1,7 +1,7 @@
 //! An object and an environment to an [`Image`].
 //!
-//! From the programs on, all functions are decoded that they call or take the address of. What the rest of the object needs
-//! does not matter: it may be for other kernels.
+//! From the programs on, all functions are decoded that they call or take the address of. What the rest of the object
+//! needs does not matter: it may be for other kernels.
 
 use crate::btf::{Btf, CoreRecord, read_records};
 use crate::core_relocation::relocate;
@@ -21,9 +21,9 @@ impl Image {
     /// Links an object file, as `clang -g -target bpf` makes it, against what a kernel offers.
     ///
     /// # Errors
-    /// If the file is not such an object; if it uses what the simulator does not have (maps of some types, instructions for
-    /// arenas); if it calls functions or uses variables that the environment does not have, and that it does not declare to be
-    /// optional (`__weak`).
+    /// If the file is not such an object; if it uses what the simulator does not have (maps of some types, instructions
+    /// for arenas); if it calls functions or uses variables that the environment does not have, and that it does not
+    /// declare to be optional (`__weak`).
     pub fn link(object: &[u8], environment: &Environment) -> Result<Self, LoadError> {
         let object = Object::parse(object)?;
         let btf = object.section(".BTF").ok_or_else(|| {

@@ -51,7 +51,6 @@ pub(crate) struct Symbol<'a> {
     pub size: u64,
     pub is_function: bool,
     pub is_weak: bool,
-    pub is_local: bool,
 }
 
 /// A place that linking fills in.
@@ -119,7 +118,6 @@ impl<'a> Object<'a> {
                 size: symbol.st_size.get(endian),
                 is_function: symbol.st_type() == elf::STT_FUNC,
                 is_weak: symbol.st_bind() == elf::STB_WEAK,
-                is_local: symbol.st_bind() == elf::STB_LOCAL,
             });
         }
 

@@ -157,15 +157,22 @@ fn maps_are_defined_by_their_types() {
             u32 key = 0; u64 *found = bpf_map_lookup_elem(&cpus, &key); return found ? *found : (u64)&hash;
         }"#
     ));
-    let maps: Vec<_> = image.maps.iter().map(|map| (&map.name[..], map.kind)).collect();
+    let mut maps: Vec<_> = image
+        .maps
+        .iter()
+        .map(|map| (&map.name[..], map.kind, map.key_size, map.value_size, map.max_entries))
+        .collect();
+    maps.sort_by_key(|map| map.0);
     assert_eq!(
         maps,
-        [("hash", MapKind::Hash), ("cpus", MapKind::PerCpuArray), ("ring", MapKind::RingBuffer)]
+        [
+            ("cpus", MapKind::PerCpuArray, 4, 24, 2),
+            ("hash", MapKind::Hash, 8, 4, 10),
+            ("ring", MapKind::RingBuffer, 0, 0, 4096),
+        ]
     );
-    let sizes =
-        |map: usize| (image.maps[map].key_size, image.maps[map].value_size, image.maps[map].max_entries);
-    assert_eq!((sizes(0), sizes(1), sizes(2)), ((8, 4, 10), (4, 24, 2), (0, 0, 4096)));
-    assert_eq!(constants(function(&image, "program")), [Image::MAPS + 1, Image::MAPS]);
+    let address = |name| Image::MAPS + image.maps.iter().position(|map| map.name == name).unwrap() as u64;
+    assert_eq!(constants(function(&image, "program")), [address("cpus"), address("hash")]);
     assert_eq!(image.imports, [Import::Runtime("bpf_map_lookup_elem")]);
 }
 
@@ -352,7 +359,11 @@ fn fields_are_where_the_kernel_has_them() {
     assert_eq!(reason("deep"), not_modelled("deep` of `struct task_struct`"));
     assert_eq!(reason("absent"), not_modelled("scx.absent` of `struct task_struct`"));
     assert_eq!(reason("unknown"), not_modelled("x` of `struct unknown`"));
-    assert!(reason("bit").contains("bit-field field `in_iowait`") || reason("bit").contains("`in_iowait`"));
+    assert!(
+        reason("bit").starts_with("the bit-field `in_iowait` of `struct task_struct`"),
+        "{}",
+        reason("bit")
+    );
 }
 
 #[test]
@@ -572,7 +583,6 @@ fn code_that_is_wrong_is_an_error() {
     let cases = [
         ("r10 = 1\nexit", "writes to the frame pointer"),
         ("goto +7\nexit", "jumps to where no instruction begins"),
-        ("goto +1\nr2 = 1 ll\nexit", ""),
         ("if r1 > 1 goto +1\nr2 = 1 ll\nexit", "jumps to where no instruction begins"),
         ("r0 = 1", "does not end with"),
         (".byte 0xff, 0, 0, 0, 0, 0, 0, 0\nexit", "opcode 0xff"),
