@@ -7,9 +7,9 @@
 use crate::btf::{Type, TypeId, essential_name};
 use crate::environment::Environment;
 use crate::fault::LoadError;
+use crate::helpers;
 use crate::image::{Image, Import};
 use crate::link::Linker;
-use crate::helpers;
 
 /// What a name that the object does not define stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -121,6 +121,8 @@ structures! {
         mm: u64,
         nvcsw: u64,
         nivcsw: u64,
+        utime: u64,
+        stime: u64,
         start_time: u64,
         start_boottime: u64,
         cgroups: u64,
