@@ -79,7 +79,8 @@ mod tests {
             runnable: 10,
             migrations,
         };
-        let tasks = vec![task("a-1/0", [1, 2], 3, 4), task("a-1/1", [10, 20], 30, 40), task("a-10/0", [7, 7], 7, 7)];
+        let tasks =
+            vec![task("a-1/0", [1, 2], 3, 4), task("a-1/1", [10, 20], 30, 40), task("a-10/0", [7, 7], 7, 7)];
         let record = Record {
             program: "a".into(),
             kernel: String::new(),
@@ -90,7 +91,10 @@ mod tests {
             background: BTreeMap::new(),
         };
         let sum = record.of_set("a-1");
-        assert_eq!((sum.run_ns.clone(), sum.blocked, sum.runnable, sum.migrations), (vec![11, 22], 33, 20, 44));
+        assert_eq!(
+            (sum.run_ns.clone(), sum.blocked, sum.runnable, sum.migrations),
+            (vec![11, 22], 33, 20, 44)
+        );
         assert_eq!((sum.switches(), sum.total_ns()), (53, 33));
     }
 }

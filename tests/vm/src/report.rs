@@ -69,13 +69,8 @@ mod tests {
     use crate::record::Task;
 
     fn record() -> Record {
-        let task = Task {
-            name: "a-0/0".into(),
-            run_ns: vec![0, u64::MAX],
-            blocked: 1,
-            runnable: 2,
-            migrations: 3,
-        };
+        let task =
+            Task { name: "a-0/0".into(), run_ns: vec![0, u64::MAX], blocked: 1, runnable: 2, migrations: 3 };
         Record {
             program: "a".into(),
             kernel: "6.12".into(),

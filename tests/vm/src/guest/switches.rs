@@ -50,7 +50,8 @@ impl Trace {
         set("tracing_on", "0")?;
         let file = format!("{TRACING}/trace");
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
-        let entries = text.lines().find_map(|line| line.strip_prefix("# entries-in-buffer/entries-written: "));
+        let entries =
+            text.lines().find_map(|line| line.strip_prefix("# entries-in-buffer/entries-written: "));
         let (kept, written) = entries
             .and_then(|entries| entries.split_whitespace().next()?.split_once('/'))
             .with_context(|| format!("{file} does not say how many entries it has"))?;
@@ -74,7 +75,13 @@ fn set(file: &str, value: &str) -> Result<()> {
 }
 
 /// What the tasks of these names did from `start_ns` to `end_ns`, and when one of them last left a CPU.
-pub fn of_tasks(trace: &str, names: &[String], cpus: usize, start_ns: u64, end_ns: u64) -> Result<(Vec<Task>, u64)> {
+pub fn of_tasks(
+    trace: &str,
+    names: &[String],
+    cpus: usize,
+    start_ns: u64,
+    end_ns: u64,
+) -> Result<(Vec<Task>, u64)> {
     let switches: Vec<Switch> = trace.lines().filter_map(parse).collect();
     // A thread gives itself its name when it has begun to run; it is known by its number before.
     let mut numbers = HashMap::new();

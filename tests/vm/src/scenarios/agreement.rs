@@ -58,8 +58,7 @@ pub fn run(guest: &Guest, program: &str) -> Result<()> {
     let (tasks, span_ns) = switches::of_tasks(&trace, &names, cpus, start_ns, end_ns)?;
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned();
     let length_ns = scenario.length_ns;
-    let record =
-        Record { program: program.into(), kernel, length_ns, span_ns, tasks, counters, background };
+    let record = Record { program: program.into(), kernel, length_ns, span_ns, tasks, counters, background };
     note(guest, &scenario, &record)?;
     guest.record(record)
 }
