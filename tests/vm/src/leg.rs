@@ -1,10 +1,12 @@
 //! The table of legs: which machine boots, and which scenarios run on it.
 
 use crate::guest::Guest;
-use crate::scenarios::{self, bench};
+use crate::scenarios::{self, agreement, bench};
 
 /// Where modules of the kernel lie in the guest.
 pub const MODULES_FOLDER: &str = "/modules";
+/// Where the scenario files of `agreement` lie in the guest.
+pub const AGREEMENT_FOLDER: &str = "/agreement";
 
 /// A virtual machine, booted once, and what runs on it.
 pub struct Leg {
@@ -12,6 +14,8 @@ pub struct Leg {
     pub name: &'static str,
     /// CPUs, nodes and memory.
     pub machine: Machine,
+    /// How these CPUs are emulated.
+    pub emulation: Emulation,
     /// Parameters for the guest's kernel besides those that every leg has.
     pub kernel_parameters: &'static str,
     /// Modules of the kernel to load, in this order; one that is not there counts as built in.
@@ -21,6 +25,21 @@ pub struct Leg {
     pub timeout_s: u64,
     /// What runs, in this order.
     pub scenarios: &'static [Scenario],
+}
+
+/// How QEMU emulates CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Emulation {
+    /// A thread for each, so that the machine's CPUs share the work; the guest's clock is the machine's.
+    Threads,
+    /// One thread that runs one CPU after the other; the guest's clock advances by 1 ns for each instruction. Whatever the
+    /// guest does, and when, then depends on nothing but the seed of its random numbers.
+    Counted {
+        /// The time between two expiries of a timer that does nothing else, ns. A CPU runs on until the time to the next
+        /// timer, divided by the number of CPUs, is over; without this one that may be the next tick of some CPU, so
+        /// that others stand still for hundreds of microseconds.
+        timer_ns: Option<u64>,
+    },
 }
 
 /// The hardware that QEMU emulates.
@@ -66,6 +85,8 @@ const fn scenario(name: &'static str, run: fn(&Guest) -> anyhow::Result<()>) -> 
 const FOUR_CPUS: Machine = Machine { cpu: "max", sockets: 1, cores: 4, nodes: 1, memory_mib: 1024 };
 /// Two sockets, which are the two nodes.
 const TWO_NODES: Machine = Machine { cpu: "max", sockets: 2, cores: 2, nodes: 2, memory_mib: 1024 };
+/// The same with more CPUs.
+const EIGHT_CPUS: Machine = Machine { cpu: "max", sockets: 2, cores: 4, nodes: 2, memory_mib: 2048 };
 /// Each CPU a socket, as hypervisors often show vCPUs.
 const FOUR_SOCKETS: Machine = Machine { cpu: "max", sockets: 4, cores: 1, nodes: 1, memory_mib: 1024 };
 /// A CPU with what KVM needs. QEMU's SVM can intercept PAUSE, but does not say so unless it is forced to; KVM looks for
@@ -78,6 +99,7 @@ pub const LEGS: &[Leg] = &[
     Leg {
         name: "life",
         machine: FOUR_CPUS,
+        emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
         timeout_s: 600,
@@ -99,6 +121,7 @@ pub const LEGS: &[Leg] = &[
     Leg {
         name: "sharing",
         machine: FOUR_CPUS,
+        emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
         timeout_s: 600,
@@ -115,6 +138,7 @@ pub const LEGS: &[Leg] = &[
     Leg {
         name: "preferences",
         machine: FOUR_CPUS,
+        emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
         timeout_s: 600,
@@ -128,6 +152,7 @@ pub const LEGS: &[Leg] = &[
     Leg {
         name: "numa",
         machine: TWO_NODES,
+        emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
         timeout_s: 600,
@@ -140,6 +165,7 @@ pub const LEGS: &[Leg] = &[
     Leg {
         name: "guest",
         machine: FOUR_SOCKETS,
+        emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
         timeout_s: 600,
@@ -152,6 +178,7 @@ pub const LEGS: &[Leg] = &[
     Leg {
         name: "nested",
         machine: VIRTUALISING,
+        emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &["irqbypass", "kvm", "kvm-amd"],
         timeout_s: 600,
@@ -165,10 +192,27 @@ pub const LEGS: &[Leg] = &[
     Leg {
         name: "churn",
         machine: TWO_NODES,
+        emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
         timeout_s: 840,
         scenarios: &[scenario("everything-at-once", scenarios::churn::everything_at_once)],
+    },
+    Leg {
+        name: "agreement",
+        machine: EIGHT_CPUS,
+        emulation: Emulation::Counted { timer_ns: Some(40_000) },
+        // Addresses are the same in each boot; pages stay where they are.
+        kernel_parameters: "nokaslr norandmaps numa_balancing=disable",
+        modules: &[],
+        timeout_s: 600,
+        scenarios: &[
+            scenario("ping-pong", |guest| agreement::run(guest, "ping-pong")),
+            scenario("hackbench", |guest| agreement::run(guest, "hackbench")),
+            scenario("burners", |guest| agreement::run(guest, "burners")),
+            scenario("spill", |guest| agreement::run(guest, "spill")),
+            scenario("yield-storm", |guest| agreement::run(guest, "yield-storm")),
+        ],
     },
 ];
 
@@ -176,7 +220,8 @@ pub const LEGS: &[Leg] = &[
 /// kernel's own. `vm-bench` boots it anew for every scheduler and seed, so that all find the same state.
 pub static BENCH: Leg = Leg {
     name: "bench",
-    machine: Machine { cpu: "max", sockets: 2, cores: 4, nodes: 2, memory_mib: 2048 },
+    machine: EIGHT_CPUS,
+    emulation: Emulation::Counted { timer_ns: None },
     // Addresses are the same in each boot.
     kernel_parameters: "nokaslr norandmaps",
     modules: &[],

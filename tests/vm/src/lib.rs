@@ -14,5 +14,6 @@
 pub mod guest;
 pub mod host;
 pub mod leg;
+pub mod record;
 pub mod report;
 pub mod scenarios;

@@ -3,6 +3,7 @@
 //! The lines have a serial port to themselves, the second one: on the first, messages of the kernel would come in
 //! between. Lines that are none, such as a firmware's, are passed over.
 
+use crate::record::Record;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 
@@ -26,6 +27,8 @@ pub enum Event {
         /// From its start to its end, seconds.
         seconds: f64,
     },
+    /// What a program did in the scenario that runs.
+    Recorded(Record),
     /// The scenario that runs has ended.
     Finished {
         /// How long it took by the guest's clock, seconds.
@@ -63,6 +66,21 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Task;
+
+    fn record() -> Record {
+        let task =
+            Task { name: "a-0/0".into(), run_ns: vec![0, u64::MAX], blocked: 1, runnable: 2, migrations: 3 };
+        Record {
+            program: "a".into(),
+            kernel: "6.12".into(),
+            length_ns: 5,
+            span_ns: 4,
+            tasks: vec![task],
+            counters: [("wake_idle".to_owned(), 7)].into(),
+            background: Default::default(),
+        }
+    }
 
     #[test]
     fn an_event_survives_the_port() {
@@ -72,6 +90,7 @@ mod tests {
             Event::Started("boots".into()),
             Event::Note("n".into()),
             Event::Took { workload: "w".into(), seconds: 0.1 },
+            Event::Recorded(record()),
             Event::Finished { seconds: 1.5, failure: Some(failure) },
             Event::End,
         ];

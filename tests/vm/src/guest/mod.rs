@@ -6,16 +6,19 @@ pub mod cpus;
 mod init;
 pub mod kernel_log;
 pub mod parameters;
+pub mod perform;
 pub mod probe;
 pub mod process;
 mod runner;
 pub mod sched_ext;
+pub mod switches;
 pub mod tandem;
 pub mod tasks;
 pub mod wait;
 pub mod work;
 
 use crate::leg::Leg;
+use crate::record::Record;
 use crate::report::Event;
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
@@ -50,6 +53,11 @@ impl Guest {
     /// Says that the kernel will eject a scheduler in this scenario: it complains about that in its log.
     pub fn expect_ejection(&self) {
         self.ejection_expected.set(true);
+    }
+
+    /// Hands over what a program did.
+    pub fn record(&self, record: Record) -> Result<()> {
+        self.report(&Event::Recorded(record))
     }
 
     fn report(&self, event: &Event) -> Result<()> {

@@ -103,6 +103,11 @@ impl Counters {
     pub fn since(&self, earlier: &Self) -> Self {
         Self(self.0.iter().map(|(name, value)| (name.clone(), value - earlier[name])).collect())
     }
+
+    /// All of them by name.
+    pub fn into_map(self) -> BTreeMap<String, u64> {
+        self.0
+    }
 }
 
 impl Index<&str> for Counters {

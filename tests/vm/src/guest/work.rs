@@ -4,7 +4,7 @@
 //! from outside, by [`tasks`](super::tasks).
 
 use super::process::Process;
-use super::wait;
+use super::{perform, wait};
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use rustix::process::setpriority_process;
@@ -13,6 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::hint::black_box;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -24,8 +25,8 @@ pub const ARGUMENT: &str = "work";
 /// What a process prints when all its threads are there.
 const STARTED: &str = "at work\n";
 
-/// Rounds of computing between two looks at the clock: some microseconds on a fast CPU, some ten on an emulated one.
-const ROUNDS: u32 = 5_000;
+/// Rounds of computing between two looks at the clock: some microseconds on an emulated CPU.
+const ROUNDS: u32 = 500;
 
 /// What a process does, and under which conditions.
 #[derive(Debug, Clone, Parser)]
@@ -54,6 +55,8 @@ enum Job {
     Pulse { threads: u32, run_us: u64, sleep_us: u64 },
     /// Two threads that send each other 8 bytes in turn, as UnixBench's context1 does with processes
     PingPong,
+    /// Threads that do what a set of processes in a scenario file does, from a time of the monotonic clock on
+    Perform { scenario: PathBuf, set: usize, start_ns: u64 },
 }
 
 /// A process that computes all the time in each of its threads.
@@ -70,6 +73,11 @@ pub fn pulse(threads: u32, run: Duration, sleep: Duration) -> Work {
 /// A process with two threads that wake each other in turn, and otherwise wait.
 pub fn ping_pong() -> Work {
     Work::new(Job::PingPong)
+}
+
+/// A process whose threads do what a set of a scenario's processes does, from a time of the monotonic clock on.
+pub fn perform(scenario: &Path, set: usize, start_ns: u64) -> Work {
+    Work::new(Job::Perform { scenario: scenario.into(), set, start_ns })
 }
 
 impl Work {
@@ -117,13 +125,17 @@ impl Work {
         words.extend(self.cpus.iter().map(|cpus| format!("--cpus={cpus}")));
         words.extend(self.nice.iter().map(|nice| format!("--nice={nice}")));
         words.extend(self.cgroup.iter().map(|cgroup| format!("--cgroup={cgroup}")));
-        match self.job {
+        match &self.job {
             Job::Burn { threads } => words.extend(["burn".into(), threads.to_string()]),
             Job::Pulse { threads, run_us, sleep_us } => {
                 words.push("pulse".into());
-                words.extend([u64::from(threads), run_us, sleep_us].map(|number| number.to_string()));
+                words.extend([u64::from(*threads), *run_us, *sleep_us].map(|number| number.to_string()));
             }
             Job::PingPong => words.push("ping-pong".into()),
+            Job::Perform { scenario, set, start_ns } => {
+                words.extend(["perform".into(), scenario.display().to_string()]);
+                words.extend([set.to_string(), start_ns.to_string()]);
+            }
         }
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
@@ -155,14 +167,19 @@ impl Work {
             parse_cpulist(cpus)?.iter().for_each(|&cpu| set.set(cpu as usize));
             sched_setaffinity(None, &set).with_context(|| format!("cannot run on the CPUs {cpus}"))?;
         }
-        match self.job {
-            Job::Burn { threads } => in_threads(threads, || compute_until(|| false)),
-            Job::Pulse { threads, run_us, sleep_us } => {
+        match &self.job {
+            &Job::Burn { threads } => in_threads(threads, || compute_until(|| false)),
+            &Job::Pulse { threads, run_us, sleep_us } => {
                 let run = Duration::from_micros(run_us);
                 let sleep = Duration::from_micros(sleep_us);
                 in_threads(threads, move || pulse_forever(run, sleep));
             }
             Job::PingPong => play_ping_pong()?,
+            Job::Perform { scenario, set, start_ns } => {
+                let set = perform::Set::read(scenario, *set)?;
+                print!("{STARTED}");
+                set.perform(*start_ns)?;
+            }
         }
         Ok(())
     }
@@ -193,13 +210,21 @@ fn compute_until(done: impl Fn() -> bool) {
 }
 
 fn pulse_forever(run: Duration, sleep: Duration) {
-    // The thread's own time, so that waiting for a CPU is not taken for having computed.
-    let ran = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
     loop {
-        let end = ran() + run;
-        compute_until(|| ran() >= end);
+        compute(run);
         thread::sleep(sleep);
     }
+}
+
+/// Computes for some of the thread's own time, so that waiting for a CPU is not taken for having computed.
+pub fn compute(time: Duration) {
+    let end = thread_time() + time;
+    compute_until(|| thread_time() >= end);
+}
+
+/// How long this thread has been on a CPU.
+fn thread_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 fn play_ping_pong() -> Result<()> {

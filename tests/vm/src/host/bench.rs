@@ -3,7 +3,7 @@
 //! **Problem.** Emulated CPUs share the machine's with whatever else it does, so that times by its clock say little about a
 //! scheduler.
 //!
-//! **Approach.** QEMU counts instructions ([`Emulation::Counted`]): a run repeats to the last nanosecond. Different seeds give
+//! **Approach.** QEMU counts instructions ([`Emulation::Counted`](crate::leg::Emulation)): a run repeats to the last nanosecond. Different seeds give
 //! different runs, of which the means are compared, with their confidence intervals.
 //!
 //! **Limits.** One instruction takes as long as another, and CPUs take turns: while one runs the others stand still. Time is
@@ -12,7 +12,7 @@
 
 use super::options::KERNEL_FOLDER;
 use super::outcome::Outcome;
-use super::qemu::{self, Emulation};
+use super::qemu;
 use super::table::Table;
 use super::{c_project, find_kernel, in_parallel, initramfs, programs_folder};
 use crate::guest::parameters::Parameters;
@@ -116,9 +116,8 @@ pub fn run(options: &Options) -> Result<()> {
 fn run_once(plan: &Plan, kernel: &Path, initramfs: &Path, work: &Path) -> Result<Times> {
     let Plan { scheduler, seed } = plan;
     let parameters = Parameters { leg: BENCH.name.into(), scenario: Some(scheduler.name.into()), churn_s: 0 };
-    let emulation = Emulation::Counted { seed: *seed };
     let folder = work.join(format!("{}-{seed}", scheduler.name));
-    let run = qemu::boot(&BENCH, &parameters, emulation, kernel, initramfs, &folder)?;
+    let run = qemu::boot(&BENCH, &parameters, *seed, kernel, initramfs, &folder)?;
     let outcome = Outcome::new(BENCH.name, &[*scheduler], &run);
     ensure!(outcome.failed() == 0, "the run of {} with seed {seed} failed:\n{outcome}", scheduler.name);
     let of_workloads: Vec<(String, f64)> = run

@@ -4,7 +4,7 @@
 //! takes to load it.
 
 use super::cpio::Archive;
-use crate::leg::{LEGS, MODULES_FOLDER};
+use crate::leg::{AGREEMENT_FOLDER, LEGS, MODULES_FOLDER};
 use anyhow::{Context, Result, bail, ensure};
 use std::env;
 use std::ffi::OsStr;
@@ -59,6 +59,10 @@ pub fn pack(
         if let Some(module) = find_module(modules, name)? {
             archive.file(&Path::new(MODULES_FOLDER).join(format!("{name}.ko")), &expand(&module)?);
         }
+    }
+    for file in files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("agreement"))? {
+        let name = file.file_name().context("it is a file")?;
+        archive.file(&Path::new(AGREEMENT_FOLDER).join(name), &read(&file)?);
     }
     add_more(&mut archive)?;
     fs::write(file, archive.finish()).with_context(|| format!("cannot write {}", file.display()))

@@ -13,10 +13,10 @@ pub use options::Options;
 
 use crate::guest::parameters::Parameters;
 use crate::leg::{LEGS, Leg, Scenario};
+use crate::report::Event;
 use anyhow::{Context, Result, ensure};
 use options::KERNEL_FOLDER;
 use outcome::Outcome;
-use qemu::Emulation;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,7 +59,7 @@ pub fn run(options: &Options) -> Result<bool> {
             churn_s: options.churn,
         };
         let folder = work.join(plan.leg.name);
-        let boot = || qemu::boot(plan.leg, &parameters, Emulation::Threads, &kernel, &initramfs, &folder);
+        let boot = || qemu::boot(plan.leg, &parameters, options.seed, &kernel, &initramfs, &folder);
         let mut run = boot()?;
         for _ in 1..BOOTS_MAX {
             if !run.is_emulators_fault() {
@@ -68,6 +68,7 @@ pub fn run(options: &Options) -> Result<bool> {
             repeated.fetch_add(1, Ordering::Relaxed);
             run = boot()?;
         }
+        write_records(&run.events, &folder)?;
         Ok(Outcome::new(plan.leg.name, &plan.scenarios, &run))
     };
     let mut passed = 0;
@@ -96,6 +97,18 @@ pub fn run(options: &Options) -> Result<bool> {
         }
     }
     Ok(failed == 0)
+}
+
+/// Writes each record of a program into a file of the leg's folder, `PROGRAM.json`.
+fn write_records(events: &[Event], folder: &Path) -> Result<()> {
+    for event in events {
+        if let Event::Recorded(record) = event {
+            let file = folder.join(format!("{}.json", record.program));
+            let text = serde_json::to_string_pretty(record)? + "\n";
+            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// What the options leave of the table.

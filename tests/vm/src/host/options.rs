@@ -26,6 +26,9 @@ pub struct Options {
     /// How long the churn goes on, seconds of the guest's clock
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub churn: u64,
+    /// Seed of the legs in which QEMU counts instructions; they run the same with the same seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u32,
     /// Legs at a time
     #[arg(long, value_name = "N", default_value_t = thread::available_parallelism().map_or(1, usize::from))]
     pub jobs: usize,

@@ -48,8 +48,8 @@ impl Outcome {
                         result.notes.push(note.clone());
                     }
                 }
-                // Not for the text; benchmarks take these from the events.
-                Event::Took { .. } => {}
+                // Not for the text; those who want these take them from the events.
+                Event::Took { .. } | Event::Recorded(_) => {}
                 Event::Finished { seconds, failure } => {
                     if let Some(result) = current.take() {
                         result.seconds = *seconds;

@@ -1,7 +1,7 @@
 //! Boots a leg in QEMU and listens to what its guest reports.
 
 use crate::guest::parameters::Parameters;
-use crate::leg::{Leg, Machine};
+use crate::leg::{Emulation, Leg, Machine};
 use crate::report::Event;
 use anyhow::{Context, Result};
 use std::fs::{self, File};
@@ -13,19 +13,6 @@ use std::time::{Duration, Instant};
 
 /// How long a leg may take besides the churn, seconds of the machine's clock.
 const BESIDES_CHURN_S: u64 = 240;
-
-/// How QEMU emulates CPUs.
-#[derive(Debug, Clone, Copy)]
-pub enum Emulation {
-    /// A thread for each, so that the machine's CPUs share the work; the guest's clock is the machine's.
-    Threads,
-    /// One thread that runs one CPU after the other; the guest's clock advances by 1 ns for each instruction. Whatever the
-    /// guest does, and when, then depends on nothing but the seed of its random numbers.
-    Counted {
-        /// The seed.
-        seed: u32,
-    },
-}
 
 /// A virtual machine's life.
 pub struct Run {
@@ -55,11 +42,11 @@ pub enum End {
     TimedOut(Duration),
 }
 
-/// Boots the leg that `parameters` name; `folder` gets what it prints.
+/// Boots the leg that `parameters` name; `folder` gets what it prints. The seed counts where instructions are counted.
 pub fn boot(
     leg: &Leg,
     parameters: &Parameters,
-    emulation: Emulation,
+    seed: u32,
     kernel: &Path,
     initramfs: &Path,
     folder: &Path,
@@ -70,7 +57,7 @@ pub fn boot(
     let start = Instant::now();
     let mut qemu = Command::new("qemu-system-x86_64")
         .args(["-nodefaults", "-no-reboot", "-display", "none", "-M", "q35"])
-        .args(emulation_arguments(emulation))
+        .args(emulation_arguments(leg.emulation, seed))
         .args(machine_arguments(&leg.machine))
         .arg("-serial")
         .arg(format!("file:{}", console.display()))
@@ -103,23 +90,28 @@ pub fn boot(
 }
 
 /// The options for the emulator and its clock.
-fn emulation_arguments(emulation: Emulation) -> Vec<String> {
-    let arguments = match emulation {
-        Emulation::Threads => vec!["-accel", "tcg,thread=multi"],
-        Emulation::Counted { .. } => vec![
-            "-accel",
-            "tcg,thread=single",
-            // 2^0 ns an instruction; a guest that sleeps goes on at once, with its clock put forward.
-            "-icount",
-            "shift=0,sleep=off",
-            // The same date at each boot.
-            "-rtc",
-            "base=2026-01-01,clock=vm",
-        ],
+fn emulation_arguments(emulation: Emulation, seed: u32) -> Vec<String> {
+    let Emulation::Counted { timer_ns } = emulation else {
+        return ["-accel", "tcg,thread=multi"].map(String::from).into();
     };
-    let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
-    if let Emulation::Counted { seed } = emulation {
-        arguments.extend(["-seed".into(), seed.to_string()]);
+    let mut arguments: Vec<String> = [
+        "-accel",
+        "tcg,thread=single",
+        // 2^0 ns an instruction; a guest that sleeps goes on at once, with its clock put forward.
+        "-icount",
+        "shift=0,sleep=off",
+        // The same date at each boot.
+        "-rtc",
+        "base=2026-01-01,clock=vm",
+        "-seed",
+    ]
+    .map(String::from)
+    .into();
+    arguments.push(seed.to_string());
+    if let Some(timer_ns) = timer_ns {
+        // A filter of a network that has no card: it only sets its timer, anew whenever that expires.
+        arguments.extend(["-netdev".into(), "hubport,id=none,hubid=0".into(), "-object".into()]);
+        arguments.push(format!("filter-buffer,id=timer,netdev=none,interval={}", timer_ns / 1_000));
     }
     arguments
 }
@@ -194,6 +186,16 @@ mod tests {
              -object memory-backend-ram,id=m0,size=1024M -numa node,nodeid=0,cpus=0-3,memdev=m0 \
              -object memory-backend-ram,id=m1,size=1024M -numa node,nodeid=1,cpus=4-7,memdev=m1"
         );
+    }
+
+    #[test]
+    fn counted_instructions_have_a_seed_and_may_have_a_timer() {
+        let arguments = |timer_ns| emulation_arguments(Emulation::Counted { timer_ns }, 7).join(" ");
+        assert!(arguments(None).ends_with("-icount shift=0,sleep=off -rtc base=2026-01-01,clock=vm -seed 7"));
+        assert!(arguments(Some(40_000)).ends_with(
+            "-seed 7 -netdev hubport,id=none,hubid=0 -object filter-buffer,id=timer,netdev=none,interval=40"
+        ));
+        assert_eq!(emulation_arguments(Emulation::Threads, 7).join(" "), "-accel tcg,thread=multi");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What is tried in guests, a file a subject. [`crate::leg`] has the table of what runs where.
 
+pub mod agreement;
 pub mod bad_input;
 pub mod bench;
 pub mod churn;

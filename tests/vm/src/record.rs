@@ -1,0 +1,100 @@
+//! What a program did under the scheduler, for a comparison with the simulator: a JSON object a program.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What the tasks of a program did, and the scheduler for them, from the start of the program for its length.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The program: the name of its scenario file.
+    pub program: String,
+    /// The release of the kernel.
+    pub kernel: String,
+    /// The time that was measured, ns.
+    pub length_ns: u64,
+    /// From the start to when a task of it last left a CPU, ns; not longer than the length.
+    pub span_ns: u64,
+    /// The tasks in the order of the scenario: its sets, and the tasks of a set.
+    pub tasks: Vec<Task>,
+    /// By how much each counter of the scheduler rose meanwhile; all tasks of the system count.
+    pub counters: BTreeMap<String, u64>,
+    /// By how much it rose in as much time before the program, when nothing ran but what always does.
+    pub background: BTreeMap<String, u64>,
+}
+
+/// What a task did.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Task {
+    /// The name of its set, and its number in it: `burners-0/3`.
+    pub name: String,
+    /// Time on each CPU, ns.
+    pub run_ns: Vec<u64>,
+    /// How often it left a CPU because it slept, waited or ended.
+    pub blocked: u64,
+    /// How often it left a CPU though it could have gone on: its slice was over, another preempted it, or it yielded.
+    pub runnable: u64,
+    /// How often it went on on another CPU than before.
+    pub migrations: u64,
+}
+
+impl Record {
+    /// What all tasks of a set did together.
+    pub fn of_set(&self, set: &str) -> Task {
+        let mut sum = Task { name: set.into(), ..Task::default() };
+        for task in &self.tasks {
+            if task.name.rsplit_once('/').is_some_and(|(name, _)| name == set) {
+                sum.run_ns.resize(task.run_ns.len(), 0);
+                sum.run_ns.iter_mut().zip(&task.run_ns).for_each(|(sum, ns)| *sum += ns);
+                sum.blocked += task.blocked;
+                sum.runnable += task.runnable;
+                sum.migrations += task.migrations;
+            }
+        }
+        sum
+    }
+}
+
+impl Task {
+    /// Context switches away from it.
+    pub fn switches(&self) -> u64 {
+        self.blocked + self.runnable
+    }
+
+    /// Time on all CPUs, ns.
+    pub fn total_ns(&self) -> u64 {
+        self.run_ns.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_all_tasks_of_that_name() {
+        let task = |name: &str, run_ns: [u64; 2], blocked, migrations| Task {
+            name: name.into(),
+            run_ns: run_ns.into(),
+            blocked,
+            runnable: 10,
+            migrations,
+        };
+        let tasks =
+            vec![task("a-1/0", [1, 2], 3, 4), task("a-1/1", [10, 20], 30, 40), task("a-10/0", [7, 7], 7, 7)];
+        let record = Record {
+            program: "a".into(),
+            kernel: String::new(),
+            length_ns: 100,
+            span_ns: 100,
+            tasks,
+            counters: BTreeMap::new(),
+            background: BTreeMap::new(),
+        };
+        let sum = record.of_set("a-1");
+        assert_eq!(
+            (sum.run_ns.clone(), sum.blocked, sum.runnable, sum.migrations),
+            (vec![11, 22], 33, 20, 44)
+        );
+        assert_eq!((sum.switches(), sum.total_ns()), (53, 33));
+    }
+}
