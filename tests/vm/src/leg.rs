@@ -7,6 +7,8 @@ use crate::scenarios::{self, agreement, bench};
 pub const MODULES_FOLDER: &str = "/modules";
 /// Where the scenario files of `agreement` lie in the guest.
 pub const AGREEMENT_FOLDER: &str = "/agreement";
+/// The leg whose programs the simulator runs as well.
+pub const AGREEMENT_LEG: &str = "agreement";
 
 /// A virtual machine, booted once, and what runs on it.
 pub struct Leg {
@@ -199,7 +201,7 @@ pub const LEGS: &[Leg] = &[
         scenarios: &[scenario("everything-at-once", scenarios::churn::everything_at_once)],
     },
     Leg {
-        name: "agreement",
+        name: AGREEMENT_LEG,
         machine: EIGHT_CPUS,
         emulation: Emulation::Counted { timer_ns: Some(40_000) },
         // Addresses are the same in each boot; pages stay where they are.

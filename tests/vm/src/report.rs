@@ -50,6 +50,14 @@ pub struct Failure {
 }
 
 impl Event {
+    /// What a program did, if the event tells that.
+    pub fn record(&self) -> Option<Record> {
+        match self {
+            Self::Recorded(record) => Some(record.clone()),
+            _ => None,
+        }
+    }
+
     /// Writes the event as a line, at once.
     pub fn write(&self, mut port: impl Write) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;

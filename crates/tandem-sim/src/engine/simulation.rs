@@ -249,7 +249,10 @@ impl<'a, O: Observer> Simulation<'a, O> {
         {
             return;
         }
-        self.system.charge_interrupt(on, now_ns);
+        let kernel = &self.system.kernels[on.kernel];
+        if !matches!(target, TimerTarget::Policy(token) if !kernel.policy.is_interrupt(token)) {
+            self.system.charge_interrupt(on, now_ns);
+        }
         match target {
             TimerTarget::Task(task) => self.system.wake(task, now_ns, on, false),
             TimerTarget::Source(source) => self.interrupt_handled(on, source, at_ns, now_ns),

@@ -201,10 +201,10 @@ impl Kernel {
         self.context_switch.map_or(0, |cost| cost.address_space_ns)
     }
 
-    /// Ticks fall on multiples of their period, on all CPUs alike.
-    pub fn next_tick_ns(&self, now_ns: u64) -> u64 {
+    /// Ticks fall on multiples of their period, on all CPUs alike, but for what they are late by.
+    pub fn next_tick_ns(&mut self, now_ns: u64) -> u64 {
         let period_ns = self.policy.tick_period_ns();
-        (now_ns / period_ns + 1) * period_ns
+        (now_ns / period_ns + 1) * period_ns + self.policy.tick_delay_ns()
     }
 
     /// What other CPUs' queues that were looked into cost the CPU that did, ns.

@@ -136,6 +136,16 @@ impl Policy for AnyPolicy {
     }
 
     #[inline]
+    fn tick_delay_ns(&mut self) -> u64 {
+        each!(self, policy => policy.tick_delay_ns())
+    }
+
+    #[inline]
+    fn is_interrupt(&self, token: u32) -> bool {
+        each!(self, policy => policy.is_interrupt(token))
+    }
+
+    #[inline]
     fn tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         each!(self, policy => policy.tick(ctx, cpu, task))
     }

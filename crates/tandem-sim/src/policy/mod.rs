@@ -198,6 +198,16 @@ pub trait Policy {
     /// Period of the tick on a CPU that is not idle, ns.
     fn tick_period_ns(&self) -> u64;
 
+    /// By how much the next tick of a CPU comes late, ns.
+    fn tick_delay_ns(&mut self) -> u64 {
+        0
+    }
+
+    /// Whether the alarm with this token is an interrupt; if not, it is the end of something that the CPU does anyway.
+    fn is_interrupt(&self, _token: u32) -> bool {
+        true
+    }
+
     /// A tick on a CPU that runs the task.
     fn tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId);
 

@@ -1,5 +1,6 @@
 //! The machine's side: packs an initramfs, boots the legs, prints what came out.
 
+mod agreement;
 pub mod bench;
 mod c_project;
 mod cpio;
@@ -13,6 +14,7 @@ pub use options::Options;
 
 use crate::guest::parameters::Parameters;
 use crate::leg::{LEGS, Leg, Scenario};
+use crate::record::Record;
 use crate::report::Event;
 use anyhow::{Context, Result, ensure};
 use options::KERNEL_FOLDER;
@@ -34,6 +36,9 @@ struct Plan {
 
 /// Runs what the options ask for; whether all of it passed.
 pub fn run(options: &Options) -> Result<bool> {
+    if !options.compare.is_empty() {
+        return compare(&agreement::read_records(&options.compare)?);
+    }
     let plans = plan(options)?;
     if options.list {
         for plan in &plans {
@@ -52,6 +57,7 @@ pub fn run(options: &Options) -> Result<bool> {
     initramfs::pack(&initramfs, &programs, &options.kernel.join("modules"), &work, |_| Ok(()))?;
 
     let repeated = AtomicUsize::new(0);
+    let records = Mutex::new(Vec::new());
     let boot = |plan: &Plan| {
         let parameters = Parameters {
             leg: plan.leg.name.into(),
@@ -69,6 +75,7 @@ pub fn run(options: &Options) -> Result<bool> {
             run = boot()?;
         }
         write_records(&run.events, &folder)?;
+        records.lock().expect("no thread panics with the lock").extend(run.events.iter().filter_map(Event::record));
         Ok(Outcome::new(plan.leg.name, &plan.scenarios, &run))
     };
     let mut passed = 0;
@@ -96,7 +103,23 @@ pub fn run(options: &Options) -> Result<bool> {
             println!("{boots} boots were repeated: QEMU ran code that the kernel had patched (Oops: int3)")
         }
     }
-    Ok(failed == 0)
+    let records = records.into_inner().expect("no thread panics with the lock");
+    let agrees = match options.scenario {
+        None if !records.is_empty() => compare(&records)?,
+        _ => true,
+    };
+    Ok(failed == 0 && agrees)
+}
+
+/// Prints how far the simulator is from what was recorded; whether that is near enough.
+fn compare(records: &[Record]) -> Result<bool> {
+    let comparison = agreement::compare(records)?;
+    print!("{comparison}");
+    match comparison.misses() {
+        0 => println!("agreement: all figures are within their bounds"),
+        misses => println!("agreement: {misses} figures are out of bounds"),
+    }
+    Ok(comparison.misses() == 0)
 }
 
 /// Writes each record of a program into a file of the leg's folder, `PROGRAM.json`.

@@ -23,6 +23,10 @@ pub struct Options {
     /// Print LEG/SCENARIO for each that would run, and boot nothing
     #[arg(long)]
     pub list: bool,
+    /// Compare the simulator with the records in this folder, and boot nothing; may be given several times, for runs with
+    /// several seeds
+    #[arg(long, value_name = "DIR")]
+    pub compare: Vec<PathBuf>,
     /// How long the churn goes on, seconds of the guest's clock
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub churn: u64,

@@ -77,7 +77,17 @@ pub fn settings(
         _ => "tandem".to_owned(),
     };
     let tick_period_ns = told.tick_hz.map_or(SchedExtSettings::TICK_PERIOD_NS, |hz| NS_PER_S / u64::from(hz));
-    Ok(SchedExtSettings { name, code, kernel: told.kernel, data, preferences, counters, tick_period_ns })
+    Ok(SchedExtSettings {
+        name,
+        code,
+        kernel: told.kernel,
+        data,
+        preferences,
+        counters,
+        tick_period_ns,
+        tick_delay_max_ns: 0,
+        put_back_ns: SchedExtSettings::PUT_BACK_NS,
+    })
 }
 
 /// The code of an object file, or of Tandem's own object if the path is empty.

@@ -268,7 +268,7 @@ impl ScxKernel {
     }
 
     /// xorshift64*.
-    fn next_random(&mut self) -> u64 {
+    pub fn next_random(&mut self) -> u64 {
         let mut x = self.random;
         x ^= x >> 12;
         x ^= x << 25;

@@ -107,6 +107,7 @@ impl SchedExt {
         let was_kept = kernel.tasks[task.index()].custody == Custody::Scheduler;
         let runs = kernel.cpus[cpu].curr == Some(task);
         kernel.leave_queue(state, task);
+        kernel.returning.retain(|&(_, other)| other != task);
         if runs {
             kernel.account(state, cpu);
         }
@@ -171,7 +172,24 @@ impl SchedExt {
         if kernel.slice_ns(state, task) > 0 {
             return kernel.join(state, task, cpu, super::types::SCX_ENQ_HEAD);
         }
-        self.give(task, if goes_idle { SCX_ENQ_LAST } else { 0 });
+        if goes_idle {
+            return self.give(task, SCX_ENQ_LAST);
+        }
+        // It is on its way until the decision is over: CPUs that decide at the same time do not find it in a queue.
+        let token = kernel.next_token;
+        kernel.next_token = token.wrapping_add(1);
+        kernel.alarms.push((kernel.now_ns + kernel.put_back_ns, token));
+        kernel.returning.push((token, task));
+    }
+
+    /// The decision in which a task was put back is over.
+    fn finish_put_back(&mut self, token: u32) -> bool {
+        let Some(at) = self.kernel.returning.iter().position(|&(other, _)| other == token) else {
+            return false;
+        };
+        let (_, task) = self.kernel.returning.swap_remove(at);
+        self.give(task, 0);
+        true
     }
 
     /// A CPU begins to idle, or ends to, or idles on (not a `change`) after it has looked for work.
@@ -482,6 +500,13 @@ impl Policy for SchedExt {
         self.settings.tick_period_ns
     }
 
+    fn tick_delay_ns(&mut self) -> u64 {
+        match self.settings.tick_delay_max_ns {
+            0 => 0,
+            max_ns => self.kernel.next_random() % (max_ns + 1),
+        }
+    }
+
     fn tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         self.begin(ctx, cpu);
         if let Some((kernel, state)) = self.parts() {
@@ -502,16 +527,23 @@ impl Policy for SchedExt {
     }
 
     fn alarm(&mut self, ctx: &mut Context<'_>, cpu: CpuId, token: u32) {
+        self.begin(ctx, cpu);
+        if self.finish_put_back(token) {
+            return self.end(ctx);
+        }
         // It may have been stopped, or started again.
         let Some(timer) = self.kernel.armed.remove(&token) else { return };
         self.kernel.timers.remove(&timer);
-        self.begin(ctx, cpu);
         if let (Some(instance), None) = (&mut self.instance, &self.failure)
             && let Err(fault) = instance.timer_expired(&mut self.kernel, timer)
         {
             self.fail(fault.to_string());
         }
         self.end(ctx);
+    }
+
+    fn is_interrupt(&self, token: u32) -> bool {
+        self.kernel.returning.iter().all(|&(returns, _)| returns != token)
     }
 
     fn timer_period_ns(&self) -> u64 {

@@ -220,6 +220,10 @@ pub struct ScxKernel {
     pub timers: HashMap<u64, u32>,
     pub armed: HashMap<u32, u64>,
     pub next_token: u32,
+    /// As in [`SchedExtSettings`](super::SchedExtSettings).
+    pub put_back_ns: u64,
+    /// Tasks that have run and are yet to be put into a queue, by the token of the alarm at which that happens.
+    pub returning: Vec<(u32, TaskId)>,
     /// Alarms to be set: when, ns, and token.
     pub alarms: Vec<(u64, u32)>,
     pub random: u64,

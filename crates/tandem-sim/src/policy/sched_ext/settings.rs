@@ -22,6 +22,11 @@ pub struct SchedExtSettings {
     pub counters: Option<OwnCounters>,
     /// Period of the scheduling tick, ns.
     pub tick_period_ns: u64,
+    /// Longest time by which a tick comes late, ns: nothing on real CPUs, but emulated ones take turns.
+    pub tick_delay_max_ns: u64,
+    /// From when a CPU looks for its next task to when the one that ran there is in a queue again, ns. CPUs that decide
+    /// meanwhile do not find it there.
+    pub put_back_ns: u64,
 }
 
 impl PartialEq for SchedExtSettings {
@@ -30,12 +35,16 @@ impl PartialEq for SchedExtSettings {
             && Arc::ptr_eq(&self.code, &other.code)
             && self.data == other.data
             && self.tick_period_ns == other.tick_period_ns
+            && self.tick_delay_max_ns == other.tick_delay_max_ns
+            && self.put_back_ns == other.put_back_ns
     }
 }
 
 impl SchedExtSettings {
     /// The tick of distributions' kernels, `CONFIG_HZ=250`, ns.
     pub const TICK_PERIOD_NS: u64 = 4_000_000;
+    /// What a decision of Linux costs ([`ContextSwitch::linux`](crate::machine::cost::ContextSwitch::linux)), ns.
+    pub const PUT_BACK_NS: u64 = 464;
 }
 
 /// Kernels whose sched_ext is modelled.

@@ -227,6 +227,8 @@ impl ScxKernel {
             timers: HashMap::new(),
             armed: HashMap::new(),
             next_token: 0,
+            put_back_ns: settings.put_back_ns,
+            returning: Vec::new(),
             alarms: Vec::new(),
             random: 0x9e37_79b9_7f4a_7c15,
             error: None,

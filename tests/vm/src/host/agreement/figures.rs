@@ -1,0 +1,90 @@
+//! The figures that are compared.
+
+use crate::record::{Record, Task};
+use std::fmt;
+use tandem_sim::scenario::Scenario;
+
+/// Something that a record says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Figure {
+    /// Context switches away from the program's tasks.
+    Switches,
+    /// How often they went on on another CPU.
+    Migrations,
+    /// The set's share of the program's CPU time, percent.
+    Share(String),
+    /// The share of the set's CPU time that it had on node 0, percent.
+    Node0(String),
+}
+
+/// The figures of a program: shares of sets if there are several, nodes where the program says which it prefers.
+pub fn of(scenario: &Scenario) -> Vec<Figure> {
+    let mut figures = vec![Figure::Switches, Figure::Migrations];
+    if scenario.vms.len() > 1 {
+        figures.extend(scenario.vms.iter().skip(1).map(|set| Figure::Share(set.name.clone())));
+    }
+    let prefer = scenario.vms.iter().filter(|set| set.vcpus[0].soft_affinity.is_some());
+    figures.extend(prefer.map(|set| Figure::Node0(set.name.clone())));
+    figures
+}
+
+/// How many CPUs the program kept busy on average, from its start to its end.
+pub fn busy_cpus(record: &Record) -> f64 {
+    total_ns(record) as f64 / record.span_ns as f64
+}
+
+fn total_ns(record: &Record) -> u64 {
+    record.tasks.iter().map(Task::total_ns).sum()
+}
+
+impl Figure {
+    /// What the record says.
+    pub fn value(&self, record: &Record) -> f64 {
+        let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole as f64;
+        match self {
+            Self::Switches => record.tasks.iter().map(Task::switches).sum::<u64>() as f64,
+            Self::Migrations => record.tasks.iter().map(|task| task.migrations).sum::<u64>() as f64,
+            Self::Share(set) => percent(record.of_set(set).total_ns(), total_ns(record)),
+            Self::Node0(set) => {
+                let set = record.of_set(set);
+                let node_0 = set.run_ns.iter().take(set.run_ns.len() / 2).sum();
+                percent(node_0, set.total_ns())
+            }
+        }
+    }
+
+    /// By how much the simulated value is larger: percent of a count, points of a share.
+    pub fn difference(&self, real: f64, simulated: f64) -> f64 {
+        match self {
+            Self::Switches | Self::Migrations => 100.0 * (simulated - real) / real,
+            Self::Share(_) | Self::Node0(_) => simulated - real,
+        }
+    }
+
+    /// The unit of differences.
+    pub fn unit(&self) -> &'static str {
+        match self {
+            Self::Switches | Self::Migrations => "%",
+            Self::Share(_) | Self::Node0(_) => " p",
+        }
+    }
+
+    /// The difference that is aimed at, in its unit.
+    pub fn target(&self) -> f64 {
+        match self {
+            Self::Switches | Self::Migrations => 10.0,
+            Self::Share(_) | Self::Node0(_) => 2.0,
+        }
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Switches => f.write_str("switches"),
+            Self::Migrations => f.write_str("migrations"),
+            Self::Share(set) => write!(f, "share of {set}, %"),
+            Self::Node0(set) => write!(f, "{set} on node 0, %"),
+        }
+    }
+}

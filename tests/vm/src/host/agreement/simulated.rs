@@ -1,0 +1,105 @@
+//! Runs a program in the simulator, and records what the guest records of it.
+
+use super::emulator::Emulator;
+use crate::guest::perform::task_name;
+use crate::record::{Record, Task};
+use anyhow::{Context, Result};
+use std::path::Path;
+use tandem_lab::scenario::ScenarioSource;
+use tandem_lab::scenario::policy::PolicyTable;
+use tandem_lab::scenario::policy::scheduler::SchedulerName;
+use tandem_sim::ids::{KernelId, TaskId};
+use tandem_sim::scenario::Scenario;
+use tandem_sim::trace::{Event, EventKind, Observer};
+
+/// The scenario of a file, with the compiled scheduler as the host's.
+pub fn scenario(file: &Path) -> Result<Scenario> {
+    let policy = PolicyTable { host: Some(SchedulerName::Tandem), ..PolicyTable::default() };
+    Ok(ScenarioSource::read(file)?.build(&Default::default(), &policy)?)
+}
+
+/// What the program does in the simulator with this seed, surrounded as in the emulator while so many CPUs are busy.
+pub fn run(program: &str, scenario: &Scenario, emulator: &Emulator, busy_cpus: f64, seed: u64) -> Result<Record> {
+    let mut watch = Watch::new(scenario);
+    let mut surrounded = scenario.clone();
+    emulator.surround(&mut surrounded, busy_cpus);
+    let metrics = tandem_sim::run_observed(&surrounded, seed, &mut watch)
+        .with_context(|| format!("cannot simulate {program}"))?;
+    let length_ns = scenario.length_ns;
+    let (tasks, span_ns) = watch.end(length_ns);
+    let counters = metrics.host.policy.iter().map(|(&name, &count)| (name.to_owned(), count)).collect();
+    let kernel = "simulated".to_owned();
+    let background = Default::default();
+    Ok(Record { program: program.into(), kernel, length_ns, span_ns, tasks, counters, background })
+}
+
+/// Follows the tasks of the program.
+struct Watch {
+    tasks: Vec<Watched>,
+    span_ns: u64,
+}
+
+#[derive(Default)]
+struct Watched {
+    task: Task,
+    last_cpu: Option<usize>,
+    since_ns: Option<u64>,
+}
+
+impl Watch {
+    fn new(scenario: &Scenario) -> Self {
+        let cpus = scenario.machine.cpu_count();
+        let names = scenario
+            .vms
+            .iter()
+            .flat_map(|set| (0..set.vcpus.len()).map(|number| task_name(&set.name, number)));
+        let tasks = names.map(|name| Watched {
+            task: Task { name, run_ns: vec![0; cpus], ..Task::default() },
+            ..Watched::default()
+        });
+        Self { tasks: tasks.collect(), span_ns: 0 }
+    }
+
+    fn leaves(&mut self, task: TaskId, at_ns: u64) {
+        let watched = &mut self.tasks[task.index()];
+        if let (Some(cpu), Some(since_ns)) = (watched.last_cpu, watched.since_ns.take()) {
+            watched.task.run_ns[cpu] += at_ns - since_ns;
+            self.span_ns = at_ns;
+        }
+    }
+
+    /// What the tasks did, and when one of them left a CPU last.
+    fn end(mut self, length_ns: u64) -> (Vec<Task>, u64) {
+        for task in 0..self.tasks.len() {
+            self.leaves(task.into(), length_ns);
+        }
+        (self.tasks.into_iter().map(|watched| watched.task).collect(), self.span_ns)
+    }
+}
+
+impl Observer for Watch {
+    fn observe(&mut self, event: Event) {
+        if event.kernel != KernelId::HOST || event.task.index() >= self.tasks.len() {
+            return;
+        }
+        let watched = &mut self.tasks[event.task.index()];
+        match event.kind {
+            EventKind::Start => {
+                let cpu = event.cpu.index();
+                if watched.last_cpu.replace(cpu).is_some_and(|last| last != cpu) {
+                    watched.task.migrations += 1;
+                }
+                watched.since_ns = Some(event.at_ns);
+            }
+            EventKind::Preempt | EventKind::Yield => {
+                watched.task.runnable += 1;
+                self.leaves(event.task, event.at_ns);
+            }
+            EventKind::Block | EventKind::Exit => {
+                watched.task.blocked += 1;
+                self.leaves(event.task, event.at_ns);
+            }
+            EventKind::Wake | EventKind::Continue => {}
+        }
+    }
+}
