@@ -62,11 +62,17 @@ pub fn pinned(cpu: u32) -> TaskFacts {
 impl Desk {
     /// A kernel on two nodes with these tasks, all of which sleep.
     pub fn new(settings: &Settings, tasks: Vec<TaskFacts>) -> Self {
+        Self::with_decisions_of(0, settings, tasks)
+    }
+
+    /// The same on a kernel that takes so long for a decision.
+    pub fn with_decisions_of(put_back_ns: u64, settings: &Settings, tasks: Vec<TaskFacts>) -> Self {
         let machine = Arc::new(two_nodes());
         let is_guest = settings.mode == Mode::Guest;
         let kernel = KernelVersion::V7_3;
         let told = Told { tandem: Some(settings), variables: None, kernel, tick_hz: None, is_guest };
-        let settings = compiled::settings(&SchedulerName::Tandem, &told, &machine).unwrap();
+        let mut settings = compiled::settings(&SchedulerName::Tandem, &told, &machine).unwrap();
+        settings.put_back_ns = put_back_ns;
         let cpu_count = machine.cpu_count();
         Self {
             policy: SchedExt::new(&settings, &machine, &tasks, &[]),

@@ -201,3 +201,24 @@ fn a_task_of_three_times_the_weight_gets_three_times_the_time() {
     let ratio = f64::from(ran_us[0]) / f64::from(ran_us[1]);
     assert!((2.7..3.3).contains(&ratio), "{ran_us:?}");
 }
+
+#[test]
+fn cpus_that_decide_at_the_same_time_do_not_find_what_the_other_is_about_to_put_back() {
+    // As in `schedule()`: the next task is chosen first, and the one that ran goes into a queue after that.
+    let mut desk = Desk::with_decisions_of(500, &Settings::default(), tasks(9));
+    let cpus: Vec<u32> = (0..8).map(|task| desk.run_on(task, 0).0).collect();
+    let waits_at = desk.wake(8, 0).0;
+    let on_that_node: Vec<u32> = cpus.into_iter().filter(|cpu| cpu / 4 == waits_at / 4).collect();
+    desk.pass_us(4_000);
+    let (first, second) = (on_that_node[0], on_that_node[1]);
+    let before = desk.current[first as usize].unwrap();
+    assert_eq!(desk.decide(first), Some(TaskId(8)), "it has waited");
+    // The queue is empty now.
+    let goes_on = desk.current[second as usize];
+    assert_eq!(desk.sleep(second), None, "{goes_on:?} slept, and nobody waits yet");
+    let alarm = *desk.alarms.last().unwrap();
+    assert_eq!(alarm.at_ns, desk.now_ns + 500);
+    desk.expire(alarm);
+    assert!(desk.kicked.contains(&CpuId(second)), "the CPU that idles now is told");
+    assert_eq!(desk.decide(second), Some(before));
+}

@@ -75,7 +75,10 @@ pub fn run(options: &Options) -> Result<bool> {
             run = boot()?;
         }
         write_records(&run.events, &folder)?;
-        records.lock().expect("no thread panics with the lock").extend(run.events.iter().filter_map(Event::record));
+        records
+            .lock()
+            .expect("no thread panics with the lock")
+            .extend(run.events.iter().filter_map(Event::record));
         Ok(Outcome::new(plan.leg.name, &plan.scenarios, &run))
     };
     let mut passed = 0;

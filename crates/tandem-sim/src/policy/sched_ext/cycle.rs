@@ -172,8 +172,8 @@ impl SchedExt {
         if kernel.slice_ns(state, task) > 0 {
             return kernel.join(state, task, cpu, super::types::SCX_ENQ_HEAD);
         }
-        if goes_idle {
-            return self.give(task, SCX_ENQ_LAST);
+        if goes_idle || kernel.put_back_ns == 0 {
+            return self.give(task, if goes_idle { SCX_ENQ_LAST } else { 0 });
         }
         // It is on its way until the decision is over: CPUs that decide at the same time do not find it in a queue.
         let token = kernel.next_token;

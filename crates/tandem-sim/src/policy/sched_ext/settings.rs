@@ -25,7 +25,7 @@ pub struct SchedExtSettings {
     /// Longest time by which a tick comes late, ns: nothing on real CPUs, but emulated ones take turns.
     pub tick_delay_max_ns: u64,
     /// From when a CPU looks for its next task to when the one that ran there is in a queue again, ns. CPUs that decide
-    /// meanwhile do not find it there.
+    /// meanwhile do not find it there. 0: at once.
     pub put_back_ns: u64,
 }
 

@@ -19,8 +19,11 @@ use tandem_sim::scenario::{PolicySettings, Scenario, Vcpu, Vm, VmKind};
 
 /// By how much a sleep is longer than asked for: `timer_slack_ns` of a task, unless it is changed.
 const TIMER_SLACK_NS: u64 = 50_000;
-/// Of a path, what a task spends in its system call; the rest is the switch to another one. Assumed.
-const SYSTEM_CALL_SHARE: f64 = 0.5;
+/// Of a path, the call that sends a message and wakes the task that waits for it, what a receiver does with it, and the switch
+/// between. Assumed, but for that a sender has more to do.
+const CALL_SHARE: f64 = 0.5;
+const RECEIVE_SHARE: f64 = 0.25;
+const SWITCH_SHARE: f64 = 0.25;
 /// Of a path, what passes from a CPU's look into the queues to when the task that ran is in one. Assumed.
 const DECISION_SHARE: f64 = 0.25;
 /// Counters of tasks that wake up.
@@ -65,9 +68,9 @@ impl Emulator {
     /// Makes the scenario what the emulator makes of it while so many CPUs are busy.
     pub fn surround(&self, scenario: &mut Scenario, busy_cpus: f64) {
         let path_ns = self.path_ns * busy_cpus;
-        let call_ns = (path_ns * SYSTEM_CALL_SHARE) as u64;
         for task in scenario.vms.iter_mut().flat_map(|set| &mut set.vcpus) {
-            lengthen(&mut Arc::make_mut(&mut task.program).ops, call_ns);
+            let program = Arc::make_mut(&mut task.program);
+            program.ops = with_calls(&program.ops, path_ns);
         }
         let cpus = scenario.machine.cpu_count() as f64;
         if let PolicySettings::SchedExt(settings) = &mut scenario.policy {
@@ -75,7 +78,7 @@ impl Emulator {
             settings.tick_delay_max_ns = (self.tick_delay_max_ns as f64 * busy_cpus / cpus) as u64;
             settings.put_back_ns = (path_ns * DECISION_SHARE) as u64;
         }
-        let switch_ns = (path_ns * (1.0 - SYSTEM_CALL_SHARE)) as u64;
+        let switch_ns = (path_ns * SWITCH_SHARE) as u64;
         scenario.costs.context_switch =
             Some(ContextSwitch { decision_ns: 0, switch_ns, peer_scan_ns: 0, address_space_ns: 0 });
         scenario.vms.push(self.background(scenario, path_ns as u64));
@@ -90,12 +93,8 @@ impl Emulator {
             Op::Sleep(Amount::Exponential(sleep_ns)),
             Op::Compute { work: Amount::Uniform(0, 2 * path_ns), profile: None },
         ];
-        let program = Arc::new(Program {
-            ops: vec![Op::Repeat { times: None, body }],
-            ..Program::default()
-        });
-        let task =
-            Vcpu { program, hard_affinity: Arc::new(cpus.clone()), soft_affinity: None };
+        let program = Arc::new(Program { ops: vec![Op::Repeat { times: None, body }], ..Program::default() });
+        let task = Vcpu { program, hard_affinity: Arc::new(cpus.clone()), soft_affinity: None };
         let shares = scenario.vms[0].memory_shares.clone();
         Vm { kind: VmKind::Processes, ..Vm::new("background", vec![task; count], shares) }
     }
@@ -112,18 +111,25 @@ fn computing_ns(ops: &[Op]) -> u64 {
         .sum()
 }
 
-/// Adds what the kernel adds: system calls, anything between nothing and twice the mean; late timers.
-fn lengthen(ops: &mut [Op], call_ns: u64) {
+/// The program with what the kernel adds to it: system calls, each anything between nothing and twice the mean, and late timers.
+fn with_calls(ops: &[Op], path_ns: f64) -> Vec<Op> {
+    let call = |share: f64| {
+        let mean_ns = (path_ns * share) as u64;
+        Op::Compute { work: Amount::Uniform(0, 2 * mean_ns), profile: None }
+    };
+    let mut all = Vec::new();
     for op in ops {
         match op {
-            Op::Compute { work, .. } => {
-                if let Amount::Fixed(ns) = *work {
-                    *work = Amount::Uniform(ns, ns + 2 * call_ns);
-                }
+            Op::Sleep(Amount::Fixed(ns)) => {
+                all.extend([call(CALL_SHARE), Op::Sleep(Amount::Fixed(ns + TIMER_SLACK_NS))]);
             }
-            Op::Sleep(Amount::Fixed(ns)) => *ns += TIMER_SLACK_NS,
-            Op::Repeat { body, .. } => lengthen(body, call_ns),
-            _ => {}
+            Op::Send { .. } | Op::Yield => all.extend([call(CALL_SHARE), op.clone()]),
+            Op::Wait { .. } => all.extend([op.clone(), call(RECEIVE_SHARE)]),
+            Op::Repeat { times, body } => {
+                all.push(Op::Repeat { times: *times, body: with_calls(body, path_ns) });
+            }
+            other => all.push(other.clone()),
         }
     }
+    all
 }

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 /// The program in which paths of the kernel are measured.
 const PING_PONG: &str = "ping-pong";
 /// Seeds with which the simulator runs each program.
-const SEEDS: std::ops::RangeInclusive<u64> = 1..=16;
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=32;
 
 /// A figure of a program, of the real kernel and of the simulator.
 struct Row {
@@ -55,7 +55,8 @@ pub fn read_records(folders: &[PathBuf]) -> Result<Vec<Record>> {
         for program in programs {
             let file = folder.join(format!("{}.json", program.name));
             if file.exists() {
-                let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+                let text =
+                    fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
                 let record = serde_json::from_str(&text);
                 records.push(record.with_context(|| format!("{} is no record", file.display()))?);
             }
@@ -71,7 +72,10 @@ pub fn compare(records: &[Record]) -> Result<Comparison> {
     let file = |program: &str| {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("agreement").join(format!("{program}.toml"))
     };
-    ensure!(!of(PING_PONG).is_empty(), "there is no record of {PING_PONG}, in which the kernel's paths are measured");
+    ensure!(
+        !of(PING_PONG).is_empty(),
+        "there is no record of {PING_PONG}, in which the kernel's paths are measured"
+    );
     let ping_pong = perform::read_scenario(&file(PING_PONG))?;
     let emulator = Emulator::measured(leg, &ping_pong, &of(PING_PONG), &records.iter().collect::<Vec<_>>());
     let mut rows = Vec::new();
@@ -119,9 +123,19 @@ impl Comparison {
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Emulator { path_ns, background_per_s, .. } = self.emulator;
-        writeln!(f, "Path of the kernel {:.1} us, {background_per_s:.0} other wake-ups a second.", path_ns / 1e3)?;
-        writeln!(f, "| program     | figure                 | real                     | simulated                | difference | bound |")?;
-        writeln!(f, "|-------------|------------------------|--------------------------|--------------------------|------------|-------|")?;
+        writeln!(
+            f,
+            "Path of the kernel {:.1} us, {background_per_s:.0} other wake-ups a second.",
+            path_ns / 1e3
+        )?;
+        writeln!(
+            f,
+            "| program     | figure                 | real                     | simulated                | difference | bound |"
+        )?;
+        writeln!(
+            f,
+            "|-------------|------------------------|--------------------------|--------------------------|------------|-------|"
+        )?;
         for row in &self.rows {
             let (difference, unit) = (row.difference(), row.figure.unit());
             let verdict = match (row.agrees(), row.bound.reason) {
@@ -160,5 +174,69 @@ fn spread(values: &[f64]) -> String {
     match values.len() {
         1 => format!("{least:.1}"),
         _ => format!("{:.1} ({least:.1} to {largest:.1})", mean(values)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMULATOR: Emulator =
+        Emulator { path_ns: 13_600.0, background_per_s: 80.0, tick_delay_max_ns: 40_000 };
+
+    /// What a kernel that does what the simulator does would have recorded.
+    fn simulated_records(seed: u64) -> Vec<Record> {
+        let programs = [(PING_PONG, 1.0), ("hackbench", 8.0), ("yield-storm", 2.0)];
+        let run = |(program, busy_cpus): (&str, f64)| {
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("agreement/{program}.toml"));
+            let scenario = simulated::scenario(&file).unwrap();
+            let mut record = simulated::run(program, &scenario, &EMULATOR, busy_cpus, seed).unwrap();
+            record.background = [("wake_idle".to_owned(), 40), ("kept".to_owned(), 1_000)].into();
+            record
+        };
+        programs.map(run).into()
+    }
+
+    #[test]
+    fn what_the_emulator_adds_is_found_in_the_records() {
+        let found = compare(&simulated_records(100)).unwrap().emulator;
+        assert!((found.path_ns / EMULATOR.path_ns - 1.0).abs() < 0.05, "{found:?}");
+        assert!((found.background_per_s - 3.0 * 40.0 / 1.8).abs() < 0.01, "{found:?}");
+        assert_eq!(found.tick_delay_max_ns, 40_000);
+    }
+
+    #[test]
+    fn a_kernel_that_does_something_else_is_noticed() {
+        let records = simulated_records(100);
+        assert_eq!(compare(&records).unwrap().misses(), 0);
+        type Change = fn(&mut Record);
+        let changes: [(Change, &str); 4] = [
+            (|record| record.tasks[0].runnable += record.of_set("yielders-0").switches() / 5, "switches"),
+            (|record| record.tasks[0].migrations /= 3, "migrations"),
+            (|record| record.tasks[0].run_ns[0] /= 2, "share"),
+            (|record| record.tasks.iter_mut().for_each(|task| task.migrations = 0), "migrations"),
+        ];
+        for (change, what) in changes {
+            let mut changed = records.clone();
+            change(&mut changed[2]);
+            let comparison = compare(&changed).unwrap();
+            let missed: Vec<_> = comparison.rows.iter().filter(|row| !row.agrees()).collect();
+            assert_eq!(missed.len(), 1, "{what}\n{comparison}");
+            assert!(missed[0].figure.to_string().starts_with(what), "{comparison}");
+        }
+    }
+
+    #[test]
+    fn every_bound_can_fail() {
+        for row in compare(&simulated_records(100)).unwrap().rows {
+            assert!(row.bound.limit < 100.0 && row.bound.limit >= row.figure.target(), "{}", row.figure);
+            assert_eq!(row.bound.reason.is_some(), row.bound.limit > row.figure.target(), "{}", row.figure);
+        }
+    }
+
+    #[test]
+    fn without_ping_pong_nothing_can_be_compared() {
+        let error = compare(&simulated_records(100)[1..]).err().unwrap().to_string();
+        assert!(error.starts_with("there is no record of ping-pong"), "{error}");
     }
 }

@@ -5,21 +5,43 @@ use crate::guest::perform::task_name;
 use crate::record::{Record, Task};
 use anyhow::{Context, Result};
 use std::path::Path;
+use std::sync::Arc;
+use tandem_host::scheduler::{Place, Preference, Subject, request_bytes};
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_lab::scenario::policy::scheduler::SchedulerName;
+use tandem_sim::cpumask::CpuMask;
 use tandem_sim::ids::{KernelId, TaskId};
-use tandem_sim::scenario::Scenario;
+use tandem_sim::machine::Machine;
+use tandem_sim::scenario::{PolicySettings, Scenario};
 use tandem_sim::trace::{Event, EventKind, Observer};
 
 /// The scenario of a file, with the compiled scheduler as the host's.
 pub fn scenario(file: &Path) -> Result<Scenario> {
     let policy = PolicyTable { host: Some(SchedulerName::Tandem), ..PolicyTable::default() };
-    Ok(ScenarioSource::read(file)?.build(&Default::default(), &policy)?)
+    let mut scenario = ScenarioSource::read(file)?.build(&Default::default(), &policy)?;
+    if let PolicySettings::SchedExt(settings) = &mut scenario.policy
+        && let Some(preferences) = &mut Arc::make_mut(settings).preferences
+    {
+        preferences.request = preference_request;
+    }
+    Ok(scenario)
+}
+
+/// The request by which the scheduler is told where a task would rather run: the guest names CPUs, whole nodes too.
+fn preference_request(pid: u64, preferred: Option<&CpuMask>, _: &Machine) -> Vec<u8> {
+    let place = preferred.map(|preferred| Place::Cpus(preferred.iter().map(|cpu| cpu.0.into()).collect()));
+    request_bytes(Subject::Task(pid as u32), &Preference { place, latency_critical: false })
 }
 
 /// What the program does in the simulator with this seed, surrounded as in the emulator while so many CPUs are busy.
-pub fn run(program: &str, scenario: &Scenario, emulator: &Emulator, busy_cpus: f64, seed: u64) -> Result<Record> {
+pub fn run(
+    program: &str,
+    scenario: &Scenario,
+    emulator: &Emulator,
+    busy_cpus: f64,
+    seed: u64,
+) -> Result<Record> {
     let mut watch = Watch::new(scenario);
     let mut surrounded = scenario.clone();
     emulator.surround(&mut surrounded, busy_cpus);
