@@ -213,7 +213,13 @@ mod tests {
         let changes: [(Change, &str); 4] = [
             (|record| record.tasks[0].runnable += record.of_set("yielders-0").switches() / 5, "switches"),
             (|record| record.tasks[0].migrations /= 3, "migrations"),
-            (|record| record.tasks[0].run_ns[0] /= 2, "share"),
+            (
+                |record| {
+                    let moved_ns = std::mem::take(&mut record.tasks[0].run_ns[0]);
+                    record.tasks[4].run_ns[0] += moved_ns;
+                },
+                "share",
+            ),
             (|record| record.tasks.iter_mut().for_each(|task| task.migrations = 0), "migrations"),
         ];
         for (change, what) in changes {
