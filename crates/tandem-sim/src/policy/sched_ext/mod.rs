@@ -7,7 +7,8 @@
 //! functions that they call ([`functions`], [`calls`]), dispatch queues ([`queue`], [`insert`]), idle CPUs ([`idle`]), and
 //! the cycle of callbacks ([`cycle`]): `select_cpu`, `runnable` and `enqueue` where a task wakes; where a CPU decides, the
 //! running task first, if it has slice left, then its local queue, the global one, `dispatch`, and the task that ran, in
-//! that order; `stopping` and `running` around a switch; `tick`, where slices end.
+//! that order; `stopping` and `running` around a switch; `tick`, where slices end. The task that ran comes into a queue a
+//! moment after the choice of the next one, so that CPUs which decide at the same tick do not find each other's.
 //! Each kernel of a scenario has an instance of its own, with memory and maps of its own.
 //!
 //! What a scheduler does wrong (an access outside of its memory, a task sent where it may not run, a call of

@@ -30,7 +30,7 @@ pub fn scenario(file: &Path) -> Result<Scenario> {
 
 /// The request by which the scheduler is told where a task would rather run: the guest names CPUs, whole nodes too.
 fn preference_request(pid: u64, preferred: Option<&CpuMask>, _: &Machine) -> Vec<u8> {
-    let place = preferred.map(|preferred| Place::Cpus(preferred.iter().map(|cpu| cpu.0.into()).collect()));
+    let place = preferred.map(|preferred| Place::Cpus(preferred.iter().map(|cpu| cpu.0).collect()));
     request_bytes(Subject::Task(pid as u32), &Preference { place, latency_critical: false })
 }
 
