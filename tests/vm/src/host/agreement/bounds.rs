@@ -16,7 +16,8 @@ pub fn of(program: &str, figure: &Figure) -> Bound {
     let (limit, reason) = match (program, figure) {
         ("ping-pong", Figure::Migrations) => (
             99.0,
-            "a dozen or two in 10,000 switches: other tasks of the guest take the CPU, the simulator's take an idle one",
+            "a dozen or two in 10,000 switches; probably other tasks of the guest take the CPU, where the simulator's find \
+             an idle one",
         ),
         ("hackbench", Figure::Switches | Figure::Migrations) => {
             (20.0, "single runs of the guest differ by 15%")
@@ -28,8 +29,7 @@ pub fn of(program: &str, figure: &Figure) -> Bound {
         ),
         ("spill", Figure::Migrations) => (
             35.0,
-            "single runs of the guest differ by 20%, and the simulator's tasks find the CPU that they left idle more often; \
-             why is not known",
+            "single runs of the guest differ by 20%, and the simulator's tasks move less; why is not known",
         ),
         ("spill", Figure::Node0(_)) => (8.0, "as with its migrations"),
         _ => return Bound { limit: figure.target(), reason: None },
