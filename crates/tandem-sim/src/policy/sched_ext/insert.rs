@@ -288,7 +288,8 @@ impl ScxKernel {
 
     /// Sends the kicks that programs asked for.
     pub fn flush_kicks(&mut self, state: &mut State) {
-        for (cpu, flags) in std::mem::take(&mut self.kicks) {
+        for at in 0..self.kicks.len() {
+            let (cpu, flags) = self.kicks[at];
             let curr = self.cpus[cpu].curr;
             if flags & types::SCX_KICK_IDLE != 0 {
                 if curr.is_none() {
@@ -301,5 +302,6 @@ impl ScxKernel {
             }
             self.resched.push(CpuId::from(cpu));
         }
+        self.kicks.clear();
     }
 }
