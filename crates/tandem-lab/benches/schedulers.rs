@@ -82,7 +82,10 @@ fn start_up() {
         step(&mut best[2]);
     }
     let ms = best.map(|best| best.as_secs_f64() * 1e3);
-    println!("start-up: {:.2} ms to link, {:.2} ms to compile, {:.2} ms for an instance", ms[0], ms[1], ms[2]);
+    println!(
+        "start-up: {:.2} ms to link, {:.2} ms to compile, {:.2} ms for an instance",
+        ms[0], ms[1], ms[2]
+    );
 }
 
 fn tandem(machine: &Machine) -> SchedExtSettings {

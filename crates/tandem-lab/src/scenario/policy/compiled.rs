@@ -163,7 +163,7 @@ fn variable(image: &Image, path: &Path, name: &str, value: &SettingValue) -> Res
 /// affinity.
 fn preference_request(pid: u64, preferred: Option<&CpuMask>, machine: &Machine) -> Vec<u8> {
     let place = preferred.map(|preferred| {
-        let cpus = preferred.iter().map(|cpu| cpu.0.into()).collect();
+        let cpus = preferred.iter().map(|cpu| cpu.0).collect();
         let nodes: Vec<u32> = (0..machine.node_count())
             .filter(|&node| {
                 let cpus = machine.node_cpus(node.into());
