@@ -9,7 +9,8 @@ use std::{env, fs};
 type Error = Box<dyn std::error::Error>;
 
 /// The published schedulers, with their versions there.
-const PUBLISHED: [(&str, &str); 3] = [("scx_beerland", "1.1.4"), ("scx_bpfland", "1.1.4"), ("scx_flash", "1.1.4")];
+const PUBLISHED: [(&str, &str); 3] =
+    [("scx_beerland", "1.1.4"), ("scx_bpfland", "1.1.4"), ("scx_flash", "1.1.4")];
 /// Manifest of the published schedulers.
 const SOURCES: &str = "sources/Cargo.toml";
 
@@ -59,7 +60,15 @@ fn compile_all() -> Result<(), Error> {
 fn published() -> Result<Vec<(String, PathBuf)>, Error> {
     let cargo = env::var_os("CARGO").ok_or("Cargo has not said where it is")?;
     let output = Command::new(cargo)
-        .args(["metadata", "--locked", "--offline", "--quiet", "--format-version=1", "--manifest-path", SOURCES])
+        .args([
+            "metadata",
+            "--locked",
+            "--offline",
+            "--quiet",
+            "--format-version=1",
+            "--manifest-path",
+            SOURCES,
+        ])
         .output()?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).trim().into());

@@ -94,7 +94,7 @@ void BPF_STRUCT_OPS(central_enqueue, struct task_struct *p, u64 enq_flags)
 static bool send_task_to(s32 cpu)
 {
 	struct task_struct *p;
-	s32 pid;
+	s32 pid, idle_cpu;
 
 	bpf_repeat(WAITING_MAX) {
 		if (bpf_map_pop_elem(&waiting, &pid))
@@ -106,7 +106,9 @@ static bool send_task_to(s32 cpu)
 			continue;
 		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
 			scx_bpf_dsq_insert(p, FALLBACK_DSQ, slice_ns, 0);
-			scx_bpf_kick_cpu(scx_bpf_task_cpu(p), 0);
+			idle_cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+			if (idle_cpu >= 0)
+				scx_bpf_kick_cpu(idle_cpu, SCX_KICK_IDLE);
 			bpf_task_release(p);
 			if (!scx_bpf_dispatch_nr_slots())
 				return false;
@@ -127,12 +129,12 @@ void BPF_STRUCT_OPS(central_dispatch, s32 cpu, struct task_struct *prev)
 	s32 other;
 
 	if (cpu != central_cpu) {
-		if (scx_bpf_dsq_move_to_local(FALLBACK_DSQ, 0))
-			return;
+		bool has_task = scx_bpf_dsq_move_to_local(FALLBACK_DSQ, 0);
+
 		wants_task = wants_of(cpu);
 		if (wants_task)
-			*wants_task = true;
-		if (waiting_count)
+			*wants_task = !has_task;
+		if (!has_task && waiting_count)
 			scx_bpf_kick_cpu(central_cpu, SCX_KICK_PREEMPT);
 		return;
 	}
@@ -195,9 +197,16 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(central_init)
 {
 	struct bpf_timer *timer;
 	u32 first = 0;
-	s32 error;
+	s32 error, cpu;
 
 	cpu_count = scx_bpf_nr_cpu_ids();
+	/* A CPU that idles since before the scheduler was there has not asked yet. */
+	bpf_for(cpu, 0, cpu_count) {
+		bool *wants_task = wants_of(cpu);
+
+		if (wants_task)
+			*wants_task = true;
+	}
 	error = scx_bpf_create_dsq(FALLBACK_DSQ, NUMA_NO_NODE);
 	if (error)
 		return error;
