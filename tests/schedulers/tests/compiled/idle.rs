@@ -134,7 +134,6 @@ fn all_work_is_done_and_no_cpu_idles_for_long_beside_it() {
         for era in ["6.12", "7.3"] {
             let policy = format!("{{ host = {}, era = \"{era}\" }}", file(name));
             let (metrics, longest_ns) = run_beside(&build(&MIXED.replace("{ host = HOST }", &policy)));
-            eprintln!("{name} {era}: {longest_ns} ns");
             let bound_ns = match name {
                 "fifo" | "weighted" => AT_ONCE_NS,
                 "central" => TIMER_NS,

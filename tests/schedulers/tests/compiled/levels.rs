@@ -66,7 +66,6 @@ fn hosts_and_guests_get_their_work_done() {
         for vm in build {
             assert_eq!((vm.counts["made"], vm.counts["objects"]), (12, 240), "{host} and {guest}");
         }
-        eprintln!("{host} {guest}: talk {} hogs {}", count(&metrics, "talk"), count(&metrics, "hogs"));
         assert!(count(&metrics, "talk") > 2_000, "{host} and {guest}");
         assert!(count(&metrics, "hogs") > 200, "{host} and {guest}");
     }

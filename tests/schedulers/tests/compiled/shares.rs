@@ -4,7 +4,10 @@ use crate::support::{file, run, tasks};
 use scheduler_tests::{EXAMPLES, PUBLISHED};
 use tandem_sim::metrics::RunMetrics;
 
+/// Those that share time evenly between all tasks of the machine.
 const FAIR: [&str; 2] = ["fifo", "weighted"];
+/// The others leave some tasks alone on a CPU where others share one: no task is further off than that makes it.
+const UNEVEN: f64 = 0.6;
 
 /// Equal hogs, three for two CPUs each; and as many of twice the weight, if there is a group of them.
 fn hogs(scheduler: &str, heavy: bool) -> RunMetrics {
@@ -50,8 +53,7 @@ fn equal_hogs_get_equal_time() {
         assert!(all_ms > 0.98 * 32_000.0, "{name}: CPUs idled: {all_ms} ms");
         let mean_ms = mean(&times_ms);
         let worst = times_ms.iter().map(|ms| (ms / mean_ms - 1.0).abs()).fold(0.0, f64::max);
-        println!("{name}: worst {worst}");
-        let bound = if FAIR.contains(&name) { 0.05 } else { f64::INFINITY };
+        let bound = if FAIR.contains(&name) { 0.05 } else { UNEVEN };
         assert!(worst < bound, "{name}: {times_ms:?}");
     }
 }
@@ -61,13 +63,12 @@ fn twice_the_weight_is_twice_the_time_where_weights_count() {
     for name in EXAMPLES.into_iter().chain(PUBLISHED) {
         let metrics = hogs(name, true);
         let ratio = mean(&run_ms(&metrics, "heavy")) / mean(&run_ms(&metrics, "usual"));
-        println!("{name}: ratio {ratio}");
         let expected = match name {
             "fifo" => 0.95..1.05,
             // Its central CPU ends others' turns as it decides.
             "central" => 0.9..1.1,
             "weighted" => 1.95..2.05,
-            _ => 0.5..3.5,
+            _ => 0.8..2.5,
         };
         assert!(expected.contains(&ratio), "{name}: {ratio}");
     }
