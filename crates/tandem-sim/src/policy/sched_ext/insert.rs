@@ -176,6 +176,7 @@ impl ScxKernel {
                 self.cpus[from].nr_running -= 1;
                 self.cpus[cpu].nr_running += 1;
             }
+            self.add(state, task, field!(Task, se.nr_migrations), 1);
             self.set(state, task, field!(Task, thread_info.cpu), cpu as u64);
             self.set(state, task, field!(Task, wake_cpu), cpu as u64);
         }
