@@ -3,7 +3,6 @@
 //! Nothing runs here: a test says when a task wakes, when a CPU decides, and how much time passes, and looks at what
 //! the scheduler makes of it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tandem_host::scheduler::{Mode, Settings};
 use tandem_lab::scenario::policy::compiled::{self, Told};
@@ -176,11 +175,6 @@ impl Desk {
         let cpu = self.wake(task, by);
         assert_eq!(self.decide(cpu.0), Some(TaskId(task)), "it runs where it was put");
         cpu
-    }
-
-    /// The scheduler's counters that are not 0.
-    pub fn counters(&self) -> BTreeMap<&'static str, u64> {
-        self.policy.counters().into_iter().filter(|(_, value)| *value > 0).collect()
     }
 
     /// One of the scheduler's counters.

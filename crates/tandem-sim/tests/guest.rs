@@ -308,9 +308,9 @@ fn vcpus_with_a_past_start_on_pcpus_drawn_at_random() {
     };
     let credit = PolicySettings::Credit(CreditSettings::default());
     let linux = PolicySettings::Linux(linux(LinuxEra::V6_12, Domains::Topology));
-    let scattered = starts(true, credit, 1);
+    let scattered = starts(true, credit.clone(), 1);
     assert_eq!(scattered, starts(true, linux, 1), "it is not the policy that decides");
-    assert_ne!(scattered, starts(true, credit, 2));
+    assert_ne!(scattered, starts(true, credit.clone(), 2));
     assert_ne!(scattered, starts(false, credit, 1));
     let mut sorted = scattered.clone();
     sorted.sort_unstable();

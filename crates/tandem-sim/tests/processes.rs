@@ -143,7 +143,8 @@ fn more_processes_than_pcpus_share_them_fairly() {
     for policy in policies {
         for kind in [VmKind::Processes, VmKind::Threads] {
             let scenario = tasks(kind, 2, vec![hog(); 5]);
-            let scenario = Scenario { policy, warmup_ns: SECOND, length_ns: 10 * SECOND, ..scenario };
+            let scenario =
+                Scenario { policy: policy.clone(), warmup_ns: SECOND, length_ns: 10 * SECOND, ..scenario };
             let (metrics, _) = run(&scenario);
             assert_eq!(metrics.host.idle_ns, 0, "work is conserved");
             for task in &metrics.vms[0].vcpus {

@@ -263,7 +263,8 @@ impl PolicyTable {
         }
         let any_file = File("OBJECT".into());
         let yields = self.pause_loop_table().and_then(|table| place(&table.directed_yield));
-        let known: [(&str, Option<Range<usize>>, &[&SchedulerName]); 12] = [
+        type Known<'a> = (&'static str, Option<Range<usize>>, &'a [&'a SchedulerName]);
+        let known: [Known<'_>; 12] = [
             ("timeslice", place(&self.timeslice), &[&XenCredit]),
             ("ratelimit", place(&self.ratelimit), &[&XenCredit]),
             ("migration_delay", place(&self.migration_delay), &[&XenCredit]),

@@ -118,7 +118,7 @@ fn numa_balancing_is_a_setting_of_a_linux_host() {
     };
     let is_on = |host: &str| match policy(host).unwrap().policy {
         PolicySettings::Linux(settings) => settings.numa_balancing,
-        PolicySettings::Credit(_) => false,
+        PolicySettings::Credit(_) | PolicySettings::SchedExt(_) => false,
     };
     assert!(!is_on("host = \"linux\""), "off unless it is asked for");
     assert!(is_on("host = \"linux\"\nnuma_balancing = true"));

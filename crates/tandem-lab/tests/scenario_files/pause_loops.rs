@@ -153,13 +153,13 @@ fn spin_locks_are_those_of_the_era_unless_the_file_says_more() {
         let scenario = build(&with_policy(&format!("host = \"linux\"\n{lines}"))).unwrap();
         let kind = |policy| match policy {
             PolicySettings::Linux(settings) => settings.spin_lock_kind(),
-            PolicySettings::Credit(_) => panic!("host and guest run Linux"),
+            PolicySettings::Credit(_) | PolicySettings::SchedExt(_) => panic!("host and guest run Linux"),
         };
-        let guest_policy = scenario.vms[0].guest.as_ref().unwrap().policy;
+        let guest_policy = scenario.vms[0].guest.as_ref().unwrap().policy.clone();
         assert_eq!((kind(scenario.policy), kind(guest_policy)), (host, guest), "{lines}");
     }
     let varied = varied("host = \"linux\"\nguest = { era = \"3.6\" }", "guest = { spin_locks = \"queued\" }");
-    let guest_policy = varied.unwrap().vms[0].guest.as_ref().unwrap().policy;
+    let guest_policy = varied.unwrap().vms[0].guest.as_ref().unwrap().policy.clone();
     let PolicySettings::Linux(settings) = guest_policy else { panic!("guests run Linux") };
     assert_eq!(settings.spin_lock_kind(), Queued);
 }

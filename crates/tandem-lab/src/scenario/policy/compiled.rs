@@ -9,7 +9,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use tandem_ebpf::{Code, Engine, Image};
+use tandem_ebpf::{Code, Engine, Image, Variable};
 use tandem_host::scheduler::{
     Counters, Mode, Place, Places, Preference, Settings, Subject, request_bytes, rodata,
 };
@@ -125,15 +125,17 @@ fn tandem_data(image: &Image, told: &Told<'_>, machine: &Machine) -> Result<Vec<
 
 /// The bytes of a variable of the object, and where they belong.
 fn variable(image: &Image, path: &Path, name: &str, value: &SettingValue) -> Result<(u64, Vec<u8>), String> {
+    // Names that begin with underscores are those of the kernel's constants, which are filled in anyway.
+    let is_setting = |name: &str, variable: &Variable| variable.is_setting && !name.starts_with("__");
     let all = || {
         let settings = image
             .variables
             .iter()
-            .filter(|(_, variable)| variable.is_setting && variable.number_size.is_some());
+            .filter(|(name, variable)| is_setting(name, variable) && variable.number_size.is_some());
         let names: Vec<_> = settings.map(|(name, _)| format!("`{name}`")).collect();
         names.join(", ")
     };
-    let found = image.variables.get(name).filter(|variable| variable.is_setting);
+    let found = image.variables.get(name).filter(|variable| is_setting(name, variable));
     let Some(variable) = found else {
         return Err(format!("{} has no setting `{name}`; it has {}", path.display(), all()));
     };
@@ -173,7 +175,7 @@ fn variable(image: &Image, path: &Path, name: &str, value: &SettingValue) -> Res
 /// affinity.
 fn preference_request(pid: u64, preferred: Option<&CpuMask>, machine: &Machine) -> Vec<u8> {
     let place = preferred.map(|preferred| {
-        let cpus = preferred.iter().map(|cpu| cpu.0.into()).collect();
+        let cpus = preferred.iter().map(|cpu| cpu.0).collect();
         let nodes: Vec<u32> = (0..machine.node_count())
             .filter(|&node| {
                 let cpus = machine.node_cpus(node.into());

@@ -40,7 +40,7 @@ impl Situation {
                 past_cpu: None,
             })
             .collect();
-        let vms = vec![VmFacts { weight: 256, cap_pct: 0 }; facts.len()];
+        let vms = vec![VmFacts { weight: 256, cap_pct: 0, is_cgroup: true }; facts.len()];
         let credit = Credit::new(settings, &machine, &facts, &vms);
         Self { machine, facts, credit, now_ns: 1_000_000 }
     }
@@ -60,6 +60,8 @@ impl Situation {
             kicked: &mut kicked,
             peers_scanned: &mut 0,
             locked: &mut Vec::new(),
+            alarms: &mut Vec::new(),
+            failure: &mut None,
         };
         let answer = question(&mut self.credit, &mut context);
         (answer, kicked.into_iter().map(|cpu| cpu.0).collect())
@@ -302,7 +304,7 @@ mod accounts {
     /// A vCPU that runs alone on one CPU and had this credit before an accounting; whom that kicked.
     fn after_account(credit: i64, cap_pct: u32) -> (Situation, Vec<u32>) {
         let mut situation = Situation::of_era(Era::Xen4_9, (1, 1, 1), &[(&[], &[])]);
-        let vms = [VmFacts { weight: 256, cap_pct }];
+        let vms = [VmFacts { weight: 256, cap_pct, is_cgroup: true }];
         situation.credit.accounting = Accounting::new(30_000_000, 1, &vms);
         situation.runs(0, 0, Priority::Under);
         situation.credit.vcpus[0].credit = credit;

@@ -64,6 +64,8 @@ impl Situation {
             kicked: &mut self.kicked,
             peers_scanned: &mut self.scanned,
             locked: &mut self.locked,
+            alarms: &mut Vec::new(),
+            failure: &mut None,
         };
         question(&mut self.linux, &mut context)
     }

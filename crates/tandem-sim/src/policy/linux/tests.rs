@@ -66,6 +66,8 @@ impl Hand {
             kicked: &mut kicked,
             peers_scanned: &mut 0,
             locked: &mut Vec::new(),
+            alarms: &mut Vec::new(),
+            failure: &mut None,
         };
         (question(&mut self.linux, &mut context), kicked)
     }

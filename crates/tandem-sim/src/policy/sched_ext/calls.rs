@@ -289,7 +289,7 @@ impl ScxKernel {
     }
 
     fn populate(&mut self, state: &mut State, mask: u64, from: u64, size: usize) -> Result<u64, Fault> {
-        if size % 8 != 0 || size < self.mask_words * 8 {
+        if !size.is_multiple_of(8) || size < self.mask_words * 8 {
             return Ok(EACCES as u64);
         }
         let scratch = self.scratch_masks[1];

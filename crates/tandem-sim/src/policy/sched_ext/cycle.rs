@@ -168,6 +168,7 @@ impl SchedExt {
         let address = self.address(task);
         self.call(self.kernel.callbacks.stopping, Purpose::Other, &[address, 1]);
         let Some((kernel, state)) = self.parts() else { return };
+        kernel.add(state, task, field!(Task, nivcsw), 1);
         kernel.set_current(state, cpu, None);
         if kernel.slice_ns(state, task) > 0 {
             return kernel.join(state, task, cpu, super::types::SCX_ENQ_HEAD);
@@ -392,6 +393,7 @@ impl Policy for SchedExt {
         self.begin(ctx, cpu);
         self.make_quiescent(task, SCX_DEQ_SLEEP);
         if let Some((kernel, state)) = self.parts() {
+            kernel.add(state, task, field!(Task, nvcsw), 1);
             kernel.set_current(state, cpu.index(), None);
         }
         self.end(ctx);
@@ -509,8 +511,11 @@ impl Policy for SchedExt {
 
     fn tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         self.begin(ctx, cpu);
+        let period_ns = self.settings.tick_period_ns;
         if let Some((kernel, state)) = self.parts() {
             kernel.account(state, cpu.index());
+            // As kernels do that are not built to account exactly: who is there at a tick has run since the last one.
+            kernel.add(state, task, field!(Task, utime), period_ns);
             if let Some(stat) = state.variable("kernel_cpustat", cpu.index()) {
                 let stolen_ns = ctx.stolen_ns[cpu.index()];
                 let _ = state.memory.store(stat + CPUTIME_STEAL as u64 * 8, 8, stolen_ns);

@@ -178,12 +178,16 @@ impl ScxKernel {
             ];
             for (_, set, masks, is_node) in sets.into_iter().filter(|(wanted, ..)| *wanted) {
                 let key = (is_node, set.iter().next());
-                if !copies.contains_key(&key) {
-                    let mask = self.new_mask(state)?;
-                    masks::write(&mut state.memory, mask, self.mask_words, set)?;
-                    copies.insert(key, mask);
-                }
-                masks.push(copies[&key]);
+                let copy = match copies.get(&key) {
+                    Some(&copy) => copy,
+                    None => {
+                        let copy = self.new_mask(state)?;
+                        masks::write(&mut state.memory, copy, self.mask_words, set)?;
+                        copies.insert(key, copy);
+                        copy
+                    }
+                };
+                masks.push(copy);
             }
         }
         (self.llc_masks, self.node_masks) = (llc_masks, node_masks);

@@ -176,6 +176,7 @@ impl ScxKernel {
                 self.cpus[from].nr_running -= 1;
                 self.cpus[cpu].nr_running += 1;
             }
+            self.add(state, task, field!(Task, se.nr_migrations), 1);
             self.set(state, task, field!(Task, thread_info.cpu), cpu as u64);
             self.set(state, task, field!(Task, wake_cpu), cpu as u64);
         }
@@ -288,7 +289,8 @@ impl ScxKernel {
 
     /// Sends the kicks that programs asked for.
     pub fn flush_kicks(&mut self, state: &mut State) {
-        for (cpu, flags) in std::mem::take(&mut self.kicks) {
+        for at in 0..self.kicks.len() {
+            let (cpu, flags) = self.kicks[at];
             let curr = self.cpus[cpu].curr;
             if flags & types::SCX_KICK_IDLE != 0 {
                 if curr.is_none() {
@@ -301,5 +303,6 @@ impl ScxKernel {
             }
             self.resched.push(CpuId::from(cpu));
         }
+        self.kicks.clear();
     }
 }

@@ -258,6 +258,12 @@ impl ScxKernel {
         let _ = state.memory.store(address, bytes, value);
     }
 
+    /// Adds to a field of a task's structure.
+    pub fn add(&self, state: &mut State, task: TaskId, field: (u64, usize), amount: u64) {
+        let value = self.get(state, task, field).wrapping_add(amount);
+        self.set(state, task, field, value);
+    }
+
     pub fn slice_ns(&self, state: &State, task: TaskId) -> u64 {
         self.get(state, task, field!(Task, scx.slice))
     }

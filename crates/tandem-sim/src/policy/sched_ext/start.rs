@@ -23,8 +23,8 @@ const NICE_0_WEIGHT: u64 = 1024;
 const DEFAULT_PRIO: u64 = 120;
 
 impl SchedExt {
-    /// The scheduler for a kernel with these CPUs, tasks and groups of tasks. What goes wrong is told by
-    /// [`Policy::failure`](crate::policy::Policy::failure).
+    /// The scheduler for a kernel with these CPUs, tasks and groups of tasks. What goes wrong is told with
+    /// the first question, as [`Context::failure`](crate::policy::Context::failure).
     pub fn new(
         settings: &SchedExtSettings,
         machine: &Arc<Machine>,

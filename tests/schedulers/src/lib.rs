@@ -1,0 +1,33 @@
+//! Schedulers for sched_ext that were not written for the simulator, compiled as for a kernel.
+//!
+//! Problem: a simulator that runs compiled schedulers has to run those of others, which use what they like of sched_ext.
+//!
+//! Approach: the build script compiles two kinds, from which the tests of this crate and of others take their objects. The
+//! examples in `examples/` are written to be read, and one to be wrong; published schedulers come from crates.io, by way of
+//! `sources/Cargo.toml`, and are compiled as they are. Nothing of the latter is part of this project.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Those of the examples that work.
+pub const EXAMPLES: [&str; 3] = ["fifo", "weighted", "central"];
+/// The published ones.
+pub const PUBLISHED: [&str; 3] = ["scx_beerland", "scx_bpfland", "scx_flash"];
+
+/// The object file of a scheduler.
+///
+/// # Panics
+/// If there is none: the sources of published ones have to be fetched before the build.
+pub fn object(name: &str) -> PathBuf {
+    let built = Path::new(env!("OUT_DIR"));
+    if PUBLISHED.contains(&name)
+        && let Ok(reason) = fs::read_to_string(built.join("published.missing"))
+    {
+        panic!(
+            "the source of {name} is not on this machine; with a network, `scripts/setup test` fetches it: {reason}"
+        );
+    }
+    let object = built.join(format!("{name}.bpf.o"));
+    assert!(object.exists(), "there is no scheduler {name}; in examples/ there may be");
+    object
+}

@@ -1,0 +1,9 @@
+//! Compiled schedulers in the simulator: examples to read, and published ones.
+
+mod determinism;
+mod idle;
+mod levels;
+mod mistakes;
+mod settings;
+mod shares;
+mod support;

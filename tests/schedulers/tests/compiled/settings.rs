@@ -1,0 +1,84 @@
+//! Settings: read-only variables that have an effect, and those that are named wrongly.
+
+use crate::support::{build, count, file, run, tasks, try_build};
+use std::sync::Arc;
+use tandem_sim::policy::sched_ext::OwnCounters;
+use tandem_sim::scenario::PolicySettings;
+
+/// Two hogs on one CPU.
+fn two_hogs(scheduler: &str, settings: &str) -> String {
+    format!(
+        r#"length = "1s"
+machine = "xeon-e5620-2s"
+[policy]
+host = {}
+settings = {settings}
+[programs.hog]
+ops = [{{ forever = [{{ compute = "100us" }}, {{ count = "rounds" }}] }}]
+[[processes]]
+group = "hogs"
+memory = "1GiB"
+affinity = {{ hard = "2" }}
+process = [{{ program = "hog", copies = 2 }}]
+"#,
+        file(scheduler)
+    )
+}
+
+#[test]
+fn a_slice_is_as_long_as_the_setting_says() {
+    // Ticks end slices, every 4 ms: a turn takes up to a tick longer.
+    for (slice_ns, slice_ms) in [(8_000_000, 8.0), (40_000_000, 40.0)] {
+        for (scheduler, setting) in
+            [("weighted", "slice_ns"), ("scx_bpfland", "slice_max"), ("scx_flash", "slice_max")]
+        {
+            let metrics = run(&two_hogs(scheduler, &format!("{{ {setting} = {slice_ns} }}")));
+            let task = tasks(&metrics, "hogs")[0];
+            let run_ms = task.run_ns as f64 / 1e6 / task.dispatches as f64;
+            assert!(
+                run_ms >= slice_ms && run_ms < slice_ms + 4.0,
+                "{scheduler}: {run_ms} ms for {slice_ms} ms"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_map_of_counters_tells_what_the_scheduler_did() {
+    let mut scenario = build(&two_hogs("weighted", "{ slice_ns = 8_000_000 }"));
+    let PolicySettings::SchedExt(settings) = &mut scenario.policy else { panic!("it is compiled") };
+    let names = Arc::from(["to_idle_cpu", "queued", "runs"]);
+    Arc::make_mut(settings).counters = Some(OwnCounters { map: "counters", names });
+    let metrics = tandem_sim::run(&scenario, 1).unwrap();
+    let switches: u64 = tasks(&metrics, "hogs").iter().map(|task| task.dispatches).sum();
+    assert_eq!(metrics.host.policy["runs"], switches);
+    // Each turn begins in the queue, but the first: there was an idle CPU.
+    assert!(metrics.host.policy["queued"].abs_diff(switches) <= 2);
+}
+
+#[test]
+fn wrong_settings_are_named() {
+    let cases = [
+        ("weighted", "{ slice_us = 5 }", "has no setting `slice_us`; it has `scx_lib_features`, `slice_ns`"),
+        // A variable, but not a read-only one.
+        ("weighted", "{ vtime_now = 5 }", "has no setting `vtime_now`; it has "),
+        // Constants of the kernel, which scx's headers keep in such variables.
+        ("weighted", "{ __SCX_SLICE_DFL = 5 }", "has no setting `__SCX_SLICE_DFL`; it has `scx"),
+        ("broken", "{ small_setting = 256 }", "256 does not fit into the setting `small_setting`"),
+        ("broken", "{ small_setting = -129 }", "-129 does not fit into the setting `small_setting`"),
+        ("broken", "{ settings_list = [1, 2, 3, 4, 5] }", "has room for 4 numbers, not 5"),
+        ("broken", "{ settings_list = [1, 65536] }", "65536 does not fit"),
+    ];
+    for (scheduler, settings, expected) in cases {
+        let error = try_build(&two_hogs(scheduler, settings)).expect_err(settings);
+        assert!(error.contains(expected), "{error}");
+        assert!(error.starts_with("s.toml: "), "{error}");
+    }
+}
+
+#[test]
+fn settings_of_every_form_are_taken() {
+    for settings in ["{ small_setting = 255 }", "{ small_setting = true, settings_list = [1, 65535] }"] {
+        assert!(count(&run(&two_hogs("broken", settings)), "hogs") > 9_900, "{settings}");
+    }
+}

@@ -1,0 +1,56 @@
+//! Scenarios whose schedulers are object files.
+
+use scheduler_tests::object;
+use std::path::Path;
+use std::sync::Arc;
+use tandem_ebpf::{Code, Engine};
+use tandem_lab::scenario::ScenarioSource;
+use tandem_sim::metrics::{RunMetrics, TaskMetrics};
+use tandem_sim::policy::sched_ext::SchedExtSettings;
+use tandem_sim::scenario::{PolicySettings, Scenario};
+
+/// The name of a scheduler as a scenario has it.
+pub fn file(scheduler: &str) -> String {
+    format!("\"file:{}\"", object(scheduler).display())
+}
+
+/// A scenario, or what is wrong with it.
+pub fn try_build(text: &str) -> Result<Scenario, String> {
+    ScenarioSource::parse(Path::new("s.toml"), text)
+        .and_then(|source| source.build(&Default::default(), &Default::default()))
+        .map_err(|error| error.to_string())
+}
+
+pub fn build(text: &str) -> Scenario {
+    try_build(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+pub fn run(text: &str) -> RunMetrics {
+    tandem_sim::run(&build(text), 1).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The same scenario with the code of its compiled schedulers run by an engine.
+pub fn with_engine(scenario: &Scenario, engine: Engine) -> Scenario {
+    let mut scenario = scenario.clone();
+    let guests = scenario.vms.iter_mut().filter_map(|vm| vm.guest.as_mut()).map(|guest| &mut guest.policy);
+    for policy in guests.chain([&mut scenario.policy]) {
+        if let PolicySettings::SchedExt(settings) = policy {
+            let code = Code::new(settings.code.image().clone(), engine).expect("it was compiled before");
+            *settings = Arc::new(SchedExtSettings { code: Arc::new(code), ..(**settings).clone() });
+        }
+    }
+    scenario
+}
+
+/// The vCPUs, or processes, of a group.
+pub fn tasks<'a>(metrics: &'a RunMetrics, group: &str) -> Vec<&'a TaskMetrics> {
+    let vms = metrics.vms.iter().filter(|vm| vm.group == group);
+    let tasks: Vec<_> = vms.flat_map(|vm| &vm.vcpus).collect();
+    assert!(!tasks.is_empty(), "no group {group}");
+    tasks
+}
+
+/// What a group has counted in all.
+pub fn count(metrics: &RunMetrics, group: &str) -> u64 {
+    metrics.vms.iter().filter(|vm| vm.group == group).flat_map(|vm| vm.counts.values()).sum()
+}
