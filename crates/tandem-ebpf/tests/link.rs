@@ -639,17 +639,6 @@ fn the_scheduler_of_this_project_links() {
     assert!(image.kernel_variables.iter().any(|(name, _)| name == "kernel_cpustat"));
 }
 
-#[test]
-#[ignore = "measures; run it with --release --nocapture"]
-fn how_long_linking_takes() {
-    let kernel = &*COMPLETE;
-    let start = std::time::Instant::now();
-    for _ in 0..100 {
-        Image::link(tandem_bpf::OBJECT, kernel).unwrap();
-    }
-    println!("{:?} each", start.elapsed() / 100);
-}
-
 static SMALL: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let source = r#"
         u64 scx_bpf_now(void) __ksym __weak;

@@ -234,7 +234,11 @@ fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
     // A part of the file, what takes its place, and what the error says.
     let cases = [
         // Policy.
-        ("host = \"linux\"", "host = \"kvm\"", ":6: unknown variant `kvm`, expected `xen-credit` or `linux`"),
+        (
+            "host = \"linux\"",
+            "host = \"kvm\"",
+            ":6: invalid value: string \"kvm\", expected \"xen-credit\", \"linux\", \"tandem\" or \"file:\"",
+        ),
         ("era = \"4.2\"\n", "era = \"4.5\"\n", ":7: the `era` of a Linux kernel is one of"),
         ("era = \"4.2\"\n", "ratelimit = \"1ms\"\n", ":7: `ratelimit` is a setting of the host `xen-credit`"),
         ("host = \"linux\"\n", "", ":7: `domains` is a setting of the host `linux`; leave it out"),

@@ -69,7 +69,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         (
             "host = \"xen-credit\"",
             "host = \"xen\"",
-            "dir/s.toml:11: unknown variant `xen`, expected `xen-credit`",
+            "dir/s.toml:11: invalid value: string \"xen\", expected \"xen-credit\"",
         ),
         (
             "timeslice = \"10ms\"",

@@ -86,7 +86,7 @@ pub fn settings(
         counters,
         tick_period_ns,
         tick_delay_max_ns: 0,
-        put_back_ns: SchedExtSettings::PUT_BACK_NS,
+        put_back_ns: 0,
     })
 }
 

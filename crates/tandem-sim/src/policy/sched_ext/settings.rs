@@ -25,7 +25,8 @@ pub struct SchedExtSettings {
     /// Longest time by which a tick comes late, ns: nothing on real CPUs, but emulated ones take turns.
     pub tick_delay_max_ns: u64,
     /// From when a CPU looks for its next task to when the one that ran there is in a queue again, ns. CPUs that decide
-    /// meanwhile do not find it there. 0: at once.
+    /// meanwhile do not find it there. 0: at once. Only together with ticks that are late by chance: with all CPUs deciding at
+    /// the same instant, in the order of their numbers, the last ones would never give their tasks up.
     pub put_back_ns: u64,
 }
 
@@ -43,8 +44,6 @@ impl PartialEq for SchedExtSettings {
 impl SchedExtSettings {
     /// The tick of distributions' kernels, `CONFIG_HZ=250`, ns.
     pub const TICK_PERIOD_NS: u64 = 4_000_000;
-    /// What a decision of Linux costs ([`ContextSwitch::linux`](crate::machine::cost::ContextSwitch::linux)), ns.
-    pub const PUT_BACK_NS: u64 = 464;
 }
 
 /// Kernels whose sched_ext is modelled.
