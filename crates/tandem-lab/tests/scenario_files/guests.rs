@@ -245,7 +245,7 @@ fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
         ("tick_hz = 300", "tick_hz = 50", ":9: `tick_hz` is 50; allowed are 100, 250, 300 and 1000"),
         ("tick_hz = 100", "tick_hz = 50", ":10: `tick_hz` is 50; allowed are"),
         ("era = \"3.6\"", "era = \"4.9\"", ":10: the `era` of a Linux kernel is one of \"3.6\", \"4.2\""),
-        ("steal_clock", "steel_clock", ":10: unknown field `steel_clock`, expected one of `era`"),
+        ("steal_clock", "steel_clock", ":10: unknown field `steel_clock`, expected one of `scheduler`"),
         ("idle_exit = \"5us\"", "idle_exit = \"2000min\"", ":12: 2000 min is too long"),
         ("smt_slowdown = 1.3", "smt_slowdown = 0.5", ":19: `smt_slowdown` is 0.5; allowed are 1 to 1000"),
         // Programs.
