@@ -2,15 +2,13 @@
 
 use super::functions::Function;
 use super::idle::PF_EXITING;
-use super::kernel::{Custody, Purpose, ScxKernel, field};
+use super::kernel::{Purpose, ScxKernel, field};
 use super::masks;
-use super::queue::Place;
-use super::types::{Cgroup, InsertVtimeArgs, SCX_DSQ_ITER_REV, SCX_ENQ_DSQ_PRIQ, SelectCpuAndArgs, Task};
+use super::types::{Cgroup, InsertVtimeArgs, SCX_ENQ_DSQ_PRIQ, SelectCpuAndArgs, Task};
 use crate::ids::CpuId;
 use tandem_ebpf::{Fault, Kernel, KernelFunction, State};
 
 const ENOENT: i64 = -2;
-const EINVAL: i64 = -22;
 const EACCES: i64 = -13;
 
 impl Kernel for ScxKernel {
@@ -232,22 +230,6 @@ impl Kernel for ScxKernel {
     }
 }
 
-/// Words of an iteration over a queue (`struct bpf_iter_scx_dsq`, six of them): the queue's position + 1 or 0, flags and the
-/// arrivals when it began, the place of the last task, and what the next move gives it.
-mod iteration {
-    pub const QUEUE: u64 = 0;
-    pub const FLAGS: u64 = 8;
-    pub const PLACE: u64 = 16;
-    pub const SLICE: u64 = 32;
-    pub const VTIME: u64 = 40;
-    /// The lower half of the word is the position of the queue.
-    pub const POSITION_BITS: u32 = 24;
-    pub const STARTED: u64 = 1;
-    pub const BACKWARDS: u64 = 2;
-    pub const HAS_SLICE: u64 = 4;
-    pub const HAS_VTIME: u64 = 8;
-}
-
 impl ScxKernel {
     fn exists(&self, cpu: u64) -> bool {
         (cpu as u32 as usize) < self.cpu_count
@@ -351,85 +333,6 @@ impl ScxKernel {
         let prev_cpu = self.cpu_named(prev_cpu)?;
         let cpu = self.select_default(state, task, prev_cpu, wake_flags, Some(allowed), flags)?;
         Ok(Self::cpu_or_busy(cpu))
-    }
-
-    /// Begins an iteration.
-    fn iterate(&mut self, state: &mut State, iterator: u64, queue: u64, flags: u64) -> Result<u64, Fault> {
-        state.memory.slice_mut(iterator, 48)?.fill(0);
-        if flags & !SCX_DSQ_ITER_REV != 0 {
-            return Ok(EINVAL as u64);
-        }
-        let Some(&position) = self.own_queues.get(&queue) else { return Ok(ENOENT as u64) };
-        let began = (self.queues[position].arrivals() as u64) << iteration::POSITION_BITS;
-        state.memory.store(iterator + iteration::QUEUE, 8, began | (position as u64 + 1))?;
-        let backwards = if flags != 0 { iteration::BACKWARDS } else { 0 };
-        state.memory.store(iterator + iteration::FLAGS, 8, backwards)?;
-        Ok(0)
-    }
-
-    /// The queue of an iteration, by position, and the arrivals when it began.
-    fn iterated(&self, state: &State, iterator: u64) -> Result<Option<(usize, i64)>, Fault> {
-        let word = state.memory.load(iterator + iteration::QUEUE, 8)?;
-        let position = (word & ((1 << iteration::POSITION_BITS) - 1)) as usize;
-        let began = (word >> iteration::POSITION_BITS) as i64;
-        Ok((1..=self.queues.len()).contains(&position).then(|| (position - 1, began)))
-    }
-
-    fn iterate_next(&mut self, state: &mut State, iterator: u64) -> Result<u64, Fault> {
-        let Some((position, began)) = self.iterated(state, iterator)? else { return Ok(0) };
-        let flags = state.memory.load(iterator + iteration::FLAGS, 8)?;
-        let mut after = None;
-        if flags & iteration::STARTED != 0 {
-            let word = |at| state.memory.load(iterator + iteration::PLACE + at, 8);
-            after = Some(Place::from_words([word(0)?, word(8)?]));
-        }
-        let next = self.queues[position].next(after, flags & iteration::BACKWARDS != 0, began);
-        let Some((place, task)) = next else { return Ok(0) };
-        let [vtime, arrival] = place.to_words();
-        state.memory.store(iterator + iteration::PLACE, 8, vtime)?;
-        state.memory.store(iterator + iteration::PLACE + 8, 8, arrival)?;
-        state.memory.store(iterator + iteration::FLAGS, 8, flags | iteration::STARTED)?;
-        Ok(self.tasks[task.index()].address)
-    }
-
-    /// Notes the slice, or the virtual time, that the next task moved by an iteration gets.
-    fn note_for_move(
-        &mut self,
-        state: &mut State,
-        iterator: u64,
-        value: u64,
-        vtime: bool,
-    ) -> Result<u64, Fault> {
-        let (at, flag) = match vtime {
-            true => (iteration::VTIME, iteration::HAS_VTIME),
-            false => (iteration::SLICE, iteration::HAS_SLICE),
-        };
-        let flags = state.memory.load(iterator + iteration::FLAGS, 8)?;
-        state.memory.store(iterator + iteration::FLAGS, 8, flags | flag)?;
-        state.memory.store(iterator + at, 8, value)?;
-        Ok(0)
-    }
-
-    fn move_from_iteration(&mut self, state: &mut State, a: [u64; 5], vtime: bool) -> Result<bool, Fault> {
-        let [iterator, task, to, flags, _] = a;
-        let Some((position, _)) = self.iterated(state, iterator)? else { return Ok(false) };
-        let task = self.task_at(state, task)?;
-        let noted = state.memory.load(iterator + iteration::FLAGS, 8)?;
-        if !matches!(self.tasks[task.index()].custody, Custody::Queue(at, _) if at == position) {
-            return Ok(false);
-        }
-        if noted & iteration::HAS_SLICE != 0 {
-            let slice = state.memory.load(iterator + iteration::SLICE, 8)?;
-            self.set_slice_ns(state, task, slice);
-        }
-        if noted & iteration::HAS_VTIME != 0 {
-            let vtime = state.memory.load(iterator + iteration::VTIME, 8)?;
-            self.set(state, task, field!(Task, scx.dsq_vtime), vtime);
-        }
-        let used = iteration::HAS_SLICE | iteration::HAS_VTIME;
-        state.memory.store(iterator + iteration::FLAGS, 8, noted & !used)?;
-        let flags = if vtime { flags | SCX_ENQ_DSQ_PRIQ } else { flags & !SCX_ENQ_DSQ_PRIQ };
-        Ok(self.move_iterated(state, task, position, to, flags))
     }
 
     /// Whether the running task of a CPU exits.

@@ -1,0 +1,117 @@
+//! Iterations of programs over dispatch queues (`bpf_iter_scx_dsq_*`), and moves out of them.
+
+use super::kernel::{Custody, ScxKernel, field};
+use super::queue::Place;
+use super::types::{SCX_DSQ_ITER_REV, SCX_ENQ_DSQ_PRIQ, Task};
+use tandem_ebpf::{Fault, State};
+
+const ENOENT: i64 = -2;
+const EINVAL: i64 = -22;
+
+/// Words of an iteration over a queue (`struct bpf_iter_scx_dsq`, six of them): the queue's position + 1 or 0, flags and the
+/// arrivals when it began, the place of the last task, and what the next move gives it.
+mod words {
+    pub const QUEUE: u64 = 0;
+    pub const FLAGS: u64 = 8;
+    pub const PLACE: u64 = 16;
+    pub const SLICE: u64 = 32;
+    pub const VTIME: u64 = 40;
+    /// The lower half of the word is the position of the queue.
+    pub const POSITION_BITS: u32 = 24;
+    pub const STARTED: u64 = 1;
+    pub const BACKWARDS: u64 = 2;
+    pub const HAS_SLICE: u64 = 4;
+    pub const HAS_VTIME: u64 = 8;
+}
+
+impl ScxKernel {
+    /// Begins an iteration.
+    pub fn iterate(
+        &mut self,
+        state: &mut State,
+        iterator: u64,
+        queue: u64,
+        flags: u64,
+    ) -> Result<u64, Fault> {
+        state.memory.slice_mut(iterator, 48)?.fill(0);
+        if flags & !SCX_DSQ_ITER_REV != 0 {
+            return Ok(EINVAL as u64);
+        }
+        let Some(&position) = self.own_queues.get(&queue) else { return Ok(ENOENT as u64) };
+        let began = (self.queues[position].arrivals() as u64) << words::POSITION_BITS;
+        state.memory.store(iterator + words::QUEUE, 8, began | (position as u64 + 1))?;
+        let backwards = if flags != 0 { words::BACKWARDS } else { 0 };
+        state.memory.store(iterator + words::FLAGS, 8, backwards)?;
+        Ok(0)
+    }
+
+    /// The queue of an iteration, by position, and the arrivals when it began.
+    fn iterated(&self, state: &State, iterator: u64) -> Result<Option<(usize, i64)>, Fault> {
+        let word = state.memory.load(iterator + words::QUEUE, 8)?;
+        let position = (word & ((1 << words::POSITION_BITS) - 1)) as usize;
+        let began = (word >> words::POSITION_BITS) as i64;
+        Ok((1..=self.queues.len()).contains(&position).then(|| (position - 1, began)))
+    }
+
+    pub fn iterate_next(&mut self, state: &mut State, iterator: u64) -> Result<u64, Fault> {
+        let Some((position, began)) = self.iterated(state, iterator)? else { return Ok(0) };
+        let flags = state.memory.load(iterator + words::FLAGS, 8)?;
+        let mut after = None;
+        if flags & words::STARTED != 0 {
+            let word = |at| state.memory.load(iterator + words::PLACE + at, 8);
+            after = Some(Place::from_words([word(0)?, word(8)?]));
+        }
+        let next = self.queues[position].next(after, flags & words::BACKWARDS != 0, began);
+        let Some((place, task)) = next else { return Ok(0) };
+        let [vtime, arrival] = place.to_words();
+        state.memory.store(iterator + words::PLACE, 8, vtime)?;
+        state.memory.store(iterator + words::PLACE + 8, 8, arrival)?;
+        state.memory.store(iterator + words::FLAGS, 8, flags | words::STARTED)?;
+        Ok(self.tasks[task.index()].address)
+    }
+
+    /// Notes the slice, or the virtual time, that the next task moved by an iteration gets.
+    pub fn note_for_move(
+        &mut self,
+        state: &mut State,
+        iterator: u64,
+        value: u64,
+        vtime: bool,
+    ) -> Result<u64, Fault> {
+        let (at, flag) = match vtime {
+            true => (words::VTIME, words::HAS_VTIME),
+            false => (words::SLICE, words::HAS_SLICE),
+        };
+        let flags = state.memory.load(iterator + words::FLAGS, 8)?;
+        state.memory.store(iterator + words::FLAGS, 8, flags | flag)?;
+        state.memory.store(iterator + at, 8, value)?;
+        Ok(0)
+    }
+
+    pub fn move_from_iteration(
+        &mut self,
+        state: &mut State,
+        a: [u64; 5],
+        vtime: bool,
+    ) -> Result<bool, Fault> {
+        let [iterator, task, to, flags, _] = a;
+        let Some((position, _)) = self.iterated(state, iterator)? else { return Ok(false) };
+        let task = self.task_at(state, task)?;
+        let noted = state.memory.load(iterator + words::FLAGS, 8)?;
+        if !matches!(self.tasks[task.index()].custody, Custody::Queue(at, _) if at == position) {
+            return Ok(false);
+        }
+        if noted & words::HAS_SLICE != 0 {
+            let slice = state.memory.load(iterator + words::SLICE, 8)?;
+            self.set_slice_ns(state, task, slice);
+        }
+        if noted & words::HAS_VTIME != 0 {
+            let vtime = state.memory.load(iterator + words::VTIME, 8)?;
+            self.set(state, task, field!(Task, scx.dsq_vtime), vtime);
+        }
+        let used = words::HAS_SLICE | words::HAS_VTIME;
+        state.memory.store(iterator + words::FLAGS, 8, noted & !used)?;
+        let flags = if vtime { flags | SCX_ENQ_DSQ_PRIQ } else { flags & !SCX_ENQ_DSQ_PRIQ };
+        Ok(self.move_iterated(state, task, position, to, flags))
+    }
+}
