@@ -9,7 +9,8 @@
  * its tasks out in the order of their virtual times. Each LLC has a clock: the latest virtual time at which one of its
  * tasks began to run. A task is never further behind the clock than `sleeper_credit_ns`, and never further ahead than
  * LAG_MAX_NS. Clocks of different LLCs run apart, so a virtual time says whose clock it is told by: its low byte is
- * the LLC's number (256 ns do not matter), and vtime_in() tells it by another clock.
+ * the LLC's number, and vtime_in() tells it by another clock. The next bit is for the queue's use (some hundred ns do
+ * not matter).
  *
  * A task whose slice ends goes on if its virtual time is still before that of the first in the queue: this, not the
  * length of slices, is what makes weights count where there is only one CPU.
@@ -31,6 +32,9 @@
 
 #define LLC_BITS 8
 #define LLC_MASK ((1ULL << LLC_BITS) - 1)
+/* In a queue: the task was stopped, and its caches are warm on the CPU where it ran. */
+#define WARM (1ULL << LLC_BITS)
+#define TAGS (LLC_MASK | WARM)
 _Static_assert(MAX_LLCS <= 1 << LLC_BITS, "an LLC's number fits into a virtual time");
 
 static __always_inline u64 clock_of(u32 llc)
@@ -52,7 +56,7 @@ static __always_inline u64 vtime_in(u64 vtime, u32 llc)
 
 	if (told_by != llc)
 		vtime += clock_of(llc) - clock_of(told_by);
-	return (vtime & ~LLC_MASK) | llc;
+	return (vtime & ~TAGS) | llc;
 }
 
 /* The virtual time with which a task joins a queue: inside the bounds around the clock. */
@@ -62,12 +66,12 @@ static __always_inline u64 vtime_to_queue(const struct task_struct *p, u32 llc)
 
 	/* A new task neither owes nor is owed anything. */
 	if (!p->scx.dsq_vtime)
-		return (clock & ~LLC_MASK) | llc;
+		return (clock & ~TAGS) | llc;
 	vtime = vtime_in(p->scx.dsq_vtime, llc);
 	if (before(vtime, clock - settings.sleeper_credit_ns))
-		vtime = ((clock - settings.sleeper_credit_ns) & ~LLC_MASK) | llc;
+		vtime = ((clock - settings.sleeper_credit_ns) & ~TAGS) | llc;
 	else if (before(clock + LAG_MAX_NS, vtime))
-		vtime = ((clock + LAG_MAX_NS) & ~LLC_MASK) | llc;
+		vtime = ((clock + LAG_MAX_NS) & ~TAGS) | llc;
 	return vtime;
 }
 

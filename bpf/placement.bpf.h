@@ -27,33 +27,33 @@
 #define USED_ONE 1024
 #define LOOK_INTERVAL_NS (1000ULL * 1000)
 
-/* An idle CPU of `cpus`, which is busy from now on; whole idle cores first. Negative: none. */
-static __always_inline s32 take_idle(const struct cpumask *cpus)
+/* An idle CPU of `cpus`, which is busy from now on, in the LLC of `near` if there is one. `room` is for a mask. Negative: none. */
+static __always_inline s32 pick_idle_near(const struct cpumask *cpus, s32 near, struct bpf_cpumask *room, u64 flags)
 {
+	struct bpf_cpumask *llc = cpus_of_llc(llc_of(near));
+	s32 cpu = -1;
+
+	if (llc && bpf_cpumask_and(room, cpus, cast_mask(llc)))
+		cpu = scx_bpf_pick_idle_cpu(cast_mask(room), flags);
+	return cpu >= 0 ? cpu : scx_bpf_pick_idle_cpu(cpus, flags);
+}
+
+/* The same, but whole idle cores first, and of cores and of threads `near` itself first. */
+static __always_inline s32 take_idle_near(const struct cpumask *cpus, s32 near, struct bpf_cpumask *room)
+{
+	bool may_stay = bpf_cpumask_test_cpu(near, cpus);
 	s32 cpu;
 
 	if (settings.smt) {
-		cpu = scx_bpf_pick_idle_cpu(cpus, SCX_PICK_IDLE_CORE);
+		if (may_stay && !shares_core(near) && scx_bpf_test_and_clear_cpu_idle(near))
+			return near;
+		cpu = pick_idle_near(cpus, near, room, SCX_PICK_IDLE_CORE);
 		if (cpu >= 0)
 			return cpu;
 	}
-	return scx_bpf_pick_idle_cpu(cpus, 0);
-}
-
-/* The same, but `near` itself first, then its LLC. `room` is for a mask. */
-static __always_inline s32 take_idle_near(const struct cpumask *cpus, s32 near, struct bpf_cpumask *room)
-{
-	struct bpf_cpumask *llc = cpus_of_llc(llc_of(near));
-	s32 cpu;
-
-	if (bpf_cpumask_test_cpu(near, cpus) && scx_bpf_test_and_clear_cpu_idle(near))
+	if (may_stay && scx_bpf_test_and_clear_cpu_idle(near))
 		return near;
-	if (llc && bpf_cpumask_and(room, cpus, cast_mask(llc))) {
-		cpu = take_idle(cast_mask(room));
-		if (cpu >= 0)
-			return cpu;
-	}
-	return take_idle(cpus);
+	return pick_idle_near(cpus, near, room, 0);
 }
 
 /* Smooths the set's utilisation and that of the CPUs outside. `room` is for a mask. */
@@ -181,6 +181,36 @@ static __always_inline bool should_return(struct task_struct *p, s32 cpu, u64 no
 	room = bpf_cpumask_intersects(idle, cast_mask(mask));
 	scx_bpf_put_idle_cpumask(idle);
 	return room;
+}
+
+/* Whether a running task should leave `cpu`, whose core it shares, for a core that idles: one of its set while it is there. */
+static __always_inline bool should_spread(struct task_struct *p, s32 cpu)
+{
+	struct preference_set *set = preferred_set(p, preference_of_task(p));
+	struct bpf_cpumask *mask = set ? set->mask : NULL;
+	struct scratch *scratches = scratch();
+	const struct cpumask *cores;
+	struct bpf_cpumask *room;
+	bool found;
+
+	room = scratches ? scratches->second : NULL;
+	if (!room)
+		return false;
+	cores = scx_bpf_get_idle_smtmask();
+	found = bpf_cpumask_and(room, cores, p->cpus_ptr);
+	if (found && mask && bpf_cpumask_test_cpu(cpu, cast_mask(mask)))
+		found = bpf_cpumask_intersects(cast_mask(room), cast_mask(mask));
+	scx_bpf_put_idle_cpumask(cores);
+	return found;
+}
+
+/* An idle core for a task that shares the one of `cpu`; negative: none. */
+static __always_inline s32 spread(struct task_struct *p, s32 cpu)
+{
+	struct scratch *scratches = scratch();
+	struct bpf_cpumask *room = scratches ? scratches->second : NULL;
+
+	return room ? pick_idle_near(p->cpus_ptr, cpu, room, SCX_PICK_IDLE_CORE) : -1;
 }
 
 #endif

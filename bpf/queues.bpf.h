@@ -5,14 +5,17 @@
  * Each LLC has a queue; tasks that may use one CPU only wait in that CPU's. A CPU with nothing to run takes from other
  * LLCs, nearest node first, in two steps: tasks that prefer this CPU, then any that may run here. With sets that divide
  * an LLC, the own queue is looked at in the same two steps, so that a set's tasks wait for its CPUs, and others take
- * them only rather than idle. From time to time a queue that gets a task looks for a shorter one.
+ * them only rather than idle. A task whose slice ended waits for the CPU where it ran, whose caches know it; another CPU
+ * of the LLC takes it if it would idle, or has run others for much longer (`migration_margin_ns`). From time to time a queue that gets a task looks for a shorter one.
  */
 #ifndef TANDEM_QUEUES_H
 #define TANDEM_QUEUES_H
 
 enum {
-	/* Tasks of a queue that are asked for their preference. */
+	/* Tasks of another LLC's queue that are asked for their preference. */
 	PREFERENCE_SEARCH_MAX = 32,
+	/* Tasks of the own LLC's queue that are looked at for a better one than the first. */
+	OWN_SEARCH_MAX = 16,
 	/* A task moves to another queue if its own is longer by so many percent. */
 	IMBALANCE_PCT = 125,
 };
@@ -76,23 +79,27 @@ static __always_inline u32 balanced_llc(struct task_struct *p, u32 llc, u64 now_
 	return best;
 }
 
+/* Whether a task may run on `cpu` and prefers it, or, with `or_none`, prefers nothing. */
+static __always_inline bool prefers(struct task_struct *p, s32 cpu, bool or_none)
+{
+	struct preference_set *set = preferred_set(p, preference_of_task(p));
+	struct bpf_cpumask *mask = set ? set->mask : NULL;
+
+	return (mask ? bpf_cpumask_test_cpu(cpu, cast_mask(mask)) : or_none) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+}
+
 /*
  * Functions that are not static are verified once, for any arguments, and not again for each place that calls them.
  */
 
-/* Moves the first task of a queue that prefers `cpu` (or, with `or_none`, prefers nothing) to this CPU. */
-__noinline int take_preferring(s32 cpu, u64 queue, bool or_none)
+/* Moves the first task of a queue that prefers `cpu` to this CPU. */
+__noinline int take_preferring(s32 cpu, u64 queue)
 {
 	struct task_struct *p;
 	u32 looked = 0;
 
 	bpf_for_each(scx_dsq, p, queue, 0) {
-		struct preference_set *set = preferred_set(p, preference_of_task(p));
-		struct bpf_cpumask *mask = set ? set->mask : NULL;
-		bool wanted = mask ? bpf_cpumask_test_cpu(cpu, cast_mask(mask)) : or_none;
-
-		if (wanted && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
-		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
+		if (prefers(p, cpu, false) && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
 			return true;
 		if (++looked >= PREFERENCE_SEARCH_MAX)
 			break;
@@ -120,7 +127,7 @@ __noinline int steal_step(s32 cpu, bool preferring)
 			if (llc == own_llc || scx_bpf_dsq_nr_queued(llc) <= 0)
 				continue;
 			if (preferring) {
-				if (take_preferring(cpu, llc, false)) {
+				if (take_preferring(cpu, llc)) {
 					count(COUNTER_stolen_preferring);
 					return true;
 				}
@@ -138,14 +145,6 @@ static __always_inline bool steal(s32 cpu)
 	if (settings.nr_llcs < 2)
 		return false;
 	return (nr_preferences && steal_step(cpu, true)) || steal_step(cpu, false);
-}
-
-/* Takes the next task of the CPU's LLC. */
-static __always_inline bool take_own(s32 cpu, u32 llc)
-{
-	if (partial_sets && nr_preferences && take_preferring(cpu, llc, true))
-		return true;
-	return scx_bpf_dsq_move_to_local(llc, 0);
 }
 
 /* Notes that a task joined the CPU's own queue. */
@@ -188,21 +187,50 @@ static __always_inline u64 vtime_to_queue_pinned(const struct task_struct *p, s3
 		vtime = earliest;
 	else if (before(vtime, earliest - settings.sleeper_credit_ns))
 		vtime = earliest - settings.sleeper_credit_ns;
-	return (vtime & ~LLC_MASK) | llc;
+	return (vtime & ~TAGS) | llc;
 }
 
-/* Takes the next task of the CPU's own queue, unless the LLC's has an earlier one. */
-static bool take_pinned(struct cpu_state *state, s32 cpu, u32 llc)
+/*
+ * Takes the next task of the CPU's LLC; with `bounded`, only one that deserves the CPU more than who has virtual time
+ * `bound`. A task whose caches are warm elsewhere counts as `migration_margin_ns` further ahead than it is.
+ */
+__noinline int take_own(s32 cpu, u32 llc, u64 bound, bool bounded)
 {
-	u64 first, pinned_first;
+	struct task_struct *p;
+	u64 earliest = 0;
+	u32 looked = 0;
 
-	if (!first_vtime(CPU_QUEUE | cpu, &pinned_first)) {
+	bpf_for_each(scx_dsq, p, llc, 0) {
+		u64 vtime = p->scx.dsq_vtime;
+
+		if (!looked)
+			earliest = vtime + settings.migration_margin_ns;
+		if (before(earliest, vtime) || (bounded && !before(vtime, bound)))
+			break;
+		if ((!(vtime & WARM) || scx_bpf_task_cpu(p) == cpu) &&
+		    (partial_sets && nr_preferences ? prefers(p, cpu, true) : bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) &&
+		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
+			return true;
+		if (++looked >= OWN_SEARCH_MAX)
+			break;
+	}
+	if (!looked || (bounded && !before(earliest, bound)))
+		return false;
+	return scx_bpf_dsq_move_to_local(llc, 0);
+}
+
+/* The same from the CPU's own queue, or the LLC's if that has an earlier one. */
+static bool take_pinned(struct cpu_state *state, s32 cpu, u32 llc, u64 bound, bool bounded)
+{
+	u64 first;
+
+	if (!first_vtime(CPU_QUEUE | cpu, &first)) {
 		state->pinned_wait = false;
 		return false;
 	}
-	if (first_vtime(llc, &first) && before(first, pinned_first) && take_own(cpu, llc))
-		return true;
-	return scx_bpf_dsq_move_to_local(CPU_QUEUE | cpu, 0);
+	if (bounded && !before(first, bound))
+		return false;
+	return take_own(cpu, llc, first, true) || scx_bpf_dsq_move_to_local(CPU_QUEUE | cpu, 0);
 }
 
 #endif

@@ -12,6 +12,8 @@ enum limits {
 	/* Groups of CPUs that share a last-level cache inside one NUMA node. */
 	MAX_LLCS = 256,
 	MAX_NODES = 128,
+	/* Threads of a core that are looked at. */
+	MAX_CORE_THREADS = 8,
 	/* 64-bit words of a set of CPUs, and of a set of nodes. */
 	CPU_WORDS = MAX_CPUS / 64,
 	NODE_WORDS = MAX_NODES / 64,
@@ -46,6 +48,9 @@ struct settings {
 	/* A task that has run for less than this, and wakes another synchronously, is taken to sleep soon: the other
 	 * stays on its CPU. 0: never. */
 	u64 sync_run_max_ns;
+	/* How much further behind a task must be to be moved from the CPU where its slice ended to another one of its LLC:
+	 * rises, fewer moves; falls, fairer. */
+	u64 migration_margin_ns;
 	/* A queue looks this often whether another one is shorter. */
 	u64 balance_interval_ns;
 
@@ -72,6 +77,8 @@ struct settings {
 struct cpu_place {
 	u16 llc;
 	u16 node;
+	/* The next thread of its core, in a ring; itself if it has none. */
+	u16 next_thread;
 	bool online;
 };
 

@@ -106,6 +106,29 @@ static __always_inline u32 node_of(s32 cpu)
 	return place ? place->node : 0;
 }
 
+/* Whether another thread of the CPU's core runs a task of this scheduler. */
+static __always_inline bool shares_core(s32 cpu)
+{
+	s32 other = cpu, i;
+
+	if (!settings.smt)
+		return false;
+	bpf_for(i, 1, MAX_CORE_THREADS) {
+		const volatile struct cpu_place *place = MEMBER_VPTR(cpu_places, [(u32)other]);
+		struct cpu_state *state;
+
+		if (!place)
+			break;
+		other = place->next_thread;
+		if (other == cpu)
+			break;
+		state = cpu_state(other);
+		if (state && state->running)
+			return true;
+	}
+	return false;
+}
+
 static __always_inline const volatile struct node_place *node_place(u32 node)
 {
 	return MEMBER_VPTR(node_places, [node]);

@@ -131,6 +131,10 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		count(COUNTER_expired);
 		if (nr_preferences)
 			place = place_preferring(p, cpu, now_ns, &idle);
+		if (place < 0 && shares_core(cpu)) {
+			place = spread(p, cpu);
+			idle = place >= 0;
+		}
 		/* Its CPU would idle: better here than waiting for a place that has been taken meanwhile. */
 		if (enq_flags & SCX_ENQ_LAST && !idle) {
 			insert_local(p, cpu, SCX_DSQ_LOCAL, enq_flags);
@@ -143,6 +147,8 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 	if (place < 0)
 		llc = balanced_llc(p, llc, now_ns);
 	vtime = vtime_to_queue(p, llc);
+	if (!woke && p->scx.dsq_vtime)
+		vtime |= WARM;
 	scx_bpf_dsq_insert_vtime(p, llc, slice_in(llc), vtime, enq_flags);
 	if (idle)
 		scx_bpf_kick_cpu(place, SCX_KICK_IDLE);
@@ -150,18 +156,6 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		wake_idle(p);
 	if (woke && llc == llc_of(cpu))
 		preempt(p, cpu, vtime, now_ns);
-}
-
-/* Whether `prev`, whose slice is over, goes on: nobody in the queues has an earlier virtual time. */
-static __always_inline bool goes_on(struct task_struct *prev, s32 cpu, u32 llc, struct cpu_state *state)
-{
-	u64 vtime;
-
-	if (state->yielded)
-		return false;
-	if (first_vtime(llc, &vtime) && before(vtime, state->vtime))
-		return false;
-	return !state->pinned_wait || !first_vtime(CPU_QUEUE | cpu, &vtime) || !before(vtime, state->vtime);
 }
 
 /* The running task goes on, by its own right now if it began by a directed yield. */
@@ -175,7 +169,7 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct cpu_state *state = cpu_state(cpu);
 	u64 now_ns = scx_bpf_now();
-	bool runs_on = prev && (prev->scx.flags & SCX_TASK_QUEUED);
+	bool runs_on = prev && (prev->scx.flags & SCX_TASK_QUEUED), bounded;
 	u32 llc = llc_of(cpu);
 
 	if (!state)
@@ -188,22 +182,21 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 			advance_clock(llc, state->vtime);
 		if (nr_preferences && should_return(prev, cpu, now_ns))
 			runs_on = false;
-		else if (goes_on(prev, cpu, llc, state)) {
-			own_time(state, llc);
-			count(COUNTER_kept);
-			count_decision(state, now_ns);
-			scx_bpf_task_set_slice(prev, slice_in(llc));
-			return;
-		}
+		else if (shares_core(cpu) && should_spread(prev, cpu))
+			runs_on = false;
 	}
-	if (state->pinned_wait && take_pinned(state, cpu, llc))
+	/* Who goes on unless somebody deserves the CPU more. */
+	bounded = runs_on && !state->yielded;
+	if (state->pinned_wait && take_pinned(state, cpu, llc, state->vtime, bounded))
 		return;
-	if (take_own(cpu, llc))
+	if (take_own(cpu, llc, state->vtime, bounded))
 		return;
 	if (runs_on) {
 		own_time(state, llc);
+		count(COUNTER_kept);
+		count_decision(state, now_ns);
 		state->yielded = false;
-		scx_bpf_task_set_slice(prev, settings.slice_ns);
+		scx_bpf_task_set_slice(prev, slice_in(llc));
 	} else {
 		steal(cpu);
 	}
@@ -242,7 +235,7 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 		return;
 	settle(state, scx_bpf_now());
 	state->running = false;
-	scx_bpf_task_set_dsq_vtime(p, (state->vtime & ~LLC_MASK) | llc_of(scx_bpf_task_cpu(p)));
+	scx_bpf_task_set_dsq_vtime(p, (state->vtime & ~TAGS) | llc_of(scx_bpf_task_cpu(p)));
 }
 
 void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)

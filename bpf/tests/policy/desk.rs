@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 use tandem_host::scheduler::{Mode, Settings};
-use tandem_lab::scenario::policy::compiled::{self, Told};
-use tandem_lab::scenario::policy::scheduler::SchedulerName;
+use tandem_lab::scenario::policy::compiled;
+use tandem_lab::scenario::policy::scheduler::{SchedulerName, Told};
 use tandem_sim::cpumask::CpuMask;
 use tandem_sim::ids::{CpuId, TaskId, VmId};
 use tandem_sim::machine::{Machine, MachineBuilder};

@@ -199,6 +199,7 @@ mod tests {
             (&mut settings.fairness.sleeper_credit, offset_of!(rodata, settings.sleeper_credit_ns)),
             (&mut settings.fairness.preempt_margin, offset_of!(rodata, settings.preempt_margin_ns)),
             (&mut settings.fairness.sync_run_max, offset_of!(rodata, settings.sync_run_max_ns)),
+            (&mut settings.fairness.migration_margin, offset_of!(rodata, settings.migration_margin_ns)),
             (&mut settings.fairness.balance_interval, offset_of!(rodata, settings.balance_interval_ns)),
             (&mut settings.numa_homes.away_min, offset_of!(rodata, settings.away_min_ns)),
             (&mut settings.rate_control.window, offset_of!(rodata, settings.rate_window_ns)),

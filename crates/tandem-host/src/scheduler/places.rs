@@ -38,6 +38,8 @@ pub struct Places {
 struct CpuPlace {
     llc: usize,
     node: usize,
+    /// The next thread of its core, in a ring: itself if it has none.
+    next_thread: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +108,8 @@ impl Places {
                     places.llcs.len() - 1
                 });
                 places.llcs[llc].cpu_count += 1;
-                places.cpus[number(cpu)] = Some(CpuPlace { llc, node });
+                let next_thread = number(next_thread(machine, cpu));
+                places.cpus[number(cpu)] = Some(CpuPlace { llc, node, next_thread });
             }
             places.nodes.push(NodePlace {
                 first_llc,
@@ -124,7 +127,7 @@ impl Places {
         number: impl Fn(CpuId) -> usize,
     ) -> Result<Self, PlacesError> {
         for cpu in machine.all_cpus().iter() {
-            cpus[number(cpu)] = Some(CpuPlace { llc: 0, node: 0 });
+            cpus[number(cpu)] = Some(CpuPlace { llc: 0, node: 0, next_thread: number(cpu) });
         }
         let llcs = vec![LlcPlace { node: 0, cpu_count: machine.cpu_count() }];
         let nodes = vec![NodePlace { first_llc: 0, llc_count: 1, id: NO_NODE, by_distance: vec![0] }];
@@ -170,6 +173,7 @@ impl Places {
             if let Some(place) = from {
                 to.llc = place.llc as u16;
                 to.node = place.node as u16;
+                to.next_thread = place.next_thread as u16;
             }
         }
         for (to, from) in rodata.llc_places.iter_mut().zip(&self.llcs) {
@@ -217,6 +221,12 @@ fn has_smt(machine: &Machine) -> bool {
     machine.cores().iter().any(|core| core.cpus.count() > 1)
 }
 
+/// The thread of the CPU's core that comes after it, and after the last one the first.
+fn next_thread(machine: &Machine, cpu: CpuId) -> CpuId {
+    let threads = &machine.cores()[machine.cpu(cpu).core.index()].cpus;
+    threads.iter().find(|&other| other > cpu).or_else(|| threads.iter().next()).unwrap_or(cpu)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,6 +263,14 @@ mod tests {
     }
 
     #[test]
+    fn the_threads_of_a_core_are_a_ring() {
+        let cpus = [(0, 0, None, 0), (1, 1, None, 0), (2, 0, None, 0), (5, 0, None, 0)];
+        let places = Places::of_host(&machine(&cpus, &[0], &[&[10]]), 6).unwrap();
+        let next: Vec<_> = places.cpus.iter().map(|cpu| cpu.map(|cpu| cpu.next_thread)).collect();
+        assert_eq!(next, [Some(2), Some(1), Some(5), None, None, Some(0)]);
+    }
+
+    #[test]
     fn numbers_with_gaps_become_numbers_without() {
         let cpus = [(0, 0, Some(0), 2), (3, 1, Some(0), 2), (4, 2, Some(4), 8)];
         // Node 5 has memory alone.
@@ -286,7 +304,7 @@ mod tests {
         let places = Places::of_guest(&preset("westmere-ex-4s").unwrap(), 100).unwrap();
         assert_eq!((places.cpu_count(), places.llc_count(), places.node_count()), (80, 1, 1));
         assert_eq!((places.cpus.len(), places.cpus[99]), (100, None));
-        assert_eq!(places.cpus[79], Some(CpuPlace { llc: 0, node: 0 }));
+        assert_eq!(places.cpus[79], Some(CpuPlace { llc: 0, node: 0, next_thread: 79 }));
         assert!(!places.smt);
     }
 

@@ -95,6 +95,9 @@ pub struct Fairness {
     pub preempt_margin: Duration,
     /// A task that has run for less than this and wakes another, to wait for it, gives it its CPU: 0 s, never, to 1 s
     pub sync_run_max: Duration,
+    /// How much further behind a task must be to be moved from the CPU where its slice ended to another one of its
+    /// last-level cache: 0 s to 1 s
+    pub migration_margin: Duration,
     /// How often a queue looks whether another one is shorter: 1 ms to 10 s
     pub balance_interval: Duration,
     /// Whether CPU time is first divided between cgroups by their cpu.weight
@@ -114,6 +117,7 @@ impl Default for Fairness {
             preempt_margin: ms(1),
             // Longer than a round of a pipe ping-pong, shorter than any request of real work.
             sync_run_max: us(50),
+            migration_margin: ms(6),
             // A tick of a kernel with 250 Hz.
             balance_interval: ms(4),
             cgroup_weights: true,

@@ -11,7 +11,7 @@ pub mod scheduler;
 pub mod soft_affinity;
 pub mod switch;
 
-use compiled::{SettingValue, TandemTable, Told};
+use compiled::{SettingValue, TandemTable};
 use linux::{DomainsName, LINUX_ERAS, LinuxTable, SpinLocksName, check_tick};
 use pause_loop::PauseLoopTable;
 use scheduler::SchedulerName;
@@ -20,7 +20,6 @@ use serde::Deserialize;
 use soft_affinity::SoftAffinitySetting;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 use switch::Switch;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
@@ -317,20 +316,10 @@ impl PolicyTable {
         if let Some((_, problem)) = self.soft_affinity_problem() {
             return Err(problem.into());
         }
-        let told = Told {
-            tandem: self.tandem.as_deref(),
-            variables: self.settings.as_deref(),
-            kernel: self.era.as_ref().and_then(|era| era.sched_ext()).unwrap_or_default(),
-            tick_hz: self.tick_hz.as_ref().map(|hz| **hz),
-            is_guest: false,
-        };
         Ok(match host {
             SchedulerName::XenCredit => PolicySettings::Credit(self.credit_settings()),
             SchedulerName::Linux => PolicySettings::Linux(self.linux_settings()),
-            name => {
-                let settings = compiled::settings(&name.in_directory(&source.directory()), &told, machine)?;
-                PolicySettings::SchedExt(Arc::new(settings))
-            }
+            name => self.linux_table().compiled_settings(name, false, machine, source)?,
         })
     }
 
@@ -390,6 +379,8 @@ impl PolicyTable {
             domains: self.domains.clone(),
             tick_hz: self.tick_hz.clone(),
             spin_locks: self.spin_locks.clone(),
+            tandem: self.tandem.clone(),
+            settings: self.settings.clone(),
             ..LinuxTable::default()
         }
     }

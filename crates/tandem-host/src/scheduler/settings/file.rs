@@ -58,6 +58,7 @@ impl Settings {
         within("sleeper_credit of [fairness]", fairness.sleeper_credit, zero, ms(1_000))?;
         within("preempt_margin of [fairness]", fairness.preempt_margin, zero, ms(1_000))?;
         within("sync_run_max of [fairness]", fairness.sync_run_max, zero, ms(1_000))?;
+        within("migration_margin of [fairness]", fairness.migration_margin, zero, ms(1_000))?;
         within("balance_interval of [fairness]", fairness.balance_interval, ms(1), ms(10_000))?;
         within("allowed of [soft_affinity]", soft_affinity.allowed, 0, 10_000)?;
         within("preferred of [soft_affinity]", soft_affinity.preferred, 0, 10_000)?;

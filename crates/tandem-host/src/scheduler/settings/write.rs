@@ -23,6 +23,7 @@ impl Settings {
         to.sleeper_credit_ns = fairness.sleeper_credit.ns;
         to.preempt_margin_ns = fairness.preempt_margin.ns;
         to.sync_run_max_ns = fairness.sync_run_max.ns;
+        to.migration_margin_ns = fairness.migration_margin.ns;
         to.balance_interval_ns = fairness.balance_interval.ns;
 
         to.soft_affinity.write(soft_affinity.enabled);

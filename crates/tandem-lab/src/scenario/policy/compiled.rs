@@ -3,10 +3,10 @@
 //! Objects are linked and compiled once, however many runs there are: what differs between runs, settings and topology, is
 //! data.
 
-use super::scheduler::SchedulerName;
+use super::scheduler::{SchedulerName, Told};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use tandem_ebpf::{Code, Engine, Image, Variable};
@@ -30,20 +30,6 @@ pub enum SettingValue {
     Number(i64),
     /// The elements of an array, from the first one on.
     Numbers(Vec<i64>),
-}
-
-/// What a compiled scheduler is told before it starts.
-pub struct Told<'a> {
-    /// Tandem's settings.
-    pub tandem: Option<&'a TandemTable>,
-    /// Those of another one.
-    pub variables: Option<&'a BTreeMap<String, SettingValue>>,
-    /// The kernel that it runs on.
-    pub kernel: KernelVersion,
-    /// Ticks a second.
-    pub tick_hz: Option<u32>,
-    /// It runs in a guest.
-    pub is_guest: bool,
 }
 
 /// The scheduler of that name, Tandem's own unless it names a file, for a machine as its kernel sees it.

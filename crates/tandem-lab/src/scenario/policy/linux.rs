@@ -1,8 +1,8 @@
 //! Settings of Linux's fair scheduler.
 
 use super::EraName;
-use super::compiled::{self, SettingValue, TandemTable, Told};
-use super::scheduler::SchedulerName;
+use super::compiled::{self, SettingValue, TandemTable};
+use super::scheduler::{SchedulerName, Told};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -145,14 +145,28 @@ impl LinuxTable {
         if !name.is_compiled() {
             return Ok(PolicySettings::Linux(self.settings()));
         }
+        self.compiled_settings(name, true, topology, source)
+    }
+
+    /// The compiled scheduler of that name with the settings of a table that was checked, for a kernel with these CPUs.
+    ///
+    /// # Errors
+    /// A sentence, if it cannot be used.
+    pub(super) fn compiled_settings(
+        &self,
+        name: SchedulerName,
+        is_guest: bool,
+        machine: &Machine,
+        source: &SourceFile,
+    ) -> Result<PolicySettings, String> {
         let told = Told {
             tandem: self.tandem.as_deref(),
             variables: self.settings.as_deref(),
             kernel: self.era.as_ref().and_then(|era| era.sched_ext()).unwrap_or_default(),
             tick_hz: self.tick_hz.as_ref().map(|hz| **hz),
-            is_guest: true,
+            is_guest,
         };
-        let settings = compiled::settings(&name.in_directory(&source.directory()), &told, topology)?;
+        let settings = compiled::settings(&name.in_directory(&source.directory()), &told, machine)?;
         Ok(PolicySettings::SchedExt(Arc::new(settings)))
     }
 

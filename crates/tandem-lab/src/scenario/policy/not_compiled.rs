@@ -1,11 +1,11 @@
 //! Stands for compiled schedulers in a build without them: a file that asks for one cannot be used.
 
-use super::scheduler::SchedulerName;
+use super::scheduler::{SchedulerName, Told};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tandem_sim::machine::Machine;
-use tandem_sim::policy::sched_ext::{KernelVersion, SchedExtSettings};
+use tandem_sim::policy::sched_ext::SchedExtSettings;
 
 /// Any table.
 pub type TandemTable = BTreeMap<String, SettingValue>;
@@ -20,16 +20,6 @@ pub enum SettingValue {
     Numbers(Vec<i64>),
     Text(String),
     Table(BTreeMap<String, SettingValue>),
-}
-
-/// What a compiled scheduler is told before it starts.
-#[allow(missing_docs)]
-pub struct Told<'a> {
-    pub tandem: Option<&'a TandemTable>,
-    pub variables: Option<&'a BTreeMap<String, SettingValue>>,
-    pub kernel: KernelVersion,
-    pub tick_hz: Option<u32>,
-    pub is_guest: bool,
 }
 
 /// There is none.

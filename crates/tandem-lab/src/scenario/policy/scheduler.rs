@@ -1,10 +1,13 @@
-//! Which scheduler a kernel has.
+//! Which scheduler a kernel has, and what a compiled one is told.
 
+use super::compiled::{SettingValue, TandemTable};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected};
 use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tandem_sim::policy::sched_ext::KernelVersion;
 
 /// The scheduler of a kernel: "xen-credit" (hosts only), "linux", "tandem", or "file:PATH", an object file with a scheduler for
 /// sched_ext. A path that is not absolute begins where the file lies that names it.
@@ -57,6 +60,20 @@ impl SchedulerName {
     pub fn is_compiled(&self) -> bool {
         matches!(self, Self::Tandem | Self::File(_))
     }
+}
+
+/// What a compiled scheduler is told before it starts.
+pub struct Told<'a> {
+    /// Tandem's settings.
+    pub tandem: Option<&'a TandemTable>,
+    /// Those of another one.
+    pub variables: Option<&'a BTreeMap<String, SettingValue>>,
+    /// The kernel that it runs on.
+    pub kernel: KernelVersion,
+    /// Ticks a second.
+    pub tick_hz: Option<u32>,
+    /// It runs in a guest.
+    pub is_guest: bool,
 }
 
 impl<'de> Deserialize<'de> for SchedulerName {

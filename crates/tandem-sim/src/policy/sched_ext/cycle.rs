@@ -163,6 +163,7 @@ impl SchedExt {
 
     /// The task that has run is put back, as another one or none comes next (`put_prev_task_scx()`).
     pub(super) fn put_back(&mut self, cpu: usize, task: TaskId, goes_idle: bool) {
+        let put_back_ns = self.settings.put_back_ns;
         let Some((kernel, state)) = self.parts() else { return };
         kernel.account(state, cpu);
         let address = self.address(task);
@@ -173,13 +174,13 @@ impl SchedExt {
         if kernel.slice_ns(state, task) > 0 {
             return kernel.join(state, task, cpu, SCX_ENQ_HEAD);
         }
-        if goes_idle || kernel.put_back_ns == 0 {
+        if goes_idle || put_back_ns == 0 {
             return self.give(task, if goes_idle { SCX_ENQ_LAST } else { 0 });
         }
         // It is on its way until the decision is over: CPUs that decide at the same time do not find it in a queue.
         let token = kernel.next_token;
         kernel.next_token = token.wrapping_add(1);
-        kernel.alarms.push((kernel.now_ns + kernel.put_back_ns, token));
+        kernel.alarms.push((kernel.now_ns + put_back_ns, token));
         kernel.returning.push((token, task));
     }
 

@@ -1,6 +1,6 @@
 //! How tasks get into dispatch queues, and from one into another.
 
-use super::kernel::{Custody, Insertion, Purpose, ScxKernel, field};
+use super::kernel::{Custody, Insertion, Purpose, ScxKernel, field, store};
 use super::masks;
 use super::queue::Order;
 use super::types::{
@@ -258,8 +258,7 @@ impl ScxKernel {
     /// Adds a queue; its position.
     pub fn add_queue(&mut self, state: &mut State, id: u64) -> Result<usize, Fault> {
         let address = state.memory.allocate(DispatchQueue::SIZE)?;
-        let (offset, bytes) = field!(DispatchQueue, id);
-        state.memory.store(address + offset, bytes, id)?;
+        store(&mut state.memory, address, field!(DispatchQueue, id), id)?;
         self.queues.push(super::queue::Queue::new(id, address));
         Ok(self.queues.len() - 1)
     }

@@ -7,7 +7,7 @@ use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use tandem_ebpf::{Fault, FunctionId, Image, State};
+use tandem_ebpf::{Fault, FunctionId, Image, Memory, State};
 
 /// Age of the kernel when a run begins, ns: no clock that a program reads shows 0.
 pub const BOOTED_NS: u64 = 1_000_000_000;
@@ -28,6 +28,16 @@ pub(super) use field;
 /// Bytes of the field that a function gives access to.
 pub(super) const fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
     size_of::<F>()
+}
+
+/// Writes a field of the structure at an address.
+pub(super) fn store(
+    memory: &mut Memory,
+    structure: u64,
+    (offset, bytes): (u64, usize),
+    value: u64,
+) -> Result<(), Fault> {
+    memory.store(structure + offset, bytes, value)
 }
 
 /// Who has a task that can run and does not.
@@ -220,8 +230,6 @@ pub struct ScxKernel {
     pub timers: HashMap<u64, u32>,
     pub armed: HashMap<u32, u64>,
     pub next_token: u32,
-    /// As in [`SchedExtSettings`](super::SchedExtSettings).
-    pub put_back_ns: u64,
     /// Tasks that have run and are yet to be put into a queue, by the token of the alarm at which that happens.
     pub returning: Vec<(u32, TaskId)>,
     /// Alarms to be set: when, ns, and token.

@@ -1,7 +1,7 @@
 //! How a scheduler starts: structures of the kernel are made, settings written, and it is told of cgroups and tasks.
 
 use super::SchedExt;
-use super::kernel::{Callbacks, CpuState, Purpose, ScxKernel, TASK_BLOCK, TaskState, field};
+use super::kernel::{Callbacks, CpuState, Purpose, ScxKernel, TASK_BLOCK, TaskState, field, store};
 use super::masks;
 use super::settings::SchedExtSettings;
 use super::types::{
@@ -93,12 +93,9 @@ impl SchedExt {
             let Some(instance) = &mut self.instance else { return Ok(()) };
             let memory = &mut instance.state_mut().memory;
             let arguments = memory.allocate(CgroupInitArgs::SIZE)?;
-            let (offset, bytes) = field!(CgroupInitArgs, weight);
-            memory.store(arguments + offset, bytes, weight)?;
-            let (offset, bytes) = field!(CgroupInitArgs, bw_period_us);
-            memory.store(arguments + offset, bytes, 100_000)?;
-            let (offset, bytes) = field!(CgroupInitArgs, bw_quota_us);
-            memory.store(arguments + offset, bytes, u64::MAX)?;
+            store(memory, arguments, field!(CgroupInitArgs, weight), weight)?;
+            store(memory, arguments, field!(CgroupInitArgs, bw_period_us), 100_000)?;
+            store(memory, arguments, field!(CgroupInitArgs, bw_quota_us), u64::MAX)?;
             self.call_checked("cgroup_init", Some(callback), &[cgroup, arguments])?;
         }
         Ok(())
@@ -132,10 +129,9 @@ impl SchedExt {
         let first = facts.hard_affinity.iter().next().unwrap_or(CpuId(0));
         self.kernel.make_task(state, task, facts, cpu.unwrap_or(first))?;
         let arguments = state.memory.allocate(InitTaskArgs::SIZE)?;
-        let (offset, bytes) = field!(InitTaskArgs, fork);
-        state.memory.store(arguments + offset, bytes, u64::from(forked))?;
-        let (offset, bytes) = field!(InitTaskArgs, cgroup);
-        state.memory.store(arguments + offset, bytes, self.kernel.cgroup_of(state, task))?;
+        store(&mut state.memory, arguments, field!(InitTaskArgs, fork), u64::from(forked))?;
+        let cgroup = self.kernel.cgroup_of(state, task);
+        store(&mut state.memory, arguments, field!(InitTaskArgs, cgroup), cgroup)?;
         let address = self.kernel.tasks[task.index()].address;
         self.call_checked("init_task", self.kernel.callbacks.init_task, &[address, arguments])?;
         if let Some(instance) = &mut self.instance {
@@ -227,7 +223,6 @@ impl ScxKernel {
             timers: HashMap::new(),
             armed: HashMap::new(),
             next_token: 0,
-            put_back_ns: settings.put_back_ns,
             returning: Vec::new(),
             alarms: Vec::new(),
             random: 0x9e37_79b9_7f4a_7c15,
@@ -252,12 +247,9 @@ impl ScxKernel {
                 Some(address) => address,
                 None => state.memory.allocate(RunQueue::SIZE)?,
             };
-            let (offset, bytes) = field!(RunQueue, cpu);
-            state.memory.store(rq + offset, bytes, cpu as u64)?;
-            let (offset, bytes) = field!(RunQueue, curr);
-            state.memory.store(rq + offset, bytes, self.idle_task)?;
-            let (offset, bytes) = field!(RunQueue, idle);
-            state.memory.store(rq + offset, bytes, self.idle_task)?;
+            store(&mut state.memory, rq, field!(RunQueue, cpu), cpu as u64)?;
+            store(&mut state.memory, rq, field!(RunQueue, curr), self.idle_task)?;
+            store(&mut state.memory, rq, field!(RunQueue, idle), self.idle_task)?;
             self.cpus[cpu].rq = rq;
         }
         for _ in 0..self.machine.node_count() {
@@ -276,19 +268,14 @@ impl ScxKernel {
                 continue;
             }
             let kn = state.memory.allocate(KernfsNode::SIZE)?;
-            let (offset, bytes) = field!(KernfsNode, id);
-            state.memory.store(kn + offset, bytes, number as u64 + 1)?;
+            store(&mut state.memory, kn, field!(KernfsNode, id), number as u64 + 1)?;
             let cgroup = state.memory.allocate(Cgroup::SIZE)?;
-            let (offset, bytes) = field!(Cgroup, kn);
-            state.memory.store(cgroup + offset, bytes, kn)?;
-            let (offset, bytes) = field!(Cgroup, level);
-            state.memory.store(cgroup + offset, bytes, u64::from(number > 0))?;
-            let (offset, bytes) = field!(Cgroup, self_.cgroup);
-            state.memory.store(cgroup + offset, bytes, cgroup)?;
+            store(&mut state.memory, cgroup, field!(Cgroup, kn), kn)?;
+            store(&mut state.memory, cgroup, field!(Cgroup, level), u64::from(number > 0))?;
+            store(&mut state.memory, cgroup, field!(Cgroup, self_.cgroup), cgroup)?;
             self.cgroups.push(cgroup);
             let css_set = state.memory.allocate(CssSet::SIZE)?;
-            let (offset, bytes) = field!(CssSet, dfl_cgrp);
-            state.memory.store(css_set + offset, bytes, cgroup)?;
+            store(&mut state.memory, css_set, field!(CssSet, dfl_cgrp), cgroup)?;
             self.css_sets.push(css_set);
         }
         Ok(())
