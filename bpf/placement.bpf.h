@@ -17,6 +17,9 @@
  * one until it has been away for `away_min_ns`; then home comes first again. A task that does not sleep comes back when
  * its slice ends.
  *
+ * Of idle CPUs, those whose core is idle come first. A task that computes beside a busy thread moves to such a core when
+ * its slice ends.
+ *
  * A task without preference goes where the kernel's own search for an idle CPU sends it, which knows cores, caches and
  * nodes; in guest mode, see guest.bpf.h.
  */
@@ -27,33 +30,30 @@
 #define USED_ONE 1024
 #define LOOK_INTERVAL_NS (1000ULL * 1000)
 
-/* An idle CPU of `cpus`, which is busy from now on, in the LLC of `near` if there is one. `room` is for a mask. Negative: none. */
-static __always_inline s32 pick_idle_near(const struct cpumask *cpus, s32 near, struct bpf_cpumask *room, u64 flags)
+/* An idle CPU of `cpus`, which is busy from now on: `near` itself first, then its LLC. `room` is for a mask. Negative: none. */
+static s32 take_idle_near(const struct cpumask *cpus, s32 near, struct bpf_cpumask *room, bool core)
 {
 	struct bpf_cpumask *llc = cpus_of_llc(llc_of(near));
+	u64 flags = core ? SCX_PICK_IDLE_CORE : 0;
 	s32 cpu = -1;
 
+	if (bpf_cpumask_test_cpu(near, cpus) && !(core && shares_core(near)) && scx_bpf_test_and_clear_cpu_idle(near))
+		return near;
 	if (llc && bpf_cpumask_and(room, cpus, cast_mask(llc)))
 		cpu = scx_bpf_pick_idle_cpu(cast_mask(room), flags);
 	return cpu >= 0 ? cpu : scx_bpf_pick_idle_cpu(cpus, flags);
 }
 
-/* The same, but whole idle cores first, and of cores and of threads `near` itself first. */
-static __always_inline s32 take_idle_near(const struct cpumask *cpus, s32 near, struct bpf_cpumask *room)
+/* The same, but whole idle cores first; with `cores_alone`, nothing else. */
+static __always_inline s32 take_idle(const struct cpumask *cpus, s32 near, struct bpf_cpumask *room, bool cores_alone)
 {
-	bool may_stay = bpf_cpumask_test_cpu(near, cpus);
-	s32 cpu;
+	s32 cpu = -1;
 
-	if (settings.smt) {
-		if (may_stay && !shares_core(near) && scx_bpf_test_and_clear_cpu_idle(near))
-			return near;
-		cpu = pick_idle_near(cpus, near, room, SCX_PICK_IDLE_CORE);
-		if (cpu >= 0)
-			return cpu;
-	}
-	if (may_stay && scx_bpf_test_and_clear_cpu_idle(near))
-		return near;
-	return pick_idle_near(cpus, near, room, 0);
+	if (settings.smt)
+		cpu = take_idle_near(cpus, near, room, true);
+	if (cpu < 0 && !cores_alone)
+		cpu = take_idle_near(cpus, near, room, false);
+	return cpu;
 }
 
 /* Smooths the set's utilisation and that of the CPUs outside. `room` is for a mask. */
@@ -81,6 +81,15 @@ static __always_inline void look_at(struct preference_set *set, struct bpf_cpuma
 static __always_inline bool starts_in_whole(const struct preference_set *set)
 {
 	return (u64)settings.preferred * set->used > (u64)settings.allowed * set->used_rest;
+}
+
+/*
+ * Whether a core outside is better than a thread of a shared one inside: for NUMA homes that are clearly busier than the
+ * other nodes, since sharing a core costs more than distance. A set of CPUs is meant as it is.
+ */
+static __always_inline bool cores_to_spare(const struct preference_set *set)
+{
+	return settings.smt && set->kind == KIND_NODES && 2 * set->used > 3 * set->used_rest;
 }
 
 static __always_inline bool stays_away(const struct preference_set *set, const struct task_preference *preference, u64 now_ns)
@@ -116,16 +125,17 @@ static s32 place_preferring(struct task_struct *p, s32 prev_cpu, u64 now_ns, boo
 	*idle = true;
 	whole = starts_in_whole(set);
 	away = stays_away(set, preference, now_ns);
-	if (whole && bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr) && scx_bpf_test_and_clear_cpu_idle(prev_cpu))
+	if (whole && bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr) && !shares_core(prev_cpu) &&
+	    scx_bpf_test_and_clear_cpu_idle(prev_cpu))
 		return prev_cpu;
 	if (!away) {
-		cpu = take_idle_near(cast_mask(mine), prev_cpu, room);
+		cpu = take_idle(cast_mask(mine), prev_cpu, room, cores_to_spare(set));
 		if (cpu >= 0) {
 			count(COUNTER_soft_preferred);
 			return cpu;
 		}
 	}
-	cpu = take_idle_near(p->cpus_ptr, prev_cpu, room);
+	cpu = take_idle(p->cpus_ptr, prev_cpu, room, false);
 	if (cpu >= 0) {
 		count(away ? COUNTER_stays_away : COUNTER_soft_rest);
 		return cpu;
@@ -162,7 +172,7 @@ static __always_inline void note_place(struct task_struct *p, s32 cpu, u64 now_n
 	}
 }
 
-/* Whether a running task should leave `cpu` for its set, which has an idle CPU. */
+/* Whether a running task should leave `cpu` for its set, which has an idle CPU, or core if that is what the task has here. */
 static __always_inline bool should_return(struct task_struct *p, s32 cpu, u64 now_ns)
 {
 	struct task_preference *preference = preference_of_task(p);
@@ -177,13 +187,17 @@ static __always_inline bool should_return(struct task_struct *p, s32 cpu, u64 no
 	if (!mask || bpf_cpumask_test_cpu(cpu, cast_mask(mask)) ||
 	    !bpf_cpumask_intersects(cast_mask(mask), p->cpus_ptr))
 		return false;
-	idle = scx_bpf_get_idle_cpumask();
+	idle = cores_to_spare(set) && !shares_core(cpu) ? scx_bpf_get_idle_smtmask() :
+									   scx_bpf_get_idle_cpumask();
 	room = bpf_cpumask_intersects(idle, cast_mask(mask));
 	scx_bpf_put_idle_cpumask(idle);
 	return room;
 }
 
-/* Whether a running task should leave `cpu`, whose core it shares, for a core that idles: one of its set while it is there. */
+/*
+ * Whether a running task should leave `cpu`, whose core it shares, for a core that idles: one of its set if that is where
+ * it is, unless others have cores to spare.
+ */
 static __always_inline bool should_spread(struct task_struct *p, s32 cpu)
 {
 	struct preference_set *set = preferred_set(p, preference_of_task(p));
@@ -198,19 +212,19 @@ static __always_inline bool should_spread(struct task_struct *p, s32 cpu)
 		return false;
 	cores = scx_bpf_get_idle_smtmask();
 	found = bpf_cpumask_and(room, cores, p->cpus_ptr);
-	if (found && mask && bpf_cpumask_test_cpu(cpu, cast_mask(mask)))
+	if (found && mask && bpf_cpumask_test_cpu(cpu, cast_mask(mask)) && !cores_to_spare(set))
 		found = bpf_cpumask_intersects(cast_mask(room), cast_mask(mask));
 	scx_bpf_put_idle_cpumask(cores);
 	return found;
 }
 
-/* An idle core for a task that shares the one of `cpu`; negative: none. */
+/* An idle core for a task without preference that shares the one of `cpu`; negative: none. */
 static __always_inline s32 spread(struct task_struct *p, s32 cpu)
 {
 	struct scratch *scratches = scratch();
 	struct bpf_cpumask *room = scratches ? scratches->second : NULL;
 
-	return room ? pick_idle_near(p->cpus_ptr, cpu, room, SCX_PICK_IDLE_CORE) : -1;
+	return room ? take_idle(p->cpus_ptr, cpu, room, true) : -1;
 }
 
 #endif

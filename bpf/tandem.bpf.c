@@ -39,19 +39,22 @@ UEI_DEFINE(exit_info);
 /*
  * Whether a task that is woken synchronously stays on this CPU: its waker has run so briefly that it is taken to sleep
  * soon, or exits and wakes its parent, and nobody else stayed already. The two then share a warm cache, and no other
- * CPU has to be woken.
+ * CPU has to be woken. In a guest, where waking another vCPU costs most, the same holds for a new task: who forks mostly
+ * waits for the child.
  */
 static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu, s32 this_cpu, u64 wake_flags, u64 now_ns)
 {
+	bool forked = settings.guest && (wake_flags & SCX_WAKE_FORK);
 	struct cpu_state *state = cpu_state(this_cpu);
 	struct preference_set *set;
 	struct bpf_cpumask *mask;
 
-	if (!(wake_flags & SCX_WAKE_SYNC) || !state)
+	if (!state || !(forked || (wake_flags & SCX_WAKE_SYNC)))
 		return false;
 	if (!state->running || state->stayed)
 		return false;
-	if (now_ns - state->since_ns >= settings.sync_run_max_ns && !(bpf_get_current_task_btf()->flags & PF_EXITING))
+	if (!forked && now_ns - state->since_ns >= settings.sync_run_max_ns &&
+	    !(bpf_get_current_task_btf()->flags & PF_EXITING))
 		return false;
 	if (node_of(prev_cpu) != node_of(this_cpu) || !bpf_cpumask_test_cpu(this_cpu, p->cpus_ptr))
 		return false;
@@ -74,6 +77,12 @@ static __always_inline void insert_local(struct task_struct *p, s32 cpu, u64 que
 	scx_bpf_dsq_insert(p, queue, settings.slice_ns, enq_flags);
 }
 
+/* Lets a task wait in the queue of an LLC. */
+static __always_inline void insert_queued(struct task_struct *p, u32 llc, u64 vtime, u64 enq_flags)
+{
+	scx_bpf_dsq_insert_vtime(p, llc, slice_in(llc), vtime, enq_flags);
+}
+
 s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	s32 this_cpu = bpf_get_smp_processor_id(), cpu = -1;
@@ -82,8 +91,11 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 
 	if (stays_with_waker(p, prev_cpu, this_cpu, wake_flags, now_ns)) {
 		count(COUNTER_wake_stay);
+		/* A new task is there for any CPU that has nothing to do; this one's tick calls one, if need be. */
+		if (wake_flags & SCX_WAKE_FORK)
+			insert_queued(p, llc_of(this_cpu), vtime_to_queue(p, llc_of(this_cpu)) | WARM, 0);
 		/* Straight to this CPU only if nobody waits in the queue, who would otherwise be overtaken for ever. */
-		if (!scx_bpf_dsq_nr_queued(llc_of(this_cpu)))
+		else if (!scx_bpf_dsq_nr_queued(llc_of(this_cpu)))
 			insert_local(p, this_cpu, SCX_DSQ_LOCAL, 0);
 		return this_cpu;
 	}
@@ -147,9 +159,9 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 	if (place < 0)
 		llc = balanced_llc(p, llc, now_ns);
 	vtime = vtime_to_queue(p, llc);
-	if (!woke && p->scx.dsq_vtime)
+	if (!woke)
 		vtime |= WARM;
-	scx_bpf_dsq_insert_vtime(p, llc, slice_in(llc), vtime, enq_flags);
+	insert_queued(p, llc, vtime, enq_flags);
 	if (idle)
 		scx_bpf_kick_cpu(place, SCX_KICK_IDLE);
 	else
@@ -248,8 +260,11 @@ void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
 	if (settings.guest)
 		note_steal(state, scx_bpf_now());
 	/* It did not sleep after all: the task that stayed waited long enough. */
-	if (state->stayed)
+	if (state->stayed) {
 		scx_bpf_task_set_slice(p, 0);
+		if (scx_bpf_dsq_nr_queued(llc_of(cpu)))
+			wake_idle(p);
+	}
 }
 
 bool BPF_STRUCT_OPS(tandem_yield, struct task_struct *from, struct task_struct *to)

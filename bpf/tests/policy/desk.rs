@@ -32,6 +32,11 @@ pub fn two_nodes() -> Machine {
     MachineBuilder::symmetric(2, 4, 1).build().unwrap()
 }
 
+/// The same, but two CPUs are a core.
+pub fn two_nodes_with_smt() -> Machine {
+    MachineBuilder::symmetric(2, 2, 2).build().unwrap()
+}
+
 /// The CPUs with these numbers, of eight.
 pub fn cpus(numbers: &[u32]) -> Arc<CpuMask> {
     Arc::new(CpuMask::from_cpus(8, numbers.iter().map(|&cpu| CpuId(cpu))))
@@ -61,12 +66,12 @@ pub fn pinned(cpu: u32) -> TaskFacts {
 impl Desk {
     /// A kernel on two nodes with these tasks, all of which sleep.
     pub fn new(settings: &Settings, tasks: Vec<TaskFacts>) -> Self {
-        Self::with_decisions_of(0, settings, tasks)
+        Self::on(two_nodes(), 0, settings, tasks)
     }
 
-    /// The same on a kernel that takes so long for a decision.
-    pub fn with_decisions_of(put_back_ns: u64, settings: &Settings, tasks: Vec<TaskFacts>) -> Self {
-        let machine = Arc::new(two_nodes());
+    /// The same on another machine of eight CPUs, and a kernel that takes so long for a decision.
+    pub fn on(machine: Machine, put_back_ns: u64, settings: &Settings, tasks: Vec<TaskFacts>) -> Self {
+        let machine = Arc::new(machine);
         let is_guest = settings.mode == Mode::Guest;
         let kernel = KernelVersion::V7_3;
         let told = Told { tandem: Some(settings), variables: None, kernel, tick_hz: None, is_guest };
@@ -105,6 +110,11 @@ impl Desk {
         answer
     }
 
+    /// Its machine.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
     /// Lets time pass.
     pub fn pass_us(&mut self, us: u64) {
         self.now_ns += us * 1_000;
@@ -113,6 +123,12 @@ impl Desk {
     /// A task wakes by what happens on a CPU; where the scheduler puts it.
     pub fn wake(&mut self, task: u32, by: u32) -> CpuId {
         self.wake_by(task, Reason::Wake { waker: self.current[by as usize], cpu: CpuId(by), sync: false })
+    }
+
+    /// The task on a CPU creates another one.
+    pub fn fork(&mut self, task: u32, by: u32) -> CpuId {
+        let parent = self.current[by as usize].expect("a task runs there");
+        self.wake_by(task, Reason::Fork { parent, cpu: CpuId(by) })
     }
 
     /// A task is woken by one that is about to sleep.

@@ -2,9 +2,9 @@
 
 mod desk;
 
-use desk::{Desk, pinned, preferring, task};
+use desk::{Desk, pinned, preferring, task, two_nodes, two_nodes_with_smt};
 use tandem_host::scheduler::{Mode, Settings};
-use tandem_sim::ids::{CpuId, TaskId};
+use tandem_sim::ids::{CpuId, NodeId, TaskId};
 use tandem_sim::policy::TaskFacts;
 
 fn tasks(count: usize) -> Vec<TaskFacts> {
@@ -184,6 +184,112 @@ fn a_guest_passes_over_an_idle_vcpu_from_which_time_was_stolen() {
 }
 
 #[test]
+fn a_guest_keeps_a_new_task_where_it_was_created_until_that_turns_out_wrong() {
+    let settings = Settings { mode: Mode::Guest, ..Settings::default() };
+    let mut desk = Desk::new(&settings, tasks(4));
+    let place = desk.run_on(0, 0);
+    desk.pass_us(300);
+    assert_eq!(desk.fork(1, place.0), place);
+    assert!(desk.kicked.is_empty(), "no vCPU has to be woken");
+    assert_eq!(desk.sleep(place.0), Some(TaskId(1)), "who forks mostly waits");
+
+    // One that goes on: its tick calls another vCPU for the child.
+    desk.pass_us(300);
+    assert_eq!(desk.fork(2, place.0), place);
+    desk.pass_us(4_000);
+    desk.tick(place.0);
+    let called = *desk.kicked.iter().find(|&&cpu| cpu != place).expect("an idle vCPU is called");
+    assert_eq!(desk.decide(called.0), Some(TaskId(2)));
+    assert_eq!(desk.decide(place.0), Some(TaskId(1)));
+
+    // On a host it gets a CPU of its own at once.
+    let mut desk = Desk::new(&Settings::default(), tasks(2));
+    let place = desk.run_on(0, 0);
+    assert_ne!(desk.fork(1, place.0), place);
+}
+
+#[test]
+fn a_task_beside_a_busy_thread_moves_to_a_core_that_idles_when_its_slice_ends() {
+    let all = (0..8).map(|cpu| if cpu == 0 { task() } else { pinned(cpu) }).collect();
+    let mut desk = Desk::on(two_nodes_with_smt(), 0, &Settings::default(), all);
+    for cpu in 1..8 {
+        desk.run_on(cpu, cpu);
+    }
+    let place = desk.run_on(0, 0);
+    assert_eq!(place, CpuId(0), "all others are busy");
+    let core_of = |desk: &Desk, cpu| desk.machine().cpu(cpu).core;
+    let others: Vec<u32> = (0..4).filter(|&cpu| core_of(&desk, CpuId(cpu)) != core_of(&desk, place)).collect();
+
+    // One thread of another core is no better than this one.
+    desk.pass_us(20_000);
+    desk.sleep(others[0]);
+    desk.tick(place.0);
+    assert_eq!(desk.decide(place.0), Some(TaskId(0)));
+    desk.sleep(others[1]);
+    desk.pass_us(20_000);
+    desk.tick(place.0);
+    assert_eq!(desk.decide(place.0), None, "a core idles");
+    let called = desk.kicked[0];
+    assert!(others.contains(&called.0));
+    assert_eq!(desk.decide(called.0), Some(TaskId(0)));
+}
+
+#[test]
+fn a_home_that_is_busier_than_the_rest_leaves_cores_elsewhere_to_its_tasks_and_a_set_of_cpus_does_not() {
+    let smt = two_nodes_with_smt();
+    let first_threads: Vec<u32> = smt.cores().iter().map(|core| core.cpus.iter().next().unwrap().0).collect();
+    let home: Vec<u32> = smt.node_cpus(NodeId(0)).iter().map(|cpu| cpu.0).collect();
+    let mut part = home.clone();
+    part.retain(|&cpu| cpu != first_threads[0]);
+    for (set, leaves) in [(home, true), (part, false)] {
+        let all = vec![pinned(first_threads[0]), pinned(first_threads[1]), preferring(&set)];
+        let mut desk = Desk::on(two_nodes_with_smt(), 0, &Settings::default(), all);
+        for task in 0..2 {
+            desk.run_on(task, first_threads[task as usize]);
+        }
+        // Utilisation is smoothed over a few looks, a millisecond apart.
+        let mut place = CpuId(0);
+        for _ in 0..8 {
+            desk.pass_us(20_000);
+            place = desk.run_on(2, 0);
+            desk.sleep(place.0);
+        }
+        assert_eq!(!set.contains(&place.0), leaves, "{set:?}: it went to {place:?}");
+    }
+}
+
+#[test]
+fn a_task_whose_slice_ended_waits_for_its_cpu_as_long_as_that_is_fair() {
+    let all: Vec<_> = tasks(3).into_iter().chain((2..8).map(pinned)).collect();
+    let mut desk = Desk::new(&Settings::default(), all);
+    for cpu in 2..8 {
+        desk.run_on(cpu + 1, cpu);
+    }
+    let (first, second) = (desk.run_on(0, 0), desk.run_on(1, 1));
+    assert_eq!((first.0 + second.0, desk.current[4]), (1, Some(TaskId(5))), "CPUs 0 and 1 are theirs");
+    desk.wake(2, first.0);
+    desk.pass_us(20_000);
+    desk.tick(first.0);
+    assert_eq!(desk.decide(first.0), Some(TaskId(2)));
+    desk.tick(second.0);
+    assert_eq!(desk.decide(second.0), Some(TaskId(1)), "task 0 ran elsewhere as long as this one");
+    // Task 1 gets a slice more than task 0, which is more than the margin.
+    desk.pass_us(17_000);
+    desk.tick(second.0);
+    assert_eq!(desk.decide(second.0), Some(TaskId(0)));
+
+    // Who slept is taken by any CPU.
+    let mut settings = Settings::default();
+    settings.fairness.preempt_margin.ns = 1_000_000_000;
+    let mut desk = busy(&settings, tasks(1));
+    desk.pass_us(20_000);
+    let waits_at = desk.wake(8, 0);
+    let other = if waits_at.0 % 4 == 0 { waits_at.0 + 1 } else { waits_at.0 - 1 };
+    desk.tick(other);
+    assert_eq!(desk.decide(other), Some(TaskId(8)));
+}
+
+#[test]
 fn a_task_of_three_times_the_weight_gets_three_times_the_time() {
     let heavy = TaskFacts { weight: 3072, ..pinned(0) };
     let mut desk = Desk::new(&Settings::default(), vec![heavy, pinned(0)]);
@@ -206,11 +312,11 @@ fn a_task_of_three_times_the_weight_gets_three_times_the_time() {
 #[test]
 fn cpus_that_decide_at_the_same_time_do_not_find_what_the_other_is_about_to_put_back() {
     // As in `schedule()`: the next task is chosen first, and the one that ran goes into a queue after that.
-    let mut desk = Desk::with_decisions_of(500, &Settings::default(), tasks(9));
+    let mut desk = Desk::on(two_nodes(), 500, &Settings::default(), tasks(9));
     let cpus: Vec<u32> = (0..8).map(|task| desk.run_on(task, 0).0).collect();
     let waits_at = desk.wake(8, 0).0;
     let on_that_node: Vec<u32> = cpus.into_iter().filter(|cpu| cpu / 4 == waits_at / 4).collect();
-    desk.pass_us(4_000);
+    desk.pass_us(20_000);
     let (first, second) = (on_that_node[0], on_that_node[1]);
     let before = desk.current[first as usize].unwrap();
     assert_eq!(desk.decide(first), Some(TaskId(8)), "it has waited");

@@ -107,17 +107,19 @@ pub struct Fairness {
 impl Default for Fairness {
     fn default() -> Self {
         Self {
-            // About the base slice of Linux's EEVDF on 8 CPUs and more (0.7 ms x 4).
-            slice: ms(3),
+            // What sched_ext gives by default (SCX_SLICE_DFL). Those who wake do not wait for its end: they preempt.
+            slice: ms(20),
             // A context switch costs a few microseconds with its cold caches: about 1% of this.
             slice_min: us(500),
-            // Half a slice: a sleeper comes before those who ran, but cannot hold them off for a whole one.
+            // Half the base slice of Linux's EEVDF on 8 CPUs and more: a sleeper comes before those who ran, but does not hold
+            // them off for long.
             sleeper_credit: us(1_500),
             // CFS's wake-up granularity.
             preempt_margin: ms(1),
             // Longer than a round of a pipe ping-pong, shorter than any request of real work.
             sync_run_max: us(50),
-            migration_margin: ms(6),
+            // Shorter than a slice: two CPUs with two tasks each and one with one are uneven for no longer than that.
+            migration_margin: ms(12),
             // A tick of a kernel with 250 Hz.
             balance_interval: ms(4),
             cgroup_weights: true,
