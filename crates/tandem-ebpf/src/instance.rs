@@ -8,6 +8,7 @@ use crate::fault::{Fault, LoadError};
 use crate::helpers::{self, Helper};
 use crate::image::{FunctionId, Image, Import};
 use crate::kernel::{Kernel, KernelFunction};
+use crate::known::Known;
 use crate::maps::Key;
 use crate::runtime::Run;
 use crate::state::State;
@@ -37,6 +38,7 @@ pub struct Code {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Callee {
     Runtime(Helper),
+    Known(Known),
     Kernel(KernelFunction),
 }
 
@@ -47,6 +49,7 @@ impl Code {
     /// If it cannot be translated.
     pub fn new(image: Image, engine: Engine) -> Result<Self, LoadError> {
         let callee = |import: &Import| match *import {
+            Import::Known(known) => Ok(Callee::Known(known)),
             Import::Kernel(function, _) => Ok(Callee::Kernel(function)),
             Import::Runtime(name) => helpers::helper(name)
                 .map(Callee::Runtime)

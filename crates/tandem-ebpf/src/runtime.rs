@@ -42,6 +42,7 @@ impl<'a> Run<'a> {
         let code = self.code;
         match code.callees[import as usize] {
             Callee::Runtime(helper) => helper(self, arguments, frame),
+            Callee::Known(known) => known.result(self, arguments[0]),
             Callee::Kernel(function) => {
                 let stack_top = std::mem::replace(&mut self.state.stack_top, frame);
                 let result = self.kernel.call(self.state, function, arguments);

@@ -29,6 +29,9 @@ pub(super) struct Context<'a, 'b> {
     pub fuel: u64,
     /// Not 0: the program has ended, and all functions return.
     pub ended: u64,
+    /// What [`Known`](crate::Known) functions give.
+    pub cpu: u64,
+    pub clock_ns: u64,
     run: &'a mut Run<'b>,
     fault: Option<Fault>,
     panic: Option<Box<dyn Any + Send>>,
@@ -87,8 +90,18 @@ impl Machine {
                 && stack_end - Memory::BASE <= length,
             "the frame of a function lies in the stack, and the stack in memory"
         );
-        let fuel = run.fuel;
-        let mut context = Context { base, length, stack_end, fuel, ended: 0, run, fault: None, panic: None };
+        let mut context = Context {
+            base,
+            length,
+            stack_end,
+            fuel: run.fuel,
+            ended: 0,
+            cpu: run.kernel.cpu() as u64,
+            clock_ns: run.kernel.clock_ns(),
+            run,
+            fault: None,
+            panic: None,
+        };
         let [r1, r2, r3, r4, r5] = arguments;
         // SAFETY: the code is alive, since `self` owns it, and has this signature. The context lives until it returns,
         // and describes memory that `run` borrows exclusively; frames are valid as checked above.

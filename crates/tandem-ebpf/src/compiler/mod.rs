@@ -13,12 +13,13 @@
 mod access;
 mod arithmetic;
 mod entry;
+mod inline;
 #[cfg(test)]
 mod tests;
 mod translate;
 
 use crate::fault::{Fault, LoadError};
-use crate::image::Image;
+use crate::image::{Image, Import};
 use crate::op::Op;
 use crate::runtime::Run;
 use cranelift_codegen::ir::types::I64;
@@ -130,6 +131,11 @@ fn fault_of(run: &mut Run<'_>, function: usize, instruction: usize, address: u64
         Op::Load { size, .. } | Op::Store { size, .. } | Op::Atomic { size, .. } => outside(size.bytes()),
         Op::Call { .. } => Some(run.check_frame(address).err().unwrap_or_else(Run::exhausted)),
         Op::Poison { reason } => Some(Fault(image.poisons[reason as usize].clone())),
+        Op::CallKernel { import } => match image.imports[import as usize] {
+            Import::Known(known) => known.result(run, address).err(),
+            // An iterator over numbers.
+            _ => outside(8),
+        },
         _ => Some(Run::exhausted()),
     };
     fault.expect("code only comes here if the instruction cannot be executed")

@@ -240,6 +240,10 @@ impl Kernel for StackUser {
         0
     }
 
+    fn clock_ns(&self) -> u64 {
+        0
+    }
+
     fn call(&mut self, state: &mut State, _: KernelFunction, _: [u64; 5]) -> Result<u64, Fault> {
         let free = state.stack_end - state.stack_top;
         state.memory.slice_mut(state.stack_top, free as usize)?.fill(0xff);

@@ -12,8 +12,22 @@ use tandem_ebpf::{Fault, FunctionId, Image, State};
 /// Age of the kernel when a run begins, ns: no clock that a program reads shows 0.
 pub const BOOTED_NS: u64 = 1_000_000_000;
 
-/// The structure of a task, and behind it the simulator's number of the task.
-pub const TASK_BLOCK: usize = Task::SIZE + 8;
+/// The structure of a task, and behind it what programs ask for by its address.
+#[repr(C)]
+pub struct TaskBlock {
+    pub task: Task,
+    /// The simulator's number of the task.
+    pub number: u64,
+    /// The address of its cgroup.
+    pub cgroup: u64,
+    /// Its own; 0 once the task has ended.
+    pub address: u64,
+}
+
+impl TaskBlock {
+    /// Bytes.
+    pub const SIZE: usize = size_of::<Self>();
+}
 
 /// A field of a structure in memory: offset and bytes.
 macro_rules! field {
@@ -232,14 +246,10 @@ pub struct ScxKernel {
 }
 
 impl ScxKernel {
-    /// The clock that programs read, ns.
-    pub fn clock_ns(&self) -> u64 {
-        self.now_ns + BOOTED_NS
-    }
-
     /// The task whose structure is at an address.
     pub fn task_at(&self, state: &State, address: u64) -> Result<TaskId, Fault> {
-        let number = state.memory.load(address.wrapping_add(Task::SIZE as u64), 4).unwrap_or(u64::MAX);
+        let (offset, bytes) = field!(TaskBlock, number);
+        let number = state.memory.load(address.wrapping_add(offset), bytes).unwrap_or(u64::MAX);
         match self.tasks.get(number as usize) {
             Some(task) if task.address == address && address != 0 => Ok(TaskId::from(number as usize)),
             _ => Err(Fault(format!("address {address:#x} is not that of a task"))),

@@ -10,6 +10,7 @@ use super::types::{
 };
 use crate::ids::{CpuId, TaskId};
 use crate::policy::{Context, Dispatch, Policy, Reason};
+use tandem_ebpf::Kernel;
 
 impl Policy for SchedExt {
     fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId {
