@@ -54,6 +54,7 @@ impl<'a> Run<'a> {
 
     /// Calls a function of the image, as machine code or interpreted. `frame` is the callee's frame pointer: the caller's plus
     /// [`Run::FRAME_SIZE`], at most [`State::stack_end`]; beyond that, a fault.
+    #[inline]
     pub fn call_function(&mut self, function: u32, arguments: [u64; 5], frame: u64) -> Result<u64, Fault> {
         self.check_frame(frame)?;
         self.burn()?;

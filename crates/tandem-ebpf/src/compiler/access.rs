@@ -31,15 +31,38 @@ impl Translator<'_> {
         if let Some(from_frame) = from_frame
             && (-(Run::FRAME_SIZE as i64)..=-(bytes as i64)).contains(&from_frame)
         {
-            let frame = self.builder.ins().iadd_imm_s(self.frame, -(Memory::BASE as i64));
-            let memory = self.field(offset_of!(Context, base));
-            return (self.builder.ins().iadd(memory, frame), from_frame as i32);
+            return (self.in_process(self.frame), from_frame as i32);
         }
-        let (position, is_outside) = self.position(base, offset, bytes);
-        let address = self.builder.ins().iadd_imm_s(position, Memory::BASE as i64);
-        self.fault_if(is_outside, address);
-        let memory = self.field(offset_of!(Context, base));
-        (self.builder.ins().iadd(memory, position), 0)
+        if !self.is_inside(base, offset, bytes) {
+            let is_outside = self.is_outside(base, offset, bytes);
+            let address = self.builder.ins().iadd_imm_s(base, i64::from(offset));
+            self.fault_if(is_outside, address);
+            self.note_inside(base, offset, bytes);
+        }
+        (self.in_process(base), offset.into())
+    }
+
+    /// Where an address is in the process.
+    fn in_process(&mut self, address: Value) -> Value {
+        let origin = self.field(offset_of!(Context, origin));
+        self.builder.ins().iadd(origin, address)
+    }
+
+    /// Whether an access has been checked before on every way to here, or lies between two that have: memory never
+    /// shrinks.
+    fn is_inside(&self, base: Value, offset: i16, bytes: u64) -> bool {
+        let base = self.builder.func.dfg.resolve_aliases(base);
+        let offset = i64::from(offset);
+        self.inside
+            .get(&base)
+            .is_some_and(|known| known.start <= offset && offset + bytes as i64 <= known.end)
+    }
+
+    fn note_inside(&mut self, base: Value, offset: i16, bytes: u64) {
+        let base = self.builder.func.dfg.resolve_aliases(base);
+        let (start, end) = (i64::from(offset), i64::from(offset) + bytes as i64);
+        let known = self.inside.entry(base).or_insert(start..end);
+        *known = known.start.min(start)..known.end.max(end);
     }
 
     /// How far an address is from the frame pointer, if it is known to be that, or the sum of that and a constant.
@@ -61,28 +84,27 @@ impl Translator<'_> {
         (base == self.frame).then_some(imm.bits())
     }
 
-    /// The position in memory that an access goes to, and whether a part of it is outside. Memory is never shorter than a
-    /// frame.
-    fn position(&mut self, base: Value, offset: i16, bytes: u64) -> (Value, Value) {
+    /// Whether a part of an access is outside of memory, which is never shorter than a frame.
+    fn is_outside(&mut self, base: Value, offset: i16, bytes: u64) -> Value {
         let position = self.builder.ins().iadd_imm_s(base, i64::from(offset) - Memory::BASE as i64);
-        let length = self.field(offset_of!(Context, length));
-        let last = self.builder.ins().iadd_imm_s(length, -(bytes as i64));
-        let is_outside = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, position, last);
-        (position, is_outside)
+        let mut last = self.field(offset_of!(Context, last_word));
+        if bytes != Size::D.bytes() {
+            last = self.builder.ins().iadd_imm_s(last, Size::D.bytes() as i64 - bytes as i64);
+        }
+        self.builder.ins().icmp(IntCC::UnsignedGreaterThan, position, last)
     }
 
     /// A load that gives 0 outside of memory.
     pub(super) fn probe(&mut self, base: Reg, offset: i16, size: Size) -> Result<Value, String> {
         let base = self.get(base)?;
-        let (position, is_outside) = self.position(base, offset, size.bytes());
+        let is_outside = self.is_outside(base, offset, size.bytes());
         let (inside, merged) = (self.builder.create_block(), self.builder.create_block());
         let result = self.builder.append_block_param(merged, type_of(size));
         let zero = self.builder.ins().iconst(type_of(size), 0);
         self.builder.ins().brif(is_outside, merged, &[BlockArg::Value(zero)], inside, &[]);
         self.go_on_in(inside);
-        let memory = self.field(offset_of!(Context, base));
-        let place = self.builder.ins().iadd(memory, position);
-        let value = self.builder.ins().load(type_of(size), access(self.memory), place, 0);
+        let place = self.in_process(base);
+        let value = self.builder.ins().load(type_of(size), access(self.memory), place, i32::from(offset));
         self.builder.ins().jump(merged, &[BlockArg::Value(value)]);
         self.go_on_in(merged);
         Ok(result)

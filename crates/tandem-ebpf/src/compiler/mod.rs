@@ -36,6 +36,7 @@ pub(crate) struct Compiled(entry::Machine);
 
 impl Compiled {
     /// Calls a function, whose frame pointer has been checked by [`Run::check_frame`].
+    #[inline]
     pub(crate) fn call(
         &self,
         run: &mut Run<'_>,

@@ -16,6 +16,7 @@ use cranelift_jit::JITModule;
 use cranelift_module::{FuncId, Module};
 use std::collections::HashMap;
 use std::mem::offset_of;
+use std::ops::Range;
 
 const FRAME_POINTER: Reg = 10;
 
@@ -55,6 +56,8 @@ pub(super) struct Translator<'a> {
     pub(super) memory: AliasRegion,
     pub(super) settings: AliasRegion,
     fuel: AliasRegion,
+    /// What is known to be inside of memory where the translation is: offsets from an address.
+    pub(super) inside: HashMap<Value, Range<i64>>,
     /// The position of the instruction that is being translated.
     at: usize,
 }
@@ -120,6 +123,7 @@ impl<'a> Translator<'a> {
             memory,
             settings,
             fuel,
+            inside: HashMap::new(),
             at: 0,
         }
     }
@@ -141,6 +145,7 @@ impl<'a> Translator<'a> {
                     self.builder.ins().jump(block, &[]);
                 }
                 self.builder.switch_to_block(block);
+                self.inside.clear();
                 is_reachable = true;
             }
             if is_reachable {

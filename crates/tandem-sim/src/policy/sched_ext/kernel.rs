@@ -97,6 +97,8 @@ pub struct CpuState {
     /// It is choosing its next task: what comes into its queue is seen without a kick.
     pub in_balance: bool,
     pub rq: u64,
+    /// Where its steal time is, if programs look at it; else 0.
+    pub steal: u64,
 }
 
 /// What a program runs for, as far as functions of the kernel depend on it.
@@ -247,21 +249,24 @@ pub struct ScxKernel {
 
 impl ScxKernel {
     /// The task whose structure is at an address.
+    #[inline]
     pub fn task_at(&self, state: &State, address: u64) -> Result<TaskId, Fault> {
         let (offset, bytes) = field!(TaskBlock, number);
         let number = state.memory.load(address.wrapping_add(offset), bytes).unwrap_or(u64::MAX);
         match self.tasks.get(number as usize) {
             Some(task) if task.address == address && address != 0 => Ok(TaskId::from(number as usize)),
-            _ => Err(Fault(format!("address {address:#x} is not that of a task"))),
+            _ => Err(no_task(address)),
         }
     }
 
     /// A field of a task's structure.
+    #[inline]
     pub fn get(&self, state: &State, task: TaskId, (offset, bytes): (u64, usize)) -> u64 {
         state.memory.load(self.tasks[task.index()].address + offset, bytes).unwrap_or(0)
     }
 
     /// Writes a field of a task's structure.
+    #[inline]
     pub fn set(&self, state: &mut State, task: TaskId, (offset, bytes): (u64, usize), value: u64) {
         let address = self.tasks[task.index()].address + offset;
         // Its structure is there: nobody but the kernel gives it back.
@@ -286,4 +291,9 @@ impl ScxKernel {
     pub fn complain(&mut self, message: impl Into<String>) {
         self.error.get_or_insert(message.into());
     }
+}
+
+#[cold]
+fn no_task(address: u64) -> Fault {
+    Fault(format!("address {address:#x} is not that of a task"))
 }

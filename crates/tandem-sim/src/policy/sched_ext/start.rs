@@ -5,7 +5,7 @@ use super::kernel::{Callbacks, CpuState, Purpose, ScxKernel, TaskBlock, TaskStat
 use super::masks;
 use super::settings::SchedExtSettings;
 use super::types::{
-    self, Cgroup, CgroupInitArgs, CssSet, InitTaskArgs, KernfsNode, RunQueue, SCX_DSQ_GLOBAL,
+    self, CPUTIME_STEAL, Cgroup, CgroupInitArgs, CssSet, InitTaskArgs, KernfsNode, RunQueue, SCX_DSQ_GLOBAL,
     SCX_DSQ_LOCAL_ON, SCX_SLICE_DFL, Task,
 };
 use crate::ids::{CpuId, TaskId};
@@ -105,11 +105,11 @@ impl SchedExt {
     }
 
     /// Calls a callback that may refuse.
-    fn call_checked(
+    fn call_checked<const COUNT: usize>(
         &mut self,
         name: &str,
         callback: Option<tandem_ebpf::FunctionId>,
-        arguments: &[u64],
+        arguments: &[u64; COUNT],
     ) -> Result<u64, Fault> {
         let result = self.call(callback, Purpose::Other, arguments) as i32;
         match result {
@@ -260,6 +260,8 @@ impl ScxKernel {
             let (offset, bytes) = field!(RunQueue, idle);
             state.memory.store(rq + offset, bytes, self.idle_task)?;
             self.cpus[cpu].rq = rq;
+            let stat = state.variable("kernel_cpustat", cpu);
+            self.cpus[cpu].steal = stat.map_or(0, |stat| stat + CPUTIME_STEAL as u64 * 8);
         }
         for _ in 0..self.machine.node_count() {
             self.add_queue(state, SCX_DSQ_GLOBAL)?;
