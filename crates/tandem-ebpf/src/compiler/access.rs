@@ -27,7 +27,7 @@ impl Translator<'_> {
 
     /// As [`Translator::place`], for so many bytes, at most [`Run::FRAME_SIZE`].
     pub(super) fn place_of(&mut self, base: Value, offset: i16, bytes: u64) -> (Value, i32) {
-        let from_frame = self.from_frame(base).and_then(|base| base.checked_add(offset.into()));
+        let from_frame = self.frame_offset(base).and_then(|base| base.checked_add(offset.into()));
         if let Some(from_frame) = from_frame
             && (-(Run::FRAME_SIZE as i64)..=-(bytes as i64)).contains(&from_frame)
         {
@@ -66,7 +66,7 @@ impl Translator<'_> {
     }
 
     /// How far an address is from the frame pointer, if it is known to be that, or the sum of that and a constant.
-    fn from_frame(&self, address: Value) -> Option<i64> {
+    fn frame_offset(&self, address: Value) -> Option<i64> {
         let dfg = &self.builder.func.dfg;
         let instruction_of = |value| dfg.value_def(value).inst().map(|inst| dfg.insts[inst]);
         let address = dfg.resolve_aliases(address);

@@ -2,8 +2,9 @@
 //!
 //! This is the only unsafe code of the crate. What it relies on:
 //!
-//! - Code checks each access against the length of memory, except for those relative to the frame pointer. Frames lie
-//!   between what [`Machine::call`] checks and the end of the stack, which the code checks.
+//! - Code checks each access against the length of memory, except for those in a range that it has checked before on the
+//!   same way, and those relative to the frame pointer. Frames lie between what [`Machine::call`] checks and the end of
+//!   the stack, which the code checks.
 //! - Memory never shrinks while code runs: checked after each call that code makes.
 //! - Nothing unwinds through machine code: [`guarded`] catches panics, and [`Machine::call`] resumes them.
 #![allow(unsafe_code)]

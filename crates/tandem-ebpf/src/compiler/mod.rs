@@ -5,7 +5,8 @@
 //! Approach: each function is translated to Cranelift's intermediate language, one basic block after the other
 //! (`translate`, `access`, `arithmetic`), and compiled when an image is loaded. Code knows nothing of an instance: it gets a
 //! context with the place of its memory, so that any number of instances and threads share it. Accesses are checked
-//! against the length of memory; where one is outside, code asks `fault_of` for the interpreter's words.
+//! against the length of memory, unless an earlier check says enough; where one is outside, code asks `fault_of` for the
+//! interpreter's words. What is known without a call is a part of the code (`inline`).
 //!
 //! Limits: no optimisation across functions. Lookups in maps are calls, since instances have their arrays at places of
 //! their own.
