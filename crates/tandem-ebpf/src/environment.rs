@@ -1,6 +1,7 @@
 //! The kernel that an object is linked against: types, functions, variables, configuration.
 
 use crate::kernel::KernelFunction;
+use crate::known::Known;
 use std::collections::HashMap;
 
 /// What a kernel offers to programs.
@@ -12,6 +13,8 @@ pub struct Environment {
     pub enums: HashMap<&'static str, KernelEnum>,
     /// Functions that programs may call: kfuncs by name, helpers by the names of their C declarations (`bpf_ktime_get_ns`).
     pub functions: HashMap<&'static str, KernelFunction>,
+    /// Functions that take no call, in the same way.
+    pub known: HashMap<&'static str, Known>,
     /// Variables (`__ksym`), by name.
     pub variables: HashMap<&'static str, KernelVariable>,
     /// Values of the build configuration (`__kconfig`), with `LINUX_KERNEL_VERSION` among them.

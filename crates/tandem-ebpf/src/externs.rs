@@ -25,9 +25,10 @@ pub(crate) enum Extern {
 /// The function of the kernel that a name means.
 pub(crate) fn find_function(name: &str, environment: &Environment) -> Option<Import> {
     [name, essential_name(name)].into_iter().find_map(|name| {
-        helpers::is_runtime(name).map(Import::Runtime).or_else(|| {
-            environment.functions.get(name).map(|&function| Import::Kernel(function, name.to_string()))
-        })
+        let kernel =
+            || environment.functions.get(name).map(|&function| Import::Kernel(function, name.to_string()));
+        let known = || environment.known.get(name).copied().map(Import::Known);
+        helpers::is_runtime(name).map(Import::Runtime).or_else(known).or_else(kernel)
     })
 }
 

@@ -1,6 +1,7 @@
 //! An object that has been linked: code and data with their addresses, and what it needs.
 
 use crate::kernel::KernelFunction;
+use crate::known::Known;
 use crate::op::Op;
 use std::collections::BTreeMap;
 
@@ -57,6 +58,8 @@ pub struct Function {
 pub enum Import {
     /// Done by the runtime: helper or kfunc by name.
     Runtime(&'static str),
+    /// Known without a call.
+    Known(Known),
     /// Done by the kernel.
     Kernel(KernelFunction, String),
 }

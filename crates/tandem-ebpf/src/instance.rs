@@ -8,6 +8,7 @@ use crate::fault::{Fault, LoadError};
 use crate::helpers::{self, Helper};
 use crate::image::{FunctionId, Image, Import};
 use crate::kernel::{Kernel, KernelFunction};
+use crate::known::Known;
 use crate::maps::Key;
 use crate::runtime::Run;
 use crate::state::State;
@@ -37,6 +38,7 @@ pub struct Code {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Callee {
     Runtime(Helper),
+    Known(Known),
     Kernel(KernelFunction),
 }
 
@@ -47,6 +49,7 @@ impl Code {
     /// If it cannot be translated.
     pub fn new(image: Image, engine: Engine) -> Result<Self, LoadError> {
         let callee = |import: &Import| match *import {
+            Import::Known(known) => Ok(Callee::Known(known)),
             Import::Kernel(function, _) => Ok(Callee::Kernel(function)),
             Import::Runtime(name) => helpers::helper(name)
                 .map(Callee::Runtime)
@@ -75,8 +78,6 @@ pub struct Instance {
 
 /// Bytes below the first frame of a call from outside, for what its arguments point to.
 const ARGUMENTS_SIZE: u64 = 128;
-/// Most arguments of a callback.
-const ARGUMENTS_MAX: usize = 12;
 
 impl Instance {
     /// A copy with data and maps as the object has them at first, for a kernel with so many CPUs.
@@ -107,6 +108,7 @@ impl Instance {
     ///
     /// # Errors
     /// If the program does what it may not do.
+    #[inline]
     pub fn call(
         &mut self,
         kernel: &mut dyn Kernel,
@@ -120,23 +122,22 @@ impl Instance {
         Ok(result)
     }
 
-    /// Calls a callback of a scheduler, whose arguments stand in memory (at most 12), where r1 points to.
+    /// Calls a callback of a scheduler, whose arguments stand in memory (at most 16), where r1 points to.
     ///
     /// # Errors
     /// As [`Instance::call`].
-    ///
-    /// # Panics
-    /// If there are more than 12.
-    pub fn call_back(
+    #[inline]
+    pub fn call_back<const COUNT: usize>(
         &mut self,
         kernel: &mut dyn Kernel,
         function: FunctionId,
-        arguments: &[u64],
+        arguments: &[u64; COUNT],
     ) -> Result<u64, Fault> {
-        assert!(arguments.len() <= ARGUMENTS_MAX, "a callback has at most {ARGUMENTS_MAX} arguments");
+        const { assert!(8 * COUNT as u64 <= ARGUMENTS_SIZE, "a callback has too many arguments") };
         let context = self.outside_arguments()?;
-        for (position, &argument) in arguments.iter().enumerate() {
-            self.state.memory.store(context + 8 * position as u64, 8, argument)?;
+        let words = self.state.memory.slice_mut(context, 8 * COUNT)?.as_chunks_mut().0;
+        for (word, argument) in words.iter_mut().zip(arguments) {
+            *word = argument.to_le_bytes();
         }
         self.call(kernel, function, [context, 0, 0, 0, 0])
     }

@@ -9,8 +9,11 @@ pub struct KernelFunction(pub u16);
 
 /// The kernel, as programs see it.
 pub trait Kernel {
-    /// The CPU on which the program runs.
+    /// The CPU on which the program runs. It does not change meanwhile.
     fn cpu(&self) -> usize;
+
+    /// The clock that programs read, ns. It stands still while a program runs.
+    fn clock_ns(&self) -> u64;
 
     /// Does what a program asks for, and returns what it gets in r0.
     ///

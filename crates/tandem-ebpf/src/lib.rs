@@ -30,6 +30,7 @@ mod image;
 mod instance;
 mod interpreter;
 mod kernel;
+mod known;
 mod link;
 mod map_definition;
 mod maps;
@@ -49,6 +50,7 @@ pub use image::{
 };
 pub use instance::{Code, Engine, Instance};
 pub use kernel::{Kernel, KernelFunction};
+pub use known::{Known, ObjectField};
 pub use memory::Memory;
 pub use op::{AluOp, AtomicOp, Condition, Op, Operand, Reg, Size, Swap};
 pub use state::State;

@@ -42,6 +42,7 @@ impl<'a> Run<'a> {
         let code = self.code;
         match code.callees[import as usize] {
             Callee::Runtime(helper) => helper(self, arguments, frame),
+            Callee::Known(known) => known.result(self, arguments[0]),
             Callee::Kernel(function) => {
                 let stack_top = std::mem::replace(&mut self.state.stack_top, frame);
                 let result = self.kernel.call(self.state, function, arguments);
@@ -53,6 +54,7 @@ impl<'a> Run<'a> {
 
     /// Calls a function of the image, as machine code or interpreted. `frame` is the callee's frame pointer: the caller's plus
     /// [`Run::FRAME_SIZE`], at most [`State::stack_end`]; beyond that, a fault.
+    #[inline]
     pub fn call_function(&mut self, function: u32, arguments: [u64; 5], frame: u64) -> Result<u64, Fault> {
         self.check_frame(frame)?;
         self.burn()?;

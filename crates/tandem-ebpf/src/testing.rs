@@ -57,6 +57,7 @@ pub(crate) fn instance(image: Image, engine: Engine) -> Instance {
 #[derive(Debug, Default)]
 pub(crate) struct TestKernel {
     pub cpu: usize,
+    pub clock_ns: u64,
     pub calls: Vec<(KernelFunction, [u64; 5])>,
     /// Timers that were started, with what was asked for.
     pub started: Vec<(u64, u64, bool)>,
@@ -67,6 +68,10 @@ pub(crate) struct TestKernel {
 impl Kernel for TestKernel {
     fn cpu(&self) -> usize {
         self.cpu
+    }
+
+    fn clock_ns(&self) -> u64 {
+        self.clock_ns
     }
 
     fn call(&mut self, _: &mut State, function: KernelFunction, arguments: [u64; 5]) -> Result<u64, Fault> {

@@ -6,8 +6,8 @@ use common::{compile, environment};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 use tandem_ebpf::{
-    AluOp, AtomicOp, Condition, Environment, Function, Image, Import, KernelFunction, MapKind, Memory, Op,
-    Operand, Size, Swap,
+    AluOp, AtomicOp, Condition, Environment, Function, Image, Import, KernelFunction, Known, MapKind, Memory,
+    Op, Operand, Size, Swap,
 };
 
 fn link(source: &str) -> Image {
@@ -197,9 +197,11 @@ fn functions_of_the_kernel_are_found_by_their_names_without_flavours() {
         u64 scx_bpf_kick___v2(u64) __ksym __weak;
         u64 scx_bpf_gone___compat(u64) __ksym __weak;
         void bpf_rcu_read_lock(void) __ksym;
+        void bpf_task_release(void *) __ksym;
         static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
         SEC("syscall") u64 all(u64 *context) {
             bpf_rcu_read_lock();
+            bpf_task_release(context);
             return scx_bpf_now() + scx_bpf_insert___v2___compat(1) + scx_bpf_insert___v1(1)
                 + scx_bpf_kick___v2(1) + bpf_ktime_get_ns();
         }
@@ -211,6 +213,7 @@ fn functions_of_the_kernel_are_found_by_their_names_without_flavours() {
     let kernel = |number, name: &str| Import::Kernel(KernelFunction(number), name.into());
     let imports = [
         Import::Runtime("bpf_rcu_read_lock"),
+        Import::Known(Known::Nothing),
         kernel(1, "scx_bpf_now"),
         kernel(3, "scx_bpf_insert___v2"),
         kernel(2, "scx_bpf_insert"),
@@ -223,7 +226,7 @@ fn functions_of_the_kernel_are_found_by_their_names_without_flavours() {
         let ops = function(&image, name).ops.iter();
         ops.filter(|op| matches!(op, Op::CallKernel { .. })).count()
     };
-    assert_eq!((calls("all"), calls("gone")), (6, 0));
+    assert_eq!((calls("all"), calls("gone")), (7, 0));
     assert_eq!(
         image.poisons,
         ["scx_bpf_gone___compat", "scx_bpf_kick___v1"]

@@ -2,13 +2,15 @@
 
 use super::arithmetic;
 use super::entry::Context;
-use super::translate::{FRAME_POINTER, Translator};
+use super::translate::Translator;
 use crate::memory::Memory;
 use crate::op::{AtomicOp, Reg, Size};
 use crate::runtime::Run;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
-use cranelift_codegen::ir::{AliasRegion, BlockArg, InstBuilder, MemFlagsData, Type, Value};
+use cranelift_codegen::ir::{
+    AliasRegion, BlockArg, InstBuilder, InstructionData, MemFlagsData, Opcode, Type, Value,
+};
 use std::mem::offset_of;
 
 impl Translator<'_> {
@@ -19,46 +21,92 @@ impl Translator<'_> {
 
     /// Where in the process an access goes to, as a value and an offset, after a check that it is allowed.
     pub(super) fn place(&mut self, base: Reg, offset: i16, size: Size) -> Result<(Value, i32), String> {
-        let from_frame = i64::from(offset);
-        if base == FRAME_POINTER
-            && from_frame >= -(Run::FRAME_SIZE as i64)
-            && from_frame + size.bytes() as i64 <= 0
-        {
-            let frame = self.builder.ins().iadd_imm_s(self.frame, -(Memory::BASE as i64));
-            let memory = self.field(offset_of!(Context, base));
-            return Ok((self.builder.ins().iadd(memory, frame), offset.into()));
-        }
-        let (position, is_outside) = self.position(base, offset, size)?;
-        let address = self.builder.ins().iadd_imm_s(position, Memory::BASE as i64);
-        self.fault_if(is_outside, address);
-        let memory = self.field(offset_of!(Context, base));
-        Ok((self.builder.ins().iadd(memory, position), 0))
+        let base = self.get(base)?;
+        Ok(self.place_of(base, offset, size.bytes()))
     }
 
-    /// The position in memory that an access goes to, and whether a part of it is outside. Memory is never shorter than a
-    /// frame.
-    fn position(&mut self, base: Reg, offset: i16, size: Size) -> Result<(Value, Value), String> {
-        let base = self.get(base)?;
+    /// As [`Translator::place`], for so many bytes, at most [`Run::FRAME_SIZE`].
+    pub(super) fn place_of(&mut self, base: Value, offset: i16, bytes: u64) -> (Value, i32) {
+        let from_frame = self.frame_offset(base).and_then(|base| base.checked_add(offset.into()));
+        if let Some(from_frame) = from_frame
+            && (-(Run::FRAME_SIZE as i64)..=-(bytes as i64)).contains(&from_frame)
+        {
+            return (self.in_process(self.frame), from_frame as i32);
+        }
+        if !self.is_inside(base, offset, bytes) {
+            let is_outside = self.is_outside(base, offset, bytes);
+            let address = self.builder.ins().iadd_imm_s(base, i64::from(offset));
+            self.fault_if(is_outside, address);
+            self.note_inside(base, offset, bytes);
+        }
+        (self.in_process(base), offset.into())
+    }
+
+    /// Where an address is in the process.
+    fn in_process(&mut self, address: Value) -> Value {
+        let origin = self.field(offset_of!(Context, origin));
+        self.builder.ins().iadd(origin, address)
+    }
+
+    /// Whether an access has been checked before on every way to here, or lies between two that have: memory never
+    /// shrinks.
+    fn is_inside(&self, base: Value, offset: i16, bytes: u64) -> bool {
+        let base = self.builder.func.dfg.resolve_aliases(base);
+        let offset = i64::from(offset);
+        self.inside
+            .get(&base)
+            .is_some_and(|known| known.start <= offset && offset + bytes as i64 <= known.end)
+    }
+
+    fn note_inside(&mut self, base: Value, offset: i16, bytes: u64) {
+        let base = self.builder.func.dfg.resolve_aliases(base);
+        let (start, end) = (i64::from(offset), i64::from(offset) + bytes as i64);
+        let known = self.inside.entry(base).or_insert(start..end);
+        *known = known.start.min(start)..known.end.max(end);
+    }
+
+    /// How far an address is from the frame pointer, if it is known to be that, or the sum of that and a constant.
+    fn frame_offset(&self, address: Value) -> Option<i64> {
+        let dfg = &self.builder.func.dfg;
+        let instruction_of = |value| dfg.value_def(value).inst().map(|inst| dfg.insts[inst]);
+        let address = dfg.resolve_aliases(address);
+        if address == self.frame {
+            return Some(0);
+        }
+        let InstructionData::Binary { opcode: Opcode::Iadd, args: [base, constant] } =
+            instruction_of(address)?
+        else {
+            return None;
+        };
+        let InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } = instruction_of(constant)? else {
+            return None;
+        };
+        (base == self.frame).then_some(imm.bits())
+    }
+
+    /// Whether a part of an access is outside of memory, which is never shorter than a frame.
+    fn is_outside(&mut self, base: Value, offset: i16, bytes: u64) -> Value {
         let position = self.builder.ins().iadd_imm_s(base, i64::from(offset) - Memory::BASE as i64);
-        let length = self.field(offset_of!(Context, length));
-        let last = self.builder.ins().iadd_imm_s(length, -(size.bytes() as i64));
-        let is_outside = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, position, last);
-        Ok((position, is_outside))
+        let mut last = self.field(offset_of!(Context, last_word));
+        if bytes != Size::D.bytes() {
+            last = self.builder.ins().iadd_imm_s(last, Size::D.bytes() as i64 - bytes as i64);
+        }
+        self.builder.ins().icmp(IntCC::UnsignedGreaterThan, position, last)
     }
 
     /// A load that gives 0 outside of memory.
     pub(super) fn probe(&mut self, base: Reg, offset: i16, size: Size) -> Result<Value, String> {
-        let (position, is_outside) = self.position(base, offset, size)?;
+        let base = self.get(base)?;
+        let is_outside = self.is_outside(base, offset, size.bytes());
         let (inside, merged) = (self.builder.create_block(), self.builder.create_block());
         let result = self.builder.append_block_param(merged, type_of(size));
         let zero = self.builder.ins().iconst(type_of(size), 0);
         self.builder.ins().brif(is_outside, merged, &[BlockArg::Value(zero)], inside, &[]);
-        self.builder.switch_to_block(inside);
-        let memory = self.field(offset_of!(Context, base));
-        let place = self.builder.ins().iadd(memory, position);
-        let value = self.builder.ins().load(type_of(size), access(self.memory), place, 0);
+        self.go_on_in(inside);
+        let place = self.in_process(base);
+        let value = self.builder.ins().load(type_of(size), access(self.memory), place, i32::from(offset));
         self.builder.ins().jump(merged, &[BlockArg::Value(value)]);
-        self.builder.switch_to_block(merged);
+        self.go_on_in(merged);
         Ok(result)
     }
 

@@ -2,8 +2,9 @@
 //!
 //! This is the only unsafe code of the crate. What it relies on:
 //!
-//! - Code checks each access against the length in [`Context`], except for those relative to the frame pointer. Frames lie
-//!   between what [`Machine::call`] checks and the end of the stack, which the code checks.
+//! - Code checks each access against the length of memory, except for those in a range that it has checked before on the
+//!   same way, and those relative to the frame pointer. Frames lie between what [`Machine::call`] checks and the end of
+//!   the stack, which the code checks.
 //! - Memory never shrinks while code runs: checked after each call that code makes.
 //! - Nothing unwinds through machine code: [`guarded`] catches panics, and [`Machine::call`] resumes them.
 #![allow(unsafe_code)]
@@ -19,16 +20,19 @@ use std::sync::Mutex;
 /// What machine code knows of the instance that it runs for.
 #[repr(C)]
 pub(super) struct Context<'a, 'b> {
-    /// Where the process has the instance's memory.
-    pub base: *mut u8,
-    /// Bytes of memory that have addresses.
-    pub length: u64,
+    /// Where the process would have address 0 of the instance's memory, which begins at [`Memory::BASE`].
+    pub origin: *mut u8,
+    /// The last position in memory at which 8 bytes have addresses.
+    pub last_word: u64,
     /// The first address beyond the stack.
     pub stack_end: u64,
     /// [`Run::fuel`] while machine code runs.
     pub fuel: u64,
     /// Not 0: the program has ended, and all functions return.
     pub ended: u64,
+    /// What [`Known`](crate::Known) functions give.
+    pub cpu: u64,
+    pub clock_ns: u64,
     run: &'a mut Run<'b>,
     fault: Option<Fault>,
     panic: Option<Box<dyn Any + Send>>,
@@ -70,6 +74,7 @@ impl Machine {
     }
 
     /// Calls a function; see [`super::Compiled::call`].
+    #[inline]
     pub fn call(
         &self,
         run: &mut Run<'_>,
@@ -87,8 +92,18 @@ impl Machine {
                 && stack_end - Memory::BASE <= length,
             "the frame of a function lies in the stack, and the stack in memory"
         );
-        let fuel = run.fuel;
-        let mut context = Context { base, length, stack_end, fuel, ended: 0, run, fault: None, panic: None };
+        let mut context = Context {
+            origin: origin_of(base),
+            last_word: length - 8,
+            stack_end,
+            fuel: run.fuel,
+            ended: 0,
+            cpu: run.kernel.cpu() as u64,
+            clock_ns: run.kernel.clock_ns(),
+            run,
+            fault: None,
+            panic: None,
+        };
         let [r1, r2, r3, r4, r5] = arguments;
         // SAFETY: the code is alive, since `self` owns it, and has this signature. The context lives until it returns,
         // and describes memory that `run` borrows exclusively; frames are valid as checked above.
@@ -146,21 +161,25 @@ unsafe extern "C" fn fault(context: *mut Context<'_, '_>, function: u64, instruc
     });
 }
 
+/// See [`Context::origin`].
+fn origin_of(base: *mut u8) -> *mut u8 {
+    base.wrapping_sub(Memory::BASE as usize)
+}
+
 /// Runs Rust code for machine code, which goes on with what it returns, or ends.
 fn guarded(context: &mut Context<'_, '_>, call: impl FnOnce(&mut Run<'_>) -> Result<u64, Fault>) -> u64 {
-    let known = context.length;
+    let known = context.last_word;
     context.run.fuel = context.fuel;
     let result = catch_unwind(AssertUnwindSafe(|| {
         let result = call(context.run);
-        assert!(context.run.state.memory.raw().1 >= known, "the kernel does not take memory away");
+        let (base, length) = context.run.state.memory.raw();
+        assert!(length >= known + 8, "the kernel does not take memory away");
+        (context.origin, context.last_word) = (origin_of(base), length - 8);
         result
     }));
     context.fuel = context.run.fuel;
     match result {
-        Ok(Ok(value)) => {
-            (context.base, context.length) = context.run.state.memory.raw();
-            return value;
-        }
+        Ok(Ok(value)) => return value,
         Ok(Err(fault)) => context.fault = Some(fault),
         Err(panic) => context.panic = Some(panic),
     }

@@ -5,7 +5,8 @@
 //! Approach: each function is translated to Cranelift's intermediate language, one basic block after the other
 //! (`translate`, `access`, `arithmetic`), and compiled when an image is loaded. Code knows nothing of an instance: it gets a
 //! context with the place of its memory, so that any number of instances and threads share it. Accesses are checked
-//! against the length of memory; where one is outside, code asks `fault_of` for the interpreter's words.
+//! against the length of memory, unless an earlier check says enough; where one is outside, code asks `fault_of` for the
+//! interpreter's words. What is known without a call is a part of the code (`inline`).
 //!
 //! Limits: no optimisation across functions. Lookups in maps are calls, since instances have their arrays at places of
 //! their own.
@@ -13,12 +14,13 @@
 mod access;
 mod arithmetic;
 mod entry;
+mod inline;
 #[cfg(test)]
 mod tests;
 mod translate;
 
 use crate::fault::{Fault, LoadError};
-use crate::image::Image;
+use crate::image::{Image, Import};
 use crate::op::Op;
 use crate::runtime::Run;
 use cranelift_codegen::ir::types::I64;
@@ -35,6 +37,7 @@ pub(crate) struct Compiled(entry::Machine);
 
 impl Compiled {
     /// Calls a function, whose frame pointer has been checked by [`Run::check_frame`].
+    #[inline]
     pub(crate) fn call(
         &self,
         run: &mut Run<'_>,
@@ -130,6 +133,11 @@ fn fault_of(run: &mut Run<'_>, function: usize, instruction: usize, address: u64
         Op::Load { size, .. } | Op::Store { size, .. } | Op::Atomic { size, .. } => outside(size.bytes()),
         Op::Call { .. } => Some(run.check_frame(address).err().unwrap_or_else(Run::exhausted)),
         Op::Poison { reason } => Some(Fault(image.poisons[reason as usize].clone())),
+        Op::CallKernel { import } => match image.imports[import as usize] {
+            Import::Known(known) => known.result(run, address).err(),
+            // An iterator over numbers.
+            _ => outside(8),
+        },
         _ => Some(Run::exhausted()),
     };
     fault.expect("code only comes here if the instruction cannot be executed")

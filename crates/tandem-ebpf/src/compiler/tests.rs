@@ -10,6 +10,7 @@ use crate::state::State;
 use crate::testing::{self, TestKernel, add, address, imm, load, mov, reg, store};
 use std::sync::Arc;
 
+mod inline;
 mod random;
 
 /// Bytes of the section at the beginning of memory.
@@ -97,6 +98,39 @@ fn accesses_at_the_edges_of_memory_are_checked() {
     }
 }
 
+/// Addresses that are computed from the frame pointer are checked unless they are in the frame.
+#[test]
+fn addresses_relative_to_the_frame_are_checked_beyond_it() {
+    for beyond in [-520, 0, 1 << 30, i64::from(i32::MIN)] {
+        let ops = [mov(1, reg(10)), add(1, imm(beyond)), store(1, 0, imm(7)), load(0, 1, 0), Op::Exit];
+        let _ = both(&[("f", &ops)], [0; 5]);
+        let ops = [mov(1, reg(10)), add(1, imm(beyond)), load(0, 1, i16::MAX), Op::Exit];
+        let _ = both(&[("f", &ops)], [0; 5]);
+    }
+}
+
+/// A check holds for later accesses in its range, where every way leads through it, and as long as the base is the same.
+#[test]
+fn checks_hold_where_they_were_made() {
+    let end = {
+        let instance = testing::instance(image(&[("f", &[Op::Exit])]), Engine::Interpreted);
+        Memory::BASE + instance.state().memory.len() as u64
+    };
+    let around = [load(3, 1, 0), load(3, 1, -16), load(0, 1, -8), Op::Exit];
+    assert!(both(&[("f", &around)], [end - 8, 0, 0, 0, 0]).is_ok());
+    for (ops, arguments, place) in [
+        (&[load(3, 1, 0), load(3, 1, -8), load(0, 1, 1), Op::Exit][..], [end - 8, 0], "instruction 2"),
+        (&[load(3, 1, 8), load(0, 1, -1), Op::Exit], [Memory::BASE, 0], "instruction 1"),
+        (&[load(3, 1, 0), add(1, imm(1 << 30)), load(0, 1, 0), Op::Exit], [Memory::BASE, 0], "instruction 2"),
+        (&[testing::jump_if_equal(2, 0, 2), load(3, 1, 0), load(0, 1, 0), Op::Exit], [0, 0], "instruction 2"),
+        (&[testing::jump_if_equal(2, 0, 2), load(3, 1, 0), load(0, 1, 0), Op::Exit], [0, 1], "instruction 1"),
+    ] {
+        let [r1, r2] = arguments;
+        let fault = fault_of_both(&[("f", ops)], [r1, r2, 0, 0, 0]);
+        assert!(fault.contains(place), "{fault}");
+    }
+}
+
 #[test]
 fn probing_loads_give_0_outside_of_memory() {
     let probe = Op::Load { dst: 0, base: 1, offset: 8, size: Size::W, signed: true, probe: true };
@@ -171,6 +205,10 @@ impl Kernel for BadKernel {
         0
     }
 
+    fn clock_ns(&self) -> u64 {
+        0
+    }
+
     fn call(&mut self, state: &mut State, _: KernelFunction, _: [u64; 5]) -> Result<u64, Fault> {
         if self.takes_memory {
             state.memory = Memory::new();
@@ -209,6 +247,10 @@ struct GrowingKernel;
 
 impl Kernel for GrowingKernel {
     fn cpu(&self) -> usize {
+        0
+    }
+
+    fn clock_ns(&self) -> u64 {
         0
     }
 

@@ -16,8 +16,9 @@ use cranelift_jit::JITModule;
 use cranelift_module::{FuncId, Module};
 use std::collections::HashMap;
 use std::mem::offset_of;
+use std::ops::Range;
 
-pub(super) const FRAME_POINTER: Reg = 10;
+const FRAME_POINTER: Reg = 10;
 
 /// What code calls.
 #[derive(Clone, Copy)]
@@ -55,6 +56,8 @@ pub(super) struct Translator<'a> {
     pub(super) memory: AliasRegion,
     pub(super) settings: AliasRegion,
     fuel: AliasRegion,
+    /// What is known to be inside of memory where the translation is: offsets from an address.
+    pub(super) inside: HashMap<Value, Range<i64>>,
     /// The position of the instruction that is being translated.
     at: usize,
 }
@@ -120,6 +123,7 @@ impl<'a> Translator<'a> {
             memory,
             settings,
             fuel,
+            inside: HashMap::new(),
             at: 0,
         }
     }
@@ -141,6 +145,7 @@ impl<'a> Translator<'a> {
                     self.builder.ins().jump(block, &[]);
                 }
                 self.builder.switch_to_block(block);
+                self.inside.clear();
                 is_reachable = true;
             }
             if is_reachable {
@@ -243,14 +248,15 @@ impl<'a> Translator<'a> {
             }
             Op::Call { function } => self.call(function)?,
             Op::CallKernel { import } => {
-                if import as usize >= self.image.imports.len() {
-                    return Err(format!("there is no import {import}"));
+                let function = self.image.imports.get(import as usize);
+                let function = function.ok_or_else(|| format!("there is no import {import}"))?;
+                if !self.inline(function)? {
+                    let import = self.builder.ins().iconst(I64, i64::from(import));
+                    self.call_code(self.callees.call_import, &[self.frame, import]);
+                    let ended = self.has_ended();
+                    // The fault has no place yet.
+                    self.fault_if(ended, ended);
                 }
-                let import = self.builder.ins().iconst(I64, i64::from(import));
-                self.call_code(self.callees.call_import, &[self.frame, import]);
-                let ended = self.has_ended();
-                // The fault has no place yet.
-                self.fault_if(ended, ended);
             }
             Op::Exit => {
                 let result = self.get(0)?;
@@ -311,12 +317,12 @@ impl<'a> Translator<'a> {
         if target as usize <= self.at {
             let taken = self.builder.create_block();
             self.builder.ins().brif(condition, taken, &[], next, &[]);
-            self.builder.switch_to_block(taken);
+            self.go_on_in(taken);
             self.jump(target);
         } else {
             self.builder.ins().brif(condition, self.blocks[&target], &[], next, &[]);
         }
-        self.builder.switch_to_block(next);
+        self.go_on_in(next);
     }
 
     /// Counts a jump back or a call.
@@ -346,7 +352,7 @@ impl<'a> Translator<'a> {
         let ended = self.has_ended();
         let next = self.builder.create_block();
         self.builder.ins().brif(ended, self.ended, &[], next, &[]);
-        self.builder.switch_to_block(next);
+        self.go_on_in(next);
         Ok(())
     }
 
@@ -376,10 +382,16 @@ impl<'a> Translator<'a> {
     pub(super) fn fault_if(&mut self, condition: Value, address: Value) {
         let (raise, next) = (self.builder.create_block(), self.builder.create_block());
         self.builder.ins().brif(condition, raise, &[], next, &[]);
-        self.builder.switch_to_block(raise);
+        self.go_on_in(raise);
         self.builder.set_cold_block(raise);
         self.raise(address);
-        self.builder.switch_to_block(next);
+        self.go_on_in(next);
+    }
+
+    /// Goes on in a block to which all jumps have been made.
+    pub(super) fn go_on_in(&mut self, block: Block) {
+        self.builder.switch_to_block(block);
+        self.builder.seal_block(block);
     }
 
     /// Ends the function with this instruction's fault.

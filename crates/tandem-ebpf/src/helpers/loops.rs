@@ -14,7 +14,7 @@ pub(super) const TABLE: Table = &[
 ];
 
 /// Most rounds of a loop, as in the kernel.
-const ROUNDS_MAX: i64 = 8 << 20;
+pub(crate) const ROUNDS_MAX: i64 = 8 << 20;
 
 /// Calls back with 0, 1, ... so many times or until it returns other than 0; the number of rounds.
 fn times(run: &mut Run, [count, callback, context, flags, _]: [u64; 5], frame: u64) -> Result<u64, Fault> {
@@ -77,15 +77,14 @@ fn numbers_new(run: &mut Run, [iterator, start, end, ..]: [u64; 5], _: u64) -> R
         _ => 0,
     };
     let (current, end) = if error == 0 { (start.wrapping_sub(1), end) } else { (0, 0) };
-    run.state.memory.store(iterator, 4, current as u64)?;
-    run.state.memory.store(iterator + 4, 4, end as u64)?;
+    run.state.memory.store(iterator, 8, u64::from(current as u32) | u64::from(end as u32) << 32)?;
     Ok(error)
 }
 
 /// The address of the next number, or 0.
 fn numbers_next(run: &mut Run, [iterator, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
-    let next = (run.state.memory.load(iterator, 4)? as i32).wrapping_add(1);
-    let end = run.state.memory.load(iterator + 4, 4)? as i32;
+    let word = run.state.memory.load(iterator, 8)?;
+    let (next, end) = ((word as i32).wrapping_add(1), (word >> 32) as i32);
     if next >= end {
         run.state.memory.store(iterator, 8, 0)?;
         return Ok(0);

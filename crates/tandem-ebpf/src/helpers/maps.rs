@@ -77,11 +77,12 @@ fn storage_get(run: &mut Run, [map, object, value, flags, _]: [u64; 5], _: u64) 
     if object == 0 || flags > CREATE {
         return Ok(0);
     }
-    if let Some(address) = run.state.maps[map].find(&run.state.memory, &object.to_le_bytes(), 0) {
-        return Ok(address);
-    }
-    if flags != CREATE {
-        return Ok(0);
+    let found = match &run.state.maps[map] {
+        Map::Hash(storage) => storage.find_object(&run.state.memory, object),
+        _ => 0,
+    };
+    if found != 0 || flags != CREATE {
+        return Ok(found);
     }
     let Map::Hash(storage) = &mut run.state.maps[map] else {
         return Err(unsupported("storage of an object"));

@@ -4,7 +4,7 @@
 
 pub(crate) mod format;
 mod held;
-mod loops;
+pub(crate) mod loops;
 mod maps;
 mod probing;
 mod ring_buffers;

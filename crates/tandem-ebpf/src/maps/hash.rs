@@ -70,6 +70,13 @@ impl Hash {
         self.position(memory, hash_of(key), key).map_or(0, |position| self.value(position, cpu))
     }
 
+    /// As [`Hash::find`], for storage, whose keys are the addresses of objects.
+    #[inline]
+    pub fn find_object(&self, memory: &Memory, object: u64) -> u64 {
+        let hash = mix(mix(0, object), 0);
+        self.position(memory, hash, &object.to_le_bytes()).map_or(0, |position| self.value(position, 0))
+    }
+
     pub fn update(
         &mut self,
         memory: &mut Memory,
@@ -152,7 +159,10 @@ impl Hash {
         let mut slot = hash as usize & mask;
         while self.table[slot] != NONE {
             let element = &self.elements[self.table[slot] as usize];
-            if element.hash == hash && memory.slice(element.block, self.key_size).ok()? == key {
+            // Keys of one word have hashes of their own.
+            if element.hash == hash
+                && (self.key_size == 8 || memory.slice(element.block, self.key_size).ok()? == key)
+            {
                 return Some(self.table[slot]);
             }
             slot = (slot + 1) & mask;
@@ -267,12 +277,16 @@ impl Hash {
 
 /// Multiplies words with an odd number without a pattern, and takes the upper bits, which depend on all others.
 #[inline]
-fn hash_of(key: &[u8]) -> u64 {
+fn mix(hash: u64, word: u64) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mix = |hash: u64, word: u64| {
-        let product = (hash ^ word).wrapping_mul(FACTOR);
-        product ^ product >> 32
-    };
+    let product = (hash ^ word).wrapping_mul(FACTOR);
+    product ^ product >> 32
+}
+
+/// The words of a key, and what is left with zeros behind it, one mixed into the other: each step can be undone, so that two
+/// keys of 8 bytes never have the same hash.
+#[inline]
+fn hash_of(key: &[u8]) -> u64 {
     let mut words = key.chunks_exact(8);
     let hash = words.by_ref().fold(0, |hash, word| mix(hash, u64::from_le_bytes(word.try_into().unwrap())));
     let mut rest = [0; 8];

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tandem_ebpf::{
-    Environment, FieldType, KernelEnum, KernelField, KernelFunction, KernelStruct, KernelVariable,
+    Environment, FieldType, KernelEnum, KernelField, KernelFunction, KernelStruct, KernelVariable, Known,
 };
 
 /// What sources of tests begin with: the parts of libbpf's headers that they need.
@@ -70,6 +70,7 @@ pub fn environment() -> Environment {
         kernel.functions.insert(name, KernelFunction(number as u16));
     }
     kernel.functions.insert("scx_bpf_kick___v2", KernelFunction(100));
+    kernel.known.insert("bpf_task_release", Known::Nothing);
     kernel.variables.insert("runqueues", KernelVariable { size: 64, per_cpu: true });
     kernel.variables.insert("kernel_cpustat", KernelVariable { size: 128, per_cpu: true });
     kernel.variables.insert("nr_cpu_ids", KernelVariable { size: 4, per_cpu: false });

@@ -2,7 +2,7 @@
 
 use super::functions::Function;
 use super::idle::PF_EXITING;
-use super::kernel::{Purpose, ScxKernel, field};
+use super::kernel::{BOOTED_NS, Purpose, ScxKernel, field};
 use super::masks;
 use super::types::{Cgroup, InsertVtimeArgs, SCX_ENQ_DSQ_PRIQ, SelectCpuAndArgs, Task};
 use crate::ids::CpuId;
@@ -17,13 +17,16 @@ impl Kernel for ScxKernel {
         self.cpu
     }
 
+    #[inline]
+    fn clock_ns(&self) -> u64 {
+        self.now_ns + BOOTED_NS
+    }
+
     fn call(&mut self, state: &mut State, function: KernelFunction, a: [u64; 5]) -> Result<u64, Fault> {
         use Function as F;
         let flag = |is: bool| Ok(u64::from(is));
         Ok(match Function::from_number(function) {
-            F::KtimeGetNs | F::Now => self.clock_ns(),
             F::Jiffies => self.clock_ns() / super::settings::SchedExtSettings::TICK_PERIOD_NS,
-            F::CurrentCpu => self.cpu as u64,
             F::CurrentNode => self.node_of(self.cpu) as u64,
             F::CurrentTask => self.current_task(),
             F::CurrentPid => self.current_pid(),
@@ -32,14 +35,8 @@ impl Kernel for ScxKernel {
             F::TaskFromPid => {
                 self.by_pid.get(&(a[0] as i32)).map_or(0, |task| self.tasks[task.index()].address)
             }
-            F::TaskAcquire | F::CgroupAcquire => a[0],
-            F::TaskRelease | F::CgroupRelease | F::PutMask => 0,
             F::CgroupAncestor => self.cgroup_ancestor(state, a[0], a[1] as i32)?,
             F::CgroupFromId => self.cgroups.get((a[0] as usize).wrapping_sub(1)).copied().unwrap_or(0),
-            F::TaskCgroup => {
-                let task = self.task_at(state, a[0])?;
-                self.cgroup_of(state, task)
-            }
 
             F::MaskCreate => self.new_mask(state)?,
             F::MaskAcquire => self.change_mask_users(state, a[0], 1)?,
@@ -125,8 +122,6 @@ impl Kernel for ScxKernel {
             F::MoveSetVtime => self.note_for_move(state, a[0], a[1], true)?,
             F::IterateNew => self.iterate(state, a[0], a[1], a[2])?,
             F::IterateNext => self.iterate_next(state, a[0])?,
-            F::IterateDestroy => 0,
-            F::Reenqueue => 0,
 
             F::SelectDefault => {
                 let task = self.task_at(state, a[0])?;
@@ -173,10 +168,6 @@ impl Kernel for ScxKernel {
                 let task = self.task_at(state, a[0])?;
                 return flag(self.cpus[self.tasks[task.index()].cpu].curr == Some(task));
             }
-            F::TaskCpu => {
-                let task = self.task_at(state, a[0])?;
-                self.tasks[task.index()].cpu as u64
-            }
             F::CpuRunQueue => self.cpus[self.cpu_named(a[0])?].rq,
             F::CpuCurrent => {
                 let cpu = self.cpu_named(a[0])?;
@@ -197,7 +188,6 @@ impl Kernel for ScxKernel {
             F::CpuNode => self.node_of(self.cpu_named(a[0])?) as u64,
             // All CPUs are equal, and run at one speed.
             F::PerformanceCap | F::PerformanceNow => 1024,
-            F::SetPerformance | F::Dump => 0,
             F::Exit => {
                 let message = state.format(a[1], a[2], a[3] as usize)?;
                 self.complain(format!("it asked to be unloaded (code {}): {message}", a[0] as i64));
@@ -213,7 +203,7 @@ impl Kernel for ScxKernel {
 
     fn start_timer(&mut self, timer: u64, nsecs: u64, absolute: bool) {
         let at_ns = match absolute {
-            true => nsecs.saturating_sub(super::kernel::BOOTED_NS).max(self.now_ns),
+            true => nsecs.saturating_sub(BOOTED_NS).max(self.now_ns),
             false => self.now_ns.saturating_add(nsecs),
         };
         self.cancel_timer(timer);

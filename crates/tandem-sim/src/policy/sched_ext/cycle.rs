@@ -23,14 +23,22 @@ impl SchedExt {
 
     /// Passes on what the callbacks have brought about: kicks, timers, complaints.
     pub(super) fn end(&mut self, ctx: &mut Context<'_>) {
-        if let Some(instance) = &mut self.instance {
+        if let Some(instance) = &mut self.instance
+            && !self.kernel.kicks.is_empty()
+        {
             self.kernel.flush_kicks(instance.state_mut());
         }
-        self.kicks += self.kernel.resched.len() as u64;
-        ctx.kicked.append(&mut self.kernel.resched);
-        let cpu = CpuId::from(self.kernel.cpu);
-        ctx.alarms.extend(self.kernel.alarms.drain(..).map(|(at_ns, token)| Alarm { cpu, at_ns, token }));
-        if let Some(error) = self.kernel.error.take() {
+        if !self.kernel.resched.is_empty() {
+            self.kicks += self.kernel.resched.len() as u64;
+            ctx.kicked.append(&mut self.kernel.resched);
+        }
+        if !self.kernel.alarms.is_empty() {
+            let cpu = CpuId::from(self.kernel.cpu);
+            ctx.alarms.extend(self.kernel.alarms.drain(..).map(|(at_ns, token)| Alarm { cpu, at_ns, token }));
+        }
+        if self.kernel.error.is_some()
+            && let Some(error) = self.kernel.error.take()
+        {
             self.fail(error);
         }
         if let Some(failure) = &self.failure

@@ -1,8 +1,10 @@
 //! The functions of the kernel that programs may call, and in which kernels there are which.
 
+use super::kernel::TaskBlock;
 use super::settings::KernelVersion;
-use super::types::{CpuStat, RunQueue, enums, structs_of};
-use tandem_ebpf::{Environment, KernelFunction, KernelVariable};
+use super::types::{CpuStat, RunQueue, Task, enums, structs_of};
+use std::mem::offset_of;
+use tandem_ebpf::{Environment, KernelFunction, KernelVariable, Known, ObjectField, Size};
 
 /// Defines the functions: a name in Rust, the kernel's names for it, and since when and until when each is there.
 macro_rules! functions {
@@ -31,23 +33,15 @@ macro_rules! version {
 
 // A name after which `V7_3` stands came later than 6.12; one with `..V6_12` is in that kernel alone.
 functions! {
-    KtimeGetNs: "bpf_ktime_get_ns", "bpf_ktime_get_boot_ns", "bpf_ktime_get_coarse_ns", "bpf_ktime_get_tai_ns";
-    Now: "scx_bpf_now" V7_3;
     Jiffies: "bpf_jiffies64";
-    CurrentCpu: "bpf_get_smp_processor_id";
     CurrentNode: "bpf_get_numa_node_id";
     CurrentTask: "bpf_get_current_task_btf", "bpf_get_current_task";
     CurrentPid: "bpf_get_current_pid_tgid";
     Random: "bpf_get_prandom_u32";
 
     TaskFromPid: "bpf_task_from_pid", "bpf_task_from_vpid" V7_3;
-    TaskAcquire: "bpf_task_acquire";
-    TaskRelease: "bpf_task_release";
     CgroupAncestor: "bpf_cgroup_ancestor";
-    CgroupAcquire: "bpf_cgroup_acquire";
-    CgroupRelease: "bpf_cgroup_release";
     CgroupFromId: "bpf_cgroup_from_id";
-    TaskCgroup: "scx_bpf_task_cgroup";
 
     MaskCreate: "bpf_cpumask_create";
     MaskAcquire: "bpf_cpumask_acquire";
@@ -92,8 +86,6 @@ functions! {
     MoveSetVtime: "scx_bpf_dsq_move_set_vtime" V7_3, "scx_bpf_dispatch_from_dsq_set_vtime" ..V6_12;
     IterateNew: "bpf_iter_scx_dsq_new";
     IterateNext: "bpf_iter_scx_dsq_next";
-    IterateDestroy: "bpf_iter_scx_dsq_destroy";
-    Reenqueue: "scx_bpf_reenqueue_local___v1" ..V6_12, "scx_bpf_reenqueue_local___v2___compat" V7_3;
 
     SelectDefault: "scx_bpf_select_cpu_dfl";
     SelectAnd: "scx_bpf_select_cpu_and___compat" V7_3;
@@ -106,11 +98,9 @@ functions! {
     IdleMask: "scx_bpf_get_idle_cpumask", "scx_bpf_get_idle_cpumask_node" V7_3;
     IdleCoreMask: "scx_bpf_get_idle_smtmask", "scx_bpf_get_idle_smtmask_node" V7_3;
     PossibleMask: "scx_bpf_get_possible_cpumask", "scx_bpf_get_online_cpumask";
-    PutMask: "scx_bpf_put_idle_cpumask", "scx_bpf_put_cpumask";
 
     Kick: "scx_bpf_kick_cpu";
     TaskRunning: "scx_bpf_task_running";
-    TaskCpu: "scx_bpf_task_cpu";
     CpuRunQueue: "scx_bpf_cpu_rq";
     CpuCurrent: "scx_bpf_cpu_curr" V7_3;
     SetSlice: "scx_bpf_task_set_slice" V7_3;
@@ -120,10 +110,36 @@ functions! {
     CpuNode: "scx_bpf_cpu_node" V7_3;
     PerformanceCap: "scx_bpf_cpuperf_cap";
     PerformanceNow: "scx_bpf_cpuperf_cur";
-    SetPerformance: "scx_bpf_cpuperf_set";
     Exit: "scx_bpf_exit_bstr";
     Error: "scx_bpf_error_bstr";
-    Dump: "scx_bpf_dump_bstr";
+}
+
+/// Functions that take no call, and since when each is there.
+#[rustfmt::skip]
+const KNOWN: &[(Known, &str, Option<KernelVersion>, Option<KernelVersion>)] = &[
+    (Known::Clock, "bpf_ktime_get_ns", None, None),
+    (Known::Clock, "bpf_ktime_get_boot_ns", None, None),
+    (Known::Clock, "bpf_ktime_get_coarse_ns", None, None),
+    (Known::Clock, "bpf_ktime_get_tai_ns", None, None),
+    (Known::Clock, "scx_bpf_now", version!(V7_3), None),
+    (Known::Cpu, "bpf_get_smp_processor_id", None, None),
+    (Known::FirstArgument, "bpf_task_acquire", None, None),
+    (Known::Nothing, "bpf_task_release", None, None),
+    (Known::FirstArgument, "bpf_cgroup_acquire", None, None),
+    (Known::Nothing, "bpf_cgroup_release", None, None),
+    (Known::Nothing, "scx_bpf_put_idle_cpumask", None, None),
+    (Known::Nothing, "scx_bpf_put_cpumask", None, None),
+    (Known::Nothing, "bpf_iter_scx_dsq_destroy", None, None),
+    (Known::Nothing, "scx_bpf_reenqueue_local___v1", None, version!(V6_12)),
+    (Known::Nothing, "scx_bpf_reenqueue_local___v2___compat", version!(V7_3), None),
+    (Known::Nothing, "scx_bpf_cpuperf_set", None, None),
+    (Known::Nothing, "scx_bpf_dump_bstr", None, None),
+    (Known::Field(task_field(offset_of!(Task, thread_info.cpu), Size::W)), "scx_bpf_task_cpu", None, None),
+    (Known::Field(task_field(offset_of!(TaskBlock, cgroup), Size::D)), "scx_bpf_task_cgroup", None, None),
+];
+
+const fn task_field(offset: usize, size: Size) -> ObjectField {
+    ObjectField { object: "a task", mark: offset_of!(TaskBlock, address) as u16, offset: offset as u16, size }
 }
 
 impl Function {
@@ -146,11 +162,16 @@ pub fn environment(version: KernelVersion) -> Environment {
         .iter()
         .filter(|(_, _, since, until)| is_there(*since, *until))
         .map(|&(function, name, ..)| (name, function.number()));
+    let known = KNOWN
+        .iter()
+        .filter(|(_, _, since, until)| is_there(*since, *until))
+        .map(|&(known, name, ..)| (name, known));
     let per_cpu = |size: usize| KernelVariable { size: size as u32, per_cpu: true };
     Environment {
         structs: structs_of(version),
         enums: enums(),
         functions: functions.collect(),
+        known: known.collect(),
         variables: [("kernel_cpustat", per_cpu(CpuStat::SIZE)), ("runqueues", per_cpu(RunQueue::SIZE))]
             .into(),
         config: [("LINUX_KERNEL_VERSION", version.code()), ("CONFIG_HZ", 250), ("CONFIG_PREEMPT_RCU", 1)]

@@ -47,6 +47,10 @@ impl ScxKernel {
 
     /// Takes an idle CPU of a set (`scx_pick_idle_cpu()`).
     pub fn pick_idle(&mut self, state: &mut State, allowed: u64, flags: u64) -> Result<Option<usize>, Fault> {
+        state.memory.slice(allowed, self.mask_words * 8)?;
+        if !self.any_idle(state)? {
+            return Ok(None);
+        }
         if self.has_smt {
             let cpu = self.distribute(state, self.idle_core_mask, allowed)?;
             if cpu < self.cpu_count {
@@ -95,10 +99,8 @@ impl ScxKernel {
             {
                 return Ok(Some(prev_cpu));
             }
-            let some_idle =
-                masks::words(&state.memory, self.idle_mask, self.mask_words)?.any(|word| word != 0);
             if !self.exits(state, this_cpu)
-                && some_idle
+                && self.any_idle(state)?
                 && self.queues[this_cpu].is_empty()
                 && masks::contains(&state.memory, mask, this_cpu)?
             {
@@ -139,6 +141,9 @@ impl ScxKernel {
         allowed: u64,
         flags: u64,
     ) -> Result<Option<usize>, Fault> {
+        if !self.any_idle(state)? {
+            return Ok(None);
+        }
         for mask in near.into_iter().flatten() {
             let room = self.scratch_masks[1];
             if self.combine(state, room, (mask, allowed), |a, b| a & b)? == 0 {
@@ -149,6 +154,10 @@ impl ScxKernel {
             }
         }
         self.pick_idle(state, allowed, flags)
+    }
+
+    fn any_idle(&self, state: &State) -> Result<bool, Fault> {
+        Ok(masks::words(&state.memory, self.idle_mask, self.mask_words)?.any(|word| word != 0))
     }
 
     fn share_cache(&self, a: usize, b: usize) -> bool {

@@ -12,8 +12,22 @@ use tandem_ebpf::{Fault, FunctionId, Image, Memory, State};
 /// Age of the kernel when a run begins, ns: no clock that a program reads shows 0.
 pub const BOOTED_NS: u64 = 1_000_000_000;
 
-/// The structure of a task, and behind it the simulator's number of the task.
-pub const TASK_BLOCK: usize = Task::SIZE + 8;
+/// The structure of a task, and behind it what programs ask for by its address.
+#[repr(C)]
+pub struct TaskBlock {
+    pub task: Task,
+    /// The simulator's number of the task.
+    pub number: u64,
+    /// The address of its cgroup.
+    pub cgroup: u64,
+    /// Its own; 0 once the task has ended.
+    pub address: u64,
+}
+
+impl TaskBlock {
+    /// Bytes.
+    pub const SIZE: usize = size_of::<Self>();
+}
 
 /// A field of a structure in memory: offset and bytes.
 macro_rules! field {
@@ -93,6 +107,8 @@ pub struct CpuState {
     /// It is choosing its next task: what comes into its queue is seen without a kick.
     pub in_balance: bool,
     pub rq: u64,
+    /// Where its steal time is, if programs look at it; else 0.
+    pub steal: u64,
 }
 
 /// What a program runs for, as far as functions of the kernel depend on it.
@@ -240,26 +256,25 @@ pub struct ScxKernel {
 }
 
 impl ScxKernel {
-    /// The clock that programs read, ns.
-    pub fn clock_ns(&self) -> u64 {
-        self.now_ns + BOOTED_NS
-    }
-
     /// The task whose structure is at an address.
+    #[inline]
     pub fn task_at(&self, state: &State, address: u64) -> Result<TaskId, Fault> {
-        let number = state.memory.load(address.wrapping_add(Task::SIZE as u64), 4).unwrap_or(u64::MAX);
+        let (offset, bytes) = field!(TaskBlock, number);
+        let number = state.memory.load(address.wrapping_add(offset), bytes).unwrap_or(u64::MAX);
         match self.tasks.get(number as usize) {
             Some(task) if task.address == address && address != 0 => Ok(TaskId::from(number as usize)),
-            _ => Err(Fault(format!("address {address:#x} is not that of a task"))),
+            _ => Err(no_task(address)),
         }
     }
 
     /// A field of a task's structure.
+    #[inline]
     pub fn get(&self, state: &State, task: TaskId, (offset, bytes): (u64, usize)) -> u64 {
         state.memory.load(self.tasks[task.index()].address + offset, bytes).unwrap_or(0)
     }
 
     /// Writes a field of a task's structure.
+    #[inline]
     pub fn set(&self, state: &mut State, task: TaskId, (offset, bytes): (u64, usize), value: u64) {
         let address = self.tasks[task.index()].address + offset;
         // Its structure is there: nobody but the kernel gives it back.
@@ -284,4 +299,9 @@ impl ScxKernel {
     pub fn complain(&mut self, message: impl Into<String>) {
         self.error.get_or_insert(message.into());
     }
+}
+
+#[cold]
+fn no_task(address: u64) -> Fault {
+    Fault(format!("address {address:#x} is not that of a task"))
 }

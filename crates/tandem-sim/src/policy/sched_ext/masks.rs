@@ -36,26 +36,6 @@ pub fn write(memory: &mut Memory, mask: u64, words: usize, cpus: &CpuMask) -> Re
     Ok(())
 }
 
-/// The first CPU from `start` on, up to the end and then from the beginning, that all of the words have.
-fn first_from(words: impl Iterator<Item = u64> + Clone, start: usize) -> Option<usize> {
-    let mut wrapped = None;
-    for (at, word) in words.enumerate() {
-        if word == 0 {
-            continue;
-        }
-        let later = match at * 64 + 63 < start {
-            true => 0,
-            false if at * 64 < start => word & !0 << (start % 64),
-            false => word,
-        };
-        if later != 0 {
-            return Some(at * 64 + later.trailing_zeros() as usize);
-        }
-        wrapped.get_or_insert(at * 64 + word.trailing_zeros() as usize);
-    }
-    wrapped
-}
-
 /// The first CPU in both sets, from `start` on, and then from the beginning.
 pub fn first_and_from(
     memory: &Memory,
@@ -64,8 +44,18 @@ pub fn first_and_from(
     count: usize,
     start: usize,
 ) -> Result<Option<usize>, Fault> {
-    let both = words(memory, a, count)?.zip(words(memory, b, count)?).map(|(a, b)| a & b);
-    Ok(first_from(both, start))
+    let a = memory.slice(a, count * 8)?.as_chunks::<8>().0;
+    let b = memory.slice(b, count * 8)?.as_chunks::<8>().0;
+    let both = |at: usize| u64::from_le_bytes(a[at]) & u64::from_le_bytes(b[at]);
+    let first_of = |at: usize, word: u64| (word != 0).then(|| at * 64 + word.trailing_zeros() as usize);
+    let at = start / 64;
+    if at < count
+        && let Some(first) = first_of(at, both(at) & !0 << (start % 64))
+    {
+        return Ok(Some(first));
+    }
+    let mut around = (at + 1..count).chain(0..count.min(at + 1));
+    Ok(around.find_map(|at| first_of(at, both(at))))
 }
 
 impl ScxKernel {

@@ -56,7 +56,12 @@ pub struct SchedExt {
 
 impl SchedExt {
     /// Calls a callback, if there is one and nothing has gone wrong yet; its result, or 0.
-    fn call(&mut self, callback: Option<FunctionId>, purpose: Purpose, arguments: &[u64]) -> u64 {
+    fn call<const COUNT: usize>(
+        &mut self,
+        callback: Option<FunctionId>,
+        purpose: Purpose,
+        arguments: &[u64; COUNT],
+    ) -> u64 {
         let (Some(callback), Some(instance), None) = (callback, &mut self.instance, &self.failure) else {
             return 0;
         };

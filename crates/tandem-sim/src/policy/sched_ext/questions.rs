@@ -5,11 +5,11 @@ use super::cycle::Balance;
 use super::idle::PF_EXITING;
 use super::kernel::{Purpose, field};
 use super::types::{
-    CPUTIME_STEAL, SCX_DEQ_SLEEP, SCX_DSQ_LOCAL, SCX_ENQ_WAKEUP, SCX_WAKE_FORK, SCX_WAKE_SYNC, SCX_WAKE_TTWU,
-    Task,
+    SCX_DEQ_SLEEP, SCX_DSQ_LOCAL, SCX_ENQ_WAKEUP, SCX_WAKE_FORK, SCX_WAKE_SYNC, SCX_WAKE_TTWU, Task,
 };
 use crate::ids::{CpuId, TaskId};
 use crate::policy::{Context, Dispatch, Policy, Reason};
+use tandem_ebpf::Kernel;
 
 impl Policy for SchedExt {
     fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId {
@@ -272,9 +272,9 @@ impl Policy for SchedExt {
             kernel.account(state, cpu.index());
             // As kernels do that are not built to account exactly: who is there at a tick has run since the last one.
             kernel.add(state, task, field!(Task, utime), period_ns);
-            if let Some(stat) = state.variable("kernel_cpustat", cpu.index()) {
-                let stolen_ns = ctx.stolen_ns[cpu.index()];
-                let _ = state.memory.store(stat + CPUTIME_STEAL as u64 * 8, 8, stolen_ns);
+            let steal = kernel.cpus[cpu.index()].steal;
+            if steal != 0 {
+                let _ = state.memory.store(steal, 8, ctx.stolen_ns[cpu.index()]);
             }
         }
         let address = self.address(task);

@@ -82,6 +82,10 @@ impl Queue {
 
     /// Takes a task away.
     pub fn remove(&mut self, place: Place) {
+        if self.waiting.front().is_some_and(|&(first, _)| first == place) {
+            self.waiting.pop_front();
+            return;
+        }
         if let Ok(at) = self.waiting.binary_search_by_key(&place, |(place, _)| *place) {
             self.waiting.remove(at);
         }

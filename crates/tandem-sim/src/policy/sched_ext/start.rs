@@ -1,11 +1,11 @@
 //! How a scheduler starts: structures of the kernel are made, settings written, and it is told of cgroups and tasks.
 
 use super::SchedExt;
-use super::kernel::{Callbacks, CpuState, Purpose, ScxKernel, TASK_BLOCK, TaskState, field, store};
+use super::kernel::{Callbacks, CpuState, Purpose, ScxKernel, TaskBlock, TaskState, field, store};
 use super::masks;
 use super::settings::SchedExtSettings;
 use super::types::{
-    self, Cgroup, CgroupInitArgs, CssSet, InitTaskArgs, KernfsNode, RunQueue, SCX_DSQ_GLOBAL,
+    self, CPUTIME_STEAL, Cgroup, CgroupInitArgs, CssSet, InitTaskArgs, KernfsNode, RunQueue, SCX_DSQ_GLOBAL,
     SCX_DSQ_LOCAL_ON, SCX_SLICE_DFL, Task,
 };
 use crate::ids::{CpuId, TaskId};
@@ -13,7 +13,7 @@ use crate::machine::Machine;
 use crate::policy::{TaskFacts, VmFacts};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use tandem_ebpf::{Fault, Instance, State};
+use tandem_ebpf::{Fault, Instance, Kernel, State};
 
 /// A cgroup's weight if nobody says otherwise, and a usual task's.
 const USUAL_WEIGHT: u64 = 100;
@@ -102,11 +102,11 @@ impl SchedExt {
     }
 
     /// Calls a callback that may refuse.
-    fn call_checked(
+    fn call_checked<const COUNT: usize>(
         &mut self,
         name: &str,
         callback: Option<tandem_ebpf::FunctionId>,
-        arguments: &[u64],
+        arguments: &[u64; COUNT],
     ) -> Result<u64, Fault> {
         let result = self.call(callback, Purpose::Other, arguments) as i32;
         match result {
@@ -239,8 +239,9 @@ impl ScxKernel {
         }
         self.scratch_masks = [self.new_mask(state)?, self.new_mask(state)?];
         self.prepare_near_masks(state)?;
-        self.idle_task = state.memory.allocate(TASK_BLOCK)?;
-        state.memory.store(self.idle_task + Task::SIZE as u64, 4, u64::from(u32::MAX))?;
+        self.idle_task = state.memory.allocate(TaskBlock::SIZE)?;
+        let (offset, bytes) = field!(TaskBlock, number);
+        state.memory.store(self.idle_task + offset, bytes, u64::MAX)?;
         for cpu in 0..self.cpu_count {
             self.add_queue(state, SCX_DSQ_LOCAL_ON | cpu as u64)?;
             let rq = match state.variable("runqueues", cpu) {
@@ -251,6 +252,8 @@ impl ScxKernel {
             store(&mut state.memory, rq, field!(RunQueue, curr), self.idle_task)?;
             store(&mut state.memory, rq, field!(RunQueue, idle), self.idle_task)?;
             self.cpus[cpu].rq = rq;
+            let stat = state.variable("kernel_cpustat", cpu);
+            self.cpus[cpu].steal = stat.map_or(0, |stat| stat + CPUTIME_STEAL as u64 * 8);
         }
         for _ in 0..self.machine.node_count() {
             self.add_queue(state, SCX_DSQ_GLOBAL)?;
@@ -283,9 +286,7 @@ impl ScxKernel {
 
     /// The cgroup of a task.
     pub fn cgroup_of(&self, state: &State, task: TaskId) -> u64 {
-        let (offset, bytes) = field!(CssSet, dfl_cgrp);
-        let css_set = self.get(state, task, field!(Task, cgroups));
-        state.memory.load(css_set + offset, bytes).unwrap_or(0)
+        self.get(state, task, field!(TaskBlock, cgroup))
     }
 
     /// A field of a task's structure, if there is an instance.
@@ -304,16 +305,16 @@ impl ScxKernel {
         if self.tasks.len() <= task.index() {
             self.tasks.resize(task.index() + 1, TaskState::NONE);
         }
-        let address = state.memory.allocate(TASK_BLOCK)?;
+        let address = state.memory.allocate(TaskBlock::SIZE)?;
         let cpus_mask = state.memory.allocate(self.mask_words * 8)?;
-        state.memory.store(address + Task::SIZE as u64, 4, task.index() as u64)?;
         let pid = self.next_pid;
         self.next_pid += 1;
         self.by_pid.insert(pid, task);
         self.tasks[task.index()] = TaskState { address, cpus_mask, pid, cpu: cpu.index(), ..TaskState::NONE };
         let weight = (u64::from(facts.weight) * USUAL_WEIGHT + NICE_0_WEIGHT / 2) / NICE_0_WEIGHT;
         // Tasks of guests are all in the root; those of the host in their VM's, behind the root.
-        let css_set = self.css_sets.get(facts.vm.index() + 1).or(self.css_sets.first()).copied().unwrap_or(0);
+        let in_group = |of: &[u64]| of.get(facts.vm.index() + 1).or(of.first()).copied().unwrap_or(0);
+        let (cgroup, css_set) = (in_group(&self.cgroups), in_group(&self.css_sets));
         for (field, value) in [
             (field!(Task, pid), pid as u64),
             (field!(Task, tgid), pid as u64),
@@ -336,6 +337,9 @@ impl ScxKernel {
             (field!(Task, scx.weight), weight.clamp(1, 10_000)),
             (field!(Task, scx.sticky_cpu), u64::MAX),
             (field!(Task, scx.holding_cpu), u64::MAX),
+            (field!(TaskBlock, number), task.index() as u64),
+            (field!(TaskBlock, cgroup), cgroup),
+            (field!(TaskBlock, address), address),
         ] {
             self.set(state, task, field, value);
         }
@@ -356,11 +360,12 @@ impl ScxKernel {
 
     /// Gives back the structure of a task that has ended.
     pub fn free_task(&mut self, state: &mut State, task: TaskId) {
+        self.set(state, task, field!(TaskBlock, address), 0);
         let TaskState { address, cpus_mask, pid, .. } =
             std::mem::replace(&mut self.tasks[task.index()], TaskState::NONE);
         self.by_pid.remove(&pid);
         state.forget(address);
-        state.memory.free(address, TASK_BLOCK);
+        state.memory.free(address, TaskBlock::SIZE);
         state.memory.free(cpus_mask, self.mask_words * 8);
     }
 }

@@ -1,0 +1,110 @@
+//! Functions of the kernel that code does itself instead of calling them: those that are [`Known`], and loops over numbers.
+//! Where one of them is a fault, `fault_of` finds the words.
+
+use super::access::{access, type_of};
+use super::arithmetic;
+use super::entry::Context;
+use super::translate::Translator;
+use crate::helpers::loops::ROUNDS_MAX;
+use crate::image::Import;
+use crate::known::{Known, ObjectField};
+use crate::maps::errno;
+use crate::runtime::Run;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::{InstBuilder, Value};
+use std::mem::offset_of;
+
+impl Translator<'_> {
+    /// Does what an import does, and sets r0, if code can do that itself; whether it can.
+    pub(super) fn inline(&mut self, import: &Import) -> Result<bool, String> {
+        let result = match *import {
+            Import::Known(known) => self.known(known)?,
+            Import::Runtime("bpf_iter_num_new") => self.numbers_new()?,
+            Import::Runtime("bpf_iter_num_next") => self.numbers_next()?,
+            Import::Runtime("bpf_iter_num_destroy") => self.numbers_destroy()?,
+            _ => return Ok(false),
+        };
+        self.set(0, result)?;
+        Ok(true)
+    }
+
+    fn known(&mut self, known: Known) -> Result<Value, String> {
+        Ok(match known {
+            Known::Nothing => self.builder.ins().iconst(I64, 0),
+            Known::FirstArgument => self.get(1)?,
+            Known::Cpu => self.field(offset_of!(Context, cpu)),
+            Known::Clock => self.field(offset_of!(Context, clock_ns)),
+            Known::Field(field) => self.object_field(field)?,
+        })
+    }
+
+    fn object_field(&mut self, field: ObjectField) -> Result<Value, String> {
+        if field.end() as u64 > Run::FRAME_SIZE || field.offset >= field.mark {
+            return Err(format!("the kernel's objects are not like {field:?}"));
+        }
+        let object = self.get(1)?;
+        let (place, offset) = self.place_of(object, 0, field.end() as u64);
+        let flags = access(self.memory);
+        let own_address = self.builder.ins().load(I64, flags, place, offset + i32::from(field.mark));
+        let is_other = self.builder.ins().icmp(IntCC::NotEqual, own_address, object);
+        self.fault_if(is_other, object);
+        let kind = type_of(field.size);
+        let value = self.builder.ins().load(kind, flags, place, offset + i32::from(field.offset));
+        Ok(arithmetic::zero_extend(&mut self.builder, value))
+    }
+
+    fn numbers_new(&mut self) -> Result<Value, String> {
+        let (start, end) = (self.part(2, I32)?, self.part(3, I32)?);
+        let from = self.builder.ins().sextend(I64, start);
+        let to = self.builder.ins().sextend(I64, end);
+        let count = self.builder.ins().isub(to, from);
+        let is_negative = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, count, 0);
+        // Negative ones are large then.
+        let is_invalid = self.builder.ins().icmp_imm_s(IntCC::UnsignedGreaterThan, count, ROUNDS_MAX);
+        let negative = self.builder.ins().iconst(I64, errno::EINVAL as i64);
+        let too_many = self.builder.ins().iconst(I64, errno::E2BIG as i64);
+        let error = self.builder.ins().select(is_negative, negative, too_many);
+        let before = self.builder.ins().iadd_imm_s(start, -1);
+        let before = self.builder.ins().uextend(I64, before);
+        let end = self.builder.ins().ishl_imm_u(to, 32);
+        let both = self.builder.ins().bor(before, end);
+        let zero = self.builder.ins().iconst(I64, 0);
+        let word = self.builder.ins().select(is_invalid, zero, both);
+        self.store_iterator(word)?;
+        Ok(self.builder.ins().select(is_invalid, error, zero))
+    }
+
+    fn numbers_next(&mut self) -> Result<Value, String> {
+        let iterator = self.get(1)?;
+        let (place, offset) = self.place_of(iterator, 0, 8);
+        let flags = access(self.memory);
+        let word = self.builder.ins().load(I64, flags, place, offset);
+        let number = self.builder.ins().ireduce(I32, word);
+        let next = self.builder.ins().iadd_imm_s(number, 1);
+        let upper = self.builder.ins().ushr_imm_u(word, 32);
+        let end = self.builder.ins().ireduce(I32, upper);
+        let is_over = self.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, next, end);
+        let next = self.builder.ins().uextend(I64, next);
+        let upper = self.builder.ins().ishl_imm_u(upper, 32);
+        let both = self.builder.ins().bor(next, upper);
+        let zero = self.builder.ins().iconst(I64, 0);
+        let word = self.builder.ins().select(is_over, zero, both);
+        self.builder.ins().store(flags, word, place, offset);
+        Ok(self.builder.ins().select(is_over, zero, iterator))
+    }
+
+    fn numbers_destroy(&mut self) -> Result<Value, String> {
+        let zero = self.builder.ins().iconst(I64, 0);
+        self.store_iterator(zero)?;
+        Ok(zero)
+    }
+
+    /// Writes to the iterator over numbers at r1.
+    fn store_iterator(&mut self, word: Value) -> Result<(), String> {
+        let iterator = self.get(1)?;
+        let (place, offset) = self.place_of(iterator, 0, 8);
+        self.builder.ins().store(access(self.memory), word, place, offset);
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! Functions that code does itself instead of calling them.
+
+use super::{call, image};
+use crate::image::{FunctionId, Import};
+use crate::instance::Engine;
+use crate::known::{Known, ObjectField};
+use crate::maps::errno;
+use crate::memory::Memory;
+use crate::op::{Op, Size};
+use crate::testing::{self, TestKernel, add, imm, mov, reg};
+
+/// Where the kernel of the tests has objects: their own address, and a number that is 7.
+const OBJECT: u64 = Memory::BASE + 64;
+
+/// Functions that code does itself, and what both engines make of a call of each: r0, or the words of a fault, and the
+/// first word of scratch memory.
+#[test]
+fn functions_without_a_call_do_the_same() {
+    let field =
+        |size| Import::Known(Known::Field(ObjectField { object: "an object", mark: 16, offset: 8, size }));
+    let numbers = |from: i32, to: i32| u64::from(from as u32) | u64::from(to as u32) << 32;
+    let new = || Import::Runtime("bpf_iter_num_new");
+    let next = || Import::Runtime("bpf_iter_num_next");
+    let destroy = || Import::Runtime("bpf_iter_num_destroy");
+    let at = Memory::BASE;
+    let not_an_object = "is not that of an object";
+    for (import, arguments, before, result, after) in [
+        (Import::Known(Known::Nothing), [5, 6, 7], 1, Ok(0), 1),
+        (Import::Known(Known::FirstArgument), [5, 6, 7], 1, Ok(5), 1),
+        (Import::Known(Known::Cpu), [5, 6, 7], 1, Ok(3), 1),
+        (Import::Known(Known::Clock), [5, 6, 7], 1, Ok(1 << 40), 1),
+        (field(Size::D), [OBJECT, 0, 0], 1, Ok(0x1_0000_0007), 1),
+        (field(Size::W), [OBJECT, 0, 0], 1, Ok(7), 1),
+        (field(Size::D), [OBJECT + 8, 0, 0], 1, Err(not_an_object), 1),
+        (field(Size::D), [0, 0, 0], 1, Err(not_an_object), 1),
+        (field(Size::D), [Memory::BASE - 16, 0, 0], Memory::BASE - 16, Err(not_an_object), Memory::BASE - 16),
+        (field(Size::D), [u64::MAX, 0, 0], 1, Err(not_an_object), 1),
+        (new(), [at, 2, 5], 1, Ok(0), numbers(1, 5)),
+        (new(), [at, u64::MAX, 5], 1, Ok(0), numbers(-2, 5)),
+        (new(), [at, 5, 5], 1, Ok(0), numbers(4, 5)),
+        (new(), [at, 5, 4], 1, Ok(errno::EINVAL), 0),
+        (new(), [at, 0, 8 << 20], 1, Ok(0), numbers(-1, 8 << 20)),
+        (new(), [at, 0, (8 << 20) + 1], 1, Ok(errno::E2BIG), 0),
+        (new(), [at, 1 << 31, (1 << 31) - 1], 1, Ok(errno::E2BIG), 0),
+        (new(), [0, 2, 5], 1, Err("a null pointer was followed (8 bytes at offset 0)"), 1),
+        (next(), [at, 0, 0], numbers(1, 5), Ok(at), numbers(2, 5)),
+        (next(), [at, 0, 0], numbers(-3, -1), Ok(at), numbers(-2, -1)),
+        (next(), [at, 0, 0], numbers(4, 5), Ok(0), 0),
+        (next(), [at, 0, 0], 0, Ok(0), 0),
+        (next(), [8, 0, 0], 1, Err("a null pointer was followed (8 bytes at offset 8)"), 1),
+        (destroy(), [at, 0, 0], numbers(4, 5), Ok(0), 0),
+        (destroy(), [8, 0, 0], 1, Err("a null pointer was followed (8 bytes at offset 8)"), 1),
+    ] {
+        let [compiled, interpreted] = [Engine::Compiled, Engine::Interpreted].map(|engine| {
+            let mut image = image(&[("f", &[Op::CallKernel { import: 0 }, Op::Exit])]);
+            image.imports = vec![import.clone()];
+            let mut instance = testing::instance(image, engine);
+            let memory = &mut instance.state_mut().memory;
+            memory.store(Memory::BASE, 8, before).unwrap();
+            memory.store(OBJECT + 8, 8, 0x1_0000_0007).unwrap();
+            memory.store(OBJECT + 16, 8, OBJECT).unwrap();
+            let [r1, r2, r3] = arguments;
+            let mut kernel = TestKernel { cpu: 3, clock_ns: 1 << 40, ..TestKernel::default() };
+            let result = instance.call(&mut kernel, FunctionId(0), [r1, r2, r3, 0, 0]);
+            (result, instance.state().memory.load(Memory::BASE, 8).unwrap())
+        });
+        assert_eq!(compiled, interpreted, "{import:?} of {arguments:x?}");
+        match (&compiled.0, result) {
+            (Ok(got), Ok(expected)) => assert_eq!(*got, expected, "{import:?} of {arguments:x?}"),
+            (Err(fault), Err(words)) => assert!(fault.0.contains(words), "{import:?}: {fault}"),
+            (got, _) => panic!("{import:?} of {arguments:x?}: {got:?}"),
+        }
+        assert_eq!(compiled.1, after, "{import:?} of {arguments:x?}");
+    }
+}
+
+/// A loop over numbers on the stack, by way of a pointer to it, as compilers make it; the sum of 3 to 9.
+#[test]
+fn a_loop_over_numbers_on_the_stack() {
+    let ops = [
+        mov(1, reg(10)),
+        add(1, imm(-8)),
+        mov(2, imm(3)),
+        mov(3, imm(10)),
+        Op::CallKernel { import: 0 },
+        mov(6, imm(0)),
+        mov(1, reg(10)),
+        add(1, imm(-8)),
+        Op::CallKernel { import: 1 },
+        testing::jump_if_equal(0, 0, 13),
+        Op::Load { dst: 1, base: 0, offset: 0, size: Size::W, signed: false, probe: false },
+        add(6, reg(1)),
+        Op::Jump { target: 6 },
+        mov(0, reg(6)),
+        Op::Exit,
+    ];
+    for engine in [Engine::Compiled, Engine::Interpreted] {
+        let mut image = testing::image(&[("f", &ops)]);
+        image.imports = testing::runtime(&["bpf_iter_num_new", "bpf_iter_num_next"]);
+        assert_eq!(call(&mut testing::instance(image, engine), [0; 5]), Ok((3..10).sum()));
+    }
+}

@@ -1,0 +1,67 @@
+//! Functions of the kernel that take no call: what they give is known to whoever runs the program.
+//!
+//! Problem: schedulers ask for the time, the CPU of a task and the like several times in each decision, and a call of the
+//! kernel takes longer than the answer.
+//!
+//! Approach: the environment says that a function is one of these, the interpreter computes it here, and the compiler puts
+//! it into the code.
+
+use crate::fault::Fault;
+use crate::op::Size;
+use crate::runtime::Run;
+
+/// What a function of the kernel gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// 0: it does what means nothing here, such as giving a reference back.
+    Nothing,
+    /// Its first argument: it takes a reference.
+    FirstArgument,
+    /// [`Kernel::cpu`](crate::Kernel::cpu).
+    Cpu,
+    /// [`Kernel::clock_ns`](crate::Kernel::clock_ns).
+    Clock,
+    /// A number in the object that is its first argument.
+    Field(ObjectField),
+}
+
+/// A number in an object of the kernel, such as a task. An object holds its own address, which tells it from anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectField {
+    /// What the object is, for the fault of a program that passes something else: `a task`.
+    pub object: &'static str,
+    /// Where in the object its own address is, bytes.
+    pub mark: u16,
+    /// Where the number is, bytes: before the mark.
+    pub offset: u16,
+    /// Of the number.
+    pub size: Size,
+}
+
+impl Known {
+    /// What the function gives to a program that runs.
+    pub(crate) fn result(self, run: &Run<'_>, first_argument: u64) -> Result<u64, Fault> {
+        match self {
+            Self::Nothing => Ok(0),
+            Self::FirstArgument => Ok(first_argument),
+            Self::Cpu => Ok(run.kernel.cpu() as u64),
+            Self::Clock => Ok(run.kernel.clock_ns()),
+            Self::Field(field) => field.of(run, first_argument),
+        }
+    }
+}
+
+impl ObjectField {
+    fn of(self, run: &Run<'_>, object: u64) -> Result<u64, Fault> {
+        let memory = &run.state.memory;
+        if memory.contains(object, self.end()) && memory.load(object + u64::from(self.mark), 8)? == object {
+            return memory.load(object + u64::from(self.offset), self.size.bytes() as usize);
+        }
+        Err(Fault(format!("address {object:#x} is not that of {}", self.object)))
+    }
+
+    /// Bytes of the object, as far as they are looked at.
+    pub(crate) fn end(self) -> usize {
+        usize::from(self.mark) + 8
+    }
+}
