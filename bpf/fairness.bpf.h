@@ -7,17 +7,18 @@
  *
  * Approach: virtual time. A task that runs for t has its virtual time advance by t x 100 / weight, and a queue gives
  * its tasks out in the order of their virtual times. Each LLC has a clock: the latest virtual time at which one of its
- * tasks began to run. A task is never further behind the clock than `sleeper_credit_ns`, and never further ahead than
- * LAG_MAX_NS. Clocks of different LLCs run apart, so a virtual time says whose clock it is told by: its low byte is
- * the LLC's number, and vtime_in() tells it by another clock. The next bit is for the queue's use (some hundred ns do
- * not matter).
+ * tasks began to run. A task that slept is never further behind the clock than `sleeper_credit_ns`, one that did not by
+ * so much more that its lag can bring it to another CPU (queues.bpf.h), and none is further ahead than LAG_MAX_NS.
+ *
+ * Clocks of different LLCs run apart, so a virtual time says whose clock it is told by: its low byte is the LLC's number,
+ * and vtime_in() tells it by another clock. The next bit is for the queue's use (some hundred ns do not matter).
  *
  * A task whose slice ends goes on if its virtual time is still before that of the first in the queue: this, not the
  * length of slices, is what makes weights count where there is only one CPU.
  *
  * Limits: LLCs are fair inside; between them, queues are compared by their lengths (queues.bpf.h), not by weights. Tasks
  * that may use some CPUs of an LLC, but not all, follow the LLC's clock: where their CPUs are busier than the others, they
- * fall behind it by the whole credit, and share those CPUs evenly whatever their weights. Those that may use one only have
+ * fall behind it as far as they can, and share those CPUs evenly whatever their weights. Those that may use one only have
  * a queue of their own, and do not.
  */
 #ifndef TANDEM_FAIRNESS_H
@@ -60,16 +61,17 @@ static __always_inline u64 vtime_in(u64 vtime, u32 llc)
 }
 
 /* The virtual time with which a task joins a queue: inside the bounds around the clock. */
-static __always_inline u64 vtime_to_queue(const struct task_struct *p, u32 llc)
+static __always_inline u64 vtime_to_queue(const struct task_struct *p, u32 llc, bool woke)
 {
+	u64 behind_max = settings.sleeper_credit_ns + (woke ? 0 : 2 * settings.migration_margin_ns);
 	u64 clock = clock_of(llc), vtime;
 
 	/* A new task neither owes nor is owed anything. */
 	if (!p->scx.dsq_vtime)
 		return (clock & ~TAGS) | llc;
 	vtime = vtime_in(p->scx.dsq_vtime, llc);
-	if (before(vtime, clock - settings.sleeper_credit_ns))
-		vtime = ((clock - settings.sleeper_credit_ns) & ~TAGS) | llc;
+	if (before(vtime, clock - behind_max))
+		vtime = ((clock - behind_max) & ~TAGS) | llc;
 	else if (before(clock + LAG_MAX_NS, vtime))
 		vtime = ((clock + LAG_MAX_NS) & ~TAGS) | llc;
 	return vtime;

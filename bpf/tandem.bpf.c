@@ -73,7 +73,7 @@ static __always_inline void insert_local(struct task_struct *p, s32 cpu, u64 que
 {
 	u32 llc = llc_of(cpu);
 
-	scx_bpf_task_set_dsq_vtime(p, vtime_to_queue(p, llc));
+	scx_bpf_task_set_dsq_vtime(p, vtime_to_queue(p, llc, true));
 	scx_bpf_dsq_insert(p, queue, settings.slice_ns, enq_flags);
 }
 
@@ -93,7 +93,7 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 		count(COUNTER_wake_stay);
 		/* A new task is there for any CPU that has nothing to do; this one's tick calls one, if need be. */
 		if (wake_flags & SCX_WAKE_FORK)
-			insert_queued(p, llc_of(this_cpu), vtime_to_queue(p, llc_of(this_cpu)) | WARM, 0);
+			insert_queued(p, llc_of(this_cpu), vtime_to_queue(p, llc_of(this_cpu), true) | WARM, 0);
 		/* Straight to this CPU only if nobody waits in the queue, who would otherwise be overtaken for ever. */
 		else if (!scx_bpf_dsq_nr_queued(llc_of(this_cpu)))
 			insert_local(p, this_cpu, SCX_DSQ_LOCAL, 0);
@@ -158,7 +158,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	if (place < 0)
 		llc = balanced_llc(p, llc, now_ns);
-	vtime = vtime_to_queue(p, llc);
+	vtime = vtime_to_queue(p, llc, woke);
 	if (!woke)
 		vtime |= WARM;
 	insert_queued(p, llc, vtime, enq_flags);

@@ -174,6 +174,13 @@ impl Desk {
         self.ask(|policy, ctx| policy.tick(ctx, CpuId(cpu), task));
     }
 
+    /// The task on a CPU yields; what the CPU runs then.
+    pub fn yields(&mut self, cpu: u32) -> Option<TaskId> {
+        let task = self.current[cpu as usize].expect("a task runs there");
+        self.ask(|policy, ctx| policy.yielded(ctx, CpuId(cpu), task));
+        self.decide(cpu)
+    }
+
     /// The task on a CPU yields to another one; whether the scheduler does it.
     pub fn yield_to(&mut self, cpu: u32, target: u32) -> bool {
         let task = self.current[cpu as usize].expect("a task runs there");

@@ -290,6 +290,34 @@ fn a_task_whose_slice_ended_waits_for_its_cpu_as_long_as_that_is_fair() {
 }
 
 #[test]
+fn tasks_that_yield_to_each_other_get_their_share_of_a_cpu_that_another_one_keeps() {
+    let all: Vec<_> = tasks(4).into_iter().chain((2..8).map(pinned)).collect();
+    let mut desk = Desk::new(&Settings::default(), all);
+    for cpu in 2..8 {
+        desk.run_on(cpu + 2, cpu);
+    }
+    let (computes, yields) = (desk.run_on(0, 0).0, desk.run_on(1, 1).0);
+    desk.wake(2, yields);
+    desk.wake(3, yields);
+    let mut ran_us = [0; 4];
+    for _ in 0..800 {
+        desk.pass_us(250);
+        for cpu in [computes, yields] {
+            ran_us[desk.current[cpu as usize].expect("four want two CPUs").index()] += 250;
+            if desk.current[cpu as usize] == Some(TaskId(0)) {
+                desk.tick(cpu);
+                desk.decide(cpu);
+            } else {
+                desk.yields(cpu);
+            }
+        }
+    }
+    let (least, most) = (ran_us.iter().min().unwrap(), ran_us.iter().max().unwrap());
+    // Twice the margin for moves between CPUs, either way; 200 ms and 67 each if lag were forgiven at every yield.
+    assert!(most - least < 48_000, "of 400 ms: {ran_us:?} us");
+}
+
+#[test]
 fn a_task_of_three_times_the_weight_gets_three_times_the_time() {
     let heavy = TaskFacts { weight: 3072, ..pinned(0) };
     let mut desk = Desk::new(&Settings::default(), vec![heavy, pinned(0)]);

@@ -119,6 +119,33 @@ fn check_verdict(experiment: &Experiment, results: &ExperimentResults) {
     assert_eq!(verdict.targets[0].1, verdict.sign_right as f64 >= wanted, "{}", verdict.targets[0].0);
 }
 
+/// In all cells of the metric that both have, and that are meant, Tandem's scheduler does at most so many points worse than the
+/// experiment's own mechanism.
+fn check_tandem(
+    results: &ExperimentResults,
+    metric: &str,
+    mechanism: &str,
+    points: f64,
+    is_meant: impl Fn(&Cell) -> bool,
+) {
+    let lower_is_better = ["time", "time_s", "latency"].contains(&metric);
+    let of = |variant: &str| -> Vec<&Cell> {
+        results.cells.iter().filter(|cell| cell.variant == variant && cell.metric == metric).collect()
+    };
+    let others = of(mechanism);
+    let mut compared = 0;
+    for tandem in of("tandem").into_iter().filter(|cell| is_meant(cell)) {
+        let Some(other) = others.iter().find(|cell| cell.cell == tandem.cell) else { continue };
+        let gain = |cell: &Cell| {
+            let effect_pct = cell.simulated_effect_pct.unwrap();
+            if lower_is_better { -effect_pct } else { effect_pct }
+        };
+        assert!(gain(tandem) >= gain(other) - points, "{:?}: {} {}", tandem.cell, gain(tandem), gain(other));
+        compared += 1;
+    }
+    assert!(compared > 0, "no cell has both");
+}
+
 #[test]
 fn every_experiment_is_tested_here() {
     assert_eq!(
@@ -129,7 +156,10 @@ fn every_experiment_is_tested_here() {
 
 #[test]
 fn numa_affinity() {
-    let verdict = checked("numa-affinity").verdict;
+    let results = checked("numa-affinity");
+    check_tandem(&results, "throughput", "numa", 0.5, |_| true);
+    check_tandem(&results, "latency", "numa", 0.5, |_| true);
+    let verdict = results.verdict;
     // What the model has come to; a change that makes it worse must be a better model for another reason.
     assert!(verdict.sign_right >= 15 && verdict.beyond_noise == 18, "{verdict:?}");
     assert!(verdict.median_abs_error_pct.unwrap() <= 4.0, "{verdict:?}");
@@ -155,6 +185,8 @@ fn flat_domain() {
         assert!((0.0..12.0).contains(&full), "next to nothing: {full} on {host}");
         assert!(effect("spawn", host, 1) > 10.0, "on {host}");
     }
+    check_tandem(&results, "score", "flat", 2.5, |_| true);
+    check_tandem(&results, "index", "flat", 2.5, |cell| cell.cell["parallelism"] == Key::Number(1) && !cell.cell.contains_key("setting"));
     // What the model has come to with one replication, which leaves the sign of small effects to chance; a change that
     // makes it worse must be a better model for another reason.
     let verdict = results.verdict;
@@ -164,7 +196,9 @@ fn flat_domain() {
 
 #[test]
 fn rate_control() {
-    let verdict = checked("rate-control").verdict;
+    let results = checked("rate-control");
+    check_tandem(&results, "throughput", "src", 0.5, |_| true);
+    let verdict = results.verdict;
     for (target, met) in &verdict.targets {
         assert!(met, "{target}");
     }
@@ -203,6 +237,11 @@ fn directed_yield() {
     let host_pct = |variant| value("dbench-10x16", "host_cpu_kernel_pct", variant);
     assert!((55.0..80.0).contains(&host_pct("ple-on")), "{}", host_pct("ple-on"));
     assert!(host_pct("ple-on-precheck") < host_pct("ple-on") - 5.0, "{}", host_pct("ple-on-precheck"));
+
+    // One short run a cell: at some, throughput doubles by chance.
+    check_tandem(&results, "time_s", "ple-on-precheck", 1.0, |_| true);
+    let large = Key::Text("dbench-10x16".into());
+    check_tandem(&results, "throughput", "ple-on-precheck", 0.0, |cell| cell.cell.get("case") == Some(&large));
 
     // The map: what the handler of 2012 gets done falls with the size of the VMs, at each overcommitment.
     for overcommit in ["1x", "2x", "3x", "4x"] {
@@ -258,6 +297,10 @@ fn soft_affinity() {
     }
     assert!(throughput("affinity", "hard", 1, 32) < -4.0);
     assert!(throughput("affinity", "soft-100-1", 1, 32) > -4.0);
+
+    // Hackbench's runs are too short in the quick form.
+    let database = Key::Text("db".into());
+    check_tandem(&results, "throughput", "soft-100-1", 1.0, |cell| cell.cell["benchmark"] == database);
 
     // NUMA balancing brings tasks to their memory, and some memory to tasks.
     for load in [16, 24, 32] {

@@ -11,6 +11,8 @@
  *     runs dry:       dispatch on CPU n -> wants[n] = true    then kick the central CPU
  *     central CPU:    dispatch: `waiting` -> local queue of each CPU that wants one, and kick that
  *     timer:          kick each CPU whose task has run for a slice, if somebody waits
+ *
+ * Limits: the central CPU's own task keeps it while others want CPUs, since only this CPU's timer could take it away.
  */
 #include <scx/common.bpf.h>
 

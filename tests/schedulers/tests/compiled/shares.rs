@@ -6,7 +6,7 @@ use tandem_sim::metrics::RunMetrics;
 
 /// Those that share time evenly between all tasks of the machine.
 const FAIR: [&str; 2] = ["fifo", "weighted"];
-/// The others leave some tasks alone on a CPU where others share one: no task is further off than that makes it.
+/// The others do not promise that: this bound only says that none starves.
 const UNEVEN: f64 = 0.6;
 
 /// Equal hogs, three for two CPUs each; and as many of twice the weight, if there is a group of them.

@@ -231,6 +231,8 @@ pub struct ScxKernel {
     pub llc_masks: Vec<u64>,
     pub node_masks: Vec<u64>,
     pub scratch_masks: [u64; 2],
+    /// What `exit_task` is told: that the task was not cancelled.
+    pub exit_task_args: u64,
     /// The structure of the task that runs where nothing else does.
     pub idle_task: u64,
     /// Cgroups: the root's address, then those of VMs.

@@ -162,8 +162,7 @@ impl Policy for SchedExt {
         }
         let Some((kernel, state)) = self.parts() else { return };
         kernel.set(state, task, field!(Task, flags), PF_EXITING);
-        let arguments = kernel.scratch_masks[0];
-        let _ = state.memory.store(arguments, 1, 0);
+        let arguments = kernel.exit_task_args;
         let address = self.address(task);
         self.call(self.kernel.callbacks.disable, Purpose::Other, &[address]);
         self.call(self.kernel.callbacks.exit_task, Purpose::Other, &[address, arguments]);

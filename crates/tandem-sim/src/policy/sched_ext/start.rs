@@ -5,7 +5,7 @@ use super::kernel::{Callbacks, CpuState, Purpose, ScxKernel, TaskBlock, TaskStat
 use super::masks;
 use super::settings::SchedExtSettings;
 use super::types::{
-    self, CPUTIME_STEAL, Cgroup, CgroupInitArgs, CssSet, InitTaskArgs, KernfsNode, RunQueue, SCX_DSQ_GLOBAL,
+    self, CPUTIME_STEAL, Cgroup, CgroupInitArgs, CssSet, ExitTaskArgs, InitTaskArgs, KernfsNode, RunQueue, SCX_DSQ_GLOBAL,
     SCX_DSQ_LOCAL_ON, SCX_SLICE_DFL, Task,
 };
 use crate::ids::{CpuId, TaskId};
@@ -214,6 +214,7 @@ impl ScxKernel {
             llc_masks: Vec::new(),
             node_masks: Vec::new(),
             scratch_masks: [0; 2],
+            exit_task_args: 0,
             idle_task: 0,
             cgroups: Vec::new(),
             css_sets: Vec::new(),
@@ -239,6 +240,7 @@ impl ScxKernel {
         }
         self.scratch_masks = [self.new_mask(state)?, self.new_mask(state)?];
         self.prepare_near_masks(state)?;
+        self.exit_task_args = state.memory.allocate(ExitTaskArgs::SIZE)?;
         self.idle_task = state.memory.allocate(TaskBlock::SIZE)?;
         let (offset, bytes) = field!(TaskBlock, number);
         state.memory.store(self.idle_task + offset, bytes, u64::MAX)?;

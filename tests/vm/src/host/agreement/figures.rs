@@ -28,6 +28,9 @@ pub fn of(scenario: &Scenario) -> Vec<Figure> {
     figures
 }
 
+/// Counts that differ by less than this many events do not differ: runs of the guest do by as much.
+const FEW_EVENTS: f64 = 5.0;
+
 /// How many CPUs the program kept busy on average, from its start to its end.
 pub fn busy_cpus(record: &Record) -> f64 {
     total_ns(record) as f64 / record.span_ns as f64
@@ -59,6 +62,12 @@ impl Figure {
             Self::Switches | Self::Migrations => 100.0 * (simulated - real) / real,
             Self::Share(_) | Self::Node0(_) => simulated - real,
         }
+    }
+
+    /// Whether the values are within a limit of each other, in the figure's unit.
+    pub fn agrees(&self, real: f64, simulated: f64, limit: f64) -> bool {
+        let is_count = matches!(self, Self::Switches | Self::Migrations);
+        self.difference(real, simulated).abs() <= limit || (is_count && (simulated - real).abs() < FEW_EVENTS)
     }
 
     /// The unit of differences.
