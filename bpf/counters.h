@@ -3,7 +3,7 @@
  * The counters, each with its description; `tandem stat` prints both. This file is read by the compiler of the
  * scheduler and by the command, so a counter is one line: COUNTER(name, "description").
  */
-COUNTER(wake_stay, "synchronous wake-ups that stayed on the waker's CPU")
+COUNTER(wake_stay, "tasks that stayed on the CPU of who woke them synchronously, or in a guest created them")
 COUNTER(wake_idle, "wake-ups that found an idle CPU")
 COUNTER(wake_queued, "wake-ups that found none and waited in a queue")
 COUNTER(expired, "tasks that were queued though they did not wake: their slice had ended, or they were new")

@@ -33,7 +33,7 @@
 
 #define LLC_BITS 8
 #define LLC_MASK ((1ULL << LLC_BITS) - 1)
-/* In a queue: the task was stopped, and its caches are warm on the CPU where it ran. */
+/* In a queue: the task was stopped, or is new, and its caches are warm on its last CPU, which is one of this LLC. */
 #define WARM (1ULL << LLC_BITS)
 #define TAGS (LLC_MASK | WARM)
 _Static_assert(MAX_LLCS <= 1 << LLC_BITS, "an LLC's number fits into a virtual time");

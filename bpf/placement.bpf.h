@@ -30,7 +30,10 @@
 #define USED_ONE 1024
 #define LOOK_INTERVAL_NS (1000ULL * 1000)
 
-/* An idle CPU of `cpus`, which is busy from now on: `near` itself first, then its LLC. `room` is for a mask. Negative: none. */
+/*
+ * An idle CPU of `cpus`, which is busy from now on: `near` itself first, then its LLC; with `core`, one whose core idles.
+ * `room` is for a mask. Negative: none.
+ */
 static s32 take_idle_near(const struct cpumask *cpus, s32 near, struct bpf_cpumask *room, bool core)
 {
 	struct bpf_cpumask *llc = cpus_of_llc(llc_of(near));
@@ -172,7 +175,7 @@ static __always_inline void note_place(struct task_struct *p, s32 cpu, u64 now_n
 	}
 }
 
-/* Whether a running task should leave `cpu` for its set, which has an idle CPU, or core if that is what the task has here. */
+/* Whether a running task should leave `cpu` for its set, which has an idle CPU, or core if it has one to itself here. */
 static __always_inline bool should_return(struct task_struct *p, s32 cpu, u64 now_ns)
 {
 	struct task_preference *preference = preference_of_task(p);

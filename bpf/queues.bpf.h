@@ -5,8 +5,10 @@
  * Each LLC has a queue; tasks that may use one CPU only wait in that CPU's. A CPU with nothing to run takes from other
  * LLCs, nearest node first, in two steps: tasks that prefer this CPU, then any that may run here. With sets that divide
  * an LLC, the own queue is looked at in the same two steps, so that a set's tasks wait for its CPUs, and others take
- * them only rather than idle. A task whose slice ended waits for the CPU where it ran, whose caches know it; another CPU
- * of the LLC takes it if it would idle, or has run others for much longer (`migration_margin_ns`). From time to time a queue that gets a task looks for a shorter one.
+ * them only rather than idle. From time to time a queue that gets a task looks for a shorter one.
+ *
+ * A task whose slice ended, or that is new, waits for the CPU where it ran, whose caches know it. Another CPU of the LLC
+ * takes it if it would idle, or if the task is further behind than `migration_margin_ns`.
  */
 #ifndef TANDEM_QUEUES_H
 #define TANDEM_QUEUES_H
@@ -15,7 +17,7 @@ enum {
 	/* Tasks of another LLC's queue that are asked for their preference. */
 	PREFERENCE_SEARCH_MAX = 32,
 	/* Tasks of the own LLC's queue that are looked at for a better one than the first. */
-	OWN_SEARCH_MAX = 16,
+	OWN_SEARCH_MAX = 64,
 	/* A task moves to another queue if its own is longer by so many percent. */
 	IMBALANCE_PCT = 125,
 };

@@ -9,7 +9,8 @@
  *    and preempts who is too far ahead, unless rate control says no (rate_control.bpf.h).
  * 3. A CPU takes the target of a directed yield first (directed_yield.bpf.h), then the first of its LLC's queue, then
  *    what other LLCs have, in two steps (queues.bpf.h).
- * 4. A task whose slice ends goes on while nobody deserves the CPU more.
+ * 4. A task whose slice ends goes on while nobody deserves the CPU more, and otherwise waits for the CPU where its caches
+ *    are; unless it shares a core while another one idles, or is away from its set, which has room.
  *
  * Each mechanism has its switch in `settings` (settings.h), which is read-only when the object is loaded: what is off is
  * not there. Preferences are set while it runs (requests.h). Counters tell what happened (counters.h).
@@ -159,7 +160,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 	if (place < 0)
 		llc = balanced_llc(p, llc, now_ns);
 	vtime = vtime_to_queue(p, llc, woke);
-	if (!woke)
+	if (!woke && llc == llc_of(cpu))
 		vtime |= WARM;
 	insert_queued(p, llc, vtime, enq_flags);
 	if (idle)

@@ -218,7 +218,8 @@ fn a_task_beside_a_busy_thread_moves_to_a_core_that_idles_when_its_slice_ends() 
     let place = desk.run_on(0, 0);
     assert_eq!(place, CpuId(0), "all others are busy");
     let core_of = |desk: &Desk, cpu| desk.machine().cpu(cpu).core;
-    let others: Vec<u32> = (0..4).filter(|&cpu| core_of(&desk, CpuId(cpu)) != core_of(&desk, place)).collect();
+    let others: Vec<u32> =
+        (0..4).filter(|&cpu| core_of(&desk, CpuId(cpu)) != core_of(&desk, place)).collect();
 
     // One thread of another core is no better than this one.
     desk.pass_us(20_000);
@@ -284,7 +285,7 @@ fn a_task_whose_slice_ended_waits_for_its_cpu_as_long_as_that_is_fair() {
     let mut desk = busy(&settings, tasks(1));
     desk.pass_us(20_000);
     let waits_at = desk.wake(8, 0);
-    let other = if waits_at.0 % 4 == 0 { waits_at.0 + 1 } else { waits_at.0 - 1 };
+    let other = waits_at.0 ^ 1;
     desk.tick(other);
     assert_eq!(desk.decide(other), Some(TaskId(8)));
 }

@@ -186,7 +186,9 @@ fn flat_domain() {
         assert!(effect("spawn", host, 1) > 10.0, "on {host}");
     }
     check_tandem(&results, "score", "flat", 2.5, |_| true);
-    check_tandem(&results, "index", "flat", 2.5, |cell| cell.cell["parallelism"] == Key::Number(1) && !cell.cell.contains_key("setting"));
+    check_tandem(&results, "index", "flat", 2.5, |cell| {
+        cell.cell["parallelism"] == Key::Number(1) && !cell.cell.contains_key("setting")
+    });
     // What the model has come to with one replication, which leaves the sign of small effects to chance; a change that
     // makes it worse must be a better model for another reason.
     let verdict = results.verdict;
@@ -241,7 +243,9 @@ fn directed_yield() {
     // One short run a cell: at some, throughput doubles by chance.
     check_tandem(&results, "time_s", "ple-on-precheck", 1.0, |_| true);
     let large = Key::Text("dbench-10x16".into());
-    check_tandem(&results, "throughput", "ple-on-precheck", 0.0, |cell| cell.cell.get("case") == Some(&large));
+    check_tandem(&results, "throughput", "ple-on-precheck", 0.0, |cell| {
+        cell.cell.get("case") == Some(&large)
+    });
 
     // The map: what the handler of 2012 gets done falls with the size of the VMs, at each overcommitment.
     for overcommit in ["1x", "2x", "3x", "4x"] {

@@ -5,8 +5,8 @@ use super::kernel::{Callbacks, CpuState, Purpose, ScxKernel, TaskBlock, TaskStat
 use super::masks;
 use super::settings::SchedExtSettings;
 use super::types::{
-    self, CPUTIME_STEAL, Cgroup, CgroupInitArgs, CssSet, ExitTaskArgs, InitTaskArgs, KernfsNode, RunQueue, SCX_DSQ_GLOBAL,
-    SCX_DSQ_LOCAL_ON, SCX_SLICE_DFL, Task,
+    self, CPUTIME_STEAL, Cgroup, CgroupInitArgs, CssSet, ExitTaskArgs, InitTaskArgs, KernfsNode, RunQueue,
+    SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL_ON, SCX_SLICE_DFL, Task,
 };
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;

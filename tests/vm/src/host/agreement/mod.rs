@@ -184,6 +184,7 @@ fn spread(values: &[f64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Task;
 
     const EMULATOR: Emulator =
         Emulator { path_ns: 13_600.0, background_per_s: 80.0, tick_delay_max_ns: 40_000 };
@@ -217,11 +218,11 @@ mod tests {
         let (hackbench, yield_storm) = (1, 2);
         let changes: [(usize, Change, &str); 4] = [
             (
-                yield_storm,
-                |record| record.tasks[0].runnable += record.of_set("yielders-0").switches() / 5,
+                hackbench,
+                |record| record.tasks[0].runnable += record.tasks.iter().map(Task::switches).sum::<u64>() / 2,
                 "switches",
             ),
-            (hackbench, |record| record.tasks.iter_mut().for_each(|task| task.migrations /= 2), "migrations"),
+            (hackbench, |record| record.tasks.iter_mut().for_each(|task| task.migrations /= 3), "migrations"),
             (
                 yield_storm,
                 |record| {
@@ -230,7 +231,7 @@ mod tests {
                 },
                 "share",
             ),
-            (yield_storm, |record| record.tasks[0].migrations += 10, "migrations"),
+            (hackbench, |record| record.tasks.iter_mut().for_each(|task| task.migrations = 0), "migrations"),
         ];
         for (program, change, what) in changes {
             let mut changed = records.clone();
