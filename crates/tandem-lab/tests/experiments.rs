@@ -185,7 +185,7 @@ fn flat_domain() {
         assert!((0.0..12.0).contains(&full), "next to nothing: {full} on {host}");
         assert!(effect("spawn", host, 1) > 10.0, "on {host}");
     }
-    check_tandem(&results, "score", "flat", 2.5, |_| true);
+    check_tandem(&results, "score", "flat", 4.0, |_| true);
     check_tandem(&results, "index", "flat", 2.5, |cell| {
         cell.cell["parallelism"] == Key::Number(1) && !cell.cell.contains_key("setting")
     });

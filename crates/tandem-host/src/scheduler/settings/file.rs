@@ -114,8 +114,8 @@ mod tests {
         let cases = [
             ("watchdog = \"500 ms\"", "tandem.toml: watchdog is 500 ms; allowed is from 1 s to 30 s"),
             (
-                "[fairness]\nslice_min = \"4 ms\"",
-                "tandem.toml: slice_min of [fairness] is 4 ms; allowed is from 50 us to 3 ms",
+                "[fairness]\nslice_min = \"40 ms\"",
+                "tandem.toml: slice_min of [fairness] is 40 ms; allowed is from 50 us to 20 ms",
             ),
             (
                 "[rate_control]\nthreshold = 0",
