@@ -16,8 +16,8 @@ pub fn of(program: &str, figure: &Figure) -> Bound {
     let (limit, reason) = match (program, figure) {
         ("ping-pong", Figure::Migrations) => (
             99.0,
-            "a dozen or two in 10,000 switches; probably other tasks of the guest take the CPU, where the simulator's find \
-             an idle one",
+            "a dozen or two in 10,000 switches: wakers that are held up, and run for too long to be taken to sleep soon, as the \
+             simulator's never do",
         ),
         ("hackbench", Figure::Switches) => (25.0, "single runs of the guest differ by 15%"),
         ("hackbench", Figure::Migrations) => (50.0, "single runs of the guest differ by 45%"),
