@@ -8,12 +8,11 @@ use tandem_ebpf::{Fault, State};
 const ENOENT: i64 = -2;
 const EINVAL: i64 = -22;
 
-/// Words of an iteration over a queue (`struct bpf_iter_scx_dsq`, six of them): the queue's position + 1 or 0, flags and the
-/// arrivals when it began, the place of the last task, and what the next move gives it.
+/// Words of an iteration over a queue (`struct bpf_iter_scx_dsq`, six of them): the queue's position + 1 or 0 and the arrivals
+/// when it began, flags and where in the queue the last task stood, the place of that, and what the next move gives it.
 mod words {
     pub const QUEUE: u64 = 0;
     pub const FLAGS: u64 = 8;
-    pub const PLACE: u64 = 16;
     pub const SLICE: u64 = 32;
     pub const VTIME: u64 = 40;
     /// The lower half of the word is the position of the queue.
@@ -22,6 +21,8 @@ mod words {
     pub const BACKWARDS: u64 = 2;
     pub const HAS_SLICE: u64 = 4;
     pub const HAS_VTIME: u64 = 8;
+    /// The rest of the word is the index of the last task.
+    pub const FLAG_BITS: u32 = 4;
 }
 
 impl ScxKernel {
@@ -55,18 +56,21 @@ impl ScxKernel {
 
     pub fn iterate_next(&mut self, state: &mut State, iterator: u64) -> Result<u64, Fault> {
         let Some((position, began)) = self.iterated(state, iterator)? else { return Ok(0) };
-        let flags = state.memory.load(iterator + words::FLAGS, 8)?;
-        let mut after = None;
-        if flags & words::STARTED != 0 {
-            let word = |at| state.memory.load(iterator + words::PLACE + at, 8);
-            after = Some(Place::from_words([word(0)?, word(8)?]));
-        }
+        // From the flags to the place.
+        let (noted, _) = state.memory.slice_mut(iterator + words::FLAGS, 24)?.as_chunks_mut::<8>();
+        let [flags, vtime, arrival] = [noted[0], noted[1], noted[2]].map(u64::from_le_bytes);
+        let after = (flags & words::STARTED != 0).then(|| {
+            let index = (flags >> words::FLAG_BITS) as usize;
+            (index, Place::from_words([vtime, arrival]))
+        });
         let next = self.queues[position].next(after, flags & words::BACKWARDS != 0, began);
-        let Some((place, task)) = next else { return Ok(0) };
+        let Some((index, place, task)) = next else { return Ok(0) };
+        let flags =
+            flags & ((1 << words::FLAG_BITS) - 1) | words::STARTED | (index as u64) << words::FLAG_BITS;
         let [vtime, arrival] = place.to_words();
-        state.memory.store(iterator + words::PLACE, 8, vtime)?;
-        state.memory.store(iterator + words::PLACE + 8, 8, arrival)?;
-        state.memory.store(iterator + words::FLAGS, 8, flags | words::STARTED)?;
+        for (to, word) in noted.iter_mut().zip([flags, vtime, arrival]) {
+            *to = word.to_le_bytes();
+        }
         Ok(self.tasks[task.index()].address)
     }
 

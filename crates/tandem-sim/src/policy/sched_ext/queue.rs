@@ -106,17 +106,37 @@ impl Queue {
         self.arrivals
     }
 
-    /// The next task of an iteration, after (or, backwards, before) a place, that came before it began.
-    pub fn next(&self, after: Option<Place>, backwards: bool, began: i64) -> Option<(Place, TaskId)> {
-        let is_part = |&&(place, _): &&(Place, TaskId)| place.arrival <= began;
-        if backwards {
-            let end = after.map_or(self.waiting.len(), |after| {
-                self.waiting.partition_point(|(place, _)| *place < after)
-            });
-            return self.waiting.range(..end).rev().find(is_part).copied();
-        }
-        let start = after.map_or(0, |after| self.waiting.partition_point(|(place, _)| *place <= after));
-        self.waiting.range(start..).find(is_part).copied()
+    /// The next task of an iteration that came before it began, with its index and place: after (or, backwards, before) the
+    /// last one, whose index was this unless the queue has changed since.
+    pub fn next(
+        &self,
+        after: Option<(usize, Place)>,
+        backwards: bool,
+        began: i64,
+    ) -> Option<(usize, Place, TaskId)> {
+        let is_part = |&index: &usize| self.waiting[index].0.arrival <= began;
+        let is_there =
+            |index: usize, last: Place| self.waiting.get(index).is_some_and(|(place, _)| *place == last);
+        let index = match (after, backwards) {
+            (None, false) => (0..self.waiting.len()).find(is_part),
+            (None, true) => (0..self.waiting.len()).rev().find(is_part),
+            (Some((index, last)), false) => {
+                let start = match is_there(index, last) {
+                    true => index + 1,
+                    false => self.waiting.partition_point(|(place, _)| *place <= last),
+                };
+                (start..self.waiting.len()).find(is_part)
+            }
+            (Some((index, last)), true) => {
+                let end = match is_there(index, last) {
+                    true => index,
+                    false => self.waiting.partition_point(|(place, _)| *place < last),
+                };
+                (0..end).rev().find(is_part)
+            }
+        }?;
+        let (place, task) = self.waiting[index];
+        Some((index, place, task))
     }
 }
 

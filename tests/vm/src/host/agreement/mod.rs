@@ -219,7 +219,7 @@ mod tests {
         let changes: [(usize, Change, &str); 4] = [
             (
                 hackbench,
-                |record| record.tasks[0].runnable += record.tasks.iter().map(Task::switches).sum::<u64>() / 2,
+                |record| record.tasks[0].runnable += record.tasks.iter().map(Task::switches).sum::<u64>(),
                 "switches",
             ),
             (hackbench, |record| record.tasks.iter_mut().for_each(|task| task.migrations /= 3), "migrations"),
