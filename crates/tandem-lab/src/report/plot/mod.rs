@@ -20,8 +20,8 @@ use crate::results::{Cell, ExperimentResults, Key};
 use svg::{Shape, Svg};
 
 /// Colours that the style sheet defines, as `s0`, `s1` and so on. Coprime with the number of shapes, so that
-/// thirty variants differ in colour or in shape.
-pub const COLOURS: usize = 6;
+/// thirty-five variants differ in colour or in shape.
+pub const COLOURS: usize = 7;
 
 /// How the variants of one experiment are drawn, in every plot of it.
 pub struct Legend<'a> {
