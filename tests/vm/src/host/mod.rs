@@ -21,7 +21,6 @@ use options::KERNEL_FOLDER;
 use outcome::Outcome;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
@@ -56,7 +55,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let initramfs = work.join("initramfs");
     initramfs::pack(&initramfs, &programs, &options.kernel.join("modules"), &work, |_| Ok(()))?;
 
-    let repeated = AtomicUsize::new(0);
+    let repeated = Mutex::new(Vec::new());
     let records = Mutex::new(Vec::new());
     let boot = |plan: &Plan| {
         let parameters = Parameters {
@@ -68,10 +67,8 @@ pub fn run(options: &Options) -> Result<bool> {
         let boot = || qemu::boot(plan.leg, &parameters, options.seed, &kernel, &initramfs, &folder);
         let mut run = boot()?;
         for _ in 1..BOOTS_MAX {
-            if !run.is_emulators_fault() {
-                break;
-            }
-            repeated.fetch_add(1, Ordering::Relaxed);
+            let Some(fault) = run.emulators_fault() else { break };
+            repeated.lock().expect("no thread panics with the lock").push((plan.leg.name, fault));
             run = boot()?;
         }
         write_records(&run.events, &folder)?;
@@ -100,11 +97,8 @@ pub fn run(options: &Options) -> Result<bool> {
     )?;
     let release = release.as_deref().unwrap_or("that never came up");
     println!("vm tests: {passed} passed, {failed} failed, kernel {release}");
-    match repeated.into_inner() {
-        0 => {}
-        boots => {
-            println!("{boots} boots were repeated: QEMU ran code that the kernel had patched (Oops: int3)")
-        }
+    for (leg, fault) in repeated.into_inner().expect("no thread panics with the lock") {
+        println!("a boot of the leg {leg} was repeated: QEMU {fault}");
     }
     let records = records.into_inner().expect("no thread panics with the lock");
     let agrees = match options.scenario {

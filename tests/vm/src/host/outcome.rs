@@ -63,6 +63,7 @@ impl Outcome {
             End::Left(status) if ended && status.success() => None,
             End::Left(status) => Some(format!("the guest did not reach its end; QEMU left with {status}")),
             End::TimedOut(limit) => Some(format!("the guest was stopped after {} s", limit.as_secs())),
+            End::NeverBooted(limit) => Some(format!("the guest had not come up after {} s", limit.as_secs())),
         };
         let trouble = trouble.map(|why| Failure { why, dmesg: last_lines(&run.console) });
         Self { release, leg, results, trouble, seconds: run.duration.as_secs_f64() }

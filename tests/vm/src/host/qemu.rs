@@ -8,11 +8,16 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a leg may take besides the churn, seconds of the machine's clock.
 const BESIDES_CHURN_S: u64 = 240;
+/// After how long a guest that has not reported anything yet is given up. On an idle machine with two CPUs a boot takes
+/// 5 to 10 s.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A virtual machine's life.
 pub struct Run {
@@ -27,10 +32,14 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether the guest's kernel met a breakpoint that it had taken out of its own code: with a thread a CPU, QEMU may run
-    /// what it translated before the kernel patched it. QEMU 7.2 does so often; 10.0.2 was seen to do it once.
-    pub fn is_emulators_fault(&self) -> bool {
-        self.console.contains("Oops: int3")
+    /// Why the run says nothing about what was to be tested, if so: with a thread a CPU, QEMU may run what it translated
+    /// before the kernel patched it. Then the kernel meets a breakpoint that it had taken out of its own code (QEMU 7.2
+    /// often, 10.0.2 once), or a CPU waits forever while it boots (10.0.2, once), before anything of ours is loaded.
+    pub fn emulators_fault(&self) -> Option<&'static str> {
+        if self.console.contains("Oops: int3") {
+            return Some("ran code that the kernel had patched (Oops: int3)");
+        }
+        matches!(self.end, End::NeverBooted(_)).then_some("never finished the kernel's boot")
     }
 }
 
@@ -40,6 +49,8 @@ pub enum End {
     Left(ExitStatus),
     /// It took longer than this and was killed.
     TimedOut(Duration),
+    /// It had not reported anything after this time, and was killed.
+    NeverBooted(Duration),
 }
 
 /// Boots the leg that `parameters` name; `folder` gets what it prints. The seed counts where instructions are counted.
@@ -75,9 +86,13 @@ pub fn boot(
         .context("cannot run qemu-system-x86_64; `scripts/setup vm` installs it")?;
 
     let reports = qemu.stdout.take().expect("it is piped");
-    let listener = thread::spawn(move || listen(reports));
+    let booted = Arc::new(AtomicBool::new(false));
+    let listener = thread::spawn({
+        let booted = booted.clone();
+        move || listen(reports, &booted)
+    });
     let timeout_s = leg.timeout_s.max(parameters.churn_s + BESIDES_CHURN_S);
-    let end = wait(&mut qemu, start + Duration::from_secs(timeout_s));
+    let end = wait(&mut qemu, &booted, Duration::from_secs(timeout_s));
     let duration = start.elapsed();
     let events = listener.join().expect("the listener does not panic");
     let printed = [console, messages].map(|file| fs::read(file).unwrap_or_default());
@@ -142,32 +157,41 @@ fn machine_arguments(machine: &Machine) -> Vec<String> {
 /// What the guest's kernel, and through it the guest, is told.
 fn kernel_command_line(leg: &Leg, parameters: &Parameters) -> String {
     // A kernel that panics reboots at once, upon which QEMU leaves. The log holds all of a leg.
-    format!("console=ttyS0 quiet panic=-1 log_buf_len=4M {} {parameters}", leg.kernel_parameters)
+    format!("console=ttyS0 panic=-1 log_buf_len=4M {} {parameters}", leg.kernel_parameters)
 }
 
-/// Collects events until the port closes.
-fn listen(reports: impl Read) -> Vec<Event> {
+/// Collects events until the port closes; `booted` tells when there is one.
+fn listen(reports: impl Read, booted: &AtomicBool) -> Vec<Event> {
     let mut reports = BufReader::new(reports);
     let mut events = Vec::new();
     let mut line = Vec::new();
     while reports.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
         events.extend(Event::parse(&String::from_utf8_lossy(&line)));
+        booted.store(!events.is_empty(), Ordering::Relaxed);
         line.clear();
     }
     events
 }
 
-/// Waits until QEMU leaves or the time is over.
-fn wait(qemu: &mut Child, deadline: Instant) -> std::io::Result<End> {
+/// Waits until QEMU leaves or its time is over.
+fn wait(qemu: &mut Child, booted: &AtomicBool, timeout: Duration) -> std::io::Result<End> {
     let start = Instant::now();
     loop {
         if let Some(status) = qemu.try_wait()? {
             return Ok(End::Left(status));
         }
-        if Instant::now() >= deadline {
+        let elapsed = start.elapsed();
+        let end = if elapsed >= timeout {
+            Some(End::TimedOut(elapsed))
+        } else if elapsed >= BOOT_TIMEOUT && !booted.load(Ordering::Relaxed) {
+            Some(End::NeverBooted(elapsed))
+        } else {
+            None
+        };
+        if let Some(end) = end {
             qemu.kill()?;
             qemu.wait()?;
-            return Ok(End::TimedOut(start.elapsed()));
+            return Ok(end);
         }
         thread::sleep(Duration::from_millis(50));
     }
@@ -201,6 +225,11 @@ mod tests {
     #[test]
     fn the_listener_keeps_events_and_survives_noise() {
         let port = b"SeaBIOS\r\n\xff\xfe\n{\"booted\":\"6.12\"}\r\n{\"started\":\"a\"}\r\n{\"fini";
-        assert_eq!(listen(&port[..]), [Event::Booted("6.12".into()), Event::Started("a".into())]);
+        let booted = AtomicBool::new(false);
+        assert_eq!(listen(&port[..], &booted), [Event::Booted("6.12".into()), Event::Started("a".into())]);
+        assert!(booted.into_inner());
+        let booted = AtomicBool::new(false);
+        assert_eq!(listen(&b"SeaBIOS\r\n"[..], &booted), []);
+        assert!(!booted.into_inner());
     }
 }
