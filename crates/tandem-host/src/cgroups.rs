@@ -38,6 +38,8 @@ pub struct Cgroup {
     pub path: PathBuf,
     /// Its number: the inode number of its directory.
     pub id: u64,
+    /// The user whose its directory is: who may change it.
+    pub owner: u32,
     /// The CPUs that its tasks may use, where the `cpuset` controller says so.
     pub allowed: Option<Vec<u32>>,
 }
@@ -92,9 +94,11 @@ impl Hierarchy {
         let below = directory.strip_prefix(&self.mount).ok()?;
         directory.join("cgroup.procs").exists().then_some(())?;
         let allowed = fs::read_to_string(directory.join("cpuset.cpus.effective")).ok();
+        let metadata = directory.metadata().ok()?;
         Some(Cgroup {
             path: Path::new("/").join(below),
-            id: directory.metadata().ok()?.ino(),
+            id: metadata.ino(),
+            owner: metadata.uid(),
             allowed: allowed.and_then(|list| parse_cpulist(&list).ok()),
         })
     }

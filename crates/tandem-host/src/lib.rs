@@ -2,6 +2,10 @@
 
 pub mod cgroups;
 #[cfg(feature = "scheduler")]
+pub mod privileges;
+#[cfg(feature = "scheduler")]
 pub mod scheduler;
+#[cfg(feature = "scheduler")]
+pub mod service;
 pub mod tasks;
 pub mod topology;

@@ -6,6 +6,8 @@
 // `println!` panics when the reader of a pipe is gone; `writeln!` returns an error that [`error::report`] knows.
 #![warn(clippy::print_stdout)]
 
+mod access;
+mod agent;
 mod counters;
 mod error;
 mod machine_source;
@@ -42,6 +44,9 @@ enum Verb {
     Reproduce(reproduce::Args),
     /// Load the scheduler into this machine's kernel, and report until it is ended
     Run(run::Args),
+    /// Serve users and look after VMs; `tandem run` starts this
+    #[command(hide = true)]
+    Agent(agent::Args),
     /// Say which CPUs or NUMA nodes a process, a thread or a cgroup would rather use
     Prefer(prefer::Args),
     /// Print what the loaded scheduler has counted
@@ -58,6 +63,7 @@ fn main() -> ExitCode {
         Verb::Sim(args) => sim::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Run(args) => run::run(&args),
+        Verb::Agent(args) => agent::run(&args),
         Verb::Prefer(args) => prefer::run(&args),
         Verb::Stat(args) => stat::run(&args),
         Verb::Schema(args) => schema::run(&args),

@@ -1,9 +1,11 @@
 //! `tandem run`: load the scheduler, report, and unload it at the end.
 
+mod agent_process;
 mod signals;
 
 use crate::counters::{rates, write_table};
 use crate::error::BadInput;
+use agent_process::AgentProcess;
 use anyhow::Context;
 use signals::Signals;
 use std::io::{self, Write};
@@ -123,10 +125,14 @@ impl Session<'_> {
         if !is_first {
             rehome(self.instance, &machine)?;
         }
-        if scheduler.exit()?.is_none() {
-            writeln!(io::stdout(), "tandem: scheduling")?;
-        }
-        let is_asked = self.watch(&scheduler)?;
+        let is_asked = match scheduler.exit()? {
+            None => {
+                let agent = AgentProcess::start(self.settings).context("cannot start the agent")?;
+                writeln!(io::stdout(), "tandem: scheduling")?;
+                self.watch(&scheduler, agent)?
+            }
+            Some(_) => false,
+        };
         let counters = scheduler.counters()?;
         match scheduler.unload()? {
             Some(exit) if exit.is_restart() && !is_asked => Ok(End::Restart(exit)),
@@ -142,12 +148,16 @@ impl Session<'_> {
     }
 
     /// Reports until a signal comes, or the kernel has ended the scheduler; returns whether it was a signal.
-    fn watch(&mut self, scheduler: &Scheduler<'_>) -> anyhow::Result<bool> {
+    /// The agent goes with the scheduler whose maps it has open.
+    fn watch(&mut self, scheduler: &Scheduler<'_>, mut agent: AgentProcess) -> anyhow::Result<bool> {
         let mut reported = Instant::now();
         let mut earlier = scheduler.counters()?;
         while scheduler.exit()?.is_none() {
             if self.signals.wait(LOOK_INTERVAL)? {
                 return Ok(true);
+            }
+            if let Some(message) = agent.look().context("cannot start the agent again")? {
+                writeln!(io::stderr(), "tandem: {message}")?;
             }
             let time = reported.elapsed();
             if self.interval > 0 && time.as_secs() >= self.interval.into() {

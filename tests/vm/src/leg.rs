@@ -118,6 +118,9 @@ pub const LEGS: &[Leg] = &[
             scenario("wrong-settings", scenarios::bad_input::wrong_settings),
             scenario("wrong-preferences", scenarios::bad_input::wrong_preferences),
             scenario("preferences-survive-hotplug", scenarios::hotplug::preferences_survive),
+            scenario("users-steer-their-own", scenarios::service::users_steer_their_own),
+            scenario("hostile-user", scenarios::service::hostile_user),
+            scenario("agent-is-killed", scenarios::service::agent_is_killed),
         ],
     },
     Leg {

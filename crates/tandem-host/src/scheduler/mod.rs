@@ -32,7 +32,7 @@ pub use kernel::{Kernel, State};
 pub use load::{ObjectStorage, Scheduler};
 pub use loaded::{Loaded, Preferences};
 pub use places::{Places, PlacesError};
-pub use preference::{Place, Preference, PreferenceError, Subject};
+pub use preference::{Asker, Held, Place, Preference, PreferenceError, Subject};
 pub use rehome::{cpus_of_nodes, rehome};
 pub use settings::{
     DirectedYield, Fairness, Guest, Mode, NumaHomes, RateControl, Settings, SoftAffinity, settings_schema,

@@ -81,6 +81,16 @@ pub enum Mode {
     Guest,
 }
 
+impl Mode {
+    /// As in the file of settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Guest => "guest",
+        }
+    }
+}
+
 /// Who runs next, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
