@@ -4,6 +4,8 @@ pub mod cgroups;
 #[cfg(feature = "scheduler")]
 pub mod privileges;
 #[cfg(feature = "scheduler")]
+pub mod process_events;
+#[cfg(feature = "scheduler")]
 pub mod scheduler;
 #[cfg(feature = "scheduler")]
 pub mod service;

@@ -35,6 +35,7 @@ pub use places::{Places, PlacesError};
 pub use preference::{Asker, Held, Place, Preference, PreferenceError, Subject};
 pub use rehome::{cpus_of_nodes, rehome};
 pub use settings::{
-    DirectedYield, Fairness, Guest, Mode, NumaHomes, RateControl, Settings, SoftAffinity, settings_schema,
+    Agent, DirectedYield, Fairness, Guest, Mode, NumaHomes, RateControl, Settings, SoftAffinity, VmRule,
+    settings_schema,
 };
 pub use simulated::{OBJECT, request_bytes, rodata};

@@ -3,10 +3,13 @@
 //! The file is TOML; times are strings with units. The scheduler's side of it, and what rises and falls with each
 //! value, is `bpf/settings.h`.
 
+mod agent;
 mod file;
 mod write;
 
+pub use agent::{Agent, VmRule};
 pub use file::settings_schema;
+use file::within;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,6 +43,11 @@ pub struct Settings {
     pub directed_yield: DirectedYield,
     /// Guest mode only
     pub guest: Guest,
+    /// Home nodes for the VMs of the host; host mode only
+    pub agent: Agent,
+    /// Exceptions for single VMs
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub vm: Vec<VmRule>,
 }
 
 impl Default for Settings {
@@ -54,6 +62,8 @@ impl Default for Settings {
             rate_control: RateControl::default(),
             directed_yield: DirectedYield::default(),
             guest: Guest::default(),
+            agent: Agent::default(),
+            vm: Vec::new(),
         }
     }
 }
