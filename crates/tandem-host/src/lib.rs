@@ -5,3 +5,4 @@ pub mod cgroups;
 pub mod scheduler;
 pub mod tasks;
 pub mod topology;
+pub mod vms;

@@ -23,7 +23,16 @@ pub struct Task {
 
 /// The task of that number; nothing if there is none, or it has ended and only waits for its parent to notice.
 pub fn task(root: &Path, tid: u32) -> Option<Task> {
-    let status = fs::read(root.join(format!("proc/{tid}/status"))).ok()?;
+    read(&root.join(format!("proc/{tid}")), tid)
+}
+
+/// The same for a thread of that process alone.
+pub fn thread(root: &Path, pid: u32, tid: u32) -> Option<Task> {
+    read(&root.join(format!("proc/{pid}/task/{tid}")), tid)
+}
+
+fn read(directory: &Path, tid: u32) -> Option<Task> {
+    let status = fs::read(directory.join("status")).ok()?;
     // A name of 15 bytes may end within a character.
     let status = String::from_utf8_lossy(&status);
     let value =
