@@ -11,3 +11,4 @@ pub mod scheduler;
 pub mod service;
 pub mod tasks;
 pub mod topology;
+pub mod vms;

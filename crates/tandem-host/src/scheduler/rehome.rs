@@ -14,7 +14,7 @@ pub fn rehome(instance: &Instance, machine: &Machine) -> Result<(), SchedulerErr
     let preferences = Preferences::open(instance.directory())?;
     let root = instance.kernel().root();
     let threads = tasks::processes(root).into_iter().flat_map(|pid| tasks::threads(root, pid));
-    let cgroups = Hierarchy::find().map(|hierarchy| hierarchy.all()).unwrap_or_default();
+    let cgroups = Hierarchy::find(root).map(|hierarchy| hierarchy.all()).unwrap_or_default();
     let subjects = threads.map(Subject::Task).chain(cgroups.iter().map(|cgroup| Subject::Cgroup(cgroup.id)));
     for subject in subjects {
         match rehome_one(&preferences, subject, machine) {

@@ -25,8 +25,9 @@ pub fn print(access: &Access, target: Option<Target>) -> anyhow::Result<()> {
         Some(Target::Thread(task)) => print_one(access, &Shown::Task(task), true, &mut out)?,
         Some(Target::Cgroup(cgroup)) => print_one(access, &Shown::Cgroup(cgroup), true, &mut out)?,
         None => {
-            let cgroups = Hierarchy::find().map(|hierarchy| hierarchy.all()).unwrap_or_default();
-            let tasks = tasks::processes(Path::new("/")).into_iter().flat_map(threads);
+            let root = Path::new("/");
+            let cgroups = Hierarchy::find(root).map(|hierarchy| hierarchy.all()).unwrap_or_default();
+            let tasks = tasks::processes(root).into_iter().flat_map(threads);
             for shown in cgroups.into_iter().map(Shown::Cgroup).chain(tasks.map(Shown::Task)) {
                 print_one(access, &shown, false, &mut out)?;
             }

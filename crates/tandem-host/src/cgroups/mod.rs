@@ -1,5 +1,12 @@
-//! Cgroups of the unified hierarchy: the kernel's `Documentation/admin-guide/cgroup-v2.rst`.
+//! Cgroups: those of the unified hierarchy, by their path, and those of a process, by the version that its system has.
+//! The kernel's `Documentation/admin-guide/cgroup-v2.rst`.
 
+mod membership;
+mod mounts;
+
+pub use membership::{Hierarchies, Membership};
+
+use mounts::mounts;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -51,14 +58,13 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Finds where it is mounted.
+    /// Finds where it is mounted, under `root`: `/` for this machine.
     ///
     /// # Errors
     /// If it is not.
-    pub fn find() -> Result<Self, CgroupError> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let mount = mount_point(&mounts).ok_or(CgroupError::NotMounted)?;
-        Ok(Self { mount: mount.into() })
+    pub fn find(root: &Path) -> Result<Self, CgroupError> {
+        let unified = mounts(root).into_iter().find(|mount| mount.controllers.is_none());
+        Ok(Self { mount: unified.ok_or(CgroupError::NotMounted)?.at })
     }
 
     /// The cgroup of a directory, or of a path from where the hierarchy is mounted.
@@ -104,26 +110,9 @@ impl Hierarchy {
     }
 }
 
-/// Where the first file system of type cgroup2 is mounted, in a text such as that of `/proc/self/mountinfo`.
-fn mount_point(mounts: &str) -> Option<&str> {
-    mounts.lines().find_map(|line| {
-        let (mount, file_system) = line.split_once(" - ")?;
-        file_system.starts_with("cgroup2 ").then(|| mount.split(' ').nth(4))?
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn finds_the_mount_among_others() {
-        let mounts = "22 27 0:21 / /proc rw,nosuid - proc proc rw\n\
-            30 23 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n\
-            31 30 0:27 / /sys/fs/cgroup/unified rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
-        assert_eq!(mount_point(mounts), Some("/sys/fs/cgroup/unified"));
-        assert_eq!(mount_point(""), None);
-    }
 
     /// A directory that looks like the hierarchy: /, /a, /a/b, and one in it that is no cgroup.
     fn hierarchy() -> (tempfile::TempDir, Hierarchy) {
