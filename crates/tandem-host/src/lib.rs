@@ -1,5 +1,7 @@
 //! The real machine: what it is, and the scheduler that runs on it.
 
+#[cfg(feature = "scheduler")]
+pub mod agent;
 pub mod cgroups;
 #[cfg(feature = "scheduler")]
 pub mod privileges;

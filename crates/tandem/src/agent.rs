@@ -4,35 +4,44 @@
 //! scheduler stays if this one dies. It gets the settings on its standard input, as a line of JSON, and ends when that
 //! is closed. Before it listens to anybody it gives up its capabilities; once it does, it writes a line on standard
 //! output. Its log is standard error.
+//!
+//! It serves users ([`tandem_host::service`]) and gives VMs their homes ([`tandem_host::agent`]).
 
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 use std::fs;
 use std::io::{self, BufRead, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tandem_host::agent::{Agent, SchedulerHands};
 use tandem_host::privileges::{Capabilities, keep_only};
-use tandem_host::scheduler::{Kernel, Loaded, Settings};
+use tandem_host::scheduler::{Kernel, Loaded, Mode, Settings};
 use tandem_host::service::{SOCKET, Server, Steering};
 use tandem_host::topology::read_sysfs;
 
-/// How often it looks around.
+/// How often it looks around when nothing wakes it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Arguments of `tandem agent`.
 #[derive(clap::Args)]
 pub struct Args {}
 
-/// Serves until standard input is closed.
+/// Serves, and looks after VMs, until standard input is closed.
 pub fn run(_: &Args) -> anyhow::Result<()> {
     // The parent holds them back, and a child inherits that.
     SigSet::all().thread_unblock().context("cannot receive signals")?;
     let mut input = io::stdin().lock();
-    let _settings = read_settings(&mut input)?;
+    let settings = read_settings(&mut input)?;
     let root = Path::new("/");
-    let steering = Steering::open(Loaded::find(Kernel::new(root))?, read_sysfs(root)?)?;
+    let machine = read_sysfs(root)?;
+    let loaded = Loaded::find(Kernel::new(root))?;
+    // What needs capabilities is opened before they are given up.
+    let hands = SchedulerHands::new(loaded.preferences()?, machine.clone());
+    let looks_after_vms = settings.mode == Mode::Host && settings.agent.enabled;
+    let mut agent = looks_after_vms.then(|| Agent::new(root, machine.clone(), &settings, hands));
+    let steering = Steering::open(loaded, machine)?;
     // Memory by node, open files and threads of other users' VMs are told to who may trace these.
     keep_only(Capabilities::SYS_PTRACE).context("cannot give up capabilities")?;
 
@@ -42,12 +51,32 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
     }
     let server = Server::start(socket, Box::new(steering), Box::new(log));
     let server = server.with_context(|| format!("cannot listen at {SOCKET}"))?;
-    // The parent waits for the first agent only.
-    let _ = writeln!(io::stdout(), "ready");
-    while !is_closed(&mut input)? {
-        server.log_due();
+    if agent.as_ref().is_some_and(|agent| !agent.has_events()) {
+        log(
+            "the kernel does not tell of new programs (CONFIG_PROC_EVENTS); VMs are looked for every two seconds",
+        );
     }
-    Ok(())
+    let begin = Instant::now();
+    let mut is_first = true;
+    loop {
+        if let Some(agent) = &mut agent {
+            agent.step(begin.elapsed())?.iter().for_each(|line| log(line));
+            if let Some(file) = agent.homes_file()
+                && let Err(error) = file.write(root)
+            {
+                log(&error.to_string());
+            }
+        }
+        server.log_due();
+        if is_first {
+            // The parent waits for the first agent only.
+            let _ = writeln!(io::stdout(), "ready");
+            is_first = false;
+        }
+        if is_closed(&mut input, agent.iter().flat_map(Agent::ends))? {
+            return Ok(());
+        }
+    }
 }
 
 fn read_settings(input: &mut impl BufRead) -> anyhow::Result<Settings> {
@@ -57,14 +86,19 @@ fn read_settings(input: &mut impl BufRead) -> anyhow::Result<Settings> {
         .context("standard input has no settings; `tandem run` starts the agent with them")
 }
 
-/// Waits for a while; whether the input was closed.
-fn is_closed(input: &mut (impl Read + AsFd)) -> anyhow::Result<bool> {
+/// Waits until the input is closed, which it returns, until one of the others is readable, or for a while.
+fn is_closed<'a>(
+    input: &mut (impl Read + AsFd),
+    others: impl Iterator<Item = BorrowedFd<'a>>,
+) -> anyhow::Result<bool> {
     let timeout = PollTimeout::try_from(LOOK_INTERVAL).unwrap_or(PollTimeout::MAX);
-    let ready = poll(&mut [PollFd::new(input.as_fd(), PollFlags::POLLIN)], timeout);
-    match ready.context("cannot wait")? {
-        0 => Ok(false),
-        _ => Ok(input.read(&mut [0; 64])? == 0),
-    }
+    let is_readable = {
+        let all = std::iter::once(input.as_fd()).chain(others);
+        let mut fds: Vec<_> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        poll(&mut fds, timeout).context("cannot wait")?;
+        fds[0].any().unwrap_or(true)
+    };
+    Ok(is_readable && input.read(&mut [0; 64])? == 0)
 }
 
 /// A line for the log; who reads it may be gone.

@@ -1,6 +1,7 @@
 //! `tandem run`: load the scheduler, report, and unload it at the end.
 
 mod agent_process;
+mod plan;
 mod signals;
 
 use crate::counters::{rates, write_table};
@@ -28,7 +29,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
     tandem run\n  \
     tandem run --config /etc/tandem.toml\n  \
     tandem run --mode guest --interval 60\n  \
-    tandem run --print-config > tandem.toml"
+    tandem run --print-config > tandem.toml\n  \
+    tandem run --plan"
 )]
 pub struct Args {
     /// Where it runs, whatever the file says
@@ -43,6 +45,9 @@ pub struct Args {
     /// Print all settings as a file, and do not run
     #[arg(long)]
     print_config: bool,
+    /// Print which homes the VMs of this host would get, and why, and do not run; needs neither root nor sched_ext
+    #[arg(long, conflicts_with = "print_config")]
+    plan: bool,
 }
 
 /// Where the scheduler runs.
@@ -68,6 +73,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.print_config {
         write!(io::stdout(), "{}", settings.to_toml())?;
         return Ok(());
+    }
+    if args.plan {
+        return plan::run(&settings);
     }
     let mut signals = Signals::catch().context("cannot listen for signals")?;
     let instance = Instance::acquire(Kernel::new(Path::new("/")))?;

@@ -121,7 +121,7 @@ fn find(whom: &Whom, asker: Asker) -> Result<Subject, ErrorTold> {
                     "give the cgroup's path from where cgroups are mounted, without `..`",
                 ));
             }
-            let hierarchy = Hierarchy::find().map_err(bad_request)?;
+            let hierarchy = Hierarchy::find(Path::new("/")).map_err(bad_request)?;
             let cgroup = hierarchy.cgroup(path).map_err(bad_request)?;
             match asker {
                 Asker::User(user) if user != cgroup.owner => {

@@ -15,7 +15,7 @@ use super::{Device, Identity, Monitor, ThreadKind, Vm, memory, threads};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirEntryExt;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
@@ -112,17 +112,31 @@ impl Finder {
     }
 
     /// Looks at one process, however often that was done: for callers whom the kernel tells that it runs another program
-    /// now, or has new threads. Returns its VM, if it is one.
-    pub fn examine(&mut self, pid: u32) -> Option<&Vm> {
-        let inode = fs::metadata(self.root.join(format!("proc/{pid}")))
-            .map(|directory| std::os::unix::fs::MetadataExt::ino(&directory));
-        match inode {
-            Ok(inode) => self.look(pid, inode, None, &mut Changes::default()),
+    /// now, has new threads, or has ended.
+    pub fn examine(&mut self, pid: u32) -> Changes {
+        let mut changes = Changes::default();
+        match fs::metadata(self.root.join(format!("proc/{pid}"))) {
+            Ok(directory) => self.look(pid, directory.ino(), None, &mut changes),
             Err(_) => {
-                self.vms.remove(&pid);
+                self.seen.remove(&pid);
+                changes.gone.extend(self.vms.remove(&pid));
             }
         }
-        self.vm(pid)
+        changes
+    }
+
+    /// Looks again at monitors that had no vCPUs yet.
+    pub fn examine_unfinished(&mut self) -> Changes {
+        let is_unfinished =
+            |(pid, seen): &(&u32, &Seen)| seen.state == State::Watched && !self.vms.contains_key(pid);
+        let unfinished: Vec<u32> = self.seen.iter().filter(is_unfinished).map(|(pid, _)| *pid).collect();
+        let mut changes = Changes::default();
+        for pid in unfinished {
+            let of_one = self.examine(pid);
+            changes.appeared.extend(of_one.appeared);
+            changes.gone.extend(of_one.gone);
+        }
+        changes
     }
 
     /// Forgets which processes are no VMs: the next scan looks at all of them.
