@@ -2,6 +2,7 @@
 
 use assert_cmd::Command;
 use assert_cmd::cargo::cargo_bin;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::{fs, io, process};
 
@@ -217,6 +218,24 @@ fn mistakes_in_settings_exit_with_2() {
         let message = rejection(&["run", "--config", "tandem.toml"], dir.path());
         assert!(message.starts_with(expected), "{message}");
     }
+}
+
+#[test]
+fn a_service_manager_is_told_why_it_does_not_start() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    fs::write(dir.path().join("tandem.toml"), "watchdog = \"1 min\"\n").expect("a file can be written");
+    let manager = UnixDatagram::bind(dir.path().join("notify")).expect("a socket");
+    manager.set_nonblocking(true).expect("sockets can be told so");
+    let mut command = tandem();
+    command.args(["run", "--config", "tandem.toml"]).current_dir(dir.path());
+    command.env("NOTIFY_SOCKET", dir.path().join("notify")).assert().code(2);
+
+    let mut message = [0; 4096];
+    let length = manager.recv(&mut message).expect("there is a message");
+    let expected = "STATUS=tandem.toml: watchdog is 60 s; allowed is from 1 s to 30 s\n";
+    assert_eq!(String::from_utf8_lossy(&message[..length]), expected);
+    let error = manager.recv(&mut message).expect_err("there is one message");
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
 }
 
 #[test]

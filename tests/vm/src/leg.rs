@@ -111,6 +111,8 @@ pub const LEGS: &[Leg] = &[
             scenario("programs-are-verified", scenarios::programs::programs_are_verified),
             scenario("loads-schedules-unloads", scenarios::life::loads_schedules_unloads),
             scenario("survives-kill", scenarios::life::survives_kill),
+            scenario("notifies-service-manager", scenarios::service::notifies_manager),
+            scenario("units-capabilities-suffice", scenarios::service::capabilities_suffice),
             scenario("stalled-task-ejects", scenarios::ejection::stalled_task),
             scenario("not-loaded", scenarios::bad_input::not_loaded),
             scenario("without-root", scenarios::bad_input::without_root),

@@ -14,6 +14,7 @@ pub mod life;
 pub mod numa_homes;
 pub mod programs;
 pub mod rate_control;
+pub mod service;
 pub mod soft_affinity;
 
 use crate::guest::{process::Process, tandem};
