@@ -1,5 +1,6 @@
 //! Cgroups of the unified hierarchy: the kernel's `Documentation/admin-guide/cgroup-v2.rst`.
 
+use crate::mounts::mount_points;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -54,9 +55,8 @@ impl Hierarchy {
     /// # Errors
     /// If it is not.
     pub fn find() -> Result<Self, CgroupError> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let mount = mount_point(&mounts).ok_or(CgroupError::NotMounted)?;
-        Ok(Self { mount: mount.into() })
+        let mount = mount_points(Path::new("/"), "cgroup2").into_iter().next();
+        mount.map(|mount| Self { mount }).ok_or(CgroupError::NotMounted)
     }
 
     /// The cgroup of a directory, or of a path from where the hierarchy is mounted.
@@ -100,26 +100,9 @@ impl Hierarchy {
     }
 }
 
-/// Where the first file system of type cgroup2 is mounted, in a text such as that of `/proc/self/mountinfo`.
-fn mount_point(mounts: &str) -> Option<&str> {
-    mounts.lines().find_map(|line| {
-        let (mount, file_system) = line.split_once(" - ")?;
-        file_system.starts_with("cgroup2 ").then(|| mount.split(' ').nth(4))?
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn finds_the_mount_among_others() {
-        let mounts = "22 27 0:21 / /proc rw,nosuid - proc proc rw\n\
-            30 23 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n\
-            31 30 0:27 / /sys/fs/cgroup/unified rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
-        assert_eq!(mount_point(mounts), Some("/sys/fs/cgroup/unified"));
-        assert_eq!(mount_point(""), None);
-    }
 
     /// A directory that looks like the hierarchy: /, /a, /a/b, and one in it that is no cgroup.
     fn hierarchy() -> (tempfile::TempDir, Hierarchy) {

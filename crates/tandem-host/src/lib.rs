@@ -2,6 +2,9 @@
 
 pub mod cgroups;
 #[cfg(feature = "scheduler")]
+pub mod doctor;
+pub mod mounts;
+#[cfg(feature = "scheduler")]
 pub mod scheduler;
 pub mod tasks;
 pub mod topology;

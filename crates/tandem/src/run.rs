@@ -26,7 +26,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
     kernel's own scheduler takes over.\n\n\
     Examples:\n  \
     tandem run\n  \
-    tandem run --config /etc/tandem.toml\n  \
+    tandem run --config /etc/tandem/tandem.toml\n  \
     tandem run --mode guest --interval 60\n  \
     tandem run --print-config > tandem.toml"
 )]

@@ -6,7 +6,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::{fs, io, process};
 
-const VERBS: [&str; 8] = ["topology", "place", "sim", "reproduce", "run", "prefer", "stat", "schema"];
+const VERBS: [&str; 9] =
+    ["topology", "place", "sim", "reproduce", "run", "prefer", "stat", "doctor", "schema"];
 
 fn tandem() -> Command {
     Command::new(cargo_bin!("tandem"))
@@ -236,6 +237,25 @@ fn a_service_manager_is_told_why_it_does_not_start() {
     assert_eq!(String::from_utf8_lossy(&message[..length]), expected);
     let error = manager.recv(&mut message).expect_err("there is one message");
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn the_doctor_says_by_its_status_whether_the_scheduler_could_be_loaded() {
+    let output = tandem().args(["doctor", "--json"]).output().expect("the command starts");
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
+    let findings = found["findings"].as_array().expect("a list");
+    let missing: Vec<_> = findings.iter().filter(|finding| finding["level"] == "missing").collect();
+    assert_eq!(found["is_loadable"], missing.is_empty(), "{found}");
+    assert_eq!(output.status.code(), Some(i32::from(!missing.is_empty())), "{found}");
+
+    let lines = tandem().arg("doctor").output().expect("the command starts");
+    assert_eq!(lines.status.code(), output.status.code());
+    let lines = String::from_utf8(lines.stdout).expect("output is UTF-8");
+    assert_eq!(lines.lines().count(), findings.len(), "{lines}");
+    for finding in missing {
+        let message = finding["message"].as_str().expect("a sentence");
+        assert!(lines.contains(message), "{message} is missing in\n{lines}");
+    }
 }
 
 #[test]
