@@ -33,17 +33,17 @@ export RUSTDOCFLAGS := -D warnings
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
 
-build: ## Build the tandem command, in release mode (PROFILE=dev: quicker to build)
+build: ## Build the tandem command in release mode (PROFILE=dev: for tests)
 	@scripts/setup build
 	cargo build --locked --profile $(PROFILE)
 
-install: ## Install what `make build` built: command, manual pages, completions, unit (PREFIX=/usr/local, DESTDIR=)
+install: ## Install what `make build` built (PREFIX=/usr/local, DESTDIR=, PROFILE=release)
 	@scripts/install $(PREFIX) $(PROFILE)
 
-uninstall: ## Remove what `make install` installed (PREFIX=/usr/local, DESTDIR=)
+uninstall: ## Remove what `make install` installed
 	@scripts/install --remove $(PREFIX)
 
-deb: build ## Build a Debian package in target/debian (PROFILE=dev: of a build for tests)
+deb: build ## Build a Debian package in target/debian
 	@scripts/setup deb
 	@scripts/deb $(PROFILE)
 

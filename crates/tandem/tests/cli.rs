@@ -207,6 +207,65 @@ fn settings_print_as_a_file_that_says_the_same() {
     assert_eq!(stdout(&["run", "--config", config, "--print-config"]), printed);
 }
 
+/// What packages install beside the command, in a folder.
+fn generated() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    tandem().args(["generate", "--date", "2026-01-31"]).arg(dir.path()).assert().success().stdout("");
+    dir
+}
+
+#[test]
+fn the_installed_settings_are_the_defaults() {
+    let dir = generated();
+    let file = dir.path().join("tandem.toml");
+    let printed = |file: &Path| stdout(&["run", "--print-config", "--config", file.to_str().expect("UTF-8")]);
+    let defaults = stdout(&["run", "--print-config"]);
+    assert_eq!(printed(&file), defaults);
+
+    // With every default uncommented, it says the same; so none has been left out, and none is a mistake.
+    let text = fs::read_to_string(&file).expect("it is there");
+    let is_setting = |line: &str| line.starts_with('#') && !line.starts_with("# ");
+    let settings = text.lines().filter(|line| is_setting(line)).count();
+    assert_eq!(settings, defaults.lines().filter(|line| line.contains(" = ")).count(), "{text}");
+    let uncommented: Vec<_> =
+        text.lines().map(|line| if is_setting(line) { &line[1..] } else { line }).collect();
+    fs::write(&file, uncommented.join("\n")).expect("a file can be written");
+    assert_eq!(printed(&file), defaults);
+}
+
+#[test]
+fn every_verb_has_a_manual_page_with_its_examples_and_options() {
+    let dir = generated();
+    let by_hand = include_str!("../../../packaging/tandem.1");
+    for verb in VERBS {
+        let page = fs::read_to_string(dir.path().join(format!("man/tandem-{verb}.1"))).expect("it is there");
+        for part in [" 1 2026-01-31 ", ".SH NAME", ".SH EXAMPLES", ".SH OPTIONS", ".SH \"SEE ALSO\""] {
+            assert!(page.contains(part), "{part} is missing in\n{page}");
+        }
+        assert!(by_hand.contains(&format!(".It Cm {verb}\n")), "tandem(1) does not tell of {verb}");
+        assert!(by_hand.contains(&format!(".Xr tandem-{verb} 1")), "tandem(1) does not refer to {verb}");
+    }
+    assert!(dir.path().join("man/tandem-prefer-show.1").exists());
+    assert!(!dir.path().join("man/tandem-generate.1").exists(), "it is for packages");
+
+    let page = fs::read_to_string(dir.path().join("man/tandem.toml.5")).expect("it is there");
+    for line in stdout(&["run", "--print-config"]).lines().filter(|line| !line.is_empty()) {
+        let name = line.split(" = ").next().expect("there is a first part");
+        assert!(page.contains(name), "{name} is missing in\n{page}");
+    }
+}
+
+#[test]
+fn shells_complete_every_verb() {
+    let dir = generated();
+    for file in ["tandem.bash", "_tandem", "tandem.fish"] {
+        let text = fs::read_to_string(dir.path().join("completions").join(file)).expect("it is there");
+        for verb in VERBS {
+            assert!(text.contains(verb), "{verb} is missing in {file}");
+        }
+    }
+}
+
 #[test]
 fn mistakes_in_settings_exit_with_2() {
     let dir = tempfile::tempdir().expect("a temporary directory");

@@ -114,6 +114,7 @@ pub const LEGS: &[Leg] = &[
             scenario("notifies-service-manager", scenarios::service::notifies_manager),
             scenario("units-capabilities-suffice", scenarios::service::capabilities_suffice),
             scenario("stalled-task-ejects", scenarios::ejection::stalled_task),
+            scenario("doctor-agrees", scenarios::bad_input::doctor_agrees),
             scenario("not-loaded", scenarios::bad_input::not_loaded),
             scenario("without-root", scenarios::bad_input::without_root),
             scenario("second-instance", scenarios::bad_input::second_instance),
