@@ -14,14 +14,15 @@ pub use rustix::thread::CapabilitySet as Capabilities;
 /// that it starts from now on: call it before there are others.
 ///
 /// # Errors
-/// If the kernel refuses, as it does to who is not root.
+/// If the kernel refuses, as it does to who does not have what is to be kept.
 pub fn keep_only(kept: Capabilities) -> Result<(), Errno> {
     set_no_new_privs(true)?;
     for capability in CapabilitySet::all().iter() {
         if !kept.contains(capability) {
             match remove_capability_from_bounding_set(capability) {
-                // One that this kernel does not know.
-                Err(Errno::INVAL) | Ok(()) => {}
+                // One that this kernel does not know; or a process that may not, as that of a unit without CAP_SETPCAP: what it
+                // executes gets no more than it has all the same, for it can gain no privileges.
+                Err(Errno::INVAL | Errno::PERM) | Ok(()) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -6,12 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tandem_host::cgroups::Cgroup;
+use tandem_host::control::{
+    Answer, Client, ClientError, ErrorKind, PreferenceTold, Request, WantedPlace, Whom,
+};
 use tandem_host::scheduler::{
     Asker, Counters, Held, Kernel, Loaded, Mode, Place, Preference, PreferenceError, Preferences,
     SchedulerError, Subject,
-};
-use tandem_host::service::{
-    Answer, Client, ClientError, ErrorKind, PreferenceTold, Request, WantedPlace, Whom,
 };
 
 /// A way to the loaded scheduler.

@@ -5,7 +5,7 @@
 //! is closed. Before it listens to anybody it gives up its capabilities; once it does, it writes a line on standard
 //! output. Its log is standard error.
 //!
-//! It serves users ([`tandem_host::service`]) and gives VMs their homes ([`tandem_host::agent`]).
+//! It serves users ([`tandem_host::control`]) and gives VMs their homes ([`tandem_host::agent`]).
 
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -16,9 +16,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tandem_host::agent::{Agent, SchedulerHands};
+use tandem_host::control::{SOCKET, Server, Steering};
 use tandem_host::privileges::{Capabilities, keep_only};
 use tandem_host::scheduler::{Kernel, Loaded, Mode, Settings};
-use tandem_host::service::{SOCKET, Server, Steering};
 use tandem_host::topology::read_sysfs;
 
 /// How often it looks around when nothing wakes it.

@@ -9,7 +9,9 @@
 mod access;
 mod agent;
 mod counters;
+mod doctor;
 mod error;
+mod generate;
 mod machine_source;
 mod place;
 mod prefer;
@@ -20,7 +22,7 @@ mod sim;
 mod stat;
 mod topology;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Schedulers of hosts and guests, made to work together: simulate them, reproduce published results, place VMs,
@@ -51,8 +53,13 @@ enum Verb {
     Prefer(prefer::Args),
     /// Print what the loaded scheduler has counted
     Stat(stat::Args),
+    /// Say what this machine lacks to run the scheduler, and what to do
+    Doctor(doctor::Args),
     /// Print the JSON Schema of a file format
     Schema(schema::Args),
+    /// Write what packages install beside the command: manual pages, completions, the file of settings
+    #[command(hide = true)]
+    Generate(generate::Args),
 }
 
 fn main() -> ExitCode {
@@ -66,7 +73,9 @@ fn main() -> ExitCode {
         Verb::Agent(args) => agent::run(&args),
         Verb::Prefer(args) => prefer::run(&args),
         Verb::Stat(args) => stat::run(&args),
+        Verb::Doctor(args) => doctor::run(&args),
         Verb::Schema(args) => schema::run(&args),
+        Verb::Generate(args) => generate::run(&args, Cli::command()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,18 +2,20 @@
 
 mod agent_process;
 mod plan;
+mod service;
 mod signals;
 
 use crate::counters::{rates, write_table};
 use crate::error::BadInput;
 use agent_process::AgentProcess;
 use anyhow::Context;
+use service::Service;
 use signals::Signals;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tandem_host::scheduler::{Counters, Exit, Instance, Kernel, Mode, Places, Scheduler, Settings, rehome};
+use tandem_host::scheduler::{Exit, Instance, Kernel, Mode, Places, Scheduler, Settings, rehome};
 use tandem_host::topology::read_sysfs;
 
 /// How often the command looks whether the kernel ejected the scheduler; nothing wakes it up then.
@@ -27,7 +29,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
     kernel's own scheduler takes over.\n\n\
     Examples:\n  \
     tandem run\n  \
-    tandem run --config /etc/tandem.toml\n  \
+    tandem run --config /etc/tandem/tandem.toml\n  \
     tandem run --mode guest --interval 60\n  \
     tandem run --print-config > tandem.toml\n  \
     tandem run --plan"
@@ -69,6 +71,12 @@ enum End {
 
 /// Loads the scheduler and stays until it is unloaded or ejected.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    let mut service = Service::from_environment();
+    stay(args, &mut service).inspect_err(|error| service.failed(error))
+}
+
+/// Loads the scheduler, and again whenever the kernel asks for it.
+fn stay(args: &Args, service: &mut Service) -> anyhow::Result<()> {
     let settings = settings(args)?;
     if args.print_config {
         write!(io::stdout(), "{}", settings.to_toml())?;
@@ -79,14 +87,20 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let mut signals = Signals::catch().context("cannot listen for signals")?;
     let instance = Instance::acquire(Kernel::new(Path::new("/")))?;
-    let mut session =
-        Session { instance: &instance, settings: &settings, signals: &mut signals, interval: args.interval };
+    let mut session = Session {
+        instance: &instance,
+        settings: &settings,
+        signals: &mut signals,
+        service,
+        interval: args.interval,
+    };
     let mut is_first = true;
     loop {
         match session.run_once(is_first)? {
             End::Asked => return Ok(()),
             End::Restart(exit) => {
                 writeln!(io::stdout(), "tandem: loading again: {exit}")?;
+                session.service.reloading(&format!("Loading again: {exit}"));
                 instance.wait_until_disabled()?;
                 is_first = false;
             }
@@ -112,6 +126,7 @@ struct Session<'a> {
     instance: &'a Instance,
     settings: &'a Settings,
     signals: &'a mut Signals,
+    service: &'a mut Service,
     /// Seconds between lines of statistics; 0 for none.
     interval: u32,
 }
@@ -137,6 +152,7 @@ impl Session<'_> {
             None => {
                 let agent = AgentProcess::start(self.settings).context("cannot start the agent")?;
                 writeln!(io::stdout(), "tandem: scheduling")?;
+                self.service.ready(&format!("Scheduling {}", what_on(&places, self.settings)));
                 self.watch(&scheduler, agent)?
             }
             Some(_) => false,
@@ -161,7 +177,9 @@ impl Session<'_> {
         let mut reported = Instant::now();
         let mut earlier = scheduler.counters()?;
         while scheduler.exit()?.is_none() {
+            self.service.alive();
             if self.signals.wait(LOOK_INTERVAL)? {
+                self.service.stopping();
                 return Ok(true);
             }
             if let Some(message) = agent.look().context("cannot start the agent again")? {
@@ -170,7 +188,9 @@ impl Session<'_> {
             let time = reported.elapsed();
             if self.interval > 0 && time.as_secs() >= self.interval.into() {
                 let counters = scheduler.counters()?;
-                report(&counters.since(&earlier), time)?;
+                let rates = rates(&counters.since(&earlier), time);
+                writeln!(io::stdout(), "tandem: {rates}")?;
+                self.service.status(&format!("Scheduling; {rates}"));
                 (reported, earlier) = (Instant::now(), counters);
             }
         }
@@ -178,21 +198,10 @@ impl Session<'_> {
     }
 }
 
-fn report(counters: &Counters, time: Duration) -> io::Result<()> {
-    writeln!(io::stdout(), "tandem: {}", rates(counters, time))
-}
-
 /// Says what was found and what is on.
 fn describe(kernel: &Kernel, places: &Places, settings: &Settings) -> io::Result<()> {
-    let (cpus, llcs, nodes) = (places.cpu_count(), places.llc_count(), places.node_count());
-    let mode = match settings.mode {
-        Mode::Host => {
-            format!("host mode, {} and {}", many(llcs, "last-level cache"), many(nodes, "NUMA node"))
-        }
-        Mode::Guest => "guest mode, all CPUs alike".to_owned(),
-    };
     let mut out = io::stdout().lock();
-    writeln!(out, "tandem: Linux {}, {}, {mode}", kernel.release(), many(cpus, "CPU"))?;
+    writeln!(out, "tandem: Linux {}, {}", kernel.release(), what_on(places, settings))?;
     let (on, off): (Vec<_>, Vec<_>) = settings.mechanisms().into_iter().partition(|(_, is_on)| *is_on);
     for (what, mechanisms) in [("on", on), ("off", off)] {
         if !mechanisms.is_empty() {
@@ -201,6 +210,17 @@ fn describe(kernel: &Kernel, places: &Places, settings: &Settings) -> io::Result
         }
     }
     Ok(())
+}
+
+/// The machine and the mode.
+fn what_on(places: &Places, settings: &Settings) -> String {
+    let cpus = many(places.cpu_count(), "CPU");
+    let (llcs, nodes) =
+        (many(places.llc_count(), "last-level cache"), many(places.node_count(), "NUMA node"));
+    match settings.mode {
+        Mode::Host => format!("{cpus}, host mode, {llcs} and {nodes}"),
+        Mode::Guest => format!("{cpus}, guest mode, all CPUs alike"),
+    }
 }
 
 fn many(count: usize, what: &str) -> String {

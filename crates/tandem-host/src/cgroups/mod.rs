@@ -6,7 +6,7 @@ mod mounts;
 
 pub use membership::{Hierarchies, Membership};
 
-use mounts::mounts;
+use mounts::hierarchies;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -63,7 +63,7 @@ impl Hierarchy {
     /// # Errors
     /// If it is not.
     pub fn find(root: &Path) -> Result<Self, CgroupError> {
-        let unified = mounts(root).into_iter().find(|mount| mount.controllers.is_none());
+        let unified = hierarchies(root).into_iter().find(|mount| mount.controllers.is_none());
         Ok(Self { mount: unified.ok_or(CgroupError::NotMounted)?.at })
     }
 

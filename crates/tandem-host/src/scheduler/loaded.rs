@@ -16,7 +16,7 @@ use tandem_bpf::run_request;
 use tandem_bpf::types::{preference_request, rodata};
 
 /// The scheduler's name, as the kernel tells it.
-const NAME: &str = "tandem";
+pub const NAME: &str = "tandem";
 
 /// The scheduler that another process loaded.
 #[derive(Debug)]

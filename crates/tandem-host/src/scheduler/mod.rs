@@ -30,7 +30,7 @@ pub use exit::Exit;
 pub use instance::Instance;
 pub use kernel::{Kernel, State};
 pub use load::{ObjectStorage, Scheduler};
-pub use loaded::{Loaded, Preferences};
+pub use loaded::{Loaded, NAME, Preferences};
 pub use places::{Places, PlacesError};
 pub use preference::{Asker, Held, Place, Preference, PreferenceError, Subject};
 pub use rehome::{cpus_of_nodes, rehome};

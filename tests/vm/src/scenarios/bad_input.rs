@@ -5,6 +5,7 @@ use crate::guest::process::Process;
 use crate::guest::tandem::{self, Tandem};
 use crate::guest::{Guest, sched_ext, work};
 use anyhow::{Context, Result, ensure};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
@@ -15,6 +16,8 @@ const BAD_INPUT: i32 = 2;
 const FAILURE: i32 = 1;
 /// User and group of nobody.
 const NOBODY: u32 = 65534;
+/// Where the BPF file system is mounted.
+const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 
 /// Without root nothing can be loaded, and what everybody does looked at or changed.
 pub fn without_root(_: &Guest) -> Result<()> {
@@ -110,6 +113,28 @@ pub fn not_loaded(_: &Guest) -> Result<()> {
     for arguments in [&["stat"][..], &["prefer", "show"], &["prefer", "--cpus", "0", "--", "true"]] {
         refused(&tandem::call(arguments)?, FAILURE, "the scheduler is not loaded")?;
     }
+    Ok(())
+}
+
+/// `tandem doctor` finds that the scheduler can be loaded; without the BPF file system it does not, and says what to do,
+/// as `tandem run` does.
+pub fn doctor_agrees(_: &Guest) -> Result<()> {
+    let found = tandem::call(&["doctor"])?;
+    ensure!(found.status.success(), "`tandem doctor`: {}", tandem::describe(&found));
+    let tandem = Tandem::run(&[])?;
+    let found = String::from_utf8(tandem::call(&["doctor"])?.stdout)?;
+    ensure!(found.contains("tandem is, and is enabled"), "`tandem doctor` beside `tandem run` says {found}");
+    tandem.stop()?;
+
+    unmount(BPF_FILE_SYSTEM, UnmountFlags::empty()).context("cannot unmount")?;
+    let (found, run) = (tandem::call(&["doctor"]), tandem::call(&["run"]));
+    mount("bpf", BPF_FILE_SYSTEM, "bpf", MountFlags::empty(), None).context("cannot mount again")?;
+    let (found, cure) = (found?, "run `mount -t bpf bpf /sys/fs/bpf`");
+    refused(&run?, FAILURE, cure)?;
+    ensure!(found.status.code() == Some(FAILURE), "`tandem doctor`: {}", tandem::describe(&found));
+    let lines = String::from_utf8(found.stdout)?;
+    let missing: Vec<_> = lines.lines().filter(|line| line.starts_with("missing")).collect();
+    ensure!(matches!(missing[..], [line] if line.ends_with(cure)), "`tandem doctor` says {lines}");
     Ok(())
 }
 

@@ -4,6 +4,7 @@ pub mod agreement;
 pub mod bad_input;
 pub mod bench;
 pub mod churn;
+pub mod control_socket;
 pub mod directed_yield;
 pub mod ejection;
 pub mod fairness;

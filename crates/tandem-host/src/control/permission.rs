@@ -49,7 +49,7 @@ pub fn permit(peer: &Peer, request: &Request, is_reader: impl Fn(&Peer) -> bool)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::Whom;
+    use crate::control::Whom;
 
     fn peer(user: u32) -> Peer {
         Peer { pid: 42, user, group: user }

@@ -1,6 +1,6 @@
 use super::*;
-use crate::service::protocol::{Status, Whom};
-use crate::service::{Client, ClientError};
+use crate::control::protocol::{Status, Whom};
+use crate::control::{Client, ClientError};
 use std::sync::mpsc::{Receiver, channel};
 
 /// Answers the status, and refuses all else.
