@@ -17,6 +17,7 @@ mod schema;
 mod sim;
 mod stat;
 mod topology;
+mod vms;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -46,6 +47,8 @@ enum Verb {
     Prefer(prefer::Args),
     /// Print what the loaded scheduler has counted
     Stat(stat::Args),
+    /// Show the virtual machines of this host: vCPUs, memory and its nodes, use, steal
+    Vms(vms::Args),
     /// Print the JSON Schema of a file format
     Schema(schema::Args),
 }
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Verb::Run(args) => run::run(&args),
         Verb::Prefer(args) => prefer::run(&args),
         Verb::Stat(args) => stat::run(&args),
+        Verb::Vms(args) => vms::run(&args),
         Verb::Schema(args) => schema::run(&args),
     };
     match result {

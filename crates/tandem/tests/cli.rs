@@ -5,7 +5,7 @@ use assert_cmd::cargo::cargo_bin;
 use std::path::Path;
 use std::{fs, io, process};
 
-const VERBS: [&str; 8] = ["topology", "place", "sim", "reproduce", "run", "prefer", "stat", "schema"];
+const VERBS: [&str; 9] = ["topology", "place", "sim", "reproduce", "run", "prefer", "stat", "vms", "schema"];
 
 fn tandem() -> Command {
     Command::new(cargo_bin!("tandem"))
