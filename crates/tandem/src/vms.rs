@@ -21,26 +21,28 @@ use tandem_host::vms::{Finder, Manager, Vm};
 const SHORTEST_MS: u64 = 10;
 
 const HELP: &str = "Columns:
-  NAME   its name, as its manager shows it
-  BY     who started it: libvirt, proxmox, lxd, incus; or else its program, such as qemu
-  PID    its process
-  VCPU   how many vCPUs it has
-  MEMORY what is resident, of what it was given
-  NODE   the NUMA node with most of that, and the share
-  HOME   the nodes that it lives on: what the agent says, or else the nodes that its CPUs are confined to, or those
-         with at least 80% of its memory; - for none
-  CPU    time of all its threads on CPUs, 100% for each CPU
-  WAIT   time in which threads other than vCPUs were ready and waited for a CPU, 100% for each thread
-  STEAL  time in which a vCPU was ready and waited, on average: what KVM tells the guest as stolen
-  LOCAL  share of its vCPUs' time that was on CPUs of its home nodes
-A question mark is what cannot be read; a line below the table says why, and what to do.
+  NAME    its name, as its manager shows it
+  BY      who started it: libvirt, proxmox, lxd, incus; or else its program
+  PID     its process
+  VCPU    how many vCPUs it has
+  MEMORY  what is resident, of what it was given
+  NODE    the NUMA node with most of that, and the share
+  HOME    the NUMA nodes that it lives on; - for none
+  CPU     time of all its threads on CPUs; 100% is one CPU
+  WAIT    time in which threads other than vCPUs were ready and waited
+  STEAL   time in which a vCPU was ready and waited, on average
+  LOCAL   share of its vCPUs' time that was on CPUs of its home nodes
 
-JSON: an object with interval_s, notes (the lines below the table) and vms. Each has name, manager (and id or project),
-monitor, pid, start_ticks, vcpus; memory: given_bytes, resident_bytes, by_node (node and bytes) and source (cgroup,
-numa_maps); home: nodes, source (agent, cpus, memory, machine) and why; usage: cpu_pct, wait_pct, steal_pct, local_pct,
-vcpu_run_ns_by_node (node and ns); limits: cpus, is_pinned, memory_nodes; cgroup: path, version, is_own, cpus; devices:
-name and node; threads: tid, name, kind (vcpu, io, emulator), vcpu, cpus, last_cpu, run_ns, wait_ns. What is unknown is
-null. Percentages are those of the table.
+A question mark is what cannot be read; a line below the table says why, and what to do. The wait of a vCPU is what KVM \
+tells the guest as stolen. Home nodes are those that the agent says, or else those that its CPUs are confined to, or those \
+with at least 80% of its memory.
+
+JSON: an object with interval_s, notes (the lines below the table) and vms. Each has name, manager (with id for proxmox, \
+project for lxd and incus), monitor, pid, start_ticks, vcpus; memory: given_bytes, resident_bytes, by_node (node and \
+bytes), source (cgroup, numa_maps); home: nodes, source (agent, cpus, memory, machine), why; usage: cpu_pct, wait_pct, \
+steal_pct, local_pct, vcpu_run_ns_by_node (node and ns); limits: cpus, is_pinned, memory_nodes; cgroup: path, version, \
+is_own, cpus; devices: name and node; threads: tid, name, kind (vcpu, io, emulator), vcpu, cpus, last_cpu, run_ns, wait_ns. \
+What is unknown is null.
 
 Nothing is changed, and neither root nor the scheduler is needed; root sees more.
 

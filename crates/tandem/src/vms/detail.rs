@@ -90,9 +90,11 @@ fn limits(vm: &ObservedVm) -> String {
     let list = |numbers: &[u32]| format_cpulist(numbers.iter().copied());
     let pinned = if vm.limits.is_pinned { "not all of the machine" } else { "all of the machine" };
     let mut text = format!("CPUs {} ({pinned})", list(&vm.limits.cpus));
-    if !vm.limits.memory_nodes.is_empty() {
-        let _ = write!(text, ", memory of nodes {}", list(&vm.limits.memory_nodes));
-    }
+    let _ = match &vm.limits.memory_nodes[..] {
+        [] => Ok(()),
+        [node] => write!(text, ", memory of node {node}"),
+        nodes => write!(text, ", memory of nodes {}", list(nodes)),
+    };
     text
 }
 
