@@ -1,4 +1,4 @@
-//! The real machine: what it is, and the scheduler that runs on it.
+//! The real machine: what it is, the virtual machines on it, and the scheduler that runs it.
 
 #[cfg(feature = "scheduler")]
 pub mod agent;

@@ -21,6 +21,7 @@ mod schema;
 mod sim;
 mod stat;
 mod topology;
+mod vms;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -55,6 +56,8 @@ enum Verb {
     Stat(stat::Args),
     /// Say what this machine lacks to run the scheduler, and what to do
     Doctor(doctor::Args),
+    /// Show the virtual machines of this host: vCPUs, memory and its nodes, use, steal
+    Vms(vms::Args),
     /// Print the JSON Schema of a file format
     Schema(schema::Args),
     /// Write what packages install beside the command: manual pages, completions, the file of settings
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Verb::Prefer(args) => prefer::run(&args),
         Verb::Stat(args) => stat::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
+        Verb::Vms(args) => vms::run(&args),
         Verb::Schema(args) => schema::run(&args),
         Verb::Generate(args) => generate::run(&args, Cli::command()),
     };

@@ -125,15 +125,15 @@ mod tests {
 
     #[test]
     fn memory_tells_if_cpus_do_not() {
-        let cases: [(&[(u32, u64)], &[u32], &str); 4] = [
-            (&[(0, 9), (2, 91)], &[2], "91% of its memory is there"),
-            (&[(0, 45), (1, 5), (3, 50)], &[0, 3], "95% of its memory is there"),
-            (&[(0, 25), (1, 25), (2, 25), (3, 25)], &[], "its memory is spread over all nodes"),
-            (&[], &[], "it has no memory on nodes with CPUs"),
+        let cases = [
+            (vec![(0, 9), (2, 91)], vec![2], "91% of its memory is there"),
+            (vec![(0, 45), (1, 5), (3, 50)], vec![0, 3], "95% of its memory is there"),
+            (vec![(0, 25), (1, 25), (2, 25), (3, 25)], vec![], "its memory is spread over all nodes"),
+            (vec![], vec![], "it has no memory on nodes with CPUs"),
         ];
         for (bytes, nodes, why) in cases {
-            let (found, source, told) = home(0..80, Some(bytes));
-            assert_eq!((found.as_slice(), told.as_str()), (nodes, why));
+            let (found, source, told) = home(0..80, Some(&bytes));
+            assert_eq!((&found, told.as_str()), (&nodes, why));
             assert_eq!(source.is_some(), !nodes.is_empty());
         }
     }

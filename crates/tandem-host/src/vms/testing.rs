@@ -237,16 +237,17 @@ impl Tree {
         self.write("proc/self/mountinfo", &text);
     }
 
-    /// Writes a process, in the place of what was there with its number.
+    /// Writes a process. One that is there with its number goes on with what is new; [`Tree::remove`] ends it.
     pub fn process(&self, process: &Process) {
         let directory = format!("proc/{}", process.pid);
-        self.remove(process.pid);
         self.write(
             &format!("{directory}/cmdline"),
             &process.arguments.iter().map(|one| format!("{one}\0")).collect::<String>(),
         );
         if let Some(program) = &process.program {
-            symlink(program, self.root.join(format!("{directory}/exe"))).expect("links can be made");
+            let link = self.root.join(format!("{directory}/exe"));
+            let _ = fs::remove_file(&link);
+            symlink(program, link).expect("links can be made");
         }
         if let Some(maps) = &process.numa_maps {
             self.write(&format!("{directory}/numa_maps"), maps);

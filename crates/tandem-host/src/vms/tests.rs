@@ -246,6 +246,7 @@ fn a_thread_of_the_kernel_may_work_for_a_vm() {
         |finder: &Finder| finder.vm(4711).unwrap().read_threads().last().map(|last| (last.tid, last.kind));
     assert_eq!(tids(&finder), Some((4800, ThreadKind::Io)));
     // Another one has the number now, which the finder has not seen yet.
+    tree.remove(4800);
     tree.process(&Process::of_kernel(4800, "kworker/0:1"));
     assert_eq!(tids(&finder), Some((4713, ThreadKind::Vcpu)));
 }
@@ -282,6 +283,7 @@ fn a_number_that_is_used_again_is_another_vm() {
     let old = finder.vm(20).unwrap().clone();
     process.start_ticks += 1;
     process.arguments[2] = "guest=b".into();
+    tree.remove(20);
     tree.process(&process);
     assert!(!old.is_alive());
     assert_eq!(old.read_threads(), []);
@@ -298,23 +300,8 @@ fn a_process_that_becomes_a_monitor_is_found_when_it_is_examined() {
     for _ in 0..3 {
         finder.scan().unwrap();
     }
-    // What `exec` does: everything is another's, and the directory is the same.
-    let vm = Process::libvirt(20, "a", 1);
-    let directory = tree.root().join("proc/20");
-    let becomes = || {
-        let other = tempfile::tempdir().unwrap();
-        let new = Tree::new(other.path());
-        new.process(&vm);
-        for entry in fs::read_dir(&directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
-        }
-        for entry in fs::read_dir(other.path().join("proc/20")).unwrap() {
-            let entry = entry.unwrap();
-            fs::rename(entry.path(), directory.join(entry.file_name())).unwrap();
-        }
-    };
-    becomes();
+    // What `exec` does: the process goes on as another.
+    tree.process(&Process::libvirt(20, "a", 1));
     finder.scan().unwrap();
     assert_eq!(finder.vms().count(), 0, "settled processes are not read");
     finder.examine(20);
@@ -335,9 +322,7 @@ fn forgotten_processes_are_looked_at_again() {
     for _ in 0..3 {
         finder.scan().unwrap();
     }
-    fs::remove_file(tree.root().join("proc/20/exe")).unwrap();
-    std::os::unix::fs::symlink(QEMU, tree.root().join("proc/20/exe")).unwrap();
-    tree.write("proc/20/task/21/comm", "CPU 0/KVM\n");
+    tree.process(&Process::libvirt(20, "a", 1));
     assert_eq!(finder.scan().unwrap(), Changes::default());
     finder.forget();
     assert_eq!(finder.scan().unwrap().appeared.len(), 1);
@@ -369,11 +354,41 @@ fn times_are_those_of_each_thread() {
     assert_eq!(vm.read_cpu(&threads[2]), Some(6));
 
     // A kernel without statistics of its scheduler, and a thread that has ended.
-    fs::remove_file(tree.root().join("proc/7/task/9/schedstat")).unwrap();
+    for tid in [9, 10] {
+        fs::remove_file(tree.root().join(format!("proc/7/task/{tid}/schedstat"))).unwrap();
+    }
     fs::remove_dir_all(tree.root().join("proc/7/task/8")).unwrap();
     vm.read_times(&threads, &mut times);
     assert_eq!(times[2], Some(ThreadTimes { run_ns: 30_000_000, wait_ns: None }));
     assert_eq!(times[1], None);
+    assert_eq!(vm.open_times(&threads[3..]).unwrap_err().kind(), io::ErrorKind::NotFound);
+    let mut open = Vec::new();
+    vm.open_times(&threads[..2]).unwrap().read(&mut open);
+    assert_eq!(open, times[..2]);
+}
+
+#[test]
+fn files_that_stay_open_tell_what_is_new() {
+    // This thread's own: the kernel counts what it runs.
+    let me = fs::read_link("/proc/thread-self").unwrap();
+    let tid: u32 = me.file_name().unwrap().to_str().unwrap().parse().unwrap();
+    let thread = Thread {
+        tid,
+        kind: ThreadKind::Emulator,
+        vcpu: None,
+        name: String::new(),
+        process: std::process::id(),
+    };
+    let open = times::OpenTimes::open(Path::new("/"), &[thread]).unwrap();
+    let read = || {
+        let mut times = Vec::new();
+        open.read(&mut times);
+        times[0].unwrap().run_ns
+    };
+    let before = read();
+    while read() == before {
+        std::hint::spin_loop();
+    }
 }
 
 #[test]
@@ -501,16 +516,19 @@ fn usage_is_what_was_run_between_samples() {
     let mut process = Process::libvirt(7, "web", 2);
     tree.process(&process);
     let vm = examine(tree.root(), 7).unwrap();
-    let mut usage = Usage::start(&vm, vm.read_threads());
+    let mut usages =
+        [Usage::start(&vm, vm.read_threads()), Usage::start_open(&vm, vm.read_threads()).unwrap()];
     // One vCPU runs on node 0 and then on node 1, the emulator on node 1.
     for (vcpu_ns, cpu) in [(100, 1), (400, 6)] {
         (process.threads[2].run_ns, process.threads[2].cpu) = (vcpu_ns, cpu);
         (process.threads[2].wait_ns, process.threads[0].wait_ns) = (vcpu_ns / 10, vcpu_ns / 100);
         (process.threads[0].run_ns, process.threads[0].cpu) = (vcpu_ns, 7);
         tree.process(&process);
-        usage.sample(&vm, &machine);
+        usages.iter_mut().for_each(|usage| usage.sample(&vm, &machine));
     }
+    let [mut usage, open] = usages;
     let all = usage.vm();
+    assert_eq!(open.vm(), all);
     assert_eq!((all.run_ns, all.steal_ns, all.wait_ns), (800, Some(40), Some(4)));
     assert_eq!(
         all.vcpu_run_ns_by_node.iter().map(|(&node, &ns)| (node, ns)).collect::<Vec<_>>(),

@@ -4,8 +4,9 @@
 //! several times in the interval, and what a thread has run between two readings counts for the node of its CPU at the
 //! second. The shares of nodes are estimates, exact for threads that stay.
 
-use super::{Thread, ThreadKind, ThreadTimes, Vm};
+use super::{OpenTimes, Thread, ThreadKind, ThreadTimes, Vm};
 use std::collections::BTreeMap;
+use std::io;
 use tandem_sim::machine::Machine;
 
 /// What one thread has had.
@@ -43,9 +44,11 @@ impl VmUsage {
 }
 
 /// Adds up what the threads of a VM have between samples.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Usage {
     threads: Vec<Thread>,
+    /// Files that stay open, if the caller has room for them.
+    open: Option<OpenTimes>,
     last: Vec<Option<ThreadTimes>>,
     next: Vec<Option<ThreadTimes>>,
     sums: Vec<ThreadUsage>,
@@ -57,6 +60,26 @@ impl Usage {
     pub fn start(vm: &Vm, threads: Vec<Thread>) -> Self {
         let mut last = Vec::new();
         vm.read_times(&threads, &mut last);
+        Self::start_from(vm, threads, last, None)
+    }
+
+    /// The same with files that stay open: see [`OpenTimes`].
+    ///
+    /// # Errors
+    /// Those of [`Vm::open_times`].
+    pub fn start_open(vm: &Vm, threads: Vec<Thread>) -> io::Result<Self> {
+        let open = vm.open_times(&threads)?;
+        let mut last = Vec::new();
+        open.read(&mut last);
+        Ok(Self::start_from(vm, threads, last, Some(open)))
+    }
+
+    fn start_from(
+        vm: &Vm,
+        threads: Vec<Thread>,
+        last: Vec<Option<ThreadTimes>>,
+        open: Option<OpenTimes>,
+    ) -> Self {
         let sums = threads
             .iter()
             .zip(&last)
@@ -66,12 +89,15 @@ impl Usage {
                 cpu: vm.read_cpu(thread),
             })
             .collect();
-        Self { threads, last, next: Vec::new(), sums, by_node: BTreeMap::new() }
+        Self { threads, open, last, next: Vec::new(), sums, by_node: BTreeMap::new() }
     }
 
     /// Reads what they have had since the sample before. A thread that has not run costs one file, others two.
     pub fn sample(&mut self, vm: &Vm, machine: &Machine) {
-        vm.read_times(&self.threads, &mut self.next);
+        match &self.open {
+            Some(open) => open.read(&mut self.next),
+            None => vm.read_times(&self.threads, &mut self.next),
+        }
         for (at, thread) in self.threads.iter().enumerate() {
             let (Some(last), Some(next)) = (self.last[at], self.next[at]) else { continue };
             let sum = &mut self.sums[at];
