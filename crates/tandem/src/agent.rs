@@ -93,8 +93,8 @@ fn is_closed<'a>(
 ) -> anyhow::Result<bool> {
     let timeout = PollTimeout::try_from(LOOK_INTERVAL).unwrap_or(PollTimeout::MAX);
     let is_readable = {
-        let all = std::iter::once(input.as_fd()).chain(others);
-        let mut fds: Vec<_> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let mut fds = vec![PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+        fds.extend(others.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         poll(&mut fds, timeout).context("cannot wait")?;
         fds[0].any().unwrap_or(true)
     };

@@ -69,6 +69,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The same but for what the agent is told.
+    pub fn scheduler_only(&self) -> Self {
+        Self { agent: Agent::default(), vm: Vec::new(), ..self.clone() }
+    }
+
     /// The mechanisms that can be switched, by name, and whether they are on. Guest mode knows no nodes.
     pub fn mechanisms(&self) -> [(&'static str, bool); 5] {
         [

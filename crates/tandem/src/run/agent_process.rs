@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tandem_host::scheduler::Settings;
 
@@ -39,14 +40,18 @@ impl AgentProcess {
     /// If it cannot be started.
     pub fn start(settings: &Settings) -> io::Result<Self> {
         let settings = serde_json::to_string(settings)? + "\n";
-        let mut child = spawn(&settings)?;
-        if let Some(output) = &child.stdout {
-            let timeout = PollTimeout::try_from(READY_MAX).unwrap_or(PollTimeout::MAX);
-            // It writes when it is ready. One that takes longer is not waited for.
-            poll(&mut [PollFd::new(output.as_fd(), PollFlags::POLLIN)], timeout)?;
-        }
-        drop(child.stdout.take());
-        Ok(Self { settings, state: State::Alive(child, Instant::now()), pause: PAUSE_MIN })
+        let state = State::Alive(spawn_ready(&settings)?, Instant::now());
+        Ok(Self { settings, state, pause: PAUSE_MIN })
+    }
+
+    /// Ends it, and starts another one with these settings.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn replace(&mut self, settings: &Settings) -> io::Result<()> {
+        self.end();
+        *self = Self::start(settings)?;
+        Ok(())
     }
 
     /// Starts it again if it has ended and the pause is over; returns what there is to tell.
@@ -72,6 +77,21 @@ impl AgentProcess {
             State::Ended(_) => Ok(None),
         }
     }
+
+    fn end(&mut self) {
+        let State::Alive(child, _) = &mut self.state else { return };
+        drop(child.stdin.take());
+        let begin = Instant::now();
+        while begin.elapsed() < ENDING_MAX {
+            match child.try_wait() {
+                Ok(None) => sleep(Duration::from_millis(5)),
+                _ => return,
+            }
+        }
+        // It did not end by itself.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
 }
 
 fn ended(status: ExitStatus, pause: Duration) -> String {
@@ -79,6 +99,16 @@ fn ended(status: ExitStatus, pause: Duration) -> String {
         "the agent ended ({status}), the scheduler goes on; the agent starts again in {} s",
         pause.as_secs()
     )
+}
+
+/// Starts one, and waits until it writes that it is ready; one that takes too long is not waited for.
+fn spawn_ready(settings: &str) -> io::Result<Child> {
+    let mut child = spawn(settings)?;
+    if let Some(output) = child.stdout.take() {
+        let timeout = PollTimeout::try_from(READY_MAX).unwrap_or(PollTimeout::MAX);
+        poll(&mut [PollFd::new(output.as_fd(), PollFlags::POLLIN)], timeout)?;
+    }
+    Ok(child)
 }
 
 fn spawn(settings: &str) -> io::Result<Child> {
@@ -98,17 +128,6 @@ fn spawn(settings: &str) -> io::Result<Child> {
 
 impl Drop for AgentProcess {
     fn drop(&mut self) {
-        let State::Alive(child, _) = &mut self.state else { return };
-        drop(child.stdin.take());
-        let begin = Instant::now();
-        while begin.elapsed() < ENDING_MAX {
-            match child.try_wait() {
-                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
-                _ => return,
-            }
-        }
-        // It did not end by itself.
-        let _ = child.kill();
-        let _ = child.wait();
+        self.end();
     }
 }
