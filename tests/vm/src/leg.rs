@@ -10,6 +10,9 @@ pub const AGREEMENT_FOLDER: &str = "/agreement";
 /// The leg whose programs the simulator runs as well.
 pub const AGREEMENT_LEG: &str = "agreement";
 
+/// The leg with VMs of its own, which needs QEMU in the guest.
+pub const VMS_LEG: &str = "vms";
+
 /// A virtual machine, booted once, and what runs on it.
 pub struct Leg {
     /// What it is called on the command line.
@@ -95,6 +98,9 @@ const FOUR_SOCKETS: Machine = Machine { cpu: "max", sockets: 4, cores: 1, nodes:
 /// both features before it uses it.
 const VIRTUALISING: Machine =
     Machine { cpu: "max,+svm,+pause-filter,+pfthreshold,x-force-features=on", ..FOUR_CPUS };
+
+/// The same on two nodes of two CPUs.
+const VIRTUALISING_NODES: Machine = Machine { cpu: VIRTUALISING.cpu, memory_mib: 2048, ..TWO_NODES };
 
 /// All legs, in the order of the results. Those that last longest start first, whatever the order.
 pub const LEGS: &[Leg] = &[
@@ -195,6 +201,20 @@ pub const LEGS: &[Leg] = &[
             scenario("directed-yields-succeed", scenarios::directed_yield::they_succeed),
             scenario("directed-yields-help", scenarios::directed_yield::they_help),
             scenario("directed-yields-are-fair", scenarios::directed_yield::they_are_fair),
+        ],
+    },
+    Leg {
+        name: VMS_LEG,
+        machine: VIRTUALISING_NODES,
+        emulation: Emulation::Threads,
+        kernel_parameters: "",
+        modules: &["irqbypass", "kvm", "kvm-amd"],
+        timeout_s: 600,
+        scenarios: &[
+            scenario("are-found-and-have-homes", scenarios::vms::are_found_and_have_homes),
+            scenario("homes-follow-memory", scenarios::vms::homes_follow_memory),
+            scenario("limits-are-respected", scenarios::vms::limits_are_respected),
+            scenario("homes-survive", scenarios::vms::homes_survive),
         ],
     },
     Leg {

@@ -15,6 +15,7 @@ pub mod sched_ext;
 pub mod switches;
 pub mod tandem;
 pub mod tasks;
+pub mod vm;
 pub mod wait;
 pub mod work;
 

@@ -2,7 +2,7 @@
 
 use super::process::Process;
 use super::{cpus, sched_ext, wait};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -53,6 +53,12 @@ impl Tandem {
         wait::until("loading again after hotplug", || Ok((loadings() > before).then_some(())))
     }
 
+    /// Writes other settings, and asks it to read them.
+    pub fn reload(&self, settings: &str) -> Result<()> {
+        fs::write(SETTINGS_FILE, settings).with_context(|| format!("cannot write {SETTINGS_FILE}"))?;
+        self.process.signal(Signal::HUP)
+    }
+
     /// The process of the command.
     pub fn process(&self) -> &Process {
         &self.process
@@ -76,6 +82,18 @@ impl Tandem {
         ensure!(!sched_ext::is_loaded()?, "`tandem run` has ended, and its scheduler is still loaded");
         Ok(output)
     }
+}
+
+/// The number of the agent's process.
+pub fn agent() -> Result<u32> {
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        if fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"\0agent\0")) {
+            return Ok(pid);
+        }
+    }
+    bail!("there is no agent")
 }
 
 /// The scheduler's counters, as `tandem stat --json` tells them.

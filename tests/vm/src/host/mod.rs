@@ -9,11 +9,12 @@ mod options;
 mod outcome;
 mod qemu;
 mod table;
+mod vms;
 
 pub use options::Options;
 
 use crate::guest::parameters::Parameters;
-use crate::leg::{LEGS, Leg, Scenario};
+use crate::leg::{LEGS, Leg, Scenario, VMS_LEG};
 use crate::record::Record;
 use crate::report::Event;
 use anyhow::{Context, Result, ensure};
@@ -52,8 +53,13 @@ pub fn run(options: &Options) -> Result<bool> {
     let programs = programs_folder()?;
     let work = programs.join("vm");
     fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
+    let modules = options.kernel.join("modules");
     let initramfs = work.join("initramfs");
-    initramfs::pack(&initramfs, &programs, &options.kernel.join("modules"), &work, |_| Ok(()))?;
+    initramfs::pack(&initramfs, &programs, &modules, &work, |_| Ok(()))?;
+    let with_qemu = work.join("initramfs-with-qemu");
+    if plans.iter().any(|plan| plan.leg.name == VMS_LEG) {
+        initramfs::pack(&with_qemu, &programs, &modules, &work, |archive| vms::add(archive, &work))?;
+    }
 
     let repeated = Mutex::new(Vec::new());
     let records = Mutex::new(Vec::new());
@@ -64,7 +70,8 @@ pub fn run(options: &Options) -> Result<bool> {
             churn_s: options.churn,
         };
         let folder = work.join(plan.leg.name);
-        let boot = || qemu::boot(plan.leg, &parameters, options.seed, &kernel, &initramfs, &folder);
+        let initramfs = if plan.leg.name == VMS_LEG { &with_qemu } else { &initramfs };
+        let boot = || qemu::boot(plan.leg, &parameters, options.seed, &kernel, initramfs, &folder);
         let mut run = boot()?;
         for _ in 1..BOOTS_MAX {
             let Some(fault) = run.emulators_fault() else { break };

@@ -2,9 +2,9 @@
 
 use super::succeeds;
 use crate::guest::process::Process;
-use crate::guest::tandem::{Tandem, describe};
+use crate::guest::tandem::{Tandem, agent, describe};
 use crate::guest::{Guest, sched_ext, wait};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::set_thread_uid;
 use std::fs;
@@ -167,16 +167,4 @@ pub fn agent_is_killed(_: &Guest) -> Result<()> {
     ensure!(output.contains("the agent ended"), "its end is not told: {output}");
     ensure!(agent().is_err(), "the agent is still there");
     Ok(())
-}
-
-/// The number of the agent's process.
-fn agent() -> Result<u32> {
-    for entry in fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-        if fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"\0agent\0")) {
-            return Ok(pid);
-        }
-    }
-    bail!("there is no agent")
 }

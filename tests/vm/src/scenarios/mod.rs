@@ -17,6 +17,7 @@ pub mod programs;
 pub mod rate_control;
 pub mod service;
 pub mod soft_affinity;
+pub mod vms;
 
 use crate::guest::{process::Process, tandem};
 use anyhow::{Context, Result, ensure};

@@ -1,0 +1,116 @@
+//! Virtual machines in the guest: real QEMU processes with KVM, whose vCPUs compute: see `programs/busy_firmware.S`.
+
+use super::process::Process;
+use super::{tasks, wait};
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Where the firmware lies.
+pub const FIRMWARE: &str = "/firmware/busy.bin";
+/// Where the agent says which VM lives where.
+const HOMES: &str = "/run/tandem/homes.json";
+
+/// A VM.
+pub struct Vm {
+    name: String,
+    process: Process,
+    vcpus: Vec<u32>,
+    /// When its vCPUs were there.
+    begun: Instant,
+}
+
+/// Where the agent says that a VM lives.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Home {
+    /// Its process.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Its nodes.
+    pub home: Vec<u32>,
+    /// Why these.
+    pub why: String,
+}
+
+impl Vm {
+    /// Starts one with that many vCPUs, and waits until these are there.
+    pub fn start(name: &str, vcpus: u32) -> Result<Self> {
+        Self::start_by(name, vcpus, &[])
+    }
+
+    /// Starts one by another command, such as taskset.
+    pub fn start_by(name: &str, vcpus: u32, by: &[&str]) -> Result<Self> {
+        let program = "qemu-system-x86_64";
+        let mut command = match by {
+            [] => Command::new(program),
+            [first, more @ ..] => {
+                let mut command = Command::new(first);
+                command.args(more).arg(program);
+                command
+            }
+        };
+        command
+            .args(["-name", &format!("{name},debug-threads=on")])
+            .args(["-M", "microvm,x-option-roms=off,pit=off,pic=off,rtc=off,acpi=off"])
+            .args(["-accel", "kvm", "-cpu", "host", "-m", "64", "-smp", &vcpus.to_string()])
+            .args(["-nodefaults", "-display", "none", "-bios", FIRMWARE]);
+        let mut process = Process::start(&mut command)?;
+        let numbers = wait::until(&format!("the start of the VM {name}"), || {
+            let status = process.ended()?;
+            ensure!(status.is_none(), "QEMU ended: {}", process.output().trim());
+            let mut numbers = Vec::new();
+            for thread in tasks::threads(process.pid()).unwrap_or_default() {
+                let name = fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
+                if name.starts_with("CPU ") {
+                    numbers.push(thread);
+                }
+            }
+            Ok((numbers.len() == vcpus as usize).then_some(numbers))
+        })?;
+        Ok(Self { name: name.to_owned(), process, vcpus: numbers, begun: Instant::now() })
+    }
+
+    /// Its process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Its vCPUs' threads.
+    pub fn vcpus(&self) -> &[u32] {
+        &self.vcpus
+    }
+
+    /// What the agent says of it.
+    pub fn home(&self) -> Result<Option<Home>> {
+        Ok(homes()?.into_iter().find(|home| home.pid == self.process.pid()))
+    }
+
+    /// Waits until the agent has given it a home; which, and how long after the start of its vCPUs that was.
+    pub fn wait_for_home(&self) -> Result<(Home, Duration)> {
+        let home = wait::until(&format!("a home for {}", self.name), || {
+            Ok(self.home()?.filter(|home| !home.home.is_empty()))
+        })?;
+        Ok((home, self.begun.elapsed()))
+    }
+
+    /// Waits until its home is this node.
+    pub fn wait_for_home_on(&self, node: u32) -> Result<Home> {
+        wait::until(&format!("that {} lives on node {node}", self.name), || {
+            Ok(self.home()?.filter(|home| home.home == [node]))
+        })
+    }
+}
+
+/// Where the agent says that VMs live.
+pub fn homes() -> Result<Vec<Home>> {
+    #[derive(Deserialize)]
+    struct File {
+        vms: Vec<Home>,
+    }
+    let Ok(text) = fs::read_to_string(HOMES) else { return Ok(Vec::new()) };
+    let file: File = serde_json::from_str(&text).with_context(|| format!("{HOMES} holds {text}"))?;
+    Ok(file.vms)
+}

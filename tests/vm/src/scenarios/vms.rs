@@ -1,0 +1,164 @@
+//! The agent and real VMs: QEMU with nested KVM on two nodes of two CPUs.
+
+use super::{MOSTLY, succeeds};
+use crate::guest::cgroup::Cgroup;
+use crate::guest::tandem::{Tandem, agent};
+use crate::guest::tasks::share_on;
+use crate::guest::vm::{Vm, homes};
+use crate::guest::{Guest, cpus, wait};
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Looks every second, and no rest: what takes minutes on a host takes seconds here.
+const QUICK: &str = "[agent]\nlook_interval = \"1 s\"\nlooks_in_a_row = 2\nrest = \"0 s\"\n";
+/// Time within which a VM is to be found: 2 s, and as much again for a machine that is emulated.
+const FOUND_MAX: Duration = Duration::from_secs(4);
+
+/// VMs are found when they start, get homes on different nodes, stay there, are shown, and are forgotten when they end,
+/// in order or not.
+pub fn are_found_and_have_homes(guest: &Guest) -> Result<()> {
+    let tandem = Tandem::run_with(QUICK)?;
+    let vms = [Vm::start("first", 2)?, Vm::start("second", 2)?];
+    let mut nodes = Vec::new();
+    for (vm, name) in vms.iter().zip(["first", "second"]) {
+        let (home, after) = vm.wait_for_home()?;
+        guest.note(format!(
+            "{name}: home {:?} after {:.1} s; {}",
+            home.home,
+            after.as_secs_f64(),
+            home.why
+        ))?;
+        ensure!(after < FOUND_MAX, "the VM was found too late");
+        ensure!(home.name == name, "its name is told as {}", home.name);
+        nodes.extend(home.home);
+    }
+    ensure!(nodes.len() == 2 && nodes[0] != nodes[1], "the homes are {nodes:?}");
+    for (vm, &node) in vms.iter().zip(&nodes) {
+        let share = share_on(vm.vcpus(), &cpus::of_node(node)?)?;
+        guest.note(format!("on node {node}: {:.0}% at home", 100.0 * share))?;
+        ensure!(share > MOSTLY, "a VM was not at home");
+    }
+    let shown = succeeds(&["vms", "--interval", "200ms"])?;
+    ensure!(shown.contains("first") && shown.contains("second"), "`tandem vms` shows {shown}");
+
+    let [first, second] = vms;
+    first.process().signal(Signal::KILL)?;
+    second.process().signal(Signal::TERM)?;
+    let begin = Instant::now();
+    wait::until("that the VMs are forgotten", || Ok(homes()?.is_empty().then_some(())))?;
+    guest.note(format!("forgotten after {:.1} s", begin.elapsed().as_secs_f64()))?;
+    ensure!(begin.elapsed() < FOUND_MAX, "VMs that have ended were forgotten too late");
+    drop((first, second));
+    let output = tandem.stop()?;
+    ensure!(output.contains("VM first (process ") && output.contains("has ended"), "the log has {output}");
+    Ok(())
+}
+
+/// Memory that somebody moves takes the home with it.
+pub fn homes_follow_memory(guest: &Guest) -> Result<()> {
+    let tandem = Tandem::run_with(QUICK)?;
+    let vm = Vm::start("moved", 1)?;
+    let (home, _) = vm.wait_for_home()?;
+    let (from, to) = (home.home[0], 1 - home.home[0]);
+    // The firmware touches 39 MiB as soon as it runs.
+    wait::until("that memory lies at home", || {
+        let maps = fs::read_to_string(format!("/proc/{}/numa_maps", vm.process().pid()))?;
+        let pages = |node: u32| {
+            let of_node = |field: &str| field.strip_prefix(&format!("N{node}="))?.parse::<u64>().ok();
+            maps.split_ascii_whitespace().filter_map(of_node).sum::<u64>()
+        };
+        Ok((pages(from) > 8_000).then_some(()))
+    })?;
+    let pid = vm.process().pid().to_string();
+    let moved = Command::new("migratepages").args([&pid, &from.to_string(), &to.to_string()]).output()?;
+    ensure!(moved.status.success(), "migratepages: {}", String::from_utf8_lossy(&moved.stderr));
+    let begin = Instant::now();
+    let home = vm.wait_for_home_on(to)?;
+    guest.note(format!(
+        "from node {from} to {to} after {:.1} s: {}",
+        begin.elapsed().as_secs_f64(),
+        home.why
+    ))?;
+    let share = share_on(vm.vcpus(), &cpus::of_node(to)?)?;
+    ensure!(share > MOSTLY, "its vCPUs have not followed: {share}");
+    drop(vm);
+    tandem.stop()?;
+    Ok(())
+}
+
+/// A cpuset that shrinks takes the home with it; `taskset` is respected, and nothing is ever pinned.
+pub fn limits_are_respected(guest: &Guest) -> Result<()> {
+    let tandem = Tandem::run_with(QUICK)?;
+    let cgroup = Cgroup::create("vms")?;
+    let vm = Vm::start("confined", 1)?;
+    let (home, _) = vm.wait_for_home()?;
+    let allowed = |thread: u32| -> Result<String> {
+        let status = fs::read_to_string(format!("/proc/{thread}/status"))?;
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        Ok(list.context("no list of CPUs")?.trim().to_owned())
+    };
+    ensure!(allowed(vm.vcpus()[0])? == "0-3", "the agent has pinned a vCPU");
+
+    fs::write(format!("{}/cgroup.procs", cgroup.directory()), vm.process().pid().to_string())?;
+    let other = 1 - home.home[0];
+    let list: Vec<String> = cpus::of_node(other)?.iter().map(u32::to_string).collect();
+    cgroup.set("cpuset.cpus", &list.join(","))?;
+    let home = vm.wait_for_home_on(other)?;
+    guest.note(format!("with a cpuset of node {other}: {}", home.why))?;
+    drop(vm);
+
+    let apart = Vm::start_by("apart", 1, &["busybox", "taskset", "4"])?;
+    let home = apart.wait_for_home_on(1)?;
+    guest.note(format!("with CPU 2 alone: {}", home.why))?;
+    ensure!(allowed(apart.vcpus()[0])? == "2", "the affinity was changed");
+    drop(apart);
+    tandem.stop()?;
+    Ok(())
+}
+
+/// Homes outlive hotplug, an agent that is killed, and a file of settings with a mistake; exceptions come with a reload.
+pub fn homes_survive(guest: &Guest) -> Result<()> {
+    let tandem = Tandem::run_with(QUICK)?;
+    let vm = Vm::start("lasting", 1)?;
+    let (home, _) = vm.wait_for_home()?;
+    let node = home.home[0];
+    let away = cpus::of_node(1 - node)?;
+    for online in [false, true] {
+        tandem.hotplug(away[1], online)?;
+        vm.wait_for_home_on(node)?;
+    }
+
+    let first = agent()?;
+    kill_process(Pid::from_raw(first as i32).context("a process has a number")?, Signal::KILL)?;
+    fs::remove_file("/run/tandem/homes.json")?;
+    let home = vm.wait_for_home_on(node)?;
+    guest.note(format!("after the agent was killed: {}", home.why))?;
+    ensure!(home.why.contains("when the agent began"), "the new agent has not taken over");
+
+    let reload = |settings: &str, message: &str| -> Result<()> {
+        let before = tandem.process().output().matches(message).count();
+        tandem.reload(settings)?;
+        wait::until(&format!("the message `{message}`"), || {
+            Ok((tandem.process().output().matches(message).count() > before).then_some(()))
+        })
+    };
+    reload("[agent]\nlook_interval = \"1\"\n", "the settings stay as they were: /tmp/settings.toml:2:")?;
+    vm.wait_for_home_on(node)?;
+    reload(&format!("{QUICK}[[vm]]\nname = \"last*\"\nexempt = true\n"), "the agent has the new settings")?;
+    wait::until("that the VM has no home", || Ok(vm.home()?.filter(|home| home.home.is_empty()).map(drop)))?;
+    let other = 1 - node;
+    reload(
+        &format!("{QUICK}[[vm]]\nname = \"lasting\"\nhome = [{other}]\n"),
+        "the agent has the new settings",
+    )?;
+    let home = vm.wait_for_home_on(other)?;
+    guest.note(format!("with home = [{other}]: {}", home.why))?;
+    reload(&format!("{QUICK}[fairness]\nslice = \"5 ms\"\n"), "tandem: scheduling")?;
+    vm.wait_for_home_on(other)?;
+    drop(vm);
+    tandem.stop()?;
+    Ok(())
+}
