@@ -9,6 +9,7 @@
 
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 use std::fs;
 use std::io::{self, BufRead, Read, Write};
@@ -32,6 +33,8 @@ pub struct Args {}
 pub fn run(_: &Args) -> anyhow::Result<()> {
     // The parent holds them back, and a child inherits that.
     SigSet::all().thread_unblock().context("cannot receive signals")?;
+    // A file for each vCPU stays open.
+    let _ = raise_open_files();
     let mut input = io::stdin().lock();
     let settings = read_settings(&mut input)?;
     let root = Path::new("/");
@@ -77,6 +80,12 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
             return Ok(());
         }
     }
+}
+
+/// Allows as many open files as the administrator lets it.
+fn raise_open_files() -> nix::Result<()> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
 }
 
 fn read_settings(input: &mut impl BufRead) -> anyhow::Result<Settings> {

@@ -16,8 +16,8 @@
 //! a cpuset limits the nodes that are chosen from, vCPUs that are pinned one by one and preferences that somebody else
 //! has set are left alone, and so is what the settings say of a VM.
 //!
-//! **Cost.** A look reads two files for each vCPU and some for the VM; page tables, which are dear, only as often as they
-//! are worth a thousandth of a CPU. See [`resident`].
+//! **Cost.** A look reads an open file for each vCPU and a file for the VM; where memory is, only as often as it takes a
+//! two-thousandth of a CPU. See [`resident`], and `benches/agent.rs` of the command.
 //!
 //! **Limits.** A process that calls itself and its threads as a VM's are called is taken for one; all it can gain is a
 //! home. Memory is not moved.
@@ -143,8 +143,9 @@ impl<H: Hands> Agent<H> {
     /// If the scheduler is gone.
     pub fn look(&mut self, now: Duration) -> Result<Vec<String>, AgentError> {
         self.looked = now;
+        let vms = self.residents.len();
         for resident in self.residents.values_mut() {
-            resident.update(&self.root, &self.online, now);
+            resident.update(&self.root, &self.online, vms, now);
             resident.look_for_decisions(&self.hands, &self.machine, now)?;
         }
         let mut told = Vec::new();

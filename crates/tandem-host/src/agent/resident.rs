@@ -3,17 +3,20 @@
 use super::hands::Hands;
 use crate::scheduler::{Place, PreferenceError, VmRule};
 use crate::tasks;
-use crate::vms::{Limits, Memory, MemorySource, Thread, ThreadKind, ThreadTimes, Vm};
+use crate::vms::{Limits, Memory, OpenTimes, Thread, ThreadKind, ThreadTimes, Vm};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tandem_sim::homes::{Home, VmView, Wish};
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::{Machine, format_cpulist};
 
 /// How old threads and limits may become when nothing points to a change.
 const THREADS_AGE_MAX: Duration = Duration::from_secs(60);
-/// Reading page tables may take this part of the agent's time; it is put off otherwise.
-const PAGE_TABLES_SHARE: u32 = 1000;
+/// Reading where the memory of all VMs is takes one part in so many of a CPU; it is put off otherwise. It costs 0.1 ms a VM,
+/// and where page tables have to be read, up to seconds.
+const MEMORY_SHARE: u32 = 2000;
+/// How long it is put off at most.
+const MEMORY_AGE_MAX: Duration = Duration::from_secs(3600);
 
 /// A VM that the agent looks after.
 pub struct Resident {
@@ -37,9 +40,53 @@ pub struct Resident {
     pub decided: Option<Decided>,
     rule: Option<VmRule>,
     threads_read: Duration,
-    times: Vec<Option<ThreadTimes>>,
-    timed: Option<Duration>,
+    vcpu_times: VcpuTimes,
     memory_due: Duration,
+}
+
+/// How long the vCPUs of a VM have run and waited.
+struct VcpuTimes {
+    vcpus: Vec<Thread>,
+    /// Their files; without them, as where too many files are open, they are looked up each time.
+    open: Option<OpenTimes>,
+    last: Vec<Option<ThreadTimes>>,
+    read: Duration,
+}
+
+impl VcpuTimes {
+    fn start(vm: &Vm, threads: &[Thread], now: Duration) -> Self {
+        let vcpus: Vec<Thread> =
+            threads.iter().filter(|thread| thread.kind == ThreadKind::Vcpu).cloned().collect();
+        let open = vm.open_times(&vcpus).ok();
+        let mut times = Self { vcpus, open, last: Vec::new(), read: now };
+        times.last = times.read(vm);
+        times
+    }
+
+    fn read(&self, vm: &Vm) -> Vec<Option<ThreadTimes>> {
+        let mut times = Vec::with_capacity(self.vcpus.len());
+        match &self.open {
+            Some(open) => open.read(&mut times),
+            None => vm.read_times(&self.vcpus, &mut times),
+        }
+        times
+    }
+
+    /// CPUs that they ran on and waited for, in the mean since the last call; nothing if no time has passed.
+    fn demand(&mut self, vm: &Vm, now: Duration) -> Option<f64> {
+        let time = now.saturating_sub(self.read);
+        if time.is_zero() {
+            return None;
+        }
+        let times = self.read(vm);
+        let asked = |times: &ThreadTimes| times.run_ns + times.wait_ns.unwrap_or(0);
+        let since = |(last, now): (&Option<ThreadTimes>, &Option<ThreadTimes>)| {
+            Some(asked(now.as_ref()?).saturating_sub(asked(last.as_ref()?)))
+        };
+        let asked_ns: u64 = self.last.iter().zip(&times).filter_map(since).sum();
+        (self.last, self.read) = (times, now);
+        Some(asked_ns as f64 / time.as_nanos() as f64)
+    }
 }
 
 /// What somebody else than the agent has decided about a VM: it keeps its hands off.
@@ -56,6 +103,7 @@ impl Resident {
     pub fn new(id: u64, vm: Vm, rules: &[VmRule], online: &[u32], now: Duration) -> Self {
         let threads = vm.read_threads();
         let limits = vm.read_limits(&threads, online);
+        let vcpu_times = VcpuTimes::start(&vm, &threads, now);
         let rule = rules.iter().find(|rule| rule.fits(&vm.name)).cloned();
         let mut resident = Self {
             id,
@@ -68,13 +116,11 @@ impl Resident {
             decided: None,
             rule,
             threads_read: now,
-            times: Vec::new(),
-            timed: None,
+            vcpu_times,
             memory_due: now,
             vm,
         };
-        resident.read_memory(now);
-        resident.read_times(now);
+        resident.read_memory(1, now);
         resident
     }
 
@@ -83,55 +129,33 @@ impl Resident {
         self.threads.iter().filter(|thread| thread.kind == ThreadKind::Vcpu)
     }
 
-    /// Reads what has changed since the last look.
-    pub fn update(&mut self, root: &Path, online: &[u32], now: Duration) {
+    /// Reads what has changed since the last look; `vms` is how many there are.
+    pub fn update(&mut self, root: &Path, online: &[u32], vms: usize, now: Duration) {
         let pid = self.vm.identity.pid;
         let first = self.limits.vcpus.first();
-        let is_other = first.is_some_and(|(tid, cpus)| {
-            tasks::thread(root, pid, *tid).is_none_or(|task| task.allowed != *cpus)
-        });
+        let is_other = first
+            .is_some_and(|(tid, cpus)| tasks::thread(root, pid, *tid).is_none_or(|task| task.allowed != *cpus));
         if is_other || now.saturating_sub(self.threads_read) >= THREADS_AGE_MAX {
-            let are_others =
-                !tasks::threads(root, pid).iter().eq(self.threads.iter().map(|thread| &thread.tid));
-            if are_others {
+            let numbers = self.threads.iter().map(|thread| &thread.tid);
+            if !tasks::threads(root, pid).iter().eq(numbers) {
                 self.threads = self.vm.read_threads();
-                (self.times, self.timed) = (Vec::new(), None);
+                self.vcpu_times = VcpuTimes::start(&self.vm, &self.threads, now);
             }
             self.limits = self.vm.read_limits(&self.threads, online);
             self.threads_read = now;
         }
-        self.read_times(now);
+        self.demand = self.vcpu_times.demand(&self.vm, now).or(self.demand);
         if now >= self.memory_due {
-            self.read_memory(now);
+            self.read_memory(vms, now);
         }
     }
 
-    fn read_memory(&mut self, now: Duration) {
-        let begin = std::time::Instant::now();
+    fn read_memory(&mut self, vms: usize, now: Duration) {
+        let begin = Instant::now();
         self.memory = self.vm.read_memory(&self.limits);
-        let is_dear = self.memory.by_node.as_ref().is_some_and(|by| by.source == MemorySource::NumaMaps);
-        self.memory_due = match is_dear {
-            true => now + begin.elapsed() * PAGE_TABLES_SHARE,
-            false => now,
-        };
-    }
-
-    fn read_times(&mut self, now: Duration) {
-        let earlier = std::mem::take(&mut self.times);
-        self.vm.read_times(&self.threads, &mut self.times);
-        let time = self.timed.map(|timed| now.saturating_sub(timed)).filter(|time| !time.is_zero());
-        if let Some(time) = time {
-            let pairs = self.threads.iter().zip(earlier.iter().zip(&self.times));
-            let of_vcpus = pairs.filter(|(thread, _)| thread.kind == ThreadKind::Vcpu);
-            let asked = |times: &ThreadTimes| times.run_ns + times.wait_ns.unwrap_or(0);
-            let asked_ns: u64 = of_vcpus
-                .filter_map(|(_, (earlier, now))| {
-                    Some(asked(now.as_ref()?).saturating_sub(asked(earlier.as_ref()?)))
-                })
-                .sum();
-            self.demand = Some(asked_ns as f64 / time.as_nanos() as f64);
-        }
-        self.timed = Some(now);
+        let vms = u32::try_from(vms).unwrap_or(u32::MAX);
+        let pause = begin.elapsed().saturating_mul(MEMORY_SHARE).saturating_mul(vms);
+        self.memory_due = now + pause.min(MEMORY_AGE_MAX);
     }
 
     /// Looks whether somebody else has decided where it lives, takes over the home that an earlier agent has given it, and

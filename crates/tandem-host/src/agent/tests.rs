@@ -147,11 +147,11 @@ fn a_home_follows_memory_that_somebody_has_moved_after_several_looks() {
     scene.pass(20);
     assert_eq!(scene.home(&vm), [0], "twice seen is not often enough");
     // It works: one that sleeps has nothing to gain.
-    for round in 0..40u64 {
-        for thread in &mut vm.threads {
-            thread.run_ns = round * 1_000_000_000;
+    for round in 0..200u64 {
+        for thread in &vm.threads {
+            let file = format!("proc/100/task/{}/schedstat", thread.tid);
+            scene.tree.write(&file, &format!("{} 0 1\n", round * 1_000_000_000));
         }
-        scene.tree.process(&vm);
         scene.pass(1);
     }
     assert_eq!(scene.home(&vm), [1]);
