@@ -8,7 +8,7 @@
 //!
 //! | thread | name | source |
 //! |---|---|---|
-//! | vCPU | `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG` | QEMU's `accel/*/*-accel-ops.c` |
+//! | vCPU | `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG` (one thread for all) | QEMU's `accel/*/*-accel-ops.c` |
 //! | | `vcpu0` | Cloud Hypervisor's `vmm/src/cpu.rs` |
 //! | | `fc_vcpu 0` | Firecracker's `vmm/src/vstate/vcpu.rs` |
 //! | I/O | `IO NAME` | QEMU's `iothread.c`; libvirt's `IO mon_iothread` serves its monitor |
