@@ -82,6 +82,13 @@ impl Finder {
         self.vms.get(&pid)
     }
 
+    /// Processes of monitors that are no VMs, for no thread of theirs is known to be a vCPU: they start or end, or only root
+    /// can tell their threads apart. In no order.
+    pub fn monitors_without_vcpus(&self) -> impl Iterator<Item = u32> {
+        let watched = self.seen.iter().filter(|(_, seen)| seen.state == State::Watched);
+        watched.map(|(&pid, _)| pid).filter(|pid| !self.vms.contains_key(pid))
+    }
+
     /// Looks at processes that were not there before.
     ///
     /// # Errors

@@ -79,10 +79,12 @@ fn scans_tell_what_came_and_went() {
     tree.process(&starting);
     let second = finder.scan().unwrap();
     assert_eq!((second.appeared.len(), second.gone[0].name.as_str()), (0, "a"));
+    assert_eq!(finder.monitors_without_vcpus().collect::<Vec<_>>(), [30]);
 
     tree.process(&Process::libvirt(30, "b", 1));
     assert_eq!(finder.scan().unwrap().appeared, [Identity { pid: 30, start_ticks: 1030 }]);
     assert_eq!(finder.vms().map(|vm| vm.name.as_str()).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(finder.monitors_without_vcpus().count(), 0);
 }
 
 #[test]
