@@ -15,7 +15,7 @@ use super::{Device, Identity, Monitor, ThreadKind, Vm, memory, threads};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirEntryExt;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
@@ -119,12 +119,10 @@ impl Finder {
     }
 
     /// Looks at one process, however often that was done: for callers whom the kernel tells that it runs another program
-    /// now, or has new threads. Returns its VM, if it is one.
+    /// now, or has new threads. Returns its VM, if it is one; what came or went is not told again by the next scan.
     pub fn examine(&mut self, pid: u32) -> Option<&Vm> {
-        let inode = fs::metadata(self.root.join(format!("proc/{pid}")))
-            .map(|directory| std::os::unix::fs::MetadataExt::ino(&directory));
-        match inode {
-            Ok(inode) => self.look(pid, inode, None, &mut Changes::default()),
+        match fs::metadata(self.root.join(format!("proc/{pid}"))) {
+            Ok(directory) => self.look(pid, directory.ino(), None, &mut Changes::default()),
             Err(_) => {
                 self.vms.remove(&pid);
             }
@@ -157,8 +155,9 @@ impl Finder {
         };
         self.seen.insert(pid, Seen { inode, state });
         let old = match vm {
-            Some(vm) => {
+            Some(mut vm) => {
                 let identity = vm.identity;
+                vm.helpers = self.helpers.get(&pid).cloned().unwrap_or_default();
                 let old = self.vms.insert(pid, *vm);
                 if old.as_ref().is_none_or(|old| old.identity != identity) {
                     changes.appeared.push(identity);

@@ -57,6 +57,8 @@ fn a_thread_of_the_kernel_may_work_for_a_vm() {
     let tids =
         |finder: &Finder| finder.vm(4711).unwrap().read_threads().last().map(|last| (last.tid, last.kind));
     assert_eq!(tids(&finder), Some((4800, ThreadKind::Io)));
+    finder.examine(4711);
+    assert_eq!(tids(&finder), Some((4800, ThreadKind::Io)));
     // Another one has the number now, which the finder has not seen yet.
     tree.remove(4800);
     tree.process(&Process::of_kernel(4800, "kworker/0:1"));
