@@ -8,6 +8,10 @@ REPORT ?= report
 # How long `make fuzz` fuzzes in all, seconds.
 FUZZ_SECONDS ?= 60
 
+# Where `make install` puts things, below DESTDIR if that is set; and which build it and `make deb` take: release or dev.
+PREFIX ?= /usr/local
+PROFILE ?= release
+
 # Which kernel `make test-vm` and `make bench-vm` boot: that of .tools/vm/kernel-$(KERNEL).
 KERNEL ?= debian
 # What else `make test-vm` is told, such as `--leg numa`; `--help` lists it.
@@ -24,23 +28,39 @@ export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
 # Warnings of rustdoc, such as links that lead nowhere, are errors.
 export RUSTDOCFLAGS := -D warnings
 
-.PHONY: help build demo test test-vm lint deny fuzz bench bench-vm docs clean
+.PHONY: help build install uninstall deb demo test test-deb test-vm lint deny fuzz bench bench-vm docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
 
-build: ## Build the tandem command in release mode
+build: ## Build the tandem command in release mode (PROFILE=dev: for tests)
 	@scripts/setup build
-	cargo build --locked --release
+	cargo build --locked --profile $(PROFILE)
+
+install: ## Install what `make build` built (PREFIX=/usr/local, DESTDIR=, PROFILE=release)
+	@scripts/install $(PREFIX) $(PROFILE)
+
+uninstall: ## Remove what `make install` installed
+	@scripts/install --remove $(PREFIX)
+
+deb: build ## Build a Debian package in target/debian
+	@scripts/setup deb
+	@scripts/deb $(PROFILE)
 
 demo: build ## Reproduce every experiment: tables here, and an HTML report
 	target/release/tandem reproduce --out $(REPORT)
 	@echo
 	@echo "The HTML report is $(REPORT)/report.html: open it in a browser."
 
-test: lint deny fuzz ## Everything that CI checks: lint, deny, fuzz, all tests and examples, test-vm
+test: lint deny fuzz ## Everything that CI checks: lint, deny, fuzz, all tests and examples, test-deb, test-vm
 	@scripts/test
+	@$(MAKE) --no-print-directory test-deb
 	@$(MAKE) --no-print-directory test-vm
+
+test-deb: ## Install, upgrade and remove the Debian package on a fresh Debian, in a folder
+	@scripts/setup deb
+	cargo build --locked --package tandem
+	@scripts/test-deb
 
 test-vm: ## Boot real kernels in QEMU and try the scheduler on them (KERNEL=6.12: on an older one)
 	@scripts/setup vm

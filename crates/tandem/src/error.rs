@@ -59,7 +59,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 }
 
 /// The message without line breaks and other control characters, which may come from a user's file.
-fn one_line(message: &str) -> String {
+pub fn one_line(message: &str) -> String {
     let mut line = String::with_capacity(message.len());
     for character in message.trim_end().chars() {
         match character {

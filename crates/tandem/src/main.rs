@@ -6,8 +6,12 @@
 // `println!` panics when the reader of a pipe is gone; `writeln!` returns an error that [`error::report`] knows.
 #![warn(clippy::print_stdout)]
 
+mod access;
+mod agent;
 mod counters;
+mod doctor;
 mod error;
+mod generate;
 mod machine_source;
 mod place;
 mod prefer;
@@ -19,7 +23,7 @@ mod stat;
 mod topology;
 mod vms;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Schedulers of hosts and guests, made to work together: simulate them, reproduce published results, place VMs,
@@ -43,14 +47,22 @@ enum Verb {
     Reproduce(reproduce::Args),
     /// Load the scheduler into this machine's kernel, and report until it is ended
     Run(run::Args),
+    /// Serve users and look after VMs; `tandem run` starts this
+    #[command(hide = true)]
+    Agent(agent::Args),
     /// Say which CPUs or NUMA nodes a process, a thread or a cgroup would rather use
     Prefer(prefer::Args),
     /// Print what the loaded scheduler has counted
     Stat(stat::Args),
+    /// Say what this machine lacks to run the scheduler, and what to do
+    Doctor(doctor::Args),
     /// Show the virtual machines of this host: vCPUs, memory and its nodes, use, steal
     Vms(vms::Args),
     /// Print the JSON Schema of a file format
     Schema(schema::Args),
+    /// Write what packages install beside the command: manual pages, completions, the file of settings
+    #[command(hide = true)]
+    Generate(generate::Args),
 }
 
 fn main() -> ExitCode {
@@ -61,10 +73,13 @@ fn main() -> ExitCode {
         Verb::Sim(args) => sim::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Run(args) => run::run(&args),
+        Verb::Agent(args) => agent::run(&args),
         Verb::Prefer(args) => prefer::run(&args),
         Verb::Stat(args) => stat::run(&args),
+        Verb::Doctor(args) => doctor::run(&args),
         Verb::Vms(args) => vms::run(&args),
         Verb::Schema(args) => schema::run(&args),
+        Verb::Generate(args) => generate::run(&args, Cli::command()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

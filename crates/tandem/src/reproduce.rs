@@ -48,7 +48,7 @@ pub struct Args {
     /// Runs at the same time [default: one for each CPU]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = parse_jobs)]
     jobs: Option<NonZeroUsize>,
-    /// The folder of the experiments [default: `experiments` here or in a folder above]
+    /// The folder of the experiments [default: `experiments` here or in a folder above, or the installed ones]
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
 }
@@ -106,7 +106,11 @@ fn make_writable(folder: &Path) -> Result<(), String> {
 fn read_experiments(args: &Args) -> anyhow::Result<Vec<Experiment>> {
     let folder = match &args.experiments {
         Some(path) => ExperimentFolder::open(path),
-        None => ExperimentFolder::find_from(&std::env::current_dir().context("the current folder is gone")?),
+        None => {
+            let here = std::env::current_dir().context("the current folder is gone")?;
+            ExperimentFolder::find_from(&here)
+                .or_else(|error| installed().map_or(Err(error), |folder| ExperimentFolder::open(&folder)))
+        }
     };
     let folder = folder.map_err(BadInput::new)?;
     let names = if args.names.is_empty() { folder.names() } else { &args.names };
@@ -120,6 +124,14 @@ fn read_experiments(args: &Args) -> anyhow::Result<Vec<Experiment>> {
         experiments.push(if args.quick { experiment.quick() } else { experiment });
     }
     Ok(experiments)
+}
+
+/// The experiments that were installed with the command, as `scripts/stage` does: PREFIX/bin has the one, and
+/// PREFIX/share the others.
+fn installed() -> Option<PathBuf> {
+    let command = std::env::current_exe().ok()?;
+    let folder = command.parent()?.parent()?.join("share/tandem/experiments");
+    folder.is_dir().then_some(folder)
 }
 
 /// A flag that the first Ctrl-C sets; the second ends the process.

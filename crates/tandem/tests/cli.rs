@@ -2,10 +2,12 @@
 
 use assert_cmd::Command;
 use assert_cmd::cargo::cargo_bin;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::{fs, io, process};
 
-const VERBS: [&str; 9] = ["topology", "place", "sim", "reproduce", "run", "prefer", "stat", "vms", "schema"];
+const VERBS: [&str; 10] =
+    ["topology", "place", "sim", "reproduce", "run", "prefer", "stat", "vms", "doctor", "schema"];
 
 fn tandem() -> Command {
     Command::new(cargo_bin!("tandem"))
@@ -205,6 +207,65 @@ fn settings_print_as_a_file_that_says_the_same() {
     assert_eq!(stdout(&["run", "--config", config, "--print-config"]), printed);
 }
 
+/// What packages install beside the command, in a folder.
+fn generated() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    tandem().args(["generate", "--date", "2026-01-31"]).arg(dir.path()).assert().success().stdout("");
+    dir
+}
+
+#[test]
+fn the_installed_settings_are_the_defaults() {
+    let dir = generated();
+    let file = dir.path().join("tandem.toml");
+    let printed = |file: &Path| stdout(&["run", "--print-config", "--config", file.to_str().expect("UTF-8")]);
+    let defaults = stdout(&["run", "--print-config"]);
+    assert_eq!(printed(&file), defaults);
+
+    // With every default uncommented, it says the same; so none has been left out, and none is a mistake.
+    let text = fs::read_to_string(&file).expect("it is there");
+    let is_setting = |line: &str| line.starts_with('#') && !line.starts_with("# ");
+    let settings = text.lines().filter(|line| is_setting(line)).count();
+    assert_eq!(settings, defaults.lines().filter(|line| line.contains(" = ")).count(), "{text}");
+    let uncommented: Vec<_> =
+        text.lines().map(|line| if is_setting(line) { &line[1..] } else { line }).collect();
+    fs::write(&file, uncommented.join("\n")).expect("a file can be written");
+    assert_eq!(printed(&file), defaults);
+}
+
+#[test]
+fn every_verb_has_a_manual_page_with_its_examples_and_options() {
+    let dir = generated();
+    let by_hand = include_str!("../../../packaging/tandem.1");
+    for verb in VERBS {
+        let page = fs::read_to_string(dir.path().join(format!("man/tandem-{verb}.1"))).expect("it is there");
+        for part in [" 1 2026-01-31 ", ".SH NAME", ".SH EXAMPLES", ".SH OPTIONS", ".SH \"SEE ALSO\""] {
+            assert!(page.contains(part), "{part} is missing in\n{page}");
+        }
+        assert!(by_hand.contains(&format!(".It Cm {verb}\n")), "tandem(1) does not tell of {verb}");
+        assert!(by_hand.contains(&format!(".Xr tandem-{verb} 1")), "tandem(1) does not refer to {verb}");
+    }
+    assert!(dir.path().join("man/tandem-prefer-show.1").exists());
+    assert!(!dir.path().join("man/tandem-generate.1").exists(), "it is for packages");
+
+    let page = fs::read_to_string(dir.path().join("man/tandem.toml.5")).expect("it is there");
+    for line in stdout(&["run", "--print-config"]).lines().filter(|line| !line.is_empty()) {
+        let name = line.split(" = ").next().expect("there is a first part");
+        assert!(page.contains(name), "{name} is missing in\n{page}");
+    }
+}
+
+#[test]
+fn shells_complete_every_verb() {
+    let dir = generated();
+    for file in ["tandem.bash", "_tandem", "tandem.fish"] {
+        let text = fs::read_to_string(dir.path().join("completions").join(file)).expect("it is there");
+        for verb in VERBS {
+            assert!(text.contains(verb), "{verb} is missing in {file}");
+        }
+    }
+}
+
 #[test]
 fn mistakes_in_settings_exit_with_2() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -216,6 +277,43 @@ fn mistakes_in_settings_exit_with_2() {
         fs::write(dir.path().join("tandem.toml"), text).expect("a file can be written");
         let message = rejection(&["run", "--config", "tandem.toml"], dir.path());
         assert!(message.starts_with(expected), "{message}");
+    }
+}
+
+#[test]
+fn a_service_manager_is_told_why_it_does_not_start() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    fs::write(dir.path().join("tandem.toml"), "watchdog = \"1 min\"\n").expect("a file can be written");
+    let manager = UnixDatagram::bind(dir.path().join("notify")).expect("a socket");
+    manager.set_nonblocking(true).expect("sockets can be told so");
+    let mut command = tandem();
+    command.args(["run", "--config", "tandem.toml"]).current_dir(dir.path());
+    command.env("NOTIFY_SOCKET", dir.path().join("notify")).assert().code(2);
+
+    let mut message = [0; 4096];
+    let length = manager.recv(&mut message).expect("there is a message");
+    let expected = "STATUS=tandem.toml: watchdog is 60 s; allowed is from 1 s to 30 s\n";
+    assert_eq!(String::from_utf8_lossy(&message[..length]), expected);
+    let error = manager.recv(&mut message).expect_err("there is one message");
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn the_doctor_says_by_its_status_whether_the_scheduler_could_be_loaded() {
+    let output = tandem().args(["doctor", "--json"]).output().expect("the command starts");
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
+    let findings = found["findings"].as_array().expect("a list");
+    let missing: Vec<_> = findings.iter().filter(|finding| finding["level"] == "missing").collect();
+    assert_eq!(found["is_loadable"], missing.is_empty(), "{found}");
+    assert_eq!(output.status.code(), Some(i32::from(!missing.is_empty())), "{found}");
+
+    let lines = tandem().arg("doctor").output().expect("the command starts");
+    assert_eq!(lines.status.code(), output.status.code());
+    let lines = String::from_utf8(lines.stdout).expect("output is UTF-8");
+    assert_eq!(lines.lines().count(), findings.len(), "{lines}");
+    for finding in missing {
+        let message = finding["message"].as_str().expect("a sentence");
+        assert!(lines.contains(message), "{message} is missing in\n{lines}");
     }
 }
 

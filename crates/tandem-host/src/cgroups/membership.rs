@@ -4,7 +4,7 @@
 //! A system mounts the unified hierarchy (version 2), or one for each set of controllers (version 1), or both, where
 //! each controller is in one of them ("hybrid").
 
-use super::mounts::{Mount, mounts};
+use super::mounts::{Mount, hierarchies};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ pub struct Membership {
 impl Hierarchies {
     /// Finds what is mounted.
     pub fn find(root: &Path) -> Self {
-        Self { root: root.to_owned(), mounts: mounts(root) }
+        Self { root: root.to_owned(), mounts: hierarchies(root) }
     }
 
     /// The cgroup of a process in the hierarchy of that controller, such as `memory`; nothing if the process is gone or

@@ -6,7 +6,7 @@ mod mounts;
 
 pub use membership::{Hierarchies, Membership};
 
-use mounts::mounts;
+use mounts::hierarchies;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -45,6 +45,8 @@ pub struct Cgroup {
     pub path: PathBuf,
     /// Its number: the inode number of its directory.
     pub id: u64,
+    /// The user whose its directory is: who may change it.
+    pub owner: u32,
     /// The CPUs that its tasks may use, where the `cpuset` controller says so.
     pub allowed: Option<Vec<u32>>,
 }
@@ -61,7 +63,7 @@ impl Hierarchy {
     /// # Errors
     /// If it is not.
     pub fn find(root: &Path) -> Result<Self, CgroupError> {
-        let unified = mounts(root).into_iter().find(|mount| mount.controllers.is_none());
+        let unified = hierarchies(root).into_iter().find(|mount| mount.controllers.is_none());
         Ok(Self { mount: unified.ok_or(CgroupError::NotMounted)?.at })
     }
 
@@ -98,9 +100,11 @@ impl Hierarchy {
         let below = directory.strip_prefix(&self.mount).ok()?;
         directory.join("cgroup.procs").exists().then_some(())?;
         let allowed = fs::read_to_string(directory.join("cpuset.cpus.effective")).ok();
+        let metadata = directory.metadata().ok()?;
         Some(Cgroup {
             path: Path::new("/").join(below),
-            id: directory.metadata().ok()?.ino(),
+            id: metadata.ino(),
+            owner: metadata.uid(),
             allowed: allowed.and_then(|list| parse_cpulist(&list).ok()),
         })
     }

@@ -1,6 +1,6 @@
-//! Where hierarchies of cgroups are mounted: the kernel's `Documentation/filesystems/proc.rst`, on `mountinfo`.
+//! Which hierarchies of cgroups are mounted.
 
-use std::fs;
+use crate::mounts;
 use std::path::{Path, PathBuf};
 
 /// A mounted hierarchy.
@@ -26,60 +26,34 @@ impl Mount {
     }
 }
 
-/// All hierarchies that are mounted, in the order of `/proc/self/mountinfo`.
-pub(super) fn mounts(root: &Path) -> Vec<Mount> {
-    let text = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
-    text.lines().filter_map(|line| mount(root, line)).collect()
-}
-
-fn mount(root: &Path, line: &str) -> Option<Mount> {
-    let (place, file_system) = line.split_once(" - ")?;
-    let mut place = place.split(' ').skip(3).map(unescape);
-    let (from, at) = (place.next()?, place.next()?);
-    let mut file_system = file_system.split(' ');
-    let controllers = match file_system.next()? {
-        "cgroup2" => None,
-        "cgroup" => Some(file_system.nth(1)?.split(',').map(str::to_owned).collect()),
-        _ => return None,
+/// All hierarchies that are mounted, the first mounted first.
+pub(super) fn hierarchies(root: &Path) -> Vec<Mount> {
+    let hierarchy = |mount: mounts::Mount| {
+        let controllers = match mount.file_system.as_str() {
+            "cgroup2" => None,
+            "cgroup" => Some(mount.options),
+            _ => return None,
+        };
+        let at = root.join(mount.at.strip_prefix("/").unwrap_or(&mount.at));
+        Some(Mount { from: mount.from, at, controllers })
     };
-    Some(Mount { from: from.into(), at: root.join(at.trim_start_matches('/')), controllers })
-}
-
-/// Blanks and backslashes stand in `mountinfo` as three octal digits.
-fn unescape(field: &str) -> String {
-    let mut parts = field.split('\\');
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match code {
-            Some(code) if code.is_ascii() => {
-                text.push(code.into());
-                text.push_str(&part[3..]);
-            }
-            _ => {
-                text.push('\\');
-                text.push_str(part);
-            }
-        }
-    }
-    text
+    mounts::mounts(root).into_iter().filter_map(hierarchy).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn finds_hierarchies_among_other_mounts() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("proc/self")).unwrap();
-        let text = "22 27 0:21 / /proc rw,nosuid - proc proc rw\n\
-            30 23 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n\
+        let text = "30 23 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n\
             31 30 0:27 / /sys/fs/cgroup/unified rw,nosuid shared:4 - cgroup2 cgroup2 rw\n\
-            32 30 0:28 /a\\040b /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
-            33 30 0:29 / /x\n";
+            32 30 0:28 /a\\040b /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
         fs::write(root.path().join("proc/self/mountinfo"), text).unwrap();
-        let found = mounts(root.path());
+        let found = hierarchies(root.path());
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].at, root.path().join("sys/fs/cgroup/unified"));
         assert_eq!(found[0].controllers, None);
@@ -87,19 +61,5 @@ mod tests {
         let at = root.path().join("sys/fs/cgroup/cpu,cpuacct/c");
         assert_eq!(found[1].directory(Path::new("/a b/c")), Some(at));
         assert_eq!(found[1].directory(Path::new("/c")), None);
-    }
-
-    #[test]
-    fn escapes_are_octal() {
-        let cases = [
-            ("a\\040b\\134", "a b\\"),
-            ("\\", "\\"),
-            ("\\09", "\\09"),
-            ("\\777x", "\\777x"),
-            ("é\\é1é", "é\\é1é"),
-        ];
-        for (field, text) in cases {
-            assert_eq!(unescape(field), text);
-        }
     }
 }

@@ -31,6 +31,9 @@ pub enum SchedulerError {
     /// No BPF file system.
     #[error("no BPF file system is mounted at /sys/fs/bpf; run `mount -t bpf bpf /sys/fs/bpf`")]
     NoBpfFileSystem,
+    /// BPF programs are interpreted, which sched_ext does not allow.
+    #[error("the kernel does not compile BPF programs; run `sysctl net.core.bpf_jit_enable=1`")]
+    NoCompiler,
     /// A second instance.
     #[error("another `tandem run` is at work; end it first")]
     AlreadyRunning,

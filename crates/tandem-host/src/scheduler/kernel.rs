@@ -4,10 +4,13 @@
 //! `/sys/kernel/sched_ext` say is described in the kernel's `Documentation/scheduler/sched-ext.rst`.
 
 use super::SchedulerError;
-use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use crate::mounts::mount_points;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tandem_sim::machine::parse_cpulist;
+
+/// Where the BPF file system belongs, below the root.
+const BPF_FILE_SYSTEM: &str = "sys/fs/bpf";
 
 /// The running kernel.
 #[derive(Clone, Debug)]
@@ -53,21 +56,40 @@ impl Kernel {
         release.map_or_else(|_| "of unknown release".to_owned(), |text| text.trim().to_owned())
     }
 
-    /// Checks that a scheduler could be loaded: sched_ext, type information, and the BPF file system are there.
+    /// Checks that a scheduler could be loaded: all that it [needs](Self::needs) is there.
     ///
     /// # Errors
-    /// The first of these that is not.
+    /// The first that is not.
     pub fn check(&self) -> Result<(), SchedulerError> {
-        if !self.sched_ext().is_dir() {
-            return Err(SchedulerError::NoSchedExt { release: self.release() });
-        }
-        if !self.root.join("sys/kernel/btf/vmlinux").exists() {
-            return Err(SchedulerError::NoTypes { release: self.release() });
-        }
-        match statfs(&self.bpf_file_system()) {
-            Ok(found) if found.filesystem_type() == BPF_FS_MAGIC => Ok(()),
-            _ => Err(SchedulerError::NoBpfFileSystem),
-        }
+        self.needs().into_iter().try_for_each(|(_, found)| found)
+    }
+
+    /// What a scheduler needs of the kernel, by name, and whether it is there.
+    pub fn needs(&self) -> [(&'static str, Result<(), SchedulerError>); 4] {
+        let release = || self.release();
+        let unless = |is_there: bool, error: SchedulerError| if is_there { Ok(()) } else { Err(error) };
+        let types = self.root.join("sys/kernel/btf/vmlinux");
+        let mounts = mount_points(&self.root, "bpf");
+        let compiler = fs::read_to_string(self.root.join("proc/sys/net/core/bpf_jit_enable"));
+        [
+            (
+                "sched_ext",
+                unless(self.sched_ext().is_dir(), SchedulerError::NoSchedExt { release: release() }),
+            ),
+            ("type information", unless(types.exists(), SchedulerError::NoTypes { release: release() })),
+            // Only root may read it: what cannot be read counts as on, which is the default.
+            (
+                "BPF compiler",
+                unless(compiler.map_or(true, |on| on.trim() != "0"), SchedulerError::NoCompiler),
+            ),
+            (
+                "BPF file system",
+                unless(
+                    mounts.contains(&Path::new("/").join(BPF_FILE_SYSTEM)),
+                    SchedulerError::NoBpfFileSystem,
+                ),
+            ),
+        ]
     }
 
     /// What sched_ext is doing.
@@ -104,7 +126,7 @@ impl Kernel {
 
     /// Where the BPF file system is mounted.
     pub fn bpf_file_system(&self) -> PathBuf {
-        self.root.join("sys/fs/bpf")
+        self.root.join(BPF_FILE_SYSTEM)
     }
 
     fn sched_ext(&self) -> PathBuf {
@@ -141,8 +163,15 @@ mod tests {
         let state = ("sys/kernel/sched_ext/state", "disabled\n");
         let (_root, kernel) = kernel_with(&[state]);
         assert!(matches!(kernel.check(), Err(SchedulerError::NoTypes { .. })));
-        let (_root, kernel) = kernel_with(&[state, ("sys/kernel/btf/vmlinux", ""), ("sys/fs/bpf/not", "")]);
+        let types = ("sys/kernel/btf/vmlinux", "");
+        let (_root, kernel) = kernel_with(&[state, types, ("sys/fs/bpf/not", "")]);
         assert!(matches!(kernel.check(), Err(SchedulerError::NoBpfFileSystem)));
+        let mounts = ("proc/self/mountinfo", "35 24 0:31 / /sys/fs/bpf rw shared:10 - bpf bpf rw,mode=700\n");
+        let off = ("proc/sys/net/core/bpf_jit_enable", "0\n");
+        let (_root, kernel) = kernel_with(&[state, types, mounts, off]);
+        assert!(matches!(kernel.check(), Err(SchedulerError::NoCompiler)));
+        let (_root, kernel) = kernel_with(&[state, types, mounts]);
+        assert!(kernel.check().is_ok());
     }
 
     #[test]

@@ -119,15 +119,29 @@ impl Finder {
     }
 
     /// Looks at one process, however often that was done: for callers whom the kernel tells that it runs another program
-    /// now, or has new threads. Returns its VM, if it is one; what came or went is not told again by the next scan.
-    pub fn examine(&mut self, pid: u32) -> Option<&Vm> {
+    /// now, has new threads, or has ended. What came or went is not told again by the next scan.
+    pub fn examine(&mut self, pid: u32) -> Changes {
+        let mut changes = Changes::default();
         match fs::metadata(self.root.join(format!("proc/{pid}"))) {
-            Ok(directory) => self.look(pid, directory.ino(), None, &mut Changes::default()),
+            Ok(directory) => self.look(pid, directory.ino(), None, &mut changes),
             Err(_) => {
-                self.vms.remove(&pid);
+                self.seen.remove(&pid);
+                changes.gone.extend(self.vms.remove(&pid));
             }
         }
-        self.vm(pid)
+        changes
+    }
+
+    /// Looks again at monitors that had no vCPUs yet.
+    pub fn examine_unfinished(&mut self) -> Changes {
+        let unfinished: Vec<u32> = self.monitors_without_vcpus().collect();
+        let mut changes = Changes::default();
+        for pid in unfinished {
+            let of_one = self.examine(pid);
+            changes.appeared.extend(of_one.appeared);
+            changes.gone.extend(of_one.gone);
+        }
+        changes
     }
 
     /// Forgets which processes are no VMs: the next scan looks at all of them.

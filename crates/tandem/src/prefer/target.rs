@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_cgroup_without_cpuset_may_use_all() {
-        let cgroup = |allowed| Target::Cgroup(Cgroup { path: "/vm".into(), id: 1, allowed });
+        let cgroup = |allowed| Target::Cgroup(Cgroup { path: "/vm".into(), id: 1, owner: 0, allowed });
         assert!(cgroup(None).check_allowed(&[7]).is_ok());
         let error = cgroup(Some(vec![0])).check_allowed(&[7]).unwrap_err();
         assert_eq!(error.to_string(), "cgroup /vm may use CPUs 0 alone, and none of 7");

@@ -1,6 +1,7 @@
 //! The guest's side: the first process, which sets the system up, the runner of a leg's scenarios, and what scenarios
 //! are made of.
 
+pub mod capped;
 pub mod cgroup;
 pub mod cpus;
 mod init;
@@ -65,12 +66,13 @@ impl Guest {
     }
 }
 
-/// Does what the program is called for: to be the first process, the runner, or [`work`].
+/// Does what the program is called for: to be the first process, the runner, [`work`], or a [`capped`] command.
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let result = match arguments.first().map(String::as_str) {
         _ if std::process::id() == 1 => init::run(),
         Some(runner::ARGUMENT) => runner::run(),
+        Some(capped::ARGUMENT) => capped::run(&arguments),
         Some(work::ARGUMENT) => Work::parse_from(arguments).run(),
         _ => Err(anyhow!("this is the first process of a guest; `make test-vm` boots one")),
     };

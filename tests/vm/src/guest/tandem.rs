@@ -23,7 +23,12 @@ pub struct Tandem {
 impl Tandem {
     /// Starts `tandem run` with these arguments, and waits until it schedules.
     pub fn run(arguments: &[&str]) -> Result<Self> {
-        let mut process = Process::start(command("run").args(arguments))?;
+        Self::start(command("run").args(arguments))
+    }
+
+    /// Starts a command that becomes `tandem run`, and waits until it schedules.
+    pub fn start(command: &mut Command) -> Result<Self> {
+        let mut process = Process::start(command)?;
         wait::until("`tandem run`", || {
             let status = process.ended()?;
             ensure!(status.is_none(), "`tandem run` ended: {}", process.output().trim());
@@ -127,7 +132,8 @@ pub fn call(arguments: &[&str]) -> Result<Output> {
     command(arguments[0]).args(&arguments[1..]).output().context("cannot start tandem")
 }
 
-fn command(verb: &str) -> Command {
+/// A verb, to be given arguments and environment.
+pub fn command(verb: &str) -> Command {
     let mut command = Command::new("tandem");
     command.arg(verb);
     command

@@ -1,11 +1,11 @@
 //! What the command refuses: each with one sentence, the right exit status, and nothing changed.
 
-use super::succeeds;
 use crate::guest::cgroup::Cgroup;
 use crate::guest::process::Process;
 use crate::guest::tandem::{self, Tandem};
 use crate::guest::{Guest, sched_ext, work};
 use anyhow::{Context, Result, ensure};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
@@ -16,8 +16,10 @@ const BAD_INPUT: i32 = 2;
 const FAILURE: i32 = 1;
 /// User and group of nobody.
 const NOBODY: u32 = 65534;
+/// Where the BPF file system is mounted.
+const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 
-/// Without root nothing can be loaded, looked at or steered.
+/// Without root nothing can be loaded, and what everybody does looked at or changed.
 pub fn without_root(_: &Guest) -> Result<()> {
     let as_nobody = |arguments: &[&str]| -> Result<Output> {
         let output = Command::new("tandem").args(arguments).uid(NOBODY).gid(NOBODY).output();
@@ -28,9 +30,12 @@ pub fn without_root(_: &Guest) -> Result<()> {
     ensure!(sched_ext::loadings()? == loadings, "a scheduler was loaded");
 
     let tandem = Tandem::run(&[])?;
-    for arguments in [&["run"][..], &["stat"], &["prefer", "show"], &["prefer", "--cpus", "0", "--", "true"]]
-    {
-        refused(&as_nobody(arguments)?, FAILURE, "needs root")?;
+    for (arguments, message) in [
+        (&["run"][..], "needs root"),
+        (&["stat"], "only root and members of the group"),
+        (&["prefer", "--cpus", "0", "--pid", "1"], "it belongs to another user"),
+    ] {
+        refused(&as_nobody(arguments)?, FAILURE, message)?;
     }
     tandem.stop()?;
     Ok(())
@@ -77,7 +82,7 @@ pub fn wrong_preferences(_: &Guest) -> Result<()> {
     let offline = 3;
     tandem.hotplug(offline, false)?;
 
-    let preferences = succeeds(&["prefer", "show"])?;
+    let preferences = super::preferences()?;
     let loadings = sched_ext::loadings()?;
     for (arguments, message) in [
         (&["--cpus", "0", "--pid", &dead][..], "no process"),
@@ -94,7 +99,7 @@ pub fn wrong_preferences(_: &Guest) -> Result<()> {
     ] {
         refused(&tandem::call(&[&["prefer"], arguments].concat())?, BAD_INPUT, message)?;
     }
-    let now = succeeds(&["prefer", "show"])?;
+    let now = super::preferences()?;
     ensure!(now == preferences, "preferences were\n{preferences}and are\n{now}");
     ensure!(sched_ext::loadings()? == loadings, "the scheduler was loaded again");
     tandem.hotplug(offline, true)?;
@@ -108,6 +113,28 @@ pub fn not_loaded(_: &Guest) -> Result<()> {
     for arguments in [&["stat"][..], &["prefer", "show"], &["prefer", "--cpus", "0", "--", "true"]] {
         refused(&tandem::call(arguments)?, FAILURE, "the scheduler is not loaded")?;
     }
+    Ok(())
+}
+
+/// `tandem doctor` finds that the scheduler can be loaded; without the BPF file system it does not, and says what to do,
+/// as `tandem run` does.
+pub fn doctor_agrees(_: &Guest) -> Result<()> {
+    let found = tandem::call(&["doctor"])?;
+    ensure!(found.status.success(), "`tandem doctor`: {}", tandem::describe(&found));
+    let tandem = Tandem::run(&[])?;
+    let found = String::from_utf8(tandem::call(&["doctor"])?.stdout)?;
+    ensure!(found.contains("tandem is, and is enabled"), "`tandem doctor` beside `tandem run` says {found}");
+    tandem.stop()?;
+
+    unmount(BPF_FILE_SYSTEM, UnmountFlags::empty()).context("cannot unmount")?;
+    let (found, run) = (tandem::call(&["doctor"]), tandem::call(&["run"]));
+    mount("bpf", BPF_FILE_SYSTEM, "bpf", MountFlags::empty(), None).context("cannot mount again")?;
+    let (found, cure) = (found?, "run `mount -t bpf bpf /sys/fs/bpf`");
+    refused(&run?, FAILURE, cure)?;
+    ensure!(found.status.code() == Some(FAILURE), "`tandem doctor`: {}", tandem::describe(&found));
+    let lines = String::from_utf8(found.stdout)?;
+    let missing: Vec<_> = lines.lines().filter(|line| line.starts_with("missing")).collect();
+    ensure!(matches!(missing[..], [line] if line.ends_with(cure)), "`tandem doctor` says {lines}");
     Ok(())
 }
 

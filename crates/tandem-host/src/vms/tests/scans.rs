@@ -120,12 +120,14 @@ fn a_process_that_becomes_a_monitor_is_found_when_it_is_examined() {
     tree.process(&Process::libvirt(20, "a", 1));
     finder.scan().unwrap();
     assert_eq!(finder.vms().count(), 0, "settled processes are not read");
-    assert_eq!(finder.examine(20).map(|vm| vm.name.as_str()), Some("a"));
+    finder.examine(20);
+    assert_eq!(finder.vm(20).map(|vm| vm.name.as_str()), Some("a"));
 
     let mut other = Finder::new(tree.root());
     other.scan().unwrap();
     assert_eq!(other.vms().count(), 1);
-    assert_eq!(other.examine(21), None);
+    other.examine(21);
+    assert_eq!(other.vm(21), None);
 }
 
 #[test]

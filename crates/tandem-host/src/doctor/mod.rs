@@ -1,0 +1,186 @@
+//! What this machine lacks to run the scheduler and what goes with it, each with its cure.
+//!
+//! Everything is read from `/proc`, `/sys`, `/etc`, `/run` and the folders of units, below a root: tests bring their own.
+//! Nothing is changed, and nothing is loaded to try it. What only the kernel's verifier could say is therefore not told.
+
+mod machine;
+mod permissions;
+mod service;
+mod vms;
+
+use crate::cgroups::CgroupError;
+use crate::mounts::mount_points;
+use crate::scheduler::{Kernel, SchedulerError};
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+/// How good or bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// The scheduler can be loaded, and does less than it could.
+    Warning,
+    /// The scheduler cannot be loaded.
+    Missing,
+}
+
+impl Level {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub subject: &'static str,
+    /// How it is.
+    pub level: Level,
+    /// What was found, in one sentence; where something is wrong, with what to do.
+    pub message: String,
+}
+
+impl Finding {
+    fn ok(subject: &'static str, message: impl Into<String>) -> Self {
+        Self { subject, level: Level::Ok, message: message.into() }
+    }
+
+    fn warning(subject: &'static str, message: impl Into<String>) -> Self {
+        Self { subject, level: Level::Warning, message: message.into() }
+    }
+
+    fn missing(subject: &'static str, message: impl Into<String>) -> Self {
+        Self { subject, level: Level::Missing, message: message.into() }
+    }
+
+    /// Something that must be there for the scheduler to be loaded.
+    fn needed<T>(
+        subject: &'static str,
+        found: Result<T, SchedulerError>,
+        message: impl FnOnce(T) -> String,
+    ) -> Self {
+        match found {
+            Ok(found) => Self::ok(subject, message(found)),
+            Err(error) => Self::missing(subject, error.to_string()),
+        }
+    }
+}
+
+/// Looks at the machine whose `/proc`, `/sys`, `/etc` and so on are under `root`: `/` for this one.
+pub fn examine(root: &Path) -> Vec<Finding> {
+    let kernel = Kernel::new(root);
+    let mut findings = Vec::new();
+    for (subject, found) in kernel.needs() {
+        findings.push(Finding::needed(subject, found, |()| match subject {
+            "sched_ext" => format!("in Linux {}", kernel.release()),
+            _ => "there".into(),
+        }));
+    }
+    findings.push(permissions::look(root));
+    findings.extend(loaded(&kernel));
+    findings.extend(machine::look(&kernel));
+    findings.push(cgroups(root));
+    findings.extend(vms::look(root));
+    findings.push(schedstats(root));
+    findings.push(service::group(root));
+    findings.extend(service::unit(root));
+    findings
+}
+
+/// Whether the scheduler could be loaded, as far as these tell.
+pub fn is_loadable(findings: &[Finding]) -> bool {
+    findings.iter().all(|finding| finding.level < Level::Missing)
+}
+
+/// Which scheduler is loaded. Without sched_ext there is nothing to say.
+fn loaded(kernel: &Kernel) -> Option<Finding> {
+    let subject = "loaded";
+    let state = kernel.state().ok()?;
+    Some(match state.scheduler {
+        Some(name) if name == crate::scheduler::NAME => {
+            Finding::ok(subject, format!("{name} is, and is {}", state.name))
+        }
+        Some(name) => Finding::missing(subject, SchedulerError::OtherScheduler { name }.to_string()),
+        None => Finding::ok(subject, "no sched_ext scheduler is"),
+    })
+}
+
+/// The unified hierarchy, and its controllers of CPUs.
+fn cgroups(root: &Path) -> Finding {
+    let subject = "cgroup2";
+    let Some(mount) = mount_points(root, "cgroup2").into_iter().next() else {
+        return Finding::warning(subject, CgroupError::NotMounted.to_string());
+    };
+    let without = |file: &str| {
+        let list = read(root, mount.join(file)).unwrap_or_default();
+        let has = |name: &&str| list.split_whitespace().any(|found| found == *name);
+        ["cpu", "cpuset"].into_iter().filter(|name| !has(name)).collect::<Vec<_>>()
+    };
+    let not_there = without("cgroup.controllers");
+    if !not_there.is_empty() {
+        let message =
+            "not in the unified hierarchy; boot with systemd.unified_cgroup_hierarchy=1 and without cgroup1";
+        return Finding::warning(subject, format!("{} {message}", controllers(&not_there)));
+    }
+    let off = without("cgroup.subtree_control");
+    if off.is_empty() {
+        return Finding::ok(subject, format!("at {}, with cpu and cpuset", mount.display()));
+    }
+    let switch: Vec<String> = off.iter().map(|name| format!("+{name}")).collect();
+    let file = mount.join("cgroup.subtree_control");
+    Finding::warning(
+        subject,
+        format!("{} off; run `echo {} > {}`", controllers(&off), switch.join(" "), file.display()),
+    )
+}
+
+fn controllers(names: &[&str]) -> String {
+    match names {
+        [name] => format!("the controller {name} is"),
+        _ => format!("the controllers {} are", names.join(" and ")),
+    }
+}
+
+/// Statistics of tasks' waiting, which are off by default.
+fn schedstats(root: &Path) -> Finding {
+    let subject = "schedstats";
+    match read(root, "/proc/sys/kernel/sched_schedstats").as_deref() {
+        Some("0") => Finding::warning(
+            subject,
+            "how long tasks wait and sleep is not counted in /proc; run `sysctl kernel.sched_schedstats=1`, which \
+             costs a little time at each switch",
+        ),
+        Some(_) => Finding::ok(subject, "counted"),
+        None => Finding::warning(
+            subject,
+            "this kernel does not count how long tasks wait and sleep; it needs CONFIG_SCHEDSTATS=y",
+        ),
+    }
+}
+
+/// A file's text without white space around it, by its absolute path; nothing if it cannot be read.
+fn read(root: &Path, path: impl AsRef<Path>) -> Option<String> {
+    let text = fs::read_to_string(below(root, path.as_ref())).ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// Whether there is such a file, by its absolute path.
+fn exists(root: &Path, path: &str) -> bool {
+    below(root, Path::new(path)).exists()
+}
+
+fn below(root: &Path, path: &Path) -> std::path::PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+#[cfg(test)]
+mod tests;

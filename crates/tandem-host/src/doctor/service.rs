@@ -1,0 +1,57 @@
+//! `tandem run` as a service of systemd.
+
+use super::{Finding, exists, read};
+use std::path::Path;
+
+/// The unit.
+const UNIT: &str = "tandem.service";
+/// Where units are, by precedence: systemd.unit(5).
+const FOLDERS: [&str; 4] = [
+    "/etc/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
+/// Where the service keeps what others may use while it runs.
+const RUNTIME_FOLDER: &str = "/run/tandem";
+
+/// The group that the service runs in.
+pub fn group(root: &Path) -> Finding {
+    let subject = "group";
+    let groups = read(root, "/etc/group").unwrap_or_default();
+    match groups.lines().any(|line| line.starts_with("tandem:")) {
+        true => Finding::ok(subject, "tandem"),
+        false => Finding::warning(
+            subject,
+            "there is no group `tandem`, in which the service runs; run `groupadd --system tandem`",
+        ),
+    }
+}
+
+/// The unit's state. Without systemd there is nothing to say.
+pub fn unit(root: &Path) -> Option<Finding> {
+    let subject = "service";
+    if !exists(root, "/run/systemd/system") {
+        return None;
+    }
+    if !FOLDERS.iter().any(|folder| exists(root, &format!("{folder}/{UNIT}"))) {
+        return Some(Finding::ok(subject, format!("no {UNIT} is installed; `tandem run` works without")));
+    }
+    let is_active = exists(root, &format!("/sys/fs/cgroup/system.slice/{UNIT}"));
+    // A link, to a unit that need not be below this root.
+    let wanted = root.join("etc/systemd/system/multi-user.target.wants").join(UNIT);
+    let start = format!("`systemctl enable --now {UNIT}` starts it, now and at each boot");
+    Some(match (is_active, wanted.is_symlink()) {
+        (true, _) if !exists(root, RUNTIME_FOLDER) => Finding::warning(
+            subject,
+            format!("active without its folder {RUNTIME_FOLDER}; run `systemctl restart {UNIT}`"),
+        ),
+        (true, true) => Finding::ok(subject, "active, and starts at boot"),
+        (true, false) => Finding::ok(subject, "active, and does not start at boot"),
+        (false, true) => Finding::warning(
+            subject,
+            format!("starts at boot, and is not active; `systemctl status {UNIT}` says why"),
+        ),
+        (false, false) => Finding::ok(subject, format!("not active; {start}")),
+    })
+}

@@ -1,0 +1,248 @@
+use super::*;
+use std::os::unix::fs::symlink;
+use tempfile::TempDir;
+
+/// A host of VMs on which all is well: 2 CPUs, one of each node.
+const GOOD: [(&str, &str); 26] = [
+    ("proc/sys/kernel/osrelease", "6.12.41-amd64\n"),
+    ("proc/sys/kernel/sched_schedstats", "1\n"),
+    ("proc/sys/kernel/numa_balancing", "1\n"),
+    ("proc/sys/net/core/bpf_jit_enable", "1\n"),
+    ("proc/self/status", "Name:\ttandem\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n"),
+    (
+        "proc/self/mountinfo",
+        "25 30 0:23 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n\
+         27 30 0:25 / /sys/fs/bpf rw - bpf bpf rw,mode=700\n\
+         33 30 0:7 / /sys/kernel/debug rw - debugfs debugfs rw\n",
+    ),
+    ("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu vmx ept\n"),
+    ("proc/7/status", "Name:\tsshd\nState:\tS (sleeping)\nTgid:\t7\nCpus_allowed_list:\t0-1\n"),
+    ("sys/kernel/sched_ext/state", "disabled\n"),
+    ("sys/kernel/btf/vmlinux", ""),
+    ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory pids\n"),
+    ("sys/fs/cgroup/cgroup.subtree_control", "cpuset cpu io memory pids\n"),
+    ("sys/fs/cgroup/system.slice/tandem.service/cgroup.procs", "99\n"),
+    ("sys/module/kvm_intel/parameters/ple_gap", "128\n"),
+    ("sys/devices/system/cpu/online", "0-1\n"),
+    ("sys/devices/system/cpu/possible", "0-1\n"),
+    ("sys/devices/system/cpu/cpu0/topology/core_cpus_list", "0\n"),
+    ("sys/devices/system/cpu/cpu1/topology/core_cpus_list", "1\n"),
+    ("sys/devices/system/node/online", "0-1\n"),
+    ("sys/devices/system/node/node0/cpulist", "0\n"),
+    ("sys/devices/system/node/node1/cpulist", "1\n"),
+    ("dev/kvm", ""),
+    ("etc/group", "root:x:0:\ntandem:x:998:\n"),
+    ("run/systemd/system/x", ""),
+    ("run/tandem/x", ""),
+    ("usr/lib/systemd/system/tandem.service", "[Service]\n"),
+];
+
+fn write(root: &TempDir, path: &str, text: &str) {
+    let path = root.path().join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn remove(root: &TempDir, path: &str) {
+    let path = root.path().join(path);
+    if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+}
+
+fn good_host() -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (path, text) in GOOD {
+        write(&root, path, text);
+    }
+    let wants = root.path().join("etc/systemd/system/multi-user.target.wants");
+    fs::create_dir_all(&wants).unwrap();
+    symlink("/usr/lib/systemd/system/tandem.service", wants.join("tandem.service")).unwrap();
+    root
+}
+
+/// What differs from the good host: subject, level and message.
+fn differing(root: &TempDir) -> Vec<(&'static str, Level, String)> {
+    let good = examine(good_host().path());
+    let findings = examine(root.path()).into_iter().filter(|finding| !good.contains(finding));
+    findings.map(|Finding { subject, level, message }| (subject, level, message)).collect()
+}
+
+/// Checks that one finding alone differs from the good host, and how.
+#[track_caller]
+fn only(root: &TempDir, subject: &str, level: Level, message: &str) {
+    let found = differing(root);
+    let [(found_subject, found_level, found_message)] = &found[..] else { panic!("{subject}: {found:?}") };
+    assert_eq!((*found_subject, *found_level), (subject, level), "{found_message}");
+    assert!(found_message.contains(message), "{found_message}");
+}
+
+#[test]
+fn on_a_good_host_all_is_well() {
+    let findings = examine(good_host().path());
+    assert!(findings.iter().all(|finding| finding.level == Level::Ok), "{findings:#?}");
+    assert!(is_loadable(&findings));
+    let message = |subject| &findings.iter().find(|finding| finding.subject == subject).unwrap().message;
+    assert_eq!(message("sched_ext"), "in Linux 6.12.41-amd64");
+    assert_eq!(message("topology"), "CPUs: 2, last-level caches: 2");
+    assert_eq!(message("NUMA"), "2 nodes; the kernel's NUMA balancing is on");
+    assert_eq!(message("service"), "active, and starts at boot");
+}
+
+#[test]
+fn an_old_kernel_cannot_load_it() {
+    let root = good_host();
+    remove(&root, "sys/kernel/sched_ext");
+    write(&root, "proc/sys/kernel/osrelease", "6.1.0-41-amd64\n");
+    only(
+        &root,
+        "sched_ext",
+        Level::Missing,
+        "this kernel (6.1.0-41-amd64) has no sched_ext: it begins with Linux 6.12",
+    );
+    assert!(!is_loadable(&examine(root.path())));
+}
+
+#[test]
+fn what_the_loader_needs_is_told_one_by_one() {
+    let mounts =
+        "25 30 0:23 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n33 30 0:7 / /debug rw - debugfs debugfs rw\n";
+    let cases: [(&str, Option<&str>, &str, &str); 7] = [
+        ("sys/kernel/btf/vmlinux", None, "type information", "CONFIG_DEBUG_INFO_BTF=y"),
+        ("proc/self/mountinfo", Some(mounts), "BPF file system", "mount -t bpf bpf /sys/fs/bpf"),
+        ("proc/sys/net/core/bpf_jit_enable", Some("0\n"), "BPF compiler", "sysctl net.core.bpf_jit_enable=1"),
+        (
+            "sys/kernel/sched_ext/root/ops",
+            Some("scx_lavd\n"),
+            "loaded",
+            "another sched_ext scheduler, `scx_lavd`; end it",
+        ),
+        ("proc/self/status", Some("Uid:\t0\t1000\t0\t0\n"), "permissions", "needs root; run it with sudo"),
+        (
+            "proc/self/status",
+            Some("Uid:\t0\t0\t0\t0\nCapEff:\t0000004000000000\n"),
+            "permissions",
+            "without CAP_BPF;",
+        ),
+        ("proc/self/status", Some("Uid:\t0\t0\t0\t0\n"), "permissions", "without CAP_BPF and CAP_PERFMON;"),
+    ];
+    for (path, text, subject, message) in cases {
+        let root = good_host();
+        match text {
+            Some(text) => write(&root, path, text),
+            None => remove(&root, path),
+        }
+        only(&root, subject, Level::Missing, message);
+    }
+}
+
+#[test]
+fn a_machine_that_is_too_large_or_unreadable_is_told() {
+    let root = good_host();
+    write(&root, "sys/devices/system/cpu/online", "0,2000\n");
+    write(&root, "sys/devices/system/cpu/cpu2000/topology/core_cpus_list", "2000\n");
+    write(&root, "sys/devices/system/node/node1/cpulist", "2000\n");
+    only(&root, "topology", Level::Missing, "2001");
+    write(&root, "sys/devices/system/cpu/online", "many\n");
+    only(&root, "topology", Level::Missing, "cpu/online");
+}
+
+#[test]
+fn one_capability_stands_in_for_the_others() {
+    let root = good_host();
+    write(&root, "proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t0000000000200000\n");
+    assert_eq!(differing(&root), []);
+}
+
+#[test]
+fn our_own_scheduler_is_no_other() {
+    let root = good_host();
+    write(&root, "sys/kernel/sched_ext/state", "enabled\n");
+    write(&root, "sys/kernel/sched_ext/root/ops", "tandem\n");
+    only(&root, "loaded", Level::Ok, "tandem is, and is enabled");
+}
+
+#[test]
+fn what_would_help_is_a_warning() {
+    let mounts =
+        "25 30 0:23 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n27 30 0:25 / /sys/fs/bpf rw - bpf bpf rw\n";
+    let bpf =
+        "27 30 0:25 / /sys/fs/bpf rw - bpf bpf rw\n33 30 0:7 / /sys/kernel/debug rw - debugfs debugfs rw\n";
+    let numad = "Name:\tnumad\nState:\tS (sleeping)\nTgid:\t41\nCpus_allowed_list:\t0-1\n";
+    let cases: [(&str, Option<&str>, &str, &str); 12] = [
+        ("proc/self/mountinfo", Some(mounts), "debugfs", "mount -t debugfs"),
+        ("proc/self/mountinfo", Some(bpf), "cgroup2", "mount -t cgroup2"),
+        (
+            "sys/fs/cgroup/cgroup.subtree_control",
+            Some("memory\n"),
+            "cgroup2",
+            "`echo +cpu +cpuset > /sys/fs/cgroup/cgroup.subtree_control`",
+        ),
+        ("sys/fs/cgroup/cgroup.subtree_control", Some("cpu\n"), "cgroup2", "the controller cpuset is off"),
+        (
+            "sys/fs/cgroup/cgroup.controllers",
+            Some("hugetlb\n"),
+            "cgroup2",
+            "systemd.unified_cgroup_hierarchy=1",
+        ),
+        ("proc/sys/kernel/sched_schedstats", Some("0\n"), "schedstats", "sysctl kernel.sched_schedstats=1"),
+        ("proc/sys/kernel/sched_schedstats", None, "schedstats", "CONFIG_SCHEDSTATS=y"),
+        ("proc/41/status", Some(numad), "numad", "process 41"),
+        ("sys/module/kvm_intel/parameters/ple_gap", Some("0\n"), "directed yield", "ple_gap=0"),
+        ("dev/kvm", None, "KVM", "no /dev/kvm"),
+        ("etc/group", Some("root:x:0:\n"), "group", "groupadd --system tandem"),
+        ("run/tandem", None, "service", "systemctl restart tandem.service"),
+    ];
+    for (path, text, subject, message) in cases {
+        let root = good_host();
+        match text {
+            Some(text) => write(&root, path, text),
+            None => remove(&root, path),
+        }
+        only(&root, subject, Level::Warning, message);
+        assert!(is_loadable(&examine(root.path())), "{subject}");
+    }
+}
+
+#[test]
+fn kvm_is_told_by_what_the_cpu_can() {
+    let cases = [
+        ("flags\t: fpu vmx\n", Level::Warning, "modprobe kvm_intel"),
+        ("flags\t: fpu svm hypervisor\n", Level::Warning, "modprobe kvm_amd"),
+        ("flags\t: fpu hypervisor\n", Level::Ok, "--mode guest"),
+        ("flags\t: fpu\n", Level::Warning, "firmware"),
+    ];
+    for (cpuinfo, level, message) in cases {
+        let root = good_host();
+        remove(&root, "dev/kvm");
+        remove(&root, "sys/module");
+        write(&root, "proc/cpuinfo", cpuinfo);
+        only(&root, "KVM", level, message);
+    }
+}
+
+#[test]
+fn the_units_state_is_told() {
+    let root = good_host();
+    remove(&root, "etc/systemd/system/multi-user.target.wants");
+    only(&root, "service", Level::Ok, "does not start at boot");
+    remove(&root, "sys/fs/cgroup/system.slice");
+    only(&root, "service", Level::Ok, "`systemctl enable --now tandem.service` starts it");
+    remove(&root, "usr/lib/systemd");
+    only(&root, "service", Level::Ok, "no tandem.service is installed");
+    remove(&root, "run/systemd");
+    assert_eq!(differing(&root), []);
+
+    let root = good_host();
+    remove(&root, "sys/fs/cgroup/system.slice");
+    only(&root, "service", Level::Warning, "systemctl status tandem.service");
+}
+
+#[test]
+fn an_empty_machine_lacks_much_and_nothing_panics() {
+    let findings = examine(tempfile::tempdir().unwrap().path());
+    let missing: Vec<_> = findings
+        .iter()
+        .filter(|finding| finding.level == Level::Missing)
+        .map(|finding| finding.subject)
+        .collect();
+    assert_eq!(missing, ["sched_ext", "type information", "BPF file system", "permissions", "topology"]);
+}

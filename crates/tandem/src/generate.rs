@@ -1,0 +1,56 @@
+//! `tandem generate`: what packages install beside the command, made from what the command knows of itself.
+//!
+//! It is not in the help: who builds a package calls it, `scripts/stage` in the first place. `tandem(1)` is written by
+//! hand, and is in `packaging`.
+
+mod manual;
+mod settings;
+
+use crate::error::BadInput;
+use anyhow::Context;
+use clap::Command;
+use clap_complete::{Shell, generate_to};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `tandem generate`.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  tandem generate --date 2026-01-31 target/generated")]
+pub struct Args {
+    /// The folder for man/, completions/ and tandem.toml; it is made
+    folder: PathBuf,
+    /// The date of the manual pages
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    date: String,
+}
+
+/// Writes the files.
+pub fn run(args: &Args, command: Command) -> anyhow::Result<()> {
+    // The command's own `help` verb has no page.
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+
+    let pages = folder(&args.folder, "man")?;
+    for page in manual::pages_of_verbs(&command, &args.date)? {
+        write(&pages.join(page.file), &page.text)?;
+    }
+    let page = manual::page_of_settings(&args.date);
+    write(&pages.join(page.file), &page.text)?;
+
+    let completions = folder(&args.folder, "completions")?;
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        generate_to(shell, &mut command, "tandem", &completions)
+            .with_context(|| completions.display().to_string())?;
+    }
+    write(&args.folder.join("tandem.toml"), settings::file().as_bytes())
+}
+
+fn folder(parent: &Path, name: &str) -> Result<PathBuf, BadInput> {
+    let folder = parent.join(name);
+    fs::create_dir_all(&folder).map_err(|error| BadInput::new(format!("{}: {error}", folder.display())))?;
+    Ok(folder)
+}
+
+fn write(file: &Path, text: &[u8]) -> anyhow::Result<()> {
+    fs::write(file, text).with_context(|| file.display().to_string())
+}
