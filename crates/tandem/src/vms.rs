@@ -9,7 +9,7 @@ mod tests;
 mod text;
 
 use crate::error::BadInput;
-use observe::Observation;
+use observe::{Observation, note_of_monitors};
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -88,7 +88,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(wanted) = &args.vm {
         vms = vec![select(&vms, wanted)?];
     }
-    let observation = Observation::make(root, &machine, &vms, args.interval);
+    let mut observation = Observation::make(root, &machine, &vms, args.interval);
+    if args.vm.is_none() {
+        observation.notes.extend(note_of_monitors(finder.monitors_without_vcpus().collect()));
+    }
     let text = match (args.json, &args.vm) {
         (true, _) => format!("{:#}\n", json::to_json(&observation)),
         (_, Some(_)) => detail::show(&observation, &machine),

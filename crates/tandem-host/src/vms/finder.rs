@@ -82,6 +82,13 @@ impl Finder {
         self.vms.get(&pid)
     }
 
+    /// Processes of monitors that are no VMs, for no thread of theirs is known to be a vCPU: they start or end, or only root
+    /// can tell their threads apart. In no order.
+    pub fn monitors_without_vcpus(&self) -> impl Iterator<Item = u32> {
+        let watched = self.seen.iter().filter(|(_, seen)| seen.state == State::Watched);
+        watched.map(|(&pid, _)| pid).filter(|pid| !self.vms.contains_key(pid))
+    }
+
     /// Looks at processes that were not there before.
     ///
     /// # Errors
@@ -112,7 +119,7 @@ impl Finder {
     }
 
     /// Looks at one process, however often that was done: for callers whom the kernel tells that it runs another program
-    /// now, has new threads, or has ended.
+    /// now, has new threads, or has ended. What came or went is not told again by the next scan.
     pub fn examine(&mut self, pid: u32) -> Changes {
         let mut changes = Changes::default();
         match fs::metadata(self.root.join(format!("proc/{pid}"))) {
@@ -127,9 +134,7 @@ impl Finder {
 
     /// Looks again at monitors that had no vCPUs yet.
     pub fn examine_unfinished(&mut self) -> Changes {
-        let is_unfinished =
-            |(pid, seen): &(&u32, &Seen)| seen.state == State::Watched && !self.vms.contains_key(pid);
-        let unfinished: Vec<u32> = self.seen.iter().filter(is_unfinished).map(|(pid, _)| *pid).collect();
+        let unfinished: Vec<u32> = self.monitors_without_vcpus().collect();
         let mut changes = Changes::default();
         for pid in unfinished {
             let of_one = self.examine(pid);
@@ -164,8 +169,9 @@ impl Finder {
         };
         self.seen.insert(pid, Seen { inode, state });
         let old = match vm {
-            Some(vm) => {
+            Some(mut vm) => {
                 let identity = vm.identity;
+                vm.helpers = self.helpers.get(&pid).cloned().unwrap_or_default();
                 let old = self.vms.insert(pid, *vm);
                 if old.as_ref().is_none_or(|old| old.identity != identity) {
                     changes.appeared.push(identity);

@@ -2,7 +2,7 @@
 //!
 //! Every test builds the tree that it needs, under a folder of its own:
 //!
-//! ```ignore
+//! ```text
 //! let tree = Tree::new(folder.path());
 //! tree.machine(2, 4);
 //! tree.cgroups(Cgroups::Unified);

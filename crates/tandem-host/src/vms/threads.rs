@@ -1,14 +1,14 @@
 //! The threads of a VM: which of them are vCPUs, which do I/O.
 //!
 //! They are told by their names. QEMU names its threads only with `-name NAME,debug-threads=on`, which libvirt and
-//! Proxmox give, and LXD and Incus do not. Without, the kernel tells which threads are vCPUs: KVM in
-//! `/sys/kernel/debug/kvm/PID-FD/vcpuN/pid` (since Linux 5.18, for root), and everybody else by the time that a thread
-//! has run a guest (`guest_time` in its `stat`). The latter finds a vCPU after it has run for a tick, and does not
-//! know its number.
+//! Proxmox give, and LXD and Incus do not. Without, the kernel tells which threads are vCPUs. KVM says so in
+//! `/sys/kernel/debug/kvm/PID-FD/vcpuN/pid` (since Linux 6.0, commit e36de87d34a7), which root alone may read. Otherwise
+//! the time tells that a thread has run a guest: `guest_time` in its `stat`. That finds a vCPU only after a tick of the
+//! clock has met it in the guest, and does not know its number.
 //!
 //! | thread | name | source |
 //! |---|---|---|
-//! | vCPU | `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG` | QEMU's `accel/*/*-accel-ops.c` |
+//! | vCPU | `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG` (one thread for all) | QEMU's `accel/*/*-accel-ops.c` |
 //! | | `vcpu0` | Cloud Hypervisor's `vmm/src/cpu.rs` |
 //! | | `fc_vcpu 0` | Firecracker's `vmm/src/vstate/vcpu.rs` |
 //! | I/O | `IO NAME` | QEMU's `iothread.c`; libvirt's `IO mon_iothread` serves its monitor |

@@ -2,7 +2,8 @@
 //!
 //! The kernel tells how long a thread has run, and on which CPU it is, but not how long on which. So both are read
 //! several times in the interval, and what a thread has run between two readings counts for the node of its CPU at the
-//! second. The shares of nodes are estimates, exact for threads that stay.
+//! second. The shares of nodes are estimates, exact for threads that stay. Threads that have come since the start are not
+//! counted.
 
 use super::{OpenTimes, Thread, ThreadKind, ThreadTimes, Vm};
 use std::collections::BTreeMap;

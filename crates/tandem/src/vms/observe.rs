@@ -94,6 +94,26 @@ impl Observation {
     }
 }
 
+/// That these processes are monitors and may be VMs, and how to find out.
+pub fn note_of_monitors(mut pids: Vec<u32>) -> Option<String> {
+    pids.sort_unstable();
+    let numbers = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let who = match pids.len() {
+        0 => return None,
+        1 => format!("process {numbers} is a monitor in which"),
+        _ => format!("processes {numbers} are monitors in which"),
+    };
+    Some(format!("{who} no vCPU is known, because it has just been started, or {}", unnamed_threads()))
+}
+
+/// How QEMU's threads can be told apart that have no names.
+fn unnamed_threads() -> &'static str {
+    match geteuid().is_root() {
+        false => "only root can tell: run tandem as root, or start QEMU with -name NAME,debug-threads=on",
+        true => "nobody can tell: start QEMU with -name NAME,debug-threads=on, or mount /sys/kernel/debug",
+    }
+}
+
 /// What is missing in some of them, and the cure.
 fn unreadable(vms: &[ObservedVm]) -> Vec<String> {
     let is_root = geteuid().is_root();
@@ -130,12 +150,8 @@ fn unreadable(vms: &[ObservedVm]) -> Vec<String> {
     };
     let guessed = how_many(&|vm| vm.threads.iter().any(is_guessed));
     if guessed > 0 {
-        let cure = match is_root {
-            false => "run tandem as root, or start QEMU with -name NAME,debug-threads=on",
-            true => "start QEMU with -name NAME,debug-threads=on, or mount /sys/kernel/debug",
-        };
         let of = of(guessed);
-        notes.push(format!("vCPUs that have not run yet are not known, of {of}: {cure}"));
+        notes.push(format!("vCPUs that have not run yet are not known, of {of}; {}", unnamed_threads()));
     }
     notes
 }

@@ -21,9 +21,18 @@ pub fn width_of_terminal() -> Option<usize> {
 
 /// Draws the table. Names are cut to the width, and why VMs live where they do is told if there is room for it.
 pub fn draw(observation: &Observation, width: Option<usize>) -> String {
-    if observation.vms.is_empty() {
-        return "no virtual machines are running\n".into();
+    let mut text = match observation.vms.is_empty() {
+        true => "no virtual machines are running\n".to_owned(),
+        false => rows_of(observation, width),
+    };
+    for note in &observation.notes {
+        let _ = writeln!(text, "{note}");
     }
+    text
+}
+
+/// The titles and a line for each VM.
+fn rows_of(observation: &Observation, width: Option<usize>) -> String {
     let mut rows: Vec<[String; 11]> = vec![TITLES.map(str::to_owned)];
     rows.extend(observation.vms.iter().map(|vm| row(vm, observation)));
     let length = |text: &String| text.chars().count();
@@ -54,9 +63,6 @@ pub fn draw(observation: &Observation, width: Option<usize>) -> String {
             let _ = write!(line, " {reason}");
         }
         let _ = writeln!(text, "{}", line.trim_end());
-    }
-    for note in &observation.notes {
-        let _ = writeln!(text, "{note}");
     }
     text
 }

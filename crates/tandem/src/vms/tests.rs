@@ -157,11 +157,24 @@ fn json_has_all_of_it() {
     assert_eq!(web["usage"]["local_pct"], json!(null));
     assert_eq!(web["threads"][2]["vcpu"], json!(0));
     assert_eq!((&mail["limits"]["cpus"], &mail["limits"]["is_pinned"]), (&json!("0-1"), &json!(true)));
-    // Every field is in the help, and none that is not there.
-    let Some(vm) = web.as_object() else { panic!("{web}") };
-    for key in vm.keys() {
+    assert_names_are_in_the_help(&all);
+}
+
+fn assert_names_are_in_the_help(value: &serde_json::Value) {
+    for (key, inner) in value.as_object().into_iter().flatten() {
         assert!(HELP.contains(key.as_str()), "{key} is not in the help");
+        assert_names_are_in_the_help(inner);
     }
+    value.as_array().into_iter().flatten().for_each(assert_names_are_in_the_help);
+}
+
+#[test]
+fn monitors_that_may_be_vms_are_told() {
+    assert_eq!(note_of_monitors(vec![]), None);
+    let one = note_of_monitors(vec![7]).unwrap();
+    assert!(one.starts_with("process 7 is a monitor in which no vCPU is known, because "), "{one}");
+    let two = note_of_monitors(vec![9, 7]).unwrap();
+    assert!(two.starts_with("processes 7, 9 are monitors in which no vCPU is known, because "), "{two}");
 }
 
 #[test]
