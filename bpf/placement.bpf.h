@@ -175,6 +175,24 @@ static __always_inline void note_place(struct task_struct *p, s32 cpu, u64 now_n
 	}
 }
 
+/* Counts the time that a running task has had since it was charged last: at home, or away. */
+static __always_inline void note_time(struct task_struct *p, s32 cpu, const struct cpu_state *state, u64 now_ns)
+{
+	struct task_preference *preference = preference_of_task(p);
+	struct preference_set *set = preferred_set(p, preference);
+	struct bpf_cpumask *mask;
+
+	if (!set || !preference || !before(state->charged_ns, now_ns))
+		return;
+	mask = set->mask;
+	if (!mask)
+		return;
+	if (bpf_cpumask_test_cpu(cpu, cast_mask(mask)))
+		preference->home_ns += now_ns - state->charged_ns;
+	else
+		preference->away_ns += now_ns - state->charged_ns;
+}
+
 /* Whether a running task should leave `cpu` for its set, which has an idle CPU, or core if it has one to itself here. */
 static __always_inline bool should_return(struct task_struct *p, s32 cpu, u64 now_ns)
 {

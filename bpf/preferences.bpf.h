@@ -12,7 +12,11 @@
 #ifndef TANDEM_PREFERENCES_H
 #define TANDEM_PREFERENCES_H
 
-enum { MAX_SETS = 1024 };
+enum {
+	MAX_SETS = 1024,
+	/* Those that users other than root can take: the rest is there when root and the agent need it. */
+	USER_SETS = 768,
+};
 
 struct preference_set {
 	struct bpf_cpumask __kptr *mask;
@@ -46,6 +50,11 @@ struct task_preference {
 	u64 found_in;
 	/* Since when it has been running outside of its set; 0: it runs inside, or has not run. */
 	u64 away_since_ns;
+	/* How long it has run on CPUs of its sets, and on others. */
+	u64 home_ns;
+	u64 away_ns;
+	/* `own_set` was chosen by the agent. */
+	u32 by_agent;
 };
 
 struct {
@@ -178,6 +187,7 @@ static s32 inherit_preference(struct task_struct *p)
 	if (!own)
 		return -ENOMEM;
 	own->own_set = parents->own_set;
+	own->by_agent = parents->by_agent;
 	count_user(own->own_set, false, 1);
 	mark(own, parents->latency_critical);
 	return 0;

@@ -65,7 +65,7 @@ static int find_set(const struct preference_request *request)
 		if (!set)
 			break;
 		if (!set->tasks && !set->cgroups) {
-			if (!unused)
+			if (!unused && (request->user == ANY_USER || index < USER_SETS))
 				unused = index;
 		} else if (same_set(set, request)) {
 			return index;
@@ -78,6 +78,12 @@ static int find_set(const struct preference_request *request)
 	return error ? error : unused;
 }
 
+/* The rule of sched_setaffinity(): of one's own tasks, by either of the two users that a task has. */
+static bool is_of_user(struct task_struct *p, u32 user)
+{
+	return user == ANY_USER || BPF_CORE_READ(p, cred, uid.val) == user || BPF_CORE_READ(p, cred, euid.val) == user;
+}
+
 static int prefer_for_task(const struct preference_request *request, u32 set)
 {
 	struct task_preference *preference;
@@ -86,6 +92,10 @@ static int prefer_for_task(const struct preference_request *request, u32 set)
 
 	if (!p)
 		return -ESRCH;
+	if (!is_of_user(p, request->user)) {
+		bpf_task_release(p);
+		return -EPERM;
+	}
 	preference = bpf_task_storage_get(&preferences_of_tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	bpf_task_release(p);
 	if (!preference)
@@ -93,6 +103,7 @@ static int prefer_for_task(const struct preference_request *request, u32 set)
 	count_user(set, false, 1);
 	old = preference->own_set;
 	preference->own_set = set;
+	preference->by_agent = request->by_agent;
 	mark(preference, request->latency_critical);
 	preference->found_for = 0;
 	count_user(old, false, -1);
@@ -148,10 +159,17 @@ int preference_of(struct preference_request *context)
 
 		if (!p)
 			return -ESRCH;
+		if (!is_of_user(p, context->user)) {
+			bpf_task_release(p);
+			return -EPERM;
+		}
 		preference = bpf_task_storage_get(&preferences_of_tasks, p, NULL, 0);
 		if (preference) {
 			index = preference->own_set;
 			latency_critical = preference->latency_critical;
+			context->by_agent = preference->by_agent;
+			context->home_ns = preference->home_ns;
+			context->away_ns = preference->away_ns;
 		}
 		bpf_task_release(p);
 	} else {

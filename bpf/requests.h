@@ -24,10 +24,14 @@ enum preference_kind {
 	KIND_NODES = 2,
 };
 
+/* For `user`: whose task it is does not matter. No user has this number. */
+enum { ANY_USER = 0xffffffff };
+
 /*
- * Sets or clears a preference: `prefer`. Reads it back: `preference_of`, which fills all fields but the first two and
- * returns -ENOENT where there is none. One caller at a time may set.
- * -ESRCH: no such task or cgroup; -EINVAL: an empty set; -ENOSPC: all MAX_SETS sets are in use.
+ * Sets or clears a preference: `prefer`. Reads it back: `preference_of`, which fills all fields but `id`, `scope` and
+ * `user` and returns -ENOENT where there is none. One caller at a time may set.
+ * -ESRCH: no such task or cgroup; -EINVAL: an empty set; -ENOSPC: all MAX_SETS sets are in use; -EPERM: the task is not
+ * `user`'s. Looking and setting are one here, so that no other task can have got the number in between.
  */
 struct preference_request {
 	u64 id;
@@ -35,7 +39,14 @@ struct preference_request {
 	enum preference_kind kind;
 	/* Exempt from rate control; of tasks only. */
 	u32 latency_critical;
+	/* Of tasks only: the agent chose it, not somebody who asked for it. Inherited like the preference. */
+	u32 by_agent;
+	/* Whose task it has to be; of cgroups, for whom it is asked. */
+	u32 user;
 	u32 padding;
+	/* How long the task has run on CPUs of its set, and on others, ns; told by `preference_of`, of tasks only. */
+	u64 home_ns;
+	u64 away_ns;
 	u64 cpus[CPU_WORDS];
 	u64 nodes[NODE_WORDS];
 };

@@ -190,6 +190,8 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 	if (run_yield_target(state))
 		return;
 	if (runs_on) {
+		if (nr_preferences)
+			note_time(prev, cpu, state, now_ns);
 		settle(state, now_ns);
 		if (!state->by_yield)
 			advance_clock(llc, state->vtime);
@@ -242,13 +244,17 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 
 void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 {
-	struct cpu_state *state = cpu_state(scx_bpf_task_cpu(p));
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct cpu_state *state = cpu_state(cpu);
+	u64 now_ns = scx_bpf_now();
 
 	if (!state)
 		return;
-	settle(state, scx_bpf_now());
+	if (nr_preferences)
+		note_time(p, cpu, state, now_ns);
+	settle(state, now_ns);
 	state->running = false;
-	scx_bpf_task_set_dsq_vtime(p, (state->vtime & ~TAGS) | llc_of(scx_bpf_task_cpu(p)));
+	scx_bpf_task_set_dsq_vtime(p, (state->vtime & ~TAGS) | llc_of(cpu));
 }
 
 void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)

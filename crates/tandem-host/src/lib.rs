@@ -1,10 +1,19 @@
-//! The real machine: what it is, and the scheduler that runs on it.
+//! The real machine: what it is, the virtual machines on it, and the scheduler that runs it.
 
+#[cfg(feature = "scheduler")]
+pub mod agent;
 pub mod cgroups;
+#[cfg(feature = "scheduler")]
+pub mod control;
 #[cfg(feature = "scheduler")]
 pub mod doctor;
 pub mod mounts;
 #[cfg(feature = "scheduler")]
+pub mod privileges;
+#[cfg(feature = "scheduler")]
+pub mod process_events;
+#[cfg(feature = "scheduler")]
 pub mod scheduler;
 pub mod tasks;
 pub mod topology;
+pub mod vms;

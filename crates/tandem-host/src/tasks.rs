@@ -17,11 +17,24 @@ pub struct Task {
     pub name: String,
     /// The CPUs that it may use.
     pub allowed: Vec<u32>,
+    /// The NUMA nodes from which it may take memory; none on a kernel without NUMA.
+    pub allowed_nodes: Vec<u32>,
 }
 
 /// The task of that number; nothing if there is none, or it has ended and only waits for its parent to notice.
 pub fn task(root: &Path, tid: u32) -> Option<Task> {
-    let status = fs::read_to_string(root.join(format!("proc/{tid}/status"))).ok()?;
+    read(&root.join(format!("proc/{tid}")), tid)
+}
+
+/// The same for a thread of that process alone.
+pub fn thread(root: &Path, pid: u32, tid: u32) -> Option<Task> {
+    read(&root.join(format!("proc/{pid}/task/{tid}")), tid)
+}
+
+fn read(directory: &Path, tid: u32) -> Option<Task> {
+    let status = fs::read(directory.join("status")).ok()?;
+    // A name of 15 bytes may end within a character.
+    let status = String::from_utf8_lossy(&status);
     let value =
         |key: &str| status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim);
     if value("State")?.starts_with(['Z', 'X']) {
@@ -32,6 +45,9 @@ pub fn task(root: &Path, tid: u32) -> Option<Task> {
         pid: value("Tgid")?.parse().ok()?,
         name: value("Name")?.to_owned(),
         allowed: parse_cpulist(value("Cpus_allowed_list")?).ok()?,
+        allowed_nodes: value("Mems_allowed_list")
+            .and_then(|list| parse_cpulist(list).ok())
+            .unwrap_or_default(),
     })
 }
 
@@ -68,9 +84,15 @@ mod tests {
     #[test]
     fn reads_what_the_kernel_writes() {
         let status = "Name:\tCPU 0/KVM\nUmask:\t0022\nState:\tR (running)\nTgid:\t41\nNgid:\t0\nPid:\t42\n\
-            Cpus_allowed:\tf3\nCpus_allowed_list:\t0-1,4-7\n";
+            Cpus_allowed:\tf3\nCpus_allowed_list:\t0-1,4-7\nMems_allowed_list:\t0\n";
         let root = root_with(42, status);
-        let expected = Task { tid: 42, pid: 41, name: "CPU 0/KVM".into(), allowed: vec![0, 1, 4, 5, 6, 7] };
+        let expected = Task {
+            tid: 42,
+            pid: 41,
+            name: "CPU 0/KVM".into(),
+            allowed: vec![0, 1, 4, 5, 6, 7],
+            allowed_nodes: vec![0],
+        };
         assert_eq!(task(root.path(), 42), Some(expected));
         assert_eq!(task(root.path(), 43), None);
     }

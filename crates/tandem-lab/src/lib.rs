@@ -4,7 +4,6 @@ pub mod experiment;
 pub mod latency;
 pub mod machine_file;
 pub mod measure;
-pub mod new_file;
 pub mod published;
 pub mod report;
 pub mod results;

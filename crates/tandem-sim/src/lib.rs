@@ -12,6 +12,7 @@
 //! trace      scheduling events, for whoever follows a run
 //! metrics    what a run measured
 //! placement  which NUMA nodes a new VM should live on
+//! homes      the same while VMs come, go, and work more or less
 //! ```
 //!
 //! This crate knows no file format, no terminal, and no published number. Time is in integer nanoseconds; the
@@ -19,6 +20,7 @@
 
 pub mod cpumask;
 mod engine;
+pub mod homes;
 pub mod ids;
 mod kernel;
 pub mod machine;

@@ -42,6 +42,12 @@ impl Occupancy {
         Self { nodes: machine.nodes().iter().map(free).collect() }
     }
 
+    /// A machine with so much free memory on each node, bytes, and no runnable vCPUs.
+    pub fn with_free_memory(free_bytes: &[u64]) -> Self {
+        let node = |&free_memory_bytes: &u64| NodeOccupancy { free_memory_bytes, runnable_vcpus: 0 };
+        Self { nodes: free_bytes.iter().map(node).collect() }
+    }
+
     /// Adds a VM whose vCPUs may run on, and whose memory lies on, the given nodes (all nodes of the machine if
     /// none are given).
     ///
@@ -236,12 +242,28 @@ pub enum Shortage {
 /// # Panics
 /// If the occupancy is that of a machine with another number of nodes.
 pub fn place(machine: &Machine, occupancy: &Occupancy, request: Request) -> PlacementOutcome {
+    place_within(machine, occupancy, request, &usable_nodes(machine))
+}
+
+/// The nodes that have pCPUs: others can be part of no affinity.
+pub fn usable_nodes(machine: &Machine) -> Vec<NodeId> {
+    let nodes = (0..machine.node_count()).map(NodeId::from);
+    nodes.filter(|node| !machine.node_cpus(*node).is_empty()).collect()
+}
+
+/// The same for a VM that may be on these nodes alone, which have pCPUs and are told in ascending order.
+///
+/// # Panics
+/// As [`place`].
+pub fn place_within(
+    machine: &Machine,
+    occupancy: &Occupancy,
+    request: Request,
+    usable: &[NodeId],
+) -> PlacementOutcome {
     let nodes = machine.node_count();
     assert_eq!(nodes, occupancy.nodes.len(), "the occupancy is of another machine");
-    // Nodes without pCPUs can be part of no affinity.
-    let usable: Vec<NodeId> =
-        (0..nodes).map(NodeId::from).filter(|node| !machine.node_cpus(*node).is_empty()).collect();
-    if let Some(shortage) = shortage(machine, occupancy, request, &usable) {
+    if let Some(shortage) = shortage(machine, occupancy, request, usable) {
         return PlacementOutcome::NoCandidate(shortage);
     }
     match nodes {
@@ -253,7 +275,7 @@ pub fn place(machine: &Machine, occupancy: &Occupancy, request: Request) -> Plac
     let largest_node = usable.iter().map(|&node| pcpus(machine, node)).max().unwrap_or(1);
     let fewest_nodes = (request.vcpus as usize).div_ceil(largest_node).max(1);
     let mut candidates = (fewest_nodes..=usable.len())
-        .map(|count| candidates(machine, occupancy, request, &usable, count))
+        .map(|count| candidates(machine, occupancy, request, usable, count))
         .find(|candidates| !candidates.is_empty())
         .expect("nothing is short, so all usable nodes together are a candidate");
     candidates.sort_by(|a, b| order(a).cmp(&order(b)));
@@ -302,18 +324,23 @@ fn candidates(
     usable: &[NodeId],
     count: usize,
 ) -> Vec<Candidate> {
-    debug_assert!(usable.len() <= MAX_NODES);
-    (0u32..1 << usable.len())
-        .filter(|combination| combination.count_ones() as usize == count)
-        .map(|combination| {
-            let in_combination = |&(bit, _): &(usize, &NodeId)| combination >> bit & 1 == 1;
-            let nodes = usable.iter().enumerate().filter(in_combination);
-            candidate(machine, occupancy, nodes.map(|(_, &node)| node).collect())
-        })
+    combinations(usable, count)
+        .map(|nodes| candidate(machine, occupancy, nodes))
         .filter(|candidate| {
             candidate.pcpus >= request.vcpus as usize && candidate.free_memory_bytes >= request.memory_bytes
         })
         .collect()
+}
+
+/// All the combinations of `count` of at most [`MAX_NODES`] nodes, each in the order of the nodes.
+pub(crate) fn combinations(nodes: &[NodeId], count: usize) -> impl Iterator<Item = Vec<NodeId>> {
+    debug_assert!(nodes.len() <= MAX_NODES);
+    (0u32..1 << nodes.len()).filter(move |combination| combination.count_ones() as usize == count).map(
+        move |combination| {
+            let in_combination = |&(bit, _): &(usize, &NodeId)| combination >> bit & 1 == 1;
+            nodes.iter().enumerate().filter(in_combination).map(|(_, &node)| node).collect()
+        },
+    )
 }
 
 fn candidate(machine: &Machine, occupancy: &Occupancy, nodes: Vec<NodeId>) -> Candidate {

@@ -6,6 +6,8 @@
 // `println!` panics when the reader of a pipe is gone; `writeln!` returns an error that [`error::report`] knows.
 #![warn(clippy::print_stdout)]
 
+mod access;
+mod agent;
 mod counters;
 mod doctor;
 mod error;
@@ -19,6 +21,7 @@ mod schema;
 mod sim;
 mod stat;
 mod topology;
+mod vms;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -44,12 +47,17 @@ enum Verb {
     Reproduce(reproduce::Args),
     /// Load the scheduler into this machine's kernel, and report until it is ended
     Run(run::Args),
+    /// Serve users and look after VMs; `tandem run` starts this
+    #[command(hide = true)]
+    Agent(agent::Args),
     /// Say which CPUs or NUMA nodes a process, a thread or a cgroup would rather use
     Prefer(prefer::Args),
     /// Print what the loaded scheduler has counted
     Stat(stat::Args),
     /// Say what this machine lacks to run the scheduler, and what to do
     Doctor(doctor::Args),
+    /// Show the virtual machines of this host: vCPUs, memory and its nodes, use, steal
+    Vms(vms::Args),
     /// Print the JSON Schema of a file format
     Schema(schema::Args),
     /// Write what packages install beside the command: manual pages, completions, the file of settings
@@ -65,9 +73,11 @@ fn main() -> ExitCode {
         Verb::Sim(args) => sim::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Run(args) => run::run(&args),
+        Verb::Agent(args) => agent::run(&args),
         Verb::Prefer(args) => prefer::run(&args),
         Verb::Stat(args) => stat::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
+        Verb::Vms(args) => vms::run(&args),
         Verb::Schema(args) => schema::run(&args),
         Verb::Generate(args) => generate::run(&args, Cli::command()),
     };

@@ -5,6 +5,7 @@ mod place;
 mod show;
 mod target;
 
+use crate::access::{Access, AccessError, Who};
 use crate::error::BadInput;
 use anyhow::Context;
 use clap::{ArgGroup, Subcommand};
@@ -14,9 +15,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use tandem_host::scheduler::{
-    Kernel, Loaded, Place, Preference, PreferenceError, Preferences, SchedulerError, Subject,
-};
+use tandem_host::scheduler::{Place, Preference};
 use tandem_host::tasks;
 use tandem_host::topology::read_sysfs;
 use target::{Target, TargetArgs};
@@ -24,6 +23,8 @@ use target::{Target, TargetArgs};
 const HELP: &str =
     "A preference is no pinning: while the preferred CPUs are busy, others are used. Children inherit \
 it. It ends with its task or cgroup, or with the scheduler.
+
+Root may steer everybody; who is not root, own tasks and cgroups, through the service of `tandem run`.
 
 Lists are those of taskset: 0-3,8 or, every second, 0-7:2.
 
@@ -84,16 +85,15 @@ struct ClearArgs {
 
 /// Sets, shows or clears.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let loaded = Loaded::find(Kernel::new(Path::new("/")))?;
-    let preferences = loaded.preferences()?;
+    let access = Access::find()?;
     match &args.verb {
-        Some(Verb::Show(show)) => Ok(show::print(&preferences, show.target.find()?)?),
+        Some(Verb::Show(show)) => show::print(&access, show.target.find()?),
         Some(Verb::Clear(clear)) => {
             let nothing = Preference { place: None, latency_critical: false };
-            set(&preferences, &found(clear.target.find()?)?, &nothing)
+            set(&access, &found(clear.target.find()?)?, &nothing)
         }
         None => {
-            let place = args.place.find(&read_sysfs(Path::new("/"))?, loaded.mode()?)?;
+            let place = args.place.find(&read_sysfs(Path::new("/"))?, access.mode()?)?;
             let target = match args.command.is_empty() {
                 true => found(args.target.find()?)?,
                 // The command takes the place of this process, which has one thread.
@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             if let Some(Place::Cpus(cpus) | Place::Nodes { cpus, .. }) = &place {
                 target.check_allowed(cpus)?;
             }
-            set(&preferences, &target, &Preference { place, latency_critical: args.latency_critical })?;
+            set(&access, &target, &Preference { place, latency_critical: args.latency_critical })?;
             match &args.command[..] {
                 [] => Ok(()),
                 [program, arguments @ ..] => {
@@ -118,20 +118,21 @@ fn found(target: Option<Target>) -> anyhow::Result<Target> {
     target.context("clap lets only those pass who name somebody")
 }
 
-fn set(preferences: &Preferences, target: &Target, preference: &Preference) -> anyhow::Result<()> {
-    match target {
-        Target::Process(task) => set_process(preferences, task.pid, preference),
-        Target::Thread(task) => preferences
-            .set(Subject::Task(task.tid), preference)
-            .map_err(|error| about(&format!("thread {}", task.tid), error)),
-        Target::Cgroup(cgroup) => preferences
-            .set(Subject::Cgroup(cgroup.id), preference)
-            .map_err(|error| about(&format!("cgroup {}", cgroup.path.display()), error)),
+fn set(access: &Access, target: &Target, preference: &Preference) -> anyhow::Result<()> {
+    let who = match target {
+        Target::Process(task) => return set_process(access, task.pid, preference),
+        Target::Thread(task) => Who::Task(task.tid),
+        Target::Cgroup(cgroup) => Who::Cgroup(cgroup),
+    };
+    match access.prefer(who, preference) {
+        Ok(()) => Ok(()),
+        Err(AccessError::Gone) => Err(who.gone()),
+        Err(AccessError::Other(error)) => Err(error),
     }
 }
 
 /// Sets it for every thread, and again for those that appeared meanwhile: who is created by one that has it, has it.
-fn set_process(preferences: &Preferences, pid: u32, preference: &Preference) -> anyhow::Result<()> {
+fn set_process(access: &Access, pid: u32, preference: &Preference) -> anyhow::Result<()> {
     let mut seen = BTreeSet::new();
     let mut any_is_set = false;
     loop {
@@ -141,27 +142,16 @@ fn set_process(preferences: &Preferences, pid: u32, preference: &Preference) -> 
             break;
         }
         for tid in new {
-            match preferences.set(Subject::Task(tid), preference) {
+            match access.prefer(Who::Task(tid), preference) {
                 Ok(()) => any_is_set = true,
                 // A thread that ended meanwhile.
-                Err(PreferenceError::Gone) => {}
-                Err(error) => return Err(about(&format!("process {pid}"), error)),
+                Err(AccessError::Gone) => {}
+                Err(AccessError::Other(error)) => return Err(error),
             }
         }
     }
     match any_is_set {
         true => Ok(()),
-        false => Err(about(&format!("process {pid}"), PreferenceError::Gone)),
-    }
-}
-
-/// An error with whom it is about; that the scheduler is gone is about nobody.
-fn about(who: &str, error: PreferenceError) -> anyhow::Error {
-    match error {
-        PreferenceError::Scheduler(error @ SchedulerError::NotLoaded) => error.into(),
-        PreferenceError::Gone | PreferenceError::TooLarge { .. } => {
-            BadInput::new(format!("{who}: {error}")).into()
-        }
-        error => anyhow::anyhow!("{who}: {error}"),
+        false => Err(Who::Task(pid).gone()),
     }
 }

@@ -1,13 +1,16 @@
 //! `tandem run`: load the scheduler, report, and unload it at the end.
 
+mod agent_process;
+mod plan;
 mod service;
 mod signals;
 
 use crate::counters::{rates, write_table};
-use crate::error::BadInput;
+use crate::error::{BadInput, one_line};
+use agent_process::AgentProcess;
 use anyhow::Context;
 use service::Service;
-use signals::Signals;
+use signals::{Signals, Wish};
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
@@ -21,14 +24,15 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Arguments of `tandem run`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "It stays in the foreground until SIGINT, SIGTERM or SIGHUP: then it unloads the scheduler and \
-    ends with status 0. If the kernel ejects the scheduler, it says why and ends with status 1. Either way the \
+    after_help = "It stays in the foreground until SIGINT or SIGTERM: then it unloads the scheduler and ends with \
+    status 0. SIGHUP makes it read the file of settings again; if that has a mistake, the old settings stay. If the kernel ejects the scheduler, it says why and ends with status 1. Either way the \
     kernel's own scheduler takes over.\n\n\
     Examples:\n  \
     tandem run\n  \
     tandem run --config /etc/tandem/tandem.toml\n  \
     tandem run --mode guest --interval 60\n  \
-    tandem run --print-config > tandem.toml"
+    tandem run --print-config > tandem.toml\n  \
+    tandem run --plan"
 )]
 pub struct Args {
     /// Where it runs, whatever the file says
@@ -43,6 +47,9 @@ pub struct Args {
     /// Print all settings as a file, and do not run
     #[arg(long)]
     print_config: bool,
+    /// Print which homes the VMs of this host would get, and why, and do not run; needs neither root nor sched_ext
+    #[arg(long, conflicts_with = "print_config")]
+    plan: bool,
 }
 
 /// Where the scheduler runs.
@@ -60,6 +67,18 @@ enum End {
     Asked,
     /// The kernel asks to load it again.
     Restart(Exit),
+    /// There are other settings, for which it has to be loaded again.
+    Reload,
+}
+
+/// Why a loaded scheduler is watched no longer.
+enum Watched {
+    /// A signal asked for its end.
+    Asked,
+    /// There are other settings for it.
+    Reload,
+    /// The kernel has ended it.
+    Ended,
 }
 
 /// Loads the scheduler and stays until it is unloaded or ejected.
@@ -75,26 +94,28 @@ fn stay(args: &Args, service: &mut Service) -> anyhow::Result<()> {
         write!(io::stdout(), "{}", settings.to_toml())?;
         return Ok(());
     }
+    if args.plan {
+        return plan::run(&settings);
+    }
     let mut signals = Signals::catch().context("cannot listen for signals")?;
     let instance = Instance::acquire(Kernel::new(Path::new("/")))?;
-    let mut session = Session {
-        instance: &instance,
-        settings: &settings,
-        signals: &mut signals,
-        service,
-        interval: args.interval,
-    };
+    let mut session = Session { instance: &instance, settings, signals: &mut signals, service, args };
     let mut is_first = true;
     loop {
-        match session.run_once(is_first)? {
+        let end = session.run_once(is_first)?;
+        is_first = false;
+        match end {
             End::Asked => return Ok(()),
             End::Restart(exit) => {
                 writeln!(io::stdout(), "tandem: loading again: {exit}")?;
                 session.service.reloading(&format!("Loading again: {exit}"));
-                instance.wait_until_disabled()?;
-                is_first = false;
+            }
+            End::Reload => {
+                writeln!(io::stdout(), "tandem: loading again with the new settings")?;
+                session.service.reloading("Loading again with new settings");
             }
         }
+        instance.wait_until_disabled()?;
     }
 }
 
@@ -114,11 +135,10 @@ fn settings(args: &Args) -> Result<Settings, BadInput> {
 /// What stays from one loading to the next.
 struct Session<'a> {
     instance: &'a Instance,
-    settings: &'a Settings,
+    settings: Settings,
     signals: &'a mut Signals,
     service: &'a mut Service,
-    /// Seconds between lines of statistics; 0 for none.
-    interval: u32,
+    args: &'a Args,
 }
 
 impl Session<'_> {
@@ -132,24 +152,29 @@ impl Session<'_> {
             Mode::Host => Places::of_host(&machine, possible_cpus)?,
             Mode::Guest => Places::of_guest(&machine, possible_cpus)?,
         };
-        describe(self.instance.kernel(), &places, self.settings)?;
+        describe(self.instance.kernel(), &places, &self.settings)?;
         let mut storage = MaybeUninit::uninit();
-        let scheduler = Scheduler::load(&mut storage, self.instance, self.settings, &places, hotplug_seq)?;
+        let scheduler = Scheduler::load(&mut storage, self.instance, &self.settings, &places, hotplug_seq)?;
         if !is_first {
             rehome(self.instance, &machine)?;
         }
-        if scheduler.exit()?.is_none() {
-            writeln!(io::stdout(), "tandem: scheduling")?;
-            self.service.ready(&format!("Scheduling {}", what_on(&places, self.settings)));
-        }
-        let is_asked = self.watch(&scheduler)?;
+        let watched = match scheduler.exit()? {
+            None => {
+                let agent = AgentProcess::start(&self.settings).context("cannot start the agent")?;
+                writeln!(io::stdout(), "tandem: scheduling")?;
+                self.service.ready(&format!("Scheduling {}", what_on(&places, &self.settings)));
+                self.watch(&scheduler, agent)?
+            }
+            Some(_) => Watched::Ended,
+        };
         let counters = scheduler.counters()?;
-        match scheduler.unload()? {
-            Some(exit) if exit.is_restart() && !is_asked => Ok(End::Restart(exit)),
-            Some(exit) if !exit.is_unloaded() => {
+        match (scheduler.unload()?, watched) {
+            (Some(exit), Watched::Ended) if exit.is_restart() => Ok(End::Restart(exit)),
+            (Some(exit), _) if !exit.is_unloaded() && !exit.is_restart() => {
                 anyhow::bail!("the kernel ejected the scheduler: {exit}; its own schedules again")
             }
-            _ => {
+            (_, Watched::Reload) => Ok(End::Reload),
+            (_, Watched::Asked | Watched::Ended) => {
                 writeln!(io::stdout(), "tandem: unloaded; in all:")?;
                 write_table(&counters, &mut io::stdout().lock())?;
                 Ok(End::Asked)
@@ -157,18 +182,27 @@ impl Session<'_> {
         }
     }
 
-    /// Reports until a signal comes, or the kernel has ended the scheduler; returns whether it was a signal.
-    fn watch(&mut self, scheduler: &Scheduler<'_>) -> anyhow::Result<bool> {
+    /// Reports until a signal asks for something else, or the kernel has ended the scheduler.
+    /// The agent goes with the scheduler whose maps it has open.
+    fn watch(&mut self, scheduler: &Scheduler<'_>, mut agent: AgentProcess) -> anyhow::Result<Watched> {
         let mut reported = Instant::now();
         let mut earlier = scheduler.counters()?;
         while scheduler.exit()?.is_none() {
             self.service.alive();
-            if self.signals.wait(LOOK_INTERVAL)? {
-                self.service.stopping();
-                return Ok(true);
+            match self.signals.wait(LOOK_INTERVAL)? {
+                Some(Wish::End) => {
+                    self.service.stopping();
+                    return Ok(Watched::Asked);
+                }
+                Some(Wish::Reload) if self.reload(&mut agent)? => return Ok(Watched::Reload),
+                _ => {}
+            }
+            if let Some(message) = agent.look().context("cannot start the agent again")? {
+                writeln!(io::stderr(), "tandem: {message}")?;
             }
             let time = reported.elapsed();
-            if self.interval > 0 && time.as_secs() >= self.interval.into() {
+            let interval = self.args.interval;
+            if interval > 0 && time.as_secs() >= interval.into() {
                 let counters = scheduler.counters()?;
                 let rates = rates(&counters.since(&earlier), time);
                 writeln!(io::stdout(), "tandem: {rates}")?;
@@ -176,7 +210,33 @@ impl Session<'_> {
                 (reported, earlier) = (Instant::now(), counters);
             }
         }
-        Ok(false)
+        Ok(Watched::Ended)
+    }
+
+    /// Reads the settings again; whether the scheduler has to be loaded again for them. A mistake changes nothing.
+    fn reload(&mut self, agent: &mut AgentProcess) -> anyhow::Result<bool> {
+        let settings = match settings(self.args) {
+            Ok(settings) => settings,
+            Err(error) => {
+                writeln!(
+                    io::stderr(),
+                    "tandem: the settings stay as they were: {}",
+                    one_line(&error.to_string())
+                )?;
+                return Ok(false);
+            }
+        };
+        if settings == self.settings {
+            writeln!(io::stdout(), "tandem: the settings are the same")?;
+            return Ok(false);
+        }
+        let are_of_agent = settings.scheduler_only() == self.settings.scheduler_only();
+        self.settings = settings;
+        if are_of_agent {
+            agent.replace(&self.settings).context("cannot start the agent")?;
+            writeln!(io::stdout(), "tandem: the agent has the new settings")?;
+        }
+        Ok(!are_of_agent)
     }
 }
 

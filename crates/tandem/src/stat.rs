@@ -1,11 +1,12 @@
 //! `tandem stat`: what the loaded scheduler has counted.
 
+use crate::access::{Access, Status};
 use crate::counters::write_table;
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
-use tandem_host::scheduler::{Counter, Kernel, Loaded, Mode};
+use tandem_host::scheduler::{Counter, Kernel};
 
 /// Arguments of `tandem stat`.
 #[derive(clap::Args)]
@@ -21,14 +22,7 @@ pub struct Args {
 /// Prints what the scheduler is doing and its counters.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let kernel = Kernel::new(Path::new("/"));
-    let loaded = Loaded::find(kernel.clone())?;
-    let state = kernel.state()?.name;
-    let mode = match loaded.mode()? {
-        Mode::Host => "host",
-        Mode::Guest => "guest",
-    };
-    let since = loaded.since()?;
-    let counters = loaded.counters()?;
+    let Status { state, mode, since, counters } = Access::find()?.status()?;
     let mut out = io::stdout().lock();
     if args.json {
         let all = counters.iter().map(|Counter { name, description, value }| {

@@ -121,6 +121,9 @@ pub const LEGS: &[Leg] = &[
             scenario("wrong-settings", scenarios::bad_input::wrong_settings),
             scenario("wrong-preferences", scenarios::bad_input::wrong_preferences),
             scenario("preferences-survive-hotplug", scenarios::hotplug::preferences_survive),
+            scenario("users-steer-their-own", scenarios::control_socket::users_steer_their_own),
+            scenario("hostile-user", scenarios::control_socket::hostile_user),
+            scenario("agent-is-killed", scenarios::control_socket::agent_is_killed),
         ],
     },
     Leg {

@@ -45,6 +45,17 @@ impl Counters {
         Ok(Self::sum(values.iter().flatten().map(Vec::as_slice)))
     }
 
+    /// Those that another process read, by name.
+    ///
+    /// # Errors
+    /// If they are others than this version's.
+    pub fn from_named(named: &[(String, u64)]) -> Result<Self, SchedulerError> {
+        let other = || SchedulerError::OtherVersion { what: "the counters".into() };
+        let in_order = named.iter().map(|(name, _)| name.as_str()).eq(Self::names());
+        let values: Vec<u64> = named.iter().map(|(_, value)| *value).collect();
+        if in_order { values.try_into().map(Self).map_err(|_| other()) } else { Err(other()) }
+    }
+
     fn sum<'a>(of_cpus: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut sums = [0; COUNT];
         for values in of_cpus {
@@ -95,6 +106,10 @@ mod tests {
         let counters = Counters::sum(cpus.iter().map(Vec::as_slice));
         let second = counters.iter().nth(1).unwrap();
         assert_eq!((second.name, second.value), (DECLARED[1].0, 11 + 101));
+
+        let named: Vec<_> = counters.iter().map(|counter| (counter.name.to_owned(), counter.value)).collect();
+        assert_eq!(Counters::from_named(&named).unwrap(), counters);
+        assert!(Counters::from_named(&named[1..]).is_err(), "those of another version");
 
         let later = Counters::sum([of_cpu(200)].iter().map(Vec::as_slice));
         assert_eq!(later.since(&counters).iter().next().unwrap().value, 200 - 110);

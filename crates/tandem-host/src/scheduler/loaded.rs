@@ -2,7 +2,9 @@
 
 use super::instance::{COUNTERS, PREFER, PREFERENCE_OF, READ_ONLY_DATA, STEERING, directory};
 use super::preference::request_about;
-use super::{Counters, Kernel, Mode, Preference, PreferenceError, SchedulerError, State, Subject};
+use super::{
+    Asker, Counters, Held, Kernel, Mode, Preference, PreferenceError, SchedulerError, State, Subject,
+};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 use nix::errno::Errno;
 use std::fs::{self, File};
@@ -112,11 +114,12 @@ impl Preferences {
     /// What somebody prefers; nothing where there is no preference.
     ///
     /// # Errors
-    /// If there is no such task or cgroup, or the kernel does not tell.
-    pub fn get(&self, subject: Subject) -> Result<Option<Preference>, PreferenceError> {
+    /// If there is no such task or cgroup, who asks may not, or the kernel does not tell.
+    pub fn get(&self, subject: Subject, asker: Asker) -> Result<Option<Held>, PreferenceError> {
         let mut request = request_about(subject);
+        asker.write(&mut request);
         match run(&self.preference_of, &mut request)? {
-            Ok(()) => Ok(Some(Preference::read(&request))),
+            Ok(()) => Ok(Some(Held::read(&request))),
             Err(Errno::ENOENT) => Ok(None),
             Err(error) => Err(refusal(error)),
         }
@@ -125,9 +128,15 @@ impl Preferences {
     /// Sets what somebody prefers, in the place of what it did.
     ///
     /// # Errors
-    /// If there is no such task or cgroup, or the scheduler cannot hold it. Nothing is changed then.
-    pub fn set(&self, subject: Subject, preference: &Preference) -> Result<(), PreferenceError> {
+    /// If there is no such task or cgroup, who asks may not, or the scheduler cannot hold it. Nothing is changed then.
+    pub fn set(
+        &self,
+        subject: Subject,
+        preference: &Preference,
+        asker: Asker,
+    ) -> Result<(), PreferenceError> {
         let mut request = request_about(subject);
+        asker.write(&mut request);
         preference.write(&mut request)?;
         let _alone = self.steer_alone()?;
         run(&self.prefer, &mut request)?.map_err(refusal)
@@ -136,9 +145,9 @@ impl Preferences {
     /// Clears what somebody prefers.
     ///
     /// # Errors
-    /// If there is no such task or cgroup.
-    pub fn clear(&self, subject: Subject) -> Result<(), PreferenceError> {
-        self.set(subject, &Preference { place: None, latency_critical: false })
+    /// If there is no such task or cgroup, or who asks may not.
+    pub fn clear(&self, subject: Subject, asker: Asker) -> Result<(), PreferenceError> {
+        self.set(subject, &Preference { place: None, latency_critical: false }, asker)
     }
 
     /// Waits until no other process sets preferences: the scheduler wants one at a time.
@@ -169,6 +178,7 @@ fn run(
 fn refusal(error: Errno) -> PreferenceError {
     match error {
         Errno::ESRCH => PreferenceError::Gone,
+        Errno::EPERM => PreferenceError::NotOwner,
         Errno::ENOSPC => PreferenceError::NoRoom,
         error => {
             SchedulerError::Refused { action: "pass on the preference".into(), cause: error.to_string() }

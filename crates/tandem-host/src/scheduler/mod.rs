@@ -32,9 +32,10 @@ pub use kernel::{Kernel, State};
 pub use load::{ObjectStorage, Scheduler};
 pub use loaded::{Loaded, NAME, Preferences};
 pub use places::{Places, PlacesError};
-pub use preference::{Place, Preference, PreferenceError, Subject};
+pub use preference::{Asker, Held, Place, Preference, PreferenceError, Subject};
 pub use rehome::{cpus_of_nodes, rehome};
 pub use settings::{
-    DirectedYield, Fairness, Guest, Mode, NumaHomes, RateControl, Settings, SoftAffinity, settings_schema,
+    Agent, DirectedYield, Fairness, Guest, Mode, NumaHomes, RateControl, Settings, SoftAffinity, VmRule,
+    settings_schema,
 };
 pub use simulated::{OBJECT, request_bytes, rodata};

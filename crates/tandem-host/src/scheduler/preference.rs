@@ -4,6 +4,9 @@ use super::SchedulerError;
 use tandem_bpf::types::{preference_kind, preference_request, preference_scope};
 use thiserror::Error;
 
+/// `ANY_USER` of the scheduler's `requests.h`: (uid_t)-1, which no user has.
+const ANY_USER: u32 = u32::MAX;
+
 /// Whom a preference is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
@@ -20,6 +23,31 @@ pub struct Preference {
     pub place: Option<Place>,
     /// Whether it is exempt from rate control; of tasks only.
     pub latency_critical: bool,
+}
+
+/// Who asks for a preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// Somebody who may ask for all tasks.
+    Root,
+    /// A user, by number, who may ask for own tasks only. The scheduler looks whose task it is; it knows nothing of
+    /// the owners of cgroups.
+    User(u32),
+    /// The agent, which may ask for all tasks and wants to know its own preferences again.
+    Agent,
+}
+
+/// What a task or cgroup prefers, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// What it prefers.
+    pub preference: Preference,
+    /// Whether the agent chose that; of tasks only.
+    pub by_agent: bool,
+    /// How long the task has run on the CPUs that it prefers, ns. Counted when it stops, or its slice ends.
+    pub home_ns: u64,
+    /// How long it has run on others, ns.
+    pub away_ns: u64,
 }
 
 /// Where somebody would rather run. Numbers are the kernel's, in ascending order.
@@ -42,6 +70,9 @@ pub enum PreferenceError {
     /// The task has ended, or the cgroup was removed.
     #[error("it does not exist any more")]
     Gone,
+    /// The task of another user.
+    #[error("it belongs to another user")]
+    NotOwner,
     /// No room for another set.
     #[error("all of the scheduler's sets of CPUs are in use by other preferences; clear some of those first")]
     NoRoom,
@@ -62,7 +93,7 @@ pub enum PreferenceError {
 
 /// The request about somebody, with nothing in it.
 pub(super) fn request_about(subject: Subject) -> preference_request {
-    let mut request = preference_request::default();
+    let mut request = preference_request { user: ANY_USER, ..preference_request::default() };
     match subject {
         Subject::Task(tid) => {
             request.scope = preference_scope::SCOPE_TASK;
@@ -74,6 +105,29 @@ pub(super) fn request_about(subject: Subject) -> preference_request {
         }
     }
     request
+}
+
+impl Asker {
+    /// The part of a request that says who asks.
+    pub(super) fn write(self, request: &mut preference_request) {
+        request.user = match self {
+            Self::User(user) => user,
+            Self::Root | Self::Agent => ANY_USER,
+        };
+        request.by_agent = u32::from(self == Self::Agent);
+    }
+}
+
+impl Held {
+    /// What the scheduler answered.
+    pub(super) fn read(request: &preference_request) -> Self {
+        Self {
+            preference: Preference::read(request),
+            by_agent: request.by_agent != 0,
+            home_ns: request.home_ns,
+            away_ns: request.away_ns,
+        }
+    }
 }
 
 impl Preference {
@@ -96,8 +150,7 @@ impl Preference {
         Ok(())
     }
 
-    /// What the scheduler answered.
-    pub(super) fn read(request: &preference_request) -> Self {
+    fn read(request: &preference_request) -> Self {
         let cpus = || numbers(&request.cpus);
         Self {
             place: match request.kind {
@@ -148,6 +201,19 @@ mod tests {
                 assert_eq!(Preference::read(&request), preference);
             }
         }
+    }
+
+    #[test]
+    fn a_request_says_who_asks() {
+        let asked = |asker: Asker| {
+            let mut request = request_about(Subject::Task(7));
+            asker.write(&mut request);
+            (request.user, Held::read(&request).by_agent)
+        };
+        assert_eq!(request_about(Subject::Task(7)).user, ANY_USER);
+        assert_eq!(asked(Asker::Root), (ANY_USER, false));
+        assert_eq!(asked(Asker::User(1000)), (1000, false));
+        assert_eq!(asked(Asker::Agent), (ANY_USER, true));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Home nodes after CPUs came or went: the CPUs of a set of nodes are others then.
 
-use super::{Instance, Place, Preference, PreferenceError, Preferences, SchedulerError, Subject};
+use super::{Asker, Instance, Place, Preference, PreferenceError, Preferences, SchedulerError, Subject};
 use crate::cgroups::Hierarchy;
 use crate::tasks;
 use tandem_sim::machine::Machine;
@@ -14,7 +14,7 @@ pub fn rehome(instance: &Instance, machine: &Machine) -> Result<(), SchedulerErr
     let preferences = Preferences::open(instance.directory())?;
     let root = instance.kernel().root();
     let threads = tasks::processes(root).into_iter().flat_map(|pid| tasks::threads(root, pid));
-    let cgroups = Hierarchy::find().map(|hierarchy| hierarchy.all()).unwrap_or_default();
+    let cgroups = Hierarchy::find(root).map(|hierarchy| hierarchy.all()).unwrap_or_default();
     let subjects = threads.map(Subject::Task).chain(cgroups.iter().map(|cgroup| Subject::Cgroup(cgroup.id)));
     for subject in subjects {
         match rehome_one(&preferences, subject, machine) {
@@ -30,14 +30,18 @@ pub fn rehome(instance: &Instance, machine: &Machine) -> Result<(), SchedulerErr
 }
 
 fn rehome_one(preferences: &Preferences, subject: Subject, machine: &Machine) -> Result<(), PreferenceError> {
-    let Some(preference) = preferences.get(subject)? else { return Ok(()) };
-    let Some(Place::Nodes { nodes, cpus: old }) = preference.place else { return Ok(()) };
+    let Some(held) = preferences.get(subject, Asker::Root)? else { return Ok(()) };
+    let Preference { place: Some(Place::Nodes { nodes, cpus: old }), latency_critical } = held.preference
+    else {
+        return Ok(());
+    };
     let cpus = cpus_of_nodes(machine, &nodes);
     if cpus.is_empty() || cpus == old {
         return Ok(());
     }
     let place = Some(Place::Nodes { nodes, cpus });
-    preferences.set(subject, &Preference { place, latency_critical: preference.latency_critical })
+    let asker = if held.by_agent { Asker::Agent } else { Asker::Root };
+    preferences.set(subject, &Preference { place, latency_critical }, asker)
 }
 
 /// The CPUs of the nodes with these numbers, in ascending order, by their own numbers.

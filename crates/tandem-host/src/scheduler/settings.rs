@@ -3,10 +3,13 @@
 //! The file is TOML; times are strings with units. The scheduler's side of it, and what rises and falls with each
 //! value, is `bpf/settings.h`.
 
+mod agent;
 mod file;
 mod write;
 
+pub use agent::{Agent, VmRule};
 pub use file::settings_schema;
+use file::within;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,6 +43,11 @@ pub struct Settings {
     pub directed_yield: DirectedYield,
     /// Guest mode only
     pub guest: Guest,
+    /// Home nodes for the VMs of the host; host mode only
+    pub agent: Agent,
+    /// Exceptions for single VMs
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub vm: Vec<VmRule>,
 }
 
 impl Default for Settings {
@@ -54,11 +62,18 @@ impl Default for Settings {
             rate_control: RateControl::default(),
             directed_yield: DirectedYield::default(),
             guest: Guest::default(),
+            agent: Agent::default(),
+            vm: Vec::new(),
         }
     }
 }
 
 impl Settings {
+    /// The same but for what the agent is told.
+    pub fn scheduler_only(&self) -> Self {
+        Self { agent: Agent::default(), vm: Vec::new(), ..self.clone() }
+    }
+
     /// The mechanisms that can be switched, by name, and whether they are on. Guest mode knows no nodes.
     pub fn mechanisms(&self) -> [(&'static str, bool); 5] {
         [
@@ -79,6 +94,16 @@ pub enum Mode {
     Host,
     /// In a virtual machine: one domain over all vCPUs, whatever topology the hypervisor shows
     Guest,
+}
+
+impl Mode {
+    /// As in the file of settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Guest => "guest",
+        }
+    }
 }
 
 /// Who runs next, and for how long.

@@ -31,9 +31,9 @@ mod tests;
 pub use json_lines::JsonLines;
 pub use perfetto::PerfettoTrace;
 
-use crate::new_file::NewFile;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
+use tandem_file::new_file::NewFile;
 use tandem_sim::ids::{KernelId, TaskId};
 use tandem_sim::scenario::Scenario;
 use tandem_sim::trace::{Event, Observer};

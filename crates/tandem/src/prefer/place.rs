@@ -18,17 +18,17 @@ pub struct PlaceArgs {
 }
 
 impl PlaceArgs {
-    /// What the options name, on this machine and in this mode; nothing without them.
+    /// What the options name, on this machine and in this mode, if that is known; nothing without them.
     ///
     /// # Errors
     /// If a CPU is not online, a node has no such CPU, or guest mode is asked about nodes.
-    pub fn find(&self, machine: &Machine, mode: Mode) -> Result<Option<Place>, BadInput> {
+    pub fn find(&self, machine: &Machine, mode: Option<Mode>) -> Result<Option<Place>, BadInput> {
         match (&self.cpus, &self.nodes) {
             (Some(List(cpus)), _) => {
                 check("CPU", cpus, &machine.cpus().iter().map(|cpu| cpu.os_index).collect::<Vec<_>>())?;
                 Ok(Some(Place::Cpus(cpus.clone())))
             }
-            (_, Some(_)) if mode == Mode::Guest => {
+            (_, Some(_)) if mode == Some(Mode::Guest) => {
                 Err(BadInput::new("the scheduler runs in guest mode, which knows no nodes; use --cpus"))
             }
             (_, Some(List(nodes))) => {
@@ -65,7 +65,7 @@ mod tests {
         let list = |text: &str| text.parse().unwrap();
         let args = PlaceArgs { cpus: cpus.map(list), nodes: nodes.map(list) };
         // 4 nodes of 20 CPUs.
-        args.find(&preset("westmere-ex-4s").unwrap(), mode).map_err(|error| error.to_string())
+        args.find(&preset("westmere-ex-4s").unwrap(), Some(mode)).map_err(|error| error.to_string())
     }
 
     #[test]

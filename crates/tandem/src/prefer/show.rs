@@ -1,12 +1,12 @@
 //! `tandem prefer show`: a line for each task and cgroup.
 
 use super::target::Target;
-use super::{Preferences, Subject, about};
+use crate::access::{Access, AccessError, Who};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 use tandem_host::cgroups::{Cgroup, Hierarchy};
-use tandem_host::scheduler::{Place, Preference, PreferenceError};
+use tandem_host::scheduler::{Held, Place, Preference};
 use tandem_host::tasks::{self, Task};
 use tandem_sim::machine::format_cpulist;
 
@@ -14,21 +14,22 @@ use tandem_sim::machine::format_cpulist;
 ///
 /// # Errors
 /// If the scheduler does not tell, or nothing can be printed.
-pub fn print(preferences: &Preferences, target: Option<Target>) -> anyhow::Result<()> {
+pub fn print(access: &Access, target: Option<Target>) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match target {
         Some(Target::Process(process)) => {
             for task in threads(process.pid) {
-                print_one(preferences, &Shown::Task(task), true, &mut out)?;
+                print_one(access, &Shown::Task(task), true, &mut out)?;
             }
         }
-        Some(Target::Thread(task)) => print_one(preferences, &Shown::Task(task), true, &mut out)?,
-        Some(Target::Cgroup(cgroup)) => print_one(preferences, &Shown::Cgroup(cgroup), true, &mut out)?,
+        Some(Target::Thread(task)) => print_one(access, &Shown::Task(task), true, &mut out)?,
+        Some(Target::Cgroup(cgroup)) => print_one(access, &Shown::Cgroup(cgroup), true, &mut out)?,
         None => {
-            let cgroups = Hierarchy::find().map(|hierarchy| hierarchy.all()).unwrap_or_default();
-            let tasks = tasks::processes(Path::new("/")).into_iter().flat_map(threads);
+            let root = Path::new("/");
+            let cgroups = Hierarchy::find(root).map(|hierarchy| hierarchy.all()).unwrap_or_default();
+            let tasks = tasks::processes(root).into_iter().flat_map(threads);
             for shown in cgroups.into_iter().map(Shown::Cgroup).chain(tasks.map(Shown::Task)) {
-                print_one(preferences, &shown, false, &mut out)?;
+                print_one(access, &shown, false, &mut out)?;
             }
         }
     }
@@ -55,23 +56,29 @@ impl fmt::Display for Shown {
     }
 }
 
-fn print_one(
-    preferences: &Preferences,
-    shown: &Shown,
-    even_without: bool,
-    out: &mut impl Write,
-) -> anyhow::Result<()> {
-    let subject = match shown {
-        Shown::Task(task) => Subject::Task(task.tid),
-        Shown::Cgroup(cgroup) => Subject::Cgroup(cgroup.id),
+fn print_one(access: &Access, shown: &Shown, even_without: bool, out: &mut impl Write) -> anyhow::Result<()> {
+    let who = match shown {
+        Shown::Task(task) => Who::Task(task.tid),
+        Shown::Cgroup(cgroup) => Who::Cgroup(cgroup),
     };
-    match preferences.get(subject) {
-        Ok(Some(preference)) => writeln!(out, "{shown}: {}", describe(&preference))?,
+    match access.preference_of(who) {
+        Ok(Some(held)) => writeln!(out, "{shown}: {}{}", describe(&held.preference), history(&held))?,
         Ok(None) if even_without => writeln!(out, "{shown}: no preference of its own")?,
-        Ok(None) | Err(PreferenceError::Gone) => {}
-        Err(error) => return Err(about(&shown.to_string(), error)),
+        Ok(None) | Err(AccessError::Gone) => {}
+        // Of all, a user is shown own ones.
+        Err(AccessError::Other(_)) if !even_without && matches!(access, Access::Service(_)) => {}
+        Err(AccessError::Other(error)) => return Err(error),
     }
     Ok(())
+}
+
+/// Who chose it, and what came of it so far.
+fn history(held: &Held) -> String {
+    let by = if held.by_agent { ", chosen by the agent" } else { "" };
+    match held.home_ns + held.away_ns {
+        0 => by.into(),
+        ran_ns => format!("{by}; {:.0}% of its time there", 100.0 * held.home_ns as f64 / ran_ns as f64),
+    }
 }
 
 fn describe(preference: &Preference) -> String {
@@ -89,6 +96,15 @@ fn describe(preference: &Preference) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_came_of_it_is_told_once_the_task_has_run() {
+        let preference = Preference { place: None, latency_critical: true };
+        let mut held = Held { preference, by_agent: false, home_ns: 0, away_ns: 0 };
+        assert_eq!(history(&held), "");
+        (held.by_agent, held.home_ns, held.away_ns) = (true, 900, 100);
+        assert_eq!(history(&held), ", chosen by the agent; 90% of its time there");
+    }
 
     #[test]
     fn a_preference_is_told_in_few_words() {

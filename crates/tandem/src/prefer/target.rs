@@ -42,7 +42,7 @@ impl TargetArgs {
             (Some(pid), ..) => Some(Target::Process(process(pid)?)),
             (_, Some(tid), _) => Some(Target::Thread(thread(tid)?)),
             (_, _, Some(path)) => {
-                let hierarchy = Hierarchy::find().map_err(BadInput::new)?;
+                let hierarchy = Hierarchy::find(Path::new("/")).map_err(BadInput::new)?;
                 Some(Target::Cgroup(hierarchy.cgroup(path).map_err(BadInput::new)?))
             }
             (None, None, None) => None,
@@ -112,7 +112,7 @@ mod tests {
     use std::thread;
 
     fn task(allowed: &[u32]) -> Task {
-        Task { tid: 42, pid: 42, name: "qemu".into(), allowed: allowed.to_vec() }
+        Task { tid: 42, pid: 42, name: "qemu".into(), allowed: allowed.to_vec(), allowed_nodes: vec![0] }
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_cgroup_without_cpuset_may_use_all() {
-        let cgroup = |allowed| Target::Cgroup(Cgroup { path: "/vm".into(), id: 1, allowed });
+        let cgroup = |allowed| Target::Cgroup(Cgroup { path: "/vm".into(), id: 1, owner: 0, allowed });
         assert!(cgroup(None).check_allowed(&[7]).is_ok());
         let error = cgroup(Some(vec![0])).check_allowed(&[7]).unwrap_err();
         assert_eq!(error.to_string(), "cgroup /vm may use CPUs 0 alone, and none of 7");

@@ -1,10 +1,19 @@
-//! The signals that end the command, received when it asks for them, so that it always ends in order.
+//! The signals for the command, received when it asks for them, so that it always ends in order.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::fd::AsFd;
 use std::time::Duration;
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// SIGINT, SIGTERM: to end.
+    End,
+    /// SIGHUP: to read the settings again.
+    Reload,
+}
 
 /// SIGINT, SIGTERM and SIGHUP, held back until they are asked for.
 pub struct Signals(SignalFd);
@@ -20,13 +29,17 @@ impl Signals {
         SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map(Self)
     }
 
-    /// Waits for a signal, at most so long; returns whether one came.
+    /// Waits for a signal, at most so long; returns what it asks for, if one came.
     ///
     /// # Errors
     /// If the system refuses.
-    pub fn wait(&mut self, at_most: Duration) -> nix::Result<bool> {
+    pub fn wait(&mut self, at_most: Duration) -> nix::Result<Option<Wish>> {
         let timeout = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::MAX);
         poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], timeout)?;
-        Ok(self.0.read_signal()?.is_some())
+        let signal = self.0.read_signal()?;
+        Ok(signal.map(|signal| match signal.ssi_signo as i32 {
+            hangup if hangup == Signal::SIGHUP as i32 => Wish::Reload,
+            _ => Wish::End,
+        }))
     }
 }

@@ -16,11 +16,12 @@ use std::path::Path;
 use std::process::Command;
 
 /// File systems: the kernel's name of the kind, and where it goes. The first must come first.
-const FILE_SYSTEMS: [(&str, &str); 8] = [
+const FILE_SYSTEMS: [(&str, &str); 9] = [
     ("proc", "/proc"),
     ("sysfs", "/sys"),
     ("devtmpfs", "/dev"),
     ("tmpfs", "/tmp"),
+    ("tmpfs", "/run"),
     ("debugfs", "/sys/kernel/debug"),
     ("tracefs", "/sys/kernel/tracing"),
     ("bpf", "/sys/fs/bpf"),

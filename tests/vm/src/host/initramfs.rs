@@ -19,7 +19,7 @@ const INSTALLED: [&str; 4] = ["busybox", "chrt", "hackbench", "stress-ng"];
 /// What busybox is called by scenarios.
 const APPLETS: [&str; 2] = ["sh", "true"];
 /// Folders on which the guest mounts something.
-const MOUNT_POINTS: [&str; 4] = ["/dev", "/proc", "/sys", "/tmp"];
+const MOUNT_POINTS: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
 
 /// Writes the archive to `file`.
 ///

@@ -1,6 +1,5 @@
 //! What the command refuses: each with one sentence, the right exit status, and nothing changed.
 
-use super::succeeds;
 use crate::guest::cgroup::Cgroup;
 use crate::guest::process::Process;
 use crate::guest::tandem::{self, Tandem};
@@ -20,7 +19,7 @@ const NOBODY: u32 = 65534;
 /// Where the BPF file system is mounted.
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 
-/// Without root nothing can be loaded, looked at or steered.
+/// Without root nothing can be loaded, and what everybody does looked at or changed.
 pub fn without_root(_: &Guest) -> Result<()> {
     let as_nobody = |arguments: &[&str]| -> Result<Output> {
         let output = Command::new("tandem").args(arguments).uid(NOBODY).gid(NOBODY).output();
@@ -31,9 +30,12 @@ pub fn without_root(_: &Guest) -> Result<()> {
     ensure!(sched_ext::loadings()? == loadings, "a scheduler was loaded");
 
     let tandem = Tandem::run(&[])?;
-    for arguments in [&["run"][..], &["stat"], &["prefer", "show"], &["prefer", "--cpus", "0", "--", "true"]]
-    {
-        refused(&as_nobody(arguments)?, FAILURE, "needs root")?;
+    for (arguments, message) in [
+        (&["run"][..], "needs root"),
+        (&["stat"], "only root and members of the group"),
+        (&["prefer", "--cpus", "0", "--pid", "1"], "it belongs to another user"),
+    ] {
+        refused(&as_nobody(arguments)?, FAILURE, message)?;
     }
     tandem.stop()?;
     Ok(())
@@ -80,7 +82,7 @@ pub fn wrong_preferences(_: &Guest) -> Result<()> {
     let offline = 3;
     tandem.hotplug(offline, false)?;
 
-    let preferences = succeeds(&["prefer", "show"])?;
+    let preferences = super::preferences()?;
     let loadings = sched_ext::loadings()?;
     for (arguments, message) in [
         (&["--cpus", "0", "--pid", &dead][..], "no process"),
@@ -97,7 +99,7 @@ pub fn wrong_preferences(_: &Guest) -> Result<()> {
     ] {
         refused(&tandem::call(&[&["prefer"], arguments].concat())?, BAD_INPUT, message)?;
     }
-    let now = succeeds(&["prefer", "show"])?;
+    let now = super::preferences()?;
     ensure!(now == preferences, "preferences were\n{preferences}and are\n{now}");
     ensure!(sched_ext::loadings()? == loadings, "the scheduler was loaded again");
     tandem.hotplug(offline, true)?;

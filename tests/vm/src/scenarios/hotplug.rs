@@ -1,6 +1,6 @@
 //! CPUs come and go: the scheduler is loaded again, and what was set stays.
 
-use super::{MOSTLY, hackbench, succeeds};
+use super::{MOSTLY, hackbench};
 use crate::guest::tandem::Tandem;
 use crate::guest::tasks::{share_on, threads};
 use crate::guest::{Guest, work};
@@ -14,10 +14,10 @@ pub fn preferences_survive(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let stays = work::pulse(2, 5 * MS, 5 * MS).preferring(&["--cpus", "0-1"]).start()?;
     let loses = work::pulse(1, 5 * MS, 5 * MS).preferring(&["--cpus", "3"]).start()?;
-    let preferences = succeeds(&["prefer", "show"])?;
+    let preferences = super::preferences()?;
     for online in [false, true] {
         tandem.hotplug(3, online)?;
-        let now = succeeds(&["prefer", "show"])?;
+        let now = super::preferences()?;
         ensure!(now == preferences, "preferences were\n{preferences}and are\n{now}");
         let share = share_on(&threads(stays.pid())?, &[0, 1])?;
         let state = if online { "online" } else { "offline" };

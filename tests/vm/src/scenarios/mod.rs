@@ -4,6 +4,7 @@ pub mod agreement;
 pub mod bad_input;
 pub mod bench;
 pub mod churn;
+pub mod control_socket;
 pub mod directed_yield;
 pub mod ejection;
 pub mod fairness;
@@ -31,6 +32,12 @@ fn hackbench() -> Result<String> {
     let output = hackbench.wait_success()?;
     let time = output.lines().find_map(|line| line.strip_prefix("Time: "));
     Ok(format!("hackbench: {} s", time.context("hackbench tells no time")?))
+}
+
+/// Who prefers what, a line each, without what came of it.
+fn preferences() -> Result<String> {
+    let shown = succeeds(&["prefer", "show"])?;
+    Ok(shown.lines().map(|line| line.split(';').next().unwrap_or_default().to_owned() + "\n").collect())
 }
 
 /// Runs a verb that must succeed; what it printed.

@@ -1,6 +1,6 @@
 //! The file of settings: reading it, and what each value may be.
 
-use super::Settings;
+use super::{Settings, VmRule};
 use schemars::{Schema, schema_for};
 use std::fmt::Display;
 use std::path::Path;
@@ -48,6 +48,8 @@ impl Settings {
             rate_control,
             directed_yield: _,
             guest,
+            agent,
+            vm,
         } = self;
         let zero = Duration { ns: 0 };
         let ms = |ms: u64| Duration { ns: ms * 1_000_000 };
@@ -66,11 +68,14 @@ impl Settings {
         within("window of [rate_control]", rate_control.window, ms(1), ms(1_000))?;
         within("threshold of [rate_control]", rate_control.threshold, 1, 100_000)?;
         within("ratelimit of [rate_control]", rate_control.ratelimit, zero, ms(500))?;
-        within("steal_memory of [guest]", guest.steal_memory, zero, ms(10_000))
+        within("steal_memory of [guest]", guest.steal_memory, zero, ms(10_000))?;
+        agent.check()?;
+        vm.iter().try_for_each(VmRule::check)
     }
 }
 
-fn within<T: Ord + Display>(key: &str, value: T, min: T, max: T) -> Result<(), String> {
+/// Whether a value is allowed; `key` says what it is.
+pub(super) fn within<T: Ord + Display>(key: &str, value: T, min: T, max: T) -> Result<(), String> {
     match min <= value && value <= max {
         true => Ok(()),
         false => Err(format!("{key} is {value}; allowed is from {min} to {max}")),
@@ -101,6 +106,9 @@ mod tests {
         let mut settings = Settings::default();
         settings.numa_homes.enabled = false;
         settings.rate_control.ratelimit = Duration { ns: 0 };
+        let rule = |name: &str| VmRule { name: name.into(), home: None, isolated: false, exempt: false };
+        settings.vm.push(VmRule { home: Some(vec![1]), ..rule("db*") });
+        settings.vm.push(VmRule { isolated: true, ..rule("rt") });
         assert_eq!(parse(&settings.to_toml()), Ok(settings));
     }
 
@@ -120,6 +128,14 @@ mod tests {
             (
                 "[rate_control]\nthreshold = 0",
                 "tandem.toml: threshold of [rate_control] is 0; allowed is from 1 to 100000",
+            ),
+            (
+                "[agent]\nlook_interval = \"10 ms\"",
+                "tandem.toml: look_interval of [agent] is 10 ms; allowed is from 1 s to 10 min",
+            ),
+            (
+                "[[vm]]\nname = \"db\"\n",
+                "tandem.toml: [[vm]] with name \"db\" says nothing; give it home, isolated or exempt",
             ),
             (
                 "\n[fairness]\nslice = 3",

@@ -15,6 +15,9 @@ impl Settings {
             rate_control,
             directed_yield,
             guest,
+            // Of user space alone.
+            agent: _,
+            vm: _,
         } = self;
         to.guest.write(*mode == Mode::Guest);
         to.cgroup_weights.write(fairness.cgroup_weights);

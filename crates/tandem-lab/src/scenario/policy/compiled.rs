@@ -103,6 +103,9 @@ fn tandem_data(image: &Image, told: &Told<'_>, machine: &Machine) -> Result<Vec<
         settings.mode = Mode::Guest;
     }
     settings.check()?;
+    if settings.scheduler_only() != settings {
+        return Err("agent and vm of `tandem` are for real hosts; leave them out".into());
+    }
     let places = Places::of_simulated(machine, settings.mode).map_err(|error| error.to_string())?;
     let section = image.sections.iter().find(|section| section.name == ".rodata");
     let section = section.ok_or("the object has no read-only data")?;

@@ -1,6 +1,12 @@
-//! Cgroups of the unified hierarchy: the kernel's `Documentation/admin-guide/cgroup-v2.rst`.
+//! Cgroups: those of the unified hierarchy, by their path, and those of a process, by the version that its system has.
+//! The kernel's `Documentation/admin-guide/cgroup-v2.rst`.
 
-use crate::mounts::mount_points;
+mod membership;
+mod mounts;
+
+pub use membership::{Hierarchies, Membership};
+
+use mounts::hierarchies;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -39,6 +45,8 @@ pub struct Cgroup {
     pub path: PathBuf,
     /// Its number: the inode number of its directory.
     pub id: u64,
+    /// The user whose its directory is: who may change it.
+    pub owner: u32,
     /// The CPUs that its tasks may use, where the `cpuset` controller says so.
     pub allowed: Option<Vec<u32>>,
 }
@@ -50,13 +58,13 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Finds where it is mounted.
+    /// Finds where it is mounted, under `root`: `/` for this machine.
     ///
     /// # Errors
     /// If it is not.
-    pub fn find() -> Result<Self, CgroupError> {
-        let mount = mount_points(Path::new("/"), "cgroup2").into_iter().next();
-        mount.map(|mount| Self { mount }).ok_or(CgroupError::NotMounted)
+    pub fn find(root: &Path) -> Result<Self, CgroupError> {
+        let unified = hierarchies(root).into_iter().find(|mount| mount.controllers.is_none());
+        Ok(Self { mount: unified.ok_or(CgroupError::NotMounted)?.at })
     }
 
     /// The cgroup of a directory, or of a path from where the hierarchy is mounted.
@@ -92,9 +100,11 @@ impl Hierarchy {
         let below = directory.strip_prefix(&self.mount).ok()?;
         directory.join("cgroup.procs").exists().then_some(())?;
         let allowed = fs::read_to_string(directory.join("cpuset.cpus.effective")).ok();
+        let metadata = directory.metadata().ok()?;
         Some(Cgroup {
             path: Path::new("/").join(below),
-            id: directory.metadata().ok()?.ino(),
+            id: metadata.ino(),
+            owner: metadata.uid(),
             allowed: allowed.and_then(|list| parse_cpulist(&list).ok()),
         })
     }

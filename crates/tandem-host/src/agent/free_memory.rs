@@ -1,0 +1,46 @@
+//! How much memory the nodes have to give: free pages, and those that only hold files, which the kernel gives away.
+//!
+//! `/sys/devices/system/node/nodeN/meminfo` is described in the kernel's `Documentation/ABI/stable/sysfs-devices-node`.
+
+use std::fs;
+use std::path::Path;
+use tandem_sim::machine::Machine;
+
+/// The memory that each node has to give, in the machine's order, bytes; of a node that does not tell, all it has.
+pub fn free_bytes(root: &Path, machine: &Machine) -> Vec<u64> {
+    machine
+        .nodes()
+        .iter()
+        .map(|node| {
+            let file = root.join(format!("sys/devices/system/node/node{}/meminfo", node.os_index));
+            let text = fs::read_to_string(file).unwrap_or_default();
+            parse(&text).unwrap_or(node.memory_bytes)
+        })
+        .collect()
+}
+
+/// Sums up lines such as `Node 0 MemFree:  123 kB`.
+fn parse(text: &str) -> Option<u64> {
+    let bytes = |key: &str| {
+        let value = text.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            (name.split(' ').next_back()? == key).then_some(value)
+        })?;
+        value.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    let files = bytes("Active(file)").unwrap_or(0) + bytes("Inactive(file)").unwrap_or(0);
+    Some(bytes("MemFree")?.saturating_add(files))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_make_room() {
+        let text = "Node 1 MemTotal:       4000 kB\nNode 1 MemFree:         100 kB\nNode 1 Active(file):     20 kB\n\
+            Node 1 Inactive(file):   30 kB\nNode 1 Active(anon):    900 kB\n";
+        assert_eq!(parse(text), Some(150 * 1024));
+        assert_eq!(parse("Node 1 MemTotal: 4000 kB\n"), None);
+    }
+}

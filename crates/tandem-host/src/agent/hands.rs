@@ -1,0 +1,61 @@
+//! How homes come to the scheduler.
+
+use crate::scheduler::{
+    Asker, Held, Place, Preference, PreferenceError, Preferences, Subject, cpus_of_nodes,
+};
+use tandem_sim::machine::Machine;
+
+/// Who reads and sets what threads prefer.
+pub trait Hands {
+    /// What a thread prefers, if anything.
+    ///
+    /// # Errors
+    /// If the thread is gone, or the scheduler.
+    fn held(&self, tid: u32) -> Result<Option<Held>, PreferenceError>;
+
+    /// Gives a thread its home; takes it away if there are no nodes.
+    ///
+    /// # Errors
+    /// If the thread is gone, the scheduler is gone, or has no room.
+    fn give(&self, tid: u32, nodes: &[u32]) -> Result<(), PreferenceError>;
+}
+
+/// Hands on the loaded scheduler.
+pub struct SchedulerHands {
+    preferences: Preferences,
+    machine: Machine,
+}
+
+impl SchedulerHands {
+    /// Hands on a scheduler for this machine.
+    pub fn new(preferences: Preferences, machine: Machine) -> Self {
+        Self { preferences, machine }
+    }
+}
+
+impl Hands for SchedulerHands {
+    fn held(&self, tid: u32) -> Result<Option<Held>, PreferenceError> {
+        self.preferences.get(Subject::Task(tid), Asker::Agent)
+    }
+
+    fn give(&self, tid: u32, nodes: &[u32]) -> Result<(), PreferenceError> {
+        let place = (!nodes.is_empty())
+            .then(|| Place::Nodes { nodes: nodes.to_vec(), cpus: cpus_of_nodes(&self.machine, nodes) });
+        // A mark that somebody has set stays.
+        let latency_critical = self.held(tid)?.is_some_and(|held| held.preference.latency_critical);
+        self.preferences.set(Subject::Task(tid), &Preference { place, latency_critical }, Asker::Agent)
+    }
+}
+
+/// Hands that find nothing and change nothing, to see what would be done.
+pub struct NoHands;
+
+impl Hands for NoHands {
+    fn held(&self, _: u32) -> Result<Option<Held>, PreferenceError> {
+        Ok(None)
+    }
+
+    fn give(&self, _: u32, _: &[u32]) -> Result<(), PreferenceError> {
+        Ok(())
+    }
+}

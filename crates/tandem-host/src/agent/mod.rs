@@ -1,0 +1,243 @@
+//! The agent: finds the VMs of the host as they start and end, and gives them home nodes.
+//!
+//! ```text
+//! exec, exit ──> Discovery ──> Resident (threads, demand, memory, limits: one for each VM)
+//! /proc, cgroups ─────────────────┘ │ VmView
+//!                                   v
+//!                    tandem_sim::homes::Planner ──Decision──> Hands ──> the scheduler's preferences
+//! ```
+//!
+//! **Problem.** A VM is fastest on the nodes of its memory, and hosts change: VMs come, go, work and idle. Pinning by hand
+//! leaves CPUs idle, and is out of date soon.
+//!
+//! **Approach.** A new VM gets a home at once, before it has touched much memory; every look interval the planner
+//! decides whether one VM should have another (`tandem_sim::homes` says by which rules). A home is what all threads of
+//! the VM prefer: a preference of the scheduler, never an affinity. What people have decided is respected: an affinity or
+//! a cpuset limits the nodes that are chosen from, vCPUs that are pinned one by one and preferences that somebody else
+//! has set are left alone, and so is what the settings say of a VM.
+//!
+//! **Cost.** A look reads two files for each vCPU and some for the VM; page tables, which are dear, only as often as they
+//! are worth a thousandth of a CPU. See [`resident`].
+//!
+//! **Limits.** A process that calls itself and its threads as a VM's are called is taken for one; all it can gain is a
+//! home. Memory is not moved.
+
+mod discovery;
+mod free_memory;
+mod hands;
+mod resident;
+
+pub use discovery::Discovery;
+pub use hands::{Hands, NoHands, SchedulerHands};
+pub use resident::{Decided, Resident};
+
+use crate::scheduler::{PreferenceError, Settings, VmRule};
+use crate::vms::homes_file::{HomeEntry, HomesFile, VERSION};
+use crate::vms::{Identity, ProcUnreadable};
+use free_memory::free_bytes;
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use tandem_sim::homes::{Decision, Home, Planner, View};
+use tandem_sim::machine::Machine;
+use thiserror::Error;
+
+/// Why the agent cannot go on.
+#[derive(Debug, Error)]
+pub enum AgentError {
+    /// The list of processes.
+    #[error(transparent)]
+    Proc(#[from] ProcUnreadable),
+    /// The scheduler.
+    #[error("homes cannot be given: {0}")]
+    Preference(#[from] PreferenceError),
+}
+
+/// Looks after the VMs of a machine.
+pub struct Agent<H> {
+    root: PathBuf,
+    machine: Machine,
+    /// Numbers of the CPUs, ascending.
+    online: Vec<u32>,
+    rules: Vec<VmRule>,
+    planner: Planner,
+    discovery: Discovery,
+    hands: H,
+    residents: BTreeMap<Identity, Resident>,
+    next_id: u64,
+    looked: Duration,
+    /// Something that others read has changed.
+    is_changed: bool,
+}
+
+impl<H: Hands> Agent<H> {
+    /// Knows no VM yet. The root is `/` for this machine.
+    pub fn new(root: &Path, machine: Machine, settings: &Settings, hands: H) -> Self {
+        let mut online: Vec<u32> = machine.cpus().iter().map(|cpu| cpu.os_index).collect();
+        online.sort_unstable();
+        Self {
+            root: root.to_owned(),
+            machine,
+            online,
+            rules: settings.vm.clone(),
+            planner: Planner::new(settings.agent.home_settings()),
+            discovery: Discovery::new(root),
+            hands,
+            residents: BTreeMap::new(),
+            next_id: 0,
+            looked: Duration::ZERO,
+            is_changed: true,
+        }
+    }
+
+    /// Whether the kernel tells of VMs that start.
+    pub fn has_events(&self) -> bool {
+        self.discovery.has_events()
+    }
+
+    /// What becomes readable when a VM ends: [`Agent::step`] is due then.
+    pub fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.discovery.ends()
+    }
+
+    /// The VMs that it looks after.
+    pub fn residents(&self) -> impl Iterator<Item = &Resident> {
+        self.residents.values()
+    }
+
+    /// Does what is due; to be called about once a second. `now` is the time since the agent began. Returns what there is
+    /// to tell, a line each.
+    ///
+    /// # Errors
+    /// If processes cannot be listed, or the scheduler is gone.
+    pub fn step(&mut self, now: Duration) -> Result<Vec<String>, AgentError> {
+        let mut told = Vec::new();
+        let are_new = self.find(now, &mut told)?;
+        let interval = u128::from(self.planner.settings().look_interval_ns);
+        if now.saturating_sub(self.looked).as_nanos() >= interval {
+            told.extend(self.look(now)?);
+        } else if are_new {
+            self.decide(now, |planner, view| planner.place(view), &mut told)?;
+        }
+        Ok(told)
+    }
+
+    /// Finds VMs and takes their homes from a file; decides nothing.
+    ///
+    /// # Errors
+    /// If processes cannot be listed.
+    pub fn observe(&mut self, now: Duration, file: Option<&HomesFile>) -> Result<(), AgentError> {
+        self.find(now, &mut Vec::new())?;
+        for entry in file.iter().flat_map(|file| &file.vms) {
+            if let Some(resident) = self.residents.get_mut(&entry.identity) {
+                resident.take_over(&entry.home, &entry.why, &self.machine, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// A look at all VMs, whether it is due or not; what there is to tell.
+    ///
+    /// # Errors
+    /// If the scheduler is gone.
+    pub fn look(&mut self, now: Duration) -> Result<Vec<String>, AgentError> {
+        self.looked = now;
+        for resident in self.residents.values_mut() {
+            resident.update(&self.root, &self.online, now);
+            resident.look_for_decisions(&self.hands, &self.machine, now)?;
+        }
+        let mut told = Vec::new();
+        self.decide(now, |planner, view| planner.look(view), &mut told)?;
+        Ok(told)
+    }
+
+    /// Notes which VMs have come and gone; whether any has come.
+    fn find(&mut self, now: Duration, told: &mut Vec<String>) -> Result<bool, AgentError> {
+        let changes = self.discovery.look(now)?;
+        for vm in &changes.gone {
+            if self.residents.remove(&vm.identity).is_some() {
+                told.push(format!("{} has ended", name(&vm.name, vm.identity)));
+                self.is_changed = true;
+            }
+        }
+        let mut are_new = false;
+        for identity in changes.appeared {
+            let Some(vm) = self.discovery.vm(identity.pid).filter(|vm| vm.identity == identity) else {
+                continue;
+            };
+            let mut resident = Resident::new(self.next_id, vm.clone(), &self.rules, &self.online, now);
+            self.next_id += 1;
+            resident.look_for_decisions(&self.hands, &self.machine, now)?;
+            told.push(format!(
+                "{} was found: {} vCPUs, {}",
+                name(&resident.vm.name, identity),
+                resident.vcpus().count(),
+                resident.vm.monitor
+            ));
+            self.residents.insert(identity, resident);
+            are_new = true;
+        }
+        Ok(are_new)
+    }
+
+    /// Asks the planner, and does what it says.
+    fn decide(
+        &mut self,
+        now: Duration,
+        ask: impl FnOnce(&mut Planner, &View<'_>) -> Vec<Decision>,
+        told: &mut Vec<String>,
+    ) -> Result<(), AgentError> {
+        let free = free_bytes(&self.root, &self.machine);
+        let vms: Vec<_> = self.residents.values().map(|resident| resident.view(&self.machine)).collect();
+        let now_ns = now.as_nanos() as u64;
+        let view = View { machine: &self.machine, free_bytes: &free, vms: &vms, now_ns };
+        let decisions = ask(&mut self.planner, &view);
+        for Decision { vm, nodes, reason } in decisions {
+            let Some(resident) = self.residents.values_mut().find(|resident| resident.id == vm) else {
+                continue;
+            };
+            resident.home = (!nodes.is_empty()).then_some(Home { nodes, since_ns: now_ns });
+            self.is_changed = true;
+            let name = name(&resident.vm.name, resident.vm.identity);
+            if let Some(decided) = &resident.decided {
+                resident.why.clone_from(&decided.why);
+                told.push(format!("{name}: left alone; {}", resident.why));
+            } else {
+                resident.why = reason.to_string();
+                told.push(format!("{name}: {reason}"));
+                resident.give_home(&self.hands, &self.machine)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What others may know, if it has changed since it was asked last.
+    pub fn homes_file(&mut self) -> Option<HomesFile> {
+        std::mem::take(&mut self.is_changed).then(|| HomesFile {
+            version: VERSION,
+            written_unix_s: SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs(),
+            vms: self
+                .residents
+                .values()
+                .map(|resident| HomeEntry {
+                    identity: resident.vm.identity,
+                    name: resident.vm.name.clone(),
+                    home: resident.home_numbers(&self.machine),
+                    why: resident.why.clone(),
+                })
+                .collect(),
+        })
+    }
+}
+
+/// How a VM is called in the log.
+fn name(name: &str, identity: Identity) -> String {
+    format!("VM {} (process {})", name.escape_debug(), identity.pid)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+//! A VM that the agent looks after: what it knows of it, and how that is kept up to date at little cost.
+
+use super::hands::Hands;
+use crate::scheduler::{Place, PreferenceError, VmRule};
+use crate::tasks;
+use crate::vms::{Limits, Memory, MemorySource, Thread, ThreadKind, ThreadTimes, Vm};
+use std::path::Path;
+use std::time::Duration;
+use tandem_sim::homes::{Home, VmView, Wish};
+use tandem_sim::ids::NodeId;
+use tandem_sim::machine::{Machine, format_cpulist};
+
+/// How old threads and limits may become when nothing points to a change.
+const THREADS_AGE_MAX: Duration = Duration::from_secs(60);
+/// Reading page tables may take this part of the agent's time; it is put off otherwise.
+const PAGE_TABLES_SHARE: u32 = 1000;
+
+/// A VM that the agent looks after.
+pub struct Resident {
+    /// Never that of an earlier one.
+    pub id: u64,
+    /// What does not change.
+    pub vm: Vm,
+    /// Its threads; up to a minute old.
+    pub threads: Vec<Thread>,
+    /// What it may use.
+    pub limits: Limits,
+    /// Where its memory is.
+    pub memory: Memory,
+    /// CPUs that its vCPUs ran on and waited for, in the mean since the look before; nothing before the second look.
+    pub demand: Option<f64>,
+    /// Where it lives.
+    pub home: Option<Home>,
+    /// Why it has its home, or none.
+    pub why: String,
+    /// What somebody else has decided.
+    pub decided: Option<Decided>,
+    rule: Option<VmRule>,
+    threads_read: Duration,
+    times: Vec<Option<ThreadTimes>>,
+    timed: Option<Duration>,
+    memory_due: Duration,
+}
+
+/// What somebody else than the agent has decided about a VM: it keeps its hands off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// The nodes that this comes to; none if it comes to no home.
+    pub nodes: Vec<u32>,
+    /// A clause for people.
+    pub why: String,
+}
+
+impl Resident {
+    /// Reads all about a VM that has just been found.
+    pub fn new(id: u64, vm: Vm, rules: &[VmRule], online: &[u32], now: Duration) -> Self {
+        let threads = vm.read_threads();
+        let limits = vm.read_limits(&threads, online);
+        let rule = rules.iter().find(|rule| rule.fits(&vm.name)).cloned();
+        let mut resident = Self {
+            id,
+            memory: Memory { resident_bytes: None, by_node: None },
+            threads,
+            limits,
+            demand: None,
+            home: None,
+            why: "it has just been found".into(),
+            decided: None,
+            rule,
+            threads_read: now,
+            times: Vec::new(),
+            timed: None,
+            memory_due: now,
+            vm,
+        };
+        resident.read_memory(now);
+        resident.read_times(now);
+        resident
+    }
+
+    /// Its vCPUs.
+    pub fn vcpus(&self) -> impl Iterator<Item = &Thread> {
+        self.threads.iter().filter(|thread| thread.kind == ThreadKind::Vcpu)
+    }
+
+    /// Reads what has changed since the last look.
+    pub fn update(&mut self, root: &Path, online: &[u32], now: Duration) {
+        let pid = self.vm.identity.pid;
+        let first = self.limits.vcpus.first();
+        let is_other = first.is_some_and(|(tid, cpus)| {
+            tasks::thread(root, pid, *tid).is_none_or(|task| task.allowed != *cpus)
+        });
+        if is_other || now.saturating_sub(self.threads_read) >= THREADS_AGE_MAX {
+            let are_others =
+                !tasks::threads(root, pid).iter().eq(self.threads.iter().map(|thread| &thread.tid));
+            if are_others {
+                self.threads = self.vm.read_threads();
+                (self.times, self.timed) = (Vec::new(), None);
+            }
+            self.limits = self.vm.read_limits(&self.threads, online);
+            self.threads_read = now;
+        }
+        self.read_times(now);
+        if now >= self.memory_due {
+            self.read_memory(now);
+        }
+    }
+
+    fn read_memory(&mut self, now: Duration) {
+        let begin = std::time::Instant::now();
+        self.memory = self.vm.read_memory(&self.limits);
+        let is_dear = self.memory.by_node.as_ref().is_some_and(|by| by.source == MemorySource::NumaMaps);
+        self.memory_due = match is_dear {
+            true => now + begin.elapsed() * PAGE_TABLES_SHARE,
+            false => now,
+        };
+    }
+
+    fn read_times(&mut self, now: Duration) {
+        let earlier = std::mem::take(&mut self.times);
+        self.vm.read_times(&self.threads, &mut self.times);
+        let time = self.timed.map(|timed| now.saturating_sub(timed)).filter(|time| !time.is_zero());
+        if let Some(time) = time {
+            let pairs = self.threads.iter().zip(earlier.iter().zip(&self.times));
+            let of_vcpus = pairs.filter(|(thread, _)| thread.kind == ThreadKind::Vcpu);
+            let asked = |times: &ThreadTimes| times.run_ns + times.wait_ns.unwrap_or(0);
+            let asked_ns: u64 = of_vcpus
+                .filter_map(|(_, (earlier, now))| {
+                    Some(asked(now.as_ref()?).saturating_sub(asked(earlier.as_ref()?)))
+                })
+                .sum();
+            self.demand = Some(asked_ns as f64 / time.as_nanos() as f64);
+        }
+        self.timed = Some(now);
+    }
+
+    /// Looks whether somebody else has decided where it lives, takes over the home that an earlier agent has given it, and
+    /// gives its home to threads that have none.
+    ///
+    /// # Errors
+    /// If the scheduler is gone.
+    pub fn look_for_decisions(
+        &mut self,
+        hands: &impl Hands,
+        machine: &Machine,
+        now: Duration,
+    ) -> Result<(), PreferenceError> {
+        let mut decided = self.pinned_apart();
+        let mut homeless = Vec::new();
+        let mut earlier = None;
+        for thread in &self.threads {
+            let held = match hands.held(thread.tid) {
+                Ok(held) => held,
+                Err(PreferenceError::Gone) => continue,
+                Err(error) => return Err(error),
+            };
+            let by_agent = held.as_ref().is_some_and(|held| held.by_agent);
+            match held.and_then(|held| held.preference.place) {
+                None => homeless.push(thread.tid),
+                Some(Place::Nodes { nodes, .. }) if by_agent => earlier = earlier.or(Some(nodes)),
+                Some(Place::Nodes { nodes, .. }) => {
+                    let why = format!("somebody has set that it prefers nodes {}", list(&nodes));
+                    decided = Some(Decided { nodes, why });
+                }
+                Some(Place::Cpus(cpus)) => {
+                    let why = format!("somebody has set that it prefers CPUs {}", list(&cpus));
+                    decided = Some(Decided { nodes: nodes_of(machine, &cpus), why });
+                }
+            }
+        }
+        if let (None, Some(nodes)) = (&self.home, earlier) {
+            let why = format!("nodes {}: it was there when the agent began", list(&nodes));
+            self.take_over(&nodes, &why, machine, now);
+        }
+        if self.decided.is_some() && decided.is_none() {
+            // What was decided is no more: a new home is to be found.
+            self.home = None;
+        }
+        self.decided = decided;
+        let nodes = self.home_numbers(machine);
+        if self.decided.is_none() && !nodes.is_empty() {
+            give(hands, &homeless, &nodes)?;
+        }
+        Ok(())
+    }
+
+    /// Has had this home before.
+    pub fn take_over(&mut self, nodes: &[u32], why: &str, machine: &Machine, now: Duration) {
+        let nodes = ids_of(machine, nodes);
+        if !nodes.is_empty() {
+            self.home = Some(Home { nodes, since_ns: now.as_nanos() as u64 });
+            why.clone_into(&mut self.why);
+        }
+    }
+
+    /// Gives all its threads its home, or takes it away if it has none.
+    ///
+    /// # Errors
+    /// If the scheduler is gone, or has no room.
+    pub fn give_home(&self, hands: &impl Hands, machine: &Machine) -> Result<(), PreferenceError> {
+        let threads: Vec<u32> = self.threads.iter().map(|thread| thread.tid).collect();
+        give(hands, &threads, &self.home_numbers(machine))
+    }
+
+    /// The numbers of its home's nodes; none if it has no home.
+    pub fn home_numbers(&self, machine: &Machine) -> Vec<u32> {
+        let nodes = self.home.iter().flat_map(|home| &home.nodes);
+        nodes.map(|node| machine.nodes()[node.index()].os_index).collect()
+    }
+
+    /// vCPUs that are pinned each to other CPUs: no home can be right for all of them.
+    fn pinned_apart(&self) -> Option<Decided> {
+        let mut sets = self.limits.vcpus.iter().map(|(_, cpus)| cpus);
+        let first = sets.next()?;
+        sets.any(|cpus| cpus != first).then(|| Decided {
+            nodes: Vec::new(),
+            why: format!("its vCPUs are pinned one by one, to CPUs {}", list(&self.limits.cpus)),
+        })
+    }
+
+    /// What the planner is shown.
+    pub fn view(&self, machine: &Machine) -> VmView {
+        let mut resident_bytes = vec![0; machine.node_count()];
+        let known = self.memory.by_node.iter().flat_map(|by_node| &by_node.bytes);
+        for (&node, &bytes) in known {
+            if let Some(at) = id_of(machine, node) {
+                resident_bytes[at.index()] = bytes;
+            }
+        }
+        let resident: u64 = resident_bytes.iter().sum();
+        VmView {
+            id: self.id,
+            vcpus: self.vcpus().count() as u32,
+            memory_bytes: self.vm.memory_bytes.unwrap_or(0).max(resident),
+            resident_bytes,
+            demand: self.demand,
+            allowed: self.allowed(machine),
+            devices: self.vm.devices.iter().filter_map(|device| id_of(machine, device.node?)).collect(),
+            wish: self.wish(machine),
+            home: self.home.clone(),
+        }
+    }
+
+    /// The nodes that it may use, by CPUs and memory; none stands for all.
+    fn allowed(&self, machine: &Machine) -> Vec<NodeId> {
+        let of_cpus = ids_of(machine, &nodes_of(machine, &self.limits.cpus));
+        let of_memory = ids_of(machine, &self.limits.memory_nodes);
+        let both: Vec<NodeId> = of_cpus.iter().filter(|node| of_memory.contains(node)).copied().collect();
+        let allowed = if both.is_empty() { of_cpus } else { both };
+        let with_cpus = machine.nodes().iter().filter(|node| !node.cpus.is_empty()).count();
+        if allowed.len() == with_cpus { Vec::new() } else { allowed }
+    }
+
+    fn wish(&self, machine: &Machine) -> Wish {
+        match (&self.decided, &self.rule) {
+            (Some(decided), _) if decided.nodes.is_empty() => Wish::Exempt,
+            (Some(decided), _) => Wish::Nodes(ids_of(machine, &decided.nodes)),
+            (None, Some(VmRule { home: Some(nodes), .. })) => Wish::Nodes(ids_of(machine, nodes)),
+            (None, Some(VmRule { isolated: true, .. })) => Wish::Isolated,
+            (None, Some(VmRule { exempt: true, .. })) => Wish::Exempt,
+            (None, _) => Wish::Any,
+        }
+    }
+}
+
+fn give(hands: &impl Hands, threads: &[u32], nodes: &[u32]) -> Result<(), PreferenceError> {
+    for &tid in threads {
+        match hands.give(tid, nodes) {
+            // A thread that has ended meanwhile.
+            Ok(()) | Err(PreferenceError::Gone) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The node with that number.
+fn id_of(machine: &Machine, number: u32) -> Option<NodeId> {
+    machine.nodes().iter().position(|node| node.os_index == number).map(NodeId::from)
+}
+
+fn ids_of(machine: &Machine, numbers: &[u32]) -> Vec<NodeId> {
+    let mut ids: Vec<NodeId> = numbers.iter().filter_map(|&number| id_of(machine, number)).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// The numbers of the nodes of CPUs.
+fn nodes_of(machine: &Machine, cpus: &[u32]) -> Vec<u32> {
+    let of = machine.cpus().iter().filter(|cpu| cpus.contains(&cpu.os_index));
+    let mut nodes: Vec<u32> = of.map(|cpu| machine.nodes()[cpu.node.index()].os_index).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
+}
+
+fn list(numbers: &[u32]) -> String {
+    format_cpulist(numbers.iter().copied())
+}

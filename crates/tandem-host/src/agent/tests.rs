@@ -1,0 +1,264 @@
+use super::*;
+use crate::scheduler::{Held, Place, Preference};
+use crate::vms::testing::{Cgroups, Process, Tree};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// What threads prefer, and by whom: nodes, and whether the agent has set them.
+type Given = Rc<RefCell<BTreeMap<u32, (Vec<u32>, bool)>>>;
+
+struct RecordingHands(Given);
+
+impl Hands for RecordingHands {
+    fn held(&self, tid: u32) -> Result<Option<Held>, PreferenceError> {
+        Ok(self.0.borrow().get(&tid).map(|(nodes, by_agent)| Held {
+            preference: Preference {
+                place: Some(Place::Nodes { nodes: nodes.clone(), cpus: Vec::new() }),
+                latency_critical: false,
+            },
+            by_agent: *by_agent,
+            home_ns: 0,
+            away_ns: 0,
+        }))
+    }
+
+    fn give(&self, tid: u32, nodes: &[u32]) -> Result<(), PreferenceError> {
+        match nodes {
+            [] => self.0.borrow_mut().remove(&tid),
+            nodes => self.0.borrow_mut().insert(tid, (nodes.to_vec(), true)),
+        };
+        Ok(())
+    }
+}
+
+/// A host of two nodes with four CPUs each, and an agent on it.
+struct Scene {
+    tree: Tree,
+    _folder: tempfile::TempDir,
+    given: Given,
+    agent: Agent<RecordingHands>,
+    now: Duration,
+}
+
+impl Scene {
+    fn new(settings: &str) -> Self {
+        Self::with_given(settings, Given::default())
+    }
+
+    fn with_given(settings: &str, given: Given) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = Tree::new(folder.path());
+        tree.machine(2, 4);
+        tree.cgroups(Cgroups::Unified);
+        for node in 0..2 {
+            let file = format!("sys/devices/system/node/node{node}/meminfo");
+            tree.write(
+                &file,
+                &format!("Node {node} MemTotal: 33554432 kB\nNode {node} MemFree: 16777216 kB\n"),
+            );
+        }
+        let settings: Settings = toml::from_str(settings).unwrap();
+        settings.check().unwrap();
+        let agent = agent(tree.root(), &settings, &given);
+        Self { tree, _folder: folder, given, agent, now: Duration::ZERO }
+    }
+
+    /// A VM of libvirt with this memory on each node, MiB.
+    fn vm(&self, pid: u32, name: &str, vcpus: u32, memory_mib: [u64; 2]) -> Process {
+        let mut process = Process::libvirt(pid, name, vcpus);
+        process.resident_kib = (memory_mib[0] + memory_mib[1]) << 10;
+        self.tree.process(&process);
+        let [first, second] = memory_mib.map(|mib| mib << 20);
+        let scope = process.cgroup.trim_end_matches("/libvirt/emulator");
+        self.tree.cgroup(scope, "memory.numa_stat", &format!("anon N0={first} N1={second}\n"));
+        process
+    }
+
+    /// Lets time pass, a step a second; what was told.
+    fn pass(&mut self, seconds: u64) -> Vec<String> {
+        let mut told = Vec::new();
+        for _ in 0..seconds {
+            self.now += Duration::from_secs(1);
+            told.extend(self.agent.step(self.now).unwrap());
+        }
+        told
+    }
+
+    /// Where the threads of a VM prefer to be, which is the same for all.
+    fn home(&self, process: &Process) -> Vec<u32> {
+        let given = self.given.borrow();
+        let mut homes: Vec<_> = process
+            .threads
+            .iter()
+            .map(|thread| given.get(&thread.tid).map(|(nodes, _)| nodes.clone()).unwrap_or_default())
+            .collect();
+        homes.dedup();
+        assert_eq!(homes.len(), 1, "threads have different homes: {given:?}");
+        homes.remove(0)
+    }
+}
+
+fn agent(root: &Path, settings: &Settings, given: &Given) -> Agent<RecordingHands> {
+    let machine = crate::topology::read_sysfs(root).unwrap();
+    Agent::new(root, machine, settings, RecordingHands(given.clone()))
+}
+
+#[test]
+fn a_new_vm_gets_a_home_within_two_seconds_and_all_its_threads_with_it() {
+    let mut scene = Scene::new("");
+    scene.pass(3);
+    let vm = scene.vm(100, "web", 2, [0, 0]);
+    let told = scene.pass(2).join("\n");
+    assert_eq!(scene.home(&vm).len(), 1);
+    assert!(told.contains("VM web (process 100) was found: 2 vCPUs"), "{told}");
+    assert!(told.contains("VM web (process 100): node "), "{told}");
+}
+
+#[test]
+fn vms_are_spread_over_the_nodes() {
+    let mut scene = Scene::new("");
+    let vms = [1, 2, 3, 4].map(|number| scene.vm(100 * number, &format!("vm{number}"), 2, [0, 0]));
+    scene.pass(2);
+    let on_first = vms.iter().filter(|vm| scene.home(vm) == [0]).count();
+    assert_eq!(on_first, 2);
+}
+
+#[test]
+fn a_home_is_where_the_memory_is() {
+    let mut scene = Scene::new("");
+    let there = scene.vm(100, "a", 2, [10, 4000]);
+    let here = scene.vm(200, "b", 2, [4000, 10]);
+    scene.pass(2);
+    assert_eq!((scene.home(&there), scene.home(&here)), (vec![1], vec![0]));
+    let file = scene.agent.homes_file().unwrap();
+    let homes: Vec<_> = file.vms.iter().map(|vm| (vm.name.as_str(), vm.home.clone())).collect();
+    assert_eq!(homes, [("a", vec![1]), ("b", vec![0])]);
+    assert!(file.vms[0].why.contains("3.9 of 3.9 GiB of its memory is there"), "{}", file.vms[0].why);
+    assert!(scene.agent.homes_file().is_none(), "nothing has changed since");
+}
+
+#[test]
+fn a_home_follows_memory_that_somebody_has_moved_after_several_looks() {
+    let mut scene = Scene::new("[agent]\nlook_interval = \"10 s\"\nlooks_in_a_row = 3\nrest = \"0 s\"\n");
+    let mut vm = scene.vm(100, "web", 2, [4000, 0]);
+    scene.pass(15);
+    assert_eq!(scene.home(&vm), [0]);
+    vm = scene.vm(100, "web", 2, [0, 4000]);
+    scene.pass(20);
+    assert_eq!(scene.home(&vm), [0], "twice seen is not often enough");
+    // It works: one that sleeps has nothing to gain.
+    for round in 0..40u64 {
+        for thread in &mut vm.threads {
+            thread.run_ns = round * 1_000_000_000;
+        }
+        scene.tree.process(&vm);
+        scene.pass(1);
+    }
+    assert_eq!(scene.home(&vm), [1]);
+}
+
+#[test]
+fn a_vm_that_ends_is_forgotten() {
+    let mut scene = Scene::new("");
+    scene.vm(100, "web", 2, [0, 0]);
+    scene.pass(2);
+    scene.tree.remove(100);
+    let told = scene.pass(3);
+    assert_eq!(told, ["VM web (process 100) has ended"]);
+    assert_eq!(scene.agent.residents().count(), 0);
+}
+
+#[test]
+fn an_agent_takes_over_the_homes_of_an_earlier_one() {
+    let given = Given::default();
+    let mut scene = Scene::with_given("", given.clone());
+    let vm = scene.vm(100, "web", 2, [0, 0]);
+    // The other node than the one that it would be given.
+    scene.pass(2);
+    let other = vec![1 - scene.home(&vm)[0]];
+    for thread in &vm.threads {
+        given.borrow_mut().insert(thread.tid, (other.clone(), true));
+    }
+    scene.agent = agent(scene.tree.root(), &Settings::default(), &given);
+    let told = scene.pass(12);
+    assert_eq!(scene.home(&vm), other);
+    assert!(told.iter().all(|line| line.contains("was found")), "{told:?}");
+}
+
+#[test]
+fn a_preference_of_somebody_is_left_alone_until_it_is_cleared() {
+    let given = Given::default();
+    let mut scene = Scene::with_given("", given.clone());
+    let vm = scene.vm(100, "web", 2, [0, 4000]);
+    for thread in &vm.threads {
+        given.borrow_mut().insert(thread.tid, (vec![0], false));
+    }
+    let told = scene.pass(30).join("\n");
+    assert!(given.borrow().values().all(|held| *held == (vec![0], false)));
+    assert!(told.contains("left alone; somebody has set that it prefers nodes 0"), "{told}");
+    given.borrow_mut().clear();
+    scene.pass(11);
+    assert_eq!(scene.home(&vm), [1]);
+}
+
+#[test]
+fn a_new_thread_without_a_home_gets_its_vms() {
+    let mut scene = Scene::new("");
+    let mut vm = scene.vm(100, "web", 2, [0, 4000]);
+    scene.pass(2);
+    vm = vm.thread("CPU 2/KVM");
+    scene.tree.process(&vm);
+    scene.pass(75);
+    assert_eq!(scene.home(&vm), [1]);
+}
+
+#[test]
+fn a_cpuset_that_shrinks_takes_the_home_with_it_in_the_next_look() {
+    let mut scene = Scene::new("");
+    let mut vm = scene.vm(100, "web", 2, [4000, 0]);
+    scene.pass(2);
+    assert_eq!(scene.home(&vm), [0]);
+    for thread in &mut vm.threads {
+        thread.cpus = "4-7".into();
+    }
+    scene.tree.process(&vm);
+    scene.pass(10);
+    assert_eq!(scene.home(&vm), [1]);
+}
+
+#[test]
+fn vcpus_that_are_pinned_one_by_one_are_left_alone() {
+    let mut scene = Scene::new("");
+    let mut vm = scene.vm(100, "pinned", 2, [4000, 0]);
+    for thread in &mut vm.threads {
+        thread.cpus = (thread.tid % 8).to_string();
+    }
+    scene.tree.process(&vm);
+    scene.pass(12);
+    assert_eq!(scene.home(&vm), [0; 0]);
+}
+
+#[test]
+fn exceptions_hold() {
+    let mut scene = Scene::new(
+        "[[vm]]\nname = \"db*\"\nhome = [1]\n[[vm]]\nname = \"router\"\nexempt = true\n[[vm]]\nname = \"rt\"\nisolated = true\n",
+    );
+    let db = scene.vm(100, "db1", 2, [4000, 0]);
+    let router = scene.vm(200, "router", 2, [4000, 0]);
+    let others = [300, 400, 500].map(|pid| scene.vm(pid, &format!("vm{pid}"), 1, [0, 0]));
+    let isolated = scene.vm(600, "rt", 2, [0, 0]);
+    scene.pass(2);
+    assert_eq!((scene.home(&db), scene.home(&router)), (vec![1], vec![]));
+    assert_eq!(scene.home(&isolated), [0], "the other node is somebody's home by configuration");
+    // They came with the isolated one: whoever is placed last finds the node without a home.
+    let told = scene.pass(130);
+    assert!(others.iter().all(|vm| scene.home(vm) == [1]), "{told:?}");
+}
+
+#[test]
+fn names_cannot_break_the_log() {
+    let mut scene = Scene::new("");
+    scene.vm(100, "a\u{1b}[2J\nb", 1, [0, 0]);
+    let told = scene.pass(2);
+    assert!(told.iter().all(|line| line.chars().all(|character| !character.is_control())), "{told:?}");
+}

@@ -1,0 +1,148 @@
+//! The cgroups of a process, whichever version of cgroups the system has: `Documentation/admin-guide/cgroup-v1` and
+//! `cgroup-v2.rst`.
+//!
+//! A system mounts the unified hierarchy (version 2), or one for each set of controllers (version 1), or both, where
+//! each controller is in one of them ("hybrid").
+
+use super::mounts::{Mount, hierarchies};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The hierarchies of a system, as they were mounted when it was made.
+#[derive(Clone, Debug)]
+pub struct Hierarchies {
+    root: PathBuf,
+    mounts: Vec<Mount>,
+}
+
+/// A cgroup of a process, in the hierarchy that has a controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// Its path in the hierarchy; that of the root is `/`.
+    pub path: PathBuf,
+    /// Its directory, under the root that was read.
+    pub directory: PathBuf,
+    /// Whether the hierarchy is the unified one, version 2.
+    pub is_unified: bool,
+}
+
+impl Hierarchies {
+    /// Finds what is mounted.
+    pub fn find(root: &Path) -> Self {
+        Self { root: root.to_owned(), mounts: hierarchies(root) }
+    }
+
+    /// The cgroup of a process in the hierarchy of that controller, such as `memory`; nothing if the process is gone or
+    /// no hierarchy of its is mounted.
+    ///
+    /// A controller that no hierarchy of version 1 has is taken to be in the unified one.
+    pub fn of_process(&self, pid: u32, controller: &str) -> Option<Membership> {
+        let text = fs::read_to_string(self.root.join(format!("proc/{pid}/cgroup"))).ok()?;
+        let of_version_1 = self.mounts.iter().find(|mount| mount.has(controller));
+        let unified = self.mounts.iter().find(|mount| mount.controllers.is_none());
+        let mount = of_version_1.or(unified)?;
+        let path = text.lines().find_map(|line| {
+            // NUMBER:CONTROLLERS:PATH; the unified hierarchy has number 0 and no controllers.
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (fields.next()?, fields.next()?);
+            let is_it = match of_version_1 {
+                Some(_) => controllers.split(',').any(|one| one == controller),
+                None => line.starts_with("0::"),
+            };
+            is_it.then_some(Path::new(path))
+        })?;
+        let directory = mount.directory(path)?;
+        Some(Membership { path: path.to_owned(), directory, is_unified: mount.controllers.is_none() })
+    }
+}
+
+impl Membership {
+    /// The cgroup around it; nothing for the root.
+    pub fn parent(&self) -> Option<Self> {
+        let directory = self.directory.parent()?.to_owned();
+        Some(Self { path: self.path.parent()?.to_owned(), directory, is_unified: self.is_unified })
+    }
+
+    /// Whether it holds that process and no other, the cgroups in it counted.
+    pub fn is_alone(&self, pid: u32) -> bool {
+        let mut found = false;
+        let mut directories = vec![self.directory.clone()];
+        while let Some(directory) = directories.pop() {
+            // A threaded cgroup does not tell; the processes of its threads are told further up.
+            let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            for line in text.lines() {
+                match line.parse() == Ok(pid) {
+                    true => found = true,
+                    false => return false,
+                }
+            }
+            let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+            let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            directories.extend(inner.map(|entry| entry.path()));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(mountinfo: &str, cgroup: &str) -> (tempfile::TempDir, Hierarchies) {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in [("proc/self/mountinfo", mountinfo), ("proc/7/cgroup", cgroup)] {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let hierarchies = Hierarchies::find(root.path());
+        (root, hierarchies)
+    }
+
+    const UNIFIED: &str = "31 30 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    const HYBRID: &str = "31 30 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
+        32 30 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+
+    #[test]
+    fn a_controller_is_looked_for_where_it_is() {
+        let lines = "4:memory:/old:er\n1:name=systemd:/x\n0::/new/er\n";
+        let (root, hybrid) = root(HYBRID, lines);
+        let memory = hybrid.of_process(7, "memory").unwrap();
+        assert_eq!(memory.path, Path::new("/old:er"));
+        assert_eq!(memory.directory, root.path().join("sys/fs/cgroup/memory/old:er"));
+        assert!(!memory.is_unified);
+        assert_eq!(hybrid.of_process(7, "cpuset").unwrap().path, Path::new("/new/er"));
+        assert_eq!(hybrid.of_process(8, "memory"), None);
+    }
+
+    #[test]
+    fn the_unified_hierarchy_has_all() {
+        let (root, unified) = root(UNIFIED, "0::/a/b\n");
+        let memory = unified.of_process(7, "memory").unwrap();
+        assert_eq!(memory.parent().unwrap().directory, root.path().join("sys/fs/cgroup/a"));
+        assert!(memory.is_unified);
+    }
+
+    #[test]
+    fn nothing_is_mounted() {
+        let (_root, none) = root("", "0::/a\n");
+        assert_eq!(none.of_process(7, "memory"), None);
+    }
+
+    #[test]
+    fn processes_of_inner_cgroups_count() {
+        let (root, unified) = root(UNIFIED, "0::/a/b\n");
+        let procs = |path: &str, text: &str| {
+            let directory = root.path().join("sys/fs/cgroup").join(path);
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join("cgroup.procs"), text).unwrap();
+        };
+        procs("a", "");
+        procs("a/b", "7\n");
+        let inner = unified.of_process(7, "memory").unwrap();
+        let outer = inner.parent().unwrap();
+        assert!(inner.is_alone(7) && outer.is_alone(7) && !outer.is_alone(8));
+        procs("a/c", "8\n");
+        assert!(inner.is_alone(7) && !outer.is_alone(7));
+    }
+}

@@ -1,0 +1,66 @@
+//! Who is at the other end of a connection, by the kernel's word.
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::{Gid, Group, Uid, User};
+use std::fmt;
+use std::os::unix::net::UnixStream;
+
+/// Name of the group whose members may read everything.
+pub const READERS: &str = "tandem";
+
+/// A process that connected, as it was when it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its number, for messages only: the process may have ended, and another one have it.
+    pub pid: i32,
+    /// Its effective user.
+    pub user: u32,
+    /// Its effective group.
+    pub group: u32,
+}
+
+impl Peer {
+    /// Who connected.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn of(stream: &UnixStream) -> nix::Result<Self> {
+        let credentials = getsockopt(stream, PeerCredentials)?;
+        Ok(Self { pid: credentials.pid(), user: credentials.uid(), group: credentials.gid() })
+    }
+
+    /// Whether it is root.
+    pub fn is_root(&self) -> bool {
+        self.user == 0
+    }
+
+    /// Whether it is of the group of readers: now, or by the system's list of users.
+    pub fn is_reader(&self) -> bool {
+        let Ok(Some(readers)) = Group::from_name(READERS) else { return false };
+        if readers.gid == Gid::from_raw(self.group) {
+            return true;
+        }
+        let user = User::from_uid(Uid::from_raw(self.user)).ok().flatten();
+        user.is_some_and(|user| user.gid == readers.gid || readers.mem.contains(&user.name))
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user {}, process {}", self.user, self.pid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_who_is_there() {
+        let (here, _there) = UnixStream::pair().unwrap();
+        let peer = Peer::of(&here).unwrap();
+        assert_eq!(peer.pid as u32, std::process::id());
+        assert_eq!(peer.user, nix::unistd::geteuid().as_raw());
+        assert_eq!(peer.group, nix::unistd::getegid().as_raw());
+    }
+}

@@ -1,0 +1,83 @@
+//! Who may ask for what.
+//!
+//! Root may everything. Members of the group `tandem` may read everything. Every user may set and read the preferences
+//! of tasks and cgroups that are the user's own; that a task is, the scheduler itself sees to (see `bpf/requests.h`).
+//! To be exempt from rate control is a privilege like a negative nice value: it is root's to give.
+
+use super::peer::Peer;
+use super::protocol::Request;
+use crate::scheduler::Asker;
+use thiserror::Error;
+
+/// Why somebody may not; one sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// Everything but one's own is for the group.
+    #[error(
+        "only root and members of the group `tandem` may read this; ask to be added with `usermod -aG tandem USER`"
+    )]
+    NoReader,
+    /// A privilege.
+    #[error("only root may exempt tasks from rate control; leave out --latency-critical")]
+    NotRoot,
+    /// The task or cgroup of somebody else.
+    #[error("it belongs to another user; only root may set or read its preference")]
+    NotOwner,
+}
+
+/// Whether a peer may ask this, and as whom the scheduler is to be asked.
+///
+/// `is_reader` is asked only where it matters. That a cgroup is the peer's is not known here.
+///
+/// # Errors
+/// If it may not.
+pub fn permit(peer: &Peer, request: &Request, is_reader: impl Fn(&Peer) -> bool) -> Result<Asker, Refusal> {
+    if peer.is_root() {
+        return Ok(Asker::Root);
+    }
+    let own = Asker::User(peer.user);
+    match request {
+        Request::Prefer { latency_critical: true, .. } => Err(Refusal::NotRoot),
+        Request::Prefer { .. } => Ok(own),
+        Request::PreferenceOf { .. } if is_reader(peer) => Ok(Asker::Root),
+        Request::PreferenceOf { .. } => Ok(own),
+        Request::Status if is_reader(peer) => Ok(own),
+        Request::Status => Err(Refusal::NoReader),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Whom;
+
+    fn peer(user: u32) -> Peer {
+        Peer { pid: 42, user, group: user }
+    }
+
+    fn prefer(latency_critical: bool) -> Request {
+        Request::Prefer { whom: Whom::Task(7), place: None, latency_critical }
+    }
+
+    #[test]
+    fn each_may_what_the_module_says() {
+        let read = Request::PreferenceOf { whom: Whom::Task(7) };
+        let user = Asker::User(1000);
+        let cases = [
+            // who, reader, request, outcome
+            (0, false, prefer(true), Ok(Asker::Root)),
+            (0, false, Request::Status, Ok(Asker::Root)),
+            (1000, false, prefer(false), Ok(user)),
+            (1000, false, prefer(true), Err(Refusal::NotRoot)),
+            (1000, false, read.clone(), Ok(user)),
+            (1000, false, Request::Status, Err(Refusal::NoReader)),
+            (1000, true, prefer(false), Ok(user)),
+            (1000, true, prefer(true), Err(Refusal::NotRoot)),
+            (1000, true, read, Ok(Asker::Root)),
+            (1000, true, Request::Status, Ok(user)),
+        ];
+        for (who, is_reader, request, outcome) in cases {
+            assert_eq!(permit(&peer(who), &request, |_| is_reader), outcome, "{who} {is_reader} {request:?}");
+        }
+    }
+}

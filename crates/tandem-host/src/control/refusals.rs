@@ -1,0 +1,110 @@
+//! The log of refusals: each is told, but no user can flood the log.
+//!
+//! The first refusal of a user is a line at once. Those that follow within [`PAUSE`] are counted, and told as one line
+//! with the reason of the last when the pause is over.
+
+use super::peer::Peer;
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+/// Least time between two lines about a user.
+pub const PAUSE: Duration = Duration::from_secs(10);
+/// Longest reason that is written, characters: it may quote what the user sent.
+const REASON_MAX: usize = 200;
+
+/// Refusals that were told, and those that are to be.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    users: HashMap<u32, Pending>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    told: Instant,
+    count: u64,
+    last: String,
+}
+
+impl Refusals {
+    /// Notes one; returns the line to be written now, if there is one.
+    pub fn note(&mut self, peer: &Peer, why: &dyn Display, now: Instant) -> Option<String> {
+        let why = in_a_line(&why.to_string());
+        match self.users.get_mut(&peer.user) {
+            Some(pending) => {
+                pending.count += 1;
+                pending.last = why;
+                None
+            }
+            None => {
+                self.users.insert(peer.user, Pending { told: now, count: 0, last: String::new() });
+                Some(format!("refused {peer}: {why}"))
+            }
+        }
+    }
+
+    /// The lines about users whose pause is over.
+    pub fn due(&mut self, now: Instant) -> Vec<String> {
+        let mut lines = Vec::new();
+        self.users.retain(|user, pending| {
+            if now.duration_since(pending.told) < PAUSE {
+                return true;
+            }
+            if pending.count == 0 {
+                return false;
+            }
+            lines
+                .push(format!("refused user {user} {} more times, at last: {}", pending.count, pending.last));
+            *pending = Pending { told: now, count: 0, last: String::new() };
+            true
+        });
+        lines.sort();
+        lines
+    }
+}
+
+/// A reason that can neither begin a line of its own nor speak to a terminal.
+fn in_a_line(why: &str) -> String {
+    let mut line = String::new();
+    for character in why.chars().take(REASON_MAX) {
+        match character.is_control() {
+            true => line.extend(character.escape_default()),
+            false => line.push(character),
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_cannot_write_lines_of_the_log() {
+        let mut refusals = Refusals::default();
+        let peer = Peer { pid: 42, user: 1000, group: 1000 };
+        let why = format!("no request `a\ntandem: all is well\u{1b}[2J{}`", "x".repeat(1000));
+        let line = refusals.note(&peer, &why, Instant::now()).unwrap();
+        let begin = "refused user 1000, process 42: no request `a\\ntandem: all is well\\u{1b}[2Jxxx";
+        assert!(line.starts_with(begin), "{line}");
+        assert!(line.len() < 300, "{line}");
+    }
+
+    #[test]
+    fn each_refusal_is_told_or_counted() {
+        let mut refusals = Refusals::default();
+        let peer = Peer { pid: 42, user: 1000, group: 1000 };
+        let other = Peer { pid: 43, user: 1001, group: 1000 };
+        let start = Instant::now();
+        let line = refusals.note(&peer, &"no reader", start).unwrap();
+        assert_eq!(line, "refused user 1000, process 42: no reader");
+        assert!(refusals.note(&other, &"no reader", start).is_some(), "another user");
+        for why in ["a", "b", "not root"] {
+            assert_eq!(refusals.note(&peer, &why, start), None);
+        }
+        assert_eq!(refusals.due(start), [""; 0]);
+        assert_eq!(refusals.due(start + PAUSE), ["refused user 1000 3 more times, at last: not root"]);
+        assert!(refusals.note(&other, &"again", start + PAUSE).is_some(), "its pause is over");
+        assert_eq!(refusals.note(&peer, &"again", start + PAUSE), None, "told a moment ago");
+    }
+}

@@ -1,0 +1,225 @@
+//! Takes connections, a thread each, and answers what is asked on them.
+
+use super::peer::Peer;
+use super::permission::permit;
+use super::protocol::{Answer, ErrorKind, ErrorTold, LINE_MAX, Request};
+use super::refusals::Refusals;
+use crate::scheduler::Asker;
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Most connections of one user; root's do not count.
+pub const CONNECTIONS_OF_USER_MAX: usize = 16;
+/// Most connections of all users.
+pub const CONNECTIONS_MAX: usize = 256;
+/// A connection on which nothing is asked for so long is closed.
+pub const IDLE_MAX: Duration = Duration::from_secs(60);
+/// A client that does not read its answer for so long is given up.
+const WRITE_MAX: Duration = Duration::from_secs(5);
+/// Pause after the system had no room for a connection.
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
+
+/// Does what was asked, after it was permitted.
+pub trait Backend: Send + Sync {
+    /// The answer to a request, on behalf of `asker`.
+    fn answer(&self, asker: Asker, request: Request) -> Answer;
+}
+
+/// Somebody who writes lines to the log.
+type Log = dyn Fn(&str) + Send + Sync;
+
+/// The service on a socket.
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    backend: Box<dyn Backend>,
+    is_reader: fn(&Peer) -> bool,
+    log: Box<Log>,
+    refusals: Mutex<Refusals>,
+    /// By user.
+    connections: Mutex<HashMap<u32, usize>>,
+}
+
+impl Server {
+    /// Begins to serve on a socket at `path`, in the place of one that an earlier process left there. It serves until
+    /// the process ends.
+    ///
+    /// # Errors
+    /// If there can be no socket there.
+    pub fn start(path: &Path, backend: Box<dyn Backend>, log: Box<Log>) -> io::Result<Self> {
+        Self::start_with(path, backend, log, Peer::is_reader)
+    }
+
+    fn start_with(
+        path: &Path,
+        backend: Box<dyn Backend>,
+        log: Box<Log>,
+        is_reader: fn(&Peer) -> bool,
+    ) -> io::Result<Self> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        // Everybody may connect; who may what is decided by request.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+        let shared = Arc::new(Shared {
+            backend,
+            is_reader,
+            log,
+            refusals: Mutex::default(),
+            connections: Mutex::default(),
+        });
+        let server = Self { shared: shared.clone() };
+        thread::Builder::new().name("listener".into()).spawn(move || listen(&listener, &shared))?;
+        Ok(server)
+    }
+
+    /// Writes what is due to the log; to be called every few seconds.
+    pub fn log_due(&self) {
+        for line in locked(&self.shared.refusals).due(Instant::now()) {
+            (self.shared.log)(&line);
+        }
+    }
+}
+
+fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => take(stream, shared),
+            Err(_) => thread::sleep(NO_ROOM_PAUSE),
+        }
+    }
+}
+
+/// Gives a new connection a thread of its own, or turns it away.
+fn take(stream: UnixStream, shared: &Arc<Shared>) {
+    let Ok(peer) = Peer::of(&stream) else { return };
+    if stream.set_read_timeout(Some(IDLE_MAX)).and(stream.set_write_timeout(Some(WRITE_MAX))).is_err() {
+        return;
+    }
+    let Some(place) = ConnectionPlace::take(&peer, shared) else {
+        let why = format!(
+            "too many connections: a user may have {CONNECTIONS_OF_USER_MAX}, all together {CONNECTIONS_MAX}"
+        );
+        shared.note_refusal(&peer, &why);
+        // The answer fits the socket's buffer, so this thread does not wait.
+        let _ = write(&stream, &error(ErrorKind::Busy, why));
+        return;
+    };
+    // Without a thread, the connection and its place are dropped.
+    let _ = thread::Builder::new().name("connection".into()).spawn(move || {
+        // An error means that the client is gone, or silent for too long.
+        let _ = serve(&stream, &peer, &place.shared);
+    });
+}
+
+fn serve(stream: &UnixStream, peer: &Peer, shared: &Shared) -> io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let length = (&mut reader).take(LINE_MAX as u64 + 1).read_until(b'\n', &mut line)?;
+        if length == 0 {
+            return Ok(());
+        }
+        if length > LINE_MAX {
+            let why = format!("a request may have {LINE_MAX} bytes");
+            shared.note_refusal(peer, &why);
+            return write(stream, &error(ErrorKind::BadRequest, why));
+        }
+        write(stream, &answer(&line, peer, shared))?;
+    }
+}
+
+fn answer(line: &[u8], peer: &Peer, shared: &Shared) -> Answer {
+    let request: Request = match serde_json::from_slice(line) {
+        Ok(request) => request,
+        Err(why) => {
+            let why = format!("no such request: {why}");
+            shared.note_refusal(peer, &why);
+            return error(ErrorKind::BadRequest, why);
+        }
+    };
+    match permit(peer, &request, shared.is_reader) {
+        Ok(asker) => {
+            let answer = shared.backend.answer(asker, request);
+            if let Answer::Error(ErrorTold { kind: ErrorKind::Refused, message }) = &answer {
+                shared.note_refusal(peer, message);
+            }
+            answer
+        }
+        Err(refusal) => {
+            shared.note_refusal(peer, &refusal);
+            error(ErrorKind::Refused, refusal)
+        }
+    }
+}
+
+fn error(kind: ErrorKind, message: impl ToString) -> Answer {
+    Answer::Error(ErrorTold { kind, message: message.to_string() })
+}
+
+fn write(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+impl Shared {
+    fn note_refusal(&self, peer: &Peer, why: &dyn Display) {
+        if let Some(line) = locked(&self.refusals).note(peer, why, Instant::now()) {
+            (self.log)(&line);
+        }
+    }
+}
+
+/// What a thread that panicked held is as good as before: each change is one step.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One of the connections that a user may have; given back when dropped.
+struct ConnectionPlace {
+    user: u32,
+    shared: Arc<Shared>,
+}
+
+impl ConnectionPlace {
+    fn take(peer: &Peer, shared: &Arc<Shared>) -> Option<Self> {
+        let mut connections = locked(&shared.connections);
+        let of_users: usize =
+            connections.iter().filter(|(user, _)| **user != 0).map(|(_, count)| count).sum();
+        let own = connections.get(&peer.user).copied().unwrap_or(0);
+        if !peer.is_root() && (own >= CONNECTIONS_OF_USER_MAX || of_users >= CONNECTIONS_MAX) {
+            return None;
+        }
+        connections.insert(peer.user, own + 1);
+        Some(Self { user: peer.user, shared: shared.clone() })
+    }
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        let mut connections = locked(&self.shared.connections);
+        if let Some(count) = connections.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                connections.remove(&self.user);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+use super::*;
+use crate::control::protocol::{Status, Whom};
+use crate::control::{Client, ClientError};
+use std::sync::mpsc::{Receiver, channel};
+
+/// Answers the status, and refuses all else.
+struct Fixed;
+
+impl Backend for Fixed {
+    fn answer(&self, asker: Asker, request: Request) -> Answer {
+        match request {
+            Request::Status => Answer::Status(Status {
+                state: format!("{asker:?}"),
+                mode: "host".into(),
+                loaded_unix_s: 1,
+                counters: vec![("yields".into(), 2)],
+            }),
+            _ => error(ErrorKind::Refused, "not yours"),
+        }
+    }
+}
+
+struct Served {
+    folder: tempfile::TempDir,
+    log: Receiver<String>,
+    server: Server,
+}
+
+/// A service for which this process is root, or not.
+fn serve_as(is_reader: fn(&Peer) -> bool) -> Served {
+    let folder = tempfile::tempdir().unwrap();
+    let (sender, log) = channel();
+    let log_line = Box::new(move |line: &str| sender.send(line.to_owned()).unwrap());
+    let server =
+        Server::start_with(&folder.path().join("sock"), Box::new(Fixed), log_line, is_reader).unwrap();
+    Served { folder, log, server }
+}
+
+impl Served {
+    fn client(&self) -> Client {
+        Client::connect_to(&self.folder.path().join("sock")).unwrap()
+    }
+
+    fn raw(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.folder.path().join("sock")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream
+    }
+
+    /// What comes back for some bytes.
+    fn answer_to(&self, bytes: &[u8]) -> String {
+        let mut stream = self.raw();
+        // The service may close the connection before it has read all.
+        let _ = stream.write_all(bytes);
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line
+    }
+}
+
+#[test]
+fn answers_one_request_after_another() {
+    let served = serve_as(|_| true);
+    let client = served.client();
+    for _ in 0..3 {
+        let Answer::Status(status) = client.ask(&Request::Status).unwrap() else { panic!("another answer") };
+        assert_eq!(status.counters, [("yields".to_owned(), 2)]);
+    }
+}
+
+#[test]
+fn what_the_backend_refuses_is_an_error_and_in_the_log() {
+    let served = serve_as(|_| true);
+    let request = Request::PreferenceOf { whom: Whom::Task(1) };
+    let error = served.client().ask(&request).unwrap_err();
+    assert_eq!(error.to_string(), "not yours");
+    let line = served.log.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert!(line.starts_with("refused user ") && line.ends_with(": not yours"), "{line}");
+    served.server.log_due();
+    assert!(served.log.try_recv().is_err(), "nothing is due yet");
+}
+
+#[test]
+fn nonsense_is_answered_and_does_no_harm() {
+    let served = serve_as(|_| true);
+    let deep = [b"[".repeat(10_000), b"\n".to_vec()].concat();
+    let cases: [&[u8]; 7] = [
+        b"\n",
+        b"{\n",
+        b"null\n",
+        b"\xff\xfe\n",
+        b"{\"status\":\"",
+        &deep,
+        b"{\"prefer\":{\"whom\":{\"task\":1e99}}}\n",
+    ];
+    for bytes in cases {
+        let bytes = if bytes.ends_with(b"\n") { bytes.to_vec() } else { [bytes, b"\n"].concat() };
+        let answer = served.answer_to(&bytes);
+        assert!(answer.starts_with(r#"{"error":{"kind":"bad_request""#), "{answer}");
+    }
+    served.client().ask(&Request::Status).unwrap();
+}
+
+#[test]
+fn a_line_that_is_too_long_is_not_read_to_its_end() {
+    let served = serve_as(|_| true);
+    let answer = served.answer_to(&vec![b'x'; LINE_MAX + 1]);
+    assert!(answer.contains("a request may have 65536 bytes"), "{answer}");
+}
+
+#[test]
+fn a_socket_that_was_left_is_taken_over() {
+    let served = serve_as(|_| true);
+    let path = served.folder.path().join("sock");
+    let again = Server::start_with(&path, Box::new(Fixed), Box::new(|_| {}), |_| true);
+    assert!(again.is_ok());
+    served.client().ask(&Request::Status).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
+}
+
+#[test]
+fn places_are_limited_by_user_and_in_all_and_given_back() {
+    let shared = serve_as(|_| true).server.shared;
+    let peer = |user| Peer { pid: 1, user, group: user };
+    let mut held: Vec<_> =
+        (0..CONNECTIONS_OF_USER_MAX).map(|_| ConnectionPlace::take(&peer(1000), &shared).unwrap()).collect();
+    assert!(ConnectionPlace::take(&peer(1000), &shared).is_none());
+    held.pop();
+    held.push(ConnectionPlace::take(&peer(1000), &shared).unwrap());
+    for user in 1001.. {
+        let more: Vec<_> = std::iter::from_fn(|| ConnectionPlace::take(&peer(user), &shared)).collect();
+        if more.is_empty() {
+            break;
+        }
+        held.extend(more);
+    }
+    assert_eq!(held.len(), CONNECTIONS_MAX);
+    let roots: Vec<_> = (0..CONNECTIONS_MAX).map(|_| ConnectionPlace::take(&peer(0), &shared)).collect();
+    assert!(roots.iter().all(Option::is_some), "root is never turned away");
+    drop((held, roots));
+    assert!(locked(&shared.connections).is_empty());
+}
+
+#[test]
+fn nobody_there_is_told_with_the_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = Client::connect_to(&folder.path().join("none")).unwrap_err();
+    assert!(matches!(error, ClientError::Unreachable { .. }));
+    assert!(error.to_string().ends_with("; is `tandem run` at work?"), "{error}");
+}

@@ -1,0 +1,180 @@
+//! Does what was asked, with the loaded scheduler.
+
+use super::permission::Refusal;
+use super::protocol::{Answer, ErrorKind, ErrorTold, PreferenceTold, Request, Status, WantedPlace, Whom};
+use super::server::Backend;
+use crate::cgroups::Hierarchy;
+use crate::scheduler::{
+    Asker, Held, Loaded, Mode, Place, Preference, PreferenceError, Preferences, SchedulerError, Subject,
+    cpus_of_nodes,
+};
+use std::path::{Component, Path};
+use std::time::SystemTime;
+use tandem_sim::machine::Machine;
+
+/// The loaded scheduler, for the service.
+pub struct Steering {
+    loaded: Loaded,
+    preferences: Preferences,
+    machine: Machine,
+    mode: Mode,
+}
+
+impl Steering {
+    /// Opens what is needed; works without privileges from then on, until the scheduler is loaded again.
+    ///
+    /// # Errors
+    /// If the scheduler is not loaded.
+    pub fn open(loaded: Loaded, machine: Machine) -> Result<Self, SchedulerError> {
+        Ok(Self { preferences: loaded.preferences()?, mode: loaded.mode()?, loaded, machine })
+    }
+
+    fn prefer(
+        &self,
+        asker: Asker,
+        whom: &Whom,
+        place: Option<WantedPlace>,
+        latency_critical: bool,
+    ) -> Result<Answer, ErrorTold> {
+        let subject = find(whom, asker)?;
+        let place = place.map(|place| self.place(place)).transpose()?;
+        self.preferences.set(subject, &Preference { place, latency_critical }, asker).map_err(told)?;
+        Ok(Answer::Done)
+    }
+
+    fn preference_of(&self, asker: Asker, whom: &Whom) -> Result<Answer, ErrorTold> {
+        let held = self.preferences.get(find(whom, asker)?, asker).map_err(told)?;
+        Ok(Answer::Preference(held.map(PreferenceTold::from)))
+    }
+
+    fn status(&self) -> Result<Answer, ErrorTold> {
+        let failed = |error: SchedulerError| told(error.into());
+        let since = self.loaded.since().map_err(failed)?;
+        let counters = self.loaded.counters().map_err(failed)?;
+        Ok(Answer::Status(Status {
+            state: self.loaded.state().map_err(failed)?.name,
+            mode: self.mode.name().into(),
+            loaded_unix_s: since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
+            counters: counters.iter().map(|counter| (counter.name.into(), counter.value)).collect(),
+        }))
+    }
+
+    /// The CPUs of a place are looked up here: a client could say anything.
+    fn place(&self, wanted: WantedPlace) -> Result<Place, ErrorTold> {
+        match wanted {
+            WantedPlace::Cpus(cpus) if cpus.is_empty() => Err(bad_request("a place has at least one CPU")),
+            WantedPlace::Cpus(cpus) => Ok(Place::Cpus(ascending(cpus))),
+            WantedPlace::Nodes(_) if self.mode == Mode::Guest => {
+                Err(bad_request("the scheduler runs in guest mode, which knows no nodes"))
+            }
+            WantedPlace::Nodes(nodes) => {
+                let nodes = ascending(nodes);
+                let cpus = cpus_of_nodes(&self.machine, &nodes);
+                match cpus.is_empty() {
+                    true => Err(bad_request("none of these nodes has a CPU that is online")),
+                    false => Ok(Place::Nodes { nodes, cpus }),
+                }
+            }
+        }
+    }
+}
+
+impl Backend for Steering {
+    fn answer(&self, asker: Asker, request: Request) -> Answer {
+        let answer = match request {
+            Request::Prefer { whom, place, latency_critical } => {
+                self.prefer(asker, &whom, place, latency_critical)
+            }
+            Request::PreferenceOf { whom } => self.preference_of(asker, &whom),
+            Request::Status => self.status(),
+        };
+        answer.unwrap_or_else(Answer::Error)
+    }
+}
+
+impl From<Held> for PreferenceTold {
+    fn from(held: Held) -> Self {
+        let Held { preference: Preference { place, latency_critical }, by_agent, home_ns, away_ns } = held;
+        let (place, cpus) = match place {
+            None => (None, Vec::new()),
+            Some(Place::Cpus(cpus)) => (Some(WantedPlace::Cpus(cpus.clone())), cpus),
+            Some(Place::Nodes { nodes, cpus }) => (Some(WantedPlace::Nodes(nodes)), cpus),
+        };
+        Self { place, cpus, latency_critical, by_agent, home_ns, away_ns }
+    }
+}
+
+fn ascending(mut numbers: Vec<u32>) -> Vec<u32> {
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+/// Whom the scheduler is asked about. A cgroup is its owner's; whose a task is, the scheduler looks up itself.
+fn find(whom: &Whom, asker: Asker) -> Result<Subject, ErrorTold> {
+    match whom {
+        Whom::Task(tid) => Ok(Subject::Task(*tid)),
+        Whom::Cgroup(path) => {
+            // Nothing outside of the hierarchy is looked at on a user's behalf, not even whether it is there.
+            if !is_plain(path) {
+                return Err(bad_request(
+                    "give the cgroup's path from where cgroups are mounted, without `..`",
+                ));
+            }
+            let hierarchy = Hierarchy::find(Path::new("/")).map_err(bad_request)?;
+            let cgroup = hierarchy.cgroup(path).map_err(bad_request)?;
+            match asker {
+                Asker::User(user) if user != cgroup.owner => {
+                    Err(ErrorTold { kind: ErrorKind::Refused, message: Refusal::NotOwner.to_string() })
+                }
+                _ => Ok(Subject::Cgroup(cgroup.id)),
+            }
+        }
+    }
+}
+
+fn is_plain(path: &Path) -> bool {
+    path.components().all(|component| matches!(component, Component::Normal(_) | Component::CurDir))
+}
+
+fn bad_request(why: impl ToString) -> ErrorTold {
+    ErrorTold { kind: ErrorKind::BadRequest, message: why.to_string() }
+}
+
+fn told(error: PreferenceError) -> ErrorTold {
+    let kind = match error {
+        PreferenceError::NotOwner => {
+            return ErrorTold { kind: ErrorKind::Refused, message: Refusal::NotOwner.to_string() };
+        }
+        PreferenceError::Gone => ErrorKind::Gone,
+        PreferenceError::TooLarge { .. } => ErrorKind::BadRequest,
+        PreferenceError::NoRoom | PreferenceError::Scheduler(_) => ErrorKind::Failed,
+    };
+    ErrorTold { kind, message: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_lead_out_of_the_hierarchy_are_refused() {
+        for path in ["/etc", "..", "a/../../etc", "a/.."] {
+            let error = find(&Whom::Cgroup(path.into()), Asker::User(1000)).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::BadRequest);
+            assert!(error.message.starts_with("give the cgroup's path"), "{path}: {}", error.message);
+        }
+        assert!(is_plain(Path::new("machine.slice/vm1.scope")));
+    }
+
+    #[test]
+    fn what_is_told_holds_all_that_is_held() {
+        let place = Some(Place::Nodes { nodes: vec![1], cpus: vec![2, 3] });
+        let preference = Preference { place, latency_critical: true };
+        let held = Held { preference, by_agent: true, home_ns: 7, away_ns: 8 };
+        let told = PreferenceTold::from(held);
+        assert_eq!((told.place, told.cpus), (Some(WantedPlace::Nodes(vec![1])), vec![2, 3]));
+        assert!(told.latency_critical && told.by_agent);
+        assert_eq!((told.home_ns, told.away_ns), (7, 8));
+    }
+}

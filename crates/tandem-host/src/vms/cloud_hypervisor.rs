@@ -1,0 +1,32 @@
+//! Cloud Hypervisor's command line: `--api-socket /run/web.sock --cpus boot=4 --memory size=4G --device path=/sys/...`,
+//! or the socket as `path=...` or `fd=...` (its `docs/api.md`).
+//!
+//! libvirt's driver for it gives the socket as `fd=N` and sends everything else through it, so that the command line
+//! has no name; newer releases add `--event-monitor path=.../NAME-monitor-fifo` (`ch_monitor.c`). The scope that the
+//! VM runs in, `machine-ch\x2d1\x2dNAME.scope`, has it as well.
+
+use super::Manager;
+use super::description::{Description, Source, stem};
+use super::options::{Parts, all_values, size_bytes, values};
+
+pub(super) fn describe(source: &Source) -> Description {
+    let arguments = source.arguments;
+    let path_of =
+        |option| Parts::parse(values(arguments, option).next()?).first_or("path").map(str::to_owned);
+    let fifo = path_of("event-monitor");
+    let of_fifo = fifo.as_deref().and_then(|path| path.rsplit('/').next()?.strip_suffix("-monitor-fifo"));
+    let by_libvirt = of_fifo.map(str::to_owned).or_else(|| source.name_of_scope("ch"));
+
+    let sizes = || values(arguments, "memory").chain(all_values(arguments, "memory-zone"));
+    let memory_bytes = sizes().try_fold(0_u64, |sum, value| {
+        Some(sum.saturating_add(size_bytes(Parts::parse(value).get("size")?, 1)?))
+    });
+    Description {
+        manager: if by_libvirt.is_some() { Manager::Libvirt } else { Manager::None },
+        name: by_libvirt.or_else(|| stem(&path_of("api-socket")?)),
+        memory_bytes: memory_bytes.filter(|&bytes| bytes > 0),
+        devices: all_values(arguments, "device")
+            .filter_map(|value| Parts::parse(value).get("path").map(str::to_owned))
+            .collect(),
+    }
+}

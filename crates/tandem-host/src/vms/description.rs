@@ -1,0 +1,106 @@
+//! What a monitor's command line tells of its VM.
+
+use super::{Manager, Monitor, cloud_hypervisor, firecracker, qemu};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Longest file of a monitor's configuration that is read, bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// What is fixed when a VM starts. What the command line does not tell is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Description {
+    pub name: Option<String>,
+    pub manager: Manager,
+    pub memory_bytes: Option<u64>,
+    /// Devices of the host: a PCI address, or a path in `/sys`.
+    pub devices: Vec<String>,
+}
+
+/// A monitor's process, as far as its description is concerned.
+pub(super) struct Source<'a> {
+    /// Of the tree that is read: `/` on this machine.
+    pub root: &'a Path,
+    /// The process's directory in `/proc`.
+    pub directory: &'a Path,
+    pub arguments: &'a [String],
+    /// The text of `/proc/PID/cgroup`.
+    pub cgroups: &'a str,
+}
+
+impl Source<'_> {
+    pub fn describe(&self, monitor: Monitor) -> Description {
+        match monitor {
+            Monitor::Qemu => qemu::describe(self),
+            Monitor::CloudHypervisor => cloud_hypervisor::describe(self),
+            Monitor::Firecracker => firecracker::describe(self),
+        }
+    }
+
+    /// A file that an absolute path of the command line leads to, for a process that sees the same files as we do.
+    pub fn file(&self, path: &str) -> Option<String> {
+        read(self.root.join(path.strip_prefix('/')?))
+    }
+
+    /// The same for a process with a root of its own, or a relative path. Only root and the process's owner may.
+    pub fn own_file(&self, path: &str) -> Option<String> {
+        let start = if path.starts_with('/') { "root" } else { "cwd" };
+        read(self.directory.join(start).join(path.trim_start_matches('/')))
+    }
+
+    /// The name that systemd's scope for the VM has: `machine-qemu\x2d3\x2dweb.scope` is that of `web`. libvirt's
+    /// `virSystemdMakeScopeName` escapes what is not allowed in a unit's name as `\xHH`, and puts a number before.
+    pub fn name_of_scope(&self, driver: &str) -> Option<String> {
+        let start = format!("machine-{driver}\\x2d");
+        let (_, scope) = self.cgroups.split_once(&start)?;
+        let scope = scope.split_once(".scope")?.0;
+        Some(unescape(scope.split_once("\\x2d")?.1))
+    }
+}
+
+fn read(path: PathBuf) -> Option<String> {
+    let mut text = String::new();
+    File::open(path).ok()?.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+fn unescape(name: &str) -> String {
+    let mut parts = name.split("\\x");
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        match part.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                bytes.extend_from_slice(&part.as_bytes()[2..]);
+            }
+            None => {
+                bytes.extend_from_slice(b"\\x");
+                bytes.extend_from_slice(part.as_bytes());
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The last part of a path without its extension: a disk's or a socket's name.
+pub(super) fn stem(path: &str) -> Option<String> {
+    Some(Path::new(path).file_stem()?.to_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_scopes_are_unescaped() {
+        let name = |cgroups| {
+            let nowhere = Path::new("/nowhere");
+            Source { root: nowhere, directory: nowhere, arguments: &[], cgroups }.name_of_scope("qemu")
+        };
+        let scope = "0::/machine.slice/machine-qemu\\x2d12\\x2dweb\\x2dä\\xc3\\xa4.scope/libvirt/emulator\n";
+        assert_eq!(name(scope).as_deref(), Some("web-ää"));
+        assert_eq!(name("0::/machine.slice/machine-qemu\\x2d12.scope\n"), None);
+        assert_eq!(unescape("a\\xé\\x"), "a\\xé\\x");
+    }
+}

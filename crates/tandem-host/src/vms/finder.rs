@@ -1,0 +1,240 @@
+//! Finds the VMs among all processes.
+//!
+//! A host has thousands of processes and some dozen VMs, and looking at a process costs some system calls. So every
+//! process is looked at when it is new, once more in the next scan (a manager's child is not the monitor yet when it
+//! has only been forked), and then no more. That a number is another process's by now is told by the inode number of
+//! its directory in `/proc`, which comes with the list of processes for free.
+//!
+//! Limits: a process that waits for long before it becomes a monitor is missed, unless [`Finder::examine`] is called when
+//! the kernel tells of its `exec`, or [`Finder::forget`] now and then.
+
+use super::description::Source;
+use super::process::{read_arguments, read_name, read_stat};
+use super::threads::served_by;
+use super::{Device, Identity, Monitor, ThreadKind, Vm, memory, threads};
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// The list of processes cannot be read.
+#[derive(Debug, Error)]
+#[error("the processes in {} cannot be listed: {cause}", directory.display())]
+pub struct ProcUnreadable {
+    /// Where they should be.
+    pub directory: PathBuf,
+    /// What the system says.
+    pub cause: io::Error,
+}
+
+/// Looks for VMs, and remembers what it has seen.
+#[derive(Debug)]
+pub struct Finder {
+    root: Arc<Path>,
+    seen: HashMap<u32, Seen>,
+    vms: HashMap<u32, Vm>,
+    /// Threads of the kernel that work for a process.
+    helpers: HashMap<u32, Vec<u32>>,
+}
+
+/// What became of a process when it was looked at.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    inode: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No VM, when it was looked at for the first time.
+    New,
+    /// No VM, nor will it be one.
+    Settled,
+    /// A monitor without vCPUs, or a VM: looked at in every scan.
+    Watched,
+}
+
+/// What a scan has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// VMs that were not there in the scan before.
+    pub appeared: Vec<Identity>,
+    /// VMs that are not there any more.
+    pub gone: Vec<Vm>,
+}
+
+impl Finder {
+    /// Has seen nothing yet. The root is `/` for this machine.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.into(), seen: HashMap::new(), vms: HashMap::new(), helpers: HashMap::new() }
+    }
+
+    /// The VMs that are known, in no order.
+    pub fn vms(&self) -> impl Iterator<Item = &Vm> {
+        self.vms.values()
+    }
+
+    /// The VM of that process, if it is known.
+    pub fn vm(&self, pid: u32) -> Option<&Vm> {
+        self.vms.get(&pid)
+    }
+
+    /// Looks at processes that were not there before.
+    ///
+    /// # Errors
+    /// If `/proc` cannot be read.
+    pub fn scan(&mut self) -> Result<Changes, ProcUnreadable> {
+        let mut changes = Changes::default();
+        let mut present = HashSet::with_capacity(self.seen.len());
+        let directory = self.root.join("proc");
+        let unreadable = |cause| ProcUnreadable { directory: directory.clone(), cause };
+        for entry in fs::read_dir(&directory).map_err(unreadable)? {
+            let entry = entry.map_err(unreadable)?;
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            present.insert(pid);
+            let inode = entry.ino();
+            let before = self.seen.get(&pid).filter(|seen| seen.inode == inode).map(|seen| seen.state);
+            if before != Some(State::Settled) {
+                self.look(pid, inode, before, &mut changes);
+            }
+        }
+        self.seen.retain(|pid, _| present.contains(pid));
+        self.helpers.retain(|pid, _| present.contains(pid));
+        let gone: Vec<u32> = self.vms.keys().filter(|pid| !present.contains(pid)).copied().collect();
+        changes.gone.extend(gone.iter().filter_map(|pid| self.vms.remove(pid)));
+        for (pid, vm) in &mut self.vms {
+            vm.helpers = self.helpers.get(pid).cloned().unwrap_or_default();
+        }
+        Ok(changes)
+    }
+
+    /// Looks at one process, however often that was done: for callers whom the kernel tells that it runs another program
+    /// now, has new threads, or has ended.
+    pub fn examine(&mut self, pid: u32) -> Changes {
+        let mut changes = Changes::default();
+        match fs::metadata(self.root.join(format!("proc/{pid}"))) {
+            Ok(directory) => self.look(pid, directory.ino(), None, &mut changes),
+            Err(_) => {
+                self.seen.remove(&pid);
+                changes.gone.extend(self.vms.remove(&pid));
+            }
+        }
+        changes
+    }
+
+    /// Looks again at monitors that had no vCPUs yet.
+    pub fn examine_unfinished(&mut self) -> Changes {
+        let is_unfinished =
+            |(pid, seen): &(&u32, &Seen)| seen.state == State::Watched && !self.vms.contains_key(pid);
+        let unfinished: Vec<u32> = self.seen.iter().filter(is_unfinished).map(|(pid, _)| *pid).collect();
+        let mut changes = Changes::default();
+        for pid in unfinished {
+            let of_one = self.examine(pid);
+            changes.appeared.extend(of_one.appeared);
+            changes.gone.extend(of_one.gone);
+        }
+        changes
+    }
+
+    /// Forgets which processes are no VMs: the next scan looks at all of them.
+    pub fn forget(&mut self) {
+        self.seen.retain(|_, seen| seen.state == State::Watched);
+    }
+
+    fn look(&mut self, pid: u32, inode: u64, before: Option<State>, changes: &mut Changes) {
+        if before == Some(State::Watched) && self.vms.get(&pid).is_some_and(Vm::is_alive) {
+            return;
+        }
+        let (state, vm) = match look_at(&self.root, pid) {
+            Look::Vm(vm) => (State::Watched, Some(vm)),
+            Look::MonitorWithoutVcpus => (State::Watched, None),
+            Look::Helper { of } => {
+                let helpers = self.helpers.entry(of).or_default();
+                if !helpers.contains(&pid) {
+                    helpers.push(pid);
+                }
+                (State::Settled, None)
+            }
+            Look::KernelThread => (State::Settled, None),
+            Look::Other if before == Some(State::New) => (State::Settled, None),
+            Look::Other => (State::New, None),
+        };
+        self.seen.insert(pid, Seen { inode, state });
+        let old = match vm {
+            Some(vm) => {
+                let identity = vm.identity;
+                let old = self.vms.insert(pid, *vm);
+                if old.as_ref().is_none_or(|old| old.identity != identity) {
+                    changes.appeared.push(identity);
+                }
+                old.filter(|old| old.identity != identity)
+            }
+            None => self.vms.remove(&pid),
+        };
+        changes.gone.extend(old);
+    }
+}
+
+/// The VM of a process, if it is one. The root is `/` for this machine.
+pub fn examine(root: &Path, pid: u32) -> Option<Vm> {
+    match look_at(&root.into(), pid) {
+        Look::Vm(vm) => Some(*vm),
+        _ => None,
+    }
+}
+
+/// What a process turns out to be.
+enum Look {
+    Vm(Box<Vm>),
+    /// It starts, or asks QEMU what it can do, as libvirt does.
+    MonitorWithoutVcpus,
+    /// A thread of the kernel that works for a process.
+    Helper {
+        of: u32,
+    },
+    KernelThread,
+    Other,
+}
+
+fn look_at(root: &Arc<Path>, pid: u32) -> Look {
+    let directory = root.join(format!("proc/{pid}"));
+    let Some(monitor) = Monitor::of_process(&directory) else {
+        return match read_stat(&directory) {
+            Some(stat) if stat.is_kernel_thread => match read_name(&directory).as_deref().and_then(served_by)
+            {
+                Some(of) => Look::Helper { of },
+                None => Look::KernelThread,
+            },
+            _ => Look::Other,
+        };
+    };
+    // Twice, so that a process which has taken the number meanwhile is not mixed up with this one.
+    let started = || read_stat(&directory).filter(|stat| !stat.has_ended()).map(|stat| stat.start_ticks);
+    let Some(start_ticks) = started() else { return Look::Other };
+    if !threads::read(root, pid, &[]).iter().any(|thread| thread.kind == ThreadKind::Vcpu) {
+        return Look::MonitorWithoutVcpus;
+    }
+    let Some(arguments) = read_arguments(&directory) else { return Look::Other };
+    let cgroups = fs::read(directory.join("cgroup")).unwrap_or_default();
+    let cgroups = &String::from_utf8_lossy(&cgroups);
+    let source = Source { root, directory: &directory, arguments: &arguments, cgroups };
+    let description = source.describe(monitor);
+    let vm = Vm {
+        identity: Identity { pid, start_ticks },
+        monitor,
+        manager: description.manager,
+        name: description.name.unwrap_or_else(|| format!("{monitor}-{pid}")),
+        memory_bytes: description.memory_bytes.or_else(|| memory::largest_mapping(&directory)),
+        devices: description.devices.iter().map(|told| Device::find(root, told)).collect(),
+        root: Arc::clone(root),
+        helpers: Vec::new(),
+        directory: directory.clone(),
+    };
+    match started() == Some(start_ticks) {
+        true => Look::Vm(Box::new(vm)),
+        false => Look::Other,
+    }
+}

@@ -1,0 +1,147 @@
+//! The nodes that a VM lives on, where nobody says it.
+
+use super::{Limits, Memory};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use tandem_sim::machine::{Machine, format_cpulist};
+
+/// A VM lives on the nodes that have this share of its memory, and no node lives without a reason: with less, every
+/// fifth access or more goes elsewhere.
+const HOME_SHARE: f64 = 0.8;
+
+/// Who or what says where a VM lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HomeSource {
+    /// The agent that gives VMs their homes.
+    Agent,
+    /// The CPUs that it may use.
+    Cpus,
+    /// Where its memory is.
+    Memory,
+    /// The machine has one node.
+    Machine,
+}
+
+/// The home nodes of a VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Homes {
+    /// In ascending order; none if it has no home.
+    pub nodes: Vec<u32>,
+    /// Who says so; `None` if it has no home.
+    pub source: Option<HomeSource>,
+    /// Why these, or why none: a clause without a full stop.
+    pub why: String,
+}
+
+/// Where a VM lives, by what it may use and has: the nodes of its CPUs if it is confined to some, or else the fewest
+/// nodes that hold most of its memory.
+pub fn home_of(machine: &Machine, limits: &Limits, memory: &Memory) -> Homes {
+    let with_cpus: Vec<u32> =
+        machine.nodes().iter().filter(|node| !node.cpus.is_empty()).map(|node| node.os_index).collect();
+    if let [node] = with_cpus[..] {
+        let why = "no other node has CPUs".into();
+        return Homes { nodes: vec![node], source: Some(HomeSource::Machine), why };
+    }
+    let confined: BTreeSet<u32> = machine
+        .cpus()
+        .iter()
+        .filter(|cpu| limits.cpus.binary_search(&cpu.os_index).is_ok())
+        .map(|cpu| machine.nodes()[cpu.node.index()].os_index)
+        .collect();
+    if !confined.is_empty() && confined.len() < with_cpus.len() {
+        let nodes: Vec<u32> = confined.into_iter().collect();
+        let why = format!("its CPUs are confined to {}", name_nodes(&nodes));
+        return Homes { nodes, source: Some(HomeSource::Cpus), why };
+    }
+    let none = |why: &str| Homes { nodes: Vec::new(), source: None, why: why.into() };
+    let Some(by_node) = &memory.by_node else {
+        return none("it may use the CPUs of all nodes, and where its memory is may not be read");
+    };
+    let mut by_size: Vec<(u32, u64)> = by_node.bytes.iter().map(|(&node, &bytes)| (node, bytes)).collect();
+    by_size.sort_by_key(|&(node, bytes)| (std::cmp::Reverse(bytes), node));
+    let all: f64 = by_size.iter().map(|&(_, bytes)| bytes as f64).sum();
+    let mut nodes = Vec::new();
+    let mut there = 0.0;
+    for (node, bytes) in by_size {
+        if there >= HOME_SHARE * all {
+            break;
+        }
+        nodes.push(node);
+        there += bytes as f64;
+    }
+    nodes.sort_unstable();
+    // Nodes without CPUs may hold its memory, and nobody can live there.
+    nodes.retain(|node| with_cpus.contains(node));
+    match nodes.len() {
+        0 => none("it has no memory on nodes with CPUs"),
+        count if count == with_cpus.len() => none("its memory is spread over all nodes"),
+        _ => {
+            let why = format!("{:.0}% of its memory is there", 100.0 * there / all);
+            Homes { nodes, source: Some(HomeSource::Memory), why }
+        }
+    }
+}
+
+fn name_nodes(nodes: &[u32]) -> String {
+    let list = format_cpulist(nodes.iter().copied());
+    if nodes.len() == 1 { format!("node {list}") } else { format!("nodes {list}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{MemoryByNode, MemorySource};
+    use super::*;
+    use tandem_sim::machine::preset;
+
+    fn home(
+        cpus: std::ops::Range<u32>,
+        bytes: Option<&[(u32, u64)]>,
+    ) -> (Vec<u32>, Option<HomeSource>, String) {
+        // 4 nodes of 20 CPUs.
+        let machine = preset("westmere-ex-4s").unwrap();
+        let limits = Limits {
+            vcpus: Vec::new(),
+            cpus: cpus.collect(),
+            is_pinned: false,
+            memory_nodes: Vec::new(),
+            cgroup: None,
+        };
+        let by_node = bytes.map(|bytes| MemoryByNode {
+            bytes: bytes.iter().copied().collect(),
+            source: MemorySource::NumaMaps,
+        });
+        let homes = home_of(&machine, &limits, &Memory { resident_bytes: None, by_node });
+        (homes.nodes, homes.source, homes.why)
+    }
+
+    #[test]
+    fn cpus_come_before_memory() {
+        let expected = (vec![1], Some(HomeSource::Cpus), "its CPUs are confined to node 1".to_owned());
+        assert_eq!(home(25..30, Some(&[(0, 100)])), expected);
+        let (nodes, _, why) = home(0..40, None);
+        assert_eq!((nodes, why.as_str()), (vec![0, 1], "its CPUs are confined to nodes 0-1"));
+    }
+
+    #[test]
+    fn memory_tells_if_cpus_do_not() {
+        let cases = [
+            (vec![(0, 9), (2, 91)], vec![2], "91% of its memory is there"),
+            (vec![(0, 45), (1, 5), (3, 50)], vec![0, 3], "95% of its memory is there"),
+            (vec![(0, 25), (1, 25), (2, 25), (3, 25)], vec![], "its memory is spread over all nodes"),
+            (vec![], vec![], "it has no memory on nodes with CPUs"),
+        ];
+        for (bytes, nodes, why) in cases {
+            let (found, source, told) = home(0..80, Some(&bytes));
+            assert_eq!((&found, told.as_str()), (&nodes, why));
+            assert_eq!(source.is_some(), !nodes.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_is_no_reason() {
+        let (nodes, source, why) = home(0..80, None);
+        assert_eq!((nodes, source), (vec![], None));
+        assert_eq!(why, "it may use the CPUs of all nodes, and where its memory is may not be read");
+    }
+}

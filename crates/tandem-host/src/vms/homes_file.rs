@@ -1,0 +1,178 @@
+//! The file in which an agent says where each VM lives: `/run/tandem/homes.json`.
+//!
+//! A new file takes the place of the old one in one step, so that readers find one or the other. An entry is about one
+//! process with one start: those of VMs that are gone, or of a boot before, are about nobody.
+
+use super::Identity;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use tandem_file::new_file::NewFile;
+use thiserror::Error;
+
+/// Where the file is, from the root.
+pub const HOMES_PATH: &str = "run/tandem/homes.json";
+
+/// The version that is written, and the only one that is read.
+pub const VERSION: u32 = 1;
+
+/// Where VMs live.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HomesFile {
+    /// Version of the format: [`VERSION`].
+    pub version: u32,
+    /// When it was written, in seconds since 1970.
+    pub written_unix_s: u64,
+    /// An entry for each VM.
+    pub vms: Vec<HomeEntry>,
+}
+
+/// Where a VM lives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HomeEntry {
+    /// Which one it is.
+    #[serde(flatten)]
+    pub identity: Identity,
+    /// Its name, for readers of the file.
+    pub name: String,
+    /// Its nodes, by the operating system's numbers; none if it has no home.
+    pub home: Vec<u32>,
+    /// Why these, or why none: a clause without a full stop.
+    pub why: String,
+}
+
+/// Why the file cannot be used.
+#[derive(Debug, Error)]
+pub enum HomesFileError {
+    /// The system does not let it be read or written.
+    #[error("{}: {cause}", path.display())]
+    Inaccessible {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// It holds something else.
+    #[error("{}: {cause}; whoever writes homes has to write it anew", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with line and column.
+        cause: serde_json::Error,
+    },
+    /// A later Tandem has written it.
+    #[error("{}: it has version {found}, and this tandem reads version {VERSION} alone", path.display())]
+    OtherVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+}
+
+impl HomesFile {
+    /// Reads the file under a root, which is `/` for this machine; nothing if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is no such file.
+    pub fn read(root: &Path) -> Result<Option<Self>, HomesFileError> {
+        /// What every version has.
+        #[derive(Deserialize)]
+        struct AnyVersion {
+            version: u32,
+        }
+        let path = root.join(HOMES_PATH);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(cause) => return Err(HomesFileError::Inaccessible { path, cause }),
+        };
+        match serde_json::from_str(&text) {
+            Ok(AnyVersion { version: VERSION }) => {}
+            Ok(AnyVersion { version: found }) => return Err(HomesFileError::OtherVersion { path, found }),
+            Err(cause) => return Err(HomesFileError::Malformed { path, cause }),
+        }
+        match serde_json::from_str(&text) {
+            Ok(file) => Ok(Some(file)),
+            Err(cause) => Err(HomesFileError::Malformed { path, cause }),
+        }
+    }
+
+    /// Writes the file under a root, in the place of an older one, with its folder if that is missing.
+    ///
+    /// # Errors
+    /// If the system does not let it.
+    pub fn write(&self, root: &Path) -> Result<(), HomesFileError> {
+        let path = root.join(HOMES_PATH);
+        let written = (|| {
+            fs::create_dir_all(path.parent().expect("the path has a folder"))?;
+            let mut file = NewFile::create(&path)?;
+            serde_json::to_writer_pretty(&mut file, self)?;
+            file.write_all(b"\n")?;
+            file.complete()
+        })();
+        written.map_err(|cause| HomesFileError::Inaccessible { path, cause })
+    }
+
+    /// The entry of a VM.
+    pub fn entry(&self, identity: Identity) -> Option<&HomeEntry> {
+        self.vms.iter().find(|entry| entry.identity == identity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> HomesFile {
+        let identity = Identity { pid: 4711, start_ticks: 99 };
+        let entry =
+            HomeEntry { identity, name: "web".into(), home: vec![1], why: "it has most free memory".into() };
+        HomesFile { version: VERSION, written_unix_s: 1_800_000_000, vms: vec![entry] }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(HomesFile::read(root.path()).unwrap(), None);
+        for _ in 0..2 {
+            file().write(root.path()).unwrap();
+            assert_eq!(HomesFile::read(root.path()).unwrap(), Some(file()));
+        }
+        let text = fs::read_to_string(root.path().join(HOMES_PATH)).unwrap();
+        assert!(
+            text.contains("\"pid\": 4711,\n      \"start_ticks\": 99,\n      \"name\": \"web\""),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn another_process_with_the_number_has_no_entry() {
+        assert!(file().entry(Identity { pid: 4711, start_ticks: 99 }).is_some());
+        assert_eq!(file().entry(Identity { pid: 4711, start_ticks: 100 }), None);
+    }
+
+    #[test]
+    fn other_files_are_refused_in_one_sentence() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join(HOMES_PATH);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let cases = [
+            ("{\"version\": 2}", "it has version 2, and this tandem reads version 1 alone"),
+            (
+                "{",
+                "EOF while parsing an object at line 1 column 1; whoever writes homes has to write it anew",
+            ),
+            (
+                "{\"version\": 1}",
+                "missing field `written_unix_s` at line 1 column 14; whoever writes homes has to write it anew",
+            ),
+        ];
+        for (text, message) in cases {
+            fs::write(&path, text).unwrap();
+            let error = HomesFile::read(root.path()).unwrap_err().to_string();
+            assert_eq!(error, format!("{}: {message}", path.display()));
+        }
+    }
+}

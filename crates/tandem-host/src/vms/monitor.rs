@@ -1,0 +1,104 @@
+//! Which processes may be virtual machine monitors.
+//!
+//! A monitor is told by the file that the process runs: `/proc/PID/exe`, which a name given with `prctl` (QEMU's
+//! `-name process=`) does not hide. Only the owner and root may read that link, so otherwise by the process's name and
+//! the first of its arguments together; a script has its interpreter there.
+//!
+//! Sources for the names: Debian's and Fedora's packages (`qemu-system-ARCH`, `/usr/libexec/qemu-kvm`), Proxmox
+//! (`/usr/bin/kvm`, a link to QEMU), the releases of Cloud Hypervisor (`cloud-hypervisor-static`) and of Firecracker
+//! (`firecracker-VERSION-ARCH`; its jailer demands `firecracker` in the name), and the wrappers of NixOS
+//! (`.NAME-wrapped`).
+
+use super::process::{read_arguments, read_name};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+/// Longest name of a process, bytes: `TASK_COMM_LEN` of the kernel, without the zero at its end.
+const MAX_NAME_BYTES: usize = 15;
+
+/// A program that runs a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Monitor {
+    /// QEMU, with KVM or without.
+    Qemu,
+    /// Cloud Hypervisor.
+    CloudHypervisor,
+    /// Firecracker.
+    Firecracker,
+}
+
+impl fmt::Display for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Qemu => "qemu",
+            Self::CloudHypervisor => "cloud-hypervisor",
+            Self::Firecracker => "firecracker",
+        })
+    }
+}
+
+impl Monitor {
+    /// What a process runs, by its directory in `/proc`; nothing if that is no monitor.
+    pub(super) fn of_process(directory: &Path) -> Option<Self> {
+        if let Ok(program) = fs::read_link(directory.join("exe")) {
+            // What an update has replaced while it runs.
+            let program = program.to_str()?;
+            return Self::of_program(program.strip_suffix(" (deleted)").unwrap_or(program));
+        }
+        // The name is cheap to read, and rules out nearly all.
+        let name = read_name(directory)?;
+        if !["qemu", "kvm", "cloud-hyperviso", "firecracker", ".qemu"]
+            .iter()
+            .any(|start| name.starts_with(start))
+        {
+            return None;
+        }
+        let arguments = read_arguments(directory)?;
+        let program = arguments.first()?;
+        let file = program.rsplit('/').next()?;
+        let as_name = &file.as_bytes()[..file.len().min(MAX_NAME_BYTES)];
+        (as_name == name.as_bytes()).then(|| Self::of_program(program))?
+    }
+
+    /// What a program is, by its path.
+    fn of_program(path: &str) -> Option<Self> {
+        let file = path.rsplit('/').next()?;
+        let file = file.strip_prefix('.').and_then(|file| file.strip_suffix("-wrapped")).unwrap_or(file);
+        match file {
+            "qemu" | "qemu-kvm" | "kvm" => Some(Self::Qemu),
+            _ if file.starts_with("qemu-system-") => Some(Self::Qemu),
+            _ if file.starts_with("cloud-hypervisor") => Some(Self::CloudHypervisor),
+            _ if file.starts_with("firecracker") => Some(Self::Firecracker),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_told_by_their_files() {
+        let cases = [
+            ("/usr/bin/qemu-system-x86_64", Some(Monitor::Qemu)),
+            ("/usr/libexec/qemu-kvm", Some(Monitor::Qemu)),
+            ("/snap/lxd/24322/bin/qemu-system-x86_64", Some(Monitor::Qemu)),
+            ("/nix/store/abc-qemu-8.2/bin/.qemu-system-x86_64-wrapped", Some(Monitor::Qemu)),
+            ("/usr/local/bin/cloud-hypervisor-static", Some(Monitor::CloudHypervisor)),
+            ("/firecracker-v1.7.0-x86_64", Some(Monitor::Firecracker)),
+            ("/usr/bin/qemu-img", None),
+            ("/usr/bin/qemu-aarch64-static", None),
+            ("/usr/bin/qemu-nbd", None),
+            ("/usr/bin/ch-remote", None),
+            ("/bin/sh", None),
+            ("", None),
+        ];
+        for (path, monitor) in cases {
+            assert_eq!(Monitor::of_program(path), monitor, "{path}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What the kernel tells of a process in small files: its `Documentation/filesystems/proc.rst`.
+//!
+//! Processes end at any time, and files may be cut or garbled in a copied tree: what cannot be read is `None`.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Longest command line that is read, bytes. Those of managers have some ten thousand.
+const MAX_CMDLINE_BYTES: u64 = 1 << 20;
+
+/// Ticks a second of the times in `stat`: `USER_HZ` of the kernel, which is 100 for user space on every architecture
+/// that has KVM.
+const TICKS_PER_S: u64 = 100;
+
+/// `PF_KTHREAD` of the kernel's `include/linux/sched.h`, the same since 2.6.39.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// A line of `/proc/PID/stat` or `/proc/PID/task/TID/stat`, the parts that matter here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stat {
+    /// `R`, `S`, `D` and so on.
+    pub state: u8,
+    pub is_kernel_thread: bool,
+    /// Time on CPUs, in user space and in the kernel.
+    pub run_ns: u64,
+    /// When it was started, in ticks since the machine was.
+    pub start_ticks: u64,
+    /// The CPU on which it is or was last.
+    pub cpu: Option<u32>,
+    /// Time in which it ran a guest, in ticks.
+    pub guest_ticks: u64,
+}
+
+impl Stat {
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        // The name may hold blanks and parentheses, and nothing after it does.
+        let name_end = line.iter().rposition(|&byte| byte == b')')?;
+        let rest = str::from_utf8(&line[name_end + 1..]).ok()?;
+        let mut stat =
+            Self { state: 0, is_kernel_thread: false, run_ns: 0, start_ticks: 0, cpu: None, guest_ticks: 0 };
+        let mut is_complete = false;
+        // Numbers of fields as in the manual.
+        for (number, field) in (3..).zip(rest.split_ascii_whitespace()) {
+            match number {
+                3 => stat.state = *field.as_bytes().first()?,
+                9 => stat.is_kernel_thread = field.parse::<u64>().ok()? & KERNEL_THREAD != 0,
+                14 | 15 => {
+                    let ns = field.parse::<u64>().ok()?.saturating_mul(1_000_000_000 / TICKS_PER_S);
+                    stat.run_ns = stat.run_ns.saturating_add(ns);
+                }
+                22 => {
+                    stat.start_ticks = field.parse().ok()?;
+                    is_complete = true;
+                }
+                39 => stat.cpu = field.parse().ok(),
+                43 => {
+                    stat.guest_ticks = field.parse().unwrap_or(0);
+                    break;
+                }
+                _ => {}
+            }
+        }
+        is_complete.then_some(stat)
+    }
+
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+}
+
+/// Reads a small file of `/proc` with one system call, without a copy: the kernel gives all of it at once. What does
+/// not fit is cut.
+pub(super) fn read_small<'a>(path: &Path, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let length = File::open(path).ok()?.read(buffer).ok()?;
+    Some(&buffer[..length])
+}
+
+/// The line of a process or thread, by its directory in `/proc`.
+pub(super) fn read_stat(directory: &Path) -> Option<Stat> {
+    let mut buffer = [0; 1024];
+    Stat::parse(read_small(&directory.join("stat"), &mut buffer)?)
+}
+
+/// The name of a process or thread, of at most 15 bytes.
+pub(super) fn read_name(directory: &Path) -> Option<String> {
+    let mut buffer = [0; 64];
+    let name = read_small(&directory.join("comm"), &mut buffer)?;
+    Some(String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(name)).into_owned())
+}
+
+/// The arguments that a process was started with, its own name first; none for threads of the kernel.
+pub(super) fn read_arguments(directory: &Path) -> Option<Vec<String>> {
+    let mut bytes = Vec::new();
+    File::open(directory.join("cmdline")).ok()?.take(MAX_CMDLINE_BYTES).read_to_end(&mut bytes).ok()?;
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+    if bytes.is_empty() {
+        return Some(Vec::new());
+    }
+    Some(bytes.split(|&byte| byte == 0).map(|one| String::from_utf8_lossy(one).into_owned()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LINE: &str = "4711 (CPU 0) (KVM) S 1 4711 4711 0 -1 138412416 4708 0 1 0 150 50 0 0 20 0 4 0 1297913 \
+        1440960512 9226 18446744073709551615 1 1 0 0 0 0 268444224 4100 16451 0 0 0 17 3 0 0 0 77 0 0 0 0 0 0 0 0 0";
+
+    #[test]
+    fn a_name_may_look_like_the_rest() {
+        let stat = Stat::parse(LINE.as_bytes()).unwrap();
+        assert_eq!((stat.state, stat.start_ticks, stat.cpu), (b'S', 1_297_913, Some(3)));
+        assert_eq!((stat.run_ns, stat.guest_ticks), (2_000_000_000, 77));
+        assert!(!stat.is_kernel_thread && !stat.has_ended());
+    }
+
+    #[test]
+    fn threads_of_the_kernel_are_told() {
+        let line = LINE.replace("138412416", "2129984");
+        assert!(Stat::parse(line.as_bytes()).unwrap().is_kernel_thread);
+    }
+
+    #[test]
+    fn what_is_cut_is_not_taken_for_whole() {
+        for end in 0..LINE.find("1297913").unwrap() {
+            assert_eq!(Stat::parse(&LINE.as_bytes()[..end]), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn this_process_can_be_read() {
+        let directory = Path::new("/proc/self");
+        assert!(read_stat(directory).unwrap().start_ticks > 0);
+        assert!(!read_name(directory).unwrap().is_empty());
+        assert_eq!(read_arguments(directory).unwrap(), std::env::args().collect::<Vec<_>>());
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_makes_it_panic(line: Vec<u8>, cut: prop::sample::Index, byte: u8) {
+            let _ = Stat::parse(&line);
+            let mut line = LINE.as_bytes().to_vec();
+            let at = cut.index(line.len());
+            line[at] = byte;
+            let _ = Stat::parse(&line);
+        }
+    }
+}

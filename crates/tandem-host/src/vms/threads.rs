@@ -1,0 +1,167 @@
+//! The threads of a VM: which of them are vCPUs, which do I/O.
+//!
+//! They are told by their names. QEMU names its threads only with `-name NAME,debug-threads=on`, which libvirt and
+//! Proxmox give, and LXD and Incus do not. Without, the kernel tells which threads are vCPUs: KVM in
+//! `/sys/kernel/debug/kvm/PID-FD/vcpuN/pid` (since Linux 5.18, for root), and everybody else by the time that a thread
+//! has run a guest (`guest_time` in its `stat`). The latter finds a vCPU after it has run for a tick, and does not
+//! know its number.
+//!
+//! | thread | name | source |
+//! |---|---|---|
+//! | vCPU | `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG` | QEMU's `accel/*/*-accel-ops.c` |
+//! | | `vcpu0` | Cloud Hypervisor's `vmm/src/cpu.rs` |
+//! | | `fc_vcpu 0` | Firecracker's `vmm/src/vstate/vcpu.rs` |
+//! | I/O | `IO NAME` | QEMU's `iothread.c`; libvirt's `IO mon_iothread` serves its monitor |
+//! | | `worker` | the pool of QEMU's `util/thread-pool.c`, for disks |
+//! | | `_disk0_q0`, `_net1_qp0` | Cloud Hypervisor: a device's id and queue |
+//! | | `vhost-PID` | `drivers/vhost/vhost.c`; a thread of the kernel before Linux 6.4 |
+//! | | `iou-wrk-TID`, `iou-sqp-TID` | the kernel's `io_uring/` |
+//! | emulator | all others, the main loop first | |
+
+use super::process::{read_name, read_stat};
+use crate::tasks;
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+/// What a thread of a VM does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ThreadKind {
+    /// It runs the guest.
+    Vcpu,
+    /// It moves the data of disks and networks.
+    Io,
+    /// Everything else: the main loop, displays, migration.
+    Emulator,
+}
+
+/// A thread of a VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Its number.
+    pub tid: u32,
+    /// What it does.
+    pub kind: ThreadKind,
+    /// Which vCPU it is, if it is one and that is known.
+    pub vcpu: Option<u32>,
+    /// Its name, of at most 15 bytes.
+    pub name: String,
+    /// Its process: the VM's, or that of a thread of the kernel that works for the VM.
+    pub(super) process: u32,
+}
+
+/// What a name tells, and the number of the vCPU.
+fn kind_by_name(name: &str) -> (ThreadKind, Option<u32>) {
+    let number = |text: &str| text.parse::<u32>().ok();
+    let of_qemu = name.strip_prefix("CPU ").and_then(|rest| number(rest.split_once('/')?.0));
+    let of_others = || number(name.strip_prefix("vcpu").or(name.strip_prefix("fc_vcpu "))?);
+    if let Some(vcpu) = of_qemu.or_else(of_others) {
+        return (ThreadKind::Vcpu, Some(vcpu));
+    }
+    if name.starts_with("ALL CPUs/") {
+        return (ThreadKind::Vcpu, None);
+    }
+    let is_queue = ["_qp", "_q"].iter().any(|queue| {
+        name.rsplit_once(queue).is_some_and(|(device, number)| {
+            !device.is_empty() && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    });
+    let is_io = name.starts_with("IO ") && name != "IO mon_iothread"
+        || ["vhost-", "iou-wrk-", "iou-sqp-", "_disk", "_net", "_fs", "_pmem"]
+            .iter()
+            .any(|start| name.starts_with(start))
+        || name == "worker"
+        || is_queue;
+    (if is_io { ThreadKind::Io } else { ThreadKind::Emulator }, None)
+}
+
+/// The process for which a thread of the kernel moves data, by its name.
+pub(super) fn served_by(kernel_thread: &str) -> Option<u32> {
+    kernel_thread.strip_prefix("vhost-")?.parse().ok()
+}
+
+/// The threads of a process and those of the kernel that work for it, in ascending order of their numbers.
+pub(super) fn read(root: &Path, pid: u32, helpers: &[u32]) -> Vec<Thread> {
+    let one = |process: u32, tid: u32| {
+        let name = read_name(&root.join(format!("proc/{process}/task/{tid}")))?;
+        let (kind, vcpu) = kind_by_name(&name);
+        Some(Thread { tid, kind, vcpu, name, process })
+    };
+    let mut threads: Vec<Thread> =
+        tasks::threads(root, pid).iter().filter_map(|&tid| one(pid, tid)).collect();
+    // Nobody but QEMU leaves its threads without names, and then all of them.
+    if !threads.iter().any(|thread| thread.kind == ThreadKind::Vcpu) {
+        find_vcpus(root, pid, &mut threads);
+    }
+    // Their numbers may be others' by now.
+    let serves = |thread: &Thread| served_by(&thread.name) == Some(pid);
+    threads.extend(helpers.iter().filter_map(|&tid| one(tid, tid)).filter(serves));
+    threads.sort_unstable_by_key(|thread| thread.tid);
+    threads
+}
+
+/// Finds the vCPUs among threads whose names do not tell.
+fn find_vcpus(root: &Path, pid: u32, threads: &mut [Thread]) {
+    let told = told_by_kvm(root, pid);
+    for thread in threads {
+        if let Some(&(vcpu, _)) = told.iter().find(|(_, tid)| *tid == thread.tid) {
+            (thread.kind, thread.vcpu) = (ThreadKind::Vcpu, Some(vcpu));
+        } else if told.is_empty() {
+            let stat = read_stat(&root.join(format!("proc/{pid}/task/{}", thread.tid)));
+            if stat.is_some_and(|stat| stat.guest_ticks > 0) {
+                thread.kind = ThreadKind::Vcpu;
+            }
+        }
+    }
+}
+
+/// Numbers of vCPUs with those of their threads.
+fn told_by_kvm(root: &Path, pid: u32) -> Vec<(u32, u32)> {
+    let vms = fs::read_dir(root.join("sys/kernel/debug/kvm")).into_iter().flatten().flatten();
+    let own = vms.filter(|vm| {
+        let name = vm.file_name();
+        name.to_str().and_then(|name| name.split_once('-')?.0.parse().ok()) == Some(pid)
+    });
+    let vcpus = own.flat_map(|vm| fs::read_dir(vm.path()).into_iter().flatten().flatten());
+    let found = vcpus.filter_map(|vcpu| {
+        let number = vcpu.file_name().to_str()?.strip_prefix("vcpu")?.parse().ok()?;
+        let tid = fs::read_to_string(vcpu.path().join("pid")).ok()?.trim().parse().ok()?;
+        Some((number, tid))
+    });
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_what_threads_do() {
+        let cases = [
+            ("CPU 0/KVM", ThreadKind::Vcpu, Some(0)),
+            ("CPU 127/KVM", ThreadKind::Vcpu, Some(127)),
+            ("CPU 1/TCG", ThreadKind::Vcpu, Some(1)),
+            ("ALL CPUs/TCG", ThreadKind::Vcpu, None),
+            ("vcpu3", ThreadKind::Vcpu, Some(3)),
+            ("fc_vcpu 2", ThreadKind::Vcpu, Some(2)),
+            ("IO iothread1", ThreadKind::Io, None),
+            ("IO mon_iothread", ThreadKind::Emulator, None),
+            ("worker", ThreadKind::Io, None),
+            ("vhost-4711", ThreadKind::Io, None),
+            ("_disk0_q0", ThreadKind::Io, None),
+            ("root_q3", ThreadKind::Io, None),
+            ("_net1_ctrl", ThreadKind::Io, None),
+            ("_console", ThreadKind::Emulator, None),
+            ("_q1", ThreadKind::Emulator, None),
+            ("vcpu", ThreadKind::Emulator, None),
+            ("CPU x/KVM", ThreadKind::Emulator, None),
+            ("qemu-system-x86", ThreadKind::Emulator, None),
+            ("SPICE Worker", ThreadKind::Emulator, None),
+            ("", ThreadKind::Emulator, None),
+        ];
+        for (name, kind, vcpu) in cases {
+            assert_eq!(kind_by_name(name), (kind, vcpu), "{name}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! How long the threads of a VM have run and waited, and where they are.
+//!
+//! `/proc/PID/task/TID/schedstat` has three numbers, which the scheduler counts in ns: time on CPUs, time in which the
+//! thread was ready to run and waited for a CPU, and how often it got one (`Documentation/scheduler/sched-stats.rst`).
+//! Every user may read it. A kernel without it tells in `stat` how long a thread has run, in ticks of 10 ms; how long
+//! it waited is unknown then.
+//!
+//! KVM tells a guest its steal time from the same counter (`record_steal_time` in `arch/x86/kvm/x86.c` takes
+//! `sched_info.run_delay` of the vCPU's thread), so the wait of a vCPU is exactly the guest's steal.
+
+use super::process::{Stat, read_small};
+use super::threads::Thread;
+use std::fmt::Write;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// What a thread has had so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadTimes {
+    /// Time on CPUs.
+    pub run_ns: u64,
+    /// Time in which it was ready to run and waited, the steal of a vCPU; `None` if the kernel does not count it.
+    pub wait_ns: Option<u64>,
+}
+
+impl ThreadTimes {
+    /// Takes the first two numbers of a text such as `1360126 40348334 9`.
+    fn parse(schedstat: &[u8]) -> Option<Self> {
+        let mut numbers = str::from_utf8(schedstat).ok()?.split_ascii_whitespace().map(str::parse);
+        let (run, wait) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        // The third tells that the second is whole.
+        numbers.next()?.ok()?;
+        Some(Self { run_ns: run, wait_ns: Some(wait) })
+    }
+}
+
+/// The times of some threads, in files that stay open: a tenth of the work, which is mostly that of finding a file in
+/// `/proc`. A thread that has ended stays gone, even if another has its number.
+///
+/// Each thread takes a file descriptor. A process gets 1,024 by default, and may raise that with `RLIMIT_NOFILE`.
+#[derive(Debug)]
+pub struct OpenTimes {
+    /// None for a thread that was gone.
+    files: Vec<Option<File>>,
+}
+
+impl OpenTimes {
+    pub(super) fn open(root: &Path, threads: &[Thread]) -> io::Result<Self> {
+        let mut path = ThreadPath::new(root);
+        let open = |thread| match File::open(path.file(thread, "schedstat")) {
+            Ok(file) => Ok(Some(file)),
+            // Either the thread is gone, or no thread has such a file.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && path.file(thread, "stat").exists() => {
+                Err(error)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        };
+        Ok(Self { files: threads.iter().map(open).collect::<io::Result<_>>()? })
+    }
+
+    /// Reads the times into `times`, one for each thread in the order in which they were opened; `None` for a thread that
+    /// is gone.
+    pub fn read(&self, times: &mut Vec<Option<ThreadTimes>>) {
+        let mut buffer = [0; 128];
+        times.clear();
+        times.extend(self.files.iter().map(|file| {
+            // The kernel makes the text anew when it is read from its start.
+            let length = file.as_ref()?.read_at(&mut buffer, 0).ok()?;
+            ThreadTimes::parse(&buffer[..length])
+        }));
+    }
+}
+
+/// The directory of a thread in `/proc`, in a text that is used again.
+struct ThreadPath {
+    text: String,
+    root_length: usize,
+}
+
+impl ThreadPath {
+    fn new(root: &Path) -> Self {
+        let mut text = root.to_string_lossy().into_owned();
+        if !text.ends_with('/') {
+            text.push('/');
+        }
+        let root_length = text.len();
+        Self { text, root_length }
+    }
+
+    fn file(&mut self, thread: &Thread, file: &str) -> &Path {
+        self.text.truncate(self.root_length);
+        let _ = write!(self.text, "proc/{}/task/{}/{file}", thread.process, thread.tid);
+        Path::new(&self.text)
+    }
+}
+
+/// Reads the times of threads into `times`, one for each thread in their order; `None` for a thread that is gone.
+pub(super) fn read(root: &Path, threads: &[Thread], times: &mut Vec<Option<ThreadTimes>>) {
+    let mut path = ThreadPath::new(root);
+    let mut buffer = [0; 1024];
+    times.clear();
+    times.extend(threads.iter().map(|thread| {
+        if let Some(text) = read_small(path.file(thread, "schedstat"), &mut buffer) {
+            return ThreadTimes::parse(text);
+        }
+        let stat = Stat::parse(read_small(path.file(thread, "stat"), &mut buffer)?)?;
+        Some(ThreadTimes { run_ns: stat.run_ns, wait_ns: None })
+    }));
+}
+
+/// The CPU on which a thread is, or was when it ran last.
+pub(super) fn read_cpu(root: &Path, thread: &Thread) -> Option<u32> {
+    let mut buffer = [0; 1024];
+    Stat::parse(read_small(ThreadPath::new(root).file(thread, "stat"), &mut buffer)?)?.cpu
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn three_numbers_are_whole() {
+        let times = ThreadTimes { run_ns: 1_360_126, wait_ns: Some(40_348_334) };
+        assert_eq!(ThreadTimes::parse(b"1360126 40348334 9\n"), Some(times));
+        for cut in ["", "1360126", "1360126 40348334", "1360126 x 9", "-1 2 3", "18446744073709551616 0 0"] {
+            assert_eq!(ThreadTimes::parse(cut.as_bytes()), None, "{cut}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text: Vec<u8>) {
+            let _ = ThreadTimes::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What a choice of homes costs, in CPUs: CPU time lost per second.
+//!
+//! Three things lose time. For a VM with demand *d*, in CPUs:
+//! - *Far memory*: *d* x [`MEMORY_SHARE`] x share of its memory on each node x how much longer a load from there takes
+//!   than one from the CPU's own node, over the CPUs of its home. What it has not touched yet lies in its home, as far as
+//!   there is room, then on the nearest nodes.
+//! - *Far devices*: *d* x [`DEVICE_SHARE`] x how much longer a load from the nearest of its devices' nodes takes.
+//! - *Crowding*, of all VMs together. Demand is spread over the CPUs of a home. What a node is asked for beyond its
+//!   cores goes where cores idle, and beyond its CPUs where CPUs idle; there it is far from its memory, and
+//!   fills its caches twice for each stay of [`STAY_NS`]. What may go nowhere, or finds nothing idle, waits: all of
+//!   it is lost.
+
+use super::{View, VmView, Wish};
+use crate::ids::NodeId;
+use crate::machine::cost::CACHE_LINE_BYTES;
+use crate::machine::{Machine, Node};
+use crate::placement;
+
+/// Part of its time that a VM waits for memory that is near. That of the warehouses of SPECjbb2005 in the experiment
+/// numa-affinity, which was calibrated on the baseline there: 8 lines per us of work x 84 ns a line are 0.67 us, of 1.67 us
+/// in all. Of the other two, sysbench-memory waits for 0.59 of its time and lmbench-proc for 0.14.
+pub const MEMORY_SHARE: f64 = 0.4;
+
+/// Part of its time that a VM with a device waits for that device's node: registers, and what the device has written to
+/// memory there. An assumption.
+pub const DEVICE_SHARE: f64 = 0.1;
+
+/// How long a vCPU that left its home stays away, ns: a slice of Tandem's scheduler.
+const STAY_NS: f64 = 20e6;
+
+/// A view made ready to compute with.
+pub(super) struct Situation<'a> {
+    pub machine: &'a Machine,
+    /// The VMs in the order of their numbers.
+    pub vms: Vec<Known<'a>>,
+    /// Free memory of each node, bytes, whatever VMs have not touched yet.
+    free_bytes: &'a [u64],
+    /// How much longer a load from a node takes, by node of the CPU, then by node of the memory: 0 for the own one.
+    far: Vec<f64>,
+    cores: Vec<f64>,
+    cpus: Vec<f64>,
+    /// Time to fill a core's private cache again from far memory, ns.
+    pub refill_ns: f64,
+}
+
+/// A VM, with what follows from its view.
+pub(super) struct Known<'a> {
+    pub view: &'a VmView,
+    /// CPUs. A VM that sleeps for now will work again: at least a little.
+    pub demand: f64,
+    /// Nodes with CPUs that it may use, ascending.
+    pub allowed: Vec<NodeId>,
+    /// Its home as decided so far; empty: none.
+    pub home: Vec<NodeId>,
+}
+
+/// What the other VMs leave to one, by node.
+pub(super) struct Others {
+    /// CPUs that they ask for.
+    pub asked: Vec<f64>,
+    /// Part of it that may go elsewhere.
+    mobile: Vec<f64>,
+    /// Free memory less what they have not touched yet, bytes.
+    pub free_bytes: Vec<u64>,
+}
+
+/// Least demand of a VM, CPUs for each of its vCPUs.
+const DEMAND_MIN: f64 = 0.01;
+
+impl<'a> Situation<'a> {
+    pub fn new(view: &View<'a>) -> Self {
+        let machine = view.machine;
+        let nodes = machine.node_count();
+        assert_eq!(view.free_bytes.len(), nodes, "free memory is of another machine");
+        let usable = placement::usable_nodes(machine);
+        let known = |view: &'a VmView| {
+            assert_eq!(view.resident_bytes.len(), nodes, "memory of VM {} is of another machine", view.id);
+            let vcpus = f64::from(view.vcpus);
+            let is_allowed = |node: &&NodeId| view.allowed.is_empty() || view.allowed.contains(node);
+            Known {
+                view,
+                demand: view.demand.unwrap_or(vcpus).clamp(vcpus * DEMAND_MIN, vcpus),
+                allowed: usable.iter().filter(is_allowed).copied().collect(),
+                home: view.home.as_ref().map_or_else(Vec::new, |home| home.nodes.clone()),
+            }
+        };
+        let mut vms: Vec<_> = view.vms.iter().map(known).collect();
+        vms.sort_by_key(|vm| vm.view.id);
+        let latency = |cpu: usize, memory: usize| machine.memory_latency_ns(cpu.into(), memory.into());
+        let far = |at: usize| {
+            let (cpu, memory) = (at / nodes, at % nodes);
+            (latency(cpu, memory) / latency(cpu, cpu) - 1.0).max(0.0)
+        };
+        let cores_of = |node: &Node| {
+            let first = |cpus: &crate::cpumask::CpuMask| cpus.iter().next();
+            let in_node =
+                |core: &&crate::machine::Core| first(&core.cpus).is_some_and(|cpu| node.cpus.contains(cpu));
+            machine.cores().iter().filter(in_node).count() as f64
+        };
+        let hardware = machine.hardware();
+        let lines = (hardware.l2_bytes / CACHE_LINE_BYTES) as f64;
+        Self {
+            machine,
+            vms,
+            free_bytes: view.free_bytes,
+            far: (0..nodes * nodes).map(far).collect(),
+            cores: machine.nodes().iter().map(cores_of).collect(),
+            cpus: machine.nodes().iter().map(|node| node.cpus.count() as f64).collect(),
+            refill_ns: lines * f64::from(hardware.remote_memory_latency_ns),
+        }
+    }
+
+    /// The nodes that the configuration wishes for the VM and that it may use, ascending.
+    pub fn wished(&self, at: usize) -> Vec<NodeId> {
+        let vm = &self.vms[at];
+        match &vm.view.wish {
+            Wish::Nodes(nodes) => vm.allowed.iter().filter(|node| nodes.contains(node)).copied().collect(),
+            Wish::Any | Wish::Isolated | Wish::Exempt => Vec::new(),
+        }
+    }
+
+    /// Whether the VM may stay where it is at home.
+    pub fn is_possible(&self, at: usize) -> bool {
+        let vm = &self.vms[at];
+        vm.home.iter().all(|node| vm.allowed.contains(node)) && self.has_cpus(at, &vm.home)
+    }
+
+    /// Whether the nodes have a CPU for each vCPU.
+    pub fn has_cpus(&self, at: usize, nodes: &[NodeId]) -> bool {
+        self.cpus(nodes) >= self.vms[at].view.vcpus as usize
+    }
+
+    /// Pairs of an isolated VM and another home on the same node, of which this VM is one, if it lived on these nodes.
+    pub fn pairs(&self, at: usize, nodes: &[NodeId]) -> usize {
+        let is_isolated = |vm: &Known<'_>| vm.view.wish == Wish::Isolated;
+        let counts = |(other, vm): &(usize, &Known<'_>)| {
+            *other != at
+                && (is_isolated(vm) || is_isolated(&self.vms[at]))
+                && vm.home.iter().any(|node| nodes.contains(node))
+        };
+        self.vms.iter().enumerate().filter(counts).count()
+    }
+
+    /// What all VMs but this one ask for.
+    pub fn others(&self, except: usize) -> Others {
+        let mut others = Others {
+            asked: vec![0.0; self.cpus.len()],
+            mobile: vec![0.0; self.cpus.len()],
+            free_bytes: self.free_bytes.to_vec(),
+        };
+        for (_, vm) in self.vms.iter().enumerate().filter(|(at, _)| *at != except) {
+            let live_on = if vm.home.is_empty() { &vm.allowed } else { &vm.home };
+            self.ask(&mut others, vm, live_on);
+            if !vm.home.is_empty() {
+                let untouched = self.untouched(vm.view, &vm.home, &others.free_bytes);
+                for (free, taken) in others.free_bytes.iter_mut().zip(untouched) {
+                    *free = free.saturating_sub(taken);
+                }
+            }
+        }
+        others
+    }
+
+    /// Adds the demand of a VM that lives on these nodes.
+    fn ask(&self, others: &mut Others, vm: &Known<'_>, nodes: &[NodeId]) {
+        let cpus: f64 = nodes.iter().map(|node| self.cpus[node.index()]).sum();
+        let is_mobile = vm.allowed.iter().any(|node| !nodes.contains(node));
+        for node in nodes.iter().map(|node| node.index()) {
+            let demand = vm.demand * self.cpus[node] / cpus;
+            others.asked[node] += demand;
+            others.mobile[node] += if is_mobile { demand } else { 0.0 };
+        }
+    }
+
+    /// Where the memory that a VM has not touched yet will lie, bytes by node: in its home, evenly as far as there is room,
+    /// then on the nearest nodes.
+    fn untouched(&self, vm: &VmView, home: &[NodeId], free_bytes: &[u64]) -> Vec<u64> {
+        let mut taken = vec![0; free_bytes.len()];
+        let mut missing = vm.memory_bytes.saturating_sub(vm.resident_bytes.iter().sum());
+        let mut nodes = home.to_vec();
+        nodes.sort_by_key(|node| (free_bytes[node.index()], *node));
+        for (done, node) in nodes.iter().map(|node| node.index()).enumerate() {
+            let part = free_bytes[node].min(missing.div_ceil((nodes.len() - done) as u64));
+            taken[node] += part;
+            missing -= part;
+        }
+        for node in self.machine.nodes_by_distance(home[0]).iter().map(|node| node.index()) {
+            let part = (free_bytes[node] - taken[node].min(free_bytes[node])).min(missing);
+            taken[node] += part;
+            missing -= part;
+        }
+        taken[home[0].index()] += missing;
+        taken
+    }
+
+    /// CPUs lost by all, as far as it depends on where this VM lives, if that is on these nodes.
+    pub fn lost(&self, at: usize, others: &Others, nodes: &[NodeId]) -> f64 {
+        let vm = &self.vms[at];
+        let mut all =
+            Others { asked: others.asked.clone(), mobile: others.mobile.clone(), free_bytes: Vec::new() };
+        self.ask(&mut all, vm, nodes);
+        self.crowding(&all) + vm.demand * (self.memory_loss(vm, others, nodes) + self.device_loss(vm, nodes))
+    }
+
+    /// Loss by far memory for each CPU of demand.
+    fn memory_loss(&self, vm: &Known<'_>, others: &Others, nodes: &[NodeId]) -> f64 {
+        let untouched = self.untouched(vm.view, nodes, &others.free_bytes);
+        let bytes: Vec<u64> =
+            untouched.iter().zip(&vm.view.resident_bytes).map(|(a, b)| a.saturating_add(*b)).collect();
+        let all: f64 = bytes.iter().map(|&bytes| bytes as f64).sum();
+        if all == 0.0 {
+            return 0.0;
+        }
+        let from = |cpu: NodeId| -> f64 {
+            let parts = bytes.iter().enumerate();
+            parts.map(|(node, &bytes)| bytes as f64 / all * self.far(cpu, node.into())).sum()
+        };
+        MEMORY_SHARE * self.mean_over_cpus(nodes, from)
+    }
+
+    /// Loss by far devices for each CPU of demand.
+    fn device_loss(&self, vm: &Known<'_>, nodes: &[NodeId]) -> f64 {
+        let nearest = |cpu: NodeId| {
+            vm.view.devices.iter().map(|&device| self.far(cpu, device)).reduce(f64::min).unwrap_or(0.0)
+        };
+        DEVICE_SHARE * self.mean_over_cpus(nodes, nearest)
+    }
+
+    fn far(&self, cpu: NodeId, memory: NodeId) -> f64 {
+        self.far[cpu.index() * self.cpus.len() + memory.index()]
+    }
+
+    fn mean_over_cpus(&self, nodes: &[NodeId], value: impl Fn(NodeId) -> f64) -> f64 {
+        let cpus = |node: NodeId| self.cpus[node.index()];
+        let sum: f64 = nodes.iter().map(|&node| cpus(node) * value(node)).sum();
+        sum / nodes.iter().map(|&node| cpus(node)).sum::<f64>()
+    }
+
+    /// CPUs lost because nodes are asked for more than they have.
+    fn crowding(&self, all: &Others) -> f64 {
+        let (away_from_cores, _) = self.away(all, &self.cores);
+        let (away, waiting) = self.away(all, &self.cpus);
+        away.max(away_from_cores) + waiting
+    }
+
+    /// With so many places on each node: what those lose that go elsewhere, and the demand that finds no place.
+    fn away(&self, all: &Others, places: &[f64]) -> (f64, f64) {
+        let excess: Vec<f64> =
+            all.asked.iter().zip(places).map(|(asked, places)| (asked - places).max(0.0)).collect();
+        let idle: Vec<f64> =
+            all.asked.iter().zip(places).map(|(asked, places)| (places - asked).max(0.0)).collect();
+        let wants: Vec<f64> =
+            excess.iter().zip(&all.mobile).map(|(excess, mobile)| excess.min(*mobile)).collect();
+        let (all_want, all_idle): (f64, f64) = (wants.iter().sum(), idle.iter().sum());
+        let excess: f64 = excess.iter().sum();
+        if all_want == 0.0 || all_idle == 0.0 {
+            return (0.0, excess);
+        }
+        let part = (all_idle / all_want).min(1.0);
+        let lost = wants.iter().enumerate().filter(|(_, wants)| **wants > 0.0).map(|(from, wants)| {
+            let distance: f64 = (idle.iter().enumerate())
+                .map(|(to, idle)| idle / all_idle * self.far(to.into(), from.into()))
+                .sum();
+            wants * part * (MEMORY_SHARE * distance + 2.0 * self.refill_ns / STAY_NS)
+        });
+        (lost.sum(), excess - all_want * part)
+    }
+
+    /// CPUs that all VMs, and this one if it lived on those nodes, ask of these.
+    pub fn asked(&self, at: usize, lives_on: &[NodeId], nodes: &[NodeId]) -> f64 {
+        let mut all = self.others(at);
+        if !lives_on.is_empty() {
+            self.ask(&mut all, &self.vms[at], lives_on);
+        }
+        nodes.iter().map(|node| all.asked[node.index()]).sum()
+    }
+
+    /// CPUs of the nodes.
+    pub fn cpus(&self, nodes: &[NodeId]) -> usize {
+        nodes.iter().map(|&node| self.machine.node_cpus(node).count()).sum()
+    }
+}

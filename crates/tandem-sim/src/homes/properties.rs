@@ -1,0 +1,142 @@
+//! What holds for all VMs, loads and noise.
+
+use super::tests::{SECOND, follow, free, new_vm, settled};
+use super::*;
+use crate::machine::{MachineBuilder, preset};
+use proptest::prelude::*;
+
+const NODES: usize = 4;
+
+fn machine() -> Machine {
+    MachineBuilder::symmetric(NODES as u32, 4, 2).every_node(16 << 30, 10_000_000_000).build().unwrap()
+}
+
+/// A VM that has lived somewhere for long, and its memory perhaps somewhere else.
+fn any_vm() -> impl Strategy<Value = VmView> {
+    let wish = prop_oneof![
+        6 => Just(Wish::Any),
+        1 => Just(Wish::Isolated),
+        1 => Just(Wish::Exempt),
+        1 => proptest::collection::vec((0..NODES as u32).prop_map(NodeId), 1..3).prop_map(Wish::Nodes),
+    ];
+    let allowed = proptest::collection::vec((0..NODES as u32).prop_map(NodeId), 0..4);
+    let resident = proptest::collection::vec(0..2u64 << 30, NODES);
+    (1..12u32, 0.0..12.0, wish, allowed, resident, proptest::option::of(0..NODES as u32)).prop_map(
+        |(vcpus, demand, wish, allowed, resident_bytes, home)| VmView {
+            wish,
+            allowed,
+            demand: (demand < 10.0).then_some(demand),
+            memory_bytes: resident_bytes.iter().sum::<u64>().max(1 << 28),
+            resident_bytes,
+            home: home.map(|node| Home { nodes: vec![NodeId(node)], since_ns: 0 }),
+            ..new_vm(0, vcpus, 1, NODES)
+        },
+    )
+}
+
+fn any_vms() -> impl Strategy<Value = Vec<VmView>> {
+    proptest::collection::vec(any_vm(), 1..16).prop_map(|mut vms| {
+        vms.iter_mut().zip(0..).for_each(|(vm, id)| vm.id = id);
+        vms
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Whatever loads do, a VM moves once in a rest time at most, and all of them together once a look.
+    #[test]
+    fn moves_are_bounded(
+        mut vms in any_vms(),
+        period in 1..12u64,
+        noise in proptest::collection::vec(0.0..1.0f64, 300 * 16),
+    ) {
+        const LOOKS: u64 = 300;
+        let machine = machine();
+        let mut planner = Planner::new(HomeSettings::default());
+        follow(&mut planner, &machine, &mut vms, 0..1);
+        let mut of_vm = BTreeMap::new();
+        for look in 1..LOOKS {
+            for (at, vm) in vms.iter_mut().enumerate() {
+                let busy = f64::from(u8::from((look / period + vm.id).is_multiple_of(2)));
+                vm.demand = Some(f64::from(vm.vcpus) * (0.7 * busy + 0.3 * noise[look as usize * 16 + at]));
+            }
+            let decisions = follow(&mut planner, &machine, &mut vms, look..look + 1);
+            prop_assert!(decisions.len() <= 1, "{decisions:?}");
+            for decision in decisions {
+                *of_vm.entry(decision.vm).or_insert(0u64) += 1;
+            }
+        }
+        let settings = planner.settings();
+        let most = LOOKS * settings.look_interval_ns / settings.rest_ns + 1;
+        prop_assert!(of_vm.values().all(|&moves| moves <= most), "{of_vm:?}");
+    }
+
+    /// While nothing changes, moves come to an end: each makes what is lost smaller, and none is taken back.
+    #[test]
+    fn homes_come_to_rest(mut vms in any_vms()) {
+        let machine = machine();
+        let mut planner = Planner::new(HomeSettings::default());
+        follow(&mut planner, &machine, &mut vms, 0..600);
+        prop_assert_eq!(follow(&mut planner, &machine, &mut vms, 600..700), vec![]);
+    }
+
+    /// Noise that is smaller than the least gain does not move a VM whose home is best.
+    #[test]
+    fn small_noise_moves_nobody(noise in proptest::collection::vec(-0.1..0.1f64, 100 * 8)) {
+        let machine = preset("xeon-e5620-2s").unwrap();
+        let mut vms: Vec<_> = (0..8).map(|id| settled(id, 2, 1, 2, id as u32 % 2)).collect();
+        let mut planner = Planner::new(HomeSettings::default());
+        for look in 0..100u64 {
+            for (at, vm) in vms.iter_mut().enumerate() {
+                vm.demand = Some(1.8 + noise[look as usize * 8 + at]);
+            }
+            prop_assert_eq!(follow(&mut planner, &machine, &mut vms, look..look + 1), vec![]);
+        }
+    }
+
+    /// Homes are where they may be and as wished, from the first look on.
+    #[test]
+    fn rules_are_kept(mut vms in any_vms()) {
+        let machine = machine();
+        follow(&mut Planner::new(HomeSettings::default()), &machine, &mut vms, 0..1);
+        for vm in &vms {
+            let allowed = |node: &NodeId| vm.allowed.is_empty() || vm.allowed.contains(node);
+            let nodes = vm.home.as_ref().map_or(&[][..], |home| &home.nodes);
+            prop_assert!(nodes.iter().all(allowed), "{vm:?}");
+            prop_assert!(nodes.is_sorted_by(|a, b| a < b), "{vm:?}");
+            match &vm.wish {
+                Wish::Exempt => prop_assert!(nodes.is_empty(), "{vm:?}"),
+                Wish::Nodes(wished) if wished.iter().any(allowed) => {
+                    let is_right = |node: &NodeId| nodes.contains(node) == allowed(node);
+                    prop_assert!(wished.iter().all(is_right), "{vm:?}");
+                    prop_assert!(nodes.iter().all(|node| wished.contains(node)), "{vm:?}");
+                }
+                Wish::Any | Wish::Nodes(_) | Wish::Isolated => {}
+            }
+        }
+    }
+
+    /// The order in which VMs are told of makes no difference.
+    #[test]
+    fn order_does_not_matter(vms in any_vms(), keys in proptest::collection::vec(any::<u32>(), 16)) {
+        let machine = machine();
+        let mut shuffled = vms.clone();
+        shuffled.sort_by_key(|vm| keys[vm.id as usize]);
+        let all = |mut vms: Vec<VmView>| {
+            follow(&mut Planner::new(HomeSettings::default()), &machine, &mut vms, 0..50)
+        };
+        prop_assert_eq!(all(vms), all(shuffled));
+    }
+
+    /// What the planner places at once is what it would place at a look.
+    #[test]
+    fn placing_is_the_beginning_of_a_look(vms in any_vms()) {
+        let machine = machine();
+        let mut planner = Planner::new(HomeSettings::default());
+        let free_bytes = free(&machine, &vms);
+        let view = View { machine: &machine, free_bytes: &free_bytes, vms: &vms, now_ns: 1_000 * SECOND };
+        let placed = planner.place(&view);
+        prop_assert_eq!(planner.look(&view), placed);
+    }
+}

@@ -1,0 +1,197 @@
+//! Why a VM gets a home, as one sentence with figures.
+
+use super::Wish;
+use super::estimate::Situation;
+use crate::ids::NodeId;
+use crate::placement::Shortage;
+use std::fmt::{self, Display, Formatter};
+
+/// Why a VM gets a home, or none. Displayed, it is a sentence without its full stop:
+/// "node 1: 3.2 of 4 GiB of its memory is there; node 0 is asked for 9.1 of its 8 CPUs".
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reason {
+    /// The operating system's numbers of the home's nodes; none if it has no home.
+    pub nodes: Vec<u32>,
+    /// What speaks for it, the weightiest first; at least one.
+    pub facts: Vec<Fact>,
+}
+
+/// Something that speaks for a home. Nodes are numbers of the operating system.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    /// The configuration says so.
+    Wished,
+    /// The configuration wishes for nodes that the VM may not use.
+    WishNotAllowed,
+    /// It may not, or with its number of vCPUs cannot, stay where it was.
+    CannotStay {
+        /// Its home before.
+        nodes: Vec<u32>,
+    },
+    /// It is kept apart from others, as the configuration wishes for it or for them.
+    Apart {
+        /// Other homes there: of isolated VMs, or of any if it is to be isolated itself.
+        others: usize,
+    },
+    /// Where its memory lies.
+    Memory {
+        /// In the home, bytes.
+        there_bytes: u64,
+        /// All that it has touched, bytes.
+        all_bytes: u64,
+    },
+    /// How much CPU time nodes are asked for.
+    Asked {
+        /// The nodes; those of the home if empty.
+        nodes: Vec<u32>,
+        /// CPUs asked for, with this VM if it lives there.
+        asked: f64,
+        /// CPUs that they have.
+        cpus: usize,
+    },
+    /// Free memory of the home, bytes.
+    Free(u64),
+    /// A device of it is at the home.
+    Device,
+    /// The CPUs that all VMs together no longer lose.
+    Gain(f64),
+    /// No nodes have what it needs.
+    Shortage(Shortage),
+    /// The machine has one node, or more than can be chosen from.
+    NothingToChoose,
+}
+
+impl Reason {
+    /// The configuration says where.
+    pub(super) fn wished(situation: &Situation<'_>, nodes: &[NodeId]) -> Self {
+        Self { nodes: os_numbers(situation, nodes), facts: vec![Fact::Wished] }
+    }
+
+    /// There is no home to be had.
+    pub(super) fn none(shortage: Option<Shortage>) -> Self {
+        let fact = shortage.map_or(Fact::NothingToChoose, Fact::Shortage);
+        Self { nodes: Vec::new(), facts: vec![fact] }
+    }
+
+    /// The VM has no home, or none where it may stay.
+    pub(super) fn of_new(situation: &Situation<'_>, at: usize, nodes: &[NodeId]) -> Self {
+        let view = situation.vms[at].view;
+        let mut facts = Vec::new();
+        if let Some(home) = &view.home {
+            facts.push(Fact::CannotStay { nodes: os_numbers(situation, &home.nodes) });
+        }
+        if matches!(view.wish, Wish::Nodes(_)) {
+            facts.push(Fact::WishNotAllowed);
+        }
+        facts.extend(apart(situation, at, nodes));
+        facts.extend(memory(situation, at, nodes));
+        facts.extend(device(situation, at, nodes));
+        let asked = situation.asked(at, nodes, nodes);
+        facts.push(Fact::Asked { nodes: Vec::new(), asked, cpus: situation.cpus(nodes) });
+        if view.resident_bytes.iter().sum::<u64>() < view.memory_bytes {
+            let others = situation.others(at);
+            facts.push(Fact::Free(nodes.iter().map(|node| others.free_bytes[node.index()]).sum()));
+        }
+        Self { nodes: os_numbers(situation, nodes), facts }
+    }
+
+    /// The VM, which is still where it was, is better off on these nodes.
+    pub(super) fn of_move(situation: &Situation<'_>, at: usize, nodes: &[NodeId], gain: f64) -> Self {
+        let mut facts = Vec::new();
+        facts.extend(apart(situation, at, nodes));
+        facts.extend(memory(situation, at, nodes));
+        facts.extend(device(situation, at, nodes));
+        let home = &situation.vms[at].home;
+        let (before, after) = (situation.asked(at, home, home), situation.asked(at, nodes, nodes));
+        if before > after {
+            let of = os_numbers(situation, home);
+            facts.push(Fact::Asked { nodes: of, asked: before, cpus: situation.cpus(home) });
+            facts.push(Fact::Asked { nodes: Vec::new(), asked: after, cpus: situation.cpus(nodes) });
+        }
+        if gain > 0.0 {
+            facts.push(Fact::Gain(gain));
+        }
+        Self { nodes: os_numbers(situation, nodes), facts }
+    }
+}
+
+fn os_numbers(situation: &Situation<'_>, nodes: &[NodeId]) -> Vec<u32> {
+    nodes.iter().map(|node| situation.machine.nodes()[node.index()].os_index).collect()
+}
+
+fn apart(situation: &Situation<'_>, at: usize, nodes: &[NodeId]) -> Option<Fact> {
+    let is_isolated = |at: usize| situation.vms[at].view.wish == Wish::Isolated;
+    let matters = is_isolated(at) || (0..situation.vms.len()).any(is_isolated);
+    matters.then(|| Fact::Apart { others: situation.pairs(at, nodes) })
+}
+
+fn memory(situation: &Situation<'_>, at: usize, nodes: &[NodeId]) -> Option<Fact> {
+    let resident = &situation.vms[at].view.resident_bytes;
+    let there_bytes = nodes.iter().map(|node| resident[node.index()]).sum();
+    (there_bytes > 0).then(|| Fact::Memory { there_bytes, all_bytes: resident.iter().sum() })
+}
+
+fn device(situation: &Situation<'_>, at: usize, nodes: &[NodeId]) -> Option<Fact> {
+    let devices = &situation.vms[at].view.devices;
+    devices.iter().any(|node| nodes.contains(node)).then_some(Fact::Device)
+}
+
+impl Display for Reason {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match &self.nodes[..] {
+            [] => write!(f, "no home: ")?,
+            nodes => write!(f, "{}: ", named(nodes))?,
+        }
+        for (at, fact) in self.facts.iter().enumerate() {
+            let separator = if at == 0 { "" } else { "; " };
+            write!(f, "{separator}{fact}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Fact {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wished => write!(f, "the configuration says so"),
+            Self::WishNotAllowed => {
+                write!(f, "it may use none of the nodes that the configuration wishes for it")
+            }
+            Self::CannotStay { nodes } => write!(f, "it cannot stay on {}", named(nodes)),
+            Self::Apart { others: 0 } => write!(f, "it is apart from others there"),
+            Self::Apart { others: 1 } => write!(f, "only one other that it should be apart from is there"),
+            Self::Apart { others } => {
+                write!(f, "only {others} others that it should be apart from are there")
+            }
+            Self::Memory { there_bytes, all_bytes } => {
+                write!(f, "{:.1} of {:.1} GiB of its memory is there", gib(*there_bytes), gib(*all_bytes))
+            }
+            Self::Asked { nodes, asked, cpus } if nodes.is_empty() => {
+                write!(f, "it is asked for {asked:.1} of its {cpus} CPUs with this VM")
+            }
+            Self::Asked { nodes, asked, cpus } => {
+                let (is, its) = if nodes.len() == 1 { ("is", "its") } else { ("are", "their") };
+                write!(f, "{} {is} asked for {asked:.1} of {its} {cpus} CPUs", named(nodes))
+            }
+            Self::Free(bytes) => write!(f, "{:.1} GiB are free there", gib(*bytes)),
+            Self::Device => write!(f, "its device is there"),
+            Self::Gain(gain) => write!(f, "it saves {gain:.2} CPUs"),
+            Self::Shortage(shortage) => write!(f, "{shortage}"),
+            Self::NothingToChoose => write!(f, "the machine has one node, or more than can be chosen from"),
+        }
+    }
+}
+
+/// "node 1", "nodes 0 and 1", "nodes 0, 1 and 2".
+fn named(nodes: &[u32]) -> String {
+    let numbers: Vec<String> = nodes.iter().map(u32::to_string).collect();
+    match &numbers[..] {
+        [] => "no node".to_owned(),
+        [one] => format!("node {one}"),
+        [first @ .., last] => format!("nodes {} and {last}", first.join(", ")),
+    }
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / (1u64 << 30) as f64
+}

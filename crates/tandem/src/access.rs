@@ -1,0 +1,216 @@
+//! The loaded scheduler, for whoever runs the command: root reaches it directly, others through the service's socket.
+
+use crate::error::BadInput;
+use anyhow::anyhow;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use tandem_host::cgroups::Cgroup;
+use tandem_host::control::{
+    Answer, Client, ClientError, ErrorKind, PreferenceTold, Request, WantedPlace, Whom,
+};
+use tandem_host::scheduler::{
+    Asker, Counters, Held, Kernel, Loaded, Mode, Place, Preference, PreferenceError, Preferences,
+    SchedulerError, Subject,
+};
+
+/// A way to the loaded scheduler.
+pub enum Access {
+    /// By its pins.
+    Direct(Loaded, Preferences),
+    /// By the socket.
+    Service(Client),
+}
+
+/// Whom a preference is for.
+#[derive(Clone, Copy, Debug)]
+pub enum Who<'a> {
+    /// A thread, by its number.
+    Task(u32),
+    /// A cgroup.
+    Cgroup(&'a Cgroup),
+}
+
+/// What the scheduler does.
+pub struct Status {
+    /// Of sched_ext.
+    pub state: String,
+    /// `host` or `guest`.
+    pub mode: String,
+    /// When it was loaded.
+    pub since: SystemTime,
+    /// What it has counted.
+    pub counters: Counters,
+}
+
+/// Why a preference cannot be set or read.
+#[derive(Debug)]
+pub enum AccessError {
+    /// The task or cgroup does not exist any more.
+    Gone,
+    /// Something else; says whom it is about, if anybody.
+    Other(anyhow::Error),
+}
+
+impl Access {
+    /// Finds the scheduler.
+    ///
+    /// # Errors
+    /// If none is loaded, or the user is not root and there is no service.
+    pub fn find() -> anyhow::Result<Self> {
+        match Loaded::find(Kernel::new(Path::new("/"))) {
+            Ok(loaded) => {
+                let preferences = loaded.preferences()?;
+                Ok(Self::Direct(loaded, preferences))
+            }
+            Err(SchedulerError::NotRoot) => Client::connect()
+                .map(Self::Service)
+                .map_err(|error| anyhow!("only root reaches the scheduler without its service: {error}")),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Where the scheduler runs; not known to those who may only steer their own tasks.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn mode(&self) -> anyhow::Result<Option<Mode>> {
+        match self {
+            Self::Direct(loaded, _) => Ok(Some(loaded.mode()?)),
+            Self::Service(_) => Ok(None),
+        }
+    }
+
+    /// What the scheduler does.
+    ///
+    /// # Errors
+    /// If it is gone, or the user may not read this.
+    pub fn status(&self) -> anyhow::Result<Status> {
+        match self {
+            Self::Direct(loaded, _) => Ok(Status {
+                state: loaded.state()?.name,
+                mode: loaded.mode()?.name().into(),
+                since: loaded.since()?,
+                counters: loaded.counters()?,
+            }),
+            Self::Service(client) => match client.ask(&Request::Status)? {
+                Answer::Status(status) => Ok(Status {
+                    state: status.state,
+                    mode: status.mode,
+                    since: SystemTime::UNIX_EPOCH + Duration::from_secs(status.loaded_unix_s),
+                    counters: Counters::from_named(&status.counters)?,
+                }),
+                _ => Err(client.other_version().into()),
+            },
+        }
+    }
+
+    /// What somebody prefers, if anything.
+    ///
+    /// # Errors
+    /// If it is gone, or the user may not know.
+    pub fn preference_of(&self, who: Who<'_>) -> Result<Option<Held>, AccessError> {
+        match self {
+            Self::Direct(_, preferences) => {
+                preferences.get(who.subject(), Asker::Root).map_err(|error| who.failed(error))
+            }
+            Self::Service(client) => {
+                match client
+                    .ask(&Request::PreferenceOf { whom: who.whom() })
+                    .map_err(|error| who.told(error))?
+                {
+                    Answer::Preference(told) => Ok(told.map(held)),
+                    _ => Err(AccessError::Other(client.other_version().into())),
+                }
+            }
+        }
+    }
+
+    /// Sets what somebody prefers.
+    ///
+    /// # Errors
+    /// If it is gone, the user may not, or the scheduler cannot hold it.
+    pub fn prefer(&self, who: Who<'_>, preference: &Preference) -> Result<(), AccessError> {
+        match self {
+            Self::Direct(_, preferences) => {
+                let set = preferences.set(who.subject(), preference, Asker::Root);
+                set.map_err(|error| who.failed(error))
+            }
+            Self::Service(client) => {
+                let place = preference.place.as_ref().map(|place| match place {
+                    Place::Cpus(cpus) => WantedPlace::Cpus(cpus.clone()),
+                    Place::Nodes { nodes, .. } => WantedPlace::Nodes(nodes.clone()),
+                });
+                let latency_critical = preference.latency_critical;
+                let request = Request::Prefer { whom: who.whom(), place, latency_critical };
+                client.ask(&request).map(|_| ()).map_err(|error| who.told(error))
+            }
+        }
+    }
+}
+
+fn held(told: PreferenceTold) -> Held {
+    let PreferenceTold { place, cpus, latency_critical, by_agent, home_ns, away_ns } = told;
+    let place = place.map(|place| match place {
+        WantedPlace::Cpus(cpus) => Place::Cpus(cpus),
+        WantedPlace::Nodes(nodes) => Place::Nodes { nodes, cpus },
+    });
+    Held { preference: Preference { place, latency_critical }, by_agent, home_ns, away_ns }
+}
+
+impl Who<'_> {
+    fn subject(self) -> Subject {
+        match self {
+            Self::Task(tid) => Subject::Task(tid),
+            Self::Cgroup(cgroup) => Subject::Cgroup(cgroup.id),
+        }
+    }
+
+    fn whom(self) -> Whom {
+        match self {
+            Self::Task(tid) => Whom::Task(tid),
+            // Paths of cgroups begin with `/`, and the service wants them from there.
+            Self::Cgroup(cgroup) => {
+                Whom::Cgroup(cgroup.path.strip_prefix("/").map_or_else(|_| PathBuf::new(), Path::to_owned))
+            }
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Task(tid) => match fs::read_to_string(format!("/proc/{tid}/comm")) {
+                Ok(name) => format!("thread {tid} ({})", name.trim_end()),
+                Err(_) => format!("thread {tid}"),
+            },
+            Self::Cgroup(cgroup) => format!("cgroup {}", cgroup.path.display()),
+        }
+    }
+
+    fn failed(self, error: PreferenceError) -> AccessError {
+        match error {
+            PreferenceError::Gone => AccessError::Gone,
+            // That the scheduler is gone is about nobody.
+            PreferenceError::Scheduler(error @ SchedulerError::NotLoaded) => AccessError::Other(error.into()),
+            PreferenceError::TooLarge { .. } => {
+                AccessError::Other(BadInput::new(format!("{}: {error}", self.name())).into())
+            }
+            error => AccessError::Other(anyhow!("{}: {error}", self.name())),
+        }
+    }
+
+    fn told(self, error: ClientError) -> AccessError {
+        match error.kind() {
+            Some(ErrorKind::Gone) => AccessError::Gone,
+            Some(ErrorKind::BadRequest) => {
+                AccessError::Other(BadInput::new(format!("{}: {error}", self.name())).into())
+            }
+            Some(_) => AccessError::Other(anyhow!("{}: {error}", self.name())),
+            None => AccessError::Other(error.into()),
+        }
+    }
+
+    /// The error that it is gone.
+    pub fn gone(self) -> anyhow::Error {
+        BadInput::new(format!("{}: it does not exist any more", self.name())).into()
+    }
+}

@@ -1,0 +1,107 @@
+//! `tandem agent`: the helper process of `tandem run`, which starts it, and starts it again if it ends.
+//!
+//! It is a process of its own so that the one that holds the scheduler reads nothing that users write, and so that the
+//! scheduler stays if this one dies. It gets the settings on its standard input, as a line of JSON, and ends when that
+//! is closed. Before it listens to anybody it gives up its capabilities; once it does, it writes a line on standard
+//! output. Its log is standard error.
+//!
+//! It serves users ([`tandem_host::control`]) and gives VMs their homes ([`tandem_host::agent`]).
+
+use anyhow::Context;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::SigSet;
+use std::fs;
+use std::io::{self, BufRead, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tandem_host::agent::{Agent, SchedulerHands};
+use tandem_host::control::{SOCKET, Server, Steering};
+use tandem_host::privileges::{Capabilities, keep_only};
+use tandem_host::scheduler::{Kernel, Loaded, Mode, Settings};
+use tandem_host::topology::read_sysfs;
+
+/// How often it looks around when nothing wakes it.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Arguments of `tandem agent`.
+#[derive(clap::Args)]
+pub struct Args {}
+
+/// Serves, and looks after VMs, until standard input is closed.
+pub fn run(_: &Args) -> anyhow::Result<()> {
+    // The parent holds them back, and a child inherits that.
+    SigSet::all().thread_unblock().context("cannot receive signals")?;
+    let mut input = io::stdin().lock();
+    let settings = read_settings(&mut input)?;
+    let root = Path::new("/");
+    let machine = read_sysfs(root)?;
+    let loaded = Loaded::find(Kernel::new(root))?;
+    // What needs capabilities is opened before they are given up.
+    let hands = SchedulerHands::new(loaded.preferences()?, machine.clone());
+    let looks_after_vms = settings.mode == Mode::Host && settings.agent.enabled;
+    let mut agent = looks_after_vms.then(|| Agent::new(root, machine.clone(), &settings, hands));
+    let steering = Steering::open(loaded, machine)?;
+    // Memory by node, open files and threads of other users' VMs are told to who may trace these.
+    keep_only(Capabilities::SYS_PTRACE).context("cannot give up capabilities")?;
+
+    let socket = Path::new(SOCKET);
+    if let Some(folder) = socket.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    }
+    let server = Server::start(socket, Box::new(steering), Box::new(log));
+    let server = server.with_context(|| format!("cannot listen at {SOCKET}"))?;
+    if agent.as_ref().is_some_and(|agent| !agent.has_events()) {
+        log(
+            "the kernel does not tell of new programs (CONFIG_PROC_EVENTS); VMs are looked for every two seconds",
+        );
+    }
+    let begin = Instant::now();
+    let mut is_first = true;
+    loop {
+        if let Some(agent) = &mut agent {
+            agent.step(begin.elapsed())?.iter().for_each(|line| log(line));
+            if let Some(file) = agent.homes_file()
+                && let Err(error) = file.write(root)
+            {
+                log(&error.to_string());
+            }
+        }
+        server.log_due();
+        if is_first {
+            // The parent waits for the first agent only.
+            let _ = writeln!(io::stdout(), "ready");
+            is_first = false;
+        }
+        if is_closed(&mut input, agent.iter().flat_map(Agent::ends))? {
+            return Ok(());
+        }
+    }
+}
+
+fn read_settings(input: &mut impl BufRead) -> anyhow::Result<Settings> {
+    let mut line = String::new();
+    input.read_line(&mut line).context("cannot read the settings")?;
+    serde_json::from_str(&line)
+        .context("standard input has no settings; `tandem run` starts the agent with them")
+}
+
+/// Waits until the input is closed, which it returns, until one of the others is readable, or for a while.
+fn is_closed<'a>(
+    input: &mut (impl Read + AsFd),
+    others: impl Iterator<Item = BorrowedFd<'a>>,
+) -> anyhow::Result<bool> {
+    let timeout = PollTimeout::try_from(LOOK_INTERVAL).unwrap_or(PollTimeout::MAX);
+    let is_readable = {
+        let mut fds = vec![PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+        fds.extend(others.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        poll(&mut fds, timeout).context("cannot wait")?;
+        fds[0].any().unwrap_or(true)
+    };
+    Ok(is_readable && input.read(&mut [0; 64])? == 0)
+}
+
+/// A line for the log; who reads it may be gone.
+fn log(line: &str) {
+    let _ = writeln!(io::stderr(), "tandem: {line}");
+}

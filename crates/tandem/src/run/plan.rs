@@ -1,0 +1,71 @@
+//! `tandem run --plan`: what the agent would do now, and why, without doing it.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tandem_host::agent::{Agent, NoHands};
+use tandem_host::scheduler::{Mode, Settings};
+use tandem_host::topology::read_sysfs;
+use tandem_host::vms::homes_file::HomesFile;
+use tandem_sim::homes::Home;
+
+/// How long VMs are looked at, so that it is known which of them work.
+const OBSERVED: Duration = Duration::from_secs(2);
+
+/// Looks at the VMs of this host for a moment, and prints a line for each.
+///
+/// # Errors
+/// If the machine or its processes cannot be read, or nothing can be printed.
+pub fn run(settings: &Settings) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    if settings.mode == Mode::Guest || !settings.agent.enabled {
+        writeln!(
+            out,
+            "The settings have no homes for VMs: mode is {}, agent.enabled is {}.",
+            settings.mode.name(),
+            settings.agent.enabled
+        )?;
+        return Ok(());
+    }
+    let root = Path::new("/");
+    let mut agent = Agent::new(root, read_sysfs(root)?, &eager(settings), NoHands);
+    let begin = Instant::now();
+    // A file that cannot be used says as little as none.
+    agent.observe(begin.elapsed(), HomesFile::read(root).ok().flatten().as_ref())?;
+    let before: BTreeMap<u64, Option<Home>> =
+        agent.residents().map(|resident| (resident.id, resident.home.clone())).collect();
+    sleep(OBSERVED);
+    agent.look(begin.elapsed())?;
+    let mut residents: Vec<_> = agent.residents().collect();
+    residents.sort_by(|a, b| (&a.vm.name, a.id).cmp(&(&b.vm.name, b.id)));
+    if residents.is_empty() {
+        writeln!(out, "There are no VMs on this host.")?;
+    }
+    for resident in residents {
+        let nodes = |home: &Option<Home>| home.as_ref().map(|home| home.nodes.clone());
+        let had = before.get(&resident.id).and_then(nodes);
+        let verb = match had {
+            Some(had) if Some(&had) == nodes(&resident.home).as_ref() => "stays: ",
+            Some(_) => "would move: ",
+            None => "",
+        };
+        writeln!(
+            out,
+            "{} (process {}): {verb}{}",
+            resident.vm.name.escape_debug(),
+            resident.vm.identity.pid,
+            resident.why
+        )?;
+    }
+    Ok(())
+}
+
+/// What is worth it now is shown at once.
+fn eager(settings: &Settings) -> Settings {
+    let mut settings = settings.clone();
+    settings.agent.looks_in_a_row = 1;
+    settings.agent.rest = tandem_file::units::Duration { ns: 0 };
+    settings
+}

@@ -1,0 +1,133 @@
+//! `tandem vms`: the virtual machines of this host, and how they get on.
+
+mod detail;
+mod json;
+mod observe;
+mod table;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use crate::error::BadInput;
+use observe::Observation;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+use tandem_file::units;
+use tandem_host::topology::read_sysfs;
+use tandem_host::vms::{Finder, Manager, Vm};
+
+/// Shortest time of observation: below, a thread's time is that of a few switches.
+const SHORTEST_MS: u64 = 10;
+
+const HELP: &str = "Columns:
+  NAME    its name, as its manager shows it
+  BY      who started it: libvirt, proxmox, lxd, incus; or else its program
+  PID     its process
+  VCPU    how many vCPUs it has
+  MEMORY  what is resident, of what it was given
+  NODE    the NUMA node with most of that, and the share
+  HOME    the NUMA nodes that it lives on; - for none
+  CPU     time of all its threads on CPUs; 100% is one CPU
+  WAIT    time in which threads other than vCPUs were ready and waited
+  STEAL   time in which a vCPU was ready and waited, on average
+  LOCAL   share of its vCPUs' time that was on CPUs of its home nodes
+
+A question mark is what cannot be read; a line below the table says why, and what to do. The wait of a vCPU is what KVM \
+tells the guest as stolen. Home nodes are those that the agent says, or else those that its CPUs are confined to, or those \
+with at least 80% of its memory.
+
+JSON: an object with interval_s, notes (the lines below the table) and vms. Each has name, manager (with id for proxmox, \
+project for lxd and incus), monitor, pid, start_ticks, vcpus; memory: given_bytes, resident_bytes, by_node (node and \
+bytes), source (cgroup, numa_maps); home: nodes, source (agent, cpus, memory, machine), why; usage: cpu_pct, wait_pct, \
+steal_pct, local_pct, vcpu_run_ns_by_node (node and ns); limits: cpus, is_pinned, memory_nodes; cgroup: path, version, \
+is_own, cpus; devices: name and node; threads: tid, name, kind (vcpu, io, emulator), vcpu, cpus, last_cpu, run_ns, wait_ns. \
+What is unknown is null.
+
+Nothing is changed, and neither root nor the scheduler is needed; root sees more.
+
+Examples:
+  tandem vms
+  tandem vms web
+  tandem vms --interval 10s
+  tandem vms --json | jq -r '.vms[] | select(.usage.steal_pct > 5).name'";
+
+/// Arguments of `tandem vms`.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// Show this one with its threads, memory, devices and limits: by name, by process, or by its number in Proxmox
+    #[arg(value_name = "NAME|PID")]
+    vm: Option<String>,
+    /// How long to observe
+    #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = parse_interval)]
+    interval: Duration,
+    /// Print JSON: all that is known of each VM
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval: units::Duration = text.parse().map_err(|error: units::UnitError| error.to_string())?;
+    match Duration::from_nanos(interval.ns) {
+        interval if interval < Duration::from_millis(SHORTEST_MS) => {
+            Err(format!("`{text}` is too short; at least {SHORTEST_MS} ms are needed"))
+        }
+        interval => Ok(interval),
+    }
+}
+
+/// Observes the VMs and prints them.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let root = Path::new("/");
+    let machine = read_sysfs(root)?;
+    let mut finder = Finder::new(root);
+    finder.scan()?;
+    let mut vms: Vec<&Vm> = finder.vms().collect();
+    vms.sort_by(|a, b| (&a.name, a.identity).cmp(&(&b.name, b.identity)));
+    if let Some(wanted) = &args.vm {
+        vms = vec![select(&vms, wanted)?];
+    }
+    let observation = Observation::make(root, &machine, &vms, args.interval);
+    let text = match (args.json, &args.vm) {
+        (true, _) => format!("{:#}\n", json::to_json(&observation)),
+        (_, Some(_)) => detail::show(&observation, &machine),
+        (_, None) => table::draw(&observation, table::width_of_terminal()),
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+/// The VM of that name, process or number.
+fn select<'a>(vms: &[&'a Vm], wanted: &str) -> Result<&'a Vm, BadInput> {
+    let number: Option<u32> = wanted.parse().ok();
+    let with = |is_it: &dyn Fn(&Vm) -> bool| vms.iter().copied().filter(|vm| is_it(vm)).collect::<Vec<_>>();
+    let named = with(&|vm| vm.name == wanted);
+    match (&named[..], number) {
+        ([], None) => {}
+        ([], Some(number)) => {
+            let by_pid = with(&|vm| vm.identity.pid == number);
+            let by_id = with(&|vm| vm.manager == Manager::Proxmox { id: number });
+            if let Some(vm) = by_pid.first().or(by_id.first()) {
+                return Ok(vm);
+            }
+        }
+        ([vm], _) => return Ok(vm),
+        (several, _) => {
+            let pids: Vec<_> = several.iter().map(|vm| vm.identity.pid.to_string()).collect();
+            return Err(BadInput::new(format!(
+                "{} VMs have the name `{wanted}`; say which process: {}",
+                several.len(),
+                pids.join(", ")
+            )));
+        }
+    }
+    let there = match vms {
+        [] => "there is none".to_owned(),
+        _ => {
+            let names: Vec<_> = vms.iter().map(|vm| vm.name.as_str()).collect();
+            format!("those that there are: {}", names.join(", "))
+        }
+    };
+    Err(BadInput::new(format!("there is no VM `{wanted}`; {there}")))
+}

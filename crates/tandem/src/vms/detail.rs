@@ -1,0 +1,155 @@
+//! All about one VM.
+
+use super::observe::{Observation, ObservedThread, ObservedVm};
+use super::text::{Percentages, UNKNOWN, bytes, name, pct};
+use std::fmt::Write;
+use tandem_host::vms::{Manager, MemorySource, ThreadKind, VmCgroup};
+use tandem_sim::machine::{Machine, format_cpulist};
+
+/// Writes a line for each subject, and a table of the threads.
+pub fn show(observation: &Observation, machine: &Machine) -> String {
+    let mut text = String::new();
+    let Some(vm) = observation.vms.first() else {
+        return "the virtual machine has ended meanwhile\n".into();
+    };
+    let mut line = |subject: &str, about: String| {
+        let _ = writeln!(text, "{subject:<9}{about}");
+    };
+    line("name", name(&vm.vm.name));
+    line("started", format!("by {}; {}, process {}", manager(vm), vm.vm.monitor, vm.vm.identity.pid));
+    line("home", home(vm));
+    line("memory", memory(vm));
+    line("usage", usage(vm, observation));
+    line("may use", limits(vm));
+    line("cgroup", vm.limits.cgroup.as_ref().map_or(UNKNOWN.into(), cgroup));
+    for device in &vm.vm.devices {
+        let node = device
+            .node
+            .map_or("on a node that the kernel does not tell".into(), |node| format!("on node {node}"));
+        line("device", format!("{} {node}", name(&device.name)));
+    }
+    text.push('\n');
+    write_threads(vm, observation, machine, &mut text);
+    for note in &observation.notes {
+        let _ = writeln!(text, "{note}");
+    }
+    text
+}
+
+fn manager(vm: &ObservedVm) -> String {
+    match &vm.vm.manager {
+        Manager::None => "hand".into(),
+        Manager::Libvirt => "libvirt".into(),
+        Manager::Proxmox { id } => format!("proxmox as {id}"),
+        Manager::Lxd { project } => format!("lxd in project {}", name(project)),
+        Manager::Incus { project } => format!("incus in project {}", name(project)),
+    }
+}
+
+fn home(vm: &ObservedVm) -> String {
+    let why = name(&vm.homes.why);
+    match &vm.homes.nodes[..] {
+        [] => format!("none: {why}"),
+        [node] => format!("node {node}: {why}"),
+        nodes => format!("nodes {}: {why}", format_cpulist(nodes.iter().copied())),
+    }
+}
+
+fn memory(vm: &ObservedVm) -> String {
+    let amount = |amount: Option<u64>| amount.map_or(UNKNOWN.into(), bytes);
+    let mut text = format!("{} of {} resident", amount(vm.memory.resident_bytes), amount(vm.vm.memory_bytes));
+    let Some(by_node) = &vm.memory.by_node else {
+        return text + "; on which nodes: ?";
+    };
+    for (at, (node, &on_node)) in by_node.bytes.iter().enumerate() {
+        let _ = write!(text, "{} {} on node {node}", if at == 0 { ";" } else { "," }, bytes(on_node));
+    }
+    text + match by_node.source {
+        MemorySource::Cgroup => " (its cgroup says)",
+        MemorySource::NumaMaps => " (its page tables say)",
+    }
+}
+
+fn usage(vm: &ObservedVm, observation: &Observation) -> String {
+    let percentages = Percentages::of(vm, observation);
+    let local = match percentages.local {
+        Some(local) => format!("{} of its vCPUs' time at home", pct(Some(local))),
+        None if vm.homes.nodes.is_empty() => "no home to be at".into(),
+        None => "no vCPU has run".into(),
+    };
+    format!(
+        "in {:.1} s: CPU {}, wait {}, steal {}; {local}",
+        observation.interval.as_secs_f64(),
+        pct(Some(percentages.cpu)),
+        pct(percentages.wait),
+        pct(percentages.steal)
+    )
+}
+
+fn limits(vm: &ObservedVm) -> String {
+    let list = |numbers: &[u32]| format_cpulist(numbers.iter().copied());
+    let pinned = if vm.limits.is_pinned { "not all of the machine" } else { "all of the machine" };
+    let mut text = format!("CPUs {} ({pinned})", list(&vm.limits.cpus));
+    let _ = match &vm.limits.memory_nodes[..] {
+        [] => Ok(()),
+        [node] => write!(text, ", memory of node {node}"),
+        nodes => write!(text, ", memory of nodes {}", list(nodes)),
+    };
+    text
+}
+
+fn cgroup(cgroup: &VmCgroup) -> String {
+    let path = name(&cgroup.path.display().to_string());
+    let own = if cgroup.is_own { "its own" } else { "shared with others" };
+    let cpus = cgroup.cpus.as_ref().map(|cpus| format!(", CPUs {}", format_cpulist(cpus.iter().copied())));
+    format!("{path} (version {}, {own}{})", cgroup.version, cpus.unwrap_or_default())
+}
+
+fn write_threads(vm: &ObservedVm, observation: &Observation, machine: &Machine, text: &mut String) {
+    let node_of = |cpu: u32| {
+        let cpu = machine.cpus().iter().find(|known| known.os_index == cpu)?;
+        Some(machine.nodes()[cpu.node.index()].os_index.to_string())
+    };
+    let of_interval = |ns: u64| pct(Some(100.0 * ns as f64 / observation.interval.as_nanos() as f64));
+    let titles = ["TID", "NAME", "KIND", "RUN", "WAIT", "CPU", "NODE", "ALLOWED"].map(str::to_owned);
+    let mut rows = vec![titles];
+    let mut threads: Vec<&ObservedThread> = vm.threads.iter().collect();
+    let order = |kind| {
+        [ThreadKind::Vcpu, ThreadKind::Io, ThreadKind::Emulator].iter().position(|&known| known == kind)
+    };
+    threads.sort_by_key(|observed| (order(observed.thread.kind), observed.thread.vcpu, observed.thread.tid));
+    rows.extend(threads.iter().map(|observed| {
+        let (thread, usage) = (&observed.thread, &observed.usage);
+        let unknown = || UNKNOWN.to_owned();
+        let kind = match (thread.kind, thread.vcpu) {
+            (ThreadKind::Vcpu, Some(vcpu)) => format!("vCPU {vcpu}"),
+            (ThreadKind::Vcpu, None) => "vCPU".into(),
+            (ThreadKind::Io, _) => "I/O".into(),
+            (ThreadKind::Emulator, _) => "emulator".into(),
+        };
+        [
+            thread.tid.to_string(),
+            name(&thread.name),
+            kind,
+            of_interval(usage.run_ns),
+            usage.wait_ns.map_or_else(unknown, of_interval),
+            usage.cpu.map_or_else(unknown, |cpu| cpu.to_string()),
+            usage.cpu.and_then(node_of).unwrap_or_else(unknown),
+            observed.cpus.as_ref().map_or_else(unknown, |cpus| format_cpulist(cpus.iter().copied())),
+        ]
+    }));
+    let widths: [usize; 8] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+            let gap = if column == 0 { "" } else { " " };
+            // Names and the last column are text.
+            let _ = match column {
+                1 | 2 | 7 => write!(line, "{gap}{cell:<width$}"),
+                _ => write!(line, "{gap}{cell:>width$}"),
+            };
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+}

@@ -1,0 +1,182 @@
+//! The agent's process and its socket: users steer their own tasks and nothing else, and nobody can keep others out.
+
+use super::succeeds;
+use crate::guest::process::Process;
+use crate::guest::tandem::{Tandem, describe};
+use crate::guest::{Guest, sched_ext, wait};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::set_thread_uid;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
+
+/// Exit status for whatever is refused.
+const FAILURE: i32 = 1;
+/// A user of no group in particular, and one of the group `tandem`.
+const USER: u32 = 1000;
+const READER: u32 = 1001;
+/// Capabilities that the agent keeps: CAP_SYS_PTRACE.
+const KEPT: &str = "0000000000080000";
+/// As many as a user may have: see the service's documentation.
+const CONNECTIONS_OF_USER_MAX: usize = 16;
+/// As many as an attacker opens.
+const CONNECTIONS: usize = 1000;
+
+const PASSWD: &str = "root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/:/bin/sh\nreader:x:1001:1001::/:/bin/sh\n";
+const GROUP: &str = "root:x:0:\ntandem:x:990:reader\nuser:x:1000:\nreader:x:1001:\n";
+
+/// A scheduler on a system with these users.
+fn scheduler_with_users() -> Result<Tandem> {
+    fs::create_dir_all("/etc")?;
+    fs::write("/etc/passwd", PASSWD)?;
+    fs::write("/etc/group", GROUP)?;
+    Tandem::run(&[])
+}
+
+fn as_user(user: u32, arguments: &[&str]) -> Result<Output> {
+    let output = Command::new("tandem").args(arguments).uid(user).gid(user).output();
+    output.context("cannot start tandem as another user")
+}
+
+/// What a command printed that must have succeeded.
+fn succeeded(output: &Output) -> Result<String> {
+    ensure!(output.status.success(), "a user's command: {}", describe(output));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn refused(output: &Output, message: &str) -> Result<()> {
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(FAILURE) && error.contains(message) && error.lines().count() == 1,
+        "wanted is a refusal with `{message}`, not {}",
+        describe(output)
+    );
+    Ok(())
+}
+
+fn sleep_as(user: u32) -> Result<Process> {
+    Process::start(Command::new("busybox").args(["sleep", "1000"]).uid(user).gid(user))
+}
+
+/// Users set and read what their own tasks prefer; the group reads all; everything else is refused, and logged.
+pub fn users_steer_their_own(_: &Guest) -> Result<()> {
+    let tandem = scheduler_with_users()?;
+    let (own, roots) = (sleep_as(USER)?, sleep_as(0)?);
+    let (own_pid, roots_pid) = (own.pid().to_string(), roots.pid().to_string());
+
+    succeeded(&as_user(USER, &["prefer", "--cpus", "0-1", "--pid", &own_pid])?)?;
+    let text = succeeded(&as_user(USER, &["prefer", "show", "--pid", &own_pid])?)?;
+    ensure!(text.contains("CPUs 0-1"), "its own preference is not shown: {text}");
+    succeeded(&as_user(USER, &["prefer", "--cpus", "2", "--", "true"])?)?;
+
+    let others = "it belongs to another user";
+    refused(&as_user(USER, &["prefer", "--cpus", "0", "--pid", &roots_pid])?, others)?;
+    refused(&as_user(USER, &["prefer", "show", "--pid", &roots_pid])?, others)?;
+    refused(&as_user(READER, &["prefer", "--cpus", "0", "--pid", &own_pid])?, others)?;
+    refused(&as_user(USER, &["prefer", "--cpus", "0", "--cgroup", "."])?, others)?;
+    refused(&as_user(USER, &["prefer", "--latency-critical", "--pid", &own_pid])?, "only root may exempt")?;
+    refused(&as_user(USER, &["stat"])?, "members of the group `tandem`")?;
+    succeeded(&as_user(READER, &["stat", "--json"])?)?;
+    let text = succeeded(&as_user(READER, &["prefer", "show"])?)?;
+    ensure!(text.contains(&format!("thread {own_pid} ")), "the group is not shown who prefers what: {text}");
+
+    let text = succeeds(&["prefer", "show", "--pid", &roots_pid])?;
+    ensure!(text.contains("no preference"), "a user changed a task of root: {text}");
+    let output = tandem.stop()?;
+    for user in [USER, READER] {
+        let line = format!("tandem: refused user {user}, process ");
+        ensure!(output.contains(&line), "no refusal of user {user} in the log: {output}");
+    }
+    Ok(())
+}
+
+/// Nothing that a user sends keeps others from the service.
+pub fn hostile_user(guest: &Guest) -> Result<()> {
+    let tandem = scheduler_with_users()?;
+    let streams = thread::spawn(attack).join().map_err(|_| anyhow!("the attacker panicked"))??;
+    succeeded(&as_user(READER, &["stat"])?)?;
+    succeeds(&["stat"])?;
+    let mut turned_away = 0;
+    for stream in &streams {
+        stream.set_read_timeout(Some(Duration::from_millis(20)))?;
+        if read_line(stream).is_ok_and(|line| line.contains("too many connections")) {
+            turned_away += 1;
+        }
+    }
+    guest.note(format!("of {CONNECTIONS} connections {turned_away} were turned away"))?;
+    ensure!(turned_away == CONNECTIONS - CONNECTIONS_OF_USER_MAX, "that is another number than it should be");
+    drop(streams);
+    let own = sleep_as(USER)?;
+    succeeded(&as_user(USER, &["prefer", "--cpus", "0", "--pid", &own.pid().to_string()])?)?;
+    let output = tandem.stop()?;
+    let lines = output.lines().filter(|line| line.contains(&format!("refused user {USER}"))).count();
+    ensure!((1..10).contains(&lines), "the log has {lines} lines about the user");
+    Ok(())
+}
+
+/// As the user: nonsense, huge lines, and then many connections at once, which stay open.
+fn attack() -> Result<Vec<UnixStream>> {
+    set_thread_uid(rustix::fs::Uid::from_raw(USER))?;
+    let huge = vec![b'x'; 1 << 20];
+    let deep = [vec![b'['; 60_000], vec![b'\n']].concat();
+    for nonsense in [&b"\n"[..], b"{}\n", b"\xff\x00\n", &deep, &huge] {
+        let mut stream = connect()?;
+        // The service closes the connection before it has read all of a line that is too long.
+        let _ = stream.write_all(nonsense);
+        let answer = read_line(&stream)?;
+        ensure!(answer.contains("bad_request"), "nonsense was answered with {answer}");
+    }
+    (0..CONNECTIONS).map(|_| connect()).collect()
+}
+
+fn connect() -> Result<UnixStream> {
+    UnixStream::connect("/run/tandem/tandem.sock").context("cannot connect")
+}
+
+fn read_line(stream: &UnixStream) -> Result<String> {
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    Ok(line)
+}
+
+/// The agent has given up its capabilities; when it is killed the scheduler goes on, and another one takes over.
+pub fn agent_is_killed(_: &Guest) -> Result<()> {
+    let tandem = scheduler_with_users()?;
+    let first = agent()?;
+    let status = fs::read_to_string(format!("/proc/{first}/status"))?;
+    for line in [format!("CapEff:\t{KEPT}"), format!("CapBnd:\t{KEPT}"), "NoNewPrivs:\t1".into()] {
+        ensure!(status.contains(&line), "the agent's status has no `{line}`: {status}");
+    }
+    let own = sleep_as(USER)?;
+    let own_pid = own.pid().to_string();
+    succeeded(&as_user(USER, &["prefer", "--cpus", "1", "--pid", &own_pid])?)?;
+
+    let loadings = sched_ext::loadings()?;
+    kill_process(Pid::from_raw(first as i32).context("a process has a number")?, Signal::KILL)?;
+    let second = wait::until("another agent", || Ok(agent().ok().filter(|&pid| pid != first)))?;
+    ensure!(second != first && sched_ext::state()? == "enabled" && sched_ext::loadings()? == loadings);
+    wait::until("the service", || Ok(as_user(USER, &["prefer", "show"])?.status.success().then_some(())))?;
+    let text = succeeded(&as_user(USER, &["prefer", "show", "--pid", &own_pid])?)?;
+    ensure!(text.contains("CPUs 1"), "the preference is gone: {text}");
+    let output = tandem.stop()?;
+    ensure!(output.contains("the agent ended"), "its end is not told: {output}");
+    ensure!(agent().is_err(), "the agent is still there");
+    Ok(())
+}
+
+/// The number of the agent's process.
+fn agent() -> Result<u32> {
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        if fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"\0agent\0")) {
+            return Ok(pid);
+        }
+    }
+    bail!("there is no agent")
+}
