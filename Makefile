@@ -57,8 +57,10 @@ test: lint deny fuzz ## Everything that CI checks: lint, deny, fuzz, all tests a
 	@$(MAKE) --no-print-directory test-deb
 	@$(MAKE) --no-print-directory test-vm
 
-test-deb: ## Install, upgrade and remove the Debian package on a fresh Debian, in a folder
+test-deb: ## Install, upgrade and remove the Debian package on a fresh Debian, and boot that in QEMU
 	@scripts/setup deb
+	@scripts/setup vm
+	@scripts/kernel-debian
 	cargo build --locked --package tandem
 	@scripts/test-deb
 

@@ -26,8 +26,7 @@ pub struct Args {
 
 /// Writes the files.
 pub fn run(args: &Args, command: Command) -> anyhow::Result<()> {
-    // The command's own `help` verb has no page.
-    let mut command = command.disable_help_subcommand(true);
+    let mut command = visible(&command);
     command.build();
 
     let pages = folder(&args.folder, "man")?;
@@ -43,6 +42,16 @@ pub fn run(args: &Args, command: Command) -> anyhow::Result<()> {
             .with_context(|| completions.display().to_string())?;
     }
     write(&args.folder.join("tandem.toml"), settings::file().as_bytes())
+}
+
+/// The command without hidden verbs, which completions would show, and without `help`, which needs no page.
+fn visible(command: &Command) -> Command {
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
+    Command::new("tandem")
+        .version(env!("CARGO_PKG_VERSION"))
+        .propagate_version(true)
+        .disable_help_subcommand(true)
+        .subcommands(verbs)
 }
 
 fn folder(parent: &Path, name: &str) -> Result<PathBuf, BadInput> {

@@ -263,6 +263,7 @@ fn shells_complete_every_verb() {
         for verb in VERBS {
             assert!(text.contains(verb), "{verb} is missing in {file}");
         }
+        assert!(!text.contains("generate"), "{file} has the hidden verb");
     }
 }
 

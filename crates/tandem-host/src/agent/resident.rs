@@ -133,8 +133,9 @@ impl Resident {
     pub fn update(&mut self, root: &Path, online: &[u32], vms: usize, now: Duration) {
         let pid = self.vm.identity.pid;
         let first = self.limits.vcpus.first();
-        let is_other = first
-            .is_some_and(|(tid, cpus)| tasks::thread(root, pid, *tid).is_none_or(|task| task.allowed != *cpus));
+        let is_other = first.is_some_and(|(tid, cpus)| {
+            tasks::thread(root, pid, *tid).is_none_or(|task| task.allowed != *cpus)
+        });
         if is_other || now.saturating_sub(self.threads_read) >= THREADS_AGE_MAX {
             let numbers = self.threads.iter().map(|thread| &thread.tid);
             if !tasks::threads(root, pid).iter().eq(numbers) {

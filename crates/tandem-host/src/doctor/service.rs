@@ -15,7 +15,7 @@ const FOLDERS: [&str; 4] = [
 /// Where the service keeps what others may use while it runs.
 const RUNTIME_FOLDER: &str = "/run/tandem";
 
-/// The group that the service runs in.
+/// The group of those who may read.
 pub fn group(root: &Path) -> Finding {
     let subject = "group";
     let groups = read(root, "/etc/group").unwrap_or_default();
@@ -23,7 +23,7 @@ pub fn group(root: &Path) -> Finding {
         true => Finding::ok(subject, "tandem"),
         false => Finding::warning(
             subject,
-            "there is no group `tandem`, in which the service runs; run `groupadd --system tandem`",
+            "there is no group `tandem`, whose members may read what the scheduler does; run `groupadd --system tandem`",
         ),
     }
 }

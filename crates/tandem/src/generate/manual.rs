@@ -19,13 +19,13 @@ pub struct Page {
     pub text: Vec<u8>,
 }
 
-/// The pages of a built command's verbs, and of the verbs of these, without the hidden ones.
+/// The pages of a built command's verbs, and of the verbs of these.
 ///
 /// # Errors
 /// None arises from writing into memory.
 pub fn pages_of_verbs(command: &Command, date: &str) -> io::Result<Vec<Page>> {
     let mut pages = Vec::new();
-    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+    for verb in command.get_subcommands() {
         pages.push(page_of_verb(verb, command, date)?);
         pages.extend(pages_of_verbs(verb, date)?);
     }

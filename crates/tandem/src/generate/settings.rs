@@ -6,7 +6,7 @@ use tandem_host::scheduler::{Settings, settings_schema};
 
 /// What the installed file begins with.
 const HEAD: &str = "# Settings of the scheduler that `tandem run` loads: tandem.toml(5).\n\
-    # Lines that begin with # and no space are the defaults. `systemctl restart tandem` makes a change take effect.\n";
+    # Lines that begin with # and no space are the defaults. `systemctl reload tandem` makes a change take effect.\n";
 
 /// Settings that belong together.
 pub struct Table {

@@ -131,7 +131,7 @@ mod tests {
             ),
             (
                 "[agent]\nlook_interval = \"10 ms\"",
-                "tandem.toml: look_interval of [agent] is 10 ms; allowed is from 1 s to 10 min",
+                "tandem.toml: look_interval of [agent] is 10 ms; allowed is from 1 s to 600 s",
             ),
             (
                 "[[vm]]\nname = \"db\"\n",
