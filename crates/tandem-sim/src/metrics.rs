@@ -35,6 +35,8 @@ pub struct HostMetrics {
     pub pause_loop: PauseLoopMetrics,
     /// What NUMA balancing did.
     pub numa: NumaMetrics,
+    /// Times that an agent gave another home to a VM that had one.
+    pub home_moves: u64,
     /// Scheduling decisions.
     pub schedules: u64,
     /// Decisions that put another task on the pCPU.
@@ -78,6 +80,8 @@ pub struct VmMetrics {
     pub name: String,
     /// Group of the VM.
     pub group: String,
+    /// How much of the measured time it was there, ns.
+    pub lived_ns: u64,
     /// Work done by counter name.
     pub counts: BTreeMap<String, u64>,
     /// Time in which its tasks fetched the cache lines of messages and channels from other cores, ns, begun in the
