@@ -146,7 +146,21 @@ pub struct Planner {
     settings: HomeSettings,
     /// VMs that would rather be elsewhere.
     wants: BTreeMap<u64, Want>,
+    /// Demand of each VM over many looks.
+    demands: BTreeMap<u64, Demand>,
 }
+
+/// What a VM asks for: the mean over its first looks, later smoothed, so that a pause does not count as an end.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
+    cpus: f64,
+    /// Looks that it is the mean of, at most [`LOOKS_REMEMBERED`].
+    looks: u32,
+}
+
+/// About how many looks back demand is remembered: a look counts for so much less than the one after it. Chosen; with ten
+/// seconds between looks it is a minute and a half.
+const LOOKS_REMEMBERED: u32 = 8;
 
 /// Where a VM would rather be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,7 +185,7 @@ struct Move {
 impl Planner {
     /// One that has seen nothing.
     pub fn new(settings: HomeSettings) -> Self {
-        Self { settings, wants: BTreeMap::new() }
+        Self { settings, wants: BTreeMap::new(), demands: BTreeMap::new() }
     }
 
     /// Its settings.
@@ -185,7 +199,7 @@ impl Planner {
     /// # Panics
     /// If the view has free memory, or memory of a VM, for another number of nodes than the machine has.
     pub fn place(&self, view: &View) -> Vec<Decision> {
-        self.settle(&mut Situation::new(view))
+        self.settle(&mut self.situation(view))
     }
 
     /// A look: what [`Planner::place`] does, and a move if one is worth it.
@@ -193,7 +207,8 @@ impl Planner {
     /// # Panics
     /// As [`Planner::place`].
     pub fn look(&mut self, view: &View) -> Vec<Decision> {
-        let mut situation = Situation::new(view);
+        self.remember(view);
+        let mut situation = self.situation(view);
         let mut decisions = self.settle(&mut situation);
         let mut wants = BTreeMap::new();
         let mut best: Option<Move> = None;
@@ -218,6 +233,27 @@ impl Planner {
             decisions.push(Decision { vm: id, nodes, reason });
         }
         decisions
+    }
+
+    /// Adds what the VMs have asked for since the last look to what is known of that.
+    fn remember(&mut self, view: &View) {
+        let before = std::mem::take(&mut self.demands);
+        for vm in view.vms {
+            let known = before.get(&vm.id);
+            let demand = match (vm.demand, known) {
+                (Some(now), Some(&Demand { cpus, looks })) => {
+                    let looks = (looks + 1).min(LOOKS_REMEMBERED);
+                    Some(Demand { cpus: cpus + (now - cpus) / f64::from(looks), looks })
+                }
+                (Some(cpus), None) => Some(Demand { cpus, looks: 1 }),
+                (None, known) => known.copied(),
+            };
+            self.demands.extend(demand.map(|demand| (vm.id, demand)));
+        }
+    }
+
+    fn situation<'a>(&self, view: &View<'a>) -> Situation<'a> {
+        Situation::new(view, |vm| self.demands.get(&vm.id).map(|demand| demand.cpus).or(vm.demand))
     }
 
     /// Puts homes right that must be other ones, and finds homes for new VMs.
