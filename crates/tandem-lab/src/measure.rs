@@ -263,7 +263,7 @@ impl Measure {
                 100.0 * guest_sum(|guest| guest.all_cpus().stolen_ns)?,
                 guest_sum(|guest| guest.all_cpus().total_ns())?,
             ),
-            Self::HomeMoves => ratio(host.home_moves as f64, seconds),
+            Self::HomeMoves => ratio(host.home_moves.len() as f64, seconds),
             Self::PolicyCounter(counter) => ratio(*host.policy.get(counter.as_str())? as f64, seconds),
         }
     }
@@ -283,7 +283,9 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tandem_sim::metrics::{GuestCpuMetrics, HostMetrics, LatencySummary, ProgramMetrics};
+    use tandem_sim::homes::{Fact, Reason};
+    use tandem_sim::ids::VmId;
+    use tandem_sim::metrics::{GuestCpuMetrics, HomeMove, HostMetrics, LatencySummary, ProgramMetrics};
 
     fn vm(group: &str, done: u64, responses: u64, p99_ns: u64) -> VmMetrics {
         VmMetrics {
@@ -319,6 +321,31 @@ mod tests {
             programs: vec![ProgramMetrics { total, ..ProgramMetrics::default() }],
             ..GuestMetrics::default()
         }
+    }
+
+    #[test]
+    fn fairness_is_about_rates_while_vms_are_there() {
+        let lived = |done: u64, lived_ns: u64| VmMetrics { lived_ns, ..vm("a", done, 0, 0) };
+        let reason = Reason { nodes: vec![1], facts: vec![Fact::Device] };
+        let home_move = HomeMove { at_ns: 5, vm: VmId(0), reason };
+        let run = |vms: Vec<VmMetrics>| RunMetrics {
+            length_ns: 2_000_000_000,
+            events: 0,
+            trace_hash: 0,
+            host: HostMetrics { home_moves: vec![home_move.clone(); 3], ..HostMetrics::default() },
+            vms,
+        };
+        let counter = || "done".to_owned();
+        let even = run(vec![lived(100, 1_000_000_000), lived(200, 2_000_000_000), lived(0, 0)]);
+        assert_eq!(Measure::Fairness(counter()).value(&even, Some("a")), Some(100.0));
+        assert_eq!(Measure::SlowestShare(counter()).value(&even, Some("a")), Some(100.0));
+        assert_eq!(Measure::HomeMoves.value(&even, None), Some(1.5));
+        let uneven = run(vec![lived(100, 1_000_000_000), lived(300, 1_000_000_000)]);
+        assert_eq!(Measure::Fairness(counter()).value(&uneven, Some("a")), Some(80.0));
+        assert_eq!(Measure::SlowestShare(counter()).value(&uneven, Some("a")), Some(50.0));
+        let nobody = run(vec![lived(0, 0)]);
+        assert_eq!(Measure::Fairness(counter()).value(&nobody, Some("a")), None);
+        assert_eq!(Measure::SlowestShare(counter()).value(&nobody, Some("a")), None);
     }
 
     #[test]

@@ -122,7 +122,9 @@ impl Home {
         match mode {
             PlacementMode::None => everywhere,
             PlacementMode::Pin => Self { hard: cpus.into(), soft: None, nodes },
-            PlacementMode::Prefer | PlacementMode::Agent => Self { soft: Some(cpus.into()), nodes, ..everywhere },
+            PlacementMode::Prefer | PlacementMode::Agent => {
+                Self { soft: Some(cpus.into()), nodes, ..everywhere }
+            }
         }
     }
 }
@@ -332,9 +334,8 @@ impl Builder<'_> {
     /// A source of interrupts.
     fn interrupts(&self, table: &SourceTable, compiler: &mut Compiler) -> Result<Source, FileError> {
         let source = self.source();
-        let amount = |form: &Located<AmountForm>| {
-            form.amount().map_err(|message| source.error(form.span(), message))
-        };
+        let amount =
+            |form: &Located<AmountForm>| form.amount().map_err(|message| source.error(form.span(), message));
         let arrivals = match &table.arrivals {
             ArrivalsForm::Every(interval) => match amount(interval)? {
                 nothing if nothing.is_nothing() => {

@@ -185,7 +185,8 @@ impl PolicyTable {
     pub fn over(&self, base: &Self) -> Self {
         let (top, mut base) = (self.clone(), base.clone());
         if top.host.as_ref().is_some_and(|host| !host.is_like(&base.host())) {
-            base = Self { guest: base.guest, placement: base.placement, agent: base.agent, ..Self::default() };
+            base =
+                Self { guest: base.guest, placement: base.placement, agent: base.agent, ..Self::default() };
         }
         Self {
             host: top.host.or(base.host),

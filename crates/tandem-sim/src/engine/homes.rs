@@ -11,6 +11,7 @@ use crate::cpumask::CpuMask;
 use crate::homes::{Decision, Home, HomeSettings, Planner, View, VmView, Wish};
 use crate::ids::{NodeId, TaskId, VmId};
 use crate::kernel::{HOST, Task, TaskState};
+use crate::metrics::HomeMove;
 use crate::placement::{self, Occupancy, PlacementOutcome, Request};
 use crate::scenario::Homes;
 use crate::trace::Observer;
@@ -22,8 +23,8 @@ pub(super) struct Agent {
     last_look_ns: u64,
     /// By VM.
     known: Vec<Known>,
-    /// Times that it gave another home to a VM that had one, since the measuring started.
-    pub moves: u64,
+    /// What it did with homes that VMs had, since the measuring started.
+    pub moves: Vec<HomeMove>,
 }
 
 /// What the agent knows of a VM.
@@ -47,7 +48,7 @@ impl Agent {
             planner: Planner::new(settings),
             last_look_ns: 0,
             known: vec![Known::default(); vms],
-            moves: 0,
+            moves: Vec::new(),
         })
     }
 
@@ -95,7 +96,7 @@ impl<O: Observer> Simulation<'_, O> {
             known.awake_before_ns += self.awake_ns(vm, now_ns).saturating_sub(known.awake_ns);
             known.awake_ns = 0;
         }
-        agent.moves = 0;
+        agent.moves.clear();
         self.agent = Some(agent);
     }
 
@@ -204,12 +205,14 @@ impl<O: Observer> Simulation<'_, O> {
     }
 
     fn carry_out(&mut self, agent: &mut Agent, decisions: Vec<Decision>, now_ns: u64) {
-        for Decision { vm, nodes, .. } in decisions {
+        for Decision { vm, nodes, reason } in decisions {
             let vm = VmId::from(vm as usize);
             self.settle_on(vm, &nodes, false, now_ns);
             let home = (!nodes.is_empty()).then_some(Home { nodes, since_ns: now_ns });
             let before = std::mem::replace(&mut agent.known[vm.index()].home, home);
-            agent.moves += u64::from(before.is_some());
+            if before.is_some() {
+                agent.moves.push(HomeMove { at_ns: now_ns, vm, reason });
+            }
         }
     }
 

@@ -132,7 +132,7 @@ impl<O: Observer> Simulation<'_, O> {
             pcpus: host.cpus.len(),
             policy: host.policy.counters().into_iter().collect(),
             pause_loop: self.system.pause_loop_use,
-            home_moves: self.agent.as_ref().map_or(0, |agent| agent.moves),
+            home_moves: self.agent.take().map_or_else(Vec::new, |agent| agent.moves),
             numa: self.system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
             ..HostMetrics::default()
         };

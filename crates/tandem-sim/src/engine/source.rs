@@ -24,7 +24,9 @@ impl SourceState {
     pub fn new(vm: VmId, source: &Source, seed: u64, index: usize, start_ns: u64) -> Self {
         let mut random = Stream::new(seed, Entity::Source, index as u64);
         let coming = match source.arrivals {
-            Arrivals::Open { interval } => std::iter::once(Reverse(start_ns + random.draw(interval))).collect(),
+            Arrivals::Open { interval } => {
+                std::iter::once(Reverse(start_ns + random.draw(interval))).collect()
+            }
             Arrivals::Closed { clients, think } => {
                 (0..clients).map(|_| Reverse(start_ns + random.draw(think))).collect()
             }

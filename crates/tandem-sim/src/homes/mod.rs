@@ -213,14 +213,16 @@ impl Planner {
         let mut wants = BTreeMap::new();
         let mut best: Option<Move> = None;
         for at in 0..situation.vms.len() {
-            let Some(worth) = self.worth_moving(&situation, at, view.now_ns) else { continue };
-            let id = situation.vms[at].view.id;
-            let before = self.wants.get(&id).filter(|want| want.nodes == worth.nodes);
+            let Some(worth) = self.worth_moving(&situation, at) else { continue };
+            let VmView { id, home, .. } = situation.vms[at].view;
+            let before = self.wants.get(id).filter(|want| want.nodes == worth.nodes);
             let looks = before.map_or(0, |want| want.looks) + 1;
-            wants.insert(id, Want { nodes: worth.nodes.clone(), looks });
+            wants.insert(*id, Want { nodes: worth.nodes.clone(), looks });
             let is_better =
                 |than: &Move| worth.pairs.cmp(&than.pairs).then(worth.gain.total_cmp(&than.gain)).is_gt();
-            if looks >= self.settings.looks_in_a_row && best.as_ref().is_none_or(is_better) {
+            let since_ns = home.as_ref().map_or(0, |home| home.since_ns);
+            let has_rested = view.now_ns.saturating_sub(since_ns) >= self.settings.rest_ns;
+            if has_rested && looks >= self.settings.looks_in_a_row && best.as_ref().is_none_or(is_better) {
                 best = Some(worth);
             }
         }
@@ -299,15 +301,16 @@ impl Planner {
     }
 
     /// Where the VM would be better off by more than the move costs.
-    fn worth_moving(&self, situation: &Situation<'_>, at: usize, now_ns: u64) -> Option<Move> {
+    fn worth_moving(&self, situation: &Situation<'_>, at: usize) -> Option<Move> {
         let vm = &situation.vms[at];
-        let home = vm.view.home.as_ref().filter(|home| home.nodes == vm.home && !vm.home.is_empty())?;
+        // What was decided just now is not taken back.
+        vm.view.home.as_ref().filter(|home| home.nodes == vm.home)?;
         let may_move = match vm.view.wish {
             Wish::Any | Wish::Isolated => true,
             Wish::Nodes(_) => situation.wished(at).is_empty(),
             Wish::Exempt => false,
         };
-        if !may_move || now_ns.saturating_sub(home.since_ns) < self.settings.rest_ns {
+        if !may_move {
             return None;
         }
         let others = situation.others(at);

@@ -288,7 +288,8 @@ mod tests {
         };
         let profiles = vec![Arc::default(), Arc::new(waiting)];
         let vms = [[1.0, 0.0], [0.5, 0.5]];
-        let vms = vms.each_ref().map(|shares| VmMemory { bytes: 1 << 20, shares, moves: true, is_there: true });
+        let vms =
+            vms.each_ref().map(|shares| VmMemory { bytes: 1 << 20, shares, moves: true, is_there: true });
         let state = MemoryState::new(Some(Memory::default()), &machine, profiles, &vms);
         (machine, state)
     }

@@ -223,7 +223,9 @@ fn check_pause_loop(pause_loop: &PauseLoop, policy: &PolicySettings) -> Result<(
 
 fn check_life(vm: &Vm) -> Result<(), String> {
     if vm.life.is_some() && vm.guest.is_some() {
-        return Err("it has a guest kernel and a life that ends; only VMs without a guest kernel can end".into());
+        return Err(
+            "it has a guest kernel and a life that ends; only VMs without a guest kernel can end".into()
+        );
     }
     if vm.life.is_some_and(|life| life.is_nothing()) {
         return Err("its life takes no time".into());
