@@ -47,7 +47,7 @@ pub struct HomeSettings {
     pub look_interval_ns: u64,
     /// In how many looks in a row a move must have been worth it. At least 1.
     pub looks_in_a_row: u32,
-    /// Time over which a move must pay, ns.
+    /// Time over which a move must pay, ns. Demand is smoothed over as long.
     pub horizon_ns: u64,
     /// How long a VM keeps a home at least, ns.
     pub rest_ns: u64,
@@ -150,17 +150,14 @@ pub struct Planner {
     demands: BTreeMap<u64, Demand>,
 }
 
-/// What a VM asks for: the mean over its first looks, later smoothed, so that a pause does not count as an end.
+/// What a VM asks for over the time that a home must pay: the mean of its looks at first, later smoothed over as many as there
+/// are in the horizon. A VM that pauses is not taken for one that idles.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
     cpus: f64,
-    /// Looks that it is the mean of, at most [`LOOKS_REMEMBERED`].
-    looks: u32,
+    /// Looks that it is the mean of, at most those of the horizon.
+    looks: u64,
 }
-
-/// About how many looks back demand is remembered: a look counts for so much less than the one after it. Chosen; with ten
-/// seconds between looks it is a minute and a half.
-const LOOKS_REMEMBERED: u32 = 8;
 
 /// Where a VM would rather be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,12 +237,13 @@ impl Planner {
     /// Adds what the VMs have asked for since the last look to what is known of that.
     fn remember(&mut self, view: &View) {
         let before = std::mem::take(&mut self.demands);
+        let remembered = (self.settings.horizon_ns / self.settings.look_interval_ns.max(1)).max(1);
         for vm in view.vms {
             let known = before.get(&vm.id);
             let demand = match (vm.demand, known) {
                 (Some(now), Some(&Demand { cpus, looks })) => {
-                    let looks = (looks + 1).min(LOOKS_REMEMBERED);
-                    Some(Demand { cpus: cpus + (now - cpus) / f64::from(looks), looks })
+                    let looks = (looks + 1).min(remembered);
+                    Some(Demand { cpus: cpus + (now - cpus) / looks as f64, looks })
                 }
                 (Some(cpus), None) => Some(Demand { cpus, looks: 1 }),
                 (None, known) => known.copied(),
