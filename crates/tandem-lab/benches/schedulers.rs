@@ -134,5 +134,6 @@ fn scenario(machine: &Arc<Machine>, policy: PolicySettings) -> Scenario {
         warmup_ns: 0,
         length_ns: PCPU_TIME_NS / machine.cpu_count() as u64,
         stop_at_count: None,
+        homes: Default::default(),
     }
 }

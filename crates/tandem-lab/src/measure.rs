@@ -20,6 +20,12 @@ pub enum Measure {
         /// The program.
         program: String,
     },
+    /// How evenly a counter goes up, percent: Jain's index over the VMs that were there, of how fast it went up in each in the
+    /// time that it was there. 100 if equally fast in all; 100 / n if in one of n alone.
+    Fairness(String),
+    /// How fast a counter went up, in the time that it was there, in the VM where that is slowest, in percent of the mean
+    /// over the VMs that were there.
+    SlowestShare(String),
     /// Time that it takes to add one to a counter of the VMs, all VMs together, s.
     TimePer(String),
     /// Times that tasks of guest kernels were put on another vCPU for each one added to a counter, all VMs together.
@@ -93,6 +99,8 @@ pub enum Measure {
     TaskMigrationRate,
     /// Share of the guests' time in which a vCPU had something to do but no pCPU, percent.
     StealShare,
+    /// Times that the agent gave another home to a VM that had one, per second.
+    HomeMoves,
     /// How fast a counter of the host's policy goes up, per second, all pCPUs together.
     PolicyCounter(String),
 }
@@ -130,6 +138,8 @@ impl Measure {
         match self {
             Self::Rate(counter)
             | Self::RatePerVm(counter)
+            | Self::Fairness(counter)
+            | Self::SlowestShare(counter)
             | Self::RateByCpuTime { counter, .. }
             | Self::TimePer(counter)
             | Self::TaskMigrationsPer(counter)
@@ -174,6 +184,18 @@ impl Measure {
             Self::RatePerVm(counter) => {
                 let counting = vms.iter().filter(|vm| vm.counts.contains_key(counter)).count();
                 ratio(count(counter)?, seconds * counting as f64)
+            }
+            Self::Fairness(counter) => {
+                let rates = rates(&vms, counter);
+                let sum: f64 = rates.iter().sum();
+                let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+                ratio(100.0 * sum * sum, rates.len() as f64 * squares)
+            }
+            Self::SlowestShare(counter) => {
+                let rates = rates(&vms, counter);
+                let sum: f64 = rates.iter().sum();
+                let slowest = rates.iter().copied().reduce(f64::min)?;
+                ratio(100.0 * slowest * rates.len() as f64, sum)
             }
             Self::RateByCpuTime { counter, program } => {
                 let programs = || guests.iter().flat_map(|guest| &guest.programs);
@@ -241,9 +263,16 @@ impl Measure {
                 100.0 * guest_sum(|guest| guest.all_cpus().stolen_ns)?,
                 guest_sum(|guest| guest.all_cpus().total_ns())?,
             ),
+            Self::HomeMoves => ratio(host.home_moves.len() as f64, seconds),
             Self::PolicyCounter(counter) => ratio(*host.policy.get(counter.as_str())? as f64, seconds),
         }
     }
+}
+
+/// How fast the counter went up in each VM that was there, per second of the time that it was.
+fn rates(vms: &[&VmMetrics], counter: &str) -> Vec<f64> {
+    let rate = |vm: &&VmMetrics| ratio(*vm.counts.get(counter)? as f64, vm.lived_ns as f64 / 1e9);
+    vms.iter().filter_map(rate).collect()
 }
 
 /// The ratio; `None` over nothing.
@@ -254,7 +283,9 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tandem_sim::metrics::{GuestCpuMetrics, HostMetrics, LatencySummary, ProgramMetrics};
+    use tandem_sim::homes::{Fact, Reason};
+    use tandem_sim::ids::VmId;
+    use tandem_sim::metrics::{GuestCpuMetrics, HomeMove, HostMetrics, LatencySummary, ProgramMetrics};
 
     fn vm(group: &str, done: u64, responses: u64, p99_ns: u64) -> VmMetrics {
         VmMetrics {
@@ -290,6 +321,31 @@ mod tests {
             programs: vec![ProgramMetrics { total, ..ProgramMetrics::default() }],
             ..GuestMetrics::default()
         }
+    }
+
+    #[test]
+    fn fairness_is_about_rates_while_vms_are_there() {
+        let lived = |done: u64, lived_ns: u64| VmMetrics { lived_ns, ..vm("a", done, 0, 0) };
+        let reason = Reason { nodes: vec![1], facts: vec![Fact::Device] };
+        let home_move = HomeMove { at_ns: 5, vm: VmId(0), reason };
+        let run = |vms: Vec<VmMetrics>| RunMetrics {
+            length_ns: 2_000_000_000,
+            events: 0,
+            trace_hash: 0,
+            host: HostMetrics { home_moves: vec![home_move.clone(); 3], ..HostMetrics::default() },
+            vms,
+        };
+        let counter = || "done".to_owned();
+        let even = run(vec![lived(100, 1_000_000_000), lived(200, 2_000_000_000), lived(0, 0)]);
+        assert_eq!(Measure::Fairness(counter()).value(&even, Some("a")), Some(100.0));
+        assert_eq!(Measure::SlowestShare(counter()).value(&even, Some("a")), Some(100.0));
+        assert_eq!(Measure::HomeMoves.value(&even, None), Some(1.5));
+        let uneven = run(vec![lived(100, 1_000_000_000), lived(300, 1_000_000_000)]);
+        assert_eq!(Measure::Fairness(counter()).value(&uneven, Some("a")), Some(80.0));
+        assert_eq!(Measure::SlowestShare(counter()).value(&uneven, Some("a")), Some(50.0));
+        let nobody = run(vec![lived(0, 0)]);
+        assert_eq!(Measure::Fairness(counter()).value(&nobody, Some("a")), None);
+        assert_eq!(Measure::SlowestShare(counter()).value(&nobody, Some("a")), None);
     }
 
     #[test]

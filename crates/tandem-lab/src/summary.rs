@@ -6,7 +6,7 @@ use crate::stat::{NumaStat, RunStat};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
-use tandem_sim::metrics::RunMetrics;
+use tandem_sim::metrics::{HomeMove, RunMetrics};
 use tandem_sim::scenario::Scenario;
 
 /// Widest line of a summary.
@@ -71,8 +71,22 @@ pub struct HostSummary {
     /// What NUMA balancing did, if it did anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaStat>,
+    /// What an agent did with homes that VMs had.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub home_moves: Vec<HomeMoveSummary>,
     /// Counters of the policy.
     pub policy: BTreeMap<&'static str, u64>,
+}
+
+/// An agent gave a VM another home, or took the one that it had.
+#[derive(Clone, Debug, Serialize)]
+pub struct HomeMoveSummary {
+    /// When, s since the start of the run.
+    pub at_s: f64,
+    /// Name of the VM.
+    pub vm: String,
+    /// Where to, and why: a sentence without its full stop.
+    pub reason: String,
 }
 
 /// What became of vCPUs that spun for too long.
@@ -151,6 +165,7 @@ impl RunSummary {
                     yield_success_pct: of_host(Measure::YieldSuccessShare),
                 }),
                 numa: NumaStat::new(&run.host.numa),
+                home_moves: run.host.home_moves.iter().map(|it| HomeMoveSummary::new(it, run)).collect(),
                 policy: run.host.policy.clone(),
             },
             groups: groups.into_iter().map(|group| GroupSummary::new(group, run)).collect(),
@@ -187,6 +202,16 @@ impl GroupSummary {
                 p99_us: response(ResponseStatistic::P99),
                 max_us: vms.iter().map(|vm| vm.response.max_ns).max().unwrap_or(0) as f64 / 1e3,
             }),
+        }
+    }
+}
+
+impl HomeMoveSummary {
+    fn new(home_move: &HomeMove, run: &RunMetrics) -> Self {
+        Self {
+            at_s: home_move.at_ns as f64 / 1e9,
+            vm: run.vms[home_move.vm.index()].name.clone(),
+            reason: home_move.reason.to_string(),
         }
     }
 }
@@ -256,8 +281,17 @@ impl fmt::Display for RunSummary {
         if let Some(numa) = &host.numa {
             writeln!(f, "numa      {numa}")?;
         }
+        for (position, HomeMoveSummary { at_s, vm, reason }) in host.home_moves.iter().enumerate() {
+            let title = if position == 0 { "homes" } else { "" };
+            let sentence = format!("{at_s:.1} s: {vm} to {reason}");
+            let words: Vec<_> = sentence.split(' ').map(str::to_owned).collect();
+            for (at, line) in wrapped(&words, " ", COLUMNS - 12).iter().enumerate() {
+                let (title, indent) = if at == 0 { (title, "") } else { ("", "  ") };
+                writeln!(f, "{title:10}{indent}{line}")?;
+            }
+        }
         let counters: Vec<_> = host.policy.iter().map(|(name, count)| format!("{name} {count}")).collect();
-        for (position, line) in wrapped(&counters, COLUMNS - 10).iter().enumerate() {
+        for (position, line) in wrapped(&counters, ", ", COLUMNS - 10).iter().enumerate() {
             writeln!(f, "{:10}{line}", if position == 0 { "policy" } else { "" })?;
         }
 
@@ -332,16 +366,16 @@ pub(crate) fn number(value: Option<f64>) -> String {
     }
 }
 
-/// The items with commas between them, in lines of at most that width.
-fn wrapped(items: &[String], width: usize) -> Vec<String> {
+/// The items with the separator between them, in lines of at most that width.
+fn wrapped(items: &[String], separator: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for item in items {
         match lines.last_mut() {
-            Some(line) if line.len() + 2 + item.len() < width => {
-                write!(line, ", {item}").expect("a string takes all")
+            Some(line) if line.len() + separator.len() + item.len() < width => {
+                write!(line, "{separator}{item}").expect("a string takes all")
             }
             Some(line) => {
-                line.push(',');
+                line.push_str(separator.trim_end());
                 lines.push(item.clone());
             }
             None => lines.push(item.clone()),
@@ -390,7 +424,7 @@ mod tests {
     #[test]
     fn long_lists_wrap() {
         let items = ["one 1", "two 2", "three 3"].map(String::from);
-        assert_eq!(wrapped(&items, 15), ["one 1, two 2,", "three 3"]);
-        assert_eq!(wrapped(&[], 15), [""; 0]);
+        assert_eq!(wrapped(&items, ", ", 15), ["one 1, two 2,", "three 3"]);
+        assert_eq!(wrapped(&[], ", ", 15), [""; 0]);
     }
 }

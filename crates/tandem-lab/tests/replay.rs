@@ -80,6 +80,7 @@ fn replay(
         warmup_ns: 0,
         length_ns: xen.length_ns,
         stop_at_count: None,
+        homes: Default::default(),
         pause_loop: None,
     };
     let mut events: Vec<Event> = Vec::new();

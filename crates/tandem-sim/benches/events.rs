@@ -100,6 +100,7 @@ fn on(machine: Arc<Machine>, with_costs: bool, vms: Vec<Vm>) -> Scenario {
         warmup_ns: 0,
         length_ns: PCPU_TIME_NS / machine.cpu_count() as u64,
         stop_at_count: None,
+        homes: Default::default(),
         pause_loop: None,
         machine,
     }

@@ -1,5 +1,7 @@
 //! What a run measured.
 
+use crate::homes::Reason;
+use crate::ids::VmId;
 use std::collections::BTreeMap;
 
 /// Measurements of one run, over its measured time (without the warm-up).
@@ -35,6 +37,8 @@ pub struct HostMetrics {
     pub pause_loop: PauseLoopMetrics,
     /// What NUMA balancing did.
     pub numa: NumaMetrics,
+    /// What an agent did with homes that VMs had, in the order of time.
+    pub home_moves: Vec<HomeMove>,
     /// Scheduling decisions.
     pub schedules: u64,
     /// Decisions that put another task on the pCPU.
@@ -43,6 +47,17 @@ pub struct HostMetrics {
     pub preemptions: u64,
     /// Counters of the policy by name, as it declares them.
     pub policy: BTreeMap<&'static str, u64>,
+}
+
+/// An agent gave a VM another home, or took the one that it had.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HomeMove {
+    /// When, ns since the start of the run.
+    pub at_ns: u64,
+    /// The VM.
+    pub vm: VmId,
+    /// Where to, and why.
+    pub reason: Reason,
 }
 
 /// What became of vCPUs that spun for too long.
@@ -78,6 +93,8 @@ pub struct VmMetrics {
     pub name: String,
     /// Group of the VM.
     pub group: String,
+    /// How much of the measured time it was there, ns.
+    pub lived_ns: u64,
     /// Work done by counter name.
     pub counts: BTreeMap<String, u64>,
     /// Time in which its tasks fetched the cache lines of messages and channels from other cores, ns, begun in the

@@ -71,6 +71,8 @@ impl Experiment {
                 shorten(&mut scenario.warmup_ns);
             }
             scenario.stop_at_count.iter_mut().for_each(shorten);
+            let lives = scenario.vms.iter_mut().flat_map(|vm| [&mut vm.start, &mut vm.life]);
+            lives.flatten().for_each(|amount| amount.each_ns(shorten));
             let changes = scenario.vms.iter_mut().flat_map(|vm| &mut vm.affinity_changes);
             changes.for_each(|change| shorten(&mut change.at_ns));
         }

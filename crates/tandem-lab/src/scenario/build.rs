@@ -1,6 +1,6 @@
 //! From a scenario file to the engine's scenario.
 
-use super::amount::{Count, check_time, count_in};
+use super::amount::{AmountForm, Count, check_time, count_in};
 use super::compile::Compiler;
 use super::file::{AffinityChangeTable, AffinityTable, ArrivalsForm, SourceTable, VmTable};
 use super::memory::MemoryKeys;
@@ -81,6 +81,7 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
         policy: host,
         pause_loop: policy.pause_loop_settings().map_err(|message| source.error_in_file(message))?,
         vms: builder.vms,
+        homes: policy.homes(),
         warmup_ns: file.warmup.ns,
         length_ns: file.length.ns,
         stop_at_count,
@@ -121,7 +122,9 @@ impl Home {
         match mode {
             PlacementMode::None => everywhere,
             PlacementMode::Pin => Self { hard: cpus.into(), soft: None, nodes },
-            PlacementMode::Prefer => Self { soft: Some(cpus.into()), nodes, ..everywhere },
+            PlacementMode::Prefer | PlacementMode::Agent => {
+                Self { soft: Some(cpus.into()), nodes, ..everywhere }
+            }
         }
     }
 }
@@ -169,12 +172,36 @@ impl Builder<'_> {
         let used = compiler.finish()?;
         self.count_processes(&table.group, u64::from(count).saturating_mul(processes_of(guest.as_ref())))?;
 
+        let (start, life) = (self.amount(table.start.as_ref())?, self.amount(table.life.as_ref())?);
+        if let Some(life) = table.life.as_ref().filter(|_| guest.is_some()) {
+            let message = "a VM with a guest kernel cannot end during the run; leave `life` or `guest` out";
+            return Err(source.error(life.span(), message));
+        }
+        if let (Some(table), Some(life)) = (&table.life, life)
+            && life.is_nothing()
+        {
+            return Err(source.error(table.span(), "the life takes no time; it must be longer than \"0s\""));
+        }
         let own_home = self.own_home(table.affinity.as_ref())?;
+        // Placement at the start of the run is ours, any later one the engine's.
+        let is_placed = own_home.is_none()
+            && match self.placement {
+                PlacementMode::None => false,
+                PlacementMode::Pin | PlacementMode::Prefer => start.is_some(),
+                PlacementMode::Agent => true,
+            };
         let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
         for position in 0..count {
-            let home = self.home(table, vcpus, own_home.as_ref())?;
-            let keys =
-                MemoryKeys { size: &table.memory, policy: table.memory_policy.as_ref(), home_nodes: &[] };
+            let home = match is_placed {
+                true => Home::everywhere(&self.scenario.machine),
+                false => self.home(table, vcpus, own_home.as_ref())?,
+            };
+            let keys = MemoryKeys {
+                size: &table.memory,
+                policy: table.memory_policy.as_ref(),
+                home_nodes: &[],
+                is_there: start.is_none(),
+            };
             let memory = self.lay_memory(keys, vcpus as u32, &home)?;
             let vcpu = |program: &Arc<Program>| Vcpu {
                 program: program.clone(),
@@ -189,6 +216,10 @@ impl Builder<'_> {
                 memory_bytes: table.memory.bytes,
                 memory_shares: memory.shares,
                 first_touch: memory.first_touch,
+                is_placed,
+                memory_at_home: table.memory_policy.is_none(),
+                start,
+                life,
                 weight,
                 cap_pct,
                 channels: used.channels,
@@ -303,12 +334,11 @@ impl Builder<'_> {
     /// A source of interrupts.
     fn interrupts(&self, table: &SourceTable, compiler: &mut Compiler) -> Result<Source, FileError> {
         let source = self.source();
-        let amount = |form: &Located<super::amount::AmountForm>| {
-            form.amount().map_err(|message| source.error(form.span(), message))
-        };
+        let amount =
+            |form: &Located<AmountForm>| form.amount().map_err(|message| source.error(form.span(), message));
         let arrivals = match &table.arrivals {
             ArrivalsForm::Every(interval) => match amount(interval)? {
-                Amount::Fixed(0) | Amount::Uniform(_, 0) | Amount::Exponential(0) => {
+                nothing if nothing.is_nothing() => {
                     let message =
                         "the time between two interrupts is nothing; it must be longer than \"0ns\"";
                     return Err(source.error(interval.span(), message));
@@ -337,6 +367,14 @@ impl Builder<'_> {
             }
         };
         Ok(Source { channel: compiler.source_channel(&table.channel)?, arrivals })
+    }
+
+    /// An amount, if there is one.
+    fn amount(&self, form: Option<&Located<AmountForm>>) -> Result<Option<Amount>, FileError> {
+        let checked = |form: &Located<AmountForm>| {
+            form.amount().map_err(|message| self.source().error(form.span(), message))
+        };
+        form.map(checked).transpose()
     }
 
     /// The home that an affinity of a table's own gives.
@@ -412,7 +450,7 @@ impl Builder<'_> {
         let no_room = |reason: String| source.error(table.memory.span(), reason);
         let home = match (own, self.placement) {
             (Some(own), _) => own.clone(),
-            (None, PlacementMode::None) => Home::everywhere(machine),
+            (None, PlacementMode::None | PlacementMode::Agent) => Home::everywhere(machine),
             (None, mode) => match placement::place(machine, &self.occupancy, request) {
                 PlacementOutcome::Skipped(_) => Home::everywhere(machine),
                 PlacementOutcome::NoCandidate(shortage) => return Err(no_room(shortage.to_string())),

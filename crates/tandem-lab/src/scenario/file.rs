@@ -144,6 +144,13 @@ pub struct VmTable {
     /// Where that lies at the start; if absent, evenly on the nodes of the CPUs that `affinity` or the policy's placement
     /// says.
     pub memory_policy: Option<Located<MemoryPolicyForm>>,
+    /// When each of them starts, such as "300ms" or { uniform = ["0s", "8s"] }, drawn for each by itself: time from the
+    /// start of the run, which is that of the warm-up. They are there from the start if absent. A home by the policy's
+    /// placement is chosen then.
+    pub start: Option<Located<AmountForm>>,
+    /// How long each of them is there, such as { exponential = "2s" }, drawn for each by itself; to the end of the run if
+    /// absent. Not for VMs with a `guest`.
+    pub life: Option<Located<AmountForm>>,
     /// Weight against other VMs, 1 to 65535; 256 if absent.
     pub weight: Option<Located<Count>>,
     /// Most CPU time of each, in percent of one pCPU; 0, which is no cap, if absent.

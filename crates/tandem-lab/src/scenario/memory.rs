@@ -66,6 +66,8 @@ pub(super) struct MemoryKeys<'a> {
     pub policy: Option<&'a Located<MemoryPolicyForm>>,
     /// The nodes that "home" is; none if that is not said.
     pub home_nodes: &'a [NodeId],
+    /// Whether it takes room from the start of the run; later, the engine sees to that.
+    pub is_there: bool,
 }
 
 impl Builder<'_> {
@@ -141,10 +143,12 @@ impl Builder<'_> {
         home: &Home,
         first_touch: bool,
     ) -> Result<Memory, FileError> {
-        let request = Request { vcpus: tasks, memory_bytes: keys.size.bytes };
-        self.occupancy
-            .add(request, &home.nodes)
-            .map_err(|error| self.scenario.source.error(keys.size.span(), error.to_string()))?;
+        if keys.is_there {
+            let request = Request { vcpus: tasks, memory_bytes: keys.size.bytes };
+            self.occupancy
+                .add(request, &home.nodes)
+                .map_err(|error| self.scenario.source.error(keys.size.span(), error.to_string()))?;
+        }
         Ok(Memory { shares: placement::memory_shares(&home.nodes, self.machine()), first_touch })
     }
 

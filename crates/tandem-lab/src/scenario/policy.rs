@@ -1,5 +1,6 @@
 //! The policy table: all that a variant of an experiment may change.
 
+pub mod agent;
 #[cfg(feature = "scheduler")]
 pub mod compiled;
 #[cfg(not(feature = "scheduler"))]
@@ -11,6 +12,7 @@ pub mod scheduler;
 pub mod soft_affinity;
 pub mod switch;
 
+use agent::AgentTable;
 use compiled::{SettingValue, TandemTable};
 use linux::{DomainsName, LINUX_ERAS, LinuxTable, SpinLocksName, check_tick};
 use pause_loop::PauseLoopTable;
@@ -29,7 +31,7 @@ use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings, SoftAffinity};
 use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::policy::sched_ext::KernelVersion;
-use tandem_sim::scenario::PolicySettings;
+use tandem_sim::scenario::{Homes, PolicySettings};
 
 /// The policies of the host and of the guests, and their settings. A variant of an experiment is such a table too:
 /// what it leaves out is as in the scenario. If it names another `host`, the settings of the scenario's host are left
@@ -81,6 +83,8 @@ pub struct PolicyTable {
     pub guest: LinuxTable,
     /// How VMs without an affinity of their own get one, and what the homes of processes mean; "none" if absent.
     pub placement: Option<PlacementMode>,
+    /// For placement "agent": how often it looks and when it moves homes.
+    pub agent: Option<Located<AgentTable>>,
 }
 
 /// A release of Xen or of Linux where the scheduler changed.
@@ -171,6 +175,9 @@ pub enum PlacementMode {
     Pin,
     /// The same, but they prefer to run there.
     Prefer,
+    /// An agent chooses nodes for VMs when they start, and others while they run; they prefer to run there. Processes
+    /// prefer their homes, which stay.
+    Agent,
 }
 
 impl PolicyTable {
@@ -178,7 +185,8 @@ impl PolicyTable {
     pub fn over(&self, base: &Self) -> Self {
         let (top, mut base) = (self.clone(), base.clone());
         if top.host.as_ref().is_some_and(|host| !host.is_like(&base.host())) {
-            base = Self { guest: base.guest, placement: base.placement, ..Self::default() };
+            base =
+                Self { guest: base.guest, placement: base.placement, agent: base.agent, ..Self::default() };
         }
         Self {
             host: top.host.or(base.host),
@@ -200,6 +208,7 @@ impl PolicyTable {
             rate_control: top.rate_control.or(base.rate_control),
             guest: top.guest.over(base.guest),
             placement: top.placement.or(base.placement),
+            agent: top.agent.or(base.agent),
         }
     }
 
@@ -233,6 +242,9 @@ impl PolicyTable {
         self.guest.check(source)?;
         if let Some(table) = self.pause_loop_table() {
             table.check(source)?;
+        }
+        if let Some(agent) = &self.agent {
+            agent.check(source)?;
         }
         match self.host.as_ref().and_then(|host| self.foreign_setting(host)) {
             Some((span, message)) => Err(source.error(span, message)),
@@ -343,6 +355,18 @@ impl PolicyTable {
         let settings = self.linux_table().settings();
         let soft_affinity = self.soft_affinity.as_ref().map_or(settings.soft_affinity, |it| (**it).into());
         LinuxSettings { soft_affinity, numa_balancing: self.balances_numa(), ..settings }
+    }
+
+    /// The engine's form of who chooses homes.
+    pub fn homes(&self) -> Homes {
+        match self.placement.unwrap_or_default() {
+            PlacementMode::None => Homes::Given,
+            PlacementMode::Pin => Homes::Pin,
+            PlacementMode::Prefer => Homes::Prefer,
+            PlacementMode::Agent => {
+                Homes::Agent(self.agent.as_deref().cloned().unwrap_or_default().settings())
+            }
+        }
     }
 
     /// The engine's form of what the host does about vCPUs that spin.

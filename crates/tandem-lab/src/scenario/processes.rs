@@ -26,7 +26,12 @@ impl Builder<'_> {
         let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
         for set in 0..sets as usize {
             let (home, home_nodes) = &homes[set % homes.len()];
-            let keys = MemoryKeys { size: &table.memory, policy: table.memory_policy.as_ref(), home_nodes };
+            let keys = MemoryKeys {
+                size: &table.memory,
+                policy: table.memory_policy.as_ref(),
+                home_nodes,
+                is_there: true,
+            };
             let memory = self.lay_memory(keys, programs.len() as u32, home)?;
             let task = |program: &Arc<Program>| Vcpu {
                 program: program.clone(),

@@ -2,6 +2,7 @@
 
 mod coherence;
 mod guests;
+mod homes;
 mod memory;
 mod mistakes;
 mod pause_loops;

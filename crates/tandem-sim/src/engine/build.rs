@@ -1,5 +1,6 @@
 //! From a scenario to kernels with their tasks.
 
+use super::life::Life;
 use super::measure::VmState;
 use super::random::{Entity, Stream};
 use crate::ids::{CpuId, KernelId, TaskId, VmId};
@@ -58,7 +59,14 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
             families = tasks.len();
             guests.push(guest_kernel(id, guest, first_vcpu, tasks, facts));
         }
-        vms.push(VmState::new(vm, kernel, first_vcpu, families, programs));
+        vms.push(VmState::new(
+            vm,
+            kernel,
+            first_vcpu,
+            Life::drawn(scenario, id.index(), seed),
+            families,
+            programs,
+        ));
     }
     let host = host_kernel(scenario, host_tasks, host_facts);
     let kernels = std::iter::once(host).chain(guests).collect();

@@ -135,6 +135,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 warmup_ns: 0,
                 length_ns: LENGTH_NS,
                 stop_at_count: None,
+                homes: Default::default(),
                 machine,
             }
         },

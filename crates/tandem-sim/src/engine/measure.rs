@@ -1,5 +1,6 @@
 //! Measurements: what VMs count and record, where measuring starts, and the results at the end.
 
+use super::life::Life;
 use super::simulation::Simulation;
 use super::spin_lock::SpinLock;
 use crate::ids::{TaskId, VmId};
@@ -21,6 +22,9 @@ pub(super) struct VmState {
     /// Position of the kernel that its tasks belong to: the host's if it has none of its own.
     pub kernel: usize,
     pub first_vcpu: TaskId,
+    pub life: Life,
+    /// It has started and not ended.
+    pub is_there: bool,
     /// Those that all its tasks share, then those of each family.
     pub channels: Vec<Channel>,
     /// How many all its tasks share.
@@ -42,6 +46,7 @@ impl VmState {
         spec: &Vm,
         kernel: usize,
         first_vcpu: TaskId,
+        life: Life,
         families: usize,
         programs: Vec<Arc<[Instruction]>>,
     ) -> Self {
@@ -50,6 +55,8 @@ impl VmState {
         Self {
             kernel,
             first_vcpu,
+            life,
+            is_there: false,
             channels: vec![Channel::new(first_taker); spec.channels + families * family_channels],
             shared_channels: spec.channels as u32,
             locks: vec![SpinLock::default(); spec.locks].into(),
@@ -89,6 +96,7 @@ impl<O: Observer> Simulation<'_, O> {
     /// The warm-up is over: forget what was measured.
     pub fn start_measuring(&mut self, now_ns: u64) {
         self.measuring_since_ns = Some(now_ns);
+        self.agent_reads_clocks(now_ns);
         self.system.settle_all(now_ns);
         for kernel in &mut self.system.kernels {
             kernel.forget_use();
@@ -124,6 +132,7 @@ impl<O: Observer> Simulation<'_, O> {
             pcpus: host.cpus.len(),
             policy: host.policy.counters().into_iter().collect(),
             pause_loop: self.system.pause_loop_use,
+            home_moves: self.agent.take().map_or_else(Vec::new, |agent| agent.moves),
             numa: self.system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
             ..HostMetrics::default()
         };
@@ -142,6 +151,7 @@ impl<O: Observer> Simulation<'_, O> {
             VmMetrics {
                 name: spec.name.clone(),
                 group: spec.group.clone(),
+                lived_ns: state.life.within_ns(measured_since_ns, now_ns),
                 counts: spec.counters.iter().cloned().zip(state.counts.iter().copied()).collect(),
                 coherence_ns: state.coherence_ns,
                 response: state.responses.as_deref().map(summary).unwrap_or_default(),

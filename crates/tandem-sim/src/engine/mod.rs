@@ -2,6 +2,8 @@
 
 mod build;
 pub(crate) mod event_queue;
+mod homes;
+mod life;
 #[cfg(test)]
 mod lock_properties;
 mod measure;

@@ -16,6 +16,8 @@ pub enum Entity {
     Source = 2,
     /// What befell a VM before the run.
     Past = 3,
+    /// When a VM starts, and how long it lives.
+    Life = 4,
 }
 
 /// A reproducible stream of random numbers.

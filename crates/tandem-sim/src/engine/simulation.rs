@@ -3,6 +3,8 @@
 use super::RunError;
 use super::build::{Built, build};
 use super::event_queue::NEVER;
+use super::homes::Agent;
+use super::life::{Change, Life, changes};
 use super::measure::VmState;
 use super::source::SourceState;
 use crate::ids::{CpuId, TaskId, VmId};
@@ -14,10 +16,10 @@ use crate::machine::cost::CostModels;
 use crate::metrics::RunMetrics;
 use crate::policy::Policy;
 use crate::program::channel::{Request, Token};
-use crate::scenario::{PolicySettings, Scenario, VmKind};
+use crate::scenario::{PolicySettings, Scenario, Vm, VmKind};
 use crate::trace::Observer;
 use std::cmp::Reverse;
-use std::ops::Range;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Events at one instant after which time is held to stand still.
@@ -32,14 +34,25 @@ enum Extra {
     Phase,
     /// An administrator changes the affinity of a VM.
     AffinityChange,
+    /// VMs come or go.
+    VmChange,
+    /// The agent that chooses homes looks.
+    Look,
     /// The next task starts. Comes after the CPUs in the queue, so that each task finds them as those before it
     /// have left them.
     Start,
 }
 
 /// In the order of their numbers.
-const EXTRAS: [Extra; 5] =
-    [Extra::PolicyTimer, Extra::MemorySample, Extra::Phase, Extra::AffinityChange, Extra::Start];
+const EXTRAS: [Extra; 7] = [
+    Extra::PolicyTimer,
+    Extra::MemorySample,
+    Extra::Phase,
+    Extra::AffinityChange,
+    Extra::VmChange,
+    Extra::Look,
+    Extra::Start,
+];
 
 /// Time between the starts of two tasks, ns: longer than the decisions that a start brings about.
 const START_SPACING_NS: u64 = 20_000;
@@ -59,9 +72,15 @@ pub(super) struct Simulation<'a, O> {
     pub vms_to_go: usize,
     /// Changes of affinity to come: when, of which VM, and which of its changes; the next one is last.
     affinity_changes: Vec<(u64, VmId, usize)>,
-    /// Tasks of each kernel that exist from the start and are yet to start. vCPUs come first, then the tasks of the
-    /// first guest, and so on.
-    to_start: Vec<Range<usize>>,
+    /// VMs that are to come or to go: when, what, and which; the next one is last.
+    pub vm_changes: Vec<(u64, Change, VmId)>,
+    /// Who chooses homes while the scenario runs.
+    pub agent: Option<Agent>,
+    /// Tasks that are yet to start. Of VMs that are there from the start, vCPUs come first, then the tasks of the first
+    /// guest, and so on.
+    pub to_start: VecDeque<TaskRef>,
+    /// When the last task was started, and how long the next one has to wait after it, ns.
+    last_start: (u64, u64),
     ended: bool,
 }
 
@@ -69,11 +88,11 @@ impl<'a, O: Observer> Simulation<'a, O> {
     /// The scenario must have been checked.
     pub fn new(scenario: &'a Scenario, seed: u64, observer: O) -> Self {
         let Built { kernels, vms, profiles } = build(scenario, seed);
-        let to_start = kernels.iter().map(|kernel| 0..kernel.tasks.len()).collect();
+        let lives: Vec<Life> = vms.iter().map(|vm| vm.life).collect();
         let mut sources = Vec::new();
         for (vm, spec) in scenario.vms.iter().enumerate() {
             for source in &spec.sources {
-                sources.push(SourceState::new(vm.into(), source, seed, sources.len()));
+                sources.push(SourceState::new(vm.into(), source, seed, sources.len(), lives[vm].start_ns));
             }
         }
         let numa = NumaBalancing::new(scenario, kernels[HOST].tasks.len());
@@ -81,7 +100,8 @@ impl<'a, O: Observer> Simulation<'a, O> {
             .map(|vm| VmMemory {
                 bytes: vm.memory_bytes,
                 shares: &vm.memory_shares,
-                moves: vm.first_touch || numa.is_some(),
+                moves: vm.first_touch || numa.is_some() || !is_there_with_memory(vm),
+                is_there: is_there_with_memory(vm),
             })
             .collect();
         let profiles = profiles.as_slice().to_vec();
@@ -108,11 +128,14 @@ impl<'a, O: Observer> Simulation<'a, O> {
             vms,
             sources,
             measuring_since_ns: None,
-            to_start,
+            vm_changes: changes(&lives),
+            agent: Agent::new(scenario.homes, scenario.vms.len()),
+            to_start: VecDeque::new(),
+            last_start: (0, 0),
             ended: false,
         };
         for kernel in 1..simulation.system.kernels.len() {
-            for task in simulation.to_start[kernel].clone() {
+            for task in 0..simulation.system.kernels[kernel].tasks.len() {
                 simulation.name_task(TaskRef { kernel, task: task.into() }, 0);
             }
         }
@@ -137,10 +160,14 @@ impl<'a, O: Observer> Simulation<'a, O> {
         self.set_extra(Extra::MemorySample, self.system.sample_period_ns().unwrap_or(NEVER));
         self.set_extra(Extra::Phase, self.scenario.warmup_ns);
         self.set_next_affinity_change();
+        self.set_extra(Extra::Look, self.next_look_ns(0));
+        self.change_vms(0);
+        // vCPUs of all VMs come before the tasks of their guests.
+        self.to_start.make_contiguous().sort_by_key(|task| task.kernel);
+        self.set_next_vm_change();
         for source in 0..self.sources.len() {
             self.refresh_source(source);
         }
-        self.set_extra(Extra::Start, 0);
         let (mut clock_ns, mut at_once) = (0, 0);
         while !self.ended {
             let (now_ns, source) = self.system.queue.peek();
@@ -178,30 +205,42 @@ impl<'a, O: Observer> Simulation<'a, O> {
             }
             Some(Extra::Phase) => self.next_phase(now_ns),
             Some(Extra::AffinityChange) => self.change_affinity(now_ns),
+            Some(Extra::VmChange) => {
+                self.change_vms(now_ns);
+                self.set_next_vm_change();
+            }
+            Some(Extra::Look) => {
+                self.look(now_ns);
+                self.set_extra(Extra::Look, self.next_look_ns(now_ns));
+            }
             Some(Extra::Start) => self.start_next(now_ns),
             None => self.interrupt_arrives(extra - EXTRAS.len(), now_ns),
         }
         Ok(())
     }
 
+    /// There are tasks to start: the first one now, or as long after the last one as it takes.
+    pub fn start_soon(&mut self, now_ns: u64) {
+        let (last_ns, spacing_ns) = self.last_start;
+        self.set_extra(Extra::Start, now_ns.max(last_ns + spacing_ns));
+    }
+
     fn start_next(&mut self, now_ns: u64) {
-        let next =
-            self.to_start.iter_mut().enumerate().find_map(|(kernel, tasks)| Some((kernel, tasks.next()?)));
         let mut spacing_ns = START_SPACING_NS;
-        if let Some((kernel, task)) = next {
-            if self.system.kernels[kernel].tasks[task].kind != VmKind::Machine {
+        if let Some(TaskRef { kernel, task }) = self.to_start.pop_front() {
+            if self.system.kernels[kernel].tasks[task.index()].kind != VmKind::Machine {
                 spacing_ns = PROCESS_START_SPACING_NS;
             }
-            self.system.start(kernel, task.into(), now_ns);
+            self.system.start(kernel, task, now_ns);
             if kernel == HOST {
-                self.touch_memory(task.into());
+                self.touch_memory(task);
             }
         }
         if self.scenario.costs == CostModels::off() {
             spacing_ns = 0;
         }
-        let is_last = self.to_start.iter().all(|tasks| tasks.is_empty());
-        self.set_extra(Extra::Start, if is_last { NEVER } else { now_ns + spacing_ns });
+        self.last_start = (now_ns, spacing_ns);
+        self.set_extra(Extra::Start, if self.to_start.is_empty() { NEVER } else { now_ns + spacing_ns });
     }
 
     /// The task of the host has just started: if it is the last one of its VM, they touch its memory for the first time.
@@ -317,8 +356,14 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 let (hard, soft) = (Arc::clone(&change.hard_affinity), change.soft_affinity.clone());
                 self.system.change_affinity(task, hard, soft, now_ns);
             }
+            self.keep_home(vm, now_ns);
         }
         self.set_next_affinity_change();
+    }
+
+    fn set_next_vm_change(&mut self) {
+        let next_ns = self.vm_changes.last().map_or(NEVER, |(at_ns, ..)| *at_ns);
+        self.set_extra(Extra::VmChange, next_ns);
     }
 
     fn set_next_affinity_change(&mut self) {
@@ -379,6 +424,11 @@ impl<'a, O: Observer> Simulation<'a, O> {
     pub fn stuck_vm(&self, vm: VmId, at_ns: u64, events: u64) -> RunError {
         RunError::Stuck { vm: self.scenario.vms[vm.index()].name.clone(), at_ns, events }
     }
+}
+
+/// Whether the VM has its memory before it starts: there is nobody who could still say where that lies.
+fn is_there_with_memory(vm: &Vm) -> bool {
+    vm.start.is_none() && !vm.is_placed
 }
 
 /// All changes of affinity, the last one first.

@@ -3,6 +3,7 @@
 use super::event_queue::NEVER;
 use super::random::{Entity, Stream};
 use crate::ids::VmId;
+use crate::program::Amount;
 use crate::scenario::{Arrivals, Source};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,13 +20,15 @@ pub(super) struct SourceState {
 }
 
 impl SourceState {
-    /// Source number `index` over all VMs, from the start of a run.
-    pub fn new(vm: VmId, source: &Source, seed: u64, index: usize) -> Self {
+    /// Source number `index` over all VMs, from the start of its VM.
+    pub fn new(vm: VmId, source: &Source, seed: u64, index: usize, start_ns: u64) -> Self {
         let mut random = Stream::new(seed, Entity::Source, index as u64);
         let coming = match source.arrivals {
-            Arrivals::Open { interval } => std::iter::once(Reverse(random.draw(interval))).collect(),
+            Arrivals::Open { interval } => {
+                std::iter::once(Reverse(start_ns + random.draw(interval))).collect()
+            }
             Arrivals::Closed { clients, think } => {
-                (0..clients).map(|_| Reverse(random.draw(think))).collect()
+                (0..clients).map(|_| Reverse(start_ns + random.draw(think))).collect()
             }
         };
         Self { vm, channel: source.channel, arrivals: source.arrivals, random, coming }
@@ -34,6 +37,12 @@ impl SourceState {
     /// When the next interrupt comes; [`NEVER`] while all clients wait for answers.
     pub fn next_ns(&self) -> u64 {
         self.coming.peek().map_or(NEVER, |Reverse(at_ns)| *at_ns)
+    }
+
+    /// No more of them come.
+    pub fn stop(&mut self) {
+        self.arrivals = Arrivals::Closed { clients: 0, think: Amount::Fixed(0) };
+        self.coming.clear();
     }
 
     /// Takes note that the next interrupt has come.
@@ -57,13 +66,12 @@ impl SourceState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::Amount;
 
     #[test]
     fn clients_wait_for_their_answers() {
         let think = Amount::Fixed(10);
         let source = Source { channel: 0, arrivals: Arrivals::Closed { clients: 2, think } };
-        let mut state = SourceState::new(VmId(0), &source, 1, 0);
+        let mut state = SourceState::new(VmId(0), &source, 1, 0, 0);
         state.arrived(10);
         assert_eq!(state.next_ns(), 10, "the second client");
         state.arrived(10);
@@ -75,10 +83,20 @@ mod tests {
     #[test]
     fn an_open_source_goes_on_by_itself() {
         let source = Source { channel: 0, arrivals: Arrivals::Open { interval: Amount::Fixed(7) } };
-        let mut state = SourceState::new(VmId(0), &source, 1, 0);
+        let mut state = SourceState::new(VmId(0), &source, 1, 0, 0);
         assert_eq!(state.next_ns(), 7);
         state.arrived(7);
         state.answered(8);
         assert_eq!(state.next_ns(), 14);
+        state.stop();
+        assert_eq!(state.next_ns(), NEVER);
+        state.arrived(14);
+        assert_eq!(state.next_ns(), NEVER, "what was on its way when it stopped brings no more");
+    }
+
+    #[test]
+    fn a_source_waits_for_its_vm() {
+        let source = Source { channel: 0, arrivals: Arrivals::Open { interval: Amount::Fixed(7) } };
+        assert_eq!(SourceState::new(VmId(0), &source, 1, 0, 100).next_ns(), 107);
     }
 }

@@ -68,7 +68,8 @@ pub(super) struct Others {
 const DEMAND_MIN: f64 = 0.01;
 
 impl<'a> Situation<'a> {
-    pub fn new(view: &View<'a>) -> Self {
+    /// With the demand of each VM, CPUs, where it is known.
+    pub fn new(view: &View<'a>, demand: impl Fn(&VmView) -> Option<f64>) -> Self {
         let machine = view.machine;
         let nodes = machine.node_count();
         assert_eq!(view.free_bytes.len(), nodes, "free memory is of another machine");
@@ -79,7 +80,7 @@ impl<'a> Situation<'a> {
             let is_allowed = |node: &&NodeId| view.allowed.is_empty() || view.allowed.contains(node);
             Known {
                 view,
-                demand: view.demand.unwrap_or(vcpus).clamp(vcpus * DEMAND_MIN, vcpus),
+                demand: demand(view).unwrap_or(vcpus).clamp(vcpus * DEMAND_MIN, vcpus),
                 allowed: usable.iter().filter(is_allowed).copied().collect(),
                 home: view.home.as_ref().map_or_else(Vec::new, |home| home.nodes.clone()),
             }

@@ -47,7 +47,7 @@ pub struct HomeSettings {
     pub look_interval_ns: u64,
     /// In how many looks in a row a move must have been worth it. At least 1.
     pub looks_in_a_row: u32,
-    /// Time over which a move must pay, ns.
+    /// Time over which a move must pay, ns. Demand is smoothed over as long.
     pub horizon_ns: u64,
     /// How long a VM keeps a home at least, ns.
     pub rest_ns: u64,
@@ -146,6 +146,17 @@ pub struct Planner {
     settings: HomeSettings,
     /// VMs that would rather be elsewhere.
     wants: BTreeMap<u64, Want>,
+    /// Demand of each VM over many looks.
+    demands: BTreeMap<u64, Demand>,
+}
+
+/// What a VM asks for over the time that a home must pay: the mean of its looks at first, later smoothed over as many as there
+/// are in the horizon. A VM that pauses is not taken for one that idles.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
+    cpus: f64,
+    /// Looks that it is the mean of, at most those of the horizon.
+    looks: u64,
 }
 
 /// Where a VM would rather be.
@@ -171,7 +182,7 @@ struct Move {
 impl Planner {
     /// One that has seen nothing.
     pub fn new(settings: HomeSettings) -> Self {
-        Self { settings, wants: BTreeMap::new() }
+        Self { settings, wants: BTreeMap::new(), demands: BTreeMap::new() }
     }
 
     /// Its settings.
@@ -185,7 +196,7 @@ impl Planner {
     /// # Panics
     /// If the view has free memory, or memory of a VM, for another number of nodes than the machine has.
     pub fn place(&self, view: &View) -> Vec<Decision> {
-        self.settle(&mut Situation::new(view))
+        self.settle(&mut self.situation(view))
     }
 
     /// A look: what [`Planner::place`] does, and a move if one is worth it.
@@ -193,19 +204,22 @@ impl Planner {
     /// # Panics
     /// As [`Planner::place`].
     pub fn look(&mut self, view: &View) -> Vec<Decision> {
-        let mut situation = Situation::new(view);
+        self.remember(view);
+        let mut situation = self.situation(view);
         let mut decisions = self.settle(&mut situation);
         let mut wants = BTreeMap::new();
         let mut best: Option<Move> = None;
         for at in 0..situation.vms.len() {
-            let Some(worth) = self.worth_moving(&situation, at, view.now_ns) else { continue };
-            let id = situation.vms[at].view.id;
-            let before = self.wants.get(&id).filter(|want| want.nodes == worth.nodes);
+            let Some(worth) = self.worth_moving(&situation, at) else { continue };
+            let VmView { id, home, .. } = situation.vms[at].view;
+            let before = self.wants.get(id).filter(|want| want.nodes == worth.nodes);
             let looks = before.map_or(0, |want| want.looks) + 1;
-            wants.insert(id, Want { nodes: worth.nodes.clone(), looks });
+            wants.insert(*id, Want { nodes: worth.nodes.clone(), looks });
             let is_better =
                 |than: &Move| worth.pairs.cmp(&than.pairs).then(worth.gain.total_cmp(&than.gain)).is_gt();
-            if looks >= self.settings.looks_in_a_row && best.as_ref().is_none_or(is_better) {
+            let since_ns = home.as_ref().map_or(0, |home| home.since_ns);
+            let has_rested = view.now_ns.saturating_sub(since_ns) >= self.settings.rest_ns;
+            if has_rested && looks >= self.settings.looks_in_a_row && best.as_ref().is_none_or(is_better) {
                 best = Some(worth);
             }
         }
@@ -218,6 +232,28 @@ impl Planner {
             decisions.push(Decision { vm: id, nodes, reason });
         }
         decisions
+    }
+
+    /// Adds what the VMs have asked for since the last look to what is known of that.
+    fn remember(&mut self, view: &View) {
+        let before = std::mem::take(&mut self.demands);
+        let remembered = (self.settings.horizon_ns / self.settings.look_interval_ns.max(1)).max(1);
+        for vm in view.vms {
+            let known = before.get(&vm.id);
+            let demand = match (vm.demand, known) {
+                (Some(now), Some(&Demand { cpus, looks })) => {
+                    let looks = (looks + 1).min(remembered);
+                    Some(Demand { cpus: cpus + (now - cpus) / looks as f64, looks })
+                }
+                (Some(cpus), None) => Some(Demand { cpus, looks: 1 }),
+                (None, known) => known.copied(),
+            };
+            self.demands.extend(demand.map(|demand| (vm.id, demand)));
+        }
+    }
+
+    fn situation<'a>(&self, view: &View<'a>) -> Situation<'a> {
+        Situation::new(view, |vm| self.demands.get(&vm.id).map(|demand| demand.cpus).or(vm.demand))
     }
 
     /// Puts homes right that must be other ones, and finds homes for new VMs.
@@ -263,15 +299,16 @@ impl Planner {
     }
 
     /// Where the VM would be better off by more than the move costs.
-    fn worth_moving(&self, situation: &Situation<'_>, at: usize, now_ns: u64) -> Option<Move> {
+    fn worth_moving(&self, situation: &Situation<'_>, at: usize) -> Option<Move> {
         let vm = &situation.vms[at];
-        let home = vm.view.home.as_ref().filter(|home| home.nodes == vm.home && !vm.home.is_empty())?;
+        // What was decided just now is not taken back.
+        vm.view.home.as_ref().filter(|home| home.nodes == vm.home)?;
         let may_move = match vm.view.wish {
             Wish::Any | Wish::Isolated => true,
             Wish::Nodes(_) => situation.wished(at).is_empty(),
             Wish::Exempt => false,
         };
-        if !may_move || now_ns.saturating_sub(home.since_ns) < self.settings.rest_ns {
+        if !may_move {
             return None;
         }
         let others = situation.others(at);

@@ -25,6 +25,8 @@ pub(crate) struct VmMemory<'a> {
     pub shares: &'a [f64],
     /// It may change where it lies.
     pub moves: bool,
+    /// It takes room from the start.
+    pub is_there: bool,
 }
 
 /// State of a machine's memory system.
@@ -36,6 +38,8 @@ pub(crate) struct MemoryState {
     layout_of: Vec<u32>,
     /// How many pages each VM has.
     pages: Vec<f64>,
+    /// Whether each VM's memory takes room.
+    is_there: Vec<bool>,
     /// Pages of each node that no VM has; below 0 if VMs were given more than there is.
     free_pages: Vec<f64>,
     /// Share of the memory on each node: a row a layout.
@@ -82,7 +86,7 @@ impl MemoryState {
         let pages: Vec<f64> = vms.iter().map(|vm| vm.bytes.div_ceil(PAGE_BYTES) as f64).collect();
         let mut free_pages: Vec<f64> =
             machine.nodes().iter().map(|node| (node.memory_bytes / PAGE_BYTES) as f64).collect();
-        for (vm, pages) in vms.iter().zip(&pages) {
+        for (vm, pages) in vms.iter().zip(&pages).filter(|(vm, _)| vm.is_there) {
             for (free, share) in free_pages.iter_mut().zip(vm.shares) {
                 *free -= share * pages;
             }
@@ -91,6 +95,7 @@ impl MemoryState {
             model,
             layout_of,
             pages,
+            is_there: vms.iter().map(|vm| vm.is_there).collect(),
             free_pages,
             shares: layouts.iter().flat_map(|layout| layout.shares).copied().collect(),
             node_count,
@@ -143,14 +148,49 @@ impl MemoryState {
         moved
     }
 
-    /// Lets the memory of a VM, which may move, lie elsewhere. The shares sum to 1 over the nodes.
+    /// Lets the memory of a VM, which may move, lie elsewhere, and take room there. The shares sum to 1 over the nodes. What
+    /// a node has no room for lies on the nearest others that have; what none has room for, on that node after all.
     pub fn set_shares(&mut self, machine: &Machine, vm: VmId, shares: &[f64]) {
+        self.leave(vm);
+        let pages = self.pages(vm);
         let first = self.layout_of[vm.index()] as usize * self.node_count;
-        for (node, &share) in shares.iter().enumerate() {
-            let before = std::mem::replace(&mut self.shares[first + node], share);
-            self.free_pages[node] += (before - share) * self.pages[vm.index()];
+        let mut fitting = shares.to_vec();
+        for node in 0..self.node_count {
+            let mut excess = (shares[node] * pages - self.free_pages[node].max(0.0)).max(0.0);
+            for &other in &machine.nodes_by_distance(node.into())[1..] {
+                let room = self.free_pages[other.index()] - fitting[other.index()] * pages;
+                let moved = excess.min(room).max(0.0);
+                fitting[node] -= moved / pages;
+                fitting[other.index()] += moved / pages;
+                excess -= moved;
+            }
         }
+        for (node, share) in fitting.into_iter().enumerate() {
+            self.shares[first + node] = share;
+            self.free_pages[node] -= share * pages;
+        }
+        self.is_there[vm.index()] = true;
         self.update_tables(machine);
+    }
+
+    /// The memory of a VM takes no room any longer.
+    pub fn leave(&mut self, vm: VmId) {
+        if std::mem::replace(&mut self.is_there[vm.index()], false) {
+            for node in 0..self.node_count {
+                self.free_pages[node] += self.share(vm, node.into()) * self.pages(vm);
+            }
+        }
+    }
+
+    /// Memory that a VM has on each node, bytes.
+    pub fn resident_bytes(&self, vm: VmId) -> Vec<u64> {
+        let bytes = if self.is_there[vm.index()] { self.pages(vm) * PAGE_BYTES as f64 } else { 0.0 };
+        self.shares(vm).iter().map(|share| (share * bytes).round() as u64).collect()
+    }
+
+    /// Memory of each node that no VM has, bytes.
+    pub fn free_bytes(&self) -> Vec<u64> {
+        self.free_pages.iter().map(|pages| (pages.max(0.0) * PAGE_BYTES as f64).round() as u64).collect()
     }
 
     /// Mean latency of a load of the VM's memory from a CPU of the node, ns; 0 with the model off.
@@ -248,7 +288,8 @@ mod tests {
         };
         let profiles = vec![Arc::default(), Arc::new(waiting)];
         let vms = [[1.0, 0.0], [0.5, 0.5]];
-        let vms = vms.each_ref().map(|shares| VmMemory { bytes: 1 << 20, shares, moves: true });
+        let vms =
+            vms.each_ref().map(|shares| VmMemory { bytes: 1 << 20, shares, moves: true, is_there: true });
         let state = MemoryState::new(Some(Memory::default()), &machine, profiles, &vms);
         (machine, state)
     }
@@ -302,5 +343,21 @@ mod tests {
         let local = f64::from(machine.hardware().local_memory_latency_ns);
         assert_eq!(state.latency_ns(VmId(0), NodeId(0)), local, "loads feel it");
         assert_eq!(state.free_pages[0], room - 256.0);
+    }
+
+    #[test]
+    fn memory_that_finds_no_room_lies_nearby() {
+        let (machine, mut state) = state(0.0);
+        state.leave(VmId(0));
+        state.free_pages = vec![64.0, 1_000.0];
+        state.set_shares(&machine, VmId(0), &[1.0, 0.0]);
+        assert_eq!(state.shares(VmId(0)), [0.25, 0.75]);
+        assert_eq!(state.resident_bytes(VmId(0)), [256 << 10, 768 << 10]);
+        assert_eq!(state.free_bytes(), [0, 808 * PAGE_BYTES]);
+        state.leave(VmId(0));
+        assert_eq!(state.resident_bytes(VmId(0)), [0, 0]);
+        assert_eq!(state.free_pages, [64.0, 1_000.0]);
+        state.leave(VmId(0));
+        assert_eq!(state.free_pages, [64.0, 1_000.0], "it can leave only once");
     }
 }

@@ -68,6 +68,24 @@ pub enum Amount {
     Exponential(u64),
 }
 
+impl Amount {
+    /// Whether it is never more than nothing.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::Fixed(0) | Self::Uniform(_, 0) | Self::Exponential(0))
+    }
+
+    /// Changes the times that it is made of, ns.
+    pub fn each_ns(&mut self, mut change: impl FnMut(&mut u64)) {
+        match self {
+            Self::Fixed(ns) | Self::Exponential(ns) => change(ns),
+            Self::Uniform(low_ns, high_ns) => {
+                change(low_ns);
+                change(high_ns);
+            }
+        }
+    }
+}
+
 /// One operation of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {

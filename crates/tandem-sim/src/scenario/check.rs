@@ -105,6 +105,7 @@ impl Scenario {
         }
         self.check_memory(vm)?;
         self.check_affinity(vm)?;
+        check_life(vm)?;
         for source in &vm.sources {
             check_source(source, vm.channels)?;
         }
@@ -220,13 +221,25 @@ fn check_pause_loop(pause_loop: &PauseLoop, policy: &PolicySettings) -> Result<(
     Ok(())
 }
 
+fn check_life(vm: &Vm) -> Result<(), String> {
+    if vm.life.is_some() && vm.guest.is_some() {
+        return Err(
+            "it has a guest kernel and a life that ends; only VMs without a guest kernel can end".into()
+        );
+    }
+    if vm.life.is_some_and(|life| life.is_nothing()) {
+        return Err("its life takes no time".into());
+    }
+    [vm.start, vm.life].into_iter().flatten().try_for_each(check_amount)
+}
+
 fn check_source(source: &Source, channels: usize) -> Result<(), String> {
     if source.channel >= channels {
         return Err(format!("a source uses channel {}, but there are {channels}", source.channel));
     }
     match source.arrivals {
         Arrivals::Open { interval } => {
-            if matches!(interval, Amount::Fixed(0) | Amount::Exponential(0) | Amount::Uniform(_, 0)) {
+            if interval.is_nothing() {
                 return Err("a source's interrupts come without time in between".into());
             }
             check_amount(interval)

@@ -5,6 +5,7 @@ mod check;
 pub use check::ScenarioError;
 
 use crate::cpumask::CpuMask;
+use crate::homes::HomeSettings;
 use crate::machine::Machine;
 use crate::machine::cost::{ContextSwitch, CostModels, Interrupt};
 use crate::policy::credit::CreditSettings;
@@ -35,6 +36,8 @@ pub struct Scenario {
     pub pause_loop: Option<PauseLoop>,
     /// The virtual machines.
     pub vms: Vec<Vm>,
+    /// Who chooses the homes of VMs that are [placed](Vm::is_placed).
+    pub homes: Homes,
     /// Time before measuring starts, ns.
     pub warmup_ns: u64,
     /// Measured time, ns; the run ends after warm-up and this.
@@ -52,6 +55,21 @@ pub enum PolicySettings {
     Linux(LinuxSettings),
     /// A compiled scheduler for Linux's sched_ext; for hosts and guests.
     SchedExt(Arc<SchedExtSettings>),
+}
+
+/// Who chooses where VMs live, and what that means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Homes {
+    /// Nobody: they run where their affinities say.
+    #[default]
+    Given,
+    /// [Placement](crate::placement), once, when they start: they run on these nodes and nowhere else. Where there is no
+    /// room they run everywhere, as they do where there is nothing to choose.
+    Pin,
+    /// The same, but they prefer to run there.
+    Prefer,
+    /// An agent, when they start and while they run ([`crate::homes`]): they prefer to run there.
+    Agent(HomeSettings),
 }
 
 /// What the tasks of a [`Vm`] are to the host.
@@ -85,6 +103,15 @@ pub struct Vm {
     /// Its memory lies where its tasks first touch it: once all of them have started, the shares become those of the nodes
     /// that they are on then.
     pub first_touch: bool,
+    /// A home is chosen for it when it starts, as [`Scenario::homes`] says. Its affinities hold until then, its hard ones
+    /// also beyond that.
+    pub is_placed: bool,
+    /// Its memory lies evenly on the nodes of that home; if it gets none, its shares hold.
+    pub memory_at_home: bool,
+    /// When it starts, ns since the start of the run; `None`: it is there from the start.
+    pub start: Option<Amount>,
+    /// How long it is there, ns; `None`: to the end of the run. Then it is killed, and its memory is free.
+    pub life: Option<Amount>,
     /// Weight against other VMs.
     pub weight: u32,
     /// Most CPU time it may use, in percent of one pCPU; 0 for no cap.
@@ -173,6 +200,10 @@ impl Vm {
             memory_bytes: Self::DEFAULT_MEMORY_BYTES,
             memory_shares,
             first_touch: false,
+            is_placed: false,
+            memory_at_home: false,
+            start: None,
+            life: None,
             weight: Self::DEFAULT_WEIGHT,
             cap_pct: 0,
             channels: 0,

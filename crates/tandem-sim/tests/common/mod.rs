@@ -35,6 +35,7 @@ pub fn textbook(machine: Arc<Machine>, policy: CreditSettings, length_ns: u64, v
         warmup_ns: 0,
         length_ns,
         stop_at_count: None,
+        homes: Default::default(),
         pause_loop: None,
     }
 }

@@ -41,6 +41,7 @@ pub fn scenario() -> impl Strategy<Value = Scenario> {
                 warmup_ns,
                 length_ns,
                 stop_at_count,
+                homes: Default::default(),
                 pause_loop: None,
             }
         },
@@ -70,6 +71,7 @@ pub fn balanced_scenario() -> impl Strategy<Value = Scenario> {
                 warmup_ns: 900 * MS,
                 length_ns: 500 * MS,
                 stop_at_count: None,
+                homes: Default::default(),
                 pause_loop: None,
             }
         },

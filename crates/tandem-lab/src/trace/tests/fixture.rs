@@ -53,6 +53,7 @@ pub fn scenario_with(pcpus: u32, vms: &[(&str, u32, bool)]) -> Scenario {
         warmup_ns: 0,
         length_ns: END_NS,
         stop_at_count: None,
+        homes: Default::default(),
         pause_loop: None,
     }
 }
