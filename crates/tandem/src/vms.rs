@@ -22,7 +22,7 @@ const SHORTEST_MS: u64 = 10;
 
 const HELP: &str = "Columns:
   NAME    its name, as its manager shows it
-  BY      who started it: libvirt, proxmox, lxd, incus; or else its program
+  BY      who started it, such as libvirt; or else its program
   PID     its process
   VCPU    how many vCPUs it has
   MEMORY  what is resident, of what it was given
