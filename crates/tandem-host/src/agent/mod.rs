@@ -210,6 +210,10 @@ impl<H: Hands> Agent<H> {
                 resident.give_home(&self.hands, &self.machine)?;
             }
         }
+        // Those about which there was nothing to decide.
+        for resident in self.residents.values_mut().filter(|resident| resident.home.is_none()) {
+            resident.explain_no_home(&self.machine);
+        }
         Ok(())
     }
 

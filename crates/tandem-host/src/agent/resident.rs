@@ -3,13 +3,15 @@
 use super::hands::Hands;
 use crate::scheduler::{Place, PreferenceError, VmRule};
 use crate::tasks;
-use crate::vms::{Limits, Memory, OpenTimes, Thread, ThreadKind, ThreadTimes, Vm};
+use crate::vms::{Limits, Memory, OpenTimes, Thread, ThreadKind, ThreadTimes, Vm, name_nodes};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tandem_sim::homes::{Home, VmView, Wish};
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::{Machine, format_cpulist};
 
+/// Why a VM has no home before the planner was asked.
+const JUST_FOUND: &str = "it has just been found";
 /// How old threads and limits may become when nothing points to a change.
 const THREADS_AGE_MAX: Duration = Duration::from_secs(60);
 /// Reading where the memory of all VMs is takes one part in so many of a CPU; it is put off otherwise. It costs 0.1 ms a VM,
@@ -112,7 +114,7 @@ impl Resident {
             limits,
             demand: None,
             home: None,
-            why: "it has just been found".into(),
+            why: JUST_FOUND.into(),
             decided: None,
             rule,
             threads_read: now,
@@ -184,7 +186,7 @@ impl Resident {
                 None => homeless.push(thread.tid),
                 Some(Place::Nodes { nodes, .. }) if by_agent => earlier = earlier.or(Some(nodes)),
                 Some(Place::Nodes { nodes, .. }) => {
-                    let why = format!("somebody has set that it prefers nodes {}", list(&nodes));
+                    let why = format!("somebody has set that it prefers {}", name_nodes(&nodes));
                     decided = Some(Decided { nodes, why });
                 }
                 Some(Place::Cpus(cpus)) => {
@@ -194,7 +196,7 @@ impl Resident {
             }
         }
         if let (None, Some(nodes)) = (&self.home, earlier) {
-            let why = format!("nodes {}: it was there when the agent began", list(&nodes));
+            let why = format!("{}: it was there when the agent began", name_nodes(&nodes));
             self.take_over(&nodes, &why, machine, now);
         }
         if self.decided.is_some() && decided.is_none() {
@@ -215,6 +217,18 @@ impl Resident {
         if !nodes.is_empty() {
             self.home = Some(Home { nodes, since_ns: now.as_nanos() as u64 });
             why.clone_into(&mut self.why);
+        }
+    }
+
+    /// Says why it has no home, if the planner had nothing to say about it.
+    pub fn explain_no_home(&mut self, machine: &Machine) {
+        if self.why == JUST_FOUND {
+            self.why = match (&self.decided, &self.rule) {
+                (Some(decided), _) => format!("left alone; {}", decided.why),
+                (None, Some(VmRule { exempt: true, .. })) => "no home: the configuration says so".into(),
+                _ if machine.node_count() == 1 => "no home: the machine has one NUMA node".into(),
+                _ => "no home: no nodes have what it needs".into(),
+            };
         }
     }
 

@@ -200,7 +200,7 @@ fn a_preference_of_somebody_is_left_alone_until_it_is_cleared() {
     }
     let told = scene.pass(30).join("\n");
     assert!(given.borrow().values().all(|held| *held == (vec![0], false)));
-    assert!(told.contains("left alone; somebody has set that it prefers nodes 0"), "{told}");
+    assert!(told.contains("left alone; somebody has set that it prefers node 0"), "{told}");
     given.borrow_mut().clear();
     scene.pass(11);
     assert_eq!(scene.home(&vm), [1]);
@@ -241,6 +241,8 @@ fn vcpus_that_are_pinned_one_by_one_are_left_alone() {
     scene.tree.process(&vm);
     scene.pass(12);
     assert_eq!(scene.home(&vm), [0; 0]);
+    let file = scene.agent.homes_file().unwrap();
+    assert_eq!(file.vms[0].why, "left alone; its vCPUs are pinned one by one, to CPUs 4-7");
 }
 
 #[test]

@@ -83,7 +83,8 @@ pub fn home_of(machine: &Machine, limits: &Limits, memory: &Memory) -> Homes {
     }
 }
 
-fn name_nodes(nodes: &[u32]) -> String {
+/// "node 1", "nodes 0-1,3".
+pub(crate) fn name_nodes(nodes: &[u32]) -> String {
     let list = format_cpulist(nodes.iter().copied());
     if nodes.len() == 1 { format!("node {list}") } else { format!("nodes {list}") }
 }

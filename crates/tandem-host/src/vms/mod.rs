@@ -49,6 +49,7 @@ mod usage;
 
 pub use devices::Device;
 pub use finder::{Changes, Finder, ProcUnreadable, examine};
+pub(crate) use homes::name_nodes;
 pub use homes::{HomeSource, Homes, home_of};
 pub use limits::{Limits, VmCgroup};
 pub use memory::{Memory, MemoryByNode, MemorySource, TRUSTED_SHARE};

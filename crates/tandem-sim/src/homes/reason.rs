@@ -164,7 +164,9 @@ impl Display for Fact {
                 write!(f, "only {others} others that it should be apart from are there")
             }
             Self::Memory { there_bytes, all_bytes } => {
-                write!(f, "{:.1} of {:.1} GiB of its memory is there", gib(*there_bytes), gib(*all_bytes))
+                let unit = Unit::of(*all_bytes);
+                let (there, all) = (unit.count(*there_bytes), unit.count(*all_bytes));
+                write!(f, "{there:.1} of {all:.1} {} of its memory is there", unit.name)
             }
             Self::Asked { nodes, asked, cpus } if nodes.is_empty() => {
                 write!(f, "it is asked for {asked:.1} of its {cpus} CPUs with this VM")
@@ -173,7 +175,10 @@ impl Display for Fact {
                 let (is, its) = if nodes.len() == 1 { ("is", "its") } else { ("are", "their") };
                 write!(f, "{} {is} asked for {asked:.1} of {its} {cpus} CPUs", named(nodes))
             }
-            Self::Free(bytes) => write!(f, "{:.1} GiB are free there", gib(*bytes)),
+            Self::Free(bytes) => {
+                let unit = Unit::of(*bytes);
+                write!(f, "{:.1} {} are free there", unit.count(*bytes), unit.name)
+            }
             Self::Device => write!(f, "its device is there"),
             Self::Gain(gain) => write!(f, "it saves {gain:.2} CPUs"),
             Self::Shortage(shortage) => write!(f, "{shortage}"),
@@ -192,6 +197,22 @@ fn named(nodes: &[u32]) -> String {
     }
 }
 
-fn gib(bytes: u64) -> f64 {
-    bytes as f64 / (1u64 << 30) as f64
+/// A unit in which memory is told.
+struct Unit {
+    name: &'static str,
+    bytes: u64,
+}
+
+impl Unit {
+    /// The one for a size.
+    fn of(bytes: u64) -> Self {
+        match bytes >> 30 {
+            0 => Self { name: "MiB", bytes: 1 << 20 },
+            _ => Self { name: "GiB", bytes: 1 << 30 },
+        }
+    }
+
+    fn count(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.bytes as f64
+    }
 }
