@@ -242,7 +242,7 @@ fn vcpus_that_are_pinned_one_by_one_are_left_alone() {
     scene.pass(12);
     assert_eq!(scene.home(&vm), [0; 0]);
     let file = scene.agent.homes_file().unwrap();
-    assert_eq!(file.vms[0].why, "left alone; its vCPUs are pinned one by one, to CPUs 4-7");
+    assert_eq!(file.vms[0].why, "left alone; its vCPUs are pinned one by one, to CPUs 6-7");
 }
 
 #[test]
