@@ -93,7 +93,7 @@ fn mistakes_are_told() {
         (
             r#"placement = "agent""#,
             r#"placement = "agent", agent = { interval = "10us" }"#,
-            "3: the interval is 10us; allowed are \"1ms\" and more",
+            "3: the interval is 10 us; allowed are \"1ms\" and more",
         ),
         (
             r#"placement = "agent""#,
