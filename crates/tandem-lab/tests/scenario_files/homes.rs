@@ -84,16 +84,16 @@ fn the_agent_is_a_hundred_times_faster_than_a_real_one_unless_told() {
 #[test]
 fn mistakes_are_told() {
     let cases = [
-        (r#"life = { exponential = "300ms" }"#, r#"life = "0s""#, "12: the life takes no time"),
+        (r#"life = { exponential = "300ms" }"#, r#"life = "0s""#, "13: the life takes no time"),
         (
             r#"start = { uniform = ["0s", "500ms"] }"#,
             r#"start = { uniform = ["1s", "500ms"] }"#,
-            "11: `uniform` goes from",
+            "12: `uniform` goes from",
         ),
         (
             r#"placement = "agent""#,
             r#"placement = "agent", agent = { interval = "10us" }"#,
-            "3: the interval is 10us; allowed are \"1ms\" and more",
+            "3: the interval is 10 us; allowed are \"1ms\" and more",
         ),
         (
             r#"placement = "agent""#,
@@ -113,7 +113,7 @@ fn mistakes_are_told() {
         (
             r#"programs = ["hog"]"#,
             r#"guest = { process = [{ program = "hog" }] }"#,
-            "12: a VM with a guest kernel cannot end during the run",
+            "13: a VM with a guest kernel cannot end during the run",
         ),
     ];
     for (line, instead, says) in cases {
