@@ -57,7 +57,8 @@ pub fn capabilities_suffice(guest: &Guest) -> Result<()> {
     tandem.hotplug(3, true)?;
     hackbench()?;
     tandem::counters()?;
-    tandem.stop()?;
+    let output = tandem.stop()?;
+    ensure!(!output.contains("does not tell of new programs"), "the agent gets no events: {output}");
 
     for needed in ["CAP_BPF", "CAP_PERFMON"] {
         ensure!(capabilities.contains(needed), "the unit does not leave {needed}");
