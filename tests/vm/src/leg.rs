@@ -215,6 +215,7 @@ pub const LEGS: &[Leg] = &[
             scenario("homes-follow-memory", scenarios::vms::homes_follow_memory),
             scenario("limits-are-respected", scenarios::vms::limits_are_respected),
             scenario("homes-survive", scenarios::vms::homes_survive),
+            scenario("nobody-waits-beside-idle", scenarios::vms::nobody_waits_beside_idle),
         ],
     },
     Leg {

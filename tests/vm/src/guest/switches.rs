@@ -14,15 +14,15 @@ pub struct Trace(());
 
 /// A context switch.
 #[derive(Debug, PartialEq, Eq)]
-struct Switch {
-    cpu: usize,
-    at_ns: u64,
-    from: u32,
-    from_name: String,
+pub(super) struct Switch {
+    pub cpu: usize,
+    pub at_ns: u64,
+    pub from: u32,
+    pub from_name: String,
     /// Whether the task that leaves the CPU could have gone on.
-    runnable: bool,
-    to: u32,
-    to_name: String,
+    pub runnable: bool,
+    pub to: u32,
+    pub to_name: String,
 }
 
 /// A task that is followed.
@@ -136,7 +136,7 @@ impl Followed {
 
 /// A line such as `  a/1-71  [002] d..2.  12.345678: sched_switch: prev_comm=a/1 prev_pid=71 prev_prio=120 prev_state=R+ ==>
 /// next_comm=swapper/2 next_pid=0 next_prio=120`.
-fn parse(line: &str) -> Option<Switch> {
+pub(super) fn parse(line: &str) -> Option<Switch> {
     let (place, event) = line.split_once(": sched_switch: prev_comm=")?;
     let (_, cpu) = place.rsplit_once('[')?;
     let (seconds, micros) = place.rsplit_once(' ')?.1.split_once('.')?;

@@ -2,20 +2,29 @@
 
 use super::{MOSTLY, succeeds};
 use crate::guest::cgroup::Cgroup;
+use crate::guest::switches::Trace;
 use crate::guest::tandem::{Tandem, agent};
 use crate::guest::tasks::share_on;
 use crate::guest::vm::{Vm, homes};
-use crate::guest::{Guest, cpus, wait};
+use crate::guest::{Guest, cpus, idle_beside, wait};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Looks every second, and no rest: what takes minutes on a host takes seconds here.
 const QUICK: &str = "[agent]\nlook_interval = \"1 s\"\nlooks_in_a_row = 2\nrest = \"0 s\"\n";
 /// Time within which a VM is to be found: 2 s, and as much again for a machine that is emulated.
 const FOUND_MAX: Duration = Duration::from_secs(4);
+
+/// The scheduler's longest slice, ns.
+const SLICE_NS: u64 = 20_000_000;
+/// How long waits are looked at.
+const OBSERVED: Duration = Duration::from_secs(4);
+/// Part of their time that vCPUs may wait beside a CPU that idles for longer than a slice.
+const BESIDE_IDLE_MAX: f64 = 0.01;
 
 /// VMs are found when they start, get homes on different nodes, stay there, are shown, and are forgotten when they end,
 /// in order or not.
@@ -159,6 +168,40 @@ pub fn homes_survive(guest: &Guest) -> Result<()> {
     reload(&format!("{QUICK}[fairness]\nslice = \"5 ms\"\n"), "tandem: scheduling")?;
     vm.wait_for_home_on(other)?;
     drop(vm);
+    tandem.stop()?;
+    Ok(())
+}
+
+/// Two VMs at home on the same two CPUs use the idle node as well: no vCPU waits for longer than a slice while a CPU idles.
+pub fn nobody_waits_beside_idle(guest: &Guest) -> Result<()> {
+    let tandem = Tandem::run_with("[[vm]]\nname = \"crowd*\"\nhome = [0]\n")?;
+    let vms = [Vm::start("crowd-a", 2)?, Vm::start("crowd-b", 2)?];
+    for vm in &vms {
+        vm.wait_for_home_on(0)?;
+    }
+    let vcpus: Vec<u32> = vms.iter().flat_map(|vm| vm.vcpus()).copied().collect();
+    let trace = Trace::start()?;
+    thread::sleep(OBSERVED);
+    let waited = idle_beside::waited(&trace.stop()?, &vcpus, SLICE_NS);
+    let ms = |ns: u64| ns as f64 / 1e6;
+    guest.note(format!(
+        "4 vCPUs with a home of 2 CPUs in {} ms: {} waits of {:.1} ms in all, beside an idle CPU at most {:.1} ms at a time",
+        OBSERVED.as_millis(),
+        waited.waits,
+        ms(waited.waited_ns),
+        ms(waited.longest_ns)
+    ))?;
+    let away = share_on(&vcpus, &cpus::of_node(1)?)?;
+    guest.note(format!("{:.0}% of their time on the other node", 100.0 * away))?;
+    ensure!(away > 0.4, "the other node was left idle");
+    // An emulated CPU that idles may take long to notice that it is to run something: QEMU's thread has to get a CPU first.
+    let share = waited.beside_idle_ns as f64 / (OBSERVED.as_nanos() as f64 * vcpus.len() as f64);
+    guest.note(format!(
+        "{:.2}% of their time waiting beside a CPU that idled for longer than a slice",
+        100.0 * share
+    ))?;
+    ensure!(share < BESIDE_IDLE_MAX, "vCPUs wait while CPUs idle");
+    drop(vms);
     tandem.stop()?;
     Ok(())
 }
