@@ -21,6 +21,7 @@ use tandem_host::control::{SOCKET, Server, Steering};
 use tandem_host::privileges::{Capabilities, keep_only};
 use tandem_host::scheduler::{Kernel, Loaded, Mode, Settings};
 use tandem_host::topology::read_sysfs;
+use tandem_host::vms::homes_file::HomesFile;
 
 /// How often it looks around when nothing wakes it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -77,7 +78,8 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
             is_first = false;
         }
         if is_closed(&mut input, agent.iter().flat_map(Agent::ends))? {
-            return Ok(());
+            // Homes end with the scheduler; an agent that takes this one's place writes them anew.
+            return Ok(HomesFile::remove(root)?);
         }
     }
 }

@@ -99,6 +99,20 @@ impl HomesFile {
         }
     }
 
+    /// Removes the file under a root, if it is there: nobody gives homes any longer.
+    ///
+    /// # Errors
+    /// If the system does not let it.
+    pub fn remove(root: &Path) -> Result<(), HomesFileError> {
+        let path = root.join(HOMES_PATH);
+        match fs::remove_file(&path) {
+            Err(cause) if cause.kind() != ErrorKind::NotFound => {
+                Err(HomesFileError::Inaccessible { path, cause })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Writes the file under a root, in the place of an older one, with its folder if that is missing.
     ///
     /// # Errors
@@ -145,6 +159,10 @@ mod tests {
             text.contains("\"pid\": 4711,\n      \"start_ticks\": 99,\n      \"name\": \"web\""),
             "{text}"
         );
+        for _ in 0..2 {
+            HomesFile::remove(root.path()).unwrap();
+            assert_eq!(HomesFile::read(root.path()).unwrap(), None);
+        }
     }
 
     #[test]

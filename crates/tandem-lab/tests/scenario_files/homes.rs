@@ -70,7 +70,7 @@ fn the_agent_is_a_hundred_times_faster_than_a_real_one_unless_told() {
         ..real
     };
     assert_eq!(build(CHURN).unwrap().homes, Homes::Agent(default));
-    let text = r#"placement = "agent", agent = { interval = "20ms", looks_in_a_row = 1, horizon = "1s", rest = "0s", gain_min_pct = 0 }"#;
+    let text = r#"placement = "agent", agent = { look_interval = "20ms", looks_in_a_row = 1, horizon = "1s", rest = "0s", gain_min_pct = 0 }"#;
     let told = HomeSettings {
         look_interval_ns: 20 * MS,
         looks_in_a_row: 1,
@@ -92,8 +92,8 @@ fn mistakes_are_told() {
         ),
         (
             r#"placement = "agent""#,
-            r#"placement = "agent", agent = { interval = "10us" }"#,
-            "3: the interval is 10 us; allowed are \"1ms\" and more",
+            r#"placement = "agent", agent = { look_interval = "10us" }"#,
+            "3: `look_interval` is 10 us; allowed are \"1ms\" and more",
         ),
         (
             r#"placement = "agent""#,

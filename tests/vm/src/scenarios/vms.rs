@@ -62,6 +62,7 @@ pub fn are_found_and_have_homes(guest: &Guest) -> Result<()> {
     ensure!(begin.elapsed() < FOUND_MAX, "VMs that have ended were forgotten too late");
     drop((first, second));
     let output = tandem.stop()?;
+    ensure!(!fs::exists("/run/tandem/homes.json")?, "homes are told of after the scheduler was unloaded");
     ensure!(output.contains("VM first (process ") && output.contains("has ended"), "the log has {output}");
     Ok(())
 }

@@ -17,7 +17,7 @@ const TIMES_SHORTER: u64 = 100;
 #[serde(deny_unknown_fields)]
 pub struct AgentTable {
     /// Time between two looks, "1ms" or more; "100ms" if absent.
-    pub interval: Option<Located<Duration>>,
+    pub look_interval: Option<Located<Duration>>,
     /// In how many looks in a row a move must have been worth it, at least 1; 3 if absent.
     pub looks_in_a_row: Option<Located<u32>>,
     /// Time over which a move must pay; "3s" if absent.
@@ -37,11 +37,11 @@ impl AgentTable {
     /// # Errors
     /// Names the line of the first setting that is out of range.
     pub fn check(&self, source: &SourceFile) -> Result<(), FileError> {
-        for time in [&self.interval, &self.horizon, &self.rest].into_iter().flatten() {
+        for time in [&self.look_interval, &self.horizon, &self.rest].into_iter().flatten() {
             check_time(**time).map_err(|message| source.error(time.span(), message))?;
         }
-        if let Some(interval) = self.interval.as_ref().filter(|time| time.ns < Self::INTERVAL_MIN_NS) {
-            let message = format!("the interval is {}; allowed are \"1ms\" and more", **interval);
+        if let Some(interval) = self.look_interval.as_ref().filter(|time| time.ns < Self::INTERVAL_MIN_NS) {
+            let message = format!("`look_interval` is {}; allowed are \"1ms\" and more", **interval);
             return Err(source.error(interval.span(), message));
         }
         if let Some(horizon) = self.horizon.as_ref().filter(|time| time.ns == 0) {
@@ -64,7 +64,7 @@ impl AgentTable {
             time.as_ref().map_or(default_ns / TIMES_SHORTER, |time| time.ns)
         };
         HomeSettings {
-            look_interval_ns: time(&self.interval, default.look_interval_ns),
+            look_interval_ns: time(&self.look_interval, default.look_interval_ns),
             looks_in_a_row: self.looks_in_a_row.as_deref().copied().unwrap_or(default.looks_in_a_row),
             horizon_ns: time(&self.horizon, default.horizon_ns),
             rest_ns: time(&self.rest, default.rest_ns),
