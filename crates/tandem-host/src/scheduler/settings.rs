@@ -45,7 +45,7 @@ pub struct Settings {
     pub guest: Guest,
     /// Home nodes for the VMs of the host; host mode only
     pub agent: Agent,
-    /// Exceptions for single VMs
+    /// Exceptions for single VMs: each says one of home, isolated and exempt
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vm: Vec<VmRule>,
 }

@@ -99,12 +99,15 @@ pub fn page_of_settings(date: &str) -> Page {
          value that is not allowed, is an error, which is told with its line, and nothing is loaded.",
     )]);
     for table in tables() {
-        match table.name.as_str() {
+        match table.heading().as_str() {
             "" => roff.control("SH", ["GENERAL SETTINGS"]),
-            name => {
-                roff.control("SH", [format!("TABLE [{name}]").as_str()]).text([sentence(&table.description)])
+            heading => {
+                roff.control("SH", [format!("TABLE {heading}").as_str()]).text([sentence(&table.description)])
             }
         };
+        if table.is_repeated {
+            roff.text([roman("There may be as many of these as one wants; the values here are examples.")]);
+        }
         for setting in &table.settings {
             describe(&mut roff, setting);
         }
