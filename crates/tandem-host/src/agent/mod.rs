@@ -20,7 +20,7 @@
 //! two-thousandth of a CPU. See [`resident`], and `benches/agent.rs` of the command.
 //!
 //! **Limits.** A process that calls itself and its threads as a VM's are called is taken for one; all it can gain is a
-//! home. Memory is not moved.
+//! home. Memory is not moved. That vCPUs other than the first are pinned anew is noticed within five minutes.
 
 mod discovery;
 mod free_memory;

@@ -12,8 +12,10 @@ use tandem_sim::machine::{Machine, format_cpulist};
 
 /// Why a VM has no home before the planner was asked.
 const JUST_FOUND: &str = "it has just been found";
-/// How old threads and limits may become when nothing points to a change.
+/// How old the list of threads, and what each of them may use, may become when nothing points to a change. What the first
+/// vCPU may use is read in every look.
 const THREADS_AGE_MAX: Duration = Duration::from_secs(60);
+const LIMITS_AGE_MAX: Duration = Duration::from_secs(300);
 /// Reading where the memory of all VMs is takes one part in so many of a CPU; it is put off otherwise. It costs 0.1 ms a VM,
 /// and where page tables have to be read, up to seconds.
 const MEMORY_SHARE: u32 = 2000;
@@ -42,6 +44,7 @@ pub struct Resident {
     pub decided: Option<Decided>,
     rule: Option<VmRule>,
     threads_read: Duration,
+    limits_read: Duration,
     vcpu_times: VcpuTimes,
     memory_due: Duration,
 }
@@ -118,6 +121,7 @@ impl Resident {
             decided: None,
             rule,
             threads_read: now,
+            limits_read: now,
             vcpu_times,
             memory_due: now,
             vm,
@@ -138,14 +142,19 @@ impl Resident {
         let is_other = first.is_some_and(|(tid, cpus)| {
             tasks::thread(root, pid, *tid).is_none_or(|task| task.allowed != *cpus)
         });
+        let mut are_others = false;
         if is_other || now.saturating_sub(self.threads_read) >= THREADS_AGE_MAX {
             let numbers = self.threads.iter().map(|thread| &thread.tid);
-            if !tasks::threads(root, pid).iter().eq(numbers) {
+            are_others = !tasks::threads(root, pid).iter().eq(numbers);
+            if are_others {
                 self.threads = self.vm.read_threads();
                 self.vcpu_times = VcpuTimes::start(&self.vm, &self.threads, now);
             }
-            self.limits = self.vm.read_limits(&self.threads, online);
             self.threads_read = now;
+        }
+        if is_other || are_others || now.saturating_sub(self.limits_read) >= LIMITS_AGE_MAX {
+            self.limits = self.vm.read_limits(&self.threads, online);
+            self.limits_read = now;
         }
         self.demand = self.vcpu_times.demand(&self.vm, now).or(self.demand);
         if now >= self.memory_due {
