@@ -18,6 +18,8 @@ enum {
 	PREFERENCE_SEARCH_MAX = 32,
 	/* Tasks of the own LLC's queue that are looked at for a better one than the first. */
 	OWN_SEARCH_MAX = 64,
+	/* The kernel's TASK_ON_RQ_MIGRATING (kernel/sched/sched.h). */
+	ON_RQ_MIGRATING = 2,
 	/* A task moves to another queue if its own is longer by so many percent. */
 	IMBALANCE_PCT = 125,
 };
@@ -25,6 +27,16 @@ enum {
 static __always_inline bool is_pinned(const struct task_struct *p)
 {
 	return p->nr_cpus_allowed == 1;
+}
+
+/*
+ * Whether the kernel is moving the task, which waits or ran, to its CPU because it may not use the one before any longer.
+ * That one may be about to go offline, of which schedulers hear later: it would take the task out of the LLC's queue at
+ * once, and the kernel would move it here again, for ever. So it waits for this CPU alone.
+ */
+static __always_inline bool is_pushed(const struct task_struct *p)
+{
+	return p->on_rq == ON_RQ_MIGRATING;
 }
 
 /* Lets an idle CPU that may run the task, if there is one, look at the queues. */

@@ -124,7 +124,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 	u64 now_ns = scx_bpf_now(), vtime;
 	u32 llc = llc_of(cpu);
 
-	if (is_pinned(p)) {
+	if (is_pinned(p) || is_pushed(p)) {
 		count(COUNTER_pinned);
 		if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
 			insert_local(p, cpu, SCX_DSQ_LOCAL, enq_flags);

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tandem_host::agent::{Agent, SchedulerHands};
 use tandem_host::control::{SOCKET, Server, Steering};
 use tandem_host::privileges::{Capabilities, keep_only};
-use tandem_host::scheduler::{Kernel, Loaded, Mode, Settings};
+use tandem_host::scheduler::{Kernel, Loaded, Settings};
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::homes_file::HomesFile;
 
@@ -43,8 +43,7 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
     let loaded = Loaded::find(Kernel::new(root))?;
     // What needs capabilities is opened before they are given up.
     let hands = SchedulerHands::new(loaded.preferences()?, machine.clone());
-    let looks_after_vms = settings.mode == Mode::Host && settings.agent.enabled;
-    let mut agent = looks_after_vms.then(|| Agent::new(root, machine.clone(), &settings, hands));
+    let mut agent = settings.gives_homes().then(|| Agent::new(root, machine.clone(), &settings, hands));
     let steering = Steering::open(loaded, machine)?;
     // Memory by node, open files and threads of other users' VMs are told to who may trace these.
     keep_only(Capabilities::SYS_PTRACE).context("cannot give up capabilities")?;

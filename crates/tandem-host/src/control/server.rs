@@ -24,6 +24,8 @@ pub const CONNECTIONS_MAX: usize = 256;
 pub const IDLE_MAX: Duration = Duration::from_secs(60);
 /// A client that does not read its answer for so long is given up.
 const WRITE_MAX: Duration = Duration::from_secs(5);
+/// Pause after each answer to who is not root: nobody keeps the agent, or the scheduler with new preferences, busy.
+const USER_PAUSE: Duration = Duration::from_millis(2);
 /// Pause after the system had no room for a connection.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 
@@ -139,6 +141,9 @@ fn serve(stream: &UnixStream, peer: &Peer, shared: &Shared) -> io::Result<()> {
             return write(stream, &error(ErrorKind::BadRequest, why));
         }
         write(stream, &answer(&line, peer, shared))?;
+        if !peer.is_root() {
+            thread::sleep(USER_PAUSE);
+        }
     }
 }
 

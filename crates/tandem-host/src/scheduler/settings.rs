@@ -69,6 +69,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Whether VMs are given homes.
+    pub fn gives_homes(&self) -> bool {
+        self.mode == Mode::Host && self.numa_homes.enabled && self.agent.enabled
+    }
+
     /// The same but for what the agent is told.
     pub fn scheduler_only(&self) -> Self {
         Self { agent: Agent::default(), vm: Vec::new(), ..self.clone() }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tandem_host::agent::{Agent, NoHands};
-use tandem_host::scheduler::{Mode, Settings};
+use tandem_host::scheduler::Settings;
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::homes_file::HomesFile;
 use tandem_sim::homes::Home;
@@ -20,12 +20,12 @@ const OBSERVED: Duration = Duration::from_secs(2);
 /// If the machine or its processes cannot be read, or nothing can be printed.
 pub fn run(settings: &Settings) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    if settings.mode == Mode::Guest || !settings.agent.enabled {
+    if !settings.gives_homes() {
+        let (mode, homes, agent) =
+            (settings.mode.name(), settings.numa_homes.enabled, settings.agent.enabled);
         writeln!(
             out,
-            "The settings have no homes for VMs: mode is {}, agent.enabled is {}.",
-            settings.mode.name(),
-            settings.agent.enabled
+            "VMs get no homes with these settings: mode is {mode}, enabled of [numa_homes] {homes}, of [agent] {agent}."
         )?;
         return Ok(());
     }

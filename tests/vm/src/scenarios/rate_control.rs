@@ -14,6 +14,10 @@ const US: Duration = Duration::from_micros(1);
 const LOOKS: u32 = 10;
 const LOOK: Duration = Duration::from_millis(300);
 
+/// How often a storm is compared with a limited one, at most: on a busy machine the emulated CPU may be slower in one of
+/// the two, and the storm with it.
+const TRIES: u32 = 3;
+
 /// Every wake-up may preempt at once, so that rate control alone makes the difference. The thresholds below are
 /// lower than the usual 50, so that an emulated CPU reaches them, and in limited windows too: all of them are.
 const STORMY: &str = "[fairness]\npreempt_margin = \"0 s\"\n[rate_control]\nwindow = \"10 ms\"\n";
@@ -60,20 +64,25 @@ impl Storm {
 
 /// Limited windows, and a minimum run time, each for itself: fewer switches, and no less gets done.
 pub fn storm_of_wake_ups(guest: &Guest) -> Result<()> {
-    let off = Storm::rage("enabled = false\n", 0)?;
-    guest.note(format!("off: {}", off.describe()))?;
     for (name, settings, counter) in [
         ("windows", "threshold = 3\nratelimit = \"0 s\"\n", "rate_limited"),
         ("ratelimit", "threshold = 100000\nratelimit = \"5 ms\"\n", "ratelimit_delayed"),
     ] {
-        let on = Storm::rage(settings, 0)?;
-        let count = on.counters[counter];
-        guest.note(format!("{name}: {}; {counter} {count}", on.describe()))?;
-        ensure!(count > 0, "{name}: nothing was limited");
-        ensure!(on.switches_per_s < 0.7 * off.switches_per_s, "{name}: switches did not fall");
-        ensure!(on.computed > 0.95 * off.computed, "{name}: throughput fell");
+        let mut is_calmed = false;
+        for _ in 0..TRIES {
+            let (off, on) = (Storm::rage("enabled = false\n", 0)?, Storm::rage(settings, 0)?);
+            let count = on.counters[counter];
+            guest.note(format!("off: {}", off.describe()))?;
+            guest.note(format!("{name}: {}; {counter} {count}", on.describe()))?;
+            ensure!(count > 0, "{name}: nothing was limited");
+            ensure!(off.counters[counter] == 0, "rate control was off, and did something");
+            is_calmed = on.switches_per_s < 0.7 * off.switches_per_s && on.computed > 0.95 * off.computed;
+            if is_calmed {
+                break;
+            }
+        }
+        ensure!(is_calmed, "{name}: switches did not fall, or throughput did");
     }
-    ensure!(off.counters["rate_limited"] == 0, "rate control was off, and did something");
     Ok(())
 }
 
