@@ -225,12 +225,25 @@ fn the_installed_settings_are_the_defaults() {
     // With every default uncommented, it says the same; so none has been left out, and none is a mistake.
     let text = fs::read_to_string(&file).expect("it is there");
     let is_setting = |line: &str| line.starts_with('#') && !line.starts_with("# ");
-    let settings = text.lines().filter(|line| is_setting(line)).count();
+    let uncommented = |text: &str| -> String {
+        text.lines().map(|line| if is_setting(line) { &line[1..] } else { line }.to_owned() + "\n").collect()
+    };
+    let (of_all, of_vms) = text.split_once("#[[vm]]").expect("exceptions for VMs come last");
+    let settings = of_all.lines().filter(|line| is_setting(line)).count();
     assert_eq!(settings, defaults.lines().filter(|line| line.contains(" = ")).count(), "{text}");
-    let uncommented: Vec<_> =
-        text.lines().map(|line| if is_setting(line) { &line[1..] } else { line }).collect();
-    fs::write(&file, uncommented.join("\n")).expect("a file can be written");
+    fs::write(&file, uncommented(of_all)).expect("a file can be written");
     assert_eq!(printed(&file), defaults);
+
+    // Of the examples for VMs, each is allowed beside a name.
+    let examples: Vec<_> = of_vms.lines().filter(|line| is_setting(line)).collect();
+    let [name, others @ ..] = &examples[..] else { panic!("there are examples: {text}") };
+    assert_eq!(others.len(), 3, "{text}");
+    for other in others {
+        let example = uncommented(&format!("#[[vm]]\n{name}\n{other}\n"));
+        fs::write(&file, &example).expect("a file can be written");
+        let printed = printed(&file);
+        assert!(printed.ends_with(&example), "{example} is printed as {printed}");
+    }
 }
 
 #[test]
