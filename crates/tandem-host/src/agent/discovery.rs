@@ -73,9 +73,9 @@ impl Discovery {
                 } else {
                     let ended = ended(&self.ends);
                     for pid in happened.executed.into_iter().chain(ended) {
-                        add(&mut changes, self.finder.examine(pid));
+                        changes.add(self.finder.examine(pid));
                     }
-                    add(&mut changes, self.finder.examine_unfinished());
+                    changes.add(self.finder.examine_unfinished());
                 }
             }
             None if since_scan.is_none_or(|since| since >= SCAN_INTERVAL_WITHOUT_EVENTS) => {
@@ -87,7 +87,7 @@ impl Discovery {
             }
             None => {
                 for pid in ended(&self.ends) {
-                    add(&mut changes, self.finder.examine(pid));
+                    changes.add(self.finder.examine(pid));
                 }
             }
         }
@@ -121,9 +121,4 @@ fn ended(ends: &BTreeMap<u32, OwnedFd>) -> Vec<u32> {
         }
         _ => Vec::new(),
     }
-}
-
-fn add(to: &mut Changes, more: Changes) {
-    to.appeared.extend(more.appeared);
-    to.gone.extend(more.gone);
 }

@@ -3,7 +3,7 @@
 use super::hands::Hands;
 use crate::scheduler::{Place, PreferenceError, VmRule};
 use crate::tasks;
-use crate::vms::{Limits, Memory, OpenTimes, Thread, ThreadKind, ThreadTimes, Vm, name_nodes};
+use crate::vms::{Limits, Memory, OpenTimes, Thread, ThreadKind, ThreadTimes, Vm, name_nodes, nodes_of};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tandem_sim::homes::{Home, VmView, Wish};
@@ -331,15 +331,6 @@ fn ids_of(machine: &Machine, numbers: &[u32]) -> Vec<NodeId> {
     let mut ids: Vec<NodeId> = numbers.iter().filter_map(|&number| id_of(machine, number)).collect();
     ids.sort_unstable();
     ids
-}
-
-/// The numbers of the nodes of CPUs.
-fn nodes_of(machine: &Machine, cpus: &[u32]) -> Vec<u32> {
-    let of = machine.cpus().iter().filter(|cpu| cpus.contains(&cpu.os_index));
-    let mut nodes: Vec<u32> = of.map(|cpu| machine.nodes()[cpu.node.index()].os_index).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    nodes
 }
 
 fn list(numbers: &[u32]) -> String {

@@ -66,6 +66,14 @@ pub struct Changes {
     pub gone: Vec<Vm>,
 }
 
+impl Changes {
+    /// Adds what was found after these.
+    pub fn add(&mut self, later: Self) {
+        self.appeared.extend(later.appeared);
+        self.gone.extend(later.gone);
+    }
+}
+
 impl Finder {
     /// Has seen nothing yet. The root is `/` for this machine.
     pub fn new(root: &Path) -> Self {
@@ -137,9 +145,7 @@ impl Finder {
         let unfinished: Vec<u32> = self.monitors_without_vcpus().collect();
         let mut changes = Changes::default();
         for pid in unfinished {
-            let of_one = self.examine(pid);
-            changes.appeared.extend(of_one.appeared);
-            changes.gone.extend(of_one.gone);
+            changes.add(self.examine(pid));
         }
         changes
     }

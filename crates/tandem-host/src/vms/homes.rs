@@ -2,7 +2,6 @@
 
 use super::{Limits, Memory};
 use serde::Serialize;
-use std::collections::BTreeSet;
 use tandem_sim::machine::{Machine, format_cpulist};
 
 /// A VM lives on the nodes that have this share of its memory, and no node lives without a reason: with less, every
@@ -43,14 +42,8 @@ pub fn home_of(machine: &Machine, limits: &Limits, memory: &Memory) -> Homes {
         let why = "no other node has CPUs".into();
         return Homes { nodes: vec![node], source: Some(HomeSource::Machine), why };
     }
-    let confined: BTreeSet<u32> = machine
-        .cpus()
-        .iter()
-        .filter(|cpu| limits.cpus.binary_search(&cpu.os_index).is_ok())
-        .map(|cpu| machine.nodes()[cpu.node.index()].os_index)
-        .collect();
-    if !confined.is_empty() && confined.len() < with_cpus.len() {
-        let nodes: Vec<u32> = confined.into_iter().collect();
+    let nodes = nodes_of(machine, &limits.cpus);
+    if !nodes.is_empty() && nodes.len() < with_cpus.len() {
         let why = format!("its CPUs are confined to {}", name_nodes(&nodes));
         return Homes { nodes, source: Some(HomeSource::Cpus), why };
     }
@@ -81,6 +74,15 @@ pub fn home_of(machine: &Machine, limits: &Limits, memory: &Memory) -> Homes {
             Homes { nodes, source: Some(HomeSource::Memory), why }
         }
     }
+}
+
+/// The nodes of CPUs, which are in ascending order, all by the operating system's numbers; in ascending order.
+pub(crate) fn nodes_of(machine: &Machine, cpus: &[u32]) -> Vec<u32> {
+    let of = machine.cpus().iter().filter(|cpu| cpus.binary_search(&cpu.os_index).is_ok());
+    let mut nodes: Vec<u32> = of.map(|cpu| machine.nodes()[cpu.node.index()].os_index).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
 }
 
 /// "node 1", "nodes 0-1,3".

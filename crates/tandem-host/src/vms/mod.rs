@@ -49,8 +49,9 @@ mod usage;
 
 pub use devices::Device;
 pub use finder::{Changes, Finder, ProcUnreadable, examine};
-pub(crate) use homes::name_nodes;
 pub use homes::{HomeSource, Homes, home_of};
+#[cfg(feature = "scheduler")]
+pub(crate) use homes::{name_nodes, nodes_of};
 pub use limits::{Limits, VmCgroup};
 pub use memory::{Memory, MemoryByNode, MemorySource, TRUSTED_SHARE};
 pub use monitor::Monitor;

@@ -1,6 +1,6 @@
 //! What is found among processes, and what is not.
 
-use super::super::testing::{Process, host};
+use super::super::testing::{Process, Tree, host};
 use super::super::*;
 use super::{QEMU, found, tree};
 
@@ -108,14 +108,20 @@ fn a_number_that_is_used_again_is_another_vm() {
     assert_eq!(finder.vm(20).unwrap().name, "b");
 }
 
-#[test]
-fn a_process_that_becomes_a_monitor_is_found_when_it_is_examined() {
-    let (_folder, tree) = tree();
+/// A tree in which process 20 has been seen often enough to be no VM for good.
+fn with_settled_process() -> (tempfile::TempDir, Tree, Finder) {
+    let (folder, tree) = tree();
     let mut finder = Finder::new(tree.root());
     tree.process(&Process::new(20, "/bin/sh", &[]));
     for _ in 0..3 {
         finder.scan().unwrap();
     }
+    (folder, tree, finder)
+}
+
+#[test]
+fn a_process_that_becomes_a_monitor_is_found_when_it_is_examined() {
+    let (_folder, tree, mut finder) = with_settled_process();
     // What `exec` does: the process goes on as another.
     tree.process(&Process::libvirt(20, "a", 1));
     finder.scan().unwrap();
@@ -132,12 +138,7 @@ fn a_process_that_becomes_a_monitor_is_found_when_it_is_examined() {
 
 #[test]
 fn forgotten_processes_are_looked_at_again() {
-    let (_folder, tree) = tree();
-    let mut finder = Finder::new(tree.root());
-    tree.process(&Process::new(20, "/bin/sh", &[]));
-    for _ in 0..3 {
-        finder.scan().unwrap();
-    }
+    let (_folder, tree, mut finder) = with_settled_process();
     tree.process(&Process::libvirt(20, "a", 1));
     assert_eq!(finder.scan().unwrap(), Changes::default());
     finder.forget();
