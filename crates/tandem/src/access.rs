@@ -6,9 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tandem_host::cgroups::Cgroup;
-use tandem_host::control::{
-    Answer, Client, ClientError, ErrorKind, PreferenceTold, Request, WantedPlace, Whom,
-};
+use tandem_host::control::{Answer, Client, ClientError, ErrorKind, Request, WantedPlace, Whom};
 use tandem_host::scheduler::{
     Asker, Counters, Held, Kernel, Loaded, Mode, Place, Preference, PreferenceError, Preferences,
     SchedulerError, Subject,
@@ -119,7 +117,7 @@ impl Access {
                     .ask(&Request::PreferenceOf { whom: who.whom() })
                     .map_err(|error| who.told(error))?
                 {
-                    Answer::Preference(told) => Ok(told.map(held)),
+                    Answer::Preference(told) => Ok(told.map(Held::from)),
                     _ => Err(AccessError::Other(client.other_version().into())),
                 }
             }
@@ -147,15 +145,6 @@ impl Access {
             }
         }
     }
-}
-
-fn held(told: PreferenceTold) -> Held {
-    let PreferenceTold { place, cpus, latency_critical, by_agent, home_ns, away_ns } = told;
-    let place = place.map(|place| match place {
-        WantedPlace::Cpus(cpus) => Place::Cpus(cpus),
-        WantedPlace::Nodes(nodes) => Place::Nodes { nodes, cpus },
-    });
-    Held { preference: Preference { place, latency_critical }, by_agent, home_ns, away_ns }
 }
 
 impl Who<'_> {

@@ -104,6 +104,17 @@ impl From<Held> for PreferenceTold {
     }
 }
 
+impl From<PreferenceTold> for Held {
+    fn from(told: PreferenceTold) -> Self {
+        let PreferenceTold { place, cpus, latency_critical, by_agent, home_ns, away_ns } = told;
+        let place = place.map(|place| match place {
+            WantedPlace::Cpus(cpus) => Place::Cpus(cpus),
+            WantedPlace::Nodes(nodes) => Place::Nodes { nodes, cpus },
+        });
+        Self { preference: Preference { place, latency_critical }, by_agent, home_ns, away_ns }
+    }
+}
+
 fn ascending(mut numbers: Vec<u32>) -> Vec<u32> {
     numbers.sort_unstable();
     numbers.dedup();
@@ -172,7 +183,8 @@ mod tests {
         let place = Some(Place::Nodes { nodes: vec![1], cpus: vec![2, 3] });
         let preference = Preference { place, latency_critical: true };
         let held = Held { preference, by_agent: true, home_ns: 7, away_ns: 8 };
-        let told = PreferenceTold::from(held);
+        let told = PreferenceTold::from(held.clone());
+        assert_eq!(Held::from(told.clone()), held);
         assert_eq!((told.place, told.cpus), (Some(WantedPlace::Nodes(vec![1])), vec![2, 3]));
         assert!(told.latency_critical && told.by_agent);
         assert_eq!((told.home_ns, told.away_ns), (7, 8));
