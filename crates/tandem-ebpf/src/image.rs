@@ -2,6 +2,7 @@
 
 use crate::kernel::KernelFunction;
 use crate::known::Known;
+use crate::memory::Memory;
 use crate::op::Op;
 use std::collections::BTreeMap;
 
@@ -42,6 +43,18 @@ impl Image {
     pub const VARIABLES: u64 = 4 << 48;
     /// See [`Image::VARIABLES`].
     pub const VARIABLE_SPACING: u64 = 1 << 20;
+
+    /// The address behind global data where machine code finds, for each map that is an array, the address of its first
+    /// value; 8 bytes a map.
+    pub(crate) fn places_of_arrays(&self) -> u64 {
+        let ends = self.sections.iter().map(|section| section.address + section.bytes.len() as u64);
+        ends.max().unwrap_or(Memory::BASE).next_multiple_of(8)
+    }
+
+    /// The first address beyond global data, and beyond the places of arrays.
+    pub(crate) fn data_end(&self) -> u64 {
+        self.places_of_arrays() + 8 * self.maps.len() as u64
+    }
 }
 
 /// A function.

@@ -135,9 +135,11 @@ impl Instance {
     ) -> Result<u64, Fault> {
         const { assert!(8 * COUNT as u64 <= ARGUMENTS_SIZE, "a callback has too many arguments") };
         let context = self.outside_arguments()?;
-        let words = self.state.memory.slice_mut(context, 8 * COUNT)?.as_chunks_mut().0;
-        for (word, argument) in words.iter_mut().zip(arguments) {
-            *word = argument.to_le_bytes();
+        // Of a known length, so that the copies take an instruction each.
+        if let Some(words) =
+            self.state.memory.slice_mut(context, 8 * COUNT)?.as_chunks_mut().0.first_chunk_mut()
+        {
+            *words = arguments.map(u64::to_le_bytes);
         }
         self.call(kernel, function, [context, 0, 0, 0, 0])
     }

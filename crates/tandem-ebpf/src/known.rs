@@ -23,6 +23,11 @@ pub enum Known {
     Clock,
     /// A number in the object that is its first argument.
     Field(ObjectField),
+    /// Writes its second argument to a number in the object that is its first, and gives 1.
+    SetField(ObjectField),
+    /// Whether the CPU that is its first argument, of 32 bits, is in the set at its second: one bit each, in words of 64.
+    /// CPUs that do not exist are in no set.
+    CpuInSet,
 }
 
 /// A number in an object of the kernel, such as a task. An object holds its own address, which tells it from anything else.
@@ -40,24 +45,41 @@ pub struct ObjectField {
 
 impl Known {
     /// What the function gives to a program that runs.
-    pub(crate) fn result(self, run: &Run<'_>, first_argument: u64) -> Result<u64, Fault> {
+    pub(crate) fn result(self, run: &mut Run<'_>, arguments: [u64; 5]) -> Result<u64, Fault> {
+        let [first, second, ..] = arguments;
         match self {
             Self::Nothing => Ok(0),
-            Self::FirstArgument => Ok(first_argument),
+            Self::FirstArgument => Ok(first),
             Self::Cpu => Ok(run.kernel.cpu() as u64),
             Self::Clock => Ok(run.kernel.clock_ns()),
-            Self::Field(field) => field.of(run, first_argument),
+            Self::Field(field) => run.state.memory.load(field.address(run, first)?, field.bytes()),
+            Self::SetField(field) => {
+                let address = field.address(run, first)?;
+                run.state.memory.store(address, field.bytes(), second).map(|()| 1)
+            }
+            Self::CpuInSet => match first as u32 {
+                cpu if (cpu as usize) < run.state.cpu_count => {
+                    let word = second.wrapping_add(u64::from(cpu / 64 * 8));
+                    Ok(run.state.memory.load(word, 8)? >> (cpu % 64) & 1)
+                }
+                _ => Ok(0),
+            },
         }
     }
 }
 
 impl ObjectField {
-    fn of(self, run: &Run<'_>, object: u64) -> Result<u64, Fault> {
+    /// Where the number is in what must be such an object.
+    fn address(self, run: &Run<'_>, object: u64) -> Result<u64, Fault> {
         let memory = &run.state.memory;
         if memory.contains(object, self.end()) && memory.load(object + u64::from(self.mark), 8)? == object {
-            return memory.load(object + u64::from(self.offset), self.size.bytes() as usize);
+            return Ok(object + u64::from(self.offset));
         }
         Err(Fault(format!("address {object:#x} is not that of {}", self.object)))
+    }
+
+    fn bytes(self) -> usize {
+        self.size.bytes() as usize
     }
 
     /// Bytes of the object, as far as they are looked at.

@@ -106,9 +106,14 @@ impl Memory {
     /// If it is not inside.
     #[inline]
     pub fn load(&self, address: u64, bytes: usize) -> Result<u64, Fault> {
-        let start = self.position(address, bytes)?;
-        let word = self.bytes[start..].first_chunk().expect("there is slack beyond the end");
-        Ok(u64::from_le_bytes(*word) & u64::MAX >> (64 - 8 * bytes))
+        let start = address.wrapping_sub(Self::BASE) as usize;
+        // There is slack beyond the end.
+        match self.bytes.get(start..).and_then(|rest| rest.first_chunk()) {
+            Some(word) if start + bytes <= self.used => {
+                Ok(u64::from_le_bytes(*word) & u64::MAX >> (64 - 8 * bytes))
+            }
+            _ => Err(out_of_bounds(address, bytes)),
+        }
     }
 
     /// Writes the lowest so many bytes (1, 2, 4 or 8) of a number.
@@ -117,13 +122,17 @@ impl Memory {
     /// If they are not inside.
     #[inline]
     pub fn store(&mut self, address: u64, bytes: usize, value: u64) -> Result<(), Fault> {
-        let place = self.slice_mut(address, bytes)?;
-        // Copies of a known length take an instruction each.
-        match bytes {
-            1 => place[0] = value as u8,
-            2 => place.copy_from_slice(&(value as u16).to_le_bytes()),
-            4 => place.copy_from_slice(&(value as u32).to_le_bytes()),
-            _ => place.copy_from_slice(&value.to_le_bytes()),
+        let start = address.wrapping_sub(Self::BASE) as usize;
+        // There is slack beyond the end.
+        match self.bytes.get_mut(start..).and_then(|rest| rest.first_chunk_mut::<8>()) {
+            // Copies of a known length take an instruction each.
+            Some(place) if start + bytes <= self.used => match bytes {
+                1 => place[0] = value as u8,
+                2 => place[..2].copy_from_slice(&(value as u16).to_le_bytes()),
+                4 => place[..4].copy_from_slice(&(value as u32).to_le_bytes()),
+                _ => *place = value.to_le_bytes(),
+            },
+            _ => return Err(out_of_bounds(address, bytes)),
         }
         Ok(())
     }

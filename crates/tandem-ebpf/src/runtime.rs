@@ -5,8 +5,11 @@ use crate::helpers::Held;
 use crate::image::Image;
 use crate::instance::{Callee, Code};
 use crate::interpreter;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, KernelFunction};
+use crate::memory::Memory;
 use crate::state::State;
+use std::any::Any;
+use std::ptr;
 
 /// A call while it lasts.
 pub(crate) struct Run<'a> {
@@ -16,6 +19,23 @@ pub(crate) struct Run<'a> {
     pub kernel: &'a mut dyn Kernel,
     /// Backward jumps, calls and rounds of loops that it may still make: a program that does not end is a fault.
     pub fuel: u64,
+    /// For machine code: where the instance's memory begins, which has address [`Memory::BASE`] for programs.
+    pub memory: *mut u8,
+    /// Where the process would have address 0 of it.
+    pub origin: *mut u8,
+    /// The last position in memory at which 8 bytes have addresses.
+    pub last_word: u64,
+    /// The first address beyond the stack.
+    pub stack_end: u64,
+    /// What [`Known`](crate::Known) functions give.
+    pub cpu: u64,
+    pub clock_ns: u64,
+    /// CPUs of the kernel.
+    pub cpu_count: u64,
+    /// Not 0: the program has ended, and all functions of machine code return; why, follows.
+    pub ended: u64,
+    pub fault: Option<Fault>,
+    pub panic: Option<Box<dyn Any + Send>>,
     /// What it has to give back before it ends.
     pub held: Held,
     /// Its fault says already where it happened.
@@ -32,8 +52,34 @@ impl<'a> Run<'a> {
 
     /// A call that begins.
     pub fn new(code: &'a Code, state: &'a mut State, kernel: &'a mut dyn Kernel) -> Self {
-        let held = Held::default();
-        Self { image: code.image(), code, state, kernel, fuel: Self::FUEL, held, is_located: false }
+        Self {
+            image: code.image(),
+            code,
+            fuel: Self::FUEL,
+            memory: ptr::null_mut(),
+            origin: ptr::null_mut(),
+            last_word: 0,
+            stack_end: state.stack_end,
+            cpu: kernel.cpu() as u64,
+            clock_ns: kernel.clock_ns(),
+            cpu_count: state.cpu_count as u64,
+            ended: 0,
+            fault: None,
+            panic: None,
+            held: Held::default(),
+            is_located: false,
+            state,
+            kernel,
+        }
+    }
+
+    /// Notes for machine code where memory is.
+    #[inline]
+    pub fn look_at_memory(&mut self) {
+        let (base, length) = self.state.memory.raw();
+        self.memory = base;
+        self.origin = base.wrapping_sub(Memory::BASE as usize);
+        self.last_word = length.saturating_sub(8);
     }
 
     /// Calls a function of the kernel (or of the runtime, which stands for it): the position in [`Image::imports`].
@@ -42,14 +88,23 @@ impl<'a> Run<'a> {
         let code = self.code;
         match code.callees[import as usize] {
             Callee::Runtime(helper) => helper(self, arguments, frame),
-            Callee::Known(known) => known.result(self, arguments[0]),
-            Callee::Kernel(function) => {
-                let stack_top = std::mem::replace(&mut self.state.stack_top, frame);
-                let result = self.kernel.call(self.state, function, arguments);
-                self.state.stack_top = stack_top;
-                result
-            }
+            Callee::Known(known) => known.result(self, arguments),
+            Callee::Kernel(function) => self.call_kernel(function, arguments, frame),
         }
+    }
+
+    /// Calls a function of the kernel; as [`Run::call_import`].
+    #[inline]
+    pub fn call_kernel(
+        &mut self,
+        function: KernelFunction,
+        arguments: [u64; 5],
+        frame: u64,
+    ) -> Result<u64, Fault> {
+        let stack_top = std::mem::replace(&mut self.state.stack_top, frame);
+        let result = self.kernel.call(self.state, function, arguments);
+        self.state.stack_top = stack_top;
+        result
     }
 
     /// Calls a function of the image, as machine code or interpreted. `frame` is the callee's frame pointer: the caller's plus

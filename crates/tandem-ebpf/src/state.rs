@@ -48,9 +48,9 @@ impl State {
 
     pub(crate) fn new(image: &Image, cpu_count: usize) -> Result<Self, Fault> {
         let mut memory = Memory::new();
-        let end = image.sections.iter().map(|section| section.address + section.bytes.len() as u64).max();
-        if let Some(end) = end {
-            memory.allocate((end - Memory::BASE).next_multiple_of(64) as usize)?;
+        let data_size = image.data_end() - Memory::BASE;
+        if data_size > 0 {
+            memory.allocate(data_size.next_multiple_of(64) as usize)?;
         }
         for section in &image.sections {
             memory.slice_mut(section.address, section.bytes.len())?.copy_from_slice(&section.bytes);
@@ -62,7 +62,12 @@ impl State {
             variables.push(Variable { name: name.clone(), stands_at: *stands_at, contents });
         }
         let maps = image.maps.iter().map(|map| Map::new(&mut memory, map, cpu_count));
-        let maps = maps.collect::<Result<_, _>>()?;
+        let maps = maps.collect::<Result<Vec<_>, _>>()?;
+        for (map, place) in maps.iter().zip((image.places_of_arrays()..).step_by(8)) {
+            if let Map::Array(array) = map {
+                memory.store(place, 8, array.values)?;
+            }
+        }
         let is_storage =
             |map: usize| matches!(image.maps[map].kind, MapKind::TaskStorage | MapKind::CgroupStorage);
         Ok(Self {

@@ -1,7 +1,6 @@
 //! Loads, stores and atomic operations, with their checks.
 
 use super::arithmetic;
-use super::entry::Context;
 use super::translate::Translator;
 use crate::memory::Memory;
 use crate::op::{AtomicOp, Reg, Size};
@@ -11,7 +10,36 @@ use cranelift_codegen::ir::types::{I8, I16, I32, I64};
 use cranelift_codegen::ir::{
     AliasRegion, BlockArg, InstBuilder, InstructionData, MemFlagsData, Opcode, Type, Value,
 };
+use std::collections::BTreeMap;
 use std::mem::offset_of;
+use std::ops::Range;
+
+/// What is known to be inside of memory: offsets from an address. It stays true, since memory never shrinks.
+#[derive(Clone, Default)]
+pub(super) struct Inside(BTreeMap<Value, Range<i64>>);
+
+impl Inside {
+    /// Whether an access has been checked before on every way to here, or lies between two that have.
+    fn has(&self, base: Value, offset: i32, bytes: u64) -> bool {
+        let (start, end) = (i64::from(offset), i64::from(offset) + bytes as i64);
+        self.0.get(&base).is_some_and(|known| known.start <= start && end <= known.end)
+    }
+
+    fn add(&mut self, base: Value, offset: i32, bytes: u64) {
+        let (start, end) = (i64::from(offset), i64::from(offset) + bytes as i64);
+        let known = self.0.entry(base).or_insert(start..end);
+        *known = known.start.min(start)..known.end.max(end);
+    }
+
+    /// Forgets what is not known to `other`.
+    pub fn keep_common(&mut self, other: &Self) {
+        self.0.retain(|address, known| {
+            let Some(other) = other.0.get(address) else { return false };
+            *known = known.start.max(other.start)..known.end.min(other.end);
+            !known.is_empty()
+        });
+    }
+}
 
 impl Translator<'_> {
     /// A field of the context.
@@ -27,67 +55,64 @@ impl Translator<'_> {
 
     /// As [`Translator::place`], for so many bytes, at most [`Run::FRAME_SIZE`].
     pub(super) fn place_of(&mut self, base: Value, offset: i16, bytes: u64) -> (Value, i32) {
-        let from_frame = self.frame_offset(base).and_then(|base| base.checked_add(offset.into()));
-        if let Some(from_frame) = from_frame
-            && (-(Run::FRAME_SIZE as i64)..=-(bytes as i64)).contains(&from_frame)
-        {
-            return (self.in_process(self.frame), from_frame as i32);
+        let (base, offset) = self.sum(base, offset);
+        if base == self.frame && (-(Run::FRAME_SIZE as i64)..=-(bytes as i64)).contains(&offset.into()) {
+            return (self.in_process(base), offset);
         }
-        if !self.is_inside(base, offset, bytes) {
+        if let Some(address) = self.constant(base) {
+            let position = (address as u64).wrapping_sub(Memory::BASE).wrapping_add_signed(offset.into());
+            let data_size = self.image.data_end() - Memory::BASE;
+            if position < data_size && bytes <= data_size - position {
+                return (self.field(offset_of!(Run, memory)), position as i32);
+            }
+        }
+        if !self.inside.has(base, offset, bytes) {
             let is_outside = self.is_outside(base, offset, bytes);
             let address = self.builder.ins().iadd_imm_s(base, i64::from(offset));
             self.fault_if(is_outside, address);
-            self.note_inside(base, offset, bytes);
+            self.inside.add(base, offset, bytes);
         }
-        (self.in_process(base), offset.into())
+        (self.in_process(base), offset)
     }
 
     /// Where an address is in the process.
     fn in_process(&mut self, address: Value) -> Value {
-        let origin = self.field(offset_of!(Context, origin));
+        let origin = self.field(offset_of!(Run, origin));
         self.builder.ins().iadd(origin, address)
     }
 
-    /// Whether an access has been checked before on every way to here, or lies between two that have: memory never
-    /// shrinks.
-    fn is_inside(&self, base: Value, offset: i16, bytes: u64) -> bool {
-        let base = self.builder.func.dfg.resolve_aliases(base);
-        let offset = i64::from(offset);
-        self.inside
-            .get(&base)
-            .is_some_and(|known| known.start <= offset && offset + bytes as i64 <= known.end)
-    }
-
-    fn note_inside(&mut self, base: Value, offset: i16, bytes: u64) {
-        let base = self.builder.func.dfg.resolve_aliases(base);
-        let (start, end) = (i64::from(offset), i64::from(offset) + bytes as i64);
-        let known = self.inside.entry(base).or_insert(start..end);
-        *known = known.start.min(start)..known.end.max(end);
-    }
-
-    /// How far an address is from the frame pointer, if it is known to be that, or the sum of that and a constant.
-    fn frame_offset(&self, address: Value) -> Option<i64> {
+    /// An address as that from which it was computed by additions of constants, and their sum.
+    fn sum(&self, address: Value, offset: i16) -> (Value, i32) {
         let dfg = &self.builder.func.dfg;
-        let instruction_of = |value| dfg.value_def(value).inst().map(|inst| dfg.insts[inst]);
-        let address = dfg.resolve_aliases(address);
-        if address == self.frame {
-            return Some(0);
+        let (mut base, mut sum) = (dfg.resolve_aliases(address), i32::from(offset));
+        while let Some(InstructionData::Binary { opcode: Opcode::Iadd, args: [before, constant] }) =
+            self.instruction_of(base)
+            && let Some(constant) = self.constant(constant)
+            && let Some(together) =
+                i32::try_from(constant).ok().and_then(|constant| sum.checked_add(constant))
+        {
+            (base, sum) = (dfg.resolve_aliases(before), together);
         }
-        let InstructionData::Binary { opcode: Opcode::Iadd, args: [base, constant] } =
-            instruction_of(address)?
-        else {
-            return None;
-        };
-        let InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } = instruction_of(constant)? else {
-            return None;
-        };
-        (base == self.frame).then_some(imm.bits())
+        (base, sum)
+    }
+
+    /// A value that is known.
+    pub(super) fn constant(&self, value: Value) -> Option<i64> {
+        match self.instruction_of(value)? {
+            InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => Some(imm.bits()),
+            _ => None,
+        }
+    }
+
+    fn instruction_of(&self, value: Value) -> Option<InstructionData> {
+        let dfg = &self.builder.func.dfg;
+        dfg.value_def(value).inst().map(|inst| dfg.insts[inst])
     }
 
     /// Whether a part of an access is outside of memory, which is never shorter than a frame.
-    fn is_outside(&mut self, base: Value, offset: i16, bytes: u64) -> Value {
+    fn is_outside(&mut self, base: Value, offset: i32, bytes: u64) -> Value {
         let position = self.builder.ins().iadd_imm_s(base, i64::from(offset) - Memory::BASE as i64);
-        let mut last = self.field(offset_of!(Context, last_word));
+        let mut last = self.field(offset_of!(Run, last_word));
         if bytes != Size::D.bytes() {
             last = self.builder.ins().iadd_imm_s(last, Size::D.bytes() as i64 - bytes as i64);
         }
@@ -97,6 +122,11 @@ impl Translator<'_> {
     /// A load that gives 0 outside of memory.
     pub(super) fn probe(&mut self, base: Reg, offset: i16, size: Size) -> Result<Value, String> {
         let base = self.get(base)?;
+        let (base, offset) = self.sum(base, offset);
+        if self.inside.has(base, offset, size.bytes()) {
+            let place = self.in_process(base);
+            return Ok(self.builder.ins().load(type_of(size), access(self.memory), place, offset));
+        }
         let is_outside = self.is_outside(base, offset, size.bytes());
         let (inside, merged) = (self.builder.create_block(), self.builder.create_block());
         let result = self.builder.append_block_param(merged, type_of(size));
@@ -104,7 +134,7 @@ impl Translator<'_> {
         self.builder.ins().brif(is_outside, merged, &[BlockArg::Value(zero)], inside, &[]);
         self.go_on_in(inside);
         let place = self.in_process(base);
-        let value = self.builder.ins().load(type_of(size), access(self.memory), place, i32::from(offset));
+        let value = self.builder.ins().load(type_of(size), access(self.memory), place, offset);
         self.builder.ins().jump(merged, &[BlockArg::Value(value)]);
         self.go_on_in(merged);
         Ok(result)

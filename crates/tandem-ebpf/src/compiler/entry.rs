@@ -2,66 +2,50 @@
 //!
 //! This is the only unsafe code of the crate. What it relies on:
 //!
-//! - Code checks each access against the length of memory, except for those in a range that it has checked before on the
-//!   same way, and those relative to the frame pointer. Frames lie between what [`Machine::call`] checks and the end of
-//!   the stack, which the code checks.
+//! - Code checks each access against the length of memory, except for those in a range that it has checked before on
+//!   every way to them, those at constant addresses of global data, and those relative to the frame pointer. Frames lie
+//!   between what [`Machine::call`] checks, which is behind global data, and the end of the stack, which the code checks.
 //! - Memory never shrinks while code runs: checked after each call that code makes.
 //! - Nothing unwinds through machine code: [`guarded`] catches panics, and [`Machine::call`] resumes them.
 #![allow(unsafe_code)]
 
 use crate::fault::Fault;
+use crate::kernel::KernelFunction;
 use crate::memory::Memory;
 use crate::runtime::Run;
 use cranelift_jit::{JITBuilder, JITModule};
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 
-/// What machine code knows of the instance that it runs for.
-#[repr(C)]
-pub(super) struct Context<'a, 'b> {
-    /// Where the process would have address 0 of the instance's memory, which begins at [`Memory::BASE`].
-    pub origin: *mut u8,
-    /// The last position in memory at which 8 bytes have addresses.
-    pub last_word: u64,
-    /// The first address beyond the stack.
-    pub stack_end: u64,
-    /// [`Run::fuel`] while machine code runs.
-    pub fuel: u64,
-    /// Not 0: the program has ended, and all functions return.
-    pub ended: u64,
-    /// What [`Known`](crate::Known) functions give.
-    pub cpu: u64,
-    pub clock_ns: u64,
-    run: &'a mut Run<'b>,
-    fault: Option<Fault>,
-    panic: Option<Box<dyn Any + Send>>,
-}
-
-/// A function of the image: context, r1 to r5, frame pointer.
-type Function = unsafe extern "C" fn(*mut Context<'_, '_>, u64, u64, u64, u64, u64, u64) -> u64;
+/// A function of the image: the call, r1 to r5, frame pointer.
+type Function = unsafe extern "C" fn(*mut Run<'_>, u64, u64, u64, u64, u64, u64) -> u64;
 
 /// The name under which code calls [`call_import`].
 pub(super) const CALL_IMPORT: &str = "call_import";
+/// The name under which code calls [`call_kernel`].
+pub(super) const CALL_KERNEL: &str = "call_kernel";
 /// The name under which code calls [`fault`].
 pub(super) const FAULT: &str = "fault";
 
 /// Tells the linker of machine code where the functions of this file are.
 pub(super) fn declare(builder: &mut JITBuilder) {
     builder.symbol(CALL_IMPORT, call_import as *const u8);
+    builder.symbol(CALL_KERNEL, call_kernel as *const u8);
     builder.symbol(FAULT, fault as *const u8);
 }
 
 /// Machine code that is ready to run.
 pub(super) struct Machine {
     functions: Vec<Function>,
+    /// [`Image::data_end`](crate::Image::data_end).
+    data_end: u64,
     /// Owns the memory that the functions are in.
     module: Mutex<Option<JITModule>>,
 }
 
 impl Machine {
     /// The functions of a module, in the order of their numbers.
-    pub fn new(module: JITModule, functions: &[cranelift_module::FuncId]) -> Self {
+    pub fn new(module: JITModule, functions: &[cranelift_module::FuncId], data_end: u64) -> Self {
         let functions = functions
             .iter()
             .map(|&id| {
@@ -70,7 +54,7 @@ impl Machine {
                 unsafe { std::mem::transmute::<*const u8, Function>(code) }
             })
             .collect();
-        Self { functions, module: Mutex::new(Some(module)) }
+        Self { functions, data_end, module: Mutex::new(Some(module)) }
     }
 
     /// Calls a function; see [`super::Compiled::call`].
@@ -83,40 +67,34 @@ impl Machine {
         frame: u64,
     ) -> Result<u64, Fault> {
         let code = self.functions[function as usize];
-        let stack_end = run.state.stack_end;
-        let (base, length) = run.state.memory.raw();
-        // Code accesses its frame, and the frames up to the end of the stack, without a check.
+        let stack_end = run.stack_end;
+        let (_, length) = run.state.memory.raw();
+        // Code accesses global data, its frame, and the frames up to the end of the stack, without a check.
         assert!(
-            frame >= Memory::BASE + Run::FRAME_SIZE
+            frame >= self.data_end + Run::FRAME_SIZE
                 && frame <= stack_end
                 && stack_end - Memory::BASE <= length,
-            "the frame of a function lies in the stack, and the stack in memory"
+            "the frame of a function lies in the stack, and the stack in memory, behind global data"
         );
-        let mut context = Context {
-            origin: origin_of(base),
-            last_word: length - 8,
-            stack_end,
-            fuel: run.fuel,
-            ended: 0,
-            cpu: run.kernel.cpu() as u64,
-            clock_ns: run.kernel.clock_ns(),
-            run,
-            fault: None,
-            panic: None,
-        };
+        run.look_at_memory();
         let [r1, r2, r3, r4, r5] = arguments;
-        // SAFETY: the code is alive, since `self` owns it, and has this signature. The context lives until it returns,
-        // and describes memory that `run` borrows exclusively; frames are valid as checked above.
-        let result = unsafe { code(&raw mut context, r1, r2, r3, r4, r5, frame) };
-        context.run.fuel = context.fuel;
-        if let Some(panic) = context.panic {
-            resume_unwind(panic);
-        }
-        match context.fault {
-            Some(fault) => Err(fault),
-            None => Ok(result),
+        // SAFETY: the code is alive, since `self` owns it, and has this signature. It alone uses `run` until it returns,
+        // which describes memory that it borrows exclusively; frames are valid as checked above.
+        let result = unsafe { code(&raw mut *run, r1, r2, r3, r4, r5, frame) };
+        match std::mem::replace(&mut run.ended, 0) {
+            0 => Ok(result),
+            _ => Err(failure_of(run)),
         }
     }
+}
+
+/// What has ended machine code: the fault, or the panic, which goes on.
+#[cold]
+fn failure_of(run: &mut Run<'_>) -> Fault {
+    if let Some(panic) = run.panic.take() {
+        resume_unwind(panic);
+    }
+    run.fault.take().expect("code ends early with a fault or a panic")
 }
 
 impl Drop for Machine {
@@ -129,9 +107,25 @@ impl Drop for Machine {
     }
 }
 
-/// Called by machine code: a function of the kernel.
+/// Called by machine code: a function of the kernel, by its number there.
+unsafe extern "C" fn call_kernel(
+    run: *mut Run<'_>,
+    r1: u64,
+    r2: u64,
+    r3: u64,
+    r4: u64,
+    r5: u64,
+    frame: u64,
+    function: u64,
+) -> u64 {
+    // SAFETY: as in `call_import`.
+    let run = unsafe { &mut *run };
+    guarded(run, |run| run.call_kernel(KernelFunction(function as u16), [r1, r2, r3, r4, r5], frame))
+}
+
+/// Called by machine code: a function of the kernel or the runtime, by its position in the image's imports.
 unsafe extern "C" fn call_import(
-    context: *mut Context<'_, '_>,
+    run: *mut Run<'_>,
     r1: u64,
     r2: u64,
     r3: u64,
@@ -141,48 +135,40 @@ unsafe extern "C" fn call_import(
     import: u64,
 ) -> u64 {
     // SAFETY: machine code passes on the pointer that `Machine::call` gave it, which nobody else uses meanwhile.
-    let context = unsafe { &mut *context };
-    guarded(context, |run| run.call_import(import as u32, [r1, r2, r3, r4, r5], frame))
+    let run = unsafe { &mut *run };
+    guarded(run, |run| run.call_import(import as u32, [r1, r2, r3, r4, r5], frame))
 }
 
 /// Called by machine code: an instruction cannot be executed, see [`super::fault_of`], or the import that it called has
 /// ended the program.
-unsafe extern "C" fn fault(context: *mut Context<'_, '_>, function: u64, instruction: u64, address: u64) {
+unsafe extern "C" fn fault(run: *mut Run<'_>, function: u64, instruction: u64, address: u64) {
     // SAFETY: as in `call_import`.
-    let context = unsafe { &mut *context };
-    if context.panic.is_some() {
+    let run = unsafe { &mut *run };
+    if run.panic.is_some() {
         return;
     }
-    let fault = context.fault.take();
-    guarded(context, |run| {
+    let fault = run.fault.take();
+    guarded(run, |run| {
         let fault =
             fault.unwrap_or_else(|| super::fault_of(run, function as usize, instruction as usize, address));
         Err(run.locate(function as u32, instruction as usize, fault))
     });
 }
 
-/// See [`Context::origin`].
-fn origin_of(base: *mut u8) -> *mut u8 {
-    base.wrapping_sub(Memory::BASE as usize)
-}
-
 /// Runs Rust code for machine code, which goes on with what it returns, or ends.
-fn guarded(context: &mut Context<'_, '_>, call: impl FnOnce(&mut Run<'_>) -> Result<u64, Fault>) -> u64 {
-    let known = context.last_word;
-    context.run.fuel = context.fuel;
+fn guarded(run: &mut Run<'_>, call: impl FnOnce(&mut Run<'_>) -> Result<u64, Fault>) -> u64 {
+    let known = run.last_word;
     let result = catch_unwind(AssertUnwindSafe(|| {
-        let result = call(context.run);
-        let (base, length) = context.run.state.memory.raw();
-        assert!(length >= known + 8, "the kernel does not take memory away");
-        (context.origin, context.last_word) = (origin_of(base), length - 8);
+        let result = call(run);
+        run.look_at_memory();
+        assert!(run.last_word >= known, "the kernel does not take memory away");
         result
     }));
-    context.fuel = context.run.fuel;
     match result {
         Ok(Ok(value)) => return value,
-        Ok(Err(fault)) => context.fault = Some(fault),
-        Err(panic) => context.panic = Some(panic),
+        Ok(Err(fault)) => run.fault = Some(fault),
+        Err(panic) => run.panic = Some(panic),
     }
-    context.ended = 1;
+    run.ended = 1;
     0
 }

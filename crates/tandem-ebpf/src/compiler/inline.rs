@@ -1,24 +1,27 @@
-//! Functions of the kernel that code does itself instead of calling them: those that are [`Known`], and loops over numbers.
-//! Where one of them is a fault, `fault_of` finds the words.
+//! Functions of the kernel that code does itself instead of calling them: those that are [`Known`], lookups in arrays,
+//! and loops over numbers. Where one of them is a fault, `fault_of` finds the words.
 
 use super::access::{access, type_of};
 use super::arithmetic;
-use super::entry::Context;
 use super::translate::Translator;
 use crate::helpers::loops::ROUNDS_MAX;
-use crate::image::Import;
+use crate::image::{Image, Import, MapKind};
 use crate::known::{Known, ObjectField};
-use crate::maps::errno;
+use crate::maps::{errno, stride_of};
 use crate::runtime::Run;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, Value};
 use std::mem::offset_of;
 
 impl Translator<'_> {
     /// Does what an import does, and sets r0, if code can do that itself; whether it can.
     pub(super) fn inline(&mut self, import: &Import) -> Result<bool, String> {
         let result = match *import {
+            Import::Runtime("bpf_map_lookup_elem") => match self.array_lookup()? {
+                Some(value) => value,
+                None => return Ok(false),
+            },
             Import::Known(known) => self.known(known)?,
             Import::Runtime("bpf_iter_num_new") => self.numbers_new()?,
             Import::Runtime("bpf_iter_num_next") => self.numbers_next()?,
@@ -33,13 +36,81 @@ impl Translator<'_> {
         Ok(match known {
             Known::Nothing => self.builder.ins().iconst(I64, 0),
             Known::FirstArgument => self.get(1)?,
-            Known::Cpu => self.field(offset_of!(Context, cpu)),
-            Known::Clock => self.field(offset_of!(Context, clock_ns)),
-            Known::Field(field) => self.object_field(field)?,
+            Known::Cpu => self.field(offset_of!(Run, cpu)),
+            Known::Clock => self.field(offset_of!(Run, clock_ns)),
+            Known::Field(field) => {
+                let (place, offset) = self.object_field(field)?;
+                let value = self.builder.ins().load(type_of(field.size), access(self.memory), place, offset);
+                arithmetic::zero_extend(&mut self.builder, value)
+            }
+            Known::SetField(field) => {
+                let value = self.part(2, type_of(field.size))?;
+                let (place, offset) = self.object_field(field)?;
+                self.builder.ins().store(access(self.memory), value, place, offset);
+                self.builder.ins().iconst(I64, 1)
+            }
+            Known::CpuInSet => self.cpu_in_set()?,
         })
     }
 
-    fn object_field(&mut self, field: ObjectField) -> Result<Value, String> {
+    /// The address of a value of an array, or 0; none: it is not known to be an array.
+    fn array_lookup(&mut self) -> Result<Option<Value>, String> {
+        let (map, key) = (self.get(1)?, self.get(2)?);
+        let Some(number) = self.constant(map).map(|map| (map as u64).wrapping_sub(Image::MAPS)) else {
+            return Ok(None);
+        };
+        let Some(map) = self.image.maps.get(number as usize) else { return Ok(None) };
+        if !matches!(map.kind, MapKind::Array | MapKind::PerCpuArray) {
+            return Ok(None);
+        }
+        let (place, offset) = self.place_of(key, 0, 4);
+        let index = self.builder.ins().load(I32, access(self.memory), place, offset);
+        let index = self.builder.ins().uextend(I64, index);
+        let mut position = index;
+        if map.kind == MapKind::PerCpuArray {
+            let cpu_count = self.field(offset_of!(Run, cpu_count));
+            let cpu = self.field(offset_of!(Run, cpu));
+            let first = self.builder.ins().imul(index, cpu_count);
+            position = self.builder.ins().iadd(first, cpu);
+        }
+        let values = self.builder.ins().iconst(I64, (self.image.places_of_arrays() + 8 * number) as i64);
+        let (place, offset) = self.place_of(values, 0, 8);
+        let values = self.builder.ins().load(I64, access(self.memory), place, offset);
+        let distance = self.builder.ins().imul_imm_u(position, stride_of(map.value_size) as i64);
+        let address = self.builder.ins().iadd(values, distance);
+        let is_in = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, index, map.max_entries as i64);
+        let zero = self.builder.ins().iconst(I64, 0);
+        Ok(Some(self.builder.ins().select(is_in, address, zero)))
+    }
+
+    fn cpu_in_set(&mut self) -> Result<Value, String> {
+        let (cpu, set) = (self.part(1, I32)?, self.get(2)?);
+        let cpu = self.builder.ins().uextend(I64, cpu);
+        let cpu_count = self.field(offset_of!(Run, cpu_count));
+        let exists = self.builder.ins().icmp(IntCC::UnsignedLessThan, cpu, cpu_count);
+        let (existing, merged) = (self.builder.create_block(), self.builder.create_block());
+        let result = self.builder.append_block_param(merged, I64);
+        let zero = self.builder.ins().iconst(I64, 0);
+        self.builder.ins().brif(exists, existing, &[], merged, &[BlockArg::Value(zero)]);
+        self.go_on_in(existing);
+        let inside = self.inside.clone();
+        let word = self.builder.ins().ushr_imm_u(cpu, 6);
+        let distance = self.builder.ins().ishl_imm_u(word, 3);
+        let address = self.builder.ins().iadd(set, distance);
+        let (place, offset) = self.place_of(address, 0, 8);
+        let word = self.builder.ins().load(I64, access(self.memory), place, offset);
+        // Shifts take the amount modulo 64.
+        let bits = self.builder.ins().ushr(word, cpu);
+        let bit = self.builder.ins().band_imm_u(bits, 1);
+        self.builder.ins().jump(merged, &[BlockArg::Value(bit)]);
+        // What was checked here was not on the other way.
+        self.inside = inside;
+        self.go_on_in(merged);
+        Ok(result)
+    }
+
+    /// Where a number of the object in r1 is, after a check that it is such an object.
+    fn object_field(&mut self, field: ObjectField) -> Result<(Value, i32), String> {
         if field.end() as u64 > Run::FRAME_SIZE || field.offset >= field.mark {
             return Err(format!("the kernel's objects are not like {field:?}"));
         }
@@ -49,9 +120,7 @@ impl Translator<'_> {
         let own_address = self.builder.ins().load(I64, flags, place, offset + i32::from(field.mark));
         let is_other = self.builder.ins().icmp(IntCC::NotEqual, own_address, object);
         self.fault_if(is_other, object);
-        let kind = type_of(field.size);
-        let value = self.builder.ins().load(kind, flags, place, offset + i32::from(field.offset));
-        Ok(arithmetic::zero_extend(&mut self.builder, value))
+        Ok((place, offset + i32::from(field.offset)))
     }
 
     fn numbers_new(&mut self) -> Result<Value, String> {

@@ -8,8 +8,7 @@
 //! against the length of memory, unless an earlier check says enough; where one is outside, code asks `fault_of` for the
 //! interpreter's words. What is known without a call is a part of the code (`inline`).
 //!
-//! Limits: no optimisation across functions. Lookups in maps are calls, since instances have their arrays at places of
-//! their own.
+//! Limits: no optimisation across functions. Lookups in maps other than arrays are calls.
 
 mod access;
 mod arithmetic;
@@ -21,15 +20,21 @@ mod translate;
 
 use crate::fault::{Fault, LoadError};
 use crate::image::{Image, Import};
+use crate::known::Known;
 use crate::op::Op;
 use crate::runtime::Run;
+use cranelift_codegen::Context;
+use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{AbiParam, Signature};
+use cranelift_codegen::isa::TargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
-use std::fmt;
+use cranelift_module::{FuncId, Linkage, Module, ModuleReloc, default_libcall_names};
+use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
+use std::{fmt, thread};
 use translate::Translator;
 
 /// An image as machine code.
@@ -54,6 +59,9 @@ impl fmt::Debug for Compiled {
         formatter.write_str("Compiled")
     }
 }
+
+/// Most threads that compile functions: more would wait for the longest function.
+const THREADS_MAX: usize = 4;
 
 /// What Cranelift does for speed of the code: `none`, or `speed`, which takes longer.
 const OPT_LEVEL: &str = "speed";
@@ -81,28 +89,61 @@ fn compile_with(image: &Image, opt_level: &str) -> Result<Compiled, LoadError> {
         module.declare_function(name, linkage, signature).map_err(|error| unusable(name, &error))
     };
     let call_import = declare(entry::CALL_IMPORT, Linkage::Import, &of_imports)?;
+    let call_kernel = declare(entry::CALL_KERNEL, Linkage::Import, &of_imports)?;
     let fault = declare(entry::FAULT, Linkage::Import, &of_faults)?;
     // By number, since names of functions in the source can occur twice.
     let functions: Vec<FuncId> = (0..image.functions.len())
         .map(|number| declare(&format!("function {number}"), Linkage::Local, &of_functions))
         .collect::<Result<_, _>>()?;
 
-    let mut context = module.make_context();
     let mut builder_context = FunctionBuilderContext::new();
+    let mut contexts = Vec::new();
     for (number, function) in image.functions.iter().enumerate() {
+        let mut context = module.make_context();
         context.func.signature = of_functions.clone();
-        let outside = translate::Callees { functions: &functions, call_import, fault };
+        let outside = translate::Callees { functions: &functions, call_import, call_kernel, fault };
         Translator::new(&mut module, &mut context.func, &mut builder_context, image, number, outside)
             .translate()
             .map_err(|reason| unusable(&function.name, &reason))?;
-        // Cranelift's own text is only the kind of error.
+        contexts.push(context);
+    }
+    compile_all(module.isa(), &mut contexts)
+        .map_err(|(number, error)| unusable(&image.functions[number].name, &error))?;
+    for ((function, context), &id) in image.functions.iter().zip(&contexts).zip(&functions) {
+        let code = &context.compiled_code().expect("it has been compiled").buffer;
+        let relocations = code.relocs().iter();
+        let relocations: Vec<_> = relocations
+            .map(|relocation| ModuleReloc::from_mach_reloc(relocation, &context.func, id))
+            .collect();
         module
-            .define_function(functions[number], &mut context)
-            .map_err(|error| unusable(&function.name, &format!("{error:?}")))?;
-        module.clear_context(&mut context);
+            .define_function_bytes(id, code.alignment.into(), code.data(), &relocations)
+            .map_err(|error| unusable(&function.name, &error))?;
     }
     module.finalize_definitions().map_err(|error| unusable("the object", &error))?;
-    Ok(Compiled(entry::Machine::new(module, &functions)))
+    Ok(Compiled(entry::Machine::new(module, &functions, image.data_end())))
+}
+
+/// Compiles functions, a few at a time; the number of one that cannot be, and why.
+fn compile_all(isa: &dyn TargetIsa, contexts: &mut [Context]) -> Result<(), (usize, String)> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let waiting = Mutex::new(contexts.iter_mut().enumerate());
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some((number, context)) = next() {
+            // Cranelift's own text is only the kind of error.
+            let result = context.compile(isa, &mut ControlPlane::default());
+            result.map_err(|error| (number, format!("{:?}", error.inner)))?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let own = work();
+        let join = |other: thread::ScopedJoinHandle<'_, _>| {
+            other.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        others.into_iter().map(join).chain([own]).collect()
+    })
 }
 
 fn new_module(opt_level: &str) -> Result<JITModule, String> {
@@ -134,8 +175,12 @@ fn fault_of(run: &mut Run<'_>, function: usize, instruction: usize, address: u64
         Op::Call { .. } => Some(run.check_frame(address).err().unwrap_or_else(Run::exhausted)),
         Op::Poison { reason } => Some(Fault(image.poisons[reason as usize].clone())),
         Op::CallKernel { import } => match image.imports[import as usize] {
-            Import::Known(known) => known.result(run, address).err(),
-            // An iterator over numbers.
+            Import::Known(known @ (Known::Field(_) | Known::SetField(_))) => {
+                known.result(run, [address, 0, 0, 0, 0]).err()
+            }
+            // The key of an array.
+            Import::Runtime("bpf_map_lookup_elem") => outside(4),
+            // An iterator over numbers, or a word of a set.
             _ => outside(8),
         },
         _ => Some(Run::exhausted()),

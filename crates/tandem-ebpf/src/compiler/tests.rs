@@ -121,6 +121,24 @@ fn checks_hold_where_they_were_made() {
     for (ops, arguments, place) in [
         (&[load(3, 1, 0), load(3, 1, -8), load(0, 1, 1), Op::Exit][..], [end - 8, 0], "instruction 2"),
         (&[load(3, 1, 8), load(0, 1, -1), Op::Exit], [Memory::BASE, 0], "instruction 1"),
+        (
+            &[
+                testing::jump_if_equal(2, 0, 3),
+                load(3, 1, 8),
+                Op::Jump { target: 4 },
+                load(3, 1, 0),
+                load(0, 1, 8),
+                Op::Exit,
+            ],
+            [end - 8, 0],
+            "instruction 4",
+        ),
+        (
+            &[load(3, 1, 0), load(0, 1, 0), add(1, imm(1 << 30)), Op::Jump { target: 1 }],
+            [Memory::BASE, 0],
+            "instruction 1",
+        ),
+        (&[address(1, end - 7), load(0, 1, 0), Op::Exit], [0, 0], "instruction 1"),
         (&[load(3, 1, 0), add(1, imm(1 << 30)), load(0, 1, 0), Op::Exit], [Memory::BASE, 0], "instruction 2"),
         (&[testing::jump_if_equal(2, 0, 2), load(3, 1, 0), load(0, 1, 0), Op::Exit], [0, 0], "instruction 2"),
         (&[testing::jump_if_equal(2, 0, 2), load(3, 1, 0), load(0, 1, 0), Op::Exit], [0, 1], "instruction 1"),

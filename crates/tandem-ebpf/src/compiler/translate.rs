@@ -1,9 +1,8 @@
 //! Translates a function to Cranelift's intermediate language.
 
-use super::access::{access, type_of};
+use super::access::{Inside, access, type_of};
 use super::arithmetic;
-use super::entry::Context;
-use crate::image::Image;
+use crate::image::{Image, Import};
 use crate::op::{Op, Operand, Reg, Size};
 use crate::runtime::Run;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -16,7 +15,6 @@ use cranelift_jit::JITModule;
 use cranelift_module::{FuncId, Module};
 use std::collections::HashMap;
 use std::mem::offset_of;
-use std::ops::Range;
 
 const FRAME_POINTER: Reg = 10;
 
@@ -27,20 +25,31 @@ pub(super) struct Callees<'a> {
     pub functions: &'a [FuncId],
     /// `entry::call_import`.
     pub call_import: FuncId,
+    /// `entry::call_kernel`.
+    pub call_kernel: FuncId,
     /// `entry::fault`.
     pub fault: FuncId,
+}
+
+/// An instruction that is jumped to.
+struct Target {
+    block: Block,
+    /// A jump back goes there: not all ways to it are known when its translation begins.
+    is_loop: bool,
+    /// What is known to be inside of memory on all ways to it so far; none: there was no way yet.
+    inside: Option<Inside>,
 }
 
 /// The translation of a function.
 pub(super) struct Translator<'a> {
     pub(super) builder: FunctionBuilder<'a>,
     module: &'a mut JITModule,
-    image: &'a Image,
+    pub(super) image: &'a Image,
     callees: Callees<'a>,
     /// The function's number.
     number: usize,
-    /// Where an instruction is that is jumped to.
-    blocks: HashMap<u32, Block>,
+    /// The instructions that are jumped to.
+    targets: HashMap<u32, Target>,
     /// r0 to r9.
     registers: [Variable; 10],
     /// How often MayGoto does not jump yet.
@@ -56,8 +65,8 @@ pub(super) struct Translator<'a> {
     pub(super) memory: AliasRegion,
     pub(super) settings: AliasRegion,
     fuel: AliasRegion,
-    /// What is known to be inside of memory where the translation is: offsets from an address.
-    pub(super) inside: HashMap<Value, Range<i64>>,
+    /// What is known to be inside of memory where the translation is.
+    pub(super) inside: Inside,
     /// The position of the instruction that is being translated.
     at: usize,
 }
@@ -101,10 +110,11 @@ impl<'a> Translator<'a> {
         let ended = builder.create_block();
         builder.set_cold_block(fault);
         builder.set_cold_block(ended);
-        let mut blocks = HashMap::new();
-        for op in ops {
+        let mut targets = HashMap::new();
+        for (at, op) in ops.iter().enumerate() {
             if let Op::Jump { target } | Op::Branch { target, .. } | Op::MayGoto { target } = *op {
-                blocks.entry(target).or_insert_with(|| builder.create_block());
+                let new = || Target { block: builder.create_block(), is_loop: false, inside: None };
+                targets.entry(target).or_insert_with(new).is_loop |= target as usize <= at;
             }
         }
         Self {
@@ -113,7 +123,7 @@ impl<'a> Translator<'a> {
             image,
             callees,
             number,
-            blocks,
+            targets,
             registers,
             may_goto,
             context,
@@ -123,7 +133,7 @@ impl<'a> Translator<'a> {
             memory,
             settings,
             fuel,
-            inside: HashMap::new(),
+            inside: Inside::default(),
             at: 0,
         }
     }
@@ -134,18 +144,18 @@ impl<'a> Translator<'a> {
     /// What is wrong with one that no program has.
     pub fn translate(mut self) -> Result<(), String> {
         let ops = &self.image.functions[self.number].ops;
-        if let Some(target) = self.blocks.keys().find(|&&target| target as usize >= ops.len()) {
+        if let Some(target) = self.targets.keys().find(|&&target| target as usize >= ops.len()) {
             return Err(format!("it jumps to instruction {target}, which it does not have"));
         }
         let mut is_reachable = true;
         for (at, &op) in ops.iter().enumerate() {
             self.at = at;
-            if let Some(&block) = self.blocks.get(&(at as u32)) {
+            if self.targets.contains_key(&(at as u32)) {
                 if is_reachable {
+                    let block = self.way_to(at as u32);
                     self.builder.ins().jump(block, &[]);
                 }
-                self.builder.switch_to_block(block);
-                self.inside.clear();
+                self.begin_target(at as u32);
                 is_reachable = true;
             }
             if is_reachable {
@@ -160,6 +170,30 @@ impl<'a> Translator<'a> {
         let config = self.module.target_config();
         self.builder.finalize(config);
         Ok(())
+    }
+
+    /// The block of an instruction that is jumped to, for a jump that is made here.
+    fn way_to(&mut self, target: u32) -> Block {
+        let target = self.targets.get_mut(&target).expect("all targets have been collected");
+        match &mut target.inside {
+            Some(inside) => inside.keep_common(&self.inside),
+            none => *none = Some(self.inside.clone()),
+        }
+        target.block
+    }
+
+    /// Goes on with an instruction that is jumped to.
+    fn begin_target(&mut self, at: u32) {
+        let target = self.targets.get_mut(&at).expect("it is a target");
+        let inside = target.inside.take().unwrap_or_default();
+        let (block, is_loop) = (target.block, target.is_loop);
+        self.builder.switch_to_block(block);
+        if is_loop {
+            self.inside = Inside::default();
+        } else {
+            self.builder.seal_block(block);
+            self.inside = inside;
+        }
     }
 
     /// The blocks where the function ends early.
@@ -251,8 +285,12 @@ impl<'a> Translator<'a> {
                 let function = self.image.imports.get(import as usize);
                 let function = function.ok_or_else(|| format!("there is no import {import}"))?;
                 if !self.inline(function)? {
-                    let import = self.builder.ins().iconst(I64, i64::from(import));
-                    self.call_code(self.callees.call_import, &[self.frame, import]);
+                    let (callee, number): (_, i64) = match *function {
+                        Import::Kernel(function, _) => (self.callees.call_kernel, function.0.into()),
+                        _ => (self.callees.call_import, import.into()),
+                    };
+                    let number = self.builder.ins().iconst(I64, number);
+                    self.call_code(callee, &[self.frame, number]);
                     let ended = self.has_ended();
                     // The fault has no place yet.
                     self.fault_if(ended, ended);
@@ -309,7 +347,8 @@ impl<'a> Translator<'a> {
         if target as usize <= self.at {
             self.burn(self.frame);
         }
-        self.builder.ins().jump(self.blocks[&target], &[]);
+        let block = self.way_to(target);
+        self.builder.ins().jump(block, &[]);
     }
 
     fn branch(&mut self, condition: Value, target: u32) {
@@ -320,7 +359,8 @@ impl<'a> Translator<'a> {
             self.go_on_in(taken);
             self.jump(target);
         } else {
-            self.builder.ins().brif(condition, self.blocks[&target], &[], next, &[]);
+            let block = self.way_to(target);
+            self.builder.ins().brif(condition, block, &[], next, &[]);
         }
         self.go_on_in(next);
     }
@@ -328,7 +368,7 @@ impl<'a> Translator<'a> {
     /// Counts a jump back or a call.
     fn burn(&mut self, address: Value) {
         let flags = access(self.fuel);
-        let place = offset_of!(Context, fuel) as i32;
+        let place = offset_of!(Run, fuel) as i32;
         let fuel = self.builder.ins().load(I64, flags, self.context, place);
         let is_over = self.builder.ins().icmp_imm_u(IntCC::Equal, fuel, 0);
         self.fault_if(is_over, address);
@@ -344,7 +384,7 @@ impl<'a> Translator<'a> {
             .get(function as usize)
             .ok_or_else(|| format!("there is no function {function}"))?;
         let frame = self.builder.ins().iadd_imm_s(self.frame, Run::FRAME_SIZE as i64);
-        let stack_end = self.field(offset_of!(Context, stack_end));
+        let stack_end = self.field(offset_of!(Run, stack_end));
         let is_outside = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, frame, stack_end);
         self.fault_if(is_outside, frame);
         self.burn(frame);
@@ -375,7 +415,7 @@ impl<'a> Translator<'a> {
 
     /// Not 0: a callee has ended with a fault.
     fn has_ended(&mut self) -> Value {
-        self.field(offset_of!(Context, ended))
+        self.field(offset_of!(Run, ended))
     }
 
     /// Ends the function with this instruction's fault if a condition is not 0.

@@ -9,7 +9,7 @@ use crate::memory::Memory;
 #[derive(Debug)]
 pub(crate) struct Array {
     /// The address of the first value. Those of an element, one a CPU, follow each other.
-    values: u64,
+    pub values: u64,
     pub value_size: usize,
     /// From one value to the next.
     stride: u64,

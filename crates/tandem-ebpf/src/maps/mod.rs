@@ -170,6 +170,6 @@ pub(crate) fn unsupported(what: &str) -> Fault {
 }
 
 /// Values are aligned to 8 bytes.
-fn stride_of(value_size: usize) -> usize {
+pub(crate) fn stride_of(value_size: usize) -> usize {
     value_size.next_multiple_of(8)
 }

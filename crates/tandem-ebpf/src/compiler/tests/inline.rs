@@ -1,13 +1,13 @@
 //! Functions that code does itself instead of calling them.
 
 use super::{call, image};
-use crate::image::{FunctionId, Import};
+use crate::image::{FunctionId, Image, Import, MapKind};
 use crate::instance::Engine;
 use crate::known::{Known, ObjectField};
 use crate::maps::errno;
 use crate::memory::Memory;
 use crate::op::{Op, Size};
-use crate::testing::{self, TestKernel, add, imm, mov, reg};
+use crate::testing::{self, TestKernel, add, address, imm, load, mov, reg};
 
 /// Where the kernel of the tests has objects: their own address, and a number that is 7.
 const OBJECT: u64 = Memory::BASE + 64;
@@ -18,6 +18,9 @@ const OBJECT: u64 = Memory::BASE + 64;
 fn functions_without_a_call_do_the_same() {
     let field =
         |size| Import::Known(Known::Field(ObjectField { object: "an object", mark: 16, offset: 8, size }));
+    let set_field =
+        |size| Import::Known(Known::SetField(ObjectField { object: "an object", mark: 16, offset: 0, size }));
+    let in_set = || Import::Known(Known::CpuInSet);
     let numbers = |from: i32, to: i32| u64::from(from as u32) | u64::from(to as u32) << 32;
     let new = || Import::Runtime("bpf_iter_num_new");
     let next = || Import::Runtime("bpf_iter_num_next");
@@ -35,6 +38,16 @@ fn functions_without_a_call_do_the_same() {
         (field(Size::D), [0, 0, 0], 1, Err(not_an_object), 1),
         (field(Size::D), [Memory::BASE - 16, 0, 0], Memory::BASE - 16, Err(not_an_object), Memory::BASE - 16),
         (field(Size::D), [u64::MAX, 0, 0], 1, Err(not_an_object), 1),
+        (set_field(Size::D), [at, 9, 0], 1, Ok(1), 9),
+        (set_field(Size::W), [at, u64::MAX, 0], 5 << 32 | 1, Ok(1), 5 << 32 | 0xffff_ffff),
+        (set_field(Size::D), [OBJECT + 8, 9, 0], 1, Err(not_an_object), 1),
+        (in_set(), [3, at, 0], 0b1000, Ok(1), 0b1000),
+        (in_set(), [2, at, 0], 0b1000, Ok(0), 0b1000),
+        (in_set(), [1 << 32 | 3, at, 0], 0b1000, Ok(1), 0b1000),
+        // There are four CPUs.
+        (in_set(), [4, at, 0], 0b1_0000, Ok(0), 0b1_0000),
+        (in_set(), [4, 0, 0], 1, Ok(0), 1),
+        (in_set(), [3, 8, 0], 1, Err("a null pointer was followed (8 bytes at offset 8)"), 1),
         (new(), [at, 2, 5], 1, Ok(0), numbers(1, 5)),
         (new(), [at, u64::MAX, 5], 1, Ok(0), numbers(-2, 5)),
         (new(), [at, 5, 5], 1, Ok(0), numbers(4, 5)),
@@ -59,6 +72,7 @@ fn functions_without_a_call_do_the_same() {
             memory.store(Memory::BASE, 8, before).unwrap();
             memory.store(OBJECT + 8, 8, 0x1_0000_0007).unwrap();
             memory.store(OBJECT + 16, 8, OBJECT).unwrap();
+            memory.store(Memory::BASE + 16, 8, Memory::BASE).unwrap();
             let [r1, r2, r3] = arguments;
             let mut kernel = TestKernel { cpu: 3, clock_ns: 1 << 40, ..TestKernel::default() };
             let result = instance.call(&mut kernel, FunctionId(0), [r1, r2, r3, 0, 0]);
@@ -71,6 +85,52 @@ fn functions_without_a_call_do_the_same() {
             (got, _) => panic!("{import:?} of {arguments:x?}: {got:?}"),
         }
         assert_eq!(compiled.1, after, "{import:?} of {arguments:x?}");
+    }
+}
+
+#[test]
+fn arrays_are_looked_up_as_by_a_call() {
+    let program = |map: u64| {
+        [
+            address(1, Image::MAPS + map),
+            Op::CallKernel { import: 0 },
+            testing::jump_if_equal(0, 0, 4),
+            load(0, 0, 0),
+            Op::Exit,
+        ]
+    };
+    // The element that is looked up holds 10 times its index, and on CPU 3 of each its own one more.
+    for (map, key, at, result) in [
+        (0, 0, Memory::BASE, Ok(0)),
+        (0, 2, Memory::BASE, Ok(20)),
+        (0, 3, Memory::BASE, Ok(0)),
+        (0, u32::MAX, Memory::BASE, Ok(0)),
+        (1, 0, Memory::BASE, Ok(1)),
+        (1, 2, Memory::BASE, Ok(21)),
+        (1, 3, Memory::BASE, Ok(0)),
+        (0, 0, 8, Err("a null pointer was followed (4 bytes at offset 8)")),
+    ] {
+        for engine in [Engine::Compiled, Engine::Interpreted] {
+            let mut image = image(&[("f", &program(map))]);
+            image.imports = testing::runtime(&["bpf_map_lookup_elem"]);
+            image.maps =
+                [MapKind::Array, MapKind::PerCpuArray].map(|kind| testing::map(kind, 4, 8, 3)).to_vec();
+            let mut instance = testing::instance(image, engine);
+            let state = instance.state_mut();
+            for index in 0..3u32 {
+                for (map, value) in [(0, 10 * index), (1, 10 * index + 1)] {
+                    let value = u64::from(value).to_le_bytes();
+                    assert_eq!(state.set_element(map, &index.to_le_bytes(), 3, &value), Ok(true));
+                }
+            }
+            state.memory.store(Memory::BASE, 4, key.into()).unwrap();
+            let mut kernel = TestKernel { cpu: 3, ..TestKernel::default() };
+            match (instance.call(&mut kernel, FunctionId(0), [0, at, 0, 0, 0]), result) {
+                (Ok(got), Ok(expected)) => assert_eq!(got, expected, "{engine:?}: map {map}, element {key}"),
+                (Err(fault), Err(words)) => assert!(fault.0.contains(words), "{engine:?}: {fault}"),
+                (got, _) => panic!("{engine:?}: map {map}, element {key}: {got:?}"),
+            }
+        }
     }
 }
 
