@@ -5,15 +5,20 @@
  * Problem: KVM calls yield_to() for each candidate in turn, and most of them run already; and when many vCPUs spin at
  * once, they yield to each other in circles.
  *
- * Approach: yield_to() is refused, so that KVM tries its next candidate, unless the target waits in a queue, may run on
- * the yielder's CPU, was not last on a CPU that is itself in a directed yield, and has not had more than its share. All
- * tests are reads; nothing is taken for a target that cannot be helped. Otherwise the target's number and queue are
- * noted, and the yielder's CPU, which schedules next, moves it out of that queue.
+ * Approach: the target runs next on the CPU where it ran last, and preempts who is there. Its caches are there, and the
+ * yielder goes on where its own are. vCPUs that wait for each other so come to run at the same time, and few of their
+ * spins last long enough to be noticed. A VM with more threads than a quarter of the CPUs is too large for that: it and
+ * others only push each other away. Its targets get the yielder's CPU, in exchange, which moves them.
  *
- * The yielder keeps its virtual time and the queue its clock, so that it gets back what it gave: it was charged for
- * what it ran, and the target is charged for what it runs. The target has had more than its share if it is ahead of the
- * first who waits for the CPU by more than YIELD_AHEAD_SLICES slices. Otherwise two vCPUs that yield to each other would
- * keep a third off the CPU for ever, and be it the one that has the lock.
+ * yield_to() is refused, so that KVM tries its next candidate, unless the target waits in a queue, its CPU is not itself in
+ * a directed yield, and it has not had more than its share. All tests are reads; nothing is taken for a target that cannot
+ * be helped. Otherwise the target's number and queue are noted for the CPU, which moves it out of that queue. A target that
+ * waits for another LLC than that of its last CPU, since the queues were balanced, gets the yielder's CPU as well.
+ *
+ * Who loses a CPU keeps its virtual time and the queue its clock, so that it gets back what it gave: it was charged for
+ * what it ran, and the target is charged for what it runs. The target has had more than its share if it is ahead of who
+ * is preempted, or waits first for that CPU, by more than YIELD_AHEAD_SLICES slices. Otherwise two vCPUs that yield to each
+ * other would keep a third off the CPU for ever, and be it the one that has the lock.
  *
  * Limits: a target that waits in the local queue of a CPU cannot be moved, and is next there anyway. At most
  * YIELD_SEARCH_MAX tasks of a queue are looked at.
@@ -25,6 +30,8 @@ enum {
 	YIELD_SEARCH_MAX = 256,
 	/* Who has a lock often waits because its slice is over: it is ahead by that one, and needs another to go on. */
 	YIELD_AHEAD_SLICES = 2,
+	/* A VM that has more threads than this part of the CPUs does not come to run at once: others push back. */
+	VM_CPU_SHARE = 4,
 };
 
 /* Whether the first of a queue is behind `vtime`, told by the clock of the CPU's LLC, by more than `ahead`. */
@@ -35,38 +42,47 @@ static __always_inline bool is_too_far_ahead(u64 vtime, u64 ahead, u64 queue)
 	return first_vtime(queue, &first) && before(first + ahead, vtime);
 }
 
-/* Whether the target has had more than its share against those who wait for the yielder's CPU. */
-static __always_inline bool had_its_share(const struct task_struct *to, s32 cpu, const struct cpu_state *state)
+/*
+ * Whether the target has had more than its share against those who wait for a CPU, and who runs there if that is not who
+ * yields, which has `own` CPU. vCPUs of a VM usually have one weight.
+ */
+static __always_inline bool had_its_share(const struct task_struct *to, s32 cpu, const struct cpu_state *state,
+					  const struct cpu_state *own, u64 now_ns)
 {
 	u32 llc = llc_of(cpu);
 	u64 vtime = vtime_in(to->scx.dsq_vtime, llc);
-	/* vCPUs of a VM usually have one weight. */
-	u64 ahead = charge(YIELD_AHEAD_SLICES * settings.slice_ns, state->weight);
+	u64 ahead = charge(YIELD_AHEAD_SLICES * settings.slice_ns, own->weight);
 
-	return is_too_far_ahead(vtime, ahead, llc) ||
+	return (state != own && state->running && before(running_vtime(state, now_ns) + ahead, vtime)) ||
+	       is_too_far_ahead(vtime, ahead, llc) ||
 	       (state->pinned_wait && is_too_far_ahead(vtime, ahead, CPU_QUEUE | cpu));
 }
 
-/* Whether the running task `from` yields its CPU to `to`. */
-static __always_inline bool yield_to(struct task_struct *from, struct task_struct *to)
+/* Whether all threads of the task's process may come to run at the same time, though other VMs want CPUs, too. */
+static __always_inline bool may_run_at_once(struct task_struct *p)
 {
-	s32 cpu = scx_bpf_task_cpu(from);
-	struct cpu_state *state = cpu_state(cpu), *targets = cpu_state(scx_bpf_task_cpu(to));
+	u32 nr_threads = BPF_CORE_READ(p, signal, nr_threads);
+
+	return nr_threads * VM_CPU_SHARE <= settings.nr_online;
+}
+
+/* Whether the running task `from` yields to `to`. */
+static __always_inline bool yield_to(struct task_struct *from, struct task_struct *to, u64 now_ns)
+{
+	s32 own_cpu = scx_bpf_task_cpu(from), cpu = scx_bpf_task_cpu(to);
+	struct cpu_state *own = cpu_state(own_cpu), *state = cpu_state(cpu);
+	bool may_move;
 	u64 queue;
 
-	if (!settings.directed_yield || !state || !targets)
+	if (!settings.directed_yield || !own || !state)
 		return false;
 	count(COUNTER_yield_to);
 	if (scx_bpf_task_running(to)) {
 		count(COUNTER_yield_to_running);
 		return false;
 	}
-	if (targets != state && targets->yield_to) {
+	if (state != own && state->yield_to) {
 		count(COUNTER_yield_to_busy);
-		return false;
-	}
-	if (!bpf_cpumask_test_cpu(cpu, to->cpus_ptr)) {
-		count(COUNTER_yield_to_forbidden);
 		return false;
 	}
 	queue = BPF_CORE_READ(to, scx.dsq, id);
@@ -74,18 +90,30 @@ static __always_inline bool yield_to(struct task_struct *from, struct task_struc
 		count(COUNTER_yield_to_gone);
 		return false;
 	}
-	if (had_its_share(to, cpu, state)) {
+	may_move = bpf_cpumask_test_cpu(own_cpu, to->cpus_ptr);
+	if ((queue != llc_of(cpu) && queue != (CPU_QUEUE | cpu)) || (may_move && !may_run_at_once(to))) {
+		if (!may_move) {
+			count(COUNTER_yield_to_forbidden);
+			return false;
+		}
+		cpu = own_cpu;
+		state = own;
+	}
+	if (had_its_share(to, cpu, state, own, now_ns)) {
 		count(COUNTER_yield_to_unfair);
 		return false;
 	}
 	state->yield_to = to->pid;
 	state->yield_queue = queue;
-	scx_bpf_task_set_slice(from, 0);
+	if (state == own)
+		scx_bpf_task_set_slice(from, 0);
+	else
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	return true;
 }
 
 /* Moves the target of the CPU's directed yield here, if there is one; false: there is none, or it has gone. */
-static bool run_yield_target(struct cpu_state *state)
+static bool run_yield_target(struct cpu_state *state, s32 cpu)
 {
 	s32 target = state->yield_to;
 	struct task_struct *p;
@@ -96,7 +124,7 @@ static bool run_yield_target(struct cpu_state *state)
 		return false;
 	bpf_for_each(scx_dsq, p, state->yield_queue, 0) {
 		if (p->pid == target) {
-			moved = scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0);
+			moved = move_here(BPF_FOR_EACH_ITER, p, cpu);
 			break;
 		}
 		if (++looked >= YIELD_SEARCH_MAX)

@@ -16,8 +16,16 @@
 #ifndef TANDEM_GUEST_H
 #define TANDEM_GUEST_H
 
-/* How many idle vCPUs are looked at for a better one. */
-enum { VCPUS_LOOKED_AT = 4 };
+enum {
+	/* How many idle vCPUs are looked at for a better one. */
+	VCPUS_LOOKED_AT = 4,
+	/*
+	 * Less steal time between two ticks tells nothing: waking a vCPU counts as steal, too, and takes up to 200 us from a deep
+	 * sleep. Another vCPU that has the CPU keeps it for longer: 700 us with EEVDF's shortest base slice, 1 ms with Xen's rate
+	 * limit.
+	 */
+	STEAL_MIN_NS = 300 * 1000,
+};
 
 extern const struct kernel_cpustat kernel_cpustat __ksym;
 
@@ -27,10 +35,9 @@ static __always_inline void note_steal(struct cpu_state *state, u64 now_ns)
 	const struct kernel_cpustat *stat = bpf_this_cpu_ptr(&kernel_cpustat);
 	u64 steal_ns = stat->cpustat[CPUTIME_STEAL];
 
-	if (steal_ns != state->steal_ns) {
-		state->steal_ns = steal_ns;
+	if (steal_ns - state->steal_ns >= STEAL_MIN_NS)
 		state->stolen_at_ns = now_ns;
-	}
+	state->steal_ns = steal_ns;
 }
 
 static __always_inline bool really_runs(s32 cpu, u64 now_ns)

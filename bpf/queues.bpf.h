@@ -9,6 +9,10 @@
  *
  * A task whose slice ended, or that is new, waits for the CPU where it ran, whose caches know it. Another CPU of the LLC
  * takes it if it would idle, or if the task is further behind than `migration_margin_ns`.
+ *
+ * Limits: from when the kernel begins to take a CPU offline until it tells schedulers, a grace period of RCU later, that
+ * CPU gets no tasks of others. Those in its LLC's queue that may use none of the other CPUs there wait so long, or until
+ * a CPU of another LLC idles; if one of them was preempted in a read-side section, the grace period waits for it.
  */
 #ifndef TANDEM_QUEUES_H
 #define TANDEM_QUEUES_H
@@ -18,8 +22,6 @@ enum {
 	PREFERENCE_SEARCH_MAX = 32,
 	/* Tasks of the own LLC's queue that are looked at for a better one than the first. */
 	OWN_SEARCH_MAX = 64,
-	/* The kernel's TASK_ON_RQ_MIGRATING (kernel/sched/sched.h). */
-	ON_RQ_MIGRATING = 2,
 	/* A task moves to another queue if its own is longer by so many percent. */
 	IMBALANCE_PCT = 125,
 };
@@ -27,16 +29,6 @@ enum {
 static __always_inline bool is_pinned(const struct task_struct *p)
 {
 	return p->nr_cpus_allowed == 1;
-}
-
-/*
- * Whether the kernel is moving the task, which waits or ran, to its CPU because it may not use the one before any longer.
- * That one may be about to go offline, of which schedulers hear later: it would take the task out of the LLC's queue at
- * once, and the kernel would move it here again, for ever. So it waits for this CPU alone.
- */
-static __always_inline bool is_pushed(const struct task_struct *p)
-{
-	return p->on_rq == ON_RQ_MIGRATING;
 }
 
 /* Lets an idle CPU that may run the task, if there is one, look at the queues. */
@@ -52,12 +44,10 @@ static __always_inline void wake_idle(const struct task_struct *p)
 static __always_inline void preempt(struct task_struct *p, s32 cpu, u64 vtime, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(cpu);
-	u64 running_vtime;
 
 	if (!state || !state->running)
 		return;
-	running_vtime = state->vtime + charge(now_ns - state->charged_ns, state->weight);
-	if (before(vtime + settings.preempt_margin_ns, running_vtime) && may_preempt(p, cpu, state, now_ns)) {
+	if (before(vtime + settings.preempt_margin_ns, running_vtime(state, now_ns)) && may_preempt(p, cpu, state, now_ns)) {
 		count(COUNTER_preempted);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
@@ -103,6 +93,15 @@ static __always_inline bool prefers(struct task_struct *p, s32 cpu, bool or_none
 }
 
 /*
+ * Moves a task, at which an iteration over a queue is, to this CPU. While the kernel takes the CPU offline, before it
+ * tells schedulers, it puts tasks of other CPUs into its global queue instead: the CPU must not take that for work.
+ */
+static __always_inline bool move_here(struct bpf_iter_scx_dsq *at, struct task_struct *p, s32 cpu)
+{
+	return scx_bpf_dsq_move(at, p, SCX_DSQ_LOCAL, 0) && scx_bpf_task_cpu(p) == cpu;
+}
+
+/*
  * Functions that are not static are verified once, for any arguments, and not again for each place that calls them.
  */
 
@@ -113,7 +112,7 @@ __noinline int take_preferring(s32 cpu, u64 queue)
 	u32 looked = 0;
 
 	bpf_for_each(scx_dsq, p, queue, 0) {
-		if (prefers(p, cpu, false) && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
+		if (prefers(p, cpu, false) && move_here(BPF_FOR_EACH_ITER, p, cpu))
 			return true;
 		if (++looked >= PREFERENCE_SEARCH_MAX)
 			break;
@@ -207,28 +206,38 @@ static __always_inline u64 vtime_to_queue_pinned(const struct task_struct *p, s3
 /*
  * Takes the next task of the CPU's LLC; with `bounded`, only one that deserves the CPU more than who has virtual time
  * `bound`. A task whose caches are warm elsewhere counts as `migration_margin_ns` further ahead than it is.
+ *
+ * Tasks that may not run here do not count: if none of the CPUs that they may use takes them, the first of them stays
+ * first, and whatever else is in the queue would pass for as early as that.
  */
 __noinline int take_own(s32 cpu, u32 llc, u64 bound, bool bounded)
 {
 	struct task_struct *p;
+	bool found = false;
 	u64 earliest = 0;
 	u32 looked = 0;
 
 	bpf_for_each(scx_dsq, p, llc, 0) {
 		u64 vtime = p->scx.dsq_vtime;
 
-		if (!looked)
+		if (looked++ >= OWN_SEARCH_MAX)
+			break;
+		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		if (!found) {
+			advance_turn(llc, vtime);
 			earliest = vtime + settings.migration_margin_ns;
+		}
+		found = true;
 		if (before(earliest, vtime) || (bounded && !before(vtime, bound)))
 			break;
 		if ((!(vtime & WARM) || scx_bpf_task_cpu(p) == cpu) &&
-		    (partial_sets && nr_preferences ? prefers(p, cpu, true) : bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) &&
-		    scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
+		    (!partial_sets || !nr_preferences || prefers(p, cpu, true)) && move_here(BPF_FOR_EACH_ITER, p, cpu))
 			return true;
-		if (++looked >= OWN_SEARCH_MAX)
-			break;
 	}
-	if (!looked || (bounded && !before(earliest, bound)))
+	if (!found)
+		advance_turn(llc, clock_of(llc));
+	if (!looked || (bounded && !(found && before(earliest, bound))))
 		return false;
 	return scx_bpf_dsq_move_to_local(llc, 0);
 }

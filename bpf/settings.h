@@ -37,7 +37,7 @@ struct settings {
 	bool directed_yield;
 
 	/* Longest and shortest time that a task runs before others have their turn: rises, fewer switches; falls,
-	 * shorter waits. The more tasks wait, the shorter is the slice, down to the shortest. */
+	 * shorter waits. With more than ROUND_SLICES tasks a CPU a slice is shorter, down to the shortest. */
 	u64 slice_ns;
 	u64 slice_min_ns;
 	/* How far behind its queue a task that slept may be, in virtual time: rises, sleepers run sooner after they

@@ -48,6 +48,11 @@ struct cpu_state cpu_states[MAX_CPUS];
 struct llc_state {
 	/* The virtual time up to which tasks of the LLC have run: see fairness.bpf.h. */
 	u64 clock;
+	/*
+	 * Up to where its queue has been served: behind the clock, which a single task that has its CPU for long moves, by as
+	 * much as those who wait for their own CPUs lag. Whom no CPU takes does not hold it up.
+	 */
+	u64 turn;
 	/* When the queue looked last for a shorter one. */
 	u64 balanced_ns;
 } __attribute__((aligned(64)));

@@ -124,7 +124,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 	u64 now_ns = scx_bpf_now(), vtime;
 	u32 llc = llc_of(cpu);
 
-	if (is_pinned(p) || is_pushed(p)) {
+	if (is_pinned(p)) {
 		count(COUNTER_pinned);
 		if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
 			insert_local(p, cpu, SCX_DSQ_LOCAL, enq_flags);
@@ -187,14 +187,15 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 
 	if (!state)
 		return;
-	if (run_yield_target(state))
+	if (run_yield_target(state, cpu))
 		return;
 	if (runs_on) {
 		if (nr_preferences)
 			note_time(prev, cpu, state, now_ns);
 		settle(state, now_ns);
-		if (!state->by_yield)
-			advance_clock(llc, state->vtime);
+		/* As one that waits: where the clock has run ahead, who has a CPU would keep it until it had caught up. */
+		if (!is_pinned(prev))
+			state->vtime = in_bounds(state->vtime, clock_of(llc), lag_max_ns());
 		if (nr_preferences && should_return(prev, cpu, now_ns))
 			runs_on = false;
 		else if (shares_core(cpu) && should_spread(prev, cpu))
@@ -279,7 +280,7 @@ bool BPF_STRUCT_OPS(tandem_yield, struct task_struct *from, struct task_struct *
 	struct cpu_state *state;
 
 	if (to)
-		return yield_to(from, to);
+		return yield_to(from, to, scx_bpf_now());
 	count(COUNTER_yields);
 	state = cpu_state(scx_bpf_task_cpu(from));
 	if (state)

@@ -60,7 +60,12 @@ pub fn preferring(numbers: &[u32]) -> TaskFacts {
 
 /// A task that may use one CPU.
 pub fn pinned(cpu: u32) -> TaskFacts {
-    TaskFacts { hard_affinity: cpus(&[cpu]), ..task() }
+    restricted(&[cpu])
+}
+
+/// A task that may use some CPUs.
+pub fn restricted(numbers: &[u32]) -> TaskFacts {
+    TaskFacts { hard_affinity: cpus(numbers), ..task() }
 }
 
 impl Desk {
@@ -166,6 +171,11 @@ impl Desk {
         let task = self.current[cpu as usize].take().expect("a task runs there");
         self.ask(|policy, ctx| policy.blocked(ctx, CpuId(cpu), task));
         self.decide(cpu)
+    }
+
+    /// A task, which runs, begins to exit.
+    pub fn begin_exit(&mut self, task: u32) {
+        self.policy.exits(TaskId(task));
     }
 
     /// A tick on a CPU, which runs a task.

@@ -2,7 +2,7 @@
 
 mod desk;
 
-use desk::{Desk, pinned, preferring, task, two_nodes, two_nodes_with_smt};
+use desk::{Desk, pinned, preferring, restricted, task, two_nodes, two_nodes_with_smt};
 use tandem_host::scheduler::{Mode, Settings};
 use tandem_sim::ids::{CpuId, NodeId, TaskId};
 use tandem_sim::policy::TaskFacts;
@@ -104,13 +104,25 @@ fn a_yield_to_a_running_task_is_refused_and_one_to_a_waiting_task_runs_it() {
 }
 
 #[test]
-fn a_yield_to_a_task_that_may_not_run_here_is_refused() {
+fn the_target_of_a_yield_runs_where_it_ran_and_the_yielder_goes_on() {
     let mut desk = busy(&Settings::default(), vec![pinned(5)]);
     desk.wake(8, 5);
-    assert!(!desk.yield_to(0, 8));
-    assert_eq!(desk.counter("yield_to_forbidden"), 1);
-    assert!(desk.yield_to(5, 8));
+    desk.kicked.clear();
+    assert!(desk.yield_to(0, 8));
+    assert!(desk.kicked.iter().all(|&cpu| cpu == CpuId(5)) && !desk.kicked.is_empty());
+    assert_eq!(desk.decide(0), Some(TaskId(0)));
     assert_eq!(desk.decide(5), Some(TaskId(8)));
+
+    // Not while that CPU is itself in a directed yield, nor if it has had its share: task 5 waits now.
+    assert!(desk.yield_to(0, 5));
+    assert!(!desk.yield_to(1, 5));
+    assert_eq!(desk.counter("yield_to_busy"), 1);
+    assert_eq!(desk.decide(5), Some(TaskId(5)));
+    desk.pass_us(60_000);
+    desk.tick(5);
+    assert_eq!(desk.decide(5), Some(TaskId(8)));
+    assert!(!desk.yield_to(0, 5), "it would preempt one that has had less by three slices");
+    assert_eq!(desk.counter("yield_to_unfair"), 1);
 }
 
 #[test]
@@ -183,14 +195,31 @@ fn a_task_woken_by_one_that_has_run_briefly_and_sleeps_stays_there() {
 #[test]
 fn a_guest_passes_over_an_idle_vcpu_from_which_time_was_stolen() {
     let settings = Settings { mode: Mode::Guest, ..Settings::default() };
-    let mut desk = Desk::new(&settings, tasks(1));
+    // What waking a vCPU takes is steal time as well, and says nothing.
+    for (stolen_ns, passed_over) in [(2_000_000, true), (100_000, false)] {
+        let mut desk = Desk::new(&settings, tasks(1));
+        let place = desk.run_on(0, 0);
+        desk.stolen_ns[place.index()] = stolen_ns;
+        desk.pass_us(4_000);
+        desk.tick(place.0);
+        desk.pass_us(100);
+        desk.sleep(place.0);
+        assert_eq!(desk.wake(0, place.0) != place, passed_over, "{stolen_ns} ns a moment ago");
+    }
+}
+
+#[test]
+fn who_exits_leaves_its_cpu_to_who_waits_for_its_end() {
+    let settings = Settings { mode: Mode::Guest, ..Settings::default() };
+    let mut desk = Desk::new(&settings, tasks(2));
     let place = desk.run_on(0, 0);
-    desk.stolen_ns[place.index()] = 2_000_000;
-    desk.pass_us(4_000);
-    desk.tick(place.0);
-    desk.pass_us(100);
-    desk.sleep(place.0);
-    assert_ne!(desk.wake(0, place.0), place, "the host had taken its CPU away a moment ago");
+    assert_eq!(desk.fork(1, place.0), place);
+    assert_eq!(desk.sleep(place.0), Some(TaskId(1)));
+    // Too long for one that only wakes another and sleeps.
+    desk.pass_us(2_000);
+    desk.begin_exit(1);
+    assert_eq!(desk.wake_sync(0, place.0), place);
+    assert_eq!(desk.sleep(place.0), Some(TaskId(0)));
 }
 
 #[test]
@@ -281,7 +310,7 @@ fn a_task_whose_slice_ended_waits_for_its_cpu_as_long_as_that_is_fair() {
     desk.tick(second.0);
     assert_eq!(desk.decide(second.0), Some(TaskId(1)), "task 0 ran elsewhere as long as this one");
     // Task 1 gets a slice more than task 0, which is more than the margin.
-    desk.pass_us(17_000);
+    desk.pass_us(20_000);
     desk.tick(second.0);
     assert_eq!(desk.decide(second.0), Some(TaskId(0)));
 
@@ -294,6 +323,64 @@ fn a_task_whose_slice_ended_waits_for_its_cpu_as_long_as_that_is_fair() {
     let other = waits_at.0 ^ 1;
     desk.tick(other);
     assert_eq!(desk.decide(other), Some(TaskId(8)));
+}
+
+#[test]
+fn who_wakes_waits_for_those_who_wait_and_not_until_they_have_had_as_much_as_any() {
+    let mut desk = busy(&Settings::default(), tasks(3));
+    desk.wake(8, 0);
+    desk.wake(9, 0);
+    // The task on CPU 0 has had four slices, and moves the clock by that.
+    desk.pass_us(80_000);
+    assert_eq!(desk.decide(0), Some(TaskId(8)));
+    desk.wake(10, 0);
+    for next in [9, 10] {
+        desk.pass_us(20_000);
+        assert_eq!(desk.decide(0), Some(TaskId(next)));
+    }
+}
+
+#[test]
+fn a_task_of_the_least_weight_does_not_let_others_keep_their_cpus() {
+    const LEAST: u32 = 3;
+    let mut all = tasks(4);
+    all[LEAST as usize].weight = 15; // nice 19
+    all.extend((2..8).map(pinned));
+    let mut desk = Desk::new(&Settings::default(), all);
+    for (task, cpu) in (4..).zip(2..8) {
+        desk.run_on(task, cpu);
+    }
+    let cpus = [desk.run_on(0, 0).0, desk.run_on(LEAST, 1).0];
+    // In 40 ms its virtual time goes on by more than a second.
+    desk.pass_us(40_000);
+    desk.wake(1, cpus[1]);
+    desk.wake(2, cpus[1]);
+    let mut ran_ms = [0; 4];
+    for _ in 0..200 {
+        for cpu in cpus {
+            desk.tick(cpu);
+            desk.decide(cpu);
+            ran_ms[desk.current[cpu as usize].expect("four want two CPUs").index()] += 4;
+        }
+        desk.pass_us(4_000);
+    }
+    let (least, most) = (ran_ms[..3].iter().min().unwrap(), ran_ms[..3].iter().max().unwrap());
+    assert!(most - least <= 60, "{ran_ms:?} ms");
+}
+
+#[test]
+fn a_task_that_a_cpu_may_not_run_does_not_bring_others_before_those_of_that_cpu_alone() {
+    // CPU 1, which alone of its node may run task 8, does not take it.
+    let mut desk = busy(&Settings::default(), vec![restricted(&[1, 4]), pinned(0), task()]);
+    assert_eq!(desk.wake(8, 1), CpuId(1));
+    // The node's virtual time goes on with that of a task that keeps its CPU, so that who wakes later waits behind.
+    for (woken, cpu) in [(9, 0), (10, 2)] {
+        desk.pass_us(20_000);
+        desk.decide(cpu);
+        desk.wake(woken, cpu);
+    }
+    assert_eq!(desk.sleep(0), Some(TaskId(9)), "task 10 has waited less long");
+    assert_eq!(desk.sleep(0), Some(TaskId(10)));
 }
 
 #[test]

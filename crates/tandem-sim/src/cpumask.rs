@@ -121,6 +121,12 @@ impl CpuMask {
         self.next_and_wrapping(other, start)
     }
 
+    /// The bits, 64 a word.
+    #[inline]
+    pub fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        self.words.iter().copied()
+    }
+
     /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
         iter_words(self.words.iter().copied())

@@ -12,7 +12,8 @@
  *     central CPU:    dispatch: `waiting` -> local queue of each CPU that wants one, and kick that
  *     timer:          kick each CPU whose task has run for a slice, if somebody waits
  *
- * Limits: the central CPU's own task keeps it while others want CPUs, since only this CPU's timer could take it away.
+ * Limits, which are those of the design: the central CPU's own task keeps it while others want CPUs, since nobody but
+ * this CPU decides, and only its timer could take the task away. What must not wait should not run there.
  */
 #include <scx/common.bpf.h>
 

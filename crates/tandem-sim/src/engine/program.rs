@@ -8,6 +8,7 @@ use crate::ids::{CpuId, TaskId, VmId};
 use crate::kernel::{CpuRef, HOST, Task, TaskRef, TimerTarget};
 use crate::machine::cost::{Coherence, Residue};
 use crate::metrics::TaskMetrics;
+use crate::policy::Policy;
 use crate::program::channel::{Message, Token};
 use crate::program::code::{Instruction, ProfileId};
 use crate::trace::Observer;
@@ -352,6 +353,7 @@ impl<O: Observer> Simulation<'_, O> {
     /// just used it, if the two still share their memory.
     fn exit(&mut self, Place { on, pcpu, task: id }: Place, now_ns: u64) {
         self.system.leave_caches(pcpu);
+        self.system.kernels[on.kernel].policy.exits(id);
         let tasks = &mut self.system.kernels[on.kernel].tasks;
         let child = &tasks[id.index()];
         let left = child.shares_memory.then_some(child.residues);

@@ -89,6 +89,10 @@ impl Policy for AnyPolicy {
         each!(self, policy => policy.blocked(ctx, cpu, task))
     }
 
+    fn exits(&mut self, task: TaskId) {
+        each!(self, policy => policy.exits(task))
+    }
+
     fn exited(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         each!(self, policy => policy.exited(ctx, task))
     }

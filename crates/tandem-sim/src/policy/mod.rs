@@ -160,6 +160,9 @@ pub trait Policy {
     /// The task on the CPU leaves it, and the queues: it blocks, exits, or moves at its exec.
     fn blocked(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId);
 
+    /// The task, which runs, begins to exit: it will wake who waits for its end, and then block for good.
+    fn exits(&mut self, _task: TaskId) {}
+
     /// The task has ended; another one may get its number. [`Policy::blocked`] has been called.
     fn exited(&mut self, ctx: &mut Context<'_>, task: TaskId);
 

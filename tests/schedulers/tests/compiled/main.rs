@@ -1,5 +1,6 @@
 //! Compiled schedulers in the simulator: examples to read, and published ones.
 
+mod accounts;
 mod determinism;
 mod idle;
 mod levels;

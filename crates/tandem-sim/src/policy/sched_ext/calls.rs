@@ -58,10 +58,6 @@ impl Kernel for ScxKernel {
                     false => 0,
                 }
             }
-            F::MaskTest => match self.exists(a[0]) {
-                true => return flag(masks::contains(&state.memory, a[1], a[0] as u32 as usize)?),
-                false => 0,
-            },
             F::MaskSetAll => self.set_all(state, a[0])?,
             F::MaskClear => {
                 state.memory.slice_mut(a[0], self.mask_words * 8)?.fill(0);
@@ -172,16 +168,6 @@ impl Kernel for ScxKernel {
             F::CpuCurrent => {
                 let cpu = self.cpu_named(a[0])?;
                 self.cpus[cpu].curr.map_or(0, |task| self.tasks[task.index()].address)
-            }
-            F::SetSlice => {
-                let task = self.task_at(state, a[0])?;
-                self.set_slice_ns(state, task, a[1]);
-                1
-            }
-            F::SetVtime => {
-                let task = self.task_at(state, a[0])?;
-                self.set(state, task, field!(Task, scx.dsq_vtime), a[1]);
-                1
             }
             F::CpuCount => self.cpu_count as u64,
             F::NodeCount => self.machine.node_count() as u64,

@@ -2,7 +2,7 @@
 
 use super::SchedExt;
 use super::idle::PF_EXITING;
-use super::kernel::{Custody, Purpose, ScxKernel, field};
+use super::kernel::{Custody, Purpose, ScxKernel, field, word};
 use super::types::{
     RunQueue, SCX_ENQ_HEAD, SCX_ENQ_LAST, SCX_OPS_ENQ_EXITING, SCX_OPS_ENQ_LAST, SCX_SLICE_INF,
     SCX_TASK_QUEUED, Task,
@@ -21,8 +21,17 @@ impl SchedExt {
         self.kernel.cpu = cpu.index();
     }
 
-    /// Passes on what the callbacks have brought about: kicks, timers, complaints.
+    /// Passes on what the callbacks have brought about: kicks, timers, complaints. Mostly nothing.
+    #[inline]
     pub(super) fn end(&mut self, ctx: &mut Context<'_>) {
+        let ScxKernel { kicks, resched, alarms, error, .. } = &self.kernel;
+        let is_quiet = kicks.is_empty() && resched.is_empty() && alarms.is_empty() && error.is_none();
+        if !is_quiet || self.failure.is_some() {
+            self.pass_on(ctx);
+        }
+    }
+
+    fn pass_on(&mut self, ctx: &mut Context<'_>) {
         if let Some(instance) = &mut self.instance
             && !self.kernel.kicks.is_empty()
         {
@@ -228,11 +237,13 @@ impl ScxKernel {
     pub(super) fn account(&mut self, state: &mut State, cpu: usize) {
         let Some(task) = self.cpus[cpu].curr else { return };
         let ran_ns = self.now_ns - std::mem::replace(&mut self.cpus[cpu].accounted_ns, self.now_ns);
-        let sum_ns = self.get(state, task, field!(Task, se.sum_exec_runtime)) + ran_ns;
-        self.set(state, task, field!(Task, se.sum_exec_runtime), sum_ns);
-        let slice_ns = self.slice_ns(state, task);
+        let Some(block) = self.block(state, task) else { return };
+        let sum = word(block, field!(Task, se.sum_exec_runtime));
+        *sum = (u64::from_le_bytes(*sum) + ran_ns).to_le_bytes();
+        let slice = word(block, field!(Task, scx.slice));
+        let slice_ns = u64::from_le_bytes(*slice);
         if slice_ns != SCX_SLICE_INF {
-            self.set_slice_ns(state, task, slice_ns.saturating_sub(ran_ns));
+            *slice = slice_ns.saturating_sub(ran_ns).to_le_bytes();
         }
     }
 

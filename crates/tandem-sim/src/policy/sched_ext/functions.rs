@@ -51,7 +51,6 @@ functions! {
     MaskFirstAnd: "bpf_cpumask_first_and";
     MaskSet: "bpf_cpumask_set_cpu";
     MaskClearCpu: "bpf_cpumask_clear_cpu";
-    MaskTest: "bpf_cpumask_test_cpu";
     MaskTestAndSet: "bpf_cpumask_test_and_set_cpu";
     MaskTestAndClear: "bpf_cpumask_test_and_clear_cpu";
     MaskSetAll: "bpf_cpumask_setall";
@@ -103,8 +102,6 @@ functions! {
     TaskRunning: "scx_bpf_task_running";
     CpuRunQueue: "scx_bpf_cpu_rq";
     CpuCurrent: "scx_bpf_cpu_curr" V7_3;
-    SetSlice: "scx_bpf_task_set_slice" V7_3;
-    SetVtime: "scx_bpf_task_set_dsq_vtime" V7_3;
     CpuCount: "scx_bpf_nr_cpu_ids";
     NodeCount: "scx_bpf_nr_node_ids" V7_3;
     CpuNode: "scx_bpf_cpu_node" V7_3;
@@ -134,6 +131,9 @@ const KNOWN: &[(Known, &str, Option<KernelVersion>, Option<KernelVersion>)] = &[
     (Known::Nothing, "scx_bpf_reenqueue_local___v2___compat", version!(V7_3), None),
     (Known::Nothing, "scx_bpf_cpuperf_set", None, None),
     (Known::Nothing, "scx_bpf_dump_bstr", None, None),
+    (Known::CpuInSet, "bpf_cpumask_test_cpu", None, None),
+    (Known::SetField(task_field(offset_of!(Task, scx.slice), Size::D)), "scx_bpf_task_set_slice", version!(V7_3), None),
+    (Known::SetField(task_field(offset_of!(Task, scx.dsq_vtime), Size::D)), "scx_bpf_task_set_dsq_vtime", version!(V7_3), None),
     (Known::Field(task_field(offset_of!(Task, thread_info.cpu), Size::W)), "scx_bpf_task_cpu", None, None),
     (Known::Field(task_field(offset_of!(TaskBlock, cgroup), Size::D)), "scx_bpf_task_cgroup", None, None),
 ];

@@ -34,31 +34,35 @@ impl ScxKernel {
         queue: u64,
         flags: u64,
     ) -> Result<u64, Fault> {
-        state.memory.slice_mut(iterator, 48)?.fill(0);
+        let noted = state.memory.slice_mut(iterator, 48)?.as_chunks_mut().0;
+        let noted: &mut [[u8; 8]; 6] = noted.first_chunk_mut().expect("these are six words");
+        *noted = [[0; 8]; 6];
         if flags & !SCX_DSQ_ITER_REV != 0 {
             return Ok(EINVAL as u64);
         }
         let Some(&position) = self.own_queues.get(&queue) else { return Ok(ENOENT as u64) };
         let began = (self.queues[position].arrivals() as u64) << words::POSITION_BITS;
-        state.memory.store(iterator + words::QUEUE, 8, began | (position as u64 + 1))?;
         let backwards = if flags != 0 { words::BACKWARDS } else { 0 };
-        state.memory.store(iterator + words::FLAGS, 8, backwards)?;
+        noted[words::QUEUE as usize / 8] = (began | (position as u64 + 1)).to_le_bytes();
+        noted[words::FLAGS as usize / 8] = backwards.to_le_bytes();
         Ok(0)
     }
 
     /// The queue of an iteration, by position, and the arrivals when it began.
-    fn iterated(&self, state: &State, iterator: u64) -> Result<Option<(usize, i64)>, Fault> {
-        let word = state.memory.load(iterator + words::QUEUE, 8)?;
+    #[inline]
+    fn iterated(&self, word: u64) -> Option<(usize, i64)> {
         let position = (word & ((1 << words::POSITION_BITS) - 1)) as usize;
         let began = (word >> words::POSITION_BITS) as i64;
-        Ok((1..=self.queues.len()).contains(&position).then(|| (position - 1, began)))
+        (1..=self.queues.len()).contains(&position).then(|| (position - 1, began))
     }
 
+    #[inline]
     pub fn iterate_next(&mut self, state: &mut State, iterator: u64) -> Result<u64, Fault> {
-        let Some((position, began)) = self.iterated(state, iterator)? else { return Ok(0) };
-        // From the flags to the place.
-        let (noted, _) = state.memory.slice_mut(iterator + words::FLAGS, 24)?.as_chunks_mut::<8>();
-        let [flags, vtime, arrival] = [noted[0], noted[1], noted[2]].map(u64::from_le_bytes);
+        // The queue, the flags, and the place.
+        let noted = state.memory.slice_mut(iterator + words::QUEUE, 32)?.as_chunks_mut().0;
+        let noted: &mut [[u8; 8]; 4] = noted.first_chunk_mut().expect("these are four words");
+        let [queue, flags, vtime, arrival] = noted.map(u64::from_le_bytes);
+        let Some((position, began)) = self.iterated(queue) else { return Ok(0) };
         let after = (flags & words::STARTED != 0).then(|| {
             let index = (flags >> words::FLAG_BITS) as usize;
             (index, Place::from_words([vtime, arrival]))
@@ -68,9 +72,7 @@ impl ScxKernel {
         let flags =
             flags & ((1 << words::FLAG_BITS) - 1) | words::STARTED | (index as u64) << words::FLAG_BITS;
         let [vtime, arrival] = place.to_words();
-        for (to, word) in noted.iter_mut().zip([flags, vtime, arrival]) {
-            *to = word.to_le_bytes();
-        }
+        *noted = [queue, flags, vtime, arrival].map(u64::to_le_bytes);
         Ok(self.tasks[task.index()].address)
     }
 
@@ -99,7 +101,8 @@ impl ScxKernel {
         vtime: bool,
     ) -> Result<bool, Fault> {
         let [iterator, task, to, flags, _] = a;
-        let Some((position, _)) = self.iterated(state, iterator)? else { return Ok(false) };
+        let queue = state.memory.load(iterator + words::QUEUE, 8)?;
+        let Some((position, _)) = self.iterated(queue) else { return Ok(false) };
         let task = self.task_at(state, task)?;
         let noted = state.memory.load(iterator + words::FLAGS, 8)?;
         if !matches!(self.tasks[task.index()].custody, Custody::Queue(at, _) if at == position) {

@@ -1,11 +1,11 @@
 //! What the model of sched_ext knows: tasks, CPUs, queues.
 
+use super::number_map::NumberMap;
 use super::queue::{Place, Queue};
 use super::settings::KernelVersion;
-use super::types::{self, Task};
+use super::types::{self, SignalStruct, Task};
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tandem_ebpf::{Fault, FunctionId, Image, Memory, State};
 
@@ -22,6 +22,8 @@ pub struct TaskBlock {
     pub cgroup: u64,
     /// Its own; 0 once the task has ended.
     pub address: u64,
+    /// What it shares with the other threads of its process, if it has none.
+    pub signal: SignalStruct,
 }
 
 impl TaskBlock {
@@ -42,6 +44,12 @@ pub(super) use field;
 /// Bytes of the field that a function gives access to.
 pub(super) const fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
     size_of::<F>()
+}
+
+/// A field of 64 bits in the structure of a task. Where it is is known to the compiler: this takes no check.
+#[inline]
+pub(super) fn word(block: &mut [u8; TaskBlock::SIZE], (offset, _): (u64, usize)) -> &mut [u8; 8] {
+    block[offset as usize..].first_chunk_mut().expect("a field lies in the structure")
 }
 
 /// Writes a field of the structure at an address.
@@ -71,6 +79,8 @@ pub struct TaskState {
     /// Of its structure; 0: it is not known yet, or has ended.
     pub address: u64,
     pub cpus_mask: u64,
+    /// What it shares with the other threads of its process.
+    pub signal: u64,
     pub pid: i32,
     /// The CPU to whose run queue it belongs.
     pub cpu: usize,
@@ -85,6 +95,7 @@ impl TaskState {
     pub const NONE: Self = Self {
         address: 0,
         cpus_mask: 0,
+        signal: 0,
         pid: 0,
         cpu: 0,
         custody: Custody::None,
@@ -216,13 +227,13 @@ pub struct ScxKernel {
     pub cpu: usize,
     pub purpose: Purpose,
     pub tasks: Vec<TaskState>,
-    pub by_pid: HashMap<i32, TaskId>,
+    pub by_pid: NumberMap<i32, TaskId>,
     pub next_pid: i32,
     pub cpus: Vec<CpuState>,
     /// Local queues by CPU, global queues by node, then the scheduler's own.
     pub queues: Vec<Queue>,
     /// Positions of the scheduler's own queues, by number.
-    pub own_queues: BTreeMap<u64, usize>,
+    pub own_queues: NumberMap<u64, usize>,
     pub possible_mask: u64,
     pub idle_mask: u64,
     pub idle_core_mask: u64,
@@ -239,14 +250,16 @@ pub struct ScxKernel {
     pub cgroups: Vec<u64>,
     /// What stands between a task and its cgroup, in the same order.
     pub css_sets: Vec<u64>,
+    /// What the vCPUs of a VM share, in the same order; 0 where there is no VM that is a process.
+    pub signals: Vec<u64>,
     /// Kicks to be sent when the callback is over: CPU and flags.
     pub kicks: Vec<(usize, u64)>,
     /// CPUs that are to reschedule.
     pub resched: Vec<CpuId>,
     pub insertions: Vec<Insertion>,
     /// Timers that have been started: the token of each one's alarm by address, and the other way round.
-    pub timers: HashMap<u64, u32>,
-    pub armed: HashMap<u32, u64>,
+    pub timers: NumberMap<u64, u32>,
+    pub armed: NumberMap<u32, u64>,
     pub next_token: u32,
     /// Tasks that have run and are yet to be put into a queue, by the token of the alarm at which that happens.
     pub returning: Vec<(u32, TaskId)>,
@@ -269,6 +282,12 @@ impl ScxKernel {
         }
     }
 
+    /// A task's structure.
+    #[inline]
+    pub fn block<'s>(&self, state: &'s mut State, task: TaskId) -> Option<&'s mut [u8; TaskBlock::SIZE]> {
+        state.memory.slice_mut(self.tasks[task.index()].address, TaskBlock::SIZE).ok()?.first_chunk_mut()
+    }
+
     /// A field of a task's structure.
     #[inline]
     pub fn get(&self, state: &State, task: TaskId, (offset, bytes): (u64, usize)) -> u64 {
@@ -284,15 +303,18 @@ impl ScxKernel {
     }
 
     /// Adds to a field of a task's structure.
+    #[inline]
     pub fn add(&self, state: &mut State, task: TaskId, field: (u64, usize), amount: u64) {
         let value = self.get(state, task, field).wrapping_add(amount);
         self.set(state, task, field, value);
     }
 
+    #[inline]
     pub fn slice_ns(&self, state: &State, task: TaskId) -> u64 {
         self.get(state, task, field!(Task, scx.slice))
     }
 
+    #[inline]
     pub fn set_slice_ns(&self, state: &mut State, task: TaskId, slice_ns: u64) {
         self.set(state, task, field!(Task, scx.slice), slice_ns);
     }

@@ -29,9 +29,9 @@ pub fn assign(memory: &mut Memory, mask: u64, cpu: usize, is_in: bool) -> Result
 
 /// Writes a set of the simulator's.
 pub fn write(memory: &mut Memory, mask: u64, words: usize, cpus: &CpuMask) -> Result<(), Fault> {
-    memory.slice_mut(mask, words * 8)?.fill(0);
-    for cpu in cpus.iter() {
-        assign(memory, mask, cpu.index(), true)?;
+    let to = memory.slice_mut(mask, words * 8)?.as_chunks_mut().0;
+    for (to, word) in to.iter_mut().zip(cpus.words().chain(std::iter::repeat(0))) {
+        *to = word.to_le_bytes();
     }
     Ok(())
 }

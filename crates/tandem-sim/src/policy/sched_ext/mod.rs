@@ -26,6 +26,7 @@ mod insert;
 mod iteration;
 mod kernel;
 mod masks;
+mod number_map;
 mod questions;
 mod queue;
 mod settings;

@@ -155,14 +155,21 @@ impl Policy for SchedExt {
         self.end(ctx);
     }
 
+    fn exits(&mut self, task: TaskId) {
+        if !self.is_known(task) {
+            return;
+        }
+        if let Some((kernel, state)) = self.parts() {
+            kernel.set(state, task, field!(Task, flags), PF_EXITING);
+        }
+    }
+
     fn exited(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         self.kernel.now_ns = ctx.now_ns;
         if !self.is_known(task) {
             return;
         }
-        let Some((kernel, state)) = self.parts() else { return };
-        kernel.set(state, task, field!(Task, flags), PF_EXITING);
-        let arguments = kernel.exit_task_args;
+        let arguments = self.kernel.exit_task_args;
         let address = self.address(task);
         self.call(self.kernel.callbacks.disable, Purpose::Other, &[address]);
         self.call(self.kernel.callbacks.exit_task, Purpose::Other, &[address, arguments]);

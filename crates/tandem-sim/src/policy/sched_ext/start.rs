@@ -3,15 +3,15 @@
 use super::SchedExt;
 use super::kernel::{Callbacks, CpuState, Purpose, ScxKernel, TaskBlock, TaskState, field, store};
 use super::masks;
+use super::number_map::NumberMap;
 use super::settings::SchedExtSettings;
 use super::types::{
     self, CPUTIME_STEAL, Cgroup, CgroupInitArgs, CssSet, ExitTaskArgs, InitTaskArgs, KernfsNode, RunQueue,
-    SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL_ON, SCX_SLICE_DFL, Task,
+    SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL_ON, SCX_SLICE_DFL, SignalStruct, Task,
 };
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
 use crate::policy::{TaskFacts, VmFacts};
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tandem_ebpf::{Fault, Instance, Kernel, State};
 
@@ -201,12 +201,12 @@ impl ScxKernel {
             cpu: 0,
             purpose: Purpose::Other,
             tasks: Vec::new(),
-            by_pid: HashMap::new(),
+            by_pid: NumberMap::default(),
             // Those below are the kernel's own, and the init process.
             next_pid: 1000,
             cpus: vec![CpuState { is_idle: true, ..CpuState::default() }; cpu_count],
             queues: Vec::new(),
-            own_queues: BTreeMap::new(),
+            own_queues: NumberMap::default(),
             possible_mask: 0,
             idle_mask: 0,
             idle_core_mask: 0,
@@ -218,11 +218,12 @@ impl ScxKernel {
             idle_task: 0,
             cgroups: Vec::new(),
             css_sets: Vec::new(),
+            signals: Vec::new(),
             kicks: Vec::new(),
             resched: Vec::new(),
             insertions: Vec::new(),
-            timers: HashMap::new(),
-            armed: HashMap::new(),
+            timers: NumberMap::default(),
+            armed: NumberMap::default(),
             next_token: 0,
             returning: Vec::new(),
             alarms: Vec::new(),
@@ -270,6 +271,7 @@ impl ScxKernel {
             if !is_cgroup {
                 self.cgroups.push(self.cgroups[0]);
                 self.css_sets.push(self.css_sets[0]);
+                self.signals.push(0);
                 continue;
             }
             let kn = state.memory.allocate(KernfsNode::SIZE)?;
@@ -282,6 +284,8 @@ impl ScxKernel {
             let css_set = state.memory.allocate(CssSet::SIZE)?;
             store(&mut state.memory, css_set, field!(CssSet, dfl_cgrp), cgroup)?;
             self.css_sets.push(css_set);
+            let is_vm = number > 0;
+            self.signals.push(if is_vm { state.memory.allocate(SignalStruct::SIZE)? } else { 0 });
         }
         Ok(())
     }
@@ -312,11 +316,16 @@ impl ScxKernel {
         let pid = self.next_pid;
         self.next_pid += 1;
         self.by_pid.insert(pid, task);
-        self.tasks[task.index()] = TaskState { address, cpus_mask, pid, cpu: cpu.index(), ..TaskState::NONE };
         let weight = (u64::from(facts.weight) * USUAL_WEIGHT + NICE_0_WEIGHT / 2) / NICE_0_WEIGHT;
         // Tasks of guests are all in the root; those of the host in their VM's, behind the root.
         let in_group = |of: &[u64]| of.get(facts.vm.index() + 1).or(of.first()).copied().unwrap_or(0);
         let (cgroup, css_set) = (in_group(&self.cgroups), in_group(&self.css_sets));
+        let signal = match in_group(&self.signals) {
+            0 => address + field!(TaskBlock, signal).0,
+            shared => shared,
+        };
+        self.tasks[task.index()] =
+            TaskState { address, cpus_mask, signal, pid, cpu: cpu.index(), ..TaskState::NONE };
         for (field, value) in [
             (field!(Task, pid), pid as u64),
             (field!(Task, tgid), pid as u64),
@@ -335,6 +344,7 @@ impl ScxKernel {
             (field!(Task, start_time), self.clock_ns()),
             (field!(Task, start_boottime), self.clock_ns()),
             (field!(Task, cgroups), css_set),
+            (field!(Task, signal), signal),
             (field!(Task, scx.slice), SCX_SLICE_DFL),
             (field!(Task, scx.weight), weight.clamp(1, 10_000)),
             (field!(Task, scx.sticky_cpu), u64::MAX),
@@ -345,7 +355,15 @@ impl ScxKernel {
         ] {
             self.set(state, task, field, value);
         }
+        Self::count_thread(state, signal, 1)?;
         self.set_affinity(state, task, &facts.hard_affinity)
+    }
+
+    /// Counts a thread of a process that begins (1) or ends (-1).
+    fn count_thread(state: &mut State, signal: u64, by: i64) -> Result<(), Fault> {
+        let (offset, bytes) = field!(SignalStruct, nr_threads);
+        let threads = state.memory.load(signal + offset, bytes)?.wrapping_add_signed(by);
+        state.memory.store(signal + offset, bytes, threads)
     }
 
     /// Where a task may run.
@@ -363,8 +381,9 @@ impl ScxKernel {
     /// Gives back the structure of a task that has ended.
     pub fn free_task(&mut self, state: &mut State, task: TaskId) {
         self.set(state, task, field!(TaskBlock, address), 0);
-        let TaskState { address, cpus_mask, pid, .. } =
+        let TaskState { address, cpus_mask, signal, pid, .. } =
             std::mem::replace(&mut self.tasks[task.index()], TaskState::NONE);
+        Self::count_thread(state, signal, -1).expect("the kernel's own structures are in memory");
         self.by_pid.remove(&pid);
         state.forget(address);
         state.memory.free(address, TaskBlock::SIZE);

@@ -127,9 +127,12 @@ structures! {
         start_boottime: u64,
         cgroups: u64,
         sched_task_group: u64,
+        signal: u64,
         exit_state: i32,
         comm: [u8; 16],
     }
+    /// What the threads of a process share.
+    SignalStruct = "signal_struct" { nr_threads: i32 }
     /// A set of CPUs; as long as the machine needs.
     CpuMaskBits = "cpumask" { bits: [u64; 1] }
     /// The cgroups of a task.
