@@ -13,6 +13,9 @@
 //! **Limits.** The ratio estimator is biased by a term that falls with the number of pairs, and its interval is
 //! too narrow if the baseline varies by a large part of its mean. One pair gives an effect and no interval; a
 //! baseline of zero gives no effect.
+//!
+//! Runs that form no pairs, such as those of two machines, are compared by the difference of their means, with the interval
+//! of B. L. Welch (*Biometrika* 34, 1947), which lets the two vary differently.
 
 use distrs::StudentsT;
 
@@ -38,10 +41,27 @@ pub fn paired_effect(pairs: &[(f64, f64)]) -> Option<Effect> {
         let freedom = (pairs.len() - 1) as f64;
         let squares: f64 = pairs.iter().map(|&(b, v)| (v - ratio * b).powi(2)).sum();
         let standard_error = (squares / freedom / pairs.len() as f64).sqrt() / baseline.abs();
-        let half_width = 100.0 * t_quantile_95(freedom) * standard_error;
+        let half_width = 100.0 * t_quantile(0.95, freedom) * standard_error;
         (percent - half_width, percent + half_width)
     });
     Some(Effect { percent, interval_pct })
+}
+
+/// How far the difference between the means of two independent samples may be from that of all runs there could be: half the
+/// width of its confidence interval, in the values' unit. `None` if there is but one value of either.
+pub fn unpaired_half_width(one: &[f64], other: &[f64], confidence: f64) -> Option<f64> {
+    // The squared standard error of a mean, and its degrees of freedom.
+    let error = |values: &[f64]| {
+        let (mean, freedom) = (mean(values.iter().copied())?, values.len() as f64 - 1.0);
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        (freedom > 0.0).then(|| (squares / freedom / values.len() as f64, freedom))
+    };
+    let ((one, one_freedom), (other, other_freedom)) = (error(one)?, error(other)?);
+    if one + other == 0.0 {
+        return Some(0.0);
+    }
+    let freedom = (one + other).powi(2) / (one.powi(2) / one_freedom + other.powi(2) / other_freedom);
+    Some(t_quantile(confidence, freedom) * (one + other).sqrt())
 }
 
 /// The mean; `None` of nothing.
@@ -62,9 +82,9 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The value that Student's t stays within, either side of 0, in 95% of cases.
-fn t_quantile_95(freedom: f64) -> f64 {
-    StudentsT::ppf(0.975, freedom)
+/// The value that Student's t stays within, either side of 0, in this share of cases.
+fn t_quantile(confidence: f64, freedom: f64) -> f64 {
+    StudentsT::ppf(0.5 + confidence / 2.0, freedom)
 }
 
 #[cfg(test)]
@@ -75,7 +95,7 @@ mod tests {
     #[test]
     fn t_quantiles_are_those_of_the_printed_tables() {
         for (freedom, quantile) in [(1.0, 12.706), (4.0, 2.776), (9.0, 2.262), (30.0, 2.042)] {
-            assert!((t_quantile_95(freedom) - quantile).abs() < 5e-4, "{freedom}");
+            assert!((t_quantile(0.95, freedom) - quantile).abs() < 5e-4, "{freedom}");
         }
     }
 
@@ -97,6 +117,16 @@ mod tests {
         assert_eq!((single.percent, single.interval_pct), (-25.0, None));
         let equal = paired_effect(&[(4.0, 4.0), (7.0, 7.0)]).unwrap();
         assert_eq!((equal.percent, equal.interval_pct), (0.0, Some((0.0, 0.0))));
+    }
+
+    #[test]
+    fn a_difference_worked_by_hand() {
+        // Variances of the means 1/3 and 4/3, with 2 degrees of freedom each: (5/3)^2 / (1/18 + 16/18) = 50/17 together.
+        let half_width = unpaired_half_width(&[1.0, 2.0, 3.0], &[10.0, 12.0, 14.0], 0.95).unwrap();
+        assert!((half_width - StudentsT::ppf(0.975, 50.0 / 17.0) * (5.0f64 / 3.0).sqrt()).abs() < 1e-9);
+        assert!(half_width < unpaired_half_width(&[1.0, 2.0, 3.0], &[10.0, 12.0, 14.0], 0.99).unwrap());
+        assert_eq!(unpaired_half_width(&[5.0, 5.0], &[7.0, 7.0], 0.95), Some(0.0));
+        assert_eq!(unpaired_half_width(&[5.0], &[7.0, 8.0], 0.95), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What the tasks of a program did, and the scheduler for them, from the start of the program for its length.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Record {
     /// The program: the name of its scenario file.
     pub program: String,
@@ -18,8 +18,12 @@ pub struct Record {
     pub tasks: Vec<Task>,
     /// By how much each counter of the scheduler rose meanwhile; all tasks of the system count.
     pub counters: BTreeMap<String, u64>,
-    /// By how much it rose in as much time before the program, when nothing ran but what always does.
-    pub background: BTreeMap<String, u64>,
+    /// What all other tasks of the system did meanwhile, those that ran; the simulator's are the scenario's alone.
+    pub others: Vec<Other>,
+    /// How often a task of the program was woken and then the next on a CPU that had been idle.
+    pub idle_wakes: u64,
+    /// From these wake-ups to when it was on the CPU, in all, ns.
+    pub idle_wake_ns: u64,
 }
 
 /// What a task did.
@@ -27,6 +31,8 @@ pub struct Record {
 pub struct Task {
     /// The name of its set, and its number in it: `burners-0/3`.
     pub name: String,
+    /// From the start of the program to when it first ran, ns.
+    pub start_ns: u64,
     /// Time on each CPU, ns.
     pub run_ns: Vec<u64>,
     /// How often it left a CPU because it slept, waited or ended.
@@ -35,6 +41,26 @@ pub struct Task {
     pub runnable: u64,
     /// How often it went on on another CPU than before.
     pub migrations: u64,
+}
+
+/// What a task did that is not the program's.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Other {
+    /// The kernel's name of it.
+    pub name: String,
+    /// Its nice value.
+    pub nice: i32,
+    /// Each time that it woke up.
+    pub bursts: Vec<Burst>,
+}
+
+/// A task wakes up, runs and sleeps again.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Burst {
+    /// From the start of the program to the wake-up, ns.
+    pub at_ns: u64,
+    /// How long it ran, ns.
+    pub run_ns: u64,
 }
 
 impl Record {
@@ -78,6 +104,7 @@ mod tests {
             blocked,
             runnable: 10,
             migrations,
+            ..Task::default()
         };
         let tasks =
             vec![task("a-1/0", [1, 2], 3, 4), task("a-1/1", [10, 20], 30, 40), task("a-10/0", [7, 7], 7, 7)];
@@ -88,7 +115,9 @@ mod tests {
             span_ns: 100,
             tasks,
             counters: BTreeMap::new(),
-            background: BTreeMap::new(),
+            others: Vec::new(),
+            idle_wakes: 0,
+            idle_wake_ns: 0,
         };
         let sum = record.of_set("a-1");
         assert_eq!(

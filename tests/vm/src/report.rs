@@ -77,8 +77,14 @@ mod tests {
     use crate::record::Task;
 
     fn record() -> Record {
-        let task =
-            Task { name: "a-0/0".into(), run_ns: vec![0, u64::MAX], blocked: 1, runnable: 2, migrations: 3 };
+        let task = Task {
+            name: "a-0/0".into(),
+            start_ns: 9,
+            run_ns: vec![0, u64::MAX],
+            blocked: 1,
+            runnable: 2,
+            migrations: 3,
+        };
         Record {
             program: "a".into(),
             kernel: "6.12".into(),
@@ -86,7 +92,9 @@ mod tests {
             span_ns: 4,
             tasks: vec![task],
             counters: [("wake_idle".to_owned(), 7)].into(),
-            background: Default::default(),
+            others: Vec::new(),
+            idle_wakes: 0,
+            idle_wake_ns: 0,
         }
     }
 

@@ -1,15 +1,21 @@
-//! Who ran when and where: a trace of the kernel's context switches, and what it says about tasks.
+//! Who ran when and where: a trace of the kernel's context switches and wake-ups, and what it says about tasks.
 
-use crate::record::Task;
+use crate::record::{Burst, Other, Task};
 use anyhow::{Context, Result, ensure};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 
 const TRACING: &str = "/sys/kernel/tracing";
-/// Room for the switches of each CPU, KiB: some 80 bytes each.
+const EVENTS: [&str; 2] = ["sched_switch", "sched_waking"];
+/// Room for the events of each CPU, KiB: some 80 bytes each.
 const BUFFER_KIB: u32 = 4096;
 
-/// A trace of all context switches, which goes on until it is stopped.
+/// The priority of a task with the nice value 0.
+const NICE_0_PRIORITY: i32 = 120;
+/// The number of what runs on a CPU that has nothing to do.
+const IDLE: u32 = 0;
+
+/// A trace of all context switches and wake-ups, which goes on until it is stopped.
 pub struct Trace(());
 
 /// A context switch.
@@ -23,6 +29,18 @@ pub(super) struct Switch {
     pub runnable: bool,
     pub to: u32,
     pub to_name: String,
+    /// The nice value of that one, if it has a priority of that kind.
+    pub to_nice: i32,
+}
+
+/// An event that is traced.
+enum Event {
+    Switch(Switch),
+    /// A task is woken.
+    Waking {
+        at_ns: u64,
+        task: u32,
+    },
 }
 
 /// A task that is followed.
@@ -34,13 +52,25 @@ struct Followed {
     since_ns: Option<u64>,
 }
 
+/// Another task.
+#[derive(Default)]
+struct OtherFollowed {
+    other: Other,
+    /// Since it woke up.
+    burst: Option<Burst>,
+    /// Since when it has been on a CPU, if it is.
+    since_ns: Option<u64>,
+}
+
 impl Trace {
     /// Traces from now on.
     pub fn start() -> Result<Self> {
         set("buffer_size_kb", &BUFFER_KIB.to_string())?;
         set("trace_clock", "mono")?;
         set("trace", "")?;
-        set("events/sched/sched_switch/enable", "1")?;
+        for event in EVENTS {
+            set(&format!("events/sched/{event}/enable"), "1")?;
+        }
         set("tracing_on", "1")?;
         Ok(Self(()))
     }
@@ -55,7 +85,7 @@ impl Trace {
         let (kept, written) = entries
             .and_then(|entries| entries.split_whitespace().next()?.split_once('/'))
             .with_context(|| format!("{file} does not say how many entries it has"))?;
-        ensure!(kept == written, "only {kept} of {written} switches fit into the trace's buffer");
+        ensure!(kept == written, "only {kept} of {written} events fit into the trace's buffer");
         Ok(text)
     }
 }
@@ -63,7 +93,9 @@ impl Trace {
 impl Drop for Trace {
     fn drop(&mut self) {
         // What stays on makes the next trace larger, no more.
-        let _ = set("events/sched/sched_switch/enable", "0");
+        for event in EVENTS {
+            let _ = set(&format!("events/sched/{event}/enable"), "0");
+        }
         let _ = set("tracing_on", "0");
         let _ = set("buffer_size_kb", "1");
     }
@@ -74,18 +106,27 @@ fn set(file: &str, value: &str) -> Result<()> {
     fs::write(&file, value).with_context(|| format!("cannot write to {file}"))
 }
 
-/// What the tasks of these names did from `start_ns` to `end_ns`, and when one of them last left a CPU.
-pub fn of_tasks(
-    trace: &str,
-    names: &[String],
-    cpus: usize,
-    start_ns: u64,
-    end_ns: u64,
-) -> Result<(Vec<Task>, u64)> {
-    let switches: Vec<Switch> = trace.lines().filter_map(parse).collect();
+/// What a trace says about some time.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// What the tasks did that were asked for, in that order.
+    pub tasks: Vec<Task>,
+    /// From the beginning to when one of these last left a CPU, ns.
+    pub span_ns: u64,
+    /// What all others did that ran; idling is not a task.
+    pub others: Vec<Other>,
+    /// How often one of the tasks was woken and then the next on a CPU that had been idle.
+    pub idle_wakes: u64,
+    /// From these wake-ups to when it was on the CPU, in all, ns.
+    pub idle_wake_ns: u64,
+}
+
+/// What the tasks of these names, and others, did from `start_ns` to `end_ns`.
+pub fn of_tasks(trace: &str, names: &[String], cpus: usize, start_ns: u64, end_ns: u64) -> Result<Seen> {
+    let events: Vec<Event> = trace.lines().filter_map(Event::parse).collect();
     // A thread gives itself its name when it has begun to run; it is known by its number before.
     let mut numbers = HashMap::new();
-    for switch in &switches {
+    for switch in events.iter().filter_map(Event::switch) {
         for (pid, name) in [(switch.from, &switch.from_name), (switch.to, &switch.to_name)] {
             if let Some(task) = names.iter().position(|known| known == name) {
                 numbers.insert(pid, task);
@@ -93,34 +134,60 @@ pub fn of_tasks(
         }
     }
     ensure!(numbers.len() == names.len(), "{} of {} tasks are in the trace", numbers.len(), names.len());
-    let mut tasks: Vec<Followed> = names
-        .iter()
-        .map(|name| Followed {
-            task: Task { name: name.clone(), run_ns: vec![0; cpus], ..Task::default() },
-            ..Followed::default()
-        })
-        .collect();
+    let follow = |name: &str| Followed {
+        task: Task { name: name.into(), run_ns: vec![0; cpus], ..Task::default() },
+        ..Followed::default()
+    };
+    let mut tasks: Vec<Followed> = names.iter().map(|name| follow(name)).collect();
+    let mut others: BTreeMap<u32, OtherFollowed> = BTreeMap::new();
     let mut last_ns = start_ns;
-    for switch in switches.iter().filter(|switch| (start_ns..end_ns).contains(&switch.at_ns)) {
-        if let Some(&task) = numbers.get(&switch.from) {
-            tasks[task].leave(switch);
-            last_ns = switch.at_ns;
+    let mut woken = HashMap::new();
+    let (mut idle_wakes, mut idle_wake_ns) = (0, 0);
+    for event in events.iter().filter(|event| (start_ns..end_ns).contains(&event.at_ns())) {
+        let switch = match event {
+            Event::Switch(switch) => switch,
+            Event::Waking { at_ns, task } => {
+                woken.insert(*task, *at_ns);
+                continue;
+            }
+        };
+        match numbers.get(&switch.from) {
+            Some(&task) => {
+                tasks[task].leave(switch);
+                last_ns = switch.at_ns;
+            }
+            None if switch.from == IDLE => {}
+            None => others.entry(switch.from).or_default().leave(switch),
         }
-        if let Some(&task) = numbers.get(&switch.to) {
-            tasks[task].enter(switch);
+        match numbers.get(&switch.to) {
+            Some(&task) => {
+                tasks[task].enter(switch, start_ns);
+                if let (IDLE, Some(woken_ns)) = (switch.from, woken.remove(&switch.to)) {
+                    idle_wakes += 1;
+                    idle_wake_ns += switch.at_ns - woken_ns;
+                }
+            }
+            None if switch.to == IDLE => {}
+            None => {
+                let woken_ns = woken.remove(&switch.to).unwrap_or(switch.at_ns) - start_ns;
+                others.entry(switch.to).or_default().enter(switch, woken_ns);
+            }
         }
     }
-    for task in &mut tasks {
-        if let (Some(since_ns), Some(cpu)) = (task.since_ns, task.last_cpu) {
-            task.task.run_ns[cpu] += end_ns - since_ns;
-            last_ns = end_ns;
-        }
+    tasks.iter_mut().for_each(|task| task.end(end_ns));
+    if tasks.iter().any(|task| task.since_ns.is_some()) {
+        last_ns = end_ns;
     }
-    Ok((tasks.into_iter().map(|followed| followed.task).collect(), last_ns - start_ns))
+    let tasks = tasks.into_iter().map(|followed| followed.task).collect();
+    let others = others.into_values().map(|followed| followed.end(end_ns)).collect();
+    Ok(Seen { tasks, span_ns: last_ns - start_ns, others, idle_wakes, idle_wake_ns })
 }
 
 impl Followed {
-    fn enter(&mut self, switch: &Switch) {
+    fn enter(&mut self, switch: &Switch, start_ns: u64) {
+        if self.last_cpu.is_none() {
+            self.task.start_ns = switch.at_ns - start_ns;
+        }
         self.task.migrations += u64::from(self.last_cpu.is_some_and(|cpu| cpu != switch.cpu));
         self.last_cpu = Some(switch.cpu);
         self.since_ns = Some(switch.at_ns);
@@ -132,6 +199,65 @@ impl Followed {
         }
         *(if switch.runnable { &mut self.task.runnable } else { &mut self.task.blocked }) += 1;
     }
+
+    /// The time is over; it may be on a CPU still.
+    fn end(&mut self, end_ns: u64) {
+        if let (Some(since_ns), Some(cpu)) = (self.since_ns, self.last_cpu) {
+            self.task.run_ns[cpu] += end_ns - since_ns;
+        }
+    }
+}
+
+impl OtherFollowed {
+    fn enter(&mut self, switch: &Switch, woken_ns: u64) {
+        self.other.name.clone_from(&switch.to_name);
+        self.other.nice = switch.to_nice;
+        let burst = self.burst.get_or_insert(Burst { at_ns: woken_ns, run_ns: 0 });
+        burst.at_ns = burst.at_ns.min(woken_ns);
+        self.since_ns = Some(switch.at_ns);
+    }
+
+    fn leave(&mut self, switch: &Switch) {
+        let (Some(since_ns), Some(burst)) = (self.since_ns.take(), &mut self.burst) else { return };
+        burst.run_ns += switch.at_ns - since_ns;
+        if !switch.runnable {
+            self.other.bursts.extend(self.burst.take());
+        }
+    }
+
+    /// The time is over; it may be on a CPU still.
+    fn end(mut self, end_ns: u64) -> Other {
+        if let (Some(since_ns), Some(burst)) = (self.since_ns, &mut self.burst) {
+            burst.run_ns += end_ns - since_ns;
+        }
+        self.other.bursts.extend(self.burst);
+        self.other
+    }
+}
+
+impl Event {
+    /// A line such as `  a/1-71  [002] d..2.  12.345678: sched_waking: comm=a/2 pid=72 prio=120 target_cpu=001`, or a switch.
+    fn parse(line: &str) -> Option<Self> {
+        let Some((place, event)) = line.split_once(": sched_waking: comm=") else {
+            return parse(line).map(Self::Switch);
+        };
+        let (_, task) = event.rsplit_once(" pid=")?;
+        Some(Self::Waking { at_ns: time_ns(place)?, task: task.split_whitespace().next()?.parse().ok()? })
+    }
+
+    fn switch(&self) -> Option<&Switch> {
+        match self {
+            Self::Switch(switch) => Some(switch),
+            Self::Waking { .. } => None,
+        }
+    }
+
+    fn at_ns(&self) -> u64 {
+        match self {
+            Self::Switch(switch) => switch.at_ns,
+            Self::Waking { at_ns, .. } => *at_ns,
+        }
+    }
 }
 
 /// A line such as `  a/1-71  [002] d..2.  12.345678: sched_switch: prev_comm=a/1 prev_pid=71 prev_prio=120 prev_state=R+ ==>
@@ -139,20 +265,26 @@ impl Followed {
 pub(super) fn parse(line: &str) -> Option<Switch> {
     let (place, event) = line.split_once(": sched_switch: prev_comm=")?;
     let (_, cpu) = place.rsplit_once('[')?;
-    let (seconds, micros) = place.rsplit_once(' ')?.1.split_once('.')?;
     let (from, to) = event.split_once(" ==> next_comm=")?;
     let (from_name, from) = from.rsplit_once(" prev_pid=")?;
     let (to_name, to) = to.rsplit_once(" next_pid=")?;
     let (_, state) = from.split_once("prev_state=")?;
     Some(Switch {
         cpu: cpu.split_once(']')?.0.parse().ok()?,
-        at_ns: seconds.parse::<u64>().ok()? * 1_000_000_000 + micros.parse::<u64>().ok()? * 1_000,
+        at_ns: time_ns(place)?,
         from: from.split_whitespace().next()?.parse().ok()?,
         from_name: from_name.into(),
         runnable: state.starts_with('R'),
         to: to.split_whitespace().next()?.parse().ok()?,
         to_name: to_name.into(),
+        to_nice: to.split_once("next_prio=")?.1.trim().parse::<i32>().ok()? - NICE_0_PRIORITY,
     })
+}
+
+/// The time in the part of a line before the event's name.
+fn time_ns(place: &str) -> Option<u64> {
+    let (seconds, micros) = place.rsplit_once(' ')?.1.split_once('.')?;
+    Some(seconds.parse::<u64>().ok()? * 1_000_000_000 + micros.parse::<u64>().ok()? * 1_000)
 }
 
 #[cfg(test)]
@@ -163,31 +295,41 @@ mod tests {
 # tracer: nop
           <idle>-0       [001] d..2.     1.000100: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=vm-guest next_pid=71 next_prio=120
              a/0-71      [001] d..2.     1.000300: sched_switch: prev_comm=a/0 prev_pid=71 prev_prio=120 prev_state=R+ ==> next_comm=a/1 next_pid=72 next_prio=120
+             a/1-72      [001] d..3.     1.000320: sched_waking: comm=a/0 pid=71 prio=120 target_cpu=003
           <idle>-0       [003] d..2.     1.000350: sched_switch: prev_comm=swapper/3 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=a/0 next_pid=71 next_prio=120
-             a/0-71      [003] d..2.     1.000400: sched_switch: prev_comm=a/0 prev_pid=71 prev_prio=120 prev_state=S ==> next_comm=k worker next_pid=9 next_prio=120
+             a/0-71      [003] d..2.     1.000400: sched_switch: prev_comm=a/0 prev_pid=71 prev_prio=120 prev_state=S ==> next_comm=k worker next_pid=9 next_prio=139
              a/1-72      [001] d..2.     1.000900: sched_switch: prev_comm=a/1 prev_pid=72 prev_prio=120 prev_state=X ==> next_comm=swapper/1 next_pid=0 next_prio=120
 ";
 
     #[test]
     fn runs_switches_and_migrations_are_those_of_the_trace() {
         let names = ["a/0".to_owned(), "a/1".to_owned()];
-        let (tasks, span_ns) = of_tasks(TRACE, &names, 4, 1_000_000_000, 1_000_800_000).unwrap();
+        let seen = of_tasks(TRACE, &names, 4, 1_000_000_000, 1_000_800_000).unwrap();
         let first = Task {
             name: "a/0".into(),
+            start_ns: 100_000,
             run_ns: vec![0, 200_000, 0, 50_000],
             blocked: 1,
             runnable: 1,
             migrations: 1,
         };
         // The second still runs when the time is over.
-        let second = Task { name: "a/1".into(), run_ns: vec![0, 500_000, 0, 0], ..Task::default() };
-        assert_eq!((tasks, span_ns), (vec![first, second], 800_000));
+        let second =
+            Task { name: "a/1".into(), start_ns: 300_000, run_ns: vec![0, 500_000, 0, 0], ..Task::default() };
+        assert_eq!((seen.tasks, seen.span_ns), (vec![first, second], 800_000));
+        let other = Other {
+            name: "k worker".into(),
+            nice: 19,
+            bursts: vec![Burst { at_ns: 400_000, run_ns: 400_000 }],
+        };
+        assert_eq!(seen.others, [other]);
+        assert_eq!((seen.idle_wakes, seen.idle_wake_ns), (1, 30_000));
         assert!(of_tasks(TRACE, &["a/2".to_owned()], 4, 0, 1).is_err());
     }
 
     #[test]
     fn a_name_may_have_blanks() {
-        let switch = parse(TRACE.lines().nth(4).unwrap()).unwrap();
+        let switch = parse(TRACE.lines().nth(5).unwrap()).unwrap();
         assert_eq!((switch.to_name.as_str(), switch.to, switch.runnable), ("k worker", 9, false));
         assert_eq!(parse("# tracer: nop"), None);
     }

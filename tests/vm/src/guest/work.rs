@@ -8,7 +8,7 @@ use super::{perform, wait};
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use rustix::process::setpriority_process;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::hint::black_box;
@@ -53,6 +53,8 @@ enum Job {
     Burn { threads: u32 },
     /// Threads that compute for some time, sleep for some time, and so on
     Pulse { threads: u32, run_us: u64, sleep_us: u64 },
+    /// Threads that compute all the time, and every so often leave out another one of the CPUs that they may use
+    Roam { threads: u32, stay_us: u64 },
     /// Two threads that send each other 8 bytes in turn, as UnixBench's context1 does with processes
     PingPong,
     /// Threads that do what a set of processes in a scenario file does, from a time of the monotonic clock on
@@ -66,8 +68,14 @@ pub fn burn(threads: u32) -> Work {
 
 /// A process each of whose threads computes for `run`, sleeps for `sleep`, and so on.
 pub fn pulse(threads: u32, run: Duration, sleep: Duration) -> Work {
-    let us = |duration: Duration| duration.as_micros().try_into().expect("short times");
     Work::new(Job::Pulse { threads, run_us: us(run), sleep_us: us(sleep) })
+}
+
+/// A process that computes all the time in each of its threads. After each `stay` of that, a thread changes its affinity:
+/// it may use all CPUs that the process may, but for one, each in turn. Every so often it has to leave the CPU on which it
+/// is.
+pub fn roam(threads: u32, stay: Duration) -> Work {
+    Work::new(Job::Roam { threads, stay_us: us(stay) })
 }
 
 /// A process with two threads that wake each other in turn, and otherwise wait.
@@ -78,6 +86,10 @@ pub fn ping_pong() -> Work {
 /// A process whose threads do what a set of a scenario's processes does, from a time of the monotonic clock on.
 pub fn perform(scenario: &Path, set: usize, start_ns: u64) -> Work {
     Work::new(Job::Perform { scenario: scenario.into(), set, start_ns })
+}
+
+fn us(duration: Duration) -> u64 {
+    duration.as_micros().try_into().expect("short times")
 }
 
 impl Work {
@@ -131,6 +143,9 @@ impl Work {
                 words.push("pulse".into());
                 words.extend([u64::from(*threads), *run_us, *sleep_us].map(|number| number.to_string()));
             }
+            Job::Roam { threads, stay_us } => {
+                words.extend(["roam".into(), threads.to_string(), stay_us.to_string()]);
+            }
             Job::PingPong => words.push("ping-pong".into()),
             Job::Perform { scenario, set, start_ns } => {
                 words.extend(["perform".into(), scenario.display().to_string()]);
@@ -174,6 +189,10 @@ impl Work {
                 let sleep = Duration::from_micros(sleep_us);
                 in_threads(threads, move || pulse_forever(run, sleep));
             }
+            &Job::Roam { threads, stay_us } => {
+                let all = sched_getaffinity(None).context("cannot read the affinity")?;
+                in_threads(threads, move || roam_forever(&all, Duration::from_micros(stay_us)));
+            }
             Job::PingPong => play_ping_pong()?,
             Job::Perform { scenario, set, start_ns } => {
                 let set = perform::Set::read(scenario, *set)?;
@@ -213,6 +232,17 @@ fn pulse_forever(run: Duration, sleep: Duration) {
     loop {
         compute(run);
         thread::sleep(sleep);
+    }
+}
+
+fn roam_forever(all: &CpuSet, stay: Duration) {
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu)).collect();
+    for &left_out in cpus.iter().cycle() {
+        compute(stay);
+        let mut set = *all;
+        set.unset(left_out);
+        // An error means that no other one is online.
+        let _ = sched_setaffinity(None, &set);
     }
 }
 

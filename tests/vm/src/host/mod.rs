@@ -20,6 +20,7 @@ use crate::report::Event;
 use anyhow::{Context, Result, ensure};
 use options::KERNEL_FOLDER;
 use outcome::Outcome;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, mpsc};
@@ -120,20 +121,24 @@ fn compare(records: &[Record]) -> Result<bool> {
     let comparison = agreement::compare(records)?;
     print!("{comparison}");
     match comparison.misses() {
-        0 => println!("agreement: all figures are within their bounds"),
-        misses => println!("agreement: {misses} figures are out of bounds"),
+        0 => println!("agreement: no figure is out of its bound by more than chance explains"),
+        misses => {
+            println!("agreement: {misses} figures are out of their bounds by more than chance explains")
+        }
     }
     Ok(comparison.misses() == 0)
 }
 
-/// Writes each record of a program into a file of the leg's folder, `PROGRAM.json`.
+/// Writes the records of each program into a file of the leg's folder, `PROGRAM.json`.
 fn write_records(events: &[Event], folder: &Path) -> Result<()> {
-    for event in events {
-        if let Event::Recorded(record) = event {
-            let file = folder.join(format!("{}.json", record.program));
-            let text = serde_json::to_string_pretty(record)? + "\n";
-            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        }
+    let mut of_programs: BTreeMap<String, Vec<Record>> = BTreeMap::new();
+    for record in events.iter().filter_map(Event::record) {
+        of_programs.entry(record.program.clone()).or_default().push(record);
+    }
+    for (program, records) in of_programs {
+        let file = folder.join(format!("{program}.json"));
+        let text = serde_json::to_string_pretty(&records)? + "\n";
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
     Ok(())
 }

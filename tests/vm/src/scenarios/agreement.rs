@@ -4,11 +4,12 @@
 //! from its start for the scenario's length.
 
 use crate::guest::process::Process;
+use crate::guest::switches::{self, Seen};
 use crate::guest::tandem::{self, Tandem};
-use crate::guest::{Guest, cpus, perform, switches, work};
-use crate::leg::AGREEMENT_FOLDER;
-use crate::record::Record;
-use anyhow::{Result, ensure};
+use crate::guest::{Guest, cpus, perform, work};
+use crate::leg::{AGREEMENT_FOLDER, AGREEMENT_PROGRAMS};
+use crate::record::{Record, Task};
+use anyhow::{Context, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,21 +21,33 @@ use tandem_sim::scenario::{Scenario, Vm};
 
 /// How long the system is left alone first, so that what was put off by booting and loading is done.
 const PAUSE: Duration = Duration::from_secs(3);
+/// How often a program runs: single runs differ too much to be compared.
+const ROUNDS: usize = 6;
 /// From now to the start of a program: time for its processes to get ready.
 const LEAD: Duration = Duration::from_millis(500);
 
-/// Runs a program under `tandem`, and hands over what it did.
-pub fn run(guest: &Guest, program: &str) -> Result<()> {
+/// Runs all programs under `tandem`, round after round, and hands over what each did each time.
+///
+/// Loading the scheduler takes longer than all programs of a round, so it stays loaded.
+pub fn programs(guest: &Guest) -> Result<()> {
+    let scheduler = Tandem::run(&["--interval", "0"])?;
+    thread::sleep(PAUSE);
+    for round in 1..=ROUNDS {
+        for program in AGREEMENT_PROGRAMS {
+            let record = run_program(program).with_context(|| format!("{program}, round {round}"))?;
+            guest.note(describe(&record))?;
+            guest.record(record)?;
+        }
+    }
+    scheduler.stop()?;
+    Ok(())
+}
+
+/// Runs a program while the scheduler is loaded.
+fn run_program(program: &str) -> Result<Record> {
     let file = Path::new(AGREEMENT_FOLDER).join(format!("{program}.toml"));
     let scenario = perform::read_scenario(&file)?;
     let length = Duration::from_nanos(scenario.length_ns);
-    let scheduler = Tandem::run(&["--interval", "0"])?;
-    thread::sleep(PAUSE);
-    let background = counters_of(|| {
-        thread::sleep(length);
-        Ok(())
-    })?;
-
     let start = now() + LEAD;
     let start_ns = start.as_nanos() as u64;
     let sets = start_sets(&scenario, &file, start_ns)?;
@@ -46,7 +59,6 @@ pub fn run(guest: &Guest, program: &str) -> Result<()> {
     })?;
     let trace = trace.stop()?;
     drop(sets);
-    scheduler.stop()?;
 
     let names: Vec<String> = scenario
         .vms
@@ -55,12 +67,21 @@ pub fn run(guest: &Guest, program: &str) -> Result<()> {
         .collect();
     let cpus = cpus::online()?.len();
     let end_ns = start_ns + scenario.length_ns;
-    let (tasks, span_ns) = switches::of_tasks(&trace, &names, cpus, start_ns, end_ns)?;
+    let Seen { tasks, span_ns, others, idle_wakes, idle_wake_ns } =
+        switches::of_tasks(&trace, &names, cpus, start_ns, end_ns)?;
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned();
     let length_ns = scenario.length_ns;
-    let record = Record { program: program.into(), kernel, length_ns, span_ns, tasks, counters, background };
-    note(guest, &scenario, &record)?;
-    guest.record(record)
+    Ok(Record {
+        program: program.into(),
+        kernel,
+        length_ns,
+        span_ns,
+        tasks,
+        counters,
+        others,
+        idle_wakes,
+        idle_wake_ns,
+    })
 }
 
 /// Starts the processes of all sets, which begin at that time.
@@ -96,20 +117,17 @@ fn counters_of(done: impl FnOnce() -> Result<()>) -> Result<BTreeMap<String, u64
     Ok(tandem::counters()?.since(&before).into_map())
 }
 
-/// Puts what the sets did into the results.
-fn note(guest: &Guest, scenario: &Scenario, record: &Record) -> Result<()> {
-    for set in &scenario.vms {
-        let sum = record.of_set(&set.name);
-        guest.note(format!(
-            "{}: ran {:.1} ms, {} switches, {} of them though it could have gone on, {} migrations",
-            set.name,
-            sum.total_ns() as f64 / 1e6,
-            sum.switches(),
-            sum.runnable,
-            sum.migrations
-        ))?;
-    }
-    Ok(())
+/// What a program did, in a line for the results.
+fn describe(record: &Record) -> String {
+    let sum = |of: fn(&Task) -> u64| record.tasks.iter().map(of).sum::<u64>();
+    format!(
+        "{}: ran {:.1} ms, {} switches, {} of them though a task could have gone on, {} migrations",
+        record.program,
+        sum(Task::total_ns) as f64 / 1e6,
+        sum(Task::switches),
+        sum(|task| task.runnable),
+        sum(|task| task.migrations)
+    )
 }
 
 /// The time of the monotonic clock.
@@ -126,8 +144,8 @@ mod tests {
     fn all_programs_can_be_done_on_the_machine_of_the_leg() {
         let leg = leg::find("agreement").unwrap();
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("agreement");
-        for program in leg.scenarios {
-            let file = folder.join(format!("{}.toml", program.name));
+        for program in AGREEMENT_PROGRAMS {
+            let file = folder.join(format!("{program}.toml"));
             let scenario = perform::read_scenario(&file).unwrap();
             let machine = &scenario.machine;
             assert_eq!(machine.cpu_count() as u32, leg.machine.cpus());
@@ -135,7 +153,7 @@ mod tests {
             for node in 0..leg.machine.nodes {
                 let cpus = machine.os_list(machine.node_cpus((node as usize).into()));
                 let expected: Vec<u32> = leg.machine.cpus_of(node).collect();
-                assert_eq!(parse_cpulist(&cpus).unwrap(), expected, "{}: node {node}", program.name);
+                assert_eq!(parse_cpulist(&cpus).unwrap(), expected, "{program}: node {node}");
             }
             for (number, set) in scenario.vms.iter().enumerate() {
                 perform::Set::read(&file, number).unwrap();

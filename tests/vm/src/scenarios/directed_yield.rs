@@ -103,8 +103,7 @@ pub fn they_succeed(guest: &Guest) -> Result<()> {
         ensure!(counters["yield_to"] == asked, "the scheduler does not count what the kernel asks");
         ensure!(known <= asked && known > asked * 9 / 10, "yields came to nothing without a reason");
         ensure!(counters["yield_to_honoured"] > asked / 50, "nearly no directed yield was honoured");
-        let is_forbidden = counters["yield_to_forbidden"] > 0;
-        ensure!(is_forbidden == options.contains(&"pinned"), "affinities are not respected");
+        ensure!(counters["yield_to_forbidden"] == 0, "one that is pinned can run on its own CPU");
     }
     tandem.stop()?;
     Ok(())

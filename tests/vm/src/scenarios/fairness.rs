@@ -85,6 +85,19 @@ pub fn pinned_tasks(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
+/// Tasks that change their affinity all the time, and have to leave their CPU for that now and then, get as much as others.
+pub fn changes_of_affinity(guest: &Guest) -> Result<()> {
+    let tandem = Tandem::run(&[])?;
+    let stay = work::burn(4).start()?;
+    let change = work::roam(4, 3 * MS).start()?;
+    let ratio = ratio(ran(&[&change, &stay], 4 * SWITCHES)?);
+    guest.note(format!("4 that change their affinity every 3 ms : 4 that do not = {ratio:.2} : 1"))?;
+    ensure!(is_about(ratio, 1.0), "those that change their affinity did not get half");
+    drop((stay, change));
+    tandem.stop()?;
+    Ok(())
+}
+
 /// A task that slept for long does not keep the CPU from others afterwards.
 pub fn sleepers_credit(guest: &Guest) -> Result<()> {
     const SLEEP: Duration = Duration::from_secs(3);

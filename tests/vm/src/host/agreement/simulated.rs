@@ -34,25 +34,28 @@ fn preference_request(pid: u64, preferred: Option<&CpuMask>, _: &Machine) -> Vec
     request_bytes(Subject::Task(pid as u32), &Preference { place, latency_critical: false })
 }
 
-/// What the program does in the simulator with this seed, surrounded as in the emulator while so many CPUs are busy.
-pub fn run(
-    program: &str,
-    scenario: &Scenario,
-    emulator: &Emulator,
-    busy_cpus: f64,
-    seed: u64,
-) -> Result<Record> {
-    let mut watch = Watch::new(scenario);
+/// What the program of a record does in the simulator with this seed, surrounded as it was in the guest.
+pub fn run(scenario: &Scenario, emulator: &Emulator, record: &Record, seed: u64) -> Result<Record> {
+    let program = &record.program;
+    let mut watch = Watch::new(scenario, &record.tasks);
     let mut surrounded = scenario.clone();
-    emulator.surround(&mut surrounded, busy_cpus);
+    emulator.surround(&mut surrounded, record);
     let metrics = tandem_sim::run_observed(&surrounded, seed, &mut watch)
         .with_context(|| format!("cannot simulate {program}"))?;
     let length_ns = scenario.length_ns;
     let (tasks, span_ns) = watch.end(length_ns);
     let counters = metrics.host.policy.iter().map(|(&name, &count)| (name.to_owned(), count)).collect();
-    let kernel = "simulated".to_owned();
-    let background = Default::default();
-    Ok(Record { program: program.into(), kernel, length_ns, span_ns, tasks, counters, background })
+    Ok(Record {
+        program: program.clone(),
+        kernel: "simulated".into(),
+        length_ns,
+        span_ns,
+        tasks,
+        counters,
+        others: Vec::new(),
+        idle_wakes: 0,
+        idle_wake_ns: 0,
+    })
 }
 
 /// Follows the tasks of the program.
@@ -69,14 +72,14 @@ struct Watched {
 }
 
 impl Watch {
-    fn new(scenario: &Scenario) -> Self {
+    fn new(scenario: &Scenario, started: &[Task]) -> Self {
         let cpus = scenario.machine.cpu_count();
         let names = scenario
             .vms
             .iter()
             .flat_map(|set| (0..set.vcpus.len()).map(|number| task_name(&set.name, number)));
-        let tasks = names.map(|name| Watched {
-            task: Task { name, run_ns: vec![0; cpus], ..Task::default() },
+        let tasks = names.zip(started).map(|(name, Task { start_ns, .. })| Watched {
+            task: Task { name, start_ns: *start_ns, run_ns: vec![0; cpus], ..Task::default() },
             ..Watched::default()
         });
         Self { tasks: tasks.collect(), span_ns: 0 }
@@ -105,6 +108,9 @@ impl Observer for Watch {
             return;
         }
         let watched = &mut self.tasks[event.task.index()];
+        if event.at_ns < watched.task.start_ns {
+            return;
+        }
         match event.kind {
             EventKind::Start => {
                 let cpu = event.cpu.index();
