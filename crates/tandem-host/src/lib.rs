@@ -5,8 +5,11 @@ pub mod agent;
 pub mod cgroups;
 #[cfg(feature = "scheduler")]
 pub mod control;
+pub mod cpu_time;
 #[cfg(feature = "scheduler")]
 pub mod doctor;
+#[cfg(feature = "scheduler")]
+pub mod metrics;
 pub mod mounts;
 #[cfg(feature = "scheduler")]
 pub mod privileges;

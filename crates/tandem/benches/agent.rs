@@ -11,7 +11,8 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
 use tandem_host::agent::{Agent, NoHands};
-use tandem_host::scheduler::Settings;
+use tandem_host::metrics::{Exporter, Format};
+use tandem_host::scheduler::{SchedulerError, Settings};
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::testing::{Process, Tree, host};
 
@@ -22,6 +23,8 @@ const CPUS_OF_NODE: u32 = 32;
 const OTHERS: u32 = 1_000;
 /// Ten minutes of a host.
 const STEPS: u64 = 600;
+/// How often a page of metrics is made.
+const PAGES: u32 = 100;
 /// How often a file is read to compare.
 const READS: u32 = 20_000;
 
@@ -42,7 +45,7 @@ fn main() {
 
     let machine = read_sysfs(tree.root()).expect("the tree has a machine");
     let resident_before = resident_kib();
-    let mut agent = Agent::new(tree.root(), machine, &Settings::default(), NoHands);
+    let mut agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), NoHands);
     let begin = cpu_time();
     agent.step(Duration::from_secs(1)).expect("the tree can be read");
     let found = cpu_time() - begin;
@@ -53,9 +56,18 @@ fn main() {
     }
     let used = cpu_time() - begin;
     let share_pct = 100.0 * used.as_secs_f64() / STEPS as f64;
+    let exporter = Exporter::of_scheduler(tree.root(), || Err(SchedulerError::NotLoaded));
+    let exporter = exporter.with_host(&machine, Some(agent.reports()));
+    let begin = cpu_time();
+    for _ in 0..PAGES {
+        black_box(exporter.page(Format::OpenMetrics));
+    }
+    let page_ms = (cpu_time() - begin).as_secs_f64() * 1e3 / f64::from(PAGES);
+    let page_kib = exporter.page(Format::OpenMetrics).len() >> 10;
     println!("{VMS} VMs of {VCPUS} vCPUs on {NODES} nodes, {OTHERS} other processes");
     println!("found and given homes      {:8.1} ms", found.as_secs_f64() * 1e3);
     println!("then, of one CPU           {share_pct:8.3} %");
+    println!("a page of metrics          {page_ms:8.1} ms, {page_kib} KiB");
     println!("memory, with this program  {:8.1} MiB", resident_kib() as f64 / 1024.0);
     println!("memory that was added      {:8.1} MiB", (resident_kib() - resident_before) as f64 / 1024.0);
     println!("a file of /proc costs      {:8.2} x one of the copy", file_ratio(&tree));

@@ -4,12 +4,12 @@ use crate::error::BadInput;
 use anyhow::anyhow;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use tandem_host::agent::VmReport;
 use tandem_host::cgroups::Cgroup;
 use tandem_host::control::{Answer, Client, ClientError, ErrorKind, Request, WantedPlace, Whom};
 use tandem_host::scheduler::{
-    Asker, Counters, Held, Kernel, Loaded, Mode, Place, Preference, PreferenceError, Preferences,
-    SchedulerError, Subject,
+    Asker, Held, Kernel, Loaded, Mode, Place, Preference, PreferenceError, Preferences, SchedulerError,
+    Status, Subject,
 };
 
 /// A way to the loaded scheduler.
@@ -27,18 +27,6 @@ pub enum Who<'a> {
     Task(u32),
     /// A cgroup.
     Cgroup(&'a Cgroup),
-}
-
-/// What the scheduler does.
-pub struct Status {
-    /// Of sched_ext.
-    pub state: String,
-    /// `host` or `guest`.
-    pub mode: String,
-    /// When it was loaded.
-    pub since: SystemTime,
-    /// What it has counted.
-    pub counters: Counters,
 }
 
 /// Why a preference cannot be set or read.
@@ -85,21 +73,31 @@ impl Access {
     /// If it is gone, or the user may not read this.
     pub fn status(&self) -> anyhow::Result<Status> {
         match self {
-            Self::Direct(loaded, _) => Ok(Status {
-                state: loaded.state()?.name,
-                mode: loaded.mode()?.name().into(),
-                since: loaded.since()?,
-                counters: loaded.counters()?,
-            }),
+            Self::Direct(loaded, _) => Ok(loaded.status()?),
             Self::Service(client) => match client.ask(&Request::Status)? {
-                Answer::Status(status) => Ok(Status {
-                    state: status.state,
-                    mode: status.mode,
-                    since: SystemTime::UNIX_EPOCH + Duration::from_secs(status.loaded_unix_s),
-                    counters: Counters::from_named(&status.counters)?,
-                }),
+                Answer::Status(status) => Ok(*status),
                 _ => Err(client.other_version().into()),
             },
+        }
+    }
+
+    /// What the agent knows of the VMs of this host; nothing if the settings say that it looks for none. Only the agent
+    /// knows, so this is asked of the service, by root as well.
+    ///
+    /// # Errors
+    /// If the service is not there, or the user may not read this.
+    pub fn vms(&self) -> anyhow::Result<Option<Vec<VmReport>>> {
+        let connected;
+        let client = match self {
+            Self::Direct(..) => {
+                connected = Client::connect()?;
+                &connected
+            }
+            Self::Service(client) => client,
+        };
+        match client.ask(&Request::Vms)? {
+            Answer::Vms(vms) => Ok(vms),
+            _ => Err(client.other_version().into()),
         }
     }
 

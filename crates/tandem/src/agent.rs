@@ -5,11 +5,12 @@
 //! is closed. Before it listens to anybody it gives up its capabilities; once it does, it writes a line on standard
 //! output. Its log is standard error.
 //!
-//! It serves users ([`tandem_host::control`]) and gives VMs their homes ([`tandem_host::agent`]).
+//! It serves users ([`tandem_host::control`]), gives VMs their homes ([`tandem_host::agent`]), and serves metrics if the
+//! settings say where ([`tandem_host::metrics`]).
 
+use crate::open_files;
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 use std::fs;
 use std::io::{self, BufRead, Read, Write};
@@ -18,8 +19,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tandem_host::agent::{Agent, SchedulerHands};
 use tandem_host::control::{SOCKET, Server, Steering};
+use tandem_host::metrics::{Exporter, Service};
 use tandem_host::privileges::{Capabilities, keep_only};
-use tandem_host::scheduler::{Kernel, Loaded, Settings};
+use tandem_host::scheduler::{Kernel, Loaded, Mode, Settings};
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::homes_file::HomesFile;
 
@@ -35,7 +37,7 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
     // The parent holds them back, and a child inherits that.
     SigSet::all().thread_unblock().context("cannot receive signals")?;
     // A file for each vCPU stays open.
-    let _ = raise_open_files();
+    let _ = open_files::raise();
     let mut input = io::stdin().lock();
     let settings = read_settings(&mut input)?;
     let root = Path::new("/");
@@ -44,7 +46,13 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
     // What needs capabilities is opened before they are given up.
     let hands = SchedulerHands::new(loaded.preferences()?, machine.clone());
     let mut agent = settings.gives_homes().then(|| Agent::new(root, machine.clone(), &settings, hands));
-    let steering = Steering::open(loaded, machine)?;
+    let reports = agent.as_ref().map(Agent::reports);
+    let asked = loaded.clone();
+    let mut exporter = Exporter::of_scheduler(root, move || asked.status());
+    if settings.mode == Mode::Host {
+        exporter = exporter.with_host(&machine, reports.clone());
+    }
+    let steering = Steering::open(loaded, machine, reports)?;
     // Memory by node, open files and threads of other users' VMs are told to who may trace these.
     keep_only(Capabilities::SYS_PTRACE).context("cannot give up capabilities")?;
 
@@ -54,6 +62,9 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
     }
     let server = Server::start(socket, Box::new(steering), Box::new(log));
     let server = server.with_context(|| format!("cannot listen at {SOCKET}"))?;
+    if let Some(address) = settings.metrics.listen.0 {
+        Service::start(address, exporter, Box::new(log)).context("cannot serve metrics")?;
+    }
     if agent.as_ref().is_some_and(|agent| !agent.has_events()) {
         log(
             "the kernel does not tell of new programs (CONFIG_PROC_EVENTS); VMs are looked for every two seconds",
@@ -81,12 +92,6 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
             return Ok(HomesFile::remove(root)?);
         }
     }
-}
-
-/// Allows as many open files as the administrator lets it.
-fn raise_open_files() -> nix::Result<()> {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
 }
 
 fn read_settings(input: &mut impl BufRead) -> anyhow::Result<Settings> {

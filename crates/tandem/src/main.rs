@@ -13,6 +13,8 @@ mod doctor;
 mod error;
 mod generate;
 mod machine_source;
+mod observe;
+mod open_files;
 mod place;
 mod prefer;
 mod reproduce;
@@ -20,6 +22,8 @@ mod run;
 mod schema;
 mod sim;
 mod stat;
+mod text;
+mod top;
 mod topology;
 mod vms;
 
@@ -54,6 +58,8 @@ enum Verb {
     Prefer(prefer::Args),
     /// Print what the loaded scheduler has counted
     Stat(stat::Args),
+    /// Watch the machine, the scheduler and the VMs in the terminal
+    Top(top::Args),
     /// Say what this machine lacks to run the scheduler, and what to do
     Doctor(doctor::Args),
     /// Show the virtual machines of this host: vCPUs, memory and its nodes, use, steal
@@ -76,6 +82,7 @@ fn main() -> ExitCode {
         Verb::Agent(args) => agent::run(&args),
         Verb::Prefer(args) => prefer::run(&args),
         Verb::Stat(args) => stat::run(&args),
+        Verb::Top(args) => top::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Vms(args) => vms::run(&args),
         Verb::Schema(args) => schema::run(&args),

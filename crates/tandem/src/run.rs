@@ -7,6 +7,7 @@ mod signals;
 
 use crate::counters::{rates, write_table};
 use crate::error::{BadInput, one_line};
+use crate::text::many;
 use agent_process::AgentProcess;
 use anyhow::Context;
 use service::Service;
@@ -262,12 +263,5 @@ fn what_on(places: &Places, settings: &Settings) -> String {
     match settings.mode {
         Mode::Host => format!("{cpus}, host mode, {llcs} and {nodes}"),
         Mode::Guest => format!("{cpus}, guest mode, all CPUs alike"),
-    }
-}
-
-fn many(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
     }
 }

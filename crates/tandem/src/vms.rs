@@ -1,26 +1,24 @@
 //! `tandem vms`: the virtual machines of this host, and how they get on.
 
-mod detail;
+pub mod detail;
 mod json;
-mod observe;
 mod table;
 #[cfg(test)]
-mod tests;
-mod text;
+pub mod tests;
 
+use crate::access::Access;
 use crate::error::BadInput;
-use observe::{Observation, note_of_monitors};
+use crate::observe::{self, Observation, note_of_monitors};
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
-use tandem_file::units;
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::{Finder, Manager, Vm};
 
 /// Shortest time of observation: below, a thread's time is that of a few switches.
-const SHORTEST_MS: u64 = 10;
+const SHORTEST: Duration = Duration::from_millis(10);
 
-const HELP: &str = "Columns:
+pub const HELP: &str = "Columns:
   NAME    its name, as its manager shows it
   BY      who started it, such as libvirt; or else its program
   PID     its process
@@ -41,7 +39,7 @@ JSON: an object with interval_s, notes (the lines below the table) and vms. Each
 project for lxd and incus), monitor, pid, start_ticks, vcpus; memory: given_bytes, resident_bytes, by_node (node and \
 bytes), source (cgroup, numa_maps); home: nodes, source (agent, cpus, memory, machine), why; usage: cpu_pct, wait_pct, \
 steal_pct, local_pct, vcpu_run_ns_by_node (node and ns); limits: cpus, is_pinned, memory_nodes; cgroup: path, version, \
-is_own, cpus; devices: name and node; threads: tid, name, kind (vcpu, io, emulator), vcpu, cpus, last_cpu, run_ns, wait_ns. \
+is_own, cpus; devices: name and node; threads: tid, name, kind (vcpu, io, emulator), vcpu, cpus, last_cpu, run_ns, wait_ns, migrations (since it began). \
 What is unknown is null.
 
 Nothing is changed, and neither root nor the scheduler is needed; root sees more.
@@ -68,13 +66,7 @@ pub struct Args {
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
-    let interval: units::Duration = text.parse().map_err(|error: units::UnitError| error.to_string())?;
-    match Duration::from_nanos(interval.ns) {
-        interval if interval < Duration::from_millis(SHORTEST_MS) => {
-            Err(format!("`{text}` is too short; at least {SHORTEST_MS} ms are needed"))
-        }
-        interval => Ok(interval),
-    }
+    observe::parse_interval(text, SHORTEST)
 }
 
 /// Observes the VMs and prints them.
@@ -88,7 +80,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(wanted) = &args.vm {
         vms = vec![select(&vms, wanted)?];
     }
-    let mut observation = Observation::make(root, &machine, &vms, args.interval);
+    let mut observation = Observation::make(root, &machine, &vms, args.interval, || {
+        Access::find().map(|access| observe::reports(&access)).unwrap_or_default()
+    });
     if args.vm.is_none() {
         observation.notes.extend(note_of_monitors(finder.monitors_without_vcpus().collect()));
     }

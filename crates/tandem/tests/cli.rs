@@ -6,8 +6,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::{fs, io, process};
 
-const VERBS: [&str; 10] =
-    ["topology", "place", "sim", "reproduce", "run", "prefer", "stat", "vms", "doctor", "schema"];
+const VERBS: [&str; 11] =
+    ["topology", "place", "sim", "reproduce", "run", "prefer", "stat", "vms", "top", "doctor", "schema"];
 
 fn tandem() -> Command {
     Command::new(cargo_bin!("tandem"))

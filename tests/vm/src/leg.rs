@@ -9,6 +9,8 @@ pub const MODULES_FOLDER: &str = "/modules";
 pub const AGREEMENT_FOLDER: &str = "/agreement";
 /// The leg whose programs the simulator runs as well.
 pub const AGREEMENT_LEG: &str = "agreement";
+/// These programs, each `PROGRAM.toml` in the folder.
+pub const AGREEMENT_PROGRAMS: [&str; 5] = ["ping-pong", "hackbench", "burners", "spill", "yield-storm"];
 
 /// The leg with VMs of its own, which needs QEMU in the guest.
 pub const VMS_LEG: &str = "vms";
@@ -129,6 +131,7 @@ pub const LEGS: &[Leg] = &[
             scenario("preferences-survive-hotplug", scenarios::hotplug::preferences_survive),
             scenario("users-steer-their-own", scenarios::control_socket::users_steer_their_own),
             scenario("hostile-user", scenarios::control_socket::hostile_user),
+            scenario("hostile-user-of-metrics", scenarios::metrics::hostile_user),
             scenario("agent-is-killed", scenarios::control_socket::agent_is_killed),
         ],
     },
@@ -144,6 +147,7 @@ pub const LEGS: &[Leg] = &[
             scenario("cgroup-weights", scenarios::fairness::cgroup_weights),
             scenario("equal-tasks", scenarios::fairness::equal_tasks),
             scenario("pinned-tasks", scenarios::fairness::pinned_tasks),
+            scenario("changes-of-affinity", scenarios::fairness::changes_of_affinity),
             scenario("sleepers-credit", scenarios::fairness::sleepers_credit),
             scenario("storm-of-wake-ups", scenarios::rate_control::storm_of_wake_ups),
             scenario("exemption-from-rate-control", scenarios::rate_control::exemption),
@@ -215,6 +219,7 @@ pub const LEGS: &[Leg] = &[
             scenario("homes-follow-memory", scenarios::vms::homes_follow_memory),
             scenario("limits-are-respected", scenarios::vms::limits_are_respected),
             scenario("homes-survive", scenarios::vms::homes_survive),
+            scenario("metrics-tell-of-a-vm", scenarios::metrics::tell_of_a_vm),
             scenario("nobody-waits-beside-idle", scenarios::vms::nobody_waits_beside_idle),
         ],
     },
@@ -235,13 +240,7 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "nokaslr norandmaps numa_balancing=disable",
         modules: &[],
         timeout_s: 600,
-        scenarios: &[
-            scenario("ping-pong", |guest| agreement::run(guest, "ping-pong")),
-            scenario("hackbench", |guest| agreement::run(guest, "hackbench")),
-            scenario("burners", |guest| agreement::run(guest, "burners")),
-            scenario("spill", |guest| agreement::run(guest, "spill")),
-            scenario("yield-storm", |guest| agreement::run(guest, "yield-storm")),
-        ],
+        scenarios: &[scenario("programs", agreement::programs)],
     },
 ];
 

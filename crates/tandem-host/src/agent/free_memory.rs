@@ -11,12 +11,14 @@ pub fn free_bytes(root: &Path, machine: &Machine) -> Vec<u64> {
     machine
         .nodes()
         .iter()
-        .map(|node| {
-            let file = root.join(format!("sys/devices/system/node/node{}/meminfo", node.os_index));
-            let text = fs::read_to_string(file).unwrap_or_default();
-            parse(&text).unwrap_or(node.memory_bytes)
-        })
+        .map(|node| available_bytes(root, node.os_index).unwrap_or(node.memory_bytes))
         .collect()
+}
+
+/// The memory that a node has to give, by the operating system's number, bytes; `None` if it does not tell.
+pub fn available_bytes(root: &Path, node: u32) -> Option<u64> {
+    let file = root.join(format!("sys/devices/system/node/node{node}/meminfo"));
+    parse(&fs::read_to_string(file).ok()?)
 }
 
 /// Sums up lines such as `Node 0 MemFree:  123 kB`.

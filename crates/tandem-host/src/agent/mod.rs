@@ -25,16 +25,21 @@
 mod discovery;
 mod free_memory;
 mod hands;
+mod locality;
+mod report;
 mod resident;
+mod vcpu_times;
 
 pub use discovery::Discovery;
+pub use free_memory::{available_bytes, free_bytes};
 pub use hands::{Hands, NoHands, SchedulerHands};
+pub use report::{HomeDecisions, MemoryReport, Reports, VmReport};
 pub use resident::{Decided, Resident};
 
 use crate::scheduler::{PreferenceError, Settings, VmRule};
 use crate::vms::homes_file::{HomeEntry, HomesFile, VERSION};
 use crate::vms::{Identity, ProcUnreadable};
-use free_memory::free_bytes;
+use report::Published;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -69,6 +74,8 @@ pub struct Agent<H> {
     looked: Duration,
     /// Something that others read has changed.
     is_changed: bool,
+    decisions: HomeDecisions,
+    reports: Reports,
 }
 
 impl<H: Hands> Agent<H> {
@@ -88,6 +95,8 @@ impl<H: Hands> Agent<H> {
             next_id: 0,
             looked: Duration::ZERO,
             is_changed: true,
+            decisions: HomeDecisions::default(),
+            reports: Reports::default(),
         }
     }
 
@@ -106,6 +115,11 @@ impl<H: Hands> Agent<H> {
         self.residents.values()
     }
 
+    /// What it knows, for other threads; follows what it learns.
+    pub fn reports(&self) -> Reports {
+        self.reports.clone()
+    }
+
     /// Does what is due; to be called about once a second. `now` is the time since the agent began. Returns what there is
     /// to tell, a line each.
     ///
@@ -113,12 +127,15 @@ impl<H: Hands> Agent<H> {
     /// If processes cannot be listed, or the scheduler is gone.
     pub fn step(&mut self, now: Duration) -> Result<Vec<String>, AgentError> {
         let mut told = Vec::new();
-        let are_new = self.find(now, &mut told)?;
+        let found = self.find(now, &mut told)?;
         let interval = u128::from(self.planner.settings().look_interval_ns);
         if now.saturating_sub(self.looked).as_nanos() >= interval {
             told.extend(self.look(now)?);
-        } else if are_new {
+        } else if found.are_new {
             self.decide(now, |planner, view| planner.place(view), &mut told)?;
+            self.publish();
+        } else if found.are_gone {
+            self.publish();
         }
         Ok(told)
     }
@@ -150,19 +167,25 @@ impl<H: Hands> Agent<H> {
         }
         let mut told = Vec::new();
         self.decide(now, |planner, view| planner.look(view), &mut told)?;
+        self.publish();
         Ok(told)
     }
 
-    /// Notes which VMs have come and gone; whether any has come.
-    fn find(&mut self, now: Duration, told: &mut Vec<String>) -> Result<bool, AgentError> {
+    fn publish(&self) {
+        let vms = self.residents.values().map(|resident| resident.known(&self.machine)).collect();
+        self.reports.publish(Published { vms, decisions: self.decisions });
+    }
+
+    /// Notes which VMs have come and gone.
+    fn find(&mut self, now: Duration, told: &mut Vec<String>) -> Result<Found, AgentError> {
         let changes = self.discovery.look(now)?;
+        let mut found = Found { are_new: false, are_gone: !changes.gone.is_empty() };
         for vm in &changes.gone {
             if self.residents.remove(&vm.identity).is_some() {
                 told.push(format!("{} has ended", name(&vm.name, vm.identity)));
                 self.is_changed = true;
             }
         }
-        let mut are_new = false;
         for identity in changes.appeared {
             let Some(vm) = self.discovery.vm(identity.pid).filter(|vm| vm.identity == identity) else {
                 continue;
@@ -177,9 +200,9 @@ impl<H: Hands> Agent<H> {
                 resident.vm.monitor
             ));
             self.residents.insert(identity, resident);
-            are_new = true;
+            found.are_new = true;
         }
-        Ok(are_new)
+        Ok(found)
     }
 
     /// Asks the planner, and does what it says.
@@ -198,6 +221,7 @@ impl<H: Hands> Agent<H> {
             let Some(resident) = self.residents.values_mut().find(|resident| resident.id == vm) else {
                 continue;
             };
+            let had_home = resident.home.is_some();
             resident.home = (!nodes.is_empty()).then_some(Home { nodes, since_ns: now_ns });
             self.is_changed = true;
             let name = name(&resident.vm.name, resident.vm.identity);
@@ -205,7 +229,8 @@ impl<H: Hands> Agent<H> {
                 resident.why.clone_from(&decided.why);
                 told.push(format!("{name}: left alone; {}", resident.why));
             } else {
-                resident.why = reason.to_string();
+                self.decisions.count(had_home, resident.home.is_some());
+                resident.why = reason.why();
                 told.push(format!("{name}: {reason}"));
                 resident.give_home(&self.hands, &self.machine)?;
             }
@@ -237,6 +262,12 @@ impl<H: Hands> Agent<H> {
                 .collect(),
         })
     }
+}
+
+/// Which VMs there are to notice.
+struct Found {
+    are_new: bool,
+    are_gone: bool,
 }
 
 /// How a VM is called in the log.

@@ -1,10 +1,14 @@
 //! A VM that the agent looks after: what it knows of it, and how that is kept up to date at little cost.
 
 use super::hands::Hands;
+use super::locality::Locality;
+use super::report::{Known, MemoryReport, VmReport};
+use super::vcpu_times::VcpuTimes;
 use crate::scheduler::{Place, PreferenceError, VmRule};
 use crate::tasks;
-use crate::vms::{Limits, Memory, OpenTimes, Thread, ThreadKind, ThreadTimes, Vm, name_nodes, nodes_of};
+use crate::vms::{Limits, Memory, Thread, ThreadKind, Vm, name_nodes, nodes_of};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tandem_sim::homes::{Home, VmView, Wish};
 use tandem_sim::ids::NodeId;
@@ -45,52 +49,32 @@ pub struct Resident {
     rule: Option<VmRule>,
     threads_read: Duration,
     limits_read: Duration,
-    vcpu_times: VcpuTimes,
+    vcpu_times: Arc<VcpuTimes>,
+    asked: Demand,
+    locality: Locality,
     memory_due: Duration,
 }
 
-/// How long the vCPUs of a VM have run and waited.
-struct VcpuTimes {
-    vcpus: Vec<Thread>,
-    /// Their files; without them, as where too many files are open, they are looked up each time.
-    open: Option<OpenTimes>,
-    last: Vec<Option<ThreadTimes>>,
+/// CPUs that vCPUs ran on and waited for, in the mean between two looks.
+struct Demand {
+    asked_ns: u64,
     read: Duration,
 }
 
-impl VcpuTimes {
-    fn start(vm: &Vm, threads: &[Thread], now: Duration) -> Self {
-        let vcpus: Vec<Thread> =
-            threads.iter().filter(|thread| thread.kind == ThreadKind::Vcpu).cloned().collect();
-        let open = vm.open_times(&vcpus).ok();
-        let mut times = Self { vcpus, open, last: Vec::new(), read: now };
-        times.last = times.read(vm);
-        times
+impl Demand {
+    fn start(times: &VcpuTimes, now: Duration) -> Self {
+        let total = times.total();
+        Self { asked_ns: total.run_ns.saturating_add(total.wait_ns.unwrap_or(0)), read: now }
     }
 
-    fn read(&self, vm: &Vm) -> Vec<Option<ThreadTimes>> {
-        let mut times = Vec::with_capacity(self.vcpus.len());
-        match &self.open {
-            Some(open) => open.read(&mut times),
-            None => vm.read_times(&self.vcpus, &mut times),
-        }
-        times
-    }
-
-    /// CPUs that they ran on and waited for, in the mean since the last call; nothing if no time has passed.
-    fn demand(&mut self, vm: &Vm, now: Duration) -> Option<f64> {
+    /// Since the last call; nothing if no time has passed.
+    fn take(&mut self, times: &VcpuTimes, now: Duration) -> Option<f64> {
         let time = now.saturating_sub(self.read);
         if time.is_zero() {
             return None;
         }
-        let times = self.read(vm);
-        let asked = |times: &ThreadTimes| times.run_ns + times.wait_ns.unwrap_or(0);
-        let since = |(last, now): (&Option<ThreadTimes>, &Option<ThreadTimes>)| {
-            Some(asked(now.as_ref()?).saturating_sub(asked(last.as_ref()?)))
-        };
-        let asked_ns: u64 = self.last.iter().zip(&times).filter_map(since).sum();
-        (self.last, self.read) = (times, now);
-        Some(asked_ns as f64 / time.as_nanos() as f64)
+        let before = std::mem::replace(self, Self::start(times, now));
+        Some(self.asked_ns.saturating_sub(before.asked_ns) as f64 / time.as_nanos() as f64)
     }
 }
 
@@ -108,7 +92,7 @@ impl Resident {
     pub fn new(id: u64, vm: Vm, rules: &[VmRule], online: &[u32], now: Duration) -> Self {
         let threads = vm.read_threads();
         let limits = vm.read_limits(&threads, online);
-        let vcpu_times = VcpuTimes::start(&vm, &threads, now);
+        let vcpu_times = Arc::new(VcpuTimes::start(&vm, &threads));
         let rule = rules.iter().find(|rule| rule.fits(&vm.name)).cloned();
         let mut resident = Self {
             id,
@@ -122,7 +106,9 @@ impl Resident {
             rule,
             threads_read: now,
             limits_read: now,
+            asked: Demand::start(&vcpu_times, now),
             vcpu_times,
+            locality: Locality::default(),
             memory_due: now,
             vm,
         };
@@ -148,7 +134,8 @@ impl Resident {
             are_others = !tasks::threads(root, pid).iter().eq(numbers);
             if are_others {
                 self.threads = self.vm.read_threads();
-                self.vcpu_times = VcpuTimes::start(&self.vm, &self.threads, now);
+                self.vcpu_times = Arc::new(self.vcpu_times.with_threads(&self.threads));
+                self.asked = Demand::start(&self.vcpu_times, now);
             }
             self.threads_read = now;
         }
@@ -156,7 +143,7 @@ impl Resident {
             self.limits = self.vm.read_limits(&self.threads, online);
             self.limits_read = now;
         }
-        self.demand = self.vcpu_times.demand(&self.vm, now).or(self.demand);
+        self.demand = self.asked.take(&self.vcpu_times, now).or(self.demand);
         if now >= self.memory_due {
             self.read_memory(vms, now);
         }
@@ -184,12 +171,17 @@ impl Resident {
         let mut decided = self.pinned_apart();
         let mut homeless = Vec::new();
         let mut earlier = None;
+        let mut helds = Vec::with_capacity(self.threads.len());
         for thread in &self.threads {
-            let held = match hands.held(thread.tid) {
-                Ok(held) => held,
-                Err(PreferenceError::Gone) => continue,
+            match hands.held(thread.tid) {
+                Ok(held) => helds.push((thread, held)),
+                Err(PreferenceError::Gone) => {}
                 Err(error) => return Err(error),
-            };
+            }
+        }
+        let vcpus = helds.iter().filter(|(thread, _)| thread.kind == ThreadKind::Vcpu);
+        self.locality.count(vcpus.map(|(thread, held)| (thread.tid, held.as_ref())));
+        for (thread, held) in helds {
             let by_agent = held.as_ref().is_some_and(|held| held.by_agent);
             match held.and_then(|held| held.preference.place) {
                 None => homeless.push(thread.tid),
@@ -205,8 +197,7 @@ impl Resident {
             }
         }
         if let (None, Some(nodes)) = (&self.home, earlier) {
-            let why = format!("{}: it was there when the agent began", name_nodes(&nodes));
-            self.take_over(&nodes, &why, machine, now);
+            self.take_over(&nodes, "it was there when the agent began", machine, now);
         }
         if self.decided.is_some() && decided.is_none() {
             // What was decided is no more: a new home is to be found.
@@ -234,10 +225,18 @@ impl Resident {
         if self.why == JUST_FOUND {
             self.why = match (&self.decided, &self.rule) {
                 (Some(decided), _) => format!("left alone; {}", decided.why),
-                (None, Some(VmRule { exempt: true, .. })) => "no home: the configuration says so".into(),
-                _ if machine.node_count() == 1 => "no home: the machine has one NUMA node".into(),
-                _ => "no home: no nodes have what it needs".into(),
+                (None, Some(VmRule { exempt: true, .. })) => "the configuration says so".into(),
+                _ if machine.node_count() == 1 => "the machine has one NUMA node".into(),
+                _ => "no nodes have what it needs".into(),
             };
+        }
+    }
+
+    /// Where it lives and why, as a sentence without its full stop.
+    pub fn home_and_why(&self, machine: &Machine) -> String {
+        match &self.home_numbers(machine)[..] {
+            [] => format!("no home: {}", self.why),
+            nodes => format!("{}: {}", name_nodes(nodes), self.why),
         }
     }
 
@@ -254,6 +253,34 @@ impl Resident {
     pub fn home_numbers(&self, machine: &Machine) -> Vec<u32> {
         let nodes = self.home.iter().flat_map(|home| &home.nodes);
         nodes.map(|node| machine.nodes()[node.index()].os_index).collect()
+    }
+
+    /// What others may know of it.
+    pub(super) fn known(&self, machine: &Machine) -> Known {
+        let Vm { identity, monitor, manager, name, memory_bytes, .. } = &self.vm;
+        let by_node = self.memory.by_node.as_ref();
+        let time = self.locality.total();
+        let report = VmReport {
+            identity: *identity,
+            name: name.clone(),
+            manager: manager.clone(),
+            monitor: *monitor,
+            vcpus: self.vcpus().count(),
+            memory: MemoryReport {
+                given_bytes: *memory_bytes,
+                resident_bytes: self.memory.resident_bytes,
+                by_node: by_node.map(|by_node| by_node.bytes.clone()),
+                source: by_node.map(|by_node| by_node.source),
+            },
+            home: self.home_numbers(machine),
+            why: self.why.clone(),
+            cpu_ns: 0,
+            vcpu_ns: 0,
+            steal_ns: None,
+            home_ns: time.map(|time| time.home_ns),
+            away_ns: time.map(|time| time.away_ns),
+        };
+        Known { report, vcpu_times: self.vcpu_times.clone() }
     }
 
     /// vCPUs that are pinned each to other CPUs: no home can be right for all of them.

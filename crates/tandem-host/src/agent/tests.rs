@@ -262,6 +262,69 @@ fn exceptions_hold() {
     assert!(others.iter().all(|vm| scene.home(vm) == [1]), "{told:?}");
 }
 
+/// Lets a thread have run and waited so long.
+fn run(tree: &Tree, pid: u32, tid: u32, run_ns: u64, wait_ns: u64) {
+    tree.write(&format!("proc/{pid}/task/{tid}/schedstat"), &format!("{run_ns} {wait_ns} 1\n"));
+}
+
+#[test]
+fn a_report_has_what_the_agent_knows_and_what_was_since() {
+    let mut scene = Scene::new("");
+    let reports = scene.agent.reports();
+    assert_eq!(reports.vms(), []);
+    let mut vm = scene.vm(100, "web", 2, [0, 4000]);
+    scene.pass(2);
+    let [report] = &reports.vms()[..] else { panic!("there is one VM") };
+    assert_eq!((report.name.as_str(), report.vcpus, report.home.as_slice()), ("web", 2, &[1][..]));
+    assert_eq!(report.memory.by_node, Some(BTreeMap::from([(1, 4000 << 20)])));
+    assert!(report.why.contains(" of its memory is there; "), "{}", report.why);
+    assert_eq!(reports.decisions(), HomeDecisions { given: 1, moved: 0, withdrawn: 0 });
+
+    // Without a look in between.
+    let vcpus: Vec<u32> =
+        vm.threads.iter().filter(|thread| thread.name.starts_with("CPU")).map(|t| t.tid).collect();
+    run(&scene.tree, 100, vcpus[0], 1_000, 10);
+    run(&scene.tree, 100, vcpus[1], 2_000, 20);
+    let times = |reports: &Reports| reports.vms().first().map(|vm| (vm.vcpu_ns, vm.steal_ns));
+    assert_eq!(times(&reports), Some((3_000, Some(30))));
+    vm.threads[0].run_ns = 50_000_000;
+    scene.tree.process(&vm);
+    assert_eq!(reports.vms()[0].cpu_ns, 50_000_000);
+
+    scene.tree.remove(100);
+    assert_eq!(reports.vms(), [], "it is not told of one that has ended, before the agent knows");
+}
+
+#[test]
+fn what_vcpus_had_that_were_unplugged_still_counts() {
+    let mut scene = Scene::new("");
+    let reports = scene.agent.reports();
+    let mut vm = scene.vm(100, "web", 2, [0, 0]);
+    scene.pass(2);
+    let times = |reports: &Reports| reports.vms().first().map(|vm| (vm.vcpus, vm.vcpu_ns, vm.steal_ns));
+    let last = vm.threads.iter().rposition(|thread| thread.name.starts_with("CPU")).unwrap();
+    let tid = vm.threads[last].tid;
+    run(&scene.tree, 100, tid, 2_000, 20);
+    assert_eq!(times(&reports), Some((2, 2_000, Some(20))));
+    vm.threads.remove(last);
+    std::fs::remove_dir_all(scene.tree.root().join(format!("proc/100/task/{tid}"))).unwrap();
+    scene.pass(70);
+    assert_eq!(times(&reports), Some((1, 2_000, Some(20))));
+}
+
+#[test]
+fn a_report_is_a_line_of_json() {
+    let mut scene = Scene::new("");
+    scene.vm(100, "a\"\n\u{fffd}", 1, [4000, 10]);
+    scene.pass(2);
+    let vms = scene.agent.reports().vms();
+    let line = serde_json::to_string(&vms).unwrap();
+    let begin = r#"[{"pid":100,"start_ticks":1100,"name":"a\"\n"#;
+    assert!(line.starts_with(begin), "{line}");
+    assert!(line.contains(r#""manager":"libvirt","monitor":"qemu","vcpus":1"#), "{line}");
+    assert_eq!(serde_json::from_str::<Vec<VmReport>>(&line).unwrap(), vms);
+}
+
 #[test]
 fn names_cannot_break_the_log() {
     let mut scene = Scene::new("");

@@ -1,7 +1,7 @@
 //! The other end of the socket.
 
 use super::SOCKET;
-use super::protocol::{Answer, ErrorKind, ErrorTold, LINE_MAX, Request};
+use super::protocol::{Answer, ErrorKind, ErrorTold, Request};
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 
-/// Longest line that a client reads, bytes: the status has some 100 counters.
-const ANSWER_MAX: u64 = 16 * LINE_MAX as u64;
+/// Longest line that a client reads, bytes: what is told of a VM has some 600, so this is room for 25,000 of them.
+const ANSWER_MAX: u64 = 16 << 20;
 /// How long the service may take for an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 

@@ -22,7 +22,7 @@ mod steering;
 
 pub use client::{Client, ClientError};
 pub use peer::READERS;
-pub use protocol::{Answer, ErrorKind, ErrorTold, PreferenceTold, Request, Status, WantedPlace, Whom};
+pub use protocol::{Answer, ErrorKind, ErrorTold, PreferenceTold, Request, WantedPlace, Whom};
 pub use server::{Backend, Server};
 pub use steering::Steering;
 

@@ -41,8 +41,8 @@ pub fn permit(peer: &Peer, request: &Request, is_reader: impl Fn(&Peer) -> bool)
         Request::Prefer { .. } => Ok(own),
         Request::PreferenceOf { .. } if is_reader(peer) => Ok(Asker::Root),
         Request::PreferenceOf { .. } => Ok(own),
-        Request::Status if is_reader(peer) => Ok(own),
-        Request::Status => Err(Refusal::NoReader),
+        Request::Status | Request::Vms if is_reader(peer) => Ok(own),
+        Request::Status | Request::Vms => Err(Refusal::NoReader),
     }
 }
 
@@ -75,6 +75,9 @@ mod tests {
             (1000, true, prefer(true), Err(Refusal::NotRoot)),
             (1000, true, read, Ok(Asker::Root)),
             (1000, true, Request::Status, Ok(user)),
+            (0, false, Request::Vms, Ok(Asker::Root)),
+            (1000, false, Request::Vms, Err(Refusal::NoReader)),
+            (1000, true, Request::Vms, Ok(user)),
         ];
         for (who, is_reader, request, outcome) in cases {
             assert_eq!(permit(&peer(who), &request, |_| is_reader), outcome, "{who} {is_reader} {request:?}");

@@ -1,5 +1,7 @@
 //! What is said over the socket: a JSON object a line, a request and its answer in turn.
 
+use crate::agent::VmReport;
+use crate::scheduler::Status;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -26,6 +28,8 @@ pub enum Request {
     },
     /// Reads what the scheduler does, and its counters.
     Status,
+    /// Reads what the agent knows of the VMs.
+    Vms,
 }
 
 /// Whom a preference is for.
@@ -57,7 +61,9 @@ pub enum Answer {
     /// What somebody prefers, if anything.
     Preference(Option<PreferenceTold>),
     /// What the scheduler does.
-    Status(Status),
+    Status(Box<Status>),
+    /// The VMs; nothing if the settings say that no VMs are given homes, so that nobody looks for any.
+    Vms(Option<Vec<VmReport>>),
     /// It was not done.
     Error(ErrorTold),
 }
@@ -77,19 +83,6 @@ pub struct PreferenceTold {
     pub home_ns: u64,
     /// How long it has run elsewhere, ns.
     pub away_ns: u64,
-}
-
-/// What the scheduler does.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
-    /// Of sched_ext: `enabled` while it runs.
-    pub state: String,
-    /// `host` or `guest`.
-    pub mode: String,
-    /// When it was loaded, seconds of Unix time.
-    pub loaded_unix_s: u64,
-    /// Counters by name, in the scheduler's order.
-    pub counters: Vec<(String, u64)>,
 }
 
 /// Why something was not done.
@@ -132,6 +125,8 @@ mod tests {
         assert_eq!(serde_json::to_string(&request).unwrap(), line);
         assert_eq!(serde_json::from_str::<Request>(line).unwrap(), request);
         assert_eq!(serde_json::from_str::<Request>(r#""status""#).unwrap(), Request::Status);
+        assert_eq!(serde_json::from_str::<Request>(r#""vms""#).unwrap(), Request::Vms);
+        assert_eq!(serde_json::to_string(&Answer::Vms(None)).unwrap(), r#"{"vms":null}"#);
     }
 
     #[test]

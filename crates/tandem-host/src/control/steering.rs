@@ -1,15 +1,15 @@
 //! Does what was asked, with the loaded scheduler.
 
 use super::permission::Refusal;
-use super::protocol::{Answer, ErrorKind, ErrorTold, PreferenceTold, Request, Status, WantedPlace, Whom};
+use super::protocol::{Answer, ErrorKind, ErrorTold, PreferenceTold, Request, WantedPlace, Whom};
 use super::server::Backend;
+use crate::agent::Reports;
 use crate::cgroups::Hierarchy;
 use crate::scheduler::{
     Asker, Held, Loaded, Mode, Place, Preference, PreferenceError, Preferences, SchedulerError, Subject,
     cpus_of_nodes,
 };
 use std::path::{Component, Path};
-use std::time::SystemTime;
 use tandem_sim::machine::Machine;
 
 /// The loaded scheduler, for the service.
@@ -18,15 +18,17 @@ pub struct Steering {
     preferences: Preferences,
     machine: Machine,
     mode: Mode,
+    reports: Option<Reports>,
 }
 
 impl Steering {
-    /// Opens what is needed; works without privileges from then on, until the scheduler is loaded again.
+    /// Opens what is needed; works without privileges from then on, until the scheduler is loaded again. The reports are
+    /// those of the agent, if one looks after VMs.
     ///
     /// # Errors
     /// If the scheduler is not loaded.
-    pub fn open(loaded: Loaded, machine: Machine) -> Result<Self, SchedulerError> {
-        Ok(Self { preferences: loaded.preferences()?, mode: loaded.mode()?, loaded, machine })
+    pub fn open(loaded: Loaded, machine: Machine, reports: Option<Reports>) -> Result<Self, SchedulerError> {
+        Ok(Self { preferences: loaded.preferences()?, mode: loaded.mode()?, loaded, machine, reports })
     }
 
     fn prefer(
@@ -45,18 +47,6 @@ impl Steering {
     fn preference_of(&self, asker: Asker, whom: &Whom) -> Result<Answer, ErrorTold> {
         let held = self.preferences.get(find(whom, asker)?, asker).map_err(told)?;
         Ok(Answer::Preference(held.map(PreferenceTold::from)))
-    }
-
-    fn status(&self) -> Result<Answer, ErrorTold> {
-        let failed = |error: SchedulerError| told(error.into());
-        let since = self.loaded.since().map_err(failed)?;
-        let counters = self.loaded.counters().map_err(failed)?;
-        Ok(Answer::Status(Status {
-            state: self.loaded.state().map_err(failed)?.name,
-            mode: self.mode.name().into(),
-            loaded_unix_s: since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
-            counters: counters.iter().map(|counter| (counter.name.into(), counter.value)).collect(),
-        }))
     }
 
     /// The CPUs of a place are looked up here: a client could say anything.
@@ -86,7 +76,11 @@ impl Backend for Steering {
                 self.prefer(asker, &whom, place, latency_critical)
             }
             Request::PreferenceOf { whom } => self.preference_of(asker, &whom),
-            Request::Status => self.status(),
+            Request::Status => match self.loaded.status() {
+                Ok(status) => Ok(Answer::Status(Box::new(status))),
+                Err(error) => Err(told(error.into())),
+            },
+            Request::Vms => Ok(Answer::Vms(self.reports.as_ref().map(Reports::vms))),
         };
         answer.unwrap_or_else(Answer::Error)
     }

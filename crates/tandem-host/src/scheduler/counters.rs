@@ -2,6 +2,7 @@
 
 use super::SchedulerError;
 use libbpf_rs::{MapCore, MapFlags};
+use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 use tandem_bpf::{COUNTERS_H, types};
 
@@ -19,8 +20,9 @@ fn declarations(text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// All counters at one time, summed over the CPUs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// All counters at one time, summed over the CPUs. Other processes are told pairs of name and value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<(String, u64)>", try_from = "Vec<(String, u64)>")]
 pub struct Counters([u64; COUNT]);
 
 /// A counter's value.
@@ -43,17 +45,6 @@ impl Counters {
         let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
         let values = values.map_err(SchedulerError::refused("tell the counters"))?;
         Ok(Self::sum(values.iter().flatten().map(Vec::as_slice)))
-    }
-
-    /// Those that another process read, by name.
-    ///
-    /// # Errors
-    /// If they are others than this version's.
-    pub fn from_named(named: &[(String, u64)]) -> Result<Self, SchedulerError> {
-        let other = || SchedulerError::OtherVersion { what: "the counters".into() };
-        let in_order = named.iter().map(|(name, _)| name.as_str()).eq(Self::names());
-        let values: Vec<u64> = named.iter().map(|(_, value)| *value).collect();
-        if in_order { values.try_into().map(Self).map_err(|_| other()) } else { Err(other()) }
     }
 
     fn sum<'a>(of_cpus: impl Iterator<Item = &'a [u8]>) -> Self {
@@ -83,6 +74,24 @@ impl Counters {
     }
 }
 
+impl From<Counters> for Vec<(String, u64)> {
+    fn from(counters: Counters) -> Self {
+        counters.iter().map(|counter| (counter.name.to_owned(), counter.value)).collect()
+    }
+}
+
+/// Those that another process read: they must be this version's, in order.
+impl TryFrom<Vec<(String, u64)>> for Counters {
+    type Error = SchedulerError;
+
+    fn try_from(named: Vec<(String, u64)>) -> Result<Self, SchedulerError> {
+        let other = || SchedulerError::OtherVersion { what: "the counters".into() };
+        let in_order = named.iter().map(|(name, _)| name.as_str()).eq(Self::names());
+        let values: Vec<u64> = named.iter().map(|(_, value)| *value).collect();
+        if in_order { values.try_into().map(Self).map_err(|_| other()) } else { Err(other()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,9 +116,9 @@ mod tests {
         let second = counters.iter().nth(1).unwrap();
         assert_eq!((second.name, second.value), (DECLARED[1].0, 11 + 101));
 
-        let named: Vec<_> = counters.iter().map(|counter| (counter.name.to_owned(), counter.value)).collect();
-        assert_eq!(Counters::from_named(&named).unwrap(), counters);
-        assert!(Counters::from_named(&named[1..]).is_err(), "those of another version");
+        let named = Vec::from(counters.clone());
+        assert_eq!(Counters::try_from(named.clone()).unwrap(), counters);
+        assert!(Counters::try_from(named[1..].to_vec()).is_err(), "those of another version");
 
         let later = Counters::sum([of_cpu(200)].iter().map(Vec::as_slice));
         assert_eq!(later.since(&counters).iter().next().unwrap().value, 200 - 110);

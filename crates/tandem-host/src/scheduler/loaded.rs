@@ -19,7 +19,7 @@ use tandem_bpf::types::{preference_request, rodata};
 pub const NAME: &str = "tandem";
 
 /// The scheduler that another process loaded.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Loaded {
     kernel: Kernel,
     directory: PathBuf,

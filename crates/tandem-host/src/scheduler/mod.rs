@@ -23,6 +23,7 @@ mod preference;
 mod rehome;
 mod settings;
 mod simulated;
+mod status;
 
 pub use counters::{Counter, Counters};
 pub use error::SchedulerError;
@@ -35,7 +36,8 @@ pub use places::{Places, PlacesError};
 pub use preference::{Asker, Held, Place, Preference, PreferenceError, Subject};
 pub use rehome::{cpus_of_nodes, rehome};
 pub use settings::{
-    Agent, DirectedYield, Fairness, Guest, Mode, NumaHomes, RateControl, Settings, SoftAffinity, VmRule,
-    settings_schema,
+    Agent, DirectedYield, Fairness, Guest, Listen, Metrics, Mode, NumaHomes, RateControl, Settings,
+    SoftAffinity, VmRule, settings_schema,
 };
 pub use simulated::{OBJECT, request_bytes, rodata};
+pub use status::Status;

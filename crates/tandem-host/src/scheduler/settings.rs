@@ -5,11 +5,13 @@
 
 mod agent;
 mod file;
+mod metrics;
 mod write;
 
 pub use agent::{Agent, VmRule};
 pub use file::settings_schema;
 use file::within;
+pub use metrics::{Listen, Metrics};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,6 +47,8 @@ pub struct Settings {
     pub guest: Guest,
     /// Home nodes for the VMs of the host; host mode only
     pub agent: Agent,
+    /// Metrics for Prometheus, over HTTP
+    pub metrics: Metrics,
     /// Exceptions for single VMs: each says one of home, isolated and exempt
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vm: Vec<VmRule>,
@@ -63,6 +67,7 @@ impl Default for Settings {
             directed_yield: DirectedYield::default(),
             guest: Guest::default(),
             agent: Agent::default(),
+            metrics: Metrics::default(),
             vm: Vec::new(),
         }
     }
@@ -76,7 +81,7 @@ impl Settings {
 
     /// The same but for what the agent is told.
     pub fn scheduler_only(&self) -> Self {
-        Self { agent: Agent::default(), vm: Vec::new(), ..self.clone() }
+        Self { agent: Agent::default(), metrics: Metrics::default(), vm: Vec::new(), ..self.clone() }
     }
 
     /// The mechanisms that can be switched, by name, and whether they are on. Guest mode knows no nodes.

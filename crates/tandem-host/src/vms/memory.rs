@@ -14,7 +14,7 @@
 
 use super::Vm;
 use super::limits::VmCgroup;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -50,7 +50,7 @@ pub struct MemoryByNode {
 }
 
 /// Who knows on which node memory is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemorySource {
     /// The statistics of the VM's cgroup.

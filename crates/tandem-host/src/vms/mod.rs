@@ -15,6 +15,7 @@
 //! | [`Vm::read_times`] | n files | 3 to 5 us a thread |
 //! | [`Vm::open_times`], then [`OpenTimes::read`] | n files that stay open | 0.3 to 0.7 us a thread |
 //! | [`Vm::read_cpu`] | a file | 6 us |
+//! | [`Vm::read_migrations`] | a file | 4 us |
 //! | [`Vm::read_threads`] | a directory and n files | 4 to 7 us a thread |
 //! | [`Vm::read_limits`] | a file for each vCPU, some for the cgroup | 20 us a vCPU |
 //! | [`Vm::read_memory`] | two files, or the page tables of the VM | 0.1 ms, or [seconds](MemorySource::NumaMaps) |
@@ -76,7 +77,7 @@ pub struct Identity {
 }
 
 /// Who started a VM and knows it by its name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "manager", rename_all = "lowercase")]
 pub enum Manager {
     /// Nobody: by hand, by a script, or by Firecracker's jailer.
@@ -146,6 +147,12 @@ impl Vm {
             .is_some_and(|stat| stat.start_ticks == self.identity.start_ticks && !stat.has_ended())
     }
 
+    /// CPU time of its process since its start, ns: all threads, and those that have ended; `None` if it is gone.
+    pub fn read_cpu_ns(&self) -> Option<u64> {
+        let stat = process::read_stat(&self.directory)?;
+        (stat.start_ticks == self.identity.start_ticks && !stat.has_ended()).then_some(stat.run_ns)
+    }
+
     /// Its threads, in ascending order of their numbers; none if it is gone.
     pub fn read_threads(&self) -> Vec<Thread> {
         match self.is_alive() {
@@ -171,6 +178,11 @@ impl Vm {
     /// The CPU on which a thread is, or was when it ran last.
     pub fn read_cpu(&self, thread: &Thread) -> Option<u32> {
         times::read_cpu(&self.root, thread)
+    }
+
+    /// How often a thread has changed its CPU; `None` if it is gone, or the kernel does not count.
+    pub fn read_migrations(&self, thread: &Thread) -> Option<u64> {
+        times::read_migrations(&self.root, thread)
     }
 
     /// The CPUs that a thread may use, in ascending order; `None` if it is gone.

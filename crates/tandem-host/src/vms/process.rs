@@ -2,16 +2,13 @@
 //!
 //! Processes end at any time, and files may be cut or garbled in a copied tree: what cannot be read is `None`.
 
+use crate::cpu_time::TICK_NS;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 /// Longest command line that is read, bytes. Those of managers have some ten thousand.
 const MAX_CMDLINE_BYTES: u64 = 1 << 20;
-
-/// Ticks a second of the times in `stat`: `USER_HZ` of the kernel, which is 100 for user space on every architecture
-/// that has KVM.
-const TICKS_PER_S: u64 = 100;
 
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`, the same since 2.6.39.
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -46,7 +43,7 @@ impl Stat {
                 3 => stat.state = *field.as_bytes().first()?,
                 9 => stat.is_kernel_thread = field.parse::<u64>().ok()? & KERNEL_THREAD != 0,
                 14 | 15 => {
-                    let ns = field.parse::<u64>().ok()?.saturating_mul(1_000_000_000 / TICKS_PER_S);
+                    let ns = field.parse::<u64>().ok()?.saturating_mul(TICK_NS);
                     stat.run_ns = stat.run_ns.saturating_add(ns);
                 }
                 22 => {

@@ -117,6 +117,21 @@ pub(super) fn read_cpu(root: &Path, thread: &Thread) -> Option<u32> {
     Stat::parse(read_small(ThreadPath::new(root).file(thread, "stat"), &mut buffer)?)?.cpu
 }
 
+/// How often a thread has changed its CPU; `None` if it is gone, or the kernel does not count it (`CONFIG_SCHED_DEBUG` in
+/// older ones). The counter is `se.nr_migrations` in `/proc/PID/task/TID/sched`, which every user may read
+/// (`proc_sched_show_task` in `kernel/sched/debug.c`).
+pub(super) fn read_migrations(root: &Path, thread: &Thread) -> Option<u64> {
+    let mut buffer = [0; 1024];
+    parse_migrations(read_small(ThreadPath::new(root).file(thread, "sched"), &mut buffer)?)
+}
+
+/// Takes the number of the line `se.nr_migrations   :   12`, which is among the first.
+fn parse_migrations(sched: &[u8]) -> Option<u64> {
+    let text = String::from_utf8_lossy(sched);
+    let value = text.lines().find_map(|line| line.strip_prefix("se.nr_migrations")?.split_once(':'));
+    value?.1.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,10 +146,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn migrations_have_a_line() {
+        let text = b"head (21840, #threads: 1)\n-----\nse.exec_start      :   24928357.233326\n\
+            se.nr_migrations                             :                   12\nnr_switches  :  7\n";
+        assert_eq!(parse_migrations(text), Some(12));
+        for text in [&b""[..], b"se.nr_migrations", b"se.nr_migrations : x\n", b"nr_migrations : 1\n"] {
+            assert_eq!(parse_migrations(text), None);
+        }
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text: Vec<u8>) {
             let _ = ThreadTimes::parse(&text);
+            let _ = parse_migrations(&text);
         }
     }
 }

@@ -8,7 +8,8 @@
 //! - *Crowding*, of all VMs together. Demand is spread over the CPUs of a home. What a node is asked for beyond its
 //!   cores goes where cores idle, and beyond its CPUs where CPUs idle; there it is far from its memory, and
 //!   fills its caches twice for each stay of [`STAY_NS`]. What may go nowhere, or finds nothing idle, waits: all of
-//!   it is lost.
+//!   it is lost. Where all CPUs are busy, nothing more is lost by crowding a node, but those who live there get less
+//!   than their share, and others more: a CPU of that counts as [`UNFAIR_SHARE`] of a lost one.
 
 use super::{View, VmView, Wish};
 use crate::ids::NodeId;
@@ -24,6 +25,10 @@ pub const MEMORY_SHARE: f64 = 0.4;
 /// Part of its time that a VM with a device waits for that device's node: registers, and what the device has written to
 /// memory there. An assumption.
 pub const DEVICE_SHARE: f64 = 0.1;
+
+/// What a CPU counts, compared to a lost one, that VMs miss of their share because others live on nodes less crowded. An
+/// assumption: to the host it is not lost, to its VM it is.
+pub const UNFAIR_SHARE: f64 = 0.5;
 
 /// How long a vCPU that left its home stays away, ns: a slice of Tandem's scheduler.
 const STAY_NS: f64 = 20e6;
@@ -62,6 +67,16 @@ pub(super) struct Others {
     mobile: Vec<f64>,
     /// Free memory less what they have not touched yet, bytes.
     pub free_bytes: Vec<u64>,
+}
+
+/// What becomes of the demand that finds no place where it lives, CPUs.
+struct Spill {
+    /// Lost by going elsewhere.
+    away: f64,
+    /// It finds no place anywhere.
+    waiting: f64,
+    /// Missed by VMs of which less is served than of all in the mean.
+    unfair: f64,
 }
 
 /// Least demand of a VM, CPUs for each of its vCPUs.
@@ -239,13 +254,13 @@ impl<'a> Situation<'a> {
 
     /// CPUs lost because nodes are asked for more than they have.
     fn crowding(&self, all: &Others) -> f64 {
-        let (away_from_cores, _) = self.away(all, &self.cores);
-        let (away, waiting) = self.away(all, &self.cpus);
-        away.max(away_from_cores) + waiting
+        let on_cores = self.spill(all, &self.cores);
+        let on_cpus = self.spill(all, &self.cpus);
+        on_cpus.away.max(on_cores.away) + on_cpus.waiting + UNFAIR_SHARE * on_cpus.unfair
     }
 
-    /// With so many places on each node: what those lose that go elsewhere, and the demand that finds no place.
-    fn away(&self, all: &Others, places: &[f64]) -> (f64, f64) {
+    /// What comes of it with so many places on each node.
+    fn spill(&self, all: &Others, places: &[f64]) -> Spill {
         let excess: Vec<f64> =
             all.asked.iter().zip(places).map(|(asked, places)| (asked - places).max(0.0)).collect();
         let idle: Vec<f64> =
@@ -253,18 +268,22 @@ impl<'a> Situation<'a> {
         let wants: Vec<f64> =
             excess.iter().zip(&all.mobile).map(|(excess, mobile)| excess.min(*mobile)).collect();
         let (all_want, all_idle): (f64, f64) = (wants.iter().sum(), idle.iter().sum());
-        let excess: f64 = excess.iter().sum();
-        if all_want == 0.0 || all_idle == 0.0 {
-            return (0.0, excess);
-        }
-        let part = (all_idle / all_want).min(1.0);
-        let lost = wants.iter().enumerate().filter(|(_, wants)| **wants > 0.0).map(|(from, wants)| {
+        let part = if all_want > 0.0 { (all_idle / all_want).min(1.0) } else { 0.0 };
+        let away = wants.iter().enumerate().filter(|(_, wants)| **wants * part > 0.0).map(|(from, wants)| {
             let distance: f64 = (idle.iter().enumerate())
                 .map(|(to, idle)| idle / all_idle * self.far(to.into(), from.into()))
                 .sum();
             wants * part * (MEMORY_SHARE * distance + 2.0 * self.refill_ns / STAY_NS)
         });
-        (lost.sum(), excess - all_want * part)
+        let asked: f64 = all.asked.iter().sum();
+        let share = (places.iter().sum::<f64>() / asked).min(1.0);
+        let missed = all.asked.iter().zip(places).zip(&wants);
+        let unfair = missed.map(|((asked, places), wants)| (asked * share - places - wants * part).max(0.0));
+        Spill {
+            away: away.sum(),
+            waiting: excess.iter().sum::<f64>() - all_want * part,
+            unfair: if asked > 0.0 { unfair.sum() } else { 0.0 },
+        }
     }
 
     /// CPUs that all VMs, and this one if it lived on those nodes, ask of these.

@@ -30,7 +30,7 @@
 mod estimate;
 mod reason;
 
-pub use estimate::{DEVICE_SHARE, MEMORY_SHARE};
+pub use estimate::{DEVICE_SHARE, MEMORY_SHARE, UNFAIR_SHARE};
 pub use reason::{Fact, Reason};
 
 use crate::ids::NodeId;

@@ -62,6 +62,11 @@ pub enum Fact {
 }
 
 impl Reason {
+    /// The sentence without the nodes, for those who tell them otherwise.
+    pub fn why(&self) -> String {
+        self.facts.iter().map(Fact::to_string).collect::<Vec<_>>().join("; ")
+    }
+
     /// The configuration says where.
     pub(super) fn wished(situation: &Situation<'_>, nodes: &[NodeId]) -> Self {
         Self { nodes: os_numbers(situation, nodes), facts: vec![Fact::Wished] }
@@ -142,11 +147,7 @@ impl Display for Reason {
             [] => write!(f, "no home: ")?,
             nodes => write!(f, "{}: ", named(nodes))?,
         }
-        for (at, fact) in self.facts.iter().enumerate() {
-            let separator = if at == 0 { "" } else { "; " };
-            write!(f, "{separator}{fact}")?;
-        }
-        Ok(())
+        f.write_str(&self.why())
     }
 }
 

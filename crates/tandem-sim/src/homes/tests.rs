@@ -207,6 +207,16 @@ fn memory_that_would_stay_behind_keeps_a_vm() {
 }
 
 #[test]
+fn where_all_cpus_are_busy_nobody_gets_much_less_than_others() {
+    let machine = two_nodes();
+    let mut vms: Vec<_> = (0..5).map(|id| settled(id, 4, 1, 2, 1)).collect();
+    vms.push(settled(5, 8, 1, 2, 0));
+    let decisions = follow(&mut planner(), &machine, &mut vms, 0..100);
+    // Each of the five had 0.4 of what it asked for, and the one all; then four have a half, and two 0.7.
+    assert_eq!(homes(&decisions), [(0, vec![0])]);
+}
+
+#[test]
 fn a_cpuset_that_shrinks_is_obeyed_at_once() {
     let machine = two_nodes();
     let mut vms = vec![settled(0, 2, 1, 2, 0), settled(1, 2, 1, 2, 0)];

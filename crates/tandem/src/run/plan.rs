@@ -30,7 +30,8 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
         return Ok(());
     }
     let root = Path::new("/");
-    let mut agent = Agent::new(root, read_sysfs(root)?, &eager(settings), NoHands);
+    let machine = read_sysfs(root)?;
+    let mut agent = Agent::new(root, machine.clone(), &eager(settings), NoHands);
     let begin = Instant::now();
     // A file that cannot be used says as little as none.
     agent.observe(begin.elapsed(), HomesFile::read(root).ok().flatten().as_ref())?;
@@ -56,7 +57,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
             "{} (process {}): {verb}{}",
             resident.vm.name.escape_debug(),
             resident.vm.identity.pid,
-            resident.why
+            resident.home_and_why(&machine)
         )?;
     }
     Ok(())

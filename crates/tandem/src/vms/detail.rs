@@ -1,9 +1,9 @@
 //! All about one VM.
 
-use super::observe::{Observation, ObservedThread, ObservedVm};
-use super::text::{Percentages, UNKNOWN, bytes, name, pct};
+use crate::observe::{Observation, ObservedThread, ObservedVm};
+use crate::text::{Percentages, UNKNOWN, bytes, name, pct};
 use std::fmt::Write;
-use tandem_host::vms::{Manager, MemorySource, ThreadKind, VmCgroup};
+use tandem_host::vms::{Manager, MemorySource, Thread, ThreadKind, VmCgroup};
 use tandem_sim::machine::{Machine, format_cpulist};
 
 /// Writes a line for each subject, and a table of the threads.
@@ -12,21 +12,8 @@ pub fn show(observation: &Observation, machine: &Machine) -> String {
     let Some(vm) = observation.vms.first() else {
         return "the virtual machine has ended meanwhile\n".into();
     };
-    let mut line = |subject: &str, about: String| {
+    for (subject, about) in facts(vm, observation) {
         let _ = writeln!(text, "{subject:<9}{about}");
-    };
-    line("name", name(&vm.vm.name));
-    line("started", format!("by {}; {}, process {}", manager(vm), vm.vm.monitor, vm.vm.identity.pid));
-    line("home", home(vm));
-    line("memory", memory(vm));
-    line("usage", usage(vm, observation));
-    line("may use", limits(vm));
-    line("cgroup", vm.limits.cgroup.as_ref().map_or(UNKNOWN.into(), cgroup));
-    for device in &vm.vm.devices {
-        let node = device
-            .node
-            .map_or("on a node that the kernel does not tell".into(), |node| format!("on node {node}"));
-        line("device", format!("{} {node}", name(&device.name)));
     }
     text.push('\n');
     write_threads(vm, observation, machine, &mut text);
@@ -34,6 +21,46 @@ pub fn show(observation: &Observation, machine: &Machine) -> String {
         let _ = writeln!(text, "{note}");
     }
     text
+}
+
+/// What there is to tell of a VM but for its threads: subjects, and a line about each.
+pub fn facts(vm: &ObservedVm, observation: &Observation) -> Vec<(&'static str, String)> {
+    let mut facts = vec![
+        ("name", name(&vm.vm.name)),
+        ("started", format!("by {}; {}, process {}", manager(vm), vm.vm.monitor, vm.vm.identity.pid)),
+        ("home", home(vm)),
+        ("memory", memory(vm)),
+        ("usage", usage(vm, observation)),
+        ("may use", limits(vm)),
+        ("cgroup", vm.limits.cgroup.as_ref().map_or(UNKNOWN.into(), cgroup)),
+    ];
+    facts.extend(vm.vm.devices.iter().map(|device| {
+        let node = device
+            .node
+            .map_or("on a node that the kernel does not tell".into(), |node| format!("on node {node}"));
+        ("device", format!("{} {node}", name(&device.name)))
+    }));
+    facts
+}
+
+/// The threads of a VM: vCPUs first, by their numbers.
+pub fn in_order(vm: &ObservedVm) -> Vec<&ObservedThread> {
+    let mut threads: Vec<&ObservedThread> = vm.threads.iter().collect();
+    let order = |kind| {
+        [ThreadKind::Vcpu, ThreadKind::Io, ThreadKind::Emulator].iter().position(|&known| known == kind)
+    };
+    threads.sort_by_key(|observed| (order(observed.thread.kind), observed.thread.vcpu, observed.thread.tid));
+    threads
+}
+
+/// What a thread does.
+pub fn kind(thread: &Thread) -> String {
+    match (thread.kind, thread.vcpu) {
+        (ThreadKind::Vcpu, Some(vcpu)) => format!("vCPU {vcpu}"),
+        (ThreadKind::Vcpu, None) => "vCPU".into(),
+        (ThreadKind::Io, _) => "I/O".into(),
+        (ThreadKind::Emulator, _) => "emulator".into(),
+    }
 }
 
 fn manager(vm: &ObservedVm) -> String {
@@ -113,24 +140,13 @@ fn write_threads(vm: &ObservedVm, observation: &Observation, machine: &Machine, 
     let of_interval = |ns: u64| pct(Some(100.0 * ns as f64 / observation.interval.as_nanos() as f64));
     let titles = ["TID", "NAME", "KIND", "RUN", "WAIT", "CPU", "NODE", "ALLOWED"].map(str::to_owned);
     let mut rows = vec![titles];
-    let mut threads: Vec<&ObservedThread> = vm.threads.iter().collect();
-    let order = |kind| {
-        [ThreadKind::Vcpu, ThreadKind::Io, ThreadKind::Emulator].iter().position(|&known| known == kind)
-    };
-    threads.sort_by_key(|observed| (order(observed.thread.kind), observed.thread.vcpu, observed.thread.tid));
-    rows.extend(threads.iter().map(|observed| {
+    rows.extend(in_order(vm).into_iter().map(|observed| {
         let (thread, usage) = (&observed.thread, &observed.usage);
         let unknown = || UNKNOWN.to_owned();
-        let kind = match (thread.kind, thread.vcpu) {
-            (ThreadKind::Vcpu, Some(vcpu)) => format!("vCPU {vcpu}"),
-            (ThreadKind::Vcpu, None) => "vCPU".into(),
-            (ThreadKind::Io, _) => "I/O".into(),
-            (ThreadKind::Emulator, _) => "emulator".into(),
-        };
         [
             thread.tid.to_string(),
             name(&thread.name),
-            kind,
+            kind(thread),
             of_interval(usage.run_ns),
             usage.wait_ns.map_or_else(unknown, of_interval),
             usage.cpu.map_or_else(unknown, |cpu| cpu.to_string()),

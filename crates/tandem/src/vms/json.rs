@@ -1,7 +1,7 @@
 //! Everything as JSON; the help of the verb names the fields.
 
-use super::observe::{Observation, ObservedThread, ObservedVm};
-use super::text::Percentages;
+use crate::observe::{Observation, ObservedThread, ObservedVm};
+use crate::text::Percentages;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tandem_sim::machine::format_cpulist;
@@ -82,5 +82,6 @@ fn thread_to_json(observed: &ObservedThread) -> Value {
         "last_cpu": observed.usage.cpu,
         "run_ns": observed.usage.run_ns,
         "wait_ns": observed.usage.wait_ns,
+        "migrations": observed.migrations,
     })
 }

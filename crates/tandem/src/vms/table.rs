@@ -1,7 +1,7 @@
 //! The table of all VMs, a line each.
 
-use super::observe::{Observation, ObservedVm};
-use super::text::{Percentages, UNKNOWN, by, bytes, name, pct};
+use crate::observe::{Observation, ObservedVm};
+use crate::text::{Percentages, UNKNOWN, by, bytes, cut, main_node, name, pct};
 use std::fmt::Write;
 use tandem_sim::machine::format_cpulist;
 
@@ -71,12 +71,6 @@ fn row(vm: &ObservedVm, observation: &Observation) -> [String; 11] {
     let unknown = || UNKNOWN.to_owned();
     let amount = |amount: Option<u64>| amount.map_or_else(unknown, bytes);
     let percentages = Percentages::of(vm, observation);
-    let main_node = vm.memory.by_node.as_ref().map(|by_node| {
-        let all: u64 = by_node.bytes.values().sum();
-        // Of equals the first.
-        let most = by_node.bytes.iter().rev().max_by_key(|&(_, bytes)| bytes);
-        most.map_or("-".into(), |(node, &bytes)| format!("{node}:{:.0}%", 100.0 * bytes as f64 / all as f64))
-    });
     let home = match &vm.homes.nodes[..] {
         [] => "-".into(),
         nodes => format_cpulist(nodes.iter().copied()),
@@ -87,19 +81,11 @@ fn row(vm: &ObservedVm, observation: &Observation) -> [String; 11] {
         vm.vm.identity.pid.to_string(),
         vm.vcpu_count().to_string(),
         format!("{}/{}", amount(vm.memory.resident_bytes), amount(vm.vm.memory_bytes)),
-        main_node.unwrap_or_else(unknown),
+        main_node(&vm.memory).unwrap_or_else(unknown),
         home,
         pct(Some(percentages.cpu)),
         pct(percentages.wait),
         pct(percentages.steal),
         percentages.local.map_or("-".into(), |local| pct(Some(local))),
     ]
-}
-
-/// A text of at most that many characters, with a mark if something is missing.
-fn cut(text: &str, width: usize) -> String {
-    match text.chars().count() <= width {
-        true => text.to_owned(),
-        false => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
-    }
 }

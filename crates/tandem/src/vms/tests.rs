@@ -1,6 +1,7 @@
 //! What is printed of trees with VMs.
 
 use super::*;
+use crate::observe::Reports;
 use serde_json::json;
 use tandem_host::vms::Identity;
 use tandem_host::vms::homes_file::{HomeEntry, HomesFile, VERSION};
@@ -8,7 +9,7 @@ use tandem_host::vms::testing::{Cgroups, Process, Tree};
 use tempfile::TempDir;
 
 /// Two nodes of four CPUs, with a VM of libvirt whose memory is on node 1, and one of Proxmox that may use CPUs 0-1.
-fn tree() -> (TempDir, Tree) {
+pub fn tree() -> (TempDir, Tree) {
     let folder = tempfile::tempdir().unwrap();
     let tree = Tree::new(folder.path());
     tree.machine(2, 4);
@@ -32,7 +33,7 @@ fn observe(tree: &Tree, wanted: Option<&str>) -> Observation {
     if let Some(wanted) = wanted {
         vms = vec![select(&vms, wanted).unwrap()];
     }
-    let mut observation = Observation::make(tree.root(), &machine, &vms, Duration::ZERO);
+    let mut observation = Observation::make(tree.root(), &machine, &vms, Duration::ZERO, Reports::new);
     // Who runs the test decides what is advised.
     observation.notes.iter_mut().for_each(|note| note.truncate(note.find(':').unwrap_or(note.len())));
     observation.interval = Duration::from_secs(1);
@@ -208,29 +209,9 @@ fn a_vm_may_end_while_it_is_observed() {
     finder.scan().unwrap();
     let vms = [finder.vm(4711).unwrap()];
     tree.remove(4711);
-    let observation = Observation::make(tree.root(), &machine, &vms, Duration::ZERO);
+    let observation = Observation::make(tree.root(), &machine, &vms, Duration::ZERO, Reports::new);
     assert!(observation.vms.is_empty());
     assert_eq!(detail::show(&observation, &machine), "the virtual machine has ended meanwhile\n");
-}
-
-#[test]
-fn amounts_are_short() {
-    let cases = [
-        (0, "0B"),
-        (512 << 20, "512M"),
-        (1 << 30, "1G"),
-        (3_900_000_000, "3.6G"),
-        ((1 << 40) - 1, "1.0T"),
-        (u64::MAX, "16E"),
-    ];
-    for (bytes, expected) in cases {
-        assert_eq!(text::bytes(bytes), expected);
-    }
-    let cases =
-        [(None, "?"), (Some(0.0), "0%"), (Some(0.06), "0.1%"), (Some(9.96), "10%"), (Some(1280.4), "1280%")];
-    for (pct, expected) in cases {
-        assert_eq!(text::pct(pct), expected);
-    }
 }
 
 #[test]

@@ -17,9 +17,10 @@ use std::time::Duration;
 
 /// Exit status for whatever is refused.
 const FAILURE: i32 = 1;
-/// A user of no group in particular, and one of the group `tandem`.
-const USER: u32 = 1000;
-const READER: u32 = 1001;
+/// A user of no group in particular.
+pub const USER: u32 = 1000;
+/// A user of the group `tandem`.
+pub const READER: u32 = 1001;
 /// Capabilities that the agent keeps: CAP_SYS_PTRACE.
 const KEPT: &str = "0000000000080000";
 /// As many as a user may have: see the service's documentation.
@@ -30,11 +31,16 @@ const CONNECTIONS: usize = 1000;
 const PASSWD: &str = "root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/:/bin/sh\nreader:x:1001:1001::/:/bin/sh\n";
 const GROUP: &str = "root:x:0:\ntandem:x:990:reader\nuser:x:1000:\nreader:x:1001:\n";
 
-/// A scheduler on a system with these users.
-fn scheduler_with_users() -> Result<Tandem> {
+/// Lets the system have these users.
+pub fn write_users() -> Result<()> {
     fs::create_dir_all("/etc")?;
     fs::write("/etc/passwd", PASSWD)?;
-    fs::write("/etc/group", GROUP)?;
+    Ok(fs::write("/etc/group", GROUP)?)
+}
+
+/// A scheduler on a system with these users.
+fn scheduler_with_users() -> Result<Tandem> {
+    write_users()?;
     Tandem::run(&[])
 }
 
@@ -134,11 +140,13 @@ fn attack() -> Result<Vec<UnixStream>> {
     (0..CONNECTIONS).map(|_| connect()).collect()
 }
 
-fn connect() -> Result<UnixStream> {
+/// A connection to the service.
+pub fn connect() -> Result<UnixStream> {
     UnixStream::connect("/run/tandem/tandem.sock").context("cannot connect")
 }
 
-fn read_line(stream: &UnixStream) -> Result<String> {
+/// A line that the service sends.
+pub fn read_line(stream: &UnixStream) -> Result<String> {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     Ok(line)

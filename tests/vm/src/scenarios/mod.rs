@@ -12,6 +12,7 @@ pub mod guest_mode;
 pub mod harness;
 pub mod hotplug;
 pub mod life;
+pub mod metrics;
 pub mod numa_homes;
 pub mod programs;
 pub mod rate_control;

@@ -1,20 +1,29 @@
 use super::*;
-use crate::control::protocol::{Status, Whom};
+use crate::control::protocol::Whom;
 use crate::control::{Client, ClientError};
+use crate::scheduler::{Counters, Mode, Status};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::SystemTime;
 
-/// Answers the status, and refuses all else.
+/// As they are after an hour of something.
+fn counters() -> Counters {
+    let named: Vec<_> = Counters::names().zip(1..).map(|(name, value)| (name.to_owned(), value)).collect();
+    named.try_into().unwrap()
+}
+
+/// Answers the status and that there are no VMs, and refuses all else.
 struct Fixed;
 
 impl Backend for Fixed {
     fn answer(&self, asker: Asker, request: Request) -> Answer {
         match request {
-            Request::Status => Answer::Status(Status {
+            Request::Status => Answer::Status(Box::new(Status {
                 state: format!("{asker:?}"),
-                mode: "host".into(),
-                loaded_unix_s: 1,
-                counters: vec![("yields".into(), 2)],
-            }),
+                mode: Mode::Host,
+                since: SystemTime::UNIX_EPOCH,
+                counters: counters(),
+            })),
+            Request::Vms => Answer::Vms(Some(Vec::new())),
             _ => error(ErrorKind::Refused, "not yours"),
         }
     }
@@ -64,7 +73,8 @@ fn answers_one_request_after_another() {
     let client = served.client();
     for _ in 0..3 {
         let Answer::Status(status) = client.ask(&Request::Status).unwrap() else { panic!("another answer") };
-        assert_eq!(status.counters, [("yields".to_owned(), 2)]);
+        assert_eq!(status.counters, counters());
+        assert_eq!(client.ask(&Request::Vms).unwrap(), Answer::Vms(Some(Vec::new())));
     }
 }
 

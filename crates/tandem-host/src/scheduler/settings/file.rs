@@ -49,6 +49,8 @@ impl Settings {
             directed_yield: _,
             guest,
             agent,
+            // An address is checked when it is read.
+            metrics: _,
             vm,
         } = self;
         let zero = Duration { ns: 0 };
@@ -113,6 +115,15 @@ mod tests {
     }
 
     #[test]
+    fn what_only_the_agent_is_told_is_not_the_schedulers() {
+        let settings = parse("[metrics]\nlisten = \"[::1]:9764\"\n[agent]\nenabled = false\n").unwrap();
+        assert_ne!(settings, Settings::default());
+        assert_eq!(settings.scheduler_only(), Settings::default());
+        let line = serde_json::to_string(&settings).unwrap();
+        assert_eq!(serde_json::from_str::<Settings>(&line).unwrap(), settings, "as the agent is told");
+    }
+
+    #[test]
     fn the_defaults_are_allowed() {
         assert_eq!(Settings::default().check(), Ok(()));
     }
@@ -132,6 +143,11 @@ mod tests {
             (
                 "[agent]\nlook_interval = \"10 ms\"",
                 "tandem.toml: look_interval of [agent] is 10 ms; allowed is from 1 s to 600 s",
+            ),
+            (
+                "[metrics]\nlisten = \"0.0.0.0:9764\"",
+                "tandem.toml:2: listen of [metrics] is \"0.0.0.0:9764\"; allowed is a loopback address with a port, such \
+                 as \"127.0.0.1:9764\" or \"[::1]:9764\", or \"\" for none",
             ),
             (
                 "[[vm]]\nname = \"db\"\n",

@@ -17,6 +17,7 @@ impl Settings {
             guest,
             // Of user space alone.
             agent: _,
+            metrics: _,
             vm: _,
         } = self;
         to.guest.write(*mode == Mode::Guest);

@@ -1,17 +1,26 @@
 //! Observes VMs for a while.
 
+use crate::access::Access;
+use crate::open_files;
 use nix::unistd::geteuid;
+use std::cell::LazyCell;
+use std::collections::HashMap;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use tandem_file::units;
+use tandem_host::agent::VmReport;
 use tandem_host::vms::homes_file::HomesFile;
 use tandem_host::vms::{
-    HomeSource, Homes, Limits, Memory, Thread, ThreadKind, ThreadUsage, Usage, Vm, VmUsage, home_of,
+    HomeSource, Homes, Identity, Limits, Memory, Thread, ThreadKind, ThreadUsage, Usage, Vm, VmUsage, home_of,
 };
 use tandem_sim::machine::Machine;
 
 /// Where threads are is looked at as often: ten times in the interval of a second that is the default.
-const SAMPLE: Duration = Duration::from_millis(100);
+pub const SAMPLE: Duration = Duration::from_millis(100);
+
+/// Files that may be open besides those of threads.
+const OTHER_FILES: u64 = 64;
 
 /// What was seen of all VMs.
 pub struct Observation {
@@ -37,47 +46,79 @@ pub struct ObservedVm {
 pub struct ObservedThread {
     pub thread: Thread,
     pub usage: ThreadUsage,
+    /// The CPUs that it may use; read by [`ObservedVm::read_allowed`] alone.
     pub cpus: Option<Vec<u32>>,
+    /// Changes of its CPU, since it began.
+    pub migrations: Option<u64>,
 }
 
 impl ObservedVm {
     pub fn vcpu_count(&self) -> usize {
         self.threads.iter().filter(|observed| observed.thread.kind == ThreadKind::Vcpu).count()
     }
+
+    /// Reads which CPUs each of its threads may use.
+    pub fn read_allowed(&mut self) {
+        for observed in &mut self.threads {
+            observed.cpus = self.vm.read_allowed(&observed.thread);
+        }
+    }
 }
 
-impl Observation {
-    /// Observes them for that long. `root` is `/` for this machine.
-    pub fn make(root: &Path, machine: &Machine, vms: &[&Vm], interval: Duration) -> Self {
-        let start = Instant::now();
-        let mut usages: Vec<Usage> = vms.iter().map(|vm| Usage::start(vm, vm.read_threads())).collect();
-        while !vms.is_empty() && start.elapsed() < interval {
-            sleep(SAMPLE.min(interval.saturating_sub(start.elapsed())));
-            for (vm, usage) in vms.iter().zip(&mut usages) {
-                usage.sample(vm, machine);
-            }
-        }
-        let interval = start.elapsed();
+/// VMs that are being observed.
+pub struct Window {
+    vms: Vec<(Vm, Usage)>,
+    start: Instant,
+}
 
+impl Window {
+    /// Begins to observe. Files of threads stay open, as far as enough are left for all else that is read.
+    pub fn open<'a>(vms: impl IntoIterator<Item = &'a Vm>) -> Self {
+        let start = Instant::now();
+        let mut left = open_files::raise().unwrap_or(0).saturating_sub(OTHER_FILES);
+        let observed = |vm: &Vm| {
+            let threads = vm.read_threads();
+            let needed = threads.len() as u64;
+            let open = (needed <= left).then(|| Usage::start_open(vm, threads.clone()).ok()).flatten();
+            left -= if open.is_some() { needed } else { 0 };
+            (vm.clone(), open.unwrap_or_else(|| Usage::start(vm, threads)))
+        };
+        Self { vms: vms.into_iter().map(observed).collect(), start }
+    }
+
+    /// Looks where threads are; to be called at least every [`SAMPLE`] or so.
+    pub fn sample(&mut self, machine: &Machine) {
+        for (vm, usage) in &mut self.vms {
+            usage.sample(vm, machine);
+        }
+    }
+
+    /// Reads all the rest. `root` is `/` for this machine; `read` tells what a VM may use, and where its memory is.
+    pub fn close(
+        self,
+        root: &Path,
+        machine: &Machine,
+        mut read: impl FnMut(&Vm) -> (Limits, Memory),
+    ) -> Observation {
+        let interval = self.start.elapsed();
         let mut notes = Vec::new();
         let homes = HomesFile::read(root).unwrap_or_else(|error| {
             notes.push(format!("homes are not those that the agent says: {error}"));
             None
         });
-        let online: Vec<u32> = machine.cpus().iter().map(|cpu| cpu.os_index).collect();
-        let alive = vms.iter().zip(usages).filter(|(vm, _)| vm.is_alive());
+        let alive = self.vms.into_iter().filter(|(vm, _)| vm.is_alive());
         let vms: Vec<ObservedVm> = alive
-            .map(|(&vm, usage)| {
+            .map(|(vm, usage)| {
                 let threads: Vec<ObservedThread> = usage
                     .threads()
                     .map(|(thread, &usage)| ObservedThread {
-                        cpus: vm.read_allowed(thread),
+                        cpus: None,
+                        migrations: vm.read_migrations(thread),
                         thread: thread.clone(),
                         usage,
                     })
                     .collect();
-                let limits = vm.read_limits(&vm.read_threads(), &online);
-                let memory = vm.read_memory(&limits);
+                let (limits, memory) = read(&vm);
                 let told = homes.as_ref().and_then(|file| file.entry(vm.identity));
                 let homes = match told {
                     Some(entry) => {
@@ -86,11 +127,75 @@ impl Observation {
                     }
                     None => home_of(machine, &limits, &memory),
                 };
-                ObservedVm { vm: vm.clone(), threads, usage: usage.vm(), limits, memory, homes }
+                ObservedVm { threads, usage: usage.vm(), limits, memory, homes, vm }
             })
             .collect();
         notes.extend(unreadable(&vms));
-        Self { interval, vms, notes }
+        Observation { interval, vms, notes }
+    }
+}
+
+/// What the agent knows of VMs.
+pub type Reports = HashMap<Identity, VmReport>;
+
+/// Asks the agent; nothing if there is none, or the user may not ask.
+pub fn reports(access: &Access) -> Reports {
+    let vms = access.vms().ok().flatten().unwrap_or_default();
+    vms.into_iter().map(|report| (report.identity, report)).collect()
+}
+
+/// The memory of a VM, from the agent if it cannot be read.
+pub fn with_reports<F: FnOnce() -> Reports>(
+    memory: Memory,
+    vm: &Vm,
+    reports: &LazyCell<Reports, F>,
+) -> Memory {
+    match memory.by_node {
+        None => reports.get(&vm.identity).map_or(memory, |report| report.memory.memory()),
+        Some(_) => memory,
+    }
+}
+
+/// The CPUs of a machine, in ascending order, as [`Vm::read_limits`] wants them.
+pub fn online(machine: &Machine) -> Vec<u32> {
+    machine.cpus().iter().map(|cpu| cpu.os_index).collect()
+}
+
+impl Observation {
+    /// Observes VMs for that long, and reads all that there is to know of them. `ask` tells what the agent knows, for what
+    /// cannot be read.
+    pub fn make(
+        root: &Path,
+        machine: &Machine,
+        vms: &[&Vm],
+        interval: Duration,
+        ask: impl FnOnce() -> Reports,
+    ) -> Self {
+        let mut window = Window::open(vms.iter().copied());
+        while !vms.is_empty() && window.start.elapsed() < interval {
+            sleep(SAMPLE.min(interval.saturating_sub(window.start.elapsed())));
+            window.sample(machine);
+        }
+        let online = online(machine);
+        let reports = LazyCell::new(ask);
+        let mut observation = window.close(root, machine, |vm| {
+            let limits = vm.read_limits(&vm.read_threads(), &online);
+            let memory = vm.read_memory(&limits);
+            (limits, with_reports(memory, vm, &reports))
+        });
+        observation.vms.iter_mut().for_each(ObservedVm::read_allowed);
+        observation
+    }
+}
+
+/// Takes a time from an option: how long to observe.
+pub fn parse_interval(text: &str, shortest: Duration) -> Result<Duration, String> {
+    let interval: units::Duration = text.parse().map_err(|error: units::UnitError| error.to_string())?;
+    match Duration::from_nanos(interval.ns) {
+        interval if interval < shortest => {
+            Err(format!("`{text}` is too short; at least {} ms are needed", shortest.as_millis()))
+        }
+        interval => Ok(interval),
     }
 }
 

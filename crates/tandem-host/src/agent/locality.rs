@@ -1,0 +1,103 @@
+//! How long the vCPUs of a VM ran at home and away from home, as the scheduler counts it for each thread.
+
+use crate::scheduler::Held;
+use std::collections::BTreeMap;
+
+/// Adds up what the scheduler has counted since the agent found the VM.
+///
+/// The scheduler counts from a thread's first preference to its end. An agent that takes over starts at 0, as counters
+/// should that cannot go on where they were: threads may have ended in between, and what these had is not known any
+/// longer. What a thread had between the last look and its end is lost.
+#[derive(Debug, Default)]
+pub struct Locality {
+    /// By thread, as the scheduler told last.
+    last: BTreeMap<u32, Time>,
+    /// None until a vCPU had a preference.
+    total: Option<Time>,
+    is_started: bool,
+}
+
+/// Times at home and away from home.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Time {
+    /// On the CPUs that they prefer.
+    pub home_ns: u64,
+    /// On others.
+    pub away_ns: u64,
+}
+
+impl Locality {
+    /// Takes what the scheduler tells of all vCPUs, with their numbers.
+    pub fn count<'a>(&mut self, vcpus: impl Iterator<Item = (u32, Option<&'a Held>)>) {
+        let mut last = BTreeMap::new();
+        for (tid, held) in vcpus {
+            let before = self.last.get(&tid).copied();
+            let Some(held) = held.filter(|held| held.preference.place.is_some()) else {
+                // It may get a preference again, and its times go on from there.
+                last.extend(before.map(|before| (tid, before)));
+                continue;
+            };
+            let now = Time { home_ns: held.home_ns, away_ns: held.away_ns };
+            let from = match before {
+                // The number of a thread that has ended.
+                Some(before) if now.home_ns < before.home_ns || now.away_ns < before.away_ns => {
+                    Time::default()
+                }
+                Some(before) => before,
+                None if self.is_started => Time::default(),
+                None => now,
+            };
+            let total = self.total.get_or_insert_default();
+            total.home_ns += now.home_ns - from.home_ns;
+            total.away_ns += now.away_ns - from.away_ns;
+            last.insert(tid, now);
+        }
+        self.last = last;
+        self.is_started = true;
+    }
+
+    /// What was counted; nothing if no vCPU ever had a preference.
+    pub fn total(&self) -> Option<Time> {
+        self.total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::{Place, Preference};
+
+    fn held(home_ns: u64, away_ns: u64) -> Held {
+        let place = Some(Place::Cpus(vec![0]));
+        Held { preference: Preference { place, latency_critical: false }, by_agent: true, home_ns, away_ns }
+    }
+
+    /// What is counted after some looks, each with what the scheduler told of threads.
+    fn total(looks: &[&[(u32, Option<Held>)]]) -> Option<(u64, u64)> {
+        let mut locality = Locality::default();
+        for look in looks {
+            locality.count(look.iter().map(|(tid, held)| (*tid, held.as_ref())));
+        }
+        locality.total().map(|time| (time.home_ns, time.away_ns))
+    }
+
+    #[test]
+    fn counters_only_rise() {
+        assert_eq!(total(&[&[(1, None), (2, None)]]), None, "nothing is known without a preference");
+        let begin: &[_] = &[(1, None)];
+        assert_eq!(total(&[begin, &[(1, Some(held(5, 2)))]]), Some((5, 2)));
+        assert_eq!(total(&[begin, &[(1, Some(held(5, 2)))], &[(1, Some(held(9, 2)))]]), Some((9, 2)));
+        let ended: &[&[_]] = &[begin, &[(1, Some(held(5, 2)))], &[(2, Some(held(3, 0)))]];
+        assert_eq!(total(ended), Some((8, 2)), "of one that has ended, and of a new one");
+        let cleared: &[&[_]] = &[begin, &[(1, Some(held(5, 2)))], begin, &[(1, Some(held(6, 2)))]];
+        assert_eq!(total(cleared), Some((6, 2)), "a preference that was cleared and set again");
+        let other: &[&[_]] = &[begin, &[(1, Some(held(5, 2)))], &[(1, Some(held(1, 1)))]];
+        assert_eq!(total(other), Some((6, 3)), "another thread with the number");
+    }
+
+    #[test]
+    fn an_agent_that_takes_over_starts_at_zero() {
+        assert_eq!(total(&[&[(1, Some(held(500, 200)))]]), Some((0, 0)));
+        assert_eq!(total(&[&[(1, Some(held(500, 200)))], &[(1, Some(held(510, 201)))]]), Some((10, 1)));
+    }
+}

@@ -1,0 +1,143 @@
+//! What the agent knows of VMs, for others: the socket, the metrics.
+//!
+//! **Problem.** Others ask at any time, on threads of their own, and the agent may be busy for seconds reading page tables.
+//!
+//! **Approach.** After each look the agent publishes what it knows ([`Reports`]). Whoever asks takes that, and reads anew
+//! only what changes all the time and costs little: how long the process and its vCPUs have run and waited, from files
+//! that are open already. So the agent is never waited for.
+//!
+//! **Limits.** Memory, homes and times at home are as old as the last look. A VM that has just started is not there before
+//! the agent has found it.
+
+use super::vcpu_times::VcpuTimes;
+use crate::vms::{Identity, Manager, Memory, MemoryByNode, MemorySource, Monitor};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A VM as the agent knows it. Times are counters, which rise; what is not known is `None`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmReport {
+    /// Its process.
+    #[serde(flatten)]
+    pub identity: Identity,
+    /// Its name, as the manager shows it. It may hold any character.
+    pub name: String,
+    /// Who started it.
+    #[serde(flatten)]
+    pub manager: Manager,
+    /// The program that runs it.
+    pub monitor: Monitor,
+    /// How many vCPUs it has.
+    pub vcpus: usize,
+    /// Its memory.
+    pub memory: MemoryReport,
+    /// Its home nodes by the operating system's numbers, in ascending order; none if it has no home.
+    pub home: Vec<u32>,
+    /// Why these, or why none: a clause without a full stop.
+    pub why: String,
+    /// CPU time of its process since its start, ns: all threads, and those that have ended.
+    pub cpu_ns: u64,
+    /// Time that its vCPUs have run since its start, ns.
+    pub vcpu_ns: u64,
+    /// Time in which its vCPUs were ready to run and waited for a CPU, ns: what the guest sees as steal time.
+    pub steal_ns: Option<u64>,
+    /// Time that its vCPUs ran on the CPUs that they prefer, since the agent found it, ns.
+    pub home_ns: Option<u64>,
+    /// Time that they ran on others, since the agent found it, ns.
+    pub away_ns: Option<u64>,
+}
+
+/// The memory of a VM, bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryReport {
+    /// What it was given at its start.
+    pub given_bytes: Option<u64>,
+    /// What is there.
+    pub resident_bytes: Option<u64>,
+    /// What is there on each node, by the node's number.
+    pub by_node: Option<BTreeMap<u32, u64>>,
+    /// Who says what is on which node.
+    pub source: Option<MemorySource>,
+}
+
+impl MemoryReport {
+    /// The memory, as one finds it oneself.
+    pub fn memory(&self) -> Memory {
+        let by_node = self.by_node.clone().zip(self.source);
+        Memory {
+            resident_bytes: self.resident_bytes,
+            by_node: by_node.map(|(bytes, source)| MemoryByNode { bytes, source }),
+        }
+    }
+}
+
+/// How often the agent has decided about homes since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HomeDecisions {
+    /// A VM that had none has got a home.
+    pub given: u64,
+    /// A VM has got another home.
+    pub moved: u64,
+    /// A VM has lost its home.
+    pub withdrawn: u64,
+}
+
+impl HomeDecisions {
+    pub(super) fn count(&mut self, had_home: bool, has_home: bool) {
+        match (had_home, has_home) {
+            (false, true) => self.given += 1,
+            (true, true) => self.moved += 1,
+            (true, false) => self.withdrawn += 1,
+            (false, false) => {}
+        }
+    }
+}
+
+/// What an agent has published last; all clones are of the same agent.
+#[derive(Clone, Debug, Default)]
+pub struct Reports(Arc<RwLock<Arc<Published>>>);
+
+/// What the agent knew after a look.
+#[derive(Debug, Default)]
+pub(super) struct Published {
+    pub vms: Vec<Known>,
+    pub decisions: HomeDecisions,
+}
+
+/// A VM: what was known of it, and where to read the rest.
+#[derive(Debug)]
+pub(super) struct Known {
+    /// Without the times that are read when somebody asks.
+    pub report: VmReport,
+    pub vcpu_times: Arc<VcpuTimes>,
+}
+
+impl Reports {
+    /// The VMs that are there now, in no order.
+    pub fn vms(&self) -> Vec<VmReport> {
+        self.published().vms.iter().filter_map(Known::read).collect()
+    }
+
+    /// How often the agent has decided about homes.
+    pub fn decisions(&self) -> HomeDecisions {
+        self.published().decisions
+    }
+
+    pub(super) fn publish(&self, published: Published) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(published);
+    }
+
+    fn published(&self) -> Arc<Published> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Known {
+    /// The report with all that it has had so far; `None` if it has ended.
+    fn read(&self) -> Option<VmReport> {
+        let cpu_ns = self.vcpu_times.vm().read_cpu_ns()?;
+        let vcpus = self.vcpu_times.total();
+        Some(VmReport { cpu_ns, vcpu_ns: vcpus.run_ns, steal_ns: vcpus.wait_ns, ..self.report.clone() })
+    }
+}

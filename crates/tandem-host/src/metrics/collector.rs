@@ -1,0 +1,232 @@
+//! The metrics by name, each with its description.
+
+use super::cpu_counters::{Place, PlaceTimes};
+use crate::agent::{HomeDecisions, VmReport};
+use crate::scheduler::Status;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use std::borrow::Cow;
+use std::fmt;
+
+/// Longest name of a VM in a label, characters: libvirt's have at most 255 bytes, and whoever starts a process that looks
+/// like a VM could give it a name of a megabyte.
+const NAME_MAX: usize = 255;
+
+/// Labels of a metric: names and values.
+type Labels<'a, const N: usize> = [(&'static str, Cow<'a, str>); N];
+
+/// All that a page tells.
+#[derive(Debug)]
+pub struct Sample {
+    pub kernel_release: String,
+    /// None if the scheduler is gone.
+    pub status: Option<Status>,
+    pub places: Vec<(Place, PlaceTimes)>,
+    /// By node.
+    pub available_bytes: Vec<(u32, u64)>,
+    /// None if nobody looks after VMs, which is not the same as that there is none.
+    pub vms: Option<Vec<VmReport>>,
+    pub decisions: Option<HomeDecisions>,
+}
+
+impl Collector for Sample {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page(encoder);
+        self.encode_scheduler(&mut page)?;
+        self.encode_machine(&mut page)?;
+        self.encode_agent(&mut page)
+    }
+}
+
+impl Sample {
+    fn encode_scheduler(&self, page: &mut Page<'_>) -> fmt::Result {
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        page.gauges("build_info", "the version of tandem that serves this", [(version, 1u64)])?;
+        page.gauge("scheduler_up", "whether the scheduler is loaded: 1, or 0", self.status.is_some().into())?;
+        let Some(status) = &self.status else { return Ok(()) };
+        let labels = [("mode", status.mode.name()), ("kernel", &self.kernel_release)];
+        page.gauges("scheduler_info", "where the scheduler runs: mode and kernel", [(labels, 1u64)])?;
+        page.gauge(
+            "scheduler_loaded_timestamp_seconds",
+            "when the scheduler was loaded first, in Unix time",
+            status.loaded_unix_s(),
+        )?;
+        for counter in status.counters.iter() {
+            page.one(counter.name, counter.description, &ConstCounter::new(counter.value))?;
+        }
+        Ok(())
+    }
+
+    fn encode_machine(&self, page: &mut Page<'_>) -> fmt::Result {
+        let cpus = self.places.iter().map(|(place, times)| (place_labels(place), times.cpus));
+        page.gauges("cpus", "CPUs that are online, by node and last-level cache", cpus)?;
+        let times = self.places.iter().flat_map(|(place, times)| {
+            let states = [("busy", times.busy_ns), ("idle", times.idle_ns), ("steal", times.steal_ns)];
+            states.map(|(state, ns)| {
+                let [node, llc] = place_labels(place);
+                ([node, llc, ("state", state.into())], seconds(ns))
+            })
+        });
+        page.counters(
+            "cpu_seconds",
+            "what CPUs did since the agent began; busy has guests in it, steal is what a hypervisor below took",
+            times,
+        )?;
+        let guests = self.places.iter().map(|(place, times)| (place_labels(place), seconds(times.guest_ns)));
+        page.counters("cpu_guest_seconds", "the part of the busy time in which CPUs ran guests", guests)?;
+        let available = self.available_bytes.iter().map(|(node, bytes)| ([node_label(*node)], *bytes));
+        page.gauges(
+            "node_memory_available_bytes",
+            "memory that a node has to give: free, or in use for cached files",
+            available,
+        )
+    }
+
+    fn encode_agent(&self, page: &mut Page<'_>) -> fmt::Result {
+        if let Some(HomeDecisions { given, moved, withdrawn }) = self.decisions {
+            let decisions = [("given", given), ("moved", moved), ("withdrawn", withdrawn)];
+            page.counters(
+                "home_decisions",
+                "homes that the agent has given, moved and withdrawn since it began",
+                decisions.map(|(decision, count)| ([("decision", decision)], count)),
+            )?;
+        }
+        match &self.vms {
+            Some(vms) => encode_vms(vms, page),
+            None => Ok(()),
+        }
+    }
+}
+
+fn encode_vms(vms: &[VmReport], page: &mut Page<'_>) -> fmt::Result {
+    page.gauge("vms", "VMs that the agent knows", vms.len() as u64)?;
+    let all = |value: fn(&VmReport) -> Option<u64>| {
+        vms.iter().filter_map(move |vm| Some((vm_labels(vm), value(vm)?)))
+    };
+    let times = |value| all(value).map(|(labels, ns)| (labels, seconds(ns)));
+
+    let info = vms.iter().map(|vm| {
+        let [name, pid] = vm_labels(vm);
+        let manager = ("manager", vm.manager.to_string().into());
+        ([name, pid, manager, ("monitor", vm.monitor.to_string().into())], 1u64)
+    });
+    page.gauges("vm_info", "who started a VM, and the program that runs it", info)?;
+    page.gauges("vm_vcpus", "vCPUs of a VM", all(|vm| Some(vm.vcpus as u64)))?;
+    page.counters(
+        "vm_cpu_seconds",
+        "CPU time of all threads of a VM's process since its start",
+        times(|vm| Some(vm.cpu_ns)),
+    )?;
+    page.counters(
+        "vm_vcpu_seconds",
+        "time that a VM's vCPUs have run since its start",
+        times(|vm| Some(vm.vcpu_ns)),
+    )?;
+    page.counters(
+        "vm_steal_seconds",
+        "time in which a VM's vCPUs were ready to run and waited for a CPU: what its guest sees as steal",
+        times(|vm| vm.steal_ns),
+    )?;
+    page.counters(
+        "vm_home_seconds",
+        "time that a VM's vCPUs ran on the CPUs that they prefer, since the agent found it",
+        times(|vm| vm.home_ns),
+    )?;
+    page.counters(
+        "vm_away_seconds",
+        "time that a VM's vCPUs ran on other CPUs than they prefer, since the agent found it",
+        times(|vm| vm.away_ns),
+    )?;
+    let given = all(|vm| vm.memory.given_bytes);
+    page.gauges("vm_memory_given_bytes", "memory that a VM was given at its start", given)?;
+    let resident = all(|vm| vm.memory.resident_bytes);
+    page.gauges("vm_memory_resident_bytes", "memory of a VM that is there", resident)?;
+    let by_node = vms.iter().flat_map(|vm| {
+        let by_node = vm.memory.by_node.iter().flatten();
+        by_node.map(move |(node, bytes)| (vm_node_labels(vm, *node), *bytes))
+    });
+    page.gauges("vm_memory_bytes", "memory of a VM on each node that has some", by_node)?;
+    let homes = vms.iter().flat_map(|vm| vm.home.iter().map(|node| (vm_node_labels(vm, *node), 1u64)));
+    page.gauges("vm_home", "1 for each node that is home of a VM", homes)
+}
+
+/// Two VMs of one name have different processes.
+fn vm_labels(vm: &VmReport) -> Labels<'_, 2> {
+    let end = vm.name.char_indices().nth(NAME_MAX).map_or(vm.name.len(), |(at, _)| at);
+    [("vm", vm.name[..end].into()), ("pid", vm.identity.pid.to_string().into())]
+}
+
+fn vm_node_labels(vm: &VmReport, node: u32) -> Labels<'_, 3> {
+    let [name, pid] = vm_labels(vm);
+    [name, pid, node_label(node)]
+}
+
+fn node_label(node: u32) -> (&'static str, Cow<'static, str>) {
+    ("node", node.to_string().into())
+}
+
+/// CPUs without a last-level cache have an empty label, which is none to Prometheus.
+fn place_labels(place: &Place) -> Labels<'static, 2> {
+    let llc = place.llc.map_or_else(String::new, |llc| llc.to_string());
+    [node_label(place.node), ("llc", llc.into())]
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// Metrics as they are written; one of which there is no value is left out.
+struct Page<'a>(DescriptorEncoder<'a>);
+
+impl Page<'_> {
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.one(name, help, &ConstGauge::new(value))
+    }
+
+    fn one(&mut self, name: &str, help: &str, value: &impl EncodeMetric) -> fmt::Result {
+        value.encode(self.0.encode_descriptor(name, help, None, value.metric_type())?)
+    }
+
+    fn gauges<L: EncodeLabelSet, V: EncodeGaugeValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (L, V)>,
+    ) -> fmt::Result {
+        let values = values.into_iter().map(|(labels, value)| (labels, ConstGauge::new(value)));
+        self.write(name, help, MetricType::Gauge, values)
+    }
+
+    fn counters<L: EncodeLabelSet, V: EncodeCounterValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (L, V)>,
+    ) -> fmt::Result {
+        let values = values.into_iter().map(|(labels, value)| (labels, ConstCounter::new(value)));
+        self.write(name, help, MetricType::Counter, values)
+    }
+
+    fn write<L: EncodeLabelSet, M: EncodeMetric>(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        values: impl Iterator<Item = (L, M)>,
+    ) -> fmt::Result {
+        let mut values = values.peekable();
+        if values.peek().is_none() {
+            return Ok(());
+        }
+        let mut encoder = self.0.encode_descriptor(name, help, None, kind)?;
+        for (labels, value) in values {
+            value.encode(encoder.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}

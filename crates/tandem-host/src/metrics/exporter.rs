@@ -1,0 +1,115 @@
+//! Collects what the page has, and writes it.
+
+use super::classic;
+use super::collector::Sample;
+use super::cpu_counters::CpuCounters;
+use crate::agent::{Reports, available_bytes};
+use crate::cpu_time::read_cpu_times;
+use crate::scheduler::{Kernel, SchedulerError, Status};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use tandem_sim::machine::Machine;
+
+/// What all names begin with.
+const PREFIX: &str = "tandem";
+
+/// How a page is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// OpenMetrics 1.0, for those who ask for it.
+    OpenMetrics,
+    /// Prometheus' text format 0.0.4.
+    Classic,
+}
+
+impl Format {
+    /// What HTTP calls it.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Classic => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// How the scheduler is asked what it does.
+type AskStatus = dyn Fn() -> Result<Status, SchedulerError> + Send + Sync;
+
+/// Makes pages of metrics.
+pub struct Exporter {
+    root: PathBuf,
+    kernel_release: String,
+    status: Box<AskStatus>,
+    host: Option<Host>,
+}
+
+/// What a host has besides its scheduler.
+struct Host {
+    nodes: Vec<u32>,
+    cpus: Mutex<CpuCounters>,
+    /// None if nobody looks after VMs.
+    reports: Option<Reports>,
+}
+
+impl Exporter {
+    /// Of the scheduler alone, as in a guest, whose topology need not be true. The root is `/` for this machine.
+    pub fn of_scheduler(
+        root: &Path,
+        status: impl Fn() -> Result<Status, SchedulerError> + Send + Sync + 'static,
+    ) -> Self {
+        let kernel_release = Kernel::new(root).release();
+        Self { root: root.to_owned(), kernel_release, status: Box::new(status), host: None }
+    }
+
+    /// With the CPUs and nodes of this machine, and the VMs that an agent looks after, if there is one.
+    pub fn with_host(mut self, machine: &Machine, reports: Option<Reports>) -> Self {
+        let times = read_cpu_times(&self.root).unwrap_or_default();
+        let nodes = machine.nodes().iter().map(|node| node.os_index).collect();
+        self.host = Some(Host { nodes, cpus: Mutex::new(CpuCounters::start(machine, &times)), reports });
+        self
+    }
+
+    /// All metrics as they are now.
+    pub fn page(&self, format: Format) -> String {
+        let mut registry = Registry::with_prefix(PREFIX);
+        registry.register_collector(Box::new(self.sample()));
+        let mut text = String::new();
+        // Only a writer can fail, and this one cannot.
+        let _ = encode(&mut text, &registry);
+        match format {
+            Format::OpenMetrics => text,
+            Format::Classic => classic::from_openmetrics(&text),
+        }
+    }
+
+    fn sample(&self) -> Sample {
+        let host = self.host.as_ref();
+        let reports = host.and_then(|host| host.reports.as_ref());
+        Sample {
+            kernel_release: self.kernel_release.clone(),
+            status: (self.status)().ok(),
+            places: host.map(|host| self.places(host)).unwrap_or_default(),
+            available_bytes: host
+                .iter()
+                .flat_map(|host| &host.nodes)
+                .filter_map(|&node| Some((node, available_bytes(&self.root, node)?)))
+                .collect(),
+            vms: reports.map(Reports::vms),
+            decisions: reports.map(Reports::decisions),
+        }
+    }
+
+    fn places(&self, host: &Host) -> Vec<(super::cpu_counters::Place, super::cpu_counters::PlaceTimes)> {
+        let mut cpus = host.cpus.lock().unwrap_or_else(PoisonError::into_inner);
+        // Counters that cannot be read stay where they are.
+        if let Ok(times) = read_cpu_times(&self.root) {
+            cpus.count(&times);
+        }
+        cpus.places().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

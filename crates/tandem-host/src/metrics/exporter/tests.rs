@@ -1,0 +1,136 @@
+use super::*;
+use crate::agent::{Agent, Hands};
+use crate::scheduler::{Counters, Held, Mode, Place, Preference, PreferenceError, Settings};
+use crate::topology::read_sysfs;
+use crate::vms::testing::{Cgroups, Process, Tree};
+use std::time::{Duration, SystemTime};
+
+/// All threads live on node 1, and were there for a second more each time somebody asks.
+#[derive(Default)]
+struct AtHome(std::cell::Cell<u64>);
+
+impl Hands for AtHome {
+    fn held(&self, _: u32) -> Result<Option<Held>, PreferenceError> {
+        self.0.set(self.0.get() + 1_000_000_000);
+        Ok(Some(Held {
+            preference: Preference {
+                place: Some(Place::Nodes { nodes: vec![1], cpus: vec![4, 5, 6, 7] }),
+                latency_critical: false,
+            },
+            by_agent: true,
+            home_ns: self.0.get(),
+            away_ns: 500_000_000,
+        }))
+    }
+
+    fn give(&self, _: u32, _: &[u32]) -> Result<(), PreferenceError> {
+        Ok(())
+    }
+}
+
+fn status() -> Result<Status, SchedulerError> {
+    let named: Vec<_> = Counters::names().zip(100..).map(|(name, value)| (name.to_owned(), value)).collect();
+    let since = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+    Ok(Status { state: "enabled".into(), mode: Mode::Host, since, counters: named.try_into()? })
+}
+
+/// A host of two nodes with four CPUs each.
+fn host() -> (tempfile::TempDir, Tree) {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = Tree::new(folder.path());
+    tree.machine(2, 4);
+    tree.cgroups(Cgroups::Unified);
+    tree.write("proc/stat", &stat(1_000));
+    tree.write("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 8 kB\nNode 0 MemFree: 3 kB\n");
+    (folder, tree)
+}
+
+/// All CPUs were busy for so many ticks, half of it with guests.
+fn stat(ticks: u64) -> String {
+    (0..8).map(|cpu| format!("cpu{cpu} {ticks} 0 0 {ticks} 0 0 0 5 {} 0\n", ticks / 2)).collect()
+}
+
+/// The line of a metric, by name and labels.
+fn value<'a>(page: &'a str, metric: &str) -> Option<&'a str> {
+    page.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' '))
+}
+
+#[test]
+fn a_page_has_the_scheduler_the_machine_and_the_vms() {
+    let (_folder, tree) = host();
+    let machine = read_sysfs(tree.root()).unwrap();
+    let mut vm = Process::libvirt(100, "we\"b\\\n\u{fffd}", 2);
+    for (thread, at) in vm.threads.iter_mut().zip(1..) {
+        (thread.run_ns, thread.wait_ns) = (at * 1_000_000_000, 250_000_000);
+    }
+    tree.process(&vm);
+    let mut agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), AtHome::default());
+    let exporter = Exporter::of_scheduler(tree.root(), status).with_host(&machine, Some(agent.reports()));
+    agent.step(Duration::from_secs(1)).unwrap();
+    agent.look(Duration::from_secs(11)).unwrap();
+    tree.write("proc/stat", &stat(1_150));
+    let page = exporter.page(Format::Classic);
+
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(value(&page, &format!("tandem_build_info{{version=\"{version}\"}}")), Some("1"));
+    assert_eq!(value(&page, "tandem_scheduler_up"), Some("1"));
+    assert_eq!(value(&page, "tandem_scheduler_loaded_timestamp_seconds"), Some("1800000000"));
+    assert_eq!(value(&page, "tandem_wake_stay_total"), Some("100"), "{page}");
+    assert!(page.contains("# HELP tandem_yields_total plain yields\n# TYPE tandem_yields_total counter\n"));
+
+    let llc =
+        page.lines().find_map(|line| line.strip_prefix("tandem_cpus{node=\"0\",llc=\"")?.split('"').next());
+    let place = format!("node=\"0\",llc=\"{}\"", llc.expect("node 0 has CPUs"));
+    assert_eq!(
+        value(&page, &format!("tandem_cpu_seconds_total{{{place},state=\"busy\"}}")),
+        Some("6.0"),
+        "{page}"
+    );
+    assert_eq!(value(&page, &format!("tandem_cpu_guest_seconds_total{{{place}}}")), Some("3.0"));
+    assert_eq!(value(&page, "tandem_node_memory_available_bytes{node=\"0\"}"), Some("3072"));
+    assert_eq!(value(&page, "tandem_node_memory_available_bytes{node=\"1\"}"), None, "it does not tell");
+
+    // As the format wants it: a backslash before backslashes, quotes and the n of a new line.
+    let name = "vm=\"we\\\"b\\\\\\n\u{fffd}\",pid=\"100\"";
+    assert_eq!(value(&page, &format!("tandem_vm_vcpus{{{name}}}")), Some("2"), "{page}");
+    assert!(page.contains(&format!("tandem_vm_info{{{name},manager=\"libvirt\",monitor=\"qemu\"}} 1\n")));
+    assert_eq!(value(&page, &format!("tandem_vm_cpu_seconds_total{{{name}}}")), Some("1.0"));
+    assert_eq!(value(&page, &format!("tandem_vm_steal_seconds_total{{{name}}}")), Some("0.5"));
+    assert!(
+        value(&page, &format!("tandem_vm_home_seconds_total{{{name}}}")).is_some_and(|home| home != "0.0")
+    );
+    assert_eq!(value(&page, &format!("tandem_vm_away_seconds_total{{{name}}}")), Some("0.0"));
+    assert_eq!(value(&page, &format!("tandem_vm_home{{{name},node=\"1\"}}")), Some("1"));
+    assert_eq!(value(&page, "tandem_vms"), Some("1"));
+    assert_eq!(
+        page.lines().filter(|line| line.contains("tandem_vm_memory_bytes{")).count(),
+        0,
+        "it is not known"
+    );
+    assert!(exporter.page(Format::OpenMetrics).ends_with("\n# EOF\n"));
+}
+
+#[test]
+fn a_vm_without_preferences_has_no_times_at_home() {
+    let (_folder, tree) = host();
+    let machine = read_sysfs(tree.root()).unwrap();
+    tree.process(&Process::libvirt(100, &"x".repeat(1_000), 2));
+    let mut agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), crate::agent::NoHands);
+    let exporter = Exporter::of_scheduler(tree.root(), status).with_host(&machine, Some(agent.reports()));
+    agent.step(Duration::from_secs(1)).unwrap();
+    let page = exporter.page(Format::Classic);
+    assert!(!page.contains("tandem_vm_home_seconds") && !page.contains("tandem_vm_away_seconds"), "{page}");
+    assert!(page.contains(&format!("vm=\"{}\"", "x".repeat(255))), "a name has its limit");
+}
+
+#[test]
+fn a_guest_has_its_scheduler_alone_and_one_that_is_gone_is_down() {
+    let (_folder, tree) = host();
+    let page = Exporter::of_scheduler(tree.root(), status).page(Format::Classic);
+    assert!(
+        page.contains("tandem_yields_total ") && !page.contains("tandem_cpu") && !page.contains("tandem_vm")
+    );
+    let gone = Exporter::of_scheduler(tree.root(), || Err(SchedulerError::NotLoaded)).page(Format::Classic);
+    assert_eq!(value(&gone, "tandem_scheduler_up"), Some("0"));
+    assert!(!gone.contains("tandem_yields"), "{gone}");
+}

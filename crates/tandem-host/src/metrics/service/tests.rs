@@ -1,0 +1,112 @@
+use super::*;
+use crate::scheduler::SchedulerError;
+use std::path::Path;
+use std::sync::mpsc::channel;
+
+const GET: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// A service without a scheduler, at an address.
+fn serve() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let exporter = Exporter::of_scheduler(Path::new("/"), || Err(SchedulerError::NotLoaded));
+    thread::spawn(move || Service::new(exporter).serve(&listener));
+    address
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// All that comes back for some bytes.
+fn answer(address: SocketAddr, request: &str) -> String {
+    let mut stream = connect(address);
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn pages_have_their_length_and_the_connection_ends() {
+    let address = serve();
+    let whole = answer(address, GET);
+    let (head, body) = whole.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{head}");
+    assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}");
+    assert!(head.ends_with("\r\nConnection: close"), "{head}");
+    assert!(body.contains("\ntandem_scheduler_up 0\n"), "{body}");
+    let openmetrics = GET.replace("\r\n\r\n", "\r\nAccept: application/openmetrics-text\r\n\r\n");
+    assert!(answer(address, &openmetrics).ends_with("\n# EOF\n"));
+    assert_eq!(answer(address, &GET.replace("GET", "HEAD")), format!("{head}\r\n\r\n"));
+    assert!(answer(address, &GET.replace("/metrics", "/x")).starts_with("HTTP/1.1 404 Not Found\r\n"));
+    assert!(answer(address, "\0\r\n\r\n").starts_with("HTTP/1.1 400 Bad Request\r\n"));
+}
+
+#[test]
+fn a_request_may_come_in_pieces() {
+    let address = serve();
+    let mut stream = connect(address);
+    for piece in GET.as_bytes().chunks(7) {
+        stream.write_all(piece).unwrap();
+        stream.flush().unwrap();
+    }
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+}
+
+#[test]
+fn who_is_slow_is_told_and_who_sends_too_much_as_well() {
+    let address = serve();
+    let slow = answer(address, "GET /metrics HTTP/1.1\r\n");
+    assert!(slow.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{slow}");
+    let long = answer(address, &format!("GET /metrics HTTP/1.1\r\nA: {}\r\n", "x".repeat(2 * REQUEST_MAX)));
+    assert!(long.starts_with("HTTP/1.1 431 "), "{long}");
+}
+
+#[test]
+fn silent_clients_keep_nobody_out_and_are_few() {
+    let address = serve();
+    let silent: Vec<_> = (0..5 * CONNECTIONS_MAX).map(|_| connect(address)).collect();
+    assert!(answer(address, GET).starts_with("HTTP/1.1 200 OK"));
+    // Those that came first were closed without a word when others came.
+    let mut closed = 0;
+    for mut stream in silent {
+        closed += usize::from(!matches!(stream.read(&mut [0; 1]), Ok(1)));
+    }
+    assert!(closed >= 4 * CONNECTIONS_MAX, "{closed} were closed");
+    assert!(answer(address, GET).starts_with("HTTP/1.1 200 OK"));
+}
+
+#[test]
+fn who_does_not_read_keeps_nobody_out() {
+    let address = serve();
+    let deaf: Vec<_> = (0..2 * CONNECTIONS_MAX)
+        .map(|_| {
+            let mut stream = connect(address);
+            stream.write_all(GET.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    assert!(answer(address, GET).starts_with("HTTP/1.1 200 OK"));
+    drop(deaf);
+}
+
+#[test]
+fn an_address_that_is_taken_is_told_once_and_tried_again() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let (sender, lines) = channel();
+    let log = move |line: &str| sender.send(line.to_owned()).unwrap();
+    let waiting =
+        thread::spawn(move || listen(address, Duration::from_millis(1), &log).local_addr().unwrap());
+    let line = lines.recv_timeout(Duration::from_secs(10)).unwrap();
+    let begin = format!("metrics cannot be served at {address}: ");
+    assert!(line.starts_with(&begin) && line.ends_with("; trying again every 10 s"), "{line}");
+    drop(taken);
+    assert_eq!(waiting.join().unwrap(), address);
+    assert!(lines.recv().is_err(), "it was told once");
+}
