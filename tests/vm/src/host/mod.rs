@@ -5,6 +5,7 @@ pub mod bench;
 mod c_project;
 mod cpio;
 mod initramfs;
+mod monitor;
 mod options;
 mod outcome;
 mod qemu;

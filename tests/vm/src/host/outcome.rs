@@ -63,6 +63,9 @@ impl Outcome {
             End::Left(status) if ended && status.success() => None,
             End::Left(status) => Some(format!("the guest did not reach its end; QEMU left with {status}")),
             End::TimedOut(limit) => Some(format!("the guest was stopped after {} s", limit.as_secs())),
+            End::LostWakeUp(after) => {
+                Some(format!("a CPU slept through an interrupt, seen after {} s", after.as_secs()))
+            }
             End::NeverBooted(limit) => Some(format!("the guest had not come up after {} s", limit.as_secs())),
         };
         let trouble = trouble.map(|why| Failure { why, dmesg: last_lines(&run.console) });
