@@ -41,7 +41,7 @@ UEI_DEFINE(exit_info);
  * Whether a task that is woken synchronously stays on this CPU: its waker has run so briefly that it is taken to sleep
  * soon, or exits and wakes its parent, and nobody else stayed already. The two then share a warm cache, and no other
  * CPU has to be woken. In a guest, where waking another vCPU costs most, the same holds for a new task: who forks mostly
- * waits for the child.
+ * waits for the child. But on a vCPU that the host stops at times both would wait for that, beside vCPUs that idle.
  */
 static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu, s32 this_cpu, u64 wake_flags, u64 now_ns)
 {
@@ -53,6 +53,8 @@ static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu
 	if (!state || !(forked || (wake_flags & SCX_WAKE_SYNC)))
 		return false;
 	if (!state->running || state->stayed)
+		return false;
+	if (settings.guest && !really_runs(this_cpu, now_ns))
 		return false;
 	if (!forked && now_ns - state->since_ns >= settings.sync_run_max_ns &&
 	    !(bpf_get_current_task_btf()->flags & PF_EXITING))

@@ -248,6 +248,20 @@ fn a_guest_keeps_a_new_task_where_it_was_created_until_that_turns_out_wrong() {
 }
 
 #[test]
+fn a_new_task_leaves_a_vcpu_that_the_host_has_stopped() {
+    let settings = Settings { mode: Mode::Guest, ..Settings::default() };
+    for (stolen_ns, leaves) in [(2_000_000, true), (100_000, false)] {
+        let mut desk = Desk::new(&settings, tasks(2));
+        let place = desk.run_on(0, 0);
+        desk.stolen_ns[place.index()] = stolen_ns;
+        desk.pass_us(4_000);
+        desk.tick(place.0);
+        desk.pass_us(300);
+        assert_eq!(desk.fork(1, place.0) != place, leaves, "{stolen_ns} ns a moment ago");
+    }
+}
+
+#[test]
 fn a_task_beside_a_busy_thread_moves_to_a_core_that_idles_when_its_slice_ends() {
     let all = (0..8).map(|cpu| if cpu == 0 { task() } else { pinned(cpu) }).collect();
     let mut desk = Desk::on(two_nodes_with_smt(), 0, &Settings::default(), all);
