@@ -77,7 +77,8 @@ pub fn run(options: &Options) -> Result<bool> {
         let mut run = boot()?;
         for _ in 1..BOOTS_MAX {
             let Some(fault) = run.emulators_fault() else { break };
-            repeated.lock().expect("no thread panics with the lock").push((plan.leg.name, fault));
+            let spoilt = (plan.leg.name, fault, outcome::last_lines(&run.console));
+            repeated.lock().expect("no thread panics with the lock").push(spoilt);
             run = boot()?;
         }
         write_records(&run.events, &folder)?;
@@ -106,8 +107,9 @@ pub fn run(options: &Options) -> Result<bool> {
     )?;
     let release = release.as_deref().unwrap_or("that never came up");
     println!("vm tests: {passed} passed, {failed} failed, kernel {release}");
-    for (leg, fault) in repeated.into_inner().expect("no thread panics with the lock") {
+    for (leg, fault, console) in repeated.into_inner().expect("no thread panics with the lock") {
         println!("a boot of the leg {leg} was repeated: QEMU {fault}");
+        console.iter().for_each(|line| println!("    console: {line}"));
     }
     let records = records.into_inner().expect("no thread panics with the lock");
     let agrees = match options.scenario {

@@ -1,7 +1,7 @@
 //! QEMU's monitor, which tells what the CPUs of a guest do that says nothing any more.
 //!
 //! It is reached through a socket that QEMU inherits, in QMP (<https://www.qemu.org/docs/master/interop/qmp-spec.html>).
-//! Registers are told only in the text for people; what is read here is that of QEMU 8 to 10.
+//! Registers are told only in the text for people; what is read here is that of QEMU 10.0.
 
 use anyhow::{Context, Result, ensure};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
@@ -27,9 +27,6 @@ pub struct Monitor {
     /// Commands are taken only after that.
     has_negotiated: bool,
 }
-
-/// QEMU's end of the connection; to be dropped once QEMU runs.
-pub struct MonitorEnd(#[expect(dead_code, reason = "it is held open")] UnixStream);
 
 /// What a CPU is at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,15 +63,15 @@ impl fmt::Display for CpuState {
 }
 
 impl Monitor {
-    /// A connection, and what QEMU is started with for it.
-    pub fn new(qemu: &mut Command) -> Result<(Self, MonitorEnd)> {
+    /// A connection, of which QEMU inherits the other end. That one is to be dropped once QEMU runs.
+    pub fn new(qemu: &mut Command) -> Result<(Self, UnixStream)> {
         let (ours, theirs) = UnixStream::pair().context("cannot make a socket for QEMU's monitor")?;
         ours.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         ours.set_write_timeout(Some(ANSWER_TIMEOUT))?;
         fcntl_setfd(&theirs, fcntl_getfd(&theirs)? - FdFlags::CLOEXEC)?;
         qemu.arg("-chardev").arg(format!("socket,id=monitor,fd={}", theirs.as_raw_fd()));
         qemu.args(["-mon", "chardev=monitor,mode=control"]);
-        Ok((Self { stream: BufReader::new(ours), has_negotiated: false }, MonitorEnd(theirs)))
+        Ok((Self { stream: BufReader::new(ours), has_negotiated: false }, theirs))
     }
 
     /// Whether one of so many CPUs sleeps through an interrupt. Takes as long as a few looks.

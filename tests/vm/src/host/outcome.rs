@@ -5,7 +5,7 @@ use crate::leg::Scenario;
 use crate::report::{Event, Failure};
 use std::fmt;
 
-/// How many of the last lines of the console are shown when a leg went wrong.
+/// How many of the last lines of the console are shown when something went wrong.
 const CONSOLE_LINES: usize = 60;
 
 /// What came out of a leg.
@@ -94,7 +94,8 @@ fn failure(why: &str) -> Failure {
     Failure { why: why.into(), dmesg: Vec::new() }
 }
 
-fn last_lines(text: &str) -> Vec<String> {
+/// The end of a console's text.
+pub fn last_lines(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let shown = &lines[lines.len().saturating_sub(CONSOLE_LINES)..];
     shown.iter().map(|line| line.trim_end().to_owned()).collect()
