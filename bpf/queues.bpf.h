@@ -40,13 +40,20 @@ static __always_inline void wake_idle(const struct task_struct *p)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/* Lets a task that woke, with virtual time `vtime`, preempt what runs on `cpu` if it is far enough behind. */
+/*
+ * Lets a task that woke, with virtual time `vtime`, preempt what runs on `cpu` if it is far enough behind. The credit of one
+ * that slept is for its place in the queue alone: tasks that wake each other all the time would otherwise preempt each other
+ * as often, since all of them have it.
+ */
 static __always_inline void preempt(struct task_struct *p, s32 cpu, u64 vtime, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(cpu);
+	u64 turn = turn_of(llc_of(cpu));
 
 	if (!state || !state->running)
 		return;
+	if (before(vtime, turn))
+		vtime = before(vtime + settings.sleeper_credit_ns, turn) ? vtime + settings.sleeper_credit_ns : turn;
 	if (before(vtime + settings.preempt_margin_ns, running_vtime(state, now_ns)) && may_preempt(p, cpu, state, now_ns)) {
 		count(COUNTER_preempted);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);

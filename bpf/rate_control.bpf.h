@@ -16,6 +16,8 @@
 /* A CPU's timer for preemptions that wait. */
 struct preempt_timer {
 	struct bpf_timer timer;
+	/* When the task that it is for began to run. */
+	u64 since_ns;
 };
 
 struct {
@@ -25,11 +27,13 @@ struct {
 	__type(value, struct preempt_timer);
 } preempt_timers SEC(".maps");
 
+/* If that task has left the CPU meanwhile, who came next did so by right, and is not to be stopped for who waited before. */
 static int preempt_now(void *map, u32 *cpu, struct preempt_timer *timer)
 {
 	struct cpu_state *state = cpu_state(*cpu);
 
-	if (state && state->running && scx_bpf_dsq_nr_queued(llc_of(*cpu)) + scx_bpf_dsq_nr_queued(CPU_QUEUE | *cpu))
+	if (state && state->running && state->since_ns == timer->since_ns &&
+	    scx_bpf_dsq_nr_queued(llc_of(*cpu)) + scx_bpf_dsq_nr_queued(CPU_QUEUE | *cpu))
 		scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
 	return 0;
 }
@@ -95,8 +99,11 @@ static __always_inline bool may_preempt(struct task_struct *p, u32 cpu, struct c
 	}
 	count(COUNTER_ratelimit_delayed);
 	timer = bpf_map_lookup_elem(&preempt_timers, &cpu);
-	if (timer)
+	/* Another task may have set it for the same one. */
+	if (timer && timer->since_ns != state->since_ns) {
+		timer->since_ns = state->since_ns;
 		bpf_timer_start(&timer->timer, state->since_ns + settings.ratelimit_ns - now_ns, 0);
+	}
 	return false;
 }
 

@@ -166,7 +166,7 @@ fn a_preemption_waits_until_the_running_task_has_had_its_minimum() {
     settings.rate_control.ratelimit.ns = 3_000_000;
     settings.fairness.preempt_margin.ns = 0;
     settings.fairness.sleeper_credit.ns = 1_000_000;
-    let mut desk = Desk::new(&settings, vec![pinned(0), pinned(0)]);
+    let mut desk = Desk::new(&settings, vec![pinned(0), pinned(0), pinned(0)]);
     desk.run_on(0, 0);
     desk.pass_us(2_000);
     desk.wake(1, 0);
@@ -176,6 +176,43 @@ fn a_preemption_waits_until_the_running_task_has_had_its_minimum() {
     desk.expire(alarm);
     assert_eq!(desk.kicked, [CpuId(0)]);
     assert_eq!(desk.decide(0), Some(TaskId(1)));
+
+    // Who comes after the one that it waited for has its minimum, too.
+    desk.pass_us(2_000);
+    desk.wake(2, 0);
+    let alarm = *desk.alarms.last().expect("the preemption waits");
+    desk.pass_us(900);
+    assert_eq!(desk.sleep(0), Some(TaskId(2)));
+    desk.expire(alarm);
+    assert!(desk.kicked.is_empty());
+}
+
+#[test]
+fn who_slept_comes_first_but_does_not_stop_who_has_only_begun() {
+    let mut settings = Settings::default();
+    settings.rate_control.enabled = false;
+    for new in [task(), pinned(0)] {
+        let mut desk = busy(&settings, vec![new.clone(), new.clone(), new]);
+        let (sleepers, newcomer) = ([8, 9], 10);
+        desk.sleep(0);
+        for sleeper in sleepers {
+            desk.run_on(sleeper, 0);
+            desk.pass_us(100);
+            desk.sleep(0);
+        }
+        desk.run_on(0, 0);
+        desk.pass_us(20_000);
+        assert_eq!(desk.decide(0), Some(TaskId(0)));
+        desk.wake(newcomer, 0);
+        desk.pass_us(900);
+        desk.wake(sleepers[0], 0);
+        assert_eq!(desk.counter("preempted"), 0, "0.9 ms are less than the margin");
+        desk.pass_us(200);
+        desk.wake(sleepers[1], 0);
+        assert_eq!(desk.counter("preempted"), 1);
+        let order = [0; 3].map(|cpu| desk.sleep(cpu));
+        assert_eq!(order[2], Some(TaskId(newcomer)));
+    }
 }
 
 #[test]
