@@ -62,7 +62,7 @@ fn sources_folder() -> Result<PathBuf> {
     }
     let cargo = env::var_os("CARGO").unwrap_or("cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["metadata", "--format-version=1", "--locked", "--offline"]);
+    command.args(["metadata", "--format-version=1", "--locked"]);
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
     let metadata: Metadata = serde_json::from_slice(&run(&mut command)?).context("cargo metadata is odd")?;
     let package = metadata.packages.into_iter().find(|package| package.name == CRATE);
