@@ -48,10 +48,11 @@ static __always_inline void wake_idle(const struct task_struct *p)
 static __always_inline void preempt(struct task_struct *p, s32 cpu, u64 vtime, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(cpu);
-	u64 turn = turn_of(llc_of(cpu));
+	u64 turn;
 
 	if (!state || !state->running)
 		return;
+	turn = turn_of(llc_of(cpu));
 	if (before(vtime, turn))
 		vtime = before(vtime + settings.sleeper_credit_ns, turn) ? vtime + settings.sleeper_credit_ns : turn;
 	if (before(vtime + settings.preempt_margin_ns, running_vtime(state, now_ns)) && may_preempt(p, cpu, state, now_ns)) {
@@ -234,8 +235,8 @@ __noinline int take_own(s32 cpu, u32 llc, u64 bound, bool bounded)
 		if (!found) {
 			advance_turn(llc, vtime);
 			earliest = vtime + settings.migration_margin_ns;
+			found = true;
 		}
-		found = true;
 		if (before(earliest, vtime) || (bounded && !before(vtime, bound)))
 			break;
 		if ((!(vtime & WARM) || scx_bpf_task_cpu(p) == cpu) &&

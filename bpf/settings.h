@@ -43,7 +43,7 @@ struct settings {
 	/* How far behind its queue a task that slept may be, in virtual time: rises, sleepers run sooner after they
 	 * wake; falls, they catch up less of what they missed. */
 	u64 sleeper_credit_ns;
-	/* How far a waking task must be behind a running one to preempt it: rises, fewer preemptions. */
+	/* How far a waking task must be behind a running one, its credit aside, to preempt it: rises, fewer preemptions. */
 	u64 preempt_margin_ns;
 	/* A task that has run for less than this, and wakes another synchronously, is taken to sleep soon: the other
 	 * stays on its CPU. 0: never. */
