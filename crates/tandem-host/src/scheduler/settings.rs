@@ -126,7 +126,7 @@ pub struct Fairness {
     pub slice_min: Duration,
     /// How much of what it missed a task that slept may catch up: 0 s to 1 s
     pub sleeper_credit: Duration,
-    /// How far a waking task must be behind a running one to preempt it: 0 s to 1 s
+    /// How far a waking task must be behind a running one, its sleeper credit aside, to preempt it: 0 s to 1 s
     pub preempt_margin: Duration,
     /// A task that has run for less than this and wakes another, to wait for it, gives it its CPU: 0 s, never, to 1 s
     pub sync_run_max: Duration,
