@@ -178,11 +178,10 @@ fn churning_mix() {
     for ratio in ratios("local", "agent", "none") {
         assert!(ratio > 1.3, "{ratio}");
     }
-    // Pins are never far, but VMs wait while CPUs idle, and some wait more than others. With most VMs, where few CPUs idle,
-    // two short replications do not tell the two apart.
-    let waits = ratios("wait", "agent", "pin");
-    assert!(mean(&waits) < 0.5, "{waits:?}");
-    assert!(waits.iter().all(|&ratio| ratio < 1.1), "{waits:?}");
+    // Pins are never far, but VMs wait while CPUs idle, and some wait more than others.
+    for (pinned, preferring) in values("wait", "pin").into_iter().zip(values("wait", "agent")) {
+        assert!(preferring < pinned, "{preferring}, {pinned}");
+    }
     assert!(mean(&ratios("fairness", "agent", "pin")) > 1.0);
     assert!(mean(&ratios("throughput", "agent", "pin")[..3]) > 1.0, "with two nodes");
     assert!(
