@@ -29,6 +29,7 @@ fn execute(run: &mut Run, function: u32, registers: &mut Registers, at: &mut usi
     loop {
         let op = *ops.get(*at).ok_or_else(|| Fault("the function has no instruction here".to_owned()))?;
         let mut next = *at + 1;
+        run.state.instructions += 1;
         match op {
             Op::Alu { op, wide, dst, src } => {
                 let (a, b) = (registers[index(dst)], value(registers, src));

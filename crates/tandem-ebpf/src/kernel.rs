@@ -29,6 +29,11 @@ pub trait Kernel {
     /// Starts the timer whose `struct bpf_timer` is at an address, for so many ns from now, or until then if `absolute`.
     fn start_timer(&mut self, timer: u64, nsecs: u64, absolute: bool);
 
+    /// Whether storage for an object cannot be made: there is no memory for it, or the map is full.
+    fn storage_is_full(&mut self) -> bool {
+        false
+    }
+
     /// Stops a timer; whether it had been started.
     fn cancel_timer(&mut self, timer: u64) -> bool;
 }

@@ -26,6 +26,8 @@ pub struct State {
     /// By the addresses of their structures.
     pub(crate) timers: BTreeMap<u64, Timer>,
     printed: VecDeque<String>,
+    /// See [`State::instructions`].
+    pub(crate) instructions: u64,
 }
 
 /// A variable of the kernel.
@@ -45,6 +47,11 @@ impl State {
     pub const PRINTED_MAX: usize = 1000;
     /// Enough for calls that nest by way of loops, timers and the kernel.
     const STACK_SIZE: u64 = 64 * Run::FRAME_SIZE;
+
+    /// Instructions that programs have executed so far. Machine code does not count them.
+    pub fn instructions(&self) -> u64 {
+        self.instructions
+    }
 
     pub(crate) fn new(image: &Image, cpu_count: usize) -> Result<Self, Fault> {
         let mut memory = Memory::new();
@@ -81,6 +88,7 @@ impl State {
             variables,
             timers: BTreeMap::new(),
             printed: VecDeque::new(),
+            instructions: 0,
         })
     }
 

@@ -634,7 +634,7 @@ fn the_scheduler_of_this_project_links() {
     let image = Image::link(tandem_bpf::OBJECT, &COMPLETE).unwrap();
     let [scheduler] = &image.struct_ops[..] else { panic!("{:?}", image.struct_ops) };
     assert_eq!(scheduler.name, "tandem");
-    assert_eq!(scheduler.callbacks.len(), 16);
+    assert_eq!(scheduler.callbacks.len(), 20);
     assert!(scheduler.callbacks.contains_key("enqueue"));
     assert_eq!(image.programs.keys().collect::<Vec<_>>(), ["prefer", "preference_of"]);
     assert!(image.variables["settings"].is_setting);

@@ -100,6 +100,8 @@ fn on(machine: Arc<Machine>, with_costs: bool, vms: Vec<Vm>) -> Scenario {
         warmup_ns: 0,
         length_ns: PCPU_TIME_NS / machine.cpu_count() as u64,
         stop_at_count: None,
+        cgroups: Vec::new(),
+        events: Vec::new(),
         homes: Default::default(),
         pause_loop: None,
         machine,
@@ -108,7 +110,7 @@ fn on(machine: Arc<Machine>, with_costs: bool, vms: Vec<Vm>) -> Scenario {
 
 fn vm(name: String, machine: &Machine, programs: Vec<Arc<Program>>) -> Vm {
     let all = Arc::new(machine.all_cpus().clone());
-    let vcpu = |program| Vcpu { program, hard_affinity: Arc::clone(&all), soft_affinity: None };
+    let vcpu = |program| Vcpu { program, hard_affinity: Arc::clone(&all), soft_affinity: None, nice: 0 };
     let shares = vec![1.0 / machine.node_count() as f64; machine.node_count()];
     Vm::new(name, programs.into_iter().map(vcpu).collect(), shares)
 }

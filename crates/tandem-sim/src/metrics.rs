@@ -29,6 +29,8 @@ pub struct HostMetrics {
     pub busy_ns: u64,
     /// Time that pCPUs idled, ns.
     pub idle_ns: u64,
+    /// Time that pCPUs were not the scheduler's: higher scheduling classes had them, or they were offline, ns.
+    pub away_ns: u64,
     /// Time in the host's own code (interrupts, scheduling, switching), ns.
     pub overhead_ns: u64,
     /// Part of that in which it waits for locks of run queues, ns.
@@ -47,6 +49,58 @@ pub struct HostMetrics {
     pub preemptions: u64,
     /// Counters of the policy by name, as it declares them.
     pub policy: BTreeMap<&'static str, u64>,
+    /// What the decisions of a compiled scheduler cost.
+    pub scheduler_costs: Option<SchedulerCosts>,
+}
+
+/// What the decisions of a compiled scheduler cost.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct SchedulerCosts {
+    /// Wake-ups: `select_cpu` and `enqueue`.
+    pub wake: DecisionCost,
+    /// What a CPU runs next.
+    pub dispatch: DecisionCost,
+    /// Ticks.
+    pub tick: DecisionCost,
+    /// Each callback that was called, by name.
+    pub callbacks: BTreeMap<String, DecisionCost>,
+}
+
+/// What decisions of one kind cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DecisionCost {
+    /// How many there were.
+    pub count: u64,
+    /// BPF instructions of all of them; 0 if they were not counted
+    /// ([`counting`](crate::policy::sched_ext::SchedExtSettings::counting)).
+    pub instructions: u64,
+    /// Most instructions of one.
+    pub instructions_max: u64,
+    /// Queued tasks that all of them visited under locks of dispatch queues; an insertion by virtual time counts as one.
+    pub visited: u64,
+    /// Most visits of one.
+    pub visited_max: u64,
+}
+
+impl DecisionCost {
+    /// Adds one decision.
+    pub fn add(&mut self, instructions: u64, visited: u64) {
+        self.count += 1;
+        self.instructions += instructions;
+        self.instructions_max = self.instructions_max.max(instructions);
+        self.visited += visited;
+        self.visited_max = self.visited_max.max(visited);
+    }
+
+    /// Instructions of one, on average.
+    pub fn instructions_mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.instructions as f64 / self.count as f64)
+    }
+
+    /// Visits of one, on average.
+    pub fn visited_mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.visited as f64 / self.count as f64)
+    }
 }
 
 /// An agent gave a VM another home, or took the one that it had.
@@ -182,6 +236,8 @@ pub struct TaskMetrics {
     pub run_ns: u64,
     /// Time runnable without a CPU, ns.
     pub wait_ns: u64,
+    /// The longest time at a stretch that it was runnable without a CPU, ns.
+    pub longest_wait_ns: u64,
     /// Time asleep or blocked, ns.
     pub sleep_ns: u64,
     /// Time on a CPU of a guest that had no pCPU, ns. Part of neither of the others.
@@ -205,7 +261,7 @@ pub struct TaskMetrics {
 }
 
 impl TaskMetrics {
-    /// Sums over tasks.
+    /// Sums over tasks; of the longest wait, the longest.
     pub fn sum<'a>(tasks: impl IntoIterator<Item = &'a Self>) -> Self {
         tasks.into_iter().fold(Self::default(), |mut sum, task| {
             sum.add(task);
@@ -227,6 +283,7 @@ impl TaskMetrics {
     pub fn add(&mut self, other: &Self) {
         self.run_ns += other.run_ns;
         self.wait_ns += other.wait_ns;
+        self.longest_wait_ns = self.longest_wait_ns.max(other.longest_wait_ns);
         self.sleep_ns += other.sleep_ns;
         self.stolen_ns += other.stolen_ns;
         self.local_run_ns += other.local_run_ns;

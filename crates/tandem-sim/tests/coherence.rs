@@ -57,8 +57,12 @@ fn pinned(name: &str, machine: &Machine, vcpus: Vec<(CpuId, Program)>) -> Vm {
     let mut vm = vm(name, machine, vcpus.len(), vec![]);
     for (vcpu, (cpu, program)) in vm.vcpus.iter_mut().zip(vcpus) {
         let hard_affinity = CpuMask::from_cpus(machine.cpu_count(), [cpu]);
-        *vcpu =
-            Vcpu { program: Arc::new(program), hard_affinity: Arc::new(hard_affinity), soft_affinity: None };
+        *vcpu = Vcpu {
+            program: Arc::new(program),
+            hard_affinity: Arc::new(hard_affinity),
+            soft_affinity: None,
+            nice: 0,
+        };
     }
     vm
 }

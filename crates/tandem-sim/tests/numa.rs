@@ -36,6 +36,7 @@ fn database(name: &str, machine: &Machine, cpus: &[&[u32]], memory_shares: [f64;
         program: program.clone(),
         hard_affinity: Arc::new(CpuMask::from_cpus(machine.cpu_count(), cpus.iter().map(|&cpu| CpuId(cpu)))),
         soft_affinity: None,
+        nice: 0,
     };
     Vm {
         memory_bytes: PAGES << 12,
@@ -151,7 +152,12 @@ fn one_node_needs_no_balancing() {
     let machine = common::cores(2);
     let hash = |numa_balancing| {
         let program = Arc::new(Program { ops: forever(vec![compute(MS)]), profiles: vec![] });
-        let vcpu = Vcpu { program, hard_affinity: Arc::new(machine.all_cpus().clone()), soft_affinity: None };
+        let vcpu = Vcpu {
+            program,
+            hard_affinity: Arc::new(machine.all_cpus().clone()),
+            soft_affinity: None,
+            nice: 0,
+        };
         let vm = Vm::new("vm", vec![vcpu], vec![1.0]);
         run(&Scenario { machine: machine.clone(), ..scenario(vec![vm], numa_balancing) }, 1)
             .unwrap()

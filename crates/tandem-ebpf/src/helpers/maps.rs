@@ -87,6 +87,9 @@ fn storage_get(run: &mut Run, [map, object, value, flags, _]: [u64; 5], _: u64) 
     let Map::Hash(storage) = &mut run.state.maps[map] else {
         return Err(unsupported("storage of an object"));
     };
+    if run.kernel.storage_is_full() {
+        return Ok(0);
+    }
     storage.create(&mut run.state.memory, object, value)
 }
 

@@ -41,7 +41,8 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
             host_tasks.push(task);
             host_facts.push(TaskFacts {
                 vm: id,
-                weight: vm.weight * weight_of_nice(0) / Vm::DEFAULT_WEIGHT,
+                weight: host_weight(vm.weight, vcpu.nice),
+                nice: vcpu.nice,
                 hard_affinity: vcpu.hard_affinity.clone(),
                 soft_affinity: vcpu.soft_affinity.clone(),
                 past_cpu: past_cpus.iter().position(|&cpu| vcpu.hard_affinity.contains(cpu)).map(|at| {
@@ -57,7 +58,7 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
             programs = guest.programs.iter().map(|known| compiler.compile(&known.program)).collect();
             let (tasks, facts) = guest_tasks(id, guest, &programs, seed);
             families = tasks.len();
-            guests.push(guest_kernel(id, guest, first_vcpu, tasks, facts));
+            guests.push(guest_kernel(id, guest, first_vcpu, (tasks, facts), seed));
         }
         vms.push(VmState::new(
             vm,
@@ -68,9 +69,15 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
             programs,
         ));
     }
-    let host = host_kernel(scenario, host_tasks, host_facts);
+    let host = host_kernel(scenario, host_tasks, host_facts, seed);
     let kernels = std::iter::once(host).chain(guests).collect();
     Built { kernels, vms, profiles: compiler.profiles }
+}
+
+/// The weight of a task of the host: that of its VM or set of processes, by its nice value.
+pub(super) fn host_weight(weight: u32, nice: i8) -> u32 {
+    let weight = u64::from(weight) * u64::from(weight_of_nice(nice)) / u64::from(Vm::DEFAULT_WEIGHT);
+    weight.clamp(1, u64::from(u32::MAX)) as u32
 }
 
 /// All pCPUs, in the order in which the vCPUs of a VM with a past take them; none for another VM.
@@ -83,18 +90,23 @@ fn past_cpus(scenario: &Scenario, id: VmId, vm: &Vm, seed: u64) -> Vec<CpuId> {
     cpus
 }
 
-fn host_kernel(scenario: &Scenario, tasks: Vec<Task>, facts: Vec<TaskFacts>) -> Kernel {
+fn host_kernel(scenario: &Scenario, tasks: Vec<Task>, facts: Vec<TaskFacts>, seed: u64) -> Kernel {
     let vms: Vec<VmFacts> = scenario
         .vms
         .iter()
-        .map(|vm| VmFacts { weight: vm.weight, cap_pct: vm.cap_pct, is_cgroup: vm.kind == VmKind::Machine })
+        .map(|vm| VmFacts {
+            weight: vm.weight,
+            cap_pct: vm.cap_pct,
+            is_cgroup: vm.kind == VmKind::Machine,
+            cgroup: vm.cgroup,
+        })
         .collect();
     Kernel::new(KernelParts {
         id: KernelId::HOST,
         machine: Arc::clone(&scenario.machine),
         context_switch: scenario.costs.context_switch,
         interrupt: scenario.costs.interrupt,
-        policy: AnyPolicy::new(&scenario.policy, &scenario.machine, &facts, &vms),
+        policy: AnyPolicy::new(&scenario.policy, &scenario.machine, &facts, &vms, &scenario.cgroups, seed),
         tasks,
         facts,
         groups: vms.len(),
@@ -106,15 +118,15 @@ fn guest_kernel(
     vm: VmId,
     guest: &Guest,
     first_vcpu: TaskId,
-    tasks: Vec<Task>,
-    facts: Vec<TaskFacts>,
+    (tasks, facts): (Vec<Task>, Vec<TaskFacts>),
+    seed: u64,
 ) -> Kernel {
     Kernel::new(KernelParts {
         id: KernelId::from(vm.index() + 1),
         machine: Arc::clone(&guest.topology),
         context_switch: guest.context_switch,
         interrupt: guest.interrupt,
-        policy: AnyPolicy::new(&guest.policy, &guest.topology, &facts, &[]),
+        policy: AnyPolicy::new(&guest.policy, &guest.topology, &facts, &[], &[], seed),
         tasks,
         facts,
         groups: guest.programs.len(),
@@ -130,7 +142,7 @@ fn guest_tasks(
     seed: u64,
 ) -> (Vec<Task>, Vec<TaskFacts>) {
     let machine: &Machine = &guest.topology;
-    let everywhere = Arc::new(machine.all_cpus().clone());
+    let everywhere = Arc::new(machine.housekeeping_cpus());
     let (mut tasks, mut all_facts) = (Vec::new(), Vec::new());
     for process in &guest.processes {
         for _ in 0..process.copies {
@@ -142,6 +154,7 @@ fn guest_tasks(
             let facts = TaskFacts {
                 vm: VmId(0),
                 weight: weight_of_nice(process.nice),
+                nice: process.nice,
                 hard_affinity: process.affinity.clone().unwrap_or_else(|| everywhere.clone()),
                 soft_affinity: None,
                 past_cpu: None,

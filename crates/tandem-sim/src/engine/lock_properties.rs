@@ -103,8 +103,12 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 let vcpus = vcpus.min(machine.cpu_count());
                 let ops = vec![Op::Repeat { times: None, body: parts.into_iter().flat_map(part).collect() }];
                 let all = Arc::new(machine.all_cpus().clone());
-                let vcpu =
-                    || Vcpu { program: Arc::default(), hard_affinity: Arc::clone(&all), soft_affinity: None };
+                let vcpu = || Vcpu {
+                    program: Arc::default(),
+                    hard_affinity: Arc::clone(&all),
+                    soft_affinity: None,
+                    nice: 0,
+                };
                 let nodes = machine.node_count();
                 let shares = vec![1.0 / nodes as f64; nodes];
                 Vm {
@@ -135,6 +139,8 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 warmup_ns: 0,
                 length_ns: LENGTH_NS,
                 stop_at_count: None,
+                cgroups: Vec::new(),
+                events: Vec::new(),
                 homes: Default::default(),
                 machine,
             }

@@ -131,6 +131,7 @@ impl<O: Observer> Simulation<'_, O> {
         let mut metrics = HostMetrics {
             pcpus: host.cpus.len(),
             policy: host.policy.counters().into_iter().collect(),
+            scheduler_costs: host.policy.decision_costs(),
             pause_loop: self.system.pause_loop_use,
             home_moves: self.agent.take().map_or_else(Vec::new, |agent| agent.moves),
             numa: self.system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
@@ -141,6 +142,7 @@ impl<O: Observer> Simulation<'_, O> {
             metrics.overhead_ns += cpu.used.overhead_ns;
             metrics.spin_ns += cpu.used.spin_ns;
             metrics.idle_ns += cpu.used.idle_ns;
+            metrics.away_ns += cpu.used.away_ns;
             metrics.schedules += cpu.used.schedules;
             metrics.context_switches += cpu.used.context_switches;
             metrics.preemptions += cpu.used.preemptions;
@@ -212,6 +214,9 @@ pub(super) fn finished(task: &Task, now_ns: u64) -> TaskMetrics {
     let mut metrics = task.metrics.clone();
     let life_ns = now_ns - task.measured_since_ns;
     metrics.wait_ns = life_ns.saturating_sub(metrics.run_ns + metrics.sleep_ns + metrics.stolen_ns);
+    if task.state == TaskState::Runnable {
+        metrics.longest_wait_ns = metrics.longest_wait_ns.max(task.waited_ns(now_ns));
+    }
     metrics
 }
 

@@ -2,6 +2,7 @@
 
 mod build;
 pub(crate) mod event_queue;
+mod events;
 mod homes;
 mod life;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod simulation;
 mod source;
 mod spin_lock;
 mod tlb;
+mod watchdog;
 
 use crate::metrics::RunMetrics;
 use crate::scenario::{Scenario, ScenarioError};

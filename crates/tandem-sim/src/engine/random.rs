@@ -18,6 +18,8 @@ pub enum Entity {
     Past = 3,
     /// When a VM starts, and how long it lives.
     Life = 4,
+    /// What a kernel does late, or not at all.
+    Disturbance = 5,
 }
 
 /// A reproducible stream of random numbers.

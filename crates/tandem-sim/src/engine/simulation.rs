@@ -3,6 +3,7 @@
 use super::RunError;
 use super::build::{Built, build};
 use super::event_queue::NEVER;
+use super::events::HostEvents;
 use super::homes::Agent;
 use super::life::{Change, Life, changes};
 use super::measure::VmState;
@@ -34,6 +35,10 @@ enum Extra {
     Phase,
     /// An administrator changes the affinity of a VM.
     AffinityChange,
+    /// Something else happens to the host.
+    HostEvent,
+    /// The watchdog of compiled schedulers looks.
+    Watchdog,
     /// VMs come or go.
     VmChange,
     /// The agent that chooses homes looks.
@@ -44,11 +49,13 @@ enum Extra {
 }
 
 /// In the order of their numbers.
-const EXTRAS: [Extra; 7] = [
+const EXTRAS: [Extra; 9] = [
     Extra::PolicyTimer,
     Extra::MemorySample,
     Extra::Phase,
     Extra::AffinityChange,
+    Extra::HostEvent,
+    Extra::Watchdog,
     Extra::VmChange,
     Extra::Look,
     Extra::Start,
@@ -72,6 +79,7 @@ pub(super) struct Simulation<'a, O> {
     pub vms_to_go: usize,
     /// Changes of affinity to come: when, of which VM, and which of its changes; the next one is last.
     affinity_changes: Vec<(u64, VmId, usize)>,
+    pub host_events: HostEvents,
     /// VMs that are to come or to go: when, what, and which; the next one is last.
     pub vm_changes: Vec<(u64, Change, VmId)>,
     /// Who chooses homes while the scenario runs.
@@ -125,6 +133,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             system,
             vms_to_go: vms.len(),
             affinity_changes: affinity_changes(scenario),
+            host_events: HostEvents::new(scenario),
             vms,
             sources,
             measuring_since_ns: None,
@@ -160,6 +169,8 @@ impl<'a, O: Observer> Simulation<'a, O> {
         self.set_extra(Extra::MemorySample, self.system.sample_period_ns().unwrap_or(NEVER));
         self.set_extra(Extra::Phase, self.scenario.warmup_ns);
         self.set_next_affinity_change();
+        self.set_extra(Extra::HostEvent, self.host_events.next_ns());
+        self.set_extra(Extra::Watchdog, self.next_watch_ns(0));
         self.set_extra(Extra::Look, self.next_look_ns(0));
         self.change_vms(0);
         // vCPUs of all VMs come before the tasks of their guests.
@@ -205,6 +216,14 @@ impl<'a, O: Observer> Simulation<'a, O> {
             }
             Some(Extra::Phase) => self.next_phase(now_ns),
             Some(Extra::AffinityChange) => self.change_affinity(now_ns),
+            Some(Extra::HostEvent) => {
+                self.happen(now_ns);
+                self.set_extra(Extra::HostEvent, self.host_events.next_ns());
+            }
+            Some(Extra::Watchdog) => {
+                self.watch(now_ns);
+                self.set_extra(Extra::Watchdog, self.next_watch_ns(now_ns));
+            }
             Some(Extra::VmChange) => {
                 self.change_vms(now_ns);
                 self.set_next_vm_change();

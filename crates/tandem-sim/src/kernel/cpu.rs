@@ -2,6 +2,7 @@
 //! where the time goes.
 
 use super::pause_loop::Search;
+use super::presence::Presence;
 use super::run_queue_lock::LockRequest;
 use super::task::TimerTarget;
 use crate::engine::event_queue::NEVER;
@@ -116,6 +117,8 @@ pub(crate) struct CpuUse {
     pub busy_ns: u64,
     /// With nothing to do, ns. Not counted for vCPUs, where it is what remains.
     pub idle_ns: u64,
+    /// Not its scheduler's: in tasks of higher classes, or offline, ns.
+    pub away_ns: u64,
     /// In the kernel's own code, ns.
     pub overhead_ns: u64,
     /// Part of that in which it waits for locks of run queues, ns.
@@ -162,6 +165,10 @@ pub(crate) struct Cpu {
     pub deprived_since_ns: u64,
     /// For a vCPU.
     pub spinning: Spinning,
+    /// Whether its scheduler has it, for a CPU of the host.
+    pub presence: Presence,
+    /// It has not, and has been told.
+    pub is_away: bool,
 }
 
 /// What a CPU has to do next.
@@ -188,6 +195,16 @@ impl Cpu {
             pcpu,
             deprived_since_ns: NEVER,
             spinning: Spinning::default(),
+            presence: Presence::Present,
+            is_away: false,
+        }
+    }
+
+    /// When its scheduler has it back.
+    pub fn returns_ns(&self) -> u64 {
+        match self.presence {
+            Presence::Taken { until_ns } => until_ns,
+            Presence::Present | Presence::Offline => NEVER,
         }
     }
 

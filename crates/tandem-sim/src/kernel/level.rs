@@ -65,6 +65,8 @@ pub(crate) struct Kernel {
     pub alarms: Vec<Alarm>,
     /// Why the policy cannot go on.
     pub failure: Option<String>,
+    /// Since when it decides, ns: it may have been loaded again.
+    pub scheduler_since_ns: u64,
     free: Vec<TaskId>,
     births: u32,
 }
@@ -112,6 +114,7 @@ impl Kernel {
             locked: Vec::new(),
             alarms: Vec::new(),
             failure: None,
+            scheduler_since_ns: 0,
             free: Vec::new(),
             machine: parts.machine,
         };

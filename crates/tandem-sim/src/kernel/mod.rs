@@ -17,6 +17,7 @@ mod level;
 mod memory_state;
 mod numa_balancing;
 mod pause_loop;
+mod presence;
 mod progress;
 mod run_queue_lock;
 mod schedule;
@@ -31,6 +32,7 @@ pub(crate) use numa_balancing::NumaBalancing;
 pub(crate) use shared_state::SharedState;
 pub(crate) use task::{Task, TaskState, TimerTarget};
 
+use crate::cpumask::CpuMask;
 use crate::engine::event_queue::{EventQueue, NEVER};
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
@@ -60,6 +62,8 @@ pub(crate) struct System<O> {
     /// The locks of the host's run queues, by pCPU.
     queue_locks: Vec<QueueLock>,
     queue_lock_kind: SpinLockKind,
+    /// CPUs of the host that are online.
+    pub online: CpuMask,
     processors: Vec<Processor>,
     /// By processor.
     midway: Vec<Midway>,
@@ -112,6 +116,7 @@ impl<O: Observer> System<O> {
             queue_locks: vec![QueueLock::default(); cpu_count],
             kernels: parts.kernels,
             pause_loop: parts.pause_loop,
+            online: machine.all_cpus().clone(),
             pause_loop_use: PauseLoopMetrics::default(),
             processors: vec![Processor::new(); cpu_count],
             midway: vec![Midway::default(); cpu_count],
@@ -227,7 +232,8 @@ impl<O: Observer> System<O> {
 
     /// How long an idle processor takes to wake up, ns; 0 if it is not idle.
     pub fn idle_exit_ns(&self, pcpu: CpuId) -> u64 {
-        let is_idle = self.kernels[HOST].cpus[pcpu.index()].current.is_none();
+        let cpu = &self.kernels[HOST].cpus[pcpu.index()];
+        let is_idle = cpu.current.is_none() && !cpu.is_away;
         self.costs.idle.filter(|_| is_idle).map_or(0, |cost| cost.exit_ns)
     }
 
@@ -260,8 +266,15 @@ impl<O: Observer> System<O> {
     }
 
     /// Starts a timer on the CPU.
-    pub fn arm(&mut self, on: CpuRef, at_ns: u64, target: TimerTarget) {
+    pub fn arm(&mut self, mut on: CpuRef, at_ns: u64, target: TimerTarget) {
+        let is_offline = on.kernel == HOST && !self.online.contains(on.cpu);
+        if is_offline {
+            on.cpu = self.first_online();
+        }
         self.kernels[on.kernel].cpus[on.cpu.index()].timers.push(Reverse((at_ns, target)));
+        if is_offline {
+            self.refresh(on.cpu);
+        }
     }
 }
 

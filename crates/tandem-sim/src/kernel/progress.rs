@@ -1,6 +1,7 @@
 //! How work progresses: accounting for time, and the speed that caches, memory and siblings allow.
 
 use super::cpu::{Processor, Speed, TaskRef};
+use super::presence::Presence;
 use super::{CpuRef, HOST, System, Task, TaskState};
 use crate::engine::event_queue::NEVER;
 use crate::ids::{CpuId, TaskId};
@@ -38,7 +39,11 @@ impl<O: Observer> System<O> {
         processor.settled_ns = now_ns;
         let (executes, guest) = (processor.executes, processor.guest);
         if self.kernels[HOST].cpus[pcpu.index()].current.is_none() {
-            self.kernels[HOST].cpus[pcpu.index()].used.idle_ns += spent_ns;
+            let cpu = &mut self.kernels[HOST].cpus[pcpu.index()];
+            match cpu.is_away {
+                true => cpu.used.away_ns += spent_ns,
+                false => cpu.used.idle_ns += spent_ns,
+            }
             return;
         }
         self.charge_vcpu(pcpu, spent_ns);
@@ -200,7 +205,10 @@ impl<O: Observer> System<O> {
         let state = self.task(task);
         let profile = &self.profiles[state.profile.0 as usize];
         let mut core = 1000.0 / f64::from(place.capacity_permille);
-        let is_busy = |&other: &CpuId| self.kernels[HOST].cpus[other.index()].current.is_some();
+        let is_busy = |&other: &CpuId| {
+            let other = &self.kernels[HOST].cpus[other.index()];
+            other.current.is_some() || matches!(other.presence, Presence::Taken { .. } if other.is_away)
+        };
         if let Some(smt) = &self.costs.smt
             && self.siblings[pcpu.index()].iter().any(is_busy)
         {

@@ -5,7 +5,7 @@ use super::{CpuRef, HOST, System, TaskState, TimerTarget};
 use crate::cpumask::CpuMask;
 use crate::engine::event_queue::NEVER;
 use crate::ids::{CpuId, TaskId};
-use crate::policy::{Alarm, Policy, Reason};
+use crate::policy::{Alarm, Dispatch, Policy, Reason};
 use crate::trace::{EventKind, Observer};
 use std::sync::Arc;
 
@@ -92,6 +92,7 @@ impl<O: Observer> System<O> {
     fn make_runnable(&mut self, kernel: usize, task: TaskId, cpu: CpuId, reason: Reason, now_ns: u64) {
         let state = &mut self.kernels[kernel].tasks[task.index()];
         state.state = TaskState::Runnable;
+        state.runnable_since_ns = now_ns;
         state.metrics.sleep_ns += now_ns.saturating_sub(state.blocked_since_ns);
         state.woken_ns = now_ns;
         if let Some(guest) = state.guest() {
@@ -107,7 +108,7 @@ impl<O: Observer> System<O> {
     }
 
     /// Sends the kicks that the policy asked for, from the CPU `by`: at once to itself, by an interrupt to others.
-    pub(super) fn deliver_kicks(&mut self, by: CpuRef, now_ns: u64) {
+    pub fn deliver_kicks(&mut self, by: CpuRef, now_ns: u64) {
         for at in 0..self.kernels[by.kernel].kicked.len() {
             let cpu = CpuRef { kernel: by.kernel, cpu: self.kernels[by.kernel].kicked[at] };
             match by.kernel {
@@ -184,6 +185,10 @@ impl<O: Observer> System<O> {
         soft: Option<Arc<CpuMask>>,
         now_ns: u64,
     ) {
+        // Linux refuses that.
+        if !hard.intersects(&self.online) {
+            return;
+        }
         let kernel = &mut self.kernels[HOST];
         let facts = &mut kernel.facts[task.index()];
         facts.past_cpu = facts.past_cpu.filter(|&cpu| hard.contains(cpu));
@@ -195,6 +200,9 @@ impl<O: Observer> System<O> {
 
     /// The slice ended or a kick arrived: decide anew.
     pub fn reschedule(&mut self, on: CpuRef, now_ns: u64) {
+        if on.kernel == HOST && !self.is_present(on.cpu, now_ns) {
+            return;
+        }
         let cpu = &mut self.kernels[on.kernel].cpus[on.cpu.index()];
         self.events += u64::from(cpu.slice_end_ns <= now_ns);
         if std::mem::take(&mut cpu.kicked_from_afar)
@@ -269,14 +277,19 @@ impl<O: Observer> System<O> {
         }
         let can_go_on = matches!(leaving, Leaving::Preempt | Leaving::Yield | Leaving::YieldTo);
         let previous = before.filter(|_| can_go_on);
-        let dispatch = kernel.ask(now_ns, |policy, ctx| policy.dispatch(ctx, on.cpu, previous));
+        let dispatch = match is_host && self.take(on, before, can_go_on, now_ns) {
+            true => Dispatch { task: None, slice_ns: Dispatch::NO_SLICE },
+            false => {
+                self.kernels[on.kernel].ask(now_ns, |policy, ctx| policy.dispatch(ctx, on.cpu, previous))
+            }
+        };
         self.charge_decision(on, dispatch.task.filter(|_| dispatch.task != previous));
         let cpu = &mut self.kernels[on.kernel].cpus[on.cpu.index()];
         cpu.used.schedules += 1;
         cpu.resched_ns = NEVER;
         cpu.resched_deferred = false;
         cpu.slice_end_ns =
-            if dispatch.task.is_some() { now_ns.saturating_add(dispatch.slice_ns) } else { NEVER };
+            if dispatch.task.is_some() { now_ns.saturating_add(dispatch.slice_ns) } else { cpu.returns_ns() };
 
         match previous {
             Some(task) if dispatch.task == previous => {
@@ -331,6 +344,7 @@ impl<O: Observer> System<O> {
         };
         state.state = next_state;
         state.blocked_since_ns = now_ns;
+        state.runnable_since_ns = now_ns;
         if leaving == Leaving::Preempt {
             state.metrics.preemptions += 1;
             kernel.cpus[on.cpu.index()].used.preemptions += 1;
@@ -383,10 +397,11 @@ impl<O: Observer> System<O> {
         state.state = TaskState::Running;
         state.last_cpu = on.cpu;
         state.metrics.dispatches += 1;
+        let runs_ns = self.processors[pcpu.index()].settled_ns.max(now_ns);
+        state.metrics.longest_wait_ns = state.metrics.longest_wait_ns.max(state.waited_ns(runs_ns));
         let guest = state.guest();
         let woken_ns = std::mem::replace(&mut state.woken_ns, NEVER);
         if woken_ns != NEVER {
-            let runs_ns = self.processors[pcpu.index()].settled_ns.max(now_ns);
             record(&mut kernel.wakeups[state.group as usize], runs_ns - woken_ns);
         }
         match guest {

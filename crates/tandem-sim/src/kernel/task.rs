@@ -54,6 +54,8 @@ pub(crate) struct Task {
     pub measured_since_ns: u64,
     /// When it was born, it blocked, or the measuring started, whichever is latest.
     pub blocked_since_ns: u64,
+    /// When it last began to wait for a CPU.
+    pub runnable_since_ns: u64,
     /// When it woke up, until it runs; else [`NEVER`].
     pub woken_ns: u64,
 
@@ -120,6 +122,7 @@ impl Task {
             last_cpu: CpuId(0),
             measured_since_ns: 0,
             blocked_since_ns: 0,
+            runnable_since_ns: 0,
             woken_ns: NEVER,
             code,
             next_instruction: 0,
@@ -164,6 +167,11 @@ impl Task {
                 self.next_instruction -= 1;
             }
         }
+    }
+
+    /// How long it has waited for a CPU, of the measured time, ns.
+    pub fn waited_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.runnable_since_ns.max(self.measured_since_ns))
     }
 
     /// Lets it end as soon as it runs: what its program had before it is skipped.

@@ -76,6 +76,7 @@ pub struct MachineBuilder {
     nodes: Vec<NodeSpec>,
     llcs: Vec<(u32, u64)>,
     distances: Option<Vec<Vec<u32>>>,
+    isolated: Vec<u32>,
     hardware: Hardware,
 }
 
@@ -88,6 +89,7 @@ impl MachineBuilder {
             nodes: Vec::new(),
             llcs: Vec::new(),
             distances: None,
+            isolated: Vec::new(),
             hardware: Hardware::GENERIC,
         }
     }
@@ -164,6 +166,12 @@ impl MachineBuilder {
     /// the nodes were added. Without it a node is 10 from itself and 20 from every other.
     pub fn distances(mut self, rows: Vec<Vec<u32>>) -> Self {
         self.distances = Some(rows);
+        self
+    }
+
+    /// Says which CPUs are isolated, by the operating system's numbers; those that the machine does not have count for nothing.
+    pub fn isolated(mut self, numbers: impl IntoIterator<Item = u32>) -> Self {
+        self.isolated.extend(numbers);
         self
     }
 
@@ -348,6 +356,12 @@ impl MachineBuilder {
             let capacity_permille = u32::try_from(permille.max(1)).expect("no capacity exceeds the fastest");
             cpus.push(Cpu { os_index: spec.os_index, core, llc, node, package, capacity_permille });
         }
+        let mut isolated = CpuMask::empty(count);
+        for (at, cpu) in cpus.iter().enumerate() {
+            if self.isolated.contains(&cpu.os_index) {
+                isolated.insert(CpuId::from(at));
+            }
+        }
         Machine {
             name: self.name,
             packages,
@@ -358,6 +372,7 @@ impl MachineBuilder {
             cpus,
             distances,
             all_cpus: CpuMask::first(count),
+            isolated,
             hardware: self.hardware,
         }
     }

@@ -124,6 +124,7 @@ pub struct Machine {
     /// Row by row: the nodes from near to far, seen from each node.
     nodes_by_distance: Vec<NodeId>,
     all_cpus: CpuMask,
+    isolated: CpuMask,
     hardware: Hardware,
 }
 
@@ -182,10 +183,29 @@ impl Machine {
         &self.all_cpus
     }
 
+    /// CPUs that Linux keeps for tasks which name them (`isolcpus=`): it runs others elsewhere, and balances nothing onto them.
+    #[inline]
+    pub fn isolated(&self) -> &CpuMask {
+        &self.isolated
+    }
+
+    /// The CPUs that a task may use which names none: all that are not isolated. Linux keeps one; here they are all, if all are
+    /// isolated.
+    pub fn housekeeping_cpus(&self) -> CpuMask {
+        let mut cpus = self.all_cpus.clone();
+        cpus.remove_all(&self.isolated);
+        if cpus.is_empty() { self.all_cpus.clone() } else { cpus }
+    }
+
     /// The CPUs of this CPU's core, itself included.
     #[inline]
     pub fn siblings(&self, cpu: CpuId) -> &CpuMask {
         &self.cores[self.cpu(cpu).core.index()].cpus
+    }
+
+    /// Whether some core has more than one thread.
+    pub fn has_smt(&self) -> bool {
+        self.cores.iter().any(|core| core.cpus.count() > 1)
     }
 
     /// The CPUs that share this CPU's last-level cache, itself included; those of its core if no cache is

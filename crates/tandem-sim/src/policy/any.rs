@@ -6,7 +6,8 @@ use super::sched_ext::SchedExt;
 use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts, VmFacts};
 use crate::ids::{CpuId, NodeId, TaskId};
 use crate::machine::Machine;
-use crate::scenario::PolicySettings;
+use crate::metrics::SchedulerCosts;
+use crate::scenario::{Cgroup, PolicySettings};
 use std::sync::Arc;
 
 /// Some policy.
@@ -18,24 +19,50 @@ pub(crate) enum AnyPolicy {
 }
 
 impl AnyPolicy {
-    /// The policy with these settings, for a kernel with these CPUs, tasks and groups of tasks.
+    /// The policy with these settings, for a kernel with these CPUs, tasks, groups of tasks and cgroups.
     pub fn new(
         settings: &PolicySettings,
         machine: &Arc<Machine>,
         tasks: &[TaskFacts],
         vms: &[VmFacts],
+        cgroups: &[Cgroup],
+        seed: u64,
     ) -> Self {
         match settings {
             PolicySettings::Credit(settings) => Self::Credit(Credit::new(*settings, machine, tasks, vms)),
             PolicySettings::Linux(settings) => Self::Linux(Linux::new(*settings, machine, tasks)),
             PolicySettings::SchedExt(settings) => {
-                Self::SchedExt(Box::new(SchedExt::new(settings, machine, tasks, vms)))
+                Self::SchedExt(Box::new(SchedExt::new(settings, machine, tasks, vms, cgroups, seed)))
             }
         }
     }
 }
 
 impl AnyPolicy {
+    /// The compiled scheduler, if it is one.
+    pub fn sched_ext(&mut self) -> Option<&mut SchedExt> {
+        match self {
+            Self::SchedExt(policy) => Some(policy),
+            Self::Credit(_) | Self::Linux(_) => None,
+        }
+    }
+
+    /// After which time a watchdog unloads it if a task that can run does not, ns; `None`: it has none.
+    pub fn watchdog_timeout_ns(&self) -> Option<u64> {
+        match self {
+            Self::SchedExt(policy) => Some(policy.watchdog_timeout_ns()),
+            Self::Credit(_) | Self::Linux(_) => None,
+        }
+    }
+
+    /// What its decisions have cost, if that is counted.
+    pub fn decision_costs(&self) -> Option<SchedulerCosts> {
+        match self {
+            Self::SchedExt(policy) => Some(policy.decision_costs()),
+            Self::Credit(_) | Self::Linux(_) => None,
+        }
+    }
+
     /// How the spin locks of a kernel with this policy work. Xen's are ticket locks, but so little contended that it
     /// makes no difference here.
     pub fn spin_lock_kind(&self) -> SpinLockKind {

@@ -23,6 +23,8 @@ pub struct TaskFacts {
     pub vm: VmId,
     /// Its share against other tasks: 1024 for nice 0, and for a vCPU of a VM of usual weight.
     pub weight: u32,
+    /// Its nice value, which is part of that share.
+    pub nice: i8,
     /// Where it may run.
     pub hard_affinity: Arc<CpuMask>,
     /// Where it prefers to run, within the hard affinity.
@@ -51,6 +53,8 @@ pub struct VmFacts {
     pub cap_pct: u32,
     /// Its tasks are in a cgroup of their own, as those of a virtual machine are, and processes of the host are not.
     pub is_cgroup: bool,
+    /// The cgroup below which that is, or which its tasks are in, by position among those of the scenario; `None`: the root.
+    pub cgroup: Option<usize>,
 }
 
 impl VmFacts {

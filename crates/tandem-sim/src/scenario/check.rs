@@ -3,7 +3,7 @@
 mod guest;
 mod program;
 
-use super::{Arrivals, PROCESSES_MAX, PolicySettings, Scenario, Source, TIME_MAX_NS, Vm, VmKind};
+use super::{Arrivals, PROCESSES_MAX, PolicySettings, Process, Scenario, Source, TIME_MAX_NS, Vm, VmKind};
 use crate::cpumask::CpuMask;
 use crate::policy::credit::{CreditSettings, Era};
 use crate::policy::linux::{LinuxEra, LinuxSettings};
@@ -65,6 +65,8 @@ impl Scenario {
         if let Some(pause_loop) = &self.pause_loop {
             check_pause_loop(pause_loop, &self.policy)?;
         }
+        self.check_cgroups()?;
+        self.check_events()?;
         match &self.policy {
             PolicySettings::Credit(settings) => check_credit(settings),
             PolicySettings::Linux(settings) => check_linux(settings),
@@ -102,6 +104,9 @@ impl Scenario {
         }
         if !Vm::WEIGHTS.contains(&vm.weight) {
             return Err(format!("its weight is {}; 1 to 65535 are allowed", vm.weight));
+        }
+        if let Some(vcpu) = vm.vcpus.iter().find(|vcpu| !Process::NICE.contains(&vcpu.nice)) {
+            return Err(format!("the nice value is {}; -20 to 19 are allowed", vcpu.nice));
         }
         self.check_memory(vm)?;
         self.check_affinity(vm)?;

@@ -1,8 +1,12 @@
 //! A scenario: a machine, a host policy, VMs with their programs, and how long to run.
 
+mod cgroups;
 mod check;
+mod events;
 
+pub use cgroups::{BandwidthLimit, Cgroup, CgroupName};
 pub use check::ScenarioError;
+pub use events::{HostAction, HostEvent};
 
 use crate::cpumask::CpuMask;
 use crate::homes::HomeSettings;
@@ -34,8 +38,12 @@ pub struct Scenario {
     pub policy: PolicySettings,
     /// What it does about vCPUs that spin; `None`: nothing, they are not noticed.
     pub pause_loop: Option<PauseLoop>,
+    /// Cgroups of the host, parents before their children. Those of VMs, which they make themselves, are not among them.
+    pub cgroups: Vec<Cgroup>,
     /// The virtual machines.
     pub vms: Vec<Vm>,
+    /// What happens to the host while it runs, in the order of time.
+    pub events: Vec<HostEvent>,
     /// Who chooses the homes of VMs that are [placed](Vm::is_placed).
     pub homes: Homes,
     /// Time before measuring starts, ns.
@@ -94,6 +102,9 @@ pub struct Vm {
     pub name: String,
     /// What kind of VM it is; results are summed up by group.
     pub group: String,
+    /// The cgroup below which a VM makes its own, or which processes join, by position in [`Scenario::cgroups`]; `None`: the
+    /// root.
+    pub cgroup: Option<usize>,
     /// Its virtual CPUs, or its processes.
     pub vcpus: Vec<Vcpu>,
     /// How much memory it has, bytes.
@@ -195,6 +206,7 @@ impl Vm {
         Self {
             kind: VmKind::Machine,
             group: name.clone(),
+            cgroup: None,
             name,
             vcpus,
             memory_bytes: Self::DEFAULT_MEMORY_BYTES,
@@ -237,6 +249,8 @@ pub struct Vcpu {
     pub hard_affinity: Arc<CpuMask>,
     /// Where it prefers to run; must lie within the hard affinity.
     pub soft_affinity: Option<Arc<CpuMask>>,
+    /// Nice value, -20 (most urgent) to 19: a factor on the weight of its VM or set of processes.
+    pub nice: i8,
 }
 
 /// A source of interrupts that put tokens into a channel of its VM.

@@ -40,7 +40,8 @@ pub fn guest(topology: Machine, policy: LinuxSettings, programs: Vec<(&str, Vec<
 /// A VM with that guest, whose vCPUs may run anywhere on the host.
 pub fn guest_vm(name: &str, host: &Machine, guest: Guest) -> Vm {
     let all = Arc::new(host.all_cpus().clone());
-    let vcpu = || Vcpu { program: Arc::default(), hard_affinity: Arc::clone(&all), soft_affinity: None };
+    let vcpu =
+        || Vcpu { program: Arc::default(), hard_affinity: Arc::clone(&all), soft_affinity: None, nice: 0 };
     let nodes = host.node_count();
     let vcpus = (0..guest.topology.cpu_count()).map(|_| vcpu()).collect();
     Vm {

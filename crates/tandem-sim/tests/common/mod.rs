@@ -35,6 +35,8 @@ pub fn textbook(machine: Arc<Machine>, policy: CreditSettings, length_ns: u64, v
         warmup_ns: 0,
         length_ns,
         stop_at_count: None,
+        cgroups: Vec::new(),
+        events: Vec::new(),
         homes: Default::default(),
         pause_loop: None,
     }
@@ -44,8 +46,12 @@ pub fn textbook(machine: Arc<Machine>, policy: CreditSettings, length_ns: u64, v
 pub fn vm(name: &str, machine: &Machine, vcpus: usize, ops: Vec<Op>) -> Vm {
     let program = Arc::new(Program { ops, profiles: vec![] });
     let all = Arc::new(machine.all_cpus().clone());
-    let vcpu =
-        || Vcpu { program: Arc::clone(&program), hard_affinity: Arc::clone(&all), soft_affinity: None };
+    let vcpu = || Vcpu {
+        program: Arc::clone(&program),
+        hard_affinity: Arc::clone(&all),
+        soft_affinity: None,
+        nice: 0,
+    };
     let nodes = machine.node_count();
     Vm {
         channels: 1,

@@ -41,6 +41,8 @@ pub fn scenario() -> impl Strategy<Value = Scenario> {
                 warmup_ns,
                 length_ns,
                 stop_at_count,
+                cgroups: Vec::new(),
+                events: Vec::new(),
                 homes: Default::default(),
                 pause_loop: None,
             }
@@ -71,6 +73,8 @@ pub fn balanced_scenario() -> impl Strategy<Value = Scenario> {
                 warmup_ns: 900 * MS,
                 length_ns: 500 * MS,
                 stop_at_count: None,
+                cgroups: Vec::new(),
+                events: Vec::new(),
                 homes: Default::default(),
                 pause_loop: None,
             }
@@ -389,7 +393,7 @@ impl VmPlan {
             let bits = if era < Era::Xen4_5 { first_mask } else { bits };
             let (hard_affinity, soft_affinity) = affinity(bits, machine, era);
             let program = Arc::new(Program { ops, profiles: self.profiles.clone() });
-            Vcpu { program, hard_affinity, soft_affinity }
+            Vcpu { program, hard_affinity, soft_affinity, nice: 0 }
         };
         let change = |(at_ns, bits)| {
             let (hard_affinity, soft_affinity) = affinity(bits, machine, era);

@@ -8,3 +8,4 @@ mod mistakes;
 mod settings;
 mod shares;
 mod support;
+mod world;

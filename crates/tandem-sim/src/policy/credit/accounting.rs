@@ -204,8 +204,10 @@ mod tests {
 
     /// VMs as (weight, cap in percent, active vCPUs). They take part in this order.
     fn accounting(cpus: usize, vms: &[(u32, u32, u32)]) -> Accounting {
-        let facts: Vec<VmFacts> =
-            vms.iter().map(|&(weight, cap_pct, _)| VmFacts { weight, cap_pct, is_cgroup: true }).collect();
+        let facts: Vec<VmFacts> = vms
+            .iter()
+            .map(|&(weight, cap_pct, _)| VmFacts { weight, cap_pct, is_cgroup: true, cgroup: None })
+            .collect();
         let mut accounting = Accounting::new(30_000_000, cpus, &facts);
         for (at, &(_, _, active)) in vms.iter().enumerate().rev() {
             for task in 0..active {

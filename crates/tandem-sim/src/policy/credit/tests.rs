@@ -36,11 +36,12 @@ impl Situation {
                 vm: at.into(),
                 weight: 1024,
                 hard_affinity: mask(hard).unwrap_or_else(|| Arc::new(machine.all_cpus().clone())),
+                nice: 0,
                 soft_affinity: mask(soft),
                 past_cpu: None,
             })
             .collect();
-        let vms = vec![VmFacts { weight: 256, cap_pct: 0, is_cgroup: true }; facts.len()];
+        let vms = vec![VmFacts { weight: 256, cap_pct: 0, is_cgroup: true, cgroup: None }; facts.len()];
         let credit = Credit::new(settings, &machine, &facts, &vms);
         Self { machine, facts, credit, now_ns: 1_000_000 }
     }
@@ -304,7 +305,7 @@ mod accounts {
     /// A vCPU that runs alone on one CPU and had this credit before an accounting; whom that kicked.
     fn after_account(credit: i64, cap_pct: u32) -> (Situation, Vec<u32>) {
         let mut situation = Situation::of_era(Era::Xen4_9, (1, 1, 1), &[(&[], &[])]);
-        let vms = [VmFacts { weight: 256, cap_pct, is_cgroup: true }];
+        let vms = [VmFacts { weight: 256, cap_pct, is_cgroup: true, cgroup: None }];
         situation.credit.accounting = Accounting::new(30_000_000, 1, &vms);
         situation.runs(0, 0, Priority::Under);
         situation.credit.vcpus[0].credit = credit;

@@ -102,6 +102,7 @@ impl Situation {
             vm: VmId(0),
             weight: 1024,
             hard_affinity: Arc::new(allowed),
+            nice: 0,
             soft_affinity: None,
             past_cpu: None,
         });

@@ -38,6 +38,7 @@ impl Hand {
                 vm: crate::ids::VmId(0),
                 weight,
                 hard_affinity: all.clone(),
+                nice: 0,
                 soft_affinity: None,
                 past_cpu: None,
             })

@@ -2,9 +2,9 @@
 
 use super::functions::Function;
 use super::idle::PF_EXITING;
-use super::kernel::{BOOTED_NS, Purpose, ScxKernel, field};
+use super::kernel::{BOOTED_NS, CpuState, Purpose, ScxKernel, field};
 use super::masks;
-use super::types::{Cgroup, InsertVtimeArgs, SCX_ENQ_DSQ_PRIQ, SelectCpuAndArgs, Task};
+use super::types::{InsertVtimeArgs, SCX_DSQ_GLOBAL, SCX_ENQ_DSQ_PRIQ, SelectCpuAndArgs, Task};
 use crate::ids::CpuId;
 use tandem_ebpf::{Fault, Kernel, KernelFunction, State};
 
@@ -36,7 +36,7 @@ impl Kernel for ScxKernel {
                 self.by_pid.get(&(a[0] as i32)).map_or(0, |task| self.tasks[task.index()].address)
             }
             F::CgroupAncestor => self.cgroup_ancestor(state, a[0], a[1] as i32)?,
-            F::CgroupFromId => self.cgroups.get((a[0] as usize).wrapping_sub(1)).copied().unwrap_or(0),
+            F::CgroupFromId => self.cgroup_with_id(a[0]),
 
             F::MaskCreate => self.new_mask(state)?,
             F::MaskAcquire => self.change_mask_users(state, a[0], 1)?,
@@ -154,7 +154,19 @@ impl Kernel for ScxKernel {
             F::IdleCoreMask if self.has_smt => self.idle_core_mask,
             F::IdleCoreMask => self.idle_mask,
             F::PossibleMask => self.possible_mask,
+            F::OnlineMask => self.online_mask,
 
+            F::Reenqueue => {
+                self.want_reenqueue(self.cpu);
+                self.queues[self.cpu].len() as u64
+            }
+            F::ReenqueueQueue => {
+                match self.queue_at(a[0]).filter(|_| a[0] != SCX_DSQ_GLOBAL) {
+                    Some(position) => self.want_reenqueue(position),
+                    None => self.complain(format!("dispatch queue {:#x} cannot be enqueued again", a[0])),
+                }
+                0
+            }
             F::Kick => {
                 let cpu = self.cpu_named(a[0])?;
                 self.kicks.push((cpu, a[1]));
@@ -167,7 +179,8 @@ impl Kernel for ScxKernel {
             F::CpuRunQueue => self.cpus[self.cpu_named(a[0])?].rq,
             F::CpuCurrent => {
                 let cpu = self.cpu_named(a[0])?;
-                self.cpus[cpu].curr.map_or(0, |task| self.tasks[task.index()].address)
+                let other = if self.cpus[cpu].is_taken { self.intruder } else { 0 };
+                self.cpus[cpu].curr.map_or(other, |task| self.tasks[task.index()].address)
             }
             F::CpuCount => self.cpu_count as u64,
             F::NodeCount => self.machine.node_count() as u64,
@@ -192,12 +205,17 @@ impl Kernel for ScxKernel {
             true => nsecs.saturating_sub(BOOTED_NS).max(self.now_ns),
             false => self.now_ns.saturating_add(nsecs),
         };
+        let at_ns = at_ns.saturating_add(self.disturbances.timer_delay_ns());
         self.cancel_timer(timer);
         let token = self.next_token;
         self.next_token = token.wrapping_add(1);
         self.timers.insert(timer, token);
         self.armed.insert(token, timer);
         self.alarms.push((at_ns, token));
+    }
+
+    fn storage_is_full(&mut self) -> bool {
+        self.disturbances.storage_fails()
     }
 
     fn cancel_timer(&mut self, timer: u64) -> bool {
@@ -217,12 +235,23 @@ impl ScxKernel {
 
     /// The running task of this CPU; the address of a task of the kernel's own if it idles.
     fn current_task(&self) -> u64 {
-        self.cpus[self.cpu].curr.map_or(self.idle_task, |task| self.tasks[task.index()].address)
+        match self.cpus[self.cpu] {
+            CpuState { curr: Some(task), .. } => self.tasks[task.index()].address,
+            CpuState { is_taken: true, .. } => self.intruder,
+            CpuState { .. } => self.idle_task,
+        }
     }
 
     fn current_pid(&self) -> u64 {
         let pid = self.cpus[self.cpu].curr.map_or(0, |task| self.tasks[task.index()].pid as u64);
         pid << 32 | pid
+    }
+
+    /// The tasks of a queue are to be enqueued again when the callback is over; a second wish for it changes nothing.
+    fn want_reenqueue(&mut self, position: usize) {
+        if !self.to_reenqueue.contains(&position) {
+            self.to_reenqueue.push(position);
+        }
     }
 
     /// xorshift64*.
@@ -233,17 +262,6 @@ impl ScxKernel {
         x ^= x >> 27;
         self.random = x;
         x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32
-    }
-
-    fn cgroup_ancestor(&self, state: &State, cgroup: u64, level: i32) -> Result<u64, Fault> {
-        let (offset, bytes) = field!(Cgroup, level);
-        let own_level = state.memory.load(cgroup + offset, bytes)? as i32;
-        // All of them are below the root.
-        Ok(match level {
-            level if level < 0 || level > own_level => 0,
-            level if level == own_level => cgroup,
-            _ => self.cgroups[0],
-        })
     }
 
     fn populate(&mut self, state: &mut State, mask: u64, from: u64, size: usize) -> Result<u64, Fault> {

@@ -24,14 +24,19 @@ impl SchedExt {
     /// Passes on what the callbacks have brought about: kicks, timers, complaints. Mostly nothing.
     #[inline]
     pub(super) fn end(&mut self, ctx: &mut Context<'_>) {
-        let ScxKernel { kicks, resched, alarms, error, .. } = &self.kernel;
-        let is_quiet = kicks.is_empty() && resched.is_empty() && alarms.is_empty() && error.is_none();
+        let ScxKernel { kicks, resched, alarms, error, to_reenqueue, .. } = &self.kernel;
+        let is_quiet = kicks.is_empty()
+            && resched.is_empty()
+            && alarms.is_empty()
+            && to_reenqueue.is_empty()
+            && error.is_none();
         if !is_quiet || self.failure.is_some() {
             self.pass_on(ctx);
         }
     }
 
     fn pass_on(&mut self, ctx: &mut Context<'_>) {
+        self.reenqueue();
         if let Some(instance) = &mut self.instance
             && !self.kernel.kicks.is_empty()
         {
@@ -100,6 +105,16 @@ impl SchedExt {
 
     /// A task becomes runnable on a CPU (`enqueue_task_scx()`).
     pub(super) fn make_runnable(&mut self, task: TaskId, cpu: usize, flags: u64) {
+        self.note_runnable(task, cpu, flags);
+        self.give(task, flags);
+        // A CPU that idles looks for work when a task comes to it, wherever that waits.
+        if self.kernel.cpus[cpu].idles() {
+            self.kernel.resched.push(CpuId::from(cpu));
+        }
+    }
+
+    /// A task belongs to a CPU and can run.
+    pub(super) fn note_runnable(&mut self, task: TaskId, cpu: usize, flags: u64) {
         let Some((kernel, state)) = self.parts() else { return };
         kernel.move_to_cpu(state, task, cpu);
         kernel.tasks[task.index()].is_queued = true;
@@ -107,11 +122,6 @@ impl SchedExt {
         kernel.change_flags(state, task, SCX_TASK_QUEUED, true);
         let address = self.address(task);
         self.call(self.kernel.callbacks.runnable, Purpose::Other, &[address, flags]);
-        self.give(task, flags);
-        // A CPU that idles looks for work when a task comes to it, wherever that waits.
-        if self.kernel.cpus[cpu].curr.is_none() {
-            self.kernel.resched.push(CpuId::from(cpu));
-        }
     }
 
     /// A task can no longer run, or is about to be put elsewhere (`dequeue_task_scx()`).
@@ -265,12 +275,13 @@ impl ScxKernel {
         self.cpus[cpu].curr = task;
     }
 
-    /// A CPU where the task may run: this one if possible.
+    /// A CPU where the task may run, which is online: this one if possible.
     pub(super) fn allowed_cpu(&self, state: &State, task: TaskId, cpu: usize) -> usize {
-        if self.may_run(state, task, cpu) {
+        if self.may_run(state, task, cpu) && !self.cpus[cpu].is_offline {
             return cpu;
         }
         let mask = self.tasks[task.index()].cpus_mask;
-        self.first(state, mask, mask).map_or(cpu, |first| (first as usize).min(self.cpu_count - 1))
+        self.first(state, mask, self.online_mask)
+            .map_or(cpu, |first| (first as usize).min(self.cpu_count - 1))
     }
 }

@@ -96,8 +96,11 @@ functions! {
     PickAnyNode: "scx_bpf_pick_any_cpu_node" V7_3;
     IdleMask: "scx_bpf_get_idle_cpumask", "scx_bpf_get_idle_cpumask_node" V7_3;
     IdleCoreMask: "scx_bpf_get_idle_smtmask", "scx_bpf_get_idle_smtmask_node" V7_3;
-    PossibleMask: "scx_bpf_get_possible_cpumask", "scx_bpf_get_online_cpumask";
+    PossibleMask: "scx_bpf_get_possible_cpumask";
+    OnlineMask: "scx_bpf_get_online_cpumask";
 
+    Reenqueue: "scx_bpf_reenqueue_local___v1" ..V6_12, "scx_bpf_reenqueue_local___v2___compat" V7_3;
+    ReenqueueQueue: "scx_bpf_dsq_reenq___compat" V7_3;
     Kick: "scx_bpf_kick_cpu";
     TaskRunning: "scx_bpf_task_running";
     CpuRunQueue: "scx_bpf_cpu_rq";
@@ -124,11 +127,11 @@ const KNOWN: &[(Known, &str, Option<KernelVersion>, Option<KernelVersion>)] = &[
     (Known::Nothing, "bpf_task_release", None, None),
     (Known::FirstArgument, "bpf_cgroup_acquire", None, None),
     (Known::Nothing, "bpf_cgroup_release", None, None),
+    (Known::Nothing, "bpf_rcu_read_lock", None, None),
+    (Known::Nothing, "bpf_rcu_read_unlock", None, None),
     (Known::Nothing, "scx_bpf_put_idle_cpumask", None, None),
     (Known::Nothing, "scx_bpf_put_cpumask", None, None),
     (Known::Nothing, "bpf_iter_scx_dsq_destroy", None, None),
-    (Known::Nothing, "scx_bpf_reenqueue_local___v1", None, version!(V6_12)),
-    (Known::Nothing, "scx_bpf_reenqueue_local___v2___compat", version!(V7_3), None),
     (Known::Nothing, "scx_bpf_cpuperf_set", None, None),
     (Known::Nothing, "scx_bpf_dump_bstr", None, None),
     (Known::CpuInSet, "bpf_cpumask_test_cpu", None, None),

@@ -125,6 +125,9 @@ impl ScxKernel {
             self.complain(format!("task {pid} was sent to CPU {position}, where it may not run"));
             position = self.global_queue(task);
         }
+        if position < self.cpu_count && self.cpus[position].is_offline {
+            position = self.global_queue(task);
+        }
         let vtime = self.get(state, task, field!(Task, scx.dsq_vtime));
         let by_vtime = flags & SCX_ENQ_DSQ_PRIQ != 0;
         let queue = &mut self.queues[position];
@@ -138,6 +141,7 @@ impl ScxKernel {
             let id = queue.id;
             return self.complain(format!("dispatch queue {id:#x} has tasks by virtual time and by arrival"));
         }
+        self.visited += u64::from(order == Order::Vtime);
         let place = match order {
             Order::Vtime => queue.insert(task, vtime),
             Order::Arrival => queue.push(task, flags & SCX_ENQ_HEAD != 0),
@@ -155,7 +159,7 @@ impl ScxKernel {
     /// A task has come into the local queue of a CPU: it belongs there now, and the CPU may have to reschedule.
     fn joined_local(&mut self, state: &mut State, task: TaskId, cpu: usize, flags: u64) {
         self.move_to_cpu(state, task, cpu);
-        if self.cpus[cpu].in_balance {
+        if self.cpus[cpu].in_balance || self.cpus[cpu].is_away() {
             return;
         }
         let curr = self.cpus[cpu].curr;
@@ -206,7 +210,12 @@ impl ScxKernel {
     /// Moves the first task of a queue that may run on the CPU into its local queue (`scx_bpf_dsq_move_to_local()`).
     pub fn move_first(&mut self, state: &mut State, position: usize, cpu: usize, flags: u64) -> bool {
         let fits = |&task: &TaskId| self.may_run(state, task, cpu);
-        let Some(task) = self.queues[position].iter().find(fits) else { return false };
+        let found = self.queues[position].iter().enumerate().find(|(_, task)| fits(task));
+        let Some((passed, task)) = found else {
+            self.visited += self.queues[position].len() as u64;
+            return false;
+        };
+        self.visited += passed as u64 + 1;
         self.leave_queue(state, task);
         self.join(state, task, cpu, flags & !SCX_ENQ_DSQ_PRIQ);
         true
@@ -290,6 +299,9 @@ impl ScxKernel {
     pub fn flush_kicks(&mut self, state: &mut State) {
         for at in 0..self.kicks.len() {
             let (cpu, flags) = self.kicks[at];
+            if self.cpus[cpu].is_away() {
+                continue;
+            }
             let curr = self.cpus[cpu].curr;
             if flags & types::SCX_KICK_IDLE != 0 {
                 if curr.is_none() {

@@ -69,6 +69,15 @@ impl ScxKernel {
         });
         let next = self.queues[position].next(after, flags & words::BACKWARDS != 0, began);
         let Some((index, place, task)) = next else { return Ok(0) };
+        // From the last one to this one; a first one has passed all before it.
+        let backwards = flags & words::BACKWARDS != 0;
+        let start = if backwards { self.queues[position].len() } else { 0 };
+        let step = match after {
+            Some((last, _)) => index.abs_diff(last).max(1),
+            None if backwards => start - index,
+            None => index + 1,
+        };
+        self.visited += step as u64;
         let flags =
             flags & ((1 << words::FLAG_BITS) - 1) | words::STARTED | (index as u64) << words::FLAG_BITS;
         let [vtime, arrival] = place.to_words();

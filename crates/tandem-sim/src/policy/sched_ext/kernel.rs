@@ -1,11 +1,14 @@
 //! What the model of sched_ext knows: tasks, CPUs, queues.
 
+use super::cgroups::{CgroupState, Membership};
 use super::number_map::NumberMap;
 use super::queue::{Place, Queue};
-use super::settings::KernelVersion;
+use super::settings::{KernelVersion, SchedExtSettings};
 use super::types::{self, SignalStruct, Task};
+use crate::engine::random::{Entity, Stream};
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
+use crate::program::Amount;
 use std::sync::Arc;
 use tandem_ebpf::{Fault, FunctionId, Image, Memory, State};
 
@@ -115,6 +118,11 @@ pub struct CpuState {
     /// The set's CPU that was given out last to a program that ran here.
     pub distributed: usize,
     pub is_idle: bool,
+    /// A task of a higher class has it.
+    pub is_taken: bool,
+    pub is_offline: bool,
+    /// The scheduler has been told, or would have been, that it has lost it.
+    pub is_released: bool,
     /// It is choosing its next task: what comes into its queue is seen without a kick.
     pub in_balance: bool,
     pub rq: u64,
@@ -141,6 +149,40 @@ pub struct Insertion {
     pub flags: u64,
 }
 
+/// What comes late, or fails, by chance.
+#[derive(Clone, Debug)]
+pub struct Disturbances {
+    stream: Stream,
+    timer_delay_max_ns: u64,
+    storage_failure_pct: u8,
+}
+
+impl Disturbances {
+    pub fn new(settings: &SchedExtSettings, seed: u64) -> Self {
+        Self {
+            stream: Stream::new(seed, Entity::Disturbance, 0),
+            timer_delay_max_ns: settings.timer_delay_max_ns,
+            storage_failure_pct: settings.storage_failure_pct,
+        }
+    }
+
+    /// By how much the next timer expires late, ns.
+    pub fn timer_delay_ns(&mut self) -> u64 {
+        match self.timer_delay_max_ns {
+            0 => 0,
+            max_ns => self.stream.draw(Amount::Uniform(0, max_ns)),
+        }
+    }
+
+    /// Whether the next storage cannot be made.
+    pub fn storage_fails(&mut self) -> bool {
+        match self.storage_failure_pct {
+            0 => false,
+            pct => self.stream.draw(Amount::Uniform(0, 99)) < u64::from(pct),
+        }
+    }
+}
+
 /// The callbacks that the scheduler has.
 #[derive(Clone, Debug, Default)]
 pub struct Callbacks {
@@ -162,10 +204,20 @@ pub struct Callbacks {
     pub enable: Option<FunctionId>,
     pub disable: Option<FunctionId>,
     pub cgroup_init: Option<FunctionId>,
+    pub cgroup_exit: Option<FunctionId>,
+    pub cgroup_set_weight: Option<FunctionId>,
+    pub cgroup_set_bandwidth: Option<FunctionId>,
+    pub cpu_online: Option<FunctionId>,
+    pub cpu_offline: Option<FunctionId>,
+    pub cpu_acquire: Option<FunctionId>,
+    pub cpu_release: Option<FunctionId>,
+    pub exit: Option<FunctionId>,
     pub init: Option<FunctionId>,
     pub flags: u64,
     /// Most insertions of one `dispatch`.
     pub dispatch_max_batch: usize,
+    /// After which the kernel's watchdog unloads it, ns.
+    pub timeout_ns: u64,
 }
 
 impl Callbacks {
@@ -194,8 +246,20 @@ impl Callbacks {
             enable: callback("enable"),
             disable: callback("disable"),
             cgroup_init: callback("cgroup_init"),
+            cgroup_exit: callback("cgroup_exit"),
+            cgroup_set_weight: callback("cgroup_set_weight"),
+            cgroup_set_bandwidth: callback("cgroup_set_bandwidth"),
+            cpu_online: callback("cpu_online"),
+            cpu_offline: callback("cpu_offline"),
+            cpu_acquire: callback("cpu_acquire"),
+            cpu_release: callback("cpu_release"),
+            exit: callback("exit"),
             init: callback("init"),
             flags: number("flags"),
+            timeout_ns: match number("timeout_ms") {
+                0 => SchedExtSettings::WATCHDOG_TIMEOUT_NS,
+                timeout_ms => (timeout_ms * 1_000_000).min(SchedExtSettings::WATCHDOG_TIMEOUT_NS),
+            },
             dispatch_max_batch: match number("dispatch_max_batch") {
                 0 => DEFAULT_BATCH as usize,
                 batch => batch as usize,
@@ -235,6 +299,7 @@ pub struct ScxKernel {
     /// Positions of the scheduler's own queues, by number.
     pub own_queues: NumberMap<u64, usize>,
     pub possible_mask: u64,
+    pub online_mask: u64,
     pub idle_mask: u64,
     pub idle_core_mask: u64,
     pub has_smt: bool,
@@ -246,17 +311,21 @@ pub struct ScxKernel {
     pub exit_task_args: u64,
     /// The structure of the task that runs where nothing else does.
     pub idle_task: u64,
-    /// Cgroups: the root's address, then those of VMs.
-    pub cgroups: Vec<u64>,
-    /// What stands between a task and its cgroup, in the same order.
-    pub css_sets: Vec<u64>,
-    /// What the vCPUs of a VM share, in the same order; 0 where there is no VM that is a process.
-    pub signals: Vec<u64>,
+    /// The structure of the task of a higher class that takes CPUs; 0 before one has.
+    pub intruder: u64,
+    /// The root first, parents before their children.
+    pub cgroups: Vec<CgroupState>,
+    /// By VM; none where tasks are not in VMs.
+    pub memberships: Vec<Membership>,
     /// Kicks to be sent when the callback is over: CPU and flags.
     pub kicks: Vec<(usize, u64)>,
     /// CPUs that are to reschedule.
     pub resched: Vec<CpuId>,
     pub insertions: Vec<Insertion>,
+    /// Queued tasks that were looked at, or passed by, under the locks of dispatch queues.
+    pub visited: u64,
+    /// Queues, by position, whose tasks are to be enqueued again.
+    pub to_reenqueue: Vec<usize>,
     /// Timers that have been started: the token of each one's alarm by address, and the other way round.
     pub timers: NumberMap<u64, u32>,
     pub armed: NumberMap<u32, u64>,
@@ -266,6 +335,7 @@ pub struct ScxKernel {
     /// Alarms to be set: when, ns, and token.
     pub alarms: Vec<(u64, u32)>,
     pub random: u64,
+    pub disturbances: Disturbances,
     /// What the scheduler complained of, or did wrong.
     pub error: Option<String>,
 }

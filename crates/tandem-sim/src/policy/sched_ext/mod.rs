@@ -14,11 +14,17 @@
 //! What a scheduler does wrong (an access outside of its memory, a task sent where it may not run, a call of
 //! `scx_bpf_error()`) ends the run with a message: the kernel would unload it.
 //!
-//! Limits: decisions cost what Linux's cost, whatever the scheduler computes; its queues' locks cost nothing. VMs are cgroups
-//! right below the root; those of a guest's tasks are all the root. No CPU bandwidth, no CPU hotplug, no other scheduling class
-//! beside it, no watchdog (a task that never runs is seen in the report). The CPUs run at one frequency.
+//! What happens around the scheduler comes from the scenario: settings of cgroups and tasks change, higher classes take CPUs,
+//! CPUs go offline and come back ([`world`]), and it is loaded again ([`reload`]). [`cgroups`] has the tree of those, [`cost`]
+//! what decisions cost.
+//!
+//! Limits: decisions cost what Linux's cost, whatever the scheduler computes; its queues' locks cost nothing. The tasks of a
+//! guest are all in the root cgroup. The kernel enforces no CPU bandwidth, and no core scheduling. A running task whose affinity
+//! changes is not stopped and started for that. The CPUs run at one frequency.
 
 mod calls;
+mod cgroups;
+mod cost;
 mod cycle;
 mod functions;
 mod idle;
@@ -29,13 +35,19 @@ mod masks;
 mod number_map;
 mod questions;
 mod queue;
+mod reload;
 mod settings;
 mod start;
 mod types;
+mod world;
 
 pub use functions::environment;
+pub(crate) use reload::Ending;
 pub use settings::{KernelVersion, OwnCounters, Preferences, SchedExtSettings};
 
+pub(crate) use world::Taker;
+
+use cost::Costs;
 use kernel::{Purpose, ScxKernel};
 use tandem_ebpf::{FunctionId, Instance};
 
@@ -51,6 +63,9 @@ pub struct SchedExt {
     wakeups: u64,
     kicks: u64,
     decisions: u64,
+    costs: Costs,
+    /// [`ScxKernel::visited`] when the present decision began.
+    visited_before: u64,
     /// What the scheduler's own counters were when counting began.
     counted_before: Vec<u64>,
 }
@@ -67,8 +82,10 @@ impl SchedExt {
             return 0;
         };
         self.kernel.purpose = purpose;
+        let before = Self::spent(&self.kernel, instance);
         let result = instance.call_back(&mut self.kernel, callback, arguments);
         self.kernel.purpose = Purpose::Other;
+        self.costs.called(callback, before, Self::spent(&self.kernel, instance));
         match result {
             Ok(result) => result,
             Err(fault) => {

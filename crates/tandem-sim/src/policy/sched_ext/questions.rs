@@ -1,6 +1,7 @@
 //! The questions that the simulator asks a policy, as the kernel would come to ask the scheduler.
 
 use super::SchedExt;
+use super::cost::{Costs, Decision};
 use super::cycle::Balance;
 use super::idle::PF_EXITING;
 use super::kernel::{Purpose, field};
@@ -23,6 +24,7 @@ impl Policy for SchedExt {
             }
         };
         self.begin(ctx, by.unwrap_or(CpuId(0)));
+        self.begin_decision();
         let facts = &ctx.tasks[task.index()];
         if !self.is_known(task)
             && let Err(fault) = self.begin_task(task, facts, by, reason.is_new())
@@ -72,11 +74,13 @@ impl Policy for SchedExt {
         self.begin(ctx, by);
         self.wakeups += 1;
         self.make_runnable(task, cpu.index(), flags);
+        self.end_decision(Decision::Wake);
         self.end(ctx);
     }
 
     fn dispatch(&mut self, ctx: &mut Context<'_>, cpu: CpuId, previous: Option<TaskId>) -> Dispatch {
         self.begin(ctx, cpu);
+        self.begin_decision();
         self.decisions += 1;
         let at = cpu.index();
         let mut previous = previous;
@@ -84,19 +88,9 @@ impl Policy for SchedExt {
             kernel.account(state, at);
             kernel.cpus[at].in_balance = true;
         }
-        // Its affinity has changed under it: the kernel's stopper takes it elsewhere.
-        if let Some(task) = previous
-            && let Some((kernel, state)) = self.parts()
-            && !kernel.may_run(state, task, at)
-        {
-            let to = kernel.allowed_cpu(state, task, at);
-            self.make_quiescent(task, 0);
-            if let Some((kernel, state)) = self.parts() {
-                kernel.set_current(state, at, None);
-            }
-            self.make_runnable(task, to, 0);
-            previous = None;
-        }
+        // Its affinity may have changed under it.
+        previous = previous.filter(|&task| !self.leave_if_forbidden(task, at));
+        self.acquire(at);
         let balance = self.balance(at, previous);
         let next = match balance {
             Balance::Keep => previous,
@@ -128,6 +122,7 @@ impl Policy for SchedExt {
                 kernel.resched.push(cpu);
             }
         }
+        self.end_decision(Decision::Dispatch);
         self.end(ctx);
         Dispatch { task: next, slice_ns: Dispatch::NO_SLICE }
     }
@@ -273,6 +268,7 @@ impl Policy for SchedExt {
 
     fn tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         self.begin(ctx, cpu);
+        self.begin_decision();
         let period_ns = self.settings.tick_period_ns;
         if let Some((kernel, state)) = self.parts() {
             kernel.account(state, cpu.index());
@@ -290,6 +286,7 @@ impl Policy for SchedExt {
         {
             kernel.resched.push(cpu);
         }
+        self.end_decision(Decision::Tick);
         self.end(ctx);
     }
 
@@ -334,5 +331,6 @@ impl Policy for SchedExt {
     fn reset_counters(&mut self) {
         (self.decisions, self.kicks, self.wakeups) = (0, 0, 0);
         self.counted_before = self.own_counters();
+        self.costs = Costs::default();
     }
 }

@@ -3,7 +3,7 @@
 use crate::cpumask::CpuMask;
 use crate::machine::Machine;
 use std::sync::Arc;
-use tandem_ebpf::Code;
+use tandem_ebpf::{Code, Engine, LoadError};
 
 /// A scheduler for sched_ext, ready to run, and what it is told before it starts.
 #[derive(Clone, Debug)]
@@ -24,6 +24,13 @@ pub struct SchedExtSettings {
     pub tick_period_ns: u64,
     /// Longest time by which a tick comes late, ns: nothing on real CPUs, but emulated ones take turns.
     pub tick_delay_max_ns: u64,
+    /// Longest time by which a timer of the scheduler's expires late, ns.
+    pub timer_delay_max_ns: u64,
+    /// After which time a task that can run and does not ends the run, ns; `None`: as the scheduler says, or as the kernel has
+    /// it.
+    pub watchdog_timeout_ns: Option<u64>,
+    /// How often storage for a task or a cgroup cannot be made, in percent.
+    pub storage_failure_pct: u8,
     /// From when a CPU looks for its next task to when the one that ran there is in a queue again, ns. CPUs that decide
     /// meanwhile do not find it there. 0: at once. Only together with ticks that are late by chance: with all CPUs deciding at
     /// the same instant, in the order of their numbers, the last ones would never give their tasks up.
@@ -37,6 +44,9 @@ impl PartialEq for SchedExtSettings {
             && self.data == other.data
             && self.tick_period_ns == other.tick_period_ns
             && self.tick_delay_max_ns == other.tick_delay_max_ns
+            && self.timer_delay_max_ns == other.timer_delay_max_ns
+            && self.storage_failure_pct == other.storage_failure_pct
+            && self.watchdog_timeout_ns == other.watchdog_timeout_ns
             && self.put_back_ns == other.put_back_ns
     }
 }
@@ -44,6 +54,17 @@ impl PartialEq for SchedExtSettings {
 impl SchedExtSettings {
     /// The tick of distributions' kernels, `CONFIG_HZ=250`, ns.
     pub const TICK_PERIOD_NS: u64 = 4_000_000;
+    /// The kernel's watchdog, unless the scheduler asks for a shorter time (`SCX_WATCHDOG_MAX_TIMEOUT`), ns.
+    pub const WATCHDOG_TIMEOUT_NS: u64 = 30_000_000_000;
+
+    /// The same with code that counts its instructions, and takes longer for that.
+    ///
+    /// # Errors
+    /// If the code cannot be interpreted.
+    pub fn counting(&self) -> Result<Self, LoadError> {
+        let code = Code::new(self.code.image().clone(), Engine::Interpreted)?;
+        Ok(Self { code: Arc::new(code), ..self.clone() })
+    }
 }
 
 /// Kernels whose sched_ext is modelled.

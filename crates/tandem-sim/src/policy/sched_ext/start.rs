@@ -1,26 +1,29 @@
 //! How a scheduler starts: structures of the kernel are made, settings written, and it is told of cgroups and tasks.
 
 use super::SchedExt;
-use super::kernel::{Callbacks, CpuState, Purpose, ScxKernel, TaskBlock, TaskState, field, store};
+use super::cgroups::USUAL_WEIGHT;
+use super::cost::Costs;
+use super::kernel::{
+    Callbacks, CpuState, Disturbances, Purpose, ScxKernel, TaskBlock, TaskState, field, store,
+};
 use super::masks;
 use super::number_map::NumberMap;
 use super::settings::SchedExtSettings;
 use super::types::{
-    self, CPUTIME_STEAL, Cgroup, CgroupInitArgs, CssSet, ExitTaskArgs, InitTaskArgs, KernfsNode, RunQueue,
-    SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL_ON, SCX_SLICE_DFL, SignalStruct, Task,
+    self, CPUTIME_STEAL, ExitTaskArgs, InitTaskArgs, RunQueue, SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL_ON,
+    SCX_SLICE_DFL, SignalStruct, Task,
 };
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
 use crate::policy::{TaskFacts, VmFacts};
+use crate::scenario::Cgroup;
 use std::sync::Arc;
 use tandem_ebpf::{Fault, Instance, Kernel, State};
 
-/// A cgroup's weight if nobody says otherwise, and a usual task's.
-const USUAL_WEIGHT: u64 = 100;
 /// A usual task's weight in the simulator, and in Linux's fair scheduler.
 const NICE_0_WEIGHT: u64 = 1024;
 /// `MAX_RT_PRIO + 20`: the priority of a task with nice 0.
-const DEFAULT_PRIO: u64 = 120;
+pub(super) const DEFAULT_PRIO: u64 = 120;
 
 impl SchedExt {
     /// The scheduler for a kernel with these CPUs, tasks and groups of tasks. What goes wrong is told with
@@ -30,11 +33,16 @@ impl SchedExt {
         machine: &Arc<Machine>,
         tasks: &[TaskFacts],
         vms: &[VmFacts],
+        cgroups: &[Cgroup],
+        seed: u64,
     ) -> Self {
         let mut failure = None;
         let instance = Instance::new(Arc::clone(&settings.code), machine.cpu_count());
         let callbacks = Callbacks::of(settings.code.image());
-        let kernel = ScxKernel::new(settings, machine, callbacks.clone().unwrap_or_default());
+        let disturbances = Disturbances::new(settings, seed);
+        let mut kernel =
+            ScxKernel::new(settings, machine, callbacks.clone().unwrap_or_default(), disturbances);
+        kernel.plan_cgroups(cgroups, vms);
         let instance = match (instance, callbacks) {
             (Ok(instance), Some(_)) => Some(instance),
             (Ok(_), None) => {
@@ -54,15 +62,29 @@ impl SchedExt {
             kicks: 0,
             wakeups: 0,
             decisions: 0,
+            costs: Costs::default(),
+            visited_before: 0,
             counted_before: Vec::new(),
         };
-        if let Err(fault) = policy.start(tasks, vms) {
+        if let Err(fault) = policy.start(tasks) {
             policy.fail(fault.to_string());
         }
         policy
     }
 
-    fn start(&mut self, tasks: &[TaskFacts], vms: &[VmFacts]) -> Result<(), Fault> {
+    fn start(&mut self, tasks: &[TaskFacts]) -> Result<(), Fault> {
+        if self.instance.is_none() {
+            return Ok(());
+        }
+        self.boot()?;
+        for (number, facts) in tasks.iter().enumerate() {
+            self.begin_task(TaskId::from(number), facts, facts.past_cpu, false)?;
+        }
+        Ok(())
+    }
+
+    /// Makes what programs see, and tells the scheduler that it begins, and of cgroups.
+    pub(super) fn boot(&mut self) -> Result<(), Fault> {
         let Some(instance) = &mut self.instance else { return Ok(()) };
         let state = instance.state_mut();
         for (address, bytes) in &self.settings.data {
@@ -70,39 +92,13 @@ impl SchedExt {
         }
         set_constants(&self.settings, state)?;
         self.kernel.prepare(state)?;
-        self.kernel.make_cgroups(state, vms)?;
+        self.kernel.make_cgroups(state)?;
         self.call_checked("init", self.kernel.callbacks.init, &[])?;
-        self.start_cgroups(vms)?;
-        for (number, facts) in tasks.iter().enumerate() {
-            self.begin_task(TaskId::from(number), facts, facts.past_cpu, false)?;
-        }
-        Ok(())
-    }
-
-    /// Tells the scheduler of the cgroups, the root first.
-    fn start_cgroups(&mut self, vms: &[VmFacts]) -> Result<(), Fault> {
-        let Some(callback) = self.kernel.callbacks.cgroup_init else { return Ok(()) };
-        for (at, cgroup) in self.kernel.cgroups.clone().into_iter().enumerate() {
-            let weight = match at.checked_sub(1) {
-                Some(vm) if vms[vm].is_cgroup => {
-                    u64::from(vms[vm].weight) * USUAL_WEIGHT / u64::from(VmFacts::USUAL_WEIGHT)
-                }
-                Some(_) => continue,
-                None => USUAL_WEIGHT,
-            };
-            let Some(instance) = &mut self.instance else { return Ok(()) };
-            let memory = &mut instance.state_mut().memory;
-            let arguments = memory.allocate(CgroupInitArgs::SIZE)?;
-            store(memory, arguments, field!(CgroupInitArgs, weight), weight)?;
-            store(memory, arguments, field!(CgroupInitArgs, bw_period_us), 100_000)?;
-            store(memory, arguments, field!(CgroupInitArgs, bw_quota_us), u64::MAX)?;
-            self.call_checked("cgroup_init", Some(callback), &[cgroup, arguments])?;
-        }
-        Ok(())
+        self.start_cgroups()
     }
 
     /// Calls a callback that may refuse.
-    fn call_checked<const COUNT: usize>(
+    pub(super) fn call_checked<const COUNT: usize>(
         &mut self,
         name: &str,
         callback: Option<tandem_ebpf::FunctionId>,
@@ -188,8 +184,19 @@ fn set_constants(settings: &SchedExtSettings, state: &mut State) -> Result<(), F
     Ok(())
 }
 
+/// The weight that a scheduler sees of a task (`sched_weight_to_cgroup()`).
+pub(super) fn cgroup_weight(weight: u32) -> u64 {
+    let weight = (u64::from(weight) * USUAL_WEIGHT + NICE_0_WEIGHT / 2) / NICE_0_WEIGHT;
+    weight.clamp(1, 10_000)
+}
+
 impl ScxKernel {
-    fn new(settings: &SchedExtSettings, machine: &Arc<Machine>, callbacks: Callbacks) -> Self {
+    pub(super) fn new(
+        settings: &SchedExtSettings,
+        machine: &Arc<Machine>,
+        callbacks: Callbacks,
+        disturbances: Disturbances,
+    ) -> Self {
         let cpu_count = machine.cpu_count();
         Self {
             machine: Arc::clone(machine),
@@ -208,6 +215,7 @@ impl ScxKernel {
             queues: Vec::new(),
             own_queues: NumberMap::default(),
             possible_mask: 0,
+            online_mask: 0,
             idle_mask: 0,
             idle_core_mask: 0,
             has_smt: machine.cores().iter().any(|core| core.cpus.count() > 1),
@@ -216,18 +224,21 @@ impl ScxKernel {
             scratch_masks: [0; 2],
             exit_task_args: 0,
             idle_task: 0,
+            intruder: 0,
             cgroups: Vec::new(),
-            css_sets: Vec::new(),
-            signals: Vec::new(),
+            memberships: Vec::new(),
             kicks: Vec::new(),
             resched: Vec::new(),
             insertions: Vec::new(),
+            to_reenqueue: Vec::new(),
+            visited: 0,
             timers: NumberMap::default(),
             armed: NumberMap::default(),
             next_token: 0,
             returning: Vec::new(),
             alarms: Vec::new(),
             random: 0x9e37_79b9_7f4a_7c15,
+            disturbances,
             error: None,
         }
     }
@@ -235,9 +246,17 @@ impl ScxKernel {
     /// Makes what programs see of CPUs: masks, run queues, the kernel's dispatch queues. All CPUs idle at first.
     fn prepare(&mut self, state: &mut State) -> Result<(), Fault> {
         let all = self.machine.all_cpus().clone();
-        for mask in [&mut self.possible_mask, &mut self.idle_mask, &mut self.idle_core_mask] {
+        let mut online = all.clone();
+        let is_offline = |cpu: &CpuId| self.cpus[cpu.index()].is_offline;
+        all.iter().filter(is_offline).for_each(|cpu| online.remove(cpu));
+        for (mask, cpus) in [
+            (&mut self.possible_mask, &all),
+            (&mut self.idle_mask, &online),
+            (&mut self.idle_core_mask, &online),
+            (&mut self.online_mask, &online),
+        ] {
             *mask = state.memory.allocate(self.mask_words * 8 + 8)?;
-            masks::write(&mut state.memory, *mask, self.mask_words, &all)?;
+            masks::write(&mut state.memory, *mask, self.mask_words, cpus)?;
         }
         self.scratch_masks = [self.new_mask(state)?, self.new_mask(state)?];
         self.prepare_near_masks(state)?;
@@ -260,32 +279,6 @@ impl ScxKernel {
         }
         for _ in 0..self.machine.node_count() {
             self.add_queue(state, SCX_DSQ_GLOBAL)?;
-        }
-        Ok(())
-    }
-
-    /// Makes a root cgroup, and one for each VM that is one.
-    fn make_cgroups(&mut self, state: &mut State, vms: &[VmFacts]) -> Result<(), Fault> {
-        for (number, is_cgroup) in std::iter::once(true).chain(vms.iter().map(|vm| vm.is_cgroup)).enumerate()
-        {
-            if !is_cgroup {
-                self.cgroups.push(self.cgroups[0]);
-                self.css_sets.push(self.css_sets[0]);
-                self.signals.push(0);
-                continue;
-            }
-            let kn = state.memory.allocate(KernfsNode::SIZE)?;
-            store(&mut state.memory, kn, field!(KernfsNode, id), number as u64 + 1)?;
-            let cgroup = state.memory.allocate(Cgroup::SIZE)?;
-            store(&mut state.memory, cgroup, field!(Cgroup, kn), kn)?;
-            store(&mut state.memory, cgroup, field!(Cgroup, level), u64::from(number > 0))?;
-            store(&mut state.memory, cgroup, field!(Cgroup, self_.cgroup), cgroup)?;
-            self.cgroups.push(cgroup);
-            let css_set = state.memory.allocate(CssSet::SIZE)?;
-            store(&mut state.memory, css_set, field!(CssSet, dfl_cgrp), cgroup)?;
-            self.css_sets.push(css_set);
-            let is_vm = number > 0;
-            self.signals.push(if is_vm { state.memory.allocate(SignalStruct::SIZE)? } else { 0 });
         }
         Ok(())
     }
@@ -316,11 +309,12 @@ impl ScxKernel {
         let pid = self.next_pid;
         self.next_pid += 1;
         self.by_pid.insert(pid, task);
-        let weight = (u64::from(facts.weight) * USUAL_WEIGHT + NICE_0_WEIGHT / 2) / NICE_0_WEIGHT;
-        // Tasks of guests are all in the root; those of the host in their VM's, behind the root.
-        let in_group = |of: &[u64]| of.get(facts.vm.index() + 1).or(of.first()).copied().unwrap_or(0);
-        let (cgroup, css_set) = (in_group(&self.cgroups), in_group(&self.css_sets));
-        let signal = match in_group(&self.signals) {
+        let prio = DEFAULT_PRIO.wrapping_add_signed(facts.nice.into());
+        // Tasks of guests are all in the root.
+        let membership = self.memberships.get(facts.vm.index());
+        let group = &self.cgroups[membership.map_or(0, |membership| membership.cgroup)];
+        let (cgroup, css_set) = (group.address, group.css_set);
+        let signal = match membership.map_or(0, |membership| membership.signal) {
             0 => address + field!(TaskBlock, signal).0,
             shared => shared,
         };
@@ -332,9 +326,9 @@ impl ScxKernel {
             (field!(Task, thread_info.cpu), cpu.index() as u64),
             (field!(Task, wake_cpu), cpu.index() as u64),
             (field!(Task, recent_used_cpu), cpu.index() as u64),
-            (field!(Task, prio), DEFAULT_PRIO),
-            (field!(Task, static_prio), DEFAULT_PRIO),
-            (field!(Task, normal_prio), DEFAULT_PRIO),
+            (field!(Task, prio), prio),
+            (field!(Task, static_prio), prio),
+            (field!(Task, normal_prio), prio),
             (field!(Task, cpus_ptr), cpus_mask),
             (field!(Task, group_leader), address),
             (field!(Task, real_parent), address),
@@ -346,7 +340,7 @@ impl ScxKernel {
             (field!(Task, cgroups), css_set),
             (field!(Task, signal), signal),
             (field!(Task, scx.slice), SCX_SLICE_DFL),
-            (field!(Task, scx.weight), weight.clamp(1, 10_000)),
+            (field!(Task, scx.weight), cgroup_weight(facts.weight)),
             (field!(Task, scx.sticky_cpu), u64::MAX),
             (field!(Task, scx.holding_cpu), u64::MAX),
             (field!(TaskBlock, number), task.index() as u64),

@@ -138,7 +138,7 @@ structures! {
     /// The cgroups of a task.
     CssSet = "css_set" { dfl_cgrp: u64 }
     /// The state of a cgroup in a controller.
-    CssState = "cgroup_subsys_state" { cgroup: u64, flags: u32, id: i32 }
+    CssState = "cgroup_subsys_state" { cgroup: u64, flags: u32, id: i32, parent: u64 }
     /// A cgroup's directory.
     KernfsNode = "kernfs_node" { id: u64, name: u64 }
     /// A cgroup.
@@ -146,6 +146,7 @@ structures! {
         self_: CssState,
         level: i32,
         kn: u64,
+        ancestors: [u64; crate::scenario::Cgroup::LEVELS_MAX + 1],
     }
     /// A dispatch queue.
     DispatchQueue = "scx_dispatch_q" { id: u64, nr: u32, seq: u32 }
@@ -161,6 +162,8 @@ structures! {
         bw_burst_us: u64,
         sched_idle: u8,
     }
+    /// Arguments of `cpu_release`.
+    CpuReleaseArgs = "scx_cpu_release_args" { reason: u32, task: u64 }
     /// How a scheduler ended.
     ExitInfo = "scx_exit_info" {
         kind: u32,
@@ -245,9 +248,17 @@ constants! {
         SCX_EXIT_DONE = 1,
         SCX_EXIT_UNREG = 64,
         SCX_EXIT_UNREG_BPF = 65,
+        SCX_EXIT_UNREG_KERN = 66,
         SCX_EXIT_ERROR = 1024,
         SCX_EXIT_ERROR_BPF = 1025,
         SCX_EXIT_ERROR_STALL = 1026,
+    }
+    "scx_exit_code" { SCX_ECODE_RSN_HOTPLUG = 1 << 32, SCX_ECODE_ACT_RESTART = 1 << 48 }
+    "scx_cpu_preempt_reason" {
+        SCX_CPU_PREEMPT_RT = 0,
+        SCX_CPU_PREEMPT_DL = 1,
+        SCX_CPU_PREEMPT_STOP = 2,
+        SCX_CPU_PREEMPT_UNKNOWN = 3,
     }
     "scx_cpuperf_const" { SCX_CPUPERF_ONE = 1024 }
 }
@@ -255,11 +266,17 @@ constants! {
 /// Structures that 6.12 does not have.
 const NEW_STRUCTS: [&str; 2] = ["scx_bpf_select_cpu_and_args", "scx_bpf_dsq_insert_vtime_args"];
 
+/// Fields of the arguments of `cgroup_init` that 6.12 has: the weight alone.
+const OLD_CGROUP_INIT_ARGS: usize = 1;
+
 /// The structures that a kernel has.
 pub fn structs_of(version: KernelVersion) -> HashMap<&'static str, KernelStruct> {
     let mut structs = structs();
     if version < KernelVersion::V7_3 {
         structs.retain(|name, _| !NEW_STRUCTS.contains(name));
+        if let Some(arguments) = structs.get_mut("scx_cgroup_init_args") {
+            arguments.fields = &arguments.fields[..OLD_CGROUP_INIT_ARGS];
+        }
     }
     structs
 }
