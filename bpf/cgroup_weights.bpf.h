@@ -30,6 +30,10 @@ struct cgroup_state {
 	/* In units of 1/FACTOR_ONE, and when it was computed. */
 	u64 factor;
 	u64 computed_ns;
+	/* See limits.bpf.h: its own bucket, that of the nearest limited cgroup from it up, and by which limits. */
+	u32 bucket;
+	u32 limited_by;
+	u32 limits_generation;
 };
 
 struct {

@@ -15,19 +15,18 @@
  * be helped. Otherwise the target's number and queue are noted for the CPU, which moves it out of that queue. A target that
  * waits for another LLC than that of its last CPU, since the queues were balanced, gets the yielder's CPU as well.
  *
- * Who loses a CPU keeps its virtual time and the queue its clock, so that it gets back what it gave: it was charged for
+ * Who loses a CPU keeps its virtual time, so that it gets back what it gave: it was charged for
  * what it ran, and the target is charged for what it runs. The target has had more than its share if it is ahead of who
  * is preempted, or waits first for that CPU, by more than YIELD_AHEAD_SLICES slices. Otherwise two vCPUs that yield to each
  * other would keep a third off the CPU for ever, and be it the one that has the lock.
  *
  * Limits: a target that waits in the local queue of a CPU cannot be moved, and is next there anyway. At most
- * YIELD_SEARCH_MAX tasks of a queue are looked at.
+ * SEARCH_ALL_MAX tasks of a queue are looked at.
  */
 #ifndef TANDEM_DIRECTED_YIELD_H
 #define TANDEM_DIRECTED_YIELD_H
 
 enum {
-	YIELD_SEARCH_MAX = 256,
 	/* Who has a lock often waits because its slice is over: it is ahead by that one, and needs another to go on. */
 	YIELD_AHEAD_SLICES = 2,
 	/* A VM that has more threads than this part of the CPUs does not come to run at once: others push back. */
@@ -46,16 +45,17 @@ static __always_inline bool is_too_far_ahead(u64 vtime, u64 ahead, u64 queue)
  * Whether the target has had more than its share against those who wait for a CPU, and who runs there if that is not who
  * yields, which has `own` CPU. vCPUs of a VM usually have one weight.
  */
-static __always_inline bool had_its_share(const struct task_struct *to, s32 cpu, const struct cpu_state *state,
+static __always_inline bool had_its_share(struct task_struct *to, s32 cpu, const struct cpu_state *state,
 					  const struct cpu_state *own, u64 now_ns)
 {
 	u32 llc = llc_of(cpu);
-	u64 vtime = vtime_in(to->scx.dsq_vtime, llc);
+	struct task_state *task = task_state(to);
+	u64 vtime = to->scx.dsq_vtime + (task ? from_to(task, llc, now_ns) : 0);
 	u64 ahead = charge(YIELD_AHEAD_SLICES * settings.slice_ns, own->weight);
 
 	return (state != own && state->running && before(running_vtime(state, now_ns) + ahead, vtime)) ||
-	       is_too_far_ahead(vtime, ahead, llc) ||
-	       (state->pinned_wait && is_too_far_ahead(vtime, ahead, CPU_QUEUE | cpu));
+	       is_too_far_ahead(vtime, ahead, llc) || is_too_far_ahead(vtime, ahead, WARM_QUEUE | cpu) ||
+	       is_too_far_ahead(vtime, ahead, BOUND_QUEUE | cpu);
 }
 
 /* Whether all threads of the task's process may come to run at the same time, though other VMs want CPUs, too. */
@@ -86,12 +86,12 @@ static __always_inline bool yield_to(struct task_struct *from, struct task_struc
 		return false;
 	}
 	queue = BPF_CORE_READ(to, scx.dsq, id);
-	if (!(to->scx.flags & SCX_TASK_QUEUED) || !to->scx.dsq || queue & SCX_DSQ_FLAG_BUILTIN) {
+	if (!(to->scx.flags & SCX_TASK_QUEUED) || !to->scx.dsq || queue & (SCX_DSQ_FLAG_BUILTIN | PARKED_QUEUE)) {
 		count(COUNTER_yield_to_gone);
 		return false;
 	}
 	may_move = bpf_cpumask_test_cpu(own_cpu, to->cpus_ptr);
-	if ((queue != llc_of(cpu) && queue != (CPU_QUEUE | cpu)) || (may_move && !may_run_at_once(to))) {
+	if ((queue != llc_of(cpu) && queue != (WARM_QUEUE | cpu) && queue != (BOUND_QUEUE | cpu)) || (may_move && !may_run_at_once(to))) {
 		if (!may_move) {
 			count(COUNTER_yield_to_forbidden);
 			return false;
@@ -118,7 +118,6 @@ static bool run_yield_target(struct cpu_state *state, s32 cpu)
 	s32 target = state->yield_to;
 	struct task_struct *p;
 	bool moved = false;
-	u32 looked = 0;
 
 	if (!target)
 		return false;
@@ -127,7 +126,7 @@ static bool run_yield_target(struct cpu_state *state, s32 cpu)
 			moved = move_here(BPF_FOR_EACH_ITER, p, cpu);
 			break;
 		}
-		if (++looked >= YIELD_SEARCH_MAX)
+		if (++state->looked >= SEARCH_ALL_MAX)
 			break;
 	}
 	count(moved ? COUNTER_yield_to_honoured : COUNTER_yield_to_gone);

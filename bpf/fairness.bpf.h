@@ -2,25 +2,33 @@
 /*
  * Fairness: who runs next, and for how long.
  *
- * Problem: tasks share the CPUs of an LLC in proportion to their weights, and those that slept are neither punished
- * nor paid for it.
+ * Problem: tasks share the CPUs in proportion to their weights, whatever CPUs each of them may use, and those that slept are
+ * neither punished nor paid for it. Nobody starves.
  *
- * Approach: virtual time. A task that runs for t has its virtual time advance by t x 100 / weight, and a queue gives
- * its tasks out in the order of their virtual times. Each LLC has a clock: the latest virtual time at which one of its
- * tasks began to run. A task whose slice is over is never so far behind the clock that its lag could bring it to another
- * CPU more than twice (queues.bpf.h), one that slept never further than `sleeper_credit_ns` behind those who wait, and none
- * is further ahead than LAG_MAX_NS.
+ * Approach: virtual time. A task that runs for t has its virtual time advance by t x 100 / weight, and each queue gives its
+ * tasks out in the order of their virtual times. All tasks of an LLC are told by one time, wherever they wait, so that a CPU
+ * takes the first of all queues that it serves. Among tasks of different affinities, that gives the weighted max-min fair
+ * shares: who has had least goes first wherever it may run.
  *
- * Clocks of different LLCs run apart, so a virtual time says whose clock it is told by: its low byte is the LLC's number,
- * and vtime_in() tells it by another clock. The next bit is for the queue's use (some hundred ns do not matter).
+ * 1. The LLC's clock advances as far as the virtual time of a task that gets exactly its share: by the time that its CPUs ran,
+ *    over the weights of its runnable tasks. Where tasks are confined that is nobody's pace; so the clock is drawn to those
+ *    who run, and most to those who have had most and still run: with them a new task competes. A task's lag is the clock less
+ *    its virtual time: what it is owed, times its weight. Who is new has none. Who slept may have a little, `sleeper_credit_ns`.
+ * 2. What a task runs while nobody waits who could have its CPU counts for nothing: it gets no farther than the clock.
+ * 3. No task can use more than a CPU. What its weight would give it beyond that is no load; and who never has to wait keeps only
+ *    such a lead over the first who does as their turns make.
+ * 4. Tasks that are confined to busy CPUs fall behind the clock, others get ahead. So that neither has to be made good for
+ *    when they meet later, lags fade, those of all tasks alike: by half in 1.5 s (FADE_SHIFT). What fades alike keeps its order.
+ *    Who sleeps, moves to other CPUs, or is confined no longer is owed KEPT_SLICES there at most.
+ * 5. What a bound or a margin says is CPU time of the task concerned: charge() turns it into virtual time by the weight.
+ * 6. LLCs have clocks of their own. The `pace` of one is how far its clock has gone lately, which fades in the same way: a
+ *    task that moves takes along its lag, and what the LLC that it leaves was slower by. How tasks move is told in
+ *    balance.bpf.h.
  *
- * A task whose slice ends goes on if its virtual time is still before that of the first in the queue: this, not the
- * length of slices, is what makes weights count where there is only one CPU.
+ * A task whose slice ends goes on if its virtual time is still before that of the first in the queues: this, not the length
+ * of slices, is what makes weights count where there is only one CPU.
  *
- * Limits: LLCs are fair inside; between them, queues are compared by their lengths (queues.bpf.h), not by weights. Tasks
- * that may use some CPUs of an LLC, but not all, follow the LLC's clock: where their CPUs are busier than the others, they
- * fall behind it as far as they can, and share those CPUs evenly whatever their weights. Those that may use one only have
- * a queue of their own, and do not.
+ * Limits: a task gets LEAST_SHARE of a CPU at least, however small its weight, so that it does not wait for ever.
  */
 #ifndef TANDEM_FAIRNESS_H
 #define TANDEM_FAIRNESS_H
@@ -29,27 +37,90 @@
 #define WEIGHT_SHIFT 10
 #define WEIGHT_USUAL (100ULL << WEIGHT_SHIFT)
 
-/* A queue is never further ahead: a task of the least weight may use 10 ms and wait for it. */
-#define LAG_MAX_NS (1000ULL * 1000 * 1000)
+/* 1/1024 of what a CPU of the LLC has to do on average. */
+#define LEAST_SHARE_SHIFT 10
 
 /*
  * With more tasks a CPU than this, slices are shorter, so that a round stays as long. Shorter ones for fewer tasks gain little,
- * since who wakes need not wait for their end, and stop more vCPUs that hold a lock.
+ * since a task that wakes need not wait for their end, and stop more vCPUs that hold a lock.
  */
 #define ROUND_SLICES 3
 
-#define LLC_BITS 8
-#define LLC_MASK ((1ULL << LLC_BITS) - 1)
-/* In a queue: the task was stopped, or is new, and its caches are warm on its last CPU, which is one of this LLC. */
-#define WARM (1ULL << LLC_BITS)
-#define TAGS (LLC_MASK | WARM)
-_Static_assert(MAX_LLCS <= 1 << LLC_BITS, "an LLC's number fits into a virtual time");
+/* A task that slept or moved is owed no more than so many slices where it comes to; it owes one at most where it moves to. */
+#define KEPT_SLICES 5
+
+/*
+ * Lags fade with a time constant of 2^31 ns, 2.1 s: 180 times the margin for moves, so that what is forgotten while
+ * tasks take turns between CPUs is 1% of what they get, and short against what people notice when tasks that were
+ * confined to different CPUs meet.
+ */
+#define FADE_SHIFT 31
+
+/*
+ * The clock is drawn to who runs and is ahead of it with a time constant of 2^26 ns, 67 ms: three slices, so that it follows the
+ * first of those who take turns, and no single turn; to who is behind it with twice that, all CPUs of the LLC together.
+ */
+#define AHEAD_SHIFT 26
+#define BEHIND_SHIFT 27
+
+/* Where clocks begin: far from 0, so that lags may be longer than the scheduler has run. */
+#define CLOCK_BEGINS (1ULL << 62)
+
+/* What the scheduler knows of a task, beside its virtual time, which is `p->scx.dsq_vtime`. */
+struct task_state {
+	/* Its weight with its cgroups', as it was when looked at last. */
+	u64 weight;
+	/* What its LLC's sum has of it while it is runnable. */
+	u64 counted;
+	/* Its lag, and by how much that was more than the LLC's pace; when it was that, 0: the task is new. */
+	s64 lag;
+	s64 beyond_pace;
+	u64 faded_ns;
+	/* How much its last turn was: virtual time. */
+	u64 turn;
+	/* What it has had lately, which fades like a lag: virtual time. */
+	u64 had;
+	/* When it woke another one synchronously, 0: not in this turn; and how long it mostly goes on then. */
+	u64 woke_ns;
+	u64 lingers_ns;
+	/* Where it ran last, and whether it was bound there. */
+	s32 ran_on;
+	bool was_bound;
+	/* Where it is to take the place of a running task, which takes its own: that CPU + 1, or 0. */
+	u32 swap_with;
+	/* By whose clock its virtual time is told. */
+	u32 llc;
+	bool runnable;
+	/* It waits; other CPUs may take it; in the LLC's queue, or in one of a CPU, which is `waits_at` - 1. */
+	bool waits;
+	bool movable;
+	u32 waits_at;
+	/* See limits.bpf.h: the bucket in which it is parked, and its virtual time then; when it ran last while limited. */
+	u32 parked_in;
+	u64 parked_vtime;
+	u64 ran_ns;
+	/* Its last grant is used up; it does not count as runnable, though it is. */
+	bool grant_over;
+	bool uncounted;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_state);
+} task_states SEC(".maps");
+
+static __always_inline struct task_state *task_state(struct task_struct *p)
+{
+	return bpf_task_storage_get(&task_states, p, NULL, 0);
+}
 
 static __always_inline u64 clock_of(u32 llc)
 {
 	struct llc_state *state = llc_state(llc);
 
-	return state ? state->clock : 0;
+	return state ? state->clock : CLOCK_BEGINS;
 }
 
 static __always_inline bool before(u64 a, u64 b)
@@ -57,74 +128,14 @@ static __always_inline bool before(u64 a, u64 b)
 	return (s64)(a - b) < 0;
 }
 
-/* A virtual time, told by the clock of `llc`. */
-static __always_inline u64 vtime_in(u64 vtime, u32 llc)
+static __always_inline u64 earlier(u64 a, u64 b)
 {
-	u32 told_by = vtime & LLC_MASK;
-
-	if (told_by != llc)
-		vtime += clock_of(llc) - clock_of(told_by);
-	return (vtime & ~TAGS) | llc;
+	return before(a, b) ? a : b;
 }
 
-/* The virtual time by which a task that is new or slept is measured: see llc_state. */
-static __always_inline u64 turn_of(u32 llc)
+static __always_inline u64 later(u64 a, u64 b)
 {
-	struct llc_state *state = llc_state(llc);
-
-	if (!state)
-		return 0;
-	if (scx_bpf_dsq_nr_queued(llc) <= 0)
-		state->turn = state->clock;
-	return before(state->turn, state->clock) ? state->turn : state->clock;
-}
-
-/* How far behind the clock a task may be that has not slept: its lag can bring it to another CPU, but not twice. */
-static __always_inline u64 lag_max_ns(void)
-{
-	return settings.sleeper_credit_ns + 2 * settings.migration_margin_ns;
-}
-
-/* A virtual time, told by the clock, that is not further behind it than `behind_max_ns`, and not too far ahead. */
-static __always_inline u64 in_bounds(u64 vtime, u64 clock, u64 behind_max_ns)
-{
-	if (before(vtime, clock - behind_max_ns))
-		return ((clock - behind_max_ns) & ~TAGS) | (vtime & LLC_MASK);
-	if (before(clock + LAG_MAX_NS, vtime))
-		return ((clock + LAG_MAX_NS) & ~TAGS) | (vtime & LLC_MASK);
-	return vtime;
-}
-
-/*
- * The virtual time with which a task joins a queue. One whose slice is over keeps its own, inside the bounds around the
- * clock. One that is new or slept is measured by those whose turn it is: by the clock it would wait until all of them,
- * however many there are, had caught up with the one that is furthest.
- */
-static __always_inline u64 vtime_to_queue(const struct task_struct *p, u32 llc, bool woke)
-{
-	/* A new task neither owes nor is owed anything. */
-	if (!p->scx.dsq_vtime)
-		return (turn_of(llc) & ~TAGS) | llc;
-	if (woke)
-		return in_bounds(vtime_in(p->scx.dsq_vtime, llc), turn_of(llc), settings.sleeper_credit_ns);
-	return in_bounds(vtime_in(p->scx.dsq_vtime, llc), clock_of(llc), lag_max_ns());
-}
-
-static __always_inline void advance_clock(u32 llc, u64 vtime)
-{
-	struct llc_state *state = llc_state(llc);
-
-	if (state && before(state->clock, vtime))
-		state->clock = vtime;
-}
-
-/* A CPU of the LLC comes to a task that waits: it is the first of those that this CPU may run. */
-static __always_inline void advance_turn(u32 llc, u64 vtime)
-{
-	struct llc_state *state = llc_state(llc);
-
-	if (state && before(state->turn, vtime))
-		state->turn = vtime & ~WARM;
+	return before(a, b) ? b : a;
 }
 
 /* What running for `delta_ns` adds to a virtual time. */
@@ -135,33 +146,291 @@ static __always_inline u64 charge(u64 delta_ns, u64 weight)
 	return delta_ns * WEIGHT_USUAL / weight;
 }
 
-/* The virtual time of what runs on a CPU, up to now. */
-static __always_inline u64 running_vtime(const struct cpu_state *cpu, u64 now_ns)
+/* What a CPU of the LLC has to do on average: weight. */
+static __always_inline u64 load_of(u32 llc)
 {
-	return cpu->vtime + charge(now_ns - cpu->charged_ns, cpu->weight);
+	struct llc_state *state = llc_state(llc);
+
+	return state && state->weight > 0 ? (u64)state->weight / nr_cpus_of(llc) : 0;
 }
 
-/* Charges the running task up to now. */
-static __always_inline void settle(struct cpu_state *cpu, u64 now_ns)
+/* The mean weight of the LLC's runnable tasks. */
+static __always_inline u64 mean_weight(u32 llc)
 {
-	if (before(cpu->charged_ns, now_ns)) {
-		cpu->vtime += charge(now_ns - cpu->charged_ns, cpu->weight);
-		cpu->charged_ns = now_ns;
+	struct llc_state *state = llc_state(llc);
+
+	if (!state || state->weight <= 0 || state->nr_runnable <= 0)
+		return WEIGHT_USUAL;
+	return (u64)state->weight / (u32)state->nr_runnable ?: 1;
+}
+
+/* How much of a lag, or of a pace, fades in `delta_ns`: 1 - exp(-x) of it, with the time x in FADE_SHIFT, as x - x^2 / 2. */
+static __always_inline s64 faded(s64 lag, u64 delta_ns)
+{
+	if (delta_ns >> FADE_SHIFT)
+		return lag;
+	delta_ns -= (delta_ns * delta_ns) >> (FADE_SHIFT + 1);
+	/* In steps, so that the product fits. */
+	return ((lag >> 8) * (s64)(delta_ns >> 5)) >> (FADE_SHIFT - 13);
+}
+
+/* What is left of a lag after any time: exp(-x) of it, as the 1024th power of exp(-x / 1024). */
+__noinline s64 left_of(s64 lag, u64 delta_ns)
+{
+	u64 x = delta_ns >> (FADE_SHIFT - 22), left, i;
+
+	if (!x)
+		return lag;
+	if (x >> 26)
+		return 0;
+	left = (1ULL << 32) - x + (x * x >> 33);
+	bpf_for(i, 0, 10)
+		left = left * left >> 32;
+	return ((lag >> 6) * (s64)(left >> 12)) >> 14;
+}
+
+/* A virtual time that has been told by the clock for so long. */
+static __always_inline u64 fade(u64 vtime, u64 clock, u64 delta_ns)
+{
+	return vtime + faded(clock - vtime, delta_ns);
+}
+
+/* How far the LLC's clock has gone lately. Not static: it is verified once, and not again for each place that calls it. */
+__noinline u64 pace_of(u32 llc, u64 now_ns)
+{
+	struct llc_state *state = llc_state(llc);
+	u64 clock, pace, delta_ns;
+
+	if (!state)
+		return 0;
+	clock = state->clock;
+	delta_ns = before(state->paced_ns, now_ns) ? now_ns - state->paced_ns : 0;
+	pace = state->pace + (clock - state->paced_clock);
+	pace -= faded(pace, delta_ns);
+	/* CPUs that get here together count the same time; whoever comes last leaves what is right. */
+	if (delta_ns >= settings.balance_interval_ns) {
+		state->paced_ns = now_ns;
+		state->paced_clock = clock;
+		state->pace = pace;
+	}
+	return pace;
+}
+
+/*
+ * The virtual time of a task that has waited since its lag was noted. While a task waits, the clock adds to its lag as to the
+ * pace, and both fade alike: what it had beyond the pace fades alone.
+ */
+static u64 vtime_after_wait(const struct task_state *task, u64 vtime, u64 now_ns)
+{
+	if (!before(task->faded_ns, now_ns))
+		return vtime;
+	return clock_of(task->llc) - pace_of(task->llc, now_ns) - left_of(task->beyond_pace, now_ns - task->faded_ns);
+}
+
+/* Notes a task's lag, and lets what it has had fade. */
+static __always_inline void note_lag(struct task_state *task, u64 vtime, u64 now_ns)
+{
+	task->lag = clock_of(task->llc) - vtime;
+	task->beyond_pace = task->lag - (s64)pace_of(task->llc, now_ns);
+	if (before(task->faded_ns, now_ns))
+		task->had -= faded(task->had, now_ns - task->faded_ns);
+	task->faded_ns = now_ns;
+}
+
+/*
+ * By how much a task's virtual time grows from one LLC to another. The clocks differ; and who comes from a slower one is owed
+ * that, who comes from a faster one owes it: no more than it has had itself, so that nobody gains by going to and fro.
+ */
+static u64 from_to(const struct task_state *task, u32 to, u64 now_ns)
+{
+	s64 had = task->had, faster;
+
+	if (task->llc == to)
+		return 0;
+	faster = pace_of(task->llc, now_ns) - pace_of(to, now_ns);
+	if (faster > had)
+		faster = had;
+	if (faster < -had)
+		faster = -had;
+	return clock_of(to) - clock_of(task->llc) + faster;
+}
+
+/* Adds to what an LLC has to do, or takes away from it. */
+static __always_inline void add_load(u32 llc, s64 weight, s32 tasks)
+{
+	struct llc_state *state = llc_state(llc);
+
+	if (!state)
+		return;
+	__sync_fetch_and_add(&state->weight, weight);
+	if (tasks)
+		__sync_fetch_and_add(&state->nr_runnable, tasks);
+}
+
+/*
+ * How much of its weight a task can make use of, since it never has more than one CPU: no more than the others have on each of
+ * those that they can use beside it.
+ */
+static __always_inline u64 useful_weight(const struct task_state *task, u64 weight)
+{
+	struct llc_state *state = llc_state(task->llc);
+	u32 nr_cpus = nr_cpus_of(task->llc) - 1;
+	s64 load;
+	s32 nr;
+
+	if (!state)
+		return weight;
+	load = state->weight - (s64)task->counted;
+	nr = state->nr_runnable - (task->runnable ? 1 : 0);
+	if (load <= 0 || nr <= 0 || !nr_cpus)
+		return weight;
+	load = (u64)load / ((u32)nr < nr_cpus ? (u32)nr : nr_cpus) ?: 1;
+	return weight < (u64)load ? weight : (u64)load;
+}
+
+/* Notes what a runnable task adds to its LLC's load. */
+static __always_inline void note_load(struct task_state *task, u64 load)
+{
+	if (!task->runnable)
+		return;
+	/* Small changes are not worth writing to what all CPUs of the LLC read. */
+	if (load > task->counted + task->counted / 16 || task->counted > load + load / 16) {
+		add_load(task->llc, (s64)(load - task->counted), 0);
+		task->counted = load;
 	}
 }
 
-/* The slice of a task that joins the queue of `llc`. */
-static __always_inline u64 slice_in(u32 llc)
+/* The task becomes runnable in its LLC, or ends to be. */
+static __always_inline void count_runnable(struct task_state *task, bool runnable)
 {
-	s32 nr_queued = scx_bpf_dsq_nr_queued(llc);
-	u32 nr_cpus = nr_cpus_of(llc);
-	u64 slice_ns;
+	if (task->runnable == runnable)
+		return;
+	if (runnable) {
+		task->counted = useful_weight(task, task->weight);
+		add_load(task->llc, task->counted, 1);
+	} else {
+		add_load(task->llc, -(s64)task->counted, -1);
+		task->counted = 0;
+	}
+	task->runnable = runnable;
+}
 
-	if (nr_queued <= 0)
-		return settings.slice_ns;
-	slice_ns = ROUND_SLICES * settings.slice_ns * nr_cpus / (nr_cpus + nr_queued);
+/* Lets a task belong to another LLC. */
+static __always_inline void change_llc(struct task_state *task, u32 llc)
+{
+	bool runnable = task->runnable;
+
+	if (task->llc == llc)
+		return;
+	count_runnable(task, false);
+	task->llc = llc;
+	count_runnable(task, runnable);
+}
+
+/* A task's virtual time, told by the clock of `llc`, to which it belongs from now on. */
+static u64 vtime_in(struct task_state *task, u64 vtime, u32 llc, u64 now_ns)
+{
+	vtime += from_to(task, llc, now_ns);
+	change_llc(task, llc);
+	return vtime;
+}
+
+/*
+ * The virtual time with which a task joins a queue: where it stands against others there, of which `first` is the earliest,
+ * if that is before the clock. One that slept may be before `first` by its credit, or keep the lag with which it went to sleep;
+ * what it owes it still owes.
+ */
+static u64 vtime_to_queue(const struct task_state *task, u64 vtime, u64 first, bool woke, u64 now_ns)
+{
+	u64 slept_ns = before(task->faded_ns, now_ns) ? now_ns - task->faded_ns : 0, clock = clock_of(task->llc), kept;
+
+	if (!woke)
+		return vtime;
+	if (before(first, vtime))
+		return later(fade(vtime, clock, slept_ns), first);
+	kept = later(clock - left_of(task->lag, slept_ns), first - charge(KEPT_SLICES * settings.slice_ns, task->weight));
+	return later(vtime, earlier(first - charge(settings.sleeper_credit_ns, task->weight), kept));
+}
+
+/* The virtual time of what runs on a CPU, up to now. */
+static __always_inline u64 running_vtime(const struct cpu_state *cpu, u64 now_ns)
+{
+	if (!before(cpu->charged_ns, now_ns))
+		return cpu->vtime;
+	return cpu->vtime + charge(now_ns - cpu->charged_ns, cpu->weight);
+}
+
+/* How far the clock is drawn to a running task, whose virtual time is so far ahead of it. */
+static __always_inline s64 drawn(s64 ahead, u64 delta_ns, s32 nr_cpus)
+{
+	u32 shift = ahead > 0 ? AHEAD_SHIFT : BEHIND_SHIFT;
+
+	if (delta_ns >> shift)
+		delta_ns = 1ULL << shift;
+	ahead = ((ahead >> 8) * (s64)(delta_ns >> 5)) >> (shift - 13);
+	return ahead > 0 ? ahead : ahead / nr_cpus;
+}
+
+/* Charges the running task up to now. */
+static __always_inline void settle(struct cpu_state *cpu, u32 llc, u64 now_ns)
+{
+	struct llc_state *state = llc_state(llc);
+	u64 delta_ns;
+
+	if (!state || !before(cpu->charged_ns, now_ns))
+		return;
+	delta_ns = now_ns - cpu->charged_ns;
+	cpu->charged_ns = now_ns;
+	if (state->weight > 0)
+		__sync_fetch_and_add(&state->clock, charge(delta_ns, state->weight) +
+						    drawn(cpu->vtime - state->clock, delta_ns, nr_cpus_of(llc)));
+	cpu->vtime = fade(cpu->vtime + charge(delta_ns, cpu->weight), state->clock, delta_ns);
+}
+
+/* A virtual time that is before another by no more than so much CPU time, and behind it by no more than a slice. */
+static __always_inline u64 within(u64 vtime, u64 of, u64 before_ns, u64 weight)
+{
+	return earlier(later(vtime, of - charge(before_ns, weight)), of + charge(settings.slice_ns, weight));
+}
+
+/*
+ * The running task goes on, and for a slice nobody has waited for its CPU, nor anywhere in the LLC who could be moved: it owes
+ * nothing for what nobody else wanted. `awaited`: somebody waits for the CPU; `pinned`: the task can go nowhere else.
+ */
+static __always_inline void forget_alone(struct cpu_state *cpu, u32 llc, bool awaited, bool pinned)
+{
+	struct llc_state *state = llc_state(llc);
+
+	if (!state)
+		return;
+	if (awaited)
+		cpu->waited_ns = cpu->charged_ns;
+	/* It could be elsewhere, and who waits for it here. */
+	if (awaited && !pinned)
+		state->waited_ns = cpu->charged_ns;
+	if (state->nr_movable <= 0 && cpu->charged_ns - later(state->waited_ns, cpu->waited_ns) > settings.slice_ns)
+		cpu->vtime = earlier(cpu->vtime, state->clock);
+}
+
+/*
+ * The slice of a task on a CPU: so long that a round of all that wait takes ROUND_SLICES of the longest, and shorter for a
+ * task that has less weight than others, or it would have to wait the longer afterwards.
+ */
+static __always_inline u64 slice_on(s32 cpu, const struct task_state *task)
+{
+	u32 llc = llc_of(cpu), nr_cpus = nr_cpus_of(llc);
+	struct llc_state *state = llc_state(llc);
+	u64 slice_ns = settings.slice_ns, round_ns = ROUND_SLICES * settings.slice_ns, mean = mean_weight(llc);
+	s32 nr_bound = scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu);
+
+	if (state && state->nr_runnable > 0)
+		slice_ns = round_ns * nr_cpus / (u32)state->nr_runnable;
+	if (nr_bound > 0 && slice_ns > round_ns / (u32)(nr_bound + 1))
+		slice_ns = round_ns / (u32)(nr_bound + 1);
 	if (slice_ns > settings.slice_ns)
-		return settings.slice_ns;
+		slice_ns = settings.slice_ns;
+	if (task && task->weight < mean)
+		slice_ns = slice_ns * task->weight / mean;
 	return slice_ns > settings.slice_min_ns ? slice_ns : settings.slice_min_ns;
 }
 

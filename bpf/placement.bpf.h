@@ -15,7 +15,7 @@
  * one outside, and waits where it is rather than for its set. Utilisations are those of the sets, not of a CPU of each,
  * smoothed over some milliseconds. Hysteresis, for NUMA homes: who had to leave home keeps using CPUs around its last
  * one until it has been away for `away_min_ns`; then home comes first again. A task that does not sleep comes back when
- * its slice ends.
+ * its slice ends: to an idle CPU, or to that of a running task which is outside of its own set and takes this one in return.
  *
  * Of idle CPUs, those whose core is idle come first. A task that computes beside a busy thread moves to such a core when
  * its slice ends.
@@ -25,6 +25,9 @@
  */
 #ifndef TANDEM_PLACEMENT_H
 #define TANDEM_PLACEMENT_H
+
+/* CPUs of its set at which a task outside looks for one to change places with, when its slice ends. */
+#define SWAP_LOOKS 4
 
 /* Utilisation 1, and how often a set is looked at: smoothed over four looks. */
 #define USED_ONE 1024
@@ -155,18 +158,21 @@ static s32 place_preferring(struct task_struct *p, s32 prev_cpu, u64 now_ns, boo
 }
 
 /* Notes whether a task that begins to run does so in its set. */
-static __always_inline void note_place(struct task_struct *p, s32 cpu, u64 now_ns)
+static __always_inline void note_place(struct task_struct *p, s32 cpu, struct cpu_state *state, u64 now_ns)
 {
 	struct task_preference *preference = preference_of_task(p);
 	struct preference_set *set = preferred_set(p, preference);
 	struct bpf_cpumask *mask;
 
+	state->strays_from = 0;
 	if (!set || !preference)
 		return;
 	mask = set->mask;
 	if (!mask)
 		return;
 	if (!bpf_cpumask_test_cpu(cpu, cast_mask(mask))) {
+		if (bpf_cpumask_subset(cast_mask(mask), p->cpus_ptr))
+			state->strays_from = preference->set;
 		if (!preference->away_since_ns)
 			preference->away_since_ns = now_ns;
 	} else if (preference->away_since_ns) {
@@ -213,6 +219,38 @@ static __always_inline bool should_return(struct task_struct *p, s32 cpu, u64 no
 	room = bpf_cpumask_intersects(idle, cast_mask(mask));
 	scx_bpf_put_idle_cpumask(idle);
 	return room;
+}
+
+/*
+ * A CPU of its set for a running task that is outside: one whose task is outside of its own set, which has `cpu`. The two can
+ * change places, where no CPU idles that either could go home to. Negative: none was found.
+ */
+static __always_inline s32 find_swap(struct task_struct *p, const struct cpu_state *state, s32 cpu, u64 now_ns)
+{
+	struct task_preference *preference;
+	struct preference_set *set;
+	struct bpf_cpumask *mask;
+	s32 i;
+
+	if (!state->strays_from)
+		return -1;
+	preference = preference_of_task(p);
+	set = preferred_set(p, preference);
+	if (!set || !preference || stays_away(set, preference, now_ns))
+		return -1;
+	mask = set->mask;
+	if (!mask || !bpf_cpumask_subset(cast_mask(mask), p->cpus_ptr))
+		return -1;
+	bpf_for(i, 0, SWAP_LOOKS) {
+		s32 other = bpf_cpumask_any_distribute(cast_mask(mask));
+		struct cpu_state *there = cpu_state(other);
+		struct preference_set *theirs = there && there->running ? set_at(there->strays_from) : NULL;
+		struct bpf_cpumask *their_mask = theirs ? theirs->mask : NULL;
+
+		if (their_mask && bpf_cpumask_test_cpu(cpu, cast_mask(their_mask)))
+			return other;
+	}
+	return -1;
 }
 
 /*

@@ -24,6 +24,8 @@ struct preference_set {
 	u64 nodes[NODE_WORDS];
 	u32 kind;
 	u32 nr_cpus;
+	/* It has one CPU of an LLC and leaves out another. */
+	bool partial;
 	/* Its users: a set with none may be replaced. */
 	u32 tasks;
 	u32 cgroups;
@@ -83,8 +85,6 @@ u32 generation;
  */
 u32 nr_preferences;
 u32 nr_cgroup_preferences;
-/* Some set has one CPU of an LLC and leaves out another. */
-bool partial_sets;
 
 static __always_inline struct preference_set *set_at(u32 index)
 {
@@ -243,8 +243,8 @@ static void init_preferences(void)
 		set->tasks = 0;
 		nr_preferences += set->cgroups;
 		nr_cgroup_preferences += set->cgroups;
-		if (set->kind && is_partial(set))
-			partial_sets = true;
+		if (set->kind)
+			set->partial = is_partial(set);
 	}
 }
 

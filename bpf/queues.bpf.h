@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Queues: joining them, preempting, stealing, balancing.
+ * Queues: where tasks wait, and which one a CPU takes next.
  *
- * Each LLC has a queue; tasks that may use one CPU only wait in that CPU's. A CPU with nothing to run takes from other
- * LLCs, nearest node first, in two steps: tasks that prefer this CPU, then any that may run here. With sets that divide
- * an LLC, the own queue is looked at in the same two steps, so that a set's tasks wait for its CPUs, and others take
- * them only rather than idle. From time to time a queue that gets a task looks for a shorter one.
+ * A task that woke waits in its LLC's queue, for whichever CPU comes first. One whose slice ended, or that is new, waits for
+ * the CPU where it ran, whose caches know it; others of the LLC take it rather than idle, or if it is owed too much
+ * (balance.bpf.h). So does one that prefers some CPUs of the LLC to others. A task that may not use all CPUs of the LLC is
+ * bound: it waits in a queue of one of those that it may use. Whatever is in the first two queues any CPU of the LLC may run,
+ * so that nobody ever looks behind the first.
  *
- * A task whose slice ended, or that is new, waits for the CPU where it ran, whose caches know it. Another CPU of the LLC
- * takes it if it would idle, or if the task is further behind than `migration_margin_ns`.
+ * A CPU takes the earliest of the three heads. Virtual times are of one clock for all CPUs of an LLC, which is what makes
+ * that fair: see fairness.bpf.h.
  *
  * Limits: from when the kernel begins to take a CPU offline until it tells schedulers, a grace period of RCU later, that
- * CPU gets no tasks of others. Those in its LLC's queue that may use none of the other CPUs there wait so long, or until
- * a CPU of another LLC idles; if one of them was preempted in a read-side section, the grace period waits for it.
+ * CPU gets no tasks of others. Those that wait in its queues wait so long, or until another CPU takes them.
  */
 #ifndef TANDEM_QUEUES_H
 #define TANDEM_QUEUES_H
 
 enum {
-	/* Tasks of another LLC's queue that are asked for their preference. */
-	PREFERENCE_SEARCH_MAX = 32,
-	/* Tasks of the own LLC's queue that are looked at for a better one than the first. */
-	OWN_SEARCH_MAX = 64,
-	/* A task moves to another queue if its own is longer by so many percent. */
-	IMBALANCE_PCT = 125,
+	/* Tasks of a queue that are looked at for one that this CPU may run, or prefers; and of all queues for a decision. */
+	SEARCH_MAX = 12,
+	SEARCH_ALL_MAX = 24,
+	/* Between a look at a queue and the move out of it others may have been there; how often a CPU looks again. */
+	TAKE_TRIES = 3,
 };
 
 static __always_inline bool is_pinned(const struct task_struct *p)
@@ -31,73 +30,187 @@ static __always_inline bool is_pinned(const struct task_struct *p)
 	return p->nr_cpus_allowed == 1;
 }
 
-/* Lets an idle CPU that may run the task, if there is one, look at the queues. */
-static __always_inline void wake_idle(const struct task_struct *p)
+/* Whether a task may not use all CPUs of the LLC. */
+static __always_inline bool is_bound(struct task_struct *p, u32 llc)
 {
-	s32 cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	struct bpf_cpumask *cpus;
 
-	if (cpu >= 0)
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	if (p->nr_cpus_allowed >= settings.nr_cpus)
+		return false;
+	cpus = cpus_of_llc(llc);
+	return !cpus || bpf_cpumask_empty(cast_mask(cpus)) || !bpf_cpumask_subset(cast_mask(cpus), p->cpus_ptr);
+}
+
+/* The virtual time of a task that waits, whose lag fades meanwhile. */
+static __always_inline u64 vtime_of_waiting(struct task_struct *p)
+{
+	struct task_state *task = task_state(p);
+
+	return task ? vtime_after_wait(task, p->scx.dsq_vtime, scx_bpf_now()) : p->scx.dsq_vtime;
+}
+
+/* The first task of a queue. */
+struct first {
+	/* Its virtual time, and how much its last turn was. */
+	u64 vtime;
+	u64 turn;
+};
+
+static __always_inline void look_at_first(struct task_struct *p, struct first *first)
+{
+	struct task_state *task = task_state(p);
+
+	first->vtime = vtime_of_waiting(p);
+	first->turn = task ? task->turn : 0;
+}
+
+/* False: the queue is empty, and `first` as it was. */
+static bool first_of(u64 queue, struct first *first)
+{
+	struct task_struct *p;
+
+	if (bpf_ksym_exists(scx_bpf_dsq_peek) && LINUX_KERNEL_VERSION >= KERNEL_VERSION(7, 1, 0)) {
+		p = scx_bpf_dsq_peek(queue);
+		if (p)
+			look_at_first(p, first);
+		return p;
+	}
+	bpf_for_each(scx_dsq, p, queue, 0) {
+		look_at_first(p, first);
+		return true;
+	}
+	return false;
+}
+
+static __always_inline bool first_vtime(u64 queue, u64 *vtime)
+{
+	struct first first;
+
+	if (!first_of(queue, &first))
+		return false;
+	*vtime = first.vtime;
+	return true;
 }
 
 /*
- * Lets a task that woke, with virtual time `vtime`, preempt what runs on `cpu` if it is far enough behind. The credit of one
- * that slept is for its place in the queue alone: tasks that wake each other all the time would otherwise preempt each other
- * as often, since all of them have it.
+ * How far a CPU has served those who run there: where the running task was when it was chosen, or the first of those who are
+ * bound to the CPU and wait; the clock if there is neither.
  */
-static __always_inline void preempt(struct task_struct *p, s32 cpu, u64 vtime, u64 now_ns)
+static u64 served_by(s32 cpu, u32 llc)
 {
 	struct cpu_state *state = cpu_state(cpu);
-	u64 turn;
+	u64 served = state && state->running ? state->turn_vtime : clock_of(llc), first;
 
-	if (!state || !state->running)
+	return first_vtime(BOUND_QUEUE | cpu, &first) ? earlier(served, first) : served;
+}
+
+/* By what those who come to a CPU are measured: it may be behind the clock with all who are bound there. */
+static u64 turn_on(s32 cpu, u32 llc)
+{
+	return earlier(served_by(cpu, llc), clock_of(llc));
+}
+
+/* The same for those who may use the whole LLC. */
+static u64 turn_in(s32 cpu, u32 llc)
+{
+	u64 turn = turn_on(cpu, llc), first;
+
+	if (first_vtime(WARM_QUEUE | cpu, &first))
+		turn = earlier(turn, first);
+	return first_vtime(llc, &first) ? earlier(turn, first) : turn;
+}
+
+/* Notes that a task no longer waits. */
+static __always_inline void note_taken(struct task_state *task)
+{
+	struct llc_state *llc = llc_state(task->llc);
+	struct cpu_state *state = cpu_state((s32)task->waits_at - 1);
+
+	if (!task->waits || !llc)
 		return;
-	turn = turn_of(llc_of(cpu));
-	if (before(vtime, turn))
-		vtime = before(vtime + settings.sleeper_credit_ns, turn) ? vtime + settings.sleeper_credit_ns : turn;
-	if (before(vtime + settings.preempt_margin_ns, running_vtime(state, now_ns)) && may_preempt(p, cpu, state, now_ns)) {
-		count(COUNTER_preempted);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	task->waits = false;
+	if (!task->movable) {
+		if (state)
+			state->waited_ns = scx_bpf_now();
+		return;
 	}
+	llc->waited_ns = scx_bpf_now();
+	__sync_fetch_and_sub(&llc->nr_movable, 1);
+	if (task->waits_at && state)
+		__sync_fetch_and_sub(&state->nr_movable, 1);
 }
 
-/* The queue that a task of `llc` joins: another LLC's if that is shorter by IMBALANCE_PCT and the task may run there. */
-static __always_inline u32 balanced_llc(struct task_struct *p, u32 llc, u64 now_ns)
+/* Notes that a task waits: in the LLC's queue (`cpu` < 0) or in one of a CPU's. */
+static __always_inline void note_waits(struct task_struct *p, struct task_state *task, s32 cpu)
 {
-	struct llc_state *state = llc_state(llc);
-	u32 other, best = llc, length, best_length;
+	struct llc_state *llc = llc_state(task->llc);
+	struct cpu_state *state = cpu_state(cpu);
 
-	if (settings.nr_llcs < 2 || !state || now_ns - state->balanced_ns < settings.balance_interval_ns)
-		return llc;
-	state->balanced_ns = now_ns;
-	/* Lengths are in 1/1024 tasks a CPU. */
-	best_length = scx_bpf_dsq_nr_queued(llc) * 1024 / nr_cpus_of(llc);
-	bpf_for(other, 0, MAX_LLCS) {
-		struct bpf_cpumask *cpus;
-
-		if (other >= settings.nr_llcs)
-			break;
-		length = (scx_bpf_dsq_nr_queued(other) + 1) * 1024 / nr_cpus_of(other);
-		if (other == llc || length * IMBALANCE_PCT / 100 >= best_length)
-			continue;
-		cpus = cpus_of_llc(other);
-		if (cpus && bpf_cpumask_intersects(cast_mask(cpus), p->cpus_ptr)) {
-			best = other;
-			best_length = length;
-		}
-	}
-	if (best != llc)
-		count(COUNTER_balanced);
-	return best;
+	task->waits = true;
+	task->movable = !is_pinned(p);
+	task->waits_at = cpu + 1;
+	if (!llc || !task->movable)
+		return;
+	__sync_fetch_and_add(&llc->nr_movable, 1);
+	if (cpu >= 0 && state)
+		__sync_fetch_and_add(&state->nr_movable, 1);
 }
 
-/* Whether a task may run on `cpu` and prefers it, or, with `or_none`, prefers nothing. */
-static __always_inline bool prefers(struct task_struct *p, s32 cpu, bool or_none)
+/*
+ * Where a new task begins: with those who are there, but no better than who creates it, or a chain of short tasks would have a CPU for
+ * itself.
+ */
+static u64 new_vtime(s32 cpu, bool bound, u64 now_ns)
 {
-	struct preference_set *set = preferred_set(p, preference_of_task(p));
-	struct bpf_cpumask *mask = set ? set->mask : NULL;
+	u32 llc = llc_of(cpu);
+	struct cpu_state *creator = cpu_state(bpf_get_smp_processor_id());
+	u64 vtime = bound ? turn_on(cpu, llc) : clock_of(llc), first;
 
-	return (mask ? bpf_cpumask_test_cpu(cpu, cast_mask(mask)) : or_none) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+	if (bound && first_vtime(BOUND_QUEUE | cpu, &first))
+		vtime = later(vtime, first);
+	if (creator && creator->running && llc_of(bpf_get_smp_processor_id()) == llc)
+		vtime = later(vtime, running_vtime(creator, now_ns));
+	return vtime;
+}
+
+/* The task's virtual time as it comes to an LLC, or to one of its CPUs: see vtime_to_queue(). */
+static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, bool bound, bool woke)
+{
+	u64 now_ns = scx_bpf_now(), first, vtime;
+	u32 llc = llc_of(cpu), from = task->llc;
+
+	if (!task->faded_ns) {
+		change_llc(task, llc);
+		vtime = new_vtime(cpu, bound, now_ns);
+		note_lag(task, vtime, now_ns);
+		return vtime;
+	}
+	first = bound ? turn_on(cpu, llc) : turn_in(cpu, llc);
+	/* It waits, so that it can make use of more than was thought. */
+	if (!woke && task->counted < task->weight)
+		note_load(task, task->weight < 2 * task->counted ? task->weight : 2 * task->counted);
+	vtime = p->scx.dsq_vtime;
+	if (!woke)
+		vtime = vtime_after_wait(task, vtime, now_ns);
+	vtime = vtime_in(task, vtime, llc, now_ns);
+	/* What it had or missed elsewhere is not for those here to make good. */
+	if (from != llc || (bound && task->ran_on != cpu))
+		vtime = within(vtime, served_by(cpu, llc), KEPT_SLICES * settings.slice_ns, task->weight);
+	else if (!bound && task->was_bound)
+		vtime = within(vtime, clock_of(llc), KEPT_SLICES * settings.slice_ns, task->weight);
+	task->was_bound = bound;
+	vtime = vtime_to_queue(task, vtime, first, woke, now_ns);
+	note_lag(task, vtime, now_ns);
+	return vtime;
+}
+
+/* Gives a task a CPU at once: it is next there. */
+static void insert_local(struct task_struct *p, struct task_state *task, s32 cpu, u64 queue, u64 enq_flags)
+{
+	u64 vtime = place(p, task, cpu, is_bound(p, llc_of(cpu)), true);
+
+	scx_bpf_task_set_dsq_vtime(p, vtime);
+	scx_bpf_dsq_insert(p, queue, slice_on(cpu, task), enq_flags);
 }
 
 /*
@@ -110,158 +223,70 @@ static __always_inline bool move_here(struct bpf_iter_scx_dsq *at, struct task_s
 }
 
 /*
- * Functions that are not static are verified once, for any arguments, and not again for each place that calls them.
+ * Takes the earliest of those who wait for this CPU or for any of its LLC; with `bounded`, only one that is earlier than `bound`.
+ * Not static: it is verified once, for any arguments, and not again for each place that calls it.
  */
-
-/* Moves the first task of a queue that prefers `cpu` to this CPU. */
-__noinline int take_preferring(s32 cpu, u64 queue)
+__noinline int take_earliest(s32 cpu, u64 bound, bool bounded)
 {
-	struct task_struct *p;
-	u32 looked = 0;
+	u32 llc = llc_of(cpu), try;
 
-	bpf_for_each(scx_dsq, p, queue, 0) {
-		if (prefers(p, cpu, false) && move_here(BPF_FOR_EACH_ITER, p, cpu))
+	bpf_for(try, 0, TAKE_TRIES) {
+		u64 queue = 0, first = bound, vtime;
+		bool found = bounded, waits = false;
+
+		if (first_vtime(BOUND_QUEUE | cpu, &vtime) && (!found || before(vtime, first))) {
+			queue = BOUND_QUEUE | cpu;
+			first = vtime;
+			found = waits = true;
+		}
+		if (!is_isolated(cpu) && first_vtime(llc, &vtime) && (!found || before(vtime, first))) {
+			queue = llc;
+			first = vtime;
+			found = waits = true;
+		}
+		if (first_vtime(WARM_QUEUE | cpu, &vtime) && (!found || before(vtime, first))) {
+			queue = WARM_QUEUE | cpu;
+			waits = true;
+		}
+		if (!waits)
+			return false;
+		if (scx_bpf_dsq_move_to_local(queue, 0))
 			return true;
-		if (++looked >= PREFERENCE_SEARCH_MAX)
-			break;
 	}
 	return false;
 }
 
-/* One step of stealing: from the LLCs of other nodes and of this one, nearest first. */
-__noinline int steal_step(s32 cpu, bool preferring)
-{
-	const volatile struct node_place *own = node_place(node_of(cpu)), *node;
-	u32 own_llc = llc_of(cpu), i, j;
-
-	bpf_for(i, 0, MAX_NODES) {
-		if (i >= settings.nr_nodes || !own)
-			break;
-		node = node_place(own->by_distance[i]);
-		if (!node)
-			continue;
-		bpf_for(j, 0, MAX_LLCS) {
-			u32 llc = node->first_llc + j;
-
-			if (j >= node->nr_llcs)
-				break;
-			if (llc == own_llc || scx_bpf_dsq_nr_queued(llc) <= 0)
-				continue;
-			if (preferring) {
-				if (take_preferring(cpu, llc)) {
-					count(COUNTER_stolen_preferring);
-					return true;
-				}
-			} else if (scx_bpf_dsq_move_to_local(llc, 0)) {
-				count(i ? COUNTER_stolen_far : COUNTER_stolen_near);
-				return true;
-			}
-		}
-	}
-	return false;
-}
-
-static __always_inline bool steal(s32 cpu)
-{
-	if (settings.nr_llcs < 2)
-		return false;
-	return (nr_preferences && steal_step(cpu, true)) || steal_step(cpu, false);
-}
-
-/* Notes that a task joined the CPU's own queue. */
-static __always_inline void note_pinned(s32 cpu)
-{
-	struct cpu_state *state = cpu_state(cpu);
-
-	if (state)
-		state->pinned_wait = true;
-}
-
-/* The virtual time of the first task of a queue; false: it is empty. */
-static __always_inline bool first_vtime(u64 queue, u64 *vtime)
-{
-	struct task_struct *p = __COMPAT_scx_bpf_dsq_peek(queue);
-
-	if (!p)
-		return false;
-	*vtime = p->scx.dsq_vtime;
-	return true;
-}
-
 /*
- * The virtual time with which a task joins the CPU's own queue. Where the CPU is busier than others of its LLC, the tasks
- * of this queue fall behind the LLC's clock, all together: one whose slice is over keeps its distance from the others,
- * and one that wakes is measured by the earliest of them, not by the clock, or it would wait until they had caught up.
+ * The running task goes on before others. If it has weight for more than a CPU, that is so whatever happens: its lead over the
+ * first who waits grows beyond what their turns make, and lasts when it has to share the CPU. It keeps no more than these.
  */
-static __always_inline u64 vtime_to_queue_pinned(const struct task_struct *p, s32 cpu, u32 llc, bool woke)
+static void limit_lead(struct cpu_state *state, s32 cpu)
 {
-	struct cpu_state *state = cpu_state(cpu);
-	u64 vtime = vtime_in(p->scx.dsq_vtime, llc), earliest = clock_of(llc), first;
+	u32 llc = llc_of(cpu);
+	struct llc_state *others = llc_state(llc);
+	struct first first = { .vtime = clock_of(llc), .turn = charge(KEPT_SLICES * settings.slice_ns, mean_weight(llc)) };
 
-	if (!woke && p->scx.dsq_vtime)
-		return vtime;
-	if (state && state->running && before(state->vtime, earliest))
-		earliest = state->vtime;
-	if (first_vtime(CPU_QUEUE | cpu, &first) && before(first, earliest))
-		earliest = first;
-	if (!p->scx.dsq_vtime || before(earliest, vtime))
-		vtime = earliest;
-	else if (before(vtime, earliest - settings.sleeper_credit_ns))
-		vtime = earliest - settings.sleeper_credit_ns;
-	return (vtime & ~TAGS) | llc;
+	if (!first_of(BOUND_QUEUE | cpu, &first) && (is_isolated(cpu) || !first_of(llc, &first)) &&
+	    !first_of(WARM_QUEUE | cpu, &first) && (state->bound || !others || others->nr_movable <= 0))
+		return;
+	state->vtime = later(state->vtime, first.vtime - first.turn - charge(settings.slice_ns, state->weight));
 }
 
-/*
- * Takes the next task of the CPU's LLC; with `bounded`, only one that deserves the CPU more than who has virtual time
- * `bound`. A task whose caches are warm elsewhere counts as `migration_margin_ns` further ahead than it is.
- *
- * Tasks that may not run here do not count: if none of the CPUs that they may use takes them, the first of them stays
- * first, and whatever else is in the queue would pass for as early as that.
- */
-__noinline int take_own(s32 cpu, u32 llc, u64 bound, bool bounded)
+/* Lets an idle CPU that may run what waits in a CPU's queue, if there is one, look at the queues. */
+static __always_inline void wake_idle(s32 cpu)
 {
-	struct task_struct *p;
-	bool found = false;
-	u64 earliest = 0;
-	u32 looked = 0;
+	struct bpf_cpumask *cpus = cpus_of_llc(llc_of(cpu));
+	s32 idle = cpus ? scx_bpf_pick_idle_cpu(cast_mask(cpus), 0) : -1;
 
-	bpf_for_each(scx_dsq, p, llc, 0) {
-		u64 vtime = p->scx.dsq_vtime;
-
-		if (looked++ >= OWN_SEARCH_MAX)
-			break;
-		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
-			continue;
-		if (!found) {
-			advance_turn(llc, vtime);
-			earliest = vtime + settings.migration_margin_ns;
-			found = true;
-		}
-		if (before(earliest, vtime) || (bounded && !before(vtime, bound)))
-			break;
-		if ((!(vtime & WARM) || scx_bpf_task_cpu(p) == cpu) &&
-		    (!partial_sets || !nr_preferences || prefers(p, cpu, true)) && move_here(BPF_FOR_EACH_ITER, p, cpu))
-			return true;
-	}
-	if (!found)
-		advance_turn(llc, clock_of(llc));
-	if (!looked || (bounded && !(found && before(earliest, bound))))
-		return false;
-	return scx_bpf_dsq_move_to_local(llc, 0);
+	if (idle >= 0)
+		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 }
 
-/* The same from the CPU's own queue, or the LLC's if that has an earlier one. */
-static bool take_pinned(struct cpu_state *state, s32 cpu, u32 llc, u64 bound, bool bounded)
+/* Whether a task waits for this CPU or for any of its LLC. */
+static __always_inline bool somebody_waits(s32 cpu)
 {
-	u64 first;
-
-	if (!first_vtime(CPU_QUEUE | cpu, &first)) {
-		state->pinned_wait = false;
-		return false;
-	}
-	if (bounded && !before(first, bound))
-		return false;
-	return take_own(cpu, llc, first, true) || scx_bpf_dsq_move_to_local(CPU_QUEUE | cpu, 0);
+	return scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu) > 0 || scx_bpf_dsq_nr_queued(WARM_QUEUE | cpu) > 0 ||
+	       (!is_isolated(cpu) && scx_bpf_dsq_nr_queued(llc_of(cpu)) > 0);
 }
 
 #endif

@@ -6,8 +6,9 @@
  *
  * Approach: two limits, which only delay preemption; who runs next and for how long stays a matter of fairness.
  * - Decisions are counted for each CPU in windows of `rate_window_ns`; after a window with `rate_threshold` of them or
- *   more, the next one is limited: tasks that wake do not preempt on this CPU.
- * - A task that began to run less than `ratelimit_ns` ago is not preempted; a timer preempts it when the time is over.
+ *   more, the next one is limited: until it ends, tasks that wake do not preempt on this CPU.
+ * - A task that began to run less than `ratelimit_ns` ago is not preempted.
+ * A timer preempts it when the time is over.
  * Latency-critical tasks (nice < 0, or marked so) are exempt if `latency_exempt`.
  */
 #ifndef TANDEM_RATE_CONTROL_H
@@ -27,13 +28,32 @@ struct {
 	__type(value, struct preempt_timer);
 } preempt_timers SEC(".maps");
 
-/* If that task has left the CPU meanwhile, who came next did so by right, and is not to be stopped for who waited before. */
+/* For how long a CPU's running task is not to be preempted yet, ns. */
+static __always_inline u64 protected_ns(const struct cpu_state *state, u64 now_ns)
+{
+	u64 until_ns = now_ns;
+
+	if (!settings.rate_control)
+		return 0;
+	until_ns = later(until_ns, state->since_ns + settings.ratelimit_ns);
+	if (state->limited)
+		until_ns = later(until_ns, state->window_start_ns + settings.rate_window_ns);
+	return until_ns - now_ns;
+}
+
+/* If that task has left the CPU meanwhile, the one that came next did so by right, and is not to be stopped for those before it. */
 static int preempt_now(void *map, u32 *cpu, struct preempt_timer *timer)
 {
 	struct cpu_state *state = cpu_state(*cpu);
+	u64 wait_ns;
 
-	if (state && state->running && state->since_ns == timer->since_ns &&
-	    scx_bpf_dsq_nr_queued(llc_of(*cpu)) + scx_bpf_dsq_nr_queued(CPU_QUEUE | *cpu))
+	if (!state || !state->running || state->since_ns != timer->since_ns || !somebody_waits(*cpu))
+		return 0;
+	/* A window may have become limited meanwhile. */
+	wait_ns = protected_ns(state, scx_bpf_now());
+	if (wait_ns)
+		bpf_timer_start(&timer->timer, wait_ns, 0);
+	else
 		scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
 	return 0;
 }
@@ -80,31 +100,16 @@ static __always_inline bool is_latency_critical(struct task_struct *p)
 	return preference && preference->latency_critical;
 }
 
-/* Whether a task that woke may preempt what runs on the CPU; if only not yet, it will be done when it may. */
-static __always_inline bool may_preempt(struct task_struct *p, u32 cpu, struct cpu_state *state, u64 now_ns)
+/* Lets a CPU decide as soon as its running task is no longer protected. */
+static __always_inline void preempt_later(u32 cpu, const struct cpu_state *state, u64 wait_ns)
 {
-	bool limited = state->limited && now_ns - state->window_start_ns < settings.rate_window_ns;
-	bool too_soon = now_ns - state->since_ns < settings.ratelimit_ns;
-	struct preempt_timer *timer;
+	struct preempt_timer *timer = bpf_map_lookup_elem(&preempt_timers, &cpu);
 
-	if (!settings.rate_control || (!limited && !too_soon))
-		return true;
-	if (is_latency_critical(p)) {
-		count(COUNTER_latency_exempted);
-		return true;
-	}
-	if (limited) {
-		count(COUNTER_rate_limited);
-		return false;
-	}
-	count(COUNTER_ratelimit_delayed);
-	timer = bpf_map_lookup_elem(&preempt_timers, &cpu);
 	/* Another task may have set it for the same one. */
-	if (timer && timer->since_ns != state->since_ns) {
-		timer->since_ns = state->since_ns;
-		bpf_timer_start(&timer->timer, state->since_ns + settings.ratelimit_ns - now_ns, 0);
-	}
-	return false;
+	if (!timer || timer->since_ns == state->since_ns)
+		return;
+	timer->since_ns = state->since_ns;
+	bpf_timer_start(&timer->timer, wait_ns, 0);
 }
 
 #endif

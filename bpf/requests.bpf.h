@@ -47,8 +47,7 @@ static int fill_set(struct preference_set *set, const struct preference_request 
 	set->nr_cpus = nr_cpus;
 	set->used = 0;
 	set->used_rest = 0;
-	if (is_partial(set))
-		partial_sets = true;
+	set->partial = is_partial(set);
 	return 0;
 }
 

@@ -40,18 +40,19 @@ struct settings {
 	 * shorter waits. With more than ROUND_SLICES tasks a CPU a slice is shorter, down to the shortest. */
 	u64 slice_ns;
 	u64 slice_min_ns;
-	/* How far behind its queue a task that slept may be, in virtual time: rises, sleepers run sooner after they
-	 * wake; falls, they catch up less of what they missed. */
+	/* How much CPU time a task that slept may be owed when it wakes: rises, sleepers run sooner after they wake; falls,
+	 * they catch up less of what they missed. */
 	u64 sleeper_credit_ns;
-	/* How far a waking task must be behind a running one, its credit aside, to preempt it: rises, fewer preemptions. */
+	/* How much CPU time more than a waking task, its credit aside, a running one must have had to be preempted: rises,
+	 * fewer preemptions. */
 	u64 preempt_margin_ns;
 	/* A task that has run for less than this, and wakes another synchronously, is taken to sleep soon: the other
 	 * stays on its CPU. 0: never. */
 	u64 sync_run_max_ns;
-	/* How much further behind a task must be to be moved from the CPU where its slice ended to another one of its LLC:
-	 * rises, fewer moves; falls, fairer. */
+	/* How much CPU time a task must be owed to be moved from the CPU where its slice ended to another one of its LLC;
+	 * twice that to another LLC: rises, fewer moves; falls, fairer. */
 	u64 migration_margin_ns;
-	/* A queue looks this often whether another one is shorter. */
+	/* A CPU looks this often whether another LLC is less loaded. */
 	u64 balance_interval_ns;
 
 	/* Soft affinity: with preferred x utilisation of the set > allowed x utilisation of the rest, a task that finds
@@ -79,13 +80,19 @@ struct cpu_place {
 	u16 node;
 	/* The next thread of its core, in a ring; itself if it has none. */
 	u16 next_thread;
+	/* The next CPU of its LLC that is not isolated, in a ring; an isolated one leads into it. */
+	u16 next_in_llc;
 	bool online;
+	/* Only tasks that name it run here: it counts for no LLC. */
+	bool isolated;
 };
 
 /* An LLC's place: the LLCs of a node have consecutive numbers. */
 struct llc_place {
 	u16 node;
+	/* Isolated ones do not count; the first of those that do. */
 	u16 nr_cpus;
+	u16 first_cpu;
 };
 
 /* A node's LLCs, and all nodes in order of their distance from it, itself first. */

@@ -10,10 +10,14 @@ const volatile struct cpu_place cpu_places[MAX_CPUS];
 const volatile struct llc_place llc_places[MAX_LLCS];
 const volatile struct node_place node_places[MAX_NODES];
 
-/* Queues (DSQs): one an LLC, with the LLC's number, and one a CPU, for tasks that may run nowhere else. */
-enum { CPU_QUEUE = 0x10000 };
+/*
+ * Queues (DSQs), all by virtual time. One an LLC, with the LLC's number, holds tasks that woke, any of which all its CPUs may
+ * run. Two a CPU: of tasks that ran there last and whose caches are warm, which all CPUs of the LLC may run as well; and of
+ * tasks that may not use all CPUs of the LLC.
+ */
+enum { WARM_QUEUE = 0x10000, BOUND_QUEUE = 0x20000 };
 
-/* A CPU. Only its own scheduling writes here, but for directed yields; others read, and a stale value does no harm. */
+/* A CPU. Only its own scheduling writes here, but for what says so; others read, and a stale value does no harm. */
 struct cpu_state {
 	/* When the running task began, and up to when its time has been charged. */
 	u64 since_ns;
@@ -21,21 +25,38 @@ struct cpu_state {
 	/* Its virtual time at `charged_ns`, and its weight (see fairness.bpf.h). */
 	u64 vtime;
 	u64 weight;
+	/* Its virtual time when it was chosen last. */
+	u64 turn_vtime;
 	/* Rate control: the window, decisions in it, and whether this window is limited. */
 	u64 window_start_ns;
 	u32 decisions;
 	bool limited;
 	/* A task runs, and is of this scheduler. */
 	bool running;
+	/* One has, since the scheduler was loaded. */
+	bool has_run;
+	/* That task may not use all CPUs of the LLC. */
+	bool bound;
+	/* The preferred set of the running task, if it is outside of it and may use all of it; else 0. */
+	u32 strays_from;
 	/* The running task woke one that waits behind it on this CPU. */
 	bool stayed;
 	/* The running task yielded: its virtual time does not keep it here. */
 	bool yielded;
-	/* The running task is the target of a directed yield: it runs before its time, and does not move the clock. */
-	bool by_yield;
-	/* Tasks may wait in the CPU's own queue. */
-	bool pinned_wait;
-	/* Directed yield: the target's number, 0 for none, and the queue it waits in. */
+	/* A task that woke or moved waits in one of the CPU's own queues; others write it, too. */
+	bool tick_looks;
+	/* Tasks in the CPU's own queues that other CPUs may take; others write it, too. */
+	u32 nr_movable;
+	/* When a task last waited for this CPU alone. */
+	u64 waited_ns;
+	/* Tasks of queues that it has looked at for this decision. */
+	u32 looked;
+	/* The CPU of the LLC that this one looks at next for one that is owed more. */
+	u32 look_at;
+	/* When it looked last at another LLC, and at which. */
+	u64 balanced_ns;
+	u32 balance_with;
+	/* Directed yield: the target's number, 0 for none, and the queue it waits in. Others write it. */
 	s32 yield_to;
 	u64 yield_queue;
 	/* Guest mode: steal time that the CPU's last tick saw, and when it had grown. */
@@ -45,16 +66,20 @@ struct cpu_state {
 
 struct cpu_state cpu_states[MAX_CPUS];
 
+/* See fairness.bpf.h. All of it is shared by the CPUs of the LLC. */
 struct llc_state {
-	/* The virtual time up to which tasks of the LLC have run: see fairness.bpf.h. */
+	/* The virtual time of a task that gets exactly its share. */
 	u64 clock;
-	/*
-	 * Up to where its queue has been served: behind the clock, which a single task that has its CPU for long moves, by as
-	 * much as those who wait for their own CPUs lag. Whom no CPU takes does not hold it up.
-	 */
-	u64 turn;
-	/* When the queue looked last for a shorter one. */
-	u64 balanced_ns;
+	/* The sum of the weights of its runnable tasks, their number, and how many of them wait that more than one CPU may run. */
+	s64 weight;
+	s32 nr_runnable;
+	s32 nr_movable;
+	/* When one of the latter ended to wait last. */
+	u64 waited_ns;
+	/* How far the clock has gone lately, and up to which clock and when that was worked out. */
+	u64 pace;
+	u64 paced_clock;
+	u64 paced_ns;
 } __attribute__((aligned(64)));
 
 struct llc_state llc_states[MAX_LLCS];
@@ -144,6 +169,36 @@ static __always_inline u32 nr_cpus_of(u32 llc)
 	const volatile struct llc_place *place = MEMBER_VPTR(llc_places, [llc]);
 
 	return place && place->nr_cpus ? place->nr_cpus : 1;
+}
+
+static __always_inline u32 node_of_llc(u32 llc)
+{
+	const volatile struct llc_place *place = MEMBER_VPTR(llc_places, [llc]);
+
+	return place ? place->node : 0;
+}
+
+/* Whether only tasks that name the CPU run there. */
+static __always_inline bool is_isolated(s32 cpu)
+{
+	const volatile struct cpu_place *place = MEMBER_VPTR(cpu_places, [(u32)cpu]);
+
+	return place && place->isolated;
+}
+
+static __always_inline u32 first_cpu_of(u32 llc)
+{
+	const volatile struct llc_place *place = MEMBER_VPTR(llc_places, [llc]);
+
+	return place ? place->first_cpu : 0;
+}
+
+/* The next CPU of the LLC, in a ring. */
+static __always_inline u32 next_in_llc(u32 cpu)
+{
+	const volatile struct cpu_place *place = MEMBER_VPTR(cpu_places, [cpu]);
+
+	return place ? place->next_in_llc : cpu;
 }
 
 /* The CPUs of each LLC. */

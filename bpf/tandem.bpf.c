@@ -5,10 +5,11 @@
  * How it decides
  * 1. A task that wakes stays with a waker that is about to sleep, or takes an idle CPU: one of those that it prefers,
  *    if it has a preference (placement.bpf.h); a vCPU that really runs, in a guest (guest.bpf.h).
- * 2. With no idle CPU it waits in the queue of its LLC, ordered by virtual time (fairness.bpf.h, cgroup_weights.bpf.h),
- *    and preempts who is too far ahead, unless rate control says no (rate_control.bpf.h).
- * 3. A CPU takes the target of a directed yield first (directed_yield.bpf.h), then the first of its LLC's queue, then
- *    what other LLCs have, in two steps (queues.bpf.h).
+ * 2. With no idle CPU it waits in a queue (queues.bpf.h), in the order of virtual time (fairness.bpf.h,
+ *    cgroup_weights.bpf.h), and preempts a task that has had more (preempt.bpf.h), at once or when rate control lets it
+ *    (rate_control.bpf.h).
+ * 3. A CPU takes the target of a directed yield first (directed_yield.bpf.h), then the earliest of those who wait for it, of
+ *    any affinity; what waits for others if that is owed more, or if it would idle (balance.bpf.h).
  * 4. A task whose slice ends goes on while nobody deserves the CPU more, and otherwise waits for the CPU where its caches
  *    are; unless it shares a core while another one idles, or is away from its set, which has room.
  *
@@ -29,8 +30,11 @@
 #include "requests.bpf.h"
 #include "placement.bpf.h"
 #include "guest.bpf.h"
-#include "rate_control.bpf.h"
 #include "queues.bpf.h"
+#include "rate_control.bpf.h"
+#include "balance.bpf.h"
+#include "preempt.bpf.h"
+#include "limits.bpf.h"
 #include "directed_yield.bpf.h"
 
 char _license[] SEC("license") = "GPL";
@@ -38,14 +42,15 @@ char _license[] SEC("license") = "GPL";
 UEI_DEFINE(exit_info);
 
 /*
- * Whether a task that is woken synchronously stays on this CPU: its waker has run so briefly that it is taken to sleep
- * soon, or exits and wakes its parent, and nobody else stayed already. The two then share a warm cache, and no other
- * CPU has to be woken. In a guest, where waking another vCPU costs most, the same holds for a new task: who forks mostly
+ * Whether a task that is woken synchronously stays on this CPU: its waker has run so briefly, and mostly sleeps so soon
+ * afterwards, that it is taken to do so again, or exits and wakes its parent, and nobody else stayed already. The two then
+ * share a warm cache, and no other CPU has to be woken. In a guest, where waking another vCPU costs most, the same holds for a new task: who forks mostly
  * waits for the child. But on a vCPU that the host stops at times both would wait for that, beside vCPUs that idle.
  */
 static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu, s32 this_cpu, u64 wake_flags, u64 now_ns)
 {
 	bool forked = settings.guest && (wake_flags & SCX_WAKE_FORK);
+	struct task_struct *waker = bpf_get_current_task_btf();
 	struct cpu_state *state = cpu_state(this_cpu);
 	struct preference_set *set;
 	struct bpf_cpumask *mask;
@@ -56,9 +61,15 @@ static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu
 		return false;
 	if (settings.guest && !really_runs(this_cpu, now_ns))
 		return false;
-	if (!forked && now_ns - state->since_ns >= settings.sync_run_max_ns &&
-	    !(bpf_get_current_task_btf()->flags & PF_EXITING))
-		return false;
+	if (!forked && !(waker->flags & PF_EXITING)) {
+		struct task_state *by = task_state(waker);
+
+		if (!by || now_ns - state->since_ns >= settings.sync_run_max_ns)
+			return false;
+		by->woke_ns = now_ns;
+		if (by->lingers_ns > settings.sync_run_max_ns)
+			return false;
+	}
 	if (node_of(prev_cpu) != node_of(this_cpu) || !bpf_cpumask_test_cpu(this_cpu, p->cpus_ptr))
 		return false;
 	set = preferred_set(p, preference_of_task(p));
@@ -71,35 +82,37 @@ static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu
 	return true;
 }
 
-/* Gives a task a CPU at once: it is next there. */
-static __always_inline void insert_local(struct task_struct *p, s32 cpu, u64 queue, u64 enq_flags)
+/* Lets a task wait in the queue of its LLC, for whichever CPU comes first. */
+static __always_inline void insert_llc(struct task_struct *p, struct task_state *task, s32 cpu, u64 vtime, u64 enq_flags)
 {
-	u32 llc = llc_of(cpu);
-
-	scx_bpf_task_set_dsq_vtime(p, vtime_to_queue(p, llc, true));
-	scx_bpf_dsq_insert(p, queue, settings.slice_ns, enq_flags);
+	note_waits(p, task, -1);
+	scx_bpf_dsq_insert_vtime(p, task->llc, slice_on(cpu, task), vtime, enq_flags);
 }
 
-/* Lets a task wait in the queue of an LLC. */
-static __always_inline void insert_queued(struct task_struct *p, u32 llc, u64 vtime, u64 enq_flags)
+/* Lets a task wait in one of the queues of a CPU. */
+static __always_inline void insert_cpu(struct task_struct *p, struct task_state *task, s32 cpu, u64 queue, u64 vtime, u64 enq_flags)
 {
-	scx_bpf_dsq_insert_vtime(p, llc, slice_in(llc), vtime, enq_flags);
+	note_waits(p, task, cpu);
+	scx_bpf_dsq_insert_vtime(p, queue | cpu, slice_on(cpu, task), vtime, enq_flags);
 }
 
 s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	s32 this_cpu = bpf_get_smp_processor_id(), cpu = -1;
+	struct task_state *task = task_state(p);
 	u64 now_ns = scx_bpf_now();
 	bool idle = false;
 
-	if (stays_with_waker(p, prev_cpu, this_cpu, wake_flags, now_ns)) {
+	if (is_throttled(p, now_ns))
+		return prev_cpu;
+	if (task && stays_with_waker(p, prev_cpu, this_cpu, wake_flags, now_ns)) {
 		count(COUNTER_wake_stay);
 		/* A new task is there for any CPU that has nothing to do; this one's tick calls one, if need be. */
 		if (wake_flags & SCX_WAKE_FORK)
-			insert_queued(p, llc_of(this_cpu), vtime_to_queue(p, llc_of(this_cpu), true) | WARM, 0);
-		/* Straight to this CPU only if nobody waits in the queue, who would otherwise be overtaken for ever. */
-		else if (!scx_bpf_dsq_nr_queued(llc_of(this_cpu)))
-			insert_local(p, this_cpu, SCX_DSQ_LOCAL, 0);
+			insert_cpu(p, task, this_cpu, WARM_QUEUE, place(p, task, this_cpu, false, true), 0);
+		/* Straight to this CPU only if nobody waits for it, who would otherwise be overtaken for ever. */
+		else if (!somebody_waits(this_cpu))
+			insert_local(p, task, this_cpu, SCX_DSQ_LOCAL, 0);
 		return this_cpu;
 	}
 	if (nr_preferences)
@@ -110,171 +123,354 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 		if (!idle)
 			cpu = prev_cpu;
 	} else if (cpu < 0) {
-		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+		/* Not as a synchronous wake-up: the kernel would take the waker's CPU for an idle one. */
+		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags & ~SCX_WAKE_SYNC, &idle);
 	}
-	if (idle) {
+	if (idle && task) {
 		count(COUNTER_wake_idle);
-		insert_local(p, cpu, SCX_DSQ_LOCAL, 0);
+		insert_local(p, task, cpu, SCX_DSQ_LOCAL, 0);
 	}
 	return cpu;
 }
 
+/* Whether a task prefers some CPUs of an LLC to others: it waits for one of them, and not for whichever comes first. */
+static __always_inline bool prefers_part(struct task_struct *p)
+{
+	struct preference_set *set = preferred_set(p, preference_of_task(p));
+
+	return set && set->partial;
+}
+
+/* Whether a task is one of the kernel's own for one CPU, which works for all who run there, and has not had more than others. */
+static __always_inline bool serves_cpu(struct task_struct *p, struct task_state *task, s32 cpu)
+{
+	return p->flags & PF_KTHREAD && is_pinned(p) &&
+	       before(p->scx.dsq_vtime, clock_of(llc_of(cpu)) + charge(settings.slice_ns, task->weight));
+}
+
+/* Lets a task wait that may not use all CPUs of its LLC. */
+static void enqueue_bound(struct task_struct *p, struct task_state *task, s32 cpu, u64 enq_flags)
+{
+	bool woke = enq_flags & SCX_ENQ_WAKEUP;
+	u64 now_ns = scx_bpf_now();
+	s32 best = is_pinned(p) ? cpu : best_for_bound(p, task, cpu, woke, now_ns);
+	struct cpu_state *state = cpu_state(best);
+	u64 vtime = place(p, task, best, true, woke);
+
+	count(is_pinned(p) ? COUNTER_pinned : COUNTER_bound);
+	if (state && (woke || best != cpu))
+		state->tick_looks = true;
+	insert_cpu(p, task, best, BOUND_QUEUE, vtime, enq_flags);
+	if (woke)
+		preempt(p, task, best, vtime, false);
+}
+
+/* An idle CPU for a task that did not wake, which is busy from now on: where it prefers to be, or another one. */
+static s32 idle_for_expired(struct task_struct *p, s32 cpu, s32 *place, u64 now_ns)
+{
+	struct scratch *scratches = scratch();
+	struct bpf_cpumask *room = scratches ? scratches->second : NULL;
+	bool idle = false;
+
+	if (nr_preferences) {
+		*place = place_preferring(p, cpu, now_ns, &idle);
+		if (idle)
+			return *place;
+	}
+	if (!room)
+		return -1;
+	/* Its CPU goes to somebody else: an idle core is best, and any idle CPU better than none. */
+	return take_idle(p->cpus_ptr, cpu, room, false);
+}
+
 void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 {
-	s32 cpu = scx_bpf_task_cpu(p), place = -1;
-	bool woke = enq_flags & SCX_ENQ_WAKEUP, idle = false;
+	s32 cpu = scx_bpf_task_cpu(p), place_at = -1, idle_cpu;
+	bool woke = enq_flags & SCX_ENQ_WAKEUP;
+	struct task_state *task = task_state(p);
+	struct cpu_state *state = cpu_state(cpu);
 	u64 now_ns = scx_bpf_now(), vtime;
 	u32 llc = llc_of(cpu);
 
+	if (!task || !state) {
+		/* There was no memory for what is known of it: it waits like any other, where nobody has to know it. */
+		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, settings.slice_min_ns, enq_flags);
+		return;
+	}
+	/* It may have been on its way to a CPU that a higher class took. */
+	note_taken(task);
+	unpark(p, task);
+	if (park(p, task, cpu, enq_flags))
+		return;
 	if (is_pinned(p)) {
-		count(COUNTER_pinned);
 		if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
-			insert_local(p, cpu, SCX_DSQ_LOCAL, enq_flags);
+			insert_local(p, task, cpu, SCX_DSQ_LOCAL, enq_flags);
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-			return;
+		} else if (woke && serves_cpu(p, task, cpu)) {
+			count(COUNTER_pinned);
+			insert_local(p, task, cpu, SCX_DSQ_LOCAL, enq_flags | SCX_ENQ_HEAD | SCX_ENQ_PREEMPT);
+		} else {
+			enqueue_bound(p, task, cpu, enq_flags);
 		}
-		vtime = vtime_to_queue_pinned(p, cpu, llc, woke);
-		scx_bpf_dsq_insert_vtime(p, CPU_QUEUE | cpu, slice_in(llc), vtime, enq_flags);
-		note_pinned(cpu);
-		if (woke)
-			preempt(p, cpu, vtime, now_ns);
 		return;
 	}
 	if (woke) {
 		count(COUNTER_wake_queued);
 	} else {
 		count(COUNTER_expired);
-		if (nr_preferences)
-			place = place_preferring(p, cpu, now_ns, &idle);
-		if (place < 0 && shares_core(cpu)) {
-			place = spread(p, cpu);
-			idle = place >= 0;
+		if (task->swap_with) {
+			idle_cpu = task->swap_with - 1;
+			task->swap_with = 0;
+			if ((enq_flags & SCX_ENQ_LAST) && bpf_cpumask_test_cpu(idle_cpu, p->cpus_ptr)) {
+				count(COUNTER_soft_swapped);
+				insert_local(p, task, idle_cpu, SCX_DSQ_LOCAL_ON | idle_cpu, enq_flags | SCX_ENQ_HEAD | SCX_ENQ_PREEMPT);
+				return;
+			}
+		}
+		idle_cpu = idle_for_expired(p, cpu, &place_at, now_ns);
+		if (idle_cpu >= 0) {
+			insert_local(p, task, idle_cpu, SCX_DSQ_LOCAL_ON | idle_cpu, enq_flags);
+			scx_bpf_kick_cpu(idle_cpu, SCX_KICK_IDLE);
+			return;
 		}
 		/* Its CPU would idle: better here than waiting for a place that has been taken meanwhile. */
-		if (enq_flags & SCX_ENQ_LAST && !idle) {
-			insert_local(p, cpu, SCX_DSQ_LOCAL, enq_flags);
+		if (enq_flags & SCX_ENQ_LAST) {
+			insert_local(p, task, cpu, SCX_DSQ_LOCAL, enq_flags);
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 			return;
 		}
-		if (place >= 0)
-			llc = llc_of(place);
+		if (place_at >= 0)
+			llc = llc_of(place_at);
 	}
-	if (place < 0)
-		llc = balanced_llc(p, llc, now_ns);
-	vtime = vtime_to_queue(p, llc, woke);
-	if (!woke && llc == llc_of(cpu))
-		vtime |= WARM;
-	insert_queued(p, llc, vtime, enq_flags);
-	if (idle)
-		scx_bpf_kick_cpu(place, SCX_KICK_IDLE);
-	else
-		wake_idle(p);
-	if (woke && llc == llc_of(cpu))
-		preempt(p, cpu, vtime, now_ns);
+	if (place_at < 0)
+		place_at = cpu;
+	if (is_bound(p, llc)) {
+		enqueue_bound(p, task, place_at, enq_flags);
+		return;
+	}
+	llc = balanced_llc(p, task, place_at, now_ns);
+	if (llc != llc_of(place_at))
+		place_at = first_cpu_of(llc);
+	if (is_bound(p, llc)) {
+		enqueue_bound(p, task, bpf_cpumask_any_distribute(p->cpus_ptr), enq_flags);
+		return;
+	}
+	vtime = place(p, task, place_at, false, woke);
+	if ((woke || llc != llc_of(cpu)) && !prefers_part(p)) {
+		insert_llc(p, task, place_at, vtime, enq_flags);
+		preempt(p, task, place_at, vtime, true);
+	} else {
+		insert_cpu(p, task, place_at, WARM_QUEUE, vtime, enq_flags);
+		if (woke)
+			preempt(p, task, place_at, vtime, false);
+	}
 }
 
-/* The running task goes on, by its own right now if it began by a directed yield. */
-static __always_inline void own_time(struct cpu_state *state, u32 llc)
+/* Whether a running task, which nobody wants to stop, leaves its CPU to one that runs where it would rather be. */
+static __always_inline bool leaves_for_swap(struct task_struct *p, const struct cpu_state *state, s32 cpu, u64 now_ns)
 {
-	state->by_yield = false;
-	advance_clock(llc, state->vtime);
+	struct task_state *task = task_state(p);
+	s32 other = task ? find_swap(p, state, cpu, now_ns) : -1;
+
+	if (other < 0)
+		return false;
+	task->swap_with = other + 1;
+	return true;
 }
 
 void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct cpu_state *state = cpu_state(cpu);
 	u64 now_ns = scx_bpf_now();
-	bool runs_on = prev && (prev->scx.flags & SCX_TASK_QUEUED), bounded;
+	bool runs_on = prev && (prev->scx.flags & SCX_TASK_QUEUED);
 	u32 llc = llc_of(cpu);
+	u64 bound;
 
 	if (!state)
 		return;
+	state->looked = 0;
 	if (run_yield_target(state, cpu))
 		return;
 	if (runs_on) {
 		if (nr_preferences)
 			note_time(prev, cpu, state, now_ns);
-		settle(state, now_ns);
-		/* As one that waits: where the clock has run ahead, who has a CPU would keep it until it had caught up. */
-		if (!is_pinned(prev))
-			state->vtime = in_bounds(state->vtime, clock_of(llc), lag_max_ns());
+		settle(state, llc, now_ns);
 		if (nr_preferences && should_return(prev, cpu, now_ns))
 			runs_on = false;
 		else if (shares_core(cpu) && should_spread(prev, cpu))
 			runs_on = false;
+		else if (makes_room(prev, cpu) || has_to_stop(cpu))
+			runs_on = false;
 	}
-	/* Who goes on unless somebody deserves the CPU more. */
-	bounded = runs_on && !state->yielded;
-	if (state->pinned_wait && take_pinned(state, cpu, llc, state->vtime, bounded))
+	/* It goes on unless another one deserves the CPU more; one that yields lets those go first who are ahead by a slice. */
+	bound = state->vtime;
+	if (state->yielded)
+		bound += charge(settings.slice_ns, state->weight);
+	if (runs_on && take_owed(state, cpu, state->vtime))
 		return;
-	if (take_own(cpu, llc, state->vtime, bounded))
+	if (take_earliest(cpu, bound, runs_on))
+		return;
+	if (runs_on && nr_preferences && leaves_for_swap(prev, state, cpu, now_ns))
 		return;
 	if (runs_on) {
-		own_time(state, llc);
+		limit_lead(state, cpu);
+		forget_alone(state, llc, scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu) > 0, is_pinned(prev));
 		count(COUNTER_kept);
 		count_decision(state, now_ns);
 		state->yielded = false;
-		scx_bpf_task_set_slice(prev, slice_in(llc));
+		state->turn_vtime = state->vtime;
+		scx_bpf_task_set_slice(prev, slice_on(cpu, task_state(prev)));
 	} else {
 		steal(cpu);
 	}
+}
+
+/* Looks at a task's weight, and tells by which one it is charged: one that gives it LEAST_SHARE at least. */
+static __always_inline u64 new_weight(struct task_struct *p, struct task_state *task, s32 cpu, u64 now_ns)
+{
+	u64 least = load_of(llc_of(cpu)) >> LEAST_SHARE_SHIFT, weight;
+
+	task->weight = weight = weight_of(p, now_ns);
+	note_load(task, useful_weight(task, weight));
+	return weight > least ? weight : least;
+}
+
+/*
+ * Charges the running task, and looks at its weight. Others of its cgroups come and go while it keeps its CPU, nobody knows when:
+ * it is charged by the mean of then and now.
+ */
+static __always_inline void settle_weighed(struct task_struct *p, struct task_state *task, struct cpu_state *state, s32 cpu, u64 now_ns)
+{
+	u64 then = state->weight, now;
+
+	if (!task) {
+		settle(state, llc_of(cpu), now_ns);
+		return;
+	}
+	now = new_weight(p, task, cpu, now_ns);
+	state->weight = 2 * then * now / (then + now ?: 1) ?: 1;
+	settle(state, llc_of(cpu), now_ns);
+	state->weight = now;
 }
 
 void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_state *state = cpu_state(cpu);
-	u64 now_ns = scx_bpf_now();
+	struct task_state *task = task_state(p);
+	u64 now_ns = scx_bpf_now(), vtime;
 	u32 llc = llc_of(cpu);
 
 	if (!state)
 		return;
-	state->vtime = vtime_in(p->scx.dsq_vtime, llc);
-	state->weight = weight_of(p, now_ns);
+	/* The kernel takes all CPUs for idle when a scheduler is loaded. */
+	if (!state->has_run) {
+		state->has_run = true;
+		scx_bpf_test_and_clear_cpu_idle(cpu);
+	}
+	state->weight = WEIGHT_USUAL;
+	if (task)
+		unpark(p, task);
+	vtime = p->scx.dsq_vtime;
+	if (task) {
+		task->ran_on = cpu;
+		note_taken(task);
+		if (!task->faded_ns) {
+			/* It ran when the scheduler was loaded: nobody has placed it. */
+			change_llc(task, llc);
+			vtime = clock_of(llc);
+			note_lag(task, vtime, now_ns);
+		}
+		vtime = vtime_in(task, vtime_after_wait(task, vtime, now_ns), llc, now_ns);
+		state->weight = new_weight(p, task, cpu, now_ns);
+	}
+	state->vtime = state->turn_vtime = vtime;
 	state->since_ns = now_ns;
 	state->charged_ns = now_ns;
 	state->running = true;
+	state->bound = is_bound(p, llc);
 	state->stayed = false;
 	state->yielded = false;
-	state->by_yield = state->yield_to;
+	/* Of those who woke or moved here, the one that was owed most has its turn. */
+	if (state->bound)
+		state->tick_looks = false;
 	state->yield_to = 0;
-	if (!state->by_yield)
-		advance_clock(llc, state->vtime);
 	count_decision(state, now_ns);
+	if (limits_generation)
+		begin_grant(p, task, cpu, now_ns);
 	if (nr_preferences)
-		note_place(p, cpu, now_ns);
+		note_place(p, cpu, state, now_ns);
 }
 
 void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_state *state = cpu_state(cpu);
+	struct task_state *task = task_state(p);
 	u64 now_ns = scx_bpf_now();
+	u32 llc = llc_of(cpu);
 
 	if (!state)
 		return;
 	if (nr_preferences)
 		note_time(p, cpu, state, now_ns);
-	settle(state, now_ns);
+	/* For the short time of a task that wakes another one, what it weighed is good enough. */
+	if (now_ns - state->charged_ns < settings.slice_min_ns)
+		settle(state, llc, now_ns);
+	else
+		settle_weighed(p, task, state, cpu, now_ns);
+	if (limits_generation)
+		return_grant(task, cpu, now_ns);
 	state->running = false;
-	scx_bpf_task_set_dsq_vtime(p, (state->vtime & ~TAGS) | llc_of(cpu));
+	scx_bpf_task_set_dsq_vtime(p, state->vtime);
+	if (!task)
+		return;
+	if (task->woke_ns) {
+		task->lingers_ns = (3 * task->lingers_ns + (now_ns - task->woke_ns)) / 4;
+		task->woke_ns = 0;
+	}
+	note_lag(task, state->vtime, now_ns);
+	task->turn = state->vtime - state->turn_vtime;
+	task->had += charge(now_ns - state->since_ns, state->weight);
 }
 
 void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_state *state = cpu_state(cpu);
+	struct task_state *task = task_state(p);
+	u64 now_ns = scx_bpf_now();
+	u32 llc = llc_of(cpu);
 
 	if (!state)
 		return;
 	if (settings.guest)
-		note_steal(state, scx_bpf_now());
+		note_steal(state, now_ns);
+	if (nr_preferences)
+		note_time(p, cpu, state, now_ns);
+	settle_weighed(p, task, state, cpu, now_ns);
+	renew_grant(p, task, cpu, now_ns);
+	forget_alone(state, llc, scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu) > 0, is_pinned(p));
 	/* It did not sleep after all: the task that stayed waited long enough. */
 	if (state->stayed) {
 		scx_bpf_task_set_slice(p, 0);
-		if (scx_bpf_dsq_nr_queued(llc_of(cpu)))
-			wake_idle(p);
+		if (scx_bpf_dsq_nr_queued(WARM_QUEUE | cpu) > 0)
+			wake_idle(cpu);
+	} else if (outranked_at_tick(state, cpu, now_ns) || makes_room(p, cpu)) {
+		count(COUNTER_preempted);
+		scx_bpf_task_set_slice(p, 0);
+	} else if (owed_elsewhere(state, cpu, owed_before(state->vtime, cpu)) >= 0) {
+		scx_bpf_task_set_slice(p, 0);
 	}
+}
+
+/* A task that came while the CPU was about to idle has not seen that; the CPU sees the task now. */
+void BPF_STRUCT_OPS(tandem_update_idle, s32 cpu, bool idle)
+{
+	struct llc_state *state = llc_state(llc_of(cpu));
+
+	if (idle && (somebody_waits(cpu) || (state && state->nr_movable > 0)))
+		scx_bpf_kick_cpu(cpu, 0);
 }
 
 bool BPF_STRUCT_OPS(tandem_yield, struct task_struct *from, struct task_struct *to)
@@ -291,10 +487,34 @@ bool BPF_STRUCT_OPS(tandem_yield, struct task_struct *from, struct task_struct *
 	return true;
 }
 
+/* A task's virtual time up to now, whether it runs or waits. */
+static __always_inline u64 vtime_now(struct task_struct *p, u64 now_ns)
+{
+	struct cpu_state *state = cpu_state(scx_bpf_task_cpu(p));
+
+	return state && scx_bpf_task_running(p) ? running_vtime(state, now_ns) : p->scx.dsq_vtime;
+}
+
+/* Which of two tasks of a core comes first, where its threads may not run those of different owners at the same time. */
+bool BPF_STRUCT_OPS(tandem_core_sched_before, struct task_struct *a, struct task_struct *b)
+{
+	u64 now_ns = scx_bpf_now();
+
+	return before(vtime_now(a, now_ns), vtime_now(b, now_ns));
+}
+
+/* A task of a higher class takes the CPU: what was sent there goes where it can run. */
+void BPF_STRUCT_OPS(tandem_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	scx_bpf_reenqueue_local();
+}
+
 s32 BPF_STRUCT_OPS(tandem_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	struct task_preference *preference;
 
+	/* Without memory for that, the task is scheduled all the same. */
+	bpf_task_storage_get(&task_states, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (args->fork)
 		return inherit_preference(p);
 	/* The scheduler is being loaded, perhaps again. */
@@ -332,15 +552,30 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_cgroup_init, struct cgroup *cgroup, struct s
 	if (!state)
 		return -ENOMEM;
 	state->weight = args->weight;
+	make_bucket();
+	if (bpf_core_field_exists(args->bw_quota_us))
+		set_limit(state, args->bw_period_us, args->bw_quota_us, args->bw_burst_us);
 	__sync_fetch_and_add(&nr_cgroups, 1);
 	return 0;
 }
 
 void BPF_STRUCT_OPS(tandem_cgroup_exit, struct cgroup *cgroup)
 {
+	struct cgroup_state *state = bpf_cgrp_storage_get(&cgroup_states, cgroup, 0, 0);
+
 	forget_cgroup(cgroup);
+	if (state)
+		forget_limit(state);
 	if (cgroup->level > 0)
 		__sync_fetch_and_sub(&nr_cgroups, 1);
+}
+
+void BPF_STRUCT_OPS(tandem_cgroup_set_bandwidth, struct cgroup *cgroup, u64 period_us, u64 quota_us, u64 burst_us)
+{
+	struct cgroup_state *state = bpf_cgrp_storage_get(&cgroup_states, cgroup, 0, 0);
+
+	if (state)
+		set_limit(state, period_us, quota_us, burst_us);
 }
 
 void BPF_STRUCT_OPS(tandem_cgroup_set_weight, struct cgroup *cgroup, u32 weight)
@@ -361,12 +596,26 @@ void BPF_STRUCT_OPS(tandem_cgroup_set_weight, struct cgroup *cgroup, u32 weight)
 
 void BPF_STRUCT_OPS(tandem_runnable, struct task_struct *p, u64 enq_flags)
 {
+	struct task_state *task = task_state(p);
+
 	change_runnable(p, 1);
+	if (!task)
+		return;
+	task->weight = weight_of(p, scx_bpf_now());
+	count_runnable(task, true);
 }
 
 void BPF_STRUCT_OPS(tandem_quiescent, struct task_struct *p, u64 deq_flags)
 {
+	struct task_state *task = task_state(p);
+
+	if (task)
+		unpark(p, task);
 	change_runnable(p, -1);
+	if (!task)
+		return;
+	note_taken(task);
+	count_runnable(task, false);
 }
 
 static int init_llc(u32 llc)
@@ -374,6 +623,7 @@ static int init_llc(u32 llc)
 	struct llc_cpus *cpus = bpf_map_lookup_elem(&llc_cpus, &llc);
 	const volatile struct llc_place *place = MEMBER_VPTR(llc_places, [llc]);
 	const volatile struct node_place *node = place ? node_place(place->node) : NULL;
+	struct llc_state *state = llc_state(llc);
 	struct bpf_cpumask *mask;
 	u32 cpu;
 
@@ -385,12 +635,14 @@ static int init_llc(u32 llc)
 	bpf_for(cpu, 0, MAX_CPUS) {
 		const volatile struct cpu_place *place = MEMBER_VPTR(cpu_places, [cpu]);
 
-		if (place && place->online && place->llc == llc)
+		if (place && place->online && !place->isolated && place->llc == llc)
 			bpf_cpumask_set_cpu(cpu, mask);
 	}
 	mask = bpf_kptr_xchg(&cpus->mask, mask);
 	if (mask)
 		bpf_cpumask_release(mask);
+	if (state)
+		state->clock = state->paced_clock = CLOCK_BEGINS;
 	return scx_bpf_create_dsq(llc, node->id);
 }
 
@@ -401,7 +653,12 @@ static int init_cpu(u32 cpu)
 	int error = make_preempt_timer(cpu);
 
 	if (!error)
-		error = scx_bpf_create_dsq(CPU_QUEUE | cpu, -1);
+		error = make_grant_timer(cpu);
+
+	if (!error)
+		error = scx_bpf_create_dsq(WARM_QUEUE | cpu, -1);
+	if (!error)
+		error = scx_bpf_create_dsq(BOUND_QUEUE | cpu, -1);
 	/* A CPU number in a gap has none. */
 	if (!error && scratch) {
 		error = new_mask(&scratch->first);
@@ -448,14 +705,18 @@ SCX_OPS_DEFINE(tandem,
 	       .runnable = (void *)tandem_runnable,
 	       .quiescent = (void *)tandem_quiescent,
 	       .tick = (void *)tandem_tick,
+	       .update_idle = (void *)tandem_update_idle,
+	       .core_sched_before = (void *)tandem_core_sched_before,
+	       .cpu_release = (void *)tandem_cpu_release,
 	       .yield = (void *)tandem_yield,
 	       .init_task = (void *)tandem_init_task,
 	       .exit_task = (void *)tandem_exit_task,
 	       .cgroup_init = (void *)tandem_cgroup_init,
 	       .cgroup_exit = (void *)tandem_cgroup_exit,
 	       .cgroup_set_weight = (void *)tandem_cgroup_set_weight,
+	       .cgroup_set_bandwidth = (void *)tandem_cgroup_set_bandwidth,
 	       .init = (void *)tandem_init,
 	       .exit = (void *)tandem_exit,
 	       /* A task that should return to its set is enqueued even if nobody else wants its CPU. */
-	       .flags = SCX_OPS_ENQ_LAST,
+	       .flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_KEEP_BUILTIN_IDLE,
 	       .name = "tandem");

@@ -47,6 +47,7 @@ pub fn task() -> TaskFacts {
     TaskFacts {
         vm: VmId(0),
         weight: 1024,
+        nice: 0,
         hard_affinity: cpus(&[0, 1, 2, 3, 4, 5, 6, 7]),
         soft_affinity: None,
         past_cpu: None,
@@ -84,7 +85,7 @@ impl Desk {
         settings.put_back_ns = put_back_ns;
         let cpu_count = machine.cpu_count();
         Self {
-            policy: SchedExt::new(&settings, &machine, &tasks, &[]),
+            policy: SchedExt::new(&settings, &machine, &tasks, &[], &[], 1),
             machine,
             facts: tasks,
             now_ns: 1_000_000,

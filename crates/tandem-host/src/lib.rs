@@ -5,6 +5,8 @@ pub mod agent;
 pub mod cgroups;
 #[cfg(feature = "scheduler")]
 pub mod control;
+#[cfg(feature = "scheduler")]
+pub mod core_scheduling;
 pub mod cpu_time;
 #[cfg(feature = "scheduler")]
 pub mod doctor;

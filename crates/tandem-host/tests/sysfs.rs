@@ -3,6 +3,7 @@
 mod support;
 
 use support::Tree;
+use tandem_host::scheduler::Places;
 use tandem_host::topology::read_sysfs;
 use tandem_sim::ids::{CpuId, NodeId};
 use tandem_sim::machine::{CpuSpec, Hardware, Llc, Machine, MachineBuilder, NodeSpec, format_cpulist};
@@ -60,6 +61,39 @@ fn offline_cpus_are_left_out() {
     assert_eq!(machine.os_list(machine.all_cpus()), "0-2,5-7");
     assert_eq!(machine.os_list(machine.siblings(CpuId(2))), "2", "its sibling is offline");
     assert_eq!(machine.os_list(machine.llc_cpus(CpuId(3))), "5-7");
+}
+
+/// Two Ampere Altra, as Linux tells them: each package a node of 80 cores of one thread, an L2 of 1 MiB for each core, and no L3.
+fn altra() -> Tree {
+    let tree = Tree::of(&MachineBuilder::symmetric(2, 80, 1).build().unwrap());
+    for cpu in 0..160 {
+        tree.remove(&format!("cpu/cpu{cpu}/cache/index3"));
+    }
+    tree
+}
+
+#[test]
+fn a_server_whose_last_caches_are_private_has_a_queue_for_each_node() {
+    let machine = read(&altra());
+    assert_eq!(counts(&machine), [2, 2, 160, 160, 160], "as the hardware is");
+    assert_eq!(machine.llcs()[7].size_bytes, 1 << 20);
+    let places = Places::of_host(&machine, 160).unwrap();
+    assert_eq!((places.cpu_count(), places.llc_count(), places.node_count()), (160, 2, 2));
+}
+
+#[test]
+fn isolated_cpus_are_known_as_far_as_they_are_online() {
+    let tree = plain();
+    assert!(read(&tree).isolated().is_empty());
+    tree.cpu("isolated", "");
+    assert!(read(&tree).isolated().is_empty());
+    tree.cpu("online", "0-6");
+    tree.cpu("isolated", "2-3,6-9");
+    let machine = read(&tree);
+    assert_eq!(machine.os_list(machine.isolated()), "2-3,6");
+    assert_eq!(machine.os_list(&machine.housekeeping_cpus()), "0-1,4-5");
+    let places = Places::of_host(&machine, 10).unwrap();
+    assert_eq!((places.cpu_count(), places.llc_count()), (7, 2));
 }
 
 #[test]
@@ -314,7 +348,8 @@ fn what_cannot_be_read_is_one_sentence_that_names_the_file() {
     let cpu = "sys/devices/system/cpu";
     let node = "sys/devices/system/node";
     type Damage = fn(&Tree);
-    let cases: [(Damage, String); 14] = [
+    let cases: [(Damage, String); 15] = [
+        (|tree| tree.cpu("isolated", "x"), format!("{cpu}/isolated: `x` is not a number or range")),
         (|tree| tree.remove("cpu"), format!("{cpu}: is no folder; a root that holds `sys`")),
         (|tree| tree.cpu("online", "0-x"), format!("{cpu}/online: `0-x` is not a number or range from 0")),
         (|tree| tree.cpu("online", "0-9"), format!("{cpu}/online: lists CPU 8, but {cpu}/cpu8 is missing")),

@@ -16,6 +16,8 @@
 //! a cpuset limits the nodes that are chosen from, vCPUs that are pinned one by one and preferences that somebody else
 //! has set are left alone, and so is what the settings say of a VM.
 //!
+//! On a kernel that hangs when a VM uses core scheduling beside a sched_ext scheduler, it also warns of VMs that do, once each.
+//!
 //! **Cost.** A look reads an open file for each vCPU and a file for the VM; where memory is, only as often as it takes a
 //! two-thousandth of a CPU. See [`resident`], and `benches/agent.rs` of the command.
 //!
@@ -36,7 +38,8 @@ pub use hands::{Hands, NoHands, SchedulerHands};
 pub use report::{HomeDecisions, MemoryReport, Reports, VmReport};
 pub use resident::{Decided, Resident};
 
-use crate::scheduler::{PreferenceError, Settings, VmRule};
+use crate::core_scheduling::CookieVm;
+use crate::scheduler::{Kernel, PreferenceError, Settings, VmRule, is_endangered_by_cookies};
 use crate::vms::homes_file::{HomeEntry, HomesFile, VERSION};
 use crate::vms::{Identity, ProcUnreadable};
 use report::Published;
@@ -76,6 +79,8 @@ pub struct Agent<H> {
     is_changed: bool,
     decisions: HomeDecisions,
     reports: Reports,
+    /// The kernel hangs when a VM uses core scheduling.
+    is_endangered_by_cookies: bool,
 }
 
 impl<H: Hands> Agent<H> {
@@ -85,6 +90,7 @@ impl<H: Hands> Agent<H> {
         online.sort_unstable();
         Self {
             root: root.to_owned(),
+            is_endangered_by_cookies: is_endangered_by_cookies(&Kernel::new(root), &machine),
             machine,
             online,
             rules: settings.vm.clone(),
@@ -165,10 +171,29 @@ impl<H: Hands> Agent<H> {
             resident.update(&self.root, &self.online, vms, now);
             resident.look_for_decisions(&self.hands, &self.machine, now)?;
         }
-        let mut told = Vec::new();
+        let mut told = self.warn_of_cookies();
         self.decide(now, |planner, view| planner.look(view), &mut told)?;
         self.publish();
         Ok(told)
+    }
+
+    /// Warns of each VM that uses core scheduling, once, where that is dangerous. A VM may begin with it at any time.
+    fn warn_of_cookies(&mut self) -> Vec<String> {
+        if !self.is_endangered_by_cookies {
+            return Vec::new();
+        }
+        let mut told = Vec::new();
+        for resident in self.residents.values_mut().filter(|resident| !resident.has_cookie) {
+            if CookieVm::of(&self.root, &resident.vm).is_some() {
+                resident.has_cookie = true;
+                told.push(format!(
+                    "warning: {} uses core scheduling, with which this kernel hangs under a sched_ext scheduler; start it without, or \
+                     boot another kernel: `tandem doctor` says which",
+                    name(&resident.vm.name, resident.vm.identity)
+                ));
+            }
+        }
+        told
     }
 
     fn publish(&self) {
@@ -201,6 +226,9 @@ impl<H: Hands> Agent<H> {
             ));
             self.residents.insert(identity, resident);
             found.are_new = true;
+        }
+        if found.are_new {
+            told.extend(self.warn_of_cookies());
         }
         Ok(found)
     }

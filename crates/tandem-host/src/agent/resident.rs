@@ -46,6 +46,8 @@ pub struct Resident {
     pub why: String,
     /// What somebody else has decided.
     pub decided: Option<Decided>,
+    /// It uses core scheduling, and that was told.
+    pub has_cookie: bool,
     rule: Option<VmRule>,
     threads_read: Duration,
     limits_read: Duration,
@@ -103,6 +105,7 @@ impl Resident {
             home: None,
             why: JUST_FOUND.into(),
             decided: None,
+            has_cookie: false,
             rule,
             threads_read: now,
             limits_read: now,

@@ -120,6 +120,29 @@ fn a_new_vm_gets_a_home_within_two_seconds_and_all_its_threads_with_it() {
 }
 
 #[test]
+fn a_vm_with_a_cookie_is_warned_of_once_on_a_kernel_that_hangs_with_it() {
+    let vm = |pid, cpus: &[&str]| {
+        let arguments = [&["--api-socket", "/run/web.sock"][..], cpus].concat();
+        Process::new(pid, "/usr/bin/cloud-hypervisor", &arguments).thread("vcpu0")
+    };
+    for (release, warnings) in [("7.1.3", 1), ("7.3.4", 0)] {
+        let mut scene = Scene::new("");
+        scene.tree.write("proc/sys/kernel/osrelease", release);
+        for cpu in [0, 1] {
+            scene.tree.write(&format!("sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list"), "0-1");
+        }
+        scene.agent = agent(scene.tree.root(), &Settings::default(), &scene.given);
+        scene.pass(1);
+        scene.tree.process(&vm(100, &["--cpus", "boot=1,core_scheduling=off"]));
+        scene.tree.process(&vm(200, &[]));
+        let told = scene.pass(30);
+        let told: Vec<_> = told.iter().filter(|line| line.contains("core scheduling")).collect();
+        assert_eq!(told.len(), warnings, "{release}: {told:?}");
+        assert!(told.iter().all(|line| line.starts_with("warning: VM web (process 200) uses")), "{told:?}");
+    }
+}
+
+#[test]
 fn vms_are_spread_over_the_nodes() {
     let mut scene = Scene::new("");
     let vms = [1, 2, 3, 4].map(|number| scene.vm(100 * number, &format!("vm{number}"), 2, [0, 0]));

@@ -1,9 +1,11 @@
 //! Cgroups: those of the unified hierarchy, by their path, and those of a process, by the version that its system has.
 //! The kernel's `Documentation/admin-guide/cgroup-v2.rst`.
 
+mod limits;
 mod membership;
 mod mounts;
 
+pub use limits::{CpuLimits, cpu_limits};
 pub use membership::{Hierarchies, Membership};
 
 use mounts::hierarchies;

@@ -5,6 +5,7 @@
 
 mod machine;
 mod permissions;
+mod risks;
 mod service;
 mod vms;
 
@@ -89,6 +90,7 @@ pub fn examine(root: &Path) -> Vec<Finding> {
     findings.extend(loaded(&kernel));
     findings.extend(machine::look(&kernel));
     findings.push(cgroups(root));
+    findings.extend(risks::look(&kernel));
     findings.extend(vms::look(root));
     findings.push(schedstats(root));
     findings.push(service::group(root));

@@ -220,6 +220,86 @@ fn kvm_is_told_by_what_the_cpu_can() {
 }
 
 #[test]
+fn what_would_end_with_the_scheduler_is_a_warning() {
+    let cases = [
+        (
+            "sys/fs/cgroup/machine.slice/cpu.max",
+            "50000 100000\n",
+            "CPU limits",
+            Level::Warning,
+            "would not be enforced: /machine.slice; `tandem run` refuses: remove the limits, or run it with --ignore limits",
+        ),
+        ("sys/fs/cgroup/machine.slice/cpu.max", "max 100000\n", "", Level::Ok, ""),
+        (
+            "sys/devices/system/cpu/isolated",
+            "1\n",
+            "isolated CPUs",
+            Level::Ok,
+            "1; tasks run there by their affinity alone",
+        ),
+        ("sys/devices/system/cpu/isolated", "\n", "", Level::Ok, ""),
+        (
+            "sys/devices/system/cpu/nohz_full",
+            "1\n",
+            "CPUs without tick",
+            Level::Warning,
+            "the tick of CPUs 1 (nohz_full)",
+        ),
+        ("sys/devices/system/cpu/nohz_full", "  (null)\n", "", Level::Ok, ""),
+    ];
+    for (path, text, subject, level, message) in cases {
+        let root = good_host();
+        write(&root, path, text);
+        if subject.is_empty() {
+            assert_eq!(differing(&root), [], "{path}: {text}");
+        } else {
+            only(&root, subject, level, message);
+        }
+        assert!(is_loadable(&examine(root.path())), "{path}: {text}");
+    }
+}
+
+#[test]
+fn kernels_that_hang_are_told() {
+    let root = good_host();
+    write(&root, "proc/sys/kernel/osrelease", "7.1.3-xanmod1\n");
+    let told = |root: &TempDir| -> Vec<_> {
+        differing(root).into_iter().filter(|(subject, ..)| *subject != "sched_ext").collect()
+    };
+    let [(subject, level, message), one_thread] = &told(&root)[..] else { panic!("{:?}", told(&root)) };
+    assert_eq!((one_thread.0, one_thread.1), ("pressure triggers", Level::Warning), "{}", one_thread.2);
+    assert_eq!((*subject, *level), ("core scheduling", Level::Ok), "{message}");
+
+    write(&root, "sys/devices/system/cpu/online", "0-2\n");
+    write(&root, "sys/devices/system/cpu/cpu0/topology/core_cpus_list", "0,2\n");
+    write(&root, "sys/devices/system/cpu/cpu2/topology/core_cpus_list", "0,2\n");
+    write(&root, "sys/devices/system/node/node0/cpulist", "0,2\n");
+    let cookies =
+        |root: &TempDir| told(root).into_iter().find(|(subject, ..)| *subject == "core scheduling").unwrap();
+    let (_, level, message) = cookies(&root);
+    assert_eq!(level, Level::Warning, "{message}");
+    assert!(
+        message.starts_with("Linux 7.1.3-xanmod1 hangs with a sched_ext scheduler as soon as"),
+        "{message}"
+    );
+
+    crate::vms::testing::Tree::new(root.path()).process(
+        &crate::vms::testing::Process::new(
+            700,
+            "/usr/bin/cloud-hypervisor",
+            &["--api-socket", "/run/web.sock"],
+        )
+        .thread("vcpu0"),
+    );
+    let (_, level, message) = cookies(&root);
+    assert_eq!(level, Level::Warning, "{message}");
+    assert!(
+        message.contains("VM web (process 700, by its command line) uses; `tandem run` refuses"),
+        "{message}"
+    );
+}
+
+#[test]
 fn the_units_state_is_told() {
     let root = good_host();
     remove(&root, "etc/systemd/system/multi-user.target.wants");

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 pub const CONNECTIONS_MAX: usize = 64;
 /// How many are taken before those that are there have their turn.
 const ACCEPTED_MAX: usize = 16;
-/// How long a request may take, from the connection on.
+/// How long a request may take.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long a client may take to read the answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
@@ -42,6 +42,8 @@ type Log = dyn Fn(&str) + Send;
 /// The metrics at an address.
 pub struct Service {
     exporter: Exporter,
+    /// How long a request may take, from the connection on.
+    request_time_max: Duration,
     connections: Vec<Connection>,
     /// In either format, with the time when it was made.
     pages: [Option<(Instant, Arc<str>)>; 2],
@@ -64,7 +66,7 @@ impl Service {
     }
 
     fn new(exporter: Exporter) -> Self {
-        Self { exporter, connections: Vec::new(), pages: [None, None] }
+        Self { exporter, request_time_max: REQUEST_TIME_MAX, connections: Vec::new(), pages: [None, None] }
     }
 
     /// Serves until the system does not let it.
@@ -119,7 +121,7 @@ impl Service {
                         }
                     }
                     let stage = Stage::Request(Vec::new());
-                    let deadline = now + REQUEST_TIME_MAX;
+                    let deadline = now + self.request_time_max;
                     self.connections.push(Connection { stream, deadline, progressed: now, stage });
                 }
                 // Gone already.

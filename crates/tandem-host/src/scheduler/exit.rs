@@ -1,13 +1,23 @@
 //! Why a scheduler ended, as the kernel tells it and the BPF side notes it (`struct user_exit_info`).
 
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, mkdir, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
 use std::mem::offset_of;
+use std::path::{Path, PathBuf};
 use tandem_bpf::types::{data, user_exit_info};
 
 /// `SCX_EXIT_UNREG` of the kernel's `enum scx_exit_kind`: it was unloaded from user space.
 const KIND_UNLOADED: i32 = 64;
 /// `SCX_ECODE_ACT_RESTART` of the kernel's `enum scx_exit_code`: load it again.
 const ACTION_RESTART: i64 = 1 << 48;
+
+/// The file of the last dump, and what it is called while it is written.
+const DUMP_FILE: &str = "ejection.txt";
+const UNFINISHED: &str = ".ejection.txt";
 
 /// Why the scheduler ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +28,8 @@ pub struct Exit {
     pub reason: String,
     /// What happened, in the kernel's words; may be empty.
     pub message: String,
+    /// What the kernel found at that moment, many lines: its CPUs, tasks and queues. Empty unless it was an error.
+    pub dump: String,
 }
 
 impl Exit {
@@ -31,7 +43,13 @@ impl Exit {
             code: i64::from_ne_bytes(array_at(info, offset_of!(user_exit_info, exit_code))?),
             reason: text_in(&info[offset_of!(user_exit_info, reason)..offset_of!(user_exit_info, msg)]),
             message: text_in(info.get(offset_of!(user_exit_info, msg)..size_of::<user_exit_info>())?),
+            dump: String::new(),
         })
+    }
+
+    /// Adds the object's section `.data.exit_info_dump`.
+    pub(super) fn set_dump(&mut self, bytes: &[u8]) {
+        self.dump = text_in(bytes);
     }
 
     /// Whether it was unloaded as the user asked.
@@ -54,6 +72,52 @@ impl fmt::Display for Exit {
     }
 }
 
+/// Writes a dump where operators find it, in the place of the one before; returns the path.
+///
+/// The folder is made for its owner alone if it is not there. In one that others may write to, somebody could have laid a link:
+/// nothing is written there, and no link is followed.
+///
+/// # Errors
+/// If the folder is somebody else's, or the file cannot be written.
+pub fn keep_dump(folder: &Path, exit: &Exit) -> io::Result<PathBuf> {
+    match mkdir(folder, Mode::RWXU) {
+        Err(Errno::EXIST) => {}
+        made => made?,
+    }
+    let only = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = openat(CWD, folder, OFlags::DIRECTORY | OFlags::RDONLY | only, Mode::empty())?;
+    let found = fstat(&directory)?;
+    let may_others_write = Mode::from_raw_mode(found.st_mode).intersects(Mode::WGRP | Mode::WOTH);
+    if found.st_uid != geteuid().as_raw() || may_others_write {
+        let message = format!("{} may be written to by others", folder.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    }
+    match unlinkat(&directory, UNFINISHED, AtFlags::empty()) {
+        Err(Errno::NOENT) => {}
+        removed => removed?,
+    }
+    let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | only;
+    let mut file = File::from(openat(&directory, UNFINISHED, new, Mode::RUSR | Mode::WUSR)?);
+    let text = format!("{exit}\n\n{}\n", exit.dump);
+    file.write_all(readable(&text).as_bytes())?;
+    file.sync_all()?;
+    renameat(&directory, UNFINISHED, &directory, DUMP_FILE)?;
+    Ok(folder.join(DUMP_FILE))
+}
+
+/// The text without control characters but ends of lines and tabs: names of tasks may hold any.
+fn readable(text: &str) -> String {
+    let mut readable = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' | '\t' => readable.push(character),
+            _ if character.is_control() => readable.extend(character.escape_default()),
+            _ => readable.push(character),
+        }
+    }
+    readable
+}
+
 fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
     bytes.get(offset..)?.first_chunk().copied()
 }
@@ -67,6 +131,8 @@ fn text_in(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn data_with(kind: i32, code: i64, reason: &str, message: &str) -> Vec<u8> {
         let mut bytes = vec![0; size_of::<data>()];
@@ -78,6 +144,48 @@ mod tests {
         write(offset_of!(user_exit_info, reason), reason.as_bytes());
         write(offset_of!(user_exit_info, msg), message.as_bytes());
         bytes
+    }
+
+    fn stall(dump: &str) -> Exit {
+        let mut exit = Exit::in_data(&data_with(1026, 0, "runnable task stall", "sh[7]")).unwrap();
+        exit.set_dump(dump.as_bytes());
+        exit
+    }
+
+    #[test]
+    fn a_dump_takes_the_place_of_the_one_before_and_is_its_owners() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("tandem");
+        keep_dump(&folder, &stall("CPU states\0rest of the room")).unwrap();
+        let file = keep_dump(&folder, &stall("CPU 0:\n  R sh\u{1b}[2J[7] -5ms\n")).unwrap();
+        assert_eq!(file, folder.join("ejection.txt"));
+        let expected = "runnable task stall (sh[7])\n\nCPU 0:\n  R sh\\u{1b}[2J[7] -5ms\n";
+        assert_eq!(fs::read_to_string(&file).unwrap(), expected);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&folder), mode(&file)), (0o700, 0o600));
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn no_link_leads_a_dump_astray() {
+        let outside = tempfile::tempdir().unwrap();
+        let victim = outside.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let folder = outside.path().join("tandem");
+        fs::create_dir(&folder).unwrap();
+        for name in [DUMP_FILE, UNFINISHED] {
+            symlink(&victim, folder.join(name)).unwrap();
+        }
+        keep_dump(&folder, &stall("states")).unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert!(!folder.join(DUMP_FILE).is_symlink());
+
+        let link = outside.path().join("link");
+        symlink(&folder, &link).unwrap();
+        assert!(keep_dump(&link, &stall("states")).is_err(), "the folder itself is a link");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o770)).unwrap();
+        let error = keep_dump(&folder, &stall("states")).unwrap_err().to_string();
+        assert!(error.ends_with("tandem may be written to by others"), "{error}");
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Kernel {
     pub fn needs(&self) -> [(&'static str, Result<(), SchedulerError>); 4] {
         let release = || self.release();
         let unless = |is_there: bool, error: SchedulerError| if is_there { Ok(()) } else { Err(error) };
-        let types = self.root.join("sys/kernel/btf/vmlinux");
+        let types = self.types();
         let mounts = mount_points(&self.root, "bpf");
         let compiler = fs::read_to_string(self.root.join("proc/sys/net/core/bpf_jit_enable"));
         [
@@ -122,6 +122,11 @@ impl Kernel {
     pub fn possible_cpus(&self) -> Option<usize> {
         let possible = fs::read_to_string(self.root.join("sys/devices/system/cpu/possible")).ok()?;
         parse_cpulist(&possible).ok()?.last().map(|&last| last as usize + 1)
+    }
+
+    /// The file of its types.
+    pub(super) fn types(&self) -> PathBuf {
+        self.root.join("sys/kernel/btf/vmlinux")
     }
 
     /// Where the BPF file system is mounted.

@@ -1,10 +1,10 @@
 //! Loading the object, and the loaded scheduler.
 
 use super::instance::{COUNTERS, Instance, PREFER, PREFERENCE_OF, READ_ONLY_DATA};
+use super::kernel_types::{KernelTypes, OPS};
 use super::{Counters, Exit, Places, SchedulerError, Settings, messages};
-use libbpf_rs::btf::types::Struct;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{Btf, Link, MapCore, MapFlags, OpenObject};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 use std::fs;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -13,6 +13,13 @@ use tandem_bpf::{OpenTandemSkel, TandemSkel, TandemSkelBuilder};
 
 /// Room for the object, which libbpf wants to be outside of what refers to it.
 pub type ObjectStorage = MaybeUninit<OpenObject>;
+
+/// Longest text that the kernel may leave of what it found when it ejects the scheduler, bytes: what it allows by default,
+/// its `SCX_EXIT_DUMP_DFL_LEN`.
+const DUMP_BYTES: u32 = 32_768;
+
+/// The callback by which the kernel tells the limits of cgroups.
+const LIMITS_CALLBACK: &str = "cgroup_set_bandwidth";
 
 /// Maps that stay when the scheduler is loaded again: their pins are taken up.
 const KEPT_MAPS: [&str; 4] = [COUNTERS, "preference_sets", "preferences_of_tasks", "preferences_of_cgroups"];
@@ -47,9 +54,13 @@ impl<'storage> Scheduler<'storage> {
         if let Some(rodata) = skel.maps.rodata_data.as_deref_mut() {
             places.write(rodata);
             settings.write(&mut rodata.settings);
+            rodata.exit_info_dump_len = DUMP_BYTES;
         }
+        let room = skel.maps.data_exit_info_dump.set_value_size(DUMP_BYTES);
+        room.map_err(SchedulerError::refused("keep room for a dump"))?;
         let ops = skel.struct_ops.tandem_mut();
-        leave_out_unknown(ops, &kernels_members()?);
+        ops.exit_dump_len = DUMP_BYTES;
+        leave_out_unknown(ops, &KernelTypes::read(instance.kernel())?);
         // At most 30 s: `Settings` are checked.
         ops.timeout_ms = (settings.watchdog.ns / 1_000_000) as u32;
         ops.hotplug_seq = hotplug_seq;
@@ -97,34 +108,45 @@ fn exit(skel: &TandemSkel<'_>) -> Result<Option<Exit>, SchedulerError> {
     // The kernel writes there at any time: a copy, and not the mapped memory, is what one may look at.
     let data = skel.maps.data.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let data = data.map_err(SchedulerError::refused("tell how the scheduler does"))?;
-    Ok(data.and_then(|data| Exit::in_data(&data)))
-}
-
-/// The members of the running kernel's `struct sched_ext_ops`.
-fn kernels_members() -> Result<Vec<String>, SchedulerError> {
-    let refused = SchedulerError::refused("tell its types");
-    let types = Btf::from_vmlinux().map_err(refused)?;
-    let Some(ops) = types.type_by_name::<Struct<'_>>("sched_ext_ops") else {
-        let cause = "there is no struct sched_ext_ops among them".into();
-        return Err(SchedulerError::Refused { action: "tell its types".into(), cause });
-    };
-    Ok(ops.iter().filter_map(|member| Some(member.name?.to_str()?.to_owned())).collect())
+    let Some(mut exit) = data.and_then(|data| Exit::in_data(&data)) else { return Ok(None) };
+    let dump = skel.maps.data_exit_info_dump.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+    exit.set_dump(
+        &dump.map_err(SchedulerError::refused("tell how the scheduler ended"))?.unwrap_or_default(),
+    );
+    Ok(Some(exit))
 }
 
 /// Leaves out callbacks that the running kernel does not have, without which the scheduler does with less: those of
-/// cgroups need CONFIG_EXT_GROUP_SCHED.
-fn leave_out_unknown(ops: &mut sched_ext_ops, known: &[String]) {
+/// cgroups need CONFIG_EXT_GROUP_SCHED, limits Linux 6.17, and that of core scheduling CONFIG_SCHED_CORE.
+fn leave_out_unknown(ops: &mut sched_ext_ops, kernel: &KernelTypes) {
     let optional = [
         ("cgroup_init", &mut ops.cgroup_init),
         ("cgroup_exit", &mut ops.cgroup_exit),
         ("cgroup_move", &mut ops.cgroup_move),
         ("cgroup_set_weight", &mut ops.cgroup_set_weight),
+        ("core_sched_before", &mut ops.core_sched_before),
+        (LIMITS_CALLBACK, &mut ops.cgroup_set_bandwidth),
     ];
     for (name, callback) in optional {
-        if !known.iter().any(|known| known == name) {
+        if !kernel.has_member(OPS, name) {
             *callback = ptr::null_mut();
         }
     }
+}
+
+/// Whether the scheduler enforces the CPU limits of cgroups on a kernel with these types: the kernel tells them, and the
+/// object asks for them.
+///
+/// # Errors
+/// If the object cannot be opened.
+pub fn enforces_limits(kernel: &KernelTypes) -> Result<bool, SchedulerError> {
+    if !kernel.has_member(OPS, LIMITS_CALLBACK) {
+        return Ok(false);
+    }
+    let mut storage = MaybeUninit::uninit();
+    let opened = TandemSkelBuilder::default().open(&mut storage);
+    let skel = opened.map_err(SchedulerError::refused("open the object"))?;
+    Ok(!skel.struct_ops.tandem().cgroup_set_bandwidth.is_null())
 }
 
 fn take_up_kept_maps(skel: &mut OpenTandemSkel<'_>, instance: &Instance) -> Result<(), SchedulerError> {
@@ -169,6 +191,7 @@ fn pin_all(skel: &mut TandemSkel<'_>, instance: &Instance) -> Result<(), Schedul
 mod tests {
     use super::*;
     use crate::scheduler::Mode;
+    use crate::scheduler::kernel_types::testing;
     use std::mem::offset_of;
     use tandem_bpf::types::{cpu_place, llc_place, node_place, rodata};
     use tandem_file::units::Duration;
@@ -284,7 +307,7 @@ mod tests {
         let ops = skel.struct_ops.tandem_mut();
         let (cgroup_init, exit) = (ops.cgroup_init, ops.exit);
         assert!(!cgroup_init.is_null() && !exit.is_null());
-        leave_out_unknown(ops, &["cgroup_init".to_owned()]);
+        leave_out_unknown(ops, &testing::kernel_types(&[(OPS, &["cgroup_init"])]));
         assert_eq!((ops.cgroup_init, ops.exit), (cgroup_init, exit));
         assert!(ops.cgroup_exit.is_null() && ops.cgroup_move.is_null() && ops.cgroup_set_weight.is_null());
     }

@@ -13,30 +13,36 @@
 mod counters;
 mod error;
 mod exit;
+mod faults;
 mod instance;
 mod kernel;
+mod kernel_types;
 mod load;
 mod loaded;
 mod messages;
 mod places;
 mod preference;
 mod rehome;
+mod risks;
 mod settings;
 mod simulated;
 mod status;
 
 pub use counters::{Counter, Counters};
 pub use error::SchedulerError;
-pub use exit::Exit;
+pub use exit::{Exit, keep_dump};
+pub(crate) use faults::Fault;
 pub use instance::Instance;
 pub use kernel::{Kernel, State};
+pub(crate) use kernel_types::KernelTypes;
 pub use load::{ObjectStorage, Scheduler};
 pub use loaded::{Loaded, NAME, Preferences};
 pub use places::{Places, PlacesError};
 pub use preference::{Asker, Held, Place, Preference, PreferenceError, Subject};
 pub use rehome::{cpus_of_nodes, rehome};
+pub use risks::{Risk, is_endangered_by_cookies, risks};
 pub use settings::{
-    Agent, DirectedYield, Fairness, Guest, Listen, Metrics, Mode, NumaHomes, RateControl, Settings,
+    Agent, DirectedYield, Fairness, Guest, Ignore, Listen, Metrics, Mode, NumaHomes, RateControl, Settings,
     SoftAffinity, VmRule, settings_schema,
 };
 pub use simulated::{OBJECT, request_bytes, rodata};

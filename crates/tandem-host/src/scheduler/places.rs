@@ -1,8 +1,15 @@
 //! The machine as the scheduler's tables want it: a place for each CPU, last-level cache and node.
 //!
 //! An LLC is here what shares a last-level cache *inside one NUMA node*: with sub-NUMA clustering one cache spans
-//! nodes, and a queue should not. CPUs of which no cache is told make one such group for each node. Nodes without CPUs
-//! are left out. In guest mode there is one group of all CPUs, whatever topology the hypervisor made up.
+//! nodes, and a queue should not. CPUs of which no cache is told make one such group for each node, and so do those whose
+//! last-level cache is their core's own, as on Arm servers without an L3 that the kernel knows: with a queue for each core nobody
+//! would share anything, and there is no other core in the cache for which a queue could stand. The group of a node is no larger
+//! than that of a package with one cache. Clusters would be too small, and not all firmware tells them.
+//!
+//! Isolated CPUs are in their group, because tasks that name them have to wait somewhere, but do not count in its size, by which
+//! load is compared: nobody else's task can run there.
+//!
+//! Nodes without CPUs are left out. In guest mode there is one group of all CPUs, whatever topology the hypervisor made up.
 
 use super::Mode;
 use std::collections::BTreeMap;
@@ -40,12 +47,17 @@ struct CpuPlace {
     node: usize,
     /// The next thread of its core, in a ring: itself if it has none.
     next_thread: usize,
+    /// The next CPU of its LLC that is not isolated, in a ring; itself if there is none.
+    next_in_llc: usize,
+    isolated: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LlcPlace {
     node: usize,
+    /// Without isolated CPUs; 0 if all are.
     cpu_count: usize,
+    first_cpu: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,18 +110,23 @@ impl Places {
             .filter(|&node| !machine.node_cpus(node).is_empty())
             .collect();
         let number_of = |node: &NodeId| with_cpus.iter().position(|other| other == node);
-        let mut places = Self { cpus, llcs: Vec::new(), nodes: Vec::new(), smt: has_smt(machine) };
+        let mut places = Self { cpus, llcs: Vec::new(), nodes: Vec::new(), smt: machine.has_smt() };
         for (node, &id) in with_cpus.iter().enumerate() {
             let first_llc = places.llcs.len();
             let mut numbers = BTreeMap::<Option<LlcId>, usize>::new();
             for cpu in machine.node_cpus(id).iter() {
-                let llc = *numbers.entry(machine.cpu(cpu).llc).or_insert_with(|| {
-                    places.llcs.push(LlcPlace { node, cpu_count: 0 });
+                let llc = *numbers.entry(shared_cache(machine, cpu)).or_insert_with(|| {
+                    places.llcs.push(LlcPlace { node, cpu_count: 0, first_cpu: 0 });
                     places.llcs.len() - 1
                 });
-                places.llcs[llc].cpu_count += 1;
                 let next_thread = number(next_thread(machine, cpu));
-                places.cpus[number(cpu)] = Some(CpuPlace { llc, node, next_thread });
+                places.cpus[number(cpu)] = Some(CpuPlace {
+                    llc,
+                    node,
+                    next_thread,
+                    next_in_llc: 0,
+                    isolated: machine.isolated().contains(cpu),
+                });
             }
             places.nodes.push(NodePlace {
                 first_llc,
@@ -127,9 +144,11 @@ impl Places {
         number: impl Fn(CpuId) -> usize,
     ) -> Result<Self, PlacesError> {
         for cpu in machine.all_cpus().iter() {
-            cpus[number(cpu)] = Some(CpuPlace { llc: 0, node: 0, next_thread: number(cpu) });
+            let next_thread = number(cpu);
+            let isolated = machine.isolated().contains(cpu);
+            cpus[next_thread] = Some(CpuPlace { llc: 0, node: 0, next_thread, next_in_llc: 0, isolated });
         }
-        let llcs = vec![LlcPlace { node: 0, cpu_count: machine.cpu_count() }];
+        let llcs = vec![LlcPlace { node: 0, cpu_count: 0, first_cpu: 0 }];
         let nodes = vec![NodePlace { first_llc: 0, llc_count: 1, id: NO_NODE, by_distance: vec![0] }];
         Self { cpus, llcs, nodes, smt: false }.checked()
     }
@@ -149,7 +168,31 @@ impl Places {
         self.nodes.len()
     }
 
-    fn checked(self) -> Result<Self, PlacesError> {
+    /// Links the CPUs of each LLC that are not isolated into a ring, in the order of their numbers.
+    fn link(&mut self) {
+        let mut rings = vec![Vec::new(); self.llcs.len()];
+        for (number, cpu) in self.cpus.iter().enumerate() {
+            if let Some(cpu) = cpu
+                && !cpu.isolated
+            {
+                rings[cpu.llc].push(number);
+            }
+        }
+        for (llc, ring) in self.llcs.iter_mut().zip(&rings) {
+            llc.first_cpu = ring.first().copied().unwrap_or(0);
+            llc.cpu_count = ring.len();
+        }
+        for (number, cpu) in self.cpus.iter_mut().enumerate() {
+            if let Some(cpu) = cpu {
+                let ring = &rings[cpu.llc];
+                let next = ring.iter().find(|&&other| other > number).or(ring.first());
+                cpu.next_in_llc = next.copied().unwrap_or(number);
+            }
+        }
+    }
+
+    fn checked(mut self) -> Result<Self, PlacesError> {
+        self.link();
         let max =
             |what, found, max| if found <= max { Ok(()) } else { Err(PlacesError { what, found, max }) };
         let tables = rodata_lengths();
@@ -174,10 +217,16 @@ impl Places {
                 to.llc = place.llc as u16;
                 to.node = place.node as u16;
                 to.next_thread = place.next_thread as u16;
+                to.next_in_llc = place.next_in_llc as u16;
+                to.isolated.write(place.isolated);
             }
         }
         for (to, from) in rodata.llc_places.iter_mut().zip(&self.llcs) {
-            *to = llc_place { node: from.node as u16, nr_cpus: from.cpu_count as u16 };
+            *to = llc_place {
+                node: from.node as u16,
+                nr_cpus: from.cpu_count as u16,
+                first_cpu: from.first_cpu as u16,
+            };
         }
         for (to, from) in rodata.node_places.iter_mut().zip(&self.nodes) {
             *to = node_place {
@@ -217,8 +266,11 @@ fn empty_cpus(machine: &Machine, possible: usize) -> Vec<Option<CpuPlace>> {
     vec![None; online.max(possible.min(rodata_lengths().cpus))]
 }
 
-fn has_smt(machine: &Machine) -> bool {
-    machine.cores().iter().any(|core| core.cpus.count() > 1)
+/// The last-level cache of a CPU, if another core of its node shares it.
+fn shared_cache(machine: &Machine, cpu: CpuId) -> Option<LlcId> {
+    let (core, node) = (machine.siblings(cpu), machine.node_cpus(machine.cpu(cpu).node));
+    let is_shared = machine.llc_cpus(cpu).iter().any(|other| node.contains(other) && !core.contains(other));
+    machine.cpu(cpu).llc.filter(|_| is_shared)
 }
 
 /// The thread of the CPU's core that comes after it, and after the last one the first.
@@ -258,7 +310,7 @@ mod tests {
         let places = Places::of_host(&preset("westmere-ex-4s").unwrap(), 80).unwrap();
         assert_eq!((places.cpu_count(), places.llc_count(), places.node_count()), (80, 4, 4));
         assert!(places.smt);
-        assert_eq!(places.llcs[3], LlcPlace { node: 3, cpu_count: 20 });
+        assert_eq!(places.llcs[3], LlcPlace { node: 3, cpu_count: 20, first_cpu: 60 });
         assert_eq!(places.nodes[2].by_distance, [2, 0, 1, 3]);
     }
 
@@ -271,13 +323,28 @@ mod tests {
     }
 
     #[test]
+    fn the_cpus_of_a_cache_that_are_not_isolated_are_a_ring() {
+        let machine = MachineBuilder::symmetric(2, 4, 1).isolated([1, 4, 5, 6, 7]).build().unwrap();
+        let places = Places::of_host(&machine, 8).unwrap();
+        let next: Vec<_> = places.cpus.iter().flatten().map(|cpu| cpu.next_in_llc).collect();
+        // An isolated CPU leads into the ring, or to itself where there is none.
+        assert_eq!(next, [2, 2, 3, 0, 4, 5, 6, 7]);
+    }
+
+    #[test]
     fn numbers_with_gaps_become_numbers_without() {
         let cpus = [(0, 0, Some(0), 2), (3, 1, Some(0), 2), (4, 2, Some(4), 8)];
         // Node 5 has memory alone.
         let machine = machine(&cpus, &[2, 5, 8], &[&[10, 15, 20], &[15, 10, 15], &[20, 15, 10]]);
         let places = Places::of_host(&machine, 6).unwrap();
         assert_eq!(of_cpus(&places), [Some((0, 0)), None, None, Some((0, 0)), Some((1, 1)), None]);
-        assert_eq!(places.llcs, [LlcPlace { node: 0, cpu_count: 2 }, LlcPlace { node: 1, cpu_count: 1 }]);
+        assert_eq!(
+            places.llcs,
+            [
+                LlcPlace { node: 0, cpu_count: 2, first_cpu: 0 },
+                LlcPlace { node: 1, cpu_count: 1, first_cpu: 4 }
+            ]
+        );
         assert_eq!(places.nodes.iter().map(|node| node.id).collect::<Vec<_>>(), [2, 8]);
         assert_eq!(places.nodes[1].by_distance, [1, 0]);
         assert!(!places.smt);
@@ -300,27 +367,69 @@ mod tests {
     }
 
     #[test]
+    fn cores_with_a_cache_of_their_own_are_one_group_in_each_node() {
+        // Two threads a core, and a third core that shares its cache with a fourth.
+        let cpus = [
+            (0, 0, Some(0), 0),
+            (1, 1, Some(1), 0),
+            (2, 2, Some(2), 0),
+            (3, 3, Some(2), 0),
+            (4, 0, Some(0), 0),
+            (5, 5, Some(5), 1),
+            (6, 6, Some(6), 1),
+        ];
+        let places = Places::of_host(&machine(&cpus, &[0, 1], &[&[10, 20], &[20, 10]]), 7).unwrap();
+        let llcs: Vec<_> = of_cpus(&places).into_iter().map(|place| place.unwrap().0).collect();
+        assert_eq!(llcs, [0, 0, 1, 1, 0, 2, 2]);
+        let sizes: Vec<_> = places.llcs.iter().map(|llc| llc.cpu_count).collect();
+        assert_eq!(sizes, [3, 2, 2]);
+    }
+
+    #[test]
+    fn isolated_cpus_have_a_place_and_do_not_count() {
+        let machine = MachineBuilder::symmetric(2, 2, 2).isolated([2, 3, 4, 5, 6, 7]).build().unwrap();
+        let places = Places::of_host(&machine, 8).unwrap();
+        assert_eq!(places.cpu_count(), 8);
+        assert_eq!(
+            places.llcs,
+            [
+                LlcPlace { node: 0, cpu_count: 2, first_cpu: 0 },
+                LlcPlace { node: 1, cpu_count: 0, first_cpu: 0 }
+            ]
+        );
+        assert_eq!(of_cpus(&places)[5], Some((1, 1)));
+        assert_eq!(
+            Places::of_guest(&machine, 8).unwrap().llcs,
+            [LlcPlace { node: 0, cpu_count: 2, first_cpu: 0 }]
+        );
+    }
+
+    #[test]
     fn in_a_guest_all_are_one() {
         let places = Places::of_guest(&preset("westmere-ex-4s").unwrap(), 100).unwrap();
         assert_eq!((places.cpu_count(), places.llc_count(), places.node_count()), (80, 1, 1));
         assert_eq!((places.cpus.len(), places.cpus[99]), (100, None));
-        assert_eq!(places.cpus[79], Some(CpuPlace { llc: 0, node: 0, next_thread: 79 }));
+        assert_eq!(
+            places.cpus[79],
+            Some(CpuPlace { llc: 0, node: 0, next_thread: 79, next_in_llc: 0, isolated: false })
+        );
         assert!(!places.smt);
     }
 
     #[test]
     fn what_the_tables_do_not_hold_is_refused() {
         let refusal = |cpu_count: u32, cpus_of_node: u32| {
-            let cpus: Vec<_> = (0..cpu_count).map(|cpu| (cpu, cpu, Some(cpu), cpu / cpus_of_node)).collect();
+            let cpus: Vec<_> =
+                (0..cpu_count).map(|cpu| (cpu, cpu, Some(cpu / 2), cpu / cpus_of_node)).collect();
             let nodes: Vec<u32> = (0..cpu_count.div_ceil(cpus_of_node)).collect();
             let row = |from| nodes.iter().map(|&to| if to == from { 10 } else { 20 }).collect::<Vec<u32>>();
             let distances: Vec<Vec<u32>> = nodes.iter().map(|&from| row(from)).collect();
             let distances: Vec<&[u32]> = distances.iter().map(Vec::as_slice).collect();
             Places::of_host(&machine(&cpus, &nodes, &distances), 0).map_err(|error| error.to_string())
         };
-        assert!(refusal(256, 2).is_ok());
+        assert!(refusal(512, 4).is_ok());
         assert_eq!(
-            refusal(257, 4).unwrap_err(),
+            refusal(514, 6).unwrap_err(),
             "this machine has 257 last-level caches; the scheduler can do with 256 at most"
         );
         assert_eq!(

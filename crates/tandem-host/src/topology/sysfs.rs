@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `cpu/online` | CPUs with a `topology` directory are online |
 //! | `cpuN/online` | `cpu/online` alone decides |
+//! | `cpu/isolated` | no CPU is isolated |
 //! | `topology` of an online CPU | a core of its own, in package 0 |
 //! | `physical_package_id`, or it is -1 | package 0 |
 //! | `cpuN/cache` | no last-level cache |
@@ -51,7 +52,8 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
         false => NodeTable::single(&root.join("proc/meminfo"), &online)?,
     };
 
-    let mut builder = MachineBuilder::new(name).distances(nodes.distances);
+    let isolated = read_list(&cpu_dir.join("isolated"))?.unwrap_or_default();
+    let mut builder = MachineBuilder::new(name).distances(nodes.distances).isolated(isolated);
     for &node in &nodes.specs {
         builder = builder.node(node);
     }

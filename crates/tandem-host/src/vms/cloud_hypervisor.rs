@@ -30,3 +30,11 @@ pub(super) fn describe(source: &Source) -> Description {
             .collect(),
     }
 }
+
+/// Whether it gives its vCPUs cookies of core scheduling: `--cpus core_scheduling=vm`, which is its default since release 52,
+/// `vcpu` or `off` (its `docs/cpu.md`). Earlier releases do not know the option, and give none.
+pub(super) fn asks_for_cookies(arguments: &[String]) -> bool {
+    let cpus = values(arguments, "cpus").next().map(Parts::parse);
+    let said = cpus.as_ref().and_then(|cpus| cpus.get("core_scheduling"));
+    !said.is_some_and(|said| said.eq_ignore_ascii_case("off"))
+}

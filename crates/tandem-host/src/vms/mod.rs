@@ -185,6 +185,12 @@ impl Vm {
         times::read_migrations(&self.root, thread)
     }
 
+    /// Whether its monitor, by its command line, gives its vCPUs cookies of core scheduling.
+    pub fn asks_for_cookies(&self) -> bool {
+        let arguments = || process::read_arguments(&self.directory).unwrap_or_default();
+        self.monitor == Monitor::CloudHypervisor && cloud_hypervisor::asks_for_cookies(&arguments())
+    }
+
     /// The CPUs that a thread may use, in ascending order; `None` if it is gone.
     pub fn read_allowed(&self, thread: &Thread) -> Option<Vec<u32>> {
         Some(tasks::thread(&self.root, thread.process, thread.tid)?.allowed)

@@ -5,6 +5,9 @@ use crate::scheduler::{Counters, Mode, Status};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::SystemTime;
 
+/// The last resort against a service that does not answer: what it does takes milliseconds, on a busy machine seconds.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 /// As they are after an hour of something.
 fn counters() -> Counters {
     let named: Vec<_> = Counters::names().zip(1..).map(|(name, value)| (name.to_owned(), value)).collect();
@@ -52,7 +55,7 @@ impl Served {
 
     fn raw(&self) -> UnixStream {
         let stream = UnixStream::connect(self.folder.path().join("sock")).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
@@ -84,7 +87,7 @@ fn what_the_backend_refuses_is_an_error_and_in_the_log() {
     let request = Request::PreferenceOf { whom: Whom::Task(1) };
     let error = served.client().ask(&request).unwrap_err();
     assert_eq!(error.to_string(), "not yours");
-    let line = served.log.recv_timeout(Duration::from_secs(10)).unwrap();
+    let line = served.log.recv_timeout(PATIENCE).unwrap();
     assert!(line.starts_with("refused user ") && line.ends_with(": not yours"), "{line}");
     served.server.log_due();
     assert!(served.log.try_recv().is_err(), "nothing is due yet");

@@ -5,18 +5,25 @@ use std::sync::mpsc::channel;
 
 const GET: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// A service without a scheduler, at an address.
+/// The last resort against a service that does not answer: what it does takes milliseconds, on a busy machine seconds.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A service without a scheduler, at an address. A client may be slow, as on a busy machine.
 fn serve() -> SocketAddr {
+    serve_requests_of(PATIENCE)
+}
+
+fn serve_requests_of(request_time_max: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let exporter = Exporter::of_scheduler(Path::new("/"), || Err(SchedulerError::NotLoaded));
-    thread::spawn(move || Service::new(exporter).serve(&listener));
+    thread::spawn(move || Service { request_time_max, ..Service::new(exporter) }.serve(&listener));
     address
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
@@ -60,10 +67,9 @@ fn a_request_may_come_in_pieces() {
 
 #[test]
 fn who_is_slow_is_told_and_who_sends_too_much_as_well() {
-    let address = serve();
-    let slow = answer(address, "GET /metrics HTTP/1.1\r\n");
+    let slow = answer(serve_requests_of(REQUEST_TIME_MAX), "GET /metrics HTTP/1.1\r\n");
     assert!(slow.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{slow}");
-    let long = answer(address, &format!("GET /metrics HTTP/1.1\r\nA: {}\r\n", "x".repeat(2 * REQUEST_MAX)));
+    let long = answer(serve(), &format!("GET /metrics HTTP/1.1\r\nA: {}\r\n", "x".repeat(2 * REQUEST_MAX)));
     assert!(long.starts_with("HTTP/1.1 431 "), "{long}");
 }
 
@@ -73,11 +79,12 @@ fn silent_clients_keep_nobody_out_and_are_few() {
     let silent: Vec<_> = (0..5 * CONNECTIONS_MAX).map(|_| connect(address)).collect();
     assert!(answer(address, GET).starts_with("HTTP/1.1 200 OK"));
     // Those that came first were closed without a word when others came.
-    let mut closed = 0;
-    for mut stream in silent {
-        closed += usize::from(!matches!(stream.read(&mut [0; 1]), Ok(1)));
+    // Which of those that are taken together is as good as chance.
+    for mut stream in silent.into_iter().take(4 * CONNECTIONS_MAX - ACCEPTED_MAX) {
+        let read = stream.read(&mut [0; 1]);
+        assert!(!matches!(read, Ok(1)), "one was told {read:?}");
+        assert!(read.is_ok_and(|length| length == 0), "one is open, or broke");
     }
-    assert!(closed >= 4 * CONNECTIONS_MAX, "{closed} were closed");
     assert!(answer(address, GET).starts_with("HTTP/1.1 200 OK"));
 }
 
@@ -103,7 +110,7 @@ fn an_address_that_is_taken_is_told_once_and_tried_again() {
     let log = move |line: &str| sender.send(line.to_owned()).unwrap();
     let waiting =
         thread::spawn(move || listen(address, Duration::from_millis(1), &log).local_addr().unwrap());
-    let line = lines.recv_timeout(Duration::from_secs(10)).unwrap();
+    let line = lines.recv_timeout(PATIENCE).unwrap();
     let begin = format!("metrics cannot be served at {address}: ");
     assert!(line.starts_with(&begin) && line.ends_with("; trying again every 10 s"), "{line}");
     drop(taken);

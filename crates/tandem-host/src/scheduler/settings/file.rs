@@ -42,6 +42,7 @@ impl Settings {
         let Self {
             mode: _,
             watchdog,
+            ignore: _,
             fairness,
             soft_affinity,
             numa_homes,

@@ -9,6 +9,7 @@ impl Settings {
         let Self {
             mode,
             watchdog: _,
+            ignore: _,
             fairness,
             soft_affinity,
             numa_homes,

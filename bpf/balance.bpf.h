@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Balance: how tasks get from CPU to CPU and from LLC to LLC.
+ *
+ * Problem: no CPU may idle while a task waits that may use it; CPU time is to be fair over all CPUs that tasks can reach; and a
+ * move costs caches, the more the farther it goes.
+ *
+ * Approach, in the order of distance:
+ * 1. A CPU with nothing to run takes what waits: in its LLC, then in others, nearest node first, there those that prefer this
+ *    CPU before the rest.
+ * 2. At each decision and each tick a CPU looks at another one of its LLC, in turn, and takes the first that waits there if that is owed
+ *    `migration_margin_ns` more than who would run here.
+ * 3. A task that may use some CPUs of an LLC only, and whose slice ended or that wakes, looks at two others of them and goes
+ *    where it is owed more than others by that margin. While some CPU idles, it goes where a task runs that could use that
+ *    one, which then makes room.
+ * 4. A task that joins a queue goes to another LLC if that has less to do for each of its CPUs, weights counted, by more than
+ *    IMBALANCE_*_PCT; or if the clock there has gone further lately than here by twice the margin, which is how tasks take
+ *    turns where their number does not divide.
+ *
+ * All looks are at a constant number of places, whatever the size of the machine, but for those of a CPU that would idle.
+ */
+#ifndef TANDEM_BALANCE_H
+#define TANDEM_BALANCE_H
+
+enum {
+	/* Other CPUs that a bound task looks at, and that a CPU looks at for a queue with somebody to take. */
+	BOUND_LOOKS = 2,
+	SIBLING_LOOKS = 4,
+	/* How much more an LLC must have to do for a task to leave it: inside a node, for another node, and away from home. */
+	IMBALANCE_NEAR_PCT = 110,
+	IMBALANCE_FAR_PCT = 150,
+	IMBALANCE_HOME_PCT = 400,
+};
+
+/*
+ * How far a CPU has served those who run there, against the clocks of all: who comes there from where this is less is owed the
+ * difference. `*known` is false where the CPU does not run tasks of this scheduler.
+ */
+static s64 served_on(s32 cpu, u64 now_ns, bool *known)
+{
+	struct cpu_state *state = cpu_state(cpu);
+	u32 llc = llc_of(cpu);
+
+	*known = state && state->running;
+	return served_by(cpu, llc) - clock_of(llc) + pace_of(llc, now_ns);
+}
+
+/* Whether any CPU idles. */
+static bool some_cpu_idles(void)
+{
+	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
+	bool found = !bpf_cpumask_empty(idle);
+
+	scx_bpf_put_idle_cpumask(idle);
+	return found;
+}
+
+/* The CPU in whose queue a bound task is to wait, which is on `cpu`, and has just run there if it did not wake. */
+static s32 best_for_bound(struct task_struct *p, struct task_state *task, s32 cpu, bool woke, u64 now_ns)
+{
+	s64 served, best_served;
+	s32 best = cpu, other, i;
+	bool known, idles = some_cpu_idles();
+
+	best_served = served_on(cpu, now_ns, &known);
+	if (!woke && task->llc == llc_of(cpu))
+		best_served = p->scx.dsq_vtime - clock_of(task->llc) + pace_of(task->llc, now_ns);
+	if (known || !woke)
+		best_served += charge(settings.migration_margin_ns, task->weight);
+	bpf_for(i, 0, BOUND_LOOKS) {
+		struct cpu_state *state;
+
+		other = bpf_cpumask_any_distribute(p->cpus_ptr);
+		state = cpu_state(other);
+		if (other == cpu || !state)
+			continue;
+		/* What runs there could go to a CPU that idles, and this task not. */
+		if (idles && state->running && !state->bound)
+			return other;
+		served = served_on(other, now_ns, &known);
+		if (known && served > best_served) {
+			best = other;
+			best_served = served;
+		}
+	}
+	return best;
+}
+
+/* Whether so much load for each CPU of `from` is more than that of `to` would be with a task of this weight, by that percentage. */
+static __always_inline bool has_more_to_do(u32 from, u32 to, u64 weight, u32 pct)
+{
+	struct llc_state *here = llc_state(from), *there = llc_state(to);
+
+	if (!here || !there || here->weight <= 0)
+		return false;
+	return (u64)here->weight * 100 * nr_cpus_of(to) > ((u64)(there->weight > 0 ? there->weight : 0) + weight) * pct * nr_cpus_of(from);
+}
+
+/* The LLC whose queue a task is to join that would join that of `cpu`. */
+static u32 balanced_llc(struct task_struct *p, struct task_state *task, s32 cpu, u64 now_ns)
+{
+	struct cpu_state *state = cpu_state(cpu);
+	u32 llc = llc_of(cpu), other, pct;
+	struct preference_set *set;
+	struct bpf_cpumask *cpus;
+	u64 margin_ns = 2 * settings.migration_margin_ns;
+
+	if (settings.nr_llcs < 2 || !state || now_ns - state->balanced_ns < settings.balance_interval_ns)
+		return llc;
+	state->balanced_ns = now_ns;
+	other = state->balance_with + 1 < settings.nr_llcs ? state->balance_with + 1 : 0;
+	state->balance_with = other;
+	cpus = cpus_of_llc(other);
+	if (other == llc || !cpus || !bpf_cpumask_intersects(cast_mask(cpus), p->cpus_ptr))
+		return llc;
+	pct = node_of_llc(other) == node_of_llc(llc) ? IMBALANCE_NEAR_PCT : IMBALANCE_FAR_PCT;
+	set = preferred_set(p, preference_of_task(p));
+	if (set) {
+		struct bpf_cpumask *mask = set->mask;
+
+		if (!mask || !bpf_cpumask_intersects(cast_mask(cpus), cast_mask(mask))) {
+			pct = IMBALANCE_HOME_PCT;
+			margin_ns *= 2;
+		}
+	}
+	if (has_more_to_do(llc, other, task->weight, pct) ||
+	    (s64)(pace_of(other, now_ns) - pace_of(llc, now_ns)) > (s64)charge(margin_ns, task->weight)) {
+		count(COUNTER_balanced);
+		return other;
+	}
+	return llc;
+}
+
+/* Whether a task may run on `cpu` and, if asked for, prefers it. */
+static __always_inline bool fits(struct task_struct *p, s32 cpu, bool preferring)
+{
+	struct preference_set *set;
+	struct bpf_cpumask *mask;
+
+	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		return false;
+	if (!preferring)
+		return true;
+	set = preferred_set(p, preference_of_task(p));
+	mask = set ? set->mask : NULL;
+	return mask && bpf_cpumask_test_cpu(cpu, cast_mask(mask));
+}
+
+/*
+ * Moves the first task of a queue that may run on `cpu`, or prefers it, to this CPU; with `bounded`, one that is earlier than
+ * `bound`.
+ */
+__noinline int take_fitting(s32 cpu, u64 queue, bool preferring, u64 bound, bool bounded)
+{
+	struct cpu_state *state = cpu_state(cpu);
+	struct task_struct *p;
+	u32 looked = 0;
+
+	if (!state || state->looked >= SEARCH_ALL_MAX)
+		return false;
+	bpf_for_each(scx_dsq, p, queue, 0) {
+		if (bounded && !before(vtime_of_waiting(p), bound))
+			break;
+		if (fits(p, cpu, preferring) && move_here(BPF_FOR_EACH_ITER, p, cpu))
+			return true;
+		state->looked++;
+		if (++looked >= SEARCH_MAX || state->looked >= SEARCH_ALL_MAX)
+			break;
+	}
+	return false;
+}
+
+/* Takes a task that waits for another CPU. */
+static __always_inline bool take_from_cpu(s32 cpu, u32 other, bool preferring)
+{
+	struct cpu_state *state = cpu_state(other);
+
+	if (!state || !state->nr_movable || other == cpu)
+		return false;
+	return take_fitting(cpu, WARM_QUEUE | other, preferring, 0, false) ||
+	       take_fitting(cpu, BOUND_QUEUE | other, preferring, 0, false);
+}
+
+/* Takes a task that waits in an LLC, for a CPU that would idle. */
+__noinline int take_from_llc(s32 cpu, u32 llc, bool preferring)
+{
+	const volatile struct llc_place *place = MEMBER_VPTR(llc_places, [llc]);
+	struct llc_state *state = llc_state(llc);
+	u32 first, other, i;
+
+	if (!place || !state || state->nr_movable <= 0)
+		return false;
+	if (llc != llc_of(cpu) && take_fitting(cpu, llc, preferring, 0, false))
+		return true;
+	first = other = llc == llc_of(cpu) ? next_in_llc(cpu) : place->first_cpu;
+	bpf_for(i, 0, MAX_CPUS) {
+		if (take_from_cpu(cpu, other, preferring))
+			return true;
+		other = next_in_llc(other);
+		if (other == first)
+			break;
+	}
+	return false;
+}
+
+/* One step of stealing: from the LLCs of this node and of others, nearest first. */
+__noinline int steal_step(s32 cpu, bool preferring)
+{
+	const volatile struct node_place *own = node_place(node_of(cpu)), *node;
+	u32 own_llc = llc_of(cpu), i, j;
+
+	bpf_for(i, 0, MAX_NODES) {
+		if (i >= settings.nr_nodes || !own)
+			break;
+		node = node_place(own->by_distance[i]);
+		if (!node)
+			continue;
+		bpf_for(j, 0, MAX_LLCS) {
+			u32 llc = node->first_llc + j;
+
+			if (j >= node->nr_llcs)
+				break;
+			if (llc != own_llc && take_from_llc(cpu, llc, preferring)) {
+				if (preferring)
+					count(COUNTER_stolen_preferring);
+				else
+					count(i ? COUNTER_stolen_far : COUNTER_stolen_near);
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+/* Takes what waits elsewhere, for a CPU that would idle. */
+static __always_inline bool steal(s32 cpu)
+{
+	if (take_from_llc(cpu, llc_of(cpu), false)) {
+		count(COUNTER_stolen_sibling);
+		return true;
+	}
+	if (settings.nr_llcs < 2)
+		return false;
+	return (nr_preferences && steal_step(cpu, true)) || steal_step(cpu, false);
+}
+
+/*
+ * The virtual time before which a task that waits on another CPU is owed so much more than one with this virtual time, which would
+ * run on `cpu`, that this is worth a move.
+ */
+static __always_inline u64 owed_before(u64 vtime, s32 cpu)
+{
+	return vtime - charge(settings.migration_margin_ns, mean_weight(llc_of(cpu)));
+}
+
+/* The next CPU of the LLC where somebody waits whom others may take, and who is earlier than `bound`; -1: not where it looked. */
+static __always_inline s32 owed_elsewhere(struct cpu_state *state, s32 cpu, u64 bound)
+{
+	u64 first;
+	struct llc_state *llc = llc_state(llc_of(cpu));
+	u32 other = state->look_at, i;
+	bool found = false;
+
+	if (!llc || llc->nr_movable <= 0)
+		return -1;
+	if (llc_of(other) != llc_of(cpu))
+		other = next_in_llc(cpu);
+	bpf_for(i, 0, SIBLING_LOOKS) {
+		struct cpu_state *sibling = cpu_state(other);
+
+		found = sibling && sibling->nr_movable && other != cpu;
+		if (found)
+			break;
+		other = next_in_llc(other);
+	}
+	state->look_at = other;
+	if (!found)
+		return -1;
+	if ((first_vtime(WARM_QUEUE | other, &first) && before(first, bound)) ||
+	    (first_vtime(BOUND_QUEUE | other, &first) && before(first, bound)))
+		return other;
+	state->look_at = next_in_llc(other);
+	return -1;
+}
+
+/* Takes the first task that waits on another CPU, where that is owed more than the task that would run here. */
+static __always_inline bool take_owed(struct cpu_state *state, s32 cpu, u64 vtime)
+{
+	u64 bound = owed_before(vtime, cpu);
+	s32 other = owed_elsewhere(state, cpu, bound);
+
+	if (other < 0)
+		return false;
+	state->look_at = next_in_llc(other);
+	if (!take_fitting(cpu, WARM_QUEUE | other, false, bound, true) &&
+	    !take_fitting(cpu, BOUND_QUEUE | other, false, bound, true))
+		return false;
+	count(COUNTER_moved_owed);
+	return true;
+}
+
+/* Whether some CPU idles that a task may use. */
+static bool idle_cpu_for(struct task_struct *p)
+{
+	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
+	bool found = bpf_cpumask_intersects(idle, p->cpus_ptr);
+
+	scx_bpf_put_idle_cpumask(idle);
+	return found;
+}
+
+/* Whether a running task that may use the whole LLC is to leave a CPU to those who are bound to it, for one that idles. */
+static bool makes_room(struct task_struct *p, s32 cpu)
+{
+	return scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu) > 0 && !is_bound(p, llc_of(cpu)) && idle_cpu_for(p);
+}
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Preemption: when a task that waits stops one that runs.
+ *
+ * Problem: a task that uses less than its share should run when it wakes, and those who use more go on without being
+ * stopped for nothing.
+ *
+ * Approach: a task that wakes preempts one that has had `preempt_margin_ns` more than it: the one on the CPU where it ran last,
+ * or if rate control protects that, one on the next CPUs of the LLC; if all are protected, the first when it no longer is.
+ * Whoever still waits is looked for at each tick. A task whose slice has ended stops nobody: it waits for the ends of slices.
+ *
+ * The credit of a task that slept is for its place in the queue alone: tasks that wake each other all the time would otherwise
+ * preempt each other as often, since all of them have it.
+ */
+#ifndef TANDEM_PREEMPT_H
+#define TANDEM_PREEMPT_H
+
+enum {
+	/* CPUs that a waking task looks at for one to preempt. */
+	PREEMPT_LOOKS = 4,
+};
+
+/* Whether a task with this virtual time may stop what runs on a CPU, rate control aside. */
+static __always_inline bool outranks(u64 vtime, const struct cpu_state *state, u64 now_ns)
+{
+	return state->running &&
+	       before(vtime + charge(settings.preempt_margin_ns, state->weight), running_vtime(state, now_ns));
+}
+
+/* Lets a task that woke, and waits with virtual time `vtime` for `cpu` or for any CPU of its LLC (`anywhere`), preempt. */
+static void preempt(struct task_struct *p, struct task_state *task, s32 cpu, u64 vtime, bool anywhere)
+{
+	u64 now_ns = scx_bpf_now(), without_credit = vtime + charge(settings.sleeper_credit_ns, task->weight);
+	u64 wait_ns = 0, clock = anywhere ? clock_of(task->llc) : turn_on(cpu, task->llc);
+	struct cpu_state *state, *protected = NULL;
+	bool exempt = is_latency_critical(p);
+	u32 at = cpu, i;
+
+	if (before(vtime, clock))
+		vtime = earlier(without_credit, clock);
+	bpf_for(i, 0, PREEMPT_LOOKS) {
+		state = cpu_state(at);
+		if (state && outranks(vtime, state, now_ns)) {
+			u64 protected_for_ns = protected_ns(state, now_ns);
+
+			if (protected_for_ns && exempt) {
+				count(COUNTER_latency_exempted);
+				protected_for_ns = 0;
+			}
+			if (!protected_for_ns) {
+				count(COUNTER_preempted);
+				scx_bpf_kick_cpu(at, SCX_KICK_PREEMPT);
+				return;
+			}
+			if (!protected) {
+				protected = state;
+				cpu = at;
+				wait_ns = protected_for_ns;
+			}
+		}
+		if (!anywhere)
+			break;
+		at = next_in_llc(at);
+	}
+	if (!protected)
+		return;
+	count(protected->limited ? COUNTER_rate_limited : COUNTER_ratelimit_delayed);
+	preempt_later(cpu, protected, wait_ns);
+}
+
+/* Whether one that woke and waits for this CPU, or for any of its LLC, is to stop the running task at a tick. */
+static __always_inline bool outranked_at_tick(const struct cpu_state *state, s32 cpu, u64 now_ns)
+{
+	u64 first;
+
+	if (protected_ns(state, now_ns))
+		return false;
+	return (first_vtime(llc_of(cpu), &first) && outranks(first, state, now_ns)) ||
+	       (state->tick_looks && first_vtime(BOUND_QUEUE | cpu, &first) && outranks(first, state, now_ns));
+}
+
+#endif

@@ -1,0 +1,161 @@
+//! CPU limits of cgroups: `cpu.max` of the unified hierarchy.
+//!
+//! **Problem.** Users who own a part of the hierarchy make cgroups there, as many and as deep as the kernel lets them, with any name.
+//! **Approach.** A walk level by level that stops at a number and at a depth, and reads the beginning of one file for each; it says
+//! whether it was complete. **Limits.** Hierarchies of version 1 (`cpu.cfs_quota_us`) are not looked at.
+
+use super::{CgroupError, hierarchies};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Cgroups that are looked at: as many as the kernel's memory controller can number (`MEM_CGROUP_ID_MAX`).
+const CGROUPS_MAX: usize = 65_535;
+/// Levels that are looked at, the root's not counted; containers of orchestrators are on the fifth or sixth.
+const DEPTH_MAX: usize = 64;
+/// Longest text of `cpu.max`: two numbers of 64 bits.
+const TEXT_MAX: u64 = 64;
+/// Limits that are named; the others are counted.
+const NAMED_MAX: usize = 3;
+
+/// Which cgroups have CPU limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuLimits {
+    /// How many were found.
+    pub count: usize,
+    /// The paths of the first, from the root down; they may hold any character.
+    pub first: Vec<PathBuf>,
+    /// Whether all cgroups were looked at.
+    pub is_complete: bool,
+}
+
+/// Looks for cgroups with CPU limits.
+///
+/// # Errors
+/// If no unified hierarchy is mounted.
+pub fn cpu_limits(root: &Path) -> Result<CpuLimits, CgroupError> {
+    let unified = hierarchies(root).into_iter().find(|mount| mount.controllers.is_none());
+    Ok(walk(&unified.ok_or(CgroupError::NotMounted)?.at, CGROUPS_MAX, DEPTH_MAX))
+}
+
+fn walk(mount: &Path, cgroups_max: usize, depth_max: usize) -> CpuLimits {
+    let mut limits = CpuLimits { is_complete: true, ..CpuLimits::default() };
+    let mut seen = 0;
+    let mut level = vec![mount.to_owned()];
+    for depth in 0.. {
+        let mut next = Vec::new();
+        for directory in level {
+            if has_limit(&directory) {
+                limits.count += 1;
+                if limits.first.len() < NAMED_MAX {
+                    let path = directory.strip_prefix(mount).unwrap_or(&directory);
+                    limits.first.push(Path::new("/").join(path));
+                }
+            }
+            // One that was removed meanwhile has no limit, and none in it. Nothing in this file system is a link.
+            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+                if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    continue;
+                }
+                if depth == depth_max || seen == cgroups_max {
+                    limits.is_complete = false;
+                    break;
+                }
+                seen += 1;
+                next.push(entry.path());
+            }
+        }
+        if next.is_empty() {
+            break;
+        }
+        next.sort_unstable();
+        level = next;
+    }
+    limits
+}
+
+/// Whether a cgroup may use less than all CPUs: `QUOTA PERIOD` in us, the quota `max` without a limit. The root has no such file,
+/// and where the controller is off none has.
+fn has_limit(directory: &Path) -> bool {
+    let Ok(file) = File::open(directory.join("cpu.max")) else { return false };
+    let mut text = String::new();
+    let is_text = file.take(TEXT_MAX).read_to_string(&mut text).is_ok();
+    is_text && text.split_whitespace().next().is_some_and(|quota| quota.parse::<u64>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// A hierarchy of cgroups with these limits.
+    fn hierarchy(cgroups: &[(&str, &str)]) -> tempfile::TempDir {
+        let mount = tempfile::tempdir().unwrap();
+        for (path, limit) in cgroups {
+            let directory = mount.path().join(path);
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join("cpu.max"), limit).unwrap();
+        }
+        mount
+    }
+
+    fn found(mount: &tempfile::TempDir) -> CpuLimits {
+        walk(mount.path(), CGROUPS_MAX, DEPTH_MAX)
+    }
+
+    fn paths(limits: &CpuLimits) -> Vec<&str> {
+        limits.first.iter().map(|path| path.to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_first_are_named_from_the_root_down() {
+        let none = "max 100000\n";
+        let mount = hierarchy(&[
+            ("a", none),
+            ("a/a/a", "5000 100000\n"),
+            ("a/b", "150000 100000\n"),
+            ("b", none),
+            ("b/a", "1000 1000000\n"),
+            ("c", "100000 100000\n"),
+            ("d", "x"),
+        ]);
+        fs::create_dir(mount.path().join("off")).unwrap();
+        let limits = found(&mount);
+        assert_eq!((limits.count, limits.is_complete), (4, true));
+        assert_eq!(paths(&limits), ["/c", "/a/b", "/b/a"]);
+        assert_eq!(
+            found(&hierarchy(&[("a", none)])),
+            CpuLimits { is_complete: true, ..CpuLimits::default() }
+        );
+    }
+
+    #[test]
+    fn a_walk_ends_at_a_number_and_at_a_depth() {
+        let mount = hierarchy(&[("a", "1 1"), ("a/a", "1 1"), ("a/a/a", "1 1"), ("b", "1 1")]);
+        let counted = |cgroups, depth| {
+            let limits = walk(mount.path(), cgroups, depth);
+            (limits.count, limits.is_complete)
+        };
+        assert_eq!(counted(4, 3), (4, true));
+        assert_eq!(counted(3, 3), (3, false));
+        assert_eq!(counted(0, 3), (0, false));
+        assert_eq!(counted(4, 2), (3, false));
+        assert_eq!(counted(4, 1), (2, false));
+    }
+
+    #[test]
+    fn no_link_and_no_long_file_leads_astray() {
+        let mount = hierarchy(&[("a", "1 1")]);
+        symlink(mount.path(), mount.path().join("a/loop")).unwrap();
+        fs::create_dir(mount.path().join("b")).unwrap();
+        fs::write(mount.path().join("b/cpu.max"), " ".repeat(1 << 20) + "1 1").unwrap();
+        let limits = found(&mount);
+        assert_eq!((paths(&limits), limits.is_complete), (vec!["/a"], true));
+    }
+
+    #[test]
+    fn without_the_hierarchy_there_is_nothing_to_walk() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(matches!(cpu_limits(root.path()), Err(CgroupError::NotMounted)));
+    }
+}

@@ -1,0 +1,112 @@
+//! Faults of kernels that a loaded scheduler meets, whichever it is.
+//!
+//! **Problem.** Some kernels hang where a sched_ext scheduler and something else come together. **Approach.** For each fault: the
+//! release that brought it, those that ended it, and a mark that the mending change left in the kernel's types, because
+//! distributions take changes into older releases. The mark decides; a release that cannot be read has every fault whose mark is
+//! missing. **Limits.** What is not known here is not found. A kernel before the fault's first release that was given the
+//! faulty change is not told.
+//!
+//! | fault | began | ended | source |
+//! |---|---|---|---|
+//! | a core's threads are chosen while its lock is dropped: with cookies, the host hangs | 6.19 (4c95380701f5) | 7.3, 7.2.4 | sched-ext/scx issue 3715; "sched_ext: Fix rq->core_pick corruption under core scheduling" and the five changes before it |
+//! | loading waits for a lock whose holder waits for a fork, which loading holds up | 7.1 (a5b98009f16d) | 7.2, 7.1.9 | sched-ext/scx issue 3716; "sched/psi: Create the psimon kthread outside of cgroup_mutex" |
+
+use super::kernel_types::KernelTypes;
+
+/// A fault of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The host hangs when a task with a core-scheduling cookie runs on a core with several threads.
+    CoreScheduling,
+    /// Nothing can be forked any more if somebody sets up a trigger of pressure (PSI) while a scheduler is loaded.
+    PressureTriggers,
+}
+
+impl Fault {
+    /// Whether a kernel has it, by its release, as `uname -r` prints it, and its types, where they can be read.
+    pub fn is_in(self, release: &str, types: Option<&KernelTypes>) -> bool {
+        let is_mended = |types: &KernelTypes| match self {
+            Self::CoreScheduling => types.has_member("scx_rq", "lock_drop_seq"),
+            Self::PressureTriggers => types.has_function("psi_trigger_create_rtpoll_worker"),
+        };
+        !types.is_some_and(is_mended) && Release::parse(release).is_none_or(|release| self.is_of(release))
+    }
+
+    /// Whether the kernel as it was published under that release has it.
+    fn is_of(self, release: Release) -> bool {
+        let [began, ended_in_stable, ended] = match self {
+            Self::CoreScheduling => [(6, 19, 0), (7, 2, 4), (7, 3, 0)],
+            Self::PressureTriggers => [(7, 1, 0), (7, 1, 9), (7, 2, 0)],
+        }
+        .map(|(major, minor, patch)| Release { major, minor, patch });
+        let is_stable_mended = release.is_same_series(ended_in_stable) && release >= ended_in_stable;
+        began <= release && release < ended && !is_stable_mended
+    }
+}
+
+/// A release of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Release {
+    major: u32,
+    minor: u32,
+    patch: u32,
+}
+
+impl Release {
+    /// The numbers that a release such as `7.3.4+deb13-cloud-amd64` or `7.3-rc1` begins with.
+    fn parse(text: &str) -> Option<Self> {
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let mut numbers = text[..end].split('.').map(str::parse);
+        let major = numbers.next()?.ok()?;
+        let minor = numbers.next()?.ok()?;
+        Some(Self { major, minor, patch: numbers.next().and_then(Result::ok).unwrap_or(0) })
+    }
+
+    fn is_same_series(self, other: Self) -> bool {
+        (self.major, self.minor) == (other.major, other.minor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::kernel_types::testing::kernel_types;
+
+    #[test]
+    fn releases_are_told_apart() {
+        let cases = [
+            ("6.12.41+deb13-amd64", false, false),
+            ("6.18.54", false, false),
+            ("6.19-rc1", true, false),
+            ("7.0.3-14-generic", true, false),
+            ("7.1.3-xanmod1", true, true),
+            ("7.1.9", true, false),
+            ("7.2", true, false),
+            ("7.2.3-arch1-1", true, false),
+            ("7.2.4-200.fc44.x86_64", false, false),
+            ("7.3.0-rc1", false, false),
+            ("7.10.1", false, false),
+            ("10.0", false, false),
+            // Nothing is known of these.
+            ("of unknown release", true, true),
+            ("", true, true),
+        ];
+        for (release, cookies, pressure) in cases {
+            assert_eq!(Fault::CoreScheduling.is_in(release, None), cookies, "{release}");
+            assert_eq!(Fault::PressureTriggers.is_in(release, None), pressure, "{release}");
+        }
+    }
+
+    #[test]
+    fn what_the_mending_change_left_counts_more_than_the_release() {
+        let mended = kernel_types(&[("scx_rq", &["clock", "lock_drop_seq"])]);
+        let not = kernel_types(&[("scx_rq", &["clock"])]);
+        for release in ["7.1.3", "?"] {
+            assert!(!Fault::CoreScheduling.is_in(release, Some(&mended)), "{release}");
+            assert!(Fault::CoreScheduling.is_in(release, Some(&not)), "{release}");
+            assert!(Fault::PressureTriggers.is_in(release, Some(&mended)), "{release}");
+        }
+        // Without core scheduling a kernel has no such member, mended or not.
+        assert!(!Fault::CoreScheduling.is_in("7.3.4", Some(&not)));
+    }
+}
