@@ -5,6 +5,9 @@
 
 # Where `make demo` puts the HTML report.
 REPORT ?= report
+# How long `make soak` searches, seconds; the seed if it is to be a certain one.
+SOAK_SECONDS ?= 3600
+SEED ?=
 # How long `make fuzz` fuzzes in all, seconds.
 FUZZ_SECONDS ?= 60
 
@@ -28,7 +31,7 @@ export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
 # Warnings of rustdoc, such as links that lead nowhere, are errors.
 export RUSTDOCFLAGS := -D warnings
 
-.PHONY: help build install uninstall deb demo test test-deb test-vm lint deny fuzz bench bench-vm docs clean
+.PHONY: help build install uninstall deb demo test check soak mutants test-deb test-vm lint deny fuzz bench bench-vm docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
@@ -52,10 +55,20 @@ demo: build ## Reproduce every experiment: tables here, and an HTML report
 	@echo
 	@echo "The HTML report is $(REPORT)/report.html: open it in a browser."
 
-test: lint deny fuzz ## Everything that CI checks: lint, deny, fuzz, all tests and examples, test-deb, test-vm
+test: lint deny fuzz ## Everything that CI checks: lint, deny, fuzz, all tests and examples, check, test-deb, test-vm
 	@scripts/test
+	@scripts/check 120 held
 	@$(MAKE) --no-print-directory test-deb
 	@$(MAKE) --no-print-directory test-vm
+
+check: ## Search two minutes for a case that breaks a promise of the scheduler (SEED=7: with this seed)
+	@scripts/check 120
+
+soak: ## The same for SOAK_SECONDS
+	@scripts/check $(SOAK_SECONDS)
+
+mutants: ## Plant faults in copies of the scheduler, and count how many the search finds (MUTANT_SECONDS=600 each)
+	@scripts/mutants
 
 test-deb: ## Install, upgrade and remove the Debian package on a fresh Debian, and boot that in QEMU
 	@scripts/setup deb

@@ -121,6 +121,7 @@ fn scenario(machine: &Arc<Machine>, policy: PolicySettings) -> Scenario {
             program: if task % 2 == 0 { hog.clone() } else { sleeper.clone() },
             hard_affinity: everywhere.clone(),
             soft_affinity: None,
+            nice: 0,
         });
         let shares = vec![1.0 / machine.node_count() as f64; machine.node_count()];
         Vm::new(format!("vm-{at}"), vcpus.collect(), shares)
@@ -134,6 +135,8 @@ fn scenario(machine: &Arc<Machine>, policy: PolicySettings) -> Scenario {
         warmup_ns: 0,
         length_ns: PCPU_TIME_NS / machine.cpu_count() as u64,
         stop_at_count: None,
+        cgroups: Vec::new(),
+        events: Vec::new(),
         homes: Default::default(),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```toml
 //! name = "two sockets"
+//! isolated = "3"                   # CPUs kept for tasks that name them; may be left out
 //!
 //! [hardware]                       # each key may be left out; `Hardware::GENERIC` stands in
 //! clock = "2.4 GHz"
@@ -44,7 +45,10 @@ mod write;
 pub use write::to_toml;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use tandem_file::file_error::{FileError, read_text};
@@ -55,11 +59,14 @@ use tandem_sim::machine::{
 use toml::Spanned;
 
 /// A machine file.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MachineFile {
     /// What the machine is called.
     name: String,
+    /// CPUs that run tasks alone which name them, as a list such as "2-3"; none if left out.
+    #[schemars(with = "Option<String>")]
+    isolated: Option<Spanned<String>>,
     /// What its cores and its memory are like.
     #[schemars(with = "Option<HardwareTable>")]
     hardware: Option<Spanned<HardwareTable>>,
@@ -76,7 +83,7 @@ pub struct MachineFile {
 }
 
 /// Constants of cores and memory; those of a generic server stand in for what is left out.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct HardwareTable {
     /// Clock, in whole MHz.
@@ -92,7 +99,7 @@ struct HardwareTable {
 }
 
 /// A NUMA node.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NodeTable {
     /// Its number.
@@ -107,7 +114,7 @@ struct NodeTable {
 }
 
 /// A last-level cache.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LlcTable {
     /// The number by which cores name it.
@@ -117,7 +124,7 @@ struct LlcTable {
 }
 
 /// Cores that have everything but their CPUs in common.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CoresTable {
     /// Number of the package.
@@ -141,6 +148,41 @@ fn full_capacity() -> u32 {
     FULL_CAPACITY
 }
 
+/// A machine as a scenario gives it: a name or a path, or the tables of a machine file.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(untagged)]
+pub enum MachineForm {
+    /// The name of a machine that the program knows, or the path of a machine file.
+    Named(String),
+    /// What a machine file says.
+    Inline(Box<MachineFile>),
+}
+
+impl<'de> Deserialize<'de> for MachineForm {
+    /// By hand, because an untagged enum forgets where in the file things stand.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl<'de> Visitor<'de> for Form {
+            type Value = MachineForm;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a machine, the path of a machine file, or the tables of one")
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<MachineForm, E> {
+                Ok(MachineForm::Named(name.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<MachineForm, A::Error> {
+                MachineFile::deserialize(MapAccessDeserializer::new(map))
+                    .map(Box::new)
+                    .map(MachineForm::Inline)
+            }
+        }
+        deserializer.deserialize_any(Form)
+    }
+}
+
 /// The machine in this file.
 pub fn load_machine(path: &Path) -> Result<Machine, FileError> {
     parse_machine(&read_text(path)?, &path.display().to_string())
@@ -150,59 +192,89 @@ pub fn load_machine(path: &Path) -> Result<Machine, FileError> {
 pub fn parse_machine(text: &str, file_name: &str) -> Result<Machine, FileError> {
     let file: MachineFile =
         toml::from_str(text).map_err(|error| FileError::from_toml(file_name, text, &error))?;
-    let at = |span: Range<usize>, message: String| FileError::at(file_name, text, span, message);
+    file.machine(|span, message| match span {
+        Some(span) => FileError::at(file_name, text, span, message),
+        None => FileError::whole(file_name, message),
+    })
+}
 
-    let mut builder = MachineBuilder::new(&file.name);
-    if let Some(table) = &file.hardware {
-        let hardware = hardware(table.get_ref()).map_err(|message| at(table.span(), message))?;
-        builder = builder.hardware(hardware);
-    }
-    for node in &file.node {
-        let node = node.get_ref();
-        builder = builder.node(NodeSpec {
-            os_index: node.number,
-            memory_bytes: node.memory.unwrap_or_default().bytes,
-            bandwidth_bytes_per_s: node.bandwidth.unwrap_or_default().bytes_per_s,
-        });
-    }
-    if let Some(rows) = distances(&file.node).map_err(|(span, message)| at(span, message))? {
-        builder = builder.distances(rows);
-    }
-    for llc in &file.llc {
-        builder = builder.llc(llc.get_ref().number, llc.get_ref().size.bytes);
-    }
-    let mut core = 0;
-    for cores in &file.cores {
-        let table = cores.get_ref();
-        if !(1..=FULL_CAPACITY).contains(&table.capacity) {
-            let message = format!("capacity {} is outside 1 to {FULL_CAPACITY}", table.capacity);
-            return Err(at(cores.span(), message));
+impl MachineFile {
+    /// The machine that it describes; `wrong` makes errors of a place, if there is one, and a sentence.
+    ///
+    /// # Errors
+    /// If it is not a machine.
+    pub fn machine(
+        &self,
+        wrong: impl Fn(Option<Range<usize>>, String) -> FileError,
+    ) -> Result<Machine, FileError> {
+        let file = self;
+        let at = |span: Range<usize>, message: String| wrong(Some(span), message);
+        let mut builder = MachineBuilder::new(&file.name);
+        if let Some(table) = &file.hardware {
+            let hardware = hardware(table.get_ref()).map_err(|message| at(table.span(), message))?;
+            builder = builder.hardware(hardware);
         }
-        for list in &table.cpus {
-            let cpus = parse_cpulist(list.get_ref()).map_err(|error| at(list.span(), error.to_string()))?;
-            if cpus.is_empty() {
+        for node in &file.node {
+            let node = node.get_ref();
+            builder = builder.node(NodeSpec {
+                os_index: node.number,
+                memory_bytes: node.memory.unwrap_or_default().bytes,
+                bandwidth_bytes_per_s: node.bandwidth.unwrap_or_default().bytes_per_s,
+            });
+        }
+        if let Some(rows) = distances(&file.node).map_err(|(span, message)| at(span, message))? {
+            builder = builder.distances(rows);
+        }
+        for llc in &file.llc {
+            builder = builder.llc(llc.get_ref().number, llc.get_ref().size.bytes);
+        }
+        let mut core = 0;
+        for cores in &file.cores {
+            let table = cores.get_ref();
+            if !(1..=FULL_CAPACITY).contains(&table.capacity) {
+                let message = format!("capacity {} is outside 1 to {FULL_CAPACITY}", table.capacity);
+                return Err(at(cores.span(), message));
+            }
+            for list in &table.cpus {
+                let cpus =
+                    parse_cpulist(list.get_ref()).map_err(|error| at(list.span(), error.to_string()))?;
+                if cpus.is_empty() {
+                    return Err(at(
+                        list.span(),
+                        "a core needs at least one CPU, as in \"0\" or \"0,8\"".to_owned(),
+                    ));
+                }
+                for os_index in cpus {
+                    builder = builder.cpu(CpuSpec {
+                        os_index,
+                        core,
+                        llc: table.llc,
+                        node: table.node,
+                        package: table.package,
+                        capacity: table.capacity,
+                    });
+                }
+                core += 1;
+            }
+        }
+        if let Some(list) = &file.isolated {
+            let isolated =
+                parse_cpulist(list.get_ref()).map_err(|error| at(list.span(), error.to_string()))?;
+            let is_there = |cpu: u32| file.cores.iter().any(|cores| has_cpu(cores.get_ref(), cpu));
+            if let Some(cpu) = isolated.iter().find(|&&cpu| !is_there(cpu)) {
                 return Err(at(
                     list.span(),
-                    "a core needs at least one CPU, as in \"0\" or \"0,8\"".to_owned(),
+                    format!("CPU {cpu} is isolated and in no core; CPUs of cores are allowed"),
                 ));
             }
-            for os_index in cpus {
-                builder = builder.cpu(CpuSpec {
-                    os_index,
-                    core,
-                    llc: table.llc,
-                    node: table.node,
-                    package: table.package,
-                    capacity: table.capacity,
-                });
-            }
-            core += 1;
+            builder = builder.isolated(isolated);
         }
+        builder.build().map_err(|error| wrong(place_of(&error, file), error.to_string()))
     }
-    builder.build().map_err(|error| match place_of(&error, &file) {
-        Some(span) => at(span, error.to_string()),
-        None => FileError::whole(file_name, error.to_string()),
-    })
+}
+
+fn has_cpu(cores: &CoresTable, cpu: u32) -> bool {
+    cores.cpus.iter().any(|list| parse_cpulist(list.get_ref()).is_ok_and(|cpus| cpus.contains(&cpu)))
 }
 
 fn hardware(table: &HardwareTable) -> Result<Hardware, String> {

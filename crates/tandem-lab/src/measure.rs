@@ -47,6 +47,9 @@ pub enum Measure {
     BusyShare,
     /// Share of the pCPUs' time in which they idle, percent.
     IdleShare,
+    /// Share of the pCPUs' time in which they are not the scheduler's: tasks of higher classes have them, or they are offline,
+    /// percent.
+    AwayShare,
     /// Share of the pCPUs' time in the host's own code, percent.
     OverheadShare,
     /// Share of the pCPUs' time in which the host waits for locks of run queues, percent; part of its own code.
@@ -159,7 +162,10 @@ impl Measure {
         let host = &run.host;
         let pcpus = host.pcpus as f64;
         let share = |part_ns: u64| {
-            ratio(100.0 * part_ns as f64, (host.busy_ns + host.idle_ns + host.overhead_ns) as f64)
+            ratio(
+                100.0 * part_ns as f64,
+                (host.busy_ns + host.idle_ns + host.away_ns + host.overhead_ns) as f64,
+            )
         };
         let sum = |what: fn(&TaskMetrics) -> u64| -> f64 {
             vms.iter().flat_map(|vm| &vm.vcpus).map(what).sum::<u64>() as f64
@@ -229,6 +235,7 @@ impl Measure {
             Self::MeanRunTime => ratio(sum(|vcpu| vcpu.run_ns) / US, sum(|vcpu| vcpu.dispatches)),
             Self::BusyShare => share(host.busy_ns),
             Self::IdleShare => share(host.idle_ns),
+            Self::AwayShare => share(host.away_ns),
             Self::OverheadShare => share(host.overhead_ns),
             Self::SpinShare => share(host.spin_ns),
             Self::CoherenceShare => {

@@ -5,8 +5,11 @@
 //! clock*, the time that tasks had CPUs. *Steal* is the share of a guest's time in which a vCPU had something to do but
 //! no pCPU; *spin* is the share of the pCPUs' time in which the host waited for locks of run queues. A guest counts migrations by the topology that it is told.
 
+mod scheduler;
 #[cfg(test)]
 mod tests;
+
+pub use scheduler::{DecisionStat, SchedulerStat};
 
 use crate::latency::{LatencyColumns, LatencyFigures};
 use serde::Serialize;
@@ -64,6 +67,9 @@ pub struct KernelStat {
     /// For the host: what NUMA balancing did, if it did anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaStat>,
+    /// For a host with a compiled scheduler: what its decisions cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<SchedulerStat>,
 }
 
 /// What became of vCPUs that spun for too long.
@@ -177,11 +183,12 @@ impl RunStat {
         let stolen_ns = guests().map(|guest| guest.all_cpus().stolen_ns).sum();
         let guests_ns = guests().map(|guest| guest.all_cpus().total_ns()).sum();
         let steal_pct = share_pct(stolen_ns, guests_ns);
-        let pcpus_ns = run.host.busy_ns + run.host.idle_ns + run.host.overhead_ns;
+        let pcpus_ns = run.host.busy_ns + run.host.idle_ns + run.host.away_ns + run.host.overhead_ns;
         let host = KernelStat {
             spin_pct: share_pct(run.host.spin_ns, pcpus_ns),
             pause_loop: PauseLoopStat::new(&run.host.pause_loop),
             numa: NumaStat::new(&run.host.numa),
+            scheduler: run.host.scheduler_costs.as_ref().map(SchedulerStat::new),
             ..KernelStat::new(run.length_ns, run.host.busy_ns, &tasks, steal_pct)
         };
         Self { host, vms: run.vms.iter().map(|vm| VmStat::new(vm, run.length_ns)).collect() }
@@ -212,6 +219,7 @@ impl KernelStat {
             spin_pct: None,
             pause_loop: None,
             numa: None,
+            scheduler: None,
         }
     }
 }
@@ -333,7 +341,8 @@ impl fmt::Display for KernelStat {
                 writeln!(f, "{:>18} %    {name}", format!("{share_pct:.2}"))?;
             }
         }
-        writeln!(f, "\n{:18.9} seconds time elapsed\n", self.elapsed_s)
+        writeln!(f, "\n{:18.9} seconds time elapsed\n", self.elapsed_s)?;
+        self.scheduler.as_ref().map_or(Ok(()), |scheduler| write!(f, "{scheduler}"))
     }
 }
 

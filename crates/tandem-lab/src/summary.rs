@@ -49,6 +49,10 @@ pub struct HostSummary {
     pub busy_pct: Option<f64>,
     /// Share of the pCPUs' time in which they idled.
     pub idle_pct: Option<f64>,
+    /// Share of the pCPUs' time in which they were not the scheduler's, if it was not always 0: tasks of higher classes had them,
+    /// or they were offline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub away_pct: Option<f64>,
     /// Share of the pCPUs' time in the host's own code.
     pub overhead_pct: Option<f64>,
     /// Share of the pCPUs' time in which that code waits for locks of run queues.
@@ -115,6 +119,8 @@ pub struct GroupSummary {
     pub run_pct: Option<f64>,
     /// Share of the vCPUs' time in which they waited for a pCPU.
     pub wait_pct: Option<f64>,
+    /// The longest time at a stretch that one of them waited for a pCPU, ms.
+    pub longest_wait_ms: f64,
     /// Share of the vCPUs' time in which they slept.
     pub sleep_pct: Option<f64>,
     /// Share of their run time close to their memory.
@@ -151,6 +157,7 @@ impl RunSummary {
                 pcpus: run.host.pcpus,
                 busy_pct: of_host(Measure::BusyShare),
                 idle_pct: of_host(Measure::IdleShare),
+                away_pct: of_host(Measure::AwayShare).filter(|&pct| pct > 0.0),
                 overhead_pct: of_host(Measure::OverheadShare),
                 spin_pct: of_host(Measure::SpinShare),
                 coherence_pct: of_host(Measure::CoherenceShare).filter(|&pct| pct > 0.0),
@@ -188,6 +195,13 @@ impl GroupSummary {
             vcpus: vms.iter().map(|vm| vm.vcpus.len()).sum(),
             run_pct: value(Measure::RunShare),
             wait_pct: value(Measure::WaitShare),
+            longest_wait_ms: vms
+                .iter()
+                .flat_map(|vm| &vm.vcpus)
+                .map(|vcpu| vcpu.longest_wait_ns)
+                .max()
+                .unwrap_or(0) as f64
+                / 1e6,
             sleep_pct: value(Measure::SleepShare),
             local_pct: value(Measure::LocalShare),
             migrations_in_llc_per_s: value(Measure::MigrationsInLlc),
@@ -271,6 +285,10 @@ impl fmt::Display for RunSummary {
             number(host.context_switches_per_s_per_pcpu),
             number(host.preemptions_per_s_per_pcpu),
         )?;
+        if host.away_pct.is_some() {
+            let pct = number(host.away_pct);
+            writeln!(f, "away      {pct} % of the pCPUs' time is not the scheduler's")?;
+        }
         if host.coherence_pct.is_some() {
             let pct = number(host.coherence_pct);
             writeln!(f, "messages  {pct} % of the time that is not idle fetches cache lines of channels")?;
@@ -316,6 +334,10 @@ impl fmt::Display for RunSummary {
                 number(group.migrations_in_node_per_s),
                 number(group.migrations_across_nodes_per_s),
             )?;
+        }
+        writeln!(f, "\n{:16} {:>14}", "group", "longest wait ms")?;
+        for group in &self.groups {
+            writeln!(f, "{:16} {:>15}", group.group, number(Some(group.longest_wait_ms)))?;
         }
         if self.groups.iter().any(|group| !group.counts_per_s.is_empty()) {
             writeln!(f, "\n{:16} {:24} {:>14}", "group", "counter", "count/s")?;

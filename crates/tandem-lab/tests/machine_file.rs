@@ -52,6 +52,9 @@ fn a_file_says_what_the_machine_is() {
     assert_eq!(machine.nodes()[0].memory_bytes, 6 << 30);
     assert_eq!(machine.nodes()[0].bandwidth_bytes_per_s, 20_400_000_000);
     assert_eq!(machine.distance(NodeId(0), NodeId(1)), 21);
+    assert!(machine.isolated().is_empty());
+    let isolated = parse_machine(&format!("isolated = \"2-3\"\n{ODD}"), "odd.toml").unwrap();
+    assert_eq!(isolated.os_list(isolated.isolated()), "2-3");
     let expected = Hardware { clock_mhz: 2400, llc_latency_ns: 17, ..Hardware::GENERIC };
     assert_eq!(machine.hardware(), &expected);
 }
@@ -70,6 +73,12 @@ fn mistakes_are_shown_with_file_line_and_what_is_allowed() {
             "\"17 parsec\"",
             "odd.toml:5: `17 parsec` has the unknown unit `parsec`; allowed are ns,",
         ),
+        (
+            "\n\n[hardware]",
+            "\nisolated = \"2-4,6\"\n[hardware]",
+            "odd.toml:2: CPU 6 is isolated and in no core; CPUs of cores are allowed",
+        ),
+        ("\n\n[hardware]", "\nisolated = \"x\"\n[hardware]", "odd.toml:2: `x` is not a number or range"),
         ("\"17 ns\"", "\"5 s\"", "odd.toml:3: llc_latency is 5 s; at most 4.294 s are allowed"),
         ("\"17 ns\"", "\"1 us\"", "odd.toml:3: latencies must rise with distance: last-level cache 1000 ns,"),
         ("2.4 GHz", "2.4005 MHz", "odd.toml:3: clock is 2400.5 kHz; a whole number of MHz is needed"),
@@ -145,9 +154,10 @@ prop_compose! {
         cores in prop::collection::vec((1..4u32, 0..4usize, prop::option::of(0..3u32), 1..1000u32), 1..12),
         clock_mhz in 1..5000u32,
         gap in 1..4u32,
+        isolated in prop::collection::vec(0..40u32, 0..4),
     ) -> Machine {
         let count = nodes.len();
-        let mut builder = MachineBuilder::new("any \"name\"")
+        let mut builder = MachineBuilder::new("any \"name\"").isolated(isolated)
             .hardware(Hardware { clock_mhz, ..Hardware::GENERIC })
             .llc(0, 1).llc(1, 12 << 20).llc(2, 1_234_567);
         let mut rows = Vec::new();

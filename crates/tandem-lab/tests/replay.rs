@@ -59,6 +59,7 @@ fn replay(
             program: Arc::new(program),
             hard_affinity: Arc::new(hard),
             soft_affinity: soft.map(Arc::new),
+            nice: 0,
         };
         let domain = || Vm::new(format!("dom{}", key.domain), vec![], vec![0.5, 0.5]);
         vms.entry(key.domain).or_insert_with(domain).vcpus.push(vcpu);
@@ -80,6 +81,8 @@ fn replay(
         warmup_ns: 0,
         length_ns: xen.length_ns,
         stop_at_count: None,
+        cgroups: Vec::new(),
+        events: Vec::new(),
         homes: Default::default(),
         pause_loop: None,
     };

@@ -8,6 +8,7 @@
 
 mod access;
 mod agent;
+mod check;
 mod counters;
 mod doctor;
 mod error;
@@ -47,6 +48,8 @@ enum Verb {
     Place(place::Args),
     /// Run one scenario and print what it measured
     Sim(sim::Args),
+    /// Search for a case that breaks a promise of the scheduler
+    Check(check::Args),
     /// Run experiments and print the published results beside the simulated ones
     Reproduce(reproduce::Args),
     /// Load the scheduler into this machine's kernel, and report until it is ended
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Verb::Topology(args) => topology::run(&args),
         Verb::Place(args) => place::run(&args),
         Verb::Sim(args) => sim::run(&args),
+        Verb::Check(args) => check::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Run(args) => run::run(&args),
         Verb::Agent(args) => agent::run(&args),

@@ -87,13 +87,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn parse_jobs(text: &str) -> Result<NonZeroUsize, String> {
+/// How many runs at the same time, of `tandem check` too.
+pub fn parse_jobs(text: &str) -> Result<NonZeroUsize, String> {
     let jobs = text.parse().ok().filter(|jobs| *jobs <= MAX_JOBS);
     jobs.ok_or_else(|| format!("allowed are whole numbers from 1 to {MAX_JOBS}"))
 }
 
 /// Makes the folder, and tries that files can be written into it, before the work rather than after it.
-fn make_writable(folder: &Path) -> Result<(), String> {
+pub fn make_writable(folder: &Path) -> Result<(), String> {
     if folder.exists() && !folder.is_dir() {
         return Err("is not a folder".into());
     }
@@ -135,7 +136,7 @@ fn installed() -> Option<PathBuf> {
 }
 
 /// A flag that the first Ctrl-C sets; the second ends the process.
-fn cancelled_by_interrupt() -> anyhow::Result<Arc<AtomicBool>> {
+pub fn cancelled_by_interrupt() -> anyhow::Result<Arc<AtomicBool>> {
     let cancel = Arc::new(AtomicBool::new(false));
     let flag = cancel.clone();
     ctrlc::set_handler(move || {

@@ -2,6 +2,7 @@
 
 mod agent_process;
 mod plan;
+mod risks;
 mod service;
 mod signals;
 
@@ -16,22 +17,26 @@ use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tandem_host::scheduler::{Exit, Instance, Kernel, Mode, Places, Scheduler, Settings, rehome};
+use tandem_host::scheduler::{Exit, Instance, Kernel, Mode, Places, Scheduler, Settings, keep_dump, rehome};
 use tandem_host::topology::read_sysfs;
 
 /// How often the command looks whether the kernel ejected the scheduler; nothing wakes it up then.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Where the kernel's dump of an ejection is kept; the service has it as its `LogsDirectory=`.
+const LOG_FOLDER: &str = "/var/log/tandem";
 
 /// Arguments of `tandem run`.
 #[derive(clap::Args)]
 #[command(
     after_help = "It stays in the foreground until SIGINT or SIGTERM: then it unloads the scheduler and ends with \
-    status 0. SIGHUP makes it read the file of settings again; if that has a mistake, the old settings stay. If the kernel ejects the scheduler, it says why and ends with status 1. Either way the \
-    kernel's own scheduler takes over.\n\n\
+    status 0. SIGHUP makes it read the file of settings again; if that has a mistake, the old settings stay. If the kernel ejects the scheduler, it says why, keeps the kernel's dump in \
+    /var/log/tandem/ejection.txt and ends with status 1. Either way the kernel's own scheduler takes over.\n\n\
+    It refuses, with status 2, what `tandem doctor` says that it refuses, unless the risk is ignored.\n\n\
     Examples:\n  \
     tandem run\n  \
     tandem run --config /etc/tandem/tandem.toml\n  \
     tandem run --mode guest --interval 60\n  \
+    tandem run --ignore limits\n  \
     tandem run --print-config > tandem.toml\n  \
     tandem run --plan"
 )]
@@ -42,6 +47,9 @@ pub struct Args {
     /// The file of settings, as `tandem schema settings` describes it [default: what --print-config prints]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Load it in spite of this risk, whatever the file says; may be given more than once
+    #[arg(long, value_enum, value_name = "RISK")]
+    ignore: Vec<risks::RiskArg>,
     /// Print what was counted every so many seconds; 0: never
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     interval: u32,
@@ -100,6 +108,9 @@ fn stay(args: &Args, service: &mut Service) -> anyhow::Result<()> {
     }
     let mut signals = Signals::catch().context("cannot listen for signals")?;
     let instance = Instance::acquire(Kernel::new(Path::new("/")))?;
+    for ignored in risks::accept(instance.kernel(), &settings.ignore)? {
+        writeln!(io::stderr(), "tandem: {ignored}")?;
+    }
     let mut session = Session { instance: &instance, settings, signals: &mut signals, service, args };
     let mut is_first = true;
     loop {
@@ -130,7 +141,19 @@ fn settings(args: &Args) -> Result<Settings, BadInput> {
         Some(ModeArg::Guest) => settings.mode = Mode::Guest,
         None => {}
     }
+    args.ignore.iter().for_each(|risk| risk.set(&mut settings.ignore));
     Ok(settings)
+}
+
+/// What became of the kernel's dump, as the end of a sentence; nothing if it made none.
+fn dump_of(exit: &Exit) -> String {
+    if exit.dump.is_empty() {
+        return String::new();
+    }
+    match keep_dump(Path::new(LOG_FOLDER), exit) {
+        Ok(file) => format!("; what it found is in {}", file.display()),
+        Err(error) => format!("; what it found cannot be kept in {LOG_FOLDER}: {error}"),
+    }
 }
 
 /// What stays from one loading to the next.
@@ -172,7 +195,10 @@ impl Session<'_> {
         match (scheduler.unload()?, watched) {
             (Some(exit), Watched::Ended) if exit.is_restart() => Ok(End::Restart(exit)),
             (Some(exit), _) if !exit.is_unloaded() && !exit.is_restart() => {
-                anyhow::bail!("the kernel ejected the scheduler: {exit}; its own schedules again")
+                anyhow::bail!(
+                    "the kernel ejected the scheduler: {exit}; its own schedules again{}",
+                    dump_of(&exit)
+                )
             }
             (_, Watched::Reload) => Ok(End::Reload),
             (_, Watched::Asked | Watched::Ended) => {

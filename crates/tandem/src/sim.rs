@@ -14,6 +14,7 @@ use tandem_lab::stat::RunStat;
 use tandem_lab::summary::RunSummary;
 use tandem_lab::trace::{Run, TraceFile};
 use tandem_sim::RunError;
+use tandem_sim::scenario::{PolicySettings, Scenario};
 
 /// Arguments of `tandem sim`.
 #[derive(clap::Args)]
@@ -52,8 +53,10 @@ pub struct Args {
 
 /// Whose scheduler.
 #[derive(Clone, Copy)]
-enum Level {
+pub enum Level {
+    /// The host's.
     Host,
+    /// That of all guests.
     Guest,
 }
 
@@ -77,7 +80,8 @@ fn parse_setting(text: &str) -> Result<(String, Key), String> {
         .ok_or_else(|| "write NAME=VALUE, such as vms=6".into())
 }
 
-fn parse_policy(text: &str) -> Result<(Level, SchedulerName), String> {
+/// A level and its scheduler, of `tandem check` too.
+pub fn parse_policy(text: &str) -> Result<(Level, SchedulerName), String> {
     let (level, name) = text.split_once('=').ok_or("write host=NAME or guest=NAME")?;
     let level = match level {
         "host" => Level::Host,
@@ -104,6 +108,15 @@ fn policy(args: &Args) -> PolicyTable {
     policy
 }
 
+/// The scenario with a host that counts the instructions of its scheduler, if that is a compiled one. It decides the same.
+fn counting(scenario: &Scenario) -> anyhow::Result<Scenario> {
+    let mut scenario = scenario.clone();
+    if let PolicySettings::SchedExt(settings) = &mut scenario.policy {
+        *settings = settings.counting().map_err(BadInput::new)?.into();
+    }
+    Ok(scenario)
+}
+
 /// Runs the scenario and prints its metrics.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let source = ScenarioSource::read(&args.scenario).map_err(BadInput::new)?;
@@ -113,13 +126,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(domains::print(&scenario, &mut std::io::stdout().lock())?);
     }
     let name = args.scenario.display().to_string();
+    let counted = if args.stat { counting(&scenario)? } else { scenario.clone() };
     let wrong = |error: RunError| BadInput::new(format!("{name}: {error}"));
     let metrics = match &args.trace {
-        None => tandem_sim::run(&scenario, args.seed).map_err(wrong)?,
+        None => tandem_sim::run(&counted, args.seed).map_err(wrong)?,
         Some(file) => {
             let run = Run { scenario_name: &name, scenario: &scenario, seed: args.seed };
             let mut trace = TraceFile::create(file, run).map_err(BadInput::new)?;
-            let metrics = tandem_sim::run_observed(&scenario, args.seed, &mut trace).map_err(wrong)?;
+            let metrics = tandem_sim::run_observed(&counted, args.seed, &mut trace).map_err(wrong)?;
             trace.finish(scenario.warmup_ns + metrics.length_ns)?;
             metrics
         }

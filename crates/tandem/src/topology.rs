@@ -87,6 +87,7 @@ fn to_json(machine: &Machine) -> Value {
         "llcs": machine.llcs().len(),
         "cores": machine.cores().len(),
         "pcpus": machine.cpu_count(),
+        "isolated": machine.os_list(machine.isolated()),
         "distances": distances,
         "package_list": packages,
         "node_list": nodes,

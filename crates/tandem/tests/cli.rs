@@ -207,6 +207,24 @@ fn settings_print_as_a_file_that_says_the_same() {
     assert_eq!(stdout(&["run", "--config", config, "--print-config"]), printed);
 }
 
+#[test]
+fn risks_are_ignored_by_the_file_or_by_options() {
+    let printed = |arguments: &[&str]| {
+        let text = stdout(&[&["run", "--print-config"], arguments].concat());
+        let table = text.split("[ignore]\n").nth(1).expect("there is such a table").to_owned();
+        table.lines().take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(printed(&[]), ["limits = false", "cookies = false"]);
+    assert_eq!(printed(&["--ignore", "limits"]), ["limits = true", "cookies = false"]);
+    assert_eq!(printed(&["--ignore", "cookies", "--ignore", "limits"]), ["limits = true", "cookies = true"]);
+    tandem().args(["run", "--ignore", "everything"]).assert().code(2).stdout("");
+
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    fs::write(dir.path().join("tandem.toml"), "[ignore]\nquotas = true\n").expect("a file can be written");
+    let message = rejection(&["run", "--config", "tandem.toml"], dir.path());
+    assert!(message.starts_with("tandem: tandem.toml:2: unknown field `quotas`"), "{message}");
+}
+
 /// What packages install beside the command, in a folder.
 fn generated() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a temporary directory");

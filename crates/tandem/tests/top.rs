@@ -12,8 +12,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What takes longer does not come.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The last resort: what takes longer does not come. On a busy machine some of it has taken seconds.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The command in a terminal of 80 x 24, and the terminal's other end.
 struct Session {

@@ -17,6 +17,9 @@ pub fn to_toml(machine: &Machine) -> String {
 }
 
 fn write_tables(machine: &Machine, text: &mut String) -> fmt::Result {
+    if !machine.isolated().is_empty() {
+        writeln!(text, "isolated = \"{}\"", machine.os_list(machine.isolated()))?;
+    }
     let hardware = machine.hardware();
     let hz = u64::from(hardware.clock_mhz) * 1_000_000;
     let ns = |ns: u32| Duration { ns: ns.into() };

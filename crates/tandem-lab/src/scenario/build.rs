@@ -2,7 +2,8 @@
 
 use super::amount::{AmountForm, Count, check_time, count_in};
 use super::compile::Compiler;
-use super::file::{AffinityChangeTable, AffinityTable, ArrivalsForm, SourceTable, VmTable};
+use super::events::events;
+use super::file::{AffinityChangeTable, AffinityTable, VmTable};
 use super::memory::MemoryKeys;
 use super::policy::{PlacementMode, PolicyTable};
 use super::{ScenarioSource, cpu_list, guest};
@@ -17,9 +18,7 @@ use tandem_sim::ids::NodeId;
 use tandem_sim::machine::Machine;
 use tandem_sim::placement::{self, Occupancy, PlacementOutcome, Request};
 use tandem_sim::program::{Amount, Program};
-use tandem_sim::scenario::{
-    AffinityChange, Arrivals, Guest, PROCESSES_MAX, Scenario, Source, Vcpu, Vm, VmKind,
-};
+use tandem_sim::scenario::{AffinityChange, Cgroup, Guest, PROCESSES_MAX, Scenario, Vcpu, Vm, VmKind};
 
 /// Most vCPUs of all VMs together.
 const MAX_VCPUS: usize = 65_536;
@@ -43,9 +42,14 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
         policy,
         placement: policy.placement.unwrap_or_default(),
         occupancy: Occupancy::empty(machine),
+        cgroups: Vec::new(),
         vms: Vec::new(),
         processes: 0,
     };
+    let mut declared = Vec::new();
+    for table in &file.cgroups {
+        builder.add_cgroup(table, &mut declared)?;
+    }
     let mut groups = HashSet::new();
     for group in
         file.vms.iter().map(|table| &table.group).chain(file.processes.iter().map(|table| &table.group))
@@ -75,17 +79,20 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
         }
     };
     let host = policy.settings(machine, source).map_err(|message| source.error_in_file(message))?;
-    let built = Scenario {
+    let mut built = Scenario {
         machine: machine.clone(),
         costs: file.costs.models(&host),
         policy: host,
         pause_loop: policy.pause_loop_settings().map_err(|message| source.error_in_file(message))?,
-        vms: builder.vms,
+        cgroups: std::mem::take(&mut builder.cgroups),
+        vms: std::mem::take(&mut builder.vms),
+        events: Vec::new(),
         homes: policy.homes(),
         warmup_ns: file.warmup.ns,
         length_ns: file.length.ns,
         stop_at_count,
     };
+    built.events = events(&file.events, &builder, &built)?;
     // What is left for the engine to find concerns several places of the file.
     built.check().map_err(|error| source.error_in_file(error.to_string()))?;
     Ok(built)
@@ -97,6 +104,7 @@ pub(super) struct Builder<'a> {
     policy: &'a PolicyTable,
     pub placement: PlacementMode,
     pub occupancy: Occupancy,
+    pub cgroups: Vec<Cgroup>,
     pub vms: Vec<Vm>,
     /// Processes in the host and in all guests so far.
     processes: u64,
@@ -111,9 +119,9 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Every CPU of the machine.
+    /// Every CPU of the machine that is not isolated.
     pub fn everywhere(machine: &Machine) -> Self {
-        Self { hard: machine.all_cpus().clone().into(), soft: None, nodes: Vec::new() }
+        Self { hard: machine.housekeeping_cpus().into(), soft: None, nodes: Vec::new() }
     }
 
     /// What a mode of placement makes of CPUs, which are on these nodes.
@@ -145,6 +153,7 @@ impl Builder<'_> {
             |value: &Option<Located<_>>, what, range, default| count_or(value, what, range, default, source);
         let weight = number(&table.weight, "`weight`", Vm::WEIGHTS, Vm::DEFAULT_WEIGHT)?;
         let cap_pct = number(&table.cap, "`cap`", 0..=u32::MAX, 0)?;
+        let cgroup = self.cgroup_of(table.cgroup.as_ref())?;
         let vcpus = self.check_size(table)?;
         let count = match &table.overcommit_pct {
             None => number(&table.count, "`count`", 0..=MAX_VCPUS as u32, 1)?,
@@ -207,11 +216,13 @@ impl Builder<'_> {
                 program: program.clone(),
                 hard_affinity: home.hard.clone(),
                 soft_affinity: home.soft.clone(),
+                nice: 0,
             };
             self.vms.push(Vm {
                 kind: VmKind::Machine,
                 name: format!("{}-{position}", *table.group),
                 group: (*table.group).clone(),
+                cgroup,
                 vcpus: programs.iter().map(vcpu).collect(),
                 memory_bytes: table.memory.bytes,
                 memory_shares: memory.shares,
@@ -331,44 +342,6 @@ impl Builder<'_> {
         }
     }
 
-    /// A source of interrupts.
-    fn interrupts(&self, table: &SourceTable, compiler: &mut Compiler) -> Result<Source, FileError> {
-        let source = self.source();
-        let amount =
-            |form: &Located<AmountForm>| form.amount().map_err(|message| source.error(form.span(), message));
-        let arrivals = match &table.arrivals {
-            ArrivalsForm::Every(interval) => match amount(interval)? {
-                nothing if nothing.is_nothing() => {
-                    let message =
-                        "the time between two interrupts is nothing; it must be longer than \"0ns\"";
-                    return Err(source.error(interval.span(), message));
-                }
-                interval => Arrivals::Open { interval },
-            },
-            ArrivalsForm::PerSecond(rate) => {
-                let rate = count_in(rate, "`per_second`", 1..=1_000_000_000, source)?;
-                Arrivals::Open { interval: Amount::Exponential(1_000_000_000 / u64::from(rate)) }
-            }
-            ArrivalsForm::Clients { number, think } => {
-                if !compiler.responds() {
-                    let message =
-                        "no program of this VM has a \"respond\", so its clients would wait for ever";
-                    return Err(source.error(number.span(), message));
-                }
-                if compiler.empties(&table.channel) {
-                    let message = "clients would wait for ever, because `respond` answers only the first request of a \
-                                   `wait_all`; take their requests with `wait`";
-                    return Err(source.error(table.channel.span(), message));
-                }
-                Arrivals::Closed {
-                    clients: count_in(number, "`number`", 0..=1_000_000, source)?,
-                    think: amount(think)?,
-                }
-            }
-        };
-        Ok(Source { channel: compiler.source_channel(&table.channel)?, arrivals })
-    }
-
     /// An amount, if there is one.
     fn amount(&self, form: Option<&Located<AmountForm>>) -> Result<Option<Amount>, FileError> {
         let checked = |form: &Located<AmountForm>| {
@@ -416,13 +389,13 @@ impl Builder<'_> {
         Ok(changes)
     }
 
-    /// The CPUs of a hard affinity, all if there is none, and of a soft one.
+    /// The CPUs of a hard affinity, all that are not isolated if there is none, and of a soft one.
     fn affinity(
         &self,
         hard: Option<&Located<String>>,
         soft: Option<&Located<String>>,
     ) -> Result<(CpuMask, Option<CpuMask>), FileError> {
-        let hard = hard.map_or_else(|| Ok(self.machine().all_cpus().clone()), |list| self.cpus(list))?;
+        let hard = hard.map_or_else(|| Ok(self.machine().housekeeping_cpus()), |list| self.cpus(list))?;
         let Some(list) = soft else {
             return Ok((hard, None));
         };

@@ -6,6 +6,7 @@ use super::costs::CostSwitches;
 use super::memory::MemoryPolicyForm;
 use super::policy::PolicyTable;
 use super::program::{ProfileTable, ProgramTable};
+use crate::machine_file::MachineForm;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -25,8 +26,8 @@ pub struct ScenarioFile {
     /// End earlier: once the first counter of every VM has come to this since the warm-up.
     pub stop_at_count: Option<Located<Count>>,
     /// The name of a machine that the program knows, or the path of a machine file (one that ends in ".toml"),
-    /// relative to this file.
-    pub machine: Located<String>,
+    /// relative to this file; or what a machine file says, in tables such as [[machine.node]].
+    pub machine: Located<MachineForm>,
     /// What can be changed from outside, by an experiment or with `--set`: whole numbers, times, sizes and names. "$name"
     /// stands for the value of one wherever that may stand.
     #[serde(default)]
@@ -43,12 +44,110 @@ pub struct ScenarioFile {
     /// Programs by name.
     #[serde(default)]
     pub programs: BTreeMap<String, ProgramTable>,
+    /// Cgroups of the host. A VM makes its own.
+    #[serde(default, rename = "cgroup")]
+    pub cgroups: Vec<CgroupTable>,
     /// The virtual machines.
     #[serde(default, rename = "vm")]
     pub vms: Vec<VmTable>,
     /// What runs on the host outside of VMs.
     #[serde(default)]
     pub processes: Vec<ProcessesTable>,
+    /// What happens to the host while it runs.
+    #[serde(default, rename = "event")]
+    pub events: Vec<EventTable>,
+}
+
+/// A cgroup of the host. Those above it that are not there as tables of their own have a weight of 100 and no limit.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CgroupTable {
+    /// From the root: "machine.slice/web".
+    pub path: Located<String>,
+    /// `cpu.weight`, 1 to 10000; 100 if absent.
+    pub weight: Option<Located<Count>>,
+    /// `cpu.max`: CPU time in percent of one CPU, such as "150%", or "max", which it is if absent.
+    pub limit: Option<Located<String>>,
+    /// The period of the limit, "1ms" to "1s"; "100ms" if absent.
+    pub period: Option<Located<Duration>>,
+}
+
+/// Something that happens to the host, for which there must be one key beside `at` and `every`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EventTable {
+    /// When, such as "300ms": time from the start of the run, which is that of the warm-up.
+    pub at: Located<Duration>,
+    /// Time until it happens again, and again; once if absent.
+    pub every: Option<Located<Duration>>,
+    /// A cgroup gets another weight.
+    pub set_weight: Option<SetWeightTable>,
+    /// A cgroup gets another limit, which a kernel of era "7.3" tells its scheduler.
+    pub set_limit: Option<SetLimitTable>,
+    /// The tasks of a group get another nice value.
+    pub set_nice: Option<SetNiceTable>,
+    /// The tasks of a group may run on these CPUs only, and prefer none.
+    pub set_affinity: Option<SetAffinityTable>,
+    /// CPUs go offline, such as "3" or "4-7".
+    pub offline: Option<Located<String>>,
+    /// CPUs come back.
+    pub online: Option<Located<String>>,
+    /// A task of a higher scheduling class takes each of these CPUs at once.
+    pub intrude: Option<IntrudeTable>,
+    /// True: the scheduler is unloaded and loaded again.
+    pub reload: Option<Located<bool>>,
+}
+
+/// A cgroup gets another weight.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetWeightTable {
+    /// Its path. That of a VM ends with its name: "machine.slice/web-0".
+    pub cgroup: Located<String>,
+    /// The new `cpu.weight`, 1 to 10000.
+    pub weight: Located<Count>,
+}
+
+/// A cgroup gets another limit.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetLimitTable {
+    /// Its path. That of a VM ends with its name: "machine.slice/web-0".
+    pub cgroup: Located<String>,
+    /// CPU time in percent of one CPU, such as "150%", or "max".
+    pub limit: Located<String>,
+    /// The period of the limit, "1ms" to "1s"; "100ms" if absent.
+    pub period: Option<Located<Duration>>,
+}
+
+/// The tasks of a group get another nice value.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetNiceTable {
+    /// Of VMs or processes.
+    pub group: Located<String>,
+    /// The new value, -20 (most urgent) to 19.
+    pub nice: Located<i64>,
+}
+
+/// The tasks of a group may run elsewhere.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetAffinityTable {
+    /// Of VMs or processes.
+    pub group: Located<String>,
+    /// Where they may run, such as "0-3".
+    pub cpus: Located<String>,
+}
+
+/// A task of a higher scheduling class takes CPUs.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IntrudeTable {
+    /// Which, such as "0-3": one such task on each.
+    pub cpus: Located<String>,
+    /// For how long, such as "20ms".
+    pub length: Located<Duration>,
 }
 
 /// Processes of the host that belong together, such as the workers of a database. With a `count`, there are as many such
@@ -67,6 +166,8 @@ pub struct ProcessesTable {
     /// Whether those of a set are threads of one process, which share its address space; false if absent.
     #[serde(default)]
     pub threads: bool,
+    /// The path of the cgroup that they are in, such as "system.slice/db"; the root if absent.
+    pub cgroup: Option<Located<String>>,
     /// Weight of each task against others, 1 to 65535; if absent 256, which is that of nice 0.
     pub weight: Option<Located<Count>>,
     /// Hackbench: groups of senders and receivers that chat.
@@ -97,6 +198,9 @@ pub struct CopiesTable {
     pub program: Located<String>,
     /// How many of them; 1 if absent.
     pub copies: Option<Located<Count>>,
+    /// Nice value, -20 (most urgent) to 19; 0 if absent.
+    #[serde(default)]
+    pub nice: Located<i64>,
 }
 
 /// Hackbench: in each group every sender writes a message to every receiver in turn, over and over. Each receiver has a
@@ -151,6 +255,8 @@ pub struct VmTable {
     /// How long each of them is there, such as { exponential = "2s" }, drawn for each by itself; to the end of the run if
     /// absent. Not for VMs with a `guest`.
     pub life: Option<Located<AmountForm>>,
+    /// The path of the cgroup below which each of them makes its own, such as "machine.slice"; the root if absent.
+    pub cgroup: Option<Located<String>>,
     /// Weight against other VMs, 1 to 65535; 256 if absent.
     pub weight: Option<Located<Count>>,
     /// Most CPU time of each, in percent of one pCPU; 0, which is no cap, if absent.

@@ -2,6 +2,7 @@
 
 use super::amount::{check_time, count_in};
 use super::compile::{Compiler, GuestNames, takes_time};
+use super::events::nice;
 use super::file::{
     ContextSwitchTable, GuestTable, ProcessTable, RegularTopology, TopologyForm, TopologyName,
 };
@@ -186,11 +187,7 @@ fn process(
         None => 1,
         Some(copies) => count_in(copies, "`copies`", 0..=PROCESSES_MAX as u32, source)?,
     };
-    let nice =
-        i8::try_from(*table.nice).ok().filter(|nice| Process::NICE.contains(nice)).ok_or_else(|| {
-            let message = format!("`nice` is {}; allowed are -20 to 19", *table.nice);
-            source.error(table.nice.span(), message)
-        })?;
+    let nice = nice(&table.nice, source)?;
     let affinity = match &table.cpus {
         None => None,
         Some(list) => {

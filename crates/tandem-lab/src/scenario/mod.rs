@@ -30,9 +30,11 @@
 
 pub mod amount;
 mod build;
+mod cgroups;
 mod compile;
 pub mod costs;
 pub mod cpu_list;
+mod events;
 pub mod file;
 mod guest;
 mod hackbench;
@@ -40,8 +42,9 @@ pub mod memory;
 pub mod policy;
 mod processes;
 pub mod program;
+mod sources;
 
-use crate::machine_file::load_machine;
+use crate::machine_file::{MachineForm, load_machine};
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile, quoted_list};
 
@@ -103,7 +106,7 @@ impl ScenarioSource {
     fn filled_in(source: SourceFile, parameters: Parameters) -> Result<Self, FileError> {
         let values = parameters.iter().map(|(name, value)| (name.clone(), value.to_toml()));
         let mut file: ScenarioFile = source.parse_with(&values.collect())?;
-        let machine = named_machine(&file.machine, &source)?;
+        let machine = machine_of(&file.machine, &source)?;
         file.policy.check_whole(&source)?;
         let shared = file.profiles.values().filter_map(|profile| profile.shared.as_ref());
         let shared_data: BTreeSet<&str> = shared.map(|shared| shared.data.as_str()).collect();
@@ -150,15 +153,21 @@ impl ScenarioSource {
     }
 }
 
-/// The machine that the scenario names.
-fn named_machine(name: &Located<String>, source: &SourceFile) -> Result<Machine, FileError> {
+/// The machine that the scenario names or describes.
+fn machine_of(form: &Located<MachineForm>, source: &SourceFile) -> Result<Machine, FileError> {
+    let name = match &**form {
+        MachineForm::Named(name) => name,
+        MachineForm::Inline(file) => {
+            return file.machine(|span, message| source.error(span.unwrap_or_else(|| form.span()), message));
+        }
+    };
     if name.ends_with(".toml") {
         return load_machine(&source.sibling(name));
     }
     machine::preset(name).ok_or_else(|| {
         let known = quoted_list(machine::preset_names());
         let message =
-            format!("there is no machine `{}`; allowed are {known} and a path that ends in .toml", **name);
-        source.error(name.span(), message)
+            format!("there is no machine `{}`; allowed are {known} and a path that ends in .toml", name);
+        source.error(form.span(), message)
     })
 }

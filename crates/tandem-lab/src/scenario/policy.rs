@@ -12,6 +12,7 @@ pub mod scheduler;
 pub mod soft_affinity;
 pub mod switch;
 
+use super::amount::{Count, check_time, count_in};
 use agent::AgentTable;
 use compiled::{SettingValue, TandemTable};
 use linux::{DomainsName, LINUX_ERAS, LinuxTable, SpinLocksName, check_tick};
@@ -30,7 +31,7 @@ use tandem_sim::machine::Machine;
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings, SoftAffinity};
 use tandem_sim::policy::pause_loop::PauseLoop;
-use tandem_sim::policy::sched_ext::KernelVersion;
+use tandem_sim::policy::sched_ext::{KernelVersion, SchedExtSettings};
 use tandem_sim::scenario::{Homes, PolicySettings};
 
 /// The policies of the host and of the guests, and their settings. A variant of an experiment is such a table too:
@@ -54,6 +55,17 @@ pub struct PolicyTable {
     pub settings: Option<Located<BTreeMap<String, SettingValue>>>,
     /// For "linux" and compiled schedulers: ticks a second (`CONFIG_HZ`), 100, 250, 300 or 1000; 250 if absent.
     pub tick_hz: Option<Located<u32>>,
+    /// For compiled schedulers: how long a task that can run may wait before the kernel unloads them, "30s" at most; if absent,
+    /// what the scheduler asks for, or "30s".
+    pub watchdog_timeout: Option<Located<Duration>>,
+    /// For compiled schedulers, as are the next two, which try how they bear it: the longest time by which a tick comes late,
+    /// at random; "0us" if absent.
+    pub tick_delay_max: Option<Located<Duration>>,
+    /// The longest time by which a timer of the scheduler's expires late, at random; "0us" if absent.
+    pub timer_delay_max: Option<Located<Duration>>,
+    /// How often, in percent, storage for a task or a cgroup cannot be made, so that `bpf_task_storage_get()` returns NULL; 0
+    /// if absent.
+    pub storage_failure_pct: Option<Located<Count>>,
     /// For "linux": how those that wait for a spin lock of the host, such as a run queue's, stand in line; if absent
     /// "queued", and "ticket" with era "3.6".
     pub spin_locks: Option<Located<SpinLocksName>>,
@@ -195,6 +207,10 @@ impl PolicyTable {
             settings: top.settings.or(base.settings),
             domains: top.domains.or(base.domains),
             tick_hz: top.tick_hz.or(base.tick_hz),
+            watchdog_timeout: top.watchdog_timeout.or(base.watchdog_timeout),
+            tick_delay_max: top.tick_delay_max.or(base.tick_delay_max),
+            timer_delay_max: top.timer_delay_max.or(base.timer_delay_max),
+            storage_failure_pct: top.storage_failure_pct.or(base.storage_failure_pct),
             spin_locks: top.spin_locks.or(base.spin_locks),
             soft_affinity: top.soft_affinity.or(base.soft_affinity),
             numa_balancing: top.numa_balancing.or(base.numa_balancing),
@@ -239,6 +255,18 @@ impl PolicyTable {
         }
         check_tick(self.tick_hz.as_ref(), source)?;
         self.check_tunables(source)?;
+        for delay in [&self.tick_delay_max, &self.timer_delay_max].into_iter().flatten() {
+            check_time(**delay).map_err(|message| source.error(delay.span(), message))?;
+        }
+        if let Some(timeout) = &self.watchdog_timeout
+            && !(1..=SchedExtSettings::WATCHDOG_TIMEOUT_NS).contains(&timeout.ns)
+        {
+            let message = "the watchdog's time is out of range; allowed are times up to \"30s\"";
+            return Err(source.error(timeout.span(), message));
+        }
+        if let Some(pct) = &self.storage_failure_pct {
+            count_in(pct, "`storage_failure_pct`", 0..=100, source)?;
+        }
         self.guest.check(source)?;
         if let Some(table) = self.pause_loop_table() {
             table.check(source)?;
@@ -275,13 +303,18 @@ impl PolicyTable {
         let any_file = File("OBJECT".into());
         let yields = self.pause_loop_table().and_then(|table| place(&table.directed_yield));
         type Known<'a> = (&'static str, Option<Range<usize>>, &'a [&'a SchedulerName]);
-        let known: [Known<'_>; 12] = [
+        let compiled: &[&SchedulerName] = &[&Tandem, &any_file];
+        let known: [Known<'_>; 16] = [
             ("timeslice", place(&self.timeslice), &[&XenCredit]),
             ("ratelimit", place(&self.ratelimit), &[&XenCredit]),
             ("migration_delay", place(&self.migration_delay), &[&XenCredit]),
             ("rate_control", place(&self.rate_control), &[&XenCredit]),
             ("domains", place(&self.domains), &[&Linux]),
             ("tick_hz", place(&self.tick_hz), &[&Linux, &Tandem, &any_file]),
+            ("watchdog_timeout", place(&self.watchdog_timeout), compiled),
+            ("tick_delay_max", place(&self.tick_delay_max), compiled),
+            ("timer_delay_max", place(&self.timer_delay_max), compiled),
+            ("storage_failure_pct", place(&self.storage_failure_pct), compiled),
             ("spin_locks", place(&self.spin_locks), &[&Linux]),
             ("soft_affinity", place(&self.soft_affinity), &[&Linux]),
             ("numa_balancing", place(&self.numa_balancing), &[&Linux]),
@@ -331,8 +364,22 @@ impl PolicyTable {
         Ok(match host {
             SchedulerName::XenCredit => PolicySettings::Credit(self.credit_settings()),
             SchedulerName::Linux => PolicySettings::Linux(self.linux_settings()),
-            name => self.linux_table().compiled_settings(name, false, machine, source)?,
+            name => {
+                let mut settings = self.linux_table().compiled_settings(name, false, machine, source)?;
+                self.disturb(&mut settings);
+                PolicySettings::SchedExt(settings.into())
+            }
         })
+    }
+
+    /// Lets things come late or fail, as the table says.
+    fn disturb(&self, settings: &mut SchedExtSettings) {
+        let delay_ns = |delay: &Option<Located<Duration>>| delay.as_ref().map_or(0, |delay| delay.ns);
+        settings.watchdog_timeout_ns = self.watchdog_timeout.as_ref().map(|timeout| timeout.ns);
+        settings.tick_delay_max_ns = delay_ns(&self.tick_delay_max);
+        settings.timer_delay_max_ns = delay_ns(&self.timer_delay_max);
+        settings.storage_failure_pct =
+            self.storage_failure_pct.as_ref().map_or(0, |pct| pct.0.min(100) as u8);
     }
 
     /// Checks the tunables of soft affinity, whatever the era turns out to be.

@@ -2,6 +2,7 @@
 
 use super::build::{Builder, Home, count_or, nodes_of};
 use super::compile::{Compiler, Used};
+use super::events::nice;
 use super::file::ProcessesTable;
 use super::hackbench;
 use super::memory::MemoryKeys;
@@ -14,12 +15,16 @@ use tandem_sim::scenario::{PROCESSES_MAX, Vcpu, Vm, VmKind};
 /// Most sets of one table.
 const SETS_MAX: u32 = 10_000;
 
+/// What a process does, and its nice value.
+type NiceProgram = (Arc<Program>, i8);
+
 impl Builder<'_> {
     /// Adds the sets of processes of one table.
     pub(super) fn add_processes(&mut self, table: &ProcessesTable) -> Result<(), FileError> {
         let source = &self.scenario.source;
         let sets = count_or(&table.count, "`count`", 0..=SETS_MAX, 1, source)?;
         let weight = count_or(&table.weight, "`weight`", Vm::WEIGHTS, Vm::DEFAULT_WEIGHT, source)?;
+        let cgroup = self.cgroup_of(table.cgroup.as_ref())?;
         let (programs, used) = self.programs_of_set(table)?;
         self.count_processes(&table.group, u64::from(sets) * programs.len() as u64)?;
         let homes = self.homes(table)?;
@@ -33,14 +38,16 @@ impl Builder<'_> {
                 is_there: true,
             };
             let memory = self.lay_memory(keys, programs.len() as u32, home)?;
-            let task = |program: &Arc<Program>| Vcpu {
+            let task = |(program, nice): &(Arc<Program>, i8)| Vcpu {
                 program: program.clone(),
                 hard_affinity: home.hard.clone(),
                 soft_affinity: home.soft.clone(),
+                nice: *nice,
             };
             self.vms.push(Vm {
                 kind: kind_of(table),
                 group: (*table.group).clone(),
+                cgroup,
                 weight,
                 channels: used.channels,
                 counters: used.counters.clone(),
@@ -59,7 +66,7 @@ impl Builder<'_> {
     }
 
     /// The program of each process of a set, and what the programs use.
-    fn programs_of_set(&self, table: &ProcessesTable) -> Result<(Vec<Arc<Program>>, Used), FileError> {
+    fn programs_of_set(&self, table: &ProcessesTable) -> Result<(Vec<NiceProgram>, Used), FileError> {
         let source = self.source();
         if table.hackbench.is_some() != table.processes.is_empty() {
             let message =
@@ -67,14 +74,16 @@ impl Builder<'_> {
             return Err(source.error(table.group.span(), message));
         }
         if let Some(hackbench) = &table.hackbench {
-            return hackbench::build(hackbench, source);
+            let (programs, used) = hackbench::build(hackbench, source)?;
+            return Ok((programs.into_iter().map(|program| (program, 0)).collect(), used));
         }
         let mut compiler = Compiler::new(source, &self.scenario.profiles, kind_of(table));
         let mut programs = Vec::new();
         for process in &table.processes {
             let copies = count_or(&process.copies, "`copies`", 0..=PROCESSES_MAX as u32, 1, source)?;
             let program = Arc::new(compiler.program(self.scenario.program(&process.program)?)?);
-            programs.extend(std::iter::repeat_n(program, copies as usize));
+            let nice = nice(&process.nice, source)?;
+            programs.extend(std::iter::repeat_n((program, nice), copies as usize));
         }
         if programs.is_empty() {
             return Err(source.error(table.group.span(), "there is no process; at least one is needed"));

@@ -47,15 +47,22 @@ pub fn settings(
             let code = compiled(path, told.kernel)?;
             let variables = told.variables.into_iter().flatten();
             let data = variables.map(|(name, value)| variable(code.image(), path, name, value));
-            let data = data.collect::<Result<_, _>>()?;
-            (code, data, None, None)
+            let data: Vec<_> = data.collect::<Result<_, _>>()?;
+            match is_tandem(code.image()) {
+                true => {
+                    let own = compiled(Path::new(""), told.kernel)?;
+                    let mut all = other_build_data(code.image(), own.image(), told, machine)?;
+                    all.extend(data);
+                    (code, all, Some(PREFERENCES), None)
+                }
+                false => (code, data, None, None),
+            }
         }
         _ => {
             let code = compiled(Path::new(""), told.kernel)?;
             let data = tandem_data(code.image(), told, machine)?;
-            let preferences = Preferences { program: "prefer", request: preference_request };
             let counters = OwnCounters { map: "counters", names: Counters::names().collect() };
-            (code, data, Some(preferences), Some(counters))
+            (code, data, Some(PREFERENCES), Some(counters))
         }
     };
     let name = match name {
@@ -72,6 +79,9 @@ pub fn settings(
         counters,
         tick_period_ns,
         tick_delay_max_ns: 0,
+        timer_delay_max_ns: 0,
+        watchdog_timeout_ns: None,
+        storage_failure_pct: 0,
         put_back_ns: 0,
     })
 }
@@ -95,6 +105,39 @@ fn compiled(path: &Path, kernel: KernelVersion) -> Result<Arc<Code>, String> {
     let code = Arc::new(Code::new(image, Engine::default()).map_err(|error| wrong(error.to_string()))?);
     all.insert(key, Arc::clone(&code));
     Ok(code)
+}
+
+/// How Tandem is told preferences.
+const PREFERENCES: Preferences = Preferences { program: "prefer", request: preference_request };
+
+/// Whether the object is a build of Tandem's scheduler, such as an older one: user space then tells it what it tells ours.
+fn is_tandem(image: &Image) -> bool {
+    image.struct_ops.iter().any(|ops| ops.texts.get("name").is_some_and(|name| name == "tandem"))
+}
+
+/// What ours would be told, for another build of it: variable by variable, as far as both have them, because their order and
+/// their number may differ.
+fn other_build_data(
+    image: &Image,
+    own: &Image,
+    told: &Told<'_>,
+    machine: &Machine,
+) -> Result<Vec<(u64, Vec<u8>)>, String> {
+    let mut data = Vec::new();
+    for (start, bytes) in tandem_data(own, told, machine)? {
+        for (name, variable) in
+            own.variables.iter().filter(|(name, it)| it.is_setting && !name.starts_with("__"))
+        {
+            let theirs = image.variables.get(name).filter(|theirs| theirs.size == variable.size);
+            let at = variable.address.checked_sub(start).map(|at| at as usize);
+            if let (Some(theirs), Some(at)) = (theirs, at)
+                && let Some(bytes) = bytes.get(at..at + variable.size)
+            {
+                data.push((theirs.address, bytes.to_vec()));
+            }
+        }
+    }
+    Ok(data)
 }
 
 fn tandem_data(image: &Image, told: &Told<'_>, machine: &Machine) -> Result<Vec<(u64, Vec<u8>)>, String> {

@@ -6,11 +6,11 @@ use super::scheduler::{SchedulerName, Told};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_sim::machine::Machine;
 use tandem_sim::policy::linux::{Domains, LinuxSettings, SpinLockKind};
+use tandem_sim::policy::sched_ext::SchedExtSettings;
 use tandem_sim::scenario::PolicySettings;
 
 /// The eras that a Linux kernel has, for errors.
@@ -145,7 +145,7 @@ impl LinuxTable {
         if !name.is_compiled() {
             return Ok(PolicySettings::Linux(self.settings()));
         }
-        self.compiled_settings(name, true, topology, source)
+        Ok(PolicySettings::SchedExt(self.compiled_settings(name, true, topology, source)?.into()))
     }
 
     /// The compiled scheduler of that name with the settings of a table that was checked, for a kernel with these CPUs.
@@ -158,7 +158,7 @@ impl LinuxTable {
         is_guest: bool,
         machine: &Machine,
         source: &SourceFile,
-    ) -> Result<PolicySettings, String> {
+    ) -> Result<SchedExtSettings, String> {
         let told = Told {
             tandem: self.tandem.as_deref(),
             variables: self.settings.as_deref(),
@@ -166,8 +166,7 @@ impl LinuxTable {
             tick_hz: self.tick_hz.as_ref().map(|hz| **hz),
             is_guest,
         };
-        let settings = compiled::settings(&name.in_directory(&source.directory()), &told, machine)?;
-        Ok(PolicySettings::SchedExt(Arc::new(settings)))
+        compiled::settings(&name.in_directory(&source.directory()), &told, machine)
     }
 
     /// The engine's form of a table that was checked, with defaults for what is left out.

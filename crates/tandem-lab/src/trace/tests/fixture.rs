@@ -33,6 +33,7 @@ pub fn scenario_with(pcpus: u32, vms: &[(&str, u32, bool)]) -> Scenario {
             program: Arc::new(Program::default()),
             hard_affinity: Arc::new(host.all_cpus().clone()),
             soft_affinity: None,
+            nice: 0,
         };
         let guest = has_guest.then(|| Guest {
             policy: PolicySettings::Linux(LinuxSettings::default()),
@@ -53,6 +54,8 @@ pub fn scenario_with(pcpus: u32, vms: &[(&str, u32, bool)]) -> Scenario {
         warmup_ns: 0,
         length_ns: END_NS,
         stop_at_count: None,
+        cgroups: Vec::new(),
+        events: Vec::new(),
         homes: Default::default(),
         pause_loop: None,
     }

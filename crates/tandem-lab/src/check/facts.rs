@@ -1,0 +1,430 @@
+//! What is known about the tasks of a scenario before it runs: where they may run, what they weigh, whether they always have
+//! something to do, and what is fair.
+
+use super::oracle::{Claim, fair_rates};
+use super::promises::{SETTLE_NS, SLICE_NS, TICK_NS, TURNS_MAX, WAIT_MAX_NS};
+use std::collections::HashMap;
+use tandem_sim::cpumask::CpuMask;
+use tandem_sim::policy::linux::weight_of_nice;
+use tandem_sim::program::{Amount, Op, Program};
+use tandem_sim::scenario::{CgroupName, HostAction, Scenario, Vm, VmKind};
+
+/// A task that pauses for less than this part of its time is as good as one that never does: one in so many.
+const PAUSES_MAX: u64 = 100;
+/// A usual weight for sched_ext, and in the simulator.
+const WEIGHT: u64 = 100;
+
+/// What a task asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// It always computes, from this time on, but for pauses that do not count.
+    Busy {
+        /// The time, ns.
+        from_ns: u64,
+        /// Whether there are pauses.
+        pauses: bool,
+    },
+    /// It always computes, but yields now and then.
+    Yielding,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// A task of the host.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskFacts {
+    /// Its VM, or its set of processes.
+    pub vm: usize,
+    /// What it asks for.
+    pub demand: Demand,
+    /// What it weighs at the end, flattened: its part of what its cgroup has of the root, if all tasks are runnable.
+    pub weight: f64,
+    /// The same if only those are that always compute.
+    pub weight_of_busy: f64,
+    /// Which of the masks says where it may run at the start.
+    pub mask: usize,
+    /// Longest that it may wait, ns.
+    pub wait_max_ns: u64,
+    /// Its fair rate if all tasks computed, CPUs.
+    pub rate: f64,
+}
+
+/// All that is known.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The tasks of the host, by their numbers.
+    pub tasks: Vec<TaskFacts>,
+    /// Names of VMs and sets of processes.
+    pub vms: Vec<VmFacts>,
+    /// Where tasks may run.
+    pub masks: Vec<CpuMask>,
+    /// Changes of affinity: when (ns), of which VM, and which mask it is from then on; in the order of time.
+    pub changes: Vec<(u64, usize, usize)>,
+    /// When CPUs go (true) and come back, ns, in the order of time: higher classes take them, or they are offline.
+    pub absences: Vec<(u64, usize, bool)>,
+    /// When anything changes that takes time to settle, ns, in the order of time.
+    pub happenings_ns: Vec<u64>,
+    /// Whether there are cgroups besides those of VMs.
+    pub is_nested: bool,
+    /// CPUs of the machine.
+    pub cpus: usize,
+    /// When the run ends, ns.
+    pub end_ns: u64,
+    /// From when on shares can be judged, ns.
+    pub window_ns: u64,
+}
+
+/// What is known about a VM.
+#[derive(Clone, Debug)]
+pub struct VmFacts {
+    /// Its name.
+    pub name: String,
+    /// Its first task, and how many it has.
+    pub first: usize,
+    /// How many.
+    pub count: usize,
+    /// Whether it is there for a part of the run only.
+    pub comes_and_goes: bool,
+    /// Whether it prefers some CPUs, at some time.
+    pub prefers: bool,
+}
+
+impl Facts {
+    /// What is known about a scenario.
+    pub fn new(scenario: &Scenario) -> Self {
+        let mut facts = Self {
+            tasks: Vec::new(),
+            vms: Vec::new(),
+            masks: Vec::new(),
+            changes: Vec::new(),
+            absences: Vec::new(),
+            happenings_ns: Vec::new(),
+            is_nested: !scenario.cgroups.is_empty(),
+            cpus: scenario.machine.cpu_count(),
+            end_ns: scenario.warmup_ns + scenario.length_ns,
+            window_ns: scenario.warmup_ns,
+        };
+        for (vm, spec) in scenario.vms.iter().enumerate() {
+            facts.add(vm, spec);
+        }
+        facts.add_events(scenario);
+        facts.changes.sort_unstable();
+        facts.absences.sort_unstable();
+        facts.happenings_ns.extend(facts.changes.iter().map(|(at_ns, ..)| at_ns));
+        facts.happenings_ns.sort_unstable();
+        if let Some(last_ns) = facts.happenings_ns.last() {
+            facts.window_ns = facts.window_ns.max(last_ns + SETTLE_NS);
+        }
+        for task in &facts.tasks {
+            if let Demand::Busy { from_ns, .. } = task.demand
+                && from_ns > 0
+            {
+                facts.window_ns = facts.window_ns.max(from_ns + SETTLE_NS);
+            }
+        }
+        if scenario.events.iter().any(|event| event.every_ns.is_some()) {
+            facts.window_ns = facts.end_ns; // there is no time in which nothing happens
+        }
+        facts.find_bounds(scenario);
+        facts
+    }
+
+    /// What happens to CPUs, and when things settle.
+    fn add_events(&mut self, scenario: &Scenario) {
+        let mut online = scenario.machine.all_cpus().clone();
+        for event in &scenario.events {
+            match &event.action {
+                HostAction::Intrude { cpus, length_ns } => {
+                    let mut at_ns = event.at_ns;
+                    while at_ns < self.end_ns {
+                        for cpu in cpus.iter().map(|cpu| cpu.index()) {
+                            self.absences.push((at_ns, cpu, true));
+                            self.absences.push((at_ns + length_ns, cpu, false));
+                        }
+                        at_ns = at_ns.saturating_add(event.every_ns.unwrap_or(u64::MAX));
+                    }
+                    continue;
+                }
+                HostAction::Offline(cpus) => {
+                    self.absences.extend(cpus.iter().map(|cpu| (event.at_ns, cpu.index(), true)));
+                    cpus.iter().for_each(|cpu| online.remove(cpu));
+                    // Who may run nowhere else may run everywhere from then on.
+                    self.changes.sort_unstable();
+                    let masks = self.masks_after(self.changes.partition_point(|it| it.0 <= event.at_ns));
+                    let everywhere = self.mask(scenario.machine.all_cpus());
+                    for vm in 0..self.vms.len() {
+                        if !self.masks[masks[self.vms[vm].first]].intersects(&online) {
+                            self.changes.push((event.at_ns, vm, everywhere));
+                        }
+                    }
+                }
+                HostAction::Online(cpus) => {
+                    self.absences.extend(cpus.iter().map(|cpu| (event.at_ns, cpu.index(), false)));
+                    cpus.iter().for_each(|cpu| online.insert(cpu));
+                }
+                HostAction::SetAffinity { vms, cpus } => {
+                    let mask = self.mask(cpus);
+                    self.changes.extend(vms.iter().map(|vm| (event.at_ns, vm.index(), mask)));
+                }
+                HostAction::SetWeight { .. }
+                | HostAction::SetLimit { .. }
+                | HostAction::SetNice { .. }
+                | HostAction::Reload => {}
+            }
+            self.happenings_ns.push(event.at_ns);
+        }
+    }
+
+    fn add(&mut self, vm: usize, spec: &Vm) {
+        let comes_and_goes = spec.start.is_some() || spec.life.is_some();
+        let changes_soft = spec.affinity_changes.iter().any(|change| change.soft_affinity.is_some());
+        self.vms.push(VmFacts {
+            name: spec.name.clone(),
+            first: self.tasks.len(),
+            count: spec.vcpus.len(),
+            comes_and_goes,
+            prefers: changes_soft || spec.vcpus.iter().any(|vcpu| vcpu.soft_affinity.is_some()),
+        });
+        for change in &spec.affinity_changes {
+            let mask = self.mask(&change.hard_affinity);
+            self.changes.push((change.at_ns, vm, mask));
+        }
+        for vcpu in &spec.vcpus {
+            let mask = self.mask(&vcpu.hard_affinity);
+            let demand = match comes_and_goes || spec.guest.is_some() || spec.cap_pct > 0 {
+                true => Demand::Unknown,
+                false => demand(&vcpu.program),
+            };
+            let (weight, weight_of_busy) = (0.0, 0.0);
+            self.tasks.push(TaskFacts {
+                vm,
+                demand,
+                weight,
+                weight_of_busy,
+                mask,
+                wait_max_ns: 0,
+                rate: 0.0,
+            });
+        }
+    }
+
+    fn mask(&mut self, cpus: &CpuMask) -> usize {
+        self.masks.iter().position(|mask| mask == cpus).unwrap_or_else(|| {
+            self.masks.push(cpus.clone());
+            self.masks.len() - 1
+        })
+    }
+
+    /// The masks of all tasks after the first so many changes.
+    pub fn masks_after(&self, changes: usize) -> Vec<usize> {
+        let mut masks: Vec<usize> = self.tasks.iter().map(|task| task.mask).collect();
+        for &(_, vm, mask) in &self.changes[..changes] {
+            let VmFacts { first, count, .. } = self.vms[vm];
+            masks[first..first + count].fill(mask);
+        }
+        masks
+    }
+
+    /// Fair rates of all tasks, if those at these masks ask for so much; `None` asks for nothing more than what is `used`.
+    pub fn fair(
+        &self,
+        masks: &[usize],
+        used: &[f64],
+        at_most: impl Fn(usize) -> Option<f64>,
+        weight: impl Fn(usize) -> f64,
+    ) -> Vec<f64> {
+        let mut claims: Vec<Claim> = Vec::new();
+        let mut claim_of = vec![None; self.tasks.len()];
+        for task in 0..self.tasks.len() {
+            let Some(at_most) = at_most(task) else { continue };
+            let claim = Claim { mask: masks[task], weight: weight(task), at_most, count: 1 };
+            let same = |other: &Claim| Claim { count: 1, ..*other } == claim;
+            // Tasks of a group follow each other.
+            match claims.iter().rposition(same) {
+                Some(at) => {
+                    claims[at].count += 1;
+                    claim_of[task] = Some(at);
+                }
+                None => {
+                    claim_of[task] = Some(claims.len());
+                    claims.push(claim);
+                }
+            }
+        }
+        let rates = fair_rates(&self.masks, used, &claims);
+        claim_of.into_iter().map(|claim| claim.map_or(0.0, |claim| rates[claim])).collect()
+    }
+
+    /// Finds how long tasks may wait: the worst of all times between changes. And what they weigh in the end.
+    fn find_bounds(&mut self, scenario: &Scenario) {
+        let used = vec![0.0; self.masks.len()];
+        let mut worst = vec![(f64::INFINITY, f64::INFINITY); self.tasks.len()];
+        let mut weights = Weights::new(scenario);
+        let mut next = 0;
+        for at_ns in std::iter::once(0).chain(self.happenings_ns.clone()) {
+            while let Some(event) = scenario.events.get(next).filter(|event| event.at_ns <= at_ns) {
+                weights.change(&event.action);
+                next += 1;
+            }
+            let masks = self.masks_after(self.changes.partition_point(|change| change.0 <= at_ns));
+            let flat = weights.flattened(scenario, |_| true);
+            let rates = self.fair(&masks, &used, |_| Some(1.0), |task| flat[task]);
+            let even = self.fair(&masks, &used, |_| Some(1.0), |_| 1.0);
+            for (worst, (rate, even)) in worst.iter_mut().zip(rates.into_iter().zip(even)) {
+                *worst = (worst.0.min(rate), worst.1.min(even));
+            }
+            for (task, weight) in self.tasks.iter_mut().zip(flat) {
+                task.weight = weight;
+            }
+        }
+        let busy: Vec<bool> = self.tasks.iter().map(|task| task.demand != Demand::Unknown).collect();
+        let of_busy = weights.flattened(scenario, |task| busy[task]);
+        for (task, weight) in self.tasks.iter_mut().zip(of_busy) {
+            task.weight_of_busy = weight;
+        }
+        // While CPUs are away, the others have twice the work at most.
+        let turns = if self.absences.is_empty() { TURNS_MAX } else { 2 * TURNS_MAX };
+        for (task, (rate, even)) in self.tasks.iter_mut().zip(worst) {
+            let turn_ns = SLICE_NS as f64 * (1.0 + 1.0 / even.max(1e-9)) + TICK_NS as f64 / rate.max(1e-9);
+            task.wait_max_ns = (turn_ns as u64).saturating_mul(turns).min(WAIT_MAX_NS);
+            task.rate = rate;
+        }
+    }
+
+    /// How a task is called.
+    pub fn name(&self, task: usize) -> String {
+        let vm = &self.vms[self.tasks[task].vm];
+        match vm.count {
+            1 => vm.name.clone(),
+            _ => format!("{}/{}", vm.name, task - vm.first),
+        }
+    }
+}
+
+/// What cgroups and tasks weigh at some time.
+struct Weights {
+    cgroups: Vec<f64>,
+    vms: Vec<f64>,
+    nice: Vec<Option<i8>>,
+}
+
+impl Weights {
+    fn new(scenario: &Scenario) -> Self {
+        let default = u64::from(Vm::DEFAULT_WEIGHT);
+        Self {
+            cgroups: scenario.cgroups.iter().map(|cgroup| cgroup.weight.into()).collect(),
+            vms: scenario
+                .vms
+                .iter()
+                .map(|vm| (u64::from(vm.weight) * WEIGHT / default).max(1) as f64)
+                .collect(),
+            nice: vec![None; scenario.vms.len()],
+        }
+    }
+
+    fn change(&mut self, action: &HostAction) {
+        match action {
+            HostAction::SetWeight { cgroup: CgroupName::Declared(at), weight } => {
+                self.cgroups[*at] = (*weight).into();
+            }
+            HostAction::SetWeight { cgroup: CgroupName::OfVm(vm), weight } => {
+                self.vms[vm.index()] = (*weight).into();
+            }
+            HostAction::SetNice { vms, nice } => {
+                vms.iter().for_each(|vm| self.nice[vm.index()] = Some(*nice))
+            }
+            _ => {}
+        }
+    }
+
+    /// What each task weighs if those that count are runnable: cgroups divide what they have of the one above, down from the
+    /// root. Those that do not count weigh nothing.
+    fn flattened(&self, scenario: &Scenario, counts: impl Fn(usize) -> bool) -> Vec<f64> {
+        let own = |vm: usize, nice: i8| {
+            let spec = &scenario.vms[vm];
+            let of_set = if spec.kind == VmKind::Machine { Vm::DEFAULT_WEIGHT } else { spec.weight };
+            let nice = self.nice[vm].unwrap_or(nice);
+            let weight = f64::from(weight_of_nice(nice)) / f64::from(weight_of_nice(0))
+                * (u64::from(of_set) * WEIGHT) as f64
+                / f64::from(Vm::DEFAULT_WEIGHT);
+            weight.round().clamp(1.0, 10_000.0)
+        };
+        // Sums of what is directly in each cgroup, the root under `None`.
+        let mut sums: HashMap<Option<usize>, f64> = HashMap::new();
+        let mut is_used = vec![false; scenario.cgroups.len()];
+        let mut of_vm = Vec::new();
+        let mut first = 0;
+        for (vm, spec) in scenario.vms.iter().enumerate() {
+            let tasks = spec.vcpus.iter().zip(first..).filter(|(_, task)| counts(*task));
+            let tasks: f64 = tasks.map(|(vcpu, _)| own(vm, vcpu.nice)).sum();
+            first += spec.vcpus.len();
+            of_vm.push(tasks);
+            if tasks == 0.0 {
+                continue;
+            }
+            let is_vm = spec.kind == VmKind::Machine;
+            *sums.entry(spec.cgroup).or_default() += if is_vm { self.vms[vm] } else { tasks };
+            let mut above = spec.cgroup;
+            while let Some(at) = above {
+                is_used[at] = true;
+                above = scenario.cgroups[at].parent;
+            }
+        }
+        for (at, cgroup) in scenario.cgroups.iter().enumerate().filter(|(at, _)| is_used[*at]) {
+            *sums.entry(cgroup.parent).or_default() += self.cgroups[at];
+        }
+        // What one unit of weight in each cgroup is worth at the root; parents come before their children.
+        let mut worth: HashMap<Option<usize>, f64> = HashMap::from([(None, 1.0)]);
+        for (at, cgroup) in scenario.cgroups.iter().enumerate().filter(|(at, _)| is_used[*at]) {
+            let here = worth[&cgroup.parent] * self.cgroups[at] / sums[&Some(at)];
+            worth.insert(Some(at), here);
+        }
+        let task = |(task, (vm, nice)): (usize, (usize, i8))| {
+            let spec = &scenario.vms[vm];
+            let above = worth.get(&spec.cgroup).copied().filter(|_| counts(task)).unwrap_or(0.0);
+            match spec.kind {
+                _ if above == 0.0 => 0.0,
+                VmKind::Machine => above * self.vms[vm] * own(vm, nice) / of_vm[vm],
+                VmKind::Processes | VmKind::Threads => above * own(vm, nice),
+            }
+        };
+        let vms = scenario.vms.iter().enumerate();
+        vms.flat_map(|(vm, spec)| spec.vcpus.iter().map(move |vcpu| (vm, vcpu.nice)))
+            .enumerate()
+            .map(task)
+            .collect()
+    }
+}
+
+/// What a program asks for.
+fn demand(program: &Program) -> Demand {
+    let mut from_ns = 0;
+    for op in &program.ops {
+        match op {
+            Op::SleepUntil(at_ns) => from_ns = from_ns.max(*at_ns),
+            Op::Sleep(Amount::Fixed(ns)) => from_ns += ns,
+            Op::Count { .. } => {}
+            Op::Repeat { times: None, body } => return demand_of_loop(body, from_ns),
+            _ => return Demand::Unknown,
+        }
+    }
+    Demand::Unknown
+}
+
+fn demand_of_loop(body: &[Op], from_ns: u64) -> Demand {
+    let (mut computes_ns, mut sleeps_ns, mut yields) = (0u64, 0u64, false);
+    for op in body {
+        match op {
+            Op::Compute { work: Amount::Fixed(ns) | Amount::Exponential(ns), .. } => computes_ns += ns,
+            Op::Sleep(Amount::Fixed(ns)) => sleeps_ns += ns,
+            Op::Yield => yields = true,
+            Op::Count { .. } => {}
+            _ => return Demand::Unknown,
+        }
+    }
+    match (sleeps_ns * PAUSES_MAX <= computes_ns, yields) {
+        (true, false) if computes_ns > 0 => Demand::Busy { from_ns, pauses: sleeps_ns > 0 },
+        (true, true) if sleeps_ns == 0 && from_ns == 0 => Demand::Yielding,
+        _ => Demand::Unknown,
+    }
+}

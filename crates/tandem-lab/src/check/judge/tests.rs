@@ -1,0 +1,125 @@
+//! Runs made by hand: events, and what the judges see in them.
+
+use super::*;
+use crate::scenario::ScenarioSource;
+use std::path::Path;
+use tandem_sim::ids::{CpuId, KernelId, TaskId};
+use tandem_sim::trace::{Event, EventKind, Observer};
+
+const MS: u64 = 1_000_000;
+
+/// Two CPUs, two tasks that compute everywhere, one that is bound to CPU 0 and sleeps.
+fn facts() -> Facts {
+    let text = r#"
+        length = "10s"
+        [policy]
+        host = "linux"
+        [machine]
+        name = "two"
+        [[machine.node]]
+        number = 0
+        memory = "1GiB"
+        bandwidth = "20GB/s"
+        [[machine.cores]]
+        package = 0
+        node = 0
+        cpus = ["0", "1"]
+        [programs.computes]
+        ops = [{ forever = [{ compute = "10ms" }] }]
+        [programs.sleeps]
+        ops = [{ forever = [{ compute = "1ms" }, { sleep = "10ms" }] }]
+        [[processes]]
+        group = "busy"
+        count = 2
+        memory = "1MiB"
+        process = [{ program = "computes" }]
+        [[processes]]
+        group = "light"
+        memory = "1MiB"
+        affinity = { hard = "0" }
+        process = [{ program = "sleeps" }]
+    "#;
+    let source = ScenarioSource::parse(Path::new("two.toml"), text).unwrap();
+    Facts::new(&source.build(&Default::default(), &Default::default()).unwrap())
+}
+
+/// What the judges see after these events: when (ms), what, on which CPU, which task.
+fn seen<'a>(facts: &'a Facts, events: &[(u64, EventKind, usize, usize)]) -> Seen<'a> {
+    let mut run = Follower::new(facts);
+    for &(at_ms, kind, cpu, task) in events {
+        let (cpu, task) = (CpuId::from(cpu), TaskId::from(task));
+        run.observe(Event { at_ns: at_ms * MS, kernel: KernelId::HOST, kind, cpu, task, by: None });
+    }
+    Seen { facts, run: run.finish() }
+}
+
+use EventKind::{Block, Preempt, Start, Wake};
+
+#[test]
+fn who_waits_too_long_is_named() {
+    let facts = facts();
+    let seen = seen(
+        &facts,
+        &[(0, Wake, 0, 0), (0, Start, 0, 0), (3, Wake, 0, 2), (5_003, Preempt, 0, 0), (5_003, Start, 0, 2)],
+    );
+    let found = seen.waits().unwrap();
+    assert_eq!((found.promise, found.who.as_str(), found.at_ns), (Promise::Waits, "light-0", 3 * MS));
+    assert!(found.excess > 5.0 && found.seen.starts_with("waits for 5 s"), "{found:?}");
+}
+
+#[test]
+fn a_wait_counts_as_idling_only_beside_a_cpu_of_its_own() {
+    let facts = facts();
+    // CPU 1 idles, but the task is bound to CPU 0, which computes.
+    let bound =
+        [(0, Wake, 0, 0), (0, Start, 0, 0), (1, Wake, 0, 2), (9_000, Block, 0, 0), (9_000, Start, 0, 2)];
+    let found = seen(&facts, &bound).idle().unwrap();
+    assert!(found.excess <= 1.0, "{found:?}");
+    // Here a free task waits beside CPU 1.
+    let free = [(0, Wake, 0, 0), (0, Start, 0, 0), (1, Wake, 0, 1), (7, Start, 1, 1)];
+    let found = seen(&facts, &free).idle().unwrap();
+    assert_eq!((found.promise, found.at_ns), (Promise::Idle, MS));
+    assert!((found.excess - 1.5).abs() < 1e-9, "{found:?}");
+}
+
+#[test]
+fn shares_are_what_is_left_by_those_that_sleep() {
+    let facts = facts();
+    let both = [(0, Wake, 0, 0), (0, Start, 0, 0), (0, Wake, 1, 1), (0, Start, 1, 1)];
+    let worst = |seen: Seen<'_>| {
+        let findings = seen.shares().into_iter().flatten();
+        findings.map(|finding| finding.excess).fold(0.0, f64::max)
+    };
+    assert!(worst(seen(&facts, &both)) <= 1.0);
+    // The second one is away from its CPU for a tenth of the time, and nobody else runs there.
+    let away = [both.as_slice(), &[(9_000, Preempt, 1, 1)]].concat();
+    assert!(worst(seen(&facts, &away)) > 1.0);
+    // Somebody that sleeps runs there meanwhile: then it is shared.
+    let slept = [both.as_slice(), &[(1, Wake, 0, 2), (9_000, Preempt, 0, 0), (9_000, Start, 0, 2)]].concat();
+    let due = seen(&facts, &slept).shares().into_iter().flatten().next().unwrap();
+    assert!(due.seen.contains("fair are 0.950"), "{due:?}");
+}
+
+#[test]
+fn a_light_task_is_served_soon() {
+    let facts = facts();
+    let mut events = vec![(0, Wake, 0, 0), (0, Start, 0, 0)];
+    let mut at_ms = 10;
+    for _ in 0..300 {
+        events.extend([(at_ms, Wake, 0, 2), (at_ms + 9, Preempt, 0, 0), (at_ms + 9, Start, 0, 2)]);
+        events.extend([(at_ms + 10, Block, 0, 2), (at_ms + 10, Start, 0, 0)]);
+        at_ms += 30;
+    }
+    let late = seen(&facts, &events);
+    assert!(late.is_light(2) && !late.is_light(0));
+    let slow = late.slow_groups();
+    assert_eq!(slow.iter().map(|slow| slow.p99_ns).collect::<Vec<_>>(), [9 * MS]);
+    // The other run of the same work lets it wait for less.
+    let prompt = events.iter().map(|&(at_ms, kind, cpu, task)| match (kind, task) {
+        (Wake, 2) => (at_ms + 8, kind, cpu, task),
+        _ => (at_ms, kind, cpu, task),
+    });
+    let prompt: Vec<_> = prompt.collect();
+    let found = seen(&facts, &prompt).compared(slow.into_iter().next().unwrap()).unwrap();
+    assert!(found.excess > 1.0 && found.seen.contains("9 ms"), "{found:?}");
+}

@@ -1,0 +1,72 @@
+//! Writes down what was found.
+
+use super::judge::{Finding, time};
+use super::promises::PROMISES;
+use super::search::{Found, Options, Outcome};
+use crate::scenario::policy::scheduler::SchedulerName;
+use std::fmt::{self, Display};
+
+/// The name of a found case's file.
+pub fn file_name(found: &Found) -> String {
+    format!("{}-{}.toml", found.promise.text().name, found.case)
+}
+
+/// A found case as a file that `tandem sim` runs, whose head says what it breaks.
+pub fn file(found: &Found, options: &Options) -> String {
+    let text = found.finding.promise.text();
+    let host = match &options.host {
+        SchedulerName::XenCredit => "xen-credit".to_owned(),
+        SchedulerName::Linux => "linux".to_owned(),
+        SchedulerName::Tandem => "tandem".to_owned(),
+        SchedulerName::File(path) => format!("file:{}", path.display()),
+    };
+    let Finding { who, at_ns, seen, .. } = &found.finding;
+    format!(
+        "# Breaks {} ({}): {}\n# At {}, {who} {}.\n# Found by `tandem check --seed {}` as case {}, and made small.\n\n{}",
+        text.number,
+        text.name,
+        text.text,
+        time(*at_ns),
+        one_line(seen),
+        options.seed,
+        found.case,
+        found.plan.to_toml(&host),
+    )
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// One line about a finding.
+pub fn line(finding: &Finding) -> String {
+    let text = finding.promise.text();
+    format!(
+        "{} {}: {} {}, at {}",
+        text.number,
+        text.name,
+        finding.who,
+        one_line(&finding.seen),
+        time(finding.at_ns)
+    )
+}
+
+/// The table of an outcome.
+pub struct Table<'a>(pub &'a Outcome);
+
+impl Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Outcome { cases, broken, found } = self.0;
+        writeln!(f, "{:<5} {:<12} {:>8} {:>12}  made small", "", "promise", "broken", "first case")?;
+        for text in PROMISES {
+            let Some(of_promise) = broken.get(&text.promise) else {
+                continue;
+            };
+            let small = found.iter().find(|found| found.promise == text.promise);
+            let small = small.map_or("as another one".to_owned(), |found| line(&found.finding));
+            let (count, first) = (of_promise.len(), of_promise[0]);
+            writeln!(f, "{:<5} {:<12} {count:>8} {first:>12}  {small}", text.number, text.name)?;
+        }
+        writeln!(f, "{cases} cases, {} promises broken", broken.len())
+    }
+}

@@ -1,0 +1,268 @@
+//! Tries cases on all cores, and shrinks the first one that breaks each promise.
+//!
+//! A case is its seed and its number: it can be tried again alone, and what is found does not depend on the number of threads.
+
+use super::generate;
+use super::judge::{Finding, judge};
+use super::plan::Plan;
+use super::promises::{PROMISES, Promise, WINDOW_NS};
+use super::shrink::shrink;
+use crate::scenario::ScenarioSource;
+use crate::scenario::policy::PolicyTable;
+use crate::scenario::policy::scheduler::SchedulerName;
+use rayon::iter::{IntoParallelIterator, ParallelBridge, ParallelIterator};
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::path::Path;
+use tandem_file::file_error::FileError;
+use tandem_sim::RunError;
+use tandem_sim::scenario::Scenario;
+
+/// Seed of every run: that of `tandem sim` if nothing else is said.
+pub const RUN_SEED: u64 = 1;
+/// Cases after which the search looks whether to go on.
+const ROUND: u64 = 64;
+/// Runs to shrink a case.
+const SHRINK_TRIES: usize = 400;
+
+/// CPU time of a run that is made longer to see whether shares are wrong in the long run, too, ms.
+const LONG_CPU_TIME_MAX_MS: u64 = 1_200_000;
+
+/// What to search.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Seed of the search.
+    pub seed: u64,
+    /// Numbers of the cases.
+    pub cases: Range<u64>,
+    /// The scheduler of the host.
+    pub host: SchedulerName,
+    /// What this scheduler breaks in the same case is left out.
+    pub except: Option<SchedulerName>,
+    /// Promises that are judged.
+    pub promises: Vec<Promise>,
+    /// How many cases of each promise are made small.
+    pub keep: usize,
+    /// Whether to end with the first case that breaks one.
+    pub first_only: bool,
+    /// Runs at the same time.
+    pub jobs: NonZeroUsize,
+}
+
+impl Options {
+    /// What is tried in a case.
+    fn plan(&self, case: u64) -> Plan {
+        generate::plan(self.seed, case, self.host.is_compiled())
+    }
+}
+
+/// Why a search could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The scheduler cannot be used, or, by a mistake of the search, a scenario.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A run did not come to its end, whatever the scheduler.
+    #[error("case {case}: {error}")]
+    Run {
+        /// Its number.
+        case: u64,
+        /// What the engine says.
+        error: RunError,
+    },
+    /// The threads could not be started.
+    #[error("cannot start threads for the jobs: {0}; try fewer with --jobs")]
+    Threads(#[from] rayon::ThreadPoolBuildError),
+}
+
+/// A case that breaks a promise, made small.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// Number of the case.
+    pub case: u64,
+    /// What it breaks as it was drawn.
+    pub promise: Promise,
+    /// What the small one breaks.
+    pub finding: Finding,
+    /// The small one.
+    pub plan: Plan,
+}
+
+/// What came of a search.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Cases that were tried.
+    pub cases: u64,
+    /// Those of them that broke each promise.
+    pub broken: BTreeMap<Promise, Vec<u64>>,
+    /// The first cases of each promise, made small.
+    pub found: Vec<Found>,
+}
+
+/// Is told how far a search has come, and asked whether it is to end. Called from several threads.
+pub trait Progress: Sync {
+    /// A case was tried; what it breaks.
+    fn tried(&self, case: u64, findings: &[Finding]);
+
+    /// A case is made small.
+    fn shrinks(&self, promise: Promise);
+
+    /// Whether no more cases are to be tried.
+    fn is_over(&self) -> bool;
+}
+
+/// Searches.
+///
+/// # Errors
+/// If the scheduler cannot be used.
+pub fn search(options: &Options, progress: &dyn Progress) -> Result<Outcome, CheckError> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(options.jobs.get()).build()?;
+    let mut outcome = Outcome::default();
+    let mut next = options.cases.start;
+    while next < options.cases.end && !progress.is_over() {
+        let round = next..options.cases.end.min(next + ROUND);
+        next = round.end;
+        let try_case = |case: u64| {
+            if progress.is_over() {
+                return None;
+            }
+            let judged = judge_plan(&options.plan(case), case, options, &options.promises);
+            if let Ok((_, findings)) = &judged {
+                progress.tried(case, findings);
+            }
+            Some(judged.map(|(_, findings)| (case, findings)))
+        };
+        let tried: Result<Vec<_>, CheckError> =
+            pool.install(|| round.into_iter().par_bridge().filter_map(try_case).collect());
+        let mut tried = tried?;
+        tried.sort_by_key(|(case, _)| *case);
+        for (case, findings) in tried {
+            outcome.cases += 1;
+            for finding in findings {
+                outcome.broken.entry(finding.promise).or_default().push(case);
+            }
+        }
+        if options.first_only && !outcome.broken.is_empty() {
+            break;
+        }
+    }
+    let mut first: Vec<(Promise, u64)> = Vec::new();
+    for (promise, cases) in &outcome.broken {
+        first.extend(cases.iter().take(options.keep).map(|case| (*promise, *case)));
+    }
+    if options.first_only {
+        first.sort_by_key(|(_, case)| *case);
+        first.truncate(1);
+    }
+    let shrunk: Result<Vec<_>, CheckError> = pool.install(|| {
+        first.into_par_iter().map(|(promise, case)| found(options, progress, promise, case)).collect()
+    });
+    for found in shrunk? {
+        // Two promises may be broken by one and the same.
+        if outcome.found.iter().all(|other: &Found| other.plan != found.plan) {
+            outcome.found.push(found);
+        }
+    }
+    Ok(outcome)
+}
+
+/// The case, made small.
+fn found(
+    options: &Options,
+    progress: &dyn Progress,
+    promise: Promise,
+    case: u64,
+) -> Result<Found, CheckError> {
+    progress.shrinks(promise);
+    let kin = promise.kin();
+    let breaks =
+        |plan: &Plan| judge_plan(plan, case, options, &kin).is_ok_and(|(_, findings)| !findings.is_empty());
+    let plan = shrink(options.plan(case), SHRINK_TRIES, breaks);
+    let (plan, findings) = judge_plan(&plan, case, options, &kin)?;
+    let finding = findings.into_iter().next().expect("a run is the same whenever it is repeated");
+    Ok(Found { case, promise, finding, plan })
+}
+
+impl Promise {
+    /// This one, and those that it is a case of: a share that is wrong after a change may be wrong without one.
+    fn kin(self) -> Vec<Self> {
+        match self {
+            Self::Changes => {
+                vec![
+                    Self::Waits,
+                    Self::Shares,
+                    Self::TaskShares,
+                    Self::Idle,
+                    Self::Preferences,
+                    Self::Changes,
+                ]
+            }
+            Self::Preferences | Self::Yields => vec![Self::Shares, self],
+            other => vec![other],
+        }
+    }
+}
+
+/// All promises.
+pub fn all_promises() -> Vec<Promise> {
+    PROMISES.iter().map(|text| text.promise).collect()
+}
+
+/// Runs a plan as a file, and judges it, but for what another scheduler breaks, too. Returns the plan as it was judged.
+fn judge_plan(
+    plan: &Plan,
+    case: u64,
+    options: &Options,
+    promises: &[Promise],
+) -> Result<(Plan, Vec<Finding>), CheckError> {
+    let (plan, mut findings) = judge_long_enough(plan, case, &options.host, promises)?;
+    if let Some(other) = &options.except
+        && !findings.is_empty()
+    {
+        let of_other = judge_once(&plan, case, other, promises)?;
+        findings.retain(|finding| of_other.iter().all(|other| other.promise != finding.promise));
+    }
+    Ok((plan, findings))
+}
+
+/// Shares are promised over some time: what is wrong in a shorter one is judged again in a longer run.
+fn judge_long_enough(
+    plan: &Plan,
+    case: u64,
+    host: &SchedulerName,
+    promises: &[Promise],
+) -> Result<(Plan, Vec<Finding>), CheckError> {
+    let findings = judge_once(plan, case, host, promises)?;
+    let Some(over_ns) = findings.iter().filter_map(|finding| finding.over_ns).min() else {
+        return Ok((plan.clone(), findings));
+    };
+    let missing_ms = WINDOW_NS.saturating_sub(over_ns).div_ceil(1_000_000);
+    let most_ms = LONG_CPU_TIME_MAX_MS / u64::from(plan.machine.cpus());
+    let length_ms = (plan.length_ms + missing_ms).min(most_ms.max(plan.length_ms));
+    if length_ms == plan.length_ms {
+        return Ok((plan.clone(), findings));
+    }
+    let longer = Plan { length_ms, ..plan.clone() };
+    let findings = judge_once(&longer, case, host, promises)?;
+    Ok((longer, findings))
+}
+
+fn judge_once(
+    plan: &Plan,
+    case: u64,
+    host: &SchedulerName,
+    promises: &[Promise],
+) -> Result<Vec<Finding>, CheckError> {
+    let scenario = scenario(plan, host)?;
+    judge(&scenario, RUN_SEED, promises).map_err(|error| CheckError::Run { case, error })
+}
+
+/// The scenario of a plan, by way of its file.
+///
+/// # Errors
+/// If the scheduler cannot be used.
+pub fn scenario(plan: &Plan, host: &SchedulerName) -> Result<Scenario, FileError> {
+    let source = ScenarioSource::parse(Path::new("drawn.toml"), &plan.to_toml("tandem"))?;
+    source.build(&Default::default(), &PolicyTable { host: Some(host.clone()), ..PolicyTable::default() })
+}

@@ -1,0 +1,248 @@
+//! `tandem check`: search for a case that breaks a promise of the scheduler.
+
+use crate::error::BadInput;
+use crate::reproduce::{cancelled_by_interrupt, make_writable, parse_jobs};
+use crate::sim::{Level, parse_policy, parse_seed};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+use tandem_file::units::Duration;
+use tandem_lab::check::judge::{Finding, judge};
+use tandem_lab::check::promises::{PROMISES, Promise};
+use tandem_lab::check::report;
+use tandem_lab::check::search::{self, Options, Progress, RUN_SEED, all_promises};
+use tandem_lab::scenario::ScenarioSource;
+use tandem_lab::scenario::policy::PolicyTable;
+use tandem_lab::scenario::policy::scheduler::SchedulerName;
+
+/// Time between two lines of progress where there is no terminal.
+const LINE_EVERY: std::time::Duration = std::time::Duration::from_secs(15);
+
+/// Arguments of `tandem check`.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    tandem check --for 10min --out found\n  \
+    tandem check --seed 7 --cases 1000 --promise shares --promise idle\n  \
+    tandem check --policy host=file:scx_mine.bpf.o\n  \
+    tandem check --policy host=file:new.bpf.o --except host=file:old.bpf.o\n  \
+    tandem check found/shares.toml\n\n\
+    Ctrl-C ends the search and reports what was found; a second one ends the command at once. The exit status is 1 if a \
+    promise is broken.")]
+pub struct Args {
+    /// Judge these scenario files instead of searching
+    scenarios: Vec<PathBuf>,
+    /// The scheduler to judge: host=NAME, where NAME is tandem, linux, xen-credit, or file: and the path of a sched_ext
+    /// scheduler's object file [default: host=tandem, or that of the scenario files]
+    #[arg(long, value_name = "host=NAME", value_parser = parse_host)]
+    policy: Option<SchedulerName>,
+    /// Leave out what this scheduler breaks in the same case: what is left is the fault of the one that is judged
+    #[arg(long, value_name = "host=NAME", value_parser = parse_host, conflicts_with = "scenarios")]
+    except: Option<SchedulerName>,
+    /// Seed of the search
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
+    seed: u64,
+    /// How long to search [default: 1min]
+    #[arg(long = "for", value_name = "TIME", conflicts_with = "cases", value_parser = parse_time)]
+    time: Option<Duration>,
+    /// Try so many cases, however long that takes
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = parse_cases)]
+    cases: Option<u64>,
+    /// Try the cases from this number on
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, allow_negative_numbers = true, value_parser = parse_seed)]
+    from_case: u64,
+    /// Judge this promise only; may be given several times
+    #[arg(long = "promise", value_name = "NAME", value_parser = parse_promise)]
+    promises: Vec<Promise>,
+    /// End with the first case that breaks a promise
+    #[arg(long)]
+    first: bool,
+    /// Make so many cases of each broken promise small
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=1000))]
+    keep: u16,
+    /// Write what was found into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Runs at the same time [default: one for each CPU]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = parse_jobs)]
+    jobs: Option<NonZeroUsize>,
+}
+
+fn parse_host(text: &str) -> Result<SchedulerName, String> {
+    match parse_policy(text)? {
+        (Level::Host, name) => Ok(name),
+        (Level::Guest, _) => Err("guests are part of what is drawn; write host=NAME".into()),
+    }
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let time: Duration =
+        text.parse().map_err(|_| "write a time with its unit, such as 90s or 2min".to_owned())?;
+    if time.ns == 0 { Err("the time must be longer than 0s".into()) } else { Ok(time) }
+}
+
+fn parse_cases(text: &str) -> Result<u64, String> {
+    let cases = text.parse().ok().filter(|cases| (1..=1_000_000_000).contains(cases));
+    cases.ok_or_else(|| "allowed are whole numbers from 1 to 1000000000".into())
+}
+
+fn parse_promise(text: &str) -> Result<Promise, String> {
+    Promise::named(text).ok_or_else(|| {
+        let names: Vec<_> = PROMISES.iter().map(|text| text.name).collect();
+        format!("there is no promise '{text}'; there are {}", names.join(", "))
+    })
+}
+
+/// Searches, or judges files, and prints what breaks promises.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let promises = if args.promises.is_empty() { all_promises() } else { args.promises.clone() };
+    if !args.scenarios.is_empty() {
+        return judge_files(args, &promises);
+    }
+    if let Some(folder) = &args.out {
+        make_writable(folder)
+            .map_err(|error| BadInput::new(format!("--out {}: {error}", folder.display())))?;
+    }
+    let end = args.cases.map_or(u64::MAX, |cases| args.from_case.saturating_add(cases));
+    let options = Options {
+        seed: args.seed,
+        cases: args.from_case..end,
+        host: args.policy.clone().unwrap_or(SchedulerName::Tandem),
+        except: args.except.clone(),
+        promises,
+        keep: args.keep.into(),
+        first_only: args.first,
+        jobs: args.jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN),
+    };
+    let time = match (args.time, args.cases) {
+        (Some(time), _) => Some(time),
+        (None, Some(_)) => None,
+        (None, None) => Some(Duration { ns: 60_000_000_000 }),
+    };
+    let teller = Teller::new(args.cases, time, cancelled_by_interrupt()?);
+    let outcome = search::search(&options, &teller).map_err(BadInput::new)?;
+    teller.bar.finish_and_clear();
+
+    let mut out = io::stdout().lock();
+    write!(out, "{}", report::Table(&outcome))?;
+    for found in &outcome.found {
+        let text = report::file(found, &options);
+        match &args.out {
+            Some(folder) => {
+                let path = folder.join(report::file_name(found));
+                fs::write(&path, text)
+                    .map_err(|error| anyhow::anyhow!("cannot write {}: {error}", path.display()))?;
+                writeln!(out, "{}", path.display())?;
+            }
+            None => write!(out, "\n{text}")?,
+        }
+    }
+    match outcome.broken.len() {
+        0 => Ok(()),
+        1 => anyhow::bail!("a promise is broken"),
+        broken => anyhow::bail!("{broken} promises are broken"),
+    }
+}
+
+/// Judges scenario files, such as those that were found before.
+fn judge_files(args: &Args, promises: &[Promise]) -> anyhow::Result<()> {
+    let policy = PolicyTable { host: args.policy.clone(), ..PolicyTable::default() };
+    let mut broken = 0;
+    for path in &args.scenarios {
+        let source = ScenarioSource::read(path).map_err(BadInput::new)?;
+        let scenario = source.build(&Default::default(), &policy).map_err(BadInput::new)?;
+        let findings = judge(&scenario, RUN_SEED, promises)
+            .map_err(|error| BadInput::new(format!("{}: {error}", path.display())))?;
+        broken += usize::from(!findings.is_empty());
+        let mut out = io::stdout().lock();
+        for finding in &findings {
+            writeln!(out, "{}: {}", path.display(), report::line(finding))?;
+        }
+        if findings.is_empty() {
+            writeln!(out, "{}: keeps all promises", path.display())?;
+        }
+    }
+    match broken {
+        0 => Ok(()),
+        1 => anyhow::bail!("a scenario breaks a promise"),
+        broken => anyhow::bail!("{broken} scenarios break promises"),
+    }
+}
+
+/// Tells on standard error how far the search has come: a bar on a terminal, lines elsewhere.
+struct Teller {
+    bar: ProgressBar,
+    began: Instant,
+    time: Option<std::time::Duration>,
+    cancel: Arc<AtomicBool>,
+    tried: AtomicU64,
+    broken: AtomicU64,
+    told: Mutex<Told>,
+}
+
+/// What was told already.
+struct Told {
+    promises: BTreeSet<Promise>,
+    line: Instant,
+}
+
+impl Teller {
+    fn new(cases: Option<u64>, time: Option<Duration>, cancel: Arc<AtomicBool>) -> Self {
+        let template = match cases {
+            Some(_) => "check {wide_bar} {pos}/{len} cases, {eta} left {msg}",
+            None => "check {spinner} {pos} cases in {elapsed} {msg}",
+        };
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        Self {
+            bar: cases.map_or_else(ProgressBar::new_spinner, ProgressBar::new).with_style(style),
+            began: Instant::now(),
+            time: time.map(|time| std::time::Duration::from_nanos(time.ns)),
+            cancel,
+            tried: AtomicU64::new(0),
+            broken: AtomicU64::new(0),
+            told: Mutex::new(Told { promises: BTreeSet::new(), line: Instant::now() }),
+        }
+    }
+
+    fn tell(&self, line: &str) {
+        let seconds = self.began.elapsed().as_secs();
+        self.bar.suspend(|| {
+            // Nothing is left to be done if standard error is closed.
+            let _ = writeln!(io::stderr(), "tandem: {seconds} s: {line}");
+        });
+    }
+}
+
+impl Progress for Teller {
+    fn tried(&self, case: u64, findings: &[Finding]) {
+        let tried = self.tried.fetch_add(1, Ordering::Relaxed) + 1;
+        let broken = self.broken.fetch_add(u64::from(!findings.is_empty()), Ordering::Relaxed)
+            + u64::from(!findings.is_empty());
+        self.bar.inc(1);
+        self.bar.set_message(format!("({broken} break a promise)"));
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        for finding in findings {
+            if told.promises.insert(finding.promise) {
+                self.tell(&format!("case {case} breaks {}", report::line(finding)));
+            }
+        }
+        if !io::stderr().is_terminal() && told.line.elapsed() > LINE_EVERY {
+            told.line = Instant::now();
+            self.tell(&format!("{tried} cases, {broken} break a promise"));
+        }
+    }
+
+    fn shrinks(&self, promise: Promise) {
+        self.tell(&format!("making the case that breaks {} small", promise.text().name));
+    }
+
+    fn is_over(&self) -> bool {
+        self.cancel.load(Ordering::Relaxed) || self.time.is_some_and(|time| self.began.elapsed() >= time)
+    }
+}

@@ -1,0 +1,69 @@
+//! `tandem check`, as a user sees it.
+
+use assert_cmd::Command;
+use assert_cmd::cargo::cargo_bin;
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+fn check(args: &[&str], dir: &Path) -> Output {
+    Command::new(cargo_bin!("tandem")).arg("check").args(args).current_dir(dir).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A scheduler with one queue, first come, first served: it knows no weights.
+fn fifo() -> String {
+    format!("host=file:{}", scheduler_tests::object("fifo").display())
+}
+
+#[test]
+fn mistakes_are_told_in_one_sentence() {
+    let dir = tempfile::tempdir().unwrap();
+    let cases: [(&[&str], &str); 8] = [
+        (&["--policy", "guest=tandem"], "write host=NAME"),
+        (&["--policy", "host=none"], "is no scheduler"),
+        (&["--policy", "host=file:none.bpf.o", "--cases", "1"], "none.bpf.o"),
+        (&["--promise", "all"], "there is no promise 'all'; there are"),
+        (&["--for", "2"], "a time with its unit"),
+        (&["--for", "0s"], "longer than 0s"),
+        (&["--cases", "0"], "whole numbers from 1"),
+        (&["none.toml"], "none.toml"),
+    ];
+    for (args, message) in cases {
+        let output = check(args, dir.path());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(text(&output.stderr).contains(message), "{args:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn what_is_found_is_a_scenario_that_breaks_the_same_promise() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = fifo();
+    let args = ["--policy", &fifo, "--promise", "shares", "--cases", "300", "--first", "--out", "found"];
+    let output = check(&args, dir.path());
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let files: Vec<_> =
+        fs::read_dir(dir.path().join("found")).unwrap().map(|file| file.unwrap().path()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    let scenario = fs::read_to_string(file).unwrap();
+    assert!(scenario.starts_with("# Breaks P2 (shares): "), "{scenario}");
+
+    let file = file.to_str().unwrap();
+    let output = check(&["--promise", "shares", file], dir.path());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("P2 shares: "), "{}", text(&output.stdout));
+    let output = Command::new(cargo_bin!("tandem")).args(["sim", file]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_search_that_finds_nothing_succeeds() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = check(&["--policy", "host=linux", "--promise", "runs", "--cases", "8"], dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("8 cases, 0 promises broken"));
+}
