@@ -27,9 +27,9 @@ pub struct Leg {
     pub kernel_parameters: &'static str,
     /// Modules of the kernel to load, in this order; one that is not there counts as built in.
     pub modules: &'static [&'static str],
-    /// After how long the leg is given up, seconds of the machine's clock. On two CPUs with another leg beside it a
-    /// scenario may take ten times as long as on an idle machine.
-    pub timeout_s: u64,
+    /// CPU time of QEMU that it took at most, whatever else the machine did, s; the churn for as long as it is asked to go
+    /// on not counted. Ten times that is its limit.
+    pub cpu_s: u64,
     /// What runs, in this order.
     pub scenarios: &'static [Scenario],
 }
@@ -55,8 +55,10 @@ pub struct Machine {
     pub cpu: &'static str,
     /// Sockets; each has one last-level cache.
     pub sockets: u32,
-    /// Cores of a socket, with one thread each.
+    /// Cores of a socket.
     pub cores: u32,
+    /// Threads of a core, each a CPU; those of a core come one after the other.
+    pub threads: u32,
     /// NUMA nodes; CPUs and memory are divided among them evenly, in order.
     pub nodes: u32,
     /// Memory, MiB.
@@ -66,7 +68,7 @@ pub struct Machine {
 impl Machine {
     /// How many CPUs there are.
     pub const fn cpus(&self) -> u32 {
-        self.sockets * self.cores
+        self.sockets * self.cores * self.threads
     }
 
     /// The CPUs of a node.
@@ -89,19 +91,26 @@ const fn scenario(name: &'static str, run: fn(&Guest) -> anyhow::Result<()>) -> 
 }
 
 /// One socket, one node.
-const FOUR_CPUS: Machine = Machine { cpu: "max", sockets: 1, cores: 4, nodes: 1, memory_mib: 1024 };
+const FOUR_CPUS: Machine =
+    Machine { cpu: "max", sockets: 1, cores: 4, threads: 1, nodes: 1, memory_mib: 1024 };
 /// Two sockets, which are the two nodes.
-const TWO_NODES: Machine = Machine { cpu: "max", sockets: 2, cores: 2, nodes: 2, memory_mib: 1024 };
+const TWO_NODES: Machine =
+    Machine { cpu: "max", sockets: 2, cores: 2, threads: 1, nodes: 2, memory_mib: 1024 };
 /// The same with more CPUs.
-const EIGHT_CPUS: Machine = Machine { cpu: "max", sockets: 2, cores: 4, nodes: 2, memory_mib: 2048 };
+const EIGHT_CPUS: Machine =
+    Machine { cpu: "max", sockets: 2, cores: 4, threads: 1, nodes: 2, memory_mib: 2048 };
 /// Each CPU a socket, as hypervisors often show vCPUs.
-const FOUR_SOCKETS: Machine = Machine { cpu: "max", sockets: 4, cores: 1, nodes: 1, memory_mib: 1024 };
+const FOUR_SOCKETS: Machine =
+    Machine { cpu: "max", sockets: 4, cores: 1, threads: 1, nodes: 1, memory_mib: 1024 };
 /// A CPU with what KVM needs. QEMU's SVM can intercept PAUSE, but does not say so unless it is forced to; KVM looks for
 /// both features before it uses it.
 const VIRTUALISING: Machine =
     Machine { cpu: "max,+svm,+pause-filter,+pfthreshold,x-force-features=on", ..FOUR_CPUS };
 
-/// The same on two nodes of two CPUs.
+/// As many CPUs as are emulated without taking all day: four sockets, each a node of four cores with two threads.
+const LARGE: Machine = Machine { cpu: "max", sockets: 4, cores: 4, threads: 2, nodes: 4, memory_mib: 2048 };
+
+/// One that virtualises, on two nodes of two CPUs.
 const VIRTUALISING_NODES: Machine = Machine { cpu: VIRTUALISING.cpu, memory_mib: 2048, ..TWO_NODES };
 
 /// All legs, in the order of the results. Those that last longest start first, whatever the order.
@@ -112,7 +121,7 @@ pub const LEGS: &[Leg] = &[
         emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
-        timeout_s: 600,
+        cpu_s: 240,
         scenarios: &[
             scenario("sched-ext-is-there", scenarios::harness::sched_ext_is_there),
             scenario("hackbench-runs", scenarios::harness::hackbench_runs),
@@ -127,6 +136,7 @@ pub const LEGS: &[Leg] = &[
             scenario("without-root", scenarios::bad_input::without_root),
             scenario("second-instance", scenarios::bad_input::second_instance),
             scenario("wrong-settings", scenarios::bad_input::wrong_settings),
+            scenario("lost-limits", scenarios::bad_input::lost_limits),
             scenario("wrong-preferences", scenarios::bad_input::wrong_preferences),
             scenario("preferences-survive-hotplug", scenarios::hotplug::preferences_survive),
             scenario("users-steer-their-own", scenarios::control_socket::users_steer_their_own),
@@ -141,10 +151,11 @@ pub const LEGS: &[Leg] = &[
         emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
-        timeout_s: 600,
+        cpu_s: 130,
         scenarios: &[
             scenario("nice-values", scenarios::fairness::nice_values),
             scenario("cgroup-weights", scenarios::fairness::cgroup_weights),
+            scenario("cgroup-limits", scenarios::fairness::cgroup_limits),
             scenario("equal-tasks", scenarios::fairness::equal_tasks),
             scenario("pinned-tasks", scenarios::fairness::pinned_tasks),
             scenario("changes-of-affinity", scenarios::fairness::changes_of_affinity),
@@ -159,7 +170,7 @@ pub const LEGS: &[Leg] = &[
         emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
-        timeout_s: 600,
+        cpu_s: 60,
         scenarios: &[
             scenario("stays-leaves-returns", scenarios::soft_affinity::stays_leaves_returns),
             scenario("ratio-says-where-to-wait", scenarios::soft_affinity::ratio_says_where_to_wait),
@@ -173,7 +184,7 @@ pub const LEGS: &[Leg] = &[
         emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
-        timeout_s: 600,
+        cpu_s: 45,
         scenarios: &[
             scenario("machine-is-as-asked-for", scenarios::harness::machine_is_as_asked_for),
             scenario("groups-stay-home", scenarios::numa_homes::groups_stay_home),
@@ -186,7 +197,7 @@ pub const LEGS: &[Leg] = &[
         emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
-        timeout_s: 600,
+        cpu_s: 35,
         scenarios: &[
             scenario("machine-is-as-asked-for", scenarios::harness::machine_is_as_asked_for),
             scenario("ping-pong-stays-on-one-vcpu", scenarios::guest_mode::ping_pong_stays_on_one_vcpu),
@@ -199,7 +210,7 @@ pub const LEGS: &[Leg] = &[
         emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &["irqbypass", "kvm", "kvm-amd"],
-        timeout_s: 600,
+        cpu_s: 60,
         scenarios: &[
             scenario("kvm-is-there", scenarios::harness::kvm_is_there),
             scenario("directed-yields-succeed", scenarios::directed_yield::they_succeed),
@@ -213,7 +224,7 @@ pub const LEGS: &[Leg] = &[
         emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &["irqbypass", "kvm", "kvm-amd"],
-        timeout_s: 600,
+        cpu_s: 150,
         scenarios: &[
             scenario("are-found-and-have-homes", scenarios::vms::are_found_and_have_homes),
             scenario("homes-follow-memory", scenarios::vms::homes_follow_memory),
@@ -224,12 +235,39 @@ pub const LEGS: &[Leg] = &[
         ],
     },
     Leg {
+        name: "promises",
+        machine: EIGHT_CPUS,
+        emulation: Emulation::Threads,
+        kernel_parameters: "",
+        modules: &[],
+        cpu_s: 190,
+        scenarios: &[
+            scenario("nobody-starves-between-pinned", scenarios::starvation::between_pinned),
+            scenario("nobody-starves-beside-real-time", scenarios::starvation::beside_real_time),
+            scenario("sets-change-while-tasks-run", scenarios::starvation::sets_change),
+            scenario("sleepers-wait-little", scenarios::latency::sleepers_wait_little),
+        ],
+    },
+    Leg {
+        name: "large",
+        machine: LARGE,
+        emulation: Emulation::Threads,
+        kernel_parameters: "",
+        modules: &[],
+        cpu_s: 260,
+        scenarios: &[
+            scenario("machine-is-as-asked-for", scenarios::harness::machine_is_as_asked_for),
+            scenario("cores-before-threads", scenarios::large::cores_before_threads),
+            scenario("weights-of-many-threads", scenarios::large::weights_of_many_threads),
+        ],
+    },
+    Leg {
         name: "churn",
         machine: TWO_NODES,
         emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
-        timeout_s: 840,
+        cpu_s: 60,
         scenarios: &[scenario("everything-at-once", scenarios::churn::everything_at_once)],
     },
     Leg {
@@ -239,7 +277,7 @@ pub const LEGS: &[Leg] = &[
         // Addresses are the same in each boot; pages stay where they are.
         kernel_parameters: "nokaslr norandmaps numa_balancing=disable",
         modules: &[],
-        timeout_s: 600,
+        cpu_s: 200,
         scenarios: &[scenario("programs", agreement::programs)],
     },
 ];
@@ -253,7 +291,7 @@ pub static BENCH: Leg = Leg {
     // Addresses are the same in each boot.
     kernel_parameters: "nokaslr norandmaps",
     modules: &[],
-    timeout_s: 3600,
+    cpu_s: 900,
     scenarios: &[
         Scenario { name: "eevdf", run: bench::eevdf },
         Scenario { name: "tandem", run: bench::tandem },

@@ -1,11 +1,13 @@
 //! Control groups.
 
+use super::wait;
 use anyhow::{Context, Result};
 use std::fs;
+use std::time::Duration;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// A cgroup below the root, with the controllers of CPU time and of CPU sets. It is removed when it goes out of scope.
+/// A cgroup, with the controllers of CPU time and of CPU sets. It is removed when it goes out of scope.
 pub struct Cgroup {
     directory: String,
 }
@@ -13,9 +15,18 @@ pub struct Cgroup {
 impl Cgroup {
     /// Makes one.
     pub fn create(name: &str) -> Result<Self> {
-        let controllers = format!("{ROOT}/cgroup.subtree_control");
+        Self::create_in(ROOT, name)
+    }
+
+    /// Makes one below this one, which may have no processes of its own then.
+    pub fn create_below(&self, name: &str) -> Result<Self> {
+        Self::create_in(&self.directory, name)
+    }
+
+    fn create_in(parent: &str, name: &str) -> Result<Self> {
+        let controllers = format!("{parent}/cgroup.subtree_control");
         fs::write(&controllers, "+cpu +cpuset").with_context(|| format!("cannot write to {controllers}"))?;
-        let directory = format!("{ROOT}/{name}");
+        let directory = format!("{parent}/{name}");
         fs::create_dir(&directory).with_context(|| format!("cannot make the cgroup {directory}"))?;
         Ok(Self { directory })
     }
@@ -23,6 +34,14 @@ impl Cgroup {
     /// Its directory.
     pub fn directory(&self) -> &str {
         &self.directory
+    }
+
+    /// The CPU time that its processes have used.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        let file = format!("{}/cpu.stat", self.directory);
+        let stat = fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
+        let usage_us = stat.lines().find_map(|line| line.strip_prefix("usage_usec ")?.parse().ok());
+        usage_us.map(Duration::from_micros).with_context(|| format!("{file} has no usage_usec"))
     }
 
     /// Sets one of its values, such as `cpu.weight`.
@@ -36,11 +55,6 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         // Its processes, which are dropped before it, may need a moment more; the kernel kills who is left.
         let _ = fs::write(format!("{}/cgroup.kill", self.directory), "1");
-        for _ in 0..100 {
-            if fs::remove_dir(&self.directory).is_ok() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        let _ = wait::until("the end of a cgroup", || Ok(fs::remove_dir(&self.directory).ok()));
     }
 }

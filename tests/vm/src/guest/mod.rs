@@ -18,6 +18,8 @@ pub mod tandem;
 pub mod tasks;
 pub mod vm;
 pub mod wait;
+pub mod wakeups;
+pub mod watch;
 pub mod work;
 
 use crate::leg::Leg;

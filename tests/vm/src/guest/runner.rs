@@ -29,6 +29,9 @@ pub fn run() -> Result<()> {
         ejection_expected: Cell::new(false),
     };
 
+    // One that did not come up in the kernel's 10 s makes another machine, and the boot worth nothing.
+    let (online, cpus) = (cpus::online()?, leg.machine.cpus());
+    ensure!(online.len() == cpus as usize, "of {cpus} CPUs only {online:?} came up");
     guest.report(&Event::Booted(release()?))?;
     for scenario in leg.scenarios {
         if parameters.scenario.as_deref().is_none_or(|name| name == scenario.name) {

@@ -6,7 +6,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 
 const TRACING: &str = "/sys/kernel/tracing";
-const EVENTS: [&str; 2] = ["sched_switch", "sched_waking"];
+const SWITCHES: [&str; 2] = ["sched/sched_switch", "sched/sched_waking"];
+/// Interrupts of the CPUs' own timers; on one that runs a task most are ticks.
+const TICKS: &str = "irq_vectors/local_timer_entry";
+/// Time from tick to tick, ns: both kernels have HZ=250.
+pub const TICK_NS: u64 = 4_000_000;
 /// Room for the events of each CPU, KiB: some 80 bytes each.
 const BUFFER_KIB: u32 = 4096;
 
@@ -16,7 +20,9 @@ const NICE_0_PRIORITY: i32 = 120;
 const IDLE: u32 = 0;
 
 /// A trace of all context switches and wake-ups, which goes on until it is stopped.
-pub struct Trace(());
+pub struct Trace {
+    events: Vec<&'static str>,
+}
 
 /// A context switch.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,7 +40,7 @@ pub(super) struct Switch {
 }
 
 /// An event that is traced.
-enum Event {
+pub(super) enum Event {
     Switch(Switch),
     /// A task is woken.
     Waking {
@@ -65,14 +71,24 @@ struct OtherFollowed {
 impl Trace {
     /// Traces from now on.
     pub fn start() -> Result<Self> {
+        Self::start_of(SWITCHES.to_vec())
+    }
+
+    /// Traces from now on, also what tells how long CPUs run by their own clocks.
+    pub fn start_with_ticks() -> Result<Self> {
+        Self::start_of([&SWITCHES[..], &[TICKS]].concat())
+    }
+
+    fn start_of(events: Vec<&'static str>) -> Result<Self> {
         set("buffer_size_kb", &BUFFER_KIB.to_string())?;
         set("trace_clock", "mono")?;
         set("trace", "")?;
-        for event in EVENTS {
-            set(&format!("events/sched/{event}/enable"), "1")?;
+        let trace = Self { events };
+        for event in &trace.events {
+            set(&format!("events/{event}/enable"), "1")?;
         }
         set("tracing_on", "1")?;
-        Ok(Self(()))
+        Ok(trace)
     }
 
     /// Ends the trace; its text.
@@ -93,8 +109,8 @@ impl Trace {
 impl Drop for Trace {
     fn drop(&mut self) {
         // What stays on makes the next trace larger, no more.
-        for event in EVENTS {
-            let _ = set(&format!("events/sched/{event}/enable"), "0");
+        for event in &self.events {
+            let _ = set(&format!("events/{event}/enable"), "0");
         }
         let _ = set("tracing_on", "0");
         let _ = set("buffer_size_kb", "1");
@@ -237,7 +253,7 @@ impl OtherFollowed {
 
 impl Event {
     /// A line such as `  a/1-71  [002] d..2.  12.345678: sched_waking: comm=a/2 pid=72 prio=120 target_cpu=001`, or a switch.
-    fn parse(line: &str) -> Option<Self> {
+    pub fn parse(line: &str) -> Option<Self> {
         let Some((place, event)) = line.split_once(": sched_waking: comm=") else {
             return parse(line).map(Self::Switch);
         };
@@ -264,13 +280,12 @@ impl Event {
 /// next_comm=swapper/2 next_pid=0 next_prio=120`.
 pub(super) fn parse(line: &str) -> Option<Switch> {
     let (place, event) = line.split_once(": sched_switch: prev_comm=")?;
-    let (_, cpu) = place.rsplit_once('[')?;
     let (from, to) = event.split_once(" ==> next_comm=")?;
     let (from_name, from) = from.rsplit_once(" prev_pid=")?;
     let (to_name, to) = to.rsplit_once(" next_pid=")?;
     let (_, state) = from.split_once("prev_state=")?;
     Some(Switch {
-        cpu: cpu.split_once(']')?.0.parse().ok()?,
+        cpu: cpu(place)?,
         at_ns: time_ns(place)?,
         from: from.split_whitespace().next()?.parse().ok()?,
         from_name: from_name.into(),
@@ -279,6 +294,19 @@ pub(super) fn parse(line: &str) -> Option<Switch> {
         to_name: to_name.into(),
         to_nice: to.split_once("next_prio=")?.1.trim().parse::<i32>().ok()? - NICE_0_PRIORITY,
     })
+}
+
+/// When and on which CPU a tick came while a task ran, from a line such as `  a/1-71  [002] d.h1.  12.345678:
+/// local_timer_entry: vector=236`.
+pub(super) fn parse_tick(line: &str) -> Option<(usize, u64)> {
+    let (place, _) = line.split_once(": local_timer_entry: ")?;
+    let idles = place.trim_start().starts_with("<idle>-");
+    (!idles).then_some((cpu(place)?, time_ns(place)?))
+}
+
+/// The CPU in the part of a line before the event's name.
+fn cpu(place: &str) -> Option<usize> {
+    place.rsplit_once('[')?.1.split_once(']')?.0.parse().ok()
 }
 
 /// The time in the part of a line before the event's name.
@@ -332,5 +360,13 @@ mod tests {
         let switch = parse(TRACE.lines().nth(5).unwrap()).unwrap();
         assert_eq!((switch.to_name.as_str(), switch.to, switch.runnable), ("k worker", 9, false));
         assert_eq!(parse("# tracer: nop"), None);
+    }
+
+    #[test]
+    fn ticks_are_those_of_tasks() {
+        let tick = |who| format!(" {who}  [012] d.h1.  1.000320: local_timer_entry: vector=236");
+        assert_eq!(parse_tick(&tick("a b/1-71")), Some((12, 1_000_320_000)));
+        assert_eq!(parse_tick(&tick("<idle>-0")), None);
+        assert_eq!(parse_tick(TRACE.lines().nth(1).unwrap()), None);
     }
 }

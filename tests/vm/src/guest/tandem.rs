@@ -1,7 +1,7 @@
 //! The `tandem` command: the scheduler that it runs, and what it says.
 
 use super::process::Process;
-use super::{cpus, sched_ext, wait};
+use super::{cpus, sched_ext, tasks, wait};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use serde::Deserialize;
@@ -12,6 +12,8 @@ use std::process::{Command, ExitStatus, Output};
 
 /// Where settings are written for `tandem run`.
 const SETTINGS_FILE: &str = "/tmp/settings.toml";
+/// An emulated CPU may stand still for longer than the watchdog waits by default, because the host has others to run.
+const PATIENCE: &str = "watchdog = \"30 s\"\n";
 /// What `tandem run` prints whenever the scheduler has been loaded.
 const SCHEDULING: &str = "tandem: scheduling\n";
 
@@ -23,7 +25,12 @@ pub struct Tandem {
 impl Tandem {
     /// Starts `tandem run` with these arguments, and waits until it schedules.
     pub fn run(arguments: &[&str]) -> Result<Self> {
-        Self::start(command("run").args(arguments))
+        let mut command = command("run");
+        if !arguments.contains(&"--config") {
+            write_settings("")?;
+            command.args(["--config", SETTINGS_FILE]);
+        }
+        Self::start(command.args(arguments))
     }
 
     /// Starts a command that becomes `tandem run`, and waits until it schedules.
@@ -41,7 +48,7 @@ impl Tandem {
 
     /// Starts `tandem run` with a file of these settings, and waits until it schedules.
     pub fn run_with(settings: &str) -> Result<Self> {
-        fs::write(SETTINGS_FILE, settings).with_context(|| format!("cannot write {SETTINGS_FILE}"))?;
+        write_settings(settings)?;
         Self::run(&["--config", SETTINGS_FILE])
     }
 
@@ -55,7 +62,7 @@ impl Tandem {
 
     /// Writes other settings, and asks it to read them.
     pub fn reload(&self, settings: &str) -> Result<()> {
-        fs::write(SETTINGS_FILE, settings).with_context(|| format!("cannot write {SETTINGS_FILE}"))?;
+        write_settings(settings)?;
         self.process.signal(Signal::HUP)
     }
 
@@ -84,6 +91,13 @@ impl Tandem {
     }
 }
 
+/// Writes the file of settings, with patience unless they say how much.
+fn write_settings(settings: &str) -> Result<()> {
+    let patience = if settings.contains("watchdog") { "" } else { PATIENCE };
+    fs::write(SETTINGS_FILE, format!("{patience}{settings}"))
+        .with_context(|| format!("cannot write {SETTINGS_FILE}"))
+}
+
 /// The number of the agent's process.
 pub fn agent() -> Result<u32> {
     for entry in fs::read_dir("/proc")? {
@@ -94,6 +108,11 @@ pub fn agent() -> Result<u32> {
         }
     }
     bail!("there is no agent")
+}
+
+/// How often the agent has looked around since it began: after each look it goes to sleep.
+pub fn agents_looks() -> Result<u64> {
+    Ok(tasks::usage(agent()?)?.voluntary_switches)
 }
 
 /// The scheduler's counters, as `tandem stat --json` tells them.

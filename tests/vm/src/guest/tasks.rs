@@ -1,14 +1,13 @@
 //! Where threads run, and how much, as /proc tells it.
 
+use super::wait;
 use anyhow::{Context, Result};
 use std::fs;
 use std::iter::Sum;
-use std::thread;
 use std::time::Duration;
 
-/// How often, and how far apart, threads are looked at to tell where they are.
-const SAMPLES: u32 = 100;
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
+/// How often a thread is seen where it runs to tell where it is.
+const SAMPLES: u32 = 60;
 
 /// Accounting of a thread since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,6 +26,21 @@ impl Usage {
     /// Context switches.
     pub fn switches(&self) -> u64 {
         self.voluntary_switches + self.forced_switches
+    }
+
+    /// Time on a CPU.
+    pub fn run(&self) -> Duration {
+        Duration::from_nanos(self.run_ns)
+    }
+
+    /// What has been added to an earlier accounting.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            run_ns: self.run_ns - earlier.run_ns,
+            wait_ns: self.wait_ns - earlier.wait_ns,
+            voluntary_switches: self.voluntary_switches - earlier.voluntary_switches,
+            forced_switches: self.forced_switches - earlier.forced_switches,
+        }
     }
 }
 
@@ -64,23 +78,36 @@ pub fn usage(thread: u32) -> Result<Usage> {
     parse_usage(&schedstat, &status).with_context(|| format!("cannot understand the accounting of {thread}"))
 }
 
-/// Context switches of the whole system since boot.
-pub fn context_switches() -> Result<u64> {
-    let stat = read("/proc/stat")?;
-    let line = stat.lines().find_map(|line| line.strip_prefix("ctxt "));
-    line.and_then(|count| count.trim().parse().ok()).context("no ctxt in /proc/stat")
+/// Accounting of all threads that a process has.
+pub fn usage_of_process(pid: u32) -> Result<Usage> {
+    threads(pid)?.into_iter().map(usage).sum()
 }
 
-/// The share of their time, 0 to 1, that the threads spend on these CPUs: where they are seen in a second or more.
+/// The share of their time, 0 to 1, that the threads spend on these CPUs.
+///
+/// A thread is seen somewhere when it has run since the look before. So all of them count equally, and one that sits on a
+/// CPU that QEMU does not run is seen there no more often than elsewhere.
 pub fn share_on(threads: &[u32], cpus: &[u32]) -> Result<f64> {
-    let mut seen = 0;
-    for _ in 0..SAMPLES {
-        thread::sleep(SAMPLE_INTERVAL);
-        for &thread in threads {
-            seen += u32::from(cpus.contains(&cpu_of(thread)?));
+    // Nothing else is read, so that this process does not take the CPUs itself.
+    let ran = |thread: &u32| {
+        let schedstat = read(&format!("/proc/{thread}/schedstat"))?;
+        let run_ns = schedstat.split_whitespace().next().and_then(|time| time.parse::<u64>().ok());
+        run_ns.with_context(|| format!("cannot understand the accounting of {thread}"))
+    };
+    let mut before = threads.iter().map(ran).collect::<Result<Vec<_>>>()?;
+    let mut seen = vec![0; threads.len()];
+    let mut there = 0;
+    wait::until("that all threads have run as often as it takes to tell where they are", || {
+        for ((thread, before), seen) in threads.iter().zip(&mut before).zip(&mut seen) {
+            let now = ran(thread)?;
+            if now != *before && *seen < SAMPLES {
+                (*before, *seen) = (now, *seen + 1);
+                there += u32::from(cpus.contains(&cpu_of(*thread)?));
+            }
         }
-    }
-    Ok(f64::from(seen) / f64::from(SAMPLES * threads.len() as u32))
+        Ok(seen.iter().all(|&seen| seen == SAMPLES).then_some(()))
+    })?;
+    Ok(f64::from(there) / f64::from(SAMPLES * threads.len() as u32))
 }
 
 fn read(file: &str) -> Result<String> {
@@ -129,9 +156,9 @@ mod tests {
         let pid = std::process::id();
         assert!(threads(pid).unwrap().contains(&pid));
         assert!(usage(pid).unwrap().run_ns > 0);
-        assert!(context_switches().unwrap() > 0);
         let cpus: Vec<u32> = (0..1024).collect();
-        assert_eq!(share_on(&[pid], &cpus).unwrap(), 1.0);
-        assert_eq!(share_on(&[pid], &[]).unwrap(), 0.0);
+        let this = rustix::thread::gettid().as_raw_pid() as u32;
+        assert_eq!(share_on(&[this], &cpus).unwrap(), 1.0);
+        assert_eq!(share_on(&[this], &[]).unwrap(), 0.0);
     }
 }

@@ -5,8 +5,7 @@ use super::{tasks, wait};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::fs;
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus};
 
 /// Where the firmware lies.
 pub const FIRMWARE: &str = "/firmware/busy.bin";
@@ -18,8 +17,6 @@ pub struct Vm {
     name: String,
     process: Process,
     vcpus: Vec<u32>,
-    /// When its vCPUs were there.
-    begun: Instant,
 }
 
 /// Where the agent says that a VM lives.
@@ -70,12 +67,17 @@ impl Vm {
             }
             Ok((numbers.len() == vcpus as usize).then_some(numbers))
         })?;
-        Ok(Self { name: name.to_owned(), process, vcpus: numbers, begun: Instant::now() })
+        Ok(Self { name: name.to_owned(), process, vcpus: numbers })
     }
 
     /// Its process.
     pub fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        self.process.wait()
     }
 
     /// Its vCPUs' threads.
@@ -88,12 +90,11 @@ impl Vm {
         Ok(homes()?.into_iter().find(|home| home.pid == self.process.pid()))
     }
 
-    /// Waits until the agent has given it a home; which, and how long after the start of its vCPUs that was.
-    pub fn wait_for_home(&self) -> Result<(Home, Duration)> {
-        let home = wait::until(&format!("a home for {}", self.name), || {
+    /// Waits until the agent has given it a home; which.
+    pub fn wait_for_home(&self) -> Result<Home> {
+        wait::until(&format!("a home for {}", self.name), || {
             Ok(self.home()?.filter(|home| !home.home.is_empty()))
-        })?;
-        Ok((home, self.begun.elapsed()))
+        })
     }
 
     /// Waits until its home is this node.

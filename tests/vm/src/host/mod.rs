@@ -94,7 +94,7 @@ pub fn run(options: &Options) -> Result<bool> {
     in_parallel(
         &plans,
         options.jobs,
-        |plan| plan.leg.timeout_s,
+        |plan| plan.leg.cpu_s,
         boot,
         |outcome: Result<Outcome>| {
             let outcome = outcome?;
@@ -247,7 +247,7 @@ mod tests {
             in_parallel(
                 &plans,
                 jobs,
-                |plan| plan.leg.timeout_s,
+                |plan| plan.leg.cpu_s,
                 |plan| plan.leg.name,
                 |name| {
                     done.push(name);

@@ -14,11 +14,12 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// How long an answer may take.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an answer may take. It comes at once; where the machine is busy it has taken a second.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often CPUs are looked at before one of them is said to sleep through an interrupt, and how long there is between
-/// two looks. One that gets it falls asleep again within milliseconds.
-const LOOKS: usize = 4;
+/// two looks. One that gets it falls asleep again within milliseconds, once its thread has got a CPU of the machine, which
+/// has taken a second.
+const LOOKS: usize = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 /// A connection to the monitor of one QEMU.

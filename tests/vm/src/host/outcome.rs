@@ -16,7 +16,10 @@ pub struct Outcome {
     results: Vec<ScenarioResult>,
     /// Why the leg as a whole went wrong, and the end of its console.
     trouble: Option<Failure>,
+    /// By the machine's clock.
     seconds: f64,
+    /// CPU time of QEMU.
+    cpu_seconds: f64,
 }
 
 struct ScenarioResult {
@@ -62,14 +65,15 @@ impl Outcome {
         let trouble = match &run.end {
             End::Left(status) if ended && status.success() => None,
             End::Left(status) => Some(format!("the guest did not reach its end; QEMU left with {status}")),
-            End::TimedOut(limit) => Some(format!("the guest was stopped after {} s", limit.as_secs())),
+            End::GivenUp(limit) => Some(format!("the guest was stopped after {limit}")),
             End::LostWakeUp(after) => {
                 Some(format!("a CPU slept through an interrupt, seen after {} s", after.as_secs()))
             }
-            End::NeverBooted(limit) => Some(format!("the guest had not come up after {} s", limit.as_secs())),
+            End::NeverBooted(limit) => Some(format!("the guest had not come up after {limit}")),
         };
         let trouble = trouble.map(|why| Failure { why, dmesg: last_lines(&run.console) });
-        Self { release, leg, results, trouble, seconds: run.duration.as_secs_f64() }
+        let [seconds, cpu_seconds] = [run.duration, run.cpu_time].map(|time| time.as_secs_f64());
+        Self { release, leg, results, trouble, seconds, cpu_seconds }
     }
 
     /// How many scenarios passed.
@@ -103,7 +107,7 @@ pub fn last_lines(text: &str) -> Vec<String> {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "leg {} ({:.1} s)", self.leg, self.seconds)?;
+        writeln!(f, "leg {} ({:.1} s, {:.1} s of CPU time)", self.leg, self.seconds, self.cpu_seconds)?;
         for result in &self.results {
             let name = format_args!("{}/{}", self.leg, result.name);
             match &result.failure {
@@ -131,6 +135,7 @@ fn write_log(f: &mut fmt::Formatter<'_>, name: &str, lines: &[String]) -> fmt::R
 
 #[cfg(test)]
 mod tests {
+    use super::super::qemu::Limit;
     use super::*;
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
@@ -143,7 +148,8 @@ mod tests {
     static SCENARIOS: [Scenario; 3] = [scenario("first"), scenario("second"), scenario("third")];
 
     fn outcome(events: Vec<Event>, end: End) -> Outcome {
-        let run = Run { events, end, console: "kernel panic\n".into(), duration: Duration::from_secs(9) };
+        let [duration, cpu_time] = [9, 12].map(Duration::from_secs);
+        let run = Run { events, end, console: "kernel panic\n".into(), duration, cpu_time };
         Outcome::new("base", &SCENARIOS.each_ref(), &run)
     }
 
@@ -165,7 +171,7 @@ mod tests {
         assert_eq!((outcome.passed(), outcome.failed()), (3, 0));
         assert_eq!(
             outcome.to_string(),
-            "leg base (9.0 s)\nok base/first (2.0 s)\n    5 switches\nok base/second (2.0 s)\nok base/third (2.0 s)\n"
+            "leg base (9.0 s, 12.0 s of CPU time)\nok base/first (2.0 s)\n    5 switches\nok base/second (2.0 s)\nok base/third (2.0 s)\n"
         );
         assert_eq!(outcome.release.as_deref(), Some("7.3"));
     }
@@ -174,13 +180,13 @@ mod tests {
     fn what_is_not_reported_has_failed() {
         let mut events = passed("first").to_vec();
         events.push(Event::Started("second".into()));
-        let outcome = outcome(events, End::TimedOut(Duration::from_secs(60)));
+        let outcome = outcome(events, End::GivenUp(Limit::CpuTime(Duration::from_secs(60))));
         assert_eq!((outcome.passed(), outcome.failed()), (1, 2));
         let text = outcome.to_string();
         for line in [
             "FAILED base/second: it did not end",
             "FAILED base/third: it never began",
-            "FAILED base: the guest was stopped after 60 s",
+            "FAILED base: the guest was stopped after 60 s of CPU time",
             "    console: kernel panic",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");

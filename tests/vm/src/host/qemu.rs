@@ -2,9 +2,11 @@
 
 use super::monitor::Monitor;
 use crate::guest::parameters::Parameters;
+use crate::guest::tasks;
 use crate::leg::{Emulation, Leg, Machine};
 use crate::report::Event;
 use anyhow::{Context, Result};
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -14,16 +16,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a leg may take besides the churn, seconds of the machine's clock.
-const BESIDES_CHURN_S: u64 = 240;
-/// After how long a guest that has not reported anything yet is given up. On an idle machine with two CPUs a boot takes
-/// 5 to 10 s.
-const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
-/// After how long a guest that reports nothing is looked at from outside, and how often. Most scenarios are shorter.
-const SILENCE: Duration = Duration::from_secs(90);
+/// A guest is given up when it has taken so many times what was ever seen.
+const TIMES_SEEN: u32 = 10;
+/// CPU time of QEMU from its start to the first report: 28 s were seen, of a guest with 32 CPUs.
+const BOOT_SEEN: Duration = Duration::from_secs(28);
+/// How much of the machine's clock went by without a report: 200 s were seen with a load of 20 on two CPUs. A guest whose
+/// CPUs all sleep takes no CPU time, so that it takes a limit by this clock as well.
+const SILENCE_SEEN: Duration = Duration::from_secs(200);
+/// After how long a guest that reports nothing is looked at from outside, and how often. What ends it is what is seen.
+const LOOK_INTERVAL: Duration = Duration::from_secs(90);
+/// How often QEMU is asked whether it has ended, and what CPU time it has taken.
+const POLL: Duration = Duration::from_millis(200);
 /// How long a guest may take to print what it was doing, and to end.
-const LAST_WORDS: Duration = Duration::from_secs(10);
-/// What kernels print of a CPU that has stood still for more than 20 s.
+const LAST_WORDS: Duration = Duration::from_secs(60);
+/// For kernels whose CPUs share the machine's with other work. They do not count a CPU as standing still after the usual
+/// 20 s, in which one of many may well get little of the machine's, but after as long as each can be told to wait. And they
+/// do not try at boot whether ticks come as fast as the clock goes.
+const PATIENCE_PARAMETERS: &str = "no_timer_check rcupdate.rcu_cpu_stall_timeout=300 watchdog_thresh=60 \
+     sysctl.kernel.hung_task_timeout_secs=1200";
+/// What they print of a CPU that stands still.
 const STALLS: [&str; 3] = ["rcu: INFO: rcu_", "BUG: soft lockup", "hard LOCKUP"];
 /// What they print when they have loaded a scheduler.
 const LOADED: &str = "sched_ext: BPF scheduler";
@@ -38,6 +49,8 @@ pub struct Run {
     pub console: String,
     /// From start to end, by the machine's clock.
     pub duration: Duration,
+    /// CPU time that QEMU took.
+    pub cpu_time: Duration,
 }
 
 impl Run {
@@ -50,10 +63,11 @@ impl Run {
             return Some("ran code that the kernel had patched (Oops: int3)");
         }
         match self.end {
+            End::Left(_) if self.events.is_empty() => Some("had the kernel end before it had booted"),
             End::Left(_) => None,
             End::NeverBooted(_) => Some("never finished the kernel's boot"),
             End::LostWakeUp(_) => Some("let a CPU sleep that had an interrupt to serve"),
-            End::TimedOut(_) => {
+            End::GivenUp(_) => {
                 let before = self.console.split(LOADED).next().unwrap_or_default();
                 let has_stalled = STALLS.iter().any(|words| before.contains(words));
                 has_stalled.then_some("had a CPU stand still before a scheduler was loaded")
@@ -66,12 +80,30 @@ impl Run {
 pub enum End {
     /// QEMU left by itself, as it does when the guest powers off or its kernel panics.
     Left(ExitStatus),
-    /// It took longer than this and was killed.
-    TimedOut(Duration),
-    /// It had not reported anything after this time, and was killed.
-    NeverBooted(Duration),
+    /// It reached a limit and was killed.
+    GivenUp(Limit),
+    /// It reached one before it had reported anything, and was killed.
+    NeverBooted(Limit),
     /// After this time a CPU was found asleep that had an interrupt to serve, and it was killed.
     LostWakeUp(Duration),
+}
+
+/// What a guest has to end by.
+#[derive(Debug, Clone, Copy)]
+pub enum Limit {
+    /// CPU time of QEMU.
+    CpuTime(Duration),
+    /// Time without a report, by the machine's clock.
+    Silence(Duration),
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CpuTime(time) => write!(f, "{} s of CPU time", time.as_secs()),
+            Self::Silence(time) => write!(f, "{} s without a report", time.as_secs()),
+        }
+    }
 }
 
 /// Boots the leg that `parameters` name; `folder` gets what it prints. The seed counts where instructions are counted.
@@ -115,15 +147,21 @@ pub fn boot(
         let heard = heard.clone();
         move || listen(reports, &heard)
     });
-    let timeout_s = leg.timeout_s.max(parameters.churn_s + BESIDES_CHURN_S);
+    // The churn reports nothing, and goes on for a time that is asked for; each CPU can take all of it.
+    let churn = Duration::from_secs(parameters.churn_s);
+    let limits = Limits {
+        boot: TIMES_SEEN * BOOT_SEEN,
+        cpu_time: TIMES_SEEN * Duration::from_secs(leg.cpu_s) + leg.machine.cpus() * churn,
+        silence: TIMES_SEEN * SILENCE_SEEN + churn,
+    };
     let mut watch = Watch { qemu: &mut qemu, monitor, cpus: leg.machine.cpus(), heard: &heard };
-    let end = watch.wait(Duration::from_secs(timeout_s));
-    let (end, seen) = end.with_context(|| format!("cannot wait for the leg {}", leg.name))?;
+    let (end, cpu_time, seen) =
+        watch.wait(&limits).with_context(|| format!("cannot wait for the leg {}", leg.name))?;
     let duration = start.elapsed();
     let events = listener.join().expect("the listener does not panic");
     let [console, messages] = [console, messages]
         .map(|file| String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).into_owned());
-    Ok(Run { events, end, console: console + &messages + &seen, duration })
+    Ok(Run { events, end, console: console + &messages + &seen, duration, cpu_time })
 }
 
 /// The options for the emulator and its clock.
@@ -155,12 +193,12 @@ fn emulation_arguments(emulation: Emulation, seed: u32) -> Vec<String> {
 
 /// The options for the emulated hardware.
 fn machine_arguments(machine: &Machine) -> Vec<String> {
-    let Machine { cpu, sockets, cores, nodes, memory_mib } = machine;
+    let Machine { cpu, sockets, cores, threads, nodes, memory_mib } = machine;
     let mut arguments = vec![
         "-cpu".into(),
         (*cpu).into(),
         "-smp".into(),
-        format!("{},sockets={sockets},cores={cores},threads=1", machine.cpus()),
+        format!("{},sockets={sockets},cores={cores},threads={threads}", machine.cpus()),
         "-m".into(),
         format!("{memory_mib}M"),
     ];
@@ -180,7 +218,11 @@ fn machine_arguments(machine: &Machine) -> Vec<String> {
 fn kernel_command_line(leg: &Leg, parameters: &Parameters) -> String {
     // A kernel that panics reboots at once, upon which QEMU leaves; it does so if it is asked for its last words. The log
     // holds all of a leg.
-    format!("console=ttyS0 panic=-1 unknown_nmi_panic log_buf_len=4M {} {parameters}", leg.kernel_parameters)
+    let patience = if leg.emulation == Emulation::Threads { PATIENCE_PARAMETERS } else { "" };
+    format!(
+        "console=ttyS0 panic=-1 unknown_nmi_panic log_buf_len=4M {patience} {} {parameters}",
+        leg.kernel_parameters
+    )
 }
 
 /// Collects events until the port closes; `heard` tells how many there are.
@@ -196,6 +238,14 @@ fn listen(reports: impl Read, heard: &AtomicUsize) -> Vec<Event> {
     events
 }
 
+/// When a guest is given up.
+struct Limits {
+    /// CPU time until it has reported something.
+    boot: Duration,
+    cpu_time: Duration,
+    silence: Duration,
+}
+
 /// What is watched while a guest runs.
 struct Watch<'a> {
     qemu: &'a mut Child,
@@ -206,29 +256,36 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Waits until QEMU leaves, its time is over or it is seen to be at fault; the text tells what the CPUs were at if
-    /// it did not leave by itself.
-    fn wait(&mut self, timeout: Duration) -> Result<(End, String)> {
+    /// Waits until QEMU leaves, reaches a limit or is seen to be at fault. Returns how it ended, the CPU time that it took,
+    /// and what the CPUs were at if it did not leave by itself.
+    fn wait(&mut self, limits: &Limits) -> Result<(End, Duration, String)> {
         let start = Instant::now();
         let mut heard = 0;
-        let mut silent_since = start;
+        let mut heard_at = start;
+        let mut looked_at = start;
+        let mut cpu_time = Duration::ZERO;
         loop {
             if let Some(status) = self.qemu.try_wait()? {
-                return Ok((End::Left(status), String::new()));
+                return Ok((End::Left(status), cpu_time, String::new()));
             }
-            let elapsed = start.elapsed();
+            // It may have left meanwhile; no thread is forgotten before.
+            cpu_time = tasks::usage_of_process(self.qemu.id()).map_or(cpu_time, |usage| usage.run());
             if self.heard.load(Ordering::Relaxed) != heard {
                 heard = self.heard.load(Ordering::Relaxed);
-                silent_since = Instant::now();
+                heard_at = Instant::now();
             }
-            let end = if elapsed >= timeout {
-                Some(End::TimedOut(elapsed))
-            } else if elapsed >= BOOT_TIMEOUT && heard == 0 {
-                Some(End::NeverBooted(elapsed))
-            } else if silent_since.elapsed() >= SILENCE {
-                silent_since = Instant::now();
-                // A QEMU that does not answer has its time to end.
-                self.monitor.has_lost_wake_up(self.cpus).unwrap_or(false).then_some(End::LostWakeUp(elapsed))
+            let limit = if cpu_time >= limits.cpu_time || heard == 0 && cpu_time >= limits.boot {
+                Some(Limit::CpuTime(cpu_time))
+            } else {
+                (heard_at.elapsed() >= limits.silence).then(|| Limit::Silence(heard_at.elapsed()))
+            };
+            let end = if let Some(limit) = limit {
+                Some(if heard == 0 { End::NeverBooted(limit) } else { End::GivenUp(limit) })
+            } else if heard_at.max(looked_at).elapsed() >= LOOK_INTERVAL {
+                looked_at = Instant::now();
+                // A QEMU that does not answer has its limits.
+                let is_asleep = self.monitor.has_lost_wake_up(self.cpus).unwrap_or(false);
+                is_asleep.then(|| End::LostWakeUp(start.elapsed()))
             } else {
                 None
             };
@@ -236,9 +293,9 @@ impl Watch<'_> {
                 let seen = self.look();
                 self.qemu.kill()?;
                 self.qemu.wait()?;
-                return Ok((end, seen));
+                return Ok((end, cpu_time, seen));
             }
-            thread::sleep(Duration::from_millis(50));
+            thread::sleep(POLL);
         }
     }
 
@@ -268,7 +325,7 @@ mod tests {
 
     #[test]
     fn nodes_share_cpus_and_memory_evenly() {
-        let machine = Machine { cpu: "max", sockets: 2, cores: 4, nodes: 2, memory_mib: 2048 };
+        let machine = Machine { cpu: "max", sockets: 2, cores: 4, threads: 1, nodes: 2, memory_mib: 2048 };
         assert_eq!(
             machine_arguments(&machine).join(" "),
             "-cpu max -smp 8,sockets=2,cores=4,threads=1 -m 2048M \
@@ -302,16 +359,25 @@ mod tests {
     fn the_emulator_is_at_fault_for_what_came_before_the_scheduler() {
         const STALL: &str = "[   23.6] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:\n";
         const LOADED: &str = "[   35.1] sched_ext: BPF scheduler \"tandem\" enabled\n";
-        let run = |console: String, end| Run { events: Vec::new(), end, console, duration: Duration::ZERO };
-        let limit = Duration::from_secs(600);
-        assert!(run(format!("{STALL}{LOADED}"), End::TimedOut(limit)).emulators_fault().is_some());
+        let run = |console: String, end| Run {
+            events: vec![Event::Booted("7.3".into())],
+            end,
+            console,
+            duration: Duration::ZERO,
+            cpu_time: Duration::ZERO,
+        };
+        let time = Duration::from_secs(600);
+        let limit = Limit::Silence(time);
+        assert!(run(format!("{STALL}{LOADED}"), End::GivenUp(limit)).emulators_fault().is_some());
         for (console, end) in [
-            (format!("{LOADED}{STALL}"), End::TimedOut(limit)),
-            (LOADED.to_owned(), End::TimedOut(limit)),
+            (format!("{LOADED}{STALL}"), End::GivenUp(limit)),
+            (LOADED.to_owned(), End::GivenUp(Limit::CpuTime(time))),
             (format!("{STALL}{LOADED}"), End::Left(ExitStatus::default())),
         ] {
             assert_eq!(run(console, end).emulators_fault(), None);
         }
-        assert!(run(LOADED.to_owned(), End::LostWakeUp(limit)).emulators_fault().is_some());
+        assert!(run(LOADED.to_owned(), End::LostWakeUp(time)).emulators_fault().is_some());
+        let before_boot = Run { events: Vec::new(), ..run(String::new(), End::Left(ExitStatus::default())) };
+        assert!(before_boot.emulators_fault().is_some());
     }
 }

@@ -69,6 +69,28 @@ pub fn wrong_settings(_: &Guest) -> Result<()> {
     Ok(())
 }
 
+/// A CPU limit that would not be enforced is refused, with the cgroup's name, until it is ignored or gone. The doctor knows
+/// whether it would.
+pub fn lost_limits(_: &Guest) -> Result<()> {
+    let loadings = sched_ext::loadings()?;
+    let cgroup = Cgroup::create("limited")?;
+    cgroup.set("cpu.max", "50000 100000")?;
+    let found = String::from_utf8(tandem::call(&["doctor"])?.stdout)?;
+    if found.contains("would not be enforced: /limited; `tandem run` refuses") {
+        refused(
+            &tandem::call(&["run"])?,
+            BAD_INPUT,
+            "/limited; remove the limits, or run it with --ignore limits",
+        )?;
+        ensure!(sched_ext::loadings()? == loadings, "a scheduler was loaded");
+        Tandem::run(&["--ignore", "limits"])?.stop()?;
+        Tandem::run_with("[ignore]\nlimits = true\n")?.stop()?;
+        cgroup.set("cpu.max", "max 100000")?;
+    }
+    Tandem::run(&[])?.stop()?;
+    Ok(())
+}
+
 /// Preferences for nobody, for no CPUs, or for CPUs that are not to be had change nothing.
 pub fn wrong_preferences(_: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;

@@ -11,10 +11,14 @@ const CPU: u32 = 1;
 /// Share of a CPU that the kernel saves for sched_ext's tasks from real-time ones, ns a period; since Linux 7.0.
 const SERVER_RUNTIME: &str = "/sys/kernel/debug/sched/ext_server/cpu1/runtime";
 
+/// What the kernel found, as the command keeps it.
+const DUMP: &str = "/var/log/tandem/ejection.txt";
+
 /// A task that may run on one CPU only does not get it, so that the kernel's watchdog ejects the scheduler. The command
-/// says so, nothing hangs, and the scheduler can be loaded again.
+/// says so and keeps what the kernel found, nothing hangs, and the scheduler can be loaded again.
 pub fn stalled_task(guest: &Guest) -> Result<()> {
     guest.expect_ejection();
+    fs::create_dir_all("/var/log")?;
     let tandem = Tandem::run_with("watchdog = \"5 s\"")?;
     let victim = work::burn(1).on(&[CPU]).start()?;
 
@@ -31,6 +35,10 @@ pub fn stalled_task(guest: &Guest) -> Result<()> {
         output.lines().find(|line| line.contains("the kernel ejected the scheduler: runnable task stall"));
     guest.note(reason.with_context(|| format!("`tandem run` does not say why it ended: {output}"))?)?;
     ensure!(!sched_ext::is_loaded()?, "the scheduler is still loaded");
+    ensure!(output.contains(DUMP), "`tandem run` does not say where the dump is: {output}");
+    let dump = fs::read_to_string(DUMP).with_context(|| format!("{DUMP} cannot be read"))?;
+    let names_victim = dump.contains(&format!("[{}]", victim.pid()));
+    ensure!(dump.starts_with("runnable task stall") && names_victim, "{DUMP} says {dump}");
 
     let ran_ns = tasks::usage(victim.pid())?.run_ns;
     wait::until("the stalled task going on", || {

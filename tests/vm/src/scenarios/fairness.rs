@@ -3,7 +3,7 @@
 use crate::guest::cgroup::Cgroup;
 use crate::guest::process::Process;
 use crate::guest::tandem::{self, Tandem};
-use crate::guest::tasks::{self, Usage, threads};
+use crate::guest::tasks::{self, Usage};
 use crate::guest::{Guest, cpus, wait, work};
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
@@ -21,7 +21,7 @@ pub fn nice_values(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let usual = work::burn(1).on(&[CPU]).start()?;
     let nice = work::burn(1).on(&[CPU]).nice(5).start()?;
-    let ratio = ratio(ran(&[&usual, &nice], SWITCHES)?);
+    let ratio = ratio(&used(&[&usual, &nice], SWITCHES)?);
     // Weights of nice 0 and 5 in the kernel's sched_prio_to_weight: 1024 and 335.
     guest.note(format!("nice 0 : nice 5 = {ratio:.2} : 1; by weight 3.06 : 1"))?;
     ensure!(is_about(ratio, 3.06), "nice values are not followed");
@@ -39,7 +39,7 @@ pub fn cgroup_weights(guest: &Guest) -> Result<()> {
         first.set("cpu.weight", weight)?;
         let of_first = work::burn(threads).on(&[CPU]).in_cgroup(first.directory()).start()?;
         let of_second = work::burn(1).on(&[CPU]).in_cgroup(second.directory()).start()?;
-        let ratio = ratio(ran(&[&of_first, &of_second], SWITCHES)?);
+        let ratio = ratio(&used(&[&of_first, &of_second], SWITCHES)?);
         guest.note(format!("{threads} in weight {weight} : 1 in weight 100 = {ratio:.2} : 1"))?;
         ensure!(is_about(ratio, expected), "cpu.weight is not followed");
         drop((of_first, of_second));
@@ -48,11 +48,48 @@ pub fn cgroup_weights(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
+/// Cgroups get what `cpu.max` says of the time of the CPUs, a nested one no more than its parent, and all of it again without.
+pub fn cgroup_limits(guest: &Guest) -> Result<()> {
+    /// Periods of 100 ms.
+    const STRETCH: Duration = Duration::from_secs(10);
+    let tandem = Tandem::run(&[])?;
+    let outer = Cgroup::create("limited")?;
+    outer.set("cgroup.subtree_control", "+cpu")?;
+    let inner = Cgroup::create("limited/inner")?;
+    let busy = work::burn(6).in_cgroup(inner.directory()).start()?;
+    let cases =
+        [("50000 100000", "max", 0.5), ("50000 100000", "10000 100000", 0.1), ("200000 100000", "max", 2.0)];
+    for (of_outer, of_inner, allowed) in cases {
+        let before = tandem::counters()?;
+        outer.set("cpu.max", of_outer)?;
+        inner.set("cpu.max", of_inner)?;
+        let (start, ran_before) = (Instant::now(), inner.cpu_time()?);
+        thread::sleep(STRETCH);
+        let used = (inner.cpu_time()? - ran_before).as_secs_f64() / start.elapsed().as_secs_f64();
+        let throttled = tandem::counters()?.since(&before)["throttled"];
+        guest.note(format!(
+            "cpu.max {of_outer}, below it {of_inner}: {used:.3} CPUs; throttled +{throttled}"
+        ))?;
+        // How much less it is depends on how much the machine lets the emulated CPUs run.
+        ensure!(used <= allowed * 1.02, "{allowed} CPUs are allowed");
+        ensure!(throttled > 0, "nobody was throttled");
+    }
+    outer.set("cpu.max", "max")?;
+    let ran_before = inner.cpu_time()?;
+    wait::until("more than the limits allowed", || {
+        Ok((inner.cpu_time()? > ran_before + STRETCH).then_some(()))
+    })?;
+    drop((busy, inner, outer));
+    tandem.stop()?;
+    Ok(())
+}
+
 /// Six tasks on four CPUs get about the same.
 pub fn equal_tasks(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let processes = (0..6).map(|_| work::burn(1).start()).collect::<Result<Vec<_>>>()?;
-    let ran = ran(&processes.iter().collect::<Vec<_>>(), SWITCHES)?;
+    let used = used(&processes.iter().collect::<Vec<_>>(), SWITCHES)?;
+    let ran: Vec<f64> = used.iter().map(|used| used.run_ns as f64).collect();
     let mean = ran.iter().sum::<f64>() / ran.len() as f64;
     let [least, most] =
         [f64::min, f64::max].map(|choose| ran.iter().copied().reduce(choose).unwrap_or(0.0) / mean);
@@ -71,9 +108,11 @@ pub fn pinned_tasks(guest: &Guest) -> Result<()> {
     // A fifth of a CPU, of which the two others there leave a third.
     let pinned = all.iter().map(|&cpu| work::pulse(1, 20 * MS, 80 * MS).on(&[cpu]).start());
     let pinned = pinned.collect::<Result<Vec<_>>>()?;
-    let (before, start) = (tandem::counters()?, Instant::now());
-    let ran = ran(&pinned.iter().collect::<Vec<_>>(), SWITCHES / 10)?;
-    let least = ran.iter().copied().reduce(f64::min).unwrap_or(0.0) / start.elapsed().as_nanos() as f64;
+    let before = tandem::counters()?;
+    let used = used(&pinned.iter().collect::<Vec<_>>(), SWITCHES / 10)?;
+    // All the rest of the time it sleeps, four times as long as it runs.
+    let share = |used: &Usage| used.run_ns as f64 / (5 * used.run_ns + used.wait_ns) as f64;
+    let least = used.iter().map(share).reduce(f64::min).unwrap_or(0.0);
     let queued = tandem::counters()?.since(&before)["pinned"];
     guest.note(format!(
         "of a fifth of a CPU that each wants, the least got {:.0}%; pinned +{queued}",
@@ -90,7 +129,7 @@ pub fn changes_of_affinity(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let stay = work::burn(4).start()?;
     let change = work::roam(4, 3 * MS).start()?;
-    let ratio = ratio(ran(&[&change, &stay], 4 * SWITCHES)?);
+    let ratio = ratio(&used(&[&change, &stay], 4 * SWITCHES)?);
     guest.note(format!("4 that change their affinity every 3 ms : 4 that do not = {ratio:.2} : 1"))?;
     ensure!(is_about(ratio, 1.0), "those that change their affinity did not get half");
     drop((stay, change));
@@ -100,14 +139,18 @@ pub fn changes_of_affinity(guest: &Guest) -> Result<()> {
 
 /// A task that slept for long does not keep the CPU from others afterwards.
 pub fn sleepers_credit(guest: &Guest) -> Result<()> {
+    /// What the other one runs meanwhile.
     const SLEEP: Duration = Duration::from_secs(3);
     let tandem = Tandem::run(&[])?;
     let awake = work::burn(1).on(&[CPU]).start()?;
     let sleeper = work::burn(1).on(&[CPU]).start()?;
     sleeper.signal(Signal::STOP)?;
-    thread::sleep(SLEEP);
+    let before = tasks::usage(awake.pid())?;
+    wait::until("that a task runs for some seconds", || {
+        Ok((tasks::usage(awake.pid())?.since(&before).run() >= SLEEP).then_some(()))
+    })?;
     sleeper.signal(Signal::CONT)?;
-    let ratio = ratio(ran(&[&sleeper, &awake], SWITCHES)?);
+    let ratio = ratio(&used(&[&sleeper, &awake], SWITCHES)?);
     guest.note(format!("after {} s of sleep, sleeper : other = {ratio:.2} : 1", SLEEP.as_secs()))?;
     ensure!(is_about(ratio, 1.0), "the sleeper did not get half");
     drop((awake, sleeper));
@@ -115,26 +158,17 @@ pub fn sleepers_credit(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// How long each of the processes runs while each of them is switched that often, ns.
+/// What each of the processes uses while each of them is switched that often.
 ///
 /// An emulated CPU may not run for a hundred milliseconds, which then count as a task's: what evens out is the number of
 /// turns, not the time.
-fn ran(processes: &[&Process], switches: u64) -> Result<Vec<f64>> {
-    let usage = |process: &&Process| -> Result<Usage> {
-        let threads = threads(process.pid())?.into_iter().map(tasks::usage);
-        threads.sum::<Result<Usage>>()
-    };
+fn used(processes: &[&Process], switches: u64) -> Result<Vec<Usage>> {
+    let usage = |process: &&Process| tasks::usage_of_process(process.pid());
     let before = processes.iter().map(usage).collect::<Result<Vec<_>>>()?;
     wait::until("as many context switches as a share needs", || {
-        let mut ran = Vec::new();
-        for (process, before) in processes.iter().zip(&before) {
-            let now = usage(process)?;
-            if now.switches() < before.switches() + switches {
-                return Ok(None);
-            }
-            ran.push((now.run_ns - before.run_ns) as f64);
-        }
-        Ok(Some(ran))
+        let now = processes.iter().map(usage).collect::<Result<Vec<_>>>()?;
+        let used: Vec<Usage> = now.iter().zip(&before).map(|(now, before)| now.since(before)).collect();
+        Ok(used.iter().all(|used| used.switches() >= switches).then_some(used))
     })
 }
 
@@ -144,6 +178,6 @@ fn is_about(ratio: f64, expected: f64) -> bool {
 }
 
 /// The first of two times, in units of the second.
-fn ratio(ran: Vec<f64>) -> f64 {
-    ran[0] / ran[1]
+fn ratio(used: &[Usage]) -> f64 {
+    used[0].run_ns as f64 / used[1].run_ns as f64
 }

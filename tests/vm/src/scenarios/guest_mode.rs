@@ -1,16 +1,17 @@
 //! Guest mode: one flat domain over all vCPUs. For a leg whose CPUs have caches of their own, as guests often see it.
 
 use crate::guest::tandem::{self, Tandem};
-use crate::guest::tasks::{self, threads};
-use crate::guest::{Guest, cpus, work};
+use crate::guest::tasks::{self, Usage, threads};
+use crate::guest::{Guest, cpus, wait, work};
 use anyhow::{Result, ensure};
-use std::thread;
 use std::time::Duration;
 
 /// A round of ping-pong takes longer on an emulated CPU than the 50 us within which a waker usually counts as about to
 /// sleep.
 const SETTINGS: &str = "mode = \"guest\"\n[fairness]\nsync_run_max = \"2 ms\"\n";
-const SAMPLES: u32 = 200;
+const SAMPLES: u32 = 150;
+/// How much each task runs until it is told how much it waited.
+const RUN: Duration = Duration::from_secs(2);
 
 /// Two tasks that take turns, as in UnixBench's context1, do so on one vCPU, and the other vCPUs sleep.
 pub fn ping_pong_stays_on_one_vcpu(guest: &Guest) -> Result<()> {
@@ -20,11 +21,18 @@ pub fn ping_pong_stays_on_one_vcpu(guest: &Guest) -> Result<()> {
     let before = tandem::counters()?;
     let switched = |thread: &u32| Ok::<_, anyhow::Error>(tasks::usage(*thread)?.voluntary_switches);
     let rounds_before = switched(&threads[0])?;
-    let mut together = 0;
-    for _ in 0..SAMPLES {
-        thread::sleep(Duration::from_millis(10));
-        together += u32::from(tasks::cpu_of(threads[0])? == tasks::cpu_of(threads[1])?);
-    }
+    let (mut samples, mut together) = (0, 0);
+    let mut last = rounds_before;
+    wait::until("that the players play on", || {
+        let now = switched(&threads[0])?;
+        // Where QEMU does not run their vCPU they stay as they are.
+        if now > last {
+            last = now;
+            samples += 1;
+            together += u32::from(tasks::cpu_of(threads[0])? == tasks::cpu_of(threads[1])?);
+        }
+        Ok((samples == SAMPLES).then_some(()))
+    })?;
     let rounds = switched(&threads[0])? - rounds_before;
     let counters = tandem::counters()?.since(&before);
     let stayed = counters["wake_stay"] as f64;
@@ -45,13 +53,16 @@ pub fn all_vcpus_are_used(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run_with(SETTINGS)?;
     let count = cpus::online()?.len();
     let work = work::burn(count as u32).start()?;
-    let total = || {
-        threads(work.pid())?.into_iter().map(|thread| Ok(tasks::usage(thread)?.run_ns)).sum::<Result<u64>>()
-    };
-    let time = Duration::from_secs(2);
-    let before = total()?;
-    thread::sleep(time);
-    let used = (total()? - before) as f64 / 1e9 / time.as_secs_f64();
+    let threads = threads(work.pid())?;
+    let look = || threads.iter().map(|&thread| tasks::usage(thread)).collect::<Result<Vec<_>>>();
+    let before = look()?;
+    let used = wait::until("that each task runs for some seconds", || {
+        let used: Vec<Usage> = look()?.iter().zip(&before).map(|(now, before)| now.since(before)).collect();
+        Ok(used.iter().all(|used| used.run() >= RUN).then_some(used))
+    })?;
+    // They never sleep.
+    let share = |used: &Usage| used.run_ns as f64 / (used.run_ns + used.wait_ns) as f64;
+    let used: f64 = used.iter().map(share).sum();
     guest.note(format!("{count} tasks used {used:.2} of {count} vCPUs"))?;
     ensure!(used > 0.9 * count as f64, "vCPUs idled while tasks waited");
     drop(work);

@@ -26,11 +26,17 @@ pub fn machine_is_as_asked_for(guest: &Guest) -> Result<()> {
         let cpus = cpus::of_node(node)?;
         ensure!(cpus.iter().copied().eq(machine.cpus_of(node)), "node {node} has the CPUs {cpus:?}");
     }
-    for socket in 0..machine.sockets {
-        let first = socket * machine.cores;
-        let sharing = cpus::sharing_cache(first)?;
-        let expected = first..first + machine.cores;
-        ensure!(sharing.iter().copied().eq(expected), "CPU {first} shares its cache with {sharing:?}");
+    let of_socket = machine.cores * machine.threads;
+    for cpu in 0..machine.cpus() {
+        let sharing = cpus::sharing_cache(cpu)?;
+        let first = cpu / of_socket * of_socket;
+        ensure!(
+            sharing.iter().copied().eq(first..first + of_socket),
+            "CPU {cpu} shares its cache with {sharing:?}"
+        );
+        let core = cpus::of_core(cpu)?;
+        let first = cpu / machine.threads * machine.threads;
+        ensure!(core.iter().copied().eq(first..first + machine.threads), "CPU {cpu} is of the core {core:?}");
     }
     Ok(())
 }

@@ -18,8 +18,12 @@ const ADDRESS: &str = "127.0.0.1:9764";
 const LISTEN: &str = "[metrics]\nlisten = \"127.0.0.1:9764\"\n";
 /// Looks every second: times at home are as old as the last look.
 const QUICK: &str = "[agent]\nlook_interval = \"1 s\"\n";
+/// The last resort against a service that hangs. It closes what is silent after seconds by itself.
+const READ_TIME_MAX: Duration = Duration::from_secs(600);
 /// As many as an attacker opens.
 const CONNECTIONS: usize = 900;
+/// How often this client asks beside them, at most.
+const TRIES: u32 = 3;
 /// As many as the service has at a time: see its documentation.
 const CONNECTIONS_MAX: usize = 64;
 
@@ -33,7 +37,7 @@ fn scheduler_with_metrics() -> Result<Tandem> {
 
 fn client() -> Result<TcpStream> {
     let stream = TcpStream::connect(ADDRESS).with_context(|| format!("cannot connect to {ADDRESS}"))?;
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.set_read_timeout(Some(READ_TIME_MAX))?;
     Ok(stream)
 }
 
@@ -78,7 +82,7 @@ fn vms_as(user: u32) -> Result<String> {
 pub fn tell_of_a_vm(guest: &Guest) -> Result<()> {
     let tandem = scheduler_with_metrics()?;
     let vm = Vm::start("measured", 2)?;
-    let (home, _) = vm.wait_for_home()?;
+    let home = vm.wait_for_home()?;
     let labels = format!("{{vm=\"measured\",pid=\"{}\"", vm.process().pid());
     let at_home = format!("tandem_vm_home_seconds_total{labels}");
     let first =
@@ -90,7 +94,10 @@ pub fn tell_of_a_vm(guest: &Guest) -> Result<()> {
     ensure!(text.contains("tandem_scheduler_info{mode=\"host\""), "the mode is not told: {text}");
     let expired = value(&text, "tandem_expired_total ")?;
     ensure!(expired > 0.0 && expired <= counters()?["expired"] as f64, "expired is told as {expired}");
-    ensure!(value(&text, &format!("tandem_vm_vcpus{labels}"))? == 2.0, "it has two vCPUs");
+    // An agent that has looked at it between the start of its first vCPU and its second looks again after a minute.
+    wait::until("that its two vCPUs are told", || {
+        Ok((value(&page()?, &format!("tandem_vm_vcpus{labels}"))? == 2.0).then_some(()))
+    })?;
     ensure!(value(&text, &format!("tandem_vm_home{labels},node=\"{}\"", home.home[0]))? == 1.0);
     for metric in ["cpu", "vcpu"] {
         ensure!(
@@ -137,7 +144,8 @@ pub fn hostile_user(guest: &Guest) -> Result<()> {
     let agent_before = agent()?;
     let (files_before, threads_before) = files_and_threads(agent_before)?;
     let streams = thread::spawn(attack).join().map_err(|_| anyhow!("the attacker panicked"))??;
-    page().context("while there are silent clients")?;
+    // The service gives up a client that has said nothing for 2 s; on a busy machine this one may be stopped for as long.
+    (0..TRIES).find_map(|_| page().ok()).context("there is no page while there are silent clients")?;
     let (files, threads) = files_and_threads(agent_before)?;
     guest.note(format!("{} connections: {files} files and {threads} threads in the agent", streams.len()))?;
     ensure!(files <= files_before + CONNECTIONS_MAX + 8, "the agent had {files_before} files before");

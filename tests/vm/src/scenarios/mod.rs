@@ -11,6 +11,8 @@ pub mod fairness;
 pub mod guest_mode;
 pub mod harness;
 pub mod hotplug;
+pub mod large;
+pub mod latency;
 pub mod life;
 pub mod metrics;
 pub mod numa_homes;
@@ -18,6 +20,7 @@ pub mod programs;
 pub mod rate_control;
 pub mod service;
 pub mod soft_affinity;
+pub mod starvation;
 pub mod vms;
 
 use crate::guest::{process::Process, tandem};

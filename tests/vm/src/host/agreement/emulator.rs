@@ -127,7 +127,7 @@ fn others(scenario: &Scenario, nice: i32, others: &[&Other]) -> Vm {
             Some(cpu) => Arc::new(CpuMask::from_cpus(all.count(), [cpu])),
             None => all.clone(),
         };
-        Vcpu { program: Arc::new(program), hard_affinity, soft_affinity: None }
+        Vcpu { program: Arc::new(program), hard_affinity, soft_affinity: None, nice: 0 }
     };
     let shares = scenario.vms[0].memory_shares.clone();
     let weight = (f64::from(Vm::DEFAULT_WEIGHT) / NICE_STEP.powi(nice)).round().max(1.0) as u32;
