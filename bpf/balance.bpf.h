@@ -42,14 +42,15 @@ static s64 served_on(s32 cpu, u64 now_ns, bool *known)
 	u32 llc = llc_of(cpu);
 
 	*known = state && state->running;
-	return served_by(cpu, llc) - clock_of(llc) + pace_of(llc, now_ns);
+	return bound_turn_on(cpu, llc, now_ns) - clock_of(llc) + pace_of(llc, now_ns);
 }
 
-/* Whether any CPU idles. */
-static bool some_cpu_idles(void)
+/* Whether some CPU of an LLC idles. */
+static bool some_cpu_idles(u32 llc)
 {
 	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
-	bool found = !bpf_cpumask_empty(idle);
+	struct bpf_cpumask *cpus = cpus_of_llc(llc);
+	bool found = cpus && bpf_cpumask_intersects(idle, cast_mask(cpus));
 
 	scx_bpf_put_idle_cpumask(idle);
 	return found;
@@ -60,11 +61,11 @@ static s32 best_for_bound(struct task_struct *p, struct task_state *task, s32 cp
 {
 	s64 served, best_served;
 	s32 best = cpu, other, i;
-	bool known, idles = some_cpu_idles();
+	bool known;
 
 	best_served = served_on(cpu, now_ns, &known);
 	if (!woke && task->llc == llc_of(cpu))
-		best_served = p->scx.dsq_vtime - clock_of(task->llc) + pace_of(task->llc, now_ns);
+		best_served = vtime_after_wait(task, now_ns) - clock_of(task->llc) + pace_of(task->llc, now_ns);
 	if (known || !woke)
 		best_served += charge(settings.migration_margin_ns, task->weight);
 	bpf_for(i, 0, BOUND_LOOKS) {
@@ -75,7 +76,7 @@ static s32 best_for_bound(struct task_struct *p, struct task_state *task, s32 cp
 		if (other == cpu || !state)
 			continue;
 		/* What runs there could go to a CPU that idles, and this task not. */
-		if (idles && state->running && !state->bound)
+		if (state->running && !state->bound && some_cpu_idles(llc_of(other)))
 			return other;
 		served = served_on(other, now_ns, &known);
 		if (known && served > best_served) {
@@ -94,6 +95,12 @@ static __always_inline bool has_more_to_do(u32 from, u32 to, u64 weight, u32 pct
 	if (!here || !there || here->weight <= 0)
 		return false;
 	return (u64)here->weight * 100 * nr_cpus_of(to) > ((u64)(there->weight > 0 ? there->weight : 0) + weight) * pct * nr_cpus_of(from);
+}
+
+/* Whether the clock of an LLC has gone further lately than that of another one, by so much CPU time of a task. */
+static __always_inline bool is_faster(u32 llc, u32 than, u64 by_ns, u64 weight, u64 now_ns)
+{
+	return (s64)(pace_of(llc, now_ns) - pace_of(than, now_ns)) > (s64)charge(by_ns, weight);
 }
 
 /* The LLC whose queue a task is to join that would join that of `cpu`. */
@@ -123,8 +130,7 @@ static u32 balanced_llc(struct task_struct *p, struct task_state *task, s32 cpu,
 			margin_ns *= 2;
 		}
 	}
-	if (has_more_to_do(llc, other, task->weight, pct) ||
-	    (s64)(pace_of(other, now_ns) - pace_of(llc, now_ns)) > (s64)charge(margin_ns, task->weight)) {
+	if (has_more_to_do(llc, other, task->weight, pct) || is_faster(other, llc, margin_ns, task->weight, now_ns)) {
 		count(COUNTER_balanced);
 		return other;
 	}
@@ -299,6 +305,56 @@ static __always_inline bool take_owed(struct cpu_state *state, s32 cpu, u64 vtim
 	return true;
 }
 
+/*
+ * Takes the task that deserves this CPU most: of those who wait for it, or one that waits for another CPU and is owed more than it.
+ * False: the running task does, which can go on (`runs_on`), or nobody waits.
+ */
+static bool take_next(struct cpu_state *state, s32 cpu, bool runs_on)
+{
+	u64 bound = state->vtime, first;
+	s32 try;
+
+	if (state->yielded)
+		bound += charge(settings.slice_ns, state->weight);
+	bpf_for(try, 0, TAKE_TRIES) {
+		s64 queue = earliest_queue(cpu, &first);
+		bool waits = queue >= 0 && (!runs_on || before(first, bound));
+
+		if (!try && (waits || runs_on) && take_owed(state, cpu, waits ? first : state->vtime))
+			return true;
+		if (!waits)
+			return false;
+		if (scx_bpf_dsq_move_to_local(queue, 0))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A CPU of the LLC that runs a task which has had so much more than one with this virtual time, which would wait for `cpu`, that this
+ * one is to go there and stop it; -1: not where it looked.
+ */
+static s32 runs_later(struct cpu_state *state, s32 cpu, u64 vtime, u64 now_ns)
+{
+	u64 bound = vtime + charge(settings.migration_margin_ns, mean_weight(llc_of(cpu))), clock = clock_of(llc_of(cpu));
+	u32 other = state->push_at, i;
+
+	if (llc_of(other) != llc_of(cpu))
+		other = next_in_llc(cpu);
+	bpf_for(i, 0, SIBLING_LOOKS) {
+		struct cpu_state *sibling = cpu_state(other);
+
+		if (sibling && sibling->running && other != cpu && before(bound, running_vtime(sibling, clock, now_ns))) {
+			/* Here the next look begins: what finds it twice, to decide and to act, finds the same. */
+			state->push_at = other;
+			return other;
+		}
+		other = next_in_llc(other);
+	}
+	state->push_at = other;
+	return -1;
+}
+
 /* Whether some CPU idles that a task may use. */
 static bool idle_cpu_for(struct task_struct *p)
 {
@@ -309,10 +365,17 @@ static bool idle_cpu_for(struct task_struct *p)
 	return found;
 }
 
-/* Whether a running task that may use the whole LLC is to leave a CPU to those who are bound to it, for one that idles. */
-static bool makes_room(struct task_struct *p, s32 cpu)
+/*
+ * Whether a running task that may use the whole LLC is to leave a CPU to those who are bound to it: for one that idles, or for one where
+ * a task runs that has had more than they have.
+ */
+static bool makes_room(struct task_struct *p, struct cpu_state *state, s32 cpu, u64 now_ns)
 {
-	return scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu) > 0 && !is_bound(p, llc_of(cpu)) && idle_cpu_for(p);
+	u64 first;
+
+	if (!first_vtime(BOUND_QUEUE | cpu, &first) || is_bound(p, llc_of(cpu)))
+		return false;
+	return idle_cpu_for(p) || runs_later(state, cpu, first, now_ns) >= 0;
 }
 
 #endif

@@ -50,10 +50,10 @@ static __always_inline bool had_its_share(struct task_struct *to, s32 cpu, const
 {
 	u32 llc = llc_of(cpu);
 	struct task_state *task = task_state(to);
-	u64 vtime = to->scx.dsq_vtime + (task ? from_to(task, llc, now_ns) : 0);
+	u64 vtime = vtime_of_waiting(to) + (task ? from_to(task, llc, now_ns) : 0);
 	u64 ahead = charge(YIELD_AHEAD_SLICES * settings.slice_ns, own->weight);
 
-	return (state != own && state->running && before(running_vtime(state, now_ns) + ahead, vtime)) ||
+	return (state != own && state->running && before(running_vtime(state, clock_of(llc), now_ns) + ahead, vtime)) ||
 	       is_too_far_ahead(vtime, ahead, llc) || is_too_far_ahead(vtime, ahead, WARM_QUEUE | cpu) ||
 	       is_too_far_ahead(vtime, ahead, BOUND_QUEUE | cpu);
 }

@@ -49,6 +49,9 @@
 /* A task that slept or moved is owed no more than so many slices where it comes to; it owes one at most where it moves to. */
 #define KEPT_SLICES 5
 
+/* The tick of most distributions' kernels (CONFIG_HZ=250), by which a slice may be longer than it should. */
+#define TICK_NS (4ULL * 1000 * 1000)
+
 /*
  * Lags fade with a time constant of 2^31 ns, 2.1 s: 180 times the margin for moves, so that what is forgotten while
  * tasks take turns between CPUs is 1% of what they get, and short against what people notice when tasks that were
@@ -66,7 +69,7 @@
 /* Where clocks begin: far from 0, so that lags may be longer than the scheduler has run. */
 #define CLOCK_BEGINS (1ULL << 62)
 
-/* What the scheduler knows of a task, beside its virtual time, which is `p->scx.dsq_vtime`. */
+/* What the scheduler knows of a task, beside its virtual time, which is `p->scx.dsq_vtime` while it sleeps. */
 struct task_state {
 	/* Its weight with its cgroups', as it was when looked at last. */
 	u64 weight;
@@ -174,6 +177,20 @@ static __always_inline s64 faded(s64 lag, u64 delta_ns)
 	return ((lag >> 8) * (s64)(delta_ns >> 5)) >> (FADE_SHIFT - 13);
 }
 
+/*
+ * A lag, or a pace, after it has faded for `delta_ns` and grown meanwhile, evenly: what came at the end has not faded at all. That
+ * matters where weights are far apart: in the turn of a heavy task, a lag fades by more than that adds to its virtual time.
+ */
+static __always_inline s64 grown(s64 lag, s64 by, u64 delta_ns)
+{
+	u64 long_ago = delta_ns >> FADE_SHIFT;
+
+	/* After so long, what is left is what came in the last two seconds. */
+	if (long_ago)
+		return by > 0 ? (s64)((u64)by / (long_ago + 1)) : -(s64)((u64)-by / (long_ago + 1));
+	return lag - faded(lag, delta_ns) + by - faded(by, delta_ns) / 2;
+}
+
 /* What is left of a lag after any time: exp(-x) of it, as the 1024th power of exp(-x / 1024). */
 __noinline s64 left_of(s64 lag, u64 delta_ns)
 {
@@ -205,8 +222,7 @@ __noinline u64 pace_of(u32 llc, u64 now_ns)
 		return 0;
 	clock = state->clock;
 	delta_ns = before(state->paced_ns, now_ns) ? now_ns - state->paced_ns : 0;
-	pace = state->pace + (clock - state->paced_clock);
-	pace -= faded(pace, delta_ns);
+	pace = grown(state->pace, clock - state->paced_clock, delta_ns);
 	/* CPUs that get here together count the same time; whoever comes last leaves what is right. */
 	if (delta_ns >= settings.balance_interval_ns) {
 		state->paced_ns = now_ns;
@@ -220,10 +236,10 @@ __noinline u64 pace_of(u32 llc, u64 now_ns)
  * The virtual time of a task that has waited since its lag was noted. While a task waits, the clock adds to its lag as to the
  * pace, and both fade alike: what it had beyond the pace fades alone.
  */
-static u64 vtime_after_wait(const struct task_state *task, u64 vtime, u64 now_ns)
+static u64 vtime_after_wait(const struct task_state *task, u64 now_ns)
 {
 	if (!before(task->faded_ns, now_ns))
-		return vtime;
+		return clock_of(task->llc) - task->lag;
 	return clock_of(task->llc) - pace_of(task->llc, now_ns) - left_of(task->beyond_pace, now_ns - task->faded_ns);
 }
 
@@ -352,12 +368,24 @@ static u64 vtime_to_queue(const struct task_state *task, u64 vtime, u64 first, b
 	return later(vtime, earlier(first - charge(settings.sleeper_credit_ns, task->weight), kept));
 }
 
-/* The virtual time of what runs on a CPU, up to now. */
-static __always_inline u64 running_vtime(const struct cpu_state *cpu, u64 now_ns)
+/*
+ * The running task's virtual time up to now, by the LLC's clock; without what it has run since it was chosen, where it would be if it
+ * had waited instead.
+ */
+static __always_inline u64 vtime_up_to(const struct cpu_state *cpu, u64 clock, u64 now_ns, bool chosen)
 {
-	if (!before(cpu->charged_ns, now_ns))
-		return cpu->vtime;
-	return cpu->vtime + charge(now_ns - cpu->charged_ns, cpu->weight);
+	u64 vtime = cpu->vtime, ran = 0, delta_ns = before(cpu->charged_ns, now_ns) ? now_ns - cpu->charged_ns : 0;
+
+	if (chosen)
+		vtime -= charge(cpu->charged_ns - cpu->turn_ns, cpu->weight);
+	else
+		ran = charge(delta_ns, cpu->weight);
+	return clock - grown(cpu->charged_clock - vtime, clock - cpu->charged_clock - ran, delta_ns);
+}
+
+static __always_inline u64 running_vtime(const struct cpu_state *cpu, u64 clock, u64 now_ns)
+{
+	return vtime_up_to(cpu, clock, now_ns, false);
 }
 
 /* How far the clock is drawn to a running task, whose virtual time is so far ahead of it. */
@@ -375,16 +403,18 @@ static __always_inline s64 drawn(s64 ahead, u64 delta_ns, s32 nr_cpus)
 static __always_inline void settle(struct cpu_state *cpu, u32 llc, u64 now_ns)
 {
 	struct llc_state *state = llc_state(llc);
-	u64 delta_ns;
+	u64 delta_ns, clock;
 
 	if (!state || !before(cpu->charged_ns, now_ns))
 		return;
 	delta_ns = now_ns - cpu->charged_ns;
-	cpu->charged_ns = now_ns;
 	if (state->weight > 0)
 		__sync_fetch_and_add(&state->clock, charge(delta_ns, state->weight) +
 						    drawn(cpu->vtime - state->clock, delta_ns, nr_cpus_of(llc)));
-	cpu->vtime = fade(cpu->vtime + charge(delta_ns, cpu->weight), state->clock, delta_ns);
+	clock = state->clock;
+	cpu->vtime = clock - grown(cpu->charged_clock - cpu->vtime, clock - cpu->charged_clock - charge(delta_ns, cpu->weight), delta_ns);
+	cpu->charged_ns = now_ns;
+	cpu->charged_clock = clock;
 }
 
 /* A virtual time that is before another by no more than so much CPU time, and behind it by no more than a slice. */
@@ -395,7 +425,7 @@ static __always_inline u64 within(u64 vtime, u64 of, u64 before_ns, u64 weight)
 
 /*
  * The running task goes on, and for a slice nobody has waited for its CPU, nor anywhere in the LLC who could be moved: it owes
- * nothing for what nobody else wanted. `awaited`: somebody waits for the CPU; `pinned`: the task can go nowhere else.
+ * nothing for what nobody else wanted, and nothing that it could not have used is owed to it. `awaited`: somebody waits for the CPU; `pinned`: the task can go nowhere else.
  */
 static __always_inline void forget_alone(struct cpu_state *cpu, u32 llc, bool awaited, bool pinned)
 {
@@ -409,29 +439,7 @@ static __always_inline void forget_alone(struct cpu_state *cpu, u32 llc, bool aw
 	if (awaited && !pinned)
 		state->waited_ns = cpu->charged_ns;
 	if (state->nr_movable <= 0 && cpu->charged_ns - later(state->waited_ns, cpu->waited_ns) > settings.slice_ns)
-		cpu->vtime = earlier(cpu->vtime, state->clock);
-}
-
-/*
- * The slice of a task on a CPU: so long that a round of all that wait takes ROUND_SLICES of the longest, and shorter for a
- * task that has less weight than others, or it would have to wait the longer afterwards.
- */
-static __always_inline u64 slice_on(s32 cpu, const struct task_state *task)
-{
-	u32 llc = llc_of(cpu), nr_cpus = nr_cpus_of(llc);
-	struct llc_state *state = llc_state(llc);
-	u64 slice_ns = settings.slice_ns, round_ns = ROUND_SLICES * settings.slice_ns, mean = mean_weight(llc);
-	s32 nr_bound = scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu);
-
-	if (state && state->nr_runnable > 0)
-		slice_ns = round_ns * nr_cpus / (u32)state->nr_runnable;
-	if (nr_bound > 0 && slice_ns > round_ns / (u32)(nr_bound + 1))
-		slice_ns = round_ns / (u32)(nr_bound + 1);
-	if (slice_ns > settings.slice_ns)
-		slice_ns = settings.slice_ns;
-	if (task && task->weight < mean)
-		slice_ns = slice_ns * task->weight / mean;
-	return slice_ns > settings.slice_min_ns ? slice_ns : settings.slice_min_ns;
+		cpu->vtime = later(earlier(cpu->vtime, state->clock), state->clock - charge(settings.slice_ns, cpu->weight));
 }
 
 #endif

@@ -15,46 +15,46 @@
 #ifndef TANDEM_PREEMPT_H
 #define TANDEM_PREEMPT_H
 
-enum {
-	/* CPUs that a waking task looks at for one to preempt. */
-	PREEMPT_LOOKS = 4,
-};
-
 /* Whether a task with this virtual time may stop what runs on a CPU, rate control aside. */
-static __always_inline bool outranks(u64 vtime, const struct cpu_state *state, u64 now_ns)
+static __always_inline bool outranks(u64 vtime, const struct cpu_state *state, u64 clock, u64 now_ns)
 {
 	return state->running &&
-	       before(vtime + charge(settings.preempt_margin_ns, state->weight), running_vtime(state, now_ns));
+	       before(vtime + charge(settings.preempt_margin_ns, state->weight), running_vtime(state, clock, now_ns));
 }
 
-/* Lets a task that woke, and waits with virtual time `vtime` for `cpu` or for any CPU of its LLC (`anywhere`), preempt. */
+/*
+ * Lets a task that waits with virtual time `vtime` for `cpu`, or for any CPU of its LLC (`anywhere`), preempt the task that has had
+ * most of those that are not protected; the one on `cpu` itself if the others have not had much more, since that is where the
+ * caches are.
+ */
 static void preempt(struct task_struct *p, struct task_state *task, s32 cpu, u64 vtime, bool anywhere)
 {
 	u64 now_ns = scx_bpf_now(), without_credit = vtime + charge(settings.sleeper_credit_ns, task->weight);
-	u64 wait_ns = 0, clock = anywhere ? clock_of(task->llc) : turn_on(cpu, task->llc);
+	u64 wait_ns = 0, clock = clock_of(task->llc), turn = anywhere ? clock : bound_turn_on(cpu, task->llc, now_ns), latest = 0;
 	struct cpu_state *state, *protected = NULL;
 	bool exempt = is_latency_critical(p);
+	s32 protected_at = -1, best = -1;
 	u32 at = cpu, i;
 
-	if (before(vtime, clock))
-		vtime = earlier(without_credit, clock);
+	if (before(vtime, turn))
+		vtime = earlier(without_credit, turn);
 	bpf_for(i, 0, PREEMPT_LOOKS) {
 		state = cpu_state(at);
-		if (state && outranks(vtime, state, now_ns)) {
-			u64 protected_for_ns = protected_ns(state, now_ns);
+		if (state && outranks(vtime, state, clock, now_ns)) {
+			u64 protected_for_ns = protected_ns(state, task->weight, now_ns), running = running_vtime(state, clock, now_ns);
 
 			if (protected_for_ns && exempt) {
 				count(COUNTER_latency_exempted);
 				protected_for_ns = 0;
 			}
-			if (!protected_for_ns) {
-				count(COUNTER_preempted);
-				scx_bpf_kick_cpu(at, SCX_KICK_PREEMPT);
-				return;
-			}
-			if (!protected) {
+			if (!i)
+				running += charge(settings.migration_margin_ns, mean_weight(task->llc));
+			if (!protected_for_ns && (best < 0 || before(latest, running))) {
+				best = at;
+				latest = running;
+			} else if (protected_for_ns && !protected) {
 				protected = state;
-				cpu = at;
+				protected_at = at;
 				wait_ns = protected_for_ns;
 			}
 		}
@@ -62,21 +62,41 @@ static void preempt(struct task_struct *p, struct task_state *task, s32 cpu, u64
 			break;
 		at = next_in_llc(at);
 	}
-	if (!protected)
-		return;
-	count(protected->limited ? COUNTER_rate_limited : COUNTER_ratelimit_delayed);
-	preempt_later(cpu, protected, wait_ns);
+	if (best >= 0) {
+		count(COUNTER_preempted);
+		scx_bpf_kick_cpu(best, SCX_KICK_PREEMPT);
+	} else if (protected) {
+		count(protected->limited ? COUNTER_rate_limited : COUNTER_ratelimit_delayed);
+		preempt_later(protected_at, protected, wait_ns, now_ns);
+	}
 }
 
 /* Whether one that woke and waits for this CPU, or for any of its LLC, is to stop the running task at a tick. */
 static __always_inline bool outranked_at_tick(const struct cpu_state *state, s32 cpu, u64 now_ns)
 {
-	u64 first;
+	u64 clock = clock_of(llc_of(cpu)), first;
 
-	if (protected_ns(state, now_ns))
+	if (protected_ns(state, 0, now_ns))
 		return false;
-	return (first_vtime(llc_of(cpu), &first) && outranks(first, state, now_ns)) ||
-	       (state->tick_looks && first_vtime(BOUND_QUEUE | cpu, &first) && outranks(first, state, now_ns));
+	return (first_vtime(llc_of(cpu), &first) && outranks(first, state, clock, now_ns)) ||
+	       (state->tick_looks && first_vtime(BOUND_QUEUE | cpu, &first) && outranks(first, state, clock, now_ns));
+}
+
+/*
+ * A slice begins. If it is short because the task has less weight than the one that stopped for it, it ends by a timer and not with
+ * a tick, which would make it several times as long, and the wait that the task pays for it as well.
+ */
+static __always_inline void time_slice(const struct task_state *task, const struct cpu_state *state, s32 cpu, u64 now_ns)
+{
+	u64 slice_ns;
+
+	if (task->weight >= state->stopped_weight)
+		return;
+	slice_ns = settings.slice_ns * task->weight / state->stopped_weight;
+	if (slice_ns < settings.slice_min_ns)
+		slice_ns = settings.slice_min_ns;
+	if (slice_ns < settings.slice_ns / 2 && somebody_waits(cpu))
+		preempt_later(cpu, state, slice_ns, now_ns);
 }
 
 #endif

@@ -23,6 +23,10 @@ enum {
 	SEARCH_ALL_MAX = 24,
 	/* Between a look at a queue and the move out of it others may have been there; how often a CPU looks again. */
 	TAKE_TRIES = 3,
+	/* CPUs that a waking task looks at for one to preempt. */
+	PREEMPT_LOOKS = 4,
+	/* How often the first of a queue is put where it belongs, for a decision. */
+	REFRESH_TRIES = 3,
 };
 
 static __always_inline bool is_pinned(const struct task_struct *p)
@@ -46,22 +50,58 @@ static __always_inline u64 vtime_of_waiting(struct task_struct *p)
 {
 	struct task_state *task = task_state(p);
 
-	return task ? vtime_after_wait(task, p->scx.dsq_vtime, scx_bpf_now()) : p->scx.dsq_vtime;
+	return task ? vtime_after_wait(task, scx_bpf_now()) : p->scx.dsq_vtime;
+}
+
+/*
+ * By how much the virtual times of those who wait in a queue have grown as their lags have faded. Those who are bound to a CPU are
+ * behind by about as much, and are queued by what their virtual times are beyond that, or each would stand behind all that come
+ * later.
+ */
+static u64 drift_of(u64 queue, u64 now_ns)
+{
+	struct cpu_state *state = queue & BOUND_QUEUE ? cpu_state(queue & (WARM_QUEUE - 1)) : NULL;
+
+	if (!state)
+		return 0;
+	return state->drift + (before(state->bound_ns, now_ns) ? faded(state->bound_lag, now_ns - state->bound_ns) : 0);
+}
+
+/* Notes how far behind the LLC's clock one that is bound to a CPU is, as it is chosen. */
+static __always_inline void note_bound(struct cpu_state *state, u64 vtime, u64 clock, u64 now_ns)
+{
+	s64 lag = clock - vtime;
+
+	if (before(state->bound_ns, now_ns))
+		state->drift += faded(state->bound_lag / 2 + lag / 2, now_ns - state->bound_ns);
+	state->bound_lag = lag;
+	state->bound_ns = now_ns;
+}
+
+/* Whether a task that waits is by so much later than where it stands in the queue that it may be behind others there. */
+static __always_inline bool is_stale(const struct task_struct *p, const struct task_state *task, u64 vtime, u64 drift)
+{
+	return before(p->scx.dsq_vtime + drift + charge(settings.slice_min_ns, task->weight), vtime);
 }
 
 /* The first task of a queue. */
 struct first {
-	/* Its virtual time, and how much its last turn was. */
+	/* Its virtual time, how much its last turn was, and its weight. */
 	u64 vtime;
 	u64 turn;
+	u64 weight;
+	/* It stands before others that it may be behind by now: see refresh_first(). */
+	bool stale;
 };
 
-static __always_inline void look_at_first(struct task_struct *p, struct first *first)
+static __always_inline void look_at_first(struct task_struct *p, u64 queue, struct first *first)
 {
 	struct task_state *task = task_state(p);
 
 	first->vtime = vtime_of_waiting(p);
 	first->turn = task ? task->turn : 0;
+	first->weight = task ? task->weight : 0;
+	first->stale = task && is_stale(p, task, first->vtime, drift_of(queue, scx_bpf_now()));
 }
 
 /* False: the queue is empty, and `first` as it was. */
@@ -72,14 +112,39 @@ static bool first_of(u64 queue, struct first *first)
 	if (bpf_ksym_exists(scx_bpf_dsq_peek) && LINUX_KERNEL_VERSION >= KERNEL_VERSION(7, 1, 0)) {
 		p = scx_bpf_dsq_peek(queue);
 		if (p)
-			look_at_first(p, first);
+			look_at_first(p, queue, first);
 		return p;
 	}
 	bpf_for_each(scx_dsq, p, queue, 0) {
-		look_at_first(p, first);
+		look_at_first(p, queue, first);
 		return true;
 	}
 	return false;
+}
+
+/*
+ * The slice of a task on a CPU: so long that a round of all that wait takes ROUND_SLICES of the longest, and shorter for a
+ * task that has less weight than others, or it would have to wait the longer afterwards.
+ */
+static __always_inline u64 slice_on(s32 cpu, const struct task_state *task)
+{
+	u32 llc = llc_of(cpu), nr_cpus = nr_cpus_of(llc);
+	struct llc_state *state = llc_state(llc);
+	u64 slice_ns = settings.slice_ns, round_ns = ROUND_SLICES * settings.slice_ns, mean = mean_weight(llc);
+	s32 nr_bound = scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu);
+	struct first first;
+
+	if (state && state->nr_runnable > 0)
+		slice_ns = round_ns * nr_cpus / (u32)state->nr_runnable;
+	if (nr_bound > 0 && slice_ns > round_ns / (u32)(nr_bound + 1))
+		slice_ns = round_ns / (u32)(nr_bound + 1);
+	if (slice_ns > settings.slice_ns)
+		slice_ns = settings.slice_ns;
+	if (nr_bound > 0 && first_of(BOUND_QUEUE | cpu, &first) && first.weight > mean)
+		mean = first.weight;
+	if (task && task->weight < mean)
+		slice_ns = slice_ns * task->weight / mean;
+	return slice_ns > settings.slice_min_ns ? slice_ns : settings.slice_min_ns;
 }
 
 static __always_inline bool first_vtime(u64 queue, u64 *vtime)
@@ -93,14 +158,63 @@ static __always_inline bool first_vtime(u64 queue, u64 *vtime)
 }
 
 /*
- * How far a CPU has served those who run there: where the running task was when it was chosen, or the first of those who are
+ * Puts the first task of a queue where it belongs by now. A queue is in the order of what virtual times were when tasks joined it;
+ * those of tasks that are owed more than others have grown by more since. So the first by that order may be behind others by
+ * now. It is enough to look at the first, again and again.
+ */
+static void refresh_first(u64 queue)
+{
+	struct task_struct *p;
+	int i;
+
+	bpf_for(i, 0, REFRESH_TRIES) {
+		bool moved = false;
+
+		bpf_for_each(scx_dsq, p, queue, 0) {
+			struct task_state *task = task_state(p);
+			u64 now_ns = scx_bpf_now(), drift = drift_of(queue, now_ns), vtime;
+
+			if (!task)
+				break;
+			vtime = vtime_after_wait(task, now_ns);
+			if (is_stale(p, task, vtime, drift)) {
+				scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime - drift);
+				moved = scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, queue, 0);
+			}
+			break;
+		}
+		if (!moved)
+			break;
+	}
+}
+
+/* The virtual time of the first task of a queue, which is put where it belongs before. Only for dispatch. */
+static bool fresh_vtime(u64 queue, u64 *vtime)
+{
+	struct first first;
+
+	if (!first_of(queue, &first))
+		return false;
+	if (first.stale) {
+		refresh_first(queue);
+		if (!first_of(queue, &first))
+			return false;
+	}
+	*vtime = first.vtime;
+	return true;
+}
+
+/*
+ * How far a CPU has served those who run there: where the running task would be if it had not been chosen, or the first of those who are
  * bound to the CPU and wait; the clock if there is neither.
  */
 static u64 served_by(s32 cpu, u32 llc)
 {
 	struct cpu_state *state = cpu_state(cpu);
-	u64 served = state && state->running ? state->turn_vtime : clock_of(llc), first;
+	u64 served = clock_of(llc), first;
 
+	if (state && state->running)
+		served = vtime_up_to(state, served, scx_bpf_now(), true);
 	return first_vtime(BOUND_QUEUE | cpu, &first) ? earlier(served, first) : served;
 }
 
@@ -108,6 +222,20 @@ static u64 served_by(s32 cpu, u32 llc)
 static u64 turn_on(s32 cpu, u32 llc)
 {
 	return earlier(served_by(cpu, llc), clock_of(llc));
+}
+
+/*
+ * The same for those who are bound. If none of them runs or waits there at the moment, they are where the last one was; that
+ * fades like a lag.
+ */
+static u64 bound_turn_on(s32 cpu, u32 llc, u64 now_ns)
+{
+	struct cpu_state *state = cpu_state(cpu);
+	u64 turn = turn_on(cpu, llc);
+
+	if (!state || state->bound_lag <= 0 || !before(state->bound_ns, now_ns))
+		return turn;
+	return earlier(turn, clock_of(llc) - left_of(state->bound_lag, now_ns - state->bound_ns));
 }
 
 /* The same for those who may use the whole LLC. */
@@ -164,12 +292,12 @@ static u64 new_vtime(s32 cpu, bool bound, u64 now_ns)
 {
 	u32 llc = llc_of(cpu);
 	struct cpu_state *creator = cpu_state(bpf_get_smp_processor_id());
-	u64 vtime = bound ? turn_on(cpu, llc) : clock_of(llc), first;
+	u64 vtime = bound ? bound_turn_on(cpu, llc, now_ns) : clock_of(llc), first;
 
 	if (bound && first_vtime(BOUND_QUEUE | cpu, &first))
 		vtime = later(vtime, first);
 	if (creator && creator->running && llc_of(bpf_get_smp_processor_id()) == llc)
-		vtime = later(vtime, running_vtime(creator, now_ns));
+		vtime = later(vtime, running_vtime(creator, clock_of(llc), now_ns));
 	return vtime;
 }
 
@@ -185,23 +313,81 @@ static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, bool b
 		note_lag(task, vtime, now_ns);
 		return vtime;
 	}
-	first = bound ? turn_on(cpu, llc) : turn_in(cpu, llc);
+	first = bound ? bound_turn_on(cpu, llc, now_ns) : turn_in(cpu, llc);
 	/* It waits, so that it can make use of more than was thought. */
 	if (!woke && task->counted < task->weight)
 		note_load(task, task->weight < 2 * task->counted ? task->weight : 2 * task->counted);
-	vtime = p->scx.dsq_vtime;
-	if (!woke)
-		vtime = vtime_after_wait(task, vtime, now_ns);
+	vtime = woke ? p->scx.dsq_vtime : vtime_after_wait(task, now_ns);
 	vtime = vtime_in(task, vtime, llc, now_ns);
 	/* What it had or missed elsewhere is not for those here to make good. */
 	if (from != llc || (bound && task->ran_on != cpu))
-		vtime = within(vtime, served_by(cpu, llc), KEPT_SLICES * settings.slice_ns, task->weight);
+		vtime = within(vtime, bound ? first : served_by(cpu, llc), KEPT_SLICES * settings.slice_ns, task->weight);
 	else if (!bound && task->was_bound)
 		vtime = within(vtime, clock_of(llc), KEPT_SLICES * settings.slice_ns, task->weight);
 	task->was_bound = bound;
 	vtime = vtime_to_queue(task, vtime, first, woke, now_ns);
+
 	note_lag(task, vtime, now_ns);
 	return vtime;
+}
+
+/* Whether a task waits for this CPU or for any of its LLC. */
+static __always_inline bool somebody_waits(s32 cpu)
+{
+	return scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu) > 0 || scx_bpf_dsq_nr_queued(WARM_QUEUE | cpu) > 0 ||
+	       (!is_isolated(cpu) && scx_bpf_dsq_nr_queued(llc_of(cpu)) > 0);
+}
+
+/* Whether somebody waits in an LLC that more than one of its CPUs may run. */
+static __always_inline bool movable_in(u32 llc)
+{
+	struct llc_state *state = llc_state(llc);
+
+	return state && state->nr_movable > 0;
+}
+
+/*
+ * CPUs of `nohz_full`: the kernel stops their tick while one task runs, if that had an endless slice when it was switched in. It has
+ * one here while nobody else waits for the CPU, nor for any of its LLC. Whoever comes then makes the CPU decide, which does not keep
+ * the task: to be kept is not to be switched in.
+ */
+static __always_inline bool is_alone(s32 cpu)
+{
+	const volatile struct cpu_place *place = MEMBER_VPTR(cpu_places, [(u32)cpu]);
+
+	return some_tickless && place && place->tickless && !somebody_waits(cpu) && (place->isolated || !movable_in(llc_of(cpu)));
+}
+
+/* Somebody waits for a CPU, or for any from there on: if no tick comes there, it is time for one. */
+static __always_inline void end_tickless(u32 cpu, bool anywhere)
+{
+	s32 i;
+
+	if (!some_tickless)
+		return;
+	bpf_for(i, 0, PREEMPT_LOOKS) {
+		struct cpu_state *state = cpu_state(cpu);
+
+		if (state && state->running && state->tickless)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		if (!anywhere)
+			break;
+		cpu = next_in_llc(cpu);
+	}
+}
+
+/* The kernel's flag, of which the headers that this is compiled with may know nothing. CO-RE ignores what follows the underscores. */
+enum scx_enq_flags___immed { SCX_ENQ_IMMED___immed = 1ULL << 33 };
+
+/*
+ * For a task that is sent to an idle CPU: if a higher class has taken that meanwhile, the kernel enqueues the task again (since
+ * Linux 7.1; before, it waits until that CPU is free).
+ */
+static __always_inline u64 enq_immed(void)
+{
+	if (!bpf_core_enum_value_exists(enum scx_enq_flags___immed, SCX_ENQ_IMMED___immed))
+		return 0;
+	return bpf_core_enum_value(enum scx_enq_flags___immed, SCX_ENQ_IMMED___immed);
 }
 
 /* Gives a task a CPU at once: it is next there. */
@@ -210,7 +396,7 @@ static void insert_local(struct task_struct *p, struct task_state *task, s32 cpu
 	u64 vtime = place(p, task, cpu, is_bound(p, llc_of(cpu)), true);
 
 	scx_bpf_task_set_dsq_vtime(p, vtime);
-	scx_bpf_dsq_insert(p, queue, slice_on(cpu, task), enq_flags);
+	scx_bpf_dsq_insert(p, queue, is_alone(cpu) ? SCX_SLICE_INF : slice_on(cpu, task), enq_flags);
 }
 
 /*
@@ -223,37 +409,28 @@ static __always_inline bool move_here(struct bpf_iter_scx_dsq *at, struct task_s
 }
 
 /*
- * Takes the earliest of those who wait for this CPU or for any of its LLC; with `bounded`, only one that is earlier than `bound`.
- * Not static: it is verified once, for any arguments, and not again for each place that calls it.
+ * The queue of those that this CPU serves whose first is the earliest, and its virtual time in `first`; -1: nobody waits. Not static:
+ * it is verified once, and not again for each place that calls it.
  */
-__noinline int take_earliest(s32 cpu, u64 bound, bool bounded)
+__noinline s64 earliest_queue(s32 cpu, u64 *first __arg_nonnull)
 {
-	u32 llc = llc_of(cpu), try;
+	u32 llc = llc_of(cpu);
+	s64 queue = -1;
+	u64 vtime;
 
-	bpf_for(try, 0, TAKE_TRIES) {
-		u64 queue = 0, first = bound, vtime;
-		bool found = bounded, waits = false;
-
-		if (first_vtime(BOUND_QUEUE | cpu, &vtime) && (!found || before(vtime, first))) {
-			queue = BOUND_QUEUE | cpu;
-			first = vtime;
-			found = waits = true;
-		}
-		if (!is_isolated(cpu) && first_vtime(llc, &vtime) && (!found || before(vtime, first))) {
-			queue = llc;
-			first = vtime;
-			found = waits = true;
-		}
-		if (first_vtime(WARM_QUEUE | cpu, &vtime) && (!found || before(vtime, first))) {
-			queue = WARM_QUEUE | cpu;
-			waits = true;
-		}
-		if (!waits)
-			return false;
-		if (scx_bpf_dsq_move_to_local(queue, 0))
-			return true;
+	if (fresh_vtime(BOUND_QUEUE | cpu, &vtime)) {
+		queue = BOUND_QUEUE | cpu;
+		*first = vtime;
 	}
-	return false;
+	if (!is_isolated(cpu) && fresh_vtime(llc, &vtime) && (queue < 0 || before(vtime, *first))) {
+		queue = llc;
+		*first = vtime;
+	}
+	if (fresh_vtime(WARM_QUEUE | cpu, &vtime) && (queue < 0 || before(vtime, *first))) {
+		queue = WARM_QUEUE | cpu;
+		*first = vtime;
+	}
+	return queue;
 }
 
 /*
@@ -280,13 +457,6 @@ static __always_inline void wake_idle(s32 cpu)
 
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
-}
-
-/* Whether a task waits for this CPU or for any of its LLC. */
-static __always_inline bool somebody_waits(s32 cpu)
-{
-	return scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu) > 0 || scx_bpf_dsq_nr_queued(WARM_QUEUE | cpu) > 0 ||
-	       (!is_isolated(cpu) && scx_bpf_dsq_nr_queued(llc_of(cpu)) > 0);
 }
 
 #endif

@@ -19,6 +19,8 @@ struct preempt_timer {
 	struct bpf_timer timer;
 	/* When the task that it is for began to run. */
 	u64 since_ns;
+	/* When it is set to expire; 0: it is not. */
+	u64 expires_ns;
 };
 
 struct {
@@ -28,14 +30,16 @@ struct {
 	__type(value, struct preempt_timer);
 } preempt_timers SEC(".maps");
 
-/* For how long a CPU's running task is not to be preempted yet, ns. */
-static __always_inline u64 protected_ns(const struct cpu_state *state, u64 now_ns)
+/* For how long a CPU's running task is not to be preempted yet, ns: the less, the less weight it has than who is to preempt it. */
+static __always_inline u64 protected_ns(const struct cpu_state *state, u64 by_weight, u64 now_ns)
 {
-	u64 until_ns = now_ns;
+	u64 until_ns = now_ns, ratelimit_ns = settings.ratelimit_ns;
 
 	if (!settings.rate_control)
 		return 0;
-	until_ns = later(until_ns, state->since_ns + settings.ratelimit_ns);
+	if (state->weight < by_weight)
+		ratelimit_ns = ratelimit_ns * state->weight / by_weight;
+	until_ns = later(until_ns, state->since_ns + ratelimit_ns);
 	if (state->limited)
 		until_ns = later(until_ns, state->window_start_ns + settings.rate_window_ns);
 	return until_ns - now_ns;
@@ -45,16 +49,19 @@ static __always_inline u64 protected_ns(const struct cpu_state *state, u64 now_n
 static int preempt_now(void *map, u32 *cpu, struct preempt_timer *timer)
 {
 	struct cpu_state *state = cpu_state(*cpu);
-	u64 wait_ns;
+	u64 now_ns = scx_bpf_now(), wait_ns;
 
+	timer->expires_ns = 0;
 	if (!state || !state->running || state->since_ns != timer->since_ns || !somebody_waits(*cpu))
 		return 0;
 	/* A window may have become limited meanwhile. */
-	wait_ns = protected_ns(state, scx_bpf_now());
-	if (wait_ns)
+	wait_ns = protected_ns(state, 0, now_ns);
+	if (wait_ns) {
+		timer->expires_ns = now_ns + wait_ns;
 		bpf_timer_start(&timer->timer, wait_ns, 0);
-	else
+	} else {
 		scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
+	}
 	return 0;
 }
 
@@ -100,15 +107,17 @@ static __always_inline bool is_latency_critical(struct task_struct *p)
 	return preference && preference->latency_critical;
 }
 
-/* Lets a CPU decide as soon as its running task is no longer protected. */
-static __always_inline void preempt_later(u32 cpu, const struct cpu_state *state, u64 wait_ns)
+/* Lets a CPU decide about its running task in `wait_ns`, or when that is no longer protected. */
+static void preempt_later(u32 cpu, const struct cpu_state *state, u64 wait_ns, u64 now_ns)
 {
 	struct preempt_timer *timer = bpf_map_lookup_elem(&preempt_timers, &cpu);
+	u64 at_ns = now_ns + wait_ns;
 
 	/* Another task may have set it for the same one. */
-	if (!timer || timer->since_ns == state->since_ns)
+	if (!timer || (timer->since_ns == state->since_ns && timer->expires_ns && !before(at_ns, timer->expires_ns)))
 		return;
 	timer->since_ns = state->since_ns;
+	timer->expires_ns = at_ns;
 	bpf_timer_start(&timer->timer, wait_ns, 0);
 }
 

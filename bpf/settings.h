@@ -85,6 +85,8 @@ struct cpu_place {
 	bool online;
 	/* Only tasks that name it run here: it counts for no LLC. */
 	bool isolated;
+	/* The kernel stops its tick while one task runs there (nohz_full). */
+	bool tickless;
 };
 
 /* An LLC's place: the LLCs of a node have consecutive numbers. */

@@ -19,14 +19,17 @@ enum { WARM_QUEUE = 0x10000, BOUND_QUEUE = 0x20000 };
 
 /* A CPU. Only its own scheduling writes here, but for what says so; others read, and a stale value does no harm. */
 struct cpu_state {
-	/* When the running task began, and up to when its time has been charged. */
+	/* When the running task began; up to when its time has been charged, and the LLC's clock then. */
 	u64 since_ns;
 	u64 charged_ns;
+	u64 charged_clock;
 	/* Its virtual time at `charged_ns`, and its weight (see fairness.bpf.h). */
 	u64 vtime;
 	u64 weight;
-	/* Its virtual time when it was chosen last. */
-	u64 turn_vtime;
+	/* The weight of the task that ran before, which could go on; 0: it could not. */
+	u64 stopped_weight;
+	/* When it was chosen last. */
+	u64 turn_ns;
 	/* Rate control: the window, decisions in it, and whether this window is limited. */
 	u64 window_start_ns;
 	u32 decisions;
@@ -37,8 +40,16 @@ struct cpu_state {
 	bool has_run;
 	/* That task may not use all CPUs of the LLC. */
 	bool bound;
+	/* How far behind the LLC's clock the last one was that may not, when it was chosen, and when that was. */
+	s64 bound_lag;
+	u64 bound_ns;
+	/* By how much virtual times of those have grown as lags faded. */
+	u64 drift;
 	/* The preferred set of the running task, if it is outside of it and may use all of it; else 0. */
 	u32 strays_from;
+	/* The running task has an endless slice, so that no tick may come; the one that has just stopped is to get one. */
+	bool tickless;
+	bool wants_tickless;
 	/* The running task woke one that waits behind it on this CPU. */
 	bool stayed;
 	/* The running task yielded: its virtual time does not keep it here. */
@@ -53,6 +64,8 @@ struct cpu_state {
 	u32 looked;
 	/* The CPU of the LLC that this one looks at next for one that is owed more. */
 	u32 look_at;
+	/* The CPU of the LLC that it looks at next for one whose task has had more than one that stops here. */
+	u32 push_at;
 	/* When it looked last at another LLC, and at which. */
 	u64 balanced_ns;
 	u32 balance_with;
@@ -65,6 +78,9 @@ struct cpu_state {
 } __attribute__((aligned(64)));
 
 struct cpu_state cpu_states[MAX_CPUS];
+
+/* Some CPU is one whose tick the kernel may stop. */
+bool some_tickless;
 
 /* See fairness.bpf.h. All of it is shared by the CPUs of the LLC. */
 struct llc_state {

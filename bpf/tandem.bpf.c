@@ -57,7 +57,8 @@ static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu
 
 	if (!state || !(forked || (wake_flags & SCX_WAKE_SYNC)))
 		return false;
-	if (!state->running || state->stayed)
+	/* Where no tick comes, nobody would see that the waker goes on. */
+	if (!state->running || state->stayed || state->tickless)
 		return false;
 	if (settings.guest && !really_runs(this_cpu, now_ns))
 		return false;
@@ -87,13 +88,15 @@ static __always_inline void insert_llc(struct task_struct *p, struct task_state 
 {
 	note_waits(p, task, -1);
 	scx_bpf_dsq_insert_vtime(p, task->llc, slice_on(cpu, task), vtime, enq_flags);
+	end_tickless(cpu, true);
 }
 
 /* Lets a task wait in one of the queues of a CPU. */
 static __always_inline void insert_cpu(struct task_struct *p, struct task_state *task, s32 cpu, u64 queue, u64 vtime, u64 enq_flags)
 {
 	note_waits(p, task, cpu);
-	scx_bpf_dsq_insert_vtime(p, queue | cpu, slice_on(cpu, task), vtime, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, queue | cpu, slice_on(cpu, task), vtime - drift_of(queue | cpu, scx_bpf_now()), enq_flags);
+	end_tickless(cpu, queue == WARM_QUEUE);
 }
 
 s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
@@ -128,7 +131,7 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	}
 	if (idle && task) {
 		count(COUNTER_wake_idle);
-		insert_local(p, task, cpu, SCX_DSQ_LOCAL, 0);
+		insert_local(p, task, cpu, SCX_DSQ_LOCAL, enq_immed());
 	}
 	return cpu;
 }
@@ -163,6 +166,15 @@ static void enqueue_bound(struct task_struct *p, struct task_state *task, s32 cp
 	insert_cpu(p, task, best, BOUND_QUEUE, vtime, enq_flags);
 	if (woke)
 		preempt(p, task, best, vtime, false);
+}
+
+/* Some CPU of an LLC that a task may use, or any if it may use none there. */
+static __always_inline s32 cpu_in(struct task_struct *p, u32 llc)
+{
+	struct bpf_cpumask *cpus = cpus_of_llc(llc);
+	s32 cpu = cpus ? bpf_cpumask_any_and_distribute(cast_mask(cpus), p->cpus_ptr) : -1;
+
+	return cpu >= 0 && (u32)cpu < settings.nr_cpus ? cpu : (s32)bpf_cpumask_any_distribute(p->cpus_ptr);
 }
 
 /* An idle CPU for a task that did not wake, which is busy from now on: where it prefers to be, or another one. */
@@ -202,9 +214,17 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 	unpark(p, task);
 	if (park(p, task, cpu, enq_flags))
 		return;
+	if (state->wants_tickless) {
+		state->wants_tickless = false;
+		if ((enq_flags & SCX_ENQ_LAST) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+			insert_local(p, task, cpu, SCX_DSQ_LOCAL, enq_flags);
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+			return;
+		}
+	}
 	if (is_pinned(p)) {
 		if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
-			insert_local(p, task, cpu, SCX_DSQ_LOCAL, enq_flags);
+			insert_local(p, task, cpu, SCX_DSQ_LOCAL, enq_flags | enq_immed());
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		} else if (woke && serves_cpu(p, task, cpu)) {
 			count(COUNTER_pinned);
@@ -229,7 +249,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		}
 		idle_cpu = idle_for_expired(p, cpu, &place_at, now_ns);
 		if (idle_cpu >= 0) {
-			insert_local(p, task, idle_cpu, SCX_DSQ_LOCAL_ON | idle_cpu, enq_flags);
+			insert_local(p, task, idle_cpu, SCX_DSQ_LOCAL_ON | idle_cpu, enq_flags | enq_immed());
 			scx_bpf_kick_cpu(idle_cpu, SCX_KICK_IDLE);
 			return;
 		}
@@ -239,6 +259,9 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 			return;
 		}
+		/* Home is where it waits, unless those there get less. */
+		if (place_at >= 0 && is_faster(llc, llc_of(place_at), 2 * settings.migration_margin_ns, task->weight, now_ns))
+			place_at = -1;
 		if (place_at >= 0)
 			llc = llc_of(place_at);
 	}
@@ -252,7 +275,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 	if (llc != llc_of(place_at))
 		place_at = first_cpu_of(llc);
 	if (is_bound(p, llc)) {
-		enqueue_bound(p, task, bpf_cpumask_any_distribute(p->cpus_ptr), enq_flags);
+		enqueue_bound(p, task, cpu_in(p, llc), enq_flags);
 		return;
 	}
 	vtime = place(p, task, place_at, false, woke);
@@ -260,8 +283,12 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		insert_llc(p, task, place_at, vtime, enq_flags);
 		preempt(p, task, place_at, vtime, true);
 	} else {
+		s32 other = woke ? -1 : runs_later(state, place_at, vtime, now_ns);
+
+		if (other >= 0)
+			place_at = other;
 		insert_cpu(p, task, place_at, WARM_QUEUE, vtime, enq_flags);
-		if (woke)
+		if (woke || other >= 0)
 			preempt(p, task, place_at, vtime, false);
 	}
 }
@@ -283,8 +310,8 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 	struct cpu_state *state = cpu_state(cpu);
 	u64 now_ns = scx_bpf_now();
 	bool runs_on = prev && (prev->scx.flags & SCX_TASK_QUEUED);
+	struct task_state *task;
 	u32 llc = llc_of(cpu);
-	u64 bound;
 
 	if (!state)
 		return;
@@ -299,16 +326,17 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 			runs_on = false;
 		else if (shares_core(cpu) && should_spread(prev, cpu))
 			runs_on = false;
-		else if (makes_room(prev, cpu) || has_to_stop(cpu))
+		else if (makes_room(prev, state, cpu, now_ns) || has_to_stop(cpu))
 			runs_on = false;
+		else if (state->tickless)
+			state->wants_tickless = true;
 	}
 	/* It goes on unless another one deserves the CPU more; one that yields lets those go first who are ahead by a slice. */
-	bound = state->vtime;
-	if (state->yielded)
-		bound += charge(settings.slice_ns, state->weight);
-	if (runs_on && take_owed(state, cpu, state->vtime))
+	if (take_next(state, cpu, runs_on && !state->tickless))
 		return;
-	if (take_earliest(cpu, bound, runs_on))
+	if (runs_on && is_alone(cpu))
+		state->wants_tickless = true;
+	if (runs_on && state->wants_tickless)
 		return;
 	if (runs_on && nr_preferences && leaves_for_swap(prev, state, cpu, now_ns))
 		return;
@@ -318,8 +346,11 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 		count(COUNTER_kept);
 		count_decision(state, now_ns);
 		state->yielded = false;
-		state->turn_vtime = state->vtime;
-		scx_bpf_task_set_slice(prev, slice_on(cpu, task_state(prev)));
+		state->turn_ns = now_ns;
+		task = task_state(prev);
+		scx_bpf_task_set_slice(prev, slice_on(cpu, task));
+		if (task)
+			time_slice(task, state, cpu, now_ns);
 	} else {
 		steal(cpu);
 	}
@@ -371,31 +402,37 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 	state->weight = WEIGHT_USUAL;
 	if (task)
 		unpark(p, task);
-	vtime = p->scx.dsq_vtime;
+	vtime = clock_of(llc);
 	if (task) {
 		task->ran_on = cpu;
 		note_taken(task);
 		if (!task->faded_ns) {
 			/* It ran when the scheduler was loaded: nobody has placed it. */
 			change_llc(task, llc);
-			vtime = clock_of(llc);
 			note_lag(task, vtime, now_ns);
 		}
-		vtime = vtime_in(task, vtime_after_wait(task, vtime, now_ns), llc, now_ns);
+		vtime = vtime_in(task, vtime_after_wait(task, now_ns), llc, now_ns);
 		state->weight = new_weight(p, task, cpu, now_ns);
 	}
-	state->vtime = state->turn_vtime = vtime;
-	state->since_ns = now_ns;
+	state->vtime = vtime;
+	state->since_ns = state->turn_ns = now_ns;
 	state->charged_ns = now_ns;
+	state->charged_clock = clock_of(llc);
 	state->running = true;
 	state->bound = is_bound(p, llc);
 	state->stayed = false;
 	state->yielded = false;
+	state->tickless = p->scx.slice == SCX_SLICE_INF;
+	state->wants_tickless = false;
 	/* Of those who woke or moved here, the one that was owed most has its turn. */
-	if (state->bound)
+	if (state->bound) {
 		state->tick_looks = false;
+		note_bound(state, vtime, clock_of(llc), now_ns);
+	}
 	state->yield_to = 0;
 	count_decision(state, now_ns);
+	if (task)
+		time_slice(task, state, cpu, now_ns);
 	if (limits_generation)
 		begin_grant(p, task, cpu, now_ns);
 	if (nr_preferences)
@@ -407,7 +444,7 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_state *state = cpu_state(cpu);
 	struct task_state *task = task_state(p);
-	u64 now_ns = scx_bpf_now();
+	u64 now_ns = scx_bpf_now(), turn_ns;
 	u32 llc = llc_of(cpu);
 
 	if (!state)
@@ -421,7 +458,18 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 		settle_weighed(p, task, state, cpu, now_ns);
 	if (limits_generation)
 		return_grant(task, cpu, now_ns);
+	turn_ns = now_ns - state->turn_ns;
+	if (runnable) {
+		/* Its turn may have begun when there were fewer or lighter tasks: it pays for one as long as it would get now. */
+		u64 longest_ns = slice_on(cpu, task) + TICK_NS;
+
+		if (turn_ns > longest_ns) {
+			state->vtime -= charge(turn_ns - longest_ns, state->weight);
+			turn_ns = longest_ns;
+		}
+	}
 	state->running = false;
+	state->stopped_weight = runnable ? state->weight : 0;
 	scx_bpf_task_set_dsq_vtime(p, state->vtime);
 	if (!task)
 		return;
@@ -430,7 +478,7 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 		task->woke_ns = 0;
 	}
 	note_lag(task, state->vtime, now_ns);
-	task->turn = state->vtime - state->turn_vtime;
+	task->turn = charge(turn_ns, state->weight);
 	task->had += charge(now_ns - state->since_ns, state->weight);
 }
 
@@ -451,12 +499,14 @@ void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
 	settle_weighed(p, task, state, cpu, now_ns);
 	renew_grant(p, task, cpu, now_ns);
 	forget_alone(state, llc, scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu) > 0, is_pinned(p));
+	if (movable_in(llc))
+		end_tickless(state->look_at, true);
 	/* It did not sleep after all: the task that stayed waited long enough. */
 	if (state->stayed) {
 		scx_bpf_task_set_slice(p, 0);
 		if (scx_bpf_dsq_nr_queued(WARM_QUEUE | cpu) > 0)
 			wake_idle(cpu);
-	} else if (outranked_at_tick(state, cpu, now_ns) || makes_room(p, cpu)) {
+	} else if (outranked_at_tick(state, cpu, now_ns) || makes_room(p, state, cpu, now_ns)) {
 		count(COUNTER_preempted);
 		scx_bpf_task_set_slice(p, 0);
 	} else if (owed_elsewhere(state, cpu, owed_before(state->vtime, cpu)) >= 0) {
@@ -467,9 +517,7 @@ void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
 /* A task that came while the CPU was about to idle has not seen that; the CPU sees the task now. */
 void BPF_STRUCT_OPS(tandem_update_idle, s32 cpu, bool idle)
 {
-	struct llc_state *state = llc_state(llc_of(cpu));
-
-	if (idle && (somebody_waits(cpu) || (state && state->nr_movable > 0)))
+	if (idle && (somebody_waits(cpu) || movable_in(llc_of(cpu))))
 		scx_bpf_kick_cpu(cpu, 0);
 }
 
@@ -492,7 +540,7 @@ static __always_inline u64 vtime_now(struct task_struct *p, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(scx_bpf_task_cpu(p));
 
-	return state && scx_bpf_task_running(p) ? running_vtime(state, now_ns) : p->scx.dsq_vtime;
+	return state && scx_bpf_task_running(p) ? running_vtime(state, clock_of(llc_of(scx_bpf_task_cpu(p))), now_ns) : vtime_of_waiting(p);
 }
 
 /* Which of two tasks of a core comes first, where its threads may not run those of different owners at the same time. */
@@ -681,8 +729,12 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(tandem_init)
 			return error;
 	}
 	bpf_for(cpu, 0, MAX_CPUS) {
+		const volatile struct cpu_place *place = MEMBER_VPTR(cpu_places, [cpu]);
+
 		if (cpu >= settings.nr_cpus)
 			break;
+		if (place && place->tickless)
+			some_tickless = true;
 		error = init_cpu(cpu);
 		if (error)
 			return error;

