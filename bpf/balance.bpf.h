@@ -46,7 +46,7 @@ static s64 served_on(s32 cpu, u64 now_ns, bool *known)
 }
 
 /* Whether some CPU of an LLC idles. */
-static bool some_cpu_idles(u32 llc)
+__noinline int some_cpu_idles(u32 llc)
 {
 	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
 	struct bpf_cpumask *cpus = cpus_of_llc(llc);
@@ -332,19 +332,23 @@ static bool take_next(struct cpu_state *state, s32 cpu, bool runs_on)
 
 /*
  * A CPU of the LLC that runs a task which has had so much more than one with this virtual time, which would wait for `cpu`, that this
- * one is to go there and stop it; -1: not where it looked.
+ * one is to go there and stop it; -1: not where it looked. Not one that is bound there, which could go nowhere else.
  */
-static s32 runs_later(struct cpu_state *state, s32 cpu, u64 vtime, u64 now_ns)
+__noinline s32 runs_later(s32 cpu, u64 vtime, u64 now_ns)
 {
+	struct cpu_state *state = cpu_state(cpu);
 	u64 bound = vtime + charge(settings.migration_margin_ns, mean_weight(llc_of(cpu))), clock = clock_of(llc_of(cpu));
-	u32 other = state->push_at, i;
+	u32 other, i;
 
+	if (!state)
+		return -1;
+	other = state->push_at;
 	if (llc_of(other) != llc_of(cpu))
 		other = next_in_llc(cpu);
 	bpf_for(i, 0, SIBLING_LOOKS) {
 		struct cpu_state *sibling = cpu_state(other);
 
-		if (sibling && sibling->running && other != cpu && before(bound, running_vtime(sibling, clock, now_ns))) {
+		if (sibling && sibling->running && !sibling->bound && other != cpu && before(bound, running_vtime(sibling, clock, now_ns))) {
 			/* Here the next look begins: what finds it twice, to decide and to act, finds the same. */
 			state->push_at = other;
 			return other;
@@ -375,7 +379,7 @@ static bool makes_room(struct task_struct *p, struct cpu_state *state, s32 cpu, 
 
 	if (!first_vtime(BOUND_QUEUE | cpu, &first) || is_bound(p, llc_of(cpu)))
 		return false;
-	return idle_cpu_for(p) || runs_later(state, cpu, first, now_ns) >= 0;
+	return idle_cpu_for(p) || runs_later(cpu, first, now_ns) >= 0;
 }
 
 #endif

@@ -238,9 +238,9 @@ __noinline u64 pace_of(u32 llc, u64 now_ns)
  */
 static u64 vtime_after_wait(const struct task_state *task, u64 now_ns)
 {
-	if (!before(task->faded_ns, now_ns))
-		return clock_of(task->llc) - task->lag;
-	return clock_of(task->llc) - pace_of(task->llc, now_ns) - left_of(task->beyond_pace, now_ns - task->faded_ns);
+	u64 waited_ns = before(task->faded_ns, now_ns) ? now_ns - task->faded_ns : 0;
+
+	return clock_of(task->llc) - pace_of(task->llc, now_ns) - left_of(task->beyond_pace, waited_ns);
 }
 
 /* Notes a task's lag, and lets what it has had fade. */
@@ -417,10 +417,13 @@ static __always_inline void settle(struct cpu_state *cpu, u32 llc, u64 now_ns)
 	cpu->charged_clock = clock;
 }
 
-/* A virtual time that is before another by no more than so much CPU time, and behind it by no more than a slice. */
-static __always_inline u64 within(u64 vtime, u64 of, u64 before_ns, u64 weight)
+/*
+ * A virtual time that is before `first` by KEPT_SLICES at most, and behind `last` by a slice. Who may go anywhere pays up to the clock: if
+ * it had to pay no more than those pay who are served, it could stay before those who wait, for ever, by going to and fro.
+ */
+static __always_inline u64 within(u64 vtime, u64 first, u64 last, u64 weight)
 {
-	return earlier(later(vtime, of - charge(before_ns, weight)), of + charge(settings.slice_ns, weight));
+	return earlier(later(vtime, first - charge(KEPT_SLICES * settings.slice_ns, weight)), later(first, last) + charge(settings.slice_ns, weight));
 }
 
 /*

@@ -449,7 +449,7 @@ static bool let_out(struct bpf_iter_scx_dsq *at, struct task_struct *p, struct t
 	vtime = later(vtime, first);
 	note_lag(task, vtime, now_ns);
 	note_waits(p, task, bound ? cpu : -1);
-	scx_bpf_dsq_move_set_slice(at, slice_on(cpu, task));
+	scx_bpf_dsq_move_set_slice(at, slice_on(cpu, task->weight));
 	scx_bpf_dsq_move_set_vtime(at, vtime - drift_of(queue, now_ns));
 	if (!scx_bpf_dsq_move_vtime(at, p, queue, 0)) {
 		/* It has left meanwhile. */
@@ -636,7 +636,6 @@ static void set_limit(struct cgroup_state *state, u64 period_us, u64 quota_us, u
 	bool limited = quota_us != NO_QUOTA && period_us;
 	u64 now_ns = scx_bpf_now();
 	struct time_bucket *bucket;
-	u32 cpu;
 
 	if (!state->bucket) {
 		if (!limited)
@@ -661,12 +660,7 @@ static void set_limit(struct cgroup_state *state, u64 period_us, u64 quota_us, u
 		__sync_fetch_and_add(&nr_limits, limited ? 1 : -1);
 	bucket->limited = limited;
 	__sync_fetch_and_add(&limits_generation, 1);
-	/* Where no tick comes, nobody would notice. */
-	bpf_for(cpu, 0, MAX_CPUS) {
-		if (cpu >= settings.nr_cpus || !some_tickless)
-			break;
-		end_tickless(cpu, false);
-	}
+	kick_tickless();
 	if (bucket->nr_parked > 0)
 		expire_in(bucket, 0, now_ns);
 }

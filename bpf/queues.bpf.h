@@ -58,23 +58,26 @@ static __always_inline u64 vtime_of_waiting(struct task_struct *p)
  * behind by about as much, and are queued by what their virtual times are beyond that, or each would stand behind all that come
  * later.
  */
-static u64 drift_of(u64 queue, u64 now_ns)
+__noinline u64 drift_of(u64 queue, u64 now_ns)
 {
-	struct cpu_state *state = queue & BOUND_QUEUE ? cpu_state(queue & (WARM_QUEUE - 1)) : NULL;
+	u32 cpu = queue & (WARM_QUEUE - 1);
+	struct cpu_state *state = queue & BOUND_QUEUE ? cpu_state(cpu) : NULL;
+	s64 by;
 
 	if (!state)
 		return 0;
-	return state->drift + (before(state->bound_ns, now_ns) ? faded(state->bound_lag, now_ns - state->bound_ns) : 0);
+	if (!state->bound_ns || !before(state->bound_ns, now_ns))
+		return state->drift;
+	by = clock_of(llc_of(cpu)) - state->bound_clock;
+	return state->drift + by - (grown(state->bound_lag, by, now_ns - state->bound_ns) - state->bound_lag);
 }
 
 /* Notes how far behind the LLC's clock one that is bound to a CPU is, as it is chosen. */
-static __always_inline void note_bound(struct cpu_state *state, u64 vtime, u64 clock, u64 now_ns)
+static __always_inline void note_bound(struct cpu_state *state, s32 cpu, u64 vtime, u64 now_ns)
 {
-	s64 lag = clock - vtime;
-
-	if (before(state->bound_ns, now_ns))
-		state->drift += faded(state->bound_lag / 2 + lag / 2, now_ns - state->bound_ns);
-	state->bound_lag = lag;
+	state->drift = drift_of(BOUND_QUEUE | (u32)cpu, now_ns);
+	state->bound_clock = clock_of(llc_of(cpu));
+	state->bound_lag = state->bound_clock - vtime;
 	state->bound_ns = now_ns;
 }
 
@@ -86,10 +89,9 @@ static __always_inline bool is_stale(const struct task_struct *p, const struct t
 
 /* The first task of a queue. */
 struct first {
-	/* Its virtual time, how much its last turn was, and its weight. */
+	/* Its virtual time, and how much its last turn was. */
 	u64 vtime;
 	u64 turn;
-	u64 weight;
 	/* It stands before others that it may be behind by now: see refresh_first(). */
 	bool stale;
 };
@@ -100,7 +102,6 @@ static __always_inline void look_at_first(struct task_struct *p, u64 queue, stru
 
 	first->vtime = vtime_of_waiting(p);
 	first->turn = task ? task->turn : 0;
-	first->weight = task ? task->weight : 0;
 	first->stale = task && is_stale(p, task, first->vtime, drift_of(queue, scx_bpf_now()));
 }
 
@@ -122,17 +123,38 @@ static bool first_of(u64 queue, struct first *first)
 	return false;
 }
 
+static __always_inline u64 weight_of_waiting(struct task_struct *p)
+{
+	struct task_state *task = task_state(p);
+
+	return task ? task->weight : 0;
+}
+
+/* The weight of the first task of a queue; 0: there is none. */
+static u64 first_weight(u64 queue)
+{
+	struct task_struct *p;
+
+	if (bpf_ksym_exists(scx_bpf_dsq_peek) && LINUX_KERNEL_VERSION >= KERNEL_VERSION(7, 1, 0)) {
+		p = scx_bpf_dsq_peek(queue);
+		return p ? weight_of_waiting(p) : 0;
+	}
+	bpf_for_each(scx_dsq, p, queue, 0) {
+		return weight_of_waiting(p);
+	}
+	return 0;
+}
+
 /*
  * The slice of a task on a CPU: so long that a round of all that wait takes ROUND_SLICES of the longest, and shorter for a
  * task that has less weight than others, or it would have to wait the longer afterwards.
  */
-static __always_inline u64 slice_on(s32 cpu, const struct task_state *task)
+__noinline u64 slice_on(s32 cpu, u64 weight)
 {
 	u32 llc = llc_of(cpu), nr_cpus = nr_cpus_of(llc);
 	struct llc_state *state = llc_state(llc);
 	u64 slice_ns = settings.slice_ns, round_ns = ROUND_SLICES * settings.slice_ns, mean = mean_weight(llc);
 	s32 nr_bound = scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu);
-	struct first first;
 
 	if (state && state->nr_runnable > 0)
 		slice_ns = round_ns * nr_cpus / (u32)state->nr_runnable;
@@ -140,10 +162,14 @@ static __always_inline u64 slice_on(s32 cpu, const struct task_state *task)
 		slice_ns = round_ns / (u32)(nr_bound + 1);
 	if (slice_ns > settings.slice_ns)
 		slice_ns = settings.slice_ns;
-	if (nr_bound > 0 && first_of(BOUND_QUEUE | cpu, &first) && first.weight > mean)
-		mean = first.weight;
-	if (task && task->weight < mean)
-		slice_ns = slice_ns * task->weight / mean;
+	if (nr_bound > 0) {
+		u64 first = first_weight(BOUND_QUEUE | cpu);
+
+		if (first > mean)
+			mean = first;
+	}
+	if (weight < mean)
+		slice_ns = slice_ns * weight / mean;
 	return slice_ns > settings.slice_min_ns ? slice_ns : settings.slice_min_ns;
 }
 
@@ -208,7 +234,7 @@ static bool fresh_vtime(u64 queue, u64 *vtime)
  * How far a CPU has served those who run there: where the running task would be if it had not been chosen, or the first of those who are
  * bound to the CPU and wait; the clock if there is neither.
  */
-static u64 served_by(s32 cpu, u32 llc)
+__noinline u64 served_by(s32 cpu, u32 llc)
 {
 	struct cpu_state *state = cpu_state(cpu);
 	u64 served = clock_of(llc), first;
@@ -228,7 +254,7 @@ static u64 turn_on(s32 cpu, u32 llc)
  * The same for those who are bound. If none of them runs or waits there at the moment, they are where the last one was; that
  * fades like a lag.
  */
-static u64 bound_turn_on(s32 cpu, u32 llc, u64 now_ns)
+__noinline u64 bound_turn_on(s32 cpu, u32 llc, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(cpu);
 	u64 turn = turn_on(cpu, llc);
@@ -239,7 +265,7 @@ static u64 bound_turn_on(s32 cpu, u32 llc, u64 now_ns)
 }
 
 /* The same for those who may use the whole LLC. */
-static u64 turn_in(s32 cpu, u32 llc)
+__noinline u64 turn_in(s32 cpu, u32 llc)
 {
 	u64 turn = turn_on(cpu, llc), first;
 
@@ -321,9 +347,9 @@ static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, bool b
 	vtime = vtime_in(task, vtime, llc, now_ns);
 	/* What it had or missed elsewhere is not for those here to make good. */
 	if (from != llc || (bound && task->ran_on != cpu))
-		vtime = within(vtime, bound ? first : served_by(cpu, llc), KEPT_SLICES * settings.slice_ns, task->weight);
+		vtime = within(vtime, bound ? first : served_by(cpu, llc), bound ? first : clock_of(llc), task->weight);
 	else if (!bound && task->was_bound)
-		vtime = within(vtime, clock_of(llc), KEPT_SLICES * settings.slice_ns, task->weight);
+		vtime = within(vtime, clock_of(llc), clock_of(llc), task->weight);
 	task->was_bound = bound;
 	vtime = vtime_to_queue(task, vtime, first, woke, now_ns);
 
@@ -390,13 +416,28 @@ static __always_inline u64 enq_immed(void)
 	return bpf_core_enum_value(enum scx_enq_flags___immed, SCX_ENQ_IMMED___immed);
 }
 
+/* Lets all CPUs decide where no tick comes. Not static: it is verified once, and not again for each place that calls it. */
+__noinline int kick_tickless(void)
+{
+	u32 cpu;
+
+	if (!some_tickless)
+		return 0;
+	bpf_for(cpu, 0, MAX_CPUS) {
+		if (cpu >= settings.nr_cpus)
+			break;
+		end_tickless(cpu, false);
+	}
+	return 0;
+}
+
 /* Gives a task a CPU at once: it is next there. */
 static void insert_local(struct task_struct *p, struct task_state *task, s32 cpu, u64 queue, u64 enq_flags)
 {
 	u64 vtime = place(p, task, cpu, is_bound(p, llc_of(cpu)), true);
 
 	scx_bpf_task_set_dsq_vtime(p, vtime);
-	scx_bpf_dsq_insert(p, queue, is_alone(cpu) ? SCX_SLICE_INF : slice_on(cpu, task), enq_flags);
+	scx_bpf_dsq_insert(p, queue, is_alone(cpu) ? SCX_SLICE_INF : slice_on(cpu, task->weight), enq_flags);
 }
 
 /*

@@ -40,9 +40,10 @@ struct cpu_state {
 	bool has_run;
 	/* That task may not use all CPUs of the LLC. */
 	bool bound;
-	/* How far behind the LLC's clock the last one was that may not, when it was chosen, and when that was. */
+	/* How far behind the LLC's clock the last one was that may not, when it was chosen; when that was, and the clock then. */
 	s64 bound_lag;
 	u64 bound_ns;
+	u64 bound_clock;
 	/* By how much virtual times of those have grown as lags faded. */
 	u64 drift;
 	/* The preferred set of the running task, if it is outside of it and may use all of it; else 0. */

@@ -87,7 +87,7 @@ static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu
 static __always_inline void insert_llc(struct task_struct *p, struct task_state *task, s32 cpu, u64 vtime, u64 enq_flags)
 {
 	note_waits(p, task, -1);
-	scx_bpf_dsq_insert_vtime(p, task->llc, slice_on(cpu, task), vtime, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, task->llc, slice_on(cpu, task->weight), vtime, enq_flags);
 	end_tickless(cpu, true);
 }
 
@@ -95,7 +95,7 @@ static __always_inline void insert_llc(struct task_struct *p, struct task_state 
 static __always_inline void insert_cpu(struct task_struct *p, struct task_state *task, s32 cpu, u64 queue, u64 vtime, u64 enq_flags)
 {
 	note_waits(p, task, cpu);
-	scx_bpf_dsq_insert_vtime(p, queue | cpu, slice_on(cpu, task), vtime - drift_of(queue | cpu, scx_bpf_now()), enq_flags);
+	scx_bpf_dsq_insert_vtime(p, queue | cpu, slice_on(cpu, task->weight), vtime - drift_of(queue | cpu, scx_bpf_now()), enq_flags);
 	end_tickless(cpu, queue == WARM_QUEUE);
 }
 
@@ -152,7 +152,7 @@ static __always_inline bool serves_cpu(struct task_struct *p, struct task_state 
 }
 
 /* Lets a task wait that may not use all CPUs of its LLC. */
-static void enqueue_bound(struct task_struct *p, struct task_state *task, s32 cpu, u64 enq_flags)
+static __always_inline void enqueue_bound(struct task_struct *p, struct task_state *task, s32 cpu, u64 enq_flags)
 {
 	bool woke = enq_flags & SCX_ENQ_WAKEUP;
 	u64 now_ns = scx_bpf_now();
@@ -230,7 +230,8 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 			count(COUNTER_pinned);
 			insert_local(p, task, cpu, SCX_DSQ_LOCAL, enq_flags | SCX_ENQ_HEAD | SCX_ENQ_PREEMPT);
 		} else {
-			enqueue_bound(p, task, cpu, enq_flags);
+			place_at = cpu;
+			goto bound;
 		}
 		return;
 	}
@@ -267,23 +268,21 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	if (place_at < 0)
 		place_at = cpu;
-	if (is_bound(p, llc)) {
-		enqueue_bound(p, task, place_at, enq_flags);
-		return;
-	}
+	if (is_bound(p, llc))
+		goto bound;
 	llc = balanced_llc(p, task, place_at, now_ns);
 	if (llc != llc_of(place_at))
 		place_at = first_cpu_of(llc);
 	if (is_bound(p, llc)) {
-		enqueue_bound(p, task, cpu_in(p, llc), enq_flags);
-		return;
+		place_at = cpu_in(p, llc);
+		goto bound;
 	}
 	vtime = place(p, task, place_at, false, woke);
 	if ((woke || llc != llc_of(cpu)) && !prefers_part(p)) {
 		insert_llc(p, task, place_at, vtime, enq_flags);
 		preempt(p, task, place_at, vtime, true);
 	} else {
-		s32 other = woke ? -1 : runs_later(state, place_at, vtime, now_ns);
+		s32 other = woke ? -1 : runs_later(place_at, vtime, now_ns);
 
 		if (other >= 0)
 			place_at = other;
@@ -291,6 +290,9 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		if (woke || other >= 0)
 			preempt(p, task, place_at, vtime, false);
 	}
+	return;
+bound:
+	enqueue_bound(p, task, place_at, enq_flags);
 }
 
 /* Whether a running task, which nobody wants to stop, leaves its CPU to one that runs where it would rather be. */
@@ -348,7 +350,7 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 		state->yielded = false;
 		state->turn_ns = now_ns;
 		task = task_state(prev);
-		scx_bpf_task_set_slice(prev, slice_on(cpu, task));
+		scx_bpf_task_set_slice(prev, slice_on(cpu, state->weight));
 		if (task)
 			time_slice(task, state, cpu, now_ns);
 	} else {
@@ -427,7 +429,7 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 	/* Of those who woke or moved here, the one that was owed most has its turn. */
 	if (state->bound) {
 		state->tick_looks = false;
-		note_bound(state, vtime, clock_of(llc), now_ns);
+		note_bound(state, cpu, vtime, now_ns);
 	}
 	state->yield_to = 0;
 	count_decision(state, now_ns);
@@ -461,7 +463,7 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 	turn_ns = now_ns - state->turn_ns;
 	if (runnable) {
 		/* Its turn may have begun when there were fewer or lighter tasks: it pays for one as long as it would get now. */
-		u64 longest_ns = slice_on(cpu, task) + TICK_NS;
+		u64 longest_ns = slice_on(cpu, state->weight) + TICK_NS;
 
 		if (turn_ns > longest_ns) {
 			state->vtime -= charge(turn_ns - longest_ns, state->weight);
