@@ -4,7 +4,9 @@ use super::functions::Function;
 use super::idle::PF_EXITING;
 use super::kernel::{BOOTED_NS, CpuState, Purpose, ScxKernel, field};
 use super::masks;
-use super::types::{InsertVtimeArgs, SCX_DSQ_GLOBAL, SCX_ENQ_DSQ_PRIQ, SelectCpuAndArgs, Task};
+use super::types::{
+    InsertVtimeArgs, SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL, SCX_ENQ_DSQ_PRIQ, SelectCpuAndArgs, Task,
+};
 use crate::ids::CpuId;
 use tandem_ebpf::{Fault, Kernel, KernelFunction, State};
 
@@ -157,12 +159,12 @@ impl Kernel for ScxKernel {
             F::OnlineMask => self.online_mask,
 
             F::Reenqueue => {
-                self.want_reenqueue(self.cpu);
+                self.want_reenqueue(self.cpu, true);
                 self.queues[self.cpu].len() as u64
             }
             F::ReenqueueQueue => {
                 match self.queue_at(a[0]).filter(|_| a[0] != SCX_DSQ_GLOBAL) {
-                    Some(position) => self.want_reenqueue(position),
+                    Some(position) => self.want_reenqueue(position, true),
                     None => self.complain(format!("dispatch queue {:#x} cannot be enqueued again", a[0])),
                 }
                 0
@@ -247,13 +249,6 @@ impl ScxKernel {
         pid << 32 | pid
     }
 
-    /// The tasks of a queue are to be enqueued again when the callback is over; a second wish for it changes nothing.
-    fn want_reenqueue(&mut self, position: usize) {
-        if !self.to_reenqueue.contains(&position) {
-            self.to_reenqueue.push(position);
-        }
-    }
-
     /// xorshift64*.
     pub fn next_random(&mut self) -> u64 {
         let mut x = self.random;
@@ -298,6 +293,7 @@ impl ScxKernel {
             return Ok(false);
         }
         self.flush_insertions(state);
+        let Some(flags) = self.vetted(SCX_DSQ_LOCAL, flags) else { return Ok(false) };
         match self.own_queues.get(&queue) {
             Some(&position) => Ok(self.move_first(state, position, self.cpu, flags)),
             None => {

@@ -4,8 +4,7 @@ use super::SchedExt;
 use super::idle::PF_EXITING;
 use super::kernel::{Custody, Purpose, ScxKernel, field, word};
 use super::types::{
-    RunQueue, SCX_ENQ_HEAD, SCX_ENQ_LAST, SCX_OPS_ENQ_EXITING, SCX_OPS_ENQ_LAST, SCX_SLICE_INF,
-    SCX_TASK_QUEUED, Task,
+    RunQueue, SCX_ENQ_LAST, SCX_OPS_ENQ_EXITING, SCX_OPS_ENQ_LAST, SCX_SLICE_INF, SCX_TASK_QUEUED, Task,
 };
 use crate::ids::{CpuId, TaskId};
 use crate::policy::{Alarm, Context};
@@ -79,6 +78,7 @@ impl SchedExt {
     pub(super) fn give(&mut self, task: TaskId, flags: u64) {
         let callback = self.kernel.callbacks.enqueue;
         let Some((kernel, state)) = self.parts() else { return };
+        kernel.end_immediate(state, task);
         if kernel.insert_directly(state, task, flags) {
             return;
         }
@@ -109,6 +109,7 @@ impl SchedExt {
         self.give(task, flags);
         // A CPU that idles looks for work when a task comes to it, wherever that waits.
         if self.kernel.cpus[cpu].idles() {
+            self.kernel.cpus[cpu].has_next = true;
             self.kernel.resched.push(CpuId::from(cpu));
         }
     }
@@ -199,7 +200,7 @@ impl SchedExt {
         kernel.add(state, task, field!(Task, nivcsw), 1);
         kernel.set_current(state, cpu, None);
         if kernel.slice_ns(state, task) > 0 {
-            return kernel.join(state, task, cpu, SCX_ENQ_HEAD);
+            return self.put_aside(task, cpu);
         }
         if goes_idle || put_back_ns == 0 {
             return self.give(task, if goes_idle { SCX_ENQ_LAST } else { 0 });

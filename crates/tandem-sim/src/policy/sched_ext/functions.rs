@@ -2,7 +2,7 @@
 
 use super::kernel::TaskBlock;
 use super::settings::KernelVersion;
-use super::types::{CpuStat, RunQueue, Task, enums, structs_of};
+use super::types::{CpuStat, RunQueue, Task, enums_of, structs_of};
 use std::mem::offset_of;
 use tandem_ebpf::{Environment, KernelFunction, KernelVariable, Known, ObjectField, Size};
 
@@ -172,7 +172,7 @@ pub fn environment(version: KernelVersion) -> Environment {
     let per_cpu = |size: usize| KernelVariable { size: size as u32, per_cpu: true };
     Environment {
         structs: structs_of(version),
-        enums: enums(),
+        enums: enums_of(version),
         functions: functions.collect(),
         known: known.collect(),
         variables: [("kernel_cpustat", per_cpu(CpuStat::SIZE)), ("runqueues", per_cpu(RunQueue::SIZE))]

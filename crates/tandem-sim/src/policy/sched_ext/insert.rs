@@ -56,6 +56,7 @@ impl ScxKernel {
         flags: u64,
     ) -> Result<bool, Fault> {
         let task = self.task_at(state, task)?;
+        let Some(flags) = self.vetted(queue, flags) else { return Ok(false) };
         let slice = match slice {
             0 => self.slice_ns(state, task).max(1),
             slice => slice,
@@ -144,7 +145,7 @@ impl ScxKernel {
         self.visited += u64::from(order == Order::Vtime);
         let place = match order {
             Order::Vtime => queue.insert(task, vtime),
-            Order::Arrival => queue.push(task, flags & SCX_ENQ_HEAD != 0),
+            Order::Arrival => queue.push(task, flags & (SCX_ENQ_HEAD | SCX_ENQ_PREEMPT) != 0),
         };
         let address = queue.address;
         self.tasks[task.index()].custody = Custody::Queue(position, place);
@@ -152,6 +153,7 @@ impl ScxKernel {
         self.set(state, task, field!(Task, scx.dsq), address);
         self.count_queue(state, position);
         if position < self.cpu_count {
+            self.note_immediate(state, task, position, flags);
             self.joined_local(state, task, position, flags);
         }
     }
@@ -192,6 +194,9 @@ impl ScxKernel {
             std::mem::replace(&mut self.tasks[task.index()].custody, Custody::None)
         {
             self.queues[position].remove(place);
+            if self.tasks[task.index()].is_immediate && position < self.cpu_count {
+                self.cpus[position].immediate_count -= 1;
+            }
             self.set(state, task, field!(Task, scx.dsq), 0);
             self.count_queue(state, position);
         }
@@ -233,6 +238,7 @@ impl ScxKernel {
         if !matches!(self.tasks[task.index()].custody, Custody::Queue(at, _) if at == from) {
             return false;
         }
+        let Some(flags) = self.vetted(to, flags) else { return false };
         let position = self.queue_named(to, task, self.cpu);
         if position < self.cpu_count && !self.may_run(state, task, position) {
             let pid = self.tasks[task.index()].pid;

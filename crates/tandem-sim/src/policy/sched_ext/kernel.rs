@@ -92,6 +92,8 @@ pub struct TaskState {
     pub direct: Option<(u64, u64)>,
     /// It can run: queued or running.
     pub is_queued: bool,
+    /// It is to run at once where it was sent, or to be enqueued again: until it is enqueued anew (`SCX_TASK_IMMED`).
+    pub is_immediate: bool,
 }
 
 impl TaskState {
@@ -104,6 +106,7 @@ impl TaskState {
         custody: Custody::None,
         direct: None,
         is_queued: false,
+        is_immediate: false,
     };
 }
 
@@ -125,6 +128,12 @@ pub struct CpuState {
     pub is_released: bool,
     /// It is choosing its next task: what comes into its queue is seen without a kick.
     pub in_balance: bool,
+    /// A task of the scheduler's runs here, or has been chosen, or has woken here since none was.
+    pub has_next: bool,
+    /// Tasks in its local queue that are to run at once.
+    pub immediate_count: usize,
+    /// Its task was switched in with a slice that does not end (`SCX_RQ_CAN_STOP_TICK`).
+    pub can_stop_tick: bool,
     pub rq: u64,
     /// Where its steal time is, if programs look at it; else 0.
     pub steal: u64,
@@ -324,8 +333,8 @@ pub struct ScxKernel {
     pub insertions: Vec<Insertion>,
     /// Queued tasks that were looked at, or passed by, under the locks of dispatch queues.
     pub visited: u64,
-    /// Queues, by position, whose tasks are to be enqueued again.
-    pub to_reenqueue: Vec<usize>,
+    /// Queues, by position, whose tasks are to be enqueued again: all of them, or those that were to run at once and cannot.
+    pub to_reenqueue: Vec<(usize, bool)>,
     /// Timers that have been started: the token of each one's alarm by address, and the other way round.
     pub timers: NumberMap<u64, u32>,
     pub armed: NumberMap<u32, u64>,

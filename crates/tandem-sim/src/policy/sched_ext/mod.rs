@@ -4,8 +4,8 @@
 //! kernel around it (`kernel/sched/ext.c`) has to behave as it does there.
 //!
 //! Approach: [`tandem_ebpf`] runs the object. This module is the kernel: structures that programs look into ([`types`]), the
-//! functions that they call ([`functions`], [`calls`]), dispatch queues ([`queue`], [`insert`]), idle CPUs ([`idle`]), and
-//! the cycle of callbacks ([`cycle`], [`questions`]): `select_cpu`, `runnable` and `enqueue` where a task wakes; where a CPU decides, the
+//! functions that they call ([`functions`], [`calls`]), dispatch queues ([`queue`], [`insert`]), idle CPUs ([`idle`]), tasks
+//! that run at once or are enqueued again ([`immediate`]), and the cycle of callbacks ([`cycle`], [`questions`]): `select_cpu`, `runnable` and `enqueue` where a task wakes; where a CPU decides, the
 //! running task first, if it has slice left, then its local queue, the global one, `dispatch`, and the task that ran, in
 //! that order; `stopping` and `running` around a switch; `tick`, where slices end. The task that ran comes into a queue a
 //! moment after the choice of the next one, so that CPUs which decide at the same tick do not find each other's.
@@ -28,6 +28,7 @@ mod cost;
 mod cycle;
 mod functions;
 mod idle;
+mod immediate;
 mod insert;
 mod iteration;
 mod kernel;

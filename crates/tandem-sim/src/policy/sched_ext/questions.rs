@@ -6,7 +6,8 @@ use super::cycle::Balance;
 use super::idle::PF_EXITING;
 use super::kernel::{Purpose, field};
 use super::types::{
-    SCX_DEQ_SLEEP, SCX_DSQ_LOCAL, SCX_ENQ_WAKEUP, SCX_WAKE_FORK, SCX_WAKE_SYNC, SCX_WAKE_TTWU, Task,
+    SCX_DEQ_SLEEP, SCX_DSQ_LOCAL, SCX_ENQ_WAKEUP, SCX_SLICE_INF, SCX_WAKE_FORK, SCX_WAKE_SYNC, SCX_WAKE_TTWU,
+    Task,
 };
 use crate::ids::{CpuId, TaskId};
 use crate::policy::{Context, Dispatch, Policy, Reason};
@@ -92,6 +93,7 @@ impl Policy for SchedExt {
         previous = previous.filter(|&task| !self.leave_if_forbidden(task, at));
         self.acquire(at);
         let balance = self.balance(at, previous);
+        let waiting = self.kernel.queues[at].len();
         let next = match balance {
             Balance::Keep => previous,
             Balance::Local => self.kernel.queues[at].first(),
@@ -107,6 +109,11 @@ impl Policy for SchedExt {
             if kernel.slice_ns(state, task) == 0 {
                 kernel.refill(state, task);
             }
+        }
+        self.kernel.cpus[at].has_next = next.is_some();
+        // Of those that are to run at once, others than the first came while it was not known what is next.
+        if !matches!(balance, Balance::Nothing) && waiting > 1 {
+            self.kernel.recall_immediate(at);
         }
         self.kernel.cpus[at].in_balance = false;
         let idled = std::mem::replace(&mut self.kernel.cpus[at].is_idle, next.is_none());
@@ -137,6 +144,9 @@ impl Policy for SchedExt {
         }
         let address = self.address(task);
         self.call(self.kernel.callbacks.running, Purpose::Other, &[address]);
+        if let Some((kernel, state)) = self.parts() {
+            kernel.cpus[cpu.index()].can_stop_tick = kernel.slice_ns(state, task) == SCX_SLICE_INF;
+        }
         self.end(ctx);
     }
 
@@ -264,6 +274,10 @@ impl Policy for SchedExt {
             0 => 0,
             max_ns => self.kernel.next_random() % (max_ns + 1),
         }
+    }
+
+    fn stops_tick(&self, cpu: CpuId) -> bool {
+        self.kernel.cpus[cpu.index()].can_stop_tick
     }
 
     fn tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {

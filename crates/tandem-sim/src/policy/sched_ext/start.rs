@@ -172,7 +172,7 @@ impl SchedExt {
 /// Fills the variables by which scx's headers name the constants of the kernel that runs: `__SCX_ENQ_HEAD` and the like.
 fn set_constants(settings: &SchedExtSettings, state: &mut State) -> Result<(), Fault> {
     let variables = &settings.code.image().variables;
-    for constants in types::enums().values() {
+    for constants in types::enums_of(settings.kernel).values() {
         for (name, value) in constants.values {
             if let Some(variable) = variables.get(&format!("__{name}"))
                 && variable.size == 8

@@ -196,8 +196,8 @@ macro_rules! constants {
             pub const $name: u64 = $value;
         )*)*
 
-        /// Enumerations.
-        pub fn enums() -> HashMap<&'static str, KernelEnum> {
+        /// Enumerations of 7.3; in each, what 6.12 does not have comes last.
+        fn enums() -> HashMap<&'static str, KernelEnum> {
             HashMap::from([$(($enum, KernelEnum { values: &[$((stringify!($name), $value)),*] })),*])
         }
     };
@@ -218,11 +218,24 @@ constants! {
         SCX_ENQ_REENQ = 1 << 40,
         SCX_ENQ_LAST = 1 << 41,
         SCX_ENQ_DSQ_PRIQ = 1 << 57,
+        SCX_ENQ_IMMED = 1 << 33,
     }
     "scx_deq_flags" { SCX_DEQ_SLEEP = 1, SCX_DEQ_CORE_SCHED_EXEC = 1 << 32 }
     "scx_kick_flags" { SCX_KICK_IDLE = 1, SCX_KICK_PREEMPT = 2, SCX_KICK_WAIT = 4 }
     "scx_wake_flags" { SCX_WAKE_FORK = 4, SCX_WAKE_TTWU = 8, SCX_WAKE_SYNC = 16 }
-    "scx_ent_flags" { SCX_TASK_QUEUED = 1, SCX_TASK_RESET_RUNNABLE_AT = 4, SCX_TASK_DEQD_FOR_SLEEP = 8 }
+    "scx_ent_flags" {
+        SCX_TASK_QUEUED = 1,
+        SCX_TASK_RESET_RUNNABLE_AT = 4,
+        SCX_TASK_DEQD_FOR_SLEEP = 8,
+        SCX_TASK_IMMED = 32,
+        SCX_TASK_REENQ_REASON_SHIFT = 12,
+        SCX_TASK_REENQ_REASON_BITS = 3,
+        SCX_TASK_REENQ_REASON_MASK = 7 << 12,
+        SCX_TASK_REENQ_NONE = 0,
+        SCX_TASK_REENQ_KFUNC = 1 << 12,
+        SCX_TASK_REENQ_IMMED = 2 << 12,
+        SCX_TASK_REENQ_PREEMPTED = 3 << 12,
+    }
     "scx_ops_flags" {
         SCX_OPS_KEEP_BUILTIN_IDLE = 1,
         SCX_OPS_ENQ_LAST = 2,
@@ -231,6 +244,7 @@ constants! {
         SCX_OPS_ENQ_MIGRATION_DISABLED = 16,
         SCX_OPS_ALLOW_QUEUED_WAKEUP = 32,
         SCX_OPS_BUILTIN_IDLE_PER_NODE = 64,
+        SCX_OPS_ALWAYS_ENQ_IMMED = 128,
     }
     "scx_dsq_id_flags" {
         SCX_DSQ_FLAG_BUILTIN = 1 << 63,
@@ -268,6 +282,22 @@ const NEW_STRUCTS: [&str; 2] = ["scx_bpf_select_cpu_and_args", "scx_bpf_dsq_inse
 
 /// Fields of the arguments of `cgroup_init` that 6.12 has: the weight alone.
 const OLD_CGROUP_INIT_ARGS: usize = 1;
+
+/// How many values of an enumeration 6.12 has, where that is fewer than 7.3 has.
+const OLD_ENUMS: [(&str, usize); 3] = [("scx_enq_flags", 7), ("scx_ent_flags", 3), ("scx_ops_flags", 7)];
+
+/// The enumerations that a kernel has.
+pub fn enums_of(version: KernelVersion) -> HashMap<&'static str, KernelEnum> {
+    let mut enums = enums();
+    if version < KernelVersion::V7_3 {
+        for (name, count) in OLD_ENUMS {
+            if let Some(values) = enums.get_mut(name) {
+                values.values = &values.values[..count];
+            }
+        }
+    }
+    enums
+}
 
 /// The structures that a kernel has.
 pub fn structs_of(version: KernelVersion) -> HashMap<&'static str, KernelStruct> {

@@ -5,9 +5,7 @@ use super::SchedExt;
 use super::kernel::{CpuState, Purpose, ScxKernel, TaskBlock, field, store};
 use super::masks;
 use super::start::{DEFAULT_PRIO, cgroup_weight};
-use super::types::{
-    CpuReleaseArgs, RunQueue, SCX_CPU_PREEMPT_RT, SCX_CPU_PREEMPT_STOP, SCX_ENQ_HEAD, SCX_ENQ_REENQ, Task,
-};
+use super::types::{CpuReleaseArgs, RunQueue, SCX_CPU_PREEMPT_RT, SCX_CPU_PREEMPT_STOP, Task};
 use crate::ids::{CpuId, TaskId};
 use crate::policy::Context;
 use crate::scenario::{BandwidthLimit, CgroupName};
@@ -146,9 +144,10 @@ impl SchedExt {
                     self.give(task, 0);
                 }
                 0 => self.give(task, 0),
-                _ => kernel.join(state, task, at, SCX_ENQ_HEAD),
+                _ => self.put_aside(task, at),
             }
         }
+        self.kernel.recall_immediate(at);
         if before.is_some() {
             self.release(at, by);
         }
@@ -280,21 +279,21 @@ impl SchedExt {
         }
     }
 
-    /// Enqueues the tasks of queues anew where the scheduler has asked for that (`reenq_local()`).
+    /// Enqueues the tasks of queues anew where the scheduler has asked for that, or they cannot run at once (`reenq_local()`).
     pub(super) fn reenqueue(&mut self) {
         for _ in 0..REENQUEUE_ROUNDS_MAX {
             let asked = std::mem::take(&mut self.kernel.to_reenqueue);
             if asked.is_empty() {
                 return;
             }
-            for position in asked {
+            for (position, all) in asked {
                 let Some((kernel, state)) = self.parts() else { return };
-                let tasks: Vec<TaskId> = kernel.queues[position].iter().collect();
-                for &task in &tasks {
+                let tasks = kernel.tasks_to_reenqueue(position, all);
+                for &(task, _) in &tasks {
                     kernel.leave_queue(state, task);
                 }
-                for task in tasks {
-                    self.give(task, SCX_ENQ_REENQ);
+                for (task, reason) in tasks {
+                    self.give_again(task, reason);
                 }
             }
         }
