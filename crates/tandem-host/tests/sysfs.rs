@@ -97,6 +97,21 @@ fn isolated_cpus_are_known_as_far_as_they_are_online() {
 }
 
 #[test]
+fn cpus_without_a_tick_are_known_as_far_as_they_are_online() {
+    let tree = plain();
+    assert!(read(&tree).tickless().is_empty());
+    for none in ["", "(null)\n", "  (null)\n"] {
+        tree.cpu("nohz_full", none);
+        assert!(read(&tree).tickless().is_empty(), "{none:?}");
+    }
+    tree.cpu("online", "0-6");
+    tree.cpu("nohz_full", "2-3,6-9\n");
+    let machine = read(&tree);
+    assert_eq!(machine.os_list(machine.tickless()), "2-3,6");
+    assert!(machine.isolated().is_empty());
+}
+
+#[test]
 fn offline_by_the_file_of_the_cpu() {
     let tree = plain();
     tree.cpu("cpu7/online", "0");
@@ -348,8 +363,9 @@ fn what_cannot_be_read_is_one_sentence_that_names_the_file() {
     let cpu = "sys/devices/system/cpu";
     let node = "sys/devices/system/node";
     type Damage = fn(&Tree);
-    let cases: [(Damage, String); 15] = [
+    let cases: [(Damage, String); 16] = [
         (|tree| tree.cpu("isolated", "x"), format!("{cpu}/isolated: `x` is not a number or range")),
+        (|tree| tree.cpu("nohz_full", "x"), format!("{cpu}/nohz_full: `x` is not a number or range")),
         (|tree| tree.remove("cpu"), format!("{cpu}: is no folder; a root that holds `sys`")),
         (|tree| tree.cpu("online", "0-x"), format!("{cpu}/online: `0-x` is not a number or range from 0")),
         (|tree| tree.cpu("online", "0-9"), format!("{cpu}/online: lists CPU 8, but {cpu}/cpu8 is missing")),

@@ -3,6 +3,7 @@
 //! ```toml
 //! name = "two sockets"
 //! isolated = "3"                   # CPUs kept for tasks that name them; may be left out
+//! tickless = "3"                   # CPUs whose tick stops while one task runs; may be left out
 //!
 //! [hardware]                       # each key may be left out; `Hardware::GENERIC` stands in
 //! clock = "2.4 GHz"
@@ -67,6 +68,9 @@ pub struct MachineFile {
     /// CPUs that run tasks alone which name them, as a list such as "2-3"; none if left out.
     #[schemars(with = "Option<String>")]
     isolated: Option<Spanned<String>>,
+    /// CPUs whose tick the kernel stops while one task runs there, as a list such as "2-3"; none if left out.
+    #[schemars(with = "Option<String>")]
+    tickless: Option<Spanned<String>>,
     /// What its cores and its memory are like.
     #[schemars(with = "Option<HardwareTable>")]
     hardware: Option<Spanned<HardwareTable>>,
@@ -257,17 +261,22 @@ impl MachineFile {
                 core += 1;
             }
         }
-        if let Some(list) = &file.isolated {
-            let isolated =
-                parse_cpulist(list.get_ref()).map_err(|error| at(list.span(), error.to_string()))?;
+        let of_cores = |list: &Spanned<String>, what: &str| {
+            let cpus = parse_cpulist(list.get_ref()).map_err(|error| at(list.span(), error.to_string()))?;
             let is_there = |cpu: u32| file.cores.iter().any(|cores| has_cpu(cores.get_ref(), cpu));
-            if let Some(cpu) = isolated.iter().find(|&&cpu| !is_there(cpu)) {
-                return Err(at(
+            match cpus.iter().find(|&&cpu| !is_there(cpu)) {
+                Some(cpu) => Err(at(
                     list.span(),
-                    format!("CPU {cpu} is isolated and in no core; CPUs of cores are allowed"),
-                ));
+                    format!("CPU {cpu} is {what} and in no core; CPUs of cores are allowed"),
+                )),
+                None => Ok(cpus),
             }
-            builder = builder.isolated(isolated);
+        };
+        if let Some(list) = &file.isolated {
+            builder = builder.isolated(of_cores(list, "isolated")?);
+        }
+        if let Some(list) = &file.tickless {
+            builder = builder.tickless(of_cores(list, "tickless")?);
         }
         builder.build().map_err(|error| wrong(place_of(&error, file), error.to_string()))
     }

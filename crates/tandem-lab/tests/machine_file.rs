@@ -55,6 +55,9 @@ fn a_file_says_what_the_machine_is() {
     assert!(machine.isolated().is_empty());
     let isolated = parse_machine(&format!("isolated = \"2-3\"\n{ODD}"), "odd.toml").unwrap();
     assert_eq!(isolated.os_list(isolated.isolated()), "2-3");
+    let tickless = parse_machine(&format!("tickless = \"1,4\"\n{ODD}"), "odd.toml").unwrap();
+    assert_eq!(tickless.os_list(tickless.tickless()), "1,4");
+    assert!(tickless.isolated().is_empty() && machine.tickless().is_empty());
     let expected = Hardware { clock_mhz: 2400, llc_latency_ns: 17, ..Hardware::GENERIC };
     assert_eq!(machine.hardware(), &expected);
 }
@@ -79,6 +82,11 @@ fn mistakes_are_shown_with_file_line_and_what_is_allowed() {
             "odd.toml:2: CPU 6 is isolated and in no core; CPUs of cores are allowed",
         ),
         ("\n\n[hardware]", "\nisolated = \"x\"\n[hardware]", "odd.toml:2: `x` is not a number or range"),
+        (
+            "\n\n[hardware]",
+            "\ntickless = \"6\"\n[hardware]",
+            "odd.toml:2: CPU 6 is tickless and in no core; CPUs of cores are allowed",
+        ),
         ("\"17 ns\"", "\"5 s\"", "odd.toml:3: llc_latency is 5 s; at most 4.294 s are allowed"),
         ("\"17 ns\"", "\"1 us\"", "odd.toml:3: latencies must rise with distance: last-level cache 1000 ns,"),
         ("2.4 GHz", "2.4005 MHz", "odd.toml:3: clock is 2400.5 kHz; a whole number of MHz is needed"),
@@ -155,9 +163,10 @@ prop_compose! {
         clock_mhz in 1..5000u32,
         gap in 1..4u32,
         isolated in prop::collection::vec(0..40u32, 0..4),
+        tickless in prop::collection::vec(0..40u32, 0..4),
     ) -> Machine {
         let count = nodes.len();
-        let mut builder = MachineBuilder::new("any \"name\"").isolated(isolated)
+        let mut builder = MachineBuilder::new("any \"name\"").isolated(isolated).tickless(tickless)
             .hardware(Hardware { clock_mhz, ..Hardware::GENERIC })
             .llc(0, 1).llc(1, 12 << 20).llc(2, 1_234_567);
         let mut rows = Vec::new();

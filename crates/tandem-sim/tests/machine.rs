@@ -92,3 +92,11 @@ fn isolated_cpus_are_left_to_tasks_that_name_them() {
     assert!(MachineBuilder::symmetric(1, 4, 1).build().unwrap().isolated().is_empty());
     assert!(machine.reported(true).isolated().is_empty(), "a guest is not told");
 }
+
+#[test]
+fn cpus_without_a_tick_are_those_named() {
+    let machine = MachineBuilder::symmetric(1, 4, 1).tickless([1, 3, 9]).build().unwrap();
+    assert_eq!(machine.os_list(machine.tickless()), "1,3");
+    assert!(machine.isolated().is_empty());
+    assert!(machine.reported(true).tickless().is_empty(), "a guest is not told");
+}

@@ -88,6 +88,7 @@ fn to_json(machine: &Machine) -> Value {
         "cores": machine.cores().len(),
         "pcpus": machine.cpu_count(),
         "isolated": machine.os_list(machine.isolated()),
+        "tickless": machine.os_list(machine.tickless()),
         "distances": distances,
         "package_list": packages,
         "node_list": nodes,

@@ -59,15 +59,13 @@ fn isolated(kernel: &Kernel) -> Finding {
     }
 }
 
-/// CPUs whose tick the kernel's own scheduler stops while one task runs.
+/// CPUs whose tick the kernel stops while one task runs.
 fn tickless(kernel: &Kernel) -> Finding {
     let subject = "CPUs without tick";
     match cpus(kernel, "nohz_full") {
-        Some(cpus) => Finding::warning(
+        Some(cpus) => Finding::ok(
             subject,
-            format!(
-                "the tick of CPUs {cpus} (nohz_full) goes on under this scheduler, whose slices end by it"
-            ),
+            format!("{cpus} (nohz_full); the tick stops there while a task is alone on its CPU"),
         ),
         None => Finding::ok(subject, "none"),
     }

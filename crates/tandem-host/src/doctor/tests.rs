@@ -242,8 +242,8 @@ fn what_would_end_with_the_scheduler_is_a_warning() {
             "sys/devices/system/cpu/nohz_full",
             "1\n",
             "CPUs without tick",
-            Level::Warning,
-            "the tick of CPUs 1 (nohz_full)",
+            Level::Ok,
+            "1 (nohz_full); the tick stops there while a task is alone",
         ),
         ("sys/devices/system/cpu/nohz_full", "  (null)\n", "", Level::Ok, ""),
     ];

@@ -195,7 +195,7 @@ mod tests {
     use std::mem::offset_of;
     use tandem_bpf::types::{cpu_place, llc_place, node_place, rodata};
     use tandem_file::units::Duration;
-    use tandem_sim::machine::preset;
+    use tandem_sim::machine::{MachineBuilder, preset};
 
     /// The object's read-only data after settings and places were written. Opening it needs no sched_ext.
     fn written(settings: &Settings, places: &Places) -> Vec<u8> {
@@ -282,14 +282,17 @@ mod tests {
 
     #[test]
     fn places_arrive_in_the_tables() {
-        let places = Places::of_host(&preset("xeon-e5620-2s").unwrap(), 32).unwrap();
-        let data = written(&Settings::default(), &places);
+        let machine = MachineBuilder::symmetric(2, 4, 2).isolated([3]).tickless([3, 9]).build().unwrap();
+        let data = written(&Settings::default(), &Places::of_host(&machine, 32).unwrap());
         let cpu =
             |cpu: usize, field: usize| offset_of!(rodata, cpu_places) + cpu * size_of::<cpu_place>() + field;
         assert_eq!(number::<2>(&data, cpu(8, offset_of!(cpu_place, llc))), 1);
         assert_eq!(number::<2>(&data, cpu(8, offset_of!(cpu_place, node))), 1);
         assert_eq!(data[cpu(15, offset_of!(cpu_place, online))], 1);
         assert_eq!(data[cpu(16, offset_of!(cpu_place, online))], 0);
+        let set = |field: usize| (0..32).filter(|&at| data[cpu(at, field)] == 1).collect::<Vec<_>>();
+        assert_eq!(set(offset_of!(cpu_place, isolated)), [3]);
+        assert_eq!(set(offset_of!(cpu_place, tickless)), [3, 9]);
         let llc = offset_of!(rodata, llc_places) + size_of::<llc_place>();
         assert_eq!(number::<2>(&data, llc + offset_of!(llc_place, node)), 1);
         assert_eq!(number::<2>(&data, llc + offset_of!(llc_place, nr_cpus)), 8);

@@ -50,6 +50,8 @@ struct CpuPlace {
     /// The next CPU of its LLC that is not isolated, in a ring; itself if there is none.
     next_in_llc: usize,
     isolated: bool,
+    /// Its tick stops while one task runs.
+    tickless: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +128,7 @@ impl Places {
                     next_thread,
                     next_in_llc: 0,
                     isolated: machine.isolated().contains(cpu),
+                    tickless: machine.tickless().contains(cpu),
                 });
             }
             places.nodes.push(NodePlace {
@@ -146,7 +149,9 @@ impl Places {
         for cpu in machine.all_cpus().iter() {
             let next_thread = number(cpu);
             let isolated = machine.isolated().contains(cpu);
-            cpus[next_thread] = Some(CpuPlace { llc: 0, node: 0, next_thread, next_in_llc: 0, isolated });
+            let tickless = machine.tickless().contains(cpu);
+            cpus[next_thread] =
+                Some(CpuPlace { llc: 0, node: 0, next_thread, next_in_llc: 0, isolated, tickless });
         }
         let llcs = vec![LlcPlace { node: 0, cpu_count: 0, first_cpu: 0 }];
         let nodes = vec![NodePlace { first_llc: 0, llc_count: 1, id: NO_NODE, by_distance: vec![0] }];
@@ -219,6 +224,7 @@ impl Places {
                 to.next_thread = place.next_thread as u16;
                 to.next_in_llc = place.next_in_llc as u16;
                 to.isolated.write(place.isolated);
+                to.tickless.write(place.tickless);
             }
         }
         for (to, from) in rodata.llc_places.iter_mut().zip(&self.llcs) {
@@ -411,7 +417,14 @@ mod tests {
         assert_eq!((places.cpus.len(), places.cpus[99]), (100, None));
         assert_eq!(
             places.cpus[79],
-            Some(CpuPlace { llc: 0, node: 0, next_thread: 79, next_in_llc: 0, isolated: false })
+            Some(CpuPlace {
+                llc: 0,
+                node: 0,
+                next_thread: 79,
+                next_in_llc: 0,
+                isolated: false,
+                tickless: false
+            })
         );
         assert!(!places.smt);
     }

@@ -9,6 +9,7 @@
 //! | `cpu/online` | CPUs with a `topology` directory are online |
 //! | `cpuN/online` | `cpu/online` alone decides |
 //! | `cpu/isolated` | no CPU is isolated |
+//! | `cpu/nohz_full`, or it is `(null)` | no CPU is without a tick |
 //! | `topology` of an online CPU | a core of its own, in package 0 |
 //! | `physical_package_id`, or it is -1 | package 0 |
 //! | `cpuN/cache` | no last-level cache |
@@ -53,7 +54,9 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
     };
 
     let isolated = read_list(&cpu_dir.join("isolated"))?.unwrap_or_default();
-    let mut builder = MachineBuilder::new(name).distances(nodes.distances).isolated(isolated);
+    let tickless = read_tickless(&cpu_dir.join("nohz_full"))?;
+    let mut builder =
+        MachineBuilder::new(name).distances(nodes.distances).isolated(isolated).tickless(tickless);
     for &node in &nodes.specs {
         builder = builder.node(node);
     }
@@ -105,6 +108,14 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
         .hardware(hardware)
         .build()
         .map_err(|cause| TopologyError::Inconsistent { place: root.display().to_string(), cause })
+}
+
+/// The CPUs of `nohz_full=`. A kernel that knows of them and was told of none prints `(null)`.
+fn read_tickless(file: &Path) -> Result<Vec<u32>, TopologyError> {
+    match read_text(file)?.as_deref() {
+        None | Some("(null)") => Ok(Vec::new()),
+        Some(_) => Ok(read_list(file)?.unwrap_or_default()),
+    }
 }
 
 /// The CPUs that are online, in ascending order.

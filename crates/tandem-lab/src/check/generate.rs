@@ -74,7 +74,23 @@ pub fn plan(seed: u64, case: u64, is_compiled: bool) -> Plan {
         nest(&mut plan, &mut dice);
         happen(&mut plan, &mut dice);
     }
+    // Last of all, so that nothing else that is drawn depends on it.
+    plan.machine.tickless = tickless(&plan.machine, &mut dice);
     plan
+}
+
+/// CPUs without a tick: none in seven machines of eight, or else all, or some that follow each other.
+fn tickless(machine: &MachinePlan, dice: &mut Dice) -> Vec<u32> {
+    if dice.from_to(1, 8) > 1 {
+        return vec![];
+    }
+    let cpus = machine.cpus();
+    if dice.chance(50) {
+        return (0..cpus).collect();
+    }
+    let count = dice.from_to(1, cpus.into()) as u32;
+    let first = dice.from_to(0, (cpus - count).into()) as u32;
+    (first..first + count).collect()
 }
 
 /// Puts groups into cgroups, up to four levels deep with those of VMs, now and then with a limit.
@@ -151,7 +167,7 @@ fn machine(dice: &mut Dice) -> MachinePlan {
         let cores = if uneven { dice.from_to(1, cores) } else { cores };
         ((llc * nodes / llcs) as u32, cores as u32)
     };
-    MachinePlan { llcs: (0..llcs).map(|at| llc(at, dice)).collect(), threads }
+    MachinePlan { llcs: (0..llcs).map(|at| llc(at, dice)).collect(), threads, tickless: vec![] }
 }
 
 /// Sets of CPUs that groups are bound to: few, so that they meet.

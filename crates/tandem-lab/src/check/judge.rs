@@ -4,8 +4,8 @@ use super::facts::{Demand, Facts};
 use super::follow::{Follower, Stretch};
 use super::promises::{
     FULL_PCT, IDLE_MAX_PCT, LATENCY_RESOLUTION_NS, LIGHT_MAX_PCT, LIMIT_TOLERANCE_PCT, Promise,
-    SHARE_TOLERANCE_PCT, SLEEPERS_MAX_PCT, SLICE_NS, TICK_NS, VISITS_MAX, WAKEUPS_MIN, WINDOW_MIN_NS,
-    WINDOW_NS,
+    RATE_WINDOW_NS, SHARE_TOLERANCE_PCT, SLEEPERS_MAX_PCT, SLICE_NS, STORM_PER_S, TICK_NS, VISITS_MAX,
+    WAKEUPS_MIN, WINDOW_MIN_NS, WINDOW_NS,
 };
 use std::ops::Range;
 use tandem_file::units::Duration;
@@ -242,7 +242,8 @@ impl Seen<'_> {
     /// CPU time that is not as it should be.
     fn shares(&self) -> Vec<Option<Finding>> {
         let facts = self.facts;
-        if self.window_ns() < WINDOW_MIN_NS {
+        // What those that come and go leave to others depends on when they are there.
+        if self.window_ns() < WINDOW_MIN_NS || facts.vms.iter().any(|vm| vm.comes_and_goes) {
             return Vec::new();
         }
         let rate = |task: usize| self.run.tasks[task].ran_ns as f64 / self.window_ns() as f64;
@@ -400,16 +401,19 @@ impl Seen<'_> {
     /// A group that was slow, against this run of the same work.
     fn compared(&self, slow: Slow) -> Option<Finding> {
         let (p99_ns, _) = self.p99(slow.vm, &|task| self.facts.tasks[task].demand == Demand::Unknown)?;
-        let allowed_ns = p99_ns + LATENCY_RESOLUTION_NS;
+        let seconds = self.facts.end_ns as f64 / 1e9;
+        let storms = self.run.tasks.iter().any(|task| task.wakeups_ns.len() as f64 >= STORM_PER_S * seconds);
+        let allowed_ns = p99_ns + LATENCY_RESOLUTION_NS + if storms { RATE_WINDOW_NS } else { 0 };
         Some(Finding {
             promise: Promise::Latency,
             who: self.facts.vms[slow.vm].name.clone(),
             at_ns: slow.at.from_ns,
             seen: format!(
-                "uses less than its share, and waits for {} at the 99th percentile when it wakes; allowed are {}, a tick \
-                 more than under EEVDF",
+                "uses less than its share, and waits for {} at the 99th percentile when it wakes; allowed are {}, {} more \
+                 than under EEVDF",
                 time(slow.p99_ns),
-                time(allowed_ns)
+                time(allowed_ns),
+                if storms { "a tick and the window of rate control" } else { "a tick" }
             ),
             excess: slow.p99_ns as f64 / allowed_ns as f64,
             over_ns: None,

@@ -76,6 +76,8 @@ pub struct MachinePlan {
     pub llcs: Vec<(u32, u32)>,
     /// Threads of each core.
     pub threads: u32,
+    /// CPUs whose tick stops while one task runs.
+    pub tickless: Vec<u32>,
 }
 
 impl MachinePlan {
@@ -309,7 +311,11 @@ impl Plan {
 
 impl MachinePlan {
     fn write(&self, text: &mut String) -> fmt::Result {
-        writeln!(text, "[machine]\nname = \"drawn\"\n")?;
+        writeln!(text, "[machine]\nname = \"drawn\"")?;
+        if !self.tickless.is_empty() {
+            writeln!(text, "tickless = \"{}\"", CpuList(&self.tickless))?;
+        }
+        writeln!(text)?;
         let nodes = self.llcs.iter().map(|(node, _)| node + 1).max().unwrap_or(1);
         for node in 0..nodes {
             writeln!(

@@ -28,6 +28,10 @@ pub const WAKE_UP_NS: u64 = 50_000;
 pub const IDLE_MAX_PCT: f64 = 0.2;
 /// By how much waits at wake-ups may be longer than under EEVDF, ns: a tick.
 pub const LATENCY_RESOLUTION_NS: u64 = TICK_NS;
+/// Rate control delays preemptions by its window at most, ns,
+pub const RATE_WINDOW_NS: u64 = 10_000_000;
+/// on CPUs with half as many wake-ups a second as the decisions that it allows: 50 in a window.
+pub const STORM_PER_S: f64 = 2_500.0;
 /// Wake-ups that a percentile needs.
 pub const WAKEUPS_MIN: usize = 200;
 /// A task uses less than its share if it uses at most so much of it, in percent.
@@ -110,7 +114,8 @@ pub const PROMISES: [Text; 11] = [
         bound: "Within 5% and a slice over 10 s, from 1 s after the last change to the end. On more than 100 CPUs the time is shorter; \
                 CPU time may be as far off as over 10 s, but by 25% at most.",
         exclusions: "Runs with limits. Groups of which some tasks do not compute all the time. What such tasks use is taken off the CPUs; \
-                     it is taken off a second time for tasks whose fair rate is above 0.9 CPUs. Runs in which one of these pauses.",
+                     it is taken off a second time for tasks whose fair rate is above 0.9 CPUs. Runs in which one of these pauses. Runs in which \
+                     VMs come and go: what they leave to others depends on when they are there.",
     },
     Text {
         promise: Promise::TaskShares,
@@ -133,8 +138,8 @@ pub const PROMISES: [Text; 11] = [
         number: "P4",
         name: "latency",
         text: "Who uses less than half of its fair share waits, when it wakes, not longer than under EEVDF.",
-        bound: "At the 99th percentile no longer than EEVDF on the same work, and a tick; and never longer than half of what \
-                nobody waits.",
+        bound: "At the 99th percentile no longer than EEVDF on the same work, and a tick; where a task wakes 2,500 times a second, \
+                also the window of rate control, 10 ms; and never longer than half of what nobody waits.",
         exclusions: "Groups with fewer than 200 wake-ups. The absolute bound holds for them, too.",
     },
     Text {

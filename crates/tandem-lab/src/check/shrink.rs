@@ -56,6 +56,7 @@ pub fn cost(plan: &Plan) -> u64 {
         + 300 * (limits + weights)
         + 200 * u64::from(machine.cpus())
         + 400 * (llcs + nodes + u64::from(machine.threads))
+        + if machine.tickless.is_empty() { 0 } else { 300 + machine.tickless.len() as u64 }
         + plan.length_ms / 10
         + if plan.costs { 50 } else { 0 }
 }
@@ -152,28 +153,31 @@ fn simpler(plan: &Plan) -> Vec<Plan> {
 }
 
 fn simpler_machines(machine: &MachinePlan) -> Vec<MachinePlan> {
-    let mut all = vec![
-        MachinePlan { llcs: vec![(0, (machine.cpus() / 2).max(1))], threads: 1 },
-        MachinePlan { llcs: vec![(0, machine.cpus())], threads: 1 },
-    ];
+    let flat = |cpus: u32| MachinePlan { llcs: vec![(0, cpus)], threads: 1, ..machine.clone() };
+    let mut all = vec![flat((machine.cpus() / 2).max(1)), flat(machine.cpus())];
+    let tickless = &machine.tickless;
+    all.push(MachinePlan { tickless: vec![], ..machine.clone() });
+    all.push(MachinePlan { tickless: tickless[..tickless.len().div_ceil(2)].to_vec(), ..machine.clone() });
     if machine.llcs.len() > 1 {
         let half = machine.llcs.len() / 2;
-        all.push(MachinePlan { llcs: machine.llcs[..half].to_vec(), ..*machine });
-        all.push(MachinePlan { llcs: machine.llcs[..machine.llcs.len() - 1].to_vec(), ..*machine });
+        all.push(MachinePlan { llcs: machine.llcs[..half].to_vec(), ..machine.clone() });
+        all.push(MachinePlan { llcs: machine.llcs[..machine.llcs.len() - 1].to_vec(), ..machine.clone() });
     }
     let changed = |change: &dyn Fn(u32, u32) -> (u32, u32)| {
         machine.llcs.iter().map(|&(node, cores)| change(node, cores)).collect::<Vec<_>>()
     };
     all.push(MachinePlan { threads: 1, ..machine.clone() });
-    all.push(MachinePlan { llcs: changed(&|_, cores| (0, cores)), ..*machine });
-    all.push(MachinePlan { llcs: changed(&|node, cores| (node, (cores / 2).max(1))), ..*machine });
-    all.push(MachinePlan { llcs: changed(&|node, cores| (node, (cores - 1).max(1))), ..*machine });
+    all.push(MachinePlan { llcs: changed(&|_, cores| (0, cores)), ..machine.clone() });
+    all.push(MachinePlan { llcs: changed(&|node, cores| (node, (cores / 2).max(1))), ..machine.clone() });
+    all.push(MachinePlan { llcs: changed(&|node, cores| (node, (cores - 1).max(1))), ..machine.clone() });
     all
 }
 
 /// The same work on another machine: CPUs that it lacks become others, VMs that do not fit lose vCPUs.
 fn on_machine(plan: &Plan, machine: MachinePlan) -> Plan {
     let cpus = machine.cpus();
+    let mut machine = machine;
+    machine.tickless.retain(|cpu| *cpu < cpus);
     let fit = |list: &Option<Vec<u32>>| {
         list.as_ref().map(|list| {
             let mut list: Vec<u32> = list.iter().map(|cpu| cpu % cpus).collect();
@@ -297,6 +301,7 @@ mod tests {
             assert!(breaks(&small));
             assert_eq!(small.machine.cpus(), 2, "{small:?}");
             assert!(small.groups.iter().map(Group::tasks).sum::<u32>() <= 2, "{small:?}");
+            assert!(small.machine.tickless.is_empty(), "{small:?}");
         }
     }
 }

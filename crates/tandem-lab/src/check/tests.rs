@@ -2,6 +2,7 @@
 
 use super::generate;
 use super::judge::Finding;
+use super::plan::Plan;
 use super::promises::Promise;
 use super::search::{Options, Progress, all_promises, scenario, search};
 use crate::scenario::policy::scheduler::SchedulerName;
@@ -26,6 +27,21 @@ fn every_plan_is_a_scenario() {
         if let Err(error) = scenario(&plan, &SchedulerName::Linux) {
             panic!("case {case}: {error}\n{}", plan.to_toml("linux"));
         }
+    }
+}
+
+#[test]
+fn some_machines_have_cpus_without_a_tick() {
+    let plans: Vec<_> = (0..400).map(|case| generate::plan(3, case, true)).collect();
+    let counts = |plan: &Plan| (plan.machine.tickless.len(), plan.machine.cpus() as usize);
+    let some: Vec<_> = plans.iter().filter(|plan| !plan.machine.tickless.is_empty()).collect();
+    assert!((30..70).contains(&some.len()), "{}", some.len());
+    assert!(some.iter().any(|plan| counts(plan).0 == counts(plan).1));
+    assert!(some.iter().any(|plan| counts(plan).0 < counts(plan).1));
+    for plan in some {
+        let last = plan.machine.tickless.last().copied();
+        assert!(last < Some(plan.machine.cpus()));
+        assert!(plan.to_toml("linux").contains("\ntickless = \""));
     }
 }
 

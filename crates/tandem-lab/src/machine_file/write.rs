@@ -20,6 +20,9 @@ fn write_tables(machine: &Machine, text: &mut String) -> fmt::Result {
     if !machine.isolated().is_empty() {
         writeln!(text, "isolated = \"{}\"", machine.os_list(machine.isolated()))?;
     }
+    if !machine.tickless().is_empty() {
+        writeln!(text, "tickless = \"{}\"", machine.os_list(machine.tickless()))?;
+    }
     let hardware = machine.hardware();
     let hz = u64::from(hardware.clock_mhz) * 1_000_000;
     let ns = |ns: u32| Duration { ns: ns.into() };

@@ -210,6 +210,19 @@ impl Kernel {
         (now_ns / period_ns + 1) * period_ns + self.policy.tick_delay_ns()
     }
 
+    /// Stops the tick of a CPU if its task lets it stop, and starts it again if not. A CPU that idles has none.
+    pub fn update_tick(&mut self, cpu: CpuId, now_ns: u64) {
+        let at = cpu.index();
+        if !self.machine.tickless().contains(cpu) || self.cpus[at].current.is_none() {
+            return;
+        }
+        if self.policy.stops_tick(cpu) {
+            self.cpus[at].tick_ns = NEVER;
+        } else if self.cpus[at].tick_ns == NEVER {
+            self.cpus[at].tick_ns = self.next_tick_ns(now_ns);
+        }
+    }
+
     /// What other CPUs' queues that were looked into cost the CPU that did, ns.
     pub fn take_scan_cost_ns(&mut self) -> u64 {
         let peers = u64::from(std::mem::take(&mut self.peers_scanned));

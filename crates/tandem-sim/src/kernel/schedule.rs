@@ -302,6 +302,7 @@ impl<O: Observer> System<O> {
                 self.switch(on, pcpu, before, dispatch.task, now_ns);
             }
         }
+        self.kernels[on.kernel].update_tick(on.cpu, now_ns);
         self.deliver_kicks(on, now_ns);
         if !is_host && dispatch.task.is_none() {
             self.vcpu_idles(on, pcpu, now_ns);

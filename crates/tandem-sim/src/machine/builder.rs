@@ -77,6 +77,7 @@ pub struct MachineBuilder {
     llcs: Vec<(u32, u64)>,
     distances: Option<Vec<Vec<u32>>>,
     isolated: Vec<u32>,
+    tickless: Vec<u32>,
     hardware: Hardware,
 }
 
@@ -90,6 +91,7 @@ impl MachineBuilder {
             llcs: Vec::new(),
             distances: None,
             isolated: Vec::new(),
+            tickless: Vec::new(),
             hardware: Hardware::GENERIC,
         }
     }
@@ -172,6 +174,13 @@ impl MachineBuilder {
     /// Says which CPUs are isolated, by the operating system's numbers; those that the machine does not have count for nothing.
     pub fn isolated(mut self, numbers: impl IntoIterator<Item = u32>) -> Self {
         self.isolated.extend(numbers);
+        self
+    }
+
+    /// Says which CPUs are without a tick while one task runs (`nohz_full=`), by the operating system's numbers; those that the
+    /// machine does not have count for nothing.
+    pub fn tickless(mut self, numbers: impl IntoIterator<Item = u32>) -> Self {
+        self.tickless.extend(numbers);
         self
     }
 
@@ -356,12 +365,16 @@ impl MachineBuilder {
             let capacity_permille = u32::try_from(permille.max(1)).expect("no capacity exceeds the fastest");
             cpus.push(Cpu { os_index: spec.os_index, core, llc, node, package, capacity_permille });
         }
-        let mut isolated = CpuMask::empty(count);
-        for (at, cpu) in cpus.iter().enumerate() {
-            if self.isolated.contains(&cpu.os_index) {
-                isolated.insert(CpuId::from(at));
+        let of_numbers = |numbers: &[u32]| {
+            let mut mask = CpuMask::empty(count);
+            for (at, cpu) in cpus.iter().enumerate() {
+                if numbers.contains(&cpu.os_index) {
+                    mask.insert(CpuId::from(at));
+                }
             }
-        }
+            mask
+        };
+        let (isolated, tickless) = (of_numbers(&self.isolated), of_numbers(&self.tickless));
         Machine {
             name: self.name,
             packages,
@@ -373,6 +386,7 @@ impl MachineBuilder {
             distances,
             all_cpus: CpuMask::first(count),
             isolated,
+            tickless,
             hardware: self.hardware,
         }
     }

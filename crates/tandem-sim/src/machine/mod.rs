@@ -125,6 +125,7 @@ pub struct Machine {
     nodes_by_distance: Vec<NodeId>,
     all_cpus: CpuMask,
     isolated: CpuMask,
+    tickless: CpuMask,
     hardware: Hardware,
 }
 
@@ -187,6 +188,12 @@ impl Machine {
     #[inline]
     pub fn isolated(&self) -> &CpuMask {
         &self.isolated
+    }
+
+    /// CPUs whose tick Linux stops while one task runs there (`nohz_full=`), if the scheduler lets it.
+    #[inline]
+    pub fn tickless(&self) -> &CpuMask {
+        &self.tickless
     }
 
     /// The CPUs that a task may use which names none: all that are not isolated. Linux keeps one; here they are all, if all are

@@ -172,6 +172,11 @@ impl Policy for AnyPolicy {
     }
 
     #[inline]
+    fn stops_tick(&self, cpu: CpuId) -> bool {
+        each!(self, policy => policy.stops_tick(cpu))
+    }
+
+    #[inline]
     fn is_interrupt(&self, token: u32) -> bool {
         each!(self, policy => policy.is_interrupt(token))
     }

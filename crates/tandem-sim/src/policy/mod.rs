@@ -210,6 +210,11 @@ pub trait Policy {
         0
     }
 
+    /// Whether the task that runs on the CPU, one of those without a tick (`nohz_full=`), lets its tick stop.
+    fn stops_tick(&self, _cpu: CpuId) -> bool {
+        false
+    }
+
     /// Whether the alarm with this token is an interrupt; if not, it is the end of something that the CPU does anyway.
     fn is_interrupt(&self, _token: u32) -> bool {
         true

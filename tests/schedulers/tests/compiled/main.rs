@@ -3,9 +3,11 @@
 mod accounts;
 mod determinism;
 mod idle;
+mod immediate;
 mod levels;
 mod mistakes;
 mod settings;
 mod shares;
 mod support;
+mod ticks;
 mod world;
