@@ -107,6 +107,10 @@ const FOUR_SOCKETS: Machine =
 const VIRTUALISING: Machine =
     Machine { cpu: "max,+svm,+pause-filter,+pfthreshold,x-force-features=on", ..FOUR_CPUS };
 
+/// Two cores with two threads each.
+const TWO_CORES: Machine =
+    Machine { cpu: "max", sockets: 1, cores: 2, threads: 2, nodes: 1, memory_mib: 1024 };
+
 /// As many CPUs as are emulated without taking all day: four sockets, each a node of four cores with two threads.
 const LARGE: Machine = Machine { cpu: "max", sockets: 4, cores: 4, threads: 2, nodes: 4, memory_mib: 2048 };
 
@@ -246,6 +250,31 @@ pub const LEGS: &[Leg] = &[
             scenario("nobody-starves-beside-real-time", scenarios::starvation::beside_real_time),
             scenario("sets-change-while-tasks-run", scenarios::starvation::sets_change),
             scenario("sleepers-wait-little", scenarios::latency::sleepers_wait_little),
+        ],
+    },
+    Leg {
+        name: "tickless",
+        machine: FOUR_CPUS,
+        emulation: Emulation::Threads,
+        // No tick stops where the kernel does not trust its clock, as it does not trust that of emulated CPUs.
+        kernel_parameters: "nohz_full=2,3 tsc=reliable",
+        modules: &[],
+        cpu_s: 120,
+        scenarios: &[
+            scenario("alone-without-ticks", scenarios::tickless::alone_without_ticks),
+            scenario("together-with-ticks", scenarios::tickless::together_with_ticks),
+        ],
+    },
+    Leg {
+        name: "cores",
+        machine: TWO_CORES,
+        emulation: Emulation::Threads,
+        kernel_parameters: "",
+        modules: &[],
+        cpu_s: 60,
+        scenarios: &[
+            scenario("machine-is-as-asked-for", scenarios::harness::machine_is_as_asked_for),
+            scenario("cookies", scenarios::core_scheduling::cookies),
         ],
     },
     Leg {

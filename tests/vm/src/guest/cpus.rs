@@ -56,6 +56,33 @@ pub fn sharing_cache(cpu: u32) -> Result<Vec<u32>> {
     read_list(&format!("{cache}/shared_cpu_list"))
 }
 
+/// How often the local timer of each CPU has interrupted it since boot: its ticks, and other timers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimerInterrupts(BTreeMap<u32, u64>);
+
+impl TimerInterrupts {
+    /// Those now.
+    pub fn read() -> Result<Self> {
+        let interrupts = fs::read_to_string("/proc/interrupts").context("cannot read /proc/interrupts")?;
+        Self::parse(&interrupts).context("cannot understand /proc/interrupts")
+    }
+
+    /// How many of a CPU came since earlier ones.
+    pub fn since(&self, earlier: &Self, cpu: u32) -> u64 {
+        let of = |counts: &Self| counts.0.get(&cpu).copied().unwrap_or_default();
+        of(self).saturating_sub(of(earlier))
+    }
+
+    /// The first line names the CPUs that run; `LOC` begins the line of the local timers.
+    fn parse(interrupts: &str) -> Option<Self> {
+        let mut lines = interrupts.lines();
+        let cpus = lines.next()?.split_whitespace().map(|name| name.strip_prefix("CPU")?.parse::<u32>().ok());
+        let counts = lines.find_map(|line| line.trim_start().strip_prefix("LOC:"))?;
+        let counts = counts.split_whitespace().map(|count| count.parse::<u64>().ok());
+        cpus.zip(counts).map(|(cpu, count)| Some((cpu?, count?))).collect::<Option<_>>().map(Self)
+    }
+}
+
 /// How long each CPU has run tasks since boot, by its own clock: the ticks that it has taken while it did. A CPU that QEMU
 /// does not run takes none, while the guest's clock goes on. Not for CPUs without ticks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,6 +148,16 @@ fn read_list(file: &str) -> Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn timer_interrupts_are_by_cpu() {
+        let text = "           CPU0       CPU2\n   0:         40          0   IO-APIC   2-edge   timer\n\
+                    LOC:       1200         34   Local timer interrupts\nSPU:          0          0   Spurious\n";
+        let counts = TimerInterrupts::parse(text).unwrap();
+        let none = TimerInterrupts(BTreeMap::new());
+        assert_eq!([0, 1, 2].map(|cpu| counts.since(&none, cpu)), [1200, 0, 34]);
+        assert_eq!(TimerInterrupts::parse("  CPU0\n 0: 4 timer\n"), None);
+    }
 
     #[test]
     fn own_time_is_that_of_tasks() {

@@ -7,8 +7,10 @@ use super::process::Process;
 use super::{perform, wait};
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
-use rustix::process::setpriority_process;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::process::{getpid, setpriority_process};
+use rustix::thread::{
+    CoreSchedulingScope, CpuSet, create_core_scheduling_cookie, sched_getaffinity, sched_setaffinity,
+};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::hint::black_box;
@@ -40,6 +42,9 @@ pub struct Work {
     /// Directory of the cgroup to join
     #[arg(long, value_name = "DIR")]
     cgroup: Option<String>,
+    /// Share cores with nobody but its own threads: take a new cookie of core scheduling
+    #[arg(long)]
+    cookie: bool,
     #[command(subcommand)]
     job: Job,
     /// The command by which it is started; not an argument of its own
@@ -94,7 +99,7 @@ fn us(duration: Duration) -> u64 {
 
 impl Work {
     fn new(job: Job) -> Self {
-        Self { cpus: None, nice: None, cgroup: None, job, started_by: Vec::new() }
+        Self { cpus: None, nice: None, cgroup: None, cookie: false, job, started_by: Vec::new() }
     }
 
     /// May only use these CPUs.
@@ -112,6 +117,12 @@ impl Work {
     /// In the cgroup of this directory.
     pub fn in_cgroup(mut self, directory: &str) -> Self {
         self.cgroup = Some(directory.to_owned());
+        self
+    }
+
+    /// With a cookie of core scheduling of its own: no thread of another cookie runs on a core at the same time.
+    pub fn with_cookie(mut self) -> Self {
+        self.cookie = true;
         self
     }
 
@@ -137,6 +148,7 @@ impl Work {
         words.extend(self.cpus.iter().map(|cpus| format!("--cpus={cpus}")));
         words.extend(self.nice.iter().map(|nice| format!("--nice={nice}")));
         words.extend(self.cgroup.iter().map(|cgroup| format!("--cgroup={cgroup}")));
+        words.extend(self.cookie.then(|| "--cookie".into()));
         match &self.job {
             Job::Burn { threads } => words.extend(["burn".into(), threads.to_string()]),
             Job::Pulse { threads, run_us, sleep_us } => {
@@ -181,6 +193,11 @@ impl Work {
             let mut set = CpuSet::new();
             parse_cpulist(cpus)?.iter().for_each(|&cpu| set.set(cpu as usize));
             sched_setaffinity(None, &set).with_context(|| format!("cannot run on the CPUs {cpus}"))?;
+        }
+        if self.cookie {
+            // Threads that start later inherit it.
+            create_core_scheduling_cookie(getpid(), CoreSchedulingScope::Thread)
+                .context("cannot take a cookie of core scheduling")?;
         }
         match &self.job {
             &Job::Burn { threads } => in_threads(threads, || compute_until(|| false)),
@@ -284,6 +301,7 @@ mod tests {
         let work = pulse(3, Duration::from_millis(5), Duration::from_micros(20))
             .on(&[0, 2])
             .nice(-5)
+            .with_cookie()
             .in_cgroup("/sys/fs/cgroup/a");
         let command = work.command();
         assert_eq!(command.get_program(), "vm-guest");

@@ -162,7 +162,7 @@ pub fn sleepers_credit(guest: &Guest) -> Result<()> {
 ///
 /// An emulated CPU may not run for a hundred milliseconds, which then count as a task's: what evens out is the number of
 /// turns, not the time.
-fn used(processes: &[&Process], switches: u64) -> Result<Vec<Usage>> {
+pub(super) fn used(processes: &[&Process], switches: u64) -> Result<Vec<Usage>> {
     let usage = |process: &&Process| tasks::usage_of_process(process.pid());
     let before = processes.iter().map(usage).collect::<Result<Vec<_>>>()?;
     wait::until("as many context switches as a share needs", || {

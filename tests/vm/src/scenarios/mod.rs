@@ -5,6 +5,7 @@ pub mod bad_input;
 pub mod bench;
 pub mod churn;
 pub mod control_socket;
+pub mod core_scheduling;
 pub mod directed_yield;
 pub mod ejection;
 pub mod fairness;
@@ -21,6 +22,7 @@ pub mod rate_control;
 pub mod service;
 pub mod soft_affinity;
 pub mod starvation;
+pub mod tickless;
 pub mod vms;
 
 use crate::guest::{process::Process, tandem};
