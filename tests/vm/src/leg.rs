@@ -125,7 +125,7 @@ pub const LEGS: &[Leg] = &[
         emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
-        cpu_s: 240,
+        cpu_s: 660,
         scenarios: &[
             scenario("sched-ext-is-there", scenarios::harness::sched_ext_is_there),
             scenario("hackbench-runs", scenarios::harness::hackbench_runs),
