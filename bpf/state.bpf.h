@@ -30,6 +30,8 @@ struct cpu_state {
 	u64 stopped_weight;
 	/* When it was chosen last. */
 	u64 turn_ns;
+	/* The slice that it was given then. */
+	u64 given_ns;
 	/* Rate control: the window, decisions in it, and whether this window is limited. */
 	u64 window_start_ns;
 	u32 decisions;

@@ -350,7 +350,8 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 		state->yielded = false;
 		state->turn_ns = now_ns;
 		task = task_state(prev);
-		scx_bpf_task_set_slice(prev, slice_on(cpu, state->weight));
+		state->given_ns = slice_on(cpu, state->weight);
+		scx_bpf_task_set_slice(prev, state->given_ns);
 		if (task)
 			time_slice(task, state, cpu, now_ns);
 	} else {
@@ -418,6 +419,7 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 	}
 	state->vtime = vtime;
 	state->since_ns = state->turn_ns = now_ns;
+	state->given_ns = p->scx.slice;
 	state->charged_ns = now_ns;
 	state->charged_clock = clock_of(llc);
 	state->running = true;
@@ -463,11 +465,11 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 	turn_ns = now_ns - state->turn_ns;
 	if (runnable) {
 		/* Its turn may have begun when there were fewer or lighter tasks: it pays for one as long as it would get now. */
-		u64 longest_ns = slice_on(cpu, state->weight) + TICK_NS;
+		u64 slice_ns = slice_on(cpu, state->weight) + TICK_NS, given_ns = state->given_ns < turn_ns ? state->given_ns : turn_ns;
 
-		if (turn_ns > longest_ns) {
-			state->vtime -= charge(turn_ns - longest_ns, state->weight);
-			turn_ns = longest_ns;
+		if (given_ns > slice_ns) {
+			state->vtime -= charge(given_ns - slice_ns, state->weight);
+			turn_ns -= given_ns - slice_ns;
 		}
 	}
 	state->running = false;
