@@ -15,8 +15,8 @@ const SAMPLES: u32 = 40;
 const SHARED: [u32; 16] = [0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27];
 /// How long these run until threads have spread over them, and then until shares are told, by their own clocks: what evens
 /// out is the number of turns, and turns end with ticks.
-const SPREAD: Duration = Duration::from_secs(2);
-const WATCHED: Duration = Duration::from_secs(3);
+const SPREAD: Duration = Duration::from_secs(1);
+const WATCHED: Duration = Duration::from_secs(1);
 /// How far a share may be from what the weights say.
 const SHARE_OFF_MAX: f64 = 0.05;
 
