@@ -428,7 +428,8 @@ static __always_inline u64 within(u64 vtime, u64 first, u64 last, u64 weight)
 
 /*
  * The running task goes on, and for a slice nobody has waited for its CPU, nor anywhere in the LLC who could be moved: it owes
- * nothing for what nobody else wanted, and nothing that it could not have used is owed to it. `awaited`: somebody waits for the CPU; `pinned`: the task can go nowhere else.
+ * nothing for what nobody else wanted, and nothing that it could not have used is owed to it. `awaited`: somebody waits for the
+ * CPU; `pinned`: the task can go nowhere else.
  */
 static __always_inline void forget_alone(struct cpu_state *cpu, u32 llc, bool awaited, bool pinned)
 {

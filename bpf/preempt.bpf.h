@@ -5,9 +5,10 @@
  * Problem: a task that uses less than its share should run when it wakes, and those who use more go on without being
  * stopped for nothing.
  *
- * Approach: a task that wakes preempts one that has had `preempt_margin_ns` more than it: the one on the CPU where it ran last,
- * or if rate control protects that, one on the next CPUs of the LLC; if all are protected, the first when it no longer is.
- * Whoever still waits is looked for at each tick. A task whose slice has ended stops nobody: it waits for the ends of slices.
+ * Approach: a task that wakes looks at the CPU where it ran last and the next ones of the LLC, and preempts the task that has had
+ * most, if that is `preempt_margin_ns` more than it has had itself and rate control does not protect it; if all are protected, the
+ * first when it no longer is. Each tick looks for tasks that still wait. A task whose slice has ended stops another one only where
+ * runs_later() has found that it has had much less (balance.bpf.h).
  *
  * The credit of a task that slept is for its place in the queue alone: tasks that wake each other all the time would otherwise
  * preempt each other as often, since all of them have it.

@@ -352,7 +352,6 @@ static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, bool b
 		vtime = within(vtime, clock_of(llc), clock_of(llc), task->weight);
 	task->was_bound = bound;
 	vtime = vtime_to_queue(task, vtime, first, woke, now_ns);
-
 	note_lag(task, vtime, now_ns);
 	return vtime;
 }
