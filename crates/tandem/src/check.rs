@@ -8,16 +8,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Instant;
+use tandem_file::new_file::NewFile;
 use tandem_file::units::Duration;
 use tandem_lab::check::judge::{Finding, judge};
 use tandem_lab::check::promises::{PROMISES, Promise};
 use tandem_lab::check::report;
-use tandem_lab::check::search::{self, Options, Progress, RUN_SEED, all_promises};
+use tandem_lab::check::search::{self, Found, Options, Progress, RUN_SEED, all_promises};
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_lab::scenario::policy::scheduler::SchedulerName;
@@ -33,8 +34,9 @@ const LINE_EVERY: std::time::Duration = std::time::Duration::from_secs(15);
     tandem check --policy host=file:scx_mine.bpf.o\n  \
     tandem check --policy host=file:new.bpf.o --except host=file:old.bpf.o\n  \
     tandem check found/shares.toml\n\n\
-    Ctrl-C ends the search and reports what was found; a second one ends the command at once. The exit status is 1 if a \
-    promise is broken.")]
+    Cases are made small for as long again as --for says; with --cases, each in 400 runs at most. Ctrl-C or SIGTERM ends both, \
+    and what was found is reported as small as it is; a second one ends the command at once. What --out names has each case as \
+    soon as it is found. The exit status is 1 if a promise is broken.")]
 pub struct Args {
     /// Judge these scenario files instead of searching
     scenarios: Vec<PathBuf>,
@@ -48,7 +50,7 @@ pub struct Args {
     /// Seed of the search
     #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
     seed: u64,
-    /// How long to search [default: 1min]
+    /// How long to search, and again to make small what is found [default: 1min]
     #[arg(long = "for", value_name = "TIME", conflicts_with = "cases", value_parser = parse_time)]
     time: Option<Duration>,
     /// Try so many cases, however long that takes
@@ -125,22 +127,24 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         (None, Some(_)) => None,
         (None, None) => Some(Duration { ns: 60_000_000_000 }),
     };
-    let teller = Teller::new(args.cases, time, cancelled_by_interrupt()?);
+    let folder =
+        args.out.as_deref().map(|path| Folder { path, options: &options, failure: Mutex::default() });
+    let teller = Teller::new(args.cases, time, cancelled_by_interrupt()?, folder);
     let outcome = search::search(&options, &teller).map_err(BadInput::new)?;
     teller.bar.finish_and_clear();
+    if let Some(failure) = teller.folder.and_then(Folder::failure) {
+        return Err(failure);
+    }
 
     let mut out = io::stdout().lock();
     write!(out, "{}", report::Table(&outcome))?;
     for found in &outcome.found {
-        let text = report::file(found, &options);
         match &args.out {
             Some(folder) => {
-                let path = folder.join(report::file_name(found));
-                fs::write(&path, text)
-                    .map_err(|error| anyhow::anyhow!("cannot write {}: {error}", path.display()))?;
+                let path = folder.join(report::file_name(found.promise, found.case));
                 writeln!(out, "{}", path.display())?;
             }
-            None => write!(out, "\n{text}")?,
+            None => write!(out, "\n{}", report::file(found, &options))?,
         }
     }
     match outcome.broken.len() {
@@ -175,12 +179,58 @@ fn judge_files(args: &Args, promises: &[Promise]) -> anyhow::Result<()> {
     }
 }
 
+/// The folder of what was found, where each case is from when it is found, as small as it is by then.
+struct Folder<'a> {
+    path: &'a Path,
+    options: &'a Options,
+    /// Why not all of it could be written.
+    failure: Mutex<Option<anyhow::Error>>,
+}
+
+impl Folder<'_> {
+    fn write(&self, found: &Found) {
+        let path = self.path.join(report::file_name(found.promise, found.case));
+        let write = || -> io::Result<()> {
+            let mut file = NewFile::create(&path)?;
+            file.write_all(report::file(found, self.options).as_bytes())?;
+            file.complete()
+        };
+        if let Err(error) = write() {
+            self.fail(anyhow::anyhow!("cannot write {}: {error}", path.display()));
+        }
+    }
+
+    fn remove(&self, promise: Promise, case: u64) {
+        let path = self.path.join(report::file_name(promise, case));
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            self.fail(anyhow::anyhow!("cannot remove {}: {error}", path.display()));
+        }
+    }
+
+    fn fail(&self, failure: anyhow::Error) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    fn failure(self) -> Option<anyhow::Error> {
+        self.failure.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Tells on standard error how far the search has come: a bar on a terminal, lines elsewhere.
-struct Teller {
+struct Teller<'a> {
     bar: ProgressBar,
     began: Instant,
+    /// When the first case was begun to be made small.
+    shrinks: OnceLock<Instant>,
     time: Option<std::time::Duration>,
     cancel: Arc<AtomicBool>,
+    folder: Option<Folder<'a>>,
     tried: AtomicU64,
     broken: AtomicU64,
     told: Mutex<Told>,
@@ -192,8 +242,13 @@ struct Told {
     line: Instant,
 }
 
-impl Teller {
-    fn new(cases: Option<u64>, time: Option<Duration>, cancel: Arc<AtomicBool>) -> Self {
+impl<'a> Teller<'a> {
+    fn new(
+        cases: Option<u64>,
+        time: Option<Duration>,
+        cancel: Arc<AtomicBool>,
+        folder: Option<Folder<'a>>,
+    ) -> Self {
         let template = match cases {
             Some(_) => "check {wide_bar} {pos}/{len} cases, {eta} left {msg}",
             None => "check {spinner} {pos} cases in {elapsed} {msg}",
@@ -202,12 +257,24 @@ impl Teller {
         Self {
             bar: cases.map_or_else(ProgressBar::new_spinner, ProgressBar::new).with_style(style),
             began: Instant::now(),
+            shrinks: OnceLock::new(),
             time: time.map(|time| std::time::Duration::from_nanos(time.ns)),
             cancel,
+            folder,
             tried: AtomicU64::new(0),
             broken: AtomicU64::new(0),
             told: Mutex::new(Told { promises: BTreeSet::new(), line: Instant::now() }),
         }
+    }
+
+    /// Whether to end whatever it is about.
+    fn is_cancelled(&self) -> bool {
+        self.cancel.load(Ordering::Relaxed) || self.folder.as_ref().is_some_and(Folder::has_failed)
+    }
+
+    /// Whether so much time as for the search has gone by since then.
+    fn is_late(&self, since: Instant) -> bool {
+        self.time.is_some_and(|time| since.elapsed() >= time)
     }
 
     fn tell(&self, line: &str) {
@@ -219,7 +286,7 @@ impl Teller {
     }
 }
 
-impl Progress for Teller {
+impl Progress for Teller<'_> {
     fn tried(&self, case: u64, findings: &[Finding]) {
         let tried = self.tried.fetch_add(1, Ordering::Relaxed) + 1;
         let broken = self.broken.fetch_add(u64::from(!findings.is_empty()), Ordering::Relaxed)
@@ -238,11 +305,28 @@ impl Progress for Teller {
         }
     }
 
+    fn keeps(&self, found: &Found) {
+        if let Some(folder) = &self.folder {
+            folder.write(found);
+        }
+    }
+
+    fn drops(&self, promise: Promise, case: u64) {
+        if let Some(folder) = &self.folder {
+            folder.remove(promise, case);
+        }
+    }
+
     fn shrinks(&self, promise: Promise) {
+        self.shrinks.get_or_init(Instant::now);
         self.tell(&format!("making the case that breaks {} small", promise.text().name));
     }
 
     fn is_over(&self) -> bool {
-        self.cancel.load(Ordering::Relaxed) || self.time.is_some_and(|time| self.began.elapsed() >= time)
+        self.is_cancelled() || self.is_late(self.began)
+    }
+
+    fn is_small_enough(&self) -> bool {
+        self.is_cancelled() || self.shrinks.get().is_some_and(|&began| self.is_late(began))
     }
 }

@@ -2,9 +2,11 @@
 
 use assert_cmd::Command;
 use assert_cmd::cargo::cargo_bin;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 fn check(args: &[&str], dir: &Path) -> Output {
     Command::new(cargo_bin!("tandem")).arg("check").args(args).current_dir(dir).output().unwrap()
@@ -66,4 +68,47 @@ fn a_search_that_finds_nothing_succeeds() {
     let output = check(&["--policy", "host=linux", "--promise", "runs", "--cases", "8"], dir.path());
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("8 cases, 0 promises broken"));
+}
+
+/// Sends the signal when the first of many cases is made small; exit status, output, and the text of each file.
+fn interrupted(signal: Signal) -> (Option<i32>, String, Vec<String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new(cargo_bin!("tandem"))
+        .args(["check", "--policy", &fifo(), "--cases", "64", "--keep", "1000", "--out", "found"])
+        .args(["--jobs", "1"])
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(command.stderr.take().unwrap()).lines().map(Result::unwrap);
+    lines.find(|line| line.contains("making the case")).expect("it makes small what it finds");
+    kill_process(Pid::from_child(&command), signal).unwrap();
+    lines.for_each(drop);
+    let mut output = String::new();
+    command.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+    let status = command.wait().unwrap();
+    let files = fs::read_dir(dir.path().join("found")).unwrap().map(|file| file.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    (status.code(), output, files.map(|path| fs::read_to_string(path).unwrap()).collect())
+}
+
+#[test]
+fn an_interrupt_ends_making_small_with_a_report() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let (status, output, files) = interrupted(signal);
+        assert_eq!(status, Some(1), "{output}");
+        assert!(output.contains("\n64 cases, "), "{output}");
+        let ended = files.iter().filter(|text| text.contains("not made small to the end")).count();
+        assert!(ended > 1, "{ended} of {}", files.len());
+        assert_eq!(files.len(), output.matches(".toml\n").count());
+    }
+}
+
+#[test]
+fn nothing_that_was_found_is_lost_when_the_command_is_killed() {
+    let (status, _, files) = interrupted(Signal::KILL);
+    assert_eq!(status, None);
+    assert!(files.len() > 1);
+    assert!(files.iter().all(|text| text.starts_with("# Breaks P")), "{files:?}");
 }

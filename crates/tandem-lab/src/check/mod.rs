@@ -13,6 +13,7 @@ pub mod facts;
 pub mod follow;
 pub mod generate;
 pub mod judge;
+mod kept;
 pub mod oracle;
 pub mod plan;
 pub mod promises;

@@ -1,14 +1,14 @@
 //! Writes down what was found.
 
 use super::judge::{Finding, time};
-use super::promises::PROMISES;
+use super::promises::{PROMISES, Promise};
 use super::search::{Found, Options, Outcome};
 use crate::scenario::policy::scheduler::SchedulerName;
 use std::fmt::{self, Display};
 
 /// The name of a found case's file.
-pub fn file_name(found: &Found) -> String {
-    format!("{}-{}.toml", found.promise.text().name, found.case)
+pub fn file_name(promise: Promise, case: u64) -> String {
+    format!("{}-{case}.toml", promise.text().name)
 }
 
 /// A found case as a file that `tandem sim` runs, whose head says what it breaks.
@@ -22,7 +22,7 @@ pub fn file(found: &Found, options: &Options) -> String {
     };
     let Finding { who, at_ns, seen, .. } = &found.finding;
     format!(
-        "# Breaks {} ({}): {}\n# At {}, {who} {}.\n# Found by `tandem check --seed {}` as case {}, and made small.\n\n{}",
+        "# Breaks {} ({}): {}\n# At {}, {who} {}.\n# Found by `tandem check --seed {}` as case {}, {}.\n\n{}",
         text.number,
         text.name,
         text.text,
@@ -30,6 +30,7 @@ pub fn file(found: &Found, options: &Options) -> String {
         one_line(seen),
         options.seed,
         found.case,
+        if found.is_small { "and made small" } else { "not made small to the end" },
         found.plan.to_toml(&host),
     )
 }

@@ -4,6 +4,7 @@
 
 use super::generate;
 use super::judge::{Finding, judge};
+use super::kept::Kept;
 use super::plan::Plan;
 use super::promises::{PROMISES, Promise, WINDOW_NS};
 use super::shrink::shrink;
@@ -76,17 +77,19 @@ pub enum CheckError {
     Threads(#[from] rayon::ThreadPoolBuildError),
 }
 
-/// A case that breaks a promise, made small.
+/// A case that breaks a promise, as drawn or smaller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     /// Number of the case.
     pub case: u64,
     /// What it breaks as it was drawn.
     pub promise: Promise,
-    /// What the small one breaks.
+    /// What the smallest one so far breaks.
     pub finding: Finding,
-    /// The small one.
+    /// The smallest one so far.
     pub plan: Plan,
+    /// Whether it was made as small as it gets, not ended before.
+    pub is_small: bool,
 }
 
 /// What came of a search.
@@ -105,11 +108,20 @@ pub trait Progress: Sync {
     /// A case was tried; what it breaks.
     fn tried(&self, case: u64, findings: &[Finding]);
 
+    /// A case is kept, as it was drawn, or has become smaller. Calls for one case follow each other.
+    fn keeps(&self, found: &Found);
+
+    /// A case that was kept is so no more: others come before it, or say the same.
+    fn drops(&self, promise: Promise, case: u64);
+
     /// A case is made small.
     fn shrinks(&self, promise: Promise);
 
     /// Whether no more cases are to be tried.
     fn is_over(&self) -> bool;
+
+    /// Whether cases are small enough as they are.
+    fn is_small_enough(&self) -> bool;
 }
 
 /// Searches.
@@ -118,6 +130,7 @@ pub trait Progress: Sync {
 /// If the scheduler cannot be used.
 pub fn search(options: &Options, progress: &dyn Progress) -> Result<Outcome, CheckError> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(options.jobs.get()).build()?;
+    let kept = Kept::new(options.keep, progress);
     let mut outcome = Outcome::default();
     let mut next = options.cases.start;
     while next < options.cases.end && !progress.is_over() {
@@ -128,8 +141,9 @@ pub fn search(options: &Options, progress: &dyn Progress) -> Result<Outcome, Che
                 return None;
             }
             let judged = judge_plan(&options.plan(case), case, options, &options.promises);
-            if let Ok((_, findings)) = &judged {
+            if let Ok((plan, findings)) = &judged {
                 progress.tried(case, findings);
+                findings.iter().for_each(|finding| kept.add(case, finding, plan));
             }
             Some(judged.map(|(_, findings)| (case, findings)))
         };
@@ -147,41 +161,47 @@ pub fn search(options: &Options, progress: &dyn Progress) -> Result<Outcome, Che
             break;
         }
     }
-    let mut first: Vec<(Promise, u64)> = Vec::new();
-    for (promise, cases) in &outcome.broken {
-        first.extend(cases.iter().take(options.keep).map(|case| (*promise, *case)));
-    }
-    if options.first_only {
-        first.sort_by_key(|(_, case)| *case);
-        first.truncate(1);
-    }
-    let shrunk: Result<Vec<_>, CheckError> = pool.install(|| {
-        first.into_par_iter().map(|(promise, case)| found(options, progress, promise, case)).collect()
-    });
-    for found in shrunk? {
+    let first = kept.finish(options.first_only);
+    let small: Vec<Found> =
+        pool.install(|| first.into_par_iter().map(|drawn| make_small(options, progress, drawn)).collect());
+    for found in small {
         // Two promises may be broken by one and the same.
         if outcome.found.iter().all(|other: &Found| other.plan != found.plan) {
             outcome.found.push(found);
+        } else {
+            progress.drops(found.promise, found.case);
         }
     }
     Ok(outcome)
 }
 
-/// The case, made small.
-fn found(
-    options: &Options,
-    progress: &dyn Progress,
-    promise: Promise,
-    case: u64,
-) -> Result<Found, CheckError> {
-    progress.shrinks(promise);
-    let kin = promise.kin();
-    let breaks =
-        |plan: &Plan| judge_plan(plan, case, options, &kin).is_ok_and(|(_, findings)| !findings.is_empty());
-    let plan = shrink(options.plan(case), SHRINK_TRIES, breaks);
-    let (plan, findings) = judge_plan(&plan, case, options, &kin)?;
-    let finding = findings.into_iter().next().expect("a run is the same whenever it is repeated");
-    Ok(Found { case, promise, finding, plan })
+/// The smallest version of a case that breaks the promise and is found in time.
+fn make_small(options: &Options, progress: &dyn Progress, drawn: Found) -> Found {
+    if progress.is_small_enough() {
+        return drawn;
+    }
+    progress.shrinks(drawn.promise);
+    let kin = drawn.promise.kin();
+    let case = drawn.case;
+    let mut smallest = drawn;
+    let mut is_ended = false;
+    let breaks = |plan: &Plan| {
+        is_ended |= progress.is_small_enough();
+        if is_ended {
+            return false;
+        }
+        let Ok((plan, findings)) = judge_plan(plan, case, options, &kin) else { return false };
+        let Some(finding) = findings.into_iter().next() else { return false };
+        smallest = Found { finding, plan, ..smallest.clone() };
+        progress.keeps(&smallest);
+        true
+    };
+    shrink(options.plan(case), SHRINK_TRIES, breaks);
+    if !is_ended {
+        smallest.is_small = true;
+        progress.keeps(&smallest);
+    }
+    smallest
 }
 
 impl Promise {

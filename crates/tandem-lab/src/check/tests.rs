@@ -4,19 +4,55 @@ use super::generate;
 use super::judge::Finding;
 use super::plan::Plan;
 use super::promises::Promise;
-use super::search::{Options, Progress, all_promises, scenario, search};
+use super::search::{Found, Options, Progress, all_promises, scenario, search};
 use crate::scenario::policy::scheduler::SchedulerName;
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::sync::Mutex;
 
-struct Quiet;
+/// Keeps what a folder would have, and ends when cases have been made smaller so often.
+#[derive(Default)]
+struct Folder {
+    files: Mutex<BTreeMap<(Promise, u64), Vec<Found>>>,
+    smaller_max: Option<usize>,
+}
 
-impl Progress for Quiet {
+impl Progress for Folder {
     fn tried(&self, _: u64, _: &[Finding]) {}
+
+    fn keeps(&self, found: &Found) {
+        let mut files = self.files.lock().unwrap();
+        files.entry((found.promise, found.case)).or_default().push(found.clone());
+    }
+
+    fn drops(&self, promise: Promise, case: u64) {
+        assert!(self.files.lock().unwrap().remove(&(promise, case)).is_some());
+    }
 
     fn shrinks(&self, _: Promise) {}
 
     fn is_over(&self) -> bool {
         false
+    }
+
+    fn is_small_enough(&self) -> bool {
+        let files = self.files.lock().unwrap();
+        let smaller = files.values().map(|versions| versions.len() - 1).sum::<usize>();
+        self.smaller_max.is_some_and(|most| smaller >= most)
+    }
+}
+
+/// What Xen's credit scheduler breaks: it lets tasks wait for longer than promised.
+fn options(jobs: usize) -> Options {
+    Options {
+        seed: 5,
+        cases: 0..24,
+        host: SchedulerName::XenCredit,
+        except: None,
+        promises: all_promises(),
+        keep: 1,
+        first_only: true,
+        jobs: NonZeroUsize::new(jobs).unwrap(),
     }
 }
 
@@ -48,19 +84,53 @@ fn some_machines_have_cpus_without_a_tick() {
 #[test]
 fn what_is_found_does_not_depend_on_the_number_of_threads() {
     let with_jobs = |jobs| {
-        let options = Options {
-            seed: 5,
-            cases: 0..24,
-            host: SchedulerName::XenCredit,
-            except: None,
-            promises: all_promises(),
-            keep: 1,
-            first_only: true,
-            jobs: NonZeroUsize::new(jobs).unwrap(),
-        };
-        search(&options, &Quiet).unwrap()
+        let folder = Folder::default();
+        let outcome = search(&options(jobs), &folder).unwrap();
+        let mut files = folder.files.into_inner().unwrap();
+        let last: Vec<_> = files.values_mut().filter_map(Vec::pop).collect();
+        assert_eq!(last, outcome.found);
+        outcome
     };
     let one = with_jobs(1);
     assert_eq!(one, with_jobs(2));
-    assert!(!one.found.is_empty(), "Xen's credit scheduler lets tasks wait for longer than promised");
+    assert!(!one.found.is_empty() && one.found.iter().all(|found| found.is_small));
+}
+
+#[test]
+fn what_is_found_is_kept_as_drawn_until_it_is_smaller() {
+    let folder = |smaller_max| {
+        let folder = Folder { smaller_max: Some(smaller_max), ..Folder::default() };
+        let found = search(&options(1), &folder).unwrap().found;
+        let [found] = &found[..] else { panic!("{found:?}") };
+        assert!(!found.is_small);
+        let versions = folder.files.into_inner().unwrap().remove(&(found.promise, found.case)).unwrap();
+        assert_eq!(versions.last(), Some(found));
+        assert_eq!(versions.len(), 1 + smaller_max);
+        versions
+    };
+    let drawn = folder(0);
+    let drawn_plan = &drawn[0].plan;
+    let plan = generate::plan(5, drawn[0].case, false);
+    assert_eq!(plan, Plan { length_ms: plan.length_ms, ..drawn_plan.clone() }, "but for the length");
+    let smaller = folder(1);
+    assert_eq!(smaller[0], drawn[0]);
+    assert_ne!(smaller[1].plan, drawn[0].plan);
+}
+
+#[test]
+fn the_first_cases_of_each_promise_are_kept() {
+    let folder = Folder { smaller_max: Some(0), ..Folder::default() };
+    let outcome = search(&Options { first_only: false, keep: 2, ..options(2) }, &folder).unwrap();
+    let mut first = Vec::new();
+    for (promise, cases) in &outcome.broken {
+        first.extend(cases.iter().take(2).map(|case| (*promise, *case)));
+    }
+    let found: Vec<_> = outcome.found.iter().map(|found| (found.promise, found.case)).collect();
+    assert!(found.iter().all(|key| first.contains(key)));
+    assert_eq!(folder.files.into_inner().unwrap().into_keys().collect::<Vec<_>>(), found);
+    // One of those that break several promises is there once.
+    let mut cases: Vec<_> = first.into_iter().map(|(_, case)| case).collect();
+    cases.sort_unstable();
+    cases.dedup();
+    assert_eq!(found.len(), cases.len());
 }
