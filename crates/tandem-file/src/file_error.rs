@@ -1,5 +1,6 @@
 //! What is wrong in a file, and where.
 
+use crate::named_file::{TEXT_MAX, read_string};
 use std::fmt;
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -51,9 +52,9 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// The text of a file.
+/// The text of a file, as long as somebody may write one.
 pub fn read_text(path: &Path) -> Result<String, FileError> {
-    std::fs::read_to_string(path).map_err(|error| {
+    read_string(path, TEXT_MAX).map_err(|error| {
         let message = match error.kind() {
             ErrorKind::InvalidData => "is not a text file; UTF-8 is needed".to_owned(),
             _ => format!("cannot be read: {error}"),

@@ -366,3 +366,36 @@ fn a_preference_needs_somebody_and_something() {
     }
     tandem().args(["prefer", "clear"]).assert().code(2).stdout("");
 }
+
+#[test]
+fn only_regular_files_and_pipes_of_the_shell_are_read() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let pipe = dir.path().join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).expect("make a pipe");
+    let object = dir.path().join("object.toml");
+    let scenario = |policy: &str| {
+        format!(
+            "length = \"1ms\"\nmachine = \"xeon-e5620-2s\"\n[policy]\nhost = \"{policy}\"\n[programs.p]\nops = [{{ compute \
+             = \"1ms\" }}]\n[[vm]]\ngroup = \"g\"\nvcpus = 1\nmemory = \"1GiB\"\nprograms = [\"p\"]\n"
+        )
+    };
+    fs::write(&object, scenario("file:/dev/zero")).expect("write a scenario");
+    let (pipe, object) = (pipe.to_str().expect("UTF-8"), object.to_str().expect("UTF-8"));
+    let cases: [&[&str]; 9] = [
+        &["sim", "/dev/zero"],
+        &["sim", pipe],
+        &["sim", object],
+        &["check", "--cases", "1", "--policy", "host=file:/dev/zero"],
+        &["check", pipe],
+        &["topology", "--machine", pipe],
+        &["topology", "--hwloc", "/dev/zero"],
+        &["topology", "--hwloc", pipe],
+        &["run", "--print-config", "--config", pipe],
+    ];
+    for args in cases {
+        let message = rejection(args, dir.path());
+        assert!(message.ends_with("cannot be read: it is no regular file\n"), "{args:?}: {message}");
+    }
+    tandem().args(["sim", "/dev/stdin"]).write_stdin(scenario("xen-credit")).assert().success();
+}

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use tandem_file::named_file::{TEXT_MAX, read_string};
 use tandem_file::new_file::NewFile;
 use thiserror::Error;
 
@@ -83,7 +84,7 @@ impl HomesFile {
             version: u32,
         }
         let path = root.join(HOMES_PATH);
-        let text = match fs::read_to_string(&path) {
+        let text = match read_string(&path, TEXT_MAX) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(cause) => return Err(HomesFileError::Inaccessible { path, cause }),

@@ -23,6 +23,7 @@ use bitmap::Bitmap;
 use roxmltree::{Document, Node as Element, ParsingOptions};
 use std::path::Path;
 use std::str::FromStr;
+use tandem_file::named_file::{HWLOC_MAX, read_string};
 use tandem_sim::machine::{Llc, MAX_NUMBER, Machine};
 
 /// Most elements of a file; a machine of 8192 CPUs has about 100 000.
@@ -34,7 +35,7 @@ const INSTRUCTION_CACHE: u32 = 2;
 
 /// The machine that this file describes.
 pub fn read_hwloc(file: &Path) -> Result<Machine, TopologyError> {
-    let xml = std::fs::read_to_string(file)
+    let xml = read_string(file, HWLOC_MAX)
         .map_err(|cause| TopologyError::Unreadable { file: file.to_owned(), cause })?;
     parse(&xml, &file.display().to_string())
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use tandem_file::named_file::{TEXT_MAX, read_string};
 use tandem_sim::machine::parse_cpulist;
 
 /// The numbers N of the entries `prefixN` of a directory, in ascending order; none without the directory.
@@ -58,7 +59,7 @@ pub fn read_row(file: &Path) -> Result<Option<Vec<u32>>, TopologyError> {
 
 /// The text of a file without surrounding white space; `None` if there is no such file.
 pub fn read_text(file: &Path) -> Result<Option<String>, TopologyError> {
-    match std::fs::read_to_string(file) {
+    match read_string(file, TEXT_MAX) {
         Ok(text) => Ok(Some(text.trim().to_owned())),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(cause) => Err(TopologyError::Unreadable { file: PathBuf::from(file), cause }),

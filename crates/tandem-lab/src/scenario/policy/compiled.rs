@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use tandem_ebpf::{Code, Engine, Image, Variable};
+use tandem_file::named_file::{OBJECT_MAX, read_bytes};
 use tandem_host::scheduler::{
     Counters, Mode, Place, Places, Preference, Settings, Subject, request_bytes, rodata,
 };
@@ -93,7 +94,7 @@ fn compiled(path: &Path, kernel: KernelVersion) -> Result<Arc<Code>, String> {
     let wrong = |message: String| format!("the scheduler {}: {message}", path.display());
     let object = match path.as_os_str().is_empty() {
         true => tandem_host::scheduler::OBJECT.to_vec(),
-        false => std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?,
+        false => read_bytes(path, OBJECT_MAX).map_err(|error| wrong(format!("cannot be read: {error}")))?,
     };
     // A panic inside would leave nothing half done.
     let mut all = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
