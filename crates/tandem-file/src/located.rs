@@ -41,10 +41,10 @@ impl SourceFile {
     }
 
     /// What the text says with these TOML values, by name, in the place of every string "$name" outside the table
-    /// `[parameters]`.
+    /// `[parameters]`. Its strings are names, which are shown on terminals.
     ///
     /// # Errors
-    /// As [`SourceFile::parse`], and if there is no value of a name.
+    /// As [`SourceFile::parse`], if there is no value of a name, and if a string has a control character.
     pub fn parse_with<T: DeserializeOwned>(&self, values: &BTreeMap<String, String>) -> Result<T, FileError> {
         let mut table = match DeTable::parse(&self.text) {
             Ok(table) => table,
@@ -55,7 +55,46 @@ impl SourceFile {
                 self.fill_in(value, values)?;
             }
         }
+        self.check_table(table.get_ref(), &[])?;
         self.deserialize(Ok(table.into()))
+    }
+
+    /// Checks that no key and no string has a control character, with which a file could make a terminal do something; texts
+    /// of several lines may be there.
+    ///
+    /// # Errors
+    /// If one has; names the line. None if the text is not TOML, which [`SourceFile::parse`] tells.
+    pub fn check_texts(&self) -> Result<(), FileError> {
+        match DeTable::parse(&self.text) {
+            Ok(table) => self.check_table(table.get_ref(), &['\n', '\t']),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn check_table(&self, table: &DeTable<'_>, allowed: &[char]) -> Result<(), FileError> {
+        table.iter().try_for_each(|(key, value)| {
+            self.check_characters(key.get_ref(), key.span(), allowed)?;
+            self.check_value(value, allowed)
+        })
+    }
+
+    fn check_value(&self, value: &Spanned<DeValue<'_>>, allowed: &[char]) -> Result<(), FileError> {
+        match value.get_ref() {
+            DeValue::Table(table) => self.check_table(table, allowed),
+            DeValue::Array(array) => array.iter().try_for_each(|value| self.check_value(value, allowed)),
+            DeValue::String(text) => self.check_characters(text, value.span(), allowed),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_characters(&self, text: &str, span: Range<usize>, allowed: &[char]) -> Result<(), FileError> {
+        match text.chars().find(|it| it.is_control() && !allowed.contains(it)) {
+            Some(character) => {
+                let name = character.escape_default();
+                Err(self.error(span, format!("there is the control character `{name}`; leave it out")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Puts the value of its name into the place of a string that begins with a dollar sign; looks into all that a
@@ -235,6 +274,39 @@ pub fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_are_refused_in_keys_and_strings() {
+        let none = BTreeMap::new();
+        let message = |text: &str| {
+            let file = SourceFile::new(Path::new("f"), text);
+            let named = file.parse_with::<toml::Table>(&none).err().map(|error| error.to_string());
+            (named, file.check_texts().err().map(|error| error.to_string()))
+        };
+        let refused = |line: u32, character: &str| {
+            Some(format!("f:{line}: there is the control character `{character}`; leave it out"))
+        };
+        for (text, line, character) in [
+            ("a = \"\\u001b[31m\"", 1, "\\u{1b}"),
+            ("a = 1\n[b]\n\"\\u0007\" = 2", 3, "\\u{7}"),
+            ("a = 1\nb = [1, { c = \"\\u009b\" }]", 2, "\\u{9b}"),
+            ("a = \"\u{7f}\"", 1, "\\u{7f}"),
+        ] {
+            let (named, any) = message(text);
+            // TOML itself allows the last one as an escape only.
+            if character != "\\u{7f}" {
+                assert_eq!(named, refused(line, character));
+                assert_eq!(any, refused(line, character));
+            }
+            assert!(named.is_some());
+        }
+        assert_eq!(message("a = \"1\\n2\""), (refused(1, "\\n"), None));
+        assert_eq!(message("a = \"ü\""), (None, None));
+        // A value from outside is no better.
+        let file = SourceFile::new(Path::new("f"), "a = \"$x\"");
+        let values = BTreeMap::from([("x".to_owned(), "\"\\u001b\"".to_owned())]);
+        assert!(file.parse_with::<toml::Table>(&values).is_err());
+    }
 
     #[test]
     fn tables_keep_the_order_of_the_file() {

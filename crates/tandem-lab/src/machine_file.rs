@@ -53,6 +53,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use tandem_file::file_error::{FileError, read_text};
+use tandem_file::located::SourceFile;
 use tandem_file::units::{Bandwidth, Duration, Frequency, Size};
 use tandem_sim::machine::{
     CpuSpec, Hardware, Machine, MachineBuilder, MachineError, NodeSpec, parse_cpulist,
@@ -196,6 +197,7 @@ pub fn load_machine(path: &Path) -> Result<Machine, FileError> {
 pub fn parse_machine(text: &str, file_name: &str) -> Result<Machine, FileError> {
     let file: MachineFile =
         toml::from_str(text).map_err(|error| FileError::from_toml(file_name, text, &error))?;
+    SourceFile::new(Path::new(file_name), text).check_texts()?;
     file.machine(|span, message| match span {
         Some(span) => FileError::at(file_name, text, span, message),
         None => FileError::whole(file_name, message),

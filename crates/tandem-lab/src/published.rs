@@ -63,6 +63,13 @@ impl Published {
             let line = error.position().map(|position| position.line() as usize);
             FileError { file: file.into(), line, message: error.to_string() }
         };
+        // What stands here is shown on terminals.
+        let is_wrong = |it: char| it.is_control() && !matches!(it, '\n' | '\r' | '\t');
+        if let Some((before, after)) = text.find(is_wrong).map(|at| text.split_at(at)) {
+            let name = after.chars().next().unwrap_or_default().escape_default();
+            let message = format!("there is the control character `{name}`; leave it out");
+            return Err(at(before.matches('\n').count() + 1, message));
+        }
         let mut reader =
             csv::ReaderBuilder::new().comment(Some(b'#')).trim(csv::Trim::All).from_reader(text.as_bytes());
         let headers = reader.headers().map_err(csv_error)?.clone();

@@ -1,6 +1,6 @@
 //! `tandem check`: search for a case that breaks a promise of the scheduler.
 
-use crate::error::BadInput;
+use crate::error::{BadInput, one_line};
 use crate::reproduce::{cancelled_by_interrupt, make_writable, parse_jobs};
 use crate::sim::{Level, parse_policy, parse_seed};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -163,13 +163,14 @@ fn judge_files(args: &Args, promises: &[Promise]) -> anyhow::Result<()> {
         let scenario = source.build(&Default::default(), &policy).map_err(BadInput::new)?;
         let findings = judge(&scenario, RUN_SEED, promises)
             .map_err(|error| BadInput::new(format!("{}: {error}", path.display())))?;
+        let name = one_line(&path.display().to_string());
         broken += usize::from(!findings.is_empty());
         let mut out = io::stdout().lock();
         for finding in &findings {
-            writeln!(out, "{}: {}", path.display(), report::line(finding))?;
+            writeln!(out, "{name}: {}", report::line(finding))?;
         }
         if findings.is_empty() {
-            writeln!(out, "{}: keeps all promises", path.display())?;
+            writeln!(out, "{name}: keeps all promises")?;
         }
     }
     match broken {

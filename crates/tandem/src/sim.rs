@@ -2,7 +2,7 @@
 
 mod domains;
 
-use crate::error::BadInput;
+use crate::error::{BadInput, one_line};
 use std::io::Write;
 use std::path::PathBuf;
 use tandem_file::located::Located;
@@ -125,7 +125,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.domains {
         return Ok(domains::print(&scenario, &mut std::io::stdout().lock())?);
     }
-    let name = args.scenario.display().to_string();
+    let name = one_line(&args.scenario.display().to_string());
     let counted = if args.stat { counting(&scenario)? } else { scenario.clone() };
     let wrong = |error: RunError| BadInput::new(format!("{name}: {error}"));
     let metrics = match &args.trace {

@@ -399,3 +399,16 @@ fn only_regular_files_and_pipes_of_the_shell_are_read() {
     }
     tandem().args(["sim", "/dev/stdin"]).write_stdin(scenario("xen-credit")).assert().success();
 }
+
+#[test]
+fn names_in_files_cannot_steer_the_terminal() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let scenario = "length = \"1ms\"\nmachine = \"xeon-e5620-2s\"\n[programs.p]\nops = [{ compute = \"1ms\" }]\n\
+                    [[vm]]\ngroup = \"a\\u001b[31m\"\nvcpus = 1\nmemory = \"1GiB\"\nprograms = [\"p\"]\n";
+    fs::write(dir.path().join("s.toml"), scenario).expect("write a scenario");
+    for verb in ["sim", "check"] {
+        let message = rejection(&[verb, "s.toml"], dir.path());
+        let expected = "tandem: s.toml:6: there is the control character `\\u{1b}`; leave it out\n";
+        assert_eq!(message, expected);
+    }
+}

@@ -35,8 +35,17 @@ pub fn file(found: &Found, options: &Options) -> String {
     )
 }
 
+/// The text, of which a scheduler may have written a part, without line breaks and other control characters.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut readable = String::with_capacity(line.len());
+    for character in line.chars() {
+        match character.is_control() {
+            true => readable.extend(character.escape_default()),
+            false => readable.push(character),
+        }
+    }
+    readable
 }
 
 /// One line about a finding.
@@ -69,5 +78,23 @@ impl Display for Table<'_> {
             writeln!(f, "{:<5} {:<12} {count:>8} {first:>12}  {small}", text.number, text.name)?;
         }
         writeln!(f, "{cases} cases, {} promises broken", broken.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_scheduler_says_stays_in_its_line() {
+        let finding = Finding {
+            promise: Promise::Runs,
+            who: "the host".into(),
+            at_ns: 0,
+            seen: "failed:\n\u{1b}]0;title\u{7}".into(),
+            excess: 1.0,
+            over_ns: None,
+        };
+        assert!(line(&finding).contains("failed: \\u{1b}]0;title\\u{7}"), "{}", line(&finding));
     }
 }

@@ -23,6 +23,7 @@ impl Experiment {
     pub fn read(folder: &Path) -> Result<Self, FileError> {
         let source = SourceFile::read(&folder.join("experiment.toml"))?;
         let file: ExperimentFile = source.parse()?;
+        source.check_texts()?;
         check_file(&file, &source)?;
         let mut cases: Vec<Case> = Vec::new();
         for run in file.runs.iter() {
