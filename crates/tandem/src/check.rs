@@ -26,6 +26,9 @@ use tandem_lab::scenario::policy::scheduler::SchedulerName;
 /// Time between two lines of progress where there is no terminal.
 const LINE_EVERY: std::time::Duration = std::time::Duration::from_secs(15);
 
+/// The highest number of a case that a search can begin with.
+const FROM_CASE_MAX: u64 = 1_000_000_000_000_000_000;
+
 /// Arguments of `tandem check`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -57,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = parse_cases)]
     cases: Option<u64>,
     /// Try the cases from this number on
-    #[arg(long, value_name = "NUMBER", default_value_t = 0, allow_negative_numbers = true, value_parser = parse_seed)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, allow_negative_numbers = true, value_parser = parse_from_case)]
     from_case: u64,
     /// Judge this promise only; may be given several times
     #[arg(long = "promise", value_name = "NAME", value_parser = parse_promise)]
@@ -92,6 +95,12 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 fn parse_cases(text: &str) -> Result<u64, String> {
     let cases = text.parse().ok().filter(|cases| (1..=1_000_000_000).contains(cases));
     cases.ok_or_else(|| "allowed are whole numbers from 1 to 1000000000".into())
+}
+
+/// A number of a case that has enough of others behind it, however many are to be tried.
+fn parse_from_case(text: &str) -> Result<u64, String> {
+    let case = text.parse().ok().filter(|case| (0..=FROM_CASE_MAX).contains(case));
+    case.ok_or_else(|| format!("allowed are whole numbers from 0 to {FROM_CASE_MAX}"))
 }
 
 fn parse_promise(text: &str) -> Result<Promise, String> {

@@ -24,10 +24,13 @@ fn fifo() -> String {
 #[test]
 fn mistakes_are_told_in_one_sentence() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &str); 8] = [
+    fs::write(dir.path().join("bad.bpf.o"), "no object").unwrap();
+    let cases: [(&[&str], &str); 10] = [
         (&["--policy", "guest=tandem"], "write host=NAME"),
         (&["--policy", "host=none"], "is no scheduler"),
         (&["--policy", "host=file:none.bpf.o", "--cases", "1"], "none.bpf.o"),
+        (&["--except", "host=file:bad.bpf.o", "--cases", "1"], "/bad.bpf.o: "),
+        (&["--from-case", "18446744073709551615", "--for", "1s"], "numbers from 0 to 1000000000000000000"),
         (&["--promise", "all"], "there is no promise 'all'; there are"),
         (&["--for", "2"], "a time with its unit"),
         (&["--for", "0s"], "longer than 0s"),
@@ -38,6 +41,7 @@ fn mistakes_are_told_in_one_sentence() {
         let output = check(args, dir.path());
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(text(&output.stderr).contains(message), "{args:?}: {}", text(&output.stderr));
+        assert!(!text(&output.stderr).contains("drawn.toml"), "nobody has such a file");
     }
 }
 

@@ -9,8 +9,8 @@ use super::plan::Plan;
 use super::promises::{PROMISES, Promise, WINDOW_NS};
 use super::shrink::shrink;
 use crate::scenario::ScenarioSource;
-use crate::scenario::policy::PolicyTable;
 use crate::scenario::policy::scheduler::SchedulerName;
+use crate::scenario::policy::{PolicyTable, compiled};
 use rayon::iter::{IntoParallelIterator, ParallelBridge, ParallelIterator};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -61,9 +61,17 @@ impl Options {
 /// Why a search could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The scheduler cannot be used, or, by a mistake of the search, a scenario.
+    /// The file of a scheduler is none that can be used.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The scheduler does not fit a case, such as its machine, or, by a mistake of the search, the case is no scenario.
+    #[error("case {case}: {message}")]
+    Drawn {
+        /// Its number.
+        case: u64,
+        /// What is wrong.
+        message: String,
+    },
     /// A run did not come to its end, whatever the scheduler.
     #[error("case {case}: {error}")]
     Run {
@@ -129,6 +137,7 @@ pub trait Progress: Sync {
 /// # Errors
 /// If the scheduler cannot be used.
 pub fn search(options: &Options, progress: &dyn Progress) -> Result<Outcome, CheckError> {
+    options.except.iter().chain([&options.host]).try_for_each(compiled::check)?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(options.jobs.get()).build()?;
     let kept = Kept::new(options.keep, progress);
     let mut outcome = Outcome::default();
@@ -274,7 +283,9 @@ fn judge_once(
     host: &SchedulerName,
     promises: &[Promise],
 ) -> Result<Vec<Finding>, CheckError> {
-    let scenario = scenario(plan, host)?;
+    // The user does not have the file that the mistake is in.
+    let scenario =
+        scenario(plan, host).map_err(|error| CheckError::Drawn { case, message: error.message })?;
     judge(&scenario, RUN_SEED, promises).map_err(|error| CheckError::Run { case, error })
 }
 

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use tandem_ebpf::{Code, Engine, Image, Variable};
+use tandem_file::file_error::FileError;
 use tandem_file::named_file::{OBJECT_MAX, read_bytes};
 use tandem_host::scheduler::{
     Counters, Mode, Place, Places, Preference, Settings, Subject, request_bytes, rodata,
@@ -87,11 +88,26 @@ pub fn settings(
     })
 }
 
+/// Checks that a scheduler can be used, if it is one from a file.
+///
+/// # Errors
+/// Names its file.
+pub fn check(name: &SchedulerName) -> Result<(), FileError> {
+    match name {
+        SchedulerName::File(path) => load(path, KernelVersion::default()).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// The code of an object file, or of Tandem's own object if the path is empty.
 fn compiled(path: &Path, kernel: KernelVersion) -> Result<Arc<Code>, String> {
+    load(path, kernel).map_err(|error| format!("the scheduler {error}"))
+}
+
+fn load(path: &Path, kernel: KernelVersion) -> Result<Arc<Code>, FileError> {
     type Compiled = HashMap<(Vec<u8>, u64), Arc<Code>>;
     static COMPILED: LazyLock<Mutex<Compiled>> = LazyLock::new(Mutex::default);
-    let wrong = |message: String| format!("the scheduler {}: {message}", path.display());
+    let wrong = |message: String| FileError::whole(&path.display().to_string(), message);
     let object = match path.as_os_str().is_empty() {
         true => tandem_host::scheduler::OBJECT.to_vec(),
         false => read_bytes(path, OBJECT_MAX).map_err(|error| wrong(format!("cannot be read: {error}")))?,

@@ -4,6 +4,7 @@ use super::scheduler::{SchedulerName, Told};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use tandem_file::file_error::FileError;
 use tandem_sim::machine::Machine;
 use tandem_sim::policy::sched_ext::SchedExtSettings;
 
@@ -20,6 +21,14 @@ pub enum SettingValue {
     Numbers(Vec<i64>),
     Text(String),
     Table(BTreeMap<String, SettingValue>),
+}
+
+/// Nothing is wrong with what is not there; [`settings`] tells.
+///
+/// # Errors
+/// None.
+pub fn check(_: &SchedulerName) -> Result<(), FileError> {
+    Ok(())
 }
 
 /// There is none.
