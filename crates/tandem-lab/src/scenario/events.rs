@@ -14,6 +14,10 @@ use tandem_sim::scenario::{HostAction, HostEvent, Process, Scenario};
 const ACTIONS: &str =
     "`set_weight`, `set_limit`, `set_nice`, `set_affinity`, `offline`, `online`, `intrude` and `reload`";
 
+/// Most times that something happens in a run. A million are far more than anybody looks at, take a minute or so with each kind
+/// of event, and 50 MB where each is kept.
+const TIMES_MAX: u64 = 1_000_000;
+
 /// The events, in the order of time. The scenario is whole but for them.
 pub(super) fn events(
     tables: &[EventTable],
@@ -22,8 +26,30 @@ pub(super) fn events(
 ) -> Result<Vec<HostEvent>, FileError> {
     let events = tables.iter().map(|table| event(table, builder, scenario));
     let mut events = events.collect::<Result<Vec<_>, _>>()?;
+    let mut times: u64 = 0;
+    for (table, event) in tables.iter().zip(&events) {
+        times = times.saturating_add(times_of(event, scenario.warmup_ns + scenario.length_ns));
+        if times > TIMES_MAX {
+            let span = table.every.as_ref().map_or_else(|| table.at.span(), Located::span);
+            let message = format!(
+                "with this event, {times} things happen in the run; at most {TIMES_MAX} are allowed, where each CPU counts that \
+                 `intrude` takes"
+            );
+            return Err(builder.source().error(span, message));
+        }
+    }
     events.sort_by_key(|event| event.at_ns);
     Ok(events)
+}
+
+/// How often it happens before the end.
+fn times_of(event: &HostEvent, end_ns: u64) -> u64 {
+    let again = event.every_ns.map_or(0, |every_ns| (end_ns - 1 - event.at_ns) / every_ns);
+    let cpus = match &event.action {
+        HostAction::Intrude { cpus, .. } => cpus.count() as u64,
+        _ => 1,
+    };
+    (1 + again).saturating_mul(cpus)
 }
 
 fn event(table: &EventTable, builder: &Builder<'_>, scenario: &Scenario) -> Result<HostEvent, FileError> {

@@ -78,7 +78,8 @@ pub struct CgroupTable {
 pub struct EventTable {
     /// When, such as "300ms": time from the start of the run, which is that of the warm-up.
     pub at: Located<Duration>,
-    /// Time until it happens again, and again; once if absent.
+    /// Time until it happens again, and again; once if absent. At most 1000000 things may happen in a run, where each CPU
+    /// counts that `intrude` takes.
     pub every: Option<Located<Duration>>,
     /// A cgroup gets another weight.
     pub set_weight: Option<SetWeightTable>,

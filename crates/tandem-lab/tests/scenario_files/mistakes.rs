@@ -233,3 +233,28 @@ fn a_run_that_stops_at_a_count_needs_something_counted() {
     let error = build(&text).unwrap_err();
     assert_eq!(error, "dir/s.toml:2: group `hog` counts nothing, so the run would not stop");
 }
+
+#[test]
+fn no_more_happens_in_a_run_than_it_can_bear() {
+    let with = |events: &str| {
+        build(&format!("length = \"1s\"\n{}{events}", &PLACED[PLACED.find('\n').unwrap() + 1..]))
+    };
+    let refused = |events: &str, times: u64| {
+        let expected =
+            format!("with this event, {times} things happen in the run; at most 1000000 are allowed");
+        let error = with(events).map(drop).unwrap_err();
+        assert!(error.contains(&expected), "{error}");
+    };
+    refused("[[event]]\nat = \"0s\"\nevery = \"1ns\"\nreload = true\n", 1_000_000_000);
+    let intrude = |every: &str| {
+        format!(
+            "[[event]]\nat = \"0s\"\nevery = \"{every}\"\nintrude = {{ cpus = \"0-3\", length = \"1us\" }}\n"
+        )
+    };
+    refused(&intrude("1us"), 4_000_000);
+    // Not one by one, but together.
+    refused(&intrude("5us").repeat(2), 1_600_000);
+    // The host of this one is told of no events, which is what is wrong otherwise.
+    let error = with(&intrude("4us")).map(drop).unwrap_err();
+    assert!(!error.contains("things happen"), "{error}");
+}
