@@ -134,3 +134,31 @@ fn the_first_cases_of_each_promise_are_kept() {
     cases.dedup();
     assert_eq!(found.len(), cases.len());
 }
+
+#[cfg(feature = "scheduler")]
+#[test]
+fn tandem_has_the_watchdog_that_it_is_loaded_with() {
+    use crate::scenario::ScenarioSource;
+    use std::path::Path;
+    use tandem_host::scheduler::Settings;
+    use tandem_sim::scenario::{PolicySettings, Scenario};
+
+    let watchdog_ns = |scenario: &Scenario| match &scenario.policy {
+        PolicySettings::SchedExt(settings) => settings.watchdog_timeout_ns,
+        other => panic!("{other:?}"),
+    };
+    let plan = generate::plan(3, 0, true);
+    let of_run_ns = Settings::default().watchdog.ns;
+    assert_eq!(watchdog_ns(&scenario(&plan, &SchedulerName::Tandem).unwrap()), Some(of_run_ns));
+    for (policy, expected_ns) in [
+        ("", of_run_ns),
+        ("tandem = { watchdog = \"4 s\" }", 4_000_000_000),
+        ("tandem = { watchdog = \"4 s\" }\nwatchdog_timeout = \"2s\"", 2_000_000_000),
+    ] {
+        let host = "host = \"tandem\"\n";
+        let text = plan.to_toml("tandem").replacen(host, &format!("{host}{policy}\n"), 1);
+        let source = ScenarioSource::parse(Path::new("s.toml"), &text).unwrap();
+        let built = source.build(&Default::default(), &Default::default()).unwrap();
+        assert_eq!(watchdog_ns(&built), Some(expected_ns), "{policy}");
+    }
+}

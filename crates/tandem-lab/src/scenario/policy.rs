@@ -56,7 +56,8 @@ pub struct PolicyTable {
     /// For "linux" and compiled schedulers: ticks a second (`CONFIG_HZ`), 100, 250, 300 or 1000; 250 if absent.
     pub tick_hz: Option<Located<u32>>,
     /// For compiled schedulers: how long a task that can run may wait before the kernel unloads them, "30s" at most; if absent,
-    /// what the scheduler asks for, or "30s".
+    /// for Tandem the `watchdog` of its settings, "10s" unless they say otherwise, and for others what their objects ask for,
+    /// or "30s".
     pub watchdog_timeout: Option<Located<Duration>>,
     /// For compiled schedulers, as are the next two, which try how they bear it: the longest time by which a tick comes late,
     /// at random; "0us" if absent.
@@ -375,7 +376,9 @@ impl PolicyTable {
     /// Lets things come late or fail, as the table says.
     fn disturb(&self, settings: &mut SchedExtSettings) {
         let delay_ns = |delay: &Option<Located<Duration>>| delay.as_ref().map_or(0, |delay| delay.ns);
-        settings.watchdog_timeout_ns = self.watchdog_timeout.as_ref().map(|timeout| timeout.ns);
+        if let Some(timeout) = &self.watchdog_timeout {
+            settings.watchdog_timeout_ns = Some(timeout.ns);
+        }
         settings.tick_delay_max_ns = delay_ns(&self.tick_delay_max);
         settings.timer_delay_max_ns = delay_ns(&self.timer_delay_max);
         settings.storage_failure_pct =

@@ -71,6 +71,11 @@ pub fn settings(
         SchedulerName::File(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         _ => "tandem".to_owned(),
     };
+    // Who loads Tandem sets its watchdog; others say in their objects what they want.
+    let watchdog_timeout_ns = preferences.is_some().then(|| match told.tandem {
+        Some(settings) => settings.watchdog.ns,
+        None => Settings::default().watchdog.ns,
+    });
     let tick_period_ns = told.tick_hz.map_or(SchedExtSettings::TICK_PERIOD_NS, |hz| NS_PER_S / u64::from(hz));
     Ok(SchedExtSettings {
         name,
@@ -82,7 +87,7 @@ pub fn settings(
         tick_period_ns,
         tick_delay_max_ns: 0,
         timer_delay_max_ns: 0,
-        watchdog_timeout_ns: None,
+        watchdog_timeout_ns,
         storage_failure_pct: 0,
         put_back_ns: 0,
     })
