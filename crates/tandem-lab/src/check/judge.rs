@@ -12,7 +12,7 @@ use tandem_file::units::Duration;
 use tandem_sim::RunError;
 use tandem_sim::metrics::SchedulerCosts;
 use tandem_sim::policy::linux::LinuxSettings;
-use tandem_sim::scenario::{HostAction, PolicySettings, Scenario};
+use tandem_sim::scenario::{CgroupName, HostAction, PolicySettings, Scenario};
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,11 +60,12 @@ pub fn judge(scenario: &Scenario, seed: u64, wanted: &[Promise]) -> Result<Vec<F
     };
     add(costs.and_then(|costs| visits(&costs)));
     if limits(scenario) {
-        // Who has used up its quota waits, beside idle CPUs too.
+        // Who has used up its quota waits, beside idle CPUs too; who has none waits for nothing but a CPU.
         add(seen.limits(scenario));
+        add(seen.waits(|vm| !is_limited(scenario, vm)));
         return Ok(worst_of_each(findings));
     }
-    add(seen.waits());
+    add(seen.waits(|_| true));
     add(seen.idle());
     seen.shares().into_iter().for_each(&mut add);
     add(seen.late_wakeup());
@@ -88,6 +89,23 @@ pub fn judge(scenario: &Scenario, seed: u64, wanted: &[Promise]) -> Result<Vec<F
 fn limits(scenario: &Scenario) -> bool {
     scenario.cgroups.iter().any(|cgroup| cgroup.limit.is_some())
         || scenario.events.iter().any(|event| matches!(event.action, HostAction::SetLimit { .. }))
+}
+
+/// Whether the cgroup of a VM or of processes, or one above it, has a limit, at some time.
+fn is_limited(scenario: &Scenario, vm: usize) -> bool {
+    let is_set = |name: CgroupName| {
+        let sets =
+            |action: &HostAction| matches!(action, HostAction::SetLimit { cgroup, .. } if *cgroup == name);
+        scenario.events.iter().any(|event| sets(&event.action))
+    };
+    let mut above = scenario.vms[vm].cgroup;
+    while let Some(at) = above {
+        if scenario.cgroups[at].limit.is_some() || is_set(CgroupName::Declared(at)) {
+            return true;
+        }
+        above = scenario.cgroups[at].parent;
+    }
+    is_set(CgroupName::OfVm(vm.into()))
 }
 
 /// Decisions that look at too many queued tasks.
@@ -135,7 +153,8 @@ impl Seen<'_> {
         }
     }
 
-    fn waits(&self) -> Option<Finding> {
+    /// The longest wait of a task of these VMs and sets of processes.
+    fn waits(&self, is_judged: impl Fn(usize) -> bool) -> Option<Finding> {
         let worst = |(task, longest): (usize, Stretch)| {
             let allowed_ns = self.facts.tasks[task].wait_max_ns;
             Finding {
@@ -147,7 +166,8 @@ impl Seen<'_> {
                 over_ns: None,
             }
         };
-        let records = self.run.tasks.iter().enumerate().map(|(task, record)| (task, record.longest_settled));
+        let judged = (0..self.facts.tasks.len()).filter(|&task| is_judged(self.facts.tasks[task].vm));
+        let records = judged.map(|task| (task, self.run.tasks[task].longest_settled));
         records.map(worst).max_by(|a, b| a.excess.total_cmp(&b.excess))
     }
 

@@ -62,9 +62,63 @@ fn who_waits_too_long_is_named() {
         &facts,
         &[(0, Wake, 0, 0), (0, Start, 0, 0), (3, Wake, 0, 2), (5_003, Preempt, 0, 0), (5_003, Start, 0, 2)],
     );
-    let found = seen.waits().unwrap();
+    let found = seen.waits(|_| true).unwrap();
     assert_eq!((found.promise, found.who.as_str(), found.at_ns), (Promise::Waits, "light-0", 3 * MS));
     assert!(found.excess > 5.0 && found.seen.starts_with("waits for 5 s"), "{found:?}");
+}
+
+#[test]
+fn who_has_no_limit_is_judged_for_its_waits_beside_those_who_have() {
+    let text = r#"
+        length = "1s"
+        machine = "xeon-e5620-2s"
+        [policy]
+        host = "tandem"
+        era = "7.3"
+        [programs.computes]
+        ops = [{ forever = [{ compute = "10ms" }] }]
+        [[cgroup]]
+        path = "a"
+        limit = "50%"
+        [[processes]]
+        group = "below"
+        cgroup = "a/b"
+        memory = "1MiB"
+        process = [{ program = "computes" }]
+        [[processes]]
+        group = "later"
+        cgroup = "c"
+        memory = "1MiB"
+        process = [{ program = "computes" }]
+        [[vm]]
+        group = "own"
+        vcpus = 1
+        memory = "1MiB"
+        programs = ["computes"]
+        [[processes]]
+        group = "free"
+        cgroup = "d"
+        memory = "1MiB"
+        process = [{ program = "computes" }]
+        [[event]]
+        at = "100ms"
+        set_limit = { cgroup = "c", limit = "50%" }
+        [[event]]
+        at = "100ms"
+        set_limit = { cgroup = "own-0", limit = "50%" }
+    "#;
+    let source = ScenarioSource::parse(Path::new("limits.toml"), text).unwrap();
+    let scenario = source.build(&Default::default(), &Default::default()).unwrap();
+    let free = (0..scenario.vms.len()).filter(|&vm| !is_limited(&scenario, vm));
+    let free: Vec<_> = free.map(|vm| scenario.vms[vm].group.as_str()).collect();
+    assert_eq!(free, ["free"]);
+
+    let facts = facts();
+    let waits =
+        [(0, Wake, 0, 0), (0, Wake, 0, 2), (0, Start, 0, 2), (9_000, Block, 0, 2), (9_000, Start, 0, 0)];
+    let seen = seen(&facts, &waits);
+    assert!(seen.waits(|vm| vm == 0).unwrap().excess > 1.0);
+    assert!(seen.waits(|vm| vm != 0).unwrap().excess <= 1.0);
 }
 
 #[test]
