@@ -57,3 +57,11 @@ fn mistakes_end_with_one_sentence_and_status_2() {
         assert_eq!(errors.lines().count(), 1, "{errors}");
     }
 }
+
+#[test]
+fn another_build_of_tandem_is_told_all_that_it_has_or_refused() {
+    let (status, output, errors) = sim("other_build", "{}");
+    assert_eq!((status, output.as_str()), (Some(2), ""), "{errors}");
+    assert!(errors.contains("settings has 4 bytes in this build of tandem"), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+}

@@ -139,6 +139,10 @@ fn is_tandem(image: &Image) -> bool {
 
 /// What ours would be told, for another build of it: variable by variable, as far as both have them, because their order and
 /// their number may differ.
+///
+/// # Errors
+///
+/// A variable of another size means something else there; left out, it would leave the object without, say, its topology.
 fn other_build_data(
     image: &Image,
     own: &Image,
@@ -150,11 +154,17 @@ fn other_build_data(
         for (name, variable) in
             own.variables.iter().filter(|(name, it)| it.is_setting && !name.starts_with("__"))
         {
-            let theirs = image.variables.get(name).filter(|theirs| theirs.size == variable.size);
             let at = variable.address.checked_sub(start).map(|at| at as usize);
-            if let (Some(theirs), Some(at)) = (theirs, at)
+            if let (Some(theirs), Some(at)) = (image.variables.get(name), at)
                 && let Some(bytes) = bytes.get(at..at + variable.size)
             {
+                if theirs.size != variable.size {
+                    return Err(format!(
+                        "{name} has {} bytes in this build of tandem, and {} in that of this program; compile it with the \
+                         bpf/settings.h of this program",
+                        theirs.size, variable.size
+                    ));
+                }
                 data.push((theirs.address, bytes.to_vec()));
             }
         }
