@@ -13,6 +13,7 @@
  * 3. A task that may use some CPUs of an LLC only, and whose slice ended or that wakes, looks at two others of them and goes
  *    where it is owed more than others by that margin. While some CPU idles, it goes where a task runs that could use that
  *    one, which then makes room.
+ *    So does one that may go to another LLC, where a CPU idles, for one that waits and may not.
  * 4. A task that joins a queue goes to another LLC if that has less to do for each of its CPUs, weights counted, by more than
  *    IMBALANCE_*_PCT; or if the clock there has gone further lately than here by twice the margin, which is how tasks take
  *    turns where their number does not divide.
@@ -369,17 +370,60 @@ static bool idle_cpu_for(struct task_struct *p)
 	return found;
 }
 
+/* Whether the first task of a queue may use none of the CPUs that idle. */
+static bool waits_in_vain(u64 queue, const struct cpumask *idle)
+{
+	struct task_struct *p;
+
+	bpf_for_each(scx_dsq, p, queue, 0) {
+		return !bpf_cpumask_intersects(idle, p->cpus_ptr);
+	}
+	return false;
+}
+
+/*
+ * Whether a task that runs on `cpu` is to leave it for a CPU of another LLC, which idles, because a task waits here that may not
+ * leave the LLC.
+ */
+__noinline int leaves_llc(struct task_struct *p __arg_trusted, s32 cpu)
+{
+	struct cpu_state *state = cpu_state(cpu);
+	const struct cpumask *idle;
+	bool leaves = false;
+	u32 other, i;
+
+	if (!state)
+		return false;
+	other = state->look_at;
+	if (llc_of(other) != llc_of(cpu))
+		other = cpu;
+	idle = scx_bpf_get_idle_cpumask();
+	if (bpf_cpumask_intersects(idle, p->cpus_ptr)) {
+		leaves = waits_in_vain(llc_of(cpu), idle) || waits_in_vain(WARM_QUEUE | cpu, idle);
+		bpf_for(i, 0, SIBLING_LOOKS) {
+			if (leaves)
+				break;
+			leaves = waits_in_vain(WARM_QUEUE | other, idle);
+			other = next_in_llc(other);
+		}
+	}
+	scx_bpf_put_idle_cpumask(idle);
+	return leaves;
+}
+
 /*
  * Whether a running task that may use the whole LLC is to leave a CPU to those who are bound to it: for one that idles, or for one where
- * a task runs that has had more than they have.
+ * a task runs that has had more than they have; or to those who may not leave the LLC.
  */
 static bool makes_room(struct task_struct *p, struct cpu_state *state, s32 cpu, u64 now_ns)
 {
 	u64 first;
 
-	if (!first_vtime(BOUND_QUEUE | cpu, &first) || is_bound(p, llc_of(cpu)))
+	if (is_bound(p, llc_of(cpu)))
 		return false;
-	return idle_cpu_for(p) || runs_later(cpu, first, now_ns) >= 0;
+	if (first_vtime(BOUND_QUEUE | cpu, &first) && (idle_cpu_for(p) || runs_later(cpu, first, now_ns) >= 0))
+		return true;
+	return settings.nr_llcs > 1 && movable_in(llc_of(cpu)) && leaves_llc(p, cpu);
 }
 
 #endif

@@ -36,8 +36,10 @@
 /* Weights are in 1/1024 of the kernel's, where 100 is the usual one. */
 #define WEIGHT_SHIFT 10
 #define WEIGHT_USUAL (100ULL << WEIGHT_SHIFT)
+/* More than any task has. */
+#define WEIGHT_MOST (1ULL << 40)
 
-/* 1/1024 of what a CPU of the LLC has to do on average. */
+/* 1/1024 of what a CPU of the LLC has to do on average, or of the task that it takes turns with. */
 #define LEAST_SHARE_SHIFT 10
 
 /*
@@ -94,10 +96,8 @@ struct task_state {
 	/* By whose clock its virtual time is told. */
 	u32 llc;
 	bool runnable;
-	/* It waits; other CPUs may take it; in the LLC's queue, or in one of a CPU, which is `waits_at` - 1. */
-	bool waits;
-	bool movable;
-	u32 waits_at;
+	/* Where it waits and is counted for that, see note_waits(); 0: it does not. */
+	u32 waits;
 	/* See limits.bpf.h: the bucket in which it is parked, and its virtual time then; when it ran last while limited. */
 	u32 parked_in;
 	u64 parked_vtime;
@@ -146,7 +146,8 @@ static __always_inline u64 charge(u64 delta_ns, u64 weight)
 {
 	if (weight == WEIGHT_USUAL || !weight)
 		return delta_ns;
-	return delta_ns * WEIGHT_USUAL / weight;
+	/* A task may be alone for days. */
+	return delta_ns >> 46 ? delta_ns / weight * WEIGHT_USUAL : delta_ns * WEIGHT_USUAL / weight;
 }
 
 /* What a CPU of the LLC has to do on average: weight. */
@@ -167,13 +168,23 @@ static __always_inline u64 mean_weight(u32 llc)
 	return (u64)state->weight / (u32)state->nr_runnable ?: 1;
 }
 
+/* The weight by which a task is charged that shares a CPU with one of the weight `beside`: one that gives it LEAST_SHARE at least. */
+static __always_inline u64 charged_weight(const struct task_state *task, u32 llc, u64 beside)
+{
+	u64 load = load_of(llc), least = (load > beside ? load : beside) >> LEAST_SHARE_SHIFT;
+
+	return task->weight > least ? task->weight : least;
+}
+
 /* How much of a lag, or of a pace, fades in `delta_ns`: 1 - exp(-x) of it, with the time x in FADE_SHIFT, as x - x^2 / 2. */
 static __always_inline s64 faded(s64 lag, u64 delta_ns)
 {
 	if (delta_ns >> FADE_SHIFT)
 		return lag;
 	delta_ns -= (delta_ns * delta_ns) >> (FADE_SHIFT + 1);
-	/* In steps, so that the product fits. */
+	/* In steps, so that the product fits; lags are long where all weights are small. */
+	if (lag >> 44 != lag >> 63)
+		return ((lag >> 20) * (s64)(delta_ns >> 5)) >> (FADE_SHIFT - 25);
 	return ((lag >> 8) * (s64)(delta_ns >> 5)) >> (FADE_SHIFT - 13);
 }
 
@@ -399,22 +410,23 @@ static __always_inline s64 drawn(s64 ahead, u64 delta_ns, s32 nr_cpus)
 	return ahead > 0 ? ahead : ahead / nr_cpus;
 }
 
-/* Charges the running task up to now. */
+/* Charges the running task up to now. What it adds to the clock, it adds now: that has not faded since it was charged last. */
 static __always_inline void settle(struct cpu_state *cpu, u32 llc, u64 now_ns)
 {
 	struct llc_state *state = llc_state(llc);
 	u64 delta_ns, clock;
+	s64 added = 0, lag;
 
 	if (!state || !before(cpu->charged_ns, now_ns))
 		return;
 	delta_ns = now_ns - cpu->charged_ns;
 	if (state->weight > 0)
-		__sync_fetch_and_add(&state->clock, charge(delta_ns, state->weight) +
-						    drawn(cpu->vtime - state->clock, delta_ns, nr_cpus_of(llc)));
-	clock = state->clock;
-	cpu->vtime = clock - grown(cpu->charged_clock - cpu->vtime, clock - cpu->charged_clock - charge(delta_ns, cpu->weight), delta_ns);
+		added = charge(delta_ns, state->weight) + drawn(cpu->vtime - state->clock, delta_ns, nr_cpus_of(llc));
+	clock = __sync_fetch_and_add(&state->clock, added);
+	lag = grown(cpu->charged_clock - cpu->vtime, clock - cpu->charged_clock - charge(delta_ns, cpu->weight), delta_ns);
+	cpu->vtime = clock - lag;
 	cpu->charged_ns = now_ns;
-	cpu->charged_clock = clock;
+	cpu->charged_clock = clock + added;
 }
 
 /*
@@ -442,7 +454,8 @@ static __always_inline void forget_alone(struct cpu_state *cpu, u32 llc, bool aw
 	/* It could be elsewhere, and who waits for it here. */
 	if (awaited && !pinned)
 		state->waited_ns = cpu->charged_ns;
-	if (state->nr_movable <= 0 && cpu->charged_ns - later(state->waited_ns, cpu->waited_ns) > settings.slice_ns)
+	/* Others may have waited since it was charged. */
+	if (state->nr_movable <= 0 && before(later(state->waited_ns, cpu->waited_ns) + settings.slice_ns, cpu->charged_ns))
 		cpu->vtime = later(earlier(cpu->vtime, state->clock), state->clock - charge(settings.slice_ns, cpu->weight));
 }
 

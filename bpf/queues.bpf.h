@@ -9,7 +9,8 @@
  * so that nobody ever looks behind the first.
  *
  * A CPU takes the earliest of the three heads. Virtual times are of one clock for all CPUs of an LLC, which is what makes
- * that fair: see fairness.bpf.h.
+ * that fair: see fairness.bpf.h. They change while tasks wait, so that the order of a queue does, too: a CPU that decides looks at the
+ * first, and once a tick at the last, and puts them where they belong by now.
  *
  * Limits: from when the kernel begins to take a CPU offline until it tells schedulers, a grace period of RCU later, that
  * CPU gets no tasks of others. Those that wait in its queues wait so long, or until another CPU takes them.
@@ -27,11 +28,24 @@ enum {
 	PREEMPT_LOOKS = 4,
 	/* How often the first of a queue is put where it belongs, for a decision. */
 	REFRESH_TRIES = 3,
+	/* Where the LLC begins in what a task has of where it waits. */
+	WAITS_LLC_SHIFT = 16,
 };
+
+/*
+ * Whether a task must stay on its CPU because it has disabled its migration. Kernels before 6.14 enqueue it all the same, with all CPUs
+ * that it may use otherwise, and eject a scheduler that sends it to one of these. A BPF program disables it, too, for who runs it.
+ */
+static __always_inline bool must_stay(const struct task_struct *p)
+{
+	if (LINUX_KERNEL_VERSION >= KERNEL_VERSION(6, 14, 0) || !bpf_core_field_exists(p->migration_disabled))
+		return false;
+	return p->migration_disabled > (p == bpf_get_current_task_btf() ? 1 : 0);
+}
 
 static __always_inline bool is_pinned(const struct task_struct *p)
 {
-	return p->nr_cpus_allowed == 1;
+	return p->nr_cpus_allowed == 1 || must_stay(p);
 }
 
 /* Whether a task may not use all CPUs of the LLC. */
@@ -173,6 +187,17 @@ __noinline u64 slice_on(s32 cpu, u64 weight)
 	return slice_ns > settings.slice_min_ns ? slice_ns : settings.slice_min_ns;
 }
 
+/*
+ * How long a turn of a task may be: a tick ends it, but a timer does if the task is so light that it gets half of what others get, or
+ * less (time_slice() in preempt.bpf.h).
+ */
+static u64 longest_turn(s32 cpu, u64 weight)
+{
+	u64 slice_ns = slice_on(cpu, weight);
+
+	return slice_ns < slice_on(cpu, WEIGHT_MOST) / 2 ? slice_ns : slice_ns + TICK_NS;
+}
+
 static __always_inline bool first_vtime(u64 queue, u64 *vtime)
 {
 	struct first first;
@@ -274,40 +299,93 @@ __noinline u64 turn_in(s32 cpu, u32 llc)
 	return first_vtime(llc, &first) ? earlier(turn, first) : turn;
 }
 
-/* Notes that a task no longer waits. */
-static __always_inline void note_taken(struct task_state *task)
+/*
+ * Puts the last task of a queue where it belongs by now. What it ran before others came, or heavier ones, may be many turns by what it
+ * weighs now: it pays for two. And those who joined later may stand before it for what has faded meanwhile: see drift_of(). It is
+ * enough to look at the last, again and again, since whoever stands wrong gets there.
+ */
+__noinline int refresh_last(s32 cpu, u64 queue)
 {
-	struct llc_state *llc = llc_state(task->llc);
-	struct cpu_state *state = cpu_state((s32)task->waits_at - 1);
+	struct cpu_state *state = cpu_state(cpu);
+	u32 llc = llc_of(cpu);
+	struct task_struct *p;
 
-	if (!task->waits || !llc)
+	bpf_for_each(scx_dsq, p, queue, SCX_DSQ_ITER_REV) {
+		struct task_state *task = task_state(p);
+		u64 now_ns = scx_bpf_now(), drift = drift_of(queue, now_ns), turn, vtime, last, weight;
+
+		if (!task || !state || task->llc != llc)
+			break;
+		weight = charged_weight(task, llc, state->running ? state->weight : 0);
+		turn = queue & BOUND_QUEUE ? bound_turn_on(cpu, llc, now_ns) : later(served_by(cpu, llc), clock_of(llc));
+		vtime = vtime_after_wait(task, now_ns);
+		last = turn + charge(2 * longest_turn(cpu, weight), weight);
+		if (before(last, vtime)) {
+			vtime = last;
+			note_lag(task, vtime, now_ns);
+		}
+		if (before(vtime + charge(settings.slice_min_ns, weight), p->scx.dsq_vtime + drift)) {
+			scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime - drift);
+			scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, queue, 0);
+		}
+		break;
+	}
+	return 0;
+}
+
+/* The same for all queues of a CPU, once a tick. Only for dispatch. */
+static __always_inline void refresh_queues(struct cpu_state *state, s32 cpu, u64 now_ns)
+{
+	if (now_ns - state->refreshed_ns < TICK_NS)
 		return;
-	task->waits = false;
-	if (!task->movable) {
-		if (state)
+	state->refreshed_ns = now_ns;
+	refresh_last(cpu, BOUND_QUEUE | (u32)cpu);
+	refresh_last(cpu, WARM_QUEUE | (u32)cpu);
+	if (!is_isolated(cpu))
+		refresh_last(cpu, llc_of(cpu));
+}
+
+/*
+ * Counts a task that waits among those that other CPUs may take, if `sign` is 1, and no longer if -1. `waits` is where: bit 0 that it
+ * does, bit 1 whether others may take it, then a CPU + 1 if it waits in one of that one's queues, and from WAITS_LLC_SHIFT on the LLC.
+ */
+static __always_inline void count_waiting(u32 waits, s32 sign)
+{
+	struct cpu_state *state = cpu_state((s32)(waits >> 2 & ((1U << (WAITS_LLC_SHIFT - 2)) - 1)) - 1);
+	struct llc_state *llc = llc_state(waits >> WAITS_LLC_SHIFT);
+
+	if (!llc)
+		return;
+	if (!(waits & 2)) {
+		if (sign < 0 && state)
 			state->waited_ns = scx_bpf_now();
 		return;
 	}
-	llc->waited_ns = scx_bpf_now();
-	__sync_fetch_and_sub(&llc->nr_movable, 1);
-	if (task->waits_at && state)
-		__sync_fetch_and_sub(&state->nr_movable, 1);
+	if (sign < 0)
+		llc->waited_ns = scx_bpf_now();
+	__sync_fetch_and_add(&llc->nr_movable, sign);
+	if (state)
+		__sync_fetch_and_add(&state->nr_movable, sign);
+}
+
+/* Notes that a task no longer waits. Whoever exchanges the word counts, so that two who do it at once count once. */
+static __always_inline void note_taken(struct task_state *task)
+{
+	u32 waits = task->waits ? __sync_lock_test_and_set(&task->waits, 0) : 0;
+
+	if (waits)
+		count_waiting(waits, -1);
 }
 
 /* Notes that a task waits: in the LLC's queue (`cpu` < 0) or in one of a CPU's. */
 static __always_inline void note_waits(struct task_struct *p, struct task_state *task, s32 cpu)
 {
-	struct llc_state *llc = llc_state(task->llc);
-	struct cpu_state *state = cpu_state(cpu);
+	u32 waits = 1 | (is_pinned(p) ? 0 : 2) | (u32)(cpu + 1) << 2 | task->llc << WAITS_LLC_SHIFT, before;
 
-	task->waits = true;
-	task->movable = !is_pinned(p);
-	task->waits_at = cpu + 1;
-	if (!llc || !task->movable)
-		return;
-	__sync_fetch_and_add(&llc->nr_movable, 1);
-	if (cpu >= 0 && state)
-		__sync_fetch_and_add(&state->nr_movable, 1);
+	before = __sync_lock_test_and_set(&task->waits, waits);
+	if (before)
+		count_waiting(before, -1);
+	count_waiting(waits, 1);
 }
 
 /*

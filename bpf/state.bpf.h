@@ -61,6 +61,8 @@ struct cpu_state {
 	bool tick_looks;
 	/* Tasks in the CPU's own queues that other CPUs may take; others write it, too. */
 	u32 nr_movable;
+	/* When its queues were looked at for those that stand too far back. */
+	u64 refreshed_ns;
 	/* When a task last waited for this CPU alone. */
 	u64 waited_ns;
 	/* Tasks of queues that it has looked at for this decision. */

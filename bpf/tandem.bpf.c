@@ -318,6 +318,7 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 	if (!state)
 		return;
 	state->looked = 0;
+	refresh_queues(state, cpu, now_ns);
 	if (run_yield_target(state, cpu))
 		return;
 	if (runs_on) {
@@ -359,14 +360,14 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 	}
 }
 
-/* Looks at a task's weight, and tells by which one it is charged: one that gives it LEAST_SHARE at least. */
+/* Looks at a task's weight, and tells by which one it is charged. */
 static __always_inline u64 new_weight(struct task_struct *p, struct task_state *task, s32 cpu, u64 now_ns)
 {
-	u64 least = load_of(llc_of(cpu)) >> LEAST_SHARE_SHIFT, weight;
+	struct cpu_state *state = cpu_state(cpu);
 
-	task->weight = weight = weight_of(p, now_ns);
-	note_load(task, useful_weight(task, weight));
-	return weight > least ? weight : least;
+	task->weight = weight_of(p, now_ns);
+	note_load(task, useful_weight(task, task->weight));
+	return charged_weight(task, llc_of(cpu), state ? state->stopped_weight : 0);
 }
 
 /*
@@ -465,7 +466,7 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 	turn_ns = now_ns - state->turn_ns;
 	if (runnable) {
 		/* Its turn may have begun when there were fewer or lighter tasks: it pays for one as long as it would get now. */
-		u64 slice_ns = slice_on(cpu, state->weight) + TICK_NS, given_ns = state->given_ns < turn_ns ? state->given_ns : turn_ns;
+		u64 slice_ns = longest_turn(cpu, state->weight), given_ns = state->given_ns < turn_ns ? state->given_ns : turn_ns;
 
 		if (given_ns > slice_ns) {
 			state->vtime -= charge(given_ns - slice_ns, state->weight);

@@ -116,3 +116,53 @@ fn nothing_that_was_found_is_lost_when_the_command_is_killed() {
     assert!(files.len() > 1);
     assert!(files.iter().all(|text| text.starts_with("# Breaks P")), "{files:?}");
 }
+
+/// Tasks of little weight that had the CPUs to themselves, and others of much that come after a second: nobody waits longer than is
+/// promised, wherever they may run. What the light ones ran before is many turns by what they weigh then.
+#[test]
+fn nobody_starves_when_heavier_tasks_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let affinities = [("pinned", "affinity = { hard = \"0\" }"), ("free", "")];
+    let caches: [(&str, &[&str]); 2] = [("one", &["0-3"]), ("two", &["0-1", "2-3"])];
+    let mut files = Vec::new();
+    for (light, heavy) in [(26, 25_600), (64, 25_600), (64, 2_560), (256, 25_600)] {
+        for ((place, affinity), (layout, llcs)) in
+            affinities.iter().flat_map(|affinity| caches.iter().map(move |layout| (affinity, layout)))
+        {
+            let machine: String = llcs
+                .iter()
+                .enumerate()
+                .map(|(number, cpus)| {
+                    format!(
+                        "[[machine.llc]]\nnumber = {number}\nsize = \"8MiB\"\n\
+                         [[machine.cores]]\npackage = 0\nnode = 0\nllc = {number}\ncpus = [\"{cpus}\"]\n"
+                    )
+                })
+                .collect();
+            let vcpus = if *place == "pinned" { 1 } else { 4 };
+            let scenario = format!(
+                "length = \"14s\"\nwarmup = \"500ms\"\n[policy]\nhost = \"tandem\"\n\
+                 [machine]\nname = \"m\"\n[[machine.node]]\nnumber = 0\nmemory = \"16GiB\"\nbandwidth = \"40GB/s\"\n{machine}\
+                 [programs.early]\nops = [{{ forever = [{{ compute = \"10ms\" }}] }}]\n\
+                 [programs.late]\nops = [{{ sleep = \"1s\" }}, {{ forever = [{{ compute = \"10ms\" }}] }}]\n\
+                 [[vm]]\ngroup = \"light\"\nvcpus = {vcpus}\nmemory = \"64MiB\"\nweight = {light}\nprograms = [\"early\"]\ncount = 2\n{affinity}\n\
+                 [[vm]]\ngroup = \"heavy\"\nvcpus = {vcpus}\nmemory = \"64MiB\"\nweight = {heavy}\nprograms = [\"late\"]\n{affinity}\n"
+            );
+            let name = format!("{place}-{layout}-{light}-{heavy}.toml");
+            fs::write(dir.path().join(&name), scenario).unwrap();
+            files.push(name);
+        }
+    }
+    let mut args = vec!["--promise", "waits", "--promise", "runs"];
+    args.extend(files.iter().map(String::as_str));
+    let output = check(&args, dir.path());
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+/// Cases that were found and mended: they keep what they broke.
+#[test]
+fn what_was_mended_stays_mended() {
+    let mended = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mended");
+    let output = check(&["confined-to-a-cache.toml", "soft-affinity-of-heavy-tasks.toml"], &mended);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
