@@ -104,6 +104,16 @@ static __always_inline bool stays_away(const struct preference_set *set, const s
 	       now_ns - preference->away_since_ns < settings.away_min_ns;
 }
 
+/* Leaves the CPUs of a mask that are online: nobody serves the queues of others. False: there are none. */
+static __always_inline bool only_online(struct bpf_cpumask *mask)
+{
+	const struct cpumask *online = scx_bpf_get_online_cpumask();
+	bool some = bpf_cpumask_and(mask, cast_mask(mask), online);
+
+	scx_bpf_put_cpumask(online);
+	return some;
+}
+
 /*
  * A CPU for a task with a preference: an idle one, and `*idle` is true, or one to wait at. Negative: it prefers nothing,
  * or may use none of what it prefers, and is placed like others.
@@ -152,7 +162,7 @@ static s32 place_preferring(struct task_struct *p, s32 prev_cpu, u64 now_ns, boo
 		return prev_cpu;
 	}
 	count(COUNTER_soft_waited);
-	if (bpf_cpumask_test_cpu(prev_cpu, cast_mask(mine)))
+	if (bpf_cpumask_test_cpu(prev_cpu, cast_mask(mine)) || !only_online(mine))
 		return prev_cpu;
 	return bpf_cpumask_any_distribute(cast_mask(mine));
 }
