@@ -81,8 +81,9 @@ struct task_state {
 	s64 lag;
 	s64 beyond_pace;
 	u64 faded_ns;
-	/* How much its last turn was: virtual time. */
+	/* How much its last turn was, and how much of that was beyond its slice: virtual time. */
 	u64 turn;
+	u64 overrun;
 	/* What it has had lately, which fades like a lag: virtual time. */
 	u64 had;
 	/* When it woke another one synchronously, 0: not in this turn; and how long it mostly goes on then. */

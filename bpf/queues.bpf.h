@@ -28,6 +28,8 @@ enum {
 	PREEMPT_LOOKS = 4,
 	/* How often the first of a queue is put where it belongs, for a decision. */
 	REFRESH_TRIES = 3,
+	/* So many turns of its own may keep a task waiting. */
+	KEPT_TURNS = 4,
 	/* Where the LLC begins in what a task has of where it waits. */
 	WAITS_LLC_SHIFT = 16,
 };
@@ -301,8 +303,8 @@ __noinline u64 turn_in(s32 cpu, u32 llc)
 
 /*
  * Puts the last task of a queue where it belongs by now. What it ran before others came, or heavier ones, may be many turns by what it
- * weighs now: it pays for two. And those who joined later may stand before it for what has faded meanwhile: see drift_of(). It is
- * enough to look at the last, again and again, since whoever stands wrong gets there.
+ * weighs now: it pays for KEPT_TURNS, and for what it ran beyond its slice. And those who joined later may stand before it for what
+ * has faded meanwhile: see drift_of(). It is enough to look at the last, again and again, since whoever stands wrong gets there.
  */
 __noinline int refresh_last(s32 cpu, u64 queue)
 {
@@ -319,7 +321,7 @@ __noinline int refresh_last(s32 cpu, u64 queue)
 		weight = charged_weight(task, llc, state->running ? state->weight : 0);
 		turn = queue & BOUND_QUEUE ? bound_turn_on(cpu, llc, now_ns) : later(served_by(cpu, llc), clock_of(llc));
 		vtime = vtime_after_wait(task, now_ns);
-		last = turn + charge(2 * longest_turn(cpu, weight), weight);
+		last = turn + charge(KEPT_TURNS * longest_turn(cpu, weight), weight) + task->overrun;
 		if (before(last, vtime)) {
 			vtime = last;
 			note_lag(task, vtime, now_ns);
