@@ -12,6 +12,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::panic;
 use std::process::{self, ExitCode};
+use tandem_file::shown::readable;
 
 /// End of `tandem --help`.
 pub const EXIT_STATUS_HELP: &str = "Exit status: 0 for success, 2 for a wrong option or a wrong file, 1 for anything \
@@ -60,15 +61,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 
 /// The message without line breaks and other control characters, which may come from a user's file.
 pub fn one_line(message: &str) -> String {
-    let mut line = String::with_capacity(message.len());
-    for character in message.trim_end().chars() {
-        match character {
-            '\n' | '\t' => line.push(' '),
-            _ if character.is_control() => line.extend(character.escape_default()),
-            _ => line.push(character),
-        }
-    }
-    line
+    readable(&message.trim_end().replace(['\n', '\t'], " "), &[])
 }
 
 fn is_broken_pipe(cause: &(dyn Error + 'static)) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::observe::{Observation, ObservedVm};
 use std::time::Duration;
+use tandem_file::shown::readable;
 use tandem_host::vms::{Manager, Memory, Vm};
 
 /// What cannot be read.
@@ -75,14 +76,7 @@ pub fn fullest_node(memory: &Memory) -> Option<(u32, u64)> {
 
 /// A name without control characters, which could move the cursor or end the line.
 pub fn name(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
-    for character in name.chars() {
-        match character.is_control() {
-            true => text.extend(character.escape_default()),
-            false => text.push(character),
-        }
-    }
-    text
+    readable(name, &[])
 }
 
 /// A text of at most that many characters, with a mark if something is missing.

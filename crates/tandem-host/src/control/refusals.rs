@@ -7,6 +7,7 @@ use super::peer::Peer;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::time::{Duration, Instant};
+use tandem_file::shown::readable;
 
 /// Least time between two lines about a user.
 pub const PAUSE: Duration = Duration::from_secs(10);
@@ -65,14 +66,7 @@ impl Refusals {
 
 /// A reason that can neither begin a line of its own nor speak to a terminal.
 fn in_a_line(why: &str) -> String {
-    let mut line = String::new();
-    for character in why.chars().take(REASON_MAX) {
-        match character.is_control() {
-            true => line.extend(character.escape_default()),
-            false => line.push(character),
-        }
-    }
-    line
+    readable(&why.chars().take(REASON_MAX).collect::<String>(), &[])
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use tandem_bpf::types::{data, user_exit_info};
+use tandem_file::shown::readable;
 
 /// `SCX_EXIT_UNREG` of the kernel's `enum scx_exit_kind`: it was unloaded from user space.
 const KIND_UNLOADED: i32 = 64;
@@ -99,23 +100,11 @@ pub fn keep_dump(folder: &Path, exit: &Exit) -> io::Result<PathBuf> {
     let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | only;
     let mut file = File::from(openat(&directory, UNFINISHED, new, Mode::RUSR | Mode::WUSR)?);
     let text = format!("{exit}\n\n{}\n", exit.dump);
-    file.write_all(readable(&text).as_bytes())?;
+    // Names of tasks may hold any characters.
+    file.write_all(readable(&text, &['\n', '\t']).as_bytes())?;
     file.sync_all()?;
     renameat(&directory, UNFINISHED, &directory, DUMP_FILE)?;
     Ok(folder.join(DUMP_FILE))
-}
-
-/// The text without control characters but ends of lines and tabs: names of tasks may hold any.
-fn readable(text: &str) -> String {
-    let mut readable = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' | '\t' => readable.push(character),
-            _ if character.is_control() => readable.extend(character.escape_default()),
-            _ => readable.push(character),
-        }
-    }
-    readable
 }
 
 fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {

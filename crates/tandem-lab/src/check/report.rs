@@ -5,6 +5,7 @@ use super::promises::{PROMISES, Promise};
 use super::search::{Found, Options, Outcome};
 use crate::scenario::policy::scheduler::SchedulerName;
 use std::fmt::{self, Display};
+use tandem_file::shown::readable;
 
 /// The name of a found case's file.
 pub fn file_name(promise: Promise, case: u64) -> String {
@@ -37,15 +38,7 @@ pub fn file(found: &Found, options: &Options) -> String {
 
 /// The text, of which a scheduler may have written a part, without line breaks and other control characters.
 fn one_line(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut readable = String::with_capacity(line.len());
-    for character in line.chars() {
-        match character.is_control() {
-            true => readable.extend(character.escape_default()),
-            false => readable.push(character),
-        }
-    }
-    readable
+    readable(&text.split_whitespace().collect::<Vec<_>>().join(" "), &[])
 }
 
 /// One line about a finding.
