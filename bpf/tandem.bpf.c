@@ -449,8 +449,7 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_state *state = cpu_state(cpu);
 	struct task_state *task = task_state(p);
-	u64 now_ns = scx_bpf_now(), turn_ns;
-	s64 overrun_ns;
+	u64 now_ns = scx_bpf_now(), turn_ns, given_ns, overrun_ns;
 	u32 llc = llc_of(cpu);
 
 	if (!state)
@@ -465,10 +464,11 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 	if (limits_generation)
 		return_grant(task, cpu, now_ns);
 	turn_ns = now_ns - state->turn_ns;
-	overrun_ns = (s64)(turn_ns - state->given_ns);
+	given_ns = state->given_ns < turn_ns ? state->given_ns : turn_ns;
+	overrun_ns = turn_ns - given_ns;
 	if (runnable) {
 		/* Its turn may have begun when there were fewer or lighter tasks: it pays for one as long as it would get now. */
-		u64 slice_ns = longest_turn(cpu, state->weight), given_ns = state->given_ns < turn_ns ? state->given_ns : turn_ns;
+		u64 slice_ns = longest_turn(cpu, state->weight);
 
 		if (given_ns > slice_ns) {
 			state->vtime -= charge(given_ns - slice_ns, state->weight);
@@ -486,7 +486,7 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 	}
 	note_lag(task, state->vtime, now_ns);
 	task->turn = charge(turn_ns, state->weight);
-	task->overrun = overrun_ns > 0 ? charge(overrun_ns, state->weight) : 0;
+	task->overrun = charge(overrun_ns, state->weight);
 	task->had += charge(now_ns - state->since_ns, state->weight);
 }
 
