@@ -350,24 +350,26 @@ static __always_inline void refresh_queues(struct cpu_state *state, s32 cpu, u64
 /*
  * Counts a task that waits among those that other CPUs may take, if `sign` is 1, and no longer if -1. `waits` is where: bit 0 that it
  * does, bit 1 whether others may take it, then a CPU + 1 if it waits in one of that one's queues, and from WAITS_LLC_SHIFT on the LLC.
+ * Not static: it is verified once, and not again for each place that calls it.
  */
-static __always_inline void count_waiting(u32 waits, s32 sign)
+__noinline int count_waiting(u32 waits, s32 sign)
 {
 	struct cpu_state *state = cpu_state((s32)(waits >> 2 & ((1U << (WAITS_LLC_SHIFT - 2)) - 1)) - 1);
 	struct llc_state *llc = llc_state(waits >> WAITS_LLC_SHIFT);
 
 	if (!llc)
-		return;
+		return 0;
 	if (!(waits & 2)) {
 		if (sign < 0 && state)
 			state->waited_ns = scx_bpf_now();
-		return;
+		return 0;
 	}
 	if (sign < 0)
 		llc->waited_ns = scx_bpf_now();
 	__sync_fetch_and_add(&llc->nr_movable, sign);
 	if (state)
 		__sync_fetch_and_add(&state->nr_movable, sign);
+	return 0;
 }
 
 /* Notes that a task no longer waits. Whoever exchanges the word counts, so that two who do it at once count once. */
