@@ -8,7 +8,7 @@
  * Approach, in the order of distance:
  * 1. A CPU with nothing to run takes what waits: in its LLC, then in others, nearest node first, there those that prefer this
  *    CPU before the rest.
- * 2. At each decision and each tick a CPU looks at another one of its LLC, in turn, and takes the first that waits there if that is owed
+ * 2. At each decision, once in `slice_min_ns` at most, and each tick a CPU looks at another one of its LLC, in turn, and takes the first that waits there if that is owed
  *    `migration_margin_ns` more than who would run here.
  * 3. A task that may use some CPUs of an LLC only, and whose slice ended or that wakes, looks at two others of them and goes
  *    where it is owed more than others by that margin. While some CPU idles, it goes where a task runs that could use that
@@ -69,7 +69,7 @@ static s32 best_for_bound(struct task_struct *p, struct task_state *task, s32 cp
 		best_served = vtime_after_wait(task, now_ns) - clock_of(task->llc) + pace_of(task->llc, now_ns);
 	if (known || !woke)
 		best_served += charge(settings.migration_margin_ns, task->weight);
-	bpf_for(i, 0, BOUND_LOOKS) {
+	for (i = 0; i < BOUND_LOOKS; i++) {
 		struct cpu_state *state;
 
 		other = bpf_cpumask_any_distribute(p->cpus_ptr);
@@ -159,14 +159,15 @@ static __always_inline bool fits(struct task_struct *p, s32 cpu, bool preferring
  */
 __noinline int take_fitting(s32 cpu, u64 queue, bool preferring, u64 bound, bool bounded)
 {
+	u64 now_ns = bounded ? scx_bpf_now() : 0;
 	struct cpu_state *state = cpu_state(cpu);
 	struct task_struct *p;
 	u32 looked = 0;
 
-	if (!state || state->looked >= SEARCH_ALL_MAX)
+	if (!state || state->looked >= SEARCH_ALL_MAX || !may_wait_in(queue))
 		return false;
 	bpf_for_each(scx_dsq, p, queue, 0) {
-		if (bounded && !before(vtime_of_waiting(p), bound))
+		if (bounded && !before(vtime_of_waiting(p, now_ns), bound))
 			break;
 		if (fits(p, cpu, preferring) && move_here(BPF_FOR_EACH_ITER, p, cpu))
 			return true;
@@ -261,7 +262,7 @@ static __always_inline u64 owed_before(u64 vtime, s32 cpu)
 }
 
 /* The next CPU of the LLC where somebody waits whom others may take, and who is earlier than `bound`; -1: not where it looked. */
-static __always_inline s32 owed_elsewhere(struct cpu_state *state, s32 cpu, u64 bound)
+static __always_inline s32 owed_elsewhere(struct cpu_state *state, s32 cpu, u64 bound, u64 now_ns)
 {
 	u64 first;
 	struct llc_state *llc = llc_state(llc_of(cpu));
@@ -272,7 +273,7 @@ static __always_inline s32 owed_elsewhere(struct cpu_state *state, s32 cpu, u64 
 		return -1;
 	if (llc_of(other) != llc_of(cpu))
 		other = next_in_llc(cpu);
-	bpf_for(i, 0, SIBLING_LOOKS) {
+	for (i = 0; i < SIBLING_LOOKS; i++) {
 		struct cpu_state *sibling = cpu_state(other);
 
 		found = sibling && sibling->nr_movable && other != cpu;
@@ -283,19 +284,24 @@ static __always_inline s32 owed_elsewhere(struct cpu_state *state, s32 cpu, u64 
 	state->look_at = other;
 	if (!found)
 		return -1;
-	if ((first_vtime(WARM_QUEUE | other, &first) && before(first, bound)) ||
-	    (first_vtime(BOUND_QUEUE | other, &first) && before(first, bound)))
+	if ((first_vtime(WARM_QUEUE | other, now_ns, &first) && before(first, bound)) ||
+	    (first_vtime(BOUND_QUEUE | other, now_ns, &first) && before(first, bound)))
 		return other;
 	state->look_at = next_in_llc(other);
 	return -1;
 }
 
 /* Takes the first task that waits on another CPU, where that is owed more than the task that would run here. */
-static __always_inline bool take_owed(struct cpu_state *state, s32 cpu, u64 vtime)
+static __always_inline bool take_owed(struct cpu_state *state, s32 cpu, u64 vtime, u64 now_ns)
 {
 	u64 bound = owed_before(vtime, cpu);
-	s32 other = owed_elsewhere(state, cpu, bound);
+	s32 other;
 
+	/* Where a CPU decides all the time, a look each time would cost more than what it finds. */
+	if (now_ns - state->looked_ns < settings.slice_min_ns)
+		return false;
+	state->looked_ns = now_ns;
+	other = owed_elsewhere(state, cpu, bound, now_ns);
 	if (other < 0)
 		return false;
 	state->look_at = next_in_llc(other);
@@ -310,18 +316,18 @@ static __always_inline bool take_owed(struct cpu_state *state, s32 cpu, u64 vtim
  * Takes the task that deserves this CPU most: of those who wait for it, or one that waits for another CPU and is owed more than it.
  * False: the running task does, which can go on (`runs_on`), or nobody waits.
  */
-static bool take_next(struct cpu_state *state, s32 cpu, bool runs_on)
+static bool take_next(struct cpu_state *state, s32 cpu, bool runs_on, u64 now_ns)
 {
 	u64 bound = state->vtime, first;
 	s32 try;
 
 	if (state->yielded)
 		bound += charge(settings.slice_ns, state->weight);
-	bpf_for(try, 0, TAKE_TRIES) {
-		s64 queue = earliest_queue(cpu, &first);
+	for (try = 0; try < TAKE_TRIES; try++) {
+		s64 queue = earliest_queue(cpu, now_ns, &first);
 		bool waits = queue >= 0 && (!runs_on || before(first, bound));
 
-		if (!try && (waits || runs_on) && take_owed(state, cpu, waits ? first : state->vtime))
+		if (!try && (waits || runs_on) && take_owed(state, cpu, waits ? first : state->vtime, now_ns))
 			return true;
 		if (!waits)
 			return false;
@@ -346,7 +352,7 @@ __noinline s32 runs_later(s32 cpu, u64 vtime, u64 now_ns)
 	other = state->push_at;
 	if (llc_of(other) != llc_of(cpu))
 		other = next_in_llc(cpu);
-	bpf_for(i, 0, SIBLING_LOOKS) {
+	for (i = 0; i < SIBLING_LOOKS; i++) {
 		struct cpu_state *sibling = cpu_state(other);
 
 		if (sibling && sibling->running && !sibling->bound && other != cpu && before(bound, running_vtime(sibling, clock, now_ns))) {
@@ -375,6 +381,8 @@ static bool waits_in_vain(u64 queue, const struct cpumask *idle)
 {
 	struct task_struct *p;
 
+	if (!may_wait_in(queue))
+		return false;
 	bpf_for_each(scx_dsq, p, queue, 0) {
 		return !bpf_cpumask_intersects(idle, p->cpus_ptr);
 	}
@@ -400,7 +408,7 @@ __noinline int leaves_llc(struct task_struct *p __arg_trusted, s32 cpu)
 	idle = scx_bpf_get_idle_cpumask();
 	if (bpf_cpumask_intersects(idle, p->cpus_ptr)) {
 		leaves = waits_in_vain(llc_of(cpu), idle) || waits_in_vain(WARM_QUEUE | cpu, idle);
-		bpf_for(i, 0, SIBLING_LOOKS) {
+		for (i = 0; i < SIBLING_LOOKS; i++) {
 			if (leaves)
 				break;
 			leaves = waits_in_vain(WARM_QUEUE | other, idle);
@@ -421,7 +429,7 @@ static bool makes_room(struct task_struct *p, struct cpu_state *state, s32 cpu, 
 
 	if (is_bound(p, llc_of(cpu)))
 		return false;
-	if (first_vtime(BOUND_QUEUE | cpu, &first) && (idle_cpu_for(p) || runs_later(cpu, first, now_ns) >= 0))
+	if (first_vtime(BOUND_QUEUE | cpu, now_ns, &first) && (idle_cpu_for(p) || runs_later(cpu, first, now_ns) >= 0))
 		return true;
 	return settings.nr_llcs > 1 && movable_in(llc_of(cpu)) && leaves_llc(p, cpu);
 }

@@ -34,11 +34,11 @@ enum {
 };
 
 /* Whether the first of a queue is behind `vtime`, told by the clock of the CPU's LLC, by more than `ahead`. */
-static __always_inline bool is_too_far_ahead(u64 vtime, u64 ahead, u64 queue)
+static __always_inline bool is_too_far_ahead(u64 vtime, u64 ahead, u64 queue, u64 now_ns)
 {
 	u64 first;
 
-	return first_vtime(queue, &first) && before(first + ahead, vtime);
+	return first_vtime(queue, now_ns, &first) && before(first + ahead, vtime);
 }
 
 /*
@@ -50,12 +50,12 @@ static __always_inline bool had_its_share(struct task_struct *to, s32 cpu, const
 {
 	u32 llc = llc_of(cpu);
 	struct task_state *task = task_state(to);
-	u64 vtime = vtime_of_waiting(to) + (task ? from_to(task, llc, now_ns) : 0);
+	u64 vtime = vtime_of_waiting(to, now_ns) + (task ? from_to(task, llc, now_ns) : 0);
 	u64 ahead = charge(YIELD_AHEAD_SLICES * settings.slice_ns, own->weight);
 
 	return (state != own && state->running && before(running_vtime(state, clock_of(llc), now_ns) + ahead, vtime)) ||
-	       is_too_far_ahead(vtime, ahead, llc) || is_too_far_ahead(vtime, ahead, WARM_QUEUE | cpu) ||
-	       is_too_far_ahead(vtime, ahead, BOUND_QUEUE | cpu);
+	       is_too_far_ahead(vtime, ahead, llc, now_ns) || is_too_far_ahead(vtime, ahead, WARM_QUEUE | cpu, now_ns) ||
+	       is_too_far_ahead(vtime, ahead, BOUND_QUEUE | cpu, now_ns);
 }
 
 /* Whether all threads of the task's process may come to run at the same time, though other VMs want CPUs, too. */

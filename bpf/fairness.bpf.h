@@ -206,14 +206,15 @@ static __always_inline s64 grown(s64 lag, s64 by, u64 delta_ns)
 /* What is left of a lag after any time: exp(-x) of it, as the 1024th power of exp(-x / 1024). */
 __noinline s64 left_of(s64 lag, u64 delta_ns)
 {
-	u64 x = delta_ns >> (FADE_SHIFT - 22), left, i;
+	u64 x = delta_ns >> (FADE_SHIFT - 22), left;
+	int i;
 
 	if (!x)
 		return lag;
 	if (x >> 26)
 		return 0;
 	left = (1ULL << 32) - x + (x * x >> 33);
-	bpf_for(i, 0, 10)
+	for (i = 0; i < 10; i++)
 		left = left * left >> 32;
 	return ((lag >> 6) * (s64)(left >> 12)) >> 14;
 }
@@ -234,13 +235,14 @@ __noinline u64 pace_of(u32 llc, u64 now_ns)
 		return 0;
 	clock = state->clock;
 	delta_ns = before(state->paced_ns, now_ns) ? now_ns - state->paced_ns : 0;
+	/* Most looks come soon after another one. In a tick, what grown() has beyond the first term is some microseconds. */
+	if (delta_ns < TICK_NS)
+		return state->pace + (clock - state->paced_clock) - (((s64)state->pace >> 8) * (s64)(delta_ns >> 5) >> (FADE_SHIFT - 13));
 	pace = grown(state->pace, clock - state->paced_clock, delta_ns);
 	/* CPUs that get here together count the same time; whoever comes last leaves what is right. */
-	if (delta_ns >= settings.balance_interval_ns) {
-		state->paced_ns = now_ns;
-		state->paced_clock = clock;
-		state->pace = pace;
-	}
+	state->paced_ns = now_ns;
+	state->paced_clock = clock;
+	state->pace = pace;
 	return pace;
 }
 

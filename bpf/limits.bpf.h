@@ -383,9 +383,9 @@ static u32 empty_bucket(struct task_struct *p, bool takes_turns, u64 now_ns)
 }
 
 /* Whether a task that wakes has to wait until its cgroup gets time. */
-static __always_inline bool is_throttled(struct task_struct *p, u64 now_ns)
+static __always_inline bool is_throttled(struct task_struct *p)
 {
-	return nr_limits && empty_bucket(p, false, now_ns);
+	return nr_limits && empty_bucket(p, false, scx_bpf_now());
 }
 
 /* A task is no longer parked: with its virtual time, unless it has been let out with another one. */
@@ -418,7 +418,7 @@ static bool park(struct task_struct *p, struct task_state *task, s32 cpu, u64 en
 	if (!bucket)
 		return false;
 	count(COUNTER_throttled);
-	task->parked_vtime = place(p, task, cpu, is_bound(p, llc_of(cpu)), enq_flags & SCX_ENQ_WAKEUP);
+	task->parked_vtime = place(p, task, cpu, (is_bound(p, llc_of(cpu)) ? PLACE_BOUND : 0) | (enq_flags & SCX_ENQ_WAKEUP ? PLACE_WOKE : 0), now_ns);
 	change_runnable(p, -1);
 	count_runnable(task, false);
 	task->uncounted = true;
@@ -448,7 +448,7 @@ static bool let_out(struct bpf_iter_scx_dsq *at, struct task_struct *p, struct t
 		vtime = fade(vtime, clock_of(llc), now_ns - task->faded_ns);
 	vtime = later(vtime, first);
 	note_lag(task, vtime, now_ns);
-	note_waits(p, task, bound ? cpu : -1);
+	note_waits(p, task, queue);
 	scx_bpf_dsq_move_set_slice(at, slice_on(cpu, task->weight));
 	scx_bpf_dsq_move_set_vtime(at, vtime - drift_of(queue, now_ns));
 	if (!scx_bpf_dsq_move_vtime(at, p, queue, 0)) {

@@ -6,8 +6,8 @@
  * stopped for nothing.
  *
  * Approach: a task that wakes looks at the CPU where it ran last and the next ones of the LLC, and preempts the task that has had
- * most, if that is `preempt_margin_ns` more than it has had itself and rate control does not protect it; if all are protected, the
- * first when it no longer is. Each tick looks for tasks that still wait. A task whose slice has ended stops another one only where
+ * most, if that is `preempt_margin_ns` more than it has had itself, has run for as long, and rate control does not protect it. Each
+ * tick looks for tasks that still wait; a timer does for a task that waits for one CPU which is protected. A task whose slice has ended stops another one only where
  * runs_later() has found that it has had much less (balance.bpf.h).
  *
  * The credit of a task that slept is for its place in the queue alone: tasks that wake each other all the time would otherwise
@@ -16,10 +16,18 @@
 #ifndef TANDEM_PREEMPT_H
 #define TANDEM_PREEMPT_H
 
-/* Whether a task with this virtual time may stop what runs on a CPU, rate control aside. */
-static __always_inline bool outranks(u64 vtime, const struct cpu_state *state, u64 clock, u64 now_ns)
+/*
+ * Whether a task with this virtual time may stop what runs on a CPU, rate control aside. The running task goes on for `least_ns` first,
+ * less if it has less weight than `by_weight`: tasks that do little each time they wake would otherwise stop each other all the time,
+ * wherever some of them have had less than others.
+ */
+static __always_inline bool outranks(u64 vtime, u64 by_weight, u64 least_ns, const struct cpu_state *state, u64 clock, u64 now_ns)
 {
-	return state->running &&
+	if (!state->running)
+		return false;
+	if (state->weight < by_weight)
+		least_ns = least_ns * state->weight / by_weight;
+	return before(state->since_ns + least_ns, now_ns) &&
 	       before(vtime + charge(settings.preempt_margin_ns, state->weight), running_vtime(state, clock, now_ns));
 }
 
@@ -28,20 +36,26 @@ static __always_inline bool outranks(u64 vtime, const struct cpu_state *state, u
  * most of those that are not protected; the one on `cpu` itself if the others have not had much more, since that is where the
  * caches are.
  */
-static void preempt(struct task_struct *p, struct task_state *task, s32 cpu, u64 vtime, bool anywhere)
+static void preempt(struct task_struct *p, s32 cpu, u64 vtime, bool anywhere, u64 now_ns)
 {
-	u64 now_ns = scx_bpf_now(), without_credit = vtime + charge(settings.sleeper_credit_ns, task->weight);
-	u64 wait_ns = 0, clock = clock_of(task->llc), turn = anywhere ? clock : bound_turn_on(cpu, task->llc, now_ns), latest = 0;
+	struct task_state *task = task_state(p);
 	struct cpu_state *state, *protected = NULL;
+	u64 clock, turn, latest = 0, wait_ns = 0, least_ns = settings.preempt_margin_ns;
 	bool exempt = is_latency_critical(p);
-	s32 protected_at = -1, best = -1;
-	u32 at = cpu, i;
+	s32 best = -1, i;
+	u32 at = cpu;
 
+	if (!task)
+		return;
+	clock = clock_of(task->llc);
+	turn = anywhere ? clock : bound_turn_on(cpu, task->llc, now_ns);
 	if (before(vtime, turn))
-		vtime = earlier(without_credit, turn);
-	bpf_for(i, 0, PREEMPT_LOOKS) {
+		vtime = earlier(vtime + charge(settings.sleeper_credit_ns, task->weight), turn);
+	if (exempt)
+		least_ns = 0;
+	for (i = 0; i < PREEMPT_LOOKS; i++) {
 		state = cpu_state(at);
-		if (state && outranks(vtime, state, clock, now_ns)) {
+		if (state && outranks(vtime, task->weight, least_ns, state, clock, now_ns)) {
 			u64 protected_for_ns = protected_ns(state, task->weight, now_ns), running = running_vtime(state, clock, now_ns);
 
 			if (protected_for_ns && exempt) {
@@ -55,7 +69,6 @@ static void preempt(struct task_struct *p, struct task_state *task, s32 cpu, u64
 				latest = running;
 			} else if (protected_for_ns && !protected) {
 				protected = state;
-				protected_at = at;
 				wait_ns = protected_for_ns;
 			}
 		}
@@ -68,19 +81,21 @@ static void preempt(struct task_struct *p, struct task_state *task, s32 cpu, u64
 		scx_bpf_kick_cpu(best, SCX_KICK_PREEMPT);
 	} else if (protected) {
 		count(protected->limited ? COUNTER_rate_limited : COUNTER_ratelimit_delayed);
-		preempt_later(protected_at, protected, wait_ns, now_ns);
+		/* Ticks look at what waits for any CPU. */
+		if (!anywhere)
+			preempt_later(cpu, protected, wait_ns, now_ns);
 	}
 }
 
 /* Whether one that woke and waits for this CPU, or for any of its LLC, is to stop the running task at a tick. */
 static __always_inline bool outranked_at_tick(const struct cpu_state *state, s32 cpu, u64 now_ns)
 {
-	u64 clock = clock_of(llc_of(cpu)), first;
+	u64 clock = clock_of(llc_of(cpu)), least_ns = settings.preempt_margin_ns, first;
 
 	if (protected_ns(state, 0, now_ns))
 		return false;
-	return (first_vtime(llc_of(cpu), &first) && outranks(first, state, clock, now_ns)) ||
-	       (state->tick_looks && first_vtime(BOUND_QUEUE | cpu, &first) && outranks(first, state, clock, now_ns));
+	return (first_vtime(llc_of(cpu), now_ns, &first) && outranks(first, 0, least_ns, state, clock, now_ns)) ||
+	       (state->tick_looks && first_vtime(BOUND_QUEUE | cpu, now_ns, &first) && outranks(first, 0, least_ns, state, clock, now_ns));
 }
 
 /*

@@ -30,9 +30,35 @@ enum {
 	REFRESH_TRIES = 3,
 	/* So many turns of its own may keep a task waiting. */
 	KEPT_TURNS = 4,
-	/* Where the LLC begins in what a task has of where it waits. */
-	WAITS_LLC_SHIFT = 16,
+	/* What a task has of where it waits: that it does; that others may take it; the queue, if that is a CPU's; that one's LLC. */
+	WAITS = 1,
+	WAITS_MOVABLE = 2,
+	WAITS_QUEUE_SHIFT = 2,
+	WAITS_LLC_SHIFT = 20,
 };
+
+/*
+ * Whether somebody may wait in a queue of an LLC or a CPU. Who joins is counted before, who leaves when it runs: false is certain, and
+ * saves the kernel's search for a queue that is empty, as most are.
+ */
+static __always_inline bool may_wait_in(u64 queue)
+{
+	struct cpu_state *cpu;
+	struct llc_state *llc;
+
+	if (queue < WARM_QUEUE) {
+		llc = llc_state(queue);
+		return llc && llc->nr_queued > 0;
+	}
+	cpu = cpu_state(queue & (WARM_QUEUE - 1));
+	return cpu && (queue & BOUND_QUEUE ? cpu->nr_bound : cpu->nr_warm) > 0;
+}
+
+/* How many wait in a queue of an LLC or a CPU. */
+static __always_inline s32 nr_in(u64 queue)
+{
+	return may_wait_in(queue) ? scx_bpf_dsq_nr_queued(queue) : 0;
+}
 
 /*
  * Whether a task must stay on its CPU because it has disabled its migration. Kernels before 6.14 enqueue it all the same, with all CPUs
@@ -62,11 +88,11 @@ static __always_inline bool is_bound(struct task_struct *p, u32 llc)
 }
 
 /* The virtual time of a task that waits, whose lag fades meanwhile. */
-static __always_inline u64 vtime_of_waiting(struct task_struct *p)
+static __always_inline u64 vtime_of_waiting(struct task_struct *p, u64 now_ns)
 {
 	struct task_state *task = task_state(p);
 
-	return task ? vtime_after_wait(task, scx_bpf_now()) : p->scx.dsq_vtime;
+	return task ? vtime_after_wait(task, now_ns) : p->scx.dsq_vtime;
 }
 
 /*
@@ -112,28 +138,30 @@ struct first {
 	bool stale;
 };
 
-static __always_inline void look_at_first(struct task_struct *p, u64 queue, struct first *first)
+static __always_inline void look_at_first(struct task_struct *p, u64 queue, u64 now_ns, struct first *first)
 {
 	struct task_state *task = task_state(p);
 
-	first->vtime = vtime_of_waiting(p);
+	first->vtime = task ? vtime_after_wait(task, now_ns) : p->scx.dsq_vtime;
 	first->turn = task ? task->turn : 0;
-	first->stale = task && is_stale(p, task, first->vtime, drift_of(queue, scx_bpf_now()));
+	first->stale = task && is_stale(p, task, first->vtime, queue & BOUND_QUEUE ? drift_of(queue, now_ns) : 0);
 }
 
 /* False: the queue is empty, and `first` as it was. */
-static bool first_of(u64 queue, struct first *first)
+static bool first_of(u64 queue, u64 now_ns, struct first *first)
 {
 	struct task_struct *p;
 
+	if (!may_wait_in(queue))
+		return false;
 	if (bpf_ksym_exists(scx_bpf_dsq_peek) && LINUX_KERNEL_VERSION >= KERNEL_VERSION(7, 1, 0)) {
 		p = scx_bpf_dsq_peek(queue);
 		if (p)
-			look_at_first(p, queue, first);
+			look_at_first(p, queue, now_ns, first);
 		return p;
 	}
 	bpf_for_each(scx_dsq, p, queue, 0) {
-		look_at_first(p, queue, first);
+		look_at_first(p, queue, now_ns, first);
 		return true;
 	}
 	return false;
@@ -151,6 +179,8 @@ static u64 first_weight(u64 queue)
 {
 	struct task_struct *p;
 
+	if (!may_wait_in(queue))
+		return 0;
 	if (bpf_ksym_exists(scx_bpf_dsq_peek) && LINUX_KERNEL_VERSION >= KERNEL_VERSION(7, 1, 0)) {
 		p = scx_bpf_dsq_peek(queue);
 		return p ? weight_of_waiting(p) : 0;
@@ -161,32 +191,37 @@ static u64 first_weight(u64 queue)
 	return 0;
 }
 
-/*
- * The slice of a task on a CPU: so long that a round of all that wait takes ROUND_SLICES of the longest, and shorter for a
- * task that has less weight than others, or it would have to wait the longer afterwards.
- */
-__noinline u64 slice_on(s32 cpu, u64 weight)
+/* What a task of average weight gets on a CPU: so much time that a round of all that wait takes ROUND_SLICES of the longest slice. */
+__noinline u64 usual_slice(s32 cpu)
 {
 	u32 llc = llc_of(cpu), nr_cpus = nr_cpus_of(llc);
 	struct llc_state *state = llc_state(llc);
-	u64 slice_ns = settings.slice_ns, round_ns = ROUND_SLICES * settings.slice_ns, mean = mean_weight(llc);
-	s32 nr_bound = scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu);
+	u64 slice_ns = settings.slice_ns, round_ns = ROUND_SLICES * settings.slice_ns;
+	s32 nr_bound = nr_in(BOUND_QUEUE | (u32)cpu);
 
 	if (state && state->nr_runnable > 0)
 		slice_ns = round_ns * nr_cpus / (u32)state->nr_runnable;
 	if (nr_bound > 0 && slice_ns > round_ns / (u32)(nr_bound + 1))
 		slice_ns = round_ns / (u32)(nr_bound + 1);
-	if (slice_ns > settings.slice_ns)
-		slice_ns = settings.slice_ns;
-	if (nr_bound > 0) {
-		u64 first = first_weight(BOUND_QUEUE | cpu);
+	return slice_ns < settings.slice_ns ? slice_ns : settings.slice_ns;
+}
 
-		if (first > mean)
-			mean = first;
-	}
+/* The same for a task of any weight: one that has less than others gets less, or it would have to wait the longer afterwards. */
+__noinline u64 weighed_slice(u64 slice_ns, s32 cpu, u64 weight)
+{
+	u64 mean = mean_weight(llc_of(cpu)), first = first_weight(BOUND_QUEUE | (u32)cpu);
+
+	if (first > mean)
+		mean = first;
 	if (weight < mean)
 		slice_ns = slice_ns * weight / mean;
 	return slice_ns > settings.slice_min_ns ? slice_ns : settings.slice_min_ns;
+}
+
+/* The slice of a task on a CPU. */
+static __always_inline u64 slice_on(s32 cpu, u64 weight)
+{
+	return weighed_slice(usual_slice(cpu), cpu, weight);
 }
 
 /*
@@ -195,16 +230,16 @@ __noinline u64 slice_on(s32 cpu, u64 weight)
  */
 static u64 longest_turn(s32 cpu, u64 weight)
 {
-	u64 slice_ns = slice_on(cpu, weight);
+	u64 usual_ns = usual_slice(cpu), slice_ns = weighed_slice(usual_ns, cpu, weight);
 
-	return slice_ns < slice_on(cpu, WEIGHT_MOST) / 2 ? slice_ns : slice_ns + TICK_NS;
+	return slice_ns < later(usual_ns, settings.slice_min_ns) / 2 ? slice_ns : slice_ns + TICK_NS;
 }
 
-static __always_inline bool first_vtime(u64 queue, u64 *vtime)
+static __always_inline bool first_vtime(u64 queue, u64 now_ns, u64 *vtime)
 {
 	struct first first;
 
-	if (!first_of(queue, &first))
+	if (!first_of(queue, now_ns, &first))
 		return false;
 	*vtime = first.vtime;
 	return true;
@@ -215,7 +250,7 @@ static __always_inline bool first_vtime(u64 queue, u64 *vtime)
  * those of tasks that are owed more than others have grown by more since. So the first by that order may be behind others by
  * now. It is enough to look at the first, again and again.
  */
-static void refresh_first(u64 queue)
+static void refresh_first(u64 queue, u64 now_ns)
 {
 	struct task_struct *p;
 	int i;
@@ -225,7 +260,7 @@ static void refresh_first(u64 queue)
 
 		bpf_for_each(scx_dsq, p, queue, 0) {
 			struct task_state *task = task_state(p);
-			u64 now_ns = scx_bpf_now(), drift = drift_of(queue, now_ns), vtime;
+			u64 drift = drift_of(queue, now_ns), vtime;
 
 			if (!task)
 				break;
@@ -242,15 +277,15 @@ static void refresh_first(u64 queue)
 }
 
 /* The virtual time of the first task of a queue, which is put where it belongs before. Only for dispatch. */
-static bool fresh_vtime(u64 queue, u64 *vtime)
+static bool fresh_vtime(u64 queue, u64 now_ns, u64 *vtime)
 {
 	struct first first;
 
-	if (!first_of(queue, &first))
+	if (!first_of(queue, now_ns, &first))
 		return false;
 	if (first.stale) {
-		refresh_first(queue);
-		if (!first_of(queue, &first))
+		refresh_first(queue, now_ns);
+		if (!first_of(queue, now_ns, &first))
 			return false;
 	}
 	*vtime = first.vtime;
@@ -261,20 +296,20 @@ static bool fresh_vtime(u64 queue, u64 *vtime)
  * How far a CPU has served those who run there: where the running task would be if it had not been chosen, or the first of those who are
  * bound to the CPU and wait; the clock if there is neither.
  */
-__noinline u64 served_by(s32 cpu, u32 llc)
+__noinline u64 served_by(s32 cpu, u32 llc, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(cpu);
 	u64 served = clock_of(llc), first;
 
 	if (state && state->running)
-		served = vtime_up_to(state, served, scx_bpf_now(), true);
-	return first_vtime(BOUND_QUEUE | cpu, &first) ? earlier(served, first) : served;
+		served = vtime_up_to(state, served, now_ns, true);
+	return first_vtime(BOUND_QUEUE | cpu, now_ns, &first) ? earlier(served, first) : served;
 }
 
 /* By what those who come to a CPU are measured: it may be behind the clock with all who are bound there. */
-static u64 turn_on(s32 cpu, u32 llc)
+static u64 turn_on(s32 cpu, u32 llc, u64 now_ns)
 {
-	return earlier(served_by(cpu, llc), clock_of(llc));
+	return earlier(served_by(cpu, llc, now_ns), clock_of(llc));
 }
 
 /*
@@ -284,21 +319,11 @@ static u64 turn_on(s32 cpu, u32 llc)
 __noinline u64 bound_turn_on(s32 cpu, u32 llc, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(cpu);
-	u64 turn = turn_on(cpu, llc);
+	u64 turn = turn_on(cpu, llc, now_ns);
 
 	if (!state || state->bound_lag <= 0 || !before(state->bound_ns, now_ns))
 		return turn;
 	return earlier(turn, clock_of(llc) - left_of(state->bound_lag, now_ns - state->bound_ns));
-}
-
-/* The same for those who may use the whole LLC. */
-__noinline u64 turn_in(s32 cpu, u32 llc)
-{
-	u64 turn = turn_on(cpu, llc), first;
-
-	if (first_vtime(WARM_QUEUE | cpu, &first))
-		turn = earlier(turn, first);
-	return first_vtime(llc, &first) ? earlier(turn, first) : turn;
 }
 
 /*
@@ -306,20 +331,22 @@ __noinline u64 turn_in(s32 cpu, u32 llc)
  * weighs now: it pays for KEPT_TURNS, and for what it ran beyond its slice. And those who joined later may stand before it for what
  * has faded meanwhile: see drift_of(). It is enough to look at the last, again and again, since whoever stands wrong gets there.
  */
-__noinline int refresh_last(s32 cpu, u64 queue)
+__noinline int refresh_last(s32 cpu, u64 queue, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(cpu);
 	u32 llc = llc_of(cpu);
 	struct task_struct *p;
 
+	if (!may_wait_in(queue))
+		return 0;
 	bpf_for_each(scx_dsq, p, queue, SCX_DSQ_ITER_REV) {
 		struct task_state *task = task_state(p);
-		u64 now_ns = scx_bpf_now(), drift = drift_of(queue, now_ns), turn, vtime, last, weight;
+		u64 drift = drift_of(queue, now_ns), turn, vtime, last, weight;
 
 		if (!task || !state || task->llc != llc)
 			break;
 		weight = charged_weight(task, llc, state->running ? state->weight : 0);
-		turn = queue & BOUND_QUEUE ? bound_turn_on(cpu, llc, now_ns) : later(served_by(cpu, llc), clock_of(llc));
+		turn = queue & BOUND_QUEUE ? bound_turn_on(cpu, llc, now_ns) : later(served_by(cpu, llc, now_ns), clock_of(llc));
 		vtime = vtime_after_wait(task, now_ns);
 		last = turn + charge(KEPT_TURNS * longest_turn(cpu, weight), weight) + task->overrun;
 		if (before(last, vtime)) {
@@ -341,25 +368,29 @@ static __always_inline void refresh_queues(struct cpu_state *state, s32 cpu, u64
 	if (now_ns - state->refreshed_ns < TICK_NS)
 		return;
 	state->refreshed_ns = now_ns;
-	refresh_last(cpu, BOUND_QUEUE | (u32)cpu);
-	refresh_last(cpu, WARM_QUEUE | (u32)cpu);
+	refresh_last(cpu, BOUND_QUEUE | (u32)cpu, now_ns);
+	refresh_last(cpu, WARM_QUEUE | (u32)cpu, now_ns);
 	if (!is_isolated(cpu))
-		refresh_last(cpu, llc_of(cpu));
+		refresh_last(cpu, llc_of(cpu), now_ns);
 }
 
 /*
- * Counts a task that waits among those that other CPUs may take, if `sign` is 1, and no longer if -1. `waits` is where: bit 0 that it
- * does, bit 1 whether others may take it, then a CPU + 1 if it waits in one of that one's queues, and from WAITS_LLC_SHIFT on the LLC.
- * Not static: it is verified once, and not again for each place that calls it.
+ * Counts a task that waits, if `sign` is 1, and no longer if -1. `waits` is where: see WAITS. Not static: it is verified once, and not
+ * again for each place that calls it.
  */
 __noinline int count_waiting(u32 waits, s32 sign)
 {
-	struct cpu_state *state = cpu_state((s32)(waits >> 2 & ((1U << (WAITS_LLC_SHIFT - 2)) - 1)) - 1);
+	u32 queue = waits >> WAITS_QUEUE_SHIFT & (1U << (WAITS_LLC_SHIFT - WAITS_QUEUE_SHIFT)) - 1;
 	struct llc_state *llc = llc_state(waits >> WAITS_LLC_SHIFT);
+	struct cpu_state *state = queue ? cpu_state(queue & (WARM_QUEUE - 1)) : NULL;
 
 	if (!llc)
 		return 0;
-	if (!(waits & 2)) {
+	if (!state)
+		__sync_fetch_and_add(&llc->nr_queued, sign);
+	else
+		__sync_fetch_and_add(queue & BOUND_QUEUE ? &state->nr_bound : &state->nr_warm, sign);
+	if (!(waits & WAITS_MOVABLE)) {
 		if (sign < 0 && state)
 			state->waited_ns = scx_bpf_now();
 		return 0;
@@ -381,10 +412,13 @@ static __always_inline void note_taken(struct task_state *task)
 		count_waiting(waits, -1);
 }
 
-/* Notes that a task waits: in the LLC's queue (`cpu` < 0) or in one of a CPU's. */
-static __always_inline void note_waits(struct task_struct *p, struct task_state *task, s32 cpu)
+/* Notes that a task is about to wait in its LLC's queue or in one of a CPU's. */
+static __always_inline void note_waits(struct task_struct *p, struct task_state *task, u64 queue)
 {
-	u32 waits = 1 | (is_pinned(p) ? 0 : 2) | (u32)(cpu + 1) << 2 | task->llc << WAITS_LLC_SHIFT, before;
+	u32 waits = WAITS | (is_pinned(p) ? 0 : WAITS_MOVABLE) | task->llc << WAITS_LLC_SHIFT, before;
+
+	if (queue >= WARM_QUEUE)
+		waits |= (u32)queue << WAITS_QUEUE_SHIFT;
 
 	before = __sync_lock_test_and_set(&task->waits, waits);
 	if (before)
@@ -402,18 +436,22 @@ static u64 new_vtime(s32 cpu, bool bound, u64 now_ns)
 	struct cpu_state *creator = cpu_state(bpf_get_smp_processor_id());
 	u64 vtime = bound ? bound_turn_on(cpu, llc, now_ns) : clock_of(llc), first;
 
-	if (bound && first_vtime(BOUND_QUEUE | cpu, &first))
+	if (bound && first_vtime(BOUND_QUEUE | cpu, now_ns, &first))
 		vtime = later(vtime, first);
 	if (creator && creator->running && llc_of(bpf_get_smp_processor_id()) == llc)
 		vtime = later(vtime, running_vtime(creator, clock_of(llc), now_ns));
 	return vtime;
 }
 
+/* How a task comes to a place: it may not use the whole LLC; it woke. */
+enum { PLACE_BOUND = 1, PLACE_WOKE = 2 };
+
 /* The task's virtual time as it comes to an LLC, or to one of its CPUs: see vtime_to_queue(). */
-static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, bool bound, bool woke)
+static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, u32 how, u64 now_ns)
 {
-	u64 now_ns = scx_bpf_now(), first, vtime;
+	bool bound = how & PLACE_BOUND, woke = how & PLACE_WOKE;
 	u32 llc = llc_of(cpu), from = task->llc;
+	u64 first, vtime;
 
 	if (!task->faded_ns) {
 		change_llc(task, llc);
@@ -421,7 +459,7 @@ static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, bool b
 		note_lag(task, vtime, now_ns);
 		return vtime;
 	}
-	first = bound ? bound_turn_on(cpu, llc, now_ns) : turn_in(cpu, llc);
+	first = bound ? bound_turn_on(cpu, llc, now_ns) : turn_on(cpu, llc, now_ns);
 	/* It waits, so that it can make use of more than was thought. */
 	if (!woke && task->counted < task->weight)
 		note_load(task, task->weight < 2 * task->counted ? task->weight : 2 * task->counted);
@@ -429,7 +467,7 @@ static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, bool b
 	vtime = vtime_in(task, vtime, llc, now_ns);
 	/* What it had or missed elsewhere is not for those here to make good. */
 	if (from != llc || (bound && task->ran_on != cpu))
-		vtime = within(vtime, bound ? first : served_by(cpu, llc), bound ? first : clock_of(llc), task->weight);
+		vtime = within(vtime, bound ? first : served_by(cpu, llc, now_ns), bound ? first : clock_of(llc), task->weight);
 	else if (!bound && task->was_bound)
 		vtime = within(vtime, clock_of(llc), clock_of(llc), task->weight);
 	task->was_bound = bound;
@@ -441,8 +479,8 @@ static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, bool b
 /* Whether a task waits for this CPU or for any of its LLC. */
 static __always_inline bool somebody_waits(s32 cpu)
 {
-	return scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu) > 0 || scx_bpf_dsq_nr_queued(WARM_QUEUE | cpu) > 0 ||
-	       (!is_isolated(cpu) && scx_bpf_dsq_nr_queued(llc_of(cpu)) > 0);
+	return nr_in(BOUND_QUEUE | (u32)cpu) > 0 || nr_in(WARM_QUEUE | (u32)cpu) > 0 ||
+	       (!is_isolated(cpu) && nr_in(llc_of(cpu)) > 0);
 }
 
 /* Whether somebody waits in an LLC that more than one of its CPUs may run. */
@@ -515,7 +553,7 @@ __noinline int kick_tickless(void)
 /* Gives a task a CPU at once: it is next there. */
 static void insert_local(struct task_struct *p, struct task_state *task, s32 cpu, u64 queue, u64 enq_flags)
 {
-	u64 vtime = place(p, task, cpu, is_bound(p, llc_of(cpu)), true);
+	u64 vtime = place(p, task, cpu, PLACE_WOKE | (is_bound(p, llc_of(cpu)) ? PLACE_BOUND : 0), scx_bpf_now());
 
 	scx_bpf_task_set_dsq_vtime(p, vtime);
 	scx_bpf_dsq_insert(p, queue, is_alone(cpu) ? SCX_SLICE_INF : slice_on(cpu, task->weight), enq_flags);
@@ -534,21 +572,21 @@ static __always_inline bool move_here(struct bpf_iter_scx_dsq *at, struct task_s
  * The queue of those that this CPU serves whose first is the earliest, and its virtual time in `first`; -1: nobody waits. Not static:
  * it is verified once, and not again for each place that calls it.
  */
-__noinline s64 earliest_queue(s32 cpu, u64 *first __arg_nonnull)
+__noinline s64 earliest_queue(s32 cpu, u64 now_ns, u64 *first __arg_nonnull)
 {
 	u32 llc = llc_of(cpu);
 	s64 queue = -1;
 	u64 vtime;
 
-	if (fresh_vtime(BOUND_QUEUE | cpu, &vtime)) {
+	if (fresh_vtime(BOUND_QUEUE | cpu, now_ns, &vtime)) {
 		queue = BOUND_QUEUE | cpu;
 		*first = vtime;
 	}
-	if (!is_isolated(cpu) && fresh_vtime(llc, &vtime) && (queue < 0 || before(vtime, *first))) {
+	if (!is_isolated(cpu) && fresh_vtime(llc, now_ns, &vtime) && (queue < 0 || before(vtime, *first))) {
 		queue = llc;
 		*first = vtime;
 	}
-	if (fresh_vtime(WARM_QUEUE | cpu, &vtime) && (queue < 0 || before(vtime, *first))) {
+	if (fresh_vtime(WARM_QUEUE | cpu, now_ns, &vtime) && (queue < 0 || before(vtime, *first))) {
 		queue = WARM_QUEUE | cpu;
 		*first = vtime;
 	}
@@ -559,14 +597,14 @@ __noinline s64 earliest_queue(s32 cpu, u64 *first __arg_nonnull)
  * The running task goes on before others. If it has weight for more than a CPU, that is so whatever happens: its lead over the
  * first who waits grows beyond what their turns make, and lasts when it has to share the CPU. It keeps no more than these.
  */
-static void limit_lead(struct cpu_state *state, s32 cpu)
+static void limit_lead(struct cpu_state *state, s32 cpu, u64 now_ns)
 {
 	u32 llc = llc_of(cpu);
 	struct llc_state *others = llc_state(llc);
 	struct first first = { .vtime = clock_of(llc), .turn = charge(KEPT_SLICES * settings.slice_ns, mean_weight(llc)) };
 
-	if (!first_of(BOUND_QUEUE | cpu, &first) && (is_isolated(cpu) || !first_of(llc, &first)) &&
-	    !first_of(WARM_QUEUE | cpu, &first) && (state->bound || !others || others->nr_movable <= 0))
+	if (!first_of(BOUND_QUEUE | cpu, now_ns, &first) && (is_isolated(cpu) || !first_of(llc, now_ns, &first)) &&
+	    !first_of(WARM_QUEUE | cpu, now_ns, &first) && (state->bound || !others || others->nr_movable <= 0))
 		return;
 	state->vtime = later(state->vtime, first.vtime - first.turn - charge(settings.slice_ns, state->weight));
 }

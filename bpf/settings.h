@@ -43,8 +43,8 @@ struct settings {
 	/* How much CPU time a task that slept may be owed when it wakes: rises, sleepers run sooner after they wake; falls,
 	 * they catch up less of what they missed. */
 	u64 sleeper_credit_ns;
-	/* How much CPU time more than a waking task, its credit aside, a running one must have had to be preempted: rises,
-	 * fewer preemptions. */
+	/* How much CPU time more than a waking task, its credit aside, a running one must have had to be preempted, and for how long
+	 * it must have run: rises, fewer preemptions. */
 	u64 preempt_margin_ns;
 	/* A task that has run for less than this, and wakes another synchronously, is taken to sleep soon: the other
 	 * stays on its CPU. 0: never. */

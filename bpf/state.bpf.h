@@ -59,16 +59,19 @@ struct cpu_state {
 	bool yielded;
 	/* A task that woke or moved waits in one of the CPU's own queues; others write it, too. */
 	bool tick_looks;
-	/* Tasks in the CPU's own queues that other CPUs may take; others write it, too. */
-	u32 nr_movable;
+	/* Tasks in the CPU's own queues, those in each and those that other CPUs may take; others write it, too. See may_wait_in(). */
+	s32 nr_warm;
+	s32 nr_bound;
+	s32 nr_movable;
 	/* When its queues were looked at for those that stand too far back. */
 	u64 refreshed_ns;
 	/* When a task last waited for this CPU alone. */
 	u64 waited_ns;
 	/* Tasks of queues that it has looked at for this decision. */
 	u32 looked;
-	/* The CPU of the LLC that this one looks at next for one that is owed more. */
+	/* The CPU of the LLC that this one looks at next for one that is owed more; when it did so last, to take it. */
 	u32 look_at;
+	u64 looked_ns;
 	/* The CPU of the LLC that it looks at next for one whose task has had more than one that stops here. */
 	u32 push_at;
 	/* When it looked last at another LLC, and at which. */
@@ -91,9 +94,11 @@ bool some_tickless;
 struct llc_state {
 	/* The virtual time of a task that gets exactly its share. */
 	u64 clock;
-	/* The sum of the weights of its runnable tasks, their number, and how many of them wait that more than one CPU may run. */
+	/* The sum of the weights of its runnable tasks, and their number. */
 	s64 weight;
 	s32 nr_runnable;
+	/* How many of them wait in its queue, and how many anywhere in it that more than one CPU may run: see may_wait_in(). */
+	s32 nr_queued;
 	s32 nr_movable;
 	/* When one of the latter ended to wait last. */
 	u64 waited_ns;

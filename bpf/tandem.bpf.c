@@ -47,19 +47,21 @@ UEI_DEFINE(exit_info);
  * share a warm cache, and no other CPU has to be woken. In a guest, where waking another vCPU costs most, the same holds for a new task: who forks mostly
  * waits for the child. But on a vCPU that the host stops at times both would wait for that, beside vCPUs that idle.
  */
-static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu, s32 this_cpu, u64 wake_flags, u64 now_ns)
+static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu, s32 this_cpu, u64 wake_flags)
 {
 	bool forked = settings.guest && (wake_flags & SCX_WAKE_FORK);
 	struct task_struct *waker = bpf_get_current_task_btf();
 	struct cpu_state *state = cpu_state(this_cpu);
 	struct preference_set *set;
 	struct bpf_cpumask *mask;
+	u64 now_ns;
 
 	if (!state || !(forked || (wake_flags & SCX_WAKE_SYNC)))
 		return false;
 	/* Where no tick comes, nobody would see that the waker goes on. */
 	if (!state->running || state->stayed || state->tickless)
 		return false;
+	now_ns = scx_bpf_now();
 	if (settings.guest && !really_runs(this_cpu, now_ns))
 		return false;
 	if (!forked && !(waker->flags & PF_EXITING)) {
@@ -86,7 +88,7 @@ static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu
 /* Lets a task wait in the queue of its LLC, for whichever CPU comes first. */
 static __always_inline void insert_llc(struct task_struct *p, struct task_state *task, s32 cpu, u64 vtime, u64 enq_flags)
 {
-	note_waits(p, task, -1);
+	note_waits(p, task, task->llc);
 	scx_bpf_dsq_insert_vtime(p, task->llc, slice_on(cpu, task->weight), vtime, enq_flags);
 	end_tickless(cpu, true);
 }
@@ -94,8 +96,8 @@ static __always_inline void insert_llc(struct task_struct *p, struct task_state 
 /* Lets a task wait in one of the queues of a CPU. */
 static __always_inline void insert_cpu(struct task_struct *p, struct task_state *task, s32 cpu, u64 queue, u64 vtime, u64 enq_flags)
 {
-	note_waits(p, task, cpu);
-	scx_bpf_dsq_insert_vtime(p, queue | cpu, slice_on(cpu, task->weight), vtime - drift_of(queue | cpu, scx_bpf_now()), enq_flags);
+	note_waits(p, task, queue | (u32)cpu);
+	scx_bpf_dsq_insert_vtime(p, queue | cpu, slice_on(cpu, task->weight), vtime - (queue == BOUND_QUEUE ? drift_of(queue | cpu, scx_bpf_now()) : 0), enq_flags);
 	end_tickless(cpu, queue == WARM_QUEUE);
 }
 
@@ -103,25 +105,24 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 {
 	s32 this_cpu = bpf_get_smp_processor_id(), cpu = -1;
 	struct task_state *task = task_state(p);
-	u64 now_ns = scx_bpf_now();
 	bool idle = false;
 
-	if (is_throttled(p, now_ns))
+	if (is_throttled(p))
 		return prev_cpu;
-	if (task && stays_with_waker(p, prev_cpu, this_cpu, wake_flags, now_ns)) {
+	if (task && stays_with_waker(p, prev_cpu, this_cpu, wake_flags)) {
 		count(COUNTER_wake_stay);
 		/* A new task is there for any CPU that has nothing to do; this one's tick calls one, if need be. */
 		if (wake_flags & SCX_WAKE_FORK)
-			insert_cpu(p, task, this_cpu, WARM_QUEUE, place(p, task, this_cpu, false, true), 0);
+			insert_cpu(p, task, this_cpu, WARM_QUEUE, place(p, task, this_cpu, PLACE_WOKE, scx_bpf_now()), 0);
 		/* Straight to this CPU only if nobody waits for it, who would otherwise be overtaken for ever. */
 		else if (!somebody_waits(this_cpu))
 			insert_local(p, task, this_cpu, SCX_DSQ_LOCAL, 0);
 		return this_cpu;
 	}
 	if (nr_preferences)
-		cpu = place_preferring(p, prev_cpu, now_ns, &idle);
+		cpu = place_preferring(p, prev_cpu, scx_bpf_now(), &idle);
 	if (cpu < 0 && settings.guest) {
-		cpu = place_in_guest(p, prev_cpu, now_ns);
+		cpu = place_in_guest(p, prev_cpu, scx_bpf_now());
 		idle = cpu >= 0;
 		if (!idle)
 			cpu = prev_cpu;
@@ -158,14 +159,14 @@ static __always_inline void enqueue_bound(struct task_struct *p, struct task_sta
 	u64 now_ns = scx_bpf_now();
 	s32 best = is_pinned(p) ? cpu : best_for_bound(p, task, cpu, woke, now_ns);
 	struct cpu_state *state = cpu_state(best);
-	u64 vtime = place(p, task, best, true, woke);
+	u64 vtime = place(p, task, best, PLACE_BOUND | (woke ? PLACE_WOKE : 0), now_ns);
 
 	count(is_pinned(p) ? COUNTER_pinned : COUNTER_bound);
 	if (state && (woke || best != cpu))
 		state->tick_looks = true;
 	insert_cpu(p, task, best, BOUND_QUEUE, vtime, enq_flags);
 	if (woke)
-		preempt(p, task, best, vtime, false);
+		preempt(p, best, vtime, false, now_ns);
 }
 
 /* Some CPU of an LLC that a task may use, or any if it may use none there. */
@@ -277,10 +278,10 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		place_at = cpu_in(p, llc);
 		goto bound;
 	}
-	vtime = place(p, task, place_at, false, woke);
+	vtime = place(p, task, place_at, woke ? PLACE_WOKE : 0, now_ns);
 	if ((woke || llc != llc_of(cpu)) && !prefers_part(p)) {
 		insert_llc(p, task, place_at, vtime, enq_flags);
-		preempt(p, task, place_at, vtime, true);
+		preempt(p, place_at, vtime, true, now_ns);
 	} else {
 		s32 other = woke ? -1 : runs_later(place_at, vtime, now_ns);
 
@@ -288,7 +289,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 			place_at = other;
 		insert_cpu(p, task, place_at, WARM_QUEUE, vtime, enq_flags);
 		if (woke || other >= 0)
-			preempt(p, task, place_at, vtime, false);
+			preempt(p, place_at, vtime, false, now_ns);
 	}
 	return;
 bound:
@@ -335,7 +336,7 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 			state->wants_tickless = true;
 	}
 	/* It goes on unless another one deserves the CPU more; one that yields lets those go first who are ahead by a slice. */
-	if (take_next(state, cpu, runs_on && !state->tickless))
+	if (take_next(state, cpu, runs_on && !state->tickless, now_ns))
 		return;
 	if (runs_on && is_alone(cpu))
 		state->wants_tickless = true;
@@ -344,8 +345,8 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 	if (runs_on && nr_preferences && leaves_for_swap(prev, state, cpu, now_ns))
 		return;
 	if (runs_on) {
-		limit_lead(state, cpu);
-		forget_alone(state, llc, scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu) > 0, is_pinned(prev));
+		limit_lead(state, cpu, now_ns);
+		forget_alone(state, llc, nr_in(BOUND_QUEUE | (u32)cpu) > 0, is_pinned(prev));
 		count(COUNTER_kept);
 		count_decision(state, now_ns);
 		state->yielded = false;
@@ -466,7 +467,7 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 	turn_ns = now_ns - state->turn_ns;
 	given_ns = state->given_ns < turn_ns ? state->given_ns : turn_ns;
 	overrun_ns = turn_ns - given_ns;
-	if (runnable) {
+	if (runnable && given_ns > settings.slice_min_ns) {
 		/* Its turn may have begun when there were fewer or lighter tasks: it pays for one as long as it would get now. */
 		u64 slice_ns = longest_turn(cpu, state->weight);
 
@@ -506,18 +507,18 @@ void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
 		note_time(p, cpu, state, now_ns);
 	settle_weighed(p, task, state, cpu, now_ns);
 	renew_grant(p, task, cpu, now_ns);
-	forget_alone(state, llc, scx_bpf_dsq_nr_queued(BOUND_QUEUE | cpu) > 0, is_pinned(p));
+	forget_alone(state, llc, nr_in(BOUND_QUEUE | (u32)cpu) > 0, is_pinned(p));
 	if (movable_in(llc))
 		end_tickless(state->look_at, true);
 	/* It did not sleep after all: the task that stayed waited long enough. */
 	if (state->stayed) {
 		scx_bpf_task_set_slice(p, 0);
-		if (scx_bpf_dsq_nr_queued(WARM_QUEUE | cpu) > 0)
+		if (nr_in(WARM_QUEUE | (u32)cpu) > 0)
 			wake_idle(cpu);
 	} else if (outranked_at_tick(state, cpu, now_ns) || makes_room(p, state, cpu, now_ns)) {
 		count(COUNTER_preempted);
 		scx_bpf_task_set_slice(p, 0);
-	} else if (owed_elsewhere(state, cpu, owed_before(state->vtime, cpu)) >= 0) {
+	} else if (owed_elsewhere(state, cpu, owed_before(state->vtime, cpu), now_ns) >= 0) {
 		scx_bpf_task_set_slice(p, 0);
 	}
 }
@@ -548,7 +549,7 @@ static __always_inline u64 vtime_now(struct task_struct *p, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(scx_bpf_task_cpu(p));
 
-	return state && scx_bpf_task_running(p) ? running_vtime(state, clock_of(llc_of(scx_bpf_task_cpu(p))), now_ns) : vtime_of_waiting(p);
+	return state && scx_bpf_task_running(p) ? running_vtime(state, clock_of(llc_of(scx_bpf_task_cpu(p))), now_ns) : vtime_of_waiting(p, now_ns);
 }
 
 /* Which of two tasks of a core comes first, where its threads may not run those of different owners at the same time. */
@@ -657,7 +658,7 @@ void BPF_STRUCT_OPS(tandem_runnable, struct task_struct *p, u64 enq_flags)
 	change_runnable(p, 1);
 	if (!task)
 		return;
-	task->weight = weight_of(p, scx_bpf_now());
+	task->weight = weight_of(p, nr_cgroups ? scx_bpf_now() : 0);
 	count_runnable(task, true);
 }
 

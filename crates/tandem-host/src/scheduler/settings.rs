@@ -147,8 +147,8 @@ pub struct Fairness {
     pub slice_min: Duration,
     /// How much CPU time a task that slept may be owed: 0 s to 1 s
     pub sleeper_credit: Duration,
-    /// How much more CPU time than a waking task, its sleeper credit aside, a running one must have had to be preempted: 0 s
-    /// to 1 s
+    /// How much more CPU time than a waking task, its sleeper credit aside, a running one must have had to be preempted, and for
+    /// how long it must have run: 0 s to 1 s
     pub preempt_margin: Duration,
     /// A task that has run for less than this and wakes another, to wait for it, gives it its CPU: 0 s, never, to 1 s
     pub sync_run_max: Duration,
@@ -171,8 +171,8 @@ impl Default for Fairness {
             // Half the base slice of Linux's EEVDF on 8 CPUs and more: a sleeper comes before those who ran, but does not hold
             // them off for long.
             sleeper_credit: us(1_500),
-            // CFS's wake-up granularity.
-            preempt_margin: ms(1),
+            // The base slice of Linux's EEVDF on 8 CPUs and more, for which it lets a task go on.
+            preempt_margin: us(2_800),
             // Longer than a round of a pipe ping-pong, shorter than any request of real work.
             sync_run_max: us(50),
             // Shorter than a slice: a CPU with one task takes one that shares another CPU after a slice or two. Of 3, 6, 12 and
