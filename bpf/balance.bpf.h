@@ -8,7 +8,7 @@
  * Approach, in the order of distance:
  * 1. A CPU with nothing to run takes what waits: in its LLC, then in others, nearest node first, there those that prefer this
  *    CPU before the rest.
- * 2. At each decision, once in `slice_min_ns` at most, and each tick a CPU looks at another one of its LLC, in turn, and takes the first that waits there if that is owed
+ * 2. At each decision and each tick a CPU looks at another one of its LLC, in turn, and takes the first that waits there if that is owed
  *    `migration_margin_ns` more than who would run here.
  * 3. A task that may use some CPUs of an LLC only, and whose slice ended or that wakes, looks at two others of them and goes
  *    where it is owed more than others by that margin. While some CPU idles, it goes where a task runs that could use that
@@ -295,13 +295,8 @@ static __always_inline s32 owed_elsewhere(struct cpu_state *state, s32 cpu, u64 
 static __always_inline bool take_owed(struct cpu_state *state, s32 cpu, u64 vtime, u64 now_ns)
 {
 	u64 bound = owed_before(vtime, cpu);
-	s32 other;
+	s32 other = owed_elsewhere(state, cpu, bound, now_ns);
 
-	/* Where a CPU decides all the time, a look each time would cost more than what it finds. */
-	if (now_ns - state->looked_ns < settings.slice_min_ns)
-		return false;
-	state->looked_ns = now_ns;
-	other = owed_elsewhere(state, cpu, bound, now_ns);
 	if (other < 0)
 		return false;
 	state->look_at = next_in_llc(other);
@@ -344,7 +339,7 @@ static bool take_next(struct cpu_state *state, s32 cpu, bool runs_on, u64 now_ns
 __noinline s32 runs_later(s32 cpu, u64 vtime, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(cpu);
-	u64 bound = vtime + charge(settings.migration_margin_ns, mean_weight(llc_of(cpu))), clock = clock_of(llc_of(cpu));
+	u64 bound = vtime + charge(settings.migration_margin_ns, mean_weight(llc_of(cpu))), base = base_of(llc_of(cpu), now_ns);
 	u32 other, i;
 
 	if (!state)
@@ -355,7 +350,7 @@ __noinline s32 runs_later(s32 cpu, u64 vtime, u64 now_ns)
 	for (i = 0; i < SIBLING_LOOKS; i++) {
 		struct cpu_state *sibling = cpu_state(other);
 
-		if (sibling && sibling->running && !sibling->bound && other != cpu && before(bound, running_vtime(sibling, clock, now_ns))) {
+		if (sibling && sibling->running && !sibling->bound && other != cpu && before(bound, running_vtime(sibling, base, now_ns))) {
 			/* Here the next look begins: what finds it twice, to decide and to act, finds the same. */
 			state->push_at = other;
 			return other;

@@ -53,7 +53,7 @@ static __always_inline bool had_its_share(struct task_struct *to, s32 cpu, const
 	u64 vtime = vtime_of_waiting(to, now_ns) + (task ? from_to(task, llc, now_ns) : 0);
 	u64 ahead = charge(YIELD_AHEAD_SLICES * settings.slice_ns, own->weight);
 
-	return (state != own && state->running && before(running_vtime(state, clock_of(llc), now_ns) + ahead, vtime)) ||
+	return (state != own && state->running && before(running_vtime(state, base_of(llc, now_ns), now_ns) + ahead, vtime)) ||
 	       is_too_far_ahead(vtime, ahead, llc, now_ns) || is_too_far_ahead(vtime, ahead, WARM_QUEUE | cpu, now_ns) ||
 	       is_too_far_ahead(vtime, ahead, BOUND_QUEUE | cpu, now_ns);
 }

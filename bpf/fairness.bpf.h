@@ -247,14 +247,21 @@ __noinline u64 pace_of(u32 llc, u64 now_ns)
 }
 
 /*
- * The virtual time of a task that has waited since its lag was noted. While a task waits, the clock adds to its lag as to the
- * pace, and both fade alike: what it had beyond the pace fades alone.
+ * By what virtual times are told: that of a task which has had nothing for so long that its lag is the pace. The clock adds to all lags
+ * as to the pace, and they fade alike, so that a task's lag beyond the pace fades alone, and grows smaller by what the task
+ * has. It is small where lags are long, and nothing that the clock does comes into it.
  */
+static __always_inline u64 base_of(u32 llc, u64 now_ns)
+{
+	return clock_of(llc) - pace_of(llc, now_ns);
+}
+
+/* The virtual time of a task that has waited since its lag was noted. */
 static u64 vtime_after_wait(const struct task_state *task, u64 now_ns)
 {
 	u64 waited_ns = before(task->faded_ns, now_ns) ? now_ns - task->faded_ns : 0;
 
-	return clock_of(task->llc) - pace_of(task->llc, now_ns) - left_of(task->beyond_pace, waited_ns);
+	return base_of(task->llc, now_ns) - left_of(task->beyond_pace, waited_ns);
 }
 
 /* Notes a task's lag, and lets what it has had fade. */
@@ -383,10 +390,10 @@ static u64 vtime_to_queue(const struct task_state *task, u64 vtime, u64 first, b
 }
 
 /*
- * The running task's virtual time up to now, by the LLC's clock; without what it has run since it was chosen, where it would be if it
- * had waited instead.
+ * The running task's virtual time up to now, told by the base of the LLC; without what it has run since it was chosen, where it would be
+ * if it had waited instead.
  */
-static __always_inline u64 vtime_up_to(const struct cpu_state *cpu, u64 clock, u64 now_ns, bool chosen)
+static __always_inline u64 vtime_up_to(const struct cpu_state *cpu, u64 base, u64 now_ns, bool chosen)
 {
 	u64 vtime = cpu->vtime, ran = 0, delta_ns = before(cpu->charged_ns, now_ns) ? now_ns - cpu->charged_ns : 0;
 
@@ -394,12 +401,12 @@ static __always_inline u64 vtime_up_to(const struct cpu_state *cpu, u64 clock, u
 		vtime -= charge(cpu->charged_ns - cpu->turn_ns, cpu->weight);
 	else
 		ran = charge(delta_ns, cpu->weight);
-	return clock - grown(cpu->charged_clock - vtime, clock - cpu->charged_clock - ran, delta_ns);
+	return base - grown(cpu->charged_base - vtime, -(s64)ran, delta_ns);
 }
 
-static __always_inline u64 running_vtime(const struct cpu_state *cpu, u64 clock, u64 now_ns)
+static __always_inline u64 running_vtime(const struct cpu_state *cpu, u64 base, u64 now_ns)
 {
-	return vtime_up_to(cpu, clock, now_ns, false);
+	return vtime_up_to(cpu, base, now_ns, false);
 }
 
 /* How far the clock is drawn to a running task, whose virtual time is so far ahead of it. */
@@ -413,23 +420,22 @@ static __always_inline s64 drawn(s64 ahead, u64 delta_ns, s32 nr_cpus)
 	return ahead > 0 ? ahead : ahead / nr_cpus;
 }
 
-/* Charges the running task up to now. What it adds to the clock, it adds now: that has not faded since it was charged last. */
+/* Charges the running task up to now. */
 static __always_inline void settle(struct cpu_state *cpu, u32 llc, u64 now_ns)
 {
 	struct llc_state *state = llc_state(llc);
-	u64 delta_ns, clock;
-	s64 added = 0, lag;
+	u64 delta_ns;
+	s64 beyond;
 
 	if (!state || !before(cpu->charged_ns, now_ns))
 		return;
 	delta_ns = now_ns - cpu->charged_ns;
+	beyond = grown(cpu->charged_base - cpu->vtime, -(s64)charge(delta_ns, cpu->weight), delta_ns);
 	if (state->weight > 0)
-		added = charge(delta_ns, state->weight) + drawn(cpu->vtime - state->clock, delta_ns, nr_cpus_of(llc));
-	clock = __sync_fetch_and_add(&state->clock, added);
-	lag = grown(cpu->charged_clock - cpu->vtime, clock - cpu->charged_clock - charge(delta_ns, cpu->weight), delta_ns);
-	cpu->vtime = clock - lag;
+		__sync_fetch_and_add(&state->clock, charge(delta_ns, state->weight) + drawn(cpu->vtime - state->clock, delta_ns, nr_cpus_of(llc)));
+	cpu->charged_base = base_of(llc, now_ns);
+	cpu->vtime = cpu->charged_base - beyond;
 	cpu->charged_ns = now_ns;
-	cpu->charged_clock = clock + added;
 }
 
 /*

@@ -21,14 +21,14 @@
  * less if it has less weight than `by_weight`: tasks that do little each time they wake would otherwise stop each other all the time,
  * wherever some of them have had less than others.
  */
-static __always_inline bool outranks(u64 vtime, u64 by_weight, u64 least_ns, const struct cpu_state *state, u64 clock, u64 now_ns)
+static __always_inline bool outranks(u64 vtime, u64 by_weight, u64 least_ns, const struct cpu_state *state, u64 base, u64 now_ns)
 {
 	if (!state->running)
 		return false;
 	if (state->weight < by_weight)
 		least_ns = least_ns * state->weight / by_weight;
 	return before(state->since_ns + least_ns, now_ns) &&
-	       before(vtime + charge(settings.preempt_margin_ns, state->weight), running_vtime(state, clock, now_ns));
+	       before(vtime + charge(settings.preempt_margin_ns, state->weight), running_vtime(state, base, now_ns));
 }
 
 /*
@@ -40,23 +40,23 @@ static void preempt(struct task_struct *p, s32 cpu, u64 vtime, bool anywhere, u6
 {
 	struct task_state *task = task_state(p);
 	struct cpu_state *state, *protected = NULL;
-	u64 clock, turn, latest = 0, wait_ns = 0, least_ns = settings.preempt_margin_ns;
+	u64 base, turn, latest = 0, wait_ns = 0, least_ns = settings.preempt_margin_ns;
 	bool exempt = is_latency_critical(p);
 	s32 best = -1, i;
 	u32 at = cpu;
 
 	if (!task)
 		return;
-	clock = clock_of(task->llc);
-	turn = anywhere ? clock : bound_turn_on(cpu, task->llc, now_ns);
+	base = base_of(task->llc, now_ns);
+	turn = anywhere ? clock_of(task->llc) : bound_turn_on(cpu, task->llc, now_ns);
 	if (before(vtime, turn))
 		vtime = earlier(vtime + charge(settings.sleeper_credit_ns, task->weight), turn);
 	if (exempt)
 		least_ns = 0;
 	for (i = 0; i < PREEMPT_LOOKS; i++) {
 		state = cpu_state(at);
-		if (state && outranks(vtime, task->weight, least_ns, state, clock, now_ns)) {
-			u64 protected_for_ns = protected_ns(state, task->weight, now_ns), running = running_vtime(state, clock, now_ns);
+		if (state && outranks(vtime, task->weight, least_ns, state, base, now_ns)) {
+			u64 protected_for_ns = protected_ns(state, task->weight, now_ns), running = running_vtime(state, base, now_ns);
 
 			if (protected_for_ns && exempt) {
 				count(COUNTER_latency_exempted);
@@ -90,12 +90,13 @@ static void preempt(struct task_struct *p, s32 cpu, u64 vtime, bool anywhere, u6
 /* Whether one that woke and waits for this CPU, or for any of its LLC, is to stop the running task at a tick. */
 static __always_inline bool outranked_at_tick(const struct cpu_state *state, s32 cpu, u64 now_ns)
 {
-	u64 clock = clock_of(llc_of(cpu)), least_ns = settings.preempt_margin_ns, first;
+	u64 base, least_ns = settings.preempt_margin_ns, first;
 
 	if (protected_ns(state, 0, now_ns))
 		return false;
-	return (first_vtime(llc_of(cpu), now_ns, &first) && outranks(first, 0, least_ns, state, clock, now_ns)) ||
-	       (state->tick_looks && first_vtime(BOUND_QUEUE | cpu, now_ns, &first) && outranks(first, 0, least_ns, state, clock, now_ns));
+	base = base_of(llc_of(cpu), now_ns);
+	return (first_vtime(llc_of(cpu), now_ns, &first) && outranks(first, 0, least_ns, state, base, now_ns)) ||
+	       (state->tick_looks && first_vtime(BOUND_QUEUE | cpu, now_ns, &first) && outranks(first, 0, least_ns, state, base, now_ns));
 }
 
 /*

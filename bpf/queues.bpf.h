@@ -302,7 +302,7 @@ __noinline u64 served_by(s32 cpu, u32 llc, u64 now_ns)
 	u64 served = clock_of(llc), first;
 
 	if (state && state->running)
-		served = vtime_up_to(state, served, now_ns, true);
+		served = vtime_up_to(state, base_of(llc, now_ns), now_ns, true);
 	return first_vtime(BOUND_QUEUE | cpu, now_ns, &first) ? earlier(served, first) : served;
 }
 
@@ -439,7 +439,7 @@ static u64 new_vtime(s32 cpu, bool bound, u64 now_ns)
 	if (bound && first_vtime(BOUND_QUEUE | cpu, now_ns, &first))
 		vtime = later(vtime, first);
 	if (creator && creator->running && llc_of(bpf_get_smp_processor_id()) == llc)
-		vtime = later(vtime, running_vtime(creator, clock_of(llc), now_ns));
+		vtime = later(vtime, running_vtime(creator, base_of(llc, now_ns), now_ns));
 	return vtime;
 }
 
@@ -501,6 +501,16 @@ static __always_inline bool is_alone(s32 cpu)
 	const volatile struct cpu_place *place = MEMBER_VPTR(cpu_places, [(u32)cpu]);
 
 	return some_tickless && place && place->tickless && !somebody_waits(cpu) && (place->isolated || !movable_in(llc_of(cpu)));
+}
+
+/*
+ * The same as the task begins to run. Others may have come since it was sent there, when nothing ran that would have been stopped for
+ * them: who comes counts first and looks at the CPU then, and here it is the other way round.
+ */
+static __always_inline bool still_alone(struct cpu_state *state, s32 cpu)
+{
+	__sync_fetch_and_add(&state->nr_bound, 0);
+	return is_alone(cpu);
 }
 
 /* Somebody waits for a CPU, or for any from there on: if no tick comes there, it is time for one. */

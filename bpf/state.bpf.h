@@ -19,10 +19,10 @@ enum { WARM_QUEUE = 0x10000, BOUND_QUEUE = 0x20000 };
 
 /* A CPU. Only its own scheduling writes here, but for what says so; others read, and a stale value does no harm. */
 struct cpu_state {
-	/* When the running task began; up to when its time has been charged, and the LLC's clock then. */
+	/* When the running task began; up to when its time has been charged, and by what virtual times were told then. */
 	u64 since_ns;
 	u64 charged_ns;
-	u64 charged_clock;
+	u64 charged_base;
 	/* Its virtual time at `charged_ns`, and its weight (see fairness.bpf.h). */
 	u64 vtime;
 	u64 weight;
@@ -69,9 +69,8 @@ struct cpu_state {
 	u64 waited_ns;
 	/* Tasks of queues that it has looked at for this decision. */
 	u32 looked;
-	/* The CPU of the LLC that this one looks at next for one that is owed more; when it did so last, to take it. */
+	/* The CPU of the LLC that this one looks at next for one that is owed more. */
 	u32 look_at;
-	u64 looked_ns;
 	/* The CPU of the LLC that it looks at next for one whose task has had more than one that stops here. */
 	u32 push_at;
 	/* When it looked last at another LLC, and at which. */

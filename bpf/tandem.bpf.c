@@ -423,13 +423,18 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 	state->since_ns = state->turn_ns = now_ns;
 	state->given_ns = p->scx.slice;
 	state->charged_ns = now_ns;
-	state->charged_clock = clock_of(llc);
+	state->charged_base = base_of(llc, now_ns);
 	state->running = true;
 	state->bound = is_bound(p, llc);
 	state->stayed = false;
 	state->yielded = false;
 	state->tickless = p->scx.slice == SCX_SLICE_INF;
 	state->wants_tickless = false;
+	if (state->tickless && !still_alone(state, cpu)) {
+		state->tickless = false;
+		state->given_ns = slice_on(cpu, state->weight);
+		scx_bpf_task_set_slice(p, state->given_ns);
+	}
 	/* Of those who woke or moved here, the one that was owed most has its turn. */
 	if (state->bound) {
 		state->tick_looks = false;
@@ -549,7 +554,7 @@ static __always_inline u64 vtime_now(struct task_struct *p, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(scx_bpf_task_cpu(p));
 
-	return state && scx_bpf_task_running(p) ? running_vtime(state, clock_of(llc_of(scx_bpf_task_cpu(p))), now_ns) : vtime_of_waiting(p, now_ns);
+	return state && scx_bpf_task_running(p) ? running_vtime(state, base_of(llc_of(scx_bpf_task_cpu(p)), now_ns), now_ns) : vtime_of_waiting(p, now_ns);
 }
 
 /* Which of two tasks of a core comes first, where its threads may not run those of different owners at the same time. */
