@@ -373,8 +373,8 @@ static u64 vtime_in(struct task_state *task, u64 vtime, u32 llc, u64 now_ns)
 }
 
 /*
- * The virtual time with which a task joins a queue: where it stands against others there, of which `first` is the earliest,
- * if that is before the clock. One that slept may be before `first` by its credit, or keep the lag with which it went to sleep;
+ * The virtual time with which a task joins a queue: where it stands against others there. `first` is where those are who
+ * are served, if that is before the clock. One that slept may be before `first` by its credit, or keep the lag with which it went to sleep;
  * what it owes it still owes.
  */
 static u64 vtime_to_queue(const struct task_state *task, u64 vtime, u64 first, bool woke, u64 now_ns)

@@ -8,7 +8,7 @@
  * - Decisions are counted for each CPU in windows of `rate_window_ns`; after a window with `rate_threshold` of them or
  *   more, the next one is limited: until it ends, tasks that wake do not preempt on this CPU.
  * - A task that began to run less than `ratelimit_ns` ago is not preempted.
- * A timer preempts it when the time is over.
+ * When the time is over, a tick preempts it for those that wait for any CPU, and a timer for one that waits for this CPU.
  * Latency-critical tasks (nice < 0, or marked so) are exempt if `latency_exempt`.
  */
 #ifndef TANDEM_RATE_CONTROL_H
