@@ -7,8 +7,8 @@
  *
  * Approach: a task that wakes looks at the CPU where it ran last and the next ones of the LLC, and preempts the task that has had
  * most, if that is `preempt_margin_ns` more than it has had itself, has run for as long, and rate control does not protect it. Each
- * tick looks for tasks that still wait; a timer does for a task that waits for one CPU which is protected. A task whose slice has ended stops another one only where
- * runs_later() has found that it has had much less (balance.bpf.h).
+ * tick looks for tasks that still wait; a timer does for a task that waits for one CPU which is protected. A task whose slice has
+ * ended stops another one only where runs_later() has found that it has had much less (balance.bpf.h).
  *
  * The credit of a task that slept is for its place in the queue alone: tasks that wake each other all the time would otherwise
  * preempt each other as often, since all of them have it.

@@ -93,17 +93,12 @@ impl Figure {
     ///   takes decides where in it ticks fall.
     /// - In two of four boots an idle CPU took twice as long to wake up. There the simulated burners migrated by a quarter to
     ///   two fifths more than the real ones, and the real yielders came to yield by an eighth to three tenths less often.
-    /// - Hackbench does not agree since the scheduler was redesigned: in five boots the simulator had 7 to 19% fewer switches and 22 to
-    ///   36% fewer migrations. Where all CPUs are busy, a message costs twice what ping-pong tells of it (4.05 s of CPU time, 3.61 s
-    ///   simulated); with that cost the migrations agree to 7%, and there are 10 to 21% too many switches.
     pub fn bound(&self, program: &str) -> f64 {
         match (program, self) {
             ("ping-pong" | "burners", Self::Migrations) | ("yield-storm", Self::Switches) => 60.0,
             ("yield-storm", Self::Migrations) => 95.0,
             ("burners", Self::Switches) => 25.0,
             ("spill", Self::Migrations) => 30.0,
-            ("hackbench", Self::Switches) => 25.0,
-            ("hackbench", Self::Migrations) => 45.0,
             ("spill", Self::Node0(_)) => 4.0,
             _ => self.target(),
         }
