@@ -384,7 +384,7 @@ static u64 vtime_to_queue(const struct task_state *task, u64 vtime, u64 first, b
 	if (!woke)
 		return vtime;
 	if (before(first, vtime))
-		return later(fade(vtime, clock, slept_ns), first);
+		return later(earlier(vtime, fade(vtime, clock, slept_ns)), first);
 	kept = later(clock - left_of(task->lag, slept_ns), first - charge(KEPT_SLICES * settings.slice_ns, task->weight));
 	return later(vtime, earlier(first - charge(settings.sleeper_credit_ns, task->weight), kept));
 }

@@ -463,7 +463,10 @@ static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, u32 ho
 	/* It waits, so that it can make use of more than was thought. */
 	if (!woke && task->counted < task->weight)
 		note_load(task, task->weight < 2 * task->counted ? task->weight : 2 * task->counted);
-	vtime = woke ? p->scx.dsq_vtime : vtime_after_wait(task, now_ns);
+	vtime = vtime_after_wait(task, now_ns);
+	/* Who sleeps falls no farther behind the clock than who waits, and what it owes it still owes. */
+	if (woke)
+		vtime = later(vtime, p->scx.dsq_vtime);
 	vtime = vtime_in(task, vtime, llc, now_ns);
 	/* What it had or missed elsewhere is not for those here to make good. */
 	if (from != llc || (bound && task->ran_on != cpu))
