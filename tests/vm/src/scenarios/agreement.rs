@@ -23,7 +23,10 @@ use tandem_sim::scenario::{Scenario, Vm};
 const PAUSE: Duration = Duration::from_secs(3);
 /// How often a program runs: single runs differ too much to be compared.
 const ROUNDS: usize = 6;
-/// From now to the start of a program: time for its processes to get ready.
+/// From when its processes are started to the start of a program. The scheduler remembers which CPUs had much to do, and moves
+/// tasks for it, for some seconds: by half in 1.5 s. The simulator begins with nothing to remember.
+const REST: Duration = Duration::from_secs(2);
+/// The end of that, in which the trace is started.
 const LEAD: Duration = Duration::from_millis(500);
 
 /// Runs all programs under `tandem`, round after round, and hands over what each did each time.
@@ -48,9 +51,10 @@ fn run_program(program: &str) -> Result<Record> {
     let file = Path::new(AGREEMENT_FOLDER).join(format!("{program}.toml"));
     let scenario = perform::read_scenario(&file)?;
     let length = Duration::from_nanos(scenario.length_ns);
-    let start = now() + LEAD;
+    let start = now() + REST;
     let start_ns = start.as_nanos() as u64;
     let sets = start_sets(&scenario, &file, start_ns)?;
+    thread::sleep((start - LEAD).saturating_sub(now()));
     let trace = switches::Trace::start()?;
     let counters = counters_of(|| {
         ensure!(now() < start, "the processes were not ready when they were to start");
