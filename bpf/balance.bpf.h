@@ -17,6 +17,8 @@
  * 4. A task that joins a queue goes to another LLC if that has less to do for each of its CPUs, weights counted, by more than
  *    IMBALANCE_*_PCT; or if the clock there has gone further lately than here by twice the margin, which is how tasks take
  *    turns where their number does not divide.
+ * 5. A task that waits is not asked again while it waits. So a CPU that decides looks once in `balance_interval_ns` into another LLC, in
+ *    turn, and takes one that waits there first and would be better off here by the same rule.
  *
  * All looks are at a constant number of places, whatever the size of the machine, but for those of a CPU that would idle.
  */
@@ -88,14 +90,12 @@ static s32 best_for_bound(struct task_struct *p, struct task_state *task, s32 cp
 	return best;
 }
 
-/* Whether so much load for each CPU of `from` is more than that of `to` would be with a task of this weight, by that percentage. */
-static __always_inline bool has_more_to_do(u32 from, u32 to, u64 weight, u32 pct)
+/* What an LLC has to do: weight. */
+static __always_inline u64 all_load_of(u32 llc)
 {
-	struct llc_state *here = llc_state(from), *there = llc_state(to);
+	struct llc_state *state = llc_state(llc);
 
-	if (!here || !there || here->weight <= 0)
-		return false;
-	return (u64)here->weight * 100 * nr_cpus_of(to) > ((u64)(there->weight > 0 ? there->weight : 0) + weight) * pct * nr_cpus_of(from);
+	return state && state->weight > 0 ? (u64)state->weight : 0;
 }
 
 /* Whether the clock of an LLC has gone further lately than that of another one, by so much CPU time of a task. */
@@ -104,14 +104,34 @@ static __always_inline bool is_faster(u32 llc, u32 than, u64 by_ns, u64 weight, 
 	return (s64)(pace_of(llc, now_ns) - pace_of(than, now_ns)) > (s64)charge(by_ns, weight);
 }
 
+/*
+ * Whether a task of `llc` is to go to another one, whose CPUs it may use: that has less to do for each of them, with the task; or is
+ * faster, and would not have so much to do then that the task had to come back.
+ */
+static bool better_in(struct task_struct *p, const struct task_state *task, u32 llc, u32 other, u64 now_ns)
+{
+	u64 here = all_load_of(llc) * nr_cpus_of(other), there = (all_load_of(other) + task->weight) * nr_cpus_of(llc);
+	u32 pct = node_of_llc(other) == node_of_llc(llc) ? IMBALANCE_NEAR_PCT : IMBALANCE_FAR_PCT;
+	struct preference_set *set = preferred_set(p, preference_of_task(p));
+	u64 margin_ns = 2 * settings.migration_margin_ns;
+
+	if (set) {
+		struct bpf_cpumask *mask = set->mask, *cpus = cpus_of_llc(other);
+
+		if (!mask || !cpus || !bpf_cpumask_intersects(cast_mask(cpus), cast_mask(mask))) {
+			pct = IMBALANCE_HOME_PCT;
+			margin_ns *= 2;
+		}
+	}
+	return here * 100 > there * pct || (there * 100 <= here * pct && is_faster(other, llc, margin_ns, task->weight, now_ns));
+}
+
 /* The LLC whose queue a task is to join that would join that of `cpu`. */
 static u32 balanced_llc(struct task_struct *p, struct task_state *task, s32 cpu, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(cpu);
-	u32 llc = llc_of(cpu), other, pct;
-	struct preference_set *set;
+	u32 llc = llc_of(cpu), other;
 	struct bpf_cpumask *cpus;
-	u64 margin_ns = 2 * settings.migration_margin_ns;
 
 	if (settings.nr_llcs < 2 || !state || now_ns - state->balanced_ns < settings.balance_interval_ns)
 		return llc;
@@ -119,23 +139,10 @@ static u32 balanced_llc(struct task_struct *p, struct task_state *task, s32 cpu,
 	other = state->balance_with + 1 < settings.nr_llcs ? state->balance_with + 1 : 0;
 	state->balance_with = other;
 	cpus = cpus_of_llc(other);
-	if (other == llc || !cpus || !bpf_cpumask_intersects(cast_mask(cpus), p->cpus_ptr))
+	if (other == llc || !cpus || !bpf_cpumask_intersects(cast_mask(cpus), p->cpus_ptr) || !better_in(p, task, llc, other, now_ns))
 		return llc;
-	pct = node_of_llc(other) == node_of_llc(llc) ? IMBALANCE_NEAR_PCT : IMBALANCE_FAR_PCT;
-	set = preferred_set(p, preference_of_task(p));
-	if (set) {
-		struct bpf_cpumask *mask = set->mask;
-
-		if (!mask || !bpf_cpumask_intersects(cast_mask(cpus), cast_mask(mask))) {
-			pct = IMBALANCE_HOME_PCT;
-			margin_ns *= 2;
-		}
-	}
-	if (has_more_to_do(llc, other, task->weight, pct) || is_faster(other, llc, margin_ns, task->weight, now_ns)) {
-		count(COUNTER_balanced);
-		return other;
-	}
-	return llc;
+	count(COUNTER_balanced);
+	return other;
 }
 
 /* Whether a task may run on `cpu` and, if asked for, prefers it. */
@@ -307,6 +314,50 @@ static __always_inline bool take_owed(struct cpu_state *state, s32 cpu, u64 vtim
 	return true;
 }
 
+/* Takes the first that waits in a queue of another LLC, if it is better off on this CPU, and does not prefer others. */
+__noinline int take_from_queue(s32 cpu, u64 queue, u32 llc, u64 now_ns)
+{
+	struct task_struct *p;
+
+	if (!may_wait_in(queue))
+		return false;
+	bpf_for_each(scx_dsq, p, queue, 0) {
+		struct task_state *task = task_state(p);
+
+		if (!task || !fits(p, cpu, preferred_set(p, preference_of_task(p)) != NULL) || !better_in(p, task, llc, llc_of(cpu), now_ns) ||
+		    !move_here(BPF_FOR_EACH_ITER, p, cpu))
+			break;
+		count(COUNTER_balanced);
+		return true;
+	}
+	return false;
+}
+
+/* Takes one that waits in another LLC and is better off here. */
+__noinline int take_from_busier(s32 cpu, u64 now_ns)
+{
+	struct cpu_state *state = cpu_state(cpu);
+	u32 llc, other, i;
+
+	if (settings.nr_llcs < 2 || !state || is_isolated(cpu) || now_ns - state->pulled_ns < settings.balance_interval_ns)
+		return false;
+	state->pulled_ns = now_ns;
+	llc = state->pull_from;
+	for (i = 0; i < SIBLING_LOOKS; i++) {
+		llc = llc + 1 < settings.nr_llcs ? llc + 1 : 0;
+		if (llc != llc_of(cpu) && movable_in(llc))
+			break;
+	}
+	state->pull_from = llc;
+	if (llc == llc_of(cpu) || !movable_in(llc))
+		return false;
+	other = state->pull_at;
+	other = llc_of(other) == llc ? next_in_llc(other) : first_cpu_of(llc);
+	state->pull_at = other;
+	return take_from_queue(cpu, llc, llc, now_ns) || take_from_queue(cpu, WARM_QUEUE | other, llc, now_ns) ||
+	       take_from_queue(cpu, BOUND_QUEUE | other, llc, now_ns);
+}
+
 /*
  * Takes the task that deserves this CPU most: of those who wait for it, or one that waits for another CPU and is owed more than it.
  * False: the running task does, which can go on (`runs_on`), or nobody waits.
@@ -322,7 +373,8 @@ static bool take_next(struct cpu_state *state, s32 cpu, bool runs_on, u64 now_ns
 		s64 queue = earliest_queue(cpu, now_ns, &first);
 		bool waits = queue >= 0 && (!runs_on || before(first, bound));
 
-		if (!try && (waits || runs_on) && take_owed(state, cpu, waits ? first : state->vtime, now_ns))
+		if (!try && (waits || runs_on) &&
+		    (take_owed(state, cpu, waits ? first : state->vtime, now_ns) || take_from_busier(cpu, now_ns)))
 			return true;
 		if (!waits)
 			return false;

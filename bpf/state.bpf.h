@@ -76,6 +76,10 @@ struct cpu_state {
 	/* When it looked last at another LLC, and at which. */
 	u64 balanced_ns;
 	u32 balance_with;
+	/* The same for one to take a task from; and the CPU there whose queues it looked at. */
+	u64 pulled_ns;
+	u32 pull_from;
+	u32 pull_at;
 	/* Directed yield: the target's number, 0 for none, and the queue it waits in. Others write it. */
 	s32 yield_to;
 	u64 yield_queue;
