@@ -76,11 +76,13 @@ static __always_inline bool is_pinned(const struct task_struct *p)
 	return p->nr_cpus_allowed == 1 || must_stay(p);
 }
 
-/* Whether a task may not use all CPUs of the LLC. */
+/* Whether a task may not use all CPUs of the LLC, or just one CPU. */
 static __always_inline bool is_bound(struct task_struct *p, u32 llc)
 {
 	struct bpf_cpumask *cpus;
 
+	if (is_pinned(p))
+		return true;
 	if (p->nr_cpus_allowed >= settings.nr_cpus)
 		return false;
 	cpus = cpus_of_llc(llc);
@@ -114,9 +116,28 @@ __noinline u64 drift_of(u64 queue, u64 now_ns)
 	return state->drift + by - (grown(state->bound_lag, by, now_ns - state->bound_ns) - state->bound_lag);
 }
 
-/* Notes how far behind the LLC's clock one that is bound to a CPU is, as it is chosen. */
+/* Whether something is so short ago that it tells who takes turns with whom: two rounds. */
+static __always_inline bool is_lately(u64 ago_ns)
+{
+	return ago_ns < 2 * ROUND_SLICES * settings.slice_ns;
+}
+
+/*
+ * Notes the weight of one that is bound to a CPU, as it comes there or begins to run. That of the heaviest is kept for a while after it
+ * was seen last: those who wait for the CPU beside it get less, whoever of them is first at the moment.
+ */
+static __always_inline void note_heavy(struct cpu_state *state, u64 weight, u64 now_ns)
+{
+	if (weight < state->heaviest && is_lately(now_ns - state->heaviest_ns))
+		return;
+	state->heaviest = weight;
+	state->heaviest_ns = now_ns;
+}
+
+/* Notes how far behind the LLC's clock one that is bound to a CPU is, as it is chosen, and its weight. */
 static __always_inline void note_bound(struct cpu_state *state, s32 cpu, u64 vtime, u64 now_ns)
 {
+	note_heavy(state, state->weight, now_ns);
 	state->drift = drift_of(BOUND_QUEUE | (u32)cpu, now_ns);
 	state->bound_clock = clock_of(llc_of(cpu));
 	state->bound_lag = state->bound_clock - vtime;
@@ -167,30 +188,6 @@ static bool first_of(u64 queue, u64 now_ns, struct first *first)
 	return false;
 }
 
-static __always_inline u64 weight_of_waiting(struct task_struct *p)
-{
-	struct task_state *task = task_state(p);
-
-	return task ? task->weight : 0;
-}
-
-/* The weight of the first task of a queue; 0: there is none. */
-static u64 first_weight(u64 queue)
-{
-	struct task_struct *p;
-
-	if (!may_wait_in(queue))
-		return 0;
-	if (bpf_ksym_exists(scx_bpf_dsq_peek) && LINUX_KERNEL_VERSION >= KERNEL_VERSION(7, 1, 0)) {
-		p = scx_bpf_dsq_peek(queue);
-		return p ? weight_of_waiting(p) : 0;
-	}
-	bpf_for_each(scx_dsq, p, queue, 0) {
-		return weight_of_waiting(p);
-	}
-	return 0;
-}
-
 /* What a task of average weight gets on a CPU: so much time that a round of all that wait takes ROUND_SLICES of the longest slice. */
 __noinline u64 usual_slice(s32 cpu)
 {
@@ -209,10 +206,11 @@ __noinline u64 usual_slice(s32 cpu)
 /* The same for a task of any weight: one that has less than others gets less, or it would have to wait the longer afterwards. */
 __noinline u64 weighed_slice(u64 slice_ns, s32 cpu, u64 weight)
 {
-	u64 mean = mean_weight(llc_of(cpu)), first = first_weight(BOUND_QUEUE | (u32)cpu);
+	struct cpu_state *state = cpu_state(cpu);
+	u64 mean = mean_weight(llc_of(cpu));
 
-	if (first > mean)
-		mean = first;
+	if (state && may_wait_in(BOUND_QUEUE | (u32)cpu) && state->heaviest > mean)
+		mean = state->heaviest;
 	if (weight < mean)
 		slice_ns = slice_ns * weight / mean;
 	return slice_ns > settings.slice_min_ns ? slice_ns : settings.slice_min_ns;
@@ -329,7 +327,9 @@ __noinline u64 bound_turn_on(s32 cpu, u32 llc, u64 now_ns)
 /*
  * Puts the last task of a queue where it belongs by now. What it ran before others came, or heavier ones, may be many turns by what it
  * weighs now: it pays for KEPT_TURNS, and for what it ran beyond its slice. And those who joined later may stand before it for what
- * has faded meanwhile: see drift_of(). It is enough to look at the last, again and again, since whoever stands wrong gets there.
+ * has faded meanwhile: see drift_of(). It is enough to look at the last, again and again, since whoever stands wrong gets there. Among
+ * those who are bound the running task is the measure: the first of them may be far behind because it sleeps so often that it cannot
+ * use what it is owed.
  */
 __noinline int refresh_last(s32 cpu, u64 queue, u64 now_ns)
 {
@@ -347,6 +347,8 @@ __noinline int refresh_last(s32 cpu, u64 queue, u64 now_ns)
 			break;
 		weight = charged_weight(task, llc, state->running ? state->weight : 0);
 		turn = queue & BOUND_QUEUE ? bound_turn_on(cpu, llc, now_ns) : later(served_by(cpu, llc, now_ns), clock_of(llc));
+		if (queue & BOUND_QUEUE && state->running && state->bound)
+			turn = later(turn, state->vtime);
 		vtime = vtime_after_wait(task, now_ns);
 		last = turn + charge(KEPT_TURNS * longest_turn(cpu, weight), weight) + task->overrun;
 		if (before(last, vtime)) {
@@ -362,13 +364,16 @@ __noinline int refresh_last(s32 cpu, u64 queue, u64 now_ns)
 	return 0;
 }
 
-/* The same for all queues of a CPU, once a tick. Only for dispatch. */
+/* The same for all queues of a CPU, once a tick; for that of the bound once in a while, if nobody goes on who is the measure. Only for dispatch. */
 static __always_inline void refresh_queues(struct cpu_state *state, s32 cpu, u64 now_ns)
 {
+	if (now_ns - state->bound_refreshed_ns >= TICK_NS && (state->running || !is_lately(now_ns - state->bound_refreshed_ns))) {
+		state->bound_refreshed_ns = now_ns;
+		refresh_last(cpu, BOUND_QUEUE | (u32)cpu, now_ns);
+	}
 	if (now_ns - state->refreshed_ns < TICK_NS)
 		return;
 	state->refreshed_ns = now_ns;
-	refresh_last(cpu, BOUND_QUEUE | (u32)cpu, now_ns);
 	refresh_last(cpu, WARM_QUEUE | (u32)cpu, now_ns);
 	if (!is_isolated(cpu))
 		refresh_last(cpu, llc_of(cpu), now_ns);

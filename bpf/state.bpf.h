@@ -46,6 +46,9 @@ struct cpu_state {
 	s64 bound_lag;
 	u64 bound_ns;
 	u64 bound_clock;
+	/* The weight of the heaviest of those, and when it was seen last; others write it, too. See note_heavy(). */
+	u64 heaviest;
+	u64 heaviest_ns;
 	/* By how much virtual times of those have grown as lags faded. */
 	u64 drift;
 	/* The preferred set of the running task, if it is outside of it and may use all of it; else 0. */
@@ -65,6 +68,7 @@ struct cpu_state {
 	s32 nr_movable;
 	/* When its queues were looked at for those that stand too far back. */
 	u64 refreshed_ns;
+	u64 bound_refreshed_ns;
 	/* When a task last waited for this CPU alone. */
 	u64 waited_ns;
 	/* Tasks of queues that it has looked at for this decision. */

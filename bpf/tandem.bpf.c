@@ -162,6 +162,8 @@ static __always_inline void enqueue_bound(struct task_struct *p, struct task_sta
 	u64 vtime = place(p, task, best, PLACE_BOUND | (woke ? PLACE_WOKE : 0), now_ns);
 
 	count(is_pinned(p) ? COUNTER_pinned : COUNTER_bound);
+	if (state)
+		note_heavy(state, task->weight, now_ns);
 	if (state && (woke || best != cpu))
 		state->tick_looks = true;
 	insert_cpu(p, task, best, BOUND_QUEUE, vtime, enq_flags);
