@@ -203,13 +203,16 @@ __noinline u64 usual_slice(s32 cpu)
 	return slice_ns < settings.slice_ns ? slice_ns : settings.slice_ns;
 }
 
-/* The same for a task of any weight: one that has less than others gets less, or it would have to wait the longer afterwards. */
-__noinline u64 weighed_slice(u64 slice_ns, s32 cpu, u64 weight)
+/*
+ * The same for a task of any weight: one that has less than others gets less, or it would have to wait the longer afterwards. `beside_bound`:
+ * also beside those that wait for this CPU alone.
+ */
+__noinline u64 weighed_slice(u64 slice_ns, s32 cpu, u64 weight, bool beside_bound)
 {
 	struct cpu_state *state = cpu_state(cpu);
 	u64 mean = mean_weight(llc_of(cpu));
 
-	if (state && may_wait_in(BOUND_QUEUE | (u32)cpu) && state->heaviest > mean)
+	if (beside_bound && state && may_wait_in(BOUND_QUEUE | (u32)cpu) && state->heaviest > mean)
 		mean = state->heaviest;
 	if (weight < mean)
 		slice_ns = slice_ns * weight / mean;
@@ -219,16 +222,16 @@ __noinline u64 weighed_slice(u64 slice_ns, s32 cpu, u64 weight)
 /* The slice of a task on a CPU. */
 static __always_inline u64 slice_on(s32 cpu, u64 weight)
 {
-	return weighed_slice(usual_slice(cpu), cpu, weight);
+	return weighed_slice(usual_slice(cpu), cpu, weight, true);
 }
 
 /*
  * How long a turn of a task may be: a tick ends it, but a timer does if the task is so light that it gets half of what others get, or
  * less (time_slice() in preempt.bpf.h).
  */
-static u64 longest_turn(s32 cpu, u64 weight)
+static u64 longest_turn(s32 cpu, u64 weight, bool beside_bound)
 {
-	u64 usual_ns = usual_slice(cpu), slice_ns = weighed_slice(usual_ns, cpu, weight);
+	u64 usual_ns = usual_slice(cpu), slice_ns = weighed_slice(usual_ns, cpu, weight, beside_bound);
 
 	return slice_ns < later(usual_ns, settings.slice_min_ns) / 2 ? slice_ns : slice_ns + TICK_NS;
 }
@@ -324,6 +327,26 @@ __noinline u64 bound_turn_on(s32 cpu, u32 llc, u64 now_ns)
 	return earlier(turn, clock_of(llc) - left_of(state->bound_lag, now_ns - state->bound_ns));
 }
 
+/* Notes where the running task is, if it may use the whole LLC, and goes on or would do so. */
+static __always_inline void note_unbound(const struct cpu_state *state, u32 llc, u64 now_ns)
+{
+	struct llc_state *all = llc_state(llc);
+
+	if (!all || state->bound)
+		return;
+	all->unbound = base_of(llc, now_ns) - state->vtime;
+	all->unbound_ns = now_ns;
+}
+
+/* Where those are who may use the whole LLC: not with the clock, if others who may not are far from them. */
+static u64 unbound_turn(u32 llc, u64 now_ns)
+{
+	struct llc_state *all = llc_state(llc);
+	u64 ago_ns = all ? now_ns - all->unbound_ns : 0;
+
+	return all && is_lately(ago_ns) ? base_of(llc, now_ns) - left_of(all->unbound, ago_ns) : clock_of(llc);
+}
+
 /*
  * Puts the last task of a queue where it belongs by now. What it ran before others came, or heavier ones, may be many turns by what it
  * weighs now: it pays for KEPT_TURNS, and for what it ran beyond its slice. And those who joined later may stand before it for what
@@ -346,11 +369,11 @@ __noinline int refresh_last(s32 cpu, u64 queue, u64 now_ns)
 		if (!task || !state || task->llc != llc)
 			break;
 		weight = charged_weight(task, llc, state->running ? state->weight : 0);
-		turn = queue & BOUND_QUEUE ? bound_turn_on(cpu, llc, now_ns) : later(served_by(cpu, llc, now_ns), clock_of(llc));
+		turn = queue & BOUND_QUEUE ? bound_turn_on(cpu, llc, now_ns) : later(unbound_turn(llc, now_ns), clock_of(llc));
 		if (queue & BOUND_QUEUE && state->running && state->bound)
 			turn = later(turn, state->vtime);
 		vtime = vtime_after_wait(task, now_ns);
-		last = turn + charge(KEPT_TURNS * longest_turn(cpu, weight), weight) + task->overrun;
+		last = turn + charge(KEPT_TURNS * longest_turn(cpu, weight, queue & BOUND_QUEUE), weight) + task->overrun;
 		if (before(last, vtime)) {
 			vtime = last;
 			note_lag(task, vtime, now_ns);

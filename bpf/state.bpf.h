@@ -109,6 +109,9 @@ struct llc_state {
 	s32 nr_movable;
 	/* When one of the latter ended to wait last. */
 	u64 waited_ns;
+	/* How far behind the base of virtual times one was that may use all of it and went on, and when. */
+	s64 unbound;
+	u64 unbound_ns;
 	/* How far the clock has gone lately, and up to which clock and when that was worked out. */
 	u64 pace;
 	u64 paced_clock;

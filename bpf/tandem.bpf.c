@@ -476,13 +476,15 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 	overrun_ns = turn_ns - given_ns;
 	if (runnable && given_ns > settings.slice_min_ns) {
 		/* Its turn may have begun when there were fewer or lighter tasks: it pays for one as long as it would get now. */
-		u64 slice_ns = longest_turn(cpu, state->weight);
+		u64 slice_ns = longest_turn(cpu, state->weight, true);
 
 		if (given_ns > slice_ns) {
 			state->vtime -= charge(given_ns - slice_ns, state->weight);
 			turn_ns -= given_ns - slice_ns;
 		}
 	}
+	if (runnable)
+		note_unbound(state, llc, now_ns);
 	state->running = false;
 	state->stopped_weight = runnable ? state->weight : 0;
 	scx_bpf_task_set_dsq_vtime(p, state->vtime);
@@ -513,6 +515,7 @@ void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
 	if (nr_preferences)
 		note_time(p, cpu, state, now_ns);
 	settle_weighed(p, task, state, cpu, now_ns);
+	note_unbound(state, llc, now_ns);
 	renew_grant(p, task, cpu, now_ns);
 	forget_alone(state, llc, nr_in(BOUND_QUEUE | (u32)cpu) > 0, is_pinned(p));
 	if (movable_in(llc))

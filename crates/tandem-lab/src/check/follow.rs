@@ -66,6 +66,11 @@ pub struct Follower<'a> {
     pub tasks: Vec<TaskRecord>,
     /// By number.
     pub masks: Vec<MaskRecord>,
+    /// Time for which each CPU idled while no task waited, ns, since shares are judged.
+    pub unwanted_ns: Vec<u64>,
+    /// Tasks that wait; and since when, and which CPUs idle.
+    waiting: usize,
+    changed_ns: u64,
     is_idle: Vec<bool>,
     masks_of_cpu: Vec<Vec<usize>>,
     is_away: Vec<bool>,
@@ -102,6 +107,9 @@ impl<'a> Follower<'a> {
             facts,
             tasks: facts.tasks.iter().map(record).collect(),
             masks,
+            unwanted_ns: vec![0; facts.cpus],
+            waiting: 0,
+            changed_ns: 0,
             is_idle: vec![true; facts.cpus],
             masks_of_cpu,
             is_away: vec![false; facts.cpus],
@@ -117,6 +125,7 @@ impl<'a> Follower<'a> {
     pub fn finish(mut self) -> Self {
         let end_ns = self.facts.end_ns;
         self.apply_changes(end_ns);
+        self.count_unwanted(end_ns);
         for task in 0..self.tasks.len() {
             match self.tasks[task].state {
                 State::Runs { since_ns, .. } => self.count_run(task, since_ns, end_ns),
@@ -187,9 +196,20 @@ impl<'a> Follower<'a> {
         }
     }
 
+    /// Accounts for the time up to now, before tasks begin or end to wait, or CPUs to idle.
+    fn count_unwanted(&mut self, now_ns: u64) {
+        let from_ns = self.changed_ns.max(self.facts.window_ns);
+        if self.waiting == 0 && now_ns > from_ns {
+            let idle = self.unwanted_ns.iter_mut().zip(&self.is_idle).filter(|(_, idle)| **idle);
+            idle.for_each(|(unwanted_ns, _)| *unwanted_ns += now_ns - from_ns);
+        }
+        self.changed_ns = self.changed_ns.max(now_ns);
+    }
+
     /// The CPU begins or ends to idle, if it does: neither runs a task, nor is away.
     fn set_idle(&mut self, cpu: usize, now_ns: u64) {
         let idle = !self.runs_on[cpu] && !self.is_away[cpu];
+        self.count_unwanted(now_ns);
         if std::mem::replace(&mut self.is_idle[cpu], idle) != idle {
             for at in 0..self.masks_of_cpu[cpu].len() {
                 let mask = self.masks_of_cpu[cpu][at];
@@ -237,13 +257,16 @@ impl Observer for Follower<'_> {
         self.apply_changes(at_ns);
         let (task, cpu) = (event.task.index(), event.cpu.index());
         let mask = self.tasks[task].mask;
+        self.count_unwanted(at_ns);
         match kind {
             EventKind::Wake => {
+                self.waiting += 1;
                 self.tasks[task].state = State::Waits { since_ns: at_ns, woken: true };
                 self.change(mask, at_ns, |record| record.waiting += 1);
             }
             EventKind::Start => {
                 if let State::Waits { since_ns, woken } = self.tasks[task].state {
+                    self.waiting -= 1;
                     self.change(mask, at_ns, |record| record.waiting -= 1);
                     self.end_wait(task, since_ns, woken, at_ns);
                 }
@@ -264,6 +287,7 @@ impl Observer for Follower<'_> {
                     false => State::Away,
                 };
                 if goes_on {
+                    self.waiting += 1;
                     self.change(mask, at_ns, |record| record.waiting += 1);
                 }
             }

@@ -259,6 +259,22 @@ impl Seen<'_> {
         self.facts.end_ns.saturating_sub(self.facts.window_ns)
     }
 
+    /// What is used of the CPUs of each mask, with what idled while nobody waited: of the smallest mask that leads there.
+    fn with_unwanted(&self, used: &[f64]) -> Vec<f64> {
+        let mut all = used.to_vec();
+        if used.iter().all(|&used| used == 0.0) {
+            return all; // nobody sleeps: what idles is the scheduler's matter
+        }
+        for (cpu, &unwanted_ns) in self.run.unwanted_ns.iter().enumerate().filter(|(_, ns)| **ns > 0) {
+            let leads_there = |mask: &usize| self.facts.masks[*mask].iter().any(|at| at.index() == cpu);
+            let mask = (0..all.len()).filter(leads_there).min_by_key(|&mask| self.facts.masks[mask].count());
+            if let Some(mask) = mask {
+                all[mask] += unwanted_ns as f64 / self.window_ns() as f64;
+            }
+        }
+        all
+    }
+
     /// CPU time that is not as it should be.
     fn shares(&self) -> Vec<Option<Finding>> {
         let facts = self.facts;
@@ -281,16 +297,20 @@ impl Seen<'_> {
         if facts.is_nested && sleepers_pct > SLEEPERS_MAX_PCT {
             return Vec::new(); // what they leave to their siblings is not known
         }
-        // Who sleeps takes a part of what its cgroup has while it is awake: what is fair is between that and nothing.
+        // Who sleeps takes a part of what its cgroup has while it is awake: what is fair is between that and nothing. And while
+        // several sleep at once there may be more CPUs than anybody wants: all of that could be had, or none.
         let due = |used: &[f64], counts: &dyn Fn(usize) -> bool| {
-            let rates = |weight: &dyn Fn(usize) -> f64| {
+            let rates = |used: &[f64], weight: &dyn Fn(usize) -> f64| {
                 facts.fair(&masks, used, |task| counts(task).then_some(1.0), weight)
             };
-            let (all, busy) =
-                (rates(&|task| facts.tasks[task].weight), rates(&|task| facts.tasks[task].weight_of_busy));
+            let mut ways = Vec::new();
+            for used in [used, &self.with_unwanted(used)] {
+                ways.push(rates(used, &|task| facts.tasks[task].weight));
+                ways.push(rates(used, &|task| facts.tasks[task].weight_of_busy));
+            }
             move |tasks: Range<usize>| {
-                let sum = |rates: &[f64]| rates[tasks.clone()].iter().sum::<f64>();
-                (sum(&all).min(sum(&busy)), sum(&all).max(sum(&busy)))
+                let sums = ways.iter().map(|rates| rates[tasks.clone()].iter().sum::<f64>());
+                (sums.clone().fold(f64::INFINITY, f64::min), sums.fold(0.0, f64::max))
             }
         };
         let got = |tasks: Range<usize>| tasks.map(rate).sum::<f64>();
