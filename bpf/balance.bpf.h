@@ -105,16 +105,19 @@ static __always_inline bool is_faster(u32 llc, u32 than, u64 by_ns, u64 weight, 
 }
 
 /*
- * Whether a task of `llc` is to go to another one, whose CPUs it may use: that has less to do for each of them, with the task; or is
- * faster, and would not have so much to do then that the task had to come back.
+ * Whether a task of `llc` is to go to another one, whose CPUs it may use: that has less to do for each of them, with the task; or, if they
+ * take turns, is faster, and has not more to do already.
  */
-static bool better_in(struct task_struct *p, const struct task_state *task, u32 llc, u32 other, u64 now_ns)
+static bool better_in(struct task_struct *p, u32 llc, u32 other, bool turns, u64 now_ns)
 {
-	u64 here = all_load_of(llc) * nr_cpus_of(other), there = (all_load_of(other) + task->weight) * nr_cpus_of(llc);
+	u64 here = all_load_of(llc) * nr_cpus_of(other), there = all_load_of(other) * nr_cpus_of(llc);
 	u32 pct = node_of_llc(other) == node_of_llc(llc) ? IMBALANCE_NEAR_PCT : IMBALANCE_FAR_PCT;
 	struct preference_set *set = preferred_set(p, preference_of_task(p));
+	struct task_state *task = task_state(p);
 	u64 margin_ns = 2 * settings.migration_margin_ns;
 
+	if (!task)
+		return false;
 	if (set) {
 		struct bpf_cpumask *mask = set->mask, *cpus = cpus_of_llc(other);
 
@@ -123,11 +126,12 @@ static bool better_in(struct task_struct *p, const struct task_state *task, u32 
 			margin_ns *= 2;
 		}
 	}
-	return here * 100 > there * pct || (there * 100 <= here * pct && is_faster(other, llc, margin_ns, task->weight, now_ns));
+	return here * 100 > (there + task->weight * nr_cpus_of(llc)) * pct ||
+	       (turns && there * 100 <= here * pct && is_faster(other, llc, margin_ns, task->weight, now_ns));
 }
 
 /* The LLC whose queue a task is to join that would join that of `cpu`. */
-static u32 balanced_llc(struct task_struct *p, struct task_state *task, s32 cpu, u64 now_ns)
+static u32 balanced_llc(struct task_struct *p, s32 cpu, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(cpu);
 	u32 llc = llc_of(cpu), other;
@@ -139,7 +143,7 @@ static u32 balanced_llc(struct task_struct *p, struct task_state *task, s32 cpu,
 	other = state->balance_with + 1 < settings.nr_llcs ? state->balance_with + 1 : 0;
 	state->balance_with = other;
 	cpus = cpus_of_llc(other);
-	if (other == llc || !cpus || !bpf_cpumask_intersects(cast_mask(cpus), p->cpus_ptr) || !better_in(p, task, llc, other, now_ns))
+	if (other == llc || !cpus || !bpf_cpumask_intersects(cast_mask(cpus), p->cpus_ptr) || !better_in(p, llc, other, true, now_ns))
 		return llc;
 	count(COUNTER_balanced);
 	return other;
@@ -322,9 +326,7 @@ __noinline int take_from_queue(s32 cpu, u64 queue, u32 llc, u64 now_ns)
 	if (!may_wait_in(queue))
 		return false;
 	bpf_for_each(scx_dsq, p, queue, 0) {
-		struct task_state *task = task_state(p);
-
-		if (!task || !fits(p, cpu, preferred_set(p, preference_of_task(p)) != NULL) || !better_in(p, task, llc, llc_of(cpu), now_ns) ||
+		if (!fits(p, cpu, preferred_set(p, preference_of_task(p)) != NULL) || !better_in(p, llc, llc_of(cpu), false, now_ns) ||
 		    !move_here(BPF_FOR_EACH_ITER, p, cpu))
 			break;
 		count(COUNTER_balanced);

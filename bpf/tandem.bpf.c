@@ -273,7 +273,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		place_at = cpu;
 	if (is_bound(p, llc))
 		goto bound;
-	llc = balanced_llc(p, task, place_at, now_ns);
+	llc = balanced_llc(p, place_at, now_ns);
 	if (llc != llc_of(place_at))
 		place_at = first_cpu_of(llc);
 	if (is_bound(p, llc)) {
