@@ -349,6 +349,8 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 	if (runs_on) {
 		limit_lead(state, cpu, now_ns);
 		forget_alone(state, llc, nr_in(BOUND_QUEUE | (u32)cpu) > 0, is_pinned(prev));
+		if (state->bound)
+			note_bound(state, cpu, state->vtime, now_ns);
 		count(COUNTER_kept);
 		count_decision(state, now_ns);
 		state->yielded = false;
