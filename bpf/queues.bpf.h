@@ -644,8 +644,10 @@ static void limit_lead(struct cpu_state *state, s32 cpu, u64 now_ns)
 	struct llc_state *others = llc_state(llc);
 	struct first first = { .vtime = clock_of(llc), .turn = charge(KEPT_SLICES * settings.slice_ns, mean_weight(llc)) };
 
-	if (!first_of(BOUND_QUEUE | cpu, now_ns, &first) && (is_isolated(cpu) || !first_of(llc, now_ns, &first)) &&
-	    !first_of(WARM_QUEUE | cpu, now_ns, &first) && (state->bound || !others || others->nr_movable <= 0))
+	/* All who are bound here may be behind those who are not. */
+	if (!first_of(BOUND_QUEUE | cpu, now_ns, &first) &&
+	    (state->bound || ((is_isolated(cpu) || !first_of(llc, now_ns, &first)) && !first_of(WARM_QUEUE | cpu, now_ns, &first) &&
+			      (!others || others->nr_movable <= 0))))
 		return;
 	state->vtime = later(state->vtime, first.vtime - first.turn - charge(settings.slice_ns, state->weight));
 }
