@@ -127,7 +127,7 @@ static bool better_in(struct task_struct *p, u32 llc, u32 other, bool turns, u64
 		}
 	}
 	return here * 100 > (there + task->weight * nr_cpus_of(llc)) * pct ||
-	       (turns && there * 100 <= here * pct && is_faster(other, llc, margin_ns, task->weight, now_ns));
+	       (turns && there <= here && is_faster(other, llc, margin_ns, task->weight, now_ns));
 }
 
 /* The LLC whose queue a task is to join that would join that of `cpu`. */
@@ -155,7 +155,7 @@ static __always_inline bool fits(struct task_struct *p, s32 cpu, bool preferring
 	struct preference_set *set;
 	struct bpf_cpumask *mask;
 
-	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+	if (!may_use(p, cpu))
 		return false;
 	if (!preferring)
 		return true;
@@ -356,8 +356,10 @@ __noinline int take_from_busier(s32 cpu, u64 now_ns)
 	other = state->pull_at;
 	other = llc_of(other) == llc ? next_in_llc(other) : first_cpu_of(llc);
 	state->pull_at = other;
-	return take_from_queue(cpu, llc, llc, now_ns) || take_from_queue(cpu, WARM_QUEUE | other, llc, now_ns) ||
-	       take_from_queue(cpu, BOUND_QUEUE | other, llc, now_ns);
+	state = cpu_state(other);
+	return take_from_queue(cpu, llc, llc, now_ns) ||
+	       (state && state->nr_movable > 0 && (take_from_queue(cpu, WARM_QUEUE | other, llc, now_ns) ||
+						   take_from_queue(cpu, BOUND_QUEUE | other, llc, now_ns)));
 }
 
 /*
@@ -404,7 +406,8 @@ __noinline s32 runs_later(s32 cpu, u64 vtime, u64 now_ns)
 	for (i = 0; i < SIBLING_LOOKS; i++) {
 		struct cpu_state *sibling = cpu_state(other);
 
-		if (sibling && sibling->running && !sibling->bound && other != cpu && before(bound, running_vtime(sibling, base, now_ns))) {
+		if (sibling && sibling->running && !sibling->bound && other != cpu && before(sibling->since_ns + settings.preempt_margin_ns, now_ns) &&
+		    before(bound, running_vtime(sibling, base, now_ns))) {
 			/* Here the next look begins: what finds it twice, to decide and to act, finds the same. */
 			state->push_at = other;
 			return other;

@@ -123,7 +123,7 @@ static bool run_yield_target(struct cpu_state *state, s32 cpu)
 		return false;
 	bpf_for_each(scx_dsq, p, state->yield_queue, 0) {
 		if (p->pid == target) {
-			moved = move_here(BPF_FOR_EACH_ITER, p, cpu);
+			moved = may_use(p, cpu) && move_here(BPF_FOR_EACH_ITER, p, cpu);
 			break;
 		}
 		if (++state->looked >= SEARCH_ALL_MAX)

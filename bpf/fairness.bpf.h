@@ -142,6 +142,12 @@ static __always_inline u64 later(u64 a, u64 b)
 	return before(a, b) ? b : a;
 }
 
+/* How long ago a time is; none if another CPU noted it after this one looked at its clock. */
+static __always_inline u64 since(u64 then_ns, u64 now_ns)
+{
+	return before(then_ns, now_ns) ? now_ns - then_ns : 0;
+}
+
 /* What running for `delta_ns` adds to a virtual time. */
 static __always_inline u64 charge(u64 delta_ns, u64 weight)
 {
@@ -229,18 +235,20 @@ static __always_inline u64 fade(u64 vtime, u64 clock, u64 delta_ns)
 __noinline u64 pace_of(u32 llc, u64 now_ns)
 {
 	struct llc_state *state = llc_state(llc);
-	u64 clock, pace, delta_ns;
+	u64 clock, pace, paced_ns, delta_ns;
 
 	if (!state)
 		return 0;
 	clock = state->clock;
-	delta_ns = before(state->paced_ns, now_ns) ? now_ns - state->paced_ns : 0;
+	paced_ns = state->paced_ns;
+	delta_ns = since(paced_ns, now_ns);
 	/* Most looks come soon after another one. In a tick, what grown() has beyond the first term is some microseconds. */
 	if (delta_ns < TICK_NS)
 		return state->pace + (clock - state->paced_clock) - (((s64)state->pace >> 8) * (s64)(delta_ns >> 5) >> (FADE_SHIFT - 13));
 	pace = grown(state->pace, clock - state->paced_clock, delta_ns);
-	/* CPUs that get here together count the same time; whoever comes last leaves what is right. */
-	state->paced_ns = now_ns;
+	/* Of the CPUs that get here together one counts the time. */
+	if (!__sync_bool_compare_and_swap(&state->paced_ns, paced_ns, now_ns))
+		return pace;
 	state->paced_clock = clock;
 	state->pace = pace;
 	return pace;

@@ -439,6 +439,7 @@ static bool let_out(struct bpf_iter_scx_dsq *at, struct task_struct *p, struct t
 	bool bound = is_bound(p, llc) || llc_of(cpu) != llc;
 	struct time_bucket *bucket = bucket_at(number);
 	u64 queue = bound ? BOUND_QUEUE | cpu : llc;
+	u32 waits = waits_in(p, task, queue);
 	u64 vtime = task->parked_vtime, first = bound ? bound_turn_on(cpu, llc, now_ns) : clock_of(llc);
 
 	if (!bucket)
@@ -447,13 +448,18 @@ static bool let_out(struct bpf_iter_scx_dsq *at, struct task_struct *p, struct t
 	if (before(first, vtime) && before(task->faded_ns, now_ns))
 		vtime = fade(vtime, clock_of(llc), now_ns - task->faded_ns);
 	vtime = later(vtime, first);
+	/* It may leave at any time, and wait elsewhere, where it is counted. */
+	if (__sync_val_compare_and_swap(&task->waits, 0, waits)) {
+		__sync_fetch_and_sub(&bucket->nr_parked, 1);
+		return false;
+	}
+	count_waiting(waits, 1);
 	note_lag(task, vtime, now_ns);
-	note_waits(p, task, queue);
 	scx_bpf_dsq_move_set_slice(at, slice_on(cpu, task->weight));
 	scx_bpf_dsq_move_set_vtime(at, vtime - drift_of(queue, now_ns));
 	if (!scx_bpf_dsq_move_vtime(at, p, queue, 0)) {
-		/* It has left meanwhile. */
-		note_taken(task);
+		if (__sync_bool_compare_and_swap(&task->waits, waits, 0))
+			count_waiting(waits, -1);
 		__sync_fetch_and_sub(&bucket->nr_parked, 1);
 		return false;
 	}

@@ -52,12 +52,12 @@ static void preempt(struct task_struct *p, s32 cpu, u64 vtime, bool anywhere, u6
 	turn = anywhere ? clock_of(task->llc) : bound_turn_on(cpu, task->llc, now_ns);
 	if (before(vtime, turn))
 		vtime = earlier(vtime + charge(settings.sleeper_credit_ns, task->weight), turn);
-	/* Who has had less than an eighth of its share lately stops others the sooner, the less that was. */
+	/* Who has had less than half of its share lately stops others the sooner, the less that was. */
 	pace = (s64)(clock_of(task->llc) - base) >> 20;
 	if (exempt || pace <= 0)
 		least_ns = 0;
-	else if (task->had >> 17 < (u64)pace)
-		least_ns = least_ns * (task->had >> 17) / (u64)pace;
+	else if (task->had >> 19 < (u64)pace)
+		least_ns = least_ns * (task->had >> 19) / (u64)pace;
 	for (i = 0; i < PREEMPT_LOOKS; i++) {
 		state = cpu_state(at);
 		if (state && outranks(vtime, task->weight, least_ns, state, base, now_ns)) {

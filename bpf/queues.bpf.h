@@ -71,12 +71,18 @@ static __always_inline bool must_stay(const struct task_struct *p)
 	return p->migration_disabled > (p == bpf_get_current_task_btf() ? 1 : 0);
 }
 
+/* Whether a task that waits may be moved to a CPU. */
+static __always_inline bool may_use(struct task_struct *p, s32 cpu)
+{
+	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && (scx_bpf_task_cpu(p) == cpu || !must_stay(p));
+}
+
 static __always_inline bool is_pinned(const struct task_struct *p)
 {
 	return p->nr_cpus_allowed == 1 || must_stay(p);
 }
 
-/* Whether a task may not use all CPUs of the LLC, or just one CPU. */
+/* Whether a task may not use all CPUs of the LLC, or may use one CPU only. */
 static __always_inline bool is_bound(struct task_struct *p, u32 llc)
 {
 	struct bpf_cpumask *cpus;
@@ -128,7 +134,7 @@ static __always_inline bool is_lately(u64 ago_ns)
  */
 static __always_inline void note_heavy(struct cpu_state *state, u64 weight, u64 now_ns)
 {
-	if (weight < state->heaviest && is_lately(now_ns - state->heaviest_ns))
+	if (weight < state->heaviest && is_lately(since(state->heaviest_ns, now_ns)))
 		return;
 	state->heaviest = weight;
 	state->heaviest_ns = now_ns;
@@ -342,7 +348,7 @@ static __always_inline void note_unbound(const struct cpu_state *state, u32 llc,
 static u64 unbound_turn(u32 llc, u64 now_ns)
 {
 	struct llc_state *all = llc_state(llc);
-	u64 ago_ns = all ? now_ns - all->unbound_ns : 0;
+	u64 ago_ns = all ? since(all->unbound_ns, now_ns) : 0;
 
 	return all && is_lately(ago_ns) ? base_of(llc, now_ns) - left_of(all->unbound, ago_ns) : clock_of(llc);
 }
@@ -440,15 +446,17 @@ static __always_inline void note_taken(struct task_state *task)
 		count_waiting(waits, -1);
 }
 
-/* Notes that a task is about to wait in its LLC's queue or in one of a CPU's. */
+/* What a task has of where it waits, in its LLC's queue or in one of a CPU's. */
+static __always_inline u32 waits_in(struct task_struct *p, const struct task_state *task, u64 queue)
+{
+	return WAITS | (is_pinned(p) ? 0 : WAITS_MOVABLE) | (queue >= WARM_QUEUE ? (u32)queue << WAITS_QUEUE_SHIFT : 0) | task->llc << WAITS_LLC_SHIFT;
+}
+
+/* Notes that a task is about to wait there. */
 static __always_inline void note_waits(struct task_struct *p, struct task_state *task, u64 queue)
 {
-	u32 waits = WAITS | (is_pinned(p) ? 0 : WAITS_MOVABLE) | task->llc << WAITS_LLC_SHIFT, before;
+	u32 waits = waits_in(p, task, queue), before = __sync_lock_test_and_set(&task->waits, waits);
 
-	if (queue >= WARM_QUEUE)
-		waits |= (u32)queue << WAITS_QUEUE_SHIFT;
-
-	before = __sync_lock_test_and_set(&task->waits, waits);
 	if (before)
 		count_waiting(before, -1);
 	count_waiting(waits, 1);
@@ -522,6 +530,12 @@ static __always_inline bool movable_in(u32 llc)
 	return state && state->nr_movable > 0;
 }
 
+/* The LLC whose CPUs without ticks were asked last. */
+u32 ends_next;
+
+/* How often CPUs without ticks decide while others wait elsewhere: as often as kernels had residual ticks there before 4.17. */
+#define END_TICKLESS_NS (1000ULL * 1000 * 1000)
+
 /*
  * CPUs of `nohz_full`: the kernel stops their tick while one task runs, if that had an endless slice when it was switched in. It has
  * one here while nobody else waits for the CPU, nor for any of its LLC. Whoever comes then makes the CPU decide, which does not keep
@@ -560,6 +574,28 @@ static __always_inline void end_tickless(u32 cpu, bool anywhere)
 			break;
 		cpu = next_in_llc(cpu);
 	}
+}
+
+/*
+ * Somebody waits in an LLC: what is alone without ticks in another one, each in turn, has the weight that it had when it began, by which
+ * the two are compared.
+ */
+static __always_inline void end_tickless_elsewhere(u32 llc, u64 now_ns)
+{
+	u32 other = ends_next + 1 < settings.nr_llcs ? ends_next + 1 : 0, i;
+	struct llc_state *state = llc_state(other);
+
+	if (!some_tickless || settings.nr_llcs < 2)
+		return;
+	ends_next = other;
+	if (!state || other == llc || since(state->ended_ns, now_ns) < END_TICKLESS_NS)
+		return;
+	state->ended_ns = now_ns;
+	if (llc_of(state->end_at) != other)
+		state->end_at = first_cpu_of(other);
+	end_tickless(state->end_at, true);
+	for (i = 0; i < PREEMPT_LOOKS; i++)
+		state->end_at = next_in_llc(state->end_at);
 }
 
 /* The kernel's flag, of which the headers that this is compiled with may know nothing. CO-RE ignores what follows the underscores. */

@@ -112,6 +112,9 @@ struct llc_state {
 	/* How far behind the base of virtual times one was that may use all of it and went on, and when. */
 	s64 unbound;
 	u64 unbound_ns;
+	/* When CPUs of it where no tick comes were last made to decide, because tasks waited elsewhere, and which one is next. */
+	u64 ended_ns;
+	u32 end_at;
 	/* How far the clock has gone lately, and up to which clock and when that was worked out. */
 	u64 pace;
 	u64 paced_clock;

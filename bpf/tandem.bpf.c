@@ -520,8 +520,10 @@ void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
 	note_unbound(state, llc, now_ns);
 	renew_grant(p, task, cpu, now_ns);
 	forget_alone(state, llc, nr_in(BOUND_QUEUE | (u32)cpu) > 0, is_pinned(p));
-	if (movable_in(llc))
+	if (movable_in(llc)) {
 		end_tickless(state->look_at, true);
+		end_tickless_elsewhere(llc, now_ns);
+	}
 	/* It did not sleep after all: the task that stayed waited long enough. */
 	if (state->stayed) {
 		scx_bpf_task_set_slice(p, 0);
@@ -719,10 +721,15 @@ static int init_cpu(u32 cpu)
 {
 	u32 zero = 0;
 	struct scratch *scratch = bpf_map_lookup_percpu_elem(&scratch_masks, &zero, cpu);
+	struct cpu_state *state = cpu_state(cpu);
 	int error = make_preempt_timer(cpu);
 
 	if (!error)
 		error = make_grant_timer(cpu);
+	if (state) {
+		state->look_at = state->push_at = next_in_llc(cpu);
+		state->pull_at = cpu;
+	}
 
 	if (!error)
 		error = scx_bpf_create_dsq(WARM_QUEUE | cpu, -1);

@@ -68,6 +68,8 @@ pub struct Follower<'a> {
     pub masks: Vec<MaskRecord>,
     /// Time for which each CPU idled while no task waited, ns, since shares are judged.
     pub unwanted_ns: Vec<u64>,
+    /// Time in which no task waited, ns, since shares are judged.
+    pub quiet_ns: u64,
     /// Tasks that wait; and since when, and which CPUs idle.
     waiting: usize,
     changed_ns: u64,
@@ -108,6 +110,7 @@ impl<'a> Follower<'a> {
             tasks: facts.tasks.iter().map(record).collect(),
             masks,
             unwanted_ns: vec![0; facts.cpus],
+            quiet_ns: 0,
             waiting: 0,
             changed_ns: 0,
             is_idle: vec![true; facts.cpus],
@@ -200,6 +203,7 @@ impl<'a> Follower<'a> {
     fn count_unwanted(&mut self, now_ns: u64) {
         let from_ns = self.changed_ns.max(self.facts.window_ns);
         if self.waiting == 0 && now_ns > from_ns {
+            self.quiet_ns += now_ns - from_ns;
             let idle = self.unwanted_ns.iter_mut().zip(&self.is_idle).filter(|(_, idle)| **idle);
             idle.for_each(|(unwanted_ns, _)| *unwanted_ns += now_ns - from_ns);
         }

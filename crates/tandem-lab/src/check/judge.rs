@@ -298,19 +298,29 @@ impl Seen<'_> {
             return Vec::new(); // what they leave to their siblings is not known
         }
         // Who sleeps takes a part of what its cgroup has while it is awake: what is fair is between that and nothing. And while
-        // several sleep at once there may be more CPUs than anybody wants: all of that could be had, or none.
+        // several sleep at once there may be more CPUs than anybody wants: all of that could be had, or none. But whoever always
+        // computes has a CPU while nobody waits, and at other times what it would have if none ever slept.
+        let quiet = self.run.quiet_ns as f64 / self.window_ns() as f64;
         let due = |used: &[f64], counts: &dyn Fn(usize) -> bool| {
             let rates = |used: &[f64], weight: &dyn Fn(usize) -> f64| {
                 facts.fair(&masks, used, |task| counts(task).then_some(1.0), weight)
             };
-            let mut ways = Vec::new();
-            for used in [used, &self.with_unwanted(used)] {
-                ways.push(rates(used, &|task| facts.tasks[task].weight));
-                ways.push(rates(used, &|task| facts.tasks[task].weight_of_busy));
-            }
+            let ways = |used: &[f64]| {
+                [
+                    rates(used, &|task| facts.tasks[task].weight),
+                    rates(used, &|task| facts.tasks[task].weight_of_busy),
+                ]
+            };
+            let (all_could, none_could) = (ways(used), ways(&self.with_unwanted(used)));
             move |tasks: Range<usize>| {
-                let sums = ways.iter().map(|rates| rates[tasks.clone()].iter().sum::<f64>());
-                (sums.clone().fold(f64::INFINITY, f64::min), sums.fold(0.0, f64::max))
+                let sums = |ways: &[Vec<f64>; 2]| {
+                    let sums = ways.each_ref().map(|rates| rates[tasks.clone()].iter().sum::<f64>());
+                    (sums[0].min(sums[1]), sums[0].max(sums[1]))
+                };
+                let (all, none) = (sums(&all_could), sums(&none_could));
+                let floor =
+                    tasks.clone().map(|task| quiet + (1.0 - quiet) * facts.tasks[task].rate).sum::<f64>();
+                (none.0.min(all.0).max(all.0.min(floor)), none.1.max(all.1))
             }
         };
         let got = |tasks: Range<usize>| tasks.map(rate).sum::<f64>();

@@ -10,6 +10,24 @@ const MS: u64 = 1_000_000;
 
 /// Two CPUs, two tasks that compute everywhere, one that is bound to CPU 0 and sleeps.
 fn facts() -> Facts {
+    facts_of(
+        r#"
+        [[processes]]
+        group = "busy"
+        count = 2
+        memory = "1MiB"
+        process = [{ program = "computes" }]
+        [[processes]]
+        group = "light"
+        memory = "1MiB"
+        affinity = { hard = "0" }
+        process = [{ program = "sleeps" }]
+        "#,
+    )
+}
+
+/// Two CPUs, and these processes.
+fn facts_of(processes: &str) -> Facts {
     let text = r#"
         length = "10s"
         [policy]
@@ -28,18 +46,9 @@ fn facts() -> Facts {
         ops = [{ forever = [{ compute = "10ms" }] }]
         [programs.sleeps]
         ops = [{ forever = [{ compute = "1ms" }, { sleep = "10ms" }] }]
-        [[processes]]
-        group = "busy"
-        count = 2
-        memory = "1MiB"
-        process = [{ program = "computes" }]
-        [[processes]]
-        group = "light"
-        memory = "1MiB"
-        affinity = { hard = "0" }
-        process = [{ program = "sleeps" }]
     "#;
-    let source = ScenarioSource::parse(Path::new("two.toml"), text).unwrap();
+    let text = format!("{text}{processes}");
+    let source = ScenarioSource::parse(Path::new("two.toml"), &text).unwrap();
     Facts::new(&source.build(&Default::default(), &Default::default()).unwrap())
 }
 
@@ -176,4 +185,50 @@ fn a_light_task_is_served_soon() {
     let prompt: Vec<_> = prompt.collect();
     let found = seen(&facts, &prompt).compared(slow.into_iter().next().unwrap()).unwrap();
     assert!(found.excess > 1.0 && found.seen.contains("9 ms"), "{found:?}");
+}
+
+#[test]
+fn what_nobody_could_use_is_not_missed_but_what_sleepers_take_is() {
+    let facts = facts_of(
+        r#"
+        [[processes]]
+        group = "busy"
+        memory = "1MiB"
+        process = [{ program = "computes" }]
+        [[processes]]
+        group = "sleepers"
+        memory = "1MiB"
+        process = [{ program = "sleeps", copies = 2 }]
+        "#,
+    );
+    let worst = |events: &[_]| {
+        let findings = seen(&facts, events).shares();
+        findings.into_iter().flatten().map(|finding| finding.excess).fold(0.0, f64::max)
+    };
+    // While both sleep, for half of the time, one CPU is of no use to the one that computes.
+    let fair = [
+        (0, Wake, 0, 0),
+        (0, Wake, 0, 1),
+        (0, Wake, 1, 2),
+        (0, Start, 0, 0),
+        (0, Start, 1, 1),
+        (3_333, Preempt, 0, 0),
+        (3_333, Start, 0, 2),
+        (5_000, Block, 0, 2),
+        (5_000, Start, 0, 0),
+        (5_000, Block, 1, 1),
+    ];
+    assert!(worst(&fair) < 0.01);
+    // Here they have both CPUs to themselves before.
+    let unfair = [
+        (0, Wake, 0, 0),
+        (0, Wake, 0, 1),
+        (0, Wake, 1, 2),
+        (0, Start, 0, 1),
+        (0, Start, 1, 2),
+        (5_000, Block, 0, 1),
+        (5_000, Start, 0, 0),
+        (5_000, Block, 1, 2),
+    ];
+    assert!(worst(&unfair) > 1.0);
 }
