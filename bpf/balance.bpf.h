@@ -90,8 +90,8 @@ static s32 best_for_bound(struct task_struct *p, struct task_state *task, s32 cp
 	return best;
 }
 
-/* What an LLC has to do: weight. */
-static __always_inline u64 all_load_of(u32 llc)
+/* The weight of all that an LLC has to do. */
+static __always_inline u64 weight_in(u32 llc)
 {
 	struct llc_state *state = llc_state(llc);
 
@@ -110,7 +110,7 @@ static __always_inline bool is_faster(u32 llc, u32 than, u64 by_ns, u64 weight, 
  */
 static bool better_in(struct task_struct *p, u32 llc, u32 other, bool turns, u64 now_ns)
 {
-	u64 here = all_load_of(llc) * nr_cpus_of(other), there = all_load_of(other) * nr_cpus_of(llc);
+	u64 here = weight_in(llc) * nr_cpus_of(other), there = weight_in(other) * nr_cpus_of(llc);
 	u32 pct = node_of_llc(other) == node_of_llc(llc) ? IMBALANCE_NEAR_PCT : IMBALANCE_FAR_PCT;
 	struct preference_set *set = preferred_set(p, preference_of_task(p));
 	struct task_state *task = task_state(p);

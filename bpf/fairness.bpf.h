@@ -68,6 +68,9 @@
 #define AHEAD_SHIFT 26
 #define BEHIND_SHIFT 27
 
+/* For so long the pace is not let fade, which is 1/4096 of it. */
+#define BASE_NS (1ULL << (FADE_SHIFT - 12))
+
 /* Where clocks begin: far from 0, so that lags may be longer than the scheduler has run. */
 #define CLOCK_BEGINS (1ULL << 62)
 
@@ -84,14 +87,17 @@ struct task_state {
 	/* How much its last turn was, and how much of that was beyond its slice: virtual time. */
 	u64 turn;
 	u64 overrun;
-	/* What it has had lately, which fades like a lag: virtual time. */
+	/* What it has had lately, and what others had had when it began, which fade like a lag: virtual time. */
 	u64 had;
+	u64 spared;
 	/* When it woke another one synchronously, 0: not in this turn; and how long it mostly goes on then. */
 	u64 woke_ns;
 	u64 lingers_ns;
 	/* Where it ran last, and whether it was bound there. */
 	s32 ran_on;
 	bool was_bound;
+	/* It woke or moved to where it waits: ticks look whether it is to stop the running task. */
+	bool tick_looks;
 	/* Where it is to take the place of a running task, which takes its own: that CPU + 1, or 0. */
 	u32 swap_with;
 	/* By whose clock its virtual time is told. */
@@ -231,27 +237,28 @@ static __always_inline u64 fade(u64 vtime, u64 clock, u64 delta_ns)
 	return vtime + faded(clock - vtime, delta_ns);
 }
 
-/* How far the LLC's clock has gone lately. Not static: it is verified once, and not again for each place that calls it. */
-__noinline u64 pace_of(u32 llc, u64 now_ns)
+/*
+ * Works out the base of virtual times anew, once so much time has passed that the pace has faded by something. Not static: it is verified
+ * once, and not again for each place that calls it.
+ */
+__noinline u64 renewed_base(u32 llc, u64 now_ns)
 {
 	struct llc_state *state = llc_state(llc);
-	u64 clock, pace, paced_ns, delta_ns;
+	u64 clock, based_ns, delta_ns, base;
 
 	if (!state)
-		return 0;
+		return CLOCK_BEGINS;
 	clock = state->clock;
-	paced_ns = state->paced_ns;
-	delta_ns = since(paced_ns, now_ns);
-	/* Most looks come soon after another one. In a tick, what grown() has beyond the first term is some microseconds. */
-	if (delta_ns < TICK_NS)
-		return state->pace + (clock - state->paced_clock) - (((s64)state->pace >> 8) * (s64)(delta_ns >> 5) >> (FADE_SHIFT - 13));
-	pace = grown(state->pace, clock - state->paced_clock, delta_ns);
+	based_ns = state->based_ns;
+	base = state->base;
+	delta_ns = since(based_ns, now_ns);
+	base = clock - grown(state->based_clock - base, clock - state->based_clock, delta_ns);
 	/* Of the CPUs that get here together one counts the time. */
-	if (!__sync_bool_compare_and_swap(&state->paced_ns, paced_ns, now_ns))
-		return pace;
-	state->paced_clock = clock;
-	state->pace = pace;
-	return pace;
+	if (!__sync_bool_compare_and_swap(&state->based_ns, based_ns, now_ns))
+		return base;
+	state->based_clock = clock;
+	state->base = base;
+	return base;
 }
 
 /*
@@ -261,7 +268,17 @@ __noinline u64 pace_of(u32 llc, u64 now_ns)
  */
 static __always_inline u64 base_of(u32 llc, u64 now_ns)
 {
-	return clock_of(llc) - pace_of(llc, now_ns);
+	struct llc_state *state = llc_state(llc);
+
+	return state && since(state->based_ns, now_ns) < BASE_NS ? state->base : renewed_base(llc, now_ns);
+}
+
+/* How far the LLC's clock has gone lately. */
+static __always_inline u64 pace_of(u32 llc, u64 now_ns)
+{
+	u64 base = base_of(llc, now_ns);
+
+	return clock_of(llc) - base;
 }
 
 /* The virtual time of a task that has waited since its lag was noted. */
@@ -272,13 +289,17 @@ static u64 vtime_after_wait(const struct task_state *task, u64 now_ns)
 	return base_of(task->llc, now_ns) - left_of(task->beyond_pace, waited_ns);
 }
 
-/* Notes a task's lag, and lets what it has had fade. */
+/* Notes a task's lag, and lets what it has had fade; who is new counts as having had its share. */
 static __always_inline void note_lag(struct task_state *task, u64 vtime, u64 now_ns)
 {
 	task->lag = clock_of(task->llc) - vtime;
 	task->beyond_pace = task->lag - (s64)pace_of(task->llc, now_ns);
-	if (before(task->faded_ns, now_ns))
+	if (!task->faded_ns) {
+		task->spared = pace_of(task->llc, now_ns);
+	} else if (before(task->faded_ns, now_ns)) {
 		task->had -= faded(task->had, now_ns - task->faded_ns);
+		task->spared -= faded(task->spared, now_ns - task->faded_ns);
+	}
 	task->faded_ns = now_ns;
 }
 

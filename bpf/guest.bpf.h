@@ -6,9 +6,11 @@
  * an idle vCPU waits until the host runs that vCPU.
  *
  * Approach: no topology. A task that wakes stays with its waker if that is about to sleep (see stays_with_waker()), or
- * goes back to its previous vCPU if that idles, or else to any idle vCPU. Idle vCPUs are taken only if they really run
- * when woken: one whose steal time grew less than `steal_memory_ns` ago is passed over while there is a better one,
- * and no one else waits there: with no better one it is taken after all, since waiting is worse.
+ * goes back to its previous vCPU if that idles, or else to any idle vCPU, one with an idle core before others. Idle vCPUs are taken only if
+ * they really run when woken: one whose steal time grew less than `steal_memory_ns` ago is passed over while there is a better one,
+ * and no one else waits there: with no better one it is taken after all, since waiting is worse. A new task stays with who creates it while
+ * the host lets all vCPUs run: where it does not, locks are held by vCPUs that are stopped, and work that is spread is over sooner. For
+ * the same reason a task that wakes on a vCPU that is stopped at times waits for whichever comes first.
  *
  * Limits: steal time is what the kernel's tick accounted on that vCPU; a vCPU that idles has no tick, so what is known
  * of it is what its last busy time saw.
@@ -29,6 +31,9 @@ enum {
 
 extern const struct kernel_cpustat kernel_cpustat __ksym;
 
+/* When the host last stole time from any vCPU. */
+u64 last_stolen_ns;
+
 /* Notes what the host has stolen from the CPU; called from its tick. */
 static __always_inline void note_steal(struct cpu_state *state, u64 now_ns)
 {
@@ -36,7 +41,7 @@ static __always_inline void note_steal(struct cpu_state *state, u64 now_ns)
 	u64 steal_ns = stat->cpustat[CPUTIME_STEAL];
 
 	if (steal_ns - state->steal_ns >= STEAL_MIN_NS)
-		state->stolen_at_ns = now_ns;
+		state->stolen_at_ns = last_stolen_ns = now_ns;
 	state->steal_ns = steal_ns;
 }
 
@@ -47,30 +52,48 @@ static __always_inline bool really_runs(s32 cpu, u64 now_ns)
 	return !state || !state->stolen_at_ns || now_ns - state->stolen_at_ns >= settings.steal_memory_ns;
 }
 
+/* Whether the host lets all vCPUs run. */
+static __always_inline bool all_really_run(u64 now_ns)
+{
+	return !last_stolen_ns || since(last_stolen_ns, now_ns) >= settings.steal_memory_ns;
+}
+
 /* An idle vCPU for a task that wakes; negative: none. */
 static __always_inline s32 place_in_guest(struct task_struct *p, s32 prev_cpu, u64 now_ns)
 {
-	s32 cpu, stolen = -1, i;
+	const struct cpumask *idle, *idle_cores;
+	s32 cpu, found = -1, stolen = -1, i;
+	bool lost = false;
 
 	if (bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr) && really_runs(prev_cpu, now_ns) &&
 	    scx_bpf_test_and_clear_cpu_idle(prev_cpu))
 		return prev_cpu;
+	/* None is taken before it is known to be good: one that is passed over would have to be woken for nothing. */
+	idle = scx_bpf_get_idle_cpumask();
+	idle_cores = scx_bpf_get_idle_smtmask();
 	bpf_for(i, 0, VCPUS_LOOKED_AT) {
-		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-		if (cpu < 0)
+		if (found >= 0)
 			break;
-		if (really_runs(cpu, now_ns)) {
-			/* What was passed over is idle still: its kick lets it be found again. */
-			if (stolen >= 0)
-				scx_bpf_kick_cpu(stolen, SCX_KICK_IDLE);
-			return cpu;
+		cpu = bpf_cpumask_any_and_distribute(idle_cores, p->cpus_ptr);
+		if ((u32)cpu >= settings.nr_cpus)
+			cpu = bpf_cpumask_any_and_distribute(idle, p->cpus_ptr);
+		if ((u32)cpu >= settings.nr_cpus)
+			break;
+		if (!really_runs(cpu, now_ns)) {
+			count(COUNTER_guest_stolen);
+			stolen = cpu;
+		} else if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
+			found = cpu;
+		} else {
+			lost = true;
 		}
-		count(COUNTER_guest_stolen);
-		if (stolen >= 0)
-			scx_bpf_kick_cpu(stolen, SCX_KICK_IDLE);
-		stolen = cpu;
 	}
-	return stolen;
+	scx_bpf_put_idle_cpumask(idle_cores);
+	scx_bpf_put_idle_cpumask(idle);
+	if (found >= 0 || (stolen >= 0 && scx_bpf_test_and_clear_cpu_idle(stolen)))
+		return found >= 0 ? found : stolen;
+	/* Others have taken what it looked at: any is better than none. */
+	return lost || stolen >= 0 ? scx_bpf_pick_idle_cpu(p->cpus_ptr, 0) : -1;
 }
 
 #endif

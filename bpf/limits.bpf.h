@@ -453,13 +453,13 @@ static bool let_out(struct bpf_iter_scx_dsq *at, struct task_struct *p, struct t
 		__sync_fetch_and_sub(&bucket->nr_parked, 1);
 		return false;
 	}
-	count_waiting(waits, 1);
+	count_waiting(waits, 1, now_ns);
 	note_lag(task, vtime, now_ns);
 	scx_bpf_dsq_move_set_slice(at, slice_on(cpu, task->weight));
 	scx_bpf_dsq_move_set_vtime(at, vtime - drift_of(queue, now_ns));
 	if (!scx_bpf_dsq_move_vtime(at, p, queue, 0)) {
 		if (__sync_bool_compare_and_swap(&task->waits, waits, 0))
-			count_waiting(waits, -1);
+			count_waiting(waits, -1, now_ns);
 		__sync_fetch_and_sub(&bucket->nr_parked, 1);
 		return false;
 	}

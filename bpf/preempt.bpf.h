@@ -5,10 +5,12 @@
  * Problem: a task that uses less than its share should run when it wakes, and those who use more go on without being
  * stopped for nothing.
  *
- * Approach: a task that wakes looks at the CPU where it ran last and the next ones of the LLC, and preempts the task that has had
- * most, if that is `preempt_margin_ns` more than it has had itself, has run for as long, and rate control does not protect it. Each
- * tick looks for tasks that still wait; a timer does for a task that waits for one CPU which is protected. A task whose slice has
- * ended stops another one only where runs_later() has found that it has had much less (balance.bpf.h).
+ * Approach: a task that wakes preempts the one that runs where it waits, if that has had `preempt_margin_ns` more than it has had itself,
+ * has run for as long, and rate control does not protect it. One that waits for any CPU looks at the next ones of the LLC, too, and
+ * preempts the task that has had most. It need not let others run so long first if it has had less than half of its share lately; but
+ * that stops tasks of a CPU once in such a time only, so that many who do little each time do not take turns without end. Each tick looks
+ * for tasks that still wait; a timer does for a task that waits for one CPU which is protected, and ends slices that are shorter than
+ * ticks. A task whose slice has ended stops another one only where runs_later() has found that it has had much less (balance.bpf.h).
  *
  * The credit of a task that slept is for its place in the queue alone: tasks that wake each other all the time would otherwise
  * preempt each other as often, since all of them have it.
@@ -17,18 +19,45 @@
 #define TANDEM_PREEMPT_H
 
 /*
- * Whether a task with this virtual time may stop what runs on a CPU, rate control aside. The running task goes on for `least_ns` first,
- * less if it has less weight than `by_weight`: tasks that do little each time they wake would otherwise stop each other all the time,
- * wherever some of them have had less than others.
+ * By how much a task with this virtual time is before what runs on a CPU, if it may stop that, rate control aside; else 0 or less. The
+ * running task goes on for `least_ns` first, less if it has less weight than `by_weight`: tasks that do little each time they wake would
+ * otherwise stop each other all the time, wherever some of them have had less than others.
  */
-static __always_inline bool outranks(u64 vtime, u64 by_weight, u64 least_ns, const struct cpu_state *state, u64 base, u64 now_ns)
+static __always_inline s64 outranks(u64 vtime, u64 by_weight, u64 least_ns, const struct cpu_state *state, u64 base, u64 now_ns)
 {
 	if (!state->running)
-		return false;
+		return 0;
 	if (state->weight < by_weight)
 		least_ns = least_ns * state->weight / by_weight;
-	return before(state->since_ns + least_ns, now_ns) &&
-	       before(vtime + charge(settings.preempt_margin_ns, state->weight), running_vtime(state, base, now_ns));
+	if (!before(state->since_ns + least_ns, now_ns))
+		return 0;
+	return running_vtime(state, base, now_ns) - charge(settings.preempt_margin_ns, state->weight) - vtime;
+}
+
+/*
+ * How long one that runs goes on before this task stops it: who has had less than half of its share lately stops others the sooner,
+ * the less that was.
+ */
+static __always_inline u64 least_run(const struct task_state *task, u64 base)
+{
+	s64 pace = (s64)(clock_of(task->llc) - base) >> 20;
+	u64 had = (task->had + task->spared) >> 19;
+
+	if (pace <= 0)
+		return 0;
+	return had < (u64)pace ? settings.preempt_margin_ns * had / (u64)pace : settings.preempt_margin_ns;
+}
+
+/* Whether a task has had less than a quarter of its share lately: with half, most of those who wake each other are that at times. */
+static __always_inline bool is_light(const struct task_state *task, u64 now_ns)
+{
+	return least_run(task, base_of(task->llc, now_ns)) < settings.preempt_margin_ns / 2;
+}
+
+/* Whether a task may be stopped on a CPU before it has run for long: not again and again, by many who do little each time. */
+static __always_inline bool may_hurry(const struct cpu_state *state, bool exempt, u64 now_ns)
+{
+	return exempt || since(state->hurried_ns, now_ns) >= settings.preempt_margin_ns;
 }
 
 /*
@@ -40,9 +69,9 @@ static void preempt(struct task_struct *p, s32 cpu, u64 vtime, bool anywhere, u6
 {
 	struct task_state *task = task_state(p);
 	struct cpu_state *state, *protected = NULL;
-	u64 base, turn, latest = 0, wait_ns = 0, least_ns = settings.preempt_margin_ns;
+	u64 base, turn, wait_ns = 0, least_ns;
 	bool exempt = is_latency_critical(p);
-	s64 pace;
+	s64 most = 0;
 	s32 best = -1, i;
 	u32 at = cpu;
 
@@ -52,26 +81,25 @@ static void preempt(struct task_struct *p, s32 cpu, u64 vtime, bool anywhere, u6
 	turn = anywhere ? clock_of(task->llc) : bound_turn_on(cpu, task->llc, now_ns);
 	if (before(vtime, turn))
 		vtime = earlier(vtime + charge(settings.sleeper_credit_ns, task->weight), turn);
-	/* Who has had less than half of its share lately stops others the sooner, the less that was. */
-	pace = (s64)(clock_of(task->llc) - base) >> 20;
-	if (exempt || pace <= 0)
-		least_ns = 0;
-	else if (task->had >> 19 < (u64)pace)
-		least_ns = least_ns * (task->had >> 19) / (u64)pace;
+	least_ns = exempt ? 0 : least_run(task, base);
 	for (i = 0; i < PREEMPT_LOOKS; i++) {
+		s64 by = 0;
+
 		state = cpu_state(at);
-		if (state && outranks(vtime, task->weight, least_ns, state, base, now_ns)) {
-			u64 protected_for_ns = protected_ns(state, task->weight, now_ns), running = running_vtime(state, base, now_ns);
+		if (state)
+			by = outranks(vtime, task->weight, may_hurry(state, exempt, now_ns) ? least_ns : settings.preempt_margin_ns, state, base, now_ns);
+		if (by > 0) {
+			u64 protected_for_ns = protected_ns(state, task->weight, now_ns);
 
 			if (protected_for_ns && exempt) {
 				count(COUNTER_latency_exempted);
 				protected_for_ns = 0;
 			}
 			if (!i)
-				running += charge(settings.migration_margin_ns, mean_weight(task->llc));
-			if (!protected_for_ns && (best < 0 || before(latest, running))) {
+				by += charge(settings.migration_margin_ns, mean_weight(task->llc));
+			if (!protected_for_ns && by > most) {
 				best = at;
-				latest = running;
+				most = by;
 			} else if (protected_for_ns && !protected) {
 				protected = state;
 				wait_ns = protected_for_ns;
@@ -82,6 +110,9 @@ static void preempt(struct task_struct *p, s32 cpu, u64 vtime, bool anywhere, u6
 		at = next_in_llc(at);
 	}
 	if (best >= 0) {
+		state = cpu_state(best);
+		if (state)
+			state->hurried_ns = now_ns;
 		count(COUNTER_preempted);
 		scx_bpf_kick_cpu(best, SCX_KICK_PREEMPT);
 	} else if (protected) {
@@ -92,16 +123,23 @@ static void preempt(struct task_struct *p, s32 cpu, u64 vtime, bool anywhere, u6
 	}
 }
 
-/* Whether one that woke and waits for this CPU, or for any of its LLC, is to stop the running task at a tick. */
+/* Whether the first of a queue, which woke or moved there, is to stop the running task at a tick. */
+static bool first_outranks(u64 queue, const struct cpu_state *state, u64 base, u64 now_ns)
+{
+	struct first first;
+
+	return first_of(queue, now_ns, &first) && first.tick_looks &&
+	       outranks(first.vtime, 0, settings.preempt_margin_ns, state, base, now_ns) > 0;
+}
+
+/* The same for all queues of a CPU. */
 static __always_inline bool outranked_at_tick(const struct cpu_state *state, s32 cpu, u64 now_ns)
 {
-	u64 base, least_ns = settings.preempt_margin_ns, first;
+	u64 base = base_of(llc_of(cpu), now_ns);
 
-	if (protected_ns(state, 0, now_ns))
-		return false;
-	base = base_of(llc_of(cpu), now_ns);
-	return (first_vtime(llc_of(cpu), now_ns, &first) && outranks(first, 0, least_ns, state, base, now_ns)) ||
-	       (state->tick_looks && first_vtime(BOUND_QUEUE | cpu, now_ns, &first) && outranks(first, 0, least_ns, state, base, now_ns));
+	return !protected_ns(state, 0, now_ns) &&
+	       (first_outranks(llc_of(cpu), state, base, now_ns) || first_outranks(BOUND_QUEUE | (u32)cpu, state, base, now_ns) ||
+		first_outranks(WARM_QUEUE | (u32)cpu, state, base, now_ns));
 }
 
 /*

@@ -2,11 +2,11 @@
 /*
  * Queues: where tasks wait, and which one a CPU takes next.
  *
- * A task that woke waits in its LLC's queue, for whichever CPU comes first. One whose slice ended, or that is new, waits for
- * the CPU where it ran, whose caches know it; others of the LLC take it rather than idle, or if it is owed too much
- * (balance.bpf.h). So does one that prefers some CPUs of the LLC to others. A task that may not use all CPUs of the LLC is
- * bound: it waits in a queue of one of those that it may use. Whatever is in the first two queues any CPU of the LLC may run,
- * so that nobody ever looks behind the first.
+ * A task that wakes and has had little lately waits in its LLC's queue, for whichever CPU comes first. Others wait for the CPU where
+ * they ran, whose caches know them, and where those that wake each other do not run one after the other as soon as each has something to
+ * do; other CPUs of the LLC take them rather than idle, or if they are owed too much (balance.bpf.h). So does one that prefers some CPUs of
+ * the LLC to others. A task that may not use all CPUs of the LLC is bound: it waits in a queue of one of those that it may use. Whatever is
+ * in the first two queues any CPU of the LLC may run, so that nobody ever looks behind the first.
  *
  * A CPU takes the earliest of the three heads. Virtual times are of one clock for all CPUs of an LLC, which is what makes
  * that fair: see fairness.bpf.h. They change while tasks wait, so that the order of a queue does, too: a CPU that decides looks at the
@@ -163,6 +163,8 @@ struct first {
 	u64 turn;
 	/* It stands before others that it may be behind by now: see refresh_first(). */
 	bool stale;
+	/* See struct task_state. */
+	bool tick_looks;
 };
 
 static __always_inline void look_at_first(struct task_struct *p, u64 queue, u64 now_ns, struct first *first)
@@ -171,6 +173,7 @@ static __always_inline void look_at_first(struct task_struct *p, u64 queue, u64 
 
 	first->vtime = task ? vtime_after_wait(task, now_ns) : p->scx.dsq_vtime;
 	first->turn = task ? task->turn : 0;
+	first->tick_looks = task && task->tick_looks;
 	first->stale = task && is_stale(p, task, first->vtime, queue & BOUND_QUEUE ? drift_of(queue, now_ns) : 0);
 }
 
@@ -412,7 +415,7 @@ static __always_inline void refresh_queues(struct cpu_state *state, s32 cpu, u64
  * Counts a task that waits, if `sign` is 1, and no longer if -1. `waits` is where: see WAITS. Not static: it is verified once, and not
  * again for each place that calls it.
  */
-__noinline int count_waiting(u32 waits, s32 sign)
+__noinline int count_waiting(u32 waits, s32 sign, u64 now_ns)
 {
 	u32 queue = waits >> WAITS_QUEUE_SHIFT & (1U << (WAITS_LLC_SHIFT - WAITS_QUEUE_SHIFT)) - 1;
 	struct llc_state *llc = llc_state(waits >> WAITS_LLC_SHIFT);
@@ -426,11 +429,11 @@ __noinline int count_waiting(u32 waits, s32 sign)
 		__sync_fetch_and_add(queue & BOUND_QUEUE ? &state->nr_bound : &state->nr_warm, sign);
 	if (!(waits & WAITS_MOVABLE)) {
 		if (sign < 0 && state)
-			state->waited_ns = scx_bpf_now();
+			state->waited_ns = now_ns;
 		return 0;
 	}
 	if (sign < 0)
-		llc->waited_ns = scx_bpf_now();
+		llc->waited_ns = now_ns;
 	__sync_fetch_and_add(&llc->nr_movable, sign);
 	if (state)
 		__sync_fetch_and_add(&state->nr_movable, sign);
@@ -438,12 +441,12 @@ __noinline int count_waiting(u32 waits, s32 sign)
 }
 
 /* Notes that a task no longer waits. Whoever exchanges the word counts, so that two who do it at once count once. */
-static __always_inline void note_taken(struct task_state *task)
+static __always_inline void note_taken(struct task_state *task, u64 now_ns)
 {
 	u32 waits = task->waits ? __sync_lock_test_and_set(&task->waits, 0) : 0;
 
 	if (waits)
-		count_waiting(waits, -1);
+		count_waiting(waits, -1, now_ns);
 }
 
 /* What a task has of where it waits, in its LLC's queue or in one of a CPU's. */
@@ -453,13 +456,13 @@ static __always_inline u32 waits_in(struct task_struct *p, const struct task_sta
 }
 
 /* Notes that a task is about to wait there. */
-static __always_inline void note_waits(struct task_struct *p, struct task_state *task, u64 queue)
+static __always_inline void note_waits(struct task_struct *p, struct task_state *task, u64 queue, u64 now_ns)
 {
 	u32 waits = waits_in(p, task, queue), before = __sync_lock_test_and_set(&task->waits, waits);
 
 	if (before)
-		count_waiting(before, -1);
-	count_waiting(waits, 1);
+		count_waiting(before, -1, now_ns);
+	count_waiting(waits, 1, now_ns);
 }
 
 /*

@@ -60,8 +60,6 @@ struct cpu_state {
 	bool stayed;
 	/* The running task yielded: its virtual time does not keep it here. */
 	bool yielded;
-	/* A task that woke or moved waits in one of the CPU's own queues; others write it, too. */
-	bool tick_looks;
 	/* Tasks in the CPU's own queues, those in each and those that other CPUs may take; others write it, too. See may_wait_in(). */
 	s32 nr_warm;
 	s32 nr_bound;
@@ -71,6 +69,8 @@ struct cpu_state {
 	u64 bound_refreshed_ns;
 	/* When a task last waited for this CPU alone. */
 	u64 waited_ns;
+	/* When a task that woke stopped the running one; others write it. */
+	u64 hurried_ns;
 	/* Tasks of queues that it has looked at for this decision. */
 	u32 looked;
 	/* The CPU of the LLC that this one looks at next for one that is owed more. */
@@ -115,10 +115,10 @@ struct llc_state {
 	/* When CPUs of it where no tick comes were last made to decide, because tasks waited elsewhere, and which one is next. */
 	u64 ended_ns;
 	u32 end_at;
-	/* How far the clock has gone lately, and up to which clock and when that was worked out. */
-	u64 pace;
-	u64 paced_clock;
-	u64 paced_ns;
+	/* By what virtual times are told, see base_of(); and where the clock was and when as that was worked out. */
+	u64 base;
+	u64 based_clock;
+	u64 based_ns;
 } __attribute__((aligned(64)));
 
 struct llc_state llc_states[MAX_LLCS];

@@ -62,12 +62,12 @@ static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu
 	if (!state->running || state->stayed || state->tickless)
 		return false;
 	now_ns = scx_bpf_now();
-	if (settings.guest && !really_runs(this_cpu, now_ns))
+	if (settings.guest && !(forked ? all_really_run(now_ns) : really_runs(this_cpu, now_ns)))
 		return false;
-	if (!forked && !(waker->flags & PF_EXITING)) {
+	if (!(waker->flags & PF_EXITING)) {
 		struct task_state *by = task_state(waker);
 
-		if (!by || now_ns - state->since_ns >= settings.sync_run_max_ns)
+		if (!by || (!forked && now_ns - state->since_ns >= settings.sync_run_max_ns))
 			return false;
 		by->woke_ns = now_ns;
 		if (by->lingers_ns > settings.sync_run_max_ns)
@@ -86,18 +86,19 @@ static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu
 }
 
 /* Lets a task wait in the queue of its LLC, for whichever CPU comes first. */
-static __always_inline void insert_llc(struct task_struct *p, struct task_state *task, s32 cpu, u64 vtime, u64 enq_flags)
+static __always_inline void insert_llc(struct task_struct *p, struct task_state *task, s32 cpu, u64 vtime, u64 enq_flags, u64 now_ns)
 {
-	note_waits(p, task, task->llc);
+	note_waits(p, task, task->llc, now_ns);
 	scx_bpf_dsq_insert_vtime(p, task->llc, slice_on(cpu, task->weight), vtime, enq_flags);
 	end_tickless(cpu, true);
 }
 
 /* Lets a task wait in one of the queues of a CPU. */
-static __always_inline void insert_cpu(struct task_struct *p, struct task_state *task, s32 cpu, u64 queue, u64 vtime, u64 enq_flags)
+static __always_inline void insert_cpu(struct task_struct *p, struct task_state *task, s32 cpu, u64 queue, u64 vtime, u64 enq_flags,
+				       u64 now_ns)
 {
-	note_waits(p, task, queue | (u32)cpu);
-	scx_bpf_dsq_insert_vtime(p, queue | cpu, slice_on(cpu, task->weight), vtime - (queue == BOUND_QUEUE ? drift_of(queue | cpu, scx_bpf_now()) : 0), enq_flags);
+	note_waits(p, task, queue | (u32)cpu, now_ns);
+	scx_bpf_dsq_insert_vtime(p, queue | cpu, slice_on(cpu, task->weight), vtime - (queue == BOUND_QUEUE ? drift_of(queue | cpu, now_ns) : 0), enq_flags);
 	end_tickless(cpu, queue == WARM_QUEUE);
 }
 
@@ -112,11 +113,14 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	if (task && stays_with_waker(p, prev_cpu, this_cpu, wake_flags)) {
 		count(COUNTER_wake_stay);
 		/* A new task is there for any CPU that has nothing to do; this one's tick calls one, if need be. */
-		if (wake_flags & SCX_WAKE_FORK)
-			insert_cpu(p, task, this_cpu, WARM_QUEUE, place(p, task, this_cpu, PLACE_WOKE, scx_bpf_now()), 0);
-		/* Straight to this CPU only if nobody waits for it, who would otherwise be overtaken for ever. */
-		else if (!somebody_waits(this_cpu))
+		if (wake_flags & SCX_WAKE_FORK) {
+			u64 now_ns = scx_bpf_now();
+
+			insert_cpu(p, task, this_cpu, WARM_QUEUE, place(p, task, this_cpu, PLACE_WOKE, now_ns), 0, now_ns);
+		} else if (!somebody_waits(this_cpu)) {
+			/* Straight to this CPU only if nobody waits for it, who would otherwise be overtaken for ever. */
 			insert_local(p, task, this_cpu, SCX_DSQ_LOCAL, 0);
+		}
 		return this_cpu;
 	}
 	if (nr_preferences)
@@ -152,11 +156,16 @@ static __always_inline bool serves_cpu(struct task_struct *p, struct task_state 
 	       before(p->scx.dsq_vtime, clock_of(llc_of(cpu)) + charge(settings.slice_ns, task->weight));
 }
 
+/* Whether a task that wakes waits for whichever CPU comes first, and not for the one where its caches are. */
+static __always_inline bool goes_anywhere(struct task_struct *p, const struct task_state *task, s32 cpu, u64 now_ns)
+{
+	return is_latency_critical(p) || is_light(task, now_ns) || (settings.guest && !really_runs(cpu, now_ns));
+}
+
 /* Lets a task wait that may not use all CPUs of its LLC. */
-static __always_inline void enqueue_bound(struct task_struct *p, struct task_state *task, s32 cpu, u64 enq_flags)
+static __always_inline void enqueue_bound(struct task_struct *p, struct task_state *task, s32 cpu, u64 enq_flags, u64 now_ns)
 {
 	bool woke = enq_flags & SCX_ENQ_WAKEUP;
-	u64 now_ns = scx_bpf_now();
 	s32 best = is_pinned(p) ? cpu : best_for_bound(p, task, cpu, woke, now_ns);
 	struct cpu_state *state = cpu_state(best);
 	u64 vtime = place(p, task, best, PLACE_BOUND | (woke ? PLACE_WOKE : 0), now_ns);
@@ -164,9 +173,8 @@ static __always_inline void enqueue_bound(struct task_struct *p, struct task_sta
 	count(is_pinned(p) ? COUNTER_pinned : COUNTER_bound);
 	if (state)
 		note_heavy(state, task->weight, now_ns);
-	if (state && (woke || best != cpu))
-		state->tick_looks = true;
-	insert_cpu(p, task, best, BOUND_QUEUE, vtime, enq_flags);
+	task->tick_looks = woke || best != cpu;
+	insert_cpu(p, task, best, BOUND_QUEUE, vtime, enq_flags, now_ns);
 	if (woke)
 		preempt(p, best, vtime, false, now_ns);
 }
@@ -213,7 +221,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	/* It may have been on its way to a CPU that a higher class took. */
-	note_taken(task);
+	note_taken(task, now_ns);
 	unpark(p, task);
 	if (park(p, task, cpu, enq_flags))
 		return;
@@ -281,21 +289,23 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		goto bound;
 	}
 	vtime = place(p, task, place_at, woke ? PLACE_WOKE : 0, now_ns);
-	if ((woke || llc != llc_of(cpu)) && !prefers_part(p)) {
-		insert_llc(p, task, place_at, vtime, enq_flags);
+	if ((llc != llc_of(cpu) || (woke && goes_anywhere(p, task, place_at, now_ns))) && !prefers_part(p)) {
+		task->tick_looks = true;
+		insert_llc(p, task, place_at, vtime, enq_flags, now_ns);
 		preempt(p, place_at, vtime, true, now_ns);
 	} else {
 		s32 other = woke ? -1 : runs_later(place_at, vtime, now_ns);
 
 		if (other >= 0)
 			place_at = other;
-		insert_cpu(p, task, place_at, WARM_QUEUE, vtime, enq_flags);
+		task->tick_looks = woke;
+		insert_cpu(p, task, place_at, WARM_QUEUE, vtime, enq_flags, now_ns);
 		if (woke || other >= 0)
 			preempt(p, place_at, vtime, false, now_ns);
 	}
 	return;
 bound:
-	enqueue_bound(p, task, place_at, enq_flags);
+	enqueue_bound(p, task, place_at, enq_flags, now_ns);
 }
 
 /* Whether a running task, which nobody wants to stop, leaves its CPU to one that runs where it would rather be. */
@@ -399,7 +409,7 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 	struct cpu_state *state = cpu_state(cpu);
 	struct task_state *task = task_state(p);
 	u64 now_ns = scx_bpf_now(), vtime;
-	u32 llc = llc_of(cpu);
+	u32 llc = llc_of(cpu), from;
 
 	if (!state)
 		return;
@@ -414,13 +424,17 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 	vtime = clock_of(llc);
 	if (task) {
 		task->ran_on = cpu;
-		note_taken(task);
+		note_taken(task, now_ns);
 		if (!task->faded_ns) {
 			/* It ran when the scheduler was loaded: nobody has placed it. */
 			change_llc(task, llc);
 			note_lag(task, vtime, now_ns);
 		}
+		from = task->llc;
 		vtime = vtime_in(task, vtime_after_wait(task, now_ns), llc, now_ns);
+		/* It was taken from where it waited: see place(). */
+		if (from != llc)
+			vtime = within(vtime, clock_of(llc), clock_of(llc), task->weight);
 		state->weight = new_weight(p, task, cpu, now_ns);
 	}
 	state->vtime = vtime;
@@ -439,11 +453,8 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 		state->given_ns = slice_on(cpu, state->weight);
 		scx_bpf_task_set_slice(p, state->given_ns);
 	}
-	/* Of those who woke or moved here, the one that was owed most has its turn. */
-	if (state->bound) {
-		state->tick_looks = false;
+	if (state->bound)
 		note_bound(state, cpu, vtime, now_ns);
-	}
 	state->yield_to = 0;
 	count_decision(state, now_ns);
 	if (task)
@@ -685,7 +696,8 @@ void BPF_STRUCT_OPS(tandem_quiescent, struct task_struct *p, u64 deq_flags)
 	change_runnable(p, -1);
 	if (!task)
 		return;
-	note_taken(task);
+	if (task->waits)
+		note_taken(task, scx_bpf_now());
 	count_runnable(task, false);
 }
 
@@ -713,7 +725,7 @@ static int init_llc(u32 llc)
 	if (mask)
 		bpf_cpumask_release(mask);
 	if (state)
-		state->clock = state->paced_clock = CLOCK_BEGINS;
+		state->clock = state->based_clock = state->base = CLOCK_BEGINS;
 	return scx_bpf_create_dsq(llc, node->id);
 }
 

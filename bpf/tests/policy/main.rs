@@ -260,18 +260,47 @@ fn who_slept_comes_first_but_does_not_stop_who_has_only_begun() {
 }
 
 #[test]
-fn who_wakes_stops_the_one_that_has_had_most() {
+fn tasks_that_do_little_each_do_not_stop_a_cpu_again_and_again() {
     let mut settings = Settings::default();
     settings.rate_control.enabled = false;
-    let mut desk = busy(&settings, tasks(2));
+    let mut desk = busy(&settings, vec![pinned(0), pinned(0)]);
     desk.sleep(0);
-    desk.run_briefly(8, 0);
-    desk.pass_us(20_000);
-    desk.run_on(9, 0);
-    desk.pass_us(3_000);
-    assert_eq!(desk.wake(8, 0), CpuId(0));
-    assert!(!desk.kicked.contains(&CpuId(0)), "all others have had 20 ms more");
-    assert_eq!(desk.kicked.len(), 1);
+    for light in [8, 9] {
+        desk.run_on(light, 0);
+        desk.pass_us(100);
+        desk.sleep(0);
+    }
+    desk.run_on(0, 0);
+    desk.pass_us(50_000);
+    desk.wake(8, 0);
+    assert!(desk.kicked.contains(&CpuId(0)), "who has had so little is served at once");
+    assert_eq!(desk.decide(0), Some(TaskId(8)));
+    desk.pass_us(50);
+    assert_eq!(desk.sleep(0), Some(TaskId(0)));
+    desk.pass_us(500);
+    desk.wake(9, 0);
+    assert!(desk.kicked.is_empty(), "the CPU was stopped 0.55 ms ago");
+    desk.pass_us(2_500);
+    desk.tick(0);
+    assert_eq!(desk.decide(0), Some(TaskId(9)));
+}
+
+#[test]
+fn who_wakes_and_has_had_little_stops_the_one_that_has_had_most_and_others_wait_for_their_cpu() {
+    let mut settings = Settings::default();
+    settings.rate_control.enabled = false;
+    for (had_us, little) in [(10, true), (10_000, false)] {
+        let mut desk = busy(&settings, tasks(2));
+        desk.sleep(0);
+        desk.run_on(8, 0);
+        desk.pass_us(had_us);
+        desk.sleep(0);
+        desk.pass_us(20_000);
+        desk.run_on(9, 0);
+        desk.pass_us(3_000);
+        assert_eq!(desk.wake(8, 0), CpuId(0));
+        assert_eq!(desk.kicked.iter().any(|&cpu| cpu != CpuId(0)), little, "all others have had 20 ms more");
+    }
 }
 
 #[test]
@@ -329,11 +358,41 @@ fn a_guest_passes_over_an_idle_vcpu_from_which_time_was_stolen() {
 }
 
 #[test]
+fn vcpus_that_are_passed_over_are_not_woken_for_nothing() {
+    let settings = Settings { mode: Mode::Guest, ..Settings::default() };
+    let mut desk = Desk::new(&settings, tasks(8));
+    let places: Vec<CpuId> = (0..8).map(|task| desk.run_on(task, 0)).collect();
+    desk.stolen_ns = vec![2_000_000; 8];
+    desk.pass_us(4_000);
+    for place in places {
+        desk.tick(place.0);
+        desk.sleep(place.0);
+    }
+    desk.kicked.clear();
+    let place = desk.wake(7, 0);
+    assert!(desk.counter("guest_stolen") > 0);
+    assert!(desk.kicked.iter().all(|&cpu| cpu == place));
+}
+
+#[test]
 fn a_new_task_leaves_a_vcpu_from_which_time_was_stolen() {
     for (stolen_ns, counts) in STOLEN_NS {
         let (mut desk, place) = guest_with_stolen_time(stolen_ns);
         assert_eq!(desk.fork(1, place.0) != place, counts, "{stolen_ns} ns a moment ago");
     }
+
+    // Nor does one stay where others are stopped: what the host gives to one vCPU it takes from another.
+    let (mut desk, stopped) = guest_with_stolen_time(2_000_000);
+    let place = desk.run_on(1, stopped.0);
+    assert_ne!(place, stopped);
+    desk.pass_us(300);
+    desk.sleep(stopped.0);
+    let child = desk.fork(0, place.0);
+    assert_ne!(child, place);
+    assert_eq!(desk.decide(child.0), Some(TaskId(0)));
+    desk.pass_us(10_000);
+    desk.sleep(child.0);
+    assert_eq!(desk.fork(0, place.0), place, "that is long ago");
 }
 
 #[test]
