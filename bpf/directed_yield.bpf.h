@@ -108,7 +108,7 @@ static __always_inline bool yield_to(struct task_struct *from, struct task_struc
 	if (state == own)
 		scx_bpf_task_set_slice(from, 0);
 	else
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		kick_cpu(cpu, SCX_KICK_PREEMPT);
 	return true;
 }
 

@@ -87,9 +87,8 @@ struct task_state {
 	/* How much its last turn was, and how much of that was beyond its slice: virtual time. */
 	u64 turn;
 	u64 overrun;
-	/* What it has had lately, and what others had had when it began, which fade like a lag: virtual time. */
+	/* What it has had lately, which fades like a lag: virtual time. */
 	u64 had;
-	u64 spared;
 	/* When it woke another one synchronously, 0: not in this turn; and how long it mostly goes on then. */
 	u64 woke_ns;
 	u64 lingers_ns;
@@ -289,17 +288,13 @@ static u64 vtime_after_wait(const struct task_state *task, u64 now_ns)
 	return base_of(task->llc, now_ns) - left_of(task->beyond_pace, waited_ns);
 }
 
-/* Notes a task's lag, and lets what it has had fade; who is new counts as having had its share. */
+/* Notes a task's lag, and lets what it has had fade. */
 static __always_inline void note_lag(struct task_state *task, u64 vtime, u64 now_ns)
 {
 	task->lag = clock_of(task->llc) - vtime;
 	task->beyond_pace = task->lag - (s64)pace_of(task->llc, now_ns);
-	if (!task->faded_ns) {
-		task->spared = pace_of(task->llc, now_ns);
-	} else if (before(task->faded_ns, now_ns)) {
+	if (before(task->faded_ns, now_ns))
 		task->had -= faded(task->had, now_ns - task->faded_ns);
-		task->spared -= faded(task->spared, now_ns - task->faded_ns);
-	}
 	task->faded_ns = now_ns;
 }
 

@@ -9,8 +9,7 @@
  * goes back to its previous vCPU if that idles, or else to any idle vCPU, one with an idle core before others. Idle vCPUs are taken only if
  * they really run when woken: one whose steal time grew less than `steal_memory_ns` ago is passed over while there is a better one,
  * and no one else waits there: with no better one it is taken after all, since waiting is worse. A new task stays with who creates it while
- * the host lets all vCPUs run: where it does not, locks are held by vCPUs that are stopped, and work that is spread is over sooner. For
- * the same reason a task that wakes on a vCPU that is stopped at times waits for whichever comes first.
+ * the host lets all vCPUs run: where it does not, locks are held by vCPUs that are stopped, and work that is spread is over sooner.
  *
  * Limits: steal time is what the kernel's tick accounted on that vCPU; a vCPU that idles has no tick, so what is known
  * of it is what its last busy time saw.

@@ -283,7 +283,7 @@ static int end_grant(void *map, u32 *cpu, struct grant *grant)
 		time_grant(grant, now_ns);
 	} else if (!grant->exempt) {
 		grant->over = true;
-		scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
+		kick_cpu(*cpu, SCX_KICK_PREEMPT);
 	}
 	return 0;
 }
@@ -469,7 +469,7 @@ static bool let_out(struct bpf_iter_scx_dsq *at, struct task_struct *p, struct t
 	else if (!is_pinned(p))
 		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (idle >= 0)
-		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+		kick_cpu(idle, SCX_KICK_IDLE);
 	return true;
 }
 
@@ -548,7 +548,7 @@ static void begin_grant(struct task_struct *p, struct task_state *task, s32 cpu,
 		time_grant(grant, now_ns);
 	} else if (!grant->exempt) {
 		grant->over = true;
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
 }
 

@@ -7,9 +7,8 @@
  *
  * Approach: a task that wakes preempts the one that runs where it waits, if that has had `preempt_margin_ns` more than it has had itself,
  * has run for as long, and rate control does not protect it. One that waits for any CPU looks at the next ones of the LLC, too, and
- * preempts the task that has had most. It need not let others run so long first if it has had less than half of its share lately; but
- * that stops tasks of a CPU once in such a time only, so that many who do little each time do not take turns without end. Each tick looks
- * for tasks that still wait; a timer does for a task that waits for one CPU which is protected, and ends slices that are shorter than
+ * preempts the task that has had most. It need not let others run so long first if it has had less than half of its share lately. Each
+ * tick looks for tasks that still wait; a timer does for a task that waits for one CPU which is protected, and ends slices that are shorter than
  * ticks. A task whose slice has ended stops another one only where runs_later() has found that it has had much less (balance.bpf.h).
  *
  * The credit of a task that slept is for its place in the queue alone: tasks that wake each other all the time would otherwise
@@ -41,23 +40,11 @@ static __always_inline s64 outranks(u64 vtime, u64 by_weight, u64 least_ns, cons
 static __always_inline u64 least_run(const struct task_state *task, u64 base)
 {
 	s64 pace = (s64)(clock_of(task->llc) - base) >> 20;
-	u64 had = (task->had + task->spared) >> 19;
+	u64 had = task->had >> 19;
 
 	if (pace <= 0)
 		return 0;
 	return had < (u64)pace ? settings.preempt_margin_ns * had / (u64)pace : settings.preempt_margin_ns;
-}
-
-/* Whether a task has had less than a quarter of its share lately: with half, most of those who wake each other are that at times. */
-static __always_inline bool is_light(const struct task_state *task, u64 now_ns)
-{
-	return least_run(task, base_of(task->llc, now_ns)) < settings.preempt_margin_ns / 2;
-}
-
-/* Whether a task may be stopped on a CPU before it has run for long: not again and again, by many who do little each time. */
-static __always_inline bool may_hurry(const struct cpu_state *state, bool exempt, u64 now_ns)
-{
-	return exempt || since(state->hurried_ns, now_ns) >= settings.preempt_margin_ns;
 }
 
 /*
@@ -87,7 +74,7 @@ static void preempt(struct task_struct *p, s32 cpu, u64 vtime, bool anywhere, u6
 
 		state = cpu_state(at);
 		if (state)
-			by = outranks(vtime, task->weight, may_hurry(state, exempt, now_ns) ? least_ns : settings.preempt_margin_ns, state, base, now_ns);
+			by = outranks(vtime, task->weight, least_ns, state, base, now_ns);
 		if (by > 0) {
 			u64 protected_for_ns = protected_ns(state, task->weight, now_ns);
 
@@ -110,11 +97,8 @@ static void preempt(struct task_struct *p, s32 cpu, u64 vtime, bool anywhere, u6
 		at = next_in_llc(at);
 	}
 	if (best >= 0) {
-		state = cpu_state(best);
-		if (state)
-			state->hurried_ns = now_ns;
 		count(COUNTER_preempted);
-		scx_bpf_kick_cpu(best, SCX_KICK_PREEMPT);
+		kick_cpu(best, SCX_KICK_PREEMPT);
 	} else if (protected) {
 		count(protected->limited ? COUNTER_rate_limited : COUNTER_ratelimit_delayed);
 		/* Ticks look at what waits for any CPU. */

@@ -2,11 +2,11 @@
 /*
  * Queues: where tasks wait, and which one a CPU takes next.
  *
- * A task that wakes and has had little lately waits in its LLC's queue, for whichever CPU comes first. Others wait for the CPU where
- * they ran, whose caches know them, and where those that wake each other do not run one after the other as soon as each has something to
- * do; other CPUs of the LLC take them rather than idle, or if they are owed too much (balance.bpf.h). So does one that prefers some CPUs of
- * the LLC to others. A task that may not use all CPUs of the LLC is bound: it waits in a queue of one of those that it may use. Whatever is
- * in the first two queues any CPU of the LLC may run, so that nobody ever looks behind the first.
+ * A task that woke waits in its LLC's queue, for whichever CPU comes first. One whose slice ended, or that is new, waits for
+ * the CPU where it ran, whose caches know it; others of the LLC take it rather than idle, or if it is owed too much
+ * (balance.bpf.h). So does one that prefers some CPUs of the LLC to others. A task that may not use all CPUs of the LLC is
+ * bound: it waits in a queue of one of those that it may use. Whatever is in the first two queues any CPU of the LLC may run,
+ * so that nobody ever looks behind the first.
  *
  * A CPU takes the earliest of the three heads. Virtual times are of one clock for all CPUs of an LLC, which is what makes
  * that fair: see fairness.bpf.h. They change while tasks wait, so that the order of a queue does, too: a CPU that decides looks at the
@@ -572,7 +572,7 @@ static __always_inline void end_tickless(u32 cpu, bool anywhere)
 		struct cpu_state *state = cpu_state(cpu);
 
 		if (state && state->running && state->tickless)
-			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+			kick_cpu(cpu, SCX_KICK_PREEMPT);
 		if (!anywhere)
 			break;
 		cpu = next_in_llc(cpu);
@@ -698,7 +698,7 @@ static __always_inline void wake_idle(s32 cpu)
 	s32 idle = cpus ? scx_bpf_pick_idle_cpu(cast_mask(cpus), 0) : -1;
 
 	if (idle >= 0)
-		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+		kick_cpu(idle, SCX_KICK_IDLE);
 }
 
 #endif

@@ -60,7 +60,7 @@ static int preempt_now(void *map, u32 *cpu, struct preempt_timer *timer)
 		timer->expires_ns = now_ns + wait_ns;
 		bpf_timer_start(&timer->timer, wait_ns, 0);
 	} else {
-		scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
+		kick_cpu(*cpu, SCX_KICK_PREEMPT);
 	}
 	return 0;
 }

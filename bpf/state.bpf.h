@@ -69,8 +69,6 @@ struct cpu_state {
 	u64 bound_refreshed_ns;
 	/* When a task last waited for this CPU alone. */
 	u64 waited_ns;
-	/* When a task that woke stopped the running one; others write it. */
-	u64 hurried_ns;
 	/* Tasks of queues that it has looked at for this decision. */
 	u32 looked;
 	/* The CPU of the LLC that this one looks at next for one that is owed more. */
@@ -173,6 +171,22 @@ static __always_inline u32 node_of(s32 cpu)
 	const volatile struct cpu_place *place = MEMBER_VPTR(cpu_places, [(u32)cpu]);
 
 	return place ? place->node : 0;
+}
+
+/*
+ * Lets a CPU decide, or wakes it. Not from a CPU that is about to be off: kernels up to 7.3 would wait for ever, as they unload the
+ * scheduler, until that CPU has sent what it was asked to send. They restart the scheduler then, so that nothing is lost. Not static: it
+ * is verified once, and not again for each place that calls it.
+ */
+__noinline int kick_cpu(s32 cpu, u64 flags)
+{
+	const struct cpumask *online = scx_bpf_get_online_cpumask();
+	bool on = bpf_cpumask_test_cpu(bpf_get_smp_processor_id(), online);
+
+	scx_bpf_put_cpumask(online);
+	if (on)
+		scx_bpf_kick_cpu(cpu, flags);
+	return 0;
 }
 
 /* Whether another thread of the CPU's core runs a task of this scheduler. */

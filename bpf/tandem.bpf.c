@@ -156,12 +156,6 @@ static __always_inline bool serves_cpu(struct task_struct *p, struct task_state 
 	       before(p->scx.dsq_vtime, clock_of(llc_of(cpu)) + charge(settings.slice_ns, task->weight));
 }
 
-/* Whether a task that wakes waits for whichever CPU comes first, and not for the one where its caches are. */
-static __always_inline bool goes_anywhere(struct task_struct *p, const struct task_state *task, s32 cpu, u64 now_ns)
-{
-	return is_latency_critical(p) || is_light(task, now_ns) || (settings.guest && !really_runs(cpu, now_ns));
-}
-
 /* Lets a task wait that may not use all CPUs of its LLC. */
 static __always_inline void enqueue_bound(struct task_struct *p, struct task_state *task, s32 cpu, u64 enq_flags, u64 now_ns)
 {
@@ -229,14 +223,14 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		state->wants_tickless = false;
 		if ((enq_flags & SCX_ENQ_LAST) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
 			insert_local(p, task, cpu, SCX_DSQ_LOCAL, enq_flags);
-			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+			kick_cpu(cpu, SCX_KICK_IDLE);
 			return;
 		}
 	}
 	if (is_pinned(p)) {
 		if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
 			insert_local(p, task, cpu, SCX_DSQ_LOCAL, enq_flags | enq_immed());
-			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+			kick_cpu(cpu, SCX_KICK_IDLE);
 		} else if (woke && serves_cpu(p, task, cpu)) {
 			count(COUNTER_pinned);
 			insert_local(p, task, cpu, SCX_DSQ_LOCAL, enq_flags | SCX_ENQ_HEAD | SCX_ENQ_PREEMPT);
@@ -262,13 +256,13 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		idle_cpu = idle_for_expired(p, cpu, &place_at, now_ns);
 		if (idle_cpu >= 0) {
 			insert_local(p, task, idle_cpu, SCX_DSQ_LOCAL_ON | idle_cpu, enq_flags | enq_immed());
-			scx_bpf_kick_cpu(idle_cpu, SCX_KICK_IDLE);
+			kick_cpu(idle_cpu, SCX_KICK_IDLE);
 			return;
 		}
 		/* Its CPU would idle: better here than waiting for a place that has been taken meanwhile. */
 		if (enq_flags & SCX_ENQ_LAST) {
 			insert_local(p, task, cpu, SCX_DSQ_LOCAL, enq_flags);
-			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+			kick_cpu(cpu, SCX_KICK_IDLE);
 			return;
 		}
 		/* Home is where it waits, unless those there get less. */
@@ -289,7 +283,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		goto bound;
 	}
 	vtime = place(p, task, place_at, woke ? PLACE_WOKE : 0, now_ns);
-	if ((llc != llc_of(cpu) || (woke && goes_anywhere(p, task, place_at, now_ns))) && !prefers_part(p)) {
+	if ((woke || llc != llc_of(cpu)) && !prefers_part(p)) {
 		task->tick_looks = true;
 		insert_llc(p, task, place_at, vtime, enq_flags, now_ns);
 		preempt(p, place_at, vtime, true, now_ns);
@@ -552,7 +546,7 @@ void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
 void BPF_STRUCT_OPS(tandem_update_idle, s32 cpu, bool idle)
 {
 	if (idle && (somebody_waits(cpu) || movable_in(llc_of(cpu))))
-		scx_bpf_kick_cpu(cpu, 0);
+		kick_cpu(cpu, 0);
 }
 
 bool BPF_STRUCT_OPS(tandem_yield, struct task_struct *from, struct task_struct *to)
