@@ -238,6 +238,7 @@ impl ScxKernel {
     /// The running task of this CPU; the address of a task of the kernel's own if it idles.
     fn current_task(&self) -> u64 {
         match self.cpus[self.cpu] {
+            _ if self.from_outside => self.idle_task,
             CpuState { curr: Some(task), .. } => self.tasks[task.index()].address,
             CpuState { is_taken: true, .. } => self.intruder,
             CpuState { .. } => self.idle_task,

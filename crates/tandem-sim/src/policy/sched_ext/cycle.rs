@@ -18,6 +18,7 @@ impl SchedExt {
     pub(super) fn begin(&mut self, ctx: &Context<'_>, cpu: CpuId) {
         self.kernel.now_ns = ctx.now_ns;
         self.kernel.cpu = cpu.index();
+        self.kernel.from_outside = false;
     }
 
     /// Passes on what the callbacks have brought about: kicks, timers, complaints. Mostly nothing.

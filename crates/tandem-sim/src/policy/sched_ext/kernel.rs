@@ -322,6 +322,8 @@ pub struct ScxKernel {
     pub idle_task: u64,
     /// The structure of the task of a higher class that takes CPUs; 0 before one has.
     pub intruder: u64,
+    /// What happens now comes from none of the tasks that run: one starts that comes from outside.
+    pub from_outside: bool,
     /// The root first, parents before their children.
     pub cgroups: Vec<CgroupState>,
     /// By VM; none where tasks are not in VMs.

@@ -25,6 +25,7 @@ impl Policy for SchedExt {
             }
         };
         self.begin(ctx, by.unwrap_or(CpuId(0)));
+        self.kernel.from_outside = by.is_none();
         self.begin_decision();
         let facts = &ctx.tasks[task.index()];
         if !self.is_known(task)
@@ -34,7 +35,7 @@ impl Policy for SchedExt {
         }
         let mut cpu = self.kernel.tasks.get(task.index()).map_or(0, |task| task.cpu);
         if by.is_none() {
-            self.begin(ctx, CpuId::from(cpu));
+            self.kernel.cpu = cpu;
         }
         let callback = self.kernel.callbacks.select_cpu;
         if facts.hard_affinity.count() > 1 && self.instance.is_some() {
@@ -73,6 +74,7 @@ impl Policy for SchedExt {
             Reason::Wake { cpu: by, .. } => (by, SCX_ENQ_WAKEUP),
         };
         self.begin(ctx, by);
+        self.kernel.from_outside = matches!(reason, Reason::Start);
         self.wakeups += 1;
         self.make_runnable(task, cpu.index(), flags);
         self.end_decision(Decision::Wake);

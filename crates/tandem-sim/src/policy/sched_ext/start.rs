@@ -225,6 +225,7 @@ impl ScxKernel {
             exit_task_args: 0,
             idle_task: 0,
             intruder: 0,
+            from_outside: false,
             cgroups: Vec::new(),
             memberships: Vec::new(),
             kicks: Vec::new(),
