@@ -272,21 +272,37 @@ static __always_inline u64 owed_before(u64 vtime, s32 cpu)
 	return vtime - charge(settings.migration_margin_ns, mean_weight(llc_of(cpu)));
 }
 
-/* The next CPU of the LLC where somebody waits whom others may take, and who is earlier than `bound`; -1: not where it looked. */
-static __always_inline s32 owed_elsewhere(struct cpu_state *state, s32 cpu, u64 bound, u64 now_ns)
+/* Whether somebody waits for a CPU whom others may take, and who is earlier than `bound`. */
+__noinline int is_owed_at(u32 cpu, u64 bound, u64 now_ns)
 {
 	u64 first;
+
+	return (first_vtime(WARM_QUEUE | cpu, now_ns, &first) && before(first, bound)) ||
+	       (first_vtime(BOUND_QUEUE | cpu, now_ns, &first) && before(first, bound));
+}
+
+/*
+ * A CPU of the LLC where somebody waits whom others may take, and who is earlier than `bound`: that where one began to wait last, or the
+ * next in turn; -1: not where it looked.
+ */
+static __always_inline s32 owed_elsewhere(struct cpu_state *state, s32 cpu, u64 bound, u64 now_ns)
+{
 	struct llc_state *llc = llc_state(llc_of(cpu));
-	u32 other = state->look_at, i;
+	u32 other, i;
 	bool found = false;
+	struct cpu_state *sibling;
 
 	if (!llc || llc->nr_movable <= 0)
 		return -1;
+	other = llc->waits_at;
+	sibling = cpu_state(other);
+	if (sibling && sibling->nr_movable && other != cpu && llc_of(other) == llc_of(cpu) && is_owed_at(other, bound, now_ns))
+		return other;
+	other = state->look_at;
 	if (llc_of(other) != llc_of(cpu))
 		other = next_in_llc(cpu);
 	for (i = 0; i < SIBLING_LOOKS; i++) {
-		struct cpu_state *sibling = cpu_state(other);
-
+		sibling = cpu_state(other);
 		found = sibling && sibling->nr_movable && other != cpu;
 		if (found)
 			break;
@@ -295,8 +311,7 @@ static __always_inline s32 owed_elsewhere(struct cpu_state *state, s32 cpu, u64 
 	state->look_at = other;
 	if (!found)
 		return -1;
-	if ((first_vtime(WARM_QUEUE | other, now_ns, &first) && before(first, bound)) ||
-	    (first_vtime(BOUND_QUEUE | other, now_ns, &first) && before(first, bound)))
+	if (is_owed_at(other, bound, now_ns))
 		return other;
 	state->look_at = next_in_llc(other);
 	return -1;
@@ -310,7 +325,8 @@ static __always_inline bool take_owed(struct cpu_state *state, s32 cpu, u64 vtim
 
 	if (other < 0)
 		return false;
-	state->look_at = next_in_llc(other);
+	if (state->look_at == other)
+		state->look_at = next_in_llc(other);
 	if (!take_fitting(cpu, WARM_QUEUE | other, false, bound, true) &&
 	    !take_fitting(cpu, BOUND_QUEUE | other, false, bound, true))
 		return false;

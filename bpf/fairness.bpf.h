@@ -89,6 +89,13 @@ struct task_state {
 	u64 overrun;
 	/* What it has had lately, which fades like a lag: virtual time. */
 	u64 had;
+	/* Who created it, by number, 0: nobody while this scheduler was loaded; its lag then, less what it was given of its creator's. */
+	s32 creator;
+	s64 began_lag;
+	/* What those that it created, and that have ended, have had beyond their share: CPU time, which it pays. Others write it. */
+	s64 created_owe_ns;
+	/* It has created one since it woke last. */
+	bool has_created;
 	/* When it woke another one synchronously, 0: not in this turn; and how long it mostly goes on then. */
 	u64 woke_ns;
 	u64 lingers_ns;
@@ -386,6 +393,50 @@ static __always_inline void change_llc(struct task_state *task, u32 llc)
 	count_runnable(task, false);
 	task->llc = llc;
 	count_runnable(task, runnable);
+}
+
+/* The CPU time of a task that is a lag of this, a slice of it at most. */
+static __always_inline s64 owed_ns(s64 lag, u64 weight)
+{
+	s64 most = charge(settings.slice_ns, weight);
+
+	if (lag > most || lag < -most)
+		return lag > 0 ? (s64)settings.slice_ns : -(s64)settings.slice_ns;
+	return lag > 0 ? (u64)lag * weight / WEIGHT_USUAL : -((u64)-lag * weight / WEIGHT_USUAL);
+}
+
+/* The other way round. */
+static __always_inline s64 lag_of(s64 owed_ns, u64 weight)
+{
+	return owed_ns > 0 ? charge(owed_ns, weight) : -charge(-owed_ns, weight);
+}
+
+/*
+ * A task's virtual time after it has paid for those that it created and that have ended, or has got what they were owed; a slice at most. So
+ * who works by one short task after another has the share of one.
+ */
+static u64 pay_for_created(struct task_state *task, u64 vtime)
+{
+	s64 owe_ns = task->created_owe_ns ? __sync_lock_test_and_set(&task->created_owe_ns, 0) : 0;
+	u64 clock = clock_of(task->llc), slice = charge(settings.slice_ns, task->weight);
+
+	if (owe_ns > 0)
+		return later(vtime, earlier(vtime + charge(owe_ns, task->weight), clock + slice));
+	return owe_ns < 0 ? earlier(vtime, later(vtime - charge(-owe_ns, task->weight), clock - slice)) : vtime;
+}
+
+/* A task ends, whose lag has been noted: how that has changed goes over to who created it. */
+static __always_inline void leave_to_creator(const struct task_state *task)
+{
+	struct task_struct *creator = task->creator ? bpf_task_from_pid(task->creator) : NULL;
+	struct task_state *state;
+
+	if (!creator)
+		return;
+	state = task_state(creator);
+	if (state)
+		__sync_fetch_and_add(&state->created_owe_ns, owed_ns(task->began_lag - task->lag, task->weight));
+	bpf_task_release(creator);
 }
 
 /* A task's virtual time, told by the clock of `llc`, to which it belongs from now on. */

@@ -435,8 +435,11 @@ __noinline int count_waiting(u32 waits, s32 sign, u64 now_ns)
 	if (sign < 0)
 		llc->waited_ns = now_ns;
 	__sync_fetch_and_add(&llc->nr_movable, sign);
-	if (state)
+	if (state) {
 		__sync_fetch_and_add(&state->nr_movable, sign);
+		if (sign > 0)
+			llc->waits_at = queue & (WARM_QUEUE - 1);
+	}
 	return 0;
 }
 
@@ -466,20 +469,29 @@ static __always_inline void note_waits(struct task_struct *p, struct task_state 
 }
 
 /*
- * Where a new task begins: with those who are there, but no better than who creates it, or a chain of short tasks would have a CPU for
- * itself.
+ * Where a new task begins: with those who are there; but who creates it, on this CPU, gives it half of what it is owed itself, and has it begin
+ * with what it owes.
  */
-static u64 new_vtime(s32 cpu, bool bound, u64 now_ns)
+static u64 new_vtime(struct task_state *task, s32 cpu, bool bound, u64 now_ns)
 {
-	u32 llc = llc_of(cpu);
-	struct cpu_state *creator = cpu_state(bpf_get_smp_processor_id());
-	u64 vtime = bound ? bound_turn_on(cpu, llc, now_ns) : clock_of(llc), first;
+	struct task_state *by = task->creator ? task_state(bpf_get_current_task_btf()) : NULL;
+	u32 llc = llc_of(cpu), this_cpu = bpf_get_smp_processor_id(), from = llc_of(this_cpu);
+	u64 vtime = bound ? bound_turn_on(cpu, llc, now_ns) : clock_of(llc);
+	struct cpu_state *creator = cpu_state(this_cpu);
+	s64 ns;
 
-	if (bound && first_vtime(BOUND_QUEUE | cpu, now_ns, &first))
-		vtime = later(vtime, first);
-	if (creator && creator->running && llc_of(bpf_get_smp_processor_id()) == llc)
-		vtime = later(vtime, running_vtime(creator, base_of(llc, now_ns), now_ns));
-	return vtime;
+	task->began_lag = clock_of(llc) - vtime;
+	if (!by || !creator || !creator->running)
+		return vtime;
+	creator->vtime = pay_for_created(by, creator->vtime);
+	ns = owed_ns(clock_of(from) - running_vtime(creator, base_of(from, now_ns), now_ns), creator->weight);
+	if (ns > 0) {
+		ns /= 2;
+		creator->vtime += charge(ns, creator->weight);
+	} else {
+		task->began_lag += lag_of(ns, task->weight);
+	}
+	return vtime - lag_of(ns, task->weight);
 }
 
 /* How a task comes to a place: it may not use the whole LLC; it woke. */
@@ -494,7 +506,7 @@ static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, u32 ho
 
 	if (!task->faded_ns) {
 		change_llc(task, llc);
-		vtime = new_vtime(cpu, bound, now_ns);
+		vtime = new_vtime(task, cpu, bound, now_ns);
 		note_lag(task, vtime, now_ns);
 		return vtime;
 	}
@@ -503,9 +515,14 @@ static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, u32 ho
 	if (!woke && task->counted < task->weight)
 		note_load(task, task->weight < 2 * task->counted ? task->weight : 2 * task->counted);
 	vtime = vtime_after_wait(task, now_ns);
-	/* Who sleeps falls no farther behind the clock than who waits, and what it owes it still owes. */
-	if (woke)
+	/* Who sleeps falls no farther behind the clock than who waits, and what it owes it still owes. Who sleeps until one that it created has
+	 * ended is owed nothing for that. */
+	if (woke && task->has_created)
+		vtime = clock_of(from) - left_of(task->lag, since(task->faded_ns, now_ns));
+	else if (woke)
 		vtime = later(vtime, p->scx.dsq_vtime);
+	if (woke)
+		task->has_created = false;
 	vtime = vtime_in(task, vtime, llc, now_ns);
 	/* What it had or missed elsewhere is not for those here to make good. */
 	if (from != llc || (bound && task->ran_on != cpu))
@@ -513,7 +530,7 @@ static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, u32 ho
 	else if (!bound && task->was_bound)
 		vtime = within(vtime, clock_of(llc), clock_of(llc), task->weight);
 	task->was_bound = bound;
-	vtime = vtime_to_queue(task, vtime, first, woke, now_ns);
+	vtime = pay_for_created(task, vtime_to_queue(task, vtime, first, woke, now_ns));
 	note_lag(task, vtime, now_ns);
 	return vtime;
 }
@@ -688,7 +705,7 @@ static void limit_lead(struct cpu_state *state, s32 cpu, u64 now_ns)
 	    (state->bound || ((is_isolated(cpu) || !first_of(llc, now_ns, &first)) && !first_of(WARM_QUEUE | cpu, now_ns, &first) &&
 			      (!others || others->nr_movable <= 0))))
 		return;
-	state->vtime = later(state->vtime, first.vtime - first.turn - charge(settings.slice_ns, state->weight));
+	state->vtime = later(state->vtime, earlier(first.vtime - first.turn - charge(settings.slice_ns, state->weight), clock_of(llc)));
 }
 
 /* Lets an idle CPU that may run what waits in a CPU's queue, if there is one, look at the queues. */

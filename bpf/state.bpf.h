@@ -105,6 +105,8 @@ struct llc_state {
 	/* How many of them wait in its queue, and how many anywhere in it that more than one CPU may run: see may_wait_in(). */
 	s32 nr_queued;
 	s32 nr_movable;
+	/* The CPU in one of whose queues such a one began to wait last. */
+	u32 waits_at;
 	/* When one of the latter ended to wait last. */
 	u64 waited_ns;
 	/* How far behind the base of virtual times one was that may use all of it and went on, and when. */

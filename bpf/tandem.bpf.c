@@ -64,6 +64,8 @@ static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu
 	now_ns = scx_bpf_now();
 	if (settings.guest && !(forked ? all_really_run(now_ns) : really_runs(this_cpu, now_ns)))
 		return false;
+	if (forked && somebody_waits(this_cpu))
+		return false;
 	if (!(waker->flags & PF_EXITING)) {
 		struct task_state *by = task_state(waker);
 
@@ -156,10 +158,16 @@ static __always_inline bool serves_cpu(struct task_struct *p, struct task_state 
 	       before(p->scx.dsq_vtime, clock_of(llc_of(cpu)) + charge(settings.slice_ns, task->weight));
 }
 
+/* Whether a task woke, or is new. */
+static __always_inline bool is_here_anew(const struct task_state *task, u64 enq_flags)
+{
+	return (enq_flags & SCX_ENQ_WAKEUP) || !task->faded_ns;
+}
+
 /* Lets a task wait that may not use all CPUs of its LLC. */
 static __always_inline void enqueue_bound(struct task_struct *p, struct task_state *task, s32 cpu, u64 enq_flags, u64 now_ns)
 {
-	bool woke = enq_flags & SCX_ENQ_WAKEUP;
+	bool woke = is_here_anew(task, enq_flags);
 	s32 best = is_pinned(p) ? cpu : best_for_bound(p, task, cpu, woke, now_ns);
 	struct cpu_state *state = cpu_state(best);
 	u64 vtime = place(p, task, best, PLACE_BOUND | (woke ? PLACE_WOKE : 0), now_ns);
@@ -203,17 +211,18 @@ static s32 idle_for_expired(struct task_struct *p, s32 cpu, s32 *place, u64 now_
 void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	s32 cpu = scx_bpf_task_cpu(p), place_at = -1, idle_cpu;
-	bool woke = enq_flags & SCX_ENQ_WAKEUP;
 	struct task_state *task = task_state(p);
 	struct cpu_state *state = cpu_state(cpu);
 	u64 now_ns = scx_bpf_now(), vtime;
 	u32 llc = llc_of(cpu);
+	bool woke;
 
 	if (!task || !state) {
 		/* There was no memory for what is known of it: it waits like any other, where nobody has to know it. */
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, settings.slice_min_ns, enq_flags);
 		return;
 	}
+	woke = is_here_anew(task, enq_flags);
 	/* It may have been on its way to a CPU that a higher class took. */
 	note_taken(task, now_ns);
 	unpark(p, task);
@@ -425,7 +434,7 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 			note_lag(task, vtime, now_ns);
 		}
 		from = task->llc;
-		vtime = vtime_in(task, vtime_after_wait(task, now_ns), llc, now_ns);
+		vtime = pay_for_created(task, vtime_in(task, vtime_after_wait(task, now_ns), llc, now_ns));
 		/* It was taken from where it waited: see place(). */
 		if (from != llc)
 			vtime = within(vtime, clock_of(llc), clock_of(llc), task->weight);
@@ -505,6 +514,8 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 	task->turn = charge(turn_ns, state->weight);
 	task->overrun = charge(overrun_ns, state->weight);
 	task->had += charge(now_ns - state->since_ns, state->weight);
+	if (!runnable && (p->flags & PF_EXITING))
+		leave_to_creator(task);
 }
 
 void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
@@ -587,12 +598,20 @@ void BPF_STRUCT_OPS(tandem_cpu_release, s32 cpu, struct scx_cpu_release_args *ar
 
 s32 BPF_STRUCT_OPS(tandem_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
+	struct task_struct *creator = bpf_get_current_task_btf();
 	struct task_preference *preference;
+	struct task_state *task, *by;
 
 	/* Without memory for that, the task is scheduled all the same. */
-	bpf_task_storage_get(&task_states, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (args->fork)
+	task = bpf_task_storage_get(&task_states, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (args->fork) {
+		by = task_state(creator);
+		if (task && by) {
+			task->creator = creator->pid;
+			by->has_created = true;
+		}
 		return inherit_preference(p);
+	}
 	/* The scheduler is being loaded, perhaps again. */
 	preference = bpf_task_storage_get(&preferences_of_tasks, p, NULL, 0);
 	if (preference) {
