@@ -8,11 +8,11 @@
  * Approach, in the order of distance:
  * 1. A CPU with nothing to run takes what waits: in its LLC, then in others, nearest node first, there those that prefer this
  *    CPU before the rest.
- * 2. At each decision and each tick a CPU looks at another one of its LLC, in turn, and takes the first that waits there if that is owed
- *    `migration_margin_ns` more than who would run here.
+ * 2. At each decision and each tick a CPU looks at two others of its LLC, where one began to wait last and the next in turn, and takes
+ *    the first that waits there if that is owed `migration_margin_ns` more than who would run here.
  * 3. A task that may use some CPUs of an LLC only, and whose slice ended or that wakes, looks at two others of them and goes
- *    where it is owed more than others by that margin. While some CPU idles, it goes where a task runs that could use that
- *    one, which then makes room.
+ *    where it is owed more than others by that margin, or by `preempt_margin_ns` if it wakes, whose caches are colder. While some CPU
+ *    idles, it goes where a task runs that could use that one, which then makes room.
  *    So does one that may go to another LLC, where a CPU idles, for one that waits and may not.
  * 4. A task that joins a queue goes to another LLC if that has less to do for each of its CPUs, weights counted, by more than
  *    IMBALANCE_*_PCT; or if the clock there has gone further lately than here by twice the margin, which is how tasks take
@@ -70,7 +70,7 @@ static s32 best_for_bound(struct task_struct *p, struct task_state *task, s32 cp
 	if (!woke && task->llc == llc_of(cpu))
 		best_served = vtime_after_wait(task, now_ns) - clock_of(task->llc) + pace_of(task->llc, now_ns);
 	if (known || !woke)
-		best_served += charge(settings.migration_margin_ns, task->weight);
+		best_served += charge(woke ? settings.preempt_margin_ns : settings.migration_margin_ns, task->weight);
 	for (i = 0; i < BOUND_LOOKS; i++) {
 		struct cpu_state *state;
 

@@ -13,7 +13,9 @@
  * 1. The LLC's clock advances as far as the virtual time of a task that gets exactly its share: by the time that its CPUs ran,
  *    over the weights of its runnable tasks. Where tasks are confined that is nobody's pace; so the clock is drawn to those
  *    who run, and most to those who have had most and still run: with them a new task competes. A task's lag is the clock less
- *    its virtual time: what it is owed, times its weight. Who is new has none. Who slept may have a little, `sleeper_credit_ns`.
+ *    its virtual time: what it is owed, times its weight. Who slept may have a little, `sleeper_credit_ns`. Who is new has half of what its
+ *    creator has, or owes what that owes; and how its lag has changed when it ends goes over to the creator. So who works by one short
+ *    task after another gets what one task would get.
  * 2. What a task runs while nobody waits who could have its CPU counts for nothing: it gets no farther than the clock.
  * 3. No task can use more than a CPU. What its weight would give it beyond that is no load; and who never has to wait keeps only
  *    such a lead over the first who does as their turns make.
@@ -307,17 +309,20 @@ static __always_inline void note_lag(struct task_state *task, u64 vtime, u64 now
 
 /*
  * By how much a task's virtual time grows from one LLC to another. The clocks differ; and who comes from a slower one is owed
- * that, who comes from a faster one owes it: no more than it has had itself, so that nobody gains by going to and fro.
+ * that, who comes from a faster one owes it: no more than it has had itself, so that nobody gains by going to and fro, and no more than
+ * that is beyond what those have had who are there.
  */
 static u64 from_to(const struct task_state *task, u32 to, u64 now_ns)
 {
-	s64 had = task->had, faster;
+	s64 had, faster, more;
 
 	if (task->llc == to)
 		return 0;
+	had = left_of(task->had, since(task->faded_ns, now_ns));
 	faster = pace_of(task->llc, now_ns) - pace_of(to, now_ns);
-	if (faster > had)
-		faster = had;
+	more = had - (s64)pace_of(to, now_ns);
+	if (faster > 0 && faster > more)
+		faster = more > 0 ? more : 0;
 	if (faster < -had)
 		faster = -had;
 	return clock_of(to) - clock_of(task->llc) + faster;
@@ -413,9 +418,10 @@ static __always_inline s64 lag_of(s64 owed_ns, u64 weight)
 
 /*
  * A task's virtual time after it has paid for those that it created and that have ended, or has got what they were owed; a slice at most. So
- * who works by one short task after another has the share of one.
+ * who works by one short task after another has the share of one. Not static: it is verified once, and not again for each place that calls
+ * it.
  */
-static u64 pay_for_created(struct task_state *task, u64 vtime)
+__noinline u64 pay_for_created(struct task_state *task __arg_nonnull, u64 vtime)
 {
 	s64 owe_ns = task->created_owe_ns ? __sync_lock_test_and_set(&task->created_owe_ns, 0) : 0;
 	u64 clock = clock_of(task->llc), slice = charge(settings.slice_ns, task->weight);

@@ -5,7 +5,7 @@
  * Problem: a task that uses less than its share should run when it wakes, and those who use more go on without being
  * stopped for nothing.
  *
- * Approach: a task that wakes preempts the one that runs where it waits, if that has had `preempt_margin_ns` more than it has had itself,
+ * Approach: a task that wakes, or is new, preempts the one that runs where it waits, if that has had `preempt_margin_ns` more than it has had itself,
  * has run for as long, and rate control does not protect it. One that waits for any CPU looks at the next ones of the LLC, too, and
  * preempts the task that has had most. It need not let others run so long first if it has had less than half of its share lately. Each
  * tick looks for tasks that still wait; a timer does for a task that waits for one CPU which is protected, and ends slices that are shorter than
@@ -50,9 +50,9 @@ static __always_inline u64 least_run(const struct task_state *task, u64 base)
 /*
  * Lets a task that waits with virtual time `vtime` for `cpu`, or for any CPU of its LLC (`anywhere`), preempt the task that has had
  * most of those that are not protected; the one on `cpu` itself if the others have not had much more, since that is where the
- * caches are.
+ * caches are. Not static: it is verified once, and not again for each place that calls it.
  */
-static void preempt(struct task_struct *p, s32 cpu, u64 vtime, bool anywhere, u64 now_ns)
+__noinline int preempt(struct task_struct *p __arg_trusted, s32 cpu, u64 vtime, bool anywhere, u64 now_ns)
 {
 	struct task_state *task = task_state(p);
 	struct cpu_state *state, *protected = NULL;
@@ -63,7 +63,7 @@ static void preempt(struct task_struct *p, s32 cpu, u64 vtime, bool anywhere, u6
 	u32 at = cpu;
 
 	if (!task)
-		return;
+		return 0;
 	base = base_of(task->llc, now_ns);
 	turn = anywhere ? clock_of(task->llc) : bound_turn_on(cpu, task->llc, now_ns);
 	if (before(vtime, turn))
@@ -105,6 +105,7 @@ static void preempt(struct task_struct *p, s32 cpu, u64 vtime, bool anywhere, u6
 		if (!anywhere)
 			preempt_later(cpu, protected, wait_ns, now_ns);
 	}
+	return 0;
 }
 
 /* Whether the first of a queue, which woke or moved there, is to stop the running task at a tick. */

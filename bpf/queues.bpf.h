@@ -2,7 +2,7 @@
 /*
  * Queues: where tasks wait, and which one a CPU takes next.
  *
- * A task that woke waits in its LLC's queue, for whichever CPU comes first. One whose slice ended, or that is new, waits for
+ * A task that woke, or is new, waits in its LLC's queue, for whichever CPU comes first. One whose slice ended waits for
  * the CPU where it ran, whose caches know it; others of the LLC take it rather than idle, or if it is owed too much
  * (balance.bpf.h). So does one that prefers some CPUs of the LLC to others. A task that may not use all CPUs of the LLC is
  * bound: it waits in a queue of one of those that it may use. Whatever is in the first two queues any CPU of the LLC may run,
@@ -140,7 +140,7 @@ static __always_inline void note_heavy(struct cpu_state *state, u64 weight, u64 
 	state->heaviest_ns = now_ns;
 }
 
-/* Notes how far behind the LLC's clock one that is bound to a CPU is, as it is chosen, and its weight. */
+/* Notes how far behind the LLC's clock one was, as it was chosen, that is bound to a CPU and goes on or would do so; and its weight. */
 static __always_inline void note_bound(struct cpu_state *state, s32 cpu, u64 vtime, u64 now_ns)
 {
 	note_heavy(state, state->weight, now_ns);
@@ -303,6 +303,15 @@ static bool fresh_vtime(u64 queue, u64 now_ns, u64 *vtime)
 }
 
 /*
+ * Whether a CPU runs a task by which others are measured. One that has just begun may be far behind because it sleeps so often that it
+ * cannot use what it is owed.
+ */
+static __always_inline bool runs_measure(const struct cpu_state *state, u64 now_ns)
+{
+	return state && state->running && before(state->since_ns + settings.preempt_margin_ns, now_ns);
+}
+
+/*
  * How far a CPU has served those who run there: where the running task would be if it had not been chosen, or the first of those who are
  * bound to the CPU and wait; the clock if there is neither.
  */
@@ -311,25 +320,33 @@ __noinline u64 served_by(s32 cpu, u32 llc, u64 now_ns)
 	struct cpu_state *state = cpu_state(cpu);
 	u64 served = clock_of(llc), first;
 
-	if (state && state->running)
+	if (runs_measure(state, now_ns))
 		served = vtime_up_to(state, base_of(llc, now_ns), now_ns, true);
 	return first_vtime(BOUND_QUEUE | cpu, now_ns, &first) ? earlier(served, first) : served;
 }
 
-/* By what those who come to a CPU are measured: it may be behind the clock with all who are bound there. */
+/*
+ * By what those who come to a CPU are measured that may use the whole LLC: by the clock, which the running task may be behind; not by those who
+ * are bound to the CPU, who may be far behind.
+ */
 static u64 turn_on(s32 cpu, u32 llc, u64 now_ns)
 {
-	return earlier(served_by(cpu, llc, now_ns), clock_of(llc));
+	struct cpu_state *state = cpu_state(cpu);
+	u64 clock = clock_of(llc);
+
+	if (!runs_measure(state, now_ns) || state->bound)
+		return clock;
+	return earlier(vtime_up_to(state, base_of(llc, now_ns), now_ns, true), clock);
 }
 
 /*
- * The same for those who are bound. If none of them runs or waits there at the moment, they are where the last one was; that
- * fades like a lag.
+ * By what those are measured who are bound. If none of them runs or waits there at the moment, they are where the last one was that went
+ * on; that fades like a lag.
  */
 __noinline u64 bound_turn_on(s32 cpu, u32 llc, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(cpu);
-	u64 turn = turn_on(cpu, llc, now_ns);
+	u64 turn = earlier(served_by(cpu, llc, now_ns), clock_of(llc));
 
 	if (!state || state->bound_lag <= 0 || !before(state->bound_ns, now_ns))
 		return turn;
@@ -470,13 +487,13 @@ static __always_inline void note_waits(struct task_struct *p, struct task_state 
 
 /*
  * Where a new task begins: with those who are there; but who creates it, on this CPU, gives it half of what it is owed itself, and has it begin
- * with what it owes.
+ * with what it owes. Not static: it is verified once, and not again for each place that calls it.
  */
-static u64 new_vtime(struct task_state *task, s32 cpu, bool bound, u64 now_ns)
+__noinline u64 new_vtime(struct task_state *task __arg_nonnull, s32 cpu, bool bound, u64 now_ns)
 {
 	struct task_state *by = task->creator ? task_state(bpf_get_current_task_btf()) : NULL;
 	u32 llc = llc_of(cpu), this_cpu = bpf_get_smp_processor_id(), from = llc_of(this_cpu);
-	u64 vtime = bound ? bound_turn_on(cpu, llc, now_ns) : clock_of(llc);
+	u64 vtime = bound ? bound_turn_on(cpu, llc, now_ns) : clock_of(llc), turn;
 	struct cpu_state *creator = cpu_state(this_cpu);
 	s64 ns;
 
@@ -484,7 +501,8 @@ static u64 new_vtime(struct task_state *task, s32 cpu, bool bound, u64 now_ns)
 	if (!by || !creator || !creator->running)
 		return vtime;
 	creator->vtime = pay_for_created(by, creator->vtime);
-	ns = owed_ns(clock_of(from) - running_vtime(creator, base_of(from, now_ns), now_ns), creator->weight);
+	turn = creator->bound ? bound_turn_on(this_cpu, from, now_ns) : clock_of(from);
+	ns = owed_ns(turn - running_vtime(creator, base_of(from, now_ns), now_ns), creator->weight);
 	if (ns > 0) {
 		ns /= 2;
 		creator->vtime += charge(ns, creator->weight);
@@ -515,14 +533,16 @@ static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, u32 ho
 	if (!woke && task->counted < task->weight)
 		note_load(task, task->weight < 2 * task->counted ? task->weight : 2 * task->counted);
 	vtime = vtime_after_wait(task, now_ns);
-	/* Who sleeps falls no farther behind the clock than who waits, and what it owes it still owes. Who sleeps until one that it created has
-	 * ended is owed nothing for that. */
-	if (woke && task->has_created)
+	/*
+	 * Who sleeps falls no farther behind the clock than who waits, and what it owes it still owes. Who sleeps until one that it created has
+	 * ended is owed nothing for that.
+	 */
+	if (woke && task->has_created) {
 		vtime = clock_of(from) - left_of(task->lag, since(task->faded_ns, now_ns));
-	else if (woke)
-		vtime = later(vtime, p->scx.dsq_vtime);
-	if (woke)
 		task->has_created = false;
+	} else if (woke) {
+		vtime = later(vtime, p->scx.dsq_vtime);
+	}
 	vtime = vtime_in(task, vtime, llc, now_ns);
 	/* What it had or missed elsewhere is not for those here to make good. */
 	if (from != llc || (bound && task->ran_on != cpu))

@@ -42,7 +42,7 @@ struct cpu_state {
 	bool has_run;
 	/* That task may not use all CPUs of the LLC. */
 	bool bound;
-	/* How far behind the LLC's clock the last one was that may not, when it was chosen; when that was, and the clock then. */
+	/* How far behind the LLC's clock the last one was, when it was chosen, that may not and went on; when that was noted, and the clock then. */
 	s64 bound_lag;
 	u64 bound_ns;
 	u64 bound_clock;

@@ -44,8 +44,9 @@ UEI_DEFINE(exit_info);
 /*
  * Whether a task that is woken synchronously stays on this CPU: its waker has run so briefly, and mostly sleeps so soon
  * afterwards, that it is taken to do so again, or exits and wakes its parent, and nobody else stayed already. The two then
- * share a warm cache, and no other CPU has to be woken. In a guest, where waking another vCPU costs most, the same holds for a new task: who forks mostly
- * waits for the child. But on a vCPU that the host stops at times both would wait for that, beside vCPUs that idle.
+ * share a warm cache, and no other CPU has to be woken. In a guest, where waking another vCPU costs most, the same holds for a new task,
+ * if nobody waits for this CPU: who forks mostly waits for the child. But on a vCPU that the host stops at times both would wait for
+ * that, beside vCPUs that idle.
  */
 static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu, s32 this_cpu, u64 wake_flags)
 {
@@ -457,7 +458,7 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 		scx_bpf_task_set_slice(p, state->given_ns);
 	}
 	if (state->bound)
-		note_bound(state, cpu, vtime, now_ns);
+		note_heavy(state, state->weight, now_ns);
 	state->yield_to = 0;
 	count_decision(state, now_ns);
 	if (task)
@@ -499,7 +500,9 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 			turn_ns -= given_ns - slice_ns;
 		}
 	}
-	if (runnable)
+	if (runnable && state->bound)
+		note_bound(state, cpu, state->vtime - charge(turn_ns, state->weight), now_ns);
+	else if (runnable)
 		note_unbound(state, llc, now_ns);
 	state->running = false;
 	state->stopped_weight = runnable ? state->weight : 0;
