@@ -91,8 +91,10 @@ struct task_state {
 	u64 overrun;
 	/* What it has had lately, which fades like a lag: virtual time. */
 	u64 had;
-	/* Who created it, by number, 0: nobody while this scheduler was loaded; its lag then, less what it was given of its creator's. */
+	/* Who created it, by number, and when that began, since numbers are used again; 0: nobody while this scheduler was loaded. */
 	s32 creator;
+	u64 creator_began_ns;
+	/* Its lag then, less what it was given of its creator's. */
 	s64 began_lag;
 	/* What those that it created, and that have ended, have had beyond their share: CPU time, which it pays. Others write it. */
 	s64 created_owe_ns;
@@ -439,7 +441,7 @@ static __always_inline void leave_to_creator(const struct task_state *task)
 
 	if (!creator)
 		return;
-	state = task_state(creator);
+	state = creator->start_boottime == task->creator_began_ns ? task_state(creator) : NULL;
 	if (state)
 		__sync_fetch_and_add(&state->created_owe_ns, owed_ns(task->began_lag - task->lag, task->weight));
 	bpf_task_release(creator);

@@ -491,7 +491,8 @@ static __always_inline void note_waits(struct task_struct *p, struct task_state 
  */
 __noinline u64 new_vtime(struct task_state *task __arg_nonnull, s32 cpu, bool bound, u64 now_ns)
 {
-	struct task_state *by = task->creator ? task_state(bpf_get_current_task_btf()) : NULL;
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct task_state *by = task->creator == current->pid ? task_state(current) : NULL;
 	u32 llc = llc_of(cpu), this_cpu = bpf_get_smp_processor_id(), from = llc_of(this_cpu);
 	u64 vtime = bound ? bound_turn_on(cpu, llc, now_ns) : clock_of(llc), turn;
 	struct cpu_state *creator = cpu_state(this_cpu);

@@ -611,6 +611,7 @@ s32 BPF_STRUCT_OPS(tandem_init_task, struct task_struct *p, struct scx_init_task
 		by = task_state(creator);
 		if (task && by) {
 			task->creator = creator->pid;
+			task->creator_began_ns = creator->start_boottime;
 			by->has_created = true;
 		}
 		return inherit_preference(p);
