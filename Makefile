@@ -57,6 +57,7 @@ demo: build ## Reproduce every experiment: tables here, and an HTML report
 
 test: lint deny fuzz ## Everything that CI checks: lint, deny, fuzz, all tests and examples, check, test-deb, test-vm
 	@scripts/test
+	@MUTANT_SECONDS=0 scripts/mutants
 	@scripts/check 120 held
 	@$(MAKE) --no-print-directory test-deb
 	@$(MAKE) --no-print-directory test-vm
