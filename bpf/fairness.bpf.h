@@ -106,6 +106,8 @@ struct task_state {
 	/* Where it ran last, and whether it was bound there. */
 	s32 ran_on;
 	bool was_bound;
+	/* It could go on when it stopped last. */
+	bool goes_on;
 	/* It woke or moved to where it waits: ticks look whether it is to stop the running task. */
 	bool tick_looks;
 	/* Where it is to take the place of a running task, which takes its own: that CPU + 1, or 0. */

@@ -181,6 +181,7 @@ static __always_inline void look_at_first(struct task_struct *p, u64 queue, u64 
 static bool first_of(u64 queue, u64 now_ns, struct first *first)
 {
 	struct task_struct *p;
+	bool found = false;
 
 	if (!may_wait_in(queue))
 		return false;
@@ -190,11 +191,15 @@ static bool first_of(u64 queue, u64 now_ns, struct first *first)
 			look_at_first(p, queue, now_ns, first);
 		return p;
 	}
+	/* Programs that may sleep call this as well: their timers let tasks out. */
+	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, queue, 0) {
 		look_at_first(p, queue, now_ns, first);
-		return true;
+		found = true;
+		break;
 	}
-	return false;
+	bpf_rcu_read_unlock();
+	return found;
 }
 
 /* What a task of average weight gets on a CPU: so much time that a round of all that wait takes ROUND_SLICES of the longest slice. */
@@ -303,12 +308,12 @@ static bool fresh_vtime(u64 queue, u64 now_ns, u64 *vtime)
 }
 
 /*
- * Whether a CPU runs a task by which others are measured. One that has just begun may be far behind because it sleeps so often that it
- * cannot use what it is owed.
+ * Whether a CPU runs a task by which others are measured. One that woke and has just begun may be far behind because it sleeps so often that
+ * it cannot use what it is owed.
  */
 static __always_inline bool runs_measure(const struct cpu_state *state, u64 now_ns)
 {
-	return state && state->running && before(state->since_ns + settings.preempt_margin_ns, now_ns);
+	return state && state->running && (state->goes_on || before(state->since_ns + settings.preempt_margin_ns, now_ns));
 }
 
 /*

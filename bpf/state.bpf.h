@@ -40,8 +40,9 @@ struct cpu_state {
 	bool running;
 	/* One has, since the scheduler was loaded. */
 	bool has_run;
-	/* That task may not use all CPUs of the LLC. */
+	/* That task may not use all CPUs of the LLC; it could go on when it stopped last. */
 	bool bound;
+	bool goes_on;
 	/* How far behind the LLC's clock the last one was, when it was chosen, that may not and went on; when that was noted, and the clock then. */
 	s64 bound_lag;
 	u64 bound_ns;

@@ -448,6 +448,7 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 	state->charged_base = base_of(llc, now_ns);
 	state->running = true;
 	state->bound = is_bound(p, llc);
+	state->goes_on = task && task->goes_on;
 	state->stayed = false;
 	state->yielded = false;
 	state->tickless = p->scx.slice == SCX_SLICE_INF;
@@ -514,6 +515,7 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 		task->woke_ns = 0;
 	}
 	note_lag(task, state->vtime, now_ns);
+	task->goes_on = runnable;
 	task->turn = charge(turn_ns, state->weight);
 	task->overrun = charge(overrun_ns, state->weight);
 	task->had += charge(now_ns - state->since_ns, state->weight);
