@@ -153,12 +153,15 @@ static void fill(struct time_bucket *bucket, u64 now_ns)
 	__sync_fetch_and_add(&bucket->left_ns, added);
 }
 
-/* What a CPU may reserve in a bucket. */
-static u64 grant_of(struct time_bucket *bucket, u64 now_ns)
+/* What a CPU may reserve in a bucket. Not static: it is verified once, and not again for each turn of a loop. */
+__noinline u64 grant_of(u32 number, u64 now_ns)
 {
+	struct time_bucket *bucket = bucket_at(number);
 	s64 left_ns, grant_ns;
 	s32 nr_grants;
 
+	if (!bucket)
+		return 0;
 	fill(bucket, now_ns);
 	left_ns = bucket->left_ns;
 	if (left_ns <= 0)
@@ -179,12 +182,18 @@ static __always_inline struct time_bucket *bucket_of(const struct grant *grant, 
 	return at < grant->nr_buckets && at < MAX_DEPTH ? bucket_at(grant->buckets[at]) : NULL;
 }
 
-/* Adds to what is in all buckets of a grant, or takes it out; whether one of them had nothing before. */
-static bool change_left(const struct grant *grant, s64 delta_ns)
+/*
+ * Adds to what is in all buckets of a CPU's grant, or takes it out; whether one of them had nothing before. Not static: it is verified once,
+ * and not again for each place that calls it.
+ */
+__noinline bool change_left(u32 cpu, s64 delta_ns)
 {
+	const struct grant *grant = grant_on(cpu);
 	bool was_empty = false;
 	u32 at;
 
+	if (!grant)
+		return false;
 	bpf_for(at, 0, MAX_DEPTH) {
 		struct time_bucket *bucket = bucket_of(grant, at);
 
@@ -196,27 +205,29 @@ static bool change_left(const struct grant *grant, s64 delta_ns)
 	return was_empty;
 }
 
-/* Reserves time for a CPU's task; false: there is none. */
-static bool reserve(struct grant *grant, u64 now_ns)
+/* Reserves time for a CPU's task; false: there is none. Not static: see change_left(). */
+__noinline bool reserve(u32 cpu, u64 now_ns)
 {
+	struct grant *grant = grant_on(cpu);
 	u64 least_ns = GRANT_MAX_NS;
 	u32 at;
 
+	if (!grant)
+		return false;
 	bpf_for(at, 0, MAX_DEPTH) {
-		struct time_bucket *bucket = bucket_of(grant, at);
 		u64 grant_ns;
 
-		if (!bucket)
+		if (at >= grant->nr_buckets || at >= MAX_DEPTH)
 			break;
-		grant_ns = grant_of(bucket, now_ns);
+		grant_ns = grant_of(grant->buckets[at], now_ns);
 		if (grant_ns < least_ns)
 			least_ns = grant_ns;
 	}
 	if (!least_ns)
 		return false;
-	if (change_left(grant, -(s64)least_ns)) {
+	if (change_left(cpu, -(s64)least_ns)) {
 		/* Another CPU has taken it meanwhile. */
-		change_left(grant, least_ns);
+		change_left(cpu, least_ns);
 		return false;
 	}
 	grant->left_ns += least_ns;
@@ -225,14 +236,14 @@ static bool reserve(struct grant *grant, u64 now_ns)
 }
 
 /* Charges a CPU's task up to now: its grant, then the buckets. */
-static void use_grant(struct grant *grant, u64 now_ns)
+static void use_grant(struct grant *grant, u32 cpu, u64 now_ns)
 {
 	if (!before(grant->settled_ns, now_ns))
 		return;
 	grant->left_ns -= now_ns - grant->settled_ns;
 	grant->settled_ns = now_ns;
 	if (grant->left_ns < 0) {
-		change_left(grant, grant->left_ns);
+		change_left(cpu, grant->left_ns);
 		grant->left_ns = 0;
 	}
 }
@@ -278,8 +289,8 @@ static int end_grant(void *map, u32 *cpu, struct grant *grant)
 	grant->expires_ns = 0;
 	if (!grant->nr_buckets || grant->over)
 		return 0;
-	use_grant(grant, now_ns);
-	if (grant->left_ns > 0 || ((grant->exempt || !has_had_its_turn(grant)) && reserve(grant, now_ns))) {
+	use_grant(grant, *cpu, now_ns);
+	if (grant->left_ns > 0 || ((grant->exempt || !has_had_its_turn(grant)) && reserve(*cpu, now_ns))) {
 		time_grant(grant, now_ns);
 	} else if (!grant->exempt) {
 		grant->over = true;
@@ -431,6 +442,21 @@ static bool park(struct task_struct *p, struct task_state *task, s32 cpu, u64 en
 	return true;
 }
 
+/*
+ * The virtual time with which a parked task is let out: it is owed nothing, and what it owes has faded since. Not static: it is verified
+ * once, and not again for each turn of the loop.
+ */
+__noinline u64 vtime_let_out(struct task_state *task __arg_nonnull, s32 cpu, bool bound, u64 now_ns)
+{
+	u64 vtime = task->parked_vtime, clock = clock_of(task->llc), first = bound ? bound_turn_on(cpu, task->llc, now_ns) : clock;
+
+	if (before(first, vtime) && before(task->faded_ns, now_ns))
+		vtime = fade(vtime, clock, now_ns - task->faded_ns);
+	vtime = later(vtime, first);
+	note_lag(task, vtime, now_ns);
+	return vtime;
+}
+
 /* Lets a parked task out, at which an iteration over its queue is, to where it would have waited. */
 static bool let_out(struct bpf_iter_scx_dsq *at, struct task_struct *p, struct task_state *task, u64 now_ns)
 {
@@ -440,30 +466,22 @@ static bool let_out(struct bpf_iter_scx_dsq *at, struct task_struct *p, struct t
 	struct time_bucket *bucket = bucket_at(number);
 	u64 queue = bound ? BOUND_QUEUE | cpu : llc;
 	u32 waits = waits_in(p, task, queue);
-	u64 vtime = task->parked_vtime, first = bound ? bound_turn_on(cpu, llc, now_ns) : clock_of(llc);
+	bool let_out = false;
 
 	if (!bucket)
 		return false;
-	/* Who comes back is owed nothing; what it owes has faded since. */
-	if (before(first, vtime) && before(task->faded_ns, now_ns))
-		vtime = fade(vtime, clock_of(llc), now_ns - task->faded_ns);
-	vtime = later(vtime, first);
 	/* It may leave at any time, and wait elsewhere, where it is counted. */
-	if (__sync_val_compare_and_swap(&task->waits, 0, waits)) {
-		__sync_fetch_and_sub(&bucket->nr_parked, 1);
-		return false;
-	}
-	count_waiting(waits, 1, now_ns);
-	note_lag(task, vtime, now_ns);
-	scx_bpf_dsq_move_set_slice(at, slice_on(cpu, task->weight));
-	scx_bpf_dsq_move_set_vtime(at, vtime - drift_of(queue, now_ns));
-	if (!scx_bpf_dsq_move_vtime(at, p, queue, 0)) {
-		if (__sync_bool_compare_and_swap(&task->waits, waits, 0))
+	if (!__sync_val_compare_and_swap(&task->waits, 0, waits)) {
+		count_waiting(waits, 1, now_ns);
+		scx_bpf_dsq_move_set_slice(at, slice_on(cpu, task->weight));
+		scx_bpf_dsq_move_set_vtime(at, vtime_let_out(task, cpu, bound, now_ns) - drift_of(queue, now_ns));
+		let_out = scx_bpf_dsq_move_vtime(at, p, queue, 0);
+		if (!let_out && __sync_bool_compare_and_swap(&task->waits, waits, 0))
 			count_waiting(waits, -1, now_ns);
-		__sync_fetch_and_sub(&bucket->nr_parked, 1);
-		return false;
 	}
 	__sync_fetch_and_sub(&bucket->nr_parked, 1);
+	if (!let_out)
+		return false;
 	if (scx_bpf_test_and_clear_cpu_idle(cpu))
 		idle = cpu;
 	else if (!is_pinned(p))
@@ -473,29 +491,40 @@ static bool let_out(struct bpf_iter_scx_dsq *at, struct task_struct *p, struct t
 	return true;
 }
 
+/*
+ * How many parked tasks there is time for; no more than a timer lets out at once. Not static: the verifier would follow each of the counts
+ * through the loop.
+ */
+__noinline u32 releases(u32 number, u64 now_ns)
+{
+	struct time_bucket *bucket = bucket_at(number);
+	s64 left_ns;
+
+	if (!bucket)
+		return 0;
+	if (!bucket->limited)
+		return RELEASES_MAX;
+	fill(bucket, now_ns);
+	left_ns = bucket->left_ns;
+	if (left_ns <= 0)
+		return 0;
+	return left_ns < RELEASES_MAX * RELEASE_NS ? (u64)left_ns / RELEASE_NS + 1 : RELEASES_MAX;
+}
+
 /* A bucket's timer: fills it, and lets out as many as there is time for, all if there is no limit any longer. */
 static int let_out_parked(void *map, u32 *number, struct time_bucket *bucket)
 {
 	u64 queue = PARKED_QUEUE | *number, now_ns = scx_bpf_now(), wait_ns;
-	u32 looked = 0, most = RELEASES_MAX;
+	u32 left, most;
 	struct task_struct *p;
-	s64 left_ns;
 
 	__sync_lock_test_and_set(&bucket->expires_ns, 0);
-	if (bucket->limited)
-		fill(bucket, now_ns);
-	left_ns = bucket->left_ns;
-	if (bucket->limited) {
-		if (left_ns <= 0)
-			most = 0;
-		else if (left_ns < RELEASES_MAX * RELEASE_NS)
-			most = (u64)left_ns / RELEASE_NS + 1;
-	}
+	most = left = releases(*number, now_ns);
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, queue, 0) {
 		struct task_state *task;
 
-		if (looked++ >= most)
+		if (!left--)
 			break;
 		task = task_state(p);
 		if (task && let_out(BPF_FOR_EACH_ITER, p, task, now_ns))
@@ -505,7 +534,7 @@ static int let_out_parked(void *map, u32 *number, struct time_bucket *bucket)
 	if (bucket->nr_parked <= 0)
 		return 0;
 	/* Some are left, or on their way into the queue. */
-	if (!bucket->limited || left_ns >= RELEASES_MAX * (s64)RELEASE_NS)
+	if (most == RELEASES_MAX)
 		wait_ns = scx_bpf_dsq_nr_queued(queue) > 0 ? 0 : GRANT_MIN_NS;
 	else
 		wait_ns = later(bucket->fill_ns, now_ns) - now_ns;
@@ -544,7 +573,7 @@ static void begin_grant(struct task_struct *p, struct task_state *task, s32 cpu,
 		__sync_fetch_and_add(&bucket->nr_grants, 1);
 		number = bucket->above;
 	}
-	if (reserve(grant, now_ns)) {
+	if (reserve(cpu, now_ns)) {
 		time_grant(grant, now_ns);
 	} else if (!grant->exempt) {
 		grant->over = true;
@@ -560,9 +589,9 @@ static void return_grant(struct task_state *task, s32 cpu, u64 now_ns)
 
 	if (!grant || !grant->nr_buckets)
 		return;
-	use_grant(grant, now_ns);
+	use_grant(grant, cpu, now_ns);
 	if (grant->left_ns > 0)
-		change_left(grant, grant->left_ns);
+		change_left(cpu, grant->left_ns);
 	if (task) {
 		task->grant_over = grant->over;
 		if (grant->granted)

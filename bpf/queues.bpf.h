@@ -177,14 +177,12 @@ static __always_inline void look_at_first(struct task_struct *p, u64 queue, u64 
 	first->stale = task && is_stale(p, task, first->vtime, queue & BOUND_QUEUE ? drift_of(queue, now_ns) : 0);
 }
 
-/* False: the queue is empty, and `first` as it was. */
-static bool first_of(u64 queue, u64 now_ns, struct first *first)
+/* The first of a queue in which somebody may wait: see first_of(). Not static: it is verified once, and not again for each place that calls it. */
+__noinline bool find_first(u64 queue, u64 now_ns, struct first *first __arg_nonnull)
 {
 	struct task_struct *p;
 	bool found = false;
 
-	if (!may_wait_in(queue))
-		return false;
 	if (bpf_ksym_exists(scx_bpf_dsq_peek) && LINUX_KERNEL_VERSION >= KERNEL_VERSION(7, 1, 0)) {
 		p = scx_bpf_dsq_peek(queue);
 		if (p)
@@ -200,6 +198,12 @@ static bool first_of(u64 queue, u64 now_ns, struct first *first)
 	}
 	bpf_rcu_read_unlock();
 	return found;
+}
+
+/* False: the queue is empty, and `first` as it was. */
+static __always_inline bool first_of(u64 queue, u64 now_ns, struct first *first)
+{
+	return may_wait_in(queue) && find_first(queue, now_ns, first);
 }
 
 /* What a task of average weight gets on a CPU: so much time that a round of all that wait takes ROUND_SLICES of the longest slice. */
