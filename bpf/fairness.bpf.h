@@ -89,8 +89,9 @@ struct task_state {
 	/* How much its last turn was, and how much of that was beyond its slice: virtual time. */
 	u64 turn;
 	u64 overrun;
-	/* What it has had lately, which fades like a lag: virtual time. */
+	/* What it has had lately, and what others had had when it began, which fade like a lag: virtual time. */
 	u64 had;
+	u64 spared;
 	/* Who created it, by number, and when that began, since numbers are used again; 0: nobody while this scheduler was loaded. */
 	s32 creator;
 	u64 creator_began_ns;
@@ -306,8 +307,12 @@ static __always_inline void note_lag(struct task_state *task, u64 vtime, u64 now
 {
 	task->lag = clock_of(task->llc) - vtime;
 	task->beyond_pace = task->lag - (s64)pace_of(task->llc, now_ns);
-	if (before(task->faded_ns, now_ns))
+	if (!task->faded_ns) {
+		task->spared = pace_of(task->llc, now_ns);
+	} else if (before(task->faded_ns, now_ns)) {
 		task->had -= faded(task->had, now_ns - task->faded_ns);
+		task->spared -= faded(task->spared, now_ns - task->faded_ns);
+	}
 	task->faded_ns = now_ns;
 }
 

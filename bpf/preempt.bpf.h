@@ -33,18 +33,38 @@ static __always_inline s64 outranks(u64 vtime, u64 by_weight, u64 least_ns, cons
 	return running_vtime(state, base, now_ns) - charge(settings.preempt_margin_ns, state->weight) - vtime;
 }
 
+/* Whether so many take turns in an LLC that those who wake each other have no claim to an early turn. */
+static __always_inline bool is_overloaded(u32 llc)
+{
+	const struct llc_state *state = llc_state(llc);
+
+	return state && state->nr_runnable >= (s32)(OVERLOAD * nr_cpus_of(llc));
+}
+
 /*
  * How long one that runs goes on before this task stops it: who has had less than half of its share lately stops others the sooner,
- * the less that was.
+ * the less that was. Where many take turns a quarter counts, since with half most of those who wake each other are that at times; and
+ * who is new counts as having had its share.
  */
 static __always_inline u64 least_run(const struct task_state *task, u64 base)
 {
 	s64 pace = (s64)(clock_of(task->llc) - base) >> 20;
-	u64 had = task->had >> 19;
+	u64 had = is_overloaded(task->llc) ? (task->had + task->spared) >> 18 : task->had >> 19;
 
 	if (pace <= 0)
 		return 0;
 	return had < (u64)pace ? settings.preempt_margin_ns * had / (u64)pace : settings.preempt_margin_ns;
+}
+
+/*
+ * Whether one that wakes waits for the CPU where it ran, and not for whichever comes first. Where many take turns, those who wake each other
+ * would otherwise run on all CPUs as soon as each has something to do, and do little each time. Not who has had little lately; nor in a guest
+ * where the host stops that vCPU.
+ */
+static __always_inline bool waits_for_own(struct task_struct *p, const struct task_state *task, s32 cpu, u64 now_ns)
+{
+	return is_overloaded(task->llc) && !is_latency_critical(p) && !(settings.guest && !really_runs(cpu, now_ns)) &&
+	       least_run(task, base_of(task->llc, now_ns)) == settings.preempt_margin_ns;
 }
 
 /*

@@ -2,8 +2,8 @@
 /*
  * Queues: where tasks wait, and which one a CPU takes next.
  *
- * A task that woke, or is new, waits in its LLC's queue, for whichever CPU comes first. One whose slice ended waits for
- * the CPU where it ran, whose caches know it; others of the LLC take it rather than idle, or if it is owed too much
+ * A task that woke, or is new, waits in its LLC's queue, for whichever CPU comes first. One whose slice ended, or that woke among many who
+ * take turns and has had its share (waits_for_own() in preempt.bpf.h), waits for the CPU where it ran, whose caches know it; others of the LLC take it rather than idle, or if it is owed too much
  * (balance.bpf.h). So does one that prefers some CPUs of the LLC to others. A task that may not use all CPUs of the LLC is
  * bound: it waits in a queue of one of those that it may use. Whatever is in the first two queues any CPU of the LLC may run,
  * so that nobody ever looks behind the first.
@@ -28,6 +28,8 @@ enum {
 	PREEMPT_LOOKS = 4,
 	/* How often the first of a queue is put where it belongs, for a decision. */
 	REFRESH_TRIES = 3,
+	/* So many tasks a CPU that are runnable make an LLC overloaded. */
+	OVERLOAD = 4,
 	/* So many turns of its own may keep a task waiting. */
 	KEPT_TURNS = 4,
 	/* What a task has of where it waits: that it does; that others may take it; the queue, if that is a CPU's; that one's LLC. */

@@ -293,7 +293,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 		goto bound;
 	}
 	vtime = place(p, task, place_at, woke ? PLACE_WOKE : 0, now_ns);
-	if ((woke || llc != llc_of(cpu)) && !prefers_part(p)) {
+	if ((llc != llc_of(cpu) || (woke && !waits_for_own(p, task, place_at, now_ns))) && !prefers_part(p)) {
 		task->tick_looks = true;
 		insert_llc(p, task, place_at, vtime, enq_flags, now_ns);
 		preempt(p, place_at, vtime, true, now_ns);
