@@ -169,6 +169,11 @@ pub fn call(arguments: &[&str]) -> Result<Output> {
     command(arguments[0]).args(&arguments[1..]).output().context("cannot start tandem")
 }
 
+/// Whether `tandem doctor` finds something, in these words.
+pub fn doctor_finds(words: &str) -> Result<bool> {
+    Ok(String::from_utf8(call(&["doctor"])?.stdout)?.contains(words))
+}
+
 /// A verb, to be given arguments and environment.
 pub fn command(verb: &str) -> Command {
     let mut command = Command::new("tandem");

@@ -75,8 +75,7 @@ pub fn lost_limits(_: &Guest) -> Result<()> {
     let loadings = sched_ext::loadings()?;
     let cgroup = Cgroup::create("limited")?;
     cgroup.set("cpu.max", "50000 100000")?;
-    let found = String::from_utf8(tandem::call(&["doctor"])?.stdout)?;
-    if found.contains("would not be enforced: /limited; `tandem run` refuses") {
+    if tandem::doctor_finds("would not be enforced: /limited; `tandem run` refuses")? {
         refused(
             &tandem::call(&["run"])?,
             BAD_INPUT,

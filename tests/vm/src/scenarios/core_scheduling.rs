@@ -2,7 +2,7 @@
 //! threads each.
 
 use crate::guest::process::Process;
-use crate::guest::tandem::Tandem;
+use crate::guest::tandem::{self, Tandem};
 use crate::guest::tasks::{self, Usage, threads};
 use crate::guest::{Guest, cpus, wait, work};
 use anyhow::{Context, Result, ensure};
@@ -19,6 +19,9 @@ pub fn cookies(guest: &Guest) -> Result<()> {
         Ok(_) => {}
         Err(Errno::INVAL) => return guest.note("this kernel has no CONFIG_SCHED_CORE: nothing was tried"),
         Err(error) => return Err(error).context("the kernel does not tell cookies of core scheduling"),
+    }
+    if tandem::doctor_finds("hangs with a sched_ext scheduler as soon as a VM uses it")? {
+        return guest.note("this kernel hangs with cookies under any sched_ext scheduler, and the doctor says so: nothing was tried");
     }
     let tandem = Tandem::run(&[])?;
     let count = cpus::online()?.len() as u32;
