@@ -175,7 +175,7 @@ __noinline int take_fitting(s32 cpu, u64 queue, bool preferring, u64 bound, bool
 	struct task_struct *p;
 	u32 looked = 0;
 
-	if (!state || state->looked >= SEARCH_ALL_MAX || !may_wait_in(queue))
+	if (!state || state->looked >= SEARCH_ALL_MAX || !may_wait_in(queue) || !may_move(cpu))
 		return false;
 	bpf_for_each(scx_dsq, p, queue, 0) {
 		if (bounded && !before(vtime_of_waiting(p, now_ns), bound))
@@ -339,7 +339,7 @@ __noinline int take_from_queue(s32 cpu, u64 queue, u32 llc, u64 now_ns)
 {
 	struct task_struct *p;
 
-	if (!may_wait_in(queue))
+	if (!may_wait_in(queue) || !may_move(cpu))
 		return false;
 	bpf_for_each(scx_dsq, p, queue, 0) {
 		if (!fits(p, cpu, preferred_set(p, preference_of_task(p)) != NULL) || !better_in(p, llc, llc_of(cpu), false, now_ns) ||

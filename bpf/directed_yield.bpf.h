@@ -119,7 +119,7 @@ static bool run_yield_target(struct cpu_state *state, s32 cpu)
 	struct task_struct *p;
 	bool moved = false;
 
-	if (!target)
+	if (!target || !may_move(cpu))
 		return false;
 	bpf_for_each(scx_dsq, p, state->yield_queue, 0) {
 		if (p->pid == target) {

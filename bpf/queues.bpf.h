@@ -267,6 +267,15 @@ static __always_inline bool first_vtime(u64 queue, u64 now_ns, u64 *vtime)
 }
 
 /*
+ * Whether a CPU that decides may move tasks one by one. With core scheduling kernels decide for the other threads of a core, too, and before
+ * 6.19 scx_bpf_dsq_move() then waits for the core's lock, which this CPU holds.
+ */
+static __always_inline bool may_move(s32 cpu)
+{
+	return cpu == (s32)bpf_get_smp_processor_id();
+}
+
+/*
  * Puts the first task of a queue where it belongs by now. A queue is in the order of what virtual times were when tasks joined it;
  * those of tasks that are owed more than others have grown by more since. So the first by that order may be behind others by
  * now. It is enough to look at the first, again and again.
@@ -298,13 +307,13 @@ static void refresh_first(u64 queue, u64 now_ns)
 }
 
 /* The virtual time of the first task of a queue, which is put where it belongs before. Only for dispatch. */
-static bool fresh_vtime(u64 queue, u64 now_ns, u64 *vtime)
+static bool fresh_vtime(s32 cpu, u64 queue, u64 now_ns, u64 *vtime)
 {
 	struct first first;
 
 	if (!first_of(queue, now_ns, &first))
 		return false;
-	if (first.stale) {
+	if (first.stale && may_move(cpu)) {
 		refresh_first(queue, now_ns);
 		if (!first_of(queue, now_ns, &first))
 			return false;
@@ -427,6 +436,8 @@ __noinline int refresh_last(s32 cpu, u64 queue, u64 now_ns)
 /* The same for all queues of a CPU, once a tick; for that of the bound once in a while, if nobody goes on who is the measure. Only for dispatch. */
 static __always_inline void refresh_queues(struct cpu_state *state, s32 cpu, u64 now_ns)
 {
+	if (!may_move(cpu))
+		return;
 	if (now_ns - state->bound_refreshed_ns >= TICK_NS && (state->running || !is_lately(now_ns - state->bound_refreshed_ns))) {
 		state->bound_refreshed_ns = now_ns;
 		refresh_last(cpu, BOUND_QUEUE | (u32)cpu, now_ns);
@@ -707,15 +718,15 @@ __noinline s64 earliest_queue(s32 cpu, u64 now_ns, u64 *first __arg_nonnull)
 	s64 queue = -1;
 	u64 vtime;
 
-	if (fresh_vtime(BOUND_QUEUE | cpu, now_ns, &vtime)) {
+	if (fresh_vtime(cpu, BOUND_QUEUE | cpu, now_ns, &vtime)) {
 		queue = BOUND_QUEUE | cpu;
 		*first = vtime;
 	}
-	if (!is_isolated(cpu) && fresh_vtime(llc, now_ns, &vtime) && (queue < 0 || before(vtime, *first))) {
+	if (!is_isolated(cpu) && fresh_vtime(cpu, llc, now_ns, &vtime) && (queue < 0 || before(vtime, *first))) {
 		queue = llc;
 		*first = vtime;
 	}
-	if (fresh_vtime(WARM_QUEUE | cpu, now_ns, &vtime) && (queue < 0 || before(vtime, *first))) {
+	if (fresh_vtime(cpu, WARM_QUEUE | cpu, now_ns, &vtime) && (queue < 0 || before(vtime, *first))) {
 		queue = WARM_QUEUE | cpu;
 		*first = vtime;
 	}

@@ -1,5 +1,6 @@
 //! Loading the object, and the loaded scheduler.
 
+use super::faults::Fault;
 use super::instance::{COUNTERS, Instance, PREFER, PREFERENCE_OF, READ_ONLY_DATA};
 use super::kernel_types::{KernelTypes, OPS};
 use super::{Counters, Exit, Places, SchedulerError, Settings, messages};
@@ -60,7 +61,11 @@ impl<'storage> Scheduler<'storage> {
         room.map_err(SchedulerError::refused("keep room for a dump"))?;
         let ops = skel.struct_ops.tandem_mut();
         ops.exit_dump_len = DUMP_BYTES;
-        leave_out_unknown(ops, &KernelTypes::read(instance.kernel())?);
+        let types = KernelTypes::read(instance.kernel())?;
+        leave_out_unknown(ops, &types);
+        if Fault::CoreOrder.is_in(&instance.kernel().release(), Some(&types)) {
+            ops.core_sched_before = ptr::null_mut();
+        }
         // At most 30 s: `Settings` are checked.
         ops.timeout_ms = (settings.watchdog.ns / 1_000_000) as u32;
         ops.hotplug_seq = hotplug_seq;
