@@ -19,11 +19,13 @@
 #define FACTOR_ONE (1U << 20)
 #define FACTOR_AGE_NS (1000ULL * 1000)
 #define MAX_DEPTH 16
+/* How often what counts of a cgroup is looked at, if it changes meanwhile. */
+#define COUNT_TRIES 3
 
 struct cgroup_state {
-	/* The kernel's weight, 1 to 10,000, and the one that the parent's sum has while something is runnable. */
-	u32 weight;
-	u32 counted;
+	/* The kernel's weight, 1 to 10,000, and what the parent's sum has of it: nothing while nothing is runnable. */
+	s64 weight;
+	s64 counted;
 	/* Runnable tasks and cgroups in it, and the sum of their weights. */
 	s64 nr_runnable;
 	s64 sum;
@@ -59,13 +61,30 @@ static struct cgroup_state *state_of_ancestor(struct cgroup *cgroup, int level)
 }
 
 /*
+ * Brings up to date what a cgroup's parent has of its weight. Others may do so at the same time, for what began or ceased to be runnable
+ * there, or for another weight: each adds by how much it has changed what counts, and looks again whether that is still so.
+ */
+static __always_inline void count_in_parent(struct cgroup_state *state, struct cgroup_state *parent)
+{
+	s64 counts;
+	int i;
+
+	for (i = 0; i < COUNT_TRIES; i++) {
+		counts = state->nr_runnable > 0 ? state->weight : 0;
+		__sync_fetch_and_add(&parent->sum, counts - __sync_lock_test_and_set(&state->counted, counts));
+		if (counts == (state->nr_runnable > 0 ? state->weight : 0))
+			break;
+	}
+}
+
+/*
  * Adds a runnable task's weight to its cgroup, or takes it away (`sign` -1). The first runnable thing of a cgroup adds
  * the cgroup to its parent, and so on upwards; the last one takes it away.
  */
 static void change_runnable(struct task_struct *p, s64 sign)
 {
+	struct cgroup_state *below = NULL;
 	struct cgroup *cgroup;
-	s64 weight = p->scx.weight, old;
 	int level, i;
 
 	if (!settings.cgroup_weights || !nr_cgroups)
@@ -82,16 +101,13 @@ static void change_runnable(struct task_struct *p, s64 sign)
 		state = state_of_ancestor(cgroup, level--);
 		if (!state)
 			continue;
-		__sync_fetch_and_add(&state->sum, sign * weight);
-		old = __sync_fetch_and_add(&state->nr_runnable, sign);
-		if (sign > 0) {
-			if (old)
-				break;
-			state->counted = state->weight;
-		} else if (old != 1) {
+		if (below)
+			count_in_parent(below, state);
+		else
+			__sync_fetch_and_add(&state->sum, sign * (s64)p->scx.weight);
+		if (__sync_fetch_and_add(&state->nr_runnable, sign) != (sign > 0 ? 0 : 1))
 			break;
-		}
-		weight = state->counted;
+		below = state;
 	}
 	bpf_cgroup_release(cgroup);
 }

@@ -681,18 +681,14 @@ void BPF_STRUCT_OPS(tandem_cgroup_set_bandwidth, struct cgroup *cgroup, u64 peri
 
 void BPF_STRUCT_OPS(tandem_cgroup_set_weight, struct cgroup *cgroup, u32 weight)
 {
-	struct cgroup_state *state = bpf_cgrp_storage_get(&cgroup_states, cgroup, 0, 0);
+	struct cgroup_state *state = bpf_cgrp_storage_get(&cgroup_states, cgroup, 0, 0), *parent;
 
 	if (!state)
 		return;
 	state->weight = weight;
-	if (state->nr_runnable > 0) {
-		struct cgroup_state *parent = state_of_ancestor(cgroup, cgroup->level - 1);
-
-		if (parent)
-			__sync_fetch_and_add(&parent->sum, (s64)weight - state->counted);
-		state->counted = weight;
-	}
+	parent = state_of_ancestor(cgroup, cgroup->level - 1);
+	if (parent)
+		count_in_parent(state, parent);
 }
 
 void BPF_STRUCT_OPS(tandem_runnable, struct task_struct *p, u64 enq_flags)
