@@ -52,6 +52,7 @@ pub fn cgroup_weights(guest: &Guest) -> Result<()> {
 pub fn cgroup_limits(guest: &Guest) -> Result<()> {
     const PERIOD: Duration = Duration::from_millis(100);
     const STRETCH: Duration = Duration::from_secs(10);
+    const THREADS: u32 = 6;
     let outer = Cgroup::create("limited")?;
     outer.set("cpu.max", "50000 100000")?;
     if tandem::doctor_finds("would not be enforced: /limited; `tandem run` refuses")? {
@@ -60,25 +61,30 @@ pub fn cgroup_limits(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     outer.set("cgroup.subtree_control", "+cpu")?;
     let inner = Cgroup::create("limited/inner")?;
-    let busy = work::burn(6).in_cgroup(inner.directory()).start()?;
+    let busy = work::burn(THREADS).in_cgroup(inner.directory()).start()?;
     let cases =
         [("50000 100000", "max", 0.5), ("50000 100000", "10000 100000", 0.1), ("200000 100000", "max", 2.0)];
     for (of_outer, of_inner, allowed) in cases {
         let before = tandem::counters()?;
         outer.set("cpu.max", of_outer)?;
         inner.set("cpu.max", of_inner)?;
-        // What runs learns of the limit at the CPU's next tick, which may be late here.
+        // What runs learns of the limit at the CPU's next tick, which is late if the emulated CPU has to wait for a real one.
+        wait::until("that each thread has been throttled", || {
+            Ok((tandem::counters()?.since(&before)["throttled"] >= THREADS.into()).then_some(()))
+        })?;
         thread::sleep(2 * PERIOD);
         let (start, ran_before) = (Instant::now(), inner.cpu_time()?);
         thread::sleep(STRETCH);
-        let used = (inner.cpu_time()? - ran_before).as_secs_f64() / start.elapsed().as_secs_f64();
+        // A task that goes on because the timer of its emulated CPU is late is in debt, which the cgroup pays afterwards.
+        let used = wait::until("that no more is used than is allowed", || {
+            let used = (inner.cpu_time()? - ran_before).as_secs_f64() / start.elapsed().as_secs_f64();
+            Ok((used <= allowed * 1.02).then_some(used))
+        })?;
         let throttled = tandem::counters()?.since(&before)["throttled"];
         guest.note(format!(
-            "cpu.max {of_outer}, below it {of_inner}: {used:.3} CPUs; throttled +{throttled}"
+            "cpu.max {of_outer}, below it {of_inner}: {used:.3} CPUs of {allowed} in {:.0} s; throttled +{throttled}",
+            start.elapsed().as_secs_f64()
         ))?;
-        // How much less it is depends on how much the machine lets the emulated CPUs run.
-        ensure!(used <= allowed * 1.02, "{allowed} CPUs are allowed, and {used:.4} were used");
-        ensure!(throttled > 0, "nobody was throttled");
     }
     outer.set("cpu.max", "max")?;
     let ran_before = inner.cpu_time()?;
