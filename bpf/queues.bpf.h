@@ -266,13 +266,26 @@ static __always_inline bool first_vtime(u64 queue, u64 now_ns, u64 *vtime)
 	return true;
 }
 
+/* The kernel's, of which the headers that this is compiled with may know nothing: with core scheduling, and with the change that mended it. */
+struct rq___core {
+	unsigned int core_enabled;
+} __attribute__((preserve_access_index));
+struct scx_rq___mended {
+	u64 lock_drop_seq;
+} __attribute__((preserve_access_index));
+
 /*
- * Whether a CPU that decides may move tasks one by one. With core scheduling kernels decide for the other threads of a core, too, and before
- * 6.19 scx_bpf_dsq_move() then waits for the core's lock, which this CPU holds.
+ * Whether a CPU that decides may move tasks one by one. While tasks with cookies of core scheduling run, kernels before 7.2.4 decide for all
+ * threads of a core on any of them, and scx_bpf_dsq_move() then takes the core's lock for free while this CPU holds it.
  */
 static __always_inline bool may_move(s32 cpu)
 {
-	return cpu == (s32)bpf_get_smp_processor_id();
+	struct rq___core *rq;
+
+	if (!bpf_core_field_exists(struct rq___core, core_enabled) || bpf_core_field_exists(struct scx_rq___mended, lock_drop_seq))
+		return true;
+	rq = (struct rq___core *)scx_bpf_cpu_rq(cpu);
+	return !rq || !rq->core_enabled;
 }
 
 /*

@@ -29,11 +29,6 @@ pub fn look(kernel: &Kernel) -> Vec<Finding> {
             ),
         ),
         (false, true) => Finding::ok(subject, "cores have one thread each, which need none"),
-        (true, false) if has(Fault::CoreOrder) => Finding::ok(
-            subject,
-            "works with this kernel; those who share a core run in the order in which they came, whatever their weight (Linux 7.2.4 \
-             and 7.3 ask for the order)",
-        ),
         (_, false) => Finding::ok(subject, "works with this kernel"),
     });
     let subject = "pressure triggers";

@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 /// A host of VMs on which all is well: 2 CPUs, one of each node.
 const GOOD: [(&str, &str); 26] = [
-    ("proc/sys/kernel/osrelease", "6.12.41-amd64\n"),
+    ("proc/sys/kernel/osrelease", "7.3.4-amd64\n"),
     ("proc/sys/kernel/sched_schedstats", "1\n"),
     ("proc/sys/kernel/numa_balancing", "1\n"),
     ("proc/sys/net/core/bpf_jit_enable", "1\n"),
@@ -81,7 +81,7 @@ fn on_a_good_host_all_is_well() {
     assert!(findings.iter().all(|finding| finding.level == Level::Ok), "{findings:#?}");
     assert!(is_loadable(&findings));
     let message = |subject| &findings.iter().find(|finding| finding.subject == subject).unwrap().message;
-    assert_eq!(message("sched_ext"), "in Linux 6.12.41-amd64");
+    assert_eq!(message("sched_ext"), "in Linux 7.3.4-amd64");
     assert_eq!(message("topology"), "CPUs: 2, last-level caches: 2");
     assert_eq!(message("NUMA"), "2 nodes; the kernel's NUMA balancing is on");
     assert_eq!(message("service"), "active, and starts at boot");

@@ -8,8 +8,7 @@
 //!
 //! | fault | began | ended | source |
 //! |---|---|---|---|
-//! | a core's threads are chosen while its lock is dropped: with cookies, the host hangs | 6.19 (4c95380701f5) | 7.3, 7.2.4 | sched-ext/scx issue 3715; "sched_ext: Fix rq->core_pick corruption under core scheduling" and the five changes before it |
-//! | `core_sched_before` is asked the wrong way round: of two tasks with cookies that share a core, the one that should wait goes first | 6.12 (7b0888b7cc19) | 7.3, 7.2.4 | "sched_ext: Fix inverted ops.core_sched_before() invocation", published with the changes above |
+//! | with cookies, a core's threads decide for each other, and a CPU waits for a lock that it has (scx_bpf_dsq_move()), or a core's threads are chosen while its lock is dropped: the host hangs. `core_sched_before` is taken for its opposite | 6.12 (7b0888b7cc19; seen on 6.12.95 with this scheduler), the second 6.19 (4c95380701f5) | 7.3, 7.2.4 | sched-ext/scx issue 3715; "sched_ext: Fix rq->core_pick corruption under core scheduling", "Fix this_rq() assumptions in dispatch kfuncs", "Fix inverted ops.core_sched_before() invocation" and those published with them |
 //! | loading waits for a lock whose holder waits for a fork, which loading holds up | 7.1 (a5b98009f16d) | 7.2, 7.1.9 | sched-ext/scx issue 3716; "sched/psi: Create the psimon kthread outside of cgroup_mutex" |
 
 use super::kernel_types::KernelTypes;
@@ -19,9 +18,6 @@ use super::kernel_types::KernelTypes;
 pub enum Fault {
     /// The host hangs when a task with a core-scheduling cookie runs on a core with several threads.
     CoreScheduling,
-    /// The kernel asks for the order of tasks with cookies, and takes the answer for its opposite. It has an order of its own if it
-    /// cannot ask: who became runnable first.
-    CoreOrder,
     /// Nothing can be forked any more if somebody sets up a trigger of pressure (PSI) while a scheduler is loaded.
     PressureTriggers,
 }
@@ -30,7 +26,7 @@ impl Fault {
     /// Whether a kernel has it, by its release, as `uname -r` prints it, and its types, where they can be read.
     pub fn is_in(self, release: &str, types: Option<&KernelTypes>) -> bool {
         let is_mended = |types: &KernelTypes| match self {
-            Self::CoreScheduling | Self::CoreOrder => types.has_member("scx_rq", "lock_drop_seq"),
+            Self::CoreScheduling => types.has_member("scx_rq", "lock_drop_seq"),
             Self::PressureTriggers => types.has_function("psi_trigger_create_rtpoll_worker"),
         };
         !types.is_some_and(is_mended) && Release::parse(release).is_none_or(|release| self.is_of(release))
@@ -39,8 +35,7 @@ impl Fault {
     /// Whether the kernel as it was published under that release has it.
     fn is_of(self, release: Release) -> bool {
         let [began, ended_in_stable, ended] = match self {
-            Self::CoreScheduling => [(6, 19, 0), (7, 2, 4), (7, 3, 0)],
-            Self::CoreOrder => [(6, 12, 0), (7, 2, 4), (7, 3, 0)],
+            Self::CoreScheduling => [(6, 12, 0), (7, 2, 4), (7, 3, 0)],
             Self::PressureTriggers => [(7, 1, 0), (7, 1, 9), (7, 2, 0)],
         }
         .map(|(major, minor, patch)| Release { major, minor, patch });
@@ -80,8 +75,8 @@ mod tests {
     #[test]
     fn releases_are_told_apart() {
         let cases = [
-            ("6.12.41+deb13-amd64", false, false),
-            ("6.18.54", false, false),
+            ("6.12.41+deb13-amd64", true, false),
+            ("6.18.54", true, false),
             ("6.19-rc1", true, false),
             ("7.0.3-14-generic", true, false),
             ("7.1.3-xanmod1", true, true),
@@ -113,14 +108,5 @@ mod tests {
         }
         // Without core scheduling a kernel has no such member, mended or not.
         assert!(!Fault::CoreScheduling.is_in("7.3.4", Some(&not)));
-    }
-
-    #[test]
-    fn the_order_of_tasks_with_cookies_is_wrong_until_7_2_4() {
-        for (release, wrong) in
-            [("6.12.95-tandem", true), ("6.18.54", true), ("7.2.3", true), ("7.2.4", false), ("7.3.4", false)]
-        {
-            assert_eq!(Fault::CoreOrder.is_in(release, None), wrong, "{release}");
-        }
     }
 }

@@ -63,7 +63,8 @@ impl<'storage> Scheduler<'storage> {
         ops.exit_dump_len = DUMP_BYTES;
         let types = KernelTypes::read(instance.kernel())?;
         leave_out_unknown(ops, &types);
-        if Fault::CoreOrder.is_in(&instance.kernel().release(), Some(&types)) {
+        // They take the answer for its opposite; by themselves they take who became runnable first.
+        if Fault::CoreScheduling.is_in(&instance.kernel().release(), Some(&types)) {
             ops.core_sched_before = ptr::null_mut();
         }
         // At most 30 s: `Settings` are checked.

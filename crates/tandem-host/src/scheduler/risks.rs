@@ -213,10 +213,10 @@ mod tests {
         host.types(&[("scx_rq", &["lock_drop_seq"])]);
         assert_eq!(host.risks(), [""; 0], "the mending change is there");
 
-        for release in ["6.12.41-amd64", "7.2.4", "7.3.0"] {
+        for (release, hang) in [("6.12.41-amd64", 1), ("7.2.4", 0), ("7.3.0", 0)] {
             let host = Host::new(release);
             host.tree.process(&cloud_hypervisor(700, "web", &[]));
-            assert_eq!(host.risks(), [""; 0], "{release}");
+            assert_eq!(host.risks().len(), hang, "{release}");
         }
     }
 
