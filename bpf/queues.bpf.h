@@ -64,13 +64,19 @@ static __always_inline s32 nr_in(u64 queue)
 
 /*
  * Whether a task must stay on its CPU because it has disabled its migration. Kernels before 6.14 enqueue it all the same, with all CPUs
- * that it may use otherwise, and eject a scheduler that sends it to one of these. A BPF program disables it, too, for who runs it.
+ * that it may use otherwise, and eject a scheduler that sends it to one of these. Each BPF program disables it, too, for who runs it: the
+ * one that asks, and that of cpu_release(), from within which the kernel enqueues the task that it has just stopped.
  */
 static __always_inline bool must_stay(const struct task_struct *p)
 {
+	struct cpu_state *state;
+
 	if (LINUX_KERNEL_VERSION >= KERNEL_VERSION(6, 14, 0) || !bpf_core_field_exists(p->migration_disabled))
 		return false;
-	return p->migration_disabled > (p == bpf_get_current_task_btf() ? 1 : 0);
+	if (p != bpf_get_current_task_btf())
+		return p->migration_disabled > 0;
+	state = cpu_state(bpf_get_smp_processor_id());
+	return p->migration_disabled > (state && state->releases ? 2 : 1);
 }
 
 /* Whether a task that waits may be moved to a CPU. */

@@ -40,6 +40,8 @@ struct cpu_state {
 	bool running;
 	/* One has, since the scheduler was loaded. */
 	bool has_run;
+	/* A higher class takes it, and what was sent there is enqueued again: see must_stay(). */
+	bool releases;
 	/* That task may not use all CPUs of the LLC; it could go on when it stopped last. */
 	bool bound;
 	bool goes_on;

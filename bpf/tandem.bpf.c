@@ -598,7 +598,13 @@ bool BPF_STRUCT_OPS(tandem_core_sched_before, struct task_struct *a, struct task
 /* A task of a higher class takes the CPU: what was sent there goes where it can run. */
 void BPF_STRUCT_OPS(tandem_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
+	struct cpu_state *state = cpu_state(cpu);
+
+	if (state)
+		state->releases = true;
 	scx_bpf_reenqueue_local();
+	if (state)
+		state->releases = false;
 }
 
 s32 BPF_STRUCT_OPS(tandem_init_task, struct task_struct *p, struct scx_init_task_args *args)
