@@ -2,8 +2,8 @@
 //!
 //! It is a process of its own so that the one that holds the scheduler reads nothing that users write, and so that the
 //! scheduler stays if this one dies. It gets the settings on its standard input, as a line of JSON, and ends when that
-//! is closed. Before it listens to anybody it gives up its capabilities; once it does, it writes a line on standard
-//! output. Its log is standard error.
+//! is closed. Before it listens to anybody it gives up its capabilities. Once it does, and from then on whenever it has got on, it writes a
+//! byte on standard output: who starts it ends one that is silent for long, and starts another one. Its log is standard error.
 //!
 //! It serves users ([`tandem_host::control`]), gives VMs their homes ([`tandem_host::agent`]), and serves metrics if the
 //! settings say where ([`tandem_host::metrics`]).
@@ -45,7 +45,9 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
     let loaded = Loaded::find(Kernel::new(root))?;
     // What needs capabilities is opened before they are given up.
     let hands = SchedulerHands::new(loaded.preferences()?, machine.clone());
-    let mut agent = settings.gives_homes().then(|| Agent::new(root, machine.clone(), &settings, hands));
+    let mut agent = settings
+        .gives_homes()
+        .then(|| Agent::new(root, machine.clone(), &settings, hands).with_progress(beat));
     let reports = agent.as_ref().map(Agent::reports);
     let asked = loaded.clone();
     let mut exporter = Exporter::of_scheduler(root, move || asked.status());
@@ -60,7 +62,7 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
     if let Some(folder) = socket.parent() {
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
-    let server = Server::start(socket, Box::new(steering), Box::new(log));
+    let server = Server::start(socket, Box::new(steering), settings.steering.users, Box::new(log));
     let server = server.with_context(|| format!("cannot listen at {SOCKET}"))?;
     if let Some(address) = settings.metrics.listen.0 {
         Service::start(address, exporter, Box::new(log)).context("cannot serve metrics")?;
@@ -71,7 +73,6 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
         );
     }
     let begin = Instant::now();
-    let mut is_first = true;
     loop {
         if let Some(agent) = &mut agent {
             agent.step(begin.elapsed())?.iter().for_each(|line| log(line));
@@ -82,11 +83,7 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
             }
         }
         server.log_due();
-        if is_first {
-            // The parent waits for the first agent only.
-            let _ = writeln!(io::stdout(), "ready");
-            is_first = false;
-        }
+        beat();
         if is_closed(&mut input, agent.iter().flat_map(Agent::ends))? {
             // Homes end with the scheduler; an agent that takes this one's place writes them anew.
             return Ok(HomesFile::remove(root)?);
@@ -114,6 +111,12 @@ fn is_closed<'a>(
         fds[0].any().unwrap_or(true)
     };
     Ok(is_readable && input.read(&mut [0; 64])? == 0)
+}
+
+/// Tells the parent that something has been done; it may be gone.
+fn beat() {
+    let mut output = io::stdout().lock();
+    let _ = output.write_all(b".").and_then(|()| output.flush());
 }
 
 /// A line for the log; who reads it may be gone.

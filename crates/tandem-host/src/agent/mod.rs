@@ -81,6 +81,7 @@ pub struct Agent<H> {
     reports: Reports,
     /// The kernel hangs when a VM uses core scheduling.
     is_endangered_by_cookies: bool,
+    progress: fn(),
 }
 
 impl<H: Hands> Agent<H> {
@@ -103,7 +104,14 @@ impl<H: Hands> Agent<H> {
             is_changed: true,
             decisions: HomeDecisions::default(),
             reports: Reports::default(),
+            progress: || {},
         }
+    }
+
+    /// Calls this after each VM that it has looked at, so that somebody sees that it gets on: a look at many takes its time.
+    pub fn with_progress(mut self, progress: fn()) -> Self {
+        self.progress = progress;
+        self
     }
 
     /// Whether the kernel tells of VMs that start.
@@ -170,6 +178,7 @@ impl<H: Hands> Agent<H> {
         for resident in self.residents.values_mut() {
             resident.update(&self.root, &self.online, vms, now);
             resident.look_for_decisions(&self.hands, &self.machine, now)?;
+            (self.progress)();
         }
         let mut told = self.warn_of_cookies();
         self.decide(now, |planner, view| planner.look(view), &mut told)?;
@@ -218,6 +227,7 @@ impl<H: Hands> Agent<H> {
             let mut resident = Resident::new(self.next_id, vm.clone(), &self.rules, &self.online, now);
             self.next_id += 1;
             resident.look_for_decisions(&self.hands, &self.machine, now)?;
+            (self.progress)();
             told.push(format!(
                 "{} was found: {} vCPUs, {}",
                 name(&resident.vm.name, identity),

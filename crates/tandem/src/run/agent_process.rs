@@ -1,11 +1,15 @@
-//! The process of the agent: started, started again when it ends, ended.
+//! The process of the agent: started, started again when it ends or hangs, ended.
+//!
+//! It reads what strangers write, and there is always one more way to hold up who does. So it writes a byte whenever it has got on
+//! with its work; one that is silent for [`SILENT_MAX`] is killed, and another one takes its place. A process that waits within the
+//! kernel does not even end then. Nobody waits for it.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::env;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tandem_host::scheduler::Settings;
@@ -19,6 +23,9 @@ const SETTLED: Duration = Duration::from_secs(60);
 const ENDING_MAX: Duration = Duration::from_secs(2);
 /// How long is waited for the first agent to be ready: who starts the scheduler finds all of it there.
 const READY_MAX: Duration = Duration::from_secs(10);
+/// How long an agent may be silent. It gets on once a second, or with each VM in a look at all of them; where the memory of a large VM is
+/// takes some seconds to read.
+const SILENT_MAX: Duration = Duration::from_secs(30);
 
 /// The agent, alive or about to be.
 pub struct AgentProcess {
@@ -26,10 +33,12 @@ pub struct AgentProcess {
     settings: String,
     state: State,
     pause: Duration,
+    /// Those that were killed, and may take long to end.
+    left: Vec<Child>,
 }
 
 enum State {
-    Alive(Child, Instant),
+    Alive { child: Child, since: Instant, heard: Instant },
     Ended(Instant),
 }
 
@@ -40,8 +49,8 @@ impl AgentProcess {
     /// If it cannot be started.
     pub fn start(settings: &Settings) -> io::Result<Self> {
         let settings = serde_json::to_string(settings)? + "\n";
-        let state = State::Alive(spawn_ready(&settings)?, Instant::now());
-        Ok(Self { settings, state, pause: PAUSE_MIN })
+        let state = State::alive(spawn_ready(&settings)?);
+        Ok(Self { settings, state, pause: PAUSE_MIN, left: Vec::new() })
     }
 
     /// Ends it, and starts another one with these settings.
@@ -50,7 +59,9 @@ impl AgentProcess {
     /// If it cannot be started.
     pub fn replace(&mut self, settings: &Settings) -> io::Result<()> {
         self.end();
-        *self = Self::start(settings)?;
+        let mut next = Self::start(settings)?;
+        next.left.append(&mut self.left);
+        *self = next;
         Ok(())
     }
 
@@ -59,19 +70,34 @@ impl AgentProcess {
     /// # Errors
     /// If it cannot be started.
     pub fn look(&mut self) -> io::Result<Option<String>> {
+        self.left.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         match &mut self.state {
-            State::Alive(child, since) => {
-                let Some(status) = child.try_wait()? else { return Ok(None) };
+            State::Alive { child, since, heard } => {
+                let how = match child.try_wait()? {
+                    Some(status) => format!("ended ({status})"),
+                    None if is_heard(child) => {
+                        *heard = Instant::now();
+                        return Ok(None);
+                    }
+                    None if heard.elapsed() < SILENT_MAX => return Ok(None),
+                    None => {
+                        child.kill()?;
+                        format!("was silent for {} s and was killed", SILENT_MAX.as_secs())
+                    }
+                };
                 if since.elapsed() >= SETTLED {
                     self.pause = PAUSE_MIN;
                 }
-                let message = ended(status, self.pause);
-                self.state = State::Ended(Instant::now());
-                Ok(Some(message))
+                let ended = std::mem::replace(&mut self.state, State::Ended(Instant::now()));
+                self.left.extend(ended.child());
+                let pause_s = self.pause.as_secs();
+                Ok(Some(format!(
+                    "the agent {how}, the scheduler goes on; the agent starts again in {pause_s} s"
+                )))
             }
             State::Ended(since) if since.elapsed() >= self.pause => {
                 self.pause = (2 * self.pause).min(PAUSE_MAX);
-                self.state = State::Alive(spawn(&self.settings)?, Instant::now());
+                self.state = State::alive(spawn(&self.settings)?);
                 Ok(None)
             }
             State::Ended(_) => Ok(None),
@@ -79,7 +105,7 @@ impl AgentProcess {
     }
 
     fn end(&mut self) {
-        let State::Alive(child, _) = &mut self.state else { return };
+        let State::Alive { child, .. } = &mut self.state else { return };
         drop(child.stdin.take());
         let begin = Instant::now();
         while begin.elapsed() < ENDING_MAX {
@@ -88,23 +114,38 @@ impl AgentProcess {
                 _ => return,
             }
         }
-        // It did not end by itself.
+        // It did not end by itself. One that hangs in the kernel does not even now, and is not waited for.
         let _ = child.kill();
-        let _ = child.wait();
+        sleep(Duration::from_millis(50));
+        let _ = child.try_wait();
     }
 }
 
-fn ended(status: ExitStatus, pause: Duration) -> String {
-    format!(
-        "the agent ended ({status}), the scheduler goes on; the agent starts again in {} s",
-        pause.as_secs()
-    )
+impl State {
+    fn alive(child: Child) -> Self {
+        Self::Alive { child, since: Instant::now(), heard: Instant::now() }
+    }
+
+    fn child(self) -> Option<Child> {
+        match self {
+            Self::Alive { child, .. } => Some(child),
+            Self::Ended(_) => None,
+        }
+    }
+}
+
+/// Whether it has written since this was asked last. That its output is closed tells nothing: its end is noticed otherwise.
+fn is_heard(child: &mut Child) -> bool {
+    let Some(output) = &mut child.stdout else { return false };
+    let is_readable = poll(&mut [PollFd::new(output.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO);
+    is_readable.is_ok_and(|readable| readable > 0)
+        && output.read(&mut [0; 4096]).is_ok_and(|length| length > 0)
 }
 
 /// Starts one, and waits until it writes that it is ready; one that takes too long is not waited for.
 fn spawn_ready(settings: &str) -> io::Result<Child> {
-    let mut child = spawn(settings)?;
-    if let Some(output) = child.stdout.take() {
+    let child = spawn(settings)?;
+    if let Some(output) = &child.stdout {
         let timeout = PollTimeout::try_from(READY_MAX).unwrap_or(PollTimeout::MAX);
         poll(&mut [PollFd::new(output.as_fd(), PollFlags::POLLIN)], timeout)?;
     }
