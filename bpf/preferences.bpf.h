@@ -2,7 +2,7 @@
 /*
  * Preferences: which CPUs a task would rather use, for soft affinity and for NUMA homes.
  *
- * Sets of CPUs are shared: `preference_sets` holds each different set once, with the numbers of its users, and a task
+ * Sets of CPUs are shared: `preference_sets` holds each different set of a user once, with the numbers of what uses it, and a task
  * or cgroup names its set by index, where 0 is none. A task's own preference comes before those of its cgroups, the
  * nearest first. What holds for a task is found when it is needed and remembered until `generation` changes. A child
  * inherits its parent's preference. All maps here are kept when the command loads the scheduler again.
@@ -16,6 +16,8 @@ enum {
 	MAX_SETS = 1024,
 	/* Those that users other than root can take: the rest is there when root and the agent need it. */
 	USER_SETS = 768,
+	/* Those that one of them can have. */
+	SETS_OF_USER = 32,
 };
 
 struct preference_set {
@@ -23,6 +25,8 @@ struct preference_set {
 	u64 cpus[CPU_WORDS];
 	u64 nodes[NODE_WORDS];
 	u32 kind;
+	/* Who had it made, and alone shares it: see struct preference_request. */
+	u32 payer;
 	u32 nr_cpus;
 	/* It has one CPU of an LLC and leaves out another. */
 	bool partial;

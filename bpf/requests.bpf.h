@@ -7,7 +7,7 @@ static bool same_set(const struct preference_set *set, const struct preference_r
 {
 	int i;
 
-	if (set->kind != request->kind)
+	if (set->kind != request->kind || set->payer != request->payer)
 		return false;
 	bpf_for(i, 0, CPU_WORDS) {
 		if (set->cpus[i] != request->cpus[i])
@@ -44,6 +44,7 @@ static int fill_set(struct preference_set *set, const struct preference_request 
 	bpf_for(i, 0, NODE_WORDS)
 		set->nodes[i] = request->nodes[i];
 	set->kind = request->kind;
+	set->payer = request->payer;
 	set->nr_cpus = nr_cpus;
 	set->used = 0;
 	set->used_rest = 0;
@@ -51,14 +52,18 @@ static int fill_set(struct preference_set *set, const struct preference_request 
 	return 0;
 }
 
-/* The index of the set that the request describes, which is made if there is none; or a negative error. */
+/*
+ * The index of the set that the request describes, which is made if there is none; or a negative error. Sets are shared by those alone who
+ * pay for them: nobody can keep a set of somebody else's in use.
+ */
 static int find_set(const struct preference_request *request)
 {
 	struct preference_set *set;
-	int index, unused = 0, error;
+	int index, unused = 0, own = 0, error;
 
 	/* Unknown to the verifier, or it would follow each value it may have through the loops. */
 	__sink(unused);
+	__sink(own);
 	bpf_for(index, 1, MAX_SETS) {
 		set = set_at(index);
 		if (!set)
@@ -68,11 +73,15 @@ static int find_set(const struct preference_request *request)
 				unused = index;
 		} else if (same_set(set, request)) {
 			return index;
+		} else if (set->payer == request->payer) {
+			own++;
 		}
 	}
 	set = set_at(unused);
 	if (!set)
 		return -ENOSPC;
+	if (request->user != ANY_USER && own >= SETS_OF_USER)
+		return -EDQUOT;
 	error = fill_set(set, request);
 	return error ? error : unused;
 }
@@ -80,25 +89,28 @@ static int find_set(const struct preference_request *request)
 /* The rule of sched_setaffinity(): of one's own tasks, by either of the two users that a task has. */
 static bool is_of_user(struct task_struct *p, u32 user)
 {
-	return user == ANY_USER || BPF_CORE_READ(p, cred, uid.val) == user || BPF_CORE_READ(p, cred, euid.val) == user;
+	return user == ANY_USER || BPF_CORE_READ(p, real_cred, uid.val) == user || BPF_CORE_READ(p, real_cred, euid.val) == user;
 }
 
-static int prefer_for_task(const struct preference_request *request, u32 set)
+static int prefer_for_task(const struct preference_request *request)
 {
-	struct task_preference *preference;
+	struct task_preference *preference = NULL;
 	struct task_struct *p = bpf_task_from_pid(request->id);
+	int set = 0;
 	u32 old;
 
 	if (!p)
 		return -ESRCH;
-	if (!is_of_user(p, request->user)) {
-		bpf_task_release(p);
-		return -EPERM;
-	}
-	preference = bpf_task_storage_get(&preferences_of_tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	/* First of all: what is refused takes nothing that others may need. */
+	if (!is_of_user(p, request->user))
+		set = -EPERM;
+	else if (request->kind != KIND_NONE)
+		set = find_set(request);
+	if (set >= 0)
+		preference = bpf_task_storage_get(&preferences_of_tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	bpf_task_release(p);
 	if (!preference)
-		return -ENOMEM;
+		return set < 0 ? set : -ENOMEM;
 	count_user(set, false, 1);
 	old = preference->own_set;
 	preference->own_set = set;
@@ -109,18 +121,22 @@ static int prefer_for_task(const struct preference_request *request, u32 set)
 	return 0;
 }
 
-static int prefer_for_cgroup(const struct preference_request *request, u32 set)
+static int prefer_for_cgroup(const struct preference_request *request)
 {
-	struct cgroup_preference *preference;
+	struct cgroup_preference *preference = NULL;
 	struct cgroup *cgroup = bpf_cgroup_from_id(request->id);
+	int set = 0;
 	u32 old;
 
 	if (!cgroup)
 		return -ESRCH;
-	preference = bpf_cgrp_storage_get(&preferences_of_cgroups, cgroup, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (request->kind != KIND_NONE)
+		set = find_set(request);
+	if (set >= 0)
+		preference = bpf_cgrp_storage_get(&preferences_of_cgroups, cgroup, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	bpf_cgroup_release(cgroup);
 	if (!preference)
-		return -ENOMEM;
+		return set < 0 ? set : -ENOMEM;
 	count_user(set, true, 1);
 	old = preference->set;
 	preference->set = set;
@@ -132,17 +148,14 @@ SEC("syscall")
 int prefer(struct preference_request *context)
 {
 	struct preference_request request = *context;
-	int set = 0, error;
+	int error;
 
 	if (request.kind > KIND_NODES || request.scope > SCOPE_CGROUP)
 		return -EINVAL;
-	if (request.kind != KIND_NONE) {
-		set = find_set(&request);
-		if (set < 0)
-			return set;
-	}
-	error = request.scope == SCOPE_TASK ? prefer_for_task(&request, set) : prefer_for_cgroup(&request, set);
-	__sync_fetch_and_add(&generation, 1);
+	error = request.scope == SCOPE_TASK ? prefer_for_task(&request) : prefer_for_cgroup(&request);
+	/* What tasks remember of cgroups' preferences; each task's own is looked at anew anyway. */
+	if (!error)
+		__sync_fetch_and_add(&generation, 1);
 	return error;
 }
 

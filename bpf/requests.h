@@ -30,7 +30,7 @@ enum { ANY_USER = 0xffffffff };
 /*
  * Sets or clears a preference: `prefer`. Reads it back: `preference_of`, which fills all fields but `id`, `scope` and
  * `user` and returns -ENOENT where there is none. One caller at a time may set.
- * -ESRCH: no such task or cgroup; -EINVAL: an empty set; -ENOSPC: all MAX_SETS sets are in use; -EPERM: the task is not
+ * -ESRCH: no such task or cgroup; -EINVAL: an empty set; -ENOSPC: all MAX_SETS sets are in use, -EDQUOT: all that one payer may have; -EPERM: the task is not
  * `user`'s. Looking and setting are one here, so that no other task can have got the number in between.
  */
 struct preference_request {
@@ -43,7 +43,8 @@ struct preference_request {
 	u32 by_agent;
 	/* Whose task it has to be; of cgroups, for whom it is asked. */
 	u32 user;
-	u32 padding;
+	/* Among whose sets it counts: `user`, or who is behind several; ANY_USER for root. */
+	u32 payer;
 	/* How long the task has run on CPUs of its set, and on others, ns; told by `preference_of`, of tasks only. */
 	u64 home_ns;
 	u64 away_ns;

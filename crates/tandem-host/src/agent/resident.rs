@@ -189,6 +189,8 @@ impl Resident {
             match held.and_then(|held| held.preference.place) {
                 None => homeless.push(thread.tid),
                 Some(Place::Nodes { nodes, .. }) if by_agent => earlier = earlier.or(Some(nodes)),
+                // The operator's rule comes first: it is given its home again.
+                Some(_) if self.has_ruled_home() => homeless.push(thread.tid),
                 Some(Place::Nodes { nodes, .. }) => {
                     let why = format!("somebody has set that it prefers {}", name_nodes(&nodes));
                     decided = Some(Decided { nodes, why });
@@ -327,6 +329,11 @@ impl Resident {
         let allowed = if both.is_empty() { of_cpus } else { both };
         let with_cpus = machine.nodes().iter().filter(|node| !node.cpus.is_empty()).count();
         if allowed.len() == with_cpus { Vec::new() } else { allowed }
+    }
+
+    /// Whether the operator has said where it is to live, which comes before what its user prefers.
+    fn has_ruled_home(&self) -> bool {
+        self.rule.as_ref().is_some_and(|rule| rule.home.is_some() || rule.isolated)
     }
 
     fn wish(&self, machine: &Machine) -> Wish {

@@ -230,6 +230,25 @@ fn a_preference_of_somebody_is_left_alone_until_it_is_cleared() {
 }
 
 #[test]
+fn a_rule_of_the_operator_comes_before_a_preference_of_the_user() {
+    let given = Given::default();
+    let mut scene = Scene::with_given("[[vm]]\nname = \"web\"\nhome = [1]\n", given.clone());
+    let vm = scene.vm(100, "web", 2, [4000, 0]);
+    let prefer = |node| {
+        for thread in &vm.threads {
+            given.borrow_mut().insert(thread.tid, (vec![node], false));
+        }
+    };
+    prefer(0);
+    let told = scene.pass(12).join("\n");
+    assert_eq!(scene.home(&vm), [1], "{told}");
+    prefer(0);
+    scene.pass(12);
+    assert_eq!(scene.home(&vm), [1]);
+    assert!(!told.contains("left alone"), "{told}");
+}
+
+#[test]
 fn a_new_thread_without_a_home_gets_its_vms() {
     let mut scene = Scene::new("");
     let mut vm = scene.vm(100, "web", 2, [0, 4000]);

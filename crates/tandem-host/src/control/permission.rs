@@ -1,7 +1,8 @@
 //! Who may ask for what.
 //!
-//! Root may everything. Members of the group `tandem` may read everything. Every user may set and read the preferences
-//! of tasks and cgroups that are the user's own; that a task is, the scheduler itself sees to (see `bpf/requests.h`).
+//! Root may everything. Members of the group `tandem` may read everything. Every user may read the preferences of tasks and cgroups that
+//! are the user's own, and set them, unless the settings leave that to root; that a task is the user's own, the scheduler itself sees to
+//! (see `bpf/requests.h`).
 //! To be exempt from rate control is a privilege like a negative nice value: it is root's to give.
 
 use super::peer::Peer;
@@ -20,6 +21,9 @@ pub enum Refusal {
     /// A privilege.
     #[error("only root may exempt tasks from rate control; leave out --latency-critical")]
     NotRoot,
+    /// The operator has said so.
+    #[error("on this machine only root may set preferences: [steering] of the settings says so")]
+    UsersMayNot,
     /// The task or cgroup of somebody else.
     #[error("it belongs to another user; only root may set or read its preference")]
     NotOwner,
@@ -27,16 +31,22 @@ pub enum Refusal {
 
 /// Whether a peer may ask this, and as whom the scheduler is to be asked.
 ///
-/// `is_reader` is asked only where it matters. That a cgroup is the peer's is not known here.
+/// `users_may_steer` is what the settings say; `is_reader` is asked only where it matters. That a cgroup is the peer's is not known here.
 ///
 /// # Errors
 /// If it may not.
-pub fn permit(peer: &Peer, request: &Request, is_reader: impl Fn(&Peer) -> bool) -> Result<Asker, Refusal> {
+pub fn permit(
+    peer: &Peer,
+    request: &Request,
+    users_may_steer: bool,
+    is_reader: impl Fn(&Peer) -> bool,
+) -> Result<Asker, Refusal> {
     if peer.is_root() {
         return Ok(Asker::Root);
     }
-    let own = Asker::User(peer.user);
+    let own = Asker::User { user: peer.user, payer: peer.payer };
     match request {
+        Request::Prefer { .. } if !users_may_steer => Err(Refusal::UsersMayNot),
         Request::Prefer { latency_critical: true, .. } => Err(Refusal::NotRoot),
         Request::Prefer { .. } => Ok(own),
         Request::PreferenceOf { .. } if is_reader(peer) => Ok(Asker::Root),
@@ -52,7 +62,7 @@ mod tests {
     use crate::control::Whom;
 
     fn peer(user: u32) -> Peer {
-        Peer { pid: 42, user, group: user }
+        Peer { pid: 42, user, group: user, payer: user }
     }
 
     fn prefer(latency_critical: bool) -> Request {
@@ -62,7 +72,7 @@ mod tests {
     #[test]
     fn each_may_what_the_module_says() {
         let read = Request::PreferenceOf { whom: Whom::Task(7) };
-        let user = Asker::User(1000);
+        let user = Asker::User { user: 1000, payer: 1000 };
         let cases = [
             // who, reader, request, outcome
             (0, false, prefer(true), Ok(Asker::Root)),
@@ -80,7 +90,12 @@ mod tests {
             (1000, true, Request::Vms, Ok(user)),
         ];
         for (who, is_reader, request, outcome) in cases {
-            assert_eq!(permit(&peer(who), &request, |_| is_reader), outcome, "{who} {is_reader} {request:?}");
+            let permitted = permit(&peer(who), &request, true, |_| is_reader);
+            assert_eq!(permitted, outcome, "{who} {is_reader} {request:?}");
+            let is_steering = who != 0 && matches!(request, Request::Prefer { .. });
+            let outcome = if is_steering { Err(Refusal::UsersMayNot) } else { outcome };
+            let permitted = permit(&peer(who), &request, false, |_| is_reader);
+            assert_eq!(permitted, outcome, "{who} {is_reader} {request:?}");
         }
     }
 }

@@ -17,6 +17,7 @@ const REASON_MAX: usize = 200;
 /// Refusals that were told, and those that are to be.
 #[derive(Debug, Default)]
 pub struct Refusals {
+    /// By who is behind them.
     users: HashMap<u32, Pending>,
 }
 
@@ -31,14 +32,14 @@ impl Refusals {
     /// Notes one; returns the line to be written now, if there is one.
     pub fn note(&mut self, peer: &Peer, why: &dyn Display, now: Instant) -> Option<String> {
         let why = in_a_line(&why.to_string());
-        match self.users.get_mut(&peer.user) {
+        match self.users.get_mut(&peer.payer) {
             Some(pending) => {
                 pending.count += 1;
                 pending.last = why;
                 None
             }
             None => {
-                self.users.insert(peer.user, Pending { told: now, count: 0, last: String::new() });
+                self.users.insert(peer.payer, Pending { told: now, count: 0, last: String::new() });
                 Some(format!("refused {peer}: {why}"))
             }
         }
@@ -76,7 +77,7 @@ mod tests {
     #[test]
     fn a_user_cannot_write_lines_of_the_log() {
         let mut refusals = Refusals::default();
-        let peer = Peer { pid: 42, user: 1000, group: 1000 };
+        let peer = Peer { pid: 42, user: 1000, group: 1000, payer: 1000 };
         let why = format!("no request `a\ntandem: all is well\u{1b}[2J{}`", "x".repeat(1000));
         let line = refusals.note(&peer, &why, Instant::now()).unwrap();
         let begin = "refused user 1000, process 42: no request `a\\ntandem: all is well\\u{1b}[2Jxxx";
@@ -87,8 +88,8 @@ mod tests {
     #[test]
     fn each_refusal_is_told_or_counted() {
         let mut refusals = Refusals::default();
-        let peer = Peer { pid: 42, user: 1000, group: 1000 };
-        let other = Peer { pid: 43, user: 1001, group: 1000 };
+        let peer = Peer { pid: 42, user: 1000, group: 1000, payer: 1000 };
+        let other = Peer { pid: 43, user: 1001, group: 1000, payer: 1001 };
         let start = Instant::now();
         let line = refusals.note(&peer, &"no reader", start).unwrap();
         assert_eq!(line, "refused user 1000, process 42: no reader");

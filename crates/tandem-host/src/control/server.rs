@@ -8,7 +8,7 @@ use crate::scheduler::Asker;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Most connections of one user; root's do not count.
+/// Most connections of one user, with those that are subordinate to it; root's do not count.
 pub const CONNECTIONS_OF_USER_MAX: usize = 16;
 /// Most connections of all users.
 pub const CONNECTIONS_MAX: usize = 256;
-/// A connection on which nothing is asked for so long is closed.
+/// A connection on which no request has come whole for so long is closed.
 pub const IDLE_MAX: Duration = Duration::from_secs(60);
 /// A client that does not read its answer for so long is given up.
 const WRITE_MAX: Duration = Duration::from_secs(5);
@@ -45,26 +45,33 @@ pub struct Server {
 
 struct Shared {
     backend: Box<dyn Backend>,
+    users_may_steer: bool,
     is_reader: fn(&Peer) -> bool,
     log: Box<Log>,
     refusals: Mutex<Refusals>,
-    /// By user.
+    /// By who is behind them.
     connections: Mutex<HashMap<u32, usize>>,
 }
 
 impl Server {
     /// Begins to serve on a socket at `path`, in the place of one that an earlier process left there. It serves until
-    /// the process ends.
+    /// the process ends. `users_may_steer`: who is not root may set preferences of what is its own.
     ///
     /// # Errors
     /// If there can be no socket there.
-    pub fn start(path: &Path, backend: Box<dyn Backend>, log: Box<Log>) -> io::Result<Self> {
-        Self::start_with(path, backend, log, Peer::is_reader)
+    pub fn start(
+        path: &Path,
+        backend: Box<dyn Backend>,
+        users_may_steer: bool,
+        log: Box<Log>,
+    ) -> io::Result<Self> {
+        Self::start_with(path, backend, users_may_steer, log, Peer::is_reader)
     }
 
     fn start_with(
         path: &Path,
         backend: Box<dyn Backend>,
+        users_may_steer: bool,
         log: Box<Log>,
         is_reader: fn(&Peer) -> bool,
     ) -> io::Result<Self> {
@@ -77,6 +84,7 @@ impl Server {
         fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
         let shared = Arc::new(Shared {
             backend,
+            users_may_steer,
             is_reader,
             log,
             refusals: Mutex::default(),
@@ -107,7 +115,7 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
 /// Gives a new connection a thread of its own, or turns it away.
 fn take(stream: UnixStream, shared: &Arc<Shared>) {
     let Ok(peer) = Peer::of(&stream) else { return };
-    if stream.set_read_timeout(Some(IDLE_MAX)).and(stream.set_write_timeout(Some(WRITE_MAX))).is_err() {
+    if stream.set_write_timeout(Some(WRITE_MAX)).is_err() {
         return;
     }
     let Some(place) = ConnectionPlace::take(&peer, shared) else {
@@ -131,11 +139,11 @@ fn serve(stream: &UnixStream, peer: &Peer, shared: &Shared) -> io::Result<()> {
     let mut line = Vec::new();
     loop {
         line.clear();
-        let length = (&mut reader).take(LINE_MAX as u64 + 1).read_until(b'\n', &mut line)?;
-        if length == 0 {
+        read_line(&mut reader, &mut line, Instant::now() + IDLE_MAX)?;
+        if line.is_empty() {
             return Ok(());
         }
-        if length > LINE_MAX {
+        if line.len() > LINE_MAX {
             let why = format!("a request may have {LINE_MAX} bytes");
             shared.note_refusal(peer, &why);
             return write(stream, &error(ErrorKind::BadRequest, why));
@@ -143,6 +151,30 @@ fn serve(stream: &UnixStream, peer: &Peer, shared: &Shared) -> io::Result<()> {
         write(stream, &answer(&line, peer, shared))?;
         if !peer.is_root() {
             thread::sleep(USER_PAUSE);
+        }
+    }
+}
+
+/// Reads up to the end of a line, or a byte more than one may have; however slowly it comes, not beyond the deadline.
+fn read_line(reader: &mut BufReader<&UnixStream>, line: &mut Vec<u8>, deadline: Instant) -> io::Result<()> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        reader.get_ref().set_read_timeout(Some(left))?;
+        let bytes = match reader.fill_buf() {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let room = LINE_MAX + 1 - line.len();
+        let end = bytes.iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |at| at + 1);
+        let length = end.min(room);
+        line.extend_from_slice(&bytes[..length]);
+        reader.consume(length);
+        if length == 0 || line.len() > LINE_MAX || line.ends_with(b"\n") {
+            return Ok(());
         }
     }
 }
@@ -156,7 +188,7 @@ fn answer(line: &[u8], peer: &Peer, shared: &Shared) -> Answer {
             return error(ErrorKind::BadRequest, why);
         }
     };
-    match permit(peer, &request, shared.is_reader) {
+    match permit(peer, &request, shared.users_may_steer, shared.is_reader) {
         Ok(asker) => {
             let answer = shared.backend.answer(asker, request);
             if let Answer::Error(ErrorTold { kind: ErrorKind::Refused, message }) = &answer {
@@ -196,7 +228,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// One of the connections that a user may have; given back when dropped.
 struct ConnectionPlace {
-    user: u32,
+    payer: u32,
     shared: Arc<Shared>,
 }
 
@@ -204,23 +236,23 @@ impl ConnectionPlace {
     fn take(peer: &Peer, shared: &Arc<Shared>) -> Option<Self> {
         let mut connections = locked(&shared.connections);
         let of_users: usize =
-            connections.iter().filter(|(user, _)| **user != 0).map(|(_, count)| count).sum();
-        let own = connections.get(&peer.user).copied().unwrap_or(0);
+            connections.iter().filter(|(payer, _)| **payer != 0).map(|(_, count)| count).sum();
+        let own = connections.get(&peer.payer).copied().unwrap_or(0);
         if !peer.is_root() && (own >= CONNECTIONS_OF_USER_MAX || of_users >= CONNECTIONS_MAX) {
             return None;
         }
-        connections.insert(peer.user, own + 1);
-        Some(Self { user: peer.user, shared: shared.clone() })
+        connections.insert(peer.payer, own + 1);
+        Some(Self { payer: peer.payer, shared: shared.clone() })
     }
 }
 
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         let mut connections = locked(&self.shared.connections);
-        if let Some(count) = connections.get_mut(&self.user) {
+        if let Some(count) = connections.get_mut(&self.payer) {
             *count -= 1;
             if *count == 0 {
-                connections.remove(&self.user);
+                connections.remove(&self.payer);
             }
         }
     }

@@ -129,7 +129,7 @@ fn find(whom: &Whom, asker: Asker) -> Result<Subject, ErrorTold> {
             let hierarchy = Hierarchy::find(Path::new("/")).map_err(bad_request)?;
             let cgroup = hierarchy.cgroup(path).map_err(bad_request)?;
             match asker {
-                Asker::User(user) if user != cgroup.owner => {
+                Asker::User { user, .. } if user != cgroup.owner => {
                     Err(ErrorTold { kind: ErrorKind::Refused, message: Refusal::NotOwner.to_string() })
                 }
                 _ => Ok(Subject::Cgroup(cgroup.id)),
@@ -153,7 +153,9 @@ fn told(error: PreferenceError) -> ErrorTold {
         }
         PreferenceError::Gone => ErrorKind::Gone,
         PreferenceError::TooLarge { .. } => ErrorKind::BadRequest,
-        PreferenceError::NoRoom | PreferenceError::Scheduler(_) => ErrorKind::Failed,
+        PreferenceError::NoRoom | PreferenceError::OwnShare | PreferenceError::Scheduler(_) => {
+            ErrorKind::Failed
+        }
     };
     ErrorTold { kind, message: error.to_string() }
 }
@@ -165,7 +167,8 @@ mod tests {
     #[test]
     fn paths_that_lead_out_of_the_hierarchy_are_refused() {
         for path in ["/etc", "..", "a/../../etc", "a/.."] {
-            let error = find(&Whom::Cgroup(path.into()), Asker::User(1000)).unwrap_err();
+            let error =
+                find(&Whom::Cgroup(path.into()), Asker::User { user: 1000, payer: 1000 }).unwrap_err();
             assert_eq!(error.kind, ErrorKind::BadRequest);
             assert!(error.message.starts_with("give the cgroup's path"), "{path}: {}", error.message);
         }

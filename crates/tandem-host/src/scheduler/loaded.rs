@@ -180,6 +180,7 @@ fn refusal(error: Errno) -> PreferenceError {
         Errno::ESRCH => PreferenceError::Gone,
         Errno::EPERM => PreferenceError::NotOwner,
         Errno::ENOSPC => PreferenceError::NoRoom,
+        Errno::EDQUOT => PreferenceError::OwnShare,
         error => {
             SchedulerError::Refused { action: "pass on the preference".into(), cause: error.to_string() }
                 .into()

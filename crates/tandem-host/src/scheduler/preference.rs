@@ -30,9 +30,14 @@ pub struct Preference {
 pub enum Asker {
     /// Somebody who may ask for all tasks.
     Root,
-    /// A user, by number, who may ask for own tasks only. The scheduler looks whose task it is; it knows nothing of
-    /// the owners of cgroups.
-    User(u32),
+    /// A user, who may ask for own tasks only. The scheduler looks whose task it is; it knows nothing of the owners of
+    /// cgroups.
+    User {
+        /// By number.
+        user: u32,
+        /// Who is behind it, if it is a subordinate one: all of these have together what one user may have.
+        payer: u32,
+    },
     /// The agent, which may ask for all tasks and wants to know its own preferences again.
     Agent,
 }
@@ -76,6 +81,9 @@ pub enum PreferenceError {
     /// No room for another set.
     #[error("all of the scheduler's sets of CPUs are in use by other preferences; clear some of those first")]
     NoRoom,
+    /// What one user may have.
+    #[error("the user has as many different sets of CPUs in use as one may; clear some of those first")]
+    OwnShare,
     /// A number that the scheduler's tables do not hold.
     #[error("{what} {number} is too large a number; the scheduler can do with numbers below {limit}")]
     TooLarge {
@@ -93,7 +101,7 @@ pub enum PreferenceError {
 
 /// The request about somebody, with nothing in it.
 pub(super) fn request_about(subject: Subject) -> preference_request {
-    let mut request = preference_request { user: ANY_USER, ..preference_request::default() };
+    let mut request = preference_request { user: ANY_USER, payer: ANY_USER, ..preference_request::default() };
     match subject {
         Subject::Task(tid) => {
             request.scope = preference_scope::SCOPE_TASK;
@@ -110,9 +118,9 @@ pub(super) fn request_about(subject: Subject) -> preference_request {
 impl Asker {
     /// The part of a request that says who asks.
     pub(super) fn write(self, request: &mut preference_request) {
-        request.user = match self {
-            Self::User(user) => user,
-            Self::Root | Self::Agent => ANY_USER,
+        (request.user, request.payer) = match self {
+            Self::User { user, payer } => (user, payer),
+            Self::Root | Self::Agent => (ANY_USER, ANY_USER),
         };
         request.by_agent = u32::from(self == Self::Agent);
     }
@@ -208,12 +216,12 @@ mod tests {
         let asked = |asker: Asker| {
             let mut request = request_about(Subject::Task(7));
             asker.write(&mut request);
-            (request.user, Held::read(&request).by_agent)
+            (request.user, request.payer, Held::read(&request).by_agent)
         };
         assert_eq!(request_about(Subject::Task(7)).user, ANY_USER);
-        assert_eq!(asked(Asker::Root), (ANY_USER, false));
-        assert_eq!(asked(Asker::User(1000)), (1000, false));
-        assert_eq!(asked(Asker::Agent), (ANY_USER, true));
+        assert_eq!(asked(Asker::Root), (ANY_USER, ANY_USER, false));
+        assert_eq!(asked(Asker::User { user: 100_000, payer: 1000 }), (100_000, 1000, false));
+        assert_eq!(asked(Asker::Agent), (ANY_USER, ANY_USER, true));
     }
 
     #[test]

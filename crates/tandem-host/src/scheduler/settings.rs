@@ -49,6 +49,8 @@ pub struct Settings {
     pub guest: Guest,
     /// Home nodes for the VMs of the host; host mode only
     pub agent: Agent,
+    /// Who may set what tasks prefer
+    pub steering: Steering,
     /// Metrics for Prometheus, over HTTP
     pub metrics: Metrics,
     /// Exceptions for single VMs: each says one of home, isolated and exempt
@@ -72,6 +74,7 @@ impl Default for Settings {
             directed_yield: DirectedYield::default(),
             guest: Guest::default(),
             agent: Agent::default(),
+            steering: Steering::default(),
             metrics: Metrics::default(),
             vm: Vec::new(),
         }
@@ -89,6 +92,7 @@ impl Settings {
         Self {
             ignore: Ignore::default(),
             agent: Agent::default(),
+            steering: Steering::default(),
             metrics: Metrics::default(),
             vm: Vec::new(),
             ..self.clone()
@@ -135,6 +139,20 @@ pub struct Ignore {
     pub limits: bool,
     /// VMs that use core scheduling, on a kernel that hangs with it
     pub cookies: bool,
+}
+
+/// Who may set what tasks prefer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Steering {
+    /// Whether users other than root may, of their own tasks and cgroups
+    pub users: bool,
+}
+
+impl Default for Steering {
+    fn default() -> Self {
+        Self { users: true }
+    }
 }
 
 /// Who runs next, and for how long.

@@ -26,6 +26,8 @@ const KEPT: &str = "0000000000080000";
 const CONNECTIONS_OF_USER_MAX: usize = 16;
 /// As many as an attacker opens.
 const CONNECTIONS: usize = 1000;
+/// Sets of CPUs that a user may have: `SETS_OF_USER` of the scheduler.
+const SETS_OF_USER: usize = 32;
 
 const PASSWD: &str = "root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/:/bin/sh\nreader:x:1001:1001::/:/bin/sh\n";
 const GROUP: &str = "root:x:0:\ntandem:x:990:reader\nuser:x:1000:\nreader:x:1001:\n";
@@ -117,6 +119,16 @@ pub fn hostile_user(guest: &Guest) -> Result<()> {
     guest.note(format!("of {CONNECTIONS} connections {turned_away} were turned away"))?;
     ensure!(turned_away == CONNECTIONS - CONNECTIONS_OF_USER_MAX, "that is another number than it should be");
     drop(streams);
+
+    let many = (0..=SETS_OF_USER).map(|_| sleep_as(USER)).collect::<Result<Vec<_>>>()?;
+    let tids: Vec<u32> = many.iter().map(|process| process.pid()).collect();
+    let (sets, answer) =
+        thread::spawn(move || take_sets(&tids)).join().map_err(|_| anyhow!("the attacker panicked"))??;
+    ensure!(sets == SETS_OF_USER && answer.contains("as many different sets"), "{sets} sets, then {answer}");
+    let roots = sleep_as(0)?;
+    succeeds(&["prefer", "--cpus", "0-1", "--pid", &roots.pid().to_string()])?;
+    drop(many);
+
     let own = sleep_as(USER)?;
     succeeded(&as_user(USER, &["prefer", "--cpus", "0", "--pid", &own.pid().to_string()])?)?;
     let output = tandem.stop()?;
@@ -140,6 +152,23 @@ fn attack() -> Result<Vec<UnixStream>> {
     (0..CONNECTIONS).map(|_| connect()).collect()
 }
 
+/// As the user: as many different sets of CPUs as the service gives, for a task each; how many that were, and what it said at last.
+fn take_sets(tids: &[u32]) -> Result<(usize, String)> {
+    set_thread_uid(rustix::fs::Uid::from_raw(USER))?;
+    let mut stream = connect()?;
+    for (cpu, tid) in (1..).zip(tids) {
+        let request = format!(
+            r#"{{"prefer":{{"whom":{{"task":{tid}}},"place":{{"cpus":[0,{cpu}]}},"latency_critical":false}}}}"#
+        );
+        writeln!(stream, "{request}")?;
+        let answer = read_line(&stream)?;
+        if !answer.contains("done") {
+            return Ok((cpu - 1, answer));
+        }
+    }
+    Ok((tids.len(), String::new()))
+}
+
 /// A connection to the service.
 pub fn connect() -> Result<UnixStream> {
     UnixStream::connect("/run/tandem/tandem.sock").context("cannot connect")
@@ -152,7 +181,7 @@ pub fn read_line(stream: &UnixStream) -> Result<String> {
     Ok(line)
 }
 
-/// The agent has given up its capabilities; when it is killed the scheduler goes on, and another one takes over.
+/// The agent has given up its capabilities; when it is killed, or hangs, the scheduler goes on, and another one takes over.
 pub fn agent_is_killed(_: &Guest) -> Result<()> {
     let tandem = scheduler_with_users()?;
     let first = agent()?;
@@ -171,7 +200,15 @@ pub fn agent_is_killed(_: &Guest) -> Result<()> {
     wait::until("the service", || Ok(as_user(USER, &["prefer", "show"])?.status.success().then_some(())))?;
     let text = succeeded(&as_user(USER, &["prefer", "show", "--pid", &own_pid])?)?;
     ensure!(text.contains("CPUs 1"), "the preference is gone: {text}");
+
+    kill_process(Pid::from_raw(second as i32).context("a process has a number")?, Signal::STOP)?;
+    let third = wait::until("an agent in the place of one that is silent", || {
+        Ok(agent().ok().filter(|&pid| pid != second))
+    })?;
+    ensure!(third != first && sched_ext::state()? == "enabled" && sched_ext::loadings()? == loadings);
+    wait::until("the service", || Ok(as_user(USER, &["prefer", "show"])?.status.success().then_some(())))?;
     let output = tandem.stop()?;
+    ensure!(output.contains("was silent for 30 s"), "its silence is not told: {output}");
     ensure!(output.contains("the agent ended"), "its end is not told: {output}");
     ensure!(agent().is_err(), "the agent is still there");
     Ok(())

@@ -44,7 +44,7 @@ fn serve_as(is_reader: fn(&Peer) -> bool) -> Served {
     let (sender, log) = channel();
     let log_line = Box::new(move |line: &str| sender.send(line.to_owned()).unwrap());
     let server =
-        Server::start_with(&folder.path().join("sock"), Box::new(Fixed), log_line, is_reader).unwrap();
+        Server::start_with(&folder.path().join("sock"), Box::new(Fixed), true, log_line, is_reader).unwrap();
     Served { folder, log, server }
 }
 
@@ -125,7 +125,7 @@ fn a_line_that_is_too_long_is_not_read_to_its_end() {
 fn a_socket_that_was_left_is_taken_over() {
     let served = serve_as(|_| true);
     let path = served.folder.path().join("sock");
-    let again = Server::start_with(&path, Box::new(Fixed), Box::new(|_| {}), |_| true);
+    let again = Server::start_with(&path, Box::new(Fixed), true, Box::new(|_| {}), |_| true);
     assert!(again.is_ok());
     served.client().ask(&Request::Status).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
@@ -134,7 +134,7 @@ fn a_socket_that_was_left_is_taken_over() {
 #[test]
 fn places_are_limited_by_user_and_in_all_and_given_back() {
     let shared = serve_as(|_| true).server.shared;
-    let peer = |user| Peer { pid: 1, user, group: user };
+    let peer = |user| Peer { pid: 1, user, group: user, payer: user };
     let mut held: Vec<_> =
         (0..CONNECTIONS_OF_USER_MAX).map(|_| ConnectionPlace::take(&peer(1000), &shared).unwrap()).collect();
     assert!(ConnectionPlace::take(&peer(1000), &shared).is_none());
@@ -160,4 +160,29 @@ fn nobody_there_is_told_with_the_socket() {
     let error = Client::connect_to(&folder.path().join("none")).unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { .. }));
     assert!(error.to_string().ends_with("; is `tandem run` at work?"), "{error}");
+}
+
+#[test]
+fn subordinate_users_have_together_what_one_may_have() {
+    let shared = serve_as(|_| true).server.shared;
+    let peer = |user| Peer { pid: 1, user, group: user, payer: 1000 };
+    let held: Vec<_> = (100_000..).map_while(|user| ConnectionPlace::take(&peer(user), &shared)).collect();
+    assert_eq!(held.len(), CONNECTIONS_OF_USER_MAX);
+}
+
+#[test]
+fn a_request_that_comes_a_byte_at_a_time_has_a_deadline() {
+    let (here, mut there) = UnixStream::pair().unwrap();
+    let writer = thread::spawn(move || {
+        while there.write_all(b"x").is_ok() {
+            thread::sleep(Duration::from_millis(1))
+        }
+    });
+    let deadline = Instant::now() + Duration::from_millis(50);
+    let mut line = Vec::new();
+    let error = read_line(&mut BufReader::new(&here), &mut line, deadline).unwrap_err();
+    assert!(matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{error}");
+    assert!(Instant::now() >= deadline);
+    drop(here);
+    writer.join().unwrap();
 }

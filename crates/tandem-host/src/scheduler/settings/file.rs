@@ -50,6 +50,7 @@ impl Settings {
             directed_yield: _,
             guest,
             agent,
+            steering: _,
             // An address is checked when it is read.
             metrics: _,
             vm,

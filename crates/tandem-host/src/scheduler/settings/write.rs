@@ -18,6 +18,7 @@ impl Settings {
             guest,
             // Of user space alone.
             agent: _,
+            steering: _,
             metrics: _,
             vm: _,
         } = self;
