@@ -1,18 +1,52 @@
 //! Texts that strangers write, as they are shown.
 //!
 //! A name or a message may hold control characters, with which it could move a terminal's cursor, or end a line and begin one of its
-//! own in a log.
+//! own in a log; and characters that nobody sees, or that turn the direction of what follows, with which it could pass for another one.
 
-/// The text with escapes in the place of control characters, but for those that are `kept`.
+/// The text with escapes in the place of control characters and of those that are invisible or turn the direction of writing, but for
+/// those that are `kept`.
 pub fn readable(text: &str, kept: &[char]) -> String {
     let mut readable = String::with_capacity(text.len());
     for character in text.chars() {
-        match character.is_control() && !kept.contains(&character) {
+        match (character.is_control() || is_hidden(character)) && !kept.contains(&character) {
             true => readable.extend(character.escape_default()),
             false => readable.push(character),
         }
     }
     readable
+}
+
+/// Whether a character is of Unicode's categories Cf, Zl and Zp (format characters, separators of lines and paragraphs), or is drawn as nothing:
+/// version 16 of its `UnicodeData.txt`.
+fn is_hidden(character: char) -> bool {
+    matches!(
+        character,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{600}'..='\u{605}'
+            | '\u{61c}'
+            | '\u{6dd}'
+            | '\u{70f}'
+            | '\u{890}'..='\u{891}'
+            | '\u{8e2}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{110bd}'
+            | '\u{110cd}'
+            | '\u{13430}'..='\u{1343f}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 #[cfg(test)]
@@ -24,5 +58,14 @@ mod tests {
         let text = "ü\u{1b}[31m\u{9b}\n\t";
         assert_eq!(readable(text, &[]), "ü\\u{1b}[31m\\u{9b}\\n\\t");
         assert_eq!(readable(text, &['\n', '\t']), "ü\\u{1b}[31m\\u{9b}\n\t");
+    }
+
+    #[test]
+    fn what_nobody_sees_is_shown() {
+        assert_eq!(
+            readable("a\u{202e}b\u{200b}\u{2028}c\u{feff}", &[]),
+            "a\\u{202e}b\\u{200b}\\u{2028}c\\u{feff}"
+        );
+        assert_eq!(readable("naïve 日本 é", &[]), "naïve 日本 é");
     }
 }

@@ -10,6 +10,7 @@ pub mod core_scheduling;
 pub mod cpu_time;
 #[cfg(feature = "scheduler")]
 pub mod doctor;
+pub mod guarded;
 #[cfg(feature = "scheduler")]
 pub mod metrics;
 pub mod mounts;
@@ -21,4 +22,5 @@ pub mod process_events;
 pub mod scheduler;
 pub mod tasks;
 pub mod topology;
+pub mod untrusted;
 pub mod vms;

@@ -2,6 +2,7 @@
 //!
 //! Tasks come and go at any time, so what cannot be read is taken to be gone.
 
+use crate::untrusted::Untrusted;
 use std::fs;
 use std::path::Path;
 use tandem_sim::machine::parse_cpulist;
@@ -13,7 +14,7 @@ pub struct Task {
     pub tid: u32,
     /// The number of its process; that of its first thread.
     pub pid: u32,
-    /// Its name, of at most 15 bytes.
+    /// Its name, of at most 15 bytes, as it may be shown.
     pub name: String,
     /// The CPUs that it may use.
     pub allowed: Vec<u32>,
@@ -43,7 +44,7 @@ fn read(directory: &Path, tid: u32) -> Option<Task> {
     Some(Task {
         tid,
         pid: value("Tgid")?.parse().ok()?,
-        name: value("Name")?.to_owned(),
+        name: Untrusted::new(value("Name")?).shown(),
         allowed: parse_cpulist(value("Cpus_allowed_list")?).ok()?,
         allowed_nodes: value("Mems_allowed_list")
             .and_then(|list| parse_cpulist(list).ok())

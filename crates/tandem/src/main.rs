@@ -18,6 +18,7 @@ mod observe;
 mod open_files;
 mod place;
 mod prefer;
+mod reader;
 mod reproduce;
 mod run;
 mod schema;
@@ -57,6 +58,9 @@ enum Verb {
     /// Serve users and look after VMs; `tandem run` starts this
     #[command(hide = true)]
     Agent(agent::Args),
+    /// Read files that may not answer, for the other verbs, which start this
+    #[command(hide = true)]
+    Reader(reader::Args),
     /// Say which CPUs or NUMA nodes a process, a thread or a cgroup would rather use
     Prefer(prefer::Args),
     /// Print what the loaded scheduler has counted
@@ -76,6 +80,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     error::install_panic_hook();
+    reader::use_for_strangers();
     let result = match Cli::parse().verb {
         Verb::Topology(args) => topology::run(&args),
         Verb::Place(args) => place::run(&args),
@@ -84,6 +89,7 @@ fn main() -> ExitCode {
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Run(args) => run::run(&args),
         Verb::Agent(args) => agent::run(&args),
+        Verb::Reader(args) => reader::run(&args),
         Verb::Prefer(args) => prefer::run(&args),
         Verb::Stat(args) => stat::run(&args),
         Verb::Top(args) => top::run(&args),

@@ -199,16 +199,26 @@ pub fn parse_interval(text: &str, shortest: Duration) -> Result<Duration, String
     }
 }
 
+/// Most processes that are named in a note.
+const MONITORS_NAMED_MAX: usize = 16;
+
 /// That these processes are monitors and may be VMs, and how to find out.
 pub fn note_of_monitors(mut pids: Vec<u32>) -> Option<String> {
     pids.sort_unstable();
-    let numbers = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let named: Vec<_> = pids.iter().take(MONITORS_NAMED_MAX).map(u32::to_string).collect();
+    let numbers = named.join(", ");
     let who = match pids.len() {
         0 => return None,
         1 => format!("process {numbers} is a monitor in which"),
+        all if all > named.len() => {
+            format!("processes {numbers} and {} more are monitors in which", all - named.len())
+        }
         _ => format!("processes {numbers} are monitors in which"),
     };
-    Some(format!("{who} no vCPU is known, because it has just been started, or {}", unnamed_threads()))
+    Some(format!(
+        "{who} no vCPU is known, because it has just been started, runs without KVM (see --emulated), or {}",
+        unnamed_threads()
+    ))
 }
 
 /// How QEMU's threads can be told apart that have no names.

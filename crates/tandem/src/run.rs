@@ -50,6 +50,9 @@ pub struct Args {
     /// Load it in spite of this risk, whatever the file says; may be given more than once
     #[arg(long, value_enum, value_name = "RISK")]
     ignore: Vec<risks::RiskArg>,
+    /// Give homes to VMs that run without KVM, too, whatever the file says
+    #[arg(long)]
+    emulated: bool,
     /// Print what was counted every so many seconds; 0: never
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     interval: u32,
@@ -141,6 +144,7 @@ fn settings(args: &Args) -> Result<Settings, BadInput> {
         Some(ModeArg::Guest) => settings.mode = Mode::Guest,
         None => {}
     }
+    settings.agent.emulated |= args.emulated;
     args.ignore.iter().for_each(|risk| risk.set(&mut settings.ignore));
     Ok(settings)
 }

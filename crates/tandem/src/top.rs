@@ -64,6 +64,9 @@ pub struct Args {
     /// Show the VMs with this in their name or manager at first
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     filter: String,
+    /// Show VMs that run without KVM, too: any process can look like one
+    #[arg(long)]
+    emulated: bool,
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
@@ -78,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         )
         .into());
     }
-    let sampler = Sampler::start(Path::new("/"), args.interval)?;
+    let sampler = Sampler::start(Path::new("/"), args.interval, args.emulated)?;
     let is_ended = Arc::new(AtomicBool::new(false));
     let ended = Arc::clone(&is_ended);
     ctrlc::set_handler(move || ended.store(true, Ordering::Relaxed)).context("cannot catch signals")?;

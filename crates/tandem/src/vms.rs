@@ -63,6 +63,9 @@ pub struct Args {
     /// Print JSON: all that is known of each VM
     #[arg(long)]
     json: bool,
+    /// Show VMs that run without KVM, too: any process can look like one
+    #[arg(long)]
+    emulated: bool,
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
@@ -73,7 +76,7 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let root = Path::new("/");
     let machine = read_sysfs(root)?;
-    let mut finder = Finder::new(root);
+    let mut finder = Finder::new(root).with_emulated(args.emulated);
     finder.scan()?;
     let mut vms: Vec<&Vm> = finder.vms().collect();
     vms.sort_by(|a, b| (&a.name, a.identity).cmp(&(&b.name, b.identity)));

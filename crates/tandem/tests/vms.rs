@@ -31,14 +31,16 @@ impl Drop for Qemu {
     }
 }
 
-fn tandem(args: &[&str]) -> process::Output {
-    Command::new(cargo_bin!("tandem")).args(args).output().expect("the command starts")
+/// `tandem vms` that shows VMs without KVM, too: QEMU runs without here.
+fn vms(args: &[&str]) -> process::Output {
+    let mut command = Command::new(cargo_bin!("tandem"));
+    command.args(["vms", "--emulated"]).args(args).output().expect("the command starts")
 }
 
 /// What is told of a process, as soon as it is a VM.
 fn found(pid: &str) -> Value {
     for _ in 0..ATTEMPTS {
-        let output = tandem(&["vms", pid, "--json", "--interval", "10 ms"]);
+        let output = vms(&[pid, "--json", "--interval", "10 ms"]);
         if output.status.success() {
             let told: Value = serde_json::from_slice(&output.stdout).expect("JSON is printed");
             // All its vCPUs are there a moment after the first.
@@ -48,7 +50,7 @@ fn found(pid: &str) -> Value {
         }
         sleep(Duration::from_millis(100));
     }
-    let output = tandem(&["vms", pid, "--json", "--interval", "10 ms"]);
+    let output = vms(&[pid, "--json", "--interval", "10 ms"]);
     panic!("process {pid} is not found: {}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -68,15 +70,15 @@ fn a_vm_is_found_with_its_threads() {
     assert_eq!(vcpus, [&json!(0), &json!(1)]);
     assert!(threads.iter().all(|thread| thread["last_cpu"].is_u64() && thread["cpus"].is_string()), "{vm}");
 
-    let one = tandem(&["vms", &name, "--interval", "10ms"]);
+    let one = vms(&[&name, "--interval", "10ms"]);
     let one = String::from_utf8(one.stdout).expect("output is UTF-8");
     assert!(one.starts_with(&format!("name     {name}\nstarted  by hand; qemu, process {pid}\n")), "{one}");
-    let all = tandem(&["vms", "--interval", "10ms"]);
+    let all = vms(&["--interval", "10ms"]);
     let all = String::from_utf8(all.stdout).expect("output is UTF-8");
     assert!(all.lines().any(|line| line.starts_with(&name)), "{all}");
 
     drop(qemu);
-    let gone = tandem(&["vms", &pid]);
+    let gone = vms(&[&pid]);
     assert_eq!(gone.status.code(), Some(2));
     let message = String::from_utf8_lossy(&gone.stderr).into_owned();
     assert!(message.starts_with(&format!("tandem: there is no VM `{pid}`; ")), "{message}");
@@ -89,10 +91,24 @@ fn a_monitor_without_a_machine_is_no_vm() {
     // Another one that was started later is found: this one would have been.
     let other = Qemu::start(&format!("{name}-other,debug-threads=on"), &["-smp", "2"]);
     found(&other.0.id().to_string());
-    let all = tandem(&["vms", "--interval", "10ms", "--json"]);
+    let all = vms(&["--interval", "10ms", "--json"]);
     let all: Value = serde_json::from_slice(&all.stdout).expect("JSON is printed");
     let names: Vec<&Value> =
         all["vms"].as_array().expect("VMs are a list").iter().map(|vm| &vm["name"]).collect();
     assert!(names.contains(&&json!(format!("{name}-other"))) && !names.contains(&&json!(name)), "{names:?}");
     assert!(none.0.try_wait().expect("it can be asked").is_none(), "it runs all the while");
+}
+
+#[test]
+fn what_only_looks_like_a_vm_is_shown_to_who_asks_for_it() {
+    let name = format!("tandem-fake-{}", process::id());
+    let qemu = Qemu::start(&format!("{name},debug-threads=on"), &["-smp", "2"]);
+    let pid = qemu.0.id().to_string();
+    found(&pid);
+    let output = Command::new(cargo_bin!("tandem")).args(["vms", "--interval", "10ms"]).output().unwrap();
+    let shown = String::from_utf8(output.stdout).expect("output is UTF-8");
+    // Without root it is not known, and then what it says of itself counts.
+    let is_root = nix::unistd::geteuid().is_root();
+    assert_eq!(shown.lines().any(|line| line.starts_with(&name)), !is_root, "{shown}");
+    assert_eq!(shown.contains("runs without KVM (see --emulated)"), is_root, "{shown}");
 }

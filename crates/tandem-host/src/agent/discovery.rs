@@ -31,11 +31,12 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Has found nothing yet. The root is `/` for this machine; for any other there are no events.
-    pub fn new(root: &Path) -> Self {
+    /// Has found nothing yet. The root is `/` for this machine; for any other there are no events. `with_emulated`: as
+    /// [`Finder::with_emulated`].
+    pub fn new(root: &Path, with_emulated: bool) -> Self {
         let is_this_machine = root == Path::new("/");
         Self {
-            finder: Finder::new(root),
+            finder: Finder::new(root).with_emulated(with_emulated),
             events: is_this_machine.then(ProcessEvents::subscribe).and_then(Result::ok),
             ends: BTreeMap::new(),
             scanned: None,

@@ -21,8 +21,7 @@
 //! **Cost.** A look reads an open file for each vCPU and a file for the VM; where memory is, only as often as it takes a
 //! two-thousandth of a CPU. See [`resident`], and `benches/agent.rs` of the command.
 //!
-//! **Limits.** A process that calls itself and its threads as a VM's are called is taken for one; all it can gain is a
-//! home. Memory is not moved. That vCPUs other than the first are pinned anew is noticed within five minutes.
+//! **Limits.** What a VM says of itself, its name and its manager, is believed for its user's VMs. Memory is not moved. That vCPUs other than the first are pinned anew is noticed within five minutes.
 
 mod discovery;
 mod free_memory;
@@ -96,7 +95,7 @@ impl<H: Hands> Agent<H> {
             online,
             rules: settings.vm.clone(),
             planner: Planner::new(settings.agent.home_settings()),
-            discovery: Discovery::new(root),
+            discovery: Discovery::new(root, settings.agent.emulated),
             hands,
             residents: BTreeMap::new(),
             next_id: 0,
@@ -310,7 +309,7 @@ struct Found {
 
 /// How a VM is called in the log.
 fn name(name: &str, identity: Identity) -> String {
-    format!("VM {} (process {})", name.escape_debug(), identity.pid)
+    format!("VM {name} (process {})", identity.pid)
 }
 
 #[cfg(test)]

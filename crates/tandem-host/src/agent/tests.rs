@@ -361,7 +361,7 @@ fn a_report_is_a_line_of_json() {
     scene.pass(2);
     let vms = scene.agent.reports().vms();
     let line = serde_json::to_string(&vms).unwrap();
-    let begin = r#"[{"pid":100,"start_ticks":1100,"name":"a\"\n"#;
+    let begin = r#"[{"pid":100,"start_ticks":1100,"name":"a\"\\n"#;
     assert!(line.starts_with(begin), "{line}");
     assert!(line.contains(r#""manager":"libvirt","monitor":"qemu","vcpus":1"#), "{line}");
     assert_eq!(serde_json::from_str::<Vec<VmReport>>(&line).unwrap(), vms);

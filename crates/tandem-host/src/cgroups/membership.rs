@@ -8,6 +8,9 @@ use super::mounts::{Mount, hierarchies};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Most cgroups in one of a VM: libvirt makes one for each thread, and a user may make as many as memory holds.
+const INNER_MAX: usize = 8192;
+
 /// The hierarchies of a system, as they were mounted when it was made.
 #[derive(Clone, Debug)]
 pub struct Hierarchies {
@@ -37,7 +40,9 @@ impl Hierarchies {
     ///
     /// A controller that no hierarchy of version 1 has is taken to be in the unified one.
     pub fn of_process(&self, pid: u32, controller: &str) -> Option<Membership> {
-        let text = fs::read_to_string(self.root.join(format!("proc/{pid}/cgroup"))).ok()?;
+        // A user may give a cgroup any name, be it UTF-8 or not.
+        let text = fs::read(self.root.join(format!("proc/{pid}/cgroup"))).ok()?;
+        let text = String::from_utf8_lossy(&text);
         let of_version_1 = self.mounts.iter().find(|mount| mount.has(controller));
         let unified = self.mounts.iter().find(|mount| mount.controllers.is_none());
         let mount = of_version_1.or(unified)?;
@@ -63,11 +68,16 @@ impl Membership {
         Some(Self { path: self.path.parent()?.to_owned(), directory, is_unified: self.is_unified })
     }
 
-    /// Whether it holds that process and no other, the cgroups in it counted.
+    /// Whether it holds that process and no other, the cgroups in it counted. One with more than [`INNER_MAX`] in it is taken to hold others.
     pub fn is_alone(&self, pid: u32) -> bool {
         let mut found = false;
         let mut directories = vec![self.directory.clone()];
+        let mut looked_at = 0;
         while let Some(directory) = directories.pop() {
+            looked_at += 1;
+            if looked_at + directories.len() > INNER_MAX {
+                return false;
+            }
             // A threaded cgroup does not tell; the processes of its threads are told further up.
             let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
             for line in text.lines() {
@@ -78,7 +88,7 @@ impl Membership {
             }
             let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
             let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            directories.extend(inner.map(|entry| entry.path()));
+            directories.extend(inner.take(INNER_MAX).map(|entry| entry.path()));
         }
         found
     }

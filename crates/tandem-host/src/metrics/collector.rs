@@ -13,10 +13,6 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Longest name of a VM in a label, characters: libvirt's have at most 255 bytes, and whoever starts a process that looks
-/// like a VM could give it a name of a megabyte.
-const NAME_MAX: usize = 255;
-
 /// Labels of a metric: names and values.
 type Labels<'a, const N: usize> = [(&'static str, Cow<'a, str>); N];
 
@@ -157,8 +153,7 @@ fn encode_vms(vms: &[VmReport], page: &mut Page<'_>) -> fmt::Result {
 
 /// Two VMs of one name have different processes.
 fn vm_labels(vm: &VmReport) -> Labels<'_, 2> {
-    let end = vm.name.char_indices().nth(NAME_MAX).map_or(vm.name.len(), |(at, _)| at);
-    [("vm", vm.name[..end].into()), ("pid", vm.identity.pid.to_string().into())]
+    [("vm", vm.name.as_str().into()), ("pid", vm.identity.pid.to_string().into())]
 }
 
 fn vm_node_labels(vm: &VmReport, node: u32) -> Labels<'_, 3> {

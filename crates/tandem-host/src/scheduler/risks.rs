@@ -9,6 +9,7 @@ use super::load::enforces_limits;
 use super::{Ignore, Kernel};
 use crate::cgroups::{CpuLimits, cpu_limits};
 use crate::core_scheduling::{CookieVm, vms_with_cookies};
+use crate::untrusted::Untrusted;
 use std::fmt;
 use tandem_sim::machine::Machine;
 
@@ -61,7 +62,7 @@ impl fmt::Display for Risk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limits(CpuLimits { count, first, is_complete }) => {
-                let names = first.iter().map(|path| path.to_string_lossy().escape_debug().to_string());
+                let names = first.iter().map(|path| Untrusted::new(path.to_string_lossy()).shown());
                 let many = if *is_complete { "" } else { " at least" };
                 let named = listed(names.collect(), *count);
                 write!(f, "the CPU limits (cpu.max) of cgroups would not be enforced:{many} {named}")
@@ -83,7 +84,7 @@ impl fmt::Display for Risk {
 /// A VM with its process, for people.
 fn name(vm: &CookieVm) -> String {
     let seems = if vm.is_certain { "" } else { ", by its command line" };
-    format!("VM {} (process {}{seems})", vm.name.escape_debug(), vm.pid)
+    format!("VM {} (process {}{seems})", vm.name, vm.pid)
 }
 
 /// Some of `count` things: `/a, /b, /c and 4 more`.

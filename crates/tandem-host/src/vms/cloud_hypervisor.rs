@@ -8,6 +8,7 @@
 use super::Manager;
 use super::description::{Description, Source, stem};
 use super::options::{Parts, all_values, size_bytes, values};
+use crate::untrusted::Untrusted;
 
 pub(super) fn describe(source: &Source) -> Description {
     let arguments = source.arguments;
@@ -23,17 +24,17 @@ pub(super) fn describe(source: &Source) -> Description {
     });
     Description {
         manager: if by_libvirt.is_some() { Manager::Libvirt } else { Manager::None },
-        name: by_libvirt.or_else(|| stem(&path_of("api-socket")?)),
+        name: by_libvirt.or_else(|| stem(&path_of("api-socket")?)).map(Untrusted::new),
         memory_bytes: memory_bytes.filter(|&bytes| bytes > 0),
         devices: all_values(arguments, "device")
-            .filter_map(|value| Parts::parse(value).get("path").map(str::to_owned))
+            .filter_map(|value| Parts::parse(value).get("path").map(Untrusted::new))
             .collect(),
     }
 }
 
 /// Whether it gives its vCPUs cookies of core scheduling: `--cpus core_scheduling=vm`, which is its default since release 52,
 /// `vcpu` or `off` (its `docs/cpu.md`). Earlier releases do not know the option, and give none.
-pub(super) fn asks_for_cookies(arguments: &[String]) -> bool {
+pub(super) fn asks_for_cookies(arguments: &[Untrusted]) -> bool {
     let cpus = values(arguments, "cpus").next().map(Parts::parse);
     let said = cpus.as_ref().and_then(|cpus| cpus.get("core_scheduling"));
     !said.is_some_and(|said| said.eq_ignore_ascii_case("off"))

@@ -1,9 +1,9 @@
 //! What a monitor's command line tells of its VM.
 
 use super::{Manager, Monitor, cloud_hypervisor, firecracker, qemu};
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use crate::guarded;
+use crate::untrusted::Untrusted;
+use std::path::Path;
 
 /// Longest file of a monitor's configuration that is read, bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -11,11 +11,11 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// What is fixed when a VM starts. What the command line does not tell is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Description {
-    pub name: Option<String>,
+    pub name: Option<Untrusted>,
     pub manager: Manager,
     pub memory_bytes: Option<u64>,
     /// Devices of the host: a PCI address, or a path in `/sys`.
-    pub devices: Vec<String>,
+    pub devices: Vec<Untrusted>,
 }
 
 /// A monitor's process, as far as its description is concerned.
@@ -24,7 +24,9 @@ pub(super) struct Source<'a> {
     pub root: &'a Path,
     /// The process's directory in `/proc`.
     pub directory: &'a Path,
-    pub arguments: &'a [String],
+    /// Whose process it is.
+    pub user: u32,
+    pub arguments: &'a [Untrusted],
     /// The text of `/proc/PID/cgroup`.
     pub cgroups: &'a str,
 }
@@ -35,18 +37,25 @@ impl Source<'_> {
             Monitor::Qemu => qemu::describe(self),
             Monitor::CloudHypervisor => cloud_hypervisor::describe(self),
             Monitor::Firecracker => firecracker::describe(self),
+            Monitor::Other => {
+                Description { name: None, manager: Manager::None, memory_bytes: None, devices: Vec::new() }
+            }
         }
     }
 
     /// A file that an absolute path of the command line leads to, for a process that sees the same files as we do.
     pub fn file(&self, path: &str) -> Option<String> {
-        read(self.root.join(path.strip_prefix('/')?))
+        self.read(&self.root.join(path.strip_prefix('/')?))
     }
 
     /// The same for a process with a root of its own, or a relative path. Only root and the process's owner may.
     pub fn own_file(&self, path: &str) -> Option<String> {
         let start = if path.starts_with('/') { "root" } else { "cwd" };
-        read(self.directory.join(start).join(path.trim_start_matches('/')))
+        self.read(&self.directory.join(start).join(path.trim_start_matches('/')))
+    }
+
+    fn read(&self, path: &Path) -> Option<String> {
+        String::from_utf8(guarded::read_named(path, self.user, MAX_FILE_BYTES)?).ok()
     }
 
     /// The name that systemd's scope for the VM has: `machine-qemu\x2d3\x2dweb.scope` is that of `web`. libvirt's
@@ -57,12 +66,6 @@ impl Source<'_> {
         let scope = scope.split_once(".scope")?.0;
         Some(unescape(scope.split_once("\\x2d")?.1))
     }
-}
-
-fn read(path: PathBuf) -> Option<String> {
-    let mut text = String::new();
-    File::open(path).ok()?.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
-    Some(text)
 }
 
 fn unescape(name: &str) -> String {
@@ -96,7 +99,8 @@ mod tests {
     fn names_of_scopes_are_unescaped() {
         let name = |cgroups| {
             let nowhere = Path::new("/nowhere");
-            Source { root: nowhere, directory: nowhere, arguments: &[], cgroups }.name_of_scope("qemu")
+            Source { root: nowhere, directory: nowhere, user: 0, arguments: &[], cgroups }
+                .name_of_scope("qemu")
         };
         let scope = "0::/machine.slice/machine-qemu\\x2d12\\x2dweb\\x2dä\\xc3\\xa4.scope/libvirt/emulator\n";
         assert_eq!(name(scope).as_deref(), Some("web-ää"));

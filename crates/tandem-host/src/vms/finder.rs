@@ -2,16 +2,18 @@
 //!
 //! A host has thousands of processes and some dozen VMs, and looking at a process costs some system calls. So every
 //! process is looked at when it is new, once more in the next scan (a manager's child is not the monitor yet when it
-//! has only been forked), and then no more. That a number is another process's by now is told by the inode number of
+//! has only been forked), and then no more. What looks like a monitor and is none is looked at ever more rarely. That a number is another process's by now is told by the inode number of
 //! its directory in `/proc`, which comes with the list of processes for free.
 //!
 //! Limits: a process that waits for long before it becomes a monitor is missed, unless [`Finder::examine`] is called when
 //! the kernel tells of its `exec`, or [`Finder::forget`] now and then.
 
 use super::description::Source;
-use super::process::{read_arguments, read_name, read_stat};
+use super::kvm::has_vm;
+use super::process::{read_arguments, read_name, read_stat, read_text, read_user};
 use super::threads::served_by;
 use super::{Device, Identity, Monitor, ThreadKind, Vm, memory, threads};
+use rustix::process::geteuid;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
@@ -34,6 +36,8 @@ pub struct ProcUnreadable {
 #[derive(Debug)]
 pub struct Finder {
     root: Arc<Path>,
+    /// What a process calls itself makes it a VM, whatever the kernel says.
+    believes_names: bool,
     seen: HashMap<u32, Seen>,
     vms: HashMap<u32, Vm>,
     /// Threads of the kernel that work for a process.
@@ -45,6 +49,8 @@ pub struct Finder {
 struct Seen {
     inode: u64,
     state: State,
+    /// How often it was looked at.
+    looks: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +80,29 @@ impl Changes {
     }
 }
 
+impl Seen {
+    /// Whether a monitor without vCPUs is due: in the first 30 looks, in which vCPUs mostly come, and every 32nd one after.
+    fn is_due(&self) -> bool {
+        self.looks < 30 || self.looks.is_multiple_of(32)
+    }
+}
+
 impl Finder {
     /// Has seen nothing yet. The root is `/` for this machine.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.into(), seen: HashMap::new(), vms: HashMap::new(), helpers: HashMap::new() }
+        Self {
+            root: root.into(),
+            believes_names: false,
+            seen: HashMap::new(),
+            vms: HashMap::new(),
+            helpers: HashMap::new(),
+        }
+    }
+
+    /// Whether monitors that run without KVM count as VMs, which nobody but their own names and those of their threads vouches for.
+    pub fn with_emulated(mut self, with_emulated: bool) -> Self {
+        self.believes_names = with_emulated;
+        self
     }
 
     /// The VMs that are known, in no order.
@@ -140,12 +165,22 @@ impl Finder {
         changes
     }
 
-    /// Looks again at monitors that had no vCPUs yet.
+    /// Looks again at monitors that had no vCPUs yet; ever more rarely, since a process may look like one for ever.
     pub fn examine_unfinished(&mut self) -> Changes {
         let unfinished: Vec<u32> = self.monitors_without_vcpus().collect();
         let mut changes = Changes::default();
         for pid in unfinished {
+            if let Some(seen) = self.seen.get_mut(&pid)
+                && !seen.is_due()
+            {
+                seen.looks = seen.looks.saturating_add(1);
+                continue;
+            }
+            let looks = self.seen.get(&pid).map_or(0, |seen| seen.looks);
             changes.add(self.examine(pid));
+            if let Some(seen) = self.seen.get_mut(&pid) {
+                seen.looks = looks.saturating_add(1);
+            }
         }
         changes
     }
@@ -159,7 +194,8 @@ impl Finder {
         if before == Some(State::Watched) && self.vms.get(&pid).is_some_and(Vm::is_alive) {
             return;
         }
-        let (state, vm) = match look_at(&self.root, pid) {
+        let looks = self.seen.get(&pid).filter(|seen| seen.inode == inode).map_or(0, |seen| seen.looks);
+        let (state, vm) = match look_at(&self.root, pid, self.believes_names) {
             Look::Vm(vm) => (State::Watched, Some(vm)),
             Look::MonitorWithoutVcpus => (State::Watched, None),
             Look::Helper { of } => {
@@ -173,7 +209,7 @@ impl Finder {
             Look::Other if before == Some(State::New) => (State::Settled, None),
             Look::Other => (State::New, None),
         };
-        self.seen.insert(pid, Seen { inode, state });
+        self.seen.insert(pid, Seen { inode, state, looks });
         let old = match vm {
             Some(mut vm) => {
                 let identity = vm.identity;
@@ -192,7 +228,7 @@ impl Finder {
 
 /// The VM of a process, if it is one. The root is `/` for this machine.
 pub fn examine(root: &Path, pid: u32) -> Option<Vm> {
-    match look_at(&root.into(), pid) {
+    match look_at(&root.into(), pid, false) {
         Look::Vm(vm) => Some(*vm),
         _ => None,
     }
@@ -211,17 +247,32 @@ enum Look {
     Other,
 }
 
-fn look_at(root: &Arc<Path>, pid: u32) -> Look {
+fn look_at(root: &Arc<Path>, pid: u32, believes_names: bool) -> Look {
     let directory = root.join(format!("proc/{pid}"));
-    let Some(monitor) = Monitor::of_process(&directory) else {
-        return match read_stat(&directory) {
-            Some(stat) if stat.is_kernel_thread => match read_name(&directory).as_deref().and_then(served_by)
-            {
-                Some(of) => Look::Helper { of },
-                None => Look::KernelThread,
-            },
-            _ => Look::Other,
-        };
+    let named = Monitor::of_process(&directory);
+    if named.is_none() {
+        match read_stat(&directory) {
+            Some(stat) if stat.is_kernel_thread => {
+                return match read_name(&directory).as_ref().and_then(served_by) {
+                    Some(of) => Look::Helper { of },
+                    None => Look::KernelThread,
+                };
+            }
+            // A VM of any monitor has a thread for each vCPU, and one besides.
+            Some(stat) if stat.threads > 1 => {}
+            _ => return Look::Other,
+        }
+    }
+    let Some(user) = read_user(&directory) else { return Look::Other };
+    let monitor = match (named, has_vm(&directory, user)) {
+        (Some(monitor), Some(true)) => monitor,
+        (Some(monitor), _) if believes_names => monitor,
+        // Whoever may not see it has to believe it. Root may, so that there is something wrong with that process.
+        (Some(monitor), None) if !geteuid().is_root() || **root != *Path::new("/") => monitor,
+        // It opens its VM soon, or it never will.
+        (Some(_), _) => return Look::MonitorWithoutVcpus,
+        (None, Some(true)) => Monitor::Other,
+        (None, _) => return Look::Other,
     };
     // Twice, so that a process which has taken the number meanwhile is not mixed up with this one.
     let started = || read_stat(&directory).filter(|stat| !stat.has_ended()).map(|stat| stat.start_ticks);
@@ -230,16 +281,18 @@ fn look_at(root: &Arc<Path>, pid: u32) -> Look {
         return Look::MonitorWithoutVcpus;
     }
     let Some(arguments) = read_arguments(&directory) else { return Look::Other };
-    let cgroups = fs::read(directory.join("cgroup")).unwrap_or_default();
-    let cgroups = &String::from_utf8_lossy(&cgroups);
-    let source = Source { root, directory: &directory, arguments: &arguments, cgroups };
+    let cgroups = &read_text(&directory.join("cgroup")).unwrap_or_default();
+    let source = Source { root, directory: &directory, user, arguments: &arguments, cgroups };
     let description = source.describe(monitor);
+    let claimed_bytes = description.memory_bytes.or_else(|| memory::largest_mapping(&directory, user));
+    let memory_max_bytes = memory::most(root, pid);
     let vm = Vm {
         identity: Identity { pid, start_ticks },
         monitor,
         manager: description.manager,
-        name: description.name.unwrap_or_else(|| format!("{monitor}-{pid}")),
-        memory_bytes: description.memory_bytes.or_else(|| memory::largest_mapping(&directory)),
+        name: description.name.map_or_else(|| format!("{monitor}-{pid}"), |name| name.shown()),
+        user,
+        memory_bytes: claimed_bytes.map(|bytes| memory_max_bytes.map_or(bytes, |most| bytes.min(most))),
         devices: description.devices.iter().map(|told| Device::find(root, told)).collect(),
         root: Arc::clone(root),
         helpers: Vec::new(),

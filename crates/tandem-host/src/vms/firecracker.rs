@@ -7,6 +7,7 @@
 use super::Manager;
 use super::description::{Description, Source, stem};
 use super::options::values;
+use crate::untrusted::Untrusted;
 use serde_json::Value;
 
 /// What Firecracker calls a VM without `--id`.
@@ -18,7 +19,11 @@ pub(super) fn describe(source: &Source) -> Description {
     let config: Option<Value> = config.and_then(|text| serde_json::from_str(&text).ok());
     let mib = config.and_then(|config| config["machine-config"]["mem_size_mib"].as_u64());
     Description {
-        name: first("id").filter(|&id| id != NO_NAME).map(str::to_owned).or_else(|| stem(first("api-sock")?)),
+        name: first("id")
+            .filter(|&id| id != NO_NAME)
+            .map(str::to_owned)
+            .or_else(|| stem(first("api-sock")?))
+            .map(Untrusted::new),
         manager: Manager::None,
         memory_bytes: mib.and_then(|mib| mib.checked_mul(1 << 20)),
         devices: Vec::new(),

@@ -14,10 +14,13 @@
 
 use super::Vm;
 use super::limits::VmCgroup;
+use super::process::{read_text, read_user};
+use crate::cgroups::Hierarchies;
+use crate::guarded;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::fs;
+use std::io::{BufRead, Read};
 use std::path::Path;
 
 /// A cgroup that has counted less than this share of the resident memory is not taken for its source: a VM that came
@@ -27,6 +30,10 @@ pub const TRUSTED_SHARE: f64 = 0.8;
 /// Pages in the files of version 1 are counted in the base size, which is this on x86, and on the ARM and RISC-V kernels
 /// of distributions.
 const PAGE_BYTES: u64 = 4096;
+
+/// How much of `maps` and `numa_maps` is read, bytes: a mapping takes some hundred, and a process may have 65,530 by default
+/// (`vm.max_map_count`).
+pub(super) const MAPS_MAX_BYTES: u64 = 1 << 24;
 
 /// Longest line of `numa_maps` that is read, bytes: a path has at most 4096, and may be escaped.
 const MAX_LINE_BYTES: u64 = 1 << 15;
@@ -61,8 +68,7 @@ pub enum MemorySource {
 
 /// Reads the memory of a VM; `cgroup` is the one that it is in.
 pub(super) fn read(vm: &Vm, cgroup: Option<&VmCgroup>) -> Memory {
-    let status = fs::read(vm.directory.join("status")).unwrap_or_default();
-    let status = String::from_utf8_lossy(&status);
+    let status = read_text(&vm.directory.join("status")).unwrap_or_default();
     let bytes = |key: &str| {
         let value = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
         value.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
@@ -81,8 +87,9 @@ pub(super) fn read(vm: &Vm, cgroup: Option<&VmCgroup>) -> Memory {
     });
     let of_cgroup = counted.map(|bytes| MemoryByNode { bytes, source: MemorySource::Cgroup });
     let of_maps = || {
-        let maps = BufReader::new(File::open(vm.directory.join("numa_maps")).ok()?);
-        let bytes = of_maps(maps)?;
+        let user = read_user(&vm.directory)?;
+        let maps = guarded::read_of_process(&vm.directory.join("numa_maps"), user, MAPS_MAX_BYTES)?;
+        let bytes = of_maps(&maps[..])?;
         Some(MemoryByNode { bytes, source: MemorySource::NumaMaps })
     };
     Memory { resident_bytes, by_node: of_cgroup.or_else(of_maps) }
@@ -91,7 +98,7 @@ pub(super) fn read(vm: &Vm, cgroup: Option<&VmCgroup>) -> Memory {
 /// What a cgroup has counted on each node.
 fn of_cgroup(directory: &Path, version: u32) -> Option<BTreeMap<u32, u64>> {
     let mut sums = BTreeMap::new();
-    let text = fs::read_to_string(directory.join("memory.numa_stat")).ok()?;
+    let text = read_text(&directory.join("memory.numa_stat"))?;
     for line in text.lines() {
         // In version 2 `file` holds `shmem` and the cache. In version 1 shared memory is on the lists of the anonymous
         // pages, or is unevictable once VFIO or `mlock` has pinned it; `hierarchical_` sums up the cgroups within.
@@ -111,7 +118,7 @@ fn of_cgroup(directory: &Path, version: u32) -> Option<BTreeMap<u32, u64>> {
         let name = name.to_string_lossy();
         if name.starts_with("hugetlb.") && name.ends_with(".numa_stat") {
             // `total=0 N0=0`, in bytes; version 1 has a line for the hierarchy, which is the last.
-            let text = fs::read_to_string(entry.path()).unwrap_or_default();
+            let text = read_text(&entry.path()).unwrap_or_default();
             text.lines().last().unwrap_or_default().split(' ').for_each(|field| add(&mut sums, field, 1));
         }
     }
@@ -153,9 +160,9 @@ fn add(sums: &mut BTreeMap<u32, u64>, field: &str, unit_bytes: u64) {
     }
 }
 
-/// The largest piece of memory that a process has mapped: most often all the memory of a guest, or the largest part.
-pub(super) fn largest_mapping(directory: &Path) -> Option<u64> {
-    let text = fs::read(directory.join("maps")).ok()?;
+/// The largest piece of memory that a process of that user has mapped: most often all the memory of a guest, or the largest part.
+pub(super) fn largest_mapping(directory: &Path, user: u32) -> Option<u64> {
+    let text = guarded::read_of_process(&directory.join("maps"), user, MAPS_MAX_BYTES)?;
     let text = String::from_utf8_lossy(&text);
     let sizes = text.lines().filter_map(|line| {
         let (start, end) = line.split(' ').next()?.split_once('-')?;
@@ -163,6 +170,24 @@ pub(super) fn largest_mapping(directory: &Path) -> Option<u64> {
         address(end)?.checked_sub(address(start)?)
     });
     sizes.max()
+}
+
+/// The most memory that a process can have: what the machine has, and what its cgroup and those around it allow (`memory.max`, or
+/// `memory.limit_in_bytes` in version 1); nothing if neither can be read.
+pub(super) fn most(root: &Path, pid: u32) -> Option<u64> {
+    let info = read_text(&root.join("proc/meminfo")).unwrap_or_default();
+    let kib = info
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let mut most = kib.map(|kib: u64| kib.saturating_mul(1024));
+    let mut cgroup = Hierarchies::find(root).of_process(pid, "memory");
+    while let Some(membership) = cgroup {
+        let file = if membership.is_unified { "memory.max" } else { "memory.limit_in_bytes" };
+        let limit = read_text(&membership.directory.join(file)).and_then(|text| text.trim().parse().ok());
+        most = limit.map_or(most, |limit: u64| Some(most.map_or(limit, |most| most.min(limit))));
+        cgroup = membership.parent();
+    }
+    most
 }
 
 #[cfg(test)]
@@ -185,7 +210,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let maps = "7f0000000000-7f0040000000 rw-p 00000000 00:00 0 \nx\n1-0 r\n7f0040000000-7f0040001000 ---p 0 0:0 0\n";
         fs::write(directory.path().join("maps"), maps).unwrap();
-        assert_eq!(largest_mapping(directory.path()), Some(1 << 30));
+        assert_eq!(largest_mapping(directory.path(), 0), Some(1 << 30));
     }
 
     proptest! {

@@ -3,8 +3,9 @@
 //! Problem: whoever runs a scheduler on a host has to know its VMs, whatever has started them, and must not need the
 //! manager's permission, its socket or its library for it.
 //!
-//! Approach: a VM is the process of a [`Monitor`] with at least one thread that is a vCPU. What is fixed when it starts
-//! is read once and kept in a [`Vm`]: its name as its [`Manager`] shows it, the memory that it was given, its devices.
+//! Approach: a VM is a process that has one of KVM's, by the kernel's word, and at least one thread that is a vCPU. A [`Monitor`] that runs
+//! without KVM counts if the caller says so ([`Finder::with_emulated`]), and where that cannot be seen, as by users other than root. All that
+//! such a process says of itself is [`Untrusted`](crate::untrusted::Untrusted). What is fixed when it starts is read once and kept in a [`Vm`]: its name as its [`Manager`] shows it, the memory that it was given, its devices.
 //! What changes has a call for each kind, so that callers pay for what they need: [`Vm::read_threads`],
 //! [`Vm::read_times`], [`Vm::read_cpu`], [`Vm::read_limits`], [`Vm::read_memory`]. [`Finder`] remembers which processes
 //! are none.
@@ -34,6 +35,7 @@ mod finder;
 mod firecracker;
 mod homes;
 pub mod homes_file;
+mod kvm;
 mod limits;
 mod memory;
 mod monitor;
@@ -123,11 +125,14 @@ pub struct Vm {
     pub monitor: Monitor,
     /// Who started it.
     pub manager: Manager,
-    /// Its name, as the manager shows it. One that nobody has named is called after its disk or socket, or after its
-    /// program and process. It may hold any character.
+    /// Its name, as the manager shows it, and as it may be shown. One that nobody has named is called after its disk or socket, or
+    /// after its program and process.
     pub name: String,
+    /// Its user, by the kernel's word.
+    pub user: u32,
     /// The memory that it was given at its start: what the command line or its file says, or else the process's largest
-    /// mapping, which may be less with several nodes in the guest. `None` if neither can be read.
+    /// mapping, which may be less with several nodes in the guest; no more than its cgroup allows, or the machine has. `None` if neither can
+    /// be read.
     pub memory_bytes: Option<u64>,
     /// Devices of the host that it had to itself at its start.
     pub devices: Vec<Device>,

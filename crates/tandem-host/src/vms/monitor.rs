@@ -19,7 +19,7 @@ use std::path::Path;
 const MAX_NAME_BYTES: usize = 15;
 
 /// A program that runs a VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Monitor {
     /// QEMU, with KVM or without.
@@ -28,6 +28,8 @@ pub enum Monitor {
     CloudHypervisor,
     /// Firecracker.
     Firecracker,
+    /// Another program that has a VM of KVM's, such as crosvm, kvmtool or VirtualBox.
+    Other,
 }
 
 impl fmt::Display for Monitor {
@@ -36,6 +38,7 @@ impl fmt::Display for Monitor {
             Self::Qemu => "qemu",
             Self::CloudHypervisor => "cloud-hypervisor",
             Self::Firecracker => "firecracker",
+            Self::Other => "other",
         })
     }
 }
@@ -52,15 +55,15 @@ impl Monitor {
         let name = read_name(directory)?;
         if !["qemu", "kvm", "cloud-hyperviso", "firecracker", ".qemu"]
             .iter()
-            .any(|start| name.starts_with(start))
+            .any(|start| name.text().starts_with(start))
         {
             return None;
         }
         let arguments = read_arguments(directory)?;
-        let program = arguments.first()?;
+        let program = arguments.first()?.text();
         let file = program.rsplit('/').next()?;
         let as_name = &file.as_bytes()[..file.len().min(MAX_NAME_BYTES)];
-        (as_name == name.as_bytes()).then(|| Self::of_program(program))?
+        (as_name == name.text().as_bytes()).then(|| Self::of_program(program))?
     }
 
     /// What a program is, by its path.

@@ -4,31 +4,32 @@
 //! QEMU's manual describes the first (section "Invocation"): values are separated by commas, a comma in a value is
 //! written twice, and the first may stand without its key. Since QEMU 6.0 some options take JSON instead.
 
+use crate::untrusted::Untrusted;
 use serde_json::Value;
 
 /// The values that follow an option, in order: `-m 4G`, `--memory=4G`.
-pub(super) fn values<'a>(arguments: &'a [String], option: &'a str) -> impl Iterator<Item = &'a str> {
+pub(super) fn values<'a>(arguments: &'a [Untrusted], option: &'a str) -> impl Iterator<Item = &'a str> {
     let named = move |argument: &'a str| argument.strip_prefix("--").or(argument.strip_prefix('-'));
     arguments.iter().enumerate().filter_map(move |(at, argument)| {
-        let rest = named(argument)?.strip_prefix(option)?;
+        let rest = named(argument.text())?.strip_prefix(option)?;
         match rest.strip_prefix('=') {
             Some(value) => Some(value),
-            None if rest.is_empty() => arguments.get(at + 1).map(String::as_str),
+            None if rest.is_empty() => arguments.get(at + 1).map(Untrusted::text),
             None => None,
         }
     })
 }
 
 /// The values of an option that takes several, up to the next option: `--device path=A path=B`.
-pub(super) fn all_values<'a>(arguments: &'a [String], option: &'a str) -> impl Iterator<Item = &'a str> {
+pub(super) fn all_values<'a>(arguments: &'a [Untrusted], option: &'a str) -> impl Iterator<Item = &'a str> {
     let mut is_within = false;
-    arguments.iter().filter_map(move |argument| match argument.strip_prefix("--") {
+    arguments.iter().filter_map(move |argument| match argument.text().strip_prefix("--") {
         Some(found) => {
             let value = found.strip_prefix(option).and_then(|rest| rest.strip_prefix('='));
             is_within = found == option || value.is_some();
             value
         }
-        None => is_within.then_some(argument.as_str()),
+        None => is_within.then_some(argument.text()),
     })
 }
 
@@ -155,8 +156,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn strings(words: &[&str]) -> Vec<String> {
-        words.iter().map(|&word| word.to_owned()).collect()
+    fn strings(words: &[&str]) -> Vec<Untrusted> {
+        words.iter().map(|&word| Untrusted::new(word)).collect()
     }
 
     #[test]

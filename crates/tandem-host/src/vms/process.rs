@@ -3,12 +3,17 @@
 //! Processes end at any time, and files may be cut or garbled in a copied tree: what cannot be read is `None`.
 
 use crate::cpu_time::TICK_NS;
+use crate::guarded;
+use crate::untrusted::Untrusted;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Longest command line that is read, bytes. Those of managers have some ten thousand.
-const MAX_CMDLINE_BYTES: u64 = 1 << 20;
+/// Longest command line that is read, bytes, and most arguments. Those of managers have some ten thousand, and some hundred.
+const CMDLINE_MAX_BYTES: u64 = 1 << 18;
+const ARGUMENTS_MAX: usize = 1 << 13;
+/// Longest other file that is read, bytes: `status` has some thousand, `cgroup` a path in each line.
+const FILE_MAX_BYTES: u64 = 1 << 16;
 
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`, the same since 2.6.39.
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -21,6 +26,8 @@ pub(super) struct Stat {
     pub is_kernel_thread: bool,
     /// Time on CPUs, in user space and in the kernel.
     pub run_ns: u64,
+    /// Of its process.
+    pub threads: u64,
     /// When it was started, in ticks since the machine was.
     pub start_ticks: u64,
     /// The CPU on which it is or was last.
@@ -34,8 +41,15 @@ impl Stat {
         // The name may hold blanks and parentheses, and nothing after it does.
         let name_end = line.iter().rposition(|&byte| byte == b')')?;
         let rest = str::from_utf8(&line[name_end + 1..]).ok()?;
-        let mut stat =
-            Self { state: 0, is_kernel_thread: false, run_ns: 0, start_ticks: 0, cpu: None, guest_ticks: 0 };
+        let mut stat = Self {
+            state: 0,
+            is_kernel_thread: false,
+            threads: 0,
+            run_ns: 0,
+            start_ticks: 0,
+            cpu: None,
+            guest_ticks: 0,
+        };
         let mut is_complete = false;
         // Numbers of fields as in the manual.
         for (number, field) in (3..).zip(rest.split_ascii_whitespace()) {
@@ -46,6 +60,7 @@ impl Stat {
                     let ns = field.parse::<u64>().ok()?.saturating_mul(TICK_NS);
                     stat.run_ns = stat.run_ns.saturating_add(ns);
                 }
+                20 => stat.threads = field.parse().ok()?,
                 22 => {
                     stat.start_ticks = field.parse().ok()?;
                     is_complete = true;
@@ -79,22 +94,36 @@ pub(super) fn read_stat(directory: &Path) -> Option<Stat> {
     Stat::parse(read_small(&directory.join("stat"), &mut buffer)?)
 }
 
-/// The name of a process or thread, of at most 15 bytes.
-pub(super) fn read_name(directory: &Path) -> Option<String> {
-    let mut buffer = [0; 64];
-    let name = read_small(&directory.join("comm"), &mut buffer)?;
-    Some(String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(name)).into_owned())
+/// The start of a file that the kernel writes, as text.
+pub(super) fn read_text(path: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(FILE_MAX_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The arguments that a process was started with, its own name first; none for threads of the kernel.
-pub(super) fn read_arguments(directory: &Path) -> Option<Vec<String>> {
-    let mut bytes = Vec::new();
-    File::open(directory.join("cmdline")).ok()?.take(MAX_CMDLINE_BYTES).read_to_end(&mut bytes).ok()?;
+/// Whose process it is: its real user, by the kernel's word. Its directory belongs to root if it may not be traced.
+pub(super) fn read_user(directory: &Path) -> Option<u32> {
+    let status = read_text(&directory.join("status"))?;
+    status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next()?.parse().ok())
+}
+
+/// The name of a process or thread, of at most 15 bytes, which it may choose itself.
+pub(super) fn read_name(directory: &Path) -> Option<Untrusted> {
+    let mut buffer = [0; 64];
+    let name = read_small(&directory.join("comm"), &mut buffer)?;
+    Some(Untrusted::new(String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(name))))
+}
+
+/// The arguments that a process was started with, its own name first; none for threads of the kernel. The process may write there.
+pub(super) fn read_arguments(directory: &Path) -> Option<Vec<Untrusted>> {
+    let user = read_user(directory)?;
+    let bytes = guarded::read_of_process(&directory.join("cmdline"), user, CMDLINE_MAX_BYTES)?;
     let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
     if bytes.is_empty() {
         return Some(Vec::new());
     }
-    Some(bytes.split(|&byte| byte == 0).map(|one| String::from_utf8_lossy(one).into_owned()).collect())
+    let arguments = bytes.split(|&byte| byte == 0).take(ARGUMENTS_MAX);
+    Some(arguments.map(|one| Untrusted::new(String::from_utf8_lossy(one))).collect())
 }
 
 #[cfg(test)]
@@ -108,7 +137,8 @@ mod tests {
     #[test]
     fn a_name_may_look_like_the_rest() {
         let stat = Stat::parse(LINE.as_bytes()).unwrap();
-        assert_eq!((stat.state, stat.start_ticks, stat.cpu), (b'S', 1_297_913, Some(3)));
+        assert_eq!((stat.state, stat.threads), (b'S', 4));
+        assert_eq!((stat.start_ticks, stat.cpu), (1_297_913, Some(3)));
         assert_eq!((stat.run_ns, stat.guest_ticks), (2_000_000_000, 77));
         assert!(!stat.is_kernel_thread && !stat.has_ended());
     }
@@ -130,8 +160,10 @@ mod tests {
     fn this_process_can_be_read() {
         let directory = Path::new("/proc/self");
         assert!(read_stat(directory).unwrap().start_ticks > 0);
-        assert!(!read_name(directory).unwrap().is_empty());
-        assert_eq!(read_arguments(directory).unwrap(), std::env::args().collect::<Vec<_>>());
+        assert!(!read_name(directory).unwrap().text().is_empty());
+        assert_eq!(read_user(directory), Some(rustix::process::getuid().as_raw()));
+        let arguments = read_arguments(directory).unwrap();
+        assert!(arguments.iter().map(|one| one.text().to_owned()).eq(std::env::args()));
     }
 
     proptest! {

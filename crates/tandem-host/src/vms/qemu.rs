@@ -10,6 +10,7 @@
 use super::Manager;
 use super::description::{Description, Source, stem};
 use super::options::{Parts, sections, size_bytes, values};
+use crate::untrusted::Untrusted;
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
@@ -42,9 +43,9 @@ pub(super) fn describe(source: &Source) -> Description {
 
     Description {
         manager: manager(source, file, name.as_deref()),
-        name: name.or_else(|| disk(arguments)),
+        name: name.or_else(|| disk(arguments)).map(Untrusted::new),
         memory_bytes: base_bytes.map(|bytes| bytes.saturating_add(module_bytes)),
-        devices: devices.iter().filter_map(passed_through).collect(),
+        devices: devices.iter().filter_map(passed_through).map(Untrusted::new).collect(),
     }
 }
 
@@ -56,7 +57,7 @@ fn manager(source: &Source, file: Option<&str>, name: Option<&str>) -> Manager {
     if let (Some(file), Some(name)) = (file, name) {
         let folder = Path::new(file).parent().and_then(Path::file_name).and_then(|folder| folder.to_str());
         let project = folder.and_then(|folder| folder.strip_suffix(name)?.strip_suffix('_'));
-        let project = project.unwrap_or("default").to_owned();
+        let project = Untrusted::new(project.unwrap_or("default")).shown();
         if ["/run/incus/", "/var/log/incus/", "/var/lib/incus/"].iter().any(|start| file.starts_with(start)) {
             return Manager::Incus { project };
         }
@@ -79,7 +80,7 @@ fn passed_through(device: &Parts) -> Option<String> {
 }
 
 /// The name of the first disk, for a VM without a name of its own.
-fn disk(arguments: &[String]) -> Option<String> {
+fn disk(arguments: &[Untrusted]) -> Option<String> {
     let mut drives = values(arguments, "drive").chain(values(arguments, "blockdev")).map(Parts::parse);
     let of_drive = |parts: Parts| {
         if parts.get("if") == Some("pflash") {

@@ -75,6 +75,8 @@ pub struct Process {
     pub huge_kib: u64,
     /// Flags of the kernel in its `stat`.
     pub flags: u64,
+    /// Whether it has a VM of KVM's; `None` if only root may know.
+    pub has_vm: Option<bool>,
 }
 
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`.
@@ -96,6 +98,11 @@ impl Process {
             resident_kib: 1 << 20,
             huge_kib: 0,
             flags: 0,
+            has_vm: Some(
+                ["qemu-system-", "qemu-kvm", "kvm", "cloud-hypervisor", "firecracker"]
+                    .iter()
+                    .any(|start| file.starts_with(start)),
+            ),
         };
         process.thread(&name)
     }
@@ -249,6 +256,13 @@ impl Tree {
             let _ = fs::remove_file(&link);
             symlink(program, link).expect("links can be made");
         }
+        if let Some(has_vm) = process.has_vm {
+            let link = self.root.join(format!("{directory}/fd/9"));
+            fs::create_dir_all(link.parent().expect("it is in a folder")).expect("folders can be made");
+            let _ = fs::remove_file(&link);
+            let file = if has_vm { "anon_inode:kvm-vm" } else { "/dev/null" };
+            symlink(file, link).expect("links can be made");
+        }
         if let Some(maps) = &process.numa_maps {
             self.write(&format!("{directory}/numa_maps"), maps);
         }
@@ -262,15 +276,16 @@ impl Tree {
 
     fn thread(&self, process: &Process, thread: &ThreadFiles) {
         let (pid, flags, start_ticks) = (process.pid, process.flags, process.start_ticks);
+        let threads = process.threads.len();
         let ThreadFiles { tid, name, cpu, run_ns, wait_ns, guest_ticks, cpus } = thread;
         let stat = format!(
-            "{tid} ({name}) S 1 {pid} {pid} 0 -1 {flags} 0 0 0 0 {} 0 0 0 20 0 4 0 {start_ticks} 1440960512 9226 \
+            "{tid} ({name}) S 1 {pid} {pid} 0 -1 {flags} 0 0 0 0 {} 0 0 0 20 0 {threads} 0 {start_ticks} 1440960512 9226 \
              18446744073709551615 1 1 0 0 0 0 0 4100 16451 0 0 0 17 {cpu} 0 0 0 {guest_ticks} 0 0 0 0 0 0 0 0 0\n",
             run_ns / 10_000_000
         );
         let (resident, huge) = (process.resident_kib, process.huge_kib);
         let status = format!(
-            "Name:\t{name}\nState:\tS (sleeping)\nTgid:\t{pid}\nPid:\t{tid}\nVmRSS:\t{resident:>8} kB\n\
+            "Name:\t{name}\nState:\tS (sleeping)\nTgid:\t{pid}\nPid:\t{tid}\nUid:\t0\t0\t0\t0\nVmRSS:\t{resident:>8} kB\n\
              RssAnon:\t{resident:>8} kB\nRssFile:\t       0 kB\nHugetlbPages:\t{huge:>8} kB\n\
              Cpus_allowed_list:\t{cpus}\nMems_allowed_list:\t0-1\n"
         );

@@ -11,6 +11,9 @@
 //! | vCPU | `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG` (one thread for all) | QEMU's `accel/*/*-accel-ops.c` |
 //! | | `vcpu0` | Cloud Hypervisor's `vmm/src/cpu.rs` |
 //! | | `fc_vcpu 0` | Firecracker's `vmm/src/vstate/vcpu.rs` |
+//! | | `crosvm_vcpu0` | crosvm's `src/crosvm/sys/linux/vcpu.rs` |
+//! | | `kvm-vcpu-0` | kvmtool's `builtin-run.c` |
+//! | | `EMT-0` | VirtualBox's `VMMR3/VM.cpp` |
 //! | I/O | `IO NAME` | QEMU's `iothread.c`; libvirt's `IO mon_iothread` serves its monitor |
 //! | | `worker` | the pool of QEMU's `util/thread-pool.c`, for disks |
 //! | | `_disk0_q0`, `_net1_qp0` | Cloud Hypervisor: a device's id and queue |
@@ -20,6 +23,7 @@
 
 use super::process::{read_name, read_stat};
 use crate::tasks;
+use crate::untrusted::Untrusted;
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
@@ -45,7 +49,7 @@ pub struct Thread {
     pub kind: ThreadKind,
     /// Which vCPU it is, if it is one and that is known.
     pub vcpu: Option<u32>,
-    /// Its name, of at most 15 bytes.
+    /// Its name, of at most 15 bytes, as it may be shown.
     pub name: String,
     /// Its process: the VM's, or that of a thread of the kernel that works for the VM.
     pub(super) process: u32,
@@ -55,7 +59,11 @@ pub struct Thread {
 fn kind_by_name(name: &str) -> (ThreadKind, Option<u32>) {
     let number = |text: &str| text.parse::<u32>().ok();
     let of_qemu = name.strip_prefix("CPU ").and_then(|rest| number(rest.split_once('/')?.0));
-    let of_others = || number(name.strip_prefix("vcpu").or(name.strip_prefix("fc_vcpu "))?);
+    let of_others = || {
+        ["vcpu", "fc_vcpu ", "crosvm_vcpu", "kvm-vcpu-", "EMT-"]
+            .iter()
+            .find_map(|start| number(name.strip_prefix(start)?))
+    };
     if let Some(vcpu) = of_qemu.or_else(of_others) {
         return (ThreadKind::Vcpu, Some(vcpu));
     }
@@ -76,26 +84,29 @@ fn kind_by_name(name: &str) -> (ThreadKind, Option<u32>) {
     (if is_io { ThreadKind::Io } else { ThreadKind::Emulator }, None)
 }
 
+/// Most threads of a process that are looked at: KVM's limit is 4096 vCPUs. A process may have as many as its user.
+const THREADS_MAX: usize = 8192;
+
 /// The process for which a thread of the kernel moves data, by its name.
-pub(super) fn served_by(kernel_thread: &str) -> Option<u32> {
-    kernel_thread.strip_prefix("vhost-")?.parse().ok()
+pub(super) fn served_by(kernel_thread: &Untrusted) -> Option<u32> {
+    kernel_thread.text().strip_prefix("vhost-")?.parse().ok()
 }
 
 /// The threads of a process and those of the kernel that work for it, in ascending order of their numbers.
 pub(super) fn read(root: &Path, pid: u32, helpers: &[u32]) -> Vec<Thread> {
     let one = |process: u32, tid: u32| {
         let name = read_name(&root.join(format!("proc/{process}/task/{tid}")))?;
-        let (kind, vcpu) = kind_by_name(&name);
-        Some(Thread { tid, kind, vcpu, name, process })
+        let (kind, vcpu) = kind_by_name(name.text());
+        Some(Thread { tid, kind, vcpu, name: name.shown(), process })
     };
     let mut threads: Vec<Thread> =
-        tasks::threads(root, pid).iter().filter_map(|&tid| one(pid, tid)).collect();
+        tasks::threads(root, pid).iter().take(THREADS_MAX).filter_map(|&tid| one(pid, tid)).collect();
     // Nobody but QEMU leaves its threads without names, and then all of them.
     if !threads.iter().any(|thread| thread.kind == ThreadKind::Vcpu) {
         find_vcpus(root, pid, &mut threads);
     }
     // Their numbers may be others' by now.
-    let serves = |thread: &Thread| served_by(&thread.name) == Some(pid);
+    let serves = |thread: &Thread| served_by(&Untrusted::new(thread.name.as_str())) == Some(pid);
     threads.extend(helpers.iter().filter_map(|&tid| one(tid, tid)).filter(serves));
     threads.sort_unstable_by_key(|thread| thread.tid);
     threads
@@ -145,6 +156,9 @@ mod tests {
             ("ALL CPUs/TCG", ThreadKind::Vcpu, None),
             ("vcpu3", ThreadKind::Vcpu, Some(3)),
             ("fc_vcpu 2", ThreadKind::Vcpu, Some(2)),
+            ("crosvm_vcpu1", ThreadKind::Vcpu, Some(1)),
+            ("kvm-vcpu-3", ThreadKind::Vcpu, Some(3)),
+            ("EMT-0", ThreadKind::Vcpu, Some(0)),
             ("IO iothread1", ThreadKind::Io, None),
             ("IO mon_iothread", ThreadKind::Emulator, None),
             ("worker", ThreadKind::Io, None),

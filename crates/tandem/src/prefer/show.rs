@@ -8,6 +8,7 @@ use std::path::Path;
 use tandem_host::cgroups::{Cgroup, Hierarchy};
 use tandem_host::scheduler::{Held, Place, Preference};
 use tandem_host::tasks::{self, Task};
+use tandem_host::untrusted::Untrusted;
 use tandem_sim::machine::format_cpulist;
 
 /// Prints what one prefers; or, without a target, what all do who prefer anything.
@@ -51,7 +52,9 @@ impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Task(task) => write!(f, "thread {} ({})", task.tid, task.name),
-            Self::Cgroup(cgroup) => write!(f, "cgroup {}", cgroup.path.display()),
+            Self::Cgroup(cgroup) => {
+                write!(f, "cgroup {}", Untrusted::new(cgroup.path.to_string_lossy()).shown())
+            }
         }
     }
 }

@@ -55,7 +55,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
         writeln!(
             out,
             "{} (process {}): {verb}{}",
-            resident.vm.name.escape_debug(),
+            resident.vm.name,
             resident.vm.identity.pid,
             resident.home_and_why(&machine)
         )?;

@@ -39,9 +39,9 @@ impl Sampler {
     ///
     /// # Errors
     /// If the machine cannot be read.
-    pub fn start(root: &Path, interval: Duration) -> anyhow::Result<Self> {
+    pub fn start(root: &Path, interval: Duration, with_emulated: bool) -> anyhow::Result<Self> {
         let detail = Arc::default();
-        let mut eye = Eye::open(root, Arc::clone(&detail))?;
+        let mut eye = Eye::open(root, with_emulated, Arc::clone(&detail))?;
         let (sender, looks) = sync_channel(1);
         thread::Builder::new().name("sampler".into()).spawn(move || eye.watch(interval, &sender))?;
         Ok(Self { looks, detail })
@@ -70,11 +70,11 @@ struct Eye {
 }
 
 impl Eye {
-    fn open(root: &Path, detail: Arc<Mutex<Option<Identity>>>) -> anyhow::Result<Self> {
+    fn open(root: &Path, with_emulated: bool, detail: Arc<Mutex<Option<Identity>>>) -> anyhow::Result<Self> {
         Ok(Self {
             root: root.to_owned(),
             machine: read_sysfs(root)?,
-            finder: Finder::new(root),
+            finder: Finder::new(root).with_emulated(with_emulated),
             cpu_times: read_cpu_times(root)?,
             slow: Slow::default(),
             migrations: Migrations::default(),

@@ -12,6 +12,8 @@ use tandem_sim::homes::HomeSettings;
 pub struct Agent {
     /// Whether VMs are found and given homes; those of the `[[vm]]` tables, too
     pub enabled: bool,
+    /// Whether VMs count that run without KVM, such as QEMU's emulated ones. Any process can look like one
+    pub emulated: bool,
     /// How often it looks whether a home should move: 1 s to 10 min
     pub look_interval: Duration,
     /// In how many looks in a row a move must be worth it: 1 to 100
@@ -30,6 +32,7 @@ impl Default for Agent {
             HomeSettings::default();
         Self {
             enabled: true,
+            emulated: false,
             look_interval: Duration { ns: look_interval_ns },
             looks_in_a_row,
             horizon: Duration { ns: horizon_ns },

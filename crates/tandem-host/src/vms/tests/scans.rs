@@ -8,7 +8,7 @@ use super::{QEMU, found, tree};
 fn others_are_no_vms() {
     let script = {
         let mut script = Process::new(7, "/usr/bin/qemu-system-x86_64", &[]).thread("CPU 0/KVM");
-        script.program = None;
+        (script.program, script.has_vm) = (None, None);
         script.arguments.insert(0, "/bin/sh".into());
         script
     };
@@ -28,11 +28,83 @@ fn others_are_no_vms() {
 }
 
 #[test]
+fn a_process_is_a_vm_by_the_kernels_word() {
+    let (_folder, tree) = tree();
+    let mut fake = Process::libvirt(7, "rt", 2);
+    fake.has_vm = Some(false);
+    let mut unknown = Process::new(8, "/opt/vmm/frobnicate", &["--memory", "9T"]).thread("crosvm_vcpu0");
+    unknown.has_vm = Some(true);
+    tree.process(&fake);
+    tree.process(&unknown);
+    let scan = |with_emulated| {
+        let mut finder = Finder::new(tree.root()).with_emulated(with_emulated);
+        finder.scan().unwrap();
+        let mut vms: Vec<_> = finder.vms().map(|vm| (vm.identity.pid, vm.name.clone(), vm.monitor)).collect();
+        vms.sort();
+        let unfinished: Vec<u32> = finder.monitors_without_vcpus().collect();
+        (vms, unfinished)
+    };
+    let other = (8, "other-8".to_owned(), Monitor::Other);
+    assert_eq!(scan(false), (vec![other.clone()], vec![7]));
+    assert_eq!(scan(true), (vec![(7, "rt".to_owned(), Monitor::Qemu), other], vec![]));
+}
+
+#[test]
+fn who_looks_like_a_monitor_for_ever_is_looked_at_ever_more_rarely() {
+    let (_folder, tree) = tree();
+    let mut late = Process::libvirt(7, "late", 1);
+    late.has_vm = Some(false);
+    tree.process(&late);
+    let mut finder = Finder::new(tree.root());
+    finder.scan().unwrap();
+    for _ in 0..64 {
+        finder.examine_unfinished();
+    }
+    late.has_vm = Some(true);
+    tree.process(&late);
+    let looks = (1..=64).find(|_| !finder.examine_unfinished().appeared.is_empty());
+    assert!(looks.is_some_and(|looks| looks <= 32), "{looks:?}");
+}
+
+#[test]
+fn claimed_memory_is_no_more_than_there_can_be() {
+    let (_folder, tree) = tree();
+    let claims = |pid, claim: &str| {
+        let process = Process::new(pid, QEMU, &["-m", claim]).thread("CPU 0/KVM").in_cgroup("/a/b");
+        tree.process(&process);
+        examine(tree.root(), pid).unwrap().memory_bytes
+    };
+    assert_eq!(claims(7, "9T"), Some(9 << 40), "nothing is known of limits");
+    tree.write("proc/meminfo", "MemTotal:       67108864 kB\nMemFree: 1 kB\n");
+    assert_eq!((claims(8, "9T"), claims(9, "4G")), (Some(64 << 30), Some(4 << 30)));
+    tree.cgroup("/a", "memory.max", "8589934592\n");
+    tree.cgroup("/a/b", "memory.max", "max\n");
+    assert_eq!(claims(10, "9T"), Some(8 << 30));
+}
+
+#[test]
+fn files_that_a_command_line_names_are_read_if_they_are_files() {
+    let (folder, tree) = tree();
+    let at = |name: &str| folder.path().join(name);
+    tree.write("etc/vm.conf", "[memory]\nsize = \"1024M\"\n");
+    let fifo = std::process::Command::new("mkfifo").arg(at("etc/fifo")).status().unwrap();
+    assert!(fifo.success());
+    let memory = |pid, file: &str| {
+        tree.process(&Process::new(pid, QEMU, &["-readconfig", file]).thread("CPU 0/KVM"));
+        examine(tree.root(), pid).unwrap().memory_bytes
+    };
+    assert_eq!(memory(7, "/etc/vm.conf"), Some(1 << 30));
+    // It would wait for a writer for ever.
+    assert_eq!(memory(8, "/etc/fifo"), None);
+    assert_eq!(memory(9, "/etc"), None);
+}
+
+#[test]
 fn without_root_a_name_and_an_argument_tell() {
     for (program, name) in [(QEMU, "qemu-system-x86"), ("/usr/libexec/qemu-kvm", "qemu-kvm"), ("kvm", "kvm")]
     {
         let mut process = Process::new(7, program, &["-name", "x"]).thread("CPU 0/KVM");
-        process.program = None;
+        (process.program, process.has_vm) = (None, None);
         assert_eq!(process.threads[0].name, name);
         assert_eq!(found(&process).map(|vm| vm.name).as_deref(), Some("x"), "{program}");
     }

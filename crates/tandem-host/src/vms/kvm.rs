@@ -1,0 +1,77 @@
+//! The kernel's word that a process runs a VM.
+//!
+//! Whatever a process calls itself, its threads and its files, only KVM makes files called `anon_inode:kvm-vm` and `anon_inode:kvm-vcpu:0`:
+//! the kernel's `virt/kvm/kvm_main.c`. Two places tell of them, of a monitor of any name:
+//!
+//! - `/proc/PID/fd`, for root and the process's own user;
+//! - `/proc/PID/maps`, for who may trace the process: a vCPU runs by a page that is shared with it, which every monitor maps.
+//!
+//! Limits: a process with more descriptors before its VM's than are looked at is not known by these. A path of a user's own begins with `/`,
+//! in both places.
+
+use super::memory::MAPS_MAX_BYTES;
+use crate::guarded;
+use std::fs;
+use std::path::Path;
+
+/// Most descriptors that are looked at. A monitor opens its VM early; each of its devices takes some.
+const DESCRIPTORS_MAX: usize = 4096;
+
+/// Whether a process of that user has a VM of KVM's, by its directory in `/proc`; nothing if the kernel does not tell.
+pub(super) fn has_vm(directory: &Path, user: u32) -> Option<bool> {
+    if let Ok(descriptors) = fs::read_dir(directory.join("fd")) {
+        let paths = descriptors.take(DESCRIPTORS_MAX).flatten().map(|one| one.path());
+        return Some(
+            paths
+                .filter_map(|path| fs::read_link(path).ok())
+                .any(|link| link == Path::new("anon_inode:kvm-vm")),
+        );
+    }
+    let maps = guarded::read_of_process(&directory.join("maps"), user, MAPS_MAX_BYTES)?;
+    Some(maps.split(|&byte| byte == b'\n').any(maps_vcpu))
+}
+
+/// Whether a line of `maps` is of the page of a vCPU.
+fn maps_vcpu(line: &[u8]) -> bool {
+    let line = String::from_utf8_lossy(line);
+    // Addresses, rights, offset, device, inode; the path may hold blanks.
+    line.split_ascii_whitespace().nth(5).is_some_and(|path| path.starts_with("anon_inode:kvm-vcpu:"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_descriptor_tells() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(has_vm(folder.path(), 0), None);
+        let fd = folder.path().join("fd");
+        fs::create_dir(&fd).unwrap();
+        symlink("/dev/kvm", fd.join("3")).unwrap();
+        symlink("/tmp/anon_inode:kvm-vm", fd.join("4")).unwrap();
+        assert_eq!(has_vm(folder.path(), 0), Some(false));
+        symlink("anon_inode:kvm-vm", fd.join("5")).unwrap();
+        assert_eq!(has_vm(folder.path(), 0), Some(true));
+    }
+
+    #[test]
+    fn so_does_the_page_of_a_vcpu() {
+        let folder = tempfile::tempdir().unwrap();
+        let maps = |text: &str| {
+            fs::write(folder.path().join("maps"), text).unwrap();
+            has_vm(folder.path(), 0)
+        };
+        let other = "7f0000000000-7f0040000000 rw-p 00000000 00:00 0 \n";
+        let own = "7f0040000000-7f0040001000 rw-s 00000000 00:0e 1 /tmp/anon_inode:kvm-vcpu:0\n7f1-7f2 rw-s 0 00:0e 1 /a anon_inode:kvm-vcpu:0\n";
+        assert_eq!(maps(&[other, own].concat()), Some(false));
+        let vcpu = "7f0040001000-7f0040004000 rw-s 00000000 00:0e 1043                       anon_inode:kvm-vcpu:0\n";
+        assert_eq!(maps(&[other, own, vcpu].concat()), Some(true));
+    }
+
+    #[test]
+    fn this_process_runs_none() {
+        assert_eq!(has_vm(Path::new("/proc/self"), 0), Some(false));
+    }
+}
