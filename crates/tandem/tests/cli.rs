@@ -252,12 +252,15 @@ fn the_installed_settings_are_the_defaults() {
     fs::write(&file, uncommented(of_all)).expect("a file can be written");
     assert_eq!(printed(&file), defaults);
 
-    // Of the examples for VMs, each is allowed beside a name.
-    let examples: Vec<_> = of_vms.lines().filter(|line| is_setting(line)).collect();
-    let [name, others @ ..] = &examples[..] else { panic!("there are examples: {text}") };
-    assert_eq!(others.len(), 3, "{text}");
-    for other in others {
-        let example = uncommented(&format!("#[[vm]]\n{name}\n{other}\n"));
+    // Of the examples for VMs, each that says something is allowed beside those that say of which VM.
+    let example = |key: &str| {
+        let line = of_vms.lines().find(|line| line.starts_with(&format!("#{key} = ")));
+        line.unwrap_or_else(|| panic!("there is no example of {key}: {text}")).to_owned()
+    };
+    assert_eq!(of_vms.lines().filter(|line| is_setting(line)).count(), 7, "{text}");
+    let who = ["name", "user", "cgroup", "manager"].map(example).join("\n");
+    for what in ["home", "isolated", "exempt"].map(example) {
+        let example = uncommented(&format!("#[[vm]]\n{who}\n{what}\n"));
         fs::write(&file, &example).expect("a file can be written");
         let printed = printed(&file);
         assert!(printed.ends_with(&example), "{example} is printed as {printed}");

@@ -95,7 +95,8 @@ impl Resident {
         let threads = vm.read_threads();
         let limits = vm.read_limits(&threads, online);
         let vcpu_times = Arc::new(VcpuTimes::start(&vm, &threads));
-        let rule = rules.iter().find(|rule| rule.fits(&vm.name)).cloned();
+        let cgroup = limits.cgroup.as_ref().map(|cgroup| cgroup.path.as_path());
+        let rule = rules.iter().find(|rule| rule.fits(&vm, cgroup)).cloned();
         let mut resident = Self {
             id,
             memory: Memory { resident_bytes: None, by_node: None },

@@ -42,8 +42,8 @@ pub use preference::{Asker, Held, Place, Preference, PreferenceError, Subject};
 pub use rehome::{cpus_of_nodes, rehome};
 pub use risks::{Risk, is_endangered_by_cookies, risks};
 pub use settings::{
-    Agent, DirectedYield, Fairness, Guest, Ignore, Listen, Metrics, Mode, NumaHomes, RateControl, Settings,
-    SoftAffinity, VmRule, settings_schema,
+    Agent, DirectedYield, Fairness, Guest, Ignore, Listen, ManagerName, Metrics, Mode, NumaHomes,
+    RateControl, Settings, SoftAffinity, VmRule, settings_schema,
 };
 pub use simulated::{OBJECT, request_bytes, rodata};
 pub use status::Status;

@@ -8,7 +8,7 @@ mod file;
 mod metrics;
 mod write;
 
-pub use agent::{Agent, VmRule};
+pub use agent::{Agent, ManagerName, VmRule};
 pub use file::settings_schema;
 use file::within;
 pub use metrics::{Listen, Metrics};

@@ -88,7 +88,9 @@ fn table_of_vms(schema: &Value) -> Table {
     let settings = properties.into_iter().map(|(key, property)| {
         // Lists may be absent, for which the schema has the type null besides.
         let is = |kind: &str| property["type"] == kind || property["type"][0] == kind;
-        let default = if is("string") {
+        let default = if let Some(example) = property["examples"].get(0) {
+            &example.to_string()
+        } else if is("string") {
             "\"db*\""
         } else if is("array") {
             "[1]"
@@ -166,6 +168,6 @@ mod tests {
         assert_eq!((mode.key.as_str(), words), ("mode", vec!["host", "guest"]));
         let last = tables().pop().unwrap();
         let keys: Vec<_> = last.settings.iter().map(|setting| setting.key.as_str()).collect();
-        assert_eq!((last.heading().as_str(), keys[0], keys.len()), ("[[vm]]", "name", 4));
+        assert_eq!((last.heading().as_str(), keys[0], keys.len()), ("[[vm]]", "name", 7));
     }
 }

@@ -1,10 +1,14 @@
 //! What an operator may set of the agent, which gives VMs their homes, and the exceptions for single VMs.
 
 use super::{ms, within};
+use crate::vms::{Manager, Vm};
+use nix::unistd::User;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use tandem_file::units::Duration;
 use tandem_sim::homes::HomeSettings;
+use wildmatch::WildMatch;
 
 /// Home nodes for the VMs of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -64,12 +68,24 @@ impl Agent {
     }
 }
 
-/// An exception for VMs of some name. The first one that fits a VM holds.
+/// An exception for some VMs. The first one that fits a VM in all that it says of it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VmRule {
     /// The VM's name, as `tandem vms` shows it; * stands for any characters, ? for one
     pub name: String,
+    /// Its user, by name or number. Unlike the name, this is the kernel's word
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"root")]
+    pub user: Option<String>,
+    /// Its cgroup, as a path from where cgroups are mounted, with * and ?: the kernel's word, too
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"machine.slice/*")]
+    pub cgroup: Option<String>,
+    /// Who started it, as it says itself
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = ManagerName::Libvirt)]
+    pub manager: Option<ManagerName>,
     /// NUMA nodes that are its home
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<Vec<u32>>,
@@ -81,18 +97,66 @@ pub struct VmRule {
     pub exempt: bool,
 }
 
+/// A manager of VMs, as `tandem vms` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ManagerName {
+    /// None: by hand, or by a script
+    None,
+    /// libvirt, and what is built on it
+    Libvirt,
+    /// Proxmox VE
+    Proxmox,
+    /// LXD
+    Lxd,
+    /// Incus
+    Incus,
+}
+
+impl ManagerName {
+    fn of(manager: &Manager) -> Self {
+        match manager {
+            Manager::None => Self::None,
+            Manager::Libvirt => Self::Libvirt,
+            Manager::Proxmox { .. } => Self::Proxmox,
+            Manager::Lxd { .. } => Self::Lxd,
+            Manager::Incus { .. } => Self::Incus,
+        }
+    }
+}
+
+/// A user by name or number.
+fn user_of(text: &str) -> Option<u32> {
+    text.parse().ok().or_else(|| Some(User::from_name(text).ok()??.uid.as_raw()))
+}
+
 fn is_false(value: &bool) -> bool {
     !value
 }
 
 impl VmRule {
-    /// Whether it is about a VM of this name.
-    pub fn fits(&self, name: &str) -> bool {
-        wildmatch::WildMatch::new(&self.name).matches(name)
+    /// Whether it is about this VM, which is in that cgroup.
+    pub fn fits(&self, vm: &Vm, cgroup: Option<&Path>) -> bool {
+        let matches = |pattern: &str, text: &str| WildMatch::new(pattern).matches(text);
+        let is_there = |wanted: &String| {
+            cgroup
+                .and_then(Path::to_str)
+                .is_some_and(|path| matches(wanted.trim_start_matches('/'), path.trim_start_matches('/')))
+        };
+        matches(&self.name, &vm.name)
+            && self.user.as_ref().is_none_or(|user| user_of(user) == Some(vm.user))
+            && self.cgroup.as_ref().is_none_or(is_there)
+            && self.manager.is_none_or(|manager| manager == ManagerName::of(&vm.manager))
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
         let table = format!("[[vm]] with name \"{:.60}\"", self.name.escape_debug());
+        if let Some(user) = self.user.as_ref().filter(|user| user_of(user).is_none()) {
+            return Err(format!(
+                "user of {table} is `{:.60}`, and there is no such user here",
+                user.escape_debug()
+            ));
+        }
         let said = [self.home.is_some(), self.isolated, self.exempt].into_iter().filter(|said| *said).count();
         match (said, &self.home) {
             (0, _) => Err(format!("{table} says nothing; give it home, isolated or exempt")),
@@ -108,9 +172,19 @@ impl VmRule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vms::examine;
+    use crate::vms::testing::{Process, Tree};
 
     fn rule(name: &str) -> VmRule {
-        VmRule { name: name.into(), home: None, isolated: false, exempt: true }
+        let [user, cgroup] = [None, None];
+        VmRule { name: name.into(), user, cgroup, manager: None, home: None, isolated: false, exempt: true }
+    }
+
+    fn vm(name: &str) -> Vm {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = Tree::new(folder.path());
+        tree.process(&Process::libvirt(7, name, 1));
+        examine(tree.root(), 7).unwrap()
     }
 
     #[test]
@@ -123,8 +197,32 @@ mod tests {
     fn names_may_have_wildcards() {
         let cases = [("db", "db", true), ("db", "db1", false), ("db*", "db1", true), ("db?", "db12", false)];
         for (pattern, name, fits) in cases {
-            assert_eq!(rule(pattern).fits(name), fits, "{pattern} {name}");
+            assert_eq!(rule(pattern).fits(&vm(name), None), fits, "{pattern} {name}");
         }
+    }
+
+    #[test]
+    fn a_rule_fits_in_all_that_it_says() {
+        let vm = vm("web");
+        let cgroup = Path::new("/machine.slice/web.scope");
+        let all = VmRule {
+            user: Some("root".into()),
+            cgroup: Some("machine.slice/*".into()),
+            manager: Some(ManagerName::Libvirt),
+            ..rule("w*")
+        };
+        assert_eq!(all.check(), Ok(()));
+        assert!(all.fits(&vm, Some(cgroup)));
+        let others = [
+            VmRule { user: Some("1000".into()), ..all.clone() },
+            VmRule { cgroup: Some("/user.slice/*".into()), ..all.clone() },
+            VmRule { manager: Some(ManagerName::None), ..all.clone() },
+            VmRule { name: "db".into(), ..all.clone() },
+        ];
+        assert!(others.iter().all(|rule| !rule.fits(&vm, Some(cgroup))));
+        assert!(!all.fits(&vm, None));
+        let nobody = VmRule { user: Some("no-such-user".into()), ..all }.check().unwrap_err();
+        assert!(nobody.ends_with("is `no-such-user`, and there is no such user here"), "{nobody}");
     }
 
     #[test]

@@ -110,7 +110,15 @@ mod tests {
         let mut settings = Settings::default();
         settings.numa_homes.enabled = false;
         settings.rate_control.ratelimit = Duration { ns: 0 };
-        let rule = |name: &str| VmRule { name: name.into(), home: None, isolated: false, exempt: false };
+        let rule = |name: &str| VmRule {
+            name: name.into(),
+            user: Some("root".into()),
+            cgroup: None,
+            manager: None,
+            home: None,
+            isolated: false,
+            exempt: false,
+        };
         settings.vm.push(VmRule { home: Some(vec![1]), ..rule("db*") });
         settings.vm.push(VmRule { isolated: true, ..rule("rt") });
         assert_eq!(parse(&settings.to_toml()), Ok(settings));
