@@ -4,15 +4,16 @@
 //! file system of its own (FUSE), and does not answer, holds up all who read them, and a file that a stranger has named may be on such a
 //! file system itself. A thread that waits there cannot be ended.
 //!
-//! **Approach.** They are read by a helper, which has a pipe for questions and one for answers. One that does not answer in time is
-//! killed and left, another one takes its place, and the user in question is not asked about for a while: a minute, then two, up to
-//! an hour. So a hostile user costs others some seconds, ever more rarely. Whoever has no helper, as tests and libraries, reads
-//! directly.
+//! **Approach.** They are read by a helper, which has a pipe for questions and one for answers. One that is seen to wait within the
+//! kernel for too long is killed and left, another one takes its place, and the user in question is not asked about for a while: a
+//! minute, then two, up to an hour. So a hostile user costs others some seconds, ever more rarely. One that could run and has no CPU is
+//! waited for much longer: that is nobody's doing. Whoever has no helper, as tests and libraries, reads directly.
 //!
 //! **Limits.** One file at a time. A killed helper that does not end keeps its memory; [`LEFT_MAX`] of them are left at most, and nothing
 //! is read beyond that.
 
 use crate::untrusted;
+use crate::vms::read_stat;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -25,9 +26,12 @@ use std::time::{Duration, Instant};
 
 /// Helpers that were killed and have not ended.
 pub const LEFT_MAX: usize = 64;
-/// How long an answer may take, and that of `numa_maps`, for which the kernel looks at each page: 10 ns each, so 10 s for 4 TiB.
+/// How often a helper is looked at, and for how long it may be seen to wait: much longer than a file of `/proc` waits for the process's own
+/// calls.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(2);
-const PATIENCE_WITH_PAGES: Duration = Duration::from_secs(10);
+/// How long an answer may take in all. The kernel looks at each page for `numa_maps`, 10 ns each: 20 s for 8 TiB.
+const LONGEST: Duration = Duration::from_secs(20);
 /// How long nothing is asked about a user whose file did not answer; doubled each time.
 const SILENCE_MIN: Duration = Duration::from_secs(60);
 const SILENCE_MAX: Duration = Duration::from_secs(3600);
@@ -56,13 +60,12 @@ impl Question {
 
 /// Reads a file of `/proc/PID`, whose process is `user`'s.
 pub fn read_of_process(path: &Path, user: u32, max_bytes: u64) -> Option<Vec<u8>> {
-    let patience = if path.ends_with("numa_maps") { PATIENCE_WITH_PAGES } else { PATIENCE };
-    ask(Question { path: path.to_owned(), named_by: None, max_bytes }, user, patience)
+    ask(Question { path: path.to_owned(), named_by: None, max_bytes }, user)
 }
 
 /// Reads a file that a process of `user` has named: [`untrusted::read_file`].
 pub fn read_named(path: &Path, user: u32, max_bytes: u64) -> Option<Vec<u8>> {
-    ask(Question { path: path.to_owned(), named_by: Some(user), max_bytes }, user, PATIENCE)
+    ask(Question { path: path.to_owned(), named_by: Some(user), max_bytes }, user)
 }
 
 /// From now on such files are read by a helper, which this starts: a process that calls [`serve`].
@@ -97,10 +100,10 @@ fn lock() -> std::sync::MutexGuard<'static, Option<Guard>> {
     GUARD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn ask(question: Question, user: u32, patience: Duration) -> Option<Vec<u8>> {
+fn ask(question: Question, user: u32) -> Option<Vec<u8>> {
     match &mut *lock() {
         None => question.answer(),
-        Some(guard) => guard.ask(&question, user, patience),
+        Some(guard) => guard.ask(&question, user),
     }
 }
 
@@ -108,6 +111,7 @@ fn ask(question: Question, user: u32, patience: Duration) -> Option<Vec<u8>> {
 #[derive(Debug)]
 struct Guard {
     start: fn() -> Command,
+    patience: Duration,
     helper: Option<Helper>,
     left: Vec<Child>,
     silences: HashMap<u32, Silence>,
@@ -129,10 +133,10 @@ struct Helper {
 
 impl Guard {
     fn new(start: fn() -> Command) -> Self {
-        Self { start, helper: None, left: Vec::new(), silences: HashMap::new() }
+        Self { start, patience: PATIENCE, helper: None, left: Vec::new(), silences: HashMap::new() }
     }
 
-    fn ask(&mut self, question: &Question, user: u32, patience: Duration) -> Option<Vec<u8>> {
+    fn ask(&mut self, question: &Question, user: u32) -> Option<Vec<u8>> {
         self.left.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         let now = Instant::now();
         if self.left.len() >= LEFT_MAX || self.silences.get(&user).is_some_and(|silence| now < silence.until)
@@ -143,7 +147,7 @@ impl Guard {
             Some(helper) => helper,
             None => Helper::start((self.start)()).ok()?,
         };
-        match helper.ask(question, now + patience) {
+        match helper.ask(question, self.patience) {
             Ok(answer) => {
                 self.silences.remove(&user);
                 self.helper = Some(helper);
@@ -173,29 +177,29 @@ impl Helper {
     }
 
     /// The answer, of at most as many bytes as were asked for.
-    fn ask(&mut self, question: &Question, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
+    fn ask(&mut self, question: &Question, patience: Duration) -> io::Result<Option<Vec<u8>>> {
         let mut line = serde_json::to_vec(question)?;
         line.push(b'\n');
         // It waits for questions, and a pipe holds more than one.
         self.input.write_all(&line)?;
+        let mut wait = Wait { patience, deadline: Instant::now() + LONGEST };
         let mut length = [0; 8];
-        self.read(&mut length, deadline)?;
+        self.read(&mut length, &mut wait)?;
         let length = match u64::from_ne_bytes(length) {
             NOTHING => return Ok(None),
             length if length <= question.max_bytes => length,
             _ => return Err(ErrorKind::InvalidData.into()),
         };
         let mut bytes = vec![0; length as usize];
-        self.read(&mut bytes, deadline)?;
+        self.read(&mut bytes, &mut wait)?;
         Ok(Some(bytes))
     }
 
-    fn read(&mut self, mut bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
+    fn read(&mut self, mut bytes: &mut [u8], wait: &mut Wait) -> io::Result<()> {
+        let timeout = Timespec::try_from(LOOK_INTERVAL).map_err(|_| ErrorKind::InvalidInput)?;
         while !bytes.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = Timespec::try_from(left).map_err(|_| ErrorKind::InvalidInput)?;
             match poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&timeout)) {
-                Ok(0) => return Err(ErrorKind::TimedOut.into()),
+                Ok(0) => wait.go_on(self.is_waiting())?,
                 Ok(_) => match self.output.read(bytes)? {
                     0 => return Err(ErrorKind::UnexpectedEof.into()),
                     length => bytes = &mut bytes[length..],
@@ -205,6 +209,35 @@ impl Helper {
             }
         }
         Ok(())
+    }
+
+    /// Whether it waits for something else than a CPU.
+    fn is_waiting(&self) -> bool {
+        let directory = format!("/proc/{}", self.child.id());
+        read_stat(Path::new(&directory)).is_some_and(|stat| stat.state != b'R')
+    }
+}
+
+/// How long an answer is waited for.
+#[derive(Debug)]
+struct Wait {
+    /// What is left of the time in which the helper may be seen to wait.
+    patience: Duration,
+    deadline: Instant,
+}
+
+impl Wait {
+    /// Another look interval has passed; fails with `TimedOut` if the helper has waited for too long, with `WouldBlock` if it has had too
+    /// little of a CPU.
+    fn go_on(&mut self, is_waiting: bool) -> io::Result<()> {
+        if is_waiting {
+            self.patience = self.patience.saturating_sub(LOOK_INTERVAL);
+        }
+        match self.patience.is_zero() {
+            true => Err(ErrorKind::TimedOut.into()),
+            false if Instant::now() >= self.deadline => Err(ErrorKind::WouldBlock.into()),
+            false => Ok(()),
+        }
     }
 }
 
@@ -224,7 +257,6 @@ mod tests {
     use super::*;
 
     const SHORT: Duration = Duration::from_millis(300);
-    const LONG: Duration = Duration::from_secs(600);
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
@@ -245,7 +277,7 @@ mod tests {
     fn a_helper_answers_one_question_after_another() {
         let mut guard = Guard::new(answers);
         for _ in 0..3 {
-            assert_eq!(guard.ask(&question(3), 1000, LONG).as_deref(), Some(&b"abc"[..]));
+            assert_eq!(guard.ask(&question(3), 1000).as_deref(), Some(&b"abc"[..]));
         }
         assert!(guard.left.is_empty() && guard.silences.is_empty());
     }
@@ -253,23 +285,22 @@ mod tests {
     #[test]
     fn one_that_hangs_is_left_and_its_user_not_asked_about_for_a_while() {
         let mut guard = Guard::new(|| shell("exec sleep 1000"));
-        assert_eq!(guard.ask(&question(3), 1000, SHORT), None);
+        guard.patience = SHORT;
+        assert_eq!(guard.ask(&question(3), 1000), None);
         assert_eq!(guard.silences[&1000].length, SILENCE_MIN);
-        let begin = Instant::now();
-        assert_eq!(guard.ask(&question(3), 1000, LONG), None);
-        assert!(begin.elapsed() < LONG, "nothing is asked about that user");
         guard.start = answers;
-        assert!(guard.ask(&question(3), 1001, LONG).is_some(), "others are");
+        assert_eq!(guard.ask(&question(3), 1000), None, "nothing is asked about that user");
+        assert!(guard.ask(&question(3), 1001).is_some(), "others are");
 
         // The silence is over, and it hangs again.
         guard.helper = None;
         guard.start = || shell("exec sleep 1000");
         guard.silences.get_mut(&1000).unwrap().until = Instant::now();
-        assert_eq!(guard.ask(&question(3), 1000, SHORT), None);
+        assert_eq!(guard.ask(&question(3), 1000), None);
         assert_eq!(guard.silences[&1000].length, 2 * SILENCE_MIN);
         guard.start = answers;
         guard.silences.get_mut(&1000).unwrap().until = Instant::now();
-        assert!(guard.ask(&question(3), 1000, LONG).is_some());
+        assert!(guard.ask(&question(3), 1000).is_some());
         assert!(guard.silences.is_empty(), "it has answered");
     }
 
@@ -283,23 +314,38 @@ mod tests {
         ];
         for liar in liars {
             let mut guard = Guard::new(liar);
-            assert_eq!(guard.ask(&question(3), 1000, LONG), None);
+            assert_eq!(guard.ask(&question(3), 1000), None);
             assert!(guard.silences.is_empty(), "that is not the user's doing");
             guard.start = answers;
-            assert!(guard.ask(&question(3), 1000, LONG).is_some());
+            assert!(guard.ask(&question(3), 1000).is_some());
         }
+    }
+
+    #[test]
+    fn who_has_no_cpu_is_waited_for() {
+        let mut wait = Wait { patience: SHORT, deadline: Instant::now() + LONGEST };
+        assert!((0..1000).all(|_| wait.go_on(false).is_ok()));
+        let looks = (1..).find(|_| wait.go_on(true).is_err());
+        assert_eq!(looks, Some(6));
+        let mut late = Wait { patience: SHORT, deadline: Instant::now() };
+        assert_eq!(late.go_on(false).unwrap_err().kind(), ErrorKind::WouldBlock);
+        // Busy, and no answer: it is given up, and that is not the user's doing.
+        let helper = Helper::start(shell("while :; do :; done")).unwrap();
+        std::thread::sleep(SHORT);
+        assert!(!helper.is_waiting());
+        let _ = { helper }.child.kill();
     }
 
     #[test]
     fn so_many_are_left_and_no_more() {
         let mut guard = Guard::new(answers);
         guard.left.extend((0..LEFT_MAX).map(|_| shell("exec sleep 1000").spawn().unwrap()));
-        assert_eq!(guard.ask(&question(3), 1000, LONG), None);
+        assert_eq!(guard.ask(&question(3), 1000), None);
         for child in &mut guard.left {
             child.kill().unwrap();
             child.wait().unwrap();
         }
-        assert!(guard.ask(&question(3), 1000, LONG).is_some());
+        assert!(guard.ask(&question(3), 1000).is_some());
     }
 
     #[test]

@@ -280,7 +280,8 @@ fn look_at(root: &Arc<Path>, pid: u32, believes_names: bool) -> Look {
     if !threads::read(root, pid, &[]).iter().any(|thread| thread.kind == ThreadKind::Vcpu) {
         return Look::MonitorWithoutVcpus;
     }
-    let Some(arguments) = read_arguments(&directory) else { return Look::Other };
+    // A VM is one whatever it says, and if it says nothing.
+    let arguments = read_arguments(&directory).unwrap_or_default();
     let cgroups = &read_text(&directory.join("cgroup")).unwrap_or_default();
     let source = Source { root, directory: &directory, user, arguments: &arguments, cgroups };
     let description = source.describe(monitor);

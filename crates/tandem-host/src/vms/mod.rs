@@ -58,6 +58,7 @@ pub(crate) use homes::{name_nodes, nodes_of};
 pub use limits::{Limits, VmCgroup};
 pub use memory::{Memory, MemoryByNode, MemorySource, TRUSTED_SHARE};
 pub use monitor::Monitor;
+pub(crate) use process::read_stat;
 pub use threads::{Thread, ThreadKind};
 pub use times::{OpenTimes, ThreadTimes};
 pub use usage::{ThreadUsage, Usage, VmUsage};

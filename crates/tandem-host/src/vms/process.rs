@@ -20,7 +20,7 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// A line of `/proc/PID/stat` or `/proc/PID/task/TID/stat`, the parts that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stat {
+pub(crate) struct Stat {
     /// `R`, `S`, `D` and so on.
     pub state: u8,
     pub is_kernel_thread: bool,
@@ -89,7 +89,7 @@ pub(super) fn read_small<'a>(path: &Path, buffer: &'a mut [u8]) -> Option<&'a [u
 }
 
 /// The line of a process or thread, by its directory in `/proc`.
-pub(super) fn read_stat(directory: &Path) -> Option<Stat> {
+pub(crate) fn read_stat(directory: &Path) -> Option<Stat> {
     let mut buffer = [0; 1024];
     Stat::parse(read_small(&directory.join("stat"), &mut buffer)?)
 }

@@ -6,6 +6,7 @@
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::env;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -80,6 +81,8 @@ impl AgentProcess {
                         return Ok(None);
                     }
                     None if heard.elapsed() < SILENT_MAX => return Ok(None),
+                    // It could go on, and has no CPU, or computes: that takes longer on a busy machine.
+                    None if could_run(child) && heard.elapsed() < 4 * SILENT_MAX => return Ok(None),
                     None => {
                         child.kill()?;
                         format!("was silent for {} s and was killed", SILENT_MAX.as_secs())
@@ -140,6 +143,12 @@ fn is_heard(child: &mut Child) -> bool {
     let is_readable = poll(&mut [PollFd::new(output.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO);
     is_readable.is_ok_and(|readable| readable > 0)
         && output.read(&mut [0; 4096]).is_ok_and(|length| length > 0)
+}
+
+/// Whether its main thread waits for nothing but a CPU.
+fn could_run(child: &Child) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
 }
 
 /// Starts one, and waits until it writes that it is ready; one that takes too long is not waited for.
