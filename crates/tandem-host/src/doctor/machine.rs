@@ -14,11 +14,20 @@ pub fn look(kernel: &Kernel) -> Vec<Finding> {
     let topology = Finding::needed(subject, places, |places| {
         format!("CPUs: {}, last-level caches: {}", places.cpu_count(), places.llc_count())
     });
-    let nodes =
-        match (machine.node_count(), read(kernel.root(), "/proc/sys/kernel/numa_balancing").as_deref()) {
-            (1, _) => "one node".to_owned(),
-            (nodes, None | Some("0")) => format!("{nodes} nodes; the kernel's NUMA balancing is off"),
-            (nodes, Some(_)) => format!("{nodes} nodes; the kernel's NUMA balancing is on"),
-        };
-    vec![topology, Finding::ok("NUMA", nodes)]
+    let balancing = read(kernel.root(), "/proc/sys/kernel/numa_balancing");
+    let nodes = match (machine.node_count(), balancing.as_deref()) {
+        (1, _) => Finding::ok("NUMA", "one node"),
+        (nodes, None | Some("0")) => {
+            Finding::ok("NUMA", format!("{nodes} nodes; the kernel's NUMA balancing is off"))
+        }
+        // The kernel scans memory from the tick of its fair class.
+        (nodes, Some(_)) => Finding::ok(
+            "NUMA",
+            format!(
+                "{nodes} nodes; the kernel's NUMA balancing is on, and moves no memory of tasks that a sched_ext scheduler runs: where it has to \
+                 move, use `migratepages`"
+            ),
+        ),
+    };
+    vec![topology, nodes]
 }
