@@ -23,4 +23,5 @@ pub mod scheduler;
 pub mod tasks;
 pub mod topology;
 pub mod untrusted;
+mod users;
 pub mod vms;

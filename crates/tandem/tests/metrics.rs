@@ -138,3 +138,22 @@ fn the_book_has_all_metrics_and_no_others() {
     assert_eq!(told, others);
     assert!(names.is_superset(&counters));
 }
+
+#[test]
+fn alerts_ask_for_metrics_that_there_are_and_have_their_place_in_the_runbook() {
+    let (rules, runbook, names) =
+        (read("packaging/prometheus/tandem.rules.yml"), read("docs/src/runbook.md"), names());
+    let of = |key: &str| {
+        let lines = rules.lines().filter_map(|line| line.trim_start_matches([' ', '-']).strip_prefix(key));
+        lines.map(str::trim).collect::<Vec<_>>()
+    };
+    let (alerts, asked) = (of("alert:"), of("expr:"));
+    assert!(alerts.len() > 5 && asked.len() == alerts.len(), "{alerts:?}");
+    for name in asked.iter().flat_map(|text| named_in(text)) {
+        assert!(names.contains(name), "there is no {name}");
+    }
+    let sections: Vec<&str> = runbook.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    assert_eq!(alerts, sections);
+    let told: Vec<String> = alerts.iter().map(|alert| format!("\"{alert}\"")).collect();
+    assert_eq!(of("runbook:"), told);
+}

@@ -264,7 +264,7 @@ fn look_at(root: &Arc<Path>, pid: u32, believes_names: bool) -> Look {
         }
     }
     let Some(user) = read_user(&directory) else { return Look::Other };
-    let monitor = match (named, has_vm(&directory, user)) {
+    let monitor = match (named, has_vm(&directory, user, named.is_some())) {
         (Some(monitor), Some(true)) => monitor,
         (Some(monitor), _) if believes_names => monitor,
         // Whoever may not see it has to believe it. Root may, so that there is something wrong with that process.

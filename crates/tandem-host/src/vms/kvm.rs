@@ -14,13 +14,16 @@ use crate::guarded;
 use std::fs;
 use std::path::Path;
 
-/// Most descriptors that are looked at. A monitor opens its VM early; each of its devices takes some.
-const DESCRIPTORS_MAX: usize = 4096;
+/// Most descriptors that are looked at, of a process that seems to be a monitor, and of any other. A monitor opens its VM early; each of
+/// its devices takes some.
+const OF_MONITOR_MAX: usize = 4096;
+const OF_OTHER_MAX: usize = 512;
 
 /// Whether a process of that user has a VM of KVM's, by its directory in `/proc`; nothing if the kernel does not tell.
-pub(super) fn has_vm(directory: &Path, user: u32) -> Option<bool> {
+pub(super) fn has_vm(directory: &Path, user: u32, seems_a_monitor: bool) -> Option<bool> {
+    let most = if seems_a_monitor { OF_MONITOR_MAX } else { OF_OTHER_MAX };
     if let Ok(descriptors) = fs::read_dir(directory.join("fd")) {
-        let paths = descriptors.take(DESCRIPTORS_MAX).flatten().map(|one| one.path());
+        let paths = descriptors.take(most).flatten().map(|one| one.path());
         return Some(
             paths
                 .filter_map(|path| fs::read_link(path).ok())
@@ -46,14 +49,14 @@ mod tests {
     #[test]
     fn a_descriptor_tells() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(has_vm(folder.path(), 0), None);
+        assert_eq!(has_vm(folder.path(), 0, true), None);
         let fd = folder.path().join("fd");
         fs::create_dir(&fd).unwrap();
         symlink("/dev/kvm", fd.join("3")).unwrap();
         symlink("/tmp/anon_inode:kvm-vm", fd.join("4")).unwrap();
-        assert_eq!(has_vm(folder.path(), 0), Some(false));
+        assert_eq!(has_vm(folder.path(), 0, true), Some(false));
         symlink("anon_inode:kvm-vm", fd.join("5")).unwrap();
-        assert_eq!(has_vm(folder.path(), 0), Some(true));
+        assert_eq!(has_vm(folder.path(), 0, true), Some(true));
     }
 
     #[test]
@@ -61,7 +64,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let maps = |text: &str| {
             fs::write(folder.path().join("maps"), text).unwrap();
-            has_vm(folder.path(), 0)
+            has_vm(folder.path(), 0, true)
         };
         let other = "7f0000000000-7f0040000000 rw-p 00000000 00:00 0 \n";
         let own = "7f0040000000-7f0040001000 rw-s 00000000 00:0e 1 /tmp/anon_inode:kvm-vcpu:0\n7f1-7f2 rw-s 0 00:0e 1 /a anon_inode:kvm-vcpu:0\n";
@@ -72,6 +75,6 @@ mod tests {
 
     #[test]
     fn this_process_runs_none() {
-        assert_eq!(has_vm(Path::new("/proc/self"), 0), Some(false));
+        assert_eq!(has_vm(Path::new("/proc/self"), 0, true), Some(false));
     }
 }
