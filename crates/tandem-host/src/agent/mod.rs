@@ -150,6 +150,7 @@ impl<H: Hands> Agent<H> {
         } else if found.are_gone {
             self.publish();
         }
+        self.reports.count_look();
         Ok(told)
     }
 

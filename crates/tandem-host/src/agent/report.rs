@@ -13,6 +13,7 @@ use super::vcpu_times::VcpuTimes;
 use crate::vms::{Identity, Manager, Memory, MemoryByNode, MemorySource, Monitor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// A VM as the agent knows it. Times are counters, which rise; what is not known is `None`.
@@ -96,7 +97,10 @@ impl HomeDecisions {
 
 /// What an agent has published last; all clones are of the same agent.
 #[derive(Clone, Debug, Default)]
-pub struct Reports(Arc<RwLock<Arc<Published>>>);
+pub struct Reports {
+    published: Arc<RwLock<Arc<Published>>>,
+    looks: Arc<AtomicU64>,
+}
 
 /// What the agent knew after a look.
 #[derive(Debug, Default)]
@@ -119,17 +123,26 @@ impl Reports {
         self.published().vms.iter().filter_map(Known::read).collect()
     }
 
+    /// How often the agent has looked around since it began.
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_look(&self) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// How often the agent has decided about homes.
     pub fn decisions(&self) -> HomeDecisions {
         self.published().decisions
     }
 
     pub(super) fn publish(&self, published: Published) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(published);
+        *self.published.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(published);
     }
 
     fn published(&self) -> Arc<Published> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.published.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

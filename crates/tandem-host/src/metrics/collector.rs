@@ -28,6 +28,7 @@ pub struct Sample {
     /// None if nobody looks after VMs, which is not the same as that there is none.
     pub vms: Option<Vec<VmReport>>,
     pub decisions: Option<HomeDecisions>,
+    pub looks: Option<u64>,
 }
 
 impl Collector for Sample {
@@ -84,6 +85,13 @@ impl Sample {
     }
 
     fn encode_agent(&self, page: &mut Page<'_>) -> fmt::Result {
+        if let Some(looks) = self.looks {
+            page.one(
+                "agent_looks",
+                "how often the agent has looked around since it began, about once a second",
+                &ConstCounter::new(looks),
+            )?;
+        }
         if let Some(HomeDecisions { given, moved, withdrawn }) = self.decisions {
             let decisions = [("given", given), ("moved", moved), ("withdrawn", withdrawn)];
             page.counters(

@@ -98,6 +98,7 @@ impl Exporter {
                 .collect(),
             vms: reports.map(Reports::vms),
             decisions: reports.map(Reports::decisions),
+            looks: reports.map(Reports::looks),
         }
     }
 

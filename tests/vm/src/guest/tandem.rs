@@ -1,7 +1,7 @@
 //! The `tandem` command: the scheduler that it runs, and what it says.
 
 use super::process::Process;
-use super::{cpus, sched_ext, tasks, wait};
+use super::{cpus, sched_ext, wait};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use serde::Deserialize;
@@ -108,11 +108,6 @@ pub fn agent() -> Result<u32> {
         }
     }
     bail!("there is no agent")
-}
-
-/// How often the agent has looked around since it began: after each look it goes to sleep.
-pub fn agents_looks() -> Result<u64> {
-    Ok(tasks::usage(agent()?)?.voluntary_switches)
 }
 
 /// The scheduler's counters, as `tandem stat --json` tells them.

@@ -15,7 +15,8 @@ use std::thread;
 use std::time::Duration;
 
 const ADDRESS: &str = "127.0.0.1:9764";
-const LISTEN: &str = "[metrics]\nlisten = \"127.0.0.1:9764\"\n";
+/// Settings with metrics, for which [`start_loopback`] is needed as well.
+pub const LISTEN: &str = "[metrics]\nlisten = \"127.0.0.1:9764\"\n";
 /// Looks every second: times at home are as old as the last look.
 const QUICK: &str = "[agent]\nlook_interval = \"1 s\"\n";
 /// The last resort against a service that hangs. It closes what is silent after seconds by itself.
@@ -27,10 +28,21 @@ const TRIES: u32 = 3;
 /// As many as the service has at a time: see its documentation.
 const CONNECTIONS_MAX: usize = 64;
 
-/// A scheduler with metrics, on a system with users.
-fn scheduler_with_metrics() -> Result<Tandem> {
+/// Lets metrics be asked for.
+pub fn start_loopback() -> Result<()> {
     let up = Command::new("busybox").args(["ifconfig", "lo", "127.0.0.1", "up"]).output()?;
     ensure!(up.status.success(), "the loopback interface: {}", String::from_utf8_lossy(&up.stderr));
+    Ok(())
+}
+
+/// How often the agent has looked around since it began.
+pub fn agents_looks() -> Result<u64> {
+    Ok(value(&page()?, "tandem_agent_looks_total ")? as u64)
+}
+
+/// A scheduler with metrics, on a system with users.
+fn scheduler_with_metrics() -> Result<Tandem> {
+    start_loopback()?;
     write_users()?;
     Tandem::run_with(&format!("{QUICK}{LISTEN}"))
 }

@@ -1,9 +1,10 @@
 //! The agent and real VMs: QEMU with nested KVM on two nodes of two CPUs.
 
+use super::metrics::{LISTEN, agents_looks, start_loopback};
 use super::{MOSTLY, succeeds};
 use crate::guest::cgroup::Cgroup;
 use crate::guest::switches::Trace;
-use crate::guest::tandem::{Tandem, agent, agents_looks};
+use crate::guest::tandem::{Tandem, agent};
 use crate::guest::tasks::share_on;
 use crate::guest::vm::{Vm, homes};
 use crate::guest::{Guest, cpus, idle_beside, wait};
@@ -28,7 +29,8 @@ const BESIDE_IDLE_MAX: f64 = 0.01;
 /// VMs are found when they start, get homes on different nodes, stay there, are shown, and are forgotten when they end,
 /// in order or not.
 pub fn are_found_and_have_homes(guest: &Guest) -> Result<()> {
-    let tandem = Tandem::run_with(QUICK)?;
+    start_loopback()?;
+    let tandem = Tandem::run_with(&format!("{QUICK}{LISTEN}"))?;
     let mut vms = Vec::new();
     let mut nodes = Vec::new();
     for name in ["first", "second"] {
@@ -44,7 +46,13 @@ pub fn are_found_and_have_homes(guest: &Guest) -> Result<()> {
     }
     ensure!(nodes.len() == 2 && nodes[0] != nodes[1], "the homes are {nodes:?}");
     for (vm, &node) in vms.iter().zip(&nodes) {
-        let share = share_on(vm.vcpus(), &cpus::of_node(node)?)?;
+        let home = cpus::of_node(node)?;
+        // They may have run elsewhere when the home was given, and come once there is room.
+        wait::until(
+            "that its vCPUs come home",
+            || Ok((share_on(vm.vcpus(), &home)? > MOSTLY).then_some(())),
+        )?;
+        let share = share_on(vm.vcpus(), &home)?;
         guest.note(format!("on node {node}: {:.0}% at home", 100.0 * share))?;
         ensure!(share > MOSTLY, "a VM was not at home");
     }

@@ -102,6 +102,7 @@ fn a_page_has_the_scheduler_the_machine_and_the_vms() {
     assert_eq!(value(&page, &format!("tandem_vm_away_seconds_total{{{name}}}")), Some("0.0"));
     assert_eq!(value(&page, &format!("tandem_vm_home{{{name},node=\"1\"}}")), Some("1"));
     assert_eq!(value(&page, "tandem_vms"), Some("1"));
+    assert_eq!(value(&page, "tandem_agent_looks_total"), Some("1"), "of its own accord, once");
     assert_eq!(
         page.lines().filter(|line| line.contains("tandem_vm_memory_bytes{")).count(),
         0,
