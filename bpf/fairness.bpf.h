@@ -41,8 +41,8 @@
 /* More than any task has. */
 #define WEIGHT_MOST (1ULL << 40)
 
-/* 1/1024 of what a CPU of the LLC has to do on average, or of the task that it takes turns with. */
-#define LEAST_SHARE_SHIFT 10
+/* 1/512 of what a CPU of the LLC has to do on average, or of the task that it takes turns with. */
+#define LEAST_SHARE_SHIFT 9
 
 /*
  * With more tasks a CPU than this, slices are shorter, so that a round stays as long. Shorter ones for fewer tasks gain little,

@@ -482,6 +482,7 @@ static bool let_out(struct bpf_iter_scx_dsq *at, struct task_struct *p, struct t
 	__sync_fetch_and_sub(&bucket->nr_parked, 1);
 	if (!let_out)
 		return false;
+	end_tickless(cpu, !bound);
 	if (scx_bpf_test_and_clear_cpu_idle(cpu))
 		idle = cpu;
 	else if (!is_pinned(p))

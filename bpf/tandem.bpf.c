@@ -221,6 +221,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!task || !state) {
 		/* There was no memory for what is known of it: it waits like any other, where nobody has to know it. */
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, settings.slice_min_ns, enq_flags);
+		end_tickless(cpu, true);
 		return;
 	}
 	woke = is_here_anew(task, enq_flags);
