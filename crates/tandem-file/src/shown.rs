@@ -16,12 +16,28 @@ pub fn readable(text: &str, kept: &[char]) -> String {
     readable
 }
 
+/// A JSON text with the same escaped as JSON has it, but for its own ends of lines. Only strings have such characters.
+pub fn escape_json(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match (character.is_control() || is_hidden(character)) && character != '\n' {
+            true => character
+                .encode_utf16(&mut [0; 2])
+                .iter()
+                .for_each(|unit| escaped.push_str(&format!("\\u{unit:04x}"))),
+            false => escaped.push(character),
+        }
+    }
+    escaped
+}
+
 /// Whether a character is of Unicode's categories Cf, Zl and Zp (format characters, separators of lines and paragraphs), or is drawn as nothing:
-/// version 16 of its `UnicodeData.txt`.
+/// or as a blank that is none: version 16 of its `UnicodeData.txt`.
 fn is_hidden(character: char) -> bool {
     matches!(
         character,
-        '\u{ad}'
+        '\u{a0}'
+            | '\u{ad}'
             | '\u{34f}'
             | '\u{600}'..='\u{605}'
             | '\u{61c}'
@@ -30,11 +46,14 @@ fn is_hidden(character: char) -> bool {
             | '\u{890}'..='\u{891}'
             | '\u{8e2}'
             | '\u{115f}'..='\u{1160}'
+            | '\u{1680}'
             | '\u{17b4}'..='\u{17b5}'
             | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
+            | '\u{2000}'..='\u{200f}'
+            | '\u{2028}'..='\u{202f}'
+            | '\u{205f}'..='\u{206f}'
+            | '\u{2800}'
+            | '\u{3000}'
             | '\u{3164}'
             | '\u{fe00}'..='\u{fe0f}'
             | '\u{feff}'
@@ -58,6 +77,13 @@ mod tests {
         let text = "ü\u{1b}[31m\u{9b}\n\t";
         assert_eq!(readable(text, &[]), "ü\\u{1b}[31m\\u{9b}\\n\\t");
         assert_eq!(readable(text, &['\n', '\t']), "ü\\u{1b}[31m\\u{9b}\n\t");
+    }
+
+    #[test]
+    fn json_stays_json() {
+        let text = "{\n \"a\": \"\u{9b}31m\u{202e}\u{7f}\u{e0041}ü\"\n}";
+        let escaped = escape_json(text);
+        assert_eq!(escaped, "{\n \"a\": \"\\u009b31m\\u202e\\u007f\\udb40\\udc41ü\"\n}");
     }
 
     #[test]

@@ -36,22 +36,32 @@ const LONGEST: Duration = Duration::from_secs(20);
 /// How long nothing is asked about a user whose file did not answer; doubled each time.
 const SILENCE_MIN: Duration = Duration::from_secs(60);
 const SILENCE_MAX: Duration = Duration::from_secs(3600);
+/// How long answers about a user's processes may take in [`SILENCE_MIN`], all together: page tables of terabytes take their time, and are as
+/// good as a file that never answers. Root's may take any time.
+const SHARE: Duration = Duration::from_secs(10);
 /// The length of an answer where there is none.
 const NOTHING: u64 = u64::MAX;
 
 /// What is to be read, `max_bytes` of it at most.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Question {
+    /// A file of `/proc`, or the folder where a path begins that a process has named.
     path: PathBuf,
-    /// It is a file that a process of this user has named, and not one of `/proc`.
-    named_by: Option<u32>,
+    named: Option<Named>,
     max_bytes: u64,
+}
+
+/// A path of a process's, and whose process it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Named {
+    path: String,
+    user: u32,
 }
 
 impl Question {
     fn answer(&self) -> Option<Vec<u8>> {
-        if let Some(user) = self.named_by {
-            return untrusted::read_file(&self.path, user, self.max_bytes);
+        if let Some(named) = &self.named {
+            return untrusted::read_file(&self.path, &named.path, named.user, self.max_bytes);
         }
         let mut bytes = Vec::new();
         File::open(&self.path).ok()?.take(self.max_bytes).read_to_end(&mut bytes).ok()?;
@@ -61,12 +71,13 @@ impl Question {
 
 /// Reads a file of `/proc/PID`, whose process is `user`'s.
 pub fn read_of_process(path: &Path, user: u32, max_bytes: u64) -> Option<Vec<u8>> {
-    ask(Question { path: path.to_owned(), named_by: None, max_bytes }, user)
+    ask(Question { path: path.to_owned(), named: None, max_bytes }, user)
 }
 
-/// Reads a file that a process of `user` has named: [`untrusted::read_file`].
-pub fn read_named(path: &Path, user: u32, max_bytes: u64) -> Option<Vec<u8>> {
-    ask(Question { path: path.to_owned(), named_by: Some(user), max_bytes }, user)
+/// Reads a file that a process of `user` has named, from a folder on: [`untrusted::read_file`].
+pub fn read_named(start: &Path, path: &str, user: u32, max_bytes: u64) -> Option<Vec<u8>> {
+    let named = Some(Named { path: path.to_owned(), user });
+    ask(Question { path: start.to_owned(), named, max_bytes }, user)
 }
 
 /// From now on such files are read by a helper, which this starts: a process that calls [`serve`].
@@ -116,6 +127,8 @@ struct Guard {
     helper: Option<Helper>,
     left: Vec<Child>,
     silences: HashMap<u32, Silence>,
+    /// Since when, and how long answers about a user took.
+    spent: HashMap<u32, (Instant, Duration)>,
 }
 
 /// Until when nothing is asked about a user, and for how long that was.
@@ -134,7 +147,14 @@ struct Helper {
 
 impl Guard {
     fn new(start: fn() -> Command) -> Self {
-        Self { start, patience: PATIENCE, helper: None, left: Vec::new(), silences: HashMap::new() }
+        Self {
+            start,
+            patience: PATIENCE,
+            helper: None,
+            left: Vec::new(),
+            silences: HashMap::new(),
+            spent: HashMap::new(),
+        }
     }
 
     fn ask(&mut self, question: &Question, user: u32) -> Option<Vec<u8>> {
@@ -152,21 +172,39 @@ impl Guard {
         };
         match helper.ask(question, self.patience) {
             Ok(answer) => {
-                self.silences.remove(&user);
                 self.helper = Some(helper);
+                match user != 0 && self.has_used_its_share(user, now) {
+                    true => self.silence(user),
+                    false => _ = self.silences.remove(&user),
+                }
                 answer
             }
             Err(error) => {
                 if error.kind() == ErrorKind::TimedOut {
-                    let length =
-                        self.silences.get(&user).map_or(SILENCE_MIN, |old| (2 * old.length).min(SILENCE_MAX));
-                    self.silences.insert(user, Silence { until: Instant::now() + length, length });
+                    self.silence(user);
                 }
                 let _ = helper.child.kill();
                 self.left.push(helper.child);
                 None
             }
         }
+    }
+}
+
+impl Guard {
+    fn silence(&mut self, user: u32) {
+        let length = self.silences.get(&user).map_or(SILENCE_MIN, |old| (2 * old.length).min(SILENCE_MAX));
+        self.silences.insert(user, Silence { until: Instant::now() + length, length });
+    }
+
+    /// Whether answers about a user have taken too long lately, the one that was asked for at `asked` included.
+    fn has_used_its_share(&mut self, user: u32, asked: Instant) -> bool {
+        let (since, spent) = self.spent.entry(user).or_insert((asked, Duration::ZERO));
+        if asked.duration_since(*since) >= SILENCE_MIN {
+            (*since, *spent) = (asked, Duration::ZERO);
+        }
+        *spent += asked.elapsed();
+        *spent > SHARE
     }
 }
 
@@ -268,7 +306,7 @@ mod tests {
     }
 
     fn question(max_bytes: u64) -> Question {
-        Question { path: "/proc/self/comm".into(), named_by: None, max_bytes }
+        Question { path: "/proc/self/comm".into(), named: None, max_bytes }
     }
 
     /// Answers each line with three bytes.
@@ -349,6 +387,17 @@ mod tests {
             child.wait().unwrap();
         }
         assert!(guard.ask(&question(3), 1000).is_some());
+    }
+
+    #[test]
+    fn who_takes_long_again_and_again_is_silenced() {
+        let mut guard = Guard::new(answers);
+        guard.spent.insert(1000, (Instant::now(), SHARE));
+        guard.spent.insert(0, (Instant::now(), SHARE));
+        assert!(guard.ask(&question(3), 1000).is_some());
+        assert_eq!(guard.ask(&question(3), 1000), None, "it has had its share");
+        assert!((0..2).all(|_| guard.ask(&question(3), 0).is_some()), "root is trusted");
+        assert!(guard.ask(&question(3), 1001).is_some(), "others are not concerned");
     }
 
     #[test]

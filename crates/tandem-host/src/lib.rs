@@ -20,6 +20,7 @@ pub mod privileges;
 pub mod process_events;
 #[cfg(feature = "scheduler")]
 pub mod scheduler;
+pub mod shares;
 pub mod tasks;
 pub mod topology;
 pub mod untrusted;

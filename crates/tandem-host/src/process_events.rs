@@ -11,6 +11,7 @@
 use netlink_sys::protocols::NETLINK_CONNECTOR;
 use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno;
+use std::collections::BTreeSet;
 use std::io;
 use std::process;
 
@@ -43,8 +44,8 @@ pub struct ProcessEvents {
 /// What has happened since it was asked last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Happened {
-    /// Processes that run another program, oldest first; one may be there twice.
-    pub executed: Vec<u32>,
+    /// Processes that run another program.
+    pub executed: BTreeSet<u32>,
     /// Whether there were more than are told here.
     pub is_incomplete: bool,
 }

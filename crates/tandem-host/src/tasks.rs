@@ -14,6 +14,8 @@ pub struct Task {
     pub tid: u32,
     /// The number of its process; that of its first thread.
     pub pid: u32,
+    /// Whose it is: its real user.
+    pub user: u32,
     /// Its name, of at most 15 bytes, as it may be shown.
     pub name: String,
     /// The CPUs that it may use.
@@ -44,6 +46,7 @@ fn read(directory: &Path, tid: u32) -> Option<Task> {
     Some(Task {
         tid,
         pid: value("Tgid")?.parse().ok()?,
+        user: value("Uid")?.split_ascii_whitespace().next()?.parse().ok()?,
         name: Untrusted::new(value("Name")?).shown(),
         allowed: parse_cpulist(value("Cpus_allowed_list")?).ok()?,
         allowed_nodes: value("Mems_allowed_list")
@@ -85,11 +88,13 @@ mod tests {
     #[test]
     fn reads_what_the_kernel_writes() {
         let status = "Name:\tCPU 0/KVM\nUmask:\t0022\nState:\tR (running)\nTgid:\t41\nNgid:\t0\nPid:\t42\n\
+            Uid:\t64055\t0\t0\t0\n\
             Cpus_allowed:\tf3\nCpus_allowed_list:\t0-1,4-7\nMems_allowed_list:\t0\n";
         let root = root_with(42, status);
         let expected = Task {
             tid: 42,
             pid: 41,
+            user: 64055,
             name: "CPU 0/KVM".into(),
             allowed: vec![0, 1, 4, 5, 6, 7],
             allowed_nodes: vec![0],
@@ -100,7 +105,10 @@ mod tests {
 
     #[test]
     fn a_task_that_has_ended_is_gone() {
-        let root = root_with(7, "Name:\tsh\nState:\tZ (zombie)\nTgid:\t7\nCpus_allowed_list:\t0\n");
+        let root = root_with(
+            7,
+            "Name:\tsh\nState:\tZ (zombie)\nTgid:\t7\nUid:\t0\t0\t0\t0\nCpus_allowed_list:\t0\n",
+        );
         assert_eq!(task(root.path(), 7), None);
     }
 

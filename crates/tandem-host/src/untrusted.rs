@@ -11,7 +11,9 @@
 //! **Limits.** A name that looks like another one, in another alphabet, is shown as it is. A file system may let whoever reads wait: see
 //! [`guarded`](crate::guarded).
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, open, openat};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, open, openat, readlinkat,
+};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::Read;
@@ -25,6 +27,9 @@ pub const SHOWN_MAX: usize = 255;
 /// Folders of managers that run as root, whose files others may not read: `driver_qemu.go` of LXD and Incus.
 const MANAGERS: [&str; 6] =
     ["/run/incus/", "/var/log/incus/", "/var/lib/incus/", "/var/snap/lxd/", "/var/log/lxd/", "/var/lib/lxd/"];
+
+/// Most symbolic links on the way to a file: the kernel's `MAXSYMLINKS`.
+const LINKS_MAX: u32 = 40;
 
 /// A text of a stranger.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -47,7 +52,8 @@ impl Untrusted {
     pub fn shown(&self) -> String {
         // What is left out needs no escapes, of which a text may have a million.
         let start: String = self.0.chars().take(SHOWN_MAX + 1).collect();
-        let text = readable(&start, &[]);
+        // With more than one blank, it would look like columns of a table.
+        let text = readable(&start, &[]).replace("  ", " \\u{20}");
         match text.char_indices().nth(SHOWN_MAX) {
             None => text,
             Some(_) => text.chars().take(SHOWN_MAX - 1).chain(['…']).collect(),
@@ -55,20 +61,25 @@ impl Untrusted {
     }
 }
 
-/// The start of a file that a process of `user` has named, `max_bytes` at most; nothing if there is none, it is no file, or it is one
-/// that the user could not have read: not the user's own, not readable for all, nor in a folder of a manager's.
+/// The start of a file that a process of `user` has named, by its path from a folder on, `max_bytes` at most; nothing if there is none,
+/// it is no file, or it is one that the user could not have read: neither the user's own, nor readable for all in folders that all may
+/// enter, nor root's in a folder of a manager's. Rights of groups do not count.
 ///
-/// Neither a FIFO, nor a device, nor a socket is opened for that.
-pub fn read_file(path: &Path, user: u32, max_bytes: u64) -> Option<Vec<u8>> {
-    // A descriptor of the path alone opens nothing.
-    let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let stat = fstat(&found).ok()?;
-    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    let is_for_all = Mode::from_raw_mode(stat.st_mode).contains(Mode::ROTH);
-    if !is_file || !(stat.st_uid == user || is_for_all || stat.st_uid == 0 && is_of_manager(&found)) {
+/// Neither a FIFO, nor a device, nor a socket is opened for that, nor a file of `/proc`, which may do something when it is read.
+pub fn read_file(start: &Path, path: &str, user: u32, max_bytes: u64) -> Option<Vec<u8>> {
+    let found = Walk::from(start, user)?.go(path)?;
+    let stat = fstat(&found.file).ok()?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size > 0;
+    let is_for_all = found.is_for_all && Mode::from_raw_mode(stat.st_mode).contains(Mode::ROTH);
+    // Within another root anything may be where the managers' folders are.
+    let is_of_manager = || start == Path::new("/") && stat.st_uid == 0 && is_of_manager(&found.file);
+    if !is_file || !(stat.st_uid == user || is_for_all || is_of_manager()) {
         return None;
     }
-    let same = format!("/proc/self/fd/{}", found.as_raw_fd());
+    if fstatfs(&found.file).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC) {
+        return None;
+    }
+    let same = format!("/proc/self/fd/{}", found.file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(open(same, flags, Mode::empty()).ok()?);
     let mut bytes = Vec::new();
@@ -80,6 +91,76 @@ pub fn read_file(path: &Path, user: u32, max_bytes: u64) -> Option<Vec<u8>> {
 fn is_of_manager(file: &OwnedFd) -> bool {
     let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
     path.to_str().is_some_and(|path| MANAGERS.iter().any(|folder| path.starts_with(folder)))
+}
+
+/// The way along a path, folder by folder, as the kernel goes it; but for a user, and with descriptors that open nothing. Root, as
+/// whom this runs, may enter any folder.
+struct Walk {
+    start: OwnedFd,
+    at: OwnedFd,
+    user: u32,
+    /// All may enter the folders so far, or the user may.
+    is_for_all: bool,
+}
+
+/// Where a path leads to.
+struct Found {
+    file: OwnedFd,
+    /// The user may enter all folders on the way.
+    is_for_all: bool,
+}
+
+impl Walk {
+    fn from(start: &Path, user: u32) -> Option<Self> {
+        let open =
+            || openat(CWD, start, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok();
+        Some(Self { start: open()?, at: open()?, user, is_for_all: true })
+    }
+
+    fn go(mut self, path: &str) -> Option<Found> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut links = 0;
+        // What is left of the path, its next part last.
+        let mut parts: Vec<Vec<u8>> = parts_of(path.as_bytes()).collect();
+        while let Some(part) = parts.pop() {
+            let folder = fstat(&self.at).ok()?;
+            let mode = Mode::from_raw_mode(folder.st_mode);
+            let may_enter =
+                mode.contains(Mode::XOTH) || folder.st_uid == self.user && mode.contains(Mode::XUSR);
+            self.is_for_all &= may_enter;
+            if part == b".." && is_same(&folder, &fstat(&self.start).ok()?) {
+                continue;
+            }
+            let next = openat(&self.at, &part[..], flags, Mode::empty()).ok()?;
+            match FileType::from_raw_mode(fstat(&next).ok()?.st_mode) {
+                FileType::Symlink => {
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return None;
+                    }
+                    let target = readlinkat(&next, "", Vec::new()).ok()?.into_bytes();
+                    if target.starts_with(b"/") {
+                        self.at = self.start.try_clone().ok()?;
+                    }
+                    parts.extend(parts_of(&target));
+                }
+                FileType::Directory => self.at = next,
+                _ if parts.is_empty() => return Some(Found { file: next, is_for_all: self.is_for_all }),
+                _ => return None,
+            }
+        }
+        // It leads to a folder.
+        None
+    }
+}
+
+/// The parts of a path, the last one first.
+fn parts_of(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    path.rsplit(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").map(<[u8]>::to_vec)
+}
+
+fn is_same(a: &Stat, b: &Stat) -> bool {
+    (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
 }
 
 #[cfg(test)]
@@ -94,6 +175,7 @@ mod tests {
         let shown = |text: &str| Untrusted::new(text).shown();
         assert_eq!(shown("web-ä"), "web-ä");
         assert_eq!(shown("a\u{1b}[2J\nb\u{202e}c\u{200b}"), "a\\u{1b}[2J\\nb\\u{202e}c\\u{200b}");
+        assert_eq!(shown("a   b\u{a0}\u{3000}c"), "a \\u{20} b\\u{a0}\\u{3000}c");
         let long = shown(&"x".repeat(1 << 20));
         assert_eq!(long.chars().count(), SHOWN_MAX);
         assert!(long.ends_with('…'));
@@ -110,7 +192,9 @@ mod tests {
             // Only root can give files away.
             let _ = chown(at(name), Some(owner), Some(owner));
         };
-        let read = |name: &str| read_file(&at(name), 1000, 3);
+        // The folder is the test's alone.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let read = |name: &str| read_file(folder.path(), name, 1000, 3);
         write("public", 0, 0o644);
         assert_eq!(read("public").as_deref(), Some(&b"tex"[..]));
         rustix::fs::mknodat(CWD, at("fifo"), FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
@@ -128,8 +212,38 @@ mod tests {
         write("roots", 0, 0o640);
         assert!(read("own").is_some());
         assert_eq!((read("others"), read("roots")), (None, None));
-        symlink(at("roots"), at("link")).unwrap();
-        assert_eq!(read("link"), None, "a link gives no right");
+        // From the start on, as links of another root are.
+        symlink("/roots", at("link")).unwrap();
+        symlink("../own", at("up")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        assert_eq!((read("link"), read("loop")), (None, None), "a link gives no right");
+        assert!(read("up").is_some(), "above the start is the start");
+
+        fs::create_dir(at("closed")).unwrap();
+        write("closed/public", 0, 0o644);
+        write("closed/own", 1000, 0o644);
+        symlink("closed/public", at("into")).unwrap();
+        fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+        for name in ["closed/public", "./closed//public", "closed/../closed/public", "into"] {
+            assert_eq!(read(name), None, "{name}: nobody but root may enter the folder");
+        }
+        assert!(read("closed/own").is_some());
+        fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o711)).unwrap();
+        assert!(read("closed/public").is_some() && read("into").is_some());
+    }
+
+    #[test]
+    fn what_does_something_when_it_is_read_is_not_read() {
+        let root = Path::new("/");
+        assert_eq!(read_file(root, "proc/version", 1000, 3), None);
+        // Of another root, as a process may make one.
+        let fake = tempfile::tempdir().unwrap();
+        let folder = fake.path().join("run/incus/x");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("qemu.conf"), "text").unwrap();
+        fs::set_permissions(folder.join("qemu.conf"), fs::Permissions::from_mode(0o600)).unwrap();
+        let stranger = rustix::process::getuid().as_raw() + 1;
+        assert_eq!(read_file(fake.path(), "run/incus/x/qemu.conf", stranger, 3), None);
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! `tandem doctor`: what this machine lacks to run the scheduler, and how to cure it.
 
+use crate::text::to_json_text;
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
@@ -26,8 +27,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     if args.json {
         let all = json!({ "is_loadable": is_loadable(&findings), "findings": findings });
-        serde_json::to_writer_pretty(&mut out, &all)?;
-        writeln!(out)?;
+        out.write_all(to_json_text(&all)?.as_bytes())?;
     } else {
         write_lines(&findings, &mut out)?;
     }

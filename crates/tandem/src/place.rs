@@ -2,6 +2,7 @@
 
 use crate::error::BadInput;
 use crate::machine_source::MachineSource;
+use crate::text::to_json_text;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use tandem_file::units::Size;
@@ -84,8 +85,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
         Format::Json => {
             let vms: Vec<Value> = (1..).zip(answers).map(|(number, answer)| answer.to_json(number)).collect();
-            serde_json::to_writer_pretty(&mut out, &vms)?;
-            writeln!(out)?;
+            out.write_all(to_json_text(&vms)?.as_bytes())?;
         }
     }
     Ok(())

@@ -3,6 +3,7 @@
 mod domains;
 
 use crate::error::{BadInput, one_line};
+use crate::text::to_json_text;
 use std::io::Write;
 use std::path::PathBuf;
 use tandem_file::located::Located;
@@ -144,8 +145,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     match args.format {
         Format::Table => write!(out, "{summary}")?,
         Format::Json => {
-            serde_json::to_writer_pretty(&mut out, &summary)?;
-            writeln!(out)?;
+            out.write_all(to_json_text(&summary)?.as_bytes())?;
         }
     }
     Ok(())

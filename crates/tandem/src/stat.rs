@@ -3,6 +3,7 @@
 use crate::access::Access;
 use crate::counters::write_table;
 use crate::text::age;
+use crate::text::to_json_text;
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
@@ -37,8 +38,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "loaded_unix_s": loaded_unix_s,
             "counters": all.collect::<Vec<_>>(),
         });
-        serde_json::to_writer_pretty(&mut out, &all)?;
-        writeln!(out)?;
+        out.write_all(to_json_text(&all)?.as_bytes())?;
     } else {
         let age = age(since.elapsed().unwrap_or_default());
         writeln!(out, "{state} in {} mode for {age}, Linux {}", mode.name(), kernel.release())?;

@@ -1,8 +1,9 @@
 //! How amounts and names are written.
 
 use crate::observe::{Observation, ObservedVm};
+use serde::Serialize;
 use std::time::Duration;
-use tandem_file::shown::readable;
+use tandem_file::shown::{escape_json, readable};
 use tandem_host::vms::{Manager, Memory, Vm};
 
 /// What cannot be read.
@@ -20,6 +21,11 @@ pub fn bytes(bytes: u64) -> String {
     }
     let decimals = usize::from(value < 9.95 && unit > 0 && value.fract() > 0.0);
     format!("{value:.decimals$}{}", UNITS[unit])
+}
+
+/// A value as JSON for people and programs: indented, and with escapes in the place of what speaks to a terminal or is invisible.
+pub fn to_json_text(value: &impl Serialize) -> serde_json::Result<String> {
+    Ok(escape_json(&serde_json::to_string_pretty(value)?) + "\n")
 }
 
 /// A percentage: `0%`, `0.4%`, `12%`.

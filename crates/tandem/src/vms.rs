@@ -9,6 +9,7 @@ pub mod tests;
 use crate::access::Access;
 use crate::error::BadInput;
 use crate::observe::{self, Observation, note_of_monitors};
+use crate::text::to_json_text;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -17,6 +18,9 @@ use tandem_host::vms::{Finder, Manager, Vm};
 
 /// Shortest time of observation: below, a thread's time is that of a few switches.
 const SHORTEST: Duration = Duration::from_millis(10);
+
+/// How often users who have very many processes get their share of time.
+const ROUNDS_MAX: u32 = 5;
 
 pub const HELP: &str = "Columns:
   NAME    its name, as its manager shows it
@@ -77,7 +81,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let root = Path::new("/");
     let machine = read_sysfs(root)?;
     let mut finder = Finder::new(root).with_emulated(args.emulated);
-    finder.scan()?;
+    let mut left = finder.scan()?.postponed;
+    for _ in 1..ROUNDS_MAX {
+        if left == 0 {
+            break;
+        }
+        left = finder.scan()?.postponed;
+    }
     let mut vms: Vec<&Vm> = finder.vms().collect();
     vms.sort_by(|a, b| (&a.name, a.identity).cmp(&(&b.name, b.identity)));
     if let Some(wanted) = &args.vm {
@@ -89,31 +99,38 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.vm.is_none() {
         observation.notes.extend(note_of_monitors(finder.monitors_without_vcpus().collect()));
     }
+    if left > 0 {
+        observation.notes.push(format!(
+            "{left} processes of users who have very many were not looked at; VMs among them are missing"
+        ));
+    }
+    let is_gone = args.vm.is_some() && observation.vms.is_empty();
     let text = match (args.json, &args.vm) {
-        (true, _) => format!("{:#}\n", json::to_json(&observation)),
+        (true, _) => to_json_text(&json::to_json(&observation))?,
         (_, Some(_)) => detail::show(&observation, &machine),
         (_, None) => table::draw(&observation, table::width_of_terminal()),
     };
+    if is_gone {
+        anyhow::bail!("the virtual machine has ended meanwhile");
+    }
     io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
 
 /// The VM of that name, process or number.
 fn select<'a>(vms: &[&'a Vm], wanted: &str) -> Result<&'a Vm, BadInput> {
-    let number: Option<u32> = wanted.parse().ok();
     let with = |is_it: &dyn Fn(&Vm) -> bool| vms.iter().copied().filter(|vm| is_it(vm)).collect::<Vec<_>>();
-    let named = with(&|vm| vm.name == wanted);
-    match (&named[..], number) {
-        ([], None) => {}
-        ([], Some(number)) => {
-            let by_pid = with(&|vm| vm.identity.pid == number);
-            let by_id = with(&|vm| vm.manager == Manager::Proxmox { id: number });
-            if let Some(vm) = by_pid.first().or(by_id.first()) {
-                return Ok(vm);
-            }
-        }
-        ([vm], _) => return Ok(vm),
-        (several, _) => {
+    // A process's number is the kernel's word; all else is what somebody calls it.
+    let number: Option<u32> = wanted.parse().ok();
+    if let Some(&vm) = vms.iter().find(|vm| Some(vm.identity.pid) == number) {
+        return Ok(vm);
+    }
+    let is_proxmoxs = |vm: &Vm| number.is_some_and(|id| vm.manager == Manager::Proxmox { id });
+    let named = with(&|vm| vm.name == wanted || is_proxmoxs(vm));
+    match &named[..] {
+        [] => {}
+        [vm] => return Ok(vm),
+        several => {
             let pids: Vec<_> = several.iter().map(|vm| vm.identity.pid.to_string()).collect();
             return Err(BadInput::new(format!(
                 "{} VMs have the name `{wanted}`; say which process: {}",

@@ -8,7 +8,7 @@
 use crate::process_events::ProcessEvents;
 use crate::vms::{Changes, Finder, ProcUnreadable, Vm};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -28,6 +28,8 @@ pub struct Discovery {
     scanned: Option<Duration>,
     /// When everything that was no VM was looked at again, which only a kernel that tells nothing makes necessary.
     forgot: Duration,
+    /// There was no time for some in the last look.
+    has_postponed: bool,
 }
 
 impl Discovery {
@@ -41,7 +43,14 @@ impl Discovery {
             ends: BTreeMap::new(),
             scanned: None,
             forgot: Duration::ZERO,
+            has_postponed: false,
         }
+    }
+
+    /// Calls this after each process that it has looked at.
+    pub fn with_progress(mut self, progress: fn()) -> Self {
+        self.finder = self.finder.with_progress(progress);
+        self
     }
 
     /// Whether the kernel tells of new programs.
@@ -66,14 +75,19 @@ impl Discovery {
     pub fn look(&mut self, now: Duration) -> Result<Changes, ProcUnreadable> {
         let since_scan = self.scanned.map(|scanned| now.saturating_sub(scanned));
         let mut changes = Changes::default();
+        self.finder.begin_round();
         match &mut self.events {
             Some(events) => {
                 let happened = events.take().unwrap_or_default();
-                if happened.is_incomplete || since_scan.is_none_or(|since| since >= SCAN_INTERVAL) {
+                if happened.is_incomplete
+                    || self.has_postponed
+                    || since_scan.is_none_or(|since| since >= SCAN_INTERVAL)
+                {
                     changes = self.scan(now)?;
                 } else {
                     let ended = ended(&self.ends);
                     for pid in happened.executed.into_iter().chain(ended) {
+                        // What was postponed is found by the next scan.
                         changes.add(self.finder.examine(pid));
                     }
                     changes.add(self.finder.examine_unfinished());
@@ -92,12 +106,16 @@ impl Discovery {
                 }
             }
         }
+        self.has_postponed = changes.postponed > 0;
         for vm in &changes.gone {
             self.ends.remove(&vm.identity.pid);
         }
         for identity in &changes.appeared {
             let pid = Pid::from_raw(identity.pid as i32);
-            // One that has ended meanwhile is missing in the next scan.
+            // Without one, the next scan finds that it has ended.
+            if self.ends.len() as u64 >= most_ends() {
+                break;
+            }
             if let Some(end) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
                 self.ends.insert(identity.pid, end);
             }
@@ -109,6 +127,11 @@ impl Discovery {
         self.scanned = Some(now);
         self.finder.scan()
     }
+}
+
+/// Most descriptors for ends: a quarter of all, so that whoever has many VMs leaves some for all else.
+fn most_ends() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4
 }
 
 /// Those whose process has ended.

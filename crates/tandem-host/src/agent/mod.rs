@@ -110,6 +110,7 @@ impl<H: Hands> Agent<H> {
     /// Calls this after each VM that it has looked at, so that somebody sees that it gets on: a look at many takes its time.
     pub fn with_progress(mut self, progress: fn()) -> Self {
         self.progress = progress;
+        self.discovery = self.discovery.with_progress(progress);
         self
     }
 

@@ -16,7 +16,10 @@ const GOOD: [(&str, &str); 26] = [
          33 30 0:7 / /sys/kernel/debug rw - debugfs debugfs rw\n",
     ),
     ("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu vmx ept\n"),
-    ("proc/7/status", "Name:\tsshd\nState:\tS (sleeping)\nTgid:\t7\nCpus_allowed_list:\t0-1\n"),
+    (
+        "proc/7/status",
+        "Name:\tsshd\nState:\tS (sleeping)\nTgid:\t7\nUid:\t0\t0\t0\t0\nCpus_allowed_list:\t0-1\n",
+    ),
     ("sys/kernel/sched_ext/state", "disabled\n"),
     ("sys/kernel/btf/vmlinux", ""),
     ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory pids\n"),
@@ -169,7 +172,7 @@ fn what_would_help_is_a_warning() {
         "25 30 0:23 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n27 30 0:25 / /sys/fs/bpf rw - bpf bpf rw\n";
     let bpf =
         "27 30 0:25 / /sys/fs/bpf rw - bpf bpf rw\n33 30 0:7 / /sys/kernel/debug rw - debugfs debugfs rw\n";
-    let numad = "Name:\tnumad\nState:\tS (sleeping)\nTgid:\t41\nCpus_allowed_list:\t0-1\n";
+    let numad = "Name:\tnumad\nState:\tS (sleeping)\nTgid:\t41\nUid:\t0\t0\t0\t0\nCpus_allowed_list:\t0-1\n";
     let cases: [(&str, Option<&str>, &str, &str); 12] = [
         ("proc/self/mountinfo", Some(mounts), "debugfs", "mount -t debugfs"),
         ("proc/self/mountinfo", Some(bpf), "cgroup2", "mount -t cgroup2"),

@@ -75,11 +75,13 @@ fn is_loaded(root: &Path, module: &str) -> bool {
     exists(root, &format!("/sys/module/{module}"))
 }
 
-/// The daemon that pins processes to nodes. That libvirt asks `numad` where to put a VM does not need the daemon.
+/// The daemon that pins processes to nodes: root's, since anybody's process may have the name. That libvirt asks `numad` where to put a VM does not need the daemon.
 fn numad(root: &Path) -> Finding {
     let subject = "numad";
-    let daemon =
-        processes(root).into_iter().filter_map(|pid| task(root, pid)).find(|task| task.name == "numad");
+    let daemon = processes(root)
+        .into_iter()
+        .filter_map(|pid| task(root, pid))
+        .find(|task| task.name == "numad" && task.user == 0);
     match daemon {
         Some(Task { pid, .. }) => Finding::warning(
             subject,

@@ -45,17 +45,17 @@ impl Source<'_> {
 
     /// A file that an absolute path of the command line leads to, for a process that sees the same files as we do.
     pub fn file(&self, path: &str) -> Option<String> {
-        self.read(&self.root.join(path.strip_prefix('/')?))
+        path.strip_prefix('/').and_then(|path| self.read(self.root, path))
     }
 
     /// The same for a process with a root of its own, or a relative path. Only root and the process's owner may.
     pub fn own_file(&self, path: &str) -> Option<String> {
         let start = if path.starts_with('/') { "root" } else { "cwd" };
-        self.read(&self.directory.join(start).join(path.trim_start_matches('/')))
+        self.read(&self.directory.join(start), path)
     }
 
-    fn read(&self, path: &Path) -> Option<String> {
-        String::from_utf8(guarded::read_named(path, self.user, MAX_FILE_BYTES)?).ok()
+    fn read(&self, start: &Path, path: &str) -> Option<String> {
+        String::from_utf8(guarded::read_named(start, path, self.user, MAX_FILE_BYTES)?).ok()
     }
 
     /// The name that systemd's scope for the VM has: `machine-qemu\x2d3\x2dweb.scope` is that of `web`. libvirt's

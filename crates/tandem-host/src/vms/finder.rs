@@ -13,6 +13,7 @@ use super::kvm::has_vm;
 use super::process::{read_arguments, read_name, read_stat, read_text, read_user};
 use super::threads::served_by;
 use super::{Device, Identity, Monitor, ThreadKind, Vm, memory, threads};
+use crate::shares::Shares;
 use rustix::process::geteuid;
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -20,6 +21,7 @@ use std::io;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 use thiserror::Error;
 
 /// The list of processes cannot be read.
@@ -42,6 +44,8 @@ pub struct Finder {
     vms: HashMap<u32, Vm>,
     /// Threads of the kernel that work for a process.
     helpers: HashMap<u32, Vec<u32>>,
+    shares: Shares,
+    progress: fn(),
 }
 
 /// What became of a process when it was looked at.
@@ -70,6 +74,8 @@ pub struct Changes {
     pub appeared: Vec<Identity>,
     /// VMs that are not there any more.
     pub gone: Vec<Vm>,
+    /// Processes for which there was no time: their users have had their share of it.
+    pub postponed: usize,
 }
 
 impl Changes {
@@ -77,10 +83,18 @@ impl Changes {
     pub fn add(&mut self, later: Self) {
         self.appeared.extend(later.appeared);
         self.gone.extend(later.gone);
+        self.postponed += later.postponed;
     }
 }
 
 impl Seen {
+    /// Whether it is due, and counts that as a look.
+    fn is_due_now(&mut self) -> bool {
+        let is_due = self.is_due();
+        self.looks = self.looks.saturating_add(1);
+        is_due
+    }
+
     /// Whether a monitor without vCPUs is due: in the first 30 looks, in which vCPUs mostly come, and every 32nd one after.
     fn is_due(&self) -> bool {
         self.looks < 30 || self.looks.is_multiple_of(32)
@@ -96,7 +110,20 @@ impl Finder {
             seen: HashMap::new(),
             vms: HashMap::new(),
             helpers: HashMap::new(),
+            shares: Shares::default(),
+            progress: || {},
         }
+    }
+
+    /// Calls this after each process that it has looked at.
+    pub fn with_progress(mut self, progress: fn()) -> Self {
+        self.progress = progress;
+        self
+    }
+
+    /// Begins a round in which each user has its share of time; a scan is one.
+    pub fn begin_round(&mut self) {
+        self.shares.begin();
     }
 
     /// Whether monitors that run without KVM count as VMs, which nobody but their own names and those of their threads vouches for.
@@ -127,6 +154,7 @@ impl Finder {
     /// # Errors
     /// If `/proc` cannot be read.
     pub fn scan(&mut self) -> Result<Changes, ProcUnreadable> {
+        self.begin_round();
         let mut changes = Changes::default();
         let mut present = HashSet::with_capacity(self.seen.len());
         let directory = self.root.join("proc");
@@ -137,7 +165,14 @@ impl Finder {
             present.insert(pid);
             let inode = entry.ino();
             let before = self.seen.get(&pid).filter(|seen| seen.inode == inode).map(|seen| seen.state);
-            if before != Some(State::Settled) {
+            let is_to_be_looked_at = match self.seen.get_mut(&pid).filter(|seen| seen.inode == inode) {
+                Some(Seen { state: State::Settled, .. }) => false,
+                Some(seen) if seen.state == State::Watched && !self.vms.contains_key(&pid) => {
+                    seen.is_due_now()
+                }
+                _ => true,
+            };
+            if is_to_be_looked_at {
                 self.look(pid, inode, before, &mut changes);
             }
         }
@@ -185,9 +220,10 @@ impl Finder {
         changes
     }
 
-    /// Forgets which processes are no VMs: the next scan looks at all of them.
+    /// Forgets which processes are VMs and which are not: the next scan looks at all of them. One that runs another program now is a VM
+    /// no longer.
     pub fn forget(&mut self) {
-        self.seen.retain(|_, seen| seen.state == State::Watched);
+        self.seen.retain(|pid, seen| seen.state == State::Watched && !self.vms.contains_key(pid));
     }
 
     fn look(&mut self, pid: u32, inode: u64, before: Option<State>, changes: &mut Changes) {
@@ -195,7 +231,16 @@ impl Finder {
             return;
         }
         let looks = self.seen.get(&pid).filter(|seen| seen.inode == inode).map_or(0, |seen| seen.looks);
-        let (state, vm) = match look_at(&self.root, pid, self.believes_names) {
+        let look = look_at(&self.root, pid, self.believes_names, &mut self.shares);
+        (self.progress)();
+        let (state, vm) = match look {
+            Look::Postponed => {
+                changes.postponed += 1;
+                if self.vms.get(&pid).is_some_and(|vm| !vm.is_alive()) {
+                    changes.gone.extend(self.vms.remove(&pid));
+                }
+                return;
+            }
             Look::Vm(vm) => (State::Watched, Some(vm)),
             Look::MonitorWithoutVcpus => (State::Watched, None),
             Look::Helper { of } => {
@@ -228,7 +273,7 @@ impl Finder {
 
 /// The VM of a process, if it is one. The root is `/` for this machine.
 pub fn examine(root: &Path, pid: u32) -> Option<Vm> {
-    match look_at(&root.into(), pid, false) {
+    match look_at(&root.into(), pid, false, &mut Shares::default()) {
         Look::Vm(vm) => Some(*vm),
         _ => None,
     }
@@ -245,9 +290,12 @@ enum Look {
     },
     KernelThread,
     Other,
+    /// Its user has had its share of time.
+    Postponed,
 }
 
-fn look_at(root: &Arc<Path>, pid: u32, believes_names: bool) -> Look {
+fn look_at(root: &Arc<Path>, pid: u32, believes_names: bool, shares: &mut Shares) -> Look {
+    let begin = Instant::now();
     let directory = root.join(format!("proc/{pid}"));
     let named = Monitor::of_process(&directory);
     if named.is_none() {
@@ -264,6 +312,17 @@ fn look_at(root: &Arc<Path>, pid: u32, believes_names: bool) -> Look {
         }
     }
     let Some(user) = read_user(&directory) else { return Look::Other };
+    if !shares.has_left(root, user) {
+        return Look::Postponed;
+    }
+    let look = look_closely(root, pid, named, user, believes_names);
+    shares.spend(root, user, begin.elapsed());
+    look
+}
+
+/// Looks at a process of that user which may be a VM, by its name or since it has threads.
+fn look_closely(root: &Arc<Path>, pid: u32, named: Option<Monitor>, user: u32, believes_names: bool) -> Look {
+    let directory = root.join(format!("proc/{pid}"));
     let monitor = match (named, has_vm(&directory, user, named.is_some())) {
         (Some(monitor), Some(true)) => monitor,
         (Some(monitor), _) if believes_names => monitor,
@@ -291,7 +350,10 @@ fn look_at(root: &Arc<Path>, pid: u32, believes_names: bool) -> Look {
         identity: Identity { pid, start_ticks },
         monitor,
         manager: description.manager,
-        name: description.name.map_or_else(|| format!("{monitor}-{pid}"), |name| name.shown()),
+        name: description
+            .name
+            .filter(|name| !name.text().trim().is_empty())
+            .map_or_else(|| format!("{monitor}-{pid}"), |name| name.shown()),
         user,
         memory_bytes: claimed_bytes.map(|bytes| memory_max_bytes.map_or(bytes, |most| bytes.min(most))),
         devices: description.devices.iter().map(|told| Device::find(root, told)).collect(),

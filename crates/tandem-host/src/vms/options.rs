@@ -77,9 +77,15 @@ impl Parts {
     }
 }
 
+/// Longest key of a nested object, bytes: without a limit, the outer keys of a text are copied for each of the inner ones.
+const KEY_MAX: usize = 255;
+
 /// Nested objects have keys with dots, as QEMU writes them without JSON.
 fn flatten(prefix: &str, object: serde_json::Map<String, Value>, pairs: &mut Vec<(String, String)>) {
     for (key, value) in object {
+        if prefix.len() + key.len() > KEY_MAX {
+            continue;
+        }
         let key = format!("{prefix}{key}");
         match value {
             Value::Object(inner) => flatten(&format!("{key}."), inner, pairs),
@@ -188,6 +194,15 @@ mod tests {
         assert_eq!(parts.first_or("driver"), Some("vfio-pci"));
         assert_eq!((parts.get("size"), parts.get("file.filename")), (Some("4096"), Some("/a,b")));
         assert_eq!(Parts::parse("{\"driver\""), Parts { first: None, pairs: Vec::new() });
+    }
+
+    #[test]
+    fn long_keys_are_not_copied_into_many_short_ones() {
+        let inner: Vec<String> = (0..1000).map(|number| format!("\"{number}\":1")).collect();
+        let text = |key: &str| format!("{{\"{key}\":{{{}}},\"last\":2}}", inner.join(","));
+        assert_eq!(Parts::parse(&text("a")).pairs.len(), 1001);
+        let parts = Parts::parse(&text(&"a".repeat(100_000)));
+        assert_eq!((parts.pairs.len(), parts.get("last")), (1, Some("2")));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::Manager;
 use super::description::{Description, Source, stem};
 use super::options::{Parts, sections, size_bytes, values};
 use crate::untrusted::Untrusted;
+use std::collections::HashMap;
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
@@ -26,19 +27,19 @@ pub(super) fn describe(source: &Source) -> Description {
     let name = name.filter(|name| !name.is_empty());
     let devices: Vec<Parts> =
         options("device").chain(of_group("device").map(|section| section.parts.clone())).collect();
-    let objects: Vec<(Option<String>, Parts)> = options("object")
+    // The first of those with the same id counts.
+    let mut objects: HashMap<String, Parts> = HashMap::new();
+    options("object")
         .map(|parts| (parts.get("id").map(str::to_owned), parts))
         .chain(of_group("object").map(|section| (section.id.clone(), section.parts.clone())))
-        .collect();
+        .filter_map(|(id, parts)| Some((id?, parts)))
+        .for_each(|(id, parts)| _ = objects.entry(id).or_insert(parts));
 
     let base = options("m").chain(of_group("memory").map(|section| section.parts.clone())).last();
     let base_bytes = base.and_then(|parts| size_bytes(parts.first_or("size")?, MIB));
     let modules = devices.iter().filter(|device| device.first_or("driver") == Some("pc-dimm"));
-    let module_bytes = modules.filter_map(|module| {
-        let id = module.get("memdev")?;
-        let (_, backend) = objects.iter().find(|(known, _)| known.as_deref() == Some(id))?;
-        size_bytes(backend.get("size")?, 1)
-    });
+    let module_bytes =
+        modules.filter_map(|module| size_bytes(objects.get(module.get("memdev")?)?.get("size")?, 1));
     let module_bytes = module_bytes.fold(0, u64::saturating_add);
 
     Description {

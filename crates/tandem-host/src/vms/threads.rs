@@ -105,8 +105,12 @@ pub(super) fn read(root: &Path, pid: u32, helpers: &[u32]) -> Vec<Thread> {
     if !threads.iter().any(|thread| thread.kind == ThreadKind::Vcpu) {
         find_vcpus(root, pid, &mut threads);
     }
-    // Their numbers may be others' by now.
-    let serves = |thread: &Thread| served_by(&Untrusted::new(thread.name.as_str())) == Some(pid);
+    // Their numbers may be others' by now, and anybody may have the name.
+    let serves = |thread: &Thread| {
+        let stat = read_stat(&root.join(format!("proc/{}", thread.tid)));
+        stat.is_some_and(|stat| stat.is_kernel_thread)
+            && served_by(&Untrusted::new(thread.name.as_str())) == Some(pid)
+    };
     threads.extend(helpers.iter().filter_map(|&tid| one(tid, tid)).filter(serves));
     threads.sort_unstable_by_key(|thread| thread.tid);
     threads

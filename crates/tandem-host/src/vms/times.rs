@@ -10,11 +10,13 @@
 
 use super::process::{Stat, read_small};
 use super::threads::Thread;
+use rustix::process::{Resource, getrlimit};
 use std::fmt::Write;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a thread has had so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +41,41 @@ impl ThreadTimes {
 /// The times of some threads, in files that stay open: a tenth of the work, which is mostly that of finding a file in
 /// `/proc`. A thread that has ended stays gone, even if another has its number.
 ///
-/// Each thread takes a file descriptor. A process gets 1,024 by default, and may raise that with `RLIMIT_NOFILE`.
+/// Each thread takes a file descriptor. A process gets 1,024 by default, and may raise that with `RLIMIT_NOFILE`; all of these together
+/// take half of it at most, so that whoever has many threads leaves some for all else.
 #[derive(Debug)]
 pub struct OpenTimes {
     /// None for a thread that was gone.
     files: Vec<Option<File>>,
+    _permits: Permits,
+}
+
+/// Descriptors that all [`OpenTimes`] have.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// Some of the descriptors that may be taken; given back at the end.
+#[derive(Debug)]
+struct Permits(u64);
+
+impl Permits {
+    fn take(count: u64) -> Option<Self> {
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
+        let permits = Self(count);
+        // What is too much goes back as these are dropped.
+        (TAKEN.fetch_add(count, Ordering::Relaxed).saturating_add(count) <= most).then_some(permits)
+    }
+}
+
+impl Drop for Permits {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(self.0, Ordering::Relaxed);
+    }
 }
 
 impl OpenTimes {
     pub(super) fn open(root: &Path, threads: &[Thread]) -> io::Result<Self> {
+        // What follows takes them from there.
+        let permits = Permits::take(threads.len() as u64).ok_or(io::ErrorKind::QuotaExceeded)?;
         let mut path = ThreadPath::new(root);
         let open = |thread| match File::open(path.file(thread, "schedstat")) {
             Ok(file) => Ok(Some(file)),
@@ -58,7 +86,7 @@ impl OpenTimes {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         };
-        Ok(Self { files: threads.iter().map(open).collect::<io::Result<_>>()? })
+        Ok(Self { files: threads.iter().map(open).collect::<io::Result<_>>()?, _permits: permits })
     }
 
     /// Reads the times into `times`, one for each thread in the order in which they were opened; `None` for a thread that
@@ -144,6 +172,16 @@ mod tests {
         for cut in ["", "1360126", "1360126 40348334", "1360126 x 9", "-1 2 3", "18446744073709551616 0 0"] {
             assert_eq!(ThreadTimes::parse(cut.as_bytes()), None, "{cut}");
         }
+    }
+
+    #[test]
+    fn half_of_the_descriptors_are_for_all_else() {
+        let most = getrlimit(Resource::Nofile).current.unwrap() / 2;
+        assert!(Permits::take(most + 1).is_none(), "and they went back");
+        let few = Permits::take(1).unwrap();
+        assert!(Permits::take(most).is_none());
+        drop(few);
+        assert!(Permits::take(1).is_some());
     }
 
     #[test]

@@ -112,7 +112,14 @@ mod tests {
     use std::thread;
 
     fn task(allowed: &[u32]) -> Task {
-        Task { tid: 42, pid: 42, name: "qemu".into(), allowed: allowed.to_vec(), allowed_nodes: vec![0] }
+        Task {
+            tid: 42,
+            pid: 42,
+            user: 0,
+            name: "qemu".into(),
+            allowed: allowed.to_vec(),
+            allowed_nodes: vec![0],
+        }
     }
 
     #[test]

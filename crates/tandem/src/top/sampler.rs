@@ -27,6 +27,9 @@ const SLOW_SHARE: u32 = 50;
 /// Who was refused, or found no scheduler, asks again after so long: the service writes refusals to its log.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
+/// After so many scans all processes are looked at anew: what runs another program now is a VM no longer.
+const FORGET_SCANS: u32 = 30;
+
 /// The other end of the thread that looks.
 pub struct Sampler {
     /// What was seen, or why nothing can be seen any more.
@@ -60,6 +63,7 @@ struct Eye {
     finder: Finder,
     cpu_times: Vec<CpuTimes>,
     slow: Slow,
+    scans: u32,
     migrations: Migrations,
     /// The scheduler, or why it cannot be asked and when to try again.
     access: Result<Access, (String, Instant)>,
@@ -77,6 +81,7 @@ impl Eye {
             finder: Finder::new(root).with_emulated(with_emulated),
             cpu_times: read_cpu_times(root)?,
             slow: Slow::default(),
+            scans: 0,
             migrations: Migrations::default(),
             access: Err((String::new(), Instant::now())),
             status: None,
@@ -98,6 +103,10 @@ impl Eye {
     }
 
     fn look(&mut self, interval: Duration) -> anyhow::Result<Look> {
+        self.scans += 1;
+        if self.scans.is_multiple_of(FORGET_SCANS) {
+            self.finder.forget();
+        }
         self.finder.scan()?;
         let mut window = Window::open(self.finder.vms());
         let pause = SAMPLE.max(interval / SAMPLES).min(interval);
