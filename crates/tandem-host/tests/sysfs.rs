@@ -4,7 +4,7 @@ mod support;
 
 use support::Tree;
 use tandem_host::scheduler::Places;
-use tandem_host::topology::read_sysfs;
+use tandem_host::topology::{read_sysfs, read_sysfs_assuming};
 use tandem_sim::ids::{CpuId, NodeId};
 use tandem_sim::machine::{CpuSpec, Hardware, Llc, Machine, MachineBuilder, NodeSpec, format_cpulist};
 
@@ -359,16 +359,79 @@ fn distances_may_be_missing() {
 }
 
 #[test]
+fn masks_will_do_without_lists_and_so_do_padded_texts() {
+    let expected = counts(&read(&plain()));
+    let tree = plain();
+    tree.remove("node/node1/cpulist");
+    tree.node("node1/cpumap", "f0\n");
+    tree.cpu("online", "0-7\n\0\0\0\0");
+    for cpu in 0..8 {
+        tree.remove(&format!("cpu/cpu{cpu}/cache/index3/shared_cpu_list"));
+        tree.cpu(
+            &format!("cpu{cpu}/cache/index3/shared_cpu_map"),
+            if cpu < 4 { "0000000f" } else { "000000f0" },
+        );
+    }
+    let (machine, assumed) = read_sysfs_assuming(tree.root()).unwrap();
+    assert_eq!((counts(&machine), assumed), (expected, Vec::new()));
+}
+
+#[test]
+fn what_is_assumed_is_told() {
+    type Damage = fn(&Tree);
+    let cases: [(Damage, &str); 5] = [
+        (|tree| tree.cpu("online", "0-8"), "CPU 8, which has no folder, is offline"),
+        (|tree| tree.remove("node/node1/cpulist"), "node 1 has no CPUs, since it does not say which"),
+        (|tree| tree.node("node1/cpulist", "4-6"), "online CPU 7, which no node has, is on node 0"),
+        (
+            |tree| tree.node("node1/distance", "20"),
+            "node 1 is 10 from itself and 20 from others, since it tells 1 of 2 distances",
+        ),
+        (
+            |tree| {
+                tree.cpu("cpu1/topology/core_cpus_list", "0-1");
+                tree.cpu("cpu0/topology/core_cpus_list", "0-1");
+                tree.cpu("cpu1/cache/index3/shared_cpu_list", "1");
+            },
+            "CPU 1 is where CPU 0 is, the first of its core",
+        ),
+    ];
+    for (damage, expected) in cases {
+        let tree = plain();
+        damage(&tree);
+        let (machine, assumed) = read_sysfs_assuming(tree.root()).unwrap();
+        assert!(assumed.iter().any(|one| one == expected), "{assumed:?}\n{expected}");
+        assert_eq!(machine.cpu_count(), 8);
+    }
+}
+
+#[test]
+fn distances_of_offline_nodes_are_left_out() {
+    let tree = plain();
+    for (node, row) in [(0, "10 15 31"), (1, "31 15 10")] {
+        tree.node(&format!("node{node}/distance"), row);
+    }
+    // Node 1 is the third of the firmware's.
+    std::fs::rename(
+        tree.root().join("sys/devices/system/node/node1"),
+        tree.root().join("sys/devices/system/node/node2"),
+    )
+    .unwrap();
+    tree.node("online", "0,2");
+    let (machine, assumed) = read_sysfs_assuming(tree.root()).unwrap();
+    assert_eq!((machine.distance(NodeId(0), NodeId(1)), assumed.len()), (31, 0));
+}
+
+#[test]
 fn what_cannot_be_read_is_one_sentence_that_names_the_file() {
     let cpu = "sys/devices/system/cpu";
     let node = "sys/devices/system/node";
     type Damage = fn(&Tree);
-    let cases: [(Damage, String); 16] = [
+    let cases: [(Damage, String); 13] = [
         (|tree| tree.cpu("isolated", "x"), format!("{cpu}/isolated: `x` is not a number or range")),
         (|tree| tree.cpu("nohz_full", "x"), format!("{cpu}/nohz_full: `x` is not a number or range")),
         (|tree| tree.remove("cpu"), format!("{cpu}: is no folder; a root that holds `sys`")),
         (|tree| tree.cpu("online", "0-x"), format!("{cpu}/online: `0-x` is not a number or range from 0")),
-        (|tree| tree.cpu("online", "0-9"), format!("{cpu}/online: lists CPU 8, but {cpu}/cpu8 is missing")),
         (|tree| tree.cpu("online", ""), "the machine has no CPU; at least one is needed".to_owned()),
         (
             |tree| tree.cpu("cpu1/topology/core_cpus_list", "?"),
@@ -387,14 +450,12 @@ fn what_cannot_be_read_is_one_sentence_that_names_the_file() {
             format!("{cpu}/cpu2/cpu_capacity: `-5` is not a number"),
         ),
         (|tree| tree.cpu("cpu2/cpu_capacity", "0"), "has a capacity of 0; it must be positive".to_owned()),
-        (|tree| tree.remove("node/node1/cpulist"), format!("{node}/node1/cpulist: cannot be read")),
         (
-            |tree| tree.node("node1/cpulist", "4-6"),
-            format!("{node}: online CPU 7 is in the cpulist of no online node"),
-        ),
-        (
-            |tree| tree.node("node1/distance", "20"),
-            format!("{node}/node1/distance: has 1 distances; expected are 2, one for each online node"),
+            |tree| {
+                tree.remove("node/node1/cpulist");
+                tree.node("node1/cpumap", "f0,");
+            },
+            format!("{node}/node1/cpumap: `f0,` is not a mask such as"),
         ),
         (
             |tree| tree.node("node1/distance", "20 11"),

@@ -1,8 +1,9 @@
 //! Where a verb gets its machine from: `--machine`, `--sysfs` or `--hwloc`, or else this machine.
 
 use crate::error::BadInput;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use tandem_host::topology::{read_hwloc, read_sysfs};
+use tandem_host::topology::{read_hwloc, read_sysfs_assuming};
 use tandem_lab::machine_file::load_machine;
 use tandem_sim::machine::{Machine, preset, preset_names};
 
@@ -26,12 +27,21 @@ impl MachineSource {
     pub fn load(&self) -> anyhow::Result<Machine> {
         Ok(match (&self.machine, &self.sysfs, &self.hwloc) {
             (Some(name), ..) => preset_or_file(name)?,
-            (_, Some(root), _) => read_sysfs(root).map_err(BadInput::new)?,
+            (_, Some(root), _) => telling(read_sysfs_assuming(root).map_err(BadInput::new)?),
             (_, _, Some(file)) => read_hwloc(file).map_err(BadInput::new)?,
             // Nothing that the user gave is to blame then.
-            (None, None, None) => read_sysfs(Path::new("/"))?,
+            (None, None, None) => telling(read_sysfs_assuming(Path::new("/"))?),
         })
     }
+}
+
+/// Tells what had to be assumed of a machine.
+fn telling((machine, assumed): (Machine, Vec<String>)) -> Machine {
+    for one in assumed {
+        // Who reads it may be gone.
+        let _ = writeln!(io::stderr(), "tandem: assumed: {one}");
+    }
+    machine
 }
 
 /// A preset's name comes before that of a file, which is still reached as `./NAME`.

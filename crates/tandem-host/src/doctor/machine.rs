@@ -2,12 +2,12 @@
 
 use super::{Finding, read};
 use crate::scheduler::{Kernel, Places, SchedulerError};
-use crate::topology::read_sysfs;
+use crate::topology::read_sysfs_assuming;
 
 pub fn look(kernel: &Kernel) -> Vec<Finding> {
     let subject = "topology";
-    let machine = match read_sysfs(kernel.root()) {
-        Ok(machine) => machine,
+    let (machine, assumed) = match read_sysfs_assuming(kernel.root()) {
+        Ok(read) => read,
         Err(error) => return vec![Finding::missing(subject, error.to_string())],
     };
     let places = Places::of_host(&machine, kernel.possible_cpus().unwrap_or(0)).map_err(SchedulerError::from);
@@ -29,5 +29,12 @@ pub fn look(kernel: &Kernel) -> Vec<Finding> {
             ),
         ),
     };
-    vec![topology, nodes]
+    let assumed = (!assumed.is_empty()).then(|| {
+        let message = format!(
+            "/sys is incomplete, and this is assumed: {}; tell its maker, if it is a virtual machine",
+            assumed.join("; ")
+        );
+        Finding::warning(subject, message)
+    });
+    [topology].into_iter().chain(assumed).chain([nodes]).collect()
 }

@@ -17,6 +17,14 @@
 //! | `size` of a cache | [`Llc::GENERIC_SIZE_BYTES`] |
 //! | `nodeN/meminfo` | no memory |
 //! | `nodeN/distance` | 10 to itself, 20 to others |
+//! | a list such as `cpulist` | the mask beside it: `cpumap` |
+//! | `nodeN/cpulist` and `cpumap` | the node has no CPUs (*) |
+//! | `cpuN` of an online CPU | the CPU is offline (*) |
+//! | the node of an online CPU | the first node (*) |
+//! | distances of some nodes | by the numbers of nodes, if there are enough; or else 10 and 20 (*) |
+//! | one package, node and cache for all threads of a core | those of the first thread count for all (*) |
+//!
+//! Whoever asks [`read_sysfs_assuming`] is told of those with (*), which no kernel should leave out. Texts may be padded with NUL bytes.
 //!
 //! The last-level cache of a CPU is its data or unified cache of the highest level. Speeds of hybrid cores are
 //! `cpu_capacity`, or else `cpufreq/cpuinfo_max_freq`, if every CPU has it; otherwise all CPUs are equal. A CPU
@@ -25,9 +33,8 @@
 mod files;
 
 use super::TopologyError;
-use files::{malformed, numbered_dirs, read_list, read_number, read_row, read_text};
+use files::{malformed, numbered_dirs, read_list, read_list_or_mask, read_number, read_row, read_text};
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::Path;
 use tandem_sim::machine::{
     CpuSpec, Hardware, LOCAL_DISTANCE, Llc, Machine, MachineBuilder, NodeSpec, REMOTE_DISTANCE,
@@ -35,6 +42,17 @@ use tandem_sim::machine::{
 
 /// The machine whose `/sys` (and `/proc`) are under `root`: `/` for this one.
 pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
+    read_sysfs_assuming(root).map(|(machine, _)| machine)
+}
+
+/// The same, and what had to be assumed: a clause each, without a full stop.
+pub fn read_sysfs_assuming(root: &Path) -> Result<(Machine, Vec<String>), TopologyError> {
+    let mut assumed = Vec::new();
+    let machine = read(root, &mut assumed)?;
+    Ok((machine, assumed))
+}
+
+fn read(root: &Path, assumed: &mut Vec<String>) -> Result<Machine, TopologyError> {
     let name = match root.parent() {
         None => "this machine".to_owned(),
         Some(_) => root.display().to_string(),
@@ -47,9 +65,9 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
         return Err(TopologyError::Malformed { place, message });
     };
     let (cpu_dir, node_dir) = (system.join("cpu"), system.join("node"));
-    let online = online_cpus(&cpu_dir)?;
+    let online = online_cpus(&cpu_dir, assumed)?;
     let nodes = match node_dir.is_dir() {
-        true => read_nodes(&node_dir)?,
+        true => read_nodes(&node_dir, assumed)?,
         false => NodeTable::single(&root.join("proc/meminfo"), &online)?,
     };
 
@@ -67,11 +85,14 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
     let mut cpus = Vec::new();
     for &os_index in &online {
         let dir = cpu_dir.join(format!("cpu{os_index}"));
-        let Some(&node) = nodes.of_cpu.get(&os_index) else {
-            return malformed(
-                &node_dir,
-                format!("online CPU {os_index} is in the cpulist of no online node"),
-            );
+        let node = match (nodes.of_cpu.get(&os_index), nodes.specs.first()) {
+            (Some(&node), _) => node,
+            (None, Some(first)) => {
+                let node = first.os_index;
+                assumed.push(format!("online CPU {os_index}, which no node has, is on node {node}"));
+                node
+            }
+            (None, None) => return malformed(&node_dir, "has no online node"),
         };
         let caches = read_caches(&dir.join("cache"))?;
         let l2_sizes = caches.iter().filter(|cache| cache.level == 2).filter_map(|cache| cache.size_bytes);
@@ -91,6 +112,7 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
             capacity: 1,
         });
     }
+    join_cores(&mut cpus, assumed);
     for (label, size_bytes) in llc_sizes {
         builder = builder.llc(label, size_bytes);
     }
@@ -110,6 +132,19 @@ pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
         .map_err(|cause| TopologyError::Inconsistent { place: root.display().to_string(), cause })
 }
 
+/// Threads of a core have all of it together.
+fn join_cores(cpus: &mut [CpuSpec], assumed: &mut Vec<String>) {
+    let mut firsts = BTreeMap::new();
+    for cpu in cpus {
+        let (first, place) =
+            *firsts.entry(cpu.core).or_insert((cpu.os_index, (cpu.package, cpu.node, cpu.llc)));
+        if (cpu.package, cpu.node, cpu.llc) != place {
+            (cpu.package, cpu.node, cpu.llc) = place;
+            assumed.push(format!("CPU {} is where CPU {first} is, the first of its core", cpu.os_index));
+        }
+    }
+}
+
 /// The CPUs of `nohz_full=`. A kernel that knows of them and was told of none prints `(null)`.
 fn read_tickless(file: &Path) -> Result<Vec<u32>, TopologyError> {
     match read_text(file)?.as_deref() {
@@ -119,7 +154,7 @@ fn read_tickless(file: &Path) -> Result<Vec<u32>, TopologyError> {
 }
 
 /// The CPUs that are online, in ascending order.
-fn online_cpus(cpu_dir: &Path) -> Result<Vec<u32>, TopologyError> {
+fn online_cpus(cpu_dir: &Path, assumed: &mut Vec<String>) -> Result<Vec<u32>, TopologyError> {
     let online = match read_list(&cpu_dir.join("online"))? {
         Some(listed) => listed,
         None => {
@@ -132,10 +167,8 @@ fn online_cpus(cpu_dir: &Path) -> Result<Vec<u32>, TopologyError> {
     for cpu in online {
         let dir = cpu_dir.join(format!("cpu{cpu}"));
         if !dir.is_dir() {
-            return malformed(
-                &cpu_dir.join("online"),
-                format!("lists CPU {cpu}, but {} is missing", dir.display()),
-            );
+            assumed.push(format!("CPU {cpu}, which has no folder, is offline"));
+            continue;
         }
         if read_number::<u32>(&dir.join("online"))? != Some(0) {
             usable.push(cpu);
@@ -167,7 +200,7 @@ fn node_spec(os_index: u32, memory_bytes: u64) -> NodeSpec {
     NodeSpec { os_index, memory_bytes, bandwidth_bytes_per_s: NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S }
 }
 
-fn read_nodes(node_dir: &Path) -> Result<NodeTable, TopologyError> {
+fn read_nodes(node_dir: &Path, assumed: &mut Vec<String>) -> Result<NodeTable, TopologyError> {
     let online = match read_list(&node_dir.join("online"))? {
         Some(listed) => listed,
         None => numbered_dirs(node_dir, "node")?,
@@ -175,29 +208,33 @@ fn read_nodes(node_dir: &Path) -> Result<NodeTable, TopologyError> {
     let mut table = NodeTable { specs: Vec::new(), distances: Vec::new(), of_cpu: BTreeMap::new() };
     for (at, &node) in online.iter().enumerate() {
         let dir = node_dir.join(format!("node{node}"));
-        let cpulist = dir.join("cpulist");
-        let Some(cpus) = read_list(&cpulist)? else {
-            return Err(TopologyError::Unreadable { file: cpulist, cause: ErrorKind::NotFound.into() });
-        };
-        for cpu in cpus {
+        let cpus = read_list_or_mask(&dir.join("cpulist"), &dir.join("cpumap"))?;
+        if cpus.is_none() {
+            assumed.push(format!("node {node} has no CPUs, since it does not say which"));
+        }
+        for cpu in cpus.unwrap_or_default() {
             table.of_cpu.entry(cpu).or_insert(node);
         }
         table.specs.push(node_spec(node, read_memory(&dir.join("meminfo"))?));
         let distance = dir.join("distance");
-        let row = match read_row(&distance)? {
-            Some(row) => row,
-            None => {
-                (0..online.len()).map(|to| if to == at { LOCAL_DISTANCE } else { REMOTE_DISTANCE }).collect()
-            }
+        let usual =
+            || (0..online.len()).map(|to| if to == at { LOCAL_DISTANCE } else { REMOTE_DISTANCE }).collect();
+        let by_number = |row: &[u32]| -> Option<Vec<u32>> {
+            online.iter().map(|&to| row.get(to as usize).copied()).collect()
         };
-        if row.len() != online.len() {
-            let (found, expected) = (row.len(), online.len());
-            return malformed(
-                &distance,
-                format!("has {found} distances; expected are {expected}, one for each online node"),
-            );
-        }
-        table.distances.push(row);
+        table.distances.push(match read_row(&distance)? {
+            None => usual(),
+            Some(row) if row.len() == online.len() => row,
+            // With those of nodes that are offline.
+            Some(row) => by_number(&row).unwrap_or_else(|| {
+                assumed.push(format!(
+                    "node {node} is {LOCAL_DISTANCE} from itself and {REMOTE_DISTANCE} from others, since it tells {} of {} distances",
+                    row.len(),
+                    online.len()
+                ));
+                usual()
+            }),
+        });
     }
     Ok(table)
 }
@@ -242,7 +279,8 @@ fn read_caches(cache_dir: &Path) -> Result<Vec<Cache>, TopologyError> {
             Some(text) => Some(cache_size(&size, &text)?).filter(|&bytes| bytes > 0),
             None => None,
         };
-        let shared_with = read_list(&dir.join("shared_cpu_list"))?.unwrap_or_default();
+        let shared_with =
+            read_list_or_mask(&dir.join("shared_cpu_list"), &dir.join("shared_cpu_map"))?.unwrap_or_default();
         caches.push(Cache { level, size_bytes, shared_with });
     }
     Ok(caches)
@@ -266,8 +304,8 @@ fn cache_size(file: &Path, text: &str) -> Result<u64, TopologyError> {
 /// The threads of a CPU's core.
 fn read_siblings(topology: &Path) -> Result<Vec<u32>, TopologyError> {
     // The second name is the one of kernels before 5.3.
-    for name in ["core_cpus_list", "thread_siblings_list"] {
-        if let Some(cpus) = read_list(&topology.join(name))? {
+    for name in ["core_cpus", "thread_siblings"] {
+        if let Some(cpus) = read_list_or_mask(&topology.join(format!("{name}_list")), &topology.join(name))? {
             return Ok(cpus);
         }
     }
