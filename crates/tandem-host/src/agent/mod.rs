@@ -29,6 +29,7 @@ mod hands;
 mod locality;
 mod report;
 mod resident;
+mod told;
 mod vcpu_times;
 
 pub use discovery::Discovery;
@@ -40,7 +41,7 @@ pub use resident::{Decided, Resident};
 use crate::core_scheduling::CookieVm;
 use crate::scheduler::{Kernel, PreferenceError, Settings, VmRule, is_endangered_by_cookies};
 use crate::vms::homes_file::{HomeEntry, HomesFile, VERSION};
-use crate::vms::{Identity, ProcUnreadable};
+use crate::vms::{Identity, ProcUnreadable, Vm};
 use report::Published;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -49,6 +50,7 @@ use std::time::{Duration, SystemTime};
 use tandem_sim::homes::{Decision, Home, Planner, View};
 use tandem_sim::machine::Machine;
 use thiserror::Error;
+use told::{Line, Told};
 
 /// Why the agent cannot go on.
 #[derive(Debug, Error)]
@@ -80,6 +82,7 @@ pub struct Agent<H> {
     reports: Reports,
     /// The kernel hangs when a VM uses core scheduling.
     is_endangered_by_cookies: bool,
+    told: Told,
     progress: fn(),
 }
 
@@ -103,6 +106,7 @@ impl<H: Hands> Agent<H> {
             is_changed: true,
             decisions: HomeDecisions::default(),
             reports: Reports::default(),
+            told: Told::default(),
             progress: || {},
         }
     }
@@ -144,7 +148,7 @@ impl<H: Hands> Agent<H> {
         let found = self.find(now, &mut told)?;
         let interval = u128::from(self.planner.settings().look_interval_ns);
         if now.saturating_sub(self.looked).as_nanos() >= interval {
-            told.extend(self.look(now)?);
+            told.extend(self.look_at_all(now)?);
         } else if found.are_new {
             self.decide(now, |planner, view| planner.place(view), &mut told)?;
             self.publish();
@@ -152,7 +156,7 @@ impl<H: Hands> Agent<H> {
             self.publish();
         }
         self.reports.count_look();
-        Ok(told)
+        Ok(self.told.share(&self.root, told, now))
     }
 
     /// Finds VMs and takes their homes from a file; decides nothing.
@@ -174,6 +178,11 @@ impl<H: Hands> Agent<H> {
     /// # Errors
     /// If the scheduler is gone.
     pub fn look(&mut self, now: Duration) -> Result<Vec<String>, AgentError> {
+        let told = self.look_at_all(now)?;
+        Ok(self.told.share(&self.root, told, now))
+    }
+
+    fn look_at_all(&mut self, now: Duration) -> Result<Vec<Line>, AgentError> {
         self.looked = now;
         let vms = self.residents.len();
         for resident in self.residents.values_mut() {
@@ -188,7 +197,7 @@ impl<H: Hands> Agent<H> {
     }
 
     /// Warns of each VM that uses core scheduling, once, where that is dangerous. A VM may begin with it at any time.
-    fn warn_of_cookies(&mut self) -> Vec<String> {
+    fn warn_of_cookies(&mut self) -> Vec<Line> {
         if !self.is_endangered_by_cookies {
             return Vec::new();
         }
@@ -196,11 +205,12 @@ impl<H: Hands> Agent<H> {
         for resident in self.residents.values_mut().filter(|resident| !resident.has_cookie) {
             if CookieVm::of(&self.root, &resident.vm).is_some() {
                 resident.has_cookie = true;
-                told.push(format!(
+                let text = format!(
                     "warning: {} uses core scheduling, with which this kernel hangs under a sched_ext scheduler; start it without, or \
                      boot another kernel: `tandem doctor` says which",
-                    name(&resident.vm.name, resident.vm.identity)
-                ));
+                    name(&resident.vm)
+                );
+                told.push(Line { user: resident.vm.user, text });
             }
         }
         told
@@ -212,12 +222,12 @@ impl<H: Hands> Agent<H> {
     }
 
     /// Notes which VMs have come and gone.
-    fn find(&mut self, now: Duration, told: &mut Vec<String>) -> Result<Found, AgentError> {
+    fn find(&mut self, now: Duration, told: &mut Vec<Line>) -> Result<Found, AgentError> {
         let changes = self.discovery.look(now)?;
         let mut found = Found { are_new: false, are_gone: !changes.gone.is_empty() };
         for vm in &changes.gone {
             if self.residents.remove(&vm.identity).is_some() {
-                told.push(format!("{} has ended", name(&vm.name, vm.identity)));
+                told.push(line(vm, "has ended"));
                 self.is_changed = true;
             }
         }
@@ -229,12 +239,8 @@ impl<H: Hands> Agent<H> {
             self.next_id += 1;
             resident.look_for_decisions(&self.hands, &self.machine, now)?;
             (self.progress)();
-            told.push(format!(
-                "{} was found: {} vCPUs, {}",
-                name(&resident.vm.name, identity),
-                resident.vcpus().count(),
-                resident.vm.monitor
-            ));
+            let (vcpus, monitor) = (resident.vcpus().count(), resident.vm.monitor);
+            told.push(line(&resident.vm, &format!("was found: {vcpus} vCPUs, {monitor}")));
             self.residents.insert(identity, resident);
             found.are_new = true;
         }
@@ -249,7 +255,7 @@ impl<H: Hands> Agent<H> {
         &mut self,
         now: Duration,
         ask: impl FnOnce(&mut Planner, &View<'_>) -> Vec<Decision>,
-        told: &mut Vec<String>,
+        told: &mut Vec<Line>,
     ) -> Result<(), AgentError> {
         let free = free_bytes(&self.root, &self.machine);
         let vms: Vec<_> = self.residents.values().map(|resident| resident.view(&self.machine)).collect();
@@ -263,14 +269,16 @@ impl<H: Hands> Agent<H> {
             let had_home = resident.home.is_some();
             resident.home = (!nodes.is_empty()).then_some(Home { nodes, since_ns: now_ns });
             self.is_changed = true;
-            let name = name(&resident.vm.name, resident.vm.identity);
+            let mut tell = |what: &str| {
+                told.push(Line { user: resident.vm.user, text: format!("{}: {what}", name(&resident.vm)) });
+            };
             if let Some(decided) = &resident.decided {
+                tell(&format!("left alone; {}", decided.why));
                 resident.why.clone_from(&decided.why);
-                told.push(format!("{name}: left alone; {}", resident.why));
             } else {
                 self.decisions.count(had_home, resident.home.is_some());
+                tell(&reason.to_string());
                 resident.why = reason.why();
-                told.push(format!("{name}: {reason}"));
                 resident.give_home(&self.hands, &self.machine)?;
             }
         }
@@ -310,8 +318,12 @@ struct Found {
 }
 
 /// How a VM is called in the log.
-fn name(name: &str, identity: Identity) -> String {
-    format!("VM {name} (process {})", identity.pid)
+fn name(vm: &Vm) -> String {
+    format!("VM {} (process {})", vm.name, vm.identity.pid)
+}
+
+fn line(vm: &Vm, what: &str) -> Line {
+    Line { user: vm.user, text: format!("{} {what}", name(vm)) }
 }
 
 #[cfg(test)]

@@ -352,7 +352,7 @@ fn look_closely(root: &Arc<Path>, pid: u32, named: Option<Monitor>, user: u32, b
         manager: description.manager,
         name: description
             .name
-            .filter(|name| !name.text().trim().is_empty())
+            .filter(|name| !name.text().trim_matches(' ').is_empty())
             .map_or_else(|| format!("{monitor}-{pid}"), |name| name.shown()),
         user,
         memory_bytes: claimed_bytes.map(|bytes| memory_max_bytes.map_or(bytes, |most| bytes.min(most))),

@@ -1,0 +1,81 @@
+//! What the agent tells about VMs: lines for the log, of which each user has a share.
+//!
+//! Whoever may start VMs may start and end a thousand a second, each of which is worth a line, and so would fill the log. In each
+//! [`PERIOD`], [`LINES_MAX`] lines about the VMs of a user are told; those beyond are counted, and that is a line.
+
+use crate::users::behind;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Lines about the VMs of a user in a period: a host whose VMs all start at once under one user has some for each.
+const LINES_MAX: u32 = 1000;
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// A line about the VM of a user.
+pub(super) struct Line {
+    pub user: u32,
+    pub text: String,
+}
+
+/// What was told about the VMs of users lately.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// By who is behind them.
+    users: BTreeMap<u32, Lately>,
+}
+
+#[derive(Debug)]
+struct Lately {
+    since: Duration,
+    lines: u32,
+    left_out: u64,
+}
+
+impl Told {
+    /// The lines that are to be told now.
+    pub fn share(&mut self, root: &Path, lines: Vec<Line>, now: Duration) -> Vec<String> {
+        let mut told = Vec::new();
+        self.users.retain(|user, lately| {
+            let is_over = now.saturating_sub(lately.since) >= PERIOD;
+            if is_over && lately.left_out > 0 {
+                told.push(format!("{} more lines about VMs of user {user} were left out", lately.left_out));
+            }
+            !is_over
+        });
+        for Line { user, text } in lines {
+            let new = || Lately { since: now, lines: 0, left_out: 0 };
+            let lately = self.users.entry(behind(root, user)).or_insert_with(new);
+            match lately.lines < LINES_MAX || user == 0 {
+                true => {
+                    lately.lines += 1;
+                    told.push(text);
+                }
+                false => lately.left_out += 1,
+            }
+        }
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_beyond_a_share_is_counted() {
+        let root = tempfile::tempdir().unwrap();
+        let lines = |user, count| (0..count).map(|at| Line { user, text: format!("{user}: {at}") }).collect();
+        let mut told = Told::default();
+        let mut share = |lines, now_s| told.share(root.path(), lines, Duration::from_secs(now_s));
+        assert_eq!(share(lines(1000, LINES_MAX), 1).len(), LINES_MAX as usize);
+        assert_eq!(share(lines(1000, 5), 2), [""; 0]);
+        assert_eq!(share(lines(1001, 1), 2), ["1001: 0"], "others are told");
+        assert_eq!(share(lines(0, LINES_MAX + 1), 2).len(), LINES_MAX as usize + 1, "and so is root");
+        assert_eq!(share(Vec::new(), 60), [""; 0]);
+        assert_eq!(
+            share(lines(1000, 1), 61),
+            ["5 more lines about VMs of user 1000 were left out", "1000: 0"]
+        );
+    }
+}
