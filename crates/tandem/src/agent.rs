@@ -56,7 +56,8 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
     }
     let steering = Steering::open(loaded, machine, reports)?;
     // Memory by node, open files and threads of other users' VMs are told to who may trace these.
-    keep_only(Capabilities::SYS_PTRACE).context("cannot give up capabilities")?;
+    let kept = agent.as_ref().map_or(Capabilities::empty(), |_| Capabilities::SYS_PTRACE);
+    keep_only(kept).context("cannot give up capabilities")?;
 
     let socket = Path::new(SOCKET);
     if let Some(folder) = socket.parent() {

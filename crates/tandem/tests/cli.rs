@@ -257,8 +257,8 @@ fn the_installed_settings_are_the_defaults() {
         let line = of_vms.lines().find(|line| line.starts_with(&format!("#{key} = ")));
         line.unwrap_or_else(|| panic!("there is no example of {key}: {text}")).to_owned()
     };
-    assert_eq!(of_vms.lines().filter(|line| is_setting(line)).count(), 7, "{text}");
-    let who = ["name", "user", "cgroup", "manager"].map(example).join("\n");
+    assert_eq!(of_vms.lines().filter(|line| is_setting(line)).count(), 8, "{text}");
+    let who = ["name", "user", "cgroup", "manager", "uuid"].map(example).join("\n");
     for what in ["home", "isolated", "exempt"].map(example) {
         let example = uncommented(&format!("#[[vm]]\n{who}\n{what}\n"));
         fs::write(&file, &example).expect("a file can be written");

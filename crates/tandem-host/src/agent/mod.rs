@@ -41,7 +41,7 @@ pub use resident::{Decided, Resident};
 use crate::core_scheduling::CookieVm;
 use crate::scheduler::{Kernel, PreferenceError, Settings, VmRule, is_endangered_by_cookies};
 use crate::vms::homes_file::{HomeEntry, HomesFile, VERSION};
-use crate::vms::{Identity, ProcUnreadable, Vm};
+use crate::vms::{Identity, ProcUnreadable, Vm, name_nodes};
 use report::Published;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -241,6 +241,14 @@ impl<H: Hands> Agent<H> {
             (self.progress)();
             let (vcpus, monitor) = (resident.vcpus().count(), resident.vm.monitor);
             told.push(line(&resident.vm, &format!("was found: {vcpus} vCPUs, {monitor}")));
+            let missing = resident.missing_nodes(&self.machine);
+            if !missing.is_empty() {
+                let what = format!(
+                    "warning: the settings give it {}, which this machine does not have",
+                    name_nodes(&missing)
+                );
+                told.push(Line { user: 0, text: format!("{}: {what}", name(&resident.vm)) });
+            }
             self.residents.insert(identity, resident);
             found.are_new = true;
         }

@@ -120,6 +120,12 @@ impl Resident {
         resident
     }
 
+    /// Nodes that the settings give it and the machine does not have, by their numbers.
+    pub fn missing_nodes(&self, machine: &Machine) -> Vec<u32> {
+        let home = self.rule.as_ref().and_then(|rule| rule.home.as_ref());
+        home.into_iter().flatten().copied().filter(|&node| id_of(machine, node).is_none()).collect()
+    }
+
     /// Its vCPUs.
     pub fn vcpus(&self) -> impl Iterator<Item = &Thread> {
         self.threads.iter().filter(|thread| thread.kind == ThreadKind::Vcpu)

@@ -249,6 +249,15 @@ fn a_rule_of_the_operator_comes_before_a_preference_of_the_user() {
 }
 
 #[test]
+fn a_rule_with_nodes_that_are_not_there_is_told() {
+    let mut scene = Scene::new("[[vm]]\nname = \"web\"\nhome = [1, 99]\n");
+    let vm = scene.vm(100, "web", 2, [4000, 0]);
+    let told = scene.pass(2).join("\n");
+    assert!(told.contains("the settings give it node 99, which this machine does not have"), "{told}");
+    assert_eq!(scene.home(&vm), [1]);
+}
+
+#[test]
 fn a_new_thread_without_a_home_gets_its_vms() {
     let mut scene = Scene::new("");
     let mut vm = scene.vm(100, "web", 2, [0, 4000]);

@@ -4,7 +4,7 @@
 //! rather run, and monitoring should not run as root.
 //!
 //! **Approach.** One socket that everybody may connect to; the kernel tells who did ([`peer`]), [`permission`] says
-//! what these may, and what is refused is logged ([`refusals`]). A request is a line of JSON, and so is the answer
+//! what these may, and what is done and what is refused is logged ([`events`]). A request is a line of JSON, and so is the answer
 //! ([`protocol`]). A connection is a thread, and there are few of them: so many for each user but root, so many in all, a
 //! longest line and a longest pause ([`server`]).
 //!
@@ -13,10 +13,11 @@
 //! not what it said when a session began.
 
 mod client;
+mod events;
 mod peer;
 mod permission;
 mod protocol;
-mod refusals;
+
 mod server;
 mod steering;
 

@@ -1,9 +1,9 @@
 //! Takes connections, a thread each, and answers what is asked on them.
 
+use super::events::Events;
 use super::peer::Peer;
 use super::permission::permit;
-use super::protocol::{Answer, ErrorKind, ErrorTold, LINE_MAX, Request};
-use super::refusals::Refusals;
+use super::protocol::{Answer, ErrorKind, ErrorTold, LINE_MAX, Request, WantedPlace, Whom};
 use crate::scheduler::Asker;
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use tandem_sim::machine::format_cpulist;
 
 /// Most connections of one user, with those that are subordinate to it; root's do not count.
 pub const CONNECTIONS_OF_USER_MAX: usize = 16;
@@ -48,7 +49,8 @@ struct Shared {
     users_may_steer: bool,
     is_reader: fn(&Peer) -> bool,
     log: Box<Log>,
-    refusals: Mutex<Refusals>,
+    refused: Mutex<Events>,
+    done: Mutex<Events>,
     /// By who is behind them.
     connections: Mutex<HashMap<u32, usize>>,
 }
@@ -87,7 +89,8 @@ impl Server {
             users_may_steer,
             is_reader,
             log,
-            refusals: Mutex::default(),
+            refused: Mutex::new(Events::new("refused")),
+            done: Mutex::new(Events::new("preference set by")),
             connections: Mutex::default(),
         });
         let server = Self { shared: shared.clone() };
@@ -97,8 +100,9 @@ impl Server {
 
     /// Writes what is due to the log; to be called every few seconds.
     pub fn log_due(&self) {
-        for line in locked(&self.shared.refusals).due(Instant::now()) {
-            (self.shared.log)(&line);
+        for events in [&self.shared.refused, &self.shared.done] {
+            let lines = locked(events).due(Instant::now());
+            lines.iter().for_each(|line| (self.shared.log)(line));
         }
     }
 }
@@ -190,7 +194,11 @@ fn answer(line: &[u8], peer: &Peer, shared: &Shared) -> Answer {
     };
     match permit(peer, &request, shared.users_may_steer, shared.is_reader) {
         Ok(asker) => {
+            let change = change_of(&request);
             let answer = shared.backend.answer(asker, request);
+            if let (Some(change), Answer::Done) = (change, &answer) {
+                shared.note(&shared.done, peer, &change);
+            }
             if let Answer::Error(ErrorTold { kind: ErrorKind::Refused, message }) = &answer {
                 shared.note_refusal(peer, message);
             }
@@ -201,6 +209,28 @@ fn answer(line: &[u8], peer: &Peer, shared: &Shared) -> Answer {
             error(ErrorKind::Refused, refusal)
         }
     }
+}
+
+/// What a request changes, if anything.
+fn change_of(request: &Request) -> Option<String> {
+    let Request::Prefer { whom, place, latency_critical } = request else { return None };
+    let whom = match whom {
+        Whom::Task(tid) => format!("thread {tid}"),
+        Whom::Cgroup(path) => format!("cgroup /{}", path.display()),
+    };
+    let list = |numbers: &[u32]| {
+        let mut numbers = numbers.to_vec();
+        numbers.sort_unstable();
+        numbers.dedup();
+        format_cpulist(numbers)
+    };
+    let place = match place {
+        None => "no CPUs".to_owned(),
+        Some(WantedPlace::Cpus(cpus)) => format!("CPUs {}", list(cpus)),
+        Some(WantedPlace::Nodes(nodes)) => format!("nodes {}", list(nodes)),
+    };
+    let mark = if *latency_critical { ", and is exempt from rate control" } else { "" };
+    Some(format!("{whom} prefers {place}{mark}"))
 }
 
 fn error(kind: ErrorKind, message: impl ToString) -> Answer {
@@ -215,7 +245,12 @@ fn write(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
 
 impl Shared {
     fn note_refusal(&self, peer: &Peer, why: &dyn Display) {
-        if let Some(line) = locked(&self.refusals).note(peer, why, Instant::now()) {
+        self.note(&self.refused, peer, why);
+    }
+
+    fn note(&self, events: &Mutex<Events>, peer: &Peer, what: &dyn Display) {
+        let line = locked(events).note(peer, what, Instant::now());
+        if let Some(line) = line {
             (self.log)(&line);
         }
     }

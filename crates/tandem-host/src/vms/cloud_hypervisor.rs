@@ -25,6 +25,9 @@ pub(super) fn describe(source: &Source) -> Description {
     Description {
         manager: if by_libvirt.is_some() { Manager::Libvirt } else { Manager::None },
         name: by_libvirt.or_else(|| stem(&path_of("api-socket")?)).map(Untrusted::new),
+        uuid: values(arguments, "platform")
+            .next()
+            .and_then(|value| Parts::parse(value).get("uuid").map(Untrusted::new)),
         memory_bytes: memory_bytes.filter(|&bytes| bytes > 0),
         devices: all_values(arguments, "device")
             .filter_map(|value| Parts::parse(value).get("path").map(Untrusted::new))

@@ -13,6 +13,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 pub(super) struct Description {
     pub name: Option<Untrusted>,
     pub manager: Manager,
+    pub uuid: Option<Untrusted>,
     pub memory_bytes: Option<u64>,
     /// Devices of the host: a PCI address, or a path in `/sys`.
     pub devices: Vec<Untrusted>,
@@ -37,9 +38,13 @@ impl Source<'_> {
             Monitor::Qemu => qemu::describe(self),
             Monitor::CloudHypervisor => cloud_hypervisor::describe(self),
             Monitor::Firecracker => firecracker::describe(self),
-            Monitor::Other => {
-                Description { name: None, manager: Manager::None, memory_bytes: None, devices: Vec::new() }
-            }
+            Monitor::Other => Description {
+                name: None,
+                manager: Manager::None,
+                uuid: None,
+                memory_bytes: None,
+                devices: Vec::new(),
+            },
         }
     }
 

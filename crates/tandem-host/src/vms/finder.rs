@@ -355,6 +355,7 @@ fn look_closely(root: &Arc<Path>, pid: u32, named: Option<Monitor>, user: u32, b
             .filter(|name| !name.text().trim_matches(' ').is_empty())
             .map_or_else(|| format!("{monitor}-{pid}"), |name| name.shown()),
         user,
+        uuid: description.uuid.map(|uuid| uuid.shown()),
         memory_bytes: claimed_bytes.map(|bytes| memory_max_bytes.map_or(bytes, |most| bytes.min(most))),
         devices: description.devices.iter().map(|told| Device::find(root, told)).collect(),
         root: Arc::clone(root),

@@ -25,6 +25,7 @@ pub(super) fn describe(source: &Source) -> Description {
             .or_else(|| stem(first("api-sock")?))
             .map(Untrusted::new),
         manager: Manager::None,
+        uuid: None,
         memory_bytes: mib.and_then(|mib| mib.checked_mul(1 << 20)),
         devices: Vec::new(),
     }

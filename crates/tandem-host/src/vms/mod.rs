@@ -131,6 +131,8 @@ pub struct Vm {
     pub name: String,
     /// Its user, by the kernel's word.
     pub user: u32,
+    /// Its UUID, as the command line says, and as it may be shown; libvirt and Proxmox give each VM one.
+    pub uuid: Option<String>,
     /// The memory that it was given at its start: what the command line or its file says, or else the process's largest
     /// mapping, which may be less with several nodes in the guest; no more than its cgroup allows, or the machine has. `None` if neither can
     /// be read.

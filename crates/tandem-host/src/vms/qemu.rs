@@ -45,6 +45,7 @@ pub(super) fn describe(source: &Source) -> Description {
     Description {
         manager: manager(source, file, name.as_deref()),
         name: name.or_else(|| disk(arguments)).map(Untrusted::new),
+        uuid: values(arguments, "uuid").last().map(Untrusted::new),
         memory_bytes: base_bytes.map(|bytes| bytes.saturating_add(module_bytes)),
         devices: devices.iter().filter_map(passed_through).map(Untrusted::new).collect(),
     }

@@ -27,6 +27,7 @@ impl Backend for Fixed {
                 counters: counters(),
             })),
             Request::Vms => Answer::Vms(Some(Vec::new())),
+            Request::Prefer { whom: Whom::Task(7), .. } => Answer::Done,
             _ => error(ErrorKind::Refused, "not yours"),
         }
     }
@@ -91,6 +92,20 @@ fn what_the_backend_refuses_is_an_error_and_in_the_log() {
     assert!(line.starts_with("refused user ") && line.ends_with(": not yours"), "{line}");
     served.server.log_due();
     assert!(served.log.try_recv().is_err(), "nothing is due yet");
+}
+
+#[test]
+fn what_is_changed_is_in_the_log() {
+    let served = serve_as(|_| true);
+    let request = Request::Prefer {
+        whom: Whom::Task(7),
+        place: Some(WantedPlace::Cpus(vec![3, 0, 1])),
+        latency_critical: false,
+    };
+    assert_eq!(served.client().ask(&request).unwrap(), Answer::Done);
+    let line = served.log.recv_timeout(PATIENCE).unwrap();
+    assert!(line.starts_with("preference set by user "), "{line}");
+    assert!(line.ends_with(": thread 7 prefers CPUs 0-1,3"), "{line}");
 }
 
 #[test]

@@ -86,6 +86,10 @@ pub struct VmRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = ManagerName::Libvirt)]
     pub manager: Option<ManagerName>,
+    /// Its UUID, as libvirt and Proxmox show it and the VM's command line has it
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"4dea22b3-1d52-d8f3-2516-782e98ab3fa0")]
+    pub uuid: Option<String>,
     /// NUMA nodes that are its home
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<Vec<u32>>,
@@ -146,6 +150,10 @@ impl VmRule {
         matches(&self.name, &vm.name)
             && self.user.as_ref().is_none_or(|user| user_of(user) == Some(vm.user))
             && self.cgroup.as_ref().is_none_or(is_there)
+            && self
+                .uuid
+                .as_ref()
+                .is_none_or(|uuid| vm.uuid.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(uuid)))
             && self.manager.is_none_or(|manager| manager == ManagerName::of(&vm.manager))
     }
 
@@ -176,8 +184,17 @@ mod tests {
     use crate::vms::testing::{Process, Tree};
 
     fn rule(name: &str) -> VmRule {
-        let [user, cgroup] = [None, None];
-        VmRule { name: name.into(), user, cgroup, manager: None, home: None, isolated: false, exempt: true }
+        let [user, cgroup, uuid] = [None, None, None];
+        VmRule {
+            name: name.into(),
+            user,
+            cgroup,
+            uuid,
+            manager: None,
+            home: None,
+            isolated: false,
+            exempt: true,
+        }
     }
 
     fn vm(name: &str) -> Vm {
@@ -216,6 +233,7 @@ mod tests {
         let others = [
             VmRule { user: Some("1000".into()), ..all.clone() },
             VmRule { cgroup: Some("/user.slice/*".into()), ..all.clone() },
+            VmRule { uuid: Some("4dea22b3-1d52-d8f3-2516-782e98ab3fa0".into()), ..all.clone() },
             VmRule { manager: Some(ManagerName::None), ..all.clone() },
             VmRule { name: "db".into(), ..all.clone() },
         ];
@@ -223,6 +241,19 @@ mod tests {
         assert!(!all.fits(&vm, None));
         let nobody = VmRule { user: Some("no-such-user".into()), ..all }.check().unwrap_err();
         assert!(nobody.ends_with("is `no-such-user`, and there is no such user here"), "{nobody}");
+    }
+
+    #[test]
+    fn a_uuid_may_be_written_in_either_case() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = Tree::new(folder.path());
+        let mut process = Process::libvirt(7, "web", 1);
+        process.arguments.extend(["-uuid".to_owned(), "4dea22b3-1d52-d8f3-2516-782e98ab3fa0".to_owned()]);
+        tree.process(&process);
+        let vm = examine(tree.root(), 7).unwrap();
+        let with = |uuid: &str| VmRule { uuid: Some(uuid.into()), ..rule("*") }.fits(&vm, None);
+        assert!(with("4DEA22B3-1D52-D8F3-2516-782E98AB3FA0"));
+        assert!(!with("4dea22b3-1d52-d8f3-2516-782e98ab3fa1"));
     }
 
     #[test]

@@ -111,6 +111,7 @@ mod tests {
         settings.numa_homes.enabled = false;
         settings.rate_control.ratelimit = Duration { ns: 0 };
         let rule = |name: &str| VmRule {
+            uuid: None,
             name: name.into(),
             user: Some("root".into()),
             cgroup: None,

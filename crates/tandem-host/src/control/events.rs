@@ -1,7 +1,7 @@
-//! The log of refusals: each is told, but no user can flood the log.
+//! The log of what users had done and what they were refused: each is told, but no user can flood the log.
 //!
-//! The first refusal of a user is a line at once. Those that follow within [`PAUSE`] are counted, and told as one line
-//! with the reason of the last when the pause is over.
+//! The first of a user is a line at once. Those that follow within [`PAUSE`] are counted, and told as one line
+//! with what the last was when the pause is over.
 
 use super::peer::Peer;
 use std::collections::HashMap;
@@ -14,9 +14,11 @@ pub const PAUSE: Duration = Duration::from_secs(10);
 /// Longest reason that is written, characters: it may quote what the user sent.
 const REASON_MAX: usize = 200;
 
-/// Refusals that were told, and those that are to be.
-#[derive(Debug, Default)]
-pub struct Refusals {
+/// What was told of one kind, and what is to be.
+#[derive(Debug)]
+pub struct Events {
+    /// How a line begins.
+    kind: &'static str,
     /// By who is behind them.
     users: HashMap<u32, Pending>,
 }
@@ -28,8 +30,13 @@ struct Pending {
     last: String,
 }
 
-impl Refusals {
-    /// Notes one; returns the line to be written now, if there is one.
+impl Events {
+    /// Of a kind, such as "refused".
+    pub fn new(kind: &'static str) -> Self {
+        Self { kind, users: HashMap::new() }
+    }
+
+    /// Notes one, by what or why; returns the line to be written now, if there is one.
     pub fn note(&mut self, peer: &Peer, why: &dyn Display, now: Instant) -> Option<String> {
         let why = in_a_line(&why.to_string());
         match self.users.get_mut(&peer.payer) {
@@ -40,7 +47,7 @@ impl Refusals {
             }
             None => {
                 self.users.insert(peer.payer, Pending { told: now, count: 0, last: String::new() });
-                Some(format!("refused {peer}: {why}"))
+                Some(format!("{} {peer}: {why}", self.kind))
             }
         }
     }
@@ -55,8 +62,10 @@ impl Refusals {
             if pending.count == 0 {
                 return false;
             }
-            lines
-                .push(format!("refused user {user} {} more times, at last: {}", pending.count, pending.last));
+            lines.push(format!(
+                "{} user {user} {} more times, at last: {}",
+                self.kind, pending.count, pending.last
+            ));
             *pending = Pending { told: now, count: 0, last: String::new() };
             true
         });
@@ -76,10 +85,10 @@ mod tests {
 
     #[test]
     fn a_user_cannot_write_lines_of_the_log() {
-        let mut refusals = Refusals::default();
+        let mut events = Events::new("refused");
         let peer = Peer { pid: 42, user: 1000, group: 1000, payer: 1000 };
         let why = format!("no request `a\ntandem: all is well\u{1b}[2J{}`", "x".repeat(1000));
-        let line = refusals.note(&peer, &why, Instant::now()).unwrap();
+        let line = events.note(&peer, &why, Instant::now()).unwrap();
         let begin = "refused user 1000, process 42: no request `a\\ntandem: all is well\\u{1b}[2Jxxx";
         assert!(line.starts_with(begin), "{line}");
         assert!(line.len() < 300, "{line}");
@@ -87,19 +96,19 @@ mod tests {
 
     #[test]
     fn each_refusal_is_told_or_counted() {
-        let mut refusals = Refusals::default();
+        let mut events = Events::new("refused");
         let peer = Peer { pid: 42, user: 1000, group: 1000, payer: 1000 };
         let other = Peer { pid: 43, user: 1001, group: 1000, payer: 1001 };
         let start = Instant::now();
-        let line = refusals.note(&peer, &"no reader", start).unwrap();
+        let line = events.note(&peer, &"no reader", start).unwrap();
         assert_eq!(line, "refused user 1000, process 42: no reader");
-        assert!(refusals.note(&other, &"no reader", start).is_some(), "another user");
+        assert!(events.note(&other, &"no reader", start).is_some(), "another user");
         for why in ["a", "b", "not root"] {
-            assert_eq!(refusals.note(&peer, &why, start), None);
+            assert_eq!(events.note(&peer, &why, start), None);
         }
-        assert_eq!(refusals.due(start), [""; 0]);
-        assert_eq!(refusals.due(start + PAUSE), ["refused user 1000 3 more times, at last: not root"]);
-        assert!(refusals.note(&other, &"again", start + PAUSE).is_some(), "its pause is over");
-        assert_eq!(refusals.note(&peer, &"again", start + PAUSE), None, "told a moment ago");
+        assert_eq!(events.due(start), [""; 0]);
+        assert_eq!(events.due(start + PAUSE), ["refused user 1000 3 more times, at last: not root"]);
+        assert!(events.note(&other, &"again", start + PAUSE).is_some(), "its pause is over");
+        assert_eq!(events.note(&peer, &"again", start + PAUSE), None, "told a moment ago");
     }
 }
