@@ -8,7 +8,7 @@
 pub fn readable(text: &str, kept: &[char]) -> String {
     let mut readable = String::with_capacity(text.len());
     for character in text.chars() {
-        match (character.is_control() || is_hidden(character)) && !kept.contains(&character) {
+        match is_unreadable(character) && !kept.contains(&character) {
             true => readable.extend(character.escape_default()),
             false => readable.push(character),
         }
@@ -20,7 +20,7 @@ pub fn readable(text: &str, kept: &[char]) -> String {
 pub fn escape_json(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
-        match (character.is_control() || is_hidden(character)) && character != '\n' {
+        match is_unreadable(character) && character != '\n' {
             true => character
                 .encode_utf16(&mut [0; 2])
                 .iter()
@@ -31,8 +31,12 @@ pub fn escape_json(text: &str) -> String {
     escaped
 }
 
-/// Whether a character is of Unicode's categories Cf, Zl and Zp (format characters, separators of lines and paragraphs), or is drawn as nothing:
-/// or as a blank that is none: version 16 of its `UnicodeData.txt`.
+fn is_unreadable(character: char) -> bool {
+    character.is_control() || is_hidden(character)
+}
+
+/// Whether a character is of Unicode's categories Cf, Zl and Zp (format characters, separators of lines and paragraphs), or is drawn as
+/// nothing, or as a blank other than the usual one: version 16 of its `UnicodeData.txt`.
 fn is_hidden(character: char) -> bool {
     matches!(
         character,

@@ -2,9 +2,8 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Allows as many open files as the administrator lets it; how many that are.
-pub fn raise() -> nix::Result<u64> {
+/// Allows as many open files as the administrator lets it.
+pub fn raise() -> nix::Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
-    Ok(hard)
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
 }

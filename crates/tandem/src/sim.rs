@@ -144,9 +144,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match args.format {
         Format::Table => write!(out, "{summary}")?,
-        Format::Json => {
-            out.write_all(to_json_text(&summary)?.as_bytes())?;
-        }
+        Format::Json => out.write_all(to_json_text(&summary)?.as_bytes())?,
     }
     Ok(())
 }

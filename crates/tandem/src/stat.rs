@@ -2,8 +2,7 @@
 
 use crate::access::Access;
 use crate::counters::write_table;
-use crate::text::age;
-use crate::text::to_json_text;
+use crate::text::{age, to_json_text};
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;

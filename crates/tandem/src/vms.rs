@@ -81,12 +81,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let root = Path::new("/");
     let machine = read_sysfs(root)?;
     let mut finder = Finder::new(root).with_emulated(args.emulated);
-    let mut left = finder.scan()?.postponed;
-    for _ in 1..ROUNDS_MAX {
+    let mut left = 0;
+    for _ in 0..ROUNDS_MAX {
+        left = finder.scan()?.postponed;
         if left == 0 {
             break;
         }
-        left = finder.scan()?.postponed;
     }
     let mut vms: Vec<&Vm> = finder.vms().collect();
     vms.sort_by(|a, b| (&a.name, a.identity).cmp(&(&b.name, b.identity)));
@@ -104,15 +104,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "{left} processes of users who have very many were not looked at; VMs among them are missing"
         ));
     }
-    let is_gone = args.vm.is_some() && observation.vms.is_empty();
+    if args.vm.is_some() && observation.vms.is_empty() {
+        anyhow::bail!("the virtual machine has ended meanwhile");
+    }
     let text = match (args.json, &args.vm) {
         (true, _) => to_json_text(&json::to_json(&observation))?,
         (_, Some(_)) => detail::show(&observation, &machine),
         (_, None) => table::draw(&observation, table::width_of_terminal()),
     };
-    if is_gone {
-        anyhow::bail!("the virtual machine has ended meanwhile");
-    }
     io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }

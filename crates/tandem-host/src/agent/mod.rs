@@ -247,7 +247,7 @@ impl<H: Hands> Agent<H> {
                     "warning: the settings give it {}, which this machine does not have",
                     name_nodes(&missing)
                 );
-                told.push(Line { user: 0, text: format!("{}: {what}", name(&resident.vm)) });
+                told.push(Line { user: resident.vm.user, text: format!("{}: {what}", name(&resident.vm)) });
             }
             self.residents.insert(identity, resident);
             found.are_new = true;

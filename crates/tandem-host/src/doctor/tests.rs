@@ -209,6 +209,17 @@ fn what_would_help_is_a_warning() {
 }
 
 #[test]
+fn anybodys_process_may_be_called_numad() {
+    let root = good_host();
+    let status =
+        "Name:\tnumad\nState:\tS (sleeping)\nTgid:\t41\nUid:\t1000\t0\t0\t0\nCpus_allowed_list:\t0-1\n";
+    write(&root, "proc/41/status", status);
+    let findings = examine(root.path());
+    let numad = findings.iter().find(|finding| finding.subject == "numad").unwrap();
+    assert_eq!((numad.level, numad.message.as_str()), (Level::Ok, "does not run"));
+}
+
+#[test]
 fn kvm_is_told_by_what_the_cpu_can() {
     let cases = [
         ("flags\t: fpu vmx\n", Level::Warning, "modprobe kvm_intel"),

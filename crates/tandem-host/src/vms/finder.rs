@@ -88,16 +88,12 @@ impl Changes {
 }
 
 impl Seen {
-    /// Whether it is due, and counts that as a look.
-    fn is_due_now(&mut self) -> bool {
-        let is_due = self.is_due();
+    /// Whether a monitor without vCPUs is due: in the first 30 looks, in which vCPUs mostly come, and every 32nd one after. That it is
+    /// asked counts as a look.
+    fn is_due(&mut self) -> bool {
+        let is_due = self.looks < 30 || self.looks.is_multiple_of(32);
         self.looks = self.looks.saturating_add(1);
         is_due
-    }
-
-    /// Whether a monitor without vCPUs is due: in the first 30 looks, in which vCPUs mostly come, and every 32nd one after.
-    fn is_due(&self) -> bool {
-        self.looks < 30 || self.looks.is_multiple_of(32)
     }
 }
 
@@ -164,15 +160,14 @@ impl Finder {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             present.insert(pid);
             let inode = entry.ino();
-            let before = self.seen.get(&pid).filter(|seen| seen.inode == inode).map(|seen| seen.state);
-            let is_to_be_looked_at = match self.seen.get_mut(&pid).filter(|seen| seen.inode == inode) {
-                Some(Seen { state: State::Settled, .. }) => false,
-                Some(seen) if seen.state == State::Watched && !self.vms.contains_key(&pid) => {
-                    seen.is_due_now()
-                }
+            let seen = self.seen.get_mut(&pid).filter(|seen| seen.inode == inode);
+            let before = seen.as_ref().map(|seen| seen.state);
+            let is_due = match (seen, before) {
+                (_, Some(State::Settled)) => false,
+                (Some(seen), Some(State::Watched)) if !self.vms.contains_key(&pid) => seen.is_due(),
                 _ => true,
             };
-            if is_to_be_looked_at {
+            if is_due {
                 self.look(pid, inode, before, &mut changes);
             }
         }
@@ -205,16 +200,8 @@ impl Finder {
         let unfinished: Vec<u32> = self.monitors_without_vcpus().collect();
         let mut changes = Changes::default();
         for pid in unfinished {
-            if let Some(seen) = self.seen.get_mut(&pid)
-                && !seen.is_due()
-            {
-                seen.looks = seen.looks.saturating_add(1);
-                continue;
-            }
-            let looks = self.seen.get(&pid).map_or(0, |seen| seen.looks);
-            changes.add(self.examine(pid));
-            if let Some(seen) = self.seen.get_mut(&pid) {
-                seen.looks = looks.saturating_add(1);
+            if self.seen.get_mut(&pid).is_none_or(Seen::is_due) {
+                changes.add(self.examine(pid));
             }
         }
         changes

@@ -29,11 +29,14 @@ pub(super) fn describe(source: &Source) -> Description {
         options("device").chain(of_group("device").map(|section| section.parts.clone())).collect();
     // The first of those with the same id counts.
     let mut objects: HashMap<String, Parts> = HashMap::new();
-    options("object")
+    let with_ids = options("object")
         .map(|parts| (parts.get("id").map(str::to_owned), parts))
-        .chain(of_group("object").map(|section| (section.id.clone(), section.parts.clone())))
-        .filter_map(|(id, parts)| Some((id?, parts)))
-        .for_each(|(id, parts)| _ = objects.entry(id).or_insert(parts));
+        .chain(of_group("object").map(|section| (section.id.clone(), section.parts.clone())));
+    for (id, parts) in with_ids {
+        if let Some(id) = id {
+            objects.entry(id).or_insert(parts);
+        }
+    }
 
     let base = options("m").chain(of_group("memory").map(|section| section.parts.clone())).last();
     let base_bytes = base.and_then(|parts| size_bytes(parts.first_or("size")?, MIB));

@@ -92,6 +92,16 @@ fn no_vms_are_no_error() {
 }
 
 #[test]
+fn a_number_is_a_process_whatever_others_are_called() {
+    let (_folder, tree) = tree();
+    tree.process(&Process::libvirt(60, "4711", 1));
+    let mut finder = Finder::new(tree.root());
+    finder.scan().unwrap();
+    let vms: Vec<&Vm> = finder.vms().collect();
+    assert_eq!(select(&vms, "4711").unwrap().identity.pid, 4711);
+}
+
+#[test]
 fn a_vm_has_a_name_and_a_number() {
     let (_folder, tree) = tree();
     tree.process(&Process::libvirt(60, "web", 1));
