@@ -121,15 +121,27 @@ static __always_inline struct grant *grant_on(u32 cpu)
 	return bpf_map_lookup_elem(&grants, &cpu);
 }
 
-/* Lets a bucket's timer expire in `wait_ns` or before. */
-static void expire_in(struct time_bucket *bucket, u64 wait_ns, u64 now_ns)
+/*
+ * Lets a bucket's timer expire in `wait_ns` or before; false: it cannot be started. With interrupts off, kernels since 7.0 leave the
+ * start to a later interrupt, and may have no memory to remember it. In a timer's callback they need none.
+ */
+static bool expire_in(struct time_bucket *bucket, u64 wait_ns, u64 now_ns)
 {
-	u64 at_ns = now_ns + wait_ns, expires_ns = bucket->expires_ns;
+	/* Atomic, to be read after the parked task has been counted: the callback clears it before it looks at that count. */
+	u64 at_ns = now_ns + wait_ns, expires_ns = __sync_fetch_and_add(&bucket->expires_ns, 0);
 
-	if (expires_ns && !before(at_ns, expires_ns))
-		return;
+	if (expires_ns && before(now_ns, expires_ns)) {
+		if (!before(at_ns, expires_ns))
+			return true;
+	} else if (expires_ns) {
+		/* It is late, or expired before this was noted: one more costs little, and a later one would be lost time. */
+		wait_ns = 0;
+		at_ns = now_ns;
+	}
+	if (bpf_timer_start(&bucket->timer, wait_ns, 0))
+		return false;
 	bucket->expires_ns = at_ns;
-	bpf_timer_start(&bucket->timer, wait_ns, 0);
+	return true;
 }
 
 /* Fills a bucket, if it is time. */
@@ -248,15 +260,29 @@ static void use_grant(struct grant *grant, u32 cpu, u64 now_ns)
 	}
 }
 
-/* Lets the CPU's timer expire when the grant is used up, or before; on this CPU, or it would not be alone with it. */
-static void time_grant(struct grant *grant, u64 now_ns)
+/*
+ * Lets the CPU's timer expire when the grant is used up, or before; on this CPU, or it would not be alone with it. False: it cannot be
+ * started, see expire_in().
+ */
+static bool time_grant(struct grant *grant, u64 now_ns)
 {
 	u64 at_ns = now_ns + grant->left_ns;
 
 	if (grant->expires_ns && before(now_ns, grant->expires_ns) && !before(at_ns, grant->expires_ns))
-		return;
+		return true;
+	if (bpf_timer_start(&grant->timer, grant->left_ns, BPF_F_TIMER_CPU_PIN))
+		return false;
 	grant->expires_ns = at_ns;
-	bpf_timer_start(&grant->timer, grant->left_ns, BPF_F_TIMER_CPU_PIN);
+	return true;
+}
+
+/* The CPU's task has no time left, or nothing would end its grant: it stops, and tries again. */
+static void stop_granted(struct grant *grant, u32 cpu)
+{
+	if (grant->exempt)
+		return;
+	grant->over = true;
+	kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
 /* Whether tasks are parked for so long that those who run have to take turns with them. */
@@ -290,12 +316,10 @@ static int end_grant(void *map, u32 *cpu, struct grant *grant)
 	if (!grant->nr_buckets || grant->over)
 		return 0;
 	use_grant(grant, *cpu, now_ns);
-	if (grant->left_ns > 0 || ((grant->exempt || !has_had_its_turn(grant)) && reserve(*cpu, now_ns))) {
-		time_grant(grant, now_ns);
-	} else if (!grant->exempt) {
-		grant->over = true;
-		kick_cpu(*cpu, SCX_KICK_PREEMPT);
-	}
+	if (grant->left_ns <= 0 && ((!grant->exempt && has_had_its_turn(grant)) || !reserve(*cpu, now_ns)))
+		stop_granted(grant, *cpu);
+	else if (!time_grant(grant, now_ns))
+		stop_granted(grant, *cpu);
 	return 0;
 }
 
@@ -415,7 +439,7 @@ static void unpark(struct task_struct *p, struct task_state *task)
 	}
 }
 
-/* Parks a task that is to be queued, if its cgroup has no time. */
+/* Parks a task that is to be queued, if its cgroup has no time. One that nothing would let out runs a little, in debt, and comes again. */
 static bool park(struct task_struct *p, struct task_state *task, s32 cpu, u64 enq_flags)
 {
 	u64 now_ns = scx_bpf_now();
@@ -428,6 +452,11 @@ static bool park(struct task_struct *p, struct task_state *task, s32 cpu, u64 en
 	bucket = bucket_at(number);
 	if (!bucket)
 		return false;
+	__sync_fetch_and_add(&bucket->nr_parked, 1);
+	if (!expire_in(bucket, bucket->left_ns > 0 ? GRANT_MIN_NS : later(bucket->fill_ns, now_ns) - now_ns, now_ns)) {
+		__sync_fetch_and_sub(&bucket->nr_parked, 1);
+		return false;
+	}
 	count(COUNTER_throttled);
 	task->parked_vtime = place(p, task, cpu, (is_bound(p, llc_of(cpu)) ? PLACE_BOUND : 0) | (enq_flags & SCX_ENQ_WAKEUP ? PLACE_WOKE : 0), now_ns);
 	change_runnable(p, -1);
@@ -436,9 +465,7 @@ static bool park(struct task_struct *p, struct task_state *task, s32 cpu, u64 en
 	if (!task->ran_ns)
 		task->ran_ns = now_ns;
 	task->parked_in = number;
-	__sync_fetch_and_add(&bucket->nr_parked, 1);
 	scx_bpf_dsq_insert_vtime(p, PARKED_QUEUE | number, settings.slice_ns, task->ran_ns, 0);
-	expire_in(bucket, bucket->left_ns > 0 ? GRANT_MIN_NS : later(bucket->fill_ns, now_ns) - now_ns, now_ns);
 	return true;
 }
 
@@ -574,12 +601,8 @@ static void begin_grant(struct task_struct *p, struct task_state *task, s32 cpu,
 		__sync_fetch_and_add(&bucket->nr_grants, 1);
 		number = bucket->above;
 	}
-	if (reserve(cpu, now_ns)) {
-		time_grant(grant, now_ns);
-	} else if (!grant->exempt) {
-		grant->over = true;
-		kick_cpu(cpu, SCX_KICK_PREEMPT);
-	}
+	if (!reserve(cpu, now_ns) || !time_grant(grant, now_ns))
+		stop_granted(grant, cpu);
 }
 
 /* A task stops: what is left of its grant goes back, to those who wait for it. */
@@ -604,6 +627,7 @@ static void return_grant(struct task_state *task, s32 cpu, u64 now_ns)
 		if (!bucket)
 			break;
 		__sync_fetch_and_sub(&bucket->nr_grants, 1);
+		/* If not now, the timer lets them out when it is filled. */
 		if (bucket->nr_parked > 0 && bucket->left_ns > 0)
 			expire_in(bucket, 0, now_ns);
 	}

@@ -118,7 +118,9 @@ static void preempt_later(u32 cpu, const struct cpu_state *state, u64 wait_ns, u
 		return;
 	timer->since_ns = state->since_ns;
 	timer->expires_ns = at_ns;
-	bpf_timer_start(&timer->timer, wait_ns, 0);
+	/* There may be no memory: see expire_in(). Then the next tick decides, or who comes next. */
+	if (bpf_timer_start(&timer->timer, wait_ns, 0))
+		timer->expires_ns = 0;
 }
 
 #endif

@@ -26,8 +26,9 @@ pub trait Kernel {
         arguments: [u64; 5],
     ) -> Result<u64, Fault>;
 
-    /// Starts the timer whose `struct bpf_timer` is at an address, for so many ns from now, or until then if `absolute`.
-    fn start_timer(&mut self, timer: u64, nsecs: u64, absolute: bool);
+    /// Starts the timer whose `struct bpf_timer` is at an address, for so many ns from now, or until then if `absolute`; false
+    /// if there was no memory to do so.
+    fn start_timer(&mut self, timer: u64, nsecs: u64, absolute: bool) -> bool;
 
     /// Whether storage for an object cannot be made: there is no memory for it, or the map is full.
     fn storage_is_full(&mut self) -> bool {

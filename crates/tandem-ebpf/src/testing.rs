@@ -82,9 +82,10 @@ impl Kernel for TestKernel {
         }
     }
 
-    fn start_timer(&mut self, timer: u64, nsecs: u64, absolute: bool) {
+    fn start_timer(&mut self, timer: u64, nsecs: u64, absolute: bool) -> bool {
         self.started.push((timer, nsecs, absolute));
         self.pending.insert(timer);
+        true
     }
 
     fn cancel_timer(&mut self, timer: u64) -> bool {

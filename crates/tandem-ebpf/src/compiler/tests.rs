@@ -235,7 +235,9 @@ impl Kernel for BadKernel {
         panic!("the kernel has panicked")
     }
 
-    fn start_timer(&mut self, _: u64, _: u64, _: bool) {}
+    fn start_timer(&mut self, _: u64, _: u64, _: bool) -> bool {
+        true
+    }
 
     fn cancel_timer(&mut self, _: u64) -> bool {
         false
@@ -278,7 +280,9 @@ impl Kernel for GrowingKernel {
         Ok(address)
     }
 
-    fn start_timer(&mut self, _: u64, _: u64, _: bool) {}
+    fn start_timer(&mut self, _: u64, _: u64, _: bool) -> bool {
+        true
+    }
 
     fn cancel_timer(&mut self, _: u64) -> bool {
         false

@@ -69,8 +69,10 @@ fn set_callback(run: &mut Run, [timer, callback, ..]: [u64; 5], _: u64) -> Resul
 fn start(run: &mut Run, [address, nsecs, flags, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
     match run.state.timers.get_mut(&address) {
         Some(timer) if timer.callback.is_some() && flags & !(ABSOLUTE | PINNED) == 0 => {
+            if !run.kernel.start_timer(address, nsecs, flags & ABSOLUTE != 0) {
+                return Ok(errno::ENOMEM);
+            }
             timer.is_armed = true;
-            run.kernel.start_timer(address, nsecs, flags & ABSOLUTE != 0);
             Ok(0)
         }
         _ => Ok(errno::EINVAL),

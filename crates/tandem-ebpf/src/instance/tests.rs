@@ -250,7 +250,9 @@ impl Kernel for StackUser {
         Ok(free)
     }
 
-    fn start_timer(&mut self, _: u64, _: u64, _: bool) {}
+    fn start_timer(&mut self, _: u64, _: u64, _: bool) -> bool {
+        true
+    }
 
     fn cancel_timer(&mut self, _: u64) -> bool {
         false

@@ -29,6 +29,7 @@ pub(crate) mod errno {
     pub const E2BIG: u64 = -7_i64 as u64;
     pub const EAGAIN: u64 = -11_i64 as u64;
     pub const EFAULT: u64 = -14_i64 as u64;
+    pub const ENOMEM: u64 = -12_i64 as u64;
     pub const EBUSY: u64 = -16_i64 as u64;
     pub const EEXIST: u64 = -17_i64 as u64;
     pub const EINVAL: u64 = -22_i64 as u64;

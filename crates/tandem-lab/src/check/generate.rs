@@ -69,13 +69,19 @@ pub fn plan(seed: u64, case: u64, is_compiled: bool) -> Plan {
     let tasks_of_each = (cpus * load_pct).div_ceil(100 * groups).max(1);
     let groups = (0..groups).map(|_| group(&machine, &places, tasks_of_each, length_ms, &mut dice)).collect();
     let costs = dice.chance(70);
-    let mut plan = Plan { machine, length_ms, costs, cgroups: vec![], groups, happenings: vec![] };
+    let mut plan =
+        Plan { machine, length_ms, costs, timer_failure_pct: 0, cgroups: vec![], groups, happenings: vec![] };
     if is_compiled {
         nest(&mut plan, &mut dice);
         happen(&mut plan, &mut dice);
     }
-    // Last of all, so that nothing else that is drawn depends on it.
+    // Last of all, so that nothing else that is drawn depends on them.
     plan.machine.tickless = tickless(&plan.machine, &mut dice);
+    // Timers of limits are those that tasks depend on.
+    let is_limited = plan.cgroups.iter().any(|cgroup| cgroup.limit_pct.is_some());
+    if is_compiled && dice.chance(if is_limited { 40 } else { 5 }) {
+        plan.timer_failure_pct = dice.one_of(&[1, 10, 50]);
+    }
     plan
 }
 

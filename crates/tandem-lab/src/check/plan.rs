@@ -13,6 +13,8 @@ pub struct Plan {
     pub length_ms: u64,
     /// Whether costs count.
     pub costs: bool,
+    /// How often the host's kernel has no memory to start a timer, percent.
+    pub timer_failure_pct: u32,
     /// Cgroups besides those of VMs.
     pub cgroups: Vec<CgroupPlan>,
     /// VMs and processes.
@@ -260,7 +262,11 @@ impl Plan {
     fn write(&self, host: &str, text: &mut String) -> fmt::Result {
         writeln!(text, "length = {}", ms(self.length_ms))?;
         writeln!(text, "warmup = {}\n", ms(WARMUP_MS))?;
-        writeln!(text, "[policy]\nhost = {}\n", toml::Value::from(host))?;
+        writeln!(text, "[policy]\nhost = {}", toml::Value::from(host))?;
+        if self.timer_failure_pct > 0 {
+            writeln!(text, "timer_failure_pct = {}", self.timer_failure_pct)?;
+        }
+        writeln!(text)?;
         if !self.costs {
             writeln!(text, "[costs]\nall = false\n")?;
         }

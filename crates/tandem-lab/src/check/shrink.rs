@@ -57,6 +57,7 @@ pub fn cost(plan: &Plan) -> u64 {
         + 200 * u64::from(machine.cpus())
         + 400 * (llcs + nodes + u64::from(machine.threads))
         + if machine.tickless.is_empty() { 0 } else { 300 + machine.tickless.len() as u64 }
+        + if plan.timer_failure_pct > 0 { 300 } else { 0 }
         + plan.length_ms / 10
         + if plan.costs { 50 } else { 0 }
 }
@@ -149,6 +150,7 @@ fn simpler(plan: &Plan) -> Vec<Plan> {
         plan
     }));
     all.push(Plan { costs: false, ..plan.clone() });
+    all.push(Plan { timer_failure_pct: 0, ..plan.clone() });
     all
 }
 

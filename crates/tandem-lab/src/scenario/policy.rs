@@ -59,11 +59,13 @@ pub struct PolicyTable {
     /// for Tandem the `watchdog` of its settings, "10s" unless they say otherwise, and for others what their objects ask for,
     /// or "30s".
     pub watchdog_timeout: Option<Located<Duration>>,
-    /// For compiled schedulers, as are the next two, which try how they bear it: the longest time by which a tick comes late,
+    /// For compiled schedulers, as are the next three, which try how they bear it: the longest time by which a tick comes late,
     /// at random; "0us" if absent.
     pub tick_delay_max: Option<Located<Duration>>,
     /// The longest time by which a timer of the scheduler's expires late, at random; "0us" if absent.
     pub timer_delay_max: Option<Located<Duration>>,
+    /// How often, in percent, a timer cannot be started for want of memory, as with interrupts off since Linux 7.0; 0 if absent.
+    pub timer_failure_pct: Option<Located<Count>>,
     /// How often, in percent, storage for a task or a cgroup cannot be made, so that `bpf_task_storage_get()` returns NULL; 0
     /// if absent.
     pub storage_failure_pct: Option<Located<Count>>,
@@ -211,6 +213,7 @@ impl PolicyTable {
             watchdog_timeout: top.watchdog_timeout.or(base.watchdog_timeout),
             tick_delay_max: top.tick_delay_max.or(base.tick_delay_max),
             timer_delay_max: top.timer_delay_max.or(base.timer_delay_max),
+            timer_failure_pct: top.timer_failure_pct.or(base.timer_failure_pct),
             storage_failure_pct: top.storage_failure_pct.or(base.storage_failure_pct),
             spin_locks: top.spin_locks.or(base.spin_locks),
             soft_affinity: top.soft_affinity.or(base.soft_affinity),
@@ -265,8 +268,13 @@ impl PolicyTable {
             let message = "the watchdog's time is out of range; allowed are times up to \"30s\"";
             return Err(source.error(timeout.span(), message));
         }
-        if let Some(pct) = &self.storage_failure_pct {
-            count_in(pct, "`storage_failure_pct`", 0..=100, source)?;
+        for (pct, key) in [
+            (&self.timer_failure_pct, "`timer_failure_pct`"),
+            (&self.storage_failure_pct, "`storage_failure_pct`"),
+        ] {
+            if let Some(pct) = pct {
+                count_in(pct, key, 0..=100, source)?;
+            }
         }
         self.guest.check(source)?;
         if let Some(table) = self.pause_loop_table() {
@@ -305,7 +313,7 @@ impl PolicyTable {
         let yields = self.pause_loop_table().and_then(|table| place(&table.directed_yield));
         type Known<'a> = (&'static str, Option<Range<usize>>, &'a [&'a SchedulerName]);
         let compiled: &[&SchedulerName] = &[&Tandem, &any_file];
-        let known: [Known<'_>; 16] = [
+        let known: [Known<'_>; 17] = [
             ("timeslice", place(&self.timeslice), &[&XenCredit]),
             ("ratelimit", place(&self.ratelimit), &[&XenCredit]),
             ("migration_delay", place(&self.migration_delay), &[&XenCredit]),
@@ -315,6 +323,7 @@ impl PolicyTable {
             ("watchdog_timeout", place(&self.watchdog_timeout), compiled),
             ("tick_delay_max", place(&self.tick_delay_max), compiled),
             ("timer_delay_max", place(&self.timer_delay_max), compiled),
+            ("timer_failure_pct", place(&self.timer_failure_pct), compiled),
             ("storage_failure_pct", place(&self.storage_failure_pct), compiled),
             ("spin_locks", place(&self.spin_locks), &[&Linux]),
             ("soft_affinity", place(&self.soft_affinity), &[&Linux]),
@@ -376,13 +385,14 @@ impl PolicyTable {
     /// Lets things come late or fail, as the table says.
     fn disturb(&self, settings: &mut SchedExtSettings) {
         let delay_ns = |delay: &Option<Located<Duration>>| delay.as_ref().map_or(0, |delay| delay.ns);
+        let pct = |pct: &Option<Located<Count>>| pct.as_ref().map_or(0, |pct| pct.0.min(100) as u8);
         if let Some(timeout) = &self.watchdog_timeout {
             settings.watchdog_timeout_ns = Some(timeout.ns);
         }
         settings.tick_delay_max_ns = delay_ns(&self.tick_delay_max);
         settings.timer_delay_max_ns = delay_ns(&self.timer_delay_max);
-        settings.storage_failure_pct =
-            self.storage_failure_pct.as_ref().map_or(0, |pct| pct.0.min(100) as u8);
+        settings.timer_failure_pct = pct(&self.timer_failure_pct);
+        settings.storage_failure_pct = pct(&self.storage_failure_pct);
     }
 
     /// Checks the tunables of soft affinity, whatever the era turns out to be.

@@ -88,6 +88,7 @@ pub fn settings(
         tick_delay_max_ns: 0,
         timer_delay_max_ns: 0,
         watchdog_timeout_ns,
+        timer_failure_pct: 0,
         storage_failure_pct: 0,
         put_back_ns: 0,
     })

@@ -202,7 +202,10 @@ impl Kernel for ScxKernel {
         })
     }
 
-    fn start_timer(&mut self, timer: u64, nsecs: u64, absolute: bool) {
+    fn start_timer(&mut self, timer: u64, nsecs: u64, absolute: bool) -> bool {
+        if !self.in_timer && self.disturbances.timer_fails() {
+            return false;
+        }
         let at_ns = match absolute {
             true => nsecs.saturating_sub(BOOTED_NS).max(self.now_ns),
             false => self.now_ns.saturating_add(nsecs),
@@ -214,6 +217,7 @@ impl Kernel for ScxKernel {
         self.timers.insert(timer, token);
         self.armed.insert(token, timer);
         self.alarms.push((at_ns, token));
+        true
     }
 
     fn storage_is_full(&mut self) -> bool {

@@ -163,6 +163,7 @@ pub struct Insertion {
 pub struct Disturbances {
     stream: Stream,
     timer_delay_max_ns: u64,
+    timer_failure_pct: u8,
     storage_failure_pct: u8,
 }
 
@@ -171,6 +172,7 @@ impl Disturbances {
         Self {
             stream: Stream::new(seed, Entity::Disturbance, 0),
             timer_delay_max_ns: settings.timer_delay_max_ns,
+            timer_failure_pct: settings.timer_failure_pct,
             storage_failure_pct: settings.storage_failure_pct,
         }
     }
@@ -183,12 +185,19 @@ impl Disturbances {
         }
     }
 
+    /// Whether the next start of a timer finds no memory.
+    pub fn timer_fails(&mut self) -> bool {
+        self.happens(self.timer_failure_pct)
+    }
+
     /// Whether the next storage cannot be made.
     pub fn storage_fails(&mut self) -> bool {
-        match self.storage_failure_pct {
-            0 => false,
-            pct => self.stream.draw(Amount::Uniform(0, 99)) < u64::from(pct),
-        }
+        self.happens(self.storage_failure_pct)
+    }
+
+    /// What is off draws nothing: a run without it is the same as before there was such a thing.
+    fn happens(&mut self, pct: u8) -> bool {
+        pct > 0 && self.stream.draw(Amount::Uniform(0, 99)) < u64::from(pct)
     }
 }
 
@@ -324,6 +333,8 @@ pub struct ScxKernel {
     pub intruder: u64,
     /// What happens now comes from none of the tasks that run: one starts that comes from outside.
     pub from_outside: bool,
+    /// The callback of a timer runs.
+    pub in_timer: bool,
     /// The root first, parents before their children.
     pub cgroups: Vec<CgroupState>,
     /// By VM; none where tasks are not in VMs.

@@ -314,11 +314,13 @@ impl Policy for SchedExt {
         // It may have been stopped, or started again.
         let Some(timer) = self.kernel.armed.remove(&token) else { return };
         self.kernel.timers.remove(&timer);
+        self.kernel.in_timer = true;
         if let (Some(instance), None) = (&mut self.instance, &self.failure)
             && let Err(fault) = instance.timer_expired(&mut self.kernel, timer)
         {
             self.fail(fault.to_string());
         }
+        self.kernel.in_timer = false;
         self.end(ctx);
     }
 

@@ -29,6 +29,9 @@ pub struct SchedExtSettings {
     /// After which time a task that can run and does not ends the run, ns; `None`: as the scheduler says, or as the kernel has
     /// it.
     pub watchdog_timeout_ns: Option<u64>,
+    /// How often a timer cannot be started, in percent; in the callback of a timer it always can. Since Linux 7.0, with
+    /// interrupts off, a start is left to a later interrupt, and there may be no memory to remember it (`kmalloc_nolock()`).
+    pub timer_failure_pct: u8,
     /// How often storage for a task or a cgroup cannot be made, in percent.
     pub storage_failure_pct: u8,
     /// From when a CPU looks for its next task to when the one that ran there is in a queue again, ns. CPUs that decide
@@ -45,6 +48,7 @@ impl PartialEq for SchedExtSettings {
             && self.tick_period_ns == other.tick_period_ns
             && self.tick_delay_max_ns == other.tick_delay_max_ns
             && self.timer_delay_max_ns == other.timer_delay_max_ns
+            && self.timer_failure_pct == other.timer_failure_pct
             && self.storage_failure_pct == other.storage_failure_pct
             && self.watchdog_timeout_ns == other.watchdog_timeout_ns
             && self.put_back_ns == other.put_back_ns

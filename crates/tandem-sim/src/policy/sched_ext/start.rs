@@ -226,6 +226,7 @@ impl ScxKernel {
             idle_task: 0,
             intruder: 0,
             from_outside: false,
+            in_timer: false,
             cgroups: Vec::new(),
             memberships: Vec::new(),
             kicks: Vec::new(),
