@@ -17,11 +17,11 @@ use std::io::{self, BufRead, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tandem_host::agent::{Agent, SchedulerHands};
-use tandem_host::control::{SOCKET, Server, Steering};
+use tandem_host::agent::{Agent, Hands, NoHands, SchedulerHands};
+use tandem_host::control::{Backend, Observing, SOCKET, Server, Steering};
 use tandem_host::metrics::{Exporter, Service};
 use tandem_host::privileges::{Capabilities, keep_only};
-use tandem_host::scheduler::{Kernel, Loaded, Mode, Settings};
+use tandem_host::scheduler::{Kernel, Loaded, Mode, SchedulerError, Settings};
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::homes_file::HomesFile;
 
@@ -30,10 +30,14 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Arguments of `tandem agent`.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Observe alone: there is no scheduler
+    #[arg(long)]
+    observe: bool,
+}
 
 /// Serves, and looks after VMs, until standard input is closed.
-pub fn run(_: &Args) -> anyhow::Result<()> {
+pub fn run(args: &Args) -> anyhow::Result<()> {
     // The parent holds them back, and a child inherits that.
     SigSet::all().thread_unblock().context("cannot receive signals")?;
     // A file for each vCPU stays open.
@@ -42,19 +46,28 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
     let settings = read_settings(&mut input)?;
     let root = Path::new("/");
     let machine = read_sysfs(root)?;
-    let loaded = Loaded::find(Kernel::new(root))?;
     // What needs capabilities is opened before they are given up.
-    let hands = SchedulerHands::new(loaded.preferences()?, machine.clone());
+    let loaded = (!args.observe).then(|| Loaded::find(Kernel::new(root))).transpose()?;
+    let hands: Box<dyn Hands> = match &loaded {
+        Some(loaded) => Box::new(SchedulerHands::new(loaded.preferences()?, machine.clone())),
+        None => Box::new(NoHands),
+    };
     let mut agent = settings
         .gives_homes()
         .then(|| Agent::new(root, machine.clone(), &settings, hands).with_progress(beat));
     let reports = agent.as_ref().map(Agent::reports);
     let asked = loaded.clone();
-    let mut exporter = Exporter::of_scheduler(root, move || asked.status());
+    let mut exporter = Exporter::of_scheduler(root, move || match &asked {
+        Some(asked) => asked.status(),
+        None => Err(SchedulerError::NotLoaded),
+    });
     if settings.mode == Mode::Host {
         exporter = exporter.with_host(&machine, reports.clone());
     }
-    let steering = Steering::open(loaded, machine, reports)?;
+    let backend: Box<dyn Backend> = match loaded {
+        Some(loaded) => Box::new(Steering::open(loaded, machine, reports)?),
+        None => Box::new(Observing::new(reports.unwrap_or_default())),
+    };
     // Memory by node, open files and threads of other users' VMs are told to who may trace these.
     let kept = agent.as_ref().map_or(Capabilities::empty(), |_| Capabilities::SYS_PTRACE);
     keep_only(kept).context("cannot give up capabilities")?;
@@ -63,7 +76,7 @@ pub fn run(_: &Args) -> anyhow::Result<()> {
     if let Some(folder) = socket.parent() {
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
-    let server = Server::start(socket, Box::new(steering), settings.steering.users, Box::new(log));
+    let server = Server::start(socket, backend, settings.steering.users, Box::new(log));
     let server = server.with_context(|| format!("cannot listen at {SOCKET}"))?;
     if let Some(address) = settings.metrics.listen.0 {
         Service::start(address, exporter, Box::new(log)).context("cannot serve metrics")?;

@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tandem_file::units;
 use tandem_host::agent::VmReport;
-use tandem_host::vms::homes_file::HomesFile;
+use tandem_host::vms::homes_file::{HomeEntry, HomesFile};
 use tandem_host::vms::{
     HomeSource, Homes, Identity, Limits, Memory, Thread, ThreadKind, ThreadUsage, Usage, Vm, VmUsage, home_of,
 };
@@ -115,20 +115,24 @@ impl Window {
                     })
                     .collect();
                 let (limits, memory) = read(&vm);
-                let told = homes.as_ref().and_then(|file| file.entry(vm.identity));
-                let homes = match told {
-                    Some(entry) => {
-                        let source = Some(HomeSource::Agent);
-                        Homes { nodes: entry.home.clone(), source, why: entry.why.clone() }
-                    }
-                    None => home_of(machine, &limits, &memory),
-                };
+                let homes = told(homes.as_ref(), &vm).unwrap_or_else(|| home_of(machine, &limits, &memory));
                 ObservedVm { threads, usage: usage.vm(), limits, memory, homes, vm }
             })
             .collect();
         notes.extend(unreadable(&vms));
         Observation { interval, vms, notes }
     }
+}
+
+/// What an agent says of the home of a VM. One that only observes says nothing of a VM for which it plans none.
+fn told(file: Option<&HomesFile>, vm: &Vm) -> Option<Homes> {
+    let file = file?;
+    let HomeEntry { home, why, saving, .. } = file.entry(vm.identity)?.clone();
+    if file.are_planned && home.is_empty() {
+        return None;
+    }
+    let source = if file.are_planned { HomeSource::Planned } else { HomeSource::Agent };
+    Some(Homes { nodes: home, source: Some(source), why, saving })
 }
 
 /// What the agent knows of VMs.

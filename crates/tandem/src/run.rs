@@ -1,6 +1,7 @@
 //! `tandem run`: load the scheduler, report, and unload it at the end.
 
 mod agent_process;
+mod observe;
 mod plan;
 mod risks;
 mod service;
@@ -9,7 +10,7 @@ mod signals;
 use crate::counters::{rates, write_table};
 use crate::error::{BadInput, one_line};
 use crate::text::many;
-use agent_process::AgentProcess;
+use agent_process::{AgentProcess, Role};
 use anyhow::Context;
 use service::Service;
 use signals::{Signals, Wish};
@@ -17,7 +18,9 @@ use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tandem_host::scheduler::{Exit, Instance, Kernel, Mode, Places, Scheduler, Settings, keep_dump, rehome};
+use tandem_host::scheduler::{
+    Exit, Instance, Kernel, Mode, Places, Scheduler, Settings, keep_dump, lock_service, rehome,
+};
 use tandem_host::topology::read_sysfs;
 
 /// How often the command looks whether the kernel ejected the scheduler; nothing wakes it up then.
@@ -38,7 +41,8 @@ const LOG_FOLDER: &str = "/var/log/tandem";
     tandem run --mode guest --interval 60\n  \
     tandem run --ignore limits\n  \
     tandem run --print-config > tandem.toml\n  \
-    tandem run --plan"
+    tandem run --plan\n  \
+    tandem run --observe"
 )]
 pub struct Args {
     /// Where it runs, whatever the file says
@@ -62,6 +66,9 @@ pub struct Args {
     /// Print which homes the VMs of this host would get, and why, and do not run; needs neither root nor sched_ext
     #[arg(long, conflicts_with = "print_config")]
     plan: bool,
+    /// Load no scheduler: measure the VMs of this host, and tell which homes they would get and what these would save; needs no sched_ext
+    #[arg(long, conflicts_with_all = ["print_config", "plan", "ignore"])]
+    observe: bool,
 }
 
 /// Where the scheduler runs.
@@ -109,8 +116,12 @@ fn stay(args: &Args, service: &mut Service) -> anyhow::Result<()> {
     if args.plan {
         return plan::run(&settings);
     }
+    if args.observe {
+        return observe::run(args, settings, service);
+    }
     let mut signals = Signals::catch().context("cannot listen for signals")?;
     let instance = Instance::acquire(Kernel::new(Path::new("/")))?;
+    let _locked = lock_service()?;
     for ignored in risks::accept(instance.kernel(), &settings.ignore)? {
         writeln!(io::stderr(), "tandem: {ignored}")?;
     }
@@ -188,7 +199,8 @@ impl Session<'_> {
         }
         let watched = match scheduler.exit()? {
             None => {
-                let agent = AgentProcess::start(&self.settings).context("cannot start the agent")?;
+                let agent =
+                    AgentProcess::start(&self.settings, Role::Steer).context("cannot start the agent")?;
                 writeln!(io::stdout(), "tandem: scheduling")?;
                 self.service.ready(&format!("Scheduling {}", what_on(&places, &self.settings)));
                 self.watch(&scheduler, agent)?

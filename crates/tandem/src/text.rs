@@ -4,7 +4,8 @@ use crate::observe::{Observation, ObservedVm};
 use serde::Serialize;
 use std::time::Duration;
 use tandem_file::shown::{escape_json, readable};
-use tandem_host::vms::{Manager, Memory, Vm};
+use tandem_host::vms::{HomeSource, Homes, Manager, Memory, Vm};
+use tandem_sim::machine::format_cpulist;
 
 /// What cannot be read.
 pub const UNKNOWN: &str = "?";
@@ -90,6 +91,15 @@ pub fn cut(text: &str, width: usize) -> String {
     match text.chars().count() <= width {
         true => text.to_owned(),
         false => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+/// The nodes of a home: `1`; `(1)` if it is only planned; `-` if there is none.
+pub fn home(homes: &Homes) -> String {
+    match (&homes.nodes[..], homes.source) {
+        ([], _) => "-".into(),
+        (nodes, Some(HomeSource::Planned)) => format!("({})", format_cpulist(nodes.iter().copied())),
+        (nodes, _) => format_cpulist(nodes.iter().copied()),
     }
 }
 

@@ -232,6 +232,7 @@ pub const LEGS: &[Leg] = &[
         cpu_s: 150,
         scenarios: &[
             scenario("are-found-and-have-homes", scenarios::vms::are_found_and_have_homes),
+            scenario("observed-before-loading", scenarios::observing::before_loading),
             scenario("homes-follow-memory", scenarios::vms::homes_follow_memory),
             scenario("limits-are-respected", scenarios::vms::limits_are_respected),
             scenario("homes-survive", scenarios::vms::homes_survive),

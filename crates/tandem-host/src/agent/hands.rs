@@ -7,6 +7,11 @@ use tandem_sim::machine::Machine;
 
 /// Who reads and sets what threads prefer.
 pub trait Hands {
+    /// Whether homes have an effect. If not, they are plans, and VMs run where the kernel puts them.
+    fn are_real(&self) -> bool {
+        true
+    }
+
     /// What a thread prefers, if anything.
     ///
     /// # Errors
@@ -50,7 +55,25 @@ impl Hands for SchedulerHands {
 /// Hands that find nothing and change nothing, to see what would be done.
 pub struct NoHands;
 
+impl<H: Hands + ?Sized> Hands for Box<H> {
+    fn are_real(&self) -> bool {
+        (**self).are_real()
+    }
+
+    fn held(&self, tid: u32) -> Result<Option<Held>, PreferenceError> {
+        (**self).held(tid)
+    }
+
+    fn give(&self, tid: u32, nodes: &[u32]) -> Result<(), PreferenceError> {
+        (**self).give(tid, nodes)
+    }
+}
+
 impl Hands for NoHands {
+    fn are_real(&self) -> bool {
+        false
+    }
+
     fn held(&self, _: u32) -> Result<Option<Held>, PreferenceError> {
         Ok(None)
     }

@@ -31,6 +31,7 @@ mod report;
 mod resident;
 mod told;
 mod vcpu_times;
+mod whereabouts;
 
 pub use discovery::Discovery;
 pub use free_memory::{available_bytes, free_bytes};
@@ -40,7 +41,7 @@ pub use resident::{Decided, Resident};
 
 use crate::core_scheduling::CookieVm;
 use crate::scheduler::{Kernel, PreferenceError, Settings, VmRule, is_endangered_by_cookies};
-use crate::vms::homes_file::{HomeEntry, HomesFile, VERSION};
+use crate::vms::homes_file::{HomesFile, VERSION};
 use crate::vms::{Identity, ProcUnreadable, Vm, name_nodes};
 use report::Published;
 use std::collections::BTreeMap;
@@ -188,10 +189,16 @@ impl<H: Hands> Agent<H> {
         for resident in self.residents.values_mut() {
             resident.update(&self.root, &self.online, vms, now);
             resident.look_for_decisions(&self.hands, &self.machine, now)?;
+            if !self.hands.are_real() {
+                resident.look_where_it_runs(&self.machine);
+            }
             (self.progress)();
         }
         let mut told = self.warn_of_cookies();
         self.decide(now, |planner, view| planner.look(view), &mut told)?;
+        if !self.hands.are_real() {
+            self.expect(now);
+        }
         self.publish();
         Ok(told)
     }
@@ -214,6 +221,24 @@ impl<H: Hands> Agent<H> {
             }
         }
         told
+    }
+
+    /// Estimates what the homes would save that are planned.
+    fn expect(&mut self, now: Duration) {
+        let free = free_bytes(&self.root, &self.machine);
+        let vms: Vec<_> = self.residents.values().map(|resident| resident.view(&self.machine)).collect();
+        let view =
+            View { machine: &self.machine, free_bytes: &free, vms: &vms, now_ns: now.as_nanos() as u64 };
+        let runs: BTreeMap<u64, Vec<f64>> = self
+            .residents
+            .values()
+            .filter_map(|resident| Some((resident.id, resident.runs()?.to_vec())))
+            .collect();
+        let savings = self.planner.savings(&view, |vm| runs.get(&vm).cloned());
+        for resident in self.residents.values_mut() {
+            resident.expect(savings.get(&resident.id).copied());
+        }
+        self.is_changed = true;
     }
 
     fn publish(&self) {
@@ -285,7 +310,10 @@ impl<H: Hands> Agent<H> {
                 resident.why.clone_from(&decided.why);
             } else {
                 self.decisions.count(had_home, resident.home.is_some());
-                tell(&reason.to_string());
+                match self.hands.are_real() {
+                    true => tell(&reason.to_string()),
+                    false => tell(&format!("would get {reason}")),
+                }
                 resident.why = reason.why();
                 resident.give_home(&self.hands, &self.machine)?;
             }
@@ -305,16 +333,8 @@ impl<H: Hands> Agent<H> {
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .unwrap_or_default()
                 .as_secs(),
-            vms: self
-                .residents
-                .values()
-                .map(|resident| HomeEntry {
-                    identity: resident.vm.identity,
-                    name: resident.vm.name.clone(),
-                    home: resident.home_numbers(&self.machine),
-                    why: resident.why.clone(),
-                })
-                .collect(),
+            are_planned: !self.hands.are_real(),
+            vms: self.residents.values().map(|resident| resident.entry(&self.machine)).collect(),
         })
     }
 }

@@ -10,6 +10,7 @@
 //! the agent has found it.
 
 use super::vcpu_times::VcpuTimes;
+use crate::vms::homes_file::HomeSaving;
 use crate::vms::{Identity, Manager, Memory, MemoryByNode, MemorySource, Monitor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// A VM as the agent knows it. Times are counters, which rise; what is not known is `None`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VmReport {
     /// Its process.
     #[serde(flatten)]
@@ -47,6 +48,10 @@ pub struct VmReport {
     pub home_ns: Option<u64>,
     /// Time that they ran on others, since the agent found it, ns.
     pub away_ns: Option<u64>,
+    /// What its home is expected to save, if that is a plan; [`VmReport::home_ns`] is then the time on that home's nodes as it
+    /// was seen at looks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saving: Option<HomeSaving>,
 }
 
 /// The memory of a VM, bytes.

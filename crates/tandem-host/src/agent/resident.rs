@@ -4,13 +4,15 @@ use super::hands::Hands;
 use super::locality::Locality;
 use super::report::{Known, MemoryReport, VmReport};
 use super::vcpu_times::VcpuTimes;
+use super::whereabouts::Whereabouts;
 use crate::scheduler::{Place, PreferenceError, VmRule};
 use crate::tasks;
+use crate::vms::homes_file::{HomeEntry, HomeSaving};
 use crate::vms::{Limits, Memory, Thread, ThreadKind, Vm, name_nodes, nodes_of};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tandem_sim::homes::{Home, VmView, Wish};
+use tandem_sim::homes::{Home, Saving, VmView, Wish};
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::{Machine, format_cpulist};
 
@@ -54,6 +56,9 @@ pub struct Resident {
     vcpu_times: Arc<VcpuTimes>,
     asked: Demand,
     locality: Locality,
+    /// Only where homes are plans.
+    whereabouts: Whereabouts,
+    saving: Option<HomeSaving>,
     memory_due: Duration,
 }
 
@@ -113,6 +118,8 @@ impl Resident {
             asked: Demand::start(&vcpu_times, now),
             vcpu_times,
             locality: Locality::default(),
+            whereabouts: Whereabouts::default(),
+            saving: None,
             memory_due: now,
             vm,
         };
@@ -223,6 +230,26 @@ impl Resident {
         Ok(())
     }
 
+    /// Sees where its vCPUs run, where the scheduler does not count it.
+    pub fn look_where_it_runs(&mut self, machine: &Machine) {
+        let home = self.home_numbers(machine);
+        self.whereabouts.look(&self.vcpu_times, &home, machine);
+    }
+
+    /// Which part of their time its vCPUs run on each node, as far as that was seen.
+    pub fn runs(&self) -> Option<&[f64]> {
+        self.whereabouts.parts()
+    }
+
+    /// Takes what its planned home is expected to save.
+    pub fn expect(&mut self, saving: Option<Saving>) {
+        self.saving = saving.map(|Saving { least, expected, most }| HomeSaving {
+            least_cpus: least,
+            expected_cpus: expected,
+            most_cpus: most,
+        });
+    }
+
     /// Has had this home before.
     pub fn take_over(&mut self, nodes: &[u32], why: &str, machine: &Machine, now: Duration) {
         let nodes = ids_of(machine, nodes);
@@ -267,11 +294,22 @@ impl Resident {
         nodes.map(|node| machine.nodes()[node.index()].os_index).collect()
     }
 
+    /// What the file of homes says of it.
+    pub(super) fn entry(&self, machine: &Machine) -> HomeEntry {
+        HomeEntry {
+            identity: self.vm.identity,
+            name: self.vm.name.clone(),
+            home: self.home_numbers(machine),
+            why: self.why.clone(),
+            saving: self.saving,
+        }
+    }
+
     /// What others may know of it.
     pub(super) fn known(&self, machine: &Machine) -> Known {
         let Vm { identity, monitor, manager, name, memory_bytes, .. } = &self.vm;
         let by_node = self.memory.by_node.as_ref();
-        let time = self.locality.total();
+        let time = self.locality.total().or(self.whereabouts.time());
         let report = VmReport {
             identity: *identity,
             name: name.clone(),
@@ -291,6 +329,7 @@ impl Resident {
             steal_ns: None,
             home_ns: time.map(|time| time.home_ns),
             away_ns: time.map(|time| time.away_ns),
+            saving: self.saving,
         };
         Known { report, vcpu_times: self.vcpu_times.clone() }
     }

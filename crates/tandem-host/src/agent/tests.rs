@@ -383,3 +383,32 @@ fn names_cannot_break_the_log() {
     let told = scene.pass(2);
     assert!(told.iter().all(|line| line.chars().all(|character| !character.is_control())), "{told:?}");
 }
+
+/// An agent without hands says what it would do, sees where vCPUs run, and what homes would save.
+#[test]
+fn plans_are_told_as_plans() {
+    let scene = Scene::new("");
+    let mut process = scene.vm(100, "web", 2, [0, 1024]);
+    let machine = crate::topology::read_sysfs(scene.tree.root()).unwrap();
+    let mut agent = Agent::new(scene.tree.root(), machine, &Settings::default(), NoHands);
+    let mut told = Vec::new();
+    for look in 0..5u64 {
+        // On CPU 0, which is of node 0, where its memory is not.
+        process
+            .threads
+            .iter_mut()
+            .for_each(|thread| (thread.run_ns, thread.cpu) = (look * 10_000_000_000, 0));
+        scene.tree.process(&process);
+        told.extend(agent.step(Duration::from_secs(10 * look)).unwrap());
+    }
+    let told = told.join("\n");
+    assert!(told.contains("VM web (process 100): would get node 1: "), "{told}");
+    let file = agent.homes_file().unwrap();
+    assert!(file.are_planned);
+    let saving = file.vms[0].saving.expect("it was seen running");
+    assert!(0.0 < saving.least_cpus && saving.least_cpus < saving.most_cpus, "{saving:?}");
+    let report = agent.reports().vms().remove(0);
+    assert_eq!((report.home_ns, report.saving), (Some(0), Some(saving)));
+    assert!(report.away_ns > Some(0), "{report:?}");
+    assert!(scene.given.borrow().is_empty());
+}

@@ -1,7 +1,7 @@
 //! How long the vCPUs of a VM have run and waited since it was started, as counters that never go down.
 
 use crate::vms::{OpenTimes, Thread, ThreadKind, ThreadTimes, Vm};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The vCPUs of a VM and what they have had. The agent and those who ask for reports share it.
 ///
@@ -59,6 +59,18 @@ impl VcpuTimes {
 
     /// What all of them have had so far.
     pub fn total(&self) -> ThreadTimes {
+        let counted = self.read();
+        counted.last.iter().flatten().copied().fold(counted.ended, sum)
+    }
+
+    /// How long each vCPU that is there has run so far, ns.
+    pub fn by_vcpu(&self) -> Vec<(Thread, u64)> {
+        let last = self.read().last.clone();
+        let known = self.vcpus.iter().zip(last);
+        known.filter_map(|(vcpu, times)| Some((vcpu.clone(), times?.run_ns))).collect()
+    }
+
+    fn read(&self) -> MutexGuard<'_, Counted> {
         // Two who read at the same time must not put the older values in the place of the newer.
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let mut times = Vec::with_capacity(self.vcpus.len());
@@ -69,7 +81,7 @@ impl VcpuTimes {
         for (last, now) in counted.last.iter_mut().zip(times) {
             *last = now.or(*last);
         }
-        counted.last.iter().flatten().copied().fold(counted.ended, sum)
+        counted
     }
 }
 

@@ -14,6 +14,7 @@
 
 mod client;
 mod events;
+mod observing;
 mod peer;
 mod permission;
 mod protocol;
@@ -22,6 +23,7 @@ mod server;
 mod steering;
 
 pub use client::{Client, ClientError};
+pub use observing::Observing;
 pub use peer::READERS;
 pub use protocol::{Answer, ErrorKind, ErrorTold, PreferenceTold, Request, WantedPlace, Whom};
 pub use server::{Backend, Server};

@@ -3,6 +3,7 @@
 use super::cpu_counters::{Place, PlaceTimes};
 use crate::agent::{HomeDecisions, VmReport};
 use crate::scheduler::Status;
+use crate::vms::homes_file::HomeSaving;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric,
@@ -156,7 +157,15 @@ fn encode_vms(vms: &[VmReport], page: &mut Page<'_>) -> fmt::Result {
     });
     page.gauges("vm_memory_bytes", "memory of a VM on each node that has some", by_node)?;
     let homes = vms.iter().flat_map(|vm| vm.home.iter().map(|node| (vm_node_labels(vm, *node), 1u64)));
-    page.gauges("vm_home", "1 for each node that is home of a VM", homes)
+    page.gauges("vm_home", "1 for each node that is home of a VM, or would be", homes)?;
+    let savings = vms.iter().filter_map(|vm| Some((vm, vm.saving?))).flat_map(|(vm, saving)| {
+        let HomeSaving { least_cpus, expected_cpus, most_cpus } = saving;
+        [("least", least_cpus), ("expected", expected_cpus), ("most", most_cpus)].map(|(bound, cpus)| {
+            let [name, pid] = vm_labels(vm);
+            ([name, pid, ("bound", bound.into())], cpus)
+        })
+    });
+    page.gauges("vm_home_saving_cpus", "CPU time a second that the planned home of a VM would save", savings)
 }
 
 /// Two VMs of one name have different processes.

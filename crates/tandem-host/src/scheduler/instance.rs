@@ -127,6 +127,20 @@ fn make(directory: &Path) -> Result<(), SchedulerError> {
     }
 }
 
+/// Where the service and its socket are.
+const SERVICE_FOLDER: &str = "/run/tandem";
+
+/// Takes the right to be the one `tandem run` that has the socket, whether it loads the scheduler or only observes. It goes with the
+/// file.
+///
+/// # Errors
+/// If another one is at work, or the folder cannot be made.
+pub fn lock_service() -> Result<File, SchedulerError> {
+    let folder = Path::new(SERVICE_FOLDER);
+    fs::create_dir_all(folder).map_err(SchedulerError::file(folder))?;
+    lock(folder)
+}
+
 fn lock(directory: &Path) -> Result<File, SchedulerError> {
     let locked = File::open(directory).map_err(SchedulerError::file(directory))?;
     match locked.try_lock() {

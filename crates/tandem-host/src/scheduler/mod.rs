@@ -32,7 +32,7 @@ pub use counters::{Counter, Counters};
 pub use error::SchedulerError;
 pub use exit::{Exit, keep_dump};
 pub(crate) use faults::Fault;
-pub use instance::Instance;
+pub use instance::{Instance, lock_service};
 pub use kernel::{Kernel, State};
 pub(crate) use kernel_types::KernelTypes;
 pub use load::{ObjectStorage, Scheduler};

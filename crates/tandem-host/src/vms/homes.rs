@@ -1,5 +1,6 @@
 //! The nodes that a VM lives on, where nobody says it.
 
+use super::homes_file::HomeSaving;
 use super::{Limits, Memory};
 use serde::Serialize;
 use tandem_sim::machine::{Machine, format_cpulist};
@@ -14,6 +15,8 @@ const HOME_SHARE: f64 = 0.8;
 pub enum HomeSource {
     /// The agent that gives VMs their homes.
     Agent,
+    /// An agent that only observes: the home that it would give.
+    Planned,
     /// The CPUs that it may use.
     Cpus,
     /// Where its memory is.
@@ -23,7 +26,7 @@ pub enum HomeSource {
 }
 
 /// The home nodes of a VM.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Homes {
     /// In ascending order; none if it has no home.
     pub nodes: Vec<u32>,
@@ -31,6 +34,8 @@ pub struct Homes {
     pub source: Option<HomeSource>,
     /// Why these, or why none: a clause without a full stop.
     pub why: String,
+    /// What a planned home is expected to save.
+    pub saving: Option<HomeSaving>,
 }
 
 /// Where a VM lives, by what it may use and has: the nodes of its CPUs if it is confined to some, or else the fewest
@@ -40,14 +45,14 @@ pub fn home_of(machine: &Machine, limits: &Limits, memory: &Memory) -> Homes {
         machine.nodes().iter().filter(|node| !node.cpus.is_empty()).map(|node| node.os_index).collect();
     if let [node] = with_cpus[..] {
         let why = "no other node has CPUs".into();
-        return Homes { nodes: vec![node], source: Some(HomeSource::Machine), why };
+        return Homes { nodes: vec![node], source: Some(HomeSource::Machine), why, saving: None };
     }
     let nodes = nodes_of(machine, &limits.cpus);
     if !nodes.is_empty() && nodes.len() < with_cpus.len() {
         let why = format!("its CPUs are confined to {}", name_nodes(&nodes));
-        return Homes { nodes, source: Some(HomeSource::Cpus), why };
+        return Homes { nodes, source: Some(HomeSource::Cpus), why, saving: None };
     }
-    let none = |why: &str| Homes { nodes: Vec::new(), source: None, why: why.into() };
+    let none = |why: &str| Homes { nodes: Vec::new(), source: None, why: why.into(), saving: None };
     let Some(by_node) = &memory.by_node else {
         return none("it may use the CPUs of all nodes, and where its memory is may not be read");
     };
@@ -71,7 +76,7 @@ pub fn home_of(machine: &Machine, limits: &Limits, memory: &Memory) -> Homes {
         count if count == with_cpus.len() => none("its memory is spread over all nodes"),
         _ => {
             let why = format!("{:.0}% of its memory is there", 100.0 * there / all);
-            Homes { nodes, source: Some(HomeSource::Memory), why }
+            Homes { nodes, source: Some(HomeSource::Memory), why, saving: None }
         }
     }
 }

@@ -19,18 +19,21 @@ pub const HOMES_PATH: &str = "run/tandem/homes.json";
 pub const VERSION: u32 = 1;
 
 /// Where VMs live.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HomesFile {
     /// Version of the format: [`VERSION`].
     pub version: u32,
     /// When it was written, in seconds since 1970.
     pub written_unix_s: u64,
+    /// Nobody gives these homes: they are what an agent would give.
+    #[serde(default)]
+    pub are_planned: bool,
     /// An entry for each VM.
     pub vms: Vec<HomeEntry>,
 }
 
 /// Where a VM lives.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HomeEntry {
     /// Which one it is.
     #[serde(flatten)]
@@ -41,6 +44,20 @@ pub struct HomeEntry {
     pub home: Vec<u32>,
     /// Why these, or why none: a clause without a full stop.
     pub why: String,
+    /// What a planned home is expected to save.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saving: Option<HomeSaving>,
+}
+
+/// What a planned home is expected to save, CPUs: CPU time a second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HomeSaving {
+    /// At least, if the VM waits for memory as little as programs do that do least.
+    pub least_cpus: f64,
+    /// As the planner takes it.
+    pub expected_cpus: f64,
+    /// At most.
+    pub most_cpus: f64,
 }
 
 /// Why the file cannot be used.
@@ -142,9 +159,9 @@ mod tests {
 
     fn file() -> HomesFile {
         let identity = Identity { pid: 4711, start_ticks: 99 };
-        let entry =
-            HomeEntry { identity, name: "web".into(), home: vec![1], why: "it has most free memory".into() };
-        HomesFile { version: VERSION, written_unix_s: 1_800_000_000, vms: vec![entry] }
+        let (name, home, why) = ("web".into(), vec![1], "it has most free memory".into());
+        let entry = HomeEntry { identity, name, home, why, saving: None };
+        HomesFile { version: VERSION, written_unix_s: 1_800_000_000, are_planned: false, vms: vec![entry] }
     }
 
     #[test]

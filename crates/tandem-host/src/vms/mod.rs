@@ -61,6 +61,8 @@ pub use monitor::Monitor;
 pub(crate) use process::read_stat;
 pub use threads::{Thread, ThreadKind};
 pub use times::{OpenTimes, ThreadTimes};
+#[cfg(feature = "scheduler")]
+pub(crate) use usage::node_of;
 pub use usage::{ThreadUsage, Usage, VmUsage};
 
 use crate::tasks;

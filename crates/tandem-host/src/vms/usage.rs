@@ -143,7 +143,7 @@ impl Usage {
 }
 
 /// The node of a CPU, both by the numbers of the operating system.
-fn node_of(machine: &Machine, cpu: u32) -> Option<u32> {
+pub(crate) fn node_of(machine: &Machine, cpu: u32) -> Option<u32> {
     let at = machine.cpus().binary_search_by_key(&cpu, |cpu| cpu.os_index).ok()?;
     Some(machine.nodes()[machine.cpus()[at].node.index()].os_index)
 }

@@ -234,6 +234,21 @@ impl<'a> Situation<'a> {
         MEMORY_SHARE * self.mean_over_cpus(nodes, from)
     }
 
+    /// How much longer loads of the memory that a VM has already take from a node than if all of it was there.
+    pub fn far_of(&self, at: usize, cpu: NodeId) -> f64 {
+        let bytes = &self.vms[at].view.resident_bytes;
+        let all: f64 = bytes.iter().map(|&bytes| bytes as f64).sum();
+        if all == 0.0 {
+            return 0.0;
+        }
+        bytes.iter().enumerate().map(|(node, &bytes)| bytes as f64 / all * self.far(cpu, node.into())).sum()
+    }
+
+    /// The same in the mean over the CPUs of its home, which it has.
+    pub fn far_of_home(&self, at: usize) -> f64 {
+        self.mean_over_cpus(&self.vms[at].home, |cpu| self.far_of(at, cpu))
+    }
+
     /// Loss by far devices for each CPU of demand.
     fn device_loss(&self, vm: &Known<'_>, nodes: &[NodeId]) -> f64 {
         let nearest = |cpu: NodeId| {

@@ -29,9 +29,11 @@
 
 mod estimate;
 mod reason;
+mod saving;
 
 pub use estimate::{DEVICE_SHARE, MEMORY_SHARE, UNFAIR_SHARE};
 pub use reason::{Fact, Reason};
+pub use saving::{MEMORY_SHARE_LEAST, MEMORY_SHARE_MOST, Saving};
 
 use crate::ids::NodeId;
 use crate::machine::Machine;

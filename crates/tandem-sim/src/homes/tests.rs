@@ -293,3 +293,40 @@ fn the_number_of_combinations_is_bounded() {
     let beyond = MachineBuilder::symmetric(MAX_NODES as u32 + 1, 2, 1).build().unwrap();
     assert_eq!(follow(&mut planner(), &beyond, &mut [new_vm(0, 2, 1, MAX_NODES + 1)], 0..3), []);
 }
+
+#[test]
+fn a_home_saves_what_far_memory_costs_now() {
+    let machine = two_nodes();
+    let at_home = settled(0, 4, 2, 2, 1);
+    let vms = [at_home];
+    let free_bytes = free(&machine, &vms);
+    let view = View { machine: &machine, free_bytes: &free_bytes, vms: &vms, now_ns: 0 };
+    let saved = |runs: [f64; 2]| planner().savings(&view, |_| Some(runs.to_vec())).get(&0).copied();
+    // By hand: 4 CPUs x how much of its time it waits x how much longer that takes x the part of its time that it is away.
+    let longer = machine.memory_latency_ns(NodeId(0), NodeId(1))
+        / machine.memory_latency_ns(NodeId(1), NodeId(1))
+        - 1.0;
+    let half = saved([0.5, 0.5]).unwrap();
+    for (saved, share) in [(half.least, 0.14), (half.expected, 0.4), (half.most, 0.59)] {
+        assert!((saved - 4.0 * share * longer * 0.5).abs() < 1e-9, "{half:?}");
+    }
+    assert_eq!(saved([0.0, 1.0]).unwrap(), Saving::default(), "it is there already");
+    assert_eq!(planner().savings(&view, |_| None), BTreeMap::new(), "nobody knows where it runs");
+}
+
+#[test]
+fn a_crowded_home_saves_less_and_one_far_from_the_memory_costs() {
+    let machine = two_nodes();
+    let mut vms: Vec<VmView> = (0..4).map(|id| settled(id, 4, 1, 2, 0)).collect();
+    let saved = |vms: &[VmView]| {
+        let free_bytes = free(&machine, vms);
+        let view = View { machine: &machine, free_bytes: &free_bytes, vms, now_ns: 0 };
+        planner().savings(&view, |_| Some(vec![0.5, 0.5]))[&0]
+    };
+    let (alone, crowded) = (saved(&vms[..1]), saved(&vms));
+    // 16 CPUs are asked of 8.
+    assert!((crowded.expected - alone.expected / 2.0).abs() < 1e-9, "{alone:?} {crowded:?}");
+    vms[0].resident_bytes = vec![0, GIB];
+    let far = saved(&vms[..1]);
+    assert!(far.most < 0.0 && far.least < far.expected && far.expected < far.most, "{far:?}");
+}

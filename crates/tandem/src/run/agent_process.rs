@@ -30,12 +30,22 @@ const SILENT_MAX: Duration = Duration::from_secs(30);
 
 /// The agent, alive or about to be.
 pub struct AgentProcess {
+    role: Role,
     /// What it is told: a line.
     settings: String,
     state: State,
     pause: Duration,
     /// Those that were killed, and may take long to end.
     left: Vec<Child>,
+}
+
+/// What the agent is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// To give VMs homes, with the loaded scheduler.
+    Steer,
+    /// To see which homes it would give.
+    Observe,
 }
 
 enum State {
@@ -48,10 +58,10 @@ impl AgentProcess {
     ///
     /// # Errors
     /// If it cannot be started.
-    pub fn start(settings: &Settings) -> io::Result<Self> {
+    pub fn start(settings: &Settings, role: Role) -> io::Result<Self> {
         let settings = serde_json::to_string(settings)? + "\n";
-        let state = State::alive(spawn_ready(&settings)?);
-        Ok(Self { settings, state, pause: PAUSE_MIN, left: Vec::new() })
+        let state = State::alive(spawn_ready(&settings, role)?);
+        Ok(Self { role, settings, state, pause: PAUSE_MIN, left: Vec::new() })
     }
 
     /// Ends it, and starts another one with these settings.
@@ -60,7 +70,7 @@ impl AgentProcess {
     /// If it cannot be started.
     pub fn replace(&mut self, settings: &Settings) -> io::Result<()> {
         self.end();
-        let mut next = Self::start(settings)?;
+        let mut next = Self::start(settings, self.role)?;
         next.left.append(&mut self.left);
         *self = next;
         Ok(())
@@ -94,13 +104,12 @@ impl AgentProcess {
                 let ended = std::mem::replace(&mut self.state, State::Ended(Instant::now()));
                 self.left.extend(ended.child());
                 let pause_s = self.pause.as_secs();
-                Ok(Some(format!(
-                    "the agent {how}, the scheduler goes on; the agent starts again in {pause_s} s"
-                )))
+                let rest = if self.role == Role::Steer { ", the scheduler goes on" } else { "" };
+                Ok(Some(format!("the agent {how}{rest}; the agent starts again in {pause_s} s")))
             }
             State::Ended(since) if since.elapsed() >= self.pause => {
                 self.pause = (2 * self.pause).min(PAUSE_MAX);
-                self.state = State::alive(spawn(&self.settings)?);
+                self.state = State::alive(spawn(&self.settings, self.role)?);
                 Ok(None)
             }
             State::Ended(_) => Ok(None),
@@ -152,8 +161,8 @@ fn could_run(child: &Child) -> bool {
 }
 
 /// Starts one, and waits until it writes that it is ready; one that takes too long is not waited for.
-fn spawn_ready(settings: &str) -> io::Result<Child> {
-    let child = spawn(settings)?;
+fn spawn_ready(settings: &str, role: Role) -> io::Result<Child> {
+    let child = spawn(settings, role)?;
     if let Some(output) = &child.stdout {
         let timeout = PollTimeout::try_from(READY_MAX).unwrap_or(PollTimeout::MAX);
         poll(&mut [PollFd::new(output.as_fd(), PollFlags::POLLIN)], timeout)?;
@@ -161,9 +170,10 @@ fn spawn_ready(settings: &str) -> io::Result<Child> {
     Ok(child)
 }
 
-fn spawn(settings: &str) -> io::Result<Child> {
+fn spawn(settings: &str, role: Role) -> io::Result<Child> {
     let mut child = Command::new(env::current_exe()?)
         .arg("agent")
+        .args((role == Role::Observe).then_some("--observe"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         // Ctrl-C in a terminal is for the parent, which ends this one in order.

@@ -20,13 +20,8 @@ const OBSERVED: Duration = Duration::from_secs(2);
 /// If the machine or its processes cannot be read, or nothing can be printed.
 pub fn run(settings: &Settings) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    if !settings.gives_homes() {
-        let (mode, homes, agent) =
-            (settings.mode.name(), settings.numa_homes.enabled, settings.agent.enabled);
-        writeln!(
-            out,
-            "VMs get no homes with these settings: mode is {mode}, enabled of [numa_homes] {homes}, of [agent] {agent}."
-        )?;
+    if let Some(why) = gives_no_homes(settings) {
+        writeln!(out, "{why}.")?;
         return Ok(());
     }
     let root = Path::new("/");
@@ -34,7 +29,8 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
     let mut agent = Agent::new(root, machine.clone(), &eager(settings), NoHands);
     let begin = Instant::now();
     // A file that cannot be used says as little as none.
-    agent.observe(begin.elapsed(), HomesFile::read(root).ok().flatten().as_ref())?;
+    let file = HomesFile::read(root).ok().flatten().filter(|file| !file.are_planned);
+    agent.observe(begin.elapsed(), file.as_ref())?;
     let before: BTreeMap<u64, Option<Home>> =
         agent.residents().map(|resident| (resident.id, resident.home.clone())).collect();
     sleep(OBSERVED);
@@ -61,6 +57,17 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// That VMs get no homes, and by which settings, if so: a sentence without its full stop.
+pub fn gives_no_homes(settings: &Settings) -> Option<String> {
+    if settings.gives_homes() {
+        return None;
+    }
+    let (mode, homes, agent) = (settings.mode.name(), settings.numa_homes.enabled, settings.agent.enabled);
+    Some(format!(
+        "VMs get no homes with these settings: mode is {mode}, enabled of [numa_homes] {homes}, of [agent] {agent}"
+    ))
 }
 
 /// What is worth it now is shown at once.

@@ -2,10 +2,9 @@
 
 use super::look::Look;
 use crate::observe::ObservedVm;
-use crate::text::{Percentages, UNKNOWN, by, bytes, fullest_node, main_node, name, pct, rate};
+use crate::text::{Percentages, UNKNOWN, by, bytes, fullest_node, home, main_node, name, pct, rate};
 use clap::ValueEnum;
 use std::cmp::Ordering;
-use tandem_sim::machine::format_cpulist;
 
 /// A column by which VMs can be sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -90,8 +89,7 @@ impl Column {
             Self::Wait => pct(percentages().wait),
             Self::Steal => pct(percentages().steal),
             Self::Local => percentages().local.map_or("-".into(), |local| pct(Some(local))),
-            Self::Home if vm.homes.nodes.is_empty() => "-".into(),
-            Self::Home => format_cpulist(vm.homes.nodes.iter().copied()),
+            Self::Home => home(&vm.homes),
             Self::Migrations => look.vm_migrations.get(&vm.vm.identity).copied().map_or_else(unknown, rate),
             Self::Memory => {
                 let amount = |amount: Option<u64>| amount.map_or_else(unknown, bytes);

@@ -16,6 +16,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Cell, Paragraph};
+use tandem_host::vms::HomeSource;
 
 /// Fewer columns or lines hold nothing of use.
 const WIDTH_MIN: u16 = 40;
@@ -83,6 +84,7 @@ fn headline(look: &Look, state: &State, area: Rect) -> Line<'static> {
             format!("{} mode for {age}   ", scheduler.mode.name())
         }
         // The line of the scheduler says why.
+        Err(_) if vms.iter().any(|vm| vm.homes.source == Some(HomeSource::Planned)) => "observing   ".into(),
         Err(_) => String::new(),
     };
     let left = format!("tandem: {scheduler}{} with {}", many(vms.len(), "VM"), many(vcpus, "vCPU"));

@@ -20,6 +20,11 @@ use tandem_host::vms::{Finder, Vm};
 
 /// VMs `web`, `db` and `mail` on two nodes of four CPUs, with a last-level cache for each two.
 fn look() -> Look {
+    look_of(false)
+}
+
+/// The same; `are_planned`: an agent observes, and no scheduler is loaded.
+fn look_of(are_planned: bool) -> Look {
     let (_folder, tree) = tree();
     tree.process(&Process::libvirt(5000, "db", 4));
     let mut finder = Finder::new(tree.root());
@@ -31,8 +36,14 @@ fn look() -> Look {
         name: vm.name.clone(),
         home: vec![1],
         why: "most free memory".into(),
+        saving: None,
     };
-    let file = HomesFile { version: VERSION, written_unix_s: 0, vms: vms.iter().map(home).take(2).collect() };
+    let file = HomesFile {
+        version: VERSION,
+        written_unix_s: 0,
+        are_planned,
+        vms: vms.iter().map(home).take(2).collect(),
+    };
     file.write(tree.root()).unwrap();
     let machine = read_sysfs(tree.root()).unwrap();
     let mut observed = Observation::make(tree.root(), &machine, &vms, Duration::ZERO, Reports::new);
@@ -52,7 +63,10 @@ fn look() -> Look {
     };
     Look {
         machine: MachineLook { nodes: vec![node(0, [1.0, 0.5, 0.0, 0.25]), node(1, [1.0; 4])] },
-        scheduler: Ok(scheduler()),
+        scheduler: match are_planned {
+            false => Ok(scheduler()),
+            true => Err("the scheduler is not loaded; `tandem run` loads it".into()),
+        },
         vms: observed,
         vm_migrations: migrations,
         thread_migrations: [(4713, 3.0)].into(),
@@ -311,4 +325,24 @@ fn shares_of_cpus_are_those_of_the_time_that_passed() {
         look.nodes.iter().map(|node| (node.number, node.free_bytes)).collect::<Vec<_>>(),
         [(0, 1), (1, 2)]
     );
+}
+
+/// Homes that nobody gives are in parentheses, and the panel of the scheduler says that none is loaded.
+#[test]
+fn observing_shows_plans() {
+    let expected = "\
+tandem: observing   3 VMs with 7 vCPUs                           8 CPUs 72% busy
+node 0 █████████░░░░░░░░░░░  44% of   4 CPUs   12G free  LLCs █▄ 75%   ▂ 12%
+node 1 ████████████████████ 100% of   4 CPUs   12G free  LLCs ██ 100% ██ 100%
+the scheduler is not loaded; `tandem run` loads it
+NAME     BY       VCPU   CPU▼  WAIT  STEAL  LOCAL  HOME  MIGR/s    MEMORY  NODE
+web      libvirt     2   180%    0%   9.0%    90%   (1)      12     1G/4G 1:90%
+db       libvirt     4    60%    0%   1.5%      -     -      12     1G/4G     ?
+mail     proxmox     1   5.0%    0%   0.5%    90%   (1)      12     1G/4G     ?
+
+↑↓ select  ⏎ detail  <> sort  r reverse  / filter  space pause  ? help  q quit
+";
+    let mut state = State::new(Column::Cpu, String::new());
+    state.take(look_of(true));
+    assert_eq!(drawn(&mut state, 80, 10), expected);
 }

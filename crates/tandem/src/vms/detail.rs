@@ -3,7 +3,8 @@
 use crate::observe::{Observation, ObservedThread, ObservedVm};
 use crate::text::{Percentages, UNKNOWN, bytes, name, pct};
 use std::fmt::Write;
-use tandem_host::vms::{Manager, MemorySource, Thread, ThreadKind, VmCgroup};
+use tandem_host::vms::homes_file::HomeSaving;
+use tandem_host::vms::{HomeSource, Manager, MemorySource, Thread, ThreadKind, VmCgroup};
 use tandem_sim::machine::{Machine, format_cpulist};
 
 /// Writes a line for each subject, and a table of the threads.
@@ -75,11 +76,20 @@ fn manager(vm: &ObservedVm) -> String {
 
 fn home(vm: &ObservedVm) -> String {
     let why = name(&vm.homes.why);
-    match &vm.homes.nodes[..] {
-        [] => format!("none: {why}"),
-        [node] => format!("node {node}: {why}"),
-        nodes => format!("nodes {}: {why}", format_cpulist(nodes.iter().copied())),
+    let list = || format_cpulist(vm.homes.nodes.iter().copied());
+    let nodes = match &vm.homes.nodes[..] {
+        [] => return format!("none: {why}"),
+        [_] => format!("node {}", list()),
+        _ => format!("nodes {}", list()),
+    };
+    if vm.homes.source != Some(HomeSource::Planned) {
+        return format!("{nodes}: {why}");
     }
+    let saving = vm.homes.saving.map_or("; what it would save is not known yet".into(), |saving| {
+        let HomeSaving { least_cpus, expected_cpus, most_cpus } = saving;
+        format!("; it would save {expected_cpus:.2} CPUs ({least_cpus:.2} to {most_cpus:.2})")
+    });
+    format!("would be {nodes}: {why}{saving}")
 }
 
 fn memory(vm: &ObservedVm) -> String {

@@ -43,6 +43,7 @@ fn vm_to_json(vm: &ObservedVm, observation: &Observation) -> Value {
             "nodes": vm.homes.nodes,
             "source": vm.homes.source,
             "why": vm.homes.why,
+            "saving": vm.homes.saving,
         },
         "usage": {
             "cpu_pct": percentages.cpu,

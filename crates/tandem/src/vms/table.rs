@@ -1,9 +1,8 @@
 //! The table of all VMs, a line each.
 
 use crate::observe::{Observation, ObservedVm};
-use crate::text::{Percentages, UNKNOWN, by, bytes, cut, main_node, name, pct};
+use crate::text::{Percentages, UNKNOWN, by, bytes, cut, home, main_node, name, pct};
 use std::fmt::Write;
-use tandem_sim::machine::format_cpulist;
 
 const TITLES: [&str; 11] =
     ["NAME", "BY", "PID", "VCPU", "MEMORY", "NODE", "HOME", "CPU", "WAIT", "STEAL", "LOCAL"];
@@ -71,10 +70,6 @@ fn row(vm: &ObservedVm, observation: &Observation) -> [String; 11] {
     let unknown = || UNKNOWN.to_owned();
     let amount = |amount: Option<u64>| amount.map_or_else(unknown, bytes);
     let percentages = Percentages::of(vm, observation);
-    let home = match &vm.homes.nodes[..] {
-        [] => "-".into(),
-        nodes => format_cpulist(nodes.iter().copied()),
-    };
     [
         name(&vm.vm.name),
         by(&vm.vm),
@@ -82,7 +77,7 @@ fn row(vm: &ObservedVm, observation: &Observation) -> [String; 11] {
         vm.vcpu_count().to_string(),
         format!("{}/{}", amount(vm.memory.resident_bytes), amount(vm.vm.memory_bytes)),
         main_node(&vm.memory).unwrap_or_else(unknown),
-        home,
+        home(&vm.homes),
         pct(Some(percentages.cpu)),
         pct(percentages.wait),
         pct(percentages.steal),

@@ -196,8 +196,14 @@ fn what_the_agent_says_comes_first() {
         name: "web".into(),
         home: vec![0],
         why: "it has most free memory".into(),
+        saving: None,
     };
-    let file = |start_ticks| HomesFile { version: VERSION, written_unix_s: 0, vms: vec![entry(start_ticks)] };
+    let file = |start_ticks| HomesFile {
+        version: VERSION,
+        written_unix_s: 0,
+        are_planned: false,
+        vms: vec![entry(start_ticks)],
+    };
     file(5711).write(tree.root()).unwrap();
     let told = observe(&tree, Some("web"));
     assert_eq!(

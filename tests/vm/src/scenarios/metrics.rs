@@ -64,7 +64,8 @@ fn ask(request: &[u8]) -> Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-fn page() -> Result<String> {
+/// The page of metrics.
+pub fn page() -> Result<String> {
     let answer = ask(format!("GET /metrics HTTP/1.1\r\nHost: {ADDRESS}\r\n\r\n").as_bytes())?;
     let (head, page) = answer.split_once("\r\n\r\n").with_context(|| format!("no answer: {answer}"))?;
     ensure!(head.starts_with("HTTP/1.1 200 OK\r\n"), "the answer begins with {head}");
@@ -72,7 +73,7 @@ fn page() -> Result<String> {
 }
 
 /// The value of the first metric whose line begins so.
-fn value(page: &str, begin: &str) -> Result<f64> {
+pub fn value(page: &str, begin: &str) -> Result<f64> {
     let line = page.lines().find(|line| line.starts_with(begin));
     let line = line.with_context(|| format!("the page has no {begin}: {page}"))?;
     line.rsplit(' ').next().unwrap_or_default().parse().with_context(|| format!("{line} has no value"))

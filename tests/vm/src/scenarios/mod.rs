@@ -17,6 +17,7 @@ pub mod latency;
 pub mod life;
 pub mod metrics;
 pub mod numa_homes;
+pub mod observing;
 pub mod programs;
 pub mod rate_control;
 pub mod service;

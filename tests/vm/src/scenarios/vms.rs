@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Looks every second, and no rest: what takes minutes on a host takes seconds here.
-const QUICK: &str = "[agent]\nlook_interval = \"1 s\"\nlooks_in_a_row = 2\nrest = \"0 s\"\n";
+pub const QUICK: &str = "[agent]\nlook_interval = \"1 s\"\nlooks_in_a_row = 2\nrest = \"0 s\"\n";
 /// How often the agent may look until it has found a VM, or forgotten it: twice, and as often again.
 const LOOKS_MAX: u64 = 4;
 

@@ -1,0 +1,71 @@
+//! On which nodes the vCPUs of a VM run, where no scheduler counts that.
+//!
+//! At each look, what a vCPU has run since the look before counts for the node of the CPU where it is now. Over many looks that is
+//! right on average, wherever the kernel moves it in between.
+
+use super::locality::Time;
+use super::vcpu_times::VcpuTimes;
+use crate::vms::node_of;
+use std::collections::BTreeMap;
+use tandem_sim::machine::Machine;
+
+/// Looks over which the parts are the mean; later looks push out earlier ones. With a look every ten seconds, five minutes: as long
+/// as a home has to pay (`HomeSettings::horizon_ns`).
+const LOOKS: u32 = 30;
+
+/// What was seen so far.
+#[derive(Debug, Default)]
+pub(super) struct Whereabouts {
+    /// What vCPUs had run at the last look, ns, by thread.
+    ran: BTreeMap<u32, u64>,
+    /// Part of their time on each node, in the order of the machine; empty before they were seen running.
+    parts: Vec<f64>,
+    looks: u32,
+    /// On the nodes of the home, and on others, since the first look.
+    time: Time,
+}
+
+impl Whereabouts {
+    /// Looks where the vCPUs are. `home` has the numbers of the home's nodes.
+    pub fn look(&mut self, times: &VcpuTimes, home: &[u32], machine: &Machine) {
+        let is_first = self.ran.is_empty();
+        let mut ran = BTreeMap::new();
+        let mut on_nodes = vec![0u64; machine.node_count()];
+        for (vcpu, run_ns) in times.by_vcpu() {
+            let before = self.ran.get(&vcpu.tid).copied();
+            ran.insert(vcpu.tid, run_ns);
+            // A vCPU that is new has run here; of the first look nobody knows where it ran before.
+            let since_ns = run_ns.saturating_sub(before.unwrap_or(if is_first { run_ns } else { 0 }));
+            if since_ns == 0 {
+                continue;
+            }
+            let node = times.vm().read_cpu(&vcpu).and_then(|cpu| node_of(machine, cpu));
+            let at = node.and_then(|node| machine.nodes().iter().position(|known| known.os_index == node));
+            if let (Some(node), Some(at)) = (node, at) {
+                on_nodes[at] += since_ns;
+                *if home.contains(&node) { &mut self.time.home_ns } else { &mut self.time.away_ns } +=
+                    since_ns;
+            }
+        }
+        self.ran = ran;
+        let all: u64 = on_nodes.iter().sum();
+        if all == 0 {
+            return;
+        }
+        self.looks = (self.looks + 1).min(LOOKS);
+        self.parts.resize(on_nodes.len(), 0.0);
+        for (part, ns) in self.parts.iter_mut().zip(on_nodes) {
+            *part += (ns as f64 / all as f64 - *part) / f64::from(self.looks);
+        }
+    }
+
+    /// Which part of their time they run on each node, in the order of the machine; `None` before they were seen running.
+    pub fn parts(&self) -> Option<&[f64]> {
+        (!self.parts.is_empty()).then_some(&self.parts[..])
+    }
+
+    /// Time at home and on other nodes; `None` before they were seen running.
+    pub fn time(&self) -> Option<Time> {
+        (self.looks > 0).then_some(self.time)
+    }
+}

@@ -1,0 +1,28 @@
+//! Answers where no scheduler is loaded: what the agent sees, and nothing else.
+
+use super::protocol::{Answer, ErrorKind, ErrorTold, Request};
+use super::server::Backend;
+use crate::agent::Reports;
+use crate::scheduler::Asker;
+
+/// An agent that only observes, for the service.
+pub struct Observing(Reports);
+
+impl Observing {
+    /// Tells what this agent publishes.
+    pub fn new(reports: Reports) -> Self {
+        Self(reports)
+    }
+}
+
+impl Backend for Observing {
+    fn answer(&self, _: Asker, request: Request) -> Answer {
+        match request {
+            Request::Vms => Answer::Vms(Some(self.0.vms())),
+            Request::Prefer { .. } | Request::PreferenceOf { .. } | Request::Status => {
+                let message = "the scheduler is not loaded: `tandem run --observe` is at work".into();
+                Answer::Error(ErrorTold { kind: ErrorKind::Failed, message })
+            }
+        }
+    }
+}

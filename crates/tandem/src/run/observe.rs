@@ -1,0 +1,173 @@
+//! `tandem run --observe`: the agent at work where no scheduler is loaded, to see what homes would be worth.
+//!
+//! Nothing is loaded and nothing is steered: the agent measures, plans, and tells: by `tandem vms` and `tandem top`, by the
+//! socket, by metrics, and a line at each interval.
+
+use super::agent_process::{AgentProcess, Role};
+use super::plan::gives_no_homes;
+use super::service::Service;
+use super::signals::{Signals, Wish};
+use super::{Args, LOOK_INTERVAL, settings};
+use crate::error::{BadInput, one_line};
+use crate::text::{many, pct};
+use anyhow::Context;
+use nix::unistd::geteuid;
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+use tandem_host::agent::VmReport;
+use tandem_host::control::{Answer, Client, Request};
+use tandem_host::scheduler::{Settings, lock_service};
+use tandem_host::vms::Identity;
+
+/// Observes until a signal asks for the end.
+///
+/// # Errors
+/// If the settings give no homes, the user is not root, another `tandem run` is at work, or the agent cannot be started.
+pub fn run(args: &Args, mut current: Settings, service: &mut Service) -> anyhow::Result<()> {
+    if let Some(why) = gives_no_homes(&current) {
+        return Err(BadInput::new(why).into());
+    }
+    if !geteuid().is_root() {
+        anyhow::bail!(
+            "observing the VMs of all users needs root; run it with sudo, or `tandem run --plan` for your own"
+        );
+    }
+    let _locked = lock_service()?;
+    let mut signals = Signals::catch().context("cannot listen for signals")?;
+    let mut agent = AgentProcess::start(&current, Role::Observe).context("cannot start the agent")?;
+    writeln!(io::stdout(), "tandem: observing; no scheduler is loaded, and nothing is steered")?;
+    service.ready("Observing");
+    let interval = Duration::from_secs(args.interval.into());
+    let mut reported = Instant::now();
+    let mut earlier = Vec::new();
+    loop {
+        service.alive();
+        match signals.wait(LOOK_INTERVAL)? {
+            Some(Wish::End) => {
+                service.stopping();
+                return Ok(());
+            }
+            Some(Wish::Reload) => reload(args, &mut current, &mut agent)?,
+            None => {}
+        }
+        if let Some(message) = agent.look().context("cannot start the agent again")? {
+            writeln!(io::stderr(), "tandem: {message}")?;
+        }
+        if !interval.is_zero() && reported.elapsed() >= interval {
+            if let Some(vms) = ask() {
+                let line = summary(&earlier, &vms, reported.elapsed());
+                writeln!(io::stdout(), "tandem: {line}")?;
+                service.status(&format!("Observing {line}"));
+                earlier = vms;
+            }
+            reported = Instant::now();
+        }
+    }
+}
+
+/// Reads the settings again. A mistake changes nothing.
+fn reload(args: &Args, current: &mut Settings, agent: &mut AgentProcess) -> anyhow::Result<()> {
+    let next = settings(args).map_err(|error| one_line(&error.to_string()));
+    let next = next.and_then(|next| gives_no_homes(&next).map_or(Ok(next), Err));
+    match next {
+        Ok(next) => {
+            *current = next;
+            agent.replace(current).context("cannot start the agent")?;
+            writeln!(io::stdout(), "tandem: the agent has the new settings")?;
+        }
+        Err(why) => writeln!(io::stderr(), "tandem: the settings stay as they were: {why}")?,
+    }
+    Ok(())
+}
+
+/// What the agent sees; nothing while it starts again.
+fn ask() -> Option<Vec<VmReport>> {
+    match Client::connect().ok()?.ask(&Request::Vms).ok()? {
+        Answer::Vms(vms) => vms,
+        _ => None,
+    }
+}
+
+/// A line about what VMs had between two times, and what their planned homes are expected to save.
+fn summary(earlier: &[VmReport], now: &[VmReport], time: Duration) -> String {
+    if now.is_empty() {
+        return "no VMs".into();
+    }
+    let before: HashMap<Identity, &VmReport> = earlier.iter().map(|vm| (vm.identity, vm)).collect();
+    let (mut run_ns, mut steal_ns, mut vcpus) = (0, 0, 0);
+    let (mut home_ns, mut away_ns) = (0, 0);
+    for vm in now {
+        let Some(before) = before.get(&vm.identity) else { continue };
+        let gone = |value: fn(&VmReport) -> u64| value(vm).saturating_sub(value(before));
+        vcpus += vm.vcpus;
+        run_ns += gone(|vm| vm.vcpu_ns);
+        steal_ns += gone(|vm| vm.steal_ns.unwrap_or(0));
+        home_ns += gone(|vm| vm.home_ns.unwrap_or(0));
+        away_ns += gone(|vm| vm.away_ns.unwrap_or(0));
+    }
+    let part = |part: u64, whole: f64| (whole > 0.0).then(|| 100.0 * part as f64 / whole);
+    let mut line = many(now.len(), "VM");
+    if vcpus > 0 {
+        let time_ns = time.as_nanos() as f64;
+        line += &format!(
+            ": {:.1} CPUs, steal {}",
+            run_ns as f64 / time_ns,
+            pct(part(steal_ns, vcpus as f64 * time_ns))
+        );
+    }
+    if let Some(local) = part(home_ns, (home_ns + away_ns) as f64) {
+        line += &format!(", {} of their time on the nodes of planned homes", pct(Some(local)));
+    }
+    let savings: Vec<_> = now.iter().filter_map(|vm| vm.saving).collect();
+    if !savings.is_empty() {
+        let sum = savings.iter().fold([0.0; 3], |[least, expected, most], saving| {
+            [least + saving.least_cpus, expected + saving.expected_cpus, most + saving.most_cpus]
+        });
+        line += &format!("; these homes would save {:.2} CPUs ({:.2} to {:.2})", sum[1], sum[0], sum[2]);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tandem_host::agent::MemoryReport;
+    use tandem_host::vms::homes_file::HomeSaving;
+    use tandem_host::vms::{Manager, Monitor};
+
+    fn vm(pid: u32, ran_s: u64, stolen_s: u64, at_home_s: u64, saving: Option<HomeSaving>) -> VmReport {
+        let s = 1_000_000_000;
+        VmReport {
+            identity: Identity { pid, start_ticks: 1 },
+            name: "web".into(),
+            manager: Manager::None,
+            monitor: Monitor::Qemu,
+            vcpus: 2,
+            memory: MemoryReport { given_bytes: None, resident_bytes: None, by_node: None, source: None },
+            home: vec![1],
+            why: String::new(),
+            cpu_ns: ran_s * s,
+            vcpu_ns: ran_s * s,
+            steal_ns: Some(stolen_s * s),
+            home_ns: Some(at_home_s * s),
+            away_ns: Some((ran_s - at_home_s) * s),
+            saving,
+        }
+    }
+
+    #[test]
+    fn a_line_has_what_was_between() {
+        let time = Duration::from_secs(10);
+        let saving = HomeSaving { least_cpus: 0.1, expected_cpus: 0.3, most_cpus: 0.4 };
+        let earlier = [vm(1, 100, 5, 50, None), vm(2, 0, 0, 0, None)];
+        let now = [vm(1, 110, 7, 55, Some(saving)), vm(2, 5, 0, 5, Some(saving)), vm(3, 9, 9, 9, None)];
+        assert_eq!(
+            summary(&earlier, &now, time),
+            "3 VMs: 1.5 CPUs, steal 5.0%, 67% of their time on the nodes of planned homes; these homes would save 0.60 \
+             CPUs (0.20 to 0.80)"
+        );
+        assert_eq!(summary(&[], &now[2..], time), "1 VM", "of what has just come nothing is known yet");
+        assert_eq!(summary(&now, &[], time), "no VMs");
+    }
+}
