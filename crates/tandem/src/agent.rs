@@ -79,7 +79,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let server = Server::start(socket, backend, settings.steering.users, Box::new(log));
     let server = server.with_context(|| format!("cannot listen at {SOCKET}"))?;
     if let Some(address) = settings.metrics.listen.0 {
-        Service::start(address, exporter, Box::new(log)).context("cannot serve metrics")?;
+        Service::start(address, exporter.with_requests(server.counts()), Box::new(log))
+            .context("cannot serve metrics")?;
     }
     if agent.as_ref().is_some_and(|agent| !agent.has_events()) {
         log(

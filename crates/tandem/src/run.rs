@@ -19,14 +19,13 @@ use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tandem_host::scheduler::{
-    Exit, Instance, Kernel, Mode, Places, Scheduler, Settings, keep_dump, lock_service, rehome,
+    Exit, History, Instance, Kernel, LOG_FOLDER, Mode, Places, Scheduler, Settings, keep_dump, lock_service,
+    rehome,
 };
 use tandem_host::topology::read_sysfs;
 
 /// How often the command looks whether the kernel ejected the scheduler; nothing wakes it up then.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// Where the kernel's dump of an ejection is kept; the service has it as its `LogsDirectory=`.
-const LOG_FOLDER: &str = "/var/log/tandem";
 
 /// Arguments of `tandem run`.
 #[derive(clap::Args)]
@@ -160,6 +159,13 @@ fn settings(args: &Args) -> Result<Settings, BadInput> {
     Ok(settings)
 }
 
+/// Counts something that is to be known when the scheduler is gone. Without that, it goes on.
+fn note(change: impl FnOnce(&mut History)) {
+    if let Err(error) = History::note(Path::new("/"), change) {
+        let _ = writeln!(io::stderr(), "tandem: what happens cannot be counted in {LOG_FOLDER}: {error}");
+    }
+}
+
 /// What became of the kernel's dump, as the end of a sentence; nothing if it made none.
 fn dump_of(exit: &Exit) -> String {
     if exit.dump.is_empty() {
@@ -203,6 +209,7 @@ impl Session<'_> {
                     AgentProcess::start(&self.settings, Role::Steer).context("cannot start the agent")?;
                 writeln!(io::stdout(), "tandem: scheduling")?;
                 self.service.ready(&format!("Scheduling {}", what_on(&places, &self.settings)));
+                note(|history| history.loads += 1);
                 self.watch(&scheduler, agent)?
             }
             Some(_) => Watched::Ended,
@@ -211,6 +218,7 @@ impl Session<'_> {
         match (scheduler.unload()?, watched) {
             (Some(exit), Watched::Ended) if exit.is_restart() => Ok(End::Restart(exit)),
             (Some(exit), _) if !exit.is_unloaded() && !exit.is_restart() => {
+                note(|history| history.count_ejection(&exit));
                 anyhow::bail!(
                     "the kernel ejected the scheduler: {exit}; its own schedules again{}",
                     dump_of(&exit)
@@ -240,9 +248,7 @@ impl Session<'_> {
                 Some(Wish::Reload) if self.reload(&mut agent)? => return Ok(Watched::Reload),
                 _ => {}
             }
-            if let Some(message) = agent.look().context("cannot start the agent again")? {
-                writeln!(io::stderr(), "tandem: {message}")?;
-            }
+            look_at_agent(&mut agent)?;
             let time = reported.elapsed();
             let interval = self.args.interval;
             if interval > 0 && time.as_secs() >= interval.into() {
@@ -261,11 +267,7 @@ impl Session<'_> {
         let settings = match settings(self.args) {
             Ok(settings) => settings,
             Err(error) => {
-                writeln!(
-                    io::stderr(),
-                    "tandem: the settings stay as they were: {}",
-                    one_line(&error.to_string())
-                )?;
+                settings_stay(&error.to_string())?;
                 return Ok(false);
             }
         };
@@ -281,6 +283,21 @@ impl Session<'_> {
         }
         Ok(!are_of_agent)
     }
+}
+
+/// Starts the agent again if it has ended.
+fn look_at_agent(agent: &mut AgentProcess) -> anyhow::Result<()> {
+    if let Some(message) = agent.look().context("cannot start the agent again")? {
+        writeln!(io::stderr(), "tandem: {message}")?;
+        note(|history| history.agent_restarts += 1);
+    }
+    Ok(())
+}
+
+/// Says why the settings are not replaced.
+fn settings_stay(why: &str) -> io::Result<()> {
+    note(|history| history.failed_reloads += 1);
+    writeln!(io::stderr(), "tandem: the settings stay as they were: {}", one_line(why))
 }
 
 /// Says what was found and what is on.

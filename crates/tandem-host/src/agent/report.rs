@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A VM as the agent knows it. Times are counters, which rise; what is not known is `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,6 +106,8 @@ impl HomeDecisions {
 pub struct Reports {
     published: Arc<RwLock<Arc<Published>>>,
     looks: Arc<AtomicU64>,
+    /// When it looked last, in Unix time; 0: never.
+    looked_unix_s: Arc<AtomicU64>,
 }
 
 /// What the agent knew after a look.
@@ -133,8 +136,15 @@ impl Reports {
         self.looks.load(Ordering::Relaxed)
     }
 
+    /// When the agent looked around last, in Unix time; `None` if it has not yet.
+    pub fn looked_unix_s(&self) -> Option<u64> {
+        Some(self.looked_unix_s.load(Ordering::Relaxed)).filter(|&unix_s| unix_s > 0)
+    }
+
     pub(super) fn count_look(&self) {
         self.looks.fetch_add(1, Ordering::Relaxed);
+        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.looked_unix_s.store(unix_s, Ordering::Relaxed);
     }
 
     /// How often the agent has decided about homes.

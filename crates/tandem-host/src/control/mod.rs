@@ -18,7 +18,7 @@ mod observing;
 mod peer;
 mod permission;
 mod protocol;
-
+mod requests;
 mod server;
 mod steering;
 
@@ -26,6 +26,7 @@ pub use client::{Client, ClientError};
 pub use observing::Observing;
 pub use peer::READERS;
 pub use protocol::{Answer, ErrorKind, ErrorTold, PreferenceTold, Request, WantedPlace, Whom};
+pub use requests::{RequestCounts, Requests};
 pub use server::{Backend, Server};
 pub use steering::Steering;
 

@@ -4,6 +4,7 @@ use super::events::Events;
 use super::peer::Peer;
 use super::permission::permit;
 use super::protocol::{Answer, ErrorKind, ErrorTold, LINE_MAX, Request, WantedPlace, Whom};
+use super::requests::RequestCounts;
 use crate::scheduler::Asker;
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -51,6 +52,7 @@ struct Shared {
     log: Box<Log>,
     refused: Mutex<Events>,
     done: Mutex<Events>,
+    counts: RequestCounts,
     /// By who is behind them.
     connections: Mutex<HashMap<u32, usize>>,
 }
@@ -91,11 +93,17 @@ impl Server {
             log,
             refused: Mutex::new(Events::new("refused")),
             done: Mutex::new(Events::new("preference set by")),
+            counts: RequestCounts::default(),
             connections: Mutex::default(),
         });
         let server = Self { shared: shared.clone() };
         thread::Builder::new().name("listener".into()).spawn(move || listen(&listener, &shared))?;
         Ok(server)
+    }
+
+    /// How often what was asked for was done or not.
+    pub fn counts(&self) -> RequestCounts {
+        self.shared.counts.clone()
     }
 
     /// Writes what is due to the log; to be called every few seconds.
@@ -126,7 +134,8 @@ fn take(stream: UnixStream, shared: &Arc<Shared>) {
         let why = format!(
             "too many connections: a user may have {CONNECTIONS_OF_USER_MAX}, all together {CONNECTIONS_MAX}"
         );
-        shared.note_refusal(&peer, &why);
+        shared.counts.count_turned_away();
+        shared.note(&shared.refused, &peer, &why);
         // The answer fits the socket's buffer, so this thread does not wait.
         let _ = write(&stream, &error(ErrorKind::Busy, why));
         return;
@@ -197,6 +206,7 @@ fn answer(line: &[u8], peer: &Peer, shared: &Shared) -> Answer {
             let change = change_of(&request);
             let answer = shared.backend.answer(asker, request);
             if let (Some(change), Answer::Done) = (change, &answer) {
+                shared.counts.count_change();
                 shared.note(&shared.done, peer, &change);
             }
             if let Answer::Error(ErrorTold { kind: ErrorKind::Refused, message }) = &answer {
@@ -245,6 +255,7 @@ fn write(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
 
 impl Shared {
     fn note_refusal(&self, peer: &Peer, why: &dyn Display) {
+        self.counts.count_refusal();
         self.note(&self.refused, peer, why);
     }
 

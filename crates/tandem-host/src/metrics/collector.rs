@@ -2,7 +2,8 @@
 
 use super::cpu_counters::{Place, PlaceTimes};
 use crate::agent::{HomeDecisions, VmReport};
-use crate::scheduler::Status;
+use crate::control::Requests;
+use crate::scheduler::{History, Status};
 use crate::vms::homes_file::HomeSaving;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -23,6 +24,9 @@ pub struct Sample {
     pub kernel_release: String,
     /// None if the scheduler is gone.
     pub status: Option<Status>,
+    pub history: History,
+    /// None if there is no socket.
+    pub requests: Option<Requests>,
     pub places: Vec<(Place, PlaceTimes)>,
     /// By node.
     pub available_bytes: Vec<(u32, u64)>,
@@ -30,12 +34,14 @@ pub struct Sample {
     pub vms: Option<Vec<VmReport>>,
     pub decisions: Option<HomeDecisions>,
     pub looks: Option<u64>,
+    pub looked_unix_s: Option<u64>,
 }
 
 impl Collector for Sample {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut page = Page(encoder);
         self.encode_scheduler(&mut page)?;
+        self.encode_history(&mut page)?;
         self.encode_machine(&mut page)?;
         self.encode_agent(&mut page)
     }
@@ -58,6 +64,40 @@ impl Sample {
             page.one(counter.name, counter.description, &ConstCounter::new(counter.value))?;
         }
         Ok(())
+    }
+
+    fn encode_history(&self, page: &mut Page<'_>) -> fmt::Result {
+        let History { loads, ejections, last_ejection_unix_s, failed_reloads, agent_restarts } =
+            &self.history;
+        let counters = [
+            ("scheduler_loads", "how often the scheduler was loaded on this machine", loads),
+            ("settings_reload_failures", "how often settings could not be read again", failed_reloads),
+            (
+                "agent_restarts",
+                "how often the agent ended or was silent, and was started again",
+                agent_restarts,
+            ),
+        ];
+        for (name, help, value) in counters {
+            page.one(name, help, &ConstCounter::new(*value))?;
+        }
+        let ejections = ejections.iter().map(|(reason, count)| ([("reason", reason.as_str())], *count));
+        page.counters(
+            "scheduler_ejections",
+            "how often the kernel ejected the scheduler on this machine, by its reason",
+            ejections,
+        )?;
+        if let Some(unix_s) = *last_ejection_unix_s {
+            let help = "when the kernel ejected the scheduler last, in Unix time";
+            page.gauge("scheduler_last_ejection_timestamp_seconds", help, unix_s)?;
+        }
+        let Some(Requests { changed, refused, turned_away }) = self.requests else { return Ok(()) };
+        page.counters(
+            "requests",
+            "preferences set through the socket, requests refused, and connections turned away, since the agent began",
+            [("changed", changed), ("refused", refused), ("turned_away", turned_away)]
+                .map(|(outcome, count)| ([("outcome", outcome)], count)),
+        )
     }
 
     fn encode_machine(&self, page: &mut Page<'_>) -> fmt::Result {
@@ -91,6 +131,13 @@ impl Sample {
                 "agent_looks",
                 "how often the agent has looked around since it began, about once a second",
                 &ConstCounter::new(looks),
+            )?;
+        }
+        if let Some(unix_s) = self.looked_unix_s {
+            page.gauge(
+                "agent_last_look_timestamp_seconds",
+                "when the agent looked around last, in Unix time",
+                unix_s,
             )?;
         }
         if let Some(HomeDecisions { given, moved, withdrawn }) = self.decisions {

@@ -4,8 +4,9 @@ use super::classic;
 use super::collector::Sample;
 use super::cpu_counters::CpuCounters;
 use crate::agent::{Reports, available_bytes};
+use crate::control::RequestCounts;
 use crate::cpu_time::read_cpu_times;
-use crate::scheduler::{Kernel, SchedulerError, Status};
+use crate::scheduler::{History, Kernel, SchedulerError, Status};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,7 @@ pub struct Exporter {
     root: PathBuf,
     kernel_release: String,
     status: Box<AskStatus>,
+    requests: Option<RequestCounts>,
     host: Option<Host>,
 }
 
@@ -60,7 +62,7 @@ impl Exporter {
         status: impl Fn() -> Result<Status, SchedulerError> + Send + Sync + 'static,
     ) -> Self {
         let kernel_release = Kernel::new(root).release();
-        Self { root: root.to_owned(), kernel_release, status: Box::new(status), host: None }
+        Self { root: root.to_owned(), kernel_release, status: Box::new(status), requests: None, host: None }
     }
 
     /// With the CPUs and nodes of this machine, and the VMs that an agent looks after, if there is one.
@@ -68,6 +70,12 @@ impl Exporter {
         let times = read_cpu_times(&self.root).unwrap_or_default();
         let nodes = machine.nodes().iter().map(|node| node.os_index).collect();
         self.host = Some(Host { nodes, cpus: Mutex::new(CpuCounters::start(machine, &times)), reports });
+        self
+    }
+
+    /// With what was asked for at the socket.
+    pub fn with_requests(mut self, requests: RequestCounts) -> Self {
+        self.requests = Some(requests);
         self
     }
 
@@ -90,6 +98,8 @@ impl Exporter {
         Sample {
             kernel_release: self.kernel_release.clone(),
             status: (self.status)().ok(),
+            history: History::read(&self.root),
+            requests: self.requests.as_ref().map(RequestCounts::read),
             places: host.map(|host| self.places(host)).unwrap_or_default(),
             available_bytes: host
                 .iter()
@@ -99,6 +109,7 @@ impl Exporter {
             vms: reports.map(Reports::vms),
             decisions: reports.map(Reports::decisions),
             looks: reports.map(Reports::looks),
+            looked_unix_s: reports.and_then(Reports::looked_unix_s),
         }
     }
 

@@ -1,11 +1,8 @@
 //! Why a scheduler ended, as the kernel tells it and the BPF side notes it (`struct user_exit_info`).
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, mkdir, openat, renameat, unlinkat};
-use rustix::io::Errno;
-use rustix::process::geteuid;
+use super::log_folder;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use tandem_bpf::types::{data, user_exit_info};
@@ -16,9 +13,8 @@ const KIND_UNLOADED: i32 = 64;
 /// `SCX_ECODE_ACT_RESTART` of the kernel's `enum scx_exit_code`: load it again.
 const ACTION_RESTART: i64 = 1 << 48;
 
-/// The file of the last dump, and what it is called while it is written.
+/// The file of the last dump.
 const DUMP_FILE: &str = "ejection.txt";
-const UNFINISHED: &str = ".ejection.txt";
 
 /// Why the scheduler ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +60,14 @@ impl Exit {
     }
 }
 
+#[cfg(test)]
+impl Exit {
+    /// An ejection for this reason.
+    pub(super) fn with_reason(reason: &str) -> Self {
+        Self { kind: 1, code: 0, reason: reason.into(), message: String::new(), dump: String::new() }
+    }
+}
+
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.message.as_str() {
@@ -75,36 +79,12 @@ impl fmt::Display for Exit {
 
 /// Writes a dump where operators find it, in the place of the one before; returns the path.
 ///
-/// The folder is made for its owner alone if it is not there. In one that others may write to, somebody could have laid a link:
-/// nothing is written there, and no link is followed.
-///
 /// # Errors
 /// If the folder is somebody else's, or the file cannot be written.
 pub fn keep_dump(folder: &Path, exit: &Exit) -> io::Result<PathBuf> {
-    match mkdir(folder, Mode::RWXU) {
-        Err(Errno::EXIST) => {}
-        made => made?,
-    }
-    let only = OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = openat(CWD, folder, OFlags::DIRECTORY | OFlags::RDONLY | only, Mode::empty())?;
-    let found = fstat(&directory)?;
-    let may_others_write = Mode::from_raw_mode(found.st_mode).intersects(Mode::WGRP | Mode::WOTH);
-    if found.st_uid != geteuid().as_raw() || may_others_write {
-        let message = format!("{} may be written to by others", folder.display());
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
-    }
-    match unlinkat(&directory, UNFINISHED, AtFlags::empty()) {
-        Err(Errno::NOENT) => {}
-        removed => removed?,
-    }
-    let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | only;
-    let mut file = File::from(openat(&directory, UNFINISHED, new, Mode::RUSR | Mode::WUSR)?);
     let text = format!("{exit}\n\n{}\n", exit.dump);
     // Names of tasks may hold any characters.
-    file.write_all(readable(&text, &['\n', '\t']).as_bytes())?;
-    file.sync_all()?;
-    renameat(&directory, UNFINISHED, &directory, DUMP_FILE)?;
-    Ok(folder.join(DUMP_FILE))
+    log_folder::write(folder, DUMP_FILE, &readable(&text, &['\n', '\t']))
 }
 
 fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
@@ -121,7 +101,6 @@ fn text_in(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn data_with(kind: i32, code: i64, reason: &str, message: &str) -> Vec<u8> {
         let mut bytes = vec![0; size_of::<data>()];
@@ -142,39 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_takes_the_place_of_the_one_before_and_is_its_owners() {
+    fn a_dump_cannot_speak_to_a_terminal() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("tandem");
-        keep_dump(&folder, &stall("CPU states\0rest of the room")).unwrap();
-        let file = keep_dump(&folder, &stall("CPU 0:\n  R sh\u{1b}[2J[7] -5ms\n")).unwrap();
+        let file = keep_dump(&folder, &stall("CPU 0:\n  R sh\u{1b}[2J[7] -5ms\n\0rest of the room")).unwrap();
         assert_eq!(file, folder.join("ejection.txt"));
         let expected = "runnable task stall (sh[7])\n\nCPU 0:\n  R sh\\u{1b}[2J[7] -5ms\n";
         assert_eq!(fs::read_to_string(&file).unwrap(), expected);
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&folder), mode(&file)), (0o700, 0o600));
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing else is left");
-    }
-
-    #[test]
-    fn no_link_leads_a_dump_astray() {
-        let outside = tempfile::tempdir().unwrap();
-        let victim = outside.path().join("victim");
-        fs::write(&victim, "precious").unwrap();
-        let folder = outside.path().join("tandem");
-        fs::create_dir(&folder).unwrap();
-        for name in [DUMP_FILE, UNFINISHED] {
-            symlink(&victim, folder.join(name)).unwrap();
-        }
-        keep_dump(&folder, &stall("states")).unwrap();
-        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
-        assert!(!folder.join(DUMP_FILE).is_symlink());
-
-        let link = outside.path().join("link");
-        symlink(&folder, &link).unwrap();
-        assert!(keep_dump(&link, &stall("states")).is_err(), "the folder itself is a link");
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o770)).unwrap();
-        let error = keep_dump(&folder, &stall("states")).unwrap_err().to_string();
-        assert!(error.ends_with("tandem may be written to by others"), "{error}");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use super::agent_process::{AgentProcess, Role};
 use super::plan::gives_no_homes;
 use super::service::Service;
 use super::signals::{Signals, Wish};
-use super::{Args, LOOK_INTERVAL, settings};
-use crate::error::{BadInput, one_line};
+use super::{Args, LOOK_INTERVAL, look_at_agent, settings, settings_stay};
+use crate::error::BadInput;
 use crate::text::{many, pct};
 use anyhow::Context;
 use nix::unistd::geteuid;
@@ -51,9 +51,7 @@ pub fn run(args: &Args, mut current: Settings, service: &mut Service) -> anyhow:
             Some(Wish::Reload) => reload(args, &mut current, &mut agent)?,
             None => {}
         }
-        if let Some(message) = agent.look().context("cannot start the agent again")? {
-            writeln!(io::stderr(), "tandem: {message}")?;
-        }
+        look_at_agent(&mut agent)?;
         if !interval.is_zero() && reported.elapsed() >= interval {
             if let Some(vms) = ask() {
                 let line = summary(&earlier, &vms, reported.elapsed());
@@ -68,7 +66,7 @@ pub fn run(args: &Args, mut current: Settings, service: &mut Service) -> anyhow:
 
 /// Reads the settings again. A mistake changes nothing.
 fn reload(args: &Args, current: &mut Settings, agent: &mut AgentProcess) -> anyhow::Result<()> {
-    let next = settings(args).map_err(|error| one_line(&error.to_string()));
+    let next = settings(args).map_err(|error| error.to_string());
     let next = next.and_then(|next| gives_no_homes(&next).map_or(Ok(next), Err));
     match next {
         Ok(next) => {
@@ -76,7 +74,7 @@ fn reload(args: &Args, current: &mut Settings, agent: &mut AgentProcess) -> anyh
             agent.replace(current).context("cannot start the agent")?;
             writeln!(io::stdout(), "tandem: the agent has the new settings")?;
         }
-        Err(why) => writeln!(io::stderr(), "tandem: the settings stay as they were: {why}")?,
+        Err(why) => settings_stay(&why)?,
     }
     Ok(())
 }

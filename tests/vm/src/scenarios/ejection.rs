@@ -13,6 +13,8 @@ const SERVER_RUNTIME: &str = "/sys/kernel/debug/sched/ext_server/cpu1/runtime";
 
 /// What the kernel found, as the command keeps it.
 const DUMP: &str = "/var/log/tandem/ejection.txt";
+/// What it counts over all ends.
+const HISTORY: &str = "/var/log/tandem/history.json";
 
 /// A task that may run on one CPU only does not get it, so that the kernel's watchdog ejects the scheduler. The command
 /// says so and keeps what the kernel found, nothing hangs, and the scheduler can be loaded again.
@@ -39,6 +41,9 @@ pub fn stalled_task(guest: &Guest) -> Result<()> {
     let dump = fs::read_to_string(DUMP).with_context(|| format!("{DUMP} cannot be read"))?;
     let names_victim = dump.contains(&format!("[{}]", victim.pid()));
     ensure!(dump.starts_with("runnable task stall") && names_victim, "{DUMP} says {dump}");
+
+    let history = fs::read_to_string(HISTORY).with_context(|| format!("{HISTORY} cannot be read"))?;
+    ensure!(history.contains("\"runnable task stall\": 1"), "{HISTORY} says {history}");
 
     let ran_ns = tasks::usage(victim.pid())?.run_ns;
     wait::until("the stalled task going on", || {

@@ -135,3 +135,26 @@ fn a_guest_has_its_scheduler_alone_and_one_that_is_gone_is_down() {
     assert_eq!(value(&gone, "tandem_scheduler_up"), Some("0"));
     assert!(!gone.contains("tandem_yields"), "{gone}");
 }
+
+#[test]
+fn what_happened_is_told_when_the_scheduler_is_gone() {
+    let (_folder, tree) = host();
+    tree.write(
+        "var/log/tandem/history.json",
+        r#"{"loads": 3, "ejections": {"runnable task stall": 2}, "last_ejection_unix_s": 1800000000}"#,
+    );
+    let gone = || Exporter::of_scheduler(tree.root(), || Err(SchedulerError::NotLoaded));
+    let page = gone().with_requests(RequestCounts::default()).page(Format::Classic);
+    for (metric, expected) in [
+        ("tandem_scheduler_loads_total", "3"),
+        ("tandem_scheduler_ejections_total{reason=\"runnable task stall\"}", "2"),
+        ("tandem_scheduler_last_ejection_timestamp_seconds", "1800000000"),
+        ("tandem_settings_reload_failures_total", "0"),
+        ("tandem_requests_total{outcome=\"refused\"}", "0"),
+    ] {
+        assert_eq!(value(&page, metric), Some(expected), "{page}");
+    }
+    tree.write("var/log/tandem/history.json", "{}");
+    let page = gone().page(Format::Classic);
+    assert!(!page.contains("ejection") && !page.contains("tandem_requests"), "{page}");
+}

@@ -1,0 +1,127 @@
+//! What happened to the scheduler on this machine: `history.json` in [`LOG_FOLDER`].
+//!
+//! **Problem.** What an operator wants to know when the scheduler is gone ended with it.
+//!
+//! **Approach.** `tandem run` counts what happens, in a file that outlives it, and whoever serves metrics tells of it, be it the
+//! agent of the next scheduler or one that observes. The file is written anew, in one step, with each event: these are rare.
+//!
+//! **Limits.** A file that is lost, or that is none, begins anew, as counters may. An agent without the right to read the folder
+//! tells nothing.
+
+use super::Exit;
+use super::log_folder::{LOG_FOLDER, write};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tandem_file::named_file::read_string;
+use tandem_file::shown::readable;
+use tandem_file::units::Size;
+
+/// The file.
+const FILE: &str = "history.json";
+/// Longest file that is read: reasons are the kernel's, a few dozen.
+const LENGTH_MAX: Size = Size { bytes: 64 << 10 };
+/// Most reasons that are told apart, and the longest, characters; the kernel has some ten.
+const REASONS_MAX: usize = 32;
+const REASON_MAX: usize = 80;
+/// Those beyond.
+const OTHER_REASONS: &str = "other";
+
+/// Counters since the file was begun.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct History {
+    /// The scheduler was loaded, for whatever reason.
+    pub loads: u64,
+    /// The kernel ejected it, by the kernel's words for the reason.
+    pub ejections: BTreeMap<String, u64>,
+    /// When it did so last, in Unix time.
+    pub last_ejection_unix_s: Option<u64>,
+    /// Settings were to be read again, and had a mistake.
+    pub failed_reloads: u64,
+    /// The agent ended by itself or was silent for too long, and was started again.
+    pub agent_restarts: u64,
+}
+
+impl History {
+    /// What was counted so far below this root; nothing if there is no such file, or another one.
+    pub fn read(root: &Path) -> Self {
+        let text = read_string(&folder(root).join(FILE), LENGTH_MAX);
+        text.ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    }
+
+    /// Counts something. Only who holds the service's lock may.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn note(root: &Path, change: impl FnOnce(&mut Self)) -> io::Result<()> {
+        let mut history = Self::read(root);
+        change(&mut history);
+        write(&folder(root), FILE, &(serde_json::to_string_pretty(&history)? + "\n")).map(drop)
+    }
+
+    /// Counts an ejection.
+    pub fn count_ejection(&mut self, exit: &Exit) {
+        let reason = readable(&exit.reason.chars().take(REASON_MAX).collect::<String>(), &[]);
+        let is_room = self.ejections.len() < REASONS_MAX || self.ejections.contains_key(&reason);
+        *self.ejections.entry(if is_room { reason } else { OTHER_REASONS.into() }).or_insert(0) += 1;
+        self.last_ejection_unix_s =
+            SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|time| time.as_secs());
+    }
+}
+
+fn folder(root: &Path) -> PathBuf {
+    root.join(LOG_FOLDER.trim_start_matches('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn ejection(reason: &str) -> Exit {
+        Exit::with_reason(reason)
+    }
+
+    #[test]
+    fn what_was_counted_stays() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("var/log")).unwrap();
+        assert_eq!(History::read(root.path()), History::default());
+        History::note(root.path(), |history| history.loads += 1).unwrap();
+        for _ in 0..2 {
+            History::note(root.path(), |history| history.count_ejection(&ejection("runnable task stall")))
+                .unwrap();
+        }
+        let history = History::read(root.path());
+        assert_eq!((history.loads, history.ejections["runnable task stall"]), (1, 2));
+        assert!(history.last_ejection_unix_s > Some(1_700_000_000));
+    }
+
+    #[test]
+    fn reasons_are_bounded() {
+        let mut history = History::default();
+        for number in 0..1_000 {
+            history.count_ejection(&ejection(&format!("{number:03}{}\n", "x".repeat(1_000))));
+        }
+        assert_eq!(history.ejections.len(), REASONS_MAX + 1);
+        assert_eq!(history.ejections[OTHER_REASONS], 1_000 - REASONS_MAX as u64);
+        assert!(history.ejections.keys().all(|reason| reason.len() <= REASON_MAX));
+    }
+
+    #[test]
+    fn another_file_begins_anew() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = folder(root.path());
+        fs::create_dir_all(&folder).unwrap();
+        fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        for text in ["", "[]", "{\"loads\": -1}", &"9".repeat(1 << 20)] {
+            fs::write(folder.join(FILE), text).unwrap();
+            assert_eq!(History::read(root.path()), History::default());
+            History::note(root.path(), |history| history.loads += 1).unwrap();
+            assert_eq!(History::read(root.path()).loads, 1);
+        }
+    }
+}
