@@ -42,7 +42,7 @@ with at least 80% of its memory.
 JSON: an object with interval_s, notes (the lines below the table) and vms. Each has name, manager (with id for proxmox, \
 project for lxd and incus), monitor, pid, start_ticks, vcpus; memory: given_bytes, resident_bytes, by_node (node and \
 bytes), source (cgroup, numa_maps); home: nodes, source (agent, planned, cpus, memory, machine), why, saving of a planned one (least_cpus, expected_cpus, most_cpus); usage: cpu_pct, wait_pct, \
-steal_pct, local_pct, vcpu_run_ns_by_node (node and ns); limits: cpus, is_pinned, memory_nodes; cgroup: path, version, \
+steal_pct, local_pct, vcpu_run_ns_by_node (node and ns); limits: cpus, is_pinned, quota_cpus, memory_nodes; cgroup: path, version, \
 is_own, cpus; devices: name and node; threads: tid, name, kind (vcpu, io, emulator), vcpu, cpus, last_cpu, run_ns, wait_ns, migrations (since it began). \
 What is unknown is null.
 

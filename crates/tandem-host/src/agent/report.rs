@@ -33,6 +33,9 @@ pub struct VmReport {
     pub monitor: Monitor,
     /// How many vCPUs it has.
     pub vcpus: usize,
+    /// CPUs that it may use at a time in the mean, if its cgroup or one around it has a limit.
+    #[serde(default)]
+    pub quota_cpus: Option<f64>,
     /// Its memory.
     pub memory: MemoryReport,
     /// Its home nodes by the operating system's numbers, in ascending order; none if it has no home.

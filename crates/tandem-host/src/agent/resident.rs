@@ -316,6 +316,7 @@ impl Resident {
             manager: manager.clone(),
             monitor: *monitor,
             vcpus: self.vcpus().count(),
+            quota_cpus: self.limits.quota_cpus,
             memory: MemoryReport {
                 given_bytes: *memory_bytes,
                 resident_bytes: self.memory.resident_bytes,

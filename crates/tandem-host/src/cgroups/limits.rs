@@ -1,8 +1,8 @@
-//! CPU limits of cgroups: `cpu.max` of the unified hierarchy.
+//! CPU limits of cgroups: `cpu.max` of the unified hierarchy, and of one cgroup also `cpu.cfs_quota_us` of version 1.
 //!
 //! **Problem.** Users who own a part of the hierarchy make cgroups there, as many and as deep as the kernel lets them, with any name.
 //! **Approach.** A walk level by level that stops at a number and at a depth, and reads the beginning of one file for each; it says
-//! whether it was complete. **Limits.** Hierarchies of version 1 (`cpu.cfs_quota_us`) are not looked at.
+//! whether it was complete. **Limits.** The walk does not look at hierarchies of version 1.
 
 use super::{CgroupError, hierarchies};
 use std::fs::{self, File};
@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 /// Cgroups that are looked at: as many as the kernel's memory controller can number (`MEM_CGROUP_ID_MAX`).
 const CGROUPS_MAX: usize = 65_535;
 /// Levels that are looked at, the root's not counted; containers of orchestrators are on the fifth or sixth.
-const DEPTH_MAX: usize = 64;
+pub(crate) const DEPTH_MAX: usize = 64;
 /// Longest text of `cpu.max`: two numbers of 64 bits.
 const TEXT_MAX: u64 = 64;
+/// The period where none is told: the kernel's `default_bw_period_us`.
+const PERIOD_US: u64 = 100_000;
 /// Limits that are named; the others are counted.
 const NAMED_MAX: usize = 3;
 
@@ -74,13 +76,29 @@ fn walk(mount: &Path, cgroups_max: usize, depth_max: usize) -> CpuLimits {
     limits
 }
 
-/// Whether a cgroup may use less than all CPUs: `QUOTA PERIOD` in us, the quota `max` without a limit. The root has no such file,
-/// and where the controller is off none has.
+/// Whether a cgroup may use less than all CPUs.
 fn has_limit(directory: &Path) -> bool {
-    let Ok(file) = File::open(directory.join("cpu.max")) else { return false };
+    limit_cpus(directory, true).is_some()
+}
+
+/// How many CPUs a cgroup may use at a time in the mean, by its own limit: `QUOTA PERIOD` in us, the quota `max` without a limit; in
+/// version 1 two files, with a quota of -1. The root has no such file, and where the controller is off none has.
+pub(crate) fn limit_cpus(directory: &Path, is_unified: bool) -> Option<f64> {
+    let text = match is_unified {
+        true => read(&directory.join("cpu.max"))?,
+        false => {
+            read(&directory.join("cpu.cfs_quota_us"))? + " " + &read(&directory.join("cpu.cfs_period_us"))?
+        }
+    };
+    let mut numbers = text.split_whitespace().map(|number| number.parse::<u64>().ok());
+    let (quota, period) = (numbers.next()??, numbers.next().flatten().unwrap_or(PERIOD_US));
+    (period > 0).then(|| quota as f64 / period as f64)
+}
+
+fn read(path: &Path) -> Option<String> {
     let mut text = String::new();
-    let is_text = file.take(TEXT_MAX).read_to_string(&mut text).is_ok();
-    is_text && text.split_whitespace().next().is_some_and(|quota| quota.parse::<u64>().is_ok())
+    File::open(path).ok()?.take(TEXT_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod membership;
 mod mounts;
 
 pub use limits::{CpuLimits, cpu_limits};
+pub(crate) use limits::{DEPTH_MAX, limit_cpus};
 pub use membership::{Hierarchies, Membership};
 
 use mounts::hierarchies;

@@ -169,6 +169,12 @@ fn encode_vms(vms: &[VmReport], page: &mut Page<'_>) -> fmt::Result {
     });
     page.gauges("vm_info", "who started a VM, and the program that runs it", info)?;
     page.gauges("vm_vcpus", "vCPUs of a VM", all(|vm| Some(vm.vcpus as u64)))?;
+    let quotas = vms.iter().filter_map(|vm| Some((vm_labels(vm), vm.quota_cpus?)));
+    page.gauges(
+        "vm_cpu_quota_cpus",
+        "CPUs that a VM may use at a time in the mean, by the limits of its cgroups",
+        quotas,
+    )?;
     page.counters(
         "vm_cpu_seconds",
         "CPU time of all threads of a VM's process since its start",

@@ -112,6 +112,7 @@ mod tests {
             vcpus: Vec::new(),
             cpus: cpus.collect(),
             is_pinned: false,
+            quota_cpus: None,
             memory_nodes: Vec::new(),
             cgroup: None,
         };

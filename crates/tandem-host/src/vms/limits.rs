@@ -4,7 +4,7 @@
 
 use super::threads::{Thread, ThreadKind};
 use super::{Manager, Vm};
-use crate::cgroups::{Hierarchies, Membership};
+use crate::cgroups::{DEPTH_MAX, Hierarchies, Membership, limit_cpus};
 use crate::tasks;
 use serde::Serialize;
 use std::fs;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use tandem_sim::machine::parse_cpulist;
 
 /// What a VM may use now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// The CPUs that each vCPU may use, with its thread's number, in ascending order of these.
     pub vcpus: Vec<(u32, Vec<u32>)>,
@@ -20,6 +20,8 @@ pub struct Limits {
     pub cpus: Vec<u32>,
     /// Whether some vCPU may not use some CPU that is online.
     pub is_pinned: bool,
+    /// How many CPUs it may use at a time in the mean: the least limit of its cgroup and of those around it; `None` without one.
+    pub quota_cpus: Option<f64>,
     /// The nodes from which it may take memory; none on a kernel without NUMA.
     pub memory_nodes: Vec<u32>,
     /// Its cgroup, if it is known.
@@ -57,8 +59,17 @@ pub(super) fn read(vm: &Vm, threads: &[Thread], online: &[u32]) -> Limits {
         memory_nodes: tasks::task(&vm.root, vm.identity.pid)
             .map(|task| task.allowed_nodes)
             .unwrap_or_default(),
+        quota_cpus: read_quota(vm),
         cgroup: read_cgroup(vm),
     }
+}
+
+/// The least limit of CPU time of the cgroups around a VM, CPUs. Those that a manager gives each vCPU are inside, and do not count.
+fn read_quota(vm: &Vm) -> Option<f64> {
+    let cpu = Hierarchies::find(&vm.root).of_process(vm.identity.pid, "cpu")?;
+    let around = std::iter::successors(Some(whole_vm(cpu, &vm.manager)), Membership::parent);
+    let limits = around.take(DEPTH_MAX).filter_map(|cgroup| limit_cpus(&cgroup.directory, cgroup.is_unified));
+    limits.reduce(f64::min)
 }
 
 /// Finds the cgroup of a VM.

@@ -142,6 +142,7 @@ mod tests {
             manager: Manager::None,
             monitor: Monitor::Qemu,
             vcpus: 2,
+            quota_cpus: None,
             memory: MemoryReport { given_bytes: None, resident_bytes: None, by_node: None, source: None },
             home: vec![1],
             why: String::new(),

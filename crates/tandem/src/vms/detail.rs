@@ -127,6 +127,9 @@ fn limits(vm: &ObservedVm) -> String {
     let list = |numbers: &[u32]| format_cpulist(numbers.iter().copied());
     let pinned = if vm.limits.is_pinned { "not all of the machine" } else { "all of the machine" };
     let mut text = format!("CPUs {} ({pinned})", list(&vm.limits.cpus));
+    if let Some(cpus) = vm.limits.quota_cpus {
+        let _ = write!(text, ", {cpus:.2} of them at a time (cpu.max)");
+    }
     let _ = match &vm.limits.memory_nodes[..] {
         [] => Ok(()),
         [node] => write!(text, ", memory of node {node}"),

@@ -55,6 +55,7 @@ fn vm_to_json(vm: &ObservedVm, observation: &Observation) -> Value {
         "limits": {
             "cpus": list(&vm.limits.cpus),
             "is_pinned": vm.limits.is_pinned,
+            "quota_cpus": vm.limits.quota_cpus,
             "memory_nodes": list(&vm.limits.memory_nodes),
         },
         "cgroup": vm.limits.cgroup.as_ref().map(|cgroup| json!({

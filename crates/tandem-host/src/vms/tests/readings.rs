@@ -230,3 +230,25 @@ fn usage_is_what_was_run_between_samples() {
     usage.sample(&vm, &machine);
     assert_eq!(usage.vm(), all);
 }
+
+#[test]
+fn the_least_limit_of_cpu_time_counts() {
+    let (_folder, tree) = tree();
+    let process = Process::libvirt(7, "web", 2);
+    tree.process(&process);
+    let vm = examine(tree.root(), 7).unwrap();
+    let quota = || vm.read_limits(&vm.read_threads(), &[0, 1]).quota_cpus;
+    assert_eq!(quota(), None);
+    let scope = process.cgroup.trim_end_matches("/libvirt/emulator");
+    tree.cgroup(scope, "cpu.max", "max 100000\n");
+    assert_eq!(quota(), None);
+    tree.cgroup(scope, "cpu.max", "300000 100000\n");
+    assert_eq!(quota(), Some(3.0));
+    let slice = scope.rsplit_once('/').unwrap().0;
+    tree.cgroup(slice, "cpu.max", "50000 25000\n");
+    assert_eq!(quota(), Some(2.0), "that of the slice around it is less");
+    for wrong in ["", "x", "-1 5", "5 0", "99999999999999999999999 1"] {
+        tree.cgroup(slice, "cpu.max", wrong);
+        assert_eq!(quota(), Some(3.0), "{wrong}");
+    }
+}
