@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         exporter = exporter.with_host(&machine, reports.clone());
     }
     let backend: Box<dyn Backend> = match loaded {
-        Some(loaded) => Box::new(Steering::open(loaded, machine, reports)?),
+        Some(loaded) => Box::new(Steering::open(loaded, machine, reports, settings.steering.managed)?),
         None => Box::new(Observing::new(reports.unwrap_or_default())),
     };
     // Memory by node, open files and threads of other users' VMs are told to who may trace these.

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
-use tandem_host::agent::{Agent, Hands};
+use tandem_host::agent::{Agent, Hands, NoHands};
+use tandem_host::control::RequestCounts;
 use tandem_host::metrics::{Exporter, Format};
 use tandem_host::scheduler::{
     Counters, Held, Mode, Place, Preference, PreferenceError, SchedulerError, Settings, Status,
@@ -37,25 +38,41 @@ fn status() -> Result<Status, SchedulerError> {
     Ok(Status { state: "enabled".into(), mode: Mode::Host, since, counters: named.try_into()? })
 }
 
-/// Every metric that a host with a VM has.
+/// Every metric that hosts with a VM have, be it steered or observed.
 fn names() -> BTreeSet<String> {
+    let pages = page(AtHome, status) + &page(NoHands, || Err(SchedulerError::NotLoaded));
+    let kinds = pages.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    kinds.filter_map(|rest| Some(rest.split_once(' ')?.0.to_owned())).collect()
+}
+
+/// What a host of two nodes tells whose VM has a limit, and runs, and whose scheduler was ejected once.
+fn page(
+    hands: impl Hands,
+    status: impl Fn() -> Result<Status, SchedulerError> + Send + Sync + 'static,
+) -> String {
     let folder = tempfile::tempdir().unwrap();
     let tree = Tree::new(folder.path());
-    tree.machine(1, 2);
+    tree.machine(2, 2);
     tree.cgroups(Cgroups::Unified);
     tree.write("proc/stat", "cpu0 1 1 1 1 1 1 1 1 1 1\ncpu1 1 1 1 1 1 1 1 1 1 1\n");
     tree.write("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 8 kB\nNode 0 MemFree: 3 kB\n");
-    let vm = Process::libvirt(100, "web", 2);
+    tree.write("var/log/tandem/history.json", r#"{"ejections": {"x": 1}, "last_ejection_unix_s": 1}"#);
+    let mut vm = Process::libvirt(100, "web", 2);
     let scope = vm.cgroup.trim_end_matches("/libvirt/emulator");
     tree.cgroup(scope, "memory.numa_stat", "anon N0=1073741824\n");
+    tree.cgroup(scope, "cpu.max", "100000 100000\n");
     tree.process(&vm);
     let machine = read_sysfs(tree.root()).unwrap();
-    let mut agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), AtHome);
-    agent.step(Duration::from_secs(1)).unwrap();
-    let exporter = Exporter::of_scheduler(tree.root(), status).with_host(&machine, Some(agent.reports()));
-    let page = exporter.page(Format::Classic);
-    let kinds = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-    kinds.filter_map(|rest| Some(rest.split_once(' ')?.0.to_owned())).collect()
+    let mut agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), hands);
+    for look in 1..4 {
+        vm.threads.iter_mut().for_each(|thread| thread.run_ns = look * 1_000_000_000);
+        tree.process(&vm);
+        agent.step(Duration::from_secs(10 * look)).unwrap();
+    }
+    Exporter::of_scheduler(tree.root(), status)
+        .with_host(&machine, Some(agent.reports()))
+        .with_requests(RequestCounts::default())
+        .page(Format::Classic)
 }
 
 /// The metrics that a text names.

@@ -134,6 +134,13 @@ impl Reports {
         self.published().vms.iter().filter_map(Known::read).collect()
     }
 
+    /// Who started the VM that is this process, if it is one.
+    pub fn manager_of(&self, pid: u32) -> Option<Manager> {
+        let published = self.published();
+        let vm = published.vms.iter().find(|vm| vm.report.identity.pid == pid);
+        vm.map(|vm| vm.report.manager.clone())
+    }
+
     /// How often the agent has looked around since it began.
     pub fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)

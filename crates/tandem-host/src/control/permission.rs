@@ -2,7 +2,8 @@
 //!
 //! Root may everything. Members of the group `tandem` may read everything. Every user may read the preferences of tasks and cgroups that
 //! are the user's own, and set them, unless the settings leave that to root; that a task is the user's own, the scheduler itself sees to
-//! (see `bpf/requests.h`).
+//! (see `bpf/requests.h`). Threads of VMs that a manager has started are root's to steer, unless the settings say otherwise: libvirt runs all
+//! VMs as one user, and who breaks out of one of them is not to steer the others.
 //! To be exempt from rate control is a privilege like a negative nice value: it is root's to give.
 
 use super::peer::Peer;
@@ -24,6 +25,11 @@ pub enum Refusal {
     /// The operator has said so.
     #[error("on this machine only root may set preferences: [steering] of the settings says so")]
     UsersMayNot,
+    /// One VM of many that a manager runs as one user.
+    #[error(
+        "it is of a VM that a manager has started; only root may set its preference, unless [steering] of the settings says `managed = true`"
+    )]
+    Managed,
     /// The task or cgroup of somebody else.
     #[error("it belongs to another user; only root may set or read its preference")]
     NotOwner,

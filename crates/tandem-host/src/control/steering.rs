@@ -9,6 +9,8 @@ use crate::scheduler::{
     Asker, Held, Loaded, Mode, Place, Preference, PreferenceError, Preferences, SchedulerError, Subject,
     cpus_of_nodes,
 };
+use crate::tasks;
+use crate::vms::Manager;
 use std::path::{Component, Path};
 use tandem_sim::machine::Machine;
 
@@ -19,16 +21,29 @@ pub struct Steering {
     machine: Machine,
     mode: Mode,
     reports: Option<Reports>,
+    managed: bool,
 }
 
 impl Steering {
     /// Opens what is needed; works without privileges from then on, until the scheduler is loaded again. The reports are
-    /// those of the agent, if one looks after VMs.
+    /// those of the agent, if one looks after VMs; `managed`: users may steer VMs that a manager has started.
     ///
     /// # Errors
     /// If the scheduler is not loaded.
-    pub fn open(loaded: Loaded, machine: Machine, reports: Option<Reports>) -> Result<Self, SchedulerError> {
-        Ok(Self { preferences: loaded.preferences()?, mode: loaded.mode()?, loaded, machine, reports })
+    pub fn open(
+        loaded: Loaded,
+        machine: Machine,
+        reports: Option<Reports>,
+        managed: bool,
+    ) -> Result<Self, SchedulerError> {
+        Ok(Self {
+            preferences: loaded.preferences()?,
+            mode: loaded.mode()?,
+            loaded,
+            machine,
+            reports,
+            managed,
+        })
     }
 
     fn prefer(
@@ -39,6 +54,11 @@ impl Steering {
         latency_critical: bool,
     ) -> Result<Answer, ErrorTold> {
         let subject = find(whom, asker)?;
+        if let (Asker::User { .. }, Whom::Task(tid), false) = (asker, whom, self.managed)
+            && is_managed(Path::new("/"), *tid, self.reports.as_ref())
+        {
+            return Err(ErrorTold { kind: ErrorKind::Refused, message: Refusal::Managed.to_string() });
+        }
         let place = place.map(|place| self.place(place)).transpose()?;
         self.preferences.set(subject, &Preference { place, latency_critical }, asker).map_err(told)?;
         Ok(Answer::Done)
@@ -115,6 +135,13 @@ fn ascending(mut numbers: Vec<u32>) -> Vec<u32> {
     numbers
 }
 
+/// Whether a thread is one of a VM that a manager has started, as far as the agent has found it: within two seconds of its start.
+fn is_managed(root: &Path, tid: u32, reports: Option<&Reports>) -> bool {
+    let process = tasks::task(root, tid).map(|task| task.pid);
+    let manager = process.and_then(|pid| reports?.manager_of(pid));
+    manager.is_some_and(|manager| manager != Manager::None)
+}
+
 /// Whom the scheduler is asked about. A cgroup is its owner's; whose a task is, the scheduler looks up itself.
 fn find(whom: &Whom, asker: Asker) -> Result<Subject, ErrorTold> {
     match whom {
@@ -163,6 +190,30 @@ fn told(error: PreferenceError) -> ErrorTold {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::{Agent, NoHands};
+    use crate::scheduler::Settings;
+    use crate::vms::testing::{Cgroups, Process, Tree};
+    use std::time::Duration;
+
+    #[test]
+    fn vms_of_a_manager_are_known_by_their_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = Tree::new(folder.path());
+        tree.machine(1, 2);
+        tree.cgroups(Cgroups::Unified);
+        tree.process(&Process::libvirt(100, "web", 2));
+        tree.process(
+            &Process::new(200, "/usr/bin/qemu-system-x86_64", &["-name", "own"]).thread("CPU 0/KVM"),
+        );
+        let machine = crate::topology::read_sysfs(tree.root()).unwrap();
+        let mut agent = Agent::new(tree.root(), machine, &Settings::default(), NoHands);
+        let reports = agent.reports();
+        agent.step(Duration::from_secs(1)).unwrap();
+        assert_eq!(reports.vms().len(), 2);
+        let managed = [100, 200, 300].map(|tid| is_managed(tree.root(), tid, Some(&reports)));
+        assert_eq!(managed, [true, false, false]);
+        assert!(!is_managed(tree.root(), 100, None), "where nobody looks for VMs, nobody knows");
+    }
 
     #[test]
     fn paths_that_lead_out_of_the_hierarchy_are_refused() {

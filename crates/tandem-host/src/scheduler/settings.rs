@@ -147,11 +147,13 @@ pub struct Ignore {
 pub struct Steering {
     /// Whether users other than root may, of their own tasks and cgroups
     pub users: bool,
+    /// Whether they may of the threads of VMs that a manager such as libvirt has started: these often share a user, and belong to many
+    pub managed: bool,
 }
 
 impl Default for Steering {
     fn default() -> Self {
-        Self { users: true }
+        Self { users: true, managed: false }
     }
 }
 

@@ -164,7 +164,10 @@ fn json_has_all_of_it() {
     );
     assert_eq!((&mail["memory"]["by_node"], &mail["memory"]["source"]), (&json!(null), &json!(null)));
     assert_eq!(web["memory"]["by_node"][1], json!({"node": 1, "bytes": 966_367_641}));
-    assert_eq!(web["home"], json!({"nodes": [1], "source": "memory", "why": "90% of its memory is there"}));
+    assert_eq!(
+        web["home"],
+        json!({"nodes": [1], "saving": null, "source": "memory", "why": "90% of its memory is there"})
+    );
     assert_eq!(web["usage"]["local_pct"], json!(null));
     assert_eq!(web["threads"][2]["vcpu"], json!(0));
     assert_eq!((&mail["limits"]["cpus"], &mail["limits"]["is_pinned"]), (&json!("0-1"), &json!(true)));
