@@ -4,7 +4,7 @@ mod support;
 
 use support::Tree;
 use tandem_host::scheduler::Places;
-use tandem_host::topology::{read_sysfs, read_sysfs_assuming};
+use tandem_host::topology::{read_isolated, read_sysfs, read_sysfs_assuming};
 use tandem_sim::ids::{CpuId, NodeId};
 use tandem_sim::machine::{CpuSpec, Hardware, Llc, Machine, MachineBuilder, NodeSpec, format_cpulist};
 
@@ -85,15 +85,31 @@ fn a_server_whose_last_caches_are_private_has_a_queue_for_each_node() {
 fn isolated_cpus_are_known_as_far_as_they_are_online() {
     let tree = plain();
     assert!(read(&tree).isolated().is_empty());
-    tree.cpu("isolated", "");
-    assert!(read(&tree).isolated().is_empty());
+    for none in ["", "\n", "(null)\n", " \n\0"] {
+        tree.cpu("isolated", none);
+        assert!(read(&tree).isolated().is_empty(), "{none:?}");
+    }
     tree.cpu("online", "0-6");
     tree.cpu("isolated", "2-3,6-9");
     let machine = read(&tree);
     assert_eq!(machine.os_list(machine.isolated()), "2-3,6");
-    assert_eq!(machine.os_list(&machine.housekeeping_cpus()), "0-1,4-5");
+    assert_eq!(machine.os_list(machine.housekeeping_cpus()), "0-1,4-5");
     let places = Places::of_host(&machine, 10).unwrap();
     assert_eq!((places.cpu_count(), places.llc_count()), (7, 2));
+}
+
+#[test]
+fn cpus_of_isolated_partitions_are_isolated() {
+    let tree = plain();
+    tree.cpu("isolated", "2-3");
+    tree.write("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    assert_eq!(read_isolated(tree.root()).unwrap(), [2, 3], "a kernel that does not tell of partitions");
+    tree.write("sys/fs/cgroup/cpuset.cpus.isolated", "3,6-9\n");
+    assert_eq!(read_isolated(tree.root()).unwrap(), [2, 3, 6, 7, 8, 9]);
+    let machine = read(&tree);
+    assert_eq!(machine.os_list(machine.isolated()), "2-3,6-7");
+    tree.write("sys/fs/cgroup/cpuset.cpus.isolated", "\n");
+    assert_eq!(read_isolated(tree.root()).unwrap(), [2, 3]);
 }
 
 #[test]

@@ -8,6 +8,8 @@
 //! has such *candidates* is final. Among them, fewer runnable vCPUs win, then more free memory, then the lower
 //! node numbers. A vCPU that is there already counts as runnable on each node that its affinity touches.
 //!
+//! Isolated pCPUs are for what is pinned to them: they do not count, and a node that has no others is no candidate.
+//!
 //! **Limits.** There is nothing to decide with one node, and above [`MAX_NODES`] nodes the combinations would be too
 //! many: placement is skipped then. Distances between nodes, how busy a vCPU really is, and SMT do not count.
 //!
@@ -153,7 +155,7 @@ pub struct Placement {
 pub struct Candidate {
     /// The nodes, ascending.
     pub nodes: Vec<NodeId>,
-    /// Their pCPUs.
+    /// Their pCPUs, without isolated ones.
     pub pcpus: usize,
     /// Runnable vCPUs, summed over the nodes: one that may run on two of them counts twice.
     pub runnable_vcpus: u64,
@@ -215,12 +217,17 @@ pub enum SkipReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Shortage {
     /// pCPUs.
-    #[error("the VM has {vcpus} vCPUs, but the machine only {pcpus} pCPUs")]
+    #[error(
+        "the VM has {vcpus} vCPUs, but the machine only {pcpus} pCPUs{}",
+        if *isolated > 0 { " that are not isolated" } else { "" }
+    )]
     Pcpus {
         /// vCPUs of the VM.
         vcpus: u32,
-        /// pCPUs of the machine.
+        /// pCPUs of the machine that are not isolated.
         pcpus: usize,
+        /// Those that are.
+        isolated: usize,
     },
     /// Free memory.
     #[error(
@@ -245,13 +252,13 @@ pub fn place(machine: &Machine, occupancy: &Occupancy, request: Request) -> Plac
     place_within(machine, occupancy, request, &usable_nodes(machine))
 }
 
-/// The nodes that have pCPUs: others can be part of no affinity.
+/// The nodes that have pCPUs which are not isolated: others can be part of no affinity, or are kept for what is pinned there.
 pub fn usable_nodes(machine: &Machine) -> Vec<NodeId> {
     let nodes = (0..machine.node_count()).map(NodeId::from);
-    nodes.filter(|node| !machine.node_cpus(*node).is_empty()).collect()
+    nodes.filter(|node| machine.node_cpus(*node).intersects(machine.housekeeping_cpus())).collect()
 }
 
-/// The same for a VM that may be on these nodes alone, which have pCPUs and are told in ascending order.
+/// The same for a VM that may be on these nodes alone, some of the [`usable_nodes`] in ascending order.
 ///
 /// # Panics
 /// As [`place`].
@@ -310,7 +317,11 @@ fn shortage(
 ) -> Option<Shortage> {
     let all = candidate(machine, occupancy, usable.to_vec());
     if (request.vcpus as usize) > all.pcpus {
-        return Some(Shortage::Pcpus { vcpus: request.vcpus, pcpus: all.pcpus });
+        return Some(Shortage::Pcpus {
+            vcpus: request.vcpus,
+            pcpus: all.pcpus,
+            isolated: machine.isolated().count(),
+        });
     }
     (request.memory_bytes > all.free_memory_bytes)
         .then_some(Shortage::Memory { memory_bytes: request.memory_bytes, free_bytes: all.free_memory_bytes })
@@ -360,8 +371,9 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / (1 << 20) as f64
 }
 
-fn pcpus(machine: &Machine, node: NodeId) -> usize {
-    machine.node_cpus(node).count()
+/// The pCPUs of a node that are not isolated.
+pub(crate) fn pcpus(machine: &Machine, node: NodeId) -> usize {
+    machine.node_cpus(node).count_and(machine.housekeeping_cpus())
 }
 
 /// What comes first is the better candidate. Equals are told apart by their nodes, so the order is total.

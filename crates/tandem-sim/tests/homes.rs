@@ -213,6 +213,30 @@ fn a_home_goes_to_memory_that_is_elsewhere() {
 }
 
 #[test]
+fn an_agent_leaves_isolated_cpus_out_of_homes() {
+    let ran_on = |isolated: &[u32]| {
+        let builder = MachineBuilder::symmetric(2, 2, 1).every_node(4 * GIB, 10_000_000_000);
+        let machine = Arc::new(builder.isolated(isolated.to_vec()).build().unwrap());
+        let busy = forever(vec![compute(MS), sleep(MS)]);
+        // Its memory draws it to node 1.
+        let base = vm("a", &machine, 2, busy);
+        let far = Vm { is_placed: true, memory_bytes: GIB, memory_shares: vec![0.0, 1.0], ..base };
+        let (_, events) = observed(&Scenario {
+            homes: AGENT,
+            costs: CostModels::all(),
+            ..textbook(machine, CreditSettings::default(), 1_000 * MS, vec![far])
+        });
+        let mut cpus: Vec<u32> =
+            (0..2).flat_map(|task| cpus_of(&events, task, 200 * MS, 1_000 * MS)).map(|cpu| cpu.0).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    };
+    assert_eq!(ran_on(&[]), [2, 3]);
+    assert_eq!(ran_on(&[2]), [0, 1], "one CPU is left on node 1");
+}
+
+#[test]
 fn an_agent_obeys_an_affinity_that_changes() {
     let machine = two_nodes();
     let change = AffinityChange {

@@ -309,6 +309,17 @@ mod tests {
     }
 
     #[test]
+    fn isolated_cpus_are_no_room() {
+        let machine = MachineBuilder::symmetric(2, 4, 1).isolated([0, 1, 2]).build().unwrap();
+        let place = |vcpus| place_all(&machine, &[], Request { vcpus, memory_bytes: 0 }, 1);
+        assert_eq!(place(2).unwrap()[0].nodes, [1]);
+        assert_eq!(
+            place(6).unwrap_err().to_string(),
+            "the VM has 6 vCPUs, but the machine only 5 pCPUs that are not isolated"
+        );
+    }
+
+    #[test]
     fn each_placed_vm_takes_its_room() {
         let lines = lines(2, &[], 2, 3 * GIB, 4);
         let nodes: Vec<_> = lines.iter().map(|line| line.split('.').next().unwrap()).collect();

@@ -22,10 +22,12 @@ use tandem_host::scheduler::{
     Exit, History, Instance, Kernel, LOG_FOLDER, Mode, Places, Scheduler, Settings, keep_dump, lock_service,
     rehome,
 };
-use tandem_host::topology::read_sysfs;
+use tandem_host::topology::{read_isolated, read_sysfs};
 
 /// How often the command looks whether the kernel ejected the scheduler; nothing wakes it up then.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the command looks whether other CPUs are isolated, of which the kernel does not tell.
+const ISOLATED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Arguments of `tandem run`.
 #[derive(clap::Args)]
@@ -85,16 +87,16 @@ enum End {
     Asked,
     /// The kernel asks to load it again.
     Restart(Exit),
-    /// There are other settings, for which it has to be loaded again.
-    Reload,
+    /// It has to be loaded again, with or since what this says.
+    Reload(&'static str),
 }
 
 /// Why a loaded scheduler is watched no longer.
 enum Watched {
     /// A signal asked for its end.
     Asked,
-    /// There are other settings for it.
-    Reload,
+    /// It is to be loaded again, with or since what this says.
+    Reload(&'static str),
     /// The kernel has ended it.
     Ended,
 }
@@ -135,9 +137,9 @@ fn stay(args: &Args, service: &mut Service) -> anyhow::Result<()> {
                 writeln!(io::stdout(), "tandem: loading again: {exit}")?;
                 session.service.reloading(&format!("Loading again: {exit}"));
             }
-            End::Reload => {
-                writeln!(io::stdout(), "tandem: loading again with the new settings")?;
-                session.service.reloading("Loading again with new settings");
+            End::Reload(why) => {
+                writeln!(io::stdout(), "tandem: loading again {why}")?;
+                session.service.reloading(&format!("Loading again {why}"));
             }
         }
         instance.wait_until_disabled()?;
@@ -191,6 +193,7 @@ impl Session<'_> {
     fn run_once(&mut self, is_first: bool) -> anyhow::Result<End> {
         // Before the topology: if that changes from here on, the kernel says so.
         let hotplug_seq = self.instance.kernel().hotplug_seq()?;
+        let isolated = read_isolated(self.instance.kernel().root())?;
         let machine = read_sysfs(self.instance.kernel().root())?;
         let possible_cpus = self.instance.kernel().possible_cpus().unwrap_or(0);
         let places = match self.settings.mode {
@@ -210,7 +213,7 @@ impl Session<'_> {
                 writeln!(io::stdout(), "tandem: scheduling")?;
                 self.service.ready(&format!("Scheduling {}", what_on(&places, &self.settings)));
                 note(|history| history.loads += 1);
-                self.watch(&scheduler, agent)?
+                self.watch(&scheduler, agent, &isolated)?
             }
             Some(_) => Watched::Ended,
         };
@@ -224,7 +227,7 @@ impl Session<'_> {
                     dump_of(&exit)
                 )
             }
-            (_, Watched::Reload) => Ok(End::Reload),
+            (_, Watched::Reload(why)) => Ok(End::Reload(why)),
             (_, Watched::Asked | Watched::Ended) => {
                 writeln!(io::stdout(), "tandem: unloaded; in all:")?;
                 write_table(&counters, &mut io::stdout().lock())?;
@@ -235,8 +238,14 @@ impl Session<'_> {
 
     /// Reports until a signal asks for something else, or the kernel has ended the scheduler.
     /// The agent goes with the scheduler whose maps it has open.
-    fn watch(&mut self, scheduler: &Scheduler<'_>, mut agent: AgentProcess) -> anyhow::Result<Watched> {
+    fn watch(
+        &mut self,
+        scheduler: &Scheduler<'_>,
+        mut agent: AgentProcess,
+        isolated: &[u32],
+    ) -> anyhow::Result<Watched> {
         let mut reported = Instant::now();
+        let mut isolated_read = Instant::now();
         let mut earlier = scheduler.counters()?;
         while scheduler.exit()?.is_none() {
             self.service.alive();
@@ -245,10 +254,18 @@ impl Session<'_> {
                     self.service.stopping();
                     return Ok(Watched::Asked);
                 }
-                Some(Wish::Reload) if self.reload(&mut agent)? => return Ok(Watched::Reload),
+                Some(Wish::Reload) if self.reload(&mut agent)? => {
+                    return Ok(Watched::Reload("with the new settings"));
+                }
                 _ => {}
             }
             look_at_agent(&mut agent)?;
+            if isolated_read.elapsed() >= ISOLATED_INTERVAL {
+                isolated_read = Instant::now();
+                if read_isolated(self.instance.kernel().root()).is_ok_and(|now| now != isolated) {
+                    return Ok(Watched::Reload("since other CPUs are isolated now"));
+                }
+            }
             let time = reported.elapsed();
             let interval = self.args.interval;
             if interval > 0 && time.as_secs() >= interval.into() {

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use tandem_sim::homes::{Home, Saving, VmView, Wish};
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::{Machine, format_cpulist};
+use tandem_sim::placement::usable_nodes;
 
 /// Why a VM has no home before the planner was asked.
 const JUST_FOUND: &str = "it has just been found";
@@ -175,7 +176,7 @@ impl Resident {
     }
 
     /// Looks whether somebody else has decided where it lives, takes over the home that an earlier agent has given it, and
-    /// gives its home to threads that have none.
+    /// gives its home to threads that have none; takes it away where affinities leave no room for one.
     ///
     /// # Errors
     /// If the scheduler is gone.
@@ -185,8 +186,9 @@ impl Resident {
         machine: &Machine,
         now: Duration,
     ) -> Result<(), PreferenceError> {
-        let mut decided = self.pinned_apart();
-        let mut homeless = Vec::new();
+        let mut decided = self.confined_to_isolated(machine).or_else(|| self.pinned_apart());
+        let are_pinned = decided.is_some();
+        let (mut homeless, mut homed) = (Vec::new(), Vec::new());
         let mut earlier = None;
         let mut helds = Vec::with_capacity(self.threads.len());
         for thread in &self.threads {
@@ -202,7 +204,10 @@ impl Resident {
             let by_agent = held.as_ref().is_some_and(|held| held.by_agent);
             match held.and_then(|held| held.preference.place) {
                 None => homeless.push(thread.tid),
-                Some(Place::Nodes { nodes, .. }) if by_agent => earlier = earlier.or(Some(nodes)),
+                Some(Place::Nodes { nodes, .. }) if by_agent => {
+                    homed.push(thread.tid);
+                    earlier = earlier.or(Some(nodes));
+                }
                 // The operator's rule comes first: it is given its home again.
                 Some(_) if self.has_ruled_home() => homeless.push(thread.tid),
                 Some(Place::Nodes { nodes, .. }) => {
@@ -215,7 +220,9 @@ impl Resident {
                 }
             }
         }
-        if let (None, Some(nodes)) = (&self.home, earlier) {
+        if are_pinned {
+            give(hands, &homed, &[])?;
+        } else if let (None, Some(nodes)) = (&self.home, earlier) {
             self.take_over(&nodes, "it was there when the agent began", machine, now);
         }
         if self.decided.is_some() && decided.is_none() {
@@ -335,6 +342,16 @@ impl Resident {
         Known { report, vcpu_times: self.vcpu_times.clone() }
     }
 
+    /// vCPUs that may use isolated CPUs alone: somebody has put them there.
+    fn confined_to_isolated(&self, machine: &Machine) -> Option<Decided> {
+        let vcpus = &self.limits.vcpus;
+        let are = !vcpus.is_empty() && vcpus.iter().all(|(_, cpus)| is_confined(machine, cpus));
+        are.then(|| Decided {
+            nodes: Vec::new(),
+            why: format!("its vCPUs may use CPUs {} alone, which are isolated", list(&self.limits.cpus)),
+        })
+    }
+
     /// vCPUs that are pinned each to other CPUs: no home can be right for all of them.
     fn pinned_apart(&self) -> Option<Decided> {
         let mut sets = self.limits.vcpus.iter().map(|(_, cpus)| cpus);
@@ -355,9 +372,10 @@ impl Resident {
             }
         }
         let resident: u64 = resident_bytes.iter().sum();
+        let confined = self.limits.vcpus.iter().filter(|(_, cpus)| is_confined(machine, cpus)).count();
         VmView {
             id: self.id,
-            vcpus: self.vcpus().count() as u32,
+            vcpus: self.vcpus().count().saturating_sub(confined) as u32,
             memory_bytes: self.vm.memory_bytes.unwrap_or(0).max(resident),
             resident_bytes,
             demand: self.demand,
@@ -368,14 +386,18 @@ impl Resident {
         }
     }
 
-    /// The nodes that it may use, by CPUs and memory; none stands for all.
+    /// The nodes that it may use, by CPUs that are not isolated and by memory; none stands for all.
     fn allowed(&self, machine: &Machine) -> Vec<NodeId> {
-        let of_cpus = ids_of(machine, &nodes_of(machine, &self.limits.cpus));
+        let usable = usable_nodes(machine);
+        let may_use = |node: &NodeId| {
+            let mut cpus = machine.node_cpus(*node).iter_and(machine.housekeeping_cpus());
+            cpus.any(|cpu| self.limits.cpus.binary_search(&machine.cpu(cpu).os_index).is_ok())
+        };
+        let of_cpus: Vec<NodeId> = usable.iter().copied().filter(may_use).collect();
         let of_memory = ids_of(machine, &self.limits.memory_nodes);
         let both: Vec<NodeId> = of_cpus.iter().filter(|node| of_memory.contains(node)).copied().collect();
         let allowed = if both.is_empty() { of_cpus } else { both };
-        let with_cpus = machine.nodes().iter().filter(|node| !node.cpus.is_empty()).count();
-        if allowed.len() == with_cpus { Vec::new() } else { allowed }
+        if allowed.len() == usable.len() { Vec::new() } else { allowed }
     }
 
     /// Whether the operator has said where it is to live, which comes before what its user prefers.
@@ -393,6 +415,12 @@ impl Resident {
             (None, _) => Wish::Any,
         }
     }
+}
+
+/// Whether isolated CPUs are all that a vCPU with these may use.
+fn is_confined(machine: &Machine, cpus: &[u32]) -> bool {
+    let mut usable = cpus.iter().filter_map(|&cpu| machine.find_cpu(cpu)).peekable();
+    usable.peek().is_some() && !usable.any(|cpu| machine.housekeeping_cpus().contains(cpu))
 }
 
 fn give(hands: &impl Hands, threads: &[u32], nodes: &[u32]) -> Result<(), PreferenceError> {

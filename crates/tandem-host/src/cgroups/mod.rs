@@ -99,18 +99,26 @@ impl Hierarchy {
         found
     }
 
+    /// The CPUs of partitions of cpusets that are isolated; none where the root does not tell, as before Linux 6.7 and in containers.
+    pub fn isolated_cpus(&self) -> Vec<u32> {
+        read_list(&self.mount.join("cpuset.cpus.isolated")).unwrap_or_default()
+    }
+
     fn at(&self, directory: &Path) -> Option<Cgroup> {
         let below = directory.strip_prefix(&self.mount).ok()?;
         directory.join("cgroup.procs").exists().then_some(())?;
-        let allowed = fs::read_to_string(directory.join("cpuset.cpus.effective")).ok();
         let metadata = directory.metadata().ok()?;
         Some(Cgroup {
             path: Path::new("/").join(below),
             id: metadata.ino(),
             owner: metadata.uid(),
-            allowed: allowed.and_then(|list| parse_cpulist(&list).ok()),
+            allowed: read_list(&directory.join("cpuset.cpus.effective")),
         })
     }
+}
+
+fn read_list(file: &Path) -> Option<Vec<u32>> {
+    parse_cpulist(&fs::read_to_string(file).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -147,6 +155,19 @@ mod tests {
         for path in [Path::new("other"), Path::new(".."), folder.path()] {
             let error = hierarchy.cgroup(path).unwrap_err();
             assert!(matches!(error, CgroupError::NoCgroup { .. }), "{}: {error}", path.display());
+        }
+    }
+
+    #[test]
+    fn the_root_tells_which_cpus_are_isolated() {
+        let (_folder, hierarchy) = hierarchy();
+        for (text, cpus) in
+            [(None, &[][..]), (Some("\n"), &[]), (Some("2-3,7\n"), &[2, 3, 7]), (Some("x"), &[])]
+        {
+            if let Some(text) = text {
+                fs::write(hierarchy.mount.join("cpuset.cpus.isolated"), text).unwrap();
+            }
+            assert_eq!(hierarchy.isolated_cpus(), cpus, "{text:?}");
         }
     }
 

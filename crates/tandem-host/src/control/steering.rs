@@ -81,7 +81,7 @@ impl Steering {
                 let nodes = ascending(nodes);
                 let cpus = cpus_of_nodes(&self.machine, &nodes);
                 match cpus.is_empty() {
-                    true => Err(bad_request("none of these nodes has a CPU that is online")),
+                    true => Err(bad_request("none of these nodes has a CPU that is online and not isolated")),
                     false => Ok(Place::Nodes { nodes, cpus }),
                 }
             }

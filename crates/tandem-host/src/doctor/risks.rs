@@ -1,9 +1,9 @@
 //! What works under the kernel's own scheduler and would not under this one, and faults of kernels.
 
-use super::{Finding, read};
+use super::Finding;
 use crate::scheduler::{Fault, Kernel, KernelTypes, Risk, risks};
 use crate::topology::read_sysfs;
-use tandem_sim::machine::{format_cpulist, parse_cpulist};
+use tandem_sim::machine::Machine;
 
 pub fn look(kernel: &Kernel) -> Vec<Finding> {
     // A machine that cannot be read is told elsewhere.
@@ -42,37 +42,35 @@ pub fn look(kernel: &Kernel) -> Vec<Finding> {
         ),
         false => Finding::ok(subject, "work with this kernel"),
     };
-    vec![limits, cookies, pressure, isolated(kernel), tickless(kernel)]
+    vec![limits, cookies, pressure, isolated(&machine), tickless(&machine)]
 }
 
 /// CPUs that the kernel leaves out of its balancing.
-fn isolated(kernel: &Kernel) -> Finding {
+fn isolated(machine: &Machine) -> Finding {
     let subject = "isolated CPUs";
-    match cpus(kernel, "isolated") {
-        Some(cpus) => Finding::ok(
+    match machine.isolated().is_empty() {
+        true => Finding::ok(subject, "none"),
+        false => Finding::ok(
             subject,
             format!(
-                "{cpus}; tasks run there by their affinity alone, and no queue counts these CPUs as its own"
+                "{}; tasks run there by their affinity alone, no queue counts these CPUs as its own, and no VM has its home there",
+                machine.os_list(machine.isolated())
             ),
         ),
-        None => Finding::ok(subject, "none"),
     }
 }
 
 /// CPUs whose tick the kernel stops while one task runs.
-fn tickless(kernel: &Kernel) -> Finding {
+fn tickless(machine: &Machine) -> Finding {
     let subject = "CPUs without tick";
-    match cpus(kernel, "nohz_full") {
-        Some(cpus) => Finding::ok(
+    match machine.tickless().is_empty() {
+        true => Finding::ok(subject, "none"),
+        false => Finding::ok(
             subject,
-            format!("{cpus} (nohz_full); the tick stops there while a task is alone on its CPU"),
+            format!(
+                "{} (nohz_full); the tick stops there while a task is alone on its CPU",
+                machine.os_list(machine.tickless())
+            ),
         ),
-        None => Finding::ok(subject, "none"),
     }
-}
-
-/// The CPUs of a file of `/sys/devices/system/cpu`; nothing if it names none, which kernels tell in several ways.
-fn cpus(kernel: &Kernel, file: &str) -> Option<String> {
-    let cpus = parse_cpulist(&read(kernel.root(), format!("/sys/devices/system/cpu/{file}"))?).ok()?;
-    (!cpus.is_empty()).then(|| format_cpulist(cpus))
 }

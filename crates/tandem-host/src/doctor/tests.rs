@@ -256,6 +256,13 @@ fn what_would_end_with_the_scheduler_is_a_warning() {
         ),
         ("sys/devices/system/cpu/isolated", "\n", "", Level::Ok, ""),
         (
+            "sys/fs/cgroup/cpuset.cpus.isolated",
+            "1\n",
+            "isolated CPUs",
+            Level::Ok,
+            "1; tasks run there by their affinity alone, no queue counts these CPUs as its own, and no VM has its home there",
+        ),
+        (
             "sys/devices/system/cpu/nohz_full",
             "1\n",
             "CPUs without tick",

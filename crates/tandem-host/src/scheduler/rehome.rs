@@ -3,7 +3,7 @@
 use super::{Asker, Instance, Place, Preference, PreferenceError, Preferences, SchedulerError, Subject};
 use crate::cgroups::Hierarchy;
 use crate::tasks;
-use tandem_sim::machine::Machine;
+use tandem_sim::machine::{Cpu, Machine};
 
 /// Gives every task and cgroup that prefers nodes the CPUs which are theirs on this machine now. Nodes that have lost
 /// all their CPUs stay as they are, so that they are preferred again when CPUs come back.
@@ -44,18 +44,17 @@ fn rehome_one(preferences: &Preferences, subject: Subject, machine: &Machine) ->
     preferences.set(subject, &Preference { place, latency_critical }, asker)
 }
 
-/// The CPUs of the nodes with these numbers, in ascending order, by their own numbers.
+/// The CPUs of the nodes with these numbers that are not isolated, in ascending order, by their own numbers.
 pub fn cpus_of_nodes(machine: &Machine, nodes: &[u32]) -> Vec<u32> {
-    let is_in = |cpu: &&tandem_sim::machine::Cpu| nodes.contains(&machine.nodes()[cpu.node.index()].os_index);
-    let mut cpus: Vec<u32> = machine.cpus().iter().filter(is_in).map(|cpu| cpu.os_index).collect();
-    cpus.sort_unstable();
-    cpus
+    let cpus = machine.housekeeping_cpus().iter().map(|cpu| machine.cpu(cpu));
+    let is_in = |cpu: &&Cpu| nodes.contains(&machine.nodes()[cpu.node.index()].os_index);
+    cpus.filter(is_in).map(|cpu| cpu.os_index).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tandem_sim::machine::preset;
+    use tandem_sim::machine::{MachineBuilder, preset};
 
     #[test]
     fn nodes_have_the_cpus_of_the_machine() {
@@ -63,5 +62,12 @@ mod tests {
         assert_eq!(cpus_of_nodes(&machine, &[3]), (60..80).collect::<Vec<_>>());
         assert_eq!(cpus_of_nodes(&machine, &[0, 9]), (0..20).collect::<Vec<_>>());
         assert_eq!(cpus_of_nodes(&machine, &[9]), [0; 0]);
+    }
+
+    #[test]
+    fn isolated_cpus_are_no_part_of_a_home() {
+        let machine = MachineBuilder::symmetric(2, 4, 1).isolated([2, 3, 4, 5, 6, 7]).build().unwrap();
+        assert_eq!(cpus_of_nodes(&machine, &[0, 1]), [0, 1]);
+        assert_eq!(cpus_of_nodes(&machine, &[1]), [0; 0]);
     }
 }

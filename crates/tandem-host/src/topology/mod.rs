@@ -9,7 +9,7 @@ mod hwloc;
 mod sysfs;
 
 pub use hwloc::{parse_hwloc, read_hwloc};
-pub use sysfs::{read_sysfs, read_sysfs_assuming};
+pub use sysfs::{read_isolated, read_sysfs, read_sysfs_assuming};
 
 use std::io;
 use std::path::PathBuf;

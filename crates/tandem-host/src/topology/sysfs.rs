@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `cpu/online` | CPUs with a `topology` directory are online |
 //! | `cpuN/online` | `cpu/online` alone decides |
-//! | `cpu/isolated` | no CPU is isolated |
+//! | `cpu/isolated`, or it is `(null)` | `isolcpus=` isolates no CPU |
+//! | `cpuset.cpus.isolated` of the root of the unified hierarchy of cgroups | no cpuset isolates any |
 //! | `cpu/nohz_full`, or it is `(null)` | no CPU is without a tick |
 //! | `topology` of an online CPU | a core of its own, in package 0 |
 //! | `physical_package_id`, or it is -1 | package 0 |
@@ -33,9 +34,10 @@
 mod files;
 
 use super::TopologyError;
+use crate::cgroups::Hierarchy;
 use files::{malformed, numbered_dirs, read_list, read_list_or_mask, read_number, read_row, read_text};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tandem_sim::machine::{
     CpuSpec, Hardware, LOCAL_DISTANCE, Llc, Machine, MachineBuilder, NodeSpec, REMOTE_DISTANCE,
 };
@@ -57,13 +59,7 @@ fn read(root: &Path, assumed: &mut Vec<String>) -> Result<Machine, TopologyError
         None => "this machine".to_owned(),
         Some(_) => root.display().to_string(),
     };
-    // A copy of /sys alone will do, too.
-    let system = ["sys/devices/system", "devices/system"].map(|path| root.join(path));
-    let Some(system) = system.iter().find(|system| system.join("cpu").is_dir()) else {
-        let place = system[0].join("cpu").display().to_string();
-        let message = "is no folder; a root that holds `sys`, copied from a machine, is needed".into();
-        return Err(TopologyError::Malformed { place, message });
-    };
+    let system = system_dir(root)?;
     let (cpu_dir, node_dir) = (system.join("cpu"), system.join("node"));
     let online = online_cpus(&cpu_dir, assumed)?;
     let nodes = match node_dir.is_dir() {
@@ -71,8 +67,8 @@ fn read(root: &Path, assumed: &mut Vec<String>) -> Result<Machine, TopologyError
         false => NodeTable::single(&root.join("proc/meminfo"), &online)?,
     };
 
-    let isolated = read_list(&cpu_dir.join("isolated"))?.unwrap_or_default();
-    let tickless = read_tickless(&cpu_dir.join("nohz_full"))?;
+    let isolated = read_isolated(root)?;
+    let tickless = read_reserved(&cpu_dir.join("nohz_full"))?;
     let mut builder =
         MachineBuilder::new(name).distances(nodes.distances).isolated(isolated).tickless(tickless);
     for &node in &nodes.specs {
@@ -145,8 +141,33 @@ fn join_cores(cpus: &mut [CpuSpec], assumed: &mut Vec<String>) {
     }
 }
 
-/// The CPUs of `nohz_full=`. A kernel that knows of them and was told of none prints `(null)`.
-fn read_tickless(file: &Path) -> Result<Vec<u32>, TopologyError> {
+/// Where the kernel tells of CPUs and nodes. A copy of /sys alone will do, too.
+fn system_dir(root: &Path) -> Result<PathBuf, TopologyError> {
+    let [system, copied] = ["sys/devices/system", "devices/system"].map(|path| root.join(path));
+    match [&system, &copied].into_iter().find(|system| system.join("cpu").is_dir()) {
+        Some(found) => Ok(found.clone()),
+        None => malformed(
+            &system.join("cpu"),
+            "is no folder; a root that holds `sys`, copied from a machine, is needed",
+        ),
+    }
+}
+
+/// The CPUs that `isolcpus=` isolates, and those that partitions of cpusets do, which not every kernel counts among the former.
+/// They are in ascending order, and some may be offline.
+///
+/// # Errors
+/// If the kernel's list cannot be read.
+pub fn read_isolated(root: &Path) -> Result<Vec<u32>, TopologyError> {
+    let mut isolated = read_reserved(&system_dir(root)?.join("cpu/isolated"))?;
+    isolated.extend(Hierarchy::find(root).map(|cgroups| cgroups.isolated_cpus()).unwrap_or_default());
+    isolated.sort_unstable();
+    isolated.dedup();
+    Ok(isolated)
+}
+
+/// The CPUs that a parameter of the kernel reserves. Some kernels that know of it and were told of none print `(null)`.
+fn read_reserved(file: &Path) -> Result<Vec<u32>, TopologyError> {
     match read_text(file)?.as_deref() {
         None | Some("(null)") => Ok(Vec::new()),
         Some(_) => Ok(read_list(file)?.unwrap_or_default()),

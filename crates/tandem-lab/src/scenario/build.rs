@@ -121,7 +121,7 @@ pub(super) struct Home {
 impl Home {
     /// Every CPU of the machine that is not isolated.
     pub fn everywhere(machine: &Machine) -> Self {
-        Self { hard: machine.housekeeping_cpus().into(), soft: None, nodes: Vec::new() }
+        Self { hard: machine.housekeeping_cpus().clone().into(), soft: None, nodes: Vec::new() }
     }
 
     /// What a mode of placement makes of CPUs, which are on these nodes.
@@ -395,7 +395,8 @@ impl Builder<'_> {
         hard: Option<&Located<String>>,
         soft: Option<&Located<String>>,
     ) -> Result<(CpuMask, Option<CpuMask>), FileError> {
-        let hard = hard.map_or_else(|| Ok(self.machine().housekeeping_cpus()), |list| self.cpus(list))?;
+        let hard =
+            hard.map_or_else(|| Ok(self.machine().housekeeping_cpus().clone()), |list| self.cpus(list))?;
         let Some(list) = soft else {
             return Ok((hard, None));
         };
@@ -461,7 +462,8 @@ pub(super) fn nodes_of(cpus: &CpuMask, machine: &Machine) -> Vec<NodeId> {
         .collect()
 }
 
-/// All CPUs of the nodes.
+/// All CPUs of the nodes that are not isolated.
 fn cpus_of(nodes: &[NodeId], machine: &Machine) -> CpuMask {
-    CpuMask::from_cpus(machine.cpu_count(), nodes.iter().flat_map(|&node| machine.node_cpus(node).iter()))
+    let cpus = |&node: &NodeId| machine.node_cpus(node).iter_and(machine.housekeeping_cpus());
+    CpuMask::from_cpus(machine.cpu_count(), nodes.iter().flat_map(cpus))
 }

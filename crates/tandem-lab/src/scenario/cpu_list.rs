@@ -29,9 +29,8 @@ fn cpus_of_part(part: &str, machine: &Machine) -> Result<Vec<CpuId>, String> {
         let node = machine.nodes().iter().find(|node| node.os_index == number).ok_or_else(wrong)?;
         return Ok(node.cpus.iter().collect());
     }
-    let cpu_of = |number: u32| machine.cpus().iter().position(|cpu| cpu.os_index == number).map(CpuId::from);
     let numbers = parse_cpulist(part).map_err(|_| wrong())?;
-    numbers.into_iter().map(|number| cpu_of(number).ok_or_else(wrong)).collect()
+    numbers.into_iter().map(|number| machine.find_cpu(number).ok_or_else(wrong)).collect()
 }
 
 /// What a list may look like, for errors.

@@ -142,7 +142,7 @@ fn guest_tasks(
     seed: u64,
 ) -> (Vec<Task>, Vec<TaskFacts>) {
     let machine: &Machine = &guest.topology;
-    let everywhere = Arc::new(machine.housekeeping_cpus());
+    let everywhere = Arc::new(machine.housekeeping_cpus().clone());
     let (mut tasks, mut all_facts) = (Vec::new(), Vec::new());
     for process in &guest.processes {
         for _ in 0..process.copies {

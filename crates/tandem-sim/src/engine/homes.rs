@@ -189,11 +189,12 @@ impl<O: Observer> Simulation<'_, O> {
     fn vm_view(&self, vm: VmId, known: &Known) -> VmView {
         let spec = &self.scenario.vms[vm.index()];
         let facts = &self.system.kernels[HOST].facts;
-        let may_use = self.tasks_of(vm).flat_map(|task| facts[task].hard_affinity.iter());
-        let may_use = CpuMask::from_cpus(self.scenario.machine.cpu_count(), may_use);
+        let machine = &self.scenario.machine;
+        let not_isolated = |task: usize| facts[task].hard_affinity.iter_and(machine.housekeeping_cpus());
+        let may_use = CpuMask::from_cpus(machine.cpu_count(), self.tasks_of(vm).flat_map(not_isolated));
         VmView {
             id: vm.index() as u64,
-            vcpus: spec.vcpus.len() as u32,
+            vcpus: self.tasks_of(vm).filter(|&task| not_isolated(task).next().is_some()).count() as u32,
             memory_bytes: spec.memory_bytes,
             resident_bytes: self.system.memory.resident_bytes(vm),
             demand: known.demand,
@@ -219,7 +220,8 @@ impl<O: Observer> Simulation<'_, O> {
     /// Lets the vCPUs of a VM prefer these nodes, or be pinned there, as far as they may use them.
     fn settle_on(&mut self, vm: VmId, nodes: &[NodeId], is_pinned: bool, now_ns: u64) {
         let machine = &self.scenario.machine;
-        let cpus = nodes.iter().flat_map(|&node| machine.node_cpus(node).iter());
+        let cpus =
+            nodes.iter().flat_map(|&node| machine.node_cpus(node).iter_and(machine.housekeeping_cpus()));
         let cpus = CpuMask::from_cpus(machine.cpu_count(), cpus);
         for task in self.tasks_of(vm) {
             let hard = &self.system.kernels[HOST].facts[task].hard_affinity;

@@ -14,7 +14,7 @@
 use super::{View, VmView, Wish};
 use crate::ids::NodeId;
 use crate::machine::cost::CACHE_LINE_BYTES;
-use crate::machine::{Machine, Node};
+use crate::machine::{Core, Machine, Node};
 use crate::placement;
 
 /// Part of its time that a VM waits for memory that is near. That of the warehouses of SPECjbb2005 in the experiment
@@ -42,7 +42,9 @@ pub(super) struct Situation<'a> {
     free_bytes: &'a [u64],
     /// How much longer a load from a node takes, by node of the CPU, then by node of the memory: 0 for the own one.
     far: Vec<f64>,
+    /// Cores of each node with a CPU that is not isolated.
     cores: Vec<f64>,
+    /// CPUs of each node that are not isolated.
     cpus: Vec<f64>,
     /// Time to fill a core's private cache again from far memory, ns.
     pub refill_ns: f64,
@@ -53,7 +55,7 @@ pub(super) struct Known<'a> {
     pub view: &'a VmView,
     /// CPUs. A VM that sleeps for now will work again: at least a little.
     pub demand: f64,
-    /// Nodes with CPUs that it may use, ascending.
+    /// Nodes with CPUs that are not isolated and that it may use, ascending.
     pub allowed: Vec<NodeId>,
     /// Its home as decided so far; empty: none.
     pub home: Vec<NodeId>,
@@ -107,10 +109,9 @@ impl<'a> Situation<'a> {
             let (cpu, memory) = (at / nodes, at % nodes);
             (latency(cpu, memory) / latency(cpu, cpu) - 1.0).max(0.0)
         };
+        let housekeeping = machine.housekeeping_cpus();
         let cores_of = |node: &Node| {
-            let first = |cpus: &crate::cpumask::CpuMask| cpus.iter().next();
-            let in_node =
-                |core: &&crate::machine::Core| first(&core.cpus).is_some_and(|cpu| node.cpus.contains(cpu));
+            let in_node = |core: &&Core| core.cpus.iter_and(housekeeping).any(|cpu| node.cpus.contains(cpu));
             machine.cores().iter().filter(in_node).count() as f64
         };
         let hardware = machine.hardware();
@@ -121,7 +122,7 @@ impl<'a> Situation<'a> {
             free_bytes: view.free_bytes,
             far: (0..nodes * nodes).map(far).collect(),
             cores: machine.nodes().iter().map(cores_of).collect(),
-            cpus: machine.nodes().iter().map(|node| node.cpus.count() as f64).collect(),
+            cpus: (0..nodes).map(|node| placement::pcpus(machine, node.into()) as f64).collect(),
             refill_ns: lines * f64::from(hardware.remote_memory_latency_ns),
         }
     }
@@ -310,8 +311,8 @@ impl<'a> Situation<'a> {
         nodes.iter().map(|node| all.asked[node.index()]).sum()
     }
 
-    /// CPUs of the nodes.
+    /// CPUs of the nodes that are not isolated.
     pub fn cpus(&self, nodes: &[NodeId]) -> usize {
-        nodes.iter().map(|&node| self.machine.node_cpus(node).count()).sum()
+        nodes.iter().map(|&node| placement::pcpus(self.machine, node)).sum()
     }
 }

@@ -19,6 +19,9 @@
 //! So a VM moves at most once in a rest time, and all together once a look. While nothing changes, each move makes the
 //! number of such pairs smaller, or with as many of them the lost time by the least gain: moves come to an end.
 //!
+//! **Isolated CPUs** ([`Machine::isolated`]) are for those who are pinned to them. They are no part of what a node has, a node
+//! without others is nobody's home, and vCPUs that may use no others ask nothing of the rest: a VM is shown without them.
+//!
 //! **Memory** is never moved from here. What a VM has not touched yet will lie in its home, by first touch. What it has
 //! touched stays, unless the kernel's NUMA balancing or somebody (`migratepages`) moves it; the estimate counts on
 //! neither. If it happens, the home follows.
@@ -89,7 +92,7 @@ pub struct View<'a> {
 pub struct VmView {
     /// The agent's number for it, never that of an earlier one.
     pub id: u64,
-    /// Number of vCPUs.
+    /// Number of vCPUs that may use CPUs which are not isolated.
     pub vcpus: u32,
     /// Memory that it may come to use, bytes.
     pub memory_bytes: u64,

@@ -8,7 +8,13 @@ use proptest::prelude::*;
 const NODES: usize = 4;
 
 fn machine() -> Machine {
-    MachineBuilder::symmetric(NODES as u32, 4, 2).every_node(16 << 30, 10_000_000_000).build().unwrap()
+    machine_with(&[])
+}
+
+/// With these CPUs isolated.
+fn machine_with(isolated: &[u32]) -> Machine {
+    let builder = MachineBuilder::symmetric(NODES as u32, 4, 2).every_node(16 << 30, 10_000_000_000);
+    builder.isolated(isolated.iter().copied()).build().unwrap()
 }
 
 /// A VM that has lived somewhere for long, and its memory perhaps somewhere else.
@@ -115,6 +121,51 @@ proptest! {
                 Wish::Any | Wish::Nodes(_) | Wish::Isolated => {}
             }
         }
+    }
+
+    /// No home rests on isolated CPUs alone, or on fewer others than the VM has vCPUs, unless the configuration wishes for it; and
+    /// no reason counts isolated CPUs.
+    #[test]
+    fn isolated_cpus_are_no_room(mut vms in any_vms(), isolated in proptest::collection::vec(0..32u32, 0..31)) {
+        let machine = machine_with(&isolated);
+        let room = |nodes: &[NodeId]| -> usize {
+            let is_free = |cpu: &&crate::machine::Cpu| nodes.contains(&cpu.node) && !isolated.contains(&cpu.os_index);
+            machine.cpus().iter().filter(is_free).count()
+        };
+        let decisions = follow(&mut Planner::new(HomeSettings::default()), &machine, &mut vms, 0..60);
+        for Decision { nodes, reason, .. } in &decisions {
+            for fact in &reason.facts {
+                if let Fact::Asked { nodes: others, cpus, .. } = fact {
+                    let others: Vec<_> = others.iter().map(|&node| NodeId(node)).collect();
+                    prop_assert_eq!(*cpus, room(if others.is_empty() { nodes } else { &others }), "{}", reason);
+                }
+            }
+        }
+        for vm in &vms {
+            let nodes = vm.home.as_ref().map_or(&[][..], |home| &home.nodes);
+            prop_assert!(nodes.iter().all(|&node| room(&[node]) > 0), "{vm:?}");
+            let is_wished = matches!(vm.wish, Wish::Nodes(_));
+            prop_assert!(is_wished || nodes.is_empty() || room(nodes) >= vm.vcpus as usize, "{vm:?}");
+        }
+    }
+
+    /// A VM that lives on isolated CPUs asks nothing of the others: homes are as if it were not there.
+    #[test]
+    fn who_lives_on_isolated_cpus_takes_no_room(vms in any_vms(), confined in any_vm(), busy in 0.0..12.0f64) {
+        let machine = machine_with(&[0, 1, 2, 3]);
+        let all = |mut vms: Vec<VmView>| follow(&mut Planner::new(HomeSettings::default()), &machine, &mut vms, 0..50);
+        let confined = VmView {
+            id: 1000,
+            vcpus: 0,
+            demand: Some(busy),
+            // What it holds is not free for others, as ever.
+            resident_bytes: vec![0; NODES],
+            wish: Wish::Exempt,
+            home: None,
+            ..confined
+        };
+        let with = [vms.clone(), vec![confined]].concat();
+        prop_assert_eq!(all(with), all(vms));
     }
 
     /// The order in which VMs are told of makes no difference.

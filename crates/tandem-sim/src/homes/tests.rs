@@ -228,6 +228,27 @@ fn a_cpuset_that_shrinks_is_obeyed_at_once() {
 }
 
 #[test]
+fn a_node_has_only_the_cpus_that_are_not_isolated() {
+    let isolated = |cpus: &[u32]| MachineBuilder::symmetric(2, 4, 1).isolated(cpus.to_vec()).build().unwrap();
+    let home = |machine: &Machine, vcpus| {
+        homes(&follow(&mut planner(), machine, &mut [new_vm(0, vcpus, 0, 2)], 0..1))
+    };
+    let machine = isolated(&[0, 1]);
+    assert_eq!(home(&machine, 2), [(0, vec![0])]);
+    let decisions = follow(&mut planner(), &machine, &mut [settled(0, 3, 1, 2, 0)], 0..1);
+    assert_eq!(homes(&decisions), [(0, vec![1])], "two of four CPUs are left on node 0, where its memory is");
+    assert_eq!(home(&machine, 5), [(0, vec![0, 1])]);
+    let machine = isolated(&[0, 1, 2, 3]);
+    assert_eq!(home(&machine, 1), [(0, vec![1])], "no CPU is left on node 0");
+    let mut vms = [settled(0, 5, 0, 2, 0)];
+    let decisions = follow(&mut planner(), &machine, &mut vms, 0..1);
+    assert_eq!(
+        decisions[0].reason.to_string(),
+        "no home: the VM has 5 vCPUs, but the machine only 4 pCPUs that are not isolated"
+    );
+}
+
+#[test]
 fn wishes_are_obeyed() {
     let machine = four_nodes();
     let mut vms: Vec<_> = (0..3).map(|id| settled(id, 2, 1, 4, 0)).collect();

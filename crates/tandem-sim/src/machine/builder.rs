@@ -375,6 +375,11 @@ impl MachineBuilder {
             mask
         };
         let (isolated, tickless) = (of_numbers(&self.isolated), of_numbers(&self.tickless));
+        let all_cpus = CpuMask::first(count);
+        let mut housekeeping = all_cpus.clone();
+        if !all_cpus.is_subset(&isolated) {
+            housekeeping.remove_all(&isolated);
+        }
         Machine {
             name: self.name,
             packages,
@@ -384,8 +389,9 @@ impl MachineBuilder {
             cores,
             cpus,
             distances,
-            all_cpus: CpuMask::first(count),
+            all_cpus,
             isolated,
+            housekeeping,
             tickless,
             hardware: self.hardware,
         }

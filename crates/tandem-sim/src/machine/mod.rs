@@ -125,6 +125,7 @@ pub struct Machine {
     nodes_by_distance: Vec<NodeId>,
     all_cpus: CpuMask,
     isolated: CpuMask,
+    housekeeping: CpuMask,
     tickless: CpuMask,
     hardware: Hardware,
 }
@@ -198,10 +199,14 @@ impl Machine {
 
     /// The CPUs that a task may use which names none: all that are not isolated. Linux keeps one; here they are all, if all are
     /// isolated.
-    pub fn housekeeping_cpus(&self) -> CpuMask {
-        let mut cpus = self.all_cpus.clone();
-        cpus.remove_all(&self.isolated);
-        if cpus.is_empty() { self.all_cpus.clone() } else { cpus }
+    #[inline]
+    pub fn housekeeping_cpus(&self) -> &CpuMask {
+        &self.housekeeping
+    }
+
+    /// The CPU with the operating system's number, if the machine has it.
+    pub fn find_cpu(&self, os_index: u32) -> Option<CpuId> {
+        self.cpus.binary_search_by_key(&os_index, |cpu| cpu.os_index).ok().map(CpuId::from)
     }
 
     /// The CPUs of this CPU's core, itself included.

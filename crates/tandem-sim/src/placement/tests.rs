@@ -103,7 +103,7 @@ fn says_what_is_short() {
     // Node 2 has memory only: no vCPU can live there.
     let machine = machine(&[(2, 4), (2, 4), (0, 64)]);
     let occupancy = occupancy(&machine, &[(1, 3, &[0])]);
-    let pcpus = Shortage::Pcpus { vcpus: 5, pcpus: 4 };
+    let pcpus = Shortage::Pcpus { vcpus: 5, pcpus: 4, isolated: 0 };
     let memory = Shortage::Memory { memory_bytes: 6 * GIB, free_bytes: 5 * GIB };
     for (request, shortage) in [(request(5, 1), pcpus), (request(1, 6), memory)] {
         let outcome = place(&machine, &occupancy, request);

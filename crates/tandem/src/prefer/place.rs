@@ -21,7 +21,7 @@ impl PlaceArgs {
     /// What the options name, on this machine and in this mode, if that is known; nothing without them.
     ///
     /// # Errors
-    /// If a CPU is not online, a node has no such CPU, or guest mode is asked about nodes.
+    /// If a CPU is not online, nodes have none that is, or none that is not isolated, or guest mode is asked about nodes.
     pub fn find(&self, machine: &Machine, mode: Option<Mode>) -> Result<Option<Place>, BadInput> {
         match (&self.cpus, &self.nodes) {
             (Some(List(cpus)), _) => {
@@ -34,7 +34,13 @@ impl PlaceArgs {
             (_, Some(List(nodes))) => {
                 let with_cpus = machine.nodes().iter().filter(|node| !node.cpus.is_empty());
                 check("node", nodes, &with_cpus.map(|node| node.os_index).collect::<Vec<_>>())?;
-                Ok(Some(Place::Nodes { nodes: nodes.clone(), cpus: cpus_of_nodes(machine, nodes) }))
+                let cpus = cpus_of_nodes(machine, nodes);
+                match cpus.is_empty() {
+                    true => {
+                        Err(BadInput::new("all CPUs of these nodes are isolated; use --cpus to name some"))
+                    }
+                    false => Ok(Some(Place::Nodes { nodes: nodes.clone(), cpus })),
+                }
             }
             (None, None) => Ok(None),
         }

@@ -147,8 +147,8 @@ fn cgroup(cgroup: &VmCgroup) -> String {
 
 fn write_threads(vm: &ObservedVm, observation: &Observation, machine: &Machine, text: &mut String) {
     let node_of = |cpu: u32| {
-        let cpu = machine.cpus().iter().find(|known| known.os_index == cpu)?;
-        Some(machine.nodes()[cpu.node.index()].os_index.to_string())
+        let node = machine.cpu(machine.find_cpu(cpu)?).node;
+        Some(machine.nodes()[node.index()].os_index.to_string())
     };
     let of_interval = |ns: u64| pct(Some(100.0 * ns as f64 / observation.interval.as_nanos() as f64));
     let titles = ["TID", "NAME", "KIND", "RUN", "WAIT", "CPU", "NODE", "ALLOWED"].map(str::to_owned);

@@ -236,20 +236,17 @@ fn variable(image: &Image, path: &Path, name: &str, value: &SettingValue) -> Res
     Ok((variable.address, bytes))
 }
 
-/// The request by which Tandem is told where a task would rather run: whole nodes are its homes, other sets of CPUs a soft
-/// affinity.
+/// The request by which Tandem is told where a task would rather run: whole nodes, isolated CPUs left aside, are its homes,
+/// other sets of CPUs a soft affinity.
 fn preference_request(pid: u64, preferred: Option<&CpuMask>, machine: &Machine) -> Vec<u8> {
     let place = preferred.map(|preferred| {
         let cpus = preferred.iter().map(|cpu| cpu.0).collect();
-        let nodes: Vec<u32> = (0..machine.node_count())
-            .filter(|&node| {
-                let cpus = machine.node_cpus(node.into());
-                !cpus.is_empty() && cpus.is_subset(preferred)
-            })
-            .map(|node| node as u32)
-            .collect();
-        let whole: usize = nodes.iter().map(|&node| machine.node_cpus((node as usize).into()).count()).sum();
-        match whole == preferred.count() {
+        let housekeeping = machine.housekeeping_cpus();
+        let cpus_of = |node: u32| machine.node_cpus((node as usize).into()).and(housekeeping);
+        let is_whole = |&node: &u32| !cpus_of(node).is_empty() && cpus_of(node).is_subset(preferred);
+        let nodes: Vec<u32> = (0..machine.node_count() as u32).filter(is_whole).collect();
+        let whole: usize = nodes.iter().map(|&node| cpus_of(node).count()).sum();
+        match whole > 0 && whole == preferred.count_and(housekeeping) {
             true => Place::Nodes { nodes, cpus },
             false => Place::Cpus(cpus),
         }
