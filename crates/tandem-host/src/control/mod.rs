@@ -25,7 +25,7 @@ mod steering;
 pub use client::{Client, ClientError};
 pub use observing::Observing;
 pub use peer::READERS;
-pub use protocol::{Answer, ErrorKind, ErrorTold, PreferenceTold, Request, WantedPlace, Whom};
+pub use protocol::{Answer, ErrorKind, ErrorTold, LINE_MAX, PreferenceTold, Request, WantedPlace, Whom};
 pub use requests::{RequestCounts, Requests};
 pub use server::{Backend, Server};
 pub use steering::Steering;

@@ -16,6 +16,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use tandem_file::shown::escape_json;
 use tandem_sim::machine::format_cpulist;
 
 /// Most connections of one user, with those that are subordinate to it; root's do not count.
@@ -248,9 +249,9 @@ fn error(kind: ErrorKind, message: impl ToString) -> Answer {
 }
 
 fn write(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
-    let mut line = serde_json::to_vec(answer)?;
-    line.push(b'\n');
-    stream.write_all(&line)
+    // An error may quote what the client sent.
+    let line = escape_json(&serde_json::to_string(answer)?) + "\n";
+    stream.write_all(line.as_bytes())
 }
 
 impl Shared {

@@ -130,6 +130,12 @@ fn nonsense_is_answered_and_does_no_harm() {
 }
 
 #[test]
+fn an_answer_quotes_no_control_characters() {
+    let answer = serve_as(|_| true).answer_to("\"\u{85}\u{7f}\u{202e}\"\n".as_bytes());
+    assert!(answer.contains("unknown variant `\\u0085\\u007f\\u202e`"), "{answer}");
+}
+
+#[test]
 fn a_line_that_is_too_long_is_not_read_to_its_end() {
     let served = serve_as(|_| true);
     let answer = served.answer_to(&vec![b'x'; LINE_MAX + 1]);
