@@ -191,7 +191,7 @@ impl<'a> Situation<'a> {
 
     /// Where the memory that a VM has not touched yet will lie, bytes by node: in its home, evenly as far as there is room,
     /// then on the nearest nodes.
-    fn untouched(&self, vm: &VmView, home: &[NodeId], free_bytes: &[u64]) -> Vec<u64> {
+    pub fn untouched(&self, vm: &VmView, home: &[NodeId], free_bytes: &[u64]) -> Vec<u64> {
         let mut taken = vec![0; free_bytes.len()];
         let mut missing = vm.memory_bytes.saturating_sub(vm.resident_bytes.iter().sum());
         let mut nodes = home.to_vec();
@@ -220,7 +220,7 @@ impl<'a> Situation<'a> {
     }
 
     /// Loss by far memory for each CPU of demand.
-    fn memory_loss(&self, vm: &Known<'_>, others: &Others, nodes: &[NodeId]) -> f64 {
+    pub fn memory_loss(&self, vm: &Known<'_>, others: &Others, nodes: &[NodeId]) -> f64 {
         let untouched = self.untouched(vm.view, nodes, &others.free_bytes);
         let bytes: Vec<u64> =
             untouched.iter().zip(&vm.view.resident_bytes).map(|(a, b)| a.saturating_add(*b)).collect();

@@ -22,19 +22,21 @@
 //! **Isolated CPUs** ([`Machine::isolated`]) are for those who are pinned to them. They are no part of what a node has, a node
 //! without others is nobody's home, and vCPUs that may use no others ask nothing of the rest: a VM is shown without them.
 //!
-//! **Memory** is never moved from here. What a VM has not touched yet will lie in its home, by first touch. What it has
-//! touched stays, unless the kernel's NUMA balancing or somebody (`migratepages`) moves it; the estimate counts on
-//! neither. If it happens, the home follows.
+//! **Memory** does not come with a home. What a VM has not touched yet will lie there, by first touch. What it has touched
+//! stays, unless the agent moves what [is worth it](far_memory), or somebody else does (`migratepages`); the estimate
+//! counts on neither. If it happens, the home follows.
 //!
 //! **Limits.** All VMs are taken to wait for memory equally much. Bandwidth of memory and links, and sizes of caches, do
 //! not count, nor do clocks. A home has as many nodes as when it was chosen, until its CPUs no longer suffice. Machines
 //! with one node, or with more than [`MAX_NODES`](crate::placement::MAX_NODES), have no homes.
 
 mod estimate;
+mod far_memory;
 mod reason;
 mod saving;
 
 pub use estimate::{DEVICE_SHARE, MEMORY_SHARE, UNFAIR_SHARE};
+pub use far_memory::FarMemory;
 pub use reason::{Fact, Reason};
 pub use saving::{MEMORY_SHARE_LEAST, MEMORY_SHARE_MOST, Saving};
 
