@@ -16,14 +16,16 @@ use std::fs;
 use std::io::{self, BufRead, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tandem_host::agent::{Agent, Hands, NoHands, SchedulerHands};
+use tandem_host::agent::{Agent, Hands, KernelPages, NoHands, SchedulerHands};
 use tandem_host::control::{Backend, Observing, SOCKET, Server, Steering};
 use tandem_host::metrics::{Exporter, Service};
 use tandem_host::privileges::{Capabilities, keep_only};
 use tandem_host::scheduler::{Kernel, Loaded, Mode, SchedulerError, Settings};
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::homes_file::HomesFile;
+use tandem_sim::machine::Machine;
 
 /// How often it looks around when nothing wakes it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -52,9 +54,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(loaded) => Box::new(SchedulerHands::new(loaded.preferences()?, machine.clone())),
         None => Box::new(NoHands),
     };
-    let mut agent = settings
-        .gives_homes()
-        .then(|| Agent::new(root, machine.clone(), &settings, hands).with_progress(beat));
+    let mut agent = settings.gives_homes().then(|| {
+        let agent = Agent::new(root, machine.clone(), &settings, hands).with_progress(beat);
+        match !args.observe && may_move_memory(&settings, &machine) {
+            true => agent.with_moved_memory(settings.agent.memory_mib_per_s, Arc::new(KernelPages)),
+            false => agent,
+        }
+    });
     let reports = agent.as_ref().map(Agent::reports);
     let asked = loaded.clone();
     let mut exporter = Exporter::of_scheduler(root, move || match &asked {
@@ -68,7 +74,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(loaded) => Box::new(Steering::open(loaded, machine, reports, settings.steering.managed)?),
         None => Box::new(Observing::new(reports.unwrap_or_default())),
     };
-    // Memory by node, open files and threads of other users' VMs are told to who may trace these.
+    // Memory by node, open files and threads of other users' VMs are told to who may trace these; who may that may move memory, too.
     let kept = agent.as_ref().map_or(Capabilities::empty(), |_| Capabilities::SYS_PTRACE);
     keep_only(kept).context("cannot give up capabilities")?;
 
@@ -104,6 +110,21 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             return Ok(HomesFile::remove(root)?);
         }
     }
+}
+
+/// Whether memory is to be moved, and can be; warns if it only is to be.
+fn may_move_memory(settings: &Settings, machine: &Machine) -> bool {
+    if settings.agent.memory_mib_per_s == 0 || machine.node_count() == 1 {
+        return false;
+    }
+    if let Err(error) = KernelPages::probe() {
+        log(&format!(
+            "warning: memory_mib_per_s of [agent] has no effect, for move_pages(2) is refused ({error}); put \
+             `SystemCallFilter=move_pages` into [Service] with `systemctl edit tandem`, and restart the service"
+        ));
+        return false;
+    }
+    true
 }
 
 fn read_settings(input: &mut impl BufRead) -> anyhow::Result<Settings> {

@@ -21,12 +21,16 @@
 //! **Cost.** A look reads an open file for each vCPU and a file for the VM; where memory is, only as often as it takes a
 //! two-thousandth of a CPU. See [`resident`], and `benches/agent.rs` of the command.
 //!
-//! **Limits.** What a VM says of itself, its name and its manager, is believed for its user's VMs. Memory is not moved. That vCPUs other than the first are pinned anew is noticed within five minutes.
+//! **Limits.** What a VM says of itself, its name and its manager, is believed for its user's VMs. Memory stays where it is unless the
+//! operator wants it [moved](mover). That vCPUs other than the first are pinned anew is noticed within five minutes.
 
 mod discovery;
 mod free_memory;
 mod hands;
 mod locality;
+mod mover;
+mod pages;
+mod pass;
 mod report;
 mod resident;
 mod told;
@@ -36,6 +40,8 @@ mod whereabouts;
 pub use discovery::Discovery;
 pub use free_memory::{available_bytes, free_bytes};
 pub use hands::{Hands, NoHands, SchedulerHands};
+pub use pages::{KernelPages, Pages, Status};
+pub use pass::MovedMemory;
 pub use report::{HomeDecisions, MemoryReport, Reports, VmReport};
 pub use resident::{Decided, Resident};
 
@@ -43,12 +49,14 @@ use crate::core_scheduling::CookieVm;
 use crate::scheduler::{Kernel, PreferenceError, Settings, VmRule, is_endangered_by_cookies};
 use crate::vms::homes_file::{HomesFile, VERSION};
 use crate::vms::{Identity, ProcUnreadable, Vm, name_nodes};
+use mover::Mover;
 use report::Published;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tandem_sim::homes::{Decision, Home, Planner, View};
+use tandem_sim::homes::{Decision, Home, Planner, View, VmView};
 use tandem_sim::machine::Machine;
 use thiserror::Error;
 use told::{Line, Told};
@@ -84,6 +92,8 @@ pub struct Agent<H> {
     /// The kernel hangs when a VM uses core scheduling.
     is_endangered_by_cookies: bool,
     told: Told,
+    /// Nothing where memory stays where it is.
+    mover: Option<Mover>,
     progress: fn(),
 }
 
@@ -108,6 +118,7 @@ impl<H: Hands> Agent<H> {
             decisions: HomeDecisions::default(),
             reports: Reports::default(),
             told: Told::default(),
+            mover: None,
             progress: || {},
         }
     }
@@ -116,6 +127,12 @@ impl<H: Hands> Agent<H> {
     pub fn with_progress(mut self, progress: fn()) -> Self {
         self.progress = progress;
         self.discovery = self.discovery.with_progress(progress);
+        self
+    }
+
+    /// Moves memory of VMs to their homes besides, so much a second at most.
+    pub fn with_moved_memory(mut self, mib_per_s: u32, pages: Arc<dyn Pages>) -> Self {
+        self.mover = Some(Mover::new(mib_per_s, pages));
         self
     }
 
@@ -147,6 +164,10 @@ impl<H: Hands> Agent<H> {
     pub fn step(&mut self, now: Duration) -> Result<Vec<String>, AgentError> {
         let mut told = Vec::new();
         let found = self.find(now, &mut told)?;
+        if let Some((identity, line)) = self.mover.as_mut().and_then(|mover| mover.take_ended(now)) {
+            told.push(line);
+            self.residents.get_mut(&identity).into_iter().for_each(Resident::forget_memory);
+        }
         let interval = u128::from(self.planner.settings().look_interval_ns);
         if now.saturating_sub(self.looked).as_nanos() >= interval {
             told.extend(self.look_at_all(now)?);
@@ -199,6 +220,8 @@ impl<H: Hands> Agent<H> {
         if !self.hands.are_real() {
             self.expect(now);
         }
+        told.extend(self.move_memory(now));
+        (self.progress)();
         self.publish();
         Ok(told)
     }
@@ -243,7 +266,8 @@ impl<H: Hands> Agent<H> {
 
     fn publish(&self) {
         let vms = self.residents.values().map(|resident| resident.known(&self.machine)).collect();
-        self.reports.publish(Published { vms, decisions: self.decisions });
+        let memory = self.mover.as_ref().map(Mover::totals);
+        self.reports.publish(Published { vms, decisions: self.decisions, memory });
     }
 
     /// Notes which VMs have come and gone.
@@ -272,7 +296,7 @@ impl<H: Hands> Agent<H> {
                     "warning: the settings give it {}, which this machine does not have",
                     name_nodes(&missing)
                 );
-                told.push(Line { user: resident.vm.user, text: format!("{}: {what}", name(&resident.vm)) });
+                told.push(remark(&resident.vm, &what));
             }
             self.residents.insert(identity, resident);
             found.are_new = true;
@@ -290,10 +314,9 @@ impl<H: Hands> Agent<H> {
         ask: impl FnOnce(&mut Planner, &View<'_>) -> Vec<Decision>,
         told: &mut Vec<Line>,
     ) -> Result<(), AgentError> {
-        let free = free_bytes(&self.root, &self.machine);
-        let vms: Vec<_> = self.residents.values().map(|resident| resident.view(&self.machine)).collect();
         let now_ns = now.as_nanos() as u64;
-        let view = View { machine: &self.machine, free_bytes: &free, vms: &vms, now_ns };
+        let (free_bytes, vms) = self.seen();
+        let view = View { machine: &self.machine, free_bytes: &free_bytes, vms: &vms, now_ns };
         let decisions = ask(&mut self.planner, &view);
         for Decision { vm, nodes, reason } in decisions {
             let Some(resident) = self.residents.values_mut().find(|resident| resident.id == vm) else {
@@ -302,9 +325,7 @@ impl<H: Hands> Agent<H> {
             let had_home = resident.home.is_some();
             resident.home = (!nodes.is_empty()).then_some(Home { nodes, since_ns: now_ns });
             self.is_changed = true;
-            let mut tell = |what: &str| {
-                told.push(Line { user: resident.vm.user, text: format!("{}: {what}", name(&resident.vm)) });
-            };
+            let mut tell = |what: &str| told.push(remark(&resident.vm, what));
             if let Some(decided) = &resident.decided {
                 tell(&format!("left alone; {}", decided.why));
                 resident.why.clone_from(&decided.why);
@@ -323,6 +344,30 @@ impl<H: Hands> Agent<H> {
             resident.explain_no_home(&self.machine);
         }
         Ok(())
+    }
+
+    /// What the planner is shown: free memory by node, and the VMs.
+    fn seen(&self) -> (Vec<u64>, Vec<VmView>) {
+        let vms = self.residents.values().map(|resident| resident.view(&self.machine)).collect();
+        (free_bytes(&self.root, &self.machine), vms)
+    }
+
+    /// Shows the mover for which VMs moving their memory pays.
+    fn move_memory(&mut self, now: Duration) -> Option<Line> {
+        self.mover.as_ref()?;
+        let (free_bytes, vms) = self.seen();
+        let view = View {
+            machine: &self.machine,
+            free_bytes: &free_bytes,
+            vms: &vms,
+            now_ns: now.as_nanos() as u64,
+        };
+        let far = self.planner.far_memory(&view);
+        let worth = far.iter().filter_map(|far| {
+            let resident = self.residents.values().find(|resident| resident.id == far.vm)?;
+            Some((resident, resident.home_numbers(&self.machine), far.bytes))
+        });
+        self.mover.as_mut()?.look(worth, now)
     }
 
     /// What others may know, if it has changed since it was asked last.
@@ -348,6 +393,11 @@ struct Found {
 /// How a VM is called in the log.
 fn name(vm: &Vm) -> String {
     format!("VM {} (process {})", vm.name, vm.identity.pid)
+}
+
+/// What there is to say about a VM.
+fn remark(vm: &Vm, what: &str) -> Line {
+    Line { user: vm.user, text: format!("{}: {what}", name(vm)) }
 }
 
 fn line(vm: &Vm, what: &str) -> Line {

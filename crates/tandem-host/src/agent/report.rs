@@ -9,6 +9,7 @@
 //! **Limits.** Memory, homes and times at home are as old as the last look. A VM that has just started is not there before
 //! the agent has found it.
 
+use super::pass::MovedMemory;
 use super::vcpu_times::VcpuTimes;
 use crate::vms::homes_file::HomeSaving;
 use crate::vms::{Identity, Manager, Memory, MemoryByNode, MemorySource, Monitor};
@@ -118,6 +119,8 @@ pub struct Reports {
 pub(super) struct Published {
     pub vms: Vec<Known>,
     pub decisions: HomeDecisions,
+    /// None where memory stays where it is.
+    pub memory: Option<MovedMemory>,
 }
 
 /// A VM: what was known of it, and where to read the rest.
@@ -160,6 +163,11 @@ impl Reports {
     /// How often the agent has decided about homes.
     pub fn decisions(&self) -> HomeDecisions {
         self.published().decisions
+    }
+
+    /// Memory that the agent has moved to homes since it began; `None` where it moves none.
+    pub fn moved_memory(&self) -> Option<MovedMemory> {
+        self.published().memory
     }
 
     pub(super) fn publish(&self, published: Published) {

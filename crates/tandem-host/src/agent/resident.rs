@@ -167,6 +167,11 @@ impl Resident {
         }
     }
 
+    /// Its memory was moved: where it is will be read in the next look.
+    pub fn forget_memory(&mut self) {
+        self.memory_due = Duration::ZERO;
+    }
+
     fn read_memory(&mut self, vms: usize, now: Duration) {
         let begin = Instant::now();
         self.memory = self.vm.read_memory(&self.limits);

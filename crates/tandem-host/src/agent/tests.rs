@@ -2,6 +2,7 @@ use super::*;
 use crate::scheduler::{Held, Place, Preference};
 use crate::vms::testing::{Cgroups, Process, Tree};
 use std::cell::RefCell;
+use std::fs;
 use std::rc::Rc;
 
 /// What threads prefer, and by whom: nodes, and whether the agent has set them.
@@ -487,4 +488,109 @@ fn plans_are_told_as_plans() {
     assert_eq!((report.home_ns, report.saving), (Some(0), Some(saving)));
     assert!(report.away_ns > Some(0), "{report:?}");
     assert!(scene.given.borrow().is_empty());
+}
+
+/// A VM whose rule gives it node 0, with memory on node 1, of which `numa_maps` says this, and an agent that moves 1000 MiB a second.
+fn with_far_memory(
+    numa_maps: &str,
+    change: impl FnOnce(&mut Process),
+) -> (Scene, Arc<pass::tests::FakePages>) {
+    let settings = "[agent]\nlook_interval = \"1 s\"\nrest = \"5 s\"\nhorizon = \"1440 min\"\n[[vm]]\nname = \"*\"\nhome = [0]\n";
+    let mut scene = Scene::new(settings);
+    let pages = Arc::new(pass::tests::FakePages::on(1, 1..8193));
+    scene.agent = agent(scene.tree.root(), &toml::from_str(settings).unwrap(), &scene.given)
+        .with_moved_memory(1000, pages.clone());
+    let mut process = Process::libvirt(100, "web", 2);
+    process.resident_kib = 32 << 10;
+    change(&mut process);
+    scene.tree.process(&process);
+    scene.memory(&process, [0, 32]);
+    scene.tree.write("proc/100/maps", "1000-2001000 rw-p 00000000 00:00 0 \n");
+    scene.tree.write("proc/100/numa_maps", numa_maps);
+    (scene, pages)
+}
+
+const FAR: &str = "1000 default anon=8192 dirty=8192 N1=8192 kernelpagesize_kB=4\n";
+
+#[test]
+fn memory_comes_home_after_the_rest_time_and_once() {
+    let (mut scene, pages) = with_far_memory(FAR, |_| {});
+    assert!(!scene.pass(5).join("\n").contains("moving"), "it has not had its home for long");
+    let told = scene.pass(3).join("\n");
+    assert!(
+        told.contains(
+            "VM web (process 100): moving 32 MiB of its memory to node 0, at most 1000 MiB a second"
+        ),
+        "{told}"
+    );
+    let mut told = Vec::new();
+    // The thread has a time of its own: 32 ms by its pace.
+    for _ in 0..1000 {
+        std::thread::sleep(Duration::from_millis(10));
+        told.extend(scene.pass(1));
+        if !told.is_empty() {
+            break;
+        }
+    }
+    assert!(
+        told[0].starts_with("VM web (process 100): 32 MiB of its memory moved to node 0 in "),
+        "{told:?}"
+    );
+    assert_eq!((pages.count_on(0), pages.count_on(1)), (8192, 0));
+    scene.pass(1);
+    let moved = MovedMemory { moved: 32 << 20, ..MovedMemory::default() };
+    assert_eq!(scene.agent.reports().moved_memory(), Some(moved));
+    // Its cgroup goes on to say that it is far away, and an hour has not passed.
+    assert_eq!(scene.pass(60), [""; 0]);
+    assert!(scene.pass(3600).join("\n").contains("moving"));
+}
+
+#[test]
+fn memory_stays_by_default() {
+    let scene = Scene::new("");
+    assert_eq!(scene.agent.reports().moved_memory(), None);
+    assert_eq!(Settings::default().agent.memory_mib_per_s, 0);
+}
+
+#[test]
+fn what_people_have_decided_about_memory_is_left_alone() {
+    let stays = |(mut scene, pages): (Scene, Arc<pass::tests::FakePages>)| {
+        let told = scene.pass(20).join("\n");
+        assert!(told.contains(": node 0: ") && !told.contains("moving"), "{told}");
+        assert_eq!(pages.count_on(1), 8192);
+    };
+    stays(with_far_memory(&FAR.replace("default", "bind:1"), |_| {}));
+    stays(with_far_memory(FAR, |process| {
+        process.arguments.extend(["-device".into(), "vfio-pci,host=0000:01:00.0".into()]);
+    }));
+
+    // Its CPUs are those of node 0, and its cpuset has the memory of node 1 alone.
+    let (scene, pages) = with_far_memory(FAR, |process| {
+        process.threads.iter_mut().for_each(|thread| thread.cpus = "0-3".into());
+    });
+    let status = fs::read_to_string(scene.tree.root().join("proc/100/status")).unwrap();
+    scene.tree.write("proc/100/status", &status.replace("Mems_allowed_list:\t0-1", "Mems_allowed_list:\t1"));
+    stays((scene, pages));
+}
+
+#[test]
+fn a_pass_is_called_off_when_the_home_has_no_room_any_longer() {
+    let (mut scene, _) = with_far_memory(FAR, |_| {});
+    // A pace at which a chunk takes a second.
+    let slow = Arc::new(pass::tests::FakePages::on(1, 1..8193));
+    scene.agent.mover = Some(Mover::new(8, slow.clone()));
+    scene.pass(8);
+    assert!(scene.agent.mover.as_ref().is_some_and(Mover::is_busy));
+    scene.tree.write(
+        "sys/devices/system/node/node0/meminfo",
+        "Node 0 MemTotal: 33554432 kB\nNode 0 MemFree: 1024 kB\n",
+    );
+    scene.pass(1);
+    let told = (0..2000).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        scene.pass(1).pop()
+    });
+    let told = told.expect("the pass ends");
+    assert!(told.ends_with("; more is not worth it now"), "{told}");
+    assert!(slow.count_on(1) > 0);
 }

@@ -1,7 +1,7 @@
 //! The metrics by name, each with its description.
 
 use super::cpu_counters::{Place, PlaceTimes};
-use crate::agent::{HomeDecisions, VmReport};
+use crate::agent::{HomeDecisions, MovedMemory, VmReport};
 use crate::control::Requests;
 use crate::scheduler::{History, Status};
 use crate::vms::homes_file::HomeSaving;
@@ -35,6 +35,8 @@ pub struct Sample {
     pub decisions: Option<HomeDecisions>,
     pub looks: Option<u64>,
     pub looked_unix_s: Option<u64>,
+    /// None where memory of VMs stays where it is.
+    pub memory: Option<MovedMemory>,
 }
 
 impl Collector for Sample {
@@ -146,6 +148,19 @@ impl Sample {
                 "home_decisions",
                 "homes that the agent has given, moved and withdrawn since it began",
                 decisions.map(|(decision, count)| ([("decision", decision)], count)),
+            )?;
+        }
+        if let Some(MovedMemory { moved, shared, busy, no_room }) = self.memory {
+            page.one(
+                "memory_moved_bytes",
+                "memory of VMs that the agent has moved to their homes since it began",
+                &ConstCounter::new(moved),
+            )?;
+            let stayed = [("shared", shared), ("busy", busy), ("no_room", no_room)];
+            page.counters(
+                "memory_unmoved_bytes",
+                "memory of VMs that the agent has tried to move and that stayed, by reason",
+                stayed.map(|(reason, bytes)| ([("reason", reason)], bytes)),
             )?;
         }
         match &self.vms {

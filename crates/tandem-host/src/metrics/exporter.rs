@@ -108,6 +108,7 @@ impl Exporter {
                 .collect(),
             vms: reports.map(Reports::vms),
             decisions: reports.map(Reports::decisions),
+            memory: reports.and_then(Reports::moved_memory),
             looks: reports.map(Reports::looks),
             looked_unix_s: reports.and_then(Reports::looked_unix_s),
         }

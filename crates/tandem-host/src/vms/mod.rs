@@ -37,6 +37,7 @@ mod homes;
 pub mod homes_file;
 mod kvm;
 mod limits;
+mod mappings;
 mod memory;
 mod monitor;
 mod options;
@@ -56,6 +57,7 @@ pub use homes::{HomeSource, Homes, home_of};
 #[cfg(feature = "scheduler")]
 pub(crate) use homes::{name_nodes, nodes_of};
 pub use limits::{Limits, VmCgroup};
+pub use mappings::Mapping;
 pub use memory::{Memory, MemoryByNode, MemorySource, TRUSTED_SHARE};
 pub use monitor::Monitor;
 pub(crate) use process::read_stat;
@@ -209,6 +211,12 @@ impl Vm {
     /// What it may use; `online` are the CPUs of the machine, in ascending order.
     pub fn read_limits(&self, threads: &[Thread], online: &[u32]) -> Limits {
         limits::read(self, threads, online)
+    }
+
+    /// The mappings that have pages outside these nodes, and whose pages may be moved; `None` if they cannot be read. Takes as long as
+    /// reading page tables does.
+    pub fn read_far_mappings(&self, home: &[u32]) -> Option<Vec<Mapping>> {
+        mappings::read(self, home)
     }
 
     /// Its memory, and on which nodes that is. May take seconds for a VM of hundreds of GiB without huge pages whose

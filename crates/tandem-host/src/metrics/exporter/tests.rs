@@ -1,8 +1,9 @@
 use super::*;
-use crate::agent::{Agent, Hands};
+use crate::agent::{Agent, Hands, KernelPages};
 use crate::scheduler::{Counters, Held, Mode, Place, Preference, PreferenceError, Settings};
 use crate::topology::read_sysfs;
 use crate::vms::testing::{Cgroups, Process, Tree};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// All threads live on node 1, and were there for a second more each time somebody asks.
@@ -109,6 +110,27 @@ fn a_page_has_the_scheduler_the_machine_and_the_vms() {
         "it is not known"
     );
     assert!(exporter.page(Format::OpenMetrics).ends_with("\n# EOF\n"));
+}
+
+#[test]
+fn moved_memory_is_counted_where_memory_is_moved() {
+    let (_folder, tree) = host();
+    let machine = read_sysfs(tree.root()).unwrap();
+    let page = |moves: bool| {
+        let agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), AtHome::default());
+        let mut agent = if moves { agent.with_moved_memory(1, Arc::new(KernelPages)) } else { agent };
+        let exporter = Exporter::of_scheduler(tree.root(), status).with_host(&machine, Some(agent.reports()));
+        agent.look(Duration::from_secs(1)).unwrap();
+        exporter.page(Format::Classic)
+    };
+    let with = page(true);
+    assert_eq!(value(&with, "tandem_memory_moved_bytes_total"), Some("0"), "{with}");
+    for reason in ["shared", "busy", "no_room"] {
+        let metric = format!("tandem_memory_unmoved_bytes_total{{reason=\"{reason}\"}}");
+        assert_eq!(value(&with, &metric), Some("0"), "{with}");
+    }
+    let without = page(false);
+    assert!(!without.contains("tandem_memory_"), "{without}");
 }
 
 #[test]

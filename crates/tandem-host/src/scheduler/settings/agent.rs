@@ -28,6 +28,8 @@ pub struct Agent {
     pub rest: Duration,
     /// What a move must gain beyond its cost, in percent of the CPU time that the VM asks for: 0 to 100
     pub gain_min_pct: u32,
+    /// How fast memory of VMs is moved to their homes, MiB a second of all together: 0 (not at all) to 100000
+    pub memory_mib_per_s: u32,
 }
 
 impl Default for Agent {
@@ -42,6 +44,7 @@ impl Default for Agent {
             horizon: Duration { ns: horizon_ns },
             rest: Duration { ns: rest_ns },
             gain_min_pct,
+            memory_mib_per_s: 0,
         }
     }
 }
@@ -64,7 +67,9 @@ impl Agent {
         within("looks_in_a_row of [agent]", self.looks_in_a_row, 1, 100)?;
         within("horizon of [agent]", self.horizon, ms(1_000), day)?;
         within("rest of [agent]", self.rest, Duration { ns: 0 }, day)?;
-        within("gain_min_pct of [agent]", self.gain_min_pct, 0, 100)
+        within("gain_min_pct of [agent]", self.gain_min_pct, 0, 100)?;
+        // More than the memory of any node takes.
+        within("memory_mib_per_s of [agent]", self.memory_mib_per_s, 0, 100_000)
     }
 }
 

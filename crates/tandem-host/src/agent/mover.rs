@@ -1,0 +1,247 @@
+//! Moves memory of VMs to their homes, where the operator wants that.
+//!
+//! **Problem.** Memory that a VM has touched stays where it is when its home moves, and what is copied costs the VM and others: bandwidth,
+//! CPU time, waits of vCPUs for pages that are under way.
+//!
+//! **Approach.** One VM at a time: the one that gains most of those for which it pays ([`Planner::far_memory`]). A [`Pass`] moves its memory
+//! chunk by chunk on a thread of its own, which [`Pace`] keeps to the bandwidth that the settings allow, and to half of a CPU, so that the
+//! agent's looks wait for nothing. In each look the agent asks again whether it pays, and calls the pass off if not: when the home has
+//! moved, or has become full. After a pass a VM with the same home is left alone for [`PAUSE`].
+//!
+//! **Limits.** What [`pass`](super::pass) and [`Vm::read_far_mappings`] leave where it is. A VM with devices that are passed through is left
+//! alone, for these hold its memory. A thread that the kernel holds up ends moving, and nothing else, until the agent starts again.
+//!
+//! [`Planner::far_memory`]: tandem_sim::homes::Planner::far_memory
+
+use super::pages::Pages;
+use super::pass::{End, MovedMemory, Pass};
+use super::remark;
+use super::resident::Resident;
+use super::told::Line;
+use crate::vms::{Identity, Vm, name_nodes};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long memory of a VM is let be after a pass: what could not be moved then can hardly be soon. As old as knowledge of where memory
+/// is may become.
+const PAUSE: Duration = Duration::from_secs(3600);
+
+/// Moves memory of VMs, one after another.
+pub struct Mover {
+    bytes_per_s: u64,
+    pages: Arc<dyn Pages>,
+    underway: Option<Underway>,
+    /// VMs that are let be: with which home, and until when.
+    done: BTreeMap<Identity, (Vec<u32>, Duration)>,
+    totals: Arc<Mutex<MovedMemory>>,
+}
+
+/// A pass on its thread.
+struct Underway {
+    vm: Vm,
+    home: Vec<u32>,
+    begun: Duration,
+    is_called_off: Arc<AtomicBool>,
+    thread: JoinHandle<(MovedMemory, End)>,
+}
+
+impl Mover {
+    /// At most as fast as that, all VMs together.
+    pub fn new(mib_per_s: u32, pages: Arc<dyn Pages>) -> Self {
+        Self {
+            bytes_per_s: u64::from(mib_per_s) << 20,
+            pages,
+            underway: None,
+            done: BTreeMap::new(),
+            totals: Arc::default(),
+        }
+    }
+
+    /// What has been done since it began.
+    pub fn totals(&self) -> MovedMemory {
+        *lock(&self.totals)
+    }
+
+    /// Whether memory is under way.
+    #[cfg(test)]
+    pub fn is_busy(&self) -> bool {
+        self.underway.is_some()
+    }
+
+    /// Goes on, calls off what is not worth it any longer, or begins with the first of these VMs that it may begin with: those for which
+    /// moving so many bytes pays, with their homes. What there is to tell.
+    pub fn look<'a>(
+        &mut self,
+        worth: impl Iterator<Item = (&'a Resident, Vec<u32>, u64)>,
+        now: Duration,
+    ) -> Option<Line> {
+        let mut worth = worth.filter(|(resident, home, _)| may_move(resident, home));
+        if let Some(Underway { vm, home, is_called_off, .. }) = &self.underway {
+            let is_worth_it =
+                worth.any(|(resident, nodes, _)| resident.vm.identity == vm.identity && nodes == *home);
+            is_called_off.store(!is_worth_it, Ordering::Relaxed);
+            return None;
+        }
+        self.done.retain(|_, (_, until)| now < *until);
+        let is_next = |resident: &Resident, home: &[u32]| {
+            self.done.get(&resident.vm.identity).is_none_or(|(before, _)| before != home)
+        };
+        let (resident, home, bytes) = worth.find(|(resident, home, _)| is_next(resident, home))?;
+        self.begin(&resident.vm, home, bytes, now)
+    }
+
+    fn begin(&mut self, vm: &Vm, home: Vec<u32>, bytes_max: u64, now: Duration) -> Option<Line> {
+        let mappings = vm.read_far_mappings(&home).unwrap_or_default();
+        if mappings.is_empty() {
+            self.done.insert(vm.identity, (home, now + PAUSE));
+            return None;
+        }
+        let text = format!(
+            "moving {} of its memory to {}, at most {} MiB a second",
+            size(bytes_max),
+            name_nodes(&home),
+            self.bytes_per_s >> 20
+        );
+        let asked = vm.clone();
+        let pass = Pass::new(vm.identity.pid, move || asked.is_alive(), home.clone(), mappings, bytes_max);
+        let is_called_off = Arc::new(AtomicBool::new(false));
+        let (pages, totals, called_off) = (self.pages.clone(), self.totals.clone(), is_called_off.clone());
+        let pace = Pace { bytes_per_s: self.bytes_per_s, due: Duration::ZERO };
+        let work = move || run(pass, &*pages, pace, &totals, &called_off);
+        // Without a thread the next look tries again.
+        let thread = thread::Builder::new().name("memory".into()).spawn(work).ok()?;
+        self.underway = Some(Underway { vm: vm.clone(), home, begun: now, is_called_off, thread });
+        Some(remark(vm, &text))
+    }
+
+    /// The VM whose pass has ended since this was asked last, and what there is to tell.
+    pub fn take_ended(&mut self, now: Duration) -> Option<(Identity, Line)> {
+        let Underway { vm, home, begun, thread, .. } =
+            self.underway.take_if(|underway| underway.thread.is_finished())?;
+        // The thread has told of a panic itself.
+        let (sum, end) = thread.join().unwrap_or((MovedMemory::default(), End::Stuck));
+        let mut text = format!(
+            "{} of its memory moved to {} in {} s",
+            size(sum.moved),
+            name_nodes(&home),
+            now.saturating_sub(begun).as_secs()
+        );
+        let stayed = [("shared", sum.shared), ("in use", sum.busy), ("without room there", sum.no_room)];
+        for (why, bytes) in stayed.into_iter().filter(|(_, bytes)| *bytes > 0) {
+            let _ = write!(text, ", {} stayed, being {why}", size(bytes));
+        }
+        match end {
+            End::Done => {}
+            End::Stuck => text += "; nothing more could be moved",
+            End::NoRoom => text += "; the home is full",
+            End::Gone => text += "; the VM has ended",
+            End::CalledOff => text += "; more is not worth it now",
+            End::Refused(error) => {
+                let _ = write!(text, "; the kernel refuses to move more: {error}");
+            }
+        }
+        self.done.insert(vm.identity, (home, now + PAUSE));
+        Some((vm.identity, remark(&vm, &text)))
+    }
+}
+
+/// Whether memory of the VM may be moved to that home: nobody has decided otherwise.
+fn may_move(resident: &Resident, home: &[u32]) -> bool {
+    resident.decided.is_none()
+        && resident.vm.devices.is_empty()
+        && home.iter().all(|node| resident.limits.memory_nodes.contains(node))
+}
+
+/// What the thread does.
+fn run(
+    mut pass: Pass,
+    pages: &dyn Pages,
+    mut pace: Pace,
+    totals: &Mutex<MovedMemory>,
+    is_called_off: &AtomicBool,
+) -> (MovedMemory, End) {
+    let begun = Instant::now();
+    let mut sum = MovedMemory::default();
+    loop {
+        if is_called_off.load(Ordering::Relaxed) {
+            return (sum, End::CalledOff);
+        }
+        let before = begun.elapsed();
+        let mut step = MovedMemory::default();
+        let result = pass.step(pages, &mut step);
+        sum += step;
+        *lock(totals) += step;
+        if let Err(end) = result {
+            return (sum, end);
+        }
+        thread::sleep(pace.pause(before, begun.elapsed(), step.moved + step.stayed()));
+    }
+}
+
+/// How fast a pass may be.
+struct Pace {
+    bytes_per_s: u64,
+    /// When the next step may begin, since the pass began.
+    due: Duration,
+}
+
+impl Pace {
+    /// How long to wait after a step that took from `begin` to `end` and tried to move so much. Time in which nothing was moved is not made
+    /// up for.
+    fn pause(&mut self, begin: Duration, end: Duration, bytes: u64) -> Duration {
+        let took = Duration::from_secs_f64(bytes as f64 / self.bytes_per_s as f64);
+        self.due = (self.due.max(begin) + took).max(end + end.saturating_sub(begin));
+        self.due - end
+    }
+}
+
+fn lock(totals: &Mutex<MovedMemory>) -> std::sync::MutexGuard<'_, MovedMemory> {
+    // A sum is whole at any time.
+    totals.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..0x4000_0000 => format!("{} MiB", bytes >> 20),
+        _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_is_kept_and_bursts_are_not() {
+        let mib = 1 << 20;
+        let mut pace = Pace { bytes_per_s: 100 * mib, due: Duration::ZERO };
+        let ms = Duration::from_millis;
+        assert_eq!(pace.pause(ms(0), ms(10), 10 * mib), ms(90));
+        assert_eq!(
+            pace.pause(ms(5_000), ms(5_010), 10 * mib),
+            ms(90),
+            "five seconds of nothing count for nothing"
+        );
+        assert_eq!(pace.pause(ms(5_100), ms(5_300), 10 * mib), ms(200), "half of a CPU");
+        assert_eq!(pace.pause(ms(5_500), ms(5_510), 0), ms(10), "looking is work, too");
+    }
+
+    #[test]
+    fn over_time_no_more_is_moved_than_allowed() {
+        let mib = 1 << 20;
+        let mut pace = Pace { bytes_per_s: 200 * mib, due: Duration::ZERO };
+        let (mut now, mut moved) = (Duration::ZERO, 0);
+        for step in 0..1_000u64 {
+            let bytes = (step % 9) * mib;
+            let end = now + Duration::from_micros(bytes / 2_000);
+            moved += bytes;
+            now = end + pace.pause(now, end, bytes);
+            let allowed = 200.0 * mib as f64 * now.as_secs_f64();
+            assert!(moved as f64 <= allowed + 1.0, "{moved} bytes after {now:?}");
+        }
+    }
+}
