@@ -234,6 +234,7 @@ pub const LEGS: &[Leg] = &[
             scenario("are-found-and-have-homes", scenarios::vms::are_found_and_have_homes),
             scenario("observed-before-loading", scenarios::observing::before_loading),
             scenario("homes-follow-memory", scenarios::vms::homes_follow_memory),
+            scenario("memory-comes-home", scenarios::vms::memory_comes_home),
             scenario("limits-are-respected", scenarios::vms::limits_are_respected),
             scenario("homes-survive", scenarios::vms::homes_survive),
             scenario("metrics-tell-of-a-vm", scenarios::metrics::tell_of_a_vm),

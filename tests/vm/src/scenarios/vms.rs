@@ -81,15 +81,7 @@ pub fn homes_follow_memory(guest: &Guest) -> Result<()> {
     let vm = Vm::start("moved", 1)?;
     let home = vm.wait_for_home()?;
     let (from, to) = (home.home[0], 1 - home.home[0]);
-    // The firmware touches 39 MiB as soon as it runs.
-    wait::until("that memory lies at home", || {
-        let maps = fs::read_to_string(format!("/proc/{}/numa_maps", vm.process().pid()))?;
-        let pages = |node: u32| {
-            let of_node = |field: &str| field.strip_prefix(&format!("N{node}="))?.parse::<u64>().ok();
-            maps.split_ascii_whitespace().filter_map(of_node).sum::<u64>()
-        };
-        Ok((pages(from) > 8_000).then_some(()))
-    })?;
+    wait_for_memory_on(&vm, from)?;
     let pid = vm.process().pid().to_string();
     let moved = Command::new("migratepages").args([&pid, &from.to_string(), &to.to_string()]).output()?;
     ensure!(moved.status.success(), "migratepages: {}", String::from_utf8_lossy(&moved.stderr));
@@ -100,6 +92,49 @@ pub fn homes_follow_memory(guest: &Guest) -> Result<()> {
     guest.note(format!("from node {from} to {to}: {}", home.why))?;
     let share = share_on(vm.vcpus(), &cpus::of_node(to)?)?;
     ensure!(share > MOSTLY, "its vCPUs have not followed: {share}");
+    drop(vm);
+    tandem.stop()?;
+    Ok(())
+}
+
+/// Waits until most of the memory of a VM is on that node: its firmware touches 39 MiB as soon as it runs.
+fn wait_for_memory_on(vm: &Vm, node: u32) -> Result<()> {
+    wait::until(&format!("that its memory lies on node {node}"), || {
+        Ok((pages_on(vm, node)? > 8_000).then_some(()))
+    })
+}
+
+/// How many pages a VM has on a node.
+fn pages_on(vm: &Vm, node: u32) -> Result<u64> {
+    let maps = fs::read_to_string(format!("/proc/{}/numa_maps", vm.process().pid()))?;
+    let of_node = |field: &str| field.strip_prefix(&format!("N{node}="))?.parse::<u64>().ok();
+    Ok(maps.split_ascii_whitespace().filter_map(of_node).sum())
+}
+
+/// Memory stays where it is when a home moves, and comes home with the setting for that.
+pub fn memory_comes_home(guest: &Guest) -> Result<()> {
+    let tandem = Tandem::run_with(QUICK)?;
+    let vm = Vm::start("followed", 1)?;
+    let from = vm.wait_for_home()?.home[0];
+    wait_for_memory_on(&vm, from)?;
+    let to = 1 - from;
+    let rule = format!("[[vm]]\nname = \"followed\"\nhome = [{to}]\n");
+    tandem.reload(&format!("{QUICK}{rule}"))?;
+    vm.wait_for_home_on(to)?;
+    cpus::wait_for_own_time(&[0], OBSERVED)?;
+    let (stayed, moved) = (pages_on(&vm, from)?, pages_on(&vm, to)?);
+    guest.note(format!("without the setting: {stayed} pages on node {from}, {moved} on node {to}"))?;
+    ensure!(stayed > 8_000, "memory has moved by itself");
+
+    tandem.reload(&format!("{QUICK}memory_mib_per_s = 100\n{rule}"))?;
+    wait_for_memory_on(&vm, to)?;
+    let what = "of its memory moved to node";
+    wait::until("that the log says so", || Ok(tandem.process().output().contains(what).then_some(())))?;
+    let (stayed, moved) = (pages_on(&vm, from)?, pages_on(&vm, to)?);
+    guest.note(format!("with it: {stayed} pages on node {from}, {moved} on node {to}"))?;
+    let output = tandem.process().output();
+    let said = output.lines().find(|line| line.contains(what));
+    guest.note(said.unwrap_or_default().to_owned())?;
     drop(vm);
     tandem.stop()?;
     Ok(())
