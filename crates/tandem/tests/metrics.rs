@@ -4,8 +4,9 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tandem_host::agent::{Agent, Hands, NoHands};
+use tandem_host::agent::{Agent, Hands, KernelPages, NoHands};
 use tandem_host::control::RequestCounts;
 use tandem_host::metrics::{Exporter, Format};
 use tandem_host::scheduler::{
@@ -63,7 +64,9 @@ fn page(
     tree.cgroup(scope, "cpu.max", "100000 100000\n");
     tree.process(&vm);
     let machine = read_sysfs(tree.root()).unwrap();
-    let mut agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), hands);
+    // No VM has had its home for long enough in this short time: nothing is moved.
+    let mut agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), hands)
+        .with_moved_memory(1, Arc::new(KernelPages));
     for look in 1..4 {
         vm.threads.iter_mut().for_each(|thread| thread.run_ns = look * 1_000_000_000);
         tree.process(&vm);
