@@ -144,6 +144,15 @@ static bool expire_in(struct time_bucket *bucket, u64 wait_ns, u64 now_ns)
 	return true;
 }
 
+/*
+ * Lets a bucket's timer expire now. What it was set to is left noted: who parks meanwhile is counted before it reads that, and the
+ * callback clears it before it looks at the count, and sets the timer anew. If it cannot be started, it expires when it was to.
+ */
+static void expire_now(struct time_bucket *bucket)
+{
+	bpf_timer_start(&bucket->timer, 0, 0);
+}
+
 /* Fills a bucket, if it is time. */
 static void fill(struct time_bucket *bucket, u64 now_ns)
 {
@@ -627,9 +636,8 @@ static void return_grant(struct task_state *task, s32 cpu, u64 now_ns)
 		if (!bucket)
 			break;
 		__sync_fetch_and_sub(&bucket->nr_grants, 1);
-		/* If not now, the timer lets them out when it is filled. */
 		if (bucket->nr_parked > 0 && bucket->left_ns > 0)
-			expire_in(bucket, 0, now_ns);
+			expire_now(bucket);
 	}
 	grant->nr_buckets = 0;
 }
@@ -722,7 +730,7 @@ static void set_limit(struct cgroup_state *state, u64 period_us, u64 quota_us, u
 	__sync_fetch_and_add(&limits_generation, 1);
 	kick_tickless();
 	if (bucket->nr_parked > 0)
-		expire_in(bucket, 0, now_ns);
+		expire_now(bucket);
 }
 
 /* A cgroup is removed: its bucket is free for another one. */

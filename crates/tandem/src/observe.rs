@@ -10,6 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tandem_file::units;
 use tandem_host::agent::VmReport;
+use tandem_host::control::{Client, SOCKET};
 use tandem_host::vms::homes_file::{HomeEntry, HomesFile};
 use tandem_host::vms::{
     HomeSource, Homes, Identity, Limits, Memory, Thread, ThreadKind, ThreadUsage, Usage, Vm, VmUsage, home_of,
@@ -102,6 +103,9 @@ impl Window {
             notes.push(format!("homes are not those that the agent says: {error}"));
             None
         });
+        // Plans of an observer that was killed are nobody's.
+        let socket = root.join(SOCKET.trim_start_matches('/'));
+        let homes = homes.filter(|file| !file.are_planned || Client::connect_to(&socket).is_ok());
         let alive = self.vms.into_iter().filter(|(vm, _)| vm.is_alive());
         let vms: Vec<ObservedVm> = alive
             .map(|(vm, usage)| {

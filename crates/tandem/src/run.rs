@@ -212,7 +212,7 @@ impl Session<'_> {
                     AgentProcess::start(&self.settings, Role::Steer).context("cannot start the agent")?;
                 writeln!(io::stdout(), "tandem: scheduling")?;
                 self.service.ready(&format!("Scheduling {}", what_on(&places, &self.settings)));
-                note(|history| history.loads += 1);
+                note(|history| history.loads = history.loads.saturating_add(1));
                 self.watch(&scheduler, agent, &isolated)?
             }
             Some(_) => Watched::Ended,
@@ -306,14 +306,14 @@ impl Session<'_> {
 fn look_at_agent(agent: &mut AgentProcess) -> anyhow::Result<()> {
     if let Some(message) = agent.look().context("cannot start the agent again")? {
         writeln!(io::stderr(), "tandem: {message}")?;
-        note(|history| history.agent_restarts += 1);
+        note(|history| history.agent_restarts = history.agent_restarts.saturating_add(1));
     }
     Ok(())
 }
 
 /// Says why the settings are not replaced.
 fn settings_stay(why: &str) -> io::Result<()> {
-    note(|history| history.failed_reloads += 1);
+    note(|history| history.failed_reloads = history.failed_reloads.saturating_add(1));
     writeln!(io::stderr(), "tandem: the settings stay as they were: {}", one_line(why))
 }
 

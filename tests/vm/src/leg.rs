@@ -229,7 +229,7 @@ pub const LEGS: &[Leg] = &[
         emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &["irqbypass", "kvm", "kvm-amd"],
-        cpu_s: 150,
+        cpu_s: 210,
         scenarios: &[
             scenario("are-found-and-have-homes", scenarios::vms::are_found_and_have_homes),
             scenario("observed-before-loading", scenarios::observing::before_loading),

@@ -30,6 +30,10 @@ use std::time::{Duration, Instant};
 /// is may become.
 const PAUSE: Duration = Duration::from_secs(3600);
 
+/// How long a pass may find nothing that is to be moved: mappings may be very large and next to empty, and others wait for their turn.
+/// An address space of 1 TiB is looked through in 40 s, at 20 us a MiB.
+const SEARCH_MAX: Duration = Duration::from_secs(60);
+
 /// Moves memory of VMs, one after another.
 pub struct Mover {
     bytes_per_s: u64,
@@ -166,14 +170,21 @@ fn run(
 ) -> (MovedMemory, End) {
     let begun = Instant::now();
     let mut sum = MovedMemory::default();
+    let mut found = Duration::ZERO;
     loop {
         if is_called_off.load(Ordering::Relaxed) {
             return (sum, End::CalledOff);
+        }
+        if begun.elapsed() - found > SEARCH_MAX {
+            return (sum, End::Stuck);
         }
         let before = begun.elapsed();
         let mut step = MovedMemory::default();
         let result = pass.step(pages, &mut step);
         sum += step;
+        if step.moved + step.stayed() > 0 {
+            found = begun.elapsed();
+        }
         *lock(totals) += step;
         if let Err(end) = result {
             return (sum, end);

@@ -21,8 +21,8 @@ pub(super) struct Whereabouts {
     /// Part of their time on each node, in the order of the machine; empty before they were seen running.
     parts: Vec<f64>,
     looks: u32,
-    /// On the nodes of the home, and on others, since the first look.
-    time: Time,
+    /// On the nodes of the home, and on others, since the first look; `None` until it had a home.
+    time: Option<Time>,
 }
 
 impl Whereabouts {
@@ -43,8 +43,10 @@ impl Whereabouts {
             let at = node.and_then(|node| machine.nodes().iter().position(|known| known.os_index == node));
             if let (Some(node), Some(at)) = (node, at) {
                 on_nodes[at] += since_ns;
-                *if home.contains(&node) { &mut self.time.home_ns } else { &mut self.time.away_ns } +=
-                    since_ns;
+                if !home.is_empty() {
+                    let time = self.time.get_or_insert_default();
+                    *if home.contains(&node) { &mut time.home_ns } else { &mut time.away_ns } += since_ns;
+                }
             }
         }
         self.ran = ran;
@@ -64,8 +66,8 @@ impl Whereabouts {
         (!self.parts.is_empty()).then_some(&self.parts[..])
     }
 
-    /// Time at home and on other nodes; `None` before they were seen running.
+    /// Time at home and on other nodes; `None` before they were seen running with a home.
     pub fn time(&self) -> Option<Time> {
-        (self.looks > 0).then_some(self.time)
+        self.time
     }
 }

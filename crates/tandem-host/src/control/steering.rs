@@ -54,10 +54,14 @@ impl Steering {
         latency_critical: bool,
     ) -> Result<Answer, ErrorTold> {
         let subject = find(whom, asker)?;
-        if let (Asker::User { .. }, Whom::Task(tid), false) = (asker, whom, self.managed)
-            && is_managed(Path::new("/"), *tid, self.reports.as_ref())
-        {
-            return Err(ErrorTold { kind: ErrorKind::Refused, message: Refusal::Managed.to_string() });
+        if let (Asker::User { .. }, Whom::Task(tid), false) = (asker, whom, self.managed) {
+            if self.reports.as_ref().is_some_and(|reports| reports.looks() == 0) {
+                let message = "the agent has just begun, and does not know the VMs yet; ask again".into();
+                return Err(ErrorTold { kind: ErrorKind::Busy, message });
+            }
+            if is_managed(Path::new("/"), *tid, self.reports.as_ref()) {
+                return Err(ErrorTold { kind: ErrorKind::Refused, message: Refusal::Managed.to_string() });
+            }
         }
         let place = place.map(|place| self.place(place)).transpose()?;
         self.preferences.set(subject, &Preference { place, latency_critical }, asker).map_err(told)?;

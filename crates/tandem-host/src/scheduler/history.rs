@@ -9,7 +9,7 @@
 //! tells nothing.
 
 use super::Exit;
-use super::log_folder::{LOG_FOLDER, write};
+use super::log_folder::{LOG_FOLDER, is_own, write};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -46,10 +46,18 @@ pub struct History {
 }
 
 impl History {
-    /// What was counted so far below this root; nothing if there is no such file, or another one.
+    /// What was counted so far below this root; nothing if there is no such file, another one, or the folder is somebody else's.
     pub fn read(root: &Path) -> Self {
+        if !is_own(&folder(root)) {
+            return Self::default();
+        }
         let text = read_string(&folder(root).join(FILE), LENGTH_MAX);
-        text.ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+        let mut history: Self =
+            text.ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        for (reason, count) in std::mem::take(&mut history.ejections) {
+            history.add_ejections(&reason, count);
+        }
+        history
     }
 
     /// Counts something. Only who holds the service's lock may.
@@ -64,11 +72,16 @@ impl History {
 
     /// Counts an ejection.
     pub fn count_ejection(&mut self, exit: &Exit) {
-        let reason = readable(&exit.reason.chars().take(REASON_MAX).collect::<String>(), &[]);
-        let is_room = self.ejections.len() < REASONS_MAX || self.ejections.contains_key(&reason);
-        *self.ejections.entry(if is_room { reason } else { OTHER_REASONS.into() }).or_insert(0) += 1;
+        self.add_ejections(&exit.reason, 1);
         self.last_ejection_unix_s =
             SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|time| time.as_secs());
+    }
+
+    fn add_ejections(&mut self, reason: &str, count: u64) {
+        let reason = readable(&reason.chars().take(REASON_MAX).collect::<String>(), &[]);
+        let is_room = self.ejections.len() < REASONS_MAX || self.ejections.contains_key(&reason);
+        let sum = self.ejections.entry(if is_room { reason } else { OTHER_REASONS.into() }).or_insert(0);
+        *sum = sum.saturating_add(count);
     }
 }
 
@@ -117,6 +130,11 @@ mod tests {
         let folder = folder(root.path());
         fs::create_dir_all(&folder).unwrap();
         fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let many: Vec<_> = (0..300).map(|number| format!("\"\\u001b{number:03}\": {}", u64::MAX)).collect();
+        fs::write(folder.join(FILE), format!("{{\"ejections\": {{{}}}}}", many.join(", "))).unwrap();
+        let read = History::read(root.path());
+        assert_eq!((read.ejections.len(), read.ejections[OTHER_REASONS]), (REASONS_MAX + 1, u64::MAX));
+        assert!(read.ejections.keys().all(|reason| !reason.contains(char::is_control)), "{read:?}");
         for text in ["", "[]", "{\"loads\": -1}", &"9".repeat(1 << 20)] {
             fs::write(folder.join(FILE), text).unwrap();
             assert_eq!(History::read(root.path()), History::default());

@@ -8,7 +8,7 @@
 use super::{Kernel, SchedulerError};
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -137,8 +137,15 @@ const SERVICE_FOLDER: &str = "/run/tandem";
 /// If another one is at work, or the folder cannot be made.
 pub fn lock_service() -> Result<File, SchedulerError> {
     let folder = Path::new(SERVICE_FOLDER);
-    fs::create_dir_all(folder).map_err(SchedulerError::file(folder))?;
-    lock(folder)
+    loop {
+        fs::create_dir_all(folder).map_err(SchedulerError::file(folder))?;
+        let locked = lock(folder)?;
+        // It may have been removed, and made anew, in between.
+        let is_there = |now: fs::Metadata| locked.metadata().is_ok_and(|own| own.ino() == now.ino());
+        if fs::metadata(folder).is_ok_and(is_there) {
+            return Ok(locked);
+        }
+    }
 }
 
 fn lock(directory: &Path) -> Result<File, SchedulerError> {

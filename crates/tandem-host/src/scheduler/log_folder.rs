@@ -3,7 +3,7 @@
 //! It is made for its owner alone if it is not there. In one that others may write to, somebody could have laid a link: nothing is
 //! written there, and no link is followed.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, mkdir, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fstat, lstat, mkdir, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::fs::File;
@@ -24,9 +24,7 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> io::Result<PathBuf
     }
     let only = OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = openat(CWD, folder, OFlags::DIRECTORY | OFlags::RDONLY | only, Mode::empty())?;
-    let found = fstat(&directory)?;
-    let may_others_write = Mode::from_raw_mode(found.st_mode).intersects(Mode::WGRP | Mode::WOTH);
-    if found.st_uid != geteuid().as_raw() || may_others_write {
+    if !is_own_alone(&fstat(&directory)?) {
         let message = format!("{} may be written to by others", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
@@ -41,6 +39,16 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> io::Result<PathBuf
     file.sync_all()?;
     renameat(&directory, &unfinished, &directory, name)?;
     Ok(folder.join(name))
+}
+
+/// Whether the folder is the user's, and nobody else may write to it.
+pub(super) fn is_own(folder: &Path) -> bool {
+    lstat(folder).is_ok_and(|found| is_own_alone(&found))
+}
+
+fn is_own_alone(found: &Stat) -> bool {
+    let may_others_write = Mode::from_raw_mode(found.st_mode).intersects(Mode::WGRP | Mode::WOTH);
+    found.st_uid == geteuid().as_raw() && !may_others_write
 }
 
 #[cfg(test)]

@@ -101,8 +101,12 @@ fn summary(earlier: &[VmReport], now: &[VmReport], time: Duration) -> String {
         vcpus += vm.vcpus;
         run_ns += gone(|vm| vm.vcpu_ns);
         steal_ns += gone(|vm| vm.steal_ns.unwrap_or(0));
-        home_ns += gone(|vm| vm.home_ns.unwrap_or(0));
-        away_ns += gone(|vm| vm.away_ns.unwrap_or(0));
+        let places = |vm: &VmReport| [vm.home_ns.unwrap_or(0), vm.away_ns.unwrap_or(0)];
+        let (earlier, now) = (places(before), places(vm));
+        // An agent that has begun anew counts from 0.
+        let from = if now[0] < earlier[0] || now[1] < earlier[1] { [0; 2] } else { earlier };
+        home_ns += now[0] - from[0];
+        away_ns += now[1] - from[1];
     }
     let part = |part: u64, whole: f64| (whole > 0.0).then(|| 100.0 * part as f64 / whole);
     let mut line = many(now.len(), "VM");
@@ -166,6 +170,12 @@ mod tests {
             "3 VMs: 1.5 CPUs, steal 5.0%, 67% of their time on the nodes of planned homes; these homes would save 0.60 \
              CPUs (0.20 to 0.80)"
         );
+        let anew = [vm(1, 120, 7, 2, None), vm(2, 6, 0, 3, None)].map(|mut vm| {
+            vm.away_ns = Some(60_000_000_000);
+            vm
+        });
+        let line = summary(&now[..2], &anew, time);
+        assert!(line.contains(", 4.0% of their time"), "of an agent that has begun anew: {line}");
         assert_eq!(summary(&[], &now[2..], time), "1 VM", "of what has just come nothing is known yet");
         assert_eq!(summary(&now, &[], time), "no VMs");
     }

@@ -10,6 +10,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::json;
+use std::os::unix::net::UnixListener;
 use std::time::{Duration, SystemTime};
 use tandem_host::cpu_time::CpuTimes;
 use tandem_host::scheduler::{Counters, Held, Mode, Place, Preference};
@@ -45,6 +46,8 @@ fn look_of(are_planned: bool) -> Look {
         vms: vms.iter().map(home).take(2).collect(),
     };
     file.write(tree.root()).unwrap();
+    // Who observes is there.
+    let _socket = UnixListener::bind(tree.root().join("run/tandem/tandem.sock")).unwrap();
     let machine = read_sysfs(tree.root()).unwrap();
     let mut observed = Observation::make(tree.root(), &machine, &vms, Duration::ZERO, Reports::new);
     observed.interval = Duration::from_secs(1);
