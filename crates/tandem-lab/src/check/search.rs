@@ -9,6 +9,7 @@ use super::plan::Plan;
 use super::promises::{PROMISES, Promise, WINDOW_NS};
 use super::shrink::shrink;
 use crate::scenario::ScenarioSource;
+use crate::scenario::amount::Count;
 use crate::scenario::policy::scheduler::SchedulerName;
 use crate::scenario::policy::{PolicyTable, compiled};
 use rayon::iter::{IntoParallelIterator, ParallelBridge, ParallelIterator};
@@ -17,6 +18,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::Path;
 use tandem_file::file_error::FileError;
+use tandem_file::located::Located;
 use tandem_sim::RunError;
 use tandem_sim::scenario::Scenario;
 
@@ -295,5 +297,9 @@ fn judge_once(
 /// If the scheduler cannot be used.
 pub fn scenario(plan: &Plan, host: &SchedulerName) -> Result<Scenario, FileError> {
     let source = ScenarioSource::parse(Path::new("drawn.toml"), &plan.to_toml("tandem"))?;
-    source.build(&Default::default(), &PolicyTable { host: Some(host.clone()), ..PolicyTable::default() })
+    // What the file says of Tandem is not said of another scheduler.
+    let pct = u64::from(plan.timer_failure_pct);
+    let timer_failure_pct = (pct > 0).then(|| Located::<()>::default().map(|()| Count(pct)));
+    let policy = PolicyTable { host: Some(host.clone()), timer_failure_pct, ..PolicyTable::default() };
+    source.build(&Default::default(), &policy)
 }
