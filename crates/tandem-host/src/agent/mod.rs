@@ -248,10 +248,9 @@ impl<H: Hands> Agent<H> {
 
     /// Estimates what the homes would save that are planned.
     fn expect(&mut self, now: Duration) {
-        let free = free_bytes(&self.root, &self.machine);
-        let vms: Vec<_> = self.residents.values().map(|resident| resident.view(&self.machine)).collect();
-        let view =
-            View { machine: &self.machine, free_bytes: &free, vms: &vms, now_ns: now.as_nanos() as u64 };
+        let (free_bytes, vms) = self.seen();
+        let now_ns = now.as_nanos() as u64;
+        let view = View { machine: &self.machine, free_bytes: &free_bytes, vms: &vms, now_ns };
         let runs: BTreeMap<u64, Vec<f64>> = self
             .residents
             .values()
@@ -356,12 +355,8 @@ impl<H: Hands> Agent<H> {
     fn move_memory(&mut self, now: Duration) -> Option<Line> {
         self.mover.as_ref()?;
         let (free_bytes, vms) = self.seen();
-        let view = View {
-            machine: &self.machine,
-            free_bytes: &free_bytes,
-            vms: &vms,
-            now_ns: now.as_nanos() as u64,
-        };
+        let now_ns = now.as_nanos() as u64;
+        let view = View { machine: &self.machine, free_bytes: &free_bytes, vms: &vms, now_ns };
         let far = self.planner.far_memory(&view);
         let worth = far.iter().filter_map(|far| {
             let resident = self.residents.values().find(|resident| resident.id == far.vm)?;

@@ -224,30 +224,16 @@ impl<'a> Situation<'a> {
         let untouched = self.untouched(vm.view, nodes, &others.free_bytes);
         let bytes: Vec<u64> =
             untouched.iter().zip(&vm.view.resident_bytes).map(|(a, b)| a.saturating_add(*b)).collect();
-        let all: f64 = bytes.iter().map(|&bytes| bytes as f64).sum();
-        if all == 0.0 {
-            return 0.0;
-        }
-        let from = |cpu: NodeId| -> f64 {
-            let parts = bytes.iter().enumerate();
-            parts.map(|(node, &bytes)| bytes as f64 / all * self.far(cpu, node.into())).sum()
-        };
-        MEMORY_SHARE * self.mean_over_cpus(nodes, from)
+        MEMORY_SHARE * self.mean_over_cpus(nodes, |cpu| self.far_of(&bytes, cpu))
     }
 
-    /// How much longer loads of the memory that a VM has already take from a node than if all of it was there.
-    pub fn far_of(&self, at: usize, cpu: NodeId) -> f64 {
-        let bytes = &self.vms[at].view.resident_bytes;
+    /// How much longer loads of so much memory on each node take from a CPU's node than if all of it was there.
+    pub fn far_of(&self, bytes: &[u64], cpu: NodeId) -> f64 {
         let all: f64 = bytes.iter().map(|&bytes| bytes as f64).sum();
         if all == 0.0 {
             return 0.0;
         }
         bytes.iter().enumerate().map(|(node, &bytes)| bytes as f64 / all * self.far(cpu, node.into())).sum()
-    }
-
-    /// The same in the mean over the CPUs of its home, which it has.
-    pub fn far_of_home(&self, at: usize) -> f64 {
-        self.mean_over_cpus(&self.vms[at].home, |cpu| self.far_of(at, cpu))
     }
 
     /// Loss by far devices for each CPU of demand.
@@ -262,7 +248,7 @@ impl<'a> Situation<'a> {
         self.far[cpu.index() * self.cpus.len() + memory.index()]
     }
 
-    fn mean_over_cpus(&self, nodes: &[NodeId], value: impl Fn(NodeId) -> f64) -> f64 {
+    pub fn mean_over_cpus(&self, nodes: &[NodeId], value: impl Fn(NodeId) -> f64) -> f64 {
         let cpus = |node: NodeId| self.cpus[node.index()];
         let sum: f64 = nodes.iter().map(|&node| cpus(node) * value(node)).sum();
         sum / nodes.iter().map(|&node| cpus(node)).sum::<f64>()

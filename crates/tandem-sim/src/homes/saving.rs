@@ -45,9 +45,9 @@ impl Planner {
             assert_eq!(runs.len(), view.machine.node_count(), "VM {} runs on another machine", vm.view.id);
             let asked = situation.asked(at, &vm.home, &vm.home);
             let at_home = (situation.cpus(&vm.home) as f64 / asked).min(1.0);
-            let far_now: f64 =
-                runs.iter().enumerate().map(|(node, part)| part * situation.far_of(at, node.into())).sum();
-            let far_at_home = situation.far_of_home(at);
+            let far = |node| situation.far_of(&vm.view.resident_bytes, node);
+            let far_now: f64 = runs.iter().enumerate().map(|(node, part)| part * far(node.into())).sum();
+            let far_at_home = situation.mean_over_cpus(&vm.home, far);
             let saved = |share: f64| vm.demand * share * at_home * (far_now - far_at_home);
             let [a, b] = [saved(MEMORY_SHARE_LEAST), saved(MEMORY_SHARE_MOST)];
             let saving = Saving { least: a.min(b), expected: saved(MEMORY_SHARE), most: a.max(b) };

@@ -136,20 +136,8 @@ pub fn memory_comes_home(guest: &Guest) -> Result<()> {
     guest.note(format!("without the setting: {stayed} pages on node {from}, {moved} on node {to}"))?;
     ensure!(stayed > 8_000, "memory has moved by itself");
 
-    // An agent looks at memory as often as it takes little of a CPU, which is seldom where CPUs are emulated; a new one does at once.
-    let mut mib_per_s = 100;
-    let reload =
-        |mib_per_s: u32| tandem.reload(&format!("{QUICK}memory_mib_per_s = {mib_per_s}\n{LISTEN}{rule}"));
-    reload(mib_per_s)?;
-    wait::until("that the memory comes home", || {
-        let has_begun = tandem.process().output().contains("moving ");
-        if !has_begun && agents_looks().is_ok_and(|looks| looks > MOVING_LOOKS_MAX) {
-            mib_per_s += 1;
-            reload(mib_per_s)?;
-        }
-        Ok((pages_on(&vm, to)? > 8_000).then_some(()))
-    })?;
-    guest.note(format!("of {} agents the last one moved it", mib_per_s - 99))?;
+    tandem.reload(&format!("{QUICK}memory_mib_per_s = 100\n{rule}"))?;
+    wait_for_memory_on(&vm, to)?;
     let what = "of its memory moved to node";
     wait::until("that the log says so", || Ok(tandem.process().output().contains(what).then_some(())))?;
     let (stayed, moved) = (pages_on(&vm, from)?, pages_on(&vm, to)?);
