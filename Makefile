@@ -82,7 +82,7 @@ test-vm: ## Boot real kernels in QEMU and try the scheduler on them (KERNEL=6.12
 	@scripts/setup vm
 	@scripts/kernel-$(KERNEL)
 	cargo build --locked --package tandem --package vm-tests
-	cargo run --locked --quiet --package vm-tests -- --kernel .tools/vm/kernel-$(KERNEL) $(VM_OPTIONS)
+	target/debug/vm-tests --kernel .tools/vm/kernel-$(KERNEL) $(VM_OPTIONS)
 
 lint: ## Check formatting, and that neither clippy nor rustdoc warns
 	@scripts/setup test
@@ -96,7 +96,7 @@ deny: ## Check licences and sources of the dependencies (not advisories: their d
 	cargo deny --locked check licenses bans sources
 	cargo deny --locked --manifest-path fuzz/Cargo.toml --config deny.toml check licenses bans sources
 
-fuzz: ## Fuzz the readers of scenarios, hwloc's XML, processes, sysfs and the control socket for FUZZ_SECONDS
+fuzz: ## Fuzz the readers of scenarios, hwloc's XML, processes, sysfs, the service's files and requests, and the control socket for FUZZ_SECONDS
 	@scripts/setup test
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
 
@@ -108,7 +108,7 @@ bench-vm: ## Compare schedulers on a real kernel in QEMU, in instruction-counted
 	@scripts/setup bench-vm
 	@scripts/kernel-$(KERNEL)
 	cargo build --locked --package tandem --package vm-tests
-	cargo run --locked --quiet --package vm-tests --bin vm-bench -- --kernel .tools/vm/kernel-$(KERNEL) --seeds $(SEEDS) $(if $(CSV),--csv $(CSV))
+	target/debug/vm-bench --kernel .tools/vm/kernel-$(KERNEL) --seeds $(SEEDS) $(if $(CSV),--csv $(CSV))
 
 docs: ## Build the book into docs/book and the API documentation into target/doc
 	@scripts/setup docs

@@ -10,7 +10,7 @@ use tandem_host::untrusted::SHOWN_MAX;
 use tandem_host::vms::Finder;
 
 const BETWEEN: u8 = 0xff;
-const FILES: [&str; 9] = [
+const FILES: [&str; 12] = [
     "proc/7/cmdline",
     "proc/7/comm",
     "proc/7/task/8/comm",
@@ -20,18 +20,22 @@ const FILES: [&str; 9] = [
     "proc/7/maps",
     "proc/7/numa_maps",
     "vm.conf",
+    "proc/7/task/8/schedstat",
+    "proc/self/mountinfo",
+    "sys/fs/cgroup/vm/memory.numa_stat",
 ];
 
 fuzz_target!(|input: &[u8]| {
     let folder = tempfile::tempdir().expect("there is room for a folder");
     let root = folder.path();
-    for folder in ["proc/7/task/8", "proc/7/fd"] {
+    for folder in ["proc/7/task/8", "proc/7/fd", "proc/self", "sys/fs/cgroup/vm"] {
         fs::create_dir_all(root.join(folder)).expect("it can be made");
     }
     let mut texts = input.split(|&byte| byte == BETWEEN);
     for file in FILES {
         fs::write(root.join(file), texts.next().unwrap_or_default()).expect("it can be written");
     }
+    fs::write(root.join("sys/fs/cgroup/vm/cgroup.procs"), "7\n").expect("it can be written");
     fs::copy(root.join("proc/7/stat"), root.join("proc/7/task/8/stat")).expect("it can be copied");
     look(root);
 });
@@ -44,5 +48,8 @@ fn look(root: &Path) {
         let threads = vm.read_threads();
         let limits = vm.read_limits(&threads, &[0]);
         vm.read_memory(&limits);
+        vm.read_far_mappings(&[1]);
+        vm.read_times(&threads, &mut Vec::new());
+        vm.asks_for_cookies();
     }
 }

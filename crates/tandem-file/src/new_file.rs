@@ -28,7 +28,12 @@ impl NewFile {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it does not end in the name of a file"));
         };
         let unfinished = path.with_file_name(format!(".{}.{}", name.display(), std::process::id()));
-        let file = File::create(&unfinished)?;
+        // What lies there is of a process that was killed, or a link that somebody has laid.
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = File::create_new(&unfinished)?;
         Ok(Self { file, unfinished, path: path.to_owned(), is_complete: false })
     }
 
@@ -83,6 +88,22 @@ mod tests {
         file.complete().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(names(folder.path()), ["a.txt"]);
+    }
+
+    #[test]
+    fn no_link_leads_astray() {
+        let folder = tempfile::tempdir().unwrap();
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let path = folder.path().join("a.txt");
+        for name in ["a.txt".to_owned(), format!(".a.txt.{}", std::process::id())] {
+            std::os::unix::fs::symlink(&victim, folder.path().join(name)).unwrap();
+        }
+        let mut file = NewFile::create(&path).unwrap();
+        file.write_all(b"new").unwrap();
+        file.complete().unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert!(!path.is_symlink());
     }
 
     #[test]

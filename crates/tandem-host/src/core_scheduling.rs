@@ -1,28 +1,69 @@
-//! Core scheduling: which VMs have tasks with a cookie. The kernel's `Documentation/admin-guide/hw-vuln/core-scheduling.rst`.
+//! Core scheduling: which VMs have tasks with a cookie, and giving them one. The kernel's
+//! `Documentation/admin-guide/hw-vuln/core-scheduling.rst`.
 //!
-//! **Problem.** Tasks with different cookies never run on one core at the same time. Some kernels hang when a sched_ext scheduler
+//! **Problem.** Tasks with different cookies never run on one core at the same time. That is what keeps a VM apart from others
+//! that would read its secrets from what the threads of a core share. But some kernels hang when a sched_ext scheduler
 //! and cookies come together, and Cloud Hypervisor gives every VM one by default since its release 52.
 //!
 //! **Approach.** The kernel is asked about threads of VMs, one at a time, with `prctl(2)`; it answers at once, whatever the thread
 //! does. Where it does not tell, because the caller may not know or there is no such kernel below the root, the command line of a
-//! Cloud Hypervisor counts.
+//! Cloud Hypervisor counts. One call gives all threads of a process a new cookie; those that they start later inherit it.
 //!
 //! **Limits.** Tasks outside of VMs, as `coresched(1)` starts them, are not looked at. Of a VM, the first [`THREADS_MAX`] threads
-//! are.
+//! are. A cookie that a VM has is taken to be its own: whether another one has the same is not asked. A process may put its cookie
+//! down, and is without until somebody looks again.
 
-use crate::vms::{Finder, ProcUnreadable, Vm};
-use rustix::io::Errno;
-use rustix::process::Pid;
-use rustix::thread::{CoreSchedulingScope, core_scheduling_cookie};
+use crate::guarded::has_cookie;
+use crate::scheduler::{Kernel, KernelTypes, is_endangered_by_cookies};
+use crate::vms::{Finder, ProcUnreadable, Thread, ThreadKind, Vm};
 use std::path::Path;
+use tandem_sim::machine::Machine;
 
 /// Threads of a VM that are looked at: as many vCPUs as VMs of today have, and more.
 const THREADS_MAX: usize = 1024;
 
-/// What is known of a cookie.
+/// What keeps VMs apart on a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cookie {
+pub enum Means {
+    /// Nothing has to: cores have one thread each.
+    OneThread,
+    /// Cookies of core scheduling.
+    Cookies,
+    /// Homes alone, for this reason: a clause.
+    Homes(&'static str),
+}
+
+impl Means {
+    /// What this kernel has.
+    pub fn of(kernel: &Kernel, machine: &Machine) -> Self {
+        let has_cookies =
+            || KernelTypes::read(kernel).is_ok_and(|types| types.has_member("task_struct", "core_cookie"));
+        match machine.has_smt() {
+            false => Self::OneThread,
+            true if !has_cookies() => Self::Homes("this kernel has no core scheduling (CONFIG_SCHED_CORE)"),
+            true if is_endangered_by_cookies(kernel, machine) => {
+                Self::Homes("this kernel hangs with core scheduling under a sched_ext scheduler")
+            }
+            true => Self::Cookies,
+        }
+    }
+
+    /// What is not kept with these, and why: a sentence without its full stop.
+    pub fn shortcoming(self) -> Option<String> {
+        let Self::Homes(why) = self else { return None };
+        Some(format!(
+            "{why}, so that VMs with `cores = \"apart\"` are kept apart by placement alone: other VMs have their homes on other nodes, \
+             as far as there are enough, and cores may still be shared when the machine is busy"
+        ))
+    }
+}
+
+/// What is known of a thread's cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cookie {
+    /// It has one.
     Some,
+    /// It has none.
     None,
     /// The kernel does not tell.
     Unknown,
@@ -76,15 +117,21 @@ pub fn vms_with_cookies(root: &Path) -> Result<Vec<CookieVm>, ProcUnreadable> {
     Ok(vms.filter_map(|vm| CookieVm::of(root, vm)).collect())
 }
 
+/// Whether a VM's threads lack a cookie: a vCPU has none, or another thread while the process as a whole has one, as it is of those
+/// that it had started a moment before it got one. Monitors that take cookies by themselves take them for their vCPUs alone.
+pub fn lacks_cookie(pid: u32, threads: &[Thread], ask: impl Fn(u32) -> Cookie) -> bool {
+    let own = threads.iter().filter(|thread| thread.is_of(pid)).take(THREADS_MAX);
+    let has: Vec<(&Thread, bool)> = own.map(|thread| (thread, ask(thread.tid) == Cookie::Some)).collect();
+    let has_process = has.iter().any(|(thread, has)| thread.tid == pid && *has);
+    has.iter().any(|(thread, has)| !has && (has_process || thread.kind == ThreadKind::Vcpu))
+}
+
 /// Asks the kernel.
-fn ask(thread: u32) -> Cookie {
-    let Some(pid) = i32::try_from(thread).ok().and_then(Pid::from_raw) else { return Cookie::Unknown };
-    match core_scheduling_cookie(pid, CoreSchedulingScope::Thread) {
-        Ok(0) => Cookie::None,
-        Ok(_) => Cookie::Some,
-        // A kernel without core scheduling, or cores of one thread each: there are no cookies. A thread that is gone has none.
-        Err(Errno::INVAL | Errno::NODEV | Errno::SRCH) => Cookie::None,
-        Err(_) => Cookie::Unknown,
+pub fn ask(thread: u32) -> Cookie {
+    match has_cookie(thread) {
+        Some(true) => Cookie::Some,
+        Some(false) => Cookie::None,
+        None => Cookie::Unknown,
     }
 }
 

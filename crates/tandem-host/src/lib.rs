@@ -11,10 +11,10 @@ pub mod cpu_time;
 #[cfg(feature = "scheduler")]
 pub mod doctor;
 pub mod guarded;
+pub mod log_entry;
 #[cfg(feature = "scheduler")]
 pub mod metrics;
 pub mod mounts;
-#[cfg(feature = "scheduler")]
 pub mod privileges;
 #[cfg(feature = "scheduler")]
 pub mod process_events;

@@ -395,8 +395,12 @@ fn masks_will_do_without_lists_and_so_do_padded_texts() {
 #[test]
 fn what_is_assumed_is_told() {
     type Damage = fn(&Tree);
-    let cases: [(Damage, &str); 5] = [
-        (|tree| tree.cpu("online", "0-8"), "CPU 8, which has no folder, is offline"),
+    let cases: [(Damage, &str); 8] = [
+        (|tree| tree.cpu("online", "0-8"), "CPU 8 is offline, since it has no folder"),
+        (|tree| tree.cpu("online", "0-65535"), "CPUs 8-65535 are offline, since they have no folders"),
+        (|tree| tree.node("online", "0-2"), "node 2 is offline, since it has no folder"),
+        // 4 GiB, if each had a distance from each.
+        (|tree| tree.node("online", "0-32767"), "nodes 2-32767 are offline, since they have no folders"),
         (|tree| tree.remove("node/node1/cpulist"), "node 1 has no CPUs, since it does not say which"),
         (|tree| tree.node("node1/cpulist", "4-6"), "online CPU 7, which no node has, is on node 0"),
         (
@@ -417,8 +421,19 @@ fn what_is_assumed_is_told() {
         damage(&tree);
         let (machine, assumed) = read_sysfs_assuming(tree.root()).unwrap();
         assert!(assumed.iter().any(|one| one == expected), "{assumed:?}\n{expected}");
-        assert_eq!(machine.cpu_count(), 8);
+        assert_eq!((machine.cpu_count(), machine.node_count()), (8, 2));
     }
+}
+
+#[test]
+fn more_nodes_than_a_kernel_has_are_refused_before_their_distances_are_made() {
+    let tree = plain();
+    for node in 2..5000 {
+        tree.node(&format!("node{node}/cpulist"), "");
+    }
+    tree.node("online", "0-4999");
+    let error = read_sysfs_assuming(tree.root()).unwrap_err().to_string();
+    assert!(error.ends_with("the machine has 5000 NUMA nodes; at most 1024 are supported"), "{error}");
 }
 
 #[test]

@@ -49,6 +49,7 @@ use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -56,7 +57,7 @@ use tandem_file::file_error::{FileError, read_text};
 use tandem_file::located::SourceFile;
 use tandem_file::units::{Bandwidth, Duration, Frequency, Size};
 use tandem_sim::machine::{
-    CpuSpec, Hardware, Machine, MachineBuilder, MachineError, NodeSpec, parse_cpulist,
+    CpuSpec, Hardware, MAX_CPUS, Machine, MachineBuilder, MachineError, NodeSpec, parse_cpulist,
 };
 use toml::Spanned;
 
@@ -235,6 +236,8 @@ impl MachineFile {
             builder = builder.llc(llc.get_ref().number, llc.get_ref().size.bytes);
         }
         let mut core = 0;
+        let mut count = 0;
+        let mut of_all_cores = BTreeSet::<u32>::new();
         for cores in &file.cores {
             let table = cores.get_ref();
             if !(1..=FULL_CAPACITY).contains(&table.capacity) {
@@ -250,6 +253,12 @@ impl MachineFile {
                         "a core needs at least one CPU, as in \"0\" or \"0,8\"".to_owned(),
                     ));
                 }
+                count += cpus.len();
+                if count > MAX_CPUS {
+                    // Before there are many times as many: a list is short, whatever it names.
+                    return Err(at(list.span(), MachineError::TooManyCpus(count).to_string()));
+                }
+                of_all_cores.extend(&cpus);
                 for os_index in cpus {
                     builder = builder.cpu(CpuSpec {
                         os_index,
@@ -265,8 +274,7 @@ impl MachineFile {
         }
         let of_cores = |list: &Spanned<String>, what: &str| {
             let cpus = parse_cpulist(list.get_ref()).map_err(|error| at(list.span(), error.to_string()))?;
-            let is_there = |cpu: u32| file.cores.iter().any(|cores| has_cpu(cores.get_ref(), cpu));
-            match cpus.iter().find(|&&cpu| !is_there(cpu)) {
+            match cpus.iter().find(|&cpu| !of_all_cores.contains(cpu)) {
                 Some(cpu) => Err(at(
                     list.span(),
                     format!("CPU {cpu} is {what} and in no core; CPUs of cores are allowed"),
@@ -282,10 +290,6 @@ impl MachineFile {
         }
         builder.build().map_err(|error| wrong(place_of(&error, file), error.to_string()))
     }
-}
-
-fn has_cpu(cores: &CoresTable, cpu: u32) -> bool {
-    cores.cpus.iter().any(|list| parse_cpulist(list.get_ref()).is_ok_and(|cpus| cpus.contains(&cpu)))
 }
 
 fn hardware(table: &HardwareTable) -> Result<Hardware, String> {

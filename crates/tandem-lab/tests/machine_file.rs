@@ -102,6 +102,7 @@ fn mistakes_are_shown_with_file_line_and_what_is_allowed() {
             "\"1-\"",
             "odd.toml:25: `1-` is not a number or range from 0 to 65535; a list looks like",
         ),
+        ("\"1,5\"", "\"0-65535\"", "odd.toml:25: the machine has 65538 CPUs; at most 8192 are supported"),
         ("\"1,5\"", "\"\"", "odd.toml:25: a core needs at least one CPU, as in \"0\" or \"0,8\""),
         ("\"2-3\"", "\"3-4\"", "odd.toml:30: CPU 4 is described twice"),
         ("node = 4", "node = 5", "odd.toml:30: CPU 2 is on NUMA node 5, which is not described"),

@@ -56,5 +56,6 @@ fn vm(id: u64, nodes: usize) -> VmView {
         devices: vec![],
         wish: Wish::Any,
         home: None,
+        part: None,
     }
 }

@@ -49,7 +49,7 @@ fn main() {
     let begin = cpu_time();
     agent.step(Duration::from_secs(1)).expect("the tree can be read");
     let found = cpu_time() - begin;
-    assert_eq!(agent.residents().filter(|resident| resident.home.is_some()).count(), VMS as usize);
+    assert_eq!(agent.residents().filter(|resident| resident.has_home()).count(), VMS as usize);
     let begin = cpu_time();
     for second in 2..2 + STEPS {
         black_box(agent.step(Duration::from_secs(second)).expect("the tree can be read"));

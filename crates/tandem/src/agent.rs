@@ -2,12 +2,14 @@
 //!
 //! It is a process of its own so that the one that holds the scheduler reads nothing that users write, and so that the
 //! scheduler stays if this one dies. It gets the settings on its standard input, as a line of JSON, and ends when that
-//! is closed. Before it listens to anybody it gives up its capabilities. Once it does, and from then on whenever it has got on, it writes a
+//! is closed. Before it listens to anybody it gives up its capabilities; a broker keeps the one that it takes to look at VMs of others. Once it does, and from then on whenever it has got on, it writes a
 //! byte on standard output: who starts it ends one that is silent for long, and starts another one. Its log is standard error.
 //!
 //! It serves users ([`tandem_host::control`]), gives VMs their homes ([`tandem_host::agent`]), and serves metrics if the
 //! settings say where ([`tandem_host::metrics`]).
 
+use crate::helper::{self, Role};
+use crate::journal;
 use crate::open_files;
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -18,11 +20,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tandem_host::agent::{Agent, Hands, KernelPages, NoHands, SchedulerHands};
+use tandem_host::agent::{Agent, Hands, KernelPages, NoHands, PagesByHelper, SchedulerHands};
 use tandem_host::control::{Backend, Observing, SOCKET, Server, Steering};
+use tandem_host::guarded;
+use tandem_host::log_entry::Level;
 use tandem_host::metrics::{Exporter, Service};
 use tandem_host::privileges::{Capabilities, keep_only};
-use tandem_host::scheduler::{Kernel, Loaded, Mode, SchedulerError, Settings};
+use tandem_host::scheduler::{Kernel, Loaded, Mode, SchedulerError, Settings, VmRule};
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::homes_file::HomesFile;
 use tandem_sim::machine::Machine;
@@ -54,11 +58,21 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(loaded) => Box::new(SchedulerHands::new(loaded.preferences()?, machine.clone())),
         None => Box::new(NoHands),
     };
+    // Memory by node and what maps show of other users' VMs is told to who may trace these: the broker, and who moves memory.
+    let mut broker = helper::command(Role::Broker);
+    let keeps_apart = !args.observe && settings.vm.iter().any(VmRule::keeps_apart);
+    broker.args(keeps_apart.then_some("--cookies"));
+    guarded::delegate_to(broker).context("cannot start the broker")?;
+    let moves_memory = !args.observe && may_move_memory(&settings, &machine);
+    let pages = moves_memory.then(|| PagesByHelper::start(helper::command(Role::Mover))).transpose();
+    let pages = pages.context("cannot start who moves memory")?;
+    keep_only(Capabilities::empty()).context("cannot give up capabilities")?;
+
     let mut agent = settings.gives_homes().then(|| {
         let agent = Agent::new(root, machine.clone(), &settings, hands).with_progress(beat);
-        match !args.observe && may_move_memory(&settings, &machine) {
-            true => agent.with_moved_memory(settings.agent.memory_mib_per_s, Arc::new(KernelPages)),
-            false => agent,
+        match pages {
+            Some(pages) => agent.with_moved_memory(settings.agent.memory_mib_per_s, Arc::new(pages)),
+            None => agent,
         }
     });
     let reports = agent.as_ref().map(Agent::reports);
@@ -74,36 +88,33 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(loaded) => Box::new(Steering::open(loaded, machine, reports, settings.steering.managed)?),
         None => Box::new(Observing::new(reports.unwrap_or_default())),
     };
-    // Memory by node, open files and threads of other users' VMs are told to who may trace these; who may that may move memory, too.
-    let kept = agent.as_ref().map_or(Capabilities::empty(), |_| Capabilities::SYS_PTRACE);
-    keep_only(kept).context("cannot give up capabilities")?;
 
     let socket = Path::new(SOCKET);
     if let Some(folder) = socket.parent() {
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
-    let server = Server::start(socket, backend, settings.steering.users, Box::new(log));
+    let server = Server::start(socket, backend, settings.steering.users, Box::new(journal::write));
     let server = server.with_context(|| format!("cannot listen at {SOCKET}"))?;
     if let Some(address) = settings.metrics.listen.0 {
-        Service::start(address, exporter.with_requests(server.counts()), Box::new(log))
+        Service::start(address, exporter.with_requests(server.counts()), Box::new(journal::write))
             .context("cannot serve metrics")?;
     }
     if agent.as_ref().is_some_and(|agent| !agent.has_events()) {
-        log(
-            "the kernel does not tell of new programs (CONFIG_PROC_EVENTS); VMs are looked for every two seconds",
-        );
+        let text = "the kernel does not tell of new programs (CONFIG_PROC_EVENTS); VMs are looked for every two seconds";
+        journal::tell(Level::Notice, "agent", text);
     }
     let begin = Instant::now();
     loop {
         if let Some(agent) = &mut agent {
-            agent.step(begin.elapsed())?.iter().for_each(|line| log(line));
+            agent.step(begin.elapsed())?.iter().for_each(journal::write);
             if let Some(file) = agent.homes_file()
                 && let Err(error) = file.write(root)
             {
-                log(&error.to_string());
+                journal::tell(Level::Error, "agent", error.to_string());
             }
         }
         server.log_due();
+        anyhow::ensure!(!guarded::is_lost(), "the broker has ended, without which no VM can be looked at");
         beat();
         if is_closed(&mut input, agent.iter().flat_map(Agent::ends))? {
             // Homes end with the scheduler; an agent that takes this one's place writes them anew.
@@ -118,10 +129,11 @@ fn may_move_memory(settings: &Settings, machine: &Machine) -> bool {
         return false;
     }
     if let Err(error) = KernelPages::probe() {
-        log(&format!(
-            "warning: memory_mib_per_s of [agent] has no effect, for move_pages(2) is refused ({error}); put \
+        let text = format!(
+            "memory_mib_per_s of [agent] has no effect, for move_pages(2) is refused ({error}); put \
              `SystemCallFilter=move_pages` into [Service] with `systemctl edit tandem`, and restart the service"
-        ));
+        );
+        journal::tell(Level::Warning, "settings", text);
         return false;
     }
     true
@@ -153,9 +165,4 @@ fn is_closed<'a>(
 fn beat() {
     let mut output = io::stdout().lock();
     let _ = output.write_all(b".").and_then(|()| output.flush());
-}
-
-/// A line for the log; who reads it may be gone.
-fn log(line: &str) {
-    let _ = writeln!(io::stderr(), "tandem: {line}");
 }

@@ -7,12 +7,14 @@
 //! let machine = Machine::from_toml(&text).map_err(BadInput::new)?;
 //! ```
 
+use crate::journal;
 use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
 use std::panic;
 use std::process::{self, ExitCode};
 use tandem_file::shown::readable;
+use tandem_host::log_entry::Level;
 
 /// End of `tandem --help`.
 pub const EXIT_STATUS_HELP: &str = "Exit status: 0 for success, 2 for a wrong option or a wrong file, 1 for anything \
@@ -53,8 +55,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     if error.chain().any(is_broken_pipe) {
         return ExitCode::SUCCESS;
     }
-    // Nothing is left to be done if standard error is closed as well.
-    let _ = writeln!(io::stderr(), "tandem: {}", one_line(&format!("{error:#}")));
+    journal::tell(Level::Error, "failed", one_line(&format!("{error:#}")));
     let bad_input = error.downcast_ref::<BadInput>().is_some();
     ExitCode::from(if bad_input { BAD_INPUT } else { FAILURE })
 }

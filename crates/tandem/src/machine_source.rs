@@ -23,6 +23,11 @@ pub struct MachineSource {
 }
 
 impl MachineSource {
+    /// Whether it is the machine on which this runs.
+    pub fn is_this_machine(&self) -> bool {
+        self.machine.is_none() && self.sysfs.is_none() && self.hwloc.is_none()
+    }
+
     /// Reads the machine.
     pub fn load(&self) -> anyhow::Result<Machine> {
         Ok(match (&self.machine, &self.sysfs, &self.hwloc) {

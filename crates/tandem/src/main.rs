@@ -13,12 +13,14 @@ mod counters;
 mod doctor;
 mod error;
 mod generate;
+mod helper;
+mod host_vms;
+mod journal;
 mod machine_source;
 mod observe;
 mod open_files;
 mod place;
 mod prefer;
-mod reader;
 mod reproduce;
 mod run;
 mod schema;
@@ -45,7 +47,7 @@ struct Cli {
 enum Verb {
     /// Draw a machine: packages, NUMA nodes, caches, cores and CPUs
     Topology(topology::Args),
-    /// Find the NUMA nodes for a VM's vCPUs and memory, and say why
+    /// Find the NUMA nodes for a new VM's vCPUs and memory, and say why
     Place(place::Args),
     /// Run one scenario and print what it measured
     Sim(sim::Args),
@@ -58,9 +60,9 @@ enum Verb {
     /// Serve users and look after VMs; `tandem run` starts this
     #[command(hide = true)]
     Agent(agent::Args),
-    /// Read files that may not answer, for the other verbs, which start this
+    /// Do what takes rights that the other verbs lack or give up; they start this
     #[command(hide = true)]
-    Reader(reader::Args),
+    Helper(helper::Args),
     /// Say which CPUs or NUMA nodes a process, a thread or a cgroup would rather use
     Prefer(prefer::Args),
     /// Print what the loaded scheduler has counted
@@ -80,7 +82,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     error::install_panic_hook();
-    reader::use_for_strangers();
+    helper::use_for_strangers();
     let result = match Cli::parse().verb {
         Verb::Topology(args) => topology::run(&args),
         Verb::Place(args) => place::run(&args),
@@ -89,7 +91,7 @@ fn main() -> ExitCode {
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Run(args) => run::run(&args),
         Verb::Agent(args) => agent::run(&args),
-        Verb::Reader(args) => reader::run(&args),
+        Verb::Helper(args) => helper::run(&args),
         Verb::Prefer(args) => prefer::run(&args),
         Verb::Stat(args) => stat::run(&args),
         Verb::Top(args) => top::run(&args),

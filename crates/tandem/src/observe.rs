@@ -9,9 +9,9 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tandem_file::units;
-use tandem_host::agent::VmReport;
+use tandem_host::agent::{Resident, VmReport};
 use tandem_host::control::{Client, SOCKET};
-use tandem_host::vms::homes_file::{HomeEntry, HomesFile};
+use tandem_host::vms::homes_file::{Cores, HomeEntry, HomesFile, HomesFileError};
 use tandem_host::vms::{
     HomeSource, Homes, Identity, Limits, Memory, Thread, ThreadKind, ThreadUsage, Usage, Vm, VmUsage, home_of,
 };
@@ -24,6 +24,8 @@ pub const SAMPLE: Duration = Duration::from_millis(100);
 pub struct Observation {
     /// How long it took.
     pub interval: Duration,
+    /// The agent only observes: what it says is what it would do.
+    pub is_plan: bool,
     /// The VMs that were there to the end, in the order in which they were asked for.
     pub vms: Vec<ObservedVm>,
     /// What could not be read, and what to do: a sentence each, without a full stop.
@@ -38,6 +40,8 @@ pub struct ObservedVm {
     pub limits: Limits,
     pub memory: Memory,
     pub homes: Homes,
+    /// How it is kept apart on its cores, where the settings say so.
+    pub cores: Option<Cores>,
 }
 
 /// What was seen of one thread.
@@ -99,13 +103,10 @@ impl Window {
     ) -> Observation {
         let interval = self.start.elapsed();
         let mut notes = Vec::new();
-        let homes = HomesFile::read(root).unwrap_or_else(|error| {
+        let homes = homes_of_agent(root).unwrap_or_else(|error| {
             notes.push(format!("homes are not those that the agent says: {error}"));
             None
         });
-        // Plans of an observer that was killed are nobody's.
-        let socket = root.join(SOCKET.trim_start_matches('/'));
-        let homes = homes.filter(|file| !file.are_planned || Client::connect_to(&socket).is_ok());
         let alive = self.vms.into_iter().filter(|(vm, _)| vm.is_alive());
         let vms: Vec<ObservedVm> = alive
             .map(|(vm, usage)| {
@@ -119,24 +120,37 @@ impl Window {
                     })
                     .collect();
                 let (limits, memory) = read(&vm);
+                let cores = homes.as_ref().and_then(|file| file.entry(vm.identity)?.cores);
                 let homes = told(homes.as_ref(), &vm).unwrap_or_else(|| home_of(machine, &limits, &memory));
-                ObservedVm { threads, usage: usage.vm(), limits, memory, homes, vm }
+                ObservedVm { threads, usage: usage.vm(), limits, memory, homes, cores, vm }
             })
             .collect();
-        notes.extend(unreadable(&vms));
-        Observation { interval, vms, notes }
+        notes.extend(unreadable(&vms.iter().map(Gaps::of_observed).collect::<Vec<_>>()));
+        let is_plan = homes.is_some_and(|file| file.are_planned);
+        Observation { interval, is_plan, vms, notes }
     }
+}
+
+/// What the agent that is at work says where VMs live, or would live; nothing if there is none. `root` is `/` for this machine.
+///
+/// # Errors
+/// If its file cannot be used.
+pub fn homes_of_agent(root: &Path) -> Result<Option<HomesFile>, HomesFileError> {
+    // Plans of an observer that was killed are nobody's.
+    let socket = root.join(SOCKET.trim_start_matches('/'));
+    let file = HomesFile::read(root)?;
+    Ok(file.filter(|file| !file.are_planned || Client::connect_to(&socket).is_ok()))
 }
 
 /// What an agent says of the home of a VM. One that only observes says nothing of a VM for which it plans none.
 fn told(file: Option<&HomesFile>, vm: &Vm) -> Option<Homes> {
     let file = file?;
-    let HomeEntry { home, why, saving, .. } = file.entry(vm.identity)?.clone();
+    let HomeEntry { home, why, parts, saving, .. } = file.entry(vm.identity)?.clone();
     if file.are_planned && home.is_empty() {
         return None;
     }
     let source = if file.are_planned { HomeSource::Planned } else { HomeSource::Agent };
-    Some(Homes { nodes: home, source: Some(source), why, saving })
+    Some(Homes { nodes: home, source: Some(source), why, parts, saving })
 }
 
 /// What the agent knows of VMs.
@@ -192,9 +206,11 @@ impl Observation {
     }
 }
 
-/// Takes a time from an option: how long to observe.
+/// Takes a time from an option: how long to observe. A number alone is one of seconds.
 pub fn parse_interval(text: &str, shortest: Duration) -> Result<Duration, String> {
-    let interval: units::Duration = text.parse().map_err(|error: units::UnitError| error.to_string())?;
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let with_unit = if is_number { format!("{text} s") } else { text.to_owned() };
+    let interval: units::Duration = with_unit.parse().map_err(|error: units::UnitError| error.to_string())?;
     match Duration::from_nanos(interval.ns) {
         interval if interval < shortest => {
             Err(format!("`{text}` is too short; at least {} ms are needed", shortest.as_millis()))
@@ -233,17 +249,54 @@ fn unnamed_threads() -> &'static str {
     }
 }
 
+/// What is not known of a VM.
+pub struct Gaps {
+    /// On which nodes its memory is.
+    memory_nodes: bool,
+    /// How much it was given.
+    memory_size: bool,
+    /// How long its threads wait.
+    waits: bool,
+    /// Which of its threads are vCPUs, before they run.
+    vcpus: bool,
+}
+
+impl Gaps {
+    fn of_observed(vm: &ObservedVm) -> Self {
+        let waits = vm.usage.steal_ns.is_none() || vm.usage.wait_ns.is_none();
+        Self::new(&vm.vm, &vm.memory, vm.threads.iter().map(|observed| &observed.thread), waits)
+    }
+
+    /// Of one that an agent looks after.
+    pub fn of_resident(resident: &Resident) -> Self {
+        Self::new(&resident.vm, &resident.memory, resident.threads.iter(), !resident.are_waits_known())
+    }
+
+    fn new<'a>(vm: &Vm, memory: &Memory, mut threads: impl Iterator<Item = &'a Thread>, waits: bool) -> Self {
+        // QEMU that runs all vCPUs on one thread names it.
+        let is_guessed = |thread: &Thread| {
+            thread.kind == ThreadKind::Vcpu && thread.vcpu.is_none() && !thread.name.starts_with("ALL CPUs")
+        };
+        Self {
+            memory_nodes: memory.by_node.is_none(),
+            memory_size: vm.memory_bytes.is_none(),
+            waits,
+            vcpus: threads.any(is_guessed),
+        }
+    }
+}
+
 /// What is missing in some of them, and the cure.
-fn unreadable(vms: &[ObservedVm]) -> Vec<String> {
+pub fn unreadable(vms: &[Gaps]) -> Vec<String> {
     let is_root = geteuid().is_root();
-    let how_many = |is_it: &dyn Fn(&ObservedVm) -> bool| vms.iter().filter(|vm| is_it(vm)).count();
+    let how_many = |is_it: fn(&Gaps) -> bool| vms.iter().filter(|vm| is_it(vm)).count();
     let of = |count: usize| match vms.len() {
         1 => "the VM".to_owned(),
         all if count == all => format!("all {all} VMs"),
         all => format!("{count} of {all} VMs"),
     };
     let mut notes = Vec::new();
-    let places = how_many(&|vm| vm.memory.by_node.is_none());
+    let places = how_many(|vm| vm.memory_nodes);
     if places > 0 {
         let cure = match is_root {
             false => "run tandem as root, or give each VM a cgroup of its own",
@@ -251,23 +304,16 @@ fn unreadable(vms: &[ObservedVm]) -> Vec<String> {
         };
         notes.push(format!("on which nodes the memory is cannot be read, of {}: {cure}", of(places)));
     }
-    let sizes = how_many(&|vm| vm.vm.memory_bytes.is_none());
+    let sizes = how_many(|vm| vm.memory_size);
     if sizes > 0 {
         let cure =
             if is_root { "its monitor was not told on its command line" } else { "run tandem as root" };
         notes.push(format!("how much memory was given is not known, of {}: {cure}", of(sizes)));
     }
-    let waits = how_many(&|vm| vm.usage.steal_ns.is_none() || vm.usage.wait_ns.is_none());
-    if waits > 0 {
+    if how_many(|vm| vm.waits) > 0 {
         notes.push("this kernel does not count how long threads wait: it needs CONFIG_SCHED_INFO".into());
     }
-    // QEMU that runs all vCPUs on one thread names it.
-    let is_guessed = |observed: &ObservedThread| {
-        observed.thread.kind == ThreadKind::Vcpu
-            && observed.thread.vcpu.is_none()
-            && !observed.thread.name.starts_with("ALL CPUs")
-    };
-    let guessed = how_many(&|vm| vm.threads.iter().any(is_guessed));
+    let guessed = how_many(|vm| vm.vcpus);
     if guessed > 0 {
         let of = of(guessed);
         notes.push(format!("vCPUs that have not run yet are not known, of {of}; {}", unnamed_threads()));

@@ -1,61 +1,96 @@
 //! `tandem place`: which NUMA nodes a new VM should live on, and why.
+//!
+//! On this host the planner that gives homes is shown the VMs which are there, and a new one beside them. On a machine that is
+//! described, the VMs are those that `--vm` tells of. Xen's rule is for comparisons.
+
+mod planner;
+mod present;
+mod xen;
 
 use crate::error::BadInput;
 use crate::machine_source::MachineSource;
 use crate::text::to_json_text;
+use present::{PresentVm, parse_vm};
 use serde_json::{Value, json};
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use tandem_file::units::Size;
+use tandem_host::scheduler::Settings;
+use tandem_host::vms::VCPUS_MAX;
 use tandem_sim::ids::NodeId;
-use tandem_sim::machine::{Machine, format_cpulist, parse_cpulist};
-use tandem_sim::placement::{Candidate, DecidedBy, Occupancy, Placement, PlacementOutcome, Request, place};
+use tandem_sim::machine::{Machine, format_cpulist};
+use tandem_sim::placement::Request;
 
 /// Candidates that the JSON output holds for each VM: the best ones.
 const CANDIDATES_SHOWN: usize = 10;
 
-const EXAMPLES: &str = "Examples:
-  tandem place --vcpus 4 --memory 2GiB --machine xeon-e5620-2s
-  tandem place --vcpus 2 --memory 960MiB --count 6 --machine xeon-e5620-2s --format json
-  tandem place --vcpus 8 --memory 16GiB --vm vcpus=4,memory=8GiB,nodes=0 --vm vcpus=2,memory=1GiB";
+const HELP: &str = "Without a machine, it looks at the VMs of this host for two seconds, as `tandem run --plan` does, and asks \
+the planner where it would give a new one its home. Homes are those that a running `tandem run` says, or else the planner's. What \
+cannot be seen is told on standard error; root sees more.
+
+Under each VM stand the best nodes to choose from: the CPU time a second that all VMs lose more with it there than without it, \
+in CPUs, with the range that comes of not knowing how much they wait for memory; and CPUs that are asked for.
+
+If there is no room, the status is 2.
+
+JSON: an array with an object for each VM: vm (its number), nodes (none: it may run on any), reason, candidate_count, \
+candidates, the best ten: nodes, pcpus, asked_cpus (with this VM), free_memory_bytes, not_apart (others there from which the settings keep it apart), lost_cpus (least, expected, most). Xen's \
+rule has runnable_vcpus in the place of asked_cpus, not_apart and lost_cpus.
+
+Examples:
+  tandem place --vcpus 4 --memory 8GiB
+  tandem place --vcpus 4 --memory 8GiB --count 3 --config /etc/tandem/tandem.toml --format json
+  tandem place --vcpus 4 --memory 2GiB --machine xeon-e5620-2s --vm vcpus=4,memory=1GiB,nodes=0,busy=0.5
+  tandem place --vcpus 4 --memory 2GiB --machine xeon-e5620-2s --rule xen";
 
 /// What to place, and where.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP)]
 pub struct Args {
     /// vCPUs of the VM
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(VCPUS_MAX)))]
     vcpus: u32,
     /// Memory of the VM, with its unit, such as 2GiB
     #[arg(long, value_name = "SIZE")]
     memory: Size,
     #[command(flatten)]
     machine: MachineSource,
-    /// A VM that is already there; repeat it for each. Its memory lies evenly on the nodes that it may run on
-    /// (without `nodes`: on all)
-    #[arg(long = "vm", value_name = "vcpus=N,memory=SIZE[,nodes=LIST]", value_parser = parse_vm)]
+    /// A VM that is already there, or, beside those of this host, comes before the new one; repeat it for each. It may run on
+    /// `nodes` (without: on all); on a machine that is described its memory lies evenly there. It asks for `busy` CPUs (without: for
+    /// one for each vCPU)
+    #[arg(long = "vm", value_name = "vcpus=N,memory=SIZE[,nodes=LIST][,busy=CPUS]", value_parser = parse_vm)]
     vms: Vec<PresentVm>,
     /// Place this many such VMs, one after another
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     count: u32,
+    /// Who chooses the nodes
+    #[arg(long, value_enum, default_value_t = Rule::Planner)]
+    rule: Rule,
+    /// The file of settings that `tandem run` has on this host, for its exceptions [default: what `tandem run --print-config` prints]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "sysfs", "hwloc"])]
+    config: Option<PathBuf>,
+    /// Look at VMs of this host that run without KVM, too
+    #[arg(long, conflicts_with_all = ["machine", "sysfs", "hwloc"])]
+    emulated: bool,
     /// How to print the nodes
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Rule {
+    /// The planner of `tandem run`
+    Planner,
+    /// Xen's libxl, which counts vCPUs, on a machine without other VMs than --vm
+    Xen,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// A line for each VM
+    /// A line for each VM, and by the planner's rule one for each of the best nodes
     Table,
     /// An array with an object for each VM; no nodes mean that it may run on any
     Json,
-}
-
-/// A VM that is already there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct PresentVm {
-    request: Request,
-    /// The operating system's numbers of its nodes; none for all.
-    nodes: Vec<u32>,
 }
 
 /// Where a VM should go.
@@ -63,7 +98,6 @@ struct PresentVm {
 struct Answer {
     /// The operating system's numbers of the nodes; none for any.
     nodes: Vec<u32>,
-    /// A sentence.
     reason: String,
     /// How many candidates there were.
     candidate_count: usize,
@@ -73,79 +107,62 @@ struct Answer {
 
 /// Places the VMs and prints where they go.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let machine = args.machine.load()?;
     let request = Request { vcpus: args.vcpus, memory_bytes: args.memory.bytes };
-    let answers = place_all(&machine, &args.vms, request, args.count)?;
     let mut out = io::stdout().lock();
-    match args.format {
-        Format::Table => {
-            for (number, answer) in (1..).zip(&answers) {
-                writeln!(out, "VM {number}: {}. {}", name_nodes(&answer.nodes), answer.reason)?;
+    let answers = match args.rule {
+        Rule::Xen if args.config.is_some() || args.emulated => {
+            return Err(BadInput::new(
+                "Xen's rule looks at no VMs of this host; leave out --config and --emulated",
+            )
+            .into());
+        }
+        Rule::Xen => {
+            let answers = xen::place_all(&args.machine.load()?, &args.vms, request, args.count)?;
+            if args.format == Format::Table {
+                for (number, answer) in (1..).zip(&answers) {
+                    writeln!(out, "VM {number}: {}. {}", name_nodes(&answer.nodes), answer.reason)?;
+                }
             }
+            answers
         }
-        Format::Json => {
-            let vms: Vec<Value> = (1..).zip(answers).map(|(number, answer)| answer.to_json(number)).collect();
-            out.write_all(to_json_text(&vms)?.as_bytes())?;
+        Rule::Planner => {
+            let scene = scene(args)?;
+            let newcomers = scene.place_all(request, args.count)?;
+            if args.format == Format::Table {
+                for (number, newcomer) in (1..).zip(&newcomers) {
+                    out.write_all(planner::describe(&scene.machine, number, newcomer).as_bytes())?;
+                }
+            }
+            newcomers.iter().map(|newcomer| planner::answer(&scene.machine, newcomer)).collect()
         }
+    };
+    if args.format == Format::Json {
+        let vms: Vec<Value> = (1..).zip(answers).map(|(number, answer)| answer.to_json(number)).collect();
+        out.write_all(to_json_text(&vms)?.as_bytes())?;
     }
     Ok(())
 }
 
-/// Places `count` equal VMs, each of which then takes its room.
-fn place_all(
-    machine: &Machine,
-    present: &[PresentVm],
-    request: Request,
-    count: u32,
-) -> Result<Vec<Answer>, BadInput> {
-    let mut occupancy = Occupancy::empty(machine);
-    for (number, vm) in (1..).zip(present) {
-        let wrong = |error: String| BadInput::new(format!("--vm number {number}: {error}"));
-        let nodes: Result<Vec<NodeId>, String> =
-            vm.nodes.iter().map(|&node| find_node(machine, node)).collect();
-        let nodes = nodes.map_err(wrong)?;
-        occupancy.add(vm.request, &nodes).map_err(|error| wrong(error.to_string()))?;
+/// What the planner is shown.
+fn scene(args: &Args) -> anyhow::Result<planner::Scene> {
+    if !args.machine.is_this_machine() {
+        return Ok(planner::Scene::described(args.machine.load()?, &args.vms)?);
     }
-    let mut answers = Vec::new();
-    for number in 1..=count {
-        let no_room = |error: String| match count {
-            1 => BadInput::new(error),
-            _ => BadInput::new(format!("VM {number} of {count}: {error}")),
-        };
-        let (nodes, answer) = match place(machine, &occupancy, request) {
-            PlacementOutcome::Placed(placement) => {
-                (placement.best().nodes.clone(), Answer::placed(machine, &placement))
-            }
-            PlacementOutcome::Skipped(reason) => {
-                (Vec::new(), Answer::anywhere(format!("There is no choice: {reason}.")))
-            }
-            PlacementOutcome::NoCandidate(shortage) => return Err(no_room(shortage.to_string())),
-        };
-        occupancy.add(request, &nodes).map_err(|error| no_room(error.to_string()))?;
-        answers.push(answer);
+    let mut settings = match &args.config {
+        Some(file) => Settings::read(file).map_err(BadInput::new)?,
+        None => Settings::default(),
+    };
+    settings.agent.emulated |= args.emulated;
+    let (scene, notes) =
+        planner::Scene::of_host(Path::new("/"), &settings, &args.vms, crate::host_vms::OBSERVED)?;
+    for note in notes {
+        // Who reads it may be gone.
+        let _ = writeln!(io::stderr(), "tandem: {note}");
     }
-    Ok(answers)
+    Ok(scene)
 }
 
 impl Answer {
-    fn placed(machine: &Machine, placement: &Placement) -> Self {
-        let candidates = placement.candidates();
-        Self {
-            nodes: os_numbers(machine, &placement.best().nodes),
-            reason: reason(placement),
-            candidate_count: candidates.len(),
-            candidates: candidates
-                .iter()
-                .take(CANDIDATES_SHOWN)
-                .map(|candidate| candidate_to_json(machine, candidate))
-                .collect(),
-        }
-    }
-
-    fn anywhere(reason: String) -> Self {
-        Self { nodes: Vec::new(), reason, candidate_count: 0, candidates: Vec::new() }
-    }
-
     fn to_json(&self, number: u32) -> Value {
         json!({
             "vm": number,
@@ -157,48 +174,11 @@ impl Answer {
     }
 }
 
-fn candidate_to_json(machine: &Machine, candidate: &Candidate) -> Value {
-    json!({
-        "nodes": os_numbers(machine, &candidate.nodes),
-        "pcpus": candidate.pcpus,
-        "runnable_vcpus": candidate.runnable_vcpus,
-        "free_memory_bytes": candidate.free_memory_bytes,
-    })
-}
-
-/// Why the best candidate is the best, as a sentence.
-fn reason(placement: &Placement) -> String {
-    let candidates = placement.candidates();
-    let best = placement.best();
-    let free = |candidate: &Candidate| Size { bytes: candidate.free_memory_bytes };
-    let (set, sets) = match best.nodes.len() {
-        1 => ("node".to_owned(), "nodes".to_owned()),
-        count => (format!("set of {count} nodes"), format!("sets of {count} nodes")),
-    };
-    let vcpus = match best.runnable_vcpus {
-        1 => "1 runnable vCPU".to_owned(),
-        count => format!("{count} runnable vCPUs"),
-    };
-    let like_best = candidates.iter().filter(|other| other.runnable_vcpus == best.runnable_vcpus);
-    match placement.decided_by() {
-        DecidedBy::OnlyCandidate => format!("No other {set} has room for it."),
-        DecidedBy::RunnableVcpus => format!(
-            "Of {} {sets} with room it has the fewest runnable vCPUs: {}; the next has {}.",
-            candidates.len(),
-            best.runnable_vcpus,
-            candidates[1].runnable_vcpus
-        ),
-        DecidedBy::FreeMemory => format!(
-            "Of {} {sets} with room and {vcpus} each it has the most free memory: {}; the next has {}.",
-            like_best.count(),
-            free(best),
-            free(&candidates[1])
-        ),
-        DecidedBy::NodeOrder => format!(
-            "It is the first of {} equally good {sets}, with {vcpus} and {} free each.",
-            like_best.filter(|other| other.free_memory_bytes == best.free_memory_bytes).count(),
-            free(best)
-        ),
+/// The error of one VM of so many.
+fn for_number(number: u32, count: u32, error: &str) -> BadInput {
+    match count {
+        1 => BadInput::new(error),
+        _ => BadInput::new(format!("VM {number} of {count}: {error}")),
     }
 }
 
@@ -213,150 +193,4 @@ fn name_nodes(nodes: &[u32]) -> String {
 
 fn os_numbers(machine: &Machine, nodes: &[NodeId]) -> Vec<u32> {
     nodes.iter().map(|node| machine.nodes()[node.index()].os_index).collect()
-}
-
-fn find_node(machine: &Machine, number: u32) -> Result<NodeId, String> {
-    let numbers = || machine.nodes().iter().map(|node| node.os_index);
-    match numbers().position(|known| known == number) {
-        Some(index) => Ok(NodeId::from(index)),
-        None => Err(format!("the machine has no node {number}; its nodes are {}", format_cpulist(numbers()))),
-    }
-}
-
-/// Reads `vcpus=2,memory=960MiB,nodes=0-1,3`. A part without `=` goes on with the list before it.
-fn parse_vm(text: &str) -> Result<PresentVm, String> {
-    let (mut vcpus, mut memory, mut nodes) = (None, None, None);
-    let mut rest = text;
-    while !rest.is_empty() {
-        let (key, value) = rest
-            .split_once('=')
-            .ok_or_else(|| format!("`{rest}` is no KEY=VALUE; allowed keys are vcpus, memory and nodes"))?;
-        // The value ends at the last comma before the next key.
-        let end = match value.find('=') {
-            Some(next) => value[..next].rfind(',').unwrap_or(next),
-            None => value.len(),
-        };
-        let slot = match key {
-            "vcpus" => &mut vcpus,
-            "memory" => &mut memory,
-            "nodes" => &mut nodes,
-            _ => {
-                return Err(format!("unknown key `{key}`; allowed are vcpus, memory and nodes"));
-            }
-        };
-        if slot.replace(&value[..end]).is_some() {
-            return Err(format!("`{key}` is given twice"));
-        }
-        rest = value[end..].trim_start_matches(',');
-    }
-    let vcpus = vcpus.ok_or("vcpus=N is missing")?;
-    let memory = memory.ok_or("memory=SIZE is missing")?;
-    let memory: Size = memory.parse().map_err(|error| format!("memory: {error}"))?;
-    Ok(PresentVm {
-        request: Request {
-            vcpus: match vcpus.parse() {
-                Ok(vcpus @ 1..) => vcpus,
-                _ => return Err(format!("vcpus: `{vcpus}` is no number from 1 to {}", u32::MAX)),
-            },
-            memory_bytes: memory.bytes,
-        },
-        nodes: parse_cpulist(nodes.unwrap_or("")).map_err(|error| format!("nodes: {error}"))?,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tandem_sim::machine::MachineBuilder;
-
-    const GIB: u64 = 1 << 30;
-
-    fn machine(nodes: u32) -> Machine {
-        let builder = MachineBuilder::symmetric(nodes, 4, 1).every_node(8 * GIB, 1_000_000_000);
-        builder.build().unwrap()
-    }
-
-    fn lines(nodes: u32, present: &[&str], vcpus: u32, memory_bytes: u64, count: u32) -> Vec<String> {
-        let present: Vec<_> = present.iter().map(|text| parse_vm(text).unwrap()).collect();
-        let request = Request { vcpus, memory_bytes };
-        match place_all(&machine(nodes), &present, request, count) {
-            Ok(answers) => answers
-                .iter()
-                .map(|answer| format!("{}. {}", name_nodes(&answer.nodes), answer.reason))
-                .collect(),
-            Err(error) => vec![error.to_string()],
-        }
-    }
-
-    #[test]
-    fn says_where_and_why() {
-        #[rustfmt::skip]
-        let cases: &[(u32, &[&str], u32, u64, &str)] = &[
-            (1, &[], 2, GIB, "any node. There is no choice: the machine has one NUMA node."),
-            (2, &[], 2, GIB, "node 0. It is the first of 2 equally good nodes, with 0 runnable vCPUs and 8 GiB free each."),
-            (2, &["vcpus=2,memory=1GiB,nodes=0"], 2, GIB, "node 1. Of 2 nodes with room it has the fewest runnable vCPUs: 0; the next has 2."),
-            (2, &["vcpus=2,memory=3GiB,nodes=0", "vcpus=2,memory=1GiB,nodes=1"], 2, GIB, "node 1. Of 2 nodes with room and 2 runnable vCPUs each it has the most free memory: 7 GiB; the next has 5 GiB."),
-            (2, &[], 6, GIB, "nodes 0-1. No other set of 2 nodes has room for it."),
-            (4, &["vcpus=1,memory=3GiB,nodes=0,2-3"], 6, GIB, "nodes 0-1. It is the first of 3 equally good sets of 2 nodes, with 1 runnable vCPU and 15 GiB free each."),
-            (2, &[], 9, GIB, "the VM has 9 vCPUs, but the machine only 8 pCPUs"),
-            (2, &["vcpus=1,memory=1.5GiB"], 1, 16 * GIB, "the VM needs 16384 MiB of memory, but the nodes with pCPUs have only 14848 MiB free"),
-            (2, &["vcpus=1,memory=1GiB", "vcpus=1,memory=1GiB,nodes=2"], 1, GIB, "--vm number 2: the machine has no node 2; its nodes are 0-1"),
-            (2, &["vcpus=1,memory=9GiB,nodes=0"], 1, GIB, "--vm number 1: 9216 MiB of memory do not fit on the nodes, which have 8192 MiB free"),
-        ];
-        for &(nodes, present, vcpus, memory_bytes, expected) in cases {
-            assert_eq!(lines(nodes, present, vcpus, memory_bytes, 1), [expected], "{present:?}");
-        }
-    }
-
-    #[test]
-    fn isolated_cpus_are_no_room() {
-        let machine = MachineBuilder::symmetric(2, 4, 1).isolated([0, 1, 2]).build().unwrap();
-        let place = |vcpus| place_all(&machine, &[], Request { vcpus, memory_bytes: 0 }, 1);
-        assert_eq!(place(2).unwrap()[0].nodes, [1]);
-        assert_eq!(
-            place(6).unwrap_err().to_string(),
-            "the VM has 6 vCPUs, but the machine only 5 pCPUs that are not isolated"
-        );
-    }
-
-    #[test]
-    fn each_placed_vm_takes_its_room() {
-        let lines = lines(2, &[], 2, 3 * GIB, 4);
-        let nodes: Vec<_> = lines.iter().map(|line| line.split('.').next().unwrap()).collect();
-        assert_eq!(nodes, ["node 0", "node 1", "node 0", "node 1"]);
-        let full = self::lines(2, &[], 2, 3 * GIB, 6);
-        assert_eq!(
-            full,
-            ["VM 6 of 6: the VM needs 3072 MiB of memory, but the nodes with pCPUs have only 1024 MiB free"]
-        );
-    }
-
-    #[test]
-    fn reads_vms() {
-        let vm = |vcpus, memory_bytes, nodes: &[u32]| {
-            Ok(PresentVm { request: Request { vcpus, memory_bytes }, nodes: nodes.to_vec() })
-        };
-        assert_eq!(parse_vm("vcpus=2,memory=960MiB,nodes=0"), vm(2, 960 << 20, &[0]));
-        assert_eq!(parse_vm("nodes=0-1,3,memory=1 GiB,vcpus=4"), vm(4, GIB, &[0, 1, 3]));
-        assert_eq!(parse_vm("vcpus=1,memory=0 B"), vm(1, 0, &[]));
-    }
-
-    #[test]
-    fn says_what_is_wrong_with_a_vm() {
-        #[rustfmt::skip]
-        let cases = [
-            ("", "vcpus=N is missing"),
-            ("vcpus=1", "memory=SIZE is missing"),
-            ("two", "`two` is no KEY=VALUE; allowed keys are vcpus, memory and nodes"),
-            ("cpus=1,memory=1GiB", "unknown key `cpus`; allowed are vcpus, memory and nodes"),
-            ("vcpus=0,memory=1GiB", "vcpus: `0` is no number from 1 to 4294967295"),
-            ("vcpus=1,vcpus=2,memory=1GiB", "`vcpus` is given twice"),
-            ("vcpus==1,memory=1GiB", "unknown key ``; allowed are vcpus, memory and nodes"),
-        ];
-        for (text, message) in cases {
-            assert_eq!(parse_vm(text), Err(message.to_owned()), "{text}");
-        }
-        assert!(parse_vm("vcpus=1,memory=960").unwrap_err().contains("has no unit"));
-        assert!(parse_vm("vcpus=1,memory=1GiB,nodes=x").unwrap_err().starts_with("nodes: "));
-    }
 }

@@ -2,25 +2,31 @@
 
 mod agent_process;
 mod observe;
+mod partial;
 mod plan;
 mod risks;
 mod service;
 mod signals;
 
+pub use plan::gives_no_homes;
+
 use crate::counters::{rates, write_table};
 use crate::error::{BadInput, one_line};
+use crate::journal;
 use crate::text::many;
 use agent_process::{AgentProcess, Role};
 use anyhow::Context;
+use partial::MembersLog;
 use service::Service;
 use signals::{Signals, Wish};
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tandem_host::log_entry::Level;
 use tandem_host::scheduler::{
-    Exit, History, Instance, Kernel, LOG_FOLDER, Mode, Places, Scheduler, Settings, keep_dump, lock_service,
-    rehome,
+    Exit, History, Instance, Kernel, LOG_FOLDER, Members, Mode, Places, Scheduler, Settings, keep_dump,
+    lock_service, rehome,
 };
 use tandem_host::topology::{read_isolated, read_sysfs};
 
@@ -58,9 +64,9 @@ pub struct Args {
     /// Give homes to VMs that run without KVM, too, whatever the file says
     #[arg(long)]
     emulated: bool,
-    /// Print what was counted every so many seconds; 0: never
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    interval: u32,
+    /// How often to print what was counted: in seconds, or with a unit; 0: never
+    #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = parse_interval)]
+    interval: Duration,
     /// Print all settings as a file, and do not run
     #[arg(long)]
     print_config: bool,
@@ -70,6 +76,10 @@ pub struct Args {
     /// Load no scheduler: measure the VMs of this host, and tell which homes they would get and what these would save; needs no sched_ext
     #[arg(long, conflicts_with_all = ["print_config", "plan", "ignore"])]
     observe: bool,
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    crate::observe::parse_interval(text, Duration::ZERO)
 }
 
 /// Where the scheduler runs.
@@ -123,10 +133,19 @@ fn stay(args: &Args, service: &mut Service) -> anyhow::Result<()> {
     let mut signals = Signals::catch().context("cannot listen for signals")?;
     let instance = Instance::acquire(Kernel::new(Path::new("/")))?;
     let _locked = lock_service()?;
-    for ignored in risks::accept(instance.kernel(), &settings.ignore)? {
-        writeln!(io::stderr(), "tandem: {ignored}")?;
+    for ignored in risks::accept(instance.kernel(), &settings)? {
+        journal::tell(Level::Warning, "risk", ignored);
     }
-    let mut session = Session { instance: &instance, settings, signals: &mut signals, service, args };
+    partial::check(&settings.partial)?;
+    let mut session = Session {
+        instance: &instance,
+        members: Members::new(settings.partial.clone()),
+        members_log: MembersLog::default(),
+        settings,
+        signals: &mut signals,
+        service,
+        args,
+    };
     let mut is_first = true;
     loop {
         let end = session.run_once(is_first)?;
@@ -164,7 +183,8 @@ fn settings(args: &Args) -> Result<Settings, BadInput> {
 /// Counts something that is to be known when the scheduler is gone. Without that, it goes on.
 fn note(change: impl FnOnce(&mut History)) {
     if let Err(error) = History::note(Path::new("/"), change) {
-        let _ = writeln!(io::stderr(), "tandem: what happens cannot be counted in {LOG_FOLDER}: {error}");
+        let text = format!("what happens cannot be counted in {LOG_FOLDER}: {error}");
+        journal::tell(Level::Warning, "history", text);
     }
 }
 
@@ -183,6 +203,9 @@ fn dump_of(exit: &Exit) -> String {
 struct Session<'a> {
     instance: &'a Instance,
     settings: Settings,
+    /// The tasks of the part that it schedules; it gives them back in the end.
+    members: Members,
+    members_log: MembersLog,
     signals: &'a mut Signals,
     service: &'a mut Service,
     args: &'a Args,
@@ -201,6 +224,10 @@ impl Session<'_> {
             Mode::Guest => Places::of_guest(&machine, possible_cpus)?,
         };
         describe(self.instance.kernel(), &places, &self.settings)?;
+        if self.settings.partial.is_on() {
+            // Without a scheduler their policy means the usual one; it has them all as soon as it is loaded.
+            partial::begin(&mut self.members, &self.settings.partial, &mut self.members_log)?;
+        }
         let mut storage = MaybeUninit::uninit();
         let scheduler = Scheduler::load(&mut storage, self.instance, &self.settings, &places, hotplug_seq)?;
         if !is_first {
@@ -260,6 +287,7 @@ impl Session<'_> {
                 _ => {}
             }
             look_at_agent(&mut agent)?;
+            partial::step(&mut self.members, &mut self.members_log);
             if isolated_read.elapsed() >= ISOLATED_INTERVAL {
                 isolated_read = Instant::now();
                 if read_isolated(self.instance.kernel().root()).is_ok_and(|now| now != isolated) {
@@ -268,7 +296,7 @@ impl Session<'_> {
             }
             let time = reported.elapsed();
             let interval = self.args.interval;
-            if interval > 0 && time.as_secs() >= interval.into() {
+            if !interval.is_zero() && time >= interval {
                 let counters = scheduler.counters()?;
                 let rates = rates(&counters.since(&earlier), time);
                 writeln!(io::stdout(), "tandem: {rates}")?;
@@ -279,20 +307,35 @@ impl Session<'_> {
         Ok(Watched::Ended)
     }
 
+    /// Checks settings that are to follow those that it has.
+    fn accept(&self, next: Settings) -> anyhow::Result<Settings> {
+        if next.partial != self.settings.partial
+            || next.partial.is_on() && next.ignore != self.settings.ignore
+        {
+            partial::check(&next.partial)?;
+            for ignored in risks::accept(self.instance.kernel(), &next)? {
+                journal::tell(Level::Warning, "risk", ignored);
+            }
+        }
+        Ok(next)
+    }
+
     /// Reads the settings again; whether the scheduler has to be loaded again for them. A mistake changes nothing.
     fn reload(&mut self, agent: &mut AgentProcess) -> anyhow::Result<bool> {
-        let settings = match settings(self.args) {
-            Ok(settings) => settings,
-            Err(error) => {
-                settings_stay(&error.to_string())?;
-                return Ok(false);
-            }
-        };
+        let settings =
+            match settings(self.args).map_err(anyhow::Error::from).and_then(|next| self.accept(next)) {
+                Ok(settings) => settings,
+                Err(error) => {
+                    settings_stay(&error.to_string());
+                    return Ok(false);
+                }
+            };
         if settings == self.settings {
             writeln!(io::stdout(), "tandem: the settings are the same")?;
             return Ok(false);
         }
         let are_of_agent = settings.scheduler_only() == self.settings.scheduler_only();
+        self.members.set(settings.partial.clone());
         self.settings = settings;
         if are_of_agent {
             agent.replace(&self.settings).context("cannot start the agent")?;
@@ -305,16 +348,17 @@ impl Session<'_> {
 /// Starts the agent again if it has ended.
 fn look_at_agent(agent: &mut AgentProcess) -> anyhow::Result<()> {
     if let Some(message) = agent.look().context("cannot start the agent again")? {
-        writeln!(io::stderr(), "tandem: {message}")?;
+        journal::tell(Level::Error, "agent-restart", message);
         note(|history| history.agent_restarts = history.agent_restarts.saturating_add(1));
     }
     Ok(())
 }
 
 /// Says why the settings are not replaced.
-fn settings_stay(why: &str) -> io::Result<()> {
+fn settings_stay(why: &str) {
     note(|history| history.failed_reloads = history.failed_reloads.saturating_add(1));
-    writeln!(io::stderr(), "tandem: the settings stay as they were: {}", one_line(why))
+    let text = format!("the settings stay as they were: {}", one_line(why));
+    journal::tell(Level::Error, "reload-failed", text);
 }
 
 /// Says what was found and what is on.

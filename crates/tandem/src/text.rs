@@ -94,13 +94,21 @@ pub fn cut(text: &str, width: usize) -> String {
     }
 }
 
-/// The nodes of a home: `1`; `(1)` if it is only planned; `-` if there is none.
+/// The nodes of a home: `1`; `0|1` if virtual nodes have each its own; `(1)` if it is only planned; `-` if there is none.
 pub fn home(homes: &Homes) -> String {
-    match (&homes.nodes[..], homes.source) {
-        ([], _) => "-".into(),
-        (nodes, Some(HomeSource::Planned)) => format!("({})", format_cpulist(nodes.iter().copied())),
-        (nodes, _) => format_cpulist(nodes.iter().copied()),
+    let nodes = match &homes.parts[..] {
+        [] => list_of_nodes(&homes.nodes),
+        parts => parts.iter().map(|part| list_of_nodes(&part.home)).collect::<Vec<_>>().join("|"),
+    };
+    if homes.source == Some(HomeSource::Planned) && !homes.nodes.is_empty() {
+        format!("({nodes})")
+    } else {
+        nodes
     }
+}
+
+fn list_of_nodes(nodes: &[u32]) -> String {
+    if nodes.is_empty() { "-".into() } else { format_cpulist(nodes.iter().copied()) }
 }
 
 /// Who started a VM, or else what runs it.
@@ -125,7 +133,15 @@ impl Percentages {
         let interval_ns = observation.interval.as_nanos() as f64;
         let of_interval = |ns: u64| 100.0 * ns as f64 / interval_ns;
         let vcpus = vm.vcpu_count().max(1) as f64;
-        let local = vm.usage.share_on(&vm.homes.nodes).filter(|_| !vm.homes.nodes.is_empty());
+        let nodes_of = |vcpu: u32| {
+            let part = vm.homes.parts.iter().find(|part| part.vcpus.contains(&vcpu));
+            part.map_or(&[][..], |part| &part.home)
+        };
+        let local = match vm.homes.parts[..] {
+            [] => vm.usage.share_on(&vm.homes.nodes),
+            _ => vm.usage.share_of_vcpus(nodes_of),
+        };
+        let local = local.filter(|_| !vm.homes.nodes.is_empty());
         Self {
             cpu: of_interval(vm.usage.run_ns),
             wait: vm.usage.wait_ns.map(of_interval),

@@ -29,7 +29,7 @@ pub const HELP: &str = "Columns:
   VCPU    how many vCPUs it has
   MEMORY  what is resident, of what it was given
   NODE    the NUMA node with most of that, and the share
-  HOME    the NUMA nodes that it lives on; - for none; (1) if the agent only observes and would give it node 1
+  HOME    the NUMA nodes that it lives on; - for none; 0|1 if its virtual nodes have each a home; (1) if the agent only observes and would give it node 1
   CPU     time of all its threads on CPUs; 100% is one CPU
   WAIT    time in which threads other than vCPUs were ready and waited
   STEAL   time in which a vCPU was ready and waited, on average
@@ -39,9 +39,9 @@ A question mark is what cannot be read; a line below the table says why, and wha
 tells the guest as stolen. Home nodes are those that the agent says, or else those that its CPUs are confined to, or those \
 with at least 80% of its memory.
 
-JSON: an object with interval_s, notes (the lines below the table) and vms. Each has name, manager (with id for proxmox, \
+JSON: an object with interval_s (null without VMs), notes (the lines below the table) and vms. Each has name, manager (with id for proxmox, \
 project for lxd and incus), monitor, pid, start_ticks, vcpus; memory: given_bytes, resident_bytes, by_node (node and \
-bytes), source (cgroup, numa_maps); home: nodes, source (agent, planned, cpus, memory, machine), why, saving of a planned one (least_cpus, expected_cpus, most_cpus); usage: cpu_pct, wait_pct, \
+bytes), source (cgroup, numa_maps); home: nodes, source (agent, planned, cpus, memory, machine), why, parts (virtual_node, vcpus, nodes, why) where virtual nodes have homes of their own, saving of a planned one (least_cpus, expected_cpus, most_cpus); cores: how it is kept apart, where the settings say so (core_scheduling, placement, one_thread, shared); usage: cpu_pct, wait_pct, \
 steal_pct, local_pct, vcpu_run_ns_by_node (node and ns); limits: cpus, is_pinned, quota_cpus, memory_nodes; cgroup: path, version, \
 is_own, cpus; devices: name and node; threads: tid, name, kind (vcpu, io, emulator), vcpu, cpus, last_cpu, run_ns, wait_ns, migrations (since it began). \
 What is unknown is null.
@@ -61,7 +61,7 @@ pub struct Args {
     /// Show this one with its threads, memory, devices and limits: by name, by process, or by its number in Proxmox
     #[arg(value_name = "NAME|PID")]
     vm: Option<String>,
-    /// How long to observe
+    /// How long to observe: in seconds, or with a unit
     #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = parse_interval)]
     interval: Duration,
     /// Print JSON: all that is known of each VM

@@ -212,11 +212,12 @@ fn risks_are_ignored_by_the_file_or_by_options() {
     let printed = |arguments: &[&str]| {
         let text = stdout(&[&["run", "--print-config"], arguments].concat());
         let table = text.split("[ignore]\n").nth(1).expect("there is such a table").to_owned();
-        table.lines().take(2).map(str::to_owned).collect::<Vec<_>>()
+        table.lines().take(3).map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(printed(&[]), ["limits = false", "cookies = false"]);
-    assert_eq!(printed(&["--ignore", "limits"]), ["limits = true", "cookies = false"]);
-    assert_eq!(printed(&["--ignore", "cookies", "--ignore", "limits"]), ["limits = true", "cookies = true"]);
+    assert_eq!(printed(&[]), ["limits = false", "cookies = false", "starvation = false"]);
+    assert_eq!(printed(&["--ignore", "limits"]), ["limits = true", "cookies = false", "starvation = false"]);
+    let others = ["--ignore", "cookies", "--ignore", "starvation"];
+    assert_eq!(printed(&others), ["limits = false", "cookies = true", "starvation = true"]);
     tandem().args(["run", "--ignore", "everything"]).assert().code(2).stdout("");
 
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -257,9 +258,9 @@ fn the_installed_settings_are_the_defaults() {
         let line = of_vms.lines().find(|line| line.starts_with(&format!("#{key} = ")));
         line.unwrap_or_else(|| panic!("there is no example of {key}: {text}")).to_owned()
     };
-    assert_eq!(of_vms.lines().filter(|line| is_setting(line)).count(), 8, "{text}");
+    assert_eq!(of_vms.lines().filter(|line| is_setting(line)).count(), 9, "{text}");
     let who = ["name", "user", "cgroup", "manager", "uuid"].map(example).join("\n");
-    for what in ["home", "isolated", "exempt"].map(example) {
+    for what in ["home", "isolated", "exempt", "cores"].map(example) {
         let example = uncommented(&format!("#[[vm]]\n{who}\n{what}\n"));
         fs::write(&file, &example).expect("a file can be written");
         let printed = printed(&file);
@@ -313,6 +314,16 @@ fn mistakes_in_settings_exit_with_2() {
         let message = rejection(&["run", "--config", "tandem.toml"], dir.path());
         assert!(message.starts_with(expected), "{message}");
     }
+}
+
+#[test]
+fn every_interval_has_a_unit_or_is_of_seconds() {
+    for interval in ["0", "5", "5s", "500 ms"] {
+        stdout(&["run", "--interval", interval, "--print-config"]);
+    }
+    tandem().args(["run", "--interval", "five", "--print-config"]).assert().code(2);
+    stdout(&["vms", "--interval", "10ms"]);
+    tandem().args(["vms", "--interval", "0"]).assert().code(2);
 }
 
 #[test]

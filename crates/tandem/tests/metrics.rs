@@ -46,7 +46,7 @@ fn names() -> BTreeSet<String> {
     kinds.filter_map(|rest| Some(rest.split_once(' ')?.0.to_owned())).collect()
 }
 
-/// What a host of two nodes tells whose VM has a limit, and runs, and whose scheduler was ejected once.
+/// What a host of two nodes tells whose VM has a limit and two virtual nodes, and runs, and whose scheduler was ejected once.
 fn page(
     hands: impl Hands,
     status: impl Fn() -> Result<Status, SchedulerError> + Send + Sync + 'static,
@@ -59,6 +59,7 @@ fn page(
     tree.write("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 8 kB\nNode 0 MemFree: 3 kB\n");
     tree.write("var/log/tandem/history.json", r#"{"ejections": {"x": 1}, "last_ejection_unix_s": 1}"#);
     let mut vm = Process::libvirt(100, "web", 2);
+    vm.arguments.extend(["-numa", "node,cpus=0", "-numa", "node,cpus=1"].map(str::to_owned));
     let scope = vm.cgroup.trim_end_matches("/libvirt/emulator");
     tree.cgroup(scope, "memory.numa_stat", "anon N0=1073741824\n");
     tree.cgroup(scope, "cpu.max", "100000 100000\n");

@@ -13,8 +13,8 @@ pub const AGREEMENT_LEG: &str = "agreement";
 /// scheduler remembers nothing that makes it prefer some CPUs.
 pub const AGREEMENT_PROGRAMS: [&str; 5] = ["ping-pong", "yield-storm", "burners", "hackbench", "spill"];
 
-/// The leg with VMs of its own, which needs QEMU in the guest.
-pub const VMS_LEG: &str = "vms";
+/// Legs with VMs of their own, which need QEMU in the guest.
+const LEGS_WITH_VMS: [&str; 3] = ["vms", "cores", "abuse"];
 
 /// A virtual machine, booted once, and what runs on it.
 pub struct Leg {
@@ -48,6 +48,13 @@ pub enum Emulation {
         /// that others stand still for hundreds of microseconds.
         timer_ns: Option<u64>,
     },
+}
+
+impl Leg {
+    /// Whether it has VMs of its own.
+    pub fn has_vms(&self) -> bool {
+        LEGS_WITH_VMS.contains(&self.name)
+    }
 }
 
 /// The hardware that QEMU emulates.
@@ -108,9 +115,8 @@ const FOUR_SOCKETS: Machine =
 const VIRTUALISING: Machine =
     Machine { cpu: "max,+svm,+pause-filter,+pfthreshold,x-force-features=on", ..FOUR_CPUS };
 
-/// Two cores with two threads each.
-const TWO_CORES: Machine =
-    Machine { cpu: "max", sockets: 1, cores: 2, threads: 2, nodes: 1, memory_mib: 1024 };
+/// One that virtualises, with two cores of two threads each.
+const TWO_CORES: Machine = Machine { cores: 2, threads: 2, memory_mib: 2048, ..VIRTUALISING };
 
 /// As many CPUs as are emulated without taking all day: four sockets, each a node of four cores with two threads.
 const LARGE: Machine = Machine { cpu: "max", sockets: 4, cores: 4, threads: 2, nodes: 4, memory_mib: 2048 };
@@ -118,7 +124,10 @@ const LARGE: Machine = Machine { cpu: "max", sockets: 4, cores: 4, threads: 2, n
 /// One that virtualises, on two nodes of two CPUs.
 const VIRTUALISING_NODES: Machine = Machine { cpu: VIRTUALISING.cpu, memory_mib: 2048, ..TWO_NODES };
 
-/// All legs, in the order of the results. Those that last longest start first, whatever the order.
+/// What these need.
+const KVM: &[&str] = &["irqbypass", "kvm", "kvm-amd"];
+
+/// All legs. Those that last longest start first.
 pub const LEGS: &[Leg] = &[
     Leg {
         name: "life",
@@ -156,7 +165,7 @@ pub const LEGS: &[Leg] = &[
         emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
-        cpu_s: 130,
+        cpu_s: 300,
         scenarios: &[
             scenario("nice-values", scenarios::fairness::nice_values),
             scenario("cgroup-weights", scenarios::fairness::cgroup_weights),
@@ -167,6 +176,9 @@ pub const LEGS: &[Leg] = &[
             scenario("sleepers-credit", scenarios::fairness::sleepers_credit),
             scenario("storm-of-wake-ups", scenarios::rate_control::storm_of_wake_ups),
             scenario("exemption-from-rate-control", scenarios::rate_control::exemption),
+            scenario("tasks-of-a-part-come-and-go", scenarios::partial::tasks_come_and_go),
+            scenario("who-hides-is-outside-of-a-part", scenarios::partial::who_hides_is_outside),
+            scenario("a-part-beside-others", scenarios::partial::a_part_beside_others),
         ],
     },
     Leg {
@@ -214,7 +226,7 @@ pub const LEGS: &[Leg] = &[
         machine: VIRTUALISING,
         emulation: Emulation::Threads,
         kernel_parameters: "",
-        modules: &["irqbypass", "kvm", "kvm-amd"],
+        modules: KVM,
         cpu_s: 60,
         scenarios: &[
             scenario("kvm-is-there", scenarios::harness::kvm_is_there),
@@ -224,14 +236,15 @@ pub const LEGS: &[Leg] = &[
         ],
     },
     Leg {
-        name: VMS_LEG,
+        name: "vms",
         machine: VIRTUALISING_NODES,
         emulation: Emulation::Threads,
         kernel_parameters: "",
-        modules: &["irqbypass", "kvm", "kvm-amd"],
+        modules: KVM,
         cpu_s: 210,
         scenarios: &[
             scenario("are-found-and-have-homes", scenarios::vms::are_found_and_have_homes),
+            scenario("virtual-nodes-have-homes", scenarios::vms::virtual_nodes_have_homes),
             scenario("observed-before-loading", scenarios::observing::before_loading),
             scenario("homes-follow-memory", scenarios::vms::homes_follow_memory),
             scenario("memory-comes-home", scenarios::vms::memory_comes_home),
@@ -239,6 +252,23 @@ pub const LEGS: &[Leg] = &[
             scenario("homes-survive", scenarios::vms::homes_survive),
             scenario("metrics-tell-of-a-vm", scenarios::metrics::tell_of_a_vm),
             scenario("nobody-waits-beside-idle", scenarios::vms::nobody_waits_beside_idle),
+        ],
+    },
+    Leg {
+        name: "abuse",
+        machine: VIRTUALISING_NODES,
+        emulation: Emulation::Threads,
+        kernel_parameters: "",
+        modules: KVM,
+        cpu_s: 320,
+        scenarios: &[
+            scenario("false-monitors", scenarios::abuse::false_monitors),
+            scenario("threads-and-files", scenarios::abuse::threads_and_files),
+            scenario("storms", scenarios::abuse::storms),
+            scenario("slow-clients", scenarios::abuse::slow_clients),
+            scenario("numbers-are-taken", scenarios::abuse::numbers_are_taken),
+            scenario("other-programs", scenarios::abuse::other_programs),
+            scenario("silent-memory", scenarios::abuse::silent_memory),
         ],
     },
     Leg {
@@ -273,11 +303,12 @@ pub const LEGS: &[Leg] = &[
         machine: TWO_CORES,
         emulation: Emulation::Threads,
         kernel_parameters: "",
-        modules: &[],
-        cpu_s: 60,
+        modules: &["irqbypass", "kvm", "kvm-amd"],
+        cpu_s: 90,
         scenarios: &[
             scenario("machine-is-as-asked-for", scenarios::harness::machine_is_as_asked_for),
             scenario("cookies", scenarios::core_scheduling::cookies),
+            scenario("apart", scenarios::core_scheduling::apart),
         ],
     },
     Leg {

@@ -68,6 +68,11 @@ impl Discovery {
         self.finder.vm(pid)
     }
 
+    /// As [`Finder::monitors_without_vcpus`].
+    pub fn monitors_without_vcpus(&self) -> impl Iterator<Item = u32> {
+        self.finder.monitors_without_vcpus()
+    }
+
     /// What has come and gone; `now` is the time since some start. To be called about once a second, and when a VM ends.
     ///
     /// # Errors
@@ -84,6 +89,12 @@ impl Discovery {
                     || since_scan.is_none_or(|since| since >= SCAN_INTERVAL)
                 {
                     changes = self.scan(now)?;
+                    // A scan tells VMs by what does not change when they run another program.
+                    for pid in happened.executed {
+                        if self.finder.vm(pid).is_some() {
+                            changes.add(self.finder.examine(pid));
+                        }
+                    }
                 } else {
                     let ended = ended(&self.ends);
                     for pid in happened.executed.into_iter().chain(ended) {

@@ -1,11 +1,14 @@
-//! How homes come to the scheduler.
+//! How homes come to the scheduler, and cookies of core scheduling to VMs.
 
+use crate::core_scheduling::{self, Cookie};
+use crate::guarded::give_cookie;
 use crate::scheduler::{
     Asker, Held, Place, Preference, PreferenceError, Preferences, Subject, cpus_of_nodes,
 };
+use rustix::io::Errno;
 use tandem_sim::machine::Machine;
 
-/// Who reads and sets what threads prefer.
+/// Who reads and sets what threads prefer, and keeps VMs apart.
 pub trait Hands {
     /// Whether homes have an effect. If not, they are plans, and VMs run where the kernel puts them.
     fn are_real(&self) -> bool {
@@ -23,6 +26,19 @@ pub trait Hands {
     /// # Errors
     /// If the thread is gone, the scheduler is gone, or has no room.
     fn give(&self, tid: u32, nodes: &[u32]) -> Result<(), PreferenceError>;
+
+    /// Whether a thread has a cookie of core scheduling.
+    fn cookie(&self, tid: u32) -> Cookie {
+        core_scheduling::ask(tid)
+    }
+
+    /// Gives all threads of a process a new cookie of core scheduling. Hands that change nothing do not.
+    ///
+    /// # Errors
+    /// If the process is gone, or the kernel refuses.
+    fn set_apart(&self, _pid: u32) -> Result<(), Errno> {
+        Ok(())
+    }
 }
 
 /// Hands on the loaded scheduler.
@@ -50,6 +66,10 @@ impl Hands for SchedulerHands {
         let latency_critical = self.held(tid)?.is_some_and(|held| held.preference.latency_critical);
         self.preferences.set(Subject::Task(tid), &Preference { place, latency_critical }, Asker::Agent)
     }
+
+    fn set_apart(&self, pid: u32) -> Result<(), Errno> {
+        give_cookie(pid)
+    }
 }
 
 /// Hands that find nothing and change nothing, to see what would be done.
@@ -66,6 +86,14 @@ impl<H: Hands + ?Sized> Hands for Box<H> {
 
     fn give(&self, tid: u32, nodes: &[u32]) -> Result<(), PreferenceError> {
         (**self).give(tid, nodes)
+    }
+
+    fn cookie(&self, tid: u32) -> Cookie {
+        (**self).cookie(tid)
+    }
+
+    fn set_apart(&self, pid: u32) -> Result<(), Errno> {
+        (**self).set_apart(pid)
     }
 }
 

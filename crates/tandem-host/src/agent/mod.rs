@@ -14,7 +14,10 @@
 //! decides whether one VM should have another (`tandem_sim::homes` says by which rules). A home is what all threads of
 //! the VM prefer: a preference of the scheduler, never an affinity. What people have decided is respected: an affinity or
 //! a cpuset limits the nodes that are chosen from, vCPUs that are pinned one by one and preferences that somebody else
-//! has set are left alone, and so is what the settings say of a VM.
+//! has set are left alone, and so is what the settings say of a VM. VMs that stay with the kernel's scheduler have no home.
+//!
+//! A VM whose guest was told of virtual nodes has a home for each: see [`parts`]. VMs whose settings say so are
+//! [kept apart](apart) from others on their cores.
 //!
 //! On a kernel that hangs when a VM uses core scheduling beside a sched_ext scheduler, it also warns of VMs that do, once each.
 //!
@@ -24,15 +27,20 @@
 //! **Limits.** What a VM says of itself, its name and its manager, is believed for its user's VMs. Memory stays where it is unless the
 //! operator wants it [moved](mover). That vCPUs other than the first are pinned anew is noticed within five minutes.
 
+mod about;
+mod apart;
 mod discovery;
 mod free_memory;
 mod hands;
 mod locality;
 mod mover;
+mod moving_process;
 mod pages;
+mod parts;
 mod pass;
 mod report;
 mod resident;
+mod seen;
 mod told;
 mod vcpu_times;
 mod whereabouts;
@@ -40,18 +48,23 @@ mod whereabouts;
 pub use discovery::Discovery;
 pub use free_memory::{available_bytes, free_bytes};
 pub use hands::{Hands, NoHands, SchedulerHands};
+pub use moving_process::{PagesByHelper, serve_moves};
 pub use pages::{KernelPages, Pages, Status};
+pub use parts::Part;
 pub use pass::MovedMemory;
 pub use report::{HomeDecisions, MemoryReport, Reports, VmReport};
 pub use resident::{Decided, Resident};
 
 use crate::core_scheduling::CookieVm;
-use crate::scheduler::{Kernel, PreferenceError, Settings, VmRule, is_endangered_by_cookies};
+use crate::log_entry::{Level, LogEntry};
+use crate::scheduler::{Kernel, Partial, PreferenceError, Settings, VmRule, is_endangered_by_cookies};
 use crate::vms::homes_file::{HomesFile, VERSION};
-use crate::vms::{Identity, ProcUnreadable, Vm, name_nodes};
+use crate::vms::{Identity, ProcUnreadable, name_nodes};
+use apart::Keeper;
 use mover::Mover;
+use parts::vm_of;
 use report::Published;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,6 +92,7 @@ pub struct Agent<H> {
     /// Numbers of the CPUs, ascending.
     online: Vec<u32>,
     rules: Vec<VmRule>,
+    partial: Partial,
     planner: Planner,
     discovery: Discovery,
     hands: H,
@@ -92,6 +106,8 @@ pub struct Agent<H> {
     /// The kernel hangs when a VM uses core scheduling.
     is_endangered_by_cookies: bool,
     told: Told,
+    /// Nothing where no VM is to be apart.
+    keeper: Option<Keeper>,
     /// Nothing where memory stays where it is.
     mover: Option<Mover>,
     progress: fn(),
@@ -105,9 +121,11 @@ impl<H: Hands> Agent<H> {
         Self {
             root: root.to_owned(),
             is_endangered_by_cookies: is_endangered_by_cookies(&Kernel::new(root), &machine),
+            keeper: Keeper::new(&Kernel::new(root), &machine, &settings.vm),
             machine,
             online,
             rules: settings.vm.clone(),
+            partial: settings.partial.clone(),
             planner: Planner::new(settings.agent.home_settings()),
             discovery: Discovery::new(root, settings.agent.emulated),
             hands,
@@ -151,6 +169,16 @@ impl<H: Hands> Agent<H> {
         self.residents.values()
     }
 
+    /// Who decides about homes.
+    pub fn planner(&self) -> &Planner {
+        &self.planner
+    }
+
+    /// Processes that may be VMs, as [`Finder::monitors_without_vcpus`](crate::vms::Finder::monitors_without_vcpus) tells them.
+    pub fn monitors_without_vcpus(&self) -> impl Iterator<Item = u32> {
+        self.discovery.monitors_without_vcpus()
+    }
+
     /// What it knows, for other threads; follows what it learns.
     pub fn reports(&self) -> Reports {
         self.reports.clone()
@@ -161,7 +189,7 @@ impl<H: Hands> Agent<H> {
     ///
     /// # Errors
     /// If processes cannot be listed, or the scheduler is gone.
-    pub fn step(&mut self, now: Duration) -> Result<Vec<String>, AgentError> {
+    pub fn step(&mut self, now: Duration) -> Result<Vec<LogEntry>, AgentError> {
         let mut told = Vec::new();
         let found = self.find(now, &mut told)?;
         if let Some((identity, line)) = self.mover.as_mut().and_then(|mover| mover.take_ended(now)) {
@@ -189,7 +217,7 @@ impl<H: Hands> Agent<H> {
         self.find(now, &mut Vec::new())?;
         for entry in file.iter().flat_map(|file| &file.vms) {
             if let Some(resident) = self.residents.get_mut(&entry.identity) {
-                resident.take_over(&entry.home, &entry.why, &self.machine, now);
+                resident.take_over_entry(entry, &self.machine, now);
             }
         }
         Ok(())
@@ -199,7 +227,7 @@ impl<H: Hands> Agent<H> {
     ///
     /// # Errors
     /// If the scheduler is gone.
-    pub fn look(&mut self, now: Duration) -> Result<Vec<String>, AgentError> {
+    pub fn look(&mut self, now: Duration) -> Result<Vec<LogEntry>, AgentError> {
         let told = self.look_at_all(now)?;
         Ok(self.told.share(&self.root, told, now))
     }
@@ -209,13 +237,13 @@ impl<H: Hands> Agent<H> {
         let vms = self.residents.len();
         for resident in self.residents.values_mut() {
             resident.update(&self.root, &self.online, vms, now);
-            resident.look_for_decisions(&self.hands, &self.machine, now)?;
+            resident.look_for_decisions(&self.hands, &self.machine, &self.partial, now)?;
             if !self.hands.are_real() {
                 resident.look_where_it_runs(&self.machine);
             }
             (self.progress)();
         }
-        let mut told = self.warn_of_cookies();
+        let mut told = self.look_at_cookies();
         self.decide(now, |planner, view| planner.look(view), &mut told)?;
         if !self.hands.are_real() {
             self.expect(now);
@@ -224,6 +252,18 @@ impl<H: Hands> Agent<H> {
         (self.progress)();
         self.publish();
         Ok(told)
+    }
+
+    /// Keeps VMs apart, and warns of those that have done it themselves where that is dangerous.
+    fn look_at_cookies(&mut self) -> Vec<Line> {
+        let mut told = Vec::new();
+        if let Some(keeper) = &mut self.keeper {
+            let (is_changed, lines) = keeper.look(self.residents.values_mut(), &self.hands);
+            self.is_changed |= is_changed;
+            told = lines;
+        }
+        told.extend(self.warn_of_cookies());
+        told
     }
 
     /// Warns of each VM that uses core scheduling, once, where that is dangerous. A VM may begin with it at any time.
@@ -235,12 +275,9 @@ impl<H: Hands> Agent<H> {
         for resident in self.residents.values_mut().filter(|resident| !resident.has_cookie) {
             if CookieVm::of(&self.root, &resident.vm).is_some() {
                 resident.has_cookie = true;
-                let text = format!(
-                    "warning: {} uses core scheduling, with which this kernel hangs under a sched_ext scheduler; start it without, or \
-                     boot another kernel: `tandem doctor` says which",
-                    name(&resident.vm)
-                );
-                told.push(Line { user: resident.vm.user, text });
+                let text = " uses core scheduling, with which this kernel hangs under a sched_ext scheduler; start it without, or boot \
+                            another kernel: `tandem doctor` says which";
+                told.push(Line::about(&resident.vm, Level::Warning, "core-scheduling", text));
             }
         }
         told
@@ -251,14 +288,10 @@ impl<H: Hands> Agent<H> {
         let (free_bytes, vms) = self.seen();
         let now_ns = now.as_nanos() as u64;
         let view = View { machine: &self.machine, free_bytes: &free_bytes, vms: &vms, now_ns };
-        let runs: BTreeMap<u64, Vec<f64>> = self
-            .residents
-            .values()
-            .filter_map(|resident| Some((resident.id, resident.runs()?.to_vec())))
-            .collect();
+        let runs: BTreeMap<u64, Vec<f64>> = self.residents.values().flat_map(Resident::runs).collect();
         let savings = self.planner.savings(&view, |vm| runs.get(&vm).cloned());
         for resident in self.residents.values_mut() {
-            resident.expect(savings.get(&resident.id).copied());
+            resident.expect(&savings);
         }
         self.is_changed = true;
     }
@@ -274,8 +307,9 @@ impl<H: Hands> Agent<H> {
         let changes = self.discovery.look(now)?;
         let mut found = Found { are_new: false, are_gone: !changes.gone.is_empty() };
         for vm in &changes.gone {
-            if self.residents.remove(&vm.identity).is_some() {
-                told.push(line(vm, "has ended"));
+            if let Some(resident) = self.residents.remove(&vm.identity) {
+                resident.leave(&self.hands, &self.root)?;
+                told.push(Line::about(vm, Level::Info, "vm-ended", " has ended"));
                 self.is_changed = true;
             }
         }
@@ -285,23 +319,22 @@ impl<H: Hands> Agent<H> {
             };
             let mut resident = Resident::new(self.next_id, vm.clone(), &self.rules, &self.online, now);
             self.next_id += 1;
-            resident.look_for_decisions(&self.hands, &self.machine, now)?;
+            resident.look_for_decisions(&self.hands, &self.machine, &self.partial, now)?;
             (self.progress)();
             let (vcpus, monitor) = (resident.vcpus().count(), resident.vm.monitor);
-            told.push(line(&resident.vm, &format!("was found: {vcpus} vCPUs, {monitor}")));
+            let text = format!(" was found: {vcpus} vCPUs, {monitor}");
+            told.push(Line::about(&resident.vm, Level::Info, "vm-found", &text));
             let missing = resident.missing_nodes(&self.machine);
             if !missing.is_empty() {
-                let what = format!(
-                    "warning: the settings give it {}, which this machine does not have",
-                    name_nodes(&missing)
-                );
-                told.push(remark(&resident.vm, &what));
+                let nodes = name_nodes(&missing);
+                let text = format!(": the settings give it {nodes}, which this machine does not have");
+                told.push(Line::about(&resident.vm, Level::Warning, "settings", &text));
             }
             self.residents.insert(identity, resident);
             found.are_new = true;
         }
         if found.are_new {
-            told.extend(self.warn_of_cookies());
+            told.extend(self.look_at_cookies());
         }
         Ok(found)
     }
@@ -317,37 +350,45 @@ impl<H: Hands> Agent<H> {
         let (free_bytes, vms) = self.seen();
         let view = View { machine: &self.machine, free_bytes: &free_bytes, vms: &vms, now_ns };
         let decisions = ask(&mut self.planner, &view);
+        // Threads that serve all virtual nodes live where these do: they are asked when all is decided.
+        let mut movers = BTreeSet::new();
         for Decision { vm, nodes, reason } in decisions {
-            let Some(resident) = self.residents.values_mut().find(|resident| resident.id == vm) else {
+            let is_its = |resident: &&mut Resident| resident.id == vm_of(vm);
+            let Some(resident) = self.residents.values_mut().find(is_its) else { continue };
+            let Some(at) = resident.ids().take(resident.parts.len()).position(|id| id == vm) else {
                 continue;
             };
-            let had_home = resident.home.is_some();
-            resident.home = (!nodes.is_empty()).then_some(Home { nodes, since_ns: now_ns });
+            let had_home = resident.parts[at].home.is_some();
+            resident.parts[at].home = (!nodes.is_empty()).then_some(Home { nodes, since_ns: now_ns });
             self.is_changed = true;
-            let mut tell = |what: &str| told.push(remark(&resident.vm, what));
+            let whose = resident.part_name(&resident.parts[at]);
+            let mut tell = |what: &str| {
+                told.push(Line::about(&resident.vm, Level::Info, "home", &format!("{whose}: {what}")))
+            };
             if let Some(decided) = &resident.decided {
                 tell(&format!("left alone; {}", decided.why));
-                resident.why.clone_from(&decided.why);
+                resident.parts[at].why = Some(decided.why.clone());
             } else {
-                self.decisions.count(had_home, resident.home.is_some());
+                self.decisions.count(had_home, resident.parts[at].home.is_some());
                 match self.hands.are_real() {
                     true => tell(&reason.to_string()),
                     false => tell(&format!("would get {reason}")),
                 }
-                resident.why = reason.why();
-                resident.give_home(&self.hands, &self.machine)?;
+                resident.parts[at].why = Some(reason.why());
+                movers.insert(resident.vm.identity);
             }
         }
-        // Those about which there was nothing to decide.
-        for resident in self.residents.values_mut().filter(|resident| resident.home.is_none()) {
-            resident.explain_no_home(&self.machine);
+        for identity in movers {
+            self.residents[&identity].give_home(&self.hands, &self.machine)?;
         }
+        // Those about which there was nothing to decide.
+        self.residents.values_mut().for_each(|resident| resident.explain_no_home(&self.machine));
         Ok(())
     }
 
     /// What the planner is shown: free memory by node, and the VMs.
-    fn seen(&self) -> (Vec<u64>, Vec<VmView>) {
-        let vms = self.residents.values().map(|resident| resident.view(&self.machine)).collect();
+    pub fn seen(&self) -> (Vec<u64>, Vec<VmView>) {
+        let vms = self.residents.values().flat_map(|resident| resident.views(&self.machine)).collect();
         (free_bytes(&self.root, &self.machine), vms)
     }
 
@@ -359,7 +400,7 @@ impl<H: Hands> Agent<H> {
         let view = View { machine: &self.machine, free_bytes: &free_bytes, vms: &vms, now_ns };
         let far = self.planner.far_memory(&view);
         let worth = far.iter().filter_map(|far| {
-            let resident = self.residents.values().find(|resident| resident.id == far.vm)?;
+            let resident = self.residents.values().find(|resident| resident.id == vm_of(far.vm))?;
             Some((resident, resident.home_numbers(&self.machine), far.bytes))
         });
         self.mover.as_mut()?.look(worth, now)
@@ -383,20 +424,6 @@ impl<H: Hands> Agent<H> {
 struct Found {
     are_new: bool,
     are_gone: bool,
-}
-
-/// How a VM is called in the log.
-fn name(vm: &Vm) -> String {
-    format!("VM {} (process {})", vm.name, vm.identity.pid)
-}
-
-/// What there is to say about a VM.
-fn remark(vm: &Vm, what: &str) -> Line {
-    Line { user: vm.user, text: format!("{}: {what}", name(vm)) }
-}
-
-fn line(vm: &Vm, what: &str) -> Line {
-    Line { user: vm.user, text: format!("{} {what}", name(vm)) }
 }
 
 #[cfg(test)]

@@ -9,15 +9,15 @@
 //! moved, or has become full. After a pass a VM with the same home is left alone for [`PAUSE`].
 //!
 //! **Limits.** What [`pass`](super::pass) and [`Vm::read_far_mappings`] leave where it is. A VM with devices that are passed through is left
-//! alone, for these hold its memory. A thread that the kernel holds up ends moving, and nothing else, until the agent starts again.
+//! alone, for these hold its memory; so is one whose virtual nodes have homes of their own, for nobody tells which memory is whose. A helper that the kernel holds up ends moving, and nothing else, until the agent starts again.
 //!
 //! [`Planner::far_memory`]: tandem_sim::homes::Planner::far_memory
 
 use super::pages::Pages;
 use super::pass::{End, MovedMemory, Pass};
-use super::remark;
 use super::resident::Resident;
 use super::told::Line;
+use crate::log_entry::Level;
 use crate::vms::{Identity, Vm, name_nodes};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -105,7 +105,7 @@ impl Mover {
             return None;
         }
         let text = format!(
-            "moving {} of its memory to {}, at most {} MiB a second",
+            ": moving {} of its memory to {}, at most {} MiB a second",
             size(bytes_max),
             name_nodes(&home),
             self.bytes_per_s >> 20
@@ -119,7 +119,7 @@ impl Mover {
         // Without a thread the next look tries again.
         let thread = thread::Builder::new().name("memory".into()).spawn(work).ok()?;
         self.underway = Some(Underway { vm: vm.clone(), home, begun: now, is_called_off, thread });
-        Some(remark(vm, &text))
+        Some(Line::about(vm, Level::Info, "memory", &text))
     }
 
     /// The VM whose pass has ended since this was asked last, and what there is to tell.
@@ -129,7 +129,7 @@ impl Mover {
         // The thread has told of a panic itself.
         let (sum, end) = thread.join().unwrap_or((MovedMemory::default(), End::Stuck));
         let mut text = format!(
-            "{} of its memory moved to {} in {} s",
+            ": {} of its memory moved to {} in {} s",
             size(sum.moved),
             name_nodes(&home),
             now.saturating_sub(begun).as_secs()
@@ -149,13 +149,14 @@ impl Mover {
             }
         }
         self.done.insert(vm.identity, (home, now + PAUSE));
-        Some((vm.identity, remark(&vm, &text)))
+        Some((vm.identity, Line::about(&vm, Level::Info, "memory", &text)))
     }
 }
 
-/// Whether memory of the VM may be moved to that home: nobody has decided otherwise.
+/// Whether memory of the VM may be moved to that home: nobody has decided otherwise, and it is known that it belongs there.
 fn may_move(resident: &Resident, home: &[u32]) -> bool {
     resident.decided.is_none()
+        && resident.parts.len() == 1
         && resident.vm.devices.is_empty()
         && home.iter().all(|node| resident.limits.memory_nodes.contains(node))
 }

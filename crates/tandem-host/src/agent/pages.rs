@@ -7,7 +7,7 @@
 //! migrate_pages(2) would take one call, in which it moves all pages of the process: those of files and those under a policy as well,
 //! with no bound of time or bandwidth, and no word about pages that stayed.
 //!
-//! This is the only unsafe code of the crate. It passes three arrays to the kernel, of the length that it passes with them.
+//! This is unsafe code. It passes three arrays to the kernel, of the length that it passes with them.
 #![allow(unsafe_code)]
 
 use nix::libc;
@@ -20,6 +20,11 @@ const MPOL_MF_MOVE: libc::c_int = 1 << 1;
 
 /// On which node a page is, or why that is not known, or why it was not moved.
 pub type Status = Result<u32, Errno>;
+
+/// The status that the kernel writes as a number: a node, or an error's number below zero.
+pub(super) fn status_of(number: i32) -> Status {
+    u32::try_from(number).map_err(|_| Errno::from_raw_os_error(-number))
+}
 
 /// Who looks at pages of processes, and moves them.
 pub trait Pages: Send + Sync {
@@ -96,16 +101,10 @@ fn move_pages(pid: u32, addresses: &[u64], node: Option<u32>) -> (Vec<Status>, R
             MPOL_MF_MOVE,
         )
     };
-    let statuses = statuses.into_iter();
-    let statuses =
-        statuses.map(|status| u32::try_from(status).map_err(|_| Errno::from_raw_os_error(-status)));
+    let statuses = statuses.into_iter().map(status_of);
     // A number of pages that were not moved is no error.
-    let done = if result < 0 { Err(last_errno()) } else { Ok(()) };
+    let done = if result < 0 { Err(Errno::from_raw_os_error(nix::errno::Errno::last_raw())) } else { Ok(()) };
     (statuses.collect(), done)
-}
-
-fn last_errno() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 #[cfg(test)]

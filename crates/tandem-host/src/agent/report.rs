@@ -11,7 +11,7 @@
 
 use super::pass::MovedMemory;
 use super::vcpu_times::VcpuTimes;
-use crate::vms::homes_file::HomeSaving;
+use crate::vms::homes_file::{Cores, HomeSaving, PartHome};
 use crate::vms::{Identity, Manager, Memory, MemoryByNode, MemorySource, Monitor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -43,6 +43,9 @@ pub struct VmReport {
     pub home: Vec<u32>,
     /// Why these, or why none: a clause without a full stop.
     pub why: String,
+    /// The homes of its virtual nodes, if each has its own; [`VmReport::home`] has the nodes of all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartHome>,
     /// CPU time of its process since its start, ns: all threads, and those that have ended.
     pub cpu_ns: u64,
     /// Time that its vCPUs have run since its start, ns.
@@ -57,6 +60,9 @@ pub struct VmReport {
     /// was seen at looks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saving: Option<HomeSaving>,
+    /// How it is kept apart from others on their cores, if the settings say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<Cores>,
 }
 
 /// The memory of a VM, bytes.
@@ -86,11 +92,11 @@ impl MemoryReport {
 /// How often the agent has decided about homes since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HomeDecisions {
-    /// A VM that had none has got a home.
+    /// A VM, or a virtual node of one, that had none has got a home.
     pub given: u64,
-    /// A VM has got another home.
+    /// One has got another home.
     pub moved: u64,
-    /// A VM has lost its home.
+    /// One has lost its home.
     pub withdrawn: u64,
 }
 

@@ -2,23 +2,23 @@
 
 use super::hands::Hands;
 use super::locality::Locality;
-use super::report::{Known, MemoryReport, VmReport};
-use super::vcpu_times::VcpuTimes;
-use super::whereabouts::Whereabouts;
-use crate::scheduler::{Place, PreferenceError, VmRule};
+use super::parts::{Part, part_of, planner_numbers, virtual_nodes};
+use super::seen::is_confined;
+use super::vcpu_times::{Demand, VcpuTimes};
+use crate::scheduler::{Partial, Place, PreferenceError, VmRule};
 use crate::tasks;
+use crate::untrusted::Untrusted;
 use crate::vms::homes_file::{HomeEntry, HomeSaving};
 use crate::vms::{Limits, Memory, Thread, ThreadKind, Vm, name_nodes, nodes_of};
+use std::collections::BTreeMap;
+use std::ops::Add;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tandem_sim::homes::{Home, Saving, VmView, Wish};
+use tandem_sim::homes::{Home, Saving};
 use tandem_sim::ids::NodeId;
 use tandem_sim::machine::{Machine, format_cpulist};
-use tandem_sim::placement::usable_nodes;
 
-/// Why a VM has no home before the planner was asked.
-const JUST_FOUND: &str = "it has just been found";
 /// How old the list of threads, and what each of them may use, may become when nothing points to a change. What the first
 /// vCPU may use is read in every look.
 const THREADS_AGE_MAX: Duration = Duration::from_secs(60);
@@ -41,49 +41,33 @@ pub struct Resident {
     pub limits: Limits,
     /// Where its memory is.
     pub memory: Memory,
-    /// CPUs that its vCPUs ran on and waited for, in the mean since the look before; nothing before the second look.
-    pub demand: Option<f64>,
-    /// Where it lives.
-    pub home: Option<Home>,
-    /// Why it has its home, or none.
-    pub why: String,
+    /// What of it has a home of its own, in the order of the virtual nodes; at least one.
+    pub parts: Vec<Part>,
     /// What somebody else has decided.
     pub decided: Option<Decided>,
     /// It uses core scheduling, and that was told.
     pub has_cookie: bool,
-    rule: Option<VmRule>,
+    /// What keeps it apart from others on their cores; nothing as long as that has not been looked after.
+    pub apart: Option<Apart>,
+    pub(super) rule: Option<VmRule>,
     threads_read: Duration,
     limits_read: Duration,
-    vcpu_times: Arc<VcpuTimes>,
+    pub(super) vcpu_times: Arc<VcpuTimes>,
     asked: Demand,
-    locality: Locality,
-    /// Only where homes are plans.
-    whereabouts: Whereabouts,
-    saving: Option<HomeSaving>,
+    pub(super) locality: Locality,
+    pub(super) saving: Option<HomeSaving>,
     memory_due: Duration,
 }
 
-/// CPUs that vCPUs ran on and waited for, in the mean between two looks.
-struct Demand {
-    asked_ns: u64,
-    read: Duration,
-}
-
-impl Demand {
-    fn start(times: &VcpuTimes, now: Duration) -> Self {
-        let total = times.total();
-        Self { asked_ns: total.run_ns.saturating_add(total.wait_ns.unwrap_or(0)), read: now }
-    }
-
-    /// Since the last call; nothing if no time has passed.
-    fn take(&mut self, times: &VcpuTimes, now: Duration) -> Option<f64> {
-        let time = now.saturating_sub(self.read);
-        if time.is_zero() {
-            return None;
-        }
-        let before = std::mem::replace(self, Self::start(times, now));
-        Some(self.asked_ns.saturating_sub(before.asked_ns) as f64 / time.as_nanos() as f64)
-    }
+/// What keeps a VM apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apart {
+    /// Cores of one thread.
+    OneThread,
+    /// A cookie of core scheduling.
+    Cookie,
+    /// Its home, if that can be alone on its nodes.
+    Home,
 }
 
 /// What somebody else than the agent has decided about a VM: it keeps its hands off.
@@ -108,18 +92,16 @@ impl Resident {
             memory: Memory { resident_bytes: None, by_node: None },
             threads,
             limits,
-            demand: None,
-            home: None,
-            why: JUST_FOUND.into(),
+            parts: vec![Part::default()],
             decided: None,
             has_cookie: false,
+            apart: None,
             rule,
             threads_read: now,
             limits_read: now,
-            asked: Demand::start(&vcpu_times, now),
+            asked: Demand::start(&vcpu_times, 1, |_| Some(0), now),
             vcpu_times,
             locality: Locality::default(),
-            whereabouts: Whereabouts::default(),
             saving: None,
             memory_due: now,
             vm,
@@ -134,9 +116,19 @@ impl Resident {
         home.into_iter().flatten().copied().filter(|&node| id_of(machine, node).is_none()).collect()
     }
 
+    /// Whether the settings say that it shares no core with others.
+    pub fn is_to_be_apart(&self) -> bool {
+        self.rule.as_ref().is_some_and(VmRule::keeps_apart)
+    }
+
     /// Its vCPUs.
     pub fn vcpus(&self) -> impl Iterator<Item = &Thread> {
         self.threads.iter().filter(|thread| thread.kind == ThreadKind::Vcpu)
+    }
+
+    /// Whether the kernel tells how long its vCPUs wait.
+    pub fn are_waits_known(&self) -> bool {
+        self.vcpu_times.total().wait_ns.is_some()
     }
 
     /// Reads what has changed since the last look; `vms` is how many there are.
@@ -153,7 +145,7 @@ impl Resident {
             if are_others {
                 self.threads = self.vm.read_threads();
                 self.vcpu_times = Arc::new(self.vcpu_times.with_threads(&self.threads));
-                self.asked = Demand::start(&self.vcpu_times, now);
+                self.measure_anew(now);
             }
             self.threads_read = now;
         }
@@ -161,10 +153,37 @@ impl Resident {
             self.limits = self.vm.read_limits(&self.threads, online);
             self.limits_read = now;
         }
-        self.demand = self.asked.take(&self.vcpu_times, now).or(self.demand);
+        let part_of = |thread: &Thread| part_of(&self.parts, &self.vm, thread);
+        let demands = self.asked.take(&self.vcpu_times, part_of, now).unwrap_or_default();
+        for (part, demand) in self.parts.iter_mut().zip(demands) {
+            part.demand = Some(demand);
+        }
         if now >= self.memory_due {
             self.read_memory(vms, now);
         }
+    }
+
+    fn measure_anew(&mut self, now: Duration) {
+        let part_of = |thread: &Thread| part_of(&self.parts, &self.vm, thread);
+        self.asked = Demand::start(&self.vcpu_times, self.parts.len(), part_of, now);
+    }
+
+    /// Makes these virtual nodes its parts. Those that were before stay as they are; all of a VM lives where its parts did.
+    /// Whether they are others.
+    fn divide_into(&mut self, nodes: &[Option<usize>], now: Duration) -> bool {
+        if self.parts.iter().map(|part| part.node).eq(nodes.iter().copied()) {
+            return false;
+        }
+        let home = if nodes.len() == 1 { self.home() } else { None };
+        let why = home.is_some().then(|| self.why());
+        let mut before = std::mem::take(&mut self.parts);
+        let part_of = |&node: &Option<usize>| match before.iter().position(|part| part.node == node) {
+            Some(at) => before.swap_remove(at),
+            None => Part { node, home: home.clone(), why: why.clone(), ..Part::default() },
+        };
+        self.parts = nodes.iter().map(part_of).collect();
+        self.measure_anew(now);
+        true
     }
 
     /// Its memory was moved: where it is will be read in the next look.
@@ -189,12 +208,14 @@ impl Resident {
         &mut self,
         hands: &impl Hands,
         machine: &Machine,
+        partial: &Partial,
         now: Duration,
     ) -> Result<(), PreferenceError> {
-        let mut decided = self.confined_to_isolated(machine).or_else(|| self.pinned_apart());
-        let are_pinned = decided.is_some();
+        let mut decided = self.not_scheduled(partial);
+        decided = decided.or_else(|| self.confined_to_isolated(machine)).or_else(|| self.pinned_apart());
+        let is_without_home = decided.is_some();
         let (mut homeless, mut homed) = (Vec::new(), Vec::new());
-        let mut earlier = None;
+        let mut earlier = BTreeMap::new();
         let mut helds = Vec::with_capacity(self.threads.len());
         for thread in &self.threads {
             match hands.held(thread.tid) {
@@ -211,7 +232,7 @@ impl Resident {
                 None => homeless.push(thread.tid),
                 Some(Place::Nodes { nodes, .. }) if by_agent => {
                     homed.push(thread.tid);
-                    earlier = earlier.or(Some(nodes));
+                    earlier.insert(thread.tid, nodes);
                 }
                 // The operator's rule comes first: it is given its home again.
                 Some(_) if self.has_ruled_home() => homeless.push(thread.tid),
@@ -225,126 +246,174 @@ impl Resident {
                 }
             }
         }
-        if are_pinned {
+        // What somebody has decided holds for all of it.
+        let nodes = if decided.is_some() { vec![None] } else { virtual_nodes(&self.vm, &self.threads) };
+        let had_home = self.has_home();
+        let are_other_parts = self.divide_into(&nodes, now);
+        // What threads hold from before they were divided is no home of a part.
+        let is_stale = earlier.is_empty() || are_other_parts && had_home;
+        if is_without_home {
             give(hands, &homed, &[])?;
-        } else if let (None, Some(nodes)) = (&self.home, earlier) {
-            self.take_over(&nodes, "it was there when the agent began", machine, now);
+        } else if !is_stale && self.parts.iter().any(|part| part.home.is_none()) {
+            let homes: Vec<_> = (0..self.parts.len()).map(|part| self.earlier_home(part, &earlier)).collect();
+            self.take_over(&homes, |_| "it was there when the agent began", machine, now);
         }
         if self.decided.is_some() && decided.is_none() {
             // What was decided is no more: a new home is to be found.
-            self.home = None;
+            self.parts.iter_mut().for_each(|part| part.home = None);
         }
         self.decided = decided;
-        let nodes = self.home_numbers(machine);
-        if self.decided.is_none() && !nodes.is_empty() {
-            give(hands, &homeless, &nodes)?;
+        if self.decided.is_some() || !self.has_home() {
+            return Ok(());
+        }
+        if are_other_parts && self.parts.len() == 1 {
+            return self.give_home(hands, machine);
+        }
+        let is_homeless = |thread: &&Thread| homeless.binary_search(&thread.tid).is_ok();
+        for thread in self.threads.iter().filter(is_homeless) {
+            let nodes = self.home_of(thread, machine);
+            if !nodes.is_empty() {
+                give(hands, &[thread.tid], &nodes)?;
+            }
         }
         Ok(())
     }
 
+    /// What an earlier agent has given to the first of a part's vCPUs, or of all threads if there is one part.
+    fn earlier_home(&self, part: usize, earlier: &BTreeMap<u32, Vec<u32>>) -> Vec<u32> {
+        let is_its =
+            |thread: &&Thread| self.parts.len() == 1 || part_of(&self.parts, &self.vm, thread) == Some(part);
+        let given = self.threads.iter().filter(is_its).find_map(|thread| earlier.get(&thread.tid));
+        given.cloned().unwrap_or_default()
+    }
+
     /// Sees where its vCPUs run, where the scheduler does not count it.
     pub fn look_where_it_runs(&mut self, machine: &Machine) {
-        let home = self.home_numbers(machine);
-        self.whereabouts.look(&self.vcpu_times, &home, machine);
-    }
-
-    /// Which part of their time its vCPUs run on each node, as far as that was seen.
-    pub fn runs(&self) -> Option<&[f64]> {
-        self.whereabouts.parts()
-    }
-
-    /// Takes what its planned home is expected to save.
-    pub fn expect(&mut self, saving: Option<Saving>) {
-        self.saving = saving.map(|Saving { least, expected, most }| HomeSaving {
-            least_cpus: least,
-            expected_cpus: expected,
-            most_cpus: most,
-        });
-    }
-
-    /// Has had this home before.
-    pub fn take_over(&mut self, nodes: &[u32], why: &str, machine: &Machine, now: Duration) {
-        let nodes = ids_of(machine, nodes);
-        if !nodes.is_empty() {
-            self.home = Some(Home { nodes, since_ns: now.as_nanos() as u64 });
-            why.clone_into(&mut self.why);
+        let vcpus = self.vcpu_times.by_vcpu();
+        let parts: Vec<_> = vcpus.iter().map(|(thread, _)| part_of(&self.parts, &self.vm, thread)).collect();
+        for (at, part) in self.parts.iter_mut().enumerate() {
+            let its = vcpus.iter().zip(&parts).filter(|(_, part)| **part == Some(at)).map(|(vcpu, _)| vcpu);
+            let home = numbers(machine, part.home.as_ref());
+            part.whereabouts.look(&self.vm, its, &home, machine);
         }
     }
 
-    /// Says why it has no home, if the planner had nothing to say about it.
-    pub fn explain_no_home(&mut self, machine: &Machine) {
-        if self.why == JUST_FOUND {
-            self.why = match (&self.decided, &self.rule) {
-                (Some(decided), _) => format!("left alone; {}", decided.why),
-                (None, Some(VmRule { exempt: true, .. })) => "the configuration says so".into(),
-                _ if machine.node_count() == 1 => "the machine has one NUMA node".into(),
-                _ => "no nodes have what it needs".into(),
-            };
+    /// Which part of their time the vCPUs of each part run on each node, as far as that was seen; by the planner's numbers.
+    pub fn runs(&self) -> impl Iterator<Item = (u64, Vec<f64>)> {
+        let runs = |(part, id): (&Part, u64)| Some((id, part.whereabouts.parts()?.to_vec()));
+        self.parts.iter().zip(self.ids()).filter_map(runs)
+    }
+
+    /// The planner's numbers of its parts.
+    pub fn ids(&self) -> impl Iterator<Item = u64> {
+        planner_numbers(self.id, &self.parts)
+    }
+
+    /// Takes what its planned homes are expected to save, as far as that is known of its parts.
+    pub fn expect(&mut self, savings: &BTreeMap<u64, Saving>) {
+        let known = self.parts.iter().zip(self.ids()).filter_map(|(_, id)| savings.get(&id));
+        self.saving = known.map(|saving| HomeSaving::from(*saving)).reduce(Add::add);
+    }
+
+    /// Takes over what a file of homes says.
+    pub fn take_over_entry(&mut self, entry: &HomeEntry, machine: &Machine, now: Duration) {
+        self.divide_into(&virtual_nodes(&self.vm, &self.threads), now);
+        let of_part = |part: &Part| {
+            let number = part.virtual_node(&self.vm)?.number;
+            entry.parts.iter().find(|told| told.virtual_node == number)
+        };
+        let told: Vec<_> = self.parts.iter().map(of_part).collect();
+        let homes: Vec<_> =
+            told.iter().map(|told| told.map_or(&entry.home, |told| &told.home).clone()).collect();
+        self.take_over(&homes, |part| told[part].map_or(&entry.why, |told| &told.why), machine, now);
+    }
+
+    /// Its parts that have no home had these before. One home of several nodes for all virtual nodes is left out: an agent has given it
+    /// that knew of none.
+    fn take_over<'a>(
+        &mut self,
+        homes: &[Vec<u32>],
+        why: impl Fn(usize) -> &'a str,
+        machine: &Machine,
+        now: Duration,
+    ) {
+        let is_of_all = |home: &Vec<u32>| home.len() > 1 && homes.iter().all(|other| other == home);
+        if homes.len() > 1 && is_of_all(&homes[0]) {
+            return;
+        }
+        for (at, part) in self.parts.iter_mut().enumerate().filter(|(_, part)| part.home.is_none()) {
+            let nodes = ids_of(machine, &homes[at]);
+            if !nodes.is_empty() {
+                part.home = Some(Home { nodes, since_ns: now.as_nanos() as u64 });
+                part.why = Some(why(at).to_owned());
+            }
         }
     }
 
-    /// Where it lives and why, as a sentence without its full stop.
-    pub fn home_and_why(&self, machine: &Machine) -> String {
-        match &self.home_numbers(machine)[..] {
-            [] => format!("no home: {}", self.why),
-            nodes => format!("{}: {}", name_nodes(nodes), self.why),
+    /// Where it lives: on the nodes of all its parts, since the last of them does.
+    pub(super) fn home(&self) -> Option<Home> {
+        let homes = self.parts.iter().filter_map(|part| part.home.as_ref());
+        homes.cloned().reduce(|mut all, home| {
+            all.nodes.extend(home.nodes);
+            all.nodes.sort_unstable();
+            all.nodes.dedup();
+            all.since_ns = all.since_ns.max(home.since_ns);
+            all
+        })
+    }
+
+    /// Whether a part of it has a home.
+    pub fn has_home(&self) -> bool {
+        self.parts.iter().any(|part| part.home.is_some())
+    }
+
+    /// Where a thread is at home: a vCPU with its virtual node, all others with any of them.
+    fn home_of(&self, thread: &Thread, machine: &Machine) -> Vec<u32> {
+        match part_of(&self.parts, &self.vm, thread) {
+            Some(part) => numbers(machine, self.parts[part].home.as_ref()),
+            None => self.home_numbers(machine),
         }
     }
 
-    /// Gives all its threads its home, or takes it away if it has none.
+    /// Gives all its threads their homes, or takes them away from those that have none.
     ///
     /// # Errors
     /// If the scheduler is gone, or has no room.
     pub fn give_home(&self, hands: &impl Hands, machine: &Machine) -> Result<(), PreferenceError> {
-        let threads: Vec<u32> = self.threads.iter().map(|thread| thread.tid).collect();
-        give(hands, &threads, &self.home_numbers(machine))
+        self.threads.iter().try_for_each(|thread| give(hands, &[thread.tid], &self.home_of(thread, machine)))
+    }
+
+    /// Takes its home from what is left of its process: one that runs another program now is no VM any more, or another one.
+    ///
+    /// # Errors
+    /// If the scheduler is gone.
+    pub fn leave(&self, hands: &impl Hands, root: &Path) -> Result<(), PreferenceError> {
+        if !self.vm.is_alive() {
+            return Ok(());
+        }
+        let mut homed = tasks::threads(root, self.vm.identity.pid);
+        homed.retain(|&tid| hands.held(tid).is_ok_and(|held| held.is_some_and(|held| held.by_agent)));
+        give(hands, &homed, &[])
     }
 
     /// The numbers of its home's nodes; none if it has no home.
     pub fn home_numbers(&self, machine: &Machine) -> Vec<u32> {
-        let nodes = self.home.iter().flat_map(|home| &home.nodes);
-        nodes.map(|node| machine.nodes()[node.index()].os_index).collect()
+        numbers(machine, self.home().as_ref())
     }
 
-    /// What the file of homes says of it.
-    pub(super) fn entry(&self, machine: &Machine) -> HomeEntry {
-        HomeEntry {
-            identity: self.vm.identity,
-            name: self.vm.name.clone(),
-            home: self.home_numbers(machine),
-            why: self.why.clone(),
-            saving: self.saving,
+    /// One that stays with the kernel's scheduler. It may be started elsewhere and come into its cgroup later.
+    fn not_scheduled(&self, partial: &Partial) -> Option<Decided> {
+        if !partial.is_on() {
+            return None;
         }
-    }
-
-    /// What others may know of it.
-    pub(super) fn known(&self, machine: &Machine) -> Known {
-        let Vm { identity, monitor, manager, name, memory_bytes, .. } = &self.vm;
-        let by_node = self.memory.by_node.as_ref();
-        let time = self.locality.total().or(self.whereabouts.time());
-        let report = VmReport {
-            identity: *identity,
-            name: name.clone(),
-            manager: manager.clone(),
-            monitor: *monitor,
-            vcpus: self.vcpus().count(),
-            quota_cpus: self.limits.quota_cpus,
-            memory: MemoryReport {
-                given_bytes: *memory_bytes,
-                resident_bytes: self.memory.resident_bytes,
-                by_node: by_node.map(|by_node| by_node.bytes.clone()),
-                source: by_node.map(|by_node| by_node.source),
-            },
-            home: self.home_numbers(machine),
-            why: self.why.clone(),
-            cpu_ns: 0,
-            vcpu_ns: 0,
-            steal_ns: None,
-            home_ns: time.map(|time| time.home_ns),
-            away_ns: time.map(|time| time.away_ns),
-            saving: self.saving,
-        };
-        Known { report, vcpu_times: self.vcpu_times.clone() }
+        let cgroup = self.vm.read_unified_cgroup(self.vcpus().next()?)?;
+        (!partial.covers(&cgroup)).then(|| Decided {
+            nodes: Vec::new(),
+            why: format!(
+                "its cgroup {} stays with the kernel's scheduler",
+                Untrusted::new(cgroup.to_string_lossy()).shown()
+            ),
+        })
     }
 
     /// vCPUs that may use isolated CPUs alone: somebody has put them there.
@@ -366,66 +435,6 @@ impl Resident {
             why: format!("its vCPUs are pinned one by one, to CPUs {}", list(&self.limits.cpus)),
         })
     }
-
-    /// What the planner is shown.
-    pub fn view(&self, machine: &Machine) -> VmView {
-        let mut resident_bytes = vec![0; machine.node_count()];
-        let known = self.memory.by_node.iter().flat_map(|by_node| &by_node.bytes);
-        for (&node, &bytes) in known {
-            if let Some(at) = id_of(machine, node) {
-                resident_bytes[at.index()] = bytes;
-            }
-        }
-        let resident: u64 = resident_bytes.iter().sum();
-        let confined = self.limits.vcpus.iter().filter(|(_, cpus)| is_confined(machine, cpus)).count();
-        VmView {
-            id: self.id,
-            vcpus: self.vcpus().count().saturating_sub(confined) as u32,
-            memory_bytes: self.vm.memory_bytes.unwrap_or(0).max(resident),
-            resident_bytes,
-            demand: self.demand,
-            allowed: self.allowed(machine),
-            devices: self.vm.devices.iter().filter_map(|device| id_of(machine, device.node?)).collect(),
-            wish: self.wish(machine),
-            home: self.home.clone(),
-        }
-    }
-
-    /// The nodes that it may use, by CPUs that are not isolated and by memory; none stands for all.
-    fn allowed(&self, machine: &Machine) -> Vec<NodeId> {
-        let usable = usable_nodes(machine);
-        let may_use = |node: &NodeId| {
-            let mut cpus = machine.node_cpus(*node).iter_and(machine.housekeeping_cpus());
-            cpus.any(|cpu| self.limits.cpus.binary_search(&machine.cpu(cpu).os_index).is_ok())
-        };
-        let of_cpus: Vec<NodeId> = usable.iter().copied().filter(may_use).collect();
-        let of_memory = ids_of(machine, &self.limits.memory_nodes);
-        let both: Vec<NodeId> = of_cpus.iter().filter(|node| of_memory.contains(node)).copied().collect();
-        let allowed = if both.is_empty() { of_cpus } else { both };
-        if allowed.len() == usable.len() { Vec::new() } else { allowed }
-    }
-
-    /// Whether the operator has said where it is to live, which comes before what its user prefers.
-    fn has_ruled_home(&self) -> bool {
-        self.rule.as_ref().is_some_and(|rule| rule.home.is_some() || rule.isolated)
-    }
-
-    fn wish(&self, machine: &Machine) -> Wish {
-        match (&self.decided, &self.rule) {
-            (Some(decided), _) if decided.nodes.is_empty() => Wish::Exempt,
-            (Some(decided), _) => Wish::Nodes(ids_of(machine, &decided.nodes)),
-            (None, Some(VmRule { home: Some(nodes), .. })) => Wish::Nodes(ids_of(machine, nodes)),
-            (None, Some(VmRule { isolated: true, .. })) => Wish::Isolated,
-            (None, Some(VmRule { exempt: true, .. })) => Wish::Exempt,
-            (None, _) => Wish::Any,
-        }
-    }
-}
-
-/// Whether isolated CPUs are all that a vCPU with these may use.
-fn is_confined(machine: &Machine, cpus: &[u32]) -> bool {
-    let mut usable = cpus.iter().filter_map(|&cpu| machine.find_cpu(cpu)).peekable();
-    usable.peek().is_some() && !usable.any(|cpu| machine.housekeeping_cpus().contains(cpu))
 }
 
 fn give(hands: &impl Hands, threads: &[u32], nodes: &[u32]) -> Result<(), PreferenceError> {
@@ -439,12 +448,18 @@ fn give(hands: &impl Hands, threads: &[u32], nodes: &[u32]) -> Result<(), Prefer
     Ok(())
 }
 
+/// The numbers of a home's nodes; none if there is no home.
+pub(super) fn numbers(machine: &Machine, home: Option<&Home>) -> Vec<u32> {
+    let nodes = home.into_iter().flat_map(|home| &home.nodes);
+    nodes.map(|node| machine.nodes()[node.index()].os_index).collect()
+}
+
 /// The node with that number.
-fn id_of(machine: &Machine, number: u32) -> Option<NodeId> {
+pub(super) fn id_of(machine: &Machine, number: u32) -> Option<NodeId> {
     machine.nodes().iter().position(|node| node.os_index == number).map(NodeId::from)
 }
 
-fn ids_of(machine: &Machine, numbers: &[u32]) -> Vec<NodeId> {
+pub(super) fn ids_of(machine: &Machine, numbers: &[u32]) -> Vec<NodeId> {
     let mut ids: Vec<NodeId> = numbers.iter().filter_map(|&number| id_of(machine, number)).collect();
     ids.sort_unstable();
     ids

@@ -1,3 +1,7 @@
+mod other_programs;
+mod partial;
+mod virtual_nodes;
+
 use super::*;
 use crate::scheduler::{Held, Place, Preference};
 use crate::vms::testing::{Cgroups, Process, Tree};
@@ -85,7 +89,7 @@ impl Scene {
         let mut told = Vec::new();
         for _ in 0..seconds {
             self.now += Duration::from_secs(1);
-            told.extend(self.agent.step(self.now).unwrap());
+            told.extend(self.agent.step(self.now).unwrap().iter().map(ToString::to_string));
         }
         told
     }
@@ -331,7 +335,7 @@ fn a_vm_on_isolated_cpus_is_left_there_and_takes_no_room() {
     let other = scene.vm(200, "web", 2, [0, 0]);
     let told = scene.pass(12).join("\n");
     assert_eq!(scene.home(&pinned), [0; 0]);
-    let views: Vec<_> = scene.agent.residents().map(|one| one.view(&scene.agent.machine)).collect();
+    let views: Vec<_> = scene.agent.residents().flat_map(|one| one.views(&scene.agent.machine)).collect();
     assert_eq!(views.iter().map(|view| view.vcpus).collect::<Vec<_>>(), [0, 2]);
     let left_alone = "left alone; its vCPUs may use CPUs 2-3 alone, which are isolated";
     let file = scene.agent.homes_file().unwrap();
@@ -476,7 +480,7 @@ fn plans_are_told_as_plans() {
             .iter_mut()
             .for_each(|thread| (thread.run_ns, thread.cpu) = (look * 10_000_000_000, 0));
         scene.tree.process(&process);
-        told.extend(agent.step(Duration::from_secs(10 * look)).unwrap());
+        told.extend(agent.step(Duration::from_secs(10 * look)).unwrap().iter().map(ToString::to_string));
     }
     let told = told.join("\n");
     assert!(told.contains("VM web (process 100): would get node 1: "), "{told}");

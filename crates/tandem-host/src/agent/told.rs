@@ -3,7 +3,9 @@
 //! Whoever may start VMs may start and end a thousand a second, each of which is worth a line, and so would fill the log. In each
 //! [`PERIOD`], [`LINES_MAX`] lines about the VMs of a user are told; those beyond are counted, and that is a line.
 
+use crate::log_entry::{Level, LogEntry};
 use crate::users::behind;
+use crate::vms::{Identity, Vm};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +17,17 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// A line about the VM of a user.
 pub(super) struct Line {
     pub user: u32,
-    pub text: String,
+    pub entry: LogEntry,
+}
+
+impl Line {
+    /// Of a VM, and what there is to say: `VM web (process 4711)`, then the text.
+    pub fn about(vm: &Vm, level: Level, event: &'static str, text: &str) -> Self {
+        let Identity { pid, .. } = vm.identity;
+        let text = format!("VM {} (process {pid}){text}", vm.name);
+        let entry = LogEntry::new(level, event, text).with("TANDEM_VM", &vm.name).with("TANDEM_VM_PID", pid);
+        Self { user: vm.user, entry: entry.with("TANDEM_USER", vm.user) }
+    }
 }
 
 /// What was told about the VMs of users lately.
@@ -34,22 +46,23 @@ struct Lately {
 
 impl Told {
     /// The lines that are to be told now.
-    pub fn share(&mut self, root: &Path, lines: Vec<Line>, now: Duration) -> Vec<String> {
+    pub fn share(&mut self, root: &Path, lines: Vec<Line>, now: Duration) -> Vec<LogEntry> {
         let mut told = Vec::new();
         self.users.retain(|user, lately| {
             let is_over = now.saturating_sub(lately.since) >= PERIOD;
             if is_over && lately.left_out > 0 {
-                told.push(format!("{} more lines about VMs of user {user} were left out", lately.left_out));
+                let text = format!("{} more lines about VMs of user {user} were left out", lately.left_out);
+                told.push(LogEntry::new(Level::Warning, "left-out", text).with("TANDEM_USER", user));
             }
             !is_over
         });
-        for Line { user, text } in lines {
+        for Line { user, entry } in lines {
             let new = || Lately { since: now, lines: 0, left_out: 0 };
             let lately = self.users.entry(behind(root, user)).or_insert_with(new);
             match lately.lines < LINES_MAX || user == 0 {
                 true => {
                     lately.lines += 1;
-                    told.push(text);
+                    told.push(entry);
                 }
                 false => lately.left_out += 1,
             }
@@ -65,9 +78,13 @@ mod tests {
     #[test]
     fn what_is_beyond_a_share_is_counted() {
         let root = tempfile::tempdir().unwrap();
-        let lines = |user, count| (0..count).map(|at| Line { user, text: format!("{user}: {at}") }).collect();
+        let entry = |user, at| LogEntry::new(Level::Info, "test", format!("{user}: {at}"));
+        let lines = |user, count| (0..count).map(|at| Line { user, entry: entry(user, at) }).collect();
         let mut told = Told::default();
-        let mut share = |lines, now_s| told.share(root.path(), lines, Duration::from_secs(now_s));
+        let mut share = |lines, now_s| {
+            let told = told.share(root.path(), lines, Duration::from_secs(now_s));
+            told.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
         assert_eq!(share(lines(1000, LINES_MAX), 1).len(), LINES_MAX as usize);
         assert_eq!(share(lines(1000, 5), 2), [""; 0]);
         assert_eq!(share(lines(1001, 1), 2), ["1001: 0"], "others are told");
@@ -75,7 +92,7 @@ mod tests {
         assert_eq!(share(Vec::new(), 60), [""; 0]);
         assert_eq!(
             share(lines(1000, 1), 61),
-            ["5 more lines about VMs of user 1000 were left out", "1000: 0"]
+            ["warning: 5 more lines about VMs of user 1000 were left out", "1000: 0"]
         );
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::vms::{OpenTimes, Thread, ThreadKind, ThreadTimes, Vm};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The vCPUs of a VM and what they have had. The agent and those who ask for reports share it.
 ///
@@ -70,6 +71,18 @@ impl VcpuTimes {
         known.filter_map(|(vcpu, times)| Some((vcpu.clone(), times?.run_ns))).collect()
     }
 
+    /// How long the vCPUs of each part that are there have run and waited so far, ns; `part_of` says to which one a vCPU belongs.
+    fn asked_ns(&self, parts: usize, part_of: impl Fn(&Thread) -> Option<usize>) -> Vec<u64> {
+        let mut asked_ns = vec![0u64; parts];
+        for (vcpu, times) in self.vcpus.iter().zip(&self.read().last) {
+            if let (Some(part), Some(times)) = (part_of(vcpu), times) {
+                let times = times.run_ns.saturating_add(times.wait_ns.unwrap_or(0));
+                asked_ns[part] = asked_ns[part].saturating_add(times);
+            }
+        }
+        asked_ns
+    }
+
     fn read(&self) -> MutexGuard<'_, Counted> {
         // Two who read at the same time must not put the older values in the place of the newer.
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,6 +95,41 @@ impl VcpuTimes {
             *last = now.or(*last);
         }
         counted
+    }
+}
+
+/// CPUs that the vCPUs of each part of a VM ran on and waited for, in the mean between two looks.
+#[derive(Debug)]
+pub(super) struct Demand {
+    asked_ns: Vec<u64>,
+    read: Duration,
+}
+
+impl Demand {
+    /// Begins now with so many parts; `part_of` says to which one a vCPU belongs.
+    pub fn start(
+        times: &VcpuTimes,
+        parts: usize,
+        part_of: impl Fn(&Thread) -> Option<usize>,
+        now: Duration,
+    ) -> Self {
+        Self { asked_ns: times.asked_ns(parts, part_of), read: now }
+    }
+
+    /// Since the last call, by part; nothing if no time has passed.
+    pub fn take(
+        &mut self,
+        times: &VcpuTimes,
+        part_of: impl Fn(&Thread) -> Option<usize>,
+        now: Duration,
+    ) -> Option<Vec<f64>> {
+        let time_ns = now.saturating_sub(self.read).as_nanos() as f64;
+        if time_ns == 0.0 {
+            return None;
+        }
+        let before = std::mem::replace(self, Self::start(times, self.asked_ns.len(), part_of, now));
+        let asked = self.asked_ns.iter().zip(before.asked_ns);
+        Some(asked.map(|(now, before)| now.saturating_sub(before) as f64 / time_ns).collect())
     }
 }
 

@@ -4,8 +4,7 @@
 //! right on average, wherever the kernel moves it in between.
 
 use super::locality::Time;
-use super::vcpu_times::VcpuTimes;
-use crate::vms::node_of;
+use crate::vms::{Thread, Vm, node_of};
 use std::collections::BTreeMap;
 use tandem_sim::machine::Machine;
 
@@ -26,12 +25,18 @@ pub(super) struct Whereabouts {
 }
 
 impl Whereabouts {
-    /// Looks where the vCPUs are. `home` has the numbers of the home's nodes.
-    pub fn look(&mut self, times: &VcpuTimes, home: &[u32], machine: &Machine) {
+    /// Looks where these vCPUs of a VM are, each with how long it has run so far, ns. `home` has the numbers of the home's nodes.
+    pub fn look<'a>(
+        &mut self,
+        vm: &Vm,
+        vcpus: impl Iterator<Item = &'a (Thread, u64)>,
+        home: &[u32],
+        machine: &Machine,
+    ) {
         let is_first = self.ran.is_empty();
         let mut ran = BTreeMap::new();
         let mut on_nodes = vec![0u64; machine.node_count()];
-        for (vcpu, run_ns) in times.by_vcpu() {
+        for &(ref vcpu, run_ns) in vcpus {
             let before = self.ran.get(&vcpu.tid).copied();
             ran.insert(vcpu.tid, run_ns);
             // A vCPU that is new has run here; of the first look nobody knows where it ran before.
@@ -39,7 +44,7 @@ impl Whereabouts {
             if since_ns == 0 {
                 continue;
             }
-            let node = times.vm().read_cpu(&vcpu).and_then(|cpu| node_of(machine, cpu));
+            let node = vm.read_cpu(vcpu).and_then(|cpu| node_of(machine, cpu));
             let at = node.and_then(|node| machine.nodes().iter().position(|known| known.os_index == node));
             if let (Some(node), Some(at)) = (node, at) {
                 on_nodes[at] += since_ns;

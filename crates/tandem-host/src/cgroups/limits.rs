@@ -1,18 +1,18 @@
 //! CPU limits of cgroups: `cpu.max` of the unified hierarchy, and of one cgroup also `cpu.cfs_quota_us` of version 1.
 //!
 //! **Problem.** Users who own a part of the hierarchy make cgroups there, as many and as deep as the kernel lets them, with any name.
-//! **Approach.** A walk level by level that stops at a number and at a depth, and reads the beginning of one file for each; it says
-//! whether it was complete. **Limits.** The walk does not look at hierarchies of version 1.
+//! **Approach.** A walk level by level, so that the limits of managers come before those of users; it stops at a number and at a depth,
+//! and reads the beginning of one file for each. It says whether it was complete; a cgroup that hides whether it has a limit counts as one
+//! that has. **Limits.** The walk does not look at hierarchies of version 1.
 
+use super::walk::{DEPTH_MAX, is_gone};
 use super::{CgroupError, hierarchies};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Cgroups that are looked at: as many as the kernel's memory controller can number (`MEM_CGROUP_ID_MAX`).
 const CGROUPS_MAX: usize = 65_535;
-/// Levels that are looked at, the root's not counted; containers of orchestrators are on the fifth or sixth.
-pub(crate) const DEPTH_MAX: usize = 64;
 /// Longest text of `cpu.max`: two numbers of 64 bits.
 const TEXT_MAX: u64 = 64;
 /// The period where none is told: the kernel's `default_bw_period_us`.
@@ -54,8 +54,16 @@ fn walk(mount: &Path, cgroups_max: usize, depth_max: usize) -> CpuLimits {
                     limits.first.push(Path::new("/").join(path));
                 }
             }
-            // One that was removed meanwhile has no limit, and none in it. Nothing in this file system is a link.
-            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            // Nothing in this file system is a link.
+            let entries = match fs::read_dir(&directory) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    // One that was removed meanwhile has no limit, and none in it.
+                    limits.is_complete &= is_gone(&error);
+                    continue;
+                }
+            };
+            for entry in entries.flatten() {
                 if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     continue;
                 }
@@ -76,9 +84,11 @@ fn walk(mount: &Path, cgroups_max: usize, depth_max: usize) -> CpuLimits {
     limits
 }
 
-/// Whether a cgroup may use less than all CPUs.
+/// Whether a cgroup may use less than all CPUs, or whether its owner keeps others from looking: who has a limit from somebody else could
+/// get rid of it that way.
 fn has_limit(directory: &Path) -> bool {
-    limit_cpus(directory, true).is_some()
+    let hides = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    File::open(directory.join("cpu.max")).as_ref().is_err_and(hides) || limit_cpus(directory, true).is_some()
 }
 
 /// How many CPUs a cgroup may use at a time in the mean, by its own limit: `QUOTA PERIOD` in us, the quota `max` without a limit; in
@@ -104,7 +114,7 @@ fn read(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     /// A hierarchy of cgroups with these limits.
     fn hierarchy(cgroups: &[(&str, &str)]) -> tempfile::TempDir {
@@ -169,6 +179,22 @@ mod tests {
         fs::write(mount.path().join("b/cpu.max"), " ".repeat(1 << 20) + "1 1").unwrap();
         let limits = found(&mount);
         assert_eq!((paths(&limits), limits.is_complete), (vec!["/a"], true));
+    }
+
+    #[test]
+    fn who_hides_whether_it_has_a_limit_has_one() {
+        let mount = hierarchy(&[("a", "max 100000\n"), ("b", "max 100000\n")]);
+        fs::set_permissions(mount.path().join("a"), fs::Permissions::from_mode(0o000)).unwrap();
+        let limits = std::thread::scope(|scope| {
+            // Root may look all the same.
+            let without_rights = scope.spawn(|| {
+                crate::privileges::keep_only(crate::privileges::Capabilities::empty()).unwrap();
+                found(&mount)
+            });
+            without_rights.join().unwrap()
+        });
+        assert_eq!((paths(&limits), limits.count, limits.is_complete), (vec!["/a"], 1, false));
+        fs::set_permissions(mount.path().join("a"), fs::Permissions::from_mode(0o700)).unwrap();
     }
 
     #[test]

@@ -5,11 +5,16 @@
 //! each controller is in one of them ("hybrid").
 
 use super::mounts::{Mount, hierarchies};
+use super::walk::{CgroupWalk, DEPTH_MAX, is_gone};
+use rustix::io::Errno;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Most cgroups in one of a VM: libvirt makes one for each thread, and a user may make as many as memory holds.
 const INNER_MAX: usize = 8192;
+
+/// What the line of the unified hierarchy begins with: it has number 0 and no controllers.
+const UNIFIED: &str = "0::";
 
 /// The hierarchies of a system, as they were mounted when it was made.
 #[derive(Clone, Debug)]
@@ -47,18 +52,31 @@ impl Hierarchies {
         let unified = self.mounts.iter().find(|mount| mount.controllers.is_none());
         let mount = of_version_1.or(unified)?;
         let path = text.lines().find_map(|line| {
-            // NUMBER:CONTROLLERS:PATH; the unified hierarchy has number 0 and no controllers.
+            // NUMBER:CONTROLLERS:PATH
             let mut fields = line.splitn(3, ':').skip(1);
             let (controllers, path) = (fields.next()?, fields.next()?);
             let is_it = match of_version_1 {
                 Some(_) => controllers.split(',').any(|one| one == controller),
-                None => line.starts_with("0::"),
+                None => line.starts_with(UNIFIED),
             };
             is_it.then_some(Path::new(path))
         })?;
         let directory = mount.directory(path)?;
         Some(Membership { path: path.to_owned(), directory, is_unified: mount.controllers.is_none() })
     }
+}
+
+/// The path of a task's cgroup in the unified hierarchy, whether that has controllers or not, by its directory in `/proc`; nothing if the
+/// task is gone, no unified hierarchy is mounted, or the cgroup is outside of this process's namespace. The kernel takes a time for it that
+/// grows with the square of the levels, and cuts a path of more than `PATH_MAX` bytes.
+#[cfg(feature = "scheduler")]
+pub(crate) fn unified_cgroup(directory: &Path) -> Option<PathBuf> {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+    let text = fs::read(directory.join("cgroup")).ok()?;
+    let path = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(UNIFIED.as_bytes()))?;
+    let path = Path::new(OsStr::from_bytes(path));
+    (!path.starts_with("/..")).then(|| path.to_owned())
 }
 
 impl Membership {
@@ -68,27 +86,28 @@ impl Membership {
         Some(Self { path: self.path.parent()?.to_owned(), directory, is_unified: self.is_unified })
     }
 
-    /// Whether it holds that process and no other, the cgroups in it counted. One with more than [`INNER_MAX`] in it is taken to hold others.
+    /// Whether it holds that process and no other, the cgroups in it counted. One that cannot be looked into, or has more than
+    /// [`INNER_MAX`] or more than [`DEPTH_MAX`] levels in it, is taken to hold others.
     pub fn is_alone(&self, pid: u32) -> bool {
         let mut found = false;
-        let mut directories = vec![self.directory.clone()];
-        let mut looked_at = 0;
-        while let Some(directory) = directories.pop() {
-            looked_at += 1;
-            if looked_at + directories.len() > INNER_MAX {
+        for (number, entry) in CgroupWalk::begin(&self.directory).enumerate() {
+            let Ok(entry) = entry else { return false };
+            if number >= INNER_MAX || entry.depth() > DEPTH_MAX {
                 return false;
             }
-            // A threaded cgroup does not tell; the processes of its threads are told further up.
-            let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            let text = match fs::read_to_string(entry.path().join("cgroup.procs")) {
+                Ok(text) => text,
+                Err(error) if is_gone(&error) => continue,
+                // A threaded cgroup does not tell; the processes of its threads are told further up.
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => continue,
+                Err(_) => return false,
+            };
             for line in text.lines() {
                 match line.parse() == Ok(pid) {
                     true => found = true,
                     false => return false,
                 }
             }
-            let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
-            let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            directories.extend(inner.take(INNER_MAX).map(|entry| entry.path()));
         }
         found
     }
@@ -97,6 +116,7 @@ impl Membership {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
     fn root(mountinfo: &str, cgroup: &str) -> (tempfile::TempDir, Hierarchies) {
         let root = tempfile::tempdir().unwrap();
@@ -109,7 +129,7 @@ mod tests {
         (root, hierarchies)
     }
 
-    const UNIFIED: &str = "31 30 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    const UNIFIED_MOUNT: &str = "31 30 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
     const HYBRID: &str = "31 30 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
         32 30 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
 
@@ -123,11 +143,28 @@ mod tests {
         assert!(!memory.is_unified);
         assert_eq!(hybrid.of_process(7, "cpuset").unwrap().path, Path::new("/new/er"));
         assert_eq!(hybrid.of_process(8, "memory"), None);
+        let of = |pid: &str| unified_cgroup(&root.path().join("proc").join(pid));
+        assert_eq!(of("7"), Some("/new/er".into()));
+        assert_eq!(of("8"), None);
+    }
+
+    #[test]
+    fn the_unified_cgroup_of_a_task_has_any_name_and_is_in_the_namespace() {
+        let of = |text: &[u8]| {
+            let directory = tempfile::tempdir().unwrap();
+            fs::write(directory.path().join("cgroup"), text).unwrap();
+            unified_cgroup(directory.path())
+        };
+        assert_eq!(of(b"0::/\xff:a b\n"), Some(PathBuf::from(OsStr::from_bytes(b"/\xff:a b"))));
+        assert_eq!(of(b"0::/..a\n"), Some("/..a".into()));
+        for outside in ["0::/..\n", "0::/../a\n", "1:memory:/a\n", ""] {
+            assert_eq!(of(outside.as_bytes()), None, "{outside:?}");
+        }
     }
 
     #[test]
     fn the_unified_hierarchy_has_all() {
-        let (root, unified) = root(UNIFIED, "0::/a/b\n");
+        let (root, unified) = root(UNIFIED_MOUNT, "0::/a/b\n");
         let memory = unified.of_process(7, "memory").unwrap();
         assert_eq!(memory.parent().unwrap().directory, root.path().join("sys/fs/cgroup/a"));
         assert!(memory.is_unified);
@@ -141,7 +178,7 @@ mod tests {
 
     #[test]
     fn processes_of_inner_cgroups_count() {
-        let (root, unified) = root(UNIFIED, "0::/a/b\n");
+        let (root, unified) = root(UNIFIED_MOUNT, "0::/a/b\n");
         let procs = |path: &str, text: &str| {
             let directory = root.path().join("sys/fs/cgroup").join(path);
             fs::create_dir_all(&directory).unwrap();
@@ -154,5 +191,10 @@ mod tests {
         assert!(inner.is_alone(7) && outer.is_alone(7) && !outer.is_alone(8));
         procs("a/c", "8\n");
         assert!(inner.is_alone(7) && !outer.is_alone(7));
+        procs("a/c", "");
+        assert!(outer.is_alone(7));
+        // Nobody, root included, reads a folder as a file.
+        fs::create_dir_all(root.path().join("sys/fs/cgroup/a/d/cgroup.procs")).unwrap();
+        assert!(inner.is_alone(7) && !outer.is_alone(7), "who is in there cannot be told");
     }
 }

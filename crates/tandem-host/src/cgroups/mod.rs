@@ -4,10 +4,16 @@
 mod limits;
 mod membership;
 mod mounts;
+mod walk;
 
+pub(crate) use limits::limit_cpus;
 pub use limits::{CpuLimits, cpu_limits};
-pub(crate) use limits::{DEPTH_MAX, limit_cpus};
+#[cfg(feature = "scheduler")]
+pub(crate) use membership::unified_cgroup;
 pub use membership::{Hierarchies, Membership};
+pub(crate) use walk::DEPTH_MAX;
+#[cfg(feature = "scheduler")]
+pub(crate) use walk::{CgroupWalk, is_gone};
 
 use mounts::hierarchies;
 use std::fs;
@@ -83,20 +89,27 @@ impl Hierarchy {
             .ok_or_else(|| CgroupError::NoCgroup { path: path.to_owned(), mount: self.mount.clone() })
     }
 
-    /// All cgroups, each before those in it.
-    pub fn all(&self) -> Vec<Cgroup> {
-        let mut found = Vec::new();
-        let mut directories = vec![self.mount.clone()];
-        while let Some(directory) = directories.pop() {
-            // A cgroup that was removed meanwhile is left out.
-            found.extend(self.at(&directory));
-            let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
-            let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            let from = directories.len();
-            directories.extend(inner.map(|entry| entry.path()));
-            directories[from..].sort_unstable_by(|a, b| b.cmp(a));
-        }
-        found
+    /// All cgroups, each before those in it, and otherwise in no certain order; they are looked for as they are taken.
+    pub fn all(&self) -> impl Iterator<Item = Cgroup> {
+        // One that was removed meanwhile, or cannot be read, is left out.
+        walk::CgroupWalk::begin(&self.mount).flatten().filter_map(|entry| self.at(entry.path()))
+    }
+
+    /// The directory of a cgroup, which may not be there.
+    pub(crate) fn directory(&self, cgroup: &Path) -> PathBuf {
+        self.mount.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
+    }
+
+    /// The path in the hierarchy of a cgroup's directory; that of the root is `/`.
+    pub(crate) fn path_of(&self, directory: &Path) -> PathBuf {
+        Path::new("/").join(directory.strip_prefix(&self.mount).unwrap_or(directory))
+    }
+
+    /// Whether a cgroup is a partition of cpusets, whose CPUs no task outside of it may use, but kernel threads that are pinned there.
+    pub fn is_partition(&self, cgroup: &Path) -> bool {
+        let kind =
+            fs::read_to_string(self.directory(cgroup).join("cpuset.cpus.partition")).unwrap_or_default();
+        ["root", "isolated"].contains(&kind.trim())
     }
 
     /// The CPUs of partitions of cpusets that are isolated; none where the root does not tell, as before Linux 6.7 and in containers.
@@ -105,11 +118,11 @@ impl Hierarchy {
     }
 
     fn at(&self, directory: &Path) -> Option<Cgroup> {
-        let below = directory.strip_prefix(&self.mount).ok()?;
+        directory.starts_with(&self.mount).then_some(())?;
         directory.join("cgroup.procs").exists().then_some(())?;
         let metadata = directory.metadata().ok()?;
         Some(Cgroup {
-            path: Path::new("/").join(below),
+            path: self.path_of(directory),
             id: metadata.ino(),
             owner: metadata.uid(),
             allowed: read_list(&directory.join("cpuset.cpus.effective")),
@@ -172,9 +185,24 @@ mod tests {
     }
 
     #[test]
+    fn partitions_are_told_by_their_state() {
+        let (_folder, hierarchy) = hierarchy();
+        assert!(!hierarchy.is_partition(Path::new("/a")));
+        for (state, is_one) in [
+            ("member\n", false),
+            ("root\n", true),
+            ("isolated\n", true),
+            ("root invalid (Cpu list empty)\n", false),
+        ] {
+            fs::write(hierarchy.mount.join("a/cpuset.cpus.partition"), state).unwrap();
+            assert_eq!(hierarchy.is_partition(Path::new("/a")), is_one, "{state}");
+        }
+    }
+
+    #[test]
     fn lists_parents_before_children() {
         let (_folder, hierarchy) = hierarchy();
-        let paths: Vec<_> = hierarchy.all().into_iter().map(|cgroup| cgroup.path).collect();
+        let paths: Vec<_> = hierarchy.all().map(|cgroup| cgroup.path).collect();
         assert_eq!(paths, ["/", "/a", "/a/b"].map(PathBuf::from));
     }
 }

@@ -4,6 +4,7 @@
 //! with what the last was when the pause is over.
 
 use super::peer::Peer;
+use crate::log_entry::{Level, LogEntry};
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ const REASON_MAX: usize = 200;
 pub struct Events {
     /// How a line begins.
     kind: &'static str,
+    /// How a journal calls it.
+    event: &'static str,
     /// By who is behind them.
     users: HashMap<u32, Pending>,
 }
@@ -31,13 +34,13 @@ struct Pending {
 }
 
 impl Events {
-    /// Of a kind, such as "refused".
-    pub fn new(kind: &'static str) -> Self {
-        Self { kind, users: HashMap::new() }
+    /// Of a kind, such as "refused", which a journal calls that.
+    pub fn new(kind: &'static str, event: &'static str) -> Self {
+        Self { kind, event, users: HashMap::new() }
     }
 
     /// Notes one, by what or why; returns the line to be written now, if there is one.
-    pub fn note(&mut self, peer: &Peer, why: &dyn Display, now: Instant) -> Option<String> {
+    pub fn note(&mut self, peer: &Peer, why: &dyn Display, now: Instant) -> Option<LogEntry> {
         let why = in_a_line(&why.to_string());
         match self.users.get_mut(&peer.payer) {
             Some(pending) => {
@@ -47,13 +50,13 @@ impl Events {
             }
             None => {
                 self.users.insert(peer.payer, Pending { told: now, count: 0, last: String::new() });
-                Some(format!("{} {peer}: {why}", self.kind))
+                Some(self.entry(peer.payer, format!("{} {peer}: {why}", self.kind)))
             }
         }
     }
 
     /// The lines about users whose pause is over.
-    pub fn due(&mut self, now: Instant) -> Vec<String> {
+    pub fn due(&mut self, now: Instant) -> Vec<LogEntry> {
         let mut lines = Vec::new();
         self.users.retain(|user, pending| {
             if now.duration_since(pending.told) < PAUSE {
@@ -62,15 +65,17 @@ impl Events {
             if pending.count == 0 {
                 return false;
             }
-            lines.push(format!(
-                "{} user {user} {} more times, at last: {}",
-                self.kind, pending.count, pending.last
-            ));
+            let Pending { count, last, .. } = &pending;
+            lines.push((*user, format!("{} user {user} {count} more times, at last: {last}", self.kind)));
             *pending = Pending { told: now, count: 0, last: String::new() };
             true
         });
         lines.sort();
-        lines
+        lines.into_iter().map(|(user, line)| self.entry(user, line)).collect()
+    }
+
+    fn entry(&self, user: u32, line: String) -> LogEntry {
+        LogEntry::new(Level::Notice, self.event, line).with("TANDEM_USER", user)
     }
 }
 
@@ -85,10 +90,10 @@ mod tests {
 
     #[test]
     fn a_user_cannot_write_lines_of_the_log() {
-        let mut events = Events::new("refused");
+        let mut events = Events::new("refused", "request-refused");
         let peer = Peer { pid: 42, user: 1000, group: 1000, payer: 1000 };
         let why = format!("no request `a\ntandem: all is well\u{1b}[2J{}`", "x".repeat(1000));
-        let line = events.note(&peer, &why, Instant::now()).unwrap();
+        let line = events.note(&peer, &why, Instant::now()).unwrap().text;
         let begin = "refused user 1000, process 42: no request `a\\ntandem: all is well\\u{1b}[2Jxxx";
         assert!(line.starts_with(begin), "{line}");
         assert!(line.len() < 300, "{line}");
@@ -96,18 +101,21 @@ mod tests {
 
     #[test]
     fn each_refusal_is_told_or_counted() {
-        let mut events = Events::new("refused");
+        let mut events = Events::new("refused", "request-refused");
         let peer = Peer { pid: 42, user: 1000, group: 1000, payer: 1000 };
         let other = Peer { pid: 43, user: 1001, group: 1000, payer: 1001 };
         let start = Instant::now();
-        let line = events.note(&peer, &"no reader", start).unwrap();
+        let line = events.note(&peer, &"no reader", start).unwrap().text;
         assert_eq!(line, "refused user 1000, process 42: no reader");
         assert!(events.note(&other, &"no reader", start).is_some(), "another user");
         for why in ["a", "b", "not root"] {
             assert_eq!(events.note(&peer, &why, start), None);
         }
-        assert_eq!(events.due(start), [""; 0]);
-        assert_eq!(events.due(start + PAUSE), ["refused user 1000 3 more times, at last: not root"]);
+        let due = |events: &mut Events, now| -> Vec<String> {
+            events.due(now).into_iter().map(|entry| entry.text).collect()
+        };
+        assert_eq!(due(&mut events, start), [""; 0]);
+        assert_eq!(due(&mut events, start + PAUSE), ["refused user 1000 3 more times, at last: not root"]);
         assert!(events.note(&other, &"again", start + PAUSE).is_some(), "its pause is over");
         assert_eq!(events.note(&peer, &"again", start + PAUSE), None, "told a moment ago");
     }

@@ -5,6 +5,7 @@ use super::peer::Peer;
 use super::permission::permit;
 use super::protocol::{Answer, ErrorKind, ErrorTold, LINE_MAX, Request, WantedPlace, Whom};
 use super::requests::RequestCounts;
+use crate::log_entry::LogEntry;
 use crate::scheduler::Asker;
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -38,8 +39,8 @@ pub trait Backend: Send + Sync {
     fn answer(&self, asker: Asker, request: Request) -> Answer;
 }
 
-/// Somebody who writes lines to the log.
-type Log = dyn Fn(&str) + Send + Sync;
+/// Somebody who writes the log.
+type Log = dyn Fn(&LogEntry) + Send + Sync;
 
 /// The service on a socket.
 pub struct Server {
@@ -92,8 +93,8 @@ impl Server {
             users_may_steer,
             is_reader,
             log,
-            refused: Mutex::new(Events::new("refused")),
-            done: Mutex::new(Events::new("preference set by")),
+            refused: Mutex::new(Events::new("refused", "request-refused")),
+            done: Mutex::new(Events::new("preference set by", "preference-set")),
             counts: RequestCounts::default(),
             connections: Mutex::default(),
         });
@@ -111,7 +112,7 @@ impl Server {
     pub fn log_due(&self) {
         for events in [&self.shared.refused, &self.shared.done] {
             let lines = locked(events).due(Instant::now());
-            lines.iter().for_each(|line| (self.shared.log)(line));
+            lines.iter().for_each(|entry| (self.shared.log)(entry));
         }
     }
 }
@@ -261,9 +262,9 @@ impl Shared {
     }
 
     fn note(&self, events: &Mutex<Events>, peer: &Peer, what: &dyn Display) {
-        let line = locked(events).note(peer, what, Instant::now());
-        if let Some(line) = line {
-            (self.log)(&line);
+        let entry = locked(events).note(peer, what, Instant::now());
+        if let Some(entry) = entry {
+            (self.log)(&entry);
         }
     }
 }

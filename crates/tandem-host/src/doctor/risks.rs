@@ -1,7 +1,8 @@
 //! What works under the kernel's own scheduler and would not under this one, and faults of kernels.
 
 use super::Finding;
-use crate::scheduler::{Fault, Kernel, KernelTypes, Risk, risks};
+use crate::core_scheduling::Means;
+use crate::scheduler::{Fault, Kernel, KernelTypes, Partial, Risk, keeps_parts_from_starving, risks};
 use crate::topology::read_sysfs;
 use tandem_sim::machine::Machine;
 
@@ -11,7 +12,8 @@ pub fn look(kernel: &Kernel) -> Vec<Finding> {
     let types = KernelTypes::read(kernel).ok();
     let release = kernel.release();
     let has = |fault: Fault| fault.is_in(&release, types.as_ref());
-    let risks = risks(kernel, &machine);
+    // What the settings leave out is not known here.
+    let risks = risks(kernel, &machine, &Partial::default());
     let risk = |subject, name| {
         let risk: &Risk = risks.iter().find(|risk| risk.name() == name)?;
         Some(Finding::warning(subject, format!("{risk}; `tandem run` refuses: {}", risk.cure())))
@@ -25,11 +27,15 @@ pub fn look(kernel: &Kernel) -> Vec<Finding> {
             subject,
             format!(
                 "Linux {release} hangs with a sched_ext scheduler as soon as a VM uses it, as those of Cloud Hypervisor do; \
-                 boot Linux 7.2.4, 7.3 or a later one"
+                 boot Linux 7.2.4, 7.3 or a later one; until then VMs with `cores = \"apart\"` are kept apart by placement alone, and may \
+                 share cores when the machine is busy"
             ),
         ),
         (false, true) => Finding::ok(subject, "cores have one thread each, which need none"),
-        (_, false) => Finding::ok(subject, "works with this kernel"),
+        (_, false) => match Means::of(kernel, &machine).shortcoming() {
+            Some(shortcoming) => Finding::ok(subject, shortcoming),
+            None => Finding::ok(subject, "works with this kernel"),
+        },
     });
     let subject = "pressure triggers";
     let pressure = match has(Fault::PressureTriggers) {
@@ -42,7 +48,20 @@ pub fn look(kernel: &Kernel) -> Vec<Finding> {
         ),
         false => Finding::ok(subject, "work with this kernel"),
     };
-    vec![limits, cookies, pressure, isolated(&machine), tickless(&machine)]
+    let subject = "partial mode";
+    let partial = Finding::ok(
+        subject,
+        match types.as_ref().is_some_and(keeps_parts_from_starving) {
+            true => {
+                "works with this kernel: tasks of a part come after others on the same CPUs, and have a twentieth of a CPU"
+            }
+            false => {
+                "on this kernel a part of the tasks starves beside others on the same CPUs, and needs CPUs of its own: `root` in its \
+                 cpuset.cpus.partition"
+            }
+        },
+    );
+    vec![limits, cookies, pressure, partial, isolated(&machine), tickless(&machine)]
 }
 
 /// CPUs that the kernel leaves out of its balancing.

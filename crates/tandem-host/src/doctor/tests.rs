@@ -284,6 +284,29 @@ fn what_would_end_with_the_scheduler_is_a_warning() {
 }
 
 #[test]
+fn kernels_without_core_scheduling_are_told() {
+    let root = good_host();
+    write(&root, "sys/devices/system/cpu/online", "0-2\n");
+    for cpu in [0, 2] {
+        write(&root, &format!("sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list"), "0,2\n");
+    }
+    write(&root, "sys/devices/system/node/node0/cpulist", "0,2\n");
+    let finding =
+        examine(root.path()).into_iter().find(|finding| finding.subject == "core scheduling").unwrap();
+    assert_eq!(finding.level, Level::Ok);
+    assert!(
+        finding.message.starts_with("this kernel has no core scheduling (CONFIG_SCHED_CORE)"),
+        "{}",
+        finding.message
+    );
+    assert!(
+        finding.message.ends_with("cores may still be shared when the machine is busy"),
+        "{}",
+        finding.message
+    );
+}
+
+#[test]
 fn kernels_that_hang_are_told() {
     let root = good_host();
     write(&root, "proc/sys/kernel/osrelease", "7.1.3-xanmod1\n");

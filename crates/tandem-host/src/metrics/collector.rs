@@ -226,6 +226,20 @@ fn encode_vms(vms: &[VmReport], page: &mut Page<'_>) -> fmt::Result {
     page.gauges("vm_memory_bytes", "memory of a VM on each node that has some", by_node)?;
     let homes = vms.iter().flat_map(|vm| vm.home.iter().map(|node| (vm_node_labels(vm, *node), 1u64)));
     page.gauges("vm_home", "1 for each node that is home of a VM, or would be", homes)?;
+    let parts = vms.iter().flat_map(|vm| vm.parts.iter().map(move |part| (vm, part)));
+    let parts = parts.flat_map(|(vm, part)| {
+        let virtual_node = ("virtual_node", part.virtual_node.to_string().into());
+        let of_node = move |node: &u32| {
+            let [name, pid] = vm_labels(vm);
+            ([name, pid, virtual_node.clone(), node_label(*node)], 1u64)
+        };
+        part.home.iter().map(of_node)
+    });
+    page.gauges(
+        "vm_virtual_node_home",
+        "1 for each node that is home of a virtual node of a VM, or would be, where each has its own",
+        parts,
+    )?;
     let savings = vms.iter().filter_map(|vm| Some((vm, vm.saving?))).flat_map(|(vm, saving)| {
         let HomeSaving { least_cpus, expected_cpus, most_cpus } = saving;
         [("least", least_cpus), ("expected", expected_cpus), ("most", most_cpus)].map(|(bound, cpus)| {

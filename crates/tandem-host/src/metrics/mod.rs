@@ -23,4 +23,5 @@ mod http;
 mod service;
 
 pub use exporter::{Exporter, Format};
+pub use http::{Page, Wanted, parse as parse_request};
 pub use service::Service;

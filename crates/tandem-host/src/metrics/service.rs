@@ -11,6 +11,7 @@
 
 use super::http::{Page, REQUEST_MAX, parse};
 use super::{Exporter, Format};
+use crate::log_entry::{Level, LogEntry};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io::{self, ErrorKind, Read, Write};
@@ -37,7 +38,7 @@ const BIND_PAUSE: Duration = Duration::from_secs(10);
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 
 /// Somebody who writes lines to the log.
-type Log = dyn Fn(&str) + Send;
+type Log = dyn Fn(&LogEntry) + Send;
 
 /// The metrics at an address.
 pub struct Service {
@@ -58,9 +59,9 @@ impl Service {
     pub fn start(address: SocketAddr, exporter: Exporter, log: Box<Log>) -> io::Result<()> {
         let serve = move || {
             let listener = listen(address, BIND_PAUSE, &log);
-            log(&format!("metrics are at http://{address}/metrics"));
+            log(&entry(Level::Info, format!("metrics are at http://{address}/metrics")));
             let error = Self::new(exporter).serve(&listener);
-            log(&format!("metrics are served no longer: {error}"));
+            log(&entry(Level::Error, format!("metrics are served no longer: {error}")));
         };
         thread::Builder::new().name("metrics".into()).spawn(serve).map(drop)
     }
@@ -194,6 +195,10 @@ impl Service {
     }
 }
 
+fn entry(level: Level, text: String) -> LogEntry {
+    LogEntry::new(level, "metrics", text)
+}
+
 /// Listens at an address, as soon as it can be had.
 fn listen(address: SocketAddr, pause: Duration, log: &Log) -> TcpListener {
     let mut is_told = false;
@@ -201,10 +206,10 @@ fn listen(address: SocketAddr, pause: Duration, log: &Log) -> TcpListener {
         match TcpListener::bind(address) {
             Ok(listener) => return listener,
             Err(error) if !is_told => {
-                log(&format!(
-                    "metrics cannot be served at {address}: {error}; trying again every {} s",
-                    BIND_PAUSE.as_secs()
-                ));
+                let pause_s = BIND_PAUSE.as_secs();
+                let text =
+                    format!("metrics cannot be served at {address}: {error}; trying again every {pause_s} s");
+                log(&entry(Level::Warning, text));
                 is_told = true;
             }
             Err(_) => {}

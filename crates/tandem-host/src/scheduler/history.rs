@@ -9,13 +9,12 @@
 //! tells nothing.
 
 use super::Exit;
-use super::log_folder::{LOG_FOLDER, is_own, write};
+use super::log_folder::{LOG_FOLDER, read, write};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tandem_file::named_file::read_string;
 use tandem_file::shown::readable;
 use tandem_file::units::Size;
 
@@ -48,10 +47,7 @@ pub struct History {
 impl History {
     /// What was counted so far below this root; nothing if there is no such file, another one, or the folder is somebody else's.
     pub fn read(root: &Path) -> Self {
-        if !is_own(&folder(root)) {
-            return Self::default();
-        }
-        let text = read_string(&folder(root).join(FILE), LENGTH_MAX);
+        let text = read(&folder(root), FILE, LENGTH_MAX);
         let mut history: Self =
             text.ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
         for (reason, count) in std::mem::take(&mut history.ejections) {
@@ -78,7 +74,9 @@ impl History {
     }
 
     fn add_ejections(&mut self, reason: &str, count: u64) {
-        let reason = readable(&reason.chars().take(REASON_MAX).collect::<String>(), &[]);
+        // Cut when it is escaped, so that it is the same whenever it is read again.
+        let start = readable(&reason.chars().take(REASON_MAX).collect::<String>(), &[]);
+        let reason: String = start.chars().take(REASON_MAX).collect();
         let is_room = self.ejections.len() < REASONS_MAX || self.ejections.contains_key(&reason);
         let sum = self.ejections.entry(if is_room { reason } else { OTHER_REASONS.into() }).or_insert(0);
         *sum = sum.saturating_add(count);
@@ -122,6 +120,19 @@ mod tests {
         assert_eq!(history.ejections.len(), REASONS_MAX + 1);
         assert_eq!(history.ejections[OTHER_REASONS], 1_000 - REASONS_MAX as u64);
         assert!(history.ejections.keys().all(|reason| reason.len() <= REASON_MAX));
+    }
+
+    #[test]
+    fn a_reason_is_the_same_when_it_is_read_again() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("var/log")).unwrap();
+        let reason = format!("\u{8}{}", "x".repeat(REASON_MAX));
+        History::note(root.path(), |history| history.count_ejection(&ejection(&reason))).unwrap();
+        let before = History::read(root.path());
+        History::note(root.path(), |history| history.count_ejection(&ejection(&reason))).unwrap();
+        let after = History::read(root.path());
+        assert!(before.ejections.keys().eq(after.ejections.keys()), "{before:?}, {after:?}");
+        assert_eq!(after.ejections.values().copied().collect::<Vec<_>>(), [2]);
     }
 
     #[test]

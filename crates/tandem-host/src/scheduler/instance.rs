@@ -6,9 +6,13 @@
 //! for all.
 
 use super::{Kernel, SchedulerError};
-use std::fs::{self, DirBuilder, File, TryLockError};
-use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use crate::privileges::{Capabilities, held};
+use nix::unistd::User;
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -51,16 +55,17 @@ impl Instance {
     /// changed then.
     pub fn acquire(kernel: Kernel) -> Result<Self, SchedulerError> {
         kernel.check()?;
-        if !nix::unistd::geteuid().is_root() {
+        let needed = Capabilities::BPF | Capabilities::PERFMON;
+        if !held(needed).is_ok_and(|held| held == needed) {
             return Err(SchedulerError::NotRoot);
         }
         let directory = directory(&kernel);
         make(&directory)?;
-        let locked = lock(&directory)?;
+        let locked = lock_directory(&directory)?;
         let instance = Self { kernel, directory, _locked: locked };
         instance.wait_until_disabled()?;
         instance.remove_pins()?;
-        make(&instance.pin(STEERING))?;
+        make_own(&instance.pin(STEERING))?;
         Ok(instance)
     }
 
@@ -117,16 +122,46 @@ impl Drop for Instance {
     }
 }
 
-/// Makes a directory for root alone, unless it is there.
+/// Makes the directory of the pins, unless it is there: the service's user's, and the group's of root, who may run the command by hand
+/// without a right to enter what is others'; or root's, where there is no such user.
 fn make(directory: &Path) -> Result<(), SchedulerError> {
-    match DirBuilder::new().mode(0o700).create(directory) {
-        Err(cause) if cause.kind() != ErrorKind::AlreadyExists => {
-            Err(SchedulerError::File { file: directory.to_owned(), cause })
-        }
-        _ => Ok(()),
-    }
+    let create = || match DirBuilder::new().mode(0o770).create(directory) {
+        Ok(()) => match User::from_name(SERVICE_USER).ok().flatten().filter(|_| geteuid().is_root()) {
+            // Whatever the mask of this process leaves out.
+            Some(user) => lchown(directory, Some(user.uid.as_raw()), Some(0))
+                .and_then(|()| fs::set_permissions(directory, Permissions::from_mode(0o770))),
+            None => Ok(()),
+        },
+        Err(cause) if cause.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(cause) => Err(cause),
+    };
+    create().map_err(SchedulerError::file(directory))
 }
 
+/// Makes a directory in it for this user alone. One of another user's, who ran the command before, goes.
+fn make_own(directory: &Path) -> Result<(), SchedulerError> {
+    let create = || DirBuilder::new().mode(0o700).create(directory);
+    let is_own = || fs::symlink_metadata(directory).is_ok_and(|found| found.uid() == geteuid().as_raw());
+    match create() {
+        Err(cause) if cause.kind() != ErrorKind::AlreadyExists => Err(cause),
+        Err(_) if !is_own() => fs::remove_dir(directory).and_then(|()| create()),
+        _ => Ok(()),
+    }
+    .map_err(SchedulerError::file(directory))
+}
+
+/// Makes root the owner of a directory of the service's user's, if root runs the command by hand: nobody else can lay a link there from then
+/// on. systemd gives it back when the service starts.
+fn take_over(directory: &Path) -> io::Result<()> {
+    let is_others = || fs::symlink_metadata(directory).is_ok_and(|found| found.uid() != 0);
+    if geteuid().is_root() && is_others() {
+        lchown(directory, Some(0), Some(0))?;
+    }
+    Ok(())
+}
+
+/// The service's user.
+const SERVICE_USER: &str = "tandem";
 /// Where the service and its socket are.
 const SERVICE_FOLDER: &str = "/run/tandem";
 
@@ -138,22 +173,35 @@ const SERVICE_FOLDER: &str = "/run/tandem";
 pub fn lock_service() -> Result<File, SchedulerError> {
     let folder = Path::new(SERVICE_FOLDER);
     loop {
-        fs::create_dir_all(folder).map_err(SchedulerError::file(folder))?;
-        let locked = lock(folder)?;
+        fs::create_dir_all(folder).and_then(|()| take_over(folder)).map_err(SchedulerError::file(folder))?;
+        // A file that nobody else may open: whoever can open what is locked can lock it.
+        let path = folder.join("lock");
+        let flags = OFlags::NOFOLLOW.bits() as i32;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(flags)
+            .open(&path);
+        let locked = lock(file.map_err(SchedulerError::file(&path))?, &path)?;
         // It may have been removed, and made anew, in between.
         let is_there = |now: fs::Metadata| locked.metadata().is_ok_and(|own| own.ino() == now.ino());
-        if fs::metadata(folder).is_ok_and(is_there) {
+        if fs::metadata(&path).is_ok_and(is_there) {
             return Ok(locked);
         }
     }
 }
 
-fn lock(directory: &Path) -> Result<File, SchedulerError> {
-    let locked = File::open(directory).map_err(SchedulerError::file(directory))?;
-    match locked.try_lock() {
-        Ok(()) => Ok(locked),
+fn lock_directory(directory: &Path) -> Result<File, SchedulerError> {
+    lock(File::open(directory).map_err(SchedulerError::file(directory))?, directory)
+}
+
+fn lock(file: File, path: &Path) -> Result<File, SchedulerError> {
+    match file.try_lock() {
+        Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(SchedulerError::AlreadyRunning),
-        Err(TryLockError::Error(cause)) => Err(SchedulerError::File { file: directory.to_owned(), cause }),
+        Err(TryLockError::Error(cause)) => Err(SchedulerError::File { file: path.to_owned(), cause }),
     }
 }
 
@@ -168,7 +216,7 @@ mod tests {
         fs::write(sched_ext.join("root/ops"), "simple\n").unwrap();
         let directory = root.join("pins");
         make(&directory).unwrap();
-        let locked = lock(&directory).unwrap();
+        let locked = lock_directory(&directory).unwrap();
         make(&directory.join(STEERING)).unwrap();
         Instance { kernel: Kernel::new(root), directory, _locked: locked }
     }
@@ -177,11 +225,11 @@ mod tests {
     fn there_is_one_at_a_time() {
         let root = tempfile::tempdir().unwrap();
         let first = instance(root.path(), "disabled");
-        let error = lock(&first.directory).unwrap_err();
+        let error = lock_directory(&first.directory).unwrap_err();
         assert_eq!(error.to_string(), "another `tandem run` is at work; end it first");
         let directory = first.directory.clone();
         drop(first);
-        lock(&directory).expect("the lock went with the first instance");
+        lock_directory(&directory).expect("the lock went with the first instance");
     }
 
     #[test]

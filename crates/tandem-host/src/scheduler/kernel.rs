@@ -69,6 +69,9 @@ impl Kernel {
         let release = || self.release();
         let unless = |is_there: bool, error: SchedulerError| if is_there { Ok(()) } else { Err(error) };
         let types = self.types();
+        // The service has but its own folder of it.
+        let places =
+            [Path::new("/").join(BPF_FILE_SYSTEM), Path::new("/").join(BPF_FILE_SYSTEM).join("tandem")];
         let mounts = mount_points(&self.root, "bpf");
         let compiler = fs::read_to_string(self.root.join("proc/sys/net/core/bpf_jit_enable"));
         [
@@ -84,10 +87,7 @@ impl Kernel {
             ),
             (
                 "BPF file system",
-                unless(
-                    mounts.contains(&Path::new("/").join(BPF_FILE_SYSTEM)),
-                    SchedulerError::NoBpfFileSystem,
-                ),
+                unless(places.iter().any(|place| mounts.contains(place)), SchedulerError::NoBpfFileSystem),
             ),
         ]
     }

@@ -19,6 +19,9 @@ pub type ObjectStorage = MaybeUninit<OpenObject>;
 /// its `SCX_EXIT_DUMP_DFL_LEN`.
 const DUMP_BYTES: u32 = 32_768;
 
+/// `SCX_OPS_SWITCH_PARTIAL` of the kernel's `kernel/sched/ext.c`: the scheduler has the tasks with the policy `SCHED_EXT` alone.
+const SWITCH_PARTIAL: u64 = 1 << 3;
+
 /// The callback by which the kernel tells the limits of cgroups.
 const LIMITS_CALLBACK: &str = "cgroup_set_bandwidth";
 
@@ -66,6 +69,9 @@ impl<'storage> Scheduler<'storage> {
         // They take the answer for its opposite; by themselves they take who became runnable first.
         if Fault::CoreScheduling.is_in(&instance.kernel().release(), Some(&types)) {
             ops.core_sched_before = ptr::null_mut();
+        }
+        if settings.partial.is_on() {
+            ops.flags |= SWITCH_PARTIAL;
         }
         // At most 30 s: `Settings` are checked.
         ops.timeout_ms = (settings.watchdog.ns / 1_000_000) as u32;

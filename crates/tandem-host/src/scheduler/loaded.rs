@@ -8,6 +8,7 @@ use super::{
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 use nix::errno::Errno;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -35,10 +36,11 @@ impl Loaded {
         if !state.is_enabled() || state.scheduler.as_deref() != Some(NAME) {
             return Err(SchedulerError::NotLoaded);
         }
-        if !nix::unistd::geteuid().is_root() {
+        let directory = directory(&kernel);
+        // Root's, or that of the service's user.
+        if fs::read_dir(&directory).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
             return Err(SchedulerError::NotRoot);
         }
-        let directory = directory(&kernel);
         Ok(Self { kernel, directory })
     }
 

@@ -1,17 +1,23 @@
-//! The folder of what outlives the scheduler: [`LOG_FOLDER`], which is root's alone.
+//! The folder of what outlives the scheduler: [`LOG_FOLDER`], which is the service's user's alone, or root's.
 //!
 //! It is made for its owner alone if it is not there. In one that others may write to, somebody could have laid a link: nothing is
-//! written there, and no link is followed.
+//! written or read there, and no link is followed, not the service's user's either: opening a device is enough to make it act. Root, who runs the command by hand, takes what is the service's user's; the service is given it
+//! back when it starts.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fstat, lstat, mkdir, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fchown, fstat, mkdir, openat, renameat, unlinkat};
 use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use tandem_file::units::Size;
 
 /// Where it is; the service has it as its `LogsDirectory=`.
 pub const LOG_FOLDER: &str = "/var/log/tandem";
+
+/// How everything here is opened.
+const ONLY: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 
 /// Writes a file of the folder, in the place of the one before; returns its path.
 ///
@@ -22,18 +28,16 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> io::Result<PathBuf
         Err(Errno::EXIST) => {}
         made => made?,
     }
-    let only = OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = openat(CWD, folder, OFlags::DIRECTORY | OFlags::RDONLY | only, Mode::empty())?;
-    if !is_own_alone(&fstat(&directory)?) {
-        let message = format!("{} may be written to by others", folder.display());
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    let directory = open(folder)?;
+    if fstat(&directory)?.st_uid != geteuid().as_raw() {
+        fchown(&directory, Some(geteuid()), Some(getegid()))?;
     }
     let unfinished = format!(".{name}");
     match unlinkat(&directory, &unfinished, AtFlags::empty()) {
         Err(Errno::NOENT) => {}
         removed => removed?,
     }
-    let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | only;
+    let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | ONLY;
     let mut file = File::from(openat(&directory, &unfinished, new, Mode::RUSR | Mode::WUSR)?);
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
@@ -41,14 +45,40 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> io::Result<PathBuf
     Ok(folder.join(name))
 }
 
-/// Whether the folder is the user's, and nobody else may write to it.
-pub(super) fn is_own(folder: &Path) -> bool {
-    lstat(folder).is_ok_and(|found| is_own_alone(&found))
+/// The text of a file of the folder.
+///
+/// # Errors
+/// If there is none, or it is no regular file, or no text of at most so many bytes, or the folder is somebody else's.
+pub(super) fn read(folder: &Path, name: &str, most: Size) -> io::Result<String> {
+    let file =
+        File::from(openat(open(folder)?, name, OFlags::RDONLY | OFlags::NONBLOCK | ONLY, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut text = String::new();
+    match file.take(most.bytes + 1).read_to_string(&mut text)? as u64 > most.bytes {
+        true => Err(io::ErrorKind::FileTooLarge.into()),
+        false => Ok(text),
+    }
 }
 
+/// Opens the folder, if nobody else may write to it.
+fn open(folder: &Path) -> io::Result<OwnedFd> {
+    let directory = openat(CWD, folder, OFlags::DIRECTORY | OFlags::RDONLY | ONLY, Mode::empty())?;
+    match is_own_alone(&fstat(&directory)?) {
+        true => Ok(directory),
+        false => {
+            let message = format!("{} may be written to by others", folder.display());
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+        }
+    }
+}
+
+/// Whatever is one user's alone is root's, too.
 fn is_own_alone(found: &Stat) -> bool {
     let may_others_write = Mode::from_raw_mode(found.st_mode).intersects(Mode::WGRP | Mode::WOTH);
-    found.st_uid == geteuid().as_raw() && !may_others_write
+    let user = geteuid();
+    (user.is_root() || found.st_uid == user.as_raw()) && !may_others_write
 }
 
 #[cfg(test)]
@@ -56,6 +86,8 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    const MOST: Size = Size { bytes: 5 };
 
     #[test]
     fn a_file_takes_the_place_of_the_one_before_and_is_its_owners() {
@@ -80,15 +112,31 @@ mod tests {
         for name in ["a", ".a"] {
             symlink(&victim, folder.join(name)).unwrap();
         }
+        assert!(read(&folder, "a", MOST).is_err());
         write(&folder, "a", "text").unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
-        assert!(!folder.join("a").is_symlink());
+        assert_eq!(read(&folder, "a", MOST).unwrap(), "text");
 
         let link = outside.path().join("link");
         symlink(&folder, &link).unwrap();
         assert!(write(&link, "a", "text").is_err(), "the folder itself is a link");
+        assert!(read(&link, "a", MOST).is_err());
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o770)).unwrap();
         let error = write(&folder, "a", "text").unwrap_err().to_string();
         assert!(error.ends_with("tandem may be written to by others"), "{error}");
+        assert!(read(&folder, "a", MOST).is_err());
+    }
+
+    #[test]
+    fn only_short_files_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |name: &str| read(folder.path(), name, MOST).map_err(|error| error.kind());
+        fs::write(folder.path().join("full"), "12345").unwrap();
+        fs::write(folder.path().join("long"), "123456").unwrap();
+        rustix::fs::mkfifoat(CWD, folder.path().join("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
+        assert_eq!(of("full"), Ok("12345".into()));
+        assert_eq!(of("long"), Err(io::ErrorKind::FileTooLarge));
+        assert_eq!(of("pipe"), Err(io::ErrorKind::InvalidInput));
+        assert_eq!(of("none"), Err(io::ErrorKind::NotFound));
     }
 }

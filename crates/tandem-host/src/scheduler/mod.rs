@@ -17,12 +17,14 @@ mod faults;
 mod history;
 mod instance;
 mod kernel;
-mod kernel_types;
+pub(crate) mod kernel_types;
 mod load;
 mod loaded;
 mod log_folder;
+mod members;
 mod messages;
 mod places;
+mod policy;
 mod preference;
 mod rehome;
 mod risks;
@@ -41,13 +43,15 @@ pub(crate) use kernel_types::KernelTypes;
 pub use load::{ObjectStorage, Scheduler};
 pub use loaded::{Loaded, NAME, Preferences};
 pub use log_folder::LOG_FOLDER;
+pub use members::{Look, Members};
 pub use places::{Places, PlacesError};
 pub use preference::{Asker, Held, Place, Preference, PreferenceError, Subject};
 pub use rehome::{cpus_of_nodes, rehome};
+pub(crate) use risks::keeps_parts_from_starving;
 pub use risks::{Risk, is_endangered_by_cookies, risks};
 pub use settings::{
-    Agent, DirectedYield, Fairness, Guest, Ignore, Listen, ManagerName, Metrics, Mode, NumaHomes,
-    RateControl, Settings, SoftAffinity, VmRule, settings_schema,
+    Agent, CoreUse, DirectedYield, Fairness, Guest, Ignore, Listen, ManagerName, Metrics, Mode, NumaHomes,
+    Partial, RateControl, Settings, SoftAffinity, VmRule, settings_schema,
 };
 pub use simulated::{OBJECT, request_bytes, rodata};
 pub use status::Status;

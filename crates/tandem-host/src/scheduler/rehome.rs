@@ -14,8 +14,9 @@ pub fn rehome(instance: &Instance, machine: &Machine) -> Result<(), SchedulerErr
     let preferences = Preferences::open(instance.directory())?;
     let root = instance.kernel().root();
     let threads = tasks::processes(root).into_iter().flat_map(|pid| tasks::threads(root, pid));
-    let cgroups = Hierarchy::find(root).map(|hierarchy| hierarchy.all()).unwrap_or_default();
-    let subjects = threads.map(Subject::Task).chain(cgroups.iter().map(|cgroup| Subject::Cgroup(cgroup.id)));
+    let hierarchy = Hierarchy::find(root).ok();
+    let cgroups = hierarchy.iter().flat_map(Hierarchy::all).map(|cgroup| Subject::Cgroup(cgroup.id));
+    let subjects = threads.map(Subject::Task).chain(cgroups);
     for subject in subjects {
         match rehome_one(&preferences, subject, machine) {
             Ok(()) | Err(PreferenceError::Gone) => {}

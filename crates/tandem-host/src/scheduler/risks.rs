@@ -6,11 +6,12 @@
 use super::faults::Fault;
 use super::kernel_types::KernelTypes;
 use super::load::enforces_limits;
-use super::{Ignore, Kernel};
-use crate::cgroups::{CpuLimits, cpu_limits};
+use super::{Ignore, Kernel, Partial};
+use crate::cgroups::{CpuLimits, Hierarchy, cpu_limits};
 use crate::core_scheduling::{CookieVm, vms_with_cookies};
 use crate::untrusted::Untrusted;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use tandem_sim::machine::Machine;
 
 /// VMs that are named; the others are counted.
@@ -28,6 +29,13 @@ pub enum Risk {
         /// The kernel's release.
         release: String,
     },
+    /// The kernel's own tasks come first on CPUs that they share with those of these cgroups, and this release does nothing about it.
+    Starvation {
+        /// The cgroups.
+        cgroups: Vec<PathBuf>,
+        /// The kernel's release.
+        release: String,
+    },
 }
 
 impl Risk {
@@ -36,6 +44,7 @@ impl Risk {
         match self {
             Self::Limits(_) => "limits",
             Self::Cookies { .. } => "cookies",
+            Self::Starvation { .. } => "starvation",
         }
     }
 
@@ -46,6 +55,9 @@ impl Risk {
             Self::Cookies { .. } => {
                 "boot another kernel, start the VMs without core scheduling, or run it with --ignore cookies"
             }
+            Self::Starvation { .. } => {
+                "give them CPUs of their own (`root` in cpuset.cpus.partition), name no exceptions in them, or run it with --ignore starvation"
+            }
         }
     }
 
@@ -54,6 +66,7 @@ impl Risk {
         match self {
             Self::Limits(_) => ignore.limits,
             Self::Cookies { .. } => ignore.cookies,
+            Self::Starvation { .. } => ignore.starvation,
         }
     }
 }
@@ -61,8 +74,14 @@ impl Risk {
 impl fmt::Display for Risk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Limits(CpuLimits { count: 0, .. }) => {
+                write!(
+                    f,
+                    "there are cgroups too many, too deep or too hidden to see whether they have CPU limits (cpu.max), which would not be enforced"
+                )
+            }
             Self::Limits(CpuLimits { count, first, is_complete }) => {
-                let names = first.iter().map(|path| Untrusted::new(path.to_string_lossy()).shown());
+                let names = first.iter().map(|path| shown(path));
                 let many = if *is_complete { "" } else { " at least" };
                 let named = listed(names.collect(), *count);
                 write!(f, "the CPU limits (cpu.max) of cgroups would not be enforced:{many} {named}")
@@ -77,6 +96,15 @@ impl fmt::Display for Risk {
                     if vms.len() == 1 { "uses" } else { "use" }
                 )
             }
+            Self::Starvation { cgroups, release } => {
+                let names = cgroups.iter().take(NAMED_MAX).map(|path| shown(path));
+                let named = listed(names.collect(), cgroups.len());
+                write!(
+                    f,
+                    "Linux {release} runs tasks of its own scheduler before those of a sched_ext scheduler however long these wait, and \
+                     {named} would share CPUs with such tasks"
+                )
+            }
         }
     }
 }
@@ -87,6 +115,10 @@ fn name(vm: &CookieVm) -> String {
     format!("VM {} (process {}{seems})", vm.name, vm.pid)
 }
 
+fn shown(path: &Path) -> String {
+    Untrusted::new(path.to_string_lossy()).shown()
+}
+
 /// Some of `count` things: `/a, /b, /c and 4 more`.
 fn listed(names: Vec<String>, count: usize) -> String {
     match count.saturating_sub(names.len()) {
@@ -95,19 +127,40 @@ fn listed(names: Vec<String>, count: usize) -> String {
     }
 }
 
-/// What is risky on this machine now. What cannot be looked at is taken not to be there.
-pub fn risks(kernel: &Kernel, machine: &Machine) -> Vec<Risk> {
+/// What is risky on this machine now for a scheduler of that part of it. What cannot be looked at is taken not to be there.
+pub fn risks(kernel: &Kernel, machine: &Machine, partial: &Partial) -> Vec<Risk> {
     let types = KernelTypes::read(kernel).ok();
     let limits = limits(kernel, types.as_ref()).map(Risk::Limits);
     let cookies = hangs_with_cookies(kernel, types.as_ref(), machine).then(|| cookies(kernel)).flatten();
-    limits.into_iter().chain(cookies).collect()
+    let starvation = starvation(kernel, types.as_ref(), partial);
+    limits.into_iter().chain(cookies).chain(starvation).collect()
 }
 
-/// Limits that nobody would enforce.
+/// Limits that nobody would enforce. Those of cgroups outside of a part count as well: any task can join the part for a while.
 fn limits(kernel: &Kernel, types: Option<&KernelTypes>) -> Option<CpuLimits> {
     let are_enforced = types.is_some_and(|types| enforces_limits(types).unwrap_or(false));
     let limits = if are_enforced { None } else { cpu_limits(kernel.root()).ok() };
-    limits.filter(|limits| limits.count > 0)
+    limits.filter(|limits| limits.count > 0 || !limits.is_complete)
+}
+
+/// Whether a kernel with these types gives tasks of a sched_ext scheduler a twentieth of a CPU that others want all of, by a server of which
+/// each run queue has one: `ext_server_init()` in `kernel/sched/ext.c`.
+pub fn keeps_parts_from_starving(types: &KernelTypes) -> bool {
+    types.has_member("rq", "ext_server")
+}
+
+/// Cgroups whose tasks would starve.
+fn starvation(kernel: &Kernel, types: Option<&KernelTypes>, partial: &Partial) -> Option<Risk> {
+    if !partial.is_on() || types.is_some_and(keeps_parts_from_starving) {
+        return None;
+    }
+    let hierarchy = Hierarchy::find(kernel.root()).ok();
+    let is_shared = |cgroup: &&Path| {
+        let is_partition = hierarchy.as_ref().is_some_and(|hierarchy| hierarchy.is_partition(cgroup));
+        !is_partition || partial.except.iter().any(|inner| inner.starts_with(cgroup))
+    };
+    let cgroups: Vec<PathBuf> = partial.beginnings().filter(is_shared).map(Path::to_owned).collect();
+    (!cgroups.is_empty()).then(|| Risk::Starvation { cgroups, release: kernel.release() })
 }
 
 /// Whether a cookie would hang this machine.
@@ -137,6 +190,7 @@ mod tests {
     struct Host {
         folder: tempfile::TempDir,
         tree: Tree,
+        partial: Partial,
     }
 
     impl Host {
@@ -150,7 +204,7 @@ mod tests {
                 let core = ["0-1", "2-3"][cpu / 2];
                 tree.write(&format!("sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list"), core);
             }
-            Self { folder, tree }
+            Self { folder, tree, partial: Partial::default() }
         }
 
         fn types(&self, structures: &[(&str, &[&str])]) {
@@ -161,7 +215,7 @@ mod tests {
 
         fn risks(&self) -> Vec<String> {
             let machine = read_sysfs(self.folder.path()).unwrap();
-            let found = risks(&Kernel::new(self.folder.path()), &machine);
+            let found = risks(&Kernel::new(self.folder.path()), &machine, &self.partial);
             found.iter().map(Risk::to_string).collect()
         }
     }
@@ -222,6 +276,21 @@ mod tests {
     }
 
     #[test]
+    fn a_part_starves_beside_others_unless_the_kernel_or_its_own_cpus_keep_it_from_that() {
+        let mut host = Host::new("6.12.41-amd64");
+        host.partial.cgroups = vec!["/machine.slice".into()];
+        let expected = "Linux 6.12.41-amd64 runs tasks of its own scheduler before those of a sched_ext scheduler however long these \
+            wait, and /machine.slice would share CPUs with such tasks";
+        assert_eq!(host.risks(), [expected]);
+        host.tree.cgroup("/machine.slice", "cpuset.cpus.partition", "root\n");
+        assert_eq!(host.risks(), [""; 0], "it has CPUs of its own");
+        host.partial.except = vec!["/machine.slice/a".into()];
+        assert_eq!(host.risks(), [expected], "an exception is on the same CPUs");
+        host.types(&[("rq", &["lock", "ext_server"])]);
+        assert_eq!(host.risks(), [""; 0], "the kernel sees to it");
+    }
+
+    #[test]
     fn cookies_do_nothing_where_cores_have_one_thread() {
         let host = Host::new("7.1.3");
         host.tree.machine(1, 4);
@@ -231,13 +300,17 @@ mod tests {
 
     #[test]
     fn each_is_ignored_by_its_name() {
-        let limits = Risk::Limits(CpuLimits::default());
-        let cookies = Risk::Cookies { vms: Vec::new(), release: "7.1.3".into() };
+        let release = || "7.1.3".to_owned();
+        let risks = [
+            Risk::Limits(CpuLimits::default()),
+            Risk::Cookies { vms: Vec::new(), release: release() },
+            Risk::Starvation { cgroups: Vec::new(), release: release() },
+        ];
+        let ignored = |ignore: Ignore| risks.each_ref().map(|risk| risk.is_ignored(&ignore));
         let none = Ignore::default();
-        assert!(!limits.is_ignored(&none) && !cookies.is_ignored(&none));
-        let ignore = Ignore { limits: true, ..none };
-        assert!(limits.is_ignored(&ignore) && !cookies.is_ignored(&ignore));
-        let ignore = Ignore { cookies: true, ..Ignore::default() };
-        assert!(!limits.is_ignored(&ignore) && cookies.is_ignored(&ignore));
+        assert_eq!(ignored(none.clone()), [false; 3]);
+        assert_eq!(ignored(Ignore { limits: true, ..none.clone() }), [true, false, false]);
+        assert_eq!(ignored(Ignore { cookies: true, ..none.clone() }), [false, true, false]);
+        assert_eq!(ignored(Ignore { starvation: true, ..none }), [false, false, true]);
     }
 }

@@ -6,12 +6,14 @@
 mod agent;
 mod file;
 mod metrics;
+mod partial;
 mod write;
 
-pub use agent::{Agent, ManagerName, VmRule};
+pub use agent::{Agent, CoreUse, ManagerName, VmRule};
 pub use file::settings_schema;
 use file::within;
 pub use metrics::{Listen, Metrics};
+pub use partial::Partial;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,6 +37,8 @@ pub struct Settings {
     pub watchdog: Duration,
     /// What does not keep it from being loaded
     pub ignore: Ignore,
+    /// Which tasks it schedules: all, unless cgroups are named here. The others stay with the kernel's scheduler
+    pub partial: Partial,
     /// Who runs next, and for how long
     pub fairness: Fairness,
     /// Tasks that prefer some CPUs and may use the others
@@ -53,7 +57,7 @@ pub struct Settings {
     pub steering: Steering,
     /// Metrics for Prometheus, over HTTP
     pub metrics: Metrics,
-    /// Exceptions for single VMs: each says one of home, isolated and exempt
+    /// Exceptions for single VMs: each says one of home, isolated and exempt, or of its cores, or both
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vm: Vec<VmRule>,
 }
@@ -67,6 +71,7 @@ impl Default for Settings {
             // less, because a guest's vCPUs wait for the host besides, and an ejection there would cure nothing.
             watchdog: ms(10_000),
             ignore: Ignore::default(),
+            partial: Partial::default(),
             fairness: Fairness::default(),
             soft_affinity: SoftAffinity::default(),
             numa_homes: NumaHomes::default(),
@@ -139,6 +144,8 @@ pub struct Ignore {
     pub limits: bool,
     /// VMs that use core scheduling, on a kernel that hangs with it
     pub cookies: bool,
+    /// Tasks that starve beside those of the kernel's scheduler, which come first where only a part is scheduled
+    pub starvation: bool,
 }
 
 /// Who may set what tasks prefer.

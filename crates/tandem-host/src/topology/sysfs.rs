@@ -14,13 +14,13 @@
 //! | `topology` of an online CPU | a core of its own, in package 0 |
 //! | `physical_package_id`, or it is -1 | package 0 |
 //! | `cpuN/cache` | no last-level cache |
-//! | `node` directory (a kernel without NUMA) | one node; its memory is `MemTotal` of `/proc/meminfo` |
+//! | `node` directory (a kernel without NUMA), or all nodes in it | one node; its memory is `MemTotal` of `/proc/meminfo` |
 //! | `size` of a cache | [`Llc::GENERIC_SIZE_BYTES`] |
 //! | `nodeN/meminfo` | no memory |
 //! | `nodeN/distance` | 10 to itself, 20 to others |
 //! | a list such as `cpulist` | the mask beside it: `cpumap` |
 //! | `nodeN/cpulist` and `cpumap` | the node has no CPUs (*) |
-//! | `cpuN` of an online CPU | the CPU is offline (*) |
+//! | `cpuN` of an online CPU, `nodeN` of an online node | the CPU or node is offline (*) |
 //! | the node of an online CPU | the first node (*) |
 //! | distances of some nodes | by the numbers of nodes, if there are enough; or else 10 and 20 (*) |
 //! | one package, node and cache for all threads of a core | those of the first thread count for all (*) |
@@ -39,7 +39,8 @@ use files::{malformed, numbered_dirs, read_list, read_list_or_mask, read_number,
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tandem_sim::machine::{
-    CpuSpec, Hardware, LOCAL_DISTANCE, Llc, Machine, MachineBuilder, NodeSpec, REMOTE_DISTANCE,
+    CpuSpec, Hardware, LOCAL_DISTANCE, Llc, MAX_NODES, Machine, MachineBuilder, MachineError, NodeSpec,
+    REMOTE_DISTANCE, format_cpulist,
 };
 
 /// The machine whose `/sys` (and `/proc`) are under `root`: `/` for this one.
@@ -64,7 +65,11 @@ fn read(root: &Path, assumed: &mut Vec<String>) -> Result<Machine, TopologyError
     let online = online_cpus(&cpu_dir, assumed)?;
     let nodes = match node_dir.is_dir() {
         true => read_nodes(&node_dir, assumed)?,
-        false => NodeTable::single(&root.join("proc/meminfo"), &online)?,
+        false => NodeTable::default(),
+    };
+    let nodes = match nodes.specs.is_empty() {
+        true => NodeTable::single(&root.join("proc/meminfo"), &online)?,
+        false => nodes,
     };
 
     let isolated = read_isolated(root)?;
@@ -81,15 +86,11 @@ fn read(root: &Path, assumed: &mut Vec<String>) -> Result<Machine, TopologyError
     let mut cpus = Vec::new();
     for &os_index in &online {
         let dir = cpu_dir.join(format!("cpu{os_index}"));
-        let node = match (nodes.of_cpu.get(&os_index), nodes.specs.first()) {
-            (Some(&node), _) => node,
-            (None, Some(first)) => {
-                let node = first.os_index;
-                assumed.push(format!("online CPU {os_index}, which no node has, is on node {node}"));
-                node
-            }
-            (None, None) => return malformed(&node_dir, "has no online node"),
-        };
+        let node = nodes.of_cpu.get(&os_index).copied().unwrap_or_else(|| {
+            let node = nodes.specs.first().map_or(0, |first| first.os_index);
+            assumed.push(format!("online CPU {os_index}, which no node has, is on node {node}"));
+            node
+        });
         let caches = read_caches(&dir.join("cache"))?;
         let l2_sizes = caches.iter().filter(|cache| cache.level == 2).filter_map(|cache| cache.size_bytes);
         largest_l2 = l2_sizes.fold(largest_l2, u64::max);
@@ -184,21 +185,38 @@ fn online_cpus(cpu_dir: &Path, assumed: &mut Vec<String>) -> Result<Vec<u32>, To
             present
         }
     };
-    let mut usable = Vec::with_capacity(online.len());
-    for cpu in online {
-        let dir = cpu_dir.join(format!("cpu{cpu}"));
-        if !dir.is_dir() {
-            assumed.push(format!("CPU {cpu}, which has no folder, is offline"));
-            continue;
-        }
-        if read_number::<u32>(&dir.join("online"))? != Some(0) {
+    let mut usable = Vec::new();
+    for cpu in with_folders(online, cpu_dir, ["cpu", "CPU"], assumed) {
+        if read_number::<u32>(&cpu_dir.join(format!("cpu{cpu}/online")))? != Some(0) {
             usable.push(cpu);
         }
     }
     Ok(usable)
 }
 
+/// Those of a list of CPUs or nodes that have a folder: a list is short, and may name many more than there are.
+fn with_folders(
+    listed: Vec<u32>,
+    dir: &Path,
+    [prefix, kind]: [&str; 2],
+    assumed: &mut Vec<String>,
+) -> Vec<u32> {
+    let (found, missing): (Vec<u32>, Vec<u32>) =
+        listed.into_iter().partition(|number| dir.join(format!("{prefix}{number}")).is_dir());
+    match missing {
+        none if none.is_empty() => {}
+        one if one.len() == 1 => {
+            assumed.push(format!("{kind} {} is offline, since it has no folder", one[0]))
+        }
+        many => {
+            assumed.push(format!("{kind}s {} are offline, since they have no folders", format_cpulist(many)))
+        }
+    }
+    found
+}
+
 /// The NUMA nodes.
+#[derive(Default)]
 struct NodeTable {
     specs: Vec<NodeSpec>,
     distances: Vec<Vec<u32>>,
@@ -226,7 +244,13 @@ fn read_nodes(node_dir: &Path, assumed: &mut Vec<String>) -> Result<NodeTable, T
         Some(listed) => listed,
         None => numbered_dirs(node_dir, "node")?,
     };
-    let mut table = NodeTable { specs: Vec::new(), distances: Vec::new(), of_cpu: BTreeMap::new() };
+    let online = with_folders(online, node_dir, ["node", "node"], assumed);
+    if online.len() > MAX_NODES {
+        // Before there is a distance for each pair of them.
+        let cause = MachineError::TooManyNodes(online.len());
+        return Err(TopologyError::Inconsistent { place: node_dir.display().to_string(), cause });
+    }
+    let mut table = NodeTable::default();
     for (at, &node) in online.iter().enumerate() {
         let dir = node_dir.join(format!("node{node}"));
         let cpus = read_list_or_mask(&dir.join("cpulist"), &dir.join("cpumap"))?;

@@ -5,10 +5,12 @@
 //! has no name; newer releases add `--event-monitor path=.../NAME-monitor-fifo` (`ch_monitor.c`). The scope that the
 //! VM runs in, `machine-ch\x2d1\x2dNAME.scope`, has it as well.
 
-use super::Manager;
 use super::description::{Description, Source, stem};
 use super::options::{Parts, all_values, size_bytes, values};
+use super::virtual_nodes::{Backend, Collector, NODES_MAX};
+use super::{Manager, VirtualNode};
 use crate::untrusted::Untrusted;
+use std::collections::HashMap;
 
 pub(super) fn describe(source: &Source) -> Description {
     let arguments = source.arguments;
@@ -32,7 +34,30 @@ pub(super) fn describe(source: &Source) -> Description {
         devices: all_values(arguments, "device")
             .filter_map(|value| Parts::parse(value).get("path").map(Untrusted::new))
             .collect(),
+        virtual_nodes: virtual_nodes(arguments),
     }
+}
+
+fn virtual_nodes(arguments: &[Untrusted]) -> Vec<VirtualNode> {
+    let zones: HashMap<String, Backend> = all_values(arguments, "memory-zone")
+        .filter_map(|value| {
+            let parts = Parts::parse(value);
+            let bytes = parts.get("size").and_then(|size| size_bytes(size, 1));
+            let host_nodes = parts.get("host_numa_node").and_then(|node| node.parse().ok());
+            let backend = Backend { bytes, host_nodes: host_nodes.into_iter().collect() };
+            Some((parts.get("id")?.to_owned(), backend))
+        })
+        .collect();
+    let mut collector = Collector::default();
+    for parts in all_values(arguments, "numa").take(NODES_MAX as usize).map(Parts::parse_with_lists) {
+        let Some(node) = parts.get("guest_numa_id").and_then(|number| number.parse().ok()) else { continue };
+        collector.vcpus(node, parts.get("cpus"));
+        let names = parts.get("memory_zones").unwrap_or_default();
+        for zone in names.trim_start_matches('[').trim_end_matches(']').split(',') {
+            zones.get(zone).into_iter().for_each(|zone| collector.memory(node, zone));
+        }
+    }
+    collector.nodes()
 }
 
 /// Whether it gives its vCPUs cookies of core scheduling: `--cpus core_scheduling=vm`, which is its default since release 52,

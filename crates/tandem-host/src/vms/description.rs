@@ -1,12 +1,9 @@
 //! What a monitor's command line tells of its VM.
 
-use super::{Manager, Monitor, cloud_hypervisor, firecracker, qemu};
+use super::{Manager, Monitor, VirtualNode, cloud_hypervisor, firecracker, qemu};
 use crate::guarded;
 use crate::untrusted::Untrusted;
 use std::path::Path;
-
-/// Longest file of a monitor's configuration that is read, bytes.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// What is fixed when a VM starts. What the command line does not tell is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +14,8 @@ pub(super) struct Description {
     pub memory_bytes: Option<u64>,
     /// Devices of the host: a PCI address, or a path in `/sys`.
     pub devices: Vec<Untrusted>,
+    /// The virtual nodes that have vCPUs.
+    pub virtual_nodes: Vec<VirtualNode>,
 }
 
 /// A monitor's process, as far as its description is concerned.
@@ -44,6 +43,7 @@ impl Source<'_> {
                 uuid: None,
                 memory_bytes: None,
                 devices: Vec::new(),
+                virtual_nodes: Vec::new(),
             },
         }
     }
@@ -60,7 +60,7 @@ impl Source<'_> {
     }
 
     fn read(&self, start: &Path, path: &str) -> Option<String> {
-        String::from_utf8(guarded::read_named(start, path, self.user, MAX_FILE_BYTES)?).ok()
+        String::from_utf8(guarded::read_named(self.directory, start, path, self.user)?).ok()
     }
 
     /// The name that systemd's scope for the VM has: `machine-qemu\x2d3\x2dweb.scope` is that of `web`. libvirt's

@@ -13,8 +13,8 @@ use super::kvm::has_vm;
 use super::process::{read_arguments, read_name, read_stat, read_text, read_user};
 use super::threads::served_by;
 use super::{Device, Identity, Monitor, ThreadKind, Vm, memory, threads};
+use crate::privileges::sees_all_processes;
 use crate::shares::Shares;
-use rustix::process::geteuid;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
@@ -59,7 +59,7 @@ struct Seen {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// No VM, when it was looked at for the first time.
+    /// No VM, when it was looked at for the first time, or as long as nothing tells.
     New,
     /// No VM, nor will it be one.
     Settled,
@@ -218,7 +218,7 @@ impl Finder {
             return;
         }
         let looks = self.seen.get(&pid).filter(|seen| seen.inode == inode).map_or(0, |seen| seen.looks);
-        let look = look_at(&self.root, pid, self.believes_names, &mut self.shares);
+        let look = look_at(&self.root, pid, self.vms.get(&pid), self.believes_names, &mut self.shares);
         (self.progress)();
         let (state, vm) = match look {
             Look::Postponed => {
@@ -226,6 +226,8 @@ impl Finder {
                 if self.vms.get(&pid).is_some_and(|vm| !vm.is_alive()) {
                     changes.gone.extend(self.vms.remove(&pid));
                 }
+                // Whether it is a VM still is asked by the next scan.
+                self.seen.remove(&pid);
                 return;
             }
             Look::Vm(vm) => (State::Watched, Some(vm)),
@@ -239,18 +241,19 @@ impl Finder {
             }
             Look::KernelThread => (State::Settled, None),
             Look::Other if before == Some(State::New) => (State::Settled, None),
-            Look::Other => (State::New, None),
+            Look::Other | Look::Unknown => (State::New, None),
         };
         self.seen.insert(pid, Seen { inode, state, looks });
         let old = match vm {
             Some(mut vm) => {
                 let identity = vm.identity;
                 vm.helpers = self.helpers.get(&pid).cloned().unwrap_or_default();
+                let is_same = self.vms.get(&pid).is_some_and(|old| is_same(old, &vm));
                 let old = self.vms.insert(pid, *vm);
-                if old.as_ref().is_none_or(|old| old.identity != identity) {
+                if !is_same {
                     changes.appeared.push(identity);
                 }
-                old.filter(|old| old.identity != identity)
+                old.filter(|_| !is_same)
             }
             None => self.vms.remove(&pid),
         };
@@ -258,9 +261,17 @@ impl Finder {
     }
 }
 
+/// Whether two looks have found the same VM. A process that runs another program meanwhile keeps its identity. Memory and devices are
+/// what they were at the start, and may be seen otherwise later.
+fn is_same(one: &Vm, other: &Vm) -> bool {
+    let Vm { identity, monitor, manager, name, user, uuid, virtual_nodes, .. } = other;
+    (one.identity, one.monitor, one.user) == (*identity, *monitor, *user)
+        && (&one.manager, &one.name, &one.uuid, &one.virtual_nodes) == (manager, name, uuid, virtual_nodes)
+}
+
 /// The VM of a process, if it is one. The root is `/` for this machine.
 pub fn examine(root: &Path, pid: u32) -> Option<Vm> {
-    match look_at(&root.into(), pid, false, &mut Shares::default()) {
+    match look_at(&root.into(), pid, None, false, &mut Shares::default()) {
         Look::Vm(vm) => Some(*vm),
         _ => None,
     }
@@ -277,11 +288,20 @@ enum Look {
     },
     KernelThread,
     Other,
+    /// What would tell does not answer now.
+    Unknown,
     /// Its user has had its share of time.
     Postponed,
 }
 
-fn look_at(root: &Arc<Path>, pid: u32, believes_names: bool, shares: &mut Shares) -> Look {
+/// Looks at a process; `known` is the VM that it was before.
+fn look_at(
+    root: &Arc<Path>,
+    pid: u32,
+    known: Option<&Vm>,
+    believes_names: bool,
+    shares: &mut Shares,
+) -> Look {
     let begin = Instant::now();
     let directory = root.join(format!("proc/{pid}"));
     let named = Monitor::of_process(&directory);
@@ -302,22 +322,36 @@ fn look_at(root: &Arc<Path>, pid: u32, believes_names: bool, shares: &mut Shares
     if !shares.has_left(root, user) {
         return Look::Postponed;
     }
-    let look = look_closely(root, pid, named, user, believes_names);
+    let look = look_closely(root, pid, named, user, known, believes_names);
     shares.spend(root, user, begin.elapsed());
     look
 }
 
 /// Looks at a process of that user which may be a VM, by its name or since it has threads.
-fn look_closely(root: &Arc<Path>, pid: u32, named: Option<Monitor>, user: u32, believes_names: bool) -> Look {
+fn look_closely(
+    root: &Arc<Path>,
+    pid: u32,
+    named: Option<Monitor>,
+    user: u32,
+    known: Option<&Vm>,
+    believes_names: bool,
+) -> Look {
     let directory = root.join(format!("proc/{pid}"));
-    let monitor = match (named, has_vm(&directory, user, named.is_some())) {
+    let has_vm = has_vm(&directory, user, named.is_some());
+    // Whoever may see it has no answer now.
+    let is_silent = has_vm.is_none() && sees_all_processes() && **root == *Path::new("/");
+    if let Some(known) = known.filter(|vm| is_silent && vm.is_alive()) {
+        return Look::Vm(Box::new(known.clone()));
+    }
+    let monitor = match (named, has_vm) {
         (Some(monitor), Some(true)) => monitor,
         (Some(monitor), _) if believes_names => monitor,
-        // Whoever may not see it has to believe it. Root may, so that there is something wrong with that process.
-        (Some(monitor), None) if !geteuid().is_root() || **root != *Path::new("/") => monitor,
+        // Whoever may not see it has to believe it. Who may knows that there is something wrong with that process.
+        (Some(monitor), None) if !is_silent => monitor,
         // It opens its VM soon, or it never will.
         (Some(_), _) => return Look::MonitorWithoutVcpus,
         (None, Some(true)) => Monitor::Other,
+        (None, None) if is_silent => return Look::Unknown,
         (None, _) => return Look::Other,
     };
     // Twice, so that a process which has taken the number meanwhile is not mixed up with this one.
@@ -326,15 +360,19 @@ fn look_closely(root: &Arc<Path>, pid: u32, named: Option<Monitor>, user: u32, b
     if !threads::read(root, pid, &[]).iter().any(|thread| thread.kind == ThreadKind::Vcpu) {
         return Look::MonitorWithoutVcpus;
     }
-    // A VM is one whatever it says, and if it says nothing.
-    let arguments = read_arguments(&directory).unwrap_or_default();
+    let identity = Identity { pid, start_ticks };
+    // A VM is one whatever it says, and if it says nothing: then it is what it was.
+    let arguments = match (read_arguments(&directory), known.filter(|vm| vm.identity == identity)) {
+        (None, Some(known)) => return Look::Vm(Box::new(known.clone())),
+        (arguments, _) => arguments.unwrap_or_default(),
+    };
     let cgroups = &read_text(&directory.join("cgroup")).unwrap_or_default();
     let source = Source { root, directory: &directory, user, arguments: &arguments, cgroups };
     let description = source.describe(monitor);
     let claimed_bytes = description.memory_bytes.or_else(|| memory::largest_mapping(&directory, user));
     let memory_max_bytes = memory::most(root, pid);
     let vm = Vm {
-        identity: Identity { pid, start_ticks },
+        identity,
         monitor,
         manager: description.manager,
         name: description
@@ -345,6 +383,7 @@ fn look_closely(root: &Arc<Path>, pid: u32, named: Option<Monitor>, user: u32, b
         uuid: description.uuid.map(|uuid| uuid.shown()),
         memory_bytes: claimed_bytes.map(|bytes| memory_max_bytes.map_or(bytes, |most| bytes.min(most))),
         devices: description.devices.iter().map(|told| Device::find(root, told)).collect(),
+        virtual_nodes: description.virtual_nodes,
         root: Arc::clone(root),
         helpers: Vec::new(),
         directory: directory.clone(),

@@ -28,5 +28,6 @@ pub(super) fn describe(source: &Source) -> Description {
         uuid: None,
         memory_bytes: mib.and_then(|mib| mib.checked_mul(1 << 20)),
         devices: Vec::new(),
+        virtual_nodes: Vec::new(),
     }
 }

@@ -1,6 +1,6 @@
 //! The nodes that a VM lives on, where nobody says it.
 
-use super::homes_file::HomeSaving;
+use super::homes_file::{HomeSaving, PartHome};
 use super::{Limits, Memory};
 use serde::Serialize;
 use tandem_sim::machine::{Machine, format_cpulist};
@@ -34,6 +34,8 @@ pub struct Homes {
     pub source: Option<HomeSource>,
     /// Why these, or why none: a clause without a full stop.
     pub why: String,
+    /// The homes of its virtual nodes, if an agent has given each its own.
+    pub parts: Vec<PartHome>,
     /// What a planned home is expected to save.
     pub saving: Option<HomeSaving>,
 }
@@ -45,14 +47,26 @@ pub fn home_of(machine: &Machine, limits: &Limits, memory: &Memory) -> Homes {
         machine.nodes().iter().filter(|node| !node.cpus.is_empty()).map(|node| node.os_index).collect();
     if let [node] = with_cpus[..] {
         let why = "no other node has CPUs".into();
-        return Homes { nodes: vec![node], source: Some(HomeSource::Machine), why, saving: None };
+        return Homes {
+            nodes: vec![node],
+            source: Some(HomeSource::Machine),
+            why,
+            parts: Vec::new(),
+            saving: None,
+        };
     }
     let nodes = nodes_of(machine, &limits.cpus);
     if !nodes.is_empty() && nodes.len() < with_cpus.len() {
         let why = format!("its CPUs are confined to {}", name_nodes(&nodes));
-        return Homes { nodes, source: Some(HomeSource::Cpus), why, saving: None };
+        return Homes { nodes, source: Some(HomeSource::Cpus), why, parts: Vec::new(), saving: None };
     }
-    let none = |why: &str| Homes { nodes: Vec::new(), source: None, why: why.into(), saving: None };
+    let none = |why: &str| Homes {
+        nodes: Vec::new(),
+        source: None,
+        why: why.into(),
+        parts: Vec::new(),
+        saving: None,
+    };
     let Some(by_node) = &memory.by_node else {
         return none("it may use the CPUs of all nodes, and where its memory is may not be read");
     };
@@ -76,7 +90,7 @@ pub fn home_of(machine: &Machine, limits: &Limits, memory: &Memory) -> Homes {
         count if count == with_cpus.len() => none("its memory is spread over all nodes"),
         _ => {
             let why = format!("{:.0}% of its memory is there", 100.0 * there / all);
-            Homes { nodes, source: Some(HomeSource::Memory), why, saving: None }
+            Homes { nodes, source: Some(HomeSource::Memory), why, parts: Vec::new(), saving: None }
         }
     }
 }

@@ -7,9 +7,11 @@ use super::Identity;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, ErrorKind, Write};
+use std::ops::Add;
 use std::path::{Path, PathBuf};
 use tandem_file::named_file::{TEXT_MAX, read_string};
 use tandem_file::new_file::NewFile;
+use tandem_sim::homes::Saving;
 use thiserror::Error;
 
 /// Where the file is, from the root.
@@ -44,9 +46,42 @@ pub struct HomeEntry {
     pub home: Vec<u32>,
     /// Why these, or why none: a clause without a full stop.
     pub why: String,
+    /// The homes of its virtual nodes, if each has its own; [`HomeEntry::home`] has the nodes of all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartHome>,
     /// What a planned home is expected to save.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saving: Option<HomeSaving>,
+    /// How it is kept apart from others on their cores, if the settings say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<Cores>,
+}
+
+/// How a VM is kept apart from others on their cores, whose settings say so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cores {
+    /// Nobody else runs on a core while it does: its threads have a cookie of core scheduling.
+    CoreScheduling,
+    /// Other VMs have their homes on other nodes, as far as there are enough; cores may be shared all the same.
+    Placement,
+    /// Cores have one thread each, and nobody shares one.
+    OneThread,
+    /// It is not.
+    Shared,
+}
+
+/// Where a virtual node of a VM lives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartHome {
+    /// Its number in the guest.
+    pub virtual_node: u32,
+    /// The numbers of its vCPUs, in ascending order.
+    pub vcpus: Vec<u32>,
+    /// Its nodes, by the operating system's numbers; none if it has no home.
+    pub home: Vec<u32>,
+    /// Why these, or why none: a clause without a full stop.
+    pub why: String,
 }
 
 /// What a planned home is expected to save, CPUs: CPU time a second.
@@ -58,6 +93,24 @@ pub struct HomeSaving {
     pub expected_cpus: f64,
     /// At most.
     pub most_cpus: f64,
+}
+
+impl From<Saving> for HomeSaving {
+    fn from(Saving { least, expected, most }: Saving) -> Self {
+        Self { least_cpus: least, expected_cpus: expected, most_cpus: most }
+    }
+}
+
+impl Add for HomeSaving {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            least_cpus: self.least_cpus + other.least_cpus,
+            expected_cpus: self.expected_cpus + other.expected_cpus,
+            most_cpus: self.most_cpus + other.most_cpus,
+        }
+    }
 }
 
 /// Why the file cannot be used.
@@ -160,7 +213,7 @@ mod tests {
     fn file() -> HomesFile {
         let identity = Identity { pid: 4711, start_ticks: 99 };
         let (name, home, why) = ("web".into(), vec![1], "it has most free memory".into());
-        let entry = HomeEntry { identity, name, home, why, saving: None };
+        let entry = HomeEntry { identity, name, home, why, parts: Vec::new(), saving: None, cores: None };
         HomesFile { version: VERSION, written_unix_s: 1_800_000_000, are_planned: false, vms: vec![entry] }
     }
 
@@ -181,6 +234,21 @@ mod tests {
             HomesFile::remove(root.path()).unwrap();
             assert_eq!(HomesFile::read(root.path()).unwrap(), None);
         }
+    }
+
+    #[test]
+    fn parts_are_added_to_what_there_was() {
+        let text = serde_json::to_string(&file()).unwrap();
+        assert!(!text.contains("parts"), "{text}");
+        let mut with_parts = file();
+        let part = PartHome { virtual_node: 1, vcpus: vec![2, 3], home: vec![0], why: "it is".into() };
+        with_parts.vms[0].parts.push(part);
+        let text = serde_json::to_string(&with_parts).unwrap();
+        assert!(
+            text.contains(r#""parts":[{"virtual_node":1,"vcpus":[2,3],"home":[0],"why":"it is"}]"#),
+            "{text}"
+        );
+        assert_eq!(serde_json::from_str::<HomesFile>(&text).unwrap(), with_parts);
     }
 
     #[test]

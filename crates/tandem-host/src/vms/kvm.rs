@@ -9,9 +9,9 @@
 //! Limits: a process with more descriptors before its VM's than are looked at is not known by these. A path of a user's own begins with `/`,
 //! in both places.
 
-use super::memory::MAPS_MAX_BYTES;
-use crate::guarded;
+use crate::guarded::{ProcessFile, read_of_process};
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 /// Most descriptors that are looked at, of a process that seems to be a monitor, and of any other. A monitor opens its VM early; each of
@@ -22,16 +22,28 @@ const OF_OTHER_MAX: usize = 512;
 /// Whether a process of that user has a VM of KVM's, by its directory in `/proc`; nothing if the kernel does not tell.
 pub(super) fn has_vm(directory: &Path, user: u32, seems_a_monitor: bool) -> Option<bool> {
     let most = if seems_a_monitor { OF_MONITOR_MAX } else { OF_OTHER_MAX };
-    if let Ok(descriptors) = fs::read_dir(directory.join("fd")) {
-        let paths = descriptors.take(most).flatten().map(|one| one.path());
-        return Some(
-            paths
-                .filter_map(|path| fs::read_link(path).ok())
-                .any(|link| link == Path::new("anon_inode:kvm-vm")),
-        );
+    if let Ok(has_one) = has_descriptor(directory, most) {
+        return Some(has_one);
     }
-    let maps = guarded::read_of_process(&directory.join("maps"), user, MAPS_MAX_BYTES)?;
+    let maps = read_of_process(directory, ProcessFile::Maps, user)?;
     Some(maps.split(|&byte| byte == b'\n').any(maps_vcpu))
+}
+
+/// Whether one of the first descriptors is a VM's.
+///
+/// # Errors
+/// If the kernel does not tell. A user's own processes are listed all the same if they have rights that the caller lacks: then it does not
+/// say what the descriptors are.
+fn has_descriptor(directory: &Path, most: usize) -> io::Result<bool> {
+    for descriptor in fs::read_dir(directory.join("fd"))?.take(most) {
+        match fs::read_link(descriptor?.path()) {
+            Ok(link) if link == Path::new("anon_inode:kvm-vm") => return Ok(true),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
+            // It is another one's, or closed meanwhile.
+            _ => {}
+        }
+    }
+    Ok(false)
 }
 
 /// Whether a line of `maps` is of the page of a vCPU.
@@ -57,6 +69,24 @@ mod tests {
         assert_eq!(has_vm(folder.path(), 0, true), Some(false));
         symlink("anon_inode:kvm-vm", fd.join("5")).unwrap();
         assert_eq!(has_vm(folder.path(), 0, true), Some(true));
+    }
+
+    #[test]
+    fn a_process_with_more_rights_does_not_tell_of_its_descriptors() {
+        let shell = "exec sleep 1000";
+        let mut child = std::process::Command::new("sh").args(["-c", shell]).spawn().unwrap();
+        let directory = std::path::PathBuf::from(format!("/proc/{}", child.id()));
+        assert!(!has_descriptor(&directory, 10).unwrap());
+        // Only root can have fewer rights than a process of its own.
+        if rustix::process::geteuid().is_root() {
+            let told = std::thread::spawn(move || {
+                crate::privileges::keep_only(crate::privileges::Capabilities::empty()).unwrap();
+                has_descriptor(&directory, 10)
+            });
+            assert_eq!(told.join().unwrap().unwrap_err().kind(), ErrorKind::PermissionDenied);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

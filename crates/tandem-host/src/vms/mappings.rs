@@ -9,9 +9,8 @@
 //! moving would fight.
 
 use super::Vm;
-use super::memory::MAPS_MAX_BYTES;
 use super::process::read_user;
-use crate::guarded;
+use crate::guarded::{ProcessFile, read_of_process};
 use rustix::fs::{MemfdFlags, fstat, major, memfd_create, minor};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -31,11 +30,11 @@ type Device = (u32, u32);
 /// The mappings of a VM that have pages outside these nodes, and may be moved; `None` if they cannot be read.
 pub(super) fn read(vm: &Vm, home: &[u32]) -> Option<Vec<Mapping>> {
     let user = read_user(&vm.directory)?;
-    let read = |file: &str| {
-        let bytes = guarded::read_of_process(&vm.directory.join(file), user, MAPS_MAX_BYTES)?;
+    let read = |file| {
+        let bytes = read_of_process(&vm.directory, file, user)?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     };
-    Some(parse(&read("maps")?, &read("numa_maps")?, home, device_of_memfd()))
+    Some(parse(&read(ProcessFile::Maps)?, &read(ProcessFile::NumaMaps)?, home, device_of_memfd()))
 }
 
 /// The device of all files of `memfd_create`, by which the kernel tells them from files that are only called so.

@@ -16,7 +16,7 @@ use super::Vm;
 use super::limits::VmCgroup;
 use super::process::{read_text, read_user};
 use crate::cgroups::Hierarchies;
-use crate::guarded;
+use crate::guarded::{ProcessFile, read_of_process};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,10 +30,6 @@ pub const TRUSTED_SHARE: f64 = 0.8;
 /// Pages in the files of version 1 are counted in the base size, which is this on x86, and on the ARM and RISC-V kernels
 /// of distributions.
 const PAGE_BYTES: u64 = 4096;
-
-/// How much of `maps` and `numa_maps` is read, bytes: a mapping takes some hundred, and a process may have 65,530 by default
-/// (`vm.max_map_count`).
-pub(super) const MAPS_MAX_BYTES: u64 = 1 << 24;
 
 /// Longest line of `numa_maps` that is read, bytes: a path has at most 4096, and may be escaped.
 const MAX_LINE_BYTES: u64 = 1 << 15;
@@ -88,7 +84,7 @@ pub(super) fn read(vm: &Vm, cgroup: Option<&VmCgroup>) -> Memory {
     let of_cgroup = counted.map(|bytes| MemoryByNode { bytes, source: MemorySource::Cgroup });
     let of_maps = || {
         let user = read_user(&vm.directory)?;
-        let maps = guarded::read_of_process(&vm.directory.join("numa_maps"), user, MAPS_MAX_BYTES)?;
+        let maps = read_of_process(&vm.directory, ProcessFile::NumaMaps, user)?;
         let bytes = of_maps(&maps[..])?;
         Some(MemoryByNode { bytes, source: MemorySource::NumaMaps })
     };
@@ -162,7 +158,7 @@ fn add(sums: &mut BTreeMap<u32, u64>, field: &str, unit_bytes: u64) {
 
 /// The largest piece of memory that a process of that user has mapped: most often all the memory of a guest, or the largest part.
 pub(super) fn largest_mapping(directory: &Path, user: u32) -> Option<u64> {
-    let text = guarded::read_of_process(&directory.join("maps"), user, MAPS_MAX_BYTES)?;
+    let text = read_of_process(directory, ProcessFile::Maps, user)?;
     let text = String::from_utf8_lossy(&text);
     let sizes = text.lines().filter_map(|line| {
         let (start, end) = line.split(' ').next()?.split_once('-')?;

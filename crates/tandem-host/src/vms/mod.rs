@@ -50,6 +50,7 @@ mod tests;
 mod threads;
 mod times;
 mod usage;
+mod virtual_nodes;
 
 pub use devices::Device;
 pub use finder::{Changes, Finder, ProcUnreadable, examine};
@@ -60,12 +61,14 @@ pub use limits::{Limits, VmCgroup};
 pub use mappings::Mapping;
 pub use memory::{Memory, MemoryByNode, MemorySource, TRUSTED_SHARE};
 pub use monitor::Monitor;
-pub(crate) use process::read_stat;
+pub(crate) use process::{read_stat, read_user};
+pub(crate) use threads::told_by_kvm;
 pub use threads::{Thread, ThreadKind};
 pub use times::{OpenTimes, ThreadTimes};
 #[cfg(feature = "scheduler")]
 pub(crate) use usage::node_of;
 pub use usage::{ThreadUsage, Usage, VmUsage};
+pub use virtual_nodes::{VCPUS_MAX, VirtualNode};
 
 use crate::tasks;
 use serde::{Deserialize, Serialize};
@@ -143,6 +146,8 @@ pub struct Vm {
     pub memory_bytes: Option<u64>,
     /// Devices of the host that it had to itself at its start.
     pub devices: Vec<Device>,
+    /// Its virtual NUMA nodes that have vCPUs, in the order of their numbers; none if its guest was told of none.
+    pub virtual_nodes: Vec<VirtualNode>,
     root: Arc<Path>,
     /// The process's directory in `/proc`.
     directory: PathBuf,
@@ -163,6 +168,14 @@ impl Vm {
     pub fn read_cpu_ns(&self) -> Option<u64> {
         let stat = process::read_stat(&self.directory)?;
         (stat.start_ticks == self.identity.start_ticks && !stat.has_ended()).then_some(stat.run_ns)
+    }
+
+    /// The path of the cgroup of one of its threads in the unified hierarchy; `None` if it is gone, or the kernel does not tell. Threads
+    /// of a process may be in different ones.
+    #[cfg(feature = "scheduler")]
+    pub(crate) fn read_unified_cgroup(&self, thread: &Thread) -> Option<PathBuf> {
+        let directory = self.root.join(format!("proc/{}/task/{}", thread.process, thread.tid));
+        crate::cgroups::unified_cgroup(&directory)
     }
 
     /// Its threads, in ascending order of their numbers; none if it is gone.
@@ -206,6 +219,11 @@ impl Vm {
     /// The CPUs that a thread may use, in ascending order; `None` if it is gone.
     pub fn read_allowed(&self, thread: &Thread) -> Option<Vec<u32>> {
         Some(tasks::thread(&self.root, thread.process, thread.tid)?.allowed)
+    }
+
+    /// The virtual node of a vCPU, as its place in [`Vm::virtual_nodes`]; `None` if that is not known.
+    pub fn virtual_node_of(&self, vcpu: u32) -> Option<usize> {
+        self.virtual_nodes.iter().position(|node| node.vcpus.binary_search(&vcpu).is_ok())
     }
 
     /// What it may use; `online` are the CPUs of the machine, in ascending order.

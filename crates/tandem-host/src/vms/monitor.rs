@@ -59,11 +59,21 @@ impl Monitor {
         {
             return None;
         }
-        let arguments = read_arguments(directory)?;
+        // One that says nothing, now, is what its name says: that may be a VM which is looked at again.
+        let Some(arguments) = read_arguments(directory) else { return Self::of_name(name.text()) };
         let program = arguments.first()?.text();
         let file = program.rsplit('/').next()?;
         let as_name = &file.as_bytes()[..file.len().min(MAX_NAME_BYTES)];
         (as_name == name.text().as_bytes()).then(|| Self::of_program(program))?
+    }
+
+    /// What a process seems to run, by its name, which may be cut.
+    fn of_name(name: &str) -> Option<Self> {
+        let is_cut = |program: &str| name.len() == MAX_NAME_BYTES && program.starts_with(name);
+        match is_cut("cloud-hypervisor") {
+            true => Some(Self::CloudHypervisor),
+            false => Self::of_program(name),
+        }
     }
 
     /// What a program is, by its path.
@@ -102,6 +112,28 @@ mod tests {
         ];
         for (path, monitor) in cases {
             assert_eq!(Monitor::of_program(path), monitor, "{path}");
+        }
+    }
+
+    #[test]
+    fn one_that_does_not_answer_is_what_its_name_says() {
+        let cases = [
+            ("qemu-system-x86", Some(Monitor::Qemu)),
+            ("kvm", Some(Monitor::Qemu)),
+            ("cloud-hyperviso", Some(Monitor::CloudHypervisor)),
+            ("cloud", None),
+            ("firecracker", Some(Monitor::Firecracker)),
+            ("qemu-nbd", None),
+            ("bash", None),
+        ];
+        for (name, monitor) in cases {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("comm"), format!("{name}\n")).unwrap();
+            assert_eq!(Monitor::of_process(folder.path()), monitor, "{name}");
+            // What answers is believed.
+            fs::write(folder.path().join("status"), "Uid:\t0\t0\t0\t0\n").unwrap();
+            fs::write(folder.path().join("cmdline"), "sh\0").unwrap();
+            assert_eq!(Monitor::of_process(folder.path()), None, "{name}");
         }
     }
 }

@@ -58,6 +58,18 @@ impl Parts {
         parts
     }
 
+    /// The same where lists in brackets have commas of their own, as in Cloud Hypervisor: `cpus=[0,2-3]`.
+    pub fn parse_with_lists(value: &str) -> Self {
+        // No list is nested, and commas are not doubled there.
+        let mut is_within = false;
+        let parts = value.split(move |character| {
+            is_within = character == '[' || is_within && character != ']';
+            character == ',' && !is_within
+        });
+        let pairs = parts.filter_map(|part| part.split_once('='));
+        Self { first: None, pairs: pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect() }
+    }
+
     fn of_json(text: &str) -> Self {
         let mut pairs = Vec::new();
         if let Ok(Value::Object(object)) = serde_json::from_str(text) {
@@ -69,6 +81,11 @@ impl Parts {
     /// The value of a key; the last, as in QEMU, if there are several.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.pairs.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// All values of a key that may be there several times.
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.pairs.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
     /// The value of a key that may be left out in the first place.
@@ -189,6 +206,14 @@ mod tests {
     }
 
     #[test]
+    fn lists_have_commas_of_their_own() {
+        let parts = Parts::parse_with_lists("guest_numa_id=0,cpus=[0,2-3],memory_zones=[a,b],x,[,y=1");
+        assert_eq!((parts.get("cpus"), parts.get("memory_zones")), (Some("[0,2-3]"), Some("[a,b]")));
+        assert_eq!((parts.get("guest_numa_id"), parts.get("y")), (Some("0"), None));
+        assert_eq!(Parts::parse("node,cpus=0-1,cpus=4").all("cpus").collect::<Vec<_>>(), ["0-1", "4"]);
+    }
+
+    #[test]
     fn json_will_do_as_well() {
         let parts = Parts::parse(r#"{"driver":"vfio-pci","size":4096,"file":{"filename":"/a,b"}}"#);
         assert_eq!(parts.first_or("driver"), Some("vfio-pci"));
@@ -242,7 +267,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "\\PC*|[{}\"=,:a\\[\\]\n]*") {
-            let _ = (Parts::parse(&text), size_bytes(&text, 1), sections(&text));
+            let _ = (Parts::parse(&text), Parts::parse_with_lists(&text), size_bytes(&text, 1), sections(&text));
             let line = strings(&["x", &text, "-m", &text]);
             let _ = (values(&line, "m").count(), all_values(&line, "m").count());
         }

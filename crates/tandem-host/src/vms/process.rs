@@ -3,14 +3,13 @@
 //! Processes end at any time, and files may be cut or garbled in a copied tree: what cannot be read is `None`.
 
 use crate::cpu_time::TICK_NS;
-use crate::guarded;
+use crate::guarded::{ProcessFile, read_of_process};
 use crate::untrusted::Untrusted;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Longest command line that is read, bytes, and most arguments. Those of managers have some ten thousand, and some hundred.
-const CMDLINE_MAX_BYTES: u64 = 1 << 18;
+/// Most arguments that are read. Those of managers have some hundred.
 const ARGUMENTS_MAX: usize = 1 << 13;
 /// Longest other file that is read, bytes: `status` has some thousand, `cgroup` a path in each line.
 const FILE_MAX_BYTES: u64 = 1 << 16;
@@ -102,7 +101,7 @@ pub(super) fn read_text(path: &Path) -> Option<String> {
 }
 
 /// Whose process it is: its real user, by the kernel's word. Its directory belongs to root if it may not be traced.
-pub(super) fn read_user(directory: &Path) -> Option<u32> {
+pub(crate) fn read_user(directory: &Path) -> Option<u32> {
     let status = read_text(&directory.join("status"))?;
     status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next()?.parse().ok())
 }
@@ -117,7 +116,7 @@ pub(super) fn read_name(directory: &Path) -> Option<Untrusted> {
 /// The arguments that a process was started with, its own name first; none for threads of the kernel. The process may write there.
 pub(super) fn read_arguments(directory: &Path) -> Option<Vec<Untrusted>> {
     let user = read_user(directory)?;
-    let bytes = guarded::read_of_process(&directory.join("cmdline"), user, CMDLINE_MAX_BYTES)?;
+    let bytes = read_of_process(directory, ProcessFile::Cmdline, user)?;
     let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
     if bytes.is_empty() {
         return Some(Vec::new());

@@ -7,9 +7,10 @@
 //!   the project's name and the `_` in the project `default`; below `/var/log/lxd`, `/var/snap/lxd`, `/run/incus` or
 //!   `/var/log/incus` (`driver_qemu.go` of both). Names hold no `_` there.
 
-use super::Manager;
 use super::description::{Description, Source, stem};
 use super::options::{Parts, sections, size_bytes, values};
+use super::virtual_nodes::Backend;
+use super::{Manager, virtual_nodes};
 use crate::untrusted::Untrusted;
 use std::collections::HashMap;
 use std::path::Path;
@@ -45,12 +46,20 @@ pub(super) fn describe(source: &Source) -> Description {
         modules.filter_map(|module| size_bytes(objects.get(module.get("memdev")?)?.get("size")?, 1));
     let module_bytes = module_bytes.fold(0, u64::saturating_add);
 
+    let numa: Vec<Parts> =
+        options("numa").chain(of_group("numa").map(|section| section.parts.clone())).collect();
+    let smp = options("smp").chain(of_group("smp-opts").map(|section| section.parts.clone())).last();
+    // Each is read once, however many nodes name it.
+    let backends: HashMap<&str, Backend> =
+        objects.iter().map(|(id, parts)| (id.as_str(), Backend::of_qemu(parts))).collect();
+
     Description {
         manager: manager(source, file, name.as_deref()),
         name: name.or_else(|| disk(arguments)).map(Untrusted::new),
         uuid: values(arguments, "uuid").last().map(Untrusted::new),
         memory_bytes: base_bytes.map(|bytes| bytes.saturating_add(module_bytes)),
         devices: devices.iter().filter_map(passed_through).map(Untrusted::new).collect(),
+        virtual_nodes: virtual_nodes::of_qemu(&numa, smp.as_ref(), &backends),
     }
 }
 

@@ -22,6 +22,7 @@
 //! | emulator | all others, the main loop first | |
 
 use super::process::{read_name, read_stat};
+use crate::guarded::vcpus_told_by_kvm;
 use crate::tasks;
 use crate::untrusted::Untrusted;
 use serde::Serialize;
@@ -53,6 +54,13 @@ pub struct Thread {
     pub name: String,
     /// Its process: the VM's, or that of a thread of the kernel that works for the VM.
     pub(super) process: u32,
+}
+
+impl Thread {
+    /// Whether it is a thread of this process, not one of the kernel that works for it.
+    pub fn is_of(&self, pid: u32) -> bool {
+        self.process == pid
+    }
 }
 
 /// What a name tells, and the number of the vCPU.
@@ -107,7 +115,7 @@ pub(super) fn read(root: &Path, pid: u32, helpers: &[u32]) -> Vec<Thread> {
     }
     // Their numbers may be others' by now, and anybody may have the name.
     let serves = |thread: &Thread| {
-        let stat = read_stat(&root.join(format!("proc/{}", thread.tid)));
+        let stat = read_stat(&root.join(format!("proc/{0}/task/{0}", thread.tid)));
         stat.is_some_and(|stat| stat.is_kernel_thread)
             && served_by(&Untrusted::new(thread.name.as_str())) == Some(pid)
     };
@@ -118,7 +126,7 @@ pub(super) fn read(root: &Path, pid: u32, helpers: &[u32]) -> Vec<Thread> {
 
 /// Finds the vCPUs among threads whose names do not tell.
 fn find_vcpus(root: &Path, pid: u32, threads: &mut [Thread]) {
-    let told = told_by_kvm(root, pid);
+    let told = vcpus_told_by_kvm(root, pid);
     for thread in threads {
         if let Some(&(vcpu, _)) = told.iter().find(|(_, tid)| *tid == thread.tid) {
             (thread.kind, thread.vcpu) = (ThreadKind::Vcpu, Some(vcpu));
@@ -131,8 +139,8 @@ fn find_vcpus(root: &Path, pid: u32, threads: &mut [Thread]) {
     }
 }
 
-/// Numbers of vCPUs with those of their threads.
-fn told_by_kvm(root: &Path, pid: u32) -> Vec<(u32, u32)> {
+/// Numbers of vCPUs with those of their threads, by the kernel's word.
+pub(crate) fn told_by_kvm(root: &Path, pid: u32) -> Vec<(u32, u32)> {
     let vms = fs::read_dir(root.join("sys/kernel/debug/kvm")).into_iter().flatten().flatten();
     let own = vms.filter(|vm| {
         let name = vm.file_name();
@@ -144,7 +152,7 @@ fn told_by_kvm(root: &Path, pid: u32) -> Vec<(u32, u32)> {
         let tid = fs::read_to_string(vcpu.path().join("pid")).ok()?.trim().parse().ok()?;
         Some((number, tid))
     });
-    found.collect()
+    found.take(THREADS_MAX).collect()
 }
 
 #[cfg(test)]

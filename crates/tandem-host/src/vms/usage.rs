@@ -32,6 +32,8 @@ pub struct VmUsage {
     pub wait_ns: Option<u64>,
     /// Time of vCPUs on the CPUs of each node.
     pub vcpu_run_ns_by_node: BTreeMap<u32, u64>,
+    /// The same for each vCPU whose number is known: by vCPU and node.
+    pub run_ns_by_vcpu: BTreeMap<(u32, u32), u64>,
 }
 
 impl VmUsage {
@@ -41,6 +43,15 @@ impl VmUsage {
         let on = self.vcpu_run_ns_by_node.iter().filter(|(node, _)| nodes.contains(node));
         let on: u64 = on.map(|(_, ns)| ns).sum();
         (all > 0).then(|| on as f64 / all as f64)
+    }
+
+    /// The share of the vCPUs' time that was on their own nodes, which `nodes_of` tells; `None` if they did not run. Those whose number is
+    /// not known are nowhere at home.
+    pub fn share_of_vcpus<'a>(&self, nodes_of: impl Fn(u32) -> &'a [u32]) -> Option<f64> {
+        let all: u64 = self.vcpu_run_ns_by_node.values().sum();
+        let at_home = self.run_ns_by_vcpu.iter().filter(|((vcpu, node), _)| nodes_of(*vcpu).contains(node));
+        let at_home: u64 = at_home.map(|(_, ns)| ns).sum();
+        (all > 0).then(|| at_home as f64 / all as f64)
     }
 }
 
@@ -54,6 +65,7 @@ pub struct Usage {
     next: Vec<Option<ThreadTimes>>,
     sums: Vec<ThreadUsage>,
     by_node: BTreeMap<u32, u64>,
+    by_vcpu: BTreeMap<(u32, u32), u64>,
 }
 
 impl Usage {
@@ -90,7 +102,15 @@ impl Usage {
                 cpu: vm.read_cpu(thread),
             })
             .collect();
-        Self { threads, open, last, next: Vec::new(), sums, by_node: BTreeMap::new() }
+        Self {
+            threads,
+            open,
+            last,
+            next: Vec::new(),
+            sums,
+            by_node: BTreeMap::new(),
+            by_vcpu: BTreeMap::new(),
+        }
     }
 
     /// Reads what they have had since the sample before. A thread that has not run costs one file, others two.
@@ -116,6 +136,9 @@ impl Usage {
             let node = sum.cpu.and_then(|cpu| node_of(machine, cpu));
             if let (ThreadKind::Vcpu, Some(node)) = (thread.kind, node) {
                 *self.by_node.entry(node).or_insert(0) += run_ns;
+                if let Some(vcpu) = thread.vcpu {
+                    *self.by_vcpu.entry((vcpu, node)).or_insert(0) += run_ns;
+                }
             }
         }
         std::mem::swap(&mut self.last, &mut self.next);
@@ -138,6 +161,7 @@ impl Usage {
             steal_ns: waits(true),
             wait_ns: waits(false),
             vcpu_run_ns_by_node: self.by_node.clone(),
+            run_ns_by_vcpu: self.by_vcpu.clone(),
         }
     }
 }

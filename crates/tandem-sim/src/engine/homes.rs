@@ -202,6 +202,7 @@ impl<O: Observer> Simulation<'_, O> {
             devices: Vec::new(),
             wish: if spec.is_placed { Wish::Any } else { Wish::Exempt },
             home: known.home.clone(),
+            part: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a choice of homes costs, in CPUs: CPU time lost per second.
 //!
-//! Three things lose time. For a VM with demand *d*, in CPUs:
+//! Four things lose time. For a VM with demand *d*, in CPUs:
 //! - *Far memory*: *d* x [`MEMORY_SHARE`] x share of its memory on each node x how much longer a load from there takes
 //!   than one from the CPU's own node, over the CPUs of its home. What it has not touched yet lies in its home, as far as
 //!   there is room, then on the nearest nodes.
@@ -10,6 +10,7 @@
 //!   fills its caches twice for each stay of [`STAY_NS`]. What may go nowhere, or finds nothing idle, waits: all of
 //!   it is lost. Where all CPUs are busy, nothing more is lost by crowding a node, but those who live there get less
 //!   than their share, and others more: a CPU of that counts as [`UNFAIR_SHARE`] of a lost one.
+//! - *Virtual nodes that share a node*: see [`super::parts`].
 
 use super::{View, VmView, Wish};
 use crate::ids::NodeId;
@@ -48,15 +49,20 @@ pub(super) struct Situation<'a> {
     cpus: Vec<f64>,
     /// Time to fill a core's private cache again from far memory, ns.
     pub refill_ns: f64,
+    /// Part of its time that a VM waits for memory that is near: [`MEMORY_SHARE`], unless somebody asks what follows from another.
+    pub memory_share: f64,
 }
 
 /// A VM, with what follows from its view.
+#[derive(Clone)]
 pub(super) struct Known<'a> {
     pub view: &'a VmView,
     /// CPUs. A VM that sleeps for now will work again: at least a little.
     pub demand: f64,
     /// Nodes with CPUs that are not isolated and that it may use, ascending.
     pub allowed: Vec<NodeId>,
+    /// Those of them among which its home is chosen; all but for [parts](super::parts).
+    pub choices: Vec<NodeId>,
     /// Its home as decided so far; empty: none.
     pub home: Vec<NodeId>,
 }
@@ -95,10 +101,12 @@ impl<'a> Situation<'a> {
             assert_eq!(view.resident_bytes.len(), nodes, "memory of VM {} is of another machine", view.id);
             let vcpus = f64::from(view.vcpus);
             let is_allowed = |node: &&NodeId| view.allowed.is_empty() || view.allowed.contains(node);
+            let allowed: Vec<NodeId> = usable.iter().filter(is_allowed).copied().collect();
             Known {
                 view,
                 demand: demand(view).unwrap_or(vcpus).clamp(vcpus * DEMAND_MIN, vcpus),
-                allowed: usable.iter().filter(is_allowed).copied().collect(),
+                choices: view.choices(&allowed),
+                allowed,
                 home: view.home.as_ref().map_or_else(Vec::new, |home| home.nodes.clone()),
             }
         };
@@ -124,6 +132,7 @@ impl<'a> Situation<'a> {
             cores: machine.nodes().iter().map(cores_of).collect(),
             cpus: (0..nodes).map(|node| placement::pcpus(machine, node.into()) as f64).collect(),
             refill_ns: lines * f64::from(hardware.remote_memory_latency_ns),
+            memory_share: MEMORY_SHARE,
         }
     }
 
@@ -139,7 +148,8 @@ impl<'a> Situation<'a> {
     /// Whether the VM may stay where it is at home.
     pub fn is_possible(&self, at: usize) -> bool {
         let vm = &self.vms[at];
-        vm.home.iter().all(|node| vm.allowed.contains(node)) && self.has_cpus(at, &vm.home)
+        let is_all_of_few = vm.is_narrowed() && vm.home == vm.choices;
+        vm.home.iter().all(|node| vm.choices.contains(node)) && (self.has_cpus(at, &vm.home) || is_all_of_few)
     }
 
     /// Whether the nodes have a CPU for each vCPU.
@@ -147,11 +157,12 @@ impl<'a> Situation<'a> {
         self.cpus(nodes) >= self.vms[at].view.vcpus as usize
     }
 
-    /// Pairs of an isolated VM and another home on the same node, of which this VM is one, if it lived on these nodes.
+    /// Pairs of an isolated VM and another VM's home on the same node, of which this VM is one, if it lived on these nodes.
     pub fn pairs(&self, at: usize, nodes: &[NodeId]) -> usize {
         let is_isolated = |vm: &Known<'_>| vm.view.wish == Wish::Isolated;
         let counts = |(other, vm): &(usize, &Known<'_>)| {
             *other != at
+                && !vm.view.is_of_the_same_vm(self.vms[at].view)
                 && (is_isolated(vm) || is_isolated(&self.vms[at]))
                 && vm.home.iter().any(|node| nodes.contains(node))
         };
@@ -216,7 +227,8 @@ impl<'a> Situation<'a> {
         let mut all =
             Others { asked: others.asked.clone(), mobile: others.mobile.clone(), free_bytes: Vec::new() };
         self.ask(&mut all, vm, nodes);
-        self.crowding(&all) + vm.demand * (self.memory_loss(vm, others, nodes) + self.device_loss(vm, nodes))
+        let far = vm.demand * (self.memory_loss(vm, others, nodes) + self.device_loss(vm, nodes));
+        self.crowding(&all) + far + self.together_loss(at, nodes)
     }
 
     /// Loss by far memory for each CPU of demand.
@@ -224,7 +236,7 @@ impl<'a> Situation<'a> {
         let untouched = self.untouched(vm.view, nodes, &others.free_bytes);
         let bytes: Vec<u64> =
             untouched.iter().zip(&vm.view.resident_bytes).map(|(a, b)| a.saturating_add(*b)).collect();
-        MEMORY_SHARE * self.mean_over_cpus(nodes, |cpu| self.far_of(&bytes, cpu))
+        self.memory_share * self.mean_over_cpus(nodes, |cpu| self.far_of(&bytes, cpu))
     }
 
     /// How much longer loads of so much memory on each node take from a CPU's node than if all of it was there.
@@ -255,7 +267,7 @@ impl<'a> Situation<'a> {
     }
 
     /// CPUs lost because nodes are asked for more than they have.
-    fn crowding(&self, all: &Others) -> f64 {
+    pub fn crowding(&self, all: &Others) -> f64 {
         let on_cores = self.spill(all, &self.cores);
         let on_cpus = self.spill(all, &self.cpus);
         on_cpus.away.max(on_cores.away) + on_cpus.waiting + UNFAIR_SHARE * on_cpus.unfair
@@ -275,7 +287,7 @@ impl<'a> Situation<'a> {
             let distance: f64 = (idle.iter().enumerate())
                 .map(|(to, idle)| idle / all_idle * self.far(to.into(), from.into()))
                 .sum();
-            wants * part * (MEMORY_SHARE * distance + 2.0 * self.refill_ns / STAY_NS)
+            wants * part * (self.memory_share * distance + 2.0 * self.refill_ns / STAY_NS)
         });
         let asked: f64 = all.asked.iter().sum();
         let share = (places.iter().sum::<f64>() / asked).min(1.0);

@@ -67,8 +67,7 @@ impl Planner {
         for node in &vm.home {
             after.resident_bytes[node.index()] += bytes / vm.home.len() as u64;
         }
-        let moved =
-            Known { view: &after, demand: vm.demand, allowed: vm.allowed.clone(), home: vm.home.clone() };
+        let moved = Known { view: &after, ..vm.clone() };
         let lost = |vm| situation.memory_loss(vm, &others, &moved.home);
         let gain = vm.demand * (lost(vm) - lost(&moved));
         let pays = gain * self.settings.horizon_ns as f64 > MOVE_NS_PER_BYTE * bytes as f64;

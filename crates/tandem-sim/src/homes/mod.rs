@@ -22,6 +22,8 @@
 //! **Isolated CPUs** ([`Machine::isolated`]) are for those who are pinned to them. They are no part of what a node has, a node
 //! without others is nobody's home, and vCPUs that may use no others ask nothing of the rest: a VM is shown without them.
 //!
+//! **Virtual nodes** of a VM have homes of their own: see [`parts`].
+//!
 //! **Memory** does not come with a home. What a VM has not touched yet will lie there, by first touch. What it has touched
 //! stays, unless the agent moves what [is worth it](far_memory), or somebody else does (`migratepages`); the estimate
 //! counts on neither. If it happens, the home follows.
@@ -32,18 +34,22 @@
 
 mod estimate;
 mod far_memory;
+mod newcomer;
+mod parts;
 mod reason;
 mod saving;
 
 pub use estimate::{DEVICE_SHARE, MEMORY_SHARE, UNFAIR_SHARE};
 pub use far_memory::FarMemory;
+pub use newcomer::{CHOICES_MAX, Choice, Loss, Newcomer};
+pub use parts::{Part, TOGETHER_SHARE};
 pub use reason::{Fact, Reason};
 pub use saving::{MEMORY_SHARE_LEAST, MEMORY_SHARE_MOST, Saving};
 
 use crate::ids::NodeId;
 use crate::machine::Machine;
 use crate::placement::{self, Occupancy, PlacementOutcome, Request, Shortage};
-use estimate::Situation;
+use estimate::{Others, Situation};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -89,7 +95,7 @@ pub struct View<'a> {
     pub now_ns: u64,
 }
 
-/// A VM as an agent sees it.
+/// A VM, or a virtual node of one, as an agent sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VmView {
     /// The agent's number for it, never that of an earlier one.
@@ -111,6 +117,27 @@ pub struct VmView {
     pub wish: Wish,
     /// Its home, if it has one.
     pub home: Option<Home>,
+    /// What makes it one of several virtual nodes of a VM, if it is.
+    pub part: Option<Part>,
+}
+
+impl VmView {
+    /// One that is about to start on a machine of so many nodes: it has touched no memory, nobody has measured it, and it may live
+    /// anywhere.
+    pub fn starting(id: u64, request: Request, nodes: usize) -> Self {
+        Self {
+            id,
+            vcpus: request.vcpus,
+            memory_bytes: request.memory_bytes,
+            resident_bytes: vec![0; nodes],
+            demand: None,
+            allowed: Vec::new(),
+            devices: Vec::new(),
+            wish: Wish::Any,
+            home: None,
+            part: None,
+        }
+    }
 }
 
 /// Where a VM is to live, by configuration.
@@ -272,7 +299,7 @@ impl Planner {
             let wished = situation.wished(at);
             let must = match &vm.view.wish {
                 Wish::Exempt => Some(Vec::new()),
-                Wish::Nodes(_) if !wished.is_empty() => Some(wished),
+                Wish::Nodes(_) if vm.view.part.is_none() && !wished.is_empty() => Some(wished),
                 Wish::Any | Wish::Nodes(_) | Wish::Isolated => None,
             };
             if let Some(nodes) = must {
@@ -312,7 +339,7 @@ impl Planner {
         vm.view.home.as_ref().filter(|home| home.nodes == vm.home)?;
         let may_move = match vm.view.wish {
             Wish::Any | Wish::Isolated => true,
-            Wish::Nodes(_) => situation.wished(at).is_empty(),
+            Wish::Nodes(_) => vm.view.part.is_some() || situation.wished(at).is_empty(),
             Wish::Exempt => false,
         };
         if !may_move {
@@ -320,7 +347,7 @@ impl Planner {
         }
         let others = situation.others(at);
         let stay = rank(situation, at, &others, vm.home.clone());
-        let choices = placement::combinations(&vm.allowed, vm.home.len());
+        let choices = placement::combinations(&vm.choices, vm.home.len());
         let choices = choices.filter(|nodes| situation.has_cpus(at, nodes));
         let best = choices.map(|nodes| rank(situation, at, &others, nodes)).min()?;
         let gain = (stay.1 - best.1) as f64 / MICRO;
@@ -335,7 +362,7 @@ impl Planner {
 const MICRO: f64 = 1e6;
 
 /// How good a choice of nodes is for a VM.
-fn rank(situation: &Situation<'_>, at: usize, others: &estimate::Others, nodes: Vec<NodeId>) -> Rank {
+fn rank(situation: &Situation<'_>, at: usize, others: &Others, nodes: Vec<NodeId>) -> Rank {
     let lost = situation.lost(at, others, &nodes);
     let asked: f64 = nodes.iter().map(|node| others.asked[node.index()]).sum();
     let free = nodes.iter().map(|node| others.free_bytes[node.index()]).fold(0, u64::saturating_add);
@@ -343,32 +370,46 @@ fn rank(situation: &Situation<'_>, at: usize, others: &estimate::Others, nodes: 
     (pairs, (lost * MICRO).round() as i64, (asked * 1e3).round() as i64, Reverse(free), nodes)
 }
 
-/// The best nodes for a VM without a home; none if there is nothing to choose from.
-fn best_for_new(situation: &Situation<'_>, at: usize) -> Result<Vec<NodeId>, Option<Shortage>> {
+/// What there is to choose from for a VM without a home.
+struct Candidates {
+    /// None if the machine gives no choice.
+    nodes: Vec<Vec<NodeId>>,
+    /// There is no room for its memory, so that only CPUs count.
+    shortage: Option<Shortage>,
+}
+
+/// The nodes that a VM without a home may be given, or why there are none that have its CPUs.
+fn candidates(situation: &Situation<'_>, at: usize, others: &Others) -> Result<Candidates, Shortage> {
     let vm = &situation.vms[at];
-    let others = situation.others(at);
     let room: Vec<u64> = (others.free_bytes.iter().zip(&vm.view.resident_bytes))
         .map(|(free, own)| free.saturating_add(*own))
         .collect();
     let occupancy = Occupancy::with_free_memory(&room);
     let place = |memory_bytes| {
         let request = Request { vcpus: vm.view.vcpus, memory_bytes };
-        placement::place_within(situation.machine, &occupancy, request, &vm.allowed)
+        placement::place_within(situation.machine, &occupancy, request, &vm.choices)
     };
-    let outcome = match place(vm.view.memory_bytes) {
+    let (outcome, shortage) = match place(vm.view.memory_bytes) {
         // It has to live somewhere: what finds no room will lie farther away.
-        PlacementOutcome::NoCandidate(Shortage::Memory { .. }) => place(0),
-        outcome => outcome,
+        PlacementOutcome::NoCandidate(shortage @ Shortage::Memory { .. }) => (place(0), Some(shortage)),
+        outcome => (outcome, None),
     };
-    match outcome {
-        PlacementOutcome::Skipped(_) => Err(None),
-        PlacementOutcome::NoCandidate(shortage) => Err(Some(shortage)),
+    let nodes = match outcome {
+        PlacementOutcome::Skipped(_) => Vec::new(),
+        PlacementOutcome::NoCandidate(_) if vm.is_narrowed() => vec![vm.choices.clone()],
+        PlacementOutcome::NoCandidate(shortage) => return Err(shortage),
         PlacementOutcome::Placed(placed) => {
-            let choices = placed.candidates().iter().map(|candidate| candidate.nodes.clone());
-            let best = choices.map(|nodes| rank(situation, at, &others, nodes)).min();
-            Ok(best.expect("placement found a candidate").4)
+            placed.candidates().iter().map(|candidate| candidate.nodes.clone()).collect()
         }
-    }
+    };
+    Ok(Candidates { nodes, shortage })
+}
+
+/// The best nodes for a VM without a home; none if there is nothing to choose from.
+fn best_for_new(situation: &Situation<'_>, at: usize) -> Result<Vec<NodeId>, Option<Shortage>> {
+    let others = situation.others(at);
+    let choices = candidates(situation, at, &others).map_err(Some)?.nodes.into_iter();
+    choices.map(|nodes| rank(situation, at, &others, nodes)).min().map(|best| best.4).ok_or(None)
 }
 
 #[cfg(test)]

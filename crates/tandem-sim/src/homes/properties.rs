@@ -47,6 +47,17 @@ fn any_vms() -> impl Strategy<Value = Vec<VmView>> {
     })
 }
 
+/// Makes it one on a machine of so many nodes.
+fn fit(vm: &mut VmView, nodes: usize) {
+    let is_there = |node: &NodeId| node.index() < nodes;
+    vm.resident_bytes.truncate(nodes);
+    vm.allowed.retain(is_there);
+    vm.home = vm.home.take().filter(|home| home.nodes.iter().all(is_there));
+    if let Wish::Nodes(wished) = &mut vm.wish {
+        wished.retain(is_there);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
@@ -189,5 +200,54 @@ proptest! {
         let view = View { machine: &machine, free_bytes: &free_bytes, vms: &vms, now_ns: 1_000 * SECOND };
         let placed = planner.place(&view);
         prop_assert_eq!(planner.look(&view), placed);
+    }
+
+    /// What is told of a VM before it comes is what happens when it has come, one after the other; and the best of all choices.
+    #[test]
+    fn a_newcomer_gets_the_home_that_it_was_told(
+        mut vms in any_vms(),
+        coming in proptest::collection::vec((1..40u32, 0..24u64), 1..4),
+        (nodes, cores, threads) in (1..=NODES, 1..5u32, 1..3u32),
+        isolated in proptest::collection::vec(0..32u32, 0..8),
+    ) {
+        let cpus = nodes as u32 * cores * threads;
+        let builder = MachineBuilder::symmetric(nodes as u32, cores, threads).every_node(16 << 30, 10_000_000_000);
+        let machine = builder.isolated(isolated.into_iter().filter(|cpu| *cpu < cpus - 1)).build().unwrap();
+        vms.iter_mut().for_each(|vm| fit(vm, nodes));
+        let planner = Planner::new(HomeSettings::default());
+        let free_bytes = free(&machine, &vms);
+        let now_ns = 1_000 * SECOND;
+        let place = |vms: &mut Vec<VmView>| {
+            for decision in planner.place(&View { machine: &machine, free_bytes: &free_bytes, vms, now_ns }) {
+                let vm = vms.iter_mut().find(|vm| vm.id == decision.vm).unwrap();
+                vm.home = (!decision.nodes.is_empty()).then_some(Home { nodes: decision.nodes, since_ns: now_ns });
+            }
+        };
+        // It is the same whether the others have their homes already.
+        let before = vms.clone();
+        place(&mut vms);
+        let (vcpus, gib) = coming[0];
+        let first = Request { vcpus, memory_bytes: gib << 30 };
+        let tell = |vms: &[VmView], request| {
+            planner.newcomer(&View { machine: &machine, free_bytes: &free_bytes, vms, now_ns }, request)
+        };
+        prop_assert_eq!(tell(&before, first), tell(&vms, first));
+        for (id, (vcpus, gib)) in (100..).zip(coming) {
+            let request = Request { vcpus, memory_bytes: gib << 30 };
+            let told = tell(&vms, request);
+            vms.push(VmView::starting(id, request, nodes));
+            place(&mut vms);
+            prop_assert_eq!(&told.vm.home, &vms.last().unwrap().home);
+            prop_assert_eq!(told.choices.first().map(|choice| &choice.nodes), told.vm.home.as_ref().map(|home| &home.nodes));
+            prop_assert_eq!(told.choices.len(), told.choice_count.min(CHOICES_MAX));
+            let order = |choice: &Choice| (choice.pairs, (choice.lost.expected * MICRO).round() as i64);
+            prop_assert!(told.choices.is_sorted_by(|a, b| {
+                // The rounding of a difference is not that of its parts.
+                order(a).0 < order(b).0 || order(a).0 == order(b).0 && order(a).1 <= order(b).1 + 1
+            }), "{told:?}");
+            for Loss { least, expected, most } in told.choices.iter().map(|choice| choice.lost) {
+                prop_assert!(least <= expected && expected <= most, "{told:?}");
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Why a VM gets a home, as one sentence with figures.
 
-use super::Wish;
 use super::estimate::Situation;
+use super::{Part, Wish};
 use crate::ids::NodeId;
 use crate::placement::Shortage;
 use std::fmt::{self, Display, Formatter};
@@ -51,6 +51,10 @@ pub enum Fact {
     },
     /// Free memory of the home, bytes.
     Free(u64),
+    /// Of a virtual node: where its memory was bound when the VM was started.
+    Bound,
+    /// How many other virtual nodes of its VM are at home there.
+    Siblings(usize),
     /// A device of it is at the home.
     Device,
     /// The CPUs that all VMs together no longer lose.
@@ -85,9 +89,16 @@ impl Reason {
         if let Some(home) = &view.home {
             facts.push(Fact::CannotStay { nodes: os_numbers(situation, &home.nodes) });
         }
-        if matches!(view.wish, Wish::Nodes(_)) {
-            facts.push(Fact::WishNotAllowed);
+        match &view.wish {
+            Wish::Nodes(wished) if view.part.is_some() && nodes.iter().all(|node| wished.contains(node)) => {
+                facts.push(Fact::Wished);
+            }
+            Wish::Nodes(_) => facts.push(Fact::WishNotAllowed),
+            Wish::Any | Wish::Isolated | Wish::Exempt => {}
         }
+        let is_bound = |part: &Part| nodes.iter().all(|node| part.bound.contains(node));
+        facts.extend(view.part.as_ref().filter(|part| is_bound(part)).map(|_| Fact::Bound));
+        facts.extend(situation.siblings_on(at, nodes).map(Fact::Siblings));
         facts.extend(apart(situation, at, nodes));
         facts.extend(memory(situation, at, nodes));
         facts.extend(device(situation, at, nodes));
@@ -103,6 +114,7 @@ impl Reason {
     /// The VM, which is still where it was, is better off on these nodes.
     pub(super) fn of_move(situation: &Situation<'_>, at: usize, nodes: &[NodeId], gain: f64) -> Self {
         let mut facts = Vec::new();
+        facts.extend(situation.siblings_on(at, nodes).map(Fact::Siblings));
         facts.extend(apart(situation, at, nodes));
         facts.extend(memory(situation, at, nodes));
         facts.extend(device(situation, at, nodes));
@@ -180,6 +192,10 @@ impl Display for Fact {
                 let unit = Unit::of(*bytes);
                 write!(f, "{:.1} {} are free there", unit.count(*bytes), unit.name)
             }
+            Self::Bound => write!(f, "its memory is bound there"),
+            Self::Siblings(0) => write!(f, "no other virtual node is there"),
+            Self::Siblings(1) => write!(f, "one other virtual node is there"),
+            Self::Siblings(others) => write!(f, "{others} other virtual nodes are there"),
             Self::Device => write!(f, "its device is there"),
             Self::Gain(gain) => write!(f, "it saves {gain:.2} CPUs"),
             Self::Shortage(shortage) => write!(f, "{shortage}"),

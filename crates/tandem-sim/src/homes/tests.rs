@@ -8,17 +8,7 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 
 /// A VM that was not there before.
 pub(super) fn new_vm(id: u64, vcpus: u32, memory_gib: u64, nodes: usize) -> VmView {
-    VmView {
-        id,
-        vcpus,
-        memory_bytes: memory_gib * GIB,
-        resident_bytes: vec![0; nodes],
-        demand: None,
-        allowed: vec![],
-        devices: vec![],
-        wish: Wish::Any,
-        home: None,
-    }
+    VmView::starting(id, Request { vcpus, memory_bytes: memory_gib * GIB }, nodes)
 }
 
 /// A VM that has lived for long on one node, where all its memory is.

@@ -21,27 +21,27 @@ pub struct CpuListError {
 /// # Ok::<(), tandem_sim::machine::CpuListError>(())
 /// ```
 pub fn parse_cpulist(text: &str) -> Result<Vec<u32>, CpuListError> {
-    let mut numbers = Vec::new();
     let text = text.trim();
     if text.is_empty() {
-        return Ok(numbers);
+        return Ok(Vec::new());
     }
+    let mut ranges = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         match (parse_number(first), parse_number(last)) {
-            (Some(first), Some(last)) if first <= last => numbers.extend(first..=last),
+            (Some(first), Some(last)) if first <= last => ranges.push((first, last)),
             _ => {
                 return Err(CpuListError { part: part.chars().take(40).collect() });
             }
         }
-        // Without this a long text of overlapping ranges could take any amount of memory.
-        if numbers.len() > 2 * MAX_NUMBER as usize {
-            numbers.sort_unstable();
-            numbers.dedup();
-        }
     }
-    numbers.sort_unstable();
-    numbers.dedup();
+    // A text may name the same numbers again and again: each is taken once.
+    ranges.sort_unstable();
+    let mut numbers: Vec<u32> = Vec::new();
+    for (first, last) in ranges {
+        let unnamed = numbers.last().map_or(first, |&before| first.max(before + 1));
+        numbers.extend(unnamed..=last);
+    }
     Ok(numbers)
 }
 
@@ -101,7 +101,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_long_text_takes_no_more_than_its_numbers() {
+        let text = vec!["0-65535"; 100_000].join(",");
+        assert_eq!(parse_cpulist(&text).unwrap(), (0..=MAX_NUMBER).collect::<Vec<_>>());
+    }
+
     proptest! {
+        #[test]
+        fn ranges_may_overlap(ranges in prop::collection::vec((0..60u32, 0..9u32), 1..12)) {
+            let ranges: Vec<_> = ranges.into_iter().map(|(first, more)| first..=first + more).collect();
+            let parts: Vec<_> = ranges.iter().map(|range| format!("{}-{}", range.start(), range.end())).collect();
+            let expected: Vec<_> = (0..70).filter(|number| ranges.iter().any(|range| range.contains(number))).collect();
+            prop_assert_eq!(parse_cpulist(&parts.join(",")).unwrap(), expected);
+        }
+
         #[test]
         fn a_formatted_list_reads_back(mut numbers in prop::collection::vec(0..300u32, 0..100)) {
             numbers.sort_unstable();

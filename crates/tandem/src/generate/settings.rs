@@ -168,6 +168,6 @@ mod tests {
         assert_eq!((mode.key.as_str(), words), ("mode", vec!["host", "guest"]));
         let last = tables().pop().unwrap();
         let keys: Vec<_> = last.settings.iter().map(|setting| setting.key.as_str()).collect();
-        assert_eq!((last.heading().as_str(), keys[0], keys.len()), ("[[vm]]", "name", 8));
+        assert_eq!((last.heading().as_str(), keys[0], keys.len()), ("[[vm]]", "name", 9));
     }
 }

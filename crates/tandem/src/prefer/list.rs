@@ -1,7 +1,7 @@
 //! Lists of CPUs or nodes, as taskset takes them: `0-3,8`, and with a step, `0-7:2`.
 
 use std::str::FromStr;
-use tandem_sim::machine::parse_cpulist;
+use tandem_sim::machine::{MAX_NUMBER, parse_cpulist};
 
 /// Numbers in ascending order, each once; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,17 +11,20 @@ impl FromStr for List {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut numbers = Vec::new();
+        // Parts may name the same numbers again and again.
+        let mut is_named = vec![false; MAX_NUMBER as usize + 1];
         for part in text.split(',') {
             let (range, step) = part.split_once(':').unwrap_or((part, "1"));
             let range = parse_cpulist(range).map_err(|error| error.to_string())?;
             let step: usize = step.parse().ok().filter(|&step| step > 0).ok_or_else(|| {
                 format!("`{part:.40}` has no step such as that of 0-7:2, which is every second from 0 to 7")
             })?;
-            numbers.extend(range.into_iter().step_by(step));
+            for number in range.into_iter().step_by(step) {
+                is_named[number as usize] = true;
+            }
         }
-        numbers.sort_unstable();
-        numbers.dedup();
+        let numbers: Vec<u32> =
+            (0..).zip(is_named).filter_map(|(number, is_named)| is_named.then_some(number)).collect();
         match numbers.is_empty() {
             true => Err("it names none; a list looks like 0-3,8 or 0-7:2".into()),
             false => Ok(Self(numbers)),

@@ -27,7 +27,9 @@ pub fn print(access: &Access, target: Option<Target>) -> anyhow::Result<()> {
         Some(Target::Cgroup(cgroup)) => print_one(access, &Shown::Cgroup(cgroup), true, &mut out)?,
         None => {
             let root = Path::new("/");
-            let cgroups = Hierarchy::find(root).map(|hierarchy| hierarchy.all()).unwrap_or_default();
+            let hierarchy = Hierarchy::find(root).ok();
+            let mut cgroups: Vec<_> = hierarchy.iter().flat_map(Hierarchy::all).collect();
+            cgroups.sort_unstable_by(|one, other| one.path.cmp(&other.path));
             let tasks = tasks::processes(root).into_iter().flat_map(threads);
             for shown in cgroups.into_iter().map(Shown::Cgroup).chain(tasks.map(Shown::Task)) {
                 print_one(access, &shown, false, &mut out)?;

@@ -11,12 +11,12 @@ use super::{Args, LOOK_INTERVAL, look_at_agent, settings, settings_stay};
 use crate::error::BadInput;
 use crate::text::{many, pct};
 use anyhow::Context;
-use nix::unistd::geteuid;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 use tandem_host::agent::VmReport;
 use tandem_host::control::{Answer, Client, Request};
+use tandem_host::privileges::sees_all_processes;
 use tandem_host::scheduler::{Settings, lock_service};
 use tandem_host::vms::Identity;
 
@@ -28,7 +28,7 @@ pub fn run(args: &Args, mut current: Settings, service: &mut Service) -> anyhow:
     if let Some(why) = gives_no_homes(&current) {
         return Err(BadInput::new(why).into());
     }
-    if !geteuid().is_root() {
+    if !sees_all_processes() {
         anyhow::bail!(
             "observing the VMs of all users needs root; run it with sudo, or `tandem run --plan` for your own"
         );
@@ -38,9 +38,7 @@ pub fn run(args: &Args, mut current: Settings, service: &mut Service) -> anyhow:
     let mut agent = AgentProcess::start(&current, Role::Observe).context("cannot start the agent")?;
     writeln!(io::stdout(), "tandem: observing; no scheduler is loaded, and nothing is steered")?;
     service.ready("Observing");
-    let interval = Duration::from_secs(args.interval.into());
-    let mut reported = Instant::now();
-    let mut earlier = Vec::new();
+    let mut figures = Figures::start(Instant::now());
     loop {
         service.alive();
         match signals.wait(LOOK_INTERVAL)? {
@@ -52,14 +50,9 @@ pub fn run(args: &Args, mut current: Settings, service: &mut Service) -> anyhow:
             None => {}
         }
         look_at_agent(&mut agent)?;
-        if !interval.is_zero() && reported.elapsed() >= interval {
-            if let Some(vms) = ask() {
-                let line = summary(&earlier, &vms, reported.elapsed());
-                writeln!(io::stdout(), "tandem: {line}")?;
-                service.status(&format!("Observing {line}"));
-                earlier = vms;
-            }
-            reported = Instant::now();
+        if let Some(line) = figures.step(Instant::now(), args.interval, ask) {
+            writeln!(io::stdout(), "tandem: {line}")?;
+            service.status(&format!("Observing {line}"));
         }
     }
 }
@@ -74,7 +67,7 @@ fn reload(args: &Args, current: &mut Settings, agent: &mut AgentProcess) -> anyh
             agent.replace(current).context("cannot start the agent")?;
             writeln!(io::stdout(), "tandem: the agent has the new settings")?;
         }
-        Err(why) => settings_stay(&why)?,
+        Err(why) => settings_stay(&why),
     }
     Ok(())
 }
@@ -84,6 +77,44 @@ fn ask() -> Option<Vec<VmReport>> {
     match Client::connect().ok()?.ask(&Request::Vms).ok()? {
         Answer::Vms(vms) => vms,
         _ => None,
+    }
+}
+
+/// What VMs had in each interval.
+struct Figures {
+    /// When the last line was due.
+    reported: Instant,
+    /// When these VMs were read.
+    read: Instant,
+    vms: Vec<VmReport>,
+    is_first: bool,
+}
+
+impl Figures {
+    fn start(now: Instant) -> Self {
+        Self { reported: now, read: now, vms: Vec::new(), is_first: true }
+    }
+
+    /// A line if one is due; none is where the interval is 0. Until the first one it waits for the agent to find VMs, so that this has
+    /// something to compare with.
+    fn step(
+        &mut self,
+        now: Instant,
+        interval: Duration,
+        ask: impl FnOnce() -> Option<Vec<VmReport>>,
+    ) -> Option<String> {
+        let is_due = now.duration_since(self.reported) >= interval;
+        let waits_for_vms = self.is_first && self.vms.is_empty();
+        if interval.is_zero() || !(is_due || waits_for_vms) {
+            return None;
+        }
+        if is_due {
+            (self.reported, self.is_first) = (now, false);
+        }
+        let vms = ask()?;
+        let line = is_due.then(|| summary(&self.vms, &vms, now.duration_since(self.read)));
+        (self.read, self.vms) = (now, vms);
+        line
     }
 }
 
@@ -150,12 +181,14 @@ mod tests {
             memory: MemoryReport { given_bytes: None, resident_bytes: None, by_node: None, source: None },
             home: vec![1],
             why: String::new(),
+            parts: Vec::new(),
             cpu_ns: ran_s * s,
             vcpu_ns: ran_s * s,
             steal_ns: Some(stolen_s * s),
             home_ns: Some(at_home_s * s),
             away_ns: Some((ran_s - at_home_s) * s),
             saving,
+            cores: None,
         }
     }
 
@@ -178,5 +211,30 @@ mod tests {
         assert!(line.contains(", 4.0% of their time"), "of an agent that has begun anew: {line}");
         assert_eq!(summary(&[], &now[2..], time), "1 VM", "of what has just come nothing is known yet");
         assert_eq!(summary(&now, &[], time), "no VMs");
+    }
+
+    #[test]
+    fn the_first_line_has_figures() {
+        let start = Instant::now();
+        let mut figures = Figures::start(start);
+        let (second, interval) = (Duration::from_secs(1), Duration::from_secs(10));
+        assert_eq!(figures.step(start, interval, || None), None, "the agent starts");
+        assert_eq!(figures.step(start, interval, || Some(vec![])), None, "it has found nothing yet");
+        let step = |figures: &mut Figures, after: u32, ran_s| {
+            figures.step(start + after * second, interval, || Some(vec![vm(1, ran_s, 0, 0, None)]))
+        };
+        assert_eq!(step(&mut figures, 2, 100), None);
+        assert_eq!(
+            step(&mut figures, 3, 101),
+            None,
+            "it is not asked again: time counts from the first look"
+        );
+        assert_eq!(
+            step(&mut figures, 10, 108).unwrap(),
+            "1 VM: 1.0 CPUs, steal 0%, 0% of their time on the nodes of planned homes"
+        );
+        assert_eq!(step(&mut figures, 19, 120), None);
+        assert!(step(&mut figures, 20, 128).unwrap().starts_with("1 VM: 2.0 CPUs"));
+        assert_eq!(figures.step(start + 99 * second, Duration::ZERO, || Some(vec![])), None);
     }
 }

@@ -1,20 +1,15 @@
 //! `tandem run --plan`: what the agent would do now, and why, without doing it.
 
+use crate::host_vms::{HostVms, OBSERVED};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-use tandem_host::agent::{Agent, NoHands};
+use tandem_host::agent::Resident;
 use tandem_host::scheduler::Settings;
-use tandem_host::topology::read_sysfs;
 use tandem_host::vms::homes_file::HomesFile;
 use tandem_sim::homes::Home;
 
-/// How long VMs are looked at, so that it is known which of them work.
-const OBSERVED: Duration = Duration::from_secs(2);
-
-/// Looks at the VMs of this host for a moment, and prints a line for each.
+/// Looks at the VMs of this host for a moment, and prints a line for each; then what could not be seen.
 ///
 /// # Errors
 /// If the machine or its processes cannot be read, or nothing can be printed.
@@ -25,36 +20,41 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
         return Ok(());
     }
     let root = Path::new("/");
-    let machine = read_sysfs(root)?;
-    let mut agent = Agent::new(root, machine.clone(), &eager(settings), NoHands);
-    let begin = Instant::now();
     // A file that cannot be used says as little as none.
     let file = HomesFile::read(root).ok().flatten().filter(|file| !file.are_planned);
-    agent.observe(begin.elapsed(), file.as_ref())?;
-    let before: BTreeMap<u64, Option<Home>> =
-        agent.residents().map(|resident| (resident.id, resident.home.clone())).collect();
-    sleep(OBSERVED);
-    agent.look(begin.elapsed())?;
-    let mut residents: Vec<_> = agent.residents().collect();
+    let mut vms = HostVms::find(root, &eager(settings), file.as_ref())?;
+    let homes = |resident: &Resident| {
+        resident.ids().zip(&resident.parts).map(|(id, part)| (id, part.home.clone())).collect::<Vec<_>>()
+    };
+    let before: BTreeMap<u64, Option<Home>> = vms.agent.residents().flat_map(homes).collect();
+    vms.measure(OBSERVED)?;
+    let mut residents: Vec<_> = vms.agent.residents().collect();
     residents.sort_by(|a, b| (&a.vm.name, a.id).cmp(&(&b.vm.name, b.id)));
     if residents.is_empty() {
         writeln!(out, "There are no VMs on this host.")?;
     }
-    for resident in residents {
+    let parts = residents.iter().flat_map(|resident| {
+        resident.ids().zip(&resident.parts).map(move |(id, part)| (*resident, id, part))
+    });
+    for (resident, id, part) in parts {
         let nodes = |home: &Option<Home>| home.as_ref().map(|home| home.nodes.clone());
-        let had = before.get(&resident.id).and_then(nodes);
+        let had = before.get(&id).and_then(nodes);
         let verb = match had {
-            Some(had) if Some(&had) == nodes(&resident.home).as_ref() => "stays: ",
+            Some(had) if Some(&had) == nodes(&part.home).as_ref() => "stays: ",
             Some(_) => "would move: ",
             None => "",
         };
         writeln!(
             out,
-            "{} (process {}): {verb}{}",
+            "{} (process {}){}: {verb}{}",
             resident.vm.name,
             resident.vm.identity.pid,
-            resident.home_and_why(&machine)
+            resident.part_name(part),
+            part.home_and_why(&vms.machine)
         )?;
+    }
+    for note in vms.notes() {
+        writeln!(out, "{note}")?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::error::BadInput;
 use clap::ValueEnum;
-use tandem_host::scheduler::{Ignore, Kernel, Risk, risks};
+use tandem_host::scheduler::{Ignore, Kernel, Risk, Settings, risks};
 use tandem_host::topology::read_sysfs;
 
 /// A risk that is ignored.
@@ -12,6 +12,8 @@ pub enum RiskArg {
     Limits,
     /// VMs use core scheduling, with which this kernel hangs
     Cookies,
+    /// Tasks of the cgroups that are scheduled would starve beside others on this kernel
+    Starvation,
 }
 
 impl RiskArg {
@@ -20,6 +22,7 @@ impl RiskArg {
         match self {
             Self::Limits => ignore.limits = true,
             Self::Cookies => ignore.cookies = true,
+            Self::Starvation => ignore.starvation = true,
         }
     }
 }
@@ -28,10 +31,11 @@ impl RiskArg {
 ///
 /// # Errors
 /// If there is one that is not ignored: bad input, because other settings cure it. Or if the machine cannot be read.
-pub fn accept(kernel: &Kernel, ignore: &Ignore) -> anyhow::Result<Vec<String>> {
+pub fn accept(kernel: &Kernel, settings: &Settings) -> anyhow::Result<Vec<String>> {
     let machine = read_sysfs(kernel.root())?;
-    let (ignored, others): (Vec<Risk>, Vec<Risk>) =
-        risks(kernel, &machine).into_iter().partition(|risk| risk.is_ignored(ignore));
+    let (ignored, others): (Vec<Risk>, Vec<Risk>) = risks(kernel, &machine, &settings.partial)
+        .into_iter()
+        .partition(|risk| risk.is_ignored(&settings.ignore));
     match others.first() {
         Some(risk) => Err(BadInput::new(format!("{risk}; {}", risk.cure())).into()),
         None => Ok(ignored.iter().map(|risk| format!("ignored: {risk}")).collect()),
@@ -45,16 +49,16 @@ mod tests {
     use std::process::ExitCode;
     use tandem_host::vms::testing::{Cgroups, Process, Tree};
 
-    fn of(risks: &[RiskArg]) -> Ignore {
-        let mut ignore = Ignore::default();
-        risks.iter().for_each(|risk| risk.set(&mut ignore));
-        ignore
+    fn of(risks: &[RiskArg]) -> Settings {
+        let mut settings = Settings::default();
+        risks.iter().for_each(|risk| risk.set(&mut settings.ignore));
+        settings
     }
 
     /// Checks that it is refused with status 2; the message.
     #[track_caller]
-    fn refused(kernel: &Kernel, ignore: &Ignore) -> String {
-        let error = accept(kernel, ignore).unwrap_err();
+    fn refused(kernel: &Kernel, settings: &Settings) -> String {
+        let error = accept(kernel, settings).unwrap_err();
         assert_eq!(format!("{:?}", report(&error)), format!("{:?}", ExitCode::from(2)));
         error.to_string()
     }

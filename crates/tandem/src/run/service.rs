@@ -2,8 +2,8 @@
 //!
 //! | when | message |
 //! |---|---|
-//! | the kernel runs its tasks with the scheduler | `READY=1` |
-//! | the kernel has sent the scheduler away, and it is loaded again | `RELOADING=1`, then `READY=1` |
+//! | the kernel runs its tasks with the scheduler | `READY=1`, and the usual `WATCHDOG_USEC` |
+//! | the kernel has sent the scheduler away, and it is loaded again | `RELOADING=1`, and a longer `WATCHDOG_USEC`; then `READY=1` |
 //! | a signal asked for the end | `STOPPING=1` |
 //! | while the scheduler is loaded, twice in each `WATCHDOG_USEC` | `WATCHDOG=1` |
 //!
@@ -13,6 +13,10 @@
 use crate::error::one_line;
 use sd_notify::{NotifyState, notify};
 use std::time::{Duration, Instant};
+
+/// How long the command may be silent while it loads the scheduler: the kernel verifies it in one call, which takes a second or two, and
+/// many times as long on a machine that is emulated and has other things to do.
+const LOADING_MAX: Duration = Duration::from_secs(300);
 
 /// The manager that started the command, if one did and listens.
 pub struct Service {
@@ -28,7 +32,9 @@ impl Service {
 
     /// The scheduler is loaded, and schedules.
     pub fn ready(&self, status: &str) {
-        send(&[NotifyState::Ready, NotifyState::Status(status)]);
+        let mut states = vec![NotifyState::Ready, NotifyState::Status(status)];
+        states.extend(self.silence(Duration::ZERO));
+        send(&states);
     }
 
     /// The scheduler is loaded, and there is news about it.
@@ -41,7 +47,14 @@ impl Service {
         let mut states = vec![NotifyState::Reloading, NotifyState::Status(reason)];
         // systemd wants to know which reload the next READY=1 ends.
         states.extend(NotifyState::monotonic_usec_now());
+        states.extend(self.silence(LOADING_MAX));
         send(&states);
+    }
+
+    /// That the manager is to bear so long a silence, or the usual one if that is longer.
+    fn silence(&self, at_least: Duration) -> Option<NotifyState<'static>> {
+        let timeout = self.heartbeat.as_ref()?.timeout.max(at_least);
+        Some(NotifyState::WatchdogUsec(u32::try_from(timeout.as_micros()).unwrap_or(u32::MAX)))
     }
 
     /// The scheduler is being unloaded because somebody asked for it.
@@ -68,18 +81,19 @@ fn send(states: &[NotifyState<'_>]) {
 
 /// When to tell the manager's watchdog that all is well.
 struct Heartbeat {
-    interval: Duration,
+    timeout: Duration,
     sent: Instant,
 }
 
 impl Heartbeat {
-    /// For a watchdog that bites after `timeout`. Half of it is what sd_watchdog_enabled(3) recommends.
+    /// For a watchdog that bites after `timeout`.
     fn new(timeout: Duration, now: Instant) -> Self {
-        Self { interval: timeout / 2, sent: now }
+        Self { timeout, sent: now }
     }
 
     fn is_due(&mut self, now: Instant) -> bool {
-        let is_due = now.duration_since(self.sent) >= self.interval;
+        // Half of it is what sd_watchdog_enabled(3) recommends.
+        let is_due = now.duration_since(self.sent) >= self.timeout / 2;
         if is_due {
             self.sent = now;
         }

@@ -37,7 +37,9 @@ fn look_of(are_planned: bool) -> Look {
         name: vm.name.clone(),
         home: vec![1],
         why: "most free memory".into(),
+        parts: Vec::new(),
         saving: None,
+        cores: None,
     };
     let file = HomesFile {
         version: VERSION,

@@ -3,7 +3,7 @@
 use crate::observe::{Observation, ObservedThread, ObservedVm};
 use crate::text::{Percentages, UNKNOWN, bytes, name, pct};
 use std::fmt::Write;
-use tandem_host::vms::homes_file::HomeSaving;
+use tandem_host::vms::homes_file::{Cores, HomeSaving, PartHome};
 use tandem_host::vms::{HomeSource, Manager, MemorySource, Thread, ThreadKind, VmCgroup};
 use tandem_sim::machine::{Machine, format_cpulist};
 
@@ -30,11 +30,15 @@ pub fn facts(vm: &ObservedVm, observation: &Observation) -> Vec<(&'static str, S
         ("name", name(&vm.vm.name)),
         ("started", format!("by {}; {}, process {}", manager(vm), vm.vm.monitor, vm.vm.identity.pid)),
         ("home", home(vm)),
+    ];
+    facts.extend(vm.homes.parts.iter().map(|part| ("", part_home(part))));
+    facts.extend([
         ("memory", memory(vm)),
         ("usage", usage(vm, observation)),
         ("may use", limits(vm)),
         ("cgroup", vm.limits.cgroup.as_ref().map_or(UNKNOWN.into(), cgroup)),
-    ];
+    ]);
+    facts.extend(vm.cores.map(|cores| ("cores", name_cores(cores, observation.is_plan))));
     facts.extend(vm.vm.devices.iter().map(|device| {
         let node = device
             .node
@@ -75,13 +79,11 @@ fn manager(vm: &ObservedVm) -> String {
 }
 
 fn home(vm: &ObservedVm) -> String {
-    let why = name(&vm.homes.why);
-    let list = || format_cpulist(vm.homes.nodes.iter().copied());
-    let nodes = match &vm.homes.nodes[..] {
-        [] => return format!("none: {why}"),
-        [_] => format!("node {}", list()),
-        _ => format!("nodes {}", list()),
+    let why = match vm.homes.parts[..] {
+        [] => name(&vm.homes.why),
+        _ => "each virtual node has its own".into(),
     };
+    let Some(nodes) = nodes(&vm.homes.nodes) else { return format!("none: {}", name(&vm.homes.why)) };
     if vm.homes.source != Some(HomeSource::Planned) {
         return format!("{nodes}: {why}");
     }
@@ -90,6 +92,21 @@ fn home(vm: &ObservedVm) -> String {
         format!("; it would save {expected_cpus:.2} CPUs ({least_cpus:.2} to {most_cpus:.2})")
     });
     format!("would be {nodes}: {why}{saving}")
+}
+
+fn part_home(part: &PartHome) -> String {
+    let nodes = nodes(&part.home).unwrap_or_else(|| "none".into());
+    let vcpus = format_cpulist(part.vcpus.iter().copied());
+    format!("virtual node {} (vCPUs {vcpus}): {nodes}: {}", part.virtual_node, name(&part.why))
+}
+
+fn nodes(numbers: &[u32]) -> Option<String> {
+    let list = format_cpulist(numbers.iter().copied());
+    match numbers {
+        [] => None,
+        [_] => Some(format!("node {list}")),
+        _ => Some(format!("nodes {list}")),
+    }
 }
 
 fn memory(vm: &ObservedVm) -> String {
@@ -136,6 +153,17 @@ fn limits(vm: &ObservedVm) -> String {
         nodes => write!(text, ", memory of nodes {}", list(nodes)),
     };
     text
+}
+
+/// How a VM is kept apart.
+fn name_cores(cores: Cores, is_plan: bool) -> String {
+    let by = match cores {
+        Cores::CoreScheduling => "core scheduling",
+        Cores::Placement => "by placement",
+        Cores::OneThread => "one thread each",
+        Cores::Shared => return "shared, though the settings say apart".into(),
+    };
+    format!("{}apart ({by})", if is_plan { "would be " } else { "" })
 }
 
 fn cgroup(cgroup: &VmCgroup) -> String {

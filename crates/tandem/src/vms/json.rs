@@ -4,13 +4,15 @@ use crate::observe::{Observation, ObservedThread, ObservedVm};
 use crate::text::Percentages;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use tandem_host::vms::homes_file::PartHome;
 use tandem_sim::machine::format_cpulist;
 
 /// The whole observation.
 pub fn to_json(observation: &Observation) -> Value {
     let vms: Vec<Value> = observation.vms.iter().map(|vm| vm_to_json(vm, observation)).collect();
     json!({
-        "interval_s": observation.interval.as_secs_f64(),
+        // Without VMs, there is nothing to wait for.
+        "interval_s": (!observation.vms.is_empty()).then_some(observation.interval.as_secs_f64()),
         "vms": vms,
         "notes": observation.notes,
     })
@@ -45,6 +47,7 @@ fn vm_to_json(vm: &ObservedVm, observation: &Observation) -> Value {
             "why": vm.homes.why,
             "saving": vm.homes.saving,
         },
+        "cores": vm.cores,
         "usage": {
             "cpu_pct": percentages.cpu,
             "wait_pct": percentages.wait,
@@ -67,11 +70,23 @@ fn vm_to_json(vm: &ObservedVm, observation: &Observation) -> Value {
         "devices": vm.vm.devices,
         "threads": vm.threads.iter().map(thread_to_json).collect::<Vec<_>>(),
     });
+    if !vm.homes.parts.is_empty() {
+        value["home"]["parts"] = vm.homes.parts.iter().map(part_to_json).collect();
+    }
     // The manager's own fields stand beside its name.
     if let (Value::Object(all), Value::Object(manager)) = (&mut value, json!(vm.vm.manager)) {
         all.extend(manager);
     }
     value
+}
+
+fn part_to_json(part: &PartHome) -> Value {
+    json!({
+        "virtual_node": part.virtual_node,
+        "vcpus": list(&part.vcpus),
+        "nodes": part.home,
+        "why": part.why,
+    })
 }
 
 fn thread_to_json(observed: &ObservedThread) -> Value {

@@ -4,7 +4,7 @@ use super::*;
 use crate::observe::Reports;
 use serde_json::json;
 use tandem_host::vms::Identity;
-use tandem_host::vms::homes_file::{HomeEntry, HomesFile, VERSION};
+use tandem_host::vms::homes_file::{Cores, HomeEntry, HomesFile, PartHome, VERSION};
 use tandem_host::vms::testing::{Cgroups, Process, Tree};
 use tempfile::TempDir;
 
@@ -157,6 +157,10 @@ cgroup   /machine.slice/machine-qemu\\x2d1\\x2dweb.scope (version 2, its own)
 fn json_has_all_of_it() {
     let (_folder, tree) = tree();
     let all = json::to_json(&observe(&tree, None));
+    assert_eq!(all["interval_s"], json!(1.0));
+    let none =
+        Observation { interval: Duration::from_nanos(4), is_plan: false, vms: Vec::new(), notes: Vec::new() };
+    assert_eq!(json::to_json(&none)["interval_s"], json!(null), "there was nothing to wait for");
     let [mail, web] = [&all["vms"][0], &all["vms"][1]];
     assert_eq!(
         (&mail["manager"], &mail["id"], &web["manager"]),
@@ -199,7 +203,9 @@ fn what_the_agent_says_comes_first() {
         name: "web".into(),
         home: vec![0],
         why: "it has most free memory".into(),
+        parts: Vec::new(),
         saving: None,
+        cores: None,
     };
     let file = |start_ticks| HomesFile {
         version: VERSION,
@@ -213,11 +219,82 @@ fn what_the_agent_says_comes_first() {
         (told.vms[0].homes.nodes.as_slice(), told.vms[0].homes.why.as_str()),
         (&[0][..], "it has most free memory")
     );
+    assert!(!detail::show(&told, &read_sysfs(tree.root()).unwrap()).contains("cores "));
+    for (cores, shown, in_json) in [
+        (Cores::CoreScheduling, "apart (core scheduling)", "core_scheduling"),
+        (Cores::Placement, "apart (by placement)", "placement"),
+        (Cores::OneThread, "apart (one thread each)", "one_thread"),
+        (Cores::Shared, "shared, though the settings say apart", "shared"),
+    ] {
+        let mut file = file(5711);
+        file.vms[0].cores = Some(cores);
+        file.write(tree.root()).unwrap();
+        let mut told = observe(&tree, Some("web"));
+        let machine = read_sysfs(tree.root()).unwrap();
+        let text = detail::show(&told, &machine);
+        assert!(text.contains(&format!("cores    {shown}\n")), "{text}");
+        assert_eq!(json::to_json(&told)["vms"][0]["cores"], json!(in_json));
+        told.is_plan = true;
+        assert_eq!(detail::show(&told, &machine).contains("would be apart"), cores != Cores::Shared);
+    }
     file(5712).write(tree.root()).unwrap();
     assert_eq!(observe(&tree, Some("web")).vms[0].homes.nodes, [1], "that was another process");
     tree.write("run/tandem/homes.json", "{");
     let broken = observe(&tree, Some("web"));
     assert_eq!((broken.vms[0].homes.nodes.as_slice(), broken.notes.len()), (&[1][..], 1));
+}
+
+/// A VM of which an agent says that its virtual nodes live apart.
+fn with_parts(are_planned: bool) -> Observation {
+    let (_folder, tree) = tree();
+    let part = |virtual_node, home: &[u32]| PartHome {
+        virtual_node,
+        vcpus: vec![virtual_node],
+        home: home.to_vec(),
+        why: "its memory is bound there".into(),
+    };
+    let entry = HomeEntry {
+        identity: Identity { pid: 4711, start_ticks: 5711 },
+        name: "web".into(),
+        home: vec![0, 1],
+        why: "virtual node 0: x; virtual node 1: y".into(),
+        parts: vec![part(0, &[1]), part(1, &[0, 1])],
+        saving: None,
+        cores: None,
+    };
+    HomesFile { version: VERSION, written_unix_s: 0, are_planned, vms: vec![entry] }
+        .write(tree.root())
+        .unwrap();
+    std::fs::create_dir_all(tree.root().join("run/tandem")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(tree.root().join("run/tandem/tandem.sock")).unwrap();
+    let mut observation = observe(&tree, Some("web"));
+    let usage = &mut observation.vms[0].usage;
+    usage.vcpu_run_ns_by_node = [(0, 50), (1, 50)].into();
+    usage.run_ns_by_vcpu = [((0, 0), 40), ((0, 1), 10), ((1, 0), 10), ((1, 1), 40)].into();
+    observation
+}
+
+#[test]
+fn virtual_nodes_have_homes_of_their_own() {
+    let told = with_parts(false);
+    let table = table::draw(&told, None);
+    assert!(table.contains(" 1|0-1 ") && table.contains(" 60%\n"), "{table}");
+    assert!(table::draw(&with_parts(true), None).contains(" (1|0-1) "));
+    let (_folder, tree) = tree();
+    let detail = detail::show(&told, &read_sysfs(tree.root()).unwrap());
+    for line in [
+        "home     nodes 0-1: each virtual node has its own\n",
+        "         virtual node 0 (vCPUs 0): node 1: its memory is bound there\n",
+        "         virtual node 1 (vCPUs 1): nodes 0-1: its memory is bound there\n",
+    ] {
+        assert!(detail.contains(line), "{detail}");
+    }
+    let all = json::to_json(&told);
+    assert_eq!(
+        all["vms"][0]["home"]["parts"][0],
+        json!({"virtual_node": 0, "vcpus": "0", "nodes": [1], "why": "its memory is bound there"})
+    );
+    assert_names_are_in_the_help(&all);
 }
 
 #[test]
@@ -237,5 +314,8 @@ fn a_vm_may_end_while_it_is_observed() {
 fn intervals_have_units() {
     assert_eq!(parse_interval("10s"), Ok(Duration::from_secs(10)));
     assert_eq!(parse_interval("1 ms").unwrap_err(), "`1 ms` is too short; at least 10 ms are needed");
-    assert!(parse_interval("1").unwrap_err().contains("has no unit"));
+    assert_eq!(parse_interval("5"), Ok(Duration::from_secs(5)), "seconds");
+    assert!(parse_interval("0").unwrap_err().contains("is too short"));
+    assert!(parse_interval("1.5").unwrap_err().contains("has no unit"));
+    assert!(parse_interval("5 h").unwrap_err().contains("unknown unit"));
 }

@@ -4,6 +4,7 @@
 pub mod capped;
 pub mod cgroup;
 pub mod cpus;
+pub mod hostile;
 pub mod idle_beside;
 mod init;
 pub mod kernel_log;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use std::fmt;
 
 const LEG: &str = "vm.leg=";
-const SCENARIO: &str = "vm.scenario=";
+const SCENARIOS: &str = "vm.scenarios=";
 const CHURN: &str = "vm.churn_s=";
 
 /// What to do in the guest.
@@ -12,8 +12,8 @@ const CHURN: &str = "vm.churn_s=";
 pub struct Parameters {
     /// The leg that this is.
     pub leg: String,
-    /// Its only scenario to run, if not all are.
-    pub scenario: Option<String>,
+    /// Its scenarios to run; none: all.
+    pub scenarios: Vec<String>,
     /// How long the churn goes on, seconds.
     pub churn_s: u64,
 }
@@ -24,7 +24,8 @@ impl Parameters {
         let value = |key| command_line.split_whitespace().find_map(|word| word.strip_prefix(key));
         Ok(Self {
             leg: value(LEG).with_context(|| format!("no {LEG} on the kernel's command line"))?.to_owned(),
-            scenario: value(SCENARIO).map(str::to_owned),
+            scenarios: value(SCENARIOS)
+                .map_or_else(Vec::new, |names| names.split(',').map(str::to_owned).collect()),
             churn_s: value(CHURN)
                 .and_then(|seconds| seconds.parse().ok())
                 .with_context(|| format!("no {CHURN} with a number on the kernel's command line"))?,
@@ -35,7 +36,10 @@ impl Parameters {
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{LEG}{} {CHURN}{}", self.leg, self.churn_s)?;
-        self.scenario.iter().try_for_each(|scenario| write!(f, " {SCENARIO}{scenario}"))
+        match self.scenarios.is_empty() {
+            true => Ok(()),
+            false => write!(f, " {SCENARIOS}{}", self.scenarios.join(",")),
+        }
     }
 }
 
@@ -45,8 +49,9 @@ mod tests {
 
     #[test]
     fn parameters_survive_the_command_line() {
-        for scenario in [None, Some("boots".to_owned())] {
-            let parameters = Parameters { leg: "base".into(), scenario, churn_s: 60 };
+        for scenarios in [&[][..], &["boots"], &["boots", "ends"]] {
+            let scenarios = scenarios.iter().map(|&name| name.to_owned()).collect();
+            let parameters = Parameters { leg: "base".into(), scenarios, churn_s: 60 };
             let line = format!("console=ttyS0 {parameters} quiet\n");
             assert_eq!(Parameters::parse(&line).unwrap(), parameters);
         }

@@ -34,7 +34,8 @@ pub fn run() -> Result<()> {
     ensure!(online.len() == cpus as usize, "of {cpus} CPUs only {online:?} came up");
     guest.report(&Event::Booted(release()?))?;
     for scenario in leg.scenarios {
-        if parameters.scenario.as_deref().is_none_or(|name| name == scenario.name) {
+        let wanted = &parameters.scenarios;
+        if wanted.is_empty() || wanted.iter().any(|name| name == scenario.name) {
             run_scenario(&guest, scenario)?;
         }
     }

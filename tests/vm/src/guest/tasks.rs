@@ -4,6 +4,7 @@ use super::wait;
 use anyhow::{Context, Result};
 use std::fs;
 use std::iter::Sum;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// How often a thread is seen where it runs to tell where it is.
@@ -67,8 +68,13 @@ pub fn threads(pid: u32) -> Result<Vec<u32>> {
 
 /// The CPU on which a thread runs, or ran last.
 pub fn cpu_of(thread: u32) -> Result<u32> {
+    stat_field(thread, 39)
+}
+
+/// A number in `/proc/TID/stat`, by the number of its field in the manual.
+pub fn stat_field<T: FromStr>(thread: u32, number: usize) -> Result<T> {
     let file = format!("/proc/{thread}/stat");
-    parse_cpu(&read(&file)?).with_context(|| format!("cannot understand {file}"))
+    parse_field(&read(&file)?, number).with_context(|| format!("cannot understand field {number} of {file}"))
 }
 
 /// Accounting of a thread.
@@ -114,10 +120,10 @@ fn read(file: &str) -> Result<String> {
     fs::read_to_string(file).with_context(|| format!("cannot read {file}"))
 }
 
-/// Field 39 of `/proc/PID/stat`. The second field, the name, may contain anything but ends with the last parenthesis.
-fn parse_cpu(stat: &str) -> Option<u32> {
+/// The second field, the name, may contain anything but ends with the last parenthesis.
+fn parse_field<T: FromStr>(stat: &str, number: usize) -> Option<T> {
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(39 - 3)?.parse().ok()
+    fields.split_whitespace().nth(number - 3)?.parse().ok()
 }
 
 fn parse_usage(schedstat: &str, status: &str) -> Option<Usage> {
@@ -139,8 +145,8 @@ mod tests {
     fn the_cpu_is_found_behind_an_odd_name() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 95 0 0 0 0 0 0 0 20 0 1 0 9 2310144 200 18446744073709551615 \
                     1 1 0 0 0 0 0 4096 0 0 0 0 17 3 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
-        assert_eq!(parse_cpu(stat), Some(3));
-        assert_eq!(parse_cpu("7 (a"), None);
+        assert_eq!(parse_field(stat, 39), Some(3));
+        assert_eq!(parse_field::<u32>("7 (a", 39), None);
     }
 
     #[test]

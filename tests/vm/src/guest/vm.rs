@@ -30,6 +30,16 @@ pub struct Home {
     pub home: Vec<u32>,
     /// Why these.
     pub why: String,
+    /// Where its virtual nodes live, if each has a home of its own.
+    #[serde(default)]
+    pub parts: Vec<Part>,
+}
+
+/// Where the agent says that a virtual node of a VM lives.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Part {
+    /// Its nodes.
+    pub home: Vec<u32>,
 }
 
 impl Vm {
@@ -40,6 +50,21 @@ impl Vm {
 
     /// Starts one by another command, such as taskset.
     pub fn start_by(name: &str, vcpus: u32, by: &[&str]) -> Result<Self> {
+        Self::start_as(name, vcpus, by, &[])
+    }
+
+    /// Starts one whose guest is told of two virtual nodes, each with half of the vCPUs and of the memory.
+    pub fn start_with_virtual_nodes(name: &str, vcpus: u32) -> Result<Self> {
+        let half = vcpus / 2;
+        let nodes = [(0, 0, half - 1), (1, half, vcpus - 1)].map(|(node, first, last)| {
+            let backend = format!("memory-backend-ram,id=node{node},size=32M");
+            let numa = format!("node,nodeid={node},cpus={first}-{last},memdev=node{node}");
+            ["-object".into(), backend, "-numa".into(), numa]
+        });
+        Self::start_as(name, vcpus, &[], &nodes.concat())
+    }
+
+    fn start_as(name: &str, vcpus: u32, by: &[&str], more: &[String]) -> Result<Self> {
         let program = "qemu-system-x86_64";
         let mut command = match by {
             [] => Command::new(program),
@@ -53,7 +78,8 @@ impl Vm {
             .args(["-name", &format!("{name},debug-threads=on")])
             .args(["-M", "microvm,x-option-roms=off,pit=off,pic=off,rtc=off,acpi=off"])
             .args(["-accel", "kvm", "-cpu", "host", "-m", "64", "-smp", &vcpus.to_string()])
-            .args(["-nodefaults", "-display", "none", "-bios", FIRMWARE]);
+            .args(["-nodefaults", "-display", "none", "-bios", FIRMWARE])
+            .args(more);
         let mut process = Process::start(&mut command)?;
         let numbers = wait::until(&format!("the start of the VM {name}"), || {
             let status = process.ended()?;

@@ -15,9 +15,10 @@ const POLL: Duration = Duration::from_millis(20);
 const POLL_PER_LOOK: u32 = 4;
 const POLL_MAX: Duration = Duration::from_secs(1);
 
-/// After how many looks something that does not happen is given up: at least a quarter of an hour. It only ends what hangs,
-/// and is ten times what was ever seen: 5,000, of some hundred wake-ups with a load of 20 on two CPUs.
-const LOOKS_MAX: u32 = 50_000;
+/// After how many looks something that does not happen is given up: at least seven minutes. It only ends what hangs, and is
+/// four times what was ever seen: 5,000, of some hundred wake-ups with a load of 20 on two CPUs. Two that hang are to leave CI
+/// the time to say so.
+const LOOKS_MAX: u32 = 20_000;
 
 /// Waits until there is an answer; fails after [`LOOKS_MAX`] looks, saying what was waited for.
 pub fn until<T>(what: &str, mut answer: impl FnMut() -> Result<Option<T>>) -> Result<T> {

@@ -131,6 +131,11 @@ impl Work {
         self.started_by([&["tandem", "prefer"], options, &["--"]].concat())
     }
 
+    /// With the policy of those that wait for nobody, `SCHED_BATCH`.
+    pub fn batch(self) -> Self {
+        self.started_by(vec!["chrt", "--batch", "0"])
+    }
+
     /// Before all tasks that are not real-time.
     pub fn real_time(self) -> Self {
         self.started_by(vec!["chrt", "--fifo", "50"])

@@ -115,7 +115,8 @@ pub fn run(options: &Options) -> Result<()> {
 /// Boots the machine with the plan's seed, and lets it run all workloads under the plan's scheduler.
 fn run_once(plan: &Plan, kernel: &Path, initramfs: &Path, work: &Path) -> Result<Times> {
     let Plan { scheduler, seed } = plan;
-    let parameters = Parameters { leg: BENCH.name.into(), scenario: Some(scheduler.name.into()), churn_s: 0 };
+    let parameters =
+        Parameters { leg: BENCH.name.into(), scenarios: vec![scheduler.name.into()], churn_s: 0 };
     let folder = work.join(format!("{}-{seed}", scheduler.name));
     let run = qemu::boot(&BENCH, &parameters, *seed, kernel, initramfs, &folder)?;
     let outcome = Outcome::new(BENCH.name, &[*scheduler], &run);

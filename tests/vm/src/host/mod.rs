@@ -15,20 +15,21 @@ mod vms;
 pub use options::Options;
 
 use crate::guest::parameters::Parameters;
-use crate::leg::{LEGS, Leg, Scenario, VMS_LEG};
+use crate::leg::{LEGS, Leg, Scenario};
 use crate::record::Record;
 use crate::report::Event;
 use anyhow::{Context, Result, ensure};
 use options::KERNEL_FOLDER;
 use outcome::Outcome;
+use qemu::Run;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
-/// How often a leg is booted at most, if it ends by a fault of the emulator.
-const BOOTS_MAX: usize = 3;
+/// How many boots of a leg in a row may end by a fault of the emulator before a scenario does.
+const FRUITLESS_MAX: usize = 8;
 
 /// A leg and those of its scenarios that are to run.
 struct Plan {
@@ -59,28 +60,27 @@ pub fn run(options: &Options) -> Result<bool> {
     let initramfs = work.join("initramfs");
     initramfs::pack(&initramfs, &programs, &modules, &work, |_| Ok(()))?;
     let with_qemu = work.join("initramfs-with-qemu");
-    if plans.iter().any(|plan| plan.leg.name == VMS_LEG) {
+    if plans.iter().any(|plan| plan.leg.has_vms()) {
         initramfs::pack(&with_qemu, &programs, &modules, &work, |archive| vms::add(archive, &work))?;
     }
 
-    let repeated = Mutex::new(Vec::new());
+    let faults = Mutex::new(Vec::new());
     let records = Mutex::new(Vec::new());
     let boot = |plan: &Plan| {
-        let parameters = Parameters {
-            leg: plan.leg.name.into(),
-            scenario: options.scenario.clone(),
-            churn_s: options.churn,
-        };
         let folder = work.join(plan.leg.name);
-        let initramfs = if plan.leg.name == VMS_LEG { &with_qemu } else { &initramfs };
-        let boot = || qemu::boot(plan.leg, &parameters, options.seed, &kernel, initramfs, &folder);
-        let mut run = boot()?;
-        for _ in 1..BOOTS_MAX {
-            let Some(fault) = run.emulators_fault() else { break };
-            let spoilt = (plan.leg.name, fault, outcome::last_lines(&run.console));
-            repeated.lock().expect("no thread panics with the lock").push(spoilt);
-            run = boot()?;
-        }
+        let initramfs = if plan.leg.has_vms() { &with_qemu } else { &initramfs };
+        let boot = |scenarios: &[&'static Scenario]| {
+            println!("booting the leg {}", plan.leg.name);
+            let parameters = Parameters {
+                leg: plan.leg.name.into(),
+                scenarios: scenarios.iter().map(|scenario| scenario.name.to_owned()).collect(),
+                churn_s: options.churn,
+            };
+            qemu::boot(plan.leg, &parameters, options.seed, &kernel, initramfs, &folder)
+        };
+        let (run, its_faults) = run_all(&plan.scenarios, boot)?;
+        let named = its_faults.into_iter().map(|(fault, console)| (plan.leg.name, fault, console));
+        faults.lock().expect("no thread panics with the lock").extend(named);
         write_records(&run.events, &folder)?;
         records
             .lock()
@@ -107,8 +107,8 @@ pub fn run(options: &Options) -> Result<bool> {
     )?;
     let release = release.as_deref().unwrap_or("that never came up");
     println!("vm tests: {passed} passed, {failed} failed, kernel {release}");
-    for (leg, fault, console) in repeated.into_inner().expect("no thread panics with the lock") {
-        println!("a boot of the leg {leg} was repeated: QEMU {fault}");
+    for (leg, fault, console) in faults.into_inner().expect("no thread panics with the lock") {
+        println!("the leg {leg} was booted again: QEMU {fault}");
         console.iter().for_each(|line| println!("    console: {line}"));
     }
     let records = records.into_inner().expect("no thread panics with the lock");
@@ -117,6 +117,41 @@ pub fn run(options: &Options) -> Result<bool> {
         _ => true,
     };
     Ok(failed == 0 && agrees)
+}
+
+/// A fault of the emulator, and the end of what the guest's kernel printed.
+type Spoilt = (&'static str, Vec<String>);
+
+/// Boots a leg; where the emulator is at fault, again, for the scenarios that have not ended. All that was told, and the faults.
+fn run_all(
+    scenarios: &[&'static Scenario],
+    boot: impl Fn(&[&'static Scenario]) -> Result<Run>,
+) -> Result<(Run, Vec<Spoilt>)> {
+    let mut left = scenarios.to_vec();
+    let mut whole: Option<Run> = None;
+    let (mut faults, mut fruitless) = (Vec::new(), 0);
+    loop {
+        let mut run = boot(&left)?;
+        let fault = run.emulators_fault();
+        if let Some(fault) = fault {
+            faults.push((fault, outcome::last_lines(&run.console)));
+            let before = left.len();
+            let finished = run.keep_finished();
+            left.retain(|scenario| !finished.iter().any(|name| name == scenario.name));
+            fruitless = if left.len() < before { 0 } else { fruitless + 1 };
+            if left.is_empty() {
+                run.end_well();
+            }
+        }
+        let so_far = match whole.take() {
+            Some(before) => before.and_then(run),
+            None => run,
+        };
+        if fault.is_none() || left.is_empty() || fruitless == FRUITLESS_MAX {
+            return Ok((so_far, faults));
+        }
+        whole = Some(so_far);
+    }
 }
 
 /// Prints how far the simulator is from what was recorded; whether that is near enough.
@@ -179,7 +214,7 @@ fn programs_folder() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Runs all plans, at most `jobs` at a time, and hands on what came out in the order of the plans.
+/// Runs all plans, at most `jobs` at a time, and hands on what came out as each ends.
 ///
 /// The longest start first, so that none of them is alone at the end.
 fn in_parallel<P: Sync, T: Send>(
@@ -189,8 +224,8 @@ fn in_parallel<P: Sync, T: Send>(
     run: impl Fn(&P) -> T + Sync,
     mut done: impl FnMut(T) -> Result<()>,
 ) -> Result<()> {
-    let mut queue: Vec<usize> = (0..plans.len()).rev().collect();
-    queue.sort_by_key(|&index| length(&plans[index])); // taken from the end
+    let mut queue: Vec<&P> = plans.iter().rev().collect();
+    queue.sort_by_key(|&plan| length(plan)); // taken from the end
     let queue = Mutex::new(queue);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
@@ -200,24 +235,15 @@ fn in_parallel<P: Sync, T: Send>(
                 loop {
                     // The lock is released before the plan runs.
                     let next = queue.lock().expect("no thread panics with the lock").pop();
-                    let Some(index) = next else { break };
-                    if sender.send((index, run(&plans[index]))).is_err() {
+                    let Some(plan) = next else { break };
+                    if sender.send(run(plan)).is_err() {
                         break;
                     }
                 }
             });
         }
         drop(sender);
-        let mut waiting: Vec<Option<T>> = plans.iter().map(|_| None).collect();
-        let mut next = 0;
-        for (index, outcome) in receiver {
-            waiting[index] = Some(outcome);
-            while let Some(outcome) = waiting.get_mut(next).and_then(Option::take) {
-                done(outcome)?;
-                next += 1;
-            }
-        }
-        Ok(())
+        receiver.into_iter().try_for_each(&mut done)
     })
 }
 
@@ -239,23 +265,73 @@ mod tests {
         assert!(names(&["--leg", "numa", "--scenario", "hackbench-runs"]).is_err());
     }
 
+    /// What a boot tells that ends these scenarios of what it is asked for, and then has a fault or not.
+    fn told(asked: &[&'static Scenario], ends: usize, has_fault: bool) -> Run {
+        let mut events = vec![Event::Booted("7.3".into())];
+        for scenario in &asked[..ends] {
+            events.push(Event::Started(scenario.name.into()));
+            events.push(Event::Finished { seconds: 1.0, failure: None });
+        }
+        let console = if has_fault { "Oops: int3" } else { "" };
+        match asked.get(ends) {
+            Some(scenario) => events.push(Event::Started(scenario.name.into())),
+            None => events.push(Event::End),
+        }
+        let second = std::time::Duration::from_secs(1);
+        let end = qemu::End::Left(std::process::ExitStatus::default());
+        Run { events, end, console: console.into(), duration: second, cpu_time: second }
+    }
+
     #[test]
-    fn results_come_in_order_whatever_ends_first() {
-        let plans: Vec<Plan> = LEGS.iter().map(|leg| Plan { leg, scenarios: Vec::new() }).collect();
+    fn a_leg_goes_on_where_the_emulator_was_at_fault() {
+        let scenarios: Vec<&Scenario> = LEGS[0].scenarios.iter().take(5).collect();
+        let passed = |ends: &[(usize, bool)]| {
+            let boots = std::cell::Cell::new(0);
+            let (run, faults) = run_all(&scenarios, |asked| {
+                let (ends, has_fault) = ends[boots.replace(boots.get() + 1)];
+                Ok(told(asked, ends, has_fault))
+            })
+            .unwrap();
+            assert_eq!(run.duration.as_secs(), boots.get() as u64);
+            let outcome = Outcome::new(LEGS[0].name, &scenarios, &run);
+            (outcome.passed(), outcome.failed(), faults.len(), boots.get())
+        };
+        assert_eq!(passed(&[(5, false)]), (5, 0, 0, 1));
+        assert_eq!(
+            passed(&[(0, true), (0, true), (2, true), (0, true), (0, true), (3, false)]),
+            (5, 0, 5, 6)
+        );
+        assert_eq!(passed(&[(2, true), (3, true)]), (5, 0, 2, 2), "all was tried before the second fault");
+        let never = [&[(2, true)][..], &[(0, true); FRUITLESS_MAX]].concat();
+        assert_eq!(passed(&never), (2, 3, never.len(), never.len()), "it never gets on");
+        assert_eq!(passed(&[(2, true), (1, false)]), (3, 2, 1, 2), "that was no fault of the emulator's");
+    }
+
+    #[test]
+    fn every_plan_runs_once_and_the_longest_start_first() {
+        let plans: Vec<u64> = vec![3, 1, 4, 1, 5, 9, 2, 6];
         for jobs in [1, 2, 16] {
+            let started = Mutex::new(Vec::new());
             let mut done = Vec::new();
             in_parallel(
                 &plans,
                 jobs,
-                |plan| plan.leg.cpu_s,
-                |plan| plan.leg.name,
-                |name| {
-                    done.push(name);
+                |&length| length,
+                |&length| {
+                    started.lock().unwrap().push(length);
+                    length
+                },
+                |length| {
+                    done.push(length);
                     Ok(())
                 },
             )
             .unwrap();
-            assert_eq!(done, LEGS.iter().map(|leg| leg.name).collect::<Vec<_>>());
+            if jobs == 1 {
+                assert_eq!(*started.lock().unwrap(), [9, 6, 5, 4, 3, 2, 1, 1]);
+            }
+            done.sort_unstable();
+            assert_eq!(done, [1, 1, 2, 3, 4, 5, 6, 9], "{jobs} at a time");
         }
     }
 }

@@ -28,7 +28,7 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     pub compare: Vec<PathBuf>,
     /// How long the churn goes on, seconds of the guest's clock
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub churn: u64,
     /// Seed of the legs in which QEMU counts instructions; they run the same with the same seed
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// A guest is given up when it has taken so many times what was ever seen.
 const TIMES_SEEN: u32 = 10;
+/// The same of its CPU time, in times of [`Leg::cpu_s`]. A busy machine takes twice what an idle one does; a leg that hangs
+/// in a loop is to end before its machine's patience does.
+const CPU_TIMES_SEEN: u32 = 4;
 /// CPU time of QEMU from its start to the first report: 28 s were seen, of a guest with 32 CPUs.
 const BOOT_SEEN: Duration = Duration::from_secs(28);
 /// How much of the machine's clock went by without a report: 200 s were seen with a load of 20 on two CPUs. A guest whose
@@ -54,9 +57,37 @@ pub struct Run {
 }
 
 impl Run {
+    /// Leaves out what it tells of a scenario that did not end; the names of those that did.
+    pub fn keep_finished(&mut self) -> Vec<String> {
+        let is_end = |event: &Event| matches!(event, Event::Finished { .. });
+        self.events.truncate(self.events.iter().rposition(is_end).map_or(0, |last| last + 1));
+        let started = self.events.iter().filter_map(|event| match event {
+            Event::Started(name) => Some(name.clone()),
+            _ => None,
+        });
+        started.collect()
+    }
+
+    /// All has been tried before it went wrong.
+    pub fn end_well(&mut self) {
+        self.events.push(Event::End);
+        self.end = End::Left(ExitStatus::default());
+    }
+
+    /// With another boot of the same leg, which ran other scenarios.
+    pub fn and_then(mut self, next: Self) -> Self {
+        self.events.extend(next.events);
+        Self {
+            events: self.events,
+            duration: self.duration + next.duration,
+            cpu_time: self.cpu_time + next.cpu_time,
+            ..next
+        }
+    }
+
     /// Why the run says nothing about what was to be tested, if so: with a thread a CPU, QEMU may run what it translated
     /// before the kernel patched it. Then the kernel meets a breakpoint that it had taken out of its own code (QEMU 7.2
-    /// often, 10.0.2 once). Or it loses a wake-up (10.0.2, rarely): a CPU waits for an interrupt that it has been sent,
+    /// and 10.0.2 often). Or it loses a wake-up (10.0.2, rarely): a CPU waits for an interrupt that it has been sent,
     /// and the others for that CPU.
     pub fn emulators_fault(&self) -> Option<&'static str> {
         if self.console.contains("Oops: int3") {
@@ -145,13 +176,20 @@ pub fn boot(
     let heard = Arc::new(AtomicUsize::new(0));
     let listener = thread::spawn({
         let heard = heard.clone();
-        move || listen(reports, &heard)
+        let name = leg.name;
+        // CI may end before the leg does: its log then says where that was.
+        let tell = move |event: &Event| {
+            if let Event::Started(scenario) = event {
+                println!("{name}/{scenario} begins");
+            }
+        };
+        move || listen(reports, &heard, tell)
     });
     // The churn reports nothing, and goes on for a time that is asked for; each CPU can take all of it.
     let churn = Duration::from_secs(parameters.churn_s);
     let limits = Limits {
         boot: TIMES_SEEN * BOOT_SEEN,
-        cpu_time: TIMES_SEEN * Duration::from_secs(leg.cpu_s) + leg.machine.cpus() * churn,
+        cpu_time: CPU_TIMES_SEEN * Duration::from_secs(leg.cpu_s) + leg.machine.cpus() * churn,
         silence: TIMES_SEEN * SILENCE_SEEN + churn,
     };
     let mut watch = Watch { qemu: &mut qemu, monitor, cpus: leg.machine.cpus(), heard: &heard };
@@ -225,13 +263,16 @@ fn kernel_command_line(leg: &Leg, parameters: &Parameters) -> String {
     )
 }
 
-/// Collects events until the port closes; `heard` tells how many there are.
-fn listen(reports: impl Read, heard: &AtomicUsize) -> Vec<Event> {
+/// Collects events until the port closes, and tells each; `heard` tells how many there are.
+fn listen(reports: impl Read, heard: &AtomicUsize, tell: impl Fn(&Event)) -> Vec<Event> {
     let mut reports = BufReader::new(reports);
-    let mut events = Vec::new();
+    let mut events: Vec<Event> = Vec::new();
     let mut line = Vec::new();
     while reports.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-        events.extend(Event::parse(&String::from_utf8_lossy(&line)));
+        if let Some(event) = Event::parse(&String::from_utf8_lossy(&line)) {
+            tell(&event);
+            events.push(event);
+        }
         heard.store(events.len(), Ordering::Relaxed);
         line.clear();
     }
@@ -348,10 +389,13 @@ mod tests {
     fn the_listener_keeps_events_and_survives_noise() {
         let port = b"SeaBIOS\r\n\xff\xfe\n{\"booted\":\"6.12\"}\r\n{\"started\":\"a\"}\r\n{\"fini";
         let heard = AtomicUsize::new(0);
-        assert_eq!(listen(&port[..], &heard), [Event::Booted("6.12".into()), Event::Started("a".into())]);
+        assert_eq!(
+            listen(&port[..], &heard, |_| {}),
+            [Event::Booted("6.12".into()), Event::Started("a".into())]
+        );
         assert_eq!(heard.into_inner(), 2);
         let heard = AtomicUsize::new(0);
-        assert_eq!(listen(&b"SeaBIOS\r\n"[..], &heard), []);
+        assert_eq!(listen(&b"SeaBIOS\r\n"[..], &heard, |_| {}), []);
         assert_eq!(heard.into_inner(), 0);
     }
 

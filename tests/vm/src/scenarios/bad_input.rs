@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
 /// Exit status for wrong options and files.
-const BAD_INPUT: i32 = 2;
+pub(super) const BAD_INPUT: i32 = 2;
 /// Exit status for whatever else failed.
 const FAILURE: i32 = 1;
 /// User and group of nobody.
@@ -167,7 +167,7 @@ fn dead_pid() -> Result<u32> {
 }
 
 /// Checks that a call ended with that status and a message, on standard error alone, with that text in it.
-fn refused(output: &Output, status: i32, text: &str) -> Result<()> {
+pub(super) fn refused(output: &Output, status: i32, text: &str) -> Result<()> {
     let message = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.code() == Some(status),

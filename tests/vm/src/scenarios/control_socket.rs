@@ -20,8 +20,8 @@ const FAILURE: i32 = 1;
 pub const USER: u32 = 1000;
 /// A user of the group `tandem`.
 pub const READER: u32 = 1001;
-/// Capabilities that the agent keeps: CAP_SYS_PTRACE.
-const KEPT: &str = "0000000000080000";
+/// Capabilities that the agent keeps.
+const NONE: &str = "0000000000000000";
 /// As many as a user may have: see the service's documentation.
 const CONNECTIONS_OF_USER_MAX: usize = 16;
 /// As many as an attacker opens.
@@ -186,7 +186,7 @@ pub fn agent_is_killed(_: &Guest) -> Result<()> {
     let tandem = scheduler_with_users()?;
     let first = agent()?;
     let status = fs::read_to_string(format!("/proc/{first}/status"))?;
-    for line in [format!("CapEff:\t{KEPT}"), format!("CapBnd:\t{KEPT}"), "NoNewPrivs:\t1".into()] {
+    for line in [format!("CapEff:\t{NONE}"), format!("CapBnd:\t{NONE}"), "NoNewPrivs:\t1".into()] {
         ensure!(status.contains(&line), "the agent's status has no `{line}`: {status}");
     }
     let own = sleep_as(USER)?;

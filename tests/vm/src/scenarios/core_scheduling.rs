@@ -1,27 +1,46 @@
 //! Core scheduling: threads of different cookies never run on a core at the same time. For a small leg whose cores have two
 //! threads each.
 
+use super::succeeds;
+use super::vms::QUICK;
 use crate::guest::process::Process;
 use crate::guest::tandem::{self, Tandem};
 use crate::guest::tasks::{self, Usage, threads};
+use crate::guest::vm::Vm;
 use crate::guest::{Guest, cpus, wait, work};
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
-use rustix::process::getpid;
+use rustix::process::{Pid, getpid};
 use rustix::thread::{CoreSchedulingScope, core_scheduling_cookie};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// How often all threads are seen to have run on.
 const LOOKS: u32 = 60;
 
-/// Busy threads of two cookies, as many of each as there are CPUs, all run on, and get CPU time by their nice values.
-pub fn cookies(guest: &Guest) -> Result<()> {
+/// How long two VMs are observed on one core.
+const OBSERVED: Duration = Duration::from_secs(6);
+/// Which part of that two vCPUs run in sum on the two threads of a core: no more than one of them at a time, with a little for what
+/// the kernel counts otherwise; and nearly both all the time.
+const APART_MAX: f64 = 1.15;
+const TOGETHER_MIN: f64 = 1.5;
+
+/// Why cookies are not tried here, if they are not.
+fn obstacle() -> Result<Option<&'static str>> {
     match core_scheduling_cookie(getpid(), CoreSchedulingScope::Thread) {
         Ok(_) => {}
-        Err(Errno::INVAL) => return guest.note("this kernel has no CONFIG_SCHED_CORE: nothing was tried"),
+        Err(Errno::INVAL) => return Ok(Some("this kernel has no CONFIG_SCHED_CORE")),
         Err(error) => return Err(error).context("the kernel does not tell cookies of core scheduling"),
     }
-    if tandem::doctor_finds("hangs with a sched_ext scheduler as soon as a VM uses it")? {
-        return guest.note("this kernel hangs with cookies under any sched_ext scheduler, and the doctor says so: nothing was tried");
+    let hangs = tandem::doctor_finds("hangs with a sched_ext scheduler as soon as a VM uses it")?;
+    Ok(hangs
+        .then_some("this kernel hangs with cookies under any sched_ext scheduler, and the doctor says so"))
+}
+
+/// Busy threads of two cookies, as many of each as there are CPUs, all run on, and get CPU time by their nice values.
+pub fn cookies(guest: &Guest) -> Result<()> {
+    if let Some(obstacle) = obstacle()? {
+        return guest.note(format!("{obstacle}: nothing was tried"));
     }
     let tandem = Tandem::run(&[])?;
     let count = cpus::online()?.len() as u32;
@@ -48,4 +67,68 @@ pub fn cookies(guest: &Guest) -> Result<()> {
     drop((usual, nice));
     tandem.stop()?;
     Ok(())
+}
+
+/// A VM whose rule says so gets a cookie, which stays with it, and another one does not; from then on they never run on a core at
+/// the same time. Where there are no cookies, the log and `tandem vms` say so.
+pub fn apart(guest: &Guest) -> Result<()> {
+    let obstacle = obstacle()?;
+    let tandem = Tandem::run_with(QUICK)?;
+    // Each on one of the two threads of a core.
+    let core = cpus::of_core(0)?;
+    ensure!(core.len() == 2, "a core has the CPUs {core:?}");
+    let start = |name, cpu: u32| Vm::start_by(name, 1, &["busybox", "taskset", &format!("{:x}", 1 << cpu)]);
+    let vms = [start("secret", core[0])?, start("other", core[1])?];
+    let together = time_on_cpus(&vms)?;
+
+    tandem.reload(&format!("{QUICK}[[vm]]\nname = \"secret\"\ncores = \"apart\"\n"))?;
+    let shown = wait::until("that `tandem vms` says whether it is apart", || {
+        let shown = succeeds(&["vms", "secret", "--interval", "100ms"])?;
+        Ok(shown.lines().find(|line| line.starts_with("cores ")).map(str::to_owned))
+    })?;
+    let have_cookies =
+        || vms.iter().map(|vm| threads_with_cookie(vm.process().pid())).collect::<Result<Vec<_>>>();
+    if let Some(obstacle) = obstacle {
+        guest.note(format!("{obstacle}: {shown}"))?;
+        ensure!(shown == "cores    shared, though the settings say apart", "`tandem vms` says {shown}");
+        let log = tandem.stop()?;
+        ensure!(log.contains("are kept apart by placement alone"), "the log has {log}");
+        return Ok(());
+    }
+    ensure!(shown == "cores    apart (core scheduling)", "`tandem vms` says {shown}");
+    let [secret, other] = have_cookies()?[..] else { unreachable!("there are two VMs") };
+    ensure!(secret.0 == secret.1 && other.0 == 0, "threads with cookies, of all: {secret:?}, {other:?}");
+    let apart = time_on_cpus(&vms)?;
+    guest.note(format!(
+        "vCPUs of two VMs on the two threads of a core, CPU time of both for each second: {together:.2} s together, {apart:.2} s apart"
+    ))?;
+    ensure!(together > TOGETHER_MIN, "they did not share the core before");
+    ensure!(apart < APART_MAX, "they shared the core");
+    tandem.stop()?;
+    let [secret, _] = have_cookies()?[..] else { unreachable!("there are two VMs") };
+    ensure!(secret.0 == secret.1, "the cookie has gone with the scheduler: {secret:?}");
+    Ok(())
+}
+
+/// CPU time that the vCPUs of VMs have in sum, in parts of the time.
+fn time_on_cpus(vms: &[Vm]) -> Result<f64> {
+    let look = || {
+        let vcpus = vms.iter().flat_map(Vm::vcpus);
+        vcpus.map(|&vcpu| tasks::usage(vcpu)).sum::<Result<Usage>>()
+    };
+    let (start, before) = (Instant::now(), look()?);
+    sleep(OBSERVED);
+    Ok(look()?.since(&before).run().div_duration_f64(start.elapsed()))
+}
+
+/// How many threads of a process have a cookie, and how many there are.
+fn threads_with_cookie(pid: u32) -> Result<(usize, usize)> {
+    let threads = threads(pid)?;
+    let has_cookie = |thread: &&u32| {
+        let pid = Pid::from_raw(**thread as i32);
+        pid.is_some_and(|pid| {
+            core_scheduling_cookie(pid, CoreSchedulingScope::Thread).is_ok_and(|cookie| cookie != 0)
+        })
+    };
+    Ok((threads.iter().filter(has_cookie).count(), threads.len()))
 }

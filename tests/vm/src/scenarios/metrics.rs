@@ -47,7 +47,8 @@ fn scheduler_with_metrics() -> Result<Tandem> {
     Tandem::run_with(&format!("{QUICK}{LISTEN}"))
 }
 
-fn client() -> Result<TcpStream> {
+/// A connection to the port.
+pub fn client() -> Result<TcpStream> {
     let stream = TcpStream::connect(ADDRESS).with_context(|| format!("cannot connect to {ADDRESS}"))?;
     stream.set_read_timeout(Some(READ_TIME_MAX))?;
     Ok(stream)
@@ -80,7 +81,7 @@ pub fn value(page: &str, begin: &str) -> Result<f64> {
 }
 
 /// Asks the control socket for the VMs, as a user.
-fn vms_as(user: u32) -> Result<String> {
+pub fn vms_as(user: u32) -> Result<String> {
     let asked = thread::spawn(move || {
         set_thread_uid(rustix::fs::Uid::from_raw(user))?;
         let mut stream = connect()?;

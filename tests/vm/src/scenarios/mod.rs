@@ -1,5 +1,6 @@
 //! What is tried in guests, a file a subject. [`crate::leg`] has the table of what runs where.
 
+pub mod abuse;
 pub mod agreement;
 pub mod bad_input;
 pub mod bench;
@@ -18,6 +19,7 @@ pub mod life;
 pub mod metrics;
 pub mod numa_homes;
 pub mod observing;
+pub mod partial;
 pub mod programs;
 pub mod rate_control;
 pub mod service;

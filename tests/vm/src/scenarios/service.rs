@@ -15,6 +15,8 @@ const UNIT: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../pack
 const SOCKET: &str = "/tmp/notify";
 /// Time within which the manager wants to hear of the service, us. As in a unit, it is longer than loading takes.
 const WATCHDOG_US: &str = "4000000";
+/// The same while the scheduler is loaded again.
+const LOADING_US: &str = "300000000";
 
 /// A service manager hears that the scheduler is loaded, that it lives, that it is loaded again, and that it ends.
 pub fn notifies_manager(_: &Guest) -> Result<()> {
@@ -41,6 +43,13 @@ pub fn notifies_manager(_: &Guest) -> Result<()> {
     ensure!(first.starts_with("READY=1\n") && first.contains(status), "the first message is {first:?}");
     let readies = heard.iter().filter(|message| message.starts_with("READY=1\n")).count();
     ensure!(readies == 3, "it was ready {readies} times: {heard:?}");
+    // While it is loaded again it may be silent for longer, and not afterwards.
+    for (kind, timeout_us) in [("READY=1", WATCHDOG_US), ("RELOADING=1", LOADING_US)] {
+        let told = format!("WATCHDOG_USEC={timeout_us}");
+        let is_told = |message: &String| message.lines().any(|line| line == told);
+        let mut of_kind = heard.iter().filter(|message| message.lines().next() == Some(kind));
+        ensure!(of_kind.all(is_told), "not every {kind} has {told}: {heard:?}");
+    }
     Ok(())
 }
 

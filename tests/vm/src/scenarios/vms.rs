@@ -77,6 +77,43 @@ pub fn are_found_and_have_homes(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
+/// Each of two virtual nodes has a node of its own, where its vCPUs run and stay, also when an agent takes over.
+pub fn virtual_nodes_have_homes(guest: &Guest) -> Result<()> {
+    let tandem = Tandem::run_with(QUICK)?;
+    let vm = Vm::start_with_virtual_nodes("virtual", 4)?;
+    let look = || {
+        let home = vm.wait_for_home()?;
+        guest.note(format!("home {:?}: {}", home.home, home.why))?;
+        let nodes: Vec<u32> = home.parts.iter().flat_map(|part| part.home.clone()).collect();
+        ensure!(nodes == [0, 1] || nodes == [1, 0], "the virtual nodes live on {nodes:?}");
+        for (number, (vcpus, &node)) in vm.vcpus().chunks(2).zip(&nodes).enumerate() {
+            let home = cpus::of_node(node)?;
+            wait::until("that its vCPUs come home", || Ok((share_on(vcpus, &home)? > MOSTLY).then_some(())))?;
+            let share = share_on(vcpus, &home)?;
+            guest.note(format!("virtual node {number} on node {node}: {:.0}% at home", 100.0 * share))?;
+            ensure!(share > MOSTLY, "a virtual node was not at home");
+        }
+        Ok(nodes)
+    };
+    let before = look()?;
+    // By its process: once, `tandem vms` could not read the command line while vCPUs kept all CPUs busy, and did not know the name.
+    let detail = succeeds(&["vms", &vm.process().pid().to_string(), "--interval", "200ms"])?;
+    ensure!(detail.contains("virtual node 1 (vCPUs 2-3): node "), "`tandem vms` tells {detail}");
+    let table = succeeds(&["vms", "--interval", "200ms"])?;
+    guest.note(table.trim())?;
+    ensure!(table.contains(&format!("{}|{}", before[0], before[1])), "`tandem vms` shows {table}");
+
+    let first = agent()?;
+    kill_process(Pid::from_raw(first as i32).context("a process has a number")?, Signal::KILL)?;
+    fs::remove_file("/run/tandem/homes.json")?;
+    ensure!(look()? == before, "an agent that took over has given other homes");
+    let why = vm.wait_for_home()?.why;
+    ensure!(why.matches("when the agent began").count() == 2, "the new agent has not taken over: {why}");
+    drop(vm);
+    tandem.stop()?;
+    Ok(())
+}
+
 /// Memory that somebody moves takes the home with it.
 pub fn homes_follow_memory(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run_with(QUICK)?;

@@ -43,7 +43,7 @@ struct Served {
 fn serve_as(is_reader: fn(&Peer) -> bool) -> Served {
     let folder = tempfile::tempdir().unwrap();
     let (sender, log) = channel();
-    let log_line = Box::new(move |line: &str| sender.send(line.to_owned()).unwrap());
+    let log_line = Box::new(move |entry: &LogEntry| sender.send(entry.text.clone()).unwrap());
     let server =
         Server::start_with(&folder.path().join("sock"), Box::new(Fixed), true, log_line, is_reader).unwrap();
     Served { folder, log, server }

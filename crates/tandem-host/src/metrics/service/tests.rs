@@ -107,7 +107,7 @@ fn an_address_that_is_taken_is_told_once_and_tried_again() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let (sender, lines) = channel();
-    let log = move |line: &str| sender.send(line.to_owned()).unwrap();
+    let log = move |entry: &LogEntry| sender.send(entry.text.clone()).unwrap();
     let waiting =
         thread::spawn(move || listen(address, Duration::from_millis(1), &log).local_addr().unwrap());
     let line = lines.recv_timeout(PATIENCE).unwrap();

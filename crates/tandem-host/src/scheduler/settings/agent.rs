@@ -104,6 +104,18 @@ pub struct VmRule {
     /// It gets no home
     #[serde(default, skip_serializing_if = "is_false")]
     pub exempt: bool,
+    /// Whether it shares cores with others; may stand beside any of the others
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = CoreUse::Apart)]
+    pub cores: Option<CoreUse>,
+}
+
+/// With whom a VM shares cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CoreUse {
+    /// With nobody: its threads have a cookie of core scheduling, or where the kernel cannot, no other VM its home on their nodes
+    Apart,
 }
 
 /// A manager of VMs, as `tandem vms` shows it.
@@ -144,6 +156,11 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl VmRule {
+    /// Whether it keeps VMs apart from others on their cores.
+    pub fn keeps_apart(&self) -> bool {
+        self.cores == Some(CoreUse::Apart)
+    }
+
     /// Whether it is about this VM, which is in that cgroup.
     pub fn fits(&self, vm: &Vm, cgroup: Option<&Path>) -> bool {
         let matches = |pattern: &str, text: &str| WildMatch::new(pattern).matches(text);
@@ -172,7 +189,8 @@ impl VmRule {
         }
         let said = [self.home.is_some(), self.isolated, self.exempt].into_iter().filter(|said| *said).count();
         match (said, &self.home) {
-            (0, _) => Err(format!("{table} says nothing; give it home, isolated or exempt")),
+            (0, _) if self.cores.is_some() => Ok(()),
+            (0, _) => Err(format!("{table} says nothing; give it home, isolated, exempt or cores")),
             (1, Some(nodes)) if nodes.is_empty() => {
                 Err(format!("home of {table} names no node; a home has one at least, as in home = [1]"))
             }
@@ -199,6 +217,7 @@ mod tests {
             home: None,
             isolated: false,
             exempt: true,
+            cores: None,
         }
     }
 
@@ -265,7 +284,10 @@ mod tests {
     fn a_rule_says_one_thing() {
         assert_eq!(rule("db").check(), Ok(()));
         let nothing = VmRule { exempt: false, ..rule("db") }.check().unwrap_err();
-        assert_eq!(nothing, "[[vm]] with name \"db\" says nothing; give it home, isolated or exempt");
+        assert_eq!(nothing, "[[vm]] with name \"db\" says nothing; give it home, isolated, exempt or cores");
+        let apart = VmRule { exempt: false, cores: Some(CoreUse::Apart), ..rule("db") };
+        assert_eq!(apart.check(), Ok(()));
+        assert_eq!(VmRule { exempt: true, ..apart }.check(), Ok(()));
         let two = VmRule { home: Some(vec![1]), ..rule("db") }.check().unwrap_err();
         assert!(two.contains("more than one"), "{two}");
         let nowhere = VmRule { home: Some(vec![]), exempt: false, ..rule("db") }.check().unwrap_err();

@@ -43,6 +43,7 @@ impl Settings {
             mode: _,
             watchdog,
             ignore: _,
+            partial,
             fairness,
             soft_affinity,
             numa_homes,
@@ -73,6 +74,7 @@ impl Settings {
         within("threshold of [rate_control]", rate_control.threshold, 1, 100_000)?;
         within("ratelimit of [rate_control]", rate_control.ratelimit, zero, ms(500))?;
         within("steal_memory of [guest]", guest.steal_memory, zero, ms(10_000))?;
+        partial.check()?;
         agent.check()?;
         vm.iter().try_for_each(VmRule::check)
     }
@@ -110,6 +112,7 @@ mod tests {
         let mut settings = Settings::default();
         settings.numa_homes.enabled = false;
         settings.rate_control.ratelimit = Duration { ns: 0 };
+        settings.partial.cgroups.push("/machine.slice".into());
         let rule = |name: &str| VmRule {
             uuid: None,
             name: name.into(),
@@ -119,9 +122,11 @@ mod tests {
             home: None,
             isolated: false,
             exempt: false,
+            cores: None,
         };
         settings.vm.push(VmRule { home: Some(vec![1]), ..rule("db*") });
         settings.vm.push(VmRule { isolated: true, ..rule("rt") });
+        settings.vm.push(VmRule { cores: Some(super::super::CoreUse::Apart), ..rule("secret") });
         assert_eq!(parse(&settings.to_toml()), Ok(settings));
     }
 
@@ -161,8 +166,13 @@ mod tests {
                  as \"127.0.0.1:9764\" or \"[::1]:9764\", or \"\" for none",
             ),
             (
+                "[partial]\ncgroups = [\"machine.slice\"]",
+                "tandem.toml: cgroups of [partial] has \"machine.slice\"; a cgroup is its path in the hierarchy, such as \
+                 \"/machine.slice\"",
+            ),
+            (
                 "[[vm]]\nname = \"db\"\n",
-                "tandem.toml: [[vm]] with name \"db\" says nothing; give it home, isolated or exempt",
+                "tandem.toml: [[vm]] with name \"db\" says nothing; give it home, isolated, exempt or cores",
             ),
             (
                 "\n[fairness]\nslice = 3",

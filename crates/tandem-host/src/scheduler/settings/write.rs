@@ -16,6 +16,8 @@ impl Settings {
             rate_control,
             directed_yield,
             guest,
+            // A flag of what is loaded, and the policies of tasks.
+            partial: _,
             // Of user space alone.
             agent: _,
             steering: _,

@@ -146,3 +146,69 @@ fn memory_that_nobody_tells_is_the_largest_mapping() {
     );
     assert_eq!(examine(tree.root(), 7).unwrap().memory_bytes, Some(512 << 20));
 }
+
+/// The virtual nodes of a VM with that command line.
+fn virtual_nodes(program: &str, vcpu: &str, arguments: &[&str]) -> Vec<VirtualNode> {
+    found(&Process::new(7, program, arguments).thread(vcpu)).unwrap().virtual_nodes
+}
+
+fn virtual_node(number: u32, vcpus: &[u32], memory_mib: u64, host_nodes: &[u32]) -> VirtualNode {
+    let (vcpus, host_nodes) = (vcpus.to_vec(), host_nodes.to_vec());
+    VirtualNode { number, vcpus, memory_bytes: Some(memory_mib << 20), host_nodes }
+}
+
+#[test]
+fn libvirt_with_virtual_nodes() {
+    let arguments = [
+        "-smp",
+        "4,sockets=4,cores=1,threads=1",
+        "-object",
+        r#"{"qom-type":"memory-backend-ram","id":"ram-node0","size":1073741824,"host-nodes":[1],"policy":"bind"}"#,
+        "-numa",
+        "node,nodeid=0,cpus=0,cpus=3,memdev=ram-node0",
+        "-object",
+        r#"{"qom-type":"memory-backend-ram","id":"ram-node1","size":536870912}"#,
+        "-numa",
+        "node,nodeid=1,cpus=1-2,memdev=ram-node1",
+        "-numa",
+        "dist,src=0,dst=1,val=20",
+    ];
+    let expected = [virtual_node(0, &[0, 3], 1024, &[1]), virtual_node(1, &[1, 2], 512, &[])];
+    assert_eq!(virtual_nodes(QEMU, "CPU 0/KVM", &arguments), expected);
+}
+
+#[test]
+fn virtual_nodes_in_a_file_of_lxd() {
+    let file = "[smp-opts]\ncpus = \"2\"\nsockets = \"1\"\ncores = \"2\"\nthreads = \"1\"\n\
+        [object \"mem0\"]\nsize = \"1024M\"\npolicy = \"bind\"\nhost-nodes.0 = \"1\"\n\
+        [numa]\ntype = \"node\"\nnodeid = \"0\"\nmemdev = \"mem0\"\n\
+        [numa]\ntype = \"cpu\"\nnode-id = \"0\"\nsocket-id = \"0\"\ncore-id = \"0\"\nthread-id = \"0\"\n\
+        [numa]\ntype = \"cpu\"\nnode-id = \"1\"\nsocket-id = \"0\"\ncore-id = \"1\"\nthread-id = \"0\"\n";
+    let (_folder, tree) = tree();
+    let path = "/var/log/lxd/web/qemu.conf";
+    tree.write(&path[1..], file);
+    tree.process(&Process::lxd_or_incus(7, "web", path, 2));
+    let nodes = examine(tree.root(), 7).unwrap().virtual_nodes;
+    let told: Vec<_> = nodes.iter().map(|node| (node.vcpus.as_slice(), node.host_nodes.as_slice())).collect();
+    assert_eq!(told, [(&[0][..], &[1][..]), (&[1], &[])]);
+}
+
+#[test]
+fn cloud_hypervisor_with_virtual_nodes() {
+    let arguments = [
+        "--cpus",
+        "boot=4",
+        "--memory",
+        "size=0",
+        "--memory-zone",
+        "id=a,size=1G,host_numa_node=1",
+        "id=b,size=512M",
+        "id=c,size=512M",
+        "--numa",
+        "guest_numa_id=0,cpus=[0,2],distances=[1@20],memory_zones=a",
+        "guest_numa_id=1,cpus=[1,3],memory_zones=[b,c]",
+        "guest_numa_id=2,memory_zones=[x]",
+    ];
+    let expected = [virtual_node(0, &[0, 2], 1024, &[1]), virtual_node(1, &[1, 3], 1024, &[])];
+    assert_eq!(virtual_nodes("/usr/bin/cloud-hypervisor", "vcpu0", &arguments), expected);
+}

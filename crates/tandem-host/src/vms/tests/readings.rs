@@ -216,6 +216,8 @@ fn usage_is_what_was_run_between_samples() {
         all.vcpu_run_ns_by_node.iter().map(|(&node, &ns)| (node, ns)).collect::<Vec<_>>(),
         [(0, 100), (1, 300)]
     );
+    let home = |vcpu: u32| if vcpu == 0 { &[1][..] } else { &[0, 1] };
+    assert_eq!((all.share_of_vcpus(home), all.share_of_vcpus(|_| &[])), (Some(0.75), Some(0.0)));
     assert_eq!(
         (all.share_on(&[1]), all.share_on(&[0, 1]), all.share_on(&[])),
         (Some(0.75), Some(1.0), Some(0.0))

@@ -1,0 +1,326 @@
+//! Keeps VMs apart from others on their cores whose settings say so.
+//!
+//! **Problem.** The threads of a core share its caches and units, and a guest can learn from these what another one computes.
+//!
+//! **Approach.** Such a VM gets a cookie of core scheduling, once, unless it has one already; if some of its threads are found
+//! without, as those are that it had just started, all get a new one. Where the kernel cannot, or hangs with that, the planner keeps
+//! the homes of other VMs off its nodes, which is less: the log says so.
+//!
+//! **Limits.** Those of [core scheduling](crate::core_scheduling). Cookies stay when the agent ends, and when the settings change.
+
+use super::hands::Hands;
+use super::resident::{Apart, Resident};
+use super::told::Line;
+use crate::core_scheduling::{Means, lacks_cookie};
+use crate::log_entry::{Level, LogEntry};
+use crate::scheduler::{Kernel, VmRule};
+use rustix::io::Errno;
+use tandem_sim::machine::Machine;
+
+/// Keeps them apart.
+pub(super) struct Keeper {
+    means: Means,
+    /// What is to be told of the means, once.
+    untold: Option<String>,
+}
+
+impl Keeper {
+    /// Nothing if no rule says that a VM is to be apart.
+    pub fn new(kernel: &Kernel, machine: &Machine, rules: &[VmRule]) -> Option<Self> {
+        rules.iter().any(VmRule::keeps_apart).then(|| {
+            let means = Means::of(kernel, machine);
+            Self { means, untold: means.shortcoming() }
+        })
+    }
+
+    /// Looks after the VMs that are to be apart; whether one is apart now by other means than before, and what there is to tell.
+    pub fn look<'a>(
+        &mut self,
+        residents: impl Iterator<Item = &'a mut Resident>,
+        hands: &impl Hands,
+    ) -> (bool, Vec<Line>) {
+        let entry = |text| LogEntry::new(Level::Warning, "core-scheduling", text);
+        let untold = self.untold.take().map(|text| Line { user: 0, entry: entry(text) });
+        let mut told: Vec<Line> = untold.into_iter().collect();
+        let mut is_changed = false;
+        for resident in residents.filter(|resident| resident.is_to_be_apart()) {
+            let before = resident.apart;
+            match self.means {
+                Means::OneThread => resident.apart = Some(Apart::OneThread),
+                Means::Homes(_) => resident.apart = Some(Apart::Home),
+                Means::Cookies => told.extend(give_cookie(resident, hands)),
+            }
+            is_changed |= resident.apart != before;
+        }
+        (is_changed, told)
+    }
+}
+
+/// Gives a VM a cookie if it lacks one.
+fn give_cookie(resident: &mut Resident, hands: &impl Hands) -> Option<Line> {
+    let pid = resident.vm.identity.pid;
+    let threads = resident.vm.read_threads();
+    // It has ended, which is noticed elsewhere.
+    if threads.is_empty() {
+        return None;
+    }
+    let lacks = lacks_cookie(pid, &threads, |tid| hands.cookie(tid));
+    let given = if lacks { hands.set_apart(pid) } else { Ok(()) };
+    let before = resident.apart;
+    resident.apart = match given {
+        Ok(()) => Some(Apart::Cookie),
+        Err(Errno::SRCH) => before,
+        Err(_) => Some(Apart::Home),
+    };
+    let what = match given {
+        Ok(()) if lacks && !hands.are_real() => "would get a cookie of core scheduling",
+        Ok(()) if lacks && before == Some(Apart::Cookie) => {
+            let text = ": some of its threads had no cookie of core scheduling; all have a new one";
+            return Some(Line::about(&resident.vm, Level::Info, "core-scheduling", text));
+        }
+        Ok(()) if lacks => "shares no core with others from now on: it has got a cookie of core scheduling",
+        Ok(()) => "shares no core with others: it has a cookie of core scheduling",
+        Err(Errno::SRCH) => return None,
+        Err(error) => {
+            let text = format!(
+                " cannot be given a cookie of core scheduling ({error}), and is kept apart by placement alone: its cores may be shared \
+                 when the machine is busy"
+            );
+            let line = Line::about(&resident.vm, Level::Warning, "core-scheduling", &text);
+            return (before != resident.apart).then_some(line);
+        }
+    };
+    (before != resident.apart)
+        .then(|| Line::about(&resident.vm, Level::Info, "core-scheduling", &format!(": {what}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Agent, NoHands};
+    use super::*;
+    use crate::core_scheduling::Cookie;
+    use crate::scheduler::kernel_types::testing::btf;
+    use crate::scheduler::{Held, PreferenceError, Settings};
+    use crate::tasks;
+    use crate::vms::homes_file::Cores;
+    use crate::vms::testing::{Cgroups, Process, Tree};
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+    use std::path::{Path, PathBuf};
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    /// Threads with cookies.
+    type Cookies = Rc<RefCell<BTreeMap<u32, u32>>>;
+
+    /// A kernel that gives cookies, numbered as they come, or refuses.
+    struct CookieHands {
+        root: PathBuf,
+        cookies: Cookies,
+        refusal: Option<Errno>,
+    }
+
+    impl Hands for CookieHands {
+        fn held(&self, _: u32) -> Result<Option<Held>, PreferenceError> {
+            Ok(None)
+        }
+
+        fn give(&self, _: u32, _: &[u32]) -> Result<(), PreferenceError> {
+            Ok(())
+        }
+
+        fn cookie(&self, tid: u32) -> Cookie {
+            if self.cookies.borrow().contains_key(&tid) { Cookie::Some } else { Cookie::None }
+        }
+
+        fn set_apart(&self, pid: u32) -> Result<(), Errno> {
+            let cookie = self.cookies.borrow().values().max().map_or(1, |last| last + 1);
+            let threads = tasks::threads(&self.root, pid).into_iter().map(|tid| (tid, cookie));
+            self.refusal.map_or(Ok(()), Err).map(|()| self.cookies.borrow_mut().extend(threads))
+        }
+    }
+
+    const RULE: &str = "[[vm]]\nname = \"secret\"\ncores = \"apart\"\n";
+
+    /// A host with two threads on each core, and a VM `secret` besides another one.
+    struct Scene {
+        folder: tempfile::TempDir,
+        tree: Tree,
+        secret: Process,
+        other: Process,
+        cookies: Cookies,
+    }
+
+    impl Scene {
+        fn new(nodes: u32, threads_of_core: u32) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let tree = Tree::new(folder.path());
+            tree.machine(nodes, 4);
+            tree.cgroups(Cgroups::Unified);
+            tree.write("proc/sys/kernel/osrelease", "7.3.4\n");
+            for cpu in (0..4 * nodes).filter(|_| threads_of_core == 2) {
+                let core = format!("{}-{}", cpu / 2 * 2, cpu / 2 * 2 + 1);
+                tree.write(&format!("sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list"), &core);
+            }
+            let secret = Process::libvirt(100, "secret", 2);
+            let other = Process::libvirt(200, "other", 2);
+            tree.process(&secret);
+            tree.process(&other);
+            let scene = Self { folder, tree, secret, other, cookies: Cookies::default() };
+            scene.types(&["pid", "core_cookie"]);
+            scene
+        }
+
+        fn types(&self, members_of_task: &[&str]) {
+            let file = self.folder.path().join("sys/kernel/btf/vmlinux");
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, btf(&[("task_struct", members_of_task)], &[])).unwrap();
+        }
+
+        fn agent(&self, refusal: Option<Errno>) -> Agent<CookieHands> {
+            let (root, cookies) = (self.folder.path().to_owned(), self.cookies.clone());
+            self.agent_with(CookieHands { root, cookies, refusal })
+        }
+
+        fn agent_with<H: Hands>(&self, hands: H) -> Agent<H> {
+            let root: &Path = self.tree.root();
+            let machine = crate::topology::read_sysfs(root).unwrap();
+            Agent::new(root, machine, &toml::from_str::<Settings>(RULE).unwrap(), hands)
+        }
+
+        /// The cookies of a VM's threads, in ascending order of their numbers.
+        fn cookies(&self, process: &Process) -> Vec<Option<u32>> {
+            let cookies = self.cookies.borrow();
+            process.threads.iter().map(|thread| cookies.get(&thread.tid).copied()).collect()
+        }
+    }
+
+    /// What an agent tells of cookies in half a minute.
+    fn told<H: Hands>(agent: &mut Agent<H>) -> Vec<String> {
+        let told = (1..=30).flat_map(|second| agent.step(Duration::from_secs(second)).unwrap());
+        told.map(|entry| entry.to_string()).filter(|line| line.contains("core")).collect()
+    }
+
+    /// What others are told: the file, and the socket.
+    fn cores<H: Hands>(agent: &mut Agent<H>) -> [Option<Cores>; 2] {
+        let file = agent.homes_file().expect("something has changed");
+        let entry = file.vms.iter().find(|vm| vm.name == "secret").unwrap();
+        assert!(file.vms.iter().all(|vm| vm.name == "secret" || vm.cores.is_none()));
+        let reports = agent.reports().vms();
+        [entry.cores, reports.iter().find(|vm| vm.name == "secret").unwrap().cores]
+    }
+
+    #[test]
+    fn a_vm_gets_one_cookie_and_others_none() {
+        let scene = Scene::new(2, 2);
+        let mut agent = scene.agent(None);
+        let expected = "VM secret (process 100): shares no core with others from now on: it has got a cookie of core scheduling";
+        assert_eq!(told(&mut agent), [expected]);
+        assert_eq!(scene.cookies(&scene.secret), [Some(1); 4]);
+        assert_eq!(scene.cookies(&scene.other), [None; 4]);
+        assert_eq!(cores(&mut agent), [Some(Cores::CoreScheduling); 2]);
+        // An agent that takes this one's place leaves it.
+        let told = told(&mut scene.agent(None));
+        assert_eq!(
+            told,
+            ["VM secret (process 100): shares no core with others: it has a cookie of core scheduling"]
+        );
+        assert_eq!(scene.cookies(&scene.secret), [Some(1); 4]);
+    }
+
+    #[test]
+    fn threads_without_are_noticed() {
+        let mut scene = Scene::new(2, 2);
+        let mut agent = scene.agent(None);
+        told(&mut agent);
+        for name in ["vhost-100", "CPU 2/KVM"] {
+            let before = scene.cookies(&scene.secret)[0];
+            scene.secret = scene.secret.clone().thread(name);
+            scene.tree.process(&scene.secret);
+            let told = told_later(&mut agent);
+            assert!(
+                told.ends_with("some of its threads had no cookie of core scheduling; all have a new one"),
+                "{told}"
+            );
+            let now = scene.cookies(&scene.secret);
+            assert!(now.iter().all(|cookie| *cookie == now[0]) && now[0] > before, "{now:?}");
+        }
+    }
+
+    /// The one line that is told of cookies at the next look.
+    fn told_later(agent: &mut Agent<CookieHands>) -> String {
+        let mut told = agent.look(Duration::from_secs(60)).unwrap();
+        told.retain(|entry| entry.text.contains("cookie"));
+        assert_eq!(told.len(), 1, "{told:?}");
+        told.remove(0).to_string()
+    }
+
+    #[test]
+    fn cookies_that_a_monitor_has_taken_for_its_vcpus_stay() {
+        let scene = Scene::new(2, 2);
+        let vcpus = scene.secret.threads.iter().filter(|thread| thread.name.starts_with("CPU "));
+        scene.cookies.borrow_mut().extend(vcpus.zip(7..).map(|(vcpu, cookie)| (vcpu.tid, cookie)));
+        let before = scene.cookies(&scene.secret);
+        told(&mut scene.agent(None));
+        assert_eq!(scene.cookies(&scene.secret), before);
+    }
+
+    #[test]
+    fn without_core_scheduling_homes_keep_it_apart_and_that_is_told() {
+        for (release, members) in [("7.3.4", &["pid"][..]), ("7.1.3", &["pid", "core_cookie"])] {
+            let scene = Scene::new(2, 2);
+            scene.types(members);
+            scene.tree.write("proc/sys/kernel/osrelease", release);
+            let mut agent = scene.agent(None);
+            let told = told(&mut agent);
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert!(
+                told[0].starts_with("warning: this kernel ") && told[0].contains("may still be shared"),
+                "{told:?}"
+            );
+            assert_eq!(scene.cookies(&scene.secret), [None; 4], "{release}");
+            assert_eq!(cores(&mut agent), [Some(Cores::Placement); 2]);
+            let homes: Vec<_> = agent.reports().vms().into_iter().map(|vm| vm.home).collect();
+            assert_ne!(homes[0], homes[1]);
+        }
+        let scene = Scene::new(1, 2);
+        scene.types(&["pid"]);
+        let mut agent = scene.agent(None);
+        told(&mut agent);
+        assert_eq!(cores(&mut agent), [Some(Cores::Shared); 2], "there is no other node");
+    }
+
+    #[test]
+    fn cores_of_one_thread_are_shared_by_nobody() {
+        let scene = Scene::new(2, 1);
+        let mut agent = scene.agent(None);
+        assert_eq!(told(&mut agent), [""; 0]);
+        assert_eq!(scene.cookies(&scene.secret), [None; 4]);
+        assert_eq!(cores(&mut agent), [Some(Cores::OneThread); 2]);
+    }
+
+    #[test]
+    fn a_refusal_is_told_once() {
+        let scene = Scene::new(2, 2);
+        let mut agent = scene.agent(Some(Errno::PERM));
+        let told = told(&mut agent);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("warning: VM secret (process 100) cannot be given a cookie"), "{told:?}");
+        assert_eq!(cores(&mut agent), [Some(Cores::Placement); 2]);
+    }
+
+    #[test]
+    fn one_who_observes_only_tells() {
+        let scene = Scene::new(2, 2);
+        let mut agent = scene.agent_with(NoHands);
+        assert_eq!(told(&mut agent), ["VM secret (process 100): would get a cookie of core scheduling"]);
+        assert_eq!(cores(&mut agent), [Some(Cores::CoreScheduling); 2]);
+    }
+
+    #[test]
+    fn without_a_rule_nothing_is_looked_at() {
+        let scene = Scene::new(2, 2);
+        let machine = crate::topology::read_sysfs(scene.tree.root()).unwrap();
+        assert!(Keeper::new(&Kernel::new(scene.tree.root()), &machine, &[]).is_none());
+    }
+}

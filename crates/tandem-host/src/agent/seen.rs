@@ -1,0 +1,123 @@
+//! What the planner is shown of a VM.
+
+use super::parts::{Part, divide, part_of, shares};
+use super::resident::{Apart, Resident, id_of, ids_of};
+use crate::scheduler::VmRule;
+use crate::vms::VirtualNode;
+use tandem_sim::homes::{self, VmView, Wish};
+use tandem_sim::ids::NodeId;
+use tandem_sim::machine::Machine;
+use tandem_sim::placement::usable_nodes;
+
+/// The memory of a part.
+struct PartMemory {
+    /// That it may come to use.
+    all_bytes: u64,
+    /// That it has on each node, in the machine's order.
+    resident_bytes: Vec<u64>,
+    /// Nodes to which it is bound.
+    bound: Vec<NodeId>,
+}
+
+impl Resident {
+    /// What the planner is shown: each of its parts.
+    pub fn views(&self, machine: &Machine) -> Vec<VmView> {
+        let devices: Vec<NodeId> =
+            self.vm.devices.iter().filter_map(|device| id_of(machine, device.node?)).collect();
+        let (allowed, wish) = (self.allowed(machine), self.wish(machine));
+        let mut views = Vec::with_capacity(self.parts.len());
+        for ((part, id), memory) in self.parts.iter().zip(self.ids()).zip(self.memory_of_parts(machine)) {
+            views.push(VmView {
+                id,
+                vcpus: self.unconfined_vcpus(views.len(), machine),
+                memory_bytes: memory.all_bytes,
+                resident_bytes: memory.resident_bytes,
+                demand: part.demand,
+                allowed: allowed.clone(),
+                devices: devices.clone(),
+                wish: wish.clone(),
+                home: part.home.clone(),
+                part: part.node.map(|_| homes::Part { of: self.id, bound: memory.bound }),
+            });
+        }
+        views
+    }
+
+    fn memory_of_parts(&self, machine: &Machine) -> Vec<PartMemory> {
+        let mut resident_bytes = vec![0; machine.node_count()];
+        let known = self.memory.by_node.iter().flat_map(|by_node| &by_node.bytes);
+        for (&node, &bytes) in known {
+            if let Some(at) = id_of(machine, node) {
+                resident_bytes[at.index()] = bytes;
+            }
+        }
+        let all_bytes = self.vm.memory_bytes.unwrap_or(0).max(resident_bytes.iter().sum());
+        let nodes: Vec<&VirtualNode> =
+            self.parts.iter().filter_map(|part| part.virtual_node(&self.vm)).collect();
+        if nodes.is_empty() {
+            return vec![PartMemory { all_bytes, resident_bytes, bound: Vec::new() }];
+        }
+        let bound: Vec<_> = nodes.iter().map(|node| ids_of(machine, &node.host_nodes)).collect();
+        let lies_on = |(part, bound): (&Part, &Vec<NodeId>)| match &part.home {
+            Some(home) if bound.is_empty() => home.nodes.clone(),
+            _ => bound.clone(),
+        };
+        let lies_on: Vec<_> = self.parts.iter().zip(&bound).map(lies_on).collect();
+        let all = shares(&nodes, all_bytes);
+        let resident = divide(&resident_bytes, &all, &lies_on);
+        let parts = all.into_iter().zip(resident).zip(bound);
+        parts
+            .map(|((all_bytes, resident_bytes), bound)| PartMemory { all_bytes, resident_bytes, bound })
+            .collect()
+    }
+
+    /// How many vCPUs of a part may use other CPUs than isolated ones.
+    fn unconfined_vcpus(&self, part: usize, machine: &Machine) -> u32 {
+        let is_confined = |tid: u32| {
+            let vcpus = &self.limits.vcpus;
+            vcpus
+                .binary_search_by_key(&tid, |(tid, _)| *tid)
+                .is_ok_and(|at| is_confined(machine, &vcpus[at].1))
+        };
+        let its = self.vcpus().filter(|vcpu| part_of(&self.parts, &self.vm, vcpu) == Some(part));
+        its.filter(|vcpu| !is_confined(vcpu.tid)).count() as u32
+    }
+
+    /// The nodes that it may use, by CPUs that are not isolated and by memory; none stands for all.
+    fn allowed(&self, machine: &Machine) -> Vec<NodeId> {
+        let usable = usable_nodes(machine);
+        let may_use = |node: &NodeId| {
+            let mut cpus = machine.node_cpus(*node).iter_and(machine.housekeeping_cpus());
+            cpus.any(|cpu| self.limits.cpus.binary_search(&machine.cpu(cpu).os_index).is_ok())
+        };
+        let of_cpus: Vec<NodeId> = usable.iter().copied().filter(may_use).collect();
+        let of_memory = ids_of(machine, &self.limits.memory_nodes);
+        let both: Vec<NodeId> = of_cpus.iter().filter(|node| of_memory.contains(node)).copied().collect();
+        let allowed = if both.is_empty() { of_cpus } else { both };
+        if allowed.len() == usable.len() { Vec::new() } else { allowed }
+    }
+
+    /// Whether the operator has said where it is to live, which comes before what its user prefers.
+    pub(super) fn has_ruled_home(&self) -> bool {
+        let by_rule = self.rule.as_ref().is_some_and(|rule| rule.home.is_some() || rule.isolated);
+        by_rule || self.apart == Some(Apart::Home)
+    }
+
+    pub(super) fn wish(&self, machine: &Machine) -> Wish {
+        match (&self.decided, &self.rule) {
+            (Some(decided), _) if decided.nodes.is_empty() => Wish::Exempt,
+            (Some(decided), _) => Wish::Nodes(ids_of(machine, &decided.nodes)),
+            (None, Some(VmRule { home: Some(nodes), .. })) => Wish::Nodes(ids_of(machine, nodes)),
+            (None, Some(VmRule { isolated: true, .. })) => Wish::Isolated,
+            (None, Some(VmRule { exempt: true, .. })) => Wish::Exempt,
+            (None, _) if self.apart == Some(Apart::Home) => Wish::Isolated,
+            (None, _) => Wish::Any,
+        }
+    }
+}
+
+/// Whether isolated CPUs are all that a vCPU with these may use.
+pub(super) fn is_confined(machine: &Machine, cpus: &[u32]) -> bool {
+    let mut usable = cpus.iter().filter_map(|&cpu| machine.find_cpu(cpu)).peekable();
+    usable.peek().is_some() && !usable.any(|cpu| machine.housekeeping_cpus().contains(cpu))
+}

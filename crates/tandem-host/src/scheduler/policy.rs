@@ -1,0 +1,115 @@
+//! By which of the kernel's schedulers a task runs: the border to sched_getscheduler(2) and sched_setscheduler(2).
+//!
+//! Everybody may give own tasks the policy `SCHED_EXT`, with which the loaded sched_ext scheduler has them; those of others take
+//! `CAP_SYS_NICE` (`user_check_sched_setscheduler()` in the kernel's `kernel/sched/syscalls.c`). The nice value and the slice stay as they are
+//! when the policy changes there, and so does the flag `SCHED_RESET_ON_FORK` where the caller passes it on.
+//!
+//! This is unsafe code, for no library of ours has these calls. It passes numbers and one structure to the kernel.
+#![allow(unsafe_code)]
+
+use crate::tasks::Tid;
+use nix::libc;
+use rustix::io::Errno;
+
+/// `SCHED_EXT` of the kernel's `include/uapi/linux/sched.h`.
+const SCHED_EXT: libc::c_int = 7;
+
+/// A policy of the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// `SCHED_OTHER`: what tasks have unless somebody gives them another.
+    Other,
+    /// `SCHED_BATCH`.
+    Batch,
+    /// `SCHED_IDLE`, with which the nice value counts for nothing.
+    Idle,
+    /// `SCHED_EXT`.
+    Ext,
+    /// One of the real-time and deadline classes, which come before all of these.
+    Higher,
+}
+
+/// A policy as a task has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskPolicy {
+    /// Which.
+    pub policy: Policy,
+    /// The flag `SCHED_RESET_ON_FORK`: children begin without a real-time policy or a nice value below 0.
+    pub is_reset_on_fork: bool,
+}
+
+/// Who tells and changes policies of tasks.
+pub trait Policies {
+    /// What a task has.
+    ///
+    /// # Errors
+    /// If the task is gone, or may not be asked about.
+    fn policy(&self, tid: Tid) -> Result<TaskPolicy, Errno>;
+
+    /// Gives a task any but [`Policy::Higher`].
+    ///
+    /// # Errors
+    /// If the task is gone, or the kernel refuses.
+    fn set_policy(&self, tid: Tid, policy: TaskPolicy) -> Result<(), Errno>;
+}
+
+/// The policies of this machine's tasks.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelPolicies;
+
+impl Policies for KernelPolicies {
+    fn policy(&self, tid: Tid) -> Result<TaskPolicy, Errno> {
+        // SAFETY: The call takes a number and returns one.
+        let answer = unsafe { libc::sched_getscheduler(tid.get() as i32) };
+        if answer < 0 {
+            return Err(Errno::from_raw_os_error(nix::errno::Errno::last_raw()));
+        }
+        let policy = match answer & !libc::SCHED_RESET_ON_FORK {
+            libc::SCHED_OTHER => Policy::Other,
+            libc::SCHED_BATCH => Policy::Batch,
+            libc::SCHED_IDLE => Policy::Idle,
+            SCHED_EXT => Policy::Ext,
+            _ => Policy::Higher,
+        };
+        Ok(TaskPolicy { policy, is_reset_on_fork: answer & libc::SCHED_RESET_ON_FORK != 0 })
+    }
+
+    fn set_policy(&self, tid: Tid, policy: TaskPolicy) -> Result<(), Errno> {
+        let number = match policy.policy {
+            Policy::Other => libc::SCHED_OTHER,
+            Policy::Batch => libc::SCHED_BATCH,
+            Policy::Idle => libc::SCHED_IDLE,
+            Policy::Ext => SCHED_EXT,
+            Policy::Higher => return Err(Errno::INVAL),
+        };
+        let flag = if policy.is_reset_on_fork { libc::SCHED_RESET_ON_FORK } else { 0 };
+        let none = libc::sched_param { sched_priority: 0 };
+        // SAFETY: The kernel reads the structure, which outlives the call.
+        let answer = unsafe { libc::sched_setscheduler(tid.get() as i32, number | flag, &raw const none) };
+        if answer < 0 { Err(Errno::from_raw_os_error(nix::errno::Errno::last_raw())) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn policies_are_told_and_given() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let tid = Tid::new(child.id()).unwrap();
+        let of = |policy, is_reset_on_fork| TaskPolicy { policy, is_reset_on_fork };
+        assert_eq!(KernelPolicies.policy(tid), Ok(of(Policy::Other, false)));
+        for policy in [of(Policy::Other, true), of(Policy::Batch, false), of(Policy::Idle, true)] {
+            KernelPolicies.set_policy(tid, policy).unwrap();
+            assert_eq!(KernelPolicies.policy(tid), Ok(policy));
+        }
+        assert_eq!(KernelPolicies.set_policy(tid, of(Policy::Higher, false)), Err(Errno::INVAL));
+
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(KernelPolicies.policy(tid), Err(Errno::SRCH));
+        assert_eq!(KernelPolicies.set_policy(tid, of(Policy::Other, false)), Err(Errno::SRCH));
+    }
+}

@@ -1,0 +1,108 @@
+//! Where `tandem run` has a part of the tasks: whether it may, and what it says of that.
+
+use crate::error::BadInput;
+use crate::journal;
+use crate::text::many;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tandem_host::cgroups::Hierarchy;
+use tandem_host::log_entry::Level;
+use tandem_host::scheduler::{Look, Members, Partial};
+
+/// Checks that this process can keep to these settings.
+///
+/// # Errors
+/// If not: bad input, because other settings, or another unit, cure it.
+pub fn check(partial: &Partial) -> Result<(), BadInput> {
+    if !partial.is_on() {
+        return Ok(());
+    }
+    Hierarchy::find(Path::new("/")).map_err(|error| BadInput::new(format!("[partial]: {error}")))?;
+    fs::read("/proc/1/cgroup").map_err(|error| {
+        BadInput::new(format!(
+            "[partial] has to see the processes of all users, which /proc hides ({error}); run it as root, or mount /proc without hidepid"
+        ))
+    })?;
+    Members::probe().map_err(|error| {
+        BadInput::new(format!(
+            "[partial] takes CAP_SYS_NICE and sched_setscheduler(2), which the kernel refuses ({error}); run it as root, or put \
+             `CapabilityBoundingSet=CAP_SYS_NICE`, `AmbientCapabilities=CAP_SYS_NICE`, `SystemCallFilter=sched_setscheduler` and \
+             `RestrictRealtime=no` into [Service] with `systemctl edit tandem`"
+        ))
+    })
+}
+
+/// Takes the tasks of the part, and says how many these are.
+///
+/// # Errors
+/// If no unified hierarchy is mounted any more, or nobody reads the output.
+pub fn begin(members: &mut Members, partial: &Partial, log: &mut MembersLog) -> anyhow::Result<()> {
+    let look = members.look()?;
+    let list = |cgroups: &[PathBuf]| {
+        let names = cgroups.iter().map(|path| path.display().to_string());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let of = if partial.cgroups.is_empty() { "all cgroups".into() } else { list(&partial.cgroups) };
+    let except = match partial.except.is_empty() {
+        true => String::new(),
+        false => format!(" except {}", list(&partial.except)),
+    };
+    let tasks = many(look.tasks, "task");
+    writeln!(io::stdout(), "tandem: {tasks} of {of}{except}; the others stay with the kernel's scheduler")?;
+    log.note(&look);
+    Ok(())
+}
+
+/// Takes a step of keeping the tasks of the part.
+pub fn step(members: &mut Members, log: &mut MembersLog) {
+    match members.step() {
+        Ok(None) => {}
+        Ok(Some(look)) => log.note(&look),
+        Err(error) => log.tell(Failure::Other, || error.to_string()),
+    }
+}
+
+/// How often at most each kind of failure is told: any user can bring one about.
+const TELL_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// What can go wrong with the tasks of the part.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Failure {
+    Refused,
+    Hidden,
+    Other,
+}
+
+/// What has gone wrong, and when each kind of it was told.
+#[derive(Default)]
+pub struct MembersLog {
+    told: BTreeMap<Failure, Instant>,
+}
+
+impl MembersLog {
+    fn note(&mut self, look: &Look) {
+        if let Some((tid, error)) = look.refused {
+            self.tell(Failure::Refused, || format!("task {tid}: {error}"));
+        }
+        if let Some(hidden) = &look.hidden {
+            self.tell(Failure::Hidden, || {
+                format!("a cgroup cannot be looked into, and counts as outside: {hidden}")
+            });
+        }
+    }
+
+    fn tell(&mut self, failure: Failure, text: impl FnOnce() -> String) {
+        if self.told.get(&failure).is_some_and(|told| told.elapsed() < TELL_INTERVAL) {
+            return;
+        }
+        self.told.insert(failure, Instant::now());
+        journal::tell(
+            Level::Warning,
+            "partial",
+            format!("not all tasks can be put where [partial] says: {}", text()),
+        );
+    }
+}
