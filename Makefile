@@ -3,9 +3,9 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
-# Where `make demo` puts the HTML report.
+# Where `make demo` and `make reproduce` put the HTML report.
 REPORT ?= report
-# How long `make soak` searches, seconds; the seed if it is to be a certain one.
+# How long `make soak` fuzzes, and how long it searches, seconds; the seed if it is to be a certain one.
 SOAK_SECONDS ?= 3600
 SEED ?=
 # How long `make fuzz` fuzzes in all, seconds.
@@ -31,7 +31,7 @@ export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
 # Warnings of rustdoc, such as links that lead nowhere, are errors.
 export RUSTDOCFLAGS := -D warnings
 
-.PHONY: help build install uninstall deb demo test check soak mutants test-deb test-vm lint deny fuzz bench bench-vm docs clean
+.PHONY: help build install uninstall deb demo reproduce test check soak mutants test-deb test-vm lint deny fuzz bench bench-vm docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
@@ -50,22 +50,31 @@ deb: build ## Build a Debian package in target/debian
 	@scripts/setup deb
 	@scripts/deb $(PROFILE)
 
-demo: build ## Reproduce every experiment: tables here, and an HTML report
+demo: ## A first look in minutes: shorter runs of every experiment, tables here, and an HTML report
+	@scripts/setup build
+	cargo build --locked --package tandem --profile demo
+	target/demo/tandem reproduce --quick --out $(REPORT)
+	@echo
+	@echo "The HTML report is $(REPORT)/report.html: open it in a browser. \`make reproduce\` runs all of it."
+
+reproduce: build ## Reproduce every experiment in full: tables here, and an HTML report
 	target/release/tandem reproduce --out $(REPORT)
 	@echo
 	@echo "The HTML report is $(REPORT)/report.html: open it in a browser."
 
-test: lint deny fuzz ## Everything that CI checks: lint, deny, fuzz, all tests and examples, check, test-deb, test-vm
+test: lint deny fuzz ## What must hold: lint, deny, fuzz, all tests and examples, a search, test-deb, test-vm without what is long
 	@scripts/test
 	@MUTANT_SECONDS=0 scripts/mutants
-	@scripts/check 120 held
+	@scripts/check 60 held
 	@$(MAKE) --no-print-directory test-deb
-	@$(MAKE) --no-print-directory test-vm
+	@$(MAKE) --no-print-directory test-vm VM_OPTIONS=--short
 
 check: ## Search two minutes for a case that breaks a promise of the scheduler (SEED=7: with this seed)
 	@scripts/check 120
 
-soak: ## The same for SOAK_SECONDS
+soak: ## What takes long: test-vm with all that it has, fuzz, and then check, both for SOAK_SECONDS
+	@$(MAKE) --no-print-directory test-vm
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$(SOAK_SECONDS)
 	@scripts/check $(SOAK_SECONDS)
 
 mutants: ## Plant faults in copies of the scheduler, and count how many the search finds (MUTANT_SECONDS=600 each)
@@ -102,7 +111,7 @@ fuzz: ## Fuzz the readers of scenarios, hwloc's XML, processes, sysfs, the servi
 
 bench: ## Measure the simulator's speed: events/s and ns/event
 	@scripts/setup build
-	cargo bench --locked --workspace
+	cargo bench --locked --workspace --bench '*'
 
 bench-vm: ## Compare schedulers on a real kernel in QEMU, in instruction-counted time (SEEDS=8, CSV=FILE, KERNEL=6.12)
 	@scripts/setup bench-vm

@@ -1,7 +1,7 @@
 //! `tandem check`: search for a case that breaks a promise of the scheduler.
 
 use crate::error::{BadInput, one_line};
-use crate::reproduce::{cancelled_by_interrupt, make_writable, parse_jobs};
+use crate::reproduce::{LINE_EVERY, cancelled_by_interrupt, make_writable, parse_jobs};
 use crate::sim::{Level, parse_policy, parse_seed};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeSet;
@@ -22,9 +22,6 @@ use tandem_lab::check::search::{self, Found, Options, Progress, RUN_SEED, all_pr
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_lab::scenario::policy::scheduler::SchedulerName;
-
-/// Time between two lines of progress where there is no terminal.
-const LINE_EVERY: std::time::Duration = std::time::Duration::from_secs(15);
 
 /// The highest number of a case that a search can begin with.
 const FROM_CASE_MAX: u64 = 1_000_000_000_000_000_000;

@@ -6,12 +6,13 @@ use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 use tandem_file::new_file::NewFile;
 use tandem_lab::experiment::{Experiment, ExperimentFolder};
 use tandem_lab::report::{self, Csv, Format, Html, Json};
@@ -20,6 +21,8 @@ use tandem_lab::runner::{self, Progress, RunOptions};
 
 /// Most runs at the same time.
 const MAX_JOBS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+/// Time between two lines of progress where there is no terminal.
+pub const LINE_EVERY: Duration = Duration::from_secs(15);
 /// Exit status of a command that a second Ctrl-C ended: 128 and the number of the signal, as shells have it.
 const KILLED_BY_INTERRUPT: i32 = 130;
 
@@ -66,9 +69,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut results = Vec::new();
     for experiment in &experiments {
         let bar = Bar::new(&experiment.name);
-        let result = runner::run(experiment, options, &bar, &cancel);
-        bar.0.finish_and_clear();
-        results.push(result.map_err(BadInput::new)?);
+        results.push(runner::run(experiment, options, &bar, &cancel).map_err(BadInput::new)?);
+        bar.line();
     }
     results.retain(|result| !result.cells.is_empty());
 
@@ -164,23 +166,47 @@ fn write_files(folder: &Path, results: &[ExperimentResults]) -> anyhow::Result<(
     Ok(())
 }
 
-/// A bar on standard error, if that is a terminal.
-struct Bar(ProgressBar);
+/// How far the runs of an experiment are, on standard error: a bar on a terminal, lines elsewhere.
+struct Bar {
+    bar: ProgressBar,
+    last_line: Mutex<Instant>,
+}
 
 impl Bar {
     fn new(name: &str) -> Self {
         let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} runs, {eta} left")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
-        Self(ProgressBar::new(0).with_style(style).with_prefix(name.to_owned()))
+        let bar = ProgressBar::new(0).with_style(style).with_prefix(name.to_owned());
+        Self { bar, last_line: Mutex::new(Instant::now()) }
+    }
+
+    /// Prints where the runs are, unless there is a bar.
+    fn line(&self) {
+        if !io::stderr().is_terminal() {
+            let (done, planned) = (self.bar.position(), self.bar.length().unwrap_or_default());
+            // Nothing is left to be done if standard error is closed.
+            let _ = writeln!(io::stderr(), "tandem: {}: {done} of {planned} runs", self.bar.prefix());
+        }
     }
 }
 
 impl Progress for Bar {
     fn planned(&self, runs: usize) {
-        self.0.inc_length(runs as u64);
+        self.bar.inc_length(runs as u64);
     }
 
     fn done(&self) {
-        self.0.inc(1);
+        self.bar.inc(1);
+        let mut last_line = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+        if last_line.elapsed() > LINE_EVERY {
+            *last_line = Instant::now();
+            self.line();
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
     }
 }

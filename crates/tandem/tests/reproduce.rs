@@ -194,3 +194,13 @@ fn mistakes_exit_with_2_and_one_line() {
         assert!(error.contains(says) && error.lines().count() == 1, "{args:?}: {error}");
     }
 }
+
+#[test]
+fn progress_is_seen_without_a_terminal() {
+    let project = project();
+    let mut command = Command::cargo_bin("tandem").unwrap();
+    let assert = command.args(["reproduce", "hogs"]).current_dir(project.path()).assert().success();
+    let progress = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+    let last = progress.lines().last().unwrap();
+    assert_eq!(last, "tandem: hogs: 12 of 12 runs", "{progress}");
+}

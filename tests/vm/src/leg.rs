@@ -92,10 +92,16 @@ pub struct Scenario {
     pub name: &'static str,
     /// Tries it.
     pub run: fn(&Guest) -> anyhow::Result<()>,
+    /// Whether `--short` leaves it out: it takes long, and others would notice most of what it would.
+    pub is_long: bool,
 }
 
 const fn scenario(name: &'static str, run: fn(&Guest) -> anyhow::Result<()>) -> Scenario {
-    Scenario { name, run }
+    Scenario { name, run, is_long: false }
+}
+
+const fn long(name: &'static str, run: fn(&Guest) -> anyhow::Result<()>) -> Scenario {
+    Scenario { name, run, is_long: true }
 }
 
 /// One socket, one node.
@@ -151,12 +157,12 @@ pub const LEGS: &[Leg] = &[
             scenario("second-instance", scenarios::bad_input::second_instance),
             scenario("wrong-settings", scenarios::bad_input::wrong_settings),
             scenario("lost-limits", scenarios::bad_input::lost_limits),
-            scenario("wrong-preferences", scenarios::bad_input::wrong_preferences),
-            scenario("preferences-survive-hotplug", scenarios::hotplug::preferences_survive),
+            long("wrong-preferences", scenarios::bad_input::wrong_preferences),
+            long("preferences-survive-hotplug", scenarios::hotplug::preferences_survive),
             scenario("users-steer-their-own", scenarios::control_socket::users_steer_their_own),
             scenario("hostile-user", scenarios::control_socket::hostile_user),
             scenario("hostile-user-of-metrics", scenarios::metrics::hostile_user),
-            scenario("agent-is-killed", scenarios::control_socket::agent_is_killed),
+            long("agent-is-killed", scenarios::control_socket::agent_is_killed),
         ],
     },
     Leg {
@@ -170,15 +176,15 @@ pub const LEGS: &[Leg] = &[
             scenario("nice-values", scenarios::fairness::nice_values),
             scenario("cgroup-weights", scenarios::fairness::cgroup_weights),
             scenario("cgroup-limits", scenarios::fairness::cgroup_limits),
-            scenario("equal-tasks", scenarios::fairness::equal_tasks),
+            long("equal-tasks", scenarios::fairness::equal_tasks),
             scenario("pinned-tasks", scenarios::fairness::pinned_tasks),
             scenario("changes-of-affinity", scenarios::fairness::changes_of_affinity),
             scenario("sleepers-credit", scenarios::fairness::sleepers_credit),
-            scenario("storm-of-wake-ups", scenarios::rate_control::storm_of_wake_ups),
-            scenario("exemption-from-rate-control", scenarios::rate_control::exemption),
-            scenario("tasks-of-a-part-come-and-go", scenarios::partial::tasks_come_and_go),
+            long("storm-of-wake-ups", scenarios::rate_control::storm_of_wake_ups),
+            long("exemption-from-rate-control", scenarios::rate_control::exemption),
+            long("tasks-of-a-part-come-and-go", scenarios::partial::tasks_come_and_go),
             scenario("who-hides-is-outside-of-a-part", scenarios::partial::who_hides_is_outside),
-            scenario("a-part-beside-others", scenarios::partial::a_part_beside_others),
+            long("a-part-beside-others", scenarios::partial::a_part_beside_others),
         ],
     },
     Leg {
@@ -190,7 +196,7 @@ pub const LEGS: &[Leg] = &[
         cpu_s: 60,
         scenarios: &[
             scenario("stays-leaves-returns", scenarios::soft_affinity::stays_leaves_returns),
-            scenario("ratio-says-where-to-wait", scenarios::soft_affinity::ratio_says_where_to_wait),
+            long("ratio-says-where-to-wait", scenarios::soft_affinity::ratio_says_where_to_wait),
             scenario("is-inherited", scenarios::soft_affinity::is_inherited),
             scenario("of-a-cgroup", scenarios::soft_affinity::of_a_cgroup),
         ],
@@ -232,7 +238,7 @@ pub const LEGS: &[Leg] = &[
             scenario("kvm-is-there", scenarios::harness::kvm_is_there),
             scenario("directed-yields-succeed", scenarios::directed_yield::they_succeed),
             scenario("directed-yields-help", scenarios::directed_yield::they_help),
-            scenario("directed-yields-are-fair", scenarios::directed_yield::they_are_fair),
+            long("directed-yields-are-fair", scenarios::directed_yield::they_are_fair),
         ],
     },
     Leg {
@@ -246,12 +252,12 @@ pub const LEGS: &[Leg] = &[
             scenario("are-found-and-have-homes", scenarios::vms::are_found_and_have_homes),
             scenario("virtual-nodes-have-homes", scenarios::vms::virtual_nodes_have_homes),
             scenario("observed-before-loading", scenarios::observing::before_loading),
-            scenario("homes-follow-memory", scenarios::vms::homes_follow_memory),
-            scenario("memory-comes-home", scenarios::vms::memory_comes_home),
-            scenario("limits-are-respected", scenarios::vms::limits_are_respected),
-            scenario("homes-survive", scenarios::vms::homes_survive),
+            long("homes-follow-memory", scenarios::vms::homes_follow_memory),
+            long("memory-comes-home", scenarios::vms::memory_comes_home),
+            long("limits-are-respected", scenarios::vms::limits_are_respected),
+            long("homes-survive", scenarios::vms::homes_survive),
             scenario("metrics-tell-of-a-vm", scenarios::metrics::tell_of_a_vm),
-            scenario("nobody-waits-beside-idle", scenarios::vms::nobody_waits_beside_idle),
+            long("nobody-waits-beside-idle", scenarios::vms::nobody_waits_beside_idle),
         ],
     },
     Leg {
@@ -263,12 +269,12 @@ pub const LEGS: &[Leg] = &[
         cpu_s: 320,
         scenarios: &[
             scenario("false-monitors", scenarios::abuse::false_monitors),
-            scenario("threads-and-files", scenarios::abuse::threads_and_files),
-            scenario("storms", scenarios::abuse::storms),
+            long("threads-and-files", scenarios::abuse::threads_and_files),
+            long("storms", scenarios::abuse::storms),
             scenario("slow-clients", scenarios::abuse::slow_clients),
             scenario("numbers-are-taken", scenarios::abuse::numbers_are_taken),
-            scenario("other-programs", scenarios::abuse::other_programs),
-            scenario("silent-memory", scenarios::abuse::silent_memory),
+            long("other-programs", scenarios::abuse::other_programs),
+            long("silent-memory", scenarios::abuse::silent_memory),
         ],
     },
     Leg {
@@ -282,7 +288,7 @@ pub const LEGS: &[Leg] = &[
             scenario("nobody-starves-between-pinned", scenarios::starvation::between_pinned),
             scenario("nobody-starves-beside-real-time", scenarios::starvation::beside_real_time),
             scenario("sets-change-while-tasks-run", scenarios::starvation::sets_change),
-            scenario("sleepers-wait-little", scenarios::latency::sleepers_wait_little),
+            long("sleepers-wait-little", scenarios::latency::sleepers_wait_little),
         ],
     },
     Leg {
@@ -295,7 +301,7 @@ pub const LEGS: &[Leg] = &[
         cpu_s: 120,
         scenarios: &[
             scenario("alone-without-ticks", scenarios::tickless::alone_without_ticks),
-            scenario("together-with-ticks", scenarios::tickless::together_with_ticks),
+            long("together-with-ticks", scenarios::tickless::together_with_ticks),
         ],
     },
     Leg {
@@ -319,9 +325,9 @@ pub const LEGS: &[Leg] = &[
         modules: &[],
         cpu_s: 260,
         scenarios: &[
-            scenario("machine-is-as-asked-for", scenarios::harness::machine_is_as_asked_for),
-            scenario("cores-before-threads", scenarios::large::cores_before_threads),
-            scenario("weights-of-many-threads", scenarios::large::weights_of_many_threads),
+            long("machine-is-as-asked-for", scenarios::harness::machine_is_as_asked_for),
+            long("cores-before-threads", scenarios::large::cores_before_threads),
+            long("weights-of-many-threads", scenarios::large::weights_of_many_threads),
         ],
     },
     Leg {
@@ -356,15 +362,15 @@ pub static BENCH: Leg = Leg {
     modules: &[],
     cpu_s: 900,
     scenarios: &[
-        Scenario { name: "eevdf", run: bench::eevdf },
-        Scenario { name: "tandem", run: bench::tandem },
-        Scenario { name: "tandem-plain", run: |guest| bench::tandem_with_only(guest, &[]) },
-        Scenario { name: "soft-affinity", run: |guest| bench::tandem_with_only(guest, &["soft_affinity"]) },
-        Scenario { name: "numa-homes", run: |guest| bench::tandem_with_only(guest, &["numa_homes"]) },
-        Scenario { name: "rate-control", run: |guest| bench::tandem_with_only(guest, &["rate_control"]) },
-        Scenario { name: "directed-yield", run: |guest| bench::tandem_with_only(guest, &["directed_yield"]) },
-        Scenario { name: "tandem-guest", run: bench::tandem_guest },
-        Scenario { name: "scx_bpfland", run: bench::scx_bpfland },
+        scenario("eevdf", bench::eevdf),
+        scenario("tandem", bench::tandem),
+        scenario("tandem-plain", |guest| bench::tandem_with_only(guest, &[])),
+        scenario("soft-affinity", |guest| bench::tandem_with_only(guest, &["soft_affinity"])),
+        scenario("numa-homes", |guest| bench::tandem_with_only(guest, &["numa_homes"])),
+        scenario("rate-control", |guest| bench::tandem_with_only(guest, &["rate_control"])),
+        scenario("directed-yield", |guest| bench::tandem_with_only(guest, &["directed_yield"])),
+        scenario("tandem-guest", bench::tandem_guest),
+        scenario("scx_bpfland", bench::scx_bpfland),
     ],
 };
 

@@ -107,6 +107,9 @@ pub fn run(options: &Options) -> Result<bool> {
     )?;
     let release = release.as_deref().unwrap_or("that never came up");
     println!("vm tests: {passed} passed, {failed} failed, kernel {release}");
+    if options.short {
+        println!("vm tests: those that take long were left out; `make soak` runs them");
+    }
     for (leg, fault, console) in faults.into_inner().expect("no thread panics with the lock") {
         println!("the leg {leg} was booted again: QEMU {fault}");
         console.iter().for_each(|line| println!("    console: {line}"));
@@ -186,8 +189,8 @@ fn plan(options: &Options) -> Result<Vec<Plan>> {
     let wanted = |filter: &Option<String>, name| filter.as_deref().is_none_or(|wanted| wanted == name);
     let mut plans = Vec::new();
     for leg in LEGS.iter().filter(|leg| wanted(&options.leg, leg.name)) {
-        let scenarios: Vec<_> =
-            leg.scenarios.iter().filter(|scenario| wanted(&options.scenario, scenario.name)).collect();
+        let asked = leg.scenarios.iter().filter(|scenario| wanted(&options.scenario, scenario.name));
+        let scenarios: Vec<_> = asked.filter(|scenario| !(options.short && scenario.is_long)).collect();
         if !scenarios.is_empty() {
             plans.push(Plan { leg, scenarios });
         }
@@ -263,6 +266,13 @@ mod tests {
         assert_eq!(names(&["--leg", "life"]).unwrap(), [("life", LEGS[0].scenarios.len())]);
         assert_eq!(names(&["--scenario", "hackbench-runs"]).unwrap(), [("life", 1)]);
         assert!(names(&["--leg", "numa", "--scenario", "hackbench-runs"]).is_err());
+        assert!(names(&["--leg", "large", "--scenario", "cores-before-threads"]).is_ok());
+        assert!(names(&["--short", "--leg", "large", "--scenario", "cores-before-threads"]).is_err());
+        let churn_s = |arguments: &[&str]| Options::parse_from([&["vm-tests"], arguments].concat()).churn;
+        assert_eq!(
+            [churn_s(&[]), churn_s(&["--short"]), churn_s(&["--short", "--churn", "7"])],
+            [120, 20, 7]
+        );
     }
 
     /// What a boot tells that ends these scenarios of what it is asked for, and then has a fault or not.

@@ -20,6 +20,9 @@ pub struct Options {
     /// Run this scenario only, in every leg that has it
     #[arg(long, value_name = "NAME")]
     pub scenario: Option<String>,
+    /// Leave out the scenarios that take long, and let the churn go on for 20 s
+    #[arg(long)]
+    pub short: bool,
     /// Print LEG/SCENARIO for each that would run, and boot nothing
     #[arg(long)]
     pub list: bool,
@@ -28,7 +31,7 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     pub compare: Vec<PathBuf>,
     /// How long the churn goes on, seconds of the guest's clock
-    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, default_value_if("short", "true", "20"))]
     pub churn: u64,
     /// Seed of the legs in which QEMU counts instructions; they run the same with the same seed
     #[arg(long, value_name = "N", default_value_t = 1)]

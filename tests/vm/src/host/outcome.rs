@@ -142,7 +142,7 @@ mod tests {
     use std::time::Duration;
 
     const fn scenario(name: &'static str) -> Scenario {
-        Scenario { name, run: |_| Ok(()) }
+        Scenario { name, run: |_| Ok(()), is_long: false }
     }
 
     static SCENARIOS: [Scenario; 3] = [scenario("first"), scenario("second"), scenario("third")];

@@ -28,13 +28,45 @@ pub mod starvation;
 pub mod tickless;
 pub mod vms;
 
-use crate::guest::{process::Process, tandem};
+use crate::guest::process::Process;
+use crate::guest::switches::Trace;
+use crate::guest::{Guest, cpus, idle_beside, tandem};
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
+use std::time::Duration;
 
 /// The share of its time that a task spends where it is said to be, or more. Not all of it: on emulated CPUs the kernel's
 /// own work takes long enough for a task to find its CPU taken now and then.
 const MOSTLY: f64 = 0.75;
+
+/// The scheduler's longest slice, ns.
+const SLICE_NS: u64 = 20_000_000;
+/// How long waits beside idle CPUs are measured, by a CPU's own clock.
+const OBSERVED: Duration = Duration::from_secs(4);
+/// Part of their time that tasks may wait beside a CPU that idles for longer than a slice.
+const BESIDE_IDLE_MAX: f64 = 0.01;
+
+/// Fails if threads that keep CPU 0 busy, and may use all CPUs, wait for long while one idles.
+fn wait_little_beside_idle(guest: &Guest, threads: &[u32]) -> Result<()> {
+    let trace = Trace::start_with_ticks()?;
+    cpus::wait_for_own_time(&[0], OBSERVED)?;
+    let waited = idle_beside::waited(&trace.stop()?, threads, SLICE_NS);
+    let ms = |ns: u64| ns as f64 / 1e6;
+    guest.note(format!(
+        "in {} ms of the CPUs' own time {} waits of {:.1} ms in all, at most {:.1} ms at a time beside an idle CPU",
+        waited.observed_ns / 1_000_000,
+        waited.waits,
+        ms(waited.waited_ns),
+        ms(waited.longest_ns)
+    ))?;
+    let share = waited.beside_idle_ns as f64 / (waited.observed_ns * threads.len() as u64) as f64;
+    guest.note(format!(
+        "{:.2}% of their time waiting beside a CPU that idled for longer than a slice",
+        100.0 * share
+    ))?;
+    ensure!(share < BESIDE_IDLE_MAX, "tasks wait while CPUs idle");
+    Ok(())
+}
 
 /// Runs hackbench: 80 processes that wake each other all the time. What it tells about its time.
 fn hackbench() -> Result<String> {

@@ -1,6 +1,6 @@
 //! NUMA homes: groups of threads that prefer nodes. For a leg with two nodes of two CPUs.
 
-use super::{MOSTLY, succeeds};
+use super::{MOSTLY, succeeds, wait_little_beside_idle};
 use crate::guest::process::Process;
 use crate::guest::tandem::{self, Tandem};
 use crate::guest::tasks::{share_on, threads};
@@ -55,7 +55,7 @@ pub fn no_node_idles(guest: &Guest) -> Result<()> {
         100.0 * away
     ))?;
     ensure!(stolen > 0, "the idle node stole nothing");
-    ensure!(away > 0.4, "a node idled while tasks waited");
+    wait_little_beside_idle(guest, &large_threads)?;
 
     let local = work::burn(2).preferring(&["--nodes", "1"]).start()?;
     let at_home = share_on(&threads(local.pid())?, &nodes[1])?;

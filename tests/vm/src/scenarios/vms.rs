@@ -1,18 +1,16 @@
 //! The agent and real VMs: QEMU with nested KVM on two nodes of two CPUs.
 
 use super::metrics::{LISTEN, agents_looks, start_loopback};
-use super::{MOSTLY, succeeds};
+use super::{MOSTLY, succeeds, wait_little_beside_idle};
 use crate::guest::cgroup::Cgroup;
-use crate::guest::switches::Trace;
 use crate::guest::tandem::{Tandem, agent};
 use crate::guest::tasks::share_on;
 use crate::guest::vm::{Vm, homes};
-use crate::guest::{Guest, cpus, idle_beside, wait};
-use anyhow::{Context, Result, ensure};
+use crate::guest::{Guest, cpus, wait};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
 
 /// Looks every second, and no rest: what takes minutes on a host takes seconds here.
 pub const QUICK: &str = "[agent]\nlook_interval = \"1 s\"\nlooks_in_a_row = 2\nrest = \"0 s\"\n";
@@ -21,12 +19,8 @@ const LOOKS_MAX: u64 = 4;
 /// How often an agent looks that has read where memory is, until it begins to move it: at once, and three times as often again.
 const MOVING_LOOKS_MAX: u64 = 8;
 
-/// The scheduler's longest slice, ns.
-const SLICE_NS: u64 = 20_000_000;
-/// How long waits are looked at, by a CPU's own clock.
-const OBSERVED: Duration = Duration::from_secs(4);
-/// Part of their time that vCPUs may wait beside a CPU that idles for longer than a slice.
-const BESIDE_IDLE_MAX: f64 = 0.01;
+/// How often it is measured where vCPUs run until they have to be at home.
+const MEASUREMENTS_MAX: usize = 12;
 
 /// VMs are found when they start, get homes on different nodes, stay there, are shown, and are forgotten when they end,
 /// in order or not.
@@ -49,17 +43,15 @@ pub fn are_found_and_have_homes(guest: &Guest) -> Result<()> {
     ensure!(nodes.len() == 2 && nodes[0] != nodes[1], "the homes are {nodes:?}");
     for (vm, &node) in vms.iter().zip(&nodes) {
         let home = cpus::of_node(node)?;
-        // They may have run elsewhere when the home was given, and come once there is room.
-        wait::until(
-            "that its vCPUs come home",
-            || Ok((share_on(vm.vcpus(), &home)? > MOSTLY).then_some(())),
-        )?;
-        let share = share_on(vm.vcpus(), &home)?;
+        let share = wait_until_at_home(vm.vcpus(), &home)?;
         guest.note(format!("on node {node}: {:.0}% at home", 100.0 * share))?;
-        ensure!(share > MOSTLY, "a VM was not at home");
     }
-    let shown = succeeds(&["vms", "--interval", "200ms"])?;
-    ensure!(shown.contains("first") && shown.contains("second"), "`tandem vms` shows {shown}");
+    // While vCPUs keep all CPUs busy, a command line may take longer to read than `tandem vms` waits, and that names a VM
+    // by its process then.
+    wait::until("that `tandem vms` shows both names", || {
+        let shown = succeeds(&["vms", "--interval", "200ms"])?;
+        Ok((shown.contains("first") && shown.contains("second")).then_some(()))
+    })?;
 
     for (vm, signal) in vms.iter_mut().zip([Signal::KILL, Signal::TERM]) {
         vm.process().signal(signal)?;
@@ -88,10 +80,8 @@ pub fn virtual_nodes_have_homes(guest: &Guest) -> Result<()> {
         ensure!(nodes == [0, 1] || nodes == [1, 0], "the virtual nodes live on {nodes:?}");
         for (number, (vcpus, &node)) in vm.vcpus().chunks(2).zip(&nodes).enumerate() {
             let home = cpus::of_node(node)?;
-            wait::until("that its vCPUs come home", || Ok((share_on(vcpus, &home)? > MOSTLY).then_some(())))?;
-            let share = share_on(vcpus, &home)?;
+            let share = wait_until_at_home(vcpus, &home)?;
             guest.note(format!("virtual node {number} on node {node}: {:.0}% at home", 100.0 * share))?;
-            ensure!(share > MOSTLY, "a virtual node was not at home");
         }
         Ok(nodes)
     };
@@ -112,6 +102,22 @@ pub fn virtual_nodes_have_homes(guest: &Guest) -> Result<()> {
     drop(vm);
     tandem.stop()?;
     Ok(())
+}
+
+/// Waits until vCPUs have come home, where there may be no room at first, and stay: one measurement after the other says
+/// that most of them is there. The share of the last. Not of every measurement: a CPU that the emulator does not run leaves its
+/// tasks to others.
+fn wait_until_at_home(vcpus: &[u32], home: &[u32]) -> Result<f64> {
+    let mut shares = vec![0.0];
+    while shares.len() <= MEASUREMENTS_MAX {
+        shares.push(share_on(vcpus, home)?);
+        if let [.., before, last] = shares[..]
+            && before.min(last) > MOSTLY
+        {
+            return Ok(last);
+        }
+    }
+    bail!("vCPUs are not at home; the shares of their time there: {:.2?}", &shares[1..])
 }
 
 /// Memory that somebody moves takes the home with it.
@@ -269,26 +275,12 @@ pub fn nobody_waits_beside_idle(guest: &Guest) -> Result<()> {
         vm.wait_for_home_on(0)?;
     }
     let vcpus: Vec<u32> = vms.iter().flat_map(|vm| vm.vcpus()).copied().collect();
-    let trace = Trace::start_with_ticks()?;
-    cpus::wait_for_own_time(&[0], OBSERVED)?;
-    let waited = idle_beside::waited(&trace.stop()?, &vcpus, SLICE_NS);
-    let ms = |ns: u64| ns as f64 / 1e6;
-    guest.note(format!(
-        "4 vCPUs with a home of 2 CPUs in {} ms of these: {} waits of {:.1} ms in all, beside an idle CPU at most {:.1} ms of these at a time",
-        waited.observed_ns / 1_000_000,
-        waited.waits,
-        ms(waited.waited_ns),
-        ms(waited.longest_ns)
-    ))?;
     let away = share_on(&vcpus, &cpus::of_node(1)?)?;
-    guest.note(format!("{:.0}% of their time on the other node", 100.0 * away))?;
-    ensure!(away > 0.4, "the other node was left idle");
-    let share = waited.beside_idle_ns as f64 / (waited.observed_ns * vcpus.len() as u64) as f64;
     guest.note(format!(
-        "{:.2}% of their time waiting beside a CPU that idled for longer than a slice",
-        100.0 * share
+        "4 vCPUs with a home of 2 CPUs: {:.0}% of their time on the other node",
+        100.0 * away
     ))?;
-    ensure!(share < BESIDE_IDLE_MAX, "vCPUs wait while CPUs idle");
+    wait_little_beside_idle(guest, &vcpus)?;
     drop(vms);
     tandem.stop()?;
     Ok(())
