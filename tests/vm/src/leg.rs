@@ -347,7 +347,7 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "nokaslr norandmaps numa_balancing=disable",
         modules: &[],
         cpu_s: 500,
-        scenarios: &[scenario("programs", agreement::programs)],
+        scenarios: &[long("programs", agreement::programs)],
     },
 ];
 
