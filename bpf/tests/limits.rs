@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::Path;
 use tandem_lab::scenario::ScenarioSource;
-use tandem_sim::ids::TaskId;
+use tandem_machine::ids::TaskId;
 use tandem_sim::run_observed;
 use tandem_sim::trace::{Event, EventKind};
 

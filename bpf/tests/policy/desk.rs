@@ -7,9 +7,9 @@ use std::sync::Arc;
 use tandem_host::scheduler::{Mode, Settings};
 use tandem_lab::scenario::policy::compiled;
 use tandem_lab::scenario::policy::scheduler::{SchedulerName, Told};
-use tandem_sim::cpumask::CpuMask;
-use tandem_sim::ids::{CpuId, TaskId, VmId};
-use tandem_sim::machine::{Machine, MachineBuilder};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, TaskId, VmId};
+use tandem_machine::{Machine, MachineBuilder};
 use tandem_sim::policy::sched_ext::{KernelVersion, SchedExt};
 use tandem_sim::policy::{Alarm, Context, Policy, Reason, TaskFacts};
 

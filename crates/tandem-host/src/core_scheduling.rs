@@ -17,7 +17,7 @@ use crate::guarded::has_cookie;
 use crate::scheduler::{Kernel, KernelTypes, is_endangered_by_cookies};
 use crate::vms::{Finder, ProcUnreadable, Thread, ThreadKind, Vm};
 use std::path::Path;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 /// Threads of a VM that are looked at: as many vCPUs as VMs of today have, and more.
 const THREADS_MAX: usize = 1024;

@@ -5,8 +5,8 @@
 
 use std::path::Path;
 use tandem_host::topology::{parse_hwloc, read_hwloc};
-use tandem_sim::ids::{CpuId, NodeId};
-use tandem_sim::machine::{Hardware, Llc, Machine};
+use tandem_machine::ids::{CpuId, NodeId};
+use tandem_machine::{Hardware, Llc, Machine};
 
 fn read(xml: &str) -> Machine {
     parse_hwloc(xml).unwrap()

@@ -5,8 +5,8 @@ mod support;
 use proptest::prelude::*;
 use support::{Tree, hwloc_xml, machines};
 use tandem_host::topology::{parse_hwloc, read_sysfs};
-use tandem_sim::ids::{CpuId, NodeId};
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
+use tandem_machine::ids::{CpuId, NodeId};
 
 /// Everything but the name.
 fn assert_same(read: &Machine, machine: &Machine) {

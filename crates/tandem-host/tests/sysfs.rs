@@ -5,8 +5,8 @@ mod support;
 use support::Tree;
 use tandem_host::scheduler::Places;
 use tandem_host::topology::{read_isolated, read_sysfs, read_sysfs_assuming};
-use tandem_sim::ids::{CpuId, NodeId};
-use tandem_sim::machine::{CpuSpec, Hardware, Llc, Machine, MachineBuilder, NodeSpec, format_cpulist};
+use tandem_machine::ids::{CpuId, NodeId};
+use tandem_machine::{CpuSpec, Hardware, Llc, Machine, MachineBuilder, NodeSpec, format_cpulist};
 
 /// Two packages, each a node with one cache and two cores of two threads: CPUs 0-3 and 4-7.
 fn plain() -> Tree {

@@ -56,7 +56,7 @@ use std::path::Path;
 use tandem_file::file_error::{FileError, read_text};
 use tandem_file::located::SourceFile;
 use tandem_file::units::{Bandwidth, Duration, Frequency, Size};
-use tandem_sim::machine::{
+use tandem_machine::{
     CpuSpec, Hardware, MAX_CPUS, Machine, MachineBuilder, MachineError, NodeSpec, parse_cpulist,
 };
 use toml::Spanned;

@@ -290,8 +290,8 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tandem_sim::homes::{Fact, Reason};
-    use tandem_sim::ids::VmId;
+    use tandem_machine::homes::{Fact, Reason};
+    use tandem_machine::ids::VmId;
     use tandem_sim::metrics::{GuestCpuMetrics, HomeMove, HostMetrics, LatencySummary, ProgramMetrics};
 
     fn vm(group: &str, done: u64, responses: u64, p99_ns: u64) -> VmMetrics {

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use std::path::Path;
 use tandem_lab::machine_file::{MachineFile, load_machine, parse_machine, to_toml};
-use tandem_sim::ids::{CpuId, NodeId};
-use tandem_sim::machine::{CpuSpec, Hardware, Machine, MachineBuilder, NodeSpec, preset, preset_names};
+use tandem_machine::ids::{CpuId, NodeId};
+use tandem_machine::{CpuSpec, Hardware, Machine, MachineBuilder, NodeSpec, preset, preset_names};
 
 /// Two nodes, of which the second has no memory, its core no cache and half the speed.
 const ODD: &str = r#"name = "odd"

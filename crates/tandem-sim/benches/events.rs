@@ -10,8 +10,8 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tandem_sim::machine::cost::{ContextSwitch, CostModels, Interrupt};
-use tandem_sim::machine::{Machine, MachineBuilder, preset};
+use tandem_machine::{Machine, MachineBuilder, preset};
+use tandem_sim::cost::{ContextSwitch, CostModels, Interrupt};
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::policy::pause_loop::PauseLoop;

@@ -3,7 +3,7 @@
 //! The pieces, from the hardware up:
 //!
 //! ```text
-//! machine    what there is: CPUs, caches, memory, and what things cost
+//! cost       what things cost on a machine: caches, memory, interrupts, locks
 //! engine     clock, event queue, random streams
 //! kernel     one scheduling level, the host's or a guest's: CPUs, tasks, and a policy that decides
 //! policy     the deciding code: Xen credit; Linux CFS and EEVDF
@@ -11,21 +11,15 @@
 //! scenario   all of the above put together, checked before it runs
 //! trace      scheduling events, for whoever follows a run
 //! metrics    what a run measured
-//! placement  which NUMA nodes a new VM should live on
-//! homes      the same while VMs come, go, and work more or less
 //! ```
 //!
 //! This crate knows no file format, no terminal, and no published number. Time is in integer nanoseconds; the
 //! same scenario and seed give the same run, event by event, on every machine.
 
-pub mod cpumask;
+pub mod cost;
 mod engine;
-pub mod homes;
-pub mod ids;
 mod kernel;
-pub mod machine;
 pub mod metrics;
-pub mod placement;
 pub mod policy;
 pub mod program;
 pub mod scenario;

@@ -1,8 +1,8 @@
 //! What a run measured.
 
-use crate::homes::Reason;
-use crate::ids::VmId;
 use std::collections::BTreeMap;
+use tandem_machine::homes::Reason;
+use tandem_machine::ids::VmId;
 
 /// Measurements of one run, over its measured time (without the warm-up).
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! Scheduling events, for whoever wants to follow a run.
 
-use crate::ids::{CpuId, KernelId, TaskId};
+use tandem_machine::ids::{CpuId, KernelId, TaskId};
 
 /// Something that happened to a task on a CPU of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

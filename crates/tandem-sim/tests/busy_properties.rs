@@ -7,8 +7,8 @@ use common::random::{busy_scenario, round_span, settings, some_cases, uneven_spa
 use common::*;
 use proptest::prelude::*;
 use std::sync::Arc;
-use tandem_sim::cpumask::CpuMask;
-use tandem_sim::ids::{CpuId, NodeId};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, NodeId};
 use tandem_sim::policy::credit::{CreditSettings, Era};
 use tandem_sim::program::{Amount, Op};
 use tandem_sim::run;

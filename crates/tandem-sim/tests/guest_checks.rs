@@ -4,9 +4,9 @@ mod common;
 
 use common::{compute, cores, send, textbook, vm};
 use std::sync::Arc;
-use tandem_sim::cpumask::CpuMask;
-use tandem_sim::ids::CpuId;
-use tandem_sim::machine::MachineBuilder;
+use tandem_machine::MachineBuilder;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::CpuId;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::LinuxSettings;
 use tandem_sim::policy::pause_loop::PauseLoop;

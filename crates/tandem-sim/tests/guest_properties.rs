@@ -6,7 +6,7 @@ use common::random::some_cases;
 use common::random_guests::scenario_with_guests;
 use common::stacked::Stacked;
 use proptest::prelude::*;
-use tandem_sim::machine::cost::CostModels;
+use tandem_sim::cost::CostModels;
 use tandem_sim::{run, run_observed};
 
 proptest! {

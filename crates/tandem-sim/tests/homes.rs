@@ -4,10 +4,10 @@ mod common;
 
 use common::{MS, compute, forever, hog, sleep, textbook, vm};
 use std::sync::Arc;
-use tandem_sim::homes::HomeSettings;
-use tandem_sim::ids::{CpuId, TaskId};
-use tandem_sim::machine::cost::CostModels;
-use tandem_sim::machine::{Machine, MachineBuilder};
+use tandem_machine::homes::HomeSettings;
+use tandem_machine::ids::{CpuId, TaskId};
+use tandem_machine::{Machine, MachineBuilder};
+use tandem_sim::cost::CostModels;
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{LinuxSettings, SoftAffinity};

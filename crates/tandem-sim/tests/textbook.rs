@@ -3,9 +3,9 @@
 mod common;
 
 use common::*;
-use tandem_sim::cpumask::CpuMask;
-use tandem_sim::ids::CpuId;
-use tandem_sim::machine::cost::CostModels;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::CpuId;
+use tandem_sim::cost::CostModels;
 use tandem_sim::metrics::{RunMetrics, VmMetrics};
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
 use tandem_sim::program::Op;

@@ -29,7 +29,7 @@ use tandem_host::privileges::{Capabilities, keep_only};
 use tandem_host::scheduler::{Kernel, Loaded, Mode, SchedulerError, Settings, VmRule};
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::homes_file::HomesFile;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 /// How often it looks around when nothing wakes it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tandem_host::topology::{read_hwloc, read_sysfs_assuming};
 use tandem_lab::machine_file::load_machine;
-use tandem_sim::machine::{Machine, preset, preset_names};
+use tandem_machine::{Machine, preset, preset_names};
 
 /// The machine that a verb is about; at most one of these.
 #[derive(clap::Args)]

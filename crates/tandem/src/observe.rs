@@ -15,7 +15,7 @@ use tandem_host::vms::homes_file::{Cores, HomeEntry, HomesFile, HomesFileError};
 use tandem_host::vms::{
     HomeSource, Homes, Identity, Limits, Memory, Thread, ThreadKind, ThreadUsage, Usage, Vm, VmUsage, home_of,
 };
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 /// Where threads are is looked at as often: ten times in the interval of a second that is the default.
 pub const SAMPLE: Duration = Duration::from_millis(100);

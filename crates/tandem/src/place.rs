@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use tandem_file::units::Size;
 use tandem_host::scheduler::Settings;
 use tandem_host::vms::VCPUS_MAX;
-use tandem_sim::ids::NodeId;
-use tandem_sim::machine::{Machine, format_cpulist};
-use tandem_sim::placement::Request;
+use tandem_machine::ids::NodeId;
+use tandem_machine::placement::Request;
+use tandem_machine::{Machine, format_cpulist};
 
 /// Candidates that the JSON output holds for each VM: the best ones.
 const CANDIDATES_SHOWN: usize = 10;

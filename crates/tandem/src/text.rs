@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::time::Duration;
 use tandem_file::shown::{escape_json, readable};
 use tandem_host::vms::{HomeSource, Homes, Manager, Memory, Vm};
-use tandem_sim::machine::format_cpulist;
+use tandem_machine::format_cpulist;
 
 /// What cannot be read.
 pub const UNKNOWN: &str = "?";

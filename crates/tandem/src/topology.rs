@@ -6,8 +6,8 @@ use crate::machine_source::MachineSource;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use tandem_lab::machine_file::to_toml;
-use tandem_sim::ids::NodeId;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
+use tandem_machine::ids::NodeId;
 
 const HELP: &str =
     "What is counted: CPUs that are online and usable, the cores, caches and packages that have such a \
@@ -106,7 +106,7 @@ fn to_json(machine: &Machine) -> Value {
 
 /// Each core; package and node by their numbers, the last-level cache by its place in `llc_list`.
 fn cores(machine: &Machine) -> Vec<Value> {
-    let one = |core: &tandem_sim::machine::Core| {
+    let one = |core: &tandem_machine::Core| {
         let cpu = machine.cpu(core.cpus.iter().next()?);
         Some(json!({
             "cpus": machine.os_list(&core.cpus),
@@ -122,7 +122,7 @@ fn cores(machine: &Machine) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tandem_sim::machine::preset;
+    use tandem_machine::preset;
 
     #[test]
     fn json_counts_what_there_is() {

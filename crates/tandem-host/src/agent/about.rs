@@ -7,8 +7,8 @@ use super::resident::{Apart, Resident, numbers};
 use crate::scheduler::VmRule;
 use crate::vms::homes_file::{Cores, HomeEntry, PartHome};
 use crate::vms::{Vm, name_nodes};
-use tandem_sim::homes::Wish;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
+use tandem_machine::homes::Wish;
 
 /// Why a VM has no home before the planner was asked.
 const JUST_FOUND: &str = "it has just been found";

@@ -15,7 +15,7 @@ use crate::core_scheduling::{Means, lacks_cookie};
 use crate::log_entry::{Level, LogEntry};
 use crate::scheduler::{Kernel, VmRule};
 use rustix::io::Errno;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 /// Keeps them apart.
 pub(super) struct Keeper {

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::Path;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 /// The memory that each node has to give, in the machine's order, bytes; of a node that does not tell, all it has.
 pub fn free_bytes(root: &Path, machine: &Machine) -> Vec<u64> {

@@ -6,7 +6,7 @@ use crate::scheduler::{
     Asker, Held, Place, Preference, PreferenceError, Preferences, Subject, cpus_of_nodes,
 };
 use rustix::io::Errno;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 /// Who reads and sets what threads prefer, and keeps VMs apart.
 pub trait Hands {

@@ -4,14 +4,14 @@
 //! exec, exit ──> Discovery ──> Resident (threads, demand, memory, limits: one for each VM)
 //! /proc, cgroups ─────────────────┘ │ VmView
 //!                                   v
-//!                    tandem_sim::homes::Planner ──Decision──> Hands ──> the scheduler's preferences
+//!                    tandem_machine::homes::Planner ──Decision──> Hands ──> the scheduler's preferences
 //! ```
 //!
 //! **Problem.** A VM is fastest on the nodes of its memory, and hosts change: VMs come, go, work and idle. Pinning by hand
 //! leaves CPUs idle, and is out of date soon.
 //!
 //! **Approach.** A new VM gets a home at once, before it has touched much memory; every look interval the planner
-//! decides whether one VM should have another (`tandem_sim::homes` says by which rules). A home is what all threads of
+//! decides whether one VM should have another (`tandem_machine::homes` says by which rules). A home is what all threads of
 //! the VM prefer: a preference of the scheduler, never an affinity. What people have decided is respected: an affinity or
 //! a cpuset limits the nodes that are chosen from, vCPUs that are pinned one by one and preferences that somebody else
 //! has set are left alone, and so is what the settings say of a VM. VMs that stay with the kernel's scheduler have no home.
@@ -69,8 +69,8 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tandem_sim::homes::{Decision, Home, Planner, View, VmView};
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
+use tandem_machine::homes::{Decision, Home, Planner, View, VmView};
 use thiserror::Error;
 use told::{Line, Told};
 

@@ -11,7 +11,7 @@
 //! **Limits.** What [`pass`](super::pass) and [`Vm::read_far_mappings`] leave where it is. A VM with devices that are passed through is left
 //! alone, for these hold its memory; so is one whose virtual nodes have homes of their own, for nobody tells which memory is whose. A helper that the kernel holds up ends moving, and nothing else, until the agent starts again.
 //!
-//! [`Planner::far_memory`]: tandem_sim::homes::Planner::far_memory
+//! [`Planner::far_memory`]: tandem_machine::homes::Planner::far_memory
 
 use super::pages::Pages;
 use super::pass::{End, MovedMemory, Pass};

@@ -14,8 +14,8 @@
 use super::whereabouts::Whereabouts;
 use crate::vms::{Thread, ThreadKind, VirtualNode, Vm};
 use std::collections::BTreeSet;
-use tandem_sim::homes::Home;
-use tandem_sim::ids::NodeId;
+use tandem_machine::homes::Home;
+use tandem_machine::ids::NodeId;
 
 /// Most parts of a VM.
 pub(super) const PARTS_MAX: u64 = 8;

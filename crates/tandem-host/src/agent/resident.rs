@@ -15,9 +15,9 @@ use std::ops::Add;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tandem_sim::homes::{Home, Saving};
-use tandem_sim::ids::NodeId;
-use tandem_sim::machine::{Machine, format_cpulist};
+use tandem_machine::homes::{Home, Saving};
+use tandem_machine::ids::NodeId;
+use tandem_machine::{Machine, format_cpulist};
 
 /// How old the list of threads, and what each of them may use, may become when nothing points to a change. What the first
 /// vCPU may use is read in every look.

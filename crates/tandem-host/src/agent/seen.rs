@@ -4,10 +4,10 @@ use super::parts::{Part, divide, part_of, shares};
 use super::resident::{Apart, Resident, id_of, ids_of};
 use crate::scheduler::VmRule;
 use crate::vms::VirtualNode;
-use tandem_sim::homes::{self, VmView, Wish};
-use tandem_sim::ids::NodeId;
-use tandem_sim::machine::Machine;
-use tandem_sim::placement::usable_nodes;
+use tandem_machine::Machine;
+use tandem_machine::homes::{self, VmView, Wish};
+use tandem_machine::ids::NodeId;
+use tandem_machine::placement::usable_nodes;
 
 /// The memory of a part.
 struct PartMemory {

@@ -6,7 +6,7 @@
 use super::locality::Time;
 use crate::vms::{Thread, Vm, node_of};
 use std::collections::BTreeMap;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 /// Looks over which the parts are the mean; later looks push out earlier ones. With a look every ten seconds, five minutes: as long
 /// as a home has to pay (`HomeSettings::horizon_ns`).

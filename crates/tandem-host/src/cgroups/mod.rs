@@ -20,7 +20,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use tandem_sim::machine::parse_cpulist;
+use tandem_machine::parse_cpulist;
 use thiserror::Error;
 
 /// Why there is no such cgroup.

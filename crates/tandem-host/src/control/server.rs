@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tandem_file::shown::escape_json;
-use tandem_sim::machine::format_cpulist;
+use tandem_machine::format_cpulist;
 
 /// Most connections of one user, with those that are subordinate to it; root's do not count.
 pub const CONNECTIONS_OF_USER_MAX: usize = 16;

@@ -12,7 +12,7 @@ use crate::scheduler::{
 use crate::tasks;
 use crate::vms::Manager;
 use std::path::{Component, Path};
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 /// The loaded scheduler, for the service.
 pub struct Steering {

@@ -4,7 +4,7 @@ use super::Finding;
 use crate::core_scheduling::Means;
 use crate::scheduler::{Fault, Kernel, KernelTypes, Partial, Risk, keeps_parts_from_starving, risks};
 use crate::topology::read_sysfs;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 pub fn look(kernel: &Kernel) -> Vec<Finding> {
     // A machine that cannot be read is told elsewhere.

@@ -2,7 +2,7 @@
 
 use crate::cpu_time::CpuTimes;
 use std::collections::BTreeMap;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 /// CPUs of one node that share a last-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

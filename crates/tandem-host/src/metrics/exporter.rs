@@ -11,7 +11,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 /// What all names begin with.
 const PREFIX: &str = "tandem";

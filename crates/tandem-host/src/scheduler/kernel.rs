@@ -7,7 +7,7 @@ use super::SchedulerError;
 use crate::mounts::mount_points;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tandem_sim::machine::parse_cpulist;
+use tandem_machine::parse_cpulist;
 
 /// Where the BPF file system belongs, below the root.
 const BPF_FILE_SYSTEM: &str = "sys/fs/bpf";

@@ -207,7 +207,7 @@ mod tests {
     use std::mem::offset_of;
     use tandem_bpf::types::{cpu_place, llc_place, node_place, rodata};
     use tandem_file::units::Duration;
-    use tandem_sim::machine::{MachineBuilder, preset};
+    use tandem_machine::{MachineBuilder, preset};
 
     /// The object's read-only data after settings and places were written. Opening it needs no sched_ext.
     fn written(settings: &Settings, places: &Places) -> Vec<u8> {

@@ -14,8 +14,8 @@
 use super::Mode;
 use std::collections::BTreeMap;
 use tandem_bpf::types::{llc_place, node_place, rodata};
-use tandem_sim::ids::{CpuId, LlcId, NodeId};
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
+use tandem_machine::ids::{CpuId, LlcId, NodeId};
 use thiserror::Error;
 
 /// The node's number where there is no node of the kernel's: its `NUMA_NO_NODE`.
@@ -289,7 +289,7 @@ fn next_thread(machine: &Machine, cpu: CpuId) -> CpuId {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
-    use tandem_sim::machine::{CpuSpec, Llc, MachineBuilder, NodeSpec, preset};
+    use tandem_machine::{CpuSpec, Llc, MachineBuilder, NodeSpec, preset};
 
     /// A machine of CPUs, each with (number, core, LLC, node), on nodes with these numbers and distances.
     fn machine(cpus: &[(u32, u32, Option<u32>, u32)], nodes: &[u32], distances: &[&[u32]]) -> Machine {

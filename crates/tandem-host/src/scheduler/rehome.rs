@@ -3,7 +3,7 @@
 use super::{Asker, Instance, Place, Preference, PreferenceError, Preferences, SchedulerError, Subject};
 use crate::cgroups::Hierarchy;
 use crate::tasks;
-use tandem_sim::machine::{Cpu, Machine};
+use tandem_machine::{Cpu, Machine};
 
 /// Gives every task and cgroup that prefers nodes the CPUs which are theirs on this machine now. Nodes that have lost
 /// all their CPUs stay as they are, so that they are preferred again when CPUs come back.
@@ -55,7 +55,7 @@ pub fn cpus_of_nodes(machine: &Machine, nodes: &[u32]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tandem_sim::machine::{MachineBuilder, preset};
+    use tandem_machine::{MachineBuilder, preset};
 
     #[test]
     fn nodes_have_the_cpus_of_the_machine() {

@@ -12,7 +12,7 @@ use crate::core_scheduling::{CookieVm, vms_with_cookies};
 use crate::untrusted::Untrusted;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 /// VMs that are named; the others are counted.
 const NAMED_MAX: usize = 3;

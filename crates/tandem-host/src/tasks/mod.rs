@@ -11,7 +11,7 @@ pub use walk::{TaskWalk, Tid};
 use crate::untrusted::Untrusted;
 use std::fs;
 use std::path::Path;
-use tandem_sim::machine::parse_cpulist;
+use tandem_machine::parse_cpulist;
 
 /// A thread of a process, or of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]

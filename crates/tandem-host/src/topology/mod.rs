@@ -2,8 +2,8 @@
 //!
 //! Both readers keep only what is online and usable, and neither can know everything: clock and size of the L2
 //! caches are taken where they are told, latencies and bandwidths are
-//! [`Hardware::GENERIC`](tandem_sim::machine::Hardware::GENERIC) and
-//! [`NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S`](tandem_sim::machine::NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S).
+//! [`Hardware::GENERIC`](tandem_machine::Hardware::GENERIC) and
+//! [`NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S`](tandem_machine::NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S).
 
 mod hwloc;
 mod sysfs;
@@ -13,7 +13,7 @@ pub use sysfs::{read_isolated, read_sysfs, read_sysfs_assuming};
 
 use std::io;
 use std::path::PathBuf;
-use tandem_sim::machine::MachineError;
+use tandem_machine::MachineError;
 use thiserror::Error;
 
 /// Why a description of a machine cannot be used.

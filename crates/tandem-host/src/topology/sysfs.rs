@@ -38,7 +38,7 @@ use crate::cgroups::Hierarchy;
 use files::{malformed, numbered_dirs, read_list, read_list_or_mask, read_number, read_row, read_text};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tandem_sim::machine::{
+use tandem_machine::{
     CpuSpec, Hardware, LOCAL_DISTANCE, Llc, MAX_NODES, Machine, MachineBuilder, MachineError, NodeSpec,
     REMOTE_DISTANCE, format_cpulist,
 };

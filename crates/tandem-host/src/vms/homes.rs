@@ -3,7 +3,7 @@
 use super::homes_file::{HomeSaving, PartHome};
 use super::{Limits, Memory};
 use serde::Serialize;
-use tandem_sim::machine::{Machine, format_cpulist};
+use tandem_machine::{Machine, format_cpulist};
 
 /// A VM lives on the nodes that have this share of its memory, and no node lives without a reason: with less, every
 /// fifth access or more goes elsewhere.
@@ -114,7 +114,7 @@ pub(crate) fn name_nodes(nodes: &[u32]) -> String {
 mod tests {
     use super::super::{MemoryByNode, MemorySource};
     use super::*;
-    use tandem_sim::machine::preset;
+    use tandem_machine::preset;
 
     fn home(
         cpus: std::ops::Range<u32>,

@@ -11,7 +11,7 @@ use std::ops::Add;
 use std::path::{Path, PathBuf};
 use tandem_file::named_file::{TEXT_MAX, read_string};
 use tandem_file::new_file::NewFile;
-use tandem_sim::homes::Saving;
+use tandem_machine::homes::Saving;
 use thiserror::Error;
 
 /// Where the file is, from the root.

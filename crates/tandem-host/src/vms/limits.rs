@@ -9,7 +9,7 @@ use crate::tasks;
 use serde::Serialize;
 use std::fs;
 use std::path::PathBuf;
-use tandem_sim::machine::parse_cpulist;
+use tandem_machine::parse_cpulist;
 
 /// What a VM may use now.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,7 @@
 use super::{OpenTimes, Thread, ThreadKind, ThreadTimes, Vm};
 use std::collections::BTreeMap;
 use std::io;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 /// What one thread has had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

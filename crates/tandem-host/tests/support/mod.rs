@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tandem_sim::ids::NodeId;
-use tandem_sim::machine::{CpuSpec, Hardware, Machine, MachineBuilder, NodeSpec, format_cpulist};
+use tandem_machine::ids::NodeId;
+use tandem_machine::{CpuSpec, Hardware, Machine, MachineBuilder, NodeSpec, format_cpulist};
 use tempfile::TempDir;
 
 /// A copied `/sys` of a machine, which tests then damage.
@@ -169,7 +169,7 @@ pub fn hwloc_xml(machine: &Machine) -> String {
     xml
 }
 
-fn core_xml(machine: &Machine, core: &tandem_sim::machine::Core) -> String {
+fn core_xml(machine: &Machine, core: &tandem_machine::Core) -> String {
     let pus: String = core
         .cpus
         .iter()

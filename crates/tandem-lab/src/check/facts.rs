@@ -4,7 +4,7 @@
 use super::oracle::{Claim, fair_rates};
 use super::promises::{SETTLE_NS, SLICE_NS, TICK_NS, TURNS_MAX, WAIT_MAX_NS};
 use std::collections::HashMap;
-use tandem_sim::cpumask::CpuMask;
+use tandem_machine::cpumask::CpuMask;
 use tandem_sim::policy::linux::weight_of_nice;
 use tandem_sim::program::{Amount, Op, Program};
 use tandem_sim::scenario::{CgroupName, HostAction, Scenario, Vm, VmKind};

@@ -5,7 +5,7 @@
 
 use super::facts::Facts;
 use super::promises::{SETTLE_NS, WAKE_UP_NS};
-use tandem_sim::ids::KernelId;
+use tandem_machine::ids::KernelId;
 use tandem_sim::trace::{Event, EventKind, Observer};
 
 /// A stretch of time.

@@ -12,7 +12,7 @@
 //! Limits: a fluid. Real schedulers give CPU time in slices, so that they come close over many of these.
 
 use std::collections::BTreeMap;
-use tandem_sim::cpumask::CpuMask;
+use tandem_machine::cpumask::CpuMask;
 
 /// What is lost in sums of rates.
 const EPSILON: f64 = 1e-9;
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
     use proptest::collection::vec;
     use proptest::prelude::*;
-    use tandem_sim::ids::CpuId;
+    use tandem_machine::ids::CpuId;
 
     fn mask(bits: u32, cpus: usize) -> CpuMask {
         CpuMask::from_cpus(cpus, (0..cpus).map(CpuId::from).filter(|cpu| bits >> cpu.0 & 1 == 1))

@@ -3,8 +3,8 @@
 use super::FULL_CAPACITY;
 use std::fmt::{self, Write};
 use tandem_file::units::{Bandwidth, Duration, Frequency, Size};
-use tandem_sim::ids::NodeId;
-use tandem_sim::machine::{Cpu, Machine};
+use tandem_machine::ids::NodeId;
+use tandem_machine::{Cpu, Machine};
 
 /// Cores on one line of a file.
 const CORES_A_LINE: usize = 8;

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_file::units::{Duration, Size};
-use tandem_sim::cpumask::CpuMask;
-use tandem_sim::ids::NodeId;
-use tandem_sim::machine::Machine;
-use tandem_sim::placement::{self, Occupancy, PlacementOutcome, Request};
+use tandem_machine::Machine;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::NodeId;
+use tandem_machine::placement::{self, Occupancy, PlacementOutcome, Request};
 use tandem_sim::program::{Amount, Program};
 use tandem_sim::scenario::{AffinityChange, Cgroup, Guest, PROCESSES_MAX, Scenario, Vcpu, Vm, VmKind};
 

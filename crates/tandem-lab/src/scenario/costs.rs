@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tandem_file::located::Located;
 use tandem_file::units::Duration;
-use tandem_sim::machine::cost::{ContextSwitch, CostModels, Idle};
+use tandem_sim::cost::{ContextSwitch, CostModels, Idle};
 use tandem_sim::scenario::PolicySettings;
 
 /// Which costs count, in the host and in guests. All do; to switch one off, set it to false. `all = false` switches off

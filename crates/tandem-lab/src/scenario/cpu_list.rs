@@ -1,8 +1,8 @@
 //! Lists of CPUs in words: "0-3,8", "node:0", "all".
 
-use tandem_sim::cpumask::CpuMask;
-use tandem_sim::ids::CpuId;
-use tandem_sim::machine::{Machine, parse_cpulist};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::CpuId;
+use tandem_machine::{Machine, parse_cpulist};
 
 /// The CPUs of the machine that the list names, by the numbers of the operating system; at least one.
 ///

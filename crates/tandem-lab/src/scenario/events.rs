@@ -7,7 +7,7 @@ use super::file::EventTable;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile, quoted_list};
 use tandem_file::units::Duration;
-use tandem_sim::ids::VmId;
+use tandem_machine::ids::VmId;
 use tandem_sim::scenario::{HostAction, HostEvent, Process, Scenario};
 
 /// What can happen, for errors.

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_file::units::Duration;
-use tandem_sim::machine::cost::ContextSwitch;
-use tandem_sim::machine::{Machine, MachineBuilder};
+use tandem_machine::{Machine, MachineBuilder};
+use tandem_sim::cost::ContextSwitch;
 use tandem_sim::program::Op;
 use tandem_sim::scenario::{Guest, GuestProgram, PROCESSES_MAX, Process};
 

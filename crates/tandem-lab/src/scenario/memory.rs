@@ -8,9 +8,9 @@ use serde::Deserialize;
 use tandem_file::file_error::FileError;
 use tandem_file::located::Located;
 use tandem_file::units::Size;
-use tandem_sim::ids::NodeId;
-use tandem_sim::machine::{Machine, parse_cpulist};
-use tandem_sim::placement::{self, Request};
+use tandem_machine::ids::NodeId;
+use tandem_machine::placement::{self, Request};
+use tandem_machine::{Machine, parse_cpulist};
 
 /// Where memory lies at the start: "local", which is where the tasks start; "interleave", evenly over all nodes; "home",
 /// for processes with `homes`, evenly over the nodes of these; { interleave = "0-1" }, evenly over these nodes, and on the nearest others if they are full; { preferred = "1" }, on

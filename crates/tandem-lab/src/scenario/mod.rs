@@ -56,7 +56,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use tandem_sim::machine::{self, Machine};
+use tandem_machine::Machine;
 use tandem_sim::program::MemoryProfile;
 use tandem_sim::scenario::Scenario;
 
@@ -164,8 +164,8 @@ fn machine_of(form: &Located<MachineForm>, source: &SourceFile) -> Result<Machin
     if name.ends_with(".toml") {
         return load_machine(&source.sibling(name));
     }
-    machine::preset(name).ok_or_else(|| {
-        let known = quoted_list(machine::preset_names());
+    tandem_machine::preset(name).ok_or_else(|| {
+        let known = quoted_list(tandem_machine::preset_names());
         let message =
             format!("there is no machine `{}`; allowed are {known} and a path that ends in .toml", name);
         source.error(form.span(), message)

@@ -27,7 +27,7 @@ use switch::Switch;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_file::units::Duration;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings, SoftAffinity};
 use tandem_sim::policy::pause_loop::PauseLoop;

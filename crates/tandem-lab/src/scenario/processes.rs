@@ -8,7 +8,7 @@ use super::hackbench;
 use super::memory::MemoryKeys;
 use std::sync::Arc;
 use tandem_file::file_error::FileError;
-use tandem_sim::ids::NodeId;
+use tandem_machine::ids::NodeId;
 use tandem_sim::program::Program;
 use tandem_sim::scenario::{PROCESSES_MAX, Vcpu, Vm, VmKind};
 

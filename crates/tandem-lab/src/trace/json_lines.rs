@@ -9,7 +9,7 @@ use super::output::Output;
 use crate::summary::scenario_hash;
 use serde::Serialize;
 use std::io::{self, Write};
-use tandem_sim::ids::{CpuId, KernelId, TaskId};
+use tandem_machine::ids::{CpuId, KernelId, TaskId};
 use tandem_sim::trace::{Event, EventKind, Observer};
 
 /// The first line.

@@ -34,7 +34,7 @@ pub use perfetto::PerfettoTrace;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use tandem_file::new_file::NewFile;
-use tandem_sim::ids::{KernelId, TaskId};
+use tandem_machine::ids::{KernelId, TaskId};
 use tandem_sim::scenario::Scenario;
 use tandem_sim::trace::{Event, Observer};
 

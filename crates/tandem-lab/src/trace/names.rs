@@ -1,7 +1,7 @@
 //! The names that appear in a trace.
 
 use std::collections::BTreeMap;
-use tandem_sim::ids::{CpuId, KernelId, TaskId};
+use tandem_machine::ids::{CpuId, KernelId, TaskId};
 use tandem_sim::scenario::Scenario;
 
 /// The name of a task that has not been told; guest kernels name theirs before anything else.

@@ -13,7 +13,7 @@ use super::output::Output;
 use super::protobuf::Message;
 use super::timeline::{Mark, Timeline, Track};
 use std::io::{self, Write};
-use tandem_sim::ids::{KernelId, TaskId};
+use tandem_machine::ids::{KernelId, TaskId};
 use tandem_sim::trace::{Event, Observer};
 
 /// The fields of the messages that are written, and values of their enumerations.

@@ -10,7 +10,7 @@
 //! ```
 
 use super::names::{NameId, Names};
-use tandem_sim::ids::{CpuId, KernelId, TaskId};
+use tandem_machine::ids::{CpuId, KernelId, TaskId};
 use tandem_sim::scenario::Scenario;
 use tandem_sim::trace::{Event, EventKind};
 

@@ -3,7 +3,7 @@
 use super::build;
 use tandem_lab::schema;
 use tandem_lab::summary::RunSummary;
-use tandem_sim::machine::cost::{Coherence, CostModels};
+use tandem_sim::cost::{Coherence, CostModels};
 use tandem_sim::program::{Op, SharedData};
 
 const SHARING: &str = r#"length = "1s"

@@ -1,7 +1,7 @@
 //! VMs that come and go, and homes that an agent chooses.
 
 use super::build;
-use tandem_sim::homes::HomeSettings;
+use tandem_machine::homes::HomeSettings;
 use tandem_sim::program::Amount;
 use tandem_sim::scenario::Homes;
 

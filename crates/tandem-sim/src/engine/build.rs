@@ -3,14 +3,14 @@
 use super::life::Life;
 use super::measure::VmState;
 use super::random::{Entity, Stream};
-use crate::ids::{CpuId, KernelId, TaskId, VmId};
 use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Task};
-use crate::machine::Machine;
 use crate::policy::linux::weight_of_nice;
 use crate::policy::{AnyPolicy, TaskFacts, VmFacts};
 use crate::program::code::{Compiler, Instruction, ProfileTable};
 use crate::scenario::{Guest, Scenario, Vm, VmKind};
 use std::sync::Arc;
+use tandem_machine::Machine;
+use tandem_machine::ids::{CpuId, KernelId, TaskId, VmId};
 
 /// A scenario made ready to run.
 pub(super) struct Built {

@@ -3,7 +3,6 @@
 use super::build::host_weight;
 use super::event_queue::NEVER;
 use super::simulation::Simulation;
-use crate::ids::{CpuId, TaskId, VmId};
 use crate::kernel::{CpuRef, HOST};
 use crate::policy::Context;
 use crate::policy::sched_ext::{Ending, SchedExt};
@@ -12,6 +11,7 @@ use crate::trace::Observer;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
+use tandem_machine::ids::{CpuId, TaskId, VmId};
 
 /// Events to come: when, ns, and which of the scenario's. The next one comes first.
 #[derive(Clone, Debug)]

@@ -7,15 +7,15 @@
 
 use super::event_queue::NEVER;
 use super::simulation::Simulation;
-use crate::cpumask::CpuMask;
-use crate::homes::{Decision, Home, HomeSettings, Planner, View, VmView, Wish};
-use crate::ids::{NodeId, TaskId, VmId};
 use crate::kernel::{HOST, Task, TaskState};
 use crate::metrics::HomeMove;
-use crate::placement::{self, Occupancy, PlacementOutcome, Request};
 use crate::scenario::Homes;
 use crate::trace::Observer;
 use std::sync::Arc;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::homes::{Decision, Home, HomeSettings, Planner, View, VmView, Wish};
+use tandem_machine::ids::{NodeId, TaskId, VmId};
+use tandem_machine::placement::{self, Occupancy, PlacementOutcome, Request};
 
 /// An agent while it runs.
 pub(super) struct Agent {

@@ -3,11 +3,11 @@
 use super::event_queue::NEVER;
 use super::random::{Entity, Stream};
 use super::simulation::Simulation;
-use crate::ids::{TaskId, VmId};
 use crate::kernel::{CpuRef, HOST, TaskRef, TaskState};
 use crate::scenario::Scenario;
 use crate::trace::Observer;
 use std::ops::Range;
+use tandem_machine::ids::{TaskId, VmId};
 
 /// When a VM is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,8 @@
 
 use super::simulation::Simulation;
 use super::spin_lock::SpinLock;
-use crate::ids::TaskId;
+use crate::cost::{ContextSwitch, CostModels, Interrupt};
 use crate::kernel::TaskState;
-use crate::machine::MachineBuilder;
-use crate::machine::cost::{ContextSwitch, CostModels, Interrupt};
 use crate::policy::linux::{LinuxEra, LinuxSettings, SpinLockKind};
 use crate::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
 use crate::program::{Amount, Op, Program};
@@ -16,6 +14,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::sync::Arc;
+use tandem_machine::MachineBuilder;
+use tandem_machine::ids::TaskId;
 
 const LOCKS: usize = 2;
 const LENGTH_NS: u64 = 60_000_000;

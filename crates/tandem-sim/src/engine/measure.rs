@@ -3,7 +3,6 @@
 use super::life::Life;
 use super::simulation::Simulation;
 use super::spin_lock::SpinLock;
-use crate::ids::{TaskId, VmId};
 use crate::kernel::{CpuUse, HOST, Kernel, Task, TaskState, record};
 use crate::metrics::{
     GuestCpuMetrics, GuestMetrics, HostMetrics, LatencySummary, PauseLoopMetrics, ProgramMetrics, RunMetrics,
@@ -16,6 +15,7 @@ use crate::scenario::{Guest, Vm};
 use crate::trace::Observer;
 use hdrhistogram::Histogram;
 use std::sync::Arc;
+use tandem_machine::ids::{TaskId, VmId};
 
 /// A VM while it runs.
 pub(super) struct VmState {

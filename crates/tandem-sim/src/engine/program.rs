@@ -4,14 +4,14 @@ use super::measure::finished;
 use super::random::child_key;
 use super::simulation::Simulation;
 use super::{RunError, TASKS_MAX};
-use crate::ids::{CpuId, TaskId, VmId};
+use crate::cost::{Coherence, Residue};
 use crate::kernel::{CpuRef, HOST, Task, TaskRef, TimerTarget};
-use crate::machine::cost::{Coherence, Residue};
 use crate::metrics::TaskMetrics;
 use crate::policy::Policy;
 use crate::program::channel::{Message, Token};
 use crate::program::code::{Instruction, ProfileId};
 use crate::trace::Observer;
+use tandem_machine::ids::{CpuId, TaskId, VmId};
 
 /// Instructions that may follow each other without taking time.
 const STEPS_AT_ONCE_MAX: u64 = 1_000_000;

@@ -8,12 +8,11 @@ use super::homes::Agent;
 use super::life::{Change, Life, changes};
 use super::measure::VmState;
 use super::source::SourceState;
-use crate::ids::{CpuId, TaskId, VmId};
+use crate::cost::CostModels;
 use crate::kernel::{
     CpuRef, Due, HOST, MemoryState, NumaBalancing, ProcessorDue, SharedState, System, SystemParts, TaskRef,
     TimerTarget, VmMemory,
 };
-use crate::machine::cost::CostModels;
 use crate::metrics::RunMetrics;
 use crate::policy::Policy;
 use crate::program::channel::{Request, Token};
@@ -22,6 +21,7 @@ use crate::trace::Observer;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use tandem_machine::ids::{CpuId, TaskId, VmId};
 
 /// Events at one instant after which time is held to stand still.
 const EVENTS_AT_ONCE_MAX: u64 = 10_000_000;

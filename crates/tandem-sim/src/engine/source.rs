@@ -2,11 +2,11 @@
 
 use super::event_queue::NEVER;
 use super::random::{Entity, Stream};
-use crate::ids::VmId;
 use crate::program::Amount;
 use crate::scenario::{Arrivals, Source};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use tandem_machine::ids::VmId;
 
 /// A source while it runs.
 #[derive(Clone, Debug)]

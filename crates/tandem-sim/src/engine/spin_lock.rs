@@ -1,17 +1,17 @@
 //! Spin locks of guests: fair, and blind to who has a CPU.
 //!
 //! Waiters spin, which keeps their CPU busy, and get the lock in the order in which they came, as with ticket and queued
-//! locks ([`crate::machine::cost::SpinLock`] tells what the difference is). A holder or a next waiter whose vCPU has lost
+//! locks ([`crate::cost::SpinLock`] tells what the difference is). A holder or a next waiter whose vCPU has lost
 //! its pCPU holds up all the others; the host may notice them ([`crate::policy::pause_loop`]). The guest's own kernel does
 //! not preempt them, as kernels switch preemption off for their spin locks; it does so when the lock is given back. Taking a
 //! free lock costs nothing beyond the program's own work; handing it to a waiter takes the time in which a cache line
 //! travels between the two. Limits: no paravirtual locks, whose waiters block after a while.
 
 use super::simulation::Simulation;
-use crate::ids::{CpuId, TaskId, VmId};
 use crate::kernel::CpuRef;
 use crate::trace::Observer;
 use std::collections::VecDeque;
+use tandem_machine::ids::{CpuId, TaskId, VmId};
 
 /// A spin lock of a VM.
 #[derive(Clone, Debug, Default)]

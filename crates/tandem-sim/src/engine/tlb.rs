@@ -8,9 +8,9 @@
 //! dropped the map at once (Linux drops it at the first such interrupt).
 
 use super::simulation::Simulation;
-use crate::ids::{CpuId, TaskId};
 use crate::kernel::{CpuRef, TimerTarget};
 use crate::trace::Observer;
+use tandem_machine::ids::{CpuId, TaskId};
 
 impl<O: Observer> Simulation<'_, O> {
     /// Interrupts the other CPUs that run tasks of the same family as `task`, which is on the CPU `on`; whether it has to

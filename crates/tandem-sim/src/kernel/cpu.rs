@@ -6,9 +6,9 @@ use super::presence::Presence;
 use super::run_queue_lock::LockRequest;
 use super::task::TimerTarget;
 use crate::engine::event_queue::NEVER;
-use crate::ids::{CpuId, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// How fast work gets done: time per unit of work.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,15 +2,15 @@
 
 use super::cpu::Cpu;
 use super::task::{Birth, Task, TaskState};
+use crate::cost::{ContextSwitch, Interrupt};
 use crate::engine::event_queue::NEVER;
-use crate::ids::{CpuId, KernelId, TaskId};
-use crate::machine::Machine;
-use crate::machine::cost::{ContextSwitch, Interrupt};
 use crate::metrics::TaskMetrics;
 use crate::policy::{Alarm, AnyPolicy, Context, Policy, TaskFacts};
 use crate::scenario::VmKind;
 use hdrhistogram::Histogram;
 use std::sync::Arc;
+use tandem_machine::Machine;
+use tandem_machine::ids::{CpuId, KernelId, TaskId};
 
 /// Digits of a time in a histogram that are kept: percentiles are good to 1%.
 const SIGNIFICANT_DIGITS: u8 = 2;

@@ -1,18 +1,19 @@
 //! The memory system as the CPUs find it: sampled, smoothed, constant between two samples.
 //!
-//! See [`crate::machine::cost::Memory`] for the model. What a task pays is looked up in two small tables, one by
+//! See [`crate::cost::Memory`] for the model. What a task pays is looked up in two small tables, one by
 //! the layout of its VM's memory and node (latency), one by profile and last-level cache (misses), so that the path
 //! of an event computes neither. VMs whose memory is spread alike, and stays where it is, share a layout.
 //!
 //! Memory that moves while the run goes on (NUMA balancing, first touch) changes shares at once; how long loads take
 //! follows at the next sample.
 
-use crate::ids::{CpuId, NodeId, VmId};
-use crate::machine::Machine;
-use crate::machine::cost::{CACHE_LINE_BYTES, Memory};
+use crate::cost::Memory;
 use crate::program::MemoryProfile;
 use crate::program::code::ProfileId;
 use std::sync::Arc;
+use tandem_machine::CACHE_LINE_BYTES;
+use tandem_machine::Machine;
+use tandem_machine::ids::{CpuId, NodeId, VmId};
 
 /// A page of memory on x86, bytes.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -276,7 +277,7 @@ impl MemoryState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::MachineBuilder;
+    use tandem_machine::MachineBuilder;
 
     fn state(sensitivity: f64) -> (Machine, MemoryState) {
         let machine = MachineBuilder::symmetric(2, 2, 1).build().unwrap();

@@ -32,11 +32,8 @@ pub(crate) use numa_balancing::NumaBalancing;
 pub(crate) use shared_state::SharedState;
 pub(crate) use task::{Task, TaskState, TimerTarget};
 
-use crate::cpumask::CpuMask;
+use crate::cost::{CacheFill, CostModels};
 use crate::engine::event_queue::{EventQueue, NEVER};
-use crate::ids::{CpuId, TaskId};
-use crate::machine::Machine;
-use crate::machine::cost::{CacheFill, CostModels};
 use crate::metrics::PauseLoopMetrics;
 use crate::policy::linux::SpinLockKind;
 use crate::policy::pause_loop::PauseLoop;
@@ -47,6 +44,9 @@ use cpu::{Midway, Processor};
 use run_queue_lock::QueueLock;
 use std::cmp::Reverse;
 use std::sync::Arc;
+use tandem_machine::Machine;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// Position of the host's kernel; those of guests follow.
 pub(crate) const HOST: usize = 0;

@@ -13,10 +13,10 @@
 
 use super::{CpuRef, Due, HOST, ProcessorDue, System, TaskState};
 use crate::engine::event_queue::NEVER;
-use crate::ids::{CpuId, TaskId};
 use crate::policy::Policy;
 use crate::policy::pause_loop::{DirectedYield, RunningCheck};
 use crate::trace::Observer;
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// A search for a vCPU to yield to, while it goes on.
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,9 @@
 
 use super::{CpuRef, HOST, System};
 use crate::engine::event_queue::NEVER;
-use crate::ids::{CpuId, TaskId};
 use crate::policy::sched_ext::{Ending, Taker};
 use crate::trace::Observer;
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// Whether a CPU is its scheduler's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

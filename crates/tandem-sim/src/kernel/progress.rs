@@ -3,11 +3,12 @@
 use super::cpu::{Processor, Speed, TaskRef};
 use super::presence::Presence;
 use super::{CpuRef, HOST, System, Task, TaskState};
+use crate::cost::{Residue, SpinLock};
 use crate::engine::event_queue::NEVER;
-use crate::ids::{CpuId, TaskId};
-use crate::machine::cost::{CACHE_LINE_BYTES, Residue, SpinLock};
 use crate::program::code::ProfileId;
 use crate::trace::Observer;
+use tandem_machine::CACHE_LINE_BYTES;
+use tandem_machine::ids::{CpuId, TaskId};
 
 impl<O: Observer> System<O> {
     pub(super) fn task(&self, task: TaskRef) -> &Task {

@@ -16,9 +16,9 @@
 //! one after the other. Interrupts wait as long as the CPU spins, as they do in the kernel, which disables them.
 
 use super::{CpuRef, HOST, System};
-use crate::ids::CpuId;
-use crate::machine::cost::SpinLock;
+use crate::cost::SpinLock;
 use crate::trace::Observer;
+use tandem_machine::ids::CpuId;
 
 /// The lock of a run queue.
 #[derive(Clone, Copy, Debug, Default)]

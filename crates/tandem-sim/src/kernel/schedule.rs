@@ -2,12 +2,12 @@
 
 use super::level::record;
 use super::{CpuRef, HOST, System, TaskState, TimerTarget};
-use crate::cpumask::CpuMask;
 use crate::engine::event_queue::NEVER;
-use crate::ids::{CpuId, TaskId};
 use crate::policy::{Alarm, Dispatch, Policy, Reason};
 use crate::trace::{EventKind, Observer};
 use std::sync::Arc;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// Why a CPU decides anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Data that tasks of a VM share: who uses it from which last-level cache, sampled and smoothed as the memory system is.
 //!
-//! See [`crate::machine::cost::Coherence`] for the model. What a line costs is looked up in a table by data set and
+//! See [`crate::cost::Coherence`] for the model. What a line costs is looked up in a table by data set and
 //! last-level cache, so that the path of an event does not compute it. A CPU without a last-level cache counts as one
 //! with a cache of its core.
 //!
@@ -8,12 +8,12 @@
 //! come to a cache counts there from then on, and finds what others do there as if it had done so itself.
 
 use super::memory_state::is_felt;
-use crate::ids::{CpuId, VmId};
-use crate::machine::Machine;
-use crate::machine::cost::{Coherence, CostModels};
+use crate::cost::{Coherence, CostModels};
 use crate::program::code::ProfileId;
 use crate::program::{MemoryProfile, SharedData};
 use std::sync::Arc;
+use tandem_machine::Machine;
+use tandem_machine::ids::{CpuId, VmId};
 
 /// State of the data sets of all VMs. Tables have a row for each data set, in the order in which they are used first, and
 /// a column for each last-level cache.
@@ -156,7 +156,7 @@ impl SharedState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::MachineBuilder;
+    use tandem_machine::MachineBuilder;
 
     /// The machine, the tasks that run on it (each a CPU and the share of its accesses that write), and the CPUs from
     /// which lines are then looked at: what one costs there, ns.

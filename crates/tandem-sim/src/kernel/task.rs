@@ -2,16 +2,16 @@
 
 use super::HOST;
 use super::cpu::CpuRef;
+use crate::cost::Residue;
 use crate::engine::event_queue::NEVER;
 use crate::engine::random::{Entity, Stream};
-use crate::ids::{CpuId, TaskId, VmId};
-use crate::machine::cost::Residue;
 use crate::metrics::TaskMetrics;
 use crate::program::LOOP_DEPTH_MAX;
 use crate::program::channel::{Message, Request, Token};
 use crate::program::code::{Instruction, ProfileId};
 use crate::scenario::VmKind;
 use std::sync::Arc;
+use tandem_machine::ids::{CpuId, TaskId, VmId};
 
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

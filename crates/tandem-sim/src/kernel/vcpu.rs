@@ -12,8 +12,8 @@
 use super::cpu::Spinning;
 use super::{CpuRef, HOST, System, TaskState, TimerTarget};
 use crate::engine::event_queue::NEVER;
-use crate::ids::{CpuId, TaskId};
 use crate::trace::Observer;
+use tandem_machine::ids::{CpuId, TaskId};
 
 impl<O: Observer> System<O> {
     /// The host's task that is a guest's CPU.

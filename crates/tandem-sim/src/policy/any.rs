@@ -4,11 +4,11 @@ use super::credit::Credit;
 use super::linux::{Linux, SpinLockKind};
 use super::sched_ext::SchedExt;
 use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts, VmFacts};
-use crate::ids::{CpuId, NodeId, TaskId};
-use crate::machine::Machine;
 use crate::metrics::SchedulerCosts;
 use crate::scenario::{Cgroup, PolicySettings};
 use std::sync::Arc;
+use tandem_machine::Machine;
+use tandem_machine::ids::{CpuId, NodeId, TaskId};
 
 /// Some policy.
 #[derive(Debug)]

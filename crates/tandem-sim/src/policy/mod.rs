@@ -11,10 +11,10 @@ pub mod sched_ext;
 
 pub(crate) use any::AnyPolicy;
 
-use crate::cpumask::CpuMask;
-use crate::ids::{CpuId, NodeId, TaskId, VmId};
-use crate::machine::Machine;
 use std::sync::Arc;
+use tandem_machine::Machine;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, NodeId, TaskId, VmId};
 
 /// What a policy may know of a task.
 #[derive(Clone, Debug)]

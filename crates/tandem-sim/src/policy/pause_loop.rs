@@ -9,7 +9,7 @@
 //! carries both out ([`crate::scenario::Scenario::pause_loop`]); the host's policy only says whom it runs next
 //! ([`super::Policy::yield_to`]).
 //!
-//! Cycles are those of the machine's clock ([`crate::machine::Hardware::clock_mhz`]).
+//! Cycles are those of the machine's clock ([`tandem_machine::Hardware::clock_mhz`]).
 
 /// Pause-loop exits and what follows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Channels: tokens that tasks wait for, with the requests that some of them stand for. A channel that tasks send to is a
 //! pipe: it holds no more than so many tokens.
 
-use crate::ids::{CpuId, TaskId};
 use std::collections::VecDeque;
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// A client's request that waits for, or gets, an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

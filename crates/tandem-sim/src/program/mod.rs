@@ -32,7 +32,7 @@ pub struct MemoryProfile {
     /// Misses that overlap: the latency that the task sees is divided by this. At least 1.
     pub parallelism: f64,
     /// Time that its work takes with a busy sibling thread, against alone on the core; that of the machine
-    /// ([`crate::machine::cost::Smt`]) if `None`. At least 1.
+    /// ([`crate::cost::Smt`]) if `None`. At least 1.
     pub smt_slowdown: Option<f64>,
     /// Data that it shares with other tasks of its VM, besides; `None` for none.
     pub shared: Option<SharedData>,

@@ -3,9 +3,9 @@
 //! A VM makes a cgroup of its own, with its weight, below the one that it names; processes join the one that they name.
 
 use super::{PolicySettings, Scenario, VmKind};
-use crate::ids::VmId;
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
+use tandem_machine::ids::VmId;
 
 /// A cgroup that is there besides those of VMs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,13 +4,13 @@ mod guest;
 mod program;
 
 use super::{Arrivals, PROCESSES_MAX, PolicySettings, Process, Scenario, Source, TIME_MAX_NS, Vm, VmKind};
-use crate::cpumask::CpuMask;
 use crate::policy::credit::{CreditSettings, Era};
 use crate::policy::linux::{LinuxEra, LinuxSettings};
 use crate::policy::pause_loop::PauseLoop;
 use crate::program::Amount;
 use program::{Limits, check_program};
 use std::collections::HashSet;
+use tandem_machine::cpumask::CpuMask;
 
 /// What is wrong with a scenario, in one sentence.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -2,10 +2,10 @@
 
 use super::cgroups::check_weight;
 use super::{BandwidthLimit, CgroupName, PolicySettings, Process, Scenario, VmKind};
-use crate::cpumask::CpuMask;
-use crate::ids::VmId;
 use crate::policy::sched_ext::KernelVersion;
 use std::sync::Arc;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::VmId;
 
 /// Something that happens to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]

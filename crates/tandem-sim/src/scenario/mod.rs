@@ -8,10 +8,7 @@ pub use cgroups::{BandwidthLimit, Cgroup, CgroupName};
 pub use check::ScenarioError;
 pub use events::{HostAction, HostEvent};
 
-use crate::cpumask::CpuMask;
-use crate::homes::HomeSettings;
-use crate::machine::Machine;
-use crate::machine::cost::{ContextSwitch, CostModels, Interrupt};
+use crate::cost::{ContextSwitch, CostModels, Interrupt};
 use crate::policy::credit::CreditSettings;
 use crate::policy::linux::LinuxSettings;
 use crate::policy::pause_loop::PauseLoop;
@@ -19,6 +16,9 @@ use crate::policy::sched_ext::SchedExtSettings;
 use crate::program::{Amount, Program};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use tandem_machine::Machine;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::homes::HomeSettings;
 
 /// Longest time that a scenario may contain, and longest warm-up and length together, ns: a day, far from any overflow
 /// of sums of times.
@@ -71,12 +71,12 @@ pub enum Homes {
     /// Nobody: they run where their affinities say.
     #[default]
     Given,
-    /// [Placement](crate::placement), once, when they start: they run on these nodes and nowhere else. Where there is no
+    /// [Placement](tandem_machine::placement), once, when they start: they run on these nodes and nowhere else. Where there is no
     /// room they run everywhere, as they do where there is nothing to choose.
     Pin,
     /// The same, but they prefer to run there.
     Prefer,
-    /// An agent, when they start and while they run ([`crate::homes`]): they prefer to run there.
+    /// An agent, when they start and while they run ([`tandem_machine::homes`]): they prefer to run there.
     Agent(HomeSettings),
 }
 

@@ -1,7 +1,7 @@
 //! What became of each task in a run, told from its events alone.
 
 use proptest::test_runner::TestCaseError;
-use tandem_sim::ids::{CpuId, TaskId, VmId};
+use tandem_machine::ids::{CpuId, TaskId, VmId};
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::run_observed;
 use tandem_sim::scenario::{Scenario, Vcpu};

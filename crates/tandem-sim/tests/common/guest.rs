@@ -2,7 +2,7 @@
 
 use super::{MS, textbook};
 use std::sync::Arc;
-use tandem_sim::machine::{Machine, MachineBuilder};
+use tandem_machine::{Machine, MachineBuilder};
 use tandem_sim::metrics::{GuestMetrics, ProgramMetrics, RunMetrics};
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings};

@@ -10,9 +10,9 @@ pub mod random_guests;
 pub mod stacked;
 
 use std::sync::Arc;
-use tandem_sim::cpumask::CpuMask;
-use tandem_sim::machine::cost::CostModels;
-use tandem_sim::machine::{Machine, MachineBuilder};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::{Machine, MachineBuilder};
+use tandem_sim::cost::CostModels;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::program::{Amount, Op, Program};
 use tandem_sim::scenario::{PolicySettings, Scenario, Vcpu, Vm};

@@ -1,7 +1,7 @@
 //! Whether the events of kernels on top of each other can follow on each other.
 
 use std::collections::BTreeMap;
-use tandem_sim::ids::{CpuId, KernelId, TaskId};
+use tandem_machine::ids::{CpuId, KernelId, TaskId};
 use tandem_sim::scenario::Scenario;
 use tandem_sim::trace::{Event, EventKind, Observer};
 

@@ -13,9 +13,9 @@ use std::path::Path;
 use std::time::Duration;
 use tandem_file::units::Size;
 use tandem_host::scheduler::Settings;
-use tandem_sim::homes::{CHOICES_MAX, Choice, HomeSettings, Loss, Newcomer, Planner, View, VmView, Wish};
-use tandem_sim::machine::Machine;
-use tandem_sim::placement::{Occupancy, Request, Shortage};
+use tandem_machine::Machine;
+use tandem_machine::homes::{CHOICES_MAX, Choice, HomeSettings, Loss, Newcomer, Planner, View, VmView, Wish};
+use tandem_machine::placement::{Occupancy, Request, Shortage};
 
 /// Nodes to choose from that are printed for each VM: what comes after is hardly worth a look.
 const CHOICES_SHOWN: usize = 4;

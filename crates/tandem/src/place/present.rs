@@ -3,9 +3,9 @@
 use crate::error::BadInput;
 use tandem_file::units::Size;
 use tandem_host::vms::VCPUS_MAX;
-use tandem_sim::ids::NodeId;
-use tandem_sim::machine::{Machine, format_cpulist, parse_cpulist};
-use tandem_sim::placement::Request;
+use tandem_machine::ids::NodeId;
+use tandem_machine::placement::Request;
+use tandem_machine::{Machine, format_cpulist, parse_cpulist};
 
 /// A VM that is already there, or comes before the new ones.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,8 +5,10 @@ use super::{Answer, CANDIDATES_SHOWN, for_number, os_numbers};
 use crate::error::BadInput;
 use serde_json::{Value, json};
 use tandem_file::units::Size;
-use tandem_sim::machine::Machine;
-use tandem_sim::placement::{Candidate, DecidedBy, Occupancy, Placement, PlacementOutcome, Request, place};
+use tandem_machine::Machine;
+use tandem_machine::placement::{
+    Candidate, DecidedBy, Occupancy, Placement, PlacementOutcome, Request, place,
+};
 
 /// Places `count` equal VMs, each of which then takes its room.
 pub fn place_all(
@@ -112,7 +114,7 @@ mod tests {
     use super::super::name_nodes;
     use super::super::present::parse_vm;
     use super::*;
-    use tandem_sim::machine::MachineBuilder;
+    use tandem_machine::MachineBuilder;
 
     const GIB: u64 = 1 << 30;
 

@@ -1,7 +1,7 @@
 //! Lists of CPUs or nodes, as taskset takes them: `0-3,8`, and with a step, `0-7:2`.
 
 use std::str::FromStr;
-use tandem_sim::machine::{MAX_NUMBER, parse_cpulist};
+use tandem_machine::{MAX_NUMBER, parse_cpulist};
 
 /// Numbers in ascending order, each once; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::list::List;
 use crate::error::BadInput;
 use tandem_host::scheduler::{Mode, Place, cpus_of_nodes};
-use tandem_sim::machine::{Machine, format_cpulist};
+use tandem_machine::{Machine, format_cpulist};
 
 /// Options that name CPUs or nodes.
 #[derive(Clone, clap::Args)]
@@ -65,7 +65,7 @@ fn check(what: &str, asked: &[u32], online: &[u32]) -> Result<(), BadInput> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tandem_sim::machine::preset;
+    use tandem_machine::preset;
 
     fn find(cpus: Option<&str>, nodes: Option<&str>, mode: Mode) -> Result<Option<Place>, String> {
         let list = |text: &str| text.parse().unwrap();

@@ -9,7 +9,7 @@ use tandem_host::cgroups::{Cgroup, Hierarchy};
 use tandem_host::scheduler::{Held, Place, Preference};
 use tandem_host::tasks::{self, Task};
 use tandem_host::untrusted::Untrusted;
-use tandem_sim::machine::format_cpulist;
+use tandem_machine::format_cpulist;
 
 /// Prints what one prefers; or, without a target, what all do who prefer anything.
 ///

@@ -4,7 +4,7 @@ use crate::error::BadInput;
 use std::path::{Path, PathBuf};
 use tandem_host::cgroups::{Cgroup, Hierarchy};
 use tandem_host::tasks::{self, Task};
-use tandem_sim::machine::format_cpulist;
+use tandem_machine::format_cpulist;
 
 /// Options that name somebody.
 #[derive(Clone, clap::Args)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use tandem_host::agent::Resident;
 use tandem_host::scheduler::Settings;
 use tandem_host::vms::homes_file::HomesFile;
-use tandem_sim::homes::Home;
+use tandem_machine::homes::Home;
 
 /// Looks at the VMs of this host for a moment, and prints a line for each; then what could not be seen.
 ///

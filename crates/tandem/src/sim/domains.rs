@@ -1,7 +1,7 @@
 //! `tandem sim --domains`: the scheduling domains of every Linux kernel in a scenario.
 
 use std::io::{self, Write};
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 use tandem_sim::policy::linux::{LinuxSettings, describe_domains};
 use tandem_sim::scenario::{PolicySettings, Scenario};
 

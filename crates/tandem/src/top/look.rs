@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use tandem_host::cpu_time::CpuTimes;
 use tandem_host::scheduler::{Counters, Held, Mode, Status};
 use tandem_host::vms::Identity;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 /// What was seen in one interval.
 pub struct Look {

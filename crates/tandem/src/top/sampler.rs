@@ -15,7 +15,7 @@ use tandem_host::cpu_time::{CpuTimes, read_cpu_times};
 use tandem_host::scheduler::{Held, Status};
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::{Finder, Identity, Limits, Memory, ThreadKind, Vm};
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 
 /// The first look takes only so long: somebody waits for it.
 const FIRST: Duration = Duration::from_millis(500);

@@ -5,9 +5,9 @@
 //! always, and lists that are too long show their beginning and end.
 
 use std::fmt::Write;
-use tandem_sim::cpumask::CpuMask;
-use tandem_sim::ids::{CpuId, NodeId};
-use tandem_sim::machine::{Core, Machine, Node, Package};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, NodeId};
+use tandem_machine::{Core, Machine, Node, Package};
 
 const WIDTH: usize = 80;
 /// Equal caches side by side beyond this number share a line.

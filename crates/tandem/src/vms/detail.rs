@@ -5,7 +5,7 @@ use crate::text::{Percentages, UNKNOWN, bytes, name, pct};
 use std::fmt::Write;
 use tandem_host::vms::homes_file::{Cores, HomeSaving, PartHome};
 use tandem_host::vms::{HomeSource, Manager, MemorySource, Thread, ThreadKind, VmCgroup};
-use tandem_sim::machine::{Machine, format_cpulist};
+use tandem_machine::{Machine, format_cpulist};
 
 /// Writes a line for each subject, and a table of the threads.
 pub fn show(observation: &Observation, machine: &Machine) -> String {

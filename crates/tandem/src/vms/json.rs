@@ -5,7 +5,7 @@ use crate::text::Percentages;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tandem_host::vms::homes_file::PartHome;
-use tandem_sim::machine::format_cpulist;
+use tandem_machine::format_cpulist;
 
 /// The whole observation.
 pub fn to_json(observation: &Observation) -> Value {

@@ -3,8 +3,8 @@
 use crate::support::{build, count, file};
 use scheduler_tests::{EXAMPLES, PUBLISHED};
 use std::collections::BTreeMap;
-use tandem_sim::cpumask::CpuMask;
-use tandem_sim::ids::{CpuId, TaskId};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, TaskId};
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::run_observed;
 use tandem_sim::scenario::Scenario;

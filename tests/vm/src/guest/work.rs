@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
-use tandem_sim::machine::parse_cpulist;
+use tandem_machine::parse_cpulist;
 
 /// How `vm-guest` is called to work.
 pub const ARGUMENT: &str = "work";

@@ -16,7 +16,7 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
-use tandem_sim::machine::parse_cpulist;
+use tandem_machine::parse_cpulist;
 use tandem_sim::scenario::{Scenario, Vm};
 
 /// How long the system is left alone first, so that what was put off by booting and loading is done.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tandem_file::units::Duration;
-use tandem_sim::homes::HomeSettings;
+use tandem_machine::homes::HomeSettings;
 use wildmatch::WildMatch;
 
 /// Home nodes for the VMs of the host.

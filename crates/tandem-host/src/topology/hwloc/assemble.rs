@@ -6,7 +6,7 @@ use crate::topology::TopologyError;
 use roxmltree::Node as Element;
 use std::collections::BTreeSet;
 use std::path::Path;
-use tandem_sim::machine::{
+use tandem_machine::{
     CpuSpec, Hardware, MAX_CPUS, MAX_NODES, Machine, MachineBuilder, MachineError, NodeSpec,
 };
 

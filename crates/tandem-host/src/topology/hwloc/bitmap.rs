@@ -3,7 +3,7 @@
 //! Words of 32 bits in hexadecimal, the highest first; an empty word is zero; a first word of `0xf...f` means
 //! that all higher numbers are in the set, too.
 
-use tandem_sim::machine::MAX_NUMBER;
+use tandem_machine::MAX_NUMBER;
 
 /// Most words that are read: enough for every number that a CPU or node may have.
 const MAX_WORDS: usize = (MAX_NUMBER as usize + 1) / 32;

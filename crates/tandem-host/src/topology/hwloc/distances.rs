@@ -10,7 +10,7 @@ use super::{NumaNode, Reader};
 use crate::topology::TopologyError;
 use roxmltree::Node as Element;
 use std::collections::{BTreeMap, BTreeSet};
-use tandem_sim::machine::{LOCAL_DISTANCE, REMOTE_DISTANCE};
+use tandem_machine::{LOCAL_DISTANCE, REMOTE_DISTANCE};
 
 /// Bits of `kind`.
 const FROM_OS: u64 = 1;

@@ -24,7 +24,7 @@ use roxmltree::{Document, Node as Element, ParsingOptions};
 use std::path::Path;
 use std::str::FromStr;
 use tandem_file::named_file::{HWLOC_MAX, read_string};
-use tandem_sim::machine::{Llc, MAX_NUMBER, Machine};
+use tandem_machine::{Llc, MAX_NUMBER, Machine};
 
 /// Most elements of a file; a machine of 8192 CPUs has about 100 000.
 const MAX_ELEMENTS: u32 = 2_000_000;

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tandem_file::named_file::{TEXT_MAX, read_string};
-use tandem_sim::machine::{MAX_NUMBER, parse_cpulist};
+use tandem_machine::{MAX_NUMBER, parse_cpulist};
 
 /// The numbers N of the entries `prefixN` of a directory, in ascending order; none without the directory.
 pub fn numbered_dirs(dir: &Path, prefix: &str) -> Result<Vec<u32>, TopologyError> {
@@ -107,7 +107,7 @@ pub fn malformed<T>(file: &Path, message: impl Into<String>) -> Result<T, Topolo
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tandem_sim::machine::format_cpulist;
+    use tandem_machine::format_cpulist;
 
     #[test]
     fn masks_have_their_last_bits_last() {

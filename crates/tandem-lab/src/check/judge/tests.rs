@@ -3,7 +3,7 @@
 use super::*;
 use crate::scenario::ScenarioSource;
 use std::path::Path;
-use tandem_sim::ids::{CpuId, KernelId, TaskId};
+use tandem_machine::ids::{CpuId, KernelId, TaskId};
 use tandem_sim::trace::{Event, EventKind, Observer};
 
 const MS: u64 = 1_000_000;

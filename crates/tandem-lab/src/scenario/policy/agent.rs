@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_file::units::Duration;
-use tandem_sim::homes::HomeSettings;
+use tandem_machine::homes::HomeSettings;
 
 /// The simulated agent's times are this many times shorter than those of one on a real host, so that runs of seconds see
 /// what happens there in minutes.

@@ -15,8 +15,8 @@ use tandem_file::named_file::{OBJECT_MAX, read_bytes};
 use tandem_host::scheduler::{
     Counters, Mode, Place, Places, Preference, Settings, Subject, request_bytes, rodata,
 };
-use tandem_sim::cpumask::CpuMask;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
+use tandem_machine::cpumask::CpuMask;
 use tandem_sim::policy::sched_ext::{KernelVersion, OwnCounters, Preferences, SchedExtSettings, environment};
 
 /// Settings of Tandem's scheduler, as in the file that `tandem run` reads.

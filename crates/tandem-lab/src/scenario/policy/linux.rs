@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 use tandem_sim::policy::linux::{Domains, LinuxSettings, SpinLockKind};
 use tandem_sim::policy::sched_ext::SchedExtSettings;
 use tandem_sim::scenario::PolicySettings;

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tandem_file::file_error::FileError;
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
 use tandem_sim::policy::sched_ext::SchedExtSettings;
 
 /// Any table.

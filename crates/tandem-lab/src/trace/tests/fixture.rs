@@ -1,9 +1,9 @@
 //! A host of two pCPUs with a VM without a guest kernel and one with, and events of theirs.
 
 use std::sync::Arc;
-use tandem_sim::ids::{CpuId, KernelId, TaskId};
-use tandem_sim::machine::MachineBuilder;
-use tandem_sim::machine::cost::CostModels;
+use tandem_machine::MachineBuilder;
+use tandem_machine::ids::{CpuId, KernelId, TaskId};
+use tandem_sim::cost::CostModels;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::LinuxSettings;
 use tandem_sim::program::Program;

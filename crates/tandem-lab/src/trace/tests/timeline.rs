@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::collections::BTreeSet;
-use tandem_sim::ids::{CpuId, KernelId, TaskId};
+use tandem_machine::ids::{CpuId, KernelId, TaskId};
 use tandem_sim::scenario::Scenario;
 use tandem_sim::trace::{Event, EventKind, Observer};
 

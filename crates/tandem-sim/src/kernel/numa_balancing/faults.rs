@@ -6,7 +6,7 @@
 
 use super::filter::ACTIVE_NODE_FRACTION;
 use super::scan::Scan;
-use crate::ids::NodeId;
+use tandem_machine::ids::NodeId;
 
 /// Parts that a period is changed by (`NUMA_PERIOD_SLOTS`).
 const PERIOD_SLOTS: u64 = 10;

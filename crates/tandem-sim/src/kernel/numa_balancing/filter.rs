@@ -6,7 +6,7 @@
 //!   spread more like its use of CPUs.
 
 use super::faults::Group;
-use crate::ids::{NodeId, TaskId, VmId};
+use tandem_machine::ids::{NodeId, TaskId, VmId};
 
 /// A node is active if it has more than this part of the faults of the busiest node (`ACTIVE_NODE_FRACTION`).
 pub(super) const ACTIVE_NODE_FRACTION: f64 = 3.0;

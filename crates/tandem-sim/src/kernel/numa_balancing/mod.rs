@@ -30,7 +30,6 @@ mod scan;
 
 use super::memory_state::PAGE_BYTES;
 use super::{CpuRef, HOST, MemoryState, System};
-use crate::ids::{CpuId, NodeId, TaskId, VmId};
 use crate::metrics::NumaMetrics;
 use crate::policy::{NodePreference, Policy};
 use crate::scenario::{PolicySettings, Scenario};
@@ -38,6 +37,7 @@ use crate::trace::Observer;
 use faults::{Group, TaskFaults};
 use filter::Touched;
 use scan::Scan;
+use tandem_machine::ids::{CpuId, NodeId, TaskId, VmId};
 
 /// Longest time between two attempts to move a task to the node that it prefers, ns (`HZ` jiffies).
 const RETRY_MAX_NS: u64 = 1_000_000_000;

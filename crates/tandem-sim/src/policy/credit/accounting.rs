@@ -7,9 +7,9 @@
 
 use super::run_queue::Priority;
 use super::{Context, Credit};
-use crate::ids::{TaskId, VmId};
 use crate::policy::VmFacts;
 use std::collections::VecDeque;
+use tandem_machine::ids::{TaskId, VmId};
 
 /// Time that burns a credit, ns.
 const CREDIT_NS: u64 = 100_000;

@@ -6,7 +6,7 @@
 
 use super::run_queue::Priority;
 use super::{Context, Credit, Era, Step};
-use crate::ids::{CpuId, NodeId, TaskId};
+use tandem_machine::ids::{CpuId, NodeId, TaskId};
 
 impl Credit {
     /// Takes a more urgent vCPU than `candidate` (`None`: the CPU would idle) out of another CPU's queue. Also

@@ -31,12 +31,12 @@ mod wake;
 pub use settings::{CreditSettings, Era, RateControl};
 
 use super::{Context, Dispatch, Policy, Reason, TaskFacts, VmFacts};
-use crate::cpumask::CpuMask;
-use crate::ids::{CpuId, TaskId, VmId};
-use crate::machine::Machine;
 use accounting::Accounting;
 use rate::RateController;
 use run_queue::{Priority, RunQueues};
+use tandem_machine::Machine;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, TaskId, VmId};
 
 /// Ticks a timeslice.
 const TICKS_PER_TIMESLICE: u64 = 3;

@@ -1,8 +1,8 @@
 //! Choosing a CPU for a vCPU that is new, is to move, or might be better off elsewhere.
 
 use super::{Context, Credit, Step};
-use crate::cpumask::CpuMask;
-use crate::ids::{CpuId, TaskId};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, TaskId};
 
 impl Credit {
     /// The best CPU for the vCPU: its own if none is better; where it prefers to run, unless nothing idles there

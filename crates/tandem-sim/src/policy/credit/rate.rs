@@ -10,7 +10,7 @@
 
 use super::settings::{Era, RateControl};
 use super::{Credit, RATELIMIT_TIMER_MIN_NS};
-use crate::ids::TaskId;
+use tandem_machine::ids::TaskId;
 
 /// The rate controller of one CPU.
 #[derive(Clone, Copy, Debug, Default)]

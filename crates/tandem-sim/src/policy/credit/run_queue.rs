@@ -6,8 +6,8 @@
 //! while it is not, putting a task in walks through it. Two masks tell at once which CPUs have anything
 //! queued, and anything worth stealing for a CPU that would run a task without credit.
 
-use crate::cpumask::CpuMask;
-use crate::ids::{CpuId, TaskId};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// Priority of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,8 +1,8 @@
 //! The scheduler's decisions one by one, in situations that are set up by hand.
 
 use super::*;
-use crate::machine::MachineBuilder;
 use std::sync::Arc;
+use tandem_machine::MachineBuilder;
 
 const ERAS: [Era; 4] = [Era::Xen4_2, Era::Xen4_3, Era::Xen4_5, Era::Xen4_9];
 

@@ -5,7 +5,7 @@
 
 use super::run_queue::Priority;
 use super::{Context, Credit, Era, Step};
-use crate::ids::{CpuId, TaskId};
+use tandem_machine::ids::{CpuId, TaskId};
 
 impl Credit {
     /// The vCPU wants to run: boosts it if it has credit, queues it, and tickles.

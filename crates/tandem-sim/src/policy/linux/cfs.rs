@@ -23,7 +23,7 @@
 
 use super::entity::{Entity, scale};
 use super::{Context, Linux, LinuxEra};
-use crate::ids::{CpuId, TaskId};
+use tandem_machine::ids::{CpuId, TaskId};
 
 impl Linux {
     /// Slice of a task of this weight among the tasks of a CPU, of which it is one or to which it is `added`,

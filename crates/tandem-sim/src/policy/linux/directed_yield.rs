@@ -21,7 +21,7 @@
 //! Limits: a buddy does not count as cache-hot when CPUs are balanced (`CACHE_HOT_BUDDY`), in any era.
 
 use super::{Context, Linux};
-use crate::ids::{CpuId, TaskId};
+use tandem_machine::ids::{CpuId, TaskId};
 
 impl Linux {
     /// The task on the CPU gives way to `target`; `false` if that waits in no queue, and then nothing has changed.

@@ -21,7 +21,7 @@
 //! leaving is not counted among those that run, as later releases have it.
 
 use super::{Context, Linux};
-use crate::ids::{CpuId, TaskId};
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// Weights and weighted virtual run times of the tasks of a CPU, added up.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,8 @@
 //! What the scheduler knows of a task.
 
 use super::load::TaskAverages;
-use crate::ids::{CpuId, TaskId};
 use crate::policy::NodePreference;
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// Weight at nice 0 (`NICE_0_LOAD`, without the bits that 64-bit kernels add for precision).
 pub(super) const NICE_0_WEIGHT: u32 = 1024;

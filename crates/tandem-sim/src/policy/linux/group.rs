@@ -2,7 +2,7 @@
 
 use super::Linux;
 use super::domains::Group;
-use crate::ids::TaskId;
+use tandem_machine::ids::TaskId;
 
 /// Kinds of groups, from what takes tasks to what gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,7 +18,7 @@
 
 use super::decay::Decay;
 use super::{Context, Linux, LinuxEra};
-use crate::ids::{CpuId, TaskId};
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// Fully used, in the unit of use (`SCHED_CAPACITY_SCALE`).
 pub(super) const FULL_USE: u64 = 1024;

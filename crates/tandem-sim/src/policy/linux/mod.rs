@@ -56,15 +56,15 @@ pub use entity::weight_of_nice;
 pub use settings::{Domains, LinuxEra, LinuxSettings, SoftAffinity, SpinLockKind};
 
 use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts};
-use crate::cpumask::CpuMask;
-use crate::ids::{CpuId, NodeId, TaskId};
-use crate::machine::Machine;
 use balance::Balancing;
 use counters::Counters;
 use domains::DomainTree;
 use entity::Entity;
 use run_queue::RunQueue;
 use settings::Tunables;
+use tandem_machine::Machine;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, NodeId, TaskId};
 
 /// Linux's fair scheduler for the CPUs of one kernel.
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@
 
 use super::domains::Flags;
 use super::{Context, Linux};
-use crate::ids::{CpuId, NodeId, TaskId};
 use crate::policy::NodePreference;
+use tandem_machine::ids::{CpuId, NodeId, TaskId};
 
 /// Least gain for which tasks change places, in 1000ths of their faults (`SMALLIMP`).
 const SMALL_GAIN: i64 = 30;
@@ -195,7 +195,7 @@ mod tests {
     use super::super::situation::Situation;
     use super::super::{Domains, LinuxEra};
     use super::*;
-    use crate::machine::MachineBuilder;
+    use tandem_machine::MachineBuilder;
 
     /// Two nodes of two CPUs each.
     fn two_nodes() -> Situation {

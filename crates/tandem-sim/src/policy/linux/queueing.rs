@@ -3,7 +3,7 @@
 
 use super::entity::Entity;
 use super::{Context, Linux, LinuxEra};
-use crate::ids::{CpuId, TaskId};
+use tandem_machine::ids::{CpuId, TaskId};
 
 impl Linux {
     /// How long ago the task, queued or running, last ran, by the clock of its CPU, ns.

@@ -5,7 +5,7 @@
 
 use super::entity::Entity;
 use super::load::QueueLoad;
-use crate::ids::{CpuId, TaskId};
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// A task in a queue, and what it is sorted by.
 #[derive(Clone, Copy, Debug)]

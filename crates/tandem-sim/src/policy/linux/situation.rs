@@ -1,9 +1,9 @@
 //! A scheduler in a situation that a test sets up by hand, and a small loop of ticks to see what comes of it.
 
 use super::*;
-use crate::ids::VmId;
-use crate::machine::{CpuSpec, MachineBuilder, NodeSpec};
 use std::sync::Arc;
+use tandem_machine::ids::VmId;
+use tandem_machine::{CpuSpec, MachineBuilder, NodeSpec};
 
 /// Packages of cores with threads, as a guest sees them that is not told of NUMA: one node.
 pub(super) fn one_node(packages: u32, cores: u32, threads: u32) -> Machine {

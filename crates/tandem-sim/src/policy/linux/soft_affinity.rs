@@ -22,8 +22,8 @@
 //! A task whose soft affinity is absent, or all that it may use, is treated as without either.
 
 use super::{Context, Linux, SoftAffinity};
-use crate::cpumask::CpuMask;
-use crate::ids::TaskId;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::TaskId;
 
 impl Linux {
     /// The CPUs that the task prefers, if that is heeded and they are not all that it may use.

@@ -1,9 +1,9 @@
 //! The scheduler on one and two CPUs, driven by hand: ticks come as time passes, kicks are answered at once.
 
 use super::*;
-use crate::machine::MachineBuilder;
 use proptest::prelude::*;
 use std::sync::Arc;
+use tandem_machine::MachineBuilder;
 
 mod directed_yield;
 mod fairness;
@@ -35,7 +35,7 @@ impl Hand {
         let facts: Vec<TaskFacts> = weights
             .iter()
             .map(|&weight| TaskFacts {
-                vm: crate::ids::VmId(0),
+                vm: tandem_machine::ids::VmId(0),
                 weight,
                 hard_affinity: all.clone(),
                 nice: 0,

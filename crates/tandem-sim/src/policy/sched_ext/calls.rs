@@ -7,8 +7,8 @@ use super::masks;
 use super::types::{
     InsertVtimeArgs, SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL, SCX_ENQ_DSQ_PRIQ, SelectCpuAndArgs, Task,
 };
-use crate::ids::CpuId;
 use tandem_ebpf::{Fault, Kernel, KernelFunction, State};
+use tandem_machine::ids::CpuId;
 
 const ENOENT: i64 = -2;
 const EACCES: i64 = -13;

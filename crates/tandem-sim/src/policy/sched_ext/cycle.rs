@@ -6,9 +6,9 @@ use super::kernel::{Custody, Purpose, ScxKernel, field, word};
 use super::types::{
     RunQueue, SCX_ENQ_LAST, SCX_OPS_ENQ_EXITING, SCX_OPS_ENQ_LAST, SCX_SLICE_INF, SCX_TASK_QUEUED, Task,
 };
-use crate::ids::{CpuId, TaskId};
 use crate::policy::{Alarm, Context};
 use tandem_ebpf::{Instance, State};
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// Rounds of `dispatch` that insert tasks which cannot run here, before the CPU gives up (`SCX_DSP_MAX_LOOPS`).
 const DISPATCH_ROUNDS_MAX: usize = 32;

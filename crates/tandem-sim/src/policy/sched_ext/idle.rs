@@ -4,8 +4,8 @@ use super::kernel::ScxKernel;
 use super::masks;
 use super::settings::KernelVersion;
 use super::types::{SCX_PICK_IDLE_CORE, SCX_WAKE_SYNC};
-use crate::ids::{CpuId, TaskId};
 use tandem_ebpf::{Fault, State};
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// The task exits (`PF_EXITING`).
 pub const PF_EXITING: u64 = 4;

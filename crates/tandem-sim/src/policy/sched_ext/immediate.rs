@@ -12,8 +12,8 @@ use super::types::{
     SCX_OPS_ALWAYS_ENQ_IMMED, SCX_TASK_IMMED, SCX_TASK_REENQ_IMMED, SCX_TASK_REENQ_KFUNC,
     SCX_TASK_REENQ_PREEMPTED, SCX_TASK_REENQ_REASON_MASK, Task,
 };
-use crate::ids::TaskId;
 use tandem_ebpf::State;
+use tandem_machine::ids::TaskId;
 
 impl SchedExt {
     /// A task that ran and has slice left is put where it waits for the CPU: at the head of the local queue; one that is to run at

@@ -7,8 +7,8 @@ use super::types::{
     self, DispatchQueue, SCX_DSQ_FLAG_BUILTIN, SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL, SCX_DSQ_LOCAL_CPU_MASK,
     SCX_DSQ_LOCAL_ON, SCX_ENQ_DSQ_PRIQ, SCX_ENQ_HEAD, SCX_ENQ_PREEMPT, SCX_SLICE_DFL, Task,
 };
-use crate::ids::{CpuId, TaskId};
 use tandem_ebpf::{Fault, State};
+use tandem_machine::ids::{CpuId, TaskId};
 
 impl ScxKernel {
     /// The position of a queue that a program names for a task; what it names is gone or never was: the global queue, and a

@@ -6,11 +6,11 @@ use super::queue::{Place, Queue};
 use super::settings::{KernelVersion, SchedExtSettings};
 use super::types::{self, SignalStruct, Task};
 use crate::engine::random::{Entity, Stream};
-use crate::ids::{CpuId, TaskId};
-use crate::machine::Machine;
 use crate::program::Amount;
 use std::sync::Arc;
 use tandem_ebpf::{Fault, FunctionId, Image, Memory, State};
+use tandem_machine::Machine;
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// Age of the kernel when a run begins, ns: no clock that a program reads shows 0.
 pub const BOOTED_NS: u64 = 1_000_000_000;

@@ -1,8 +1,8 @@
 //! Sets of CPUs in the memory of programs, and the functions of the kernel on them (`bpf_cpumask_*`).
 
 use super::kernel::ScxKernel;
-use crate::cpumask::CpuMask;
 use tandem_ebpf::{Fault, Memory, State};
+use tandem_machine::cpumask::CpuMask;
 
 /// The bits of a set, `words` of 64.
 pub fn words(

@@ -9,9 +9,9 @@ use super::types::{
     SCX_DEQ_SLEEP, SCX_DSQ_LOCAL, SCX_ENQ_WAKEUP, SCX_SLICE_INF, SCX_WAKE_FORK, SCX_WAKE_SYNC, SCX_WAKE_TTWU,
     Task,
 };
-use crate::ids::{CpuId, TaskId};
 use crate::policy::{Context, Dispatch, Policy, Reason};
 use tandem_ebpf::Kernel;
+use tandem_machine::ids::{CpuId, TaskId};
 
 impl Policy for SchedExt {
     fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId {

@@ -3,8 +3,8 @@
 //! A queue is in order of arrival, or of virtual time; either way each task has a key that says where it stands, so that
 //! a task is found by bisection, and an iteration goes on after whatever happened to the queue.
 
-use crate::ids::TaskId;
 use std::collections::VecDeque;
+use tandem_machine::ids::TaskId;
 
 /// Where a task stands in a queue: by virtual time, then by arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

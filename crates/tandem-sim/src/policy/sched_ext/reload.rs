@@ -9,10 +9,10 @@ use super::kernel::{CpuState, Purpose, ScxKernel, field, store};
 use super::types::{
     ExitInfo, SCX_ECODE_ACT_RESTART, SCX_ECODE_RSN_HOTPLUG, SCX_EXIT_UNREG, SCX_EXIT_UNREG_KERN, Task,
 };
-use crate::ids::{CpuId, TaskId};
 use crate::policy::Context;
 use std::sync::Arc;
 use tandem_ebpf::{Fault, Instance};
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// Fields of a task that are the kernel's, and stay.
 const KEPT: [(u64, usize); 10] = [

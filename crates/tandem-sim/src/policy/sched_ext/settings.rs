@@ -1,9 +1,9 @@
 //! Which scheduler runs, on which kernel, with which settings.
 
-use crate::cpumask::CpuMask;
-use crate::machine::Machine;
 use std::sync::Arc;
 use tandem_ebpf::{Code, Engine, LoadError};
+use tandem_machine::Machine;
+use tandem_machine::cpumask::CpuMask;
 
 /// A scheduler for sched_ext, ready to run, and what it is told before it starts.
 #[derive(Clone, Debug)]

@@ -13,12 +13,12 @@ use super::types::{
     self, CPUTIME_STEAL, ExitTaskArgs, InitTaskArgs, RunQueue, SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL_ON,
     SCX_SLICE_DFL, SignalStruct, Task,
 };
-use crate::ids::{CpuId, TaskId};
-use crate::machine::Machine;
 use crate::policy::{TaskFacts, VmFacts};
 use crate::scenario::Cgroup;
 use std::sync::Arc;
 use tandem_ebpf::{Fault, Instance, Kernel, State};
+use tandem_machine::Machine;
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// A usual task's weight in the simulator, and in Linux's fair scheduler.
 const NICE_0_WEIGHT: u64 = 1024;
@@ -367,7 +367,7 @@ impl ScxKernel {
         &mut self,
         state: &mut State,
         task: TaskId,
-        cpus: &crate::cpumask::CpuMask,
+        cpus: &tandem_machine::cpumask::CpuMask,
     ) -> Result<(), Fault> {
         masks::write(&mut state.memory, self.tasks[task.index()].cpus_mask, self.mask_words, cpus)?;
         self.set(state, task, field!(Task, nr_cpus_allowed), cpus.count() as u64);

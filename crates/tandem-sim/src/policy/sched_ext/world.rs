@@ -6,10 +6,10 @@ use super::kernel::{CpuState, Purpose, ScxKernel, TaskBlock, field, store};
 use super::masks;
 use super::start::{DEFAULT_PRIO, cgroup_weight};
 use super::types::{CpuReleaseArgs, RunQueue, SCX_CPU_PREEMPT_RT, SCX_CPU_PREEMPT_STOP, Task};
-use crate::ids::{CpuId, TaskId};
 use crate::policy::Context;
 use crate::scenario::{BandwidthLimit, CgroupName};
 use tandem_ebpf::{Fault, State};
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// Rounds in which tasks of a local queue are enqueued again and come back to it (`SCX_REENQ_LOCAL_MAX_REPEAT`).
 const REENQUEUE_ROUNDS_MAX: usize = 256;

@@ -3,7 +3,7 @@ use super::*;
 use std::fs;
 use tandem_host::vms::homes_file::{HomeEntry, HomesFile, VERSION};
 use tandem_host::vms::testing::{Cgroups, Process, Tree};
-use tandem_sim::machine::MachineBuilder;
+use tandem_machine::MachineBuilder;
 
 const GIB: u64 = 1 << 30;
 

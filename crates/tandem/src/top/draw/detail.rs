@@ -14,7 +14,7 @@ use ratatui::widgets::{Paragraph, Row, Table};
 use std::borrow::Cow;
 use tandem_host::scheduler::{Held, Place};
 use tandem_host::vms::Identity;
-use tandem_sim::machine::format_cpulist;
+use tandem_machine::format_cpulist;
 use textwrap::wrap;
 
 const TITLES: [&str; 8] = ["TID", "NAME", "KIND", "RUN", "WAIT", "CPU", "MIGR/s", "PREFERS, MAY USE"];

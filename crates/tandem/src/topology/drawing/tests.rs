@@ -1,7 +1,7 @@
 //! What drawings look like.
 
 use super::*;
-use tandem_sim::machine::{CpuSpec, MachineBuilder, NodeSpec};
+use tandem_machine::{CpuSpec, MachineBuilder, NodeSpec};
 
 fn node(os_index: u32, memory_bytes: u64) -> NodeSpec {
     NodeSpec { os_index, memory_bytes, bandwidth_bytes_per_s: 20_000_000_000 }

@@ -17,9 +17,9 @@ use crate::leg::{Emulation, Leg};
 use crate::record::{Burst, Other, Record, Task};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tandem_sim::cpumask::CpuMask;
-use tandem_sim::ids::CpuId;
-use tandem_sim::machine::cost::{ContextSwitch, Idle, Interrupt, Ipi};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::CpuId;
+use tandem_sim::cost::{ContextSwitch, Idle, Interrupt, Ipi};
 use tandem_sim::program::{Amount, Op, Program};
 use tandem_sim::scenario::{PolicySettings, Scenario, Vcpu, Vm, VmKind};
 

@@ -10,9 +10,9 @@ use tandem_host::scheduler::{Place, Preference, Subject, request_bytes};
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_lab::scenario::policy::scheduler::SchedulerName;
-use tandem_sim::cpumask::CpuMask;
-use tandem_sim::ids::{KernelId, TaskId};
-use tandem_sim::machine::Machine;
+use tandem_machine::Machine;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{KernelId, TaskId};
 use tandem_sim::scenario::{PolicySettings, Scenario};
 use tandem_sim::trace::{Event, EventKind, Observer};
 

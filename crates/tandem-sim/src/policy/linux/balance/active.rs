@@ -6,8 +6,8 @@
 
 use super::Attempt;
 use super::strays::Way;
-use crate::ids::{CpuId, TaskId};
 use crate::policy::linux::{Context, Linux};
+use tandem_machine::ids::{CpuId, TaskId};
 
 impl Linux {
     /// Asks the busiest CPU for its running task; `false` if that may not run on the CPU that is balanced,

@@ -6,9 +6,9 @@
 
 use super::strays::Way;
 use super::{Attempt, Idleness, Imbalance, Unit};
-use crate::ids::{CpuId, TaskId};
 use crate::policy::linux::domains::Flags;
 use crate::policy::linux::{Context, Linux, LinuxEra};
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug)]

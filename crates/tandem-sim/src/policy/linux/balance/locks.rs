@@ -10,8 +10,8 @@
 //! none; and the threads that move running tasks are woken without a lock.
 
 use super::{Attempt, Idleness};
-use crate::ids::CpuId;
 use crate::policy::linux::{Context, Linux, LinuxEra};
+use tandem_machine::ids::CpuId;
 
 impl Attempt {
     fn lock(self, ctx: &mut Context<'_>, queue: CpuId) {

@@ -26,8 +26,8 @@ mod strays;
 
 use super::domains::{Flags, Group};
 use super::{Context, Linux, LinuxEra};
-use crate::cpumask::CpuMask;
-use crate::ids::CpuId;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::CpuId;
 
 /// An interval does not grow beyond this if tasks cannot move because of their affinity (`MAX_PINNED_INTERVAL`), ms.
 const MAX_PINNED_INTERVAL_MS: u32 = 512;

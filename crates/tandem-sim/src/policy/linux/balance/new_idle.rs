@@ -5,9 +5,9 @@
 //! are in their caches.
 
 use super::{Attempt, Idleness, Outcome};
-use crate::ids::CpuId;
 use crate::policy::linux::domains::Flags;
 use crate::policy::linux::{Context, Linux, LinuxEra};
+use tandem_machine::ids::CpuId;
 
 /// The longest time that a search took shrinks that often, by [`KEEPS_OF_256`].
 const DECAY_NS: u64 = 1_000_000_000;

@@ -7,9 +7,9 @@
 //! the loads of idle CPUs now and then without balancing; here they are when they are next balanced for.
 
 use super::Idleness;
-use crate::ids::CpuId;
 use crate::policy::linux::domains::Flags;
 use crate::policy::linux::{Context, Linux, LinuxEra};
+use tandem_machine::ids::CpuId;
 
 impl Linux {
     /// At the tick of a busy CPU: kicks an idle CPU if there is work for it.
@@ -50,7 +50,7 @@ impl Linux {
         }
     }
 
-    fn busy_in(&self, cpus: &crate::cpumask::CpuMask) -> usize {
+    fn busy_in(&self, cpus: &tandem_machine::cpumask::CpuMask) -> usize {
         cpus.count() - cpus.count_and(&self.idle)
     }
 

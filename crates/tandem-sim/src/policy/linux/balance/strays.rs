@@ -9,8 +9,8 @@
 //! Which CPUs may have such strays is in a mask, so that CPUs without work need not look at all queues. It is a hint,
 //! corrected by whoever looks.
 
-use crate::ids::{CpuId, TaskId};
 use crate::policy::linux::{Context, Linux, SoftAffinity};
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// Where a move would take a task, by its preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! Balancing, one attempt at a time and over many ticks.
 
 use super::*;
-use crate::ids::TaskId;
 use crate::policy::Policy;
 use crate::policy::linux::Domains::{Flat, Topology};
 use crate::policy::linux::LinuxEra::{V3_6, V4_2, V5_2, V6_12};
 use crate::policy::linux::situation::{Situation, one_node};
+use tandem_machine::ids::TaskId;
 
 mod locks;
 mod soft_affinity;

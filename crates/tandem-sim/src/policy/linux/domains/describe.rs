@@ -6,10 +6,10 @@
 
 use super::level::CPU_CAPACITY;
 use super::{Domain, DomainTree, Group};
-use crate::ids::CpuId;
-use crate::machine::Machine;
 use crate::policy::linux::{LinuxEra, LinuxSettings};
 use std::fmt::{self, Write};
+use tandem_machine::Machine;
+use tandem_machine::ids::CpuId;
 
 /// Lists the scheduling domains that a kernel with these settings builds on the machine that it sees.
 pub fn describe(settings: &LinuxSettings, machine: &Machine) -> String {

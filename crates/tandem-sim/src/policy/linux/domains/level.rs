@@ -10,10 +10,10 @@
 //! flags for packages with CPUs of unequal capacity or priority.
 
 use super::flags::Flags;
-use crate::cpumask::CpuMask;
-use crate::ids::CpuId;
-use crate::machine::{LOCAL_DISTANCE, Machine};
 use crate::policy::linux::{Domains, LinuxEra, LinuxSettings};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::CpuId;
+use tandem_machine::{LOCAL_DISTANCE, Machine};
 
 /// Nodes farther apart than this are not searched at a fork, an exec or a wake-up (`RECLAIM_DISTANCE`).
 const RECLAIM_DISTANCE: u32 = 30;
@@ -91,7 +91,7 @@ pub(super) fn levels(settings: &LinuxSettings, machine: &Machine) -> Vec<Level> 
 
 /// The distances between different nodes, ascending.
 fn remote_distances(machine: &Machine) -> Vec<u32> {
-    let nodes = || (0..machine.node_count()).map(crate::ids::NodeId::from);
+    let nodes = || (0..machine.node_count()).map(tandem_machine::ids::NodeId::from);
     let mut distances: Vec<_> = nodes()
         .flat_map(|from| nodes().map(move |to| machine.distance(from, to)))
         .filter(|&distance| distance > LOCAL_DISTANCE)

@@ -18,11 +18,11 @@ pub(super) use flags::Flags;
 pub(super) use level::{CPU_CAPACITY, Tunables};
 
 use super::{LinuxEra, LinuxSettings};
-use crate::cpumask::CpuMask;
-use crate::ids::CpuId;
-use crate::machine::Machine;
 use level::Level;
 use std::ops::Range;
+use tandem_machine::Machine;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::CpuId;
 
 /// CPUs that balancing treats as one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 use super::*;
-use crate::machine::MachineBuilder;
 use crate::policy::linux::situation::one_node;
 use crate::policy::linux::{Domains, describe_domains};
 use proptest::prelude::*;
+use tandem_machine::MachineBuilder;
 
 fn settings(era: LinuxEra, domains: Domains) -> LinuxSettings {
     LinuxSettings { era, domains, ..LinuxSettings::default() }
@@ -149,8 +149,8 @@ fn a_level_for_each_distance_with_groups_that_overlap() {
     let mut builder = MachineBuilder::new("ring");
     for node in 0..4 {
         builder = builder
-            .node(crate::machine::NodeSpec { os_index: node, memory_bytes: 1, bandwidth_bytes_per_s: 1 })
-            .cpu(crate::machine::CpuSpec {
+            .node(tandem_machine::NodeSpec { os_index: node, memory_bytes: 1, bandwidth_bytes_per_s: 1 })
+            .cpu(tandem_machine::CpuSpec {
                 os_index: node,
                 core: node,
                 llc: None,

@@ -4,9 +4,9 @@
 //! next search in vain.
 
 use super::WakeUp;
-use crate::cpumask::CpuMask;
-use crate::ids::CpuId;
 use crate::policy::linux::{Context, Linux, LinuxEra};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::CpuId;
 
 impl Linux {
     /// An idle CPU near `target`, or `target`.

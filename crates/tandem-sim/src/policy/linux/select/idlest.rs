@@ -3,12 +3,12 @@
 //! From the widest domain down: the idlest group, unless it is not better enough than the own one; in it the
 //! idlest CPU; then on in the domains below of that CPU.
 
-use crate::cpumask::CpuMask;
-use crate::ids::{CpuId, TaskId};
 use crate::policy::linux::domains::{Flags, Group};
 use crate::policy::linux::group::{GroupKind, GroupStats, tolerated_numa_imbalance};
 use crate::policy::linux::load::FULL_USE;
 use crate::policy::linux::{Context, Linux, LinuxEra};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// What is searched for.
 #[derive(Clone, Copy)]

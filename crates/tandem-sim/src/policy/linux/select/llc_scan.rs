@@ -8,9 +8,9 @@
 //! and a round in vain ends at no CPU. So it is here.
 
 use super::WakeUp;
-use crate::cpumask::CpuMask;
-use crate::ids::CpuId;
 use crate::policy::linux::{Context, Linux};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::CpuId;
 
 /// The part of the usual idle time that a search may take: the variance is large.
 const IDLE_TIME_PART: u64 = 512;

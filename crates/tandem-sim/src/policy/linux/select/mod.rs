@@ -17,9 +17,9 @@ mod wake_affine;
 
 use super::domains::Flags;
 use super::{Context, Linux, LinuxEra, SoftAffinity};
-use crate::cpumask::CpuMask;
-use crate::ids::{CpuId, TaskId};
 use crate::policy::Reason;
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// A wake-up.
 #[derive(Clone, Copy)]

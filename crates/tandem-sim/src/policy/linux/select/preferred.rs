@@ -16,11 +16,11 @@
 
 use super::idle_sibling::round_from;
 use super::{WakeUp, nearest_allowed};
-use crate::cpumask::CpuMask;
-use crate::ids::{CpuId, TaskId};
 use crate::policy::Reason;
 use crate::policy::linux::domains::Flags;
 use crate::policy::linux::{Context, Linux};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, TaskId};
 
 impl Linux {
     /// The CPU for a task that prefers these.

@@ -23,7 +23,7 @@ impl Linux {
 
     /// Whether so many different tasks are woken here that they do not fit near one another (`wake_wide()`).
     pub(super) fn wakes_wide(&self, wake: WakeUp<'_>) -> bool {
-        let flips = |task: crate::ids::TaskId| u64::from(self.entities[task.index()].wakee_flips);
+        let flips = |task: tandem_machine::ids::TaskId| u64::from(self.entities[task.index()].wakee_flips);
         let waker = wake.waker.map_or(0, flips);
         let wakee = flips(wake.task);
         let factor = u64::from(self.domains.llc_size(wake.cpu));
@@ -54,7 +54,7 @@ impl Linux {
     /// 3.6 and 4.2: whether the waker's CPU is not busier than the old one, the task's weight added and, at a
     /// synchronous wake-up, the waker's weight taken off.
     fn pulls_by_weight(&self, wake: WakeUp<'_>, bias_pct: u64) -> bool {
-        let weight = |task: crate::ids::TaskId| self.entities[task.index()].weight;
+        let weight = |task: tandem_machine::ids::TaskId| self.entities[task.index()].weight;
         let mut this_load = self.target_load(wake.cpu, 0);
         let prev_load = self.source_load(wake.prev, 0);
         if wake.sync {

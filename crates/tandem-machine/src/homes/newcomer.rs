@@ -133,7 +133,7 @@ mod tests {
     use super::super::HomeSettings;
     use super::super::tests::{GIB, free, settled};
     use super::*;
-    use crate::machine::preset;
+    use crate::preset;
 
     /// A new VM on a machine of two nodes with four cores of two CPUs, and 6 GiB, each.
     fn newcomer(vms: &[VmView], vcpus: u32, memory_gib: u64) -> Newcomer {

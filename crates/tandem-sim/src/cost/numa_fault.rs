@@ -4,8 +4,8 @@
 //! of all page tables, allocates another one, copies it over the interconnect, and maps that. Limit: what both do to
 //! the bandwidth of memory, and the flushes of other CPUs' TLBs, are within the fixed costs.
 
-use super::CACHE_LINE_BYTES;
-use crate::machine::Hardware;
+use tandem_machine::CACHE_LINE_BYTES;
+use tandem_machine::Hardware;
 
 /// Costs of a hinting fault.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -16,9 +16,9 @@ pub struct CpuListError {
 /// The numbers of a list, in ascending order and each once. An empty text is an empty list.
 ///
 /// ```
-/// use tandem_sim::machine::parse_cpulist;
+/// use tandem_machine::parse_cpulist;
 /// assert_eq!(parse_cpulist("0-2,8")?, [0, 1, 2, 8]);
-/// # Ok::<(), tandem_sim::machine::CpuListError>(())
+/// # Ok::<(), tandem_machine::CpuListError>(())
 /// ```
 pub fn parse_cpulist(text: &str) -> Result<Vec<u32>, CpuListError> {
     let text = text.trim();
@@ -54,7 +54,7 @@ fn parse_number(text: &str) -> Option<u32> {
 /// The list of these numbers, which must be in ascending order.
 ///
 /// ```
-/// use tandem_sim::machine::format_cpulist;
+/// use tandem_machine::format_cpulist;
 /// assert_eq!(format_cpulist([0, 1, 2, 8]), "0-2,8");
 /// ```
 pub fn format_cpulist(numbers: impl IntoIterator<Item = u32>) -> String {

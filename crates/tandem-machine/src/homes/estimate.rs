@@ -13,10 +13,10 @@
 //! - *Virtual nodes that share a node*: see [`super::parts`].
 
 use super::{View, VmView, Wish};
+use crate::CACHE_LINE_BYTES;
 use crate::ids::NodeId;
-use crate::machine::cost::CACHE_LINE_BYTES;
-use crate::machine::{Core, Machine, Node};
 use crate::placement;
+use crate::{Core, Machine, Node};
 
 /// Part of its time that a VM waits for memory that is near. That of the warehouses of SPECjbb2005 in the experiment
 /// numa-affinity, which was calibrated on the baseline there: 8 lines per us of work x 84 ns a line are 0.67 us, of 1.67 us

@@ -63,11 +63,11 @@ impl NodeSpec {
 /// Collects the parts of a machine; [`build`](Self::build) checks them.
 ///
 /// ```
-/// use tandem_sim::machine::MachineBuilder;
+/// use tandem_machine::MachineBuilder;
 ///
 /// let machine = MachineBuilder::symmetric(2, 4, 2).name("small").build()?;
 /// assert_eq!((machine.cpu_count(), machine.node_count()), (16, 2));
-/// # Ok::<(), tandem_sim::machine::MachineError>(())
+/// # Ok::<(), tandem_machine::MachineError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct MachineBuilder {

@@ -1,6 +1,6 @@
 use super::*;
-use crate::machine::{MachineBuilder, preset};
 use crate::placement::{MAX_NODES, place};
+use crate::{MachineBuilder, preset};
 use std::ops::Range;
 
 pub(super) const GIB: u64 = 1 << 30;

@@ -1,13 +1,23 @@
-//! A machine: packages, NUMA nodes, last-level caches, cores, CPUs, memory.
+//! The machine that schedulers share out, and where virtual machines live on it.
 //!
-//! Words are hwloc's. A [`Machine`] holds only what is online and usable, in flat arrays that typed indices
-//! point into; the operating system's own numbers are kept beside them for display. A machine is made by
-//! [`MachineBuilder`] alone, which checks it: a `Machine` that exists is consistent.
+//! Problem: the agent on a host, the simulator, and the tools for people have to agree on what a machine is, and on which NUMA
+//! nodes a VM belongs to. A service that runs as root needs that without the simulator.
+//!
+//! Approach: a [`Machine`] holds only what is online and usable, in flat arrays that [typed indices](ids) point into; the
+//! operating system's own numbers are kept beside them for display. [`MachineBuilder`] alone makes one, and checks it: a
+//! `Machine` that exists is consistent. [`placement`] finds the nodes of a new VM by Xen's rule; [`homes`] chooses and moves
+//! homes while VMs come, go, and work more or less.
+//!
+//! Limits: nothing here reads a file or asks a kernel, and CPUs neither come nor go: then there is another machine. Terms are
+//! hwloc's.
 
 mod builder;
-pub mod cost;
 mod cpulist;
+pub mod cpumask;
 mod error;
+pub mod homes;
+pub mod ids;
+pub mod placement;
 mod presets;
 mod reported;
 
@@ -18,6 +28,9 @@ pub use presets::{preset, preset_names};
 
 use crate::cpumask::CpuMask;
 use crate::ids::{CoreId, CpuId, LlcId, NodeId, PackageId};
+
+/// Bytes of a cache line: x86 since the Pentium 4.
+pub const CACHE_LINE_BYTES: u64 = 64;
 
 /// A logical CPU (an SMT thread, or a core without SMT).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,8 +18,8 @@
 //! All lines of a data set are equally popular. Links between sockets have no bandwidth, and there is no snoop filter
 //! or directory to run out of.
 
-use crate::ids::CpuId;
-use crate::machine::Machine;
+use tandem_machine::Machine;
+use tandem_machine::ids::CpuId;
 
 /// Cost of sharing cache lines. All of its numbers are the machine's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Coherence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::MachineBuilder;
+    use tandem_machine::MachineBuilder;
 
     #[test]
     fn lines_take_longer_from_farther_away() {

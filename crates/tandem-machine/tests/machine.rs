@@ -1,8 +1,8 @@
 //! How descriptions become machines, and which are refused.
 
-use tandem_sim::cpumask::CpuMask;
-use tandem_sim::ids::{CpuId, NodeId, PackageId};
-use tandem_sim::machine::{CpuSpec, Hardware, MachineBuilder, MachineError, NodeSpec};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, NodeId, PackageId};
+use tandem_machine::{CpuSpec, Hardware, MachineBuilder, MachineError, NodeSpec};
 
 fn cpu(os_index: u32, core: u32, node: u32) -> CpuSpec {
     CpuSpec { os_index, core, llc: None, node, package: 0, capacity: 1 }

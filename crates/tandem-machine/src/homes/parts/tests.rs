@@ -3,7 +3,7 @@
 use super::super::tests::{GIB, SECOND, follow, free, new_vm, settled};
 use super::super::*;
 use super::*;
-use crate::machine::{MachineBuilder, preset};
+use crate::{MachineBuilder, preset};
 use proptest::prelude::*;
 
 fn planner() -> Planner {

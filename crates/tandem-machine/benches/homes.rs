@@ -3,8 +3,8 @@
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use tandem_sim::homes::{Home, HomeSettings, Planner, View, VmView, Wish};
-use tandem_sim::machine::MachineBuilder;
+use tandem_machine::MachineBuilder;
+use tandem_machine::homes::{Home, HomeSettings, Planner, View, VmView, Wish};
 
 const VMS: u64 = 200;
 const NODES: [u32; 4] = [2, 4, 8, 16];

@@ -46,7 +46,7 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::preset;
+    use crate::preset;
 
     #[test]
     fn a_machine_numbered_from_0_is_reported_as_it_is_with_its_nodes() {

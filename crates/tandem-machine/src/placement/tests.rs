@@ -1,5 +1,5 @@
 use super::*;
-use crate::machine::{CpuSpec, MachineBuilder, NodeSpec};
+use crate::{CpuSpec, MachineBuilder, NodeSpec};
 use proptest::prelude::*;
 
 const GIB: u64 = 1 << 30;

@@ -46,8 +46,8 @@ pub use parts::{Part, TOGETHER_SHARE};
 pub use reason::{Fact, Reason};
 pub use saving::{MEMORY_SHARE_LEAST, MEMORY_SHARE_MOST, Saving};
 
+use crate::Machine;
 use crate::ids::NodeId;
-use crate::machine::Machine;
 use crate::placement::{self, Occupancy, PlacementOutcome, Request, Shortage};
 use estimate::{Others, Situation};
 use std::cmp::Reverse;

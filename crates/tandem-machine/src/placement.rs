@@ -17,7 +17,7 @@
 //! nodes have equally many; starting from the largest node, as here, leaves out no candidate either way.
 
 use crate::ids::NodeId;
-use crate::machine::{Machine, Node};
+use crate::{Machine, Node};
 use std::cmp::Reverse;
 
 /// Most nodes of a machine on which placement is tried.

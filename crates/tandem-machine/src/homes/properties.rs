@@ -2,7 +2,7 @@
 
 use super::tests::{SECOND, follow, free, new_vm, settled};
 use super::*;
-use crate::machine::{MachineBuilder, preset};
+use crate::{MachineBuilder, preset};
 use proptest::prelude::*;
 
 const NODES: usize = 4;
@@ -140,7 +140,7 @@ proptest! {
     fn isolated_cpus_are_no_room(mut vms in any_vms(), isolated in proptest::collection::vec(0..32u32, 0..31)) {
         let machine = machine_with(&isolated);
         let room = |nodes: &[NodeId]| -> usize {
-            let is_free = |cpu: &&crate::machine::Cpu| nodes.contains(&cpu.node) && !isolated.contains(&cpu.os_index);
+            let is_free = |cpu: &&crate::Cpu| nodes.contains(&cpu.node) && !isolated.contains(&cpu.os_index);
             machine.cpus().iter().filter(is_free).count()
         };
         let decisions = follow(&mut Planner::new(HomeSettings::default()), &machine, &mut vms, 0..60);

@@ -15,8 +15,8 @@
 //!
 //! Limits: no interconnect bandwidth, no prefetching beyond the profile's `parallelism`, equal cache shares.
 
-use crate::ids::NodeId;
-use crate::machine::Machine;
+use tandem_machine::Machine;
+use tandem_machine::ids::NodeId;
 
 /// Constants of the memory system's model.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -94,7 +94,7 @@ mod tests {
     use super::super::tests::{GIB, SECOND, free, settled};
     use super::super::{HomeSettings, Wish};
     use super::*;
-    use crate::machine::{Machine, preset};
+    use crate::{Machine, preset};
 
     fn machine() -> Machine {
         preset("xeon-e5620-2s").unwrap()

@@ -28,9 +28,6 @@ pub use smt::Smt;
 pub use spin_lock::SpinLock;
 pub use vm_exit::VmExit;
 
-/// Bytes of a cache line: x86 since the Pentium 4.
-pub const CACHE_LINE_BYTES: u64 = 64;
-
 /// The cost models of a machine; `None` switches one off.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct CostModels {
