@@ -15,7 +15,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use tandem_host::control::{
     Answer, Backend, Client, ClientError, ErrorKind, ErrorTold, LINE_MAX, Request, Server,
 };
-use tandem_host::scheduler::Asker;
+use tandem_settings::Asker;
 use tempfile::TempDir;
 
 const BETWEEN: u8 = 0xff;

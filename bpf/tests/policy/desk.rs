@@ -4,12 +4,12 @@
 //! the scheduler makes of it.
 
 use std::sync::Arc;
-use tandem_host::scheduler::{Mode, Settings};
 use tandem_lab::scenario::policy::compiled;
 use tandem_lab::scenario::policy::scheduler::{SchedulerName, Told};
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId, VmId};
 use tandem_machine::{Machine, MachineBuilder};
+use tandem_settings::{Mode, Settings};
 use tandem_sim::policy::sched_ext::{KernelVersion, SchedExt};
 use tandem_sim::policy::{Alarm, Context, Policy, Reason, TaskFacts};
 

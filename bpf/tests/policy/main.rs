@@ -3,8 +3,8 @@
 mod desk;
 
 use desk::{Desk, pinned, preferring, restricted, task, two_nodes, two_nodes_with_smt};
-use tandem_host::scheduler::{Mode, Settings};
 use tandem_machine::ids::{CpuId, NodeId, TaskId};
+use tandem_settings::{Mode, Settings};
 use tandem_sim::policy::TaskFacts;
 
 fn tasks(count: usize) -> Vec<TaskFacts> {

@@ -3,10 +3,10 @@
 mod support;
 
 use support::Tree;
-use tandem_host::scheduler::Places;
 use tandem_host::topology::{read_isolated, read_sysfs, read_sysfs_assuming};
 use tandem_machine::ids::{CpuId, NodeId};
 use tandem_machine::{CpuSpec, Hardware, Llc, Machine, MachineBuilder, NodeSpec, format_cpulist};
+use tandem_settings::Places;
 
 /// Two packages, each a node with one cache and two cores of two threads: CPUs 0-3 and 4-7.
 fn plain() -> Tree {

@@ -83,7 +83,7 @@ fn start_up() {
             *best = (*best).min(last.elapsed());
             last = Instant::now();
         };
-        let image = Image::link(tandem_host::scheduler::OBJECT, &environment).expect("it links");
+        let image = Image::link(tandem_settings::OBJECT, &environment).expect("it links");
         step(&mut best[0]);
         let code = Code::new(image, Engine::Compiled).expect("it compiles");
         step(&mut best[1]);

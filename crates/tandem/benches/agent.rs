@@ -12,9 +12,10 @@ use std::path::Path;
 use std::time::Duration;
 use tandem_host::agent::{Agent, NoHands};
 use tandem_host::metrics::{Exporter, Format};
-use tandem_host::scheduler::{SchedulerError, Settings};
+use tandem_host::scheduler::SchedulerError;
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::testing::{Process, Tree, host};
+use tandem_settings::Settings;
 
 const VMS: u32 = 200;
 const VCPUS: u32 = 8;

@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 use tandem_host::agent::VmReport;
 use tandem_host::cgroups::Cgroup;
 use tandem_host::control::{Answer, Client, ClientError, ErrorKind, Request, WantedPlace, Whom};
-use tandem_host::scheduler::{
-    Asker, Held, Kernel, Loaded, Mode, Place, Preference, PreferenceError, Preferences, SchedulerError,
-    Status, Subject,
-};
+use tandem_host::scheduler::{Kernel, Loaded, PreferenceError, Preferences, SchedulerError, Status};
+use tandem_settings::{Asker, Held, Mode, Place, Preference, Subject};
 
 /// A way to the loaded scheduler.
 pub enum Access {

@@ -26,10 +26,11 @@ use tandem_host::guarded;
 use tandem_host::log_entry::Level;
 use tandem_host::metrics::{Exporter, Service};
 use tandem_host::privileges::{Capabilities, keep_only};
-use tandem_host::scheduler::{Kernel, Loaded, Mode, SchedulerError, Settings, VmRule};
+use tandem_host::scheduler::{Kernel, Loaded, SchedulerError};
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::homes_file::HomesFile;
 use tandem_machine::Machine;
+use tandem_settings::{Mode, Settings, VmRule};
 
 /// How often it looks around when nothing wakes it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
-use tandem_host::scheduler::{Counter, Counters};
+use tandem_settings::{Counter, Counters};
 
 /// Writes a line for each counter: name, value, and what it counts.
 ///

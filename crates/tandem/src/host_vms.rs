@@ -5,10 +5,10 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tandem_host::agent::{Agent, AgentError, NoHands};
-use tandem_host::scheduler::Settings;
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::homes_file::HomesFile;
 use tandem_machine::Machine;
+use tandem_settings::Settings;
 
 /// How long VMs are looked at, so that it is known which of them work.
 pub const OBSERVED: Duration = Duration::from_secs(2);

@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tandem_file::units::Size;
-use tandem_host::scheduler::Settings;
 use tandem_host::vms::VCPUS_MAX;
 use tandem_machine::ids::NodeId;
 use tandem_machine::placement::Request;
 use tandem_machine::{Machine, format_cpulist};
+use tandem_settings::Settings;
 
 /// Candidates that the JSON output holds for each VM: the best ones.
 const CANDIDATES_SHOWN: usize = 10;

@@ -15,9 +15,9 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use tandem_host::scheduler::{Place, Preference};
 use tandem_host::tasks;
 use tandem_host::topology::read_sysfs;
+use tandem_settings::{Place, Preference};
 use target::{Target, TargetArgs};
 
 const HELP: &str =

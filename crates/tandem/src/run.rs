@@ -25,10 +25,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tandem_host::log_entry::Level;
 use tandem_host::scheduler::{
-    Exit, History, Instance, Kernel, LOG_FOLDER, Members, Mode, Places, Scheduler, Settings, keep_dump,
-    lock_service, rehome,
+    Exit, History, Instance, Kernel, LOG_FOLDER, Members, Scheduler, keep_dump, lock_service, rehome,
 };
 use tandem_host::topology::{read_isolated, read_sysfs};
+use tandem_settings::{Mode, Places, Settings};
 
 /// How often the command looks whether the kernel ejected the scheduler; nothing wakes it up then.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);

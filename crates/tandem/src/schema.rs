@@ -1,8 +1,8 @@
 //! `tandem schema`: the JSON Schema of a file format.
 
 use std::io::Write;
-use tandem_host::scheduler::settings_schema;
 use tandem_lab::schema;
+use tandem_settings::settings_schema;
 
 /// Arguments of `tandem schema`.
 #[derive(clap::Args)]

@@ -6,7 +6,8 @@ use crate::text::{age, to_json_text};
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
-use tandem_host::scheduler::{Counter, Kernel, Status};
+use tandem_host::scheduler::{Kernel, Status};
+use tandem_settings::Counter;
 
 /// Arguments of `tandem stat`.
 #[derive(clap::Args)]

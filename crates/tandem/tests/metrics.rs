@@ -9,11 +9,10 @@ use std::time::{Duration, SystemTime};
 use tandem_host::agent::{Agent, Hands, KernelPages, NoHands};
 use tandem_host::control::RequestCounts;
 use tandem_host::metrics::{Exporter, Format};
-use tandem_host::scheduler::{
-    Counters, Held, Mode, Place, Preference, PreferenceError, SchedulerError, Settings, Status,
-};
+use tandem_host::scheduler::{PreferenceError, SchedulerError, Status};
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::testing::{Cgroups, Process, Tree};
+use tandem_settings::{Counters, Held, Mode, Place, Preference, Settings};
 
 /// Width of a dashboard, in columns.
 const COLUMNS: u64 = 24;
@@ -36,7 +35,12 @@ impl Hands for AtHome {
 fn status() -> Result<Status, SchedulerError> {
     let named: Vec<_> = Counters::names().map(|name| (name.to_owned(), 1)).collect();
     let since = SystemTime::UNIX_EPOCH;
-    Ok(Status { state: "enabled".into(), mode: Mode::Host, since, counters: named.try_into()? })
+    Ok(Status {
+        state: "enabled".into(),
+        mode: Mode::Host,
+        since,
+        counters: named.try_into().expect("the names are this version's"),
+    })
 }
 
 /// Every metric that hosts with a VM have, be it steered or observed.

@@ -4,11 +4,11 @@ use super::locality::Time;
 use super::parts::Part;
 use super::report::{Known, MemoryReport, VmReport};
 use super::resident::{Apart, Resident, numbers};
-use crate::scheduler::VmRule;
 use crate::vms::homes_file::{Cores, HomeEntry, PartHome};
 use crate::vms::{Vm, name_nodes};
 use tandem_machine::Machine;
 use tandem_machine::homes::Wish;
+use tandem_settings::VmRule;
 
 /// Why a VM has no home before the planner was asked.
 const JUST_FOUND: &str = "it has just been found";

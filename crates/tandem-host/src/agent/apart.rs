@@ -13,9 +13,10 @@ use super::resident::{Apart, Resident};
 use super::told::Line;
 use crate::core_scheduling::{Means, lacks_cookie};
 use crate::log_entry::{Level, LogEntry};
-use crate::scheduler::{Kernel, VmRule};
+use crate::scheduler::Kernel;
 use rustix::io::Errno;
 use tandem_machine::Machine;
+use tandem_settings::VmRule;
 
 /// Keeps them apart.
 pub(super) struct Keeper {
@@ -99,8 +100,8 @@ mod tests {
     use super::super::{Agent, NoHands};
     use super::*;
     use crate::core_scheduling::Cookie;
+    use crate::scheduler::PreferenceError;
     use crate::scheduler::kernel_types::testing::btf;
-    use crate::scheduler::{Held, PreferenceError, Settings};
     use crate::tasks;
     use crate::vms::homes_file::Cores;
     use crate::vms::testing::{Cgroups, Process, Tree};
@@ -109,6 +110,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::rc::Rc;
     use std::time::Duration;
+    use tandem_settings::{Held, Settings};
 
     /// Threads with cookies.
     type Cookies = Rc<RefCell<BTreeMap<u32, u32>>>;

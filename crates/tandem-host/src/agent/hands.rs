@@ -2,11 +2,10 @@
 
 use crate::core_scheduling::{self, Cookie};
 use crate::guarded::give_cookie;
-use crate::scheduler::{
-    Asker, Held, Place, Preference, PreferenceError, Preferences, Subject, cpus_of_nodes,
-};
+use crate::scheduler::{PreferenceError, Preferences, cpus_of_nodes};
 use rustix::io::Errno;
 use tandem_machine::Machine;
+use tandem_settings::{Asker, Held, Place, Preference, Subject};
 
 /// Who reads and sets what threads prefer, and keeps VMs apart.
 pub trait Hands {

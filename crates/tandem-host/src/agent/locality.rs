@@ -1,7 +1,7 @@
 //! How long the vCPUs of a VM ran at home and away from home, as the scheduler counts it for each thread.
 
-use crate::scheduler::Held;
 use std::collections::BTreeMap;
+use tandem_settings::Held;
 
 /// Adds up what the scheduler has counted since the agent found the VM.
 ///
@@ -65,7 +65,7 @@ impl Locality {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::{Place, Preference};
+    use tandem_settings::{Place, Preference};
 
     fn held(home_ns: u64, away_ns: u64) -> Held {
         let place = Some(Place::Cpus(vec![0]));

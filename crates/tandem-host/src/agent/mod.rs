@@ -40,6 +40,7 @@ mod parts;
 mod pass;
 mod report;
 mod resident;
+mod rules;
 mod seen;
 mod told;
 mod vcpu_times;
@@ -57,7 +58,7 @@ pub use resident::{Decided, Resident};
 
 use crate::core_scheduling::CookieVm;
 use crate::log_entry::{Level, LogEntry};
-use crate::scheduler::{Kernel, Partial, PreferenceError, Settings, VmRule, is_endangered_by_cookies};
+use crate::scheduler::{Kernel, PreferenceError, is_endangered_by_cookies};
 use crate::vms::homes_file::{HomesFile, VERSION};
 use crate::vms::{Identity, ProcUnreadable, name_nodes};
 use apart::Keeper;
@@ -71,6 +72,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tandem_machine::Machine;
 use tandem_machine::homes::{Decision, Home, Planner, View, VmView};
+use tandem_settings::{Partial, Settings, VmRule};
 use thiserror::Error;
 use told::{Line, Told};
 

@@ -3,9 +3,10 @@
 use super::hands::Hands;
 use super::locality::Locality;
 use super::parts::{Part, part_of, planner_numbers, virtual_nodes};
+use super::rules::fits;
 use super::seen::is_confined;
 use super::vcpu_times::{Demand, VcpuTimes};
-use crate::scheduler::{Partial, Place, PreferenceError, VmRule};
+use crate::scheduler::PreferenceError;
 use crate::tasks;
 use crate::untrusted::Untrusted;
 use crate::vms::homes_file::{HomeEntry, HomeSaving};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use tandem_machine::homes::{Home, Saving};
 use tandem_machine::ids::NodeId;
 use tandem_machine::{Machine, format_cpulist};
+use tandem_settings::{Partial, Place, VmRule};
 
 /// How old the list of threads, and what each of them may use, may become when nothing points to a change. What the first
 /// vCPU may use is read in every look.
@@ -86,7 +88,7 @@ impl Resident {
         let limits = vm.read_limits(&threads, online);
         let vcpu_times = Arc::new(VcpuTimes::start(&vm, &threads));
         let cgroup = limits.cgroup.as_ref().map(|cgroup| cgroup.path.as_path());
-        let rule = rules.iter().find(|rule| rule.fits(&vm, cgroup)).cloned();
+        let rule = rules.iter().find(|rule| fits(rule, &vm, cgroup)).cloned();
         let mut resident = Self {
             id,
             memory: Memory { resident_bytes: None, by_node: None },

@@ -2,12 +2,12 @@
 
 use super::parts::{Part, divide, part_of, shares};
 use super::resident::{Apart, Resident, id_of, ids_of};
-use crate::scheduler::VmRule;
 use crate::vms::VirtualNode;
 use tandem_machine::Machine;
 use tandem_machine::homes::{self, VmView, Wish};
 use tandem_machine::ids::NodeId;
 use tandem_machine::placement::usable_nodes;
+use tandem_settings::VmRule;
 
 /// The memory of a part.
 struct PartMemory {

@@ -3,11 +3,11 @@ mod partial;
 mod virtual_nodes;
 
 use super::*;
-use crate::scheduler::{Held, Place, Preference};
 use crate::vms::testing::{Cgroups, Process, Tree};
 use std::cell::RefCell;
 use std::fs;
 use std::rc::Rc;
+use tandem_settings::{Held, Place, Preference};
 
 /// What threads prefer, and by whom: nodes, and whether the agent has set them.
 type Given = Rc<RefCell<BTreeMap<u32, (Vec<u32>, bool)>>>;

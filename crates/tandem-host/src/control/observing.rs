@@ -3,7 +3,7 @@
 use super::protocol::{Answer, ErrorKind, ErrorTold, Request};
 use super::server::Backend;
 use crate::agent::Reports;
-use crate::scheduler::Asker;
+use tandem_settings::Asker;
 
 /// An agent that only observes, for the service.
 pub struct Observing(Reports);

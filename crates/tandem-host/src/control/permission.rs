@@ -8,7 +8,7 @@
 
 use super::peer::Peer;
 use super::protocol::Request;
-use crate::scheduler::Asker;
+use tandem_settings::Asker;
 use thiserror::Error;
 
 /// Why somebody may not; one sentence.

@@ -6,7 +6,6 @@ use super::permission::permit;
 use super::protocol::{Answer, ErrorKind, ErrorTold, LINE_MAX, Request, WantedPlace, Whom};
 use super::requests::RequestCounts;
 use crate::log_entry::LogEntry;
-use crate::scheduler::Asker;
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs;
@@ -19,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tandem_file::shown::escape_json;
 use tandem_machine::format_cpulist;
+use tandem_settings::Asker;
 
 /// Most connections of one user, with those that are subordinate to it; root's do not count.
 pub const CONNECTIONS_OF_USER_MAX: usize = 16;

@@ -5,14 +5,12 @@ use super::protocol::{Answer, ErrorKind, ErrorTold, PreferenceTold, Request, Wan
 use super::server::Backend;
 use crate::agent::Reports;
 use crate::cgroups::Hierarchy;
-use crate::scheduler::{
-    Asker, Held, Loaded, Mode, Place, Preference, PreferenceError, Preferences, SchedulerError, Subject,
-    cpus_of_nodes,
-};
+use crate::scheduler::{Loaded, PreferenceError, Preferences, SchedulerError, cpus_of_nodes};
 use crate::tasks;
 use crate::vms::Manager;
 use std::path::{Component, Path};
 use tandem_machine::Machine;
+use tandem_settings::{Asker, Held, Mode, Place, Preference, Subject};
 
 /// The loaded scheduler, for the service.
 pub struct Steering {
@@ -195,9 +193,9 @@ fn told(error: PreferenceError) -> ErrorTold {
 mod tests {
     use super::*;
     use crate::agent::{Agent, NoHands};
-    use crate::scheduler::Settings;
     use crate::vms::testing::{Cgroups, Process, Tree};
     use std::time::Duration;
+    use tandem_settings::Settings;
 
     #[test]
     fn vms_of_a_manager_are_known_by_their_process() {

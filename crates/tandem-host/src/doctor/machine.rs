@@ -1,8 +1,9 @@
 //! The hardware: whether the scheduler has room for it, and its NUMA nodes.
 
 use super::{Finding, read};
-use crate::scheduler::{Kernel, Places, SchedulerError};
+use crate::scheduler::{Kernel, SchedulerError};
 use crate::topology::read_sysfs_assuming;
+use tandem_settings::Places;
 
 pub fn look(kernel: &Kernel) -> Vec<Finding> {
     let subject = "topology";

@@ -2,9 +2,10 @@
 
 use super::Finding;
 use crate::core_scheduling::Means;
-use crate::scheduler::{Fault, Kernel, KernelTypes, Partial, Risk, keeps_parts_from_starving, risks};
+use crate::scheduler::{Fault, Kernel, KernelTypes, Risk, keeps_parts_from_starving, risks};
 use crate::topology::read_sysfs;
 use tandem_machine::Machine;
+use tandem_settings::Partial;
 
 pub fn look(kernel: &Kernel) -> Vec<Finding> {
     // A machine that cannot be read is told elsewhere.

@@ -1,9 +1,9 @@
 //! Why the scheduler cannot be loaded or asked.
 
-use super::places::PlacesError;
 use crate::topology::TopologyError;
 use std::io;
 use std::path::PathBuf;
+use tandem_settings::PlacesError;
 use thiserror::Error;
 
 /// Why the scheduler cannot be loaded or asked. Each is one sentence: what is wrong, and what to do.

@@ -3,7 +3,8 @@
 use super::faults::Fault;
 use super::instance::{COUNTERS, Instance, PREFER, PREFERENCE_OF, READ_ONLY_DATA};
 use super::kernel_types::{KernelTypes, OPS};
-use super::{Counters, Exit, Places, SchedulerError, Settings, messages};
+use super::loaded::read_counters;
+use super::{Exit, SchedulerError, messages};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 use std::fs;
@@ -11,6 +12,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use tandem_bpf::types::sched_ext_ops;
 use tandem_bpf::{OpenTandemSkel, TandemSkel, TandemSkelBuilder};
+use tandem_settings::{Counters, Places, Settings};
 
 /// Room for the object, which libbpf wants to be outside of what refers to it.
 pub type ObjectStorage = MaybeUninit<OpenObject>;
@@ -56,8 +58,7 @@ impl<'storage> Scheduler<'storage> {
         // The probe is of a library in the headers, which is not used here.
         skel.progs.scx_lib_init_probe.set_autoload(false);
         if let Some(rodata) = skel.maps.rodata_data.as_deref_mut() {
-            places.write(rodata);
-            settings.write(&mut rodata.settings);
+            tandem_settings::write(settings, places, rodata);
             rodata.exit_info_dump_len = DUMP_BYTES;
         }
         let room = skel.maps.data_exit_info_dump.set_value_size(DUMP_BYTES);
@@ -103,7 +104,7 @@ impl<'storage> Scheduler<'storage> {
     /// # Errors
     /// If the kernel does not tell.
     pub fn counters(&self) -> Result<Counters, SchedulerError> {
-        Counters::read(&self.skel.maps.counters)
+        read_counters(&self.skel.maps.counters)
     }
 
     /// Unloads it, unless the kernel has, and says why it ended.
@@ -202,20 +203,19 @@ fn pin_all(skel: &mut TandemSkel<'_>, instance: &Instance) -> Result<(), Schedul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::Mode;
     use crate::scheduler::kernel_types::testing;
     use std::mem::offset_of;
     use tandem_bpf::types::{cpu_place, llc_place, node_place, rodata};
     use tandem_file::units::Duration;
     use tandem_machine::{MachineBuilder, preset};
+    use tandem_settings::Mode;
 
     /// The object's read-only data after settings and places were written. Opening it needs no sched_ext.
     fn written(settings: &Settings, places: &Places) -> Vec<u8> {
         let mut storage = MaybeUninit::uninit();
         let mut skel = TandemSkelBuilder::default().open(&mut storage).unwrap();
         let rodata = skel.maps.rodata_data.as_deref_mut().unwrap();
-        places.write(rodata);
-        settings.write(&mut rodata.settings);
+        tandem_settings::write(settings, places, rodata);
         skel.maps.rodata.initial_value().unwrap().to_vec()
     }
 

@@ -1,10 +1,7 @@
 //! The scheduler that another process loaded, reached through its pins.
 
 use super::instance::{COUNTERS, PREFER, PREFERENCE_OF, READ_ONLY_DATA, STEERING, directory};
-use super::preference::request_about;
-use super::{
-    Asker, Counters, Held, Kernel, Mode, Preference, PreferenceError, SchedulerError, State, Subject,
-};
+use super::{Kernel, SchedulerError, State};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 use nix::errno::Errno;
 use std::fs::{self, File};
@@ -15,9 +12,34 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tandem_bpf::run_request;
 use tandem_bpf::types::{preference_request, rodata};
+use tandem_settings::{Asker, Counters, Held, Mode, Preference, Subject, TooLarge, request_about};
+use thiserror::Error;
 
 /// The scheduler's name, as the kernel tells it.
 pub const NAME: &str = "tandem";
+
+/// Why a preference cannot be set or read.
+#[derive(Debug, Error)]
+pub enum PreferenceError {
+    /// The task has ended, or the cgroup was removed.
+    #[error("it does not exist any more")]
+    Gone,
+    /// The task of another user.
+    #[error("it belongs to another user")]
+    NotOwner,
+    /// No room for another set.
+    #[error("all of the scheduler's sets of CPUs are in use by other preferences; clear some of those first")]
+    NoRoom,
+    /// What one user may have.
+    #[error("the user has as many different sets of CPUs in use as one may; clear some of those first")]
+    OwnShare,
+    /// A number that the scheduler's tables do not hold.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// Something else went wrong.
+    #[error(transparent)]
+    Scheduler(#[from] SchedulerError),
+}
 
 /// The scheduler that another process loaded.
 #[derive(Clone, Debug)]
@@ -66,7 +88,7 @@ impl Loaded {
     /// # Errors
     /// If it is gone, or of another version.
     pub fn counters(&self) -> Result<Counters, SchedulerError> {
-        Counters::read(&map(&self.directory.join(COUNTERS))?)
+        read_counters(&map(&self.directory.join(COUNTERS))?)
     }
 
     /// Where it runs.
@@ -159,6 +181,16 @@ impl Preferences {
         file.lock().map_err(SchedulerError::file(&path))?;
         Ok(file)
     }
+}
+
+/// Reads what the scheduler has counted out of its map.
+pub(super) fn read_counters(map: &impl MapCore) -> Result<Counters, SchedulerError> {
+    if map.value_size() as usize != Counters::SIZE {
+        return Err(SchedulerError::OtherVersion { what: "the number of counters".into() });
+    }
+    let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let values = values.map_err(SchedulerError::refused("tell the counters"))?;
+    Ok(Counters::sum(values.iter().flatten().map(Vec::as_slice)))
 }
 
 fn map(pin: &Path) -> Result<MapHandle, SchedulerError> {

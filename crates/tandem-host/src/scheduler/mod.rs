@@ -7,10 +7,11 @@
 //!                                        └──────> Loaded: other processes read counters, set Preferences
 //! ```
 //!
+//! What it is told, and what it answers, is in [`tandem_settings`].
+//!
 //! [`Instance`] makes sure that there is one at a time, and holds the pins; it outlives a [`Scheduler`], because a
 //! change of the online CPUs means loading again while preferences and counters stay.
 
-mod counters;
 mod error;
 mod exit;
 mod faults;
@@ -23,16 +24,11 @@ mod loaded;
 mod log_folder;
 mod members;
 mod messages;
-mod places;
 mod policy;
-mod preference;
 mod rehome;
 mod risks;
-mod settings;
-mod simulated;
 mod status;
 
-pub use counters::{Counter, Counters};
 pub use error::SchedulerError;
 pub use exit::{Exit, keep_dump};
 pub(crate) use faults::Fault;
@@ -41,17 +37,10 @@ pub use instance::{Instance, lock_service};
 pub use kernel::{Kernel, State};
 pub(crate) use kernel_types::KernelTypes;
 pub use load::{ObjectStorage, Scheduler};
-pub use loaded::{Loaded, NAME, Preferences};
+pub use loaded::{Loaded, NAME, PreferenceError, Preferences};
 pub use log_folder::LOG_FOLDER;
 pub use members::{Look, Members};
-pub use places::{Places, PlacesError};
-pub use preference::{Asker, Held, Place, Preference, PreferenceError, Subject};
 pub use rehome::{cpus_of_nodes, rehome};
 pub(crate) use risks::keeps_parts_from_starving;
 pub use risks::{Risk, is_endangered_by_cookies, risks};
-pub use settings::{
-    Agent, CoreUse, DirectedYield, Fairness, Guest, Ignore, Listen, ManagerName, Metrics, Mode, NumaHomes,
-    Partial, RateControl, Settings, SoftAffinity, VmRule, settings_schema,
-};
-pub use simulated::{OBJECT, request_bytes, rodata};
 pub use status::Status;

@@ -1,9 +1,10 @@
 //! Home nodes after CPUs came or went: the CPUs of a set of nodes are others then.
 
-use super::{Asker, Instance, Place, Preference, PreferenceError, Preferences, SchedulerError, Subject};
+use super::{Instance, PreferenceError, Preferences, SchedulerError};
 use crate::cgroups::Hierarchy;
 use crate::tasks;
 use tandem_machine::{Cpu, Machine};
+use tandem_settings::{Asker, Place, Preference, Subject};
 
 /// Gives every task and cgroup that prefers nodes the CPUs which are theirs on this machine now. Nodes that have lost
 /// all their CPUs stay as they are, so that they are preferred again when CPUs come back.

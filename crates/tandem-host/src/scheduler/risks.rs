@@ -1,18 +1,19 @@
 //! What makes it unwise to load the scheduler on this machine as it is now.
 //!
 //! Each is something that works under the kernel's own scheduler, and would silently end, or end worse, under this one. The
-//! operator decides: `tandem run` refuses, unless the settings say to [ignore](super::Ignore) it.
+//! operator decides: `tandem run` refuses, unless the settings say to [ignore](tandem_settings::Ignore) it.
 
+use super::Kernel;
 use super::faults::Fault;
 use super::kernel_types::KernelTypes;
 use super::load::enforces_limits;
-use super::{Ignore, Kernel, Partial};
 use crate::cgroups::{CpuLimits, Hierarchy, cpu_limits};
 use crate::core_scheduling::{CookieVm, vms_with_cookies};
 use crate::untrusted::Untrusted;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tandem_machine::Machine;
+use tandem_settings::{Ignore, Partial};
 
 /// VMs that are named; the others are counted.
 const NAMED_MAX: usize = 3;

@@ -1,8 +1,9 @@
 //! What the loaded scheduler does: one answer for the command, the socket and the metrics.
 
-use super::{Counters, Loaded, Mode, SchedulerError};
+use super::{Loaded, SchedulerError};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::time::{Duration, SystemTime};
+use tandem_settings::{Counters, Mode};
 
 /// What the loaded scheduler does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -140,7 +140,7 @@ fn the_first_cases_of_each_promise_are_kept() {
 fn tandem_has_the_watchdog_that_it_is_loaded_with() {
     use crate::scenario::ScenarioSource;
     use std::path::Path;
-    use tandem_host::scheduler::Settings;
+    use tandem_settings::Settings;
     use tandem_sim::scenario::{PolicySettings, Scenario};
 
     let watchdog_ns = |scenario: &Scenario| match &scenario.policy {

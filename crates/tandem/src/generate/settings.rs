@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::fmt::Write;
-use tandem_host::scheduler::{Settings, settings_schema};
+use tandem_settings::{Settings, settings_schema};
 
 /// What the installed file begins with.
 const HEAD: &str = "# Settings of the scheduler that `tandem run` loads: tandem.toml(5).\n\

@@ -12,10 +12,10 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 use tandem_file::units::Size;
-use tandem_host::scheduler::Settings;
 use tandem_machine::Machine;
 use tandem_machine::homes::{CHOICES_MAX, Choice, HomeSettings, Loss, Newcomer, Planner, View, VmView, Wish};
 use tandem_machine::placement::{Occupancy, Request, Shortage};
+use tandem_settings::Settings;
 
 /// Nodes to choose from that are printed for each VM: what comes after is hardly worth a look.
 const CHOICES_SHOWN: usize = 4;

@@ -2,8 +2,9 @@
 
 use super::list::List;
 use crate::error::BadInput;
-use tandem_host::scheduler::{Mode, Place, cpus_of_nodes};
+use tandem_host::scheduler::cpus_of_nodes;
 use tandem_machine::{Machine, format_cpulist};
+use tandem_settings::{Mode, Place};
 
 /// Options that name CPUs or nodes.
 #[derive(Clone, clap::Args)]

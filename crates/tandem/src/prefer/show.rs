@@ -6,10 +6,10 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 use tandem_host::cgroups::{Cgroup, Hierarchy};
-use tandem_host::scheduler::{Held, Place, Preference};
 use tandem_host::tasks::{self, Task};
 use tandem_host::untrusted::Untrusted;
 use tandem_machine::format_cpulist;
+use tandem_settings::{Held, Place, Preference};
 
 /// Prints what one prefers; or, without a target, what all do who prefer anything.
 ///

@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use tandem_host::scheduler::Settings;
+use tandem_settings::Settings;
 
 /// Pause before an agent that ended is started again; doubled each time, until one has lived for [`SETTLED`].
 const PAUSE_MIN: Duration = Duration::from_secs(1);

@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 use tandem_host::agent::VmReport;
 use tandem_host::control::{Answer, Client, Request};
 use tandem_host::privileges::sees_all_processes;
-use tandem_host::scheduler::{Settings, lock_service};
+use tandem_host::scheduler::lock_service;
 use tandem_host::vms::Identity;
+use tandem_settings::Settings;
 
 /// Observes until a signal asks for the end.
 ///

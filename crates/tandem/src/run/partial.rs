@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tandem_host::cgroups::Hierarchy;
 use tandem_host::log_entry::Level;
-use tandem_host::scheduler::{Look, Members, Partial};
+use tandem_host::scheduler::{Look, Members};
+use tandem_settings::Partial;
 
 /// Checks that this process can keep to these settings.
 ///

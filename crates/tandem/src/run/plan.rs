@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 use tandem_host::agent::Resident;
-use tandem_host::scheduler::Settings;
 use tandem_host::vms::homes_file::HomesFile;
 use tandem_machine::homes::Home;
+use tandem_settings::Settings;
 
 /// Looks at the VMs of this host for a moment, and prints a line for each; then what could not be seen.
 ///

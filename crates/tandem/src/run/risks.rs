@@ -2,8 +2,9 @@
 
 use crate::error::BadInput;
 use clap::ValueEnum;
-use tandem_host::scheduler::{Ignore, Kernel, Risk, Settings, risks};
+use tandem_host::scheduler::{Kernel, Risk, risks};
 use tandem_host::topology::read_sysfs;
+use tandem_settings::{Ignore, Settings};
 
 /// A risk that is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

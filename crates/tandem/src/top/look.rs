@@ -4,9 +4,10 @@ use crate::observe::{Observation, ObservedVm};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
 use tandem_host::cpu_time::CpuTimes;
-use tandem_host::scheduler::{Counters, Held, Mode, Status};
+use tandem_host::scheduler::Status;
 use tandem_host::vms::Identity;
 use tandem_machine::Machine;
+use tandem_settings::{Counters, Held, Mode};
 
 /// What was seen in one interval.
 pub struct Look {

@@ -12,10 +12,11 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 use tandem_host::agent::free_bytes;
 use tandem_host::cpu_time::{CpuTimes, read_cpu_times};
-use tandem_host::scheduler::{Held, Status};
+use tandem_host::scheduler::Status;
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::{Finder, Identity, Limits, Memory, ThreadKind, Vm};
 use tandem_machine::Machine;
+use tandem_settings::Held;
 
 /// The first look takes only so long: somebody waits for it.
 const FIRST: Duration = Duration::from_millis(500);

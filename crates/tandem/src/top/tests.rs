@@ -13,11 +13,11 @@ use serde_json::json;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, SystemTime};
 use tandem_host::cpu_time::CpuTimes;
-use tandem_host::scheduler::{Counters, Held, Mode, Place, Preference};
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::homes_file::{HomeEntry, HomesFile, VERSION};
 use tandem_host::vms::testing::{Process, Tree};
 use tandem_host::vms::{Finder, Vm};
+use tandem_settings::{Counters, Held, Mode, Place, Preference};
 
 /// VMs `web`, `db` and `mail` on two nodes of four CPUs, with a last-level cache for each two.
 fn look() -> Look {

@@ -1,9 +1,10 @@
 use super::*;
 use crate::control::protocol::Whom;
 use crate::control::{Client, ClientError};
-use crate::scheduler::{Counters, Mode, Status};
+use crate::scheduler::Status;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::SystemTime;
+use tandem_settings::{Counters, Mode};
 
 /// The last resort against a service that does not answer: what it does takes milliseconds, on a busy machine seconds.
 const PATIENCE: Duration = Duration::from_secs(600);

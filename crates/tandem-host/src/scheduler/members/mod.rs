@@ -25,7 +25,6 @@ mod part;
 mod tests;
 
 use super::policy::{KernelPolicies, Policies, Policy, TaskPolicy};
-use super::settings::Partial;
 use crate::cgroups::CgroupError;
 use crate::cpu_time::TICK_NS;
 use crate::privileges::{Capabilities, held};
@@ -37,6 +36,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tandem_settings::Partial;
 
 /// Most walks in a row.
 const WALKS_MAX: u32 = 3;

@@ -1,12 +1,12 @@
 //! The threads of a part, as its cgroups list them.
 
 use crate::cgroups::{CgroupError, CgroupWalk, DEPTH_MAX, Hierarchy, is_gone};
-use crate::scheduler::Partial;
 use crate::tasks::Tid;
 use crate::untrusted::Untrusted;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
+use tandem_settings::Partial;
 
 /// The threads of all cgroups of a part. It reads lists and directories as it gets on, so whoever takes threads may pause at any time,
 /// however many there are; a cgroup that it enters is an item without a thread. An error, which may be shown, is about a cgroup that

@@ -12,11 +12,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use tandem_ebpf::{Code, Engine, Image, Variable};
 use tandem_file::file_error::FileError;
 use tandem_file::named_file::{OBJECT_MAX, read_bytes};
-use tandem_host::scheduler::{
-    Counters, Mode, Place, Places, Preference, Settings, Subject, request_bytes, rodata,
-};
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
+use tandem_settings::{Counters, Mode, Place, Places, Preference, Settings, Subject, request_bytes, rodata};
 use tandem_sim::policy::sched_ext::{KernelVersion, OwnCounters, Preferences, SchedExtSettings, environment};
 
 /// Settings of Tandem's scheduler, as in the file that `tandem run` reads.
@@ -115,7 +113,7 @@ fn load(path: &Path, kernel: KernelVersion) -> Result<Arc<Code>, FileError> {
     static COMPILED: LazyLock<Mutex<Compiled>> = LazyLock::new(Mutex::default);
     let wrong = |message: String| FileError::whole(&path.display().to_string(), message);
     let object = match path.as_os_str().is_empty() {
-        true => tandem_host::scheduler::OBJECT.to_vec(),
+        true => tandem_settings::OBJECT.to_vec(),
         false => read_bytes(path, OBJECT_MAX).map_err(|error| wrong(format!("cannot be read: {error}")))?,
     };
     // A panic inside would leave nothing half done.

@@ -12,9 +12,9 @@ use ratatui::style::{Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Row, Table};
 use std::borrow::Cow;
-use tandem_host::scheduler::{Held, Place};
 use tandem_host::vms::Identity;
 use tandem_machine::format_cpulist;
+use tandem_settings::{Held, Place};
 use textwrap::wrap;
 
 const TITLES: [&str; 8] = ["TID", "NAME", "KIND", "RUN", "WAIT", "CPU", "MIGR/s", "PREFERS, MAY USE"];

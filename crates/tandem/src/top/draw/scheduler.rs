@@ -5,7 +5,7 @@ use crate::text::{cut, pct, rate};
 use crate::top::look::{Look, SchedulerLook};
 use ratatui::style::Stylize;
 use ratatui::text::{Line, Span};
-use tandem_host::scheduler::Mode;
+use tandem_settings::Mode;
 
 /// The mechanisms' names have so many columns.
 const SUBJECT: usize = 14;

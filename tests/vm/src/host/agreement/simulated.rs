@@ -6,13 +6,13 @@ use crate::record::{Record, Task};
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::sync::Arc;
-use tandem_host::scheduler::{Place, Preference, Subject, request_bytes};
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_lab::scenario::policy::scheduler::SchedulerName;
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{KernelId, TaskId};
+use tandem_settings::{Place, Preference, Subject, request_bytes};
 use tandem_sim::scenario::{PolicySettings, Scenario};
 use tandem_sim::trace::{Event, EventKind, Observer};
 

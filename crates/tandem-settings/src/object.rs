@@ -1,16 +1,20 @@
-//! The scheduler's object and what it is told, for a simulator that runs it.
+//! The scheduler's object, and its data.
 
 use super::preference::request_about;
 use super::{Places, Preference, Settings, Subject};
+use tandem_bpf::types;
 
 pub use tandem_bpf::OBJECT;
 
+/// Fills the scheduler's settings and tables of the topology.
+pub fn write(settings: &Settings, places: &Places, to: &mut types::rodata) {
+    places.write(to);
+    settings.write(&mut to.settings);
+}
+
 /// The scheduler's read-only data for these settings and places: `initial` is the object's section `.rodata`.
 pub fn rodata(initial: &[u8], settings: &Settings, places: &Places) -> Vec<u8> {
-    tandem_bpf::changed_rodata(initial, |rodata| {
-        places.write(rodata);
-        settings.write(&mut rodata.settings);
-    })
+    tandem_bpf::changed_rodata(initial, |rodata| write(settings, places, rodata))
 }
 
 /// The bytes of the request that sets somebody's preference. What is beyond the scheduler's tables is left out.

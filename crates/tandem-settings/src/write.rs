@@ -4,8 +4,8 @@ use super::{Mode, Settings};
 use tandem_bpf::types;
 
 impl Settings {
-    /// Fills what the scheduler reads; the counts are those of [`Places`](crate::scheduler::Places).
-    pub(in crate::scheduler) fn write(&self, to: &mut types::settings) {
+    /// Fills what the scheduler reads; the counts are those of [`Places`](crate::Places).
+    pub(super) fn write(&self, to: &mut types::settings) {
         let Self {
             mode,
             watchdog: _,

@@ -1,10 +1,9 @@
 //! What the scheduler counts. Each counter is described where it is declared, in `bpf/counters.h`.
 
-use super::SchedulerError;
-use libbpf_rs::{MapCore, MapFlags};
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 use tandem_bpf::{COUNTERS_H, types};
+use thiserror::Error;
 
 /// How many counters there are.
 const COUNT: usize = size_of::<types::counters>() / size_of::<u64>();
@@ -25,6 +24,13 @@ fn declarations(text: &str) -> impl Iterator<Item = (&str, &str)> {
 #[serde(into = "Vec<(String, u64)>", try_from = "Vec<(String, u64)>")]
 pub struct Counters([u64; COUNT]);
 
+/// The counters that another process told are not this version's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "the loaded scheduler is of another version of tandem (the counters differ); use the command that loaded it"
+)]
+pub struct OtherCounters;
+
 /// A counter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
@@ -37,17 +43,11 @@ pub struct Counter {
 }
 
 impl Counters {
-    /// Reads them out of the scheduler's map.
-    pub(super) fn read(map: &impl MapCore) -> Result<Self, SchedulerError> {
-        if map.value_size() as usize != size_of::<types::counters>() {
-            return Err(SchedulerError::OtherVersion { what: "the number of counters".into() });
-        }
-        let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let values = values.map_err(SchedulerError::refused("tell the counters"))?;
-        Ok(Self::sum(values.iter().flatten().map(Vec::as_slice)))
-    }
+    /// How many bytes of the scheduler's map those of a CPU take.
+    pub const SIZE: usize = size_of::<types::counters>();
 
-    fn sum<'a>(of_cpus: impl Iterator<Item = &'a [u8]>) -> Self {
+    /// Those of all CPUs, each [`Counters::SIZE`] bytes.
+    pub fn sum<'a>(of_cpus: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut sums = [0; COUNT];
         for values in of_cpus {
             let (values, _) = values.as_chunks();
@@ -82,13 +82,12 @@ impl From<Counters> for Vec<(String, u64)> {
 
 /// Those that another process read: they must be this version's, in order.
 impl TryFrom<Vec<(String, u64)>> for Counters {
-    type Error = SchedulerError;
+    type Error = OtherCounters;
 
-    fn try_from(named: Vec<(String, u64)>) -> Result<Self, SchedulerError> {
-        let other = || SchedulerError::OtherVersion { what: "the counters".into() };
+    fn try_from(named: Vec<(String, u64)>) -> Result<Self, OtherCounters> {
         let in_order = named.iter().map(|(name, _)| name.as_str()).eq(Self::names());
         let values: Vec<u64> = named.iter().map(|(_, value)| *value).collect();
-        if in_order { values.try_into().map(Self).map_err(|_| other()) } else { Err(other()) }
+        if in_order { values.try_into().map(Self).map_err(|_| OtherCounters) } else { Err(OtherCounters) }
     }
 }
 

@@ -1,6 +1,5 @@
 //! Preferences: the CPUs or nodes that tasks and cgroups would rather use.
 
-use super::SchedulerError;
 use tandem_bpf::types::{preference_kind, preference_request, preference_scope};
 use thiserror::Error;
 
@@ -69,38 +68,20 @@ pub enum Place {
     },
 }
 
-/// Why a preference cannot be set or read.
-#[derive(Debug, Error)]
-pub enum PreferenceError {
-    /// The task has ended, or the cgroup was removed.
-    #[error("it does not exist any more")]
-    Gone,
-    /// The task of another user.
-    #[error("it belongs to another user")]
-    NotOwner,
-    /// No room for another set.
-    #[error("all of the scheduler's sets of CPUs are in use by other preferences; clear some of those first")]
-    NoRoom,
-    /// What one user may have.
-    #[error("the user has as many different sets of CPUs in use as one may; clear some of those first")]
-    OwnShare,
-    /// A number that the scheduler's tables do not hold.
-    #[error("{what} {number} is too large a number; the scheduler can do with numbers below {limit}")]
-    TooLarge {
-        /// A CPU or a node.
-        what: &'static str,
-        /// Its number.
-        number: u32,
-        /// The first number that is too large.
-        limit: usize,
-    },
-    /// Something else went wrong.
-    #[error(transparent)]
-    Scheduler(#[from] SchedulerError),
+/// A number that the scheduler's tables do not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{what} {number} is too large a number; the scheduler can do with numbers below {limit}")]
+pub struct TooLarge {
+    /// A CPU or a node.
+    pub what: &'static str,
+    /// Its number.
+    pub number: u32,
+    /// The first number that is too large.
+    pub limit: usize,
 }
 
 /// The request about somebody, with nothing in it.
-pub(super) fn request_about(subject: Subject) -> preference_request {
+pub fn request_about(subject: Subject) -> preference_request {
     let mut request = preference_request { user: ANY_USER, payer: ANY_USER, ..preference_request::default() };
     match subject {
         Subject::Task(tid) => {
@@ -117,7 +98,7 @@ pub(super) fn request_about(subject: Subject) -> preference_request {
 
 impl Asker {
     /// The part of a request that says who asks.
-    pub(super) fn write(self, request: &mut preference_request) {
+    pub fn write(self, request: &mut preference_request) {
         (request.user, request.payer) = match self {
             Self::User { user, payer } => (user, payer),
             Self::Root | Self::Agent => (ANY_USER, ANY_USER),
@@ -128,7 +109,7 @@ impl Asker {
 
 impl Held {
     /// What the scheduler answered.
-    pub(super) fn read(request: &preference_request) -> Self {
+    pub fn read(request: &preference_request) -> Self {
         Self {
             preference: Preference::read(request),
             by_agent: request.by_agent != 0,
@@ -140,7 +121,7 @@ impl Held {
 
 impl Preference {
     /// The request that sets this; the request of no preference clears.
-    pub(super) fn write(&self, request: &mut preference_request) -> Result<(), PreferenceError> {
+    pub fn write(&self, request: &mut preference_request) -> Result<(), TooLarge> {
         request.latency_critical = u32::from(self.latency_critical);
         request.kind = preference_kind::KIND_NONE;
         match &self.place {
@@ -173,11 +154,11 @@ impl Preference {
     }
 }
 
-fn insert_all(what: &'static str, numbers: &[u32], words: &mut [u64]) -> Result<(), PreferenceError> {
+fn insert_all(what: &'static str, numbers: &[u32], words: &mut [u64]) -> Result<(), TooLarge> {
     let limit = words.len() * 64;
     for &number in numbers {
         let word = words.get_mut(number as usize / 64);
-        *word.ok_or(PreferenceError::TooLarge { what, number, limit })? |= 1 << (number % 64);
+        *word.ok_or(TooLarge { what, number, limit })? |= 1 << (number % 64);
     }
     Ok(())
 }

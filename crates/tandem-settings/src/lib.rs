@@ -1,19 +1,33 @@
-//! What an operator may set, with the defaults and why they are what they are.
+//! What user space says to the scheduler, and what that answers, in the bytes of its object.
 //!
-//! The file is TOML; times are strings with units. The scheduler's side of it, and what rises and falls with each
-//! value, is `bpf/settings.h`.
+//! Problem: the service on a host and the simulator run the very same object, and have to say the same to it.
+//!
+//! Approach: [`Settings`] are what an operator may set, in a TOML file, with the defaults and why they are what they are.
+//! [`Places`] are the topology of a [`Machine`](tandem_machine::Machine). [`rodata`] writes both into the object's
+//! read-only data. A [`Preference`] is a request to the loaded scheduler, and [`Counters`] are what it has counted. The
+//! scheduler's side is `bpf/settings.h`, `bpf/requests.h` and `bpf/counters.h`.
+//!
+//! Limits: nothing here loads the object, or talks to a kernel.
 
 mod agent;
+mod counters;
 mod file;
 mod metrics;
+mod object;
 mod partial;
+mod places;
+mod preference;
 mod write;
 
 pub use agent::{Agent, CoreUse, ManagerName, VmRule};
+pub use counters::{Counter, Counters, OtherCounters};
 pub use file::settings_schema;
 use file::within;
 pub use metrics::{Listen, Metrics};
+pub use object::{OBJECT, request_bytes, rodata, write};
 pub use partial::Partial;
+pub use places::{Places, PlacesError};
+pub use preference::{Asker, Held, Place, Preference, Subject, TooLarge, request_about};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -91,7 +91,7 @@ pub(super) fn within<T: Ord + Display>(key: &str, value: T, min: T, max: T) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::Mode;
+    use crate::Mode;
 
     fn parse(text: &str) -> Result<Settings, String> {
         let source = SourceFile::new(Path::new("tandem.toml"), text);
@@ -126,7 +126,7 @@ mod tests {
         };
         settings.vm.push(VmRule { home: Some(vec![1]), ..rule("db*") });
         settings.vm.push(VmRule { isolated: true, ..rule("rt") });
-        settings.vm.push(VmRule { cores: Some(super::super::CoreUse::Apart), ..rule("secret") });
+        settings.vm.push(VmRule { cores: Some(crate::CoreUse::Apart), ..rule("secret") });
         assert_eq!(parse(&settings.to_toml()), Ok(settings));
     }
 
