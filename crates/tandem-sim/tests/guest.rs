@@ -90,7 +90,7 @@ fn tasks_spread_evenly_within_a_balance_interval() {
             let counts: Vec<usize> = tasks_of.iter().map(BTreeSet::len).collect();
             if (era, domains) == (LinuxEra::V5_2, Domains::Topology) {
                 // The packages may differ by two tasks, which is within what it tolerates between nodes while tasks go
-                // to and fro within one. A task that has its CPU for itself does not start again.
+                // back and forth within one. A task that has its CPU for itself does not start again.
                 let on = |cpus: &[BTreeSet<_>]| cpus.iter().flatten().collect::<BTreeSet<_>>().len();
                 let packages = [on(&tasks_of[..4]), on(&tasks_of[4..])];
                 assert!(packages.iter().all(|tasks| (6..=9).contains(tasks)), "{packages:?}: {counts:?}");

@@ -30,6 +30,6 @@ pub fn rates(counters: &Counters, time: Duration) -> String {
     }
     match line.as_str() {
         "" => "nothing was counted".into(),
-        rates => format!("a second: {rates}"),
+        rates => format!("per second: {rates}"),
     }
 }

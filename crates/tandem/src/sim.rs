@@ -64,9 +64,9 @@ pub enum Level {
 /// How to print the result of a run.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Format {
-    /// For people
+    /// Readable text
     Table,
-    /// For programs
+    /// One JSON object
     Json,
 }
 

@@ -38,7 +38,7 @@ const SHORTEST: Duration = Duration::from_millis(200);
 pub const HELP: &str = "Keys:
   up, down    select a VM; page up, page down, home, end
   enter       show it with its threads; escape goes back
-  < >         sort by another column; r turns the order round
+  < >         sort by another column; r reverses the order
   /           show VMs with a text in their name or manager; escape shows all
   space       pause
   ?           what the columns and lines mean
@@ -55,7 +55,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// How long each look takes
+    /// Time between two samples
     #[arg(long, value_name = "TIME", default_value = "2 s", value_parser = parse_interval)]
     interval: Duration,
     /// By which column VMs are sorted at first

@@ -38,7 +38,7 @@ pub(super) fn vm_of(number: u64) -> u64 {
 pub struct Part {
     /// Which virtual node it is, as its place in [`Vm::virtual_nodes`]; `None` for all of the VM.
     pub node: Option<usize>,
-    /// CPUs that its vCPUs ran on and waited for, in the mean since the look before; nothing before the second look.
+    /// CPUs that its vCPUs ran on and waited for, on average since the look before; nothing before the second look.
     pub demand: Option<f64>,
     /// Where it lives.
     pub home: Option<Home>,

@@ -34,7 +34,7 @@ pub struct VmReport {
     pub monitor: Monitor,
     /// How many vCPUs it has.
     pub vcpus: usize,
-    /// CPUs that it may use at a time in the mean, if its cgroup or one around it has a limit.
+    /// CPUs that it may use at a time on average, if its cgroup or one around it has a limit.
     #[serde(default)]
     pub quota_cpus: Option<f64>,
     /// Its memory.

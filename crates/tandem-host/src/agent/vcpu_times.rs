@@ -98,7 +98,7 @@ impl VcpuTimes {
     }
 }
 
-/// CPUs that the vCPUs of each part of a VM ran on and waited for, in the mean between two looks.
+/// CPUs that the vCPUs of each part of a VM ran on and waited for, on average between two looks.
 #[derive(Debug)]
 pub(super) struct Demand {
     asked_ns: Vec<u64>,

@@ -91,7 +91,7 @@ fn has_limit(directory: &Path) -> bool {
     File::open(directory.join("cpu.max")).as_ref().is_err_and(hides) || limit_cpus(directory, true).is_some()
 }
 
-/// How many CPUs a cgroup may use at a time in the mean, by its own limit: `QUOTA PERIOD` in us, the quota `max` without a limit; in
+/// How many CPUs a cgroup may use at a time on average, by its own limit: `QUOTA PERIOD` in us, the quota `max` without a limit; in
 /// version 1 two files, with a quota of -1. The root has no such file, and where the controller is off none has.
 pub(crate) fn limit_cpus(directory: &Path, is_unified: bool) -> Option<f64> {
     let text = match is_unified {

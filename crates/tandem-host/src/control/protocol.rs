@@ -88,9 +88,9 @@ pub struct PreferenceTold {
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorTold {
-    /// For programs.
+    /// One word, for programs.
     pub kind: ErrorKind,
-    /// For people: one sentence.
+    /// One sentence, for people.
     pub message: String,
 }
 

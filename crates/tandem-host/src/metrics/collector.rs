@@ -187,7 +187,7 @@ fn encode_vms(vms: &[VmReport], page: &mut Page<'_>) -> fmt::Result {
     let quotas = vms.iter().filter_map(|vm| Some((vm_labels(vm), vm.quota_cpus?)));
     page.gauges(
         "vm_cpu_quota_cpus",
-        "CPUs that a VM may use at a time in the mean, by the limits of its cgroups",
+        "CPUs that a VM may use at a time on average, by the limits of its cgroups",
         quotas,
     )?;
     page.counters(

@@ -20,7 +20,7 @@ pub struct Limits {
     pub cpus: Vec<u32>,
     /// Whether some vCPU may not use some CPU that is online.
     pub is_pinned: bool,
-    /// How many CPUs it may use at a time in the mean: the least limit of its cgroup and of those around it; `None` without one.
+    /// How many CPUs it may use at a time on average: the least limit of its cgroup and of those around it; `None` without one.
     pub quota_cpus: Option<f64>,
     /// The nodes from which it may take memory; none on a kernel without NUMA.
     pub memory_nodes: Vec<u32>,

@@ -140,11 +140,11 @@ impl<'a> Grid<'a> {
         };
         let (mean_of_best, worst_of_best) = (number(&mean, by_mean), number(&worst, by_worst));
         Some(if by_mean == by_worst {
-            let numbers = format!("{mean_of_best} in the mean, {worst_of_best} in the worst case");
+            let numbers = format!("{mean_of_best} on average, {worst_of_best} in the worst case");
             format!("Best on the whole: {}.", said(by_mean, numbers))
         } else {
             let (mean, worst) = (said(by_mean, mean_of_best), said(by_worst, worst_of_best));
-            format!("Best in the mean: {mean}; best in the worst case: {worst}.")
+            format!("Best on average: {mean}; best in the worst case: {worst}.")
         })
     }
 
@@ -209,7 +209,7 @@ mod tests {
             [
                 "Best at load 1: 1:1 (+0.3%, within noise of 5:4, hard); load 2: 5:4 (+1.4%); load 4: 5:4 (+6.2%); \
                  load 8: 100:1 (+3.0%).",
-                "Best in the mean: 5:4 (+1.7%); best in the worst case: 1:1 (−0.5%).",
+                "Best on average: 5:4 (+1.7%); best in the worst case: 1:1 (−0.5%).",
                 "Some gains have no interval, as they come from one replication: which setting is best there may be \
                  chance.",
             ]

@@ -83,7 +83,7 @@ struct Spill {
     away: f64,
     /// It finds no place anywhere.
     waiting: f64,
-    /// Missed by VMs of which less is served than of all in the mean.
+    /// Missed by VMs of which less is served than of all on average.
     unfair: f64,
 }
 

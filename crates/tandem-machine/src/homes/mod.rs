@@ -106,7 +106,7 @@ pub struct VmView {
     pub memory_bytes: u64,
     /// Memory that it has on each node, bytes.
     pub resident_bytes: Vec<u64>,
-    /// CPUs that its vCPUs ran on and waited for, in the mean since the last look; `None` if it was not there then, or has
+    /// CPUs that its vCPUs ran on and waited for, on average since the last look; `None` if it was not there then, or has
     /// not been measured yet: every vCPU counts as busy.
     pub demand: Option<f64>,
     /// Nodes that it may use, by its cpuset and affinities; all if there are none.

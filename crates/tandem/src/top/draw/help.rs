@@ -12,7 +12,7 @@ const LINES: &str = "  MIGR/s  how often its vCPUs changed their CPU, a second
   TREND   CPU of the looks before, of what its vCPUs could have
   WHY     why it lives on its home nodes
 
-Lines of the scheduler, in events a second:
+Lines of the scheduler, in events per second:
   wake-ups      where waking tasks went
   preferences   where tasks went that prefer some CPUs, as those of VMs with a home do
   migrations    tasks that idle CPUs took from elsewhere
