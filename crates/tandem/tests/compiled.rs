@@ -41,6 +41,14 @@ fn a_scheduler_from_a_file_runs_with_its_settings() {
     assert!(output.contains("policy    decisions "), "the counters of a compiled scheduler: {output}");
 }
 
+/// Each process has its own addresses, of which none may be in the hash of a scenario or of a trace.
+#[test]
+fn hashes_are_the_same_in_every_process() {
+    let runs = [0; 2].map(|_| sim("weighted", "{ slice_ns = 1_000_000 }"));
+    assert!(runs[0].1.contains("scenario ") && runs[0].1.contains("trace "), "{}", runs[0].1);
+    assert_eq!(runs[0], runs[1]);
+}
+
 #[test]
 fn mistakes_end_with_one_sentence_and_status_2() {
     let cases = [

@@ -54,12 +54,6 @@ impl Compiled {
     }
 }
 
-impl fmt::Debug for Compiled {
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        formatter.write_str("Compiled")
-    }
-}
-
 /// Most threads that compile functions: more would wait for the longest function.
 const THREADS_MAX: usize = 4;
 

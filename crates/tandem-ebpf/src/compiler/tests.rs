@@ -208,7 +208,7 @@ fn what_no_program_has_is_refused() {
         (&[Op::CallKernel { import: 2 }, Op::Exit], "no import 2"),
         (&[Op::Poison { reason: 1 }], "no reason 1"),
     ] {
-        let error = compile(&image(&[("f", ops)])).unwrap_err().to_string();
+        let error = compile(&image(&[("f", ops)])).err().expect("it cannot be translated").to_string();
         assert!(error.contains(what) && error.contains("`f`"), "{error}");
     }
 }
