@@ -12,11 +12,11 @@ use tandem_host::cgroups::Hierarchies;
 use tandem_host::cpu_time::read_cpu_times;
 use tandem_host::metrics::parse_request;
 use tandem_host::mounts::mounts;
-use tandem_host::scheduler::{History};
-use tandem_settings::{Settings};
+use tandem_host::scheduler::History;
 use tandem_host::shares::{SHARE, Shares};
 use tandem_host::tasks;
 use tandem_host::vms::homes_file::HomesFile;
+use tandem_settings::Settings;
 use tempfile::TempDir;
 
 fuzz_target!(|input: &[u8]| {

@@ -24,7 +24,7 @@ const HELP: &str =
     "A preference is no pinning: while the preferred CPUs are busy, others are used. Children inherit \
 it. It ends with its task or cgroup, or with the scheduler.
 
-Root may steer everybody; who is not root, own tasks and cgroups, through the service of `tandem run`.
+Root may steer all tasks. Other users may steer their own tasks and cgroups, through the service of `tandem run`.
 
 Lists are those of taskset: 0-3,8 or, every second, 0-7:2.
 
@@ -62,7 +62,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Print preferences: of one, or of all who have any
+    /// Print preferences: of one task or cgroup, or of all that have any
     Show(ShowArgs),
     /// Clear a preference
     Clear(ClearArgs),

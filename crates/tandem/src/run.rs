@@ -73,7 +73,7 @@ pub struct Args {
     /// Print which homes the VMs of this host would get, and why, and do not run; needs neither root nor sched_ext
     #[arg(long, conflicts_with = "print_config")]
     plan: bool,
-    /// Load no scheduler: measure the VMs of this host, and tell which homes they would get and what these would save; needs no sched_ext
+    /// Load no scheduler: measure the VMs of this host, and report which homes they would get and what these would save; needs no sched_ext
     #[arg(long, conflicts_with_all = ["print_config", "plan", "ignore"])]
     observe: bool,
 }
