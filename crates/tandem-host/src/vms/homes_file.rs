@@ -209,6 +209,7 @@ impl HomesFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn file() -> HomesFile {
         let identity = Identity { pid: 4711, start_ticks: 99 };
@@ -233,6 +234,15 @@ mod tests {
         for _ in 0..2 {
             HomesFile::remove(root.path()).unwrap();
             assert_eq!(HomesFile::read(root.path()).unwrap(), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_saving_is_read_to_the_last_bit(least_cpus: f64, expected_cpus: f64, most_cpus: f64) {
+            let saving = HomeSaving { least_cpus, expected_cpus, most_cpus };
+            let text = serde_json::to_string(&saving).unwrap();
+            prop_assert_eq!(serde_json::from_str::<HomeSaving>(&text).unwrap(), saving);
         }
     }
 
