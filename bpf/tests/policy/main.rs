@@ -304,7 +304,7 @@ fn a_task_is_not_kept_by_a_waker_that_mostly_goes_on_afterwards() {
     assert_ne!(desk.wake_sync(1, place.0), place, "a CPU idles");
 }
 
-/// A guest whose task 0 runs on the vCPU that is told, from which the host has just stolen so much.
+/// A guest, and the vCPU on which its task 0 runs and from which the host has just stolen this much time.
 fn guest_with_stolen_time(stolen_ns: u64) -> (Desk, CpuId) {
     let settings = Settings { mode: Mode::Guest, ..Settings::default() };
     let mut desk = Desk::new(&settings, tasks(2));
@@ -535,7 +535,7 @@ fn a_task_that_a_cpu_may_not_run_does_not_bring_others_before_those_of_that_cpu_
     // CPU 1, which alone of its node may run task 8, does not take it.
     let mut desk = busy(&Settings::default(), vec![restricted(&[1, 4]), pinned(0), task()]);
     assert_eq!(desk.wake(8, 1), CpuId(1));
-    // The node's virtual time goes on with that of a task that keeps its CPU, so that who wakes later waits behind.
+    // A task that keeps its CPU advances the node's virtual time, so that tasks which wake later wait behind.
     for (woken, cpu) in [(9, 0), (10, 2)] {
         desk.pass_us(20_000);
         desk.decide(cpu);
@@ -606,6 +606,6 @@ fn cpus_that_decide_at_the_same_time_do_not_find_what_the_other_is_about_to_put_
     let alarm = *desk.alarms.last().unwrap();
     assert_eq!(alarm.at_ns, desk.now_ns + 500);
     desk.expire(alarm);
-    assert!(desk.kicked.contains(&CpuId(second)), "the CPU that idles now is told");
+    assert!(desk.kicked.contains(&CpuId(second)), "the CPU that idles now is kicked");
     assert_eq!(desk.decide(second), Some(before));
 }

@@ -1,4 +1,4 @@
-//! Functions of the kernel that take no call: what they give is known to whoever runs the program.
+//! Functions of the kernel that need no call: the runtime knows what they return.
 //!
 //! Problem: schedulers ask for the time, the CPU of a task and the like several times in each decision, and a call of the
 //! kernel takes longer than the answer.

@@ -19,7 +19,7 @@ pub(crate) struct Run<'a> {
     pub kernel: &'a mut dyn Kernel,
     /// Backward jumps, calls and rounds of loops that it may still make: a program that does not end is a fault.
     pub fuel: u64,
-    /// For machine code: where the instance's memory begins, which has address [`Memory::BASE`] for programs.
+    /// For machine code: where the instance's memory begins. For programs that is the address [`Memory::BASE`].
     pub memory: *mut u8,
     /// Where the process would have address 0 of it.
     pub origin: *mut u8,

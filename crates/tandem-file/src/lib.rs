@@ -1,6 +1,5 @@
-//! What files have in common, whatever they describe: quantities with units, mistakes that are told with the line where
-//! they stand, that no more is read than belongs there, that texts of strangers are escaped where they are shown, and that a new file
-//! appears when it is complete.
+//! What all files have in common: quantities with units, errors with their line, bounds on what is read, escaping of
+//! text that strangers wrote, and new files that appear under their name only when they are complete.
 
 pub mod file_error;
 pub mod located;

@@ -223,7 +223,7 @@ quantity! {
     Frequency, hz, FREQUENCY_UNITS, "2.4 GHz"
 }
 
-/// Takes the text of a quantity; a bare number is told what it lacks.
+/// Reads the text of a quantity; for a bare number, the error names the missing unit.
 struct QuantityText {
     units: &'static Units,
     example: &'static str,

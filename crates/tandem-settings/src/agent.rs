@@ -71,7 +71,7 @@ impl Agent {
 }
 
 /// An exception for some VMs. The first one that fits a VM in all that it says of it holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VmRule {
     /// The VM's name, as `tandem vms` shows it; * stands for any characters, ? for one
@@ -177,18 +177,7 @@ mod tests {
     use super::*;
 
     fn rule(name: &str) -> VmRule {
-        let [user, cgroup, uuid] = [None, None, None];
-        VmRule {
-            name: name.into(),
-            user,
-            cgroup,
-            uuid,
-            manager: None,
-            home: None,
-            isolated: false,
-            exempt: true,
-            cores: None,
-        }
+        VmRule { name: name.into(), exempt: true, ..VmRule::default() }
     }
 
     #[test]

@@ -113,17 +113,7 @@ mod tests {
         settings.numa_homes.enabled = false;
         settings.rate_control.ratelimit = Duration { ns: 0 };
         settings.partial.cgroups.push("/machine.slice".into());
-        let rule = |name: &str| VmRule {
-            uuid: None,
-            name: name.into(),
-            user: Some("root".into()),
-            cgroup: None,
-            manager: None,
-            home: None,
-            isolated: false,
-            exempt: false,
-            cores: None,
-        };
+        let rule = |name: &str| VmRule { name: name.into(), user: Some("root".into()), ..VmRule::default() };
         settings.vm.push(VmRule { home: Some(vec![1]), ..rule("db*") });
         settings.vm.push(VmRule { isolated: true, ..rule("rt") });
         settings.vm.push(VmRule { cores: Some(crate::CoreUse::Apart), ..rule("secret") });

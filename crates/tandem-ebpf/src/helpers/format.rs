@@ -1,4 +1,4 @@
-//! Texts with values in them, as the kernel makes them for programs.
+//! Formatted text, by the rules that the kernel applies to the formats of BPF programs.
 
 use super::Table;
 use crate::fault::Fault;

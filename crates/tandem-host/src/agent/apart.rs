@@ -197,13 +197,13 @@ mod tests {
         }
     }
 
-    /// What an agent tells of cookies in half a minute.
+    /// What an agent logs about cookies in half a minute.
     fn told<H: Hands>(agent: &mut Agent<H>) -> Vec<String> {
         let told = (1..=30).flat_map(|second| agent.step(Duration::from_secs(second)).unwrap());
         told.map(|entry| entry.to_string()).filter(|line| line.contains("core")).collect()
     }
 
-    /// What others are told: the file, and the socket.
+    /// What the file and the socket report.
     fn cores<H: Hands>(agent: &mut Agent<H>) -> [Option<Cores>; 2] {
         let file = agent.homes_file().expect("something has changed");
         let entry = file.vms.iter().find(|vm| vm.name == "secret").unwrap();

@@ -40,18 +40,7 @@ mod tests {
     use crate::vms::testing::{Process, Tree};
 
     fn rule(name: &str) -> VmRule {
-        let [user, cgroup, uuid] = [None, None, None];
-        VmRule {
-            name: name.into(),
-            user,
-            cgroup,
-            uuid,
-            manager: None,
-            home: None,
-            isolated: false,
-            exempt: true,
-            cores: None,
-        }
+        VmRule { name: name.into(), ..VmRule::default() }
     }
 
     fn vm(name: &str) -> Vm {
