@@ -36,7 +36,7 @@ export RUSTDOCFLAGS := -D warnings
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
 
-build: ## Build the tandem command in release mode (PROFILE=dev: for tests)
+build: ## Build the programs in release mode (PROFILE=dev: for tests)
 	@scripts/setup build
 	cargo build --locked --profile $(PROFILE)
 
@@ -84,7 +84,7 @@ test-deb: ## Install, upgrade and remove the Debian package on a fresh Debian, a
 	@scripts/setup deb
 	@scripts/setup vm
 	@scripts/kernel-debian
-	cargo build --locked --package tandem
+	cargo build --locked --package tandem --package tandemd
 	@scripts/test-deb
 
 test-vm: ## Boot real kernels in QEMU and try the scheduler on them (KERNEL=6.12: on an older one)
@@ -102,8 +102,8 @@ lint: ## Check formatting, and that neither clippy nor rustdoc warns
 
 deny: ## Check licences and sources of the dependencies (not advisories: their database needs a network)
 	@scripts/setup test
-	cargo deny --locked check licenses bans sources
-	cargo deny --locked --manifest-path fuzz/Cargo.toml --config deny.toml check licenses bans sources
+	cargo deny --locked check --allow unused-wrapper licenses bans sources
+	cargo deny --locked --manifest-path fuzz/Cargo.toml --config deny.toml check --allow unused-wrapper licenses bans sources
 
 fuzz: ## Fuzz the readers of scenarios, hwloc's XML, processes, sysfs, the service's files and requests, and the control socket for FUZZ_SECONDS
 	@scripts/setup test

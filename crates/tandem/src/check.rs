@@ -1,6 +1,5 @@
 //! `tandem check`: search for a case that breaks a promise of the scheduler.
 
-use crate::error::{BadInput, one_line};
 use crate::reproduce::{LINE_EVERY, cancelled_by_interrupt, make_writable, parse_jobs};
 use crate::sim::{Level, parse_policy, parse_seed};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -22,6 +21,7 @@ use tandem_lab::check::search::{self, Found, Options, Progress, RUN_SEED, all_pr
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_lab::scenario::policy::scheduler::SchedulerName;
+use tandemd::error::{BadInput, one_line};
 
 /// The highest number of a case that a search can begin with.
 const FROM_CASE_MAX: u64 = 1_000_000_000_000_000_000;
@@ -243,7 +243,7 @@ struct Teller<'a> {
     told: Mutex<Told>,
 }
 
-/// What was told already.
+/// What was reported already.
 struct Told {
     promises: BTreeSet<Promise>,
     line: Instant,

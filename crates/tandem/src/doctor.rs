@@ -1,10 +1,10 @@
 //! `tandem doctor`: what this machine lacks to run the scheduler, and how to cure it.
 
-use crate::text::to_json_text;
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
 use tandem_host::doctor::{Finding, Level, examine, is_loadable};
+use tandemd::text::to_json_text;
 
 /// Arguments of `tandem doctor`.
 #[derive(clap::Args)]
@@ -21,7 +21,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Prints a line for each thing that was looked at.
+/// Prints a line for each check.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let findings = examine(Path::new("/"));
     let mut out = io::stdout().lock();

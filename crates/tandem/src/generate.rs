@@ -1,17 +1,17 @@
 //! `tandem generate`: what packages install beside the command, made from what the command knows of itself.
 //!
-//! It is not in the help: who builds a package calls it, `scripts/stage` in the first place. `tandem(1)` is written by
+//! It is not in the help: it is for packagers, and `scripts/stage` calls it. `tandem(1)` is written by
 //! hand, and is in `packaging`.
 
 mod manual;
 mod settings;
 
-use crate::error::BadInput;
 use anyhow::Context;
 use clap::Command;
 use clap_complete::{Shell, generate_to};
 use std::fs;
 use std::path::{Path, PathBuf};
+use tandemd::error::BadInput;
 
 /// Arguments of `tandem generate`.
 #[derive(clap::Args)]

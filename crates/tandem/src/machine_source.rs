@@ -1,20 +1,20 @@
 //! Where a verb gets its machine from: `--machine`, `--sysfs` or `--hwloc`, or else this machine.
 
-use crate::error::BadInput;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tandem_host::topology::{read_hwloc, read_sysfs_assuming};
 use tandem_lab::machine_file::load_machine;
 use tandem_machine::{Machine, preset, preset_names};
+use tandemd::error::BadInput;
 
 /// The machine that a verb is about; at most one of these.
 #[derive(clap::Args)]
 #[group(multiple = false)]
 pub struct MachineSource {
-    /// A machine that Tandem knows, such as xeon-e5620-2s, or a machine file [default: this machine]
+    /// A preset, such as xeon-e5620-2s, or a machine file [default: this machine]
     #[arg(long, value_name = "FILE|PRESET")]
     machine: Option<String>,
-    /// Another machine, whose /sys and /proc were copied to this folder
+    /// Another machine: a folder with copies of its /sys and /proc
     #[arg(long, value_name = "ROOT")]
     sysfs: Option<PathBuf>,
     /// Another machine, described by a file that `lstopo --of xml` wrote there

@@ -1,15 +1,13 @@
 //! `tandem place`: which NUMA nodes a new VM should live on, and why.
 //!
 //! On this host the planner that gives homes is shown the VMs which are there, and a new one beside them. On a machine that is
-//! described, the VMs are those that `--vm` tells of. Xen's rule is for comparisons.
+//! described, the VMs are those of `--vm`. Xen's rule is for comparisons.
 
 mod planner;
 mod present;
 mod xen;
 
-use crate::error::BadInput;
 use crate::machine_source::MachineSource;
-use crate::text::to_json_text;
 use present::{PresentVm, parse_vm};
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -20,22 +18,24 @@ use tandem_machine::ids::NodeId;
 use tandem_machine::placement::Request;
 use tandem_machine::{Machine, format_cpulist};
 use tandem_settings::Settings;
+use tandemd::error::BadInput;
+use tandemd::text::to_json_text;
 
 /// Candidates that the JSON output holds for each VM: the best ones.
 const CANDIDATES_SHOWN: usize = 10;
 
-const HELP: &str = "Without a machine, it looks at the VMs of this host for two seconds, as `tandem run --plan` does, and asks \
-the planner where it would give a new one its home. Homes are those that a running `tandem run` says, or else the planner's. What \
-cannot be seen is told on standard error; root sees more.
+const HELP: &str = "Without a machine option, it observes the VMs of this host for two seconds, as `tandem run --plan` does, and asks \
+the planner for the home of a new VM. The other VMs have the homes that a running `tandem run` gave them, or else the planner's. What \
+it cannot read is reported on standard error; root can read more.
 
-Under each VM stand the best nodes to choose from: the CPU time a second that all VMs lose more with it there than without it, \
-in CPUs, with the range that comes of not knowing how much they wait for memory; and CPUs that are asked for.
+Below each VM, the table lists the best candidate nodes. LOST is the additional CPU time per second, in CPUs, that all VMs together \
+lose if the new VM runs there; its range covers programs that wait little and much for memory.
 
-If there is no room, the status is 2.
+If no node has room, the exit status is 2.
 
 JSON: an array with an object for each VM: vm (its number), nodes (none: it may run on any), reason, candidate_count, \
-candidates, the best ten: nodes, pcpus, asked_cpus (with this VM), free_memory_bytes, not_apart (others there from which the settings keep it apart), lost_cpus (least, expected, most). Xen's \
-rule has runnable_vcpus in the place of asked_cpus, not_apart and lost_cpus.
+candidates, the best ten: nodes, pcpus, asked_cpus (the demand with this VM), free_memory_bytes, not_apart (VMs there from which the settings keep it apart), lost_cpus (least, expected, most). With Xen's \
+rule, runnable_vcpus replaces asked_cpus, not_apart and lost_cpus.
 
 Examples:
   tandem place --vcpus 4 --memory 8GiB
@@ -55,21 +55,21 @@ pub struct Args {
     memory: Size,
     #[command(flatten)]
     machine: MachineSource,
-    /// A VM that is already there, or, beside those of this host, comes before the new one; repeat it for each. It may run on
-    /// `nodes` (without: on all); on a machine that is described its memory lies evenly there. It asks for `busy` CPUs (without: for
-    /// one for each vCPU)
+    /// Take another VM into account: on a described machine, one that runs there; on this host, one that starts before the new
+    /// one. May be repeated. The VM may run on `nodes` (default: all); on a described machine its memory is spread evenly over
+    /// them. It demands `busy` CPUs (default: one for each vCPU)
     #[arg(long = "vm", value_name = "vcpus=N,memory=SIZE[,nodes=LIST][,busy=CPUS]", value_parser = parse_vm)]
     vms: Vec<PresentVm>,
-    /// Place this many such VMs, one after another
+    /// Place this many equal VMs, one after another
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     count: u32,
-    /// Who chooses the nodes
+    /// The rule that chooses the nodes
     #[arg(long, value_enum, default_value_t = Rule::Planner)]
     rule: Rule,
-    /// The file of settings that `tandem run` has on this host, for its exceptions [default: what `tandem run --print-config` prints]
+    /// The settings of `tandem run` on this host, for their exceptions [default: what `tandem run --print-config` prints]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "sysfs", "hwloc"])]
     config: Option<PathBuf>,
-    /// Look at VMs of this host that run without KVM, too
+    /// Include VMs of this host that run without KVM
     #[arg(long, conflicts_with_all = ["machine", "sysfs", "hwloc"])]
     emulated: bool,
     /// How to print the nodes
@@ -81,15 +81,15 @@ pub struct Args {
 enum Rule {
     /// The planner of `tandem run`
     Planner,
-    /// Xen's libxl, which counts vCPUs, on a machine without other VMs than --vm
+    /// The rule of Xen's libxl, which counts vCPUs, on a machine whose only VMs are those of --vm
     Xen,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// A line for each VM, and by the planner's rule one for each of the best nodes
+    /// A line for each VM, and with the planner's rule one for each of the best candidates
     Table,
-    /// An array with an object for each VM; no nodes mean that it may run on any
+    /// An array with an object for each VM; an empty list of nodes means any node
     Json,
 }
 
@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let answers = match args.rule {
         Rule::Xen if args.config.is_some() || args.emulated => {
             return Err(BadInput::new(
-                "Xen's rule looks at no VMs of this host; leave out --config and --emulated",
+                "Xen's rule ignores the VMs of this host; leave out --config and --emulated",
             )
             .into());
         }
@@ -154,7 +154,7 @@ fn scene(args: &Args) -> anyhow::Result<planner::Scene> {
     };
     settings.agent.emulated |= args.emulated;
     let (scene, notes) =
-        planner::Scene::of_host(Path::new("/"), &settings, &args.vms, crate::host_vms::OBSERVED)?;
+        planner::Scene::of_host(Path::new("/"), &settings, &args.vms, tandemd::host_vms::OBSERVED)?;
     for note in notes {
         // Who reads it may be gone.
         let _ = writeln!(io::stderr(), "tandem: {note}");

@@ -5,8 +5,6 @@ mod place;
 mod show;
 mod target;
 
-use crate::access::{Access, AccessError, Who};
-use crate::error::BadInput;
 use anyhow::Context;
 use clap::{ArgGroup, Subcommand};
 use place::PlaceArgs;
@@ -18,6 +16,8 @@ use std::process::Command;
 use tandem_host::tasks;
 use tandem_host::topology::read_sysfs;
 use tandem_settings::{Place, Preference};
+use tandemd::access::{Access, AccessError, Who};
+use tandemd::error::BadInput;
 use target::{Target, TargetArgs};
 
 const HELP: &str =
@@ -131,7 +131,7 @@ fn set(access: &Access, target: &Target, preference: &Preference) -> anyhow::Res
     }
 }
 
-/// Sets it for every thread, and again for those that appeared meanwhile: who is created by one that has it, has it.
+/// Sets it for every thread, and again for threads created meanwhile; a thread created by one that has the preference inherits it.
 fn set_process(access: &Access, pid: u32, preference: &Preference) -> anyhow::Result<()> {
     let mut seen = BTreeSet::new();
     let mut any_is_set = false;

@@ -1,6 +1,5 @@
 //! `tandem reproduce`: run experiments and print the published results beside the simulated ones.
 
-use crate::error::BadInput;
 use crate::sim::parse_seed;
 use anyhow::Context;
 use clap::builder::PossibleValuesParser;
@@ -18,6 +17,7 @@ use tandem_lab::experiment::{Experiment, ExperimentFolder};
 use tandem_lab::report::{self, Csv, Format, Html, Json};
 use tandem_lab::results::ExperimentResults;
 use tandem_lab::runner::{self, Progress, RunOptions};
+use tandemd::error::BadInput;
 
 /// Most runs at the same time.
 const MAX_JOBS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
@@ -36,7 +36,7 @@ const KILLED_BY_INTERRUPT: i32 = 130;
 pub struct Args {
     /// Experiments, by the names of their folders; all if none is named
     names: Vec<String>,
-    /// Fewer and shorter runs: a first look
+    /// Fewer and shorter runs, for a first impression
     #[arg(long)]
     quick: bool,
     /// How to print the results

@@ -2,8 +2,6 @@
 
 mod domains;
 
-use crate::error::{BadInput, one_line};
-use crate::text::to_json_text;
 use std::io::Write;
 use std::path::PathBuf;
 use tandem_file::located::Located;
@@ -16,6 +14,8 @@ use tandem_lab::summary::RunSummary;
 use tandem_lab::trace::{Run, TraceFile};
 use tandem_sim::RunError;
 use tandem_sim::scenario::{PolicySettings, Scenario};
+use tandemd::error::{BadInput, one_line};
+use tandemd::text::to_json_text;
 
 /// Arguments of `tandem sim`.
 #[derive(clap::Args)]

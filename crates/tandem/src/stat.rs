@@ -1,13 +1,13 @@
 //! `tandem stat`: what the loaded scheduler has counted.
 
-use crate::access::Access;
-use crate::counters::write_table;
-use crate::text::{age, to_json_text};
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
 use tandem_host::scheduler::{Kernel, Status};
 use tandem_settings::Counter;
+use tandemd::access::Access;
+use tandemd::counters::write_table;
+use tandemd::text::{age, to_json_text};
 
 /// Arguments of `tandem stat`.
 #[derive(clap::Args)]

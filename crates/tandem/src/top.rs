@@ -1,19 +1,16 @@
 //! `tandem top`: the machine, the scheduler and the VMs, live in the terminal.
 //!
-//! One thread looks ([`sampler`]), the other one has the terminal: it takes keys ([`state`]) and draws ([`draw`]) what
-//! was seen last ([`look`]). Nothing is changed, and neither root nor the scheduler is needed; what one may not read is
-//! told instead.
+//! One thread samples ([`sampler`]), the other one has the terminal: it takes keys ([`state`]) and draws ([`draw`]) the
+//! last sample ([`sample`]). It changes nothing, and needs neither root nor the scheduler; notes say what cannot be read.
 
 mod column;
 mod draw;
-mod look;
+mod sample;
 mod sampler;
 mod state;
 #[cfg(test)]
 mod tests;
 
-use crate::error::BadInput;
-use crate::observe;
 use anyhow::Context;
 use column::Column;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -29,10 +26,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
+use tandemd::error::BadInput;
+use tandemd::observe;
 
-/// How long a key is waited for before a new look is asked for.
+/// How long to wait for a key before asking for a new sample.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Below, times that the kernel counts in ticks of 10 ms say little, and looking takes more than it shows.
+/// Below, times that the kernel counts in ticks of 10 ms say little, and sampling costs more than it shows.
 const SHORTEST: Duration = Duration::from_millis(200);
 
 pub const HELP: &str = "Keys:
@@ -64,7 +63,7 @@ pub struct Args {
     /// Show the VMs with this in their name or manager at first
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     filter: String,
-    /// Show VMs that run without KVM, too: any process can look like one
+    /// Include VMs that run without KVM, which any process can imitate
     #[arg(long)]
     emulated: bool,
 }
@@ -122,13 +121,13 @@ fn show(
                 }
             }
         }
-        match sampler.looks.try_recv() {
-            Ok(look) => {
-                state.take(look?);
+        match sampler.samples.try_recv() {
+            Ok(sample) => {
+                state.take(sample?);
                 is_other = true;
             }
             Err(TryRecvError::Empty) => {}
-            Err(TryRecvError::Disconnected) => anyhow::bail!("the thread that looks has ended"),
+            Err(TryRecvError::Disconnected) => anyhow::bail!("the sampling thread has ended"),
         }
     }
     Ok(())

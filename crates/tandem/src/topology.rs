@@ -10,10 +10,10 @@ use tandem_machine::Machine;
 use tandem_machine::ids::NodeId;
 
 const HELP: &str =
-    "What is counted: CPUs that are online and usable, the cores, caches and packages that have such a \
-    CPU, and all NUMA nodes that are online, those without CPUs or without memory included.
+    "The drawing includes the CPUs that are online and usable, the cores, caches and packages that have such a \
+    CPU, and all online NUMA nodes, even those without CPUs or without memory.
 
-What neither /sys nor hwloc tells (latencies, bandwidths, often the clock) is that of a generic server.
+Values that neither /sys nor hwloc has (latencies, bandwidths, often the clock) are those of a generic server.
 
 Examples:
   tandem topology
@@ -33,7 +33,7 @@ pub struct Args {
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// A drawing of at most 80 columns; equal parts side by side are drawn once
+    /// A drawing of at most 80 columns; equal neighbours are drawn once
     Tree,
     /// Counts (packages, numa_nodes, llcs, cores, pcpus), distances, and every part
     Json,

@@ -1,4 +1,4 @@
-//! `tandem vms`: the virtual machines of this host, and how they get on.
+//! `tandem vms`: the virtual machines of this host, and how much of the machine they get.
 
 pub mod detail;
 mod json;
@@ -6,47 +6,47 @@ mod table;
 #[cfg(test)]
 pub mod tests;
 
-use crate::access::Access;
-use crate::error::BadInput;
-use crate::observe::{self, Observation, note_of_monitors};
-use crate::text::to_json_text;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::{Finder, Manager, Vm};
+use tandemd::access::Access;
+use tandemd::error::BadInput;
+use tandemd::observe::{self, Observation, note_of_monitors};
+use tandemd::text::to_json_text;
 
 /// Shortest time of observation: below, a thread's time is that of a few switches.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// How often users who have very many processes get their share of time.
+/// How many rounds of their share of time users with very many processes get.
 const ROUNDS_MAX: u32 = 5;
 
 pub const HELP: &str = "Columns:
   NAME    its name, as its manager shows it
-  BY      who started it, such as libvirt; or else its program
+  BY      its manager, such as libvirt, or else its program
   PID     its process
   VCPU    how many vCPUs it has
-  MEMORY  what is resident, of what it was given
-  NODE    the NUMA node with most of that, and the share
-  HOME    the NUMA nodes that it lives on; - for none; 0|1 if its virtual nodes have each a home; (1) if the agent only observes and would give it node 1
-  CPU     time of all its threads on CPUs; 100% is one CPU
-  WAIT    time in which threads other than vCPUs were ready and waited
-  STEAL   time in which a vCPU was ready and waited, on average
-  LOCAL   share of its vCPUs' time that was on CPUs of its home nodes
+  MEMORY  resident memory, and its size
+  NODE    the NUMA node with most of its memory, and the share there
+  HOME    its home nodes; - for none; 0|1 if each of its virtual nodes has a home; (1) if the agent only observes and would give it node 1
+  CPU     CPU time of all its threads; 100% is one CPU
+  WAIT    time that its threads other than vCPUs waited for a CPU
+  STEAL   time that a vCPU waited for a CPU, on average
+  LOCAL   share of its vCPUs' CPU time spent on its home nodes
 
-A question mark is what cannot be read; a line below the table says why, and what to do. The wait of a vCPU is what KVM \
-tells the guest as stolen. Home nodes are those that the agent says, or else those that its CPUs are confined to, or those \
+A question mark stands for what cannot be read; a line below the table says why, and what to do. KVM reports the wait of a vCPU \
+to the guest as stolen time. Home nodes are those that the agent gave, or else those that its CPUs are confined to, or those \
 with at least 80% of its memory.
 
-JSON: an object with interval_s (null without VMs), notes (the lines below the table) and vms. Each has name, manager (with id for proxmox, \
+JSON: an object with interval_s (null if there are no VMs), notes (the lines below the table) and vms. Each has name, manager (with id for proxmox, \
 project for lxd and incus), monitor, pid, start_ticks, vcpus; memory: given_bytes, resident_bytes, by_node (node and \
-bytes), source (cgroup, numa_maps); home: nodes, source (agent, planned, cpus, memory, machine), why, parts (virtual_node, vcpus, nodes, why) where virtual nodes have homes of their own, saving of a planned one (least_cpus, expected_cpus, most_cpus); cores: how it is kept apart, where the settings say so (core_scheduling, placement, one_thread, shared); usage: cpu_pct, wait_pct, \
+bytes), source (cgroup, numa_maps); home: nodes, source (agent, planned, cpus, memory, machine), why, parts (virtual_node, vcpus, nodes, why) if virtual nodes have their own homes, saving of a planned home (least_cpus, expected_cpus, most_cpus); cores: how it is kept apart, if the settings ask for it (core_scheduling, placement, one_thread, shared); usage: cpu_pct, wait_pct, \
 steal_pct, local_pct, vcpu_run_ns_by_node (node and ns); limits: cpus, is_pinned, quota_cpus, memory_nodes; cgroup: path, version, \
 is_own, cpus; devices: name and node; threads: tid, name, kind (vcpu, io, emulator), vcpu, cpus, last_cpu, run_ns, wait_ns, migrations (since it began). \
-What is unknown is null.
+Unknown values are null.
 
-Nothing is changed, and neither root nor the scheduler is needed; root sees more.
+It changes nothing, and needs neither root nor the scheduler; root can read more.
 
 Examples:
   tandem vms
@@ -58,16 +58,16 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// Show this one with its threads, memory, devices and limits: by name, by process, or by its number in Proxmox
+    /// Show this VM with its threads, memory, devices and limits: by name, process, or number in Proxmox
     #[arg(value_name = "NAME|PID")]
     vm: Option<String>,
     /// How long to observe: in seconds, or with a unit
     #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = parse_interval)]
     interval: Duration,
-    /// Print JSON: all that is known of each VM
+    /// Print JSON, with everything known of each VM
     #[arg(long)]
     json: bool,
-    /// Show VMs that run without KVM, too: any process can look like one
+    /// Include VMs that run without KVM, which any process can imitate
     #[arg(long)]
     emulated: bool,
 }
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     if left > 0 {
         observation.notes.push(format!(
-            "{left} processes of users who have very many were not looked at; VMs among them are missing"
+            "{left} processes of users who have very many were not read; VMs among them are missing"
         ));
     }
     if args.vm.is_some() && observation.vms.is_empty() {

@@ -81,7 +81,7 @@ fn xens_rule_knows_nothing_of_this_host() {
     let told: Value = serde_json::from_str(&stdout(&[&xen[..], &["--format", "json"]].concat())).unwrap();
     let candidate = json!({"nodes": [0], "pcpus": 8, "runnable_vcpus": 0, "free_memory_bytes": 6u64 << 30});
     assert_eq!(told[0]["candidates"][0], candidate);
-    let expected = "tandem: Xen's rule looks at no VMs of this host; leave out --config and --emulated";
+    let expected = "tandem: Xen's rule ignores the VMs of this host; leave out --config and --emulated";
     assert_eq!(refusal(&[&xen[..6], &["--emulated"]].concat()), expected);
     assert_eq!(refusal(&[&xen[..6], &["--config", "tandem.toml"]].concat()), expected);
     refusal(&["--vcpus", "2", "--memory", "1GiB", "--machine", "xeon-e5620-2s", "--emulated"]);

@@ -69,7 +69,6 @@ impl Hierarchies {
 /// The path of a task's cgroup in the unified hierarchy, whether that has controllers or not, by its directory in `/proc`; nothing if the
 /// task is gone, no unified hierarchy is mounted, or the cgroup is outside of this process's namespace. The kernel takes a time for it that
 /// grows with the square of the levels, and cuts a path of more than `PATH_MAX` bytes.
-#[cfg(feature = "scheduler")]
 pub(crate) fn unified_cgroup(directory: &Path) -> Option<PathBuf> {
     use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 

@@ -8,11 +8,9 @@ mod walk;
 
 pub(crate) use limits::limit_cpus;
 pub use limits::{CpuLimits, cpu_limits};
-#[cfg(feature = "scheduler")]
 pub(crate) use membership::unified_cgroup;
 pub use membership::{Hierarchies, Membership};
 pub(crate) use walk::DEPTH_MAX;
-#[cfg(feature = "scheduler")]
 pub(crate) use walk::{CgroupWalk, is_gone};
 
 use mounts::hierarchies;

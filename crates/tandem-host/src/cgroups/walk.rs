@@ -24,7 +24,6 @@ impl CgroupWalk {
     }
 
     /// Leaves out those in the cgroup that was taken last.
-    #[cfg(feature = "scheduler")]
     pub(crate) fn skip_inner(&mut self) {
         self.0.skip_current_dir();
     }

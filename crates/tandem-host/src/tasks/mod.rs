@@ -2,10 +2,8 @@
 //!
 //! Tasks come and go at any time, so what cannot be read is taken to be gone.
 
-#[cfg(feature = "scheduler")]
 mod walk;
 
-#[cfg(feature = "scheduler")]
 pub use walk::{TaskWalk, Tid};
 
 use crate::untrusted::Untrusted;

@@ -55,7 +55,6 @@ mod virtual_nodes;
 pub use devices::Device;
 pub use finder::{Changes, Finder, ProcUnreadable, examine};
 pub use homes::{HomeSource, Homes, home_of};
-#[cfg(feature = "scheduler")]
 pub(crate) use homes::{name_nodes, nodes_of};
 pub use limits::{Limits, VmCgroup};
 pub use mappings::Mapping;
@@ -65,7 +64,6 @@ pub(crate) use process::{read_stat, read_user};
 pub(crate) use threads::told_by_kvm;
 pub use threads::{Thread, ThreadKind};
 pub use times::{OpenTimes, ThreadTimes};
-#[cfg(feature = "scheduler")]
 pub(crate) use usage::node_of;
 pub use usage::{ThreadUsage, Usage, VmUsage};
 pub use virtual_nodes::{VCPUS_MAX, VirtualNode};
@@ -172,7 +170,6 @@ impl Vm {
 
     /// The path of the cgroup of one of its threads in the unified hierarchy; `None` if it is gone, or the kernel does not tell. Threads
     /// of a process may be in different ones.
-    #[cfg(feature = "scheduler")]
     pub(crate) fn read_unified_cgroup(&self, thread: &Thread) -> Option<PathBuf> {
         let directory = self.root.join(format!("proc/{}/task/{}", thread.process, thread.tid));
         crate::cgroups::unified_cgroup(&directory)

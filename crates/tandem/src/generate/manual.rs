@@ -96,7 +96,7 @@ pub fn page_of_settings(date: &str) -> Page {
     roff.control("PP", []);
     roff.text([roman(
         "Times are strings of a number and a unit, which is ns, us, ms, s or min, as in \"1.5 ms\". An unknown key, or a \
-         value that is not allowed, is an error, which is told with its line, and nothing is loaded.",
+         value that is not allowed, is an error that names its line, and nothing is loaded.",
     )]);
     for table in tables() {
         match table.heading().as_str() {
@@ -106,7 +106,7 @@ pub fn page_of_settings(date: &str) -> Page {
             }
         };
         if table.is_repeated {
-            roff.text([roman("There may be as many of these as one wants; the values here are examples.")]);
+            roff.text([roman("This table may be repeated; the values here are examples.")]);
         }
         for setting in &table.settings {
             describe(&mut roff, setting);

@@ -1,11 +1,7 @@
-//! By the planner that gives homes: beside the VMs of this host, or those that are told of.
+//! By the planner that gives homes: beside the VMs of this host, or those of `--vm`.
 
 use super::present::{PresentVm, wrong};
 use super::{Answer, for_number, name_nodes, os_numbers};
-use crate::error::BadInput;
-use crate::host_vms::HostVms;
-use crate::observe::homes_of_agent;
-use crate::run::gives_no_homes;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -16,8 +12,12 @@ use tandem_machine::Machine;
 use tandem_machine::homes::{CHOICES_MAX, Choice, HomeSettings, Loss, Newcomer, Planner, View, VmView, Wish};
 use tandem_machine::placement::{Occupancy, Request, Shortage};
 use tandem_settings::Settings;
+use tandemd::error::BadInput;
+use tandemd::host_vms::HostVms;
+use tandemd::observe::homes_of_agent;
+use tandemd::run::gives_no_homes;
 
-/// Nodes to choose from that are printed for each VM: what comes after is hardly worth a look.
+/// Candidates printed for each VM; later ones are rarely of interest.
 const CHOICES_SHOWN: usize = 4;
 const _: () = assert!(CHOICES_SHOWN <= CHOICES_MAX && super::CANDIDATES_SHOWN == CHOICES_MAX);
 
@@ -50,7 +50,7 @@ impl Scene {
         Ok(Self { machine, planner: Planner::new(HomeSettings::default()), free_bytes, vms, now_ns: 0 })
     }
 
-    /// This host with its VMs, which are looked at for that time, and with these, which are about to come; and what could not be seen.
+    /// This host with its VMs, observed for that time, and with these, which start first; and what could not be read.
     /// `root` is `/` for this machine.
     pub fn of_host(
         root: &Path,
@@ -71,7 +71,7 @@ impl Scene {
         notes.extend(host.notes());
         let now_ns = host.elapsed().as_nanos() as u64;
         let (free_bytes, mut vms) = host.agent.seen();
-        // What the agent leaves alone has no home, and nobody else may give it one.
+        // A VM that the agent exempts has no home, and the planner must not give it one either.
         let told = homes.iter().flat_map(|file| &file.vms);
         let homeless: BTreeSet<_> = told.filter(|vm| vm.home.is_empty()).map(|vm| vm.identity).collect();
         let residents = host.agent.residents().filter(|resident| homeless.contains(&resident.vm.identity));
@@ -107,7 +107,7 @@ impl Scene {
     }
 }
 
-/// What the planner is shown of a VM that is told of, before it has memory.
+/// The planner's view of a VM of `--vm`, which has no memory yet.
 fn view(vm: &PresentVm, number: usize, id: u64, machine: &Machine) -> Result<VmView, BadInput> {
     let mut allowed = vm.node_ids(machine, number)?;
     allowed.sort_unstable();

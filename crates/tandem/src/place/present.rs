@@ -1,13 +1,13 @@
-//! The VMs that `--vm` tells of.
+//! The VMs of `--vm`.
 
-use crate::error::BadInput;
 use tandem_file::units::Size;
 use tandem_host::vms::VCPUS_MAX;
 use tandem_machine::ids::NodeId;
 use tandem_machine::placement::Request;
 use tandem_machine::{Machine, format_cpulist, parse_cpulist};
+use tandemd::error::BadInput;
 
-/// A VM that is already there, or comes before the new ones.
+/// A VM that runs already, or starts before the new ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PresentVm {
     pub request: Request,

@@ -1,14 +1,14 @@
-//! By the rule of Xen's libxl: an empty machine but for the VMs that are told of.
+//! By the rule of Xen's libxl: a machine whose only VMs are those of `--vm`.
 
 use super::present::{PresentVm, wrong};
 use super::{Answer, CANDIDATES_SHOWN, for_number, os_numbers};
-use crate::error::BadInput;
 use serde_json::{Value, json};
 use tandem_file::units::Size;
 use tandem_machine::Machine;
 use tandem_machine::placement::{
     Candidate, DecidedBy, Occupancy, Placement, PlacementOutcome, Request, place,
 };
+use tandemd::error::BadInput;
 
 /// Places `count` equal VMs, each of which then takes its room.
 pub fn place_all(

@@ -1,10 +1,10 @@
 //! Where somebody would rather run: the options, and checks against this machine.
 
 use super::list::List;
-use crate::error::BadInput;
 use tandem_host::scheduler::cpus_of_nodes;
 use tandem_machine::{Machine, format_cpulist};
 use tandem_settings::{Mode, Place};
+use tandemd::error::BadInput;
 
 /// Options that name CPUs or nodes.
 #[derive(Clone, clap::Args)]

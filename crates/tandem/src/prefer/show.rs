@@ -1,7 +1,6 @@
 //! `tandem prefer show`: a line for each task and cgroup.
 
 use super::target::Target;
-use crate::access::{Access, AccessError, Who};
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
@@ -10,11 +9,12 @@ use tandem_host::tasks::{self, Task};
 use tandem_host::untrusted::Untrusted;
 use tandem_machine::format_cpulist;
 use tandem_settings::{Held, Place, Preference};
+use tandemd::access::{Access, AccessError, Who};
 
-/// Prints what one prefers; or, without a target, what all do who prefer anything.
+/// Prints the preference of one task or cgroup; without a target, all preferences.
 ///
 /// # Errors
-/// If the scheduler does not tell, or nothing can be printed.
+/// If the scheduler does not answer, or nothing can be printed.
 pub fn print(access: &Access, target: Option<Target>) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match target {

@@ -1,10 +1,10 @@
 //! Whom a preference is for, found and checked before anything is changed.
 
-use crate::error::BadInput;
 use std::path::{Path, PathBuf};
 use tandem_host::cgroups::{Cgroup, Hierarchy};
 use tandem_host::tasks::{self, Task};
 use tandem_machine::format_cpulist;
+use tandemd::error::BadInput;
 
 /// Options that name somebody.
 #[derive(Clone, clap::Args)]
@@ -21,7 +21,7 @@ pub struct TargetArgs {
     cgroup: Option<PathBuf>,
 }
 
-/// Somebody who exists.
+/// A task or cgroup that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A process, by the number of its first thread.
@@ -33,7 +33,7 @@ pub enum Target {
 }
 
 impl TargetArgs {
-    /// Finds who is named, if somebody is.
+    /// Finds the task or cgroup that the arguments name, if any.
     ///
     /// # Errors
     /// If there is none such.

@@ -1,10 +1,10 @@
 //! The columns of the table of VMs: what is in them, and which of two VMs comes first by them.
 
-use super::look::Look;
-use crate::observe::ObservedVm;
-use crate::text::{Percentages, UNKNOWN, by, bytes, fullest_node, home, main_node, name, pct, rate};
+use super::sample::Sample;
 use clap::ValueEnum;
 use std::cmp::Ordering;
+use tandemd::observe::ObservedVm;
+use tandemd::text::{Percentages, UNKNOWN, by, bytes, fullest_node, home, main_node, name, pct, rate};
 
 /// A column by which VMs can be sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -77,9 +77,9 @@ impl Column {
         matches!(self, Self::Name | Self::By)
     }
 
-    pub fn cell(self, vm: &ObservedVm, look: &Look) -> String {
+    pub fn cell(self, vm: &ObservedVm, sample: &Sample) -> String {
         let unknown = || UNKNOWN.to_owned();
-        let percentages = || Percentages::of(vm, &look.vms);
+        let percentages = || Percentages::of(vm, &sample.vms);
         match self {
             Self::Name => name(&vm.vm.name),
             Self::By => by(&vm.vm),
@@ -90,7 +90,7 @@ impl Column {
             Self::Steal => pct(percentages().steal),
             Self::Local => percentages().local.map_or("-".into(), |local| pct(Some(local))),
             Self::Home => home(&vm.homes),
-            Self::Migrations => look.vm_migrations.get(&vm.vm.identity).copied().map_or_else(unknown, rate),
+            Self::Migrations => sample.vm_migrations.get(&vm.vm.identity).copied().map_or_else(unknown, rate),
             Self::Memory => {
                 let amount = |amount: Option<u64>| amount.map_or_else(unknown, bytes);
                 format!("{}/{}", amount(vm.memory.resident_bytes), amount(vm.vm.memory_bytes))
@@ -101,13 +101,13 @@ impl Column {
 
     /// Which of two VMs comes first: the worse or the larger one, by names in alphabetical order. What is unknown comes
     /// last; what is equal goes by name.
-    pub fn order(self, a: &ObservedVm, b: &ObservedVm, look: &Look) -> Ordering {
+    pub fn order(self, a: &ObservedVm, b: &ObservedVm, sample: &Sample) -> Ordering {
         let by_key = match self {
-            Self::Name | Self::By => self.cell(a, look).cmp(&self.cell(b, look)),
+            Self::Name | Self::By => self.cell(a, sample).cmp(&self.cell(b, sample)),
             Self::Home => {
                 (a.homes.nodes.is_empty(), &a.homes.nodes).cmp(&(b.homes.nodes.is_empty(), &b.homes.nodes))
             }
-            _ => match (self.key(a, look), self.key(b, look)) {
+            _ => match (self.key(a, sample), self.key(b, sample)) {
                 (Some(a), Some(b)) => b.total_cmp(&a),
                 (a, b) => b.is_some().cmp(&a.is_some()),
             },
@@ -116,8 +116,8 @@ impl Column {
     }
 
     /// What is larger comes first.
-    fn key(self, vm: &ObservedVm, look: &Look) -> Option<f64> {
-        let percentages = || Percentages::of(vm, &look.vms);
+    fn key(self, vm: &ObservedVm, sample: &Sample) -> Option<f64> {
+        let percentages = || Percentages::of(vm, &sample.vms);
         match self {
             Self::Name | Self::By | Self::Home => None,
             Self::Pid => Some(-f64::from(vm.vm.identity.pid)),
@@ -127,7 +127,7 @@ impl Column {
             Self::Steal => percentages().steal,
             // Who is away from home most.
             Self::Local => percentages().local.map(|local| -local),
-            Self::Migrations => look.vm_migrations.get(&vm.vm.identity).copied(),
+            Self::Migrations => sample.vm_migrations.get(&vm.vm.identity).copied(),
             Self::Memory => vm.memory.resident_bytes.map(|bytes| bytes as f64),
             Self::Node => fullest_node(&vm.memory).map(|(node, _)| -f64::from(node)),
         }

@@ -8,15 +8,15 @@ mod machine;
 mod scheduler;
 mod vms;
 
-use super::look::{Look, busy};
+use super::sample::{Sample, busy};
 use super::state::{State, View};
-use crate::text::{age, cut, many, pct};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Cell, Paragraph};
 use tandem_host::vms::HomeSource;
+use tandemd::text::{age, cut, many, pct};
 
 /// Fewer columns or lines hold nothing of use.
 const WIDTH_MIN: u16 = 40;
@@ -40,13 +40,13 @@ pub fn draw(frame: &mut Frame<'_>, state: &mut State) {
         state.scroll = help::draw(frame, area, state.scroll);
         return;
     }
-    let Some(look) = &state.look else {
-        frame.render_widget("tandem: looking ...", area);
+    let Some(sample) = &state.sample else {
+        frame.render_widget("tandem: sampling ...", area);
         return;
     };
-    let machine = machine::lines(look, area.width, area.height);
-    let scheduler = scheduler::lines(look, area.width);
-    let note = look.vms.notes.first().map(|first| match look.vms.notes.len() {
+    let machine = machine::lines(sample, area.width, area.height);
+    let scheduler = scheduler::lines(sample, area.width);
+    let note = sample.vms.notes.first().map(|first| match sample.vms.notes.len() {
         1 => first.clone(),
         count => format!("{first} (and {} more: `tandem vms`)", count - 1),
     });
@@ -59,7 +59,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &mut State) {
         Constraint::Length(1),
     ];
     let [top, machine_area, scheduler_area, main, note_area, bottom] = Layout::vertical(heights).areas(area);
-    frame.render_widget(headline(look, state, top), top);
+    frame.render_widget(headline(sample, state, top), top);
     frame.render_widget(Paragraph::new(machine), machine_area);
     frame.render_widget(Paragraph::new(scheduler), scheduler_area);
     if let Some(note) = note {
@@ -73,12 +73,12 @@ pub fn draw(frame: &mut Frame<'_>, state: &mut State) {
     }
 }
 
-fn headline(look: &Look, state: &State, area: Rect) -> Line<'static> {
-    let vms = &look.vms.vms;
+fn headline(sample: &Sample, state: &State, area: Rect) -> Line<'static> {
+    let vms = &sample.vms.vms;
     let vcpus: usize = vms.iter().map(|vm| vm.vcpu_count()).sum();
-    let cpus = look.machine.cpus().count();
-    let busy = pct(Some(100.0 * busy(look.machine.cpus())));
-    let scheduler = match &look.scheduler {
+    let cpus = sample.machine.cpus().count();
+    let busy = pct(Some(100.0 * busy(sample.machine.cpus())));
+    let scheduler = match &sample.scheduler {
         Ok(scheduler) => {
             let age = age(scheduler.since.elapsed().unwrap_or_default());
             format!("{} mode for {age}   ", scheduler.mode.name())

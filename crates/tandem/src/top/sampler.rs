@@ -1,8 +1,6 @@
-//! Looks at the machine again and again, on a thread of its own: keys are answered at once, however long a look takes.
+//! Samples the machine periodically, on a thread of its own: keys are answered at once, however long a sample takes.
 
-use super::look::{Look, MachineLook, SchedulerLook};
-use crate::access::{Access, Who};
-use crate::observe::{self, ObservedVm, Reports, SAMPLE, Window, note_of_monitors, online, with_reports};
+use super::sample::{MachineSample, Sample, SchedulerSample};
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -17,48 +15,50 @@ use tandem_host::topology::read_sysfs;
 use tandem_host::vms::{Finder, Identity, Limits, Memory, ThreadKind, Vm};
 use tandem_machine::Machine;
 use tandem_settings::Held;
+use tandemd::access::{Access, Who};
+use tandemd::observe::{self, ObservedVm, Reports, SAMPLE, Window, note_of_monitors, online, with_reports};
 
-/// The first look takes only so long: somebody waits for it.
+/// The first sample is short: the user waits for it.
 const FIRST: Duration = Duration::from_millis(500);
-/// Where threads are is looked at so often in an interval, but not more often than [`SAMPLE`].
+/// How often in an interval the positions of threads are read, but not more often than every [`SAMPLE`].
 const SAMPLES: u32 = 5;
 /// What a VM may use, and where its memory is, is read for one part in so many of the time: for a large VM it may take
 /// seconds.
 const SLOW_SHARE: u32 = 50;
-/// Who was refused, or found no scheduler, asks again after so long: the service writes refusals to its log.
+/// After a refusal, or without a scheduler, it asks again after this time: the service logs refusals.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// After so many scans all processes are looked at anew: what runs another program now is a VM no longer.
+/// After this many scans all processes are read again: a process that runs another program now is no VM any longer.
 const FORGET_SCANS: u32 = 30;
 
-/// The other end of the thread that looks.
+/// The other end of the thread that samples.
 pub struct Sampler {
     /// What was seen, or why nothing can be seen any more.
-    pub looks: Receiver<anyhow::Result<Look>>,
+    pub samples: Receiver<anyhow::Result<Sample>>,
     detail: Arc<Mutex<Option<Identity>>>,
 }
 
 impl Sampler {
-    /// Starts to look at the machine under `root`, which is `/` for this one, every `interval`.
+    /// Starts to sample the machine under `root`, which is `/` for this one, every `interval`.
     ///
     /// # Errors
     /// If the machine cannot be read.
     pub fn start(root: &Path, interval: Duration, with_emulated: bool) -> anyhow::Result<Self> {
         let detail = Arc::default();
-        let mut eye = Eye::open(root, with_emulated, Arc::clone(&detail))?;
-        let (sender, looks) = sync_channel(1);
-        thread::Builder::new().name("sampler".into()).spawn(move || eye.watch(interval, &sender))?;
-        Ok(Self { looks, detail })
+        let mut collector = Collector::open(root, with_emulated, Arc::clone(&detail))?;
+        let (sender, samples) = sync_channel(1);
+        thread::Builder::new().name("sampler".into()).spawn(move || collector.watch(interval, &sender))?;
+        Ok(Self { samples, detail })
     }
 
-    /// From the next look on, tells what the threads of this VM prefer.
+    /// From the next sample on, samples have the preferences of this VM's threads.
     pub fn detail(&self, vm: Option<Identity>) {
         *self.detail.lock().unwrap_or_else(PoisonError::into_inner) = vm;
     }
 }
 
-/// What the thread remembers from look to look.
-struct Eye {
+/// What the thread remembers from sample to sample.
+struct Collector {
     root: PathBuf,
     machine: Machine,
     finder: Finder,
@@ -74,7 +74,7 @@ struct Eye {
     detail: Arc<Mutex<Option<Identity>>>,
 }
 
-impl Eye {
+impl Collector {
     fn open(root: &Path, with_emulated: bool, detail: Arc<Mutex<Option<Identity>>>) -> anyhow::Result<Self> {
         Ok(Self {
             root: root.to_owned(),
@@ -91,19 +91,19 @@ impl Eye {
         })
     }
 
-    fn watch(&mut self, interval: Duration, looks: &SyncSender<anyhow::Result<Look>>) {
+    fn watch(&mut self, interval: Duration, samples: &SyncSender<anyhow::Result<Sample>>) {
         let mut next = FIRST.min(interval);
         loop {
-            let look = self.look(next);
-            let is_last = look.is_err();
-            if looks.send(look).is_err() || is_last {
+            let sample = self.sample(next);
+            let is_last = sample.is_err();
+            if samples.send(sample).is_err() || is_last {
                 return;
             }
             next = interval;
         }
     }
 
-    fn look(&mut self, interval: Duration) -> anyhow::Result<Look> {
+    fn sample(&mut self, interval: Duration) -> anyhow::Result<Sample> {
         self.scans += 1;
         if self.scans.is_multiple_of(FORGET_SCANS) {
             self.finder.forget();
@@ -125,8 +125,8 @@ impl Eye {
             (limits, with_reports(memory, vm, &reports))
         });
         vms.notes.extend(note_of_monitors(self.finder.monitors_without_vcpus().collect()));
-        let machine = self.look_at_machine()?;
-        let scheduler = self.look_at_scheduler();
+        let machine = self.sample_machine()?;
+        let scheduler = self.sample_scheduler();
         let (vm_migrations, thread_migrations) = self.migrations.rates(&vms.vms);
         let detail = *self.detail.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = vms.vms.iter_mut().find(|vm| Some(vm.vm.identity) == detail);
@@ -134,10 +134,10 @@ impl Eye {
             vm.read_allowed();
             self.preferences_of(vm)
         });
-        Ok(Look { machine, scheduler, vms, vm_migrations, thread_migrations, preferences })
+        Ok(Sample { machine, scheduler, vms, vm_migrations, thread_migrations, preferences })
     }
 
-    fn look_at_machine(&mut self) -> anyhow::Result<MachineLook> {
+    fn sample_machine(&mut self) -> anyhow::Result<MachineSample> {
         let times = read_cpu_times(&self.root)?;
         let are_known = times.iter().map(|times| times.cpu);
         if !are_known.eq(self.machine.cpus().iter().map(|cpu| cpu.os_index)) {
@@ -145,18 +145,18 @@ impl Eye {
             self.machine = read_sysfs(&self.root)?;
         }
         let free_bytes = free_bytes(&self.root, &self.machine);
-        let look = MachineLook::between(&self.machine, &free_bytes, &self.cpu_times, &times);
+        let sample = MachineSample::between(&self.machine, &free_bytes, &self.cpu_times, &times);
         self.cpu_times = times;
-        Ok(look)
+        Ok(sample)
     }
 
-    fn look_at_scheduler(&mut self) -> Result<SchedulerLook, String> {
+    fn sample_scheduler(&mut self) -> Result<SchedulerSample, String> {
         let now = self.begin.elapsed();
         match self.status() {
             Ok(status) => {
-                let look = SchedulerLook::between(self.status.as_ref(), &status, now);
+                let sample = SchedulerSample::between(self.status.as_ref(), &status, now);
                 self.status = Some((status, now));
-                Ok(look)
+                Ok(sample)
             }
             Err(why) => {
                 self.status = None;
@@ -165,7 +165,7 @@ impl Eye {
         }
     }
 
-    /// Asks the scheduler, and looks for it if it was not there before or has gone.
+    /// Asks the scheduler, and searches for it if it was not loaded before or has gone.
     fn status(&mut self) -> Result<Status, String> {
         match &self.access {
             Ok(access) => {
@@ -201,13 +201,13 @@ impl Eye {
 #[derive(Default)]
 struct Slow {
     known: HashMap<Identity, (Limits, Memory, Instant)>,
-    /// What is left of the time for reading in this look.
+    /// What is left of the time for reading in this sample.
     left: Duration,
     vms: u32,
 }
 
 impl Slow {
-    /// A look begins, at these VMs.
+    /// A sample begins, at these VMs.
     fn begin<'a>(&mut self, interval: Duration, vms: impl Iterator<Item = &'a Vm>) {
         let vms: HashSet<Identity> = vms.map(|vm| vm.identity).collect();
         self.known.retain(|vm, _| vms.contains(vm));
@@ -236,7 +236,7 @@ impl Slow {
     }
 }
 
-/// How often threads had changed their CPUs at the look before.
+/// How often threads had changed their CPUs at the previous sample.
 #[derive(Default)]
 struct Migrations {
     known: HashMap<u32, u64>,
@@ -244,7 +244,7 @@ struct Migrations {
 }
 
 impl Migrations {
-    /// Changes a second since the look before: of the vCPUs of each VM, and of each thread.
+    /// Changes a second since the previous sample: of the vCPUs of each VM, and of each thread.
     fn rates(&mut self, vms: &[ObservedVm]) -> (HashMap<Identity, f64>, HashMap<u32, f64>) {
         let elapsed = self.read.replace(Instant::now()).map(|read| read.elapsed().as_secs_f64());
         let earlier = std::mem::take(&mut self.known);

@@ -1,19 +1,19 @@
 //! What is shown, and what keys do to it.
 
 use super::column::Column;
-use super::look::Look;
-use crate::observe::ObservedVm;
-use crate::text::{Percentages, by};
+use super::sample::Sample;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::collections::{HashMap, VecDeque};
 use tandem_host::vms::Identity;
+use tandemd::observe::ObservedVm;
+use tandemd::text::{Percentages, by};
 
 /// Looks that a trend has at most.
 pub const TREND_MAX: usize = 30;
 
 /// What is shown.
 pub struct State {
-    pub look: Option<Look>,
+    pub sample: Option<Sample>,
     /// Nothing new is shown.
     pub is_paused: bool,
     pub sorted_by: Column,
@@ -40,7 +40,7 @@ pub enum View {
     Help,
 }
 
-/// What a key asks of whoever has the terminal.
+/// What a key asks of the thread that has the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// Nothing but to draw again.
@@ -53,7 +53,7 @@ pub enum Wish {
 impl State {
     pub fn new(sorted_by: Column, filter: String) -> Self {
         Self {
-            look: None,
+            sample: None,
             is_paused: false,
             sorted_by,
             is_reversed: false,
@@ -66,27 +66,27 @@ impl State {
         }
     }
 
-    /// Takes a new look, unless it is paused.
-    pub fn take(&mut self, look: Look) {
+    /// Takes a new sample, unless it is paused.
+    pub fn take(&mut self, sample: Sample) {
         if self.is_paused {
             return;
         }
-        self.trends.retain(|vm, _| look.vm(*vm).is_some());
-        for vm in &look.vms.vms {
+        self.trends.retain(|vm, _| sample.vm(*vm).is_some());
+        for vm in &sample.vms.vms {
             let trend = self.trends.entry(vm.vm.identity).or_default();
             if trend.len() == TREND_MAX {
                 trend.pop_front();
             }
-            trend.push_back(Percentages::of(vm, &look.vms).cpu);
+            trend.push_back(Percentages::of(vm, &sample.vms).cpu);
         }
-        self.look = Some(look);
+        self.sample = Some(sample);
     }
 
     /// The VMs that are shown, in their order.
     pub fn rows(&self) -> Vec<&ObservedVm> {
-        let Some(look) = &self.look else { return Vec::new() };
-        let mut rows: Vec<&ObservedVm> = look.vms.vms.iter().filter(|vm| self.fits(vm)).collect();
-        rows.sort_by(|a, b| self.sorted_by.order(a, b, look));
+        let Some(sample) = &self.sample else { return Vec::new() };
+        let mut rows: Vec<&ObservedVm> = sample.vms.vms.iter().filter(|vm| self.fits(vm)).collect();
+        rows.sort_by(|a, b| self.sorted_by.order(a, b, sample));
         if self.is_reversed {
             rows.reverse();
         }
@@ -103,7 +103,7 @@ impl State {
         rows.iter().position(|vm| Some(vm.vm.identity) == self.selected).unwrap_or(0)
     }
 
-    /// The VM of which the next look is to tell more.
+    /// The VM that the next sample has to cover in detail.
     pub fn wanted_detail(&self) -> Option<Identity> {
         match self.view {
             View::Detail(vm) => Some(vm),
@@ -194,7 +194,8 @@ impl State {
     fn go(&mut self, lines: isize) {
         let moved = |from: usize, last: usize| from.saturating_add_signed(lines).min(last);
         if let View::Detail(vm) = self.view {
-            let threads = self.look.as_ref().and_then(|look| look.vm(vm)).map_or(0, |vm| vm.threads.len());
+            let threads =
+                self.sample.as_ref().and_then(|sample| sample.vm(vm)).map_or(0, |vm| vm.threads.len());
             self.scroll = moved(self.scroll, threads.saturating_sub(self.page));
             return;
         }

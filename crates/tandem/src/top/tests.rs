@@ -2,9 +2,8 @@
 
 use super::column::Column;
 use super::draw::draw;
-use super::look::{CpuLook, Look, MachineLook, NodeLook, SchedulerLook};
+use super::sample::{CpuSample, MachineSample, NodeSample, Sample, SchedulerSample};
 use super::state::{State, View, Wish};
-use crate::observe::{Observation, Reports};
 use crate::vms::tests::tree;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -18,14 +17,15 @@ use tandem_host::vms::homes_file::{HomeEntry, HomesFile, VERSION};
 use tandem_host::vms::testing::{Process, Tree};
 use tandem_host::vms::{Finder, Vm};
 use tandem_settings::{Counters, Held, Mode, Place, Preference};
+use tandemd::observe::{Observation, Reports};
 
 /// VMs `web`, `db` and `mail` on two nodes of four CPUs, with a last-level cache for each two.
-fn look() -> Look {
-    look_of(false)
+fn sample() -> Sample {
+    sample_of(false)
 }
 
 /// The same; `are_planned`: an agent observes, and no scheduler is loaded.
-fn look_of(are_planned: bool) -> Look {
+fn sample_of(are_planned: bool) -> Sample {
     let (_folder, tree) = tree();
     tree.process(&Process::libvirt(5000, "db", 4));
     let mut finder = Finder::new(tree.root());
@@ -60,14 +60,14 @@ fn look_of(are_planned: bool) -> Look {
         vm.usage.vcpu_run_ns_by_node = [(0, 10), (1, 90)].into();
     }
     let migrations = observed.vms.iter().map(|vm| (vm.vm.identity, 12.0)).collect();
-    let busy = |busy| CpuLook { busy, stolen: 0.0 };
-    let node = |number, shares: [f64; 4]| NodeLook {
+    let busy = |busy| CpuSample { busy, stolen: 0.0 };
+    let node = |number, shares: [f64; 4]| NodeSample {
         number,
         llcs: shares.chunks(2).map(|shares| shares.iter().copied().map(busy).collect()).collect(),
         free_bytes: 12 << 30,
     };
-    Look {
-        machine: MachineLook { nodes: vec![node(0, [1.0, 0.5, 0.0, 0.25]), node(1, [1.0; 4])] },
+    Sample {
+        machine: MachineSample { nodes: vec![node(0, [1.0, 0.5, 0.0, 0.25]), node(1, [1.0; 4])] },
         scheduler: match are_planned {
             false => Ok(scheduler()),
             true => Err("the scheduler is not loaded; `tandem run` loads it".into()),
@@ -86,7 +86,7 @@ fn held() -> Held {
 }
 
 /// What a scheduler of some busy VMs counts in two seconds.
-fn scheduler() -> SchedulerLook {
+fn scheduler() -> SchedulerSample {
     const COUNTED: [(&str, u64); 16] = [
         ("wake_idle", 19_800),
         ("wake_queued", 4_400),
@@ -108,7 +108,7 @@ fn scheduler() -> SchedulerLook {
     let value = |name| COUNTED.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value);
     let named: Vec<_> = Counters::names().map(|name| (name, value(name))).collect();
     let counters: Counters = serde_json::from_value(json!(named)).unwrap();
-    SchedulerLook {
+    SchedulerSample {
         mode: Mode::Host,
         since: SystemTime::now() - Duration::from_secs(3_700),
         counted: Some((counters, Duration::from_secs(2))),
@@ -117,7 +117,7 @@ fn scheduler() -> SchedulerLook {
 
 fn state() -> State {
     let mut state = State::new(Column::Cpu, String::new());
-    state.take(look());
+    state.take(sample());
     state
 }
 
@@ -196,7 +196,7 @@ fn no_size_is_too_small() {
 fn one_vm_is_shown_with_its_threads() {
     let mut state = state();
     press(&mut state, "\n");
-    assert_eq!(state.wanted_detail(), Some(state.look.as_ref().unwrap().vms.vms[1].vm.identity));
+    assert_eq!(state.wanted_detail(), Some(state.sample.as_ref().unwrap().vms.vms[1].vm.identity));
     let text = drawn(&mut state, 80, 24);
     for line in [
         "started  by libvirt; qemu, process 4711\n",
@@ -216,7 +216,7 @@ fn one_vm_is_shown_with_its_threads() {
 fn a_vm_that_has_ended_is_told_in_its_detail() {
     let mut state = state();
     press(&mut state, "\n");
-    let mut later = look();
+    let mut later = sample();
     later.vms.vms.clear();
     state.take(later);
     assert!(drawn(&mut state, 80, 24).contains("\nthe virtual machine has ended\n"));
@@ -227,9 +227,9 @@ fn a_vm_that_has_ended_is_told_in_its_detail() {
 #[test]
 fn without_the_scheduler_it_says_why() {
     let mut state = state();
-    let look = state.look.as_mut().unwrap();
-    look.scheduler = Err("the scheduler is not loaded; `tandem run` loads it".into());
-    look.vms.notes = vec!["something cannot be read".into(), "and something else".into()];
+    let sample = state.sample.as_mut().unwrap();
+    sample.scheduler = Err("the scheduler is not loaded; `tandem run` loads it".into());
+    sample.vms.notes = vec!["something cannot be read".into(), "and something else".into()];
     let text = drawn(&mut state, 80, 24);
     assert!(text.starts_with("tandem: 3 VMs with 7 vCPUs "), "{text}");
     assert!(text.contains("\nthe scheduler is not loaded; `tandem run` loads it\nNAME"), "{text}");
@@ -239,10 +239,11 @@ fn without_the_scheduler_it_says_why() {
 #[test]
 fn many_nodes_are_folded() {
     let mut state = state();
-    let nodes = &mut state.look.as_mut().unwrap().machine.nodes;
-    let cpu = CpuLook { busy: 0.5, stolen: 0.1 };
-    *nodes =
-        (0..16).map(|number| NodeLook { number, llcs: vec![vec![cpu; 8]; 4], free_bytes: 1 << 30 }).collect();
+    let nodes = &mut state.sample.as_mut().unwrap().machine.nodes;
+    let cpu = CpuSample { busy: 0.5, stolen: 0.1 };
+    *nodes = (0..16)
+        .map(|number| NodeSample { number, llcs: vec![vec![cpu; 8]; 4], free_bytes: 1 << 30 })
+        .collect();
     let text = drawn(&mut state, 80, 24);
     assert!(
         text.contains("\nnode 4  ██████████░░░░░░░░░░  50% of  32 CPUs    1G free 10% stolen  LLCs ▄▄▄▄\n"),
@@ -296,7 +297,7 @@ fn it_ends_when_asked_and_pauses() {
     assert_eq!(state.press(control('c')), Wish::Quit);
     assert_eq!(state.press(control('z')), Wish::Suspend);
     press(&mut state, "\u{1b} ");
-    state.take(Look { scheduler: Err("gone".into()), ..look() });
+    state.take(Sample { scheduler: Err("gone".into()), ..sample() });
     let text = drawn(&mut state, 80, 24);
     assert!(text.lines().next().unwrap().ends_with("PAUSED") && !text.contains("gone"), "{text}");
 }
@@ -322,12 +323,12 @@ fn shares_of_cpus_are_those_of_the_time_that_passed() {
     let times = |cpu, busy_ns, idle_ns, steal_ns| CpuTimes { cpu, busy_ns, idle_ns, steal_ns, guest_ns: 0 };
     let earlier = [times(0, 100, 100, 100), times(1, 0, 50, 0), times(2, 7, 7, 7)];
     let later = [times(0, 150, 125, 125), times(1, 0, 40, 0), times(2, 7, 7, 7), times(3, 9, 9, 9)];
-    let look = MachineLook::between(&machine, &[1, 2], &earlier, &later);
-    let cpus: Vec<CpuLook> = look.cpus().copied().collect();
-    let idle = CpuLook::default();
-    assert_eq!(cpus, [CpuLook { busy: 0.5, stolen: 0.25 }, idle, idle, idle]);
+    let sample = MachineSample::between(&machine, &[1, 2], &earlier, &later);
+    let cpus: Vec<CpuSample> = sample.cpus().copied().collect();
+    let idle = CpuSample::default();
+    assert_eq!(cpus, [CpuSample { busy: 0.5, stolen: 0.25 }, idle, idle, idle]);
     assert_eq!(
-        look.nodes.iter().map(|node| (node.number, node.free_bytes)).collect::<Vec<_>>(),
+        sample.nodes.iter().map(|node| (node.number, node.free_bytes)).collect::<Vec<_>>(),
         [(0, 1), (1, 2)]
     );
 }
@@ -348,6 +349,6 @@ mail     proxmox     1   5.0%    0%   0.5%    90%   (1)      12     1G/4G     ?
 ↑↓ select  ⏎ detail  <> sort  r reverse  / filter  space pause  ? help  q quit
 ";
     let mut state = State::new(Column::Cpu, String::new());
-    state.take(look_of(true));
+    state.take(sample_of(true));
     assert_eq!(drawn(&mut state, 80, 10), expected);
 }

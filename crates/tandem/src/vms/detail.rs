@@ -1,11 +1,11 @@
 //! All about one VM.
 
-use crate::observe::{Observation, ObservedThread, ObservedVm};
-use crate::text::{Percentages, UNKNOWN, bytes, name, pct};
 use std::fmt::Write;
 use tandem_host::vms::homes_file::{Cores, HomeSaving, PartHome};
 use tandem_host::vms::{HomeSource, Manager, MemorySource, Thread, ThreadKind, VmCgroup};
 use tandem_machine::{Machine, format_cpulist};
+use tandemd::observe::{Observation, ObservedThread, ObservedVm};
+use tandemd::text::{Percentages, UNKNOWN, bytes, name, pct};
 
 /// Writes a line for each subject, and a table of the threads.
 pub fn show(observation: &Observation, machine: &Machine) -> String {
@@ -24,7 +24,7 @@ pub fn show(observation: &Observation, machine: &Machine) -> String {
     text
 }
 
-/// What there is to tell of a VM but for its threads: subjects, and a line about each.
+/// Everything about a VM except its threads: subjects, and a line about each.
 pub fn facts(vm: &ObservedVm, observation: &Observation) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("name", name(&vm.vm.name)),
@@ -42,7 +42,7 @@ pub fn facts(vm: &ObservedVm, observation: &Observation) -> Vec<(&'static str, S
     facts.extend(vm.vm.devices.iter().map(|device| {
         let node = device
             .node
-            .map_or("on a node that the kernel does not tell".into(), |node| format!("on node {node}"));
+            .map_or("on a node that the kernel does not report".into(), |node| format!("on node {node}"));
         ("device", format!("{} {node}", name(&device.name)))
     }));
     facts

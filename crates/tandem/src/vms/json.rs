@@ -1,11 +1,11 @@
 //! Everything as JSON; the help of the verb names the fields.
 
-use crate::observe::{Observation, ObservedThread, ObservedVm};
-use crate::text::Percentages;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tandem_host::vms::homes_file::PartHome;
 use tandem_machine::format_cpulist;
+use tandemd::observe::{Observation, ObservedThread, ObservedVm};
+use tandemd::text::Percentages;
 
 /// The whole observation.
 pub fn to_json(observation: &Observation) -> Value {

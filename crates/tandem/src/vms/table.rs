@@ -1,8 +1,8 @@
 //! The table of all VMs, a line each.
 
-use crate::observe::{Observation, ObservedVm};
-use crate::text::{Percentages, UNKNOWN, by, bytes, cut, home, main_node, name, pct};
 use std::fmt::Write;
+use tandemd::observe::{Observation, ObservedVm};
+use tandemd::text::{Percentages, UNKNOWN, by, bytes, cut, home, main_node, name, pct};
 
 const TITLES: [&str; 11] =
     ["NAME", "BY", "PID", "VCPU", "MEMORY", "NODE", "HOME", "CPU", "WAIT", "STEAL", "LOCAL"];
@@ -18,7 +18,7 @@ pub fn width_of_terminal() -> Option<usize> {
     terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into())
 }
 
-/// Draws the table. Names are cut to the width, and why VMs live where they do is told if there is room for it.
+/// Draws the table. Names are cut to the width; the reasons for homes are shown if there is room for them.
 pub fn draw(observation: &Observation, width: Option<usize>) -> String {
     let mut text = match observation.vms.is_empty() {
         true => "no virtual machines are running\n".to_owned(),

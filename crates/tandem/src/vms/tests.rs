@@ -1,11 +1,11 @@
 //! What is printed of trees with VMs.
 
 use super::*;
-use crate::observe::Reports;
 use serde_json::json;
 use tandem_host::vms::Identity;
 use tandem_host::vms::homes_file::{Cores, HomeEntry, HomesFile, PartHome, VERSION};
 use tandem_host::vms::testing::{Cgroups, Process, Tree};
+use tandemd::observe::Reports;
 use tempfile::TempDir;
 
 /// Two nodes of four CPUs, with a VM of libvirt whose memory is on node 1, and one of Proxmox that may use CPUs 0-1.

@@ -249,7 +249,7 @@ pub fn homes_survive(guest: &Guest) -> Result<()> {
             Ok((tandem.process().output().matches(message).count() > before).then_some(()))
         })
     };
-    reload("[agent]\nlook_interval = \"1\"\n", "the settings stay as they were: /tmp/settings.toml:")?;
+    reload("[agent]\nlook_interval = \"1\"\n", "the old settings stay: /tmp/settings.toml:")?;
     vm.wait_for_home_on(node)?;
     reload(&format!("{QUICK}[[vm]]\nname = \"last*\"\nexempt = true\n"), "the agent has the new settings")?;
     wait::until("that the VM has no home", || Ok(vm.home()?.filter(|home| home.home.is_empty()).map(drop)))?;

@@ -1,9 +1,7 @@
 //! One VM: what there is to tell of it, and its threads.
 
 use super::{TITLE, alarm, cell};
-use crate::observe::{ObservedThread, ObservedVm};
-use crate::text::{UNKNOWN, name, pct, rate};
-use crate::top::look::Look;
+use crate::top::sample::Sample;
 use crate::top::state::State;
 use crate::vms::detail::{facts, in_order, kind};
 use ratatui::Frame;
@@ -15,6 +13,8 @@ use std::borrow::Cow;
 use tandem_host::vms::Identity;
 use tandem_machine::format_cpulist;
 use tandem_settings::{Held, Place};
+use tandemd::observe::{ObservedThread, ObservedVm};
+use tandemd::text::{UNKNOWN, name, pct, rate};
 use textwrap::wrap;
 
 const TITLES: [&str; 8] = ["TID", "NAME", "KIND", "RUN", "WAIT", "CPU", "MIGR/s", "PREFERS, MAY USE"];
@@ -24,13 +24,13 @@ const WIDTHS: [u16; 7] = [7, 15, 9, 5, 5, 4, 6];
 
 /// Draws it; returns how many threads there is room for.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, vm: Identity) -> usize {
-    let Some(look) = &state.look else { return 1 };
-    let Some(vm) = look.vm(vm) else {
+    let Some(sample) = &state.sample else { return 1 };
+    let Some(vm) = sample.vm(vm) else {
         frame.render_widget("the virtual machine has ended", area);
         return 1;
     };
     let room = usize::from(area.width).saturating_sub(SUBJECT);
-    let facts: Vec<Line<'static>> = facts(vm, &look.vms)
+    let facts: Vec<Line<'static>> = facts(vm, &sample.vms)
         .into_iter()
         .flat_map(|(subject, about)| {
             let lines: Vec<String> = wrap(&about, room).into_iter().map(Cow::into_owned).collect();
@@ -47,7 +47,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, vm: Identity) -> u
     let threads = in_order(vm);
     // Threads may have ended since somebody scrolled.
     let first = state.scroll.min(threads.len().saturating_sub(page));
-    let lines = threads[first..].iter().map(|observed| line(observed, vm, look));
+    let lines = threads[first..].iter().map(|observed| line(observed, vm, sample));
     let is_text = [false, true, true, false, false, false, false, true];
     let titles = TITLES.iter().zip(is_text).map(|(title, is_text)| cell((*title).into(), is_text, TITLE));
     let widths = WIDTHS.map(Constraint::Length).into_iter().chain([Constraint::Fill(1)]);
@@ -55,18 +55,18 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, vm: Identity) -> u
     page
 }
 
-fn line(observed: &ObservedThread, vm: &ObservedVm, look: &Look) -> Row<'static> {
+fn line(observed: &ObservedThread, vm: &ObservedVm, sample: &Sample) -> Row<'static> {
     let (thread, usage) = (&observed.thread, &observed.usage);
     let unknown = || UNKNOWN.to_owned();
-    let of_interval = |ns: u64| 100.0 * ns as f64 / look.vms.interval.as_nanos() as f64;
+    let of_interval = |ns: u64| 100.0 * ns as f64 / sample.vms.interval.as_nanos() as f64;
     let wait_pct = usage.wait_ns.map(of_interval);
     let allowed = match &observed.cpus {
         Some(cpus) if vm.limits.is_pinned => format!("may use CPUs {}", format_cpulist(cpus.iter().copied())),
         _ => String::new(),
     };
-    let prefers = look.preferences.get(&thread.tid).map(prefers).unwrap_or_default();
+    let prefers = sample.preferences.get(&thread.tid).map(prefers).unwrap_or_default();
     let gap = if prefers.is_empty() || allowed.is_empty() { "" } else { "; " };
-    let migrations = look.thread_migrations.get(&thread.tid).copied();
+    let migrations = sample.thread_migrations.get(&thread.tid).copied();
     Row::new([
         cell(thread.tid.to_string(), false, Style::new()),
         cell(name(&thread.name), true, Style::new()),

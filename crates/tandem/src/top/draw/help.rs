@@ -8,8 +8,8 @@ use ratatui::style::Stylize;
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 
-const LINES: &str = "  MIGR/s  how often its vCPUs changed their CPU, a second
-  TREND   CPU of the looks before, of what its vCPUs could have
+const LINES: &str = "  MIGR/s  how often its vCPUs changed their CPU, per second
+  TREND   CPU of the samples before, of what its vCPUs could have
   WHY     why it lives on its home nodes
 
 Lines of the scheduler, in events per second:

@@ -1,10 +1,10 @@
 //! A line for each node: its load, that of its last-level caches and CPUs, its free memory.
 
 use super::{WIDE, block};
-use crate::text::{bytes, pct};
-use crate::top::look::{CpuLook, Look, NodeLook, busy};
+use crate::top::sample::{CpuSample, NodeSample, Sample, busy};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
+use tandemd::text::{bytes, pct};
 
 /// Width of the bar, and of what stands around it.
 const BAR: usize = 20;
@@ -16,8 +16,8 @@ const LINES_MIN: usize = 2;
 const STOLEN_MIN: f64 = 0.005;
 
 /// The lines, for a terminal of that size.
-pub fn lines(look: &Look, width: u16, height: u16) -> Vec<Line<'static>> {
-    let nodes = &look.machine.nodes;
+pub fn lines(sample: &Sample, width: u16, height: u16) -> Vec<Line<'static>> {
+    let nodes = &sample.machine.nodes;
     let lines_max = usize::from(height / HEIGHT_SHARE).max(LINES_MIN);
     let columns = if width >= WIDE && nodes.len() > lines_max { 2 } else { 1 };
     let width = usize::from(width) / columns;
@@ -40,13 +40,13 @@ pub fn lines(look: &Look, width: u16, height: u16) -> Vec<Line<'static>> {
         })
         .collect();
     if !rest.is_empty() {
-        let busy = pct(Some(100.0 * busy(rest.iter().flat_map(NodeLook::cpus))));
+        let busy = pct(Some(100.0 * busy(rest.iter().flat_map(NodeSample::cpus))));
         lines.push(Line::from(format!("and {} more nodes, {busy} busy", rest.len())).dim());
     }
     lines
 }
 
-fn spans_of(node: &NodeLook, label_width: usize, width: usize) -> Vec<Span<'static>> {
+fn spans_of(node: &NodeSample, label_width: usize, width: usize) -> Vec<Span<'static>> {
     let share = busy(node.cpus());
     let full = (share * BAR as f64).round() as usize;
     let cpus = node.cpus().count();
@@ -67,12 +67,12 @@ fn spans_of(node: &NodeLook, label_width: usize, width: usize) -> Vec<Span<'stat
 }
 
 /// How a cache is drawn.
-type Way<'a> = &'a dyn Fn(&Vec<CpuLook>) -> Vec<Span<'static>>;
+type Way<'a> = &'a dyn Fn(&Vec<CpuSample>) -> Vec<Span<'static>>;
 
 /// The caches, as much of them as there is room for: with their CPUs, in figures, or a block each.
-fn caches(node: &NodeLook, room: usize) -> Vec<Span<'static>> {
-    let figure = |llc: &Vec<CpuLook>| pct(Some(100.0 * busy(llc)));
-    let cpus = |llc: &Vec<CpuLook>| -> Vec<Span<'static>> {
+fn caches(node: &NodeSample, room: usize) -> Vec<Span<'static>> {
+    let figure = |llc: &Vec<CpuSample>| pct(Some(100.0 * busy(llc)));
+    let cpus = |llc: &Vec<CpuSample>| -> Vec<Span<'static>> {
         llc.iter().map(|cpu| block(cpu.busy).to_string().fg(load_colour(cpu.busy)).on_black()).collect()
     };
     let ways: [Way<'_>; 4] = [

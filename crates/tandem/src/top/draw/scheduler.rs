@@ -1,18 +1,18 @@
 //! What the scheduler decided: a line for each of its mechanisms.
 
 use super::WIDE;
-use crate::text::{cut, pct, rate};
-use crate::top::look::{Look, SchedulerLook};
+use crate::top::sample::{Sample, SchedulerSample};
 use ratatui::style::Stylize;
 use ratatui::text::{Line, Span};
 use tandem_settings::Mode;
+use tandemd::text::{cut, pct, rate};
 
 /// The mechanisms' names have so many columns.
 const SUBJECT: usize = 14;
 
 /// The lines; one that says why, if nothing is known.
-pub fn lines(look: &Look, width: u16) -> Vec<Line<'static>> {
-    let scheduler = match &look.scheduler {
+pub fn lines(sample: &Sample, width: u16) -> Vec<Line<'static>> {
+    let scheduler = match &sample.scheduler {
         Ok(scheduler) => scheduler,
         Err(why) => return vec![Line::from(cut(why, width.into())).yellow()],
     };
@@ -30,7 +30,7 @@ pub fn lines(look: &Look, width: u16) -> Vec<Line<'static>> {
 }
 
 /// The mechanisms, and what each has done.
-fn facts(scheduler: &SchedulerLook) -> Vec<(&'static str, String)> {
+fn facts(scheduler: &SchedulerSample) -> Vec<(&'static str, String)> {
     let per_s = |counter: &str| scheduler.rate(counter).unwrap_or(0.0);
     let told = |counter: &str| rate(per_s(counter)) + "/s";
     let share = |part: f64, whole: f64| match whole > 0.0 {

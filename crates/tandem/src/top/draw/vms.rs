@@ -1,15 +1,15 @@
 //! The table of VMs.
 
 use super::{SELECTED, TITLE, alarm, block, cell};
-use crate::observe::ObservedVm;
-use crate::text::{Percentages, cut, name};
 use crate::top::column::Column;
-use crate::top::look::Look;
+use crate::top::sample::Sample;
 use crate::top::state::{State, TREND_MAX};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::style::Style;
 use ratatui::widgets::{Row, Table, TableState};
+use tandemd::observe::ObservedVm;
+use tandemd::text::{Percentages, cut, name};
 
 /// A name gets so much before other columns come.
 const NAME: usize = 20;
@@ -29,17 +29,17 @@ enum Shown {
 
 /// Draws the table.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let Some(look) = &state.look else { return };
+    let Some(sample) = &state.sample else { return };
     let rows = state.rows();
     if rows.is_empty() {
-        let text = match look.vms.vms.is_empty() {
+        let text = match sample.vms.vms.is_empty() {
             true => "no virtual machines are running".to_owned(),
             false => format!("no VM has `{}` in its name or manager", state.filter),
         };
         frame.render_widget(text, area);
         return;
     }
-    let columns = columns(&rows, look, area.width.into());
+    let columns = columns(&rows, sample, area.width.into());
     let titles = columns.iter().map(|&(shown, width)| {
         let title = match shown {
             Shown::Column(column) if column == state.sorted_by => {
@@ -56,11 +56,11 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let lines = rows.iter().map(|vm| {
         Row::new(columns.iter().map(|&(shown, width)| {
             let text = match shown {
-                Shown::Column(column) => column.cell(vm, look),
+                Shown::Column(column) => column.cell(vm, sample),
                 Shown::Trend => trend(vm, state, width),
                 Shown::Why => name(&vm.homes.why),
             };
-            cell(cut(&text, width), is_text(shown), style(shown, vm, look))
+            cell(cut(&text, width), is_text(shown), style(shown, vm, sample))
         }))
     });
     let widths = columns.iter().map(|&(_, width)| Constraint::Length(width as u16));
@@ -76,9 +76,9 @@ fn is_text(shown: Shown) -> bool {
 }
 
 /// The columns that there is room for, with their widths.
-fn columns(rows: &[&ObservedVm], look: &Look, room: usize) -> Vec<(Shown, usize)> {
+fn columns(rows: &[&ObservedVm], sample: &Sample, room: usize) -> Vec<(Shown, usize)> {
     let needed = |column: Column| {
-        let cells = rows.iter().map(|vm| column.cell(vm, look).chars().count());
+        let cells = rows.iter().map(|vm| column.cell(vm, sample).chars().count());
         cells.max().unwrap_or(0).max(column.width_min())
     };
     let name = needed(Column::Name);
@@ -122,7 +122,7 @@ fn columns(rows: &[&ObservedVm], look: &Look, room: usize) -> Vec<(Shown, usize)
     shown
 }
 
-/// The CPU of its last looks, of what its vCPUs could have; the last one on the right.
+/// The CPU of its last samples, of what its vCPUs could have; the last one on the right.
 fn trend(vm: &ObservedVm, state: &State, width: usize) -> String {
     let Some(trend) = state.trends.get(&vm.vm.identity) else { return String::new() };
     let full_pct = 100.0 * vm.vcpu_count().max(1) as f64;
@@ -131,8 +131,8 @@ fn trend(vm: &ObservedVm, state: &State, width: usize) -> String {
     format!("{:>width$}", blocks.collect::<String>())
 }
 
-fn style(shown: Shown, vm: &ObservedVm, look: &Look) -> Style {
-    let percentages = Percentages::of(vm, &look.vms);
+fn style(shown: Shown, vm: &ObservedVm, sample: &Sample) -> Style {
+    let percentages = Percentages::of(vm, &sample.vms);
     match shown {
         Shown::Column(Column::Steal) => alarm(percentages.steal, 5.0, 20.0),
         Shown::Column(Column::Wait) => alarm(percentages.wait, 10.0, 50.0),

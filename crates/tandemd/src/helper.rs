@@ -1,4 +1,4 @@
-//! `tandem helper`: the processes that have rights which the others lack, see [`tandem_host::guarded`].
+//! `tandem helper`: processes with privileges that the others lack; see [`tandem_host::guarded`].
 
 use std::process::Command;
 use tandem_host::agent::serve_moves;
@@ -8,30 +8,30 @@ use tandem_host::privileges::{Capabilities, held, keep_only};
 /// Arguments of `tandem helper`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What it does
+    /// The helper's role
     role: Role,
-    /// Of a broker: keep processes apart on their cores that the agent names
+    /// For a broker: give core-scheduling cookies to the processes that the agent names
     #[arg(long)]
     cookies: bool,
 }
 
-/// What a helper does.
+/// The role of a helper.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Role {
-    /// Reads files that may not answer
+    /// Reads files that may block
     Reader,
-    /// Lets readers read for the agent, which may not
+    /// Lets readers read for the agent, which lacks the privilege
     Broker,
-    /// Moves memory for the agent, which may not
+    /// Moves memory for the agent, which lacks the privilege
     Mover,
 }
 
-/// Lets files of strangers be read by a reader, from now on.
+/// From now on, reads files of other users through a reader.
 pub fn use_for_strangers() {
     guarded::guard_with(|| command(Role::Reader));
 }
 
-/// How a helper is started.
+/// The command that starts a helper.
 pub fn command(role: Role) -> Command {
     // An update may have replaced the file.
     let mut command = Command::new("/proc/self/exe");
@@ -45,7 +45,7 @@ pub fn command(role: Role) -> Command {
 
 /// Serves until standard input is closed.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    // To look at processes of others, and into folders of theirs where the operator has given the service the right to.
+    // To read processes of other users, and their folders if the operator has given the service that capability.
     keep_only(held(Capabilities::SYS_PTRACE | Capabilities::DAC_READ_SEARCH)?)?;
     match args.role {
         Role::Reader => guarded::serve()?,

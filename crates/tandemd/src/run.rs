@@ -30,18 +30,18 @@ use tandem_host::scheduler::{
 use tandem_host::topology::{read_isolated, read_sysfs};
 use tandem_settings::{Mode, Places, Settings};
 
-/// How often the command looks whether the kernel ejected the scheduler; nothing wakes it up then.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// How often the command looks whether other CPUs are isolated, of which the kernel does not tell.
+/// How often the command checks whether the kernel has ejected the scheduler; nothing wakes it then.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the command checks which CPUs are isolated; the kernel does not report changes.
 const ISOLATED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Arguments of `tandem run`.
 #[derive(clap::Args)]
 #[command(
     after_help = "It stays in the foreground until SIGINT or SIGTERM: then it unloads the scheduler and ends with \
-    status 0. SIGHUP makes it read the file of settings again; if that has a mistake, the old settings stay. If the kernel ejects the scheduler, it says why, keeps the kernel's dump in \
-    /var/log/tandem/ejection.txt and ends with status 1. Either way the kernel's own scheduler takes over.\n\n\
-    It refuses, with status 2, what `tandem doctor` says that it refuses, unless the risk is ignored.\n\n\
+    status 0. SIGHUP makes it read the file of settings again; if the file has a mistake, the old settings stay. If the kernel ejects the scheduler, it says why, keeps the kernel's dump in \
+    /var/log/tandem/ejection.txt and ends with status 1. In both cases the kernel's own scheduler takes over.\n\n\
+    It refuses to load, with status 2, if `tandem doctor` reports a risk that is not ignored.\n\n\
     Examples:\n  \
     tandem run\n  \
     tandem run --config /etc/tandem/tandem.toml\n  \
@@ -52,25 +52,25 @@ const ISOLATED_INTERVAL: Duration = Duration::from_secs(60);
     tandem run --observe"
 )]
 pub struct Args {
-    /// Where it runs, whatever the file says
+    /// The mode, instead of that of the file
     #[arg(long, value_enum)]
     mode: Option<ModeArg>,
     /// The file of settings, as `tandem schema settings` describes it [default: what --print-config prints]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Load it in spite of this risk, whatever the file says; may be given more than once
+    /// Load the scheduler in spite of this risk; may be repeated
     #[arg(long, value_enum, value_name = "RISK")]
     ignore: Vec<risks::RiskArg>,
-    /// Give homes to VMs that run without KVM, too, whatever the file says
+    /// Give homes to VMs that run without KVM as well
     #[arg(long)]
     emulated: bool,
-    /// How often to print what was counted: in seconds, or with a unit; 0: never
+    /// How often to print the counters: in seconds, or with a unit; 0: never
     #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = parse_interval)]
     interval: Duration,
-    /// Print all settings as a file, and do not run
+    /// Print all settings as a file, and exit
     #[arg(long)]
     print_config: bool,
-    /// Print which homes the VMs of this host would get, and why, and do not run; needs neither root nor sched_ext
+    /// Print which homes the VMs of this host would get, and why, and exit; needs neither root nor sched_ext
     #[arg(long, conflicts_with = "print_config")]
     plan: bool,
     /// Load no scheduler: measure the VMs of this host, and report which homes they would get and what these would save; needs no sched_ext
@@ -82,12 +82,12 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
     crate::observe::parse_interval(text, Duration::ZERO)
 }
 
-/// Where the scheduler runs.
+/// The scheduler's mode.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ModeArg {
-    /// On a host, by its topology
+    /// On a host: follow its topology
     Host,
-    /// In a virtual machine, all vCPUs alike
+    /// In a virtual machine: treat all vCPUs alike
     Guest,
 }
 
@@ -97,7 +97,7 @@ enum End {
     Asked,
     /// The kernel asks to load it again.
     Restart(Exit),
-    /// It has to be loaded again, with or since what this says.
+    /// It has to be loaded again, for this reason.
     Reload(&'static str),
 }
 
@@ -105,7 +105,7 @@ enum End {
 enum Watched {
     /// A signal asked for its end.
     Asked,
-    /// It is to be loaded again, with or since what this says.
+    /// It has to be loaded again, for this reason.
     Reload(&'static str),
     /// The kernel has ended it.
     Ended,
@@ -134,7 +134,7 @@ fn stay(args: &Args, service: &mut Service) -> anyhow::Result<()> {
     let instance = Instance::acquire(Kernel::new(Path::new("/")))?;
     let _locked = lock_service()?;
     for ignored in risks::accept(instance.kernel(), &settings)? {
-        journal::tell(Level::Warning, "risk", ignored);
+        journal::log(Level::Warning, "risk", ignored);
     }
     partial::check(&settings.partial)?;
     let mut session = Session {
@@ -180,26 +180,26 @@ fn settings(args: &Args) -> Result<Settings, BadInput> {
     Ok(settings)
 }
 
-/// Counts something that is to be known when the scheduler is gone. Without that, it goes on.
+/// Counts an event that outlives the scheduler. A failure is logged, and the scheduler stays.
 fn note(change: impl FnOnce(&mut History)) {
     if let Err(error) = History::note(Path::new("/"), change) {
-        let text = format!("what happens cannot be counted in {LOG_FOLDER}: {error}");
-        journal::tell(Level::Warning, "history", text);
+        let text = format!("events cannot be counted in {LOG_FOLDER}: {error}");
+        journal::log(Level::Warning, "history", text);
     }
 }
 
-/// What became of the kernel's dump, as the end of a sentence; nothing if it made none.
+/// Where the kernel's dump is, as the end of a sentence; empty if there is none.
 fn dump_of(exit: &Exit) -> String {
     if exit.dump.is_empty() {
         return String::new();
     }
     match keep_dump(Path::new(LOG_FOLDER), exit) {
-        Ok(file) => format!("; what it found is in {}", file.display()),
-        Err(error) => format!("; what it found cannot be kept in {LOG_FOLDER}: {error}"),
+        Ok(file) => format!("; its dump is in {}", file.display()),
+        Err(error) => format!("; its dump cannot be kept in {LOG_FOLDER}: {error}"),
     }
 }
 
-/// What stays from one loading to the next.
+/// The state that stays from one loading to the next.
 struct Session<'a> {
     instance: &'a Instance,
     settings: Settings,
@@ -256,7 +256,7 @@ impl Session<'_> {
             }
             (_, Watched::Reload(why)) => Ok(End::Reload(why)),
             (_, Watched::Asked | Watched::Ended) => {
-                writeln!(io::stdout(), "tandem: unloaded; in all:")?;
+                writeln!(io::stdout(), "tandem: unloaded; totals:")?;
                 write_table(&counters, &mut io::stdout().lock())?;
                 Ok(End::Asked)
             }
@@ -276,7 +276,7 @@ impl Session<'_> {
         let mut earlier = scheduler.counters()?;
         while scheduler.exit()?.is_none() {
             self.service.alive();
-            match self.signals.wait(LOOK_INTERVAL)? {
+            match self.signals.wait(POLL_INTERVAL)? {
                 Some(Wish::End) => {
                     self.service.stopping();
                     return Ok(Watched::Asked);
@@ -286,12 +286,12 @@ impl Session<'_> {
                 }
                 _ => {}
             }
-            look_at_agent(&mut agent)?;
+            supervise_agent(&mut agent)?;
             partial::step(&mut self.members, &mut self.members_log);
             if isolated_read.elapsed() >= ISOLATED_INTERVAL {
                 isolated_read = Instant::now();
                 if read_isolated(self.instance.kernel().root()).is_ok_and(|now| now != isolated) {
-                    return Ok(Watched::Reload("since other CPUs are isolated now"));
+                    return Ok(Watched::Reload("because other CPUs are isolated now"));
                 }
             }
             let time = reported.elapsed();
@@ -314,7 +314,7 @@ impl Session<'_> {
         {
             partial::check(&next.partial)?;
             for ignored in risks::accept(self.instance.kernel(), &next)? {
-                journal::tell(Level::Warning, "risk", ignored);
+                journal::log(Level::Warning, "risk", ignored);
             }
         }
         Ok(next)
@@ -346,22 +346,22 @@ impl Session<'_> {
 }
 
 /// Starts the agent again if it has ended.
-fn look_at_agent(agent: &mut AgentProcess) -> anyhow::Result<()> {
-    if let Some(message) = agent.look().context("cannot start the agent again")? {
-        journal::tell(Level::Error, "agent-restart", message);
+fn supervise_agent(agent: &mut AgentProcess) -> anyhow::Result<()> {
+    if let Some(message) = agent.supervise().context("cannot start the agent again")? {
+        journal::log(Level::Error, "agent-restart", message);
         note(|history| history.agent_restarts = history.agent_restarts.saturating_add(1));
     }
     Ok(())
 }
 
-/// Says why the settings are not replaced.
+/// Logs why the old settings stay.
 fn settings_stay(why: &str) {
     note(|history| history.failed_reloads = history.failed_reloads.saturating_add(1));
-    let text = format!("the settings stay as they were: {}", one_line(why));
-    journal::tell(Level::Error, "reload-failed", text);
+    let text = format!("the old settings stay: {}", one_line(why));
+    journal::log(Level::Error, "reload-failed", text);
 }
 
-/// Says what was found and what is on.
+/// Prints the machine and the mechanisms.
 fn describe(kernel: &Kernel, places: &Places, settings: &Settings) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "tandem: Linux {}, {}", kernel.release(), what_on(places, settings))?;

@@ -1,6 +1,7 @@
-//! The log of the service: lines on standard error, or entries of systemd's journal if that is what standard error is.
+//! The log of the service: entries of systemd's journal if standard error is connected to it, or else lines there.
 //!
-//! To the journal an entry has a priority and fields: systemd.journal-fields(7). If it cannot be reached, the line is written all the same.
+//! Entries of the journal have a priority and fields: systemd.journal-fields(7). If the journal cannot be reached, the line
+//! goes to standard error.
 
 use log::{Level as JournalLevel, Record, RecordBuilder};
 use std::io::{self, Write};
@@ -8,7 +9,7 @@ use std::sync::OnceLock;
 use systemd_journal_logger::{JournalLog, connected_to_journal};
 use tandem_host::log_entry::{Level, LogEntry};
 
-/// Writes an entry. Who reads it may be gone.
+/// Writes an entry. A closed standard error is ignored.
 pub fn write(entry: &LogEntry) {
     static JOURNAL: OnceLock<Option<JournalLog>> = OnceLock::new();
     let open = || JournalLog::empty().ok().map(|log| log.with_syslog_identifier("tandem".to_owned()));
@@ -19,8 +20,8 @@ pub fn write(entry: &LogEntry) {
     }
 }
 
-/// Writes a line about what went wrong, or may go wrong.
-pub fn tell(level: Level, event: &'static str, text: impl Into<String>) {
+/// Writes an entry with this level, event and text.
+pub fn log(level: Level, event: &'static str, text: impl Into<String>) {
     write(&LogEntry::new(level, event, text));
 }
 

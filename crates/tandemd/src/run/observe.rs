@@ -1,13 +1,13 @@
-//! `tandem run --observe`: the agent at work where no scheduler is loaded, to see what homes would be worth.
+//! `tandem run --observe`: the agent without a scheduler, to learn what homes would save.
 //!
-//! Nothing is loaded and nothing is steered: the agent measures, plans, and tells: by `tandem vms` and `tandem top`, by the
-//! socket, by metrics, and a line at each interval.
+//! It loads nothing and steers nothing. The agent measures and plans; `tandem vms`, `tandem top`, the socket, metrics and a
+//! line at each interval report the result.
 
 use super::agent_process::{AgentProcess, Role};
 use super::plan::gives_no_homes;
 use super::service::Service;
 use super::signals::{Signals, Wish};
-use super::{Args, LOOK_INTERVAL, look_at_agent, settings, settings_stay};
+use super::{Args, POLL_INTERVAL, settings, settings_stay, supervise_agent};
 use crate::error::BadInput;
 use crate::text::{many, pct};
 use anyhow::Context;
@@ -24,7 +24,7 @@ use tandem_settings::Settings;
 /// Observes until a signal asks for the end.
 ///
 /// # Errors
-/// If the settings give no homes, the user is not root, another `tandem run` is at work, or the agent cannot be started.
+/// If the settings give no homes, the user is not root, another `tandem run` runs, or the agent cannot be started.
 pub fn run(args: &Args, mut current: Settings, service: &mut Service) -> anyhow::Result<()> {
     if let Some(why) = gives_no_homes(&current) {
         return Err(BadInput::new(why).into());
@@ -37,12 +37,12 @@ pub fn run(args: &Args, mut current: Settings, service: &mut Service) -> anyhow:
     let _locked = lock_service()?;
     let mut signals = Signals::catch().context("cannot listen for signals")?;
     let mut agent = AgentProcess::start(&current, Role::Observe).context("cannot start the agent")?;
-    writeln!(io::stdout(), "tandem: observing; no scheduler is loaded, and nothing is steered")?;
+    writeln!(io::stdout(), "tandem: observing; no scheduler is loaded")?;
     service.ready("Observing");
     let mut figures = Figures::start(Instant::now());
     loop {
         service.alive();
-        match signals.wait(LOOK_INTERVAL)? {
+        match signals.wait(POLL_INTERVAL)? {
             Some(Wish::End) => {
                 service.stopping();
                 return Ok(());
@@ -50,7 +50,7 @@ pub fn run(args: &Args, mut current: Settings, service: &mut Service) -> anyhow:
             Some(Wish::Reload) => reload(args, &mut current, &mut agent)?,
             None => {}
         }
-        look_at_agent(&mut agent)?;
+        supervise_agent(&mut agent)?;
         if let Some(line) = figures.step(Instant::now(), args.interval, ask) {
             writeln!(io::stdout(), "tandem: {line}")?;
             service.status(&format!("Observing {line}"));
@@ -73,7 +73,7 @@ fn reload(args: &Args, current: &mut Settings, agent: &mut AgentProcess) -> anyh
     Ok(())
 }
 
-/// What the agent sees; nothing while it starts again.
+/// The agent's reports; nothing while it restarts.
 fn ask() -> Option<Vec<VmReport>> {
     match Client::connect().ok()?.ask(&Request::Vms).ok()? {
         Answer::Vms(vms) => vms,
@@ -81,7 +81,7 @@ fn ask() -> Option<Vec<VmReport>> {
     }
 }
 
-/// What VMs had in each interval.
+/// The CPU time of VMs in each interval.
 struct Figures {
     /// When the last line was due.
     reported: Instant,
@@ -96,8 +96,8 @@ impl Figures {
         Self { reported: now, read: now, vms: Vec::new(), is_first: true }
     }
 
-    /// A line if one is due; none is where the interval is 0. Until the first one it waits for the agent to find VMs, so that this has
-    /// something to compare with.
+    /// A line if one is due; never if the interval is 0. The first interval begins when the agent has found VMs, so that there
+    /// is something to compare with.
     fn step(
         &mut self,
         now: Instant,
@@ -119,7 +119,7 @@ impl Figures {
     }
 }
 
-/// A line about what VMs had between two times, and what their planned homes are expected to save.
+/// A line with the VMs' CPU time between two readings, and what their planned homes are expected to save.
 fn summary(earlier: &[VmReport], now: &[VmReport], time: Duration) -> String {
     if now.is_empty() {
         return "no VMs".into();
@@ -135,7 +135,7 @@ fn summary(earlier: &[VmReport], now: &[VmReport], time: Duration) -> String {
         steal_ns += gone(|vm| vm.steal_ns.unwrap_or(0));
         let places = |vm: &VmReport| [vm.home_ns.unwrap_or(0), vm.away_ns.unwrap_or(0)];
         let (earlier, now) = (places(before), places(vm));
-        // An agent that has begun anew counts from 0.
+        // A restarted agent counts from 0.
         let from = if now[0] < earlier[0] || now[1] < earlier[1] { [0; 2] } else { earlier };
         home_ns += now[0] - from[0];
         away_ns += now[1] - from[1];
@@ -209,8 +209,8 @@ mod tests {
             vm
         });
         let line = summary(&now[..2], &anew, time);
-        assert!(line.contains(", 4.0% of their time"), "of an agent that has begun anew: {line}");
-        assert_eq!(summary(&[], &now[2..], time), "1 VM", "of what has just come nothing is known yet");
+        assert!(line.contains(", 4.0% of their time"), "a restarted agent: {line}");
+        assert_eq!(summary(&[], &now[2..], time), "1 VM", "new VMs have no figures yet");
         assert_eq!(summary(&now, &[], time), "no VMs");
     }
 
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(
             step(&mut figures, 3, 101),
             None,
-            "it is not asked again: time counts from the first look"
+            "it does not ask again: the interval begins with the first reports"
         );
         assert_eq!(
             step(&mut figures, 10, 108).unwrap(),

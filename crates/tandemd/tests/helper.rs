@@ -1,4 +1,4 @@
-//! `tandem helper`: what the processes with rights answer, and what they do not.
+//! `tandemd helper`: what the processes with rights answer, and what they do not.
 
 use assert_cmd::cargo::cargo_bin;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ struct Helper(Child);
 
 impl Helper {
     fn start(role: &str) -> Self {
-        let mut command = Command::new(cargo_bin("tandem"));
+        let mut command = Command::new(cargo_bin("tandemd"));
         command.args(["helper", role]).stdin(Stdio::piped()).stdout(Stdio::piped());
         Self(command.spawn().unwrap())
     }

@@ -1,4 +1,4 @@
-//! Where `tandem run` has a part of the tasks: whether it may, and what it says of that.
+//! Partial mode of `tandem run`: whether the process may use it, and what it logs.
 
 use crate::error::BadInput;
 use crate::journal;
@@ -13,10 +13,10 @@ use tandem_host::log_entry::Level;
 use tandem_host::scheduler::{Look, Members};
 use tandem_settings::Partial;
 
-/// Checks that this process can keep to these settings.
+/// Checks that this process has the privileges that these settings need.
 ///
 /// # Errors
-/// If not: bad input, because other settings, or another unit, cure it.
+/// If it has not: bad input, because other settings, or another unit, cure it.
 pub fn check(partial: &Partial) -> Result<(), BadInput> {
     if !partial.is_on() {
         return Ok(());
@@ -24,22 +24,22 @@ pub fn check(partial: &Partial) -> Result<(), BadInput> {
     Hierarchy::find(Path::new("/")).map_err(|error| BadInput::new(format!("[partial]: {error}")))?;
     fs::read("/proc/1/cgroup").map_err(|error| {
         BadInput::new(format!(
-            "[partial] has to see the processes of all users, which /proc hides ({error}); run it as root, or mount /proc without hidepid"
+            "[partial] needs to see the processes of all users, which /proc hides ({error}); run it as root, or mount /proc without hidepid"
         ))
     })?;
     Members::probe().map_err(|error| {
         BadInput::new(format!(
-            "[partial] takes CAP_SYS_NICE and sched_setscheduler(2), which the kernel refuses ({error}); run it as root, or put \
+            "[partial] needs CAP_SYS_NICE and sched_setscheduler(2), which the kernel refuses ({error}); run it as root, or put \
              `CapabilityBoundingSet=CAP_SYS_NICE`, `AmbientCapabilities=CAP_SYS_NICE`, `SystemCallFilter=sched_setscheduler` and \
              `RestrictRealtime=no` into [Service] with `systemctl edit tandem`"
         ))
     })
 }
 
-/// Takes the tasks of the part, and says how many these are.
+/// Moves the tasks of the part to the scheduler, and reports how many there are.
 ///
 /// # Errors
-/// If no unified hierarchy is mounted any more, or nobody reads the output.
+/// If no unified hierarchy is mounted any more, or the output is closed.
 pub fn begin(members: &mut Members, partial: &Partial, log: &mut MembersLog) -> anyhow::Result<()> {
     let look = members.look()?;
     let list = |cgroups: &[PathBuf]| {
@@ -57,7 +57,7 @@ pub fn begin(members: &mut Members, partial: &Partial, log: &mut MembersLog) -> 
     Ok(())
 }
 
-/// Takes a step of keeping the tasks of the part.
+/// Takes one step of keeping track of the tasks of the part.
 pub fn step(members: &mut Members, log: &mut MembersLog) {
     match members.step() {
         Ok(None) => {}
@@ -66,7 +66,7 @@ pub fn step(members: &mut Members, log: &mut MembersLog) {
     }
 }
 
-/// How often at most each kind of failure is told: any user can bring one about.
+/// Each kind of failure is logged at most this often: any user can cause one.
 const TELL_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// What can go wrong with the tasks of the part.
@@ -77,7 +77,7 @@ enum Failure {
     Other,
 }
 
-/// What has gone wrong, and when each kind of it was told.
+/// When each kind of failure was logged last.
 #[derive(Default)]
 pub struct MembersLog {
     told: BTreeMap<Failure, Instant>,
@@ -100,7 +100,7 @@ impl MembersLog {
             return;
         }
         self.told.insert(failure, Instant::now());
-        journal::tell(
+        journal::log(
             Level::Warning,
             "partial",
             format!("not all tasks can be put where [partial] says: {}", text()),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 use tandem_settings::{Counter, Counters};
 
-/// Writes a line for each counter: name, value, and what it counts.
+/// Writes a line for each counter: name, value and description.
 ///
 /// # Errors
 /// If nothing can be written.
@@ -19,7 +19,7 @@ pub fn write_table(counters: &Counters, out: &mut impl Write) -> io::Result<()> 
     Ok(())
 }
 
-/// What was counted in a time, each a second, in one line; counters that stood still are left out.
+/// Events per second in one line, without counters that did not change.
 pub fn rates(counters: &Counters, time: Duration) -> String {
     let mut line = String::new();
     for Counter { name, value, .. } in counters.iter().filter(|counter| counter.value > 0) {
@@ -29,7 +29,7 @@ pub fn rates(counters: &Counters, time: Duration) -> String {
         let _ = write!(line, "{comma}{name} {rate:.decimals$}");
     }
     match line.as_str() {
-        "" => "nothing was counted".into(),
+        "" => "no events".into(),
         rates => format!("per second: {rates}"),
     }
 }

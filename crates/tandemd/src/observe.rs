@@ -1,4 +1,4 @@
-//! Observes VMs for a while.
+//! Measures the VMs of this host over an interval.
 
 use crate::access::Access;
 use crate::open_files;
@@ -17,14 +17,14 @@ use tandem_host::vms::{
 };
 use tandem_machine::Machine;
 
-/// Where threads are is looked at as often: ten times in the interval of a second that is the default.
+/// How often the positions of threads are read: ten times in the default interval of a second.
 pub const SAMPLE: Duration = Duration::from_millis(100);
 
-/// What was seen of all VMs.
+/// Measurements of all VMs.
 pub struct Observation {
-    /// How long it took.
+    /// How long the observation took.
     pub interval: Duration,
-    /// The agent only observes: what it says is what it would do.
+    /// The agent only observes: its homes are those that it would give.
     pub is_plan: bool,
     /// The VMs that were there to the end, in the order in which they were asked for.
     pub vms: Vec<ObservedVm>,
@@ -32,21 +32,29 @@ pub struct Observation {
     pub notes: Vec<String>,
 }
 
-/// What was seen of one VM.
+/// Measurements of one VM.
 pub struct ObservedVm {
+    /// Which VM it is.
     pub vm: Vm,
+    /// Its threads, vCPUs among them.
     pub threads: Vec<ObservedThread>,
+    /// What its threads used in the interval.
     pub usage: VmUsage,
+    /// The CPUs, CPU time and memory nodes that it may use.
     pub limits: Limits,
+    /// How much memory it has, and on which nodes.
     pub memory: Memory,
+    /// Its home nodes, and who chose them.
     pub homes: Homes,
-    /// How it is kept apart on its cores, where the settings say so.
+    /// How it is kept apart on its cores, if the settings ask for it.
     pub cores: Option<Cores>,
 }
 
-/// What was seen of one thread.
+/// Measurements of one thread.
 pub struct ObservedThread {
+    /// Which thread it is.
     pub thread: Thread,
+    /// What it used in the interval.
     pub usage: ThreadUsage,
     /// The CPUs that it may use; read by [`ObservedVm::read_allowed`] alone.
     pub cpus: Option<Vec<u32>>,
@@ -55,6 +63,7 @@ pub struct ObservedThread {
 }
 
 impl ObservedVm {
+    /// How many of its threads are vCPUs.
     pub fn vcpu_count(&self) -> usize {
         self.threads.iter().filter(|observed| observed.thread.kind == ThreadKind::Vcpu).count()
     }

@@ -1,8 +1,8 @@
-//! The process of the agent: started, started again when it ends or hangs, ended.
+//! The supervisor of the agent: starts it, restarts it when it ends or hangs, and ends it.
 //!
-//! It reads what strangers write, and there is always one more way to hold up who does. So it writes a byte whenever it has got on
-//! with its work; one that is silent for [`SILENT_MAX`] is killed, and another one takes its place. A process that waits within the
-//! kernel does not even end then. Nobody waits for it.
+//! The agent reads what strangers write, and can always be held up in one more way. It writes a byte whenever it makes
+//! progress; the supervisor kills an agent that is silent for [`SILENT_MAX`], and starts another one. An agent that is
+//! blocked inside the kernel does not end even then; the supervisor does not wait for it.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::env;
@@ -18,33 +18,33 @@ use tandem_settings::Settings;
 /// Pause before an agent that ended is started again; doubled each time, until one has lived for [`SETTLED`].
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// An agent that lives so long has nothing that makes it end at once.
+/// An agent that lives this long does not fail at its start.
 const SETTLED: Duration = Duration::from_secs(60);
 /// How long an agent may take to end once its input is closed.
 const ENDING_MAX: Duration = Duration::from_secs(2);
-/// How long is waited for the first agent to be ready: who starts the scheduler finds all of it there.
+/// How long to wait for the first agent to be ready, so that the service is complete when it is reported as ready.
 const READY_MAX: Duration = Duration::from_secs(10);
-/// How long an agent may be silent. It gets on once a second, or with each VM in a look at all of them; where the memory of a large VM is
-/// takes some seconds to read.
+/// How long an agent may be silent. It makes progress once a second, or with each VM of a scan; to read where the memory of
+/// a large VM is takes seconds.
 const SILENT_MAX: Duration = Duration::from_secs(30);
 
-/// The agent, alive or about to be.
+/// The agent, running or about to start.
 pub struct AgentProcess {
     role: Role,
-    /// What it is told: a line.
+    /// The line for its standard input.
     settings: String,
     state: State,
     pause: Duration,
-    /// Those that were killed, and may take long to end.
+    /// Killed agents that have not ended yet.
     left: Vec<Child>,
 }
 
-/// What the agent is there for.
+/// What the agent does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// To give VMs homes, with the loaded scheduler.
+    /// Gives VMs homes, with the loaded scheduler.
     Steer,
-    /// To see which homes it would give.
+    /// Reports which homes it would give.
     Observe,
 }
 
@@ -76,11 +76,11 @@ impl AgentProcess {
         Ok(())
     }
 
-    /// Starts it again if it has ended and the pause is over; returns what there is to tell.
+    /// Starts it again if it has ended and the pause is over; returns a message for the log.
     ///
     /// # Errors
     /// If it cannot be started.
-    pub fn look(&mut self) -> io::Result<Option<String>> {
+    pub fn supervise(&mut self) -> io::Result<Option<String>> {
         self.left.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         match &mut self.state {
             State::Alive { child, since, heard } => {
@@ -91,7 +91,7 @@ impl AgentProcess {
                         return Ok(None);
                     }
                     None if heard.elapsed() < SILENT_MAX => return Ok(None),
-                    // It could go on, and has no CPU, or computes: that takes longer on a busy machine.
+                    // It is runnable: on a busy machine it has no CPU, or its computation takes longer.
                     None if could_run(child) && heard.elapsed() < 4 * SILENT_MAX => return Ok(None),
                     None => {
                         child.kill()?;
@@ -126,7 +126,7 @@ impl AgentProcess {
                 _ => return,
             }
         }
-        // It did not end by itself. One that hangs in the kernel does not even now, and is not waited for.
+        // It did not end by itself. One that is blocked in the kernel does not end now either; do not wait for it.
         let _ = child.kill();
         sleep(Duration::from_millis(50));
         let _ = child.try_wait();
@@ -146,7 +146,7 @@ impl State {
     }
 }
 
-/// Whether it has written since this was asked last. That its output is closed tells nothing: its end is noticed otherwise.
+/// Whether it has written since the last call. A closed output means nothing here: its end is noticed elsewhere.
 fn is_heard(child: &mut Child) -> bool {
     let Some(output) = &mut child.stdout else { return false };
     let is_readable = poll(&mut [PollFd::new(output.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO);
@@ -160,7 +160,7 @@ fn could_run(child: &Child) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
 }
 
-/// Starts one, and waits until it writes that it is ready; one that takes too long is not waited for.
+/// Starts one, and waits until it is ready, but not for ever.
 fn spawn_ready(settings: &str, role: Role) -> io::Result<Child> {
     let child = spawn(settings, role)?;
     if let Some(output) = &child.stdout {
@@ -176,7 +176,7 @@ fn spawn(settings: &str, role: Role) -> io::Result<Child> {
         .args((role == Role::Observe).then_some("--observe"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        // Ctrl-C in a terminal is for the parent, which ends this one in order.
+        // Ctrl-C in a terminal is for the parent, which ends this one in an orderly way.
         .process_group(0)
         .spawn()?;
     if let Some(input) = &mut child.stdin {

@@ -1,6 +1,5 @@
-//! One look: what the machine, the scheduler and the VMs did in an interval.
+//! One sample: what the machine, the scheduler and the VMs did in an interval.
 
-use crate::observe::{Observation, ObservedVm};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
 use tandem_host::cpu_time::CpuTimes;
@@ -8,12 +7,13 @@ use tandem_host::scheduler::Status;
 use tandem_host::vms::Identity;
 use tandem_machine::Machine;
 use tandem_settings::{Counters, Held, Mode};
+use tandemd::observe::{Observation, ObservedVm};
 
 /// What was seen in one interval.
-pub struct Look {
-    pub machine: MachineLook,
+pub struct Sample {
+    pub machine: MachineSample,
     /// The scheduler, or why nothing is known of it: a sentence without a full stop.
-    pub scheduler: Result<SchedulerLook, String>,
+    pub scheduler: Result<SchedulerSample, String>,
     pub vms: Observation,
     /// Changes of CPU a second of each VM's vCPUs, and of each thread by its number; those that are not known are missing.
     pub vm_migrations: HashMap<Identity, f64>,
@@ -22,7 +22,7 @@ pub struct Look {
     pub preferences: HashMap<u32, Held>,
 }
 
-impl Look {
+impl Sample {
     /// The VM with that identity.
     pub fn vm(&self, identity: Identity) -> Option<&ObservedVm> {
         self.vms.vms.iter().find(|vm| vm.vm.identity == identity)
@@ -30,30 +30,30 @@ impl Look {
 }
 
 /// What the CPUs did.
-pub struct MachineLook {
+pub struct MachineSample {
     /// In ascending order of their numbers.
-    pub nodes: Vec<NodeLook>,
+    pub nodes: Vec<NodeSample>,
 }
 
 /// What the CPUs of a node did.
-pub struct NodeLook {
+pub struct NodeSample {
     /// By the operating system.
     pub number: u32,
     /// Its CPUs by last-level cache.
-    pub llcs: Vec<Vec<CpuLook>>,
+    pub llcs: Vec<Vec<CpuSample>>,
     /// Free memory, and such as only holds files; bytes.
     pub free_bytes: u64,
 }
 
 /// What a CPU did, in shares of the time from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct CpuLook {
+pub struct CpuSample {
     pub busy: f64,
     /// The hypervisor below ran something else.
     pub stolen: f64,
 }
 
-impl CpuLook {
+impl CpuSample {
     fn between(earlier: &CpuTimes, later: &CpuTimes) -> Self {
         let [busy, idle, stolen] = [
             later.busy_ns.saturating_sub(earlier.busy_ns),
@@ -67,39 +67,39 @@ impl CpuLook {
     }
 }
 
-impl NodeLook {
+impl NodeSample {
     /// Its CPUs.
-    pub fn cpus(&self) -> impl Iterator<Item = &CpuLook> {
+    pub fn cpus(&self) -> impl Iterator<Item = &CpuSample> {
         self.llcs.iter().flatten()
     }
 }
 
 /// The busy share of CPUs; 0 of none.
-pub fn busy<'a>(cpus: impl IntoIterator<Item = &'a CpuLook>) -> f64 {
+pub fn busy<'a>(cpus: impl IntoIterator<Item = &'a CpuSample>) -> f64 {
     let (count, sum) = cpus.into_iter().fold((0, 0.0), |(count, sum), cpu| (count + 1, sum + cpu.busy));
     sum / f64::from(count.max(1))
 }
 
-impl MachineLook {
+impl MachineSample {
     /// What the CPUs did between two readings of their times; `free_bytes` are those of the machine's nodes in its order.
     pub fn between(machine: &Machine, free_bytes: &[u64], earlier: &[CpuTimes], later: &[CpuTimes]) -> Self {
         let find = |times: &[CpuTimes], cpu: u32| {
             times.binary_search_by_key(&cpu, |times| times.cpu).ok().map(|at| times[at])
         };
-        let look_of = |cpu| match (find(earlier, cpu), find(later, cpu)) {
-            (Some(earlier), Some(later)) => CpuLook::between(&earlier, &later),
-            _ => CpuLook::default(),
+        let sample_of = |cpu| match (find(earlier, cpu), find(later, cpu)) {
+            (Some(earlier), Some(later)) => CpuSample::between(&earlier, &later),
+            _ => CpuSample::default(),
         };
-        let mut nodes: Vec<NodeLook> = machine
+        let mut nodes: Vec<NodeSample> = machine
             .nodes()
             .iter()
             .zip(free_bytes)
             .map(|(node, &free_bytes)| {
-                let mut llcs = BTreeMap::<_, Vec<CpuLook>>::new();
+                let mut llcs = BTreeMap::<_, Vec<CpuSample>>::new();
                 for cpu in node.cpus.iter().map(|cpu| machine.cpu(cpu)) {
-                    llcs.entry(cpu.llc).or_default().push(look_of(cpu.os_index));
+                    llcs.entry(cpu.llc).or_default().push(sample_of(cpu.os_index));
                 }
-                NodeLook { number: node.os_index, llcs: llcs.into_values().collect(), free_bytes }
+                NodeSample { number: node.os_index, llcs: llcs.into_values().collect(), free_bytes }
             })
             .collect();
         nodes.sort_by_key(|node| node.number);
@@ -107,20 +107,20 @@ impl MachineLook {
     }
 
     /// All CPUs.
-    pub fn cpus(&self) -> impl Iterator<Item = &CpuLook> {
-        self.nodes.iter().flat_map(NodeLook::cpus)
+    pub fn cpus(&self) -> impl Iterator<Item = &CpuSample> {
+        self.nodes.iter().flat_map(NodeSample::cpus)
     }
 }
 
 /// What the scheduler did.
-pub struct SchedulerLook {
+pub struct SchedulerSample {
     pub mode: Mode,
     pub since: SystemTime,
-    /// What it counted in the interval, and how long that was; nothing at the first look.
+    /// What it counted in the interval, and how long that was; nothing at the first sample.
     pub counted: Option<(Counters, Duration)>,
 }
 
-impl SchedulerLook {
+impl SchedulerSample {
     /// What it did between two readings.
     pub fn between(earlier: Option<&(Status, Duration)>, now: &Status, time: Duration) -> Self {
         let counted = earlier
@@ -128,7 +128,7 @@ impl SchedulerLook {
         Self { mode: now.mode, since: now.since, counted }
     }
 
-    /// A counter's events a second; nothing at the first look.
+    /// A counter's events a second; nothing at the first sample.
     pub fn rate(&self, counter: &str) -> Option<f64> {
         let (counters, time) = self.counted.as_ref()?;
         let value = counters.iter().find(|known| known.name == counter)?.value;

@@ -121,14 +121,19 @@ pub fn by(vm: &Vm) -> String {
 
 /// What a VM had in the interval, in percent; `None` if it cannot be read.
 pub struct Percentages {
+    /// CPU time of all its threads; one busy CPU is 100.
     pub cpu: f64,
+    /// Time in which its threads waited for a CPU; 100 for each that waits all the time.
     pub wait: Option<f64>,
+    /// Time in which its vCPUs were ready and waited for a CPU, on average over the vCPUs.
     pub steal: Option<f64>,
-    /// `None` as well if it has no home, or no vCPU has run.
+    /// Share of its vCPUs' CPU time that they spent on their home nodes; `None` as well if it has no home, or no vCPU has
+    /// run.
     pub local: Option<f64>,
 }
 
 impl Percentages {
+    /// Those of a VM in an observation.
     pub fn of(vm: &ObservedVm, observation: &Observation) -> Self {
         let interval_ns = observation.interval.as_nanos() as f64;
         let of_interval = |ns: u64| 100.0 * ns as f64 / interval_ns;

@@ -1,24 +1,24 @@
-//! What a service manager such as systemd is told: sd_notify(3).
+//! Messages to a service manager such as systemd: sd_notify(3).
 //!
 //! | when | message |
 //! |---|---|
 //! | the kernel runs its tasks with the scheduler | `READY=1`, and the usual `WATCHDOG_USEC` |
-//! | the kernel has sent the scheduler away, and it is loaded again | `RELOADING=1`, and a longer `WATCHDOG_USEC`; then `READY=1` |
-//! | a signal asked for the end | `STOPPING=1` |
+//! | the scheduler is being loaded again | `RELOADING=1`, and a longer `WATCHDOG_USEC`; then `READY=1` |
+//! | a signal has asked for the end | `STOPPING=1` |
 //! | while the scheduler is loaded, twice in each `WATCHDOG_USEC` | `WATCHDOG=1` |
 //!
-//! Each but the last goes with a `STATUS=` for people, and so does an error. Without `NOTIFY_SOCKET` in the environment
-//! nothing is sent. That a message does not arrive is no error here: the manager acts on what it does not hear.
+//! Each but the last has a readable `STATUS=`, and so has an error. Without `NOTIFY_SOCKET` in the environment nothing is
+//! sent. A message that does not arrive is no error here: the manager acts on a missing message.
 
 use crate::error::one_line;
 use sd_notify::{NotifyState, notify};
 use std::time::{Duration, Instant};
 
-/// How long the command may be silent while it loads the scheduler: the kernel verifies it in one call, which takes a second or two, and
-/// many times as long on a machine that is emulated and has other things to do.
+/// How long the command may be silent while it loads the scheduler. The kernel verifies it in one call, which takes a second
+/// or two, and many times as long on an emulated, busy machine.
 const LOADING_MAX: Duration = Duration::from_secs(300);
 
-/// The manager that started the command, if one did and listens.
+/// The manager that started the command, if there is one that listens.
 pub struct Service {
     heartbeat: Option<Heartbeat>,
 }
@@ -37,7 +37,7 @@ impl Service {
         send(&states);
     }
 
-    /// The scheduler is loaded, and there is news about it.
+    /// The scheduler is loaded; updates the status line.
     pub fn status(&self, status: &str) {
         send(&[NotifyState::Status(status)]);
     }
@@ -51,13 +51,13 @@ impl Service {
         send(&states);
     }
 
-    /// That the manager is to bear so long a silence, or the usual one if that is longer.
+    /// Asks the manager to accept a silence this long, or the usual one if that is longer.
     fn silence(&self, at_least: Duration) -> Option<NotifyState<'static>> {
         let timeout = self.heartbeat.as_ref()?.timeout.max(at_least);
         Some(NotifyState::WatchdogUsec(u32::try_from(timeout.as_micros()).unwrap_or(u32::MAX)))
     }
 
-    /// The scheduler is being unloaded because somebody asked for it.
+    /// The scheduler is being unloaded on request.
     pub fn stopping(&self) {
         send(&[NotifyState::Stopping, NotifyState::Status("Unloading")]);
     }
@@ -67,7 +67,7 @@ impl Service {
         self.status(&one_line(&format!("{error:#}")));
     }
 
-    /// The scheduler is loaded still; to be called more often than the manager wants to hear it.
+    /// The scheduler is still loaded; call it more often than the manager expects messages.
     pub fn alive(&mut self) {
         if self.heartbeat.as_mut().is_some_and(|heartbeat| heartbeat.is_due(Instant::now())) {
             send(&[NotifyState::Watchdog]);
@@ -79,14 +79,14 @@ fn send(states: &[NotifyState<'_>]) {
     let _ = notify(states);
 }
 
-/// When to tell the manager's watchdog that all is well.
+/// When to notify the manager's watchdog.
 struct Heartbeat {
     timeout: Duration,
     sent: Instant,
 }
 
 impl Heartbeat {
-    /// For a watchdog that bites after `timeout`.
+    /// For a watchdog that expires after `timeout`.
     fn new(timeout: Duration, now: Instant) -> Self {
         Self { timeout, sent: now }
     }

@@ -1,6 +1,6 @@
-//! How the command tells that something went wrong.
+//! How the programs report errors.
 //!
-//! A verb returns any error; an error that the user can cure by another file or option is wrapped in [`BadInput`]
+//! A verb returns any error; an error that another file or option cures is wrapped in [`BadInput`]
 //! where it arises:
 //!
 //! ```ignore
@@ -17,15 +17,15 @@ use tandem_file::shown::readable;
 use tandem_host::log_entry::Level;
 
 /// End of `tandem --help`.
-pub const EXIT_STATUS_HELP: &str = "Exit status: 0 for success, 2 for a wrong option or a wrong file, 1 for anything \
-    else that failed, 70 for a bug in tandem.";
+pub const EXIT_STATUS_HELP: &str = "Exit status: 0 for success, 2 for a wrong option or file, 1 for any other \
+    failure, 70 for a bug in tandem.";
 
 const FAILURE: u8 = 1;
 const BAD_INPUT: u8 = 2;
 /// `EX_SOFTWARE` of BSD's sysexits.h.
 const BUG: i32 = 70;
 
-/// What the user gave is wrong; says what, where, and what is allowed.
+/// An error in the user's input; the message says what, where, and what is allowed.
 #[derive(Debug)]
 pub struct BadInput(Box<dyn Error + Send + Sync>);
 
@@ -50,12 +50,12 @@ impl Error for BadInput {
 
 /// Prints an error and its causes in one line; returns the exit status.
 ///
-/// That nobody reads the output any more, as in `tandem ... | head`, is no error.
+/// A closed pipe, as in `tandem ... | head`, is no error.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     if error.chain().any(is_broken_pipe) {
         return ExitCode::SUCCESS;
     }
-    journal::tell(Level::Error, "failed", one_line(&format!("{error:#}")));
+    journal::log(Level::Error, "failed", one_line(&format!("{error:#}")));
     let bad_input = error.downcast_ref::<BadInput>().is_some();
     ExitCode::from(if bad_input { BAD_INPUT } else { FAILURE })
 }

@@ -9,7 +9,7 @@ use tandem_host::vms::homes_file::HomesFile;
 use tandem_machine::homes::Home;
 use tandem_settings::Settings;
 
-/// Looks at the VMs of this host for a moment, and prints a line for each; then what could not be seen.
+/// Observes the VMs of this host for a moment, and prints a line for each, then what could not be read.
 ///
 /// # Errors
 /// If the machine or its processes cannot be read, or nothing can be printed.
@@ -20,7 +20,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
         return Ok(());
     }
     let root = Path::new("/");
-    // A file that cannot be used says as little as none.
+    // An unusable file counts as no file.
     let file = HomesFile::read(root).ok().flatten().filter(|file| !file.are_planned);
     let mut vms = HostVms::find(root, &eager(settings), file.as_ref())?;
     let homes = |resident: &Resident| {
@@ -70,7 +70,7 @@ pub fn gives_no_homes(settings: &Settings) -> Option<String> {
     ))
 }
 
-/// What is worth it now is shown at once.
+/// The same settings, but with homes that move at once when that pays.
 fn eager(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     settings.agent.looks_in_a_row = 1;

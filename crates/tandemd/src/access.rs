@@ -1,4 +1,4 @@
-//! The loaded scheduler, for whoever runs the command: root reaches it directly, others through the service's socket.
+//! Access to the loaded scheduler: root uses its pinned maps, other users the service's socket.
 
 use crate::error::BadInput;
 use anyhow::anyhow;
@@ -18,7 +18,7 @@ pub enum Access {
     Service(Client),
 }
 
-/// Whom a preference is for.
+/// The subject of a preference.
 #[derive(Clone, Copy, Debug)]
 pub enum Who<'a> {
     /// A thread, by its number.
@@ -32,7 +32,7 @@ pub enum Who<'a> {
 pub enum AccessError {
     /// The task or cgroup does not exist any more.
     Gone,
-    /// Something else; says whom it is about, if anybody.
+    /// Anything else; the message names the subject, if there is one.
     Other(anyhow::Error),
 }
 
@@ -54,7 +54,7 @@ impl Access {
         }
     }
 
-    /// Where the scheduler runs; not known to those who may only steer their own tasks.
+    /// The scheduler's mode; `None` for users who may only steer their own tasks.
     ///
     /// # Errors
     /// If it is gone.
@@ -65,7 +65,7 @@ impl Access {
         }
     }
 
-    /// What the scheduler does.
+    /// Mode, age and counters of the scheduler.
     ///
     /// # Errors
     /// If it is gone, or the user may not read this.
@@ -79,8 +79,8 @@ impl Access {
         }
     }
 
-    /// What the agent knows of the VMs of this host; nothing if the settings say that it looks for none. Only the agent
-    /// knows, so this is asked of the service, by root as well.
+    /// The agent's reports about the VMs of this host; `None` if the settings give no homes. Only the agent has them, so
+    /// that root asks the service as well.
     ///
     /// # Errors
     /// If the service is not there, or the user may not read this.
@@ -99,10 +99,10 @@ impl Access {
         }
     }
 
-    /// What somebody prefers, if anything.
+    /// The preference of a task or cgroup, if it has one.
     ///
     /// # Errors
-    /// If it is gone, or the user may not know.
+    /// If it is gone, or the user may not read it.
     pub fn preference_of(&self, who: Who<'_>) -> Result<Option<Held>, AccessError> {
         match self {
             Self::Direct(_, preferences) => {
@@ -120,7 +120,7 @@ impl Access {
         }
     }
 
-    /// Sets what somebody prefers.
+    /// Sets the preference of a task or cgroup.
     ///
     /// # Errors
     /// If it is gone, the user may not, or the scheduler cannot hold it.
@@ -174,7 +174,7 @@ impl Who<'_> {
     fn failed(self, error: PreferenceError) -> AccessError {
         match error {
             PreferenceError::Gone => AccessError::Gone,
-            // That the scheduler is gone is about nobody.
+            // A missing scheduler concerns no particular subject.
             PreferenceError::Scheduler(error @ SchedulerError::NotLoaded) => AccessError::Other(error.into()),
             PreferenceError::TooLarge { .. } => {
                 AccessError::Other(BadInput::new(format!("{}: {error}", self.name())).into())

@@ -18,7 +18,7 @@ pub enum RiskArg {
 }
 
 impl RiskArg {
-    /// Notes it in the settings.
+    /// Sets it in the settings.
     pub fn set(self, ignore: &mut Ignore) {
         match self {
             Self::Limits => ignore.limits = true,
@@ -28,7 +28,7 @@ impl RiskArg {
     }
 }
 
-/// Looks for risks; a sentence about each that is ignored.
+/// Searches for risks; returns a sentence for each that is ignored.
 ///
 /// # Errors
 /// If there is one that is not ignored: bad input, because other settings cure it. Or if the machine cannot be read.

@@ -1,4 +1,4 @@
-//! The VMs that are on this host now, as the planner is shown them: for verbs that ask it, and do nothing.
+//! The VMs of this host as the planner sees them, for verbs that ask it and change nothing.
 
 use crate::observe::{Gaps, note_of_monitors, unreadable};
 use std::path::Path;
@@ -10,13 +10,14 @@ use tandem_host::vms::homes_file::HomesFile;
 use tandem_machine::Machine;
 use tandem_settings::Settings;
 
-/// How long VMs are looked at, so that it is known which of them work.
+/// How long VMs are observed, to learn which of them are busy.
 pub const OBSERVED: Duration = Duration::from_secs(2);
 
 /// A host and its VMs.
 pub struct HostVms {
+    /// The topology of the host.
     pub machine: Machine,
-    /// Looks, and gives nobody a home.
+    /// Observes, and gives no homes.
     pub agent: Agent<NoHands>,
     begin: Instant,
 }
@@ -34,10 +35,10 @@ impl HostVms {
         Ok(Self { machine, agent, begin })
     }
 
-    /// Sees how much they work within that time, and decides about homes. Without VMs it does not wait.
+    /// Measures how busy they are within that time, and plans homes. Without VMs it does not wait.
     ///
     /// # Errors
-    /// None arises where nobody is given homes.
+    /// None arises, because no homes are given.
     pub fn measure(&mut self, time: Duration) -> Result<(), AgentError> {
         if self.agent.residents().next().is_some() {
             sleep(time);
@@ -46,12 +47,12 @@ impl HostVms {
         Ok(())
     }
 
-    /// How long it has been looking.
+    /// How long it has been observing.
     pub fn elapsed(&self) -> Duration {
         self.begin.elapsed()
     }
 
-    /// What could not be seen, and what to do: a sentence each, without a full stop.
+    /// What could not be read, and what to do: a sentence each, without a full stop.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = unreadable(&self.agent.residents().map(Gaps::of_resident).collect::<Vec<_>>());
         notes.extend(note_of_monitors(self.agent.monitors_without_vcpus().collect()));

@@ -1,4 +1,4 @@
-//! The signals for the command, received when it asks for them, so that it always ends in order.
+//! Signals, received when the command asks for them, so that it always ends in an orderly way.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -6,7 +6,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// What a signal asks for.
+/// The request that a signal makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// SIGINT, SIGTERM: to end.
@@ -15,11 +15,11 @@ pub enum Wish {
     Reload,
 }
 
-/// SIGINT, SIGTERM and SIGHUP, held back until they are asked for.
+/// SIGINT, SIGTERM and SIGHUP, blocked and read on request.
 pub struct Signals(SignalFd);
 
 impl Signals {
-    /// Holds the signals back from now on.
+    /// Blocks the signals from now on.
     ///
     /// # Errors
     /// If the system refuses.
@@ -29,7 +29,7 @@ impl Signals {
         SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map(Self)
     }
 
-    /// Waits for a signal, at most so long; returns what it asks for, if one came.
+    /// Waits for a signal, at most this long; returns what it asks for.
     ///
     /// # Errors
     /// If the system refuses.

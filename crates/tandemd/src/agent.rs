@@ -1,9 +1,11 @@
 //! `tandem agent`: the helper process of `tandem run`, which starts it, and starts it again if it ends.
 //!
-//! It is a process of its own so that the one that holds the scheduler reads nothing that users write, and so that the
-//! scheduler stays if this one dies. It gets the settings on its standard input, as a line of JSON, and ends when that
-//! is closed. Before it listens to anybody it gives up its capabilities; a broker keeps the one that it takes to look at VMs of others. Once it does, and from then on whenever it has got on, it writes a
-//! byte on standard output: who starts it ends one that is silent for long, and starts another one. Its log is standard error.
+//! Problem: the process that holds the scheduler must not read what users write, and must survive one that does.
+//!
+//! Approach: a process of its own. It reads the settings from standard input, as a line of JSON, and ends when that is
+//! closed. Before it serves requests it gives up its capabilities; a broker keeps CAP_SYS_PTRACE, which reading other users'
+//! VMs takes. From then on it writes a byte to standard output whenever it makes progress; the parent replaces an agent that
+//! is silent for long. It logs to standard error.
 //!
 //! It serves users ([`tandem_host::control`]), gives VMs their homes ([`tandem_host::agent`]), and serves metrics if the
 //! settings say where ([`tandem_host::metrics`]).
@@ -32,20 +34,20 @@ use tandem_host::vms::homes_file::HomesFile;
 use tandem_machine::Machine;
 use tandem_settings::{Mode, Settings, VmRule};
 
-/// How often it looks around when nothing wakes it.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it takes a step when nothing wakes it.
+const STEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Arguments of `tandem agent`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Observe alone: there is no scheduler
+    /// Only observe: no scheduler is loaded
     #[arg(long)]
     observe: bool,
 }
 
-/// Serves, and looks after VMs, until standard input is closed.
+/// Serves users and places VMs until standard input is closed.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    // The parent holds them back, and a child inherits that.
+    // The parent blocks them, and a child inherits the mask.
     SigSet::all().thread_unblock().context("cannot receive signals")?;
     // A file for each vCPU stays open.
     let _ = open_files::raise();
@@ -59,14 +61,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(loaded) => Box::new(SchedulerHands::new(loaded.preferences()?, machine.clone())),
         None => Box::new(NoHands),
     };
-    // Memory by node and what maps show of other users' VMs is told to who may trace these: the broker, and who moves memory.
+    // The kernel shows memory by node and maps of other users' VMs to those that may trace them: the broker and the mover.
     let mut broker = helper::command(Role::Broker);
     let keeps_apart = !args.observe && settings.vm.iter().any(VmRule::keeps_apart);
     broker.args(keeps_apart.then_some("--cookies"));
     guarded::delegate_to(broker).context("cannot start the broker")?;
     let moves_memory = !args.observe && may_move_memory(&settings, &machine);
     let pages = moves_memory.then(|| PagesByHelper::start(helper::command(Role::Mover))).transpose();
-    let pages = pages.context("cannot start who moves memory")?;
+    let pages = pages.context("cannot start the helper that moves memory")?;
     keep_only(Capabilities::empty()).context("cannot give up capabilities")?;
 
     let mut agent = settings.gives_homes().then(|| {
@@ -101,8 +103,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             .context("cannot serve metrics")?;
     }
     if agent.as_ref().is_some_and(|agent| !agent.has_events()) {
-        let text = "the kernel does not tell of new programs (CONFIG_PROC_EVENTS); VMs are looked for every two seconds";
-        journal::tell(Level::Notice, "agent", text);
+        let text = "the kernel does not report new programs (CONFIG_PROC_EVENTS); the agent searches for VMs every two seconds";
+        journal::log(Level::Notice, "agent", text);
     }
     let begin = Instant::now();
     loop {
@@ -111,11 +113,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             if let Some(file) = agent.homes_file()
                 && let Err(error) = file.write(root)
             {
-                journal::tell(Level::Error, "agent", error.to_string());
+                journal::log(Level::Error, "agent", error.to_string());
             }
         }
         server.log_due();
-        anyhow::ensure!(!guarded::is_lost(), "the broker has ended, without which no VM can be looked at");
+        anyhow::ensure!(!guarded::is_lost(), "the broker has ended, without which the agent can read no VM");
         beat();
         if is_closed(&mut input, agent.iter().flat_map(Agent::ends))? {
             // Homes end with the scheduler; an agent that takes this one's place writes them anew.
@@ -124,17 +126,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Whether memory is to be moved, and can be; warns if it only is to be.
+/// Whether the settings ask for moving memory and the kernel allows it; warns if only the former holds.
 fn may_move_memory(settings: &Settings, machine: &Machine) -> bool {
     if settings.agent.memory_mib_per_s == 0 || machine.node_count() == 1 {
         return false;
     }
     if let Err(error) = KernelPages::probe() {
         let text = format!(
-            "memory_mib_per_s of [agent] has no effect, for move_pages(2) is refused ({error}); put \
+            "memory_mib_per_s of [agent] has no effect, because the kernel refuses move_pages(2) ({error}); put \
              `SystemCallFilter=move_pages` into [Service] with `systemctl edit tandem`, and restart the service"
         );
-        journal::tell(Level::Warning, "settings", text);
+        journal::log(Level::Warning, "settings", text);
         return false;
     }
     true
@@ -147,12 +149,13 @@ fn read_settings(input: &mut impl BufRead) -> anyhow::Result<Settings> {
         .context("standard input has no settings; `tandem run` starts the agent with them")
 }
 
-/// Waits until the input is closed, which it returns, until one of the others is readable, or for a while.
+/// Waits until the input is closed, one of the others is readable, or the interval has passed; returns whether the input is
+/// closed.
 fn is_closed<'a>(
     input: &mut (impl Read + AsFd),
     others: impl Iterator<Item = BorrowedFd<'a>>,
 ) -> anyhow::Result<bool> {
-    let timeout = PollTimeout::try_from(LOOK_INTERVAL).unwrap_or(PollTimeout::MAX);
+    let timeout = PollTimeout::try_from(STEP_INTERVAL).unwrap_or(PollTimeout::MAX);
     let is_readable = {
         let mut fds = vec![PollFd::new(input.as_fd(), PollFlags::POLLIN)];
         fds.extend(others.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
@@ -162,7 +165,7 @@ fn is_closed<'a>(
     Ok(is_readable && input.read(&mut [0; 64])? == 0)
 }
 
-/// Tells the parent that something has been done; it may be gone.
+/// Reports progress to the parent, which may be gone.
 fn beat() {
     let mut output = io::stdout().lock();
     let _ = output.write_all(b".").and_then(|()| output.flush());
