@@ -2,42 +2,49 @@
 /*
  * Balance: how tasks get from CPU to CPU and from LLC to LLC.
  *
- * Problem: no CPU may idle while a task waits that may use it; CPU time is to be fair over all CPUs that tasks can reach; and a
- * move costs caches, the more the farther it goes.
+ * Problem: no CPU may idle while a task waits that may use it; CPU time is to be fair over all CPUs that
+ * tasks can reach; and a move costs caches, the more the farther it goes.
  *
  * Approach, in the order of distance:
- * 1. A CPU with nothing to run takes what waits: in its LLC, then in others, nearest node first, there those that prefer this
- *    CPU before the rest.
- * 2. At each decision and each tick a CPU looks at two others of its LLC, where one began to wait last and the next in turn, and takes
- *    the first that waits there if that is owed `migration_margin_ns` more than who would run here.
- * 3. A task that may use some CPUs of an LLC only, and whose slice ended or that wakes, looks at two others of them and goes
- *    where it is owed more than others by that margin, or by `preempt_margin_ns` if it wakes, whose caches are colder. While some CPU
- *    idles, it goes where a task runs that could use that one, which then makes room.
- *    So does one that may go to another LLC, where a CPU idles, for one that waits and may not.
- * 4. A task that joins a queue goes to another LLC if that has less to do for each of its CPUs, weights counted, by more than
- *    IMBALANCE_*_PCT; or if the clock there has gone further lately than here by twice the margin, which is how tasks take
- *    turns where their number does not divide.
- * 5. A task that waits is not asked again while it waits. So a CPU that decides looks once in `balance_interval_ns` into another LLC, in
- *    turn, and takes one that waits there first and would be better off here by the same rule.
+ * 1. A CPU with nothing to run takes tasks that wait: in its LLC, then in others, nearest node first, there
+ *    tasks that prefer this CPU before the rest.
+ * 2. At each decision and each tick a CPU checks two others of its LLC, where a task last began to wait and
+ *    the next in turn, and takes the first task that waits there if that is owed `migration_margin_ns` more
+ *    than the task that would run here.
+ * 3. A task that may only use some CPUs of an LLC, and whose slice ended or that wakes, checks two others of
+ *    them and goes where it is owed more than others by that margin, or by `preempt_margin_ns` if it wakes,
+ *    because its caches are colder. While some CPU idles, it goes where a task runs that could use that CPU,
+ *    which then makes room. So does a task that may go to another LLC, where a CPU idles, for one that waits
+ *    and may not.
+ * 4. A task that joins a queue goes to another LLC if that has less to do for each of its CPUs, weights
+ *    counted, by more than IMBALANCE_*_PCT; or if the clock there has advanced lately by twice the margin
+ *    more than here, which is how tasks take turns where their number does not divide.
+ * 5. A task that waits does not choose again. So a CPU that decides checks another LLC once in
+ *    `balance_interval_ns`, in turn, and takes the task that waits there first if it would be better off here
+ *    by the same rule.
  *
- * All looks are at a constant number of places, whatever the size of the machine, but for those of a CPU that would idle.
+ * All checks are of a constant number of places, whatever the size of the machine, except those of a CPU that
+ * would idle.
  */
 #ifndef TANDEM_BALANCE_H
 #define TANDEM_BALANCE_H
 
 enum {
-	/* Other CPUs that a bound task looks at, and that a CPU looks at for a queue with somebody to take. */
+	/* Other CPUs that a bound task checks, and that a CPU checks for a queue with a task to take. */
 	BOUND_LOOKS = 2,
 	SIBLING_LOOKS = 4,
-	/* How much more an LLC must have to do for a task to leave it: inside a node, for another node, and away from home. */
+	/*
+	 * How much more an LLC must have to do for a task to leave it: inside a node, for another node, and
+	 * away from home.
+	 */
 	IMBALANCE_NEAR_PCT = 110,
 	IMBALANCE_FAR_PCT = 150,
 	IMBALANCE_HOME_PCT = 400,
 };
 
 /*
- * How far a CPU has served those who run there, against the clocks of all: who comes there from where this is less is owed the
- * difference. `*known` is false where the CPU does not run tasks of this scheduler.
+ * How far a CPU has served the tasks that run there, against the clocks of all: a task that comes from where
+ * this is less is owed the difference. `*known` is false if the CPU does not run tasks of this scheduler.
  */
 static s64 served_on(s32 cpu, u64 now_ns, bool *known)
 {
@@ -59,7 +66,10 @@ __noinline int some_cpu_idles(u32 llc)
 	return found;
 }
 
-/* The CPU in whose queue a bound task is to wait, which is on `cpu`, and has just run there if it did not wake. */
+/*
+ * The CPU in whose queue a bound task is to wait, which is on `cpu`, and has just run there if it did not
+ * wake.
+ */
 static s32 best_for_bound(struct task_struct *p, struct task_state *task, s32 cpu, bool woke, u64 now_ns)
 {
 	s64 served, best_served;
@@ -78,7 +88,7 @@ static s32 best_for_bound(struct task_struct *p, struct task_state *task, s32 cp
 		state = cpu_state(other);
 		if (other == cpu || !state)
 			continue;
-		/* What runs there could go to a CPU that idles, and this task not. */
+		/* The task that runs there could go to an idle CPU, and this task could not. */
 		if (state->running && !state->bound && some_cpu_idles(llc_of(other)))
 			return other;
 		served = served_on(other, now_ns, &known);
@@ -90,7 +100,7 @@ static s32 best_for_bound(struct task_struct *p, struct task_state *task, s32 cp
 	return best;
 }
 
-/* The weight of all that an LLC has to do. */
+/* The weight of all runnable tasks of an LLC. */
 static __always_inline u64 weight_in(u32 llc)
 {
 	struct llc_state *state = llc_state(llc);
@@ -98,15 +108,18 @@ static __always_inline u64 weight_in(u32 llc)
 	return state && state->weight > 0 ? (u64)state->weight : 0;
 }
 
-/* Whether the clock of an LLC has gone further lately than that of another one, by so much CPU time of a task. */
+/*
+ * Whether the clock of an LLC has advanced lately by so much CPU time of a task more than that of another
+ * one.
+ */
 static __always_inline bool is_faster(u32 llc, u32 than, u64 by_ns, u64 weight, u64 now_ns)
 {
 	return (s64)(pace_of(llc, now_ns) - pace_of(than, now_ns)) > (s64)charge(by_ns, weight);
 }
 
 /*
- * Whether a task of `llc` is to go to another one, whose CPUs it may use: that has less to do for each of them, with the task; or, if they
- * take turns, is faster, and has not more to do already.
+ * Whether a task of `llc` is to go to another one, whose CPUs it may use: that has less to do for each of
+ * them, with the task; or, if they take turns, is faster, and does not have more to do already.
  */
 static bool better_in(struct task_struct *p, u32 llc, u32 other, bool turns, u64 now_ns)
 {
@@ -149,7 +162,7 @@ static u32 balanced_llc(struct task_struct *p, s32 cpu, u64 now_ns)
 	return other;
 }
 
-/* Whether a task may run on `cpu` and, if asked for, prefers it. */
+/* Whether a task may run on `cpu` and, with `preferring`, prefers it. */
 static __always_inline bool fits(struct task_struct *p, s32 cpu, bool preferring)
 {
 	struct preference_set *set;
@@ -165,8 +178,8 @@ static __always_inline bool fits(struct task_struct *p, s32 cpu, bool preferring
 }
 
 /*
- * Moves the first task of a queue that may run on `cpu`, or prefers it, to this CPU; with `bounded`, one that is earlier than
- * `bound`.
+ * Moves the first task of a queue that may run on `cpu`, or prefers it, to this CPU; with `bounded`, one that
+ * is earlier than `bound`.
  */
 __noinline int take_fitting(s32 cpu, u64 queue, bool preferring, u64 bound, bool bounded)
 {
@@ -251,7 +264,7 @@ __noinline int steal_step(s32 cpu, bool preferring)
 	return false;
 }
 
-/* Takes what waits elsewhere, for a CPU that would idle. */
+/* Takes a task that waits elsewhere, for a CPU that would idle. */
 static __always_inline bool steal(s32 cpu)
 {
 	if (take_from_llc(cpu, llc_of(cpu), false)) {
@@ -264,15 +277,15 @@ static __always_inline bool steal(s32 cpu)
 }
 
 /*
- * The virtual time before which a task that waits on another CPU is owed so much more than one with this virtual time, which would
- * run on `cpu`, that this is worth a move.
+ * The virtual time before which a task that waits on another CPU is owed so much more than one with this
+ * virtual time, which would run on `cpu`, that moving it is worth the cost.
  */
 static __always_inline u64 owed_before(u64 vtime, s32 cpu)
 {
 	return vtime - charge(settings.migration_margin_ns, mean_weight(llc_of(cpu)));
 }
 
-/* Whether somebody waits for a CPU whom others may take, and who is earlier than `bound`. */
+/* Whether a task waits for a CPU that other CPUs may take, and that is earlier than `bound`. */
 __noinline int is_owed_at(u32 cpu, u64 bound, u64 now_ns)
 {
 	u64 first;
@@ -282,8 +295,8 @@ __noinline int is_owed_at(u32 cpu, u64 bound, u64 now_ns)
 }
 
 /*
- * A CPU of the LLC where somebody waits whom others may take, and who is earlier than `bound`: that where one began to wait last, or the
- * next in turn; -1: not where it looked.
+ * A CPU of the LLC where a task waits that other CPUs may take, and that is earlier than `bound`: the one
+ * where a task last began to wait, or the next in turn; -1: none of these.
  */
 static __always_inline s32 owed_elsewhere(struct cpu_state *state, s32 cpu, u64 bound, u64 now_ns)
 {
@@ -317,7 +330,7 @@ static __always_inline s32 owed_elsewhere(struct cpu_state *state, s32 cpu, u64 
 	return -1;
 }
 
-/* Takes the first task that waits on another CPU, where that is owed more than the task that would run here. */
+/* Takes the first task that waits on another CPU, if it is owed more than the task that would run here. */
 static __always_inline bool take_owed(struct cpu_state *state, s32 cpu, u64 vtime, u64 now_ns)
 {
 	u64 bound = owed_before(vtime, cpu);
@@ -334,7 +347,10 @@ static __always_inline bool take_owed(struct cpu_state *state, s32 cpu, u64 vtim
 	return true;
 }
 
-/* Takes the first that waits in a queue of another LLC, if it is better off on this CPU, and does not prefer others. */
+/*
+ * Takes the first task that waits in a queue of another LLC, if it is better off on this CPU and does not
+ * prefer others.
+ */
 __noinline int take_from_queue(s32 cpu, u64 queue, u32 llc, u64 now_ns)
 {
 	struct task_struct *p;
@@ -351,7 +367,7 @@ __noinline int take_from_queue(s32 cpu, u64 queue, u32 llc, u64 now_ns)
 	return false;
 }
 
-/* Takes one that waits in another LLC and is better off here. */
+/* Takes a task that waits in another LLC and is better off here. */
 __noinline int take_from_busier(s32 cpu, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(cpu);
@@ -379,8 +395,8 @@ __noinline int take_from_busier(s32 cpu, u64 now_ns)
 }
 
 /*
- * Takes the task that deserves this CPU most: of those who wait for it, or one that waits for another CPU and is owed more than it.
- * False: the running task does, which can go on (`runs_on`), or nobody waits.
+ * Takes the task that deserves this CPU most: one that waits for it, or one that waits for another CPU and is
+ * owed more. False: the running task deserves it, which can continue (`runs_on`), or no task waits.
  */
 static bool take_next(struct cpu_state *state, s32 cpu, bool runs_on, u64 now_ns)
 {
@@ -405,8 +421,9 @@ static bool take_next(struct cpu_state *state, s32 cpu, bool runs_on, u64 now_ns
 }
 
 /*
- * A CPU of the LLC that runs a task which has had so much more than one with this virtual time, which would wait for `cpu`, that this
- * one is to go there and stop it; -1: not where it looked. Not one that is bound there, which could go nowhere else.
+ * A CPU of the LLC that runs a task which has had so much more than one with this virtual time, which would
+ * wait for `cpu`, that this one is to go there and stop it; -1: none was found. Not a task that is bound
+ * there, which could go nowhere else.
  */
 __noinline s32 runs_later(s32 cpu, u64 vtime, u64 now_ns)
 {
@@ -424,7 +441,10 @@ __noinline s32 runs_later(s32 cpu, u64 vtime, u64 now_ns)
 
 		if (sibling && sibling->running && !sibling->bound && other != cpu && before(sibling->since_ns + settings.preempt_margin_ns, now_ns) &&
 		    before(bound, running_vtime(sibling, base, now_ns))) {
-			/* Here the next look begins: what finds it twice, to decide and to act, finds the same. */
+			/*
+			 * The next check begins here: a caller that asks twice, to decide and to act, gets
+			 * the same answer.
+			 */
 			state->push_at = other;
 			return other;
 		}
@@ -434,7 +454,7 @@ __noinline s32 runs_later(s32 cpu, u64 vtime, u64 now_ns)
 	return -1;
 }
 
-/* Whether some CPU idles that a task may use. */
+/* Whether there is an idle CPU that a task may use. */
 static bool idle_cpu_for(struct task_struct *p)
 {
 	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
@@ -444,7 +464,7 @@ static bool idle_cpu_for(struct task_struct *p)
 	return found;
 }
 
-/* Whether the first task of a queue may use none of the CPUs that idle. */
+/* Whether the first task of a queue may use none of the idle CPUs. */
 static bool waits_in_vain(u64 queue, const struct cpumask *idle)
 {
 	struct task_struct *p;
@@ -458,8 +478,8 @@ static bool waits_in_vain(u64 queue, const struct cpumask *idle)
 }
 
 /*
- * Whether a task that runs on `cpu` is to leave it for a CPU of another LLC, which idles, because a task waits here that may not
- * leave the LLC.
+ * Whether a task that runs on `cpu` is to leave it for an idle CPU of another LLC, because a task waits here
+ * that may not leave the LLC.
  */
 __noinline int leaves_llc(struct task_struct *p __arg_trusted, s32 cpu)
 {
@@ -488,8 +508,9 @@ __noinline int leaves_llc(struct task_struct *p __arg_trusted, s32 cpu)
 }
 
 /*
- * Whether a running task that may use the whole LLC is to leave a CPU to those who are bound to it: for one that idles, or for one where
- * a task runs that has had more than they have; or to those who may not leave the LLC.
+ * Whether a running task that may use the whole LLC is to leave a CPU to tasks that are bound to it: for an
+ * idle one, or for one where a task runs that has had more than they have; or to tasks that may not leave the
+ * LLC.
  */
 static bool makes_room(struct task_struct *p, struct cpu_state *state, s32 cpu, u64 now_ns)
 {

@@ -2,16 +2,17 @@
 /*
  * Weights of cgroups.
  *
- * Problem: a cgroup's tasks together get what its `cpu.weight` says against its siblings, however many they are; a
- * queue knows single tasks only.
+ * Problem: a cgroup's tasks together get a share according to its `cpu.weight` against its siblings, however
+ * many they are; a queue knows only single tasks.
  *
- * Approach: the tree is flattened. Inside a cgroup, runnable tasks and cgroups with runnable tasks share what the
- * cgroup has, by weight: factor(cgroup) = factor(parent) x weight / sum of the weights in it, and a task counts with
- * its own weight x its cgroup's factor. Tasks of the root count with their own weights, as in CFS, where a cgroup of
- * weight 100 weighs as much as one usual task beside it. The sums change as tasks wake and sleep; factors are computed
- * again when they are older than FACTOR_AGE_NS.
+ * Approach: the tree is flattened. Inside a cgroup, runnable tasks and cgroups with runnable tasks share the
+ * cgroup's part by weight: factor(cgroup) = factor(parent) x weight / sum of the weights in it, and a task
+ * counts with its own weight x its cgroup's factor. Tasks of the root count with their own weights, as in
+ * CFS, where a cgroup of weight 100 weighs as much as one usual task beside it. The sums change as tasks wake
+ * and sleep; factors are recomputed when they are older than FACTOR_AGE_NS.
  *
- * Limits: like CFS's, weights hold where tasks compete: LLCs are not balanced by weight. MAX_DEPTH levels count.
+ * Limits: as in CFS, weights hold where tasks compete: LLCs are not balanced by weight. MAX_DEPTH levels
+ * count.
  */
 #ifndef TANDEM_CGROUP_WEIGHTS_H
 #define TANDEM_CGROUP_WEIGHTS_H
@@ -19,11 +20,11 @@
 #define FACTOR_ONE (1U << 20)
 #define FACTOR_AGE_NS (1000ULL * 1000)
 #define MAX_DEPTH 16
-/* How often what counts of a cgroup is looked at, if it changes meanwhile. */
+/* How often a cgroup's contribution is checked, if it changes meanwhile. */
 #define COUNT_TRIES 3
 
 struct cgroup_state {
-	/* The kernel's weight, 1 to 10,000, and what the parent's sum has of it: nothing while nothing is runnable. */
+	/* The kernel's weight, 1 to 10,000, and its part in the parent's sum: 0 while nothing is runnable. */
 	s64 weight;
 	s64 counted;
 	/* Runnable tasks and cgroups in it, and the sum of their weights. */
@@ -32,7 +33,10 @@ struct cgroup_state {
 	/* In units of 1/FACTOR_ONE, and when it was computed. */
 	u64 factor;
 	u64 computed_ns;
-	/* See limits.bpf.h: its own bucket, that of the nearest limited cgroup from it up, and by which limits. */
+	/*
+	 * See limits.bpf.h: its own bucket, that of the nearest limited cgroup upwards from it, and for which
+	 * generation of limits.
+	 */
 	u32 bucket;
 	u32 limited_by;
 	u32 limits_generation;
@@ -45,7 +49,7 @@ struct {
 	__type(value, struct cgroup_state);
 } cgroup_states SEC(".maps");
 
-/* Cgroups that the scheduler knows, the root not counted: with none, nothing here costs anything. */
+/* Number of cgroups that the scheduler knows, except the root: with none, nothing here costs anything. */
 u32 nr_cgroups;
 
 static struct cgroup_state *state_of_ancestor(struct cgroup *cgroup, int level)
@@ -61,8 +65,9 @@ static struct cgroup_state *state_of_ancestor(struct cgroup *cgroup, int level)
 }
 
 /*
- * Brings up to date what a cgroup's parent has of its weight. Others may do so at the same time, for what began or ceased to be runnable
- * there, or for another weight: each adds by how much it has changed what counts, and looks again whether that is still so.
+ * Updates the part that a cgroup's parent has of its weight. Other CPUs may do so at the same time, for tasks
+ * that became or ceased to be runnable there, or for another weight: each adds its change, and checks again
+ * whether that is still right.
  */
 static __always_inline void count_in_parent(struct cgroup_state *state, struct cgroup_state *parent)
 {
@@ -78,8 +83,8 @@ static __always_inline void count_in_parent(struct cgroup_state *state, struct c
 }
 
 /*
- * Adds a runnable task's weight to its cgroup, or takes it away (`sign` -1). The first runnable thing of a cgroup adds
- * the cgroup to its parent, and so on upwards; the last one takes it away.
+ * Adds a runnable task's weight to its cgroup, or subtracts it (`sign` -1). The first runnable entity of a
+ * cgroup adds the cgroup to its parent, and so on upwards; the last one removes it.
  */
 static void change_runnable(struct task_struct *p, s64 sign)
 {
@@ -133,7 +138,7 @@ static u64 compute_factor(struct cgroup *cgroup)
 	return factor ?: 1;
 }
 
-/* A task's weight with its cgroups': 1/1024 of the kernel's units, see fairness.bpf.h. */
+/* A task's weight with those of its cgroups: 1/1024 of the kernel's units, see fairness.bpf.h. */
 static __always_inline u64 weight_of(struct task_struct *p, u64 now_ns)
 {
 	u64 weight = (u64)p->scx.weight << WEIGHT_SHIFT;

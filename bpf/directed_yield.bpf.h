@@ -1,39 +1,50 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Directed yield: a vCPU that spins lets another of its VM run, which may hold the lock.
+ * Directed yield: a vCPU that spins lets another vCPU of its VM run, which may hold the lock.
  *
- * Problem: KVM calls yield_to() for each candidate in turn, and most of them run already; and when many vCPUs spin at
- * once, they yield to each other in circles.
+ * Problem: KVM calls yield_to() for each candidate in turn, and most of them run already; and when many vCPUs
+ * spin at once, they yield to each other in circles.
  *
- * Approach: the target runs next on the CPU where it ran last, and preempts who is there. Its caches are there, and the
- * yielder goes on where its own are. vCPUs that wait for each other so come to run at the same time, and few of their
- * spins last long enough to be noticed. A VM with more threads than a quarter of the CPUs is too large for that: it and
- * others only push each other away. Its targets get the yielder's CPU, in exchange, which moves them.
+ * Approach: the target runs next on the CPU where it ran last, and preempts the task there. Its caches are
+ * there, and the yielder continues where its own are. vCPUs that wait for each other thus come to run at the
+ * same time, and few of their spins last long enough to be noticed. A VM with more threads than a quarter of
+ * the CPUs is too large for that: it and others only push each other away. Its targets get the yielder's CPU
+ * in exchange, which moves them.
  *
- * yield_to() is refused, so that KVM tries its next candidate, unless the target waits in a queue, its CPU is not itself in
- * a directed yield, and it has not had more than its share. All tests are reads; nothing is taken for a target that cannot
- * be helped. Otherwise the target's number and queue are noted for the CPU, which moves it out of that queue. A target that
- * waits for another LLC than that of its last CPU, since the queues were balanced, gets the yielder's CPU as well.
+ * yield_to() is refused, so that KVM tries its next candidate, unless the target waits in a queue, its CPU is
+ * not itself in a directed yield, and it has not had more than its share. All tests are reads; no lock is
+ * taken for a target that cannot be helped. Otherwise the target's number and queue are noted for the CPU,
+ * which moves it out of that queue. A target that waits for another LLC than that of its last CPU, since the
+ * queues were balanced, gets the yielder's CPU as well.
  *
- * Who loses a CPU keeps its virtual time, so that it gets back what it gave: it was charged for
- * what it ran, and the target is charged for what it runs. The target has had more than its share if it is ahead of who
- * is preempted, or waits first for that CPU, by more than YIELD_AHEAD_SLICES slices. Otherwise two vCPUs that yield to each
- * other would keep a third off the CPU for ever, and be it the one that has the lock.
+ * A task that loses a CPU keeps its virtual time, so that it gets back what it gave: it was charged for what
+ * it ran, and the target is charged for what it runs. The target has had more than its share if it is ahead
+ * of the preempted task, or of the first task that waits for that CPU, by more than YIELD_AHEAD_SLICES
+ * slices. Otherwise two vCPUs that yield to each other would keep a third off the CPU for ever, even one that
+ * holds the lock.
  *
  * Limits: a target that waits in the local queue of a CPU cannot be moved, and is next there anyway. At most
- * SEARCH_ALL_MAX tasks of a queue are looked at.
+ * SEARCH_ALL_MAX tasks of a queue are examined.
  */
 #ifndef TANDEM_DIRECTED_YIELD_H
 #define TANDEM_DIRECTED_YIELD_H
 
 enum {
-	/* Who has a lock often waits because its slice is over: it is ahead by that one, and needs another to go on. */
+	/*
+	 * A task that holds a lock often waits because its slice is over: it is ahead by that one, and needs
+	 * another to continue.
+	 */
 	YIELD_AHEAD_SLICES = 2,
-	/* A VM that has more threads than this part of the CPUs does not come to run at once: others push back. */
+	/*
+	 * The vCPUs of a VM with more threads than this part of the CPUs do not run at once: other VMs push
+	 * back.
+	 */
 	VM_CPU_SHARE = 4,
 };
 
-/* Whether the first of a queue is behind `vtime`, told by the clock of the CPU's LLC, by more than `ahead`. */
+/*
+ * Whether the first task of a queue is behind `vtime`, by the clock of the CPU's LLC, by more than `ahead`.
+ */
 static __always_inline bool is_too_far_ahead(u64 vtime, u64 ahead, u64 queue, u64 now_ns)
 {
 	u64 first;
@@ -42,8 +53,8 @@ static __always_inline bool is_too_far_ahead(u64 vtime, u64 ahead, u64 queue, u6
 }
 
 /*
- * Whether the target has had more than its share against those who wait for a CPU, and who runs there if that is not who
- * yields, which has `own` CPU. vCPUs of a VM usually have one weight.
+ * Whether the target has had more than its share against the tasks that wait for a CPU, and the one that runs
+ * there unless that is the yielder, whose CPU is `own`. vCPUs of a VM usually have the same weight.
  */
 static __always_inline bool had_its_share(struct task_struct *to, s32 cpu, const struct cpu_state *state,
 					  const struct cpu_state *own, u64 now_ns)
@@ -58,7 +69,10 @@ static __always_inline bool had_its_share(struct task_struct *to, s32 cpu, const
 	       is_too_far_ahead(vtime, ahead, BOUND_QUEUE | cpu, now_ns);
 }
 
-/* Whether all threads of the task's process may come to run at the same time, though other VMs want CPUs, too. */
+/*
+ * Whether all threads of the task's process may come to run at the same time although other VMs want CPUs,
+ * too.
+ */
 static __always_inline bool may_run_at_once(struct task_struct *p)
 {
 	u32 nr_threads = BPF_CORE_READ(p, signal, nr_threads);
@@ -112,7 +126,7 @@ static __always_inline bool yield_to(struct task_struct *from, struct task_struc
 	return true;
 }
 
-/* Moves the target of the CPU's directed yield here, if there is one; false: there is none, or it has gone. */
+/* Moves the target of the CPU's directed yield here, if there is one; false: there is none, or it is gone. */
 static bool run_yield_target(struct cpu_state *state, s32 cpu)
 {
 	s32 target = state->yield_to;

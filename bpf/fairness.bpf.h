@@ -1,36 +1,42 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Fairness: who runs next, and for how long.
+ * Fairness: which task runs next, and for how long.
  *
- * Problem: tasks share the CPUs in proportion to their weights, whatever CPUs each of them may use, and those that slept are
- * neither punished nor paid for it. Nobody starves.
+ * Problem: tasks share the CPUs in proportion to their weights, whatever CPUs each of them may use, and tasks
+ * that slept are neither punished nor rewarded for it. No task starves.
  *
- * Approach: virtual time. A task that runs for t has its virtual time advance by t x 100 / weight, and each queue gives its
- * tasks out in the order of their virtual times. All tasks of an LLC are told by one time, wherever they wait, so that a CPU
- * takes the first of all queues that it serves. Among tasks of different affinities, that gives the weighted max-min fair
- * shares: who has had least goes first wherever it may run.
+ * Approach: virtual time. A task that runs for t has its virtual time advance by t x 100 / weight, and each
+ * queue returns its tasks in the order of their virtual times. The virtual times of all tasks of an LLC refer
+ * to one time, wherever the tasks wait, so that a CPU takes the first of all queues that it serves. Among
+ * tasks of different affinities, that gives the weighted max-min fair shares: the task that has had least
+ * goes first wherever it may run.
  *
- * 1. The LLC's clock advances as far as the virtual time of a task that gets exactly its share: by the time that its CPUs ran,
- *    over the weights of its runnable tasks. Where tasks are confined that is nobody's pace; so the clock is drawn to those
- *    who run, and most to those who have had most and still run: with them a new task competes. A task's lag is the clock less
- *    its virtual time: what it is owed, times its weight. Who slept may have a little, `sleeper_credit_ns`. Who is new has half of what its
- *    creator has, or owes what that owes; and how its lag has changed when it ends goes over to the creator. So who works by one short
- *    task after another gets what one task would get.
- * 2. What a task runs while nobody waits who could have its CPU counts for nothing: it gets no farther than the clock.
- * 3. No task can use more than a CPU. What its weight would give it beyond that is no load; and who never has to wait keeps only
- *    such a lead over the first who does as their turns make.
- * 4. Tasks that are confined to busy CPUs fall behind the clock, others get ahead. So that neither has to be made good for
- *    when they meet later, lags fade, those of all tasks alike: by half in 1.5 s (FADE_SHIFT). What fades alike keeps its order.
- *    Who sleeps, moves to other CPUs, or is confined no longer is owed KEPT_SLICES there at most.
- * 5. What a bound or a margin says is CPU time of the task concerned: charge() turns it into virtual time by the weight.
- * 6. LLCs have clocks of their own. The `pace` of one is how far its clock has gone lately, which fades in the same way: a
- *    task that moves takes along its lag, and what the LLC that it leaves was slower by. How tasks move is told in
- *    balance.bpf.h.
+ * 1. The LLC's clock advances as far as the virtual time of a task that gets exactly its share: by the time
+ *    that its CPUs ran, over the weights of its runnable tasks. Where tasks are confined, that is the pace of
+ *    none of them; so the clock is drawn to tasks that run, and most to those that have had most and still
+ *    run: a new task competes with these. A task's lag is the clock less its virtual time: what it is owed,
+ *    times its weight. A task that slept may have a little, `sleeper_credit_ns`. A new task has half of its
+ *    creator's lag, or owes what its creator owes; and when it ends, the change of its lag passes to the
+ *    creator. So a creator that works through one short task after another gets what one task would get.
+ * 2. Run time while no task waits that could have the CPU counts for nothing: the task's virtual time
+ *    advances no farther than the clock.
+ * 3. No task can use more than a CPU. What its weight would give it beyond that is no load; and a task that
+ *    never has to wait keeps only as much lead over the first waiting task as their turns make.
+ * 4. Tasks that are confined to busy CPUs fall behind the clock, others get ahead. So that neither has to be
+ *    compensated when they meet later, lags fade, those of all tasks alike: by half in 1.5 s (FADE_SHIFT).
+ *    Fading alike keeps their order. A task that sleeps, moves to other CPUs, or is no longer confined is
+ *    owed at most KEPT_SLICES there.
+ * 5. A bound or a margin is CPU time of the task concerned: charge() turns it into virtual time by the
+ *    weight.
+ * 6. LLCs have clocks of their own. The `pace` of an LLC is how far its clock has advanced lately, which
+ *    fades in the same way: a task that moves takes along its lag, and the difference by which the LLC that
+ *    it leaves was slower. balance.bpf.h explains how tasks move.
  *
- * A task whose slice ends goes on if its virtual time is still before that of the first in the queues: this, not the length
- * of slices, is what makes weights count where there is only one CPU.
+ * A task whose slice ends continues if its virtual time is still before that of the first in the queues:
+ * this, not the length of slices, makes weights count where there is only one CPU.
  *
- * Limits: a task gets LEAST_SHARE of a CPU at least, however small its weight, so that it does not wait for ever.
+ * Limits: a task gets at least LEAST_SHARE of a CPU, however small its weight, so that it does not wait for
+ * ever.
  */
 #ifndef TANDEM_FAIRNESS_H
 #define TANDEM_FAIRNESS_H
@@ -38,87 +44,109 @@
 /* Weights are in 1/1024 of the kernel's, where 100 is the usual one. */
 #define WEIGHT_SHIFT 10
 #define WEIGHT_USUAL (100ULL << WEIGHT_SHIFT)
-/* More than any task has. */
+/* An upper limit on the weight of a task. */
 #define WEIGHT_MOST (1ULL << 40)
 
-/* 1/512 of what a CPU of the LLC has to do on average, or of the task that it takes turns with. */
+/* 1/512 of the average load of a CPU of the LLC, or of the task that it takes turns with. */
 #define LEAST_SHARE_SHIFT 9
 
 /*
- * With more tasks a CPU than this, slices are shorter, so that a round stays as long. Shorter ones for fewer tasks gain little,
- * since a task that wakes need not wait for their end, and stop more vCPUs that hold a lock.
+ * With more tasks per CPU than this, slices are shorter, so that the length of a round stays. Shorter ones
+ * for fewer tasks gain little, since a task that wakes need not wait for their end, and stop more vCPUs that
+ * hold a lock.
  */
 #define ROUND_SLICES 3
 
-/* A task that slept or moved is owed no more than so many slices where it comes to; it owes one at most where it moves to. */
+/*
+ * A task that slept or moved is owed at most this many slices at its destination; it owes at most one where
+ * it moves to.
+ */
 #define KEPT_SLICES 5
 
-/* The tick of most distributions' kernels (CONFIG_HZ=250), by which a slice may be longer than it should. */
+/*
+ * The tick of most distributions' kernels (CONFIG_HZ=250), by which a slice may be longer than it should be.
+ */
 #define TICK_NS (4ULL * 1000 * 1000)
 
 /*
- * Lags fade with a time constant of 2^31 ns, 2.1 s: 180 times the margin for moves, so that what is forgotten while
- * tasks take turns between CPUs is 1% of what they get, and short against what people notice when tasks that were
+ * Lags fade with a time constant of 2^31 ns, 2.1 s: 180 times the margin for moves, so that tasks which take
+ * turns between CPUs forget 1% of what they get, and short against what people notice when tasks that were
  * confined to different CPUs meet.
  */
 #define FADE_SHIFT 31
 
 /*
- * The clock is drawn to who runs and is ahead of it with a time constant of 2^26 ns, 67 ms: three slices, so that it follows the
- * first of those who take turns, and no single turn; to who is behind it with twice that, all CPUs of the LLC together.
+ * The clock is drawn to a task that runs and is ahead of it with a time constant of 2^26 ns, 67 ms: three
+ * slices, so that it follows the first of the tasks that take turns, and no single turn; to a task that is
+ * behind it with twice that, all CPUs of the LLC together.
  */
 #define AHEAD_SHIFT 26
 #define BEHIND_SHIFT 27
 
-/* For so long the pace is not let fade, which is 1/4096 of it. */
+/* The pace does not fade for this long, in which it would fade by 1/4096. */
 #define BASE_NS (1ULL << (FADE_SHIFT - 12))
 
-/* Where clocks begin: far from 0, so that lags may be longer than the scheduler has run. */
+/* The initial value of clocks: far from 0, so that lags may be longer than the scheduler has run. */
 #define CLOCK_BEGINS (1ULL << 62)
 
-/* What the scheduler knows of a task, beside its virtual time, which is `p->scx.dsq_vtime` while it sleeps. */
+/* The scheduler's state of a task, besides its virtual time, which is `p->scx.dsq_vtime` while it sleeps. */
 struct task_state {
-	/* Its weight with its cgroups', as it was when looked at last. */
+	/* Its weight with those of its cgroups, when last read. */
 	u64 weight;
-	/* What its LLC's sum has of it while it is runnable. */
+	/* Its part in its LLC's sum while it is runnable. */
 	u64 counted;
-	/* Its lag, and by how much that was more than the LLC's pace; when it was that, 0: the task is new. */
+	/* Its lag, and by how much that exceeded the LLC's pace; when that was noted, 0: the task is new. */
 	s64 lag;
 	s64 beyond_pace;
 	u64 faded_ns;
-	/* How much its last turn was, and how much of that was beyond its slice: virtual time. */
+	/* The length of its last turn, and the part of it beyond its slice: virtual time. */
 	u64 turn;
 	u64 overrun;
-	/* What it has had lately, and what others had had when it began, which fade like a lag: virtual time. */
+	/*
+	 * What it has had lately, and what others had had when it began, both fading like a lag: virtual
+	 * time.
+	 */
 	u64 had;
 	u64 spared;
-	/* Who created it, by number, and when that began, since numbers are used again; 0: nobody while this scheduler was loaded. */
+	/*
+	 * The number of its creator, and when that began, since numbers are reused; 0: it has none since this
+	 * scheduler was loaded.
+	 */
 	s32 creator;
 	u64 creator_began_ns;
-	/* Its lag then, less what it was given of its creator's. */
+	/* Its initial lag, less the part that came from its creator. */
 	s64 began_lag;
-	/* What those that it created, and that have ended, have had beyond their share: CPU time, which it pays. Others write it. */
+	/*
+	 * What tasks that it created, and that have ended, have had beyond their share: CPU time, which it
+	 * pays. Other CPUs write it.
+	 */
 	s64 created_owe_ns;
-	/* It has created one since it woke last. */
+	/* It has created a task since it last woke. */
 	bool has_created;
-	/* When it woke another one synchronously, 0: not in this turn; and how long it mostly goes on then. */
+	/*
+	 * When it woke another task synchronously, 0: not in this turn; and how long it usually continues
+	 * then.
+	 */
 	u64 woke_ns;
 	u64 lingers_ns;
-	/* Where it ran last, and whether it was bound there. */
+	/* Where it last ran, and whether it was bound there. */
 	s32 ran_on;
 	bool was_bound;
-	/* It could go on when it stopped last. */
+	/* It could continue when it last stopped. */
 	bool goes_on;
-	/* It woke or moved to where it waits: ticks look whether it is to stop the running task. */
+	/* It woke or moved to where it waits: ticks check whether it is to stop the running task. */
 	bool tick_looks;
 	/* Where it is to take the place of a running task, which takes its own: that CPU + 1, or 0. */
 	u32 swap_with;
-	/* By whose clock its virtual time is told. */
+	/* The LLC whose clock its virtual time refers to. */
 	u32 llc;
 	bool runnable;
-	/* Where it waits and is counted for that, see note_waits(); 0: it does not. */
+	/* Where it waits and is counted as waiting, see note_waits(); 0: it does not wait. */
 	u32 waits;
-	/* See limits.bpf.h: the bucket in which it is parked, and its virtual time then; when it ran last while limited. */
+	/*
+	 * See limits.bpf.h: the bucket in which it is parked, and its virtual time then; when it last ran
+	 * while limited.
+	 */
 	u32 parked_in;
 	u64 parked_vtime;
 	u64 ran_ns;
@@ -161,13 +189,13 @@ static __always_inline u64 later(u64 a, u64 b)
 	return before(a, b) ? b : a;
 }
 
-/* How long ago a time is; none if another CPU noted it after this one looked at its clock. */
+/* How long ago a time is; 0 if another CPU noted it after this one read its clock. */
 static __always_inline u64 since(u64 then_ns, u64 now_ns)
 {
 	return before(then_ns, now_ns) ? now_ns - then_ns : 0;
 }
 
-/* What running for `delta_ns` adds to a virtual time. */
+/* The virtual time of running for `delta_ns`. */
 static __always_inline u64 charge(u64 delta_ns, u64 weight)
 {
 	if (weight == WEIGHT_USUAL || !weight)
@@ -176,7 +204,7 @@ static __always_inline u64 charge(u64 delta_ns, u64 weight)
 	return delta_ns >> 46 ? delta_ns / weight * WEIGHT_USUAL : delta_ns * WEIGHT_USUAL / weight;
 }
 
-/* What a CPU of the LLC has to do on average: weight. */
+/* The average load of a CPU of the LLC: weight. */
 static __always_inline u64 load_of(u32 llc)
 {
 	struct llc_state *state = llc_state(llc);
@@ -194,7 +222,10 @@ static __always_inline u64 mean_weight(u32 llc)
 	return (u64)state->weight / (u32)state->nr_runnable ?: 1;
 }
 
-/* The weight by which a task is charged that shares a CPU with one of the weight `beside`: one that gives it LEAST_SHARE at least. */
+/*
+ * The weight by which a task is charged that shares a CPU with one of the weight `beside`: one that gives it
+ * at least LEAST_SHARE.
+ */
 static __always_inline u64 charged_weight(const struct task_state *task, u32 llc, u64 beside)
 {
 	u64 load = load_of(llc), least = (load > beside ? load : beside) >> LEAST_SHARE_SHIFT;
@@ -215,14 +246,15 @@ static __always_inline s64 faded(s64 lag, u64 delta_ns)
 }
 
 /*
- * A lag, or a pace, after it has faded for `delta_ns` and grown meanwhile, evenly: what came at the end has not faded at all. That
- * matters where weights are far apart: in the turn of a heavy task, a lag fades by more than that adds to its virtual time.
+ * A lag, or a pace, after it has faded for `delta_ns` and grown evenly meanwhile: the growth at the end has
+ * not faded at all. That matters where weights are far apart: in the turn of a heavy task, a lag fades by
+ * more than the turn adds to its virtual time.
  */
 static __always_inline s64 grown(s64 lag, s64 by, u64 delta_ns)
 {
 	u64 long_ago = delta_ns >> FADE_SHIFT;
 
-	/* After so long, what is left is what came in the last two seconds. */
+	/* After so long, only the growth of the last two seconds is left. */
 	if (long_ago)
 		return by > 0 ? (s64)((u64)by / (long_ago + 1)) : -(s64)((u64)-by / (long_ago + 1));
 	return lag - faded(lag, delta_ns) + by - faded(by, delta_ns) / 2;
@@ -244,15 +276,15 @@ __noinline s64 left_of(s64 lag, u64 delta_ns)
 	return ((lag >> 6) * (s64)(left >> 12)) >> 14;
 }
 
-/* A virtual time that has been told by the clock for so long. */
+/* A virtual time that has referred to the clock for so long. */
 static __always_inline u64 fade(u64 vtime, u64 clock, u64 delta_ns)
 {
 	return vtime + faded(clock - vtime, delta_ns);
 }
 
 /*
- * Works out the base of virtual times anew, once so much time has passed that the pace has faded by something. Not static: it is verified
- * once, and not again for each place that calls it.
+ * Recomputes the base of virtual times, once enough time has passed for the pace to fade noticeably. Not
+ * static: it is verified once, and not again for each caller.
  */
 __noinline u64 renewed_base(u32 llc, u64 now_ns)
 {
@@ -266,7 +298,7 @@ __noinline u64 renewed_base(u32 llc, u64 now_ns)
 	base = state->base;
 	delta_ns = since(based_ns, now_ns);
 	base = clock - grown(state->based_clock - base, clock - state->based_clock, delta_ns);
-	/* Of the CPUs that get here together one counts the time. */
+	/* If several CPUs get here together, one of them counts the time. */
 	if (!__sync_bool_compare_and_swap(&state->based_ns, based_ns, now_ns))
 		return base;
 	state->based_clock = clock;
@@ -275,9 +307,10 @@ __noinline u64 renewed_base(u32 llc, u64 now_ns)
 }
 
 /*
- * By what virtual times are told: that of a task which has had nothing for so long that its lag is the pace. The clock adds to all lags
- * as to the pace, and they fade alike, so that a task's lag beyond the pace fades alone, and grows smaller by what the task
- * has. It is small where lags are long, and nothing that the clock does comes into it.
+ * The base of virtual times: that of a task which has had nothing for so long that its lag is the pace. The
+ * clock adds to all lags as to the pace, and they fade alike, so that a task's lag beyond the pace fades
+ * alone, and decreases by what the task has. It is small where lags are long, and the clock has no part in
+ * it.
  */
 static __always_inline u64 base_of(u32 llc, u64 now_ns)
 {
@@ -286,7 +319,7 @@ static __always_inline u64 base_of(u32 llc, u64 now_ns)
 	return state && since(state->based_ns, now_ns) < BASE_NS ? state->base : renewed_base(llc, now_ns);
 }
 
-/* How far the LLC's clock has gone lately. */
+/* How far the LLC's clock has advanced lately. */
 static __always_inline u64 pace_of(u32 llc, u64 now_ns)
 {
 	u64 base = base_of(llc, now_ns);
@@ -317,9 +350,10 @@ static __always_inline void note_lag(struct task_state *task, u64 vtime, u64 now
 }
 
 /*
- * By how much a task's virtual time grows from one LLC to another. The clocks differ; and who comes from a slower one is owed
- * that, who comes from a faster one owes it: no more than it has had itself, so that nobody gains by going to and fro, and no more than
- * that is beyond what those have had who are there.
+ * By how much a task's virtual time grows from one LLC to another. The clocks differ; and a task that comes
+ * from a slower one is owed the difference, one that comes from a faster one owes it: no more than it has had
+ * itself, so that no task gains by moving back and forth, and no more than exceeds what the tasks there have
+ * had.
  */
 static u64 from_to(const struct task_state *task, u32 to, u64 now_ns)
 {
@@ -337,7 +371,7 @@ static u64 from_to(const struct task_state *task, u32 to, u64 now_ns)
 	return clock_of(to) - clock_of(task->llc) + faster;
 }
 
-/* Adds to what an LLC has to do, or takes away from it. */
+/* Adds to the load of an LLC, or subtracts from it. */
 static __always_inline void add_load(u32 llc, s64 weight, s32 tasks)
 {
 	struct llc_state *state = llc_state(llc);
@@ -350,8 +384,8 @@ static __always_inline void add_load(u32 llc, s64 weight, s32 tasks)
 }
 
 /*
- * How much of its weight a task can make use of, since it never has more than one CPU: no more than the others have on each of
- * those that they can use beside it.
+ * How much of its weight a task can use, since it never has more than one CPU: no more than the others have
+ * on each of the CPUs that they can use beside it.
  */
 static __always_inline u64 useful_weight(const struct task_state *task, u64 weight)
 {
@@ -382,7 +416,7 @@ static __always_inline void note_load(struct task_state *task, u64 load)
 	}
 }
 
-/* The task becomes runnable in its LLC, or ends to be. */
+/* The task becomes runnable in its LLC, or ceases to be. */
 static __always_inline void count_runnable(struct task_state *task, bool runnable)
 {
 	if (task->runnable == runnable)
@@ -397,7 +431,7 @@ static __always_inline void count_runnable(struct task_state *task, bool runnabl
 	task->runnable = runnable;
 }
 
-/* Lets a task belong to another LLC. */
+/* Assigns a task to another LLC. */
 static __always_inline void change_llc(struct task_state *task, u32 llc)
 {
 	bool runnable = task->runnable;
@@ -409,7 +443,7 @@ static __always_inline void change_llc(struct task_state *task, u32 llc)
 	count_runnable(task, runnable);
 }
 
-/* The CPU time of a task that is a lag of this, a slice of it at most. */
+/* The CPU time of a task for this lag, at most a slice. */
 static __always_inline s64 owed_ns(s64 lag, u64 weight)
 {
 	s64 most = charge(settings.slice_ns, weight);
@@ -426,9 +460,9 @@ static __always_inline s64 lag_of(s64 owed_ns, u64 weight)
 }
 
 /*
- * A task's virtual time after it has paid for those that it created and that have ended, or has got what they were owed; a slice at most. So
- * who works by one short task after another has the share of one. Not static: it is verified once, and not again for each place that calls
- * it.
+ * A task's virtual time after it has paid for tasks that it created and that have ended, or has received what
+ * they were owed; at most a slice. So a creator that works through one short task after another has the share
+ * of one. Not static: it is verified once, and not again for each caller.
  */
 __noinline u64 pay_for_created(struct task_state *task __arg_nonnull, u64 vtime)
 {
@@ -440,7 +474,7 @@ __noinline u64 pay_for_created(struct task_state *task __arg_nonnull, u64 vtime)
 	return owe_ns < 0 ? earlier(vtime, later(vtime - charge(-owe_ns, task->weight), clock - slice)) : vtime;
 }
 
-/* A task ends, whose lag has been noted: how that has changed goes over to who created it. */
+/* A task ends, whose lag has been noted: the change of its lag passes to its creator. */
 static __always_inline void leave_to_creator(const struct task_state *task)
 {
 	struct task_struct *creator = task->creator ? bpf_task_from_pid(task->creator) : NULL;
@@ -454,7 +488,7 @@ static __always_inline void leave_to_creator(const struct task_state *task)
 	bpf_task_release(creator);
 }
 
-/* A task's virtual time, told by the clock of `llc`, to which it belongs from now on. */
+/* A task's virtual time, by the clock of `llc`, to which it belongs from now on. */
 static u64 vtime_in(struct task_state *task, u64 vtime, u32 llc, u64 now_ns)
 {
 	vtime += from_to(task, llc, now_ns);
@@ -463,9 +497,9 @@ static u64 vtime_in(struct task_state *task, u64 vtime, u32 llc, u64 now_ns)
 }
 
 /*
- * The virtual time with which a task joins a queue: where it stands against others there. `first` is where those are who
- * are served, if that is before the clock. One that slept may be before `first` by its credit, or keep the lag with which it went to sleep;
- * what it owes it still owes.
+ * The virtual time with which a task joins a queue: its place against others there. `first` is where the
+ * tasks are that are served, if that is before the clock. A task that slept may be before `first` by its
+ * credit, or keep the lag with which it went to sleep; what it owes it still owes.
  */
 static u64 vtime_to_queue(const struct task_state *task, u64 vtime, u64 first, bool woke, u64 now_ns)
 {
@@ -480,8 +514,8 @@ static u64 vtime_to_queue(const struct task_state *task, u64 vtime, u64 first, b
 }
 
 /*
- * The running task's virtual time up to now, told by the base of the LLC; without what it has run since it was chosen, where it would be
- * if it had waited instead.
+ * The running task's virtual time up to now, by the base of the LLC; with `chosen`, without what it has run
+ * since it was chosen, as if it had waited instead.
  */
 static __always_inline u64 vtime_up_to(const struct cpu_state *cpu, u64 base, u64 now_ns, bool chosen)
 {
@@ -499,7 +533,7 @@ static __always_inline u64 running_vtime(const struct cpu_state *cpu, u64 base, 
 	return vtime_up_to(cpu, base, now_ns, false);
 }
 
-/* How far the clock is drawn to a running task, whose virtual time is so far ahead of it. */
+/* How far the clock is drawn to a running task whose virtual time is so far ahead of it. */
 static __always_inline s64 drawn(s64 ahead, u64 delta_ns, s32 nr_cpus)
 {
 	u32 shift = ahead > 0 ? AHEAD_SHIFT : BEHIND_SHIFT;
@@ -529,8 +563,9 @@ static __always_inline void settle(struct cpu_state *cpu, u32 llc, u64 now_ns)
 }
 
 /*
- * A virtual time that is before `first` by KEPT_SLICES at most, and behind `last` by a slice. Who may go anywhere pays up to the clock: if
- * it had to pay no more than those pay who are served, it could stay before those who wait, for ever, by going to and fro.
+ * A virtual time that is at most KEPT_SLICES before `first`, and at most a slice behind `last`. A task that
+ * may go anywhere pays up to the clock: if it had to pay no more than the tasks pay that are served, it could
+ * stay before the waiting ones for ever by moving back and forth.
  */
 static __always_inline u64 within(u64 vtime, u64 first, u64 last, u64 weight)
 {
@@ -538,9 +573,9 @@ static __always_inline u64 within(u64 vtime, u64 first, u64 last, u64 weight)
 }
 
 /*
- * The running task goes on, and for a slice nobody has waited for its CPU, nor anywhere in the LLC who could be moved: it owes
- * nothing for what nobody else wanted, and nothing that it could not have used is owed to it. `awaited`: somebody waits for the
- * CPU; `pinned`: the task can go nowhere else.
+ * The running task continues, and for a slice no task has waited for its CPU, nor anywhere in the LLC one
+ * that could move: it owes nothing for what no other task wanted, and it is owed nothing that it could not
+ * have used. `awaited`: a task waits for the CPU; `pinned`: the running task can go nowhere else.
  */
 static __always_inline void forget_alone(struct cpu_state *cpu, u32 llc, bool awaited, bool pinned)
 {
@@ -550,7 +585,7 @@ static __always_inline void forget_alone(struct cpu_state *cpu, u32 llc, bool aw
 		return;
 	if (awaited)
 		cpu->waited_ns = cpu->charged_ns;
-	/* It could be elsewhere, and who waits for it here. */
+	/* It could run elsewhere, and the task that waits for it here. */
 	if (awaited && !pinned)
 		state->waited_ns = cpu->charged_ns;
 	/* Others may have waited since it was charged. */

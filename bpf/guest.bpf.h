@@ -2,28 +2,30 @@
 /*
  * Guest mode: one flat domain over all vCPUs.
  *
- * Problem: what a guest is told of cores, caches and nodes is often wrong, or true for a moment only; a task sent to
- * an idle vCPU waits until the host runs that vCPU.
+ * Problem: the cores, caches and nodes that a guest sees are often wrong, or true only for a moment; a task
+ * sent to an idle vCPU waits until the host runs that vCPU.
  *
- * Approach: no topology. A task that wakes stays with its waker if that is about to sleep (see stays_with_waker()), or
- * goes back to its previous vCPU if that idles, or else to any idle vCPU, one with an idle core before others. Idle vCPUs are taken only if
- * they really run when woken: one whose steal time grew less than `steal_memory_ns` ago is passed over while there is a better one,
- * and no one else waits there: with no better one it is taken after all, since waiting is worse. A new task stays with who creates it while
- * the host lets all vCPUs run: where it does not, locks are held by vCPUs that are stopped, and work that is spread is over sooner.
+ * Approach: no topology. A task that wakes stays with its waker if that is about to sleep (see
+ * stays_with_waker()), returns to its previous vCPU if that idles, or goes to any idle vCPU, preferably one
+ * with an idle core. An idle vCPU is only suitable if it really runs when woken: one whose steal time grew
+ * less than `steal_memory_ns` ago is skipped while there is a better one, and no other task waits there. With
+ * no better one it is taken nevertheless, since waiting is worse. A new task stays with its creator while the
+ * host lets all vCPUs run: where it does not, locks are held by vCPUs that are stopped, and work that is
+ * spread finishes sooner.
  *
- * Limits: steal time is what the kernel's tick accounted on that vCPU; a vCPU that idles has no tick, so what is known
- * of it is what its last busy time saw.
+ * Limits: steal time is what the kernel's tick accounted on that vCPU; an idle vCPU has no tick, so its steal
+ * time is from when it was last busy.
  */
 #ifndef TANDEM_GUEST_H
 #define TANDEM_GUEST_H
 
 enum {
-	/* How many idle vCPUs are looked at for a better one. */
+	/* How many idle vCPUs are checked for a better one. */
 	VCPUS_LOOKED_AT = 4,
 	/*
-	 * Less steal time between two ticks tells nothing: waking a vCPU counts as steal, too, and takes up to 200 us from a deep
-	 * sleep. Another vCPU that has the CPU keeps it for longer: 700 us with EEVDF's shortest base slice, 1 ms with Xen's rate
-	 * limit.
+	 * Less steal time between two ticks means nothing: waking a vCPU counts as steal, too, and takes up
+	 * to 200 us from a deep sleep. Another vCPU that has the CPU keeps it for longer: 700 us with EEVDF's
+	 * shortest base slice, 1 ms with Xen's rate limit.
 	 */
 	STEAL_MIN_NS = 300 * 1000,
 };
@@ -33,7 +35,7 @@ extern const struct kernel_cpustat kernel_cpustat __ksym;
 /* When the host last stole time from any vCPU. */
 u64 last_stolen_ns;
 
-/* Notes what the host has stolen from the CPU; called from its tick. */
+/* Notes the time that the host has stolen from the CPU; called from its tick. */
 static __always_inline void note_steal(struct cpu_state *state, u64 now_ns)
 {
 	const struct kernel_cpustat *stat = bpf_this_cpu_ptr(&kernel_cpustat);
@@ -67,7 +69,7 @@ static __always_inline s32 place_in_guest(struct task_struct *p, s32 prev_cpu, u
 	if (bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr) && really_runs(prev_cpu, now_ns) &&
 	    scx_bpf_test_and_clear_cpu_idle(prev_cpu))
 		return prev_cpu;
-	/* None is taken before it is known to be good: one that is passed over would have to be woken for nothing. */
+	/* None is taken before it is known to be good: a skipped one would have to be woken for nothing. */
 	idle = scx_bpf_get_idle_cpumask();
 	idle_cores = scx_bpf_get_idle_smtmask();
 	bpf_for(i, 0, VCPUS_LOOKED_AT) {
@@ -91,7 +93,7 @@ static __always_inline s32 place_in_guest(struct task_struct *p, s32 prev_cpu, u
 	scx_bpf_put_idle_cpumask(idle);
 	if (found >= 0 || (stolen >= 0 && scx_bpf_test_and_clear_cpu_idle(stolen)))
 		return found >= 0 ? found : stolen;
-	/* Others have taken what it looked at: any is better than none. */
+	/* Other tasks have taken the checked ones: any is better than none. */
 	return lost || stolen >= 0 ? scx_bpf_pick_idle_cpu(p->cpus_ptr, 0) : -1;
 }
 

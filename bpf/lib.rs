@@ -1,7 +1,8 @@
-//! The scheduler for Linux's sched_ext: the object that `build.rs` compiles from `tandem.bpf.c`, and its skeleton.
+//! The scheduler for Linux's sched_ext: the object that `build.rs` compiles from `tandem.bpf.c`, and its
+//! skeleton.
 //!
-//! `tandem.bpf.c` says what the scheduler does. The headers that it shares with user space are `settings.h`,
-//! `counters.h` and `requests.h`; their types come out of the object's own type information, in [`types`].
+//! `tandem.bpf.c` documents the scheduler. The headers that it shares with user space are `settings.h`,
+//! `counters.h` and `requests.h`; their types come from the object's own type information, in [`types`].
 
 use libbpf_rs::libbpf_sys;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -17,11 +18,11 @@ pub use skeleton::{OpenTandemSkel, TandemSkel, TandemSkelBuilder, types};
 /// The object file itself.
 pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tandem.bpf.o"));
 
-/// The source of the counters, with their descriptions: one `COUNTER(name, "description")` a line.
+/// The source of the counters, with their descriptions: one `COUNTER(name, "description")` per line.
 pub const COUNTERS_H: &str = include_str!("counters.h");
 
-/// Runs a loaded program that takes a request, and returns what the program returned: 0 or a negative error number.
-/// The program may change the request.
+/// Runs a loaded program that takes a request, and returns what the program returned: 0 or a negative error
+/// number. The program may change the request.
 ///
 /// # Errors
 /// If the kernel does not run it.
@@ -35,7 +36,7 @@ pub fn run_request(
         ctx_size_in: size_of::<types::preference_request>() as _,
         ..Default::default()
     };
-    // SAFETY: the kernel reads and writes the request during the call only, and its fields are plain integers.
+    // SAFETY: the kernel accesses the request only during the call, and its fields are plain integers.
     let error = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
     match error {
         0 => Ok(options.retval as i32),
@@ -49,14 +50,15 @@ pub fn run_request(
 /// If they are not as long as the section.
 pub fn changed_rodata(initial: &[u8], change: impl FnOnce(&mut types::rodata)) -> Vec<u8> {
     assert!(initial.len() <= size_of::<types::rodata>(), "the data of another object");
-    // SAFETY: numbers, and switches that may hold anything.
+    // SAFETY: numbers, and switches that may have any value.
     let mut data = unsafe { Box::<types::rodata>::new_zeroed().assume_init() };
-    // SAFETY: the structure is plain data of at least that length, and what is copied are the bytes that clang has laid
-    // out for it.
+    // SAFETY: the structure is plain data of at least that length, and the bytes are those that clang has
+    // laid out for it.
     unsafe { ptr::copy_nonoverlapping(initial.as_ptr(), ptr::from_mut(&mut *data).cast(), initial.len()) };
     change(&mut data);
     let mut bytes = initial.to_vec();
-    // SAFETY: as above, in the other direction. Padding was copied from `initial`, so all of it is initialised.
+    // SAFETY: as above, in the other direction. Padding was copied from `initial`, so all of it is
+    // initialised.
     unsafe { ptr::copy_nonoverlapping(ptr::from_ref(&*data).cast(), bytes.as_mut_ptr(), bytes.len()) };
     bytes
 }

@@ -2,65 +2,75 @@
 /*
  * Limits of cgroups: `cpu.max`.
  *
- * Problem: all tasks of a cgroup, and of those below it, get its quota of CPU time in each period and no more, on however many
- * CPUs they run. Slices end at ticks, which is too coarse: a quota may be shorter than a tick, and 64 CPUs that run on until the
- * next one use a quarter of a second.
+ * Problem: all tasks of a cgroup, and of those below it, get its quota of CPU time in each period and no
+ * more, on however many CPUs they run. Slices end at ticks, which is too coarse: a quota may be shorter than
+ * a tick, and 64 CPUs that run on until the next one use a quarter of a second.
  *
- * Approach: each limited cgroup has a bucket of time, into which its quota flows once a period; `cpu.max.burst` of what is left
- * stays. A CPU reserves a grant in the buckets of all limited cgroups above a task before the task runs it, and gives back what
- * the task has not used. So no more can be used than there is, but for what timers are late by, which is taken from the next
- * quota: averages are exact. A grant is the smaller the less there is and the more CPUs have one, GRANT_MIN_NS to
- * GRANT_MAX_NS: little lies idle in the grants of others, and yet few timers expire. A timer of the CPU ends the grant. Then
- * the task goes on with another one, or stops.
+ * Approach: each limited cgroup has a bucket of time, into which its quota flows once per period;
+ * `cpu.max.burst` of the rest stays. A CPU reserves a grant in the buckets of all limited cgroups above a
+ * task before the task runs, and returns what the task has not used. So no more can be used than there is,
+ * except by delays of timers, which are subtracted from the next quota: averages are exact. A grant is the
+ * smaller the less there is and the more CPUs have one, GRANT_MIN_NS to GRANT_MAX_NS: little lies idle in the
+ * grants of others, and yet few timers expire. A timer of the CPU ends the grant. Then the task continues
+ * with another one, or stops.
  *
- * A task that finds a bucket empty is parked: it waits in a queue of that bucket, which no CPU takes from, and does not count
- * for the load of its LLC, nor for its cgroup's weight. The bucket's timer lets tasks out where it is filled, where a grant comes
- * back, and where the limit changes: who ran longest ago first, each to the queue where it would have waited. Where so many are
- * parked that a round would take longer than ROUND_MAX_NS, each has a grant at a time. The time at which it ran last does not change while a task is
- * parked, and that of all others does: nobody starves.
+ * A task that finds a bucket empty is parked: it waits in a queue of that bucket, from which no CPU takes
+ * tasks, and does not count for the load of its LLC, nor for its cgroup's weight. The bucket's timer releases
+ * tasks when it is filled, when a grant comes back, and when the limit changes: the task that ran longest ago
+ * first, each to the queue where it would have waited. Where so many are parked that a round would take
+ * longer than ROUND_MAX_NS, each has a grant at a time. The time at which a task last ran does not change
+ * while it is parked, and that of all others does: no task starves.
  *
- * Kernel threads are not limited. Nor are tasks that exit, which may have what others wait for; what they use the bucket owes.
+ * Kernel threads are not limited. Nor are tasks that exit, which may hold what others wait for; the bucket
+ * owes what they use.
  *
- * Limits: a cgroup that still has time may find all of it in the grants of other CPUs, and waits until one comes back, or is used
- * up: some GRANT_MAX_NS. MAX_LIMITS cgroups can be limited. Of kernels before 6.17 nothing is known of limits, and none
- * is enforced. If a round of all its threads, GRANT_MIN_NS each, takes a cgroup longer than the watchdog waits, the kernel unloads the
- * scheduler: with 30 s, 3,000 threads that share 1% of a CPU.
+ * Limits: a cgroup that still has time may find all of it in the grants of other CPUs, and waits until one
+ * comes back, or is used up: some GRANT_MAX_NS. MAX_LIMITS cgroups can be limited. Kernels before 6.17 do not
+ * pass limits on, and none is enforced there. If a round of all its threads, GRANT_MIN_NS each, takes a
+ * cgroup longer than the watchdog waits, the kernel unloads the scheduler: with 30 s, 3,000 threads that
+ * share 1% of a CPU.
  */
 #ifndef TANDEM_LIMITS_H
 #define TANDEM_LIMITS_H
 
 enum {
-	/* One more than cgroups with limits. */
+	/* One more than the number of cgroups with limits. */
 	MAX_LIMITS = 1024,
-	/* Tasks that are let out at a time; for more, the timer expires again at once. */
+	/* Tasks that are released at a time; for more, the timer expires again at once. */
 	RELEASES_MAX = 32,
-	/* A grant is this part of what there is for each CPU that has one. */
+	/* A grant is this part of the available time per CPU that has one. */
 	GRANT_PART = 4,
 	/* Queues of parked tasks, by bucket. */
 	PARKED_QUEUE = 0x40000,
 };
 
-/* A timer and a switch cost some 5 us: 5% of the shortest. The longest is that of CFS (`sched_cfs_bandwidth_slice_us`). */
+/*
+ * A timer and a switch cost some 5 us: 5% of the shortest. The longest is that of CFS
+ * (`sched_cfs_bandwidth_slice_us`).
+ */
 #define GRANT_MIN_NS (100ULL * 1000)
 #define GRANT_MAX_NS (5000ULL * 1000)
-/* If a round of all who are parked took longer than this, one after the other in each period, they take turns grant by grant. */
+/*
+ * If a round of all parked tasks took longer than this, one after the other in each period, they take turns
+ * grant by grant.
+ */
 #define ROUND_MAX_NS (5000ULL * 1000 * 1000)
-/* For so much time in the bucket, one task is let out. */
+/* For each such time in the bucket, one task is released. */
 #define RELEASE_NS (1000ULL * 1000)
-/* Periods for which a bucket that nobody used is filled at most: a debt is less than that. */
+/* Most periods for which an unused bucket is filled: a debt is less than that. */
 #define PERIODS_MAX (1ULL << 16)
-/* What the kernel passes where there is no limit: RUNTIME_INF. */
+/* The kernel's value for no limit: RUNTIME_INF. */
 #define NO_QUOTA (~0ULL)
 
 /* The time of a limited cgroup. All CPUs write here. */
 struct time_bucket {
-	/* Lets tasks out, and when it is set to expire; 0: it is not. */
+	/* Releases tasks, and when it expires; 0: it is not set. */
 	struct bpf_timer timer;
 	u64 expires_ns;
 	u64 quota_ns;
 	u64 period_ns;
 	u64 burst_ns;
-	/* When it is filled next, and what is in it; less than 0: it owes. */
+	/* When it is filled next, and its content; negative: it owes. */
 	u64 fill_ns;
 	s64 left_ns;
 	/* Tasks that are parked here, and CPUs that have a grant of it. */
@@ -68,7 +78,7 @@ struct time_bucket {
 	s32 nr_grants;
 	/* The bucket of the next limited cgroup above; 0: there is none. */
 	u32 above;
-	/* A cgroup has it; and has a limit. */
+	/* A cgroup owns it; and has a limit. */
 	u32 used;
 	bool limited;
 };
@@ -83,13 +93,16 @@ struct {
 
 /* A CPU's grant. Only the CPU itself writes here, with interrupts off or in its timer. */
 struct grant {
-	/* Ends the grant, and when it is set to expire; 0: it is not. */
+	/* Ends the grant, and when it expires; 0: it is not set. */
 	struct bpf_timer timer;
 	u64 expires_ns;
-	/* What is reserved and not used, and up to when use is known. */
+	/* Time that is reserved and not used, and until when use is known. */
 	s64 left_ns;
 	u64 settled_ns;
-	/* Which limits it is by, and the buckets from which it is; none: the running task is not limited. */
+	/*
+	 * The generation of limits that it is for, and the buckets from which it comes; none: the running
+	 * task is not limited.
+	 */
 	u32 generation;
 	u32 nr_buckets;
 	u32 buckets[MAX_DEPTH];
@@ -106,7 +119,7 @@ struct {
 	__type(value, struct grant);
 } grants SEC(".maps");
 
-/* Limits that there are: with none, all of this costs one load. How often they have changed. Buckets that there are. */
+/* Number of limits: with none, all of this costs one load. How often they have changed. Number of buckets. */
 u32 nr_limits;
 u32 limits_generation;
 u32 nr_buckets = 1;
@@ -122,19 +135,26 @@ static __always_inline struct grant *grant_on(u32 cpu)
 }
 
 /*
- * Lets a bucket's timer expire in `wait_ns` or before; false: it cannot be started. With interrupts off, kernels since 7.0 leave the
- * start to a later interrupt, and may have no memory to remember it. In a timer's callback they need none.
+ * Makes a bucket's timer expire in `wait_ns` or before; false: it cannot be started. With interrupts off,
+ * kernels since 7.0 leave the start to a later interrupt, and may lack memory to remember it. In a timer's
+ * callback they need none.
  */
 static bool expire_in(struct time_bucket *bucket, u64 wait_ns, u64 now_ns)
 {
-	/* Atomic, to be read after the parked task has been counted: the callback clears it before it looks at that count. */
+	/*
+	 * Atomic, to be read after the parked task has been counted: the callback clears it before it reads
+	 * that count.
+	 */
 	u64 at_ns = now_ns + wait_ns, expires_ns = __sync_fetch_and_add(&bucket->expires_ns, 0);
 
 	if (expires_ns && before(now_ns, expires_ns)) {
 		if (!before(at_ns, expires_ns))
 			return true;
 	} else if (expires_ns) {
-		/* It is late, or expired before this was noted: one more costs little, and a later one would be lost time. */
+		/*
+		 * It is late, or expired before this was noted: one more costs little, and a later one would
+		 * lose time.
+		 */
 		wait_ns = 0;
 		at_ns = now_ns;
 	}
@@ -145,8 +165,9 @@ static bool expire_in(struct time_bucket *bucket, u64 wait_ns, u64 now_ns)
 }
 
 /*
- * Lets a bucket's timer expire now. What it was set to is left noted: who parks meanwhile is counted before it reads that, and the
- * callback clears it before it looks at the count, and sets the timer anew. If it cannot be started, it expires when it was to.
+ * Makes a bucket's timer expire now. The old expiry stays noted: a task that parks meanwhile is counted
+ * before it reads that, and the callback clears it before it reads the count, and sets the timer anew. If the
+ * timer cannot be started, it expires at the old time.
  */
 static void expire_now(struct time_bucket *bucket)
 {
@@ -167,14 +188,17 @@ static void fill(struct time_bucket *bucket, u64 now_ns)
 	if (periods > PERIODS_MAX)
 		periods = PERIODS_MAX;
 	added = periods * bucket->quota_ns;
-	/* A timer that is late takes nothing away from those who wait for it. */
+	/* A late timer takes nothing away from the tasks that wait for it. */
 	most = (bucket->nr_parked > 0 ? (u64)added : bucket->quota_ns) + bucket->burst_ns;
 	if (bucket->left_ns + added > most)
 		added = most - bucket->left_ns;
 	__sync_fetch_and_add(&bucket->left_ns, added);
 }
 
-/* What a CPU may reserve in a bucket. Not static: it is verified once, and not again for each turn of a loop. */
+/*
+ * What a CPU may reserve in a bucket. Not static: it is verified once, and not again for each iteration of a
+ * loop.
+ */
 __noinline u64 grant_of(u32 number, u64 now_ns)
 {
 	struct time_bucket *bucket = bucket_at(number);
@@ -191,21 +215,21 @@ __noinline u64 grant_of(u32 number, u64 now_ns)
 	grant_ns = (u64)left_ns / (GRANT_PART * (u32)nr_grants);
 	if (grant_ns > GRANT_MAX_NS)
 		return GRANT_MAX_NS;
-	/* What is too little for another one belongs to this one. */
+	/* A rest that is too small for another grant belongs to this one. */
 	if (left_ns < 2 * GRANT_MIN_NS)
 		return left_ns;
 	return grant_ns > GRANT_MIN_NS ? grant_ns : GRANT_MIN_NS;
 }
 
-/* The bucket of a grant at a place, if there are so many. */
+/* The bucket of a grant at an index, if there are so many. */
 static __always_inline struct time_bucket *bucket_of(const struct grant *grant, u32 at)
 {
 	return at < grant->nr_buckets && at < MAX_DEPTH ? bucket_at(grant->buckets[at]) : NULL;
 }
 
 /*
- * Adds to what is in all buckets of a CPU's grant, or takes it out; whether one of them had nothing before. Not static: it is verified once,
- * and not again for each place that calls it.
+ * Adds to the content of all buckets of a CPU's grant, or subtracts from it; returns whether one of them had
+ * nothing before. Not static: it is verified once, and not again for each caller.
  */
 __noinline bool change_left(u32 cpu, s64 delta_ns)
 {
@@ -270,8 +294,8 @@ static void use_grant(struct grant *grant, u32 cpu, u64 now_ns)
 }
 
 /*
- * Lets the CPU's timer expire when the grant is used up, or before; on this CPU, or it would not be alone with it. False: it cannot be
- * started, see expire_in().
+ * Makes the CPU's timer expire when the grant is used up, or before; on this CPU, because only this CPU may
+ * use the grant. False: it cannot be started, see expire_in().
  */
 static bool time_grant(struct grant *grant, u64 now_ns)
 {
@@ -294,13 +318,13 @@ static void stop_granted(struct grant *grant, u32 cpu)
 	kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
-/* Whether tasks are parked for so long that those who run have to take turns with them. */
+/* Whether tasks have been parked for so long that running ones have to take turns with them. */
 static __always_inline bool is_crowded(const struct time_bucket *bucket)
 {
 	return bucket->nr_parked > 0 && (u64)bucket->nr_parked * bucket->period_ns > ROUND_MAX_NS;
 }
 
-/* Whether a CPU's task has to leave the rest of a bucket to those who are parked. */
+/* Whether a CPU's task has to leave the rest of a bucket to parked tasks. */
 static bool has_had_its_turn(const struct grant *grant)
 {
 	u32 at;
@@ -316,7 +340,7 @@ static bool has_had_its_turn(const struct grant *grant)
 	return false;
 }
 
-/* A CPU's timer: the task goes on if there is time for it, and it is not others' turn. */
+/* A CPU's timer: the task continues if there is time for it, and no other task's turn. */
 static int end_grant(void *map, u32 *cpu, struct grant *grant)
 {
 	u64 now_ns = scx_bpf_now();
@@ -371,7 +395,10 @@ static u32 link_buckets(struct cgroup *cgroup)
 	return first;
 }
 
-/* The first bucket from which a task's time comes; 0: it is not limited. Only for the task that a callback is about. */
+/*
+ * The first bucket from which a task's time comes; 0: it is not limited. Only for the task of the present
+ * callback.
+ */
 static u32 first_bucket(struct task_struct *p)
 {
 	u32 number = 0, generation = limits_generation;
@@ -400,8 +427,8 @@ static __always_inline bool is_exempt(const struct task_struct *p)
 }
 
 /*
- * The bucket in which a task has to wait; 0: it may run. One whose grant is over leaves what there is to those who are parked
- * already (`takes_turns`).
+ * The bucket in which a task has to wait; 0: it may run. A task whose grant is over leaves the available time
+ * to tasks that are parked already (`takes_turns`).
  */
 static u32 empty_bucket(struct task_struct *p, bool takes_turns, u64 now_ns)
 {
@@ -432,7 +459,7 @@ static __always_inline bool is_throttled(struct task_struct *p)
 	return nr_limits && empty_bucket(p, false, scx_bpf_now());
 }
 
-/* A task is no longer parked: with its virtual time, unless it has been let out with another one. */
+/* A task is no longer parked: with its virtual time, unless it has been released with another one. */
 static void unpark(struct task_struct *p, struct task_state *task)
 {
 	struct time_bucket *bucket = bucket_at(__sync_lock_test_and_set(&task->parked_in, 0));
@@ -448,7 +475,10 @@ static void unpark(struct task_struct *p, struct task_state *task)
 	}
 }
 
-/* Parks a task that is to be queued, if its cgroup has no time. One that nothing would let out runs a little, in debt, and comes again. */
+/*
+ * Parks a task that is to be queued, if its cgroup has no time. A task that nothing would release runs a
+ * little, in debt, and comes again.
+ */
 static bool park(struct task_struct *p, struct task_state *task, s32 cpu, u64 enq_flags)
 {
 	u64 now_ns = scx_bpf_now();
@@ -479,8 +509,8 @@ static bool park(struct task_struct *p, struct task_state *task, s32 cpu, u64 en
 }
 
 /*
- * The virtual time with which a parked task is let out: it is owed nothing, and what it owes has faded since. Not static: it is verified
- * once, and not again for each turn of the loop.
+ * The virtual time with which a parked task is released: it is owed nothing, and what it owes has faded
+ * since. Not static: it is verified once, and not again for each iteration of the loop.
  */
 __noinline u64 vtime_let_out(struct task_state *task __arg_nonnull, s32 cpu, bool bound, u64 now_ns)
 {
@@ -493,7 +523,7 @@ __noinline u64 vtime_let_out(struct task_state *task __arg_nonnull, s32 cpu, boo
 	return vtime;
 }
 
-/* Lets a parked task out, at which an iteration over its queue is, to where it would have waited. */
+/* Releases the parked task at which an iteration over its queue is, to where it would have waited. */
 static bool let_out(struct bpf_iter_scx_dsq *at, struct task_struct *p, struct task_state *task, u64 now_ns)
 {
 	u32 llc = task->llc, number = __sync_lock_test_and_set(&task->parked_in, 0);
@@ -529,8 +559,8 @@ static bool let_out(struct bpf_iter_scx_dsq *at, struct task_struct *p, struct t
 }
 
 /*
- * How many parked tasks there is time for; no more than a timer lets out at once. Not static: the verifier would follow each of the counts
- * through the loop.
+ * How many parked tasks there is time for; no more than a timer releases at once. Not static: the verifier
+ * would follow each of the counts through the loop.
  */
 __noinline u32 releases(u32 number, u64 now_ns)
 {
@@ -548,7 +578,10 @@ __noinline u32 releases(u32 number, u64 now_ns)
 	return left_ns < RELEASES_MAX * RELEASE_NS ? (u64)left_ns / RELEASE_NS + 1 : RELEASES_MAX;
 }
 
-/* A bucket's timer: fills it, and lets out as many as there is time for, all if there is no limit any longer. */
+/*
+ * A bucket's timer: fills it, and releases as many tasks as there is time for, all if there is no limit any
+ * longer.
+ */
 static int let_out_parked(void *map, u32 *number, struct time_bucket *bucket)
 {
 	u64 queue = PARKED_QUEUE | *number, now_ns = scx_bpf_now(), wait_ns;
@@ -597,7 +630,7 @@ static void begin_grant(struct task_struct *p, struct task_state *task, s32 cpu,
 	grant->left_ns = 0;
 	grant->settled_ns = now_ns;
 	grant->granted = grant->over = false;
-	/* A task of which nothing is known cannot be parked. */
+	/* A task without state cannot be parked. */
 	grant->exempt = !task || is_exempt(p);
 	bpf_for(at, 0, MAX_DEPTH) {
 		struct time_bucket *bucket = bucket_at(number);
@@ -614,7 +647,7 @@ static void begin_grant(struct task_struct *p, struct task_state *task, s32 cpu,
 		stop_granted(grant, cpu);
 }
 
-/* A task stops: what is left of its grant goes back, to those who wait for it. */
+/* A task stops: the rest of its grant returns, for tasks that wait for it. */
 static void return_grant(struct task_state *task, s32 cpu, u64 now_ns)
 {
 	struct grant *grant = grant_on(cpu);
@@ -653,7 +686,7 @@ static __always_inline bool has_to_stop(s32 cpu)
 	return grant && grant->nr_buckets && grant->over;
 }
 
-/* Limits have changed while a task runs: it goes on by the new ones. */
+/* Limits have changed while a task runs: it continues under the new ones. */
 static __always_inline void renew_grant(struct task_struct *p, struct task_state *task, s32 cpu, u64 now_ns)
 {
 	struct grant *grant;
@@ -667,7 +700,10 @@ static __always_inline void renew_grant(struct task_struct *p, struct task_state
 	begin_grant(p, task, cpu, now_ns);
 }
 
-/* Makes one more bucket, if there is room: for a cgroup that may be limited later, when no queue can be made. */
+/*
+ * Creates one more bucket, if there is room: for a cgroup that may be limited later, when no queue can be
+ * created.
+ */
 static void make_bucket(void)
 {
 	u32 number = nr_buckets;
@@ -681,7 +717,7 @@ static void make_bucket(void)
 	nr_buckets = number + 1;
 }
 
-/* The number of a bucket that no cgroup has; 0: there is none. */
+/* The number of a bucket that no cgroup owns; 0: there is none. */
 static u32 take_bucket(void)
 {
 	u32 number;

@@ -2,40 +2,41 @@
 /*
  * Where a task that wakes goes: idle CPUs, soft affinity, NUMA homes.
  *
- * Problem: a task prefers some of the CPUs that it may use: those of its VM's home nodes, or those that an operator
- * named. It should be there while there is room, use others when there is none, and come back; no CPU may idle while
- * it waits.
+ * Problem: a task prefers some of the CPUs that it may use: those of its VM's home nodes, or those that an
+ * operator named. It should run there while there is room, use others when there is none, and return; no CPU
+ * may idle while it waits.
  *
- * Approach: 1. an idle CPU of the preferred set; 2. any other idle CPU that it may use; 3. with none idle, it waits
- * for its set. Only where it starts is a matter of degree: with
+ * Approach: 1. an idle CPU of the preferred set; 2. any other idle CPU that it may use; 3. with none idle, it
+ * waits for its set. Only where it starts is a matter of degree: with
  *
  *     preferred x utilisation of the set > allowed x utilisation of the CPUs outside
  *
- * the set is so much busier that the task starts in the whole allowed set: it goes to its last CPU if that idles, even
- * one outside, and waits where it is rather than for its set. Utilisations are those of the sets, not of a CPU of each,
- * smoothed over some milliseconds. Hysteresis, for NUMA homes: who had to leave home keeps using CPUs around its last
- * one until it has been away for `away_min_ns`; then home comes first again. A task that does not sleep comes back when
- * its slice ends: to an idle CPU, or to that of a running task which is outside of its own set and takes this one in return.
+ * the set is so much busier that the task starts in the whole allowed set: it goes to its last CPU if that
+ * idles, even one outside, and waits where it is rather than for its set. Utilisations are those of the sets,
+ * not of a CPU of each, smoothed over some milliseconds. Hysteresis, for NUMA homes: a task that had to leave
+ * home keeps using CPUs around its last one until it has been away for `away_min_ns`; then home comes first
+ * again. A task that does not sleep returns when its slice ends: to an idle CPU, or to that of a running task
+ * which is outside of its own set and takes this one in return.
  *
- * Of idle CPUs, those whose core is idle come first. A task that computes beside a busy thread moves to such a core when
- * its slice ends.
+ * Among idle CPUs, those whose core is idle come first. A task that computes beside a busy thread moves to
+ * such a core when its slice ends.
  *
- * A task without preference goes where the kernel's own search for an idle CPU sends it, which knows cores, caches and
- * nodes; in guest mode, see guest.bpf.h.
+ * A task without a preference goes where the kernel's own search for an idle CPU sends it, which knows cores,
+ * caches and nodes; in guest mode, see guest.bpf.h.
  */
 #ifndef TANDEM_PLACEMENT_H
 #define TANDEM_PLACEMENT_H
 
-/* CPUs of its set at which a task outside looks for one to change places with, when its slice ends. */
+/* CPUs of its set that a task outside checks for one to swap places with, when its slice ends. */
 #define SWAP_LOOKS 4
 
-/* Utilisation 1, and how often a set is looked at: smoothed over four looks. */
+/* Utilisation 1, and how often a set is sampled: smoothed over four samples. */
 #define USED_ONE 1024
 #define LOOK_INTERVAL_NS (1000ULL * 1000)
 
 /*
- * An idle CPU of `cpus`, which is busy from now on: `near` itself first, then its LLC; with `core`, one whose core idles.
- * `room` is for a mask. Negative: none.
+ * An idle CPU of `cpus`, which is busy from now on: `near` itself first, then its LLC; with `core`, one whose
+ * core idles. `room` provides a mask. Negative: none.
  */
 static s32 take_idle_near(const struct cpumask *cpus, s32 near, struct bpf_cpumask *room, bool core)
 {
@@ -62,7 +63,7 @@ static __always_inline s32 take_idle(const struct cpumask *cpus, s32 near, struc
 	return cpu;
 }
 
-/* Smooths the set's utilisation and that of the CPUs outside. `room` is for a mask. */
+/* Smooths the set's utilisation and that of the CPUs outside. `room` provides a mask. */
 static __always_inline void look_at(struct preference_set *set, struct bpf_cpumask *mask, struct bpf_cpumask *room, u64 now_ns)
 {
 	u32 nr_rest = settings.nr_online > set->nr_cpus ? settings.nr_online - set->nr_cpus : 0;
@@ -90,8 +91,9 @@ static __always_inline bool starts_in_whole(const struct preference_set *set)
 }
 
 /*
- * Whether a core outside is better than a thread of a shared one inside: for NUMA homes that are clearly busier than the
- * other nodes, since sharing a core costs more than distance. A set of CPUs is meant as it is.
+ * Whether a core outside is better than a thread of a shared one inside: for NUMA homes that are clearly
+ * busier than the other nodes, since sharing a core costs more than distance. A set of CPUs is taken
+ * literally.
  */
 static __always_inline bool cores_to_spare(const struct preference_set *set)
 {
@@ -104,7 +106,7 @@ static __always_inline bool stays_away(const struct preference_set *set, const s
 	       now_ns - preference->away_since_ns < settings.away_min_ns;
 }
 
-/* Leaves the CPUs of a mask that are online: nobody serves the queues of others. False: there are none. */
+/* Keeps the CPUs of a mask that are online: no CPU serves the queues of others. False: there are none. */
 static __always_inline bool only_online(struct bpf_cpumask *mask)
 {
 	const struct cpumask *online = scx_bpf_get_online_cpumask();
@@ -115,8 +117,8 @@ static __always_inline bool only_online(struct bpf_cpumask *mask)
 }
 
 /*
- * A CPU for a task with a preference: an idle one, and `*idle` is true, or one to wait at. Negative: it prefers nothing,
- * or may use none of what it prefers, and is placed like others.
+ * A CPU for a task with a preference: an idle one, and `*idle` is true, or one to wait for. Negative: it
+ * prefers nothing, or may use none of what it prefers, and is placed like others.
  */
 static s32 place_preferring(struct task_struct *p, s32 prev_cpu, u64 now_ns, bool *idle)
 {
@@ -191,7 +193,7 @@ static __always_inline void note_place(struct task_struct *p, s32 cpu, struct cp
 	}
 }
 
-/* Counts the time that a running task has had since it was charged last: at home, or away. */
+/* Counts the time that a running task has had since it was last charged: at home, or away. */
 static __always_inline void note_time(struct task_struct *p, s32 cpu, const struct cpu_state *state, u64 now_ns)
 {
 	struct task_preference *preference = preference_of_task(p);
@@ -209,7 +211,10 @@ static __always_inline void note_time(struct task_struct *p, s32 cpu, const stru
 		preference->away_ns += now_ns - state->charged_ns;
 }
 
-/* Whether a running task should leave `cpu` for its set, which has an idle CPU, or core if it has one to itself here. */
+/*
+ * Whether a running task should leave `cpu` for its set, which has an idle CPU, or an idle core if it has one
+ * to itself here.
+ */
 static __always_inline bool should_return(struct task_struct *p, s32 cpu, u64 now_ns)
 {
 	struct task_preference *preference = preference_of_task(p);
@@ -232,8 +237,9 @@ static __always_inline bool should_return(struct task_struct *p, s32 cpu, u64 no
 }
 
 /*
- * A CPU of its set for a running task that is outside: one whose task is outside of its own set, which has `cpu`. The two can
- * change places, where no CPU idles that either could go home to. Negative: none was found.
+ * A CPU of its set for a running task that is outside: one whose task is outside of its own set, which
+ * contains `cpu`. The two can swap places, where no CPU idles to which either could return. Negative: none
+ * was found.
  */
 static __always_inline s32 find_swap(struct task_struct *p, const struct cpu_state *state, s32 cpu, u64 now_ns)
 {
@@ -264,8 +270,8 @@ static __always_inline s32 find_swap(struct task_struct *p, const struct cpu_sta
 }
 
 /*
- * Whether a running task should leave `cpu`, whose core it shares, for a core that idles: one of its set if that is where
- * it is, unless others have cores to spare.
+ * Whether a running task should leave `cpu`, whose core it shares, for an idle core: one of its set if it is
+ * there, unless other nodes have cores to spare.
  */
 static __always_inline bool should_spread(struct task_struct *p, s32 cpu)
 {
@@ -287,7 +293,7 @@ static __always_inline bool should_spread(struct task_struct *p, s32 cpu)
 	return found;
 }
 
-/* An idle core for a task without preference that shares the one of `cpu`; negative: none. */
+/* An idle core for a task without a preference that shares the core of `cpu`; negative: none. */
 static __always_inline s32 spread(struct task_struct *p, s32 cpu)
 {
 	struct scratch *scratches = scratch();

@@ -2,25 +2,28 @@
 /*
  * Preemption: when a task that waits stops one that runs.
  *
- * Problem: a task that uses less than its share should run when it wakes, and those who use more go on without being
- * stopped for nothing.
+ * Problem: a task that uses less than its share should run when it wakes, and tasks that use more should not
+ * be stopped needlessly.
  *
- * Approach: a task that wakes, or is new, preempts the one that runs where it waits, if that has had `preempt_margin_ns` more than it has had itself,
- * has run for as long, and rate control does not protect it. One that waits for any CPU looks at the next ones of the LLC, too, and
- * preempts the task that has had most. It need not let others run so long first if it has had less than half of its share lately. Each
- * tick looks for tasks that still wait; a timer does for a task that waits for one CPU which is protected, and ends slices that are shorter than
- * ticks. A task whose slice has ended stops another one only where runs_later() has found that it has had much less (balance.bpf.h).
+ * Approach: a task that wakes, or is new, preempts the one that runs where it waits, if that has had
+ * `preempt_margin_ns` more than the task itself, has run for as long, and rate control does not protect it. A
+ * task that waits for any CPU also checks the next CPUs of the LLC, and preempts the task that has had most.
+ * It need not let others run for so long first if it has had less than half of its share lately. Each tick
+ * checks for tasks that still wait; a timer does so for a task that waits for one protected CPU, and ends
+ * slices that are shorter than ticks. A task whose slice has ended stops another one only where runs_later()
+ * has found that it has had much less (balance.bpf.h).
  *
- * The credit of a task that slept is for its place in the queue alone: tasks that wake each other all the time would otherwise
- * preempt each other as often, since all of them have it.
+ * The credit of a task that slept is only for its place in the queue: otherwise tasks that wake each other
+ * all the time would preempt each other as often, since all of them have it.
  */
 #ifndef TANDEM_PREEMPT_H
 #define TANDEM_PREEMPT_H
 
 /*
- * By how much a task with this virtual time is before what runs on a CPU, if it may stop that, rate control aside; else 0 or less. The
- * running task goes on for `least_ns` first, less if it has less weight than `by_weight`: tasks that do little each time they wake would
- * otherwise stop each other all the time, wherever some of them have had less than others.
+ * By how much a task with this virtual time is before the task that runs on a CPU, if it may stop that, rate
+ * control aside; else 0 or less. The running task first continues for `least_ns`, less if it has less weight
+ * than `by_weight`: otherwise tasks that do little each time they wake would stop each other all the time,
+ * wherever some of them have had less than others.
  */
 static __always_inline s64 outranks(u64 vtime, u64 by_weight, u64 least_ns, const struct cpu_state *state, u64 base, u64 now_ns)
 {
@@ -33,7 +36,9 @@ static __always_inline s64 outranks(u64 vtime, u64 by_weight, u64 least_ns, cons
 	return running_vtime(state, base, now_ns) - charge(settings.preempt_margin_ns, state->weight) - vtime;
 }
 
-/* Whether so many take turns in an LLC that those who wake each other have no claim to an early turn. */
+/*
+ * Whether so many tasks take turns in an LLC that tasks which wake each other have no claim to an early turn.
+ */
 static __always_inline bool is_overloaded(u32 llc)
 {
 	const struct llc_state *state = llc_state(llc);
@@ -42,9 +47,9 @@ static __always_inline bool is_overloaded(u32 llc)
 }
 
 /*
- * How long one that runs goes on before this task stops it: who has had less than half of its share lately stops others the sooner,
- * the less that was. Where many take turns a quarter counts, since with half most of those who wake each other are that at times; and
- * who is new counts as having had its share.
+ * How long a running task continues before this task stops it: a task that has had less than half of its
+ * share lately stops others sooner, the less it has had. Where many take turns a quarter counts, because with
+ * half most tasks that wake each other would qualify at times; and a new task counts as having had its share.
  */
 static __always_inline u64 least_run(const struct task_state *task, u64 base)
 {
@@ -57,9 +62,10 @@ static __always_inline u64 least_run(const struct task_state *task, u64 base)
 }
 
 /*
- * Whether one that wakes waits for the CPU where it ran, and not for whichever comes first. Where many take turns, those who wake each other
- * would otherwise run on all CPUs as soon as each has something to do, and do little each time. Not who has had little lately; nor in a guest
- * where the host stops that vCPU.
+ * Whether a task that wakes waits for the CPU where it ran, and not for whichever is free first. Otherwise,
+ * where many take turns, tasks that wake each other would run on all CPUs as soon as each has something to
+ * do, and do little each time. Not a task that has had little lately; nor in a guest where the host stops
+ * that vCPU.
  */
 static __always_inline bool waits_for_own(struct task_struct *p, const struct task_state *task, s32 cpu, u64 now_ns)
 {
@@ -68,9 +74,9 @@ static __always_inline bool waits_for_own(struct task_struct *p, const struct ta
 }
 
 /*
- * Lets a task that waits with virtual time `vtime` for `cpu`, or for any CPU of its LLC (`anywhere`), preempt the task that has had
- * most of those that are not protected; the one on `cpu` itself if the others have not had much more, since that is where the
- * caches are. Not static: it is verified once, and not again for each place that calls it.
+ * Lets a task that waits with virtual time `vtime` for `cpu`, or for any CPU of its LLC (`anywhere`), preempt
+ * the task that has had most of those that are not protected; the one on `cpu` itself if the others have not
+ * had much more, since the caches are there. Not static: it is verified once, and not again for each caller.
  */
 __noinline int preempt(struct task_struct *p __arg_trusted, s32 cpu, u64 vtime, bool anywhere, u64 now_ns)
 {
@@ -121,14 +127,14 @@ __noinline int preempt(struct task_struct *p __arg_trusted, s32 cpu, u64 vtime, 
 		kick_cpu(best, SCX_KICK_PREEMPT);
 	} else if (protected) {
 		count(protected->limited ? COUNTER_rate_limited : COUNTER_ratelimit_delayed);
-		/* Ticks look at what waits for any CPU. */
+		/* Ticks check for tasks that wait for any CPU. */
 		if (!anywhere)
 			preempt_later(cpu, protected, wait_ns, now_ns);
 	}
 	return 0;
 }
 
-/* Whether the first of a queue, which woke or moved there, is to stop the running task at a tick. */
+/* Whether the first task of a queue, which woke or moved there, is to stop the running task at a tick. */
 static bool first_outranks(u64 queue, const struct cpu_state *state, u64 base, u64 now_ns)
 {
 	struct first first;
@@ -148,8 +154,9 @@ static __always_inline bool outranked_at_tick(const struct cpu_state *state, s32
 }
 
 /*
- * A slice begins. If it is short because the task has less weight than the one that stopped for it, it ends by a timer and not with
- * a tick, which would make it several times as long, and the wait that the task pays for it as well.
+ * A slice begins. If it is short because the task has less weight than the one that stopped for it, a timer
+ * ends it instead of a tick, which would make the slice several times as long, and the wait that the task
+ * pays for it as well.
  */
 static __always_inline void time_slice(const struct task_state *task, const struct cpu_state *state, s32 cpu, u64 now_ns)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Preferences: which CPUs a task would rather use, for soft affinity and for NUMA homes.
+ * Preferences: the CPUs that a task prefers to use, for soft affinity and for NUMA homes.
  *
- * Sets of CPUs are shared: `preference_sets` holds each different set of a user once, with the numbers of what uses it, and a task
- * or cgroup names its set by index, where 0 is none. A task's own preference comes before those of its cgroups, the
- * nearest first. What holds for a task is found when it is needed and remembered until `generation` changes. A child
- * inherits its parent's preference. All maps here are kept when the command loads the scheduler again.
+ * Sets of CPUs are shared: `preference_sets` contains each different set of a user once, with the number of
+ * its users, and a task or cgroup refers to its set by index, where 0 is none. A task's own preference comes
+ * before those of its cgroups, the nearest first. The set in force for a task is looked up when needed and
+ * remembered until `generation` changes. A child inherits its parent's preference. All maps here stay when
+ * the command loads the scheduler again.
  *
  * Limits: MAX_SETS different sets; cgroups are those of the unified hierarchy.
  */
@@ -14,9 +15,9 @@
 
 enum {
 	MAX_SETS = 1024,
-	/* Those that users other than root can take: the rest is there when root and the agent need it. */
+	/* Sets that users other than root can take: the rest is reserved for root and the agent. */
 	USER_SETS = 768,
-	/* Those that one of them can have. */
+	/* Sets that one user can have. */
 	SETS_OF_USER = 32,
 };
 
@@ -25,15 +26,18 @@ struct preference_set {
 	u64 cpus[CPU_WORDS];
 	u64 nodes[NODE_WORDS];
 	u32 kind;
-	/* Who had it made, and alone shares it: see struct preference_request. */
+	/* Its owner, who alone shares it: see struct preference_request. */
 	u32 payer;
 	u32 nr_cpus;
-	/* It has one CPU of an LLC and leaves out another. */
+	/* It contains one CPU of an LLC and leaves out another. */
 	bool partial;
-	/* Its users: a set with none may be replaced. */
+	/* Number of its users: a set with none may be replaced. */
 	u32 tasks;
 	u32 cgroups;
-	/* Utilisation of the set and of the CPUs outside of it, of USED_ONE, smoothed; and when it was looked at. */
+	/*
+	 * Utilisation of the set and of the CPUs outside of it, of USED_ONE, smoothed; and when it was
+	 * sampled.
+	 */
 	u32 used;
 	u32 used_rest;
 	u64 looked_ns;
@@ -47,19 +51,19 @@ struct {
 } preference_sets SEC(".maps");
 
 struct task_preference {
-	/* The task's own set, and the one that holds: its own or a cgroup's. */
+	/* The task's own set, and the one in force: its own or a cgroup's. */
 	u32 own_set;
 	u32 set;
 	/* The `generation` and the cgroup for which `set` was found. */
 	u32 found_for;
 	u32 latency_critical;
 	u64 found_in;
-	/* Since when it has been running outside of its set; 0: it runs inside, or has not run. */
+	/* Since when it has run outside of its set; 0: it runs inside, or has not run. */
 	u64 away_since_ns;
 	/* How long it has run on CPUs of its sets, and on others. */
 	u64 home_ns;
 	u64 away_ns;
-	/* `own_set` was chosen by the agent. */
+	/* The agent chose `own_set`. */
 	u32 by_agent;
 };
 
@@ -84,8 +88,8 @@ struct {
 /* Counts changes of preferences; differs between loads, so that nothing remembered from before is current. */
 u32 generation;
 /*
- * Preferences and marks in force, of tasks and cgroups together, and preferences of cgroups alone: with none, nothing
- * here costs anything.
+ * Number of preferences and marks in force, of tasks and cgroups together, and of preferences of cgroups
+ * alone: with none, nothing here costs anything.
  */
 u32 nr_preferences;
 u32 nr_cgroup_preferences;
@@ -95,7 +99,7 @@ static __always_inline struct preference_set *set_at(u32 index)
 	return index ? bpf_map_lookup_elem(&preference_sets, &index) : NULL;
 }
 
-/* Counts a task or cgroup that begins to use a set (`by` 1), or ends to (-1). */
+/* Counts a task or cgroup that begins to use a set (`by` 1), or ceases to (-1). */
 static __always_inline void count_user(u32 index, bool cgroup, s32 by)
 {
 	struct preference_set *set = set_at(index);
@@ -152,7 +156,7 @@ static __always_inline struct task_preference *preference_of_task(struct task_st
 				    nr_cgroup_preferences ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
 }
 
-/* The set that holds for a task; NULL: it prefers nothing, or its kind of preference is switched off. */
+/* The set in force for a task; NULL: it prefers nothing, or its kind of preference is switched off. */
 static struct preference_set *preferred_set(struct task_struct *p, struct task_preference *preference)
 {
 	struct preference_set *set;
@@ -197,7 +201,7 @@ static s32 inherit_preference(struct task_struct *p)
 	return 0;
 }
 
-/* Gives a cgroup's set back when it is removed; one that only changes its scheduler keeps it. */
+/* Returns a cgroup's set when it is removed; a cgroup that only changes its scheduler keeps it. */
 static __always_inline void forget_cgroup(struct cgroup *cgroup)
 {
 	struct cgroup_preference *preference;
@@ -209,7 +213,7 @@ static __always_inline void forget_cgroup(struct cgroup *cgroup)
 		count_user(preference->set, true, -1);
 }
 
-/* Whether the set has one CPU of an LLC and leaves out another. */
+/* Whether the set contains one CPU of an LLC and leaves out another. */
 static bool is_partial(struct preference_set *set)
 {
 	bool partial = false;
@@ -231,8 +235,8 @@ static bool is_partial(struct preference_set *set)
 }
 
 /*
- * Takes over what was set before the scheduler was loaded again. Cgroups' users are still counted; those of tasks are
- * counted anew as each task is initialised, since tasks may have ended meanwhile.
+ * Takes over what was set before the scheduler was loaded again. Users that are cgroups are still counted;
+ * tasks are counted anew as each one is initialised, since tasks may have ended meanwhile.
  */
 static void init_preferences(void)
 {

@@ -2,37 +2,49 @@
 /*
  * Queues: where tasks wait, and which one a CPU takes next.
  *
- * A task that woke, or is new, waits in its LLC's queue, for whichever CPU comes first. One whose slice ended, or that woke among many who
- * take turns and has had its share (waits_for_own() in preempt.bpf.h), waits for the CPU where it ran, whose caches know it; others of the LLC take it rather than idle, or if it is owed too much
- * (balance.bpf.h). So does one that prefers some CPUs of the LLC to others. A task that may not use all CPUs of the LLC is
- * bound: it waits in a queue of one of those that it may use. Whatever is in the first two queues any CPU of the LLC may run,
- * so that nobody ever looks behind the first.
+ * A task that woke, or is new, waits in its LLC's queue, for whichever CPU is free first. A task whose slice
+ * ended, or that woke among many that take turns and has had its share (waits_for_own() in preempt.bpf.h),
+ * waits for the CPU where it ran, whose caches are warm; other CPUs of the LLC take it rather than idle, or
+ * if it is owed too much (balance.bpf.h). So does one that prefers some CPUs of the LLC to others. A task
+ * that may not use all CPUs of the LLC is bound: it waits in a queue of one of those that it may use. Every
+ * CPU of the LLC may run any task in the first two queues, so that it never has to search behind the first.
  *
- * A CPU takes the earliest of the three heads. Virtual times are of one clock for all CPUs of an LLC, which is what makes
- * that fair: see fairness.bpf.h. They change while tasks wait, so that the order of a queue does, too: a CPU that decides looks at the
- * first, and once a tick at the last, and puts them where they belong by now.
+ * A CPU takes the earliest of the three heads. Virtual times are of one clock for all CPUs of an LLC, which
+ * makes that fair: see fairness.bpf.h. They change while tasks wait, and so does the right order of a queue:
+ * a CPU that decides checks the first task, and once per tick the last, and moves them to their present
+ * places.
  *
- * Limits: from when the kernel begins to take a CPU offline until it tells schedulers, a grace period of RCU later, that
- * CPU gets no tasks of others. Those that wait in its queues wait so long, or until another CPU takes them.
+ * Limits: from when the kernel begins to take a CPU offline until it notifies schedulers, a grace period of
+ * RCU later, that CPU gets no tasks of others. Tasks in its queues wait for so long, or until another CPU
+ * takes them.
  */
 #ifndef TANDEM_QUEUES_H
 #define TANDEM_QUEUES_H
 
 enum {
-	/* Tasks of a queue that are looked at for one that this CPU may run, or prefers; and of all queues for a decision. */
+	/*
+	 * Tasks of a queue that are searched for one that this CPU may run, or prefers; and of all queues for
+	 * a decision.
+	 */
 	SEARCH_MAX = 12,
 	SEARCH_ALL_MAX = 24,
-	/* Between a look at a queue and the move out of it others may have been there; how often a CPU looks again. */
+	/*
+	 * Other CPUs may have changed a queue between a check and the move out of it; how often a CPU checks
+	 * again.
+	 */
 	TAKE_TRIES = 3,
-	/* CPUs that a waking task looks at for one to preempt. */
+	/* CPUs that a waking task checks for one to preempt. */
 	PREEMPT_LOOKS = 4,
-	/* How often the first of a queue is put where it belongs, for a decision. */
+	/* How often the first task of a queue is moved to its present place, for a decision. */
 	REFRESH_TRIES = 3,
-	/* So many tasks a CPU that are runnable make an LLC overloaded. */
+	/* With this many runnable tasks per CPU an LLC is overloaded. */
 	OVERLOAD = 4,
-	/* So many turns of its own may keep a task waiting. */
+	/* At most this many of its own turns keep a task waiting. */
 	KEPT_TURNS = 4,
-	/* What a task has of where it waits: that it does; that others may take it; the queue, if that is a CPU's; that one's LLC. */
+	/*
+	 * Where a task waits: that it does; that other CPUs may take it; the queue, if that is a CPU's; the
+	 * LLC of that CPU.
+	 */
 	WAITS = 1,
 	WAITS_MOVABLE = 2,
 	WAITS_QUEUE_SHIFT = 2,
@@ -40,8 +52,8 @@ enum {
 };
 
 /*
- * Whether somebody may wait in a queue of an LLC or a CPU. Who joins is counted before, who leaves when it runs: false is certain, and
- * saves the kernel's search for a queue that is empty, as most are.
+ * Whether a task may wait in a queue of an LLC or a CPU. A task that joins is counted before, one that leaves
+ * when it runs: false is certain, and saves the kernel's search in a queue that is empty, as most are.
  */
 static __always_inline bool may_wait_in(u64 queue)
 {
@@ -56,16 +68,17 @@ static __always_inline bool may_wait_in(u64 queue)
 	return cpu && (queue & BOUND_QUEUE ? cpu->nr_bound : cpu->nr_warm) > 0;
 }
 
-/* How many wait in a queue of an LLC or a CPU. */
+/* The number of tasks that wait in a queue of an LLC or a CPU. */
 static __always_inline s32 nr_in(u64 queue)
 {
 	return may_wait_in(queue) ? scx_bpf_dsq_nr_queued(queue) : 0;
 }
 
 /*
- * Whether a task must stay on its CPU because it has disabled its migration. Kernels before 6.14 enqueue it all the same, with all CPUs
- * that it may use otherwise, and eject a scheduler that sends it to one of these. Each BPF program disables it, too, for who runs it: the
- * one that asks, and that of cpu_release(), from within which the kernel enqueues the task that it has just stopped.
+ * Whether a task must stay on its CPU because it has disabled its migration. Kernels before 6.14 enqueue it
+ * nevertheless, with all CPUs that it may use otherwise, and eject a scheduler that sends it to one of these.
+ * Each BPF program disables migration, too, for the task that runs it: the one that asks, and that of
+ * cpu_release(), from within which the kernel enqueues the task that it has just stopped.
  */
 static __always_inline bool must_stay(const struct task_struct *p)
 {
@@ -79,7 +92,7 @@ static __always_inline bool must_stay(const struct task_struct *p)
 	return p->migration_disabled > (state && state->releases ? 2 : 1);
 }
 
-/* Whether a task that waits may be moved to a CPU. */
+/* Whether a task that waits may move to a CPU. */
 static __always_inline bool may_use(struct task_struct *p, s32 cpu)
 {
 	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && (scx_bpf_task_cpu(p) == cpu || !must_stay(p));
@@ -112,9 +125,9 @@ static __always_inline u64 vtime_of_waiting(struct task_struct *p, u64 now_ns)
 }
 
 /*
- * By how much the virtual times of those who wait in a queue have grown as their lags have faded. Those who are bound to a CPU are
- * behind by about as much, and are queued by what their virtual times are beyond that, or each would stand behind all that come
- * later.
+ * By how much the virtual times of tasks that wait in a queue have grown as their lags have faded. Tasks that
+ * are bound to a CPU are behind by about as much, and are queued by their virtual times beyond that;
+ * otherwise each would stand behind all later ones.
  */
 __noinline u64 drift_of(u64 queue, u64 now_ns)
 {
@@ -130,15 +143,16 @@ __noinline u64 drift_of(u64 queue, u64 now_ns)
 	return state->drift + by - (grown(state->bound_lag, by, now_ns - state->bound_ns) - state->bound_lag);
 }
 
-/* Whether something is so short ago that it tells who takes turns with whom: two rounds. */
+/* Whether something is recent enough to show which tasks take turns with each other: two rounds. */
 static __always_inline bool is_lately(u64 ago_ns)
 {
 	return ago_ns < 2 * ROUND_SLICES * settings.slice_ns;
 }
 
 /*
- * Notes the weight of one that is bound to a CPU, as it comes there or begins to run. That of the heaviest is kept for a while after it
- * was seen last: those who wait for the CPU beside it get less, whoever of them is first at the moment.
+ * Notes the weight of a task that is bound to a CPU, as it arrives there or begins to run. That of the
+ * heaviest is kept for a while after it was last seen: tasks that wait for the CPU beside it get less,
+ * whichever of them is first at the moment.
  */
 static __always_inline void note_heavy(struct cpu_state *state, u64 weight, u64 now_ns)
 {
@@ -148,7 +162,10 @@ static __always_inline void note_heavy(struct cpu_state *state, u64 weight, u64 
 	state->heaviest_ns = now_ns;
 }
 
-/* Notes how far behind the LLC's clock one was, as it was chosen, that is bound to a CPU and goes on or would do so; and its weight. */
+/*
+ * Notes the lag behind the LLC's clock, when it was chosen, of a task that is bound to a CPU and continues or
+ * would do so; and its weight.
+ */
 static __always_inline void note_bound(struct cpu_state *state, s32 cpu, u64 vtime, u64 now_ns)
 {
 	note_heavy(state, state->weight, now_ns);
@@ -158,7 +175,9 @@ static __always_inline void note_bound(struct cpu_state *state, s32 cpu, u64 vti
 	state->bound_ns = now_ns;
 }
 
-/* Whether a task that waits is by so much later than where it stands in the queue that it may be behind others there. */
+/*
+ * Whether a task that waits is so much later than its place in the queue that it may be behind others there.
+ */
 static __always_inline bool is_stale(const struct task_struct *p, const struct task_state *task, u64 vtime, u64 drift)
 {
 	return before(p->scx.dsq_vtime + drift + charge(settings.slice_min_ns, task->weight), vtime);
@@ -166,7 +185,7 @@ static __always_inline bool is_stale(const struct task_struct *p, const struct t
 
 /* The first task of a queue. */
 struct first {
-	/* Its virtual time, and how much its last turn was. */
+	/* Its virtual time, and the length of its last turn. */
 	u64 vtime;
 	u64 turn;
 	/* It stands before others that it may be behind by now: see refresh_first(). */
@@ -185,7 +204,10 @@ static __always_inline void look_at_first(struct task_struct *p, u64 queue, u64 
 	first->stale = task && is_stale(p, task, first->vtime, queue & BOUND_QUEUE ? drift_of(queue, now_ns) : 0);
 }
 
-/* The first of a queue in which somebody may wait: see first_of(). Not static: it is verified once, and not again for each place that calls it. */
+/*
+ * The first task of a queue in which a task may wait: see first_of(). Not static: it is verified once, and
+ * not again for each caller.
+ */
 __noinline bool find_first(u64 queue, u64 now_ns, struct first *first __arg_nonnull)
 {
 	struct task_struct *p;
@@ -197,7 +219,7 @@ __noinline bool find_first(u64 queue, u64 now_ns, struct first *first __arg_nonn
 			look_at_first(p, queue, now_ns, first);
 		return p;
 	}
-	/* Programs that may sleep call this as well: their timers let tasks out. */
+	/* Sleepable programs call this as well: their timers release tasks. */
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, queue, 0) {
 		look_at_first(p, queue, now_ns, first);
@@ -208,13 +230,16 @@ __noinline bool find_first(u64 queue, u64 now_ns, struct first *first __arg_nonn
 	return found;
 }
 
-/* False: the queue is empty, and `first` as it was. */
+/* False: the queue is empty, and `first` is unchanged. */
 static __always_inline bool first_of(u64 queue, u64 now_ns, struct first *first)
 {
 	return may_wait_in(queue) && find_first(queue, now_ns, first);
 }
 
-/* What a task of average weight gets on a CPU: so much time that a round of all that wait takes ROUND_SLICES of the longest slice. */
+/*
+ * The slice of a task of average weight on a CPU: such that a round of all waiting tasks takes ROUND_SLICES
+ * of the longest slice.
+ */
 __noinline u64 usual_slice(s32 cpu)
 {
 	u32 llc = llc_of(cpu), nr_cpus = nr_cpus_of(llc);
@@ -230,8 +255,8 @@ __noinline u64 usual_slice(s32 cpu)
 }
 
 /*
- * The same for a task of any weight: one that has less than others gets less, or it would have to wait the longer afterwards. `beside_bound`:
- * also beside those that wait for this CPU alone.
+ * The same for a task of any weight: one that has less than others gets less, or it would have to wait longer
+ * afterwards. `beside_bound`: also beside tasks that wait for this CPU alone.
  */
 __noinline u64 weighed_slice(u64 slice_ns, s32 cpu, u64 weight, bool beside_bound)
 {
@@ -252,8 +277,8 @@ static __always_inline u64 slice_on(s32 cpu, u64 weight)
 }
 
 /*
- * How long a turn of a task may be: a tick ends it, but a timer does if the task is so light that it gets half of what others get, or
- * less (time_slice() in preempt.bpf.h).
+ * How long a turn of a task may be: a tick ends it, but a timer does if the task is so light that it gets at
+ * most half of what others get (time_slice() in preempt.bpf.h).
  */
 static u64 longest_turn(s32 cpu, u64 weight, bool beside_bound)
 {
@@ -272,7 +297,10 @@ static __always_inline bool first_vtime(u64 queue, u64 now_ns, u64 *vtime)
 	return true;
 }
 
-/* The kernel's, of which the headers that this is compiled with may know nothing: with core scheduling, and with the change that mended it. */
+/*
+ * The kernel's structure, which the headers in this build may not have: with core scheduling, and with the
+ * fix of its fault.
+ */
 struct rq___core {
 	unsigned int core_enabled;
 } __attribute__((preserve_access_index));
@@ -281,8 +309,9 @@ struct scx_rq___mended {
 } __attribute__((preserve_access_index));
 
 /*
- * Whether a CPU that decides may move tasks one by one. While tasks with cookies of core scheduling run, kernels before 7.2.4 decide for all
- * threads of a core on any of them, and scx_bpf_dsq_move() then takes the core's lock for free while this CPU holds it.
+ * Whether a CPU that decides may move single tasks. While tasks with core scheduling cookies run, kernels
+ * before 7.2.4 decide for all threads of a core on any of them, and scx_bpf_dsq_move() then assumes that the
+ * core's lock is free while this CPU holds it.
  */
 static __always_inline bool may_move(s32 cpu)
 {
@@ -295,9 +324,9 @@ static __always_inline bool may_move(s32 cpu)
 }
 
 /*
- * Puts the first task of a queue where it belongs by now. A queue is in the order of what virtual times were when tasks joined it;
- * those of tasks that are owed more than others have grown by more since. So the first by that order may be behind others by
- * now. It is enough to look at the first, again and again.
+ * Moves the first task of a queue to its present place. A queue is in the order that virtual times had when
+ * tasks joined it; those of tasks that are owed more than others have grown by more since. So the first by
+ * that order may be behind others by now. It suffices to check the first, again and again.
  */
 static void refresh_first(u64 queue, u64 now_ns)
 {
@@ -325,7 +354,10 @@ static void refresh_first(u64 queue, u64 now_ns)
 	}
 }
 
-/* The virtual time of the first task of a queue, which is put where it belongs before. Only for dispatch. */
+/*
+ * The virtual time of the first task of a queue, which is moved to its present place before. Only for
+ * dispatch.
+ */
 static bool fresh_vtime(s32 cpu, u64 queue, u64 now_ns, u64 *vtime)
 {
 	struct first first;
@@ -342,8 +374,8 @@ static bool fresh_vtime(s32 cpu, u64 queue, u64 now_ns, u64 *vtime)
 }
 
 /*
- * Whether a CPU runs a task by which others are measured. One that woke and has just begun may be far behind because it sleeps so often that
- * it cannot use what it is owed.
+ * Whether a CPU runs a task by which others are measured. A task that woke and has just begun may be far
+ * behind because it sleeps so often that it cannot use what it is owed.
  */
 static __always_inline bool runs_measure(const struct cpu_state *state, u64 now_ns)
 {
@@ -351,8 +383,8 @@ static __always_inline bool runs_measure(const struct cpu_state *state, u64 now_
 }
 
 /*
- * How far a CPU has served those who run there: where the running task would be if it had not been chosen, or the first of those who are
- * bound to the CPU and wait; the clock if there is neither.
+ * How far a CPU has served the tasks that run there: where the running task would be if it had not been
+ * chosen, or the first of the tasks that are bound to the CPU and wait; the clock if there is neither.
  */
 __noinline u64 served_by(s32 cpu, u32 llc, u64 now_ns)
 {
@@ -365,8 +397,8 @@ __noinline u64 served_by(s32 cpu, u32 llc, u64 now_ns)
 }
 
 /*
- * By what those who come to a CPU are measured that may use the whole LLC: by the clock, which the running task may be behind; not by those who
- * are bound to the CPU, who may be far behind.
+ * The measure for tasks that come to a CPU and may use the whole LLC: the clock, which the running task may
+ * be behind; not tasks that are bound to the CPU, which may be far behind.
  */
 static u64 turn_on(s32 cpu, u32 llc, u64 now_ns)
 {
@@ -379,8 +411,8 @@ static u64 turn_on(s32 cpu, u32 llc, u64 now_ns)
 }
 
 /*
- * By what those are measured who are bound. If none of them runs or waits there at the moment, they are where the last one was that went
- * on; that fades like a lag.
+ * The measure for bound tasks. If none of them runs or waits there at the moment, it is where the last one
+ * was that continued; that fades like a lag.
  */
 __noinline u64 bound_turn_on(s32 cpu, u32 llc, u64 now_ns)
 {
@@ -392,7 +424,7 @@ __noinline u64 bound_turn_on(s32 cpu, u32 llc, u64 now_ns)
 	return earlier(turn, clock_of(llc) - left_of(state->bound_lag, now_ns - state->bound_ns));
 }
 
-/* Notes where the running task is, if it may use the whole LLC, and goes on or would do so. */
+/* Notes where the running task is, if it may use the whole LLC, and continues or would do so. */
 static __always_inline void note_unbound(const struct cpu_state *state, u32 llc, u64 now_ns)
 {
 	struct llc_state *all = llc_state(llc);
@@ -403,7 +435,7 @@ static __always_inline void note_unbound(const struct cpu_state *state, u32 llc,
 	all->unbound_ns = now_ns;
 }
 
-/* Where those are who may use the whole LLC: not with the clock, if others who may not are far from them. */
+/* Where tasks are that may use the whole LLC: not with the clock, if the bound ones are far from them. */
 static u64 unbound_turn(u32 llc, u64 now_ns)
 {
 	struct llc_state *all = llc_state(llc);
@@ -413,11 +445,12 @@ static u64 unbound_turn(u32 llc, u64 now_ns)
 }
 
 /*
- * Puts the last task of a queue where it belongs by now. What it ran before others came, or heavier ones, may be many turns by what it
- * weighs now: it pays for KEPT_TURNS, and for what it ran beyond its slice. And those who joined later may stand before it for what
- * has faded meanwhile: see drift_of(). It is enough to look at the last, again and again, since whoever stands wrong gets there. Among
- * those who are bound the running task is the measure: the first of them may be far behind because it sleeps so often that it cannot
- * use what it is owed.
+ * Moves the last task of a queue to its present place. What it ran before others came, or heavier ones, may
+ * be many turns by its present weight: it pays for KEPT_TURNS, and for what it ran beyond its slice. And
+ * tasks that joined later may stand before it for what has faded meanwhile: see drift_of(). It suffices to
+ * check the last, again and again, since every misplaced task gets there. Among bound tasks the running task
+ * is the measure: the first of them may be far behind because it sleeps so often that it cannot use what it
+ * is owed.
  */
 __noinline int refresh_last(s32 cpu, u64 queue, u64 now_ns)
 {
@@ -452,7 +485,10 @@ __noinline int refresh_last(s32 cpu, u64 queue, u64 now_ns)
 	return 0;
 }
 
-/* The same for all queues of a CPU, once a tick; for that of the bound once in a while, if nobody goes on who is the measure. Only for dispatch. */
+/*
+ * The same for all queues of a CPU, once per tick; for that of bound tasks once in a while, if no task
+ * continues that is the measure. Only for dispatch.
+ */
 static __always_inline void refresh_queues(struct cpu_state *state, s32 cpu, u64 now_ns)
 {
 	if (!may_move(cpu))
@@ -470,8 +506,8 @@ static __always_inline void refresh_queues(struct cpu_state *state, s32 cpu, u64
 }
 
 /*
- * Counts a task that waits, if `sign` is 1, and no longer if -1. `waits` is where: see WAITS. Not static: it is verified once, and not
- * again for each place that calls it.
+ * Counts a task that waits, if `sign` is 1, and no longer if -1. `waits` is where: see WAITS. Not static: it
+ * is verified once, and not again for each caller.
  */
 __noinline int count_waiting(u32 waits, s32 sign, u64 now_ns)
 {
@@ -501,7 +537,10 @@ __noinline int count_waiting(u32 waits, s32 sign, u64 now_ns)
 	return 0;
 }
 
-/* Notes that a task no longer waits. Whoever exchanges the word counts, so that two who do it at once count once. */
+/*
+ * Notes that a task no longer waits. Only the CPU that exchanges the word counts, so that two which do it at
+ * once count once.
+ */
 static __always_inline void note_taken(struct task_state *task, u64 now_ns)
 {
 	u32 waits = task->waits ? __sync_lock_test_and_set(&task->waits, 0) : 0;
@@ -510,7 +549,7 @@ static __always_inline void note_taken(struct task_state *task, u64 now_ns)
 		count_waiting(waits, -1, now_ns);
 }
 
-/* What a task has of where it waits, in its LLC's queue or in one of a CPU's. */
+/* Describes where a task waits, in its LLC's queue or in one of a CPU's. */
 static __always_inline u32 waits_in(struct task_struct *p, const struct task_state *task, u64 queue)
 {
 	return WAITS | (is_pinned(p) ? 0 : WAITS_MOVABLE) | (queue >= WARM_QUEUE ? (u32)queue << WAITS_QUEUE_SHIFT : 0) | task->llc << WAITS_LLC_SHIFT;
@@ -527,8 +566,9 @@ static __always_inline void note_waits(struct task_struct *p, struct task_state 
 }
 
 /*
- * Where a new task begins: with those who are there; but who creates it, on this CPU, gives it half of what it is owed itself, and has it begin
- * with what it owes. Not static: it is verified once, and not again for each place that calls it.
+ * Where a new task begins: with the tasks that are there; but its creator, on this CPU, gives it half of what
+ * the creator is owed, or it begins with what the creator owes. Not static: it is verified once, and not
+ * again for each caller.
  */
 __noinline u64 new_vtime(struct task_state *task __arg_nonnull, s32 cpu, bool bound, u64 now_ns)
 {
@@ -571,13 +611,13 @@ static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, u32 ho
 		return vtime;
 	}
 	first = bound ? bound_turn_on(cpu, llc, now_ns) : turn_on(cpu, llc, now_ns);
-	/* It waits, so that it can make use of more than was thought. */
+	/* It waits, so that it can use more than was assumed. */
 	if (!woke && task->counted < task->weight)
 		note_load(task, task->weight < 2 * task->counted ? task->weight : 2 * task->counted);
 	vtime = vtime_after_wait(task, now_ns);
 	/*
-	 * Who sleeps falls no farther behind the clock than who waits, and what it owes it still owes. Who sleeps until one that it created has
-	 * ended is owed nothing for that.
+	 * A task that sleeps falls no farther behind the clock than one that waits, and what it owes it still
+	 * owes. A task that sleeps until one that it created has ended is owed nothing for that.
 	 */
 	if (woke && task->has_created) {
 		vtime = clock_of(from) - left_of(task->lag, since(task->faded_ns, now_ns));
@@ -586,7 +626,7 @@ static u64 place(struct task_struct *p, struct task_state *task, s32 cpu, u32 ho
 		vtime = later(vtime, p->scx.dsq_vtime);
 	}
 	vtime = vtime_in(task, vtime, llc, now_ns);
-	/* What it had or missed elsewhere is not for those here to make good. */
+	/* The tasks here need not compensate for what it had or missed elsewhere. */
 	if (from != llc || (bound && task->ran_on != cpu))
 		vtime = within(vtime, bound ? first : served_by(cpu, llc, now_ns), bound ? first : clock_of(llc), task->weight);
 	else if (!bound && task->was_bound)
@@ -604,7 +644,7 @@ static __always_inline bool somebody_waits(s32 cpu)
 	       (!is_isolated(cpu) && nr_in(llc_of(cpu)) > 0);
 }
 
-/* Whether somebody waits in an LLC that more than one of its CPUs may run. */
+/* Whether a task waits in an LLC that more than one of its CPUs may run. */
 static __always_inline bool movable_in(u32 llc)
 {
 	struct llc_state *state = llc_state(llc);
@@ -612,16 +652,19 @@ static __always_inline bool movable_in(u32 llc)
 	return state && state->nr_movable > 0;
 }
 
-/* The LLC whose CPUs without ticks were asked last. */
+/* The LLC whose CPUs without ticks last had to decide. */
 u32 ends_next;
 
-/* How often CPUs without ticks decide while others wait elsewhere: as often as kernels had residual ticks there before 4.17. */
+/*
+ * How often CPUs without ticks decide while tasks wait elsewhere: as often as kernels had residual ticks
+ * there before 4.17.
+ */
 #define END_TICKLESS_NS (1000ULL * 1000 * 1000)
 
 /*
- * CPUs of `nohz_full`: the kernel stops their tick while one task runs, if that had an endless slice when it was switched in. It has
- * one here while nobody else waits for the CPU, nor for any of its LLC. Whoever comes then makes the CPU decide, which does not keep
- * the task: to be kept is not to be switched in.
+ * CPUs of `nohz_full`: the kernel stops their tick while one task runs, if that had an endless slice when it
+ * was switched in. It has one here while no other task waits for the CPU, nor for any of its LLC. A task that
+ * comes then makes the CPU decide, which does not keep the running task: a kept task is not switched in.
  */
 static __always_inline bool is_alone(s32 cpu)
 {
@@ -631,8 +674,9 @@ static __always_inline bool is_alone(s32 cpu)
 }
 
 /*
- * The same as the task begins to run. Others may have come since it was sent there, when nothing ran that would have been stopped for
- * them: who comes counts first and looks at the CPU then, and here it is the other way round.
+ * The same as the task begins to run. Others may have come since it was sent there, when nothing ran that
+ * would have been stopped for them: a task that comes is counted first and checks the CPU then, and here the
+ * order is reversed.
  */
 static __always_inline bool still_alone(struct cpu_state *state, s32 cpu)
 {
@@ -640,7 +684,7 @@ static __always_inline bool still_alone(struct cpu_state *state, s32 cpu)
 	return is_alone(cpu);
 }
 
-/* Somebody waits for a CPU, or for any from there on: if no tick comes there, it is time for one. */
+/* A task waits for a CPU, or for any from there on: if no tick comes there, it is time for one. */
 static __always_inline void end_tickless(u32 cpu, bool anywhere)
 {
 	s32 i;
@@ -659,8 +703,8 @@ static __always_inline void end_tickless(u32 cpu, bool anywhere)
 }
 
 /*
- * Somebody waits in an LLC: what is alone without ticks in another one, each in turn, has the weight that it had when it began, by which
- * the two are compared.
+ * A task waits in an LLC: the task that is alone without ticks in another one, each in turn, has the weight
+ * that it had when it began, by which the two are compared.
  */
 static __always_inline void end_tickless_elsewhere(u32 llc, u64 now_ns)
 {
@@ -680,12 +724,15 @@ static __always_inline void end_tickless_elsewhere(u32 llc, u64 now_ns)
 		state->end_at = next_in_llc(state->end_at);
 }
 
-/* The kernel's flag, of which the headers that this is compiled with may know nothing. CO-RE ignores what follows the underscores. */
+/*
+ * The kernel's flag, which the headers in this build may not have. CO-RE ignores the suffix after the
+ * underscores.
+ */
 enum scx_enq_flags___immed { SCX_ENQ_IMMED___immed = 1ULL << 33 };
 
 /*
- * For a task that is sent to an idle CPU: if a higher class has taken that meanwhile, the kernel enqueues the task again (since
- * Linux 7.1; before, it waits until that CPU is free).
+ * For a task that is sent to an idle CPU: if a higher class has taken that meanwhile, the kernel enqueues the
+ * task again (since Linux 7.1; before, it waits until that CPU is free).
  */
 static __always_inline u64 enq_immed(void)
 {
@@ -694,7 +741,9 @@ static __always_inline u64 enq_immed(void)
 	return bpf_core_enum_value(enum scx_enq_flags___immed, SCX_ENQ_IMMED___immed);
 }
 
-/* Lets all CPUs decide where no tick comes. Not static: it is verified once, and not again for each place that calls it. */
+/*
+ * Makes all CPUs decide where no tick comes. Not static: it is verified once, and not again for each caller.
+ */
 __noinline int kick_tickless(void)
 {
 	u32 cpu;
@@ -719,8 +768,9 @@ static void insert_local(struct task_struct *p, struct task_state *task, s32 cpu
 }
 
 /*
- * Moves a task, at which an iteration over a queue is, to this CPU. While the kernel takes the CPU offline, before it
- * tells schedulers, it puts tasks of other CPUs into its global queue instead: the CPU must not take that for work.
+ * Moves the task at which an iteration over a queue is to this CPU. While the kernel takes the CPU offline,
+ * before it notifies schedulers, it puts tasks of other CPUs into its global queue instead: the CPU must not
+ * consider that as work.
  */
 static __always_inline bool move_here(struct bpf_iter_scx_dsq *at, struct task_struct *p, s32 cpu)
 {
@@ -728,8 +778,8 @@ static __always_inline bool move_here(struct bpf_iter_scx_dsq *at, struct task_s
 }
 
 /*
- * The queue of those that this CPU serves whose first is the earliest, and its virtual time in `first`; -1: nobody waits. Not static:
- * it is verified once, and not again for each place that calls it.
+ * The queue with the earliest first task among those that this CPU serves, and its virtual time in `first`;
+ * -1: no task waits. Not static: it is verified once, and not again for each caller.
  */
 __noinline s64 earliest_queue(s32 cpu, u64 now_ns, u64 *first __arg_nonnull)
 {
@@ -753,8 +803,9 @@ __noinline s64 earliest_queue(s32 cpu, u64 now_ns, u64 *first __arg_nonnull)
 }
 
 /*
- * The running task goes on before others. If it has weight for more than a CPU, that is so whatever happens: its lead over the
- * first who waits grows beyond what their turns make, and lasts when it has to share the CPU. It keeps no more than these.
+ * The running task continues before others. If it has weight for more than a CPU, that is always so: its lead
+ * over the first waiting task grows beyond what their turns make, and lasts when it has to share the CPU. It
+ * keeps no more than these.
  */
 static void limit_lead(struct cpu_state *state, s32 cpu, u64 now_ns)
 {
@@ -762,7 +813,7 @@ static void limit_lead(struct cpu_state *state, s32 cpu, u64 now_ns)
 	struct llc_state *others = llc_state(llc);
 	struct first first = { .vtime = clock_of(llc), .turn = charge(KEPT_SLICES * settings.slice_ns, mean_weight(llc)) };
 
-	/* All who are bound here may be behind those who are not. */
+	/* All tasks that are bound here may be behind those that are not. */
 	if (!first_of(BOUND_QUEUE | cpu, now_ns, &first) &&
 	    (state->bound || ((is_isolated(cpu) || !first_of(llc, now_ns, &first)) && !first_of(WARM_QUEUE | cpu, now_ns, &first) &&
 			      (!others || others->nr_movable <= 0))))
@@ -770,7 +821,7 @@ static void limit_lead(struct cpu_state *state, s32 cpu, u64 now_ns)
 	state->vtime = later(state->vtime, earlier(first.vtime - first.turn - charge(settings.slice_ns, state->weight), clock_of(llc)));
 }
 
-/* Lets an idle CPU that may run what waits in a CPU's queue, if there is one, look at the queues. */
+/* Makes an idle CPU that may run what waits in a CPU's queue, if there is one, check the queues. */
 static __always_inline void wake_idle(s32 cpu)
 {
 	struct bpf_cpumask *cpus = cpus_of_llc(llc_of(cpu));

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Rate control: a CPU that is interrupted too often lets the running task go on.
+ * Rate control: a CPU that is interrupted too often lets the running task continue.
  *
  * Problem: a storm of wake-ups makes a CPU switch so often that it gets less done.
  *
- * Approach: two limits, which only delay preemption; who runs next and for how long stays a matter of fairness.
- * - Decisions are counted for each CPU in windows of `rate_window_ns`; after a window with `rate_threshold` of them or
- *   more, the next one is limited: until it ends, tasks that wake do not preempt on this CPU.
+ * Approach: two limits, which only delay preemption; fairness still decides which task runs next and for how
+ * long.
+ * - Each CPU counts its decisions in windows of `rate_window_ns`; after a window with `rate_threshold` of
+ *   them or more, the next one is limited: until it ends, tasks that wake do not preempt on this CPU.
  * - A task that began to run less than `ratelimit_ns` ago is not preempted.
- * When the time is over, a tick preempts it for those that wait for any CPU, and a timer for one that waits for this CPU.
- * Latency-critical tasks (nice < 0, or marked so) are exempt if `latency_exempt`.
+ *
+ * When the time is over, a tick preempts the task for those that wait for any CPU, and a timer for one that
+ * waits for this CPU. Latency-critical tasks (nice < 0, or marked so) are exempt if `latency_exempt`.
  */
 #ifndef TANDEM_RATE_CONTROL_H
 #define TANDEM_RATE_CONTROL_H
 
-/* A CPU's timer for preemptions that wait. */
+/* A CPU's timer for delayed preemptions. */
 struct preempt_timer {
 	struct bpf_timer timer;
-	/* When the task that it is for began to run. */
+	/* When the task that it would preempt began to run. */
 	u64 since_ns;
-	/* When it is set to expire; 0: it is not. */
+	/* When it expires; 0: it is not set. */
 	u64 expires_ns;
 };
 
@@ -30,7 +32,10 @@ struct {
 	__type(value, struct preempt_timer);
 } preempt_timers SEC(".maps");
 
-/* For how long a CPU's running task is not to be preempted yet, ns: the less, the less weight it has than who is to preempt it. */
+/*
+ * For how long a CPU's running task is protected from preemption, ns: the less its weight against that of the
+ * preempting task, the shorter.
+ */
 static __always_inline u64 protected_ns(const struct cpu_state *state, u64 by_weight, u64 now_ns)
 {
 	u64 until_ns = now_ns, ratelimit_ns = settings.ratelimit_ns;
@@ -45,7 +50,10 @@ static __always_inline u64 protected_ns(const struct cpu_state *state, u64 by_we
 	return until_ns - now_ns;
 }
 
-/* If that task has left the CPU meanwhile, the one that came next did so by right, and is not to be stopped for those before it. */
+/*
+ * If that task has left the CPU meanwhile, the next one runs by right, and is not stopped for tasks that came
+ * before it.
+ */
 static int preempt_now(void *map, u32 *cpu, struct preempt_timer *timer)
 {
 	struct cpu_state *state = cpu_state(*cpu);
@@ -107,7 +115,7 @@ static __always_inline bool is_latency_critical(struct task_struct *p)
 	return preference && preference->latency_critical;
 }
 
-/* Lets a CPU decide about its running task in `wait_ns`, or when that is no longer protected. */
+/* Makes a CPU decide about its running task in `wait_ns`, or when that is no longer protected. */
 static void preempt_later(u32 cpu, const struct cpu_state *state, u64 wait_ns, u64 now_ns)
 {
 	struct preempt_timer *timer = bpf_map_lookup_elem(&preempt_timers, &cpu);
@@ -118,7 +126,9 @@ static void preempt_later(u32 cpu, const struct cpu_state *state, u64 wait_ns, u
 		return;
 	timer->since_ns = state->since_ns;
 	timer->expires_ns = at_ns;
-	/* There may be no memory: see expire_in(). Then the next tick decides, or who comes next. */
+	/*
+	 * There may be no memory: see expire_in(). Then the next tick decides, or the next task that wakes.
+	 */
 	if (bpf_timer_start(&timer->timer, wait_ns, 0))
 		timer->expires_ns = 0;
 }

@@ -16,7 +16,7 @@ static bool same_set(const struct preference_set *set, const struct preference_r
 	return true;
 }
 
-/* Fills a set that nobody uses. */
+/* Fills a set that is not in use. */
 static int fill_set(struct preference_set *set, const struct preference_request *request)
 {
 	struct bpf_cpumask *mask = bpf_cpumask_create();
@@ -53,15 +53,15 @@ static int fill_set(struct preference_set *set, const struct preference_request 
 }
 
 /*
- * The index of the set that the request describes, which is made if there is none; or a negative error. Sets are shared by those alone who
- * pay for them: nobody can keep a set of somebody else's in use.
+ * The index of the set that the request describes, which is created if there is none; or a negative error.
+ * Only requests with the same payer share a set: no user can keep another user's set in use.
  */
 static int find_set(const struct preference_request *request)
 {
 	struct preference_set *set;
 	int index, unused = 0, own = 0, error;
 
-	/* Unknown to the verifier, or it would follow each value it may have through the loops. */
+	/* Unknown to the verifier, which would otherwise follow each possible value through the loops. */
 	__sink(unused);
 	__sink(own);
 	bpf_for(index, 1, MAX_SETS) {
@@ -86,7 +86,10 @@ static int find_set(const struct preference_request *request)
 	return error ? error : unused;
 }
 
-/* The rule of sched_setaffinity(): of one's own tasks, by either of the two users that a task has. */
+/*
+ * The rule of sched_setaffinity(): users may change their own tasks, by either of the two users that a task
+ * has.
+ */
 static bool is_of_user(struct task_struct *p, u32 user)
 {
 	return user == ANY_USER || BPF_CORE_READ(p, real_cred, uid.val) == user || BPF_CORE_READ(p, real_cred, euid.val) == user;
@@ -101,7 +104,7 @@ static int prefer_for_task(const struct preference_request *request)
 
 	if (!p)
 		return -ESRCH;
-	/* First of all: what is refused takes nothing that others may need. */
+	/* First of all: a refused request takes nothing that others may need. */
 	if (!is_of_user(p, request->user))
 		set = -EPERM;
 	else if (request->kind != KIND_NONE)
@@ -153,7 +156,7 @@ int prefer(struct preference_request *context)
 	if (request.kind > KIND_NODES || request.scope > SCOPE_CGROUP)
 		return -EINVAL;
 	error = request.scope == SCOPE_TASK ? prefer_for_task(&request) : prefer_for_cgroup(&request);
-	/* What tasks remember of cgroups' preferences; each task's own is looked at anew anyway. */
+	/* Invalidates what tasks remember of cgroups' preferences; each task's own is read anew anyway. */
 	if (!error)
 		__sync_fetch_and_add(&generation, 1);
 	return error;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the command tells the scheduler before it is loaded: settings, and the machine's topology. All of it is
- * read-only for the scheduler, so the verifier knows the values and drops what is switched off.
+ * The scheduler's input before it is loaded: settings, and the machine's topology. All of it is read-only for
+ * the scheduler, so the verifier knows the values and removes code that is switched off.
  */
 #ifndef TANDEM_SETTINGS_H
 #define TANDEM_SETTINGS_H
@@ -12,7 +12,7 @@ enum limits {
 	/* Groups of CPUs that share a last-level cache inside one NUMA node. */
 	MAX_LLCS = 256,
 	MAX_NODES = 128,
-	/* Threads of a core that are looked at. */
+	/* Threads of a core that are considered. */
 	MAX_CORE_THREADS = 8,
 	/* 64-bit words of a set of CPUs, and of a set of nodes. */
 	CPU_WORDS = MAX_CPUS / 64,
@@ -24,9 +24,9 @@ struct settings {
 	u32 nr_cpus;
 	u32 nr_llcs;
 	u32 nr_nodes;
-	/* CPUs that are online. */
+	/* Number of online CPUs. */
 	u32 nr_online;
-	/* Some core has more than one thread. */
+	/* Whether some core has more than one thread. */
 	bool smt;
 	/* Guest mode: one domain over all vCPUs; the topology then has one LLC and one node. */
 	bool guest;
@@ -36,41 +36,53 @@ struct settings {
 	bool rate_control;
 	bool directed_yield;
 
-	/* Longest and shortest time that a task runs before others have their turn: rises, fewer switches; falls,
-	 * shorter waits. With more than ROUND_SLICES tasks a CPU a slice is shorter, down to the shortest. */
+	/*
+	 * Longest and shortest time that a task runs while others wait: higher, fewer switches; lower,
+	 * shorter waits. With more than ROUND_SLICES tasks per CPU slices are shorter, down to the shortest.
+	 */
 	u64 slice_ns;
 	u64 slice_min_ns;
-	/* How much CPU time a task that slept may be owed when it wakes: rises, sleepers run sooner after they wake; falls,
-	 * they catch up less of what they missed. */
+	/*
+	 * Most CPU time that a task may be owed when it wakes: higher, sleepers run sooner after they wake;
+	 * lower, they catch up less of what they missed.
+	 */
 	u64 sleeper_credit_ns;
-	/* How much CPU time more than a waking task, its credit aside, a running one must have had to be preempted, and for how long
-	 * it must have run: rises, fewer preemptions. */
+	/*
+	 * How much more CPU time than a waking task, its credit aside, a running one must have had to be
+	 * preempted, and for how long it must have run: higher, fewer preemptions.
+	 */
 	u64 preempt_margin_ns;
-	/* A task that has run for less than this, and wakes another synchronously, is taken to sleep soon: the other
-	 * stays on its CPU. 0: never. */
+	/*
+	 * A task that has run for less than this, and wakes another synchronously, is expected to sleep soon:
+	 * the other stays on its CPU. 0: never.
+	 */
 	u64 sync_run_max_ns;
-	/* How much CPU time a task must be owed to be moved from the CPU where its slice ended to another one of its LLC;
-	 * twice that to another LLC: rises, fewer moves; falls, fairer. */
+	/*
+	 * How much CPU time a task must be owed before it moves from the CPU where its slice ended to another
+	 * one of its LLC; twice that to another LLC: higher, fewer moves; lower, fairer.
+	 */
 	u64 migration_margin_ns;
-	/* A CPU looks this often whether another LLC is less loaded. */
+	/* How often a CPU checks whether another LLC is less loaded. */
 	u64 balance_interval_ns;
 
-	/* Soft affinity: with preferred x utilisation of the set > allowed x utilisation of the rest, a task that finds
-	 * no idle CPU waits anywhere, not for its set. */
+	/*
+	 * Soft affinity: with preferred x utilisation of the set > allowed x utilisation of the rest, a task
+	 * that finds no idle CPU waits anywhere, not only in its set.
+	 */
 	u32 allowed;
 	u32 preferred;
-	/* NUMA homes: a task that had to leave stays away at least this long. */
+	/* NUMA homes: a task that had to leave stays away for at least this long. */
 	u64 away_min_ns;
 
-	/* Rate control: a CPU that decided `rate_threshold` times in a window is limited in the next one. */
+	/* Rate control: a CPU that made `rate_threshold` decisions in a window is limited in the next one. */
 	u64 rate_window_ns;
 	u32 rate_threshold;
-	/* A task runs at least this long before one that wakes may preempt it; 0: off. */
+	/* A task runs for at least this long before one that wakes may preempt it; 0: off. */
 	u64 ratelimit_ns;
 	/* Tasks with nice < 0 or marked as latency-critical preempt in spite of rate control. */
 	bool latency_exempt;
 
-	/* Guest mode: an idle vCPU from which the host stole time less than this ago is not really running. */
+	/* Guest mode: an idle vCPU that lost time to the host less than this ago counts as not running. */
 	u64 steal_memory_ns;
 };
 
@@ -83,7 +95,7 @@ struct cpu_place {
 	/* The next CPU of its LLC that is not isolated, in a ring; an isolated one leads into it. */
 	u16 next_in_llc;
 	bool online;
-	/* Only tasks that name it run here: it counts for no LLC. */
+	/* Only tasks that are bound to it run here: it counts for no LLC. */
 	bool isolated;
 	/* The kernel stops its tick while one task runs there (nohz_full). */
 	bool tickless;
@@ -92,7 +104,7 @@ struct cpu_place {
 /* An LLC's place: the LLCs of a node have consecutive numbers. */
 struct llc_place {
 	u16 node;
-	/* Isolated ones do not count; the first of those that do. */
+	/* Without isolated CPUs; the first of those that count. */
 	u16 nr_cpus;
 	u16 first_cpu;
 };

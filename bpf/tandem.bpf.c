@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tandem: a scheduler for hosts of virtual machines and for their guests, for Linux's sched_ext (6.12 and later).
+ * Tandem: a scheduler for hosts of virtual machines and for their guests, for Linux's sched_ext (6.12 and
+ * later).
  *
  * How it decides
- * 1. A task that wakes stays with a waker that is about to sleep, or takes an idle CPU: one of those that it prefers,
- *    if it has a preference (placement.bpf.h); a vCPU that really runs, in a guest (guest.bpf.h).
+ * 1. A task that wakes stays with a waker that is about to sleep, or takes an idle CPU: one of those that it
+ *    prefers, if it has a preference (placement.bpf.h); in a guest, a vCPU that really runs (guest.bpf.h).
  * 2. With no idle CPU it waits in a queue (queues.bpf.h), in the order of virtual time (fairness.bpf.h,
- *    cgroup_weights.bpf.h), and preempts a task that has had more (preempt.bpf.h), at once or when rate control lets it
- *    (rate_control.bpf.h).
- * 3. A CPU takes the target of a directed yield first (directed_yield.bpf.h), then the earliest of those who wait for it, of
- *    any affinity; what waits for others if that is owed more, or if it would idle (balance.bpf.h).
- * 4. A task whose slice ends goes on while nobody deserves the CPU more, and otherwise waits for the CPU where its caches
- *    are; unless it shares a core while another one idles, or is away from its set, which has room.
+ *    cgroup_weights.bpf.h), and preempts a task that has had more (preempt.bpf.h), at once or when rate
+ *    control allows it (rate_control.bpf.h).
+ * 3. A CPU takes the target of a directed yield first (directed_yield.bpf.h), then the earliest of the tasks
+ *    that wait for it, of any affinity; or a task that waits for other CPUs, if that is owed more, or if the
+ *    CPU would idle (balance.bpf.h).
+ * 4. A task whose slice ends continues while no other deserves the CPU more, and otherwise waits for the CPU
+ *    where its caches are; unless it shares a core while another one idles, or is away from its set, which
+ *    has room.
  *
- * Each mechanism has its switch in `settings` (settings.h), which is read-only when the object is loaded: what is off is
- * not there. Preferences are set while it runs (requests.h). Counters tell what happened (counters.h).
+ * Each mechanism has its switch in `settings` (settings.h), which is read-only when the object is loaded:
+ * code that is switched off is removed. Preferences are set while it runs (requests.h). Counters record what
+ * happened (counters.h).
  *
- * One object serves all kernels: what differs between them is in scx's headers. Of the kernel's own enums the values
+ * One object serves all kernels: scx's headers handle their differences. Of the kernel's own enums the values
  * of vmlinux.h are used: none of those used here has changed since 6.12.
  */
 #define __SCX_ENUMS_BPF_H
@@ -42,10 +46,11 @@ char _license[] SEC("license") = "GPL";
 UEI_DEFINE(exit_info);
 
 /*
- * Whether a task that is woken synchronously stays on this CPU: its waker has run so briefly, and mostly sleeps so soon
- * afterwards, that it is taken to do so again, or exits and wakes its parent, and nobody else stayed already. The two then
- * share a warm cache, and no other CPU has to be woken. In a guest, where waking another vCPU costs most, the same holds for a new task,
- * if nobody waits for this CPU: who forks mostly waits for the child. But on a vCPU that the host stops at times both would wait for
+ * Whether a task that is woken synchronously stays on this CPU: its waker has run so briefly, and usually
+ * sleeps so soon afterwards, that it is expected to do so again, or exits and wakes its parent, and no other
+ * task has stayed already. The two then share a warm cache, and no other CPU has to be woken. In a guest,
+ * where waking another vCPU costs most, the same holds for a new task, if no task waits for this CPU: a task
+ * that forks usually waits for the child. But on a vCPU that the host stops at times both would wait for
  * that, beside vCPUs that idle.
  */
 static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu, s32 this_cpu, u64 wake_flags)
@@ -59,7 +64,7 @@ static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu
 
 	if (!state || !(forked || (wake_flags & SCX_WAKE_SYNC)))
 		return false;
-	/* Where no tick comes, nobody would see that the waker goes on. */
+	/* Where no tick comes, nothing would notice that the waker continues. */
 	if (!state->running || state->stayed || state->tickless)
 		return false;
 	now_ns = scx_bpf_now();
@@ -88,7 +93,7 @@ static __always_inline bool stays_with_waker(struct task_struct *p, s32 prev_cpu
 	return true;
 }
 
-/* Lets a task wait in the queue of its LLC, for whichever CPU comes first. */
+/* Makes a task wait in the queue of its LLC, for whichever CPU is free first. */
 static __always_inline void insert_llc(struct task_struct *p, struct task_state *task, s32 cpu, u64 vtime, u64 enq_flags, u64 now_ns)
 {
 	note_waits(p, task, task->llc, now_ns);
@@ -96,7 +101,7 @@ static __always_inline void insert_llc(struct task_struct *p, struct task_state 
 	end_tickless(cpu, true);
 }
 
-/* Lets a task wait in one of the queues of a CPU. */
+/* Makes a task wait in one of the queues of a CPU. */
 static __always_inline void insert_cpu(struct task_struct *p, struct task_state *task, s32 cpu, u64 queue, u64 vtime, u64 enq_flags,
 				       u64 now_ns)
 {
@@ -115,13 +120,19 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 		return prev_cpu;
 	if (task && stays_with_waker(p, prev_cpu, this_cpu, wake_flags)) {
 		count(COUNTER_wake_stay);
-		/* A new task is there for any CPU that has nothing to do; this one's tick calls one, if need be. */
+		/*
+		 * A new task is available to any CPU that has nothing to do; this one's tick calls one, if
+		 * need be.
+		 */
 		if (wake_flags & SCX_WAKE_FORK) {
 			u64 now_ns = scx_bpf_now();
 
 			insert_cpu(p, task, this_cpu, WARM_QUEUE, place(p, task, this_cpu, PLACE_WOKE, now_ns), 0, now_ns);
 		} else if (!somebody_waits(this_cpu)) {
-			/* Straight to this CPU only if nobody waits for it, who would otherwise be overtaken for ever. */
+			/*
+			 * Straight to this CPU only if no task waits for it, which would otherwise be
+			 * overtaken for ever.
+			 */
 			insert_local(p, task, this_cpu, SCX_DSQ_LOCAL, 0);
 		}
 		return this_cpu;
@@ -134,7 +145,7 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 		if (!idle)
 			cpu = prev_cpu;
 	} else if (cpu < 0) {
-		/* Not as a synchronous wake-up: the kernel would take the waker's CPU for an idle one. */
+		/* Not as a synchronous wake-up: the kernel would consider the waker's CPU idle. */
 		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags & ~SCX_WAKE_SYNC, &idle);
 	}
 	if (idle && task) {
@@ -144,7 +155,10 @@ s32 BPF_STRUCT_OPS(tandem_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	return cpu;
 }
 
-/* Whether a task prefers some CPUs of an LLC to others: it waits for one of them, and not for whichever comes first. */
+/*
+ * Whether a task prefers some CPUs of an LLC to others: it waits for one of them, and not for whichever is
+ * free first.
+ */
 static __always_inline bool prefers_part(struct task_struct *p)
 {
 	struct preference_set *set = preferred_set(p, preference_of_task(p));
@@ -152,7 +166,10 @@ static __always_inline bool prefers_part(struct task_struct *p)
 	return set && set->partial;
 }
 
-/* Whether a task is one of the kernel's own for one CPU, which works for all who run there, and has not had more than others. */
+/*
+ * Whether a task is one of the kernel's own for one CPU, which works for all tasks there, and has not had
+ * more than others.
+ */
 static __always_inline bool serves_cpu(struct task_struct *p, struct task_state *task, s32 cpu)
 {
 	return p->flags & PF_KTHREAD && is_pinned(p) &&
@@ -165,7 +182,7 @@ static __always_inline bool is_here_anew(const struct task_state *task, u64 enq_
 	return (enq_flags & SCX_ENQ_WAKEUP) || !task->faded_ns;
 }
 
-/* Lets a task wait that may not use all CPUs of its LLC. */
+/* Makes a task wait that may not use all CPUs of its LLC. */
 static __always_inline void enqueue_bound(struct task_struct *p, struct task_state *task, s32 cpu, u64 enq_flags, u64 now_ns)
 {
 	bool woke = is_here_anew(task, enq_flags);
@@ -191,7 +208,10 @@ static __always_inline s32 cpu_in(struct task_struct *p, u32 llc)
 	return cpu >= 0 && (u32)cpu < settings.nr_cpus ? cpu : (s32)bpf_cpumask_any_distribute(p->cpus_ptr);
 }
 
-/* An idle CPU for a task that did not wake, which is busy from now on: where it prefers to be, or another one. */
+/*
+ * An idle CPU for a task that did not wake, which is busy from now on: where it prefers to be, or another
+ * one.
+ */
 static s32 idle_for_expired(struct task_struct *p, s32 cpu, s32 *place, u64 now_ns)
 {
 	struct scratch *scratches = scratch();
@@ -205,7 +225,7 @@ static s32 idle_for_expired(struct task_struct *p, s32 cpu, s32 *place, u64 now_
 	}
 	if (!room)
 		return -1;
-	/* Its CPU goes to somebody else: an idle core is best, and any idle CPU better than none. */
+	/* Its CPU goes to another task: an idle core is best, and any idle CPU better than none. */
 	return take_idle(p->cpus_ptr, cpu, room, false);
 }
 
@@ -219,7 +239,7 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 	bool woke;
 
 	if (!task || !state) {
-		/* There was no memory for what is known of it: it waits like any other, where nobody has to know it. */
+		/* There was no memory for its state: it waits in a queue that needs none. */
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, settings.slice_min_ns, enq_flags);
 		end_tickless(cpu, true);
 		return;
@@ -270,13 +290,16 @@ void BPF_STRUCT_OPS(tandem_enqueue, struct task_struct *p, u64 enq_flags)
 			kick_cpu(idle_cpu, SCX_KICK_IDLE);
 			return;
 		}
-		/* Its CPU would idle: better here than waiting for a place that has been taken meanwhile. */
+		/*
+		 * Its CPU would idle: running here is better than waiting for a place that has been taken
+		 * meanwhile.
+		 */
 		if (enq_flags & SCX_ENQ_LAST) {
 			insert_local(p, task, cpu, SCX_DSQ_LOCAL, enq_flags);
 			kick_cpu(cpu, SCX_KICK_IDLE);
 			return;
 		}
-		/* Home is where it waits, unless those there get less. */
+		/* Home is where it waits, unless tasks there get less. */
 		if (place_at >= 0 && is_faster(llc, llc_of(place_at), 2 * settings.migration_margin_ns, task->weight, now_ns))
 			place_at = -1;
 		if (place_at >= 0)
@@ -313,7 +336,10 @@ bound:
 	enqueue_bound(p, task, place_at, enq_flags, now_ns);
 }
 
-/* Whether a running task, which nobody wants to stop, leaves its CPU to one that runs where it would rather be. */
+/*
+ * Whether a running task, which no other wants to stop, leaves its CPU to one that runs where it prefers to
+ * be.
+ */
 static __always_inline bool leaves_for_swap(struct task_struct *p, const struct cpu_state *state, s32 cpu, u64 now_ns)
 {
 	struct task_state *task = task_state(p);
@@ -352,7 +378,10 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 		else if (state->tickless)
 			state->wants_tickless = true;
 	}
-	/* It goes on unless another one deserves the CPU more; one that yields lets those go first who are ahead by a slice. */
+	/*
+	 * It continues unless another one deserves the CPU more; one that yields lets tasks go first that are
+	 * ahead by a slice.
+	 */
 	if (take_next(state, cpu, runs_on && !state->tickless, now_ns))
 		return;
 	if (runs_on && is_alone(cpu))
@@ -380,7 +409,7 @@ void BPF_STRUCT_OPS(tandem_dispatch, s32 cpu, struct task_struct *prev)
 	}
 }
 
-/* Looks at a task's weight, and tells by which one it is charged. */
+/* Reads a task's weight, and returns the one by which it is charged. */
 static __always_inline u64 new_weight(struct task_struct *p, struct task_state *task, s32 cpu, u64 now_ns)
 {
 	struct cpu_state *state = cpu_state(cpu);
@@ -391,8 +420,8 @@ static __always_inline u64 new_weight(struct task_struct *p, struct task_state *
 }
 
 /*
- * Charges the running task, and looks at its weight. Others of its cgroups come and go while it keeps its CPU, nobody knows when:
- * it is charged by the mean of then and now.
+ * Charges the running task, and reads its weight. Other tasks of its cgroup come and go while it keeps its
+ * CPU, without notice: it is charged by the mean of then and now.
  */
 static __always_inline void settle_weighed(struct task_struct *p, struct task_state *task, struct cpu_state *state, s32 cpu, u64 now_ns)
 {
@@ -418,7 +447,7 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 
 	if (!state)
 		return;
-	/* The kernel takes all CPUs for idle when a scheduler is loaded. */
+	/* The kernel considers all CPUs idle when a scheduler is loaded. */
 	if (!state->has_run) {
 		state->has_run = true;
 		scx_bpf_test_and_clear_cpu_idle(cpu);
@@ -431,7 +460,7 @@ void BPF_STRUCT_OPS(tandem_running, struct task_struct *p)
 		task->ran_on = cpu;
 		note_taken(task, now_ns);
 		if (!task->faded_ns) {
-			/* It ran when the scheduler was loaded: nobody has placed it. */
+			/* It ran when the scheduler was loaded: it has not been placed. */
 			change_llc(task, llc);
 			note_lag(task, vtime, now_ns);
 		}
@@ -483,7 +512,7 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 		return;
 	if (nr_preferences)
 		note_time(p, cpu, state, now_ns);
-	/* For the short time of a task that wakes another one, what it weighed is good enough. */
+	/* For the short time of a task that wakes another one, its last weight is good enough. */
 	if (now_ns - state->charged_ns < settings.slice_min_ns)
 		settle(state, llc, now_ns);
 	else
@@ -494,7 +523,10 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 	given_ns = state->given_ns < turn_ns ? state->given_ns : turn_ns;
 	overrun_ns = turn_ns - given_ns;
 	if (runnable && given_ns > settings.slice_min_ns) {
-		/* Its turn may have begun when there were fewer or lighter tasks: it pays for one as long as it would get now. */
+		/*
+		 * Its turn may have begun when there were fewer or lighter tasks: it pays for one as long as
+		 * it would get now.
+		 */
 		u64 slice_ns = longest_turn(cpu, state->weight, true);
 
 		if (given_ns > slice_ns) {
@@ -559,7 +591,7 @@ void BPF_STRUCT_OPS(tandem_tick, struct task_struct *p)
 	}
 }
 
-/* A task that came while the CPU was about to idle has not seen that; the CPU sees the task now. */
+/* A task that came while the CPU was about to idle has not noticed that; the CPU notices the task now. */
 void BPF_STRUCT_OPS(tandem_update_idle, s32 cpu, bool idle)
 {
 	if (idle && (somebody_waits(cpu) || movable_in(llc_of(cpu))))
@@ -588,7 +620,10 @@ static __always_inline u64 vtime_now(struct task_struct *p, u64 now_ns)
 	return state && scx_bpf_task_running(p) ? running_vtime(state, base_of(llc_of(scx_bpf_task_cpu(p)), now_ns), now_ns) : vtime_of_waiting(p, now_ns);
 }
 
-/* Which of two tasks of a core comes first, where its threads may not run those of different owners at the same time. */
+/*
+ * Which of two tasks of a core comes first, where its threads may not run those of different owners at the
+ * same time.
+ */
 bool BPF_STRUCT_OPS(tandem_core_sched_before, struct task_struct *a, struct task_struct *b)
 {
 	u64 now_ns = scx_bpf_now();
@@ -596,7 +631,7 @@ bool BPF_STRUCT_OPS(tandem_core_sched_before, struct task_struct *a, struct task
 	return before(vtime_now(a, now_ns), vtime_now(b, now_ns));
 }
 
-/* A task of a higher class takes the CPU: what was sent there goes where it can run. */
+/* A task of a higher class takes the CPU: tasks that were sent there go where they can run. */
 void BPF_STRUCT_OPS(tandem_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
 	struct cpu_state *state = cpu_state(cpu);
@@ -614,7 +649,7 @@ s32 BPF_STRUCT_OPS(tandem_init_task, struct task_struct *p, struct scx_init_task
 	struct task_preference *preference;
 	struct task_state *task, *by;
 
-	/* Without memory for that, the task is scheduled all the same. */
+	/* Without memory for that, the task is scheduled nevertheless. */
 	task = bpf_task_storage_get(&task_states, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (args->fork) {
 		by = task_state(creator);
@@ -640,7 +675,7 @@ void BPF_STRUCT_OPS(tandem_exit_task, struct task_struct *p, struct scx_exit_tas
 {
 	struct task_preference *preference;
 
-	/* All other tasks are about to be initialised again, if the scheduler is only loaded anew. */
+	/* All other tasks are about to be initialised again, if the scheduler is only being reloaded. */
 	if (!nr_preferences || (!args->cancelled && !(p->flags & PF_EXITING)))
 		return;
 	preference = bpf_task_storage_get(&preferences_of_tasks, p, NULL, 0);
@@ -831,6 +866,6 @@ SCX_OPS_DEFINE(tandem,
 	       .cgroup_set_bandwidth = (void *)tandem_cgroup_set_bandwidth,
 	       .init = (void *)tandem_init,
 	       .exit = (void *)tandem_exit,
-	       /* A task that should return to its set is enqueued even if nobody else wants its CPU. */
+	       /* A task that should return to its set is enqueued even if no other task wants its CPU. */
 	       .flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_KEEP_BUILTIN_IDLE,
 	       .name = "tandem");

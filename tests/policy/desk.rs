@@ -1,7 +1,7 @@
-//! A kernel without anything else, to call single callbacks of the compiled scheduler.
+//! A minimal kernel, to call single callbacks of the compiled scheduler.
 //!
-//! Nothing runs here: a test says when a task wakes, when a CPU decides, and how much time passes, and looks at what
-//! the scheduler makes of it.
+//! Nothing runs here: a test decides when a task wakes, when a CPU decides, and how much time passes, and
+//! checks the scheduler's response.
 
 use std::sync::Arc;
 use tandem_lab::scenario::policy::compiled;
@@ -32,7 +32,7 @@ pub fn two_nodes() -> Machine {
     MachineBuilder::symmetric(2, 4, 1).build().unwrap()
 }
 
-/// The same, but two CPUs are a core.
+/// As [`two_nodes`], with two CPUs per core.
 pub fn two_nodes_with_smt() -> Machine {
     MachineBuilder::symmetric(2, 2, 2).build().unwrap()
 }
@@ -75,7 +75,7 @@ impl Desk {
         Self::on(two_nodes(), 0, settings, tasks)
     }
 
-    /// The same on another machine of eight CPUs, and a kernel that takes so long for a decision.
+    /// The same on another machine of eight CPUs, with a kernel that takes `put_back_ns` for a decision.
     pub fn on(machine: Machine, put_back_ns: u64, settings: &Settings, tasks: Vec<TaskFacts>) -> Self {
         let machine = Arc::new(machine);
         let is_guest = settings.mode == Mode::Guest;
@@ -96,7 +96,7 @@ impl Desk {
         }
     }
 
-    /// Asks the scheduler; it must not fail.
+    /// Calls the scheduler, which must not fail.
     fn ask<R>(&mut self, question: impl FnOnce(&mut SchedExt, &mut Context<'_>) -> R) -> R {
         self.kicked.clear();
         let mut failure = None;
@@ -126,7 +126,7 @@ impl Desk {
         self.now_ns += us * 1_000;
     }
 
-    /// A task wakes by what happens on a CPU; where the scheduler puts it.
+    /// An event on a CPU wakes a task; returns where the scheduler puts it.
     pub fn wake(&mut self, task: u32, by: u32) -> CpuId {
         self.wake_by(task, Reason::Wake { waker: self.current[by as usize], cpu: CpuId(by), sync: false })
     }
@@ -137,7 +137,7 @@ impl Desk {
         self.wake_by(task, Reason::Fork { parent, cpu: CpuId(by) })
     }
 
-    /// A task is woken by one that is about to sleep.
+    /// A task that is about to sleep wakes another.
     pub fn wake_sync(&mut self, task: u32, by: u32) -> CpuId {
         self.wake_by(task, Reason::Wake { waker: self.current[by as usize], cpu: CpuId(by), sync: true })
     }
@@ -152,7 +152,7 @@ impl Desk {
         cpu
     }
 
-    /// A CPU decides; what it runs then.
+    /// A CPU decides; returns the task that it then runs.
     pub fn decide(&mut self, cpu: u32) -> Option<TaskId> {
         let previous = self.current[cpu as usize];
         let next = self.ask(|policy, ctx| policy.dispatch(ctx, CpuId(cpu), previous)).task;
@@ -167,51 +167,51 @@ impl Desk {
         next
     }
 
-    /// The task on a CPU goes to sleep; what the CPU runs then.
+    /// The task on a CPU goes to sleep; returns the task that the CPU then runs.
     pub fn sleep(&mut self, cpu: u32) -> Option<TaskId> {
         let task = self.current[cpu as usize].take().expect("a task runs there");
         self.ask(|policy, ctx| policy.blocked(ctx, CpuId(cpu), task));
         self.decide(cpu)
     }
 
-    /// A task, which runs, begins to exit.
+    /// A running task begins to exit.
     pub fn begin_exit(&mut self, task: u32) {
         self.policy.exits(TaskId(task));
     }
 
-    /// A tick on a CPU, which runs a task.
+    /// A tick on a CPU that runs a task.
     pub fn tick(&mut self, cpu: u32) {
         let task = self.current[cpu as usize].expect("a task runs there");
         self.ask(|policy, ctx| policy.tick(ctx, CpuId(cpu), task));
     }
 
-    /// The task on a CPU yields; what the CPU runs then.
+    /// The task on a CPU yields; returns the task that the CPU then runs.
     pub fn yields(&mut self, cpu: u32) -> Option<TaskId> {
         let task = self.current[cpu as usize].expect("a task runs there");
         self.ask(|policy, ctx| policy.yielded(ctx, CpuId(cpu), task));
         self.decide(cpu)
     }
 
-    /// The task on a CPU yields to another one; whether the scheduler does it.
+    /// The task on a CPU yields to another one; returns whether the scheduler does it.
     pub fn yield_to(&mut self, cpu: u32, target: u32) -> bool {
         let task = self.current[cpu as usize].expect("a task runs there");
         self.ask(|policy, ctx| policy.yield_to(ctx, CpuId(cpu), task, TaskId(target)))
     }
 
-    /// A timer of the scheduler's expires.
+    /// A timer of the scheduler expires.
     pub fn expire(&mut self, alarm: Alarm) {
         self.now_ns = alarm.at_ns;
         self.ask(|policy, ctx| policy.alarm(ctx, alarm.cpu, alarm.token));
     }
 
-    /// Wakes a task by what happens on a CPU, and lets that CPU where it is put decide.
+    /// An event on a CPU wakes a task; the CPU where the scheduler puts it decides.
     pub fn run_on(&mut self, task: u32, by: u32) -> CpuId {
         let cpu = self.wake(task, by);
         assert_eq!(self.decide(cpu.0), Some(TaskId(task)), "it runs where it was put");
         cpu
     }
 
-    /// Lets a task run for a moment on an idle CPU, and sleep.
+    /// A task runs for a moment on an idle CPU, and sleeps.
     pub fn run_briefly(&mut self, task: u32, cpu: u32) {
         self.run_on(task, cpu);
         self.pass_us(10);

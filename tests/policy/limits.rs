@@ -1,6 +1,6 @@
-//! The promise of limits: a cgroup that wants more gets what `cpu.max` says, and others lose nothing.
+//! The promise of limits: a cgroup with enough demand gets what `cpu.max` allows, and others lose nothing.
 //!
-//! The oracle is the trace: who had which CPU from when to when. The simulator runs whole scenarios.
+//! The oracle is the trace, which records which task had which CPU when. The simulator runs whole scenarios.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -14,7 +14,7 @@ const S: u64 = 1_000_000_000;
 /// Sixteen CPUs on two nodes.
 const MACHINE: &str = "xeon-e5620-2s";
 
-/// Tasks that always want CPUs: in which cgroup, how many, and on which CPUs.
+/// Tasks that always want CPUs: their cgroup, their number, and their CPUs.
 struct Busy<'a> {
     cgroup: &'a str,
     tasks: u32,
@@ -25,7 +25,7 @@ fn busy<'a>(cgroup: &'a str, tasks: u32, cpus: &'a str) -> Busy<'a> {
     Busy { cgroup, tasks, cpus }
 }
 
-/// Runs the tasks for so long; when each of them ran: from and to, ns.
+/// Runs the tasks for this long; returns from when to when each of them ran, ns.
 fn stretches(
     sets: &[Busy<'_>],
     limits: &[(&str, &str)],
@@ -112,7 +112,7 @@ fn a_cgroup_that_wants_more_gets_its_limit() {
 #[test]
 fn a_cgroup_below_its_limit_runs_as_if_there_were_none() {
     let ran = stretches(&[busy("a", 3, "0-15")], &[("a", "400%")], "", 10);
-    assert!(cpus(&ran[0], S, 10 * S) > 2.99, "nobody waits");
+    assert!(cpus(&ran[0], S, 10 * S) > 2.99, "no task waits");
 }
 
 #[test]

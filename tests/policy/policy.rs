@@ -1,4 +1,5 @@
-//! What the compiled scheduler decides, callback by callback: no kernel, no time of its own.
+//! The compiled scheduler's decisions, callback by callback: without a kernel, and without a clock of its
+//! own.
 
 mod desk;
 
@@ -11,7 +12,7 @@ fn tasks(count: usize) -> Vec<TaskFacts> {
     (0..count).map(|_| task()).collect()
 }
 
-/// A machine all of whose CPUs run a task each: task `n` on CPU `n`.
+/// A machine whose CPUs each run a task: task `n` on CPU `n`.
 fn busy(settings: &Settings, more: Vec<TaskFacts>) -> Desk {
     let all = (0..8).map(pinned).chain(more).collect();
     let mut desk = Desk::new(settings, all);
@@ -21,7 +22,7 @@ fn busy(settings: &Settings, more: Vec<TaskFacts>) -> Desk {
     desk
 }
 
-/// A machine whose CPUs from 2 on run a task each, and so many tasks that sleep: the first ones.
+/// A machine whose CPUs from 2 on each run a task, and this many tasks that sleep: the first ones.
 fn two_cpus_left(count: u32) -> Desk {
     let all = tasks(count as usize).into_iter().chain((2..8).map(pinned)).collect();
     let mut desk = Desk::new(&Settings::default(), all);
@@ -38,9 +39,9 @@ fn a_task_goes_back_to_its_cpu_if_that_idles() {
     desk.pass_us(100);
     assert_eq!(desk.sleep(first.0), None);
     desk.pass_us(100);
-    // The waker's place does not matter: it goes on.
+    // The waker's CPU does not count: the waker continues.
     assert_eq!(desk.wake(0, 5), first);
-    assert!(desk.kicked.contains(&first), "an idle CPU has to be told");
+    assert!(desk.kicked.contains(&first), "an idle CPU needs a kick");
     assert_eq!(desk.counter("wake_idle"), 2);
 }
 
@@ -56,7 +57,7 @@ fn a_task_whose_preferred_set_is_full_takes_an_idle_cpu_outside() {
     assert!(place.0 >= 4, "CPUs 0 to 3 are taken");
     assert_eq!((desk.counter("soft_rest"), desk.counter("soft_preferred")), (1, 0));
 
-    // As one of its set idles when its slice ends, it goes back.
+    // As a CPU of its set idles when its slice ends, it returns.
     desk.pass_us(20_000);
     desk.sleep(2);
     desk.tick(place.0);
@@ -73,7 +74,7 @@ fn a_task_with_no_idle_cpu_at_all_waits_for_its_set() {
     let place = desk.wake(9, 0);
     assert!([4, 5].contains(&place.0));
     assert_eq!(desk.counter("soft_waited"), 2);
-    // A CPU of another node that has nothing else to do takes one all the same.
+    // A CPU of another node without other work takes one nevertheless.
     desk.pass_us(100);
     let taken = desk.sleep(0).expect("it steals rather than idles");
     assert!(taken.0 >= 8);
@@ -94,7 +95,7 @@ fn tasks_that_are_in_each_others_sets_change_places_where_no_cpu_idles() {
     desk.sleep(4);
     assert_eq!(desk.run_on(second, 4), CpuId(4), "and so is that of the other one");
 
-    // A CPU looks at some of the set each time a slice ends.
+    // A CPU searches a part of the set each time a slice ends.
     for _ in 0..20 {
         desk.pass_us(20_000);
         desk.tick(0);
@@ -106,7 +107,7 @@ fn tasks_that_are_in_each_others_sets_change_places_where_no_cpu_idles() {
     assert_eq!(desk.decide(0), Some(TaskId(second)));
     assert_eq!(desk.counter("soft_swapped"), 1);
 
-    // They are where they would rather be.
+    // They are where they prefer to be.
     for cpu in [0, 4] {
         desk.pass_us(20_000);
         desk.tick(cpu);
@@ -139,7 +140,7 @@ fn a_yield_to_a_running_task_is_refused_and_one_to_a_waiting_task_runs_it() {
 }
 
 #[test]
-fn the_target_of_a_yield_runs_where_it_ran_and_the_yielder_goes_on() {
+fn the_target_of_a_yield_runs_where_it_ran_and_the_yielder_continues() {
     let mut desk = busy(&Settings::default(), vec![pinned(5)]);
     desk.wake(8, 5);
     desk.kicked.clear();
@@ -148,7 +149,8 @@ fn the_target_of_a_yield_runs_where_it_ran_and_the_yielder_goes_on() {
     assert_eq!(desk.decide(0), Some(TaskId(0)));
     assert_eq!(desk.decide(5), Some(TaskId(8)));
 
-    // Not while that CPU is itself in a directed yield, nor if it has had its share: task 5 waits now.
+    // Not while that CPU is itself in a directed yield, nor if the target has had its share: task 5 waits
+    // now.
     assert!(desk.yield_to(0, 5));
     assert!(!desk.yield_to(1, 5));
     assert_eq!(desk.counter("yield_to_busy"), 1);
@@ -219,7 +221,7 @@ fn a_preemption_waits_until_the_running_task_has_had_its_minimum() {
     assert_eq!(desk.kicked, [CpuId(0)]);
     assert_eq!(desk.decide(0), Some(TaskId(1)));
 
-    // Who comes after the one that it waited for has its minimum, too.
+    // The task that runs after the one that it waited for has its minimum, too.
     desk.pass_us(2_000);
     desk.wake(2, 0);
     let alarm = *desk.alarms.last().expect("the preemption waits");
@@ -230,7 +232,7 @@ fn a_preemption_waits_until_the_running_task_has_had_its_minimum() {
 }
 
 #[test]
-fn who_slept_comes_first_but_does_not_stop_who_has_only_begun() {
+fn a_sleeper_comes_first_but_does_not_stop_a_task_that_has_only_begun() {
     let mut settings = Settings::default();
     settings.rate_control.enabled = false;
     let mut desk = busy(&settings, vec![pinned(0), pinned(0), pinned(0)]);
@@ -251,7 +253,7 @@ fn who_slept_comes_first_but_does_not_stop_who_has_only_begun() {
     desk.pass_us(900);
     desk.wake(sleepers[0], 0);
     assert!(!desk.kicked.contains(&CpuId(0)), "0.9 ms are less than the margin");
-    // The clock has gone on as well since it was placed there.
+    // The clock has advanced as well since the task was placed there.
     desk.pass_us(2_500);
     desk.wake(sleepers[1], 0);
     assert!(desk.kicked.contains(&CpuId(0)));
@@ -260,7 +262,7 @@ fn who_slept_comes_first_but_does_not_stop_who_has_only_begun() {
 }
 
 #[test]
-fn who_wakes_stops_the_one_that_has_had_most() {
+fn a_waking_task_stops_the_one_that_has_had_most() {
     let mut settings = Settings::default();
     settings.rate_control.enabled = false;
     let mut desk = busy(&settings, tasks(2));
@@ -282,14 +284,14 @@ fn a_task_woken_by_one_that_has_run_briefly_and_sleeps_stays_there() {
     assert_eq!(desk.wake_sync(1, place.0), place);
     assert_eq!(desk.counter("wake_stay"), 1);
     assert_eq!(desk.sleep(place.0), Some(TaskId(1)));
-    // One that is woken by a task that goes on gets a CPU of its own.
+    // A task that is woken by one that continues gets a CPU of its own.
     desk.pass_us(1_000);
     assert_ne!(desk.wake(0, place.0), place);
     assert_eq!(desk.counter("wake_stay"), 1);
 }
 
 #[test]
-fn a_task_is_not_kept_by_a_waker_that_mostly_goes_on_afterwards() {
+fn a_task_does_not_stay_with_a_waker_that_usually_continues() {
     let mut desk = Desk::new(&Settings::default(), tasks(2));
     let place = desk.run_on(0, 0);
     desk.pass_us(10);
@@ -316,7 +318,7 @@ fn guest_with_stolen_time(stolen_ns: u64) -> (Desk, CpuId) {
     (desk, place)
 }
 
-/// What was stolen, and whether it counts: what waking a vCPU takes is steal time as well, and says nothing.
+/// Stolen time, and whether it counts: waking a vCPU also counts as steal time, and means nothing.
 const STOLEN_NS: [(u64, bool); 2] = [(2_000_000, true), (100_000, false)];
 
 #[test]
@@ -352,7 +354,7 @@ fn a_new_task_leaves_a_vcpu_from_which_time_was_stolen() {
         assert_eq!(desk.fork(1, place.0) != place, counts, "{stolen_ns} ns a moment ago");
     }
 
-    // Nor does one stay where others are stopped: what the host gives to one vCPU it takes from another.
+    // Nor does a task stay where others are stopped: the host takes from another vCPU what it gives to one.
     let (mut desk, stopped) = guest_with_stolen_time(2_000_000);
     let place = desk.run_on(1, stopped.0);
     assert_ne!(place, stopped);
@@ -367,13 +369,13 @@ fn a_new_task_leaves_a_vcpu_from_which_time_was_stolen() {
 }
 
 #[test]
-fn who_exits_leaves_its_cpu_to_who_waits_for_its_end() {
+fn an_exiting_task_leaves_its_cpu_to_the_task_that_waits_for_its_end() {
     let settings = Settings { mode: Mode::Guest, ..Settings::default() };
     let mut desk = Desk::new(&settings, tasks(2));
     let place = desk.run_on(0, 0);
     assert_eq!(desk.fork(1, place.0), place);
     assert_eq!(desk.sleep(place.0), Some(TaskId(1)));
-    // Too long for one that only wakes another and sleeps.
+    // Too long for a task that only wakes another and sleeps.
     desk.pass_us(2_000);
     desk.begin_exit(1);
     assert_eq!(desk.wake_sync(0, place.0), place);
@@ -388,9 +390,9 @@ fn a_guest_keeps_a_new_task_where_it_was_created_until_that_turns_out_wrong() {
     desk.pass_us(300);
     assert_eq!(desk.fork(1, place.0), place);
     assert!(desk.kicked.is_empty(), "no vCPU has to be woken");
-    assert_eq!(desk.sleep(place.0), Some(TaskId(1)), "who forks mostly waits");
+    assert_eq!(desk.sleep(place.0), Some(TaskId(1)), "a task that forks usually waits");
 
-    // One that goes on: its tick calls another vCPU for the child.
+    // The parent continues: its tick calls another vCPU for the child.
     desk.pass_us(300);
     assert_eq!(desk.fork(2, place.0), place);
     desk.pass_us(4_000);
@@ -399,7 +401,7 @@ fn a_guest_keeps_a_new_task_where_it_was_created_until_that_turns_out_wrong() {
     assert_eq!(desk.decide(called.0), Some(TaskId(2)));
     assert_eq!(desk.decide(place.0), Some(TaskId(1)));
 
-    // On a host it gets a CPU of its own at once.
+    // On a host the child gets a CPU of its own at once.
     let mut desk = Desk::new(&Settings::default(), tasks(2));
     let place = desk.run_on(0, 0);
     assert_ne!(desk.fork(1, place.0), place);
@@ -445,7 +447,7 @@ fn a_home_that_is_busier_than_the_rest_leaves_cores_elsewhere_to_its_tasks_and_a
         for task in 0..2 {
             desk.run_on(task, first_threads[task as usize]);
         }
-        // Utilisation is smoothed over a few looks, a millisecond apart.
+        // Utilisation is smoothed over a few updates, a millisecond apart.
         let mut place = CpuId(0);
         for _ in 0..8 {
             desk.pass_us(20_000);
@@ -467,7 +469,8 @@ fn a_task_whose_slice_ended_waits_for_its_cpu_as_long_as_that_is_fair() {
     assert_eq!(desk.decide(first.0), Some(TaskId(2)));
     desk.tick(second.0);
     assert_eq!(desk.decide(second.0), Some(TaskId(1)), "task 0 ran elsewhere as long as this one");
-    // Task 1 gets slices more than task 0, which is more than the margin: its CPU looks at all others, one a decision.
+    // Task 1 gets slices more than task 0, which is more than the margin: its CPU searches all others, one
+    // per decision.
     let taken = (0..4).any(|_| {
         desk.pass_us(20_000);
         desk.tick(second.0);
@@ -475,7 +478,7 @@ fn a_task_whose_slice_ended_waits_for_its_cpu_as_long_as_that_is_fair() {
     });
     assert!(taken);
 
-    // Who slept is taken by any CPU.
+    // Any CPU takes a task that slept.
     let mut settings = Settings::default();
     settings.fairness.preempt_margin.ns = 1_000_000_000;
     let mut desk = busy(&settings, tasks(1));
@@ -488,11 +491,11 @@ fn a_task_whose_slice_ended_waits_for_its_cpu_as_long_as_that_is_fair() {
 }
 
 #[test]
-fn who_wakes_waits_for_those_who_wait_and_not_until_they_have_had_as_much_as_any() {
+fn a_waking_task_waits_for_waiting_tasks_and_not_until_they_have_had_as_much_as_any() {
     let mut desk = busy(&Settings::default(), tasks(3));
     desk.wake(8, 0);
     desk.wake(9, 0);
-    // The task on CPU 0 has had four slices, and moves the clock by that.
+    // The task on CPU 0 has had four slices, and advances the clock by that.
     desk.pass_us(80_000);
     assert_eq!(desk.decide(0), Some(TaskId(8)));
     desk.wake(10, 0);
@@ -513,7 +516,7 @@ fn a_task_of_the_least_weight_does_not_let_others_keep_their_cpus() {
         desk.run_on(task, cpu);
     }
     let cpus = [desk.run_on(0, 0).0, desk.run_on(LEAST, 1).0];
-    // In 40 ms its virtual time goes on by more than a second.
+    // In 40 ms its virtual time advances by more than a second.
     desk.pass_us(40_000);
     desk.wake(1, cpus[1]);
     desk.wake(2, cpus[1]);
@@ -565,7 +568,7 @@ fn tasks_that_yield_to_each_other_get_their_share_of_a_cpu_that_another_one_keep
         }
     }
     let (least, most) = (ran_us.iter().min().unwrap(), ran_us.iter().max().unwrap());
-    // Twice the margin for moves between CPUs, either way; 200 ms and 67 each if lag were forgiven at every yield.
+    // Twice the margin for moves between CPUs, either way; 200 ms and 67 each if every yield reset lag.
     assert!(most - least < 48_000, "of 400 ms: {ran_us:?} us");
 }
 
@@ -591,7 +594,7 @@ fn a_task_of_three_times_the_weight_gets_three_times_the_time() {
 
 #[test]
 fn cpus_that_decide_at_the_same_time_do_not_find_what_the_other_is_about_to_put_back() {
-    // As in `schedule()`: the next task is chosen first, and the one that ran goes into a queue after that.
+    // As in `schedule()`: the next task is chosen first, then the previous one enters a queue.
     let mut desk = Desk::on(two_nodes(), 500, &Settings::default(), tasks(9));
     let cpus: Vec<u32> = (0..8).map(|task| desk.run_on(task, 0).0).collect();
     let waits_at = desk.wake(8, 0).0;
@@ -602,7 +605,7 @@ fn cpus_that_decide_at_the_same_time_do_not_find_what_the_other_is_about_to_put_
     assert_eq!(desk.decide(first), Some(TaskId(8)), "it has waited");
     // The queue is empty now.
     let goes_on = desk.current[second as usize];
-    assert_eq!(desk.sleep(second), None, "{goes_on:?} slept, and nobody waits yet");
+    assert_eq!(desk.sleep(second), None, "{goes_on:?} slept, and no task waits yet");
     let alarm = *desk.alarms.last().unwrap();
     assert_eq!(alarm.at_ns, desk.now_ns + 500);
     desk.expire(alarm);
