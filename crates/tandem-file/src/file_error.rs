@@ -1,4 +1,4 @@
-//! What is wrong in a file, and where.
+//! Errors in files that users write, with the line.
 
 use crate::named_file::{TEXT_MAX, read_string};
 use std::fmt;
@@ -11,28 +11,28 @@ use std::path::Path;
 pub struct FileError {
     /// The file, as the user named it.
     pub file: String,
-    /// Line, from 1; `None` if the whole file is meant.
+    /// Line number, from 1; `None` if the error concerns the whole file.
     pub line: Option<usize>,
     /// One sentence: what is wrong, and what is allowed.
     pub message: String,
 }
 
 impl FileError {
-    /// A mistake that concerns the whole file, such as that it cannot be read.
+    /// An error that concerns the whole file, such as that it cannot be read.
     pub fn whole(file: &str, message: impl Into<String>) -> Self {
         Self { file: file.to_owned(), line: None, message: message.into() }
     }
 
-    /// A mistake in the part of `text` that `span` (in bytes) covers.
+    /// An error in the part of `text` that `span` (in bytes) covers.
     pub fn at(file: &str, text: &str, span: Range<usize>, message: impl Into<String>) -> Self {
         let before = &text.as_bytes()[..span.start.min(text.len())];
         let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
         Self { file: file.to_owned(), line: Some(line), message: message.into() }
     }
 
-    /// A mistake that the TOML reader found in `text`.
+    /// An error that the TOML reader found in `text`.
     pub fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> Self {
-        // A message may run over lines; an error is one sentence.
+        // The TOML reader's message may have several lines; an error is one sentence.
         let message = error.message().trim().replace('\n', ", ");
         match error.span() {
             Some(span) => Self::at(file, text, span, message),
@@ -52,11 +52,11 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// The text of a file, as long as somebody may write one.
+/// Reads a text file of at most [`TEXT_MAX`](crate::named_file::TEXT_MAX).
 pub fn read_text(path: &Path) -> Result<String, FileError> {
     read_string(path, TEXT_MAX).map_err(|error| {
         let message = match error.kind() {
-            ErrorKind::InvalidData => "is not a text file; UTF-8 is needed".to_owned(),
+            ErrorKind::InvalidData => "is not a text file in UTF-8".to_owned(),
             _ => format!("cannot be read: {error}"),
         };
         FileError::whole(&path.display().to_string(), message)

@@ -1,5 +1,5 @@
-//! What all files have in common: quantities with units, errors with their line, bounds on what is read, escaping of
-//! text that strangers wrote, and new files that appear under their name only when they are complete.
+//! What all file formats share: quantities with units, errors with their line, limits on size, escaping of
+//! untrusted text, and new files that appear under their name only when they are complete.
 
 pub mod file_error;
 pub mod located;

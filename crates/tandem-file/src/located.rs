@@ -1,4 +1,4 @@
-//! Values that remember where in their file they stand, and the file, so that errors can name the line.
+//! Values that remember their file and their place in it, so that errors can name the line.
 
 use crate::file_error::{FileError, read_text};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -19,7 +19,7 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
-    /// Takes a text as that of the file, which is not read.
+    /// Uses a text as that of a file, without reading the file.
     pub fn new(path: &Path, text: impl Into<String>) -> Self {
         Self { path: path.into(), text: text.into() }
     }
@@ -32,19 +32,19 @@ impl SourceFile {
         Ok(Self::new(path, read_text(path)?))
     }
 
-    /// What the text says.
+    /// Deserialises the text.
     ///
     /// # Errors
-    /// If the text is not TOML, or has an unknown key or a value of the wrong form; names the line.
+    /// If the text is not TOML, has an unknown key or a value of the wrong type; the error names the line.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
         self.deserialize(toml::de::Deserializer::parse(&self.text))
     }
 
-    /// What the text says with these TOML values, by name, in the place of every string "$name" outside the table
-    /// `[parameters]`. Its strings are names, which are shown on terminals.
+    /// Deserialises the text after it has replaced every string "$name" outside the table `[parameters]` with
+    /// the TOML value of that name. The strings are names that appear on terminals.
     ///
     /// # Errors
-    /// As [`SourceFile::parse`], if there is no value of a name, and if a string has a control character.
+    /// As [`SourceFile::parse`]; also if a name has no value, or a string has a control character.
     pub fn parse_with<T: DeserializeOwned>(&self, values: &BTreeMap<String, String>) -> Result<T, FileError> {
         let mut table = match DeTable::parse(&self.text) {
             Ok(table) => table,
@@ -59,11 +59,12 @@ impl SourceFile {
         self.deserialize(Ok(table.into()))
     }
 
-    /// Checks that no key and no string has a control character, with which a file could make a terminal do something; texts
-    /// of several lines may be there.
+    /// Checks that no key and no string has a control character, with which a file could make a terminal do
+    /// something. Texts of several lines may have line ends.
     ///
     /// # Errors
-    /// If one has; names the line. None if the text is not TOML, which [`SourceFile::parse`] tells.
+    /// If one has a control character; the error names the line. No error if the text is not TOML:
+    /// [`SourceFile::parse`] reports that.
     pub fn check_texts(&self) -> Result<(), FileError> {
         match DeTable::parse(&self.text) {
             Ok(table) => self.check_table(table.get_ref(), &['\n', '\t']),
@@ -91,14 +92,14 @@ impl SourceFile {
         match text.chars().find(|it| it.is_control() && !allowed.contains(it)) {
             Some(character) => {
                 let name = character.escape_default();
-                Err(self.error(span, format!("there is the control character `{name}`; leave it out")))
+                Err(self.error(span, format!("the control character `{name}` is not allowed; remove it")))
             }
             None => Ok(()),
         }
     }
 
-    /// Puts the value of its name into the place of a string that begins with a dollar sign; looks into all that a
-    /// table or an array holds.
+    /// Replaces each string that begins with a dollar sign with the value of that name; descends into tables
+    /// and arrays.
     fn fill_in<'a>(
         &self,
         place: &mut Spanned<DeValue<'a>>,
@@ -131,9 +132,9 @@ impl SourceFile {
     ) -> Result<T, FileError> {
         text.and_then(T::deserialize).map_err(|error| {
             let mut error = FileError::from_toml(&self.name(), &self.text, &error);
-            // How the TOML library says that a table chooses from alternatives more than once, or not at all.
+            // The TOML library's message if a table chooses from alternatives more than once, or not at all.
             if error.message.starts_with("wanted exactly 1 element") {
-                error.message = "needs one key, which says what it is; write one table for each".into();
+                error.message = "needs exactly one key; write one table for each".into();
             }
             error
         })
@@ -149,12 +150,12 @@ impl SourceFile {
         FileError::whole(&self.name(), message)
     }
 
-    /// The folder where it lies.
+    /// The folder that contains the file.
     pub fn directory(&self) -> PathBuf {
         self.path.with_file_name("")
     }
 
-    /// The path of a file that this one names: relative to the folder of this one.
+    /// The path of a file that this one names: relative to this file's folder.
     pub fn sibling(&self, path: &str) -> PathBuf {
         self.directory().join(path)
     }
@@ -164,7 +165,7 @@ impl SourceFile {
     }
 }
 
-/// A value of a TOML file and the place where it stands.
+/// A value of a TOML file and its place in the file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(transparent)]
 pub struct Located<T>(Spanned<T>);
@@ -175,7 +176,7 @@ impl<T> Located<T> {
         self.0.span()
     }
 
-    /// Another value at the same place.
+    /// Changes the value and keeps its place.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Located<U> {
         let span = self.span();
         Located(Spanned::new(span, change(self.0.into_inner())))
@@ -183,7 +184,7 @@ impl<T> Located<T> {
 }
 
 impl<T: Default> Default for Located<T> {
-    /// The default value, as if it stood at the beginning of the file.
+    /// The default value, at the beginning of the file.
     fn default() -> Self {
         Self(Spanned::new(0..0, T::default()))
     }
@@ -284,7 +285,7 @@ mod tests {
             (named, file.check_texts().err().map(|error| error.to_string()))
         };
         let refused = |line: u32, character: &str| {
-            Some(format!("f:{line}: there is the control character `{character}`; leave it out"))
+            Some(format!("f:{line}: the control character `{character}` is not allowed; remove it"))
         };
         for (text, line, character) in [
             ("a = \"\\u001b[31m\"", 1, "\\u{1b}"),
@@ -302,7 +303,7 @@ mod tests {
         }
         assert_eq!(message("a = \"1\\n2\""), (refused(1, "\\n"), None));
         assert_eq!(message("a = \"ü\""), (None, None));
-        // A value from outside is no better.
+        // The rules apply to values from outside, too.
         let file = SourceFile::new(Path::new("f"), "a = \"$x\"");
         let values = BTreeMap::from([("x".to_owned(), "\"\\u001b\"".to_owned())]);
         assert!(file.parse_with::<toml::Table>(&values).is_err());

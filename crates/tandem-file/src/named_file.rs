@@ -1,10 +1,10 @@
-//! The one door for files that a user names.
+//! Safe reading of files that a user names.
 //!
-//! Problem: a name may be that of anything. A device such as `/dev/zero` never ends, a named pipe without a writer lets the one
-//! who opens it wait for ever, and a file of many gigabytes fills the memory.
+//! Problem: a name may refer to anything. A device such as `/dev/zero` never ends, opening a named pipe
+//! without a writer blocks for ever, and a file of many gigabytes fills the memory.
 //!
-//! Approach: only regular files are read, and pipes without a name, which a shell makes for `<(command)` and for standard input;
-//! and no more of them than a file of that kind may have.
+//! Approach: read only regular files and pipes without a name, which a shell creates for `<(command)` and for
+//! standard input, and at most as many bytes as a file of that kind may have.
 
 use crate::units::Size;
 use rustix::fs::{OFlags, fcntl_setfl, fstatfs};
@@ -13,33 +13,35 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Most of a text that somebody writes, such as a scenario. The largest of ours has less than 100 KiB.
+/// Maximum size of a text that a person writes, such as a scenario. The largest in this project has less than
+/// 100 KiB.
 pub const TEXT_MAX: Size = Size { bytes: 16 << 20 };
-/// Most of what lstopo writes: a machine of 8192 CPUs has about 30 MiB.
+/// Maximum size of a topology from lstopo, which writes about 30 MiB for a machine of 8192 CPUs.
 pub const HWLOC_MAX: Size = Size { bytes: 256 << 20 };
-/// Most of an object file with a scheduler. Those of sched-ext/scx have less than 4 MiB.
+/// Maximum size of an object file with a scheduler. Those of sched-ext/scx have less than 4 MiB.
 pub const OBJECT_MAX: Size = Size { bytes: 64 << 20 };
 
 /// The file system of pipes without a name (`PIPEFS_MAGIC` of `linux/magic.h`).
 const PIPEFS: u64 = 0x5049_5045;
 
-/// The bytes of a file, at most so many.
+/// Reads a file of at most `most` bytes.
 ///
 /// # Errors
-/// If it cannot be read, is no regular file, or is larger. It does not wait for the other end of a named pipe.
+/// If the file cannot be read, is not a regular file, or is larger. Does not wait for the other end of a
+/// named pipe.
 pub fn read_bytes(path: &Path, most: Size) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(most.bytes + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > most.bytes {
-        true => Err(io::Error::new(ErrorKind::FileTooLarge, format!("it has more than {most}"))),
+        true => Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is larger than {most}"))),
         false => Ok(bytes),
     }
 }
 
-/// The text of a file of at most so many bytes.
+/// Reads a UTF-8 text file of at most `most` bytes.
 ///
 /// # Errors
-/// As [`read_bytes`], and if it is no UTF-8.
+/// As [`read_bytes`]; also if the file is not UTF-8.
 pub fn read_string(path: &Path, most: Size) -> io::Result<String> {
     String::from_utf8(read_bytes(path, most)?).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
@@ -55,11 +57,11 @@ fn open(path: &Path) -> io::Result<File> {
         return Err(ErrorKind::IsADirectory.into());
     }
     if fstatfs(&file)?.f_type as u64 == PIPEFS {
-        // Whoever writes may take its time.
+        // The writer of a pipe may take its time.
         fcntl_setfl(&file, OFlags::empty())?;
         return Ok(file);
     }
-    Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"))
+    Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"))
 }
 
 #[cfg(test)]
@@ -82,7 +84,7 @@ mod tests {
         std::fs::write(&path, "12345").unwrap();
         assert_eq!(read_string(&path, MOST).unwrap(), "12345");
         std::fs::write(&path, "123456").unwrap();
-        assert_eq!(message(&path), "it has more than 5 B");
+        assert_eq!(message(&path), "it is larger than 5 B");
         assert_eq!(read_bytes(folder.path(), MOST).unwrap_err().kind(), ErrorKind::IsADirectory);
     }
 
@@ -92,7 +94,7 @@ mod tests {
         let pipe = folder.path().join("pipe");
         rustix::fs::mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
         for path in [&pipe, Path::new("/dev/zero"), Path::new("/dev/null")] {
-            assert_eq!(message(path), "it is no regular file", "{}", path.display());
+            assert_eq!(message(path), "it is not a regular file", "{}", path.display());
         }
     }
 

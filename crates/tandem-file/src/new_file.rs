@@ -1,12 +1,12 @@
-//! Files that appear when they are complete.
+//! Files that appear under their name when they are complete.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that is being written beside the place where it will be, under a hidden name. It appears under its own name,
-/// and takes the place of an older file, with [`NewFile::complete`]; nothing is left of it if it is dropped before.
-/// A process that is killed leaves the hidden file behind.
+/// A file under construction, beside its final place and under a hidden name. [`NewFile::complete`] gives it
+/// its own name and replaces an older file; dropping it before removes it. A process that is killed leaves
+/// the hidden file behind.
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
@@ -16,19 +16,22 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Starts to write a file.
+    /// Creates the hidden file.
     ///
     /// # Errors
-    /// If no file can be made there.
+    /// If no file can be created there.
     pub fn create(path: &Path) -> io::Result<Self> {
         if path.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         let Some(name) = path.file_name() else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it does not end in the name of a file"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the path does not end in the name of a file",
+            ));
         };
         let unfinished = path.with_file_name(format!(".{}.{}", name.display(), std::process::id()));
-        // What lies there is of a process that was killed, or a link that somebody has laid.
+        // A killed process left a file of this name, or another user placed a link here.
         match fs::remove_file(&unfinished) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -40,7 +43,7 @@ impl NewFile {
     /// Makes the file appear under its name.
     ///
     /// # Errors
-    /// If what was written does not reach the disk.
+    /// If the content does not reach the disk.
     pub fn complete(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         fs::rename(&self.unfinished, &self.path)?;
@@ -62,7 +65,7 @@ impl Write for NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if !self.is_complete {
-            // There is nobody to tell; the error that led here is the one that counts.
+            // The error that led here is the one that counts.
             let _ = fs::remove_file(&self.unfinished);
         }
     }

@@ -1,10 +1,11 @@
-//! Texts that strangers write, as they are shown.
+//! Safe display of untrusted text.
 //!
-//! A name or a message may hold control characters, with which it could move a terminal's cursor, or end a line and begin one of its
-//! own in a log; and characters that nobody sees, or that turn the direction of what follows, with which it could pass for another one.
+//! A name or a message may contain control characters, with which it could move a terminal's cursor, or end a
+//! line in a log and begin a forged one. It may also contain characters that are invisible or change the
+//! direction of writing, with which it could pass for another name.
 
-/// The text with escapes in the place of control characters and of those that are invisible or turn the direction of writing, but for
-/// those that are `kept`.
+/// The text with escapes for control characters and for those that are invisible or change the direction of
+/// writing, except those that are `kept`.
 pub fn readable(text: &str, kept: &[char]) -> String {
     let mut readable = String::with_capacity(text.len());
     for character in text.chars() {
@@ -16,7 +17,8 @@ pub fn readable(text: &str, kept: &[char]) -> String {
     readable
 }
 
-/// A JSON text with the same escaped as JSON has it, but for its own ends of lines. Only strings have such characters.
+/// A JSON text with JSON escapes for the same characters, except its own line ends. Only strings contain such
+/// characters.
 pub fn escape_json(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -35,8 +37,9 @@ fn is_unreadable(character: char) -> bool {
     character.is_control() || is_hidden(character)
 }
 
-/// Whether a character is of Unicode's categories Cf, Zl and Zp (format characters, separators of lines and paragraphs), or is drawn as
-/// nothing, or as a blank other than the usual one: version 16 of its `UnicodeData.txt`.
+/// Whether a character is of Unicode's categories Cf, Zl and Zp (format characters, separators of lines and
+/// paragraphs), or appears as nothing, or as a blank other than the usual one: version 16 of
+/// `UnicodeData.txt`.
 fn is_hidden(character: char) -> bool {
     matches!(
         character,
@@ -91,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_sees_is_shown() {
+    fn invisible_characters_are_shown() {
         assert_eq!(
             readable("a\u{202e}b\u{200b}\u{2028}c\u{feff}", &[]),
             "a\\u{202e}b\\u{200b}\\u{2028}c\\u{feff}"

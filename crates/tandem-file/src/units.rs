@@ -1,7 +1,7 @@
 //! Quantities with units, as files write them: `"30 ms"`, `"12 MiB"`, `"25.6 GB/s"`, `"2.4 GHz"`.
 //!
-//! A value is a decimal number and a unit, and must come to a whole number of the base unit: nothing is rounded.
-//! A number without a unit is an error. Displaying a value gives its shortest exact form back.
+//! A value is a decimal number and a unit, and must be a whole number of the base unit: nothing is rounded. A
+//! number without a unit is an error. Displaying a value gives its shortest exact form.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, Visitor};
@@ -11,7 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Units of one kind of quantity: name and how many of the base unit, which comes first.
+/// Units of one kind of quantity: name and size in the base unit, which comes first.
 type Units = [(&'static str, u64)];
 
 const DURATION_UNITS: &Units =
@@ -46,48 +46,48 @@ const FREQUENCY_UNITS: &Units = &[("Hz", 1), ("kHz", 1_000), ("MHz", 1_000_000),
 /// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UnitError {
-    /// A number alone.
+    /// The text is a bare number.
     #[error("`{text}` has no unit; allowed are {allowed}, as in \"{example}\"")]
     NoUnit {
-        /// What was written.
+        /// The text, as written.
         text: String,
-        /// Allowed units.
+        /// The allowed units.
         allowed: String,
         /// A correct value.
         example: &'static str,
     },
-    /// Another unit.
+    /// The text has a unit of another kind, or none that exists.
     #[error("`{text}` has the unknown unit `{unit}`; allowed are {allowed}, as in \"{example}\"")]
     UnknownUnit {
-        /// What was written.
+        /// The text, as written.
         text: String,
-        /// The unit found.
+        /// The unit in the text.
         unit: String,
-        /// Allowed units.
+        /// The allowed units.
         allowed: String,
         /// A correct value.
         example: &'static str,
     },
-    /// Not a number at all, a negative one, or one in scientific notation.
+    /// The text is not a number at all, or a negative one, or in scientific notation.
     #[error("`{text}` does not begin with a number of digits and at most one point, as in \"{example}\"")]
     NotANumber {
-        /// What was written.
+        /// The text, as written.
         text: String,
         /// A correct value.
         example: &'static str,
     },
-    /// A fraction of the base unit.
+    /// The value has a fraction of the base unit.
     #[error("`{text}` is not a whole number of {base}")]
     NotWhole {
-        /// What was written.
+        /// The text, as written.
         text: String,
         /// The base unit.
         base: &'static str,
     },
-    /// More than 64 bits.
+    /// The value needs more than 64 bits.
     #[error("`{text}` is too large; at most {} {base} are allowed", u64::MAX)]
     TooLarge {
-        /// What was written.
+        /// The text, as written.
         text: String,
         /// The base unit.
         base: &'static str,
@@ -130,7 +130,7 @@ fn parse(text: &str, units: &'static Units, example: &'static str) -> Result<u64
     }
 }
 
-/// The shortest exact form with at most three decimals; of equally short ones the one in the largest unit.
+/// The shortest exact form with at most three decimals; of equally short forms, the one in the largest unit.
 fn display(value: u64, units: &'static Units) -> String {
     let mut best = format!("{value} {}", units[0].0);
     for &(name, factor) in &units[1..] {
@@ -215,7 +215,7 @@ quantity! {
     Size, bytes, SIZE_UNITS, "12 MiB"
 }
 quantity! {
-    /// A rate of memory transfers, in bytes a second.
+    /// A rate of memory transfers, in bytes per second.
     Bandwidth, bytes_per_s, BANDWIDTH_UNITS, "25.6 GB/s"
 }
 quantity! {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_cannot_hold_exactly_and_says_what_is_allowed() {
+    fn refuses_inexact_quantities_and_names_allowed_ones() {
         let cases = [
             ("30", "`30` has no unit; allowed are ns, us, ms, s, min, as in \"1.5 ms\""),
             ("30 h", "`30 h` has the unknown unit `h`; allowed are ns, us, ms, s, min, as in \"1.5 ms\""),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_in_a_file_is_told_that_it_lacks_a_unit() {
+    fn the_error_of_a_bare_number_names_the_missing_unit() {
         #[derive(Debug, Deserialize)]
         struct File {
             #[expect(dead_code)]

@@ -1,4 +1,4 @@
-//! What an operator may set of the agent, which gives VMs their homes, and the exceptions for single VMs.
+//! The settings of the agent, which gives VMs their homes, and the exceptions for single VMs.
 
 use super::{ms, within};
 use nix::unistd::User;
@@ -11,21 +11,22 @@ use tandem_machine::homes::HomeSettings;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Agent {
-    /// Whether VMs are found and given homes; those of the `[[vm]]` tables, too
+    /// Whether the agent finds VMs and gives them homes; this includes the homes of the `[[vm]]` tables
     pub enabled: bool,
-    /// Whether VMs count that run without KVM, such as QEMU's emulated ones. Any process can look like one
+    /// Whether VMs without KVM count, such as those that QEMU emulates. Any process can pretend to be one
     pub emulated: bool,
-    /// How often it looks whether a home should move: 1 s to 10 min
+    /// Time between two scans, each of which checks whether a home should move: 1 s to 10 min
     pub look_interval: Duration,
-    /// In how many looks in a row a move must be worth it: 1 to 100
+    /// Number of consecutive scans in which a move must be worth its cost: 1 to 100
     pub looks_in_a_row: u32,
-    /// Time over which a move must pay: 1 s to 1 day
+    /// Time within which a move must recover its cost: 1 s to 1 day
     pub horizon: Duration,
-    /// How long a VM keeps a home at least: 0 s to 1 day
+    /// Least time between two moves of a VM's home: 0 s to 1 day
     pub rest: Duration,
-    /// What a move must gain beyond its cost, in percent of the CPU time that the VM asks for: 0 to 100
+    /// What a move must gain beyond its cost, in percent of the CPU time that the VM demands: 0 to 100
     pub gain_min_pct: u32,
-    /// How fast memory of VMs is moved to their homes, MiB a second of all together: 0 (not at all) to 100000
+    /// Rate at which the agent moves memory to homes, in MiB per second for all VMs together: 0 (memory
+    /// stays) to 100000
     pub memory_mib_per_s: u32,
 }
 
@@ -47,7 +48,7 @@ impl Default for Agent {
 }
 
 impl Agent {
-    /// What the planner is told.
+    /// The settings of the planner of homes.
     pub fn home_settings(&self) -> HomeSettings {
         HomeSettings {
             look_interval_ns: self.look_interval.ns,
@@ -65,53 +66,55 @@ impl Agent {
         within("horizon of [agent]", self.horizon, ms(1_000), day)?;
         within("rest of [agent]", self.rest, Duration { ns: 0 }, day)?;
         within("gain_min_pct of [agent]", self.gain_min_pct, 0, 100)?;
-        // More than the memory of any node takes.
+        // No node has so much memory that a higher rate would help.
         within("memory_mib_per_s of [agent]", self.memory_mib_per_s, 0, 100_000)
     }
 }
 
-/// An exception for some VMs. The first one that fits a VM in all that it says of it holds.
+/// An exception for some VMs. The first one whose conditions all match a VM applies to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VmRule {
-    /// The VM's name, as `tandem vms` shows it; * stands for any characters, ? for one
+    /// The VM's name, as `tandem vms` shows it; * matches any characters, ? a single one
     pub name: String,
-    /// Its user, by name or number. Unlike the name, this is the kernel's word
+    /// The VM's user, by name or number. The kernel vouches for it, unlike for the name
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"root")]
     pub user: Option<String>,
-    /// Its cgroup, as a path from where cgroups are mounted, with * and ?: the kernel's word, too
+    /// The VM's cgroup, as a path from the mount point of cgroups, with * and ?. The kernel vouches for it,
+    /// too
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"machine.slice/*")]
     pub cgroup: Option<String>,
-    /// Who started it, as it says itself
+    /// The manager that started the VM, as the VM itself claims
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = ManagerName::Libvirt)]
     pub manager: Option<ManagerName>,
-    /// Its UUID, as libvirt and Proxmox show it and the VM's command line has it
+    /// The VM's UUID, as libvirt and Proxmox show it and as the VM's command line contains it
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"4dea22b3-1d52-d8f3-2516-782e98ab3fa0")]
     pub uuid: Option<String>,
-    /// NUMA nodes that are its home
+    /// The NUMA nodes that are the VM's home
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<Vec<u32>>,
-    /// No other VM gets a home on its nodes, as far as there are enough nodes
+    /// No other VM gets a home on this VM's nodes, as long as there are enough nodes
     #[serde(default, skip_serializing_if = "is_false")]
     pub isolated: bool,
-    /// It gets no home
+    /// The VM gets no home
     #[serde(default, skip_serializing_if = "is_false")]
     pub exempt: bool,
-    /// Whether it shares cores with others; may stand beside any of the others
+    /// Whether the VM shares cores with others; allowed beside home, isolated or exempt
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = CoreUse::Apart)]
     pub cores: Option<CoreUse>,
 }
 
-/// With whom a VM shares cores.
+/// Which tasks a VM shares cores with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CoreUse {
-    /// With nobody: its threads have a cookie of core scheduling, or where the kernel cannot, no other VM its home on their nodes
+    /// The VM shares cores with no other task: core scheduling gives its threads a cookie. Where the kernel
+    /// has no core scheduling, no other VM gets a home on its nodes
     Apart,
 }
 
@@ -119,9 +122,9 @@ pub enum CoreUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ManagerName {
-    /// None: by hand, or by a script
+    /// No manager: started by hand or by a script
     None,
-    /// libvirt, and what is built on it
+    /// libvirt, and tools that build on it
     Libvirt,
     /// Proxmox VE
     Proxmox,
@@ -131,7 +134,7 @@ pub enum ManagerName {
     Incus,
 }
 
-/// A user by name or number.
+/// The number of a user that is given by name or number.
 fn user_of(text: &str) -> Option<u32> {
     text.parse().ok().or_else(|| Some(User::from_name(text).ok()??.uid.as_raw()))
 }
@@ -141,12 +144,12 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl VmRule {
-    /// Whether it keeps VMs apart from others on their cores.
+    /// Whether the matching VMs share cores with no other task.
     pub fn keeps_apart(&self) -> bool {
         self.cores == Some(CoreUse::Apart)
     }
 
-    /// The number of its user, if it names one and there is such a user.
+    /// The number of the rule's user; `None` if the rule names none, or one that does not exist.
     pub fn user_number(&self) -> Option<u32> {
         self.user.as_deref().and_then(user_of)
     }
@@ -154,20 +157,17 @@ impl VmRule {
     pub(super) fn check(&self) -> Result<(), String> {
         let table = format!("[[vm]] with name \"{:.60}\"", self.name.escape_debug());
         if let Some(user) = self.user.as_ref().filter(|_| self.user_number().is_none()) {
-            return Err(format!(
-                "user of {table} is `{:.60}`, and there is no such user here",
-                user.escape_debug()
-            ));
+            return Err(format!("user of {table} is `{:.60}`, but no such user exists", user.escape_debug()));
         }
         let said = [self.home.is_some(), self.isolated, self.exempt].into_iter().filter(|said| *said).count();
         match (said, &self.home) {
             (0, _) if self.cores.is_some() => Ok(()),
-            (0, _) => Err(format!("{table} says nothing; give it home, isolated, exempt or cores")),
+            (0, _) => Err(format!("{table} has no effect; add home, isolated, exempt or cores")),
             (1, Some(nodes)) if nodes.is_empty() => {
-                Err(format!("home of {table} names no node; a home has one at least, as in home = [1]"))
+                Err(format!("home of {table} names no node; name at least one, as in home = [1]"))
             }
             (1, _) => Ok(()),
-            _ => Err(format!("{table} says more than one of home, isolated and exempt; leave one")),
+            _ => Err(format!("{table} has more than one of home, isolated and exempt; keep one")),
         }
     }
 }
@@ -187,19 +187,19 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_one_who_is_there() {
+    fn a_user_must_exist() {
         let of = |user: &str| VmRule { user: Some(user.into()), ..rule("db") };
         assert_eq!(["root", "1000"].map(|user| of(user).user_number()), [Some(0), Some(1000)]);
         assert_eq!(of("root").check(), Ok(()));
         let nobody = of("no-such-user").check().unwrap_err();
-        assert!(nobody.ends_with("is `no-such-user`, and there is no such user here"), "{nobody}");
+        assert!(nobody.ends_with("is `no-such-user`, but no such user exists"), "{nobody}");
     }
 
     #[test]
-    fn a_rule_says_one_thing() {
+    fn a_rule_has_one_effect() {
         assert_eq!(rule("db").check(), Ok(()));
         let nothing = VmRule { exempt: false, ..rule("db") }.check().unwrap_err();
-        assert_eq!(nothing, "[[vm]] with name \"db\" says nothing; give it home, isolated, exempt or cores");
+        assert_eq!(nothing, "[[vm]] with name \"db\" has no effect; add home, isolated, exempt or cores");
         let apart = VmRule { exempt: false, cores: Some(CoreUse::Apart), ..rule("db") };
         assert_eq!(apart.check(), Ok(()));
         assert_eq!(VmRule { exempt: true, ..apart }.check(), Ok(()));

@@ -1,17 +1,17 @@
-//! What the scheduler counts. Each counter is described where it is declared, in `bpf/counters.h`.
+//! The scheduler's counters. `bpf/counters.h` declares and describes each of them.
 
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 use tandem_bpf::{COUNTERS_H, types};
 use thiserror::Error;
 
-/// How many counters there are.
+/// The number of counters.
 const COUNT: usize = size_of::<types::counters>() / size_of::<u64>();
 
-/// Names and descriptions, in the scheduler's order.
+/// Names and descriptions, in the order of the declarations.
 static DECLARED: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| declarations(COUNTERS_H).collect());
 
-/// The declarations of a text: a line each, `COUNTER(name, "description")`.
+/// The declarations in a text: one per line, `COUNTER(name, "description")`.
 fn declarations(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines().filter_map(|line| {
         let (name, description) = line.strip_prefix("COUNTER(")?.split_once(',')?;
@@ -19,34 +19,34 @@ fn declarations(text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// All counters at one time, summed over the CPUs. Other processes are told pairs of name and value.
+/// The values of all counters at one time, summed over the CPUs. Serialised as pairs of name and value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Vec<(String, u64)>", try_from = "Vec<(String, u64)>")]
 pub struct Counters([u64; COUNT]);
 
-/// The counters that another process told are not this version's.
+/// Counters that another process sent are not this version's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "the loaded scheduler is of another version of tandem (the counters differ); use the command that loaded it"
 )]
 pub struct OtherCounters;
 
-/// A counter's value.
+/// A counter with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// Its name.
+    /// The name, as in `bpf/counters.h`.
     pub name: &'static str,
-    /// What it counts.
+    /// What the counter counts.
     pub description: &'static str,
-    /// How many, since the scheduler was loaded or since other counters.
+    /// Events since the scheduler was loaded, or since an earlier reading.
     pub value: u64,
 }
 
 impl Counters {
-    /// How many bytes of the scheduler's map those of a CPU take.
+    /// Size of one CPU's counters in the scheduler's map, in bytes.
     pub const SIZE: usize = size_of::<types::counters>();
 
-    /// Those of all CPUs, each [`Counters::SIZE`] bytes.
+    /// Adds up the counters of all CPUs, each [`Counters::SIZE`] bytes.
     pub fn sum<'a>(of_cpus: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut sums = [0; COUNT];
         for values in of_cpus {
@@ -56,7 +56,7 @@ impl Counters {
         Self(sums)
     }
 
-    /// All of them, in the order of their declarations.
+    /// All counters, in the order of their declarations.
     pub fn iter(&self) -> impl Iterator<Item = Counter> {
         DECLARED.iter().zip(self.0).map(|(&(name, description), value)| Counter { name, description, value })
     }
@@ -66,7 +66,7 @@ impl Counters {
         DECLARED.iter().map(|(name, _)| *name)
     }
 
-    /// How many more they are than earlier ones.
+    /// The increase since an earlier reading.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut more = self.clone();
         more.0.iter_mut().zip(earlier.0).for_each(|(value, earlier)| *value = value.saturating_sub(earlier));
@@ -80,7 +80,7 @@ impl From<Counters> for Vec<(String, u64)> {
     }
 }
 
-/// Those that another process read: they must be this version's, in order.
+/// Accepts the counters of another process only if they are this version's, in order.
 impl TryFrom<Vec<(String, u64)>> for Counters {
     type Error = OtherCounters;
 

@@ -1,4 +1,4 @@
-//! The file of settings: reading it, and what each value may be.
+//! The settings file: how it is read, and which values are allowed.
 
 use super::{Settings, VmRule};
 use schemars::{Schema, schema_for};
@@ -14,17 +14,17 @@ pub fn settings_schema() -> Schema {
 }
 
 impl Settings {
-    /// Reads a file. What it does not say is the default.
+    /// Reads a settings file. A setting that the file does not contain has its default.
     ///
     /// # Errors
-    /// If it cannot be read, has an unknown key, or a value that is not allowed.
+    /// If the file cannot be read, has an unknown key, or a value that is not allowed.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         Self::parse(&SourceFile::read(path)?)
     }
 
-    /// The file that says all of this.
+    /// The settings as TOML, as a settings file has them.
     pub fn to_toml(&self) -> String {
-        // Tables of strings, numbers and switches are always TOML.
+        // A table of strings, numbers and switches always serialises to TOML.
         toml::to_string(self).unwrap_or_default()
     }
 
@@ -34,10 +34,10 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Each value against what is allowed.
+    /// Checks that each value is allowed.
     ///
     /// # Errors
-    /// A sentence about the first one that is not.
+    /// A sentence about the first value that is not allowed.
     pub fn check(&self) -> Result<(), String> {
         let Self {
             mode: _,
@@ -52,7 +52,7 @@ impl Settings {
             guest,
             agent,
             steering: _,
-            // An address is checked when it is read.
+            // `Listen` checks an address when it reads it.
             metrics: _,
             vm,
         } = self;
@@ -80,7 +80,7 @@ impl Settings {
     }
 }
 
-/// Whether a value is allowed; `key` says what it is.
+/// Checks that a value is allowed; `key` names the setting in the error.
 pub(super) fn within<T: Ord + Display>(key: &str, value: T, min: T, max: T) -> Result<(), String> {
     match min <= value && value <= max {
         true => Ok(()),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_does_not_say_is_the_default() {
+    fn missing_settings_have_their_defaults() {
         assert_eq!(parse(""), Ok(Settings::default()));
         let settings = parse("mode = \"guest\"\n[fairness]\nslice = \"5 ms\"\n").unwrap();
         let mut expected = Settings { mode: Mode::Guest, ..Settings::default() };
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_printed_file_says_the_same() {
+    fn a_printed_file_reads_back_the_same() {
         let mut settings = Settings::default();
         settings.numa_homes.enabled = false;
         settings.rate_control.ratelimit = Duration { ns: 0 };
@@ -121,12 +121,16 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_agent_is_told_is_not_the_schedulers() {
+    fn settings_of_the_agent_alone_are_not_the_schedulers() {
         let settings = parse("[metrics]\nlisten = \"[::1]:9764\"\n[agent]\nenabled = false\n").unwrap();
         assert_ne!(settings, Settings::default());
         assert_eq!(settings.scheduler_only(), Settings::default());
         let line = serde_json::to_string(&settings).unwrap();
-        assert_eq!(serde_json::from_str::<Settings>(&line).unwrap(), settings, "as the agent is told");
+        assert_eq!(
+            serde_json::from_str::<Settings>(&line).unwrap(),
+            settings,
+            "the agent's process receives the same"
+        );
     }
 
     #[test]
@@ -135,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_what_is_allowed() {
+    fn errors_name_what_is_allowed() {
         let cases = [
             ("watchdog = \"500 ms\"", "tandem.toml: watchdog is 500 ms; allowed is from 1 s to 30 s"),
             (
@@ -157,12 +161,12 @@ mod tests {
             ),
             (
                 "[partial]\ncgroups = [\"machine.slice\"]",
-                "tandem.toml: cgroups of [partial] has \"machine.slice\"; a cgroup is its path in the hierarchy, such as \
+                "tandem.toml: cgroups of [partial] has \"machine.slice\"; give its path in the hierarchy, such as \
                  \"/machine.slice\"",
             ),
             (
                 "[[vm]]\nname = \"db\"\n",
-                "tandem.toml: [[vm]] with name \"db\" says nothing; give it home, isolated, exempt or cores",
+                "tandem.toml: [[vm]] with name \"db\" has no effect; add home, isolated, exempt or cores",
             ),
             (
                 "\n[fairness]\nslice = 3",
@@ -175,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_told_with_their_line() {
+    fn errors_of_unknown_keys_name_the_line() {
         for text in ["\nmodes = 1", "[fairness]\nslices = 1", "\n[fair]\nslice = 1"] {
             let error = parse(text).unwrap_err();
             assert!(error.starts_with("tandem.toml:2: unknown field"), "{error}");

@@ -1,13 +1,14 @@
-//! What user space says to the scheduler, and what that answers, in the bytes of its object.
+//! The interface between user space and the scheduler, in the bytes of its object.
 //!
-//! Problem: the service on a host and the simulator run the very same object, and have to say the same to it.
+//! Problem: the service on a host and the simulator run the very same object, and must configure it in the
+//! same way.
 //!
-//! Approach: [`Settings`] are what an operator may set, in a TOML file, with the defaults and why they are what they are.
-//! [`Places`] are the topology of a [`Machine`](tandem_machine::Machine). [`rodata`] writes both into the object's
-//! read-only data. A [`Preference`] is a request to the loaded scheduler, and [`Counters`] are what it has counted. The
-//! scheduler's side is `bpf/settings.h`, `bpf/requests.h` and `bpf/counters.h`.
+//! Approach: [`Settings`] are what an operator may set in a TOML file, with the defaults and the reasons for
+//! them. [`Places`] are the topology of a [`Machine`](tandem_machine::Machine). [`rodata`] writes both into
+//! the object's read-only data. A [`Preference`] is a request to the loaded scheduler, and [`Counters`] are
+//! what it has counted. The scheduler's side is `bpf/settings.h`, `bpf/requests.h` and `bpf/counters.h`.
 //!
-//! Limits: nothing here loads the object, or talks to a kernel.
+//! Limits: nothing here loads the object or talks to a kernel.
 
 mod agent;
 mod counters;
@@ -41,19 +42,20 @@ const fn ms(ms: u64) -> Duration {
     us(ms * 1_000)
 }
 
-/// What an operator may set.
+/// All settings of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Where it runs
+    /// Where the scheduler runs
     pub mode: Mode,
-    /// The kernel ejects the scheduler if a task that could run has not for this long: 1 s to 30 s
+    /// The kernel ejects the scheduler if a task that could run has waited for this long: 1 s to 30 s
     pub watchdog: Duration,
-    /// What does not keep it from being loaded
+    /// Risks in spite of which the scheduler loads
     pub ignore: Ignore,
-    /// Which tasks it schedules: all, unless cgroups are named here. The others stay with the kernel's scheduler
+    /// Which tasks the scheduler has: all of them, unless cgroups are named here. The kernel's own scheduler
+    /// has the rest
     pub partial: Partial,
-    /// Who runs next, and for how long
+    /// Which task runs next, and for how long
     pub fairness: Fairness,
     /// Tasks that prefer some CPUs and may use the others
     pub soft_affinity: SoftAffinity,
@@ -61,17 +63,17 @@ pub struct Settings {
     pub numa_homes: NumaHomes,
     /// Fewer preemptions where there are too many
     pub rate_control: RateControl,
-    /// Yields that name whom they are for
+    /// Yields that name the task which should run instead
     pub directed_yield: DirectedYield,
     /// Guest mode only
     pub guest: Guest,
     /// Home nodes for the VMs of the host; host mode only
     pub agent: Agent,
-    /// Who may set what tasks prefer
+    /// Which users may set preferences of tasks
     pub steering: Steering,
     /// Metrics for Prometheus, over HTTP
     pub metrics: Metrics,
-    /// Exceptions for single VMs: each says one of home, isolated and exempt, or of its cores, or both
+    /// Exceptions for single VMs: each has one of home, isolated and exempt, or cores, or both
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub vm: Vec<VmRule>,
 }
@@ -80,9 +82,10 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             mode: Mode::Host,
-            // The kernel looks at half of this: a task that the scheduler has lost waits 10 to 15 s, and 30 to 45 s with the
-            // kernel's own 30 s. No task waits that long by intent, and the schedulers of sched-ext/scx have 5 to 30 s. Not
-            // less, because a guest's vCPUs wait for the host besides, and an ejection there would cure nothing.
+            // The kernel checks at half of this interval: a task that the scheduler has lost waits 10 to 15
+            // s, against 30 to 45 s with the kernel's own 30 s. No task waits that long by intent, and the
+            // schedulers of sched-ext/scx have 5 to 30 s. A shorter time would be wrong in a guest, whose
+            // vCPUs wait for the host besides: an ejection cures nothing there.
             watchdog: ms(10_000),
             ignore: Ignore::default(),
             partial: Partial::default(),
@@ -101,12 +104,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether VMs are given homes.
+    /// Whether the agent gives VMs homes.
     pub fn gives_homes(&self) -> bool {
         self.mode == Mode::Host && self.numa_homes.enabled && self.agent.enabled
     }
 
-    /// The same but for what the loaded scheduler is not told.
+    /// These settings, with the defaults for all that the loaded scheduler does not read.
     pub fn scheduler_only(&self) -> Self {
         Self {
             ignore: Ignore::default(),
@@ -118,7 +121,8 @@ impl Settings {
         }
     }
 
-    /// The mechanisms that can be switched, by name, and whether they are on. Guest mode knows no nodes.
+    /// The mechanisms that can be switched on and off, by name, and whether they are on. Guest mode has no
+    /// nodes.
     pub fn mechanisms(&self) -> [(&'static str, bool); 5] {
         [
             ("cgroup weights", self.fairness.cgroup_weights),
@@ -134,14 +138,15 @@ impl Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// On a machine whose topology is what the kernel says: queues for each last-level cache, NUMA nodes as homes
+    /// On a machine whose topology is as the kernel reports it: queues for each last-level cache, NUMA nodes
+    /// as homes
     Host,
-    /// In a virtual machine: one domain over all vCPUs, whatever topology the hypervisor shows
+    /// In a virtual machine: one domain over all vCPUs, whatever topology the hypervisor reports
     Guest,
 }
 
 impl Mode {
-    /// As in the file of settings.
+    /// The mode, as the settings file spells it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -150,25 +155,27 @@ impl Mode {
     }
 }
 
-/// What does not keep it from being loaded.
+/// Risks in spite of which the scheduler loads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ignore {
-    /// CPU limits of cgroups (cpu.max) that would not be enforced
+    /// The scheduler does not enforce some CPU limits of cgroups (cpu.max)
     pub limits: bool,
-    /// VMs that use core scheduling, on a kernel that hangs with it
+    /// VMs use core scheduling, on a kernel that hangs with it
     pub cookies: bool,
-    /// Tasks that starve beside those of the kernel's scheduler, which come first where only a part is scheduled
+    /// Only some cgroups are scheduled, and their tasks starve beside those of the kernel's scheduler, which
+    /// run first
     pub starvation: bool,
 }
 
-/// Who may set what tasks prefer.
+/// Which users may set preferences of tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Steering {
-    /// Whether users other than root may, of their own tasks and cgroups
+    /// Whether users other than root may set preferences of their own tasks and cgroups
     pub users: bool,
-    /// Whether they may of the threads of VMs that a manager such as libvirt has started: these often share a user, and belong to many
+    /// Whether users may do so for threads of VMs that a manager such as libvirt started: these often share
+    /// one user although they belong to several
     pub managed: bool,
 }
 
@@ -178,46 +185,50 @@ impl Default for Steering {
     }
 }
 
-/// Who runs next, and for how long.
+/// Which task runs next, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fairness {
-    /// Longest time that a task runs before others have their turn: 100 us to 1 s
+    /// Longest time that a task runs while others wait: 100 us to 1 s
     pub slice: Duration,
-    /// Shortest such time, which many waiting tasks bring it down to: 50 us to the slice
+    /// Shortest time that a task runs while others wait; slices approach it as more tasks wait: 50 us to the
+    /// slice
     pub slice_min: Duration,
-    /// How much CPU time a task that slept may be owed: 0 s to 1 s
+    /// Most CPU time that a task may be owed when it wakes: 0 s to 1 s
     pub sleeper_credit: Duration,
-    /// How much more CPU time than a waking task, its sleeper credit aside, a running one must have had to be preempted, and for
-    /// how long it must have run: 0 s to 1 s
+    /// A task that wakes preempts a running one that has had this much more CPU time, the sleeper credit of
+    /// the waking task aside, and has run for at least this long: 0 s to 1 s
     pub preempt_margin: Duration,
-    /// A task that has run for less than this and wakes another, to wait for it, gives it its CPU: 0 s, never, to 1 s
+    /// A task that has run for less than this and wakes another, to wait for it, hands over its CPU: 0 s,
+    /// never, to 1 s
     pub sync_run_max: Duration,
-    /// How much CPU time a task must be owed to be moved from the CPU where its slice ended to another one of its last-level
-    /// cache; twice that to another cache: 0 s to 1 s
+    /// CPU time that a task must be owed before it moves from the CPU where its slice ended to another one of
+    /// its last-level cache; twice that to another cache: 0 s to 1 s
     pub migration_margin: Duration,
-    /// How often a CPU looks whether another last-level cache is less loaded: 1 ms to 10 s
+    /// How often a CPU checks whether another last-level cache is less loaded: 1 ms to 10 s
     pub balance_interval: Duration,
-    /// Whether CPU time is first divided between cgroups by their cpu.weight
+    /// Whether the scheduler first divides CPU time between cgroups by their cpu.weight
     pub cgroup_weights: bool,
 }
 
 impl Default for Fairness {
     fn default() -> Self {
         Self {
-            // What sched_ext gives by default (SCX_SLICE_DFL). Those who wake do not wait for its end: they preempt.
+            // The default slice of sched_ext (SCX_SLICE_DFL). Tasks that wake do not wait for its end: they
+            // preempt.
             slice: ms(20),
             // A context switch costs a few microseconds with its cold caches: about 1% of this.
             slice_min: us(500),
-            // Half the base slice of Linux's EEVDF on 8 CPUs and more: a sleeper comes before those who ran, but does not hold
-            // them off for long.
+            // Half the base slice of Linux's EEVDF on 8 CPUs and more: a sleeper runs before tasks that ran,
+            // but does not delay them for long.
             sleeper_credit: us(1_500),
             // The base slice of Linux's EEVDF on 8 CPUs and more, for which it lets a task go on.
             preempt_margin: us(2_800),
             // Longer than a round of a pipe ping-pong, shorter than any request of real work.
             sync_run_max: us(50),
-            // Shorter than a slice: a CPU with one task takes one that shares another CPU after a slice or two. Of 3, 6, 12 and
-            // 24 ms, tried in the simulator with 10 VMs of specjbb2005, the shortest that saves nearly all of the moves' cost.
+            // Shorter than a slice: a CPU with one task takes one that shares another CPU after a slice or
+            // two. Of 3, 6, 12 and 24 ms, tried in the simulator with 10 VMs of specjbb2005, this is the
+            // shortest that saves nearly all of the cost of moves.
             migration_margin: ms(12),
             // A tick of a kernel with 250 Hz.
             balance_interval: ms(4),
@@ -234,8 +245,9 @@ pub struct SoftAffinity {
     pub enabled: bool,
     /// Weight of the utilisation of the other CPUs: 0 to 10000
     pub allowed: u32,
-    /// Weight of the utilisation of the preferred ones: 0 to 10000. With preferred x their utilisation > allowed x that
-    /// of the others, a task that finds no idle CPU waits anywhere, not for its set
+    /// Weight of the utilisation of the preferred CPUs: 0 to 10000. If preferred x their utilisation >
+    /// allowed x that of the others, a task that finds no idle CPU waits on any CPU, not only on its
+    /// preferred ones
     pub preferred: u32,
 }
 
@@ -252,13 +264,13 @@ impl Default for SoftAffinity {
 pub struct NumaHomes {
     /// Whether preferences for nodes have an effect
     pub enabled: bool,
-    /// How long a task that had to leave stays away at least: 0 s to 10 s
+    /// Least time that a task stays away from its home after it had to leave: 0 s to 10 s
     pub away_min: Duration,
 }
 
 impl Default for NumaHomes {
     fn default() -> Self {
-        // Some slices: what it left behind in the caches is gone by then.
+        // Some slices: by then the caches no longer hold what the task left there.
         Self { enabled: true, away_min: ms(10) }
     }
 }
@@ -267,15 +279,16 @@ impl Default for NumaHomes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RateControl {
-    /// Whether windows with many decisions limit the next
+    /// Whether a window with many scheduling decisions limits preemption in the next one
     pub enabled: bool,
     /// Length of a window: 1 ms to 1 s
     pub window: Duration,
-    /// Decisions of a CPU in a window from which on the next one is limited: 1 to 100000
+    /// Number of decisions of a CPU in a window at which the next window is limited: 1 to 100000
     pub threshold: u32,
-    /// How long a task runs before one that wakes may preempt it: 0 s, off, to 500 ms
+    /// How long a task runs in a limited window before a waking task may preempt it: 0 s, off, to 500 ms
     pub ratelimit: Duration,
-    /// Whether tasks with a negative nice value, or marked as latency-critical, preempt all the same
+    /// Whether tasks with a negative nice value, or marked as latency-critical, preempt regardless of the
+    /// limit
     pub latency_exempt: bool,
 }
 
@@ -293,11 +306,11 @@ impl Default for RateControl {
     }
 }
 
-/// Yields that name whom they are for.
+/// Yields that name the task which should run instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DirectedYield {
-    /// Whether a vCPU that spins gives its CPU to the one that KVM names
+    /// Whether a spinning vCPU hands its CPU to the vCPU that KVM names
     pub enabled: bool,
 }
 
@@ -311,13 +324,13 @@ impl Default for DirectedYield {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Guest {
-    /// An idle vCPU from which the host stole time less than this ago is taken not to be running: 0 s to 10 s
+    /// An idle vCPU that lost time to the host less than this ago counts as not running: 0 s to 10 s
     pub steal_memory: Duration,
 }
 
 impl Default for Guest {
     fn default() -> Self {
-        // Some slices of the host: whoever took the physical CPU is likely to be there still.
+        // Some slices of the host: the task that took the physical CPU probably still runs there.
         Self { steal_memory: ms(10) }
     }
 }

@@ -1,4 +1,4 @@
-//! What an operator may set of the metrics.
+//! The settings of the metrics endpoint.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,8 +8,9 @@ use std::net::SocketAddr;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// Where they are served: a loopback address with a port, such as "127.0.0.1:9764"; empty for nowhere. Every user of
-    /// this machine can connect there, and read what is otherwise for root and the group tandem alone
+    /// Where tandem serves metrics: a loopback address with a port, such as "127.0.0.1:9764"; empty for
+    /// nowhere. Every user of this machine can connect to it, and read there what only root and the group
+    /// tandem may read otherwise
     #[schemars(with = "String")]
     pub listen: Listen,
 }

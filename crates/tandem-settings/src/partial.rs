@@ -1,19 +1,22 @@
-//! Which part of the machine's tasks the scheduler has: partial mode.
+//! Partial mode: the scheduler has only some of the machine's tasks.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Component, Path, PathBuf};
 
-/// Most cgroups that are named.
+/// The most cgroups that each list may name.
 const NAMED_MAX: usize = 64;
 
-/// Which tasks it schedules: all, unless cgroups are named here. The others stay with the kernel's scheduler
+/// Which tasks the scheduler has: all of them, unless cgroups are named here. The kernel's own scheduler has
+/// the rest
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Partial {
-    /// Cgroups whose tasks it schedules, and those in them, such as "/machine.slice"; none: all but the exceptions
+    /// Cgroups whose tasks the scheduler has, nested cgroups included, such as "/machine.slice"; empty: all
+    /// but the exceptions
     pub cgroups: Vec<PathBuf>,
-    /// Cgroups whose tasks it does not schedule, nor those in them; of cgroups within each other, the inner one counts
+    /// Cgroups whose tasks stay with the kernel's scheduler, nested cgroups included; of nested entries, the
+    /// innermost decides
     pub except: Vec<PathBuf>,
 }
 
@@ -23,13 +26,13 @@ impl Partial {
         !self.cgroups.is_empty() || !self.except.is_empty()
     }
 
-    /// The cgroups where a part that it schedules begins.
+    /// The topmost cgroups of each part that the scheduler has.
     pub fn beginnings(&self) -> impl Iterator<Item = &Path> {
         let all = (self.cgroups.is_empty() && self.is_on()).then_some(Path::new("/"));
         self.cgroups.iter().map(PathBuf::as_path).chain(all)
     }
 
-    /// Whether it schedules the tasks of a cgroup.
+    /// Whether the scheduler has the tasks of a cgroup.
     pub fn covers(&self, cgroup: &Path) -> bool {
         let begins = |at: &Path| self.beginnings().any(|beginning| beginning == at);
         let ends = |at: &Path| self.except.iter().any(|except| except == at);
@@ -44,21 +47,19 @@ impl Partial {
                 let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
                 if !cgroup.is_absolute() || !cgroup.components().all(is_plain) {
                     return Err(format!(
-                        "{list} of [partial] has {cgroup:?}; a cgroup is its path in the hierarchy, such as \"/machine.slice\""
+                        "{list} of [partial] has {cgroup:?}; give its path in the hierarchy, such as \"/machine.slice\""
                     ));
                 }
             }
             if cgroups.len() > NAMED_MAX {
                 return Err(format!(
-                    "{list} of [partial] has {} cgroups; {NAMED_MAX} are allowed",
+                    "{list} of [partial] has {} cgroups; at most {NAMED_MAX} are allowed",
                     cgroups.len()
                 ));
             }
         }
         match self.except.iter().find(|cgroup| self.beginnings().any(|beginning| beginning == *cgroup)) {
-            Some(cgroup) => Err(format!(
-                "[partial] has {cgroup:?} as an exception from itself; name it in one of cgroups and except"
-            )),
+            Some(cgroup) => Err(format!("[partial] has {cgroup:?} in both cgroups and except; keep one")),
             None => Ok(()),
         }
     }
@@ -92,19 +93,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cgroup_is_refused() {
+    fn paths_that_are_not_cgroups_are_refused() {
         for wrong in ["machine.slice", "", "/a/../b", "."] {
             let error = partial(&["/a"], &[wrong]).check().unwrap_err();
             assert!(error.starts_with("except of [partial] has"), "{error}");
         }
-        assert!(partial(&["/a"], &["/a/"]).check().unwrap_err().contains("an exception from itself"));
+        assert!(partial(&["/a"], &["/a/"]).check().unwrap_err().contains("in both cgroups and except"));
         assert!(partial(&[], &["/"]).check().is_err(), "nothing is left");
-        assert!(partial(&["/"; 65], &[]).check().unwrap_err().contains("65 cgroups; 64 are allowed"));
+        assert!(partial(&["/"; 65], &[]).check().unwrap_err().contains("65 cgroups; at most 64 are allowed"));
         assert_eq!(partial(&["/", "/a/b"], &["/a", "/a/b/c"]).check(), Ok(()));
     }
 
     proptest! {
-        /// Computed otherwise: from the root down, each named cgroup turns it on or off.
+        /// A second way to compute it: from the root down, each named cgroup turns it on or off.
         #[test]
         fn covers_what_a_walk_from_the_root_finds(
             cgroups in prop::collection::vec("(/[ab]){1,4}", 0..4),

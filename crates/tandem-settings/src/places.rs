@@ -1,15 +1,17 @@
-//! The machine as the scheduler's tables want it: a place for each CPU, last-level cache and node.
+//! The machine in the form of the scheduler's tables: a place for each CPU, last-level cache and node.
 //!
-//! An LLC is here what shares a last-level cache *inside one NUMA node*: with sub-NUMA clustering one cache spans
-//! nodes, and a queue should not. CPUs of which no cache is told make one such group for each node, and so do those whose
-//! last-level cache is their core's own, as on Arm servers without an L3 that the kernel knows: with a queue for each core nobody
-//! would share anything, and there is no other core in the cache for which a queue could stand. The group of a node is no larger
-//! than that of a package with one cache. Clusters would be too small, and not all firmware tells them.
+//! An LLC here is a set of CPUs that share a last-level cache *inside one NUMA node*: with sub-NUMA
+//! clustering one cache spans nodes, and a queue should not. CPUs without a reported cache form one such
+//! group per node. So do CPUs whose last-level cache is private to their core, as on Arm servers without an
+//! L3 that the kernel knows: with one queue per core no CPU would share a queue, and the cache would have no
+//! other core that could take a task. The group of a node is no larger than that of a package with one cache.
+//! Clusters would be too small, and some firmware does not report them.
 //!
-//! Isolated CPUs are in their group, because tasks that name them have to wait somewhere, but do not count in its size, by which
-//! load is compared: nobody else's task can run there.
+//! Isolated CPUs are in their group, because tasks that are bound to them need a queue. They do not count in
+//! its size, by which the scheduler compares load: no other task can run there.
 //!
-//! Nodes without CPUs are left out. In guest mode there is one group of all CPUs, whatever topology the hypervisor made up.
+//! Nodes without CPUs are left out. In guest mode one group has all CPUs, whatever topology the hypervisor
+//! reports.
 
 use super::Mode;
 use std::collections::BTreeMap;
@@ -18,23 +20,24 @@ use tandem_machine::Machine;
 use tandem_machine::ids::{CpuId, LlcId, NodeId};
 use thiserror::Error;
 
-/// The node's number where there is no node of the kernel's: its `NUMA_NO_NODE`.
+/// The kernel's `NUMA_NO_NODE`: the number of a node that the kernel does not have.
 const NO_NODE: i32 = -1;
 
-/// A machine that has more of something than the scheduler's tables hold.
+/// The machine has more of something than the scheduler's tables hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("this machine has {found} {what}; the scheduler can do with {max} at most")]
+#[error("this machine has {found} {what}; the scheduler supports at most {max}")]
 pub struct PlacesError {
     what: &'static str,
     found: usize,
     max: usize,
 }
 
-/// Where everything is, in the scheduler's numbers: LLCs and nodes count from 0 without gaps, CPUs have the kernel's.
+/// The topology in the scheduler's numbers: LLCs and nodes count from 0 without gaps, CPUs have the kernel's
+/// numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// By number; those of CPUs that are offline are `None`. Such a CPU has tasks of the kernel's own before it counts
-    /// as online, so the scheduler must have heard of it.
+    /// Indexed by the kernel's number; `None` for CPUs that are offline. The table has an entry for them,
+    /// since such a CPU runs tasks of the kernel's own before it counts as online.
     cpus: Vec<Option<CpuPlace>>,
     llcs: Vec<LlcPlace>,
     nodes: Vec<NodePlace>,
@@ -45,19 +48,19 @@ pub struct Places {
 struct CpuPlace {
     llc: usize,
     node: usize,
-    /// The next thread of its core, in a ring: itself if it has none.
+    /// The next thread of its core, in a ring; itself if it has none.
     next_thread: usize,
     /// The next CPU of its LLC that is not isolated, in a ring; itself if there is none.
     next_in_llc: usize,
     isolated: bool,
-    /// Its tick stops while one task runs.
+    /// Whether its tick stops while one task runs.
     tickless: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LlcPlace {
     node: usize,
-    /// Without isolated CPUs; 0 if all are.
+    /// Isolated CPUs do not count; 0 if all are isolated.
     cpu_count: usize,
     first_cpu: usize,
 }
@@ -72,28 +75,28 @@ struct NodePlace {
 }
 
 impl Places {
-    /// The places of a host on which CPUs can have numbers below `possible_cpus`.
+    /// The places of a host whose CPUs have numbers below `possible_cpus`.
     ///
     /// # Errors
-    /// If the machine is too large.
+    /// If the machine has more CPUs, LLCs or nodes than the scheduler's tables hold.
     pub fn of_host(machine: &Machine, possible_cpus: usize) -> Result<Self, PlacesError> {
         Self::of_topology(machine, empty_cpus(machine, possible_cpus), |cpu| {
             machine.cpu(cpu).os_index as usize
         })
     }
 
-    /// The places of a guest on which CPUs can have numbers below `possible_cpus`: all in one.
+    /// The places of a guest whose CPUs have numbers below `possible_cpus`: all CPUs in one LLC.
     ///
     /// # Errors
-    /// If the machine is too large.
+    /// As [`Places::of_host`].
     pub fn of_guest(machine: &Machine, possible_cpus: usize) -> Result<Self, PlacesError> {
         Self::in_one(machine, empty_cpus(machine, possible_cpus), |cpu| machine.cpu(cpu).os_index as usize)
     }
 
-    /// The places of a simulated kernel, whose CPUs are numbered without gaps.
+    /// The places of a simulated kernel, which numbers its CPUs without gaps.
     ///
     /// # Errors
-    /// If the machine is too large.
+    /// As [`Places::of_host`].
     pub fn of_simulated(machine: &Machine, mode: Mode) -> Result<Self, PlacesError> {
         let cpus = vec![None; machine.cpu_count()];
         match mode {
@@ -158,17 +161,17 @@ impl Places {
         Self { cpus, llcs, nodes, smt: false }.checked()
     }
 
-    /// CPUs that are online.
+    /// The number of CPUs that are online.
     pub fn cpu_count(&self) -> usize {
         self.cpus.iter().flatten().count()
     }
 
-    /// Groups of CPUs that share a last-level cache inside a node.
+    /// The number of groups of CPUs that share a last-level cache inside a node.
     pub fn llc_count(&self) -> usize {
         self.llcs.len()
     }
 
-    /// Nodes that have CPUs.
+    /// The number of nodes that have CPUs.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
@@ -209,7 +212,7 @@ impl Places {
 
     /// Fills the scheduler's tables.
     pub(super) fn write(&self, rodata: &mut rodata) {
-        // The numbers fit: `checked` has compared them with the lengths of the tables.
+        // The numbers fit: `checked` compared them with the lengths of the tables.
         let settings = &mut rodata.settings;
         settings.nr_cpus = self.cpus.len() as u32;
         settings.nr_llcs = self.llcs.len() as u32;
@@ -248,7 +251,7 @@ impl Places {
     }
 }
 
-/// How much the scheduler's tables hold.
+/// The capacity of the scheduler's tables.
 struct Lengths {
     cpus: usize,
     llcs: usize,
@@ -266,7 +269,8 @@ fn rodata_lengths() -> Lengths {
     }
 }
 
-/// Room for all CPUs that can be, as far as the scheduler's table goes; those that are must fit.
+/// Places for all possible CPUs, up to the capacity of the scheduler's table; the machine's own CPUs must
+/// fit.
 fn empty_cpus(machine: &Machine, possible: usize) -> Vec<Option<CpuPlace>> {
     let online = machine.cpus().iter().map(|cpu| cpu.os_index as usize + 1).max().unwrap_or(0);
     vec![None; online.max(possible.min(rodata_lengths().cpus))]
@@ -279,7 +283,7 @@ fn shared_cache(machine: &Machine, cpu: CpuId) -> Option<LlcId> {
     machine.cpu(cpu).llc.filter(|_| is_shared)
 }
 
-/// The thread of the CPU's core that comes after it, and after the last one the first.
+/// The next thread of the CPU's core; the first one after the last.
 fn next_thread(machine: &Machine, cpu: CpuId) -> CpuId {
     let threads = &machine.cores()[machine.cpu(cpu).core.index()].cpus;
     threads.iter().find(|&other| other > cpu).or_else(|| threads.iter().next()).unwrap_or(cpu)
@@ -443,15 +447,15 @@ mod tests {
         assert!(refusal(512, 4).is_ok());
         assert_eq!(
             refusal(514, 6).unwrap_err(),
-            "this machine has 257 last-level caches; the scheduler can do with 256 at most"
+            "this machine has 257 last-level caches; the scheduler supports at most 256"
         );
         assert_eq!(
             refusal(129, 1).unwrap_err(),
-            "this machine has 129 NUMA nodes; the scheduler can do with 128 at most"
+            "this machine has 129 NUMA nodes; the scheduler supports at most 128"
         );
         assert_eq!(
             refusal(1025, 1025).unwrap_err(),
-            "this machine has 1025 CPUs (with gaps in their numbers); the scheduler can do with 1024 at most"
+            "this machine has 1025 CPUs (with gaps in their numbers); the scheduler supports at most 1024"
         );
     }
 

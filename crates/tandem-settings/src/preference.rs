@@ -6,7 +6,7 @@ use thiserror::Error;
 /// `ANY_USER` of the scheduler's `requests.h`: (uid_t)-1, which no user has.
 const ANY_USER: u32 = u32::MAX;
 
-/// Whom a preference is for.
+/// The task or cgroup that a preference applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// One thread, by its number.
@@ -15,46 +15,48 @@ pub enum Subject {
     Cgroup(u64),
 }
 
-/// What somebody prefers.
+/// A preference of a task or cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preference {
-    /// Where it would rather run; nothing where it is only marked as latency-critical.
+    /// Where to run; `None` for a task that is only marked as latency-critical.
     pub place: Option<Place>,
-    /// Whether it is exempt from rate control; of tasks only.
+    /// Whether rate control exempts it; for tasks only.
     pub latency_critical: bool,
 }
 
-/// Who asks for a preference.
+/// Which process asks for a preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
-    /// Somebody who may ask for all tasks.
+    /// A process that may set preferences of all tasks.
     Root,
-    /// A user, who may ask for own tasks only. The scheduler looks whose task it is; it knows nothing of the owners of
-    /// cgroups.
+    /// A user's process, which may set preferences of that user's tasks only. The scheduler checks which user
+    /// a task belongs to; it does not know the owners of cgroups.
     User {
-        /// By number.
+        /// The user's number.
         user: u32,
-        /// Who is behind it, if it is a subordinate one: all of these have together what one user may have.
+        /// The user that a subordinate user counts towards: all users with the same payer together have the
+        /// quota of one user.
         payer: u32,
     },
-    /// The agent, which may ask for all tasks and wants to know its own preferences again.
+    /// The agent, which may set preferences of all tasks and recognises its own preferences.
     Agent,
 }
 
-/// What a task or cgroup prefers, and what came of it.
+/// A preference that the scheduler holds, and its effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// What it prefers.
+    /// The preference.
     pub preference: Preference,
-    /// Whether the agent chose that; of tasks only.
+    /// Whether the agent set it; for tasks only.
     pub by_agent: bool,
-    /// How long the task has run on the CPUs that it prefers, ns. Counted when it stops, or its slice ends.
+    /// How long the task has run on its preferred CPUs, in ns. The scheduler adds to it when the task stops
+    /// or its slice ends.
     pub home_ns: u64,
-    /// How long it has run on others, ns.
+    /// How long the task has run on other CPUs, in ns.
     pub away_ns: u64,
 }
 
-/// Where somebody would rather run. Numbers are the kernel's, in ascending order.
+/// Where to run. The numbers are the kernel's, in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// On these CPUs: soft affinity.
@@ -70,17 +72,17 @@ pub enum Place {
 
 /// A number that the scheduler's tables do not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("{what} {number} is too large a number; the scheduler can do with numbers below {limit}")]
+#[error("{what} {number} is out of range; the scheduler supports numbers below {limit}")]
 pub struct TooLarge {
-    /// A CPU or a node.
+    /// `CPU` or `node`.
     pub what: &'static str,
-    /// Its number.
+    /// The kernel's number of the CPU or node.
     pub number: u32,
-    /// The first number that is too large.
+    /// The lowest number that is out of range.
     pub limit: usize,
 }
 
-/// The request about somebody, with nothing in it.
+/// A request about a task or cgroup, otherwise empty.
 pub fn request_about(subject: Subject) -> preference_request {
     let mut request = preference_request { user: ANY_USER, payer: ANY_USER, ..preference_request::default() };
     match subject {
@@ -97,7 +99,7 @@ pub fn request_about(subject: Subject) -> preference_request {
 }
 
 impl Asker {
-    /// The part of a request that says who asks.
+    /// Writes the fields of a request that say who asks.
     pub fn write(self, request: &mut preference_request) {
         (request.user, request.payer) = match self {
             Self::User { user, payer } => (user, payer),
@@ -108,7 +110,7 @@ impl Asker {
 }
 
 impl Held {
-    /// What the scheduler answered.
+    /// The preference and its effect in the scheduler's answer.
     pub fn read(request: &preference_request) -> Self {
         Self {
             preference: Preference::read(request),
@@ -120,7 +122,7 @@ impl Held {
 }
 
 impl Preference {
-    /// The request that sets this; the request of no preference clears.
+    /// Writes the request that sets this preference; an empty preference clears.
     pub fn write(&self, request: &mut preference_request) -> Result<(), TooLarge> {
         request.latency_critical = u32::from(self.latency_critical);
         request.kind = preference_kind::KIND_NONE;
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_who_asks() {
+    fn a_request_names_the_asker() {
         let asked = |asker: Asker| {
             let mut request = request_about(Subject::Task(7));
             asker.write(&mut request);
@@ -219,11 +221,11 @@ mod tests {
         };
         assert_eq!(
             refusal(Place::Cpus(vec![0, 1024])),
-            "CPU 1024 is too large a number; the scheduler can do with numbers below 1024"
+            "CPU 1024 is out of range; the scheduler supports numbers below 1024"
         );
         assert_eq!(
             refusal(Place::Nodes { nodes: vec![128], cpus: vec![0] }),
-            "node 128 is too large a number; the scheduler can do with numbers below 128"
+            "node 128 is out of range; the scheduler supports numbers below 128"
         );
     }
 }

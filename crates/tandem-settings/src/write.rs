@@ -1,10 +1,10 @@
-//! From the operator's settings to the scheduler's.
+//! Translates the operator's settings into the scheduler's.
 
 use super::{Mode, Settings};
 use tandem_bpf::types;
 
 impl Settings {
-    /// Fills what the scheduler reads; the counts are those of [`Places`](crate::Places).
+    /// Fills the settings that the scheduler reads; [`Places`](crate::Places) fills the counts.
     pub(super) fn write(&self, to: &mut types::settings) {
         let Self {
             mode,
@@ -16,9 +16,9 @@ impl Settings {
             rate_control,
             directed_yield,
             guest,
-            // A flag of what is loaded, and the policies of tasks.
+            // Flags at load time and the policies of tasks express this.
             partial: _,
-            // Of user space alone.
+            // For user space only.
             agent: _,
             steering: _,
             metrics: _,

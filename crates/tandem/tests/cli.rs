@@ -409,7 +409,7 @@ fn only_regular_files_and_pipes_of_the_shell_are_read() {
     ];
     for args in cases {
         let message = rejection(args, dir.path());
-        assert!(message.ends_with("cannot be read: it is no regular file\n"), "{args:?}: {message}");
+        assert!(message.ends_with("cannot be read: it is not a regular file\n"), "{args:?}: {message}");
     }
     tandem().args(["sim", "/dev/stdin"]).write_stdin(scenario("xen-credit")).assert().success();
 }
@@ -422,7 +422,7 @@ fn names_in_files_cannot_steer_the_terminal() {
     fs::write(dir.path().join("s.toml"), scenario).expect("write a scenario");
     for verb in ["sim", "check"] {
         let message = rejection(&[verb, "s.toml"], dir.path());
-        let expected = "tandem: s.toml:6: there is the control character `\\u{1b}`; leave it out\n";
+        let expected = "tandem: s.toml:6: the control character `\\u{1b}` is not allowed; remove it\n";
         assert_eq!(message, expected);
     }
 }

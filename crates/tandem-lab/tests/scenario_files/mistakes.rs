@@ -52,7 +52,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         (
             "    { signal = \"log\" },",
             "{ signal = \"log\", wait = \"log\" },",
-            "dir/s.toml:51: needs one key, which says what it is; write one table for each",
+            "dir/s.toml:51: needs exactly one key; write one table for each",
         ),
         (
             "    { signal = \"log\" },",
