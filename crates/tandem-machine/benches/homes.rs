@@ -1,5 +1,5 @@
-//! Speed of the planner of homes: what it takes to place 200 VMs on machines with several nodes from nothing, and to look at
-//! them afterwards. Each figure is the best of several rounds.
+//! Speed of the planner of homes: the time to place 200 VMs from nothing on machines with several nodes, and
+//! of each scan afterwards. Each figure is the best of several rounds.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
-//! Makes machines, and checks them.
+//! Builds machines, and checks them.
 //!
-//! Every source of machines (presets, files, sysfs, hwloc, tests) says the same thing: for each CPU, which core,
-//! cache, node and package it belongs to, by whatever numbers the source uses. The builder turns these labels
-//! into dense indices: CPUs, nodes and packages in the order of their numbers, cores and caches in the order of
-//! their first CPU. A core or cache that no CPU uses does not exist, a node does.
+//! Every source of machines (presets, files, sysfs, hwloc, tests) provides the same: for each CPU, its core,
+//! cache, node and package, by whatever numbers the source uses. The builder turns these labels into dense
+//! indices: CPUs, nodes and packages in the order of their numbers, cores and caches in the order of their
+//! first CPU. A core or cache that no CPU uses does not exist, a node does.
 
 use super::error::MachineError;
 use super::{Core, Cpu, Hardware, Llc, Machine, Node, Package};
@@ -17,9 +17,9 @@ pub const MAX_CPUS: usize = 8192;
 pub const MAX_NODES: usize = 1024;
 /// Distance of a node to itself (ACPI specification, System Locality Information Table).
 pub const LOCAL_DISTANCE: u32 = 10;
-/// Distance between two nodes when nobody says otherwise (`REMOTE_DISTANCE` of Linux).
+/// Default distance between two nodes (`REMOTE_DISTANCE` of Linux).
 pub const REMOTE_DISTANCE: u32 = 20;
-/// Largest distance: ACPI uses one byte, of which this value says "unreachable".
+/// Largest distance: ACPI uses one byte, in which this value means "unreachable".
 pub(super) const MAX_DISTANCE: u32 = 255;
 
 /// Memory of a node of [`MachineBuilder::symmetric`].
@@ -50,12 +50,12 @@ pub struct NodeSpec {
     pub os_index: u32,
     /// Its memory in bytes; 0 for none.
     pub memory_bytes: u64,
-    /// What its memory controllers sustain, in bytes a second.
+    /// The sustained bandwidth of its memory, in bytes per second.
     pub bandwidth_bytes_per_s: u64,
 }
 
 impl NodeSpec {
-    /// Bandwidth of a node of which only the topology is known: what Intel's Memory Latency Checker reports for
+    /// Bandwidth of a node where only the topology is known: what Intel's Memory Latency Checker reports for
     /// the own node of a two-socket server, 69.3 GB/s.
     pub const GENERIC_BANDWIDTH_BYTES_PER_S: u64 = 69_300_000_000;
 }
@@ -98,7 +98,7 @@ impl MachineBuilder {
 
     /// A machine of equal packages, each of which is a NUMA node with one last-level cache.
     ///
-    /// CPUs are numbered as Xen does: the threads of a core side by side, package after package.
+    /// CPUs are numbered as by Xen: the threads of a core side by side, package after package.
     pub fn symmetric(packages: u32, cores_per_package: u32, threads_per_core: u32) -> Self {
         let mut builder = Self::new(format!("{packages}x{cores_per_package}x{threads_per_core}"));
         for package in 0..packages {
@@ -164,33 +164,34 @@ impl MachineBuilder {
         self
     }
 
-    /// Says how far the nodes are from each other: a row for each node, rows and columns in the order in which
-    /// the nodes were added. Without it a node is 10 from itself and 20 from every other.
+    /// Sets the distances between nodes: a row for each node, rows and columns in the order in which the
+    /// nodes were added. By default a node is 10 from itself and 20 from every other.
     pub fn distances(mut self, rows: Vec<Vec<u32>>) -> Self {
         self.distances = Some(rows);
         self
     }
 
-    /// Says which CPUs are isolated, by the operating system's numbers; those that the machine does not have count for nothing.
+    /// Sets the isolated CPUs, by the operating system's numbers; CPUs that the machine does not have are
+    /// ignored.
     pub fn isolated(mut self, numbers: impl IntoIterator<Item = u32>) -> Self {
         self.isolated.extend(numbers);
         self
     }
 
-    /// Says which CPUs are without a tick while one task runs (`nohz_full=`), by the operating system's numbers; those that the
-    /// machine does not have count for nothing.
+    /// Sets the CPUs without a tick while one task runs (`nohz_full=`), by the operating system's numbers;
+    /// CPUs that the machine does not have are ignored.
     pub fn tickless(mut self, numbers: impl IntoIterator<Item = u32>) -> Self {
         self.tickless.extend(numbers);
         self
     }
 
-    /// Says what the cores and the memory are like; without it they are [`Hardware::GENERIC`].
+    /// Sets the constants of cores and memory; by default they are [`Hardware::GENERIC`].
     pub fn hardware(mut self, hardware: Hardware) -> Self {
         self.hardware = hardware;
         self
     }
 
-    /// The machine, if its parts fit together.
+    /// Builds the machine, if its parts are consistent.
     pub fn build(mut self) -> Result<Machine, MachineError> {
         self.check_hardware()?;
         let (nodes, distances) = self.build_nodes()?;
@@ -261,7 +262,7 @@ impl MachineBuilder {
                     None if from == to => LOCAL_DISTANCE,
                     None => REMOTE_DISTANCE,
                 };
-                // Nothing runs on a node without CPUs; real firmware gives some of them another own distance.
+                // No task runs on a node without CPUs; real firmware gives some of them another own distance.
                 let odd_but_harmless = || !self.cpus.iter().any(|cpu| cpu.node == self.nodes[from].os_index);
                 let in_range = (LOCAL_DISTANCE..=MAX_DISTANCE).contains(&distance);
                 if !in_range || (from == to && distance != LOCAL_DISTANCE && !odd_but_harmless()) {
@@ -318,7 +319,7 @@ impl MachineBuilder {
         Ok(())
     }
 
-    /// Puts checked parts together.
+    /// Assembles checked parts.
     fn assemble(self, mut nodes: Vec<Node>, distances: Vec<u32>) -> Machine {
         let count = self.cpus.len();
         let llc_sizes: BTreeMap<u32, u64> = self.llcs.into_iter().collect();

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use thiserror::Error;
 
-/// Largest number that a list may hold. Firmware may number CPUs with gaps, hence more than CPUs allowed.
+/// Largest number that a list may contain. Firmware may number CPUs with gaps, so it is larger than the
+/// number of CPUs allowed.
 pub const MAX_NUMBER: u32 = 65_535;
 
 /// Why a text is not a list of numbers.
@@ -35,7 +36,7 @@ pub fn parse_cpulist(text: &str) -> Result<Vec<u32>, CpuListError> {
             }
         }
     }
-    // A text may name the same numbers again and again: each is taken once.
+    // A text may repeat numbers: each counts once.
     ranges.sort_unstable();
     let mut numbers: Vec<u32> = Vec::new();
     for (first, last) in ranges {

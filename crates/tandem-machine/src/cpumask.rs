@@ -107,13 +107,14 @@ impl CpuMask {
         self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= !other);
     }
 
-    /// The first CPU after the given one, going round once: that one comes last.
+    /// The first CPU after the given one, wrapping around once: the given one comes last.
     #[inline]
     pub fn next_after(&self, cpu: CpuId) -> Option<CpuId> {
         self.next_and_after(self, cpu)
     }
 
-    /// The first CPU after the given one that both sets hold, going round once: that one comes last.
+    /// The first CPU after the given one that both sets contain, wrapping around once: the given one comes
+    /// last.
     #[inline]
     pub fn next_and_after(&self, other: &Self, cpu: CpuId) -> Option<CpuId> {
         let next = CpuId(cpu.0 + 1);
@@ -144,7 +145,8 @@ impl CpuMask {
         iter_words(self.words.iter().zip(&other.words).map(|(a, b)| a & !b))
     }
 
-    /// The first CPU at or after `start` that both sets hold, going round once; `None` if they share none.
+    /// The first CPU at or after `start` that both sets contain, wrapping around once; `None` if they share
+    /// none.
     #[inline]
     pub fn next_and_wrapping(&self, other: &Self, start: CpuId) -> Option<CpuId> {
         let words = self.words.len();
@@ -194,7 +196,7 @@ mod tests {
         assert_eq!(a.next_and_wrapping(&CpuMask::empty(130), CpuId(0)), None);
         assert_eq!(a.next_after(CpuId(129)), Some(CpuId(3)));
         let full = CpuMask::first(64);
-        assert_eq!(full.next_after(CpuId(63)), Some(CpuId(0)), "the last of all bits");
+        assert_eq!(full.next_after(CpuId(63)), Some(CpuId(0)), "the last bit");
     }
 
     #[test]

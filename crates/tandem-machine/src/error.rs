@@ -1,4 +1,4 @@
-//! What can be wrong with the description of a machine.
+//! Errors in the description of a machine.
 
 use super::builder::{LOCAL_DISTANCE, MAX_CPUS, MAX_DISTANCE, MAX_NODES};
 use thiserror::Error;
@@ -6,10 +6,10 @@ use thiserror::Error;
 /// Why a description is not a machine. Numbers are the operating system's.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MachineError {
-    /// There is nothing to run on.
+    /// There is no CPU.
     #[error("the machine has no CPU; at least one is needed")]
     NoCpu,
-    /// There is nowhere for memory and CPUs to belong to.
+    /// There is no NUMA node.
     #[error("the machine has no NUMA node; at least one is needed")]
     NoNode,
     /// More CPUs than Linux supports on any architecture.
@@ -18,16 +18,16 @@ pub enum MachineError {
     /// More nodes than Linux supports on any architecture.
     #[error("the machine has {0} NUMA nodes; at most {MAX_NODES} are supported")]
     TooManyNodes(usize),
-    /// Two CPUs with one number.
+    /// Two CPUs have the same number.
     #[error("CPU {0} is described twice")]
     DuplicateCpu(u32),
-    /// Two nodes with one number.
+    /// Two nodes have the same number.
     #[error("NUMA node {0} is described twice")]
     DuplicateNode(u32),
-    /// Two last-level caches with one number.
+    /// Two last-level caches have the same number.
     #[error("last-level cache {0} is described twice")]
     DuplicateLlc(u32),
-    /// A CPU on a node that is not there.
+    /// A CPU is on a node that does not exist.
     #[error("CPU {cpu} is on NUMA node {node}, which is not described")]
     UnknownNode {
         /// The CPU.
@@ -35,7 +35,7 @@ pub enum MachineError {
         /// The missing node.
         node: u32,
     },
-    /// A CPU under a cache that is not there.
+    /// A CPU uses a cache that does not exist.
     #[error("CPU {cpu} uses last-level cache {llc}, which is not described")]
     UnknownLlc {
         /// The CPU.
@@ -53,16 +53,16 @@ pub enum MachineError {
         /// What they should share.
         what: &'static str,
     },
-    /// A CPU that does nothing.
+    /// A CPU has no speed.
     #[error("CPU {0} has a capacity of 0; it must be positive")]
     NoCapacity(u32),
-    /// The matrix has another shape than nodes by nodes.
+    /// The matrix is not nodes by nodes.
     #[error("the distances must be {nodes} rows of {nodes} numbers, one for each NUMA node")]
     DistanceShape {
         /// Number of nodes.
         nodes: usize,
     },
-    /// A distance that ACPI does not allow.
+    /// ACPI does not allow the distance.
     #[error(
         "the distance from NUMA node {from} to {to} is {distance}; allowed is {LOCAL_DISTANCE} from a node \
          with CPUs to itself, else {LOCAL_DISTANCE} to {MAX_DISTANCE}"
@@ -72,22 +72,22 @@ pub enum MachineError {
         from: u32,
         /// Column.
         to: u32,
-        /// The number found.
+        /// The distance.
         distance: u32,
     },
-    /// Memory that cannot be reached.
+    /// Memory has no bandwidth.
     #[error("NUMA node {0} has memory but a bandwidth of 0; it must be positive")]
     NoBandwidth(u32),
-    /// A cache that can hold nothing.
+    /// A cache has no size.
     #[error("last-level cache {0} has a size of 0; it must be positive")]
     EmptyLlc(u32),
-    /// Cores without a cache of their own.
+    /// Cores have no private cache.
     #[error("the L2 cache has a size of 0; it must be positive")]
     EmptyL2,
-    /// A clock of zero.
+    /// The clock is zero.
     #[error("the clock is 0 MHz; it must be positive")]
     NoClock,
-    /// Latencies that fall with distance.
+    /// Latencies decrease with distance.
     #[error(
         "latencies must rise with distance: last-level cache {llc_ns} ns, own memory {local_ns} ns, remote \
          memory {remote_ns} ns"

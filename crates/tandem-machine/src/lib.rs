@@ -1,15 +1,15 @@
 //! The machine that schedulers share out, and where virtual machines live on it.
 //!
-//! Problem: the agent on a host, the simulator, and the tools for people have to agree on what a machine is, and on which NUMA
-//! nodes a VM belongs to. A service that runs as root needs that without the simulator.
+//! Problem: the agent on a host, the simulator, and the tools have to agree on what a machine is, and on
+//! which NUMA nodes a VM belongs. A service that runs as root needs that without the simulator.
 //!
-//! Approach: a [`Machine`] holds only what is online and usable, in flat arrays that [typed indices](ids) point into; the
-//! operating system's own numbers are kept beside them for display. [`MachineBuilder`] alone makes one, and checks it: a
-//! `Machine` that exists is consistent. [`placement`] finds the nodes of a new VM by Xen's rule; [`homes`] chooses and moves
-//! homes while VMs come, go, and work more or less.
+//! Approach: a [`Machine`] contains only what is online and usable, in flat arrays with [typed indices](ids);
+//! it keeps the operating system's own numbers for display. Only [`MachineBuilder`] creates one, and checks
+//! it: every `Machine` is consistent. [`placement`] finds the nodes of a new VM by Xen's rule; [`homes`]
+//! chooses and moves homes while VMs come and go and their load changes.
 //!
-//! Limits: nothing here reads a file or asks a kernel, and CPUs neither come nor go: then there is another machine. Terms are
-//! hwloc's.
+//! Limits: nothing here reads a file or asks a kernel. A machine's CPUs do not change: after hotplug there is
+//! another `Machine`. Terms are hwloc's.
 
 mod builder;
 mod cpulist;
@@ -45,7 +45,8 @@ pub struct Cpu {
     pub node: NodeId,
     /// Its package.
     pub package: PackageId,
-    /// Speed in thousandths of the machine's fastest CPU: 1000, or less on the small cores of a hybrid machine.
+    /// Speed in thousandths of the machine's fastest CPU: 1000, or less on the small cores of a hybrid
+    /// machine.
     pub capacity_permille: u32,
 }
 
@@ -66,7 +67,7 @@ pub struct Llc {
 }
 
 impl Llc {
-    /// Size where nobody tells it: that of a Xeon Platinum 8160 (Intel's product specification).
+    /// Size where it is not reported: that of a Xeon Platinum 8160 (Intel's product specification).
     pub const GENERIC_SIZE_BYTES: u64 = 33 << 20;
 }
 
@@ -79,7 +80,7 @@ pub struct Node {
     pub cpus: CpuMask,
     /// Its memory in bytes; 0 for none.
     pub memory_bytes: u64,
-    /// What its memory controllers sustain, in bytes a second; 0 without memory.
+    /// The sustained bandwidth of its memory, in bytes per second; 0 without memory.
     pub bandwidth_bytes_per_s: u64,
 }
 
@@ -108,12 +109,12 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// Values for a machine of which only the topology is known: a two-socket server of the late 2010s.
+    /// Values for a machine where only the topology is known: a two-socket server of the late 2010s.
     ///
-    /// Clock, caches and latency of the last-level cache are those of a Xeon Platinum 8160 (Skylake-SP: 2.1 GHz,
-    /// 1 MiB of L2, 50 to 70 cycles to the L3; Intel 64 and IA-32 Architectures Optimization Reference Manual).
-    /// Memory latencies are what Intel's Memory Latency Checker 3.9 reports for a two-socket server: 89.3 ns to
-    /// the own node, 138.9 ns to the other.
+    /// Clock, caches and latency of the last-level cache are those of a Xeon Platinum 8160 (Skylake-SP: 2.1
+    /// GHz, 1 MiB of L2, 50 to 70 cycles to the L3; Intel 64 and IA-32 Architectures Optimization Reference
+    /// Manual). Memory latencies are what Intel's Memory Latency Checker 3.9 reports for a two-socket server:
+    /// 89.3 ns to the own node, 138.9 ns to the other.
     pub const GENERIC: Self = Self {
         clock_mhz: 2_100,
         l2_bytes: 1 << 20,
@@ -144,7 +145,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// What it is called.
+    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -159,7 +160,7 @@ impl Machine {
         &self.nodes
     }
 
-    /// Its last-level caches, by [`LlcId`]; none if none is reported.
+    /// Its last-level caches, by [`LlcId`]; empty if none is reported.
     pub fn llcs(&self) -> &[Llc] {
         &self.llcs
     }
@@ -198,20 +199,21 @@ impl Machine {
         &self.all_cpus
     }
 
-    /// CPUs that Linux keeps for tasks which name them (`isolcpus=`): it runs others elsewhere, and balances nothing onto them.
+    /// CPUs that Linux reserves for tasks which are bound to them (`isolcpus=`): it runs other tasks
+    /// elsewhere, and balances none onto them.
     #[inline]
     pub fn isolated(&self) -> &CpuMask {
         &self.isolated
     }
 
-    /// CPUs whose tick Linux stops while one task runs there (`nohz_full=`), if the scheduler lets it.
+    /// CPUs whose tick Linux stops while one task runs there (`nohz_full=`), if the scheduler allows it.
     #[inline]
     pub fn tickless(&self) -> &CpuMask {
         &self.tickless
     }
 
-    /// The CPUs that a task may use which names none: all that are not isolated. Linux keeps one; here they are all, if all are
-    /// isolated.
+    /// The CPUs of a task without an affinity: all that are not isolated. Linux keeps one; here they are all
+    /// CPUs, if all are isolated.
     #[inline]
     pub fn housekeeping_cpus(&self) -> &CpuMask {
         &self.housekeeping
@@ -262,14 +264,14 @@ impl Machine {
         self.distances[from.index() * self.nodes.len() + to.index()]
     }
 
-    /// Load from memory of node `to` by a CPU of node `from`, ns: linear in the distance, nobody else using it.
+    /// Load from memory of node `to` by a CPU of node `from`, ns: linear in the distance, without contention.
     pub fn memory_latency_ns(&self, from: NodeId, to: NodeId) -> f64 {
         let local = f64::from(self.hardware.local_memory_latency_ns);
         let hop = f64::from(self.hardware.remote_memory_latency_ns) - local;
         local + hop * (f64::from(self.distance(from, to)) - f64::from(LOCAL_DISTANCE)) / 10.0
     }
 
-    /// How long a cache line that the CPU `from` has written takes to the CPU `to`, ns, rounded: a load from the
+    /// How long a cache line that CPU `from` has written takes to CPU `to`, ns, rounded: a load from the
     /// last-level cache that they share, or one from memory as far away as the other's cache is.
     pub fn line_transfer_ns(&self, from: CpuId, to: CpuId) -> u64 {
         if self.llc_cpus(from).contains(to) {

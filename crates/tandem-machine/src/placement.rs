@@ -1,20 +1,21 @@
 //! Which NUMA nodes a new VM should live on: the automatic placement of Xen's libxl.
 //!
-//! **Problem.** A VM whose memory lies on few nodes, and whose vCPUs stay there, loads from local memory. But the
-//! nodes must have room for it, and no node should be crowded while another is empty.
+//! **Problem.** A VM whose memory lies on few nodes, and whose vCPUs stay there, loads from local memory. But
+//! the nodes must have room for it, and no node should be crowded while another is empty.
 //!
-//! **Approach.** As few nodes as possible: for each number of nodes upwards, look at all the combinations of that many
-//! nodes which have enough free memory and at least as many pCPUs as the VM has vCPUs. The first number that
-//! has such *candidates* is final. Among them, fewer runnable vCPUs win, then more free memory, then the lower
-//! node numbers. A vCPU that is there already counts as runnable on each node that its affinity touches.
+//! **Approach.** As few nodes as possible: for each number of nodes upwards, consider all combinations of
+//! that many nodes which have enough free memory and at least as many pCPUs as the VM has vCPUs. The first
+//! number that has such *candidates* is final. Among them, fewer runnable vCPUs win, then more free memory,
+//! then the lower node numbers. An existing vCPU counts as runnable on each node that its affinity touches.
 //!
-//! Isolated pCPUs are for what is pinned to them: they do not count, and a node that has no others is no candidate.
+//! Isolated pCPUs are for tasks that are pinned to them: they do not count, and a node that has no others is
+//! not a candidate.
 //!
-//! **Limits.** There is nothing to decide with one node, and above [`MAX_NODES`] nodes the combinations would be too
-//! many: placement is skipped then. Distances between nodes, how busy a vCPU really is, and SMT do not count.
+//! **Limits.** There is nothing to decide with one node, and above [`MAX_NODES`] nodes the combinations would
+//! be too many: placement is skipped then. Distances between nodes, the load of a vCPU, and SMT do not count.
 //!
-//! Source: `libxl_numa.c` of Xen 4.2 and later. It computes a first number of nodes from the pCPUs only if all
-//! nodes have equally many; starting from the largest node, as here, leaves out no candidate either way.
+//! Source: `libxl_numa.c` of Xen 4.2 and later. It computes a first number of nodes from the pCPUs only if
+//! all nodes have equally many; starting from the largest node, as here, omits no candidate either way.
 
 use crate::ids::NodeId;
 use crate::{Machine, Node};
@@ -25,7 +26,7 @@ pub const MAX_NODES: usize = 16;
 
 const KIB: u64 = 1 << 10;
 
-/// What the VMs that are already there leave free, and how many vCPUs may run where.
+/// What existing VMs leave free, and how many vCPUs may run on each node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Occupancy {
     nodes: Vec<NodeOccupancy>,
@@ -44,16 +45,16 @@ impl Occupancy {
         Self { nodes: machine.nodes().iter().map(free).collect() }
     }
 
-    /// A machine with so much free memory on each node, bytes, and no runnable vCPUs.
+    /// A machine with this much free memory on each node, bytes, and no runnable vCPUs.
     pub fn with_free_memory(free_bytes: &[u64]) -> Self {
         let node = |&free_memory_bytes: &u64| NodeOccupancy { free_memory_bytes, runnable_vcpus: 0 };
         Self { nodes: free_bytes.iter().map(node).collect() }
     }
 
-    /// Adds a VM whose vCPUs may run on, and whose memory lies on, the given nodes (all nodes of the machine if
-    /// none are given).
+    /// Adds a VM whose vCPUs may run on, and whose memory lies on, the given nodes (all nodes of the machine
+    /// if none are given).
     ///
-    /// The memory is taken evenly; what a node has no room for, the others give.
+    /// The memory is taken evenly; the other nodes provide what one has no room for.
     ///
     /// # Errors
     /// If a node is not part of the machine, or the nodes have too little free memory together; nothing is
@@ -73,7 +74,7 @@ impl Occupancy {
         if request.memory_bytes > free_bytes {
             return Err(OccupancyError::TooLittleMemory { memory_bytes: request.memory_bytes, free_bytes });
         }
-        // The fullest node first, so that the others can make up for what it lacks.
+        // The fullest node first, so that the others can compensate.
         nodes.sort_by_key(|&node| self.free_memory_bytes(node));
         let mut missing_bytes = request.memory_bytes;
         for (done, &node) in nodes.iter().enumerate() {
@@ -99,7 +100,7 @@ impl Occupancy {
     }
 }
 
-/// Why a VM cannot be where it is said to be.
+/// Why a VM cannot be where the caller puts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OccupancyError {
     /// The node does not exist.
@@ -118,12 +119,12 @@ pub enum OccupancyError {
     TooLittleMemory {
         /// Memory of the VM, bytes.
         memory_bytes: u64,
-        /// What is free on its nodes, bytes.
+        /// Free memory on its nodes, bytes.
         free_bytes: u64,
     },
 }
 
-/// What a VM needs.
+/// The needs of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Number of vCPUs.
@@ -132,18 +133,18 @@ pub struct Request {
     pub memory_bytes: u64,
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlacementOutcome {
     /// There are nodes for the VM.
     Placed(Placement),
-    /// The VM fits, but this machine gives no choice that placement could make: it should run anywhere.
+    /// The VM fits, but the machine leaves placement no choice: the VM should run anywhere.
     Skipped(SkipReason),
     /// No nodes have what the VM needs.
     NoCandidate(Shortage),
 }
 
-/// The nodes for a VM, and what else was possible.
+/// The nodes for a VM, and the alternatives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// All candidates with the fewest nodes, best first; never empty.
@@ -159,11 +160,11 @@ pub struct Candidate {
     pub pcpus: usize,
     /// Runnable vCPUs, summed over the nodes: one that may run on two of them counts twice.
     pub runnable_vcpus: u64,
-    /// Their free memory, bytes; that of each node counts in whole KiB, so that no smaller difference decides.
+    /// Their free memory, bytes; each node's counts in whole KiB, so that no smaller difference decides.
     pub free_memory_bytes: u64,
 }
 
-/// What put the best candidate before all the others.
+/// Why the best candidate is before all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecidedBy {
     /// There was no other.
@@ -189,7 +190,7 @@ impl Placement {
 
     /// Why the best candidate is the best.
     pub fn decided_by(&self) -> DecidedBy {
-        // The order is total, so what tells the best from the second tells it from all.
+        // The order is total, so the difference between the best and the second decides against all.
         match &self.candidates[..] {
             [] | [_] => DecidedBy::OnlyCandidate,
             [best, second, ..] if best.runnable_vcpus != second.runnable_vcpus => DecidedBy::RunnableVcpus,
@@ -202,10 +203,10 @@ impl Placement {
 /// Why placement was not tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SkipReason {
-    /// Nothing to choose from.
+    /// There is nothing to choose from.
     #[error("the machine has one NUMA node")]
     OneNode,
-    /// Too many combinations.
+    /// There are too many combinations.
     #[error("the machine has {nodes} NUMA nodes; placement tries all combinations, of at most {MAX_NODES}")]
     TooManyNodes {
         /// Number of nodes.
@@ -213,10 +214,10 @@ pub enum SkipReason {
     },
 }
 
-/// What all the nodes with pCPUs together have too little of.
+/// What all nodes with pCPUs together lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Shortage {
-    /// pCPUs.
+    /// The nodes lack pCPUs.
     #[error(
         "the VM has {vcpus} vCPUs, but the machine only {pcpus} pCPUs{}",
         if *isolated > 0 { " that are not isolated" } else { "" }
@@ -226,10 +227,10 @@ pub enum Shortage {
         vcpus: u32,
         /// pCPUs of the machine that are not isolated.
         pcpus: usize,
-        /// Those that are.
+        /// pCPUs of the machine that are isolated.
         isolated: usize,
     },
-    /// Free memory.
+    /// The nodes lack free memory.
     #[error(
         "the VM needs {} MiB of memory, but the nodes with pCPUs have only {} MiB free",
         mib(*memory_bytes), mib(*free_bytes)
@@ -244,7 +245,7 @@ pub enum Shortage {
 
 /// Chooses nodes for a VM. Does not add it to the occupancy.
 ///
-/// Looks at no more than 2^16 combinations of nodes for each number of nodes.
+/// Considers at most 2^16 combinations of nodes for each number of nodes.
 ///
 /// # Panics
 /// If the occupancy is that of a machine with another number of nodes.
@@ -252,13 +253,14 @@ pub fn place(machine: &Machine, occupancy: &Occupancy, request: Request) -> Plac
     place_within(machine, occupancy, request, &usable_nodes(machine))
 }
 
-/// The nodes that have pCPUs which are not isolated: others can be part of no affinity, or are kept for what is pinned there.
+/// The nodes that have pCPUs which are not isolated: others can be part of no affinity, or are reserved for
+/// pinned tasks.
 pub fn usable_nodes(machine: &Machine) -> Vec<NodeId> {
     let nodes = (0..machine.node_count()).map(NodeId::from);
     nodes.filter(|node| machine.node_cpus(*node).intersects(machine.housekeeping_cpus())).collect()
 }
 
-/// The same for a VM that may be on these nodes alone, some of the [`usable_nodes`] in ascending order.
+/// As [`place`], for a VM that is limited to these nodes, some of the [`usable_nodes`] in ascending order.
 ///
 /// # Panics
 /// As [`place`].
@@ -289,12 +291,12 @@ pub fn place_within(
     PlacementOutcome::Placed(Placement { candidates })
 }
 
-/// How the memory of a VM is spread when it is striped evenly over the given nodes: the share of each node of the
-/// machine.
+/// How the memory of a VM is spread when it is striped evenly over the given nodes: the share of each node of
+/// the machine.
 ///
-/// Nodes without memory take no part. Without nodes, or if none of them has memory, the memory is spread
-/// over all the nodes of the machine that have some: where Xen puts it when no nodes are preferred. The shares
-/// sum to 1 on every machine.
+/// Nodes without memory take no part. Without nodes, or if none of them has memory, the memory is spread over
+/// all the nodes of the machine that have some: where Xen puts it when no nodes are preferred. The shares sum
+/// to 1 on every machine.
 pub fn memory_shares(nodes: &[NodeId], machine: &Machine) -> Vec<f64> {
     let all: Vec<NodeId> = (0..machine.node_count()).map(NodeId::from).collect();
     let has_memory = |node: &NodeId| machine.nodes()[node.index()].memory_bytes > 0;
@@ -327,7 +329,7 @@ fn shortage(
         .then_some(Shortage::Memory { memory_bytes: request.memory_bytes, free_bytes: all.free_memory_bytes })
 }
 
-/// All the combinations of `count` usable nodes that have what is requested.
+/// All combinations of `count` usable nodes that satisfy the request.
 fn candidates(
     machine: &Machine,
     occupancy: &Occupancy,
@@ -343,7 +345,7 @@ fn candidates(
         .collect()
 }
 
-/// All the combinations of `count` of at most [`MAX_NODES`] nodes, each in the order of the nodes.
+/// All combinations of `count` of at most [`MAX_NODES`] nodes, each in the order of the nodes.
 pub(crate) fn combinations(nodes: &[NodeId], count: usize) -> impl Iterator<Item = Vec<NodeId>> {
     debug_assert!(nodes.len() <= MAX_NODES);
     (0u32..1 << nodes.len()).filter(move |combination| combination.count_ones() as usize == count).map(
@@ -366,7 +368,7 @@ fn candidate(machine: &Machine, occupancy: &Occupancy, nodes: Vec<NodeId>) -> Ca
     }
 }
 
-/// For messages; a fraction is shown as such.
+/// For messages; shows fractions.
 fn mib(bytes: u64) -> f64 {
     bytes as f64 / (1 << 20) as f64
 }
@@ -376,7 +378,7 @@ pub(crate) fn pcpus(machine: &Machine, node: NodeId) -> usize {
     machine.node_cpus(node).count_and(machine.housekeeping_cpus())
 }
 
-/// What comes first is the better candidate. Equals are told apart by their nodes, so the order is total.
+/// The smaller is the better candidate. Ties are broken by the nodes, so the order is total.
 fn order(candidate: &Candidate) -> (u64, Reverse<u64>, &[NodeId]) {
     (candidate.runnable_vcpus, Reverse(candidate.free_memory_bytes), &candidate.nodes)
 }

@@ -1,12 +1,12 @@
 //! Machines of the published tables, by name.
 //!
-//! Where a value comes from:
+//! Sources of the values:
 //! - Cores, clocks, cache sizes and memory channels: Intel's product specifications (ARK) and datasheets.
 //! - Memory bandwidth is *sustained*: the theoretical peak of the channels times [`SUSTAINED_PCT`].
-//! - Latencies: measured; each preset says by whom.
-//! - Memory sizes: the published tables, where they tell.
+//! - Latencies: measured; each preset names the source.
+//! - Memory sizes: the published tables, where they have them.
 //!
-//! Assumed on all: threads of a core have neighbouring numbers, as under Xen, and every remote node is at
+//! Assumed for all: threads of a core have neighbouring numbers, as under Xen, and every remote node is at
 //! distance 20, as all sockets of these machines are linked directly.
 
 use super::{Hardware, Machine, MachineBuilder};
@@ -15,8 +15,8 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Part of the theoretical bandwidth that reading sustains, in percent: a two-socket Xeon Platinum 8269CY reads
-/// 225.1 GB/s (Memory Latency Checker 3.9) of 2 x 6 channels of DDR4-2933, 281.6 GB/s.
+/// Part of the theoretical bandwidth that reading sustains, in percent: a two-socket Xeon Platinum 8269CY
+/// reads 225.1 GB/s (Memory Latency Checker 3.9) of 2 x 6 channels of DDR4-2933, 281.6 GB/s.
 const SUSTAINED_PCT: u64 = 80;
 
 /// A preset before it is built.
@@ -27,7 +27,7 @@ struct Preset {
     threads_per_core: u32,
     llc_bytes: u64,
     node_memory_bytes: u64,
-    /// Theoretical peak of a node's memory: channels times million transfers a second times 8 bytes.
+    /// Theoretical peak of a node's memory: channels times million transfers per second times 8 bytes.
     peak_mb_per_s: u64,
     hardware: Hardware,
 }
@@ -69,15 +69,16 @@ const PRESETS: [Preset; 5] = [
             remote_memory_latency_ns: 120,
         },
     },
-    // The third host of the flat-domain table: 48 pCPUs, 393138 MB, 2 nodes. The table calls it an X5650, which
-    // has 24 threads on two sockets, so all of it is inferred from the table's baseline ("vanilla") columns:
+    // The third host of the flat-domain table: 48 pCPUs, 393138 MB, 2 nodes. The table calls it an X5650,
+    // which has 24 threads on two sockets, so all of it is inferred from the table's baseline ("vanilla")
+    // columns:
     // - 2 x 12 cores x 2 threads: 24 copies of Dhrystone score 21.6 times one copy and 48 only 25.1 times, so
     //   24 cores run 48 threads.
     // - Clock 2.1 GHz: one copy of Dhrystone scores 2037.6 against 2302.2 on the E5620 at 2.4 GHz.
     // - The last-level cache, over which CPUs talk, and remote memory are 1.7 times slower than the E5620's:
     //   pipe-based context switching scores 41.5 against 70.6.
-    // Not inferable, taken from Xeons with 12 cores (E5-2600 v2): 30 MiB of L3, 4 channels of DDR3-1866. Local
-    // memory is as on the E5620.
+    // Not inferable, taken from Xeons with 12 cores (E5-2600 v2): 30 MiB of L3, 4 channels of DDR3-1866.
+    // Local memory is as on the E5620.
     Preset {
         name: "flat-domain-48",
         packages: 2,
@@ -94,11 +95,11 @@ const PRESETS: [Preset; 5] = [
             remote_memory_latency_ns: 207,
         },
     },
-    // The host of the directed yield table: 4 sockets, 40 cores, 80 threads. Taken to be Xeon E7-4870. Memory
-    // latencies: Intel's Memory Latency Checker on four sockets of the E7-4800 family (Intel blog "Memory
-    // Latencies on Intel Xeon Processor E5-4600 and E7-4800 product families", 2014). L3 latency and 4 memory
-    // links that read 6.4 GB/s each: AnandTech's article 3648 on the preceding Xeon 7500, of the same platform.
-    // Not told and assumed: 64 GiB a node.
+    // The host of the directed yield table: 4 sockets, 40 cores, 80 threads. Assumed to be Xeon E7-4870.
+    // Memory latencies: Intel's Memory Latency Checker on four sockets of the E7-4800 family (Intel blog
+    // "Memory Latencies on Intel Xeon Processor E5-4600 and E7-4800 product families", 2014). L3 latency and
+    // 4 memory links that read 6.4 GB/s each: AnandTech's article 3648 on the preceding Xeon 7500, of the
+    // same platform. Not published and assumed: 64 GiB per node.
     Preset {
         name: "westmere-ex-4s",
         packages: 4,
@@ -115,10 +116,10 @@ const PRESETS: [Preset; 5] = [
             remote_memory_latency_ns: 197,
         },
     },
-    // The host of the soft affinity table: 2 sockets of 22 cores. Taken to be Xeon E5-2699 v4, the 22-core part
-    // of that time. Channels: DDR4-2400. Latencies: Memory Latency Checker 3.9 on a two-socket E5-2682 v4; L3
-    // 50 to 60 cycles (Intel's optimization manual). Not told and assumed: hyper-threads on (88 pCPUs), as the
-    // machine is delivered, and 128 GiB a node.
+    // The host of the soft affinity table: 2 sockets of 22 cores. Assumed to be Xeon E5-2699 v4, the 22-core
+    // part of that time. Channels: DDR4-2400. Latencies: Memory Latency Checker 3.9 on a two-socket E5-2682
+    // v4; L3 50 to 60 cycles (Intel's optimization manual). Not published and assumed: hyper-threads on (88
+    // pCPUs), as the machine is delivered, and 128 GiB per node.
     Preset {
         name: "broadwell-2s",
         packages: 2,
@@ -137,7 +138,7 @@ const PRESETS: [Preset; 5] = [
     },
 ];
 
-/// The machine of this name, if there is one.
+/// The machine with this name, if there is one.
 pub fn preset(name: &str) -> Option<Machine> {
     PRESETS.iter().find(|preset| preset.name == name).map(build)
 }

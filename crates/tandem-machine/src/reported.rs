@@ -1,10 +1,11 @@
-//! What a guest is told of the machine below it.
+//! The topology that a guest sees of the machine below it.
 
 use super::{CpuSpec, Machine, MachineBuilder, NodeSpec};
 
 impl Machine {
-    /// This machine as a guest with as many vCPUs is told of it: packages, caches and cores are the same, CPUs and
-    /// nodes are numbered from 0. Without `numa` there is one node over all CPUs, with all the memory.
+    /// This machine as it is reported to a guest with as many vCPUs: packages, caches and cores are the same,
+    /// CPUs and nodes are numbered from 0. Without `numa` there is one node over all CPUs, with all the
+    /// memory.
     pub fn reported(&self, numa: bool) -> Self {
         let mut builder = MachineBuilder::new(self.name()).hardware(self.hardware().clone());
         if numa {

@@ -1,4 +1,4 @@
-//! How descriptions become machines, and which are refused.
+//! Which descriptions become machines, and which are refused.
 
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, NodeId, PackageId};
@@ -36,7 +36,7 @@ fn relations_follow_labels_and_indices_are_dense() {
     assert_eq!(numbers(machine.llc_cpus(CpuId(1))), [1], "without a cache, the core's CPUs");
     assert_eq!(numbers(machine.node_cpus(NodeId(0))), [1]);
     assert_eq!(numbers(machine.package_cpus(PackageId(1))), [0, 2]);
-    // Rows were given in the order 4, 2.
+    // The rows are in the order 4, 2.
     assert_eq!(machine.distance(NodeId(1), NodeId(0)), 17);
     assert_eq!(machine.distance(NodeId(0), NodeId(1)), 21);
 }
@@ -88,9 +88,9 @@ fn isolated_cpus_are_left_to_tasks_that_name_them() {
     assert_eq!(machine.os_list(machine.isolated()), "2-3");
     assert_eq!(machine.os_list(machine.housekeeping_cpus()), "0-1");
     let all = MachineBuilder::symmetric(1, 4, 1).isolated(0..4).build().unwrap();
-    assert_eq!(all.housekeeping_cpus(), all.all_cpus(), "somebody has to run tasks that name none");
+    assert_eq!(all.housekeeping_cpus(), all.all_cpus(), "tasks without an affinity have to run somewhere");
     assert!(MachineBuilder::symmetric(1, 4, 1).build().unwrap().isolated().is_empty());
-    assert!(machine.reported(true).isolated().is_empty(), "a guest is not told");
+    assert!(machine.reported(true).isolated().is_empty(), "a guest does not see them");
 }
 
 #[test]
@@ -98,5 +98,5 @@ fn cpus_without_a_tick_are_those_named() {
     let machine = MachineBuilder::symmetric(1, 4, 1).tickless([1, 3, 9]).build().unwrap();
     assert_eq!(machine.os_list(machine.tickless()), "1,3");
     assert!(machine.isolated().is_empty());
-    assert!(machine.reported(true).tickless().is_empty(), "a guest is not told");
+    assert!(machine.reported(true).tickless().is_empty(), "a guest does not see them");
 }

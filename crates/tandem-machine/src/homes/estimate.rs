@@ -1,15 +1,16 @@
 //! What a choice of homes costs, in CPUs: CPU time lost per second.
 //!
-//! Four things lose time. For a VM with demand *d*, in CPUs:
-//! - *Far memory*: *d* x [`MEMORY_SHARE`] x share of its memory on each node x how much longer a load from there takes
-//!   than one from the CPU's own node, over the CPUs of its home. What it has not touched yet lies in its home, as far as
-//!   there is room, then on the nearest nodes.
-//! - *Far devices*: *d* x [`DEVICE_SHARE`] x how much longer a load from the nearest of its devices' nodes takes.
-//! - *Crowding*, of all VMs together. Demand is spread over the CPUs of a home. What a node is asked for beyond its
-//!   cores goes where cores idle, and beyond its CPUs where CPUs idle; there it is far from its memory, and
-//!   fills its caches twice for each stay of [`STAY_NS`]. What may go nowhere, or finds nothing idle, waits: all of
-//!   it is lost. Where all CPUs are busy, nothing more is lost by crowding a node, but those who live there get less
-//!   than their share, and others more: a CPU of that counts as [`UNFAIR_SHARE`] of a lost one.
+//! Four effects lose time. For a VM with demand *d*, in CPUs:
+//! - *Far memory*: *d* x [`MEMORY_SHARE`] x share of its memory on each node x how much longer a load from
+//!   there takes than one from the CPU's own node, over the CPUs of its home. Memory that it has not touched
+//!   yet lies in its home, as far as there is room, then on the nearest nodes.
+//! - *Far devices*: *d* x [`DEVICE_SHARE`] x how much longer a load from the nearest of its devices' nodes
+//!   takes.
+//! - *Crowding*, of all VMs together. Demand is spread over the CPUs of a home. Demand beyond a node's cores
+//!   goes where cores idle, and beyond its CPUs where CPUs idle; there it is far from its memory, and fills
+//!   its caches twice for each stay of [`STAY_NS`]. Demand that may go nowhere, or finds nothing idle, waits:
+//!   all of it is lost. Where all CPUs are busy, crowding a node loses nothing more, but VMs that live there
+//!   get less than their share, and others more: a CPU of that counts as [`UNFAIR_SHARE`] of a lost one.
 //! - *Virtual nodes that share a node*: see [`super::parts`].
 
 use super::{View, VmView, Wish};
@@ -18,80 +19,83 @@ use crate::ids::NodeId;
 use crate::placement;
 use crate::{Core, Machine, Node};
 
-/// Part of its time that a VM waits for memory that is near. That of the warehouses of SPECjbb2005 in the experiment
-/// numa-affinity, which was calibrated on the baseline there: 8 lines per us of work x 84 ns a line are 0.67 us, of 1.67 us
-/// in all. Of the other two, sysbench-memory waits for 0.59 of its time and lmbench-proc for 0.14.
+/// Share of its time that a VM waits for near memory. The value is that of the warehouses of SPECjbb2005 in
+/// the experiment numa-affinity, which was calibrated on the baseline there: 8 lines per us of work x 84 ns
+/// per line are 0.67 us, of 1.67 us in all. Of the other two, sysbench-memory waits for 0.59 of its time and
+/// lmbench-proc for 0.14.
 pub const MEMORY_SHARE: f64 = 0.4;
 
-/// Part of its time that a VM with a device waits for that device's node: registers, and what the device has written to
-/// memory there. An assumption.
+/// Share of its time that a VM with a device waits for that device's node: registers, and what the device has
+/// written to memory there. An assumption.
 pub const DEVICE_SHARE: f64 = 0.1;
 
-/// What a CPU counts, compared to a lost one, that VMs miss of their share because others live on nodes less crowded. An
-/// assumption: to the host it is not lost, to its VM it is.
+/// The weight, compared with a lost CPU, of a CPU that VMs miss of their share because others live on less
+/// crowded nodes. An assumption: to the host it is not lost, to its VM it is.
 pub const UNFAIR_SHARE: f64 = 0.5;
 
 /// How long a vCPU that left its home stays away, ns: a slice of Tandem's scheduler.
 const STAY_NS: f64 = 20e6;
 
-/// A view made ready to compute with.
+/// A view with derived data.
 pub(super) struct Situation<'a> {
     pub machine: &'a Machine,
     /// The VMs in the order of their numbers.
     pub vms: Vec<Known<'a>>,
-    /// Free memory of each node, bytes, whatever VMs have not touched yet.
+    /// Free memory of each node, bytes, regardless of what VMs have not touched yet.
     free_bytes: &'a [u64],
-    /// How much longer a load from a node takes, by node of the CPU, then by node of the memory: 0 for the own one.
+    /// How much longer a load from a node takes, by node of the CPU, then by node of the memory: 0 for the
+    /// own one.
     far: Vec<f64>,
     /// Cores of each node with a CPU that is not isolated.
     cores: Vec<f64>,
     /// CPUs of each node that are not isolated.
     cpus: Vec<f64>,
-    /// Time to fill a core's private cache again from far memory, ns.
+    /// Time to refill a core's private cache from far memory, ns.
     pub refill_ns: f64,
-    /// Part of its time that a VM waits for memory that is near: [`MEMORY_SHARE`], unless somebody asks what follows from another.
+    /// Share of its time that a VM waits for near memory: [`MEMORY_SHARE`], unless the caller evaluates
+    /// another one.
     pub memory_share: f64,
 }
 
-/// A VM, with what follows from its view.
+/// A VM, with data derived from its view.
 #[derive(Clone)]
 pub(super) struct Known<'a> {
     pub view: &'a VmView,
-    /// CPUs. A VM that sleeps for now will work again: at least a little.
+    /// CPUs. At least a little, because a VM that sleeps now will work again.
     pub demand: f64,
     /// Nodes with CPUs that are not isolated and that it may use, ascending.
     pub allowed: Vec<NodeId>,
-    /// Those of them among which its home is chosen; all but for [parts](super::parts).
+    /// The nodes among which its home is chosen: the allowed ones, except for [parts](super::parts).
     pub choices: Vec<NodeId>,
-    /// Its home as decided so far; empty: none.
+    /// Its home as decided so far; empty for none.
     pub home: Vec<NodeId>,
 }
 
 /// What the other VMs leave to one, by node.
 pub(super) struct Others {
-    /// CPUs that they ask for.
+    /// CPUs that they demand.
     pub asked: Vec<f64>,
-    /// Part of it that may go elsewhere.
+    /// The part of the demand that may go elsewhere.
     mobile: Vec<f64>,
     /// Free memory less what they have not touched yet, bytes.
     pub free_bytes: Vec<u64>,
 }
 
-/// What becomes of the demand that finds no place where it lives, CPUs.
+/// What happens to the demand that finds no place at home, CPUs.
 struct Spill {
     /// Lost by going elsewhere.
     away: f64,
-    /// It finds no place anywhere.
+    /// Demand that finds no place anywhere.
     waiting: f64,
-    /// Missed by VMs of which less is served than of all on average.
+    /// CPUs that VMs miss which are served less than the average.
     unfair: f64,
 }
 
-/// Least demand of a VM, CPUs for each of its vCPUs.
+/// Least demand of a VM, CPUs per vCPU.
 const DEMAND_MIN: f64 = 0.01;
 
 impl<'a> Situation<'a> {
-    /// With the demand of each VM, CPUs, where it is known.
+    /// Derives the data; `demand` is the demand of each VM, CPUs, if known.
     pub fn new(view: &View<'a>, demand: impl Fn(&VmView) -> Option<f64>) -> Self {
         let machine = view.machine;
         let nodes = machine.node_count();
@@ -136,7 +140,7 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// The nodes that the configuration wishes for the VM and that it may use, ascending.
+    /// The nodes that the configuration requests for the VM and that it may use, ascending.
     pub fn wished(&self, at: usize) -> Vec<NodeId> {
         let vm = &self.vms[at];
         match &vm.view.wish {
@@ -145,7 +149,7 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// Whether the VM may stay where it is at home.
+    /// Whether the VM may stay at its home.
     pub fn is_possible(&self, at: usize) -> bool {
         let vm = &self.vms[at];
         let is_all_of_few = vm.is_narrowed() && vm.home == vm.choices;
@@ -157,7 +161,8 @@ impl<'a> Situation<'a> {
         self.cpus(nodes) >= self.vms[at].view.vcpus as usize
     }
 
-    /// Pairs of an isolated VM and another VM's home on the same node, of which this VM is one, if it lived on these nodes.
+    /// Pairs of an isolated VM and another VM's home on the same node, of which this VM is one, if it lived
+    /// on these nodes.
     pub fn pairs(&self, at: usize, nodes: &[NodeId]) -> usize {
         let is_isolated = |vm: &Known<'_>| vm.view.wish == Wish::Isolated;
         let counts = |(other, vm): &(usize, &Known<'_>)| {
@@ -169,7 +174,7 @@ impl<'a> Situation<'a> {
         self.vms.iter().enumerate().filter(counts).count()
     }
 
-    /// What all VMs but this one ask for.
+    /// The demand of all VMs but this one.
     pub fn others(&self, except: usize) -> Others {
         let mut others = Others {
             asked: vec![0.0; self.cpus.len()],
@@ -200,8 +205,8 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// Where the memory that a VM has not touched yet will lie, bytes by node: in its home, evenly as far as there is room,
-    /// then on the nearest nodes.
+    /// Where the memory that a VM has not touched yet will lie, bytes by node: in its home, evenly as far as
+    /// there is room, then on the nearest nodes.
     pub fn untouched(&self, vm: &VmView, home: &[NodeId], free_bytes: &[u64]) -> Vec<u64> {
         let mut taken = vec![0; free_bytes.len()];
         let mut missing = vm.memory_bytes.saturating_sub(vm.resident_bytes.iter().sum());
@@ -221,7 +226,7 @@ impl<'a> Situation<'a> {
         taken
     }
 
-    /// CPUs lost by all, as far as it depends on where this VM lives, if that is on these nodes.
+    /// CPUs lost by all VMs, as far as that depends on this VM's home, if the home is these nodes.
     pub fn lost(&self, at: usize, others: &Others, nodes: &[NodeId]) -> f64 {
         let vm = &self.vms[at];
         let mut all =
@@ -231,7 +236,7 @@ impl<'a> Situation<'a> {
         self.crowding(&all) + far + self.together_loss(at, nodes)
     }
 
-    /// Loss by far memory for each CPU of demand.
+    /// Loss by far memory per CPU of demand.
     pub fn memory_loss(&self, vm: &Known<'_>, others: &Others, nodes: &[NodeId]) -> f64 {
         let untouched = self.untouched(vm.view, nodes, &others.free_bytes);
         let bytes: Vec<u64> =
@@ -239,7 +244,8 @@ impl<'a> Situation<'a> {
         self.memory_share * self.mean_over_cpus(nodes, |cpu| self.far_of(&bytes, cpu))
     }
 
-    /// How much longer loads of so much memory on each node take from a CPU's node than if all of it was there.
+    /// How much longer loads of these bytes on each node take from a CPU's node than if all of them were
+    /// there.
     pub fn far_of(&self, bytes: &[u64], cpu: NodeId) -> f64 {
         let all: f64 = bytes.iter().map(|&bytes| bytes as f64).sum();
         if all == 0.0 {
@@ -248,7 +254,7 @@ impl<'a> Situation<'a> {
         bytes.iter().enumerate().map(|(node, &bytes)| bytes as f64 / all * self.far(cpu, node.into())).sum()
     }
 
-    /// Loss by far devices for each CPU of demand.
+    /// Loss by far devices per CPU of demand.
     fn device_loss(&self, vm: &Known<'_>, nodes: &[NodeId]) -> f64 {
         let nearest = |cpu: NodeId| {
             vm.view.devices.iter().map(|&device| self.far(cpu, device)).reduce(f64::min).unwrap_or(0.0)
@@ -266,14 +272,14 @@ impl<'a> Situation<'a> {
         sum / nodes.iter().map(|&node| cpus(node)).sum::<f64>()
     }
 
-    /// CPUs lost because nodes are asked for more than they have.
+    /// CPUs lost because VMs demand more of nodes than these have.
     pub fn crowding(&self, all: &Others) -> f64 {
         let on_cores = self.spill(all, &self.cores);
         let on_cpus = self.spill(all, &self.cpus);
         on_cpus.away.max(on_cores.away) + on_cpus.waiting + UNFAIR_SHARE * on_cpus.unfair
     }
 
-    /// What comes of it with so many places on each node.
+    /// What happens to the demand with this many places on each node.
     fn spill(&self, all: &Others, places: &[f64]) -> Spill {
         let excess: Vec<f64> =
             all.asked.iter().zip(places).map(|(asked, places)| (asked - places).max(0.0)).collect();
@@ -300,7 +306,7 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// CPUs that all VMs, and this one if it lived on those nodes, ask of these.
+    /// CPUs that all VMs demand of these nodes, including this one if it lived on `lives_on`.
     pub fn asked(&self, at: usize, lives_on: &[NodeId], nodes: &[NodeId]) -> f64 {
         let mut all = self.others(at);
         if !lives_on.is_empty() {

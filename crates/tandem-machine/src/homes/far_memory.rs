@@ -1,22 +1,24 @@
-//! Which VMs gain by having their memory moved home.
+//! VMs that gain by moving their memory home.
 //!
-//! A home follows memory only where that is the cheapest way. Where CPUs, devices or the configuration keep a VM on a node, an agent
-//! may move its memory there instead. It is worth it if, over the horizon of [`HomeSettings`](super::HomeSettings), the VM loses more by
-//! far memory, as [`super::estimate`] has it, than moving that memory takes.
+//! A home follows memory only where that is the cheapest way. Where CPUs, devices or the configuration keep a
+//! VM on a node, an agent may move its memory there instead. That is worth it if, over the horizon of
+//! [`HomeSettings`](super::HomeSettings), the VM loses more by far memory, according to [`super::estimate`],
+//! than moving that memory costs.
 
 use super::estimate::{Known, Others, Situation};
 use super::{Planner, View, VmView};
 
-/// A VM's memory outside its home is let be below this share of all that it has touched. With all of it a hop away a VM loses 0.18 of
-/// its time on the machines of `machine::preset`, so it loses less than 1% by such a part.
+/// Memory outside its home below this share of all that a VM has touched stays where it is. With all of it a
+/// hop away a VM loses 0.18 of its time on the machines of `machine::preset`, so it loses less than 1% by
+/// such a part.
 const SHARE_MIN: f64 = 1.0 / 20.0;
 
-/// What moving takes of a CPU, ns a byte: taking a page of 4 KiB from its mappings, copying it, putting it back, some 4 us in all. An
-/// assumption.
+/// CPU time to move memory, ns per byte: unmapping a page of 4 KiB, copying it and mapping it again, some 4
+/// us in all. An assumption.
 const MOVE_NS_PER_BYTE: f64 = 1.0;
 
-/// One part in so many of a node's memory is not filled by moving: others touch memory there meanwhile, and a node that is full
-/// reclaims. An assumption.
+/// Moving leaves one part in so many of a node's memory free: VMs touch memory there meanwhile, and a full
+/// node reclaims. An assumption.
 const RESERVE_SHARE: u64 = 16;
 
 /// Memory of a VM outside its home that is worth moving there.
@@ -24,14 +26,15 @@ const RESERVE_SHARE: u64 = 16;
 pub struct FarMemory {
     /// The VM.
     pub vm: u64,
-    /// How much its home has room for, bytes.
+    /// How many bytes fit into its home.
     pub bytes: u64,
-    /// CPUs that the VM no longer loses when it is moved.
+    /// CPUs that the VM saves when the memory is moved.
     pub gain: f64,
 }
 
 impl Planner {
-    /// What is worth moving of VMs that have had their home for the rest time; those first that gain most.
+    /// The memory worth moving, of VMs that have had their home for the rest time; those that gain most
+    /// first.
     ///
     /// # Panics
     /// As [`Planner::place`].
@@ -75,7 +78,7 @@ impl Planner {
     }
 }
 
-/// How much may be moved to a VM's home, bytes: as much to each of its nodes as to the fullest.
+/// How many bytes may move to a VM's home: as much to each of its nodes as to the fullest.
 fn room(situation: &Situation<'_>, vm: &Known<'_>, others: &Others) -> u64 {
     if vm.home.is_empty() {
         return 0;
@@ -107,7 +110,7 @@ mod tests {
         vm
     }
 
-    /// What is worth it, after these seconds.
+    /// The memory worth moving after these seconds.
     fn far(vms: &[VmView], now_s: u64) -> Vec<(u64, u64)> {
         let machine = machine();
         let free_bytes = free(&machine, vms);
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn who_loses_most_is_first() {
+    fn the_vm_that_loses_most_is_first() {
         let [small, large, near] = [vm(0, 1, [0, 1]), vm(1, 4, [1, 1]), vm(2, 2, [1, 0])];
         assert_eq!(far(&[small, large, near], 1_000), [(1, GIB), (0, GIB)]);
     }

@@ -1,36 +1,43 @@
-//! Which NUMA nodes are the home of each VM, while VMs come, go, and work now more, now less.
+//! Which NUMA nodes are the home of each VM, while VMs come and go and their load changes.
 //!
-//! **Problem.** [`crate::placement`] chooses nodes once, for a new VM, by counting vCPUs. Later a node is crowded because
-//! idle VMs have begun to work, or empty because others have ended, or somebody has moved memory. But a home that follows
-//! every change is worse than one that stays: memory does not come with it, and caches have to be filled again.
+//! **Problem.** [`crate::placement`] chooses nodes once, for a new VM, by counting vCPUs. Later a node is
+//! crowded because idle VMs have begun to work, or empty because others have ended, or memory has been moved.
+//! But a home that follows every change is worse than one that stays: memory does not move with it, and
+//! caches have to be refilled.
 //!
-//! **Approach.** A [`Planner`] is shown the VMs as an agent on the host can see them ([`View`]) and answers with
-//! [`Decision`]s. Everything that a choice costs is [estimated](estimate) in one unit, CPUs: CPU time lost per second.
-//! 1. *Must*: a home outside the nodes that the VM may use, or other than the configuration wishes, is put right at once.
-//! 2. *New VMs*, the largest first, get as few nodes as have its CPUs and its memory, as with libxl; of all such
-//!    combinations the one by which the least CPU time is lost. Equals are told apart by how much CPU time is asked of
-//!    the nodes, then by free memory, then by the nodes' numbers.
-//! 3. *Moves*: at most one a look, of the VM that gains most. A VM with demand *d* may move if what it gains is more than
-//!    *d* x (refill / horizon + least gain), was so for the same nodes in several looks in a row, and its home has been
-//!    the same for the rest time. See [`HomeSettings`].
-//! 4. VMs that wish to be isolated come before all of that: of two choices, the one with fewer pairs of an isolated VM and
-//!    another home on the same node is better. A move that separates such a pair needs no other gain.
+//! **Approach.** A [`Planner`] gets the VMs as an agent on the host observes them ([`View`]), and answers
+//! with [`Decision`]s. Everything that a choice costs is [estimated](estimate) in one unit, CPUs: CPU time
+//! lost per second.
+//! 1. *Must*: a home outside the nodes that the VM may use, or other than the configuration requests, is
+//!    corrected at once.
+//! 2. *New VMs*, the largest first, get as few nodes as have enough CPUs and memory, as with libxl; of all
+//!    such combinations the one that loses the least CPU time. Ties are broken by the CPU time that VMs
+//!    demand of the nodes, then by free memory, then by the nodes' numbers.
+//! 3. *Moves*: at most one per scan, of the VM that gains most. A VM with demand *d* may move if its gain is
+//!    more than *d* x (refill / horizon + least gain), was so for the same nodes in several consecutive
+//!    scans, and its home has been the same for the rest time. See [`HomeSettings`].
+//! 4. VMs that are to be isolated come before all of that: of two choices, the one with fewer pairs of an
+//!    isolated VM and another home on the same node is better. A move that separates such a pair needs no
+//!    other gain.
 //!
-//! So a VM moves at most once in a rest time, and all together once a look. While nothing changes, each move makes the
-//! number of such pairs smaller, or with as many of them the lost time by the least gain: moves come to an end.
+//! So a VM moves at most once in a rest time, and all together once per scan. While nothing changes, each
+//! move reduces the number of such pairs, or keeps it and reduces the lost time by at least the least gain:
+//! moves come to an end.
 //!
-//! **Isolated CPUs** ([`Machine::isolated`]) are for those who are pinned to them. They are no part of what a node has, a node
-//! without others is nobody's home, and vCPUs that may use no others ask nothing of the rest: a VM is shown without them.
+//! **Isolated CPUs** ([`Machine::isolated`]) are for tasks that are pinned to them. They are not part of a
+//! node's capacity; a node without other CPUs is no VM's home. vCPUs that may use no others demand nothing of
+//! the rest: the view of a VM leaves them out.
 //!
 //! **Virtual nodes** of a VM have homes of their own: see [`parts`].
 //!
-//! **Memory** does not come with a home. What a VM has not touched yet will lie there, by first touch. What it has touched
-//! stays, unless the agent moves what [is worth it](far_memory), or somebody else does (`migratepages`); the estimate
-//! counts on neither. If it happens, the home follows.
+//! **Memory** does not move with a home. Memory that a VM has not touched yet will lie there, by first touch.
+//! Memory that it has touched stays, unless the agent moves what [is worth it](far_memory), or another
+//! program does (`migratepages`); the estimate counts on neither. If memory moves, the home follows.
 //!
-//! **Limits.** All VMs are taken to wait for memory equally much. Bandwidth of memory and links, and sizes of caches, do
-//! not count, nor do clocks. A home has as many nodes as when it was chosen, until its CPUs no longer suffice. Machines
-//! with one node, or with more than [`MAX_NODES`](crate::placement::MAX_NODES), have no homes.
+//! **Limits.** All VMs are assumed to wait for memory equally much. Bandwidth of memory and links, sizes of
+//! caches, and clocks do not count. A home has as many nodes as when it was chosen, until its CPUs no longer
+//! suffice. Machines with one node, or with more than [`MAX_NODES`](crate::placement::MAX_NODES), have no
+//! homes.
 
 mod estimate;
 mod far_memory;
@@ -56,21 +63,22 @@ use std::collections::BTreeMap;
 /// How eagerly homes move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HomeSettings {
-    /// Time between two looks, ns. The planner leaves keeping it to the agent.
+    /// Time between two scans, ns. The agent keeps the interval, not the planner.
     pub look_interval_ns: u64,
-    /// In how many looks in a row a move must have been worth it. At least 1.
+    /// Number of consecutive scans in which a move must have been worth it. At least 1.
     pub looks_in_a_row: u32,
-    /// Time over which a move must pay, ns. Demand is smoothed over as long.
+    /// Time within which a move must pay, ns. Demand is smoothed over the same time.
     pub horizon_ns: u64,
-    /// How long a VM keeps a home at least, ns.
+    /// Least time between two moves of a VM's home, ns.
     pub rest_ns: u64,
     /// What a move must gain beyond its cost, in percent of the VM's demand.
     pub gain_min_pct: u32,
 }
 
 impl Default for HomeSettings {
-    /// Chosen, not measured. A look reads some files for each VM, and demand over ten seconds is more than a burst.
-    /// The least gain is what a VM loses on the machines of `machine::preset` with a quarter of its memory far away.
+    /// Chosen, not measured. A scan reads some files for each VM, and demand over ten seconds is more than a
+    /// burst. The least gain is what a VM loses on the machines of `machine::preset` with a quarter of its
+    /// memory far away.
     fn default() -> Self {
         Self {
             look_interval_ns: 10_000_000_000,
@@ -82,7 +90,7 @@ impl Default for HomeSettings {
     }
 }
 
-/// A machine and its VMs, as an agent sees them at one time.
+/// A machine and its VMs, as an agent observes them at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// The machine.
@@ -91,14 +99,14 @@ pub struct View<'a> {
     pub free_bytes: &'a [u64],
     /// All VMs, in any order.
     pub vms: &'a [VmView],
-    /// When this is, ns, by a clock that does not go back.
+    /// The time of the observation, ns, by a clock that does not go back.
     pub now_ns: u64,
 }
 
-/// A VM, or a virtual node of one, as an agent sees it.
+/// A VM, or a virtual node of one, as an agent observes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VmView {
-    /// The agent's number for it, never that of an earlier one.
+    /// The agent's number for it, which no earlier VM had.
     pub id: u64,
     /// Number of vCPUs that may use CPUs which are not isolated.
     pub vcpus: u32,
@@ -106,24 +114,24 @@ pub struct VmView {
     pub memory_bytes: u64,
     /// Memory that it has on each node, bytes.
     pub resident_bytes: Vec<u64>,
-    /// CPUs that its vCPUs ran on and waited for, on average since the last look; `None` if it was not there then, or has
-    /// not been measured yet: every vCPU counts as busy.
+    /// CPUs that its vCPUs ran on and waited for, on average since the last scan; `None` if it did not exist
+    /// then, or has not been measured yet: every vCPU counts as busy.
     pub demand: Option<f64>,
-    /// Nodes that it may use, by its cpuset and affinities; all if there are none.
+    /// Nodes that it may use, by its cpuset and affinities; empty: all.
     pub allowed: Vec<NodeId>,
     /// Nodes of the devices that are passed through to it.
     pub devices: Vec<NodeId>,
-    /// What the configuration wishes for it.
+    /// What the configuration requests for it.
     pub wish: Wish,
     /// Its home, if it has one.
     pub home: Option<Home>,
-    /// What makes it one of several virtual nodes of a VM, if it is.
+    /// Its virtual node, if it is one of several of a VM.
     pub part: Option<Part>,
 }
 
 impl VmView {
-    /// One that is about to start on a machine of so many nodes: it has touched no memory, nobody has measured it, and it may live
-    /// anywhere.
+    /// A VM that is about to start on a machine with this many nodes: it has touched no memory, has not been
+    /// measured, and may live anywhere.
     pub fn starting(id: u64, request: Request, nodes: usize) -> Self {
         Self {
             id,
@@ -148,7 +156,7 @@ pub enum Wish {
     Any,
     /// On these nodes, as far as it may use them.
     Nodes(Vec<NodeId>),
-    /// On nodes that are nobody else's home, as far as possible.
+    /// On nodes that are no other VM's home, as far as possible.
     Isolated,
     /// It gets no home.
     Exempt,
@@ -168,53 +176,54 @@ pub struct Home {
 pub struct Decision {
     /// The VM.
     pub vm: u64,
-    /// Its nodes from now on, ascending; none if it is to have no home.
+    /// Its nodes from now on, ascending; empty if it is to have no home.
     pub nodes: Vec<NodeId>,
     /// Why.
     pub reason: Reason,
 }
 
-/// Chooses homes, look by look. The same views in the same order give the same decisions.
+/// Chooses homes, scan by scan. The same views in the same order give the same decisions.
 #[derive(Clone, Debug)]
 pub struct Planner {
     settings: HomeSettings,
-    /// VMs that would rather be elsewhere.
+    /// VMs that would be better off elsewhere.
     wants: BTreeMap<u64, Want>,
-    /// Demand of each VM over many looks.
+    /// Demand of each VM over many scans.
     demands: BTreeMap<u64, Demand>,
 }
 
-/// What a VM asks for over the time that a home must pay: the mean of its looks at first, later smoothed over as many as there
-/// are in the horizon. A VM that pauses is not taken for one that idles.
+/// A VM's demand over the time within which a home must pay: the mean of its scans at first, later smoothed
+/// over as many as there are in the horizon. A VM that pauses does not count as idle.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
     cpus: f64,
-    /// Looks that it is the mean of, at most those of the horizon.
+    /// The number of scans in the mean, at most those of the horizon.
     looks: u64,
 }
 
-/// Where a VM would rather be.
+/// Where a VM would be better off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Want {
     nodes: Vec<NodeId>,
-    /// In how many looks in a row.
+    /// The number of consecutive scans.
     looks: u32,
 }
 
-/// A choice of nodes: what comes first is better. Numbers of pairs, millionths of a CPU, thousandths of a CPU, bytes.
+/// A choice of nodes: the smaller is better. Numbers of pairs, millionths of a CPU, thousandths of a CPU,
+/// bytes.
 type Rank = (usize, i64, i64, Reverse<u64>, Vec<NodeId>);
 
 /// A move that is worth it.
 struct Move {
     at: usize,
     nodes: Vec<NodeId>,
-    /// Fewer pairs of an isolated VM and another home.
+    /// Reduction in pairs of an isolated VM and another home.
     pairs: usize,
     gain: f64,
 }
 
 impl Planner {
-    /// One that has seen nothing.
+    /// A planner that has seen no VM.
     pub fn new(settings: HomeSettings) -> Self {
         Self { settings, wants: BTreeMap::new(), demands: BTreeMap::new() }
     }
@@ -224,8 +233,9 @@ impl Planner {
         &self.settings
     }
 
-    /// What cannot wait for the next look: homes for VMs that have none, and homes that are not allowed. To be asked when a
-    /// VM comes, before it touches its memory, if the agent gets to know that.
+    /// Decisions that cannot wait for the next scan: homes for VMs that have none, and for VMs whose home is
+    /// not allowed. The agent should ask when a VM starts, before it touches its memory, if the agent learns
+    /// of that.
     ///
     /// # Panics
     /// If the view has free memory, or memory of a VM, for another number of nodes than the machine has.
@@ -233,7 +243,7 @@ impl Planner {
         self.settle(&mut self.situation(view))
     }
 
-    /// A look: what [`Planner::place`] does, and a move if one is worth it.
+    /// Decisions of a scan: those of [`Planner::place`], and a move if one is worth it.
     ///
     /// # Panics
     /// As [`Planner::place`].
@@ -268,7 +278,7 @@ impl Planner {
         decisions
     }
 
-    /// Adds what the VMs have asked for since the last look to what is known of that.
+    /// Updates the demand of the VMs with that since the last scan.
     fn remember(&mut self, view: &View) {
         let before = std::mem::take(&mut self.demands);
         let remembered = (self.settings.horizon_ns / self.settings.look_interval_ns.max(1)).max(1);
@@ -290,7 +300,7 @@ impl Planner {
         Situation::new(view, |vm| self.demands.get(&vm.id).map(|demand| demand.cpus).or(vm.demand))
     }
 
-    /// Puts homes right that must be other ones, and finds homes for new VMs.
+    /// Corrects homes that are not allowed, and finds homes for new VMs.
     fn settle(&self, situation: &mut Situation<'_>) -> Vec<Decision> {
         let mut decisions = Vec::new();
         let mut homeless = Vec::new();
@@ -332,10 +342,10 @@ impl Planner {
         decisions
     }
 
-    /// Where the VM would be better off by more than the move costs.
+    /// The move that would gain the VM more than it costs, if there is one.
     fn worth_moving(&self, situation: &Situation<'_>, at: usize) -> Option<Move> {
         let vm = &situation.vms[at];
-        // What was decided just now is not taken back.
+        // A decision of this scan is not reversed.
         vm.view.home.as_ref().filter(|home| home.nodes == vm.home)?;
         let may_move = match vm.view.wish {
             Wish::Any | Wish::Isolated => true,
@@ -361,7 +371,7 @@ impl Planner {
 /// Costs are compared in millionths of a CPU, so that no rounding decides.
 const MICRO: f64 = 1e6;
 
-/// How good a choice of nodes is for a VM.
+/// The quality of a choice of nodes for a VM.
 fn rank(situation: &Situation<'_>, at: usize, others: &Others, nodes: Vec<NodeId>) -> Rank {
     let lost = situation.lost(at, others, &nodes);
     let asked: f64 = nodes.iter().map(|node| others.asked[node.index()]).sum();
@@ -370,15 +380,15 @@ fn rank(situation: &Situation<'_>, at: usize, others: &Others, nodes: Vec<NodeId
     (pairs, (lost * MICRO).round() as i64, (asked * 1e3).round() as i64, Reverse(free), nodes)
 }
 
-/// What there is to choose from for a VM without a home.
+/// The choices for a VM without a home.
 struct Candidates {
-    /// None if the machine gives no choice.
+    /// Empty if the machine gives no choice.
     nodes: Vec<Vec<NodeId>>,
-    /// There is no room for its memory, so that only CPUs count.
+    /// The nodes lack memory, so that only CPUs count.
     shortage: Option<Shortage>,
 }
 
-/// The nodes that a VM without a home may be given, or why there are none that have its CPUs.
+/// The nodes that a VM without a home may get, or why none have enough CPUs.
 fn candidates(situation: &Situation<'_>, at: usize, others: &Others) -> Result<Candidates, Shortage> {
     let vm = &situation.vms[at];
     let room: Vec<u64> = (others.free_bytes.iter().zip(&vm.view.resident_bytes))
@@ -390,7 +400,7 @@ fn candidates(situation: &Situation<'_>, at: usize, others: &Others) -> Result<C
         placement::place_within(situation.machine, &occupancy, request, &vm.choices)
     };
     let (outcome, shortage) = match place(vm.view.memory_bytes) {
-        // It has to live somewhere: what finds no room will lie farther away.
+        // The VM has to live somewhere: memory that does not fit will lie farther away.
         PlacementOutcome::NoCandidate(shortage @ Shortage::Memory { .. }) => (place(0), Some(shortage)),
         outcome => (outcome, None),
     };
@@ -405,7 +415,7 @@ fn candidates(situation: &Situation<'_>, at: usize, others: &Others) -> Result<C
     Ok(Candidates { nodes, shortage })
 }
 
-/// The best nodes for a VM without a home; none if there is nothing to choose from.
+/// The best nodes for a VM without a home; `None` if there is nothing to choose from.
 fn best_for_new(situation: &Situation<'_>, at: usize) -> Result<Vec<NodeId>, Option<Shortage>> {
     let others = situation.others(at);
     let choices = candidates(situation, at, &others).map_err(Some)?.nodes.into_iter();

@@ -1,13 +1,15 @@
-//! Where a VM would live that is about to start, and what else there is to choose from.
+//! Where a VM that is about to start would live, and the alternatives.
 //!
-//! **Problem.** Who starts a VM wants to know beforehand which nodes it will get, and what other ones would cost.
+//! **Problem.** An operator who starts a VM wants to know beforehand which nodes it will get, and what others
+//! would cost.
 //!
-//! **Approach.** The others get the homes that they are to have now; then the new VM is one of the view, as it will be when it has
-//! come. So the answer is the planner's own for the same view. Each choice is told with what all VMs lose more when the new one
-//! lives there than without it. How much a VM waits for memory nobody knows, so that this is a range, as with
-//! [`Saving`](super::Saving).
+//! **Approach.** The existing VMs get the homes that they should have now; then the new VM is one of the
+//! view, as it will be when it has started. So the answer is the planner's own for the same view. Each choice
+//! states how much more all VMs lose with the new one there than without it. How much a VM waits for memory
+//! is unknown, so the loss is a range, as with [`Saving`](super::Saving).
 //!
-//! **Limits.** As few nodes as have room for it are chosen from, and nothing is said of more. Until the VM comes, others may move.
+//! **Limits.** The choices have as few nodes as have room for the VM; larger ones are not evaluated. Until
+//! the VM starts, others may move.
 
 use super::estimate::{MEMORY_SHARE, Others, Situation};
 use super::saving::{MEMORY_SHARE_LEAST, MEMORY_SHARE_MOST};
@@ -15,21 +17,22 @@ use super::{Home, MICRO, Planner, Reason, View, VmView, candidates, rank};
 use crate::ids::NodeId;
 use crate::placement::{Request, Shortage};
 
-/// Most choices that are told of a new VM: the best ones.
+/// Most choices that are listed for a new VM: the best ones.
 pub const CHOICES_MAX: usize = 10;
 
 /// A VM that is about to start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Newcomer {
-    /// It, with its home, and a number that no VM of the view has: what the next one finds.
+    /// The VM, with its home, and a number that no VM of the view has: input for the next one.
     pub vm: VmView,
     /// Why that is its home, or why it has none.
     pub reason: Reason,
-    /// What its nodes have too little of: CPUs, so that it gets no home, or memory, so that only CPUs counted.
+    /// What its nodes lack: CPUs, so that it gets no home, or memory, so that only CPUs counted.
     pub shortage: Option<Shortage>,
-    /// How many combinations of nodes there are to choose from.
+    /// The number of combinations of nodes to choose from.
     pub choice_count: usize,
-    /// The best of them, in their order: at most [`CHOICES_MAX`], the first its home. None if there is nothing to choose from.
+    /// The best choices, in their order: at most [`CHOICES_MAX`], the first is its home. Empty if there is
+    /// nothing to choose from.
     pub choices: Vec<Choice>,
 }
 
@@ -38,33 +41,34 @@ pub struct Newcomer {
 pub struct Choice {
     /// The nodes, ascending.
     pub nodes: Vec<NodeId>,
-    /// Others there from which the configuration wishes to keep it apart, or them from it.
+    /// Other VMs there from which the configuration would isolate it, or them from it.
     pub pairs: usize,
-    /// What it costs.
+    /// Its cost.
     pub lost: Loss,
-    /// CPUs that all VMs ask of the nodes, with this one.
+    /// CPUs that all VMs demand of the nodes, including this one.
     pub asked_cpus: f64,
     /// CPUs of the nodes that are not isolated.
     pub cpus: usize,
-    /// Free memory of the nodes, less what others at home there have not touched yet, bytes.
+    /// Free memory of the nodes, less what VMs at home there have not touched yet, bytes.
     pub free_bytes: u64,
 }
 
-/// CPU time a second that all VMs lose more than without the new one, CPUs, to a millionth. Less than 0 if they lose less, as
-/// when a node that was idle, and is far away, no longer takes what another one is crowded with.
+/// How much more CPU time per second all VMs lose with the new one, in CPUs, to a millionth. Negative if they
+/// lose less, as when a node that was idle, and is far away, no longer takes what another one is crowded
+/// with.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Loss {
-    /// If VMs wait for memory as little as the programs that do least.
+    /// If VMs wait for memory as little as the least memory-bound programs.
     pub least: f64,
-    /// As the planner takes it.
+    /// With the planner's own assumption.
     pub expected: f64,
-    /// If they wait as much as the programs that do most.
+    /// If they wait as much as the most memory-bound programs.
     pub most: f64,
 }
 
 impl Planner {
-    /// The home that a VM gets which comes now, and what else there is. A VM of the view whose home is to be another one, or that
-    /// has none yet, gets it first.
+    /// The home of a VM that starts now, and the alternatives. A VM of the view whose home should change, or
+    /// that has none yet, gets its home first.
     ///
     /// # Panics
     /// As [`Planner::place`].
@@ -121,7 +125,7 @@ fn loss(situation: &mut Situation<'_>, at: usize, others: &Others, nodes: &[Node
     let mut with = |share| {
         situation.memory_share = share;
         let more = situation.lost(at, others, nodes) - situation.crowding(others);
-        // Nor is there a negative zero.
+        // This also avoids a negative zero.
         (more * MICRO).round() / MICRO + 0.0
     };
     let [least, most, expected] = [MEMORY_SHARE_LEAST, MEMORY_SHARE_MOST, MEMORY_SHARE].map(&mut with);
@@ -155,8 +159,9 @@ mod tests {
     #[test]
     fn a_crowded_node_costs_its_way_to_the_other() {
         let new = newcomer(&[settled(7, 4, 3, 2, 0)], 4, 2);
-        // Four of eight CPUs asked for go from four cores to the four that idle. A load takes 122 ns there instead of 84, and 4096
-        // lines of an L2 are filled twice in 20 ms: 4 x (share x 0.4524 + 0.0500).
+        // Four of the eight CPUs that VMs demand go from four cores to the four that idle. A load takes 122
+        // ns there instead of 84, and 4096 lines of an L2 are filled twice in 20 ms: 4 x (share x 0.4524 +
+        // 0.0500).
         assert_eq!(costs(&new), [(1, [0, 0, 0]), (0, [453, 924, 1268])]);
         assert_eq!((new.vm.id, new.vm.home), (8, home(vec![NodeId(1)], 0)));
         let told = new.choices.iter().map(|it| (it.asked_cpus, it.cpus, it.free_bytes / GIB));
@@ -170,7 +175,7 @@ mod tests {
     fn an_idle_vm_is_no_reason_to_go_elsewhere() {
         let idle = VmView { demand: Some(0.0), ..settled(0, 4, 1, 2, 0) };
         let new = newcomer(&[idle, settled(1, 2, 1, 2, 1)], 4, 2);
-        // What idles counts as 0.04 CPUs, so that as much finds no core on node 0, and 2 CPUs on node 1.
+        // An idle VM counts as 0.04 CPUs, so that this much finds no core on node 0, and 2 CPUs on node 1.
         let away = |cpus: f64, share: f64| (1e3 * cpus * (share * 38.0 / 84.0 + 0.049_971)).round() as i64;
         let cost = |cpus: f64| [0.14, 0.4, 0.59].map(|share| away(cpus, share));
         assert_eq!(costs(&new), [(0, cost(0.04)), (1, cost(2.0))]);
@@ -184,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn shortages_are_told() {
+    fn shortages_are_reported() {
         let new = newcomer(&[], 2, 20);
         assert_eq!(new.vm.home, home(vec![NodeId(0)], 0));
         let shortage = Shortage::Memory { memory_bytes: 20 * GIB, free_bytes: 12 * GIB };

@@ -1,31 +1,34 @@
-//! VMs whose virtual NUMA nodes live each in a home of its own.
+//! VMs whose virtual NUMA nodes each have a home.
 //!
-//! **Problem.** A guest that was told of virtual nodes keeps its tasks on the vCPUs that are near their memory. With one home for all
-//! nodes of such a VM, vCPUs of one virtual node run beside memory of another one, and what the guest does is for nothing.
+//! **Problem.** A guest that sees virtual nodes keeps its tasks on the vCPUs that are near their memory. With
+//! one home for all nodes of such a VM, vCPUs of one virtual node run beside memory of another one, and the
+//! guest's effort is wasted.
 //!
-//! **Approach.** Each virtual node is shown as a [`VmView`] with a [`Part`], and has demand, memory and a home as a VM has. Two things
-//! are different. Parts of one VM rather live on different nodes: of each part, what shares a node with another one loses
-//! [`TOGETHER_SHARE`] of its time. And what the configuration wishes, and where the monitor has bound memory, says among which nodes a
-//! part's home is chosen, instead of being the home.
+//! **Approach.** Each virtual node appears as a [`VmView`] with a [`Part`], and has demand, memory and a home
+//! as a VM has. There are two differences. Parts of one VM prefer to live on different nodes: of each part,
+//! the fraction that shares a node with another part loses [`TOGETHER_SHARE`] of its time. And the wish of
+//! the configuration, and the nodes to which the monitor has bound memory, are the nodes among which a part's
+//! home is chosen, instead of being the home.
 //!
-//! **Limits.** A wish for several nodes gives a part all of them if no choice among them has its CPUs.
+//! **Limits.** A wish for several nodes gives a part all of them if no choice among them has enough CPUs.
 
 use super::estimate::{Known, Situation};
 use super::{VmView, Wish};
 use crate::ids::NodeId;
 
-/// Part of its time that a virtual node loses which shares all of its home with another one: the guest keeps memory and tasks of the
-/// two apart for nothing, and they have the bandwidth and caches of one. An assumption: two equal ones lose half of what one of them
-/// would if all of its memory was a hop away on the machines of `machine::preset`. So they come together only where most of their memory
-/// is, and part where less than a quarter of it is left behind.
+/// Part of its time that a virtual node loses which shares all of its home with another one: the guest
+/// separates memory and tasks of the two in vain, and they have the bandwidth and caches of one. An
+/// assumption: two equal ones lose half of what one of them would if all of its memory was a hop away on the
+/// machines of `machine::preset`. So they share a node only if most of their memory is there, and separate if
+/// less than a quarter of it is left behind.
 pub const TOGETHER_SHARE: f64 = 0.05;
 
-/// What makes a [`VmView`] one of several virtual nodes of a VM.
+/// Makes a [`VmView`] one of several virtual nodes of a VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
     /// The agent's number for the VM.
     pub of: u64,
-    /// Nodes to which its memory was bound when the VM was started; none if it was not.
+    /// Nodes to which its memory was bound when the VM was started; empty if it was not bound.
     pub bound: Vec<NodeId>,
 }
 
@@ -35,7 +38,7 @@ impl VmView {
         self.part.as_ref().zip(other.part.as_ref()).is_some_and(|(a, b)| a.of == b.of)
     }
 
-    /// Of the nodes that it may use, those among which its home is chosen.
+    /// The nodes among which its home is chosen, of those that it may use.
     pub(super) fn choices(&self, allowed: &[NodeId]) -> Vec<NodeId> {
         let mut choices = allowed.to_vec();
         let Some(part) = &self.part else { return choices };
@@ -50,7 +53,8 @@ impl VmView {
 }
 
 impl Known<'_> {
-    /// Whether somebody has said where it is to live, among the nodes that it may use.
+    /// Whether the configuration or the binding of its memory limits its home, among the nodes that it may
+    /// use.
     pub fn is_narrowed(&self) -> bool {
         self.choices.len() < self.allowed.len()
     }
@@ -64,13 +68,13 @@ impl Situation<'_> {
         others.filter(move |vm| vm.view.is_of_the_same_vm(view) && !vm.home.is_empty())
     }
 
-    /// How many other virtual nodes of the same VM live on these nodes; `None` for what is no part.
+    /// How many other virtual nodes of the same VM live on these nodes; `None` for a VM that is not a part.
     pub fn siblings_on(&self, at: usize, nodes: &[NodeId]) -> Option<usize> {
         self.vms[at].view.part.as_ref()?;
         Some(self.siblings(at).filter(|vm| vm.home.iter().any(|node| nodes.contains(node))).count())
     }
 
-    /// CPUs that this part and the others of its VM lose because they live together, if it lives on these nodes.
+    /// CPUs that this part and the others of its VM lose by sharing nodes, if it lives on these nodes.
     pub fn together_loss(&self, at: usize, nodes: &[NodeId]) -> f64 {
         let shared = |of: &[NodeId], with: &[NodeId]| {
             self.mean_over_cpus(of, |node| f64::from(u8::from(with.contains(&node))))

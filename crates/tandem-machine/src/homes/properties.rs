@@ -1,4 +1,4 @@
-//! What holds for all VMs, loads and noise.
+//! Properties that hold for all VMs, loads and noise.
 
 use super::tests::{SECOND, follow, free, new_vm, settled};
 use super::*;
@@ -11,13 +11,13 @@ fn machine() -> Machine {
     machine_with(&[])
 }
 
-/// With these CPUs isolated.
+/// A machine with these CPUs isolated.
 fn machine_with(isolated: &[u32]) -> Machine {
     let builder = MachineBuilder::symmetric(NODES as u32, 4, 2).every_node(16 << 30, 10_000_000_000);
     builder.isolated(isolated.iter().copied()).build().unwrap()
 }
 
-/// A VM that has lived somewhere for long, and its memory perhaps somewhere else.
+/// A VM that has lived somewhere for long, with memory there or elsewhere.
 fn any_vm() -> impl Strategy<Value = VmView> {
     let wish = prop_oneof![
         6 => Just(Wish::Any),
@@ -47,7 +47,7 @@ fn any_vms() -> impl Strategy<Value = Vec<VmView>> {
     })
 }
 
-/// Makes it one on a machine of so many nodes.
+/// Adapts a VM to a machine with this many nodes.
 fn fit(vm: &mut VmView, nodes: usize) {
     let is_there = |node: &NodeId| node.index() < nodes;
     vm.resident_bytes.truncate(nodes);
@@ -61,7 +61,7 @@ fn fit(vm: &mut VmView, nodes: usize) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Whatever loads do, a VM moves once in a rest time at most, and all of them together once a look.
+    /// Whatever loads do, a VM moves at most once in a rest time, and all of them together once per scan.
     #[test]
     fn moves_are_bounded(
         mut vms in any_vms(),
@@ -89,7 +89,7 @@ proptest! {
         prop_assert!(of_vm.values().all(|&moves| moves <= most), "{of_vm:?}");
     }
 
-    /// While nothing changes, moves come to an end: each makes what is lost smaller, and none is taken back.
+    /// While nothing changes, moves come to an end: each reduces what is lost, and none is reversed.
     #[test]
     fn homes_come_to_rest(mut vms in any_vms()) {
         let machine = machine();
@@ -100,7 +100,7 @@ proptest! {
 
     /// Noise that is smaller than the least gain does not move a VM whose home is best.
     #[test]
-    fn small_noise_moves_nobody(noise in proptest::collection::vec(-0.1..0.1f64, 100 * 8)) {
+    fn small_noise_moves_no_vm(noise in proptest::collection::vec(-0.1..0.1f64, 100 * 8)) {
         let machine = preset("xeon-e5620-2s").unwrap();
         let mut vms: Vec<_> = (0..8).map(|id| settled(id, 2, 1, 2, id as u32 % 2)).collect();
         let mut planner = Planner::new(HomeSettings::default());
@@ -112,7 +112,7 @@ proptest! {
         }
     }
 
-    /// Homes are where they may be and as wished, from the first look on.
+    /// Homes are where they may be and as requested, from the first scan on.
     #[test]
     fn rules_are_kept(mut vms in any_vms()) {
         let machine = machine();
@@ -134,8 +134,8 @@ proptest! {
         }
     }
 
-    /// No home rests on isolated CPUs alone, or on fewer others than the VM has vCPUs, unless the configuration wishes for it; and
-    /// no reason counts isolated CPUs.
+    /// No home consists of isolated CPUs alone, or of fewer others than the VM has vCPUs, unless the
+    /// configuration requests it; and no reason counts isolated CPUs.
     #[test]
     fn isolated_cpus_are_no_room(mut vms in any_vms(), isolated in proptest::collection::vec(0..32u32, 0..31)) {
         let machine = machine_with(&isolated);
@@ -160,16 +160,16 @@ proptest! {
         }
     }
 
-    /// A VM that lives on isolated CPUs asks nothing of the others: homes are as if it were not there.
+    /// A VM that lives on isolated CPUs demands nothing of the others: homes are as if it did not exist.
     #[test]
-    fn who_lives_on_isolated_cpus_takes_no_room(vms in any_vms(), confined in any_vm(), busy in 0.0..12.0f64) {
+    fn a_vm_on_isolated_cpus_takes_no_room(vms in any_vms(), confined in any_vm(), busy in 0.0..12.0f64) {
         let machine = machine_with(&[0, 1, 2, 3]);
         let all = |mut vms: Vec<VmView>| follow(&mut Planner::new(HomeSettings::default()), &machine, &mut vms, 0..50);
         let confined = VmView {
             id: 1000,
             vcpus: 0,
             demand: Some(busy),
-            // What it holds is not free for others, as ever.
+            // Memory that it holds is still not free for others.
             resident_bytes: vec![0; NODES],
             wish: Wish::Exempt,
             home: None,
@@ -179,7 +179,7 @@ proptest! {
         prop_assert_eq!(all(with), all(vms));
     }
 
-    /// The order in which VMs are told of makes no difference.
+    /// The order of the VMs makes no difference.
     #[test]
     fn order_does_not_matter(vms in any_vms(), keys in proptest::collection::vec(any::<u32>(), 16)) {
         let machine = machine();
@@ -191,9 +191,9 @@ proptest! {
         prop_assert_eq!(all(vms), all(shuffled));
     }
 
-    /// What the planner places at once is what it would place at a look.
+    /// `place` decides what a scan would decide first.
     #[test]
-    fn placing_is_the_beginning_of_a_look(vms in any_vms()) {
+    fn placing_is_the_first_part_of_a_scan(vms in any_vms()) {
         let machine = machine();
         let mut planner = Planner::new(HomeSettings::default());
         let free_bytes = free(&machine, &vms);
@@ -202,9 +202,10 @@ proptest! {
         prop_assert_eq!(planner.look(&view), placed);
     }
 
-    /// What is told of a VM before it comes is what happens when it has come, one after the other; and the best of all choices.
+    /// The prediction for a VM before it starts is what happens when it has started, for several VMs in turn;
+    /// and it is the best of all choices.
     #[test]
-    fn a_newcomer_gets_the_home_that_it_was_told(
+    fn a_newcomer_gets_the_predicted_home(
         mut vms in any_vms(),
         coming in proptest::collection::vec((1..40u32, 0..24u64), 1..4),
         (nodes, cores, threads) in (1..=NODES, 1..5u32, 1..3u32),
@@ -223,7 +224,7 @@ proptest! {
                 vm.home = (!decision.nodes.is_empty()).then_some(Home { nodes: decision.nodes, since_ns: now_ns });
             }
         };
-        // It is the same whether the others have their homes already.
+        // The result is the same whether the others have their homes already.
         let before = vms.clone();
         place(&mut vms);
         let (vcpus, gib) = coming[0];

@@ -6,83 +6,83 @@ use crate::ids::NodeId;
 use crate::placement::Shortage;
 use std::fmt::{self, Display, Formatter};
 
-/// Why a VM gets a home, or none. Displayed, it is a sentence without its full stop:
+/// Why a VM gets a home, or none. It displays as a sentence without its full stop:
 /// "node 1: 3.2 of 4 GiB of its memory is there; node 0 is asked for 9.1 of its 8 CPUs".
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reason {
-    /// The operating system's numbers of the home's nodes; none if it has no home.
+    /// The operating system's numbers of the home's nodes; empty if it has no home.
     pub nodes: Vec<u32>,
-    /// What speaks for it, the weightiest first; at least one.
+    /// The reasons, the weightiest first; at least one.
     pub facts: Vec<Fact>,
 }
 
-/// Something that speaks for a home. Nodes are numbers of the operating system.
+/// A reason for a home. Nodes have the operating system's numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
-    /// The configuration says so.
+    /// The configuration requests it.
     Wished,
-    /// The configuration wishes for nodes that the VM may not use.
+    /// The configuration requests nodes that the VM may not use.
     WishNotAllowed,
-    /// It may not, or with its number of vCPUs cannot, stay where it was.
+    /// The VM may not stay where it was, or cannot with its number of vCPUs.
     CannotStay {
         /// Its home before.
         nodes: Vec<u32>,
     },
-    /// It is kept apart from others, as the configuration wishes for it or for them.
+    /// It is isolated from others, as the configuration requests for it or for them.
     Apart {
         /// Other homes there: of isolated VMs, or of any if it is to be isolated itself.
         others: usize,
     },
-    /// Where its memory lies.
+    /// The location of its memory.
     Memory {
         /// In the home, bytes.
         there_bytes: u64,
-        /// All that it has touched, bytes.
+        /// All memory that it has touched, bytes.
         all_bytes: u64,
     },
-    /// How much CPU time nodes are asked for.
+    /// Demand for CPU time on nodes.
     Asked {
         /// The nodes; those of the home if empty.
         nodes: Vec<u32>,
-        /// CPUs asked for, with this VM if it lives there.
+        /// CPUs that VMs demand, including this VM if it lives there.
         asked: f64,
         /// CPUs that they have.
         cpus: usize,
     },
     /// Free memory of the home, bytes.
     Free(u64),
-    /// Of a virtual node: where its memory was bound when the VM was started.
+    /// The memory of a virtual node was bound there when the VM was started.
     Bound,
-    /// How many other virtual nodes of its VM are at home there.
+    /// The number of other virtual nodes of its VM that are at home there.
     Siblings(usize),
-    /// A device of it is at the home.
+    /// A device of the VM is at the home.
     Device,
-    /// The CPUs that all VMs together no longer lose.
+    /// CPUs that all VMs together save.
     Gain(f64),
-    /// No nodes have what it needs.
+    /// No nodes have what the VM needs.
     Shortage(Shortage),
-    /// The machine has one node, or more than can be chosen from.
+    /// The machine has one node, or too many to choose from.
     NothingToChoose,
 }
 
 impl Reason {
-    /// The sentence without the nodes, for those who tell them otherwise.
+    /// The sentence without the nodes, for callers that show them separately.
     pub fn why(&self) -> String {
         self.facts.iter().map(Fact::to_string).collect::<Vec<_>>().join("; ")
     }
 
-    /// The configuration says where.
+    /// The configuration requests these nodes.
     pub(super) fn wished(situation: &Situation<'_>, nodes: &[NodeId]) -> Self {
         Self { nodes: os_numbers(situation, nodes), facts: vec![Fact::Wished] }
     }
 
-    /// There is no home to be had.
+    /// No home is possible.
     pub(super) fn none(shortage: Option<Shortage>) -> Self {
         let fact = shortage.map_or(Fact::NothingToChoose, Fact::Shortage);
         Self { nodes: Vec::new(), facts: vec![fact] }
     }
 
-    /// The VM has no home, or none where it may stay.
+    /// The VM has no home, or may not stay in its home.
     pub(super) fn of_new(situation: &Situation<'_>, at: usize, nodes: &[NodeId]) -> Self {
         let view = situation.vms[at].view;
         let mut facts = Vec::new();
@@ -111,7 +111,7 @@ impl Reason {
         Self { nodes: os_numbers(situation, nodes), facts }
     }
 
-    /// The VM, which is still where it was, is better off on these nodes.
+    /// The VM, which still is where it was, is better off on these nodes.
     pub(super) fn of_move(situation: &Situation<'_>, at: usize, nodes: &[NodeId], gain: f64) -> Self {
         let mut facts = Vec::new();
         facts.extend(situation.siblings_on(at, nodes).map(Fact::Siblings));
@@ -168,7 +168,7 @@ impl Display for Fact {
         match self {
             Self::Wished => write!(f, "the configuration says so"),
             Self::WishNotAllowed => {
-                write!(f, "it may use none of the nodes that the configuration wishes for it")
+                write!(f, "it may use none of the nodes that the configuration requests")
             }
             Self::CannotStay { nodes } => write!(f, "it cannot stay on {}", named(nodes)),
             Self::Apart { others: 0 } => write!(f, "it is apart from others there"),
@@ -199,7 +199,7 @@ impl Display for Fact {
             Self::Device => write!(f, "its device is there"),
             Self::Gain(gain) => write!(f, "it saves {gain:.2} CPUs"),
             Self::Shortage(shortage) => write!(f, "{shortage}"),
-            Self::NothingToChoose => write!(f, "the machine has one node, or more than can be chosen from"),
+            Self::NothingToChoose => write!(f, "the machine has one node, or too many to choose from"),
         }
     }
 }
@@ -214,14 +214,14 @@ fn named(nodes: &[u32]) -> String {
     }
 }
 
-/// A unit in which memory is told.
+/// A unit for sizes of memory.
 struct Unit {
     name: &'static str,
     bytes: u64,
 }
 
 impl Unit {
-    /// The one for a size.
+    /// The unit for a size.
     fn of(bytes: u64) -> Self {
         match bytes >> 30 {
             0 => Self { name: "MiB", bytes: 1 << 20 },

@@ -1,13 +1,14 @@
-//! What a home is expected to save, compared to where the VM's vCPUs run without one.
+//! What a home is expected to save, compared with where the VM's vCPUs run without one.
 //!
-//! **Problem.** An operator wants to know what homes are worth before the scheduler is loaded.
+//! **Problem.** An operator wants to know the benefit of homes before the scheduler is loaded.
 //!
-//! **Approach.** The estimate of far memory, for the memory that the VM has already: with its vCPUs at home, less with its vCPUs
-//! where they were seen. Where the homes on its nodes are asked for more than these have, the part that finds no CPU there stays
-//! where it was seen.
+//! **Approach.** The estimate of far memory, for the memory that the VM has already: the loss with its vCPUs
+//! where they were observed, minus the loss with its vCPUs at home. If VMs at home on its nodes demand more
+//! than these have, the part that finds no CPU there stays where it was observed.
 //!
-//! **Uncertainty.** The largest is how much of its time a VM waits for memory: nobody can see that from outside. So the estimate
-//! is a range, from the least to the most of the three programs whose share is known ([`MEMORY_SHARE`]).
+//! **Uncertainty.** The largest is the share of time that a VM waits for memory, which cannot be seen from
+//! outside. So the estimate is a range, from the least to the most of the three programs whose share is known
+//! ([`MEMORY_SHARE`]).
 //!
 //! **Limits.** Waits for a CPU, caches and devices do not count.
 
@@ -15,25 +16,26 @@ use super::estimate::MEMORY_SHARE;
 use super::{Planner, View};
 use std::collections::BTreeMap;
 
-/// Part of its time that lmbench-proc waits for near memory, the least of the three: see [`MEMORY_SHARE`].
+/// Share of its time that lmbench-proc waits for near memory, the least of the three: see [`MEMORY_SHARE`].
 pub const MEMORY_SHARE_LEAST: f64 = 0.14;
-/// That of sysbench-memory, the most of the three.
+/// The share of sysbench-memory, the most of the three.
 pub const MEMORY_SHARE_MOST: f64 = 0.59;
 
-/// CPUs that a home saves: CPU time a second. Less than 0 where the vCPUs are nearer to the memory than at home.
+/// CPUs that a home saves: CPU time per second. Negative if the vCPUs are nearer to the memory than they
+/// would be at home.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Saving {
-    /// If it waits for memory as little as the programs that do least.
+    /// If it waits for memory as little as the least memory-bound programs.
     pub least: f64,
-    /// As the planner takes it.
+    /// With the planner's own assumption.
     pub expected: f64,
-    /// If it waits as much as the programs that do most.
+    /// If it waits as much as the most memory-bound programs.
     pub most: f64,
 }
 
 impl Planner {
-    /// What the homes in the view save, by VM. `runs` tells which part of its time a VM runs on each node; VMs without a home,
-    /// or of which that is not known, are left out.
+    /// What the homes in the view save, by VM. `runs` returns the share of its time that a VM runs on each
+    /// node; VMs without a home, or with unknown shares, are left out.
     ///
     /// # Panics
     /// As [`Planner::place`], and if the parts are of another number of nodes.

@@ -6,12 +6,12 @@ use std::ops::Range;
 pub(super) const GIB: u64 = 1 << 30;
 pub(super) const SECOND: u64 = 1_000_000_000;
 
-/// A VM that was not there before.
+/// A VM that has just started.
 pub(super) fn new_vm(id: u64, vcpus: u32, memory_gib: u64, nodes: usize) -> VmView {
     VmView::starting(id, Request { vcpus, memory_bytes: memory_gib * GIB }, nodes)
 }
 
-/// A VM that has lived for long on one node, where all its memory is.
+/// A VM that has lived on one node for long, where all its memory is.
 pub(super) fn settled(id: u64, vcpus: u32, memory_gib: u64, nodes: usize, home: u32) -> VmView {
     let mut vm = new_vm(id, vcpus, memory_gib, nodes);
     vm.resident_bytes[home as usize] = memory_gib * GIB;
@@ -20,14 +20,14 @@ pub(super) fn settled(id: u64, vcpus: u32, memory_gib: u64, nodes: usize, home: 
     vm
 }
 
-/// What VMs leave free.
+/// The memory that VMs leave free.
 pub(super) fn free(machine: &Machine, vms: &[VmView]) -> Vec<u64> {
     let taken = |node: usize| vms.iter().map(|vm| vm.resident_bytes[node]).sum::<u64>();
     let nodes = machine.nodes().iter().enumerate();
     nodes.map(|(at, node)| node.memory_bytes.saturating_sub(taken(at))).collect()
 }
 
-/// Looks so often, with the interval of the settings in between, and does what is decided.
+/// Scans this often, at the interval of the settings, and applies the decisions.
 pub(super) fn follow(
     planner: &mut Planner,
     machine: &Machine,
@@ -36,7 +36,7 @@ pub(super) fn follow(
 ) -> Vec<Decision> {
     let mut all = Vec::new();
     for look in looks {
-        // Long after the homes of `settled`.
+        // Long after the homes of `settled` began.
         let now_ns = 1_000 * SECOND + look * planner.settings().look_interval_ns;
         let free_bytes = free(machine, vms);
         let decisions = planner.look(&View { machine, free_bytes: &free_bytes, vms, now_ns });
@@ -108,7 +108,7 @@ fn a_vm_that_already_has_memory_lives_with_it() {
     assert!(reason.starts_with("node 1: 3.0 of 3.5 GiB of its memory is there; "), "{reason}");
 }
 
-/// Nodes 0 and 2, and 1 and 3, are near each other.
+/// Nodes 0 and 2 are near each other, and so are 1 and 3.
 fn four_nodes() -> Machine {
     let distance = |from: usize, to: usize| match (from, to) {
         _ if from == to => 10,
@@ -150,7 +150,7 @@ fn the_best_home_is_kept() {
 }
 
 #[test]
-fn a_home_follows_memory_that_somebody_moved() {
+fn a_home_follows_moved_memory() {
     let machine = two_nodes();
     let mut vms = vec![settled(0, 2, 1, 2, 0), settled(1, 2, 4, 2, 0)];
     vms[1].resident_bytes = vec![GIB, 3 * GIB];
@@ -165,7 +165,7 @@ fn a_home_follows_memory_that_somebody_moved() {
 }
 
 #[test]
-fn a_gain_that_goes_away_moves_nobody() {
+fn a_gain_that_goes_away_moves_no_vm() {
     let machine = two_nodes();
     let mut vms = vec![settled(0, 2, 4, 2, 0)];
     let mut planner = planner();
@@ -177,7 +177,7 @@ fn a_gain_that_goes_away_moves_nobody() {
 }
 
 #[test]
-fn a_crowded_node_is_relieved_one_vm_a_look() {
+fn a_crowded_node_is_relieved_one_vm_per_scan() {
     let machine = two_nodes();
     let mut vms: Vec<_> = (0..5).map(|id| settled(id, 4, 1, 2, 0)).collect();
     // Half of their memory is there already, so that they lose nothing by a move.
@@ -197,12 +197,13 @@ fn memory_that_would_stay_behind_keeps_a_vm() {
 }
 
 #[test]
-fn where_all_cpus_are_busy_nobody_gets_much_less_than_others() {
+fn where_all_cpus_are_busy_no_vm_gets_much_less_than_others() {
     let machine = two_nodes();
     let mut vms: Vec<_> = (0..5).map(|id| settled(id, 4, 1, 2, 1)).collect();
     vms.push(settled(5, 8, 1, 2, 0));
     let decisions = follow(&mut planner(), &machine, &mut vms, 0..100);
-    // Each of the five had 0.4 of what it asked for, and the one all; then four have a half, and two 0.7.
+    // Each of the five had 0.4 of its demand, and the one all of it; afterwards four have a half, and two
+    // 0.7.
     assert_eq!(homes(&decisions), [(0, vec![0])]);
 }
 
@@ -313,7 +314,7 @@ fn a_home_saves_what_far_memory_costs_now() {
     let free_bytes = free(&machine, &vms);
     let view = View { machine: &machine, free_bytes: &free_bytes, vms: &vms, now_ns: 0 };
     let saved = |runs: [f64; 2]| planner().savings(&view, |_| Some(runs.to_vec())).get(&0).copied();
-    // By hand: 4 CPUs x how much of its time it waits x how much longer that takes x the part of its time that it is away.
+    // By hand: 4 CPUs x its share of time that waits x how much longer that takes x its share of time away.
     let longer = machine.memory_latency_ns(NodeId(0), NodeId(1))
         / machine.memory_latency_ns(NodeId(1), NodeId(1))
         - 1.0;
@@ -322,7 +323,7 @@ fn a_home_saves_what_far_memory_costs_now() {
         assert!((saved - 4.0 * share * longer * 0.5).abs() < 1e-9, "{half:?}");
     }
     assert_eq!(saved([0.0, 1.0]).unwrap(), Saving::default(), "it is there already");
-    assert_eq!(planner().savings(&view, |_| None), BTreeMap::new(), "nobody knows where it runs");
+    assert_eq!(planner().savings(&view, |_| None), BTreeMap::new(), "it is unknown where it runs");
 }
 
 #[test]
@@ -335,7 +336,7 @@ fn a_crowded_home_saves_less_and_one_far_from_the_memory_costs() {
         planner().savings(&view, |_| Some(vec![0.5, 0.5]))[&0]
     };
     let (alone, crowded) = (saved(&vms[..1]), saved(&vms));
-    // 16 CPUs are asked of 8.
+    // VMs demand 16 CPUs of 8.
     assert!((crowded.expected - alone.expected / 2.0).abs() < 1e-9, "{alone:?} {crowded:?}");
     vms[0].resident_bytes = vec![0, GIB];
     let far = saved(&vms[..1]);

@@ -85,7 +85,7 @@ fn takes_the_best_of_the_smallest_candidates() {
 }
 
 #[test]
-fn says_when_there_is_nothing_to_decide() {
+fn reports_when_there_is_nothing_to_decide() {
     let cases = [(1, SkipReason::OneNode), (17, SkipReason::TooManyNodes { nodes: 17 })];
     for (nodes, reason) in cases {
         let machine = machine(&vec![(1, 1); nodes]);
@@ -99,7 +99,7 @@ fn says_when_there_is_nothing_to_decide() {
 }
 
 #[test]
-fn says_what_is_short() {
+fn names_what_is_short() {
     // Node 2 has memory only: no vCPU can live there.
     let machine = machine(&[(2, 4), (2, 4), (0, 64)]);
     let occupancy = occupancy(&machine, &[(1, 3, &[0])]);
@@ -176,7 +176,7 @@ fn cases() -> impl Strategy<Value = Case> {
     })
 }
 
-/// All sets of nodes that satisfy the request, found the slow way.
+/// All sets of nodes that satisfy the request, by exhaustive search.
 fn all_candidates(case: &Case) -> Vec<Candidate> {
     let nodes = case.machine.nodes();
     (1u32..1 << nodes.len())

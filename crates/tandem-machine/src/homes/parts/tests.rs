@@ -1,4 +1,4 @@
-//! Cases by hand, and what holds for all VMs with virtual nodes.
+//! Cases by hand, and properties of all VMs with virtual nodes.
 
 use super::super::tests::{GIB, SECOND, follow, free, new_vm, settled};
 use super::super::*;
@@ -21,7 +21,7 @@ fn homes(vms: &[VmView]) -> Vec<Vec<u32>> {
     vms.iter().map(of).collect()
 }
 
-/// A machine of so many nodes of four CPUs and 16 GiB.
+/// A machine with this many nodes of four CPUs and 16 GiB.
 fn machine(nodes: u32) -> Machine {
     MachineBuilder::symmetric(nodes, 4, 1).every_node(16 * GIB, 10_000_000_000).build().unwrap()
 }
@@ -29,7 +29,7 @@ fn machine(nodes: u32) -> Machine {
 #[test]
 fn each_virtual_node_of_a_new_vm_lives_on_its_own_node() {
     let machine = preset("xeon-e5620-2s").unwrap();
-    // One VM of 4 vCPUs has node 0 half full; either part would fit beside it, and both on node 1.
+    // A VM with 4 vCPUs fills half of node 0; either part would fit beside it, and both on node 1.
     let [a, b] = parts([new_vm(1, 4, 1, 2), new_vm(2, 4, 1, 2)]);
     let mut vms = [settled(0, 4, 1, 2, 0), a, b];
     let decisions = follow(&mut planner(), &machine, &mut vms, 0..1);
@@ -77,7 +77,8 @@ fn parts_stay_together_and_come_together_where_their_memory_is() {
     let machine = preset("xeon-e5620-2s").unwrap();
     let mut vms = parts([settled(0, 2, 2, 2, 0), settled(1, 2, 2, 2, 0)]);
     assert_eq!(follow(&mut planner(), &machine, &mut vms, 0..50), []);
-    // Memory of the second one was moved to the first: 0.18 of 2 CPUs are lost if it was all, and 0.05 of 4 CPUs by coming together.
+    // Memory of the second one was moved to the first: 0.18 of 2 CPUs are lost if it was all, and 0.05 of 4
+    // CPUs by sharing a node.
     let mut vms = parts([settled(0, 2, 2, 2, 0), settled(1, 2, 2, 2, 1)]);
     vms[1].resident_bytes = vec![GIB, GIB];
     assert_eq!(follow(&mut planner(), &machine, &mut vms, 0..50), []);
@@ -87,7 +88,7 @@ fn parts_stay_together_and_come_together_where_their_memory_is() {
 }
 
 #[test]
-fn a_wish_says_among_which_nodes() {
+fn a_wish_limits_the_choice_of_nodes() {
     let mut vms = parts([0, 1].map(|id| new_vm(id, 2, 1, 4)));
     vms.iter_mut().for_each(|vm| vm.wish = Wish::Nodes(vec![NodeId(2), NodeId(3)]));
     let decisions = follow(&mut planner(), &machine(4), &mut vms, 0..30);
@@ -123,7 +124,7 @@ fn a_part_lives_where_its_memory_is_bound() {
     let decisions = follow(&mut planner(), &machine(2), &mut vms, 0..30);
     assert_eq!((homes(&vms), decisions.len()), (vec![vec![1], vec![0]], 2));
     assert!(decisions[0].reason.to_string().starts_with("node 1: its memory is bound there; "));
-    // Of what the operator wishes, memory that is bound elsewhere takes nothing away.
+    // Memory that is bound elsewhere does not limit the operator's wish.
     vms.iter_mut().for_each(|vm| vm.wish = Wish::Nodes(vec![NodeId(0)]));
     follow(&mut planner(), &machine(2), &mut vms, 30..31);
     assert_eq!(homes(&vms), [[0], [0]]);
@@ -145,7 +146,7 @@ fn parts_are_no_others_to_an_isolated_vm() {
     assert!(reason.contains("one other virtual node is there; it is apart from others there"), "{reason}");
 }
 
-/// A VM of several virtual nodes, which may be bound, with a wish that is the same for all of them.
+/// A VM of several virtual nodes, which may be bound, with one wish for all of them.
 fn any_parts(nodes: u32) -> impl Strategy<Value = Vec<VmView>> {
     let some = || proptest::collection::vec((0..nodes).prop_map(NodeId), 0..3);
     let part = (1..6u32, some(), 0.0..6.0, proptest::collection::vec(0..2 * GIB, nodes as usize));
@@ -166,7 +167,7 @@ fn any_parts(nodes: u32) -> impl Strategy<Value = Vec<VmView>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// New virtual nodes live on as many nodes as they can, whoever else is there.
+    /// New virtual nodes live on as many nodes as they can, whatever other VMs there are.
     #[test]
     fn new_parts_are_apart(count in 1..5u64, others in proptest::collection::vec((0..4u32, 0.0..1.0f64), 0..3)) {
         let machine = machine(4);
@@ -183,10 +184,10 @@ proptest! {
         prop_assert_eq!(nodes.len() as u64, count);
     }
 
-    /// Homes are within what is allowed, wished and bound, in that order; a decision is not taken back in the next look; and when
-    /// nothing changes, moves come to an end.
+    /// Homes are within what is allowed, requested and bound, in that order; a decision is not reversed in
+    /// the next scan; and when nothing changes, moves come to an end.
     #[test]
-    fn homes_are_within_what_was_said(mut vms in any_parts(4)) {
+    fn homes_are_within_the_rules(mut vms in any_parts(4)) {
         let machine = machine(4);
         let mut planner = planner();
         follow(&mut planner, &machine, &mut vms, 0..1);

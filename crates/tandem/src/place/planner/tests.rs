@@ -74,7 +74,7 @@ fn each_placed_vm_is_there_for_the_next() {
 fn what_cannot_be_is_told_in_a_sentence() {
     #[rustfmt::skip]
     let cases: &[(u32, &[&str], Request, &str)] = &[
-        (1, &[], request(2, 1), "VM 1: any node: the machine has one node, or more than can be chosen from"),
+        (1, &[], request(2, 1), "VM 1: any node: the machine has one node, or too many to choose from"),
         (1, &[], request(2, 9), "the VM needs 9216 MiB of memory, but the nodes with pCPUs have only 8192 MiB free"),
         (2, &[], request(9, 1), "the VM has 9 vCPUs, but the machine only 8 pCPUs"),
         (2, &["vcpus=1,memory=1GiB,nodes=2"], request(1, 1), "--vm number 1: the machine has no node 2; its nodes are 0-1"),
