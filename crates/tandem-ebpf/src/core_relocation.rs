@@ -1,16 +1,17 @@
-//! Instructions that depend on the layout of the kernel's types (CO-RE), fitted to the types of an [`Environment`].
+//! Instructions that depend on the layout of the kernel's types (CO-RE), fitted to the types of an
+//! [`Environment`].
 //!
-//! Programs declare the kernel's types themselves, and only what they need of them. Clang writes down which
-//! instructions have an offset, a size and so on of such a type in them. Here each is found in the environment, by the
-//! names of the type and of its fields, and filled in. Members of unnamed structures and unions count as the outer
-//! one's; the environment has them so.
+//! Programs declare the kernel's types themselves, with only the members that they need. Clang records which
+//! instructions contain an offset, a size and so on of such a type. Here each is found in the environment, by
+//! the names of the type and of its fields, and filled in. Members of unnamed structures and unions count as
+//! the outer one's; so they do in the environment.
 //!
-//! What the environment does not have: a question whether it exists is answered with no; anything else cannot be
-//! filled in, and the program fails if it comes to it. Enumerations differ: of one that the environment does not have
-//! at all, the values are those that the program declares, since most of them never change.
+//! For what the environment does not have, the question whether it exists is answered with no; anything else
+//! cannot be filled in, and the program fails if it gets there. Enumerations differ: if the environment does
+//! not have one at all, its values are those that the program declares, since most of them never change.
 //!
-//! Limits: the environment has no bit-fields. Programs that read one with the macros for it (`BPF_CORE_READ_BITFIELD`)
-//! get the whole field instead; those that read it directly fail there.
+//! Limits: the environment has no bit-fields. Programs that read one with the macros for it
+//! (`BPF_CORE_READ_BITFIELD`) get the whole field instead; those that read it directly fail there.
 
 use crate::btf::{Btf, CoreRecord, DEPTH_MAX, RecordKind, Type, TypeId, essential_name};
 use crate::decode::{Instruction, Linked};
@@ -171,7 +172,8 @@ impl<'a> Types<'a> {
         })
     }
 
-    /// The names under which the environment may have a type: its own, and that of what it stands for.
+    /// The names under which the environment may have a type: its own, and that of the type that it is an
+    /// alias of.
     fn roots(&self, id: TypeId) -> Result<[&'a str; 2], LoadError> {
         let resolved = essential_name(self.btf.name(self.btf.resolve(id)?));
         let own = essential_name(self.btf.name(id));
@@ -183,8 +185,8 @@ impl<'a> Types<'a> {
         found.map(|(&root, found)| (root, found))
     }
 
-    /// Whether the environment has a type. Types without parts are the same everywhere, and enumerations that it does
-    /// not have are the program's.
+    /// Whether the environment has a type. Types without parts are the same everywhere, and enumerations that
+    /// it does not have are the program's.
     fn type_exists(&self, record: &CoreRecord<'a>) -> Result<bool, LoadError> {
         Ok(match self.btf.resolved(record.root)? {
             Type::Composite { .. } | Type::Forward => self.structure(self.roots(record.root)?).is_some(),

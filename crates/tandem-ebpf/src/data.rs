@@ -1,4 +1,4 @@
-//! Global data: addresses, pointers in it, and the variables that it consists of.
+//! Global data: addresses, pointers in it, and its variables.
 
 use crate::btf::{SectionVariable, Type, TypeId};
 use crate::fault::LoadError;
@@ -41,7 +41,7 @@ pub(crate) struct PlacedVariable<'a> {
 }
 
 impl<'a> Linker<'a> {
-    /// Gives addresses to all sections with global data.
+    /// Assigns addresses to all sections with global data.
     pub(crate) fn lay_out_data(&mut self) -> Result<(), LoadError> {
         for (number, section) in self.object.sections.iter().enumerate() {
             if section.is_data() {
@@ -70,14 +70,14 @@ impl<'a> Linker<'a> {
                 let addend = u64::from_le_bytes(*bytes.ok_or_else(|| cannot("has no pointer"))?);
                 let symbol = &object.symbols[relocation.symbol];
                 let value = self.defined_address(symbol, addend, None)?;
-                let value = value.ok_or_else(|| cannot("points to what has no address"))?;
+                let value = value.ok_or_else(|| cannot("points to something without an address"))?;
                 self.layout.sections[position].bytes[start..start + 8].copy_from_slice(&value.to_le_bytes());
             }
         }
         Ok(())
     }
 
-    /// Where a variable of a section is; `None` if it is none, or the section has no contents.
+    /// The place of a section's variable; `None` if there is none, or the section has no contents.
     pub(crate) fn placed_variable(
         &self,
         section: &str,

@@ -1,7 +1,7 @@
-//! Bytes of instructions to [`Op`]s (RFC 9669, and what kernels have added to it).
+//! Decodes bytes of instructions to [`Op`]s (RFC 9669, and the kernel's additions).
 //!
-//! What depends on the rest of the object and on the kernel is left to whoever asks: calls, and constants that are
-//! addresses. Jumps leave with positions among the operations instead of distances in slots of 8 bytes.
+//! The caller resolves what depends on the rest of the object and on the kernel: calls, and constants that
+//! are addresses. Jumps become positions among the operations instead of distances in slots of 8 bytes.
 
 use crate::fault::LoadError;
 use crate::op::{AluOp, AtomicOp, Condition, Op, Operand, Reg, Size, Swap};

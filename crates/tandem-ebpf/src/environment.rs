@@ -11,7 +11,8 @@ pub struct Environment {
     pub structs: HashMap<&'static str, KernelStruct>,
     /// Enumerations, by name.
     pub enums: HashMap<&'static str, KernelEnum>,
-    /// Functions that programs may call: kfuncs by name, helpers by the names of their C declarations (`bpf_ktime_get_ns`).
+    /// Functions that programs may call: kfuncs by name, helpers by the names of their C declarations
+    /// (`bpf_ktime_get_ns`).
     pub functions: HashMap<&'static str, KernelFunction>,
     /// Functions that take no call, in the same way.
     pub known: HashMap<&'static str, Known>,
@@ -39,18 +40,18 @@ pub struct KernelField {
     pub offset: u32,
     /// Bytes.
     pub size: u32,
-    /// What it holds.
+    /// Its content.
     pub kind: FieldType,
 }
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldType {
     /// A number or a pointer.
     Scalar,
     /// A structure, by name.
     Struct(&'static str),
-    /// An array of numbers or pointers of so many bytes each.
+    /// An array of numbers or pointers of this many bytes each.
     Array(u32),
 }
 

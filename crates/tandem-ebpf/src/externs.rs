@@ -1,8 +1,9 @@
-//! What an object wants from the kernel by name: functions, variables, configuration.
+//! What an object needs from the kernel by name: functions, variables, configuration.
 //!
-//! A name may have a flavour, `___` and a suffix, so that a program can declare one function of the kernel several
-//! times with different parameters. As libbpf does, the name without its last flavour is looked up; but first the whole
-//! name, which an environment may hold to tell such variants apart (libbpf compares their parameters).
+//! A name may have a flavour, `___` and a suffix, so that a program can declare one function of the kernel
+//! several times with different parameters. As in libbpf, the name without its last flavour is looked up; but
+//! first the whole name, which an environment may have to distinguish such variants (libbpf compares their
+//! parameters).
 
 use crate::btf::{Type, TypeId, essential_name};
 use crate::environment::Environment;
@@ -78,8 +79,8 @@ impl<'a> Linker<'a> {
         Ok(())
     }
 
-    /// The address that stands for something that the object does not define; 0 if it is weak, and the kernel does not
-    /// have it either.
+    /// The address that stands for something that the object does not define; 0 if it is weak, and the kernel
+    /// does not have it either.
     pub(crate) fn extern_address(&mut self, symbol: usize, program: &'a str) -> Result<u64, LoadError> {
         let symbol = &self.object.symbols[symbol];
         let name = symbol.name;

@@ -1,4 +1,4 @@
-//! What can go wrong: with an object before it runs, and with a program while it does.
+//! Errors: of an object before it runs, and of a program while it does.
 
 use thiserror::Error;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 #[error("{0}")]
 pub struct LoadError(pub String);
 
-/// Why a program ended before its time. The message names the program and what it did.
+/// Why a program ended early. The message names the program and what it did.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Fault(pub String);

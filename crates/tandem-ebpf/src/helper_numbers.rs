@@ -1,5 +1,5 @@
-//! The kernel's helpers by number: programs call them by it. The numbers are part of the kernel's interface, and the
-//! kernel gives out no new ones.
+//! The kernel's helpers by number: programs call them by it. The numbers are part of the kernel's interface,
+//! and the kernel assigns no new ones.
 
 /// The name of a helper, as programs declare it.
 pub(crate) fn helper_name(number: i32) -> Option<&'static str> {

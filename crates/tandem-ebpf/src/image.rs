@@ -1,4 +1,4 @@
-//! An object that has been linked: code and data with their addresses, and what it needs.
+//! A linked object: code and data with their addresses, and what it needs.
 
 use crate::kernel::KernelFunction;
 use crate::known::Known;
@@ -19,7 +19,8 @@ pub struct Image {
     pub imports: Vec<Import>,
     /// Why each [`Op::Poison`] is one.
     pub poisons: Vec<String>,
-    /// Global data. Addresses follow each other from [`crate::Memory::BASE`] on, aligned to 64 bytes, in this order.
+    /// Global data. Addresses follow each other from [`crate::Memory::BASE`] on, aligned to 64 bytes, in this
+    /// order.
     pub sections: Vec<DataSection>,
     /// Maps, by number.
     pub maps: Vec<MapDefinition>,
@@ -44,8 +45,8 @@ impl Image {
     /// See [`Image::VARIABLES`].
     pub const VARIABLE_SPACING: u64 = 1 << 20;
 
-    /// The address behind global data where machine code finds, for each map that is an array, the address of its first
-    /// value; 8 bytes a map.
+    /// The address behind global data where machine code finds, for each map that is an array, the address of
+    /// its first value; 8 bytes a map.
     pub(crate) fn places_of_arrays(&self) -> u64 {
         let ends = self.sections.iter().map(|section| section.address + section.bytes.len() as u64);
         ends.max().unwrap_or(Memory::BASE).next_multiple_of(8)
@@ -84,7 +85,7 @@ pub struct DataSection {
     pub name: String,
     /// Its first address.
     pub address: u64,
-    /// What is in it at first.
+    /// Its initial content.
     pub bytes: Vec<u8>,
 }
 
@@ -104,7 +105,7 @@ pub struct Variable {
 /// A program that is not part of a scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// The section that it is in, which says what kind of a program it is: `syscall`.
+    /// The section that contains it, which is the kind of program: `syscall`.
     pub section: String,
     /// Its code.
     pub function: FunctionId,

@@ -34,8 +34,8 @@ pub struct Code {
     pub(crate) compiled: Option<Compiled>,
 }
 
-/// The image, from which all else follows. Scenarios are hashed by what this prints: addresses of this process, such as those
-/// of helpers, would give each process another hash.
+/// The image, from which all else follows. Scenarios are hashed by what this prints: addresses of this
+/// process, such as those of helpers, would give each process another hash.
 impl fmt::Debug for Code {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("Code").field(&self.image).finish()
@@ -71,7 +71,7 @@ impl Code {
         Ok(Self { image, callees, compiled })
     }
 
-    /// What it was made of.
+    /// The code that it runs.
     pub fn image(&self) -> &Image {
         &self.image
     }
@@ -88,7 +88,7 @@ pub struct Instance {
 const ARGUMENTS_SIZE: u64 = 128;
 
 impl Instance {
-    /// A copy with data and maps as the object has them at first, for a kernel with so many CPUs.
+    /// A copy with the object's initial data and maps, for a kernel with this many CPUs.
     ///
     /// # Errors
     /// If its memory would be too large.
@@ -102,12 +102,12 @@ impl Instance {
         &self.code.image
     }
 
-    /// What it knows.
+    /// Its state.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// What it knows, to be changed.
+    /// Its state, for changes.
     pub fn state_mut(&mut self) -> &mut State {
         &mut self.state
     }
@@ -115,7 +115,7 @@ impl Instance {
     /// Calls a function with arguments in r1 to r5; the result is r0.
     ///
     /// # Errors
-    /// If the program does what it may not do.
+    /// If the program does something that is not allowed.
     #[inline]
     pub fn call(
         &mut self,
@@ -130,7 +130,7 @@ impl Instance {
         Ok(result)
     }
 
-    /// Calls a callback of a scheduler, whose arguments stand in memory (at most 16), where r1 points to.
+    /// Calls a callback of a scheduler, whose arguments are in memory (at most 16), where r1 points.
     ///
     /// # Errors
     /// As [`Instance::call`].
@@ -143,7 +143,7 @@ impl Instance {
     ) -> Result<u64, Fault> {
         const { assert!(8 * COUNT as u64 <= ARGUMENTS_SIZE, "a callback has too many arguments") };
         let context = self.outside_arguments()?;
-        // Of a known length, so that the copies take an instruction each.
+        // The length is a constant, so that each copy takes one instruction.
         if let Some(words) =
             self.state.memory.slice_mut(context, 8 * COUNT)?.as_chunks_mut().0.first_chunk_mut()
         {
@@ -152,8 +152,8 @@ impl Instance {
         self.call(kernel, function, [context, 0, 0, 0, 0])
     }
 
-    /// Runs the callback of a timer that [`Kernel::start_timer`] was told of, and whose time has come. A timer that has
-    /// gone since, with the element of the map that it was in, does nothing.
+    /// Runs the callback of a timer that [`Kernel::start_timer`] was told of, and whose time has come. A
+    /// timer that has gone since, with the element of the map that it was in, does nothing.
     ///
     /// # Errors
     /// As [`Instance::call`].

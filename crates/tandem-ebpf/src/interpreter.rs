@@ -1,4 +1,4 @@
-//! The interpreter: the reference for what instructions do. Clear before fast.
+//! The interpreter: the reference for instructions. Clarity comes before speed.
 
 use crate::fault::Fault;
 use crate::op::{AluOp, AtomicOp, Condition, Op, Operand, Size, Swap};
@@ -8,8 +8,8 @@ use crate::runtime::Run;
 type Registers = [u64; 16];
 const FRAME_POINTER: usize = 10;
 
-/// Runs a function with the given frame pointer. Its frame of the process is large, and machine code is called from the same
-/// place: it is not to be a part of that.
+/// Runs a function with the given frame pointer. Its frame of the process is large, and machine code is
+/// called from the same place: it is not to be a part of that.
 #[inline(never)]
 pub(crate) fn run(run: &mut Run, function: u32, arguments: [u64; 5], frame: u64) -> Result<u64, Fault> {
     let mut registers = [0; 16];
@@ -233,7 +233,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn instructions_do_what_the_standard_says() {
+    fn instructions_follow_the_standard() {
         testing::check_instructions(Engine::Interpreted);
     }
 }

@@ -1,4 +1,4 @@
-//! What an instance asks of the kernel that runs it.
+//! The interface of an instance to the kernel that runs it.
 
 use crate::fault::Fault;
 use crate::state::State;
@@ -15,7 +15,7 @@ pub trait Kernel {
     /// The clock that programs read, ns. It stands still while a program runs.
     fn clock_ns(&self) -> u64;
 
-    /// Does what a program asks for, and returns what it gets in r0.
+    /// Executes a function for a program, and returns its r0.
     ///
     /// # Errors
     /// What ends the program: arguments that a verifier or the kernel would not let pass.
@@ -26,8 +26,8 @@ pub trait Kernel {
         arguments: [u64; 5],
     ) -> Result<u64, Fault>;
 
-    /// Starts the timer whose `struct bpf_timer` is at an address, for so many ns from now, or until then if `absolute`; false
-    /// if there was no memory to do so.
+    /// Starts the timer whose `struct bpf_timer` is at an address, for so many ns from now, or until then if
+    /// `absolute`; false if there was no memory to do so.
     fn start_timer(&mut self, timer: u64, nsecs: u64, absolute: bool) -> bool;
 
     /// Whether storage for an object cannot be made: there is no memory for it, or the map is full.

@@ -1,16 +1,16 @@
 //! Functions of the kernel that need no call: the runtime knows what they return.
 //!
-//! Problem: schedulers ask for the time, the CPU of a task and the like several times in each decision, and a call of the
-//! kernel takes longer than the answer.
+//! Problem: schedulers ask for the time, the CPU of a task and the like several times in each decision, and a
+//! call of the kernel takes longer than the answer.
 //!
-//! Approach: the environment says that a function is one of these, the interpreter computes it here, and the compiler puts
-//! it into the code.
+//! Approach: the environment declares a function to be one of these; the interpreter computes it here, and
+//! the compiler inlines it.
 
 use crate::fault::Fault;
 use crate::op::Size;
 use crate::runtime::Run;
 
-/// What a function of the kernel gives.
+/// The result of a function of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// 0: it does what means nothing here, such as giving a reference back.
@@ -23,17 +23,18 @@ pub enum Known {
     Clock,
     /// A number in the object that is its first argument.
     Field(ObjectField),
-    /// Writes its second argument to a number in the object that is its first, and gives 1.
+    /// Writes its second argument to a number in the object that is its first, and returns 1.
     SetField(ObjectField),
-    /// Whether the CPU that is its first argument, of 32 bits, is in the set at its second: one bit each, in words of 64.
-    /// CPUs that do not exist are in no set.
+    /// Whether the CPU that is its first argument, of 32 bits, is in the set at its second: one bit each, in
+    /// words of 64. CPUs that do not exist are in no set.
     CpuInSet,
 }
 
-/// A number in an object of the kernel, such as a task. An object holds its own address, which tells it from anything else.
+/// A number in an object of the kernel, such as a task. An object contains its own address, which
+/// distinguishes it from anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectField {
-    /// What the object is, for the fault of a program that passes something else: `a task`.
+    /// The kind of the object, for the fault of a program that passes something else: `a task`.
     pub object: &'static str,
     /// Where in the object its own address is, bytes.
     pub mark: u16,
@@ -44,7 +45,7 @@ pub struct ObjectField {
 }
 
 impl Known {
-    /// What the function gives to a program that runs.
+    /// The result of the function for a program that runs.
     pub(crate) fn result(self, run: &mut Run<'_>, arguments: [u64; 5]) -> Result<u64, Fault> {
         let [first, second, ..] = arguments;
         match self {
@@ -82,7 +83,7 @@ impl ObjectField {
         self.size.bytes() as usize
     }
 
-    /// Bytes of the object, as far as they are looked at.
+    /// The bytes of the object that are read.
     pub(crate) fn end(self) -> usize {
         usize::from(self.mark) + 8
     }

@@ -1,7 +1,7 @@
-//! An object and an environment to an [`Image`].
+//! Links an object and an environment to an [`Image`].
 //!
-//! From the programs on, all functions are decoded that they call or take the address of. What the rest of the object
-//! needs does not matter: it may be for other kernels.
+//! Beginning with the programs, all functions are decoded that they call or take the address of. The needs of
+//! the rest of the object do not matter: it may be for other kernels.
 
 use crate::btf::{Btf, CoreRecord, read_records};
 use crate::core_relocation::relocate;
@@ -21,9 +21,9 @@ impl Image {
     /// Links an object file, as `clang -g -target bpf` makes it, against what a kernel offers.
     ///
     /// # Errors
-    /// If the file is not such an object; if it uses what the simulator does not have (maps of some types, instructions
-    /// for arenas); if it calls functions or uses variables that the environment does not have, and that it does not
-    /// declare to be optional (`__weak`).
+    /// If the file is not such an object; if it uses what the simulator does not have (maps of some types,
+    /// instructions for arenas); if it calls functions or uses variables that the environment does not have,
+    /// and that it does not declare to be optional (`__weak`).
     pub fn link(object: &[u8], environment: &Environment) -> Result<Self, LoadError> {
         let object = Object::parse(object)?;
         let btf = object.section(".BTF").ok_or_else(|| {
@@ -231,7 +231,7 @@ impl<'a> Linker<'a> {
                     None => self.extern_address(symbol, program)?,
                     Some(_) => self
                         .defined_address(target, addend, Some(program))?
-                        .ok_or_else(|| self.invalid(place, "refers to what has no address"))?,
+                        .ok_or_else(|| self.invalid(place, "refers to something without an address"))?,
                 };
                 Ok(Linked::As(Op::LoadImmediate { dst, value }))
             }
@@ -243,7 +243,8 @@ impl<'a> Linker<'a> {
                 // In slots, and from the end of the instruction, though it is not about the instruction.
                 let addend = (instruction.imm + 1).wrapping_mul(SLOT as i64) as u64;
                 let function = self.function_of(target, addend, Some(program));
-                let function = function.ok_or_else(|| self.invalid(place, "calls what is no function"))?;
+                let function =
+                    function.ok_or_else(|| self.invalid(place, "calls something that is not a function"))?;
                 Ok(Linked::As(Op::Call { function: function.0 }))
             }
             Some(_) => Err(self.invalid(place, "has a relocation that does not fit it")),
@@ -257,8 +258,8 @@ impl<'a> Linker<'a> {
                 1 => {
                     let start = offset.wrapping_add_signed((instruction.imm + 1) * SLOT as i64);
                     let function = self.reach(section, start, Some(program));
-                    let function =
-                        function.ok_or_else(|| self.invalid(place, "calls what is no function"))?;
+                    let function = function
+                        .ok_or_else(|| self.invalid(place, "calls something that is not a function"))?;
                     Op::Call { function: function.0 }
                 }
                 _ => return Err(self.invalid(place, "is a call of a kind that objects should not have")),
@@ -346,7 +347,8 @@ impl<'a> Linker<'a> {
         self.reach(symbol.section?, symbol.value.wrapping_add(addend), program)
     }
 
-    /// The number of the function that begins at a place, found by a program, or itself one; `None` if there is none.
+    /// The number of the function that begins at a place, found by a program, or itself one; `None` if there
+    /// is none.
     fn reach(&mut self, section: usize, offset: u64, program: Option<&'a str>) -> Option<FunctionId> {
         let symbol = *self.functions.get(&section)?.get(&offset)?;
         let next = FunctionId(self.reached.len() as u32);

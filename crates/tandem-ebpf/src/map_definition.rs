@@ -1,7 +1,7 @@
-//! Maps as objects define them: variables of `.maps` whose types say what the map is.
+//! Maps as objects define them: variables of `.maps` whose types describe the map.
 //!
-//! Numbers are lengths of arrays that members point to (`__uint(max_entries, 8)`), types are what members point to
-//! (`__type(key, u32)`).
+//! Numbers are lengths of arrays that members point to (`__uint(max_entries, 8)`), types are what members
+//! point to (`__type(key, u32)`).
 
 use crate::btf::{Btf, Type, TypeId};
 use crate::fault::LoadError;
@@ -14,7 +14,7 @@ pub(crate) enum DefinedMap {
     Unsupported(LoadError),
 }
 
-/// What the type of a variable of `.maps` says.
+/// The definition in the type of a variable of `.maps`.
 pub(crate) fn read_map(name: &str, id: TypeId, btf: &Btf) -> Result<DefinedMap, LoadError> {
     let Type::Composite { members, .. } = btf.resolved(id)? else {
         return Err(LoadError(format!("the definition of map `{name}` is not a structure")));

@@ -1,19 +1,19 @@
-//! All that programs can see, in one linear memory.
+//! Everything that programs can see, in one linear memory.
 //!
-//! Addresses begin at [`Memory::BASE`], so that null pointers with offsets are out of bounds. The layout is the same in each
-//! run: addresses are as deterministic as everything else.
+//! Addresses begin at [`Memory::BASE`], so that null pointers with offsets are out of bounds. The layout is
+//! the same in each run: addresses are as deterministic as everything else.
 
 use crate::fault::Fault;
 
 /// A linear memory, which grows by allocation.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    /// Its length is a multiple of 8, with [`SLACK`] bytes that belong to no address: an access of up to 8 bytes need only have
-    /// its first one checked, and what it then reads beyond the end is nobody's.
+    /// Its length is a multiple of 8, with [`SLACK`] bytes that belong to no address: an access of up to 8
+    /// bytes need only have its first one checked, and what it then reads beyond the end belongs to no address.
     bytes: Vec<u8>,
-    /// Up to where memory has been given out.
+    /// End of the memory that is allocated.
     used: usize,
-    /// Blocks that were given back, by size class.
+    /// Free blocks, by size class.
     free: Vec<Vec<u64>>,
 }
 
@@ -43,7 +43,8 @@ impl Memory {
         self.used == 0
     }
 
-    /// Gives out so many bytes, all 0; the address is a multiple of 8, and of 64 for blocks of 64 bytes and more.
+    /// Allocates this many bytes, all 0; the address is a multiple of 8, and of 64 for blocks of 64 bytes and
+    /// more.
     ///
     /// # Errors
     /// If the memory would become too large.
@@ -71,7 +72,7 @@ impl Memory {
         Ok(Self::BASE + start as u64)
     }
 
-    /// Takes back what [`Memory::allocate`] has given out for this size.
+    /// Frees what [`Memory::allocate`] has returned for this size.
     pub fn free(&mut self, address: u64, size: usize) {
         let class = class_of(block_size(size));
         if self.free.len() <= class {
@@ -100,7 +101,7 @@ impl Memory {
         Ok(&mut self.bytes[start..start + length])
     }
 
-    /// The number of so many bytes (1, 2, 4 or 8) at an address.
+    /// The number of this many bytes (1, 2, 4 or 8) at an address.
     ///
     /// # Errors
     /// If it is not inside.
@@ -116,7 +117,7 @@ impl Memory {
         }
     }
 
-    /// Writes the lowest so many bytes (1, 2, 4 or 8) of a number.
+    /// Writes the lowest bytes (1, 2, 4 or 8) of a number.
     ///
     /// # Errors
     /// If they are not inside.
@@ -149,7 +150,7 @@ impl Memory {
         Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
     }
 
-    /// Copies so many bytes from one address to another.
+    /// Copies bytes from one address to another.
     ///
     /// # Errors
     /// If they are not all inside.
@@ -161,7 +162,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether so many bytes at an address are inside.
+    /// Whether this many bytes at an address are inside.
     #[inline]
     pub fn contains(&self, address: u64, length: usize) -> bool {
         let start = address.wrapping_sub(Self::BASE);

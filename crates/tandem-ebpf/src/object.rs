@@ -1,4 +1,4 @@
-//! The object file: sections, symbols and relocations (ELF), before anything is made of them.
+//! The object file: sections, symbols and relocations (ELF), before linking.
 
 use crate::fault::LoadError;
 use crate::memory::Memory;
@@ -43,7 +43,7 @@ impl Section<'_> {
 /// A name for a place.
 pub(crate) struct Symbol<'a> {
     pub name: &'a str,
-    /// Where it is; `None` if it is not in this object.
+    /// Its address; `None` if it is not in this object.
     pub section: Option<usize>,
     /// From the beginning of the section, bytes.
     pub value: u64,
@@ -90,7 +90,7 @@ impl<'a> Object<'a> {
         for section in table.iter() {
             let name = table.section_name(endian, section).map_err(unreadable)?;
             let contents = if section.sh_type(endian) == elf::SHT_NOBITS {
-                // Zeros take no room in the file: a short file may ask for many.
+                // Zeros take no room in the file: a short file may demand many.
                 size_zeros = u64::saturating_add(size_zeros, section.sh_size.get(endian));
                 if size_zeros > Memory::SIZE_MAX as u64 {
                     return Err(LoadError(format!(
@@ -158,7 +158,7 @@ fn unreadable(error: impl Display) -> LoadError {
     LoadError(format!("the object file cannot be read: {error}"))
 }
 
-/// Names are identifiers of C. One that is not belongs to no place that a program refers to by it.
+/// Names are identifiers of C. A program cannot refer to a place by a name that is not.
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or("")
 }

@@ -1,7 +1,7 @@
-//! Instructions, decoded: what the interpreter executes and the compiler translates.
+//! Decoded instructions: the interpreter executes them, and the compiler translates them.
 //!
-//! The instruction set is that of RFC 9669. An [`Op`] is an instruction with everything filled in that linking has to
-//! fill in: addresses, targets of jumps as positions in the function, functions by their numbers.
+//! The instruction set is that of RFC 9669. An [`Op`] is an instruction with everything that linking fills
+//! in: addresses, targets of jumps as positions in the function, functions by their numbers.
 
 /// A register, 0 to 10. 10 is the frame pointer, which programs only read.
 pub type Reg = u8;
@@ -47,9 +47,9 @@ pub enum AluOp {
     Add,
     Sub,
     Mul,
-    /// Unsigned; a division by 0 gives 0.
+    /// Unsigned; a division by 0 results in 0.
     Div,
-    /// Signed; the smallest number divided by -1 gives itself.
+    /// Signed; the smallest number divided by -1 is itself.
     SignedDiv,
     /// Unsigned; modulo 0 leaves the first operand (its lower half, zero-extended, in 32 bits).
     Mod,
@@ -57,7 +57,7 @@ pub enum AluOp {
     Or,
     And,
     Xor,
-    /// Shifts take the lower 6 (5) bits of the second operand.
+    /// Shifts use the lower 6 (5) bits of the second operand.
     ShiftLeft,
     ShiftRight,
     ShiftRightSigned,
@@ -137,8 +137,8 @@ pub enum Op {
         dst: Reg,
         value: u64,
     },
-    /// With `probe` (a field of the kernel's types), an access near address 0 gives 0 instead of a fault: as in the kernel, where
-    /// such a load survives.
+    /// With `probe` (a field of the kernel's types), an access near address 0 gives 0 instead of a fault: as
+    /// in the kernel, where such a load survives.
     Load {
         dst: Reg,
         base: Reg,
@@ -153,8 +153,8 @@ pub enum Op {
         size: Size,
         src: Operand,
     },
-    /// `wide` or 32 bits. With `fetch`, `src` gets the old value (zero-extended). LoadAcquire loads from `base` into `src`;
-    /// the loads and stores of those two have any size.
+    /// `wide` or 32 bits. With `fetch`, `src` gets the old value (zero-extended). LoadAcquire loads from
+    /// `base` into `src`; the loads and stores of those two have any size.
     Atomic {
         op: AtomicOp,
         size: Size,
@@ -186,7 +186,8 @@ pub enum Op {
         import: u32,
     },
     Exit,
-    /// What linking could not fill in, and the program should not come to: the position in [`crate::Image::poisons`].
+    /// What linking could not fill in, and the program should not come to: the position in
+    /// [`crate::Image::poisons`].
     Poison {
         reason: u32,
     },

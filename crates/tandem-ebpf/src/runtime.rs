@@ -1,4 +1,4 @@
-//! A call of an instance while it lasts: what the interpreter and machine code share.
+//! A call of an instance in progress: the state that the interpreter and machine code share.
 
 use crate::fault::Fault;
 use crate::helpers::Held;
@@ -17,9 +17,11 @@ pub(crate) struct Run<'a> {
     pub code: &'a Code,
     pub state: &'a mut State,
     pub kernel: &'a mut dyn Kernel,
-    /// Backward jumps, calls and rounds of loops that it may still make: a program that does not end is a fault.
+    /// Backward jumps, calls and rounds of loops that it may still make: a program that does not end is a
+    /// fault.
     pub fuel: u64,
-    /// For machine code: where the instance's memory begins. For programs that is the address [`Memory::BASE`].
+    /// For machine code: where the instance's memory begins. For programs that is the address
+    /// [`Memory::BASE`].
     pub memory: *mut u8,
     /// Where the process would have address 0 of it.
     pub origin: *mut u8,
@@ -27,7 +29,7 @@ pub(crate) struct Run<'a> {
     pub last_word: u64,
     /// The first address beyond the stack.
     pub stack_end: u64,
-    /// What [`Known`](crate::Known) functions give.
+    /// The return values of [`Known`](crate::Known) functions.
     pub cpu: u64,
     pub clock_ns: u64,
     /// CPUs of the kernel.
@@ -36,9 +38,9 @@ pub(crate) struct Run<'a> {
     pub ended: u64,
     pub fault: Option<Fault>,
     pub panic: Option<Box<dyn Any + Send>>,
-    /// What it has to give back before it ends.
+    /// What it has to release before it ends.
     pub held: Held,
-    /// Its fault says already where it happened.
+    /// Its fault already names the place.
     pub is_located: bool,
 }
 
@@ -82,8 +84,8 @@ impl<'a> Run<'a> {
         self.last_word = length.saturating_sub(8);
     }
 
-    /// Calls a function of the kernel (or of the runtime, which stands for it): the position in [`Image::imports`].
-    /// `frame` is the frame pointer (r10) of the caller.
+    /// Calls a function of the kernel (or of the runtime, which stands for it): the position in
+    /// [`Image::imports`]. `frame` is the frame pointer (r10) of the caller.
     pub fn call_import(&mut self, import: u32, arguments: [u64; 5], frame: u64) -> Result<u64, Fault> {
         let code = self.code;
         match code.callees[import as usize] {
@@ -107,7 +109,8 @@ impl<'a> Run<'a> {
         result
     }
 
-    /// Calls a function of the image, as machine code or interpreted. `frame` is the callee's frame pointer: the caller's plus
+    /// Calls a function of the image, as machine code or interpreted. `frame` is the callee's frame pointer:
+    /// the caller's plus
     /// [`Run::FRAME_SIZE`], at most [`State::stack_end`]; beyond that, a fault.
     #[inline]
     pub fn call_function(&mut self, function: u32, arguments: [u64; 5], frame: u64) -> Result<u64, Fault> {
@@ -129,8 +132,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Calls the function that an address stands for, from a function of the runtime whose caller has the given frame
-    /// pointer.
+    /// Calls the function that an address stands for, from a function of the runtime whose caller has the
+    /// given frame pointer.
     pub fn call_address(&mut self, address: u64, arguments: [u64; 5], frame: u64) -> Result<u64, Fault> {
         let function = self.function_number(address)?;
         self.call_function(function, arguments, frame + Self::FRAME_SIZE)
@@ -162,8 +165,8 @@ impl<'a> Run<'a> {
         Fault(format!("the program does not end: it has made {} jumps back and calls", Self::FUEL))
     }
 
-    /// Says in a fault where it happened: the function by its number, and the instruction. In a call of a call, the
-    /// innermost place stays.
+    /// Says in a fault where it happened: the function by its number, and the instruction. In a call of a
+    /// call, the innermost place stays.
     #[cold]
     pub fn locate(&mut self, function: u32, instruction: usize, fault: Fault) -> Fault {
         if std::mem::replace(&mut self.is_located, true) {

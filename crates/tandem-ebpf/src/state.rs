@@ -1,4 +1,4 @@
-//! What an instance knows, except for its code.
+//! The state of an instance, except for its code.
 
 use crate::fault::Fault;
 use crate::helpers::{Timer, format};
@@ -20,7 +20,7 @@ pub struct State {
     pub(crate) cpu_count: usize,
     pub(crate) maps: Vec<Map>,
     map_names: Vec<String>,
-    /// Maps that hold a value for each object of the kernel.
+    /// Maps that contain a value for each object of the kernel.
     storages: Vec<usize>,
     variables: Vec<Variable>,
     /// By the addresses of their structures.
@@ -97,8 +97,8 @@ impl State {
         self.map_names.iter().position(|map| map == name)
     }
 
-    /// The value that a map has for a key on a CPU (which matters in maps with values for each). Storage of tasks and
-    /// cgroups has as keys the addresses of their structures.
+    /// The value that a map has for a key on a CPU (which matters in maps with values for each). Storage of
+    /// tasks and cgroups has as keys the addresses of their structures.
     pub fn element(&self, map: usize, key: &[u8], cpu: usize) -> Option<&[u8]> {
         let value = self.maps[map].find(&self.memory, key, cpu)?;
         self.memory.slice(value, self.maps[map].value_size()).ok()
@@ -156,15 +156,15 @@ impl State {
         self.printed.iter().map(String::as_str)
     }
 
-    /// Where the contents of a variable of the kernel are for a CPU, [`State::VARIABLE_SIZE`] bytes, if programs refer
-    /// to it.
+    /// Where the contents of a variable of the kernel are for a CPU, [`State::VARIABLE_SIZE`] bytes, if
+    /// programs refer to it.
     pub fn variable(&self, name: &str, cpu: usize) -> Option<u64> {
         let variable = self.variables.iter().find(|variable| variable.name == name)?;
         Some(variable.contents + (cpu * Self::VARIABLE_SIZE) as u64)
     }
 
-    /// A text with values in it, as `bpf_printk` makes it: the format at an address, and 64 bits for each value at
-    /// another one.
+    /// A text with values in it, as `bpf_printk` makes it: the format at an address, and 64 bits for each
+    /// value at another one.
     ///
     /// # Errors
     /// If the format is not one of the kernel's, or there are too few values for it.
@@ -186,7 +186,8 @@ impl State {
         self.printed.push_back(text.trim_end_matches('\n').to_owned());
     }
 
-    /// The contents of a variable of the kernel on a CPU, by what programs believe to be its address or one inside it.
+    /// The contents of a variable of the kernel on a CPU, by what programs believe to be its address or one
+    /// inside it.
     pub(crate) fn variable_at(&self, address: u64, cpu: usize) -> Result<u64, Fault> {
         let inside = |variable: &&Variable| {
             address.checked_sub(variable.stands_at).is_some_and(|offset| offset < Self::VARIABLE_SIZE as u64)
@@ -232,8 +233,8 @@ impl State {
         result
     }
 
-    /// Forgets the timers of an element that has been removed. The kernel may still tell of their time, which then
-    /// means nothing.
+    /// Forgets the timers of an element that has been removed. The kernel may still tell of their time, which
+    /// then means nothing.
     fn end_timers(&mut self, map: usize) {
         if let Map::Hash(hash) = &mut self.maps[map]
             && let Some(block) = hash.removed.take()

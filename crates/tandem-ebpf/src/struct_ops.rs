@@ -6,12 +6,12 @@ use crate::image::StructOps;
 use crate::link::Linker;
 use std::collections::BTreeMap;
 
-/// The type of the kernel's that schedulers are. Others have nothing to do with scheduling.
+/// The kernel's type of schedulers. Other types have nothing to do with scheduling.
 const SCHEDULER: &str = "sched_ext_ops";
 /// Most schedulers that an object may have.
 const COUNT_MAX: usize = 64;
 
-/// Whether a section holds schedulers.
+/// Whether a section contains schedulers.
 fn is_struct_ops(section: &str) -> bool {
     matches!(section.trim_start_matches('?'), ".struct_ops" | ".struct_ops.link")
 }

@@ -1,5 +1,5 @@
-//! What tests of both engines share: images written by hand, a kernel that does little, and tables of what instructions
-//! have to give, taken from RFC 9669 and not from an implementation.
+//! Shared by the tests of both engines: images written by hand, a minimal kernel, and tables of the results
+//! of instructions, taken from RFC 9669 and not from an implementation.
 
 mod bench;
 
@@ -53,7 +53,7 @@ pub(crate) fn instance(image: Image, engine: Engine) -> Instance {
     Instance::new(Arc::new(code), 4).expect("its memory is small")
 }
 
-/// A kernel that notes what it is asked for. Its functions return the sum of their arguments; function 13 is a fault.
+/// A kernel that records its calls. Its functions return the sum of their arguments; function 13 is a fault.
 #[derive(Debug, Default)]
 pub(crate) struct TestKernel {
     pub cpu: usize,
@@ -133,7 +133,7 @@ pub(crate) fn jump_if_equal(dst: u8, value: i64, target: u32) -> Op {
     Op::Branch { condition: Condition::Equal, wide: true, dst, src: imm(value), target }
 }
 
-/// One line of the tables: r1 and r2, what is done with them, and what r1 is then.
+/// One line of the tables: r1 and r2, the operation, and the resulting r1.
 pub(crate) struct Case {
     pub op: Op,
     pub r1: u64,
@@ -279,7 +279,7 @@ const BRANCHES: &[(Condition, bool, u64, u64, bool)] = &[
     (Condition::SignedLessOrEqual, false, 1, MINUS_1, false),
 ];
 
-/// Arithmetic on registers, and on constants where 32 bits hold them.
+/// Arithmetic on registers, and on constants that fit into 32 bits.
 pub(crate) fn arithmetic_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for &(op, wide, r1, r2, result) in ALU {
@@ -320,8 +320,8 @@ pub(crate) fn arithmetic_cases() -> Vec<Case> {
     cases
 }
 
-/// Branches on registers, and on constants where 32 bits hold them. They jump to instruction 3, and the result is
-/// whether they did: see [`check_instructions`].
+/// Branches on registers, and on constants where 32 bits hold them. They jump to instruction 3, and the
+/// result is whether they did: see [`check_instructions`].
 pub(crate) fn branch_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for &(condition, wide, r1, r2, jumps) in BRANCHES {

@@ -1,4 +1,4 @@
-//! Objects that clang makes, linked.
+//! Objects compiled by clang, linked.
 
 mod common;
 
@@ -541,7 +541,7 @@ fn instructions_are_decoded() {
                 src: 2,
             },
         ),
-        // What clang 19 has no words for: may_goto, and loads and stores with an order.
+        // Instructions that clang 19 cannot assemble: may_goto, and loads and stores with an order.
         (".byte 0xe5, 0, 0, 0, 0, 0, 0, 0", Op::MayGoto { target: 1 }),
         (
             ".byte 0xd3, 0x12, 4, 0, 0, 1, 0, 0",
@@ -610,7 +610,7 @@ fn a_file_without_information_about_types_is_an_error() {
 /// A kernel that has everything that the scheduler of this project asks for.
 fn complete_environment() -> Environment {
     let mut kernel = environment();
-    // Each attempt says what is missing.
+    // Each attempt names what is missing.
     loop {
         match Image::link(tandem_bpf::OBJECT, &kernel) {
             Ok(_) => return kernel,

@@ -1,6 +1,6 @@
-//! Information about types (BTF), as clang puts it into objects: what a type is made of.
+//! Type information (BTF), as clang puts it into objects: the parts of each type.
 //!
-//! The format is that of the kernel's documentation. A type is known by its number; 0 is `void`.
+//! The format is that of the kernel's documentation. A type is identified by its number; 0 is `void`.
 
 mod records;
 mod types;
@@ -14,7 +14,7 @@ use crate::fault::LoadError;
 struct Reader<'a> {
     bytes: &'a [u8],
     position: usize,
-    /// What is read, for messages.
+    /// The part of the file, for messages.
     what: &'static str,
 }
 

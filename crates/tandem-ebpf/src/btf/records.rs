@@ -1,4 +1,4 @@
-//! What instructions depend on the layout of the kernel's types (`.BTF.ext`): CO-RE records.
+//! Instructions that depend on the layout of the kernel's types (`.BTF.ext`): CO-RE records.
 
 use super::{Btf, MAGIC, Reader, TypeId};
 use crate::fault::LoadError;
@@ -62,7 +62,8 @@ pub(crate) fn read_records<'a>(bytes: &[u8], btf: &Btf<'a>) -> Result<Vec<CoreRe
     }
     header.take(2)?;
     let header_length = header.u32()?;
-    // Offsets and lengths of what is known of functions and lines, which nothing here needs. Old headers end there.
+    // Offsets and lengths of information on functions and lines, which is not needed here. Old headers end
+    // there.
     header.take(16)?;
     if header_length < 32 {
         return Ok(Vec::new());

@@ -36,7 +36,7 @@ pub(crate) enum Type<'a> {
         is_signed: bool,
         values: Vec<(&'a str, u64)>,
     },
-    /// A structure or union of which no more than the name is known.
+    /// A structure or union with nothing but a name.
     Forward,
     Typedef(TypeId),
     /// `const` and the like.
@@ -67,7 +67,7 @@ pub(crate) struct Member<'a> {
     pub bit_field: Option<u32>,
 }
 
-/// What is in a section.
+/// The variables of a section.
 #[derive(Debug)]
 pub(crate) struct Section {
     pub variables: Vec<SectionVariable>,
@@ -77,7 +77,7 @@ pub(crate) struct Section {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SectionVariable {
     pub id: TypeId,
-    /// Only right for static variables: others have symbols.
+    /// Only correct for static variables: others have symbols.
     pub offset: u32,
 }
 
@@ -253,7 +253,7 @@ impl<'a> Btf<'a> {
         })
     }
 
-    /// The sections of which it knows the variables, with their names.
+    /// The sections with known variables, with their names.
     pub fn sections(&self) -> impl Iterator<Item = (&'a str, &Section)> {
         self.types.iter().filter_map(|(name, found)| match found {
             Type::Section(section) => Some((*name, section)),
@@ -269,7 +269,8 @@ impl<'a> Btf<'a> {
 /// How deeply types may be nested: beyond it, one contains itself.
 pub(crate) const DEPTH_MAX: usize = 64;
 
-/// A name without its flavour: what follows the last `___` tells variants of one type or function of the kernel apart.
+/// A name without its flavour: the suffix after the last `___` distinguishes variants of one type or function
+/// of the kernel.
 pub(crate) fn essential_name(name: &str) -> &str {
     let bytes = name.as_bytes();
     let separator = (1..bytes.len().saturating_sub(3))

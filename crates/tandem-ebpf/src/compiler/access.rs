@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::ops::Range;
 
-/// What is known to be inside of memory: offsets from an address. It stays true, since memory never shrinks.
+/// Offsets from an address that are known to be inside of memory. They stay valid, since memory never
+/// shrinks.
 #[derive(Clone, Default)]
 pub(super) struct Inside(BTreeMap<Value, Range<i64>>);
 
@@ -31,7 +32,7 @@ impl Inside {
         *known = known.start.min(start)..known.end.max(end);
     }
 
-    /// Forgets what is not known to `other`.
+    /// Forgets what `other` does not know.
     pub fn keep_common(&mut self, other: &Self) {
         self.0.retain(|address, known| {
             let Some(other) = other.0.get(address) else { return false };
@@ -119,7 +120,7 @@ impl Translator<'_> {
         self.builder.ins().icmp(IntCC::UnsignedGreaterThan, position, last)
     }
 
-    /// A load that gives 0 outside of memory.
+    /// A load whose value is 0 outside of memory.
     pub(super) fn probe(&mut self, base: Reg, offset: i16, size: Size) -> Result<Value, String> {
         let base = self.get(base)?;
         let (base, offset) = self.sum(base, offset);

@@ -36,7 +36,7 @@ pub(super) fn alu(builder: &mut FunctionBuilder, op: AluOp, a: Value, b: Value) 
         AluOp::Or => builder.ins().bor(a, b),
         AluOp::And => builder.ins().band(a, b),
         AluOp::Xor => builder.ins().bxor(a, b),
-        // Cranelift's shifts take the amount modulo the width, as eBPF's do.
+        // Cranelift's shifts use the amount modulo the width, as eBPF's do.
         AluOp::ShiftLeft => builder.ins().ishl(a, b),
         AluOp::ShiftRight => builder.ins().ushr(a, b),
         AluOp::ShiftRightSigned => builder.ins().sshr(a, b),

@@ -1,10 +1,11 @@
-//! The border between Rust and machine code: calling it, what it calls, and giving its memory back.
+//! The boundary between Rust and machine code: calling it, its calls, and freeing its memory.
 //!
-//! This is the only unsafe code of the crate. What it relies on:
+//! This is the only unsafe code of the crate. It relies on:
 //!
-//! - Code checks each access against the length of memory, except for those in a range that it has checked before on
-//!   every way to them, those at constant addresses of global data, and those relative to the frame pointer. Frames lie
-//!   between what [`Machine::call`] checks, which is behind global data, and the end of the stack, which the code checks.
+//! - Code checks each access against the length of memory, except for those in a range that it has checked
+//!   before on every way to them, those at constant addresses of global data, and those relative to the frame
+//!   pointer. Frames lie between what [`Machine::call`] checks, which is behind global data, and the end of
+//!   the stack, which the code checks.
 //! - Memory never shrinks while code runs: checked after each call that code makes.
 //! - Nothing unwinds through machine code: [`guarded`] catches panics, and [`Machine::call`] resumes them.
 #![allow(unsafe_code)]
@@ -27,7 +28,7 @@ pub(super) const CALL_KERNEL: &str = "call_kernel";
 /// The name under which code calls [`fault`].
 pub(super) const FAULT: &str = "fault";
 
-/// Tells the linker of machine code where the functions of this file are.
+/// Gives the linker of machine code the addresses of the functions in this file.
 pub(super) fn declare(builder: &mut JITBuilder) {
     builder.symbol(CALL_IMPORT, call_import as *const u8);
     builder.symbol(CALL_KERNEL, call_kernel as *const u8);
@@ -78,8 +79,8 @@ impl Machine {
         );
         run.look_at_memory();
         let [r1, r2, r3, r4, r5] = arguments;
-        // SAFETY: the code is alive, since `self` owns it, and has this signature. It alone uses `run` until it returns,
-        // which describes memory that it borrows exclusively; frames are valid as checked above.
+        // SAFETY: the code is alive, since `self` owns it, and has this signature. It alone uses `run` until
+        // it returns, which describes memory that it borrows exclusively; frames are valid as checked above.
         let result = unsafe { code(&raw mut *run, r1, r2, r3, r4, r5, frame) };
         match std::mem::replace(&mut run.ended, 0) {
             0 => Ok(result),
@@ -88,7 +89,7 @@ impl Machine {
     }
 }
 
-/// What has ended machine code: the fault, or the panic, which goes on.
+/// What has ended machine code: the fault, or the panic, which is resumed.
 #[cold]
 fn failure_of(run: &mut Run<'_>) -> Fault {
     if let Some(panic) = run.panic.take() {
@@ -101,7 +102,8 @@ impl Drop for Machine {
     fn drop(&mut self) {
         let module = self.module.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(module) = module.take() {
-            // SAFETY: code runs only within `Machine::call`, which borrows `self`; the pointers go away with `self`.
+            // SAFETY: code runs only within `Machine::call`, which borrows `self`; the pointers go away with
+            // `self`.
             unsafe { module.free_memory() }
         }
     }
@@ -134,13 +136,13 @@ unsafe extern "C" fn call_import(
     frame: u64,
     import: u64,
 ) -> u64 {
-    // SAFETY: machine code passes on the pointer that `Machine::call` gave it, which nobody else uses meanwhile.
+    // SAFETY: machine code passes on the pointer from `Machine::call`, which nothing else uses meanwhile.
     let run = unsafe { &mut *run };
     guarded(run, |run| run.call_import(import as u32, [r1, r2, r3, r4, r5], frame))
 }
 
-/// Called by machine code: an instruction cannot be executed, see [`super::fault_of`], or the import that it called has
-/// ended the program.
+/// Called by machine code: an instruction cannot be executed, see [`super::fault_of`], or the import that it
+/// called has ended the program.
 unsafe extern "C" fn fault(run: *mut Run<'_>, function: u64, instruction: u64, address: u64) {
     // SAFETY: as in `call_import`.
     let run = unsafe { &mut *run };
@@ -155,7 +157,7 @@ unsafe extern "C" fn fault(run: *mut Run<'_>, function: u64, instruction: u64, a
     });
 }
 
-/// Runs Rust code for machine code, which goes on with what it returns, or ends.
+/// Runs Rust code for machine code, which continues with the result, or ends.
 fn guarded(run: &mut Run<'_>, call: impl FnOnce(&mut Run<'_>) -> Result<u64, Fault>) -> u64 {
     let known = run.last_word;
     let result = catch_unwind(AssertUnwindSafe(|| {

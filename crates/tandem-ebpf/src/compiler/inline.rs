@@ -1,5 +1,5 @@
-//! Functions of the kernel that code does itself instead of calling them: those that are [`Known`], lookups in arrays,
-//! and loops over numbers. Where one of them is a fault, `fault_of` finds the words.
+//! Functions of the kernel that code executes inline instead of calling them: those that are [`Known`],
+//! lookups in arrays, and loops over numbers. Where one of them faults, `fault_of` provides the text.
 
 use super::access::{access, type_of};
 use super::arithmetic;
@@ -53,7 +53,7 @@ impl Translator<'_> {
         })
     }
 
-    /// The address of a value of an array, or 0; none: it is not known to be an array.
+    /// The address of a value of an array, or 0; `None`: it is not known to be an array.
     fn array_lookup(&mut self) -> Result<Option<Value>, String> {
         let (map, key) = (self.get(1)?, self.get(2)?);
         let Some(number) = self.constant(map).map(|map| (map as u64).wrapping_sub(Image::MAPS)) else {
@@ -99,7 +99,7 @@ impl Translator<'_> {
         let address = self.builder.ins().iadd(set, distance);
         let (place, offset) = self.place_of(address, 0, 8);
         let word = self.builder.ins().load(I64, access(self.memory), place, offset);
-        // Shifts take the amount modulo 64.
+        // Shifts use the amount modulo 64.
         let bits = self.builder.ins().ushr(word, cpu);
         let bit = self.builder.ins().band_imm_u(bits, 1);
         self.builder.ins().jump(merged, &[BlockArg::Value(bit)]);

@@ -1,12 +1,14 @@
 //! Machine code: the same results as the interpreter's, many times faster.
 //!
-//! Problem: a simulated scheduler decides millions of times, and an interpreter would dominate the time of a run.
+//! Problem: a simulated scheduler decides millions of times, and an interpreter would dominate the time of a
+//! run.
 //!
-//! Approach: each function is translated to Cranelift's intermediate language, one basic block after the other
-//! (`translate`, `access`, `arithmetic`), and compiled when an image is loaded. Code knows nothing of an instance: it gets a
-//! context with the place of its memory, so that any number of instances and threads share it. Accesses are checked
-//! against the length of memory, unless an earlier check says enough; where one is outside, code asks `fault_of` for the
-//! interpreter's words. What is known without a call is a part of the code (`inline`).
+//! Approach: each function is translated to Cranelift's intermediate language, one basic block after the
+//! other (`translate`, `access`, `arithmetic`), and compiled when an image is loaded. Code does not depend on
+//! an instance: it gets a context with the place of its memory, so that any number of instances and threads
+//! share it. Accesses are checked against the length of memory, unless an earlier check suffices; where one
+//! is outside, code asks `fault_of` for the interpreter's text. Functions whose result is known without a
+//! call are inlined (`inline`).
 //!
 //! Limits: no optimisation across functions. Lookups in maps other than arrays are calls.
 
@@ -57,7 +59,7 @@ impl Compiled {
 /// Most threads that compile functions: more would wait for the longest function.
 const THREADS_MAX: usize = 4;
 
-/// What Cranelift does for speed of the code: `none`, or `speed`, which takes longer.
+/// Cranelift's effort for the speed of the code: `none`, or `speed`, which takes longer.
 const OPT_LEVEL: &str = "speed";
 
 /// Translates all functions of an image.
@@ -159,8 +161,8 @@ fn new_module(opt_level: &str) -> Result<JITModule, String> {
     Ok(JITModule::new(builder))
 }
 
-/// Why an instruction cannot be executed, in the words of the interpreter. `address` is where it accesses memory, or the
-/// frame that a call needs.
+/// Why an instruction cannot be executed, in the words of the interpreter. `address` is where it accesses
+/// memory, or the frame that a call needs.
 fn fault_of(run: &mut Run<'_>, function: usize, instruction: usize, address: u64) -> Fault {
     let image = run.image;
     let outside = |size: u64| run.state.memory.slice(address, size as usize).err();

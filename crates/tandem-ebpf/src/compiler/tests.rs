@@ -1,4 +1,5 @@
-//! Machine code and the interpreter have to agree in everything: results, memory, fuel and the words of faults.
+//! Machine code and the interpreter have to agree in everything: results, memory, fuel and the texts of
+//! faults.
 
 use super::*;
 use crate::image::{FunctionId, Import};
@@ -17,7 +18,7 @@ mod random;
 const SCRATCH_SIZE: usize = 256;
 
 #[test]
-fn instructions_do_what_the_standard_says() {
+fn instructions_follow_the_standard() {
     testing::check_instructions(Engine::Compiled);
 }
 
@@ -31,7 +32,8 @@ fn unoptimised_code_does_the_same() {
     assert_eq!(call(&mut instance, [10, 0, 0, 0, 0]), Ok(7));
 }
 
-/// A program of the function 0, which can call 1 (which can call kernel functions), and kernel functions 0 and 13.
+/// A program of the function 0, which can call 1 (which can call kernel functions), and kernel functions 0
+/// and 13.
 fn image(functions: &[(&str, &[Op])]) -> Image {
     let mut image = testing::image(functions);
     image.sections.push(testing::scratch(SCRATCH_SIZE));
@@ -109,7 +111,8 @@ fn addresses_relative_to_the_frame_are_checked_beyond_it() {
     }
 }
 
-/// A check holds for later accesses in its range, where every way leads through it, and as long as the base is the same.
+/// A check holds for later accesses in its range, where every way leads through it, and as long as the base
+/// is the same.
 #[test]
 fn checks_hold_where_they_were_made() {
     let end = {

@@ -36,7 +36,7 @@ struct Target {
     block: Block,
     /// A jump back goes there: not all ways to it are known when its translation begins.
     is_loop: bool,
-    /// What is known to be inside of memory on all ways to it so far; none: there was no way yet.
+    /// What is known to be inside of memory on all ways to it so far; `None`: there was no way yet.
     inside: Option<Inside>,
 }
 
@@ -60,8 +60,8 @@ pub(super) struct Translator<'a> {
     fault: Block,
     /// Returns after a fault.
     ended: Block,
-    /// Three kinds of memory, each of which is left alone by stores to the others: the program's, what Rust code sets
-    /// in the context, and fuel, which machine code sets.
+    /// Three kinds of memory, each of which is left alone by stores to the others: the program's, what Rust
+    /// code sets in the context, and fuel, which machine code sets.
     pub(super) memory: AliasRegion,
     pub(super) settings: AliasRegion,
     fuel: AliasRegion,
@@ -141,7 +141,7 @@ impl<'a> Translator<'a> {
     /// Translates all instructions.
     ///
     /// # Errors
-    /// What is wrong with one that no program has.
+    /// The error of an instruction that no program has.
     pub fn translate(mut self) -> Result<(), String> {
         let ops = &self.image.functions[self.number].ops;
         if let Some(target) = self.targets.keys().find(|&&target| target as usize >= ops.len()) {
@@ -182,7 +182,7 @@ impl<'a> Translator<'a> {
         target.block
     }
 
-    /// Goes on with an instruction that is jumped to.
+    /// Continues with an instruction that is a jump target.
     fn begin_target(&mut self, at: u32) {
         let target = self.targets.get_mut(&at).expect("it is a target");
         let inside = target.inside.take().unwrap_or_default();
@@ -428,7 +428,7 @@ impl<'a> Translator<'a> {
         self.go_on_in(next);
     }
 
-    /// Goes on in a block to which all jumps have been made.
+    /// Continues in a block to which all jumps have been made.
     pub(super) fn go_on_in(&mut self, block: Block) {
         self.builder.switch_to_block(block);
         self.builder.seal_block(block);

@@ -27,12 +27,11 @@ pub(crate) fn format(memory: &Memory, format: &str, values: &[u64]) -> Result<St
             rest = after;
             continue;
         }
-        let (conversion, after) = Conversion::parse(rest).ok_or_else(|| {
-            Fault(format!("the format `{format}` has something after a `%` that is not known"))
-        })?;
+        let (conversion, after) = Conversion::parse(rest)
+            .ok_or_else(|| Fault(format!("the format `{format}` has an unknown conversion after a `%`")))?;
         let value = values
             .next()
-            .ok_or_else(|| Fault(format!("the format `{format}` has more places than values")))?;
+            .ok_or_else(|| Fault(format!("the format `{format}` has more placeholders than values")))?;
         conversion.write(memory, value, &mut text);
         rest = after;
     }

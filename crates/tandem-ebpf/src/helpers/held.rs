@@ -1,4 +1,5 @@
-//! Locks, and sections that programs begin and end. With one thread they do nothing; only their balance is checked.
+//! Locks, and sections that programs begin and end. With one thread they have no effect; only their balance
+//! is checked.
 
 use super::Table;
 use crate::fault::Fault;
@@ -55,7 +56,7 @@ fn lock(run: &mut Run, [lock, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
 fn unlock(run: &mut Run, [lock, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
     match run.held.lock.take() {
         Some(held) if held == lock => Ok(0),
-        _ => Err(Fault("a lock was given back that is not held".to_owned())),
+        _ => Err(Fault("a lock was released that is not held".to_owned())),
     }
 }
 

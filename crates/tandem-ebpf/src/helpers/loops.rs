@@ -16,7 +16,7 @@ pub(super) const TABLE: Table = &[
 /// Most rounds of a loop, as in the kernel.
 pub(crate) const ROUNDS_MAX: i64 = 8 << 20;
 
-/// Calls back with 0, 1, ... so many times or until it returns other than 0; the number of rounds.
+/// Calls back with 0, 1, ... this many times or until it returns other than 0; returns the number of rounds.
 fn times(run: &mut Run, [count, callback, context, flags, _]: [u64; 5], frame: u64) -> Result<u64, Fault> {
     let count = count as u32;
     if flags != 0 {
@@ -33,8 +33,8 @@ fn times(run: &mut Run, [count, callback, context, flags, _]: [u64; 5], frame: u
     Ok(count.into())
 }
 
-/// Calls back with each element, or until it returns other than 0; the number of elements that it saw. Elements that go
-/// meanwhile are left out.
+/// Calls back with each element, or until it returns other than 0; the number of elements that it saw.
+/// Elements that go meanwhile are left out.
 fn for_each(run: &mut Run, [map, callback, context, flags, _]: [u64; 5], frame: u64) -> Result<u64, Fault> {
     if flags != 0 {
         return Ok(errno::EINVAL);
@@ -68,7 +68,7 @@ fn for_each(run: &mut Run, [map, callback, context, flags, _]: [u64; 5], frame: 
     Ok(seen)
 }
 
-/// Begins an iteration over `start..end`; the iterator holds the number before the next one, and the end.
+/// Begins an iteration over `start..end`; the iterator contains the number before the next one, and the end.
 fn numbers_new(run: &mut Run, [iterator, start, end, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
     let (start, end) = (start as i32, end as i32);
     let error = match i64::from(end) - i64::from(start) {

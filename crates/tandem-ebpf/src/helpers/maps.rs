@@ -20,7 +20,7 @@ pub(super) const TABLE: Table = &[
     ("bpf_kptr_xchg", exchange_pointer),
 ];
 
-/// Storage: make the value if there is none.
+/// Storage: create the value if there is none.
 const CREATE: u64 = 1;
 
 fn lookup(run: &mut Run, [map, key, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {

@@ -1,6 +1,7 @@
-//! What programs call and no kernel is needed for: helpers and kfuncs, by name.
+//! Helpers and kfuncs that need no kernel, by name.
 //!
-//! They return what the kernel's do, with negative error numbers. What a verifier would refuse is a [`Fault`].
+//! They return the same as the kernel's, with negative error numbers. A [`Fault`] is what a verifier would
+//! refuse.
 
 pub(crate) mod format;
 mod held;

@@ -17,7 +17,7 @@ pub(super) const TABLE: Table = &[
     ("bpf_strncmp", compare),
 ];
 
-/// Copies so many bytes; zeros and an error if they are nowhere.
+/// Copies `length` bytes; zeros and an error if the addresses are invalid.
 fn read(run: &mut Run, [destination, size, source, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
     let size = size as u32 as usize;
     let memory = &mut run.state.memory;
@@ -46,7 +46,7 @@ fn read_text(run: &mut Run, [destination, size, source, ..]: [u64; 5], _: u64) -
     Ok(length as u64 + 1)
 }
 
-/// Compares a text of at most so many bytes with another one: less than 0, 0, or more.
+/// Compares a text of at most this many bytes with another one: less than 0, 0, or more.
 fn compare(run: &mut Run, [a, size, b, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
     let size = size as u32 as usize;
     let memory = &run.state.memory;
@@ -57,7 +57,7 @@ fn compare(run: &mut Run, [a, size, b, ..]: [u64; 5], _: u64) -> Result<u64, Fau
     })
 }
 
-/// The bytes of a text without the 0 at its end, at most so many.
+/// The bytes of a text without the terminating 0, at most this many.
 fn text_bytes(memory: &Memory, address: u64, length_max: usize) -> Result<&[u8], Fault> {
     let room = (Memory::BASE + memory.len() as u64).saturating_sub(address);
     let bytes = memory.slice(address, length_max.min(usize::try_from(room).unwrap_or(usize::MAX)))?;

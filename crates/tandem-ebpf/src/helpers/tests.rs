@@ -1,4 +1,4 @@
-//! What the functions of the runtime return, and their faults.
+//! Return values of the runtime's functions, and their faults.
 
 use super::{TABLES, helper, is_runtime};
 use crate::image::{Function, FunctionId, Image, MapKind};
@@ -61,14 +61,14 @@ fn records_reach_the_reader_and_a_full_buffer_refuses() {
     assert_eq!(state.dropped(0), 0);
     for number in 0..10 {
         bench.put(0, &[number]);
-        assert_eq!(bench.call(output, &[MAP, data, 1, 0]), 0, "nobody reads, and it goes on");
+        assert_eq!(bench.call(output, &[MAP, data, 1, 0]), 0, "no process reads, and the program continues");
     }
     let state = bench.instance.state_mut();
     assert_eq!((state.drain(0), state.dropped(0)), (vec![vec![6], vec![7], vec![8], vec![9]], 6));
 }
 
 #[test]
-fn loops_call_back_until_they_are_told_to_stop() {
+fn loops_call_back_until_the_callback_stops_them() {
     let mut bench = Bench::with_image(&["bpf_loop"], |image| {
         // Sums up the rounds at the context; the second one stops at round 3.
         let sum = [load(3, 2, 0), add(3, reg(1)), store(2, 0, reg(3)), mov(0, imm(0)), Op::Exit];
@@ -94,7 +94,8 @@ fn loops_over_elements_see_those_that_are_there() {
     let maps = vec![map(MapKind::Hash, 8, 8, 9), map(MapKind::Array, 4, 8, 4)];
     let mut bench = Bench::with_image(&names, |image| {
         image.maps = maps;
-        // context = context * 2 + value, and deletes key 2 (which lies where the context points to, plus 8) each time.
+        // context = context * 2 + value, and deletes key 2 (which lies where the context points to, plus 8)
+        // each time.
         let collect = [
             load(5, 4, 0),
             add(5, reg(5)),
@@ -123,7 +124,7 @@ fn loops_over_elements_see_those_that_are_there() {
     }
     let context = bench.put_number(16, 0);
     bench.put_number(24, 2);
-    assert_eq!(bench.call(for_each, &[MAP, Image::FUNCTIONS + 3, context, 0]), 2, "the second one has gone");
+    assert_eq!(bench.call(for_each, &[MAP, Image::FUNCTIONS + 3, context, 0]), 2, "the second one is gone");
     assert_eq!(bench.number(context), 3 * 2 + 1);
     assert_eq!(bench.call(for_each, &[MAP + 1, Image::FUNCTIONS + 4, 0, 0]), 4);
     for index in 0..4_u8 {
@@ -250,7 +251,9 @@ fn texts_are_as_the_kernel_makes_them() {
     assert_eq!(bench.call(snprintf, &[1024 + Memory::BASE, 3, format, data, 8]), 6, "what it would need");
     assert_eq!(bench.memory().text(1024 + Memory::BASE, 3).unwrap(), "ru");
     assert!(
-        bench.fault(snprintf, &[1024 + Memory::BASE, 3, format, data, 0]).contains("more places than values")
+        bench
+            .fault(snprintf, &[1024 + Memory::BASE, 3, format, data, 0])
+            .contains("more placeholders than values")
     );
     for wrong in ["%", "%q", "%llls", "%pI4", "%9999d", "%ls"] {
         let format = bench.put(0, format!("{wrong}\0").as_bytes());
@@ -337,7 +340,7 @@ fn timers_call_back_with_their_element() {
             assert_eq!(bench.call(delete, &[MAP, key]), 0);
             bench.instance.timer_expired(&mut bench.kernel, timer).unwrap();
             assert_eq!(bench.call(cancel, &[timer]), errno::EINVAL, "it went with its element");
-            // The place serves the next element, with a timer of its own, until others take its place.
+            // The memory serves the next element, with a timer of its own, until others replace it.
             let state = bench.instance.state_mut();
             assert_eq!(state.set_element(0, &[5; 4], 0, &[0; 32]), Ok(true));
             assert_eq!(state.maps[0].find(&state.memory, &[5; 4], 0), Some(value));

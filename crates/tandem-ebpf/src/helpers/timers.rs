@@ -27,7 +27,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Begins what it was armed for: the function to be called, with the map, the key and the value.
+    /// Begins the callback of a timer: its function, with the map, the key and the value.
     pub fn expire(&mut self) -> Option<(FunctionId, usize, Key, u64)> {
         let callback = self.callback.filter(|_| self.is_armed)?;
         self.is_armed = false;
@@ -47,7 +47,7 @@ fn init(run: &mut Run, [timer, map, ..]: [u64; 5], _: u64) -> Result<u64, Fault>
     }
     let Some((key, value)) = run.state.maps[map].element_of(timer) else {
         return Err(Fault(format!(
-            "the timer at {timer:#x} is in no value of the map that it is to belong to"
+            "the timer at {timer:#x} is in no value of the map to which it should belong"
         )));
     };
     let new = Timer { map, key, value, callback: None, is_armed: false, is_running: false };

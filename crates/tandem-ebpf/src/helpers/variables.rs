@@ -1,4 +1,4 @@
-//! Variables of the kernel of which each CPU has its own.
+//! Per-CPU variables of the kernel.
 
 use super::Table;
 use crate::fault::Fault;

@@ -1,4 +1,4 @@
-//! What calls of an instance do, with both engines.
+//! The behaviour of calls of an instance, with both engines.
 
 use super::{Code, Engine, Instance};
 use crate::fault::Fault;
@@ -27,7 +27,7 @@ fn fault_of(ops: &[Op], arguments: [u64; 5]) -> [String; 2] {
 }
 
 #[test]
-fn sections_are_where_the_image_says() {
+fn sections_are_at_the_images_addresses() {
     for engine in ENGINES {
         let mut image = image(&[("read", &[load(0, 1, 0), Op::Exit])]);
         let section = |address, byte, length| DataSection {

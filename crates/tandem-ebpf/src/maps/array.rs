@@ -1,4 +1,4 @@
-//! Arrays: all elements are there from the beginning.
+//! Arrays: all elements exist from the beginning.
 
 use super::{Key, errno, stride_of};
 use crate::fault::Fault;

@@ -1,7 +1,6 @@
-//! Hash maps: an open-addressed table of positions, and elements in a list, in the order in which they came or were
-//! used.
+//! Hash maps: an open-addressed table of positions, and elements in a list, in the order of insertion or use.
 //!
-//! An element has a block of memory: its key, then its values, one a CPU.
+//! An element has a block of memory: its key, then its values, one per CPU.
 
 use super::{EXIST, Key, NOEXIST, errno, stride_of};
 use crate::fault::Fault;
@@ -23,12 +22,14 @@ pub(crate) struct Hash {
     /// Positions in `elements` that are not in use.
     free: Vec<u32>,
     count: usize,
-    /// Positions in `elements`, or [`NONE`]. The length is a power of two, at least twice the number of elements.
+    /// Positions in `elements`, or [`NONE`]. The length is a power of two, at least twice the number of
+    /// elements.
     table: Vec<u32>,
     /// The ends of the list.
     first: u32,
     last: u32,
-    /// The block of an element that an update or deletion has removed, for those who keep something about it.
+    /// The block of an element that an update or deletion has removed, for callers that keep something about
+    /// it.
     pub removed: Option<u64>,
 }
 
@@ -111,8 +112,8 @@ impl Hash {
         Ok(0)
     }
 
-    /// Makes the value of an object that has none yet: a copy of what is at an address, or zeros if that is 0. Returns
-    /// the address of the value.
+    /// Makes the value of an object that has none yet: a copy of what is at an address, or zeros if that is
+    /// 0. Returns the address of the value.
     pub fn create(&mut self, memory: &mut Memory, object: u64, value: u64) -> Result<u64, Fault> {
         let position = self.insert(memory, hash_of(&object.to_le_bytes()))?;
         memory.store(self.elements[position as usize].block, 8, object)?;
@@ -176,7 +177,7 @@ impl Hash {
         Ok(position)
     }
 
-    /// Makes an element of zeros, whose key is still to be written.
+    /// Creates an element of zeros, whose key is still to be written.
     fn insert(&mut self, memory: &mut Memory, hash: u64) -> Result<u32, Fault> {
         let block = memory.allocate(self.block_size())?;
         let element = Element { block, hash, before: NONE, after: NONE };
@@ -227,7 +228,8 @@ impl Hash {
         while self.table[hole] != position {
             hole = (hole + 1) & mask;
         }
-        // Those behind the hole move up, unless that would put them before the place where the search for them begins.
+        // Those behind the hole move up, unless that would put them before the place where the search for
+        // them begins.
         let mut slot = (hole + 1) & mask;
         while self.table[slot] != NONE {
             let home = self.elements[self.table[slot] as usize].hash as usize & mask;
@@ -275,7 +277,8 @@ impl Hash {
     }
 }
 
-/// Multiplies words with an odd number without a pattern, and takes the upper bits, which depend on all others.
+/// Multiplies words with an odd number without a pattern, and takes the upper bits, which depend on all
+/// others.
 #[inline]
 fn mix(hash: u64, word: u64) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -283,8 +286,8 @@ fn mix(hash: u64, word: u64) -> u64 {
     product ^ product >> 32
 }
 
-/// The words of a key, and what is left with zeros behind it, one mixed into the other: each step can be undone, so that two
-/// keys of 8 bytes never have the same hash.
+/// The words of a key, and what is left with zeros behind it, one mixed into the other: each step can be
+/// undone, so that two keys of 8 bytes never have the same hash.
 #[inline]
 fn hash_of(key: &[u8]) -> u64 {
     let mut words = key.chunks_exact(8);

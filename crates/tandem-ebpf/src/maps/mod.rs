@@ -1,12 +1,15 @@
-//! Maps: what programs keep beyond a call.
+//! Maps: state of programs that outlives a call.
 //!
-//! Values lie in [`Memory`] at addresses that stay while the element does. Indices over them lie outside, where a
-//! program cannot reach them. Everything is deterministic: elements are walked in the order in which they came, and a
-//! map that replaces its least recently used element does exactly that (the kernel's is an approximation).
+//! Values lie in [`Memory`] at addresses that stay while the element exists. Indices over them lie outside,
+//! where a program cannot reach them. Everything is deterministic: elements are visited in the order of their
+//! insertion, and a map that replaces its least recently used element does exactly that (the kernel's is an
+//! approximation).
 //!
-//! Results are those of the kernel: 0, an address, or a negative error number. What a verifier would refuse is a fault.
+//! Results are those of the kernel: 0, an address, or a negative error number. A fault is what a verifier
+//! would refuse.
 //!
-//! Limits: an update of an element overwrites locks and pointers in its value, which the kernel would leave alone.
+//! Limits: an update of an element overwrites locks and pointers in its value, which the kernel would leave
+//! alone.
 
 mod array;
 mod hash;
@@ -36,17 +39,17 @@ pub(crate) mod errno {
     pub const EDEADLK: u64 = -35_i64 as u64;
 }
 
-/// Flags of an update: only if there is no such element, only if there is one. 0 is either.
+/// Flags of an update: only if there is no such element, only if there is one. 0 allows both.
 pub(crate) const NOEXIST: u64 = 1;
 pub(crate) const EXIST: u64 = 2;
-/// The update takes the lock in the value, which means nothing here.
+/// The update takes the lock in the value, which has no effect here.
 pub(crate) const LOCK: u64 = 4;
 
 /// A map.
 #[derive(Debug)]
 pub(crate) enum Map {
     Array(Array),
-    /// Storage of tasks and cgroups too: their keys are addresses, and they have no limit.
+    /// Also the storage of tasks and cgroups, whose keys are addresses, and which has no limit.
     Hash(Hash),
     Queue(Queue),
     RingBuffer(RingBuffer),
@@ -62,7 +65,7 @@ pub(crate) enum Key {
 }
 
 impl Map {
-    /// An empty map, for so many CPUs.
+    /// An empty map, for this many CPUs.
     pub fn new(memory: &mut Memory, definition: &MapDefinition, cpu_count: usize) -> Result<Self, Fault> {
         let unlimited = MapDefinition { key_size: 8, max_entries: usize::MAX, ..definition.clone() };
         Ok(match definition.kind {
@@ -86,7 +89,7 @@ impl Map {
         }
     }
 
-    /// As [`Map::lookup`], for those that look from outside: this is not a use.
+    /// As [`Map::lookup`], for callers outside of programs: this does not count as a use.
     pub fn find(&self, memory: &Memory, key: &[u8], cpu: usize) -> Option<u64> {
         let address = match self {
             Self::Array(array) => array.value(u64::from(u32::from_le_bytes(key.try_into().ok()?)), cpu),

@@ -5,7 +5,7 @@ use crate::fault::Fault;
 use crate::image::{MapDefinition, MapKind};
 use crate::memory::Memory;
 
-/// A ring of values. A stack takes from the end that it puts to.
+/// A ring of values. A stack pops from the end to which it pushes.
 #[derive(Debug)]
 pub(crate) struct Queue {
     values: u64,
@@ -30,7 +30,7 @@ impl Queue {
         })
     }
 
-    /// Puts the value at an address in; with [`EXIST`] it takes the place of the oldest if there is no other.
+    /// Pushes the value at an address; with [`EXIST`] it replaces the oldest if there is no room.
     pub fn push(&mut self, memory: &mut Memory, value: u64, flags: u64) -> Result<u64, Fault> {
         if flags & NOEXIST != 0 || flags > EXIST {
             return Ok(errno::EINVAL);
@@ -47,7 +47,7 @@ impl Queue {
         Ok(0)
     }
 
-    /// Copies the next value to an address (zeros if there is none), and removes it if that is wanted.
+    /// Copies the next value to an address (zeros if there is none), and removes it if `remove`.
     pub fn take(&mut self, memory: &mut Memory, value: u64, remove: bool) -> Result<u64, Fault> {
         if self.count == 0 {
             memory.slice_mut(value, self.value_size)?.fill(0);

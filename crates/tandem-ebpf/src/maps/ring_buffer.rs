@@ -1,7 +1,7 @@
 //! Ring buffers: records for a reader outside.
 //!
-//! A record is read as soon as it is submitted, so only those that a program holds take room. What was read waits to be
-//! fetched, and as nobody may do that, the oldest go when there is as much as the buffer holds.
+//! A record is read as soon as it is submitted, so only records that a program has reserved take room. Read
+//! records wait to be fetched; as the simulator need not fetch them, the oldest go when they fill the buffer.
 
 use super::errno;
 use crate::fault::Fault;
@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 
 /// Bytes before each record, in the kernel's buffer.
 const HEADER: usize = 8;
-/// What [`RingBuffer::query`] can be asked for: bytes to be read, bytes in all, where the reader and the writers are.
+/// What [`RingBuffer::query`] can be asked for: bytes to be read, bytes in all, where the reader and the
+/// writers are.
 const AVAILABLE: u64 = 0;
 const SIZE: u64 = 1;
 const READ: u64 = 2;
@@ -19,7 +20,7 @@ const WRITTEN: u64 = 3;
 #[derive(Debug)]
 pub(crate) struct RingBuffer {
     size: usize,
-    /// Records that a program holds: address, bytes.
+    /// Records that a program has reserved: address, bytes.
     reserved: Vec<(u64, usize)>,
     reserved_bytes: usize,
     written_bytes: u64,
@@ -52,7 +53,7 @@ impl RingBuffer {
         Ok(address)
     }
 
-    /// Gives a record back, to be read or not; whether it was one.
+    /// Submits or discards a record; returns whether it was one.
     pub fn commit(&mut self, memory: &mut Memory, address: u64, submit: bool) -> Result<bool, Fault> {
         let Some(position) = self.reserved.iter().position(|&(start, _)| start == address) else {
             return Ok(false);
@@ -106,7 +107,7 @@ impl RingBuffer {
     }
 }
 
-/// Bytes that a record takes.
+/// The room that a record takes, bytes.
 fn room(size: usize) -> usize {
     size.next_multiple_of(8) + HEADER
 }

@@ -1,4 +1,4 @@
-//! Maps against models of the standard library, and what the kernel says in special cases.
+//! Maps against models of the standard library, and the kernel's results in special cases.
 
 use super::errno;
 use crate::image::{Image, MapDefinition, MapKind};
@@ -40,7 +40,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..300)
 }
 
-/// What a hash map holds: keys and values, in the order of insertion or use.
+/// The contents of a hash map: keys and values, in the order of insertion or use.
 #[derive(Default)]
 struct Model {
     elements: Vec<(u64, u64)>,
@@ -281,7 +281,7 @@ fn storage_is_made_on_demand_and_goes_with_its_object() {
     bench.instance.state_mut().forget(task);
     assert_eq!(bench.call(GET, &[MAP, task, 0, 0]), 0);
     let value = bench.call(GET, &[MAP, task, 0, 1]);
-    assert_eq!(bench.number(value), 0, "what was there is not seen again");
+    assert_eq!(bench.number(value), 0, "the old content is not visible again");
     assert_eq!(bench.call(FORGET, &[MAP, task]), 0);
     assert_eq!(bench.call(FORGET, &[MAP, task]), errno::ENOENT);
     assert_eq!(bench.call(FORGET, &[MAP, 0]), errno::EINVAL);

@@ -23,7 +23,8 @@ impl Bench {
         Self::with_image(names, |image| image.maps = maps)
     }
 
-    /// With these functions of the runtime, and what is put into the image. Its first functions are those calls.
+    /// A bench with these functions of the runtime, and additions to the image. Its first functions are those
+    /// calls.
     pub fn with_image(names: &[&'static str], change: impl FnOnce(&mut Image)) -> Self {
         let calls: Vec<[Op; 2]> =
             (0..names.len()).map(|import| [Op::CallKernel { import: import as u32 }, Op::Exit]).collect();
@@ -44,7 +45,7 @@ impl Bench {
         self.instance.call(&mut self.kernel, FunctionId(function as u32), all)
     }
 
-    /// Calls one of them, which makes no fault.
+    /// Calls one of them, which must not fault.
     pub fn call(&mut self, name: &str, arguments: &[u64]) -> u64 {
         self.try_call(name, arguments).unwrap_or_else(|fault| panic!("{name}: {fault}"))
     }
@@ -54,7 +55,7 @@ impl Bench {
         self.call(name, arguments) as i64
     }
 
-    /// The message of the fault that a call makes.
+    /// The message of the fault of a call.
     pub fn fault(&mut self, name: &str, arguments: &[u64]) -> String {
         self.try_call(name, arguments).expect_err("this is a fault").0
     }

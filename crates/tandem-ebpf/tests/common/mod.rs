@@ -1,4 +1,4 @@
-//! Objects out of small sources, and a kernel to link them against.
+//! Builds objects from small sources, and a kernel to link them against.
 
 use std::fs;
 use std::path::PathBuf;

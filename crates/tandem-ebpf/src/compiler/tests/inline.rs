@@ -1,4 +1,4 @@
-//! Functions that code does itself instead of calling them.
+//! Functions that code executes inline instead of calling them.
 
 use super::{call, image};
 use crate::image::{FunctionId, Image, Import, MapKind};
@@ -12,8 +12,8 @@ use crate::testing::{self, TestKernel, add, address, imm, load, mov, reg};
 /// Where the kernel of the tests has objects: their own address, and a number that is 7.
 const OBJECT: u64 = Memory::BASE + 64;
 
-/// Functions that code does itself, and what both engines make of a call of each: r0, or the words of a fault, and the
-/// first word of scratch memory.
+/// Functions that code does itself, and what both engines make of a call of each: r0, or the words of a
+/// fault, and the first word of scratch memory.
 #[test]
 fn functions_without_a_call_do_the_same() {
     let field =
@@ -89,7 +89,7 @@ fn functions_without_a_call_do_the_same() {
 }
 
 #[test]
-fn arrays_are_looked_up_as_by_a_call() {
+fn inlined_array_lookups_equal_calls() {
     let program = |map: u64| {
         [
             address(1, Image::MAPS + map),
@@ -99,7 +99,7 @@ fn arrays_are_looked_up_as_by_a_call() {
             Op::Exit,
         ]
     };
-    // The element that is looked up holds 10 times its index, and on CPU 3 of each its own one more.
+    // The element that is looked up contains 10 times its index, and on CPU 3 of each its own one more.
     for (map, key, at, result) in [
         (0, 0, Memory::BASE, Ok(0)),
         (0, 2, Memory::BASE, Ok(20)),

@@ -1,4 +1,4 @@
-//! Random programs do the same in both engines.
+//! Random programs have the same results in both engines.
 
 use super::{SCRATCH_SIZE, both_with};
 use crate::memory::Memory;
