@@ -1,6 +1,8 @@
-//! Compiles schedulers with clang: the examples of this crate, and published ones where Cargo has put their sources.
+//! Compiles schedulers with clang: the examples of this crate, and published ones if Cargo has fetched their
+//! sources.
 //!
-//! Nothing is fetched here: without the published sources a build still works, and the tests that need them say what to do.
+//! Nothing is fetched here: without the published sources a build still works, and the tests that need them
+//! explain how to fetch them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

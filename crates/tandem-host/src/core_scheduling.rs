@@ -1,17 +1,19 @@
-//! Core scheduling: which VMs have tasks with a cookie, and giving them one. The kernel's
+//! Core scheduling: which VMs have tasks with a cookie, and how they get one. The kernel's
 //! `Documentation/admin-guide/hw-vuln/core-scheduling.rst`.
 //!
-//! **Problem.** Tasks with different cookies never run on one core at the same time. That is what keeps a VM apart from others
-//! that would read its secrets from what the threads of a core share. But some kernels hang when a sched_ext scheduler
-//! and cookies come together, and Cloud Hypervisor gives every VM one by default since its release 52.
+//! **Problem.** Tasks with different cookies never run on one core at the same time. That protects a VM from
+//! others that would read its secrets from what the threads of a core share. But some kernels hang when a
+//! sched_ext scheduler and cookies meet, and Cloud Hypervisor gives every VM a cookie by default since its
+//! release 52.
 //!
-//! **Approach.** The kernel is asked about threads of VMs, one at a time, with `prctl(2)`; it answers at once, whatever the thread
-//! does. Where it does not tell, because the caller may not know or there is no such kernel below the root, the command line of a
-//! Cloud Hypervisor counts. One call gives all threads of a process a new cookie; those that they start later inherit it.
+//! **Approach.** `prctl(2)` asks the kernel about the threads of VMs, one at a time; it answers at once,
+//! whatever the thread does. Where it does not say, because the caller lacks the right or there is no such
+//! kernel below the root, the command line of a Cloud Hypervisor counts. One call gives all threads of a
+//! process a new cookie; threads that they start later inherit it.
 //!
-//! **Limits.** Tasks outside of VMs, as `coresched(1)` starts them, are not looked at. Of a VM, the first [`THREADS_MAX`] threads
-//! are. A cookie that a VM has is taken to be its own: whether another one has the same is not asked. A process may put its cookie
-//! down, and is without until somebody looks again.
+//! **Limits.** Tasks outside of VMs, such as those that `coresched(1)` starts, are not checked, nor threads
+//! of a VM beyond the first [`THREADS_MAX`]. A VM's cookie is assumed to be its own: nothing checks whether
+//! another VM has the same. A process may drop its cookie, and lacks one until the next check.
 
 use crate::guarded::has_cookie;
 use crate::scheduler::{Kernel, KernelTypes, is_endangered_by_cookies};
@@ -19,22 +21,22 @@ use crate::vms::{Finder, ProcUnreadable, Thread, ThreadKind, Vm};
 use std::path::Path;
 use tandem_machine::Machine;
 
-/// Threads of a VM that are looked at: as many vCPUs as VMs of today have, and more.
+/// Threads of a VM that are checked: as many as the vCPUs of today's VMs, and more.
 const THREADS_MAX: usize = 1024;
 
-/// What keeps VMs apart on a machine.
+/// What isolates VMs on a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     /// Nothing has to: cores have one thread each.
     OneThread,
-    /// Cookies of core scheduling.
+    /// Core scheduling cookies.
     Cookies,
     /// Homes alone, for this reason: a clause.
     Homes(&'static str),
 }
 
 impl Means {
-    /// What this kernel has.
+    /// The mechanism that this kernel offers.
     pub fn of(kernel: &Kernel, machine: &Machine) -> Self {
         let has_cookies =
             || KernelTypes::read(kernel).is_ok_and(|types| types.has_member("task_struct", "core_cookie"));
@@ -48,12 +50,12 @@ impl Means {
         }
     }
 
-    /// What is not kept with these, and why: a sentence without its full stop.
+    /// What this mechanism does not guarantee, and why: a sentence without its full stop.
     pub fn shortcoming(self) -> Option<String> {
         let Self::Homes(why) = self else { return None };
         Some(format!(
-            "{why}, so that VMs with `cores = \"apart\"` are kept apart by placement alone: other VMs have their homes on other nodes, \
-             as far as there are enough, and cores may still be shared when the machine is busy"
+            "{why}, so only placement isolates VMs with `cores = \"apart\"`: other VMs have their homes on other nodes, \
+             as long as there are enough; others may share their cores when the machine is busy"
         ))
     }
 }
@@ -65,7 +67,7 @@ pub enum Cookie {
     Some,
     /// It has none.
     None,
-    /// The kernel does not tell.
+    /// The kernel does not say.
     Unknown,
 }
 
@@ -74,14 +76,14 @@ pub enum Cookie {
 pub struct CookieVm {
     /// Its process.
     pub pid: u32,
-    /// Its name, which may hold any character.
+    /// Its name, which may contain any character.
     pub name: String,
-    /// The kernel has said so; otherwise the command line makes it likely.
+    /// Whether the kernel has said so; otherwise the command line makes it likely.
     pub is_certain: bool,
 }
 
 impl CookieVm {
-    /// The VM, if a thread of it has a cookie or it seems so.
+    /// The VM, if a thread of it has a cookie or seems to.
     pub fn of(root: &Path, vm: &Vm) -> Option<Self> {
         let is_this_machine = root == Path::new("/");
         Self::told(vm, |thread| if is_this_machine { ask(thread) } else { Cookie::Unknown })
@@ -117,8 +119,9 @@ pub fn vms_with_cookies(root: &Path) -> Result<Vec<CookieVm>, ProcUnreadable> {
     Ok(vms.filter_map(|vm| CookieVm::of(root, vm)).collect())
 }
 
-/// Whether a VM's threads lack a cookie: a vCPU has none, or another thread while the process as a whole has one, as it is of those
-/// that it had started a moment before it got one. Monitors that take cookies by themselves take them for their vCPUs alone.
+/// Whether a VM's threads lack a cookie: a vCPU has none, or another thread has none while the process as a
+/// whole has one, as with threads that it had started just before it got one. Monitors that set cookies
+/// themselves set them only for their vCPUs.
 pub fn lacks_cookie(pid: u32, threads: &[Thread], ask: impl Fn(u32) -> Cookie) -> bool {
     let own = threads.iter().filter(|thread| thread.is_of(pid)).take(THREADS_MAX);
     let has: Vec<(&Thread, bool)> = own.map(|thread| (thread, ask(thread.tid) == Cookie::Some)).collect();

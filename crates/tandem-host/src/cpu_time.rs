@@ -1,28 +1,29 @@
-//! How long each CPU was busy and idle since the machine started: the `cpuN` lines of `/proc/stat`.
+//! How long each CPU was busy and idle since the machine booted: the `cpuN` lines of `/proc/stat`.
 //!
-//! The kernel counts in ticks of 10 ms; its `Documentation/filesystems/proc.rst` describes the columns. What a guest has
-//! run on a CPU is in `guest`, and in `user` as well (`account_guest_time` in `kernel/sched/cputime.c`), so it is part of
-//! the busy time and must not be added to it.
+//! The kernel counts in ticks of 10 ms; its `Documentation/filesystems/proc.rst` describes the columns. The
+//! time that a guest has run on a CPU is in `guest`, and in `user` as well (`account_guest_time` in
+//! `kernel/sched/cputime.c`), so it is part of the busy time and must not be added to it.
 //!
-//! **Limits.** The counters of a CPU that is offline are not listed. Idle time and the wait for disks may go back a little
-//! when a CPU comes back, as the kernel warns: who takes differences saturates. All time is rounded down to ticks.
+//! **Limits.** The kernel does not list the counters of an offline CPU. Idle time and the wait for disks may
+//! decrease a little when a CPU comes back, as the kernel warns: callers must saturate differences. All time
+//! is rounded down to ticks.
 
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// A tick of the times in `stat` files, ns: `USER_HZ` of the kernel is 100 for user space on every architecture that has
-/// KVM.
+/// A tick of the times in `stat` files, ns: the kernel's `USER_HZ` is 100 for user space on every
+/// architecture that has KVM.
 pub(crate) const TICK_NS: u64 = 10_000_000;
 
-/// What a CPU has done since the machine was started.
+/// The times of a CPU since the machine booted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuTimes {
     /// Its number in the operating system.
     pub cpu: u32,
     /// Time in which it ran tasks, guests or interrupts, ns.
     pub busy_ns: u64,
-    /// Time in which it did nothing, with a disk to wait for or without, ns.
+    /// Time in which it ran nothing, including waits for disks, ns.
     pub idle_ns: u64,
     /// Time in which it was ready and the hypervisor below ran something else, ns; neither busy nor idle.
     pub steal_ns: u64,
@@ -30,7 +31,7 @@ pub struct CpuTimes {
     pub guest_ns: u64,
 }
 
-/// Reads what the CPUs that are online have done, in ascending order of their numbers; the root is `/` for this machine.
+/// Reads the times of the online CPUs, in ascending order of their numbers; the root is `/` for this machine.
 ///
 /// # Errors
 /// If `proc/stat` cannot be read, or has a line that is not one of the kernel's.
@@ -40,10 +41,10 @@ pub fn read_cpu_times(root: &Path) -> io::Result<Vec<CpuTimes>> {
     let text = fs::read_to_string(&file).map_err(named)?;
     let mut times = Vec::new();
     for line in text.lines() {
-        // The first line, `cpu`, sums up those of the CPUs, which follow it.
+        // The first line, `cpu`, adds up those of the CPUs, which follow it.
         let Some(line) = line.strip_prefix("cpu").filter(|line| !line.starts_with(' ')) else { continue };
         let no_times =
-            || io::Error::new(ErrorKind::InvalidData, format!("`cpu{line:.60}` is no line of times"));
+            || io::Error::new(ErrorKind::InvalidData, format!("`cpu{line:.60}` is not a line of times"));
         times.push(CpuTimes::parse(line).ok_or_else(no_times).map_err(named)?);
     }
     times.sort_unstable_by_key(|times| times.cpu);
@@ -51,8 +52,8 @@ pub fn read_cpu_times(root: &Path) -> io::Result<Vec<CpuTimes>> {
 }
 
 impl CpuTimes {
-    /// Takes a line without its `cpu`: the number, then user, nice, system, idle, iowait, irq, softirq, steal, guest and
-    /// guest_nice. More columns may follow in a later kernel.
+    /// Parses a line without its `cpu`: the number, then user, nice, system, idle, iowait, irq, softirq,
+    /// steal, guest and guest_nice. A later kernel may append more columns.
     fn parse(line: &str) -> Option<Self> {
         let mut numbers = line.split_ascii_whitespace();
         let cpu = numbers.next()?.parse().ok()?;
@@ -101,9 +102,9 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_cut_is_told_with_its_file() {
+    fn the_error_of_a_cut_line_names_the_file() {
         let error = read("cpu0 1 2 3 4\n").unwrap_err().to_string();
-        assert!(error.ends_with("proc/stat: `cpu0 1 2 3 4` is no line of times"), "{error}");
+        assert!(error.ends_with("proc/stat: `cpu0 1 2 3 4` is not a line of times"), "{error}");
         let nowhere = read_cpu_times(Path::new("/nowhere")).unwrap_err().to_string();
         assert!(nowhere.starts_with("/nowhere/proc/stat: "), "{nowhere}");
     }

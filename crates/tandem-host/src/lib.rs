@@ -1,4 +1,4 @@
-//! The real machine: what it is, the virtual machines on it, and the scheduler that runs it.
+//! The real machine: its topology, the virtual machines on it, and the scheduler that it runs.
 
 pub mod agent;
 pub mod cgroups;

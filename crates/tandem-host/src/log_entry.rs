@@ -1,18 +1,18 @@
-//! What is to be told in the log: a sentence, how much it matters, and fields by which a journal finds it.
+//! An entry of the log: a sentence, its severity, and fields by which a journal finds it.
 //!
-//! A terminal and a file get the sentence; systemd's journal gets the priority and the fields as well, so that
-//! `journalctl TANDEM_VM=web` tells what happened to a VM.
+//! A terminal and a file get the sentence; systemd's journal gets the priority and the fields as well, so
+//! that `journalctl TANDEM_VM=web` shows what happened to a VM.
 
 use std::fmt;
 
-/// How much it matters.
+/// The severity of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// It goes on as it should.
+    /// Normal operation.
     Info,
-    /// Somebody may want to know: a user has changed something, or may not.
+    /// An operator may want to know: a user has changed something, or was refused.
     Notice,
-    /// Somebody has to do something.
+    /// An operator has to do something.
     Warning,
     /// Something failed.
     Error,
@@ -21,21 +21,21 @@ pub enum Level {
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// How much it matters.
+    /// The severity.
     pub level: Level,
-    /// A sentence, or what is left of one behind `tandem:`.
+    /// A sentence, or its continuation after `tandem:`.
     pub text: String,
-    /// Fields of the journal, by their names.
+    /// Fields of the journal, by name.
     pub fields: Vec<(&'static str, String)>,
 }
 
 impl LogEntry {
-    /// A line about an event of that kind, such as `vm-found`.
+    /// An entry about an event of a kind, such as `vm-found`.
     pub fn new(level: Level, event: &'static str, text: impl Into<String>) -> Self {
         Self { level, text: text.into(), fields: vec![("TANDEM_EVENT", event.to_owned())] }
     }
 
-    /// The same with another field.
+    /// Adds a field.
     pub fn with(mut self, name: &'static str, value: impl ToString) -> Self {
         self.fields.push((name, value.to_string()));
         self

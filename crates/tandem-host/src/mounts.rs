@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 /// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// The directory in the file system that is mounted; `/` as a rule.
+    /// The directory in the file system that is mounted; usually `/`.
     pub from: PathBuf,
-    /// Where it is mounted, as this process sees it.
+    /// The mount point, as this process sees it.
     pub at: PathBuf,
     /// Its type, such as `cgroup2`.
     pub file_system: String,
@@ -16,7 +16,7 @@ pub struct Mount {
     pub options: Vec<String>,
 }
 
-/// All mounted file systems, the first mounted first.
+/// All mounted file systems, in the order of mounting.
 ///
 /// `root` is `/`, or a directory with a copy of `/proc`.
 pub fn mounts(root: &Path) -> Vec<Mount> {
@@ -24,7 +24,7 @@ pub fn mounts(root: &Path) -> Vec<Mount> {
     text.lines().filter_map(mount).collect()
 }
 
-/// Where file systems of this type are mounted, the first mounted first.
+/// The mount points of file systems of this type, in the order of mounting.
 pub fn mount_points(root: &Path, file_system: &str) -> Vec<PathBuf> {
     let of_type = mounts(root).into_iter().filter(|mount| mount.file_system == file_system);
     of_type.map(|mount| mount.at).collect()
@@ -40,7 +40,7 @@ fn mount(line: &str) -> Option<Mount> {
     Some(Mount { from: from.into(), at: at.into(), file_system, options: options.unwrap_or_default() })
 }
 
-/// Blanks and backslashes stand in `mountinfo` as three octal digits.
+/// In `mountinfo`, blanks and backslashes are three octal digits.
 fn unescape(field: &str) -> String {
     let mut parts = field.split('\\');
     let mut text = parts.next().unwrap_or_default().to_owned();

@@ -1,12 +1,13 @@
-//! Tells which processes run another program now, as the kernel does over netlink (`drivers/connector/cn_proc.c`, the
-//! protocol in `include/uapi/linux/cn_proc.h`).
+//! Reports processes that have executed another program, which the kernel sends over netlink
+//! (`drivers/connector/cn_proc.c`, the protocol in `include/uapi/linux/cn_proc.h`).
 //!
-//! Events wait in the socket until they are asked for, so that a host that starts thousands of programs a second wakes
-//! nobody thousands of times. If there are more than the socket holds, some are lost, and that is told.
+//! Events wait in the socket until the caller reads them, so a host that starts thousands of programs per
+//! second does not wake the caller thousands of times. If there are more than the socket holds, some are
+//! lost, and the result says so.
 //!
-//! That a kernel tells is tried in `tests/vm`; in a container it may not.
+//! `tests/vm` tests the reception of events; in a container there may be none.
 //!
-//! Limits: the kernel must have CONFIG_PROC_EVENTS, and tells only root in the initial namespaces.
+//! Limits: the kernel must have CONFIG_PROC_EVENTS, and sends events only to root in the initial namespaces.
 
 use netlink_sys::protocols::NETLINK_CONNECTOR;
 use netlink_sys::{Socket, SocketAddr};
@@ -24,14 +25,15 @@ const EXEC: u32 = 2;
 /// `NLMSG_DONE`.
 const DONE: u16 = 3;
 
-/// Lengths of `struct nlmsghdr`, `struct cn_msg` and what is asked for.
+/// Lengths of `struct nlmsghdr`, `struct cn_msg` and the request.
 const NETLINK_HEADER: usize = 16;
 const CONNECTOR_HEADER: usize = 20;
 const INPUT: usize = 8;
-/// Where the process's number, that of its first thread, is in an event: after what, CPU, time and thread.
+/// The offset of the process's number, that of its first thread, in an event: after event type, CPU, time and
+/// thread.
 const PROCESS: usize = NETLINK_HEADER + CONNECTOR_HEADER + 16 + 4;
 
-/// Room for events, bytes as the kernel counts them: some thousands.
+/// Room for events, in bytes as the kernel counts them: some thousand events.
 const BUFFER: usize = 4 << 20;
 
 /// A subscription.
@@ -41,20 +43,20 @@ pub struct ProcessEvents {
     message: Vec<u8>,
 }
 
-/// What has happened since it was asked last.
+/// The events since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Happened {
     /// Processes that run another program.
     pub executed: BTreeSet<u32>,
-    /// Whether there were more than are told here.
+    /// Whether events were lost.
     pub is_incomplete: bool,
 }
 
 impl ProcessEvents {
-    /// Begins to listen.
+    /// Subscribes to events.
     ///
     /// # Errors
-    /// If the kernel does not tell, or not this user.
+    /// If the kernel does not send them, or not to this user.
     pub fn subscribe() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_CONNECTOR)?;
         socket.set_non_blocking(true)?;
@@ -64,7 +66,7 @@ impl ProcessEvents {
         Ok(Self { socket, message: Vec::with_capacity(4096) })
     }
 
-    /// What has happened since the last call. Does not wait.
+    /// The events since the last call. Does not wait.
     ///
     /// # Errors
     /// If the system refuses.
@@ -85,7 +87,7 @@ impl ProcessEvents {
     }
 }
 
-/// The message that asks for events of programs being executed.
+/// The message that requests events of executed programs.
 fn request() -> Vec<u8> {
     let length = NETLINK_HEADER + CONNECTOR_HEADER + INPUT;
     let mut message = Vec::with_capacity(length);
@@ -104,7 +106,7 @@ fn request() -> Vec<u8> {
     message
 }
 
-/// The process that a message says has executed a program.
+/// The process that has executed a program, according to a message.
 fn executed(message: &[u8]) -> Option<u32> {
     let number = |at: usize| Some(u32::from_ne_bytes(message.get(at..at + 4)?.try_into().ok()?));
     let event = NETLINK_HEADER + CONNECTOR_HEADER;

@@ -1,27 +1,28 @@
-//! What each user may take of this program's time.
+//! Limits the time that this program spends on each user.
 //!
-//! **Problem.** A look at a process takes some time, more if the process has many files or mappings, and anybody may start thousands of
-//! processes. Whoever does holds up the looks at everybody else's.
+//! **Problem.** Examining a process takes some time, more if the process has many files or mappings, and any
+//! user may start thousands of processes, which would delay the examination of everybody else's.
 //!
-//! **Approach.** In each round, a user's processes are looked at for [`SHARE`] at most; the rest waits for the next round. So whoever has many
-//! waits for those alone. Subordinate users are one with theirs, and root, who can do worse, has no limit.
+//! **Approach.** In each round, a user's processes get at most [`SHARE`]; the rest waits for the next round.
+//! So a user with many processes waits only for those. Subordinate users count as their owner, and root, who
+//! can do worse, has no limit.
 //!
-//! **Limits.** Whoever has very many VMs under one user sees the last of them found some seconds later.
+//! **Limits.** For a user with very many VMs, the last of them are found some seconds later.
 
 use crate::users::behind;
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// Time for the processes of a user in a round: a process takes 0.1 ms, a VM some.
+/// Time for the processes of a user in a round: a process takes 0.1 ms, a VM some ms.
 pub const SHARE: Duration = Duration::from_secs(1);
 
-/// What users have taken in this round.
+/// The time that users have used in this round.
 #[derive(Debug, Default)]
 pub struct Shares {
     /// By user.
     spent: HashMap<u32, Duration>,
-    /// Who is behind users that were asked about, which a file tells.
+    /// The owner of each user that was looked up, from a file.
     behind: HashMap<u32, u32>,
 }
 
@@ -32,13 +33,13 @@ impl Shares {
         self.behind.clear();
     }
 
-    /// Whether there is time left for that user's processes.
+    /// Whether that user has time left.
     pub fn has_left(&mut self, root: &Path, user: u32) -> bool {
         let user = self.behind(root, user);
         user == 0 || self.spent.get(&user).is_none_or(|&spent| spent < SHARE)
     }
 
-    /// A look at one of them took so long.
+    /// Charges the time of examining a process to its user.
     pub fn spend(&mut self, root: &Path, user: u32, time: Duration) {
         let user = self.behind(root, user);
         *self.spent.entry(user).or_default() += time;
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_had_a_share_waits_for_the_next_round() {
+    fn a_user_without_time_left_waits_for_the_next_round() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("etc")).unwrap();
         std::fs::write(root.path().join("etc/subuid"), "1000:100000:65536\n").unwrap();

@@ -1,15 +1,17 @@
-//! What strangers have written: the names, arguments and paths of their processes.
+//! Untrusted text: the names, arguments and paths of other users' processes.
 //!
-//! **Problem.** Whoever can start a process chooses its name, its arguments and the files that these name. A tool of root's that shows such
-//! a text speaks to a terminal or a log in the stranger's words; one that opens such a path waits at a FIFO, reads a device without an
-//! end, or reads to the stranger what the stranger may not read.
+//! **Problem.** A user who can start a process chooses its name, its arguments and the files that these name.
+//! A tool that runs as root and prints such a text passes the user's control characters to a terminal or a
+//! log. If it opens such a path, it may wait at a FIFO, read a device without an end, or reveal a file that
+//! the user may not read.
 //!
-//! **Approach.** Such a text has the type [`Untrusted`], which neither a terminal nor a file system takes. It has three doors:
-//! [`Untrusted::text`], to compare and to parse; [`Untrusted::shown`], escaped and of a bounded length; and [`read_file`], for
-//! a path, which opens nothing but a file that its owner could have read, and reads a bounded part of it.
+//! **Approach.** Such a text has the type [`Untrusted`], which neither a terminal nor a file system accepts.
+//! It has three accessors: [`Untrusted::text`], to compare and to parse; [`Untrusted::shown`], escaped and of
+//! limited length; and [`read_file`], for a path, which opens only a file that its owner could have read, and
+//! reads a limited part of it.
 //!
-//! **Limits.** A name that looks like another one, in another alphabet, is shown as it is. A file system may let whoever reads wait: see
-//! [`guarded`](crate::guarded).
+//! **Limits.** A name that imitates another one in another alphabet is shown as it is. A file system may
+//! block a reader: see [`guarded`](crate::guarded).
 
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, open, openat, readlinkat,
@@ -24,35 +26,36 @@ use tandem_file::shown::readable;
 /// Longest text that is shown, characters: names of libvirt's VMs have at most 255 bytes.
 pub const SHOWN_MAX: usize = 255;
 
-/// Folders of managers that run as root, whose files others may not read: `driver_qemu.go` of LXD and Incus.
+/// Folders of managers that run as root, with files that others may not read: `driver_qemu.go` of LXD and
+/// Incus.
 const MANAGERS: [&str; 6] =
     ["/run/incus/", "/var/log/incus/", "/var/lib/incus/", "/var/snap/lxd/", "/var/log/lxd/", "/var/lib/lxd/"];
 
 /// Most symbolic links on the way to a file: the kernel's `MAXSYMLINKS`.
 const LINKS_MAX: u32 = 40;
 
-/// A text of a stranger.
+/// A text that an untrusted user wrote.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Untrusted(String);
 
 impl Untrusted {
-    /// Marks a text.
+    /// Marks a text as untrusted.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself, to be compared and parsed; neither to be shown nor to be opened.
+    /// The text itself, to compare and parse it; not for display, and not as a path.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// The text for people: a line of [`SHOWN_MAX`] characters at most, with escapes in the place of what speaks to a terminal, is
-    /// invisible, or turns the direction of writing.
+    /// The text for display: one line of at most [`SHOWN_MAX`] characters, with escapes for characters that
+    /// control a terminal, are invisible, or change the direction of writing.
     pub fn shown(&self) -> String {
-        // What is left out needs no escapes, of which a text may have a million.
+        // Characters beyond the limit need no escapes; a text may have a million of them.
         let start: String = self.0.chars().take(SHOWN_MAX + 1).collect();
-        // With more than one blank, it would look like columns of a table.
+        // Two blanks in a row would look like columns of a table.
         let text = readable(&start, &[]).replace("  ", " \\u{20}");
         match text.char_indices().nth(SHOWN_MAX) {
             None => text,
@@ -61,17 +64,18 @@ impl Untrusted {
     }
 }
 
-/// The start of a file that a process of `user` has named, by its path from a folder on, `max_bytes` at most; nothing if there is none,
-/// it is no file, or it is one that the user could not have read: neither the user's own, nor readable for all in folders that all may
-/// enter, nor root's in a folder of a manager's. Rights of groups do not count.
+/// The start of a file that a process of `user` has named, by its path from a folder on, at most `max_bytes`.
+/// `None` if there is no such file, it is not a regular file, or the user could not have read it: it is
+/// neither the user's own, nor readable for all in folders that all may enter, nor root's in a folder of a
+/// manager. Rights of groups do not count.
 ///
-/// Neither a FIFO, nor a device, nor a socket is opened for that, nor a file of `/proc`, which may do something when it is read.
+/// This opens no FIFO, device or socket, and no file of `/proc`, which may have side effects when it is read.
 pub fn read_file(start: &Path, path: &str, user: u32, max_bytes: u64) -> Option<Vec<u8>> {
     let found = Walk::from(start, user)?.go(path)?;
     let stat = fstat(&found.file).ok()?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size > 0;
     let is_for_all = found.is_for_all && Mode::from_raw_mode(stat.st_mode).contains(Mode::ROTH);
-    // Within another root anything may be where the managers' folders are.
+    // In another root, anything may be at the paths of the managers' folders.
     let is_of_manager = || start == Path::new("/") && stat.st_uid == 0 && is_of_manager(&found.file);
     if !is_file || !(stat.st_uid == user || is_for_all || is_of_manager()) {
         return None;
@@ -87,26 +91,26 @@ pub fn read_file(start: &Path, path: &str, user: u32, max_bytes: u64) -> Option<
     Some(bytes)
 }
 
-/// Whether a file really is in one of the managers' folders, whatever the path said.
+/// Whether a file really is in one of the managers' folders, whatever its path.
 fn is_of_manager(file: &OwnedFd) -> bool {
     let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
     path.to_str().is_some_and(|path| MANAGERS.iter().any(|folder| path.starts_with(folder)))
 }
 
-/// The way along a path, folder by folder, as the kernel goes it; but for a user, and with descriptors that open nothing. Root, as
-/// whom this runs, may enter any folder.
+/// Follows a path folder by folder, as the kernel does; but with a user's rights, and with descriptors that
+/// open nothing. Root, as which this runs, may enter any folder.
 struct Walk {
     start: OwnedFd,
     at: OwnedFd,
     user: u32,
-    /// All may enter the folders so far, or the user may.
+    /// All users, or this user, may enter the folders so far.
     is_for_all: bool,
 }
 
-/// Where a path leads to.
+/// The target of a path.
 struct Found {
     file: OwnedFd,
-    /// The user may enter all folders on the way.
+    /// Whether the user may enter all folders on the way.
     is_for_all: bool,
 }
 
@@ -120,7 +124,7 @@ impl Walk {
     fn go(mut self, path: &str) -> Option<Found> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut links = 0;
-        // What is left of the path, its next part last.
+        // The rest of the path, its next part last.
         let mut parts: Vec<Vec<u8>> = parts_of(path.as_bytes()).collect();
         while let Some(part) = parts.pop() {
             let folder = fstat(&self.at).ok()?;
@@ -149,7 +153,7 @@ impl Walk {
                 _ => return None,
             }
         }
-        // It leads to a folder.
+        // The path leads to a folder.
         None
     }
 }
@@ -189,7 +193,7 @@ mod tests {
         let write = |name: &str, owner: u32, mode: u32| {
             fs::write(at(name), "text").unwrap();
             fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
-            // Only root can give files away.
+            // Only root can change the owner of files.
             let _ = chown(at(name), Some(owner), Some(owner));
         };
         // The folder is the test's alone.
@@ -212,7 +216,7 @@ mod tests {
         write("roots", 0, 0o640);
         assert!(read("own").is_some());
         assert_eq!((read("others"), read("roots")), (None, None));
-        // From the start on, as links of another root are.
+        // Absolute within the start, as links of another root are.
         symlink("/roots", at("link")).unwrap();
         symlink("../own", at("up")).unwrap();
         symlink("loop", at("loop")).unwrap();
@@ -225,7 +229,7 @@ mod tests {
         symlink("closed/public", at("into")).unwrap();
         fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o700)).unwrap();
         for name in ["closed/public", "./closed//public", "closed/../closed/public", "into"] {
-            assert_eq!(read(name), None, "{name}: nobody but root may enter the folder");
+            assert_eq!(read(name), None, "{name}: only root may enter the folder");
         }
         assert!(read("closed/own").is_some());
         fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o711)).unwrap();
@@ -233,10 +237,10 @@ mod tests {
     }
 
     #[test]
-    fn what_does_something_when_it_is_read_is_not_read() {
+    fn files_with_side_effects_are_not_read() {
         let root = Path::new("/");
         assert_eq!(read_file(root, "proc/version", 1000, 3), None);
-        // Of another root, as a process may make one.
+        // In another root, which a process may create.
         let fake = tempfile::tempdir().unwrap();
         let folder = fake.path().join("run/incus/x");
         fs::create_dir_all(&folder).unwrap();

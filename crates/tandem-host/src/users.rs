@@ -1,6 +1,7 @@
-//! Who is behind a user.
+//! The user that a user counts towards.
 //!
-//! subuid(5) gives each user tens of thousands more, for containers. What one user may have, all of these have together.
+//! subuid(5) gives each user tens of thousands more, for containers. All of them together have the quota of
+//! one user.
 
 use std::fs::File;
 use std::io::Read;
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subordinate_users_belong_to_somebody() {
+    fn subordinate_users_have_an_owner() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(behind(root.path(), 100_001), 100_001, "there is no list");
         std::fs::create_dir(root.path().join("etc")).unwrap();

@@ -1,4 +1,4 @@
-//! Files of hwloc: real ones, and odd machines.
+//! Files of hwloc: real ones, and unusual machines.
 //!
 //! `fixtures/lstopo-2.9-v2.xml` and `-v1.xml` are what lstopo 2.9.0 prints for
 //! `lstopo -i "pack:2 numa:2 l3:1 core:4 pu:2" --of xml`, the latter with `--export-xml-flags 1`.
@@ -246,7 +246,7 @@ fn what_cannot_be_read_is_one_sentence_with_the_line() {
     let pu = "<object type=\"PU\" os_index=\"0\"/>";
     let cases = [
         (String::new(), "hwloc XML: is not XML as lstopo writes it:"),
-        ("<html/>".to_owned(), "hwloc XML:1: expected is <topology>, as lstopo --of xml writes it"),
+        ("<html/>".to_owned(), "hwloc XML:1: expected <topology>, as lstopo --of xml writes it"),
         ("<topology/>".to_owned(), "hwloc XML:1: has no object of type Machine"),
         (
             "<!DOCTYPE topology [<!ENTITY a \"a\">]><topology/>".to_owned(),
@@ -260,9 +260,9 @@ fn what_cannot_be_read_is_one_sentence_with_the_line() {
         (topology("cpuset=\"0-3\"", pu, ""), "hwloc XML:4: cpuset `0-3` is not a set such as"),
         (
             topology("", "\n<object type=\"PU\" os_index=\"70000\"/>", ""),
-            "hwloc XML:5: expected is an os_index from 0 to 65535",
+            "hwloc XML:5: expected an os_index from 0 to 65535",
         ),
-        (topology("", "\n<object type=\"PU\"/>", ""), "hwloc XML:5: expected is an os_index from 0 to 65535"),
+        (topology("", "\n<object type=\"PU\"/>", ""), "hwloc XML:5: expected an os_index from 0 to 65535"),
         (topology("", &(pu.to_owned() + pu), ""), "hwloc XML: CPU 0 is described twice"),
         (topology("", &many, ""), "hwloc XML: the machine has 8193 CPUs; at most 8192 are supported"),
         (topology("", &deep, ""), "hwloc XML:4: objects are nested more than 128 deep"),
@@ -277,7 +277,7 @@ fn what_cannot_be_read_is_one_sentence_with_the_line() {
                 &(node(0, "0x1", 1) + pu),
                 "\n<distances2 type=\"NUMANode\"><indexes>0 1</indexes></distances2>",
             ),
-            "hwloc XML:6: has 0 values; expected are 2 x 2",
+            "hwloc XML:6: has 0 values; expected 2 x 2",
         ),
         (
             topology(

@@ -1,4 +1,4 @@
-//! What a kernel or hwloc would tell of any machine is read back as that machine.
+//! Any machine, written in the form of a kernel or hwloc, is read back as that machine.
 
 mod support;
 

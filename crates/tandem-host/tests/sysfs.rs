@@ -1,4 +1,4 @@
-//! Odd machines as their kernels tell them.
+//! Unusual machines as their kernels report them.
 
 mod support;
 
@@ -63,7 +63,8 @@ fn offline_cpus_are_left_out() {
     assert_eq!(machine.os_list(machine.llc_cpus(CpuId(3))), "5-7");
 }
 
-/// Two Ampere Altra, as Linux tells them: each package a node of 80 cores of one thread, an L2 of 1 MiB for each core, and no L3.
+/// Two Ampere Altra, as Linux reports them: each package a node of 80 cores of one thread, an L2 of 1 MiB for
+/// each core, and no L3.
 fn altra() -> Tree {
     let tree = Tree::of(&MachineBuilder::symmetric(2, 80, 1).build().unwrap());
     for cpu in 0..160 {
@@ -103,7 +104,7 @@ fn cpus_of_isolated_partitions_are_isolated() {
     let tree = plain();
     tree.cpu("isolated", "2-3");
     tree.write("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
-    assert_eq!(read_isolated(tree.root()).unwrap(), [2, 3], "a kernel that does not tell of partitions");
+    assert_eq!(read_isolated(tree.root()).unwrap(), [2, 3], "a kernel that does not list partitions");
     tree.write("sys/fs/cgroup/cpuset.cpus.isolated", "3,6-9\n");
     assert_eq!(read_isolated(tree.root()).unwrap(), [2, 3, 6, 7, 8, 9]);
     let machine = read(&tree);
@@ -170,7 +171,7 @@ fn a_node_without_cpus() {
     tree.node("node2/meminfo", "Node 2 MemTotal: 1048576 kB");
     tree.node("node0/distance", "10 20 17");
     tree.node("node1/distance", "20 10 28");
-    // Real firmware says such things of nodes where nothing runs.
+    // Real firmware reports such distances for nodes without CPUs.
     tree.node("node2/distance", "17 28 14");
     let machine = read(&tree);
     assert_eq!(counts(&machine), [2, 3, 2, 4, 8]);
@@ -230,7 +231,7 @@ fn without_an_l3_the_l2_is_last() {
 }
 
 #[test]
-fn a_cache_of_untold_size_has_the_generic_one() {
+fn a_cache_of_unknown_size_has_the_generic_one() {
     let tree = plain();
     for cpu in 0..4 {
         tree.remove(&format!("cpu/cpu{cpu}/cache/index3/size"));
@@ -241,7 +242,7 @@ fn a_cache_of_untold_size_has_the_generic_one() {
     }
     let machine = read(&tree);
     assert!(machine.llcs().iter().all(|llc| llc.size_bytes == Llc::GENERIC_SIZE_BYTES));
-    assert_eq!(machine.hardware().l2_bytes, 1 << 20, "as the other CPUs tell");
+    assert_eq!(machine.hardware().l2_bytes, 1 << 20, "as the other CPUs report");
 }
 
 #[test]
@@ -393,7 +394,7 @@ fn masks_will_do_without_lists_and_so_do_padded_texts() {
 }
 
 #[test]
-fn what_is_assumed_is_told() {
+fn assumptions_are_reported() {
     type Damage = fn(&Tree);
     let cases: [(Damage, &str); 8] = [
         (|tree| tree.cpu("online", "0-8"), "CPU 8 is offline, since it has no folder"),
@@ -401,11 +402,11 @@ fn what_is_assumed_is_told() {
         (|tree| tree.node("online", "0-2"), "node 2 is offline, since it has no folder"),
         // 4 GiB, if each had a distance from each.
         (|tree| tree.node("online", "0-32767"), "nodes 2-32767 are offline, since they have no folders"),
-        (|tree| tree.remove("node/node1/cpulist"), "node 1 has no CPUs, since it does not say which"),
-        (|tree| tree.node("node1/cpulist", "4-6"), "online CPU 7, which no node has, is on node 0"),
+        (|tree| tree.remove("node/node1/cpulist"), "node 1 has no CPUs, since it lists none"),
+        (|tree| tree.node("node1/cpulist", "4-6"), "online CPU 7 is on node 0, since no node lists it"),
         (
             |tree| tree.node("node1/distance", "20"),
-            "node 1 is 10 from itself and 20 from others, since it tells 1 of 2 distances",
+            "node 1 is 10 from itself and 20 from others, since it lists 1 of 2 distances",
         ),
         (
             |tree| {
@@ -413,7 +414,7 @@ fn what_is_assumed_is_told() {
                 tree.cpu("cpu0/topology/core_cpus_list", "0-1");
                 tree.cpu("cpu1/cache/index3/shared_cpu_list", "1");
             },
-            "CPU 1 is where CPU 0 is, the first of its core",
+            "CPU 1 has the package, node and cache of CPU 0, the first of its core",
         ),
     ];
     for (damage, expected) in cases {
@@ -442,7 +443,7 @@ fn distances_of_offline_nodes_are_left_out() {
     for (node, row) in [(0, "10 15 31"), (1, "31 15 10")] {
         tree.node(&format!("node{node}/distance"), row);
     }
-    // Node 1 is the third of the firmware's.
+    // Node 1 is the third in the firmware's order.
     std::fs::rename(
         tree.root().join("sys/devices/system/node/node1"),
         tree.root().join("sys/devices/system/node/node2"),
@@ -461,7 +462,10 @@ fn what_cannot_be_read_is_one_sentence_that_names_the_file() {
     let cases: [(Damage, String); 13] = [
         (|tree| tree.cpu("isolated", "x"), format!("{cpu}/isolated: `x` is not a number or range")),
         (|tree| tree.cpu("nohz_full", "x"), format!("{cpu}/nohz_full: `x` is not a number or range")),
-        (|tree| tree.remove("cpu"), format!("{cpu}: is no folder; a root that holds `sys`")),
+        (
+            |tree| tree.remove("cpu"),
+            format!("{cpu}: is not a folder; give a root that contains a machine's `sys`"),
+        ),
         (|tree| tree.cpu("online", "0-x"), format!("{cpu}/online: `0-x` is not a number or range from 0")),
         (|tree| tree.cpu("online", ""), "the machine has no CPU; at least one is needed".to_owned()),
         (

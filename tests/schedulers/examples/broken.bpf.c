@@ -20,7 +20,7 @@ enum mistake {
 	NO_END,
 	/* Sends a task to a CPU where it may not run. */
 	FORBIDDEN_CPU,
-	/* Inserts into a queue that nobody has made. */
+	/* Inserts into a queue that has not been created. */
 	NO_SUCH_QUEUE,
 	/* Chooses a CPU that does not exist. */
 	NO_SUCH_CPU,
@@ -28,7 +28,7 @@ enum mistake {
 	TWICE,
 	/* Gives up, for a reason of its own. */
 	GIVES_UP,
-	/* Says so to whoever loads it. */
+	/* Reports that to its loader. */
 	FAILS_TO_START,
 	/* Takes tasks and never gives them back. The kernel's watchdog would find it after some seconds. */
 	LOSES_TASKS,

@@ -10,10 +10,10 @@
  *     wakes:          enqueue -> `waiting` (map)              then kick the central CPU
  *     runs dry:       dispatch on CPU n -> wants[n] = true    then kick the central CPU
  *     central CPU:    dispatch: `waiting` -> local queue of each CPU that wants one, and kick that
- *     timer:          kick each CPU whose task has run for a slice, if somebody waits
+ *     timer:          kick each CPU whose task has run for a slice, if a task waits
  *
- * Limits, which are those of the design: the central CPU's own task keeps it while others want CPUs, since nobody but
- * this CPU decides, and only its timer could take the task away. What must not wait should not run there.
+ * Limits, which are those of the design: the central CPU's own task keeps it while others want CPUs, since only
+ * this CPU decides, and only its timer could take the task away. A task that must not wait should not run there.
  */
 #include <scx/common.bpf.h>
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tasks of one CPU that are alone there run without an end of their slice: for a test of CPUs without ticks, not to be used.
+ * Tasks of one CPU that are alone there run without an end of their slice: for a test of CPUs without ticks,
+ * not to be used.
  *
- * Each task goes to the local queue of its CPU, which gives it an infinite slice if nobody else is there. Whoever comes to a task
- * with an infinite slice takes its CPU, because no tick would end its turn. Ticks are counted.
+ * Each task goes to the local queue of its CPU, which gives it an infinite slice if no other task is there. A
+ * task that comes to one with an infinite slice takes its CPU, because no tick would end that turn. Ticks are
+ * counted.
  */
 #include <scx/common.bpf.h>
 

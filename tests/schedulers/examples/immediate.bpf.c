@@ -14,7 +14,10 @@ char _license[] SEC("license") = "GPL";
 /* The kernel's flag has a type and a name of our own: CO-RE ignores what follows the three underscores. */
 enum scx_enq_flags___immed { SCX_ENQ_IMMED___immed = 1ULL << 33 };
 
-/* Where tasks go: to an idle CPU; to where they were, whoever is there; to the shared queue, which no flag is for. */
+/*
+ * Where tasks go: to an idle CPU; to where they were, busy or not; to the shared queue, to which the flag
+ * does not apply.
+ */
 enum { TO_IDLE, TO_PREVIOUS, TO_SHARED };
 
 /* Whether to use the flag where the kernel has it. */

@@ -2,12 +2,12 @@
 /*
  * Shares CPU time by weight: one queue for all CPUs, in the order of virtual time.
  *
- * The virtual time of a task is the time that it has run, divided by its weight: twice the weight, half the speed.
- * Whoever is least far goes first, so that all who want to run get on equally far, each with time in proportion to its
- * weight.
+ * The virtual time of a task is the time that it has run, divided by its weight: twice the weight, half the
+ * speed. The task that is least advanced goes first, so that all runnable tasks advance equally, each with
+ * time in proportion to its weight.
  *
- * A task that has slept is far behind. If nothing were done about that, it could keep a CPU until it had caught up; so
- * nobody is more than a slice behind the furthest that has run.
+ * A task that has slept is far behind. Without a limit, it could keep a CPU until it had caught up; so no
+ * task is more than a slice behind the furthest that has run.
  */
 #include <scx/common.bpf.h>
 
@@ -33,7 +33,7 @@ struct counters {
 	u64 runs;
 };
 
-/* Each CPU counts for itself: nobody waits for a cache line. */
+/* Each CPU counts for itself: none waits for a cache line. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -1,10 +1,12 @@
 //! Schedulers for sched_ext that were not written for the simulator, compiled as for a kernel.
 //!
-//! Problem: a simulator that runs compiled schedulers has to run those of others, which use what they like of sched_ext.
+//! Problem: a simulator that runs compiled schedulers has to run those of other projects, which use any part
+//! of sched_ext.
 //!
-//! Approach: the build script compiles two kinds, from which the tests of this crate and of others take their objects. The
-//! examples in `examples/` are written to be read, and one to be wrong; published schedulers come from crates.io, by way of
-//! `sources/Cargo.toml`, and are compiled as they are. Nothing of the latter is part of this project.
+//! Approach: the build script compiles two kinds, from which the tests of this crate and of others take their
+//! objects. The examples in `examples/` are written to be read, and one to be wrong; published schedulers
+//! come from crates.io, through `sources/Cargo.toml`, and are compiled unchanged. Nothing of the latter is
+//! part of this project.
 
 use std::fs;
 use std::path::{Path, PathBuf};

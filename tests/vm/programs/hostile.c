@@ -1,15 +1,15 @@
 /*
- * What a hostile user runs. It passes for the monitor of a VM if it is called by the path of one.
+ * The program of a hostile user. It passes for the monitor of a VM if it is called by the path of one.
  *
  *   hostile as UID PROGRAM ...         becomes this program, as this user, with all limits at their highest
  *   hostile vm THREADS FILES MS ...    so many threads with names of vCPUs and open files; ends after MS, if that is not 0
  *   hostile turn PROGRAM ...           such a thread, and after SIGUSR1 this program
  *   hostile many COUNT BESIDE PROGRAM ...  starts it so often, so many at a time
  *   hostile take PID PROGRAM ...       forks until a child has this number, which becomes the program
- *   hostile mute FILE ...              has a page of this file, which never answers, and waits for it in a way that who reads of it waits
+ *   hostile mute FILE ...              has a page of this file, which never answers, and waits for it so that readers of it wait
  *   hostile silence DIRECTORY UID      a file system of this user that is mounted there; to be started by root
  *
- * Each says `ready` when it is there. Words after those that are named above are ignored: they are for whoever reads command lines.
+ * Each prints `ready` when it has started. Words after those that are named above are ignored: they are for readers of command lines.
  */
 #define _GNU_SOURCE
 #include <err.h>
@@ -183,7 +183,7 @@ static void *read_itself(void *page)
 	return NULL;
 }
 
-/* Who changes it waits for those who read, and whoever reads from then on waits for this one. */
+/* A writer waits for readers, and later readers wait for this one. */
 static void *change_itself(void *page)
 {
 	pthread_barrier_wait(&beginning);
@@ -253,7 +253,9 @@ static struct fuse_attr attributes_of(uint64_t node, uid_t user)
 	return attributes;
 }
 
-/* Tells of the file `memory`, whose contents nobody gets, and of nothing else: whoever asks for `silent` waits, too. */
+/*
+ * Reports the file `memory`, whose contents never arrive, and nothing else: a reader of `silent` waits, too.
+ */
 static void be_silent(const char *directory, uid_t user)
 {
 	static char question[FUSE_MIN_READ_BUFFER + (1 << 17)];

@@ -9,8 +9,8 @@ pub const MODULES_FOLDER: &str = "/modules";
 pub const AGREEMENT_FOLDER: &str = "/agreement";
 /// The leg whose programs the simulator runs as well.
 pub const AGREEMENT_LEG: &str = "agreement";
-/// These programs, each `PROGRAM.toml` in the folder. Those that move most come after ones that load all CPUs alike, of which the
-/// scheduler remembers nothing that makes it prefer some CPUs.
+/// These programs, each `PROGRAM.toml` in the folder. Those that move most come after ones that load all CPUs
+/// alike, of which the scheduler remembers nothing that makes it prefer some CPUs.
 pub const AGREEMENT_PROGRAMS: [&str; 5] = ["ping-pong", "yield-storm", "burners", "hackbench", "spill"];
 
 /// Legs with VMs of their own, which need QEMU in the guest.
@@ -18,7 +18,7 @@ const LEGS_WITH_VMS: [&str; 3] = ["vms", "cores", "abuse"];
 
 /// A virtual machine, booted once, and what runs on it.
 pub struct Leg {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
     /// CPUs, nodes and memory.
     pub machine: Machine,
@@ -28,8 +28,8 @@ pub struct Leg {
     pub kernel_parameters: &'static str,
     /// Modules of the kernel to load, in this order; one that is not there counts as built in.
     pub modules: &'static [&'static str],
-    /// CPU time of QEMU that it took at most, whatever else the machine did, s; the churn for as long as it is asked to go
-    /// on not counted. Ten times that is its limit.
+    /// CPU time of QEMU that it took at most, whatever else the machine did, s; the churn for as long as it
+    /// is asked to go on not counted. Ten times that is its limit.
     pub cpu_s: u64,
     /// What runs, in this order.
     pub scenarios: &'static [Scenario],
@@ -40,12 +40,12 @@ pub struct Leg {
 pub enum Emulation {
     /// A thread for each, so that the machine's CPUs share the work; the guest's clock is the machine's.
     Threads,
-    /// One thread that runs one CPU after the other; the guest's clock advances by 1 ns for each instruction. Whatever the
-    /// guest does, and when, then depends on nothing but the seed of its random numbers.
+    /// One thread that runs one CPU after the other; the guest's clock advances by 1 ns for each instruction.
+    /// Whatever the guest does, and when, then depends on nothing but the seed of its random numbers.
     Counted {
-        /// The time between two expiries of a timer that does nothing else, ns. A CPU runs on until the time to the next
-        /// timer, divided by the number of CPUs, is over; without this one that may be the next tick of some CPU, so
-        /// that others stand still for hundreds of microseconds.
+        /// The time between two expiries of a timer that does nothing else, ns. A CPU runs on until the time
+        /// to the next timer, divided by the number of CPUs, is over; without this one that may be the next
+        /// tick of some CPU, so that others stand still for hundreds of microseconds.
         timer_ns: Option<u64>,
     },
 }
@@ -88,7 +88,7 @@ impl Machine {
 
 /// Something that is tried in the guest.
 pub struct Scenario {
-    /// What it is called on the command line, and in the results.
+    /// Its name on the command line, and in the results.
     pub name: &'static str,
     /// Tries it.
     pub run: fn(&Guest) -> anyhow::Result<()>,
@@ -116,15 +116,16 @@ const EIGHT_CPUS: Machine =
 /// Each CPU a socket, as hypervisors often show vCPUs.
 const FOUR_SOCKETS: Machine =
     Machine { cpu: "max", sockets: 4, cores: 1, threads: 1, nodes: 1, memory_mib: 1024 };
-/// A CPU with what KVM needs. QEMU's SVM can intercept PAUSE, but does not say so unless it is forced to; KVM looks for
-/// both features before it uses it.
+/// A CPU with what KVM needs. QEMU's SVM can intercept PAUSE, but does not say so unless it is forced to; KVM
+/// looks for both features before it uses it.
 const VIRTUALISING: Machine =
     Machine { cpu: "max,+svm,+pause-filter,+pfthreshold,x-force-features=on", ..FOUR_CPUS };
 
 /// One that virtualises, with two cores of two threads each.
 const TWO_CORES: Machine = Machine { cores: 2, threads: 2, memory_mib: 2048, ..VIRTUALISING };
 
-/// As many CPUs as are emulated without taking all day: four sockets, each a node of four cores with two threads.
+/// As many CPUs as are emulated without taking all day: four sockets, each a node of four cores with two
+/// threads.
 const LARGE: Machine = Machine { cpu: "max", sockets: 4, cores: 4, threads: 2, nodes: 4, memory_mib: 2048 };
 
 /// One that virtualises, on two nodes of two CPUs.
@@ -295,7 +296,8 @@ pub const LEGS: &[Leg] = &[
         name: "tickless",
         machine: FOUR_CPUS,
         emulation: Emulation::Threads,
-        // No tick stops where the kernel does not trust its clock, as it does not trust that of emulated CPUs.
+        // No tick stops where the kernel does not trust its clock, as it does not trust that of emulated
+        // CPUs.
         kernel_parameters: "nohz_full=2,3 tsc=reliable",
         modules: &[],
         cpu_s: 120,
@@ -351,8 +353,9 @@ pub const LEGS: &[Leg] = &[
     },
 ];
 
-/// The machine of the benchmarks: each of its scenarios is a scheduler under which all workloads run, the first one the
-/// kernel's own. `vm-bench` boots it anew for every scheduler and seed, so that all find the same state.
+/// The machine of the benchmarks: each of its scenarios is a scheduler under which all workloads run, the
+/// first one the kernel's own. `vm-bench` boots it anew for every scheduler and seed, so that all find the
+/// same state.
 pub static BENCH: Leg = Leg {
     name: "bench",
     machine: EIGHT_CPUS,

@@ -1,4 +1,4 @@
-//! What a program did under the scheduler, for a comparison with the simulator: a JSON object a program.
+//! What a program did under the scheduler, for a comparison with the simulator: one JSON object per program.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,7 +18,8 @@ pub struct Record {
     pub tasks: Vec<Task>,
     /// By how much each counter of the scheduler rose meanwhile; all tasks of the system count.
     pub counters: BTreeMap<String, u64>,
-    /// What all other tasks of the system did meanwhile, those that ran; the simulator's are the scenario's alone.
+    /// What all other tasks of the system did meanwhile, those that ran; the simulator's are the scenario's
+    /// alone.
     pub others: Vec<Other>,
     /// How often a task of the program was woken and then the next on a CPU that had been idle.
     pub idle_wakes: u64,
@@ -37,9 +38,10 @@ pub struct Task {
     pub run_ns: Vec<u64>,
     /// How often it left a CPU because it slept, waited or ended.
     pub blocked: u64,
-    /// How often it left a CPU though it could have gone on: its slice was over, another preempted it, or it yielded.
+    /// How often it left a CPU though it could have gone on: its slice was over, another preempted it, or it
+    /// yielded.
     pub runnable: u64,
-    /// How often it went on on another CPU than before.
+    /// How often it continued on another CPU than before.
     pub migrations: u64,
 }
 

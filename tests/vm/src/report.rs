@@ -1,7 +1,7 @@
-//! What the guest tells the machine, a line of JSON for each event.
+//! The guest's reports to the machine, a line of JSON for each event.
 //!
-//! The lines have a serial port to themselves, the second one: on the first, messages of the kernel would come in
-//! between. Lines that are none, such as a firmware's, are passed over.
+//! The lines have a serial port to themselves, the second one: on the first, messages of the kernel would
+//! come in between. Other lines, such as a firmware's, are ignored.
 
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub enum Event {
     Note(String),
     /// How long a workload took in the scenario that runs, by the guest's clock.
     Took {
-        /// What it is called in the results.
+        /// Its name in the results.
         workload: String,
         /// From its start to its end, seconds.
         seconds: f64,
@@ -45,12 +45,12 @@ pub enum Event {
 pub struct Failure {
     /// The reason, in a line.
     pub why: String,
-    /// What the kernel said since the scenario began, a record a line; the last ones if there are many.
+    /// The kernel's messages since the scenario began, a record per line; the last ones if there are many.
     pub dmesg: Vec<String>,
 }
 
 impl Event {
-    /// What a program did, if the event tells that.
+    /// What a program did, if the event has that.
     pub fn record(&self) -> Option<Record> {
         match self {
             Self::Recorded(record) => Some(record.clone()),
@@ -65,7 +65,7 @@ impl Event {
         port.write_all(&line)
     }
 
-    /// The event that a line tells, if it tells one.
+    /// The event in a line, if there is one.
     pub fn parse(line: &str) -> Option<Self> {
         serde_json::from_str(line.trim()).ok()
     }

@@ -1,4 +1,4 @@
-//! What the agent tells of a VM: why it has its homes, and what files and reports say.
+//! What the agent reports about a VM: why it has its homes, and the entries of files and reports.
 
 use super::locality::Time;
 use super::parts::Part;
@@ -10,15 +10,15 @@ use tandem_machine::Machine;
 use tandem_machine::homes::Wish;
 use tandem_settings::VmRule;
 
-/// Why a VM has no home before the planner was asked.
-const JUST_FOUND: &str = "it has just been found";
+/// Why a VM has no home before the planner has decided.
+const JUST_FOUND: &str = "the agent has just found it";
 
 impl Part {
     fn why(&self) -> &str {
         self.why.as_deref().unwrap_or(JUST_FOUND)
     }
 
-    /// Where it lives and why, as a sentence without its full stop.
+    /// Its home and the reason, as a sentence without its full stop.
     pub fn home_and_why(&self, machine: &Machine) -> String {
         match &numbers(machine, self.home.as_ref())[..] {
             [] => format!("no home: {}", self.why()),
@@ -28,7 +28,7 @@ impl Part {
 }
 
 impl Resident {
-    /// Says why its parts have no home, if the planner had nothing to say about it.
+    /// Explains why its parts have no home, if the planner gave no reason.
     pub fn explain_no_home(&mut self, machine: &Machine) {
         for part in self.parts.iter_mut().filter(|part| part.home.is_none() && part.why.is_none()) {
             part.why = Some(match (&self.decided, &self.rule) {
@@ -40,7 +40,7 @@ impl Resident {
         }
     }
 
-    /// Why it has its home, or none; of virtual nodes, of each.
+    /// Why it has its home, or none; for virtual nodes, the reason of each.
     pub(super) fn why(&self) -> String {
         let why = |part: &Part| match part.virtual_node(&self.vm) {
             Some(node) => format!("virtual node {}: {}", node.number, part.why()),
@@ -63,12 +63,12 @@ impl Resident {
         self.parts.iter().filter_map(of_part).collect()
     }
 
-    /// How a part is called in lines about it, after the VM's name and process; nothing for all of a VM.
+    /// The name of a part in log lines about it, after the VM's name and process; empty for all of a VM.
     pub fn part_name(&self, part: &Part) -> String {
         part.virtual_node(&self.vm).map_or_else(String::new, |node| format!(", virtual node {}", node.number))
     }
 
-    /// What the file of homes says of it.
+    /// Its entry in the file of homes.
     pub(super) fn entry(&self, machine: &Machine) -> HomeEntry {
         HomeEntry {
             identity: self.vm.identity,
@@ -81,7 +81,7 @@ impl Resident {
         }
     }
 
-    /// How it is kept apart, if the settings say so.
+    /// How it is isolated, if the settings ask for that.
     fn cores(&self, machine: &Machine) -> Option<Cores> {
         Some(match self.apart? {
             Apart::OneThread => Cores::OneThread,
@@ -93,7 +93,7 @@ impl Resident {
         })
     }
 
-    /// What others may know of it.
+    /// What other threads may know of it.
     pub(super) fn known(&self, machine: &Machine) -> Known {
         let Vm { identity, monitor, manager, name, memory_bytes, .. } = &self.vm;
         let by_node = self.memory.by_node.as_ref();

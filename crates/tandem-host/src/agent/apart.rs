@@ -1,12 +1,15 @@
-//! Keeps VMs apart from others on their cores whose settings say so.
+//! Isolates VMs from others on their cores, where the settings ask for that.
 //!
-//! **Problem.** The threads of a core share its caches and units, and a guest can learn from these what another one computes.
+//! **Problem.** The threads of a core share its caches and units, from which a guest can learn what another
+//! one computes.
 //!
-//! **Approach.** Such a VM gets a cookie of core scheduling, once, unless it has one already; if some of its threads are found
-//! without, as those are that it had just started, all get a new one. Where the kernel cannot, or hangs with that, the planner keeps
-//! the homes of other VMs off its nodes, which is less: the log says so.
+//! **Approach.** Such a VM gets a core scheduling cookie, once, unless it has one already. If some of its
+//! threads lack the cookie, as those that it has just started may, all threads get a new one. Where the
+//! kernel has no core scheduling, or hangs with it, the planner keeps the homes of other VMs off the VM's
+//! nodes. That protects less: the log says so.
 //!
-//! **Limits.** Those of [core scheduling](crate::core_scheduling). Cookies stay when the agent ends, and when the settings change.
+//! **Limits.** Those of [core scheduling](crate::core_scheduling). Cookies stay when the agent ends, and when
+//! the settings change.
 
 use super::hands::Hands;
 use super::resident::{Apart, Resident};
@@ -18,15 +21,15 @@ use rustix::io::Errno;
 use tandem_machine::Machine;
 use tandem_settings::VmRule;
 
-/// Keeps them apart.
+/// Isolates the VMs whose rules ask for it.
 pub(super) struct Keeper {
     means: Means,
-    /// What is to be told of the means, once.
+    /// A warning about the mechanism that is not logged yet.
     untold: Option<String>,
 }
 
 impl Keeper {
-    /// Nothing if no rule says that a VM is to be apart.
+    /// `None` if no rule asks for isolation.
     pub fn new(kernel: &Kernel, machine: &Machine, rules: &[VmRule]) -> Option<Self> {
         rules.iter().any(VmRule::keeps_apart).then(|| {
             let means = Means::of(kernel, machine);
@@ -34,7 +37,8 @@ impl Keeper {
         })
     }
 
-    /// Looks after the VMs that are to be apart; whether one is apart now by other means than before, and what there is to tell.
+    /// Checks the VMs that are to be isolated. Returns whether the mechanism of one has changed, and what to
+    /// log.
     pub fn look<'a>(
         &mut self,
         residents: impl Iterator<Item = &'a mut Resident>,
@@ -61,7 +65,7 @@ impl Keeper {
 fn give_cookie(resident: &mut Resident, hands: &impl Hands) -> Option<Line> {
     let pid = resident.vm.identity.pid;
     let threads = resident.vm.read_threads();
-    // It has ended, which is noticed elsewhere.
+    // It has ended; discovery notices that.
     if threads.is_empty() {
         return None;
     }
@@ -74,17 +78,17 @@ fn give_cookie(resident: &mut Resident, hands: &impl Hands) -> Option<Line> {
         Err(_) => Some(Apart::Home),
     };
     let what = match given {
-        Ok(()) if lacks && !hands.are_real() => "would get a cookie of core scheduling",
+        Ok(()) if lacks && !hands.are_real() => "would get a core scheduling cookie",
         Ok(()) if lacks && before == Some(Apart::Cookie) => {
-            let text = ": some of its threads had no cookie of core scheduling; all have a new one";
+            let text = ": some of its threads had no core scheduling cookie; all have a new one now";
             return Some(Line::about(&resident.vm, Level::Info, "core-scheduling", text));
         }
-        Ok(()) if lacks => "shares no core with others from now on: it has got a cookie of core scheduling",
-        Ok(()) => "shares no core with others: it has a cookie of core scheduling",
+        Ok(()) if lacks => "shares no core with others from now on: it got a core scheduling cookie",
+        Ok(()) => "shares no core with others: it has a core scheduling cookie",
         Err(Errno::SRCH) => return None,
         Err(error) => {
             let text = format!(
-                " cannot be given a cookie of core scheduling ({error}), and is kept apart by placement alone: its cores may be shared \
+                " cannot get a core scheduling cookie ({error}); only placement isolates it: others may share its cores \
                  when the machine is busy"
             );
             let line = Line::about(&resident.vm, Level::Warning, "core-scheduling", &text);
@@ -115,7 +119,7 @@ mod tests {
     /// Threads with cookies.
     type Cookies = Rc<RefCell<BTreeMap<u32, u32>>>;
 
-    /// A kernel that gives cookies, numbered as they come, or refuses.
+    /// A kernel that gives cookies, numbered in order, or refuses.
     struct CookieHands {
         root: PathBuf,
         cookies: Cookies,
@@ -144,7 +148,7 @@ mod tests {
 
     const RULE: &str = "[[vm]]\nname = \"secret\"\ncores = \"apart\"\n";
 
-    /// A host with two threads on each core, and a VM `secret` besides another one.
+    /// A host with two threads on each core, a VM `secret` and another one.
     struct Scene {
         folder: tempfile::TempDir,
         tree: Tree,
@@ -197,7 +201,7 @@ mod tests {
         }
     }
 
-    /// What an agent logs about cookies in half a minute.
+    /// An agent's log lines about cookies in half a minute.
     fn told<H: Hands>(agent: &mut Agent<H>) -> Vec<String> {
         let told = (1..=30).flat_map(|second| agent.step(Duration::from_secs(second)).unwrap());
         told.map(|entry| entry.to_string()).filter(|line| line.contains("core")).collect()
@@ -216,16 +220,16 @@ mod tests {
     fn a_vm_gets_one_cookie_and_others_none() {
         let scene = Scene::new(2, 2);
         let mut agent = scene.agent(None);
-        let expected = "VM secret (process 100): shares no core with others from now on: it has got a cookie of core scheduling";
+        let expected = "VM secret (process 100): shares no core with others from now on: it got a core scheduling cookie";
         assert_eq!(told(&mut agent), [expected]);
         assert_eq!(scene.cookies(&scene.secret), [Some(1); 4]);
         assert_eq!(scene.cookies(&scene.other), [None; 4]);
         assert_eq!(cores(&mut agent), [Some(Cores::CoreScheduling); 2]);
-        // An agent that takes this one's place leaves it.
+        // Another agent that replaces this one keeps the cookie.
         let told = told(&mut scene.agent(None));
         assert_eq!(
             told,
-            ["VM secret (process 100): shares no core with others: it has a cookie of core scheduling"]
+            ["VM secret (process 100): shares no core with others: it has a core scheduling cookie"]
         );
         assert_eq!(scene.cookies(&scene.secret), [Some(1); 4]);
     }
@@ -239,9 +243,9 @@ mod tests {
             let before = scene.cookies(&scene.secret)[0];
             scene.secret = scene.secret.clone().thread(name);
             scene.tree.process(&scene.secret);
-            let told = told_later(&mut agent);
+            let told = logged_later(&mut agent);
             assert!(
-                told.ends_with("some of its threads had no cookie of core scheduling; all have a new one"),
+                told.ends_with("some of its threads had no core scheduling cookie; all have a new one now"),
                 "{told}"
             );
             let now = scene.cookies(&scene.secret);
@@ -249,8 +253,8 @@ mod tests {
         }
     }
 
-    /// The one line that is told of cookies at the next look.
-    fn told_later(agent: &mut Agent<CookieHands>) -> String {
+    /// The one log line about cookies in the next scan.
+    fn logged_later(agent: &mut Agent<CookieHands>) -> String {
         let mut told = agent.look(Duration::from_secs(60)).unwrap();
         told.retain(|entry| entry.text.contains("cookie"));
         assert_eq!(told.len(), 1, "{told:?}");
@@ -268,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn without_core_scheduling_homes_keep_it_apart_and_that_is_told() {
+    fn without_core_scheduling_homes_isolate_it_and_the_log_reports_that() {
         for (release, members) in [("7.3.4", &["pid"][..]), ("7.1.3", &["pid", "core_cookie"])] {
             let scene = Scene::new(2, 2);
             scene.types(members);
@@ -277,7 +281,8 @@ mod tests {
             let told = told(&mut agent);
             assert_eq!(told.len(), 1, "{told:?}");
             assert!(
-                told[0].starts_with("warning: this kernel ") && told[0].contains("may still be shared"),
+                told[0].starts_with("warning: this kernel ")
+                    && told[0].contains("others may share their cores"),
                 "{told:?}"
             );
             assert_eq!(scene.cookies(&scene.secret), [None; 4], "{release}");
@@ -293,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_of_one_thread_are_shared_by_nobody() {
+    fn cores_of_one_thread_need_no_cookie() {
         let scene = Scene::new(2, 1);
         let mut agent = scene.agent(None);
         assert_eq!(told(&mut agent), [""; 0]);
@@ -302,25 +307,28 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_once() {
+    fn a_refusal_is_logged_once() {
         let scene = Scene::new(2, 2);
         let mut agent = scene.agent(Some(Errno::PERM));
         let told = told(&mut agent);
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].starts_with("warning: VM secret (process 100) cannot be given a cookie"), "{told:?}");
+        assert!(
+            told[0].starts_with("warning: VM secret (process 100) cannot get a core scheduling cookie"),
+            "{told:?}"
+        );
         assert_eq!(cores(&mut agent), [Some(Cores::Placement); 2]);
     }
 
     #[test]
-    fn one_who_observes_only_tells() {
+    fn an_observing_agent_only_reports() {
         let scene = Scene::new(2, 2);
         let mut agent = scene.agent_with(NoHands);
-        assert_eq!(told(&mut agent), ["VM secret (process 100): would get a cookie of core scheduling"]);
+        assert_eq!(told(&mut agent), ["VM secret (process 100): would get a core scheduling cookie"]);
         assert_eq!(cores(&mut agent), [Some(Cores::CoreScheduling); 2]);
     }
 
     #[test]
-    fn without_a_rule_nothing_is_looked_at() {
+    fn without_a_rule_nothing_is_checked() {
         let scene = Scene::new(2, 2);
         let machine = crate::topology::read_sysfs(scene.tree.root()).unwrap();
         assert!(Keeper::new(&Kernel::new(scene.tree.root()), &machine, &[]).is_none());

@@ -1,9 +1,9 @@
-//! VMs as they start and end: by events where the kernel has them, by looking where it has not.
+//! Finds VMs as they start and end: by events where the kernel sends them, otherwise by scans.
 //!
-//! A program that is executed, and a process that ends, are told by the kernel ([`ProcessEvents`], pidfds). A monitor's
-//! vCPUs come some time after it was executed, so it is looked at again until they are there. The whole of `/proc` is
-//! looked at once a minute all the same, and at once if events were lost. Without events, as in a container, every two
-//! seconds.
+//! The kernel reports programs that are executed and processes that end ([`ProcessEvents`], pidfds). A
+//! monitor's vCPUs start some time after its program, so it is examined again until they exist. A scan of all
+//! of `/proc` still happens once a minute, and at once if events were lost; without events, as in a
+//! container, every two seconds.
 
 use crate::process_events::ProcessEvents;
 use crate::vms::{Changes, Finder, ProcUnreadable, Vm};
@@ -14,11 +14,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// Time between two looks at all processes, where events tell of new ones, and where nothing does.
+/// Time between two scans of all processes, with events and without.
 const SCAN_INTERVAL: Duration = Duration::from_secs(60);
 const SCAN_INTERVAL_WITHOUT_EVENTS: Duration = Duration::from_secs(2);
 
-/// Finds VMs.
+/// Finds the VMs of a host, and watches for their ends.
 #[derive(Debug)]
 pub struct Discovery {
     finder: Finder,
@@ -26,15 +26,15 @@ pub struct Discovery {
     /// By process.
     ends: BTreeMap<u32, OwnedFd>,
     scanned: Option<Duration>,
-    /// When everything that was no VM was looked at again, which only a kernel that tells nothing makes necessary.
+    /// When the finder last forgot the processes that are not VMs, which is only necessary without events.
     forgot: Duration,
-    /// There was no time for some in the last look.
+    /// Whether some processes were postponed in the last call.
     has_postponed: bool,
 }
 
 impl Discovery {
-    /// Has found nothing yet. The root is `/` for this machine; for any other there are no events. `with_emulated`: as
-    /// [`Finder::with_emulated`].
+    /// Discovery that has found nothing yet. The root is `/` for this machine; for any other there are no
+    /// events. `with_emulated`: as [`Finder::with_emulated`].
     pub fn new(root: &Path, with_emulated: bool) -> Self {
         let is_this_machine = root == Path::new("/");
         Self {
@@ -47,18 +47,18 @@ impl Discovery {
         }
     }
 
-    /// Calls this after each process that it has looked at.
+    /// Calls `progress` after each process that it has examined.
     pub fn with_progress(mut self, progress: fn()) -> Self {
         self.finder = self.finder.with_progress(progress);
         self
     }
 
-    /// Whether the kernel tells of new programs.
+    /// Whether the kernel reports new programs.
     pub fn has_events(&self) -> bool {
         self.events.is_some()
     }
 
-    /// What becomes readable when a VM ends.
+    /// Descriptors that become readable when a VM ends.
     pub fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.ends.values().map(AsFd::as_fd)
     }
@@ -73,7 +73,8 @@ impl Discovery {
         self.finder.monitors_without_vcpus()
     }
 
-    /// What has come and gone; `now` is the time since some start. To be called about once a second, and when a VM ends.
+    /// The VMs that have appeared and gone; `now` is the time since some start. To be called about once a
+    /// second, and when a VM ends.
     ///
     /// # Errors
     /// If `/proc` cannot be read.
@@ -89,7 +90,7 @@ impl Discovery {
                     || since_scan.is_none_or(|since| since >= SCAN_INTERVAL)
                 {
                     changes = self.scan(now)?;
-                    // A scan tells VMs by what does not change when they run another program.
+                    // A scan identifies VMs by properties that do not change when they run another program.
                     for pid in happened.executed {
                         if self.finder.vm(pid).is_some() {
                             changes.add(self.finder.examine(pid));
@@ -98,7 +99,7 @@ impl Discovery {
                 } else {
                     let ended = ended(&self.ends);
                     for pid in happened.executed.into_iter().chain(ended) {
-                        // What was postponed is found by the next scan.
+                        // The next scan finds those that were postponed.
                         changes.add(self.finder.examine(pid));
                     }
                     changes.add(self.finder.examine_unfinished());
@@ -140,12 +141,12 @@ impl Discovery {
     }
 }
 
-/// Most descriptors for ends: a quarter of all, so that whoever has many VMs leaves some for all else.
+/// Most descriptors for ends: a quarter of all, so that many VMs leave some for everything else.
 fn most_ends() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4
 }
 
-/// Those whose process has ended.
+/// The processes that have ended.
 fn ended(ends: &BTreeMap<u32, OwnedFd>) -> Vec<u32> {
     let mut fds: Vec<_> = ends.values().map(|end| PollFd::new(end, PollFlags::IN)).collect();
     let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };

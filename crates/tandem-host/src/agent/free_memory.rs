@@ -1,12 +1,15 @@
-//! How much memory the nodes have to give: free pages, and those that only hold files, which the kernel gives away.
+//! The memory that nodes can still give: free pages, and pages that only cache files, which the kernel
+//! reclaims.
 //!
-//! `/sys/devices/system/node/nodeN/meminfo` is described in the kernel's `Documentation/ABI/stable/sysfs-devices-node`.
+//! The kernel's `Documentation/ABI/stable/sysfs-devices-node` describes
+//! `/sys/devices/system/node/nodeN/meminfo`.
 
 use std::fs;
 use std::path::Path;
 use tandem_machine::Machine;
 
-/// The memory that each node has to give, in the machine's order, bytes; of a node that does not tell, all it has.
+/// The available memory of each node, in the machine's order, bytes; all its memory for a node without a
+/// readable file.
 pub fn free_bytes(root: &Path, machine: &Machine) -> Vec<u64> {
     machine
         .nodes()
@@ -15,7 +18,8 @@ pub fn free_bytes(root: &Path, machine: &Machine) -> Vec<u64> {
         .collect()
 }
 
-/// The memory that a node has to give, by the operating system's number, bytes; `None` if it does not tell.
+/// The available memory of a node, by the operating system's number, bytes; `None` if the file cannot be
+/// read.
 pub fn available_bytes(root: &Path, node: u32) -> Option<u64> {
     let file = root.join(format!("sys/devices/system/node/node{node}/meminfo"));
     parse(&fs::read_to_string(file).ok()?)

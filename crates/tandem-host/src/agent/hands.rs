@@ -1,4 +1,4 @@
-//! How homes come to the scheduler, and cookies of core scheduling to VMs.
+//! How homes reach the scheduler, and core scheduling cookies the VMs.
 
 use crate::core_scheduling::{self, Cookie};
 use crate::guarded::give_cookie;
@@ -7,31 +7,31 @@ use rustix::io::Errno;
 use tandem_machine::Machine;
 use tandem_settings::{Asker, Held, Place, Preference, Subject};
 
-/// Who reads and sets what threads prefer, and keeps VMs apart.
+/// Reads and sets the preferences of threads, and isolates VMs.
 pub trait Hands {
     /// Whether homes have an effect. If not, they are plans, and VMs run where the kernel puts them.
     fn are_real(&self) -> bool {
         true
     }
 
-    /// What a thread prefers, if anything.
+    /// The preference of a thread, if it has one.
     ///
     /// # Errors
     /// If the thread is gone, or the scheduler.
     fn held(&self, tid: u32) -> Result<Option<Held>, PreferenceError>;
 
-    /// Gives a thread its home; takes it away if there are no nodes.
+    /// Gives a thread its home; withdraws it if there are no nodes.
     ///
     /// # Errors
     /// If the thread is gone, the scheduler is gone, or has no room.
     fn give(&self, tid: u32, nodes: &[u32]) -> Result<(), PreferenceError>;
 
-    /// Whether a thread has a cookie of core scheduling.
+    /// Whether a thread has a core scheduling cookie.
     fn cookie(&self, tid: u32) -> Cookie {
         core_scheduling::ask(tid)
     }
 
-    /// Gives all threads of a process a new cookie of core scheduling. Hands that change nothing do not.
+    /// Gives all threads of a process a new core scheduling cookie. Hands that change nothing do not.
     ///
     /// # Errors
     /// If the process is gone, or the kernel refuses.
@@ -61,7 +61,7 @@ impl Hands for SchedulerHands {
     fn give(&self, tid: u32, nodes: &[u32]) -> Result<(), PreferenceError> {
         let place = (!nodes.is_empty())
             .then(|| Place::Nodes { nodes: nodes.to_vec(), cpus: cpus_of_nodes(&self.machine, nodes) });
-        // A mark that somebody has set stays.
+        // A mark that another process has set stays.
         let latency_critical = self.held(tid)?.is_some_and(|held| held.preference.latency_critical);
         self.preferences.set(Subject::Task(tid), &Preference { place, latency_critical }, Asker::Agent)
     }
@@ -71,7 +71,7 @@ impl Hands for SchedulerHands {
     }
 }
 
-/// Hands that find nothing and change nothing, to see what would be done.
+/// Hands that find nothing and change nothing, to show what the agent would do.
 pub struct NoHands;
 
 impl<H: Hands + ?Sized> Hands for Box<H> {

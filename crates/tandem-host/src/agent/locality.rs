@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use tandem_settings::Held;
 
-/// Adds up what the scheduler has counted since the agent found the VM.
+/// Adds up the scheduler's counts since the agent found the VM.
 ///
-/// The scheduler counts from a thread's first preference to its end. An agent that takes over starts at 0, as counters
-/// should that cannot go on where they were: threads may have ended in between, and what these had is not known any
-/// longer. What a thread had between the last look and its end is lost.
+/// The scheduler counts from a thread's first preference to its end. An agent that takes over starts at 0, as
+/// counters must that cannot continue: threads may have ended in between, and their times are lost. The time
+/// of a thread between the last scan and its end is lost, too.
 #[derive(Debug, Default)]
 pub struct Locality {
-    /// By thread, as the scheduler told last.
+    /// The scheduler's last count, by thread.
     last: BTreeMap<u32, Time>,
-    /// None until a vCPU had a preference.
+    /// `None` until a vCPU had a preference.
     total: Option<Time>,
     is_started: bool,
 }
@@ -20,26 +20,26 @@ pub struct Locality {
 /// Times at home and away from home.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
-    /// On the CPUs that they prefer.
+    /// On the CPUs that they prefer, ns.
     pub home_ns: u64,
-    /// On others.
+    /// On other CPUs, ns.
     pub away_ns: u64,
 }
 
 impl Locality {
-    /// Takes what the scheduler tells of all vCPUs, with their numbers.
+    /// Adds the scheduler's counts of all vCPUs, with the numbers of their threads.
     pub fn count<'a>(&mut self, vcpus: impl Iterator<Item = (u32, Option<&'a Held>)>) {
         let mut last = BTreeMap::new();
         for (tid, held) in vcpus {
             let before = self.last.get(&tid).copied();
             let Some(held) = held.filter(|held| held.preference.place.is_some()) else {
-                // It may get a preference again, and its times go on from there.
+                // The thread may get a preference again, and its times continue from there.
                 last.extend(before.map(|before| (tid, before)));
                 continue;
             };
             let now = Time { home_ns: held.home_ns, away_ns: held.away_ns };
             let from = match before {
-                // The number of a thread that has ended.
+                // The number belonged to a thread that has ended.
                 Some(before) if now.home_ns < before.home_ns || now.away_ns < before.away_ns => {
                     Time::default()
                 }
@@ -56,7 +56,7 @@ impl Locality {
         self.is_started = true;
     }
 
-    /// What was counted; nothing if no vCPU ever had a preference.
+    /// The sum; `None` if no vCPU ever had a preference.
     pub fn total(&self) -> Option<Time> {
         self.total
     }
@@ -72,7 +72,7 @@ mod tests {
         Held { preference: Preference { place, latency_critical: false }, by_agent: true, home_ns, away_ns }
     }
 
-    /// What is counted after some looks, each with what the scheduler told of threads.
+    /// The sum after some scans, each with the scheduler's counts of threads.
     fn total(looks: &[&[(u32, Option<Held>)]]) -> Option<(u64, u64)> {
         let mut locality = Locality::default();
         for look in looks {

@@ -7,25 +7,28 @@
 //!                    tandem_machine::homes::Planner ──Decision──> Hands ──> the scheduler's preferences
 //! ```
 //!
-//! **Problem.** A VM is fastest on the nodes of its memory, and hosts change: VMs come, go, work and idle. Pinning by hand
-//! leaves CPUs idle, and is out of date soon.
+//! **Problem.** A VM is fastest on the nodes of its memory, and hosts change: VMs come, go, work and idle.
+//! Pinning by hand leaves CPUs idle, and is soon out of date.
 //!
-//! **Approach.** A new VM gets a home at once, before it has touched much memory; every look interval the planner
-//! decides whether one VM should have another (`tandem_machine::homes` says by which rules). A home is what all threads of
-//! the VM prefer: a preference of the scheduler, never an affinity. What people have decided is respected: an affinity or
-//! a cpuset limits the nodes that are chosen from, vCPUs that are pinned one by one and preferences that somebody else
-//! has set are left alone, and so is what the settings say of a VM. VMs that stay with the kernel's scheduler have no home.
+//! **Approach.** A new VM gets a home at once, before it has touched much memory; in every scan the planner
+//! decides whether one VM should have another (`tandem_machine::homes` has the rules). A home is the
+//! preference of all threads of the VM: a preference of the scheduler, never an affinity. The agent respects
+//! decisions of people: an affinity or a cpuset limits the nodes to choose from; vCPUs that are pinned one by
+//! one, and preferences that another process has set, stay as they are, and so does what the settings say of
+//! a VM. VMs that stay with the kernel's scheduler have no home.
 //!
-//! A VM whose guest was told of virtual nodes has a home for each: see [`parts`]. VMs whose settings say so are
-//! [kept apart](apart) from others on their cores.
+//! A VM whose guest sees virtual nodes has a home for each: see [`parts`]. VMs whose settings ask for it are
+//! [isolated](apart) from others on their cores.
 //!
-//! On a kernel that hangs when a VM uses core scheduling beside a sched_ext scheduler, it also warns of VMs that do, once each.
+//! On a kernel that hangs when a VM uses core scheduling beside a sched_ext scheduler, the agent also warns
+//! of VMs that do, once each.
 //!
-//! **Cost.** A look reads an open file for each vCPU and a file for the VM; where memory is, only as often as it takes a
-//! two-thousandth of a CPU. See [`resident`], and `benches/agent.rs` of the command.
+//! **Cost.** A scan reads an open file for each vCPU and a file for the VM. It reads where memory is only as
+//! often as that takes a two-thousandth of a CPU. See [`resident`], and `benches/agent.rs` of the command.
 //!
-//! **Limits.** What a VM says of itself, its name and its manager, is believed for its user's VMs. Memory stays where it is unless the
-//! operator wants it [moved](mover). That vCPUs other than the first are pinned anew is noticed within five minutes.
+//! **Limits.** The agent believes a VM's name and manager for the VMs of its user. Memory stays where it is
+//! unless the operator wants it [moved](mover). The agent notices within five minutes that vCPUs other than
+//! the first are pinned anew.
 
 mod about;
 mod apart;
@@ -76,22 +79,22 @@ use tandem_settings::{Partial, Settings, VmRule};
 use thiserror::Error;
 use told::{Line, Told};
 
-/// Why the agent cannot go on.
+/// Why the agent cannot continue.
 #[derive(Debug, Error)]
 pub enum AgentError {
-    /// The list of processes.
+    /// It cannot list the processes.
     #[error(transparent)]
     Proc(#[from] ProcUnreadable),
-    /// The scheduler.
-    #[error("homes cannot be given: {0}")]
+    /// It cannot set preferences in the scheduler.
+    #[error("cannot give homes: {0}")]
     Preference(#[from] PreferenceError),
 }
 
-/// Looks after the VMs of a machine.
+/// Gives the VMs of a machine their homes.
 pub struct Agent<H> {
     root: PathBuf,
     machine: Machine,
-    /// Numbers of the CPUs, ascending.
+    /// Numbers of the CPUs, in ascending order.
     online: Vec<u32>,
     rules: Vec<VmRule>,
     partial: Partial,
@@ -101,22 +104,22 @@ pub struct Agent<H> {
     residents: BTreeMap<Identity, Resident>,
     next_id: u64,
     looked: Duration,
-    /// Something that others read has changed.
+    /// Whether something has changed that readers see.
     is_changed: bool,
     decisions: HomeDecisions,
     reports: Reports,
-    /// The kernel hangs when a VM uses core scheduling.
+    /// Whether the kernel hangs when a VM uses core scheduling.
     is_endangered_by_cookies: bool,
     told: Told,
-    /// Nothing where no VM is to be apart.
+    /// `None` if no VM is to be isolated.
     keeper: Option<Keeper>,
-    /// Nothing where memory stays where it is.
+    /// `None` if memory stays where it is.
     mover: Option<Mover>,
     progress: fn(),
 }
 
 impl<H: Hands> Agent<H> {
-    /// Knows no VM yet. The root is `/` for this machine.
+    /// An agent that knows no VM yet. The root is `/` for this machine.
     pub fn new(root: &Path, machine: Machine, settings: &Settings, hands: H) -> Self {
         let mut online: Vec<u32> = machine.cpus().iter().map(|cpu| cpu.os_index).collect();
         online.sort_unstable();
@@ -143,51 +146,53 @@ impl<H: Hands> Agent<H> {
         }
     }
 
-    /// Calls this after each VM that it has looked at, so that somebody sees that it gets on: a look at many takes its time.
+    /// Calls `progress` after each VM of a scan, which shows that the agent is alive: a scan of many VMs
+    /// takes its time.
     pub fn with_progress(mut self, progress: fn()) -> Self {
         self.progress = progress;
         self.discovery = self.discovery.with_progress(progress);
         self
     }
 
-    /// Moves memory of VMs to their homes besides, so much a second at most.
+    /// Also moves memory of VMs to their homes, at most this much per second.
     pub fn with_moved_memory(mut self, mib_per_s: u32, pages: Arc<dyn Pages>) -> Self {
         self.mover = Some(Mover::new(mib_per_s, pages));
         self
     }
 
-    /// Whether the kernel tells of VMs that start.
+    /// Whether the kernel reports VMs that start.
     pub fn has_events(&self) -> bool {
         self.discovery.has_events()
     }
 
-    /// What becomes readable when a VM ends: [`Agent::step`] is due then.
+    /// Descriptors that become readable when a VM ends: [`Agent::step`] is due then.
     pub fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.discovery.ends()
     }
 
-    /// The VMs that it looks after.
+    /// The VMs that it knows.
     pub fn residents(&self) -> impl Iterator<Item = &Resident> {
         self.residents.values()
     }
 
-    /// Who decides about homes.
+    /// The planner of homes.
     pub fn planner(&self) -> &Planner {
         &self.planner
     }
 
-    /// Processes that may be VMs, as [`Finder::monitors_without_vcpus`](crate::vms::Finder::monitors_without_vcpus) tells them.
+    /// Processes that may be VMs, as
+    /// [`Finder::monitors_without_vcpus`](crate::vms::Finder::monitors_without_vcpus) returns them.
     pub fn monitors_without_vcpus(&self) -> impl Iterator<Item = u32> {
         self.discovery.monitors_without_vcpus()
     }
 
-    /// What it knows, for other threads; follows what it learns.
+    /// A handle through which other threads read what the agent publishes after each scan.
     pub fn reports(&self) -> Reports {
         self.reports.clone()
     }
 
-    /// Does what is due; to be called about once a second. `now` is the time since the agent began. Returns what there is
-    /// to tell, a line each.
+    /// Does what is due; to be called about once a second. `now` is the time since the agent began. Returns
+    /// what to log, one entry per line.
     ///
     /// # Errors
     /// If processes cannot be listed, or the scheduler is gone.
@@ -225,7 +230,7 @@ impl<H: Hands> Agent<H> {
         Ok(())
     }
 
-    /// A look at all VMs, whether it is due or not; what there is to tell.
+    /// Scans all VMs, whether that is due or not. Returns what to log.
     ///
     /// # Errors
     /// If the scheduler is gone.
@@ -256,7 +261,7 @@ impl<H: Hands> Agent<H> {
         Ok(told)
     }
 
-    /// Keeps VMs apart, and warns of those that have done it themselves where that is dangerous.
+    /// Isolates VMs, and warns of those that use core scheduling themselves where that is dangerous.
     fn look_at_cookies(&mut self) -> Vec<Line> {
         let mut told = Vec::new();
         if let Some(keeper) = &mut self.keeper {
@@ -268,7 +273,8 @@ impl<H: Hands> Agent<H> {
         told
     }
 
-    /// Warns of each VM that uses core scheduling, once, where that is dangerous. A VM may begin with it at any time.
+    /// Warns of each VM that uses core scheduling, once, where that is dangerous. A VM may begin with it at
+    /// any time.
     fn warn_of_cookies(&mut self) -> Vec<Line> {
         if !self.is_endangered_by_cookies {
             return Vec::new();
@@ -277,15 +283,15 @@ impl<H: Hands> Agent<H> {
         for resident in self.residents.values_mut().filter(|resident| !resident.has_cookie) {
             if CookieVm::of(&self.root, &resident.vm).is_some() {
                 resident.has_cookie = true;
-                let text = " uses core scheduling, with which this kernel hangs under a sched_ext scheduler; start it without, or boot \
-                            another kernel: `tandem doctor` says which";
+                let text = " uses core scheduling, with which this kernel hangs under a sched_ext scheduler; start it without core scheduling, or boot \
+                            a kernel that `tandem doctor` names";
                 told.push(Line::about(&resident.vm, Level::Warning, "core-scheduling", text));
             }
         }
         told
     }
 
-    /// Estimates what the homes would save that are planned.
+    /// Estimates what planned homes would save.
     fn expect(&mut self, now: Duration) {
         let (free_bytes, vms) = self.seen();
         let now_ns = now.as_nanos() as u64;
@@ -304,7 +310,7 @@ impl<H: Hands> Agent<H> {
         self.reports.publish(Published { vms, decisions: self.decisions, memory });
     }
 
-    /// Notes which VMs have come and gone.
+    /// Notes which VMs have appeared and gone.
     fn find(&mut self, now: Duration, told: &mut Vec<Line>) -> Result<Found, AgentError> {
         let changes = self.discovery.look(now)?;
         let mut found = Found { are_new: false, are_gone: !changes.gone.is_empty() };
@@ -341,7 +347,7 @@ impl<H: Hands> Agent<H> {
         Ok(found)
     }
 
-    /// Asks the planner, and does what it says.
+    /// Asks the planner, and does what it decides.
     fn decide(
         &mut self,
         now: Duration,
@@ -352,7 +358,7 @@ impl<H: Hands> Agent<H> {
         let (free_bytes, vms) = self.seen();
         let view = View { machine: &self.machine, free_bytes: &free_bytes, vms: &vms, now_ns };
         let decisions = ask(&mut self.planner, &view);
-        // Threads that serve all virtual nodes live where these do: they are asked when all is decided.
+        // Threads that serve all virtual nodes live where these do: their homes follow when all is decided.
         let mut movers = BTreeSet::new();
         for Decision { vm, nodes, reason } in decisions {
             let is_its = |resident: &&mut Resident| resident.id == vm_of(vm);
@@ -388,13 +394,13 @@ impl<H: Hands> Agent<H> {
         Ok(())
     }
 
-    /// What the planner is shown: free memory by node, and the VMs.
+    /// The planner's input: free memory by node, and the VMs.
     pub fn seen(&self) -> (Vec<u64>, Vec<VmView>) {
         let vms = self.residents.values().flat_map(|resident| resident.views(&self.machine)).collect();
         (free_bytes(&self.root, &self.machine), vms)
     }
 
-    /// Shows the mover for which VMs moving their memory pays.
+    /// Passes the VMs to the mover for which moving memory pays.
     fn move_memory(&mut self, now: Duration) -> Option<Line> {
         self.mover.as_ref()?;
         let (free_bytes, vms) = self.seen();
@@ -408,7 +414,7 @@ impl<H: Hands> Agent<H> {
         self.mover.as_mut()?.look(worth, now)
     }
 
-    /// What others may know, if it has changed since it was asked last.
+    /// The file of homes, if it has changed since the last call.
     pub fn homes_file(&mut self) -> Option<HomesFile> {
         std::mem::take(&mut self.is_changed).then(|| HomesFile {
             version: VERSION,
@@ -422,7 +428,7 @@ impl<H: Hands> Agent<H> {
     }
 }
 
-/// Which VMs there are to notice.
+/// The VMs that have changed.
 struct Found {
     are_new: bool,
     are_gone: bool,

@@ -1,15 +1,18 @@
-//! Moves memory of VMs to their homes, where the operator wants that.
+//! Moves memory of VMs to their homes, if the operator wants that.
 //!
-//! **Problem.** Memory that a VM has touched stays where it is when its home moves, and what is copied costs the VM and others: bandwidth,
-//! CPU time, waits of vCPUs for pages that are under way.
+//! **Problem.** Memory that a VM has touched stays where it is when its home moves, and copying it costs the
+//! VM and others: bandwidth, CPU time, and waits of vCPUs for pages in transit.
 //!
-//! **Approach.** One VM at a time: the one that gains most of those for which it pays ([`Planner::far_memory`]). A [`Pass`] moves its memory
-//! chunk by chunk on a thread of its own, which [`Pace`] keeps to the bandwidth that the settings allow, and to half of a CPU, so that the
-//! agent's looks wait for nothing. In each look the agent asks again whether it pays, and calls the pass off if not: when the home has
-//! moved, or has become full. After a pass a VM with the same home is left alone for [`PAUSE`].
+//! **Approach.** One VM at a time: the one that gains most of those for which moving pays
+//! ([`Planner::far_memory`]). A [`Pass`] moves its memory chunk by chunk on a thread of its own, which
+//! [`Pace`] limits to the bandwidth in the settings and to half of a CPU, so that the agent's scans do not
+//! wait. In each scan the agent checks whether moving still pays, and cancels the pass if not: when the home
+//! has moved, or is full. After a pass the mover leaves a VM with the same home alone for [`PAUSE`].
 //!
-//! **Limits.** What [`pass`](super::pass) and [`Vm::read_far_mappings`] leave where it is. A VM with devices that are passed through is left
-//! alone, for these hold its memory; so is one whose virtual nodes have homes of their own, for nobody tells which memory is whose. A helper that the kernel holds up ends moving, and nothing else, until the agent starts again.
+//! **Limits.** [`pass`](super::pass) and [`Vm::read_far_mappings`] leave some memory where it is. The mover
+//! leaves a VM with passed-through devices alone, because these hold its memory; so too one whose virtual
+//! nodes have homes of their own, because nothing shows which memory belongs to which. A helper that the
+//! kernel blocks ends moving, and nothing else, until the agent restarts.
 //!
 //! [`Planner::far_memory`]: tandem_machine::homes::Planner::far_memory
 
@@ -26,20 +29,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long memory of a VM is let be after a pass: what could not be moved then can hardly be soon. As old as knowledge of where memory
-/// is may become.
+/// How long the mover leaves memory of a VM alone after a pass: what could not move then can hardly move
+/// soon. This is also the maximum age of the knowledge where memory is.
 const PAUSE: Duration = Duration::from_secs(3600);
 
-/// How long a pass may find nothing that is to be moved: mappings may be very large and next to empty, and others wait for their turn.
-/// An address space of 1 TiB is looked through in 40 s, at 20 us a MiB.
+/// How long a pass may find nothing to move: mappings may be very large and almost empty, and other VMs wait
+/// for their turn. At 20 us per MiB, a pass searches an address space of 1 TiB in 40 s.
 const SEARCH_MAX: Duration = Duration::from_secs(60);
 
-/// Moves memory of VMs, one after another.
+/// Moves memory of VMs, one VM after another.
 pub struct Mover {
     bytes_per_s: u64,
     pages: Arc<dyn Pages>,
     underway: Option<Underway>,
-    /// VMs that are let be: with which home, and until when.
+    /// VMs that are left alone: with which home, and until when.
     done: BTreeMap<Identity, (Vec<u32>, Duration)>,
     totals: Arc<Mutex<MovedMemory>>,
 }
@@ -54,7 +57,7 @@ struct Underway {
 }
 
 impl Mover {
-    /// At most as fast as that, all VMs together.
+    /// Limits the rate of all VMs together.
     pub fn new(mib_per_s: u32, pages: Arc<dyn Pages>) -> Self {
         Self {
             bytes_per_s: u64::from(mib_per_s) << 20,
@@ -65,19 +68,18 @@ impl Mover {
         }
     }
 
-    /// What has been done since it began.
+    /// The sums since it began.
     pub fn totals(&self) -> MovedMemory {
         *lock(&self.totals)
     }
 
-    /// Whether memory is under way.
     #[cfg(test)]
     pub fn is_busy(&self) -> bool {
         self.underway.is_some()
     }
 
-    /// Goes on, calls off what is not worth it any longer, or begins with the first of these VMs that it may begin with: those for which
-    /// moving so many bytes pays, with their homes. What there is to tell.
+    /// Continues a pass, cancels one that no longer pays, or begins with the first of these VMs that may
+    /// begin: those for which moving so many bytes pays, with their homes. Returns what to log.
     pub fn look<'a>(
         &mut self,
         worth: impl Iterator<Item = (&'a Resident, Vec<u32>, u64)>,
@@ -105,7 +107,7 @@ impl Mover {
             return None;
         }
         let text = format!(
-            ": moving {} of its memory to {}, at most {} MiB a second",
+            ": moving {} of its memory to {}, at most {} MiB per second",
             size(bytes_max),
             name_nodes(&home),
             self.bytes_per_s >> 20
@@ -116,17 +118,17 @@ impl Mover {
         let (pages, totals, called_off) = (self.pages.clone(), self.totals.clone(), is_called_off.clone());
         let pace = Pace { bytes_per_s: self.bytes_per_s, due: Duration::ZERO };
         let work = move || run(pass, &*pages, pace, &totals, &called_off);
-        // Without a thread the next look tries again.
+        // Without a thread the next scan tries again.
         let thread = thread::Builder::new().name("memory".into()).spawn(work).ok()?;
         self.underway = Some(Underway { vm: vm.clone(), home, begun: now, is_called_off, thread });
         Some(Line::about(vm, Level::Info, "memory", &text))
     }
 
-    /// The VM whose pass has ended since this was asked last, and what there is to tell.
+    /// The VM whose pass has ended since the last call, and what to log.
     pub fn take_ended(&mut self, now: Duration) -> Option<(Identity, Line)> {
         let Underway { vm, home, begun, thread, .. } =
             self.underway.take_if(|underway| underway.thread.is_finished())?;
-        // The thread has told of a panic itself.
+        // The thread has reported a panic itself.
         let (sum, end) = thread.join().unwrap_or((MovedMemory::default(), End::Stuck));
         let mut text = format!(
             ": {} of its memory moved to {} in {} s",
@@ -140,10 +142,10 @@ impl Mover {
         }
         match end {
             End::Done => {}
-            End::Stuck => text += "; nothing more could be moved",
+            End::Stuck => text += "; no more pages could be moved",
             End::NoRoom => text += "; the home is full",
             End::Gone => text += "; the VM has ended",
-            End::CalledOff => text += "; more is not worth it now",
+            End::CalledOff => text += "; moving more is not worth its cost now",
             End::Refused(error) => {
                 let _ = write!(text, "; the kernel refuses to move more: {error}");
             }
@@ -153,7 +155,8 @@ impl Mover {
     }
 }
 
-/// Whether memory of the VM may be moved to that home: nobody has decided otherwise, and it is known that it belongs there.
+/// Whether memory of the VM may move to that home: no other process has decided otherwise, and the memory is
+/// known to belong there.
 fn may_move(resident: &Resident, home: &[u32]) -> bool {
     resident.decided.is_none()
         && resident.parts.len() == 1
@@ -161,7 +164,7 @@ fn may_move(resident: &Resident, home: &[u32]) -> bool {
         && home.iter().all(|node| resident.limits.memory_nodes.contains(node))
 }
 
-/// What the thread does.
+/// The work of the thread.
 fn run(
     mut pass: Pass,
     pages: &dyn Pages,
@@ -194,7 +197,7 @@ fn run(
     }
 }
 
-/// How fast a pass may be.
+/// The rate of a pass.
 struct Pace {
     bytes_per_s: u64,
     /// When the next step may begin, since the pass began.
@@ -202,8 +205,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// How long to wait after a step that took from `begin` to `end` and tried to move so much. Time in which nothing was moved is not made
-    /// up for.
+    /// How long to wait after a step from `begin` to `end` that tried to move so many bytes. Idle time is not
+    /// made up for.
     fn pause(&mut self, begin: Duration, end: Duration, bytes: u64) -> Duration {
         let took = Duration::from_secs_f64(bytes as f64 / self.bytes_per_s as f64);
         self.due = (self.due.max(begin) + took).max(end + end.saturating_sub(begin));
@@ -212,7 +215,7 @@ impl Pace {
 }
 
 fn lock(totals: &Mutex<MovedMemory>) -> std::sync::MutexGuard<'_, MovedMemory> {
-    // A sum is whole at any time.
+    // A panic leaves the sums consistent.
     totals.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

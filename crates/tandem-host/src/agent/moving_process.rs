@@ -1,7 +1,7 @@
-//! Moving pages by a process of its own, which has the right to, and which the agent can do without.
+//! Moves pages in a process of its own, which has the privilege, and which the agent can do without.
 //!
-//! Whoever holds the lock of an address space, by a file system of the owner's own, holds up who moves its pages, within the kernel. Here
-//! that is a helper, whose end nobody has to wait for.
+//! A user can hold the lock of an address space with a file system of their own, and thereby block, within
+//! the kernel, a process that moves its pages. Here that process is a helper, which nothing has to wait for.
 
 use super::pages::{KernelPages, Pages, Status, status_of};
 use crate::guarded::filter::{Duty, confine_to};
@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 /// Longest answer, bytes: a status for each of some thousand pages.
 const ANSWER_MAX_BYTES: u64 = 1 << 20;
 
-/// What is to be done with the pages of a process at these addresses: to tell where they are, or to move them to a node.
+/// A request about the pages of a process at these addresses: locate them, or move them to a node.
 #[derive(Serialize, Deserialize)]
 struct Question {
     pid: u32,
@@ -23,16 +23,16 @@ struct Question {
     node: Option<u32>,
 }
 
-/// What came of it: a status for each page, a node or an error's number below zero, and the error of it all.
+/// The result: a status for each page, a node or a negative error number, and the error of the whole call.
 #[derive(Serialize, Deserialize)]
 struct Answer {
     statuses: Vec<i32>,
     error: Option<i32>,
 }
 
-/// The pages of this machine, by a helper.
+/// Reaches the pages of this machine through a helper.
 pub struct PagesByHelper {
-    /// Nothing once it has ended.
+    /// `None` once the helper has ended.
     channel: Mutex<Option<Channel>>,
 }
 
@@ -47,7 +47,7 @@ impl PagesByHelper {
 
     fn ask(&self, question: &Question, statuses: &mut Vec<Status>) -> Result<(), Errno> {
         let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
-        // It takes as long as it takes: only the thread that moves waits for it.
+        // There is no time limit: only the thread that moves memory waits for it.
         let asked = channel.as_mut().map(|helper| helper.ask(question, ANSWER_MAX_BYTES, |_| Ok(())));
         let answer = match asked {
             Some(Ok(Some(bytes))) => serde_json::from_slice::<Answer>(&bytes).ok(),
@@ -85,17 +85,17 @@ impl Drop for PagesByHelper {
     fn drop(&mut self) {
         let channel = self.channel.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(helper) = channel {
-            // One that waits within the kernel ends when it may.
+            // A helper that waits within the kernel ends as soon as the kernel lets it.
             let _ = helper.child.kill();
             let _ = helper.child.try_wait();
         }
     }
 }
 
-/// Moves pages until standard input is closed: what the helper does.
+/// The helper's work: moves pages until standard input is closed.
 ///
 /// # Errors
-/// If who asks is gone, or asks nonsense.
+/// If the requester is gone, or a request is malformed.
 pub fn serve_moves() -> io::Result<()> {
     confine_to(Duty::Move)?;
     answer_all(|question: Question| {

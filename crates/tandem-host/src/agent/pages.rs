@@ -1,13 +1,13 @@
-//! Where pages of a process are, and moving them: the border to move_pages(2).
+//! Locates and moves pages of a process: the boundary to move_pages(2).
 //!
-//! It takes the right to trace the process, `CAP_SYS_PTRACE`, since Linux 4.13 (`find_mm_struct` in `mm/migrate.c`); `CAP_SYS_NICE` is for
-//! pages that several processes have mapped, which stay where they are. The kernel moves a huge page as a whole, faults in nothing, and
-//! keeps to the process's cpuset.
+//! Since Linux 4.13 this needs the right to trace the process, `CAP_SYS_PTRACE` (`find_mm_struct` in
+//! `mm/migrate.c`); `CAP_SYS_NICE` is for pages that several processes have mapped, which stay where they
+//! are. The kernel moves a huge page as a whole, faults in nothing, and respects the process's cpuset.
 //!
-//! migrate_pages(2) would take one call, in which it moves all pages of the process: those of files and those under a policy as well,
-//! with no bound of time or bandwidth, and no word about pages that stayed.
+//! migrate_pages(2) would take one call, in which it moves all pages of the process, including those of files
+//! and those under a policy, without a bound of time or bandwidth, and without a report of pages that stayed.
 //!
-//! This is unsafe code. It passes three arrays to the kernel, of the length that it passes with them.
+//! This is unsafe code. It passes three arrays to the kernel, with their length.
 #![allow(unsafe_code)]
 
 use nix::libc;
@@ -18,27 +18,28 @@ use std::ptr;
 /// Moves pages that only this process has mapped: `include/uapi/linux/mempolicy.h`.
 const MPOL_MF_MOVE: libc::c_int = 1 << 1;
 
-/// On which node a page is, or why that is not known, or why it was not moved.
+/// The node of a page, or why it is unknown, or why the page was not moved.
 pub type Status = Result<u32, Errno>;
 
-/// The status that the kernel writes as a number: a node, or an error's number below zero.
+/// Decodes the status that the kernel writes: a node, or a negative error number.
 pub(super) fn status_of(number: i32) -> Status {
     u32::try_from(number).map_err(|_| Errno::from_raw_os_error(-number))
 }
 
-/// Who looks at pages of processes, and moves them.
+/// Locates and moves pages of processes.
 pub trait Pages: Send + Sync {
-    /// On which node the page at each address is.
+    /// The node of the page at each address.
     ///
     /// # Errors
-    /// If the process is gone, or may not be looked at.
+    /// If the process is gone, or may not be traced.
     fn locate(&self, pid: u32, addresses: &[u64]) -> Result<Vec<Status>, Errno>;
 
-    /// Moves the pages at these addresses to a node. Why a page was not moved stands in its status; one that was moved may have any: look
-    /// where it is.
+    /// Moves the pages at these addresses to a node. The status of a page that was not moved says why; that
+    /// of a moved page may be anything: locate it.
     ///
     /// # Errors
-    /// If the process is gone, or may not be changed, or the node has no memory left. Some pages may have been moved.
+    /// If the process is gone, or may not be changed, or the node has no memory left. Some pages may have
+    /// been moved.
     fn transfer(
         &self,
         pid: u32,
@@ -56,7 +57,7 @@ impl KernelPages {
     /// Whether pages can be moved at all.
     ///
     /// # Errors
-    /// If the kernel cannot, or a filter of system calls keeps this process from it.
+    /// If the kernel cannot, or a filter of system calls denies it to this process.
     pub fn probe() -> Result<(), Errno> {
         move_pages(std::process::id(), &[], None).1
     }
@@ -81,15 +82,16 @@ impl Pages for KernelPages {
     }
 }
 
-/// Calls the kernel, which only tells where pages are if there is no node.
+/// Calls the kernel, which only reports where pages are if there is no node.
 fn move_pages(pid: u32, addresses: &[u64], node: Option<u32>) -> (Vec<Status>, Result<(), Errno>) {
     let pages: Vec<*const c_void> =
         addresses.iter().map(|&address| ptr::without_provenance(address as usize)).collect();
     let nodes: Option<Vec<u32>> = node.map(|node| vec![node; addresses.len()]);
-    // The kernel leaves out pages that it was about to move when it failed.
+    // On failure the kernel leaves out the pages that it was about to move.
     let mut statuses = vec![-Errno::BUSY.raw_os_error(); addresses.len()];
-    // SAFETY: The kernel reads as many addresses and nodes as it is told, and writes as many statuses; all three arrays have that length
-    // and outlive the call. The addresses are the other process's: nothing here follows them.
+    // SAFETY: The kernel reads and writes as many addresses, nodes and statuses as `addresses.len()`; all
+    // three arrays have that length and outlive the call. The addresses are the other process's: nothing here
+    // follows them.
     let result = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -102,7 +104,7 @@ fn move_pages(pid: u32, addresses: &[u64], node: Option<u32>) -> (Vec<Status>, R
         )
     };
     let statuses = statuses.into_iter().map(status_of);
-    // A number of pages that were not moved is no error.
+    // A positive number of pages that were not moved is not an error.
     let done = if result < 0 { Err(Errno::from_raw_os_error(nix::errno::Errno::last_raw())) } else { Ok(()) };
     (statuses.collect(), done)
 }
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// Fails where the kernel has no NUMA, which is no error of this code.
+    /// False where the kernel has no NUMA, which is not an error of this code.
     fn is_possible() -> bool {
         KernelPages::probe() != Err(Errno::NOSYS)
     }

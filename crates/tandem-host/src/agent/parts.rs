@@ -1,15 +1,17 @@
 //! The parts of a VM that have homes of their own: its virtual nodes, or all of it.
 //!
-//! **Problem.** A guest that was told of virtual NUMA nodes keeps its tasks on the vCPUs near their memory, so that each virtual node
-//! wants a home of its own. The kernel tells of each vCPU how long it runs, but of memory only where all of the VM's is.
+//! **Problem.** A guest that sees virtual NUMA nodes keeps its tasks on the vCPUs near their memory, so each
+//! virtual node needs a home of its own. The kernel reports how long each vCPU runs, but only where the
+//! memory of the whole VM is.
 //!
-//! **Approach.** A VM has as many parts as virtual nodes with vCPUs that are there, if it is known of each vCPU to which it belongs, and
-//! one otherwise: see [`virtual_nodes`]. A part's memory is its share of the VM's, by what the command line says of the virtual nodes'
-//! sizes. Which of the resident memory is whose is [assumed](divide): as much as can be lies where it was bound, or else at home.
+//! **Approach.** A VM has as many parts as virtual nodes with vCPUs, if every vCPU belongs to a known one,
+//! and one part otherwise: see [`virtual_nodes`]. A part's memory is its share of the VM's, by the sizes of
+//! virtual nodes in the command line. How the resident memory is divided among them is an
+//! [assumption](divide): as much as possible lies where it is bound, or else at home.
 //!
-//! **Limits.** So a VM that was there before the agent, without bound memory, may get the homes of its parts the wrong way round, and
-//! nothing tells. A VM with more than [`PARTS_MAX`] virtual nodes has one home: each of them is work for the planner as a VM is, and
-//! strangers choose their number.
+//! **Limits.** A VM that started before the agent, without bound memory, may therefore get the homes of its
+//! parts in the wrong order, and nothing reveals that. A VM with more than [`PARTS_MAX`] virtual nodes has
+//! one home: each of them costs the planner as much as a VM, and untrusted users choose their number.
 
 use super::whereabouts::Whereabouts;
 use crate::vms::{Thread, ThreadKind, VirtualNode, Vm};
@@ -19,16 +21,17 @@ use tandem_machine::ids::NodeId;
 
 /// Most parts of a VM.
 pub(super) const PARTS_MAX: u64 = 8;
-/// How many numbers a VM has for the planner: one for all of it, and one for each part.
+/// How many numbers the planner reserves for a VM: one for all of it, and one for each part.
 const NUMBERS: u64 = PARTS_MAX + 1;
 
-/// The planner's numbers of a VM's parts, in their order. All of it is never taken for one of its parts, when it is divided while it runs.
+/// The planner's numbers of a VM's parts, in their order. A VM that is divided while it runs gets other
+/// numbers than its whole had.
 pub(super) fn planner_numbers(vm: u64, parts: &[Part]) -> impl Iterator<Item = u64> {
     let is_whole = parts.first().is_none_or(|part| part.node.is_none());
     vm * NUMBERS + u64::from(!is_whole)..
 }
 
-/// The VM with that number for the planner.
+/// The VM that has this number in the planner.
 pub(super) fn vm_of(number: u64) -> u64 {
     number / NUMBERS
 }
@@ -36,26 +39,28 @@ pub(super) fn vm_of(number: u64) -> u64 {
 /// A part of a VM that has a home of its own.
 #[derive(Default)]
 pub struct Part {
-    /// Which virtual node it is, as its place in [`Vm::virtual_nodes`]; `None` for all of the VM.
+    /// The virtual node, as an index into [`Vm::virtual_nodes`]; `None` for all of the VM.
     pub node: Option<usize>,
-    /// CPUs that its vCPUs ran on and waited for, on average since the look before; nothing before the second look.
+    /// CPUs that its vCPUs ran on and waited for, on average since the scan before; `None` before the second
+    /// scan.
     pub demand: Option<f64>,
-    /// Where it lives.
+    /// Its home.
     pub home: Option<Home>,
-    /// Why it has its home, or none; nothing before the planner was asked.
+    /// Why it has its home, or none; `None` before the planner has decided.
     pub why: Option<String>,
     /// Only where homes are plans.
     pub(super) whereabouts: Whereabouts,
 }
 
 impl Part {
-    /// What is to be known of its virtual node, if it is one.
+    /// Its virtual node, if it is one.
     pub fn virtual_node<'a>(&self, vm: &'a Vm) -> Option<&'a VirtualNode> {
         vm.virtual_nodes.get(self.node?)
     }
 }
 
-/// The virtual nodes that are parts, by their places in [`Vm::virtual_nodes`]; `None` alone if the VM has one home.
+/// The virtual nodes that are parts, as indices into [`Vm::virtual_nodes`]; only `None` if the VM has one
+/// home.
 pub(super) fn virtual_nodes(vm: &Vm, threads: &[Thread]) -> Vec<Option<usize>> {
     let vcpus = threads.iter().filter(|thread| thread.kind == ThreadKind::Vcpu);
     let nodes: Option<BTreeSet<usize>> =
@@ -68,7 +73,7 @@ pub(super) fn virtual_nodes(vm: &Vm, threads: &[Thread]) -> Vec<Option<usize>> {
     }
 }
 
-/// Which of these parts a vCPU belongs to; `None` for other threads.
+/// The part that a vCPU belongs to; `None` for other threads.
 pub(super) fn part_of(parts: &[Part], vm: &Vm, thread: &Thread) -> Option<usize> {
     if thread.kind != ThreadKind::Vcpu {
         return None;
@@ -82,17 +87,17 @@ pub(super) fn part_of(parts: &[Part], vm: &Vm, thread: &Thread) -> Option<usize>
     }
 }
 
-/// How much of a VM's memory each part has, of so many bytes in all: by the sizes of the virtual nodes, or by their vCPUs if one is not
-/// told.
+/// How many of a VM's `bytes` belong to each part: by the sizes of the virtual nodes, or by their vCPUs if
+/// the size of one is unknown.
 pub(super) fn shares(nodes: &[&VirtualNode], bytes: u64) -> Vec<u64> {
     let sizes: Option<Vec<u64>> = nodes.iter().map(|node| node.memory_bytes).collect();
     let vcpus = || nodes.iter().map(|node| node.vcpus.len() as u64).collect();
     split(bytes, &sizes.unwrap_or_else(vcpus))
 }
 
-/// Divides what is resident on each node among parts, each of which has a weight and lives somewhere. As much of a part's share as can
-/// be is where it lives; what is elsewhere belongs to those that have less than their share, in proportion. For each part, the bytes on
-/// each node; of each node, all are given.
+/// Divides the memory that is resident on each node among parts, each of which has a weight and a home. As
+/// much of a part's share as possible is at its home; the rest belongs to parts that have less than their
+/// share, in proportion. Returns the bytes on each node for each part; all bytes of each node are assigned.
 pub(super) fn divide(resident: &[u64], weights: &[u64], homes: &[Vec<NodeId>]) -> Vec<Vec<u64>> {
     let all = resident.iter().fold(0, |all: u64, bytes| all.saturating_add(*bytes));
     let mut missing = split(all, weights);
@@ -104,7 +109,7 @@ pub(super) fn divide(resident: &[u64], weights: &[u64], homes: &[Vec<NodeId>]) -
             let wanted: Vec<u64> =
                 (0..weights.len()).map(|part| if may_have(part) { missing[part] } else { 0 }).collect();
             let all_wanted = wanted.iter().fold(0, |all: u64, bytes| all.saturating_add(*bytes));
-            // At the end, rounding leaves some bytes that nobody misses.
+            // At the end, rounding leaves some bytes, which do not matter.
             let given = if at_home { (*left).min(all_wanted) } else { *left };
             let weights = if all_wanted > 0 { &wanted } else { weights };
             for (part, bytes) in split(given, weights).into_iter().enumerate() {
@@ -119,7 +124,7 @@ pub(super) fn divide(resident: &[u64], weights: &[u64], homes: &[Vec<NodeId>]) -
 
 /// Splits a number in proportion to weights, evenly if all of them are 0; the parts add up to it.
 fn split(number: u64, weights: &[u64]) -> Vec<u64> {
-    // Strangers choose sizes: those beyond 64 PiB are as good as that, and products fit.
+    // Untrusted users choose sizes: larger ones count as 64 PiB, so that products fit.
     let weight = |&weight: &u64| u128::from(weight.min(1 << 56));
     let all: u128 = weights.iter().map(weight).sum();
     let (mut before, mut given) = (0, 0);
@@ -173,7 +178,7 @@ mod tests {
         assert_eq!(divide(&[0, 100], &[1, 1], &homes), [[0, 50], [0, 50]]);
         assert_eq!(divide(&[30, 90], &[1, 3], &homes), [[30, 0], [0, 90]]);
         let none = [nodes(&[]), nodes(&[])];
-        assert_eq!(divide(&[60, 40], &[1, 1], &none), [[30, 20], [30, 20]], "nobody knows");
+        assert_eq!(divide(&[60, 40], &[1, 1], &none), [[30, 20], [30, 20]], "without homes");
         let both = [nodes(&[0, 1]), nodes(&[0])];
         assert_eq!(divide(&[60, 40, 20], &[1, 1], &both), [[30, 30, 0], [30, 10, 20]]);
     }

@@ -1,37 +1,38 @@
-//! A pass over the memory of one VM, which moves what lies outside its home, chunk by chunk.
+//! A pass over the memory of one VM, which moves memory outside its home, chunk by chunk.
 //!
-//! Each step looks where the pages of a chunk are, moves those that are far, and looks again: only that counts as moved which is at home
-//! then. The process is checked before each step, so that another one with its number is not touched. Between check and call remain
-//! microseconds, in which the kernel would have to hand out all other numbers first; all that could happen then is that pages of a process
-//! move within its cpuset.
+//! Each step locates the pages of a chunk, moves those that are far, and locates them again: only pages that
+//! are at home then count as moved. Each step first checks the process, so as not to touch another one with
+//! its number. Between check and call remain microseconds, in which the kernel would have to assign all other
+//! numbers first; even then, the only effect would be that pages of a process move within its cpuset.
 
 use super::pages::Pages;
 use crate::vms::Mapping;
 use rustix::io::Errno;
 use std::ops::AddAssign;
 
-/// How much a step moves at most, bytes: some 8 ms of work. The kernel empties the lists of all CPUs for each call, which is why a step is
-/// not smaller. Pages that are larger, of 1 GiB, stay: vCPUs would wait for the whole copy of one.
+/// Most bytes that a step moves: some 8 ms of work. Steps are not smaller because the kernel drains the lists
+/// of all CPUs for each call. Pages that are larger, of 1 GiB, stay: vCPUs would wait for the whole copy of
+/// one.
 pub const CHUNK_BYTES: u64 = 8 << 20;
 
-/// After so much in a row of which nothing could be moved, bytes, the pass ends: memory that a device holds, for one.
+/// After this many bytes in a row that could not move, the pass ends: a device may hold the memory.
 const STUCK_BYTES: u64 = 256 << 20;
 
-/// What was done with memory outside of homes, bytes.
+/// What happened to memory outside of homes, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MovedMemory {
-    /// It came home.
+    /// Moved to the home.
     pub moved: u64,
-    /// It stayed: other processes have mapped it as well.
+    /// Stayed, because other processes have mapped it as well.
     pub shared: u64,
-    /// It stayed: it was in use, or a device holds it.
+    /// Stayed, because it was in use, or a device holds it.
     pub busy: u64,
-    /// It stayed: the home had no room for it.
+    /// Stayed, because the home had no room for it.
     pub no_room: u64,
 }
 
 impl MovedMemory {
-    /// What stayed where it was, bytes.
+    /// Memory that stayed where it was, bytes.
     pub fn stayed(&self) -> u64 {
         self.shared + self.busy + self.no_room
     }
@@ -49,15 +50,15 @@ impl AddAssign for MovedMemory {
 /// Why a pass has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// All is at home that should be and can.
+    /// All memory that should and can be at home is.
     Done,
-    /// Nothing could be moved any more.
+    /// No more pages could be moved.
     Stuck,
     /// The home is full.
     NoRoom,
     /// The VM has ended.
     Gone,
-    /// It is not worth it any longer.
+    /// Moving no longer pays.
     CalledOff,
     /// The kernel refuses.
     Refused(Errno),
@@ -68,19 +69,20 @@ pub struct Pass {
     pid: u32,
     is_there: Box<dyn Fn() -> bool + Send>,
     home: Vec<u32>,
-    /// How much is still to be moved, bytes.
+    /// Bytes still to be moved.
     left: u64,
     mappings: std::vec::IntoIter<Mapping>,
-    /// What is left of the mapping that it is in.
+    /// The rest of the mapping that the pass is in.
     mapping: Option<Mapping>,
-    /// How much in a row could not be moved, bytes.
+    /// Bytes in a row that could not move.
     stuck: u64,
     /// Chunks that had something to move: the nodes of the home take turns.
     turns: usize,
 }
 
 impl Pass {
-    /// Over these mappings of a process, for as long as it `is_there`. Moves `bytes_max` to the nodes of the home, and a chunk more at most.
+    /// A pass over these mappings of a process, as long as it `is_there`. Moves `bytes_max` to the nodes of
+    /// the home, and at most one chunk more.
     pub fn new(
         pid: u32,
         is_there: impl Fn() -> bool + Send + 'static,
@@ -101,7 +103,7 @@ impl Pass {
         }
     }
 
-    /// Moves what is far of the next chunk; adds what was done to the sum.
+    /// Moves the far pages of the next chunk; adds the result to the sum.
     ///
     /// # Errors
     /// Why there is no next step.
@@ -131,7 +133,7 @@ impl Pass {
 
         let mut done = MovedMemory::default();
         for (after, status) in after.into_iter().zip(statuses) {
-            // A page may have been given back meanwhile.
+            // A page may have been freed meanwhile.
             let Ok(node) = after else { continue };
             let count = match (status, result) {
                 _ if self.home.contains(&node) => &mut done.moved,
@@ -147,8 +149,8 @@ impl Pass {
         result.map_err(end)
     }
 
-    /// The pages of the next chunk, by address, and their size, bytes. Chunks end at multiples of [`CHUNK_BYTES`], so that no huge page is
-    /// in two.
+    /// The pages of the next chunk, by address, and their size, bytes. Chunks end at multiples of
+    /// [`CHUNK_BYTES`], so that no huge page is in two.
     fn next_chunk(&mut self) -> Option<(Vec<u64>, u64)> {
         let is_left = |mapping: &Mapping| !mapping.addresses.is_empty() && mapping.page_bytes <= CHUNK_BYTES;
         if !self.mapping.as_ref().is_some_and(is_left) {
@@ -161,10 +163,10 @@ impl Pass {
     }
 }
 
-/// What ends a pass by what the kernel says.
+/// How a pass ends on an error of the kernel.
 fn end(error: Errno) -> End {
     match error {
-        // A process that is about to be gone has no memory: EINVAL.
+        // A process that is about to end has no memory: EINVAL.
         Errno::SRCH | Errno::INVAL => End::Gone,
         Errno::NOMEM => End::NoRoom,
         error => End::Refused(error),
@@ -182,21 +184,21 @@ pub(super) mod tests {
     const PAGE: u64 = 4096;
     const CHUNK_PAGES: u64 = CHUNK_BYTES / PAGE;
 
-    /// Memory of one process, and what happens when somebody moves it.
+    /// Memory of one process that tests can move.
     #[derive(Default)]
     pub(in crate::agent) struct FakePages {
-        /// On which node each page is.
+        /// The node of each page.
         pub nodes: Mutex<BTreeMap<u64, u32>>,
         /// Pages that stay, and why.
         pub stay: BTreeMap<u64, Errno>,
-        /// After how many moved pages the node is full.
+        /// The number of moved pages after which the node is full.
         pub room: Option<usize>,
         pub calls: AtomicU32,
         pub refuses: Option<Errno>,
     }
 
     impl FakePages {
-        /// These numbers of pages, on that node.
+        /// These page numbers, all on one node.
         pub fn on(node: u32, pages: std::ops::Range<u64>) -> Self {
             Self { nodes: Mutex::new(pages.map(|page| (page * PAGE, node)).collect()), ..Self::default() }
         }
@@ -296,7 +298,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_full_home_ends_it_with_what_was_moved() {
+    fn a_full_home_ends_a_pass_early() {
         let pages = FakePages { room: Some(100), ..FakePages::on(1, 0..CHUNK_PAGES) };
         let (sum, end) = run(pass(&[0], vec![small(0..CHUNK_PAGES)], u64::MAX), &pages);
         assert_eq!((sum.moved, sum.no_room, end), (100 * PAGE, CHUNK_BYTES - 100 * PAGE, End::NoRoom));

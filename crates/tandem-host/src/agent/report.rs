@@ -1,13 +1,14 @@
-//! What the agent knows of VMs, for others: the socket, the metrics.
+//! The agent's knowledge of VMs, for the socket and the metrics.
 //!
-//! **Problem.** Others ask at any time, on threads of their own, and the agent may be busy for seconds reading page tables.
+//! **Problem.** Requests arrive at any time, on threads of their own, while the agent may be busy for seconds
+//! reading page tables.
 //!
-//! **Approach.** After each look the agent publishes what it knows ([`Reports`]). Whoever asks takes that, and reads anew
-//! only what changes all the time and costs little: how long the process and its vCPUs have run and waited, from files
-//! that are open already. So the agent is never waited for.
+//! **Approach.** After each scan the agent publishes what it knows ([`Reports`]). A request reads that, and
+//! reads anew only what changes all the time and costs little: how long the process and its vCPUs have run
+//! and waited, from files that are already open. So no request waits for the agent.
 //!
-//! **Limits.** Memory, homes and times at home are as old as the last look. A VM that has just started is not there before
-//! the agent has found it.
+//! **Limits.** Memory, homes and times at home are as old as the last scan. A VM that has just started
+//! appears once the agent has found it.
 
 use super::pass::MovedMemory;
 use super::vcpu_times::VcpuTimes;
@@ -19,34 +20,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A VM as the agent knows it. Times are counters, which rise; what is not known is `None`.
+/// A VM as the agent knows it. Times are counters, which never decrease; unknown values are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VmReport {
-    /// Its process.
+    /// Its process and start time.
     #[serde(flatten)]
     pub identity: Identity,
-    /// Its name, as the manager shows it. It may hold any character.
+    /// Its name, as the manager shows it. It may contain any character.
     pub name: String,
-    /// Who started it.
+    /// The manager that started it.
     #[serde(flatten)]
     pub manager: Manager,
     /// The program that runs it.
     pub monitor: Monitor,
-    /// How many vCPUs it has.
+    /// The number of its vCPUs.
     pub vcpus: usize,
-    /// CPUs that it may use at a time on average, if its cgroup or one around it has a limit.
+    /// CPUs that it may use on average, if its cgroup or one around it has a limit.
     #[serde(default)]
     pub quota_cpus: Option<f64>,
     /// Its memory.
     pub memory: MemoryReport,
-    /// Its home nodes by the operating system's numbers, in ascending order; none if it has no home.
+    /// Its home nodes by the operating system's numbers, in ascending order; empty if it has no home.
     pub home: Vec<u32>,
-    /// Why these, or why none: a clause without a full stop.
+    /// Why it has these nodes, or none: a clause without a full stop.
     pub why: String,
     /// The homes of its virtual nodes, if each has its own; [`VmReport::home`] has the nodes of all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartHome>,
-    /// CPU time of its process since its start, ns: all threads, and those that have ended.
+    /// CPU time of its process since its start, ns: all threads, including those that have ended.
     pub cpu_ns: u64,
     /// Time that its vCPUs have run since its start, ns.
     pub vcpu_ns: u64,
@@ -54,13 +55,13 @@ pub struct VmReport {
     pub steal_ns: Option<u64>,
     /// Time that its vCPUs ran on the CPUs that they prefer, since the agent found it, ns.
     pub home_ns: Option<u64>,
-    /// Time that they ran on others, since the agent found it, ns.
+    /// Time that they ran on other CPUs, since the agent found it, ns.
     pub away_ns: Option<u64>,
-    /// What its home is expected to save, if that is a plan; [`VmReport::home_ns`] is then the time on that home's nodes as it
-    /// was seen at looks.
+    /// What its home is expected to save, if that is a plan; [`VmReport::home_ns`] is then the time on that
+    /// home's nodes, sampled at scans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saving: Option<HomeSaving>,
-    /// How it is kept apart from others on their cores, if the settings say so.
+    /// How it is isolated from others on their cores, if the settings ask for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<Cores>,
 }
@@ -68,18 +69,18 @@ pub struct VmReport {
 /// The memory of a VM, bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryReport {
-    /// What it was given at its start.
+    /// The size that it was given at its start.
     pub given_bytes: Option<u64>,
-    /// What is there.
+    /// Resident memory.
     pub resident_bytes: Option<u64>,
-    /// What is there on each node, by the node's number.
+    /// Resident memory on each node, by the node's number.
     pub by_node: Option<BTreeMap<u32, u64>>,
-    /// Who says what is on which node.
+    /// Where the numbers by node come from.
     pub source: Option<MemorySource>,
 }
 
 impl MemoryReport {
-    /// The memory, as one finds it oneself.
+    /// The memory, in the form that [`Vm::read_memory`](crate::vms::Vm::read_memory) returns.
     pub fn memory(&self) -> Memory {
         let by_node = self.by_node.clone().zip(self.source);
         Memory {
@@ -92,11 +93,11 @@ impl MemoryReport {
 /// How often the agent has decided about homes since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HomeDecisions {
-    /// A VM, or a virtual node of one, that had none has got a home.
+    /// A VM, or a virtual node of one, that had no home got one.
     pub given: u64,
-    /// One has got another home.
+    /// One got another home.
     pub moved: u64,
-    /// One has lost its home.
+    /// One lost its home.
     pub withdrawn: u64,
 }
 
@@ -111,51 +112,51 @@ impl HomeDecisions {
     }
 }
 
-/// What an agent has published last; all clones are of the same agent.
+/// What an agent has published last; all clones belong to the same agent.
 #[derive(Clone, Debug, Default)]
 pub struct Reports {
     published: Arc<RwLock<Arc<Published>>>,
     looks: Arc<AtomicU64>,
-    /// When it looked last, in Unix time; 0: never.
+    /// Time of the last scan, in Unix time; 0: never.
     looked_unix_s: Arc<AtomicU64>,
 }
 
-/// What the agent knew after a look.
+/// What the agent knew after a scan.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     pub vms: Vec<Known>,
     pub decisions: HomeDecisions,
-    /// None where memory stays where it is.
+    /// `None` where memory stays where it is.
     pub memory: Option<MovedMemory>,
 }
 
-/// A VM: what was known of it, and where to read the rest.
+/// What is known of a VM, and where to read the rest.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// Without the times that are read when somebody asks.
+    /// Without the times that are read for each request.
     pub report: VmReport,
     pub vcpu_times: Arc<VcpuTimes>,
 }
 
 impl Reports {
-    /// The VMs that are there now, in no order.
+    /// The existing VMs, in no order.
     pub fn vms(&self) -> Vec<VmReport> {
         self.published().vms.iter().filter_map(Known::read).collect()
     }
 
-    /// Who started the VM that is this process, if it is one.
+    /// The manager of the VM whose process this is, if it is one.
     pub fn manager_of(&self, pid: u32) -> Option<Manager> {
         let published = self.published();
         let vm = published.vms.iter().find(|vm| vm.report.identity.pid == pid);
         vm.map(|vm| vm.report.manager.clone())
     }
 
-    /// How often the agent has looked around since it began.
+    /// The number of scans since the agent began.
     pub fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
     }
 
-    /// When the agent looked around last, in Unix time; `None` if it has not yet.
+    /// When the last scan was, in Unix time; `None` before the first.
     pub fn looked_unix_s(&self) -> Option<u64> {
         Some(self.looked_unix_s.load(Ordering::Relaxed)).filter(|&unix_s| unix_s > 0)
     }
@@ -171,7 +172,7 @@ impl Reports {
         self.published().decisions
     }
 
-    /// Memory that the agent has moved to homes since it began; `None` where it moves none.
+    /// Memory that the agent has moved to homes since it began; `None` if it moves none.
     pub fn moved_memory(&self) -> Option<MovedMemory> {
         self.published().memory
     }
@@ -186,7 +187,7 @@ impl Reports {
 }
 
 impl Known {
-    /// The report with all that it has had so far; `None` if it has ended.
+    /// The report with current times; `None` if the VM has ended.
     fn read(&self) -> Option<VmReport> {
         let cpu_ns = self.vcpu_times.vm().read_cpu_ns()?;
         let vcpus = self.vcpu_times.total();

@@ -1,4 +1,4 @@
-//! A VM that the agent looks after: what it knows of it, and how that is kept up to date at little cost.
+//! The agent's knowledge of a VM, and how it stays up to date at little cost.
 
 use super::hands::Hands;
 use super::locality::Locality;
@@ -21,35 +21,35 @@ use tandem_machine::ids::NodeId;
 use tandem_machine::{Machine, format_cpulist};
 use tandem_settings::{Partial, Place, VmRule};
 
-/// How old the list of threads, and what each of them may use, may become when nothing points to a change. What the first
-/// vCPU may use is read in every look.
+/// Maximum age of the list of threads, and of their limits, when nothing indicates a change. Every scan reads
+/// the limits of the first vCPU.
 const THREADS_AGE_MAX: Duration = Duration::from_secs(60);
 const LIMITS_AGE_MAX: Duration = Duration::from_secs(300);
-/// Reading where the memory of all VMs is takes one part in so many of a CPU; it is put off otherwise. It costs 0.1 ms a VM,
-/// and where page tables have to be read, up to seconds.
+/// Reading where the memory of all VMs is may take one part in so many of a CPU; it is postponed otherwise.
+/// It costs 0.1 ms per VM, and up to seconds where page tables have to be read.
 const MEMORY_SHARE: u32 = 2000;
-/// How long it is put off at most.
+/// How long it is postponed at most.
 const MEMORY_AGE_MAX: Duration = Duration::from_secs(3600);
 
-/// A VM that the agent looks after.
+/// A VM that the agent knows.
 pub struct Resident {
-    /// Never that of an earlier one.
+    /// Unique; numbers of earlier VMs are not reused.
     pub id: u64,
     /// What does not change.
     pub vm: Vm,
     /// Its threads; up to a minute old.
     pub threads: Vec<Thread>,
-    /// What it may use.
+    /// Its limits.
     pub limits: Limits,
-    /// Where its memory is.
+    /// Its memory, by node.
     pub memory: Memory,
-    /// What of it has a home of its own, in the order of the virtual nodes; at least one.
+    /// The parts that have homes of their own, in the order of the virtual nodes; at least one.
     pub parts: Vec<Part>,
-    /// What somebody else has decided.
+    /// A decision that the agent respects.
     pub decided: Option<Decided>,
-    /// It uses core scheduling, and that was told.
+    /// Whether it uses core scheduling, and the warning about that is logged.
     pub has_cookie: bool,
-    /// What keeps it apart from others on their cores; nothing as long as that has not been looked after.
+    /// What isolates it from others on their cores; `None` until the first check.
     pub apart: Option<Apart>,
     pub(super) rule: Option<VmRule>,
     threads_read: Duration,
@@ -61,28 +61,28 @@ pub struct Resident {
     memory_due: Duration,
 }
 
-/// What keeps a VM apart.
+/// What isolates a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apart {
-    /// Cores of one thread.
+    /// Cores have one thread each.
     OneThread,
-    /// A cookie of core scheduling.
+    /// A core scheduling cookie.
     Cookie,
-    /// Its home, if that can be alone on its nodes.
+    /// Its home, if the VM can be alone on its nodes.
     Home,
 }
 
-/// What somebody else than the agent has decided about a VM: it keeps its hands off.
+/// A decision about a VM that is not the agent's: the agent leaves the VM alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// The nodes that this comes to; none if it comes to no home.
+    /// The nodes that follow from it; empty for no home.
     pub nodes: Vec<u32>,
-    /// A clause for people.
+    /// The reason, a clause for readers.
     pub why: String,
 }
 
 impl Resident {
-    /// Reads all about a VM that has just been found.
+    /// Reads everything about a VM that has just been found.
     pub fn new(id: u64, vm: Vm, rules: &[VmRule], online: &[u32], now: Duration) -> Self {
         let threads = vm.read_threads();
         let limits = vm.read_limits(&threads, online);
@@ -118,22 +118,22 @@ impl Resident {
         home.into_iter().flatten().copied().filter(|&node| id_of(machine, node).is_none()).collect()
     }
 
-    /// Whether the settings say that it shares no core with others.
+    /// Whether the settings ask to isolate it on its cores.
     pub fn is_to_be_apart(&self) -> bool {
         self.rule.as_ref().is_some_and(VmRule::keeps_apart)
     }
 
-    /// Its vCPUs.
+    /// Its threads that are vCPUs.
     pub fn vcpus(&self) -> impl Iterator<Item = &Thread> {
         self.threads.iter().filter(|thread| thread.kind == ThreadKind::Vcpu)
     }
 
-    /// Whether the kernel tells how long its vCPUs wait.
+    /// Whether the kernel reports how long its vCPUs wait.
     pub fn are_waits_known(&self) -> bool {
         self.vcpu_times.total().wait_ns.is_some()
     }
 
-    /// Reads what has changed since the last look; `vms` is how many there are.
+    /// Reads what has changed since the last scan; `vms` is the number of VMs.
     pub fn update(&mut self, root: &Path, online: &[u32], vms: usize, now: Duration) {
         let pid = self.vm.identity.pid;
         let first = self.limits.vcpus.first();
@@ -170,8 +170,8 @@ impl Resident {
         self.asked = Demand::start(&self.vcpu_times, self.parts.len(), part_of, now);
     }
 
-    /// Makes these virtual nodes its parts. Those that were before stay as they are; all of a VM lives where its parts did.
-    /// Whether they are others.
+    /// Makes these virtual nodes its parts. Existing parts stay as they are; a VM that is no longer divided
+    /// lives where its parts did. Returns whether the parts changed.
     fn divide_into(&mut self, nodes: &[Option<usize>], now: Duration) -> bool {
         if self.parts.iter().map(|part| part.node).eq(nodes.iter().copied()) {
             return false;
@@ -188,7 +188,7 @@ impl Resident {
         true
     }
 
-    /// Its memory was moved: where it is will be read in the next look.
+    /// Its memory was moved: the next scan reads where it is.
     pub fn forget_memory(&mut self) {
         self.memory_due = Duration::ZERO;
     }
@@ -201,8 +201,9 @@ impl Resident {
         self.memory_due = now + pause.min(MEMORY_AGE_MAX);
     }
 
-    /// Looks whether somebody else has decided where it lives, takes over the home that an earlier agent has given it, and
-    /// gives its home to threads that have none; takes it away where affinities leave no room for one.
+    /// Checks whether another process has decided where it lives, takes over the home that an earlier agent
+    /// gave it, and gives its home to threads that have none; withdraws the home where affinities leave no
+    /// room for one.
     ///
     /// # Errors
     /// If the scheduler is gone.
@@ -236,32 +237,32 @@ impl Resident {
                     homed.push(thread.tid);
                     earlier.insert(thread.tid, nodes);
                 }
-                // The operator's rule comes first: it is given its home again.
+                // The operator's rule comes first: the thread gets its home again.
                 Some(_) if self.has_ruled_home() => homeless.push(thread.tid),
                 Some(Place::Nodes { nodes, .. }) => {
-                    let why = format!("somebody has set that it prefers {}", name_nodes(&nodes));
+                    let why = format!("another process made it prefer {}", name_nodes(&nodes));
                     decided = Some(Decided { nodes, why });
                 }
                 Some(Place::Cpus(cpus)) => {
-                    let why = format!("somebody has set that it prefers CPUs {}", list(&cpus));
+                    let why = format!("another process made it prefer CPUs {}", list(&cpus));
                     decided = Some(Decided { nodes: nodes_of(machine, &cpus), why });
                 }
             }
         }
-        // What somebody has decided holds for all of it.
+        // A decision of another process applies to all of it.
         let nodes = if decided.is_some() { vec![None] } else { virtual_nodes(&self.vm, &self.threads) };
         let had_home = self.has_home();
         let are_other_parts = self.divide_into(&nodes, now);
-        // What threads hold from before they were divided is no home of a part.
+        // A preference from before the VM was divided is not the home of a part.
         let is_stale = earlier.is_empty() || are_other_parts && had_home;
         if is_without_home {
             give(hands, &homed, &[])?;
         } else if !is_stale && self.parts.iter().any(|part| part.home.is_none()) {
             let homes: Vec<_> = (0..self.parts.len()).map(|part| self.earlier_home(part, &earlier)).collect();
-            self.take_over(&homes, |_| "it was there when the agent began", machine, now);
+            self.take_over(&homes, |_| "it had this home before the agent started", machine, now);
         }
         if self.decided.is_some() && decided.is_none() {
-            // What was decided is no more: a new home is to be found.
+            // The decision no longer holds: the planner has to find a new home.
             self.parts.iter_mut().for_each(|part| part.home = None);
         }
         self.decided = decided;
@@ -281,7 +282,8 @@ impl Resident {
         Ok(())
     }
 
-    /// What an earlier agent has given to the first of a part's vCPUs, or of all threads if there is one part.
+    /// The home that an earlier agent gave to the first of a part's vCPUs, or to all threads if there is one
+    /// part.
     fn earlier_home(&self, part: usize, earlier: &BTreeMap<u32, Vec<u32>>) -> Vec<u32> {
         let is_its =
             |thread: &&Thread| self.parts.len() == 1 || part_of(&self.parts, &self.vm, thread) == Some(part);
@@ -289,7 +291,7 @@ impl Resident {
         given.cloned().unwrap_or_default()
     }
 
-    /// Sees where its vCPUs run, where the scheduler does not count it.
+    /// Observes where its vCPUs run, where the scheduler does not count it.
     pub fn look_where_it_runs(&mut self, machine: &Machine) {
         let vcpus = self.vcpu_times.by_vcpu();
         let parts: Vec<_> = vcpus.iter().map(|(thread, _)| part_of(&self.parts, &self.vm, thread)).collect();
@@ -300,7 +302,8 @@ impl Resident {
         }
     }
 
-    /// Which part of their time the vCPUs of each part run on each node, as far as that was seen; by the planner's numbers.
+    /// The share of the time of each part's vCPUs on each node, as far as it was observed; by the planner's
+    /// numbers.
     pub fn runs(&self) -> impl Iterator<Item = (u64, Vec<f64>)> {
         let runs = |(part, id): (&Part, u64)| Some((id, part.whereabouts.parts()?.to_vec()));
         self.parts.iter().zip(self.ids()).filter_map(runs)
@@ -311,13 +314,13 @@ impl Resident {
         planner_numbers(self.id, &self.parts)
     }
 
-    /// Takes what its planned homes are expected to save, as far as that is known of its parts.
+    /// Stores what its planned homes are expected to save, as far as that is known of its parts.
     pub fn expect(&mut self, savings: &BTreeMap<u64, Saving>) {
         let known = self.parts.iter().zip(self.ids()).filter_map(|(_, id)| savings.get(&id));
         self.saving = known.map(|saving| HomeSaving::from(*saving)).reduce(Add::add);
     }
 
-    /// Takes over what a file of homes says.
+    /// Takes over an entry in a file of homes.
     pub fn take_over_entry(&mut self, entry: &HomeEntry, machine: &Machine, now: Duration) {
         self.divide_into(&virtual_nodes(&self.vm, &self.threads), now);
         let of_part = |part: &Part| {
@@ -330,8 +333,8 @@ impl Resident {
         self.take_over(&homes, |part| told[part].map_or(&entry.why, |told| &told.why), machine, now);
     }
 
-    /// Its parts that have no home had these before. One home of several nodes for all virtual nodes is left out: an agent has given it
-    /// that knew of none.
+    /// Takes over earlier homes for parts that have none. Ignores one home of several nodes for all virtual
+    /// nodes: an agent that did not know virtual nodes has given it.
     fn take_over<'a>(
         &mut self,
         homes: &[Vec<u32>],
@@ -352,7 +355,7 @@ impl Resident {
         }
     }
 
-    /// Where it lives: on the nodes of all its parts, since the last of them does.
+    /// Its home: the nodes of all its parts, since the last of them moved.
     pub(super) fn home(&self) -> Option<Home> {
         let homes = self.parts.iter().filter_map(|part| part.home.as_ref());
         homes.cloned().reduce(|mut all, home| {
@@ -369,7 +372,8 @@ impl Resident {
         self.parts.iter().any(|part| part.home.is_some())
     }
 
-    /// Where a thread is at home: a vCPU with its virtual node, all others with any of them.
+    /// The home of a thread: a vCPU's is that of its virtual node, other threads are at home with any of
+    /// them.
     fn home_of(&self, thread: &Thread, machine: &Machine) -> Vec<u32> {
         match part_of(&self.parts, &self.vm, thread) {
             Some(part) => numbers(machine, self.parts[part].home.as_ref()),
@@ -377,7 +381,7 @@ impl Resident {
         }
     }
 
-    /// Gives all its threads their homes, or takes them away from those that have none.
+    /// Gives all its threads their homes, or withdraws the homes of those that have none.
     ///
     /// # Errors
     /// If the scheduler is gone, or has no room.
@@ -385,7 +389,8 @@ impl Resident {
         self.threads.iter().try_for_each(|thread| give(hands, &[thread.tid], &self.home_of(thread, machine)))
     }
 
-    /// Takes its home from what is left of its process: one that runs another program now is no VM any more, or another one.
+    /// Withdraws the home from what is left of its process: a process that runs another program now is not a
+    /// VM any more, or another one.
     ///
     /// # Errors
     /// If the scheduler is gone.
@@ -398,12 +403,12 @@ impl Resident {
         give(hands, &homed, &[])
     }
 
-    /// The numbers of its home's nodes; none if it has no home.
+    /// The numbers of its home's nodes; empty if it has no home.
     pub fn home_numbers(&self, machine: &Machine) -> Vec<u32> {
         numbers(machine, self.home().as_ref())
     }
 
-    /// One that stays with the kernel's scheduler. It may be started elsewhere and come into its cgroup later.
+    /// A VM that stays with the kernel's scheduler. It may be started elsewhere and enter its cgroup later.
     fn not_scheduled(&self, partial: &Partial) -> Option<Decided> {
         if !partial.is_on() {
             return None;
@@ -418,17 +423,17 @@ impl Resident {
         })
     }
 
-    /// vCPUs that may use isolated CPUs alone: somebody has put them there.
+    /// vCPUs that may use only isolated CPUs: another program has put them there.
     fn confined_to_isolated(&self, machine: &Machine) -> Option<Decided> {
         let vcpus = &self.limits.vcpus;
         let are = !vcpus.is_empty() && vcpus.iter().all(|(_, cpus)| is_confined(machine, cpus));
         are.then(|| Decided {
             nodes: Vec::new(),
-            why: format!("its vCPUs may use CPUs {} alone, which are isolated", list(&self.limits.cpus)),
+            why: format!("its vCPUs may use only CPUs {}, which are isolated", list(&self.limits.cpus)),
         })
     }
 
-    /// vCPUs that are pinned each to other CPUs: no home can be right for all of them.
+    /// vCPUs that are pinned to different CPUs: no home can be right for all of them.
     fn pinned_apart(&self) -> Option<Decided> {
         let mut sets = self.limits.vcpus.iter().map(|(_, cpus)| cpus);
         let first = sets.next()?;
@@ -442,7 +447,7 @@ impl Resident {
 fn give(hands: &impl Hands, threads: &[u32], nodes: &[u32]) -> Result<(), PreferenceError> {
     for &tid in threads {
         match hands.give(tid, nodes) {
-            // A thread that has ended meanwhile.
+            // The thread has ended meanwhile.
             Ok(()) | Err(PreferenceError::Gone) => {}
             Err(error) => return Err(error),
         }
@@ -450,13 +455,13 @@ fn give(hands: &impl Hands, threads: &[u32], nodes: &[u32]) -> Result<(), Prefer
     Ok(())
 }
 
-/// The numbers of a home's nodes; none if there is no home.
+/// The numbers of a home's nodes; empty if there is no home.
 pub(super) fn numbers(machine: &Machine, home: Option<&Home>) -> Vec<u32> {
     let nodes = home.into_iter().flat_map(|home| &home.nodes);
     nodes.map(|node| machine.nodes()[node.index()].os_index).collect()
 }
 
-/// The node with that number.
+/// The node with this number.
 pub(super) fn id_of(machine: &Machine, number: u32) -> Option<NodeId> {
     machine.nodes().iter().position(|node| node.os_index == number).map(NodeId::from)
 }

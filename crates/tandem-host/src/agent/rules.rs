@@ -1,11 +1,11 @@
-//! Which VMs an operator's rules are about.
+//! Matches an operator's rules with VMs.
 
 use crate::vms::{Manager, Vm};
 use std::path::Path;
 use tandem_settings::{ManagerName, VmRule};
 use wildmatch::WildMatch;
 
-/// Whether a rule is about this VM, which is in that cgroup.
+/// Whether a rule applies to this VM, which is in that cgroup.
 pub fn fits(rule: &VmRule, vm: &Vm, cgroup: Option<&Path>) -> bool {
     let matches = |pattern: &str, text: &str| WildMatch::new(pattern).matches(text);
     let is_there = |wanted: &String| {
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_fits_in_all_that_it_says() {
+    fn all_conditions_of_a_rule_must_match() {
         let vm = vm("web");
         let cgroup = Path::new("/machine.slice/web.scope");
         let all = VmRule {

@@ -1,4 +1,4 @@
-//! What the planner is shown of a VM.
+//! The planner's view of a VM.
 
 use super::parts::{Part, divide, part_of, shares};
 use super::resident::{Apart, Resident, id_of, ids_of};
@@ -11,16 +11,16 @@ use tandem_settings::VmRule;
 
 /// The memory of a part.
 struct PartMemory {
-    /// That it may come to use.
+    /// What it may come to use.
     all_bytes: u64,
-    /// That it has on each node, in the machine's order.
+    /// What it has on each node, in the machine's order.
     resident_bytes: Vec<u64>,
     /// Nodes to which it is bound.
     bound: Vec<NodeId>,
 }
 
 impl Resident {
-    /// What the planner is shown: each of its parts.
+    /// The planner's input: a view of each part.
     pub fn views(&self, machine: &Machine) -> Vec<VmView> {
         let devices: Vec<NodeId> =
             self.vm.devices.iter().filter_map(|device| id_of(machine, device.node?)).collect();
@@ -71,7 +71,7 @@ impl Resident {
             .collect()
     }
 
-    /// How many vCPUs of a part may use other CPUs than isolated ones.
+    /// The number of vCPUs of a part that may use CPUs which are not isolated.
     fn unconfined_vcpus(&self, part: usize, machine: &Machine) -> u32 {
         let is_confined = |tid: u32| {
             let vcpus = &self.limits.vcpus;
@@ -83,7 +83,7 @@ impl Resident {
         its.filter(|vcpu| !is_confined(vcpu.tid)).count() as u32
     }
 
-    /// The nodes that it may use, by CPUs that are not isolated and by memory; none stands for all.
+    /// The nodes that it may use, by memory and by CPUs that are not isolated; empty stands for all.
     fn allowed(&self, machine: &Machine) -> Vec<NodeId> {
         let usable = usable_nodes(machine);
         let may_use = |node: &NodeId| {
@@ -97,7 +97,7 @@ impl Resident {
         if allowed.len() == usable.len() { Vec::new() } else { allowed }
     }
 
-    /// Whether the operator has said where it is to live, which comes before what its user prefers.
+    /// Whether the operator's rules name its home, which comes before what its user prefers.
     pub(super) fn has_ruled_home(&self) -> bool {
         let by_rule = self.rule.as_ref().is_some_and(|rule| rule.home.is_some() || rule.isolated);
         by_rule || self.apart == Some(Apart::Home)
@@ -116,7 +116,7 @@ impl Resident {
     }
 }
 
-/// Whether isolated CPUs are all that a vCPU with these may use.
+/// Whether these CPUs of a vCPU are all isolated.
 pub(super) fn is_confined(machine: &Machine, cpus: &[u32]) -> bool {
     let mut usable = cpus.iter().filter_map(|&cpu| machine.find_cpu(cpu)).peekable();
     usable.peek().is_some() && !usable.any(|cpu| machine.housekeeping_cpus().contains(cpu))

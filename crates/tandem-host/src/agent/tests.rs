@@ -9,7 +9,7 @@ use std::fs;
 use std::rc::Rc;
 use tandem_settings::{Held, Place, Preference};
 
-/// What threads prefer, and by whom: nodes, and whether the agent has set them.
+/// The preference of each thread: nodes, and whether the agent has set it.
 type Given = Rc<RefCell<BTreeMap<u32, (Vec<u32>, bool)>>>;
 
 struct RecordingHands(Given);
@@ -84,7 +84,7 @@ impl Scene {
         self.tree.cgroup(scope, "memory.numa_stat", &format!("anon N0={first} N1={second}\n"));
     }
 
-    /// Lets time pass, a step a second; what was told.
+    /// Lets time pass, one step per second, and returns the log lines.
     fn pass(&mut self, seconds: u64) -> Vec<String> {
         let mut told = Vec::new();
         for _ in 0..seconds {
@@ -94,7 +94,7 @@ impl Scene {
         told
     }
 
-    /// Where the threads of a VM prefer to be, which is the same for all.
+    /// The nodes that the threads of a VM prefer, which are the same for all.
     fn home(&self, process: &Process) -> Vec<u32> {
         let given = self.given.borrow();
         let mut homes: Vec<_> = process
@@ -167,11 +167,11 @@ fn a_home_is_where_the_memory_is() {
     let homes: Vec<_> = file.vms.iter().map(|vm| (vm.name.as_str(), vm.home.clone())).collect();
     assert_eq!(homes, [("a", vec![1]), ("b", vec![0])]);
     assert!(file.vms[0].why.contains("3.9 of 3.9 GiB of its memory is there"), "{}", file.vms[0].why);
-    assert!(scene.agent.homes_file().is_none(), "nothing has changed since");
+    assert!(scene.agent.homes_file().is_none(), "unchanged since");
 }
 
 #[test]
-fn a_home_follows_memory_that_somebody_has_moved_after_several_looks() {
+fn a_home_follows_moved_memory_after_several_scans() {
     let mut scene = Scene::new("[agent]\nlook_interval = \"10 s\"\nlooks_in_a_row = 3\nrest = \"0 s\"\n");
     let vm = scene.vm(100, "web", 2, [4000, 0]);
     scene.pass(15);
@@ -179,7 +179,7 @@ fn a_home_follows_memory_that_somebody_has_moved_after_several_looks() {
     scene.memory(&vm, [0, 4000]);
     scene.pass(20);
     assert_eq!(scene.home(&vm), [0], "twice seen is not often enough");
-    // It works: one that sleeps has nothing to gain.
+    // It works: a VM that sleeps has nothing to gain.
     for round in 0..60u64 {
         for thread in &vm.threads {
             let file = format!("proc/100/task/{}/schedstat", thread.tid);
@@ -206,7 +206,7 @@ fn an_agent_takes_over_the_homes_of_an_earlier_one() {
     let given = Given::default();
     let mut scene = Scene::with_given("", given.clone());
     let vm = scene.vm(100, "web", 2, [0, 0]);
-    // The other node than the one that it would be given.
+    // The other node than the one that the agent would choose.
     scene.pass(2);
     let other = vec![1 - scene.home(&vm)[0]];
     for thread in &vm.threads {
@@ -219,7 +219,7 @@ fn an_agent_takes_over_the_homes_of_an_earlier_one() {
 }
 
 #[test]
-fn a_preference_of_somebody_is_left_alone_until_it_is_cleared() {
+fn a_foreign_preference_is_left_alone_until_it_is_cleared() {
     let given = Given::default();
     let mut scene = Scene::with_given("", given.clone());
     let vm = scene.vm(100, "web", 2, [0, 4000]);
@@ -228,7 +228,7 @@ fn a_preference_of_somebody_is_left_alone_until_it_is_cleared() {
     }
     let told = scene.pass(30).join("\n");
     assert!(given.borrow().values().all(|held| *held == (vec![0], false)));
-    assert!(told.contains("left alone; somebody has set that it prefers node 0"), "{told}");
+    assert!(told.contains("left alone; another process made it prefer node 0"), "{told}");
     given.borrow_mut().clear();
     scene.pass(11);
     assert_eq!(scene.home(&vm), [1]);
@@ -254,7 +254,7 @@ fn a_rule_of_the_operator_comes_before_a_preference_of_the_user() {
 }
 
 #[test]
-fn a_rule_with_nodes_that_are_not_there_is_told() {
+fn a_rule_with_missing_nodes_is_logged() {
     let mut scene = Scene::new("[[vm]]\nname = \"web\"\nhome = [1, 99]\n");
     let vm = scene.vm(100, "web", 2, [4000, 0]);
     let told = scene.pass(2).join("\n");
@@ -274,7 +274,7 @@ fn a_new_thread_without_a_home_gets_its_vms() {
 }
 
 #[test]
-fn a_cpuset_that_shrinks_takes_the_home_with_it_in_the_next_look() {
+fn a_cpuset_that_shrinks_takes_the_home_with_it_in_the_next_scan() {
     let mut scene = Scene::new("");
     let mut vm = scene.vm(100, "web", 2, [4000, 0]);
     scene.pass(2);
@@ -337,7 +337,7 @@ fn a_vm_on_isolated_cpus_is_left_there_and_takes_no_room() {
     assert_eq!(scene.home(&pinned), [0; 0]);
     let views: Vec<_> = scene.agent.residents().flat_map(|one| one.views(&scene.agent.machine)).collect();
     assert_eq!(views.iter().map(|view| view.vcpus).collect::<Vec<_>>(), [0, 2]);
-    let left_alone = "left alone; its vCPUs may use CPUs 2-3 alone, which are isolated";
+    let left_alone = "left alone; its vCPUs may use only CPUs 2-3, which are isolated";
     let file = scene.agent.homes_file().unwrap();
     assert_eq!(file.vms[0].why, left_alone, "{told}");
     assert_eq!(scene.home(&other).len(), 1);
@@ -389,18 +389,18 @@ fn exceptions_hold() {
     scene.pass(2);
     assert_eq!((scene.home(&db), scene.home(&router)), (vec![1], vec![]));
     assert_eq!(scene.home(&isolated), [0], "the other node is somebody's home by configuration");
-    // They came with the isolated one: whoever is placed last finds the node without a home.
+    // They came with the isolated one: the VM that is placed last finds the node without a home.
     let told = scene.pass(130);
     assert!(others.iter().all(|vm| scene.home(vm) == [1]), "{told:?}");
 }
 
-/// Lets a thread have run and waited so long.
+/// Sets the run and wait times of a thread.
 fn run(tree: &Tree, pid: u32, tid: u32, run_ns: u64, wait_ns: u64) {
     tree.write(&format!("proc/{pid}/task/{tid}/schedstat"), &format!("{run_ns} {wait_ns} 1\n"));
 }
 
 #[test]
-fn a_report_has_what_the_agent_knows_and_what_was_since() {
+fn a_report_has_the_agents_knowledge_and_current_times() {
     let mut scene = Scene::new("");
     let reports = scene.agent.reports();
     assert_eq!(reports.vms(), []);
@@ -412,7 +412,7 @@ fn a_report_has_what_the_agent_knows_and_what_was_since() {
     assert!(report.why.contains(" of its memory is there; "), "{}", report.why);
     assert_eq!(reports.decisions(), HomeDecisions { given: 1, moved: 0, withdrawn: 0 });
 
-    // Without a look in between.
+    // Without a scan in between.
     let vcpus: Vec<u32> =
         vm.threads.iter().filter(|thread| thread.name.starts_with("CPU")).map(|t| t.tid).collect();
     run(&scene.tree, 100, vcpus[0], 1_000, 10);
@@ -428,7 +428,7 @@ fn a_report_has_what_the_agent_knows_and_what_was_since() {
 }
 
 #[test]
-fn what_vcpus_had_that_were_unplugged_still_counts() {
+fn times_of_unplugged_vcpus_still_count() {
     let mut scene = Scene::new("");
     let reports = scene.agent.reports();
     let mut vm = scene.vm(100, "web", 2, [0, 0]);
@@ -465,16 +465,17 @@ fn names_cannot_break_the_log() {
     assert!(told.iter().all(|line| line.chars().all(|character| !character.is_control())), "{told:?}");
 }
 
-/// An agent without hands says what it would do, sees where vCPUs run, and what homes would save.
+/// An agent without hands logs what it would do, observes where vCPUs run, and estimates what homes would
+/// save.
 #[test]
-fn plans_are_told_as_plans() {
+fn plans_are_logged_as_plans() {
     let scene = Scene::new("");
     let mut process = scene.vm(100, "web", 2, [0, 1024]);
     let machine = crate::topology::read_sysfs(scene.tree.root()).unwrap();
     let mut agent = Agent::new(scene.tree.root(), machine, &Settings::default(), NoHands);
     let mut told = Vec::new();
     for look in 0..5u64 {
-        // On CPU 0, which is of node 0, where its memory is not.
+        // On CPU 0 of node 0, while its memory is on node 1.
         process
             .threads
             .iter_mut()
@@ -494,7 +495,8 @@ fn plans_are_told_as_plans() {
     assert!(scene.given.borrow().is_empty());
 }
 
-/// A VM whose rule gives it node 0, with memory on node 1, of which `numa_maps` says this, and an agent that moves 1000 MiB a second.
+/// A VM whose rule gives it node 0, with memory on node 1, this `numa_maps`, and an agent that moves 1000 MiB
+/// per second.
 fn with_far_memory(
     numa_maps: &str,
     change: impl FnOnce(&mut Process),
@@ -523,12 +525,12 @@ fn memory_comes_home_after_the_rest_time_and_once() {
     let told = scene.pass(3).join("\n");
     assert!(
         told.contains(
-            "VM web (process 100): moving 32 MiB of its memory to node 0, at most 1000 MiB a second"
+            "VM web (process 100): moving 32 MiB of its memory to node 0, at most 1000 MiB per second"
         ),
         "{told}"
     );
     let mut told = Vec::new();
-    // The thread has a time of its own: 32 ms by its pace.
+    // The thread has a time of its own: 32 ms at its pace.
     for _ in 0..1000 {
         std::thread::sleep(Duration::from_millis(10));
         told.extend(scene.pass(1));
@@ -544,7 +546,7 @@ fn memory_comes_home_after_the_rest_time_and_once() {
     scene.pass(1);
     let moved = MovedMemory { moved: 32 << 20, ..MovedMemory::default() };
     assert_eq!(scene.agent.reports().moved_memory(), Some(moved));
-    // Its cgroup goes on to say that it is far away, and an hour has not passed.
+    // Its cgroup still reports the memory as far away, and an hour has not passed.
     assert_eq!(scene.pass(60), [""; 0]);
     assert!(scene.pass(3600).join("\n").contains("moving"));
 }
@@ -580,7 +582,7 @@ fn what_people_have_decided_about_memory_is_left_alone() {
 #[test]
 fn a_pass_is_called_off_when_the_home_has_no_room_any_longer() {
     let (mut scene, _) = with_far_memory(FAR, |_| {});
-    // A pace at which a chunk takes a second.
+    // At this pace a chunk takes a second.
     let slow = Arc::new(pass::tests::FakePages::on(1, 1..8193));
     scene.agent.mover = Some(Mover::new(8, slow.clone()));
     scene.pass(8);
@@ -595,6 +597,6 @@ fn a_pass_is_called_off_when_the_home_has_no_room_any_longer() {
         scene.pass(1).pop()
     });
     let told = told.expect("the pass ends");
-    assert!(told.ends_with("; more is not worth it now"), "{told}");
+    assert!(told.ends_with("; moving more is not worth its cost now"), "{told}");
     assert!(slow.count_on(1) > 0);
 }

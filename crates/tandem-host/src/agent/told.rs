@@ -1,7 +1,8 @@
-//! What the agent tells about VMs: lines for the log, of which each user has a share.
+//! The agent's log lines about VMs, with a limit for each user.
 //!
-//! Whoever may start VMs may start and end a thousand a second, each of which is worth a line, and so would fill the log. In each
-//! [`PERIOD`], [`LINES_MAX`] lines about the VMs of a user are told; those beyond are counted, and that is a line.
+//! A user who may start VMs may start and end a thousand per second. Each is worth a line, so they would fill
+//! the log. In each [`PERIOD`], the agent logs at most [`LINES_MAX`] lines about the VMs of a user; it counts
+//! those beyond, and logs their number.
 
 use crate::log_entry::{Level, LogEntry};
 use crate::users::behind;
@@ -10,7 +11,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// Lines about the VMs of a user in a period: a host whose VMs all start at once under one user has some for each.
+/// Lines about the VMs of a user in a period: a host whose VMs all start at once under one user has some for
+/// each.
 const LINES_MAX: u32 = 1000;
 const PERIOD: Duration = Duration::from_secs(60);
 
@@ -21,7 +23,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Of a VM, and what there is to say: `VM web (process 4711)`, then the text.
+    /// A line about a VM: `VM web (process 4711)`, then the text.
     pub fn about(vm: &Vm, level: Level, event: &'static str, text: &str) -> Self {
         let Identity { pid, .. } = vm.identity;
         let text = format!("VM {} (process {pid}){text}", vm.name);
@@ -30,10 +32,10 @@ impl Line {
     }
 }
 
-/// What was told about the VMs of users lately.
+/// Counts the recent lines about the VMs of each user.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// By who is behind them.
+    /// By the user that VMs count towards.
     users: BTreeMap<u32, Lately>,
 }
 
@@ -45,13 +47,13 @@ struct Lately {
 }
 
 impl Told {
-    /// The lines that are to be told now.
+    /// The lines to log now.
     pub fn share(&mut self, root: &Path, lines: Vec<Line>, now: Duration) -> Vec<LogEntry> {
         let mut told = Vec::new();
         self.users.retain(|user, lately| {
             let is_over = now.saturating_sub(lately.since) >= PERIOD;
             if is_over && lately.left_out > 0 {
-                let text = format!("{} more lines about VMs of user {user} were left out", lately.left_out);
+                let text = format!("left out {} more lines about VMs of user {user}", lately.left_out);
                 told.push(LogEntry::new(Level::Warning, "left-out", text).with("TANDEM_USER", user));
             }
             !is_over
@@ -76,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_beyond_a_share_is_counted() {
+    fn lines_beyond_a_share_are_counted() {
         let root = tempfile::tempdir().unwrap();
         let entry = |user, at| LogEntry::new(Level::Info, "test", format!("{user}: {at}"));
         let lines = |user, count| (0..count).map(|at| Line { user, entry: entry(user, at) }).collect();
@@ -87,12 +89,12 @@ mod tests {
         };
         assert_eq!(share(lines(1000, LINES_MAX), 1).len(), LINES_MAX as usize);
         assert_eq!(share(lines(1000, 5), 2), [""; 0]);
-        assert_eq!(share(lines(1001, 1), 2), ["1001: 0"], "others are told");
-        assert_eq!(share(lines(0, LINES_MAX + 1), 2).len(), LINES_MAX as usize + 1, "and so is root");
+        assert_eq!(share(lines(1001, 1), 2), ["1001: 0"], "other users have their own limit");
+        assert_eq!(share(lines(0, LINES_MAX + 1), 2).len(), LINES_MAX as usize + 1, "and root has none");
         assert_eq!(share(Vec::new(), 60), [""; 0]);
         assert_eq!(
             share(lines(1000, 1), 61),
-            ["warning: 5 more lines about VMs of user 1000 were left out", "1000: 0"]
+            ["warning: left out 5 more lines about VMs of user 1000", "1000: 0"]
         );
     }
 }

@@ -1,27 +1,27 @@
-//! How long the vCPUs of a VM have run and waited since it was started, as counters that never go down.
+//! Run and wait times of a VM's vCPUs since it was started, as counters that never decrease.
 
 use crate::vms::{OpenTimes, Thread, ThreadKind, ThreadTimes, Vm};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The vCPUs of a VM and what they have had. The agent and those who ask for reports share it.
+/// The vCPUs of a VM and their times. The agent shares it with threads that ask for reports.
 ///
-/// What vCPUs that have ended had still counts, as it was when it was read last. An agent that takes over does not know of
-/// those that ended before.
+/// vCPUs that have ended still count, with the times that were read last. An agent that takes over does not
+/// know of those that ended before.
 #[derive(Debug)]
 pub struct VcpuTimes {
     vm: Vm,
     vcpus: Vec<Thread>,
-    /// Their files; without them, as where too many files are open, they are looked up each time.
+    /// Their open files; `None` where too many files are open: then each reading opens them.
     open: Option<OpenTimes>,
     counted: Mutex<Counted>,
 }
 
 #[derive(Clone, Debug)]
 struct Counted {
-    /// By vCPU, as it was read last; none for one that was never there.
+    /// The last reading, by vCPU; `None` for a thread that was already gone.
     last: Vec<Option<ThreadTimes>>,
-    /// Of those that have ended.
+    /// The times of vCPUs that have ended.
     ended: ThreadTimes,
 }
 
@@ -39,7 +39,7 @@ impl VcpuTimes {
     /// The same VM with other threads.
     pub fn with_threads(&self, threads: &[Thread]) -> Self {
         let next = Self::start(&self.vm, threads);
-        // Last words of those that are about to be dropped.
+        // The last reading of those that are about to be dropped.
         self.total();
         let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ended = counted.ended;
@@ -53,25 +53,25 @@ impl VcpuTimes {
         next
     }
 
-    /// The VM.
     pub fn vm(&self) -> &Vm {
         &self.vm
     }
 
-    /// What all of them have had so far.
+    /// The times of all vCPUs so far.
     pub fn total(&self) -> ThreadTimes {
         let counted = self.read();
         counted.last.iter().flatten().copied().fold(counted.ended, sum)
     }
 
-    /// How long each vCPU that is there has run so far, ns.
+    /// How long each existing vCPU has run so far, ns.
     pub fn by_vcpu(&self) -> Vec<(Thread, u64)> {
         let last = self.read().last.clone();
         let known = self.vcpus.iter().zip(last);
         known.filter_map(|(vcpu, times)| Some((vcpu.clone(), times?.run_ns))).collect()
     }
 
-    /// How long the vCPUs of each part that are there have run and waited so far, ns; `part_of` says to which one a vCPU belongs.
+    /// How long the existing vCPUs of each part have run and waited so far, ns; `part_of` returns the part of
+    /// a vCPU.
     fn asked_ns(&self, parts: usize, part_of: impl Fn(&Thread) -> Option<usize>) -> Vec<u64> {
         let mut asked_ns = vec![0u64; parts];
         for (vcpu, times) in self.vcpus.iter().zip(&self.read().last) {
@@ -84,7 +84,7 @@ impl VcpuTimes {
     }
 
     fn read(&self) -> MutexGuard<'_, Counted> {
-        // Two who read at the same time must not put the older values in the place of the newer.
+        // Two threads that read at the same time must not replace newer values with older ones.
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let mut times = Vec::with_capacity(self.vcpus.len());
         match &self.open {
@@ -98,7 +98,7 @@ impl VcpuTimes {
     }
 }
 
-/// CPUs that the vCPUs of each part of a VM ran on and waited for, on average between two looks.
+/// CPUs that the vCPUs of each part of a VM ran on and waited for, on average between two scans.
 #[derive(Debug)]
 pub(super) struct Demand {
     asked_ns: Vec<u64>,
@@ -106,7 +106,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Begins now with so many parts; `part_of` says to which one a vCPU belongs.
+    /// Begins now with this many parts; `part_of` returns the part of a vCPU.
     pub fn start(
         times: &VcpuTimes,
         parts: usize,
@@ -116,7 +116,7 @@ impl Demand {
         Self { asked_ns: times.asked_ns(parts, part_of), read: now }
     }
 
-    /// Since the last call, by part; nothing if no time has passed.
+    /// The demand since the last call, by part; `None` if no time has passed.
     pub fn take(
         &mut self,
         times: &VcpuTimes,
@@ -133,7 +133,7 @@ impl Demand {
     }
 }
 
-/// Waits are unknown if one is.
+/// The wait is unknown if one of the two is.
 fn sum(a: ThreadTimes, b: ThreadTimes) -> ThreadTimes {
     ThreadTimes {
         run_ns: a.run_ns.saturating_add(b.run_ns),

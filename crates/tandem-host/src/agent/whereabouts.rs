@@ -1,31 +1,32 @@
-//! On which nodes the vCPUs of a VM run, where no scheduler counts that.
+//! The nodes on which the vCPUs of a VM run, where no scheduler counts that.
 //!
-//! At each look, what a vCPU has run since the look before counts for the node of the CPU where it is now. Over many looks that is
-//! right on average, wherever the kernel moves it in between.
+//! At each scan, the time that a vCPU has run since the scan before counts for the node of its current CPU.
+//! Over many scans that is right on average, wherever the kernel moves it in between.
 
 use super::locality::Time;
 use crate::vms::{Thread, Vm, node_of};
 use std::collections::BTreeMap;
 use tandem_machine::Machine;
 
-/// Looks over which the parts are the mean; later looks push out earlier ones. With a look every ten seconds, five minutes: as long
-/// as a home has to pay (`HomeSettings::horizon_ns`).
+/// Number of scans over which the shares average; later scans push out earlier ones. With a scan every ten
+/// seconds, five minutes: the time within which a home has to pay (`HomeSettings::horizon_ns`).
 const LOOKS: u32 = 30;
 
-/// What was seen so far.
+/// The observations so far.
 #[derive(Debug, Default)]
 pub(super) struct Whereabouts {
-    /// What vCPUs had run at the last look, ns, by thread.
+    /// Run time of vCPUs at the last scan, ns, by thread.
     ran: BTreeMap<u32, u64>,
-    /// Part of their time on each node, in the order of the machine; empty before they were seen running.
+    /// Share of their time on each node, in the order of the machine; empty until they were observed running.
     parts: Vec<f64>,
     looks: u32,
-    /// On the nodes of the home, and on others, since the first look; `None` until it had a home.
+    /// Time on the nodes of the home, and on others, since the first scan; `None` until it had a home.
     time: Option<Time>,
 }
 
 impl Whereabouts {
-    /// Looks where these vCPUs of a VM are, each with how long it has run so far, ns. `home` has the numbers of the home's nodes.
+    /// Observes these vCPUs of a VM, each with its run time so far, ns. `home` has the numbers of the home's
+    /// nodes.
     pub fn look<'a>(
         &mut self,
         vm: &Vm,
@@ -39,7 +40,7 @@ impl Whereabouts {
         for &(ref vcpu, run_ns) in vcpus {
             let before = self.ran.get(&vcpu.tid).copied();
             ran.insert(vcpu.tid, run_ns);
-            // A vCPU that is new has run here; of the first look nobody knows where it ran before.
+            // A new vCPU has run here; at the first scan it is unknown where vCPUs ran before.
             let since_ns = run_ns.saturating_sub(before.unwrap_or(if is_first { run_ns } else { 0 }));
             if since_ns == 0 {
                 continue;
@@ -66,12 +67,13 @@ impl Whereabouts {
         }
     }
 
-    /// Which part of their time they run on each node, in the order of the machine; `None` before they were seen running.
+    /// The share of their time on each node, in the order of the machine; `None` until they were observed
+    /// running.
     pub fn parts(&self) -> Option<&[f64]> {
         (!self.parts.is_empty()).then_some(&self.parts[..])
     }
 
-    /// Time at home and on other nodes; `None` before they were seen running with a home.
+    /// Time at home and on other nodes; `None` until they were observed running with a home.
     pub fn time(&self) -> Option<Time> {
         self.time
     }

@@ -1,9 +1,14 @@
-//! CPU limits of cgroups: `cpu.max` of the unified hierarchy, and of one cgroup also `cpu.cfs_quota_us` of version 1.
+//! CPU limits of cgroups: `cpu.max` of the unified hierarchy, and for a single cgroup also `cpu.cfs_quota_us`
+//! of version 1.
 //!
-//! **Problem.** Users who own a part of the hierarchy make cgroups there, as many and as deep as the kernel lets them, with any name.
-//! **Approach.** A walk level by level, so that the limits of managers come before those of users; it stops at a number and at a depth,
-//! and reads the beginning of one file for each. It says whether it was complete; a cgroup that hides whether it has a limit counts as one
-//! that has. **Limits.** The walk does not look at hierarchies of version 1.
+//! **Problem.** Users who own a part of the hierarchy create cgroups there, as many and as deep as the kernel
+//! allows, with any name.
+//!
+//! **Approach.** A walk level by level, so that it finds the limits of managers before those of users. It
+//! stops at a number and at a depth, reads the beginning of one file for each cgroup, and reports whether it
+//! was complete. A cgroup that hides whether it has a limit counts as having one.
+//!
+//! **Limits.** The walk does not visit hierarchies of version 1.
 
 use super::walk::{DEPTH_MAX, is_gone};
 use super::{CgroupError, hierarchies};
@@ -11,27 +16,27 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Cgroups that are looked at: as many as the kernel's memory controller can number (`MEM_CGROUP_ID_MAX`).
+/// Most cgroups that are visited: as many as the kernel's memory controller can number (`MEM_CGROUP_ID_MAX`).
 const CGROUPS_MAX: usize = 65_535;
 /// Longest text of `cpu.max`: two numbers of 64 bits.
 const TEXT_MAX: u64 = 64;
-/// The period where none is told: the kernel's `default_bw_period_us`.
+/// The period where the file has none: the kernel's `default_bw_period_us`.
 const PERIOD_US: u64 = 100_000;
-/// Limits that are named; the others are counted.
+/// Limits that are named; the rest are counted.
 const NAMED_MAX: usize = 3;
 
 /// Which cgroups have CPU limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuLimits {
-    /// How many were found.
+    /// The number of limits found.
     pub count: usize,
-    /// The paths of the first, from the root down; they may hold any character.
+    /// The paths of the first ones, from the root down; they may contain any character.
     pub first: Vec<PathBuf>,
-    /// Whether all cgroups were looked at.
+    /// Whether all cgroups were visited.
     pub is_complete: bool,
 }
 
-/// Looks for cgroups with CPU limits.
+/// Finds cgroups with CPU limits.
 ///
 /// # Errors
 /// If no unified hierarchy is mounted.
@@ -54,11 +59,11 @@ fn walk(mount: &Path, cgroups_max: usize, depth_max: usize) -> CpuLimits {
                     limits.first.push(Path::new("/").join(path));
                 }
             }
-            // Nothing in this file system is a link.
+            // There are no links in this file system.
             let entries = match fs::read_dir(&directory) {
                 Ok(entries) => entries,
                 Err(error) => {
-                    // One that was removed meanwhile has no limit, and none in it.
+                    // A cgroup that was removed meanwhile has no limit, and none within.
                     limits.is_complete &= is_gone(&error);
                     continue;
                 }
@@ -84,15 +89,16 @@ fn walk(mount: &Path, cgroups_max: usize, depth_max: usize) -> CpuLimits {
     limits
 }
 
-/// Whether a cgroup may use less than all CPUs, or whether its owner keeps others from looking: who has a limit from somebody else could
-/// get rid of it that way.
+/// Whether a cgroup may use less than all CPUs, or its owner prevents reading it: otherwise a user could hide
+/// a limit that another user has set.
 fn has_limit(directory: &Path) -> bool {
     let hides = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
     File::open(directory.join("cpu.max")).as_ref().is_err_and(hides) || limit_cpus(directory, true).is_some()
 }
 
-/// How many CPUs a cgroup may use at a time on average, by its own limit: `QUOTA PERIOD` in us, the quota `max` without a limit; in
-/// version 1 two files, with a quota of -1. The root has no such file, and where the controller is off none has.
+/// How many CPUs a cgroup may use on average, by its own limit: `QUOTA PERIOD` in us, the quota `max` without
+/// a limit; two files in version 1, with a quota of -1 for no limit. The root has no such file, nor has any
+/// cgroup where the controller is off.
 pub(crate) fn limit_cpus(directory: &Path, is_unified: bool) -> Option<f64> {
     let text = match is_unified {
         true => read(&directory.join("cpu.max"))?,
@@ -182,11 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn who_hides_whether_it_has_a_limit_has_one() {
+    fn a_cgroup_that_hides_its_limit_counts_as_limited() {
         let mount = hierarchy(&[("a", "max 100000\n"), ("b", "max 100000\n")]);
         fs::set_permissions(mount.path().join("a"), fs::Permissions::from_mode(0o000)).unwrap();
         let limits = std::thread::scope(|scope| {
-            // Root may look all the same.
+            // Root may read it anyway.
             let without_rights = scope.spawn(|| {
                 crate::privileges::keep_only(crate::privileges::Capabilities::empty()).unwrap();
                 found(&mount)

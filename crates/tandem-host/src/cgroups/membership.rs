@@ -1,8 +1,8 @@
-//! The cgroups of a process, whichever version of cgroups the system has: `Documentation/admin-guide/cgroup-v1` and
+//! The cgroups of a process, in either version of cgroups: `Documentation/admin-guide/cgroup-v1` and
 //! `cgroup-v2.rst`.
 //!
-//! A system mounts the unified hierarchy (version 2), or one for each set of controllers (version 1), or both, where
-//! each controller is in one of them ("hybrid").
+//! A system mounts the unified hierarchy (version 2), or one for each set of controllers (version 1), or
+//! both, where each controller is in one of them ("hybrid").
 
 use super::mounts::{Mount, hierarchies};
 use super::walk::{CgroupWalk, DEPTH_MAX, is_gone};
@@ -10,13 +10,14 @@ use rustix::io::Errno;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Most cgroups in one of a VM: libvirt makes one for each thread, and a user may make as many as memory holds.
+/// Most cgroups within one of a VM: libvirt makes one for each thread, and a user may make as many as memory
+/// holds.
 const INNER_MAX: usize = 8192;
 
-/// What the line of the unified hierarchy begins with: it has number 0 and no controllers.
+/// The beginning of the unified hierarchy's line: it has number 0 and no controllers.
 const UNIFIED: &str = "0::";
 
-/// The hierarchies of a system, as they were mounted when it was made.
+/// The hierarchies of a system, as they were mounted at construction.
 #[derive(Clone, Debug)]
 pub struct Hierarchies {
     root: PathBuf,
@@ -35,17 +36,17 @@ pub struct Membership {
 }
 
 impl Hierarchies {
-    /// Finds what is mounted.
+    /// Finds the mounted hierarchies.
     pub fn find(root: &Path) -> Self {
         Self { root: root.to_owned(), mounts: hierarchies(root) }
     }
 
-    /// The cgroup of a process in the hierarchy of that controller, such as `memory`; nothing if the process is gone or
-    /// no hierarchy of its is mounted.
+    /// The cgroup of a process in the hierarchy of a controller, such as `memory`; `None` if the process is
+    /// gone or that hierarchy is not mounted.
     ///
-    /// A controller that no hierarchy of version 1 has is taken to be in the unified one.
+    /// A controller that no hierarchy of version 1 has is assumed to be in the unified one.
     pub fn of_process(&self, pid: u32, controller: &str) -> Option<Membership> {
-        // A user may give a cgroup any name, be it UTF-8 or not.
+        // A user may give a cgroup any name, valid UTF-8 or not.
         let text = fs::read(self.root.join(format!("proc/{pid}/cgroup"))).ok()?;
         let text = String::from_utf8_lossy(&text);
         let of_version_1 = self.mounts.iter().find(|mount| mount.has(controller));
@@ -66,9 +67,10 @@ impl Hierarchies {
     }
 }
 
-/// The path of a task's cgroup in the unified hierarchy, whether that has controllers or not, by its directory in `/proc`; nothing if the
-/// task is gone, no unified hierarchy is mounted, or the cgroup is outside of this process's namespace. The kernel takes a time for it that
-/// grows with the square of the levels, and cuts a path of more than `PATH_MAX` bytes.
+/// The path of a task's cgroup in the unified hierarchy, with or without controllers, by the task's directory
+/// in `/proc`; `None` if the task is gone, no unified hierarchy is mounted, or the cgroup is outside of this
+/// process's namespace. The kernel's time for it grows with the square of the levels, and it cuts a path of
+/// more than `PATH_MAX` bytes.
 pub(crate) fn unified_cgroup(directory: &Path) -> Option<PathBuf> {
     use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
@@ -79,14 +81,15 @@ pub(crate) fn unified_cgroup(directory: &Path) -> Option<PathBuf> {
 }
 
 impl Membership {
-    /// The cgroup around it; nothing for the root.
+    /// The cgroup around it; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         let directory = self.directory.parent()?.to_owned();
         Some(Self { path: self.path.parent()?.to_owned(), directory, is_unified: self.is_unified })
     }
 
-    /// Whether it holds that process and no other, the cgroups in it counted. One that cannot be looked into, or has more than
-    /// [`INNER_MAX`] or more than [`DEPTH_MAX`] levels in it, is taken to hold others.
+    /// Whether it contains that process and no other, nested cgroups included. A cgroup that cannot be read,
+    /// or has more than [`INNER_MAX`] cgroups or more than [`DEPTH_MAX`] levels in it, counts as containing
+    /// others.
     pub fn is_alone(&self, pid: u32) -> bool {
         let mut found = false;
         for (number, entry) in CgroupWalk::begin(&self.directory).enumerate() {
@@ -97,7 +100,8 @@ impl Membership {
             let text = match fs::read_to_string(entry.path().join("cgroup.procs")) {
                 Ok(text) => text,
                 Err(error) if is_gone(&error) => continue,
-                // A threaded cgroup does not tell; the processes of its threads are told further up.
+                // A threaded cgroup does not list processes; a cgroup further up lists the processes of its
+                // threads.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => continue,
                 Err(_) => return false,
             };
@@ -133,7 +137,7 @@ mod tests {
         32 30 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
 
     #[test]
-    fn a_controller_is_looked_for_where_it_is() {
+    fn a_controller_is_found_in_its_hierarchy() {
         let lines = "4:memory:/old:er\n1:name=systemd:/x\n0::/new/er\n";
         let (root, hybrid) = root(HYBRID, lines);
         let memory = hybrid.of_process(7, "memory").unwrap();
@@ -192,8 +196,8 @@ mod tests {
         assert!(inner.is_alone(7) && !outer.is_alone(7));
         procs("a/c", "");
         assert!(outer.is_alone(7));
-        // Nobody, root included, reads a folder as a file.
+        // No user, not even root, can read a folder as a file.
         fs::create_dir_all(root.path().join("sys/fs/cgroup/a/d/cgroup.procs")).unwrap();
-        assert!(inner.is_alone(7) && !outer.is_alone(7), "who is in there cannot be told");
+        assert!(inner.is_alone(7) && !outer.is_alone(7), "the processes in it are unknown");
     }
 }

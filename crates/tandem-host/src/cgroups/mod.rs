@@ -1,5 +1,5 @@
-//! Cgroups: those of the unified hierarchy, by their path, and those of a process, by the version that its system has.
-//! The kernel's `Documentation/admin-guide/cgroup-v2.rst`.
+//! Cgroups: those of the unified hierarchy by their path, and those of a process in either version. The
+//! kernel's `Documentation/admin-guide/cgroup-v2.rst`.
 
 mod limits;
 mod membership;
@@ -21,26 +21,26 @@ use std::path::{Path, PathBuf};
 use tandem_machine::parse_cpulist;
 use thiserror::Error;
 
-/// Why there is no such cgroup.
+/// Why a cgroup cannot be used.
 #[derive(Debug, Error)]
 pub enum CgroupError {
-    /// The hierarchy is mounted nowhere.
+    /// The hierarchy is not mounted.
     #[error("no cgroup2 file system is mounted; run `mount -t cgroup2 none /sys/fs/cgroup`")]
     NotMounted,
-    /// A path that leads nowhere.
+    /// The path does not exist, or cannot be read.
     #[error("cgroup {}: {cause}", path.display())]
     Unreadable {
         /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: io::Error,
     },
-    /// A path that leads to something else.
-    #[error("{} is no cgroup; give a directory below {}, or its path from there", path.display(), mount.display())]
+    /// The path leads to something else.
+    #[error("{} is not a cgroup; give a directory below {}, or its path from there", path.display(), mount.display())]
     NoCgroup {
         /// The path.
         path: PathBuf,
-        /// Where the hierarchy is mounted.
+        /// The mount point of the hierarchy.
         mount: PathBuf,
     },
 }
@@ -52,9 +52,9 @@ pub struct Cgroup {
     pub path: PathBuf,
     /// Its number: the inode number of its directory.
     pub id: u64,
-    /// The user whose its directory is: who may change it.
+    /// The owner of its directory, who may change it.
     pub owner: u32,
-    /// The CPUs that its tasks may use, where the `cpuset` controller says so.
+    /// The CPUs that its tasks may use, where the `cpuset` controller limits them.
     pub allowed: Option<Vec<u32>>,
 }
 
@@ -65,19 +65,19 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Finds where it is mounted, under `root`: `/` for this machine.
+    /// Finds its mount point under `root`: `/` for this machine.
     ///
     /// # Errors
-    /// If it is not.
+    /// If it is not mounted.
     pub fn find(root: &Path) -> Result<Self, CgroupError> {
         let unified = hierarchies(root).into_iter().find(|mount| mount.controllers.is_none());
         Ok(Self { mount: unified.ok_or(CgroupError::NotMounted)?.at })
     }
 
-    /// The cgroup of a directory, or of a path from where the hierarchy is mounted.
+    /// The cgroup of a directory, or of a path from the mount point of the hierarchy.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the path is not a cgroup.
     pub fn cgroup(&self, path: &Path) -> Result<Cgroup, CgroupError> {
         let directory = self.mount.join(path);
         let directory = directory
@@ -87,13 +87,14 @@ impl Hierarchy {
             .ok_or_else(|| CgroupError::NoCgroup { path: path.to_owned(), mount: self.mount.clone() })
     }
 
-    /// All cgroups, each before those in it, and otherwise in no certain order; they are looked for as they are taken.
+    /// All cgroups, each before those in it, and otherwise in no particular order; the iterator finds them as
+    /// it advances.
     pub fn all(&self) -> impl Iterator<Item = Cgroup> {
-        // One that was removed meanwhile, or cannot be read, is left out.
+        // Skips a cgroup that was removed meanwhile, or cannot be read.
         walk::CgroupWalk::begin(&self.mount).flatten().filter_map(|entry| self.at(entry.path()))
     }
 
-    /// The directory of a cgroup, which may not be there.
+    /// The directory of a cgroup, which may not exist.
     pub(crate) fn directory(&self, cgroup: &Path) -> PathBuf {
         self.mount.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
     }
@@ -103,14 +104,16 @@ impl Hierarchy {
         Path::new("/").join(directory.strip_prefix(&self.mount).unwrap_or(directory))
     }
 
-    /// Whether a cgroup is a partition of cpusets, whose CPUs no task outside of it may use, but kernel threads that are pinned there.
+    /// Whether a cgroup is a cpuset partition, whose CPUs no task outside of it may use, except kernel
+    /// threads that are pinned there.
     pub fn is_partition(&self, cgroup: &Path) -> bool {
         let kind =
             fs::read_to_string(self.directory(cgroup).join("cpuset.cpus.partition")).unwrap_or_default();
         ["root", "isolated"].contains(&kind.trim())
     }
 
-    /// The CPUs of partitions of cpusets that are isolated; none where the root does not tell, as before Linux 6.7 and in containers.
+    /// The CPUs of isolated cpuset partitions; empty where the root does not list them, as before Linux 6.7
+    /// and in containers.
     pub fn isolated_cpus(&self) -> Vec<u32> {
         read_list(&self.mount.join("cpuset.cpus.isolated")).unwrap_or_default()
     }
@@ -136,7 +139,7 @@ fn read_list(file: &Path) -> Option<Vec<u32>> {
 mod tests {
     use super::*;
 
-    /// A directory that looks like the hierarchy: /, /a, /a/b, and one in it that is no cgroup.
+    /// A directory that looks like the hierarchy: /, /a, /a/b, and one in it that is not a cgroup.
     fn hierarchy() -> (tempfile::TempDir, Hierarchy) {
         let folder = tempfile::tempdir().unwrap();
         let mount = folder.path().canonicalize().unwrap().join("cgroup");
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_tells_which_cpus_are_isolated() {
+    fn the_root_lists_isolated_cpus() {
         let (_folder, hierarchy) = hierarchy();
         for (text, cpus) in
             [(None, &[][..]), (Some("\n"), &[]), (Some("2-3,7\n"), &[2, 3, 7]), (Some("x"), &[])]
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_are_told_by_their_state() {
+    fn partitions_are_identified_by_their_state() {
         let (_folder, hierarchy) = hierarchy();
         assert!(!hierarchy.is_partition(Path::new("/a")));
         for (state, is_one) in [

@@ -1,4 +1,4 @@
-//! Which hierarchies of cgroups are mounted.
+//! The mounted hierarchies of cgroups.
 
 use crate::mounts;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 /// A mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
-    /// The directory in the hierarchy that is mounted; `/` but in containers.
+    /// The directory in the hierarchy that is mounted; `/` outside of containers.
     pub from: PathBuf,
-    /// Where it is mounted, under the root that was read.
+    /// The mount point, under the root that was read.
     pub at: PathBuf,
-    /// The controllers of a hierarchy of version 1, such as `cpu` and `cpuacct`; none for the unified one, version 2.
+    /// The controllers of a hierarchy of version 1, such as `cpu` and `cpuacct`; `None` for the unified one,
+    /// version 2.
     pub controllers: Option<Vec<String>>,
 }
 
 impl Mount {
-    /// The directory of a cgroup; nothing if it is outside of what is mounted.
+    /// The directory of a cgroup; `None` if it is outside of what is mounted.
     pub fn directory(&self, cgroup: &Path) -> Option<PathBuf> {
         Some(self.at.join(cgroup.strip_prefix(&self.from).ok()?))
     }
@@ -26,7 +27,7 @@ impl Mount {
     }
 }
 
-/// All hierarchies that are mounted, the first mounted first.
+/// All mounted hierarchies, in the order of mounting.
 pub(super) fn hierarchies(root: &Path) -> Vec<Mount> {
     let hierarchy = |mount: mounts::Mount| {
         let controllers = match mount.file_system.as_str() {

@@ -1,4 +1,4 @@
-//! The other end of the socket.
+//! The client's end of the socket.
 
 use super::SOCKET;
 use super::protocol::{Answer, ErrorKind, ErrorTold, Request};
@@ -9,35 +9,35 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 
-/// Longest line that a client reads, bytes: what is told of a VM has some 600, so this is room for 25,000 of them.
+/// Longest line that a client reads, bytes: a VM takes some 600, so this is room for 25,000 of them.
 const ANSWER_MAX: u64 = 16 << 20;
 /// How long the service may take for an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Why the service did not do what it was asked for.
+/// Why the service did not do what was asked.
 #[derive(Debug, Error)]
 pub enum ClientError {
-    /// Nobody is there.
-    #[error("{}: {cause}; is `tandem run` at work?", socket.display())]
+    /// No service is running.
+    #[error("{}: {cause}; is `tandem run` running?", socket.display())]
     Unreachable {
         /// The socket.
         socket: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: io::Error,
     },
-    /// It answered with something else.
-    #[error("{}: the service answers in another way than this version of tandem; use the command that runs", socket.display())]
+    /// It answered with something unexpected.
+    #[error("{}: the service is of another version of tandem; use the command that runs it", socket.display())]
     OtherVersion {
         /// The socket.
         socket: PathBuf,
     },
-    /// It said no.
+    /// It refused.
     #[error("{}", .0.message)]
     Told(ErrorTold),
 }
 
 impl ClientError {
-    /// Why the service said no, if it did.
+    /// The kind of a refusal; `None` for other errors.
     pub fn kind(&self) -> Option<ErrorKind> {
         match self {
             Self::Told(told) => Some(told.kind),
@@ -57,7 +57,7 @@ impl Client {
     /// Connects to the service of this machine.
     ///
     /// # Errors
-    /// If there is none.
+    /// If no service is running.
     pub fn connect() -> Result<Self, ClientError> {
         Self::connect_to(Path::new(SOCKET))
     }
@@ -65,7 +65,7 @@ impl Client {
     /// Connects to a service at `socket`.
     ///
     /// # Errors
-    /// If there is none.
+    /// If no service is running.
     pub fn connect_to(socket: &Path) -> Result<Self, ClientError> {
         let connected = UnixStream::connect(socket).and_then(|stream| {
             stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
@@ -80,7 +80,7 @@ impl Client {
         }
     }
 
-    /// Asks, and waits for the answer; an answer that says why not is an error.
+    /// Sends a request, and waits for the answer; a refusal is an error.
     ///
     /// # Errors
     /// If the service refuses, or is gone.
@@ -94,7 +94,7 @@ impl Client {
         }
     }
 
-    /// The error of an answer to another question.
+    /// The error for an unexpected answer.
     pub fn other_version(&self) -> ClientError {
         ClientError::OtherVersion { socket: self.socket.clone() }
     }
@@ -103,7 +103,7 @@ impl Client {
         let mut stream = self.stream.borrow_mut();
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
-        // A service that turned the connection away has said why, and closed it.
+        // A service that refused the connection has sent the reason, and closed it.
         let written = stream.get_mut().write_all(&line);
         line.clear();
         let length = (&mut *stream).take(ANSWER_MAX).read_until(b'\n', &mut line)?;

@@ -1,7 +1,7 @@
-//! The log of what users had done and what they were refused: each is told, but no user can flood the log.
+//! The log of users' changes and refusals, in a form in which no user can flood it.
 //!
-//! The first of a user is a line at once. Those that follow within [`PAUSE`] are counted, and told as one line
-//! with what the last was when the pause is over.
+//! The first event of a user is a line at once. Those that follow within [`PAUSE`] are counted, and become
+//! one line with the latest event when the pause is over.
 
 use super::peer::Peer;
 use crate::log_entry::{Level, LogEntry};
@@ -15,14 +15,14 @@ pub const PAUSE: Duration = Duration::from_secs(10);
 /// Longest reason that is written, characters: it may quote what the user sent.
 const REASON_MAX: usize = 200;
 
-/// What was told of one kind, and what is to be.
+/// The events of one kind.
 #[derive(Debug)]
 pub struct Events {
-    /// How a line begins.
+    /// The beginning of each line.
     kind: &'static str,
-    /// How a journal calls it.
+    /// Their name in a journal.
     event: &'static str,
-    /// By who is behind them.
+    /// By the user that they count towards.
     users: HashMap<u32, Pending>,
 }
 
@@ -34,12 +34,12 @@ struct Pending {
 }
 
 impl Events {
-    /// Of a kind, such as "refused", which a journal calls that.
+    /// Events of a kind, such as "refused", with their name in a journal.
     pub fn new(kind: &'static str, event: &'static str) -> Self {
         Self { kind, event, users: HashMap::new() }
     }
 
-    /// Notes one, by what or why; returns the line to be written now, if there is one.
+    /// Records an event with its subject or reason; returns the line to log now, if there is one.
     pub fn note(&mut self, peer: &Peer, why: &dyn Display, now: Instant) -> Option<LogEntry> {
         let why = in_a_line(&why.to_string());
         match self.users.get_mut(&peer.payer) {
@@ -66,7 +66,10 @@ impl Events {
                 return false;
             }
             let Pending { count, last, .. } = &pending;
-            lines.push((*user, format!("{} user {user} {count} more times, at last: {last}", self.kind)));
+            lines.push((
+                *user,
+                format!("{} user {user} {count} more times, most recently: {last}", self.kind),
+            ));
             *pending = Pending { told: now, count: 0, last: String::new() };
             true
         });
@@ -79,7 +82,7 @@ impl Events {
     }
 }
 
-/// A reason that can neither begin a line of its own nor speak to a terminal.
+/// A reason that can neither begin a line of its own nor control a terminal.
 fn in_a_line(why: &str) -> String {
     readable(&why.chars().take(REASON_MAX).collect::<String>(), &[])
 }
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_is_told_or_counted() {
+    fn each_refusal_is_logged_or_counted() {
         let mut events = Events::new("refused", "request-refused");
         let peer = Peer { pid: 42, user: 1000, group: 1000, payer: 1000 };
         let other = Peer { pid: 43, user: 1001, group: 1000, payer: 1001 };
@@ -115,8 +118,11 @@ mod tests {
             events.due(now).into_iter().map(|entry| entry.text).collect()
         };
         assert_eq!(due(&mut events, start), [""; 0]);
-        assert_eq!(due(&mut events, start + PAUSE), ["refused user 1000 3 more times, at last: not root"]);
+        assert_eq!(
+            due(&mut events, start + PAUSE),
+            ["refused user 1000 3 more times, most recently: not root"]
+        );
         assert!(events.note(&other, &"again", start + PAUSE).is_some(), "its pause is over");
-        assert_eq!(events.note(&peer, &"again", start + PAUSE), None, "told a moment ago");
+        assert_eq!(events.note(&peer, &"again", start + PAUSE), None, "logged a moment ago");
     }
 }

@@ -1,16 +1,17 @@
-//! A UNIX socket for those who are not root: users steer their own tasks, and a group reads.
+//! A UNIX socket for users other than root: they steer their own tasks, and a group reads.
 //!
-//! **Problem.** The scheduler's maps and programs are root's. Users should be able to say where their own tasks would
-//! rather run, and monitoring should not run as root.
+//! **Problem.** Only root has access to the scheduler's maps and programs. Users should be able to set
+//! preferences of their own tasks, and monitoring should not run as root.
 //!
-//! **Approach.** One socket that everybody may connect to; the kernel tells who did ([`peer`]), [`permission`] says
-//! what these may, and what is done and what is refused is logged ([`events`]). A request is a line of JSON, and so is the answer
-//! ([`protocol`]). A connection is a thread, and there are few of them: so many for each user but root, so many in all, a
-//! longest line and a longest pause ([`server`]).
+//! **Approach.** One socket to which every user may connect. The kernel identifies the peer ([`peer`]),
+//! [`permission`] says what it may do, and the log has what was done and what was refused ([`events`]). A
+//! request is a line of JSON, and so is the answer ([`protocol`]). A connection is a thread, and there are
+//! few of them: limits apply per user (except root), to all together, to the length of a line and to pauses
+//! ([`server`]).
 //!
-//! **Limits.** Numbers of tasks are those of the machine; a client in a PID namespace of its own knows others, and is
-//! told that these do not exist or belong to others. Who is in the group is what the system's list of users says now,
-//! not what it said when a session began.
+//! **Limits.** Numbers of tasks are those of the machine; a client in a PID namespace of its own uses others,
+//! and gets the answer that these do not exist or belong to others. Membership of the group is what the
+//! system's list of users says now, not what it said when a session began.
 
 mod client;
 mod events;
@@ -30,5 +31,5 @@ pub use requests::{RequestCounts, Requests};
 pub use server::{Backend, Server};
 pub use steering::Steering;
 
-/// Where the socket is.
+/// The path of the socket.
 pub const SOCKET: &str = "/run/tandem/tandem.sock";

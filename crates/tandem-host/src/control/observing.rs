@@ -1,4 +1,4 @@
-//! Answers where no scheduler is loaded: what the agent sees, and nothing else.
+//! Answers where no scheduler is loaded: only what the agent observes.
 
 use super::protocol::{Answer, ErrorKind, ErrorTold, Request};
 use super::server::Backend;
@@ -9,7 +9,7 @@ use tandem_settings::Asker;
 pub struct Observing(Reports);
 
 impl Observing {
-    /// Tells what this agent publishes.
+    /// Serves what this agent publishes.
     pub fn new(reports: Reports) -> Self {
         Self(reports)
     }
@@ -20,7 +20,7 @@ impl Backend for Observing {
         match request {
             Request::Vms => Answer::Vms(Some(self.0.vms())),
             Request::Prefer { .. } | Request::PreferenceOf { .. } | Request::Status => {
-                let message = "the scheduler is not loaded: `tandem run --observe` is at work".into();
+                let message = "no scheduler is loaded: `tandem run --observe` only observes".into();
                 Answer::Error(ErrorTold { kind: ErrorKind::Failed, message })
             }
         }

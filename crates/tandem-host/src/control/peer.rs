@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, by the kernel's word.
+//! The process at the other end of a connection, for which the kernel vouches.
 
 use crate::users::behind;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -10,24 +10,24 @@ use std::path::Path;
 /// Name of the group whose members may read everything.
 pub const READERS: &str = "tandem";
 
-/// A process that connected, as it was when it did.
+/// A process that connected, as it was then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its number, for messages only: the process may have ended, and another one have it.
+    /// Its number, for messages only: the process may have ended, and another one may have the number.
     pub pid: i32,
     /// Its effective user.
     pub user: u32,
     /// Its effective group.
     pub group: u32,
-    /// Who is behind it: the user to whom its user is subordinate, or its user.
+    /// The user that it counts towards: the user to whom its user is subordinate, or its user.
     pub payer: u32,
 }
 
 impl Peer {
-    /// Who connected.
+    /// The process that connected.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not say.
     pub fn of(stream: &UnixStream) -> nix::Result<Self> {
         let credentials = getsockopt(stream, PeerCredentials)?;
         let user = credentials.uid();
@@ -40,7 +40,7 @@ impl Peer {
         self.user == 0
     }
 
-    /// Whether it is of the group of readers: now, or by the system's list of users.
+    /// Whether its user is in the group of readers, by its own group or by the system's list of users.
     pub fn is_reader(&self) -> bool {
         let Ok(Some(readers)) = Group::from_name(READERS) else { return false };
         if readers.gid == Gid::from_raw(self.group) {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_who_is_there() {
+    fn the_kernel_identifies_the_peer() {
         let (here, _there) = UnixStream::pair().unwrap();
         let peer = Peer::of(&here).unwrap();
         assert_eq!(peer.pid as u32, std::process::id());

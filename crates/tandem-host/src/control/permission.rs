@@ -1,20 +1,21 @@
-//! Who may ask for what.
+//! Permissions for requests.
 //!
-//! Root may everything. Members of the group `tandem` may read everything. Every user may read the preferences of tasks and cgroups that
-//! are the user's own, and set them, unless the settings leave that to root; that a task is the user's own, the scheduler itself sees to
-//! (see `bpf/requests.h`). Threads of VMs that a manager has started are root's to steer, unless the settings say otherwise: libvirt runs all
-//! VMs as one user, and who breaks out of one of them is not to steer the others.
-//! To be exempt from rate control is a privilege like a negative nice value: it is root's to give.
+//! Root may do everything. Members of the group `tandem` may read everything. Every user may read and set the
+//! preferences of their own tasks and cgroups, unless the settings reserve setting for root; the scheduler
+//! itself checks the owner of a task (see `bpf/requests.h`). Only root may steer threads of VMs that a
+//! manager has started, unless the settings say otherwise: libvirt runs all VMs as one user, and an attacker
+//! who breaks out of one of them must not steer the others. Exemption from rate control is a privilege like a
+//! negative nice value: only root may grant it.
 
 use super::peer::Peer;
 use super::protocol::Request;
 use tandem_settings::Asker;
 use thiserror::Error;
 
-/// Why somebody may not; one sentence.
+/// Why a request is refused; one sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// Everything but one's own is for the group.
+    /// Everything that does not belong to the user is for the group.
     #[error(
         "only root and members of the group `tandem` may read this; ask to be added with `usermod -aG tandem USER`"
     )]
@@ -22,25 +23,26 @@ pub enum Refusal {
     /// A privilege.
     #[error("only root may exempt tasks from rate control; leave out --latency-critical")]
     NotRoot,
-    /// The operator has said so.
-    #[error("on this machine only root may set preferences: [steering] of the settings says so")]
+    /// The operator's decision.
+    #[error("only root may set preferences on this machine: see [steering] of the settings")]
     UsersMayNot,
     /// One VM of many that a manager runs as one user.
     #[error(
-        "it is of a VM that a manager has started; only root may set its preference, unless [steering] of the settings says `managed = true`"
+        "it belongs to a VM that a manager has started; only root may set its preference, unless [steering] of the settings has `managed = true`"
     )]
     Managed,
-    /// The task or cgroup of somebody else.
+    /// The task or cgroup of another user.
     #[error("it belongs to another user; only root may set or read its preference")]
     NotOwner,
 }
 
-/// Whether a peer may ask this, and as whom the scheduler is to be asked.
+/// Checks whether a peer may make this request, and returns as whom to ask the scheduler.
 ///
-/// `users_may_steer` is what the settings say; `is_reader` is asked only where it matters. That a cgroup is the peer's is not known here.
+/// `users_may_steer` is the setting; `is_reader` is called only where it matters. The owner of a cgroup is
+/// not checked here.
 ///
 /// # Errors
-/// If it may not.
+/// If the request is refused.
 pub fn permit(
     peer: &Peer,
     request: &Request,
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn each_may_what_the_module_says() {
+    fn permissions_are_as_documented() {
         let read = Request::PreferenceOf { whom: Whom::Task(7) };
         let user = Asker::User { user: 1000, payer: 1000 };
         let cases = [

@@ -1,48 +1,48 @@
-//! What is said over the socket: a JSON object a line, a request and its answer in turn.
+//! The protocol of the socket: one JSON object per line, a request and its answer in turn.
 
 use crate::agent::VmReport;
 use crate::scheduler::Status;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Longest line, bytes: a set of all CPUs that the scheduler can hold has 5 KB.
+/// Longest line, bytes: a set of all CPUs that the scheduler's tables hold has 5 KB.
 pub const LINE_MAX: usize = 64 << 10;
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// Sets what somebody prefers, in the place of what it did; with neither place nor mark, clears it.
+    /// Replaces the preference of a task or cgroup; clears it if there is neither place nor mark.
     Prefer {
-        /// Whom it is for.
+        /// The task or cgroup.
         whom: Whom,
-        /// Where it would rather run.
+        /// Where to run.
         place: Option<WantedPlace>,
-        /// Whether it is exempt from rate control.
+        /// Whether rate control exempts it.
         latency_critical: bool,
     },
-    /// Reads what somebody prefers.
+    /// Reads the preference of a task or cgroup.
     PreferenceOf {
-        /// Who that is.
+        /// The task or cgroup.
         whom: Whom,
     },
-    /// Reads what the scheduler does, and its counters.
+    /// Reads the scheduler's status and its counters.
     Status,
-    /// Reads what the agent knows of the VMs.
+    /// Reads the agent's reports of the VMs.
     Vms,
 }
 
-/// Whom a preference is for.
+/// The subject of a preference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Whom {
     /// A thread, by its number.
     Task(u32),
-    /// A cgroup, by its path from where the hierarchy is mounted.
+    /// A cgroup, by its path from the mount point of the hierarchy.
     Cgroup(PathBuf),
 }
 
-/// Where somebody would rather run.
+/// Where to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WantedPlace {
@@ -52,57 +52,57 @@ pub enum WantedPlace {
     Nodes(Vec<u32>),
 }
 
-/// What the service answers.
+/// An answer of the service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It was done.
+    /// The change is made.
     Done,
-    /// What somebody prefers, if anything.
+    /// The preference, if there is one.
     Preference(Option<PreferenceTold>),
-    /// What the scheduler does.
+    /// The scheduler's status.
     Status(Box<Status>),
-    /// The VMs; nothing if the settings say that no VMs are given homes, so that nobody looks for any.
+    /// The VMs; `None` if the settings disable homes, so that no agent runs.
     Vms(Option<Vec<VmReport>>),
-    /// It was not done.
+    /// The request failed.
     Error(ErrorTold),
 }
 
-/// What somebody prefers.
+/// A preference and its effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreferenceTold {
-    /// Where it would rather run.
+    /// Where to run.
     pub place: Option<WantedPlace>,
-    /// The CPUs of that.
+    /// The CPUs of that place.
     pub cpus: Vec<u32>,
-    /// Whether it is exempt from rate control.
+    /// Whether rate control exempts it.
     pub latency_critical: bool,
-    /// Whether the agent chose that.
+    /// Whether the agent set it.
     pub by_agent: bool,
-    /// How long it has run there, ns.
+    /// How long the task has run on those CPUs, ns.
     pub home_ns: u64,
     /// How long it has run elsewhere, ns.
     pub away_ns: u64,
 }
 
-/// Why something was not done.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorTold {
-    /// One word, for programs.
+    /// Machine-readable.
     pub kind: ErrorKind,
-    /// One sentence, for people.
+    /// One sentence for the user.
     pub message: String,
 }
 
-/// Why something was not done.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
-    /// The request is no such, or names what cannot be.
+    /// The request is malformed, or names something impossible.
     BadRequest,
-    /// The task or cgroup does not exist any more.
+    /// The task or cgroup no longer exists.
     Gone,
-    /// Who asks may not.
+    /// The user is not permitted.
     Refused,
     /// There are too many connections.
     Busy,
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_look_as_the_book_says() {
+    fn lines_are_as_in_the_book() {
         let request = Request::Prefer {
             whom: Whom::Task(4711),
             place: Some(WantedPlace::Nodes(vec![1])),

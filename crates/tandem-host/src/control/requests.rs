@@ -1,20 +1,20 @@
-//! How often what was asked for at the socket was done or not, for metrics.
+//! Counts of requests at the socket, for metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What was counted since the service began.
+/// The counts since the service began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// Preferences that were set or cleared.
     pub changed: u64,
-    /// Requests that were none, or that the user may not make.
+    /// Requests that were malformed, or not permitted.
     pub refused: u64,
-    /// Connections for which there was no place.
+    /// Connections that were refused for lack of a place.
     pub turned_away: u64,
 }
 
-/// The counters; all clones are of the same service.
+/// The counters; all clones belong to the same service.
 #[derive(Clone, Debug, Default)]
 pub struct RequestCounts(Arc<Counters>);
 
@@ -26,7 +26,7 @@ struct Counters {
 }
 
 impl RequestCounts {
-    /// What was counted so far.
+    /// The counts so far.
     pub fn read(&self) -> Requests {
         let Counters { changed, refused, turned_away } = &*self.0;
         let [changed, refused, turned_away] =

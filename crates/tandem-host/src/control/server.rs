@@ -1,4 +1,4 @@
-//! Takes connections, a thread each, and answers what is asked on them.
+//! Accepts connections, a thread each, and answers their requests.
 
 use super::events::Events;
 use super::peer::Peer;
@@ -20,26 +20,27 @@ use tandem_file::shown::escape_json;
 use tandem_machine::format_cpulist;
 use tandem_settings::Asker;
 
-/// Most connections of one user, with those that are subordinate to it; root's do not count.
+/// Most connections of one user, including its subordinate users; root's do not count.
 pub const CONNECTIONS_OF_USER_MAX: usize = 16;
 /// Most connections of all users.
 pub const CONNECTIONS_MAX: usize = 256;
-/// A connection on which no request has come whole for so long is closed.
+/// A connection without a complete request for this long is closed.
 pub const IDLE_MAX: Duration = Duration::from_secs(60);
-/// A client that does not read its answer for so long is given up.
+/// A client that does not read its answer for this long is dropped.
 const WRITE_MAX: Duration = Duration::from_secs(5);
-/// Pause after each answer to who is not root: nobody keeps the agent, or the scheduler with new preferences, busy.
+/// Pause after each answer to a user other than root, so that no user keeps the agent busy, or the scheduler
+/// with new preferences.
 const USER_PAUSE: Duration = Duration::from_millis(2);
 /// Pause after the system had no room for a connection.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 
-/// Does what was asked, after it was permitted.
+/// Executes requests that are permitted.
 pub trait Backend: Send + Sync {
     /// The answer to a request, on behalf of `asker`.
     fn answer(&self, asker: Asker, request: Request) -> Answer;
 }
 
-/// Somebody who writes the log.
+/// Writes the log.
 type Log = dyn Fn(&LogEntry) + Send + Sync;
 
 /// The service on a socket.
@@ -55,16 +56,17 @@ struct Shared {
     refused: Mutex<Events>,
     done: Mutex<Events>,
     counts: RequestCounts,
-    /// By who is behind them.
+    /// By the user that they count towards.
     connections: Mutex<HashMap<u32, usize>>,
 }
 
 impl Server {
-    /// Begins to serve on a socket at `path`, in the place of one that an earlier process left there. It serves until
-    /// the process ends. `users_may_steer`: who is not root may set preferences of what is its own.
+    /// Begins to serve on a socket at `path`, and replaces one that an earlier process left there. Serves
+    /// until the process ends. `users_may_steer`: users other than root may set preferences of their own
+    /// tasks and cgroups.
     ///
     /// # Errors
-    /// If there can be no socket there.
+    /// If no socket can be created there.
     pub fn start(
         path: &Path,
         backend: Box<dyn Backend>,
@@ -86,7 +88,7 @@ impl Server {
             _ => {}
         }
         let listener = UnixListener::bind(path)?;
-        // Everybody may connect; who may what is decided by request.
+        // Every user may connect; permissions are checked per request.
         fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
         let shared = Arc::new(Shared {
             backend,
@@ -103,12 +105,12 @@ impl Server {
         Ok(server)
     }
 
-    /// How often what was asked for was done or not.
+    /// The counts of requests.
     pub fn counts(&self) -> RequestCounts {
         self.shared.counts.clone()
     }
 
-    /// Writes what is due to the log; to be called every few seconds.
+    /// Writes due entries to the log; to be called every few seconds.
     pub fn log_due(&self) {
         for events in [&self.shared.refused, &self.shared.done] {
             let lines = locked(events).due(Instant::now());
@@ -126,7 +128,7 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Gives a new connection a thread of its own, or turns it away.
+/// Gives a new connection a thread of its own, or refuses it.
 fn take(stream: UnixStream, shared: &Arc<Shared>) {
     let Ok(peer) = Peer::of(&stream) else { return };
     if stream.set_write_timeout(Some(WRITE_MAX)).is_err() {
@@ -134,7 +136,7 @@ fn take(stream: UnixStream, shared: &Arc<Shared>) {
     }
     let Some(place) = ConnectionPlace::take(&peer, shared) else {
         let why = format!(
-            "too many connections: a user may have {CONNECTIONS_OF_USER_MAX}, all together {CONNECTIONS_MAX}"
+            "too many connections: {CONNECTIONS_OF_USER_MAX} are allowed per user, {CONNECTIONS_MAX} in all"
         );
         shared.counts.count_turned_away();
         shared.note(&shared.refused, &peer, &why);
@@ -159,7 +161,7 @@ fn serve(stream: &UnixStream, peer: &Peer, shared: &Shared) -> io::Result<()> {
             return Ok(());
         }
         if line.len() > LINE_MAX {
-            let why = format!("a request may have {LINE_MAX} bytes");
+            let why = format!("a request may have at most {LINE_MAX} bytes");
             shared.note_refusal(peer, &why);
             return write(stream, &error(ErrorKind::BadRequest, why));
         }
@@ -170,7 +172,8 @@ fn serve(stream: &UnixStream, peer: &Peer, shared: &Shared) -> io::Result<()> {
     }
 }
 
-/// Reads up to the end of a line, or a byte more than one may have; however slowly it comes, not beyond the deadline.
+/// Reads to the end of a line, or one byte more than a line may have; not beyond the deadline, however slowly
+/// bytes arrive.
 fn read_line(reader: &mut BufReader<&UnixStream>, line: &mut Vec<u8>, deadline: Instant) -> io::Result<()> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -269,12 +272,12 @@ impl Shared {
     }
 }
 
-/// What a thread that panicked held is as good as before: each change is one step.
+/// State that a panicking thread held is consistent: each change is one step.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One of the connections that a user may have; given back when dropped.
+/// One of the connections that a user may have; returned on drop.
 struct ConnectionPlace {
     payer: u32,
     shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! Does what was asked, with the loaded scheduler.
+//! Executes requests with the loaded scheduler.
 
 use super::permission::Refusal;
 use super::protocol::{Answer, ErrorKind, ErrorTold, PreferenceTold, Request, WantedPlace, Whom};
@@ -23,8 +23,9 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Opens what is needed; works without privileges from then on, until the scheduler is loaded again. The reports are
-    /// those of the agent, if one looks after VMs; `managed`: users may steer VMs that a manager has started.
+    /// Opens the scheduler's maps and programs; works without privileges from then on, until the scheduler is
+    /// loaded again. The reports are those of the agent, if one runs; `managed`: users may steer VMs that a
+    /// manager has started.
     ///
     /// # Errors
     /// If the scheduler is not loaded.
@@ -54,7 +55,7 @@ impl Steering {
         let subject = find(whom, asker)?;
         if let (Asker::User { .. }, Whom::Task(tid), false) = (asker, whom, self.managed) {
             if self.reports.as_ref().is_some_and(|reports| reports.looks() == 0) {
-                let message = "the agent has just begun, and does not know the VMs yet; ask again".into();
+                let message = "the agent has just started and does not know the VMs yet; ask again".into();
                 return Err(ErrorTold { kind: ErrorKind::Busy, message });
             }
             if is_managed(Path::new("/"), *tid, self.reports.as_ref()) {
@@ -71,19 +72,21 @@ impl Steering {
         Ok(Answer::Preference(held.map(PreferenceTold::from)))
     }
 
-    /// The CPUs of a place are looked up here: a client could say anything.
+    /// Looks up the CPUs of a place here, because a client is not trusted with them.
     fn place(&self, wanted: WantedPlace) -> Result<Place, ErrorTold> {
         match wanted {
-            WantedPlace::Cpus(cpus) if cpus.is_empty() => Err(bad_request("a place has at least one CPU")),
+            WantedPlace::Cpus(cpus) if cpus.is_empty() => {
+                Err(bad_request("a place must have at least one CPU"))
+            }
             WantedPlace::Cpus(cpus) => Ok(Place::Cpus(ascending(cpus))),
             WantedPlace::Nodes(_) if self.mode == Mode::Guest => {
-                Err(bad_request("the scheduler runs in guest mode, which knows no nodes"))
+                Err(bad_request("the scheduler runs in guest mode, which has no nodes"))
             }
             WantedPlace::Nodes(nodes) => {
                 let nodes = ascending(nodes);
                 let cpus = cpus_of_nodes(&self.machine, &nodes);
                 match cpus.is_empty() {
-                    true => Err(bad_request("none of these nodes has a CPU that is online and not isolated")),
+                    true => Err(bad_request("no CPU of these nodes is online and not isolated")),
                     false => Ok(Place::Nodes { nodes, cpus }),
                 }
             }
@@ -137,22 +140,25 @@ fn ascending(mut numbers: Vec<u32>) -> Vec<u32> {
     numbers
 }
 
-/// Whether a thread is one of a VM that a manager has started, as far as the agent has found it: within two seconds of its start.
+/// Whether a thread belongs to a VM that a manager has started, as far as the agent has found it: within two
+/// seconds of its start.
 fn is_managed(root: &Path, tid: u32, reports: Option<&Reports>) -> bool {
     let process = tasks::task(root, tid).map(|task| task.pid);
     let manager = process.and_then(|pid| reports?.manager_of(pid));
     manager.is_some_and(|manager| manager != Manager::None)
 }
 
-/// Whom the scheduler is asked about. A cgroup is its owner's; whose a task is, the scheduler looks up itself.
+/// The subject of a request to the scheduler. Checks the owner of a cgroup; the scheduler itself checks the
+/// owner of a task.
 fn find(whom: &Whom, asker: Asker) -> Result<Subject, ErrorTold> {
     match whom {
         Whom::Task(tid) => Ok(Subject::Task(*tid)),
         Whom::Cgroup(path) => {
-            // Nothing outside of the hierarchy is looked at on a user's behalf, not even whether it is there.
+            // On a user's behalf, no path outside of the hierarchy is accessed, not even to see whether it
+            // exists.
             if !is_plain(path) {
                 return Err(bad_request(
-                    "give the cgroup's path from where cgroups are mounted, without `..`",
+                    "give the cgroup's path from the mount point of cgroups, without `..`",
                 ));
             }
             let hierarchy = Hierarchy::find(Path::new("/")).map_err(bad_request)?;
@@ -214,7 +220,7 @@ mod tests {
         assert_eq!(reports.vms().len(), 2);
         let managed = [100, 200, 300].map(|tid| is_managed(tree.root(), tid, Some(&reports)));
         assert_eq!(managed, [true, false, false]);
-        assert!(!is_managed(tree.root(), 100, None), "where nobody looks for VMs, nobody knows");
+        assert!(!is_managed(tree.root(), 100, None), "without an agent it is unknown");
     }
 
     #[test]
@@ -229,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_holds_all_that_is_held() {
+    fn answers_have_all_of_a_preference() {
         let place = Some(Place::Nodes { nodes: vec![1], cpus: vec![2, 3] });
         let preference = Preference { place, latency_critical: true };
         let held = Held { preference, by_agent: true, home_ns: 7, away_ns: 8 };

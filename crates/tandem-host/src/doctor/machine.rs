@@ -1,4 +1,4 @@
-//! The hardware: whether the scheduler has room for it, and its NUMA nodes.
+//! The hardware: whether the scheduler's tables have room for it, and its NUMA nodes.
 
 use super::{Finding, read};
 use crate::scheduler::{Kernel, SchedulerError};
@@ -21,18 +21,18 @@ pub fn look(kernel: &Kernel) -> Vec<Finding> {
         (nodes, None | Some("0")) => {
             Finding::ok("NUMA", format!("{nodes} nodes; the kernel's NUMA balancing is off"))
         }
-        // The kernel scans memory from the tick of its fair class.
+        // The kernel scans memory in the tick of its fair class.
         (nodes, Some(_)) => Finding::ok(
             "NUMA",
             format!(
-                "{nodes} nodes; the kernel's NUMA balancing is on, and moves no memory of tasks that a sched_ext scheduler runs: where it has to \
-                 move, use `migratepages`"
+                "{nodes} nodes; the kernel's NUMA balancing is on, but moves no memory of tasks that a sched_ext scheduler runs; to move \
+                 it, use `migratepages`"
             ),
         ),
     };
     let assumed = (!assumed.is_empty()).then(|| {
         let message = format!(
-            "/sys is incomplete, and this is assumed: {}; tell its maker, if it is a virtual machine",
+            "/sys is incomplete; assumed: {}; if this is a virtual machine, report it to the maker",
             assumed.join("; ")
         );
         Finding::warning(subject, message)

@@ -1,7 +1,8 @@
-//! What this machine lacks to run the scheduler and what goes with it, each with its cure.
+//! What this machine lacks to run the scheduler, and how to fix that.
 //!
-//! Everything is read from `/proc`, `/sys`, `/etc`, `/run` and the folders of units, below a root: tests bring their own.
-//! Nothing is changed, and nothing is loaded to try it. What only the kernel's verifier could say is therefore not told.
+//! Everything is read from `/proc`, `/sys`, `/etc`, `/run` and the folders of units, below a root: tests use
+//! their own. Nothing is changed, and nothing is loaded as a test, so faults that only the kernel's verifier
+//! would find are not reported.
 
 mod machine;
 mod permissions;
@@ -16,20 +17,20 @@ use serde::Serialize;
 use std::fs;
 use std::path::Path;
 
-/// How good or bad something is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// As it should be.
     Ok,
-    /// The scheduler can be loaded, and does less than it could.
+    /// The scheduler can be loaded, but does less than it could.
     Warning,
     /// The scheduler cannot be loaded.
     Missing,
 }
 
 impl Level {
-    /// Its name.
+    /// Its name in the output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -39,14 +40,14 @@ impl Level {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// What was checked.
     pub subject: &'static str,
     /// How it is.
     pub level: Level,
-    /// What was found, in one sentence; where something is wrong, with what to do.
+    /// What the check found, in one sentence; with a remedy if something is wrong.
     pub message: String,
 }
 
@@ -63,7 +64,7 @@ impl Finding {
         Self { subject, level: Level::Missing, message: message.into() }
     }
 
-    /// Something that must be there for the scheduler to be loaded.
+    /// A requirement for loading the scheduler.
     fn needed<T>(
         subject: &'static str,
         found: Result<T, SchedulerError>,
@@ -76,14 +77,14 @@ impl Finding {
     }
 }
 
-/// Looks at the machine whose `/proc`, `/sys`, `/etc` and so on are under `root`: `/` for this one.
+/// Checks the machine whose `/proc`, `/sys`, `/etc` and so on are under `root`: `/` for this one.
 pub fn examine(root: &Path) -> Vec<Finding> {
     let kernel = Kernel::new(root);
     let mut findings = Vec::new();
     for (subject, found) in kernel.needs() {
         findings.push(Finding::needed(subject, found, |()| match subject {
             "sched_ext" => format!("in Linux {}", kernel.release()),
-            _ => "there".into(),
+            _ => "present".into(),
         }));
     }
     findings.push(permissions::look(root));
@@ -98,25 +99,25 @@ pub fn examine(root: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Whether the scheduler could be loaded, as far as these tell.
+/// Whether the scheduler could be loaded, according to these findings.
 pub fn is_loadable(findings: &[Finding]) -> bool {
     findings.iter().all(|finding| finding.level < Level::Missing)
 }
 
-/// Which scheduler is loaded. Without sched_ext there is nothing to say.
+/// The loaded scheduler. `None` without sched_ext.
 fn loaded(kernel: &Kernel) -> Option<Finding> {
     let subject = "loaded";
     let state = kernel.state().ok()?;
     Some(match state.scheduler {
         Some(name) if name == crate::scheduler::NAME => {
-            Finding::ok(subject, format!("{name} is, and is {}", state.name))
+            Finding::ok(subject, format!("{name} ({})", state.name))
         }
         Some(name) => Finding::missing(subject, SchedulerError::OtherScheduler { name }.to_string()),
-        None => Finding::ok(subject, "no sched_ext scheduler is"),
+        None => Finding::ok(subject, "no sched_ext scheduler"),
     })
 }
 
-/// The unified hierarchy, and its controllers of CPUs.
+/// The unified hierarchy, and its CPU controllers.
 fn cgroups(root: &Path) -> Finding {
     let subject = "cgroup2";
     let Some(mount) = mount_points(root, "cgroup2").into_iter().next() else {
@@ -152,14 +153,14 @@ fn controllers(names: &[&str]) -> String {
     }
 }
 
-/// Statistics of tasks' waiting, which are off by default.
+/// Statistics of wait times, which are off by default.
 fn schedstats(root: &Path) -> Finding {
     let subject = "schedstats";
     match read(root, "/proc/sys/kernel/sched_schedstats").as_deref() {
         Some("0") => Finding::warning(
             subject,
-            "how long tasks wait and sleep is not counted in /proc; run `sysctl kernel.sched_schedstats=1`, which \
-             costs a little time at each switch",
+            "the kernel does not count in /proc how long tasks wait and sleep; run `sysctl kernel.sched_schedstats=1`, which \
+             costs a little time at each context switch",
         ),
         Some(_) => Finding::ok(subject, "counted"),
         None => Finding::warning(
@@ -169,13 +170,13 @@ fn schedstats(root: &Path) -> Finding {
     }
 }
 
-/// A file's text without white space around it, by its absolute path; nothing if it cannot be read.
+/// A file's text without surrounding white space, by its absolute path; `None` if it cannot be read.
 fn read(root: &Path, path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(below(root, path.as_ref())).ok()?;
     Some(text.trim().to_owned())
 }
 
-/// Whether there is such a file, by its absolute path.
+/// Whether such a file exists, by its absolute path.
 fn exists(root: &Path, path: &str) -> bool {
     below(root, Path::new(path)).exists()
 }

@@ -4,9 +4,10 @@ use super::{Finding, read};
 use crate::scheduler::SchedulerError;
 use std::path::Path;
 
-/// What the kernel asks of who loads a scheduler: their numbers in `include/uapi/linux/capability.h`.
+/// The capabilities that the kernel requires to load a scheduler, with their numbers in
+/// `include/uapi/linux/capability.h`.
 const NEEDED: [(&str, u32); 2] = [("CAP_BPF", 39), ("CAP_PERFMON", 38)];
-/// Stands in for both.
+/// Replaces both.
 const CAP_SYS_ADMIN: u32 = 21;
 
 pub fn look(root: &Path) -> Finding {
@@ -30,7 +31,10 @@ pub fn look(root: &Path) -> Finding {
         true => Finding::ok(subject, "root, with CAP_BPF and CAP_PERFMON"),
         false => Finding::missing(
             subject,
-            format!("this is root without {}; run it outside of the container", lacking.join(" and ")),
+            format!(
+                "this process is root without {}; run it outside of the container",
+                lacking.join(" and ")
+            ),
         ),
     }
 }

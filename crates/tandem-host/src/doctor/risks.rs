@@ -1,4 +1,4 @@
-//! What works under the kernel's own scheduler and would not under this one, and faults of kernels.
+//! Features that work under the kernel's own scheduler but not under this one, and faults of kernels.
 
 use super::Finding;
 use crate::core_scheduling::Means;
@@ -8,12 +8,12 @@ use tandem_machine::Machine;
 use tandem_settings::Partial;
 
 pub fn look(kernel: &Kernel) -> Vec<Finding> {
-    // A machine that cannot be read is told elsewhere.
+    // The topology finding reports a machine that cannot be read.
     let Ok(machine) = read_sysfs(kernel.root()) else { return Vec::new() };
     let types = KernelTypes::read(kernel).ok();
     let release = kernel.release();
     let has = |fault: Fault| fault.is_in(&release, types.as_ref());
-    // What the settings leave out is not known here.
+    // The doctor does not know the settings, nor what they leave out.
     let risks = risks(kernel, &machine, &Partial::default());
     let risk = |subject, name| {
         let risk: &Risk = risks.iter().find(|risk| risk.name() == name)?;
@@ -21,18 +21,18 @@ pub fn look(kernel: &Kernel) -> Vec<Finding> {
     };
 
     let limits =
-        risk("CPU limits", "limits").unwrap_or_else(|| Finding::ok("CPU limits", "no limit is lost"));
+        risk("CPU limits", "limits").unwrap_or_else(|| Finding::ok("CPU limits", "every limit is enforced"));
     let subject = "core scheduling";
     let cookies = risk(subject, "cookies").unwrap_or_else(|| match (machine.has_smt(), has(Fault::CoreScheduling)) {
         (true, true) => Finding::warning(
             subject,
             format!(
-                "Linux {release} hangs with a sched_ext scheduler as soon as a VM uses it, as those of Cloud Hypervisor do; \
-                 boot Linux 7.2.4, 7.3 or a later one; until then VMs with `cores = \"apart\"` are kept apart by placement alone, and may \
-                 share cores when the machine is busy"
+                "Linux {release} hangs with a sched_ext scheduler as soon as a VM uses it, as VMs of Cloud Hypervisor do; \
+                 boot Linux 7.2.4, 7.3 or later; until then only placement isolates VMs with `cores = \"apart\"`, and others \
+                 may share their cores when the machine is busy"
             ),
         ),
-        (false, true) => Finding::ok(subject, "cores have one thread each, which need none"),
+        (false, true) => Finding::ok(subject, "not needed: cores have one thread each"),
         (_, false) => match Means::of(kernel, &machine).shortcoming() {
             Some(shortcoming) => Finding::ok(subject, shortcoming),
             None => Finding::ok(subject, "works with this kernel"),
@@ -43,8 +43,8 @@ pub fn look(kernel: &Kernel) -> Vec<Finding> {
         true => Finding::warning(
             subject,
             format!(
-                "Linux {release} hangs if somebody, such as systemd at boot, sets one up (PSI) while a scheduler is loaded; \
-                 boot Linux 7.1.9, 7.2 or a later one"
+                "Linux {release} hangs if a program, such as systemd at boot, sets one up (PSI) while a scheduler is loaded; \
+                 boot Linux 7.1.9, 7.2 or later"
             ),
         ),
         false => Finding::ok(subject, "work with this kernel"),
@@ -54,10 +54,10 @@ pub fn look(kernel: &Kernel) -> Vec<Finding> {
         subject,
         match types.as_ref().is_some_and(keeps_parts_from_starving) {
             true => {
-                "works with this kernel: tasks of a part come after others on the same CPUs, and have a twentieth of a CPU"
+                "works with this kernel: tasks of a part run after others on the same CPUs, but get at least a twentieth of a CPU"
             }
             false => {
-                "on this kernel a part of the tasks starves beside others on the same CPUs, and needs CPUs of its own: `root` in its \
+                "on this kernel a part starves beside other tasks on the same CPUs; give it CPUs of its own: `root` in its \
                  cpuset.cpus.partition"
             }
         },
@@ -65,7 +65,7 @@ pub fn look(kernel: &Kernel) -> Vec<Finding> {
     vec![limits, cookies, pressure, partial, isolated(&machine), tickless(&machine)]
 }
 
-/// CPUs that the kernel leaves out of its balancing.
+/// CPUs that the kernel's balancing leaves out.
 fn isolated(machine: &Machine) -> Finding {
     let subject = "isolated CPUs";
     match machine.isolated().is_empty() {
@@ -73,7 +73,7 @@ fn isolated(machine: &Machine) -> Finding {
         false => Finding::ok(
             subject,
             format!(
-                "{}; tasks run there by their affinity alone, no queue counts these CPUs as its own, and no VM has its home there",
+                "{}; tasks run there only by their affinity, they belong to no queue, and no VM has its home there",
                 machine.os_list(machine.isolated())
             ),
         ),
@@ -88,7 +88,7 @@ fn tickless(machine: &Machine) -> Finding {
         false => Finding::ok(
             subject,
             format!(
-                "{} (nohz_full); the tick stops there while a task is alone on its CPU",
+                "{} (nohz_full); the tick stops while a task is alone on its CPU",
                 machine.os_list(machine.tickless())
             ),
         ),

@@ -5,17 +5,17 @@ use std::path::Path;
 
 /// The unit.
 const UNIT: &str = "tandem.service";
-/// Where units are, by precedence: systemd.unit(5).
+/// Folders of units, by precedence: systemd.unit(5).
 const FOLDERS: [&str; 4] = [
     "/etc/systemd/system",
     "/usr/local/lib/systemd/system",
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 ];
-/// Where the service keeps what others may use while it runs.
+/// The service's folder for files that other programs use while it runs.
 const RUNTIME_FOLDER: &str = "/run/tandem";
 
-/// The group of those who may read.
+/// The group whose members may read what the scheduler does.
 pub fn group(root: &Path) -> Finding {
     let subject = "group";
     let groups = read(root, "/etc/group").unwrap_or_default();
@@ -23,19 +23,19 @@ pub fn group(root: &Path) -> Finding {
         true => Finding::ok(subject, "tandem"),
         false => Finding::warning(
             subject,
-            "there is no group `tandem`, whose members may read what the scheduler does; run `groupadd --system tandem`",
+            "no group `tandem`, whose members may read what the scheduler does; run `groupadd --system tandem`",
         ),
     }
 }
 
-/// The unit's state. Without systemd there is nothing to say.
+/// The unit's state. `None` without systemd.
 pub fn unit(root: &Path) -> Option<Finding> {
     let subject = "service";
     if !exists(root, "/run/systemd/system") {
         return None;
     }
     if !FOLDERS.iter().any(|folder| exists(root, &format!("{folder}/{UNIT}"))) {
-        return Some(Finding::ok(subject, format!("no {UNIT} is installed; `tandem run` works without")));
+        return Some(Finding::ok(subject, format!("no {UNIT} is installed; `tandem run` works without it")));
     }
     let is_active = exists(root, &format!("/sys/fs/cgroup/system.slice/{UNIT}"));
     // A link, to a unit that need not be below this root.
@@ -46,11 +46,11 @@ pub fn unit(root: &Path) -> Option<Finding> {
             subject,
             format!("active without its folder {RUNTIME_FOLDER}; run `systemctl restart {UNIT}`"),
         ),
-        (true, true) => Finding::ok(subject, "active, and starts at boot"),
-        (true, false) => Finding::ok(subject, "active, and does not start at boot"),
+        (true, true) => Finding::ok(subject, "active; starts at boot"),
+        (true, false) => Finding::ok(subject, "active; does not start at boot"),
         (false, true) => Finding::warning(
             subject,
-            format!("starts at boot, and is not active; `systemctl status {UNIT}` says why"),
+            format!("starts at boot, but is not active; `systemctl status {UNIT}` says why"),
         ),
         (false, false) => Finding::ok(subject, format!("not active; {start}")),
     })

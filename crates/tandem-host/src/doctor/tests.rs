@@ -2,7 +2,7 @@ use super::*;
 use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
-/// A host of VMs on which all is well: 2 CPUs, one of each node.
+/// A host of VMs without faults: 2 CPUs, one on each node.
 const GOOD: [(&str, &str); 26] = [
     ("proc/sys/kernel/osrelease", "7.3.4-amd64\n"),
     ("proc/sys/kernel/sched_schedstats", "1\n"),
@@ -62,14 +62,14 @@ fn good_host() -> TempDir {
     root
 }
 
-/// What differs from the good host: subject, level and message.
+/// The differences from the good host: subject, level and message.
 fn differing(root: &TempDir) -> Vec<(&'static str, Level, String)> {
     let good = examine(good_host().path());
     let findings = examine(root.path()).into_iter().filter(|finding| !good.contains(finding));
     findings.map(|Finding { subject, level, message }| (subject, level, message)).collect()
 }
 
-/// Checks that one finding alone differs from the good host, and how.
+/// Checks that this finding alone differs from the good host.
 #[track_caller]
 fn only(root: &TempDir, subject: &str, level: Level, message: &str) {
     let found = differing(root);
@@ -88,9 +88,9 @@ fn on_a_good_host_all_is_well() {
     assert_eq!(message("topology"), "CPUs: 2, last-level caches: 2");
     assert!(
         message("NUMA")
-            .starts_with("2 nodes; the kernel's NUMA balancing is on, and moves no memory of tasks")
+            .starts_with("2 nodes; the kernel's NUMA balancing is on, but moves no memory of tasks")
     );
-    assert_eq!(message("service"), "active, and starts at boot");
+    assert_eq!(message("service"), "active; starts at boot");
 }
 
 #[test]
@@ -102,13 +102,13 @@ fn an_old_kernel_cannot_load_it() {
         &root,
         "sched_ext",
         Level::Missing,
-        "this kernel (6.1.0-41-amd64) has no sched_ext: it begins with Linux 6.12",
+        "this kernel (6.1.0-41-amd64) has no sched_ext, which begins with Linux 6.12",
     );
     assert!(!is_loadable(&examine(root.path())));
 }
 
 #[test]
-fn what_the_loader_needs_is_told_one_by_one() {
+fn the_loaders_needs_are_reported_one_by_one() {
     let mounts =
         "25 30 0:23 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n33 30 0:7 / /debug rw - debugfs debugfs rw\n";
     let cases: [(&str, Option<&str>, &str, &str); 7] = [
@@ -119,7 +119,7 @@ fn what_the_loader_needs_is_told_one_by_one() {
             "sys/kernel/sched_ext/root/ops",
             Some("scx_lavd\n"),
             "loaded",
-            "another sched_ext scheduler, `scx_lavd`; end it",
+            "another sched_ext scheduler, `scx_lavd`; stop it",
         ),
         ("proc/self/status", Some("Uid:\t0\t1000\t0\t0\n"), "permissions", "needs root; run it with sudo"),
         (
@@ -141,7 +141,7 @@ fn what_the_loader_needs_is_told_one_by_one() {
 }
 
 #[test]
-fn a_machine_that_is_too_large_or_unreadable_is_told() {
+fn a_machine_that_is_too_large_or_unreadable_is_reported() {
     let root = good_host();
     write(&root, "sys/devices/system/cpu/online", "0,2000\n");
     write(&root, "sys/devices/system/cpu/cpu2000/topology/core_cpus_list", "2000\n");
@@ -163,7 +163,7 @@ fn our_own_scheduler_is_no_other() {
     let root = good_host();
     write(&root, "sys/kernel/sched_ext/state", "enabled\n");
     write(&root, "sys/kernel/sched_ext/root/ops", "tandem\n");
-    only(&root, "loaded", Level::Ok, "tandem is, and is enabled");
+    only(&root, "loaded", Level::Ok, "tandem (enabled)");
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn anybodys_process_may_be_called_numad() {
 }
 
 #[test]
-fn kvm_is_told_by_what_the_cpu_can() {
+fn kvms_finding_depends_on_the_cpu() {
     let cases = [
         ("flags\t: fpu vmx\n", Level::Warning, "modprobe kvm_intel"),
         ("flags\t: fpu svm hypervisor\n", Level::Warning, "modprobe kvm_amd"),
@@ -252,7 +252,7 @@ fn what_would_end_with_the_scheduler_is_a_warning() {
             "1\n",
             "isolated CPUs",
             Level::Ok,
-            "1; tasks run there by their affinity alone",
+            "1; tasks run there only by their affinity",
         ),
         ("sys/devices/system/cpu/isolated", "\n", "", Level::Ok, ""),
         (
@@ -260,14 +260,14 @@ fn what_would_end_with_the_scheduler_is_a_warning() {
             "1\n",
             "isolated CPUs",
             Level::Ok,
-            "1; tasks run there by their affinity alone, no queue counts these CPUs as its own, and no VM has its home there",
+            "1; tasks run there only by their affinity, they belong to no queue, and no VM has its home there",
         ),
         (
             "sys/devices/system/cpu/nohz_full",
             "1\n",
             "CPUs without tick",
             Level::Ok,
-            "1 (nohz_full); the tick stops there while a task is alone",
+            "1 (nohz_full); the tick stops while a task is alone",
         ),
         ("sys/devices/system/cpu/nohz_full", "  (null)\n", "", Level::Ok, ""),
     ];
@@ -284,7 +284,7 @@ fn what_would_end_with_the_scheduler_is_a_warning() {
 }
 
 #[test]
-fn kernels_without_core_scheduling_are_told() {
+fn kernels_without_core_scheduling_are_reported() {
     let root = good_host();
     write(&root, "sys/devices/system/cpu/online", "0-2\n");
     for cpu in [0, 2] {
@@ -300,14 +300,14 @@ fn kernels_without_core_scheduling_are_told() {
         finding.message
     );
     assert!(
-        finding.message.ends_with("cores may still be shared when the machine is busy"),
+        finding.message.ends_with("others may share their cores when the machine is busy"),
         "{}",
         finding.message
     );
 }
 
 #[test]
-fn kernels_that_hang_are_told() {
+fn kernels_that_hang_are_reported() {
     let root = good_host();
     write(&root, "proc/sys/kernel/osrelease", "7.1.3-xanmod1\n");
     let told = |root: &TempDir| -> Vec<_> {
@@ -341,13 +341,13 @@ fn kernels_that_hang_are_told() {
     let (_, level, message) = cookies(&root);
     assert_eq!(level, Level::Warning, "{message}");
     assert!(
-        message.contains("VM web (process 700, by its command line) uses; `tandem run` refuses"),
+        message.contains("VM web (process 700, according to its command line) uses; `tandem run` refuses"),
         "{message}"
     );
 }
 
 #[test]
-fn the_units_state_is_told() {
+fn the_units_state_is_reported() {
     let root = good_host();
     remove(&root, "etc/systemd/system/multi-user.target.wants");
     only(&root, "service", Level::Ok, "does not start at boot");

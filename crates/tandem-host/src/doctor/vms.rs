@@ -1,12 +1,12 @@
-//! What virtual machines need of a host, and who else decides where they run.
+//! What virtual machines need of a host, and other programs that decide where they run.
 
 use super::{Finding, exists, read};
 use crate::mounts::mount_points;
 use crate::tasks::{Task, processes, task};
 use std::path::Path;
 
-/// Modules of KVM on x86, with the flag of the CPU that each needs, and the parameter without which it does not notice
-/// vCPUs that spin. The parameter is 0 when it is switched off, and when the CPU cannot do it.
+/// KVM's modules on x86, with the CPU flag that each needs, and the parameter that detects spinning vCPUs.
+/// The parameter is 0 if detection is off, or the CPU does not support it.
 const MODULES: [(&str, &str, &str); 2] =
     [("kvm_intel", "vmx", "ple_gap"), ("kvm_amd", "svm", "pause_filter_count")];
 
@@ -16,7 +16,7 @@ pub fn look(root: &Path) -> Vec<Finding> {
     findings.push(match mount_points(root, "debugfs").is_empty() {
         true => Finding::warning(
             "debugfs",
-            "not mounted, so that KVM's statistics cannot be read; run `mount -t debugfs none /sys/kernel/debug`",
+            "not mounted, so KVM's statistics cannot be read; run `mount -t debugfs none /sys/kernel/debug`",
         ),
         false => Finding::ok("debugfs", "mounted"),
     });
@@ -37,25 +37,25 @@ fn kvm(root: &Path) -> Finding {
     match (loaded, loadable) {
         (Some(module), _) => {
             let message = format!(
-                "{module} is loaded, and there is no /dev/kvm; run `modprobe -r {module}`, then \
+                "{module} is loaded, but there is no /dev/kvm; run `modprobe -r {module}`, then \
                 `modprobe {module}`"
             );
             Finding::warning(subject, message)
         }
         (None, Some(module)) => {
-            Finding::warning(subject, format!("not loaded, so that no VM runs here; run `modprobe {module}`"))
+            Finding::warning(subject, format!("not loaded, so no VM can run here; run `modprobe {module}`"))
         }
         (None, None) if has("hypervisor") => {
-            Finding::ok(subject, "not there: this is a VM that runs none of its own; use `--mode guest`")
+            Finding::ok(subject, "absent: this is a VM without nested virtualisation; use `--mode guest`")
         }
         (None, None) => Finding::warning(
             subject,
-            "the CPU runs no VMs; switch virtualisation on in the firmware, if it can",
+            "the CPU cannot run VMs; enable virtualisation in the firmware, if it offers that",
         ),
     }
 }
 
-/// Whether KVM notices vCPUs that spin. There is nothing to say without a module that could.
+/// Whether KVM detects spinning vCPUs. `None` without a module that could.
 fn spinning(root: &Path) -> Option<Finding> {
     let subject = "directed yield";
     let (module, _, parameter) = MODULES.into_iter().find(|(module, ..)| is_loaded(root, module))?;
@@ -64,10 +64,10 @@ fn spinning(root: &Path) -> Option<Finding> {
         "0" => Finding::warning(
             subject,
             format!(
-                "{module} does not notice vCPUs that spin; load it without {parameter}=0, on a CPU that can"
+                "{module} does not detect spinning vCPUs; load it without {parameter}=0, on a CPU that supports it"
             ),
         ),
-        _ => Finding::ok(subject, format!("{module} notices vCPUs that spin")),
+        _ => Finding::ok(subject, format!("{module} detects spinning vCPUs")),
     })
 }
 
@@ -75,7 +75,8 @@ fn is_loaded(root: &Path, module: &str) -> bool {
     exists(root, &format!("/sys/module/{module}"))
 }
 
-/// The daemon that pins processes to nodes: root's, since anybody's process may have the name. That libvirt asks `numad` where to put a VM does not need the daemon.
+/// The daemon that pins processes to nodes: root's, since any user's process may have the name. libvirt can
+/// ask `numad` where to put a VM without the daemon.
 fn numad(root: &Path) -> Finding {
     let subject = "numad";
     let daemon = processes(root)

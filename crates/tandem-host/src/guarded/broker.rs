@@ -1,7 +1,7 @@
-//! The broker, which has the rights that the agent has given up.
+//! The broker, which keeps the privileges that the agent has given up.
 //!
-//! The agent asks it; it checks what is asked ([`Question::checked`]), and lets a reader read, by a [`Guard`]. It reads nothing of strangers
-//! itself but whose their processes are.
+//! The agent asks it. The broker checks each question ([`Question::checked`]), and has a reader read, through
+//! a [`Guard`]. Of other users' processes it reads nothing itself except their owner.
 
 use super::channel::{Channel, answer_all};
 use super::guard::Guard;
@@ -19,25 +19,25 @@ use std::time::{Duration, Instant};
 
 /// How long the broker may take: longer than it waits for a reader.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// Longest answer to what is not a question about a file, bytes: two numbers for each of 8192 threads.
+/// Longest answer to a request that is not about a file, bytes: two numbers for each of 8192 threads.
 const TOLD_MAX_BYTES: u64 = 1 << 18;
 
-/// What the broker is asked for.
+/// A request to the broker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     Read(Question),
-    /// Whether a thread has a cookie of core scheduling.
+    /// Whether a thread has a core scheduling cookie.
     HasCookie(u32),
-    /// To give all threads of a process a new cookie; the answer is the error's number, if there is one.
+    /// Gives all threads of a process a new cookie; the answer is the error's number, if there is one.
     GiveCookie(u32),
-    /// Which threads of a process are vCPUs, by KVM's word.
+    /// Which threads of a process are vCPUs, according to KVM.
     VcpusOf(u32),
 }
 
-/// The broker, as the agent sees it.
+/// The agent's side of the broker.
 #[derive(Debug)]
 pub(super) struct Broker {
-    /// Nothing once it has ended: nobody can start another one.
+    /// `None` once it has ended: the agent cannot start another one.
     channel: Option<Channel>,
 }
 
@@ -71,7 +71,7 @@ impl Broker {
     }
 }
 
-/// Answers the agent until it has ended: what the broker does.
+/// The broker's work: answers the agent until that has ended.
 ///
 /// # Errors
 /// If the agent is gone.
@@ -96,23 +96,24 @@ pub(super) fn serve(reader: fn() -> Command, gives_cookies: bool) -> io::Result<
     })
 }
 
-/// Whether a command line has that text somewhere.
+/// Whether a command line contains this text.
 fn contains(arguments: &[u8], text: &[u8]) -> bool {
     !text.is_empty() && arguments.windows(text.len()).any(|window| window == text)
 }
 
-/// Gives all threads of a process a new cookie of core scheduling.
+/// Gives all threads of a process a new core scheduling cookie.
 pub(super) fn give_cookie(process: u32) -> Result<(), Errno> {
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
     create_core_scheduling_cookie(pid, CoreSchedulingScope::ThreadGroup)
 }
 
-/// Whether a thread has a cookie of core scheduling; nothing if the kernel does not tell.
+/// Whether a thread has a core scheduling cookie; `None` if the kernel does not say.
 pub(super) fn has_cookie(thread: u32) -> Option<bool> {
     let pid = i32::try_from(thread).ok().and_then(Pid::from_raw)?;
     match core_scheduling_cookie(pid, CoreSchedulingScope::Thread) {
         Ok(cookie) => Some(cookie != 0),
-        // A kernel without core scheduling, or cores of one thread each: there are no cookies. A thread that is gone has none.
+        // Without core scheduling, or on cores of one thread each, there are no cookies. A thread that is
+        // gone has none.
         Err(Errno::INVAL | Errno::NODEV | Errno::SRCH) => Some(false),
         Err(_) => None,
     }

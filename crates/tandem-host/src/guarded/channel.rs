@@ -1,4 +1,5 @@
-//! How two processes of Tandem talk: a question is a line of JSON, an answer its length and so many bytes.
+//! How two processes of Tandem communicate: a question is a line of JSON, an answer its length and that many
+//! bytes.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -7,14 +8,14 @@ use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// How often who waits for an answer looks around.
+/// How often `ask` calls `wait` while there is no answer.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// The length of an answer where there is none.
+/// The length that stands for no answer.
 const NOTHING: u64 = u64::MAX;
 /// Longest question, bytes: some thousand addresses of pages, or a path.
 const QUESTION_MAX_BYTES: u64 = 1 << 20;
 
-/// A process that answers, as who asks sees it.
+/// The asking side of a process that answers.
 #[derive(Debug)]
 pub struct Channel {
     /// The process.
@@ -36,10 +37,11 @@ impl Channel {
         }
     }
 
-    /// The answer, of at most so many bytes. `wait` is called while there is none, once a [`LOOK_INTERVAL`].
+    /// The answer, of at most this many bytes. Calls `wait` once per [`LOOK_INTERVAL`] while there is none.
     ///
     /// # Errors
-    /// If the process has ended or answers nonsense, and those of `wait`: there is no way to ask it again.
+    /// If the process has ended or gives a malformed answer, and those of `wait`. The process cannot be asked
+    /// again then.
     pub fn ask(
         &mut self,
         question: &impl Serialize,
@@ -51,7 +53,7 @@ impl Channel {
         if line.len() as u64 > QUESTION_MAX_BYTES {
             return Ok(None);
         }
-        // It waits for questions, one at a time, and reads them to their ends.
+        // It reads questions one at a time, each to its end.
         self.input.write_all(&line)?;
         let mut length = [0; 8];
         self.read(&mut length, &mut wait)?;
@@ -86,10 +88,10 @@ impl Channel {
     }
 }
 
-/// Answers questions on standard input until it is closed; nonsense has no answer, and neither has a question that is too long.
+/// Answers questions on standard input until it is closed. A malformed or overlong question gets no answer.
 ///
 /// # Errors
-/// If who asks is gone.
+/// If the asking process is gone.
 pub fn answer_all<Question: DeserializeOwned>(
     mut answer: impl FnMut(Question) -> Option<Vec<u8>>,
 ) -> io::Result<()> {

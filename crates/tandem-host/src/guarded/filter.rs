@@ -1,11 +1,12 @@
-//! What a helper process may ask of the kernel, once it has begun to serve: seccomp(2).
+//! The system calls that a helper process may make once it serves: seccomp(2).
 //!
-//! A reader has `CAP_SYS_PTRACE`, and whoever has that may write into the memory of any process, of which `/proc` has a file. The filter
-//! takes that away: files are opened for reading alone, and of all other calls only those that reading takes are left. A call that is
-//! not allowed fails with `EPERM`.
+//! A reader has `CAP_SYS_PTRACE`, which allows it to write into the memory of any process through a file of
+//! `/proc`. The filter removes that: files can be opened only for reading, and all other calls that reading
+//! does not need fail with `EPERM`.
 //!
-//! Limits: a filter sees numbers, not what pointers lead to. So openat2(2), which has its flags in memory, is not allowed, nor io_uring(7). Where the
-//! kernel has no filters, or on an architecture that `seccompiler` does not know, the helper serves without.
+//! Limits: a filter sees numbers, not the memory behind pointers. So openat2(2), which has its flags in
+//! memory, is not allowed, nor is io_uring(7). Where the kernel has no filters, or on an architecture that
+//! `seccompiler` does not know, the helper serves without one.
 
 use libc::c_long;
 use seccompiler::{
@@ -40,7 +41,7 @@ const SERVE: [c_long; 22] = [
     libc::SYS_exit_group,
 ];
 
-/// Calls that find out about files, and change nothing.
+/// Calls that inspect files, and change nothing.
 const LOOK: [c_long; 6] = [
     libc::SYS_fstat,
     libc::SYS_newfstatat,
@@ -50,16 +51,16 @@ const LOOK: [c_long; 6] = [
     libc::SYS_lseek,
 ];
 
-/// What a helper does.
+/// The work of a helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
-    /// It reads files.
+    /// Reads files.
     Read,
-    /// It moves pages.
+    /// Moves pages.
     Move,
 }
 
-/// Confines the calling thread, and those that it starts, to a duty; for good.
+/// Confines the calling thread, and threads that it starts, to a duty. This cannot be undone.
 ///
 /// # Errors
 /// If the kernel has filters and refuses this one.
@@ -72,23 +73,23 @@ pub fn confine_to(duty: Duty) -> io::Result<()> {
     }
 }
 
-/// Whether the kernel was built without them: seccomp(2).
+/// Whether the error means that the kernel was built without filters: seccomp(2).
 fn has_no_filters(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS))
 }
 
 fn program(duty: Duty, architecture: TargetArch) -> Result<BpfProgram, Error> {
-    // Without any of these bits in the argument of that number.
+    // None of these bits may be set in the argument with this number.
     let without = |argument: u8, bits: libc::c_int| {
         let op = SeccompCmpOp::MaskedEq(bits as u32 as u64);
         let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, op, 0)?;
         Ok::<_, Error>(vec![SeccompRule::new(vec![condition])?])
     };
     let mut rules: Vec<(c_long, Vec<SeccompRule>)> = SERVE.map(|call| (call, Vec::new())).into();
-    // Memory is not executed.
+    // Memory must not become executable.
     rules.push((libc::SYS_mmap, without(2, libc::PROT_EXEC)?));
     rules.push((libc::SYS_mprotect, without(2, libc::PROT_EXEC)?));
-    // A thread that panics, or is aborted, ends itself with a signal; as the kernel sees to it, no other process.
+    // A thread that panics, or is aborted, ends itself with a signal; the rule allows no other process.
     rules.push((libc::SYS_tgkill, vec![equal(0, std::process::id())?]));
     rules.push((
         libc::SYS_fcntl,
@@ -115,7 +116,7 @@ fn program(duty: Duty, architecture: TargetArch) -> Result<BpfProgram, Error> {
     Ok(filter.try_into()?)
 }
 
-/// The argument of that number has that value.
+/// The argument with this number has this value.
 fn equal(argument: u8, value: u32) -> Result<SeccompRule, Error> {
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value.into())?;
     Ok(SeccompRule::new(vec![condition])?)
@@ -129,7 +130,7 @@ mod tests {
     use std::process::Command;
     use std::thread;
 
-    /// What happens on a thread that is confined; the others of the tests' process are not.
+    /// Runs a closure on a confined thread; the other threads of the tests' process are not confined.
     fn confined<T: Send + 'static>(duty: Duty, act: impl FnOnce() -> T + Send + 'static) -> T {
         let confined = move || {
             rustix::thread::set_no_new_privs(true).unwrap();
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn who_moves_pages_opens_nothing() {
+    fn a_helper_that_moves_pages_opens_nothing() {
         confined(Duty::Move, || {
             assert!(is_refused(File::open("/etc/passwd")));
             assert!(is_refused(Command::new("true").spawn()));

@@ -1,4 +1,4 @@
-//! A reader, and what is done about one that does not answer.
+//! A reader, and its replacement if it does not answer.
 
 use super::channel::{Channel, LOOK_INTERVAL};
 use super::question::Question;
@@ -10,20 +10,22 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// Helpers that were killed and have not ended.
+/// Most helpers that were killed and have not ended.
 pub const LEFT_MAX: usize = 64;
-/// For how long a helper may be seen to wait: much longer than a file of `/proc` waits for the process's own calls.
+/// How long a helper may wait within the kernel: much longer than a file of `/proc` waits for the process's
+/// own calls.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long an answer may take in all. The kernel looks at each page for `numa_maps`, 10 ns each: 20 s for 8 TiB.
+/// How long an answer may take in all. For `numa_maps` the kernel visits each page, 10 ns each: 20 s for 8
+/// TiB.
 const LONGEST: Duration = Duration::from_secs(20);
-/// How long nothing is asked about a user whose file did not answer; doubled each time.
+/// How long a user whose file did not answer gets no questions; doubled each time.
 const SILENCE_MIN: Duration = Duration::from_secs(60);
 const SILENCE_MAX: Duration = Duration::from_secs(3600);
-/// How long answers about a user's processes may take in [`SILENCE_MIN`], all together: page tables of terabytes take their time, and are as
-/// good as a file that never answers. Root's may take any time.
+/// How long all answers about a user's processes together may take in [`SILENCE_MIN`]: page tables of
+/// terabytes take so long that they resemble a file that never answers. Root's may take any time.
 const SHARE: Duration = Duration::from_secs(10);
 
-/// A helper, and what became of those before it.
+/// A helper, and the remains of earlier ones.
 #[derive(Debug)]
 pub(super) struct Guard {
     start: fn() -> Command,
@@ -35,7 +37,7 @@ pub(super) struct Guard {
     spent: HashMap<u32, (Instant, Duration)>,
 }
 
-/// Until when nothing is asked about a user, and for how long that was.
+/// Until when a user gets no questions, and for how long that was.
 #[derive(Clone, Copy, Debug)]
 struct Silence {
     until: Instant,
@@ -43,7 +45,7 @@ struct Silence {
 }
 
 impl Guard {
-    /// One whose helpers are started so.
+    /// A guard that starts its helpers with `start`.
     pub fn new(start: fn() -> Command) -> Self {
         Self {
             start,
@@ -55,10 +57,10 @@ impl Guard {
         }
     }
 
-    /// What a helper answers to a question about a process of that user.
+    /// A helper's answer to a question about a process of this user.
     pub fn ask(&mut self, question: &Question, user: u32) -> Option<Vec<u8>> {
         self.left.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
-        // Whoever has subordinate users would cost some seconds with each of them.
+        // A user with subordinate users would cost some seconds with each of them.
         let user = behind(Path::new("/"), user);
         let now = Instant::now();
         if self.left.len() >= LEFT_MAX || self.silences.get(&user).is_some_and(|silence| now < silence.until)
@@ -95,7 +97,8 @@ impl Guard {
         self.silences.insert(user, Silence { until: Instant::now() + length, length });
     }
 
-    /// Whether answers about a user have taken too long lately, the one that was asked for at `asked` included.
+    /// Whether answers about a user have taken too long recently, including the one that was requested at
+    /// `asked`.
     fn has_used_its_share(&mut self, user: u32, asked: Instant) -> bool {
         let (since, spent) = self.spent.entry(user).or_insert((asked, Duration::ZERO));
         if asked.duration_since(*since) >= SILENCE_MIN {
@@ -106,23 +109,23 @@ impl Guard {
     }
 }
 
-/// Whether a process waits for something else than a CPU.
+/// Whether a process waits for something other than a CPU.
 fn is_waiting(child: &Child) -> bool {
     let directory = format!("/proc/{}", child.id());
     read_stat(Path::new(&directory)).is_some_and(|stat| stat.state != b'R')
 }
 
-/// How long an answer is waited for.
+/// How long to wait for an answer.
 #[derive(Debug)]
 struct Wait {
-    /// What is left of the time in which the helper may be seen to wait.
+    /// The remaining time in which the helper may wait within the kernel.
     patience: Duration,
     deadline: Instant,
 }
 
 impl Wait {
-    /// Another look interval has passed; fails with `TimedOut` if the helper has waited for too long, with `WouldBlock` if it has had too
-    /// little of a CPU.
+    /// Accounts for another interval; fails with `TimedOut` if the helper has waited for too long, with
+    /// `WouldBlock` if it had too little of a CPU.
     fn go_on(&mut self, is_waiting: bool) -> io::Result<()> {
         if is_waiting {
             self.patience = self.patience.saturating_sub(LOOK_INTERVAL);
@@ -137,7 +140,7 @@ impl Wait {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Who waits for a file of somebody's does not end by itself.
+        // A helper that waits for an untrusted file does not end by itself.
         self.left.extend(self.helper.take().map(|helper| helper.child));
         for child in &mut self.left {
             let _ = child.kill();
@@ -184,10 +187,10 @@ mod tests {
         assert_eq!(guard.ask(&question(), 1000), None);
         assert_eq!(guard.silences[&1000].length, SILENCE_MIN);
         guard.start = answers;
-        assert_eq!(guard.ask(&question(), 1000), None, "nothing is asked about that user");
-        assert!(guard.ask(&question(), 1001).is_some(), "others are");
+        assert_eq!(guard.ask(&question(), 1000), None, "that user gets no questions");
+        assert!(guard.ask(&question(), 1001).is_some(), "other users do");
 
-        // The silence is over, and it hangs again.
+        // The silence is over, and the helper hangs again.
         guard.helper = None;
         guard.start = || shell("exec sleep 1000");
         guard.silences.get_mut(&1000).unwrap().until = Instant::now();
@@ -210,21 +213,21 @@ mod tests {
         for liar in liars {
             let mut guard = Guard::new(liar);
             assert_eq!(guard.ask(&question(), 1000), None);
-            assert!(guard.silences.is_empty(), "that is not the user's doing");
+            assert!(guard.silences.is_empty(), "the user is not to blame");
             guard.start = answers;
             assert!(guard.ask(&question(), 1000).is_some());
         }
     }
 
     #[test]
-    fn who_has_no_cpu_is_waited_for() {
+    fn a_helper_without_a_cpu_gets_more_time() {
         let mut wait = Wait { patience: SHORT, deadline: Instant::now() + LONGEST };
         assert!((0..1000).all(|_| wait.go_on(false).is_ok()));
         let looks = (1..).find(|_| wait.go_on(true).is_err());
         assert_eq!(looks, Some(6));
         let mut late = Wait { patience: SHORT, deadline: Instant::now() };
         assert_eq!(late.go_on(false).unwrap_err().kind(), ErrorKind::WouldBlock);
-        // Busy, and no answer: it is given up, and that is not the user's doing.
+        // Busy without an answer: the guard gives it up, and does not blame the user.
         let mut helper = Channel::start(shell("while :; do :; done")).unwrap();
         std::thread::sleep(SHORT);
         assert!(!is_waiting(&helper.child));
@@ -244,13 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_long_again_and_again_is_silenced() {
+    fn a_user_whose_files_take_long_again_and_again_is_silenced() {
         let mut guard = Guard::new(answers);
         guard.spent.insert(1000, (Instant::now(), SHARE));
         guard.spent.insert(0, (Instant::now(), SHARE));
         assert!(guard.ask(&question(), 1000).is_some());
-        assert_eq!(guard.ask(&question(), 1000), None, "it has had its share");
+        assert_eq!(guard.ask(&question(), 1000), None, "it has used its share");
         assert!((0..2).all(|_| guard.ask(&question(), 0).is_some()), "root is trusted");
-        assert!(guard.ask(&question(), 1001).is_some(), "others are not concerned");
+        assert!(guard.ask(&question(), 1001).is_some(), "other users are unaffected");
     }
 }

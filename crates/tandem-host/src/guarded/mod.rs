@@ -1,21 +1,26 @@
-//! Reads files that may never answer, and keeps the right to read them apart from who serves users.
+//! Reads files that may never answer, and separates the privilege to read them from the process that serves
+//! users.
 //!
-//! **Problem.** Some files of a process wait for its memory: `/proc/PID/cmdline`, `maps` and `numa_maps`. Whoever backs a page of it with a
-//! file system of its own (FUSE), and does not answer, holds up all who read them, and a file that a stranger has named may be on such a
-//! file system itself. A thread that waits there cannot be ended. And to read them of other users' processes takes `CAP_SYS_PTRACE`, with
-//! which one may write into any process.
+//! **Problem.** Some files of a process wait for its memory: `/proc/PID/cmdline`, `maps` and `numa_maps`. A
+//! user who backs a page of that memory with a file system of their own (FUSE) which does not answer blocks
+//! every reader of these files; a file that an untrusted user has named may be on such a file system itself.
+//! A thread that waits there cannot be ended. And reading these files of other users' processes takes
+//! `CAP_SYS_PTRACE`, which also allows writing into any process.
 //!
-//! **Approach.** They are read by a helper, a *reader*, which has a pipe for questions and one for answers, and a [filter] that
-//! leaves it nothing but reading. One that is seen to wait within the kernel for too long is killed and left, another one takes its place, and
-//! the user in question is not asked about for a while: a minute, then two, up to an hour. So a hostile user costs others some seconds,
-//! ever more rarely. One that could run and has no CPU is waited for much longer: that is nobody's doing.
+//! **Approach.** A helper, the *reader*, reads them. It has a pipe for questions and one for answers, and a
+//! [filter] that leaves it nothing but reading. A reader that waits within the kernel for too long is killed
+//! and left behind, another one replaces it, and the user in question gets no questions for a while: a
+//! minute, then two, up to an hour. So a hostile user costs others some seconds, ever more rarely. A reader
+//! that could run but gets no CPU has much longer: that is not the user's fault.
 //!
-//! Commands ask a reader themselves ([`guard_with`]). The agent, which serves users and parses what they write, gives up all rights; it asks a
-//! *broker* ([`delegate_to`]) that has kept them, and checks what it is asked: three files of any process, and those that a process's command
-//! line names and its user may read. Whoever has neither, as tests and libraries, reads directly.
+//! Commands ask a reader directly ([`guard_with`]). The agent, which serves users and parses what they write,
+//! gives up all privileges. It asks a *broker* ([`delegate_to`]), which has kept them and checks each
+//! question: it allows three files of any process, and files that a process's command line names and its user
+//! may read. A process with neither, such as tests and libraries, reads directly.
 //!
-//! **Limits.** One file at a time. A killed reader that does not end keeps its memory; [`LEFT_MAX`] of them are left at most, and nothing
-//! is read beyond that. Without its broker the agent has to end: [`is_lost`].
+//! **Limits.** One file at a time. A killed reader that does not end keeps its memory; at most [`LEFT_MAX`]
+//! of them are left behind, and beyond that nothing is read. Without its broker the agent has to end:
+//! [`is_lost`].
 
 mod broker;
 mod channel;
@@ -38,7 +43,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Reads a file of a process of that user, by its directory in `/proc`: the start of it, as far as such a file is of use.
+/// Reads a file of a process of this user, by its directory in `/proc`: its start, as far as that is useful.
 pub fn read_of_process(process: &Path, file: ProcessFile, user: u32) -> Option<Vec<u8>> {
     ask(Question { process: process.to_owned(), what: What::OfProcess(file) }, user)
 }
@@ -46,7 +51,8 @@ pub fn read_of_process(process: &Path, file: ProcessFile, user: u32) -> Option<V
 /// Longest path that the kernel follows, bytes: `PATH_MAX`.
 const PATH_MAX_BYTES: usize = 4096;
 
-/// Reads a file that a process of `user` has named, from a folder on: [`read_file`](crate::untrusted::read_file).
+/// Reads a file that a process of `user` has named, from a folder on:
+/// [`read_file`](crate::untrusted::read_file).
 pub fn read_named(process: &Path, start: &Path, path: &str, user: u32) -> Option<Vec<u8>> {
     if path.len() > PATH_MAX_BYTES {
         return None;
@@ -55,7 +61,7 @@ pub fn read_named(process: &Path, start: &Path, path: &str, user: u32) -> Option
     ask(Question { process: process.to_owned(), what }, user)
 }
 
-/// Whether a thread has a cookie of core scheduling; nothing if the kernel does not tell.
+/// Whether a thread has a core scheduling cookie; `None` if the kernel does not say.
 pub fn has_cookie(thread: u32) -> Option<bool> {
     match &mut *lock() {
         Some(Way::Broker(broker)) => broker.tell(&Request::HasCookie(thread))?,
@@ -63,7 +69,8 @@ pub fn has_cookie(thread: u32) -> Option<bool> {
     }
 }
 
-/// Gives all threads of a process a new cookie of core scheduling, which nobody else has. It stays with them to their end.
+/// Gives all threads of a process a new core scheduling cookie, which no other process has. They keep it
+/// until they end.
 ///
 /// # Errors
 /// If the process is gone, may not be traced, or the kernel has no core scheduling.
@@ -78,7 +85,8 @@ pub fn give_cookie(process: u32) -> Result<(), Errno> {
     }
 }
 
-/// Numbers of a process's vCPUs with those of their threads, as far as KVM tells: `/sys/kernel/debug` is root's.
+/// Numbers of a process's vCPUs with those of their threads, from KVM: only root may read
+/// `/sys/kernel/debug`.
 pub fn vcpus_told_by_kvm(root: &Path, pid: u32) -> Vec<(u32, u32)> {
     match &mut *lock() {
         Some(Way::Broker(broker)) => broker.tell(&Request::VcpusOf(pid)).unwrap_or_default(),
@@ -86,13 +94,13 @@ pub fn vcpus_told_by_kvm(root: &Path, pid: u32) -> Vec<(u32, u32)> {
     }
 }
 
-/// From now on such files are read by a helper, which this starts: a process that calls [`serve`].
+/// Starts a helper, a process that calls [`serve`], and reads such files through it from now on.
 pub fn guard_with(reader: fn() -> Command) {
     *lock() = Some(Way::Reader(Guard::new(reader)));
 }
 
-/// From now on a broker is asked, which this starts: a process that calls [`serve_as_broker`]. Who starts it may give up the right to
-/// trace processes then.
+/// Starts a broker, a process that calls [`serve_as_broker`], and asks it from now on. The caller may then
+/// give up the privilege to trace processes.
 ///
 /// # Errors
 /// If it cannot be started.
@@ -101,7 +109,7 @@ pub fn delegate_to(broker: Command) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a broker is asked, which has the right to look at all processes.
+/// Whether a broker is in use, which has the privilege to read about all processes.
 pub fn is_delegated() -> bool {
     matches!(&*lock(), Some(Way::Broker(_)))
 }
@@ -111,17 +119,17 @@ pub fn is_lost() -> bool {
     matches!(&*lock(), Some(Way::Broker(broker)) if broker.is_lost())
 }
 
-/// Answers questions on standard input until it is closed: what a reader does.
+/// The reader's work: answers questions on standard input until it is closed.
 ///
 /// # Errors
-/// If who asks is gone.
+/// If the asking process is gone.
 pub fn serve() -> io::Result<()> {
     confine_to(Duty::Read)?;
     answer_all(|question: Question| question.answer())
 }
 
-/// Answers the agent until it has ended: what a broker does, by readers that are started so. `gives_cookies`: it keeps processes apart that
-/// the agent names.
+/// The broker's work: answers the agent until that has ended, through readers that `reader` starts.
+/// `gives_cookies`: it gives cookies to processes that the agent names.
 ///
 /// # Errors
 /// If the agent is gone.
@@ -129,7 +137,7 @@ pub fn serve_as_broker(reader: fn() -> Command, gives_cookies: bool) -> io::Resu
     broker::serve(reader, gives_cookies)
 }
 
-/// Who reads.
+/// How files are read.
 enum Way {
     Reader(Guard),
     Broker(Broker),
@@ -138,7 +146,7 @@ enum Way {
 static WAY: Mutex<Option<Way>> = Mutex::new(None);
 
 fn lock() -> MutexGuard<'static, Option<Way>> {
-    // Each question leaves it whole, or without a helper.
+    // Each question leaves the state consistent, or without a helper.
     WAY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

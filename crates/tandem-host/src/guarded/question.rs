@@ -1,4 +1,4 @@
-//! What a reader is asked.
+//! The questions to a reader.
 
 use crate::untrusted;
 use crate::vms::read_user;
@@ -7,14 +7,14 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A file of a process that waits for the process's memory.
+/// A file of a process that the kernel generates from the process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessFile {
     /// Its arguments.
     Cmdline,
     /// Its mappings.
     Maps,
-    /// The same, with their policies and nodes.
+    /// Its mappings, with their policies and nodes.
     NumaMaps,
 }
 
@@ -27,8 +27,8 @@ impl ProcessFile {
         }
     }
 
-    /// The most that is read of it, bytes. Command lines of managers have some ten thousand; a mapping takes some hundred, and a process may
-    /// have 65,530 by default (`vm.max_map_count`).
+    /// The most bytes that are read of it. Command lines of managers have some ten thousand; a mapping takes
+    /// some hundred, and a process may have 65,530 by default (`vm.max_map_count`).
     fn max_bytes(self) -> u64 {
         match self {
             Self::Cmdline => 1 << 18,
@@ -37,11 +37,11 @@ impl ProcessFile {
     }
 }
 
-/// What is to be read.
+/// The file to read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum What {
     OfProcess(ProcessFile),
-    /// A file that the process of that user has named, by its path from a folder on.
+    /// A file that the process of this user has named, by its path from a folder on.
     Named {
         start: PathBuf,
         path: String,
@@ -55,13 +55,13 @@ const NAMED_MAX_BYTES: u64 = 1 << 20;
 /// A question about a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Question {
-    /// Its directory in `/proc`.
+    /// The process's directory in `/proc`.
     pub process: PathBuf,
     pub what: What,
 }
 
 impl Question {
-    /// The most that an answer may have, bytes.
+    /// The longest possible answer, bytes.
     pub fn max_bytes(&self) -> u64 {
         match self.what {
             What::OfProcess(file) => file.max_bytes(),
@@ -69,7 +69,7 @@ impl Question {
         }
     }
 
-    /// Reads.
+    /// Reads the file.
     pub fn answer(&self) -> Option<Vec<u8>> {
         match &self.what {
             What::OfProcess(file) => {
@@ -82,8 +82,8 @@ impl Question {
         }
     }
 
-    /// Whose process it is about, if it is about a process of this machine and asks for nothing but what may be told of that: whoever asks is
-    /// not believed.
+    /// The user of the process in question, if the question is about a process of this machine and asks only
+    /// for what may be revealed about it: the asking process is not trusted.
     pub fn checked(&self) -> Option<u32> {
         let number = self.process.strip_prefix("/proc").ok()?.to_str()?;
         if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -94,7 +94,7 @@ impl Question {
             What::OfProcess(_) => Some(owner),
             What::Named { start, user, .. } => {
                 let starts = [Path::new("/").to_owned(), self.process.join("root"), self.process.join("cwd")];
-                // As text: `Path` would take `/proc/1/root/.` for `/proc/1/root`.
+                // Compares text: `Path` would take `/proc/1/root/.` for `/proc/1/root`.
                 let is_start = starts.iter().any(|known| known.as_os_str() == start.as_os_str());
                 (is_start && *user == owner).then_some(owner)
             }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_not_believed() {
+    fn the_asking_process_is_not_trusted() {
         let own = format!("/proc/{}", std::process::id());
         let user = getuid().as_raw();
         let maps = || What::OfProcess(ProcessFile::Maps);

@@ -1,9 +1,10 @@
-//! From OpenMetrics to the text format that Prometheus had before.
+//! Converts OpenMetrics to Prometheus' earlier text format.
 //!
-//! The two differ here in what a counter is called where it is described: without the `_total` of its values in
-//! OpenMetrics, with it in the other. [OpenMetrics](https://prometheus.io/docs/specs/om/open_metrics_spec/) also ends with
-//! a line of its own. [The other](https://prometheus.io/docs/instrumenting/exposition_formats/) is what tools expect that
-//! do not ask for anything.
+//! Here the two differ in the name of a counter in its description: in OpenMetrics it lacks the `_total` of
+//! the values, in the earlier format it has it.
+//! [OpenMetrics](https://prometheus.io/docs/specs/om/open_metrics_spec/) also ends with a line of its own.
+//! [The earlier format](https://prometheus.io/docs/instrumenting/exposition_formats/) is for clients that do
+//! not request one.
 
 /// The same metrics in the text format 0.0.4.
 pub fn from_openmetrics(text: &str) -> String {
@@ -11,7 +12,7 @@ pub fn from_openmetrics(text: &str) -> String {
     let mut help: Option<(&str, &str)> = None;
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            // Which name it has, the next line tells.
+            // The next line has its name.
             help = Some(rest.split_once(' ').unwrap_or((rest, "")));
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
         {

@@ -18,24 +18,24 @@ use std::fmt;
 /// Labels of a metric: names and values.
 type Labels<'a, const N: usize> = [(&'static str, Cow<'a, str>); N];
 
-/// All that a page tells.
+/// All values of a page.
 #[derive(Debug)]
 pub struct Sample {
     pub kernel_release: String,
-    /// None if the scheduler is gone.
+    /// `None` if the scheduler is gone.
     pub status: Option<Status>,
     pub history: History,
-    /// None if there is no socket.
+    /// `None` if there is no socket.
     pub requests: Option<Requests>,
     pub places: Vec<(Place, PlaceTimes)>,
     /// By node.
     pub available_bytes: Vec<(u32, u64)>,
-    /// None if nobody looks after VMs, which is not the same as that there is none.
+    /// `None` if no agent runs, as opposed to an agent without VMs.
     pub vms: Option<Vec<VmReport>>,
     pub decisions: Option<HomeDecisions>,
     pub looks: Option<u64>,
     pub looked_unix_s: Option<u64>,
-    /// None where memory of VMs stays where it is.
+    /// `None` where memory of VMs stays where it is.
     pub memory: Option<MovedMemory>,
 }
 
@@ -52,14 +52,18 @@ impl Collector for Sample {
 impl Sample {
     fn encode_scheduler(&self, page: &mut Page<'_>) -> fmt::Result {
         let version = [("version", env!("CARGO_PKG_VERSION"))];
-        page.gauges("build_info", "the version of tandem that serves this", [(version, 1u64)])?;
-        page.gauge("scheduler_up", "whether the scheduler is loaded: 1, or 0", self.status.is_some().into())?;
+        page.gauges("build_info", "version of tandem that serves these metrics", [(version, 1u64)])?;
+        page.gauge(
+            "scheduler_up",
+            "1 while the scheduler is loaded, otherwise 0",
+            self.status.is_some().into(),
+        )?;
         let Some(status) = &self.status else { return Ok(()) };
         let labels = [("mode", status.mode.name()), ("kernel", &self.kernel_release)];
-        page.gauges("scheduler_info", "where the scheduler runs: mode and kernel", [(labels, 1u64)])?;
+        page.gauges("scheduler_info", "mode of the scheduler, and release of the kernel", [(labels, 1u64)])?;
         page.gauge(
             "scheduler_loaded_timestamp_seconds",
-            "when the scheduler was loaded first, in Unix time",
+            "time when the scheduler was first loaded, in Unix time",
             status.loaded_unix_s(),
         )?;
         for counter in status.counters.iter() {
@@ -72,11 +76,15 @@ impl Sample {
         let History { loads, ejections, last_ejection_unix_s, failed_reloads, agent_restarts } =
             &self.history;
         let counters = [
-            ("scheduler_loads", "how often the scheduler was loaded on this machine", loads),
-            ("settings_reload_failures", "how often settings could not be read again", failed_reloads),
+            ("scheduler_loads", "number of times that the scheduler was loaded on this machine", loads),
+            (
+                "settings_reload_failures",
+                "number of reloads that found a mistake in the settings",
+                failed_reloads,
+            ),
             (
                 "agent_restarts",
-                "how often the agent ended or was silent, and was started again",
+                "number of times that the agent ended or stopped responding, and was restarted",
                 agent_restarts,
             ),
         ];
@@ -86,11 +94,11 @@ impl Sample {
         let ejections = ejections.iter().map(|(reason, count)| ([("reason", reason.as_str())], *count));
         page.counters(
             "scheduler_ejections",
-            "how often the kernel ejected the scheduler on this machine, by its reason",
+            "number of times that the kernel ejected the scheduler on this machine, by the kernel's reason",
             ejections,
         )?;
         if let Some(unix_s) = *last_ejection_unix_s {
-            let help = "when the kernel ejected the scheduler last, in Unix time";
+            let help = "time when the kernel last ejected the scheduler, in Unix time";
             page.gauge("scheduler_last_ejection_timestamp_seconds", help, unix_s)?;
         }
         let Some(Requests { changed, refused, turned_away }) = self.requests else { return Ok(()) };
@@ -104,7 +112,7 @@ impl Sample {
 
     fn encode_machine(&self, page: &mut Page<'_>) -> fmt::Result {
         let cpus = self.places.iter().map(|(place, times)| (place_labels(place), times.cpus));
-        page.gauges("cpus", "CPUs that are online, by node and last-level cache", cpus)?;
+        page.gauges("cpus", "online CPUs, by node and last-level cache", cpus)?;
         let times = self.places.iter().flat_map(|(place, times)| {
             let states = [("busy", times.busy_ns), ("idle", times.idle_ns), ("steal", times.steal_ns)];
             states.map(|(state, ns)| {
@@ -114,15 +122,15 @@ impl Sample {
         });
         page.counters(
             "cpu_seconds",
-            "what CPUs did since the agent began; busy has guests in it, steal is what a hypervisor below took",
+            "CPU time since the agent began, by state; busy includes guests, steal is time that a hypervisor below took",
             times,
         )?;
         let guests = self.places.iter().map(|(place, times)| (place_labels(place), seconds(times.guest_ns)));
-        page.counters("cpu_guest_seconds", "the part of the busy time in which CPUs ran guests", guests)?;
+        page.counters("cpu_guest_seconds", "busy time in which CPUs ran guests", guests)?;
         let available = self.available_bytes.iter().map(|(node, bytes)| ([node_label(*node)], *bytes));
         page.gauges(
             "node_memory_available_bytes",
-            "memory that a node has to give: free, or in use for cached files",
+            "memory that a node can still give: free, or caching files",
             available,
         )
     }
@@ -131,14 +139,14 @@ impl Sample {
         if let Some(looks) = self.looks {
             page.one(
                 "agent_looks",
-                "how often the agent has looked around since it began, about once a second",
+                "scans of the agent since it began, about one per second",
                 &ConstCounter::new(looks),
             )?;
         }
         if let Some(unix_s) = self.looked_unix_s {
             page.gauge(
                 "agent_last_look_timestamp_seconds",
-                "when the agent looked around last, in Unix time",
+                "time of the agent's last scan, in Unix time",
                 unix_s,
             )?;
         }
@@ -159,7 +167,7 @@ impl Sample {
             let stayed = [("shared", shared), ("busy", busy), ("no_room", no_room)];
             page.counters(
                 "memory_unmoved_bytes",
-                "memory of VMs that the agent has tried to move and that stayed, by reason",
+                "memory of VMs that the agent tried to move without success, by reason",
                 stayed.map(|(reason, bytes)| ([("reason", reason)], bytes)),
             )?;
         }
@@ -182,12 +190,12 @@ fn encode_vms(vms: &[VmReport], page: &mut Page<'_>) -> fmt::Result {
         let manager = ("manager", vm.manager.to_string().into());
         ([name, pid, manager, ("monitor", vm.monitor.to_string().into())], 1u64)
     });
-    page.gauges("vm_info", "who started a VM, and the program that runs it", info)?;
+    page.gauges("vm_info", "manager that started a VM, and program that runs it", info)?;
     page.gauges("vm_vcpus", "vCPUs of a VM", all(|vm| Some(vm.vcpus as u64)))?;
     let quotas = vms.iter().filter_map(|vm| Some((vm_labels(vm), vm.quota_cpus?)));
     page.gauges(
         "vm_cpu_quota_cpus",
-        "CPUs that a VM may use at a time on average, by the limits of its cgroups",
+        "CPUs that a VM may use on average, by the limits of its cgroups",
         quotas,
     )?;
     page.counters(
@@ -212,20 +220,20 @@ fn encode_vms(vms: &[VmReport], page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.counters(
         "vm_away_seconds",
-        "time that a VM's vCPUs ran on other CPUs than they prefer, since the agent found it",
+        "time that a VM's vCPUs ran on CPUs that they do not prefer, since the agent found it",
         times(|vm| vm.away_ns),
     )?;
     let given = all(|vm| vm.memory.given_bytes);
     page.gauges("vm_memory_given_bytes", "memory that a VM was given at its start", given)?;
     let resident = all(|vm| vm.memory.resident_bytes);
-    page.gauges("vm_memory_resident_bytes", "memory of a VM that is there", resident)?;
+    page.gauges("vm_memory_resident_bytes", "resident memory of a VM", resident)?;
     let by_node = vms.iter().flat_map(|vm| {
         let by_node = vm.memory.by_node.iter().flatten();
         by_node.map(move |(node, bytes)| (vm_node_labels(vm, *node), *bytes))
     });
-    page.gauges("vm_memory_bytes", "memory of a VM on each node that has some", by_node)?;
+    page.gauges("vm_memory_bytes", "resident memory of a VM, by node", by_node)?;
     let homes = vms.iter().flat_map(|vm| vm.home.iter().map(|node| (vm_node_labels(vm, *node), 1u64)));
-    page.gauges("vm_home", "1 for each node that is home of a VM, or would be", homes)?;
+    page.gauges("vm_home", "1 for each home node of a VM, or planned home node", homes)?;
     let parts = vms.iter().flat_map(|vm| vm.parts.iter().map(move |part| (vm, part)));
     let parts = parts.flat_map(|(vm, part)| {
         let virtual_node = ("virtual_node", part.virtual_node.to_string().into());
@@ -237,7 +245,7 @@ fn encode_vms(vms: &[VmReport], page: &mut Page<'_>) -> fmt::Result {
     });
     page.gauges(
         "vm_virtual_node_home",
-        "1 for each node that is home of a virtual node of a VM, or would be, where each has its own",
+        "1 for each home node, or planned home node, of a VM's virtual node that has a home of its own",
         parts,
     )?;
     let savings = vms.iter().filter_map(|vm| Some((vm, vm.saving?))).flat_map(|(vm, saving)| {
@@ -247,7 +255,11 @@ fn encode_vms(vms: &[VmReport], page: &mut Page<'_>) -> fmt::Result {
             ([name, pid, ("bound", bound.into())], cpus)
         })
     });
-    page.gauges("vm_home_saving_cpus", "CPU time a second that the planned home of a VM would save", savings)
+    page.gauges(
+        "vm_home_saving_cpus",
+        "CPU time per second that the planned home of a VM would save",
+        savings,
+    )
 }
 
 /// Two VMs of one name have different processes.
@@ -264,7 +276,7 @@ fn node_label(node: u32) -> (&'static str, Cow<'static, str>) {
     ("node", node.to_string().into())
 }
 
-/// CPUs without a last-level cache have an empty label, which is none to Prometheus.
+/// CPUs without a last-level cache have an empty label, which Prometheus treats as a missing one.
 fn place_labels(place: &Place) -> Labels<'static, 2> {
     let llc = place.llc.map_or_else(String::new, |llc| llc.to_string());
     [node_label(place.node), ("llc", llc.into())]
@@ -274,7 +286,7 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// Metrics as they are written; one of which there is no value is left out.
+/// The page as it is written; leaves out metrics without a value.
 struct Page<'a>(DescriptorEncoder<'a>);
 
 impl Page<'_> {

@@ -1,4 +1,4 @@
-//! How long the CPUs of each node and last-level cache were busy, as counters that never go down.
+//! Busy and idle times of the CPUs of each node and last-level cache, as counters that never decrease.
 
 use crate::cpu_time::CpuTimes;
 use std::collections::BTreeMap;
@@ -9,14 +9,14 @@ use tandem_machine::Machine;
 pub struct Place {
     /// The node's number in the operating system.
     pub node: u32,
-    /// Index of the cache in the machine; none if the CPUs report none.
+    /// Index of the cache in the machine; `None` if the CPUs report none.
     pub llc: Option<usize>,
 }
 
-/// What the CPUs of a place have done since the counters began.
+/// The times of a place's CPUs since the counters began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaceTimes {
-    /// How many there are.
+    /// The number of CPUs.
     pub cpus: u64,
     /// Time in which they were busy, ns.
     pub busy_ns: u64,
@@ -28,8 +28,8 @@ pub struct PlaceTimes {
     pub guest_ns: u64,
 }
 
-/// Adds up what CPUs do between readings. The kernel's own counters may go back a little, and those of a CPU that goes
-/// offline are gone.
+/// Adds up the times of CPUs between readings. The kernel's own counters may decrease a little, and those of
+/// a CPU that goes offline disappear.
 #[derive(Debug)]
 pub struct CpuCounters {
     places: BTreeMap<u32, Place>,
@@ -38,7 +38,7 @@ pub struct CpuCounters {
 }
 
 impl CpuCounters {
-    /// Counts from now, which is what `times` tell.
+    /// Begins to count at the reading `times`.
     pub fn start(machine: &Machine, times: &[CpuTimes]) -> Self {
         let mut sums: BTreeMap<Place, PlaceTimes> = BTreeMap::new();
         let mut places = BTreeMap::new();
@@ -51,7 +51,7 @@ impl CpuCounters {
         Self { places, last: times.iter().map(|times| (times.cpu, *times)).collect(), sums }
     }
 
-    /// Takes another reading.
+    /// Adds another reading.
     pub fn count(&mut self, times: &[CpuTimes]) {
         for now in times {
             let last = self.last.insert(now.cpu, *now).unwrap_or(*now);
@@ -65,7 +65,7 @@ impl CpuCounters {
         }
     }
 
-    /// The places, with what was counted there.
+    /// The places, with their times.
     pub fn places(&self) -> impl Iterator<Item = (Place, PlaceTimes)> {
         self.sums.iter().map(|(place, times)| (*place, *times))
     }
@@ -92,7 +92,7 @@ mod tests {
             times(2, 1000, 990),
             times(3, 1001, 1000),
         ]);
-        // One went offline, another came back a little behind where it was.
+        // One went offline, another came back with slightly smaller counters.
         counters.count(&[times(0, 1010, 1000), times(2, 1000, 992), times(3, 1001, 1001)]);
         let by_node = |node| {
             let of_node = counters.places().filter(|(place, _)| place.node == node);

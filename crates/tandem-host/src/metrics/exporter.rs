@@ -1,4 +1,4 @@
-//! Collects what the page has, and writes it.
+//! Collects the values of the metrics page, and writes it.
 
 use super::classic;
 use super::collector::Sample;
@@ -13,20 +13,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use tandem_machine::Machine;
 
-/// What all names begin with.
+/// The prefix of all names.
 const PREFIX: &str = "tandem";
 
-/// How a page is written.
+/// The format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// OpenMetrics 1.0, for those who ask for it.
+    /// OpenMetrics 1.0, for clients that request it.
     OpenMetrics,
     /// Prometheus' text format 0.0.4.
     Classic,
 }
 
 impl Format {
-    /// What HTTP calls it.
+    /// The content type in HTTP.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -35,10 +35,10 @@ impl Format {
     }
 }
 
-/// How the scheduler is asked what it does.
+/// How the exporter gets the scheduler's status.
 type AskStatus = dyn Fn() -> Result<Status, SchedulerError> + Send + Sync;
 
-/// Makes pages of metrics.
+/// Generates pages of metrics.
 pub struct Exporter {
     root: PathBuf,
     kernel_release: String,
@@ -47,16 +47,17 @@ pub struct Exporter {
     host: Option<Host>,
 }
 
-/// What a host has besides its scheduler.
+/// The metrics of a host besides those of its scheduler.
 struct Host {
     nodes: Vec<u32>,
     cpus: Mutex<CpuCounters>,
-    /// None if nobody looks after VMs.
+    /// `None` if no agent runs.
     reports: Option<Reports>,
 }
 
 impl Exporter {
-    /// Of the scheduler alone, as in a guest, whose topology need not be true. The root is `/` for this machine.
+    /// Metrics of the scheduler alone, as in a guest, whose reported topology need not be true. The root is
+    /// `/` for this machine.
     pub fn of_scheduler(
         root: &Path,
         status: impl Fn() -> Result<Status, SchedulerError> + Send + Sync + 'static,
@@ -65,7 +66,7 @@ impl Exporter {
         Self { root: root.to_owned(), kernel_release, status: Box::new(status), requests: None, host: None }
     }
 
-    /// With the CPUs and nodes of this machine, and the VMs that an agent looks after, if there is one.
+    /// Adds the CPUs and nodes of this machine, and the VMs of an agent, if one runs.
     pub fn with_host(mut self, machine: &Machine, reports: Option<Reports>) -> Self {
         let times = read_cpu_times(&self.root).unwrap_or_default();
         let nodes = machine.nodes().iter().map(|node| node.os_index).collect();
@@ -73,13 +74,13 @@ impl Exporter {
         self
     }
 
-    /// With what was asked for at the socket.
+    /// Adds the counts of requests at the socket.
     pub fn with_requests(mut self, requests: RequestCounts) -> Self {
         self.requests = Some(requests);
         self
     }
 
-    /// All metrics as they are now.
+    /// All metrics with their current values.
     pub fn page(&self, format: Format) -> String {
         let mut registry = Registry::with_prefix(PREFIX);
         registry.register_collector(Box::new(self.sample()));
@@ -116,7 +117,7 @@ impl Exporter {
 
     fn places(&self, host: &Host) -> Vec<(super::cpu_counters::Place, super::cpu_counters::PlaceTimes)> {
         let mut cpus = host.cpus.lock().unwrap_or_else(PoisonError::into_inner);
-        // Counters that cannot be read stay where they are.
+        // Counters that cannot be read keep their values.
         if let Ok(times) = read_cpu_times(&self.root) {
             cpus.count(&times);
         }

@@ -1,4 +1,4 @@
-//! What is asked for in a request of HTTP/1.x, and how an answer begins. Nothing here waits for anybody.
+//! Parses requests of HTTP/1.x, and writes the heads of answers. Nothing here waits.
 
 use super::Format;
 use httparse::{Error, Status};
@@ -9,40 +9,39 @@ pub const REQUEST_MAX: usize = 8 << 10;
 /// Most lines of a request's head.
 const HEADERS_MAX: usize = 64;
 
-/// What a request asks for.
+/// The content of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// What is to be sent.
+    /// The page to send.
     pub page: Page,
-    /// HEAD: how long it would be, and not the page.
+    /// HEAD: send only the head, with the page's length.
     pub head_only: bool,
 }
 
-/// What is sent.
+/// The body of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
     /// The metrics.
     Metrics(Format),
-    /// A sentence, with a status.
+    /// A status and a sentence.
     Text(&'static str, &'static str),
 }
 
 impl Page {
     const ROOT: Self = Self::Text("200 OK", "The metrics of tandem are at /metrics.\n");
-    const BAD: Self = Self::Text("400 Bad Request", "This is no request of HTTP/1.1.\n");
-    const NOT_FOUND: Self =
-        Self::Text("404 Not Found", "There is nothing here; the metrics are at /metrics.\n");
-    const METHOD: Self = Self::Text("405 Method Not Allowed", "The metrics can be read, with GET or HEAD.\n");
-    /// Too slow.
+    const BAD: Self = Self::Text("400 Bad Request", "This is not an HTTP/1.1 request.\n");
+    const NOT_FOUND: Self = Self::Text("404 Not Found", "No such page; the metrics are at /metrics.\n");
+    const METHOD: Self = Self::Text("405 Method Not Allowed", "Read the metrics with GET or HEAD.\n");
+    /// The client is too slow.
     pub const TIMEOUT: Self = Self::Text("408 Request Timeout", "The request took too long.\n");
     const HOST: Self = Self::Text(
         "421 Misdirected Request",
-        "Ask by the number of the address, or as localhost: other names are refused, because a page of the web could \
-         have them lead here.\n",
+        "Use the numeric address or localhost as the host: other names are refused, because a web page could make \
+         them point here.\n",
     );
     const TOO_LARGE: Self = Self::Text("431 Request Header Fields Too Large", "The request is too long.\n");
 
-    /// The lines before the page of so many bytes.
+    /// The lines before a page of this length.
     pub fn head(self, length: usize) -> String {
         let (status, kind) = match self {
             Self::Metrics(format) => ("200 OK", format.content_type()),
@@ -55,7 +54,7 @@ impl Page {
     }
 }
 
-/// What is asked for by the bytes that have come so far; nothing if more are to come.
+/// The request in the bytes that have arrived so far; `None` if it is incomplete.
 pub fn parse(bytes: &[u8]) -> Option<Wanted> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -85,11 +84,11 @@ pub fn parse(bytes: &[u8]) -> Option<Wanted> {
     Some(Wanted { page, head_only: request.method == Some("HEAD") })
 }
 
-/// Whether a host is named by number, or as localhost, with a port or without.
+/// Whether a host is a numeric address, or localhost, with a port or without.
 fn is_own(host: &[u8]) -> bool {
     let Ok(host) = str::from_utf8(host) else { return false };
     let name = match host.rsplit_once(':') {
-        // The end of an IPv6 address is no port.
+        // The end of an IPv6 address is not a port.
         Some((name, port)) if !port.contains(']') && port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_that_nobody_else_can_give_lead_here() {
+    fn only_local_host_names_are_accepted() {
         for host in ["127.0.0.1", "10.0.0.1:80", "[::1]", "[::1]:9764", "localhost", "LocalHost:9764"] {
             let page = get("/metrics", &format!("Host: {host}\r\n"));
             assert_eq!(page, Page::Metrics(Format::Classic), "{host}");

@@ -1,13 +1,15 @@
 //! Serves the page over HTTP on a loopback address.
 //!
-//! **Problem.** Every user of the machine may connect, and may send slowly, nothing, or a thousand requests at once.
+//! **Problem.** Every user of the machine may connect, and may send slowly, nothing, or a thousand requests
+//! at once.
 //!
-//! **Approach.** One thread waits for all connections at once, so that no client keeps it from the others. There are few
-//! connections: a new one takes the place of that on which nothing has happened for longest, so silent ones keep nobody
-//! out. Each has a deadline for its request and for its answer. A page is made at most once a second, and all who read it
-//! share it.
+//! **Approach.** One thread waits for all connections at once, so that no client blocks the others. There are
+//! few connections: a new one replaces the one that has been idle for longest, so silent clients keep nobody
+//! out. Each has a deadline for its request and for its answer. A page is generated at most once per second
+//! and shared by all clients.
 //!
-//! **Limits.** Who asks without a pause keeps this thread busy with sending, never with more than one CPU.
+//! **Limits.** A client that sends requests without a pause keeps this thread busy with sending, never with
+//! more than one CPU.
 
 use super::http::{Page, REQUEST_MAX, parse};
 use super::{Exporter, Format};
@@ -22,46 +24,47 @@ use std::time::{Duration, Instant};
 
 /// Most connections.
 pub const CONNECTIONS_MAX: usize = 64;
-/// How many are taken before those that are there have their turn.
+/// How many connections are accepted before existing ones have their turn.
 const ACCEPTED_MAX: usize = 16;
 /// How long a request may take.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long a client may take to read the answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long is waited for a client to close the connection: it may not get the answer if it is still sending.
+/// How long the service waits for a client to close the connection: a client that is still sending may not
+/// receive the answer otherwise.
 const END_TIME_MAX: Duration = Duration::from_secs(1);
-/// How long a page is what it was; Prometheus asks every 5 to 60 s.
+/// How long a page is reused; Prometheus asks every 5 to 60 s.
 const PAGE_AGE_MAX: Duration = Duration::from_secs(1);
-/// Pause before an address is tried again that cannot be had.
+/// Pause before another attempt to listen at an address that is not available.
 const BIND_PAUSE: Duration = Duration::from_secs(10);
 /// Pause after the system had no room for a connection.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 
-/// Somebody who writes lines to the log.
+/// Writes lines to the log.
 type Log = dyn Fn(&LogEntry) + Send;
 
 /// The metrics at an address.
 pub struct Service {
     exporter: Exporter,
-    /// How long a request may take, from the connection on.
+    /// How long a request may take, beginning with the connection.
     request_time_max: Duration,
     connections: Vec<Connection>,
-    /// In either format, with the time when it was made.
+    /// In either format, with the time when it was generated.
     pages: [Option<(Instant, Arc<str>)>; 2],
 }
 
 impl Service {
-    /// Begins to serve at an address. If it cannot be had, says so, and tries again until it can. It serves until the process
-    /// ends.
+    /// Begins to serve at an address. If the address is not available, logs that, and tries again until it
+    /// is. Serves until the process ends.
     ///
     /// # Errors
-    /// If there can be no thread for it.
+    /// If no thread can be started for it.
     pub fn start(address: SocketAddr, exporter: Exporter, log: Box<Log>) -> io::Result<()> {
         let serve = move || {
             let listener = listen(address, BIND_PAUSE, &log);
             log(&entry(Level::Info, format!("metrics are at http://{address}/metrics")));
             let error = Self::new(exporter).serve(&listener);
-            log(&entry(Level::Error, format!("metrics are served no longer: {error}")));
+            log(&entry(Level::Error, format!("metrics are no longer served: {error}")));
         };
         thread::Builder::new().name("metrics".into()).spawn(serve).map(drop)
     }
@@ -70,7 +73,7 @@ impl Service {
         Self { exporter, request_time_max: REQUEST_TIME_MAX, connections: Vec::new(), pages: [None, None] }
     }
 
-    /// Serves until the system does not let it.
+    /// Serves until the system reports an error.
     fn serve(mut self, listener: &TcpListener) -> io::Error {
         if let Err(error) = listener.set_nonblocking(true) {
             return error;
@@ -125,7 +128,7 @@ impl Service {
                     let deadline = now + self.request_time_max;
                     self.connections.push(Connection { stream, deadline, progressed: now, stage });
                 }
-                // Gone already.
+                // The client is gone already.
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -134,7 +137,7 @@ impl Service {
         }
     }
 
-    /// Goes on with a connection as far as it can without waiting; whether there is more to do.
+    /// Advances a connection as far as possible without waiting; returns whether there is more to do.
     fn advance(&mut self, connection: &mut Connection, is_ready: bool, now: Instant) -> bool {
         let is_late = now >= connection.deadline;
         match &mut connection.stage {
@@ -158,7 +161,7 @@ impl Service {
                 }
                 Err(_) => false,
             },
-            // What a client still sends is dropped.
+            // What a client still sends is discarded.
             Stage::End if is_ready => read(&connection.stream, &mut Vec::new()).is_ok() && !is_late,
             Stage::Request(_) | Stage::Answer(_) | Stage::End => !is_late,
         }
@@ -199,7 +202,7 @@ fn entry(level: Level, text: String) -> LogEntry {
     LogEntry::new(level, "metrics", text)
 }
 
-/// Listens at an address, as soon as it can be had.
+/// Listens at an address, as soon as it is available.
 fn listen(address: SocketAddr, pause: Duration, log: &Log) -> TcpListener {
     let mut is_told = false;
     loop {
@@ -221,15 +224,15 @@ fn listen(address: SocketAddr, pause: Duration, log: &Log) -> TcpListener {
 /// A client.
 struct Connection {
     stream: TcpStream,
-    /// When it is given up.
+    /// When it is dropped.
     deadline: Instant,
-    /// When something came or went last.
+    /// When it last made progress.
     progressed: Instant,
     stage: Stage,
 }
 
 impl Connection {
-    /// Says that nothing more will come, and waits for the client to say so; whether it still has to.
+    /// Announces the end of the answer, and waits for the client to close; returns whether it still has to.
     fn end(&mut self, now: Instant) -> bool {
         self.deadline = now + END_TIME_MAX;
         self.progressed = now;
@@ -238,13 +241,13 @@ impl Connection {
     }
 }
 
-/// How far a connection is.
+/// The progress of a connection.
 enum Stage {
-    /// What has come of the request.
+    /// The part of the request that has arrived.
     Request(Vec<u8>),
-    /// What is to be sent.
+    /// The answer to send.
     Answer(Answer),
-    /// All is sent.
+    /// Everything is sent.
     End,
 }
 
@@ -265,7 +268,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Writes what there is room for; whether that was all.
+    /// Writes as much as the socket accepts; returns whether that was all.
     fn write(&mut self, mut stream: &TcpStream) -> io::Result<bool> {
         loop {
             let rest = match self.head.as_bytes().get(self.written..) {
@@ -286,7 +289,7 @@ impl Answer {
     }
 }
 
-/// Reads once, as much as a request may still have; how much came.
+/// Reads once, at most the rest of a request; returns the number of bytes.
 ///
 /// # Errors
 /// If the client has closed the connection, or it broke.

@@ -1,4 +1,4 @@
-//! Why the scheduler cannot be loaded or asked.
+//! Errors of loading and querying the scheduler.
 
 use crate::topology::TopologyError;
 use std::io;
@@ -6,15 +6,16 @@ use std::path::PathBuf;
 use tandem_settings::PlacesError;
 use thiserror::Error;
 
-/// Why the scheduler cannot be loaded or asked. Each is one sentence: what is wrong, and what to do.
+/// Why the scheduler cannot be loaded or queried. Each message is one sentence: what is wrong, and what to
+/// do.
 #[derive(Debug, Error)]
 pub enum SchedulerError {
-    /// Not root.
+    /// The user is not root.
     #[error("loading and steering the scheduler needs root; run it with sudo")]
     NotRoot,
     /// The kernel was built without sched_ext, or is older.
     #[error(
-        "this kernel ({release}) has no sched_ext: it begins with Linux 6.12 and needs CONFIG_SCHED_CLASS_EXT=y"
+        "this kernel ({release}) has no sched_ext, which begins with Linux 6.12 and needs CONFIG_SCHED_CLASS_EXT=y"
     )]
     NoSchedExt {
         /// The kernel's release, as `uname -r` prints it.
@@ -28,22 +29,22 @@ pub enum SchedulerError {
         /// The kernel's release.
         release: String,
     },
-    /// No BPF file system.
+    /// No BPF file system is mounted.
     #[error("no BPF file system is mounted at /sys/fs/bpf; run `mount -t bpf bpf /sys/fs/bpf`")]
     NoBpfFileSystem,
     /// BPF programs are interpreted, which sched_ext does not allow.
     #[error("the kernel does not compile BPF programs; run `sysctl net.core.bpf_jit_enable=1`")]
     NoCompiler,
-    /// A second instance.
-    #[error("another `tandem run` is at work; end it first")]
+    /// Another `tandem run` is running.
+    #[error("another `tandem run` is running; stop it first")]
     AlreadyRunning,
-    /// Another scheduler.
-    #[error("the kernel runs another sched_ext scheduler, `{name}`; end it first")]
+    /// The kernel runs another scheduler.
+    #[error("the kernel runs another sched_ext scheduler, `{name}`; stop it first")]
     OtherScheduler {
         /// Its name.
         name: String,
     },
-    /// There is no scheduler of ours to ask.
+    /// `tandem` is not loaded.
     #[error("the scheduler is not loaded; `tandem run` loads it")]
     NotLoaded,
     /// The loaded scheduler is of another version.
@@ -51,7 +52,7 @@ pub enum SchedulerError {
         "the loaded scheduler is of another version of tandem ({what} differs); use the command that loaded it"
     )]
     OtherVersion {
-        /// What is not as this version expects.
+        /// What differs from this version.
         what: String,
     },
     /// The topology cannot be read.
@@ -63,9 +64,9 @@ pub enum SchedulerError {
     /// The kernel refused something.
     #[error("the kernel refused to {action}: {cause}")]
     Refused {
-        /// What it was to do, as in "to load the scheduler".
+        /// The action, as in "to load the scheduler".
         action: String,
-        /// What it said.
+        /// The kernel's answer.
         cause: String,
     },
     /// A file of the system cannot be used.
@@ -73,19 +74,19 @@ pub enum SchedulerError {
     File {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: io::Error,
     },
 }
 
 impl SchedulerError {
-    /// Makes an error of the system one about a file.
+    /// Turns an error of the system into one about a file.
     pub(super) fn file(file: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let file = file.into();
         |cause| Self::File { file, cause }
     }
 
-    /// Makes an error of libbpf one about what was to be done.
+    /// Turns an error of libbpf into one about an action.
     pub(super) fn refused(action: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> Self {
         let action = action.into();
         |cause| Self::Refused { action, cause: cause.to_string() }

@@ -1,4 +1,4 @@
-//! Why a scheduler ended, as the kernel tells it and the BPF side notes it (`struct user_exit_info`).
+//! Why a scheduler ended, according to the kernel and the notes of the BPF side (`struct user_exit_info`).
 
 use super::log_folder;
 use std::fmt;
@@ -21,16 +21,17 @@ const DUMP_FILE: &str = "ejection.txt";
 pub struct Exit {
     kind: i32,
     code: i64,
-    /// What kind of end it was, in the kernel's words.
+    /// The kind of exit, in the kernel's words.
     pub reason: String,
     /// What happened, in the kernel's words; may be empty.
     pub message: String,
-    /// What the kernel found at that moment, many lines: its CPUs, tasks and queues. Empty unless it was an error.
+    /// The kernel's state at that moment, many lines: its CPUs, tasks and queues. Empty unless the exit was
+    /// an error.
     pub dump: String,
 }
 
 impl Exit {
-    /// Reads it out of the object's section `.data`; `None` while the scheduler runs.
+    /// Reads the exit from the object's section `.data`; `None` while the scheduler runs.
     pub(super) fn in_data(bytes: &[u8]) -> Option<Self> {
         let info = bytes.get(offset_of!(data, exit_info)..)?;
         let kind = i32::from_ne_bytes(array_at(info, offset_of!(user_exit_info, kind))?);
@@ -49,7 +50,7 @@ impl Exit {
         self.dump = text_in(bytes);
     }
 
-    /// Whether it was unloaded as the user asked.
+    /// Whether it was unloaded at the user's request.
     pub fn is_unloaded(&self) -> bool {
         self.kind == KIND_UNLOADED
     }
@@ -77,13 +78,13 @@ impl fmt::Display for Exit {
     }
 }
 
-/// Writes a dump where operators find it, in the place of the one before; returns the path.
+/// Writes a dump to the folder for operators, and replaces the previous one; returns the path.
 ///
 /// # Errors
-/// If the folder is somebody else's, or the file cannot be written.
+/// If the folder belongs to another user, or the file cannot be written.
 pub fn keep_dump(folder: &Path, exit: &Exit) -> io::Result<PathBuf> {
     let text = format!("{exit}\n\n{}\n", exit.dump);
-    // Names of tasks may hold any characters.
+    // Names of tasks may contain any characters.
     log_folder::write(folder, DUMP_FILE, &readable(&text, &['\n', '\t']))
 }
 
@@ -137,8 +138,9 @@ mod tests {
     }
 
     #[test]
-    fn tells_unloading_restart_and_ejection_apart() {
-        // Kinds of the kernel's enum scx_exit_kind: 64 unregistered by the user, 66 by the kernel, 1026 a stall.
+    fn distinguishes_unloading_restart_and_ejection() {
+        // Kinds of the kernel's enum scx_exit_kind: 64 unregistered by the user, 66 by the kernel, 1026 a
+        // stall.
         let unloaded = Exit::in_data(&data_with(64, 0, "unregistered from user space", "")).unwrap();
         assert!(unloaded.is_unloaded() && !unloaded.is_restart());
         assert_eq!(unloaded.to_string(), "unregistered from user space");

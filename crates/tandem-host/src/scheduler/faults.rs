@@ -1,10 +1,13 @@
-//! Faults of kernels that a loaded scheduler meets, whichever it is.
+//! Faults of kernels that affect any loaded scheduler.
 //!
-//! **Problem.** Some kernels hang where a sched_ext scheduler and something else come together. **Approach.** For each fault: the
-//! release that brought it, those that ended it, and a mark that the mending change left in the kernel's types, because
-//! distributions take changes into older releases. The mark decides; a release that cannot be read has every fault whose mark is
-//! missing. **Limits.** What is not known here is not found. A kernel before the fault's first release that was given the
-//! faulty change is not told.
+//! **Problem.** Some kernels hang when a sched_ext scheduler and something else meet.
+//!
+//! **Approach.** Each fault has the release that introduced it, those that fixed it, and a mark that the fix
+//! left in the kernel's types, because distributions backport changes to older releases. The mark decides; a
+//! release that cannot be parsed has every fault whose mark is missing.
+//!
+//! **Limits.** Unlisted faults are not found. A kernel before the fault's first release to which the faulty
+//! change was backported goes unnoticed.
 //!
 //! | fault | began | ended | source |
 //! |---|---|---|---|
@@ -16,14 +19,15 @@ use super::kernel_types::KernelTypes;
 /// A fault of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The host hangs when a task with a core-scheduling cookie runs on a core with several threads.
+    /// The host hangs when a task with a core scheduling cookie runs on a core with several threads.
     CoreScheduling,
-    /// Nothing can be forked any more if somebody sets up a trigger of pressure (PSI) while a scheduler is loaded.
+    /// Nothing can be forked any more if a program sets up a pressure trigger (PSI) while a scheduler is
+    /// loaded.
     PressureTriggers,
 }
 
 impl Fault {
-    /// Whether a kernel has it, by its release, as `uname -r` prints it, and its types, where they can be read.
+    /// Whether a kernel has it, by its release, as `uname -r` prints it, and its types, if they can be read.
     pub fn is_in(self, release: &str, types: Option<&KernelTypes>) -> bool {
         let is_mended = |types: &KernelTypes| match self {
             Self::CoreScheduling => types.has_member("scx_rq", "lock_drop_seq"),
@@ -32,7 +36,7 @@ impl Fault {
         !types.is_some_and(is_mended) && Release::parse(release).is_none_or(|release| self.is_of(release))
     }
 
-    /// Whether the kernel as it was published under that release has it.
+    /// Whether the kernel that was published under this release has it.
     fn is_of(self, release: Release) -> bool {
         let [began, ended_in_stable, ended] = match self {
             Self::CoreScheduling => [(6, 12, 0), (7, 2, 4), (7, 3, 0)],
@@ -53,7 +57,7 @@ struct Release {
 }
 
 impl Release {
-    /// The numbers that a release such as `7.3.4+deb13-cloud-amd64` or `7.3-rc1` begins with.
+    /// The numbers at the beginning of a release such as `7.3.4+deb13-cloud-amd64` or `7.3-rc1`.
     fn parse(text: &str) -> Option<Self> {
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let mut numbers = text[..end].split('.').map(str::parse);
@@ -73,7 +77,7 @@ mod tests {
     use crate::scheduler::kernel_types::testing::kernel_types;
 
     #[test]
-    fn releases_are_told_apart() {
+    fn releases_are_distinguished() {
         let cases = [
             ("6.12.41+deb13-amd64", true, false),
             ("6.18.54", true, false),
@@ -87,7 +91,7 @@ mod tests {
             ("7.3.0-rc1", false, false),
             ("7.10.1", false, false),
             ("10.0", false, false),
-            // Nothing is known of these.
+            // Releases that cannot be parsed.
             ("of unknown release", true, true),
             ("", true, true),
         ];
@@ -98,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_mending_change_left_counts_more_than_the_release() {
+    fn the_mark_of_a_fix_counts_more_than_the_release() {
         let mended = kernel_types(&[("scx_rq", &["clock", "lock_drop_seq"])]);
         let not = kernel_types(&[("scx_rq", &["clock"])]);
         for release in ["7.1.3", "?"] {
@@ -106,7 +110,7 @@ mod tests {
             assert!(Fault::CoreScheduling.is_in(release, Some(&not)), "{release}");
             assert!(Fault::PressureTriggers.is_in(release, Some(&mended)), "{release}");
         }
-        // Without core scheduling a kernel has no such member, mended or not.
+        // Without core scheduling a kernel has no such member, fixed or not.
         assert!(!Fault::CoreScheduling.is_in("7.3.4", Some(&not)));
     }
 }

@@ -1,12 +1,13 @@
-//! What happened to the scheduler on this machine: `history.json` in [`LOG_FOLDER`].
+//! The history of the scheduler on this machine: `history.json` in [`LOG_FOLDER`].
 //!
-//! **Problem.** What an operator wants to know when the scheduler is gone ended with it.
+//! **Problem.** When the scheduler is gone, what an operator wants to know about its end is gone, too.
 //!
-//! **Approach.** `tandem run` counts what happens, in a file that outlives it, and whoever serves metrics tells of it, be it the
-//! agent of the next scheduler or one that observes. The file is written anew, in one step, with each event: these are rare.
+//! **Approach.** `tandem run` counts events in a file that outlives it. Every agent that serves metrics
+//! includes the counts: that of the next scheduler, or one that only observes. Each event, which is rare,
+//! replaces the file in one step.
 //!
-//! **Limits.** A file that is lost, or that is none, begins anew, as counters may. An agent without the right to read the folder
-//! tells nothing.
+//! **Limits.** If the file is lost or malformed, the counts begin anew, as counters may. An agent without the
+//! right to read the folder reports none.
 
 use super::Exit;
 use super::log_folder::{LOG_FOLDER, read, write};
@@ -18,34 +19,35 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tandem_file::shown::readable;
 use tandem_file::units::Size;
 
-/// The file.
+/// The name of the file.
 const FILE: &str = "history.json";
-/// Longest file that is read: reasons are the kernel's, a few dozen.
+/// Longest file that is read: the reasons are the kernel's, a few dozen.
 const LENGTH_MAX: Size = Size { bytes: 64 << 10 };
-/// Most reasons that are told apart, and the longest, characters; the kernel has some ten.
+/// Most different reasons, and the longest, in characters; the kernel has some ten.
 const REASONS_MAX: usize = 32;
 const REASON_MAX: usize = 80;
-/// Those beyond.
+/// Stands for further reasons.
 const OTHER_REASONS: &str = "other";
 
-/// Counters since the file was begun.
+/// Counts since the file was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct History {
-    /// The scheduler was loaded, for whatever reason.
+    /// How often the scheduler was loaded, for whatever reason.
     pub loads: u64,
-    /// The kernel ejected it, by the kernel's words for the reason.
+    /// How often the kernel ejected it, by the kernel's wording of the reason.
     pub ejections: BTreeMap<String, u64>,
-    /// When it did so last, in Unix time.
+    /// The time of the last ejection, in Unix time.
     pub last_ejection_unix_s: Option<u64>,
-    /// Settings were to be read again, and had a mistake.
+    /// How often settings were to be read again and had a mistake.
     pub failed_reloads: u64,
-    /// The agent ended by itself or was silent for too long, and was started again.
+    /// How often the agent ended by itself or was silent for too long, and was restarted.
     pub agent_restarts: u64,
 }
 
 impl History {
-    /// What was counted so far below this root; nothing if there is no such file, another one, or the folder is somebody else's.
+    /// The counts below this root; empty if there is no such file, a malformed one, or the folder belongs to
+    /// another user.
     pub fn read(root: &Path) -> Self {
         let text = read(&folder(root), FILE, LENGTH_MAX);
         let mut history: Self =
@@ -56,7 +58,7 @@ impl History {
         history
     }
 
-    /// Counts something. Only who holds the service's lock may.
+    /// Changes the counts. Only the holder of the service's lock may call this.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -74,7 +76,7 @@ impl History {
     }
 
     fn add_ejections(&mut self, reason: &str, count: u64) {
-        // Cut when it is escaped, so that it is the same whenever it is read again.
+        // Cut after escaping, so that reading it again does not change it.
         let start = readable(&reason.chars().take(REASON_MAX).collect::<String>(), &[]);
         let reason: String = start.chars().take(REASON_MAX).collect();
         let is_room = self.ejections.len() < REASONS_MAX || self.ejections.contains_key(&reason);
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_begins_anew() {
+    fn a_malformed_file_restarts_the_counts() {
         let root = tempfile::tempdir().unwrap();
         let folder = folder(root.path());
         fs::create_dir_all(&folder).unwrap();

@@ -1,9 +1,9 @@
-//! One instance at a time, and what it leaves in the BPF file system for other processes while it runs.
+//! One instance at a time, and what it publishes in the BPF file system for other processes while it runs.
 //!
-//! The directory `/sys/fs/bpf/tandem` is both: who loads the scheduler holds a lock on it, and in it are pins of the
-//! maps and programs that other processes use. Pins of a process that was killed stay until the next one starts. The
-//! directory itself stays, and so does the one in it that is locked to set preferences: what is locked must be the same
-//! for all.
+//! The directory `/sys/fs/bpf/tandem` serves both: the process that loads the scheduler holds a lock on it,
+//! and it contains pins of the maps and programs that other processes use. Pins of a process that was killed
+//! stay until the next one starts. The directory itself stays, and so does the one in it that serves as the
+//! lock for setting preferences: a lock must be the same file for all.
 
 use super::{Kernel, SchedulerError};
 use crate::privileges::{Capabilities, held};
@@ -26,13 +26,13 @@ pub const PREFER: &str = "prefer";
 /// Name of the program that reads preferences, and of its pin.
 pub const PREFERENCE_OF: &str = "preference_of";
 
-/// Name of the directory that who sets preferences locks.
+/// Name of the directory that a process locks to set preferences.
 pub const STEERING: &str = "steering";
 
-/// How long a scheduler that is being unloaded may take.
+/// How long unloading a scheduler may take.
 const UNLOADING_MAX: Duration = Duration::from_secs(10);
 
-/// Where pins are, below the BPF file system.
+/// The directory of the pins, below the BPF file system.
 pub fn directory(kernel: &Kernel) -> PathBuf {
     kernel.bpf_file_system().join("tandem")
 }
@@ -42,17 +42,17 @@ pub fn directory(kernel: &Kernel) -> PathBuf {
 pub struct Instance {
     kernel: Kernel,
     directory: PathBuf,
-    /// Locked; the lock goes with the last of its descriptors.
+    /// Locked; the lock ends with the last of its descriptors.
     _locked: File,
 }
 
 impl Instance {
-    /// Takes the right to load the scheduler, after checking that it can be loaded, and removes pins that a killed
-    /// process left.
+    /// Takes the right to load the scheduler, after checking that it can be loaded, and removes pins that a
+    /// killed process left.
     ///
     /// # Errors
-    /// If the kernel or the user cannot, another `tandem run` is at work, or another scheduler is loaded. Nothing is
-    /// changed then.
+    /// If the kernel or the user cannot load it, another `tandem run` is running, or another scheduler is
+    /// loaded. Nothing is changed then.
     pub fn acquire(kernel: Kernel) -> Result<Self, SchedulerError> {
         kernel.check()?;
         let needed = Capabilities::BPF | Capabilities::PERFMON;
@@ -69,12 +69,12 @@ impl Instance {
         Ok(instance)
     }
 
-    /// The kernel that it is about.
+    /// The kernel that would run the scheduler.
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
     }
 
-    /// Waits for a scheduler that is being unloaded, as one is whose process was killed a moment ago.
+    /// Waits for a scheduler that is being unloaded, such as one whose process was killed a moment ago.
     ///
     /// # Errors
     /// If one is loaded and stays.
@@ -93,7 +93,7 @@ impl Instance {
         }
     }
 
-    /// Where its pins are.
+    /// The directory of its pins.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
@@ -117,17 +117,18 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // What stays is removed when the next one starts.
+        // The next instance removes what stays.
         let _ = self.remove_pins();
     }
 }
 
-/// Makes the directory of the pins, unless it is there: the service's user's, and the group's of root, who may run the command by hand
-/// without a right to enter what is others'; or root's, where there is no such user.
+/// Creates the directory of the pins, unless it exists. It belongs to the service's user and root's group,
+/// because root may run the command by hand without the right to enter other users' folders; or to root,
+/// where there is no such user.
 fn make(directory: &Path) -> Result<(), SchedulerError> {
     let create = || match DirBuilder::new().mode(0o770).create(directory) {
         Ok(()) => match User::from_name(SERVICE_USER).ok().flatten().filter(|_| geteuid().is_root()) {
-            // Whatever the mask of this process leaves out.
+            // Regardless of the umask of this process.
             Some(user) => lchown(directory, Some(user.uid.as_raw()), Some(0))
                 .and_then(|()| fs::set_permissions(directory, Permissions::from_mode(0o770))),
             None => Ok(()),
@@ -138,7 +139,7 @@ fn make(directory: &Path) -> Result<(), SchedulerError> {
     create().map_err(SchedulerError::file(directory))
 }
 
-/// Makes a directory in it for this user alone. One of another user's, who ran the command before, goes.
+/// Creates a directory in it for this user alone. Replaces one of another user, who ran the command before.
 fn make_own(directory: &Path) -> Result<(), SchedulerError> {
     let create = || DirBuilder::new().mode(0o700).create(directory);
     let is_own = || fs::symlink_metadata(directory).is_ok_and(|found| found.uid() == geteuid().as_raw());
@@ -150,8 +151,8 @@ fn make_own(directory: &Path) -> Result<(), SchedulerError> {
     .map_err(SchedulerError::file(directory))
 }
 
-/// Makes root the owner of a directory of the service's user's, if root runs the command by hand: nobody else can lay a link there from then
-/// on. systemd gives it back when the service starts.
+/// Makes root the owner of a directory of the service's user, if root runs the command by hand: from then on,
+/// no other user can place a link there. systemd gives it back when the service starts.
 fn take_over(directory: &Path) -> io::Result<()> {
     let is_others = || fs::symlink_metadata(directory).is_ok_and(|found| found.uid() != 0);
     if geteuid().is_root() && is_others() {
@@ -162,19 +163,19 @@ fn take_over(directory: &Path) -> io::Result<()> {
 
 /// The service's user.
 const SERVICE_USER: &str = "tandem";
-/// Where the service and its socket are.
+/// The folder of the service and its socket.
 const SERVICE_FOLDER: &str = "/run/tandem";
 
-/// Takes the right to be the one `tandem run` that has the socket, whether it loads the scheduler or only observes. It goes with the
-/// file.
+/// Takes the right to be the only `tandem run` with the socket, whether it loads the scheduler or only
+/// observes. Closing the file ends it.
 ///
 /// # Errors
-/// If another one is at work, or the folder cannot be made.
+/// If another one is running, or the folder cannot be created.
 pub fn lock_service() -> Result<File, SchedulerError> {
     let folder = Path::new(SERVICE_FOLDER);
     loop {
         fs::create_dir_all(folder).and_then(|()| take_over(folder)).map_err(SchedulerError::file(folder))?;
-        // A file that nobody else may open: whoever can open what is locked can lock it.
+        // A file that no other user may open: a user who can open the file can lock it.
         let path = folder.join("lock");
         let flags = OFlags::NOFOLLOW.bits() as i32;
         let file = OpenOptions::new()
@@ -185,7 +186,7 @@ pub fn lock_service() -> Result<File, SchedulerError> {
             .custom_flags(flags)
             .open(&path);
         let locked = lock(file.map_err(SchedulerError::file(&path))?, &path)?;
-        // It may have been removed, and made anew, in between.
+        // It may have been removed and created anew in between.
         let is_there = |now: fs::Metadata| locked.metadata().is_ok_and(|own| own.ino() == now.ino());
         if fs::metadata(&path).is_ok_and(is_there) {
             return Ok(locked);
@@ -226,7 +227,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let first = instance(root.path(), "disabled");
         let error = lock_directory(&first.directory).unwrap_err();
-        assert_eq!(error.to_string(), "another `tandem run` is at work; end it first");
+        assert_eq!(error.to_string(), "another `tandem run` is running; stop it first");
         let directory = first.directory.clone();
         drop(first);
         lock_directory(&directory).expect("the lock went with the first instance");
@@ -248,6 +249,6 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         instance(root.path(), "disabled").wait_until_disabled().unwrap();
         let error = instance(root.path(), "enabled").wait_until_disabled().unwrap_err();
-        assert_eq!(error.to_string(), "the kernel runs another sched_ext scheduler, `simple`; end it first");
+        assert_eq!(error.to_string(), "the kernel runs another sched_ext scheduler, `simple`; stop it first");
     }
 }

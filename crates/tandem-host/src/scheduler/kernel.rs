@@ -1,7 +1,7 @@
-//! What the running kernel offers: sched_ext, type information, the BPF file system.
+//! Features of the running kernel: sched_ext, type information, the BPF file system.
 //!
-//! Paths are under a root, `/` for this machine, so that tests bring their own. What the files of
-//! `/sys/kernel/sched_ext` say is described in the kernel's `Documentation/scheduler/sched-ext.rst`.
+//! Paths are below a root, `/` for this machine, so that tests can use their own. The kernel's
+//! `Documentation/scheduler/sched-ext.rst` describes the files of `/sys/kernel/sched_ext`.
 
 use super::SchedulerError;
 use crate::mounts::mount_points;
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tandem_machine::parse_cpulist;
 
-/// Where the BPF file system belongs, below the root.
+/// The mount point of the BPF file system, below the root.
 const BPF_FILE_SYSTEM: &str = "sys/fs/bpf";
 
 /// The running kernel.
@@ -18,7 +18,7 @@ pub struct Kernel {
     root: PathBuf,
 }
 
-/// What sched_ext is doing.
+/// The state of sched_ext.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// `enabled`, `disabled`, or a step between the two.
@@ -33,19 +33,19 @@ impl State {
         self.name == "enabled"
     }
 
-    /// Whether none does, and one may be loaded.
+    /// Whether no scheduler is loaded, so that one may be.
     pub fn is_disabled(&self) -> bool {
         self.name == "disabled"
     }
 }
 
 impl Kernel {
-    /// The kernel whose `/sys` and `/proc` are under `root`: `/` for this one.
+    /// The kernel whose `/sys` and `/proc` are under `root`: `/` for this machine.
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
-    /// The directory under which its `/sys` and `/proc` are.
+    /// The directory above its `/sys` and `/proc`.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -56,20 +56,20 @@ impl Kernel {
         release.map_or_else(|_| "of unknown release".to_owned(), |text| text.trim().to_owned())
     }
 
-    /// Checks that a scheduler could be loaded: all that it [needs](Self::needs) is there.
+    /// Checks that a scheduler could be loaded: that all its [needs](Self::needs) are met.
     ///
     /// # Errors
-    /// The first that is not.
+    /// The first need that is not met.
     pub fn check(&self) -> Result<(), SchedulerError> {
         self.needs().into_iter().try_for_each(|(_, found)| found)
     }
 
-    /// What a scheduler needs of the kernel, by name, and whether it is there.
+    /// What a scheduler needs of the kernel, by name, and whether that is met.
     pub fn needs(&self) -> [(&'static str, Result<(), SchedulerError>); 4] {
         let release = || self.release();
         let unless = |is_there: bool, error: SchedulerError| if is_there { Ok(()) } else { Err(error) };
         let types = self.types();
-        // The service has but its own folder of it.
+        // The service sees only its own folder of it.
         let places =
             [Path::new("/").join(BPF_FILE_SYSTEM), Path::new("/").join(BPF_FILE_SYSTEM).join("tandem")];
         let mounts = mount_points(&self.root, "bpf");
@@ -80,7 +80,7 @@ impl Kernel {
                 unless(self.sched_ext().is_dir(), SchedulerError::NoSchedExt { release: release() }),
             ),
             ("type information", unless(types.exists(), SchedulerError::NoTypes { release: release() })),
-            // Only root may read it: what cannot be read counts as on, which is the default.
+            // Only root may read it: an unreadable setting counts as on, which is the default.
             (
                 "BPF compiler",
                 unless(compiler.map_or(true, |on| on.trim() != "0"), SchedulerError::NoCompiler),
@@ -92,7 +92,7 @@ impl Kernel {
         ]
     }
 
-    /// What sched_ext is doing.
+    /// The state of sched_ext.
     ///
     /// # Errors
     /// If the kernel has no sched_ext.
@@ -106,11 +106,11 @@ impl Kernel {
         })
     }
 
-    /// How often CPUs came or went since boot. A scheduler that was made for another number is sent away when it is
-    /// loaded.
+    /// How often CPUs came or went since boot. The kernel ends a scheduler on loading if it was prepared for
+    /// another number.
     ///
     /// # Errors
-    /// If the kernel does not tell it.
+    /// If the kernel does not report it.
     pub fn hotplug_seq(&self) -> Result<u64, SchedulerError> {
         let file = self.sched_ext().join("hotplug_seq");
         let text = fs::read_to_string(&file).map_err(SchedulerError::file(&file))?;
@@ -118,7 +118,7 @@ impl Kernel {
         text.trim().parse().map_err(wrong).map_err(SchedulerError::file(&file))
     }
 
-    /// One more than the highest number that a CPU of this machine can ever have, if the kernel tells it.
+    /// One more than the highest number that a CPU of this machine can have, if the kernel reports it.
     pub fn possible_cpus(&self) -> Option<usize> {
         let possible = fs::read_to_string(self.root.join("sys/devices/system/cpu/possible")).ok()?;
         parse_cpulist(&possible).ok()?.last().map(|&last| last as usize + 1)
@@ -129,7 +129,7 @@ impl Kernel {
         self.root.join("sys/kernel/btf/vmlinux")
     }
 
-    /// Where the BPF file system is mounted.
+    /// The mount point of the BPF file system.
     pub fn bpf_file_system(&self) -> PathBuf {
         self.root.join(BPF_FILE_SYSTEM)
     }
@@ -155,16 +155,16 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_sched_ext_says_so() {
+    fn a_kernel_without_sched_ext_is_an_error() {
         let (_root, kernel) = kernel_with(&[("proc/sys/kernel/osrelease", "6.1.0-1-amd64\n")]);
-        let expected = "this kernel (6.1.0-1-amd64) has no sched_ext: it begins with Linux 6.12 and needs \
+        let expected = "this kernel (6.1.0-1-amd64) has no sched_ext, which begins with Linux 6.12 and needs \
             CONFIG_SCHED_CLASS_EXT=y";
         assert_eq!(kernel.check().unwrap_err().to_string(), expected);
         assert_eq!(kernel.state().unwrap_err().to_string(), expected);
     }
 
     #[test]
-    fn what_else_is_missing_is_told_one_by_one() {
+    fn other_missing_needs_are_reported_one_by_one() {
         let state = ("sys/kernel/sched_ext/state", "disabled\n");
         let (_root, kernel) = kernel_with(&[state]);
         assert!(matches!(kernel.check(), Err(SchedulerError::NoTypes { .. })));

@@ -1,6 +1,6 @@
-//! The running kernel's own types (BTF): which members and functions it has, whatever its release says.
+//! The running kernel's own types (BTF): its members and functions, whatever its release.
 //!
-//! Distributions take fixes and features into older releases, so that a release tells less than what is there.
+//! Distributions backport fixes and features to older releases, so a release says less than the types.
 
 use super::{Kernel, SchedulerError, messages};
 use libbpf_rs::Btf;
@@ -13,27 +13,27 @@ pub const OPS: &str = "sched_ext_ops";
 pub struct KernelTypes(Btf<'static>);
 
 impl KernelTypes {
-    /// Reads them.
+    /// Reads the types of the running kernel.
     ///
     /// # Errors
-    /// If the kernel does not tell them, or they are no types.
+    /// If the kernel does not publish them, or they are malformed.
     pub fn read(kernel: &Kernel) -> Result<Self, SchedulerError> {
         let file = kernel.types();
         if !file.exists() {
             return Err(SchedulerError::NoTypes { release: kernel.release() });
         }
-        // libbpf would print what is wrong with them.
+        // Keeps libbpf from printing what is wrong with them.
         messages::begin();
-        Btf::from_path(file).map(Self).map_err(SchedulerError::refused("tell its types"))
+        Btf::from_path(file).map(Self).map_err(SchedulerError::refused("report its types"))
     }
 
-    /// Whether there is such a structure with such a member.
+    /// Whether there is a structure of this name with this member.
     pub fn has_member(&self, structure: &str, member: &str) -> bool {
         let found = self.0.type_by_name::<Struct<'_>>(structure);
         found.is_some_and(|found| found.iter().any(|one| one.name.is_some_and(|name| name == member)))
     }
 
-    /// Whether there is such a function, which other files of the kernel can call.
+    /// Whether there is a function of this name which other files of the kernel can call.
     pub fn has_function(&self, function: &str) -> bool {
         self.0.type_by_name::<Func<'_>>(function).is_some()
     }
@@ -41,7 +41,7 @@ impl KernelTypes {
 
 #[cfg(test)]
 pub mod testing {
-    //! Types of kernels that never were: the kernel's `Documentation/bpf/btf.rst`.
+    //! Types of kernels that do not exist: the kernel's `Documentation/bpf/btf.rst`.
 
     use super::KernelTypes;
     use crate::scheduler::Kernel;
@@ -57,7 +57,8 @@ pub mod testing {
     const INT: u32 = 1;
     const INT_BITS: u32 = 32;
 
-    /// The bytes of a kernel's types with these structures, whose members are all `int`, and functions without parameters.
+    /// The bytes of a kernel's types with these structures, whose members are all `int`, and functions
+    /// without parameters.
     pub fn btf(structures: &[(&str, &[&str])], functions: &[&str]) -> Vec<u8> {
         let mut strings = vec![0];
         let mut name = |text: &str| {
@@ -88,7 +89,7 @@ pub mod testing {
         bytes
     }
 
-    /// The types of a kernel with these structures alone.
+    /// The types of a kernel with only these structures.
     pub fn kernel_types(structures: &[(&str, &[&str])]) -> KernelTypes {
         let root = tempfile::tempdir().unwrap();
         let kernel = Kernel::new(root.path());
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_are_no_types_is_refused_in_a_sentence() {
+    fn malformed_types_are_refused_in_a_sentence() {
         let root = tempfile::tempdir().unwrap();
         let kernel = Kernel::new(root.path());
         assert!(matches!(KernelTypes::read(&kernel), Err(SchedulerError::NoTypes { .. })));
@@ -125,7 +126,7 @@ mod tests {
         for bytes in [&b""[..], b"\x9f\xeb\x01", &[0xff; 64]] {
             fs::write(kernel.types(), bytes).unwrap();
             let error = KernelTypes::read(&kernel).err().unwrap().to_string();
-            assert!(error.starts_with("the kernel refused to tell its types: "), "{error}");
+            assert!(error.starts_with("the kernel refused to report its types: "), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Loading the object, and the loaded scheduler.
+//! Loads the object, and controls the loaded scheduler.
 
 use super::faults::Fault;
 use super::instance::{COUNTERS, Instance, PREFER, PREFERENCE_OF, READ_ONLY_DATA};
@@ -14,20 +14,21 @@ use tandem_bpf::types::sched_ext_ops;
 use tandem_bpf::{OpenTandemSkel, TandemSkel, TandemSkelBuilder};
 use tandem_settings::{Counters, Places, Settings};
 
-/// Room for the object, which libbpf wants to be outside of what refers to it.
+/// Memory for the object, which libbpf requires to be outside of what refers to it.
 pub type ObjectStorage = MaybeUninit<OpenObject>;
 
-/// Longest text that the kernel may leave of what it found when it ejects the scheduler, bytes: what it allows by default,
-/// its `SCX_EXIT_DUMP_DFL_LEN`.
+/// Longest dump that the kernel may write when it ejects the scheduler, bytes: its default,
+/// `SCX_EXIT_DUMP_DFL_LEN`.
 const DUMP_BYTES: u32 = 32_768;
 
-/// `SCX_OPS_SWITCH_PARTIAL` of the kernel's `kernel/sched/ext.c`: the scheduler has the tasks with the policy `SCHED_EXT` alone.
+/// `SCX_OPS_SWITCH_PARTIAL` of the kernel's `kernel/sched/ext.c`: the scheduler has only the tasks with the
+/// policy `SCHED_EXT`.
 const SWITCH_PARTIAL: u64 = 1 << 3;
 
-/// The callback by which the kernel tells the limits of cgroups.
+/// The callback by which the kernel passes on the limits of cgroups.
 const LIMITS_CALLBACK: &str = "cgroup_set_bandwidth";
 
-/// Maps that stay when the scheduler is loaded again: their pins are taken up.
+/// Maps that stay when the scheduler is loaded again, which reuses their pins.
 const KEPT_MAPS: [&str; 4] = [COUNTERS, "preference_sets", "preferences_of_tasks", "preferences_of_cgroups"];
 
 /// The loaded scheduler. Dropping it unloads it.
@@ -39,9 +40,9 @@ pub struct Scheduler<'storage> {
 impl<'storage> Scheduler<'storage> {
     /// Loads the scheduler into the kernel, which runs it from then on.
     ///
-    /// `hotplug_seq` is the kernel's [`hotplug_seq`](super::Kernel::hotplug_seq) from before the places were read. If
-    /// CPUs came or went since, the scheduler has ended by the time this returns, with an exit that asks to load it
-    /// again.
+    /// `hotplug_seq` is the kernel's [`hotplug_seq`](super::Kernel::hotplug_seq) from before the places were
+    /// read. If CPUs came or went since, the scheduler has ended by the time this returns, with an exit that
+    /// asks to load it again.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -55,19 +56,20 @@ impl<'storage> Scheduler<'storage> {
         messages::begin();
         let mut skel =
             TandemSkelBuilder::default().open(storage).map_err(SchedulerError::refused("open the object"))?;
-        // The probe is of a library in the headers, which is not used here.
+        // The probe belongs to a library in the headers, which is not used here.
         skel.progs.scx_lib_init_probe.set_autoload(false);
         if let Some(rodata) = skel.maps.rodata_data.as_deref_mut() {
             tandem_settings::write(settings, places, rodata);
             rodata.exit_info_dump_len = DUMP_BYTES;
         }
         let room = skel.maps.data_exit_info_dump.set_value_size(DUMP_BYTES);
-        room.map_err(SchedulerError::refused("keep room for a dump"))?;
+        room.map_err(SchedulerError::refused("reserve memory for a dump"))?;
         let ops = skel.struct_ops.tandem_mut();
         ops.exit_dump_len = DUMP_BYTES;
         let types = KernelTypes::read(instance.kernel())?;
         leave_out_unknown(ops, &types);
-        // They take the answer for its opposite; by themselves they take who became runnable first.
+        // These kernels invert the callback's answer; without it they choose the task that became runnable
+        // first.
         if Fault::CoreScheduling.is_in(&instance.kernel().release(), Some(&types)) {
             ops.core_sched_before = ptr::null_mut();
         }
@@ -94,23 +96,23 @@ impl<'storage> Scheduler<'storage> {
     /// Why it ended; `None` while it runs.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn exit(&self) -> Result<Option<Exit>, SchedulerError> {
         exit(&self.skel)
     }
 
-    /// What it has counted.
+    /// Its counters.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not report them.
     pub fn counters(&self) -> Result<Counters, SchedulerError> {
         read_counters(&self.skel.maps.counters)
     }
 
-    /// Unloads it, unless the kernel has, and says why it ended.
+    /// Unloads it, unless the kernel has done so, and returns why it ended.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn unload(self) -> Result<Option<Exit>, SchedulerError> {
         drop(self.link);
         exit(&self.skel)
@@ -118,18 +120,18 @@ impl<'storage> Scheduler<'storage> {
 }
 
 fn exit(skel: &TandemSkel<'_>) -> Result<Option<Exit>, SchedulerError> {
-    // The kernel writes there at any time: a copy, and not the mapped memory, is what one may look at.
+    // The kernel writes there at any time: this reads a copy, not the mapped memory.
     let data = skel.maps.data.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
-    let data = data.map_err(SchedulerError::refused("tell how the scheduler does"))?;
+    let data = data.map_err(SchedulerError::refused("report the scheduler's state"))?;
     let Some(mut exit) = data.and_then(|data| Exit::in_data(&data)) else { return Ok(None) };
     let dump = skel.maps.data_exit_info_dump.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     exit.set_dump(
-        &dump.map_err(SchedulerError::refused("tell how the scheduler ended"))?.unwrap_or_default(),
+        &dump.map_err(SchedulerError::refused("report how the scheduler ended"))?.unwrap_or_default(),
     );
     Ok(Some(exit))
 }
 
-/// Leaves out callbacks that the running kernel does not have, without which the scheduler does with less: those of
+/// Removes callbacks that the running kernel does not have, and that the scheduler can do without: those of
 /// cgroups need CONFIG_EXT_GROUP_SCHED, limits Linux 6.17, and that of core scheduling CONFIG_SCHED_CORE.
 fn leave_out_unknown(ops: &mut sched_ext_ops, kernel: &KernelTypes) {
     let optional = [
@@ -147,8 +149,8 @@ fn leave_out_unknown(ops: &mut sched_ext_ops, kernel: &KernelTypes) {
     }
 }
 
-/// Whether the scheduler enforces the CPU limits of cgroups on a kernel with these types: the kernel tells them, and the
-/// object asks for them.
+/// Whether the scheduler enforces the CPU limits of cgroups on a kernel with these types: the kernel passes
+/// them on, and the object has a callback for them.
 ///
 /// # Errors
 /// If the object cannot be opened.
@@ -168,13 +170,13 @@ fn take_up_kept_maps(skel: &mut OpenTandemSkel<'_>, instance: &Instance) -> Resu
         let pin = instance.pin(&name);
         if KEPT_MAPS.contains(&name.as_str()) && pin.exists() {
             let taken_up = map.reuse_pinned_map(&pin);
-            taken_up.map_err(SchedulerError::refused(format!("use the map {name} again")))?;
+            taken_up.map_err(SchedulerError::refused(format!("reuse the map {name}")))?;
         }
     }
     Ok(())
 }
 
-/// Pins what other processes use, in the place of what an earlier loading pinned.
+/// Pins what other processes use, and replaces the pins of an earlier load.
 fn pin_all(skel: &mut TandemSkel<'_>, instance: &Instance) -> Result<(), SchedulerError> {
     let failed = |name: &str| SchedulerError::refused(format!("pin {name}"));
     for mut map in skel.object_mut().maps_mut() {
@@ -210,7 +212,8 @@ mod tests {
     use tandem_machine::{MachineBuilder, preset};
     use tandem_settings::Mode;
 
-    /// The object's read-only data after settings and places were written. Opening it needs no sched_ext.
+    /// The object's read-only data after settings and places were written. Opening the object needs no
+    /// sched_ext.
     fn written(settings: &Settings, places: &Places) -> Vec<u8> {
         let mut storage = MaybeUninit::uninit();
         let mut skel = TandemSkelBuilder::default().open(&mut storage).unwrap();

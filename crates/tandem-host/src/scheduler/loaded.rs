@@ -15,7 +15,7 @@ use tandem_bpf::types::{preference_request, rodata};
 use tandem_settings::{Asker, Counters, Held, Mode, Preference, Subject, TooLarge, request_about};
 use thiserror::Error;
 
-/// The scheduler's name, as the kernel tells it.
+/// The scheduler's name, as the kernel shows it.
 pub const NAME: &str = "tandem";
 
 /// Why a preference cannot be set or read.
@@ -24,14 +24,16 @@ pub enum PreferenceError {
     /// The task has ended, or the cgroup was removed.
     #[error("it does not exist any more")]
     Gone,
-    /// The task of another user.
+    /// The task belongs to another user.
     #[error("it belongs to another user")]
     NotOwner,
-    /// No room for another set.
+    /// The scheduler has no room for another set of CPUs.
     #[error("all of the scheduler's sets of CPUs are in use by other preferences; clear some of those first")]
     NoRoom,
-    /// What one user may have.
-    #[error("the user has as many different sets of CPUs in use as one may; clear some of those first")]
+    /// The user has used up the quota of one user.
+    #[error(
+        "the user has as many different sets of CPUs in use as one user may have; clear some of those first"
+    )]
     OwnShare,
     /// A number that the scheduler's tables do not hold.
     #[error(transparent)]
@@ -49,7 +51,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Finds it.
+    /// Finds the loaded scheduler.
     ///
     /// # Errors
     /// If there is none, or the user is not root.
@@ -59,17 +61,17 @@ impl Loaded {
             return Err(SchedulerError::NotLoaded);
         }
         let directory = directory(&kernel);
-        // Root's, or that of the service's user.
+        // It belongs to root, or to the service's user.
         if fs::read_dir(&directory).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
             return Err(SchedulerError::NotRoot);
         }
         Ok(Self { kernel, directory })
     }
 
-    /// What sched_ext is doing.
+    /// The state of sched_ext.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn state(&self) -> Result<State, SchedulerError> {
         self.kernel.state()
     }
@@ -83,7 +85,7 @@ impl Loaded {
         fs::metadata(&pin).and_then(|pin| pin.modified()).map_err(|_| SchedulerError::NotLoaded)
     }
 
-    /// What it has counted.
+    /// Its counters.
     ///
     /// # Errors
     /// If it is gone, or of another version.
@@ -91,14 +93,14 @@ impl Loaded {
         read_counters(&map(&self.directory.join(COUNTERS))?)
     }
 
-    /// Where it runs.
+    /// Its mode.
     ///
     /// # Errors
     /// If it is gone, or of another version.
     pub fn mode(&self) -> Result<Mode, SchedulerError> {
         let map = map(&self.directory.join(READ_ONLY_DATA))?;
         let data = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let data = data.map_err(SchedulerError::refused("tell the scheduler's settings"))?;
+        let data = data.map_err(SchedulerError::refused("report the scheduler's settings"))?;
         match data.as_deref().and_then(|data| data.get(offset_of!(rodata, settings.guest))) {
             Some(0) => Ok(Mode::Host),
             Some(_) => Ok(Mode::Guest),
@@ -106,7 +108,7 @@ impl Loaded {
         }
     }
 
-    /// Opens what sets and reads preferences.
+    /// Opens the programs that set and read preferences.
     ///
     /// # Errors
     /// If it is gone.
@@ -135,10 +137,10 @@ impl Preferences {
         })
     }
 
-    /// What somebody prefers; nothing where there is no preference.
+    /// The preference of a task or cgroup, if it has one.
     ///
     /// # Errors
-    /// If there is no such task or cgroup, who asks may not, or the kernel does not tell.
+    /// If there is no such task or cgroup, the asker is not permitted, or the kernel does not report it.
     pub fn get(&self, subject: Subject, asker: Asker) -> Result<Option<Held>, PreferenceError> {
         let mut request = request_about(subject);
         asker.write(&mut request);
@@ -149,10 +151,11 @@ impl Preferences {
         }
     }
 
-    /// Sets what somebody prefers, in the place of what it did.
+    /// Replaces the preference of a task or cgroup.
     ///
     /// # Errors
-    /// If there is no such task or cgroup, who asks may not, or the scheduler cannot hold it. Nothing is changed then.
+    /// If there is no such task or cgroup, the asker is not permitted, or the scheduler cannot hold the
+    /// preference. Nothing is changed then.
     pub fn set(
         &self,
         subject: Subject,
@@ -166,15 +169,15 @@ impl Preferences {
         run(&self.prefer, &mut request)?.map_err(refusal)
     }
 
-    /// Clears what somebody prefers.
+    /// Clears the preference of a task or cgroup.
     ///
     /// # Errors
-    /// If there is no such task or cgroup, or who asks may not.
+    /// If there is no such task or cgroup, or the asker is not permitted.
     pub fn clear(&self, subject: Subject, asker: Asker) -> Result<(), PreferenceError> {
         self.set(subject, &Preference { place: None, latency_critical: false }, asker)
     }
 
-    /// Waits until no other process sets preferences: the scheduler wants one at a time.
+    /// Waits until no other process sets preferences: the scheduler allows one at a time.
     fn steer_alone(&self) -> Result<File, SchedulerError> {
         let path = self.directory.join(STEERING);
         let file = File::open(&path).map_err(|_| SchedulerError::NotLoaded)?;
@@ -183,13 +186,13 @@ impl Preferences {
     }
 }
 
-/// Reads what the scheduler has counted out of its map.
+/// Reads the scheduler's counters from its map.
 pub(super) fn read_counters(map: &impl MapCore) -> Result<Counters, SchedulerError> {
     if map.value_size() as usize != Counters::SIZE {
         return Err(SchedulerError::OtherVersion { what: "the number of counters".into() });
     }
     let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-    let values = values.map_err(SchedulerError::refused("tell the counters"))?;
+    let values = values.map_err(SchedulerError::refused("report the counters"))?;
     Ok(Counters::sum(values.iter().flatten().map(Vec::as_slice)))
 }
 
@@ -197,7 +200,7 @@ fn map(pin: &Path) -> Result<MapHandle, SchedulerError> {
     MapHandle::from_pinned_path(pin).map_err(|_| SchedulerError::NotLoaded)
 }
 
-/// Runs a program; inside is what the program answered.
+/// Runs a program; the inner result is the program's answer.
 fn run(
     program: &ProgramHandle,
     request: &mut preference_request,

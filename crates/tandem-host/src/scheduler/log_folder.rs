@@ -1,8 +1,10 @@
-//! The folder of what outlives the scheduler: [`LOG_FOLDER`], which is the service's user's alone, or root's.
+//! The folder of files that outlive the scheduler: [`LOG_FOLDER`], which belongs to the service's user alone,
+//! or to root.
 //!
-//! It is made for its owner alone if it is not there. In one that others may write to, somebody could have laid a link: nothing is
-//! written or read there, and no link is followed, not the service's user's either: opening a device is enough to make it act. Root, who runs the command by hand, takes what is the service's user's; the service is given it
-//! back when it starts.
+//! If it does not exist, it is created for its owner alone. In a folder that other users may write to, one of
+//! them could place a link, so nothing is written or read there. No link is followed, not even one of the
+//! service's user: merely opening a device may have an effect. Root, who runs the command by hand, takes over
+//! what belongs to the service's user; the service gets it back when it starts.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fchown, fstat, mkdir, openat, renameat, unlinkat};
 use rustix::io::Errno;
@@ -13,16 +15,16 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use tandem_file::units::Size;
 
-/// Where it is; the service has it as its `LogsDirectory=`.
+/// The path of the folder; the service has it as its `LogsDirectory=`.
 pub const LOG_FOLDER: &str = "/var/log/tandem";
 
-/// How everything here is opened.
+/// Flags with which everything here is opened.
 const ONLY: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 
-/// Writes a file of the folder, in the place of the one before; returns its path.
+/// Writes a file of the folder, and replaces the previous one; returns its path.
 ///
 /// # Errors
-/// If the folder is somebody else's, or the file cannot be written.
+/// If the folder belongs to another user, or the file cannot be written.
 pub(super) fn write(folder: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
     match mkdir(folder, Mode::RWXU) {
         Err(Errno::EXIST) => {}
@@ -45,10 +47,11 @@ pub(super) fn write(folder: &Path, name: &str, text: &str) -> io::Result<PathBuf
     Ok(folder.join(name))
 }
 
-/// The text of a file of the folder.
+/// Reads a text file of the folder.
 ///
 /// # Errors
-/// If there is none, or it is no regular file, or no text of at most so many bytes, or the folder is somebody else's.
+/// If there is none, it is not a regular file, not a text of at most `most` bytes, or the folder belongs to
+/// another user.
 pub(super) fn read(folder: &Path, name: &str, most: Size) -> io::Result<String> {
     let file =
         File::from(openat(open(folder)?, name, OFlags::RDONLY | OFlags::NONBLOCK | ONLY, Mode::empty())?);
@@ -62,19 +65,19 @@ pub(super) fn read(folder: &Path, name: &str, most: Size) -> io::Result<String> 
     }
 }
 
-/// Opens the folder, if nobody else may write to it.
+/// Opens the folder, if no other user may write to it.
 fn open(folder: &Path) -> io::Result<OwnedFd> {
     let directory = openat(CWD, folder, OFlags::DIRECTORY | OFlags::RDONLY | ONLY, Mode::empty())?;
     match is_own_alone(&fstat(&directory)?) {
         true => Ok(directory),
         false => {
-            let message = format!("{} may be written to by others", folder.display());
+            let message = format!("{} is writable by other users", folder.display());
             Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
         }
     }
 }
 
-/// Whatever is one user's alone is root's, too.
+/// Root may use a folder that belongs to one user alone.
 fn is_own_alone(found: &Stat) -> bool {
     let may_others_write = Mode::from_raw_mode(found.st_mode).intersects(Mode::WGRP | Mode::WOTH);
     let user = geteuid();
@@ -123,7 +126,7 @@ mod tests {
         assert!(read(&link, "a", MOST).is_err());
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o770)).unwrap();
         let error = write(&folder, "a", "text").unwrap_err().to_string();
-        assert!(error.ends_with("tandem may be written to by others"), "{error}");
+        assert!(error.ends_with("tandem is writable by other users"), "{error}");
         assert!(read(&folder, "a", MOST).is_err());
     }
 

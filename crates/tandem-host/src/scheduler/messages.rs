@@ -1,5 +1,5 @@
-//! What libbpf has to say. It prints to standard error unless told otherwise; here it is kept for the error, if
-//! there comes to be one.
+//! libbpf's messages. By default libbpf prints them to standard error; this module keeps them for an error
+//! message instead.
 
 use libbpf_rs::{PrintLevel, set_print};
 use std::sync::{Mutex, PoisonError};
@@ -7,16 +7,16 @@ use std::sync::{Mutex, PoisonError};
 /// Warnings since [`begin`].
 static WARNINGS: Mutex<String> = Mutex::new(String::new());
 
-/// Lines of a verifier's log that an error holds: what was refused is said at its end.
+/// Lines of a verifier's log that an error contains: the reason is at the end of the log.
 const LINES_OF_LOG: usize = 5;
 
-/// Forgets old warnings and keeps new ones.
+/// Discards old warnings and collects new ones.
 pub fn begin() {
     kept().clear();
     set_print(Some((PrintLevel::Warn, |_, message| kept().push_str(&message))));
 }
 
-/// Why the loading failed, as far as the warnings tell: the end of the verifier's log, or the last warning.
+/// The reason of a failed load, from the warnings: the end of the verifier's log, or the last warning.
 pub fn reason() -> Option<String> {
     reason_in(&kept())
 }
@@ -42,7 +42,7 @@ fn reason_in(warnings: &str) -> Option<String> {
     Some(format!("program `{program}`: {}", end.join("; ")))
 }
 
-/// Whether a line of the log is about the verifier's own work.
+/// Whether a line of the log is a statistic of the verifier.
 fn is_statistics(line: &str) -> bool {
     ["processed ", "verification time", "stack depth"].iter().any(|start| line.starts_with(start))
 }

@@ -1,4 +1,4 @@
-//! The scheduler on this machine: from a file of settings to the running BPF object, and what can be asked of it.
+//! The scheduler on this machine: from a settings file to the running BPF object, and its status.
 //!
 //! ```text
 //! settings file ──> Settings ─┐
@@ -7,10 +7,10 @@
 //!                                        └──────> Loaded: other processes read counters, set Preferences
 //! ```
 //!
-//! What it is told, and what it answers, is in [`tandem_settings`].
+//! [`tandem_settings`] defines its input and its answers.
 //!
-//! [`Instance`] makes sure that there is one at a time, and holds the pins; it outlives a [`Scheduler`], because a
-//! change of the online CPUs means loading again while preferences and counters stay.
+//! [`Instance`] makes sure that there is one at a time, and holds the pins; it outlives a [`Scheduler`],
+//! because a change of the online CPUs requires loading it again while preferences and counters stay.
 
 mod error;
 mod exit;

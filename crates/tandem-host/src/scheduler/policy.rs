@@ -1,10 +1,13 @@
-//! By which of the kernel's schedulers a task runs: the border to sched_getscheduler(2) and sched_setscheduler(2).
+//! Which of the kernel's schedulers has a task: the boundary to sched_getscheduler(2) and
+//! sched_setscheduler(2).
 //!
-//! Everybody may give own tasks the policy `SCHED_EXT`, with which the loaded sched_ext scheduler has them; those of others take
-//! `CAP_SYS_NICE` (`user_check_sched_setscheduler()` in the kernel's `kernel/sched/syscalls.c`). The nice value and the slice stay as they are
-//! when the policy changes there, and so does the flag `SCHED_RESET_ON_FORK` where the caller passes it on.
+//! Every user may give their own tasks the policy `SCHED_EXT`, with which the loaded sched_ext scheduler has
+//! them; other users' tasks require `CAP_SYS_NICE` (`user_check_sched_setscheduler()` in the kernel's
+//! `kernel/sched/syscalls.c`). The nice value and the slice stay when the policy changes, and so does the
+//! flag `SCHED_RESET_ON_FORK` if the caller passes it on.
 //!
-//! This is unsafe code, for no library of ours has these calls. It passes numbers and one structure to the kernel.
+//! This is unsafe code, because no library in use has these calls. It passes numbers and one structure to the
+//! kernel.
 #![allow(unsafe_code)]
 
 use crate::tasks::Tid;
@@ -14,39 +17,39 @@ use rustix::io::Errno;
 /// `SCHED_EXT` of the kernel's `include/uapi/linux/sched.h`.
 const SCHED_EXT: libc::c_int = 7;
 
-/// A policy of the kernel's.
+/// A scheduling policy of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// `SCHED_OTHER`: what tasks have unless somebody gives them another.
+    /// `SCHED_OTHER`: the default.
     Other,
     /// `SCHED_BATCH`.
     Batch,
-    /// `SCHED_IDLE`, with which the nice value counts for nothing.
+    /// `SCHED_IDLE`, in which the nice value has no effect.
     Idle,
     /// `SCHED_EXT`.
     Ext,
-    /// One of the real-time and deadline classes, which come before all of these.
+    /// One of the real-time and deadline classes, which run before all of these.
     Higher,
 }
 
-/// A policy as a task has it.
+/// The policy of a task, with its flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskPolicy {
-    /// Which.
+    /// The policy.
     pub policy: Policy,
     /// The flag `SCHED_RESET_ON_FORK`: children begin without a real-time policy or a nice value below 0.
     pub is_reset_on_fork: bool,
 }
 
-/// Who tells and changes policies of tasks.
+/// Reads and changes policies of tasks.
 pub trait Policies {
-    /// What a task has.
+    /// The policy of a task.
     ///
     /// # Errors
-    /// If the task is gone, or may not be asked about.
+    /// If the task is gone, or may not be queried.
     fn policy(&self, tid: Tid) -> Result<TaskPolicy, Errno>;
 
-    /// Gives a task any but [`Policy::Higher`].
+    /// Sets the policy of a task, except [`Policy::Higher`].
     ///
     /// # Errors
     /// If the task is gone, or the kernel refuses.
@@ -96,7 +99,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn policies_are_told_and_given() {
+    fn policies_are_read_and_set() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let tid = Tid::new(child.id()).unwrap();
         let of = |policy, is_reset_on_fork| TaskPolicy { policy, is_reset_on_fork };

@@ -1,4 +1,4 @@
-//! Home nodes after CPUs came or went: the CPUs of a set of nodes are others then.
+//! Updates home nodes after CPUs came or went: the CPUs of a set of nodes have changed then.
 
 use super::{Instance, PreferenceError, Preferences, SchedulerError};
 use crate::cgroups::Hierarchy;
@@ -6,8 +6,8 @@ use crate::tasks;
 use tandem_machine::{Cpu, Machine};
 use tandem_settings::{Asker, Place, Preference, Subject};
 
-/// Gives every task and cgroup that prefers nodes the CPUs which are theirs on this machine now. Nodes that have lost
-/// all their CPUs stay as they are, so that they are preferred again when CPUs come back.
+/// Updates the CPUs of every task and cgroup that prefers nodes to those that the nodes have now. Nodes that
+/// have lost all their CPUs stay in the preference, so that they are preferred again when CPUs come back.
 ///
 /// # Errors
 /// If the scheduler is gone or refuses.
@@ -46,7 +46,7 @@ fn rehome_one(preferences: &Preferences, subject: Subject, machine: &Machine) ->
     preferences.set(subject, &Preference { place, latency_critical }, asker)
 }
 
-/// The CPUs of the nodes with these numbers that are not isolated, in ascending order, by their own numbers.
+/// The CPUs of these nodes that are not isolated, in ascending order. Both are the kernel's numbers.
 pub fn cpus_of_nodes(machine: &Machine, nodes: &[u32]) -> Vec<u32> {
     let cpus = machine.housekeeping_cpus().iter().map(|cpu| machine.cpu(cpu));
     let is_in = |cpu: &&Cpu| nodes.contains(&machine.nodes()[cpu.node.index()].os_index);

@@ -1,7 +1,8 @@
-//! What makes it unwise to load the scheduler on this machine as it is now.
+//! Reasons not to load the scheduler on this machine in its present state.
 //!
-//! Each is something that works under the kernel's own scheduler, and would silently end, or end worse, under this one. The
-//! operator decides: `tandem run` refuses, unless the settings say to [ignore](tandem_settings::Ignore) it.
+//! Each is something that works under the kernel's own scheduler, and would silently fail, or do worse, under
+//! this one. The operator decides: `tandem run` refuses to load, unless the settings say to
+//! [ignore](tandem_settings::Ignore) the risk.
 
 use super::Kernel;
 use super::faults::Fault;
@@ -15,22 +16,23 @@ use std::path::{Path, PathBuf};
 use tandem_machine::Machine;
 use tandem_settings::{Ignore, Partial};
 
-/// VMs that are named; the others are counted.
+/// Most VMs that are named; the rest are counted.
 const NAMED_MAX: usize = 3;
 
-/// Something that makes it unwise.
+/// A reason not to load the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Risk {
-    /// Cgroups have CPU limits, and nobody would enforce them.
+    /// Cgroups have CPU limits that the scheduler would not enforce.
     Limits(CpuLimits),
-    /// Tasks of these VMs have cookies of core scheduling, with which the kernel of this release hangs.
+    /// Tasks of these VMs have core scheduling cookies, with which the kernel of this release hangs.
     Cookies {
         /// The VMs.
         vms: Vec<CookieVm>,
         /// The kernel's release.
         release: String,
     },
-    /// The kernel's own tasks come first on CPUs that they share with those of these cgroups, and this release does nothing about it.
+    /// The kernel's own tasks run first on CPUs that they share with tasks of these cgroups, and this release
+    /// has no remedy.
     Starvation {
         /// The cgroups.
         cgroups: Vec<PathBuf>,
@@ -40,7 +42,7 @@ pub enum Risk {
 }
 
 impl Risk {
-    /// The name by which the operator ignores it.
+    /// The name by which the settings ignore it.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Limits(_) => "limits",
@@ -49,7 +51,7 @@ impl Risk {
         }
     }
 
-    /// What the operator can do.
+    /// What the operator can do about it.
     pub fn cure(&self) -> &'static str {
         match self {
             Self::Limits(_) => "remove the limits, or run it with --ignore limits",
@@ -62,7 +64,7 @@ impl Risk {
         }
     }
 
-    /// Whether the operator does.
+    /// Whether the settings ignore it.
     pub fn is_ignored(&self, ignore: &Ignore) -> bool {
         match self {
             Self::Limits(_) => ignore.limits,
@@ -78,7 +80,7 @@ impl fmt::Display for Risk {
             Self::Limits(CpuLimits { count: 0, .. }) => {
                 write!(
                     f,
-                    "there are cgroups too many, too deep or too hidden to see whether they have CPU limits (cpu.max), which would not be enforced"
+                    "cgroups are too many, too deep or too hidden to check for CPU limits (cpu.max), which would not be enforced"
                 )
             }
             Self::Limits(CpuLimits { count, first, is_complete }) => {
@@ -92,7 +94,7 @@ impl fmt::Display for Risk {
                 let named = listed(names.collect(), vms.len());
                 write!(
                     f,
-                    "Linux {release} hangs with a sched_ext scheduler and core scheduling (mended in 7.2.4 and 7.3), which {named} \
+                    "Linux {release} hangs with a sched_ext scheduler and core scheduling (fixed in 7.2.4 and 7.3), which {named} \
                      {}",
                     if vms.len() == 1 { "uses" } else { "use" }
                 )
@@ -102,7 +104,7 @@ impl fmt::Display for Risk {
                 let named = listed(names.collect(), cgroups.len());
                 write!(
                     f,
-                    "Linux {release} runs tasks of its own scheduler before those of a sched_ext scheduler however long these wait, and \
+                    "Linux {release} runs tasks of its own scheduler before those of a sched_ext scheduler, however long these wait, and \
                      {named} would share CPUs with such tasks"
                 )
             }
@@ -110,9 +112,9 @@ impl fmt::Display for Risk {
     }
 }
 
-/// A VM with its process, for people.
+/// A VM with its process, for messages.
 fn name(vm: &CookieVm) -> String {
-    let seems = if vm.is_certain { "" } else { ", by its command line" };
+    let seems = if vm.is_certain { "" } else { ", according to its command line" };
     format!("VM {} (process {}{seems})", vm.name, vm.pid)
 }
 
@@ -128,7 +130,8 @@ fn listed(names: Vec<String>, count: usize) -> String {
     }
 }
 
-/// What is risky on this machine now for a scheduler of that part of it. What cannot be looked at is taken not to be there.
+/// The risks of loading a scheduler for this part of the machine now. A risk that cannot be checked counts as
+/// absent.
 pub fn risks(kernel: &Kernel, machine: &Machine, partial: &Partial) -> Vec<Risk> {
     let types = KernelTypes::read(kernel).ok();
     let limits = limits(kernel, types.as_ref()).map(Risk::Limits);
@@ -137,15 +140,16 @@ pub fn risks(kernel: &Kernel, machine: &Machine, partial: &Partial) -> Vec<Risk>
     limits.into_iter().chain(cookies).chain(starvation).collect()
 }
 
-/// Limits that nobody would enforce. Those of cgroups outside of a part count as well: any task can join the part for a while.
+/// Limits that the scheduler would not enforce. Those of cgroups outside of a part count as well: any task
+/// can join the part for a while.
 fn limits(kernel: &Kernel, types: Option<&KernelTypes>) -> Option<CpuLimits> {
     let are_enforced = types.is_some_and(|types| enforces_limits(types).unwrap_or(false));
     let limits = if are_enforced { None } else { cpu_limits(kernel.root()).ok() };
     limits.filter(|limits| limits.count > 0 || !limits.is_complete)
 }
 
-/// Whether a kernel with these types gives tasks of a sched_ext scheduler a twentieth of a CPU that others want all of, by a server of which
-/// each run queue has one: `ext_server_init()` in `kernel/sched/ext.c`.
+/// Whether a kernel with these types gives tasks of a sched_ext scheduler a twentieth of a CPU that other
+/// tasks keep busy, through a server on each run queue: `ext_server_init()` in `kernel/sched/ext.c`.
 pub fn keeps_parts_from_starving(types: &KernelTypes) -> bool {
     types.has_member("rq", "ext_server")
 }
@@ -187,7 +191,7 @@ mod tests {
     use crate::vms::testing::{Cgroups, Process, Tree};
     use std::fs;
 
-    /// A host of that release with two threads on each core.
+    /// A host of this release with two threads on each core.
     struct Host {
         folder: tempfile::TempDir,
         tree: Tree,
@@ -243,11 +247,11 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_enforced_if_the_kernel_tells_them_and_the_object_listens() {
+    fn limits_are_enforced_if_the_kernel_passes_them_on_and_the_object_has_the_callback() {
         let host = Host::new("7.3.4");
         host.tree.cgroup("/a", "cpu.max", "50000 100000\n");
         host.types(&[(OPS, &["init"])]);
-        assert_eq!(host.risks().len(), 1, "the kernel does not tell them");
+        assert_eq!(host.risks().len(), 1, "the kernel does not pass limits on");
         host.types(&[(OPS, &["init", "cgroup_set_bandwidth"])]);
         let storage = &mut std::mem::MaybeUninit::uninit();
         let builder = tandem_bpf::TandemSkelBuilder::default();
@@ -263,11 +267,11 @@ mod tests {
         host.tree.process(&cloud_hypervisor(600, "off", &["--cpus", "boot=1,core_scheduling=off"]));
         assert_eq!(host.risks(), [""; 0]);
         host.tree.process(&cloud_hypervisor(700, "web", &[]));
-        let expected = "Linux 7.1.3 hangs with a sched_ext scheduler and core scheduling (mended in 7.2.4 and 7.3), which VM web \
-            (process 700, by its command line) uses";
+        let expected = "Linux 7.1.3 hangs with a sched_ext scheduler and core scheduling (fixed in 7.2.4 and 7.3), which VM web \
+            (process 700, according to its command line) uses";
         assert_eq!(host.risks(), [expected]);
         host.types(&[("scx_rq", &["lock_drop_seq"])]);
-        assert_eq!(host.risks(), [""; 0], "the mending change is there");
+        assert_eq!(host.risks(), [""; 0], "the fix is present");
 
         for (release, hang) in [("6.12.41-amd64", 1), ("7.2.4", 0), ("7.3.0", 0)] {
             let host = Host::new(release);
@@ -280,7 +284,7 @@ mod tests {
     fn a_part_starves_beside_others_unless_the_kernel_or_its_own_cpus_keep_it_from_that() {
         let mut host = Host::new("6.12.41-amd64");
         host.partial.cgroups = vec!["/machine.slice".into()];
-        let expected = "Linux 6.12.41-amd64 runs tasks of its own scheduler before those of a sched_ext scheduler however long these \
+        let expected = "Linux 6.12.41-amd64 runs tasks of its own scheduler before those of a sched_ext scheduler, however long these \
             wait, and /machine.slice would share CPUs with such tasks";
         assert_eq!(host.risks(), [expected]);
         host.tree.cgroup("/machine.slice", "cpuset.cpus.partition", "root\n");
@@ -288,7 +292,7 @@ mod tests {
         host.partial.except = vec!["/machine.slice/a".into()];
         assert_eq!(host.risks(), [expected], "an exception is on the same CPUs");
         host.types(&[("rq", &["lock", "ext_server"])]);
-        assert_eq!(host.risks(), [""; 0], "the kernel sees to it");
+        assert_eq!(host.risks(), [""; 0], "the kernel's server prevents it");
     }
 
     #[test]

@@ -1,21 +1,21 @@
-//! What the loaded scheduler does: one answer for the command, the socket and the metrics.
+//! The status of the loaded scheduler: one form for the command, the socket and the metrics.
 
 use super::{Loaded, SchedulerError};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::time::{Duration, SystemTime};
 use tandem_settings::{Counters, Mode};
 
-/// What the loaded scheduler does.
+/// The status of the loaded scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Of sched_ext: `enabled` while it runs.
+    /// State of sched_ext: `enabled` while it runs.
     pub state: String,
-    /// Where it runs.
+    /// Its mode.
     pub mode: Mode,
     /// When it was loaded first; in JSON, seconds of Unix time.
     #[serde(rename = "loaded_unix_s", serialize_with = "to_unix", deserialize_with = "from_unix")]
     pub since: SystemTime,
-    /// What it has counted; in JSON, pairs of name and value.
+    /// Its counters; in JSON, pairs of name and value.
     pub counters: Counters,
 }
 
@@ -27,7 +27,7 @@ impl Status {
 }
 
 impl Loaded {
-    /// What it does.
+    /// Reads the status.
     ///
     /// # Errors
     /// If it is gone, or of another version.
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_told_as_the_book_says() {
+    fn it_is_serialised_as_in_the_book() {
         let named: Vec<(String, u64)> =
             Counters::names().zip(1..).map(|(name, value)| (name.to_owned(), value)).collect();
         let counters = Counters::try_from(named.clone()).unwrap();

@@ -1,6 +1,6 @@
-//! Tasks of this machine, as `/proc` tells of them: the kernel's `Documentation/filesystems/proc.rst`.
+//! Tasks of this machine, from `/proc`: the kernel's `Documentation/filesystems/proc.rst`.
 //!
-//! Tasks come and go at any time, so what cannot be read is taken to be gone.
+//! Tasks start and end at any time, so a task that cannot be read counts as gone.
 
 mod walk;
 
@@ -18,22 +18,23 @@ pub struct Task {
     pub tid: u32,
     /// The number of its process; that of its first thread.
     pub pid: u32,
-    /// Whose it is: its real user.
+    /// The number of its real user.
     pub user: u32,
-    /// Its name, of at most 15 bytes, as it may be shown.
+    /// Its name, of at most 15 bytes, safe to display.
     pub name: String,
     /// The CPUs that it may use.
     pub allowed: Vec<u32>,
-    /// The NUMA nodes from which it may take memory; none on a kernel without NUMA.
+    /// The NUMA nodes on which it may allocate memory; empty on a kernel without NUMA.
     pub allowed_nodes: Vec<u32>,
 }
 
-/// The task of that number; nothing if there is none, or it has ended and only waits for its parent to notice.
+/// The task with this number; `None` if there is none, or it has ended and only waits for its parent to
+/// notice.
 pub fn task(root: &Path, tid: u32) -> Option<Task> {
     read(&root.join(format!("proc/{tid}")), tid)
 }
 
-/// The same for a thread of that process alone.
+/// The thread with this number, if it belongs to that process.
 pub fn thread(root: &Path, pid: u32, tid: u32) -> Option<Task> {
     read(&root.join(format!("proc/{pid}/task/{tid}")), tid)
 }

@@ -1,14 +1,15 @@
-//! Walking through all tasks of a machine.
+//! Iterates over all tasks of a machine.
 
 use std::fs::{self, ReadDir};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-/// The number of a thread. To the kernel 0 means the caller.
+/// The number of a thread. 0 means the caller to the kernel.
 pub type Tid = NonZeroU32;
 
-/// All threads of all processes, with their directories in `/proc`. It reads directories as it gets on, so whoever takes threads may
-/// pause at any time, however many there are; it may miss one that is born meanwhile, or that has a sibling which ends.
+/// All threads of all processes, with their directories in `/proc`. The iterator reads directories as it
+/// advances, so the caller may pause at any time, however many threads there are; it may miss a thread that
+/// starts meanwhile, or one with a sibling that ends.
 #[derive(Debug)]
 pub struct TaskWalk {
     processes: Option<ReadDir>,
@@ -16,7 +17,7 @@ pub struct TaskWalk {
 }
 
 impl TaskWalk {
-    /// Begins one. Without `/proc` there are no tasks.
+    /// Begins at the first process. Without `/proc` there are no tasks.
     pub fn begin(root: &Path) -> Self {
         Self { processes: fs::read_dir(root.join("proc")).ok(), threads: None }
     }

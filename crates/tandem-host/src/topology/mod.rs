@@ -1,7 +1,7 @@
-//! What machine this is, as the kernel (`/sys`) or hwloc (`lstopo --of xml`) tells it.
+//! The topology of a machine, from the kernel (`/sys`) or hwloc (`lstopo --of xml`).
 //!
-//! Both readers keep only what is online and usable, and neither can know everything: clock and size of the L2
-//! caches are taken where they are told, latencies and bandwidths are
+//! Both readers keep only what is online and usable, and neither can know everything: clock and size of the
+//! L2 caches are read where they are reported; latencies and bandwidths are
 //! [`Hardware::GENERIC`](tandem_machine::Hardware::GENERIC) and
 //! [`NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S`](tandem_machine::NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S).
 
@@ -19,28 +19,28 @@ use thiserror::Error;
 /// Why a description of a machine cannot be used.
 #[derive(Debug, Error)]
 pub enum TopologyError {
-    /// A file that is needed is missing or unreadable.
+    /// A required file is missing or unreadable.
     #[error("{}: cannot be read: {cause}", file.display())]
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: io::Error,
     },
-    /// A file or element does not say what it should.
+    /// A file or element is malformed.
     #[error("{place}: {message}")]
     Malformed {
         /// The file, with the line if it has more than one.
         place: String,
-        /// What is wrong, and what is expected.
+        /// The error, and what is expected.
         message: String,
     },
-    /// All parts can be read but do not make a machine.
+    /// All parts can be read but do not form a machine.
     #[error("{place}: {cause}")]
     Inconsistent {
         /// The file or directory.
         place: String,
-        /// What does not fit.
+        /// The inconsistency.
         cause: MachineError,
     },
 }

@@ -1,8 +1,8 @@
 //! Reads a machine from `/sys/devices/system/{cpu,node}`, or from a copy of that tree under another root.
 //!
-//! What the kernel says is described in its `Documentation/ABI/stable/sysfs-devices-node`,
-//! `Documentation/ABI/stable/sysfs-devices-system-cpu` and `Documentation/admin-guide/cputopology.rst`.
-//! Kernels, hypervisors and copies leave parts out; this is what stands in for them:
+//! The kernel's `Documentation/ABI/stable/sysfs-devices-node`,
+//! `Documentation/ABI/stable/sysfs-devices-system-cpu` and `Documentation/admin-guide/cputopology.rst`
+//! describe the files. Kernels, hypervisors and copies leave parts out; these are the substitutes:
 //!
 //! | missing | then |
 //! |---|---|
@@ -25,11 +25,12 @@
 //! | distances of some nodes | by the numbers of nodes, if there are enough; or else 10 and 20 (*) |
 //! | one package, node and cache for all threads of a core | those of the first thread count for all (*) |
 //!
-//! Whoever asks [`read_sysfs_assuming`] is told of those with (*), which no kernel should leave out. Texts may be padded with NUL bytes.
+//! [`read_sysfs_assuming`] reports those with (*), which no kernel should leave out. Texts may be padded with
+//! NUL bytes.
 //!
-//! The last-level cache of a CPU is its data or unified cache of the highest level. Speeds of hybrid cores are
-//! `cpu_capacity`, or else `cpufreq/cpuinfo_max_freq`, if every CPU has it; otherwise all CPUs are equal. A CPU
-//! on several nodes (`numa=fake`) belongs to the lowest of them. Dies and clusters do not matter here.
+//! The last-level cache of a CPU is its data or unified cache of the highest level. Speeds of hybrid cores
+//! are `cpu_capacity`, or else `cpufreq/cpuinfo_max_freq`, if every CPU has it; otherwise all CPUs are equal.
+//! A CPU on several nodes (`numa=fake`) belongs to the lowest of them. Dies and clusters do not matter here.
 
 mod files;
 
@@ -43,12 +44,12 @@ use tandem_machine::{
     REMOTE_DISTANCE, format_cpulist,
 };
 
-/// The machine whose `/sys` (and `/proc`) are under `root`: `/` for this one.
+/// Reads the machine whose `/sys` (and `/proc`) are under `root`: `/` for this one.
 pub fn read_sysfs(root: &Path) -> Result<Machine, TopologyError> {
     read_sysfs_assuming(root).map(|(machine, _)| machine)
 }
 
-/// The same, and what had to be assumed: a clause each, without a full stop.
+/// As [`read_sysfs`]; also returns the assumptions, each a clause without a full stop.
 pub fn read_sysfs_assuming(root: &Path) -> Result<(Machine, Vec<String>), TopologyError> {
     let mut assumed = Vec::new();
     let machine = read(root, &mut assumed)?;
@@ -88,7 +89,7 @@ fn read(root: &Path, assumed: &mut Vec<String>) -> Result<Machine, TopologyError
         let dir = cpu_dir.join(format!("cpu{os_index}"));
         let node = nodes.of_cpu.get(&os_index).copied().unwrap_or_else(|| {
             let node = nodes.specs.first().map_or(0, |first| first.os_index);
-            assumed.push(format!("online CPU {os_index}, which no node has, is on node {node}"));
+            assumed.push(format!("online CPU {os_index} is on node {node}, since no node lists it"));
             node
         });
         let caches = read_caches(&dir.join("cache"))?;
@@ -129,7 +130,7 @@ fn read(root: &Path, assumed: &mut Vec<String>) -> Result<Machine, TopologyError
         .map_err(|cause| TopologyError::Inconsistent { place: root.display().to_string(), cause })
 }
 
-/// Threads of a core have all of it together.
+/// Gives the threads of a core the same package, node and cache.
 fn join_cores(cpus: &mut [CpuSpec], assumed: &mut Vec<String>) {
     let mut firsts = BTreeMap::new();
     for cpu in cpus {
@@ -137,25 +138,27 @@ fn join_cores(cpus: &mut [CpuSpec], assumed: &mut Vec<String>) {
             *firsts.entry(cpu.core).or_insert((cpu.os_index, (cpu.package, cpu.node, cpu.llc)));
         if (cpu.package, cpu.node, cpu.llc) != place {
             (cpu.package, cpu.node, cpu.llc) = place;
-            assumed.push(format!("CPU {} is where CPU {first} is, the first of its core", cpu.os_index));
+            assumed.push(format!(
+                "CPU {} has the package, node and cache of CPU {first}, the first of its core",
+                cpu.os_index
+            ));
         }
     }
 }
 
-/// Where the kernel tells of CPUs and nodes. A copy of /sys alone will do, too.
+/// The directory of CPUs and nodes. A copy of /sys alone suffices.
 fn system_dir(root: &Path) -> Result<PathBuf, TopologyError> {
     let [system, copied] = ["sys/devices/system", "devices/system"].map(|path| root.join(path));
     match [&system, &copied].into_iter().find(|system| system.join("cpu").is_dir()) {
         Some(found) => Ok(found.clone()),
-        None => malformed(
-            &system.join("cpu"),
-            "is no folder; a root that holds `sys`, copied from a machine, is needed",
-        ),
+        None => {
+            malformed(&system.join("cpu"), "is not a folder; give a root that contains a machine's `sys`")
+        }
     }
 }
 
-/// The CPUs that `isolcpus=` isolates, and those that partitions of cpusets do, which not every kernel counts among the former.
-/// They are in ascending order, and some may be offline.
+/// The CPUs that `isolcpus=` isolates, and those of cpuset partitions, which not every kernel includes in the
+/// former. They are in ascending order, and some may be offline.
 ///
 /// # Errors
 /// If the kernel's list cannot be read.
@@ -167,7 +170,7 @@ pub fn read_isolated(root: &Path) -> Result<Vec<u32>, TopologyError> {
     Ok(isolated)
 }
 
-/// The CPUs that a parameter of the kernel reserves. Some kernels that know of it and were told of none print `(null)`.
+/// The CPUs that a kernel parameter reserves. Some kernels print `(null)` if the parameter was not given.
 fn read_reserved(file: &Path) -> Result<Vec<u32>, TopologyError> {
     match read_text(file)?.as_deref() {
         None | Some("(null)") => Ok(Vec::new()),
@@ -194,7 +197,7 @@ fn online_cpus(cpu_dir: &Path, assumed: &mut Vec<String>) -> Result<Vec<u32>, To
     Ok(usable)
 }
 
-/// Those of a list of CPUs or nodes that have a folder: a list is short, and may name many more than there are.
+/// The CPUs or nodes of a list that have a folder: a short list may name many more than exist.
 fn with_folders(
     listed: Vec<u32>,
     dir: &Path,
@@ -246,7 +249,7 @@ fn read_nodes(node_dir: &Path, assumed: &mut Vec<String>) -> Result<NodeTable, T
     };
     let online = with_folders(online, node_dir, ["node", "node"], assumed);
     if online.len() > MAX_NODES {
-        // Before there is a distance for each pair of them.
+        // Before a distance for each pair of them exists.
         let cause = MachineError::TooManyNodes(online.len());
         return Err(TopologyError::Inconsistent { place: node_dir.display().to_string(), cause });
     }
@@ -255,7 +258,7 @@ fn read_nodes(node_dir: &Path, assumed: &mut Vec<String>) -> Result<NodeTable, T
         let dir = node_dir.join(format!("node{node}"));
         let cpus = read_list_or_mask(&dir.join("cpulist"), &dir.join("cpumap"))?;
         if cpus.is_none() {
-            assumed.push(format!("node {node} has no CPUs, since it does not say which"));
+            assumed.push(format!("node {node} has no CPUs, since it lists none"));
         }
         for cpu in cpus.unwrap_or_default() {
             table.of_cpu.entry(cpu).or_insert(node);
@@ -270,10 +273,10 @@ fn read_nodes(node_dir: &Path, assumed: &mut Vec<String>) -> Result<NodeTable, T
         table.distances.push(match read_row(&distance)? {
             None => usual(),
             Some(row) if row.len() == online.len() => row,
-            // With those of nodes that are offline.
+            // The row includes nodes that are offline.
             Some(row) => by_number(&row).unwrap_or_else(|| {
                 assumed.push(format!(
-                    "node {node} is {LOCAL_DISTANCE} from itself and {REMOTE_DISTANCE} from others, since it tells {} of {} distances",
+                    "node {node} is {LOCAL_DISTANCE} from itself and {REMOTE_DISTANCE} from others, since it lists {} of {} distances",
                     row.len(),
                     online.len()
                 ));
@@ -304,7 +307,7 @@ fn read_memory(meminfo: &Path) -> Result<u64, TopologyError> {
 /// A data or unified cache of a CPU.
 struct Cache {
     level: u32,
-    /// Nothing where the kernel does not know it, which some kernels tell as 0.
+    /// `None` if the kernel does not know it, which some kernels report as 0.
     size_bytes: Option<u64>,
     shared_with: Vec<u32>,
 }
@@ -348,7 +351,7 @@ fn cache_size(file: &Path, text: &str) -> Result<u64, TopologyError> {
 
 /// The threads of a CPU's core.
 fn read_siblings(topology: &Path) -> Result<Vec<u32>, TopologyError> {
-    // The second name is the one of kernels before 5.3.
+    // Kernels before 5.3 use the second name.
     for name in ["core_cpus", "thread_siblings"] {
         if let Some(cpus) = read_list_or_mask(&topology.join(format!("{name}_list")), &topology.join(name))? {
             return Ok(cpus);
@@ -377,7 +380,7 @@ fn first_online(cpus: &[u32], online: &[u32], own: u32) -> u32 {
     }
 }
 
-/// How fast the CPUs are, in the order in which they are read.
+/// The speeds of the CPUs, in the order in which they are read.
 #[derive(Default)]
 struct Speeds {
     capacities: Vec<Option<u32>>,
@@ -391,7 +394,7 @@ impl Speeds {
         Ok(())
     }
 
-    /// In the first unit in which every CPU has a speed, or all equal.
+    /// In the first unit in which every CPU has a speed; otherwise all are equal.
     fn capacities(&self) -> Vec<u32> {
         let complete = |speeds: &[Option<u32>]| speeds.iter().copied().collect::<Option<Vec<u32>>>();
         complete(&self.capacities)

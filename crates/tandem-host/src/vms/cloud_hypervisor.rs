@@ -1,9 +1,9 @@
-//! Cloud Hypervisor's command line: `--api-socket /run/web.sock --cpus boot=4 --memory size=4G --device path=/sys/...`,
-//! or the socket as `path=...` or `fd=...` (its `docs/api.md`).
+//! Cloud Hypervisor's command line: `--api-socket /run/web.sock --cpus boot=4 --memory size=4G --device
+//! path=/sys/...`, or the socket as `path=...` or `fd=...` (its `docs/api.md`).
 //!
-//! libvirt's driver for it gives the socket as `fd=N` and sends everything else through it, so that the command line
-//! has no name; newer releases add `--event-monitor path=.../NAME-monitor-fifo` (`ch_monitor.c`). The scope that the
-//! VM runs in, `machine-ch\x2d1\x2dNAME.scope`, has it as well.
+//! libvirt's driver for it passes the socket as `fd=N` and sends everything else through it, so the command
+//! line has no name; newer releases add `--event-monitor path=.../NAME-monitor-fifo` (`ch_monitor.c`). The
+//! scope that the VM runs in, `machine-ch\x2d1\x2dNAME.scope`, has the name as well.
 
 use super::description::{Description, Source, stem};
 use super::options::{Parts, all_values, size_bytes, values};
@@ -60,8 +60,8 @@ fn virtual_nodes(arguments: &[Untrusted]) -> Vec<VirtualNode> {
     collector.nodes()
 }
 
-/// Whether it gives its vCPUs cookies of core scheduling: `--cpus core_scheduling=vm`, which is its default since release 52,
-/// `vcpu` or `off` (its `docs/cpu.md`). Earlier releases do not know the option, and give none.
+/// Whether it gives its vCPUs core scheduling cookies: `--cpus core_scheduling=vm`, its default since release
+/// 52, `vcpu` or `off` (its `docs/cpu.md`). Earlier releases do not know the option, and give none.
 pub(super) fn asks_for_cookies(arguments: &[Untrusted]) -> bool {
     let cpus = values(arguments, "cpus").next().map(Parts::parse);
     let said = cpus.as_ref().and_then(|cpus| cpus.get("core_scheduling"));

@@ -1,11 +1,11 @@
-//! What a monitor's command line tells of its VM.
+//! The description of a VM in a monitor's command line.
 
 use super::{Manager, Monitor, VirtualNode, cloud_hypervisor, firecracker, qemu};
 use crate::guarded;
 use crate::untrusted::Untrusted;
 use std::path::Path;
 
-/// What is fixed when a VM starts. What the command line does not tell is `None`.
+/// What is fixed when a VM starts. `None` if the command line does not have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Description {
     pub name: Option<Untrusted>,
@@ -18,13 +18,13 @@ pub(super) struct Description {
     pub virtual_nodes: Vec<VirtualNode>,
 }
 
-/// A monitor's process, as far as its description is concerned.
+/// The process of a monitor: the sources of its description.
 pub(super) struct Source<'a> {
-    /// Of the tree that is read: `/` on this machine.
+    /// The root of the tree: `/` on this machine.
     pub root: &'a Path,
     /// The process's directory in `/proc`.
     pub directory: &'a Path,
-    /// Whose process it is.
+    /// The user of the process.
     pub user: u32,
     pub arguments: &'a [Untrusted],
     /// The text of `/proc/PID/cgroup`.
@@ -48,12 +48,14 @@ impl Source<'_> {
         }
     }
 
-    /// A file that an absolute path of the command line leads to, for a process that sees the same files as we do.
+    /// Reads a file by an absolute path of the command line, for a process that sees the same files as this
+    /// one.
     pub fn file(&self, path: &str) -> Option<String> {
         path.strip_prefix('/').and_then(|path| self.read(self.root, path))
     }
 
-    /// The same for a process with a root of its own, or a relative path. Only root and the process's owner may.
+    /// As [`Source::file`], for a process with a root of its own, or a relative path. Only root and the
+    /// process's owner may read it.
     pub fn own_file(&self, path: &str) -> Option<String> {
         let start = if path.starts_with('/') { "root" } else { "cwd" };
         self.read(&self.directory.join(start), path)
@@ -63,8 +65,9 @@ impl Source<'_> {
         String::from_utf8(guarded::read_named(self.directory, start, path, self.user)?).ok()
     }
 
-    /// The name that systemd's scope for the VM has: `machine-qemu\x2d3\x2dweb.scope` is that of `web`. libvirt's
-    /// `virSystemdMakeScopeName` escapes what is not allowed in a unit's name as `\xHH`, and puts a number before.
+    /// The VM's name in systemd's scope: `machine-qemu\x2d3\x2dweb.scope` is that of `web`. libvirt's
+    /// `virSystemdMakeScopeName` escapes characters that are not allowed in a unit's name as `\xHH`, and puts
+    /// a number before the name.
     pub fn name_of_scope(&self, driver: &str) -> Option<String> {
         let start = format!("machine-{driver}\\x2d");
         let (_, scope) = self.cgroups.split_once(&start)?;
@@ -91,7 +94,7 @@ fn unescape(name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The last part of a path without its extension: a disk's or a socket's name.
+/// The last part of a path without its extension: the name of a disk or socket.
 pub(super) fn stem(path: &str) -> Option<String> {
     Some(Path::new(path).file_stem()?.to_str()?.to_owned())
 }

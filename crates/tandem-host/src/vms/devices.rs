@@ -1,4 +1,4 @@
-//! Devices of the host that a VM has to itself, and the NUMA node that each is attached to.
+//! Devices of the host that are passed through to a VM, and the NUMA node that each is attached to.
 
 use crate::untrusted::Untrusted;
 use serde::Serialize;
@@ -11,13 +11,14 @@ use std::path::{Component, Path, PathBuf};
 pub struct Device {
     /// Its name on its bus: a PCI address such as `0000:01:00.0`, or the identifier of a mediated device.
     pub name: String,
-    /// The node that it, or the device that it is a part of, is attached to; `None` if the kernel does not tell.
+    /// The node to which it, or the device that it is a part of, is attached; `None` if the kernel does not
+    /// say.
     pub node: Option<u32>,
 }
 
 impl Device {
-    /// What a command line calls `told`: a PCI address, with or without its domain, or a path in `/sys`. Nothing but a device's own directory is
-    /// looked into, wherever the path leads.
+    /// The device that a command line calls `told`: a PCI address, with or without its domain, or a path in
+    /// `/sys`. Reads only a device's own directory, wherever the path leads.
     pub(super) fn find(root: &Path, told: &Untrusted) -> Self {
         let text = told.text();
         let path = match text.strip_prefix('/') {
@@ -37,12 +38,12 @@ impl Device {
     }
 }
 
-/// Whether it is the address of a PCI device: digits, colons and a dot.
+/// Whether this is the address of a PCI device: digits, colons and a dot.
 fn is_address(text: &str) -> bool {
     text.len() <= 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))
 }
 
-/// QEMU takes addresses without the domain, which is 0 then.
+/// QEMU accepts addresses without the domain, which is 0 then.
 fn with_domain(address: &str) -> String {
     match address.matches(':').count() {
         1 => format!("0000:{address}"),
@@ -50,7 +51,8 @@ fn with_domain(address: &str) -> String {
     }
 }
 
-/// `numa_node` of a device is -1 where the firmware does not tell: `Documentation/ABI/testing/sysfs-bus-pci`.
+/// `numa_node` of a device is -1 where the firmware does not report it:
+/// `Documentation/ABI/testing/sysfs-bus-pci`.
 fn node(directory: &Path) -> Option<u32> {
     let mut text = String::new();
     File::open(directory.join("numa_node")).ok()?.take(64).read_to_string(&mut text).ok()?;
@@ -75,7 +77,7 @@ mod tests {
         fs::write(at(other).join("numa_node"), "-1\n").unwrap();
         fs::create_dir_all(at("sys/bus/pci/devices")).unwrap();
         symlink(at(other), at("sys/bus/pci/devices/0000:02:00.0")).unwrap();
-        // Of a stranger's making.
+        // An untrusted user made this.
         fs::create_dir_all(at("home/trap")).unwrap();
         symlink("/dev/zero", at("home/trap/numa_node")).unwrap();
         symlink(at("home/trap"), at("sys/bus/mdev-trap")).unwrap();

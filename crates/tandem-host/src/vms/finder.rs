@@ -1,12 +1,13 @@
 //! Finds the VMs among all processes.
 //!
-//! A host has thousands of processes and some dozen VMs, and looking at a process costs some system calls. So every
-//! process is looked at when it is new, once more in the next scan (a manager's child is not the monitor yet when it
-//! has only been forked), and then no more. What looks like a monitor and is none is looked at ever more rarely. That a number is another process's by now is told by the inode number of
-//! its directory in `/proc`, which comes with the list of processes for free.
+//! A host has thousands of processes and some dozen VMs, and examining a process costs some system calls. So
+//! a scan examines every new process, examines it once more in the next scan (a process that a manager has
+//! only forked is not the monitor yet), and then no more. It examines a process that looks like a monitor
+//! without being one ever more rarely. The inode number of a process's directory in `/proc` shows that
+//! another process has its number now; it comes with the list of processes at no cost.
 //!
-//! Limits: a process that waits for long before it becomes a monitor is missed, unless [`Finder::examine`] is called when
-//! the kernel tells of its `exec`, or [`Finder::forget`] now and then.
+//! Limits: the finder misses a process that waits for long before it becomes a monitor, unless the caller
+//! calls [`Finder::examine`] when the kernel reports its `exec`, or [`Finder::forget`] now and then.
 
 use super::description::Source;
 use super::kvm::has_vm;
@@ -28,17 +29,17 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[error("the processes in {} cannot be listed: {cause}", directory.display())]
 pub struct ProcUnreadable {
-    /// Where they should be.
+    /// The directory of the list.
     pub directory: PathBuf,
-    /// What the system says.
+    /// The system's error.
     pub cause: io::Error,
 }
 
-/// Looks for VMs, and remembers what it has seen.
+/// Finds VMs, and remembers the processes that it has examined.
 #[derive(Debug)]
 pub struct Finder {
     root: Arc<Path>,
-    /// What a process calls itself makes it a VM, whatever the kernel says.
+    /// A process with a monitor's name counts as a VM even without evidence from the kernel.
     believes_names: bool,
     seen: HashMap<u32, Seen>,
     vms: HashMap<u32, Vm>,
@@ -48,38 +49,38 @@ pub struct Finder {
     progress: fn(),
 }
 
-/// What became of a process when it was looked at.
+/// The result of examining a process.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     inode: u64,
     state: State,
-    /// How often it was looked at.
+    /// How often it was examined.
     looks: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// No VM, when it was looked at for the first time, or as long as nothing tells.
+    /// Not a VM: examined once, or without an answer so far.
     New,
-    /// No VM, nor will it be one.
+    /// Not a VM, and will not become one.
     Settled,
-    /// A monitor without vCPUs, or a VM: looked at in every scan.
+    /// A monitor without vCPUs, or a VM: examined in every scan.
     Watched,
 }
 
 /// What a scan has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// VMs that were not there in the scan before.
+    /// VMs that the scan before had not found.
     pub appeared: Vec<Identity>,
-    /// VMs that are not there any more.
+    /// VMs that no longer exist.
     pub gone: Vec<Vm>,
-    /// Processes for which there was no time: their users have had their share of it.
+    /// Number of processes that were not examined, because their users have used up their share of time.
     pub postponed: usize,
 }
 
 impl Changes {
-    /// Adds what was found after these.
+    /// Adds the changes of a later scan.
     pub fn add(&mut self, later: Self) {
         self.appeared.extend(later.appeared);
         self.gone.extend(later.gone);
@@ -88,8 +89,8 @@ impl Changes {
 }
 
 impl Seen {
-    /// Whether a monitor without vCPUs is due: in the first 30 looks, in which vCPUs mostly come, and every 32nd one after. That it is
-    /// asked counts as a look.
+    /// Whether a monitor without vCPUs is due: in the first 30 examinations, in which vCPUs usually appear,
+    /// and in every 32nd after. Each call counts as an examination.
     fn is_due(&mut self) -> bool {
         let is_due = self.looks < 30 || self.looks.is_multiple_of(32);
         self.looks = self.looks.saturating_add(1);
@@ -98,7 +99,7 @@ impl Seen {
 }
 
 impl Finder {
-    /// Has seen nothing yet. The root is `/` for this machine.
+    /// A finder that has examined nothing. The root is `/` for this machine.
     pub fn new(root: &Path) -> Self {
         Self {
             root: root.into(),
@@ -111,41 +112,42 @@ impl Finder {
         }
     }
 
-    /// Calls this after each process that it has looked at.
+    /// Calls `progress` after each process that it has examined.
     pub fn with_progress(mut self, progress: fn()) -> Self {
         self.progress = progress;
         self
     }
 
-    /// Begins a round in which each user has its share of time; a scan is one.
+    /// Begins a round in which each user has a share of time; each scan is one.
     pub fn begin_round(&mut self) {
         self.shares.begin();
     }
 
-    /// Whether monitors that run without KVM count as VMs, which nobody but their own names and those of their threads vouches for.
+    /// Whether monitors that run without KVM count as VMs. Only their own names and those of their threads
+    /// identify them.
     pub fn with_emulated(mut self, with_emulated: bool) -> Self {
         self.believes_names = with_emulated;
         self
     }
 
-    /// The VMs that are known, in no order.
+    /// The known VMs, in no order.
     pub fn vms(&self) -> impl Iterator<Item = &Vm> {
         self.vms.values()
     }
 
-    /// The VM of that process, if it is known.
+    /// The VM of a process, if it is known.
     pub fn vm(&self, pid: u32) -> Option<&Vm> {
         self.vms.get(&pid)
     }
 
-    /// Processes of monitors that are no VMs, for no thread of theirs is known to be a vCPU: they start or end, or only root
-    /// can tell their threads apart. In no order.
+    /// Processes of monitors that are not VMs, because no thread is known to be a vCPU: they start or end, or
+    /// only root can distinguish their threads. In no order.
     pub fn monitors_without_vcpus(&self) -> impl Iterator<Item = u32> {
         let watched = self.seen.iter().filter(|(_, seen)| seen.state == State::Watched);
         watched.map(|(&pid, _)| pid).filter(|pid| !self.vms.contains_key(pid))
     }
 
-    /// Looks at processes that were not there before.
+    /// Examines new processes, and those that may have changed.
     ///
     /// # Errors
     /// If `/proc` cannot be read.
@@ -181,8 +183,9 @@ impl Finder {
         Ok(changes)
     }
 
-    /// Looks at one process, however often that was done: for callers whom the kernel tells that it runs another program
-    /// now, has new threads, or has ended. What came or went is not told again by the next scan.
+    /// Examines one process, however often that was done: for callers to which the kernel reports that it
+    /// runs another program, has new threads, or has ended. The next scan does not report these changes
+    /// again.
     pub fn examine(&mut self, pid: u32) -> Changes {
         let mut changes = Changes::default();
         match fs::metadata(self.root.join(format!("proc/{pid}"))) {
@@ -195,7 +198,8 @@ impl Finder {
         changes
     }
 
-    /// Looks again at monitors that had no vCPUs yet; ever more rarely, since a process may look like one for ever.
+    /// Examines monitors that had no vCPUs yet again; ever more rarely, since a process may look like a
+    /// monitor for ever.
     pub fn examine_unfinished(&mut self) -> Changes {
         let unfinished: Vec<u32> = self.monitors_without_vcpus().collect();
         let mut changes = Changes::default();
@@ -207,8 +211,8 @@ impl Finder {
         changes
     }
 
-    /// Forgets which processes are VMs and which are not: the next scan looks at all of them. One that runs another program now is a VM
-    /// no longer.
+    /// Forgets which processes are VMs and which are not: the next scan examines all of them. A process that
+    /// runs another program now is no longer a VM.
     pub fn forget(&mut self) {
         self.seen.retain(|pid, seen| seen.state == State::Watched && !self.vms.contains_key(pid));
     }
@@ -226,7 +230,7 @@ impl Finder {
                 if self.vms.get(&pid).is_some_and(|vm| !vm.is_alive()) {
                     changes.gone.extend(self.vms.remove(&pid));
                 }
-                // Whether it is a VM still is asked by the next scan.
+                // The next scan checks whether it still is a VM.
                 self.seen.remove(&pid);
                 return;
             }
@@ -261,8 +265,9 @@ impl Finder {
     }
 }
 
-/// Whether two looks have found the same VM. A process that runs another program meanwhile keeps its identity. Memory and devices are
-/// what they were at the start, and may be seen otherwise later.
+/// Whether two examinations have found the same VM. A process that has started another program keeps its
+/// identity. Memory and devices are as they were at the start, and a later examination may see them
+/// differently.
 fn is_same(one: &Vm, other: &Vm) -> bool {
     let Vm { identity, monitor, manager, name, user, uuid, virtual_nodes, .. } = other;
     (one.identity, one.monitor, one.user) == (*identity, *monitor, *user)
@@ -277,10 +282,10 @@ pub fn examine(root: &Path, pid: u32) -> Option<Vm> {
     }
 }
 
-/// What a process turns out to be.
+/// The kind of a process.
 enum Look {
     Vm(Box<Vm>),
-    /// It starts, or asks QEMU what it can do, as libvirt does.
+    /// It starts, or asks QEMU for its capabilities, as libvirt does.
     MonitorWithoutVcpus,
     /// A thread of the kernel that works for a process.
     Helper {
@@ -288,13 +293,13 @@ enum Look {
     },
     KernelThread,
     Other,
-    /// What would tell does not answer now.
+    /// The files that would identify it cannot be read now.
     Unknown,
-    /// Its user has had its share of time.
+    /// Its user has used up the share of time.
     Postponed,
 }
 
-/// Looks at a process; `known` is the VM that it was before.
+/// Examines a process; `known` is the VM that it was before.
 fn look_at(
     root: &Arc<Path>,
     pid: u32,
@@ -327,7 +332,7 @@ fn look_at(
     look
 }
 
-/// Looks at a process of that user which may be a VM, by its name or since it has threads.
+/// Examines a process of this user which may be a VM, by its name or because it has several threads.
 fn look_closely(
     root: &Arc<Path>,
     pid: u32,
@@ -338,7 +343,7 @@ fn look_closely(
 ) -> Look {
     let directory = root.join(format!("proc/{pid}"));
     let has_vm = has_vm(&directory, user, named.is_some());
-    // Whoever may see it has no answer now.
+    // A caller that may read the evidence gets none now.
     let is_silent = has_vm.is_none() && sees_all_processes() && **root == *Path::new("/");
     if let Some(known) = known.filter(|vm| is_silent && vm.is_alive()) {
         return Look::Vm(Box::new(known.clone()));
@@ -346,22 +351,24 @@ fn look_closely(
     let monitor = match (named, has_vm) {
         (Some(monitor), Some(true)) => monitor,
         (Some(monitor), _) if believes_names => monitor,
-        // Whoever may not see it has to believe it. Who may knows that there is something wrong with that process.
+        // A caller without the right to read the evidence has to believe the name. One with the right knows
+        // that something is wrong with that process.
         (Some(monitor), None) if !is_silent => monitor,
-        // It opens its VM soon, or it never will.
+        // It opens its VM soon, or never.
         (Some(_), _) => return Look::MonitorWithoutVcpus,
         (None, Some(true)) => Monitor::Other,
         (None, None) if is_silent => return Look::Unknown,
         (None, _) => return Look::Other,
     };
-    // Twice, so that a process which has taken the number meanwhile is not mixed up with this one.
+    // Reads the start time twice, so that another process which has taken the number meanwhile is not
+    // confused with this one.
     let started = || read_stat(&directory).filter(|stat| !stat.has_ended()).map(|stat| stat.start_ticks);
     let Some(start_ticks) = started() else { return Look::Other };
     if !threads::read(root, pid, &[]).iter().any(|thread| thread.kind == ThreadKind::Vcpu) {
         return Look::MonitorWithoutVcpus;
     }
     let identity = Identity { pid, start_ticks };
-    // A VM is one whatever it says, and if it says nothing: then it is what it was.
+    // A VM stays one even if its arguments cannot be read: then its description stays the same.
     let arguments = match (read_arguments(&directory), known.filter(|vm| vm.identity == identity)) {
         (None, Some(known)) => return Look::Vm(Box::new(known.clone())),
         (arguments, _) => arguments.unwrap_or_default(),

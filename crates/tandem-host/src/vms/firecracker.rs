@@ -1,8 +1,8 @@
-//! Firecracker's command line: `--id web --api-sock /run/web.sock`, and `--config-file` with the size of its memory if
-//! nobody tells it through the socket (its `docs/getting-started.md`).
+//! Firecracker's command line: `--id web --api-sock /run/web.sock`, and `--config-file` with the size of its
+//! memory unless a client sets it through the socket (its `docs/getting-started.md`).
 //!
-//! The jailer starts it as the same process with the same `--id`, in a root of its own, where paths lead
-//! (`docs/jailer.md`); it manages nothing, so that such a VM is nobody's.
+//! The jailer starts it as the same process with the same `--id`, in a root of its own, which its paths refer
+//! to (`docs/jailer.md`). The jailer manages nothing, so such a VM has no manager.
 
 use super::Manager;
 use super::description::{Description, Source, stem};
@@ -10,7 +10,7 @@ use super::options::values;
 use crate::untrusted::Untrusted;
 use serde_json::Value;
 
-/// What Firecracker calls a VM without `--id`.
+/// Firecracker's name for a VM without `--id`.
 const NO_NAME: &str = "anonymous-instance";
 
 pub(super) fn describe(source: &Source) -> Description {

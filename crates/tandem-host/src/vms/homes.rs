@@ -1,15 +1,15 @@
-//! The nodes that a VM lives on, where nobody says it.
+//! The nodes that a VM lives on, where no agent decides.
 
 use super::homes_file::{HomeSaving, PartHome};
 use super::{Limits, Memory};
 use serde::Serialize;
 use tandem_machine::{Machine, format_cpulist};
 
-/// A VM lives on the nodes that have this share of its memory, and no node lives without a reason: with less, every
-/// fifth access or more goes elsewhere.
+/// A VM lives on the fewest nodes that together have this share of its memory: with less, every fifth access
+/// or more would go elsewhere.
 const HOME_SHARE: f64 = 0.8;
 
-/// Who or what says where a VM lives.
+/// What determines where a VM lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HomeSource {
@@ -17,9 +17,9 @@ pub enum HomeSource {
     Agent,
     /// An agent that only observes: the home that it would give.
     Planned,
-    /// The CPUs that it may use.
+    /// The CPUs that the VM may use.
     Cpus,
-    /// Where its memory is.
+    /// The nodes of its memory.
     Memory,
     /// The machine has one node.
     Machine,
@@ -28,11 +28,11 @@ pub enum HomeSource {
 /// The home nodes of a VM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Homes {
-    /// In ascending order; none if it has no home.
+    /// In ascending order; empty if it has no home.
     pub nodes: Vec<u32>,
-    /// Who says so; `None` if it has no home.
+    /// What determines them; `None` if it has no home.
     pub source: Option<HomeSource>,
-    /// Why these, or why none: a clause without a full stop.
+    /// Why it has these nodes, or none: a clause without a full stop.
     pub why: String,
     /// The homes of its virtual nodes, if an agent has given each its own.
     pub parts: Vec<PartHome>,
@@ -40,8 +40,8 @@ pub struct Homes {
     pub saving: Option<HomeSaving>,
 }
 
-/// Where a VM lives, by what it may use and has: the nodes of its CPUs if it is confined to some, or else the fewest
-/// nodes that hold most of its memory.
+/// Where a VM lives according to its limits and its memory: on the nodes of its CPUs if it is confined to
+/// some, otherwise on the fewest nodes that hold most of its memory.
 pub fn home_of(machine: &Machine, limits: &Limits, memory: &Memory) -> Homes {
     let with_cpus: Vec<u32> =
         machine.nodes().iter().filter(|node| !node.cpus.is_empty()).map(|node| node.os_index).collect();
@@ -68,7 +68,7 @@ pub fn home_of(machine: &Machine, limits: &Limits, memory: &Memory) -> Homes {
         saving: None,
     };
     let Some(by_node) = &memory.by_node else {
-        return none("it may use the CPUs of all nodes, and where its memory is may not be read");
+        return none("it may use the CPUs of all nodes, and the location of its memory cannot be read");
     };
     let mut by_size: Vec<(u32, u64)> = by_node.bytes.iter().map(|(&node, &bytes)| (node, bytes)).collect();
     by_size.sort_by_key(|&(node, bytes)| (std::cmp::Reverse(bytes), node));
@@ -83,7 +83,7 @@ pub fn home_of(machine: &Machine, limits: &Limits, memory: &Memory) -> Homes {
         there += bytes as f64;
     }
     nodes.sort_unstable();
-    // Nodes without CPUs may hold its memory, and nobody can live there.
+    // Nodes without CPUs may hold its memory, but no VM can live there.
     nodes.retain(|node| with_cpus.contains(node));
     match nodes.len() {
         0 => none("it has no memory on nodes with CPUs"),
@@ -95,7 +95,7 @@ pub fn home_of(machine: &Machine, limits: &Limits, memory: &Memory) -> Homes {
     }
 }
 
-/// The nodes of CPUs, which are in ascending order, all by the operating system's numbers; in ascending order.
+/// The nodes of CPUs. Both are numbers of the operating system, in ascending order.
 pub(crate) fn nodes_of(machine: &Machine, cpus: &[u32]) -> Vec<u32> {
     let of = machine.cpus().iter().filter(|cpu| cpus.binary_search(&cpu.os_index).is_ok());
     let mut nodes: Vec<u32> = of.map(|cpu| machine.nodes()[cpu.node.index()].os_index).collect();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_tells_if_cpus_do_not() {
+    fn memory_decides_if_cpus_do_not() {
         let cases = [
             (vec![(0, 9), (2, 91)], vec![2], "91% of its memory is there"),
             (vec![(0, 45), (1, 5), (3, 50)], vec![0, 3], "95% of its memory is there"),
@@ -165,6 +165,6 @@ mod tests {
     fn what_is_unknown_is_no_reason() {
         let (nodes, source, why) = home(0..80, None);
         assert_eq!((nodes, source), (vec![], None));
-        assert_eq!(why, "it may use the CPUs of all nodes, and where its memory is may not be read");
+        assert_eq!(why, "it may use the CPUs of all nodes, and the location of its memory cannot be read");
     }
 }

@@ -1,7 +1,7 @@
-//! The file in which an agent says where each VM lives: `/run/tandem/homes.json`.
+//! The file in which an agent publishes where each VM lives: `/run/tandem/homes.json`.
 //!
-//! A new file takes the place of the old one in one step, so that readers find one or the other. An entry is about one
-//! process with one start: those of VMs that are gone, or of a boot before, are about nobody.
+//! A new file replaces the old one in one step, so that readers find one or the other. An entry is about one
+//! process with one start time: readers ignore entries of VMs that are gone, or of an earlier boot.
 
 use super::Identity;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use tandem_file::new_file::NewFile;
 use tandem_machine::homes::Saving;
 use thiserror::Error;
 
-/// Where the file is, from the root.
+/// The path of the file, from the root.
 pub const HOMES_PATH: &str = "run/tandem/homes.json";
 
 /// The version that is written, and the only one that is read.
@@ -27,7 +27,7 @@ pub struct HomesFile {
     pub version: u32,
     /// When it was written, in seconds since 1970.
     pub written_unix_s: u64,
-    /// Nobody gives these homes: they are what an agent would give.
+    /// Whether these homes are plans of an agent that only observes.
     #[serde(default)]
     pub are_planned: bool,
     /// An entry for each VM.
@@ -37,14 +37,14 @@ pub struct HomesFile {
 /// Where a VM lives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HomeEntry {
-    /// Which one it is.
+    /// The VM.
     #[serde(flatten)]
     pub identity: Identity,
     /// Its name, for readers of the file.
     pub name: String,
-    /// Its nodes, by the operating system's numbers; none if it has no home.
+    /// Its nodes, by the operating system's numbers; empty if it has no home.
     pub home: Vec<u32>,
-    /// Why these, or why none: a clause without a full stop.
+    /// Why it has these nodes, or none: a clause without a full stop.
     pub why: String,
     /// The homes of its virtual nodes, if each has its own; [`HomeEntry::home`] has the nodes of all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -52,22 +52,23 @@ pub struct HomeEntry {
     /// What a planned home is expected to save.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saving: Option<HomeSaving>,
-    /// How it is kept apart from others on their cores, if the settings say so.
+    /// How it is isolated from others on their cores, if the settings ask for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<Cores>,
 }
 
-/// How a VM is kept apart from others on their cores, whose settings say so.
+/// How a VM is isolated from others on their cores, if the settings ask for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cores {
-    /// Nobody else runs on a core while it does: its threads have a cookie of core scheduling.
+    /// No other task runs on a core while it does: its threads have a core scheduling cookie.
     CoreScheduling,
-    /// Other VMs have their homes on other nodes, as far as there are enough; cores may be shared all the same.
+    /// Other VMs have their homes on other nodes, as long as there are enough; others may still share its
+    /// cores.
     Placement,
-    /// Cores have one thread each, and nobody shares one.
+    /// Cores have one thread each, so no two tasks share one.
     OneThread,
-    /// It is not.
+    /// Not isolated.
     Shared,
 }
 
@@ -78,18 +79,18 @@ pub struct PartHome {
     pub virtual_node: u32,
     /// The numbers of its vCPUs, in ascending order.
     pub vcpus: Vec<u32>,
-    /// Its nodes, by the operating system's numbers; none if it has no home.
+    /// Its nodes, by the operating system's numbers; empty if it has no home.
     pub home: Vec<u32>,
-    /// Why these, or why none: a clause without a full stop.
+    /// Why it has these nodes, or none: a clause without a full stop.
     pub why: String,
 }
 
-/// What a planned home is expected to save, CPUs: CPU time a second.
+/// What a planned home is expected to save, in CPUs: CPU time per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HomeSaving {
-    /// At least, if the VM waits for memory as little as programs do that do least.
+    /// At least, if the VM waits for memory as little as the least memory-bound programs.
     pub least_cpus: f64,
-    /// As the planner takes it.
+    /// With the planner's own assumption.
     pub expected_cpus: f64,
     /// At most.
     pub most_cpus: f64,
@@ -116,24 +117,24 @@ impl Add for HomeSaving {
 /// Why the file cannot be used.
 #[derive(Debug, Error)]
 pub enum HomesFileError {
-    /// The system does not let it be read or written.
+    /// The system cannot read or write the file.
     #[error("{}: {cause}", path.display())]
     Inaccessible {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: io::Error,
     },
-    /// It holds something else.
-    #[error("{}: {cause}; whoever writes homes has to write it anew", path.display())]
+    /// The content is not a file of homes.
+    #[error("{}: {cause}; restart the agent, which writes the file anew", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with line and column.
+        /// The error, with line and column.
         cause: serde_json::Error,
     },
-    /// A later Tandem has written it.
-    #[error("{}: it has version {found}, and this tandem reads version {VERSION} alone", path.display())]
+    /// A later Tandem has written the file.
+    #[error("{}: the file has version {found}; this tandem reads only version {VERSION}", path.display())]
     OtherVersion {
         /// The file.
         path: PathBuf,
@@ -143,10 +144,10 @@ pub enum HomesFileError {
 }
 
 impl HomesFile {
-    /// Reads the file under a root, which is `/` for this machine; nothing if there is none.
+    /// Reads the file under a root, which is `/` for this machine; `None` if there is none.
     ///
     /// # Errors
-    /// If it cannot be read, or is no such file.
+    /// If it cannot be read, or is not such a file.
     pub fn read(root: &Path) -> Result<Option<Self>, HomesFileError> {
         /// What every version has.
         #[derive(Deserialize)]
@@ -170,10 +171,10 @@ impl HomesFile {
         }
     }
 
-    /// Removes the file under a root, if it is there: nobody gives homes any longer.
+    /// Removes the file under a root, if it exists: no agent gives homes any longer.
     ///
     /// # Errors
-    /// If the system does not let it.
+    /// If the system refuses.
     pub fn remove(root: &Path) -> Result<(), HomesFileError> {
         let path = root.join(HOMES_PATH);
         match fs::remove_file(&path) {
@@ -184,10 +185,10 @@ impl HomesFile {
         }
     }
 
-    /// Writes the file under a root, in the place of an older one, with its folder if that is missing.
+    /// Writes the file under a root and replaces an older one; creates its folder if that is missing.
     ///
     /// # Errors
-    /// If the system does not let it.
+    /// If the system refuses.
     pub fn write(&self, root: &Path) -> Result<(), HomesFileError> {
         let path = root.join(HOMES_PATH);
         let written = (|| {
@@ -273,14 +274,14 @@ mod tests {
         let path = root.path().join(HOMES_PATH);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let cases = [
-            ("{\"version\": 2}", "it has version 2, and this tandem reads version 1 alone"),
+            ("{\"version\": 2}", "the file has version 2; this tandem reads only version 1"),
             (
                 "{",
-                "EOF while parsing an object at line 1 column 1; whoever writes homes has to write it anew",
+                "EOF while parsing an object at line 1 column 1; restart the agent, which writes the file anew",
             ),
             (
                 "{\"version\": 1}",
-                "missing field `written_unix_s` at line 1 column 14; whoever writes homes has to write it anew",
+                "missing field `written_unix_s` at line 1 column 14; restart the agent, which writes the file anew",
             ),
         ];
         for (text, message) in cases {

@@ -1,25 +1,28 @@
-//! The kernel's word that a process runs a VM.
+//! Evidence from the kernel that a process runs a VM.
 //!
-//! Whatever a process calls itself, its threads and its files, only KVM makes files called `anon_inode:kvm-vm` and `anon_inode:kvm-vcpu:0`:
-//! the kernel's `virt/kvm/kvm_main.c`. Two places tell of them, of a monitor of any name:
+//! A process chooses its own name and those of its threads and files. Only KVM makes files called
+//! `anon_inode:kvm-vm` and `anon_inode:kvm-vcpu:0`: the kernel's `virt/kvm/kvm_main.c`. They appear in two
+//! places, whatever the monitor's name:
 //!
-//! - `/proc/PID/fd`, for root and the process's own user;
-//! - `/proc/PID/maps`, for who may trace the process: a vCPU runs by a page that is shared with it, which every monitor maps.
+//! - `/proc/PID/fd`, which root and the process's own user may read;
+//! - `/proc/PID/maps`, which every process that may trace it can read: a vCPU shares a page with user space,
+//!   which every monitor maps.
 //!
-//! Limits: a process with more descriptors before its VM's than are looked at is not known by these. A path of a user's own begins with `/`,
-//! in both places.
+//! Limits: this module misses a VM whose process opened more descriptors before it than the module checks. A
+//! path that a user chooses begins with `/` in both places.
 
 use crate::guarded::{ProcessFile, read_of_process};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Most descriptors that are looked at, of a process that seems to be a monitor, and of any other. A monitor opens its VM early; each of
-/// its devices takes some.
+/// Most descriptors that are checked, for a process that seems to be a monitor, and for any other. A monitor
+/// opens its VM early; each of its devices takes some descriptors.
 const OF_MONITOR_MAX: usize = 4096;
 const OF_OTHER_MAX: usize = 512;
 
-/// Whether a process of that user has a VM of KVM's, by its directory in `/proc`; nothing if the kernel does not tell.
+/// Whether a process of this user has a VM of KVM's, by its directory in `/proc`; `None` if the kernel does
+/// not say.
 pub(super) fn has_vm(directory: &Path, user: u32, seems_a_monitor: bool) -> Option<bool> {
     let most = if seems_a_monitor { OF_MONITOR_MAX } else { OF_OTHER_MAX };
     if let Ok(has_one) = has_descriptor(directory, most) {
@@ -32,24 +35,24 @@ pub(super) fn has_vm(directory: &Path, user: u32, seems_a_monitor: bool) -> Opti
 /// Whether one of the first descriptors is a VM's.
 ///
 /// # Errors
-/// If the kernel does not tell. A user's own processes are listed all the same if they have rights that the caller lacks: then it does not
-/// say what the descriptors are.
+/// If the kernel does not say. The descriptors of a user's own processes are listed even if these have rights
+/// that the caller lacks, but their links cannot be read then.
 fn has_descriptor(directory: &Path, most: usize) -> io::Result<bool> {
     for descriptor in fs::read_dir(directory.join("fd"))?.take(most) {
         match fs::read_link(descriptor?.path()) {
             Ok(link) if link == Path::new("anon_inode:kvm-vm") => return Ok(true),
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
-            // It is another one's, or closed meanwhile.
+            // The link belongs to another user's process, or the descriptor was closed meanwhile.
             _ => {}
         }
     }
     Ok(false)
 }
 
-/// Whether a line of `maps` is of the page of a vCPU.
+/// Whether a line of `maps` is the page of a vCPU.
 fn maps_vcpu(line: &[u8]) -> bool {
     let line = String::from_utf8_lossy(line);
-    // Addresses, rights, offset, device, inode; the path may hold blanks.
+    // Addresses, rights, offset, device, inode; the path may contain blanks.
     line.split_ascii_whitespace().nth(5).is_some_and(|path| path.starts_with("anon_inode:kvm-vcpu:"))
 }
 
@@ -59,7 +62,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_descriptor_tells() {
+    fn a_descriptor_identifies_a_vm() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(has_vm(folder.path(), 0, true), None);
         let fd = folder.path().join("fd");

@@ -1,6 +1,6 @@
-//! What a VM may use: CPUs and memory nodes, and the cgroup that says so.
+//! The limits of a VM: CPUs, memory nodes and CPU time, and its cgroup.
 //!
-//! A thread's `Cpus_allowed_list` has everything in it: `taskset`, libvirt's `vcpupin` and cpusets of cgroups.
+//! A thread's `Cpus_allowed_list` combines `taskset`, libvirt's `vcpupin` and cpusets of cgroups.
 
 use super::threads::{Thread, ThreadKind};
 use super::{Manager, Vm};
@@ -11,18 +11,19 @@ use std::fs;
 use std::path::PathBuf;
 use tandem_machine::parse_cpulist;
 
-/// What a VM may use now.
+/// The current limits of a VM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// The CPUs that each vCPU may use, with its thread's number, in ascending order of these.
+    /// The number of each vCPU's thread with the CPUs that it may use, in ascending order of threads.
     pub vcpus: Vec<(u32, Vec<u32>)>,
     /// The CPUs that any of its vCPUs may use.
     pub cpus: Vec<u32>,
-    /// Whether some vCPU may not use some CPU that is online.
+    /// Whether any of its vCPUs may not use some online CPU.
     pub is_pinned: bool,
-    /// How many CPUs it may use at a time on average: the least limit of its cgroup and of those around it; `None` without one.
+    /// CPUs that it may use on average: the lowest limit of its cgroup and of those around it; `None` without
+    /// one.
     pub quota_cpus: Option<f64>,
-    /// The nodes from which it may take memory; none on a kernel without NUMA.
+    /// The nodes on which it may allocate memory; empty on a kernel without NUMA.
     pub memory_nodes: Vec<u32>,
     /// Its cgroup, if it is known.
     pub cgroup: Option<VmCgroup>,
@@ -35,15 +36,15 @@ pub struct VmCgroup {
     pub path: PathBuf,
     /// The version of cgroups, 1 or 2.
     pub version: u32,
-    /// Whether it holds this VM and nothing else but the VM's own helpers, such as a software TPM.
+    /// Whether it holds this VM and nothing but the VM's own helpers, such as a software TPM.
     pub is_own: bool,
-    /// The CPUs that it may use, where the controller `cpuset` says so.
+    /// The CPUs that it may use, where the controller `cpuset` limits them.
     pub cpus: Option<Vec<u32>>,
     #[serde(skip)]
     pub(super) membership: Membership,
 }
 
-/// Reads what a VM may use; `online` are the CPUs of the machine, in ascending order.
+/// Reads the limits of a VM; `online` are the CPUs of the machine, in ascending order.
 pub(super) fn read(vm: &Vm, threads: &[Thread], online: &[u32]) -> Limits {
     let of_vcpus = threads.iter().filter(|thread| thread.kind == ThreadKind::Vcpu);
     let vcpus: Vec<(u32, Vec<u32>)> =
@@ -64,7 +65,8 @@ pub(super) fn read(vm: &Vm, threads: &[Thread], online: &[u32]) -> Limits {
     }
 }
 
-/// The least limit of CPU time of the cgroups around a VM, CPUs. Those that a manager gives each vCPU are inside, and do not count.
+/// The lowest limit of CPU time of the cgroups around a VM, CPUs. Those that a manager gives each vCPU are
+/// inside, and do not count.
 fn read_quota(vm: &Vm) -> Option<f64> {
     let cpu = Hierarchies::find(&vm.root).of_process(vm.identity.pid, "cpu")?;
     let around = std::iter::successors(Some(whole_vm(cpu, &vm.manager)), Membership::parent);
@@ -93,7 +95,7 @@ pub(super) fn read_cgroup(vm: &Vm) -> Option<VmCgroup> {
 }
 
 /// libvirt puts the threads of a VM into cgroups of their own, in `libvirt` with systemd and version 2: its
-/// `docs/cgroups.rst`. The VM's is the one around them.
+/// `docs/cgroups.rst`. The VM's cgroup is the one around them.
 fn whole_vm(mut cgroup: Membership, manager: &Manager) -> Membership {
     if *manager == Manager::Libvirt {
         for inner in ["emulator", "libvirt"] {
@@ -107,8 +109,8 @@ fn whole_vm(mut cgroup: Membership, manager: &Manager) -> Membership {
     cgroup
 }
 
-/// Whether the manager has made this cgroup for one VM: `machine-qemu\x2d1\x2dNAME.scope` (`machine-ch` for Cloud
-/// Hypervisor) or, without systemd, `NAME.libvirt-qemu` of libvirt; `qemu.slice/100.scope` of Proxmox.
+/// Whether the manager has made this cgroup for one VM: `machine-qemu\x2d1\x2dNAME.scope` (`machine-ch` for
+/// Cloud Hypervisor) or, without systemd, `NAME.libvirt-qemu` of libvirt; `qemu.slice/100.scope` of Proxmox.
 fn is_made_for(cgroup: &Membership, manager: &Manager) -> bool {
     let path = cgroup.path.to_string_lossy();
     match manager {

@@ -1,12 +1,12 @@
-//! The mappings of a VM whose pages may be moved to its home.
+//! The mappings of a VM whose pages can move to its home.
 //!
-//! `/proc/PID/maps` tells where mappings begin and end and what is behind them, `numa_maps` under which policy they are and on which
-//! nodes their pages lie; `Documentation/filesystems/proc.rst` describes both. The process chooses nothing in them but the paths of
-//! files, in which the kernel escapes blanks.
+//! `/proc/PID/maps` has the bounds of mappings and the files behind them; `numa_maps` has their memory
+//! policies and the nodes of their pages. `Documentation/filesystems/proc.rst` describes both. The process
+//! chooses nothing in them except the paths of files, in which the kernel escapes blanks.
 //!
-//! Memory of guests counts: anonymous pages, `memfd`, and hugetlbfs. Other files do not: to move a page of theirs may wait for their
-//! file system, which may be a stranger's own (FUSE). Nor does a mapping with a policy that somebody has chosen, such as `bind`, which
-//! moving would fight.
+//! Memory of guests counts: anonymous pages, `memfd`, and hugetlbfs. Other files do not: moving a page of
+//! theirs may wait for their file system, which may belong to an untrusted user (FUSE). Nor does a mapping
+//! with an explicit policy, such as `bind`, which moving would fight.
 
 use super::Vm;
 use super::process::read_user;
@@ -18,16 +18,16 @@ use std::ops::Range;
 /// A mapping that has pages outside the home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Where it begins and ends in its process.
+    /// Its bounds in the process's address space.
     pub addresses: Range<u64>,
-    /// The size of its pages, bytes. That of a small page where the kernel has put small ones together by itself.
+    /// The size of its pages, bytes; the base page size where the kernel has merged pages by itself.
     pub page_bytes: u64,
 }
 
 /// Major and minor number of the device of a file.
 type Device = (u32, u32);
 
-/// The mappings of a VM that have pages outside these nodes, and may be moved; `None` if they cannot be read.
+/// The mappings of a VM that have pages outside these nodes and can move; `None` if the files cannot be read.
 pub(super) fn read(vm: &Vm, home: &[u32]) -> Option<Vec<Mapping>> {
     let user = read_user(&vm.directory)?;
     let read = |file| {
@@ -37,7 +37,7 @@ pub(super) fn read(vm: &Vm, home: &[u32]) -> Option<Vec<Mapping>> {
     Some(parse(&read(ProcessFile::Maps)?, &read(ProcessFile::NumaMaps)?, home, device_of_memfd()))
 }
 
-/// The device of all files of `memfd_create`, by which the kernel tells them from files that are only called so.
+/// The device of all files of `memfd_create`, which distinguishes them from files that only have such a name.
 fn device_of_memfd() -> Option<Device> {
     let file = memfd_create("", MemfdFlags::CLOEXEC).ok()?;
     let device = fstat(&file).ok()?.st_dev;
@@ -64,14 +64,14 @@ fn hex(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
 }
 
-/// What `numa_maps` tells of a mapping that has pages outside the home and no policy of its own.
+/// The pages of a mapping outside the home, for a mapping without an explicit policy.
 struct Far {
     is_huge: bool,
     page_bytes: u64,
 }
 
 impl Far {
-    /// With the address where it begins.
+    /// Parses a line; also returns the address where the mapping begins.
     fn parse(line: &str, home: &[u32]) -> Option<(u64, Self)> {
         let (start, fields) = line.split_once(' ')?;
         let (policy, fields) = fields.split_once(' ')?;

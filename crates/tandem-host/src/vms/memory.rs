@@ -1,16 +1,17 @@
-//! The memory of a VM: how much of it is there, and on which nodes.
+//! The memory of a VM: how much is resident, and on which nodes.
 //!
-//! How much is resident stands in `/proc/PID/status`. Where it is, two sources tell:
+//! `/proc/PID/status` has the resident size. Two sources have the nodes:
 //!
-//! - The cgroup's `memory.numa_stat`, if the cgroup holds this VM alone. Every user may read it, and it costs nothing.
-//!   Anonymous and shared memory count, cached files do not. Huge pages are in `hugetlb.SIZE.numa_stat`, since Linux
-//!   5.17. A cgroup counts what was touched while the process was in it; one that has counted less than
-//!   [`TRUSTED_SHARE`] of what is resident is not believed.
-//! - `/proc/PID/numa_maps`, which has everything, huge pages with their size. It needs the right to trace the process,
-//!   and the kernel looks at every page of the VM: some 10 ns each, so seconds for hundreds of GiB in small pages.
+//! - The cgroup's `memory.numa_stat`, if the cgroup holds this VM alone. Every user may read it, and it costs
+//!   nothing. Anonymous and shared memory count, cached files do not. Huge pages are in
+//!   `hugetlb.SIZE.numa_stat`, since Linux 5.17. A cgroup counts memory that was touched while the process
+//!   was in it; a count below [`TRUSTED_SHARE`] of the resident memory is not used.
+//! - `/proc/PID/numa_maps`, which has everything, huge pages with their size. It needs the right to trace the
+//!   process, and the kernel visits every page of the VM: some 10 ns each, so seconds for hundreds of GiB in
+//!   small pages.
 //!
-//! `Documentation/admin-guide/cgroup-v2.rst`, `cgroup-v1/memory.rst` and `Documentation/filesystems/proc.rst` describe
-//! the files.
+//! `Documentation/admin-guide/cgroup-v2.rst`, `cgroup-v1/memory.rst` and `Documentation/filesystems/proc.rst`
+//! describe the files.
 
 use super::Vm;
 use super::limits::VmCgroup;
@@ -23,12 +24,12 @@ use std::fs;
 use std::io::{BufRead, Read};
 use std::path::Path;
 
-/// A cgroup that has counted less than this share of the resident memory is not taken for its source: a VM that came
-/// into the cgroup after its start has memory that nobody counts there.
+/// A cgroup that has counted less than this share of the resident memory is not a source: the memory of a VM
+/// that entered the cgroup after its start does not count there.
 pub const TRUSTED_SHARE: f64 = 0.8;
 
-/// Pages in the files of version 1 are counted in the base size, which is this on x86, and on the ARM and RISC-V kernels
-/// of distributions.
+/// The base page size, in which files of version 1 count pages: on x86, and on the ARM and RISC-V kernels of
+/// distributions.
 const PAGE_BYTES: u64 = 4096;
 
 /// Longest line of `numa_maps` that is read, bytes: a path has at most 4096, and may be escaped.
@@ -37,22 +38,22 @@ const MAX_LINE_BYTES: u64 = 1 << 15;
 /// The memory of a VM at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// What is there, huge pages counted; `None` if that cannot be read.
+    /// Resident memory, huge pages included; `None` if it cannot be read.
     pub resident_bytes: Option<u64>,
-    /// What is there on each node; `None` if neither source can be read, which never means zero.
+    /// Resident memory on each node; `None` if neither source can be read, which never means zero.
     pub by_node: Option<MemoryByNode>,
 }
 
-/// The memory on each node.
+/// The resident memory on each node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryByNode {
-    /// Nodes that have some, in ascending order, with how many bytes.
+    /// Nodes that have some, in ascending order, with the number of bytes.
     pub bytes: BTreeMap<u32, u64>,
-    /// Who says so.
+    /// Where the numbers come from.
     pub source: MemorySource,
 }
 
-/// Who knows on which node memory is.
+/// A source for the nodes of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemorySource {
@@ -62,7 +63,7 @@ pub enum MemorySource {
     NumaMaps,
 }
 
-/// Reads the memory of a VM; `cgroup` is the one that it is in.
+/// Reads the memory of a VM; `cgroup` is the VM's cgroup.
 pub(super) fn read(vm: &Vm, cgroup: Option<&VmCgroup>) -> Memory {
     let status = read_text(&vm.directory.join("status")).unwrap_or_default();
     let bytes = |key: &str| {
@@ -91,13 +92,14 @@ pub(super) fn read(vm: &Vm, cgroup: Option<&VmCgroup>) -> Memory {
     Memory { resident_bytes, by_node: of_cgroup.or_else(of_maps) }
 }
 
-/// What a cgroup has counted on each node.
+/// The bytes that a cgroup has counted on each node.
 fn of_cgroup(directory: &Path, version: u32) -> Option<BTreeMap<u32, u64>> {
     let mut sums = BTreeMap::new();
     let text = read_text(&directory.join("memory.numa_stat"))?;
     for line in text.lines() {
-        // In version 2 `file` holds `shmem` and the cache. In version 1 shared memory is on the lists of the anonymous
-        // pages, or is unevictable once VFIO or `mlock` has pinned it; `hierarchical_` sums up the cgroups within.
+        // In version 2 `file` holds `shmem` and the cache. In version 1 shared memory is on the lists of the
+        // anonymous pages, or is unevictable once VFIO or `mlock` has pinned it; `hierarchical_` sums up the
+        // cgroups within.
         let (key, fields, unit_bytes) = match version {
             2 => (line.split(' ').next()?, line.split(' ').skip(1), 1),
             _ => (line.split('=').next()?, line.split(' ').skip(1), PAGE_BYTES),
@@ -122,7 +124,8 @@ fn of_cgroup(directory: &Path, version: u32) -> Option<BTreeMap<u32, u64>> {
     Some(sums)
 }
 
-/// What the lines of `numa_maps` tell; nothing if there is no line, which only a process without memory has.
+/// The sums over the lines of `numa_maps`; `None` if there is no line, which happens only for a process
+/// without memory.
 fn of_maps(mut maps: impl BufRead) -> Option<BTreeMap<u32, u64>> {
     let mut sums = BTreeMap::new();
     let mut line = Vec::new();
@@ -145,7 +148,7 @@ fn of_maps(mut maps: impl BufRead) -> Option<BTreeMap<u32, u64>> {
     (!is_empty).then_some(sums)
 }
 
-/// Adds a field such as `N0=1031` to what a node has; others are left out.
+/// Adds a field such as `N0=1031` to the sum of its node; ignores other fields.
 fn add(sums: &mut BTreeMap<u32, u64>, field: &str, unit_bytes: u64) {
     let node = field.strip_prefix('N').and_then(|field| field.split_once('='));
     if let Some((node, count)) = node
@@ -156,7 +159,7 @@ fn add(sums: &mut BTreeMap<u32, u64>, field: &str, unit_bytes: u64) {
     }
 }
 
-/// The largest piece of memory that a process of that user has mapped: most often all the memory of a guest, or the largest part.
+/// The largest mapping of a process of this user: usually all the memory of a guest, or the largest part.
 pub(super) fn largest_mapping(directory: &Path, user: u32) -> Option<u64> {
     let text = read_of_process(directory, ProcessFile::Maps, user)?;
     let text = String::from_utf8_lossy(&text);
@@ -168,8 +171,8 @@ pub(super) fn largest_mapping(directory: &Path, user: u32) -> Option<u64> {
     sizes.max()
 }
 
-/// The most memory that a process can have: what the machine has, and what its cgroup and those around it allow (`memory.max`, or
-/// `memory.limit_in_bytes` in version 1); nothing if neither can be read.
+/// The most memory that a process can have: the memory of the machine, and the limits of its cgroup and those
+/// around it (`memory.max`, or `memory.limit_in_bytes` in version 1); `None` if neither can be read.
 pub(super) fn most(root: &Path, pid: u32) -> Option<u64> {
     let info = read_text(&root.join("proc/meminfo")).unwrap_or_default();
     let kib = info

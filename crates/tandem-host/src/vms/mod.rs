@@ -1,14 +1,16 @@
-//! The virtual machines of a host, found by looking alone.
+//! The virtual machines of a host, found by observation alone.
 //!
-//! Problem: whoever runs a scheduler on a host has to know its VMs, whatever has started them, and must not need the
-//! manager's permission, its socket or its library for it.
+//! Problem: a scheduler on a host has to know its VMs, whatever program has started them, and must not need
+//! the manager's permission, its socket or its library for that.
 //!
-//! Approach: a VM is a process that has one of KVM's, by the kernel's word, and at least one thread that is a vCPU. A [`Monitor`] that runs
-//! without KVM counts if the caller says so ([`Finder::with_emulated`]), and where that cannot be seen, as by users other than root. All that
-//! such a process says of itself is [`Untrusted`](crate::untrusted::Untrusted). What is fixed when it starts is read once and kept in a [`Vm`]: its name as its [`Manager`] shows it, the memory that it was given, its devices.
-//! What changes has a call for each kind, so that callers pay for what they need: [`Vm::read_threads`],
-//! [`Vm::read_times`], [`Vm::read_cpu`], [`Vm::read_limits`], [`Vm::read_memory`]. [`Finder`] remembers which processes
-//! are none.
+//! Approach: a VM is a process that has one of KVM's, according to the kernel, and at least one thread that
+//! is a vCPU. A [`Monitor`] that runs without KVM counts if the caller asks for it
+//! ([`Finder::with_emulated`]), and where the evidence cannot be read, as by users other than root.
+//! Everything that such a process claims about itself is [`Untrusted`](crate::untrusted::Untrusted). A [`Vm`]
+//! holds what is fixed when it starts, read once: its name as its [`Manager`] shows it, the memory that it
+//! was given, its devices. Each kind of changing data has a call of its own, so that callers pay for what
+//! they need: [`Vm::read_threads`], [`Vm::read_times`], [`Vm::read_cpu`], [`Vm::read_limits`],
+//! [`Vm::read_memory`]. [`Finder`] remembers which processes are not VMs.
 //!
 //! | call | reads, for a VM with n threads | costs, measured on one core of a cloud server |
 //! |---|---|---|
@@ -21,12 +23,12 @@
 //! | [`Vm::read_limits`] | a file for each vCPU, some for the cgroup | 20 us a vCPU |
 //! | [`Vm::read_memory`] | two files, or the page tables of the VM | 0.1 ms, or [seconds](MemorySource::NumaMaps) |
 //!
-//! Everything takes a root: `/` for this machine, or a copy of its `/proc` and `/sys`. Nothing is written, and nothing
-//! needs root. What may not be read is `None`.
+//! Everything takes a root: `/` for this machine, or a copy of its `/proc` and `/sys`. Nothing is written,
+//! and nothing needs root. A value that may not be read is `None`.
 //!
-//! Limits: monitors inside of containers are seen with the numbers that they have outside, but their configuration files
-//! are not, where those lie in the container. A guest's own VMs are not seen. A process whose `/proc` is hidden from the
-//! caller (`hidepid`) is not there.
+//! Limits: monitors inside of containers appear with the numbers that they have outside, but their
+//! configuration files cannot be read where those lie in the container. A guest's own VMs are invisible, and
+//! so is a process whose `/proc` is hidden from the caller (`hidepid`).
 
 mod cloud_hypervisor;
 mod description;
@@ -75,23 +77,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What makes a VM the same one: a number that another process has later has another start.
+/// Identifies a VM: another process that has the number later has another start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// The number of its process.
     pub pid: u32,
-    /// When the process was started, in ticks of 10 ms since the machine was.
+    /// When the process was started, in ticks of 10 ms since the machine booted.
     pub start_ticks: u64,
 }
 
-/// Who started a VM and knows it by its name.
+/// The manager that started a VM and knows it by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "manager", rename_all = "lowercase")]
 pub enum Manager {
-    /// Nobody: by hand, by a script, or by Firecracker's jailer.
+    /// No manager: started by hand, by a script, or by Firecracker's jailer.
     #[serde(rename = "none")]
     None,
-    /// libvirt, and what is built on it, such as OpenStack and KubeVirt.
+    /// libvirt, and tools that build on it, such as OpenStack and KubeVirt.
     Libvirt,
     /// Proxmox VE, which knows VMs by number as well.
     Proxmox {
@@ -122,29 +124,29 @@ impl fmt::Display for Manager {
     }
 }
 
-/// A virtual machine, as far as it does not change.
+/// The fixed properties of a virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vm {
     /// Its process.
     pub identity: Identity,
     /// The program that runs it.
     pub monitor: Monitor,
-    /// Who started it.
+    /// The manager that started it.
     pub manager: Manager,
-    /// Its name, as the manager shows it, and as it may be shown. One that nobody has named is called after its disk or socket, or
-    /// after its program and process.
+    /// Its name, as the manager shows it, safe to display. A VM without a name is called after its disk or
+    /// socket, or after its program and process.
     pub name: String,
-    /// Its user, by the kernel's word.
+    /// Its user, for which the kernel vouches.
     pub user: u32,
-    /// Its UUID, as the command line says, and as it may be shown; libvirt and Proxmox give each VM one.
+    /// Its UUID from the command line, safe to display; libvirt and Proxmox give each VM one.
     pub uuid: Option<String>,
-    /// The memory that it was given at its start: what the command line or its file says, or else the process's largest
-    /// mapping, which may be less with several nodes in the guest; no more than its cgroup allows, or the machine has. `None` if neither can
-    /// be read.
+    /// The memory that it was given at its start, bytes: the size in the command line or its file, or else
+    /// the process's largest mapping, which may be less with several nodes in the guest; at most what its
+    /// cgroup allows and the machine has. `None` if neither can be read.
     pub memory_bytes: Option<u64>,
-    /// Devices of the host that it had to itself at its start.
+    /// Devices of the host that were passed through to it at its start.
     pub devices: Vec<Device>,
-    /// Its virtual NUMA nodes that have vCPUs, in the order of their numbers; none if its guest was told of none.
+    /// Its virtual NUMA nodes that have vCPUs, in the order of their numbers; empty if its guest sees none.
     pub virtual_nodes: Vec<VirtualNode>,
     root: Arc<Path>,
     /// The process's directory in `/proc`.
@@ -154,28 +156,30 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Whether its process is still there.
+    /// Whether its process still exists.
     pub fn is_alive(&self) -> bool {
-        // The line of the first thread alone is cheaper than that of the process, for which the kernel sums up all.
+        // The line of the first thread alone is cheaper than that of the process, for which the kernel adds
+        // up all threads.
         let first = self.directory.join(format!("task/{}", self.identity.pid));
         process::read_stat(&first)
             .is_some_and(|stat| stat.start_ticks == self.identity.start_ticks && !stat.has_ended())
     }
 
-    /// CPU time of its process since its start, ns: all threads, and those that have ended; `None` if it is gone.
+    /// CPU time of its process since its start, ns: all threads, including those that have ended; `None` if
+    /// it is gone.
     pub fn read_cpu_ns(&self) -> Option<u64> {
         let stat = process::read_stat(&self.directory)?;
         (stat.start_ticks == self.identity.start_ticks && !stat.has_ended()).then_some(stat.run_ns)
     }
 
-    /// The path of the cgroup of one of its threads in the unified hierarchy; `None` if it is gone, or the kernel does not tell. Threads
-    /// of a process may be in different ones.
+    /// The path of the cgroup of one of its threads in the unified hierarchy; `None` if it is gone, or the
+    /// kernel does not say. Threads of a process may be in different cgroups.
     pub(crate) fn read_unified_cgroup(&self, thread: &Thread) -> Option<PathBuf> {
         let directory = self.root.join(format!("proc/{}/task/{}", thread.process, thread.tid));
         crate::cgroups::unified_cgroup(&directory)
     }
 
-    /// Its threads, in ascending order of their numbers; none if it is gone.
+    /// Its threads, in ascending order of their numbers; empty if it is gone.
     pub fn read_threads(&self) -> Vec<Thread> {
         match self.is_alive() {
             true => threads::read(&self.root, self.identity.pid, &self.helpers),
@@ -183,8 +187,8 @@ impl Vm {
         }
     }
 
-    /// Reads how long threads have run and waited, into `times`: one for each thread in their order, `None` for a thread
-    /// that is gone. Allocates nothing for each thread.
+    /// Reads run and wait times of threads into `times`: one entry per thread in their order, `None` for a
+    /// thread that is gone. Allocates nothing per thread.
     pub fn read_times(&self, threads: &[Thread], times: &mut Vec<Option<ThreadTimes>>) {
         times::read(&self.root, threads, times);
     }
@@ -197,7 +201,7 @@ impl Vm {
         OpenTimes::open(&self.root, threads)
     }
 
-    /// The CPU on which a thread is, or was when it ran last.
+    /// The CPU on which a thread runs or ran last.
     pub fn read_cpu(&self, thread: &Thread) -> Option<u32> {
         times::read_cpu(&self.root, thread)
     }
@@ -207,7 +211,7 @@ impl Vm {
         times::read_migrations(&self.root, thread)
     }
 
-    /// Whether its monitor, by its command line, gives its vCPUs cookies of core scheduling.
+    /// Whether its monitor gives its vCPUs core scheduling cookies, according to the command line.
     pub fn asks_for_cookies(&self) -> bool {
         let arguments = || process::read_arguments(&self.directory).unwrap_or_default();
         self.monitor == Monitor::CloudHypervisor && cloud_hypervisor::asks_for_cookies(&arguments())
@@ -218,24 +222,24 @@ impl Vm {
         Some(tasks::thread(&self.root, thread.process, thread.tid)?.allowed)
     }
 
-    /// The virtual node of a vCPU, as its place in [`Vm::virtual_nodes`]; `None` if that is not known.
+    /// The virtual node of a vCPU, as an index into [`Vm::virtual_nodes`]; `None` if unknown.
     pub fn virtual_node_of(&self, vcpu: u32) -> Option<usize> {
         self.virtual_nodes.iter().position(|node| node.vcpus.binary_search(&vcpu).is_ok())
     }
 
-    /// What it may use; `online` are the CPUs of the machine, in ascending order.
+    /// Its limits; `online` are the CPUs of the machine, in ascending order.
     pub fn read_limits(&self, threads: &[Thread], online: &[u32]) -> Limits {
         limits::read(self, threads, online)
     }
 
-    /// The mappings that have pages outside these nodes, and whose pages may be moved; `None` if they cannot be read. Takes as long as
-    /// reading page tables does.
+    /// The mappings that have pages outside these nodes, and whose pages can move; `None` if they cannot be
+    /// read. Takes as long as reading page tables.
     pub fn read_far_mappings(&self, home: &[u32]) -> Option<Vec<Mapping>> {
         mappings::read(self, home)
     }
 
-    /// Its memory, and on which nodes that is. May take seconds for a VM of hundreds of GiB without huge pages whose
-    /// cgroup is not its own.
+    /// Its memory, and the nodes that hold it. May take seconds for a VM of hundreds of GiB without huge
+    /// pages that shares its cgroup.
     pub fn read_memory(&self, limits: &Limits) -> Memory {
         memory::read(self, limits.cgroup.as_ref())
     }

@@ -1,13 +1,13 @@
 //! Which processes may be virtual machine monitors.
 //!
-//! A monitor is told by the file that the process runs: `/proc/PID/exe`, which a name given with `prctl` (QEMU's
-//! `-name process=`) does not hide. Only the owner and root may read that link, so otherwise by the process's name and
-//! the first of its arguments together; a script has its interpreter there.
+//! The file that a process runs, `/proc/PID/exe`, identifies a monitor; a name set with `prctl` (QEMU's
+//! `-name process=`) does not hide it. Only the owner and root may read that link. Others compare the
+//! process's name with its first argument; for a script, that is the interpreter.
 //!
-//! Sources for the names: Debian's and Fedora's packages (`qemu-system-ARCH`, `/usr/libexec/qemu-kvm`), Proxmox
-//! (`/usr/bin/kvm`, a link to QEMU), the releases of Cloud Hypervisor (`cloud-hypervisor-static`) and of Firecracker
-//! (`firecracker-VERSION-ARCH`; its jailer demands `firecracker` in the name), and the wrappers of NixOS
-//! (`.NAME-wrapped`).
+//! Sources for the names: Debian's and Fedora's packages (`qemu-system-ARCH`, `/usr/libexec/qemu-kvm`),
+//! Proxmox (`/usr/bin/kvm`, a link to QEMU), the releases of Cloud Hypervisor (`cloud-hypervisor-static`) and
+//! of Firecracker (`firecracker-VERSION-ARCH`; its jailer demands `firecracker` in the name), and the
+//! wrappers of NixOS (`.NAME-wrapped`).
 
 use super::process::{read_arguments, read_name};
 use serde::{Deserialize, Serialize};
@@ -44,14 +44,14 @@ impl fmt::Display for Monitor {
 }
 
 impl Monitor {
-    /// What a process runs, by its directory in `/proc`; nothing if that is no monitor.
+    /// The monitor that a process runs, by the process's directory in `/proc`; `None` if it runs none.
     pub(super) fn of_process(directory: &Path) -> Option<Self> {
         if let Ok(program) = fs::read_link(directory.join("exe")) {
-            // What an update has replaced while it runs.
+            // An update has replaced the program while it runs.
             let program = program.to_str()?;
             return Self::of_program(program.strip_suffix(" (deleted)").unwrap_or(program));
         }
-        // The name is cheap to read, and rules out nearly all.
+        // The name is cheap to read, and rules out nearly all processes.
         let name = read_name(directory)?;
         if !["qemu", "kvm", "cloud-hyperviso", "firecracker", ".qemu"]
             .iter()
@@ -59,7 +59,8 @@ impl Monitor {
         {
             return None;
         }
-        // One that says nothing, now, is what its name says: that may be a VM which is looked at again.
+        // A process whose arguments cannot be read now counts as what its name suggests: it may be a known
+        // VM.
         let Some(arguments) = read_arguments(directory) else { return Self::of_name(name.text()) };
         let program = arguments.first()?.text();
         let file = program.rsplit('/').next()?;
@@ -67,7 +68,7 @@ impl Monitor {
         (as_name == name.text().as_bytes()).then(|| Self::of_program(program))?
     }
 
-    /// What a process seems to run, by its name, which may be cut.
+    /// The monitor that a process seems to run, by its name, which may be cut.
     fn of_name(name: &str) -> Option<Self> {
         let is_cut = |program: &str| name.len() == MAX_NAME_BYTES && program.starts_with(name);
         match is_cut("cloud-hypervisor") {
@@ -76,7 +77,7 @@ impl Monitor {
         }
     }
 
-    /// What a program is, by its path.
+    /// The monitor that a program is, by its path.
     fn of_program(path: &str) -> Option<Self> {
         let file = path.rsplit('/').next()?;
         let file = file.strip_prefix('.').and_then(|file| file.strip_suffix("-wrapped")).unwrap_or(file);
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_told_by_their_files() {
+    fn programs_are_identified_by_their_files() {
         let cases = [
             ("/usr/bin/qemu-system-x86_64", Some(Monitor::Qemu)),
             ("/usr/libexec/qemu-kvm", Some(Monitor::Qemu)),
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_answer_is_what_its_name_says() {
+    fn a_process_without_arguments_is_identified_by_its_name() {
         let cases = [
             ("qemu-system-x86", Some(Monitor::Qemu)),
             ("kvm", Some(Monitor::Qemu)),
@@ -130,7 +131,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             fs::write(folder.path().join("comm"), format!("{name}\n")).unwrap();
             assert_eq!(Monitor::of_process(folder.path()), monitor, "{name}");
-            // What answers is believed.
+            // A status that can be read counts.
             fs::write(folder.path().join("status"), "Uid:\t0\t0\t0\t0\n").unwrap();
             fs::write(folder.path().join("cmdline"), "sh\0").unwrap();
             assert_eq!(Monitor::of_process(folder.path()), None, "{name}");

@@ -1,8 +1,9 @@
-//! Options on command lines: those of QEMU (`-device vfio-pci,host=01:00.0`, `-device {"driver":"vfio-pci"}`), of
-//! monitors in Rust (`--memory size=4G,shared=on`), and QEMU's configuration files (`-readconfig`).
+//! Options on command lines: those of QEMU (`-device vfio-pci,host=01:00.0`, `-device
+//! {"driver":"vfio-pci"}`), of monitors in Rust (`--memory size=4G,shared=on`), and QEMU's configuration
+//! files (`-readconfig`).
 //!
-//! QEMU's manual describes the first (section "Invocation"): values are separated by commas, a comma in a value is
-//! written twice, and the first may stand without its key. Since QEMU 6.0 some options take JSON instead.
+//! QEMU's manual describes the first (section "Invocation"): commas separate values, a comma in a value is
+//! doubled, and the first value may omit its key. Since QEMU 6.0 some options accept JSON instead.
 
 use crate::untrusted::Untrusted;
 use serde_json::Value;
@@ -20,7 +21,7 @@ pub(super) fn values<'a>(arguments: &'a [Untrusted], option: &'a str) -> impl It
     })
 }
 
-/// The values of an option that takes several, up to the next option: `--device path=A path=B`.
+/// The values of an option that accepts several, up to the next option: `--device path=A path=B`.
 pub(super) fn all_values<'a>(arguments: &'a [Untrusted], option: &'a str) -> impl Iterator<Item = &'a str> {
     let mut is_within = false;
     arguments.iter().filter_map(move |argument| match argument.text().strip_prefix("--") {
@@ -36,7 +37,7 @@ pub(super) fn all_values<'a>(arguments: &'a [Untrusted], option: &'a str) -> imp
 /// The parts of one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// What stands first without a key.
+    /// The first value, if it has no key.
     pub first: Option<String>,
     pairs: Vec<(String, String)>,
 }
@@ -58,9 +59,9 @@ impl Parts {
         parts
     }
 
-    /// The same where lists in brackets have commas of their own, as in Cloud Hypervisor: `cpus=[0,2-3]`.
+    /// As `parse`, where lists in brackets have commas of their own, as in Cloud Hypervisor: `cpus=[0,2-3]`.
     pub fn parse_with_lists(value: &str) -> Self {
-        // No list is nested, and commas are not doubled there.
+        // Lists do not nest, and commas are not doubled there.
         let mut is_within = false;
         let parts = value.split(move |character| {
             is_within = character == '[' || is_within && character != ']';
@@ -78,26 +79,27 @@ impl Parts {
         Self { first: None, pairs }
     }
 
-    /// The value of a key; the last, as in QEMU, if there are several.
+    /// The value of a key; the last one if there are several, as in QEMU.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.pairs.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// All values of a key that may be there several times.
+    /// All values of a key that may occur several times.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.pairs.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// The value of a key that may be left out in the first place.
+    /// The value of a key that the first value may omit.
     pub fn first_or(&self, key: &str) -> Option<&str> {
         self.get(key).or(self.first.as_deref())
     }
 }
 
-/// Longest key of a nested object, bytes: without a limit, the outer keys of a text are copied for each of the inner ones.
+/// Longest key of a nested object, bytes: without a limit, each inner key would copy the outer keys of a
+/// text.
 const KEY_MAX: usize = 255;
 
-/// Nested objects have keys with dots, as QEMU writes them without JSON.
+/// Nested objects become keys with dots, as QEMU writes them without JSON.
 fn flatten(prefix: &str, object: serde_json::Map<String, Value>, pairs: &mut Vec<(String, String)>) {
     for (key, value) in object {
         if prefix.len() + key.len() > KEY_MAX {
@@ -124,7 +126,8 @@ fn split_commas(value: &str) -> Vec<String> {
     parts
 }
 
-/// A size such as `4G`, `4194304k` or `1.5G`, in bytes; one without a suffix is multiplied by `unit_bytes`.
+/// A size such as `4G`, `4194304k` or `1.5G`, in bytes; a size without a suffix is multiplied by
+/// `unit_bytes`.
 pub(super) fn size_bytes(text: &str, unit_bytes: u64) -> Option<u64> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -154,7 +157,7 @@ pub(super) struct Section {
     pub parts: Parts,
 }
 
-/// The sections of such a file. Lines that belong to no section, and comments, are left out.
+/// The sections of such a file. Skips comments and lines outside of a section.
 pub(super) fn sections(text: &str) -> Vec<Section> {
     let mut sections: Vec<Section> = Vec::new();
     for line in text.lines().map(str::trim) {

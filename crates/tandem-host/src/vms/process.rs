@@ -1,6 +1,7 @@
-//! What the kernel tells of a process in small files: its `Documentation/filesystems/proc.rst`.
+//! Small files in which the kernel describes a process: its `Documentation/filesystems/proc.rst`.
 //!
-//! Processes end at any time, and files may be cut or garbled in a copied tree: what cannot be read is `None`.
+//! Processes end at any time, and files may be cut or garbled in a copied tree: a function returns `None` for
+//! what it cannot read.
 
 use crate::cpu_time::TICK_NS;
 use crate::guarded::{ProcessFile, read_of_process};
@@ -9,27 +10,27 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Most arguments that are read. Those of managers have some hundred.
+/// Most arguments that are read. Managers pass some hundred.
 const ARGUMENTS_MAX: usize = 1 << 13;
-/// Longest other file that is read, bytes: `status` has some thousand, `cgroup` a path in each line.
+/// Most bytes that are read of other files: `status` has some thousand, `cgroup` a path in each line.
 const FILE_MAX_BYTES: u64 = 1 << 16;
 
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`, the same since 2.6.39.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// A line of `/proc/PID/stat` or `/proc/PID/task/TID/stat`, the parts that matter here.
+/// The fields of `/proc/PID/stat` or `/proc/PID/task/TID/stat` that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
-    /// `R`, `S`, `D` and so on.
+    /// The state: `R`, `S`, `D` and so on.
     pub state: u8,
     pub is_kernel_thread: bool,
     /// Time on CPUs, in user space and in the kernel.
     pub run_ns: u64,
-    /// Of its process.
+    /// Number of threads of its process.
     pub threads: u64,
-    /// When it was started, in ticks since the machine was.
+    /// Start time, in ticks since the machine booted.
     pub start_ticks: u64,
-    /// The CPU on which it is or was last.
+    /// The CPU on which it runs or ran last.
     pub cpu: Option<u32>,
     /// Time in which it ran a guest, in ticks.
     pub guest_ticks: u64,
@@ -37,7 +38,7 @@ pub(crate) struct Stat {
 
 impl Stat {
     pub fn parse(line: &[u8]) -> Option<Self> {
-        // The name may hold blanks and parentheses, and nothing after it does.
+        // The name may contain blanks and parentheses; nothing after it does.
         let name_end = line.iter().rposition(|&byte| byte == b')')?;
         let rest = str::from_utf8(&line[name_end + 1..]).ok()?;
         let mut stat = Self {
@@ -80,14 +81,14 @@ impl Stat {
     }
 }
 
-/// Reads a small file of `/proc` with one system call, without a copy: the kernel gives all of it at once. What does
-/// not fit is cut.
+/// Reads a small file of `/proc` with one system call and without a copy: the kernel returns all of it at
+/// once. What does not fit is cut.
 pub(super) fn read_small<'a>(path: &Path, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     let length = File::open(path).ok()?.read(buffer).ok()?;
     Some(&buffer[..length])
 }
 
-/// The line of a process or thread, by its directory in `/proc`.
+/// The `stat` line of a process or thread, by its directory in `/proc`.
 pub(crate) fn read_stat(directory: &Path) -> Option<Stat> {
     let mut buffer = [0; 1024];
     Stat::parse(read_small(&directory.join("stat"), &mut buffer)?)
@@ -100,7 +101,8 @@ pub(super) fn read_text(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Whose process it is: its real user, by the kernel's word. Its directory belongs to root if it may not be traced.
+/// The real user of a process, for which the kernel vouches. The owner of its directory is root if it may not
+/// be traced.
 pub(crate) fn read_user(directory: &Path) -> Option<u32> {
     let status = read_text(&directory.join("status"))?;
     status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next()?.parse().ok())
@@ -113,7 +115,8 @@ pub(super) fn read_name(directory: &Path) -> Option<Untrusted> {
     Some(Untrusted::new(String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(name))))
 }
 
-/// The arguments that a process was started with, its own name first; none for threads of the kernel. The process may write there.
+/// The arguments that a process was started with, its own name first; none for threads of the kernel. The
+/// process may overwrite them.
 pub(super) fn read_arguments(directory: &Path) -> Option<Vec<Untrusted>> {
     let user = read_user(directory)?;
     let bytes = read_of_process(directory, ProcessFile::Cmdline, user)?;
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_the_kernel_are_told() {
+    fn threads_of_the_kernel_are_identified() {
         let line = LINE.replace("138412416", "2129984");
         assert!(Stat::parse(line.as_bytes()).unwrap().is_kernel_thread);
     }

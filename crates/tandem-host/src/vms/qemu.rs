@@ -1,11 +1,13 @@
 //! QEMU's command line, as its managers write it:
 //!
-//! - libvirt: `-name guest=NAME,debug-threads=on`, the monitor's socket as `-chardev socket,id=charmonitor`, and before
-//!   that `-object {"qom-type":"secret","id":"masterKey0"...}` (its `qemu_command.c`);
-//! - Proxmox: `-id 100 -name NAME,debug-threads=on`; its QEMU alone knows `-id` (qemu-server's `QemuServer.pm`);
-//! - LXD and Incus: `-name INSTANCE -readconfig .../PROJECT_INSTANCE/qemu.conf`, where memory and devices are, without
-//!   the project's name and the `_` in the project `default`; below `/var/log/lxd`, `/var/snap/lxd`, `/run/incus` or
-//!   `/var/log/incus` (`driver_qemu.go` of both). Names hold no `_` there.
+//! - libvirt: `-name guest=NAME,debug-threads=on`, the monitor's socket as `-chardev socket,id=charmonitor`,
+//!   and before that `-object {"qom-type":"secret","id":"masterKey0"...}` (its `qemu_command.c`);
+//! - Proxmox: `-id 100 -name NAME,debug-threads=on`; only its QEMU knows `-id` (qemu-server's
+//!   `QemuServer.pm`);
+//! - LXD and Incus: `-name INSTANCE -readconfig .../PROJECT_INSTANCE/qemu.conf`, a file that configures
+//!   memory and devices. In the project `default` its path has no project name and no `_`. It is below
+//!   `/var/log/lxd`, `/var/snap/lxd`, `/run/incus` or `/var/log/incus` (`driver_qemu.go` of both). Names
+//!   contain no `_` there.
 
 use super::description::{Description, Source, stem};
 use super::options::{Parts, sections, size_bytes, values};
@@ -28,7 +30,7 @@ pub(super) fn describe(source: &Source) -> Description {
     let name = name.filter(|name| !name.is_empty());
     let devices: Vec<Parts> =
         options("device").chain(of_group("device").map(|section| section.parts.clone())).collect();
-    // The first of those with the same id counts.
+    // Of several objects with one id, the first counts.
     let mut objects: HashMap<String, Parts> = HashMap::new();
     let with_ids = options("object")
         .map(|parts| (parts.get("id").map(str::to_owned), parts))
@@ -49,7 +51,7 @@ pub(super) fn describe(source: &Source) -> Description {
     let numa: Vec<Parts> =
         options("numa").chain(of_group("numa").map(|section| section.parts.clone())).collect();
     let smp = options("smp").chain(of_group("smp-opts").map(|section| section.parts.clone())).last();
-    // Each is read once, however many nodes name it.
+    // Each is parsed once, however many nodes name it.
     let backends: HashMap<&str, Backend> =
         objects.iter().map(|(id, parts)| (id.as_str(), Backend::of_qemu(parts))).collect();
 

@@ -1,6 +1,6 @@
 //! Trees of `/proc`, `/sys` and cgroups with VMs in them, for tests.
 //!
-//! Every test builds the tree that it needs, under a folder of its own:
+//! Every test builds the tree that it needs, in a folder of its own:
 //!
 //! ```text
 //! let tree = Tree::new(folder.path());
@@ -9,27 +9,27 @@
 //! tree.process(&Process::libvirt(4711, "web", 2));
 //! ```
 //!
-//! [`Process`] has the command lines that managers write, shortened where nobody reads them, with names of threads and
-//! cgroups as they are on such hosts.
+//! [`Process`] has the command lines that managers write, without the parts that no code reads, with names of
+//! threads and cgroups as they are on such hosts.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// A copy of a machine's files that never was one's.
+/// The files of a machine that does not exist.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
 }
 
-/// Which version of cgroups a machine has.
+/// The version of cgroups on a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cgroups {
     /// Version 2 alone.
     Unified,
     /// Version 1 alone.
     Separate,
-    /// Version 1 for the controllers, and version 2 without.
+    /// Version 1 with the controllers, and version 2 without any.
     Hybrid,
 }
 
@@ -40,13 +40,13 @@ pub struct ThreadFiles {
     pub tid: u32,
     /// Its name.
     pub name: String,
-    /// The CPU on which it was last.
+    /// The CPU on which it ran last.
     pub cpu: u32,
-    /// Time on CPUs.
+    /// Time on CPUs, ns.
     pub run_ns: u64,
-    /// Time in which it waited for one.
+    /// Time in which it waited for a CPU, ns.
     pub wait_ns: u64,
-    /// Time in which it ran a guest.
+    /// Time in which it ran a guest, in ticks.
     pub guest_ticks: u64,
     /// The CPUs that it may use, as a list such as `0-3`.
     pub cpus: String,
@@ -57,11 +57,11 @@ pub struct ThreadFiles {
 pub struct Process {
     /// Its number.
     pub pid: u32,
-    /// When it was started.
+    /// Start time, in ticks since the machine booted.
     pub start_ticks: u64,
-    /// The file that it runs; `None` if only root may know.
+    /// The file that it runs; `None` if only root may read the link.
     pub program: Option<String>,
-    /// Its arguments, the first its own name.
+    /// Its arguments, beginning with its own name.
     pub arguments: Vec<String>,
     /// Its threads; the first one's number is the process's.
     pub threads: Vec<ThreadFiles>,
@@ -69,13 +69,13 @@ pub struct Process {
     pub cgroup: String,
     /// The text of its `numa_maps`; `None` if it may not be read.
     pub numa_maps: Option<String>,
-    /// What is resident, without huge pages.
+    /// Resident memory, without huge pages.
     pub resident_kib: u64,
-    /// What is resident in huge pages.
+    /// Resident memory in huge pages.
     pub huge_kib: u64,
-    /// Flags of the kernel in its `stat`.
+    /// The kernel's flags in its `stat`.
     pub flags: u64,
-    /// Whether it has a VM of KVM's; `None` if only root may know.
+    /// Whether it has a VM of KVM's; `None` if only root may read that.
     pub has_vm: Option<bool>,
 }
 
@@ -83,7 +83,7 @@ pub struct Process {
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
 impl Process {
-    /// A process of one thread, which runs that program with these arguments.
+    /// A process of one thread, which runs this program with these arguments.
     pub fn new(pid: u32, program: &str, arguments: &[&str]) -> Self {
         let file = program.rsplit('/').next().unwrap_or_default();
         let name = file.chars().take(15).collect::<String>();
@@ -130,7 +130,7 @@ impl Process {
         self
     }
 
-    /// Adds as many threads, with the names that `name` gives them.
+    /// Adds this many threads, named by `name`.
     pub fn threads(self, count: u32, name: impl Fn(u32) -> String) -> Self {
         (0..count).fold(self, |process, number| process.thread(&name(number)))
     }
@@ -188,7 +188,7 @@ impl Process {
         process
     }
 
-    /// A VM of LXD or Incus: no names of threads, and its configuration in a file.
+    /// A VM of LXD or Incus: unnamed threads, and its configuration in a file.
     pub fn lxd_or_incus(pid: u32, name: &str, file: &str, vcpus: u32) -> Self {
         let arguments =
             ["-S", "-name", name, "-daemonize", "-cpu", "host", "-nographic", "-readconfig", file];
@@ -210,12 +210,12 @@ impl Tree {
         tree
     }
 
-    /// Where it is.
+    /// Its root.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Writes `/sys` of a machine with that many nodes of that many CPUs each.
+    /// Writes `/sys` of a machine with this many nodes of this many CPUs each.
     pub fn machine(&self, nodes: u32, cpus_per_node: u32) {
         let devices = "sys/devices/system";
         self.write(&format!("{devices}/cpu/online"), &format!("0-{}", nodes * cpus_per_node - 1));
@@ -244,7 +244,7 @@ impl Tree {
         self.write("proc/self/mountinfo", &text);
     }
 
-    /// Writes a process. One that is there with its number goes on with what is new; [`Tree::remove`] ends it.
+    /// Writes a process. Updates one that already has the number; [`Tree::remove`] ends it.
     pub fn process(&self, process: &Process) {
         let directory = format!("proc/{}", process.pid);
         self.write(
@@ -291,7 +291,8 @@ impl Tree {
         );
         let schedstat = format!("{run_ns} {wait_ns} 1\n");
         let own = format!("proc/{pid}/task/{tid}");
-        // Every thread has a directory of its own, which the list of processes leaves out; here it would be in it.
+        // Every thread has a directory of its own, which the list of processes leaves out; here the list
+        // would include it.
         let directories = if *tid == pid { vec![own, format!("proc/{pid}")] } else { vec![own] };
         for directory in directories {
             for (file, text) in [
@@ -323,7 +324,7 @@ impl Tree {
     }
 }
 
-/// Writes a host with that many VMs of libvirt, whose processes are numbered by hundreds from 1000.
+/// Writes a host with this many VMs of libvirt; the numbers of their processes are 1000, 1100 and so on.
 pub fn host(root: &Path, vms: u32, vcpus: u32) -> Tree {
     let tree = Tree::new(root);
     tree.machine(2, 4);

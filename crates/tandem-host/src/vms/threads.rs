@@ -1,10 +1,10 @@
 //! The threads of a VM: which of them are vCPUs, which do I/O.
 //!
-//! They are told by their names. QEMU names its threads only with `-name NAME,debug-threads=on`, which libvirt and
-//! Proxmox give, and LXD and Incus do not. Without, the kernel tells which threads are vCPUs. KVM says so in
-//! `/sys/kernel/debug/kvm/PID-FD/vcpuN/pid` (since Linux 6.0, commit e36de87d34a7), which root alone may read. Otherwise
-//! the time tells that a thread has run a guest: `guest_time` in its `stat`. That finds a vCPU only after a tick of the
-//! clock has met it in the guest, and does not know its number.
+//! Their names identify them. QEMU names its threads only with `-name NAME,debug-threads=on`, which libvirt
+//! and Proxmox pass, and LXD and Incus do not. For threads without names, KVM has the threads of vCPUs in
+//! `/sys/kernel/debug/kvm/PID-FD/vcpuN/pid` (since Linux 6.0, commit e36de87d34a7), which only root may read.
+//! Otherwise a thread that has run a guest is a vCPU: `guest_time` in its `stat`. That finds a vCPU only
+//! after a clock tick has interrupted it in the guest, and does not give its number.
 //!
 //! | thread | name | source |
 //! |---|---|---|
@@ -33,9 +33,9 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ThreadKind {
-    /// It runs the guest.
+    /// Runs the guest.
     Vcpu,
-    /// It moves the data of disks and networks.
+    /// Moves the data of disks and networks.
     Io,
     /// Everything else: the main loop, displays, migration.
     Emulator,
@@ -48,22 +48,22 @@ pub struct Thread {
     pub tid: u32,
     /// What it does.
     pub kind: ThreadKind,
-    /// Which vCPU it is, if it is one and that is known.
+    /// The number of the vCPU, if it is one and the number is known.
     pub vcpu: Option<u32>,
-    /// Its name, of at most 15 bytes, as it may be shown.
+    /// Its name, of at most 15 bytes, safe to display.
     pub name: String,
     /// Its process: the VM's, or that of a thread of the kernel that works for the VM.
     pub(super) process: u32,
 }
 
 impl Thread {
-    /// Whether it is a thread of this process, not one of the kernel that works for it.
+    /// Whether it belongs to this process, rather than being a thread of the kernel that works for it.
     pub fn is_of(&self, pid: u32) -> bool {
         self.process == pid
     }
 }
 
-/// What a name tells, and the number of the vCPU.
+/// The kind of a thread and the number of its vCPU, by the thread's name.
 fn kind_by_name(name: &str) -> (ThreadKind, Option<u32>) {
     let number = |text: &str| text.parse::<u32>().ok();
     let of_qemu = name.strip_prefix("CPU ").and_then(|rest| number(rest.split_once('/')?.0));
@@ -92,10 +92,11 @@ fn kind_by_name(name: &str) -> (ThreadKind, Option<u32>) {
     (if is_io { ThreadKind::Io } else { ThreadKind::Emulator }, None)
 }
 
-/// Most threads of a process that are looked at: KVM's limit is 4096 vCPUs. A process may have as many as its user.
+/// Most threads of a process that are examined: KVM's limit is 4096 vCPUs. A process may have as many as its
+/// user.
 const THREADS_MAX: usize = 8192;
 
-/// The process for which a thread of the kernel moves data, by its name.
+/// The process for which a thread of the kernel moves data, by the thread's name.
 pub(super) fn served_by(kernel_thread: &Untrusted) -> Option<u32> {
     kernel_thread.text().strip_prefix("vhost-")?.parse().ok()
 }
@@ -109,11 +110,11 @@ pub(super) fn read(root: &Path, pid: u32, helpers: &[u32]) -> Vec<Thread> {
     };
     let mut threads: Vec<Thread> =
         tasks::threads(root, pid).iter().take(THREADS_MAX).filter_map(|&tid| one(pid, tid)).collect();
-    // Nobody but QEMU leaves its threads without names, and then all of them.
+    // Only QEMU leaves its threads without names, and then all of them.
     if !threads.iter().any(|thread| thread.kind == ThreadKind::Vcpu) {
         find_vcpus(root, pid, &mut threads);
     }
-    // Their numbers may be others' by now, and anybody may have the name.
+    // Other threads may have these numbers by now, and any process may use the name.
     let serves = |thread: &Thread| {
         let stat = read_stat(&root.join(format!("proc/{0}/task/{0}", thread.tid)));
         stat.is_some_and(|stat| stat.is_kernel_thread)
@@ -124,7 +125,7 @@ pub(super) fn read(root: &Path, pid: u32, helpers: &[u32]) -> Vec<Thread> {
     threads
 }
 
-/// Finds the vCPUs among threads whose names do not tell.
+/// Finds the vCPUs among threads whose names do not identify them.
 fn find_vcpus(root: &Path, pid: u32, threads: &mut [Thread]) {
     let told = vcpus_told_by_kvm(root, pid);
     for thread in threads {
@@ -139,7 +140,7 @@ fn find_vcpus(root: &Path, pid: u32, threads: &mut [Thread]) {
     }
 }
 
-/// Numbers of vCPUs with those of their threads, by the kernel's word.
+/// Numbers of vCPUs with those of their threads, from KVM.
 pub(crate) fn told_by_kvm(root: &Path, pid: u32) -> Vec<(u32, u32)> {
     let vms = fs::read_dir(root.join("sys/kernel/debug/kvm")).into_iter().flatten().flatten();
     let own = vms.filter(|vm| {
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_what_threads_do() {
+    fn names_identify_kinds_of_threads() {
         let cases = [
             ("CPU 0/KVM", ThreadKind::Vcpu, Some(0)),
             ("CPU 127/KVM", ThreadKind::Vcpu, Some(127)),

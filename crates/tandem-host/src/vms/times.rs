@@ -1,11 +1,11 @@
-//! How long the threads of a VM have run and waited, and where they are.
+//! Run and wait times of a VM's threads, and their CPUs.
 //!
-//! `/proc/PID/task/TID/schedstat` has three numbers, which the scheduler counts in ns: time on CPUs, time in which the
-//! thread was ready to run and waited for a CPU, and how often it got one (`Documentation/scheduler/sched-stats.rst`).
-//! Every user may read it. A kernel without it tells in `stat` how long a thread has run, in ticks of 10 ms; how long
-//! it waited is unknown then.
+//! `/proc/PID/task/TID/schedstat` has three numbers, which the scheduler counts in ns: time on CPUs, time in
+//! which the thread was ready to run and waited for a CPU, and how often it got one
+//! (`Documentation/scheduler/sched-stats.rst`). Every user may read it. On a kernel without this file, `stat`
+//! has the run time of a thread in ticks of 10 ms; its wait time is unknown then.
 //!
-//! KVM tells a guest its steal time from the same counter (`record_steal_time` in `arch/x86/kvm/x86.c` takes
+//! KVM reports steal time to a guest from the same counter (`record_steal_time` in `arch/x86/kvm/x86.c` takes
 //! `sched_info.run_delay` of the vCPU's thread), so the wait of a vCPU is exactly the guest's steal.
 
 use super::process::{Stat, read_small};
@@ -18,12 +18,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a thread has had so far.
+/// The times of a thread since it started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadTimes {
     /// Time on CPUs.
     pub run_ns: u64,
-    /// Time in which it was ready to run and waited, the steal of a vCPU; `None` if the kernel does not count it.
+    /// Time in which it was ready to run and waited, the steal of a vCPU; `None` if the kernel does not count
+    /// it.
     pub wait_ns: Option<u64>,
 }
 
@@ -32,28 +33,29 @@ impl ThreadTimes {
     fn parse(schedstat: &[u8]) -> Option<Self> {
         let mut numbers = str::from_utf8(schedstat).ok()?.split_ascii_whitespace().map(str::parse);
         let (run, wait) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
-        // The third tells that the second is whole.
+        // Only a third number shows that the second one is complete.
         numbers.next()?.ok()?;
         Some(Self { run_ns: run, wait_ns: Some(wait) })
     }
 }
 
-/// The times of some threads, in files that stay open: a tenth of the work, which is mostly that of finding a file in
-/// `/proc`. A thread that has ended stays gone, even if another has its number.
+/// The times of some threads, read from files that stay open: a tenth of the work, most of which is finding a
+/// file in `/proc`. A thread that has ended stays gone, even if another thread reuses its number.
 ///
-/// Each thread takes a file descriptor. A process gets 1,024 by default, and may raise that with `RLIMIT_NOFILE`; all of these together
-/// take half of it at most, so that whoever has many threads leaves some for all else.
+/// Each thread takes a file descriptor. A process gets 1,024 by default, and may raise that with
+/// `RLIMIT_NOFILE`. All [`OpenTimes`] together take at most half of the descriptors, so that VMs with many
+/// threads leave some for everything else.
 #[derive(Debug)]
 pub struct OpenTimes {
-    /// None for a thread that was gone.
+    /// `None` for a thread that was gone.
     files: Vec<Option<File>>,
     _permits: Permits,
 }
 
-/// Descriptors that all [`OpenTimes`] have.
+/// Descriptors that all [`OpenTimes`] hold.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// Some of the descriptors that may be taken; given back at the end.
+/// A share of these descriptors, returned on drop.
 #[derive(Debug)]
 struct Permits(u64);
 
@@ -61,7 +63,7 @@ impl Permits {
     fn take(count: u64) -> Option<Self> {
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
         let permits = Self(count);
-        // What is too much goes back as these are dropped.
+        // Dropping `permits` returns them if there are too many.
         (TAKEN.fetch_add(count, Ordering::Relaxed).saturating_add(count) <= most).then_some(permits)
     }
 }
@@ -74,7 +76,7 @@ impl Drop for Permits {
 
 impl OpenTimes {
     pub(super) fn open(root: &Path, threads: &[Thread]) -> io::Result<Self> {
-        // What follows takes them from there.
+        // The permits cover the files opened below.
         let permits = Permits::take(threads.len() as u64).ok_or(io::ErrorKind::QuotaExceeded)?;
         let mut path = ThreadPath::new(root);
         let open = |thread| match File::open(path.file(thread, "schedstat")) {
@@ -89,20 +91,20 @@ impl OpenTimes {
         Ok(Self { files: threads.iter().map(open).collect::<io::Result<_>>()?, _permits: permits })
     }
 
-    /// Reads the times into `times`, one for each thread in the order in which they were opened; `None` for a thread that
-    /// is gone.
+    /// Reads the times into `times`, one entry per thread in the order in which they were opened; `None` for
+    /// a thread that is gone.
     pub fn read(&self, times: &mut Vec<Option<ThreadTimes>>) {
         let mut buffer = [0; 128];
         times.clear();
         times.extend(self.files.iter().map(|file| {
-            // The kernel makes the text anew when it is read from its start.
+            // The kernel generates the text anew for a read from its start.
             let length = file.as_ref()?.read_at(&mut buffer, 0).ok()?;
             ThreadTimes::parse(&buffer[..length])
         }));
     }
 }
 
-/// The directory of a thread in `/proc`, in a text that is used again.
+/// The directory of a thread in `/proc`, in a buffer that is reused.
 struct ThreadPath {
     text: String,
     root_length: usize,
@@ -125,7 +127,8 @@ impl ThreadPath {
     }
 }
 
-/// Reads the times of threads into `times`, one for each thread in their order; `None` for a thread that is gone.
+/// Reads the times of threads into `times`, one entry per thread in their order; `None` for a thread that is
+/// gone.
 pub(super) fn read(root: &Path, threads: &[Thread], times: &mut Vec<Option<ThreadTimes>>) {
     let mut path = ThreadPath::new(root);
     let mut buffer = [0; 1024];
@@ -139,15 +142,15 @@ pub(super) fn read(root: &Path, threads: &[Thread], times: &mut Vec<Option<Threa
     }));
 }
 
-/// The CPU on which a thread is, or was when it ran last.
+/// The CPU on which a thread runs or ran last.
 pub(super) fn read_cpu(root: &Path, thread: &Thread) -> Option<u32> {
     let mut buffer = [0; 1024];
     Stat::parse(read_small(ThreadPath::new(root).file(thread, "stat"), &mut buffer)?)?.cpu
 }
 
-/// How often a thread has changed its CPU; `None` if it is gone, or the kernel does not count it (`CONFIG_SCHED_DEBUG` in
-/// older ones). The counter is `se.nr_migrations` in `/proc/PID/task/TID/sched`, which every user may read
-/// (`proc_sched_show_task` in `kernel/sched/debug.c`).
+/// How often a thread has changed its CPU; `None` if it is gone, or the kernel does not count it
+/// (`CONFIG_SCHED_DEBUG` in older ones). The counter is `se.nr_migrations` in `/proc/PID/task/TID/sched`,
+/// which every user may read (`proc_sched_show_task` in `kernel/sched/debug.c`).
 pub(super) fn read_migrations(root: &Path, thread: &Thread) -> Option<u64> {
     let mut buffer = [0; 1024];
     parse_migrations(read_small(ThreadPath::new(root).file(thread, "sched"), &mut buffer)?)

@@ -1,38 +1,38 @@
-//! How much of the CPUs a VM has had in an interval, and where.
+//! How much CPU time a VM used in an interval, and on which nodes.
 //!
-//! The kernel tells how long a thread has run, and on which CPU it is, but not how long on which. So both are read
-//! several times in the interval, and what a thread has run between two readings counts for the node of its CPU at the
-//! second. The shares of nodes are estimates, exact for threads that stay. Threads that have come since the start are not
-//! counted.
+//! The kernel counts how long a thread has run, and reports the CPU on which it is, but not how long it ran
+//! on each. So a caller samples both several times in the interval, and the time between two samples counts
+//! for the node of the thread's CPU at the second. The shares of nodes are estimates, exact for threads that
+//! stay. Threads that started within the interval do not count.
 
 use super::{OpenTimes, Thread, ThreadKind, ThreadTimes, Vm};
 use std::collections::BTreeMap;
 use std::io;
 use tandem_machine::Machine;
 
-/// What one thread has had.
+/// The times of one thread in the interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadUsage {
     /// Time on CPUs.
     pub run_ns: u64,
-    /// Time in which it was ready and waited; `None` if the kernel does not count it.
+    /// Time in which it was ready and waited, ns; `None` if the kernel does not count it.
     pub wait_ns: Option<u64>,
-    /// The CPU where it was last seen.
+    /// The CPU where it was at the last sample.
     pub cpu: Option<u32>,
 }
 
-/// What a VM has had.
+/// The times of a VM in the interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VmUsage {
-    /// Time of all threads on CPUs.
+    /// Time of all threads on CPUs, ns.
     pub run_ns: u64,
-    /// Time in which vCPUs were ready and waited: what KVM tells the guest as stolen.
+    /// Time in which vCPUs were ready and waited, ns: what KVM reports to the guest as steal time.
     pub steal_ns: Option<u64>,
-    /// Time in which other threads were ready and waited.
+    /// Time in which other threads were ready and waited, ns.
     pub wait_ns: Option<u64>,
-    /// Time of vCPUs on the CPUs of each node.
+    /// Time of vCPUs on the CPUs of each node, ns.
     pub vcpu_run_ns_by_node: BTreeMap<u32, u64>,
-    /// The same for each vCPU whose number is known: by vCPU and node.
+    /// Time of each vCPU whose number is known, ns, by vCPU and node.
     pub run_ns_by_vcpu: BTreeMap<(u32, u32), u64>,
 }
 
@@ -45,8 +45,8 @@ impl VmUsage {
         (all > 0).then(|| on as f64 / all as f64)
     }
 
-    /// The share of the vCPUs' time that was on their own nodes, which `nodes_of` tells; `None` if they did not run. Those whose number is
-    /// not known are nowhere at home.
+    /// The share of the vCPUs' time that was on their own nodes, which `nodes_of` returns; `None` if they did
+    /// not run. vCPUs with unknown numbers are nowhere at home.
     pub fn share_of_vcpus<'a>(&self, nodes_of: impl Fn(u32) -> &'a [u32]) -> Option<f64> {
         let all: u64 = self.vcpu_run_ns_by_node.values().sum();
         let at_home = self.run_ns_by_vcpu.iter().filter(|((vcpu, node), _)| nodes_of(*vcpu).contains(node));
@@ -55,7 +55,7 @@ impl VmUsage {
     }
 }
 
-/// Adds up what the threads of a VM have between samples.
+/// Adds up the times of a VM's threads between samples.
 #[derive(Debug)]
 pub struct Usage {
     threads: Vec<Thread>,
@@ -69,17 +69,17 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Starts with what these threads have had so far.
+    /// Starts an interval for these threads.
     pub fn start(vm: &Vm, threads: Vec<Thread>) -> Self {
         let mut last = Vec::new();
         vm.read_times(&threads, &mut last);
         Self::start_from(vm, threads, last, None)
     }
 
-    /// The same with files that stay open: see [`OpenTimes`].
+    /// As [`Usage::start`], with files that stay open: see [`OpenTimes`].
     ///
     /// # Errors
-    /// Those of [`Vm::open_times`].
+    /// As [`Vm::open_times`].
     pub fn start_open(vm: &Vm, threads: Vec<Thread>) -> io::Result<Self> {
         let open = vm.open_times(&threads)?;
         let mut last = Vec::new();
@@ -113,7 +113,7 @@ impl Usage {
         }
     }
 
-    /// Reads what they have had since the sample before. A thread that has not run costs one file, others two.
+    /// Takes a sample. A thread that has not run costs reading one file, others two.
     pub fn sample(&mut self, vm: &Vm, machine: &Machine) {
         match &self.open {
             Some(open) => open.read(&mut self.next),
@@ -122,7 +122,7 @@ impl Usage {
         for (at, thread) in self.threads.iter().enumerate() {
             let (Some(last), Some(next)) = (self.last[at], self.next[at]) else { continue };
             let sum = &mut self.sums[at];
-            // Another thread with the number of one that ended has had less.
+            // A new thread with the number of one that ended has smaller times.
             let run_ns = next.run_ns.saturating_sub(last.run_ns);
             sum.run_ns += run_ns;
             sum.wait_ns = match (sum.wait_ns, last.wait_ns, next.wait_ns) {
@@ -144,12 +144,12 @@ impl Usage {
         std::mem::swap(&mut self.last, &mut self.next);
     }
 
-    /// The threads, each with what it has had since the start.
+    /// The threads with their times since the start of the interval.
     pub fn threads(&self) -> impl Iterator<Item = (&Thread, &ThreadUsage)> {
         self.threads.iter().zip(&self.sums)
     }
 
-    /// What the VM has had since the start.
+    /// The times of the VM since the start of the interval.
     pub fn vm(&self) -> VmUsage {
         let waits = |is_vcpu: bool| {
             let of_kind =
@@ -166,7 +166,7 @@ impl Usage {
     }
 }
 
-/// The node of a CPU, both by the numbers of the operating system.
+/// The node of a CPU. Both are numbers of the operating system.
 pub(crate) fn node_of(machine: &Machine, cpu: u32) -> Option<u32> {
     let at = machine.cpus().binary_search_by_key(&cpu, |cpu| cpu.os_index).ok()?;
     Some(machine.nodes()[machine.cpus()[at].node.index()].os_index)

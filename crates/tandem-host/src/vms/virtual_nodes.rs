@@ -1,25 +1,28 @@
-//! Virtual NUMA nodes: what a monitor's command line tells the guest about which vCPUs are near which memory.
+//! Virtual NUMA nodes: which vCPUs are near which memory, according to a monitor's command line.
 //!
-//! - QEMU's `-numa node,nodeid=0,cpus=0-3,memdev=ram-node0`, with `cpus` several times or `mem=2G` instead of `memdev` in old ones, and
-//!   `-numa cpu,node-id=0,socket-id=0,core-id=1`, which names vCPUs by their place in `-smp` (QEMU's `qapi/machine.json`; the number of a
-//!   vCPU is its place in the order of sockets, dies, clusters, modules, cores, threads, as in `hw/i386/x86-common.c` and
-//!   `hw/arm/virt.c`). A backend's `host-nodes` with the policy `bind` or `preferred` says where its memory lies.
-//! - Cloud Hypervisor's `--numa guest_numa_id=0,cpus=[0-1],memory_zones=[mem0]`, and `host_numa_node` of a `--memory-zone` (its
-//!   `docs/memory.md`).
+//! - QEMU's `-numa node,nodeid=0,cpus=0-3,memdev=ram-node0`, with `cpus` several times or `mem=2G` instead of
+//!   `memdev` in old ones, and `-numa cpu,node-id=0,socket-id=0,core-id=1`, which names vCPUs by their place
+//!   in `-smp` (QEMU's `qapi/machine.json`; the number of a vCPU is its place in the order of sockets, dies,
+//!   clusters, modules, cores, threads, as in `hw/i386/x86-common.c` and `hw/arm/virt.c`). A backend's
+//!   `host-nodes` with the policy `bind` or `preferred` is where its memory lies.
+//! - Cloud Hypervisor's `--numa guest_numa_id=0,cpus=[0-1],memory_zones=[mem0]`, and `host_numa_node` of a
+//!   `--memory-zone` (its `docs/memory.md`).
 //!
-//! Limits: where `-smp` leaves open how many sockets and cores there are, which releases of QEMU fill in differently, places say nothing.
-//! Which vCPUs a node has that is told without any is up to the machine's type, and is not guessed.
+//! Limits: where `-smp` does not give the numbers of sockets and cores, which releases of QEMU choose
+//! differently, places identify no vCPU. For a node that names no vCPUs, the machine's type decides, and this
+//! module does not guess.
 
 use super::options::{Parts, size_bytes};
 use std::collections::{BTreeMap, HashMap};
 
-/// Most vCPUs of a VM: KVM's limit on x86, the highest of all (`KVM_MAX_VCPUS`).
+/// Most vCPUs of a VM: KVM's limit on x86, the highest of all architectures (`KVM_MAX_VCPUS`).
 pub const VCPUS_MAX: u32 = 4096;
 
 /// Most virtual nodes of a VM: QEMU's limit (`MAX_NODES`); Cloud Hypervisor counts to 255.
 pub(super) const NODES_MAX: u32 = 256;
 
-/// Highest number of a node of the host that is believed, and one more: the limit of Linux (`CONFIG_NODES_SHIFT` is 10 at most).
+/// Exclusive limit on the numbers of host nodes that are accepted: that of Linux (`CONFIG_NODES_SHIFT` is 10
+/// at most).
 const HOST_NODES_MAX: u32 = 1024;
 
 /// A virtual node that has vCPUs.
@@ -29,13 +32,14 @@ pub struct VirtualNode {
     pub number: u32,
     /// The numbers of its vCPUs, in ascending order; no other node has them.
     pub vcpus: Vec<u32>,
-    /// Its memory, bytes, as far as it is told.
+    /// Its memory, bytes; `None` if the command line does not give it.
     pub memory_bytes: Option<u64>,
-    /// Nodes of the host to which its memory is bound, by the operating system's numbers, in ascending order; none if it is not.
+    /// Nodes of the host to which its memory is bound, by the operating system's numbers, in ascending order;
+    /// empty if it is not bound.
     pub host_nodes: Vec<u32>,
 }
 
-/// What is told about a piece of memory.
+/// The size and binding of a piece of memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backend {
     pub bytes: Option<u64>,
@@ -43,7 +47,7 @@ pub(super) struct Backend {
 }
 
 impl Backend {
-    /// A `memory-backend-*` of QEMU.
+    /// Of a QEMU `memory-backend-*`.
     pub fn of_qemu(object: &Parts) -> Self {
         let is_bound = matches!(object.get("policy"), Some("bind" | "preferred"));
         // `host-nodes=0-1`, `"host-nodes":[0,1]`, or `host-nodes.0 = "0"` in a file.
@@ -53,16 +57,16 @@ impl Backend {
     }
 }
 
-/// Collects what is told about nodes, as long as it makes sense.
+/// Collects what the command line says about nodes, within the limits above.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
-    /// The node of each vCPU; the first that is told.
+    /// The node of each vCPU: the first one that names it.
     node_of: BTreeMap<u32, u32>,
     memory: BTreeMap<u32, Backend>,
 }
 
 impl Collector {
-    /// A node has these vCPUs, as lists such as `0-3`.
+    /// Adds vCPUs to a node, as lists such as `0-3`.
     pub fn vcpus<'a>(&mut self, node: u32, lists: impl IntoIterator<Item = &'a str>) {
         if node < NODES_MAX {
             for vcpu in numbers(lists, VCPUS_MAX) {
@@ -71,7 +75,7 @@ impl Collector {
         }
     }
 
-    /// A node has this memory besides what it has.
+    /// Adds memory to a node.
     pub fn memory(&mut self, node: u32, backend: &Backend) {
         if node < NODES_MAX {
             let all = self.memory.entry(node).or_default();
@@ -97,7 +101,7 @@ impl Collector {
     }
 }
 
-/// Levels of QEMU's topology, the widest first, with what names a place there.
+/// Levels of QEMU's topology, the widest first, with the key that names a place at each level.
 const LEVELS: [(&str, &str); 6] = [
     ("sockets", "socket-id"),
     ("dies", "die-id"),
@@ -107,7 +111,7 @@ const LEVELS: [(&str, &str); 6] = [
     ("threads", "thread-id"),
 ];
 
-/// The virtual nodes of a QEMU, by its options `-numa`, its `-smp`, and what is known of its backends.
+/// The virtual nodes of a QEMU, from its options `-numa` and `-smp` and its memory backends.
 pub(super) fn of_qemu(
     numa: &[Parts],
     smp: Option<&Parts>,
@@ -129,7 +133,7 @@ pub(super) fn of_qemu(
         }
     }
     let Some(levels) = smp.and_then(levels) else { return collector.nodes() };
-    // Which vCPUs are left to be named: each option either takes some of them, or is soon done.
+    // The vCPUs that no option has named yet: each option either takes some of them, or ends soon.
     let all = levels.iter().product::<u32>();
     let mut left: Vec<u32> = (0..all).collect();
     for parts in numa.iter().filter(is("cpu")).take(VCPUS_MAX as usize) {
@@ -155,7 +159,8 @@ pub(super) fn of_qemu(
     collector.nodes()
 }
 
-/// How many of each level are within one of the level above; `None` if that is not told, or they are more than there can be.
+/// How many of each level are within one of the level above; `None` if `-smp` does not give it, or the
+/// product is too large.
 fn levels(smp: &Parts) -> Option<[u32; 6]> {
     let mut levels = [1; 6];
     let mut missing = None;

@@ -1,4 +1,4 @@
-//! Writes machines the way a kernel or hwloc tells them, and makes random ones.
+//! Writes machines in the form of a kernel or hwloc, and generates random ones.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -191,7 +191,7 @@ fn words(numbers: &[u32]) -> String {
         .enumerate()
         .map(|(at, &word)| if word == 0 && at > 0 { String::new() } else { format!("0x{word:08x}") })
         .collect();
-    // hwloc leaves a word out only between others.
+    // hwloc omits a word only between others.
     let text = words.join(",");
     if text.ends_with(',') { format!("{text}0x0") } else { text }
 }
@@ -234,7 +234,7 @@ prop_compose! {
         for label in 0..10 {
             builder = builder.llc(label, u64::from(label + 1) << 20);
         }
-        // The size of an L2 is told only along with a last-level cache in the trees of these tests.
+        // The trees of these tests have the size of an L2 only along with a last-level cache.
         let l2_bytes = if has_llc { 512 << 10 } else { Hardware::GENERIC.l2_bytes };
         builder.distances(rows).hardware(Hardware { clock_mhz, l2_bytes, ..Hardware::GENERIC }).build().unwrap()
     }

@@ -1,4 +1,4 @@
-//! What the kernel counts for tasks and schedulers read, against what the simulator counts itself; and when a task that
+//! The kernel's counts for tasks, which schedulers read, against the simulator's own; and when a task that
 //! has run is back in a queue.
 
 use crate::support::{build, file};
@@ -44,8 +44,8 @@ fn tasks_have_the_accounts_that_the_kernel_keeps() {
         settings.counters = Some(OwnCounters { map: "accounts", names });
     });
     let (told, tasks) = (|name| metrics.host.policy[name], tasks(&metrics));
-    // A task is looked at as it begins to run: what has happened since then is not told yet, and to what CPU it goes at
-    // first is a migration for the kernel alone. There are five tasks.
+    // A task is looked at as it begins to run: what has happened since then is not told yet, and to what CPU
+    // it goes at first is a migration for the kernel alone. There are five tasks.
     for (name, counted) in [
         ("voluntary", tasks.voluntary_switches),
         ("involuntary", tasks.preemptions),
@@ -58,8 +58,9 @@ fn tasks_have_the_accounts_that_the_kernel_keeps() {
     assert!((0.95..1.05).contains(&user_share), "{user_share}");
 }
 
-/// Three tasks, two CPUs: one task waits. Where a slice ends, that CPU takes it; the other CPU, whose ticks come at other
-/// times, finds the first one's task only if that is back in the queue already. If that takes a tick, it mostly is not.
+/// Three tasks, two CPUs: one task waits. Where a slice ends, that CPU takes it; the other CPU, whose ticks
+/// come at other times, finds the first one's task only if that is back in the queue already. If that takes a
+/// tick, it mostly is not.
 #[test]
 fn a_task_that_has_run_is_found_once_it_is_back() {
     let migrations = [0, 4_000_000]

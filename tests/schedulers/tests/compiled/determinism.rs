@@ -1,4 +1,4 @@
-//! Runs are the same however often, by which engine, and beside whatever they happen.
+//! Runs are the same however often they happen, in either engine, and beside whatever else runs.
 
 use crate::levels::{LEVELS, two_levels};
 use crate::support::{build, with_engine};

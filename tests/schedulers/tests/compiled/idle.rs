@@ -123,9 +123,10 @@ programs = ["sleeper"]
 
 /// What a CPU needs to be woken, to decide and to switch, several times over, ns.
 const AT_ONCE_NS: u64 = 50_000;
-/// A period of the timer of `central`, which ends the wait of tasks whose CPUs nobody has told, ns.
+/// A period of the timer of `central`, which ends the wait of tasks whose CPUs got no kick, ns.
 const TIMER_NS: u64 = 1_000_000;
-/// The published ones have queues for single CPUs besides, and are not work-conserving by design: a few slices, ns.
+/// The published ones have queues for single CPUs besides, and are not work-conserving by design: a few
+/// slices, ns.
 const SOON_NS: u64 = 10_000_000;
 
 #[test]

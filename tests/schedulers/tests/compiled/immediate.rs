@@ -8,7 +8,7 @@ use tandem_sim::scenario::PolicySettings;
 
 const SEEN: [&str; 5] = ["has_flag", "reenqueued", "told_immed", "told_preempted", "marked"];
 
-/// Who takes two of three CPUs at the same moment: wherever one task is, it is hit.
+/// An intruder that takes two of three CPUs at the same moment: wherever a task is, it is hit.
 const PAIRS: &str = r#"
 [[event]]
 at = "50ms"
@@ -83,13 +83,14 @@ fn a_task_that_is_sent_to_a_taken_cpu_runs_elsewhere_at_once() {
     assert!(longest_wait_us(&without) >= 19_000, "{} us", longest_wait_us(&without));
 }
 
-/// Three tasks whose CPUs are taken, and given back, come back to each other's.
+/// Three tasks whose CPUs are taken, and returned, come back to each other's CPUs.
 #[test]
 fn a_task_that_is_sent_to_a_busy_cpu_is_enqueued_again() {
     let metrics = run("settings = { where = 1 }", SLEEPER, 3, PAIRS);
     let seen = &metrics.host.policy;
     assert!(seen["told_immed"] >= 1, "{seen:?}");
-    // With SCX_ENQ_PREEMPT, and SCX_ENQ_HEAD or not, the CPU is about to run it, unless it is a higher class's.
+    // With SCX_ENQ_PREEMPT, and SCX_ENQ_HEAD or not, the CPU is about to run it, unless it is a higher
+    // class's.
     let undisturbed = |policy: &str| run(&format!("settings = {{ where = 1{policy} }}"), SLEEPER, 6, "");
     let [plain, preempting, at_head] = ["", ", more_flags = 0x100000000", ", more_flags = 0x100010000"]
         .map(|policy| undisturbed(policy).host.policy["told_immed"]);
@@ -100,7 +101,7 @@ fn a_task_that_is_sent_to_a_busy_cpu_is_enqueued_again() {
 }
 
 #[test]
-fn the_kernel_that_runs_says_whether_it_has_the_flag() {
+fn the_running_kernel_decides_whether_it_has_the_flag() {
     let new = run("", SLEEPER, 1, "");
     let old = run("era = \"6.12\"", SLEEPER, 1, "");
     let off = run("settings = { asks = false }", SLEEPER, 1, "");
@@ -109,7 +110,7 @@ fn the_kernel_that_runs_says_whether_it_has_the_flag() {
     // It stands in the flags of the task, as long as that runs.
     assert!(new.host.policy["marked"] > 100, "{:?}", new.host.policy);
     assert_eq!((old.host.policy["marked"], off.host.policy["marked"]), (0, 0));
-    assert_eq!(new.trace_hash, off.trace_hash, "where nobody intrudes the flag changes nothing");
+    assert_eq!(new.trace_hash, off.trace_hash, "without an intruder the flag changes nothing");
 }
 
 #[test]

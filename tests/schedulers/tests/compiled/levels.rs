@@ -12,7 +12,8 @@ pub const LEVELS: [(&str, &str); 6] = [
     ("scx_flash", "fifo"),
 ];
 
-/// Three VMs whose guests fork, exec, talk, lock and sleep, and processes of the host, on a machine that is too small.
+/// Three VMs whose guests fork, exec, talk, lock and sleep, and processes of the host, on a machine that is
+/// too small.
 pub fn two_levels(host: &str, guest: &str) -> String {
     format!(
         r#"length = "200ms"

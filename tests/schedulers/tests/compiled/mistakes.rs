@@ -1,4 +1,4 @@
-//! What a scheduler does wrong ends the run with a sentence.
+//! A mistake of a scheduler ends the run with a sentence.
 
 use crate::support::{build, file, try_build, with_engine};
 use scheduler_tests::{PUBLISHED, object};
@@ -23,7 +23,7 @@ process = [{{ program = "sleeper", copies = 20 }}]
     )
 }
 
-/// Each mistake of `broken.bpf.c`, and what is said of it.
+/// Each mistake of `broken.bpf.c`, and its message.
 const MISTAKES: [(u32, &str); 8] = [
     (1, "a null pointer was followed"),
     (2, "the program does not end"),

@@ -26,7 +26,7 @@ process = [{{ program = "hog", copies = 2 }}]
 }
 
 #[test]
-fn a_slice_is_as_long_as_the_setting_says() {
+fn a_slice_is_as_long_as_its_setting() {
     // Ticks end slices, every 4 ms: a turn takes up to a tick longer.
     for (slice_ns, slice_ms) in [(8_000_000, 8.0), (40_000_000, 40.0)] {
         for (scheduler, setting) in
@@ -44,7 +44,7 @@ fn a_slice_is_as_long_as_the_setting_says() {
 }
 
 #[test]
-fn a_map_of_counters_tells_what_the_scheduler_did() {
+fn a_map_of_counters_records_what_the_scheduler_did() {
     let mut scenario = build(&two_hogs("weighted", "{ slice_ns = 8_000_000 }"));
     let PolicySettings::SchedExt(settings) = &mut scenario.policy else { panic!("it is compiled") };
     let names = Arc::from(["to_idle_cpu", "queued", "runs"]);

@@ -1,4 +1,4 @@
-//! Who gets how much CPU time.
+//! How much CPU time each task gets.
 
 use crate::support::{file, run, tasks};
 use scheduler_tests::{EXAMPLES, PUBLISHED};
@@ -6,7 +6,7 @@ use tandem_sim::metrics::RunMetrics;
 
 /// Those that share time evenly between all tasks of the machine.
 const FAIR: [&str; 2] = ["fifo", "weighted"];
-/// The others do not promise that: this bound only says that none starves.
+/// The others do not promise that: this bound only shows that none starves.
 const UNEVEN: f64 = 0.6;
 
 /// Equal hogs, three for two CPUs each; and as many of twice the weight, if there is a group of them.

@@ -14,7 +14,7 @@ pub fn file(scheduler: &str) -> String {
     format!("\"file:{}\"", object(scheduler).display())
 }
 
-/// A scenario, or what is wrong with it.
+/// A scenario, or its error.
 pub fn try_build(text: &str) -> Result<Scenario, String> {
     ScenarioSource::parse(Path::new("s.toml"), text)
         .and_then(|source| source.build(&Default::default(), &Default::default()))

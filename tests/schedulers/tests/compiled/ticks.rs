@@ -1,4 +1,5 @@
-//! CPUs without a tick, of `nohz_full=`: it stops while a task runs that was switched in with an infinite slice.
+//! CPUs without a tick, of `nohz_full=`: it stops while a task runs that was switched in with an infinite
+//! slice.
 
 use crate::support::{build, file, tasks};
 use std::collections::BTreeMap;
@@ -69,7 +70,7 @@ fn a_task_that_is_alone_has_no_tick() {
     assert_eq!(
         ticks(&with_ticks),
         (0, TICKS),
-        "the slice is infinite, but the CPU is not told to do without"
+        "the slice is infinite, but the CPU is not told to stop its tick"
     );
     let without = run(true, hog, "");
     assert_eq!(ticks(&without), (0, 0));
@@ -77,7 +78,7 @@ fn a_task_that_is_alone_has_no_tick() {
 }
 
 #[test]
-fn the_tick_is_back_when_somebody_comes() {
+fn the_tick_is_back_when_a_task_comes() {
     let metrics = run(true, "{ program = \"hog\" }, { program = \"later\" }", "");
     let (finite, infinite) = ticks(&metrics);
     assert!((TICKS / 2 - 2..=TICKS / 2).contains(&finite), "{finite}");
@@ -88,7 +89,7 @@ fn the_tick_is_back_when_somebody_comes() {
 
 #[test]
 fn the_tick_is_decided_when_a_task_is_switched_in() {
-    // The hog goes on with a slice that ends; when it is alone at its end it is kept, with an infinite one.
+    // The hog continues with a slice that ends; if it is alone at its end it is kept, with an infinite one.
     let metrics = run(true, "{ program = \"hog\" }, { program = \"once\" }", "");
     let (finite, infinite) = ticks(&metrics);
     assert!((1..=6).contains(&finite), "{finite}");
@@ -97,7 +98,7 @@ fn the_tick_is_decided_when_a_task_is_switched_in() {
 
 #[test]
 fn the_tick_is_back_with_another_scheduler() {
-    // Who runs goes on with the kernel's usual slice.
+    // The running task continues with the kernel's usual slice.
     let metrics = run(true, "{ program = \"hog\" }", "[[event]]\nat = \"500ms\"\nreload = true\n");
     let (finite, infinite) = ticks(&metrics);
     assert!((1..=6).contains(&finite), "{finite}");

@@ -1,5 +1,6 @@
-//! The world around a scheduler: cgroups in a tree, what an administrator changes, CPUs that others take, that go and come, a
-//! reload. The object `witness` writes down what it is told, and complains of what cannot be.
+//! The world around a scheduler: cgroups in a tree, changes by an administrator, CPUs that other classes
+//! take, hotplug, a reload. The object `witness` records the events that it gets, and reports impossible
+//! ones.
 
 use crate::support::{build, file, tasks, try_build};
 use std::collections::BTreeMap;
@@ -41,7 +42,8 @@ const SEEN: [&str; 30] = [
     "timer_late_ns",
 ];
 
-/// Three hogs pinned to CPU 3, eight that run everywhere and sleepers, on 16 CPUs, with what else the text says.
+/// Three hogs pinned to CPU 3, eight that run everywhere and sleepers, on 16 CPUs, with additions from the
+/// text.
 fn scenario(scheduler: &str, policy: &str, rest: &str) -> String {
     format!(
         r#"length = "400ms"
@@ -83,7 +85,7 @@ fn seen(metrics: &RunMetrics) -> &BTreeMap<&'static str, u64> {
     &metrics.host.policy
 }
 
-/// Every task has come to run.
+/// Every task has run.
 fn assert_nothing_is_lost(metrics: &RunMetrics) {
     for task in tasks(metrics, "pinned").into_iter().chain(tasks(metrics, "free")) {
         assert!(
@@ -127,7 +129,7 @@ process = [{ program = "hog", nice = -20 }, { program = "hog", nice = 19 }]
 const ANEW: &str = "[[event]]\nat = \"500us\"\nreload = true\n";
 
 #[test]
-fn cgroups_are_told_in_a_tree() {
+fn cgroups_form_a_tree() {
     let metrics = run(&scenario("witness", "", &format!("{TREE}{ANEW}")));
     let seen = seen(&metrics);
     // The root, machine.slice, gold, web, and one for each VM, below gold and below the root.
@@ -169,9 +171,10 @@ set_affinity = { group = "pinned", cpus = "4-5" }
     let plain = run(&scenario("witness", "", TREE));
     let changed = run(&scenario("witness", "", &format!("{TREE}{events}")));
     let (before, after) = (seen(&plain), seen(&changed));
-    // The root has number 1, then come machine.slice, gold, web; VMs are numbered in the order of the file, behind processes.
+    // The root has number 1, then come machine.slice, gold, web; VMs are numbered in the order of the file,
+    // behind processes.
     let number = after["group_weight"] / 100_000;
-    assert_eq!(after["group_weight"] % 100_000, 50, "what stays the same is not told");
+    assert_eq!(after["group_weight"] % 100_000, 50, "unchanged values are not passed on");
     assert!(number > 4, "{number}");
     assert_eq!((after["group_quota_us"], after["group_period_us"]), (30_000, 10_000));
     assert_eq!(after["set_weight"] - before["set_weight"], 32);
@@ -202,7 +205,7 @@ intrude = { cpus = "0-5", length = "20ms" }
             metrics.host.away_ns
         );
         assert_eq!((seen["released"], seen["acquired"]), (times * 6, times * 6), "{era}");
-        assert!(seen["reenqueued"] >= times * 3, "{era}: who ran there waits no longer: {seen:?}");
+        assert!(seen["reenqueued"] >= times * 3, "{era}: the task that ran there no longer waits: {seen:?}");
         assert_nothing_is_lost(&metrics);
         // CPU 3 has tasks of its own, which wait meanwhile.
         let run_ns = |metrics| TaskMetrics::sum(tasks(metrics, "pinned")).run_ns;
@@ -346,7 +349,7 @@ fn an_insertion_is_one_visit() {
     assert_eq!(costs.wake.visited_max, 1, "{costs:?}");
 }
 
-/// What waits for CPU 3, which somebody else has.
+/// Tasks that wait for CPU 3, which another class has.
 const TAKEN: &str = "[[event]]\nat = \"10ms\"\nintrude = { cpus = \"3\", length = \"350ms\" }";
 
 #[test]
@@ -364,7 +367,7 @@ fn the_watchdog_ends_a_run_in_which_a_task_is_stuck() {
         tandem_sim::run(&build(&scenario("fifo", &policy, TAKEN)), 1).map_err(|error| error.to_string())
     };
     let error = stuck("200ms").expect_err("350 ms is too long");
-    // It looks every 100 ms: at 200 ms that is not too long yet.
+    // It checks every 100 ms: at 200 ms that is not too long yet.
     assert!(error.contains("the scheduler 'fifo.bpf.o' of the host failed at 300000000 ns"), "{error}");
     assert!(
         error.contains("runnable task stall (pinned-0[") && error.contains("failed to run for 0.2"),

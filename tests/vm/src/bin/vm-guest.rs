@@ -1,4 +1,4 @@
-//! `vm-guest`: runs in the guest, as its first process and as what that starts; see [`vm_tests`].
+//! `vm-guest`: runs in the guest, as its first process and as the programs that it starts; see [`vm_tests`].
 
 use std::process::ExitCode;
 

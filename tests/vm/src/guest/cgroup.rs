@@ -53,7 +53,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Its processes, which are dropped before it, may need a moment more; the kernel kills who is left.
+        // Its processes, which are dropped before it, may need a moment more; the kernel kills the rest.
         let _ = fs::write(format!("{}/cgroup.kill", self.directory), "1");
         let _ = wait::until("the end of a cgroup", || Ok(fs::remove_dir(&self.directory).ok()));
     }

@@ -25,7 +25,7 @@ pub fn online() -> Result<Vec<u32>> {
 pub fn without_ticks() -> Result<Vec<u32>> {
     let file = format!("{CPUS}/nohz_full");
     match fs::read_to_string(&file).as_deref().map(str::trim) {
-        // What kernels print that have it and were not told of any.
+        // Output of kernels that support the parameter and did not get it.
         Err(_) | Ok("" | "(null)") => Ok(Vec::new()),
         Ok(list) => parse_cpulist(list).with_context(|| format!("cannot understand {file}")),
     }
@@ -83,8 +83,8 @@ impl TimerInterrupts {
     }
 }
 
-/// How long each CPU has run tasks since boot, by its own clock: the ticks that it has taken while it did. A CPU that QEMU
-/// does not run takes none, while the guest's clock goes on. Not for CPUs without ticks.
+/// How long each CPU has run tasks since boot, by its own clock: the ticks that it has taken while it did. A
+/// CPU that QEMU does not run takes none, while the guest's clock goes on. Not for CPUs without ticks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnTimes(BTreeMap<u32, Duration>);
 

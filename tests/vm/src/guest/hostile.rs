@@ -1,4 +1,4 @@
-//! Processes of a hostile user: `programs/hostile.c` says what they do.
+//! Processes of a hostile user: `programs/hostile.c` has their actions.
 
 use super::process::Process;
 use super::wait;
@@ -12,7 +12,7 @@ pub const FOLDER: &str = "/tmp/hostile";
 /// The program under the name of a monitor.
 pub const MONITOR: &str = "/tmp/hostile/qemu-system-x86_64";
 
-/// Makes the folder, which everybody may write, with the false monitor.
+/// Creates the folder, to which all users may write, with the false monitor.
 pub fn prepare() -> Result<()> {
     fs::create_dir_all(FOLDER)?;
     fs::set_permissions(FOLDER, fs::Permissions::from_mode(0o777))?;
@@ -32,7 +32,7 @@ pub fn as_user(user: u32, command: &[&str]) -> Command {
     hostile
 }
 
-/// Starts a hostile process, and waits until it says that it is ready.
+/// Starts a hostile process, and waits until it reports that it is ready.
 pub fn start(command: &mut Command) -> Result<Process> {
     let mut process = Process::start(command)?;
     wait::until("a hostile process", || {
@@ -44,7 +44,7 @@ pub fn start(command: &mut Command) -> Result<Process> {
     Ok(process)
 }
 
-/// Starts a false monitor of so many vCPUs and open files, with further arguments.
+/// Starts a false monitor with this many vCPUs and open files, with further arguments.
 pub fn start_monitor(user: u32, vcpus: u32, files: u32, more: &[&str]) -> Result<Process> {
     let (vcpus, files) = (vcpus.to_string(), files.to_string());
     start(as_user(user, &[MONITOR, "vm", &vcpus, &files, "0"]).args(more))

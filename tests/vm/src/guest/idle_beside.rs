@@ -1,11 +1,12 @@
 //! How long tasks wait while CPUs that they may use idle, by a trace of context switches and ticks.
 //!
-//! A task waits from where it is switched out though it could go on, to where it runs next. What such a wait has in common
-//! with a stretch in which one CPU idles is counted if it is longer than some time; of several CPUs, the one that idles
-//! longest beside it.
+//! A task waits from when it is switched out although it could continue, to when it runs next. The part of
+//! such a wait during which one CPU idles counts if it is longer than some time; of several CPUs, the one
+//! that idles longest during it.
 //!
-//! Time is what the other CPUs can do meanwhile: the ticks that the busiest of them takes. By the guest's clock it would
-//! depend on the machine, since a CPU that idles has to get one of the machine's first when it is to run something.
+//! Time is what the other CPUs can do meanwhile: the ticks that the busiest of them takes. By the guest's
+//! clock it would depend on the machine, since an idle CPU first has to get one of the machine's to run
+//! anything.
 
 use super::switches::{Switch, TICK_NS, parse, parse_tick};
 use std::collections::HashMap;
@@ -21,7 +22,7 @@ pub struct Waited {
     pub waits: u64,
     /// How long, ns of the guest's clock, all together.
     pub waited_ns: u64,
-    /// How long all of this was looked at, ns by the busiest CPU's own clock.
+    /// How long the observation took, ns by the busiest CPU's own clock.
     pub observed_ns: u64,
     /// The part of it that tasks waited beside a CPU that idled for longer than the limit meanwhile, ns.
     pub beside_idle_ns: u64,
@@ -29,7 +30,8 @@ pub struct Waited {
     pub longest_ns: u64,
 }
 
-/// How threads with these numbers waited beside CPUs that idled for longer than `limit_ns`. They may use all CPUs.
+/// How threads with these numbers waited beside CPUs that idled for longer than `limit_ns`. They may use all
+/// CPUs.
 pub fn waited(trace: &str, threads: &[u32], limit_ns: u64) -> Waited {
     let mut ticks: HashMap<usize, Vec<u64>> = HashMap::new();
     for (cpu, at_ns) in trace.lines().filter_map(parse_tick) {
@@ -119,7 +121,7 @@ mod tests {
         assert_eq!(waited(&trace, &[71, 72], 20 * MS), expected);
         assert_eq!(waited(&trace, &[71], MS).beside_idle_ns, 8 * MS);
         assert_eq!(waited(&trace, &[71, 72], 32 * MS).beside_idle_ns, 0);
-        // A CPU that gets only a fifth of the machine's has as much less to do while others wait.
+        // A CPU that gets only a fifth of the machine's can do as much less while others wait.
         assert_eq!(waited(&(switches + &ticks(20)), &[71, 72], 20 * MS).longest_ns, 8 * MS);
     }
 }

@@ -1,7 +1,7 @@
-//! The first process: mounts what a system has, starts the runner, and powers off when it has ended.
+//! The first process: mounts a system's file systems, starts the runner, and powers off when that has ended.
 //!
-//! The runner is a process of its own, so that the first one can reap whatever processes the scenarios leave behind, and
-//! so that a runner that panics ends the leg instead of the kernel.
+//! The runner is a process of its own, so that the first one can reap whatever processes the scenarios leave
+//! behind, and so that a runner that panics ends the leg instead of the kernel.
 
 use super::parameters::Parameters;
 use super::runner;

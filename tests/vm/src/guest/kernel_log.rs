@@ -1,4 +1,4 @@
-//! The kernel's log, and what in it is a complaint.
+//! The kernel's log, and its complaints.
 
 use anyhow::{Context, Result};
 use rustix::fs::OFlags;
@@ -12,7 +12,7 @@ const DEVICE: &str = "/dev/kmsg";
 const RECORD_BYTES_MAX: usize = 2048;
 /// `KERN_ERR`: this and lower levels are errors.
 const ERROR_LEVEL: u8 = 3;
-/// What the kernel says when something is wrong, but not always as an error.
+/// The kernel's messages when something is wrong, but not always as an error.
 const COMPLAINTS: [&str; 8] = [
     "WARNING:",
     "BUG:",
@@ -26,10 +26,11 @@ const COMPLAINTS: [&str; 8] = [
 /// Begin and end of what the kernel prints for one warning.
 const WARNING_BEGIN: &str = "[ cut here ]";
 const WARNING_END: &str = "---[ end trace";
-/// Warnings of kernels that are not a scheduler's fault: beginning of the kernel's release, and a text in the warning.
+/// Warnings of kernels that are not a scheduler's fault: beginning of the kernel's release, and a text in the
+/// warning.
 ///
-/// 6.12 loses count of its deadline server's bandwidth when CPUs come and go and schedulers are switched, also with a
-/// sched_ext scheduler without any callback.
+/// 6.12 loses count of its deadline server's bandwidth when CPUs come and go and schedulers are switched,
+/// also with a sched_ext scheduler without any callback.
 const KNOWN_WARNINGS: [(&str, &str); 1] = [("6.12.", "kernel/sched/deadline.c")];
 /// Begins each message of sched_ext.
 const SCHED_EXT: &str = "sched_ext:";
@@ -68,7 +69,7 @@ impl KernelLog {
             match self.device.read(&mut buffer) {
                 Ok(length) => records.extend(Record::parse(&String::from_utf8_lossy(&buffer[..length]))),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(records),
-                // EPIPE: records were overwritten before they were read; it goes on with the oldest there is.
+                // EPIPE: records were overwritten before they were read; the oldest existing one is next.
                 Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {}
                 Err(error) => return Err(error).with_context(|| format!("cannot read {DEVICE}")),
             }
@@ -96,7 +97,7 @@ impl Record {
     }
 }
 
-/// The first record that says that something is wrong, in what a kernel of this release printed.
+/// The first record with a complaint, in the output of a kernel of this release.
 pub fn first_complaint<'a>(
     records: &'a [Record],
     release: &str,

@@ -1,5 +1,5 @@
-//! The guest's side: the first process, which sets the system up, the runner of a leg's scenarios, and what scenarios
-//! are made of.
+//! The guest's side: the first process, which sets the system up, the runner of a leg's scenarios, and what
+//! scenarios are made of.
 
 pub mod capped;
 pub mod cgroup;
@@ -39,7 +39,7 @@ use work::Work;
 pub struct Guest {
     /// The leg that it runs in.
     pub leg: &'static Leg,
-    /// How long the churn goes on.
+    /// Length of the churn.
     pub churn: Duration,
     port: File,
     ejection_expected: Cell<bool>,
@@ -56,7 +56,7 @@ impl Guest {
         self.report(&Event::Took { workload: workload.into(), seconds: time.as_secs_f64() })
     }
 
-    /// Says that the kernel will eject a scheduler in this scenario: it complains about that in its log.
+    /// Announces that the kernel will eject a scheduler in this scenario: it complains about that in its log.
     pub fn expect_ejection(&self) {
         self.ejection_expected.set(true);
     }
@@ -71,7 +71,8 @@ impl Guest {
     }
 }
 
-/// Does what the program is called for: to be the first process, the runner, [`work`], or a [`capped`] command.
+/// Does what the program is called for: to be the first process, the runner, [`work`], or a [`capped`]
+/// command.
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let result = match arguments.first().map(String::as_str) {

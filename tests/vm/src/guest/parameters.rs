@@ -1,4 +1,5 @@
-//! What the machine tells the guest: parameters on the kernel's command line, which the kernel itself passes over.
+//! The machine's input to the guest: parameters on the kernel's command line, which the kernel itself
+//! ignores.
 
 use anyhow::{Context, Result};
 use std::fmt;
@@ -14,7 +15,7 @@ pub struct Parameters {
     pub leg: String,
     /// Its scenarios to run; none: all.
     pub scenarios: Vec<String>,
-    /// How long the churn goes on, seconds.
+    /// Length of the churn, seconds.
     pub churn_s: u64,
 }
 

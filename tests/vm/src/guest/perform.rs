@@ -1,14 +1,15 @@
-//! Does in a real kernel what a set of processes in a scenario file does in the simulator.
+//! Performs a scenario file's set of processes in a real kernel, as the simulator does.
 //!
 //! **Problem.** To compare the two, the same programs must run in both.
 //!
-//! **Approach.** The scenario file is read by the simulator's own reader. Each process of the set is a thread that goes
-//! through the operations of its program: it computes for so much of its own CPU time, sleeps, yields, and uses a channel as
-//! a pipe, of which each token is a packet of one byte in a page of its own, so that it holds as many as the channel does.
+//! **Approach.** The simulator's own reader reads the scenario file. Each process of the set is a thread that
+//! executes the operations of its program: it computes for a given amount of its own CPU time, sleeps,
+//! yields, and uses a channel as a pipe, in which each token is a packet of one byte in a page of its own, so
+//! that the pipe has the channel's capacity.
 //!
-//! **Limits.** The set must be threads of one process. Operations that have no exact counterpart are refused: a channel is
-//! written to by `send` only, times are fixed. System calls take time here that they do not take in the simulator, and the
-//! threads start one after the other.
+//! **Limits.** The set must be threads of one process. Operations that have no exact counterpart are refused:
+//! only `send` may write to a channel, and times are fixed. System calls take time here that they do not take
+//! in the simulator, and the threads start one after the other.
 
 use super::work::compute;
 use anyhow::{Context, Result, bail, ensure};
@@ -38,7 +39,7 @@ pub fn task_name(set: &str, number: usize) -> String {
     format!("{set}/{number}")
 }
 
-/// A set of processes, with what they need.
+/// A set of processes, with its resources.
 pub struct Set {
     processes: Vm,
     channels: Arc<[Channel]>,
@@ -93,7 +94,7 @@ impl Channel {
     }
 }
 
-/// Looks for operations that a thread cannot do, and for the capacities of channels.
+/// Finds operations that a thread cannot do, and the capacities of channels.
 fn check(ops: &[Op], capacities: &mut [Option<u32>]) -> Result<()> {
     for op in ops {
         match op {
@@ -126,7 +127,7 @@ fn run(ops: &[Op], channels: &[Channel], start_ns: u64) -> Result<()> {
             Op::Repeat { times: None, body } => loop {
                 run(body, channels, start_ns)?;
             },
-            // The simulator's; here nobody asks for them.
+            // For the simulator; not needed here.
             Op::Count { .. } => {}
             other => bail!("{other:?} was not refused"),
         }
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_holds_as_many_tokens_as_the_scenario_says() {
+    fn a_channel_has_the_scenarios_capacity() {
         let set = set("{ send = { channel = \"there\", capacity = 4 } }").unwrap();
         let channel = &set.channels[0];
         rustix::fs::fcntl_setfl(&channel.writer, rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::DIRECT)

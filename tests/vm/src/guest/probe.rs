@@ -1,4 +1,4 @@
-//! How often the kernel calls one of its functions, by a kprobe.
+//! How often the kernel calls one of its functions, counted by a kprobe.
 
 use anyhow::{Context, Result};
 use std::fs::{self, File};
@@ -41,7 +41,8 @@ impl Drop for Probe {
     }
 }
 
-/// Adds an event to the list, or removes one: the file is opened to append, since otherwise it loses all others.
+/// Adds an event to the list, or removes one: the file is opened to append, since otherwise it loses all
+/// other events.
 fn write_event(line: &str) -> Result<()> {
     let mut events = File::options().append(true).open(format!("{TRACING}/kprobe_events"))?;
     Ok(events.write_all(line.as_bytes())?)

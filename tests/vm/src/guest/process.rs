@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A process, its children, and what they print. All of them are killed when it goes out of scope.
+/// A process, its children, and their output. All of them are killed when it goes out of scope.
 pub struct Process {
     name: String,
     child: Child,
@@ -38,7 +38,7 @@ impl Process {
         self.child.id()
     }
 
-    /// What it and its children have printed so far.
+    /// The output of the process and its children so far.
     pub fn output(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.output).unwrap_or_default()).into_owned()
     }
@@ -59,7 +59,7 @@ impl Process {
         wait::until(&format!("the end of {}", self.name.clone()), || self.ended())
     }
 
-    /// Waits until it ends, which must be with success; what it printed.
+    /// Waits until it ends, which must be with success; returns its output.
     pub fn wait_success(&mut self) -> Result<String> {
         let status = self.wait()?;
         ensure!(status.success(), "{} ended with {status}: {}", self.name, self.output().trim());
@@ -69,7 +69,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Whoever is left of the group; an error means that nobody is.
+        // The rest of the group; an error means that it is empty.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
         let _ = fs::remove_file(&self.output);

@@ -1,4 +1,4 @@
-//! Runs a leg's scenarios, one after the other, and looks after each whether the system is as it was before.
+//! Runs a leg's scenarios, one after the other, and checks after each whether the system is as it was before.
 
 use super::kernel_log::{self, KernelLog};
 use super::parameters::Parameters;

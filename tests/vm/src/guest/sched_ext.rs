@@ -1,4 +1,4 @@
-//! What the kernel tells about sched_ext.
+//! The kernel's state of sched_ext.
 
 use super::wait;
 use anyhow::{Context, Result};

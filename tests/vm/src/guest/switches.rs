@@ -1,4 +1,4 @@
-//! Who ran when and where: a trace of the kernel's context switches and wake-ups, and what it says about tasks.
+//! Which task ran when and where: a trace of the kernel's context switches and wake-ups, and its evaluation.
 
 use crate::record::{Burst, Other, Task};
 use anyhow::{Context, Result, ensure};
@@ -19,7 +19,7 @@ const NICE_0_PRIORITY: i32 = 120;
 /// The number of what runs on a CPU that has nothing to do.
 const IDLE: u32 = 0;
 
-/// A trace of all context switches and wake-ups, which goes on until it is stopped.
+/// A trace of all context switches and wake-ups, which continues until it is stopped.
 pub struct Trace {
     events: Vec<&'static str>,
 }
@@ -74,7 +74,7 @@ impl Trace {
         Self::start_of(SWITCHES.to_vec())
     }
 
-    /// Traces from now on, also what tells how long CPUs run by their own clocks.
+    /// Traces from now on, including how long CPUs run by their own clocks.
     pub fn start_with_ticks() -> Result<Self> {
         Self::start_of([&SWITCHES[..], &[TICKS]].concat())
     }
@@ -122,14 +122,14 @@ fn set(file: &str, value: &str) -> Result<()> {
     fs::write(&file, value).with_context(|| format!("cannot write to {file}"))
 }
 
-/// What a trace says about some time.
+/// The evaluation of a trace over some time.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// What the tasks did that were asked for, in that order.
     pub tasks: Vec<Task>,
     /// From the beginning to when one of these last left a CPU, ns.
     pub span_ns: u64,
-    /// What all others did that ran; idling is not a task.
+    /// All other tasks that ran; idling is not a task.
     pub others: Vec<Other>,
     /// How often one of the tasks was woken and then the next on a CPU that had been idle.
     pub idle_wakes: u64,
@@ -140,7 +140,7 @@ pub struct Seen {
 /// What the tasks of these names, and others, did from `start_ns` to `end_ns`.
 pub fn of_tasks(trace: &str, names: &[String], cpus: usize, start_ns: u64, end_ns: u64) -> Result<Seen> {
     let events: Vec<Event> = trace.lines().filter_map(Event::parse).collect();
-    // A thread gives itself its name when it has begun to run; it is known by its number before.
+    // A thread gives itself its name when it has begun to run; before, its number identifies it.
     let mut numbers = HashMap::new();
     for switch in events.iter().filter_map(Event::switch) {
         for (pid, name) in [(switch.from, &switch.from_name), (switch.to, &switch.to_name)] {
@@ -252,7 +252,8 @@ impl OtherFollowed {
 }
 
 impl Event {
-    /// A line such as `  a/1-71  [002] d..2.  12.345678: sched_waking: comm=a/2 pid=72 prio=120 target_cpu=001`, or a switch.
+    /// A line such as `  a/1-71  [002] d..2.  12.345678: sched_waking: comm=a/2 pid=72 prio=120
+    /// target_cpu=001`, or a switch.
     pub fn parse(line: &str) -> Option<Self> {
         let Some((place, event)) = line.split_once(": sched_waking: comm=") else {
             return parse(line).map(Self::Switch);
@@ -276,8 +277,8 @@ impl Event {
     }
 }
 
-/// A line such as `  a/1-71  [002] d..2.  12.345678: sched_switch: prev_comm=a/1 prev_pid=71 prev_prio=120 prev_state=R+ ==>
-/// next_comm=swapper/2 next_pid=0 next_prio=120`.
+/// A line such as `  a/1-71  [002] d..2.  12.345678: sched_switch: prev_comm=a/1 prev_pid=71 prev_prio=120
+/// prev_state=R+ ==> next_comm=swapper/2 next_pid=0 next_prio=120`.
 pub(super) fn parse(line: &str) -> Option<Switch> {
     let (place, event) = line.split_once(": sched_switch: prev_comm=")?;
     let (from, to) = event.split_once(" ==> next_comm=")?;

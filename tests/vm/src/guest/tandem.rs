@@ -1,4 +1,4 @@
-//! The `tandem` command: the scheduler that it runs, and what it says.
+//! The `tandem` command: the scheduler that it runs, and its output.
 
 use super::process::Process;
 use super::{cpus, sched_ext, wait};
@@ -12,7 +12,8 @@ use std::process::{Command, ExitStatus, Output};
 
 /// Where settings are written for `tandem run`.
 const SETTINGS_FILE: &str = "/tmp/settings.toml";
-/// An emulated CPU may stand still for longer than the watchdog waits by default, because the host has others to run.
+/// An emulated CPU may stop for longer than the watchdog waits by default, because the host has others to
+/// run.
 const PATIENCE: &str = "watchdog = \"30 s\"\n";
 /// What `tandem run` prints whenever the scheduler has been loaded.
 const SCHEDULING: &str = "tandem: scheduling\n";
@@ -42,7 +43,7 @@ impl Tandem {
             Ok(process.output().contains(SCHEDULING).then_some(()))
         })?;
         let state = sched_ext::state()?;
-        ensure!(state == "enabled", "`tandem run` says that it schedules, and sched_ext is {state}");
+        ensure!(state == "enabled", "`tandem run` reports that it schedules, but sched_ext is {state}");
         Ok(Self { process })
     }
 
@@ -60,7 +61,7 @@ impl Tandem {
         wait::until("loading again after hotplug", || Ok((loadings() > before).then_some(())))
     }
 
-    /// Writes other settings, and asks it to read them.
+    /// Writes other settings, and makes it read them.
     pub fn reload(&self, settings: &str) -> Result<()> {
         write_settings(settings)?;
         self.process.signal(Signal::HUP)
@@ -71,18 +72,18 @@ impl Tandem {
         &self.process
     }
 
-    /// Waits until the command ends by itself: its exit status, and what it printed.
+    /// Waits until the command ends by itself; returns its exit status and its output.
     pub fn wait(mut self) -> Result<(ExitStatus, String)> {
         let status = self.process.wait()?;
         Ok((status, self.process.output()))
     }
 
-    /// Stops it as an operator does, with SIGINT, and checks that all is well; what it printed.
+    /// Stops it as an operator does, with SIGINT, and checks that all is well; returns its output.
     pub fn stop(self) -> Result<String> {
         self.stop_by(Signal::INT)
     }
 
-    /// Stops it with a signal after which it has to end well; what it printed.
+    /// Stops it with a signal after which it has to end well; returns its output.
     pub fn stop_by(mut self, signal: Signal) -> Result<String> {
         self.process.signal(signal)?;
         let output = self.process.wait_success()?;
@@ -91,7 +92,7 @@ impl Tandem {
     }
 }
 
-/// Writes the file of settings, with patience unless they say how much.
+/// Writes the settings file, with a long watchdog unless the settings have one.
 fn write_settings(settings: &str) -> Result<()> {
     let patience = if settings.contains("watchdog") { "" } else { PATIENCE };
     fs::write(SETTINGS_FILE, format!("{patience}{settings}"))
@@ -110,7 +111,7 @@ pub fn agent() -> Result<u32> {
     bail!("there is no agent")
 }
 
-/// The scheduler's counters, as `tandem stat --json` tells them.
+/// The scheduler's counters, from `tandem stat --json`.
 #[derive(Debug)]
 pub struct Counters(BTreeMap<String, u64>);
 

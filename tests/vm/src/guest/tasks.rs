@@ -1,4 +1,4 @@
-//! Where threads run, and how much, as /proc tells it.
+//! Where threads run, and how much, from /proc.
 
 use super::wait;
 use anyhow::{Context, Result};
@@ -7,7 +7,7 @@ use std::iter::Sum;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How often a thread is seen where it runs to tell where it is.
+/// How often a thread must be seen running to determine where it is.
 const SAMPLES: u32 = 60;
 
 /// Accounting of a thread since it began.
@@ -34,7 +34,7 @@ impl Usage {
         Duration::from_nanos(self.run_ns)
     }
 
-    /// What has been added to an earlier accounting.
+    /// The increase since an earlier accounting.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             run_ns: self.run_ns - earlier.run_ns,
@@ -91,8 +91,8 @@ pub fn usage_of_process(pid: u32) -> Result<Usage> {
 
 /// The share of their time, 0 to 1, that the threads spend on these CPUs.
 ///
-/// A thread is seen somewhere when it has run since the look before. So all of them count equally, and one that sits on a
-/// CPU that QEMU does not run is seen there no more often than elsewhere.
+/// A thread is seen somewhere when it has run since the look before. So all of them count equally, and one
+/// that sits on a CPU that QEMU does not run is seen there no more often than elsewhere.
 pub fn share_on(threads: &[u32], cpus: &[u32]) -> Result<f64> {
     // Nothing else is read, so that this process does not take the CPUs itself.
     let ran = |thread: &u32| {

@@ -1,4 +1,5 @@
-//! Virtual machines in the guest: real QEMU processes with KVM, whose vCPUs compute: see `programs/busy_firmware.S`.
+//! Virtual machines in the guest: real QEMU processes with KVM, whose vCPUs compute: see
+//! `programs/busy_firmware.S`.
 
 use super::process::Process;
 use super::{tasks, wait};
@@ -9,7 +10,7 @@ use std::process::{Command, ExitStatus};
 
 /// Where the firmware lies.
 pub const FIRMWARE: &str = "/firmware/busy.bin";
-/// Where the agent says which VM lives where.
+/// The file in which the agent publishes which VM lives where.
 const HOMES: &str = "/run/tandem/homes.json";
 
 /// A VM.
@@ -19,7 +20,7 @@ pub struct Vm {
     vcpus: Vec<u32>,
 }
 
-/// Where the agent says that a VM lives.
+/// The agent's entry of a VM.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Home {
     /// Its process.
@@ -35,7 +36,7 @@ pub struct Home {
     pub parts: Vec<Part>,
 }
 
-/// Where the agent says that a virtual node of a VM lives.
+/// The agent's entry of a virtual node of a VM.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Part {
     /// Its nodes.
@@ -53,7 +54,7 @@ impl Vm {
         Self::start_as(name, vcpus, by, &[])
     }
 
-    /// Starts one whose guest is told of two virtual nodes, each with half of the vCPUs and of the memory.
+    /// Starts one whose guest sees two virtual nodes, each with half of the vCPUs and of the memory.
     pub fn start_with_virtual_nodes(name: &str, vcpus: u32) -> Result<Self> {
         let half = vcpus / 2;
         let nodes = [(0, 0, half - 1), (1, half, vcpus - 1)].map(|(node, first, last)| {
@@ -111,7 +112,7 @@ impl Vm {
         &self.vcpus
     }
 
-    /// What the agent says of it.
+    /// The agent's entry of this VM.
     pub fn home(&self) -> Result<Option<Home>> {
         Ok(homes()?.into_iter().find(|home| home.pid == self.process.pid()))
     }
@@ -131,7 +132,7 @@ impl Vm {
     }
 }
 
-/// Where the agent says that VMs live.
+/// The agent's entries of VMs.
 pub fn homes() -> Result<Vec<Home>> {
     #[derive(Deserialize)]
     struct File {

@@ -3,8 +3,9 @@
 use super::switches::{Event, TICK_NS, parse_tick};
 use std::collections::{BTreeSet, HashMap};
 
-/// How long a thread waited after each of its wake-ups that fell into the trace, ns: what the CPU could do meanwhile on which
-/// it ran then, by that one's own clock. Ascending. What is shorter than a tick may count as nothing or as a tick.
+/// How long a thread waited after each of its wake-ups that fell into the trace, ns: what the CPU could do
+/// meanwhile on which it ran then, by that one's own clock. Ascending. What is shorter than a tick may count
+/// as nothing or as a tick.
 pub fn waits_ns(trace: &str, thread: u32) -> Vec<u64> {
     let mut ticks: HashMap<usize, BTreeSet<u64>> = HashMap::new();
     for (cpu, at_ns) in trace.lines().filter_map(parse_tick) {

@@ -1,4 +1,4 @@
-//! What tasks get, and how long they wait, by the clocks of the CPUs that they wait for.
+//! What tasks get, and how long they wait, by the clocks of the CPUs for which they wait.
 
 use super::cpus::OwnTimes;
 use super::tasks::{self, Usage};
@@ -11,12 +11,13 @@ use std::time::Duration;
 pub struct Got {
     /// Its accounting, of the time in which it was watched.
     pub usage: Usage,
-    /// The longest that it did not run: how long the CPU that ran longest meanwhile did so, by its own clock. It is up to two
-    /// looks too long.
+    /// The longest that it did not run: how long the CPU that ran longest meanwhile did so, by its own clock.
+    /// It is up to two looks too long.
     pub longest_wait: Duration,
 }
 
-/// Watches threads that never sleep until each of these CPUs, which they may use, has run that long by its own clock.
+/// Watches threads that never sleep until each of these CPUs, which they may use, has run that long by its
+/// own clock.
 pub fn watch(threads: &[u32], cpus: &[u32], time: Duration) -> Result<Vec<Got>> {
     struct Watched {
         begin: Usage,

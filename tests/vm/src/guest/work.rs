@@ -1,7 +1,7 @@
-//! Work for the scheduler: processes of which it is known what they want.
+//! Work for the scheduler: processes whose demand is known.
 //!
-//! They are `vm-guest work ...`, so that a scenario says what runs without a program of its own. What they get is read
-//! from outside, by [`tasks`](super::tasks).
+//! They are `vm-guest work ...`, so that a scenario defines its work without a program of its own.
+//! [`tasks`](super::tasks) reads from outside what they get.
 
 use super::process::Process;
 use super::{perform, wait};
@@ -27,7 +27,7 @@ pub const ARGUMENT: &str = "work";
 /// What a process prints when all its threads are there.
 const STARTED: &str = "at work\n";
 
-/// Rounds of computing between two looks at the clock: some microseconds on an emulated CPU.
+/// Rounds of computing between two readings of the clock: some microseconds on an emulated CPU.
 const ROUNDS: u32 = 500;
 
 /// What a process does, and under which conditions.
@@ -42,7 +42,7 @@ pub struct Work {
     /// Directory of the cgroup to join
     #[arg(long, value_name = "DIR")]
     cgroup: Option<String>,
-    /// Share cores with nobody but its own threads: take a new cookie of core scheduling
+    /// Share cores only with its own threads: take a new core scheduling cookie
     #[arg(long)]
     cookie: bool,
     #[command(subcommand)]
@@ -58,7 +58,8 @@ enum Job {
     Burn { threads: u32 },
     /// Threads that compute for some time, sleep for some time, and so on
     Pulse { threads: u32, run_us: u64, sleep_us: u64 },
-    /// Threads that compute all the time, and every so often leave out another one of the CPUs that they may use
+    /// Threads that compute all the time, and every so often leave out another one of the CPUs that they may
+    /// use
     Roam { threads: u32, stay_us: u64 },
     /// Two threads that send each other 8 bytes in turn, as UnixBench's context1 does with processes
     PingPong,
@@ -76,9 +77,9 @@ pub fn pulse(threads: u32, run: Duration, sleep: Duration) -> Work {
     Work::new(Job::Pulse { threads, run_us: us(run), sleep_us: us(sleep) })
 }
 
-/// A process that computes all the time in each of its threads. After each `stay` of that, a thread changes its affinity:
-/// it may use all CPUs that the process may, but for one, each in turn. Every so often it has to leave the CPU on which it
-/// is.
+/// A process that computes all the time in each of its threads. After each `stay` of that, a thread changes
+/// its affinity: it may use all CPUs that the process may, but for one, each in turn. Every so often it has
+/// to leave the CPU on which it is.
 pub fn roam(threads: u32, stay: Duration) -> Work {
     Work::new(Job::Roam { threads, stay_us: us(stay) })
 }
@@ -88,7 +89,8 @@ pub fn ping_pong() -> Work {
     Work::new(Job::PingPong)
 }
 
-/// A process whose threads do what a set of a scenario's processes does, from a time of the monotonic clock on.
+/// A process whose threads do what a set of a scenario's processes does, from a time of the monotonic clock
+/// on.
 pub fn perform(scenario: &Path, set: usize, start_ns: u64) -> Work {
     Work::new(Job::Perform { scenario: scenario.into(), set, start_ns })
 }
@@ -120,7 +122,8 @@ impl Work {
         self
     }
 
-    /// With a cookie of core scheduling of its own: no thread of another cookie runs on a core at the same time.
+    /// With a core scheduling cookie of its own: no thread of another cookie runs on a core at the same
+    /// time.
     pub fn with_cookie(mut self) -> Self {
         self.cookie = true;
         self
@@ -131,7 +134,7 @@ impl Work {
         self.started_by([&["tandem", "prefer"], options, &["--"]].concat())
     }
 
-    /// With the policy of those that wait for nobody, `SCHED_BATCH`.
+    /// With the policy of tasks that wait for no other, `SCHED_BATCH`.
     pub fn batch(self) -> Self {
         self.started_by(vec!["chrt", "--batch", "0"])
     }
@@ -202,7 +205,7 @@ impl Work {
         if self.cookie {
             // Threads that start later inherit it.
             create_core_scheduling_cookie(getpid(), CoreSchedulingScope::Thread)
-                .context("cannot take a cookie of core scheduling")?;
+                .context("cannot take a core scheduling cookie")?;
         }
         match &self.job {
             &Job::Burn { threads } => in_threads(threads, || compute_until(|| false)),
@@ -231,7 +234,7 @@ pub fn list(cpus: &[u32]) -> String {
     cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Runs something in that many threads, of which this one is the first.
+/// Runs something in this many threads, of which this one is the first.
 fn in_threads(threads: u32, work: impl Fn() + Clone + Send + 'static) {
     for _ in 1..threads {
         thread::spawn(work.clone());
@@ -240,7 +243,7 @@ fn in_threads(threads: u32, work: impl Fn() + Clone + Send + 'static) {
     work();
 }
 
-/// Computes without a system call and without PAUSE, which an emulator may take as a reason to run another CPU.
+/// Computes without a system call and without PAUSE, which may cause an emulator to run another CPU.
 fn compute_until(done: impl Fn() -> bool) {
     let mut number = 1_u64;
     while !done() {

@@ -1,14 +1,15 @@
 //! Runs the benchmarks: boots the same machine once for each scheduler and seed, and compares.
 //!
-//! **Problem.** Emulated CPUs share the machine's with whatever else it does, so that times by its clock say little about a
-//! scheduler.
+//! **Problem.** Emulated CPUs share the machine's with its other work, so times by its clock mean little for
+//! a scheduler.
 //!
-//! **Approach.** QEMU counts instructions ([`Emulation::Counted`](crate::leg::Emulation)): a run repeats to the last nanosecond. Different seeds give
-//! different runs, of which the means are compared, with their confidence intervals.
+//! **Approach.** QEMU counts instructions ([`Emulation::Counted`](crate::leg::Emulation)): a run repeats to
+//! the last nanosecond. Different seeds give different runs, whose means are compared, with their confidence
+//! intervals.
 //!
-//! **Limits.** One instruction takes as long as another, and CPUs take turns: while one runs the others stand still. Time is
-//! thus the length of the path through kernel, scheduler and workload, with waiting. What running at the same time, caches
-//! and NUMA would change is not in it.
+//! **Limits.** All instructions take equally long, and CPUs take turns: while one runs the others stand
+//! still. Time is thus the length of the path through kernel, scheduler and workload, with waiting. It does
+//! not include the effects of running at the same time, of caches and of NUMA.
 
 use super::options::KERNEL_FOLDER;
 use super::outcome::Outcome;
@@ -55,7 +56,7 @@ struct Plan {
     seed: u32,
 }
 
-/// What a run told.
+/// The results of a run.
 struct Times {
     scheduler: &'static str,
     seed: u32,

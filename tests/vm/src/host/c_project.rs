@@ -1,7 +1,7 @@
 //! Packs what a guest needs to build a small C project: zlib's sources, a compiler, make.
 //!
-//! The sources are those that the crate libbpf-sys brings along, so that cargo has fetched them. Of the machine's headers
-//! only those are packed which the compiler reads.
+//! The sources are those in the crate libbpf-sys, which cargo has fetched. Of the machine's headers only
+//! those are packed which the compiler reads.
 
 use super::cpio::Archive;
 use super::initramfs::{add_program, add_program_at, files_below, find_program, in_bin, read, run};
@@ -36,7 +36,7 @@ pub fn add(archive: &mut Archive) -> Result<()> {
     for tool in TOOLS {
         add_program(archive, tool, &find_program(tool)?)?;
     }
-    // The driver looks for the compiler and for headers from its own place on.
+    // The driver looks for the compiler and for headers relative to its own path.
     let driver = find_program("cc")?.canonicalize().context("cannot find cc")?;
     let compiler = text(run(Command::new(&driver).arg("-print-prog-name=cc1"))?)?;
     for program in [driver.as_path(), Path::new(compiler.trim())] {

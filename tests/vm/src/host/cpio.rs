@@ -1,7 +1,7 @@
-//! Writes archives in cpio's "new ASCII" format, of which Linux makes the first file system of a guest.
+//! Writes archives in cpio's "new ASCII" format, from which Linux makes the first file system of a guest.
 //!
-//! Each entry is a header of hexadecimal numbers, the name and the contents, both padded to four bytes. The format is
-//! described in the kernel's `Documentation/driver-api/early-userspace/buffer-format.rst`.
+//! Each entry is a header of hexadecimal numbers, the name and the contents, both padded to four bytes. The
+//! kernel's `Documentation/driver-api/early-userspace/buffer-format.rst` describes the format.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
@@ -55,7 +55,7 @@ impl Archive {
     fn entry(&mut self, path: &Path, mode: u32, contents: &[u8]) {
         let name = name(path);
         if self.entries.insert(name.clone()) {
-            // Files without a number of their own would be taken for links to each other.
+            // Files without a number of their own would count as links to each other.
             let number = u32::try_from(self.entries.len()).expect("few files");
             self.append(&name, number, mode, contents);
         }

@@ -1,7 +1,7 @@
 //! Packs the guest's first file system: its programs with their libraries, workloads, modules of the kernel.
 //!
-//! The same archive serves all legs. It is not compressed: the emulated CPU would take longer to expand it than QEMU
-//! takes to load it.
+//! The same archive serves all legs. It is not compressed: the emulated CPU would take longer to expand it
+//! than QEMU takes to load it.
 
 use super::cpio::Archive;
 use crate::leg::{AGREEMENT_FOLDER, LEGS, MODULES_FOLDER};
@@ -23,8 +23,8 @@ const MOUNT_POINTS: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
 
 /// Writes the archive to `file`.
 ///
-/// `built` is the folder of the built programs, `modules` has those of the kernel, and `work` is for intermediate files.
-/// `add_more` adds what only some guests need.
+/// `built` is the folder of the built programs, `modules` has those of the kernel, and `work` is for
+/// intermediate files. `add_more` adds what only some guests need.
 pub fn pack(
     file: &Path,
     built: &Path,
@@ -172,7 +172,7 @@ fn expand(module: &Path) -> Result<Vec<u8>> {
     }
 }
 
-/// Runs a command that must succeed; what it prints.
+/// Runs a command that must succeed; returns its output.
 pub fn run(command: &mut Command) -> Result<Vec<u8>> {
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     if !output.status.success() {

@@ -1,4 +1,4 @@
-//! The machine's side: packs an initramfs, boots the legs, prints what came out.
+//! The machine's side: packs an initramfs, boots the legs, prints the results.
 
 mod agreement;
 pub mod bench;
@@ -125,7 +125,8 @@ pub fn run(options: &Options) -> Result<bool> {
 /// A fault of the emulator, and the end of what the guest's kernel printed.
 type Spoilt = (&'static str, Vec<String>);
 
-/// Boots a leg; where the emulator is at fault, again, for the scenarios that have not ended. All that was told, and the faults.
+/// Boots a leg; if the emulator is at fault, again, for the scenarios that have not ended. Returns all
+/// reports, and the faults.
 fn run_all(
     scenarios: &[&'static Scenario],
     boot: impl Fn(&[&'static Scenario]) -> Result<Run>,
@@ -157,7 +158,7 @@ fn run_all(
     }
 }
 
-/// Prints how far the simulator is from what was recorded; whether that is near enough.
+/// Prints how far the simulator is from the records; returns whether that is near enough.
 fn compare(records: &[Record]) -> Result<bool> {
     let comparison = agreement::compare(records)?;
     print!("{comparison}");
@@ -275,7 +276,7 @@ mod tests {
         );
     }
 
-    /// What a boot tells that ends these scenarios of what it is asked for, and then has a fault or not.
+    /// The reports of a boot that ends these of the requested scenarios, and then has a fault or not.
     fn told(asked: &[&'static Scenario], ends: usize, has_fault: bool) -> Run {
         let mut events = vec![Event::Booted("7.3".into())];
         for scenario in &asked[..ends] {
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leg_goes_on_where_the_emulator_was_at_fault() {
+    fn a_leg_continues_where_the_emulator_was_at_fault() {
         let scenarios: Vec<&Scenario> = LEGS[0].scenarios.iter().take(5).collect();
         let passed = |ends: &[(usize, bool)]| {
             let boots = std::cell::Cell::new(0);

@@ -1,7 +1,8 @@
-//! QEMU's monitor, which tells what the CPUs of a guest do that says nothing any more.
+//! QEMU's monitor, which reports the state of a guest's CPUs when the guest no longer reports anything.
 //!
-//! It is reached through a socket that QEMU inherits, in QMP (<https://www.qemu.org/docs/master/interop/qmp-spec.html>).
-//! Registers are told only in the text for people; what is read here is that of QEMU 10.0.
+//! It is reached through a socket that QEMU inherits, in QMP
+//! (<https://www.qemu.org/docs/master/interop/qmp-spec.html>). Only the readable text has the registers; the
+//! format here is that of QEMU 10.0.
 
 use anyhow::{Context, Result, ensure};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
@@ -14,11 +15,11 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// How long an answer may take. It comes at once; where the machine is busy it has taken a second.
+/// How long an answer may take. It is immediate; on a busy machine it has taken a second.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often CPUs are looked at before one of them is said to sleep through an interrupt, and how long there is between
-/// two looks. One that gets it falls asleep again within milliseconds, once its thread has got a CPU of the machine, which
-/// has taken a second.
+/// How often CPUs are looked at before one of them is said to sleep through an interrupt, and how long there
+/// is between two looks. One that gets it falls asleep again within milliseconds, once its thread has got a
+/// CPU of the machine, which has taken a second.
 const LOOKS: usize = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
@@ -45,8 +46,8 @@ pub struct CpuState {
 }
 
 impl CpuState {
-    /// Whether it waits for an interrupt although there is one for it. No guest can bring that about for longer than an
-    /// instant: the emulator has lost a wake-up.
+    /// Whether it waits for an interrupt although there is one for it. No guest can bring that about for
+    /// longer than an instant: the emulator has lost a wake-up.
     pub fn sleeps_through_interrupt(&self) -> bool {
         self.is_halted
             && self.takes_interrupts
@@ -64,7 +65,7 @@ impl fmt::Display for CpuState {
 }
 
 impl Monitor {
-    /// A connection, of which QEMU inherits the other end. That one is to be dropped once QEMU runs.
+    /// A connection, whose other end QEMU inherits. That end is to be dropped once QEMU runs.
     pub fn new(qemu: &mut Command) -> Result<(Self, UnixStream)> {
         let (ours, theirs) = UnixStream::pair().context("cannot make a socket for QEMU's monitor")?;
         ours.set_read_timeout(Some(ANSWER_TIMEOUT))?;
@@ -75,7 +76,7 @@ impl Monitor {
         Ok((Self { stream: BufReader::new(ours), has_negotiated: false }, theirs))
     }
 
-    /// Whether one of so many CPUs sleeps through an interrupt. Takes as long as a few looks.
+    /// Whether one of this many CPUs sleeps through an interrupt. Takes as long as a few checks.
     pub fn has_lost_wake_up(&mut self, cpus: u32) -> Result<bool> {
         let mut asleep = vec![true; cpus as usize];
         for _ in 0..LOOKS {
@@ -90,11 +91,11 @@ impl Monitor {
         Ok(true)
     }
 
-    /// What each of so many CPUs is at.
+    /// The state of each of this many CPUs.
     pub fn cpus(&mut self, cpus: u32) -> Result<Vec<CpuState>> {
         let registers = self.ask("info registers -a")?;
         let registers: Vec<&str> = registers.split("CPU#").skip(1).collect();
-        ensure!(registers.len() == cpus as usize, "QEMU tells of {} CPUs, not of {cpus}", registers.len());
+        ensure!(registers.len() == cpus as usize, "QEMU reports {} CPUs, not {cpus}", registers.len());
         let with_apic = registers.iter().enumerate().map(|(cpu, registers)| {
             let apic = self.ask(&format!("info lapic {cpu}"))?;
             parse(registers, &apic).with_context(|| format!("cannot make out the state of CPU {cpu}"))
@@ -102,7 +103,8 @@ impl Monitor {
         with_apic.collect()
     }
 
-    /// Has the guest's kernel panic, if it is told so by `unknown_nmi_panic`, and thus print what it was doing.
+    /// Makes the guest's kernel panic, if it was started with `unknown_nmi_panic`, and thus print what it was
+    /// doing.
     pub fn interrupt_unmaskably(&mut self) -> Result<()> {
         self.execute(&json!({ "execute": "inject-nmi" })).map(drop)
     }
@@ -145,7 +147,8 @@ fn parse(registers: &str, apic: &str) -> Option<CpuState> {
     // `RIP=ffffffff97c9dc80 RFL=00000246 [---Z-P-] CPL=0 II=0 A20=1 SMM=0 HLT=0`
     let register =
         |name: &str| registers.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-    // `IRR	 48 236`, `IRR	 (none)`, with `(level)` behind some; `APR 0x00 TPR 0x10 DFR 0x0f LDR 0x00 PPR 0x10`
+    // `IRR     48 236`, `IRR   (none)`, with `(level)` behind some; `APR 0x00 TPR 0x10 DFR 0x0f LDR 0x00 PPR
+    // 0x10`
     let requested = apic.lines().find_map(|line| line.strip_prefix("IRR"))?;
     let priority = apic.split_once("PPR 0x")?.1.split_whitespace().next()?;
     const INTERRUPT_FLAG: u64 = 1 << 9;

@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The options of the command line.
 
 use clap::Parser;
 use std::path::PathBuf;
@@ -20,17 +20,17 @@ pub struct Options {
     /// Run this scenario only, in every leg that has it
     #[arg(long, value_name = "NAME")]
     pub scenario: Option<String>,
-    /// Leave out the scenarios that take long, and let the churn go on for 20 s
+    /// Leave out the scenarios that take long, and limit the churn to 20 s
     #[arg(long)]
     pub short: bool,
     /// Print LEG/SCENARIO for each that would run, and boot nothing
     #[arg(long)]
     pub list: bool,
-    /// Compare the simulator with the records in this folder, and boot nothing; may be given several times, for runs with
-    /// several seeds
+    /// Compare the simulator with the records in this folder, and boot nothing; may be given several times,
+    /// for runs with several seeds
     #[arg(long, value_name = "DIR")]
     pub compare: Vec<PathBuf>,
-    /// How long the churn goes on, seconds of the guest's clock
+    /// Length of the churn, seconds of the guest's clock
     #[arg(long, value_name = "SECONDS", default_value_t = 120, default_value_if("short", "true", "20"))]
     pub churn: u64,
     /// Seed of the legs in which QEMU counts instructions; they run the same with the same seed

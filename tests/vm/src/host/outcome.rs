@@ -1,4 +1,4 @@
-//! What came out of a leg, and how it is printed.
+//! The results of a leg, and how they are printed.
 
 use super::qemu::{End, Run};
 use crate::leg::Scenario;
@@ -30,7 +30,7 @@ struct ScenarioResult {
 }
 
 impl Outcome {
-    /// Puts together what the guest reported about these scenarios; what it did not report has failed.
+    /// Combines the guest's reports about these scenarios; a scenario without a report has failed.
     pub fn new(leg: &'static str, scenarios: &[&'static Scenario], run: &Run) -> Self {
         let mut release = None;
         let mut results: Vec<ScenarioResult> =
@@ -51,7 +51,7 @@ impl Outcome {
                         result.notes.push(note.clone());
                     }
                 }
-                // Not for the text; those who want these take them from the events.
+                // Not for the text; other readers take these from the events.
                 Event::Took { .. } | Event::Recorded(_) => {}
                 Event::Finished { seconds, failure } => {
                     if let Some(result) = current.take() {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_the_kernels_words() {
+    fn a_failure_includes_the_kernels_messages() {
         let mut events = passed("first").to_vec();
         events.push(Event::Started("second".into()));
         let failure = Failure { why: "no switches".into(), dmesg: vec!["WARNING: odd".into()] };

@@ -1,4 +1,4 @@
-//! Boots a leg in QEMU and listens to what its guest reports.
+//! Boots a leg in QEMU and collects the guest's reports.
 
 use super::monitor::Monitor;
 use crate::guest::parameters::Parameters;
@@ -16,30 +16,31 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A guest is given up when it has taken so many times what was ever seen.
+/// A guest is given up when it has taken this many times the maximum that was ever seen.
 const TIMES_SEEN: u32 = 10;
-/// The same of its CPU time, in times of [`Leg::cpu_s`]. A busy machine takes twice what an idle one does; a leg that hangs
-/// in a loop is to end before its machine's patience does.
+/// The same of its CPU time, in times of [`Leg::cpu_s`]. A busy machine takes twice what an idle one does; a
+/// leg that hangs in a loop is to end before its machine's patience does.
 const CPU_TIMES_SEEN: u32 = 4;
 /// CPU time of QEMU from its start to the first report: 28 s were seen, of a guest with 32 CPUs.
 const BOOT_SEEN: Duration = Duration::from_secs(28);
-/// How much of the machine's clock went by without a report: 200 s were seen with a load of 20 on two CPUs. A guest whose
-/// CPUs all sleep takes no CPU time, so that it takes a limit by this clock as well.
+/// How much of the machine's clock went by without a report: 200 s were seen with a load of 20 on two CPUs. A
+/// guest whose CPUs all sleep takes no CPU time, so that it takes a limit by this clock as well.
 const SILENCE_SEEN: Duration = Duration::from_secs(200);
-/// After how long a guest that reports nothing is looked at from outside, and how often. What ends it is what is seen.
+/// After how long a guest that reports nothing is looked at from outside, and how often. What ends it is what
+/// is seen.
 const LOOK_INTERVAL: Duration = Duration::from_secs(90);
 /// How often QEMU is asked whether it has ended, and what CPU time it has taken.
 const POLL: Duration = Duration::from_millis(200);
 /// How long a guest may take to print what it was doing, and to end.
 const LAST_WORDS: Duration = Duration::from_secs(60);
-/// For kernels whose CPUs share the machine's with other work. They do not count a CPU as standing still after the usual
-/// 20 s, in which one of many may well get little of the machine's, but after as long as each can be told to wait. And they
-/// do not try at boot whether ticks come as fast as the clock goes.
+/// For kernels whose CPUs share the machine's with other work. They do not count a CPU as standing still
+/// after the usual 20 s, in which one of many may well get little of the machine's, but after as long as each
+/// can be told to wait. And they do not try at boot whether ticks come as fast as the clock goes.
 const PATIENCE_PARAMETERS: &str = "no_timer_check rcupdate.rcu_cpu_stall_timeout=300 watchdog_thresh=60 \
      sysctl.kernel.hung_task_timeout_secs=1200";
-/// What they print of a CPU that stands still.
+/// The message about a CPU that stands still.
 const STALLS: [&str; 3] = ["rcu: INFO: rcu_", "BUG: soft lockup", "hard LOCKUP"];
-/// What they print when they have loaded a scheduler.
+/// The message when they have loaded a scheduler.
 const LOADED: &str = "sched_ext: BPF scheduler";
 
 /// A virtual machine's life.
@@ -57,7 +58,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Leaves out what it tells of a scenario that did not end; the names of those that did.
+    /// Leaves out the reports of a scenario that did not end; returns the names of those that did.
     pub fn keep_finished(&mut self) -> Vec<String> {
         let is_end = |event: &Event| matches!(event, Event::Finished { .. });
         self.events.truncate(self.events.iter().rposition(is_end).map_or(0, |last| last + 1));
@@ -85,10 +86,10 @@ impl Run {
         }
     }
 
-    /// Why the run says nothing about what was to be tested, if so: with a thread a CPU, QEMU may run what it translated
-    /// before the kernel patched it. Then the kernel meets a breakpoint that it had taken out of its own code (QEMU 7.2
-    /// and 10.0.2 often). Or it loses a wake-up (10.0.2, rarely): a CPU waits for an interrupt that it has been sent,
-    /// and the others for that CPU.
+    /// Why the run says nothing about what was to be tested, if so: with a thread a CPU, QEMU may run what it
+    /// translated before the kernel patched it. Then the kernel meets a breakpoint that it had taken out of
+    /// its own code (QEMU 7.2 and 10.0.2 often). Or it loses a wake-up (10.0.2, rarely): a CPU waits for an
+    /// interrupt that it has been sent, and the others for that CPU.
     pub fn emulators_fault(&self) -> Option<&'static str> {
         if self.console.contains("Oops: int3") {
             return Some("ran code that the kernel had patched (Oops: int3)");
@@ -137,7 +138,8 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Boots the leg that `parameters` name; `folder` gets what it prints. The seed counts where instructions are counted.
+/// Boots the leg that `parameters` name; its output goes to `folder`. The seed only matters where
+/// instructions are counted.
 pub fn boot(
     leg: &Leg,
     parameters: &Parameters,
@@ -177,7 +179,7 @@ pub fn boot(
     let listener = thread::spawn({
         let heard = heard.clone();
         let name = leg.name;
-        // CI may end before the leg does: its log then says where that was.
+        // CI may end before the leg does: its log then shows where that was.
         let tell = move |event: &Event| {
             if let Event::Started(scenario) = event {
                 println!("{name}/{scenario} begins");
@@ -185,7 +187,7 @@ pub fn boot(
         };
         move || listen(reports, &heard, tell)
     });
-    // The churn reports nothing, and goes on for a time that is asked for; each CPU can take all of it.
+    // The churn reports nothing, and continues for a time that is requested; each CPU can take all of it.
     let churn = Duration::from_secs(parameters.churn_s);
     let limits = Limits {
         boot: TIMES_SEEN * BOOT_SEEN,
@@ -210,7 +212,7 @@ fn emulation_arguments(emulation: Emulation, seed: u32) -> Vec<String> {
     let mut arguments: Vec<String> = [
         "-accel",
         "tcg,thread=single",
-        // 2^0 ns an instruction; a guest that sleeps goes on at once, with its clock put forward.
+        // 2^0 ns per instruction; a guest that sleeps continues at once, with its clock put forward.
         "-icount",
         "shift=0,sleep=off",
         // The same date at each boot.
@@ -222,7 +224,7 @@ fn emulation_arguments(emulation: Emulation, seed: u32) -> Vec<String> {
     .into();
     arguments.push(seed.to_string());
     if let Some(timer_ns) = timer_ns {
-        // A filter of a network that has no card: it only sets its timer, anew whenever that expires.
+        // A filter of a network that has no card: it only sets its timer, again whenever that expires.
         arguments.extend(["-netdev".into(), "hubport,id=none,hubid=0".into(), "-object".into()]);
         arguments.push(format!("filter-buffer,id=timer,netdev=none,interval={}", timer_ns / 1_000));
     }
@@ -254,8 +256,8 @@ fn machine_arguments(machine: &Machine) -> Vec<String> {
 
 /// What the guest's kernel, and through it the guest, is told.
 fn kernel_command_line(leg: &Leg, parameters: &Parameters) -> String {
-    // A kernel that panics reboots at once, upon which QEMU leaves; it does so if it is asked for its last words. The log
-    // holds all of a leg.
+    // A kernel that panics reboots at once, upon which QEMU leaves; it does so if it is asked for its last
+    // words. The log holds all of a leg.
     let patience = if leg.emulation == Emulation::Threads { PATIENCE_PARAMETERS } else { "" };
     format!(
         "console=ttyS0 panic=-1 unknown_nmi_panic log_buf_len=4M {patience} {} {parameters}",
@@ -263,7 +265,7 @@ fn kernel_command_line(leg: &Leg, parameters: &Parameters) -> String {
     )
 }
 
-/// Collects events until the port closes, and tells each; `heard` tells how many there are.
+/// Collects events until the port closes, and logs each; `heard` counts them.
 fn listen(reports: impl Read, heard: &AtomicUsize, tell: impl Fn(&Event)) -> Vec<Event> {
     let mut reports = BufReader::new(reports);
     let mut events: Vec<Event> = Vec::new();
@@ -287,7 +289,7 @@ struct Limits {
     silence: Duration,
 }
 
-/// What is watched while a guest runs.
+/// What is checked while a guest runs.
 struct Watch<'a> {
     qemu: &'a mut Child,
     monitor: Monitor,
@@ -297,8 +299,8 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Waits until QEMU leaves, reaches a limit or is seen to be at fault. Returns how it ended, the CPU time that it took,
-    /// and what the CPUs were at if it did not leave by itself.
+    /// Waits until QEMU leaves, reaches a limit or is seen to be at fault. Returns how it ended, the CPU time
+    /// that it took, and what the CPUs were at if it did not leave by itself.
     fn wait(&mut self, limits: &Limits) -> Result<(End, Duration, String)> {
         let start = Instant::now();
         let mut heard = 0;
@@ -340,7 +342,7 @@ impl Watch<'_> {
         }
     }
 
-    /// What each CPU is at, a line each; the kernel is made to print on its console what it was doing.
+    /// The state of each CPU, a line each; makes the kernel print on its console what it was doing.
     fn look(&mut self) -> String {
         let seen = match self.monitor.cpus(self.cpus) {
             Ok(cpus) => {

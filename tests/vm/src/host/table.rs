@@ -1,4 +1,4 @@
-//! The times of the benchmarks, and what they are compared with those under the first scheduler.
+//! The times of the benchmarks, compared with those under the first scheduler.
 
 use std::fmt::{self, Write};
 use tandem_lab::statistics::{mean, paired_effect};
@@ -11,8 +11,8 @@ struct Time {
     seconds: f64,
 }
 
-/// Times of all runs. Schedulers and workloads are shown in the order in which they came; the first scheduler is the
-/// baseline.
+/// Times of all runs. Schedulers and workloads are shown in the order in which they came; the first scheduler
+/// is the baseline.
 #[derive(Default)]
 pub struct Table {
     times: Vec<Time>,
@@ -44,7 +44,8 @@ impl Table {
         times.iter().map(|time| time.seconds).collect()
     }
 
-    /// The baseline's mean time in seconds, and for others the ratio of the means to it with its 95% confidence interval.
+    /// The baseline's mean time in seconds, and for others the ratio of the means to it with its 95%
+    /// confidence interval.
     fn cell(&self, baseline: &str, scheduler: &str, workload: &str) -> String {
         let times = self.of(scheduler, workload);
         let baseline_times = self.of(baseline, workload);
@@ -135,8 +136,8 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_pairs() {
-        // The build's pairs have all the same ratio; those of ping-pong are 0.9, 1.0 and 1.1, with a standard error of
-        // 0.1 / sqrt(3) and a t quantile of 4.303.
+        // The build's pairs have all the same ratio; those of ping-pong are 0.9, 1.0 and 1.1, with a standard
+        // error of 0.1 / sqrt(3) and a t quantile of 4.303.
         let text = table(3).to_string();
         assert!(text.contains("| other     | 1.500 ± 0.000 | 1.000 ± 0.248 |"), "{text}");
     }

@@ -1,4 +1,4 @@
-//! What the guest needs to have VMs of its own: QEMU, and something for these to run.
+//! The guest's files for VMs of its own: QEMU, and a program for these to run.
 
 use super::cpio::Archive;
 use super::initramfs::{add_program_at, find_program, in_bin, read, run};

@@ -1,4 +1,5 @@
-//! A hostile user, beside another user's VM: whatever processes and files the user makes, the agent goes on, and the VM keeps its home.
+//! A hostile user, beside another user's VM: whatever processes and files the user creates, the agent
+//! continues, and the VM keeps its home.
 
 use super::control_socket::{READER, USER, connect, write_users};
 use super::metrics::{LISTEN, agents_looks, client, start_loopback, vms_as};
@@ -20,24 +21,26 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// Who owns the VM, and who is as hostile as the first.
+/// The owner of the VM, and a user who is as hostile as the first.
 const NEIGHBOUR: &str = "1002";
 const ACCOMPLICE: u32 = 1003;
 /// Monitors that run without KVM count.
 const EMULATED: &str = "emulated = true\n";
-/// What the agent may have more than before there were hostile users, when these are gone: files, threads; memory, KiB, at any time.
+/// What the agent may have more than before there were hostile users, when these are gone: files, threads;
+/// memory, KiB, at any time.
 const FILES_MORE: usize = 16;
 const THREADS_MORE: usize = 2;
 const MEMORY_MORE_KIB: usize = 128 << 10;
 /// Lines of the log: those of a user's VMs in a minute, and as many as all else has.
 const LINES_MAX: usize = 1000 + 100;
-/// How often metrics are asked for while others ask as well: a client that this machine does not run in time is given up.
+/// How often metrics are requested while others ask as well: a client that this machine does not run in time
+/// is given up.
 const TRIES: u32 = 5;
-/// Threads that a process would have, and what each takes of the kernel's memory, KiB.
+/// Threads that a process would have, and the kernel's memory for each, KiB.
 const THREADS: usize = 30_000;
 const THREAD_KIB: usize = 48;
 
-/// An agent that looks every second, and the VM of a user.
+/// An agent that scans every second, and the VM of a user.
 struct Stage {
     tandem: Tandem,
     vm: Vm,
@@ -86,14 +89,14 @@ impl Stage {
         Ok(Self { tandem, vm, home, agent, before })
     }
 
-    /// The agent goes on and answers, the VM has its home, and all that is taken has bounds.
+    /// The agent continues and answers, the VM has its home, and all resources stay within bounds.
     fn check(&self, guest: &Guest, after: &str) -> Result<()> {
         let before = looks()?;
-        wait::until(&format!("that the agent looks on after {after}"), || {
+        wait::until(&format!("that the agent continues to scan after {after}"), || {
             Ok((looks()? >= before + 2).then_some(()))
         })?;
         let told = vms_as(READER)?;
-        ensure!(told.contains("\"name\":\"neighbour\""), "after {after} the service says {told}");
+        ensure!(told.contains("\"name\":\"neighbour\""), "after {after} the service answers {told}");
         let home = self.vm.home()?.with_context(|| format!("after {after} the VM is not known"))?;
         ensure!(home.home == self.home, "after {after} the VM lives on {:?}, not {:?}", home.home, self.home);
         let taken = Taken::by(self.agent).with_context(|| format!("the agent has ended after {after}"))?;
@@ -108,7 +111,8 @@ impl Stage {
         Ok(())
     }
 
-    /// The same when hostile processes are gone: nothing is left of them. Ends the agent; what it and the scheduler said.
+    /// The same when hostile processes are gone: nothing of them remains. Ends the agent; returns its output
+    /// and the scheduler's.
     fn leave(self, guest: &Guest) -> Result<String> {
         wait::until("that other VMs are forgotten", || Ok((homes()?.len() == 1).then_some(())))?;
         self.check(guest, "all of it")?;
@@ -130,7 +134,7 @@ impl Stage {
     }
 }
 
-/// How often the agent has looked, while others ask as well.
+/// The number of the agent's scans, while others ask as well.
 fn looks() -> Result<u64> {
     let mut looks = agents_looks();
     for _ in 1..TRIES {
@@ -154,7 +158,8 @@ fn has_preference(pid: u32) -> Result<bool> {
     Ok(!succeeds(&["prefer", "show", "--pid", &pid.to_string()])?.contains("no preference"))
 }
 
-/// Processes that say what they like: names with escapes, of a megabyte, and files that are none, which would hold up who opens them.
+/// Processes with false names: with escapes, of a megabyte, and paths that are not files, which would block a
+/// reader.
 pub fn false_monitors(guest: &Guest) -> Result<()> {
     let stage = Stage::set()?;
     let path = |name: &str| format!("{FOLDER}/{name}");
@@ -192,7 +197,8 @@ pub fn false_monitors(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// A process of as many threads as there is memory for, all called vCPUs, and processes with thousands of open files.
+/// A process of as many threads as there is memory for, all called vCPUs, and processes with thousands of
+/// open files.
 pub fn threads_and_files(guest: &Guest) -> Result<()> {
     let stage = Stage::set()?;
     let available = kib(&fs::read_to_string("/proc/meminfo")?, "MemAvailable:")?;
@@ -228,7 +234,7 @@ pub fn storms(guest: &Guest) -> Result<()> {
     vms.wait_success()?;
     let output = stage.leave(guest)?;
     let found = output.lines().filter(|line| line.contains("was found")).count();
-    guest.note(format!("{found} VMs were told"))?;
+    guest.note(format!("{found} VMs were reported"))?;
     ensure!(found > 1, "none of them was found");
     Ok(())
 }
@@ -260,7 +266,8 @@ pub fn numbers_are_taken(guest: &Guest) -> Result<()> {
     const PID_MAX: &str = "/proc/sys/kernel/pid_max";
     let stage = Stage::set()?;
     let before = fs::read_to_string(PID_MAX)?;
-    // So few numbers that one comes again soon; those below 300, of a boot, never do (RESERVED_PIDS in the kernel's pid.c).
+    // So few numbers that one comes again soon; those below 300, of a boot, never do (RESERVED_PIDS in the
+    // kernel's pid.c).
     fs::write(PID_MAX, "600")?;
     while Process::start(Command::new("busybox").arg("true"))?.pid() < 300 {}
     for (name, program) in [
@@ -326,7 +333,7 @@ pub fn silent_memory(guest: &Guest) -> Result<()> {
     // They end when the file system has ended, which is why it is dropped before them, come what may.
     let (mute, naming, silenced);
     let server = start(Command::new("hostile").args(["silence", &folder, &USER.to_string()]))?;
-    // From here on nobody but the agent may read command lines: who does waits.
+    // From here on only the agent may read command lines: any other reader waits.
     let file = |name: &str| format!("{folder}/{name}");
     mute = start(&mut as_user(USER, &[MONITOR, "mute", &file("memory"), "-name", "mute"]))?;
     naming = start_monitor(ACCOMPLICE, 1, 0, &["-name", "naming", "-readconfig", &file("silent")])?;

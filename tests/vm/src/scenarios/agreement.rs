@@ -1,7 +1,7 @@
 //! Small programs under `tandem`, measured so that they can be compared with the simulator.
 //!
-//! What runs is in `agreement/PROGRAM.toml`, a scenario of the simulator, which threads perform here. A program is measured
-//! from its start for the scenario's length.
+//! The programs are in `agreement/PROGRAM.toml`, scenarios of the simulator, which threads perform here. A
+//! program is measured from its start for the scenario's length.
 
 use crate::guest::process::Process;
 use crate::guest::switches::{self, Seen};
@@ -19,12 +19,13 @@ use std::time::Duration;
 use tandem_machine::parse_cpulist;
 use tandem_sim::scenario::{Scenario, Vm};
 
-/// How long the system is left alone first, so that what was put off by booting and loading is done.
+/// How long the system is left alone first, so that work that booting and loading postponed is done.
 const PAUSE: Duration = Duration::from_secs(3);
 /// How often a program runs: single runs differ too much to be compared.
 const ROUNDS: usize = 6;
-/// From when its processes are started to the start of a program. The scheduler remembers which CPUs had much to do, and moves
-/// tasks for it, for some seconds: by half in 1.5 s. The simulator begins with nothing to remember.
+/// From when its processes are started to the start of a program. The scheduler remembers which CPUs had much
+/// to do, and moves tasks for it, for some seconds: by half in 1.5 s. The simulator begins with nothing to
+/// remember.
 const REST: Duration = Duration::from_secs(2);
 /// The end of that, in which the trace is started.
 const LEAD: Duration = Duration::from_millis(500);

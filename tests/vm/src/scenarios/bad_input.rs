@@ -1,4 +1,4 @@
-//! What the command refuses: each with one sentence, the right exit status, and nothing changed.
+//! What the command refuses: each with one sentence, the right exit status, and without a change.
 
 use crate::guest::cgroup::Cgroup;
 use crate::guest::process::Process;
@@ -14,12 +14,12 @@ use std::process::{Command, Output};
 pub(super) const BAD_INPUT: i32 = 2;
 /// Exit status for whatever else failed.
 const FAILURE: i32 = 1;
-/// User and group of nobody.
+/// User and group of `nobody`.
 const NOBODY: u32 = 65534;
 /// Where the BPF file system is mounted.
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 
-/// Without root nothing can be loaded, and what everybody does looked at or changed.
+/// Without root nothing can be loaded, and shared state can be neither read nor changed.
 pub fn without_root(_: &Guest) -> Result<()> {
     let as_nobody = |arguments: &[&str]| -> Result<Output> {
         let output = Command::new("tandem").args(arguments).uid(NOBODY).gid(NOBODY).output();
@@ -41,11 +41,11 @@ pub fn without_root(_: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// A second instance ends; the first goes on.
+/// A second instance ends; the first continues.
 pub fn second_instance(_: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let loadings = sched_ext::loadings()?;
-    refused(&tandem::call(&["run"])?, FAILURE, "another `tandem run` is at work")?;
+    refused(&tandem::call(&["run"])?, FAILURE, "another `tandem run` is running")?;
     ensure!(sched_ext::loadings()? == loadings, "a scheduler was loaded");
     tandem::counters()?;
     tandem.stop()?;
@@ -69,8 +69,8 @@ pub fn wrong_settings(_: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// A CPU limit that would not be enforced is refused, with the cgroup's name, until it is ignored or gone. The doctor knows
-/// whether it would.
+/// A CPU limit that would not be enforced is refused, with the cgroup's name, until it is ignored or gone.
+/// The doctor knows whether it would.
 pub fn lost_limits(_: &Guest) -> Result<()> {
     let loadings = sched_ext::loadings()?;
     let cgroup = Cgroup::create("limited")?;
@@ -90,7 +90,7 @@ pub fn lost_limits(_: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Preferences for nobody, for no CPUs, or for CPUs that are not to be had change nothing.
+/// Preferences without a subject, without CPUs, or for CPUs that are not available change nothing.
 pub fn wrong_preferences(_: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let work = work::burn(1).on(&[0, 1]).preferring(&["--cpus", "1"]).start()?;
@@ -129,7 +129,7 @@ pub fn wrong_preferences(_: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Without a scheduler, the verbs about one say so.
+/// Without a scheduler, the verbs that need one report that.
 pub fn not_loaded(_: &Guest) -> Result<()> {
     for arguments in [&["stat"][..], &["prefer", "show"], &["prefer", "--cpus", "0", "--", "true"]] {
         refused(&tandem::call(arguments)?, FAILURE, "the scheduler is not loaded")?;
@@ -137,14 +137,14 @@ pub fn not_loaded(_: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// `tandem doctor` finds that the scheduler can be loaded; without the BPF file system it does not, and says what to do,
-/// as `tandem run` does.
+/// `tandem doctor` finds that the scheduler can be loaded; without the BPF file system it does not, and says
+/// what to do, as `tandem run` does.
 pub fn doctor_agrees(_: &Guest) -> Result<()> {
     let found = tandem::call(&["doctor"])?;
     ensure!(found.status.success(), "`tandem doctor`: {}", tandem::describe(&found));
     let tandem = Tandem::run(&[])?;
     let found = String::from_utf8(tandem::call(&["doctor"])?.stdout)?;
-    ensure!(found.contains("tandem is, and is enabled"), "`tandem doctor` beside `tandem run` says {found}");
+    ensure!(found.contains("tandem (enabled)"), "`tandem doctor` beside `tandem run` prints {found}");
     tandem.stop()?;
 
     unmount(BPF_FILE_SYSTEM, UnmountFlags::empty()).context("cannot unmount")?;
@@ -155,7 +155,7 @@ pub fn doctor_agrees(_: &Guest) -> Result<()> {
     ensure!(found.status.code() == Some(FAILURE), "`tandem doctor`: {}", tandem::describe(&found));
     let lines = String::from_utf8(found.stdout)?;
     let missing: Vec<_> = lines.lines().filter(|line| line.starts_with("missing")).collect();
-    ensure!(matches!(missing[..], [line] if line.ends_with(cure)), "`tandem doctor` says {lines}");
+    ensure!(matches!(missing[..], [line] if line.ends_with(cure)), "`tandem doctor` prints {lines}");
     Ok(())
 }
 

@@ -17,14 +17,15 @@ pub const CONFIGURATION: &str = "/boot/config";
 /// The sections of `tandem`'s settings that can be switched off.
 const SWITCHES: [&str; 4] = ["soft_affinity", "numa_homes", "rate_control", "directed_yield"];
 
-/// How long the guest is left alone before each workload. A kernel that has just booted has work left that it put off, a
-/// second of it, and so has one that has just loaded a scheduler or seen many processes end; in instruction-counted time any
-/// CPU's work delays all others. It costs nothing: the clock of a guest that idles is put forward.
+/// How long the guest is left alone before each workload. A kernel that has just booted has work left that it
+/// put off, a second of it, and so has one that has just loaded a scheduler or seen many processes end; in
+/// instruction-counted time any CPU's work delays all others. It costs nothing: the clock of a guest that
+/// idles is put forward.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Work whose time is taken, from the start of its command to its end.
 struct Workload {
-    /// What it is called in the results.
+    /// Its name in the results.
     name: &'static str,
     command: &'static [&'static str],
 }

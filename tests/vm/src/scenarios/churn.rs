@@ -1,4 +1,5 @@
-//! Everything at once, for minutes: work that forks, wakes and yields, hotplug, changes of CPU sets and of preferences.
+//! Everything at once, for minutes: work that forks, wakes and yields, hotplug, changes of CPU sets and of
+//! preferences.
 
 use super::{hackbench, succeeds};
 use crate::guest::cgroup::Cgroup;
@@ -12,11 +13,11 @@ use std::time::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What stress-ng does, each with one worker: fork and exit, create threads, change affinities, yield, wake by timers and
-/// futexes.
+/// What stress-ng does, each with one worker: fork and exit, create threads, change affinities, yield, wake
+/// by timers and futexes.
 const STRESSORS: [&str; 8] = ["cpu", "fork", "pthread", "affinity", "yield", "switch", "timer", "futex"];
 
-/// No ejection, no complaint of the kernel, and who lives through it runs in each round.
+/// No ejection, no complaint of the kernel, and every task that survives runs in each round.
 pub fn everything_at_once(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let cgroup = Cgroup::create("churn")?;

@@ -1,4 +1,5 @@
-//! The agent's process and its socket: users steer their own tasks and nothing else, and nobody can keep others out.
+//! The agent's process and its socket: users steer their own tasks and nothing else, and no user can keep
+//! others out.
 
 use super::succeeds;
 use crate::guest::process::Process;
@@ -70,7 +71,8 @@ fn sleep_as(user: u32) -> Result<Process> {
     Process::start(Command::new("busybox").args(["sleep", "1000"]).uid(user).gid(user))
 }
 
-/// Users set and read what their own tasks prefer; the group reads all; everything else is refused, and logged.
+/// Users set and read what their own tasks prefer; the group reads all; everything else is refused, and
+/// logged.
 pub fn users_steer_their_own(_: &Guest) -> Result<()> {
     let tandem = scheduler_with_users()?;
     let (own, roots) = (sleep_as(USER)?, sleep_as(0)?);
@@ -90,7 +92,7 @@ pub fn users_steer_their_own(_: &Guest) -> Result<()> {
     refused(&as_user(USER, &["stat"])?, "members of the group `tandem`")?;
     succeeded(&as_user(READER, &["stat", "--json"])?)?;
     let text = succeeded(&as_user(READER, &["prefer", "show"])?)?;
-    ensure!(text.contains(&format!("thread {own_pid} ")), "the group is not shown who prefers what: {text}");
+    ensure!(text.contains(&format!("thread {own_pid} ")), "the group does not see the preferences: {text}");
 
     let text = succeeds(&["prefer", "show", "--pid", &roots_pid])?;
     ensure!(text.contains("no preference"), "a user changed a task of root: {text}");
@@ -108,7 +110,7 @@ pub fn hostile_user(guest: &Guest) -> Result<()> {
     let streams = thread::spawn(attack).join().map_err(|_| anyhow!("the attacker panicked"))??;
     succeeded(&as_user(READER, &["stat"])?)?;
     succeeds(&["stat"])?;
-    // Who was answered after them is the proof that they were: none has to be waited for.
+    // Answers to later clients prove that: no wait is needed.
     let mut turned_away = 0;
     for stream in &streams {
         stream.set_nonblocking(true)?;
@@ -152,7 +154,8 @@ fn attack() -> Result<Vec<UnixStream>> {
     (0..CONNECTIONS).map(|_| connect()).collect()
 }
 
-/// As the user: as many different sets of CPUs as the service gives, for a task each; how many that were, and what it said at last.
+/// As the user: as many different sets of CPUs as the service allows, for a task each; returns how many that
+/// were, and the last answer.
 fn take_sets(tids: &[u32]) -> Result<(usize, String)> {
     set_thread_uid(rustix::fs::Uid::from_raw(USER))?;
     let mut stream = connect()?;
@@ -181,7 +184,8 @@ pub fn read_line(stream: &UnixStream) -> Result<String> {
     Ok(line)
 }
 
-/// The agent has given up its capabilities; when it is killed, or hangs, the scheduler goes on, and another one takes over.
+/// The agent has given up its capabilities; when it is killed, or hangs, the scheduler continues, and another
+/// agent takes over.
 pub fn agent_is_killed(_: &Guest) -> Result<()> {
     let tandem = scheduler_with_users()?;
     let first = agent()?;
@@ -208,8 +212,8 @@ pub fn agent_is_killed(_: &Guest) -> Result<()> {
     ensure!(third != first && sched_ext::state()? == "enabled" && sched_ext::loadings()? == loadings);
     wait::until("the service", || Ok(as_user(USER, &["prefer", "show"])?.status.success().then_some(())))?;
     let output = tandem.stop()?;
-    ensure!(output.contains("was silent for 30 s"), "its silence is not told: {output}");
-    ensure!(output.contains("the agent ended"), "its end is not told: {output}");
+    ensure!(output.contains("was silent for 30 s"), "its silence is not logged: {output}");
+    ensure!(output.contains("the agent ended"), "its end is not logged: {output}");
     ensure!(agent().is_err(), "the agent is still there");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Core scheduling: threads of different cookies never run on a core at the same time. For a small leg whose cores have two
-//! threads each.
+//! Core scheduling: threads of different cookies never run on a core at the same time. For a small leg whose
+//! cores have two threads each.
 
 use super::succeeds;
 use super::vms::QUICK;
@@ -20,8 +20,8 @@ const LOOKS: u32 = 60;
 
 /// How long two VMs are observed on one core.
 const OBSERVED: Duration = Duration::from_secs(6);
-/// Which part of that two vCPUs run in sum on the two threads of a core: no more than one of them at a time, with a little for what
-/// the kernel counts otherwise; and nearly both all the time.
+/// Which part of that two vCPUs run in sum on the two threads of a core: no more than one of them at a time,
+/// with a little for what the kernel counts otherwise; and nearly both all the time.
 const APART_MAX: f64 = 1.15;
 const TOGETHER_MIN: f64 = 1.5;
 
@@ -30,14 +30,16 @@ fn obstacle() -> Result<Option<&'static str>> {
     match core_scheduling_cookie(getpid(), CoreSchedulingScope::Thread) {
         Ok(_) => {}
         Err(Errno::INVAL) => return Ok(Some("this kernel has no CONFIG_SCHED_CORE")),
-        Err(error) => return Err(error).context("the kernel does not tell cookies of core scheduling"),
+        Err(error) => return Err(error).context("the kernel does not report core scheduling cookies"),
     }
     let hangs = tandem::doctor_finds("hangs with a sched_ext scheduler as soon as a VM uses it")?;
-    Ok(hangs
-        .then_some("this kernel hangs with cookies under any sched_ext scheduler, and the doctor says so"))
+    Ok(hangs.then_some(
+        "this kernel hangs with cookies under any sched_ext scheduler, and the doctor reports that",
+    ))
 }
 
-/// Busy threads of two cookies, as many of each as there are CPUs, all run on, and get CPU time by their nice values.
+/// Busy threads of two cookies, as many of each as there are CPUs, all run on, and get CPU time by their nice
+/// values.
 pub fn cookies(guest: &Guest) -> Result<()> {
     if let Some(obstacle) = obstacle()? {
         return guest.note(format!("{obstacle}: nothing was tried"));
@@ -69,8 +71,9 @@ pub fn cookies(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// A VM whose rule says so gets a cookie, which stays with it, and another one does not; from then on they never run on a core at
-/// the same time. Where there are no cookies, the log and `tandem vms` say so.
+/// A VM whose rule asks for it gets a cookie, which stays with it, and another one does not; from then on
+/// they never run on a core at the same time. Where there are no cookies, the log and `tandem vms` report
+/// that.
 pub fn apart(guest: &Guest) -> Result<()> {
     let obstacle = obstacle()?;
     let tandem = Tandem::run_with(QUICK)?;
@@ -82,7 +85,7 @@ pub fn apart(guest: &Guest) -> Result<()> {
     let together = time_on_cpus(&vms)?;
 
     tandem.reload(&format!("{QUICK}[[vm]]\nname = \"secret\"\ncores = \"apart\"\n"))?;
-    let shown = wait::until("that `tandem vms` says whether it is apart", || {
+    let shown = wait::until("that `tandem vms` shows whether it is apart", || {
         let shown = succeeds(&["vms", "secret", "--interval", "100ms"])?;
         Ok(shown.lines().find(|line| line.starts_with("cores ")).map(str::to_owned))
     })?;
@@ -90,12 +93,12 @@ pub fn apart(guest: &Guest) -> Result<()> {
         || vms.iter().map(|vm| threads_with_cookie(vm.process().pid())).collect::<Result<Vec<_>>>();
     if let Some(obstacle) = obstacle {
         guest.note(format!("{obstacle}: {shown}"))?;
-        ensure!(shown == "cores    shared, though the settings say apart", "`tandem vms` says {shown}");
+        ensure!(shown == "cores    shared, though the settings say apart", "`tandem vms` shows {shown}");
         let log = tandem.stop()?;
-        ensure!(log.contains("are kept apart by placement alone"), "the log has {log}");
+        ensure!(log.contains("only placement isolates VMs with"), "the log has {log}");
         return Ok(());
     }
-    ensure!(shown == "cores    apart (core scheduling)", "`tandem vms` says {shown}");
+    ensure!(shown == "cores    apart (core scheduling)", "`tandem vms` shows {shown}");
     let [secret, other] = have_cookies()?[..] else { unreachable!("there are two VMs") };
     ensure!(secret.0 == secret.1 && other.0 == 0, "threads with cookies, of all: {secret:?}, {other:?}");
     let apart = time_on_cpus(&vms)?;

@@ -1,7 +1,7 @@
 //! Directed yield: a guest in the guest, whose vCPUs spin for each other on fewer CPUs than they are.
 //!
-//! KVM intercepts PAUSE and calls `yield_to` for those vCPUs that may help; the kernel asks the scheduler, unless it can
-//! tell by itself that the target runs already.
+//! KVM intercepts PAUSE and calls `yield_to` for those vCPUs that may help; the kernel asks the scheduler,
+//! unless it knows that the target runs already.
 
 use crate::guest::probe::Probe;
 use crate::guest::process::Process;
@@ -12,8 +12,8 @@ use rustix::process::Signal;
 use std::process::Command;
 
 const VCPUS: u32 = 4;
-/// How often they leave their guest by PAUSE while it is looked at what becomes of that. Where directed yields help, one in
-/// two or three is followed by a turn; where they do not, one in some hundred.
+/// How often they leave their guest by PAUSE while it is looked at what becomes of that. Where directed
+/// yields help, one in two or three is followed by a turn; where they do not, one in some hundred.
 const PAUSES: u64 = 3_000;
 
 /// How often the pauses of a turn are counted.
@@ -62,10 +62,11 @@ impl SpinningVm {
         self.process.signal(Signal::TERM)?;
         let output = self.process.wait_success()?;
         let turns = output.lines().find_map(|line| line.strip_prefix("turns ")?.parse().ok());
-        turns.context("spin_vm tells no turns")
+        turns.context("spin_vm reports no turns")
     }
 
-    /// Starts one, lets its vCPUs leave their guest by PAUSE that often, and stops it; how many turns there were.
+    /// Starts one, lets its vCPUs leave their guest by PAUSE that often, and stops it; how many turns there
+    /// were.
     fn pause(cpus: u32, options: &[&str], pauses: &Probe) -> Result<u64> {
         let before = pauses.calls()?;
         let vm = Self::start(cpus, options)?;
@@ -73,9 +74,10 @@ impl SpinningVm {
         vm.stop()
     }
 
-    /// How often vCPUs on one CPU leave their guest by PAUSE until the next has had its turn, in the least disturbed of
-    /// some runs. Time does not matter: a CPU that QEMU does not run has no turns, but neither has it pauses. But the
-    /// vCPU that was there is charged for that time, and if it is its turn it waits until the others have had as much.
+    /// How often vCPUs on one CPU leave their guest by PAUSE until the next has had its turn, in the least
+    /// disturbed of some runs. Time does not matter: a CPU that QEMU does not run has no turns, but neither
+    /// has it pauses. But the vCPU that was there is charged for that time, and if it is its turn it waits
+    /// until the others have had as much.
     fn pauses_of_turn(pauses: &Probe) -> Result<f64> {
         let mut least = f64::INFINITY;
         for _ in 0..RUNS {
@@ -87,8 +89,8 @@ impl SpinningVm {
     }
 }
 
-/// The kernel asks the scheduler, which lets targets run that wait in a CPU's queue or in that of an LLC; what it
-/// refuses, it refuses for a reason.
+/// The kernel asks the scheduler, which lets targets run that wait in a CPU's queue or in that of an LLC;
+/// what it refuses, it refuses for a reason.
 pub fn they_succeed(guest: &Guest) -> Result<()> {
     let spins = Probe::set("kvm_vcpu_on_spin")?;
     let asked = Probe::set("yield_to_task_scx")?;
@@ -116,7 +118,8 @@ pub fn they_succeed(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// With directed yields the vCPU whose turn it is soon runs; without, the others wait for the end of their slices.
+/// With directed yields the vCPU whose turn it is soon runs; without, the others wait for the end of their
+/// slices.
 pub fn they_help(guest: &Guest) -> Result<()> {
     let pauses = Probe::set("kvm_vcpu_on_spin")?;
     let kernels_own = SpinningVm::pauses_of_turn(&pauses)?;
@@ -146,7 +149,7 @@ pub fn they_are_fair(guest: &Guest) -> Result<()> {
     let look = || all.iter().map(|&thread| tasks::usage(thread)).collect::<Result<Vec<_>>>();
     let before = look()?;
     let mut shares = Vec::new();
-    // Sooner or later: what a vCPU is charged while QEMU's CPU stands still takes seconds to even out.
+    // Eventually: the charge of a vCPU while QEMU's CPU stands still takes seconds to even out.
     let division = wait::until("a fair division of the CPU", || {
         let now = look()?;
         let ran = now.iter().zip(&before).map(|(now, before)| (now.run_ns - before.run_ns) as f64);

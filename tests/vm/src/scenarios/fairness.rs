@@ -1,4 +1,4 @@
-//! Who gets how much: weights, cgroups, pinned tasks, sleepers.
+//! How much each task gets: weights, cgroups, pinned tasks, sleepers.
 
 use crate::guest::cgroup::Cgroup;
 use crate::guest::process::Process;
@@ -48,7 +48,8 @@ pub fn cgroup_weights(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Cgroups get what `cpu.max` says of the time of the CPUs, a nested one no more than its parent, and all of it again without.
+/// Cgroups get the time of the CPUs that `cpu.max` allows, a nested one no more than its parent, and all of
+/// it again without a limit.
 pub fn cgroup_limits(guest: &Guest) -> Result<()> {
     const PERIOD: Duration = Duration::from_millis(100);
     const STRETCH: Duration = Duration::from_secs(10);
@@ -56,7 +57,7 @@ pub fn cgroup_limits(guest: &Guest) -> Result<()> {
     let outer = Cgroup::create("limited")?;
     outer.set("cpu.max", "50000 100000")?;
     if tandem::doctor_finds("would not be enforced: /limited; `tandem run` refuses")? {
-        return guest.note("this kernel tells schedulers nothing of limits: nothing was tried");
+        return guest.note("this kernel does not pass limits to schedulers: nothing was tried");
     }
     let tandem = Tandem::run(&[])?;
     outer.set("cgroup.subtree_control", "+cpu")?;
@@ -68,14 +69,16 @@ pub fn cgroup_limits(guest: &Guest) -> Result<()> {
         let before = tandem::counters()?;
         outer.set("cpu.max", of_outer)?;
         inner.set("cpu.max", of_inner)?;
-        // What runs learns of the limit at the CPU's next tick, which is late if the emulated CPU has to wait for a real one.
+        // What runs learns of the limit at the CPU's next tick, which is late if the emulated CPU has to wait
+        // for a real one.
         wait::until("that each thread has been throttled", || {
             Ok((tandem::counters()?.since(&before)["throttled"] >= THREADS.into()).then_some(()))
         })?;
         thread::sleep(2 * PERIOD);
         let (start, ran_before) = (Instant::now(), inner.cpu_time()?);
         thread::sleep(STRETCH);
-        // A task that goes on because the timer of its emulated CPU is late is in debt, which the cgroup pays afterwards.
+        // A task that continues because the timer of its emulated CPU is late is in debt, which the cgroup
+        // pays afterwards.
         let used = wait::until("that no more is used than is allowed", || {
             let used = (inner.cpu_time()? - ran_before).as_secs_f64() / start.elapsed().as_secs_f64();
             Ok((used <= allowed * 1.02).then_some(used))
@@ -112,7 +115,7 @@ pub fn equal_tasks(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Tasks that may use one CPU only get what they want of it, though others have filled all CPUs.
+/// Tasks that may use only one CPU get their demand on it, though others have filled all CPUs.
 pub fn pinned_tasks(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let all = cpus::online()?;
@@ -136,7 +139,8 @@ pub fn pinned_tasks(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Tasks that change their affinity all the time, and have to leave their CPU for that now and then, get as much as others.
+/// Tasks that change their affinity all the time, and have to leave their CPU for that now and then, get as
+/// much as others.
 pub fn changes_of_affinity(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let stay = work::burn(4).start()?;
@@ -151,7 +155,7 @@ pub fn changes_of_affinity(guest: &Guest) -> Result<()> {
 
 /// A task that slept for long does not keep the CPU from others afterwards.
 pub fn sleepers_credit(guest: &Guest) -> Result<()> {
-    /// What the other one runs meanwhile.
+    /// The run time of the other one meanwhile.
     const SLEEP: Duration = Duration::from_secs(3);
     let tandem = Tandem::run(&[])?;
     let awake = work::burn(1).on(&[CPU]).start()?;
@@ -172,8 +176,8 @@ pub fn sleepers_credit(guest: &Guest) -> Result<()> {
 
 /// What each of the processes uses while each of them is switched that often.
 ///
-/// An emulated CPU may not run for a hundred milliseconds, which then count as a task's: what evens out is the number of
-/// turns, not the time.
+/// An emulated CPU may not run for a hundred milliseconds, which then count as a task's: what evens out is
+/// the number of turns, not the time.
 pub(super) fn used(processes: &[&Process], switches: u64) -> Result<Vec<Usage>> {
     let usage = |process: &&Process| tasks::usage_of_process(process.pid());
     let before = processes.iter().map(usage).collect::<Result<Vec<_>>>()?;
@@ -184,7 +188,7 @@ pub(super) fn used(processes: &[&Process], switches: u64) -> Result<Vec<Usage>> 
     })
 }
 
-/// Whether a ratio is what is expected, up to a factor of 1.5. Where weights do not count, it is off by three.
+/// Whether a ratio is as expected, up to a factor of 1.5. Where weights do not count, it is off by three.
 fn is_about(ratio: f64, expected: f64) -> bool {
     (expected / 1.5..expected * 1.5).contains(&ratio)
 }

@@ -1,4 +1,5 @@
-//! Guest mode: one flat domain over all vCPUs. For a leg whose CPUs have caches of their own, as guests often see it.
+//! Guest mode: one flat domain over all vCPUs. For a leg whose CPUs have caches of their own, as guests often
+//! see it.
 
 use crate::guest::tandem::{self, Tandem};
 use crate::guest::tasks::{self, Usage, threads};
@@ -6,11 +7,11 @@ use crate::guest::{Guest, cpus, wait, work};
 use anyhow::{Result, ensure};
 use std::time::Duration;
 
-/// A round of ping-pong takes longer on an emulated CPU than the 50 us within which a waker usually counts as about to
-/// sleep.
+/// A round of ping-pong takes longer on an emulated CPU than the 50 us within which a waker usually counts as
+/// about to sleep.
 const SETTINGS: &str = "mode = \"guest\"\n[fairness]\nsync_run_max = \"2 ms\"\n";
 const SAMPLES: u32 = 150;
-/// How much each task runs until it is told how much it waited.
+/// How much each task runs before its wait is evaluated.
 const RUN: Duration = Duration::from_secs(2);
 
 /// Two tasks that take turns, as in UnixBench's context1, do so on one vCPU, and the other vCPUs sleep.
@@ -40,7 +41,8 @@ pub fn ping_pong_stays_on_one_vcpu(guest: &Guest) -> Result<()> {
     let together = f64::from(together) / f64::from(SAMPLES);
     guest.note(format!("{rounds} rounds, {:.0}% of the time on one vCPU", 100.0 * together))?;
     guest.note(format!("{:.0}% of {wake_ups} wake-ups stayed with the waker", 100.0 * stayed / wake_ups))?;
-    // The two are looked at one after the other, and may move between the looks; at random it would be a quarter.
+    // The two are sampled one after the other, and may move between the samples; at random it would be a
+    // quarter.
     ensure!(together > 0.5, "the players were on different vCPUs");
     ensure!(stayed > 0.7 * wake_ups, "wake-ups did not stay with the waker");
     drop(players);
@@ -48,7 +50,7 @@ pub fn ping_pong_stays_on_one_vcpu(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// As many tasks as vCPUs have one each, whatever the topology says.
+/// As many tasks as vCPUs have one each, whatever the reported topology.
 pub fn all_vcpus_are_used(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run_with(SETTINGS)?;
     let count = cpus::online()?.len();

@@ -1,4 +1,4 @@
-//! That the guest is what the other scenarios take it for. None of these needs the scheduler.
+//! The guest has the properties that the other scenarios assume. None of these needs the scheduler.
 
 use super::hackbench;
 use crate::guest::{Guest, cpus, sched_ext};
@@ -46,7 +46,8 @@ pub fn hackbench_runs(guest: &Guest) -> Result<()> {
     guest.note(hackbench()?)
 }
 
-/// The guest can be a host: KVM works in it. Whether KVM lets a spinning vCPU go on is noted, and left to other scenarios.
+/// The guest can be a host: KVM works in it. Whether KVM lets a spinning vCPU continue is noted, and left to
+/// other scenarios.
 pub fn kvm_is_there(guest: &Guest) -> Result<()> {
     ensure!(Path::new("/dev/kvm").exists(), "there is no /dev/kvm");
     let count = fs::read_to_string("/sys/module/kvm_amd/parameters/pause_filter_count")?;

@@ -1,4 +1,4 @@
-//! CPUs come and go: the scheduler is loaded again, and what was set stays.
+//! CPUs come and go: the scheduler is loaded again, and its settings and preferences stay.
 
 use super::{MOSTLY, hackbench};
 use crate::guest::tandem::Tandem;
@@ -9,7 +9,8 @@ use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A task's preference holds when the scheduler has been loaded again, and so does that of a CPU that was away.
+/// A task's preference holds when the scheduler has been loaded again, and so does that of a CPU that was
+/// away.
 pub fn preferences_survive(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let stays = work::pulse(2, 5 * MS, 5 * MS).preferring(&["--cpus", "0-1"]).start()?;
@@ -31,7 +32,7 @@ pub fn preferences_survive(guest: &Guest) -> Result<()> {
     let output = tandem.stop()?;
     ensure!(
         output.matches("loading again").count() == 2,
-        "it did not say that it was loaded again: {output}"
+        "it did not report that it was loaded again: {output}"
     );
     Ok(())
 }

@@ -9,18 +9,20 @@ use anyhow::{Result, ensure};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How often it is looked where tasks are.
+/// How often the places of tasks are sampled.
 const SAMPLES: u32 = 40;
-/// The CPUs that groups share: half of them, in all nodes, so that each runs often enough where many are emulated by few.
+/// The CPUs that groups share: half of them, in all nodes, so that each runs often enough where many are
+/// emulated by few.
 const SHARED: [u32; 16] = [0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27];
-/// How long these run until threads have spread over them, and then until shares are told, by their own clocks: what evens
-/// out is the number of turns, and turns end with ticks.
+/// How long these run until threads have spread over them, and then until shares are told, by their own
+/// clocks: what evens out is the number of turns, and turns end with ticks.
 const SPREAD: Duration = Duration::from_secs(1);
 const WATCHED: Duration = Duration::from_secs(1);
-/// How far a share may be from what the weights say.
+/// How far a share may be from that of the weights.
 const SHARE_OFF_MAX: f64 = 0.05;
 
-/// Half as many tasks as cores wake up on cores of their own, mostly: at random a third of them would share one.
+/// Half as many tasks as cores wake up on cores of their own, mostly: at random a third of them would share
+/// one.
 pub fn cores_before_threads(guest: &Guest) -> Result<()> {
     const MS: Duration = Duration::from_millis(1);
     let machine = &guest.leg.machine;
@@ -33,7 +35,7 @@ pub fn cores_before_threads(guest: &Guest) -> Result<()> {
     let (mut samples, mut apart) = (0, 0.0);
     wait::until("that all tasks run", || {
         let now = look()?;
-        // All have slept since the look before, and found a CPU anew.
+        // All have slept since the sample before, and found a CPU anew.
         if now.iter().zip(&last).all(|(now, last)| now.voluntary_switches > last.voluntary_switches) {
             last = now;
             samples += 1;
@@ -54,7 +56,8 @@ pub fn cores_before_threads(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Two groups below a common one, each with as many busy threads as that has CPUs, share these by their weights.
+/// Two groups below a common one, each with as many busy threads as that has CPUs, share these by their
+/// weights.
 pub fn weights_of_many_threads(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let count = SHARED.len() as u32;

@@ -1,4 +1,4 @@
-//! How long those wait who use less than their share.
+//! How long tasks wait that use less than their share.
 
 use crate::guest::switches::{TICK_NS, Trace};
 use crate::guest::tandem::Tandem;
@@ -7,9 +7,10 @@ use crate::guest::{Guest, cpus, wait, wakeups, work};
 use anyhow::{Result, ensure};
 use std::time::Duration;
 
-/// Wake-ups that are looked at.
+/// Wake-ups that are evaluated.
 const WAKE_UPS: u64 = 250;
-/// The longest that a sleeper may wait, by its CPU's own clock: the scheduler's longest slice, 20 ms, and a tick.
+/// The longest that a sleeper may wait, by its CPU's own clock: the scheduler's longest slice, 20 ms, and a
+/// tick.
 const WAIT_MAX_NS: u64 = 24_000_000;
 
 /// What waits after wake-ups were.
@@ -18,8 +19,8 @@ struct Waits {
     longest_ns: u64,
 }
 
-/// A task that sleeps most of the time, beside two that compute on each CPU, waits no longer than under the kernel's own
-/// scheduler where it has waited long, and never longer than a slice.
+/// A task that sleeps most of the time, beside two that compute on each CPU, waits no longer than under the
+/// kernel's own scheduler where it has waited long, and never longer than a slice.
 pub fn sleepers_wait_little(guest: &Guest) -> Result<()> {
     let own = waits(guest, "EEVDF")?;
     let tandem = Tandem::run(&[])?;

@@ -26,7 +26,8 @@ pub fn loads_schedules_unloads(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// When the command is killed, the kernel goes on with its own scheduler, and the command can be started again.
+/// When the command is killed, the kernel continues with its own scheduler, and the command can be started
+/// again.
 pub fn survives_kill(_: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     tandem.process().signal(Signal::KILL)?;

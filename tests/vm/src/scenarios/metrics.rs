@@ -1,4 +1,5 @@
-//! The metrics: they tell of the scheduler and of VMs, come and go with the settings, and no user keeps others from them.
+//! The metrics: they cover the scheduler and VMs, come and go with the settings, and no user keeps others
+//! from them.
 
 use super::control_socket::{READER, USER, connect, read_line, write_users};
 use super::succeeds;
@@ -17,9 +18,9 @@ use std::time::Duration;
 const ADDRESS: &str = "127.0.0.1:9764";
 /// Settings with metrics, for which [`start_loopback`] is needed as well.
 pub const LISTEN: &str = "[metrics]\nlisten = \"127.0.0.1:9764\"\n";
-/// Looks every second: times at home are as old as the last look.
+/// Scans every second: times at home are as old as the last scan.
 const QUICK: &str = "[agent]\nlook_interval = \"1 s\"\n";
-/// The last resort against a service that hangs. It closes what is silent after seconds by itself.
+/// A safety net against a service that hangs. It closes silent connections after seconds by itself.
 const READ_TIME_MAX: Duration = Duration::from_secs(600);
 /// As many as an attacker opens.
 const CONNECTIONS: usize = 900;
@@ -35,7 +36,7 @@ pub fn start_loopback() -> Result<()> {
     Ok(())
 }
 
-/// How often the agent has looked around since it began.
+/// The number of the agent's scans since it began.
 pub fn agents_looks() -> Result<u64> {
     Ok(value(&page()?, "tandem_agent_looks_total ")? as u64)
 }
@@ -57,7 +58,7 @@ pub fn client() -> Result<TcpStream> {
 /// What comes back for a request.
 fn ask(request: &[u8]) -> Result<String> {
     let mut stream = client()?;
-    // The service may have said no before it has all.
+    // The service may have refused before it has received everything.
     let _ = stream.write_all(request);
     let mut answer = Vec::new();
     // What came before the connection was reset is there.
@@ -88,11 +89,11 @@ pub fn vms_as(user: u32) -> Result<String> {
         stream.write_all(b"\"vms\"\n")?;
         read_line(&stream)
     });
-    asked.join().map_err(|_| anyhow!("who asked panicked"))?
+    asked.join().map_err(|_| anyhow!("the client panicked"))?
 }
 
-/// Metrics have the scheduler's counters and the VMs, whose times at home rise; the group may read the same by the
-/// socket; and the settings switch them off without loading the scheduler again.
+/// Metrics have the scheduler's counters and the VMs, whose times at home rise; the group may read the same
+/// by the socket; and the settings switch them off without loading the scheduler again.
 pub fn tell_of_a_vm(guest: &Guest) -> Result<()> {
     let tandem = scheduler_with_metrics()?;
     let vm = Vm::start("measured", 2)?;
@@ -105,11 +106,12 @@ pub fn tell_of_a_vm(guest: &Guest) -> Result<()> {
         Ok(Some(page()?).filter(|page| value(page, &at_home).is_ok_and(|home| home > first)))
     })?;
     ensure!(value(&text, "tandem_scheduler_up")? == 1.0, "the scheduler is not up: {text}");
-    ensure!(text.contains("tandem_scheduler_info{mode=\"host\""), "the mode is not told: {text}");
+    ensure!(text.contains("tandem_scheduler_info{mode=\"host\""), "the mode is missing: {text}");
     let expired = value(&text, "tandem_expired_total ")?;
-    ensure!(expired > 0.0 && expired <= counters()?["expired"] as f64, "expired is told as {expired}");
-    // An agent that has looked at it between the start of its first vCPU and its second looks again after a minute.
-    wait::until("that its two vCPUs are told", || {
+    ensure!(expired > 0.0 && expired <= counters()?["expired"] as f64, "expired is {expired}");
+    // An agent that has examined it between the start of its first vCPU and its second does so again after a
+    // minute.
+    wait::until("that its two vCPUs are reported", || {
         Ok((value(&page()?, &format!("tandem_vm_vcpus{labels}"))? == 2.0).then_some(()))
     })?;
     ensure!(value(&text, &format!("tandem_vm_home{labels},node=\"{}\"", home.home[0]))? == 1.0);
@@ -125,12 +127,9 @@ pub fn tell_of_a_vm(guest: &Guest) -> Result<()> {
     ensure!(value(&text, "tandem_cpu_seconds_total{node=\"1\"")? > 0.0, "CPUs have done nothing");
 
     let told = vms_as(READER)?;
-    ensure!(
-        told.contains("\"name\":\"measured\"") && told.contains("\"home_ns\":"),
-        "the group is told {told}"
-    );
+    ensure!(told.contains("\"name\":\"measured\"") && told.contains("\"home_ns\":"), "the group gets {told}");
     let told = vms_as(USER)?;
-    ensure!(told.contains("\"refused\"") && !told.contains("measured"), "a stranger is told {told}");
+    ensure!(told.contains("\"refused\"") && !told.contains("measured"), "another user gets {told}");
 
     let loadings = sched_ext::loadings()?;
     tandem.reload(QUICK)?;
@@ -139,7 +138,7 @@ pub fn tell_of_a_vm(guest: &Guest) -> Result<()> {
     wait::until("metrics", || Ok(page().ok()))?;
     ensure!(sched_ext::loadings()? == loadings, "the scheduler was loaded again for its metrics");
     drop(vm);
-    wait::until("that the VM is not told", || Ok((!page()?.contains(&labels)).then_some(())))?;
+    wait::until("that the VM is no longer reported", || Ok((!page()?.contains(&labels)).then_some(())))?;
     tandem.stop()?;
     Ok(())
 }
@@ -151,14 +150,15 @@ fn files_and_threads(agent: u32) -> Result<(usize, usize)> {
     Ok((entries("fd")?, entries("task")?))
 }
 
-/// Nothing that a user sends keeps others from the metrics, or costs the agent more than it has to spare.
+/// Nothing that a user sends keeps others from the metrics, or costs the agent more than it can spare.
 pub fn hostile_user(guest: &Guest) -> Result<()> {
     let tandem = scheduler_with_metrics()?;
     wait::until("metrics", || Ok(page().ok()))?;
     let agent_before = agent()?;
     let (files_before, threads_before) = files_and_threads(agent_before)?;
     let streams = thread::spawn(attack).join().map_err(|_| anyhow!("the attacker panicked"))??;
-    // The service gives up a client that has said nothing for 2 s; on a busy machine this one may be stopped for as long.
+    // The service drops a client that has sent nothing for 2 s; on a busy machine this one may be stopped for
+    // as long.
     (0..TRIES).find_map(|_| page().ok()).context("there is no page while there are silent clients")?;
     let (files, threads) = files_and_threads(agent_before)?;
     guest.note(format!("{} connections: {files} files and {threads} threads in the agent", streams.len()))?;

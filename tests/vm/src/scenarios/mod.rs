@@ -1,4 +1,4 @@
-//! What is tried in guests, a file a subject. [`crate::leg`] has the table of what runs where.
+//! The scenarios for guests, one file per subject. [`crate::leg`] has the table of legs and scenarios.
 
 pub mod abuse;
 pub mod agreement;
@@ -35,8 +35,8 @@ use anyhow::{Context, Result, ensure};
 use std::process::Command;
 use std::time::Duration;
 
-/// The share of its time that a task spends where it is said to be, or more. Not all of it: on emulated CPUs the kernel's
-/// own work takes long enough for a task to find its CPU taken now and then.
+/// The share of its time, or more, that a task spends where it should be. Not all of it: on emulated CPUs the
+/// kernel's own work takes long enough for a task to find its CPU taken now and then.
 const MOSTLY: f64 = 0.75;
 
 /// The scheduler's longest slice, ns.
@@ -68,21 +68,21 @@ fn wait_little_beside_idle(guest: &Guest, threads: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// Runs hackbench: 80 processes that wake each other all the time. What it tells about its time.
+/// Runs hackbench: 80 processes that wake each other all the time. Returns its report of the time.
 fn hackbench() -> Result<String> {
     let mut hackbench = Process::start(Command::new("hackbench").args(["--groups", "2", "--loops", "50"]))?;
     let output = hackbench.wait_success()?;
     let time = output.lines().find_map(|line| line.strip_prefix("Time: "));
-    Ok(format!("hackbench: {} s", time.context("hackbench tells no time")?))
+    Ok(format!("hackbench: {} s", time.context("hackbench reports no time")?))
 }
 
-/// Who prefers what, a line each, without what came of it.
+/// The preferences of tasks and cgroups, a line each, without their effects.
 fn preferences() -> Result<String> {
     let shown = succeeds(&["prefer", "show"])?;
     Ok(shown.lines().map(|line| line.split(';').next().unwrap_or_default().to_owned() + "\n").collect())
 }
 
-/// Runs a verb that must succeed; what it printed.
+/// Runs a verb that must succeed; returns its output.
 fn succeeds(arguments: &[&str]) -> Result<String> {
     let output = tandem::call(arguments)?;
     ensure!(output.status.success(), "`tandem {}`: {}", arguments.join(" "), tandem::describe(&output));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Two groups go to the homes that they are given, stay there, and go to others when these are exchanged.
+/// Two groups go to the homes that they get, stay there, and go to others when these are exchanged.
 pub fn groups_stay_home(guest: &Guest) -> Result<()> {
     let nodes = [cpus::of_node(0)?, cpus::of_node(1)?];
     let tandem = Tandem::run(&[])?;
@@ -35,13 +35,14 @@ pub fn groups_stay_home(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Two threads that want a quarter of a node's two CPUs: besides the other one, there is what the kernel and this test do,
-/// which on a busy machine is more.
+/// Two threads that want a quarter of a node's two CPUs: besides the other one, there is what the kernel and
+/// this test do, which on a busy machine is more.
 fn group() -> Result<Process> {
     work::pulse(2, 3 * MS, 9 * MS).start()
 }
 
-/// A group that wants more than its home has uses the other node while that idles, and leaves it to those at home there.
+/// A group that demands more than its home has uses the other node while that idles, and leaves it to the
+/// group at home there.
 pub fn no_node_idles(guest: &Guest) -> Result<()> {
     let nodes = [cpus::of_node(0)?, cpus::of_node(1)?];
     let tandem = Tandem::run(&[])?;

@@ -1,4 +1,4 @@
-//! An agent that only observes: what it tells of VMs where no scheduler is loaded.
+//! An agent that only observes: its reports of VMs where no scheduler is loaded.
 
 use super::metrics::{LISTEN, page, start_loopback, value};
 use super::succeeds;
@@ -14,8 +14,9 @@ use std::fs;
 /// A file of settings.
 const SETTINGS_FILE: &str = "/tmp/observe.toml";
 
-/// The home that a VM would get, and what that would save, is told by `tandem vms`, by metrics and in the log. Nothing is loaded, and
-/// there is one service at a time. When it has ended, the scheduler can be loaded.
+/// The home that a VM would get, and what that would save, is told by `tandem vms`, by metrics and in the
+/// log. Nothing is loaded, and there is one service at a time. When it has ended, the scheduler can be
+/// loaded.
 pub fn before_loading(guest: &Guest) -> Result<()> {
     start_loopback()?;
     fs::write(SETTINGS_FILE, format!("{QUICK}{LISTEN}"))?;
@@ -34,14 +35,14 @@ pub fn before_loading(guest: &Guest) -> Result<()> {
     guest.note(format!("node {planned:?} would save {saving:.3} CPUs at least"))?;
     ensure!(shown.contains(&format!("({})", planned[0])), "`tandem vms` shows {shown}");
     let detail = succeeds(&["vms", "shown", "--interval", "200ms"])?;
-    ensure!(detail.contains("would be node") && detail.contains("would save"), "it tells {detail}");
+    ensure!(detail.contains("would be node") && detail.contains("would save"), "it shows {detail}");
     for verb in [&["run"][..], &["run", "--observe"]] {
         let output = tandem::call(verb)?;
         ensure!(output.status.code() == Some(1), "a second one: {}", tandem::describe(&output));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(
-            said == "tandem: another `tandem run` is at work; end it first\n",
-            "a second one says {said}"
+            said == "tandem: another `tandem run` is running; stop it first\n",
+            "a second one prints {said}"
         );
     }
     wait::until("a line of figures", || {
@@ -53,7 +54,7 @@ pub fn before_loading(guest: &Guest) -> Result<()> {
         output.contains("VM shown (process ") && output.contains("would get node"),
         "the log has {output}"
     );
-    ensure!(homes()?.is_empty(), "homes are told of after the end");
+    ensure!(homes()?.is_empty(), "homes are published after the end");
 
     let tandem = Tandem::run_with(QUICK)?;
     ensure!(vm.wait_for_home()?.home.len() == 1, "the scheduler gives it no home");

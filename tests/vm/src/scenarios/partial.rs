@@ -1,4 +1,4 @@
-//! A part of the tasks under the scheduler, and the others under the kernel's own.
+//! Some tasks under the scheduler, and the others under the kernel's own.
 
 use super::bad_input::{BAD_INPUT, refused};
 use crate::guest::cgroup::Cgroup;
@@ -70,8 +70,8 @@ fn with_own_cpus(name: &str) -> Result<Cgroup> {
     Ok(cgroup)
 }
 
-/// Tasks of a cgroup are taken as they come, with all that they have but the policy, and given back as they go, at other settings, and in
-/// the end.
+/// Tasks of a cgroup are taken as they come, with all that they have but the policy, and given back as they
+/// go, at other settings, and in the end.
 pub fn tasks_come_and_go(guest: &Guest) -> Result<()> {
     let part = with_own_cpus("part")?;
     let inner = part.create_below("inner")?;
@@ -84,7 +84,7 @@ pub fn tasks_come_and_go(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run_with(settings)?;
     ensure!(
         tandem.process().output().contains("tasks of /part; the others stay"),
-        "it does not say what it has"
+        "it does not report its tasks"
     );
     // They were taken before the scheduler was loaded.
     let threads = tasks::threads(inside.pid())?;
@@ -106,7 +106,7 @@ pub fn tasks_come_and_go(guest: &Guest) -> Result<()> {
     wait_for("that all others are taken", &outside, EXT)?;
     ensure!(policy(2)? == OTHER, "the kernel's threads were taken");
     tandem.reload("")?;
-    wait_for("that nobody needs a policy under a scheduler of all", &outside, OTHER)?;
+    wait_for("that no task needs a policy under a scheduler of all", &outside, OTHER)?;
     wait_for_decisions("that the scheduler runs all")?;
     tandem.stop()?;
     ensure!(policy(chosen.pid())? == BATCH, "a task has lost the policy that it had chosen");
@@ -126,7 +126,7 @@ pub fn tasks_come_and_go(guest: &Guest) -> Result<()> {
     })?;
     drop((shell, away));
     fs::remove_file(LEAVE)?;
-    // Whoever is killed gives nothing back, and without a scheduler the policy changes nothing.
+    // A killed process gives nothing back, and without a scheduler the policy changes nothing.
     tandem.process().signal(Signal::KILL)?;
     let (_, _) = tandem.wait()?;
     let ran = tasks::usage_of_process(inside.pid())?.run();
@@ -136,12 +136,12 @@ pub fn tasks_come_and_go(guest: &Guest) -> Result<()> {
     guest.note(format!("{} threads of a cgroup came and went with their nice values", threads.len()))
 }
 
-/// Whoever hides in the part, where a path is too long for anybody to read, is outside; that is told.
+/// A task that hides in the part, where a path is too long to be read, is outside; the log reports that.
 pub fn who_hides_is_outside(guest: &Guest) -> Result<()> {
     let part = with_own_cpus("part")?;
     let tandem = Tandem::run_with("[partial]\ncgroups = [\"/part\"]\n")?;
     let level = "x".repeat(250);
-    // Twenty levels, of which a path has room for sixteen.
+    // Twenty levels; a path has room for sixteen.
     let script = format!(
         "while [ ! -e {LEAVE} ]; do busybox sleep 0.1; done; cd -P {}; for i in $(busybox seq 20); do busybox mkdir {level}; cd -P {level}; done; \
          echo $$ > cgroup.procs; busybox sleep 1000 & wait",
@@ -157,9 +157,9 @@ pub fn who_hides_is_outside(guest: &Guest) -> Result<()> {
     drop(shell);
     fs::remove_file(LEAVE)?;
     let told = tandem.process().output();
-    ensure!(told.contains("counts as outside: "), "it does not say that one is hidden: {told}");
+    ensure!(told.contains("counts as outside: "), "it does not report that one is hidden: {told}");
     tandem.stop()?;
-    wait::until("the end of who hid", || {
+    wait::until("the end of the hidden task", || {
         let events = fs::read_to_string(format!("{}/cgroup.events", part.directory()))?;
         Ok(events.contains("populated 0").then_some(()))
     })?;
@@ -171,8 +171,8 @@ pub fn who_hides_is_outside(guest: &Guest) -> Result<()> {
     guest.note("one that hid was given back")
 }
 
-/// On CPUs that they share, the kernel's tasks come first. Where the kernel sees to it that the others do not starve, they do not; where
-/// it does not, a part without CPUs of its own is refused.
+/// On CPUs that they share, the kernel's tasks come first. Where the kernel sees to it that the others do not
+/// starve, they do not; where it does not, a part without CPUs of its own is refused.
 pub fn a_part_beside_others(guest: &Guest) -> Result<()> {
     let settings = "watchdog = \"10 s\"\n[partial]\ncgroups = [\"/part\"]\n";
     let part = Cgroup::create("part")?;
@@ -205,7 +205,8 @@ pub fn a_part_beside_others(guest: &Guest) -> Result<()> {
         "beside two tasks of the kernel's scheduler, one of the part has {:.1}% of their CPU",
         100.0 * share
     ))?;
-    // The server gives 50 ms a second (`ext_server_init()`), and the time of an emulated CPU is not all seen.
+    // The server gives 50 ms per second (`ext_server_init()`), and the time of an emulated CPU is not all
+    // visible.
     ensure!(share > 0.025, "the part starves");
     drop((inside, outside));
     tandem.stop()?;

@@ -1,4 +1,4 @@
-//! How large the scheduler is, so that growth is seen.
+//! The size of the scheduler, so that growth is noticed.
 
 use crate::guest::Guest;
 use crate::guest::tandem::Tandem;
@@ -8,7 +8,7 @@ use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions, ProgramInfo};
 /// The most instructions that the kernel's verifier follows for one program (`BPF_COMPLEXITY_LIMIT_INSNS`).
 const VERIFIED_MAX: u32 = 1_000_000;
 
-/// The verifier accepts all programs and is far from giving up; what each takes is noted.
+/// The verifier accepts all programs and is far from its limits; the cost of each is noted.
 pub fn programs_are_verified(guest: &Guest) -> Result<()> {
     let before: Vec<u32> = ProgInfoIter::default().map(|program| program.id).collect();
     let scheduler = Tandem::run(&[])?;

@@ -13,10 +13,11 @@ const US: Duration = Duration::from_micros(1);
 const BEGIN: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Every wake-up may preempt at once, so that rate control alone makes the difference. Limits are by the guest's clock, and a
-/// CPU that QEMU seldom runs has few context switches by that anyway; so slices are the usual 20 ms five times over, and
-/// what is limited is limited to fewer switches than a CPU has that gets a hundredth of the machine's. The end of a slice
-/// is enough for the threshold, so that all windows are limited but the first.
+/// Every wake-up may preempt at once, so that rate control alone makes the difference. Limits are by the
+/// guest's clock, and a CPU that QEMU seldom runs has few context switches by that anyway; so slices are the
+/// usual 20 ms five times over, and what is limited is limited to fewer switches than a CPU has that gets a
+/// hundredth of the machine's. The end of a slice is enough for the threshold, so that all windows are
+/// limited but the first.
 const STORMY: &str = "[fairness]\npreempt_margin = \"0 s\"\nslice = \"100 ms\"\nslice_min = \"100 ms\"\n\
      [rate_control]\nwindow = \"400 ms\"\n";
 
@@ -86,7 +87,8 @@ pub fn storm_of_wake_ups(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// A storm of latency-critical tasks, which nice values below 0 make, passes rate control, if settings say so.
+/// A storm of latency-critical tasks, which nice values below 0 make, passes rate control, if settings say
+/// so.
 pub fn exemption(guest: &Guest) -> Result<()> {
     let run = |exempt: bool| {
         Storm::rage(&format!("threshold = 1\nratelimit = \"100 ms\"\nlatency_exempt = {exempt}\n"), -5)

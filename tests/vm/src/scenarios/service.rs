@@ -13,12 +13,14 @@ use std::os::unix::net::UnixDatagram;
 const UNIT: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/tandem.service"));
 /// Where the service manager listens.
 const SOCKET: &str = "/tmp/notify";
-/// Time within which the manager wants to hear of the service, us. As in a unit, it is longer than loading takes.
+/// Time within which the manager expects a message of the service, us. As in a unit, it is longer than
+/// loading takes.
 const WATCHDOG_US: &str = "4000000";
 /// The same while the scheduler is loaded again.
 const LOADING_US: &str = "300000000";
 
-/// A service manager hears that the scheduler is loaded, that it lives, that it is loaded again, and that it ends.
+/// A service manager hears that the scheduler is loaded, that it lives, that it is loaded again, and that it
+/// ends.
 pub fn notifies_manager(_: &Guest) -> Result<()> {
     let manager = Manager::listen()?;
     let mut run = command("run");
@@ -53,8 +55,8 @@ pub fn notifies_manager(_: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// The capabilities that the unit leaves are those that it takes to load the scheduler and to steer it: with one less
-/// than loading needs, the kernel refuses.
+/// The capabilities that the unit leaves are those that it takes to load the scheduler and to steer it: with
+/// one less than loading needs, the kernel refuses.
 pub fn capabilities_suffice(guest: &Guest) -> Result<()> {
     let capabilities = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
     let capabilities = capabilities.context("the unit limits capabilities")?;

@@ -14,7 +14,7 @@ const REST: [u32; 2] = [2, 3];
 const ALL: [u32; 4] = [0, 1, 2, 3];
 const MS: Duration = Duration::from_millis(1);
 
-/// Tasks sit on their set while it has room, use the rest when others need the set, and come back.
+/// Tasks stay on their set while it has room, use the rest when others need the set, and return.
 pub fn stays_leaves_returns(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run(&[])?;
     let work = work::pulse(2, 5 * MS, 5 * MS).preferring(&["--cpus", "0-1"]).start()?;
@@ -47,7 +47,7 @@ pub fn stays_leaves_returns(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// With all CPUs busy, the ratio `allowed:preferred` says whether tasks wait for their set or anywhere.
+/// With all CPUs busy, the ratio `allowed:preferred` decides whether tasks wait for their set or anywhere.
 pub fn ratio_says_where_to_wait(guest: &Guest) -> Result<()> {
     let run = |settings: &str| -> Result<_> {
         let tandem = Tandem::run_with(settings)?;

@@ -1,5 +1,5 @@
-//! Nobody starves: tasks that may use some CPUs, beside tasks that may use one, real-time ones, and where sets change. For a
-//! leg of eight CPUs that idle.
+//! No task starves: tasks that may use some CPUs, beside tasks that may use one, real-time ones, and where
+//! sets change. For a leg of eight CPUs that idle.
 
 use crate::guest::cgroup::Cgroup;
 use crate::guest::process::Process;
@@ -19,11 +19,12 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 /// The least that a task has to get of its weighted max-min fair share.
 const SHARE_MIN: f64 = 0.5;
 
-/// A task that may use two CPUs gets its share of them beside tasks that are pinned to one each, as the thread of an
-/// emulator does beside pinned vCPUs.
+/// A task that may use two CPUs gets its share of them beside tasks that are pinned to one each, as the
+/// thread of an emulator does beside pinned vCPUs.
 pub fn between_pinned(guest: &Guest) -> Result<()> {
     const BOTH: [u32; 2] = [0, 1];
-    // CPUs of the pinned ones. What is fair of both: with one each, all three have as much; with two each, all five.
+    // CPUs of the pinned ones. The fair share of both: with one each, all three have as much; with two each,
+    // all five.
     let cases = [(&[0, 1, 2, 3, 4, 5, 6, 7][..], 1.0 / 3.0), (&[0, 0, 1, 1, 2], 1.0 / 5.0)];
     let mut worst = (f64::INFINITY, Duration::ZERO);
     for (pinned, fair) in cases {
@@ -85,7 +86,8 @@ pub fn beside_real_time(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Tasks whose CPU set changes while they run go on in the new one at once, whoever else is there.
+/// Tasks whose CPU set changes while they run continue in the new one at once, whatever other tasks are
+/// there.
 pub fn sets_change(guest: &Guest) -> Result<()> {
     const SETS: [&[u32]; 6] = [&[0, 1, 2, 3], &[4, 5, 6, 7], &[3, 4], &[7], &[0, 2, 4, 6], &[1]];
     let tandem = Tandem::run_with(WATCHDOG)?;

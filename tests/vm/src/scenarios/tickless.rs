@@ -1,5 +1,5 @@
-//! CPUs of `nohz_full=`, whose tick the kernel stops while one task runs and the scheduler lets it. For a leg in which they are
-//! [`TICKLESS`] and another one.
+//! CPUs of `nohz_full=`, whose tick the kernel stops while one task runs and the scheduler allows it. For a
+//! leg in which they are [`TICKLESS`] and another one.
 
 use super::fairness;
 use crate::guest::cpus::{self, TimerInterrupts};
@@ -11,13 +11,14 @@ use std::time::Duration;
 
 /// The CPU without a tick on which tasks run.
 const TICKLESS: u32 = 2;
-/// A CPU that has its tick, beside a task that keeps it busy: it tells how many there would be.
+/// A CPU that has its tick, beside a task that keeps it busy: its ticks are the measure.
 const USUAL: u32 = 1;
 /// How many of these are waited for.
 const TICKS: u64 = 1_000;
-/// How long the task without ticks has to run meanwhile. The kernel tells that once a second, for want of ticks.
+/// How long the task without ticks has to run meanwhile. For want of ticks, the kernel updates that once per
+/// second.
 const RUN: Duration = Duration::from_secs(3);
-/// The most interrupts of a timer without a tick, and the fewest with it, to those of the other CPU.
+/// The most timer interrupts without a tick, and the fewest with it, relative to those of the other CPU.
 const STOPPED_MAX: f64 = 0.2;
 const TICKING_MIN: f64 = 0.33;
 /// How often each of two tasks is switched while their shares are measured.
@@ -65,14 +66,14 @@ pub fn together_with_ticks(guest: &Guest) -> Result<()> {
 
 /// Timer interrupts of the CPU without ticks to those of the other one, while this task alone runs there.
 fn ticks_while_alone(task: &Process) -> Result<f64> {
-    // Until somebody has decided that it is alone, and tasks that started it have gone.
+    // Until the scheduler has noticed that it is alone, and tasks that started it are gone.
     run_for(task, Duration::from_secs(1), 1)?;
     let before = TimerInterrupts::read()?;
     run_for(task, RUN, TICKS)?;
     Ok(ratio(&before, &TimerInterrupts::read()?))
 }
 
-/// Waits until the task has run that long, and the other CPU has taken so many ticks.
+/// Waits until the task has run that long, and the other CPU has taken this many ticks.
 fn run_for(task: &Process, time: Duration, ticks: u64) -> Result<()> {
     let (before, used) = (TimerInterrupts::read()?, tasks::usage(task.pid())?);
     wait::until("that a task runs for some seconds", || {

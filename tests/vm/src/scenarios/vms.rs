@@ -12,18 +12,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::Command;
 
-/// Looks every second, and no rest: what takes minutes on a host takes seconds here.
+/// Scans every second, without a rest: what takes minutes on a host takes seconds here.
 pub const QUICK: &str = "[agent]\nlook_interval = \"1 s\"\nlooks_in_a_row = 2\nrest = \"0 s\"\n";
-/// How often the agent may look until it has found a VM, or forgotten it: twice, and as often again.
+/// How many scans the agent may need to find a VM, or to forget it: twice, and as often again.
 const LOOKS_MAX: u64 = 4;
-/// How often an agent looks that has read where memory is, until it begins to move it: at once, and three times as often again.
+/// How many scans an agent that has read where memory is may need to begin moving it: one, and three times as
+/// many again.
 const MOVING_LOOKS_MAX: u64 = 8;
 
 /// How often it is measured where vCPUs run until they have to be at home.
 const MEASUREMENTS_MAX: usize = 12;
 
-/// VMs are found when they start, get homes on different nodes, stay there, are shown, and are forgotten when they end,
-/// in order or not.
+/// VMs are found when they start, get homes on different nodes, stay there, are shown, and are forgotten when
+/// they end, in order or not.
 pub fn are_found_and_have_homes(guest: &Guest) -> Result<()> {
     start_loopback()?;
     let tandem = Tandem::run_with(&format!("{QUICK}{LISTEN}"))?;
@@ -36,7 +37,7 @@ pub fn are_found_and_have_homes(guest: &Guest) -> Result<()> {
         let looks = agents_looks()? - before;
         guest.note(format!("{name}: home {:?} after {looks} looks; {}", home.home, home.why))?;
         ensure!(looks <= LOOKS_MAX, "the VM was found too late");
-        ensure!(home.name == name, "its name is told as {}", home.name);
+        ensure!(home.name == name, "its name is {}", home.name);
         nodes.extend(home.home);
         vms.push(vm);
     }
@@ -46,8 +47,8 @@ pub fn are_found_and_have_homes(guest: &Guest) -> Result<()> {
         let share = wait_until_at_home(vm.vcpus(), &home)?;
         guest.note(format!("on node {node}: {:.0}% at home", 100.0 * share))?;
     }
-    // While vCPUs keep all CPUs busy, a command line may take longer to read than `tandem vms` waits, and that names a VM
-    // by its process then.
+    // While vCPUs keep all CPUs busy, a command line may take longer to read than `tandem vms` waits, and
+    // that names a VM by its process then.
     wait::until("that `tandem vms` shows both names", || {
         let shown = succeeds(&["vms", "--interval", "200ms"])?;
         Ok((shown.contains("first") && shown.contains("second")).then_some(()))
@@ -64,12 +65,13 @@ pub fn are_found_and_have_homes(guest: &Guest) -> Result<()> {
     ensure!(looks <= LOOKS_MAX, "VMs that have ended were forgotten too late");
     drop(vms);
     let output = tandem.stop()?;
-    ensure!(!fs::exists("/run/tandem/homes.json")?, "homes are told of after the scheduler was unloaded");
+    ensure!(!fs::exists("/run/tandem/homes.json")?, "homes are published after the scheduler was unloaded");
     ensure!(output.contains("VM first (process ") && output.contains("has ended"), "the log has {output}");
     Ok(())
 }
 
-/// Each of two virtual nodes has a node of its own, where its vCPUs run and stay, also when an agent takes over.
+/// Each of two virtual nodes has a node of its own, where its vCPUs run and stay, also when an agent takes
+/// over.
 pub fn virtual_nodes_have_homes(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run_with(QUICK)?;
     let vm = Vm::start_with_virtual_nodes("virtual", 4)?;
@@ -86,9 +88,10 @@ pub fn virtual_nodes_have_homes(guest: &Guest) -> Result<()> {
         Ok(nodes)
     };
     let before = look()?;
-    // By its process: once, `tandem vms` could not read the command line while vCPUs kept all CPUs busy, and did not know the name.
+    // By its process: once, `tandem vms` could not read the command line while vCPUs kept all CPUs busy, and
+    // did not know the name.
     let detail = succeeds(&["vms", &vm.process().pid().to_string(), "--interval", "200ms"])?;
-    ensure!(detail.contains("virtual node 1 (vCPUs 2-3): node "), "`tandem vms` tells {detail}");
+    ensure!(detail.contains("virtual node 1 (vCPUs 2-3): node "), "`tandem vms` shows {detail}");
     let table = succeeds(&["vms", "--interval", "200ms"])?;
     guest.note(table.trim())?;
     ensure!(table.contains(&format!("{}|{}", before[0], before[1])), "`tandem vms` shows {table}");
@@ -104,9 +107,9 @@ pub fn virtual_nodes_have_homes(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Waits until vCPUs have come home, where there may be no room at first, and stay: one measurement after the other says
-/// that most of them is there. The share of the last. Not of every measurement: a CPU that the emulator does not run leaves its
-/// tasks to others.
+/// Waits until vCPUs have come home, where there may be no room at first, and stay: one measurement after the
+/// other says that most of them is there. The share of the last. Not of every measurement: a CPU that the
+/// emulator does not run leaves its tasks to others.
 fn wait_until_at_home(vcpus: &[u32], home: &[u32]) -> Result<f64> {
     let mut shares = vec![0.0];
     while shares.len() <= MEASUREMENTS_MAX {
@@ -120,7 +123,7 @@ fn wait_until_at_home(vcpus: &[u32], home: &[u32]) -> Result<f64> {
     bail!("vCPUs are not at home; the shares of their time there: {:.2?}", &shares[1..])
 }
 
-/// Memory that somebody moves takes the home with it.
+/// Memory that another program moves takes the home with it.
 pub fn homes_follow_memory(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run_with(QUICK)?;
     let vm = Vm::start("moved", 1)?;
@@ -130,8 +133,8 @@ pub fn homes_follow_memory(guest: &Guest) -> Result<()> {
     let pid = vm.process().pid().to_string();
     let moved = Command::new("migratepages").args([&pid, &from.to_string(), &to.to_string()]).output()?;
     ensure!(moved.status.success(), "migratepages: {}", String::from_utf8_lossy(&moved.stderr));
-    // An agent looks at memory as often as it takes little of a CPU, which is seldom where CPUs are emulated; a new one
-    // does at once.
+    // An agent looks at memory as often as it takes little of a CPU, which is seldom where CPUs are emulated;
+    // a new one does at once.
     tandem.reload(&QUICK.replace("looks_in_a_row = 2", "looks_in_a_row = 1"))?;
     let home = vm.wait_for_home_on(to)?;
     guest.note(format!("from node {from} to {to}: {}", home.why))?;
@@ -156,9 +159,9 @@ fn pages_on(vm: &Vm, node: u32) -> Result<u64> {
     Ok(maps.split_ascii_whitespace().filter_map(of_node).sum())
 }
 
-/// Waits until the agent has looked as often as it may until it begins to move memory.
+/// Waits until the agent has scanned as often as it may need to begin moving memory.
 fn wait_for_looks() -> Result<()> {
-    wait::until("that the agent looks around", || {
+    wait::until("that the agent scans", || {
         Ok(agents_looks().is_ok_and(|looks| looks > MOVING_LOOKS_MAX).then_some(()))
     })
 }
@@ -182,7 +185,7 @@ pub fn memory_comes_home(guest: &Guest) -> Result<()> {
     tandem.reload(&format!("{QUICK}memory_mib_per_s = 100\n{rule}"))?;
     wait_for_memory_on(&vm, to)?;
     let what = "of its memory moved to node";
-    wait::until("that the log says so", || Ok(tandem.process().output().contains(what).then_some(())))?;
+    wait::until("that the log reports it", || Ok(tandem.process().output().contains(what).then_some(())))?;
     let (stayed, moved) = (pages_on(&vm, from)?, pages_on(&vm, to)?);
     guest.note(format!("with it: {stayed} pages on node {from}, {moved} on node {to}"))?;
     let output = tandem.process().output();
@@ -223,7 +226,8 @@ pub fn limits_are_respected(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Homes outlive hotplug, an agent that is killed, and a file of settings with a mistake; exceptions come with a reload.
+/// Homes outlive hotplug, an agent that is killed, and a file of settings with a mistake; exceptions come
+/// with a reload.
 pub fn homes_survive(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run_with(QUICK)?;
     let vm = Vm::start("lasting", 1)?;
@@ -240,7 +244,7 @@ pub fn homes_survive(guest: &Guest) -> Result<()> {
     fs::remove_file("/run/tandem/homes.json")?;
     let home = vm.wait_for_home_on(node)?;
     guest.note(format!("after the agent was killed: {}", home.why))?;
-    ensure!(home.why.contains("when the agent began"), "the new agent has not taken over");
+    ensure!(home.why.contains("before the agent started"), "the new agent has not taken over");
 
     let reload = |settings: &str, message: &str| -> Result<()> {
         let before = tandem.process().output().matches(message).count();
@@ -267,7 +271,8 @@ pub fn homes_survive(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Two VMs at home on the same two CPUs use the idle node as well: no vCPU waits for longer than a slice while a CPU idles.
+/// Two VMs at home on the same two CPUs use the idle node as well: no vCPU waits for longer than a slice
+/// while a CPU idles.
 pub fn nobody_waits_beside_idle(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run_with("[[vm]]\nname = \"crowd*\"\nhome = [0]\n")?;
     let vms = [Vm::start("crowd-a", 2)?, Vm::start("crowd-b", 2)?];

@@ -1,8 +1,8 @@
-//! VMs whose processes run another program, which keeps number and start.
+//! VMs whose processes run another program and keep number and start time.
 
 use super::*;
 
-/// A minute after which every process is looked at again, where no event tells of programs.
+/// Seconds after which a scan examines every process again, where no event reports programs.
 const FORGOTTEN_S: u64 = 70;
 
 #[test]
@@ -12,7 +12,7 @@ fn what_is_no_vm_any_more_loses_its_home() {
     let other = scene.vm(200, "other", 2, [0, 4000]);
     scene.pass(2);
     assert_eq!(scene.home(&vm), [1]);
-    // A preference that somebody has set meanwhile stays.
+    // A preference that another process has set meanwhile stays.
     scene.given.borrow_mut().insert(vm.threads[1].tid, (vec![0], false));
     let mut program = Process::new(100, "/usr/bin/sleep", &["1000"]).thread("a").thread("b");
     program.start_ticks = vm.start_ticks;
@@ -26,7 +26,7 @@ fn what_is_no_vm_any_more_loses_its_home() {
 }
 
 #[test]
-fn what_is_another_vm_now_is_found_anew() {
+fn a_process_that_becomes_another_vm_is_found_again() {
     let mut scene = Scene::new("[[vm]]\nname = \"web\"\nhome = [0]\n");
     let vm = scene.vm(100, "web", 2, [0, 4000]);
     scene.pass(2);
@@ -40,7 +40,7 @@ fn what_is_another_vm_now_is_found_anew() {
 }
 
 #[test]
-fn a_vm_that_says_nothing_for_a_while_is_what_it_was() {
+fn a_vm_that_does_not_answer_for_a_while_stays_the_same() {
     let mut scene = Scene::new("");
     let vm = scene.vm(100, "web", 2, [0, 4000]);
     scene.pass(2);

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Puts a VM's threads into another cgroup, but for its first one: that may have ended, or be in one of its own.
+/// Puts a VM's threads into another cgroup, except the first: that may have ended, or be in a cgroup of its
+/// own.
 fn join(scene: &Scene, vm: &Process, cgroup: &str) {
     for tid in vm.threads.iter().skip(1).map(|thread| thread.tid) {
         scene.tree.write(&format!("proc/{}/task/{tid}/cgroup", vm.pid), &format!("0::{cgroup}\n"));
@@ -22,7 +23,7 @@ fn a_vm_has_a_home_while_it_is_in_the_part() {
     let expected = "left alone; its cgroup /other\\u{1b}[31m stays with the kernel's scheduler";
     assert!(why.iter().any(|why| why == expected), "{why:?}");
 
-    // It leaves, and the other one comes.
+    // It leaves, and the other one enters.
     join(&scene, &vm, "/other");
     join(&scene, &other, "/part");
     scene.pass(12);

@@ -3,7 +3,8 @@
 use super::*;
 use crate::vms::homes_file::PartHome;
 
-/// A VM of libvirt with four vCPUs on two virtual nodes of a GiB, and with this memory on each node of the host, MiB.
+/// A VM of libvirt with four vCPUs on two virtual nodes of a GiB, and with this memory on each node of the
+/// host, MiB.
 fn two_virtual_nodes(scene: &Scene, memory_mib: [u64; 2], more: &[&str]) -> Process {
     let mut process = Process::libvirt(100, "web", 4);
     let numa = ["-numa", "node,nodeid=0,cpus=0-1,memdev=a", "-numa", "node,nodeid=1,cpus=2-3,memdev=b"];
@@ -14,7 +15,8 @@ fn two_virtual_nodes(scene: &Scene, memory_mib: [u64; 2], more: &[&str]) -> Proc
     process
 }
 
-/// Where the threads of a VM prefer to be: its vCPUs in their order, and the others, which all are at one place.
+/// The nodes that the threads of a VM prefer: its vCPUs in order, and the other threads, which all prefer the
+/// same.
 fn homes(scene: &Scene, process: &Process) -> (Vec<Vec<u32>>, Vec<u32>) {
     let given = scene.given.borrow();
     let home = |thread: &crate::vms::testing::ThreadFiles| {
@@ -79,7 +81,7 @@ fn a_vm_that_does_not_say_which_vcpus_are_whose_has_one_home() {
     assert_eq!(
         one(&|process| process.threads[3].name = "CPU 9/KVM".into()),
         none,
-        "one that belongs nowhere"
+        "a vCPU without a virtual node"
     );
     assert_eq!(one(&|process| process.threads.truncate(4)), none, "the second virtual node has no vCPU");
     let many = |process: &mut Process| {
@@ -93,7 +95,7 @@ fn a_vm_that_does_not_say_which_vcpus_are_whose_has_one_home() {
 }
 
 #[test]
-fn bound_memory_says_which_home_is_whose() {
+fn bound_memory_decides_the_homes_of_parts() {
     let mut scene = Scene::new("");
     let backend = |id: &str, node: u32| {
         format!(
@@ -139,11 +141,11 @@ fn rules_hold_for_all_parts() {
 }
 
 #[test]
-fn what_others_have_decided_holds_for_all_of_it() {
+fn decisions_of_others_apply_to_the_whole_vm() {
     let mut scene = Scene::new("");
     let mut process = two_virtual_nodes(&scene, [0, 4000], &[]);
     scene.pass(2);
-    // Somebody pins vCPUs one by one.
+    // Another program pins vCPUs one by one.
     process.threads[4].cpus = "3".into();
     process.threads[2].cpus = "0".into();
     scene.tree.process(&process);
@@ -161,7 +163,7 @@ fn an_agent_takes_over_the_homes_of_parts() {
     let mut scene = Scene::new("");
     let process = two_virtual_nodes(&scene, [0, 0], &[]);
     scene.pass(2);
-    // The other way round than it would give them.
+    // In the other order than the agent would choose.
     for thread in &process.threads {
         let nodes = match thread.name.as_str() {
             "CPU 0/KVM" | "CPU 1/KVM" => vec![1],
@@ -175,7 +177,7 @@ fn an_agent_takes_over_the_homes_of_parts() {
     assert_eq!(homes(&scene, &process), (vcpus([1, 1, 0, 0]), vec![0, 1]));
     assert!(told.iter().all(|line| line.contains("was found")), "{told:?}");
 
-    // An agent of earlier days gave all threads one home.
+    // An earlier version of the agent gave all threads one home.
     scene.given.borrow_mut().values_mut().for_each(|held| held.0 = vec![0, 1]);
     scene.agent = agent(scene.tree.root(), &Settings::default(), &scene.given);
     scene.pass(2);
@@ -200,7 +202,7 @@ fn homes_of_parts_come_from_a_file() {
         part.home = vec![node];
     }
     assert_eq!(seen(&file), [Some(1), Some(0)]);
-    // A file of earlier days.
+    // A file of an earlier version.
     file.vms[0].parts.clear();
     assert_eq!(seen(&file), [None, None], "both nodes are no home of one");
     file.vms[0].home = vec![1];
@@ -220,7 +222,7 @@ fn a_vcpu_that_comes_later_lives_with_its_virtual_node() {
     scene.pass(75);
     assert_eq!(homes(&scene, &process), (vcpus([0, 0, 1, 1]), vec![0, 1]));
 
-    // One that belongs nowhere makes it one VM again, which lives where its parts did.
+    // A vCPU without a virtual node makes it one VM again, which lives where its parts did.
     process = process.thread("CPU 4/KVM");
     scene.tree.process(&process);
     scene.pass(75);

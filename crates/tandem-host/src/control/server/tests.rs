@@ -6,16 +6,17 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::SystemTime;
 use tandem_settings::{Counters, Mode};
 
-/// The last resort against a service that does not answer: what it does takes milliseconds, on a busy machine seconds.
+/// A safety net against a service that does not answer: its work takes milliseconds, on a busy machine
+/// seconds.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// As they are after an hour of something.
+/// Counters after an hour of operation.
 fn counters() -> Counters {
     let named: Vec<_> = Counters::names().zip(1..).map(|(name, value)| (name.to_owned(), value)).collect();
     named.try_into().unwrap()
 }
 
-/// Answers the status and that there are no VMs, and refuses all else.
+/// Answers with the status and without VMs, and refuses everything else.
 struct Fixed;
 
 impl Backend for Fixed {
@@ -40,7 +41,7 @@ struct Served {
     server: Server,
 }
 
-/// A service for which this process is root, or not.
+/// A service for which this process is root, or is not.
 fn serve_as(is_reader: fn(&Peer) -> bool) -> Served {
     let folder = tempfile::tempdir().unwrap();
     let (sender, log) = channel();
@@ -61,10 +62,10 @@ impl Served {
         stream
     }
 
-    /// What comes back for some bytes.
+    /// The answer to some bytes.
     fn answer_to(&self, bytes: &[u8]) -> String {
         let mut stream = self.raw();
-        // The service may close the connection before it has read all.
+        // The service may close the connection before it has read everything.
         let _ = stream.write_all(bytes);
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).unwrap();
@@ -140,7 +141,7 @@ fn an_answer_quotes_no_control_characters() {
 fn a_line_that_is_too_long_is_not_read_to_its_end() {
     let served = serve_as(|_| true);
     let answer = served.answer_to(&vec![b'x'; LINE_MAX + 1]);
-    assert!(answer.contains("a request may have 65536 bytes"), "{answer}");
+    assert!(answer.contains("a request may have at most 65536 bytes"), "{answer}");
 }
 
 #[test]
@@ -171,17 +172,17 @@ fn places_are_limited_by_user_and_in_all_and_given_back() {
     }
     assert_eq!(held.len(), CONNECTIONS_MAX);
     let roots: Vec<_> = (0..CONNECTIONS_MAX).map(|_| ConnectionPlace::take(&peer(0), &shared)).collect();
-    assert!(roots.iter().all(Option::is_some), "root is never turned away");
+    assert!(roots.iter().all(Option::is_some), "root is always accepted");
     drop((held, roots));
     assert!(locked(&shared.connections).is_empty());
 }
 
 #[test]
-fn nobody_there_is_told_with_the_socket() {
+fn a_missing_service_is_reported_with_its_socket() {
     let folder = tempfile::tempdir().unwrap();
     let error = Client::connect_to(&folder.path().join("none")).unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { .. }));
-    assert!(error.to_string().ends_with("; is `tandem run` at work?"), "{error}");
+    assert!(error.to_string().ends_with("; is `tandem run` running?"), "{error}");
 }
 
 #[test]

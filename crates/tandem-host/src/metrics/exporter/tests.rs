@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tandem_settings::{Counters, Held, Mode, Place, Preference, Settings};
 
-/// All threads live on node 1, and were there for a second more each time somebody asks.
+/// All threads live on node 1, and have been there for a second more at each query.
 #[derive(Default)]
 struct AtHome(std::cell::Cell<u64>);
 
@@ -52,7 +52,7 @@ fn host() -> (tempfile::TempDir, Tree) {
     (folder, tree)
 }
 
-/// All CPUs were busy for so many ticks, half of it with guests.
+/// All CPUs were busy for this many ticks, half of it with guests.
 fn stat(ticks: u64) -> String {
     (0..8).map(|cpu| format!("cpu{cpu} {ticks} 0 0 {ticks} 0 0 0 5 {} 0\n", ticks / 2)).collect()
 }
@@ -95,9 +95,14 @@ fn a_page_has_the_scheduler_the_machine_and_the_vms() {
     );
     assert_eq!(value(&page, &format!("tandem_cpu_guest_seconds_total{{{place}}}")), Some("3.0"));
     assert_eq!(value(&page, "tandem_node_memory_available_bytes{node=\"0\"}"), Some("3072"));
-    assert_eq!(value(&page, "tandem_node_memory_available_bytes{node=\"1\"}"), None, "it does not tell");
+    assert_eq!(
+        value(&page, "tandem_node_memory_available_bytes{node=\"1\"}"),
+        None,
+        "the node does not report it"
+    );
 
-    // As the format wants it: a backslash before backslashes and quotes; the new line is shown as one and an n.
+    // As the format requires: a backslash before backslashes and quotes; the new line appears as a backslash
+    // and an n.
     let name = "vm=\"we\\\"b\\\\\\\\n\u{fffd}\",pid=\"100\"";
     assert_eq!(value(&page, &format!("tandem_vm_vcpus{{{name}}}")), Some("2"), "{page}");
     assert!(page.contains(&format!("tandem_vm_info{{{name},manager=\"libvirt\",monitor=\"qemu\"}} 1\n")));
@@ -165,7 +170,7 @@ fn a_guest_has_its_scheduler_alone_and_one_that_is_gone_is_down() {
 }
 
 #[test]
-fn what_happened_is_told_when_the_scheduler_is_gone() {
+fn the_history_is_served_when_the_scheduler_is_gone() {
     let (_folder, tree) = host();
     tree.write(
         "var/log/tandem/history.json",

@@ -5,7 +5,8 @@ use std::sync::mpsc::channel;
 
 const GET: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// The last resort against a service that does not answer: what it does takes milliseconds, on a busy machine seconds.
+/// A safety net against a service that does not answer: its work takes milliseconds, on a busy machine
+/// seconds.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A service without a scheduler, at an address. A client may be slow, as on a busy machine.
@@ -27,7 +28,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// All that comes back for some bytes.
+/// The whole answer to some bytes.
 fn answer(address: SocketAddr, request: &str) -> String {
     let mut stream = connect(address);
     stream.write_all(request.as_bytes()).unwrap();
@@ -66,7 +67,7 @@ fn a_request_may_come_in_pieces() {
 }
 
 #[test]
-fn who_is_slow_is_told_and_who_sends_too_much_as_well() {
+fn slow_and_overlong_requests_get_an_error() {
     let slow = answer(serve_requests_of(REQUEST_TIME_MAX), "GET /metrics HTTP/1.1\r\n");
     assert!(slow.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{slow}");
     let long = answer(serve(), &format!("GET /metrics HTTP/1.1\r\nA: {}\r\n", "x".repeat(2 * REQUEST_MAX)));
@@ -74,22 +75,22 @@ fn who_is_slow_is_told_and_who_sends_too_much_as_well() {
 }
 
 #[test]
-fn silent_clients_keep_nobody_out_and_are_few() {
+fn silent_clients_keep_no_other_out_and_are_few() {
     let address = serve();
     let silent: Vec<_> = (0..5 * CONNECTIONS_MAX).map(|_| connect(address)).collect();
     assert!(answer(address, GET).starts_with("HTTP/1.1 200 OK"));
-    // Those that came first were closed without a word when others came.
-    // Which of those that are taken together is as good as chance.
+    // When others came, the first ones were closed without an answer. Among connections that are accepted
+    // together, the choice is arbitrary.
     for mut stream in silent.into_iter().take(4 * CONNECTIONS_MAX - ACCEPTED_MAX) {
         let read = stream.read(&mut [0; 1]);
-        assert!(!matches!(read, Ok(1)), "one was told {read:?}");
+        assert!(!matches!(read, Ok(1)), "one got {read:?}");
         assert!(read.is_ok_and(|length| length == 0), "one is open, or broke");
     }
     assert!(answer(address, GET).starts_with("HTTP/1.1 200 OK"));
 }
 
 #[test]
-fn who_does_not_read_keeps_nobody_out() {
+fn a_client_that_does_not_read_keeps_no_other_out() {
     let address = serve();
     let deaf: Vec<_> = (0..2 * CONNECTIONS_MAX)
         .map(|_| {
@@ -103,7 +104,7 @@ fn who_does_not_read_keeps_nobody_out() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_told_once_and_tried_again() {
+fn an_address_that_is_taken_is_logged_once_and_tried_again() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let (sender, lines) = channel();
@@ -115,5 +116,5 @@ fn an_address_that_is_taken_is_told_once_and_tried_again() {
     assert!(line.starts_with(&begin) && line.ends_with("; trying again every 10 s"), "{line}");
     drop(taken);
     assert_eq!(waiting.join().unwrap(), address);
-    assert!(lines.recv().is_err(), "it was told once");
+    assert!(lines.recv().is_err(), "it was logged once");
 }

@@ -1,24 +1,29 @@
 //! Partial mode: keeps the tasks of some cgroups under the scheduler, and all others out.
 //!
-//! **Problem.** An operator wants to begin small. sched_ext has a mode in which a scheduler has the tasks with the policy `SCHED_EXT`
-//! alone; which tasks these are is for somebody else to say, and tasks come, go, fork, and change their cgroup and their policy.
+//! **Problem.** An operator wants to begin small. sched_ext has a mode in which a scheduler has only the
+//! tasks with the policy `SCHED_EXT`. Another program has to set that policy, and tasks come, go, fork, and
+//! change their cgroup and their policy.
 //!
-//! **Approach.** A walk through the lists of the part's cgroups gives each task there that policy; then one through all tasks gives the usual
-//! one to each other that has it: so it does not matter how a task came to be where it is, and who hides a cgroup is outside.
-//! No path of a task is asked for: the kernel takes long for that where somebody nests cgroups. A task that was born since the walk began is
-//! left to the next one, for the lists may not have it yet; so is one that was on a list of the walk before, for it may have gone to a cgroup
-//! that had been read already. Tasks of `SCHED_BATCH` and `SCHED_IDLE` are taken as well, for they would
-//! run before all others of the part; what they had is remembered, but not for their children. A walk that changes something is followed by
-//! another one, which finds children that tasks got meanwhile. Walks are cut into steps, so that who takes them does other things in
-//! between, however many cgroups and tasks somebody makes.
+//! **Approach.** A walk through the lists of the part's cgroups gives each task there that policy; then one
+//! through all tasks gives the usual policy to every other task that has it. So it does not matter how a task
+//! came to be where it is, and a user who hides a cgroup puts it outside of the part. The walk asks for no
+//! path of a task: the kernel takes long for that in deeply nested cgroups. It leaves a task that was born
+//! since it began to the next walk, because the lists may not have the task yet; so too a task that was on a
+//! list of the walk before, because it may have moved to a cgroup that had been read already. Tasks of
+//! `SCHED_BATCH` and `SCHED_IDLE` are taken as well, because they would run before all others of the part;
+//! their former policy is remembered, but not for their children. After a walk that changes something follows
+//! another, which finds children that tasks got meanwhile. Walks consist of steps, so that the caller can do
+//! other things in between, however many cgroups and tasks users create.
 //!
-//! **Limits.** A walk begins a second after the last one, or later where they take long. Until then, who comes into the part is not
-//! scheduled with it, and a task that changes its own policy has that, as its children do which it gets again and again. Tasks in a cgroup
-//! that cannot be read count as outside, where they run before those of the part; that is told: one whose owner has taken away the right to read it from a caller without
-//! `CAP_DAC_READ_SEARCH`, or whose path is longer than `PATH_MAX`, or deeper than [`DEPTH_MAX`](crate::cgroups::DEPTH_MAX). Tasks in
-//! namespaces around this one, and those that `/proc` hides (`hidepid=`), are not seen. Real-time tasks and kernel threads stay where they are.
-//! If this process is killed, policies stay as they are; without a loaded scheduler `SCHED_EXT` means the usual one. Cgroups of
-//! version 1 are not known.
+//! **Limits.** A walk begins a second after the last one, or later where walks take long. Until then, a task
+//! that enters the part is not scheduled with it, and a task that changes its own policy keeps that, and so
+//! do its children. Tasks in a cgroup that cannot be read count as outside, where they run before those of
+//! the part; the log reports that. Such a cgroup is one whose owner has withdrawn the right to read it from a
+//! caller without `CAP_DAC_READ_SEARCH`, or whose path is longer than `PATH_MAX`, or deeper than
+//! [`DEPTH_MAX`](crate::cgroups::DEPTH_MAX). Tasks in namespaces around this one, and those that `/proc`
+//! hides (`hidepid=`), are invisible. Real-time tasks and kernel threads stay where they are. If this process
+//! is killed, policies stay as they are; without a loaded scheduler `SCHED_EXT` means the usual one. Cgroups
+//! of version 1 are not supported.
 
 mod part;
 #[cfg(test)]
@@ -40,14 +45,16 @@ use tandem_settings::Partial;
 
 /// Most walks in a row.
 const WALKS_MAX: u32 = 3;
-/// The time between the end of a walk and the beginning of the next one, if nothing is to be done.
+/// The time between the end of a walk and the beginning of the next, if nothing has to be done.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Walks take one part in so many of a CPU; they begin more rarely otherwise, but not more rarely than this.
+/// Walks take at most one part in so many of a CPU; otherwise they begin more rarely, but not more rarely
+/// than this.
 const SHARE: u32 = 100;
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
-/// After how long who looks at once leaves the rest to steps: systemd takes a service for dead that is silent for longer.
+/// After this time a look leaves the rest to steps: systemd considers a service dead that is silent for
+/// longer.
 const LOOK_MAX: Duration = Duration::from_secs(5);
-/// About how long a step takes.
+/// Approximate duration of a step.
 const STEP: Duration = Duration::from_millis(20);
 
 /// The tasks of the cgroups that the scheduler is to have.
@@ -56,59 +63,59 @@ pub struct Members<P: Policies = KernelPolicies> {
     root: PathBuf,
     partial: Partial,
     policies: P,
-    /// What tasks had that was not usual, and when they were started.
+    /// The unusual policies that tasks had, with the tasks' start times.
     had: BTreeMap<Tid, (Policy, u64)>,
-    /// Policies may have to be changed.
+    /// Whether policies may have to change.
     is_at_work: bool,
     walk: Option<Walk>,
-    /// Who was on a list of the walk before.
+    /// The tasks on a list of the walk before.
     was_inside: HashSet<Tid>,
-    /// Walks in a row so far, and the CPU time that they took.
+    /// Walks in a row so far, and their CPU time.
     walks: u32,
     took: Duration,
     due: Instant,
     step_max: Duration,
 }
 
-/// A walk that is under way.
+/// A walk in progress.
 #[derive(Debug)]
 struct Walk {
-    /// When it began, in ticks since the machine was started.
+    /// When it began, in ticks since the machine booted.
     begin_ticks: u64,
-    /// Those of the part, until all are found.
+    /// The threads of the part, until all are found.
     part: Option<PartThreads>,
     inside: HashSet<Tid>,
     tasks: TaskWalk,
-    /// Somebody is left to the next walk, which is to come soon.
+    /// Whether a task is left to the next walk, which is to come soon.
     has_left_some: bool,
     look: Look,
 }
 
-/// What came of a walk.
+/// The result of a walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// How many tasks the scheduler has of the part.
+    /// The number of tasks of the part that the scheduler has.
     pub tasks: usize,
-    /// Of these, how many it did not have before.
+    /// How many of these it did not have before.
     pub taken: usize,
-    /// How many it has no longer.
+    /// How many it no longer has.
     pub given_back: usize,
-    /// The first task that the kernel did not let it take or give back, and why.
+    /// The first task that the kernel refused to take or give back, and why.
     pub refused: Option<(Tid, Errno)>,
-    /// The first cgroup that it could not look into, and why; as it may be shown.
+    /// The first cgroup that could not be read, and why; safe to display.
     pub hidden: Option<String>,
 }
 
 impl Members {
-    /// Those of this machine; takes none yet.
+    /// The members on this machine; takes none yet.
     pub fn new(partial: Partial) -> Self {
         Self::with(Path::new("/"), partial, KernelPolicies)
     }
 
-    /// Whether this process may take tasks, which it tries with itself.
+    /// Checks with this process itself whether it may take tasks.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn probe() -> Result<(), Errno> {
         let own = Tid::new(std::process::id()).unwrap_or(Tid::MIN);
         let before = KernelPolicies.policy(own)?;
@@ -138,7 +145,7 @@ impl<P: Policies> Members<P> {
         }
     }
 
-    /// Goes over to other settings; the next walk does what they say.
+    /// Changes the settings; the next walk applies them.
     pub fn set(&mut self, partial: Partial) {
         self.is_at_work |= partial.is_on();
         self.partial = partial;
@@ -148,7 +155,7 @@ impl<P: Policies> Members<P> {
         self.due = Instant::now();
     }
 
-    /// A step of a walk, if one is due; what came of the walk if it has ended.
+    /// Does a step of a walk, if one is due; returns the result of a walk that has ended.
     ///
     /// # Errors
     /// If no unified hierarchy is mounted.
@@ -170,7 +177,7 @@ impl<P: Policies> Members<P> {
             }
         };
         if is_over {
-            // A walk may miss one that is there.
+            // A walk may miss a task.
             let policies = &self.policies;
             self.had.retain(|tid, _| policies.policy(*tid).is_ok_and(|task| task.policy == Policy::Ext));
         }
@@ -194,7 +201,7 @@ impl<P: Policies> Members<P> {
         })
     }
 
-    /// Does what is to be done with the next task, if there is one.
+    /// Processes the next task, if there is one.
     fn advance(&mut self, walk: &mut Walk) -> bool {
         let (tid, done) = match walk.part.as_mut().map(Iterator::next) {
             Some(Some(Ok(None))) => return true,
@@ -216,14 +223,15 @@ impl<P: Policies> Members<P> {
             },
         };
         match done {
-            // It has ended.
+            // The task has ended.
             Ok(()) | Err(Errno::SRCH) => {}
             Err(error) => walk.look.refused = walk.look.refused.or(Some((tid, error))),
         }
         true
     }
 
-    /// Walks from the beginning, at once and until a walk changes nothing, or for as long as a service may be silent; what came of all together.
+    /// Walks from the beginning, at once and until a walk changes nothing, or for as long as a service may be
+    /// silent; returns the sum of the results.
     ///
     /// # Errors
     /// If no unified hierarchy is mounted.
@@ -274,13 +282,14 @@ impl<P: Policies> Members<P> {
             }
             Policy::Other | Policy::Batch | Policy::Idle => {}
         }
-        // KVM's threads are in the cgroups of VMs. By the directory of its own: that of a process has the sum of all its threads.
+        // KVM's threads are in the cgroups of VMs. Reads the thread's own directory: that of a process has
+        // the sum of all its threads.
         let stat = read_stat(&self.root.join(format!("proc/{tid}/task/{tid}")));
         let Some(stat) = stat.filter(|stat| !stat.is_kernel_thread && !stat.has_ended()) else {
             return Ok(());
         };
         if self.policies.policy(tid)? != task {
-            // The next walk looks at what it has chosen meanwhile.
+            // The next walk examines the policy that it has chosen meanwhile.
             return Ok(());
         }
         self.policies.set_policy(tid, TaskPolicy { policy: Policy::Ext, ..task })?;
@@ -293,7 +302,7 @@ impl<P: Policies> Members<P> {
         Ok(())
     }
 
-    /// Gives a task back, unless it is of the part or may be.
+    /// Gives a task back, unless it is or may be of the part.
     fn give_back(&mut self, tid: Tid, directory: &Path, walk: &mut Walk) -> Result<(), Errno> {
         let task = self.policies.policy(tid)?;
         if task.policy != Policy::Ext || walk.inside.contains(&tid) {
@@ -321,13 +330,13 @@ impl<P: Policies> Members<P> {
     }
 }
 
-/// The time since the machine was started, in the unit in which `/proc` tells when a task was.
+/// The time since the machine booted, in the unit of start times in `/proc`.
 fn now_ticks() -> u64 {
     let ticks = time_of(ClockId::Boottime).as_nanos() / u128::from(TICK_NS);
     u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
-/// What a clock shows.
+/// The time of a clock.
 fn time_of(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
@@ -336,7 +345,7 @@ fn time_of(clock: ClockId) -> Duration {
 impl<P: Policies> Drop for Members<P> {
     fn drop(&mut self) {
         self.set(Partial::default());
-        // Where there is too much to do, policies stay.
+        // If there is too much to do, policies stay.
         let _ = self.look();
     }
 }

@@ -8,14 +8,15 @@ use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
 use tandem_settings::Partial;
 
-/// The threads of all cgroups of a part. It reads lists and directories as it gets on, so whoever takes threads may pause at any time,
-/// however many there are; a cgroup that it enters is an item without a thread. An error, which may be shown, is about a cgroup that
-/// cannot be looked into, and ends nothing.
+/// The threads of all cgroups of a part. The iterator reads lists and directories as it advances, so the
+/// caller may pause at any time, however many threads there are; each cgroup that it enters is an item
+/// without a thread. An error, which is safe to display, is about a cgroup that cannot be read, and does not
+/// end the iteration.
 #[derive(Debug)]
 pub struct PartThreads {
     partial: Partial,
     hierarchy: Hierarchy,
-    /// Where the part begins, as far as it is still to be walked through.
+    /// The beginnings of the part that are still to be visited.
     beginnings: Vec<PathBuf>,
     walk: Option<CgroupWalk>,
     list: Option<(PathBuf, Lines<BufReader<File>>)>,
@@ -33,7 +34,7 @@ impl PartThreads {
         Ok(Self { partial: partial.clone(), hierarchy, beginnings, walk: None, list: None })
     }
 
-    /// Enters the next cgroup, if there is one more.
+    /// Enters the next cgroup, if there is one.
     fn enter(&mut self) -> Option<Result<(), String>> {
         let entry = loop {
             match &mut self.walk {
@@ -87,7 +88,7 @@ impl Iterator for PartThreads {
     }
 }
 
-/// Its owner chooses the name of a cgroup.
+/// The owner of a cgroup chooses its name.
 fn shown(text: &str) -> String {
     Untrusted::new(text).shown()
 }

@@ -1,4 +1,4 @@
-//! Walks over tasks and cgroups that a test makes.
+//! Walks over tasks and cgroups that a test creates.
 
 use super::*;
 use crate::cgroups::DEPTH_MAX;
@@ -26,7 +26,7 @@ fn task(cgroup: &'static str, policy: Policy) -> Task {
 const USUAL: u32 = 0x0040_0100;
 const OF_THE_KERNEL: u32 = 0x0020_8040;
 
-/// A machine whose tasks are what a test says.
+/// A machine with tasks of the test's choice.
 #[derive(Clone, Debug)]
 struct World {
     folder: Rc<tempfile::TempDir>,
@@ -49,7 +49,7 @@ impl World {
         self.folder.path().join("sys/fs/cgroup").join(path.trim_start_matches('/'))
     }
 
-    /// Writes which tasks there are, and who is in each cgroup.
+    /// Writes the tasks, and the members of each cgroup.
     fn write(&self) {
         let root = self.folder.path();
         for path in ["proc", "sys"] {
@@ -138,7 +138,7 @@ fn tasks_are_taken_as_they_come_and_given_back_as_they_go() {
     let mut members = world.members(partial(&["/a"], &[]));
     let look = members.look().unwrap();
     assert_eq!(look, Look { tasks: 2, taken: 2, given_back: 1, refused: None, hidden: None });
-    assert_eq!(world.policies(), [Other, Ext, Ext, Higher, Other], "5 had joined by itself");
+    assert_eq!(world.policies(), [Other, Ext, Ext, Higher, Other], "5 had joined on its own");
     assert!(world.tasks.borrow()[&2].is_reset_on_fork, "that stays");
 
     world.change(|tasks| {
@@ -159,7 +159,7 @@ fn tasks_are_taken_as_they_come_and_given_back_as_they_go() {
 }
 
 #[test]
-fn what_would_run_before_the_part_is_taken_and_is_as_it_was_afterwards() {
+fn tasks_that_would_run_before_the_part_are_taken_and_restored_afterwards() {
     let tasks =
         [(1, task("/a", Batch)), (2, task("/a", Idle)), (3, task("/b", Batch)), (4, task("/b", Idle))];
     let world = World::new(tasks);
@@ -184,7 +184,7 @@ fn children_that_come_meanwhile_are_taken_and_given_back() {
 }
 
 #[test]
-fn who_forks_all_the_time_ends_no_look() {
+fn constant_forking_does_not_prolong_a_look() {
     let world = World::new([(1, task("/a", Other))]);
     let mut members = world.members(partial(&["/a"], &[]));
     world.births.set(u32::MAX);
@@ -194,21 +194,21 @@ fn who_forks_all_the_time_ends_no_look() {
 }
 
 #[test]
-fn what_a_task_has_chosen_last_is_what_it_gets_back() {
+fn a_task_gets_back_its_last_choice() {
     let world = World::new([(1, task("/a", Idle)), (2, task("/a", Idle))]);
     let mut members = world.members(partial(&["/a"], &[]));
     members.look().unwrap();
     world.tasks.borrow_mut().get_mut(&1).unwrap().policy = Other;
     members.look().unwrap();
     assert_eq!(world.policies(), [Ext; 2]);
-    // Another task has the number of the second one meanwhile.
+    // Another task has the second one's number meanwhile.
     world.write_stat(2, "S", USUAL, 6);
     drop(members);
     assert_eq!(world.policies(), [Other; 2]);
 }
 
 #[test]
-fn who_was_born_meanwhile_is_left_to_the_next_walk() {
+fn a_task_born_meanwhile_is_left_to_the_next_walk() {
     let world = World::new([(1, task("/a", Other)), (2, task("/b", Ext)), (3, task("/b", Ext))]);
     world.write_stat(3, "S", USUAL, now_ticks() + 1000);
     let mut members = world.members(partial(&["/a"], &[]));
@@ -219,17 +219,17 @@ fn who_was_born_meanwhile_is_left_to_the_next_walk() {
 }
 
 #[test]
-fn who_moves_within_the_part_stays_with_it() {
+fn a_task_that_moves_within_the_part_stays_with_it() {
     let world = World::new([(1, task("/a", Other)), (2, task("/a", Other))]);
     let mut members = world.members(partial(&["/a"], &[]));
     members.look().unwrap();
-    // To a cgroup whose list had been read: on none.
+    // The task moved to a cgroup whose list had been read: it is on no list.
     fs::write(world.cgroup("/a").join("cgroup.threads"), "1\n").unwrap();
     members.due = Instant::now();
     assert_eq!(members.step().unwrap().map(|look| look.given_back), Some(0));
     fs::write(world.cgroup("/a").join("cgroup.threads"), "1\n2\n").unwrap();
     assert_eq!(members.step().unwrap().map(|look| look.tasks), Some(2), "at once");
-    // But who is on none twice has left.
+    // But a task that is on no list twice has left.
     fs::write(world.cgroup("/a").join("cgroup.threads"), "1\n").unwrap();
     members.due = Instant::now();
     let given_back: usize = (0..2).map(|_| members.step().unwrap().unwrap().given_back).sum();
@@ -243,7 +243,8 @@ fn a_long_walk_is_taken_in_steps() {
     members.step_max = Duration::ZERO;
     let looks: Vec<_> = std::iter::repeat_with(|| members.step().unwrap()).take(13).collect();
     let look = Look { tasks: 3, taken: 3, given_back: 0, refused: None, hidden: None };
-    // Two cgroups, each with its beginning and its end, their three tasks, that there are no more; all four tasks, and the end.
+    // Two cgroups, each with its beginning and its end, their three tasks, and the end of the lists; all four
+    // tasks, and the end.
     assert_eq!(looks.iter().position(Option::is_some), Some(2 * 2 + 3 + 1 + 4));
     assert_eq!(looks.last(), Some(&Some(look)));
     assert_eq!(world.policies(), [Ext, Ext, Ext, Other]);
@@ -270,7 +271,7 @@ fn kernel_threads_and_the_dead_stay_as_they_are() {
 }
 
 #[test]
-fn a_refusal_is_told_and_ends_nothing() {
+fn a_refusal_is_reported_and_ends_nothing() {
     let mut world = World::new([(1, task("/a", Other)), (2, task("/a", Other)), (3, task("/a", Ext))]);
     world.refuses = Some(1);
     let mut members = world.members(partial(&["/a"], &[]));
@@ -279,11 +280,11 @@ fn a_refusal_is_told_and_ends_nothing() {
 }
 
 #[test]
-fn who_hides_a_cgroup_is_outside_and_told() {
+fn a_hidden_cgroup_is_outside_and_reported() {
     let world = World::new([(1, task("/a", Other)), (2, task("/a/b", Ext)), (3, task("/a/c", Ext))]);
     let file = world.cgroup("/a/b/cgroup.threads");
     fs::remove_file(&file).unwrap();
-    // Nobody, root included, reads a folder as a file.
+    // No user, not even root, can read a folder as a file.
     fs::create_dir(&file).unwrap();
     let look = world.members(partial(&["/a"], &[])).look().unwrap();
     assert_eq!((look.tasks, look.given_back), (2, 1));
@@ -291,7 +292,7 @@ fn who_hides_a_cgroup_is_outside_and_told() {
 }
 
 #[test]
-fn levels_without_end_are_outside_and_told() {
+fn endless_levels_are_outside_and_reported() {
     let deep = "/a".repeat(DEPTH_MAX + 2);
     let world = World::new([(1, task("/a", Other)), (2, task(deep.leak(), Ext))]);
     let look = world.members(partial(&["/a"], &[])).look().unwrap();
@@ -311,19 +312,20 @@ fn without_the_hierarchy_or_the_cgroup() {
 const CGROUPS: [&str; 6] = ["/", "/a", "/a/a", "/a/b", "/b", "/b/a"];
 const POLICIES: [Policy; 5] = [Other, Batch, Idle, Ext, Higher];
 
-/// Some cgroups, by their place in the list.
+/// Some cgroups, by their index in the list.
 fn some() -> impl Strategy<Value = BTreeSet<usize>> {
     prop::collection::btree_set(0..CGROUPS.len(), 0..3)
 }
 
-/// Where tasks are and what they have, and where they are and what they have later.
+/// The cgroups and policies of tasks, first and later.
 fn life() -> impl Strategy<Value = Vec<[(usize, usize); 2]>> {
     let at = || (0..CGROUPS.len(), 0..POLICIES.len());
     prop::collection::vec((at(), at()).prop_map(|(before, after)| [before, after]), 1..12)
 }
 
 proptest! {
-    /// After a look the scheduler has the tasks of the part alone, whatever they had and wherever they were.
+    /// After a look the scheduler has exactly the tasks of the part, whatever their policies and cgroups were
+    /// before.
     #[test]
     fn a_look_makes_it_so(cgroups in some(), except in some(), other in some(), life in life()) {
         let names = |set: &BTreeSet<usize>| set.iter().map(|&at| CGROUPS[at]).collect::<Vec<_>>();
@@ -345,7 +347,7 @@ proptest! {
                 match before.policy {
                     Higher => prop_assert_eq!(after.policy, Higher),
                     _ if is_covered => prop_assert_eq!(after.policy, Ext),
-                    // It has the usual one, or what it had when it was taken.
+                    // It has the usual policy, or the one that it had when it was taken.
                     Ext if !is_idle => prop_assert_ne!(after.policy, Ext),
                     policy => prop_assert_eq!(after.policy, policy),
                 }

@@ -1,4 +1,4 @@
-//! Makes a machine of the objects found.
+//! Builds a machine from the objects found.
 
 use super::bitmap::Bitmap;
 use super::{Found, NumaNode, Pu, Reader};
@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Refuses more nodes than a machine may have before work is done on each pair.
+/// Refuses more nodes than a machine may have before doing work for each pair.
 fn check_node_count(found: &Found) -> Result<(), MachineError> {
     match found.nodes.len() {
         0..=MAX_NODES => Ok(()),
@@ -129,7 +129,7 @@ struct CpuKind {
     max_mhz: Option<u32>,
 }
 
-/// The speed of each CPU in the first unit that is told for all, or all equal.
+/// The speed of each CPU in the first unit that the file has for all CPUs; otherwise all are equal.
 fn capacities(pus: &[Pu], kinds: &[CpuKind]) -> Vec<u32> {
     let told = |unit: fn(&CpuKind) -> Option<u32>| -> Option<Vec<u32>> {
         pus.iter()
@@ -139,8 +139,8 @@ fn capacities(pus: &[Pu], kinds: &[CpuKind]) -> Vec<u32> {
     told(|kind| kind.capacity).or_else(|| told(|kind| kind.max_mhz)).unwrap_or_else(|| vec![1; pus.len()])
 }
 
-/// A number for each package found, and one more for CPUs outside all packages: its own, or else the lowest that
-/// is free.
+/// A number for each package found, and one more for CPUs outside all packages: its own, or else the lowest
+/// that is free.
 fn package_numbers(packages: &[Option<u32>]) -> Vec<u32> {
     let taken: BTreeSet<u32> = packages.iter().flatten().copied().collect();
     let mut free = (0..).filter(|number| !taken.contains(number));

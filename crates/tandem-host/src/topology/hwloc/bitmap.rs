@@ -18,7 +18,7 @@ pub(super) struct Bitmap {
 }
 
 impl Bitmap {
-    /// The set that this text describes; `None` if it describes none.
+    /// The set that this text describes; `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let (endless, text) = match text.strip_prefix("0xf...f") {
@@ -69,7 +69,7 @@ impl Bitmap {
         !self.endless && self.words.iter().all(|&word| word == 0)
     }
 
-    /// How many numbers the set holds; an endless one holds more than any other.
+    /// The size of the set; an endless one is larger than any other.
     pub fn count(&self) -> usize {
         match self.endless {
             true => usize::MAX,

@@ -2,9 +2,9 @@
 //!
 //! Version 2 names the nodes: `<distances2 type="NUMANode" kind="5" indexing="os">` holds `indexes` and
 //! `u64values`, each in one or several elements. Version 1 only counts: `<distances nbobjs="2"
-//! relative_depth="1" latency_base="10.0">` under the `Machine` object belongs to all objects of that depth, in
-//! document order. Values may be measured times instead of ACPI's units; a matrix is scaled so that its smallest
-//! own distance is 10.
+//! relative_depth="1" latency_base="10.0">` under the `Machine` object belongs to all objects of that depth,
+//! in document order. Values may be measured times instead of ACPI's units; a matrix is scaled so that its
+//! smallest own distance is 10.
 
 use super::{NumaNode, Reader};
 use crate::topology::TopologyError;
@@ -15,7 +15,7 @@ use tandem_machine::{LOCAL_DISTANCE, REMOTE_DISTANCE};
 /// Bits of `kind`.
 const FROM_OS: u64 = 1;
 const MEANS_LATENCY: u64 = 4;
-/// Largest distance that ACPI can tell.
+/// Largest distance that ACPI can express.
 const MAX_DISTANCE: f64 = 255.0;
 
 /// A matrix between some of the nodes.
@@ -27,7 +27,7 @@ struct Matrix {
 }
 
 impl<'a> Reader<'a> {
-    /// A row for each node, or nothing if the file tells no distances.
+    /// A row for each node; empty if the file has no distances.
     pub(super) fn distances(
         &self,
         machine: Element<'a, 'a>,
@@ -82,7 +82,7 @@ impl<'a> Reader<'a> {
             if count != Some(nodes.len()) || !nodes.iter().any(|node| Some(node.depth) == depth) {
                 continue;
             }
-            // The base only scales, and so does what follows.
+            // The base is only a scale factor, and the following code scales anyway.
             let mut values = Vec::new();
             for latency in element.children().filter(|child| child.has_tag_name("latency")) {
                 values.extend(self.number::<f64>(latency, "value")?);
@@ -100,8 +100,7 @@ impl<'a> Reader<'a> {
     ) -> Result<Matrix, TopologyError> {
         if values.len() != nodes.len() * nodes.len() {
             let (found, expected) = (values.len(), nodes.len());
-            return self
-                .malformed(element, format!("has {found} values; expected are {expected} x {expected}"));
+            return self.malformed(element, format!("has {found} values; expected {expected} x {expected}"));
         }
         if let Some(odd) = values.iter().find(|value| !value.is_finite() || **value <= 0.0) {
             return self.malformed(element, format!("has the distance {odd}; it must be positive"));
@@ -121,7 +120,7 @@ impl<'a> Reader<'a> {
                 match word.parse() {
                     Ok(number) => numbers.push(number),
                     Err(_) => {
-                        return self.malformed(child, format!("`{word:.40}` is not a number that fits"));
+                        return self.malformed(child, format!("`{word:.40}` is not a number in range"));
                     }
                 }
             }
@@ -143,7 +142,7 @@ fn rows(matrix: &Matrix, has_cpus: &[bool]) -> Vec<Vec<u32>> {
         let (Some(from), Some(to)) = (matrix.nodes[at / count], matrix.nodes[at % count]) else {
             continue;
         };
-        // Measured own distances differ a little; a node that runs something is 10 from itself.
+        // Measured own distances differ a little; a node with CPUs is 10 from itself.
         if from != to || !has_cpus[from] {
             let scaled = (value / own * f64::from(LOCAL_DISTANCE)).round();
             // In range, so the conversion is exact.

@@ -1,18 +1,20 @@
 //! Reads a machine from hwloc's XML, as `lstopo --of xml` writes it.
 //!
-//! The format is described by hwloc's `hwloc.dtd` (version 1) and `hwloc2.dtd` (versions 2 and 3). What differs:
-//! - Version 1 puts NUMA nodes between packages and caches, later versions hang them beside. Both give a node's
-//!   `cpuset`, and that alone is used.
+//! hwloc's `hwloc.dtd` (version 1) and `hwloc2.dtd` (versions 2 and 3) describe the format. The differences:
+//! - Version 1 puts NUMA nodes between packages and caches, later versions attach them at the side. Both give
+//!   a node's `cpuset`, which is all that this reader uses.
 //! - Version 1 calls packages `Socket` and every cache `Cache`, and writes distances relative to a base.
 //!
-//! A CPU (hwloc: PU) counts if its own `cpuset` is not empty and the root's `online_cpuset` and `allowed_cpuset`
-//! hold it. A CPU in several nodes (heterogeneous memory) belongs to the smallest of them, then to the one with
-//! the lowest number; the others are nodes without CPUs. A CPU whose node is hidden (disallowed to the process
-//! that wrote the file) is on a node without memory. A file without nodes has one, with the memory of the
-//! `Machine` object. Speeds of hybrid cores are those of the `cpukind` elements, if they cover every CPU.
+//! A CPU (hwloc: PU) counts if its own `cpuset` is not empty and the root's `online_cpuset` and
+//! `allowed_cpuset` hold it. A CPU in several nodes (heterogeneous memory) belongs to the smallest of them,
+//! then to the one with the lowest number; the others are nodes without CPUs. A CPU whose node is hidden
+//! (disallowed to the process that wrote the file) is on a node without memory. A file without nodes has one,
+//! with the memory of the `Machine` object. Speeds of hybrid cores are those of the `cpukind` elements, if
+//! they cover every CPU.
 //!
-//! Not supported: more than one `Machine` in a file, CPU or node numbers above [`MAX_NUMBER`], and XML entities,
-//! which hwloc does not write. Groups, dies, memory-side caches, I/O and miscellaneous objects are ignored.
+//! Not supported: more than one `Machine` in a file, CPU or node numbers above [`MAX_NUMBER`], and XML
+//! entities, which hwloc does not write. Groups, dies, memory-side caches, I/O and miscellaneous objects are
+//! ignored.
 
 mod assemble;
 mod bitmap;
@@ -33,7 +35,7 @@ const MAX_DEPTH: u32 = 128;
 /// Value of `cache_type` that marks an instruction cache.
 const INSTRUCTION_CACHE: u32 = 2;
 
-/// The machine that this file describes.
+/// Reads the machine that this file describes.
 pub fn read_hwloc(file: &Path) -> Result<Machine, TopologyError> {
     let xml = read_string(file, HWLOC_MAX)
         .map_err(|cause| TopologyError::Unreadable { file: file.to_owned(), cause })?;
@@ -50,7 +52,7 @@ fn parse(xml: &str, file: &str) -> Result<Machine, TopologyError> {
     if xml.contains("<!ENTITY") {
         return Err(malformed("declares XML entities, which hwloc does not write".to_owned()));
     }
-    // lstopo writes a reference to its DTD, which is not fetched.
+    // lstopo writes a reference to its DTD, which this reader does not fetch.
     let options = ParsingOptions { allow_dtd: true, nodes_limit: MAX_ELEMENTS, ..ParsingOptions::default() };
     let document = Document::parse_with_options(xml, options)
         .map_err(|error| malformed(format!("is not XML as lstopo writes it: {error}")))?;
@@ -80,7 +82,7 @@ struct NumaNode {
     depth: u32,
 }
 
-/// What the tree of objects holds.
+/// The contents of the tree of objects.
 #[derive(Default)]
 struct Found {
     pus: Vec<Pu>,
@@ -93,7 +95,7 @@ struct Found {
     largest_l2_bytes: u64,
 }
 
-/// What surrounds an object.
+/// The objects around an object.
 #[derive(Clone, Copy, Default)]
 struct Surroundings {
     package: Option<usize>,
@@ -103,7 +105,7 @@ struct Surroundings {
     depth: u32,
 }
 
-/// The CPUs that count.
+/// The usable CPUs.
 struct Usable {
     sets: Vec<Bitmap>,
 }
@@ -123,7 +125,7 @@ impl<'a> Reader<'a> {
     fn machine_object(&self) -> Result<Element<'a, 'a>, TopologyError> {
         let root = self.document.root_element();
         if !root.has_tag_name("topology") {
-            return self.malformed(root, "expected is <topology>, as lstopo --of xml writes it".to_owned());
+            return self.malformed(root, "expected <topology>, as lstopo --of xml writes it".to_owned());
         }
         let mut machines = root.descendants().filter(|element| is_object(*element, "Machine"));
         match (machines.next(), machines.next()) {
@@ -219,7 +221,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Notes a cache; the outermost one of the highest level is the last-level cache of what is inside.
+    /// Records a cache; the outermost one of the highest level is the last-level cache of what is inside.
     fn cache(
         &self,
         object: Element<'a, 'a>,
@@ -246,7 +248,7 @@ impl<'a> Reader<'a> {
     fn os_index(&self, object: Element<'a, 'a>) -> Result<u32, TopologyError> {
         match self.number(object, "os_index")? {
             Some(os_index) if os_index <= MAX_NUMBER => Ok(os_index),
-            _ => self.malformed(object, format!("expected is an os_index from 0 to {MAX_NUMBER}")),
+            _ => self.malformed(object, format!("expected an os_index from 0 to {MAX_NUMBER}")),
         }
     }
 
@@ -269,7 +271,7 @@ impl<'a> Reader<'a> {
         };
         match text.parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => self.malformed(element, format!("{name} `{text:.40}` is not a number that fits")),
+            Err(_) => self.malformed(element, format!("{name} `{text:.40}` is not a number in range")),
         }
     }
 

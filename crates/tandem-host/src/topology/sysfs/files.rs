@@ -1,4 +1,4 @@
-//! Small files with lists and numbers. A file that is missing is `None`, one that cannot be read is an error.
+//! Small files with lists and numbers. A missing file is `None`, one that cannot be read is an error.
 
 use crate::topology::TopologyError;
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 use tandem_file::named_file::{TEXT_MAX, read_string};
 use tandem_machine::{MAX_NUMBER, parse_cpulist};
 
-/// The numbers N of the entries `prefixN` of a directory, in ascending order; none without the directory.
+/// The numbers N of the entries `prefixN` of a directory, in ascending order; empty without the directory.
 pub fn numbered_dirs(dir: &Path, prefix: &str) -> Result<Vec<u32>, TopologyError> {
     let unreadable = |cause| TopologyError::Unreadable { file: dir.to_owned(), cause };
     let entries = match std::fs::read_dir(dir) {
@@ -35,7 +35,7 @@ pub fn read_list(file: &Path) -> Result<Option<Vec<u32>>, TopologyError> {
     }
 }
 
-/// The numbers of a file such as `0-3,8`, or where there is none, those of a mask such as `00000001,000000ff`.
+/// The numbers of a file such as `0-3,8`, or if there is none, those of a mask such as `00000001,000000ff`.
 pub fn read_list_or_mask(list: &Path, mask: &Path) -> Result<Option<Vec<u32>>, TopologyError> {
     if let Some(numbers) = read_list(list)? {
         return Ok(Some(numbers));
@@ -69,7 +69,7 @@ pub fn read_number<T: FromStr>(file: &Path) -> Result<Option<T>, TopologyError> 
     };
     match text.parse() {
         Ok(number) => Ok(Some(number)),
-        Err(_) => malformed(file, format!("`{text:.40}` is not a number in the range that belongs here")),
+        Err(_) => malformed(file, format!("`{text:.40}` is not a number in the allowed range")),
     }
 }
 
@@ -98,7 +98,7 @@ pub fn read_text(file: &Path) -> Result<Option<String>, TopologyError> {
     }
 }
 
-/// The error that a file does not say what it should.
+/// The error of a malformed file.
 pub fn malformed<T>(file: &Path, message: impl Into<String>) -> Result<T, TopologyError> {
     Err(TopologyError::Malformed { place: file.display().to_string(), message: message.into() })
 }
@@ -123,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mask_says_what_a_list_says(words in prop::collection::vec(any::<u32>(), 1..9)) {
+        fn a_mask_equals_its_list(words in prop::collection::vec(any::<u32>(), 1..9)) {
             let mask: Vec<String> = words.iter().rev().map(|word| format!("{word:08x}")).collect();
             let numbers: Vec<u32> =
                 (0..).zip(&words).flat_map(|(at, word)| (0..32).filter(move |bit| word & 1 << bit != 0).map(move |bit| 32 * at + bit)).collect();

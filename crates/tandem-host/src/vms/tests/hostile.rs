@@ -1,4 +1,4 @@
-//! Files that are cut, garbled or gone, and names that look like something else.
+//! Files that are cut, garbled or gone, and misleading names.
 
 use super::super::testing::{Process, Tree};
 use super::super::*;
@@ -6,7 +6,7 @@ use super::{QEMU, told, tree};
 use proptest::prelude::*;
 use std::fs;
 
-/// Finds VMs and reads all there is to read of them.
+/// Finds VMs and reads everything about them.
 fn read_all(tree: &Tree) {
     let mut finder = Finder::new(tree.root());
     finder.scan().unwrap();
@@ -57,7 +57,8 @@ proptest! {
     // Each case writes dozens of files.
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Files that are cut, of other lengths, or hold anything: something is found or not, and nothing panics.
+    /// Files that are cut, of other lengths, or contain anything: the finder finds something or not, and
+    /// nothing panics.
     #[test]
     fn no_tree_makes_it_panic(
         file in prop::sample::select(vec![

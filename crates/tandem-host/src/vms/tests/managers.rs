@@ -1,4 +1,4 @@
-//! What the command lines of each manager and monitor tell.
+//! The descriptions in the command lines of each manager and monitor.
 
 use super::super::testing::Process;
 use super::super::*;
@@ -137,7 +137,7 @@ fn firecracker() {
 }
 
 #[test]
-fn memory_that_nobody_tells_is_the_largest_mapping() {
+fn memory_without_an_option_is_the_largest_mapping() {
     let (_folder, tree) = tree();
     tree.process(&Process::new(7, "/usr/bin/firecracker", &[]).thread("fc_vcpu 0"));
     tree.write(

@@ -16,14 +16,14 @@ fn tree() -> (tempfile::TempDir, Tree) {
     (folder, tree)
 }
 
-/// The VM of a process that is the only one.
+/// The VM of the only process.
 fn found(process: &Process) -> Option<Vm> {
     let (_folder, tree) = tree();
     tree.process(process);
     examine(tree.root(), process.pid)
 }
 
-/// Name, manager, memory in MiB and devices of a VM with that command line.
+/// Name, manager, memory in MiB and devices of a VM with this command line.
 fn told(program: &str, vcpu: &str, arguments: &[&str]) -> (String, Manager, Option<u64>, Vec<String>) {
     let vm = found(&Process::new(7, program, arguments).thread(vcpu)).unwrap();
     let devices = vm.devices.into_iter().map(|device| device.name).collect();

@@ -1,4 +1,4 @@
-//! What changes: threads, times, limits, memory.
+//! Readings that change: threads, times, limits, memory.
 
 use super::super::testing::{Cgroups, Process, Tree};
 use super::super::*;
@@ -6,7 +6,7 @@ use super::{QEMU, kinds, tree};
 use std::fs;
 
 #[test]
-fn threads_without_names_are_told_by_the_kernel() {
+fn threads_without_names_are_identified_by_the_kernel() {
     let (_folder, tree) = tree();
     tree.process(&Process::lxd_or_incus(50, "v1", "/run/incus/v1/qemu.conf", 2));
     let vm = examine(tree.root(), 50).unwrap();
@@ -35,7 +35,7 @@ fn times_are_those_of_each_thread() {
     assert_eq!(times[2], Some(ThreadTimes { run_ns: 30_000_000, wait_ns: Some(5) }));
     assert_eq!(vm.read_cpu(&threads[2]), Some(6));
 
-    // A kernel without statistics of its scheduler, and a thread that has ended.
+    // A kernel without scheduler statistics, and a thread that has ended.
     for tid in [9, 10] {
         fs::remove_file(tree.root().join(format!("proc/7/task/{tid}/schedstat"))).unwrap();
     }
@@ -50,8 +50,8 @@ fn times_are_those_of_each_thread() {
 }
 
 #[test]
-fn files_that_stay_open_tell_what_is_new() {
-    // This thread's own: the kernel counts what it runs.
+fn files_that_stay_open_return_new_times() {
+    // This thread's own: the kernel counts its run time.
     let me = fs::read_link("/proc/thread-self").unwrap();
     let tid: u32 = me.file_name().unwrap().to_str().unwrap().parse().unwrap();
     let thread = Thread {
@@ -89,7 +89,7 @@ fn limits_are_those_of_vcpus() {
         (false, &online[..], &[0, 1][..])
     );
 
-    // That the emulator is pinned does not matter.
+    // Pinning the emulator makes no difference.
     "4".clone_into(&mut process.threads[0].cpus);
     "4-5".clone_into(&mut process.threads[3].cpus);
     tree.process(&process);
@@ -131,7 +131,7 @@ fn a_cgroup_that_others_share_is_not_its_own() {
 }
 
 #[test]
-fn memory_is_told_by_the_cgroup_or_the_page_tables() {
+fn memory_comes_from_the_cgroup_or_the_page_tables() {
     let (_folder, tree) = tree();
     let mut process = Process::libvirt(7, "web", 1);
     process.numa_maps = Some("7f00 default anon=3 N0=1 N1=2 kernelpagesize_kB=1048576\n".into());

@@ -1,11 +1,11 @@
-//! What is found among processes, and what is not.
+//! What scans find among processes, and what they do not.
 
 use super::super::testing::{Process, Tree, host};
 use super::super::*;
 use super::{QEMU, found, tree};
 
 #[test]
-fn others_are_no_vms() {
+fn other_processes_are_not_vms() {
     let script = {
         let mut script = Process::new(7, "/usr/bin/qemu-system-x86_64", &[]).thread("CPU 0/KVM");
         (script.program, script.has_vm) = (None, None);
@@ -50,7 +50,7 @@ fn a_process_is_a_vm_by_the_kernels_word() {
 }
 
 #[test]
-fn who_looks_like_a_monitor_for_ever_is_looked_at_ever_more_rarely() {
+fn a_process_that_resembles_a_monitor_for_ever_is_examined_ever_more_rarely() {
     let (_folder, tree) = tree();
     let mut late = Process::libvirt(7, "late", 1);
     late.has_vm = Some(false);
@@ -94,7 +94,7 @@ fn files_that_a_command_line_names_are_read_if_they_are_files() {
         examine(tree.root(), pid).unwrap().memory_bytes
     };
     assert_eq!(memory(7, "/etc/vm.conf"), Some(1 << 30));
-    // It would wait for a writer for ever.
+    // Reading it would wait for a writer for ever.
     assert_eq!(memory(8, "/etc/fifo"), None);
     assert_eq!(memory(9, "/etc"), None);
 }
@@ -111,7 +111,7 @@ fn without_root_a_name_and_an_argument_tell() {
 }
 
 #[test]
-fn a_program_that_an_update_has_replaced_goes_on() {
+fn a_program_that_an_update_has_replaced_stays_a_vm() {
     let mut process = Process::libvirt(7, "web", 1);
     process.program = Some("/usr/bin/qemu-system-x86_64 (deleted)".into());
     "my process (name)".clone_into(&mut process.threads[0].name);
@@ -131,14 +131,14 @@ fn a_thread_of_the_kernel_may_work_for_a_vm() {
     assert_eq!(tids(&finder), Some((4800, ThreadKind::Io)));
     finder.examine(4711);
     assert_eq!(tids(&finder), Some((4800, ThreadKind::Io)));
-    // Another one has the number now, which the finder has not seen yet.
+    // Another process has the number now, which the finder has not examined yet.
     tree.remove(4800);
     tree.process(&Process::of_kernel(4800, "kworker/0:1"));
     assert_eq!(tids(&finder), Some((4713, ThreadKind::Vcpu)));
 }
 
 #[test]
-fn scans_tell_what_came_and_went() {
+fn scans_report_changes() {
     let (_folder, tree) = tree();
     let mut finder = Finder::new(tree.root());
     tree.process(&Process::new(10, "/bin/sh", &[]));
@@ -180,7 +180,7 @@ fn a_number_that_is_used_again_is_another_vm() {
     assert_eq!(finder.vm(20).unwrap().name, "b");
 }
 
-/// A tree in which process 20 has been seen often enough to be no VM for good.
+/// A tree in which the finder has settled that process 20 is not a VM.
 fn with_settled_process() -> (tempfile::TempDir, Tree, Finder) {
     let (folder, tree) = tree();
     let mut finder = Finder::new(tree.root());
@@ -194,7 +194,7 @@ fn with_settled_process() -> (tempfile::TempDir, Tree, Finder) {
 #[test]
 fn a_process_that_becomes_a_monitor_is_found_when_it_is_examined() {
     let (_folder, tree, mut finder) = with_settled_process();
-    // What `exec` does: the process goes on as another.
+    // The process continues as another program, as after `exec`.
     tree.process(&Process::libvirt(20, "a", 1));
     finder.scan().unwrap();
     assert_eq!(finder.vms().count(), 0, "settled processes are not read");
@@ -209,7 +209,7 @@ fn a_process_that_becomes_a_monitor_is_found_when_it_is_examined() {
 }
 
 #[test]
-fn forgotten_processes_are_looked_at_again() {
+fn forgotten_processes_are_examined_again() {
     let (_folder, tree, mut finder) = with_settled_process();
     tree.process(&Process::libvirt(20, "a", 1));
     assert_eq!(finder.scan().unwrap(), Changes::default());
@@ -218,7 +218,7 @@ fn forgotten_processes_are_looked_at_again() {
 }
 
 #[test]
-fn without_proc_nothing_can_be_told() {
+fn without_proc_a_scan_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let error = Finder::new(folder.path()).scan().unwrap_err().to_string();
     let place = folder.path().join("proc").display().to_string();

@@ -1,16 +1,17 @@
 //! What QEMU and the guest's kernel add to a program, as far as the simulator has to know it.
 //!
-//! **Problem.** The simulated machine is free of what surrounds a program in the guest. Two CPUs that do the same then stay in
-//! step for ever, which decides ties that are open in the guest.
+//! **Problem.** The simulated machine is free of the surroundings of a program in the guest. Two CPUs that do
+//! the same then stay in step for ever, which decides ties that are open in the guest.
 //!
-//! **Approach.** Few facts of the machine, the same for all programs. How long the kernel's path for a message is, is measured in
-//! ping-pong, which does nothing else; how long an idle CPU takes to run a task that was woken, in all programs. QEMU runs one
-//! CPU after the other, and the guest's clock goes on for all: with `n` busy CPUs a path takes `n` times as long, and CPUs notice
-//! an interrupt one after the other. How many are busy, when the program's threads start, and when other tasks wake up and for how
-//! long they run, is taken from the record of which the simulation is the counterpart.
+//! **Approach.** A few facts of the machine, the same for all programs. The length of the kernel's path for a
+//! message is measured in ping-pong, which does nothing else; how long an idle CPU takes to run a task that
+//! was woken, in all programs. QEMU runs one CPU after the other, and the guest's clock continues for all:
+//! with `n` busy CPUs a path takes `n` times as long, and CPUs notice an interrupt one after the other. The
+//! number of busy CPUs, the start times of the program's threads, and when other tasks wake up and for how
+//! long they run, come from the record that the simulation reproduces.
 //!
-//! **Limits.** How a path is divided between system call and switch is in part assumed. Other tasks wake up when they did, even if
-//! the program had them wait.
+//! **Limits.** The division of a path between system call and switch is in part assumed. Other tasks wake up
+//! when they did, even if the program made them wait.
 
 use super::figures;
 use crate::leg::{Emulation, Leg};
@@ -25,18 +26,18 @@ use tandem_sim::scenario::{PolicySettings, Scenario, Vcpu, Vm, VmKind};
 
 /// By how much a sleep is longer than asked for: `timer_slack_ns` of a task, unless it is changed.
 const TIMER_SLACK_NS: u64 = 50_000;
-/// Of a path: a system call up to when it wakes a task or sets a timer, what comes then until the task sleeps or goes on, the
-/// switch, and what the next task does before it computes. That half of a path comes after the wake-up is measured, by a
-/// trace of ping-pong's; the division of the halves is assumed.
+/// Of a path: a system call up to when it wakes a task or sets a timer, what comes then until the task sleeps
+/// or goes on, the switch, and what the next task does before it computes. That half of a path comes after
+/// the wake-up is measured, by a trace of ping-pong's; the division of the halves is assumed.
 const CALL_SHARE: f64 = 0.25;
 const AFTER_WAKING_SHARE: f64 = 0.25;
 const SWITCH_SHARE: f64 = 0.25;
 const RETURN_SHARE: f64 = 0.25;
-/// A tick's handling, as a share of a path. By a trace of the kernel's functions it took 26 us of burners, and 5 us of ping-pong,
-/// which is 0.23 and 0.35.
+/// A tick's handling, as a share of a path. By a trace of the kernel's functions it took 26 us of burners,
+/// and 5 us of ping-pong, which is 0.23 and 0.35.
 const TICK_SHARE: f64 = 0.25;
-/// Of a path, what passes from a CPU's look into the queues to when the task that ran is in one. By the same trace about 50 us in
-/// burners and 7 us in the yield storm, which is 0.43 and 0.24.
+/// Of a path, what passes from a CPU's look into the queues to when the task that ran is in one. By the same
+/// trace about 50 us in burners and 7 us in the yield storm, which is 0.43 and 0.24.
 const DECISION_SHARE: f64 = 0.375;
 
 /// How much less a task weighs with each nice value.
@@ -76,8 +77,8 @@ impl Emulator {
         }
     }
 
-    /// Makes the scenario what the emulator made of it in this record: as many CPUs busy, threads that start at the same times,
-    /// and the same other tasks.
+    /// Makes the scenario what the emulator made of it in this record: as many CPUs busy, threads that start
+    /// at the same times, and the same other tasks.
     pub fn surround(&self, scenario: &mut Scenario, record: &Record) {
         let busy_cpus = figures::busy_cpus(record);
         let path_ns = self.path_ns * busy_cpus;
@@ -135,7 +136,8 @@ fn others(scenario: &Scenario, nice: i32, others: &[&Other]) -> Vm {
     Vm { kind: VmKind::Processes, weight, ..Vm::new(&name, others.iter().map(task).collect(), shares) }
 }
 
-/// The CPU of a kernel thread that has one, as its name tells: `kworker/3:1`, `ksoftirqd/3`, but not `kworker/u8:1`.
+/// The CPU of a kernel thread that has one, from its name: `kworker/3:1`, `ksoftirqd/3`, but not
+/// `kworker/u8:1`.
 fn bound_to(name: &str) -> Option<CpuId> {
     let (_, place) = name.split_once('/')?;
     let number = place.split_once(':').map_or(place, |(number, _)| number);
@@ -153,7 +155,8 @@ fn computing_ns(ops: &[Op]) -> u64 {
         .sum()
 }
 
-/// The program with what the kernel adds to it: system calls, each anything between nothing and twice the mean, and late timers.
+/// The program with what the kernel adds to it: system calls, each anything between nothing and twice the
+/// mean, and late timers.
 fn with_calls(ops: &[Op], path_ns: f64, delay_max_ns: u64) -> Vec<Op> {
     let call = |share: f64| {
         let mean_ns = (path_ns * share) as u64;

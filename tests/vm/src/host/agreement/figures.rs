@@ -4,12 +4,12 @@ use crate::record::{Record, Task};
 use std::fmt;
 use tandem_sim::scenario::Scenario;
 
-/// Something that a record says.
+/// A property of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Figure {
     /// Context switches away from the program's tasks.
     Switches,
-    /// How often they went on on another CPU.
+    /// How often they continued on another CPU.
     Migrations,
     /// The set's share of the program's CPU time, percent.
     Share(String),
@@ -17,7 +17,8 @@ pub enum Figure {
     Node0(String),
 }
 
-/// The figures of a program: shares of sets if there are several, nodes where the program says which it prefers.
+/// The figures of a program: shares of sets if there are several, nodes where the program names the ones that
+/// it prefers.
 pub fn of(scenario: &Scenario) -> Vec<Figure> {
     let mut figures = vec![Figure::Switches, Figure::Migrations];
     if scenario.vms.len() > 1 {
@@ -41,7 +42,7 @@ fn total_ns(record: &Record) -> u64 {
 }
 
 impl Figure {
-    /// What the record says.
+    /// The value in the record.
     pub fn value(&self, record: &Record) -> f64 {
         let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole as f64;
         match self {
@@ -66,8 +67,8 @@ impl Figure {
         if self.is_count() { 100.0 * difference / real } else { difference }
     }
 
-    /// Whether the values are within a limit of each other, in the figure's unit, or chance alone might have put them out of
-    /// it, which it can by so much of a value.
+    /// Whether the values are within a limit of each other, in the figure's unit, or chance alone might have
+    /// put them out of it, which it can by so much of a value.
     pub fn agrees(&self, real: f64, simulated: f64, limit: f64, chance: f64) -> bool {
         let apart = ((simulated - real).abs() - chance).max(0.0);
         self.in_unit(apart, real) <= limit || (self.is_count() && apart < FEW_EVENTS)
@@ -85,14 +86,15 @@ impl Figure {
         }
     }
 
-    /// The difference with which the comparison fails, chance apart, in its unit: the target, but for figures in which boots
-    /// differ from each other. The interval knows of the runs of one boot alone. These bounds were set after such boots had
-    /// been seen: they notice a change for the worse, and show no agreement.
+    /// The difference with which the comparison fails, chance apart, in its unit: the target, but for figures
+    /// in which boots differ from each other. The interval knows of the runs of one boot alone. These bounds
+    /// were set after such boots had been seen: they notice a change for the worse, and show no agreement.
     ///
-    /// - Ping-pong's migrations are some twenty in 10,000 switches, 16 to 35 in the means of eleven boots: how long a round trip
-    ///   takes decides where in it ticks fall.
-    /// - In two of four boots an idle CPU took twice as long to wake up. There the simulated burners migrated by a quarter to
-    ///   two fifths more than the real ones, and the real yielders came to yield by an eighth to three tenths less often.
+    /// - Ping-pong's migrations are some twenty in 10,000 switches, 16 to 35 in the means of eleven boots:
+    ///   how long a round trip takes decides where in it ticks fall.
+    /// - In two of four boots an idle CPU took twice as long to wake up. There the simulated burners migrated
+    ///   by a quarter to two fifths more than the real ones, and the real yielders came to yield by an eighth
+    ///   to three tenths less often.
     pub fn bound(&self, program: &str) -> f64 {
         match (program, self) {
             ("ping-pong" | "burners", Self::Migrations) | ("yield-storm", Self::Switches) => 60.0,

@@ -1,14 +1,17 @@
-//! Holds the simulator to what a real kernel did: the same small programs under the same scheduler object on the same machine.
+//! Compares the simulator with a real kernel: the same small programs under the same scheduler object on the
+//! same machine.
 //!
-//! **Problem.** What the simulator says of the scheduler is worth something only if a real kernel with that scheduler does the
-//! same.
+//! **Problem.** The simulator's predictions about the scheduler are worth something only if a real kernel
+//! with that scheduler behaves the same.
 //!
-//! **Approach.** Once the leg `agreement` has recorded its programs, each is run in the simulator as well, with several seeds for
-//! each record. Each [figure](figures) has a target, the largest difference that there should be. Single runs differ, the guest's
-//! and the simulator's, so means are compared, and a figure fails only if chance does not explain that it misses its target: if
-//! all of the difference's confidence interval does.
+//! **Approach.** Once the leg `agreement` has recorded its programs, each is run in the simulator as well,
+//! with several seeds for each record. Each [figure](figures) has a target, the largest acceptable
+//! difference. Single runs differ, the guest's and the simulator's, so means are compared, and a figure fails
+//! only if chance does not explain that it misses its target: if all of the difference's confidence interval
+//! does.
 //!
-//! **Limits.** A difference that is smaller than the interval's half width goes unnoticed; the table shows both.
+//! **Limits.** A difference that is smaller than the interval's half width goes unnoticed; the table shows
+//! both.
 
 mod emulator;
 mod figures;
@@ -27,7 +30,8 @@ use tandem_lab::statistics::{mean, unpaired_half_width};
 
 /// The program in which paths of the kernel are measured.
 const PING_PONG: &str = "ping-pong";
-/// How sure it has to be that a figure misses its target: of fifteen that just meet it, none fails in most runs.
+/// How sure it has to be that a figure misses its target: of fifteen that just meet it, none fails in most
+/// runs.
 const CONFIDENCE: f64 = 0.99;
 /// Seeds with which the simulator runs each program, its records in turn.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=72;
@@ -107,7 +111,8 @@ impl Row {
         self.figure.difference(average(&self.real), average(&self.simulated))
     }
 
-    /// How far the difference may be from that of the means of all runs there could be, in its unit; none from single runs.
+    /// How far the difference may be from that of the means of all runs there could be, in its unit; none
+    /// from single runs.
     fn half_width(&self) -> Option<f64> {
         let half_width = unpaired_half_width(&self.real, &self.simulated, CONFIDENCE)?;
         Some(self.figure.in_unit(half_width, average(&self.real)))

@@ -1,4 +1,4 @@
-//! Runs a program in the simulator, and records what the guest records of it.
+//! Runs a program in the simulator, and records the same as the guest.
 
 use super::emulator::Emulator;
 use crate::guest::perform::task_name;
@@ -28,7 +28,7 @@ pub fn scenario(file: &Path) -> Result<Scenario> {
     Ok(scenario)
 }
 
-/// The request by which the scheduler is told where a task would rather run: the guest names CPUs, whole nodes too.
+/// The request that sets the preference of a task: the guest names CPUs, whole nodes too.
 fn preference_request(pid: u64, preferred: Option<&CpuMask>, _: &Machine) -> Vec<u8> {
     let place = preferred.map(|preferred| Place::Cpus(preferred.iter().map(|cpu| cpu.0).collect()));
     request_bytes(Subject::Task(pid as u32), &Preference { place, latency_critical: false })
