@@ -1,23 +1,24 @@
-# Everything that people and CI run, from here. `make` lists the targets.
+# Targets for people and CI. `make` lists them.
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
 # Where `make demo` and `make reproduce` put the HTML report.
 REPORT ?= report
-# How long `make soak` fuzzes, and how long it searches, seconds; the seed if it is to be a certain one.
+# How long `make soak` fuzzes, and how long it searches, seconds; the seed, to repeat a search.
 SOAK_SECONDS ?= 3600
 SEED ?=
 # How long `make fuzz` fuzzes in all, seconds.
 FUZZ_SECONDS ?= 60
 
-# Where `make install` puts things, below DESTDIR if that is set; and which build it and `make deb` take: release or dev.
+# Where `make install` puts files, below DESTDIR if that is set; and which build it and `make deb` use:
+# release or dev.
 PREFIX ?= /usr/local
 PROFILE ?= release
 
-# Which kernel `make test-vm` and `make bench-vm` boot: that of .tools/vm/kernel-$(KERNEL).
+# The kernel that `make test-vm` and `make bench-vm` boot: that of .tools/vm/kernel-$(KERNEL).
 KERNEL ?= debian
-# What else `make test-vm` is told, such as `--leg numa`; `--help` lists it.
+# Further options of `make test-vm`, such as `--leg numa`; `--help` lists them.
 VM_OPTIONS ?=
 # How often `make bench-vm` runs each scheduler, and a file for the time of every run.
 SEEDS ?= 4
@@ -25,10 +26,11 @@ CSV ?=
 
 # Tools that scripts/setup installs come before the machine's own.
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
-# The compiler of BPF programs, and where bindgen finds its library: what scripts/setup installs, or your own.
+# The compiler of BPF programs, and the path of its library for bindgen: what scripts/setup installs, or your
+# own.
 export BPF_CLANG ?= clang-19
 export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
-# Warnings of rustdoc, such as links that lead nowhere, are errors.
+# Warnings of rustdoc, such as broken links, are errors.
 export RUSTDOCFLAGS := -D warnings
 
 .PHONY: help build install uninstall deb demo reproduce test check soak mutants test-deb test-vm lint deny fuzz bench bench-vm docs clean
