@@ -101,7 +101,7 @@ pub fn virtual_nodes_have_homes(guest: &Guest) -> Result<()> {
     fs::remove_file("/run/tandem/homes.json")?;
     ensure!(look()? == before, "an agent that took over has given other homes");
     let why = vm.wait_for_home()?.why;
-    ensure!(why.matches("when the agent began").count() == 2, "the new agent has not taken over: {why}");
+    ensure!(why.matches("before the agent started").count() == 2, "the new agent has not taken over: {why}");
     drop(vm);
     tandem.stop()?;
     Ok(())
