@@ -258,7 +258,7 @@ fn texts_are_as_the_kernel_makes_them() {
     for wrong in ["%", "%q", "%llls", "%pI4", "%9999d", "%ls"] {
         let format = bench.put(0, format!("{wrong}\0").as_bytes());
         assert!(
-            bench.fault(snprintf, &[1024 + Memory::BASE, 9, format, data, 8]).contains("not known"),
+            bench.fault(snprintf, &[1024 + Memory::BASE, 9, format, data, 8]).contains("unknown conversion"),
             "{wrong}"
         );
     }
