@@ -176,7 +176,7 @@ pub fn who_hides_is_outside(guest: &Guest) -> Result<()> {
 pub fn a_part_beside_others(guest: &Guest) -> Result<()> {
     let settings = "watchdog = \"10 s\"\n[partial]\ncgroups = [\"/part\"]\n";
     let part = Cgroup::create("part")?;
-    if tandem::doctor_finds("a part of the tasks starves beside others")? {
+    if tandem::doctor_finds("a part starves beside other tasks")? {
         fs::write("/tmp/part.toml", settings)?;
         refused(
             &tandem::call(&["run", "--config", "/tmp/part.toml"])?,
