@@ -52,7 +52,7 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// Reads a text file of at most [`TEXT_MAX`](crate::named_file::TEXT_MAX).
+/// Reads a text file of at most [`TEXT_MAX`].
 pub fn read_text(path: &Path) -> Result<String, FileError> {
     read_string(path, TEXT_MAX).map_err(|error| {
         let message = match error.kind() {
