@@ -22,7 +22,7 @@
 //! off or unused by default; `child_runs_first`, off by default.
 
 use super::entity::{Entity, scale};
-use super::{Context, Linux, LinuxEra};
+use super::{Context, Linux};
 use tandem_machine::ids::{CpuId, TaskId};
 
 impl Linux {
@@ -163,7 +163,7 @@ impl Linux {
 
     /// A task goes on without a switch. 3.6 puts it back and takes it again, which begins a new slice.
     pub(super) fn cfs_goes_on(&mut self, task: TaskId) {
-        if self.settings.era == LinuxEra::V3_6 {
+        if self.features.slice_restarts {
             let entity = &mut self.entities[task.index()];
             entity.prev_sum_exec_ns = entity.sum_exec_ns;
         }

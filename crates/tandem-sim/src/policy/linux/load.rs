@@ -17,7 +17,8 @@
 //! (`util_est`) and its scaling of time by the speed of the CPU are left out.
 
 use super::decay::Decay;
-use super::{Context, Linux, LinuxEra};
+use super::features::LoadTracking;
+use super::{Context, Linux};
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// Fully used, in the unit of use (`SCHED_CAPACITY_SCALE`).
@@ -65,10 +66,10 @@ impl Linux {
     /// Load that the task brings to a CPU, as of when it was last updated.
     pub(super) fn task_load(&self, task: TaskId) -> u64 {
         let entity = &self.entities[task.index()];
-        match self.settings.era {
-            LinuxEra::V3_6 => entity.weight.into(),
-            LinuxEra::V4_2 => entity.averages.contribution,
-            LinuxEra::V5_2 | LinuxEra::V6_12 => {
+        match self.features.load {
+            LoadTracking::Weight => entity.weight.into(),
+            LoadTracking::Contributions => entity.averages.contribution,
+            LoadTracking::RunnableLoad | LoadTracking::LoadAvg => {
                 entity.averages.load_sum * u64::from(entity.weight) / entity.averages.decay.divider()
             }
         }
@@ -83,11 +84,11 @@ impl Linux {
     /// Load of a CPU now (`weighted_cpuload()`, later `cpu_load()`): see the [module](self).
     pub(super) fn cpu_load(&self, cpu: CpuId) -> u64 {
         let load = &self.cpus[cpu.index()].load;
-        match self.settings.era {
-            LinuxEra::V3_6 => self.total_weight(cpu),
-            LinuxEra::V4_2 => load.tracked,
-            LinuxEra::V5_2 => load.present_sum / load.decay.divider(),
-            LinuxEra::V6_12 => load.load_sum / load.decay.divider(),
+        match self.features.load {
+            LoadTracking::Weight => self.total_weight(cpu),
+            LoadTracking::Contributions => load.tracked,
+            LoadTracking::RunnableLoad => load.present_sum / load.decay.divider(),
+            LoadTracking::LoadAvg => load.load_sum / load.decay.divider(),
         }
     }
 
@@ -143,10 +144,10 @@ impl Linux {
     /// (`update_idle_cpu_load()`, later `update_blocked_averages()`).
     pub(super) fn refresh_load(&mut self, ctx: &Context<'_>, cpu: CpuId) {
         self.advance_clock(ctx, cpu);
-        if self.keeps_blocked_load() {
+        if self.features.load.keeps_blocked_load() {
             self.track_cpu(cpu);
         }
-        if self.settings.era < LinuxEra::V6_12 {
+        if self.features.cpu_load_history {
             self.update_history(ctx, cpu);
         }
     }
@@ -181,16 +182,16 @@ impl Linux {
         let cpu = self.entities[task.index()].cpu;
         let decay = Decay::starting_at(self.cpus[cpu.index()].clock.task_ns);
         let mut averages = TaskAverages { decay, ..TaskAverages::default() };
-        match self.settings.era {
-            LinuxEra::V3_6 => {}
-            LinuxEra::V4_2 => {
+        match self.features.load {
+            LoadTracking::Weight => {}
+            LoadTracking::Contributions => {
                 let slice_us = self.cfs_first_slice_ns(task, cpu) / 1024;
                 let weight = u64::from(self.entities[task.index()].weight);
                 averages.load_sum = slice_us;
                 averages.life_sum = slice_us;
                 averages.contribution = slice_us * weight / (slice_us + 1);
             }
-            LinuxEra::V5_2 | LinuxEra::V6_12 => averages.load_sum = decay.divider(),
+            LoadTracking::RunnableLoad | LoadTracking::LoadAvg => averages.load_sum = decay.divider(),
         }
         self.entities[task.index()].averages = averages;
     }
@@ -218,7 +219,7 @@ impl Linux {
         let entity = &mut self.entities[task.index()];
         let cpu = entity.cpu;
         let queue = &mut self.cpus[cpu.index()];
-        if self.settings.era == LinuxEra::V3_6 {
+        if self.features.load == LoadTracking::Weight {
             return;
         }
         let runs = queue.curr == Some(task);
@@ -230,7 +231,7 @@ impl Linux {
             averages.running_sum = step.apply(averages.running_sum, runs.into());
             averages.life_sum = step.apply(averages.life_sum, 1);
         }
-        if self.settings.era == LinuxEra::V4_2 {
+        if self.features.load == LoadTracking::Contributions {
             let before = averages.contribution;
             averages.contribution = averages.load_sum * u64::from(entity.weight) / (averages.life_sum + 1);
             if is_here {
@@ -259,51 +260,46 @@ impl Linux {
     /// yet.
     pub(super) fn count_in(&mut self, task: TaskId, is_foreign: bool) {
         self.track(task);
-        match self.settings.era {
-            LinuxEra::V3_6 => {}
-            LinuxEra::V4_2 => {
+        match self.features.load {
+            LoadTracking::Weight => {}
+            LoadTracking::Contributions => {
                 let Self { cpus, entities, .. } = self;
                 let entity = &entities[task.index()];
                 cpus[entity.cpu.index()].load.tracked += entity.averages.contribution;
             }
-            LinuxEra::V5_2 => {
+            LoadTracking::RunnableLoad => {
                 if is_foreign {
                     self.attach(task);
                 }
                 let (load, [weighted, ..]) = self.share(task);
                 load.present_sum += weighted;
             }
-            LinuxEra::V6_12 if is_foreign => self.attach(task),
-            LinuxEra::V6_12 => {}
+            LoadTracking::LoadAvg if is_foreign => self.attach(task),
+            LoadTracking::LoadAvg => {}
         }
     }
 
     /// The task is about to leave the queue of its CPU, or the CPU itself.
     pub(super) fn count_out(&mut self, task: TaskId) {
         self.track(task);
-        match self.settings.era {
-            LinuxEra::V4_2 => {
+        match self.features.load {
+            LoadTracking::Contributions => {
                 let Self { cpus, entities, .. } = self;
                 let entity = &entities[task.index()];
                 cpus[entity.cpu.index()].load.tracked -= entity.averages.contribution;
             }
-            LinuxEra::V5_2 => {
+            LoadTracking::RunnableLoad => {
                 let (load, [weighted, ..]) = self.share(task);
                 load.present_sum = load.present_sum.saturating_sub(weighted);
             }
-            LinuxEra::V3_6 | LinuxEra::V6_12 => {}
+            LoadTracking::Weight | LoadTracking::LoadAvg => {}
         }
-    }
-
-    /// Whether a CPU remembers what tasks that blocked have used of it.
-    pub(super) fn keeps_blocked_load(&self) -> bool {
-        self.settings.era >= LinuxEra::V5_2
     }
 
     /// Takes the averages of a task, up to date and in no queue, out of its CPU's, and restarts their clock
     /// as that of CPU `to`.
     pub(super) fn carry_over(&mut self, task: TaskId, to: CpuId) {
-        if self.keeps_blocked_load() && !self.entities[task.index()].is_new {
+        if self.features.load.keeps_blocked_load() && !self.entities[task.index()].is_new {
             self.detach(task);
         }
         let now_ns = self.cpus[to.index()].clock.task_ns;

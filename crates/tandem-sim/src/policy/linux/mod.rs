@@ -38,6 +38,7 @@ mod directed_yield;
 mod domains;
 mod eevdf;
 mod entity;
+mod features;
 mod group;
 mod load;
 mod numa;
@@ -60,6 +61,7 @@ use balance::Balancing;
 use counters::Counters;
 use domains::DomainTree;
 use entity::Entity;
+use features::{DisciplineKind, Features};
 use run_queue::RunQueue;
 use settings::Tunables;
 use tandem_machine::Machine;
@@ -70,6 +72,7 @@ use tandem_machine::ids::{CpuId, NodeId, TaskId};
 #[derive(Clone, Debug)]
 pub struct Linux {
     settings: LinuxSettings,
+    features: &'static Features,
     tunables: Tunables,
     cpus: Vec<RunQueue>,
     entities: Vec<Entity>,
@@ -87,13 +90,15 @@ impl Linux {
     pub fn new(settings: LinuxSettings, machine: &Machine, tasks: &[TaskFacts]) -> Self {
         let cpus = machine.cpu_count();
         let tunables = Tunables::new(cpus);
+        let features = Features::of(settings.era);
         Self {
             settings,
+            features,
             tunables,
             cpus: vec![RunQueue::new(tunables.migration_cost_ns); cpus],
             entities: tasks.iter().map(|facts| Entity::new(facts.weight, CpuId(0))).collect(),
             idle: machine.all_cpus().clone(),
-            domains: DomainTree::new(&settings, machine),
+            domains: DomainTree::new(&features.domains, settings.domains, machine),
             balancing: Balancing::new(cpus),
             list_positions: 0,
             counters: Counters::default(),
@@ -106,7 +111,7 @@ impl Linux {
     }
 
     fn is_eevdf(&self) -> bool {
-        self.settings.era >= LinuxEra::V6_12
+        self.features.discipline == DisciplineKind::Eevdf
     }
 
     /// Forgets what is known under the number of a task that is new, and was born on this CPU.
@@ -178,8 +183,7 @@ impl Policy for Linux {
         if let Reason::Wake { cpu: waker_cpu, .. } = reason {
             self.counters.ttwu_count += 1;
             self.counters.ttwu_local += u64::from(waker_cpu == cpu);
-            let caps_sample = self.settings.era == LinuxEra::V3_6;
-            self.cpus[cpu.index()].idle_ended(ctx.now_ns, caps_sample);
+            self.cpus[cpu.index()].idle_ended(ctx.now_ns, self.features.idle_sample_is_capped);
         }
         if self.entities[task.index()].delayed {
             if matches!(reason, Reason::Wake { .. }) && self.entities[task.index()].cpu == cpu {
@@ -275,7 +279,7 @@ impl Policy for Linux {
         let cpu = self.entities[task.index()].cpu;
         self.advance_clock(ctx, cpu);
         self.track(task);
-        if self.keeps_blocked_load() {
+        if self.features.load.keeps_blocked_load() {
             self.detach(task);
         }
         self.entities[task.index()].is_new = false;
@@ -302,7 +306,7 @@ impl Policy for Linux {
     fn wakes_by_interrupt(&self, by: CpuId, cpu: CpuId) -> bool {
         let queue = &self.cpus[cpu.index()];
         let has_nothing = queue.curr.is_none() && queue.is_empty();
-        let leaves_work = self.settings.era >= LinuxEra::V6_12 && by != cpu && has_nothing;
+        let leaves_work = self.features.ttwu_queue_on_idle && by != cpu && has_nothing;
         leaves_work || !self.domains.share_cache(by, cpu)
     }
 
@@ -341,12 +345,12 @@ impl Policy for Linux {
     fn tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         self.charge(ctx, cpu);
         self.track(task);
-        if !self.is_eevdf() {
+        if self.features.cpu_load_history {
             self.update_history(ctx, cpu);
-            if self.cfs_slice_is_over(cpu, task) {
-                self.counters.slices_ended += 1;
-                self.reschedule(ctx, cpu);
-            }
+        }
+        if !self.is_eevdf() && self.cfs_slice_is_over(cpu, task) {
+            self.counters.slices_ended += 1;
+            self.reschedule(ctx, cpu);
         }
         self.balance_at_tick(ctx, cpu);
     }

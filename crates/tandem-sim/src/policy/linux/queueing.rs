@@ -2,7 +2,7 @@
 //! in common.
 
 use super::entity::Entity;
-use super::{Context, Linux, LinuxEra};
+use super::{Context, Linux};
 use tandem_machine::ids::{CpuId, TaskId};
 
 impl Linux {
@@ -108,9 +108,10 @@ impl Linux {
 
     /// A task has left a CPU and its queue.
     pub(super) fn left(&mut self, task: TaskId, cpu: CpuId) {
+        let is_eevdf = self.is_eevdf();
         let queue = &mut self.cpus[cpu.index()];
         queue.clear_buddies(task);
-        if self.settings.era >= LinuxEra::V6_12 {
+        if is_eevdf {
             let entity = &mut self.entities[task.index()];
             entity.deadline -= entity.vruntime;
             if queue.is_empty() && queue.curr.is_none() {
@@ -186,7 +187,7 @@ impl Linux {
         entity.exec_start_ns = queue.clock.task_ns;
         entity.prev_sum_exec_ns = entity.sum_exec_ns;
         entity.chosen_deadline = entity.deadline;
-        if self.settings.era >= LinuxEra::V5_2 {
+        if self.features.balance.lru_tasks {
             self.move_to_list_head(task);
         }
     }

@@ -6,8 +6,8 @@
 //! siblings.
 
 use super::{Attempt, Idleness, Imbalance, Unit};
+use crate::policy::linux::Linux;
 use crate::policy::linux::domains::{CPU_CAPACITY, Flags, Group, Tunables};
-use crate::policy::linux::{Linux, LinuxEra};
 use std::cmp::Ordering;
 
 const SCALE: u64 = CPU_CAPACITY as u64;
@@ -74,12 +74,12 @@ impl Linux {
         for (nth, group) in groups {
             let mut stats = self.loads_of(group, tunables, load_idx, false);
             if prefer_sibling && local.has_room() {
-                if self.settings.era < LinuxEra::V5_2 {
+                if !self.features.balance.prefer_sibling_evens {
                     // One task a group, so that all others go where there is room.
                     stats.room = stats.room.min(1);
                     stats.classify();
                 } else if stats.nr_running > local.nr_running + 1 {
-                    // Since 4.12, only if a task that moves leaves the groups closer to each other.
+                    // Only if a task that moves leaves the groups closer to each other.
                     stats.kind = Kind::OverCapacity;
                 }
             }
@@ -93,9 +93,8 @@ impl Linux {
         let average = SCALE * total_load / total_capacity;
         let found = |amount: u64| (amount > 0).then_some(Imbalance { group, amount, unit: Unit::Load });
 
-        // Since 4.14, for CPUs that have idled for a while, too.
         let idles = attempt.idleness == Idleness::Newly
-            || (attempt.idleness == Idleness::Idle && self.settings.era >= LinuxEra::V5_2);
+            || (attempt.idleness == Idleness::Idle && self.features.balance.idle_fills_up);
         let fill_up = idles && local.has_room() && busiest.kind == Kind::OverCapacity;
         if busiest.kind == Kind::Imbalanced {
             busiest.load_per_task = busiest.load_per_task.min(average);
@@ -118,14 +117,16 @@ impl Linux {
     /// Measures a group (`update_sg_lb_stats()`). The own group's load is guessed high, that of others low, so that
     /// tasks stay where they are in doubt.
     fn loads_of(&self, group: &Group, tunables: Tunables, load_idx: usize, local: bool) -> Stats {
+        let features = &self.features.balance;
         let mut stats = Stats {
             load: 0,
             capacity: u64::from(group.capacity),
             nr_running: 0,
             idle_cpus: 0,
-            room: match self.settings.era {
-                LinuxEra::V3_6 => ((u64::from(group.capacity) + SCALE / 2) / SCALE).max(1),
-                _ => u64::from(group.weight),
+            room: if features.group_overloaded {
+                u64::from(group.weight)
+            } else {
+                ((u64::from(group.capacity) + SCALE / 2) / SCALE).max(1)
             },
             time_to_use: Ordering::Less,
             avg_load: 0,
@@ -147,11 +148,11 @@ impl Linux {
         }
         stats.avg_load = stats.load * SCALE / stats.capacity;
         stats.load_per_task = present_load.checked_div(stats.nr_running).unwrap_or(0);
-        if self.settings.era >= LinuxEra::V5_2 {
+        if features.group_util {
             let util: u64 = self.members(group).map(|cpu| self.cpu_util(cpu)).sum();
             stats.time_to_use = (100 * stats.capacity).cmp(&(u64::from(tunables.imbalance_pct) * util));
         }
-        if self.settings.era == LinuxEra::V3_6 {
+        if !features.group_overloaded {
             stats.imbalanced = !local
                 && most.0.saturating_sub(least.0) >= stats.load_per_task
                 && most.1.saturating_sub(least.1) > 1;
@@ -162,10 +163,11 @@ impl Linux {
 
     fn is_busier(&self, stats: &Stats, best: Option<&Stats>) -> bool {
         let (kind, load) = best.map_or((Kind::Other, 0), |best| (best.kind, best.avg_load));
-        match self.settings.era {
+        if self.features.balance.group_overloaded {
+            stats.kind > kind || (stats.kind == kind && stats.avg_load > load)
+        } else {
             // Only groups count that are over their capacity or out of balance.
-            LinuxEra::V3_6 => stats.avg_load > load && stats.kind != Kind::Other,
-            _ => stats.kind > kind || (stats.kind == kind && stats.avg_load > load),
+            stats.avg_load > load && stats.kind != Kind::Other
         }
     }
 
@@ -175,22 +177,22 @@ impl Linux {
             return self.small_imbalance(attempt, local, busiest);
         }
         let mut excess = busiest.avg_load - average;
-        let spares_idle = match self.settings.era {
-            LinuxEra::V3_6 => busiest.kind != Kind::Imbalanced,
-            _ => busiest.kind == Kind::OverCapacity && local.kind == Kind::OverCapacity,
+        let features = &self.features.balance;
+        let spares_idle = if features.group_overloaded {
+            busiest.kind == Kind::OverCapacity && local.kind == Kind::OverCapacity
+        } else {
+            busiest.kind != Kind::Imbalanced
         };
         if spares_idle {
             // No more than what is over the capacity: that would create an idle CPU.
-            let above = match self.settings.era {
-                LinuxEra::V3_6 => {
-                    busiest.nr_running.saturating_sub(busiest.room) * SCALE * SCALE / busiest.capacity
-                }
-                _ => match (busiest.nr_running * SCALE).saturating_sub(busiest.capacity) {
+            let above = if features.group_overloaded {
+                match (busiest.nr_running * SCALE).saturating_sub(busiest.capacity) {
                     0 => u64::MAX,
-                    // As the load of so many tasks for 1024 of capacity, since 4.8.
-                    above if self.settings.era >= LinuxEra::V5_2 => above * SCALE / busiest.capacity,
+                    above if features.scaled_excess => above * SCALE / busiest.capacity,
                     above => above,
-                },
+                }
+            } else {
+                busiest.nr_running.saturating_sub(busiest.room) * SCALE * SCALE / busiest.capacity
             };
             excess = excess.min(above);
         }

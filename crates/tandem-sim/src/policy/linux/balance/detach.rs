@@ -7,7 +7,7 @@
 use super::strays::Way;
 use super::{Attempt, Idleness, Imbalance, Unit};
 use crate::policy::linux::domains::Flags;
-use crate::policy::linux::{Context, Linux, LinuxEra};
+use crate::policy::linux::{Context, Linux};
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// What came of it.
@@ -51,7 +51,7 @@ impl Linux {
         let looks = (self.tunables.nr_migrate as usize).min(self.cpus[busiest.index()].nr_running());
         for _ in 0..looks {
             let drained = self.cpus[busiest.index()].nr_running() <= 1;
-            if drained && attempt.idleness != Idleness::Busy && self.settings.era >= LinuxEra::V4_2 {
+            if drained && attempt.idleness != Idleness::Busy && self.features.balance.leaves_last_task {
                 break;
             }
             let Some(task) = self.next_in_list(busiest, last) else { break };
@@ -75,7 +75,7 @@ impl Linux {
             self.counters.lb_gained += 1;
             result.missing = result.missing.saturating_sub(share);
             // 6.12 is built to be preemptible (Debian), and then a CPU that waits for work takes one task.
-            let enough = attempt.idleness == Idleness::Newly && self.settings.era >= LinuxEra::V6_12;
+            let enough = attempt.idleness == Idleness::Newly && self.features.balance.newidle_takes_one;
             if enough || result.missing == 0 {
                 break;
             }
@@ -96,7 +96,7 @@ impl Linux {
         let position = |task: &TaskId| self.entities[task.index()].list_position;
         let staying = |task: &TaskId| !self.entities[task.index()].delayed;
         let queued = self.cpus[cpu.index()].queued().filter(staying);
-        if self.settings.era >= LinuxEra::V5_2 {
+        if self.features.balance.lru_tasks {
             queued.filter(|task| last.is_none_or(|last| position(task) > last)).min_by_key(position)
         } else {
             queued.filter(|task| last.is_none_or(|last| position(task) < last)).max_by_key(position)
@@ -116,7 +116,7 @@ impl Linux {
         }
         // Threads share their caches; the kernel knows since 5.10.
         let keeps_cache =
-            self.settings.era >= LinuxEra::V6_12 && domain.tunables.flags.contains(Flags::SHARE_CAPACITY);
+            !self.features.balance.smt_is_cache_hot && domain.tunables.flags.contains(Flags::SHARE_CAPACITY);
         let to_idles = attempt.idleness == Idleness::Idle;
         let hot = match self.degrades_locality(ctx, task, attempt.cpu, to_idles) {
             Some(degrades) => degrades,
@@ -128,11 +128,11 @@ impl Linux {
     /// How much of the imbalance the task makes up; `None` if it is too large for it. After failures, larger tasks may
     /// go, too.
     fn part_of_imbalance(&self, task: TaskId, unit: Unit, failed: u32, missing: u64) -> Option<u64> {
-        let (share, allowance) = match (unit, self.settings.era) {
-            (Unit::Tasks, _) => (1, 0),
-            (Unit::Util, _) => (self.task_util(task), failed),
-            (Unit::Load, LinuxEra::V6_12) => (self.task_load(task).max(1), failed),
-            (Unit::Load, _) => (self.task_load(task), 1),
+        let (share, allowance) = match unit {
+            Unit::Tasks => (1, 0),
+            Unit::Util => (self.task_util(task), failed),
+            Unit::Load if self.features.balance.shr_bound => (self.task_load(task).max(1), failed),
+            Unit::Load => (self.task_load(task), 1),
         };
         (share >> allowance.min(63) <= missing).then_some(share)
     }

@@ -10,7 +10,8 @@
 //! none; and the threads that move running tasks are woken without a lock.
 
 use super::{Attempt, Idleness};
-use crate::policy::linux::{Context, Linux, LinuxEra};
+use crate::policy::linux::features::NohzRefresh;
+use crate::policy::linux::{Context, Linux};
 use tandem_machine::ids::CpuId;
 
 impl Attempt {
@@ -24,7 +25,7 @@ impl Attempt {
 impl Linux {
     /// Locks what has to be held to take tasks out of the busiest queue.
     pub(super) fn lock_to_detach(&self, ctx: &mut Context<'_>, attempt: Attempt, busiest: CpuId) {
-        if self.settings.era == LinuxEra::V3_6 {
+        if self.features.balance.double_rq_lock {
             attempt.lock(ctx, busiest.min(attempt.cpu));
             attempt.lock(ctx, busiest.max(attempt.cpu));
         } else {
@@ -34,7 +35,7 @@ impl Linux {
 
     /// Locks what has to be held to put the tasks into the queue of the CPU that they are for.
     pub(super) fn lock_to_attach(&self, ctx: &mut Context<'_>, attempt: Attempt) {
-        if self.settings.era >= LinuxEra::V4_2 {
+        if !self.features.balance.double_rq_lock {
             attempt.lock(ctx, attempt.cpu);
         }
     }
@@ -50,13 +51,10 @@ impl Linux {
         let tick = self.balance_tick(ctx);
         let is_due = self.domains.of(idle).any(|at| tick >= self.next_balance_tick(at, Idleness::Idle));
         let due = usize::from(is_due);
-        let times = match self.settings.era {
-            // It refreshes itself each time instead, by mistake.
-            LinuxEra::V3_6 => 0,
-            // For the clock and the history of its load, then for what its groups have of it.
-            LinuxEra::V4_2 => 2 * due,
-            // For the load that it was left with, as long as there is any, and for the clock.
-            LinuxEra::V5_2 | LinuxEra::V6_12 => {
+        let times = match self.features.balance.nohz_refresh {
+            NohzRefresh::Itself => 0,
+            NohzRefresh::ClockAndGroups => 2 * due,
+            NohzRefresh::BlockedLoad => {
                 usize::from(self.lasting_load(idle) > 0 || self.cpu_util(idle) > 0) + due
             }
         };

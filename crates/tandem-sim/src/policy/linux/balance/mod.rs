@@ -25,7 +25,7 @@ mod nohz;
 mod strays;
 
 use super::domains::{Flags, Group};
-use super::{Context, Linux, LinuxEra};
+use super::{Context, Linux};
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 
@@ -141,7 +141,7 @@ impl Linux {
         let busy = idleness == Idleness::Busy;
         let factor = if busy { u64::from(domain.tunables.busy_factor) } else { 1 };
         let mut ticks = (u64::from(domain.interval_ms) * factor * hz).div_ceil(1_000);
-        if busy && self.settings.era >= LinuxEra::V6_12 {
+        if busy && self.features.balance.staggered_intervals {
             // So that the levels do not all come at the same tick.
             ticks -= 1;
         }
@@ -190,7 +190,7 @@ impl Linux {
             domain.failed += 1;
         }
         let tries = domain.tunables.cache_nice_tries;
-        let only_tasks = self.settings.era < LinuxEra::V6_12 || unit == Unit::Tasks;
+        let only_tasks = !self.features.balance.group_type || unit == Unit::Tasks;
         if domain.failed <= tries + ACTIVE_AFTER || !only_tasks {
             domain.interval_ms = domain.tunables.min_interval_ms;
         } else if self.ask_for_running(ctx, attempt, busiest) {
@@ -213,7 +213,7 @@ impl Linux {
 
     fn stretch_interval(&mut self, attempt: Attempt, pinned: bool) {
         // Since 5.1.
-        if attempt.idleness == Idleness::Newly && self.settings.era >= LinuxEra::V5_2 {
+        if attempt.idleness == Idleness::Newly && self.features.balance.newidle_keeps_interval {
             return;
         }
         let domain = self.domains.domain_mut(attempt.at);
@@ -237,11 +237,12 @@ impl Linux {
     fn should_balance(&self, ctx: &Context<'_>, attempt: Attempt) -> bool {
         let newly = attempt.idleness == Idleness::Newly;
         if newly {
-            return self.settings.era < LinuxEra::V6_12 || self.cpus[attempt.cpu.index()].nr_running() == 0;
+            return !self.features.balance.newidle_stops_at_work
+                || self.cpus[attempt.cpu.index()].nr_running() == 0;
         }
         let group = &self.domains.group(attempt.at, 0).cpus;
         let first = |mask: &CpuMask| group.next_and_wrapping(mask, CpuId(0));
-        let by_core = self.settings.era >= LinuxEra::V6_12
+        let by_core = self.features.balance.idle_core_balances
             && !self.domains.domain(attempt.at).tunables.flags.contains(Flags::SHARE_CAPACITY);
         let core_idles = |cpu: &CpuId| ctx.machine.siblings(*cpu).is_subset(&self.idle);
         let idle_core = if by_core { group.iter_and(&self.idle).find(core_idles) } else { None };
@@ -250,9 +251,10 @@ impl Linux {
 
     fn busiest_group(&mut self, ctx: &mut Context<'_>, attempt: Attempt) -> Option<Imbalance> {
         *ctx.peers_scanned += self.domains.span(attempt.at).weight - 1;
-        match self.settings.era {
-            LinuxEra::V3_6 | LinuxEra::V4_2 | LinuxEra::V5_2 => self.busiest_group_by_load(attempt),
-            LinuxEra::V6_12 => self.busiest_group_by_kind(attempt),
+        if self.features.balance.group_type {
+            self.busiest_group_by_kind(attempt)
+        } else {
+            self.busiest_group_by_load(attempt)
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::{Attempt, Idleness, Outcome};
 use crate::policy::linux::domains::Flags;
-use crate::policy::linux::{Context, Linux, LinuxEra};
+use crate::policy::linux::{Context, Linux};
 use tandem_machine::ids::CpuId;
 
 /// The longest time that a search took shrinks that often, by [`KEEPS_OF_256`].
@@ -20,17 +20,17 @@ impl Linux {
         if self.bring_home(ctx, cpu) {
             return;
         }
-        let era = self.settings.era;
+        let features = self.features.balance;
         let avg_idle_ns = self.cpus[cpu.index()].avg_idle_ns;
-        let floor_ns = if era < LinuxEra::V6_12 { self.tunables.migration_cost_ns } else { 0 };
-        if avg_idle_ns < floor_ns || (era >= LinuxEra::V4_2 && !self.any_overloaded()) {
+        let floor_ns = if features.newidle_migration_cost { self.tunables.migration_cost_ns } else { 0 };
+        if avg_idle_ns < floor_ns || (features.newidle_lb_cost && !self.any_overloaded()) {
             return;
         }
         self.refresh_load(ctx, cpu);
         let mut spent_ns = 0;
         for at in self.domains.of(cpu) {
             let domain = self.domains.domain(at);
-            if era >= LinuxEra::V4_2 && avg_idle_ns < spent_ns + domain.newidle_cost_ns {
+            if features.newidle_lb_cost && avg_idle_ns < spent_ns + domain.newidle_cost_ns {
                 break;
             }
             if !domain.tunables.flags.contains(Flags::NEWIDLE) {

@@ -8,7 +8,8 @@
 
 use super::Idleness;
 use crate::policy::linux::domains::Flags;
-use crate::policy::linux::{Context, Linux, LinuxEra};
+use crate::policy::linux::features::NohzKick;
+use crate::policy::linux::{Context, Linux};
 use tandem_machine::ids::CpuId;
 
 impl Linux {
@@ -33,18 +34,16 @@ impl Linux {
         if self.cpus[cpu.index()].nr_running() >= 2 {
             return true;
         }
-        match self.settings.era {
-            // The busy CPUs of the own group, level by level as far as caches are shared.
-            LinuxEra::V3_6 => self
+        match self.features.balance.nohz_kick {
+            NohzKick::Group => self
                 .domains
                 .of(cpu)
                 .take_while(|&at| self.domains.domain(at).tunables.flags.contains(Flags::SHARE_LLC))
                 .any(|at| self.busy_in(&self.domains.group(at, 0).cpus) > 1),
-            // Of the cache, if there is a level above it.
-            LinuxEra::V4_2 => self.domains.llc_domain(cpu).is_some_and(|at| {
+            NohzKick::CacheOfSeveral => self.domains.llc_domain(cpu).is_some_and(|at| {
                 self.domains.of(cpu).contains(&(at + 1)) && self.busy_in(&self.domains.span(at).cpus) > 1
             }),
-            LinuxEra::V5_2 | LinuxEra::V6_12 => {
+            NohzKick::Cache => {
                 self.domains.llc_domain(cpu).is_some_and(|at| self.busy_in(&self.domains.span(at).cpus) > 1)
             }
         }
@@ -59,7 +58,7 @@ impl Linux {
         if !std::mem::take(&mut self.cpus[cpu.index()].nohz_kicked) {
             return;
         }
-        let own_first = self.settings.era == LinuxEra::V3_6;
+        let own_first = self.features.balance.nohz_own_first;
         if own_first {
             self.balance_due(ctx, cpu, cpu, Idleness::Idle);
         }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::policy::Policy;
 use crate::policy::linux::Domains::{Flat, Topology};
+use crate::policy::linux::LinuxEra;
 use crate::policy::linux::LinuxEra::{V3_6, V4_2, V5_2, V6_12};
 use crate::policy::linux::situation::{Situation, one_node};
 use tandem_machine::ids::TaskId;

@@ -6,14 +6,17 @@
 
 use super::level::CPU_CAPACITY;
 use super::{Domain, DomainTree, Group};
-use crate::policy::linux::{LinuxEra, LinuxSettings};
+use crate::policy::linux::LinuxSettings;
+use crate::policy::linux::features::Features;
 use std::fmt::{self, Write};
 use tandem_machine::Machine;
 use tandem_machine::ids::CpuId;
 
 /// Lists the scheduling domains that a kernel with these settings builds on the machine that it sees.
 pub fn describe(settings: &LinuxSettings, machine: &Machine) -> String {
-    let printer = Printer { tree: DomainTree::new(settings, machine), era: settings.era, machine };
+    let features = Features::of(settings.era);
+    let tree = DomainTree::new(&features.domains, settings.domains, machine);
+    let printer = Printer { tree, features, machine };
     let mut text = String::new();
     printer.print(&mut text).expect("a string takes all that is written");
     text
@@ -21,7 +24,7 @@ pub fn describe(settings: &LinuxSettings, machine: &Machine) -> String {
 
 struct Printer<'a> {
     tree: DomainTree,
-    era: LinuxEra,
+    features: &'static Features,
     machine: &'a Machine,
 }
 
@@ -30,11 +33,7 @@ impl Printer<'_> {
         for cpu in self.machine.all_cpus().iter() {
             self.attach(out, cpu)?;
         }
-        let folder = match self.era {
-            LinuxEra::V3_6 | LinuxEra::V4_2 | LinuxEra::V5_2 => "/proc/sys/kernel/sched_domain",
-            LinuxEra::V6_12 => "/sys/kernel/debug/sched/domains",
-        };
-        writeln!(out, "{folder}:")?;
+        writeln!(out, "{}:", self.features.domains.folder)?;
         for cpu in self.machine.all_cpus().iter() {
             for (level, at) in self.tree.of(cpu).enumerate() {
                 write!(out, "cpu{}/domain{level}:", self.os_index(cpu))?;
@@ -55,18 +54,16 @@ impl Printer<'_> {
         if domains.is_empty() {
             return writeln!(out, "CPU{number} attaching NULL sched-domain.");
         }
-        let plural = if self.era >= LinuxEra::V5_2 { "(s)" } else { "" };
+        let with_spans = self.features.domains.capacity_word.is_none();
+        let plural = if with_spans { "(s)" } else { "" };
         writeln!(out, "CPU{number} attaching sched-domain{plural}:")?;
         for (level, at) in domains.enumerate() {
             let name = self.tree.domain(at).name;
             let span = self.machine.os_list(&self.tree.span(at).cpus);
-            match self.era {
-                LinuxEra::V3_6 | LinuxEra::V4_2 => {
-                    writeln!(out, "{:level$} domain {level}: span {span} level {name}", "")?;
-                }
-                LinuxEra::V5_2 | LinuxEra::V6_12 => {
-                    writeln!(out, "{:level$} domain-{level}: span={span} level={name}", "")?
-                }
+            if with_spans {
+                writeln!(out, "{:level$} domain-{level}: span={span} level={name}", "")?;
+            } else {
+                writeln!(out, "{:level$} domain {level}: span {span} level {name}", "")?;
             }
             write!(out, "{:1$} groups:", "", level + 1)?;
             for (nth, group) in self.tree.groups(at).enumerate() {
@@ -80,15 +77,14 @@ impl Printer<'_> {
     fn group(&self, out: &mut String, nth: usize, group: &Group) -> fmt::Result {
         let cpus = self.machine.os_list(&group.cpus);
         let unusual = group.capacity != CPU_CAPACITY;
-        match self.era {
-            LinuxEra::V3_6 | LinuxEra::V4_2 => {
+        match self.features.domains.capacity_word {
+            Some(word) => {
                 write!(out, " {cpus}")?;
-                let word = if self.era == LinuxEra::V3_6 { "cpu_power" } else { "cpu_capacity" };
                 if unusual {
                     write!(out, " ({word} = {})", group.capacity)?;
                 }
             }
-            LinuxEra::V5_2 | LinuxEra::V6_12 => {
+            None => {
                 let first = group.cpus.iter().next().map_or(0, |cpu| self.os_index(cpu));
                 let comma = if nth > 0 { "," } else { "" };
                 write!(out, "{comma} {first}:{{ span={cpus}")?;
@@ -108,7 +104,7 @@ impl Printer<'_> {
             " name={} min_interval={} max_interval={}",
             domain.name, it.min_interval_ms, it.max_interval_ms
         )?;
-        if self.era < LinuxEra::V6_12 {
+        if self.features.cpu_load_history {
             write!(out, " busy_idx={} idle_idx={}", it.busy_idx, it.idle_idx)?;
         }
         write!(
@@ -116,7 +112,7 @@ impl Printer<'_> {
             " busy_factor={} imbalance_pct={} cache_nice_tries={} flags=",
             it.busy_factor, it.imbalance_pct, it.cache_nice_tries
         )?;
-        for (nth, name) in it.flags.names(self.era).enumerate() {
+        for (nth, name) in it.flags.names(&self.features.domains).enumerate() {
             write!(out, "{}{name}", if nth > 0 { "," } else { "" })?;
         }
         writeln!(out)

@@ -1,6 +1,6 @@
 //! Flags of scheduling domains.
 
-use crate::policy::linux::LinuxEra;
+use crate::policy::linux::features::DomainFeatures;
 use std::ops::BitOr;
 
 /// A set of flags.
@@ -41,16 +41,14 @@ impl Flags {
     }
 
     /// The names that the release gives to the flags.
-    pub fn names(self, era: LinuxEra) -> impl Iterator<Item = &'static str> {
-        let share_capacity = if era == LinuxEra::V3_6 { "SD_SHARE_CPUPOWER" } else { "SD_SHARE_CPUCAPACITY" };
-        let share_llc = if era < LinuxEra::V6_12 { "SD_SHARE_PKG_RESOURCES" } else { "SD_SHARE_LLC" };
+    pub fn names(self, features: &DomainFeatures) -> impl Iterator<Item = &'static str> {
         [
             (Self::NEWIDLE, "SD_BALANCE_NEWIDLE"),
             (Self::EXEC, "SD_BALANCE_EXEC"),
             (Self::FORK, "SD_BALANCE_FORK"),
             (Self::WAKE_AFFINE, "SD_WAKE_AFFINE"),
-            (Self::SHARE_CAPACITY, share_capacity),
-            (Self::SHARE_LLC, share_llc),
+            (Self::SHARE_CAPACITY, features.share_capacity),
+            (Self::SHARE_LLC, features.share_llc),
             (Self::SERIALIZE, "SD_SERIALIZE"),
             (Self::PREFER_SIBLING, "SD_PREFER_SIBLING"),
             (Self::NUMA, "SD_NUMA"),

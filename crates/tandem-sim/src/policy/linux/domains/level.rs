@@ -10,7 +10,8 @@
 //! flags for packages with CPUs of unequal capacity or priority.
 
 use super::flags::Flags;
-use crate::policy::linux::{Domains, LinuxEra, LinuxSettings};
+use crate::policy::linux::Domains;
+use crate::policy::linux::features::DomainFeatures;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 use tandem_machine::{LOCAL_DISTANCE, Machine};
@@ -67,14 +68,10 @@ pub struct Tunables {
 }
 
 /// The levels of a kernel from the lowest to the highest, before useless ones are removed.
-pub(super) fn levels(settings: &LinuxSettings, machine: &Machine) -> Vec<Level> {
-    let names = match settings.era {
-        LinuxEra::V3_6 => ["SIBLING", "MC", "CPU"],
-        LinuxEra::V4_2 | LinuxEra::V5_2 => ["SMT", "MC", "DIE"],
-        LinuxEra::V6_12 => ["SMT", "MC", "PKG"],
-    };
-    let mut levels: Vec<_> = match settings.domains {
-        Domains::Topology => names
+pub(super) fn levels(features: &DomainFeatures, domains: Domains, machine: &Machine) -> Vec<Level> {
+    let mut levels: Vec<_> = match domains {
+        Domains::Topology => features
+            .level_names
             .into_iter()
             .zip([Spread::Core, Spread::Cache, Spread::Node])
             .map(|(name, spread)| Level { name, spread })
@@ -127,8 +124,8 @@ impl Level {
     }
 
     /// Capacity of a CPU in a kernel whose lowest level this is.
-    pub fn cpu_capacity(&self, era: LinuxEra, threads: usize) -> u32 {
-        if era < LinuxEra::V5_2 && self.spread == Spread::Core && threads > 1 {
+    pub fn cpu_capacity(&self, features: &DomainFeatures, threads: usize) -> u32 {
+        if features.smt_gain && self.spread == Spread::Core && threads > 1 {
             (SMT_CORE_CAPACITY / threads as u32).max(1)
         } else {
             CPU_CAPACITY
@@ -136,28 +133,30 @@ impl Level {
     }
 
     /// The constants of a domain with this many CPUs.
-    pub fn tunables(&self, era: LinuxEra, weight: u32) -> Tunables {
-        let mut flags = self.flags(era);
+    pub fn tunables(&self, features: &DomainFeatures, weight: u32) -> Tunables {
+        let mut flags = self.flags(features);
         if matches!(self.spread, Spread::Distance(distance) if distance > RECLAIM_DISTANCE) {
             flags = flags.without(Flags::EXEC | Flags::FORK | Flags::WAKE_AFFINE);
         }
         let by_weight = (weight, 2 * weight);
-        let (min_interval_ms, max_interval_ms) = match (era, self.spread) {
-            (LinuxEra::V3_6, Spread::Core) => (1, 2),
-            (LinuxEra::V3_6, Spread::Cache | Spread::Node) => (1, 4),
+        let (min_interval_ms, max_interval_ms) = match self.spread {
+            _ if features.intervals_by_weight => by_weight,
+            Spread::Core => (1, 2),
+            Spread::Cache | Spread::Node => (1, 4),
             // `set_sched_topology()` came in 3.16 and, with it, intervals by weight. A flat table in 3.6 is a
             // backport, so it has those too.
-            _ => by_weight,
+            Spread::Distance(_) | Spread::Machine => by_weight,
         };
-        let busy_factor = match (era, self.spread) {
-            (LinuxEra::V3_6, Spread::Core | Spread::Cache | Spread::Node) => 64,
-            (LinuxEra::V3_6 | LinuxEra::V4_2 | LinuxEra::V5_2, _) => 32,
-            (LinuxEra::V6_12, _) => 16,
+        let [within_node, elsewhere] = features.busy_factors;
+        let busy_factor = match self.spread {
+            Spread::Core | Spread::Cache | Spread::Node => within_node,
+            Spread::Distance(_) | Spread::Machine => elsewhere,
         };
-        let imbalance_pct = match (era, self.spread) {
-            (_, Spread::Core) => 110,
-            (LinuxEra::V4_2 | LinuxEra::V5_2, Spread::Cache) | (LinuxEra::V6_12, _) => 117,
-            _ => 125,
+        let [within_cache, beyond] = features.imbalance_pcts;
+        let imbalance_pct = match self.spread {
+            Spread::Core => 110,
+            Spread::Cache => within_cache,
+            Spread::Node | Spread::Distance(_) | Spread::Machine => beyond,
         };
         // How many failures and which load averages, by how far the domain reaches.
         let (cache_nice_tries, busy_idx, idle_idx) = match self.spread {
@@ -178,12 +177,13 @@ impl Level {
         }
     }
 
-    fn flags(&self, era: LinuxEra) -> Flags {
+    fn flags(&self, features: &DomainFeatures) -> Flags {
         let base = Flags::NEWIDLE | Flags::EXEC | Flags::FORK | Flags::WAKE_AFFINE;
         // Whether the groups of the level above are to spread tasks over domains of this level.
+        let [over_cores, over_caches] = features.prefers_siblings;
         let prefer_sibling = match self.spread {
-            Spread::Core => era >= LinuxEra::V4_2,
-            Spread::Cache => era >= LinuxEra::V5_2,
+            Spread::Core => over_cores,
+            Spread::Cache => over_caches,
             Spread::Node | Spread::Machine => true,
             Spread::Distance(_) => false,
         };

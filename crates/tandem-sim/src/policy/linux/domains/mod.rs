@@ -17,7 +17,8 @@ pub use describe::describe;
 pub(super) use flags::Flags;
 pub(super) use level::{CPU_CAPACITY, Tunables};
 
-use super::{LinuxEra, LinuxSettings};
+use super::Domains;
+use super::features::DomainFeatures;
 use level::Level;
 use std::ops::Range;
 use tandem_machine::Machine;
@@ -85,21 +86,21 @@ pub(super) struct DomainTree {
 
 impl DomainTree {
     /// Builds the domains of all CPUs.
-    pub fn new(settings: &LinuxSettings, machine: &Machine) -> Self {
-        let levels = level::levels(settings, machine);
+    pub fn new(features: &DomainFeatures, domains: Domains, machine: &Machine) -> Self {
+        let levels = level::levels(features, domains, machine);
         let mut tree = Self { spans: Vec::new(), domains: Vec::new(), first: vec![0], llc: Vec::new() };
-        let by_level = make_spans(&levels, settings.era, machine, &mut tree.spans);
+        let by_level = make_spans(&levels, features, machine, &mut tree.spans);
         for cpu in machine.all_cpus().iter() {
             let mut chain: Vec<_> = levels
                 .iter()
                 .zip(&by_level)
                 .map(|(level, by_cpu)| {
                     let span = by_cpu[cpu.index()];
-                    Domain::new(level, settings.era, span, &tree.spans[span], cpu)
+                    Domain::new(level, features, span, &tree.spans[span], cpu)
                 })
                 .collect();
             allow_numa_imbalance(&mut chain, &tree.spans);
-            let kept = remove_degenerate(chain, &tree.spans, settings.era);
+            let kept = remove_degenerate(chain, &tree.spans, features);
             let start = tree.domains.len();
             let sharing =
                 kept.iter().take_while(|domain| domain.tunables.flags.contains(Flags::SHARE_LLC)).count();
@@ -182,9 +183,9 @@ impl DomainTree {
 }
 
 impl Domain {
-    fn new(level: &Level, era: LinuxEra, span_index: usize, span: &Span, cpu: CpuId) -> Self {
+    fn new(level: &Level, features: &DomainFeatures, span_index: usize, span: &Span, cpu: CpuId) -> Self {
         let own_group = span.groups.iter().position(|group| group.cpus.contains(cpu));
-        let tunables = level.tunables(era, span.weight);
+        let tunables = level.tunables(features, span.weight);
         Self {
             name: level.name,
             span: span_index,
@@ -202,7 +203,12 @@ impl Domain {
 }
 
 /// Makes the spans of all levels; which one each CPU has, level by level.
-fn make_spans(levels: &[Level], era: LinuxEra, machine: &Machine, spans: &mut Vec<Span>) -> Vec<Vec<usize>> {
+fn make_spans(
+    levels: &[Level],
+    features: &DomainFeatures,
+    machine: &Machine,
+    spans: &mut Vec<Span>,
+) -> Vec<Vec<usize>> {
     let mut by_level: Vec<Vec<usize>> = Vec::new();
     for level in levels {
         let mut by_cpu: Vec<usize> = Vec::new();
@@ -225,7 +231,8 @@ fn make_spans(levels: &[Level], era: LinuxEra, machine: &Machine, spans: &mut Ve
                     Some(below) => spans[below[member.index()]].cpus.and(&cpus),
                     None => CpuMask::from_cpus(machine.cpu_count(), [member]),
                 };
-                let capacity = |member: CpuId| levels[0].cpu_capacity(era, machine.siblings(member).count());
+                let capacity =
+                    |member: CpuId| levels[0].cpu_capacity(features, machine.siblings(member).count());
                 let groups = cut(&cpus, cpu, of_child, capacity);
                 let weight = cpus.count() as u32;
                 spans.push(Span { cpus, weight, groups, idle_scan: weight });
@@ -284,7 +291,7 @@ fn allow_numa_imbalance(chain: &mut [Domain], spans: &[Span]) {
 
 /// Removes levels that add nothing: with a single CPU, or with the CPUs and the meaning of the level below. That
 /// a removed level wanted tasks spread over its like goes down to the one that stands for it (since 3.13).
-fn remove_degenerate(chain: Vec<Domain>, spans: &[Span], era: LinuxEra) -> Vec<Domain> {
+fn remove_degenerate(chain: Vec<Domain>, spans: &[Span], features: &DomainFeatures) -> Vec<Domain> {
     let mut kept: Vec<Domain> = Vec::new();
     for domain in chain {
         let span = &spans[domain.span];
@@ -293,9 +300,9 @@ fn remove_degenerate(chain: Vec<Domain>, spans: &[Span], era: LinuxEra) -> Vec<D
         }
         if let Some(below) = kept.last_mut() {
             let flags = domain.tunables.flags;
-            let lost = without_groups(flags, era).without(below.tunables.flags);
+            let lost = without_groups(flags, features).without(below.tunables.flags);
             if spans[below.span].weight == span.weight && span.groups.len() == 1 && lost == Flags::NONE {
-                if era >= LinuxEra::V4_2 && flags.contains(Flags::PREFER_SIBLING) {
+                if features.keeps_prefer_sibling && flags.contains(Flags::PREFER_SIBLING) {
                     below.tunables.flags = below.tunables.flags | Flags::PREFER_SIBLING;
                 }
                 continue;
@@ -307,7 +314,7 @@ fn remove_degenerate(chain: Vec<Domain>, spans: &[Span], era: LinuxEra) -> Vec<D
 }
 
 /// The flags that mean something even if there is only one group.
-fn without_groups(flags: Flags, era: LinuxEra) -> Flags {
+fn without_groups(flags: Flags, features: &DomainFeatures) -> Flags {
     let need_groups = Flags::NEWIDLE
         | Flags::EXEC
         | Flags::FORK
@@ -315,7 +322,7 @@ fn without_groups(flags: Flags, era: LinuxEra) -> Flags {
         | Flags::SHARE_LLC
         | Flags::PREFER_SIBLING;
     let flags = flags.without(need_groups);
-    if era >= LinuxEra::V6_12 { flags.without(Flags::SERIALIZE | Flags::NUMA) } else { flags }
+    if features.removes_numa { flags.without(Flags::SERIALIZE | Flags::NUMA) } else { flags }
 }
 
 #[cfg(test)]

@@ -1,8 +1,13 @@
 use super::*;
+use crate::policy::linux::features::Features;
 use crate::policy::linux::situation::one_node;
-use crate::policy::linux::{Domains, describe_domains};
+use crate::policy::linux::{Domains, LinuxEra, LinuxSettings, describe_domains};
 use proptest::prelude::*;
 use tandem_machine::MachineBuilder;
+
+fn tree(era: LinuxEra, domains: Domains, machine: &Machine) -> DomainTree {
+    DomainTree::new(&Features::of(era).domains, domains, machine)
+}
 
 fn settings(era: LinuxEra, domains: Domains) -> LinuxSettings {
     LinuxSettings { era, domains, ..LinuxSettings::default() }
@@ -107,7 +112,7 @@ cache_nice_tries=2 flags=SD_BALANCE_NEWIDLE,SD_BALANCE_EXEC,SD_BALANCE_FORK,SD_W
 #[test]
 fn intervals_of_3_6_do_not_grow_with_the_machine() {
     let machine = MachineBuilder::symmetric(2, 4, 2).build().unwrap();
-    let tree = DomainTree::new(&settings(LinuxEra::V3_6, Domains::Topology), &machine);
+    let tree = tree(LinuxEra::V3_6, Domains::Topology, &machine);
     let levels: Vec<_> = tree
         .of(CpuId(0))
         .map(|at| {
@@ -123,7 +128,7 @@ fn intervals_of_3_6_do_not_grow_with_the_machine() {
 fn levels_for_nodes_stay_above_a_flat_table_until_6_12() {
     let machine = MachineBuilder::symmetric(2, 4, 2).build().unwrap();
     let names = |era| {
-        let tree = DomainTree::new(&settings(era, Domains::Flat), &machine);
+        let tree = tree(era, Domains::Flat, &machine);
         tree.of(CpuId(9)).map(|at| (tree.domain(at).name, tree.groups(at).count())).collect::<Vec<_>>()
     };
     // The level for nodes has the CPUs of the flat one, thus one group: it balances nothing.
@@ -135,10 +140,10 @@ fn levels_for_nodes_stay_above_a_flat_table_until_6_12() {
 #[test]
 fn cpus_share_a_cache_only_if_a_level_says_so() {
     let machine = two_packages_one_node();
-    let real = DomainTree::new(&settings(LinuxEra::V4_2, Domains::Topology), &machine);
+    let real = tree(LinuxEra::V4_2, Domains::Topology, &machine);
     assert_eq!(real.llc_size(CpuId(9)), 8);
     assert!(real.share_cache(CpuId(9), CpuId(15)) && !real.share_cache(CpuId(9), CpuId(7)));
-    let flat = DomainTree::new(&settings(LinuxEra::V4_2, Domains::Flat), &machine);
+    let flat = tree(LinuxEra::V4_2, Domains::Flat, &machine);
     assert_eq!(flat.llc_size(CpuId(9)), 1);
     assert!(flat.share_cache(CpuId(9), CpuId(9)) && !flat.share_cache(CpuId(8), CpuId(9)));
 }
@@ -164,7 +169,7 @@ fn a_level_for_each_distance_with_groups_that_overlap() {
         .distances((0..4).map(|a| (0..4).map(|b| distance(a, b)).collect()).collect())
         .build()
         .unwrap();
-    let tree = DomainTree::new(&settings(LinuxEra::V4_2, Domains::Topology), &machine);
+    let tree = tree(LinuxEra::V4_2, Domains::Topology, &machine);
     let shape: Vec<_> = tree
         .of(CpuId(1))
         .map(|at| {
@@ -208,7 +213,7 @@ proptest! {
             one_node(packages, cores, threads)
         };
         let domains = if flat { Domains::Flat } else { Domains::Topology };
-        let tree = DomainTree::new(&settings(era, domains), &machine);
+        let tree = tree(era, domains, &machine);
         for cpu in machine.all_cpus().iter() {
             let mut below = CpuMask::from_cpus(machine.cpu_count(), [cpu]);
             for at in tree.of(cpu) {

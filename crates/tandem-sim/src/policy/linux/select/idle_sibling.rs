@@ -4,7 +4,8 @@
 //! next search in vain.
 
 use super::WakeUp;
-use crate::policy::linux::{Context, Linux, LinuxEra};
+use crate::policy::linux::features::{IdleSibling, RecentUsedCpu};
+use crate::policy::linux::{Context, Linux};
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 
@@ -18,20 +19,20 @@ impl Linux {
         if idle(target) {
             return target;
         }
-        if self.settings.era >= LinuxEra::V4_2 && prev_is_near {
+        if self.features.placement.sis_prev && prev_is_near {
             *ctx.peers_scanned += 1;
             if idle(wake.prev) {
                 return wake.prev;
             }
         }
-        if self.settings.era < LinuxEra::V5_2 {
+        if self.features.placement.idle_sibling == IdleSibling::Groups {
             return self.idle_group(ctx, wake.allowed, target).unwrap_or(target);
         }
         if let Some(recent) = self.recently_used(wake, target) {
             return recent;
         }
         let Some(at) = self.domains.llc_domain(target) else { return target };
-        if self.settings.era < LinuxEra::V6_12 {
+        if self.features.placement.idle_sibling == IdleSibling::SisProp {
             return self.scan_llc(ctx, wake, at, target).unwrap_or(target);
         }
         let span = &self.domains.span(at).cpus;
@@ -67,7 +68,7 @@ impl Linux {
             && self.domains.share_cache(recent, target)
             && self.idle.contains(recent)
             && wake.allowed.contains(recent);
-        if usable || self.settings.era >= LinuxEra::V6_12 {
+        if usable || self.features.placement.recent_used_cpu == RecentUsedCpu::Wakee {
             entity.recent_used_cpu = wake.prev;
         }
         usable.then_some(recent)

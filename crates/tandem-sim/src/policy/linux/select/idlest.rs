@@ -4,9 +4,10 @@
 //! idlest CPU; then on in the domains below of that CPU.
 
 use crate::policy::linux::domains::{Flags, Group};
+use crate::policy::linux::features::IdlestGroup;
 use crate::policy::linux::group::{GroupKind, GroupStats, tolerated_numa_imbalance};
 use crate::policy::linux::load::FULL_USE;
-use crate::policy::linux::{Context, Linux, LinuxEra};
+use crate::policy::linux::{Context, Linux};
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 
@@ -70,10 +71,10 @@ impl Linux {
     /// Which group of the domain is enough better than the own one, if any.
     fn idlest_group(&self, ctx: &mut Context<'_>, search: Search<'_>, at: usize) -> Option<usize> {
         *ctx.peers_scanned += self.domains.span(at).weight - 1;
-        match self.settings.era {
-            LinuxEra::V3_6 | LinuxEra::V4_2 => self.idlest_group_by_load(search, at),
-            LinuxEra::V5_2 => self.idlest_group_by_spare(search, at),
-            LinuxEra::V6_12 => self.idlest_group_by_kind(search, at),
+        match self.features.placement.idlest_group {
+            IdlestGroup::Load => self.idlest_group_by_load(search, at),
+            IdlestGroup::SpareCapacity => self.idlest_group_by_spare(search, at),
+            IdlestGroup::GroupType => self.idlest_group_by_kind(search, at),
         }
     }
 
@@ -217,7 +218,7 @@ impl Linux {
         let mut least_load: Option<(u64, CpuId)> = None;
         for cpu in group.iter_and(within) {
             *ctx.peers_scanned += 1;
-            if self.settings.era >= LinuxEra::V4_2 && self.idle.contains(cpu) {
+            if self.features.placement.idlest_by_idle_stamp && self.idle.contains(cpu) {
                 let since = self.cpus[cpu.index()].idle_since_ns;
                 if latest_idle.is_none_or(|(latest, _)| since > latest) {
                     latest_idle = Some((since, cpu));

@@ -16,7 +16,8 @@ mod preferred;
 mod wake_affine;
 
 use super::domains::Flags;
-use super::{Context, Linux, LinuxEra, SoftAffinity};
+use super::features::{RecentUsedCpu, WakeWide};
+use super::{Context, Linux, SoftAffinity};
 use crate::policy::Reason;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
@@ -74,16 +75,16 @@ impl Linux {
     }
 
     fn select_waking(&mut self, ctx: &mut Context<'_>, wake: WakeUp<'_>) -> CpuId {
-        if self.settings.era >= LinuxEra::V4_2 {
+        if self.features.placement.wake_wide != WakeWide::Absent {
             self.record_wakee(ctx.now_ns, wake);
         }
         let chosen = match self.affine_target(ctx, wake) {
             Some(target) => self.idle_sibling(ctx, wake, target),
             // Without a choice, only later kernels look for an idle CPU near the old one.
-            None if self.settings.era < LinuxEra::V5_2 => wake.prev,
+            None if !self.features.placement.sis_near_prev => wake.prev,
             None => self.idle_sibling(ctx, wake, wake.prev),
         };
-        if self.settings.era == LinuxEra::V5_2
+        if self.features.placement.recent_used_cpu == RecentUsedCpu::Waker
             && let Some(waker) = wake.waker
             && wake.within.contains(wake.cpu)
             && !self.wakes_wide(wake)

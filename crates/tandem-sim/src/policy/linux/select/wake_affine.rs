@@ -1,7 +1,8 @@
 //! Whether a task that wakes up is pulled to its waker (`wake_affine()`, `wake_wide()`).
 
 use super::WakeUp;
-use crate::policy::linux::{Context, Linux, LinuxEra};
+use crate::policy::linux::features::WakeWide;
+use crate::policy::linux::{Context, Linux};
 
 /// Flips are halved that often.
 const FLIP_DECAY_NS: u64 = 1_000_000_000;
@@ -27,10 +28,10 @@ impl Linux {
         let waker = wake.waker.map_or(0, flips);
         let wakee = flips(wake.task);
         let factor = u64::from(self.domains.llc_size(wake.cpu));
-        match self.settings.era {
-            LinuxEra::V3_6 => false,
-            LinuxEra::V4_2 => wakee > factor && waker > factor * wakee,
-            LinuxEra::V5_2 | LinuxEra::V6_12 => {
+        match self.features.placement.wake_wide {
+            WakeWide::Absent => false,
+            WakeWide::OfWaker => wakee > factor && waker > factor * wakee,
+            WakeWide::OfEither => {
                 let (slave, master) = (wakee.min(waker), wakee.max(waker));
                 slave >= factor && master >= factor * slave
             }
@@ -43,11 +44,10 @@ impl Linux {
         let imbalance_pct = u64::from(self.domains.domain(at).tunables.imbalance_pct);
         // Half of the imbalance that balancing tolerates speaks for the waker's CPU.
         let bias_pct = 100 + (imbalance_pct - 100) / 2;
-        match self.settings.era {
-            LinuxEra::V3_6 | LinuxEra::V4_2 => self.pulls_by_weight(wake, bias_pct),
-            LinuxEra::V5_2 | LinuxEra::V6_12 => {
-                self.pulls_by_idleness(wake).unwrap_or_else(|| self.pulls_by_load(wake, bias_pct))
-            }
+        if self.features.placement.wa_idle {
+            self.pulls_by_idleness(wake).unwrap_or_else(|| self.pulls_by_load(wake, bias_pct))
+        } else {
+            self.pulls_by_weight(wake, bias_pct)
         }
     }
 
@@ -66,7 +66,7 @@ impl Linux {
         }
         // 3.6 also pulls if both CPUs together have no more than a usual task of this CPU.
         let tasks = self.cpus[wake.cpu.index()].nr_running() as u64;
-        self.settings.era == LinuxEra::V3_6
+        self.features.placement.wa_avg_load_per_task
             && this_load <= prev_load
             && tasks > 0
             && this_load + self.target_load(wake.prev, 0) <= self.cpu_load(wake.cpu) / tasks
@@ -82,7 +82,7 @@ impl Linux {
             return Some(true);
         }
         // Since 5.11, an old CPU that idles keeps the task, wherever it is.
-        (self.settings.era >= LinuxEra::V6_12 && idle(wake.prev)).then_some(false)
+        (self.features.placement.wa_idle_prev && idle(wake.prev)).then_some(false)
     }
 
     /// Since 5.2: the lower load decides (`wake_affine_weight()`).

@@ -1,0 +1,384 @@
+//! In what the releases differ: the kernel's features, chosen by version here and nowhere else.
+//!
+//! Each release is written as what has changed since the one before. Names are those of the kernel where it has one
+//! (`kernel/sched/features.h`, or the function or field that does it); a release in a comment is the one that brought
+//! the change, if that is not the era itself.
+
+use super::LinuxEra;
+
+/// Which discipline shares a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DisciplineKind {
+    Cfs,
+    Eevdf,
+}
+
+/// By what tasks and CPUs are measured; [`load`](super::load) describes each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoadTracking {
+    /// `load.weight`.
+    Weight,
+    /// `load_avg_contrib`: averages of tasks, and their sum over those that run or wait.
+    Contributions,
+    /// `runnable_load_avg` beside the averages of a CPU.
+    RunnableLoad,
+    /// `load_avg`: the averages of a CPU alone.
+    LoadAvg,
+}
+
+impl LoadTracking {
+    /// Whether a CPU remembers what tasks that blocked have used of it.
+    pub fn keeps_blocked_load(self) -> bool {
+        matches!(self, Self::RunnableLoad | Self::LoadAvg)
+    }
+}
+
+/// How a waker of many is known (`wake_wide()`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WakeWide {
+    Absent,
+    /// The waker has many times the flips of the one that wakes up.
+    OfWaker,
+    /// One of the two has, whichever it is.
+    OfEither,
+}
+
+/// Whose former CPU is tried (`recent_used_cpu`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecentUsedCpu {
+    Absent,
+    /// Where the task woke another one last, or else was before.
+    Waker,
+    /// Where the task was before.
+    Wakee,
+}
+
+/// By what the idlest group is found (`find_idlest_group()`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IdlestGroup {
+    Load,
+    SpareCapacity,
+    GroupType,
+}
+
+/// How a cache is searched for an idle CPU (`select_idle_sibling()`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IdleSibling {
+    /// Groups that idle as a whole.
+    Groups,
+    /// As far as the usual idle time allows (`SIS_PROP`).
+    SisProp,
+    /// The fewer CPUs, the busier the cache (`SIS_UTIL`).
+    SisUtil,
+}
+
+/// What the CPU that balances for all that idle locks to bring another one up to date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NohzRefresh {
+    /// Nothing: it refreshes itself each time instead, by mistake.
+    Itself,
+    /// Its queue twice when it is due: for the clock and the history of its load, then for what its groups have of it.
+    ClockAndGroups,
+    /// Its queue for the load that it was left with, as long as there is any, and for the clock when it is due.
+    BlockedLoad,
+}
+
+/// When a CPU with a single task has an idle one kicked (`nohz_balancer_kick()`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NohzKick {
+    /// If its group has several busy CPUs, at some level that shares a cache.
+    Group,
+    /// If its cache has, and there is a level above it.
+    CacheOfSeveral,
+    /// If its cache has (`nr_busy_cpus`).
+    Cache,
+}
+
+/// Where tasks are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PlacementFeatures {
+    pub wake_wide: WakeWide,
+    /// An idle CPU decides between waker and old CPU, then the load that was tracked (`WA_IDLE`, `WA_WEIGHT`); before,
+    /// the weights of the tasks are added to the loads.
+    pub wa_idle: bool,
+    /// An old CPU that idles keeps its task, wherever it is (5.11, `available_idle_cpu(prev_cpu)`).
+    pub wa_idle_prev: bool,
+    /// Two CPUs with no more than a usual task count as idle (`cpu_avg_load_per_task()`).
+    pub wa_avg_load_per_task: bool,
+    /// A task that is not pulled has an idle CPU looked for near its old one.
+    pub sis_near_prev: bool,
+    /// The old CPU is tried if it shares the target's cache.
+    pub sis_prev: bool,
+    pub recent_used_cpu: RecentUsedCpu,
+    pub idle_sibling: IdleSibling,
+    pub idlest_group: IdlestGroup,
+    /// Of idle CPUs, the one that idles since the latest time is the idlest (`idle_stamp`).
+    pub idlest_by_idle_stamp: bool,
+}
+
+/// How tasks are balanced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BalanceFeatures {
+    /// The busiest group is found by kinds of groups, and what moves is counted in load, use or tasks (`group_type`,
+    /// `migration_type`); before, by load.
+    pub group_type: bool,
+    /// By load: groups that are over their capacity come first, then those that affinity keeps imbalanced
+    /// (`group_overloaded`, `group_imbalanced`); before, capacity is counted in whole cores, and a spread of loads makes
+    /// a group imbalanced.
+    pub group_overloaded: bool,
+    /// By load: a group whose tasks use little of its time is not over its capacity (`group_util`).
+    pub group_util: bool,
+    /// By load: siblings are evened out only if that brings them closer (4.12, `prefer_sibling`).
+    pub prefer_sibling_evens: bool,
+    /// By load: CPUs that have idled for a while fill up as those do that have just begun to (4.14).
+    pub idle_fills_up: bool,
+    /// By load: what is over the capacity counts as load for 1024 of it (4.8).
+    pub scaled_excess: bool,
+    /// The longest-waiting task moves first, not the newest (4.14, `cfs_tasks` in LRU order).
+    pub lru_tasks: bool,
+    /// Both queues are locked at a time (`double_rq_lock()`); before 3.18.
+    pub double_rq_lock: bool,
+    /// A CPU that idles does not take the last task (`busiest->nr_running <= 1`).
+    pub leaves_last_task: bool,
+    /// A CPU that has just run out of work takes one task (`CONFIG_PREEMPTION`).
+    pub newidle_takes_one: bool,
+    /// A CPU that has just run out of work goes on only while it has none (`should_we_balance()`).
+    pub newidle_stops_at_work: bool,
+    /// A CPU whose core idles is the one that balances (`should_we_balance()`).
+    pub idle_core_balances: bool,
+    /// Threads of a core share their caches, so that none is cache-hot for another (5.10, `task_hot()`).
+    pub smt_is_cache_hot: bool,
+    /// Each failure doubles the load that may move (`shr_bound()`); before, twice the imbalance may.
+    pub shr_bound: bool,
+    /// The levels do not all come at the same tick (`get_sd_balance_interval()`).
+    pub staggered_intervals: bool,
+    /// A new-idle attempt does not make the domain be balanced more seldom (5.1).
+    pub newidle_keeps_interval: bool,
+    /// New-idle balancing only if the CPU usually idles for as long as a migration costs.
+    pub newidle_migration_cost: bool,
+    /// New-idle balancing knows what it costs, and whether any CPU has more than one task (3.13,
+    /// `max_newidle_lb_cost`, `rd->overload`).
+    pub newidle_lb_cost: bool,
+    pub nohz_kick: NohzKick,
+    pub nohz_refresh: NohzRefresh,
+    /// The CPU that balances for all begins with itself.
+    pub nohz_own_first: bool,
+}
+
+/// How scheduling domains are built and printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DomainFeatures {
+    /// Names of the levels for threads, caches and nodes.
+    pub level_names: [&'static str; 3],
+    /// Threads share a core's capacity (`smt_gain`).
+    pub smt_gain: bool,
+    /// Intervals grow with the number of CPUs (3.16).
+    pub intervals_by_weight: bool,
+    /// How many times more seldom a busy CPU balances: levels up to the node, and others.
+    pub busy_factors: [u32; 2],
+    /// Imbalance that is tolerated, in percent: among CPUs of a cache, and beyond.
+    pub imbalance_pcts: [u32; 2],
+    /// Whether tasks are spread over cores, and over caches (`SD_PREFER_SIBLING`).
+    pub prefers_siblings: [bool; 2],
+    /// A level that is removed hands that wish down (3.13).
+    pub keeps_prefer_sibling: bool,
+    /// A level between nodes is removed, too, if it adds nothing.
+    pub removes_numa: bool,
+    /// What the flag `SHARE_CAPACITY` is called.
+    pub share_capacity: &'static str,
+    /// What the flag `SHARE_LLC` is called.
+    pub share_llc: &'static str,
+    /// What the log calls the capacity of a group; none if it gives the span of each group with it.
+    pub capacity_word: Option<&'static str>,
+    /// Where the constants are shown.
+    pub folder: &'static str,
+}
+
+/// The features of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Features {
+    pub discipline: DisciplineKind,
+    pub load: LoadTracking,
+    /// CPUs keep averages of their load for balancing (`cpu_load[]`, `LB_BIAS`).
+    pub cpu_load_history: bool,
+    /// CFS: a task that goes on without a switch begins a new slice (`put_prev_task()`).
+    pub slice_restarts: bool,
+    /// A long idle time sets the average to its limit at once (`avg_idle`).
+    pub idle_sample_is_capped: bool,
+    /// A wake-up is left to a CPU that has nothing to run (`TTWU_QUEUE`, `ttwu_queue_cond()`).
+    pub ttwu_queue_on_idle: bool,
+    pub placement: PlacementFeatures,
+    pub balance: BalanceFeatures,
+    pub domains: DomainFeatures,
+}
+
+impl Features {
+    /// Those of a release.
+    pub fn of(era: LinuxEra) -> &'static Self {
+        match era {
+            LinuxEra::V3_6 => &V3_6,
+            LinuxEra::V4_2 => &V4_2,
+            LinuxEra::V5_2 => &V5_2,
+            LinuxEra::V6_12 => &V6_12,
+        }
+    }
+}
+
+const V3_6: Features = Features {
+    discipline: DisciplineKind::Cfs,
+    load: LoadTracking::Weight,
+    cpu_load_history: true,
+    slice_restarts: true,
+    idle_sample_is_capped: true,
+    ttwu_queue_on_idle: false,
+    placement: PlacementFeatures {
+        wake_wide: WakeWide::Absent,
+        wa_idle: false,
+        wa_idle_prev: false,
+        wa_avg_load_per_task: true,
+        sis_near_prev: false,
+        sis_prev: false,
+        recent_used_cpu: RecentUsedCpu::Absent,
+        idle_sibling: IdleSibling::Groups,
+        idlest_group: IdlestGroup::Load,
+        idlest_by_idle_stamp: false,
+    },
+    balance: BalanceFeatures {
+        group_type: false,
+        group_overloaded: false,
+        group_util: false,
+        prefer_sibling_evens: false,
+        idle_fills_up: false,
+        scaled_excess: false,
+        lru_tasks: false,
+        double_rq_lock: true,
+        leaves_last_task: false,
+        newidle_takes_one: false,
+        newidle_stops_at_work: false,
+        idle_core_balances: false,
+        smt_is_cache_hot: true,
+        shr_bound: false,
+        staggered_intervals: false,
+        newidle_keeps_interval: false,
+        newidle_migration_cost: true,
+        newidle_lb_cost: false,
+        nohz_kick: NohzKick::Group,
+        nohz_refresh: NohzRefresh::Itself,
+        nohz_own_first: true,
+    },
+    domains: DomainFeatures {
+        level_names: ["SIBLING", "MC", "CPU"],
+        smt_gain: true,
+        intervals_by_weight: false,
+        busy_factors: [64, 32],
+        imbalance_pcts: [125, 125],
+        prefers_siblings: [false, false],
+        keeps_prefer_sibling: false,
+        removes_numa: false,
+        share_capacity: "SD_SHARE_CPUPOWER",
+        share_llc: "SD_SHARE_PKG_RESOURCES",
+        capacity_word: Some("cpu_power"),
+        folder: "/proc/sys/kernel/sched_domain",
+    },
+};
+
+const V4_2: Features = Features {
+    load: LoadTracking::Contributions,
+    slice_restarts: false,
+    idle_sample_is_capped: false,
+    placement: PlacementFeatures {
+        wake_wide: WakeWide::OfWaker,
+        wa_avg_load_per_task: false,
+        sis_prev: true,
+        idlest_by_idle_stamp: true,
+        ..V3_6.placement
+    },
+    balance: BalanceFeatures {
+        group_overloaded: true,
+        double_rq_lock: false,
+        leaves_last_task: true,
+        newidle_lb_cost: true,
+        nohz_kick: NohzKick::CacheOfSeveral,
+        nohz_refresh: NohzRefresh::ClockAndGroups,
+        nohz_own_first: false,
+        ..V3_6.balance
+    },
+    domains: DomainFeatures {
+        level_names: ["SMT", "MC", "DIE"],
+        intervals_by_weight: true,
+        busy_factors: [32, 32],
+        imbalance_pcts: [117, 125],
+        prefers_siblings: [true, false],
+        keeps_prefer_sibling: true,
+        share_capacity: "SD_SHARE_CPUCAPACITY",
+        capacity_word: Some("cpu_capacity"),
+        ..V3_6.domains
+    },
+    ..V3_6
+};
+
+const V5_2: Features = Features {
+    load: LoadTracking::RunnableLoad,
+    placement: PlacementFeatures {
+        wake_wide: WakeWide::OfEither,
+        wa_idle: true,
+        sis_near_prev: true,
+        recent_used_cpu: RecentUsedCpu::Waker,
+        idle_sibling: IdleSibling::SisProp,
+        idlest_group: IdlestGroup::SpareCapacity,
+        ..V4_2.placement
+    },
+    balance: BalanceFeatures {
+        group_util: true,
+        prefer_sibling_evens: true,
+        idle_fills_up: true,
+        scaled_excess: true,
+        lru_tasks: true,
+        newidle_keeps_interval: true,
+        nohz_kick: NohzKick::Cache,
+        nohz_refresh: NohzRefresh::BlockedLoad,
+        ..V4_2.balance
+    },
+    domains: DomainFeatures {
+        smt_gain: false,
+        prefers_siblings: [true, true],
+        capacity_word: None,
+        ..V4_2.domains
+    },
+    ..V4_2
+};
+
+const V6_12: Features = Features {
+    discipline: DisciplineKind::Eevdf,
+    load: LoadTracking::LoadAvg,
+    cpu_load_history: false,
+    ttwu_queue_on_idle: true,
+    placement: PlacementFeatures {
+        wa_idle_prev: true,
+        recent_used_cpu: RecentUsedCpu::Wakee,
+        idle_sibling: IdleSibling::SisUtil,
+        idlest_group: IdlestGroup::GroupType,
+        ..V5_2.placement
+    },
+    balance: BalanceFeatures {
+        group_type: true,
+        newidle_takes_one: true,
+        newidle_stops_at_work: true,
+        idle_core_balances: true,
+        smt_is_cache_hot: false,
+        shr_bound: true,
+        staggered_intervals: true,
+        newidle_migration_cost: false,
+        ..V5_2.balance
+    },
+    domains: DomainFeatures {
+        level_names: ["SMT", "MC", "PKG"],
+        busy_factors: [16, 16],
+        imbalance_pcts: [117, 117],
+        removes_numa: true,
+        share_llc: "SD_SHARE_LLC",
+        folder: "/sys/kernel/debug/sched/domains",
+        ..V5_2.domains
+    },
+    ..V5_2
+};
