@@ -1,10 +1,10 @@
-//! What the scheduler counts, by the names of `/proc/schedstat` where that has them.
+//! What the scheduler counts, by the names of `/proc/schedstat` where that has them. Each part counts its own events.
 
 use super::{LinuxSettings, SoftAffinity};
 
-/// Events since the last reset.
+/// Events of queues since the last reset.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct QueueCounters {
     /// Yields, directed ones too.
     pub yld_count: u64,
     /// Decisions.
@@ -15,12 +15,6 @@ pub(super) struct Counters {
     pub ttwu_count: u64,
     /// Wake-ups of a task onto the CPU of its waker.
     pub ttwu_local: u64,
-    /// Wake-ups that pulled a task to the CPU of its waker.
-    pub ttwu_move_affine: u64,
-    /// Tasks that balancing moved from one queue to another.
-    pub lb_gained: u64,
-    /// Tasks that active balancing moved although they ran.
-    pub alb_pushed: u64,
     /// Tasks that preempted another one when they came into its CPU's queue.
     pub wakeup_preemptions: u64,
     /// Slices that ended at a tick or wake-up while others waited.
@@ -29,11 +23,27 @@ pub(super) struct Counters {
     pub delayed: u64,
     /// Of these, the ones that woke up before they had left.
     pub delayed_stayed: u64,
+}
+
+/// Events of placement since the last reset.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PlacementCounters {
+    /// Wake-ups that pulled a task to the CPU of its waker.
+    pub ttwu_move_affine: u64,
     /// Decisions to look for a CPU only among those that the task prefers; with work-conserving soft affinity,
     /// placements on one of these.
     pub soft_preferred: u64,
     /// Decisions to look among all that it may use; placements on one that it does not prefer.
     pub soft_allowed: u64,
+}
+
+/// Events of balancing since the last reset.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BalanceCounters {
+    /// Tasks that balancing moved from one queue to another.
+    pub lb_gained: u64,
+    /// Tasks that active balancing moved although they ran.
+    pub alb_pushed: u64,
     /// Tasks that a CPU without work took, or asked for, because they prefer it to where they were.
     pub soft_returned: u64,
     /// Tasks that NUMA balancing moved to the node that they prefer.
@@ -42,33 +52,36 @@ pub(super) struct Counters {
     pub numa_swaps: u64,
 }
 
-impl Counters {
-    /// Names and values; those of soft affinity and NUMA balancing if the kernel heeds it, or does that.
-    pub fn named(&self, settings: &LinuxSettings) -> Vec<(&'static str, u64)> {
-        let mut named = vec![
-            ("yld_count", self.yld_count),
-            ("sched_count", self.sched_count),
-            ("sched_goidle", self.sched_goidle),
-            ("ttwu_count", self.ttwu_count),
-            ("ttwu_local", self.ttwu_local),
-            ("ttwu_move_affine", self.ttwu_move_affine),
-            ("lb_gained", self.lb_gained),
-            ("alb_pushed", self.alb_pushed),
-            ("wakeup_preemptions", self.wakeup_preemptions),
-            ("slices_ended", self.slices_ended),
-            ("delayed", self.delayed),
-            ("delayed_stayed", self.delayed_stayed),
-        ];
-        if settings.soft_affinity != SoftAffinity::Ignored {
-            named.extend([
-                ("soft_preferred", self.soft_preferred),
-                ("soft_allowed", self.soft_allowed),
-                ("soft_returned", self.soft_returned),
-            ]);
-        }
-        if settings.numa_balancing {
-            named.extend([("numa_moves", self.numa_moves), ("numa_swaps", self.numa_swaps)]);
-        }
-        named
+/// Names and values; those of soft affinity and NUMA balancing if the kernel heeds it, or does that.
+pub(super) fn named(
+    settings: &LinuxSettings,
+    queues: &QueueCounters,
+    placement: &PlacementCounters,
+    balance: &BalanceCounters,
+) -> Vec<(&'static str, u64)> {
+    let mut named = vec![
+        ("yld_count", queues.yld_count),
+        ("sched_count", queues.sched_count),
+        ("sched_goidle", queues.sched_goidle),
+        ("ttwu_count", queues.ttwu_count),
+        ("ttwu_local", queues.ttwu_local),
+        ("ttwu_move_affine", placement.ttwu_move_affine),
+        ("lb_gained", balance.lb_gained),
+        ("alb_pushed", balance.alb_pushed),
+        ("wakeup_preemptions", queues.wakeup_preemptions),
+        ("slices_ended", queues.slices_ended),
+        ("delayed", queues.delayed),
+        ("delayed_stayed", queues.delayed_stayed),
+    ];
+    if settings.soft_affinity != SoftAffinity::Ignored {
+        named.extend([
+            ("soft_preferred", placement.soft_preferred),
+            ("soft_allowed", placement.soft_allowed),
+            ("soft_returned", balance.soft_returned),
+        ]);
     }
+    if settings.numa_balancing {
+        named.extend([("numa_moves", balance.numa_moves), ("numa_swaps", balance.numa_swaps)]);
+    }
+    named
 }

@@ -1,8 +1,7 @@
 //! What the scheduler knows of a task.
 
 use super::load::TaskAverages;
-use crate::policy::NodePreference;
-use tandem_machine::ids::{CpuId, TaskId};
+use tandem_machine::ids::CpuId;
 
 /// Weight at nice 0 (`NICE_0_LOAD`, without the bits that 64-bit kernels add for precision).
 pub(super) const NICE_0_WEIGHT: u32 = 1024;
@@ -21,7 +20,7 @@ pub fn weight_of_nice(nice: i8) -> u32 {
     WEIGHTS[(nice.clamp(-20, 19) + 20) as usize]
 }
 
-/// A task as the fair scheduler sees it (`struct sched_entity` and a part of `struct task_struct`).
+/// A task as the queues see it (`struct sched_entity` and a part of `struct task_struct`).
 #[derive(Clone, Debug)]
 pub(super) struct Entity {
     /// Its share against other tasks: 1024 at nice 0.
@@ -32,38 +31,14 @@ pub(super) struct Entity {
     pub is_new: bool,
     /// Stands in the queue of its CPU; a task that runs does not.
     pub queued: bool,
-    /// EEVDF: it blocked while it was ahead of its share, and stays in the queue until it has paid for that.
+    /// It blocked while it was ahead of its share, and stays in the queue until it has paid for that (`DELAY_DEQUEUE`).
     pub delayed: bool,
-    /// Virtual time that it has run for: real time divided by weight, ns at nice 0.
-    pub vruntime: i64,
-    /// EEVDF: virtual time by which its present slice should be done; while it is in no queue, counted from
-    /// `vruntime`.
-    pub deadline: i64,
-    /// EEVDF: how far it was behind the average of its queue when it left it, ns at nice 0; ahead if
-    /// negative.
-    pub lag: i64,
-    /// EEVDF: the deadline that it had when it was chosen to run.
-    pub chosen_deadline: i64,
     /// Up to when its run time is charged, on the task clock of its CPU, ns.
     pub exec_start_ns: u64,
-    /// Run time in all, ns.
-    pub sum_exec_ns: u64,
-    /// Run time in all when it was last chosen, ns.
-    pub prev_sum_exec_ns: u64,
     /// Position in the list of its CPU's tasks that balancing walks: the larger, the nearer to the head.
     pub list_position: u64,
     /// How its load and its use of CPUs are tracked.
     pub averages: TaskAverages,
-    /// How often it woke another task than the time before, halved every second.
-    pub wakee_flips: u32,
-    /// The task that it woke last.
-    pub last_wakee: Option<TaskId>,
-    /// When the flips were last halved, ns.
-    pub wakee_flip_decay_ns: u64,
-    /// 5.2, 6.12: where it was before its present CPU, or, in 5.2, where it last woke another task (`recent_used_cpu`).
-    pub recent_used_cpu: CpuId,
-    /// The node that it prefers, if NUMA balancing is on and has found that out.
-    pub numa: Option<Box<NodePreference>>,
 }
 
 impl Entity {
@@ -75,29 +50,10 @@ impl Entity {
             is_new: true,
             queued: false,
             delayed: false,
-            vruntime: 0,
-            deadline: 0,
-            lag: 0,
-            chosen_deadline: 0,
             exec_start_ns: 0,
-            sum_exec_ns: 0,
-            prev_sum_exec_ns: 0,
             list_position: 0,
             averages: TaskAverages::default(),
-            wakee_flips: 0,
-            last_wakee: None,
-            wakee_flip_decay_ns: 0,
-            recent_used_cpu: cpu,
-            numa: None,
         }
-    }
-
-    /// Real time as virtual time of this task, ns at nice 0.
-    pub fn virtual_time(&self, time_ns: u64) -> i64 {
-        if self.weight == NICE_0_WEIGHT {
-            return time_ns as i64;
-        }
-        scale(time_ns, NICE_0_WEIGHT.into(), self.weight.into()) as i64
     }
 }
 

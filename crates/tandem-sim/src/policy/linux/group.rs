@@ -1,7 +1,7 @@
 //! How busy a group of CPUs is, as 6.12 sees it (`struct sg_lb_stats`, `group_classify()`).
 
-use super::Linux;
 use super::domains::Group;
+use super::queues::Queues;
 use tandem_machine::ids::TaskId;
 
 /// Kinds of groups, from what takes tasks to what gives them.
@@ -36,15 +36,11 @@ pub(super) struct GroupStats {
     pub kind: GroupKind,
 }
 
-impl Linux {
+impl GroupStats {
     /// Measures a group, as if the task `without` were not there.
-    pub(super) fn group_stats(
-        &self,
-        group: &Group,
-        imbalance_pct: u32,
-        without: Option<TaskId>,
-    ) -> GroupStats {
-        let mut stats = GroupStats {
+    pub fn measure(queues: &Queues, group: &Group, imbalance_pct: u32, without: Option<TaskId>) -> Self {
+        let loads = queues.loads();
+        let mut stats = Self {
             load: 0,
             util: 0,
             runnable: 0,
@@ -56,27 +52,23 @@ impl Linux {
             kind: GroupKind::HasSpare,
         };
         for cpu in group.cpus.iter() {
-            let queue = &self.cpus[cpu.index()];
+            let queue = queues.of(cpu);
             // A task's averages stay with the CPU that it ran on last.
-            let own = without.filter(|&task| {
-                self.entities[task.index()].cpu == cpu && !self.entities[task.index()].is_new
-            });
-            let present = own.is_some_and(|task| queue.curr == Some(task));
+            let own = without.filter(|&task| queues.entity(task).cpu == cpu && !queues.entity(task).is_new);
+            let present = own.is_some_and(|task| queue.curr() == Some(task));
             let running = (queue.nr_running() - usize::from(present)) as u32;
             let less = |all: u64, of_task: u64| all.saturating_sub(of_task);
-            stats.load += less(self.cpu_load(cpu), own.map_or(0, |task| self.task_load(task)));
-            stats.util += less(self.cpu_util(cpu), own.map_or(0, |task| self.task_util(task)));
-            stats.runnable += less(self.cpu_runnable(cpu), own.map_or(0, |task| self.task_util(task)));
+            stats.load += less(loads.of_cpu(cpu), own.map_or(0, |task| loads.of_task(task)));
+            stats.util += less(loads.cpu_util(cpu), own.map_or(0, |task| loads.task_util(task)));
+            stats.runnable += less(loads.runnable(cpu), own.map_or(0, |task| loads.task_util(task)));
             stats.nr_running += running;
-            stats.idle_cpus += u32::from(running == 0 && (present || self.idle.contains(cpu)));
+            stats.idle_cpus += u32::from(running == 0 && (present || queues.idle().contains(cpu)));
         }
         stats.avg_load = stats.load * 1024 / stats.capacity;
         stats.kind = stats.classify(u64::from(imbalance_pct), group.imbalanced);
         stats
     }
-}
 
-impl GroupStats {
     fn classify(&self, imbalance_pct: u64, imbalanced: bool) -> GroupKind {
         let waits = self.capacity * imbalance_pct < self.runnable * 100;
         let used_up = self.capacity * 100 < self.util * imbalance_pct;

@@ -17,8 +17,9 @@
 //! (`util_est`) and its scaling of time by the speed of the CPU are left out.
 
 use super::decay::Decay;
+use super::entity::Entity;
 use super::features::LoadTracking;
-use super::{Context, Linux};
+use super::run_queue::RunQueue;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// Fully used, in the unit of use (`SCHED_CAPACITY_SCALE`).
@@ -62,110 +63,46 @@ pub(super) struct QueueLoad {
     present_sum: u64,
 }
 
-impl Linux {
-    /// Load that the task brings to a CPU, as of when it was last updated.
-    pub(super) fn task_load(&self, task: TaskId) -> u64 {
-        let entity = &self.entities[task.index()];
-        match self.features.load {
-            LoadTracking::Weight => entity.weight.into(),
-            LoadTracking::Contributions => entity.averages.contribution,
-            LoadTracking::RunnableLoad | LoadTracking::LoadAvg => {
-                entity.averages.load_sum * u64::from(entity.weight) / entity.averages.decay.divider()
-            }
-        }
-    }
-
+impl TaskAverages {
     /// Part of time in which the task runs, in 1024ths, as of when it was last updated (5.2, 6.12).
-    pub(super) fn task_util(&self, task: TaskId) -> u64 {
-        let averages = &self.entities[task.index()].averages;
-        averages.running_sum * FULL_USE / averages.decay.divider()
+    pub fn util(&self) -> u64 {
+        self.running_sum * FULL_USE / self.decay.divider()
+    }
+}
+
+impl QueueLoad {
+    /// Load with what is left of tasks that blocked not long ago (`cfs_rq_load_avg()`; 5.2, 6.12).
+    pub fn lasting(&self) -> u64 {
+        self.load_sum / self.decay.divider()
     }
 
-    /// Load of a CPU now (`weighted_cpuload()`, later `cpu_load()`): see the [module](self).
-    pub(super) fn cpu_load(&self, cpu: CpuId) -> u64 {
-        let load = &self.cpus[cpu.index()].load;
-        match self.features.load {
-            LoadTracking::Weight => self.total_weight(cpu),
-            LoadTracking::Contributions => load.tracked,
-            LoadTracking::RunnableLoad => load.present_sum / load.decay.divider(),
-            LoadTracking::LoadAvg => load.load_sum / load.decay.divider(),
-        }
+    /// Part of time in which the CPU's tasks run, in 1024ths, with tasks that blocked not long ago (5.2, 6.12).
+    pub fn util(&self) -> u64 {
+        self.running_sum * FULL_USE / self.decay.divider()
     }
 
-    /// Load of a CPU with what is left of tasks that blocked not long ago (`cfs_rq_load_avg()`; 5.2, 6.12).
-    pub(super) fn lasting_load(&self, cpu: CpuId) -> u64 {
-        let load = &self.cpus[cpu.index()].load;
-        load.load_sum / load.decay.divider()
+    /// How many tasks want to run on average, in 1024ths of a task, with tasks that blocked not long ago (6.12).
+    pub fn runnable(&self) -> u64 {
+        self.runnable_sum * FULL_USE / self.decay.divider()
     }
 
-    /// Load of a CPU that tasks might leave, guessed low from history (`source_load()`; 3.6 to 5.2). Index 0
-    /// takes the present load; 1 to 4 look back further and further.
-    pub(super) fn source_load(&self, cpu: CpuId, index: usize) -> u64 {
-        self.past_load(cpu, index).map_or(self.cpu_load(cpu), |past| past.min(self.cpu_load(cpu)))
-    }
-
-    /// Load of a CPU that tasks might go to, guessed high from history (`target_load()`; 3.6 to 5.2).
-    pub(super) fn target_load(&self, cpu: CpuId, index: usize) -> u64 {
-        self.past_load(cpu, index).map_or(self.cpu_load(cpu), |past| past.max(self.cpu_load(cpu)))
-    }
-
-    fn past_load(&self, cpu: CpuId, index: usize) -> Option<u64> {
+    /// Load over longer and longer times (3.6 to 5.2): from 1 to 4. There is none for 0, which is the present.
+    fn past(&self, index: usize) -> Option<u64> {
         let average = index.checked_sub(1)?.min(HISTORY - 1);
-        Some(self.cpus[cpu.index()].load.history[average])
-    }
-
-    /// Part of time in which a CPU's tasks run, in 1024ths, with tasks that blocked not long ago (5.2, 6.12).
-    pub(super) fn cpu_util(&self, cpu: CpuId) -> u64 {
-        let load = &self.cpus[cpu.index()].load;
-        load.running_sum * FULL_USE / load.decay.divider()
-    }
-
-    /// Makes it appear that so many 1024ths of a CPU are used.
-    #[cfg(test)]
-    pub(super) fn set_util(&mut self, cpu: CpuId, util: u64) {
-        let load = &mut self.cpus[cpu.index()].load;
-        load.running_sum = (util * load.decay.divider()).div_ceil(FULL_USE);
-    }
-
-    /// How many tasks want to run on a CPU on average, in 1024ths of a task, with tasks that blocked not long
-    /// ago (6.12).
-    pub(super) fn cpu_runnable(&self, cpu: CpuId) -> u64 {
-        let load = &self.cpus[cpu.index()].load;
-        load.runnable_sum * FULL_USE / load.decay.divider()
-    }
-
-    /// Weight of the tasks that run or wait.
-    pub(super) fn total_weight(&self, cpu: CpuId) -> u64 {
-        let queue = &self.cpus[cpu.index()];
-        queue.queued_weight + queue.curr.map_or(0, |task| u64::from(self.entities[task.index()].weight))
-    }
-
-    /// Brings the load measures of a CPU up to date, which an idle CPU does not do by itself
-    /// (`update_idle_cpu_load()`, later `update_blocked_averages()`).
-    pub(super) fn refresh_load(&mut self, ctx: &Context<'_>, cpu: CpuId) {
-        self.advance_clock(ctx, cpu);
-        if self.features.load.keeps_blocked_load() {
-            self.track_cpu(cpu);
-        }
-        if self.features.cpu_load_history {
-            self.update_history(ctx, cpu);
-        }
+        Some(self.history[average])
     }
 
     /// Takes the present load into the averages of past loads, for each tick since the last time. All but the
     /// last of these passed on an idle CPU, without a load: a busy one ticks.
-    pub(super) fn update_history(&mut self, ctx: &Context<'_>, cpu: CpuId) {
-        let present = self.cpu_load(cpu);
-        let ticks = ctx.now_ns / self.settings.tick_period_ns();
-        let load = &mut self.cpus[cpu.index()].load;
-        let passed = ticks.saturating_sub(load.history_ticks);
+    fn update_history(&mut self, present: u64, ticks: u64) {
+        let passed = ticks.saturating_sub(self.history_ticks);
         if passed == 0 {
             return;
         }
-        load.history_ticks = ticks;
-        load.history[0] = present;
+        self.history_ticks = ticks;
+        self.history[0] = present;
         for (index, (average, forgotten_after)) in
-            load.history.iter_mut().zip(FORGOTTEN_AFTER_TICKS).enumerate().skip(1)
+            self.history.iter_mut().zip(FORGOTTEN_AFTER_TICKS).enumerate().skip(1)
         {
             let mut past = if passed > forgotten_after { 0 } else { *average };
             for _ in 1..passed.min(forgotten_after) {
@@ -176,53 +113,110 @@ impl Linux {
         }
     }
 
-    /// Starts the averages of a new task, with the clock of its CPU advanced: it counts in full until more is
-    /// known.
-    pub(super) fn start_tracking(&mut self, task: TaskId) {
-        let cpu = self.entities[task.index()].cpu;
-        let decay = Decay::starting_at(self.cpus[cpu.index()].clock.task_ns);
-        let mut averages = TaskAverages { decay, ..TaskAverages::default() };
-        match self.features.load {
-            LoadTracking::Weight => {}
-            LoadTracking::Contributions => {
-                let slice_us = self.cfs_first_slice_ns(task, cpu) / 1024;
-                let weight = u64::from(self.entities[task.index()].weight);
-                averages.load_sum = slice_us;
-                averages.life_sum = slice_us;
-                averages.contribution = slice_us * weight / (slice_us + 1);
-            }
-            LoadTracking::RunnableLoad | LoadTracking::LoadAvg => averages.load_sum = decay.divider(),
-        }
-        self.entities[task.index()].averages = averages;
+    /// The averages of a task as sums in those of this CPU: periods of CPUs begin at different times.
+    fn share(&self, entity: &Entity) -> [u64; 3] {
+        let averages = &entity.averages;
+        let here = |sum: u64| sum * self.decay.divider() / averages.decay.divider();
+        [
+            here(averages.load_sum) * u64::from(entity.weight),
+            here(averages.runnable_sum),
+            here(averages.running_sum),
+        ]
     }
 
-    /// Guesses the use of a new task from that of the CPU on which it will begin, never more than half of
-    /// what is free there (`post_init_entity_util_avg()`; 5.2, 6.12).
-    fn guess_use(&mut self, task: TaskId, cpu: CpuId) {
-        let used = self.cpu_util(cpu);
-        let most = FULL_USE.saturating_sub(used) / 2;
-        let entity = &mut self.entities[task.index()];
-        let per_weight = used * u64::from(entity.weight);
-        let load = &self.cpus[cpu.index()].load;
-        let guess = match used {
-            0 => most,
-            _ => most.min(per_weight / (load.load_sum / load.decay.divider() + 1)),
-        };
-        let sum = guess * entity.averages.decay.divider() / FULL_USE;
-        entity.averages.running_sum = sum;
-        entity.averages.runnable_sum = sum;
+    /// Adds the averages of a task.
+    fn attach(&mut self, entity: &Entity) {
+        let [weighted, runnable, running] = self.share(entity);
+        self.load_sum += weighted;
+        self.runnable_sum += runnable;
+        self.running_sum += running;
+    }
+
+    /// Takes the averages of a task out again; rounding may leave a little less.
+    fn detach(&mut self, entity: &Entity) {
+        let [weighted, runnable, running] = self.share(entity);
+        self.load_sum = self.load_sum.saturating_sub(weighted);
+        self.runnable_sum = self.runnable_sum.saturating_sub(runnable);
+        self.running_sum = self.running_sum.saturating_sub(running);
+    }
+
+    /// Makes it appear that so many 1024ths of the CPU are used.
+    #[cfg(test)]
+    pub fn set_util(&mut self, util: u64) {
+        self.running_sum = (util * self.decay.divider()).div_ceil(FULL_USE);
+    }
+}
+
+/// What tasks and CPUs are measured by: see the [module](self).
+impl LoadTracking {
+    /// Load that the task brings to a CPU, as of when it was last updated.
+    #[inline]
+    pub fn task_load(self, entity: &Entity) -> u64 {
+        let averages = &entity.averages;
+        match self {
+            Self::Weight => entity.weight.into(),
+            Self::Contributions => averages.contribution,
+            Self::RunnableLoad | Self::LoadAvg => {
+                averages.load_sum * u64::from(entity.weight) / averages.decay.divider()
+            }
+        }
+    }
+
+    /// Load of a CPU now (`weighted_cpuload()`, later `cpu_load()`).
+    #[inline]
+    pub fn cpu_load(self, queue: &RunQueue) -> u64 {
+        let load = &queue.load;
+        match self {
+            Self::Weight => queue.tasks.weight(),
+            Self::Contributions => load.tracked,
+            Self::RunnableLoad => load.present_sum / load.decay.divider(),
+            Self::LoadAvg => load.load_sum / load.decay.divider(),
+        }
+    }
+
+    /// Load of a CPU that tasks might leave, guessed low from history (`source_load()`; 3.6 to 5.2). Index 0
+    /// takes the present load; 1 to 4 look back further and further.
+    pub fn source_load(self, queue: &RunQueue, index: usize) -> u64 {
+        let present = self.cpu_load(queue);
+        queue.load.past(index).map_or(present, |past| past.min(present))
+    }
+
+    /// Load of a CPU that tasks might go to, guessed high from history (`target_load()`; 3.6 to 5.2).
+    pub fn target_load(self, queue: &RunQueue, index: usize) -> u64 {
+        let present = self.cpu_load(queue);
+        queue.load.past(index).map_or(present, |past| past.max(present))
+    }
+
+    /// Takes the present load of a CPU into the averages of its past loads, up to this tick.
+    pub fn update_history(self, queue: &mut RunQueue, tick: u64) {
+        let present = self.cpu_load(queue);
+        queue.load.update_history(present, tick);
+    }
+
+    /// Starts the averages of a new task on its CPU, whose clock has been advanced: it counts in full until more is
+    /// known. Its first slice would be this long.
+    pub fn start(self, queue: &RunQueue, entity: &mut Entity, slice_ns: u64) {
+        let decay = Decay::starting_at(queue.clock.task_ns);
+        let mut averages = TaskAverages { decay, ..TaskAverages::default() };
+        match self {
+            Self::Weight => {}
+            Self::Contributions => {
+                let slice_us = slice_ns / 1024;
+                averages.load_sum = slice_us;
+                averages.life_sum = slice_us;
+                averages.contribution = slice_us * u64::from(entity.weight) / (slice_us + 1);
+            }
+            Self::RunnableLoad | Self::LoadAvg => averages.load_sum = decay.divider(),
+        }
+        entity.averages = averages;
     }
 
     /// Brings the averages of a task up to date, and with them what its CPU has of it. Call it before the
     /// task's state or its CPU's changes, with the clock of the CPU advanced.
-    pub(super) fn track(&mut self, task: TaskId) {
-        let entity = &mut self.entities[task.index()];
-        let cpu = entity.cpu;
-        let queue = &mut self.cpus[cpu.index()];
-        if self.features.load == LoadTracking::Weight {
+    pub fn track(self, queue: &mut RunQueue, entity: &mut Entity, runs: bool) {
+        if self == Self::Weight {
             return;
         }
-        let runs = queue.curr == Some(task);
         let is_here = runs || entity.queued;
         let averages = &mut entity.averages;
         if let Some(step) = averages.decay.advance(queue.clock.task_ns) {
@@ -231,22 +225,24 @@ impl Linux {
             averages.running_sum = step.apply(averages.running_sum, runs.into());
             averages.life_sum = step.apply(averages.life_sum, 1);
         }
-        if self.features.load == LoadTracking::Contributions {
+        if self == Self::Contributions {
             let before = averages.contribution;
             averages.contribution = averages.load_sum * u64::from(entity.weight) / (averages.life_sum + 1);
             if is_here {
                 queue.load.tracked = queue.load.tracked + averages.contribution - before;
             }
         } else {
-            self.track_cpu(cpu);
+            self.track_cpu(queue);
         }
     }
 
-    /// Brings the averages of a CPU up to date (5.2, 6.12). Call it before what they are of changes.
-    fn track_cpu(&mut self, cpu: CpuId) {
-        let weight = self.total_weight(cpu);
-        let queue = &mut self.cpus[cpu.index()];
-        let (wanting, running) = (queue.nr_running() as u64, queue.curr.is_some().into());
+    /// Brings the averages of a CPU up to date, if it has some of its own. Call it before what they are of changes.
+    pub fn track_cpu(self, queue: &mut RunQueue) {
+        if !self.keeps_blocked_load() {
+            return;
+        }
+        let weight = queue.tasks.weight();
+        let (wanting, running) = (queue.nr_running() as u64, queue.curr().is_some().into());
         let load = &mut queue.load;
         if let Some(step) = load.decay.advance(queue.clock.task_ns) {
             load.load_sum = step.apply(load.load_sum, weight);
@@ -256,87 +252,115 @@ impl Linux {
         }
     }
 
-    /// The task is about to come into the queue of its CPU. `is_foreign`: its averages are not in that CPU's
-    /// yet.
-    pub(super) fn count_in(&mut self, task: TaskId, is_foreign: bool) {
-        self.track(task);
-        match self.features.load {
-            LoadTracking::Weight => {}
-            LoadTracking::Contributions => {
-                let Self { cpus, entities, .. } = self;
-                let entity = &entities[task.index()];
-                cpus[entity.cpu.index()].load.tracked += entity.averages.contribution;
-            }
-            LoadTracking::RunnableLoad => {
+    /// The task, up to date, is about to come into the queue of its CPU. `is_foreign`: its averages are not in that
+    /// CPU's yet.
+    pub fn count_in(self, queue: &mut RunQueue, entity: &mut Entity, is_foreign: bool) {
+        match self {
+            Self::Weight => {}
+            Self::Contributions => queue.load.tracked += entity.averages.contribution,
+            Self::RunnableLoad | Self::LoadAvg => {
                 if is_foreign {
-                    self.attach(task);
+                    if entity.is_new {
+                        guess_use(&queue.load, entity);
+                    }
+                    queue.load.attach(entity);
                 }
-                let (load, [weighted, ..]) = self.share(task);
-                load.present_sum += weighted;
+                if self == Self::RunnableLoad {
+                    let [weighted, ..] = queue.load.share(entity);
+                    queue.load.present_sum += weighted;
+                }
             }
-            LoadTracking::LoadAvg if is_foreign => self.attach(task),
-            LoadTracking::LoadAvg => {}
         }
     }
 
-    /// The task is about to leave the queue of its CPU, or the CPU itself.
-    pub(super) fn count_out(&mut self, task: TaskId) {
-        self.track(task);
-        match self.features.load {
-            LoadTracking::Contributions => {
-                let Self { cpus, entities, .. } = self;
-                let entity = &entities[task.index()];
-                cpus[entity.cpu.index()].load.tracked -= entity.averages.contribution;
+    /// The task, up to date, is about to leave the queue of its CPU, or the CPU itself.
+    pub fn count_out(self, queue: &mut RunQueue, entity: &Entity) {
+        match self {
+            Self::Contributions => queue.load.tracked -= entity.averages.contribution,
+            Self::RunnableLoad => {
+                let [weighted, ..] = queue.load.share(entity);
+                queue.load.present_sum = queue.load.present_sum.saturating_sub(weighted);
             }
-            LoadTracking::RunnableLoad => {
-                let (load, [weighted, ..]) = self.share(task);
-                load.present_sum = load.present_sum.saturating_sub(weighted);
-            }
-            LoadTracking::Weight | LoadTracking::LoadAvg => {}
+            Self::Weight | Self::LoadAvg => {}
         }
     }
 
-    /// Takes the averages of a task, up to date and in no queue, out of its CPU's, and restarts their clock
-    /// as that of CPU `to`.
-    pub(super) fn carry_over(&mut self, task: TaskId, to: CpuId) {
-        if self.features.load.keeps_blocked_load() && !self.entities[task.index()].is_new {
-            self.detach(task);
+    /// Takes what is left of a task, up to date and in no queue, out of its CPU's averages.
+    pub fn forget(self, queue: &mut RunQueue, entity: &Entity) {
+        if self.keeps_blocked_load() {
+            queue.load.detach(entity);
         }
-        let now_ns = self.cpus[to.index()].clock.task_ns;
-        self.entities[task.index()].averages.decay.move_to(now_ns);
+    }
+}
+
+/// Guesses the use of a new task from that of the CPU on which it will begin, never more than half of what is free
+/// there (`post_init_entity_util_avg()`; 5.2, 6.12).
+fn guess_use(load: &QueueLoad, entity: &mut Entity) {
+    let used = load.util();
+    let most = FULL_USE.saturating_sub(used) / 2;
+    let per_weight = used * u64::from(entity.weight);
+    let guess = match used {
+        0 => most,
+        _ => most.min(per_weight / (load.lasting() + 1)),
+    };
+    let sum = guess * entity.averages.decay.divider() / FULL_USE;
+    entity.averages.running_sum = sum;
+    entity.averages.runnable_sum = sum;
+}
+
+impl TaskAverages {
+    /// Goes on from now on with the clock of another CPU.
+    pub fn move_to(&mut self, clock_ns: u64) {
+        self.decay.move_to(clock_ns);
+    }
+}
+
+/// The loads of all CPUs and tasks, to read.
+#[derive(Clone, Copy)]
+pub(super) struct Loads<'a> {
+    pub(super) tracking: LoadTracking,
+    pub(super) cpus: &'a [RunQueue],
+    pub(super) entities: &'a [Entity],
+}
+
+impl Loads<'_> {
+    /// Load that the task brings to a CPU, as of when it was last updated.
+    pub fn of_task(self, task: TaskId) -> u64 {
+        self.tracking.task_load(&self.entities[task.index()])
     }
 
-    /// Adds the averages of a task to those of its CPU.
-    fn attach(&mut self, task: TaskId) {
-        let cpu = self.entities[task.index()].cpu;
-        if self.entities[task.index()].is_new {
-            self.guess_use(task, cpu);
-        }
-        let (load, [weighted, runnable, running]) = self.share(task);
-        load.load_sum += weighted;
-        load.runnable_sum += runnable;
-        load.running_sum += running;
+    /// Part of time in which the task runs, in 1024ths, as of when it was last updated (5.2, 6.12).
+    pub fn task_util(self, task: TaskId) -> u64 {
+        self.entities[task.index()].averages.util()
     }
 
-    /// Takes the averages of a task out of those of its CPU; rounding may leave a little less.
-    pub(super) fn detach(&mut self, task: TaskId) {
-        let (load, [weighted, runnable, running]) = self.share(task);
-        load.load_sum = load.load_sum.saturating_sub(weighted);
-        load.runnable_sum = load.runnable_sum.saturating_sub(runnable);
-        load.running_sum = load.running_sum.saturating_sub(running);
+    /// Load of a CPU now.
+    pub fn of_cpu(self, cpu: CpuId) -> u64 {
+        self.tracking.cpu_load(&self.cpus[cpu.index()])
     }
 
-    /// The averages of a task as sums in its CPU's: periods of CPUs begin at different times.
-    fn share(&mut self, task: TaskId) -> (&mut QueueLoad, [u64; 3]) {
-        let entity = &self.entities[task.index()];
-        let averages = &entity.averages;
-        let load = &mut self.cpus[entity.cpu.index()].load;
-        let here = |sum: u64| sum * load.decay.divider() / averages.decay.divider();
-        let sums = [
-            here(averages.load_sum) * u64::from(entity.weight),
-            here(averages.runnable_sum),
-            here(averages.running_sum),
-        ];
-        (load, sums)
+    /// Load of a CPU that tasks might leave: see [`LoadTracking::source_load`].
+    pub fn source(self, cpu: CpuId, index: usize) -> u64 {
+        self.tracking.source_load(&self.cpus[cpu.index()], index)
+    }
+
+    /// Load of a CPU that tasks might go to: see [`LoadTracking::target_load`].
+    pub fn target(self, cpu: CpuId, index: usize) -> u64 {
+        self.tracking.target_load(&self.cpus[cpu.index()], index)
+    }
+
+    /// Load of a CPU with what is left of tasks that blocked not long ago (5.2, 6.12).
+    pub fn lasting(self, cpu: CpuId) -> u64 {
+        self.cpus[cpu.index()].load.lasting()
+    }
+
+    /// Part of time in which a CPU's tasks run, in 1024ths, with tasks that blocked not long ago (5.2, 6.12).
+    pub fn cpu_util(self, cpu: CpuId) -> u64 {
+        self.cpus[cpu.index()].load.util()
+    }
+
+    /// How many tasks want to run on a CPU on average, in 1024ths of a task (6.12).
+    pub fn runnable(self, cpu: CpuId) -> u64 {
+        self.cpus[cpu.index()].load.runnable()
     }
 }

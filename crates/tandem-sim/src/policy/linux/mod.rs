@@ -4,17 +4,20 @@
 //! it asks for it, and keep all CPUs busy.
 //!
 //! Approach, as in `kernel/sched/fair.c`:
-//! 1. Each CPU has a queue of its own ([`run_queue`], [`queueing`]). On one CPU, [`cfs`] or [`eevdf`] decides
-//!    who runs and for how long.
+//! 1. Each CPU has a queue of its own ([`run_queue`], [`queues`]). On one CPU, the [`discipline`], CFS or EEVDF, decides
+//!    which task runs and for how long.
 //! 2. A task that wakes up, is new, or begins another program, is put where there is room, and near to what
 //!    it works with ([`select`]).
 //! 3. At ticks, and when they run out of work, CPUs pull tasks from those that have more ([`balance`]),
 //!    domain by domain ([`domains`]).
 //! 4. For 2. and 3. the load of tasks and CPUs is tracked ([`load`], [`decay`]).
-//! 5. A task may give way, to all others or to a particular one ([`directed_yield`]).
+//! 5. A task may give way, to all others or to a particular one (`queues/turns.rs`).
 //! 6. Soft affinity, which no release of Linux knows, can be had as it was once posted, or otherwise
 //!    ([`soft_affinity`]).
 //! 7. A task is sent to the node of its memory, if NUMA balancing finds that out ([`numa`]).
+//!
+//! In what the releases differ is in [`features`]. [`Linux`] owns the parts and hands each event to the one that it
+//! concerns; a part borrows others only while it works.
 //!
 //! A CPU ticks while it runs a task; only then, and at wake-ups, slices end. An idle CPU does not tick
 //! (`NO_HZ_IDLE`). On a vCPU the clock that tasks are charged by leaves out stolen time, if the settings say
@@ -31,18 +34,16 @@
 //! be preempted (`CONFIG_PREEMPT`).
 
 mod balance;
-mod cfs;
 mod counters;
 mod decay;
-mod directed_yield;
+mod discipline;
 mod domains;
-mod eevdf;
 mod entity;
 mod features;
 mod group;
 mod load;
 mod numa;
-mod queueing;
+mod queues;
 mod run_queue;
 mod select;
 mod settings;
@@ -51,21 +52,22 @@ mod situation;
 mod soft_affinity;
 #[cfg(test)]
 mod tests;
+mod timeline;
 
 pub use domains::describe as describe_domains;
 pub use entity::weight_of_nice;
 pub use settings::{Domains, LinuxEra, LinuxSettings, SoftAffinity, SpinLockKind};
 
 use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts};
-use balance::Balancing;
-use counters::Counters;
+use balance::{Balancer, Balancing};
+use counters::{BalanceCounters, PlacementCounters, QueueCounters};
 use domains::DomainTree;
-use entity::Entity;
-use features::{DisciplineKind, Features};
-use run_queue::RunQueue;
+use features::Features;
+use numa::{NodeBalancer, Nodes};
+use queues::Queues;
+use select::{Placement, Selector};
 use settings::Tunables;
 use tandem_machine::Machine;
-use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, NodeId, TaskId};
 
 /// Linux's fair scheduler for the CPUs of one kernel.
@@ -74,15 +76,11 @@ pub struct Linux {
     settings: LinuxSettings,
     features: &'static Features,
     tunables: Tunables,
-    cpus: Vec<RunQueue>,
-    entities: Vec<Entity>,
-    /// CPUs that idle and have nothing in their queue.
-    idle: CpuMask,
+    queues: Queues,
     domains: DomainTree,
+    placement: Placement,
     balancing: Balancing,
-    /// Positions in the lists of tasks that have been given out.
-    list_positions: u64,
-    counters: Counters,
+    nodes: Nodes,
 }
 
 impl Linux {
@@ -91,18 +89,18 @@ impl Linux {
         let cpus = machine.cpu_count();
         let tunables = Tunables::new(cpus);
         let features = Features::of(settings.era);
-        Self {
+        let mut linux = Self {
             settings,
             features,
             tunables,
-            cpus: vec![RunQueue::new(tunables.migration_cost_ns); cpus],
-            entities: tasks.iter().map(|facts| Entity::new(facts.weight, CpuId(0))).collect(),
-            idle: machine.all_cpus().clone(),
+            queues: Queues::new(&settings, features, &tunables, machine),
             domains: DomainTree::new(&features.domains, settings.domains, machine),
+            placement: Placement::default(),
             balancing: Balancing::new(cpus),
-            list_positions: 0,
-            counters: Counters::default(),
-        }
+            nodes: Nodes::default(),
+        };
+        linux.grow(tasks);
+        linux
     }
 
     /// Its settings.
@@ -110,22 +108,44 @@ impl Linux {
         &self.settings
     }
 
-    fn is_eevdf(&self) -> bool {
-        self.features.discipline == DisciplineKind::Eevdf
+    /// Makes room for tasks that have come since the last time.
+    fn grow(&mut self, tasks: &[TaskFacts]) {
+        for (index, facts) in tasks.iter().enumerate().skip(self.queues.task_count()) {
+            let task = TaskId::from(index);
+            self.queues.add_task(facts.weight);
+            self.placement.wakers.begin(task, CpuId(0));
+            self.nodes.begin(task);
+        }
     }
 
     /// Forgets what is known under the number of a task that is new, and was born on this CPU.
     fn begin(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId) {
-        self.entities[task.index()] = Entity::new(ctx.tasks[task.index()].weight, cpu);
-        self.advance_clock(ctx, cpu);
-        self.start_tracking(task);
+        self.queues.begin(ctx, task, cpu);
+        self.placement.wakers.begin(task, cpu);
+        self.nodes.begin(task);
     }
 
-    /// Makes room for tasks that have come since the scheduler was made.
-    fn grow(&mut self, ctx: &Context<'_>) {
-        if self.entities.len() < ctx.tasks.len() {
-            let newcomers = &ctx.tasks[self.entities.len()..];
-            self.entities.extend(newcomers.iter().map(|facts| Entity::new(facts.weight, CpuId(0))));
+    fn selector(&mut self) -> Selector<'_> {
+        Selector {
+            queues: &self.queues,
+            domains: &mut self.domains,
+            placement: &mut self.placement,
+            features: &self.features.placement,
+            soft_affinity: self.settings.soft_affinity,
+        }
+    }
+
+    fn balancer(&mut self) -> Balancer<'_> {
+        Balancer {
+            queues: &mut self.queues,
+            domains: &mut self.domains,
+            balancing: &mut self.balancing,
+            nodes: &self.nodes,
+            features: &self.features.balance,
+            migration_cost_ns: self.tunables.migration_cost_ns,
+            nr_migrate: self.tunables.nr_migrate,
+            tick_hz: self.settings.tick_hz,
+            tick_period_ns: self.settings.tick_period_ns(),
         }
     }
 
@@ -138,193 +158,113 @@ impl Linux {
         ctx.tasks[task.index()].hard_affinity.contains(cpu)
     }
 
-    /// Sends the running task of the CPU elsewhere, if it may not stay or active balancing asked for it.
+    /// Sends the running task of the CPU elsewhere, if it may not stay or balancing asked for it.
     fn send_away_current(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
-        let queue = &mut self.cpus[cpu.index()];
-        let Some(task) = queue.curr else {
-            queue.push_to = None;
-            return;
-        };
+        let queue = self.queues.of_mut(cpu);
+        let push = queue.take_push();
+        let Some(task) = queue.curr() else { return };
         if !Self::is_allowed(ctx, task, cpu) {
-            queue.push_to = None;
             let to = Self::first_allowed(ctx, task);
             ctx.locked.push(to);
-            self.put_back_current(cpu);
-            self.move_queued(ctx, task, cpu, to);
-        } else if queue.push_to.is_some() {
-            self.put_back_current(cpu);
-            self.active_push(ctx, cpu, task);
+            self.queues.put_back_current(cpu);
+            self.queues.move_queued(ctx, task, cpu, to);
+        } else if let Some(push) = push {
+            self.queues.put_back_current(cpu);
+            self.balancer().push(ctx, cpu, task, push);
         }
-    }
-
-    fn pick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) -> Option<TaskId> {
-        if self.is_eevdf() { self.eevdf_pick(ctx, cpu) } else { self.cfs_pick(cpu) }
     }
 }
 
 impl Policy for Linux {
     fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId {
-        self.grow(ctx);
+        self.grow(ctx.tasks);
         match reason {
             Reason::Start => self.begin(ctx, task, Self::first_allowed(ctx, task)),
             Reason::Fork { cpu: parent_cpu, .. } => self.begin(ctx, task, parent_cpu),
             Reason::Exec { .. } | Reason::Wake { .. } => {}
         }
-        let entity = &self.entities[task.index()];
+        let entity = self.queues.entity(task);
         if entity.delayed {
             return entity.cpu; // it has not left, so it is not placed
         }
-        self.select(ctx, task, reason)
+        self.selector().select(ctx, task, reason)
     }
 
     fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId, reason: Reason) {
-        self.grow(ctx);
-        self.charge(ctx, cpu);
-        if let Reason::Wake { cpu: waker_cpu, .. } = reason {
-            self.counters.ttwu_count += 1;
-            self.counters.ttwu_local += u64::from(waker_cpu == cpu);
-            self.cpus[cpu.index()].idle_ended(ctx.now_ns, self.features.idle_sample_is_capped);
-        }
-        if self.entities[task.index()].delayed {
-            if matches!(reason, Reason::Wake { .. }) && self.entities[task.index()].cpu == cpu {
-                self.eevdf_stay(ctx, task);
-                return self.preempt(ctx, cpu, task);
-            }
-            self.eevdf_leave(ctx, task);
-        }
+        self.grow(ctx.tasks);
         match reason {
             Reason::Start => self.begin(ctx, task, cpu),
-            Reason::Fork { cpu: parent_cpu, .. } if !self.entities[task.index()].is_new => {
+            Reason::Fork { cpu: parent_cpu, .. } if !self.queues.entity(task).is_new => {
                 self.begin(ctx, task, parent_cpu);
             }
             _ => {}
         }
-        let from = self.entities[task.index()].cpu;
-        let is_foreign = from != cpu || reason.is_new();
-        if !self.is_eevdf() && reason.is_new() {
-            self.charge(ctx, from);
-            self.cfs_place_new(task);
-        }
-        if from != cpu {
-            self.advance_clock(ctx, from);
-            self.change_cpu(task, cpu);
-        }
-        if !self.is_eevdf() && matches!(reason, Reason::Wake { .. }) {
-            self.cfs_place_woken(task, cpu);
-        }
-        let keeps_deadline = matches!(reason, Reason::Exec { .. });
-        self.join_queue(ctx, task, is_foreign, keeps_deadline);
+        self.queues.enqueue(ctx, task, cpu, reason);
     }
 
     fn dispatch(&mut self, ctx: &mut Context<'_>, cpu: CpuId, _previous: Option<TaskId>) -> Dispatch {
-        self.counters.sched_count += 1;
-        // From here on what happens to this CPU is seen without a kick.
-        self.cpus[cpu.index()].resched = true;
-        self.charge(ctx, cpu);
+        self.queues.begin_decision(ctx, cpu);
         self.send_away_current(ctx, cpu);
-        let mut next = self.pick(ctx, cpu);
-        let swaps = std::mem::take(&mut self.cpus[cpu.index()].swaps);
+        let mut next = self.queues.pick(ctx, cpu);
+        let swaps = self.queues.of_mut(cpu).take_swap();
         if next.is_none() && !swaps {
-            if self.cpus[cpu.index()].idling {
-                self.balance_for_idle(ctx, cpu);
+            if self.queues.of(cpu).is_idling() {
+                self.balancer().balance_for_idle(ctx, cpu);
             } else {
-                self.balance_new_idle(ctx, cpu);
+                self.balancer().balance_new_idle(ctx, cpu);
             }
-            next = self.pick(ctx, cpu);
+            next = self.queues.pick(ctx, cpu);
         }
-        let queue = &mut self.cpus[cpu.index()];
-        queue.resched = false;
-        queue.nohz_kicked = false;
-        match next {
-            Some(task) if queue.curr == next => self.cfs_goes_on(task),
-            Some(task) => {
-                queue.idling = false;
-                queue.idle_since_ns = None;
-                self.put_back_current(cpu);
-                self.set_current(cpu, task);
-            }
-            None => {
-                self.counters.sched_goidle += u64::from(!queue.idling);
-                queue.idling = true;
-                queue.idle_since_ns.get_or_insert(ctx.now_ns);
-                self.idle.insert(cpu);
-            }
-        }
+        self.queues.end_decision(ctx, cpu, next);
         Dispatch { task: next, slice_ns: Dispatch::NO_SLICE }
     }
 
     fn running(&mut self, _: &mut Context<'_>, _: CpuId, _: TaskId) {}
 
     fn blocked(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
-        self.charge(ctx, cpu);
-        if self.is_eevdf() && !self.eevdf_is_eligible(task, cpu) {
-            self.counters.delayed += 1;
-            self.put_back_current(cpu);
-            self.entities[task.index()].delayed = true;
-            self.cpus[cpu.index()].delayed += 1;
-            return;
-        }
-        self.count_out(task);
-        if self.is_eevdf() {
-            self.eevdf_note_lag(task, cpu);
-        }
-        self.cpus[cpu.index()].curr = None;
-        self.left(task, cpu);
+        self.queues.blocked(ctx, cpu, task);
     }
 
     fn exited(&mut self, ctx: &mut Context<'_>, task: TaskId) {
-        if self.entities[task.index()].delayed {
-            self.eevdf_leave(ctx, task);
-        }
-        let cpu = self.entities[task.index()].cpu;
-        self.advance_clock(ctx, cpu);
-        self.track(task);
-        if self.features.load.keeps_blocked_load() {
-            self.detach(task);
-        }
-        self.entities[task.index()].is_new = false;
+        self.queues.exited(ctx, task);
     }
 
     fn yielded(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
-        self.give_way(ctx, cpu, task);
+        self.queues.yields(ctx, cpu, task);
     }
 
     fn yield_to(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId, target: TaskId) -> bool {
-        self.give_way_to(ctx, cpu, task, target)
+        self.queues.yields_to(ctx, cpu, task, target)
     }
 
     fn queue_of(&self, task: TaskId) -> Option<CpuId> {
-        let entity = self.entities.get(task.index())?;
-        let runs = self.cpus[entity.cpu.index()].curr == Some(task);
-        (runs || (entity.queued && !entity.delayed)).then_some(entity.cpu)
+        let entity = self.queues.known(task)?;
+        let is_there = self.queues.is_running(task) || (entity.queued && !entity.delayed);
+        is_there.then_some(entity.cpu)
     }
 
     fn queue_length(&self, cpu: CpuId) -> usize {
-        self.cpus[cpu.index()].nr_running()
+        self.queues.of(cpu).nr_running()
     }
 
     fn wakes_by_interrupt(&self, by: CpuId, cpu: CpuId) -> bool {
-        let queue = &self.cpus[cpu.index()];
-        let has_nothing = queue.curr.is_none() && queue.is_empty();
-        let leaves_work = self.features.ttwu_queue_on_idle && by != cpu && has_nothing;
+        let leaves_work =
+            self.features.ttwu_queue_on_idle && by != cpu && self.queues.of(cpu).tasks.is_empty();
         leaves_work || !self.domains.share_cache(by, cpu)
     }
 
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
-        self.grow(ctx);
-        let entity = &self.entities[task.index()];
+        self.grow(ctx.tasks);
+        let entity = self.queues.entity(task);
         let cpu = entity.cpu;
         if Self::is_allowed(ctx, task, cpu) {
-            self.note_stray(ctx, task, cpu);
-            return;
-        }
-        let entity = &self.entities[task.index()];
-        if self.cpus[cpu.index()].curr == Some(task) {
-            self.reschedule(ctx, cpu);
+            self.queues.strays_mut().note(ctx, task, cpu);
+        } else if self.queues.is_running(task) {
+            self.queues.reschedule(ctx, cpu);
         } else if entity.delayed {
-            self.eevdf_leave(ctx, task);
+            self.queues.leave_at_last(ctx, task);
         } else if entity.queued {
-            self.move_queued(ctx, task, cpu, Self::first_allowed(ctx, task));
+            self.queues.move_queued(ctx, task, cpu, Self::first_allowed(ctx, task));
         }
     }
 
@@ -335,7 +275,13 @@ impl Policy for Linux {
         task: TaskId,
         preference: NodePreference,
     ) -> Option<NodeId> {
-        self.settle_on_node(ctx, cpu, task, preference)
+        let mut balancer = NodeBalancer {
+            queues: &mut self.queues,
+            domains: &self.domains,
+            nodes: &mut self.nodes,
+            counters: &mut self.balancing.counters,
+        };
+        balancer.settle(ctx, cpu, task, preference)
     }
 
     fn tick_period_ns(&self) -> u64 {
@@ -343,16 +289,8 @@ impl Policy for Linux {
     }
 
     fn tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
-        self.charge(ctx, cpu);
-        self.track(task);
-        if self.features.cpu_load_history {
-            self.update_history(ctx, cpu);
-        }
-        if !self.is_eevdf() && self.cfs_slice_is_over(cpu, task) {
-            self.counters.slices_ended += 1;
-            self.reschedule(ctx, cpu);
-        }
-        self.balance_at_tick(ctx, cpu);
+        self.queues.tick(ctx, cpu, task);
+        self.balancer().balance_at_tick(ctx, cpu);
     }
 
     fn timer_period_ns(&self) -> u64 {
@@ -362,10 +300,13 @@ impl Policy for Linux {
     fn timer(&mut self, _: &mut Context<'_>) {}
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.counters.named(&self.settings)
+        let Self { settings, queues, placement, balancing, .. } = self;
+        counters::named(settings, &queues.counters, &placement.counters, &balancing.counters)
     }
 
     fn reset_counters(&mut self) {
-        self.counters = Counters::default();
+        self.queues.counters = QueueCounters::default();
+        self.placement.counters = PlacementCounters::default();
+        self.balancing.counters = BalanceCounters::default();
     }
 }

@@ -10,8 +10,11 @@
 //! group that finds no room stays where it is; other nodes than the preferred one are not looked at. The search for the
 //! busiest queue does not ask what tasks prefer (`fbq_type`).
 
-use super::domains::Flags;
-use super::{Context, Linux};
+use super::Context;
+use super::counters::BalanceCounters;
+use super::domains::{DomainTree, Flags};
+use super::queues::Queues;
+use super::run_queue::Push;
 use crate::policy::NodePreference;
 use tandem_machine::ids::{CpuId, NodeId, TaskId};
 
@@ -26,15 +29,15 @@ enum Place {
     Swap(CpuId),
 }
 
-/// Loads of the node that a task is on, and of the one that it wants to go to.
-struct Loads {
+/// NodeLoads of the node that a task is on, and of the one that it wants to go to.
+struct NodeLoads {
     from: i128,
     to: i128,
     /// CPUs of them.
     cpus: [i128; 2],
 }
 
-impl Loads {
+impl NodeLoads {
     /// Whether the loads would be further apart if so much of it moved (`load_too_imbalanced()`).
     fn gets_worse(&self, moved: i128) -> bool {
         let apart =
@@ -43,9 +46,73 @@ impl Loads {
     }
 }
 
-impl Linux {
+/// What tasks prefer, as far as NUMA balancing has found out, by task.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Nodes(Vec<Option<Box<NodePreference>>>);
+
+impl Nodes {
+    /// Nothing is known of a task with this number; numbers come in order when they come first.
+    pub fn begin(&mut self, task: TaskId) {
+        match self.0.get_mut(task.index()) {
+            Some(known) => *known = None,
+            None => self.0.push(None),
+        }
+    }
+
+    fn of(&self, task: TaskId) -> Option<&NodePreference> {
+        self.0[task.index()].as_deref()
+    }
+
+    /// What a task gains by going from one node to another, in 1000ths of its faults.
+    fn gain(&self, task: TaskId, from: NodeId, to: NodeId) -> i64 {
+        let weight = |node: NodeId| self.node_weight(task, node);
+        weight(to) - weight(from)
+    }
+
+    fn node_weight(&self, task: TaskId, node: NodeId) -> i64 {
+        self.of(task).map_or(0, |numa| numa.weights[node.index()])
+    }
+
+    /// Whether balancing should rather leave a task where it is, as it does with one that is cache-hot, when it would go to
+    /// CPU `to`, which idles or not; `None` if its memory does not say.
+    pub fn degrades_locality(
+        &self,
+        ctx: &Context<'_>,
+        queues: &Queues,
+        task: TaskId,
+        to: CpuId,
+        to_idles: bool,
+    ) -> Option<bool> {
+        let preferred = self.of(task)?.node;
+        let entity = queues.entity(task);
+        let (from, to) = (ctx.machine.cpu(entity.cpu).node, ctx.machine.cpu(to).node);
+        if from == to {
+            return None;
+        }
+        if from == preferred {
+            let queue = queues.of(entity.cpu);
+            let at_home = |task: &TaskId| self.of(*task).is_some_and(|numa| numa.node == from);
+            let others_would_go = !queue.tasks.waiting().chain(queue.curr()).all(|task| at_home(&task));
+            return others_would_go.then_some(true);
+        }
+        if to == preferred {
+            return Some(false);
+        }
+        (!to_idles).then(|| self.node_weight(task, to) < self.node_weight(task, from))
+    }
+}
+
+/// Sends tasks to the nodes that they prefer.
+pub(super) struct NodeBalancer<'a> {
+    pub queues: &'a mut Queues,
+    pub domains: &'a DomainTree,
+    pub nodes: &'a mut Nodes,
+    pub counters: &'a mut BalanceCounters,
+}
+
+impl NodeBalancer<'_> {
     /// The task that runs on the CPU prefers a node: it is sent there if that can be done. Tells what it prefers from now on.
-    pub(super) fn settle_on_node(
+    pub fn settle(
         &mut self,
         ctx: &mut Context<'_>,
         cpu: CpuId,
@@ -60,8 +127,8 @@ impl Linux {
             preference.node = from;
         }
         let node = preference.node;
-        self.entities[task.index()].numa = Some(Box::new(preference));
-        if node == from || self.cpus[cpu.index()].push_to.is_some() {
+        self.nodes.0[task.index()] = Some(Box::new(preference));
+        if node == from || self.queues.of(cpu).has_push() {
             return Some(node);
         }
         match self.place_on_node(ctx, cpu, task, to) {
@@ -74,12 +141,12 @@ impl Linux {
                 self.push_to_node(ctx, cpu, place);
                 self.push_to_node(ctx, place, cpu);
                 for swapping in [cpu, place] {
-                    self.cpus[swapping.index()].swaps = true;
+                    self.queues.of_mut(swapping).expect_swap();
                 }
             }
             // The rest of the group may settle where it is.
             None if !is_alone => {
-                if let Some(preference) = &mut self.entities[task.index()].numa {
+                if let Some(preference) = &mut self.nodes.0[task.index()] {
                     preference.node = from;
                 }
                 return Some(from);
@@ -91,10 +158,8 @@ impl Linux {
 
     /// Makes a CPU hand its running task over to another one.
     fn push_to_node(&mut self, ctx: &mut Context<'_>, cpu: CpuId, to: CpuId) {
-        let queue = &mut self.cpus[cpu.index()];
-        queue.push_to = Some(to);
-        queue.push_is_for_node = true;
-        self.reschedule(ctx, cpu);
+        self.queues.of_mut(cpu).ask_push(Push { to, is_for_node: true });
+        self.queues.reschedule(ctx, cpu);
     }
 
     /// The best place on the node for a task of another one.
@@ -107,20 +172,21 @@ impl Linux {
     ) -> Option<Place> {
         let from = ctx.machine.cpu(cpu).node;
         let loads = self.loads(ctx, from, node);
-        let load = i128::from(self.task_load(task));
+        let load = i128::from(self.queues.loads().of_task(task));
         let may_move = !loads.gets_worse(load);
-        let gain = self.gain(task, from, node);
+        let gain = self.nodes.gain(task, from, node);
         let allowed = &ctx.tasks[task.index()].hard_affinity;
         let mut best = (0, None);
         for to in ctx.machine.node_cpus(node).iter().filter(|&to| allowed.contains(to)) {
             *ctx.peers_scanned += 1;
-            if self.cpus[to.index()].push_to.is_some() {
+            if self.queues.of(to).has_push() {
                 continue;
             }
-            let Some(other) = self.cpus[to.index()].curr else {
-                if may_move && self.idle.contains(to) && gain >= best.0 {
-                    let is_first = !matches!(best.1, Some(Place::Free(known)) if self.idle.contains(known));
-                    let core_idles = ctx.machine.siblings(to).is_subset(&self.idle);
+            let Some(other) = self.queues.of(to).curr() else {
+                if may_move && self.queues.idle().contains(to) && gain >= best.0 {
+                    let is_first =
+                        !matches!(best.1, Some(Place::Free(known)) if self.queues.idle().contains(known));
+                    let core_idles = ctx.machine.siblings(to).is_subset(self.queues.idle());
                     if is_first || core_idles {
                         best = (gain, Some(Place::Free(to)));
                     }
@@ -131,11 +197,11 @@ impl Linux {
                 continue;
             };
             let other_may = ctx.tasks[other.index()].hard_affinity.contains(cpu);
-            let swap_gain = if other_may { gain + self.gain(other, node, from) } else { i64::MIN };
+            let swap_gain = if other_may { gain + self.nodes.gain(other, node, from) } else { i64::MIN };
             if may_move && gain > swap_gain && gain > best.0 {
                 best = (gain, Some(Place::Free(to)));
             } else if swap_gain >= SMALL_GAIN && swap_gain > best.0 + SMALL_GAIN / 2 {
-                let difference = load - i128::from(self.task_load(other));
+                let difference = load - i128::from(self.queues.loads().of_task(other));
                 if difference == 0 || !loads.gets_worse(difference) {
                     best = (swap_gain, Some(Place::Swap(to)));
                 }
@@ -144,49 +210,12 @@ impl Linux {
         best.1
     }
 
-    /// What a task gains by going from one node to another, in 1000ths of its faults.
-    fn gain(&self, task: TaskId, from: NodeId, to: NodeId) -> i64 {
-        let weight = |node: NodeId| self.node_weight(task, node);
-        weight(to) - weight(from)
-    }
-
-    fn node_weight(&self, task: TaskId, node: NodeId) -> i64 {
-        self.entities[task.index()].numa.as_ref().map_or(0, |numa| numa.weights[node.index()])
-    }
-
-    fn loads(&self, ctx: &Context<'_>, from: NodeId, to: NodeId) -> Loads {
-        let load = |node| ctx.machine.node_cpus(node).iter().map(|cpu| i128::from(self.cpu_load(cpu))).sum();
+    fn loads(&self, ctx: &Context<'_>, from: NodeId, to: NodeId) -> NodeLoads {
+        let load = |node| {
+            ctx.machine.node_cpus(node).iter().map(|cpu| i128::from(self.queues.loads().of_cpu(cpu))).sum()
+        };
         let cpus = |node| ctx.machine.node_cpus(node).count() as i128;
-        Loads { from: load(from), to: load(to), cpus: [cpus(from), cpus(to)] }
-    }
-
-    /// Whether balancing should rather leave a task where it is, as it does with one that is cache-hot, when it would go to
-    /// CPU `to`, which idles or not; `None` if its memory does not say.
-    pub(super) fn degrades_locality(
-        &self,
-        ctx: &Context<'_>,
-        task: TaskId,
-        to: CpuId,
-        to_idles: bool,
-    ) -> Option<bool> {
-        let entity = &self.entities[task.index()];
-        let preferred = entity.numa.as_ref()?.node;
-        let (from, to) = (ctx.machine.cpu(entity.cpu).node, ctx.machine.cpu(to).node);
-        if from == to {
-            return None;
-        }
-        if from == preferred {
-            let queue = &self.cpus[entity.cpu.index()];
-            let at_home = |task: &TaskId| {
-                self.entities[task.index()].numa.as_ref().is_some_and(|numa| numa.node == from)
-            };
-            let others_would_go = !queue.queued().chain(queue.curr).all(|task| at_home(&task));
-            return others_would_go.then_some(true);
-        }
-        if to == preferred {
-            return Some(false);
-        }
-        (!to_idles).then(|| self.node_weight(task, to) < self.node_weight(task, from))
+        NodeLoads { from: load(from), to: load(to), cpus: [cpus(from), cpus(to)] }
     }
 }
 
@@ -195,6 +224,7 @@ mod tests {
     use super::super::situation::Situation;
     use super::super::{Domains, LinuxEra};
     use super::*;
+    use crate::policy::Policy;
     use tandem_machine::MachineBuilder;
 
     /// Two nodes of two CPUs each.
@@ -209,8 +239,8 @@ mod tests {
 
     /// The task that runs on the CPU is told what to prefer.
     fn tell(situation: &mut Situation, cpu: u32, preference: NodePreference) -> Option<NodeId> {
-        let task = situation.linux.cpus[cpu as usize].curr.unwrap();
-        let told = situation.ask(|linux, ctx| linux.settle_on_node(ctx, CpuId(cpu), task, preference));
+        let task = situation.linux.queues.of(CpuId(cpu)).curr().unwrap();
+        let told = situation.ask(|linux, ctx| linux.prefer_node(ctx, CpuId(cpu), task, preference));
         situation.settle();
         told
     }
@@ -222,7 +252,7 @@ mod tests {
         situation.run_on(1);
         assert_eq!(tell(&mut situation, 0, prefers(1, [100, 900])), Some(NodeId(1)));
         assert_eq!(situation.tasks_by_cpu(), [0, 1, 1, 0]);
-        assert_eq!(situation.linux.counters.numa_moves, 1);
+        assert_eq!(situation.linux.balancing.counters.numa_moves, 1);
     }
 
     #[test]
@@ -257,8 +287,8 @@ mod tests {
         tell(&mut situation, 2, prefers(1, [500, 500]));
         tell(&mut situation, 3, prefers(1, [300, 700]));
         tell(&mut situation, 0, prefers(1, [100, 900]));
-        assert_eq!(situation.linux.counters.numa_swaps, 1);
-        let cpu = |task: TaskId| situation.linux.entities[task.index()].cpu.0;
+        assert_eq!(situation.linux.balancing.counters.numa_swaps, 1);
+        let cpu = |task: TaskId| situation.linux.queues.entity(task).cpu.0;
         assert_eq!((cpu(tasks[0]), cpu(tasks[2])), (2, 0), "with the one that loses least");
         assert_eq!(situation.tasks_by_cpu(), [1; 4]);
     }
@@ -269,13 +299,14 @@ mod tests {
         let task = situation.run_on(0);
         situation.queue_on(0);
         let asked = |situation: &mut Situation, to| {
-            situation.ask(|linux, ctx| linux.degrades_locality(ctx, task, CpuId(to), false))
+            situation
+                .ask(|linux, ctx| linux.nodes.degrades_locality(ctx, &linux.queues, task, CpuId(to), false))
         };
         assert_eq!(asked(&mut situation, 2), None, "nothing is known of it");
         tell(&mut situation, 0, prefers(0, [900, 100]));
         assert_eq!(asked(&mut situation, 2), Some(true), "it is at home, and the other one is not");
         assert_eq!(asked(&mut situation, 1), None, "the node stays the same");
-        situation.linux.entities[task.index()].numa = Some(Box::new(prefers(1, [100, 900])));
+        situation.linux.nodes.0[task.index()] = Some(Box::new(prefers(1, [100, 900])));
         assert_eq!(asked(&mut situation, 2), Some(false), "it would come home");
     }
 }

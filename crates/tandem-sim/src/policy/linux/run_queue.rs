@@ -1,18 +1,8 @@
-//! The run queue of a CPU.
-//!
-//! The tasks that wait stand in a sorted vector instead of the kernel's red-black tree: queues are short, so
-//! that moving a few entries costs less than following pointers, and the order is the same.
+//! The run queue of a CPU: its tasks, its clock, how long it idles, and what others want of it.
 
-use super::entity::Entity;
 use super::load::QueueLoad;
+use super::timeline::Timeline;
 use tandem_machine::ids::{CpuId, TaskId};
-
-/// A task in a queue, and what it is sorted by.
-#[derive(Clone, Copy, Debug)]
-struct Queued {
-    key: i64,
-    task: TaskId,
-}
 
 /// Clock of a CPU for its tasks (`rq_clock_task()`): stands still while a vCPU is kept from running, if the
 /// hypervisor says so.
@@ -37,52 +27,37 @@ impl TaskClock {
     }
 }
 
-/// What the scheduler knows of a CPU (`struct rq` with its `struct cfs_rq`).
+/// A wish that a CPU hand its running task over to another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Push {
+    /// Where the task is to go.
+    pub to: CpuId,
+    /// NUMA balancing asks for it, not active balancing.
+    pub is_for_node: bool,
+}
+
+/// What the scheduler knows of a CPU (`struct rq`).
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunQueue {
-    /// The task that runs.
-    pub curr: Option<TaskId>,
-    /// The tasks that wait, sorted: by virtual run time (CFS) or by virtual deadline (EEVDF); of equal ones
-    /// the first to come stands first.
-    queue: Vec<Queued>,
-    /// Of these, the ones that only stay until they have paid for running ahead (EEVDF's delayed dequeue).
-    pub delayed: usize,
-    /// Weight of the tasks that wait.
-    pub queued_weight: u64,
-    /// Sum of weight x virtual run time over the tasks that wait.
-    pub queued_weighted_vruntime: i128,
-    /// CFS: smallest virtual run time of its tasks, which never falls. EEVDF: the average when it last ran
-    /// empty.
-    pub min_vruntime: i64,
-    /// CFS: the task that was preempted last, that should run next, and that has yielded.
-    pub last_buddy: Option<TaskId>,
-    /// See `last_buddy`.
-    pub next_buddy: Option<TaskId>,
-    /// See `last_buddy`.
-    pub skip_buddy: Option<TaskId>,
-    /// The clock by which its tasks are charged.
-    pub clock: TaskClock,
+    pub(super) tasks: Timeline,
+    pub(super) clock: TaskClock,
+    pub(super) load: QueueLoad,
     /// It has been told to reschedule and has not done so yet, or is doing it.
-    pub resched: bool,
+    resched: bool,
     /// The CPU had nothing to run when it last looked.
-    pub idling: bool,
+    idling: bool,
     /// Since when it idles, ns; `None` from the first wake-up on (`idle_stamp`).
-    pub idle_since_ns: Option<u64>,
+    idle_since_ns: Option<u64>,
     /// How long it idles on average, ns (`avg_idle`).
-    pub avg_idle_ns: u64,
+    avg_idle_ns: u64,
     /// Longest search for work when it became idle, ns (`max_idle_balance_cost`); `avg_idle_ns` is kept below
     /// twice that.
-    pub max_idle_balance_cost_ns: u64,
+    max_idle_balance_cost_ns: u64,
     /// An idle CPU was kicked to balance on behalf of all idle CPUs.
-    pub nohz_kicked: bool,
-    /// Active balancing was asked for: the running task is to go to this CPU.
-    pub push_to: Option<CpuId>,
-    /// NUMA balancing asked for that, not active balancing.
-    pub push_is_for_node: bool,
+    nohz_kicked: bool,
+    push: Option<Push>,
     /// It gets another task for the one that it hands over.
-    pub swaps: bool,
-    /// Load measures.
-    pub load: QueueLoad,
+    swaps: bool,
 }
 
 impl RunQueue {
@@ -97,52 +72,59 @@ impl RunQueue {
         }
     }
 
-    /// Tasks that run or wait; those that are leaving (delayed dequeue) not counted.
+    /// The task that runs.
+    #[inline]
+    pub fn curr(&self) -> Option<TaskId> {
+        self.tasks.curr()
+    }
+
+    /// Tasks that run or wait; those that are leaving are not counted.
+    #[inline]
     pub fn nr_running(&self) -> usize {
-        self.queue.len() - self.delayed + usize::from(self.curr.is_some())
+        self.tasks.nr_running()
     }
 
-    /// Whether nothing waits, not even a task that is leaving.
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+    /// Whether it has been told to reschedule and has not done so yet.
+    pub fn is_told(&self) -> bool {
+        self.resched
     }
 
-    /// The tasks that wait, in the order of the queue; those that are leaving too.
-    pub fn queued(&self) -> impl Iterator<Item = TaskId> + '_ {
-        self.queue.iter().map(|entry| entry.task)
+    /// Tells the CPU to reschedule; whether it had not been told before.
+    pub fn tell(&mut self) -> bool {
+        !std::mem::replace(&mut self.resched, true)
     }
 
-    /// Puts a task into the queue, behind those of an equal key.
-    pub fn insert(&mut self, key: i64, task: TaskId, entity: &mut Entity) {
-        debug_assert!(!entity.queued, "queued twice");
-        let at = self.queue.partition_point(|entry| entry.key <= key);
-        self.queue.insert(at, Queued { key, task });
-        entity.queued = true;
-        self.queued_weight += u64::from(entity.weight);
-        self.queued_weighted_vruntime += i128::from(entity.weight) * i128::from(entity.vruntime);
+    /// The CPU has decided: what it was told and kicked for is done.
+    pub fn has_decided(&mut self) {
+        self.resched = false;
+        self.nohz_kicked = false;
     }
 
-    /// Takes a task out of the queue, in which it stands under this key.
-    pub fn remove(&mut self, key: i64, task: TaskId, entity: &mut Entity) {
-        let from = self.queue.partition_point(|entry| entry.key < key);
-        let equal = self.queue[from..].iter().take_while(|entry| entry.key == key);
-        let Some(ahead) = equal.into_iter().position(|entry| entry.task == task) else {
-            debug_assert!(false, "{task:?} is not in the queue");
-            return;
-        };
-        self.queue.remove(from + ahead);
-        entity.queued = false;
-        self.queued_weight -= u64::from(entity.weight);
-        self.queued_weighted_vruntime -= i128::from(entity.weight) * i128::from(entity.vruntime);
+    /// Whether the CPU had nothing to run when it last looked.
+    pub fn is_idling(&self) -> bool {
+        self.idling
     }
 
-    /// Forgets the task as a buddy.
-    pub fn clear_buddies(&mut self, task: TaskId) {
-        for buddy in [&mut self.last_buddy, &mut self.next_buddy, &mut self.skip_buddy] {
-            if *buddy == Some(task) {
-                *buddy = None;
-            }
-        }
+    /// The CPU begins to idle, or goes on with it; whether it begins.
+    pub fn idle(&mut self, now_ns: u64) -> bool {
+        self.idle_since_ns.get_or_insert(now_ns);
+        !std::mem::replace(&mut self.idling, true)
+    }
+
+    /// The CPU has something to run.
+    pub fn busy(&mut self) {
+        self.idling = false;
+        self.idle_since_ns = None;
+    }
+
+    /// Since when it idles, ns, if no wake-up has come since.
+    pub fn idle_since_ns(&self) -> Option<u64> {
+        self.idle_since_ns
+    }
+
+    /// How long it idles on average, ns.
+    pub fn avg_idle_ns(&self) -> u64 {
+        self.avg_idle_ns
     }
 
     /// Counts the end of an idle time into the average, as the kernel does at the first wake-up: an eighth of
@@ -155,25 +137,68 @@ impl RunQueue {
         self.avg_idle_ns =
             if caps_sample && idle_ns > most_ns { most_ns } else { most_ns.min(average_ns as u64) };
     }
+
+    /// A search for work took so long.
+    pub fn note_idle_balance_cost(&mut self, cost_ns: u64) {
+        self.max_idle_balance_cost_ns = self.max_idle_balance_cost_ns.max(cost_ns);
+    }
+
+    /// From now on the longest search for work counts as this long.
+    pub fn set_idle_balance_cost(&mut self, cost_ns: u64) {
+        self.max_idle_balance_cost_ns = cost_ns;
+    }
+
+    /// Asks the CPU, which idles, to balance for all that idle.
+    pub fn nohz_kick(&mut self) {
+        self.nohz_kicked = true;
+    }
+
+    /// Whether it is to balance for all that idle; only the first to ask is told so.
+    pub fn take_nohz_kick(&mut self) -> bool {
+        std::mem::take(&mut self.nohz_kicked)
+    }
+
+    /// Whether it is to hand its running task over.
+    pub fn has_push(&self) -> bool {
+        self.push.is_some()
+    }
+
+    /// Asks the CPU to hand its running task over.
+    pub fn ask_push(&mut self, push: Push) {
+        self.push = Some(push);
+    }
+
+    /// Where its running task is to go, if anywhere; only the first to ask is told.
+    pub fn take_push(&mut self) -> Option<Push> {
+        self.push.take()
+    }
+
+    /// It gets another task for the one that it hands over.
+    pub fn expect_swap(&mut self) {
+        self.swaps = true;
+    }
+
+    /// Whether it gets another task for the one that it has handed over; only the first to ask is told.
+    pub fn take_swap(&mut self) -> bool {
+        std::mem::take(&mut self.swaps)
+    }
+}
+
+/// For the tests: situations that would take long to come about.
+#[cfg(test)]
+impl RunQueue {
+    pub fn set_avg_idle_ns(&mut self, avg_idle_ns: u64) {
+        self.avg_idle_ns = avg_idle_ns;
+    }
+
+    pub fn is_nohz_kicked(&self) -> bool {
+        self.nohz_kicked
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn by_key_then_arrival() {
-        let mut queue = RunQueue::new(0);
-        let mut entities = vec![Entity::new(1024, CpuId(0)); 4];
-        for (task, key) in [(0, 5), (1, 3), (2, 5), (3, 4)] {
-            queue.insert(key, TaskId(task), &mut entities[task as usize]);
-        }
-        assert_eq!(queue.queued().collect::<Vec<_>>(), [1, 3, 0, 2].map(TaskId));
-        queue.remove(5, TaskId(2), &mut entities[2]);
-        queue.remove(4, TaskId(3), &mut entities[3]);
-        assert_eq!(queue.queued().collect::<Vec<_>>(), [1, 0].map(TaskId));
-        assert_eq!((queue.queued_weight, queue.nr_running()), (2048, 2));
-    }
 
     #[test]
     fn stolen_time_stops_the_task_clock() {

@@ -1,7 +1,9 @@
 //! A scheduler in a situation that a test sets up by hand, and a small loop of ticks to see what comes of it.
 
+use super::run_queue::RunQueue;
 use super::*;
 use std::sync::Arc;
+use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::VmId;
 use tandem_machine::{CpuSpec, MachineBuilder, NodeSpec};
 
@@ -41,7 +43,10 @@ pub(super) struct Situation {
 
 impl Situation {
     pub fn new(era: LinuxEra, domains: Domains, machine: Machine) -> Self {
-        let settings = LinuxSettings { era, domains, ..LinuxSettings::default() };
+        Self::with(LinuxSettings { era, domains, ..LinuxSettings::default() }, machine)
+    }
+
+    pub fn with(settings: LinuxSettings, machine: Machine) -> Self {
         Self {
             linux: Linux::new(settings, &machine, &[]),
             facts: Vec::new(),
@@ -131,7 +136,7 @@ impl Situation {
     }
 
     pub fn dispatch(&mut self, cpu: CpuId) {
-        let previous = self.linux.cpus[cpu.index()].curr;
+        let previous = self.linux.queues.of(cpu).curr();
         self.ask(|linux, ctx| linux.dispatch(ctx, cpu, previous));
     }
 
@@ -144,8 +149,11 @@ impl Situation {
 
     /// Which CPU the task would wake up on.
     pub fn wake(&mut self, task: TaskId, waker: TaskId, sync: bool) -> u32 {
-        let cpu = self.linux.entities[waker.index()].cpu;
-        self.ask(|linux, ctx| linux.select(ctx, task, Reason::Wake { waker: Some(waker), cpu, sync })).0
+        let cpu = self.linux.queues.entity(waker).cpu;
+        self.ask(|linux, ctx| {
+            linux.selector().select(ctx, task, Reason::Wake { waker: Some(waker), cpu, sync })
+        })
+        .0
     }
 
     /// Lets tasks run for so many ticks. They never block.
@@ -153,7 +161,7 @@ impl Situation {
         for _ in 0..ticks {
             self.now_ns += self.linux.tick_period_ns();
             for cpu in self.machine.all_cpus().clone().iter() {
-                if let Some(task) = self.linux.cpus[cpu.index()].curr {
+                if let Some(task) = self.linux.queues.of(cpu).curr() {
                     self.ask(|linux, ctx| linux.tick(ctx, cpu, task));
                 }
                 self.settle();
@@ -163,6 +171,6 @@ impl Situation {
 
     /// How many tasks each CPU has.
     pub fn tasks_by_cpu(&self) -> Vec<usize> {
-        self.linux.cpus.iter().map(RunQueue::nr_running).collect()
+        self.linux.queues.all().iter().map(RunQueue::nr_running).collect()
     }
 }

@@ -1,9 +1,12 @@
 //! The scheduler on one and two CPUs, driven by hand: ticks come as time passes, kicks are answered at once.
 
+use super::discipline::Discipline;
+use super::entity::Entity;
 use super::*;
 use proptest::prelude::*;
 use std::sync::Arc;
 use tandem_machine::MachineBuilder;
+use tandem_machine::cpumask::CpuMask;
 
 mod directed_yield;
 mod fairness;
@@ -30,6 +33,10 @@ struct Hand {
 impl Hand {
     /// A machine with so many cores, and tasks of these weights that are not there yet.
     fn new(era: LinuxEra, cpus: u32, weights: &[u32]) -> Self {
+        Self::with(LinuxSettings { era, ..LinuxSettings::default() }, cpus, weights)
+    }
+
+    fn with(settings: LinuxSettings, cpus: u32, weights: &[u32]) -> Self {
         let machine = MachineBuilder::symmetric(1, cpus, 1).build().unwrap();
         let all = Arc::new(machine.all_cpus().clone());
         let facts: Vec<TaskFacts> = weights
@@ -44,7 +51,7 @@ impl Hand {
             })
             .collect();
         // Ticks that are finer than any slice, so that slices end when they are over.
-        let settings = LinuxSettings { era, tick_hz: 10_000, ..LinuxSettings::default() };
+        let settings = LinuxSettings { tick_hz: 10_000, ..settings };
         Self {
             linux: Linux::new(settings, &machine, &[]),
             stolen_ns: vec![0; machine.cpu_count()],
@@ -156,6 +163,15 @@ impl Hand {
     }
 
     fn entity(&self, task: u32) -> &Entity {
-        &self.linux.entities[task as usize]
+        self.linux.queues.entity(TaskId(task))
+    }
+
+    /// Virtual run time of the task.
+    fn vruntime(&self, task: u32) -> i64 {
+        self.linux.queues.place_of(TaskId(task)).1
+    }
+
+    fn discipline(&mut self) -> &mut Discipline {
+        self.linux.queues.discipline_mut()
     }
 }

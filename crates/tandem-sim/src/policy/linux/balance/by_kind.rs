@@ -1,9 +1,8 @@
 //! The busiest group as 6.12 finds it: by the kinds of [`GroupKind`], and tasks rather than load wherever there is
 //! room (`find_busiest_group()`, `calculate_imbalance()`).
 
-use super::{Attempt, Idleness, Imbalance, Unit};
-use crate::policy::linux::Linux;
-use crate::policy::linux::domains::{CPU_CAPACITY, Flags};
+use super::{Attempt, Idleness, Imbalance, Search, Unit};
+use crate::policy::linux::domains::{CPU_CAPACITY, DomainTree, Flags};
 use crate::policy::linux::group::{GroupKind, GroupStats, tolerated_numa_imbalance};
 
 const SCALE: u64 = CPU_CAPACITY as u64;
@@ -28,21 +27,20 @@ impl Total {
     }
 }
 
-impl Linux {
-    pub(super) fn busiest_group_by_kind(&mut self, attempt: Attempt) -> Option<Imbalance> {
-        let flags = self.domains.domain(attempt.at).tunables.flags;
+impl Search<'_> {
+    /// What should move, and how much of the CPUs of the domain is used, in 1024ths of one.
+    pub(super) fn busiest_group_by_kind(&self) -> (Option<Imbalance>, u64) {
+        let attempt = self.attempt;
         let imbalance_pct = self.domains.domain(attempt.at).tunables.imbalance_pct;
-        let below = attempt.at.checked_sub(1).filter(|at| self.domains.of(attempt.cpu).contains(at));
-        let below = below.map_or(Flags::NONE, |at| self.domains.domain(at).tunables.flags);
+        let below = self.flags_below();
         let groups_are_cores = below.contains(Flags::SHARE_CAPACITY);
-        let prefer_sibling = below.contains(Flags::PREFER_SIBLING);
         let idle = attempt.idleness != Idleness::Busy;
 
         let mut total = Total::default();
         let mut local = None;
         let mut busiest: Option<(GroupStats, usize)> = None;
         for (nth, group) in self.domains.groups(attempt.at).enumerate() {
-            let mut stats = self.group_stats(group, imbalance_pct, None);
+            let mut stats = GroupStats::measure(self.queues, group, imbalance_pct, None);
             total.add(&stats);
             let shares = nth > 0 && idle && groups_are_cores && stats.nr_running > 1;
             if shares && stats.kind < GroupKind::SharedCore {
@@ -57,10 +55,21 @@ impl Linux {
                 busiest = Some((stats, nth));
             }
         }
-        if attempt.idleness != Idleness::Newly {
-            self.limit_idle_scan(attempt, total.util);
-        }
-        let (local, (busiest, group)) = (local?, busiest?);
+        let found = local.zip(busiest).and_then(|(local, (busiest, group))| {
+            let (unit, amount) = self.imbalance(&local, &busiest, &total)?;
+            (amount > 0).then_some(Imbalance { group, amount, unit })
+        });
+        (found, total.util)
+    }
+
+    /// What should move from the busiest group to the own one, if anything, and how much of it
+    /// (`calculate_imbalance()`).
+    fn imbalance(&self, local: &GroupStats, busiest: &GroupStats, total: &Total) -> Option<(Unit, u64)> {
+        let attempt = self.attempt;
+        let tunables = self.domains.domain(attempt.at).tunables;
+        let (flags, imbalance_pct) = (tunables.flags, tunables.imbalance_pct);
+        let prefer_sibling = self.flags_below().contains(Flags::PREFER_SIBLING);
+        let idle = attempt.idleness != Idleness::Busy;
         if busiest.kind != GroupKind::Imbalanced {
             if local.kind > busiest.kind {
                 return None;
@@ -75,7 +84,7 @@ impl Linux {
             let spread = prefer_sibling
                 && local.kind == GroupKind::HasSpare
                 && idle
-                && sibling_imbalance(&local, &busiest) > 1;
+                && sibling_imbalance(local, busiest) > 1;
             let settled = busiest.kind != GroupKind::Overloaded
                 && (!idle
                     || (busiest.weight > 1 && local.idle_cpus <= busiest.idle_cpus + 1)
@@ -94,7 +103,7 @@ impl Linux {
                 }
             } else {
                 let even = if busiest.weight == 1 || prefer_sibling {
-                    if idle { sibling_imbalance(&local, &busiest) } else { 0 }
+                    if idle { sibling_imbalance(local, busiest) } else { 0 }
                 } else {
                     local.idle_cpus.saturating_sub(busiest.idle_cpus)
                 };
@@ -107,24 +116,31 @@ impl Linux {
                 (Unit::Tasks, u64::from(even / 2))
             }
         } else {
-            (Unit::Load, load_to_move(&local, &busiest, total.avg_load()))
+            (Unit::Load, load_to_move(local, busiest, total.avg_load()))
         };
-        (amount > 0).then_some(Imbalance { group, amount, unit })
+        Some((unit, amount))
     }
 
-    /// Sets how many CPUs a wake-up may look at for an idle one: fewer as the square of how much the CPUs of the
-    /// cache are used (`update_idle_cpu_scan()`).
-    fn limit_idle_scan(&mut self, attempt: Attempt, util: u64) {
-        if self.domains.llc_domain(attempt.cpu) != Some(attempt.at) {
-            return;
-        }
-        let pct = u64::from(self.domains.domain(attempt.at).tunables.imbalance_pct);
-        let span = self.domains.span_mut(attempt.at);
-        let weight = u64::from(span.weight);
-        let used = util / weight;
-        let busy = (used * used * pct * pct / (10_000 * SCALE)).min(SCALE);
-        span.idle_scan = ((SCALE - busy) * weight / SCALE) as u32;
+    /// The flags of the domain below, if there is one.
+    fn flags_below(&self) -> Flags {
+        let below =
+            self.attempt.at.checked_sub(1).filter(|at| self.domains.of(self.attempt.cpu).contains(at));
+        below.map_or(Flags::NONE, |at| self.domains.domain(at).tunables.flags)
     }
+}
+
+/// Sets how many CPUs a wake-up may look at for an idle one: fewer as the square of how much the CPUs of the
+/// cache are used (`update_idle_cpu_scan()`).
+pub(super) fn limit_idle_scan(domains: &mut DomainTree, attempt: Attempt, util: u64) {
+    if domains.llc_domain(attempt.cpu) != Some(attempt.at) {
+        return;
+    }
+    let pct = u64::from(domains.domain(attempt.at).tunables.imbalance_pct);
+    let span = domains.span_mut(attempt.at);
+    let weight = u64::from(span.weight);
+    let used = util / weight;
+    let busy = (used * used * pct * pct / (10_000 * SCALE)).min(SCALE);
+    span.idle_scan = ((SCALE - busy) * weight / SCALE) as u32;
 }
 
 /// Whether tasks should rather be taken from the one group than from the other (`update_sd_pick_busiest()`).

@@ -5,8 +5,7 @@
 //! many, use little of its time. Simplified: so does 4.2. What is said of 5.2 is from memory, but for the rules on
 //! siblings.
 
-use super::{Attempt, Idleness, Imbalance, Unit};
-use crate::policy::linux::Linux;
+use super::{Idleness, Imbalance, Search, Unit};
 use crate::policy::linux::domains::{CPU_CAPACITY, Flags, Group, Tunables};
 use std::cmp::Ordering;
 
@@ -54,8 +53,9 @@ impl Stats {
     }
 }
 
-impl Linux {
-    pub(super) fn busiest_group_by_load(&self, attempt: Attempt) -> Option<Imbalance> {
+impl Search<'_> {
+    pub(super) fn busiest_group_by_load(&self) -> Option<Imbalance> {
+        let attempt = self.attempt;
         let tunables = self.domains.domain(attempt.at).tunables;
         let load_idx = match attempt.idleness {
             Idleness::Busy => tunables.busy_idx,
@@ -74,7 +74,7 @@ impl Linux {
         for (nth, group) in groups {
             let mut stats = self.loads_of(group, tunables, load_idx, false);
             if prefer_sibling && local.has_room() {
-                if !self.features.balance.prefer_sibling_evens {
+                if !self.features.prefer_sibling_evens {
                     // One task a group, so that all others go where there is room.
                     stats.room = stats.room.min(1);
                     stats.classify();
@@ -94,7 +94,7 @@ impl Linux {
         let found = |amount: u64| (amount > 0).then_some(Imbalance { group, amount, unit: Unit::Load });
 
         let idles = attempt.idleness == Idleness::Newly
-            || (attempt.idleness == Idleness::Idle && self.features.balance.idle_fills_up);
+            || (attempt.idleness == Idleness::Idle && self.features.idle_fills_up);
         let fill_up = idles && local.has_room() && busiest.kind == Kind::OverCapacity;
         if busiest.kind == Kind::Imbalanced {
             busiest.load_per_task = busiest.load_per_task.min(average);
@@ -111,13 +111,13 @@ impl Linux {
                 return None;
             }
         }
-        found(self.imbalance_of(attempt, local, busiest, average))
+        found(self.imbalance_of(local, busiest, average))
     }
 
     /// Measures a group (`update_sg_lb_stats()`). The own group's load is guessed high, that of others low, so that
     /// tasks stay where they are in doubt.
     fn loads_of(&self, group: &Group, tunables: Tunables, load_idx: usize, local: bool) -> Stats {
-        let features = &self.features.balance;
+        let features = self.features;
         let mut stats = Stats {
             load: 0,
             capacity: u64::from(group.capacity),
@@ -137,19 +137,23 @@ impl Linux {
         let mut present_load = 0;
         let (mut least, mut most) = ((u64::MAX, u64::MAX), (0, 0));
         for cpu in self.members(group) {
-            let running = self.cpus[cpu.index()].nr_running() as u64;
-            let load = if local { self.target_load(cpu, load_idx) } else { self.source_load(cpu, load_idx) };
+            let running = self.queues.of(cpu).nr_running() as u64;
+            let load = if local {
+                self.queues.loads().target(cpu, load_idx)
+            } else {
+                self.queues.loads().source(cpu, load_idx)
+            };
             stats.load += load;
             stats.nr_running += running;
-            stats.idle_cpus += u64::from(self.idle.contains(cpu));
-            present_load += self.cpu_load(cpu);
+            stats.idle_cpus += u64::from(self.queues.idle().contains(cpu));
+            present_load += self.queues.loads().of_cpu(cpu);
             least = (least.0.min(load), least.1.min(running));
             most = (most.0.max(load), most.1.max(running));
         }
         stats.avg_load = stats.load * SCALE / stats.capacity;
         stats.load_per_task = present_load.checked_div(stats.nr_running).unwrap_or(0);
         if features.group_util {
-            let util: u64 = self.members(group).map(|cpu| self.cpu_util(cpu)).sum();
+            let util: u64 = self.members(group).map(|cpu| self.queues.loads().cpu_util(cpu)).sum();
             stats.time_to_use = (100 * stats.capacity).cmp(&(u64::from(tunables.imbalance_pct) * util));
         }
         if !features.group_overloaded {
@@ -163,7 +167,7 @@ impl Linux {
 
     fn is_busier(&self, stats: &Stats, best: Option<&Stats>) -> bool {
         let (kind, load) = best.map_or((Kind::Other, 0), |best| (best.kind, best.avg_load));
-        if self.features.balance.group_overloaded {
+        if self.features.group_overloaded {
             stats.kind > kind || (stats.kind == kind && stats.avg_load > load)
         } else {
             // Only groups count that are over their capacity or out of balance.
@@ -172,12 +176,12 @@ impl Linux {
     }
 
     /// How much load is to move, for both groups to come to the average but neither past it.
-    fn imbalance_of(&self, attempt: Attempt, local: Stats, busiest: Stats, average: u64) -> u64 {
+    fn imbalance_of(&self, local: Stats, busiest: Stats, average: u64) -> u64 {
         if busiest.avg_load <= average || local.avg_load >= average {
-            return self.small_imbalance(attempt, local, busiest);
+            return self.small_imbalance(local, busiest);
         }
         let mut excess = busiest.avg_load - average;
-        let features = &self.features.balance;
+        let features = self.features;
         let spares_idle = if features.group_overloaded {
             busiest.kind == Kind::OverCapacity && local.kind == Kind::OverCapacity
         } else {
@@ -199,17 +203,18 @@ impl Linux {
         let amount = (excess * busiest.capacity).min((average - local.avg_load) * local.capacity) / SCALE;
         if amount < busiest.load_per_task {
             // Too little for a task; it may still be worth moving one.
-            return self.small_imbalance(attempt, local, busiest).max(amount);
+            return self.small_imbalance(local, busiest).max(amount);
         }
         amount
     }
 
     /// One task's load if moving it gains, else 0 (`fix_small_imbalance()`).
-    fn small_imbalance(&self, attempt: Attempt, mut local: Stats, busiest: Stats) -> u64 {
+    fn small_imbalance(&self, mut local: Stats, busiest: Stats) -> u64 {
         let mut margin = 2;
         if local.nr_running == 0 {
-            let running = self.cpus[attempt.cpu.index()].nr_running() as u64;
-            local.load_per_task = self.cpu_load(attempt.cpu).checked_div(running).unwrap_or(0);
+            let running = self.queues.of(self.attempt.cpu).nr_running() as u64;
+            local.load_per_task =
+                self.queues.loads().of_cpu(self.attempt.cpu).checked_div(running).unwrap_or(0);
         } else if busiest.load_per_task > local.load_per_task {
             margin = 1;
         }

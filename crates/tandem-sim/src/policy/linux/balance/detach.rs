@@ -1,13 +1,18 @@
-//! Taking tasks out of a busy queue (`detach_tasks()`, `can_migrate_task()`).
+//! Moving tasks out of a busy queue: those that wait (`detach_tasks()`, `can_migrate_task()`), and the one that runs
+//! (`active_load_balance_cpu_stop()`).
 //!
-//! Simplified: a task of 6.12 that has blocked and only stays until it has paid for running ahead never moves; the
+//! A lone task cannot be taken out of a queue, because it is in none. After enough failures its CPU is made to
+//! preempt it and to hand it over.
+//!
+//! Simplified: the kernel's stopper thread, which does that, takes no time beyond the switch. A task of 6.12 that has blocked and only stays until it has paid for running ahead never moves; the
 //! kernel takes it along to move its load. Tasks that were skipped stay where they are in the list; the kernel moves
 //! them to its end, so that the next attempt, which looks at a limited number, begins with others.
 
-use super::strays::Way;
-use super::{Attempt, Idleness, Imbalance, Unit};
+use super::{Attempt, Balancer, Idleness, Imbalance, Unit};
+use crate::policy::Context;
 use crate::policy::linux::domains::Flags;
-use crate::policy::linux::{Context, Linux};
+use crate::policy::linux::run_queue::Push;
+use crate::policy::linux::soft_affinity::Way;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// What came of it.
@@ -30,7 +35,7 @@ enum Verdict {
     Goes,
 }
 
-impl Linux {
+impl Balancer<'_> {
     /// Moves waiting tasks from the busiest queue to the CPU that balances, up to the imbalance.
     pub(super) fn detach_tasks(
         &mut self,
@@ -41,21 +46,21 @@ impl Linux {
     ) -> Detached {
         let mut result =
             Detached { moved: 0, missing: imbalance.amount, some_pinned: false, all_pinned: false };
-        if self.cpus[busiest.index()].nr_running() <= 1 {
+        if self.queues.of(busiest).nr_running() <= 1 {
             return result;
         }
-        self.lock_to_detach(ctx, attempt, busiest);
+        attempt.lock_to_detach(ctx, self.features, busiest);
         let failed = self.domains.domain(attempt.at).failed;
         let mut any_movable = false;
         let mut last = None;
-        let looks = (self.tunables.nr_migrate as usize).min(self.cpus[busiest.index()].nr_running());
+        let looks = (self.nr_migrate as usize).min(self.queues.of(busiest).nr_running());
         for _ in 0..looks {
-            let drained = self.cpus[busiest.index()].nr_running() <= 1;
-            if drained && attempt.idleness != Idleness::Busy && self.features.balance.leaves_last_task {
+            let drained = self.queues.of(busiest).nr_running() <= 1;
+            if drained && attempt.idleness != Idleness::Busy && self.features.leaves_last_task {
                 break;
             }
             let Some(task) = self.next_in_list(busiest, last) else { break };
-            last = Some(self.entities[task.index()].list_position);
+            last = Some(self.queues.entity(task).list_position);
             match self.verdict(ctx, attempt, task) {
                 Verdict::Pinned => {
                     result.some_pinned = true;
@@ -70,21 +75,21 @@ impl Linux {
             let Some(share) = self.part_of_imbalance(task, imbalance.unit, failed, result.missing) else {
                 continue;
             };
-            self.move_queued(ctx, task, busiest, attempt.cpu);
+            self.queues.move_queued(ctx, task, busiest, attempt.cpu);
             result.moved += 1;
-            self.counters.lb_gained += 1;
+            self.balancing.counters.lb_gained += 1;
             result.missing = result.missing.saturating_sub(share);
             // 6.12 is built to be preemptible (Debian), and then a CPU that waits for work takes one task.
-            let enough = attempt.idleness == Idleness::Newly && self.features.balance.newidle_takes_one;
+            let enough = attempt.idleness == Idleness::Newly && self.features.newidle_takes_one;
             if enough || result.missing == 0 {
                 break;
             }
         }
         if result.moved > 0 {
-            self.lock_to_attach(ctx, attempt);
+            attempt.lock_to_attach(ctx, self.features);
         }
         // The running task may be the only one that could move, so the queue is not given up for it.
-        let running = self.cpus[busiest.index()].curr;
+        let running = self.queues.of(busiest).curr();
         let running_may =
             running.is_some_and(|task| ctx.tasks[task.index()].hard_affinity.contains(attempt.cpu));
         result.all_pinned = result.some_pinned && !any_movable && !running_may;
@@ -93,10 +98,10 @@ impl Linux {
 
     /// The next task of a queue's list: newest first, or since 4.14 the one that waits longest.
     fn next_in_list(&self, cpu: CpuId, last: Option<u64>) -> Option<TaskId> {
-        let position = |task: &TaskId| self.entities[task.index()].list_position;
-        let staying = |task: &TaskId| !self.entities[task.index()].delayed;
-        let queued = self.cpus[cpu.index()].queued().filter(staying);
-        if self.features.balance.lru_tasks {
+        let position = |task: &TaskId| self.queues.entity(*task).list_position;
+        let staying = |task: &TaskId| !self.queues.entity(*task).delayed;
+        let queued = self.queues.of(cpu).tasks.waiting().filter(staying);
+        if self.features.lru_tasks {
             queued.filter(|task| last.is_none_or(|last| position(task) > last)).min_by_key(position)
         } else {
             queued.filter(|task| last.is_none_or(|last| position(task) < last)).max_by_key(position)
@@ -109,18 +114,18 @@ impl Linux {
         }
         let domain = self.domains.domain(attempt.at);
         let gives_up = domain.failed > domain.tunables.cache_nice_tries;
-        match self.way(ctx, task, attempt.cpu) {
+        match self.queues.way(ctx, task, attempt.cpu) {
             Way::Home => return Verdict::Goes,
             Way::Out if attempt.idleness == Idleness::Busy && !gives_up => return Verdict::Hot,
             Way::Out | Way::Either => {}
         }
         // Threads share their caches; the kernel knows since 5.10.
         let keeps_cache =
-            !self.features.balance.smt_is_cache_hot && domain.tunables.flags.contains(Flags::SHARE_CAPACITY);
+            !self.features.smt_is_cache_hot && domain.tunables.flags.contains(Flags::SHARE_CAPACITY);
         let to_idles = attempt.idleness == Idleness::Idle;
-        let hot = match self.degrades_locality(ctx, task, attempt.cpu, to_idles) {
+        let hot = match self.nodes.degrades_locality(ctx, self.queues, task, attempt.cpu, to_idles) {
             Some(degrades) => degrades,
-            None => !keeps_cache && self.ran_ago_ns(ctx, task) < self.tunables.migration_cost_ns,
+            None => !keeps_cache && self.queues.ran_ago_ns(ctx, task) < self.migration_cost_ns,
         };
         if hot && !gives_up { Verdict::Hot } else { Verdict::Goes }
     }
@@ -130,10 +135,50 @@ impl Linux {
     fn part_of_imbalance(&self, task: TaskId, unit: Unit, failed: u32, missing: u64) -> Option<u64> {
         let (share, allowance) = match unit {
             Unit::Tasks => (1, 0),
-            Unit::Util => (self.task_util(task), failed),
-            Unit::Load if self.features.balance.shr_bound => (self.task_load(task).max(1), failed),
-            Unit::Load => (self.task_load(task), 1),
+            Unit::Util => (self.queues.loads().task_util(task), failed),
+            Unit::Load if self.features.shr_bound => (self.queues.loads().of_task(task).max(1), failed),
+            Unit::Load => (self.queues.loads().of_task(task), 1),
         };
         (share >> allowance.min(63) <= missing).then_some(share)
+    }
+
+    /// Asks the busiest CPU for its running task; `false` if that may not run on the CPU that is balanced,
+    /// or runs where it prefers to and would not there.
+    pub(super) fn ask_for_running(
+        &mut self,
+        ctx: &mut Context<'_>,
+        attempt: Attempt,
+        busiest: CpuId,
+    ) -> bool {
+        attempt.lock_to_ask(ctx, busiest);
+        let Some(running) = self.queues.of(busiest).curr() else { return false };
+        let allowed = ctx.tasks[running.index()].hard_affinity.contains(attempt.cpu);
+        if !allowed || self.queues.way(ctx, running, attempt.cpu) == Way::Out {
+            return false;
+        }
+        let queue = self.queues.of_mut(busiest);
+        if !queue.has_push() {
+            queue.ask_push(Push { to: attempt.cpu, is_for_node: false });
+            self.queues.reschedule(ctx, busiest);
+        }
+        true
+    }
+
+    /// Moves `previous`, which has just been put into the queue of its CPU, where active balancing, or NUMA balancing,
+    /// asked for it to go, if it may.
+    pub fn push(&mut self, ctx: &mut Context<'_>, cpu: CpuId, previous: TaskId, push: Push) {
+        let to = push.to;
+        if to == cpu || !ctx.tasks[previous.index()].hard_affinity.contains(to) {
+            return;
+        }
+        ctx.locked.push(to);
+        if !push.is_for_node {
+            let asked = self.domains.of(to).find(|&at| self.domains.span(at).cpus.contains(cpu));
+            if let Some(at) = asked {
+                self.domains.domain_mut(at).failed = 0;
+            }
+            self.balancing.counters.alb_pushed += 1;
+        }
+        self.queues.move_queued(ctx, previous, cpu, to);
     }
 }

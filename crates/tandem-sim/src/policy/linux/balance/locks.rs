@@ -9,9 +9,9 @@
 //! one entry each time. Limits: the kernel is taken to be built with groups (`CONFIG_FAIR_GROUP_SCHED`) but to have
 //! none; and the threads that move running tasks are woken without a lock.
 
-use super::{Attempt, Idleness};
-use crate::policy::linux::features::NohzRefresh;
-use crate::policy::linux::{Context, Linux};
+use super::Attempt;
+use crate::policy::Context;
+use crate::policy::linux::features::BalanceFeatures;
 use tandem_machine::ids::CpuId;
 
 impl Attempt {
@@ -20,44 +20,26 @@ impl Attempt {
             ctx.locked.push(queue);
         }
     }
-}
 
-impl Linux {
     /// Locks what has to be held to take tasks out of the busiest queue.
-    pub(super) fn lock_to_detach(&self, ctx: &mut Context<'_>, attempt: Attempt, busiest: CpuId) {
-        if self.features.balance.double_rq_lock {
-            attempt.lock(ctx, busiest.min(attempt.cpu));
-            attempt.lock(ctx, busiest.max(attempt.cpu));
+    pub(super) fn lock_to_detach(self, ctx: &mut Context<'_>, features: &BalanceFeatures, busiest: CpuId) {
+        if features.double_rq_lock {
+            self.lock(ctx, busiest.min(self.cpu));
+            self.lock(ctx, busiest.max(self.cpu));
         } else {
-            attempt.lock(ctx, busiest);
+            self.lock(ctx, busiest);
         }
     }
 
     /// Locks what has to be held to put the tasks into the queue of the CPU that they are for.
-    pub(super) fn lock_to_attach(&self, ctx: &mut Context<'_>, attempt: Attempt) {
-        if !self.features.balance.double_rq_lock {
-            attempt.lock(ctx, attempt.cpu);
+    pub(super) fn lock_to_attach(self, ctx: &mut Context<'_>, features: &BalanceFeatures) {
+        if !features.double_rq_lock {
+            self.lock(ctx, self.cpu);
         }
     }
 
     /// Locks the busiest queue to see whether its running task may move.
-    pub(super) fn lock_to_ask(&self, ctx: &mut Context<'_>, attempt: Attempt, busiest: CpuId) {
-        attempt.lock(ctx, busiest);
-    }
-
-    /// Locks the queue of another CPU that idles, as often as its clock and load are brought up to date before it is
-    /// balanced for.
-    pub(super) fn lock_to_refresh(&self, ctx: &mut Context<'_>, idle: CpuId) {
-        let tick = self.balance_tick(ctx);
-        let is_due = self.domains.of(idle).any(|at| tick >= self.next_balance_tick(at, Idleness::Idle));
-        let due = usize::from(is_due);
-        let times = match self.features.balance.nohz_refresh {
-            NohzRefresh::Itself => 0,
-            NohzRefresh::ClockAndGroups => 2 * due,
-            NohzRefresh::BlockedLoad => {
-                usize::from(self.lasting_load(idle) > 0 || self.cpu_util(idle) > 0) + due
-            }
-        };
-        ctx.locked.extend(std::iter::repeat_n(idle, times));
+    pub(super) fn lock_to_ask(self, ctx: &mut Context<'_>, busiest: CpuId) {
+        self.lock(ctx, busiest);
     }
 }

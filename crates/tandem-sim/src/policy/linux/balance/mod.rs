@@ -2,10 +2,10 @@
 //!
 //! A CPU balances each of its domains now and then: at its ticks while it is busy, and, when it has just run out of
 //! work, at once (`new_idle.rs`). CPUs that idle have no ticks; one of them is kicked to balance for all
-//! (`nohz.rs`). An attempt ([`Linux::balance`]) first asks whether this CPU is the one that balances for its
+//! (`nohz.rs`). An attempt ([`Balancer::balance`]) first asks whether this CPU is the one that balances for its
 //! group, then which group is the busiest and how much should move (`by_load.rs` for 3.6, 4.2 and 5.2, `by_kind.rs`
 //! for 6.12), then which queue of that group is, and takes tasks out of it (`detach.rs`). Attempts that fail again and
-//! again make it take tasks with a hot cache, and in the end the running task (`active.rs`). Which queues of others it
+//! again make it take tasks with a hot cache, and in the end the running task. Which queues of others it
 //! locks for that is in `locks.rs`.
 //!
 //! Simplified against the kernels:
@@ -15,17 +15,19 @@
 //! - CPUs are equal and lose no capacity to interrupts or real-time tasks; there is no packing.
 //! - Tasks do not prefer NUMA nodes (no automatic NUMA balancing).
 
-mod active;
 mod by_kind;
 mod by_load;
 mod detach;
 mod locks;
 mod new_idle;
 mod nohz;
-mod strays;
 
-use super::domains::{Flags, Group};
-use super::{Context, Linux};
+use super::Context;
+use super::counters::BalanceCounters;
+use super::domains::{DomainTree, Flags, Group};
+use super::features::BalanceFeatures;
+use super::numa::Nodes;
+use super::queues::Queues;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 
@@ -34,21 +36,35 @@ const MAX_PINNED_INTERVAL_MS: u32 = 512;
 /// Failures beyond `cache_nice_tries` after which the running task is moved.
 const ACTIVE_AFTER: u32 = 2;
 
-/// What balancing needs beside domains and queues.
+/// What balancing remembers beside domains and queues.
 #[derive(Clone, Debug)]
 pub(super) struct Balancing {
     /// CPUs whose tasks turned out to be unable to move, in the present attempt.
     pinned: CpuMask,
     /// Tick from which on an idle CPU may be kicked to balance for all idle ones.
     next_nohz_tick: u64,
-    /// CPUs that may have a task that prefers others (work-conserving soft affinity); a hint.
-    stray_cpus: CpuMask,
+    pub counters: BalanceCounters,
 }
 
 impl Balancing {
     pub fn new(cpus: usize) -> Self {
-        Self { pinned: CpuMask::empty(cpus), next_nohz_tick: 0, stray_cpus: CpuMask::empty(cpus) }
+        Self { pinned: CpuMask::empty(cpus), next_nohz_tick: 0, counters: BalanceCounters::default() }
     }
+}
+
+/// Balances the queues.
+pub(super) struct Balancer<'a> {
+    pub queues: &'a mut Queues,
+    pub domains: &'a mut DomainTree,
+    pub balancing: &'a mut Balancing,
+    pub nodes: &'a Nodes,
+    pub features: &'a BalanceFeatures,
+    /// A task that ran less than this ago is cache-hot.
+    pub migration_cost_ns: u64,
+    /// Most tasks that one attempt looks at.
+    pub nr_migrate: u32,
+    pub tick_hz: u32,
+    pub tick_period_ns: u64,
 }
 
 /// What a CPU is doing that balances.
@@ -101,9 +117,20 @@ enum Outcome {
     Moved(u32),
 }
 
-impl Linux {
+/// What an attempt sees when it looks for what should move.
+#[derive(Clone, Copy)]
+struct Search<'a> {
+    queues: &'a Queues,
+    domains: &'a DomainTree,
+    /// CPUs that are out of the question.
+    pinned: &'a CpuMask,
+    features: &'a BalanceFeatures,
+    attempt: Attempt,
+}
+
+impl Balancer<'_> {
     /// At a tick: balances if it is time to, and kicks an idle CPU that is to balance for all idle ones.
-    pub(super) fn balance_at_tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
+    pub fn balance_at_tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
         self.balance_due(ctx, cpu, cpu, Idleness::Busy);
         self.kick_idle_balancer(ctx, cpu);
     }
@@ -111,7 +138,7 @@ impl Linux {
     /// Balances those domains of the CPU whose time has come (`rebalance_domains()`); CPU `by` does the work.
     fn balance_due(&mut self, ctx: &mut Context<'_>, cpu: CpuId, by: CpuId, mut idleness: Idleness) {
         let tick = self.balance_tick(ctx);
-        self.refresh_load(ctx, cpu);
+        self.queues.refresh_load(ctx, cpu);
         for at in self.domains.of(cpu) {
             self.decay_new_idle_cost(ctx.now_ns, at);
             if tick < self.next_balance_tick(at, idleness) {
@@ -131,21 +158,21 @@ impl Linux {
 
     /// Ticks since the beginning (`jiffies`).
     fn balance_tick(&self, ctx: &Context<'_>) -> u64 {
-        ctx.now_ns / self.settings.tick_period_ns()
+        ctx.now_ns / self.tick_period_ns
     }
 
     /// Tick at which a domain is to be balanced next (`get_sd_balance_interval()`).
     fn next_balance_tick(&self, at: usize, idleness: Idleness) -> u64 {
         let domain = self.domains.domain(at);
-        let hz = u64::from(self.settings.tick_hz);
+        let hz = u64::from(self.tick_hz);
         let busy = idleness == Idleness::Busy;
         let factor = if busy { u64::from(domain.tunables.busy_factor) } else { 1 };
         let mut ticks = (u64::from(domain.interval_ms) * factor * hz).div_ceil(1_000);
-        if busy && self.features.balance.staggered_intervals {
+        if busy && self.features.staggered_intervals {
             // So that the levels do not all come at the same tick.
             ticks -= 1;
         }
-        let longest = (hz * self.cpus.len() as u64 / 10).max(1);
+        let longest = (hz * self.queues.all().len() as u64 / 10).max(1);
         domain.last_balance_tick + ticks.clamp(1, longest)
     }
 
@@ -158,7 +185,7 @@ impl Linux {
         loop {
             let found = self.busiest_group(ctx, attempt);
             let Some((busiest, imbalance)) = found.and_then(|imbalance| {
-                self.busiest_queue(ctx, attempt, imbalance).map(|busiest| (busiest, imbalance))
+                self.search(attempt).busiest_queue(ctx, imbalance).map(|busiest| (busiest, imbalance))
             }) else {
                 self.found_balance(attempt, !self.balancing.pinned.is_empty());
                 return Outcome::Nothing;
@@ -190,7 +217,7 @@ impl Linux {
             domain.failed += 1;
         }
         let tries = domain.tunables.cache_nice_tries;
-        let only_tasks = !self.features.balance.group_type || unit == Unit::Tasks;
+        let only_tasks = !self.features.group_type || unit == Unit::Tasks;
         if domain.failed <= tries + ACTIVE_AFTER || !only_tasks {
             domain.interval_ms = domain.tunables.min_interval_ms;
         } else if self.ask_for_running(ctx, attempt, busiest) {
@@ -213,7 +240,7 @@ impl Linux {
 
     fn stretch_interval(&mut self, attempt: Attempt, pinned: bool) {
         // Since 5.1.
-        if attempt.idleness == Idleness::Newly && self.features.balance.newidle_keeps_interval {
+        if attempt.idleness == Idleness::Newly && self.features.newidle_keeps_interval {
             return;
         }
         let domain = self.domains.domain_mut(attempt.at);
@@ -237,52 +264,63 @@ impl Linux {
     fn should_balance(&self, ctx: &Context<'_>, attempt: Attempt) -> bool {
         let newly = attempt.idleness == Idleness::Newly;
         if newly {
-            return !self.features.balance.newidle_stops_at_work
-                || self.cpus[attempt.cpu.index()].nr_running() == 0;
+            return !self.features.newidle_stops_at_work || self.queues.of(attempt.cpu).nr_running() == 0;
         }
         let group = &self.domains.group(attempt.at, 0).cpus;
         let first = |mask: &CpuMask| group.next_and_wrapping(mask, CpuId(0));
-        let by_core = self.features.balance.idle_core_balances
+        let by_core = self.features.idle_core_balances
             && !self.domains.domain(attempt.at).tunables.flags.contains(Flags::SHARE_CAPACITY);
-        let core_idles = |cpu: &CpuId| ctx.machine.siblings(*cpu).is_subset(&self.idle);
-        let idle_core = if by_core { group.iter_and(&self.idle).find(core_idles) } else { None };
-        idle_core.or_else(|| first(&self.idle)).or_else(|| first(group)) == Some(attempt.cpu)
+        let core_idles = |cpu: &CpuId| ctx.machine.siblings(*cpu).is_subset(self.queues.idle());
+        let idle_core = if by_core { group.iter_and(self.queues.idle()).find(core_idles) } else { None };
+        idle_core.or_else(|| first(self.queues.idle())).or_else(|| first(group)) == Some(attempt.cpu)
     }
 
     fn busiest_group(&mut self, ctx: &mut Context<'_>, attempt: Attempt) -> Option<Imbalance> {
         *ctx.peers_scanned += self.domains.span(attempt.at).weight - 1;
-        if self.features.balance.group_type {
-            self.busiest_group_by_kind(attempt)
-        } else {
-            self.busiest_group_by_load(attempt)
+        if !self.features.group_type {
+            return self.search(attempt).busiest_group_by_load();
         }
+        let (found, util) = self.search(attempt).busiest_group_by_kind();
+        if attempt.idleness != Idleness::Newly {
+            by_kind::limit_idle_scan(self.domains, attempt, util);
+        }
+        found
     }
 
+    fn search(&self, attempt: Attempt) -> Search<'_> {
+        let Self { queues, domains, balancing, features, .. } = self;
+        Search { queues, domains, pinned: &balancing.pinned, features, attempt }
+    }
+}
+
+impl<'a> Search<'a> {
     /// The busiest queue of the group, by what is to move (`find_busiest_queue()`).
-    fn busiest_queue(&self, ctx: &mut Context<'_>, attempt: Attempt, imbalance: Imbalance) -> Option<CpuId> {
-        let group = self.domains.group(attempt.at, imbalance.group);
+    fn busiest_queue(&self, ctx: &mut Context<'_>, imbalance: Imbalance) -> Option<CpuId> {
+        let group = self.domains.group(self.attempt.at, imbalance.group);
         *ctx.peers_scanned += group.weight;
+        let loads = self.queues.loads();
         let mut busiest: Option<(u64, CpuId)> = None;
         for cpu in self.members(group) {
-            let running = self.cpus[cpu.index()].nr_running();
+            let running = self.queues.of(cpu).nr_running();
             let measure = match imbalance.unit {
                 // Its only task would be too much.
-                Unit::Load if running == 1 && self.cpu_load(cpu) > imbalance.amount => continue,
-                Unit::Load => self.cpu_load(cpu),
+                Unit::Load if running == 1 && loads.of_cpu(cpu) > imbalance.amount => continue,
+                Unit::Load => loads.of_cpu(cpu),
                 Unit::Util if running <= 1 => continue,
-                Unit::Util => self.cpu_util(cpu),
+                Unit::Util => loads.cpu_util(cpu),
                 Unit::Tasks => running as u64,
             };
             if running > 0 && measure > busiest.map_or(0, |(most, _)| most) {
                 busiest = Some((measure, cpu));
             }
         }
-        busiest.map(|(_, cpu)| cpu).filter(|&cpu| cpu != attempt.cpu)
+        busiest.map(|(_, cpu)| cpu).filter(|&cpu| cpu != self.attempt.cpu)
     }
 
-    /// The CPUs of a group that this attempt considers.
-    fn members<'a>(&'a self, group: &'a Group) -> impl Iterator<Item = CpuId> + 'a {
-        group.cpus.iter().filter(|&cpu| !self.balancing.pinned.contains(cpu))
+    /// The CPUs of a group that the attempt considers.
+    fn members(&self, group: &'a Group) -> impl Iterator<Item = CpuId> + use<'a> {
+        let pinned = self.pinned;
+        group.cpus.iter().filter(move |&cpu| !pinned.contains(cpu))
     }
 }
 

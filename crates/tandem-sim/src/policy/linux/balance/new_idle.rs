@@ -3,30 +3,35 @@
 //! It is worth its time only if the CPU would otherwise idle for longer than the search takes. The kernel measures
 //! both; here the search takes a cache line from far away for each CPU that it looks at, as the queues of others
 //! are in their caches.
+//!
+//! With work-conserving soft affinity, the CPU first takes a waiting task that prefers it from a CPU which that task does
+//! not prefer; without one, it asks for such a task that runs, unless it will not idle for as long as moving a task costs.
 
-use super::{Attempt, Idleness, Outcome};
+use super::{Attempt, Balancer, Idleness, Outcome};
+use crate::policy::Context;
 use crate::policy::linux::domains::Flags;
-use crate::policy::linux::{Context, Linux};
-use tandem_machine::ids::CpuId;
+use crate::policy::linux::run_queue::Push;
+use crate::policy::linux::soft_affinity::Way;
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// The longest time that a search took shrinks that often, by [`KEEPS_OF_256`].
 const DECAY_NS: u64 = 1_000_000_000;
 /// What is left of it, in 256ths.
 const KEEPS_OF_256: u64 = 253;
 
-impl Linux {
+impl Balancer<'_> {
     /// The CPU has just run out of work: may pull some into its queue.
-    pub(in crate::policy::linux) fn balance_new_idle(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
+    pub fn balance_new_idle(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
         if self.bring_home(ctx, cpu) {
             return;
         }
-        let features = self.features.balance;
-        let avg_idle_ns = self.cpus[cpu.index()].avg_idle_ns;
-        let floor_ns = if features.newidle_migration_cost { self.tunables.migration_cost_ns } else { 0 };
+        let features = self.features;
+        let avg_idle_ns = self.queues.of(cpu).avg_idle_ns();
+        let floor_ns = if features.newidle_migration_cost { self.migration_cost_ns } else { 0 };
         if avg_idle_ns < floor_ns || (features.newidle_lb_cost && !self.any_overloaded()) {
             return;
         }
-        self.refresh_load(ctx, cpu);
+        self.queues.refresh_load(ctx, cpu);
         let mut spent_ns = 0;
         for at in self.domains.of(cpu) {
             let domain = self.domains.domain(at);
@@ -47,13 +52,12 @@ impl Linux {
                 break;
             }
         }
-        let queue = &mut self.cpus[cpu.index()];
-        queue.max_idle_balance_cost_ns = queue.max_idle_balance_cost_ns.max(spent_ns);
+        self.queues.of_mut(cpu).note_idle_balance_cost(spent_ns);
     }
 
     /// Whether any CPU has more than one task (`rd->overload`).
     fn any_overloaded(&self) -> bool {
-        self.cpus.iter().any(|queue| queue.nr_running() > 1)
+        self.queues.all().iter().any(|queue| queue.nr_running() > 1)
     }
 
     /// Lets the longest search of a domain be forgotten slowly (since 3.13).
@@ -68,7 +72,47 @@ impl Linux {
     /// The CPU's longest search in all domains, at least the cost of a migration.
     pub(super) fn cap_new_idle_cost(&mut self, cpu: CpuId) {
         let costs = self.domains.of(cpu).map(|at| self.domains.domain(at).newidle_cost_ns);
-        let cost_ns = costs.sum::<u64>().max(self.tunables.migration_cost_ns);
-        self.cpus[cpu.index()].max_idle_balance_cost_ns = cost_ns;
+        let cost_ns = costs.sum::<u64>().max(self.migration_cost_ns);
+        self.queues.of_mut(cpu).set_idle_balance_cost(cost_ns);
+    }
+
+    /// The CPU has run out of work: takes a stray that prefers it, or asks for one. Whether there was any.
+    pub(super) fn bring_home(&mut self, ctx: &mut Context<'_>, cpu: CpuId) -> bool {
+        if !self.queues.strays().are_heeded() {
+            return false;
+        }
+        let will_idle = self.queues.of(cpu).avg_idle_ns() >= self.migration_cost_ns;
+        let mut running = None;
+        let mut at = cpu;
+        for _ in 0..self.queues.strays().cpus().count() {
+            let Some(from) = self.queues.strays().cpus().next_after(at) else { break };
+            at = from;
+            *ctx.peers_scanned += u32::from(from != cpu);
+            let queue = self.queues.of(from);
+            let waiting = || queue.tasks.waiting().filter(|&task| !self.queues.entity(task).delayed);
+            let comes_home = |task: &TaskId| self.queues.way(ctx, *task, cpu) == Way::Home;
+            let stray = waiting().find(comes_home);
+            if let Some(task) = stray {
+                ctx.locked.push(from);
+                self.queues.move_queued(ctx, task, from, cpu);
+                self.balancing.counters.lb_gained += 1;
+                self.balancing.counters.soft_returned += 1;
+                return true;
+            }
+            let strays = |task| self.queues.strays().is_stray(ctx, task, from);
+            if !waiting().chain(queue.curr()).any(strays) {
+                self.queues.strays_mut().has_none(from);
+                continue;
+            }
+            if queue.curr().is_some_and(|task| comes_home(&task)) && !queue.has_push() && running.is_none() {
+                running = Some(from);
+            }
+        }
+        let Some(from) = running.filter(|_| will_idle) else { return false };
+        ctx.locked.push(from);
+        self.queues.of_mut(from).ask_push(Push { to: cpu, is_for_node: false });
+        self.balancing.counters.soft_returned += 1;
+        self.queues.reschedule(ctx, from);
+        true
     }
 }

@@ -6,13 +6,13 @@
 //! Simplified: 3.6 does not refresh the load of the CPUs that it balances for; here all eras do. 6.12 also refreshes
 //! the loads of idle CPUs now and then without balancing; here they are when they are next balanced for.
 
-use super::Idleness;
+use super::{Balancer, Idleness};
+use crate::policy::Context;
 use crate::policy::linux::domains::Flags;
-use crate::policy::linux::features::NohzKick;
-use crate::policy::linux::{Context, Linux};
+use crate::policy::linux::features::{NohzKick, NohzRefresh};
 use tandem_machine::ids::CpuId;
 
-impl Linux {
+impl Balancer<'_> {
     /// At the tick of a busy CPU: kicks an idle CPU if there is work for it.
     pub(super) fn kick_idle_balancer(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
         let tick = self.balance_tick(ctx);
@@ -20,21 +20,22 @@ impl Linux {
             return;
         }
         let allowed = ctx.machine.all_cpus();
-        let Some(idle) = self.idle.next_and_wrapping(allowed, CpuId(0)).filter(|&idle| idle != cpu) else {
+        let Some(idle) = self.queues.idle().next_and_wrapping(allowed, CpuId(0)).filter(|&idle| idle != cpu)
+        else {
             return;
         };
         self.balancing.next_nohz_tick = tick + 1;
-        self.cpus[idle.index()].nohz_kicked = true;
-        self.reschedule(ctx, idle);
+        self.queues.of_mut(idle).nohz_kick();
+        self.queues.reschedule(ctx, idle);
     }
 
     /// Whether the CPU has more than it can run at once, or its cache is used by several: they might run faster
     /// apart. Without shared caches only the former counts.
     fn idlers_could_help(&self, cpu: CpuId) -> bool {
-        if self.cpus[cpu.index()].nr_running() >= 2 {
+        if self.queues.of(cpu).nr_running() >= 2 {
             return true;
         }
-        match self.features.balance.nohz_kick {
+        match self.features.nohz_kick {
             NohzKick::Group => self
                 .domains
                 .of(cpu)
@@ -50,32 +51,32 @@ impl Linux {
     }
 
     fn busy_in(&self, cpus: &tandem_machine::cpumask::CpuMask) -> usize {
-        cpus.count() - cpus.count_and(&self.idle)
+        cpus.count() - cpus.count_and(self.queues.idle())
     }
 
     /// An idle CPU was kicked: balances for all idle CPUs, if that was the reason.
-    pub(in crate::policy::linux) fn balance_for_idle(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
-        if !std::mem::take(&mut self.cpus[cpu.index()].nohz_kicked) {
+    pub fn balance_for_idle(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
+        if !self.queues.of_mut(cpu).take_nohz_kick() {
             return;
         }
-        let own_first = self.features.balance.nohz_own_first;
+        let own_first = self.features.nohz_own_first;
         if own_first {
             self.balance_due(ctx, cpu, cpu, Idleness::Idle);
         }
         let mut last = cpu;
-        for _ in 0..self.cpus.len() {
-            let Some(other) = self.idle.next_after(last) else { break };
+        for _ in 0..self.queues.all().len() {
+            let Some(other) = self.queues.idle().next_after(last) else { break };
             last = other;
             if other == cpu {
                 break;
             }
-            if self.cpus[cpu.index()].nr_running() > 0 {
+            if self.queues.of(cpu).nr_running() > 0 {
                 break;
             }
             self.lock_to_refresh(ctx, other);
             self.balance_due(ctx, other, cpu, Idleness::Idle);
         }
-        if !own_first && self.cpus[cpu.index()].nr_running() == 0 {
+        if !own_first && self.queues.of(cpu).nr_running() == 0 {
             self.balance_due(ctx, cpu, cpu, Idleness::Idle);
         }
         self.balancing.next_nohz_tick = self.next_idle_balance(ctx);
@@ -83,8 +84,25 @@ impl Linux {
 
     /// The first tick at which an idle CPU is to balance again.
     fn next_idle_balance(&self, ctx: &Context<'_>) -> u64 {
-        let due = self.idle.iter().flat_map(|cpu| self.domains.of(cpu));
+        let due = self.queues.idle().iter().flat_map(|cpu| self.domains.of(cpu));
         let next = due.map(|at| self.next_balance_tick(at, Idleness::Idle)).min();
         next.unwrap_or(0).max(self.balance_tick(ctx) + 1)
+    }
+
+    /// Locks the queue of another CPU that idles, as often as its clock and load are brought up to date before it is
+    /// balanced for.
+    fn lock_to_refresh(&self, ctx: &mut Context<'_>, idle: CpuId) {
+        let tick = self.balance_tick(ctx);
+        let is_due = self.domains.of(idle).any(|at| tick >= self.next_balance_tick(at, Idleness::Idle));
+        let due = usize::from(is_due);
+        let times = match self.features.nohz_refresh {
+            NohzRefresh::Itself => 0,
+            NohzRefresh::ClockAndGroups => 2 * due,
+            NohzRefresh::BlockedLoad => {
+                let loads = self.queues.loads();
+                usize::from(loads.lasting(idle) > 0 || loads.cpu_util(idle) > 0) + due
+            }
+        };
+        ctx.locked.extend(std::iter::repeat_n(idle, times));
     }
 }

@@ -17,7 +17,7 @@ const ERAS: [LinuxEra; 4] = [V3_6, V4_2, V5_2, V6_12];
 fn balance(it: &mut Situation, cpu: u32, level: usize, idleness: Idleness) -> Outcome {
     let at = it.linux.domains.of(CpuId(cpu)).nth(level).unwrap();
     let cpu = CpuId(cpu);
-    it.ask(|linux, ctx| linux.balance(ctx, Attempt { cpu, by: cpu, at, idleness }))
+    it.ask(|linux, ctx| linux.balancer().balance(ctx, Attempt { cpu, by: cpu, at, idleness }))
 }
 
 /// Two CPUs that are all of a machine.
@@ -30,8 +30,8 @@ fn fill(it: &mut Situation, cpu: u32, tasks: usize) -> Vec<TaskId> {
     it.settle();
     // Long enough ago for the averages to know of them, and for all caches to be cold.
     for _ in 0..100 {
-        it.now_ns += it.linux.settings.tick_period_ns();
-        it.ask(|linux, ctx| linux.refresh_load(ctx, CpuId(cpu)));
+        it.now_ns += it.linux.tick_period_ns();
+        it.ask(|linux, ctx| linux.queues.refresh_load(ctx, CpuId(cpu)));
     }
     queued
 }
@@ -84,15 +84,15 @@ fn cache_hot_tasks_stay_until_enough_attempts_have_failed() {
     for era in ERAS {
         let mut it = pair(era);
         let tasks = fill(&mut it, 0, 2);
-        let waiting = *tasks.iter().find(|task| it.linux.entities[task.index()].queued).unwrap();
+        let waiting = *tasks.iter().find(|task| it.linux.queues.entity(**task).queued).unwrap();
         let cpu = CpuId(1);
         let attempt = Attempt { cpu, by: cpu, at: it.linux.domains.of(cpu).start, idleness: Idleness::Idle };
         // It has just been preempted.
-        let clock = it.linux.cpus[0].clock.task_ns;
-        it.linux.entities[waiting.index()].exec_start_ns = clock;
+        let clock = it.linux.queues.of(CpuId(0)).clock.task_ns;
+        it.linux.queues.entity_mut(waiting).exec_start_ns = clock;
         it.now_ns += 100_000;
         let mut failures = 0;
-        while it.ask(|linux, ctx| linux.balance(ctx, attempt)) == Outcome::Nothing {
+        while it.ask(|linux, ctx| linux.balancer().balance(ctx, attempt)) == Outcome::Nothing {
             failures += 1;
             assert!(failures < 10, "{era:?}");
         }
@@ -143,8 +143,7 @@ fn a_cpu_that_runs_out_of_work_takes_a_waiting_task_unless_it_will_not_idle_for_
             let mut it = pair(era);
             fill(&mut it, 0, 3);
             let task = it.run_on(1);
-            let queue = &mut it.linux.cpus[1];
-            queue.avg_idle_ns = avg_idle_ns;
+            it.linux.queues.of_mut(CpuId(1)).set_avg_idle_ns(avg_idle_ns);
             // A search before took a while.
             let at = it.linux.domains.of(CpuId(1)).start;
             it.linux.domains.domain_mut(at).newidle_cost_ns = 1_000;
@@ -160,12 +159,13 @@ fn a_busy_cpu_kicks_one_idle_cpu_at_most_once_a_tick() {
     for era in ERAS {
         let mut it = Situation::new(era, Flat, one_node(1, 4, 1));
         fill(&mut it, 0, 2);
-        it.now_ns += it.linux.settings.tick_period_ns();
-        let before = it.linux.cpus.clone();
-        it.ask(|linux, ctx| linux.kick_idle_balancer(ctx, CpuId(0)));
-        it.ask(|linux, ctx| linux.kick_idle_balancer(ctx, CpuId(0)));
+        it.now_ns += it.linux.tick_period_ns();
+        let before = it.linux.queues.clone();
+        it.ask(|linux, ctx| linux.balancer().kick_idle_balancer(ctx, CpuId(0)));
+        it.ask(|linux, ctx| linux.balancer().kick_idle_balancer(ctx, CpuId(0)));
+        let is_kicked = |queues: &Queues, cpu| queues.of(CpuId(cpu)).is_nohz_kicked();
         let kicked: Vec<_> =
-            (0..4).filter(|&cpu| it.linux.cpus[cpu].nohz_kicked && !before[cpu].nohz_kicked).collect();
+            (0..4).filter(|&cpu| is_kicked(&it.linux.queues, cpu) && !is_kicked(&before, cpu)).collect();
         assert_eq!(kicked, [1], "{era:?}");
         it.settle();
         assert_eq!(it.tasks_by_cpu().iter().max(), Some(&1), "{era:?}");
@@ -176,11 +176,11 @@ fn a_busy_cpu_kicks_one_idle_cpu_at_most_once_a_tick() {
 fn intervals_count_in_ticks_and_grow_while_nothing_is_to_do() {
     let mut it = Situation::new(V4_2, Flat, one_node(2, 4, 2));
     let at = it.linux.domains.of(CpuId(0)).start;
-    let next = |it: &Situation, idleness| it.linux.next_balance_tick(at, idleness);
+    let next = |it: &mut Situation, idleness| it.linux.balancer().next_balance_tick(at, idleness);
     // 16 ms at 250 Hz; times 32 when busy.
-    assert_eq!((next(&it, Idleness::Idle), next(&it, Idleness::Busy)), (4, 128));
+    assert_eq!((next(&mut it, Idleness::Idle), next(&mut it, Idleness::Busy)), (4, 128));
     balance(&mut it, 0, 0, Idleness::Idle);
-    assert_eq!(next(&it, Idleness::Idle), 8);
+    assert_eq!(next(&mut it, Idleness::Idle), 8);
     balance(&mut it, 0, 0, Idleness::Idle);
-    assert_eq!(next(&it, Idleness::Idle), 8, "32 ms is the longest");
+    assert_eq!(next(&mut it, Idleness::Idle), 8, "32 ms is the longest");
 }

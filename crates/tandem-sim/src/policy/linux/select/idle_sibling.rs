@@ -3,36 +3,37 @@
 //! Simplified: whether a cache has a core that idles is known here; 5.2 and 6.12 keep a hint, which can be wrong until the
 //! next search in vain.
 
-use super::WakeUp;
+use super::{Selector, WakeUp};
+use crate::policy::Context;
 use crate::policy::linux::features::{IdleSibling, RecentUsedCpu};
-use crate::policy::linux::{Context, Linux};
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 
-impl Linux {
+impl Selector<'_> {
     /// An idle CPU near `target`, or `target`.
     pub(super) fn idle_sibling(&mut self, ctx: &mut Context<'_>, wake: WakeUp<'_>, target: CpuId) -> CpuId {
-        let idle = |cpu| self.idle.contains(cpu);
+        let queues = self.queues;
+        let idle = |cpu| queues.idle().contains(cpu);
         let prev_is_near = wake.prev != target && self.domains.share_cache(wake.prev, target);
         // All kernels look at the target first; 3.6 does not look at another CPU where the task ran before.
         *ctx.peers_scanned += u32::from(target != wake.cpu);
         if idle(target) {
             return target;
         }
-        if self.features.placement.sis_prev && prev_is_near {
+        if self.features.sis_prev && prev_is_near {
             *ctx.peers_scanned += 1;
             if idle(wake.prev) {
                 return wake.prev;
             }
         }
-        if self.features.placement.idle_sibling == IdleSibling::Groups {
+        if self.features.idle_sibling == IdleSibling::Groups {
             return self.idle_group(ctx, wake.allowed, target).unwrap_or(target);
         }
         if let Some(recent) = self.recently_used(wake, target) {
             return recent;
         }
         let Some(at) = self.domains.llc_domain(target) else { return target };
-        if self.features.placement.idle_sibling == IdleSibling::SisProp {
+        if self.features.idle_sibling == IdleSibling::SisProp {
             return self.scan_llc(ctx, wake, at, target).unwrap_or(target);
         }
         let span = &self.domains.span(at).cpus;
@@ -49,7 +50,7 @@ impl Linux {
         let lowest = self.domains.of(target).start;
         for at in (lowest..=highest).rev() {
             for group in self.domains.groups(at).filter(|group| group.cpus.intersects(allowed)) {
-                let busy = group.cpus.iter().position(|cpu| !self.idle.contains(cpu));
+                let busy = group.cpus.iter().position(|cpu| !self.queues.idle().contains(cpu));
                 *ctx.peers_scanned += busy.map_or(group.weight, |before| before as u32 + 1);
                 if busy.is_none() {
                     return group.cpus.next_and_wrapping(allowed, CpuId(0));
@@ -61,15 +62,14 @@ impl Linux {
 
     /// Since 5.2: where the task was before its last CPU, if that idles and is near.
     fn recently_used(&mut self, wake: WakeUp<'_>, target: CpuId) -> Option<CpuId> {
-        let entity = &mut self.entities[wake.task.index()];
-        let recent = entity.recent_used_cpu;
+        let recent = self.placement.wakers.recent_cpu(wake.task);
         let usable = recent != wake.prev
             && recent != target
             && self.domains.share_cache(recent, target)
-            && self.idle.contains(recent)
+            && self.queues.idle().contains(recent)
             && wake.allowed.contains(recent);
-        if usable || self.features.placement.recent_used_cpu == RecentUsedCpu::Wakee {
-            entity.recent_used_cpu = wake.prev;
+        if usable || self.features.recent_used_cpu == RecentUsedCpu::Wakee {
+            self.placement.wakers.set_recent_cpu(wake.task, wake.prev);
         }
         usable.then_some(recent)
     }
@@ -82,13 +82,13 @@ impl Linux {
         span: &CpuMask,
         target: CpuId,
     ) -> Option<CpuId> {
-        if !self.idle.intersects(span) || ctx.machine.siblings(target).count() == 1 {
+        if !self.queues.idle().intersects(span) || ctx.machine.siblings(target).count() == 1 {
             return None;
         }
         let mut scanned = 0;
         let core = round_from(span, allowed, target).find(|&cpu| {
             scanned += 1;
-            ctx.machine.siblings(cpu).is_subset(&self.idle)
+            ctx.machine.siblings(cpu).is_subset(self.queues.idle())
         })?;
         *ctx.peers_scanned += scanned;
         Some(core)
@@ -109,7 +109,7 @@ impl Linux {
         *ctx.peers_scanned += threads.count() as u32 - 1;
         threads
             .iter_and(wake.allowed)
-            .find(|&cpu| cpu != wake.prev && span.contains(cpu) && self.idle.contains(cpu))
+            .find(|&cpu| cpu != wake.prev && span.contains(cpu) && self.queues.idle().contains(cpu))
     }
 
     /// 6.12: an idle CPU among the next few of the cache; the busier the cache, the fewer (`SIS_UTIL`).
@@ -118,7 +118,7 @@ impl Linux {
         let mut scanned = 0;
         let found = round_from(&span.cpus, allowed, target).take(span.idle_scan as usize).find(|&cpu| {
             scanned += 1;
-            self.idle.contains(cpu)
+            self.queues.idle().contains(cpu)
         });
         *ctx.peers_scanned += scanned;
         found

@@ -3,27 +3,31 @@
 //! From the widest domain down: the idlest group, unless it is not better enough than the own one; in it the
 //! idlest CPU; then on in the domains below of that CPU.
 
-use crate::policy::linux::domains::{Flags, Group};
-use crate::policy::linux::features::IdlestGroup;
+use crate::policy::Context;
+use crate::policy::linux::domains::{DomainTree, Flags, Group};
+use crate::policy::linux::features::{IdlestGroup, PlacementFeatures};
 use crate::policy::linux::group::{GroupKind, GroupStats, tolerated_numa_imbalance};
 use crate::policy::linux::load::FULL_USE;
-use crate::policy::linux::{Context, Linux};
+use crate::policy::linux::queues::Queues;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// What is searched for.
+/// A search for the idlest CPU.
 #[derive(Clone, Copy)]
-struct Search<'a> {
-    task: TaskId,
+pub(super) struct Idlest<'a> {
+    pub queues: &'a Queues,
+    pub domains: &'a DomainTree,
+    pub features: &'a PlacementFeatures,
+    pub task: TaskId,
     /// The CPUs that come into question.
-    within: &'a CpuMask,
+    pub within: &'a CpuMask,
     /// The flag of the domains to search.
-    flag: Flags,
+    pub flag: Flags,
 }
 
 /// What 5.2 compares groups by, as sums over CPUs for 1024 of capacity.
 #[derive(Clone, Copy)]
-struct Loads {
+struct GroupLoads {
     /// Of tasks that run or wait.
     present: u64,
     /// With what is left of tasks that blocked.
@@ -32,28 +36,20 @@ struct Loads {
     most_spare: u64,
 }
 
-impl Linux {
-    /// The idlest CPU of `within` in the domains with this flag, seen from `start`, which need not be one of them.
-    pub(super) fn idlest_cpu(
-        &self,
-        ctx: &mut Context<'_>,
-        task: TaskId,
-        within: &CpuMask,
-        flag: Flags,
-        start: CpuId,
-    ) -> CpuId {
-        let search = Search { task, within, flag };
+impl Idlest<'_> {
+    /// The idlest CPU, seen from `start`.
+    pub fn cpu(&self, ctx: &mut Context<'_>, start: CpuId) -> CpuId {
         let mut cpu = start;
-        let mut next = self.widest_below(cpu, flag, u32::MAX);
+        let mut next = self.widest_below(cpu, u32::MAX);
         while let Some(at) = next {
             let better = self
-                .idlest_group(ctx, search, at)
-                .map(|nth| self.idlest_of(ctx, within, &self.domains.group(at, nth).cpus, cpu))
+                .idlest_group(ctx, at)
+                .map(|nth| self.idlest_of(ctx, &self.domains.group(at, nth).cpus, cpu))
                 .filter(|&found| found != cpu);
             next = match better {
                 Some(found) => {
                     cpu = found;
-                    self.widest_below(cpu, flag, self.domains.span(at).weight)
+                    self.widest_below(cpu, self.domains.span(at).weight)
                 }
                 None => at.checked_sub(1).filter(|below| self.domains.of(cpu).contains(below)),
             };
@@ -62,30 +58,33 @@ impl Linux {
     }
 
     /// The widest domain of the CPU with this flag and fewer CPUs than `weight`.
-    fn widest_below(&self, cpu: CpuId, flag: Flags, weight: u32) -> Option<usize> {
+    fn widest_below(&self, cpu: CpuId, weight: u32) -> Option<usize> {
         self.domains.of(cpu).rev().find(|&at| {
-            self.domains.span(at).weight < weight && self.domains.domain(at).tunables.flags.contains(flag)
+            self.domains.span(at).weight < weight
+                && self.domains.domain(at).tunables.flags.contains(self.flag)
         })
     }
 
     /// Which group of the domain is enough better than the own one, if any.
-    fn idlest_group(&self, ctx: &mut Context<'_>, search: Search<'_>, at: usize) -> Option<usize> {
+    fn idlest_group(&self, ctx: &mut Context<'_>, at: usize) -> Option<usize> {
         *ctx.peers_scanned += self.domains.span(at).weight - 1;
-        match self.features.placement.idlest_group {
-            IdlestGroup::Load => self.idlest_group_by_load(search, at),
-            IdlestGroup::SpareCapacity => self.idlest_group_by_spare(search, at),
-            IdlestGroup::GroupType => self.idlest_group_by_kind(search, at),
+        match self.features.idlest_group {
+            IdlestGroup::Load => self.idlest_group_by_load(at),
+            IdlestGroup::SpareCapacity => self.idlest_group_by_spare(at),
+            IdlestGroup::GroupType => self.idlest_group_by_kind(at),
         }
     }
 
-    fn idlest_group_by_load(&self, search: Search<'_>, at: usize) -> Option<usize> {
+    fn idlest_group_by_load(&self, at: usize) -> Option<usize> {
         let mut own_load = 0;
         let mut idlest: Option<(u64, usize)> = None;
         for (nth, group) in self.domains.groups(at).enumerate() {
-            if !group.cpus.intersects(search.within) {
+            if !group.cpus.intersects(self.within) {
                 continue;
             }
-            let load_of = |cpu| if nth == 0 { self.source_load(cpu, 0) } else { self.target_load(cpu, 0) };
+            let load_of = |cpu| {
+                if nth == 0 { self.queues.loads().source(cpu, 0) } else { self.queues.loads().target(cpu, 0) }
+            };
             let load = group.cpus.iter().map(load_of).sum::<u64>() * 1024 / u64::from(group.capacity);
             if nth == 0 {
                 own_load = load;
@@ -102,19 +101,19 @@ impl Linux {
     /// 5.2: the group with the CPU that has the most time left, if that is enough for the task; for a child, whose use
     /// is not known yet, or without such a CPU, the group that is less loaded by more than is tolerated anyway. From the
     /// `find_idlest_group()` of 4.19, which 5.2 still has, from memory.
-    fn idlest_group_by_spare(&self, search: Search<'_>, at: usize) -> Option<usize> {
+    fn idlest_group_by_spare(&self, at: usize) -> Option<usize> {
         let tunables = self.domains.domain(at).tunables;
         let imbalance_pct = u64::from(tunables.imbalance_pct);
         let bias_pct = 100 + (imbalance_pct - 100) / 2;
         let tolerated = 1024 * (imbalance_pct - 100) / 100;
-        let mut own = Loads { present: u64::MAX, lasting: u64::MAX, most_spare: 0 };
-        let mut idlest: Option<(Loads, usize)> = None;
+        let mut own = GroupLoads { present: u64::MAX, lasting: u64::MAX, most_spare: 0 };
+        let mut idlest: Option<(GroupLoads, usize)> = None;
         let mut roomiest: Option<(u64, usize)> = None;
         for (nth, group) in self.domains.groups(at).enumerate() {
-            if !group.cpus.intersects(search.within) {
+            if !group.cpus.intersects(self.within) {
                 continue;
             }
-            let loads = self.loads_without(group, search.task);
+            let loads = self.loads_without(group);
             if nth == 0 {
                 own = loads;
                 continue;
@@ -127,14 +126,14 @@ impl Linux {
             if better {
                 let least = idlest.map_or(u64::MAX, |(best, _)| best.present);
                 let present = if least > loads.present + tolerated { loads.present } else { least };
-                idlest = Some((Loads { present, ..loads }, nth));
+                idlest = Some((GroupLoads { present, ..loads }, nth));
             }
             if loads.most_spare > roomiest.map_or(0, |(most, _)| most) {
                 roomiest = Some((loads.most_spare, nth));
             }
         }
-        if search.flag != Flags::FORK {
-            let enough = self.task_util(search.task) / 2;
+        if self.flag != Flags::FORK {
+            let enough = self.queues.loads().task_util(self.task) / 2;
             let most = roomiest.map_or(0, |(most, _)| most);
             if own.most_spare > enough && bias_pct * own.most_spare > 100 * most {
                 return None;
@@ -151,29 +150,37 @@ impl Linux {
         (!near_enough && !more_loaded && !about_equal).then_some(nth)
     }
 
-    fn loads_without(&self, group: &Group, task: TaskId) -> Loads {
-        let mut loads = Loads { present: 0, lasting: 0, most_spare: 0 };
+    fn loads_without(&self, group: &Group) -> GroupLoads {
+        let mut loads = GroupLoads { present: 0, lasting: 0, most_spare: 0 };
         for cpu in group.cpus.iter() {
-            loads.present += self.cpu_load(cpu);
-            loads.lasting += self.lasting_load(cpu);
-            let entity = &self.entities[task.index()];
-            let own = if entity.cpu == cpu && !entity.is_new { self.task_util(task) } else { 0 };
-            let used = self.cpu_util(cpu).saturating_sub(own);
+            loads.present += self.queues.loads().of_cpu(cpu);
+            loads.lasting += self.queues.loads().lasting(cpu);
+            let entity = self.queues.entity(self.task);
+            let own = if entity.cpu == cpu && !entity.is_new {
+                self.queues.loads().task_util(self.task)
+            } else {
+                0
+            };
+            let used = self.queues.loads().cpu_util(cpu).saturating_sub(own);
             loads.most_spare = loads.most_spare.max(FULL_USE.saturating_sub(used));
         }
         let capacity = u64::from(group.capacity);
-        Loads { present: loads.present * 1024 / capacity, lasting: loads.lasting * 1024 / capacity, ..loads }
+        GroupLoads {
+            present: loads.present * 1024 / capacity,
+            lasting: loads.lasting * 1024 / capacity,
+            ..loads
+        }
     }
 
-    fn idlest_group_by_kind(&self, search: Search<'_>, at: usize) -> Option<usize> {
+    fn idlest_group_by_kind(&self, at: usize) -> Option<usize> {
         let tunables = self.domains.domain(at).tunables;
         let mut own = None;
         let mut idlest: Option<(GroupStats, usize)> = None;
         for (nth, group) in self.domains.groups(at).enumerate() {
-            if !group.cpus.intersects(search.within) {
+            if !group.cpus.intersects(self.within) {
                 continue;
             }
-            let stats = self.group_stats(group, tunables.imbalance_pct, Some(search.task));
+            let stats = GroupStats::measure(self.queues, group, tunables.imbalance_pct, Some(self.task));
             if nth == 0 {
                 own = Some(stats);
             } else if idlest.is_none_or(|(best, _)| stats.is_idler_than(&best)) {
@@ -202,7 +209,7 @@ impl Linux {
                         .domains
                         .domain(at)
                         .imb_numa_nr
-                        .min(search.within.count_and(&self.domains.span(at).cpus) as u32);
+                        .min(self.within.count_and(&self.domains.span(at).cpus) as u32);
                     let imbalance = own.idle_cpus.abs_diff(other.idle_cpus);
                     tolerated_numa_imbalance(imbalance, own.nr_running + 1, threshold) == 0
                 };
@@ -213,18 +220,18 @@ impl Linux {
     }
 
     /// The CPU of the group that idles since the latest time, or has the least load. 3.6 knows only load.
-    fn idlest_of(&self, ctx: &mut Context<'_>, within: &CpuMask, group: &CpuMask, own: CpuId) -> CpuId {
+    fn idlest_of(&self, ctx: &mut Context<'_>, group: &CpuMask, own: CpuId) -> CpuId {
         let mut latest_idle: Option<(Option<u64>, CpuId)> = None;
         let mut least_load: Option<(u64, CpuId)> = None;
-        for cpu in group.iter_and(within) {
+        for cpu in group.iter_and(self.within) {
             *ctx.peers_scanned += 1;
-            if self.features.placement.idlest_by_idle_stamp && self.idle.contains(cpu) {
-                let since = self.cpus[cpu.index()].idle_since_ns;
+            if self.features.idlest_by_idle_stamp && self.queues.idle().contains(cpu) {
+                let since = self.queues.of(cpu).idle_since_ns();
                 if latest_idle.is_none_or(|(latest, _)| since > latest) {
                     latest_idle = Some((since, cpu));
                 }
             } else if latest_idle.is_none() {
-                let load = self.cpu_load(cpu);
+                let load = self.queues.loads().of_cpu(cpu);
                 if least_load.is_none_or(|(least, _)| load < least || (load == least && cpu == own)) {
                     least_load = Some((load, cpu));
                 }

@@ -7,8 +7,8 @@
 //! That for any CPU was meant to; but as it was posted it leaves the others out unless the first round ended at the target,
 //! and a round in vain ends at no CPU. So it is here.
 
-use super::WakeUp;
-use crate::policy::linux::{Context, Linux};
+use super::{Selector, WakeUp};
+use crate::policy::Context;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 
@@ -40,7 +40,7 @@ impl<'a> WakeUp<'a> {
     }
 }
 
-impl Linux {
+impl Selector<'_> {
     /// An idle CPU of the cache of `target`, whose domain is `at`.
     pub(super) fn scan_llc(
         &mut self,
@@ -62,14 +62,14 @@ impl Linux {
         target: CpuId,
     ) -> Option<CpuId> {
         let span = &self.domains.span(at).cpus;
-        if !self.idle.intersects(span) || ctx.machine.siblings(target).count() == 1 {
+        if !self.queues.idle().intersects(span) || ctx.machine.siblings(target).count() == 1 {
             return None;
         }
         let mut scanned = 0;
         let core = wake.passes().find_map(|pass| {
             ring(span, target).filter(|&cpu| pass.holds(cpu)).find(|&cpu| {
                 scanned += 1;
-                ctx.machine.siblings(cpu).is_subset(&self.idle)
+                ctx.machine.siblings(cpu).is_subset(self.queues.idle())
             })
         })?;
         *ctx.peers_scanned += scanned;
@@ -86,7 +86,7 @@ impl Linux {
         let own = self.domains.llc_domain(wake.cpu)?;
         let average_ns = self.domains.domain(own).scan_cost_ns;
         let span = self.domains.span(at);
-        let time_ns = u64::from(span.weight) * (self.cpus[wake.cpu.index()].avg_idle_ns / IDLE_TIME_PART);
+        let time_ns = u64::from(span.weight) * (self.queues.of(wake.cpu).avg_idle_ns() / IDLE_TIME_PART);
         let limit = (time_ns / (average_ns + 1)).max(LEAST_LOOKS);
         let searched = wake.preferred.unwrap_or(wake.allowed);
         let (mut looks, mut found) = (0, None);
@@ -100,7 +100,7 @@ impl Linux {
                 continue;
             }
             looks += 1;
-            if self.idle.contains(cpu) {
+            if self.queues.idle().contains(cpu) {
                 found = Some(cpu);
                 break;
             }
@@ -115,7 +115,8 @@ impl Linux {
     fn scan_for_thread(&self, ctx: &mut Context<'_>, wake: WakeUp<'_>, target: CpuId) -> Option<CpuId> {
         let threads = ctx.machine.siblings(target);
         *ctx.peers_scanned += threads.count() as u32 - 1;
-        wake.passes().find_map(|pass| threads.iter().find(|&cpu| pass.holds(cpu) && self.idle.contains(cpu)))
+        wake.passes()
+            .find_map(|pass| threads.iter().find(|&cpu| pass.holds(cpu) && self.queues.idle().contains(cpu)))
     }
 }
 

@@ -15,12 +15,17 @@ mod llc_scan;
 mod preferred;
 mod wake_affine;
 
+use super::counters::PlacementCounters;
+use super::domains::DomainTree;
 use super::domains::Flags;
-use super::features::{RecentUsedCpu, WakeWide};
-use super::{Context, Linux, SoftAffinity};
+use super::features::{PlacementFeatures, RecentUsedCpu, WakeWide};
+use super::queues::Queues;
+use super::{Context, SoftAffinity};
 use crate::policy::Reason;
+use idlest::Idlest;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
+use wake_affine::{WakeAffine, Wakers};
 
 /// A wake-up.
 #[derive(Clone, Copy)]
@@ -42,18 +47,34 @@ struct WakeUp<'a> {
     sync: bool,
 }
 
-impl Linux {
+/// What placement remembers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Placement {
+    pub wakers: Wakers,
+    pub counters: PlacementCounters,
+}
+
+/// Chooses CPUs for tasks. It sees the queues and changes none.
+pub(super) struct Selector<'a> {
+    pub queues: &'a Queues,
+    pub domains: &'a mut DomainTree,
+    pub placement: &'a mut Placement,
+    pub features: &'a PlacementFeatures,
+    pub soft_affinity: SoftAffinity,
+}
+
+impl Selector<'_> {
     /// The CPU for the task.
     pub(super) fn select(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId {
         let tasks = ctx.tasks;
         let allowed: &CpuMask = &tasks[task.index()].hard_affinity;
-        let prev = self.entities[task.index()].cpu;
+        let prev = self.queues.entity(task).cpu;
         if allowed.count() == 1 {
             return nearest_allowed(ctx, allowed, prev);
         }
-        let preferred = self.preference(ctx, task);
+        let preferred = self.soft_affinity.preference(ctx, task);
         let within = match preferred {
-            Some(preferred) if self.settings.soft_affinity == SoftAffinity::WorkConserving => {
+            Some(preferred) if self.soft_affinity == SoftAffinity::WorkConserving => {
                 return self.select_preferring(ctx, task, preferred, reason);
             }
             Some(preferred) => self.first_level(ctx, allowed, preferred),
@@ -67,7 +88,7 @@ impl Linux {
             Reason::Fork { cpu, .. } => self.idlest_cpu(ctx, task, within, Flags::FORK, cpu),
             Reason::Exec { cpu } => self.idlest_cpu(ctx, task, within, Flags::EXEC, cpu),
             Reason::Wake { waker, cpu, sync } => {
-                let waker = waker.or(self.cpus[cpu.index()].curr);
+                let waker = waker.or(self.queues.of(cpu).curr());
                 self.select_waking(ctx, WakeUp { task, allowed, preferred, within, prev, waker, cpu, sync })
             }
         };
@@ -75,22 +96,22 @@ impl Linux {
     }
 
     fn select_waking(&mut self, ctx: &mut Context<'_>, wake: WakeUp<'_>) -> CpuId {
-        if self.features.placement.wake_wide != WakeWide::Absent {
-            self.record_wakee(ctx.now_ns, wake);
+        if self.features.wake_wide != WakeWide::Absent {
+            self.placement.wakers.record(ctx.now_ns, wake);
         }
         let chosen = match self.affine_target(ctx, wake) {
             Some(target) => self.idle_sibling(ctx, wake, target),
             // Without a choice, only later kernels look for an idle CPU near the old one.
-            None if !self.features.placement.sis_near_prev => wake.prev,
+            None if !self.features.sis_near_prev => wake.prev,
             None => self.idle_sibling(ctx, wake, wake.prev),
         };
-        if self.features.placement.recent_used_cpu == RecentUsedCpu::Waker
+        if self.features.recent_used_cpu == RecentUsedCpu::Waker
             && let Some(waker) = wake.waker
             && wake.within.contains(wake.cpu)
-            && !self.wakes_wide(wake)
+            && !self.wake_affine(wake).is_wide()
         {
             // For when the waker itself is woken next.
-            self.entities[waker.index()].recent_used_cpu = wake.cpu;
+            self.placement.wakers.set_recent_cpu(waker, wake.cpu);
         }
         chosen
     }
@@ -105,9 +126,58 @@ impl Linux {
             self.domains.domain(at).tunables.flags.contains(Flags::WAKE_AFFINE)
                 && self.domains.span(at).cpus.contains(wake.prev)
         })?;
-        let pull = wake.cpu != wake.prev && !self.wakes_wide(wake) && self.pulls(ctx, wake, common);
-        self.counters.ttwu_move_affine += u64::from(pull);
+        let affine = self.wake_affine(wake);
+        let pull = wake.cpu != wake.prev && !affine.is_wide() && affine.pulls(ctx, common);
+        self.placement.counters.ttwu_move_affine += u64::from(pull);
         Some(if pull { wake.cpu } else { wake.prev })
+    }
+
+    fn wake_affine<'a>(&'a self, wake: WakeUp<'a>) -> WakeAffine<'a> {
+        let Self { queues, domains, placement, features, .. } = self;
+        WakeAffine { queues, domains, wakers: &placement.wakers, features, wake }
+    }
+
+    /// The idlest CPU of `within` in the domains with this flag, seen from `start`, which need not be one of them.
+    fn idlest_cpu(
+        &self,
+        ctx: &mut Context<'_>,
+        task: TaskId,
+        within: &CpuMask,
+        flag: Flags,
+        start: CpuId,
+    ) -> CpuId {
+        let Self { queues, domains, features, .. } = self;
+        Idlest { queues, domains, features, task, within, flag }.cpu(ctx, start)
+    }
+
+    /// Of the allowed and the preferred CPUs those among which to look, by the tunables of soft affinity; the uses are as
+    /// of when they were last updated.
+    fn first_level<'a>(
+        &mut self,
+        ctx: &mut Context<'_>,
+        allowed: &'a CpuMask,
+        preferred: &'a CpuMask,
+    ) -> &'a CpuMask {
+        let SoftAffinity::Tunables { allowed: allowed_factor, preferred: preferred_factor } =
+            self.soft_affinity
+        else {
+            return allowed;
+        };
+        *ctx.peers_scanned += 2;
+        let samples = preferred.iter().next().zip(allowed.iter_and_not(preferred).next());
+        let tips = samples.is_some_and(|(inside, outside)| {
+            let loads = self.queues.loads();
+            u64::from(preferred_factor) * loads.cpu_util(inside)
+                > u64::from(allowed_factor) * loads.cpu_util(outside)
+        });
+        let counters = &mut self.placement.counters;
+        if tips {
+            counters.soft_allowed += 1;
+            allowed
+        } else {
+            counters.soft_preferred += 1;
+            preferred
+        }
     }
 }
 

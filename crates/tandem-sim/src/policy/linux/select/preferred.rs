@@ -15,14 +15,14 @@
 //! for each cache and node, not for each CPU.
 
 use super::idle_sibling::round_from;
-use super::{WakeUp, nearest_allowed};
+use super::{Selector, WakeUp, nearest_allowed};
+use crate::policy::Context;
 use crate::policy::Reason;
 use crate::policy::linux::domains::Flags;
-use crate::policy::linux::{Context, Linux};
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 
-impl Linux {
+impl Selector<'_> {
     /// The CPU for a task that prefers these.
     pub(super) fn select_preferring(
         &mut self,
@@ -34,7 +34,7 @@ impl Linux {
         let chosen = match reason {
             Reason::Start => match ctx.tasks[task.index()].past_cpu {
                 Some(past_cpu) => nearest_allowed(ctx, &ctx.tasks[task.index()].hard_affinity, past_cpu),
-                None => self.spread_preferring(ctx, task, preferred, self.entities[task.index()].cpu),
+                None => self.spread_preferring(ctx, task, preferred, self.queues.entity(task).cpu),
             },
             Reason::Fork { cpu, .. } => self.spread_preferring(ctx, task, preferred, cpu),
             Reason::Exec { cpu } => {
@@ -46,14 +46,14 @@ impl Linux {
                 }
             }
             Reason::Wake { waker, cpu, sync } => {
-                let waker = waker.or(self.cpus[cpu.index()].curr);
+                let waker = waker.or(self.queues.of(cpu).curr());
                 self.wake_preferring(ctx, task, preferred, (waker, cpu, sync))
             }
         };
         if preferred.contains(chosen) {
-            self.counters.soft_preferred += 1;
+            self.placement.counters.soft_preferred += 1;
         } else {
-            self.counters.soft_allowed += 1;
+            self.placement.counters.soft_allowed += 1;
         }
         chosen
     }
@@ -65,15 +65,15 @@ impl Linux {
         preferred: &CpuMask,
         (waker, cpu, sync): (Option<TaskId>, CpuId, bool),
     ) -> CpuId {
-        let last = self.entities[task.index()].cpu;
+        let last = self.queues.entity(task).cpu;
         let prev = nearest_allowed(ctx, preferred, last);
         let wake =
             WakeUp { task, allowed: preferred, preferred: None, within: preferred, prev, waker, cpu, sync };
-        self.record_wakee(ctx.now_ns, wake);
+        self.placement.wakers.record(ctx.now_ns, wake);
         let home = self.affine_target(ctx, wake).unwrap_or(prev);
         for near in [home, prev] {
             *ctx.peers_scanned += u32::from(near != cpu);
-            if self.idle.contains(near) {
+            if self.queues.idle().contains(near) {
                 return near;
             }
         }
@@ -90,7 +90,11 @@ impl Linux {
     ) -> CpuId {
         let home = nearest_allowed(ctx, preferred, parent_cpu);
         let idlest = self.idlest_cpu(ctx, task, preferred, Flags::FORK, home);
-        if self.idle.contains(idlest) { idlest } else { self.idle_or_home(ctx, task, preferred, idlest) }
+        if self.queues.idle().contains(idlest) {
+            idlest
+        } else {
+            self.idle_or_home(ctx, task, preferred, idlest)
+        }
     }
 
     /// An idle CPU: of the preferred ones, of the other allowed ones; or else `home`.
@@ -116,10 +120,10 @@ impl Linux {
             std::iter::once(machine.llc_cpus(start)).chain(nodes.iter().map(|&node| machine.node_cpus(node)));
         let is_usable =
             |cpu: &CpuId| mask.contains(*cpu) && except.is_none_or(|except| !except.contains(*cpu));
-        let core_idles = |cpu: &CpuId| machine.siblings(*cpu).is_subset(&self.idle);
+        let core_idles = |cpu: &CpuId| machine.siblings(*cpu).is_subset(self.queues.idle());
         for region in regions {
             *ctx.peers_scanned += 1;
-            let idle = || round_from(region, &self.idle, start).filter(is_usable);
+            let idle = || round_from(region, self.queues.idle(), start).filter(is_usable);
             let found = idle().find(core_idles).or_else(|| idle().next());
             if found.is_some() {
                 return found;

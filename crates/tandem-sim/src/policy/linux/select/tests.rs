@@ -16,10 +16,10 @@ fn situation(era: LinuxEra, domains: Domains) -> Situation {
 }
 
 fn fork_from(situation: &mut Situation, parent: TaskId) -> u32 {
-    let cpu = situation.linux.entities[parent.index()].cpu;
+    let cpu = situation.linux.queues.entity(parent).cpu;
     // Where the parent's load is anyway: 5.2 and 6.12 remember that it ran.
     let child = situation.sleep_on(7);
-    situation.ask(|linux, ctx| linux.select(ctx, child, Reason::Fork { parent, cpu })).0
+    situation.ask(|linux, ctx| linux.selector().select(ctx, child, Reason::Fork { parent, cpu })).0
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_task_at_its_exec_leaves_for_an_idle_cpu_in_kernels_that_count_its_own_load(
         for domains in [Topology, Flat] {
             let mut it = situation(era, domains);
             let task = it.run_on(2);
-            let cpu = it.ask(|linux, ctx| linux.select(ctx, task, Reason::Exec { cpu: CpuId(2) }));
+            let cpu = it.ask(|linux, ctx| linux.selector().select(ctx, task, Reason::Exec { cpu: CpuId(2) }));
             assert_eq!(cpu != CpuId(2), leaves, "{era:?}, {domains:?}: {cpu:?}");
         }
     }
@@ -132,7 +132,7 @@ fn affinity_is_respected() {
                 assert!([11, 13].contains(&cpu), "{era:?}, {domains:?}: {cpu}");
             }
             let reason = Reason::Fork { parent: waker, cpu: CpuId(2) };
-            let cpu = it.ask(|linux, ctx| linux.select(ctx, task, reason)).0;
+            let cpu = it.ask(|linux, ctx| linux.selector().select(ctx, task, reason)).0;
             assert!([11, 13].contains(&cpu), "{era:?}, {domains:?}: {cpu}");
             it.allow(task, [12]);
             assert_eq!(it.wake(task, waker, true), 12);
@@ -175,8 +175,8 @@ fn a_waker_of_many_does_not_pull_them_all() {
         let mut it = situation(era, Topology);
         let wakee = it.sleep_on(9);
         let waker = it.run_on(2);
-        it.linux.entities[wakee.index()].wakee_flips = wakee_flips;
-        it.linux.entities[waker.index()].wakee_flips = waker_flips;
+        it.linux.placement.wakers.set_flips(wakee, wakee_flips);
+        it.linux.placement.wakers.set_flips(waker, waker_flips);
         let all = CpuMask::first(16);
         let wake = WakeUp {
             task: wakee,
@@ -188,7 +188,11 @@ fn a_waker_of_many_does_not_pull_them_all() {
             cpu: CpuId(2),
             sync: false,
         };
-        assert_eq!(it.linux.wakes_wide(wake), wide, "{era:?}, {wakee_flips}, {waker_flips}");
+        assert_eq!(
+            it.linux.selector().wake_affine(wake).is_wide(),
+            wide,
+            "{era:?}, {wakee_flips}, {waker_flips}"
+        );
     }
 }
 

@@ -1,34 +1,92 @@
 //! Whether a task that wakes up is pulled to its waker (`wake_affine()`, `wake_wide()`).
 
 use super::WakeUp;
-use crate::policy::linux::features::WakeWide;
-use crate::policy::linux::{Context, Linux};
+use crate::policy::Context;
+use crate::policy::linux::domains::DomainTree;
+use crate::policy::linux::features::{PlacementFeatures, WakeWide};
+use crate::policy::linux::queues::Queues;
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// Flips are halved that often.
 const FLIP_DECAY_NS: u64 = 1_000_000_000;
 
-impl Linux {
-    /// Counts how often the waker wakes another task than the time before (`record_wakee()`).
-    pub(super) fn record_wakee(&mut self, now_ns: u64, wake: WakeUp<'_>) {
-        let Some(waker) = wake.waker else { return };
-        let waker = &mut self.entities[waker.index()];
-        if now_ns > waker.wakee_flip_decay_ns + FLIP_DECAY_NS {
-            waker.wakee_flips /= 2;
-            waker.wakee_flip_decay_ns = now_ns;
-        }
-        if waker.last_wakee != Some(wake.task) {
-            waker.last_wakee = Some(wake.task);
-            waker.wakee_flips += 1;
+/// What is remembered of a task as a waker.
+#[derive(Clone, Debug)]
+struct Waker {
+    /// How often it woke another task than the time before, halved every second.
+    flips: u32,
+    /// The task that it woke last.
+    last_wakee: Option<TaskId>,
+    /// When the flips were last halved, ns.
+    flip_decay_ns: u64,
+    /// 5.2, 6.12: where it was before its present CPU, or, in 5.2, where it last woke another task.
+    recent_used_cpu: CpuId,
+}
+
+/// What is remembered of all tasks as wakers, by task.
+#[derive(Clone, Debug, Default)]
+pub(in crate::policy::linux) struct Wakers(Vec<Waker>);
+
+impl Wakers {
+    /// A task that has never run, born on this CPU, has this number; numbers come in order when they come first.
+    pub fn begin(&mut self, task: TaskId, cpu: CpuId) {
+        let new = Waker { flips: 0, last_wakee: None, flip_decay_ns: 0, recent_used_cpu: cpu };
+        match self.0.get_mut(task.index()) {
+            Some(known) => *known = new,
+            None => self.0.push(new),
         }
     }
 
+    /// Counts how often the waker wakes another task than the time before (`record_wakee()`).
+    pub(super) fn record(&mut self, now_ns: u64, wake: WakeUp<'_>) {
+        let Some(waker) = wake.waker else { return };
+        let waker = &mut self.0[waker.index()];
+        if now_ns > waker.flip_decay_ns + FLIP_DECAY_NS {
+            waker.flips /= 2;
+            waker.flip_decay_ns = now_ns;
+        }
+        if waker.last_wakee != Some(wake.task) {
+            waker.last_wakee = Some(wake.task);
+            waker.flips += 1;
+        }
+    }
+
+    fn flips(&self, task: TaskId) -> u64 {
+        self.0[task.index()].flips.into()
+    }
+
+    /// Where it was before, or woke another task last (`recent_used_cpu`).
+    pub(super) fn recent_cpu(&self, task: TaskId) -> CpuId {
+        self.0[task.index()].recent_used_cpu
+    }
+
+    pub(super) fn set_recent_cpu(&mut self, task: TaskId, cpu: CpuId) {
+        self.0[task.index()].recent_used_cpu = cpu;
+    }
+
+    #[cfg(test)]
+    pub fn set_flips(&mut self, task: TaskId, flips: u32) {
+        self.0[task.index()].flips = flips;
+    }
+}
+
+/// The question whether a task is pulled to its waker.
+#[derive(Clone, Copy)]
+pub(super) struct WakeAffine<'a> {
+    pub queues: &'a Queues,
+    pub domains: &'a DomainTree,
+    pub wakers: &'a Wakers,
+    pub features: &'a PlacementFeatures,
+    pub wake: WakeUp<'a>,
+}
+
+impl WakeAffine<'_> {
     /// Whether so many different tasks are woken here that they do not fit near one another (`wake_wide()`).
-    pub(super) fn wakes_wide(&self, wake: WakeUp<'_>) -> bool {
-        let flips = |task: tandem_machine::ids::TaskId| u64::from(self.entities[task.index()].wakee_flips);
-        let waker = wake.waker.map_or(0, flips);
-        let wakee = flips(wake.task);
-        let factor = u64::from(self.domains.llc_size(wake.cpu));
-        match self.features.placement.wake_wide {
+    pub fn is_wide(&self) -> bool {
+        let waker = self.wake.waker.map_or(0, |waker| self.wakers.flips(waker));
+        let wakee = self.wakers.flips(self.wake.task);
+        let factor = u64::from(self.domains.llc_size(self.wake.cpu));
+        match self.features.wake_wide {
             WakeWide::Absent => false,
             WakeWide::OfWaker => wakee > factor && waker > factor * wakee,
             WakeWide::OfEither => {
@@ -39,24 +97,25 @@ impl Linux {
     }
 
     /// Whether the task goes to the waker's CPU rather than to its old one; the domain `at` holds both.
-    pub(super) fn pulls(&self, ctx: &mut Context<'_>, wake: WakeUp<'_>, at: usize) -> bool {
+    pub fn pulls(&self, ctx: &mut Context<'_>, at: usize) -> bool {
         *ctx.peers_scanned += 1;
         let imbalance_pct = u64::from(self.domains.domain(at).tunables.imbalance_pct);
         // Half of the imbalance that balancing tolerates speaks for the waker's CPU.
         let bias_pct = 100 + (imbalance_pct - 100) / 2;
-        if self.features.placement.wa_idle {
-            self.pulls_by_idleness(wake).unwrap_or_else(|| self.pulls_by_load(wake, bias_pct))
+        if self.features.wa_idle {
+            self.pulls_by_idleness().unwrap_or_else(|| self.pulls_by_load(bias_pct))
         } else {
-            self.pulls_by_weight(wake, bias_pct)
+            self.pulls_by_weight(bias_pct)
         }
     }
 
     /// 3.6 and 4.2: whether the waker's CPU is not busier than the old one, the task's weight added and, at a
     /// synchronous wake-up, the waker's weight taken off.
-    fn pulls_by_weight(&self, wake: WakeUp<'_>, bias_pct: u64) -> bool {
-        let weight = |task: tandem_machine::ids::TaskId| self.entities[task.index()].weight;
-        let mut this_load = self.target_load(wake.cpu, 0);
-        let prev_load = self.source_load(wake.prev, 0);
+    fn pulls_by_weight(&self, bias_pct: u64) -> bool {
+        let wake = self.wake;
+        let weight = |task: TaskId| self.queues.entity(task).weight;
+        let mut this_load = self.queues.loads().target(wake.cpu, 0);
+        let prev_load = self.queues.loads().source(wake.prev, 0);
         if wake.sync {
             this_load = this_load.saturating_sub(wake.waker.map_or(0, |waker| u64::from(weight(waker))));
         }
@@ -65,39 +124,42 @@ impl Linux {
             return true;
         }
         // 3.6 also pulls if both CPUs together have no more than a usual task of this CPU.
-        let tasks = self.cpus[wake.cpu.index()].nr_running() as u64;
-        self.features.placement.wa_avg_load_per_task
+        let tasks = self.queues.of(wake.cpu).nr_running() as u64;
+        self.features.wa_avg_load_per_task
             && this_load <= prev_load
             && tasks > 0
-            && this_load + self.target_load(wake.prev, 0) <= self.cpu_load(wake.cpu) / tasks
+            && this_load + self.queues.loads().target(wake.prev, 0)
+                <= self.queues.loads().of_cpu(wake.cpu) / tasks
     }
 
     /// Since 5.2: an idle CPU decides, or a waker that is alone and about to leave (`wake_affine_idle()`).
-    fn pulls_by_idleness(&self, wake: WakeUp<'_>) -> Option<bool> {
-        let idle = |cpu| self.idle.contains(cpu);
+    fn pulls_by_idleness(&self) -> Option<bool> {
+        let wake = self.wake;
+        let idle = |cpu| self.queues.idle().contains(cpu);
         if idle(wake.cpu) && self.domains.share_cache(wake.cpu, wake.prev) {
             return Some(!idle(wake.prev));
         }
-        if wake.sync && self.cpus[wake.cpu.index()].nr_running() == 1 {
+        if wake.sync && self.queues.of(wake.cpu).nr_running() == 1 {
             return Some(true);
         }
         // Since 5.11, an old CPU that idles keeps the task, wherever it is.
-        (self.features.placement.wa_idle_prev && idle(wake.prev)).then_some(false)
+        (self.features.wa_idle_prev && idle(wake.prev)).then_some(false)
     }
 
     /// Since 5.2: the lower load decides (`wake_affine_weight()`).
-    fn pulls_by_load(&self, wake: WakeUp<'_>, bias_pct: u64) -> bool {
-        let mut this_load = self.cpu_load(wake.cpu);
+    fn pulls_by_load(&self, bias_pct: u64) -> bool {
+        let wake = self.wake;
+        let mut this_load = self.queues.loads().of_cpu(wake.cpu);
         if wake.sync {
-            let leaving = wake.waker.map_or(0, |waker| self.task_load(waker));
+            let leaving = wake.waker.map_or(0, |waker| self.queues.loads().of_task(waker));
             if leaving > this_load {
                 return true;
             }
             this_load -= leaving;
         }
-        let task_load = self.task_load(wake.task);
+        let task_load = self.queues.loads().of_task(wake.task);
         let this = 100 * (this_load + task_load);
-        let prev = bias_pct * self.cpu_load(wake.prev).saturating_sub(task_load);
+        let prev = bias_pct * self.queues.loads().of_cpu(wake.prev).saturating_sub(task_load);
         this < prev + u64::from(wake.sync)
     }
 }

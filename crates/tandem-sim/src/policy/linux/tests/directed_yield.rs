@@ -17,18 +17,15 @@ fn situation(era: LinuxEra, queues: [&[i64]; 2]) -> Hand {
         }
     }
     for (task, vruntime_ms) in queues.concat().into_iter().enumerate() {
-        let (linux, task) = (&mut hand.linux, TaskId::from(task));
-        let Entity { cpu, queued, .. } = linux.entities[task.index()];
-        if queued {
-            linux.remove(task, cpu);
-        }
-        let entity = &mut linux.entities[task.index()];
-        entity.vruntime = vruntime_ms * MS as i64;
-        entity.deadline = entity.vruntime + SLICE_NS;
-        entity.chosen_deadline = entity.deadline;
-        if queued {
-            linux.insert(task, cpu);
-        }
+        let (task, vruntime) = (TaskId::from(task), vruntime_ms * MS as i64);
+        hand.linux.queues.replace(task, |discipline| {
+            *discipline.vruntime_mut(task) = vruntime;
+            if let Discipline::Eevdf(eevdf) = discipline {
+                let it = eevdf.task_mut(task);
+                it.deadline = vruntime + SLICE_NS;
+                it.chosen_deadline = it.deadline;
+            }
+        });
     }
     hand
 }
@@ -71,7 +68,7 @@ fn under_cfs_the_target_has_its_turn_as_soon_as_it_is_fair() {
         assert_eq!(running(&hand)[1], 3, "{era:?}");
         for next in [2, 4] {
             hand.pass(MS);
-            hand.tell(|linux, ctx| linux.reschedule(ctx, OTHER));
+            hand.tell(|linux, ctx| linux.queues.reschedule(ctx, OTHER));
             assert_eq!(running(&hand)[1], next, "{era:?}: both of the others have run 1 ms before it does");
         }
     }
@@ -93,12 +90,14 @@ fn under_cfs_one_queue_will_do_for_both() {
 fn a_task_that_is_alone_on_its_cpu_gives_nothing_away() {
     for era in ERAS {
         let mut hand = situation(era, [&[0], &[0, 0]]);
-        let before = hand.entity(0).clone();
+        let before = hand.linux.queues.place_of(TaskId(0));
         assert_eq!(yield_to(&mut hand, 2), (true, vec![OTHER]), "{era:?}");
         hand.decide(CPU);
         assert_eq!(running(&hand)[0], 0, "{era:?}");
-        assert_eq!((hand.entity(0).deadline, hand.entity(0).vruntime), (before.deadline, before.vruntime));
-        assert_eq!(hand.linux.cpus[0].skip_buddy, None, "{era:?}");
+        assert_eq!(hand.linux.queues.place_of(TaskId(0)), before);
+        if let Discipline::Cfs(cfs) = hand.discipline() {
+            assert_eq!(cfs.skips(CPU), None, "{era:?}");
+        }
         assert_eq!(hand.counter("yld_count"), 1, "{era:?}");
     }
 }
@@ -155,11 +154,11 @@ fn under_eevdf_a_directed_yield_in_one_queue_is_a_plain_one() {
 #[test]
 fn under_eevdf_each_yield_costs_a_slice_even_if_no_time_has_passed() {
     let mut hand = situation(LinuxEra::V6_12, [&[0, 1], &[0, 0]]);
-    let deadline = hand.entity(0).deadline;
+    let deadline = hand.linux.queues.place_of(TaskId(0)).0;
     for yields in 1..=5 {
         yield_to(&mut hand, 3);
         hand.decide(CPU);
         assert_eq!(running(&hand)[0], 0, "nobody else is eligible");
-        assert_eq!(hand.entity(0).deadline, deadline + yields * SLICE_NS);
+        assert_eq!(hand.linux.queues.place_of(TaskId(0)).0, deadline + yields * SLICE_NS);
     }
 }

@@ -66,8 +66,7 @@ impl World {
                     (State::Absent, None) => Reason::Start,
                 };
                 self.states[task as usize] = State::Runnable;
-                let leaving =
-                    self.hand.linux.entities.get(task as usize).is_some_and(|entity| entity.delayed);
+                let leaving = self.hand.linux.queues.known(TaskId(task)).is_some_and(|entity| entity.delayed);
                 let (selected, _) = self.hand.ask(|linux, ctx| linux.select_cpu(ctx, TaskId(task), reason));
                 self.hand.enqueue(task, if leaving { selected } else { cpu }, reason);
             }
@@ -109,10 +108,10 @@ impl World {
                 }
             }
             Step::Move { task, to } => {
-                let Some(entity) = self.hand.linux.entities.get(task as usize) else { return };
+                let Some(entity) = self.hand.linux.queues.known(TaskId(task)) else { return };
                 let (from, to) = (entity.cpu, CpuId(to));
                 if entity.queued && !entity.delayed && from != to {
-                    self.hand.tell(|linux, ctx| linux.move_queued(ctx, TaskId(task), from, to));
+                    self.hand.tell(|linux, ctx| linux.queues.move_queued(ctx, TaskId(task), from, to));
                 }
             }
             Step::Steal { cpu, time_us } => self.hand.stolen_ns[cpu as usize] += time_us * 1000,
@@ -122,28 +121,41 @@ impl World {
 
     fn check(&self) {
         let linux = &self.hand.linux;
-        for (queue, cpu) in linux.cpus.iter().zip(self.hand.machine.all_cpus().iter()) {
-            assert_eq!(queue.curr, self.hand.running[cpu.index()], "{cpu:?} runs what was dispatched");
-            assert!(!queue.resched, "every kick has been answered");
-            let entities: Vec<&Entity> = queue.queued().map(|task| &linux.entities[task.index()]).collect();
-            let weight: u64 = entities.iter().map(|entity| u64::from(entity.weight)).sum();
-            let weighted: i128 =
-                entities.iter().map(|entity| i128::from(entity.weight) * i128::from(entity.vruntime)).sum();
-            assert_eq!((queue.queued_weight, queue.queued_weighted_vruntime), (weight, weighted));
-            let keys = queue.queued().map(|task| linux.key(task));
+        for (queue, cpu) in linux.queues.all().iter().zip(self.hand.machine.all_cpus().iter()) {
+            assert_eq!(queue.curr(), self.hand.running[cpu.index()], "{cpu:?} runs what was dispatched");
+            assert!(!queue.is_told(), "every kick has been answered");
+            let entities: Vec<&Entity> =
+                queue.tasks.waiting().map(|task| linux.queues.entity(task)).collect();
+            let current = queue.curr().map(|task| linux.queues.entity(task));
+            let weight: u64 =
+                entities.iter().copied().chain(current).map(|entity| u64::from(entity.weight)).sum();
+            assert_eq!(queue.tasks.weight(), weight);
+            let weighted = |task| {
+                i128::from(linux.queues.entity(task).weight) * i128::from(linux.queues.place_of(task).1)
+            };
+            if let Discipline::Eevdf(eevdf) = linux.queues.clone().discipline_mut() {
+                let expected: i128 = queue.tasks.waiting().map(weighted).sum();
+                assert_eq!(eevdf.waiting_vruntime(cpu), expected);
+            }
+            let keys = queue.tasks.waiting().map(|task| linux.queues.place_of(task).0);
             assert!(keys.is_sorted(), "the queue is in order");
             assert!(entities.iter().all(|entity| entity.queued && entity.cpu == cpu));
-            assert_eq!(queue.delayed, entities.iter().filter(|entity| entity.delayed).count());
-            assert!(queue.curr.is_some() || queue.is_empty(), "no CPU idles while something waits for it");
-            assert_eq!(linux.idle.contains(cpu), queue.curr.is_none());
+            let staying = entities.iter().filter(|entity| !entity.delayed).count();
+            assert_eq!(queue.nr_running(), staying + usize::from(queue.curr().is_some()));
+            assert!(
+                queue.curr().is_some() || queue.tasks.is_empty(),
+                "no CPU idles while something waits for it"
+            );
+            assert_eq!(linux.queues.idle().contains(cpu), queue.curr().is_none());
             if linux.settings.era == LinuxEra::V4_2 {
-                let tasks = queue.queued().chain(queue.curr);
-                let load: u64 = tasks.map(|task| linux.task_load(task)).sum();
-                assert_eq!(linux.cpu_load(cpu), load, "the load of a CPU is that of its tasks");
+                let tasks = queue.tasks.waiting().chain(queue.curr());
+                let loads = linux.queues.loads();
+                let load: u64 = tasks.map(|task| loads.of_task(task)).sum();
+                assert_eq!(loads.of_cpu(cpu), load, "the load of a CPU is that of its tasks");
             }
         }
         let runnable = self.states.iter().filter(|&&state| state == State::Runnable).count();
-        let running: usize = linux.cpus.iter().map(|queue| queue.nr_running()).sum();
+        let running: usize = linux.queues.all().iter().map(|queue| queue.nr_running()).sum();
         assert_eq!(running, runnable, "no task is lost or there twice");
     }
 }

@@ -27,9 +27,9 @@ fn load_of_a_busy_cpu_and_what_is_left_of_it() {
                 hand.block(CPU);
             }
             hand.pass(idle_ms * MS);
-            hand.ask(|linux, ctx| linux.refresh_load(ctx, CPU));
+            hand.ask(|linux, ctx| linux.queues.refresh_load(ctx, CPU));
         }
-        let load = hand.linux.cpu_load(CPU);
+        let load = hand.linux.queues.loads().of_cpu(CPU);
         assert!(expected.contains(&load), "{era:?}, {idle_ms} ms idle: {load}");
     }
 }
@@ -51,12 +51,15 @@ fn load_of_a_task_follows_what_it_uses() {
             hand.pass(9 * MS);
             hand.wake(0);
         }
-        let load = hand.linux.task_load(TaskId(0));
+        let load = hand.linux.queues.loads().of_task(TaskId(0));
         assert!(expected.contains(&load), "{era:?}: {load}");
         if era >= LinuxEra::V5_2 {
-            let util = hand.linux.task_util(TaskId(0));
+            let util = hand.linux.queues.loads().task_util(TaskId(0));
             assert!((60..=150).contains(&util), "{util}");
-            assert!(hand.linux.cpu_util(CPU).abs_diff(util) <= 20, "all of the CPU's use is its");
+            assert!(
+                hand.linux.queues.loads().cpu_util(CPU).abs_diff(util) <= 20,
+                "all of the CPU's use is its"
+            );
         }
     }
 }
@@ -71,19 +74,19 @@ fn averages_move_with_the_task() {
     }
     hand.pass(500 * MS);
     let moved = TaskId(u32::from(hand.running[0] == Some(TaskId(0))));
-    let before = hand.linux.cpu_load(CPU);
+    let before = hand.linux.queues.loads().of_cpu(CPU);
     hand.pin(moved.0, CpuId(1));
-    hand.tell(|linux, ctx| linux.move_queued(ctx, moved, CPU, CpuId(1)));
-    let (left, came) = (hand.linux.cpu_load(CPU), hand.linux.cpu_load(CpuId(1)));
+    hand.tell(|linux, ctx| linux.queues.move_queued(ctx, moved, CPU, CpuId(1)));
+    let (left, came) = (hand.linux.queues.loads().of_cpu(CPU), hand.linux.queues.loads().of_cpu(CpuId(1)));
     assert!((before / 2).abs_diff(left) <= 20 && left.abs_diff(came) <= 20, "{before}: {left} + {came}");
     // It blocks there and wakes up here.
     hand.pass(100 * MS);
     hand.block(CpuId(1));
     hand.pin(moved.0, CPU);
     hand.wake_on(moved.0, CPU);
-    hand.ask(|linux, ctx| linux.refresh_load(ctx, CpuId(1)));
-    assert!(hand.linux.cpu_load(CpuId(1)) <= 2, "nothing is left");
-    assert!(hand.linux.cpu_load(CPU) > 1900);
+    hand.ask(|linux, ctx| linux.queues.refresh_load(ctx, CpuId(1)));
+    assert!(hand.linux.queues.loads().of_cpu(CpuId(1)) <= 2, "nothing is left");
+    assert!(hand.linux.queues.loads().of_cpu(CPU) > 1900);
 }
 
 #[test]
@@ -92,18 +95,18 @@ fn history_is_guessed_low_for_the_source_and_high_for_the_target() {
         let mut hand = Hand::new(era, 1, &[1024]);
         hand.start(0);
         hand.pass(100 * MS);
-        let busy = hand.linux.cpu_load(CPU);
+        let busy = hand.linux.queues.loads().of_cpu(CPU);
         hand.block(CPU);
         // Past loads fade at ticks; none has come since.
         for index in 0..5 {
             let high = if index == 0 { 0 } else { busy };
-            assert_eq!(hand.linux.source_load(CPU, index), 0, "{era:?}");
-            assert!(hand.linux.target_load(CPU, index).abs_diff(high) <= 32, "{era:?} {index}");
+            assert_eq!(hand.linux.queues.loads().source(CPU, index), 0, "{era:?}");
+            assert!(hand.linux.queues.loads().target(CPU, index).abs_diff(high) <= 32, "{era:?} {index}");
         }
         // 20 ticks without a load.
         hand.pass(2 * MS);
-        hand.ask(|linux, ctx| linux.refresh_load(ctx, CPU));
-        let fading: Vec<u64> = (1..5).map(|index| hand.linux.target_load(CPU, index)).collect();
+        hand.ask(|linux, ctx| linux.queues.refresh_load(ctx, CPU));
+        let fading: Vec<u64> = (1..5).map(|index| hand.linux.queues.loads().target(CPU, index)).collect();
         assert!(fading.is_sorted() && fading[0] == 0 && fading[3] > 50, "{era:?}: {fading:?}");
     }
 }

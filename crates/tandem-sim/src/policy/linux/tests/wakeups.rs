@@ -22,10 +22,10 @@ fn a_sleeper_preempts_under_cfs_if_it_is_far_enough_behind() {
             hand.start(1);
             hand.pass_until_runs(1);
             // The sleeper blocks where both are equal.
-            let level = hand.entity(1).vruntime;
+            let level = hand.vruntime(1);
             hand.block(CPU);
-            hand.linux.entities[0].vruntime = level;
-            hand.linux.cpus[0].min_vruntime = level;
+            *hand.discipline().vruntime_mut(TaskId(0)) = level;
+            *hand.discipline().cfs_mut().min_vruntime_mut(CPU) = level;
             hand.pass(ran_ns);
             assert_eq!(hand.wake(1), expected, "{era:?}, nice {nice}, after {ran_ns} ns");
         }
@@ -42,7 +42,7 @@ fn a_sleeper_is_credited_half_a_latency_at_most() {
         hand.block(CPU);
         hand.pass(1000 * MS);
         hand.wake(1);
-        assert_eq!(hand.entity(0).vruntime - hand.entity(1).vruntime, 3 * MS as i64, "{era:?}");
+        assert_eq!(hand.vruntime(0) - hand.vruntime(1), 3 * MS as i64, "{era:?}");
         assert_eq!(hand.running[0], Some(TaskId(1)), "{era:?}");
     }
 }
@@ -60,17 +60,14 @@ fn the_earliest_deadline_of_the_eligible_runs() {
     ] {
         let mut hand = Hand::new(LinuxEra::V6_12, 1, &[1024; 3]);
         (0..3).for_each(|task| hand.start(task));
-        for task in [1, 2] {
-            hand.linux.remove(TaskId(task), CPU);
+        for (task, (vruntime, deadline)) in (0..).map(TaskId).zip(tasks) {
+            hand.linux.queues.replace(task, |discipline| {
+                let it = discipline.eevdf_mut().task_mut(task);
+                (it.vruntime, it.deadline) = (vruntime, deadline);
+            });
         }
-        for (entity, (vruntime, deadline)) in hand.linux.entities.iter_mut().zip(tasks) {
-            (entity.vruntime, entity.deadline) = (vruntime, deadline);
-        }
-        hand.linux.entities[0].chosen_deadline = chosen_deadline;
-        for task in [1, 2] {
-            hand.linux.insert(TaskId(task), CPU);
-        }
-        assert_eq!(hand.linux.eevdf_choose(CPU), Some(TaskId(expected)), "{what}");
+        hand.discipline().eevdf_mut().task_mut(TaskId(0)).chosen_deadline = chosen_deadline;
+        assert_eq!(hand.linux.queues.choose(CPU), Some(TaskId(expected)), "{what}");
     }
 }
 
@@ -86,10 +83,9 @@ fn a_sleeper_preempts_under_eevdf_if_it_was_owed_time() {
         hand.pass_until_runs(1);
         hand.block(CPU);
         hand.pass(50 * MS);
-        hand.linux.entities[1].lag = lag;
+        hand.discipline().eevdf_mut().task_mut(TaskId(1)).lag = lag;
         assert_eq!(hand.wake(1), expected, "lag {lag}");
-        hand.ask(|linux, _| linux.eevdf_note_lag(TaskId(1), CPU));
-        assert_eq!(hand.entity(1).lag, lag, "its coming has not changed what it is owed");
+        assert_eq!(hand.linux.queues.note_lag(TaskId(1)), lag, "its coming has not changed what it is owed");
     }
 }
 
@@ -102,20 +98,20 @@ fn a_child_starts_behind_its_parent() {
         let fork = Reason::Fork { parent: TaskId(0), cpu: CPU };
         assert!(hand.enqueue(1, CPU, fork).is_empty(), "{era:?}: the parent goes on");
         // Two CPUs: latency 12 ms, of which it has a half.
-        let debt = hand.entity(1).vruntime - hand.entity(0).vruntime;
+        let debt = hand.vruntime(1) - hand.vruntime(0);
         assert_eq!(debt, 6 * MS as i64, "{era:?}");
         // On another CPU it stands as far from that one's queue.
         hand.enqueue(2, CpuId(1), fork);
-        let ahead = hand.entity(2).vruntime - hand.linux.cpus[1].min_vruntime;
+        let ahead = hand.vruntime(2) - *hand.discipline().cfs_mut().min_vruntime_mut(CpuId(1));
         assert!((1..=6 * MS as i64).contains(&ahead), "{era:?}: {ahead}");
     }
     let mut hand = Hand::new(LinuxEra::V6_12, 1, &[1024; 2]);
     hand.start(0);
     hand.pass(50 * MS);
     hand.enqueue(1, CPU, Reason::Fork { parent: TaskId(0), cpu: CPU });
-    let child = hand.entity(1);
-    assert_eq!(child.vruntime, hand.entity(0).vruntime, "at the average");
-    assert_eq!(child.deadline - child.vruntime, 350_000, "half a slice");
+    let (deadline, vruntime) = hand.linux.queues.place_of(TaskId(1));
+    assert_eq!(vruntime, hand.vruntime(0), "at the average");
+    assert_eq!(deadline - vruntime, 350_000, "half a slice");
 }
 
 /// A task keeps its distance from the others when it is moved, though the queues stand at different virtual
@@ -132,18 +128,18 @@ fn a_move_keeps_lag_and_virtual_distance() {
         hand.enqueue(2, CpuId(1), Reason::Start);
         hand.pass(MS / 10);
         let moved = TaskId(u32::from(hand.running[0] == Some(TaskId(0))));
-        let distance = |hand: &Hand, cpu: usize| {
-            hand.linux.entities[moved.index()].vruntime - hand.linux.cpus[cpu].min_vruntime
+        let distance = |hand: &mut Hand, cpu: u32| {
+            hand.vruntime(moved.0) - *hand.discipline().cfs_mut().min_vruntime_mut(CpuId(cpu))
         };
-        let before = distance(&hand, 0);
+        let before = (era != LinuxEra::V6_12).then(|| distance(&mut hand, 0));
         hand.pin(moved.0, CpuId(1));
-        hand.tell(|linux, ctx| linux.move_queued(ctx, moved, CPU, CpuId(1)));
-        if era == LinuxEra::V6_12 {
-            let lag = hand.linux.entities[moved.index()].lag;
-            hand.ask(|linux, _| linux.eevdf_note_lag(moved, CpuId(1)));
-            assert!(hand.linux.entities[moved.index()].lag.abs_diff(lag) <= 1, "rounded once");
-        } else {
-            assert_eq!(distance(&hand, 1), before, "{era:?}");
+        hand.tell(|linux, ctx| linux.queues.move_queued(ctx, moved, CPU, CpuId(1)));
+        match before {
+            Some(before) => assert_eq!(distance(&mut hand, 1), before, "{era:?}"),
+            None => {
+                let lag = hand.discipline().eevdf_mut().task_mut(moved).lag;
+                assert!(hand.linux.queues.note_lag(moved).abs_diff(lag) <= 1, "rounded once");
+            }
         }
         hand.pass(100 * MS);
         assert!(hand.ran_ns[2] > 40 * MS && hand.ran_ns[2] < 61 * MS, "{era:?}: {:?}", hand.ran_ns);
@@ -156,7 +152,7 @@ fn blocked_ahead() -> (Hand, u32) {
     hand.start(0);
     hand.start(1);
     hand.pass(10 * MS);
-    while hand.linux.eevdf_is_eligible(hand.running[0].unwrap(), CPU) {
+    while hand.linux.queues.is_eligible(hand.running[0].unwrap()) {
         hand.pass(MS / 10);
     }
     let task = hand.running[0].unwrap();
@@ -168,24 +164,24 @@ fn blocked_ahead() -> (Hand, u32) {
 fn a_task_that_blocks_ahead_of_its_share_leaves_later() {
     let (mut hand, task) = blocked_ahead();
     assert!(hand.entity(task).delayed && hand.entity(task).queued);
-    assert_eq!(hand.linux.cpus[0].nr_running(), 1, "it does not count");
+    assert_eq!(hand.linux.queues.of(CPU).nr_running(), 1, "it does not count");
     hand.pass(2 * MS);
     assert!(!hand.entity(task).delayed && !hand.entity(task).queued, "the other one has caught up");
-    assert!(hand.entity(task).lag <= 0, "nothing was gained");
+    assert!(hand.discipline().eevdf_mut().task_mut(TaskId(task)).lag <= 0, "nothing was gained");
     assert_eq!(hand.running[0], Some(TaskId(1 - task)));
 }
 
 #[test]
 fn a_task_that_is_leaving_wakes_up_where_it_is() {
     let (mut hand, task) = blocked_ahead();
-    let vruntime = hand.entity(task).vruntime;
+    let vruntime = hand.vruntime(task);
     let wake = Reason::Wake { waker: None, cpu: CPU, sync: false };
     let (cpu, _) = hand.ask(|linux, ctx| linux.select_cpu(ctx, TaskId(task), wake));
     assert_eq!(cpu, CPU);
     hand.wake(task);
     let entity = hand.entity(task);
     assert_eq!(
-        (entity.delayed, entity.queued, entity.vruntime),
+        (entity.delayed, entity.queued, hand.vruntime(task)),
         (false, true, vruntime),
         "still as far ahead"
     );
@@ -204,8 +200,10 @@ fn a_number_is_used_again_without_memory_of_the_task_before() {
         hand.tell(|linux, ctx| linux.exited(ctx, TaskId(1)));
         hand.facts[1].weight = 335;
         hand.enqueue(1, CPU, Reason::Fork { parent: TaskId(0), cpu: CPU });
-        let entity = hand.entity(1);
-        assert_eq!((entity.weight, entity.sum_exec_ns), (335, 0), "{era:?}");
+        assert_eq!(hand.entity(1).weight, 335, "{era:?}");
+        if let Discipline::Cfs(cfs) = hand.discipline() {
+            assert_eq!(cfs.slice_used_ns(TaskId(1)), 0, "{era:?}");
+        }
     }
 }
 
@@ -220,8 +218,8 @@ fn a_task_leaves_a_cpu_that_it_may_no_longer_use() {
             hand.tell(|linux, ctx| linux.affinity_changed(ctx, TaskId(task)));
         }
         assert_eq!(hand.running[0], None, "{era:?}");
-        assert!(hand.running[1].is_some() && hand.linux.cpus[1].nr_running() == 2, "{era:?}");
-        assert!(hand.linux.idle.contains(CPU), "{era:?}");
+        assert!(hand.running[1].is_some() && hand.linux.queues.of(CpuId(1)).nr_running() == 2, "{era:?}");
+        assert!(hand.linux.queues.idle().contains(CPU), "{era:?}");
     }
 }
 

@@ -12,7 +12,7 @@ fn locks_of_attempt(it: &mut Situation, cpu: u32, by: u32) -> Vec<u32> {
     let (cpu, by) = (CpuId(cpu), CpuId(by));
     let attempt = Attempt { cpu, by, at: it.linux.domains.of(cpu).start, idleness: Idleness::Idle };
     it.locked.clear();
-    it.ask(|linux, ctx| linux.balance(ctx, attempt));
+    it.ask(|linux, ctx| linux.balancer().balance(ctx, attempt));
     locked(it)
 }
 
@@ -79,7 +79,7 @@ fn active_balancing_locks_the_queue_to_ask_and_the_other_one_to_push() {
         let cpu = CpuId(1);
         let at = it.linux.domains.of(cpu).start;
         let attempt = Attempt { cpu, by: cpu, at, idleness: Idleness::Idle };
-        assert!(it.ask(|linux, ctx| linux.ask_for_running(ctx, attempt, CpuId(0))), "{era:?}");
+        assert!(it.ask(|linux, ctx| linux.balancer().ask_for_running(ctx, attempt, CpuId(0))), "{era:?}");
         assert_eq!(locked(&mut it), [0], "{era:?}: CPU 1 asks");
         it.dispatch(CpuId(0));
         assert_eq!(locked(&mut it), [1], "{era:?}: CPU 0 pushes");
@@ -92,7 +92,7 @@ fn a_cpu_that_runs_out_of_work_locks_only_the_queue_that_it_takes_from() {
         let mut it = four(era);
         fill(&mut it, 0, 3);
         let task = it.run_on(2);
-        it.linux.cpus[2].avg_idle_ns = 1_000_000;
+        it.linux.queues.of_mut(CpuId(2)).set_avg_idle_ns(1_000_000);
         locked(&mut it);
         it.ask(|linux, ctx| linux.blocked(ctx, CpuId(2), task));
         it.dispatch(CpuId(2));
@@ -103,7 +103,7 @@ fn a_cpu_that_runs_out_of_work_locks_only_the_queue_that_it_takes_from() {
 
 /// CPU 1 balances for all; the queues that it locks. There is nothing to move.
 fn locks_of_nohz_balance(it: &mut Situation) -> Vec<u32> {
-    it.linux.cpus[1].nohz_kicked = true;
+    it.linux.queues.of_mut(CpuId(1)).nohz_kick();
     it.locked.clear();
     it.dispatch(CpuId(1));
     locked(it)

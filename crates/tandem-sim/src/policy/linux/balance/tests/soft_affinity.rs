@@ -1,14 +1,14 @@
 //! Balancing of tasks that prefer some CPUs. There are two CPUs, and tasks prefer CPU 0.
 
 use super::*;
+use crate::policy::linux::LinuxSettings;
 use crate::policy::linux::SoftAffinity::{self, Ignored, WorkConserving};
 
 const POSTED: SoftAffinity = SoftAffinity::POSTED;
 
 fn kernel(era: LinuxEra, soft_affinity: SoftAffinity) -> Situation {
-    let mut it = pair(era);
-    it.linux.settings.soft_affinity = soft_affinity;
-    it
+    let settings = LinuxSettings { era, domains: Flat, soft_affinity, ..LinuxSettings::default() };
+    Situation::with(settings, one_node(1, 2, 1))
 }
 
 /// Tasks in the queue of CPU 0, which is what they prefer; one of them runs.
@@ -24,7 +24,7 @@ fn counter(it: &Situation, name: &str) -> u64 {
 
 /// The task that runs on the CPU blocks.
 fn block(it: &mut Situation, cpu: u32) {
-    let task = it.linux.cpus[cpu as usize].curr.unwrap();
+    let task = it.linux.queues.of(CpuId(cpu)).curr().unwrap();
     it.ask(|linux, ctx| linux.blocked(ctx, CpuId(cpu), task));
     it.dispatch(CpuId(cpu));
     it.settle();
@@ -94,7 +94,7 @@ fn a_task_that_runs_where_it_prefers_to_is_not_asked_for() {
         at_home(&mut it, 1);
         let cpu = CpuId(1);
         let attempt = Attempt { cpu, by: cpu, at: it.linux.domains.of(cpu).start, idleness: Idleness::Idle };
-        assert_eq!(it.ask(|linux, ctx| linux.ask_for_running(ctx, attempt, CpuId(0))), asked);
+        assert_eq!(it.ask(|linux, ctx| linux.balancer().ask_for_running(ctx, attempt, CpuId(0))), asked);
     }
 }
 
@@ -108,12 +108,12 @@ fn a_cpu_without_work_first_takes_a_waiting_task_that_prefers_it() {
         let stray = others[1];
         it.prefer(stray, [0]);
         // Even one whose cache is hot, and though the CPU will not idle for long.
-        let clock = it.linux.cpus[1].clock.task_ns;
-        it.linux.entities[stray.index()].exec_start_ns = clock;
-        it.linux.cpus[0].avg_idle_ns = 100;
+        let clock = it.linux.queues.of(CpuId(1)).clock.task_ns;
+        it.linux.queues.entity_mut(stray).exec_start_ns = clock;
+        it.linux.queues.of_mut(CpuId(0)).set_avg_idle_ns(100);
         it.locked.clear();
         block(&mut it, 0);
-        assert_eq!(it.linux.cpus[0].curr, Some(stray), "{era:?}");
+        assert_eq!(it.linux.queues.of(CpuId(0)).curr(), Some(stray), "{era:?}");
         assert_eq!(it.locked, [CpuId(1)], "{era:?}");
         assert_eq!(counter(&it, "soft_returned"), 1, "{era:?}");
     }
@@ -129,9 +129,9 @@ fn a_cpu_that_will_idle_for_a_while_asks_for_a_running_task_that_prefers_it() {
             it.run_on(0);
             let stray = it.run_on(1);
             it.prefer(stray, [0]);
-            it.linux.cpus[0].avg_idle_ns = avg_idle_ns;
+            it.linux.queues.of_mut(CpuId(0)).set_avg_idle_ns(avg_idle_ns);
             block(&mut it, 0);
-            let cpu = it.linux.entities[stray.index()].cpu;
+            let cpu = it.linux.queues.entity(stray).cpu;
             assert_eq!(cpu == CpuId(0), comes, "{era:?}, {soft_affinity:?}, {avg_idle_ns}");
         }
     }
@@ -145,8 +145,8 @@ fn a_hint_that_is_out_of_date_is_dropped() {
     it.prefer(stray, [0]);
     it.prefer(stray, [1]);
     it.scanned = 0;
-    assert!(!it.ask(|linux, ctx| linux.bring_home(ctx, CpuId(0))));
+    assert!(!it.ask(|linux, ctx| linux.balancer().bring_home(ctx, CpuId(0))));
     assert_eq!(it.scanned, 1);
-    it.ask(|linux, ctx| linux.bring_home(ctx, CpuId(0)));
+    it.ask(|linux, ctx| linux.balancer().bring_home(ctx, CpuId(0)));
     assert_eq!(it.scanned, 1, "nothing is left to look at");
 }

@@ -2,12 +2,15 @@
 
 use super::*;
 use crate::policy::Policy;
+use crate::policy::linux::LinuxSettings;
 use proptest::prelude::*;
 
 fn kernel(era: LinuxEra, soft_affinity: SoftAffinity) -> Situation {
-    let mut it = situation(era, Topology);
-    it.linux.settings.soft_affinity = soft_affinity;
-    it
+    settings(LinuxSettings { era, soft_affinity, ..LinuxSettings::default() })
+}
+
+fn settings(settings: LinuxSettings) -> Situation {
+    Situation::with(settings, one_node(2, 4, 2))
 }
 
 fn posted() -> Situation {
@@ -38,10 +41,10 @@ fn a_waker_elsewhere_does_not_pull_a_task_from_the_cpus_that_it_prefers() {
     for (soft_affinity, package) in [(SoftAffinity::Ignored, 1), (SoftAffinity::POSTED, 0)] {
         let mut it = kernel(V5_2, soft_affinity);
         let (task, waker) = partners(&mut it);
-        it.linux.set_util(CpuId(0), 0);
+        it.linux.queues.of_mut(CpuId(0)).load.set_util(0);
         let found = it.wake(task, waker, true);
         assert_eq!(found / 8, package, "{soft_affinity:?}: {found}");
-        assert_eq!(it.linux.cpus[found as usize].nr_running(), 0, "{soft_affinity:?}: {found}");
+        assert_eq!(it.linux.queues.of(CpuId(found)).nr_running(), 0, "{soft_affinity:?}: {found}");
     }
 }
 
@@ -62,10 +65,10 @@ fn all_allowed_cpus_come_into_question_once_the_preferred_ones_are_used_more_by_
             let mut it = kernel(V5_2, soft_affinity);
             let (task, waker) = partners(&mut it);
             for cpu in it.machine.all_cpus().clone().iter() {
-                it.linux.set_util(cpu, others);
+                it.linux.queues.of_mut(cpu).load.set_util(others);
             }
-            it.linux.set_util(CpuId(0), inside);
-            it.linux.set_util(CpuId(8), outside);
+            it.linux.queues.of_mut(CpuId(0)).load.set_util(inside);
+            it.linux.queues.of_mut(CpuId(8)).load.set_util(outside);
             let found = it.wake(task, waker, true);
             assert_eq!(found >= 8, tips, "{soft_affinity:?}, {inside}, {outside}, {others}: {found}");
             let counted = (counter(&it, "soft_preferred"), counter(&it, "soft_allowed"));
@@ -79,7 +82,7 @@ fn a_task_that_is_not_pulled_keeps_its_old_cpu_for_a_target_wherever_that_is() {
     let mut it = posted();
     let task = it.sleep_on(12);
     it.prefer(task, 0..8);
-    it.linux.set_util(CpuId(0), 0);
+    it.linux.queues.of_mut(CpuId(0)).load.set_util(0);
     let elsewhere = it.run_on(9);
     assert_eq!(it.wake(task, elsewhere, true), 12, "its old CPU idles");
     it.run_on(12);
@@ -98,17 +101,17 @@ fn children_and_tasks_at_their_exec_go_where_they_prefer_until_that_tips() {
         let child = it.sleep_on(1);
         it.prefer(child, 0..4);
         let (inside, outside) = if tips { (1024, 0) } else { (0, 0) };
-        it.linux.set_util(CpuId(0), inside);
-        it.linux.set_util(CpuId(4), outside);
+        it.linux.queues.of_mut(CpuId(0)).load.set_util(inside);
+        it.linux.queues.of_mut(CpuId(4)).load.set_util(outside);
         let fork = Reason::Fork { parent, cpu: CpuId(2) };
-        let found = it.ask(|linux, ctx| linux.select(ctx, child, fork)).0;
+        let found = it.ask(|linux, ctx| linux.selector().select(ctx, child, fork)).0;
         assert_eq!(found >= 4, tips, "{found}");
         it.prefer(parent, 8..16);
-        it.linux.set_util(CpuId(8), inside);
-        it.linux.set_util(CpuId(0), outside);
-        it.linux.set_util(CpuId(3), 1024);
+        it.linux.queues.of_mut(CpuId(8)).load.set_util(inside);
+        it.linux.queues.of_mut(CpuId(0)).load.set_util(outside);
+        it.linux.queues.of_mut(CpuId(3)).load.set_util(1024);
         let exec = Reason::Exec { cpu: CpuId(2) };
-        let found = it.ask(|linux, ctx| linux.select(ctx, parent, exec)).0;
+        let found = it.ask(|linux, ctx| linux.selector().select(ctx, parent, exec)).0;
         assert_eq!(found < 8, tips, "{found}");
     }
 }
@@ -119,8 +122,8 @@ fn near(it: &mut Situation, busy: &[u32]) -> (TaskId, TaskId) {
     let waker = it.run_on(2);
     occupy(it, busy.iter().copied());
     it.prefer(task, [6, 7]);
-    it.linux.set_util(CpuId(6), 0);
-    it.linux.cpus[2].avg_idle_ns = 1_000_000;
+    it.linux.queues.of_mut(CpuId(6)).load.set_util(0);
+    it.linux.queues.of_mut(CpuId(2)).set_avg_idle_ns(1_000_000);
     (task, waker)
 }
 
@@ -151,7 +154,7 @@ fn the_limit_of_a_search_counts_those_that_are_not_preferred_too() {
     for (avg_idle_ns, expected) in [(1_000_000, 7), (1_024, 7), (512, 7), (0, 2)] {
         let mut it = posted();
         let (task, waker) = near(&mut it, &[0, 1, 3, 4, 6]);
-        it.linux.cpus[2].avg_idle_ns = avg_idle_ns;
+        it.linux.queues.of_mut(CpuId(2)).set_avg_idle_ns(avg_idle_ns);
         assert_eq!(it.wake(task, waker, false), expected, "idle for {avg_idle_ns} ns");
     }
 }
@@ -169,7 +172,7 @@ fn searches_that_take_longer_are_given_up_earlier() {
         it.wake(task, waker, false);
         it.scanned
     };
-    it.linux.cpus[2].avg_idle_ns = 20_000;
+    it.linux.queues.of_mut(CpuId(2)).set_avg_idle_ns(20_000);
     let at_first = looks(&mut it);
     for _ in 0..100 {
         looks(&mut it);
@@ -209,7 +212,7 @@ fn outcome(soft_affinity: SoftAffinity, steps: &[Step]) -> (String, u32) {
                 it.prefer(task, 0..16);
             }
             Step::Block(cpu) => {
-                let Some(task) = it.linux.cpus[cpu as usize].curr else { continue };
+                let Some(task) = it.linux.queues.of(CpuId(cpu)).curr() else { continue };
                 it.ask(|linux, ctx| linux.blocked(ctx, CpuId(cpu), task));
                 it.dispatch(CpuId(cpu));
                 asleep.push(task);
@@ -229,7 +232,7 @@ fn outcome(soft_affinity: SoftAffinity, steps: &[Step]) -> (String, u32) {
         }
         it.settle();
     }
-    (format!("{:?} {:?}", it.linux.cpus, it.linux.entities), it.scanned)
+    (format!("{:?} {:?}", it.linux.queues.without_strays(), it.linux.placement.wakers), it.scanned)
 }
 
 proptest! {
@@ -253,8 +256,8 @@ proptest! {
     ) {
         let cpus = |bits: u16| (0..16).filter(move |cpu| bits >> cpu & 1 == 1);
         prop_assume!(allowed & preferred != 0);
-        let mut it = situation(era, domains);
-        it.linux.settings.soft_affinity = SoftAffinity::WorkConserving;
+        let soft_affinity = SoftAffinity::WorkConserving;
+        let mut it = settings(LinuxSettings { era, domains, soft_affinity, ..LinuxSettings::default() });
         let task = it.sleep_on(old);
         let waking = it.run_on(waker);
         occupy(&mut it, cpus(busy).filter(|&cpu| cpu != waker));
@@ -264,7 +267,7 @@ proptest! {
         prop_assume!(allowed.count_ones() > 1 && allowed & preferred != allowed);
         let found = if is_new {
             let reason = Reason::Fork { parent: waking, cpu: CpuId(waker) };
-            it.ask(|linux, ctx| linux.select(ctx, task, reason)).0
+            it.ask(|linux, ctx| linux.selector().select(ctx, task, reason)).0
         } else {
             it.wake(task, waking, sync)
         };
@@ -309,7 +312,7 @@ fn a_task_at_its_exec_comes_home_if_there_is_room() {
         let task = it.run_on(9);
         it.prefer(task, 0..2);
         let exec = |it: &mut Situation| {
-            it.ask(|linux, ctx| linux.select(ctx, task, Reason::Exec { cpu: CpuId(9) })).0
+            it.ask(|linux, ctx| linux.selector().select(ctx, task, Reason::Exec { cpu: CpuId(9) })).0
         };
         assert_eq!(exec(&mut it) / 2, 0, "{era:?}");
         it.run_on(0);
