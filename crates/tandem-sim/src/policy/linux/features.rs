@@ -1,4 +1,4 @@
-//! In what the releases differ: the kernel's features, chosen by version here and nowhere else.
+//! How the releases differ: the kernel's features, chosen by version here and nowhere else.
 //!
 //! Each release is written as what has changed since the one before. Names are those of the kernel where it has one
 //! (`kernel/sched/features.h`, or the function or field that does it); a release in a comment is the one that brought
@@ -13,7 +13,7 @@ pub(super) enum DisciplineKind {
     Eevdf,
 }
 
-/// By what tasks and CPUs are measured; [`load`](super::load) describes each.
+/// What measures tasks and CPUs; `queues/load.rs` describes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoadTracking {
     /// `load.weight`.
@@ -33,7 +33,7 @@ impl LoadTracking {
     }
 }
 
-/// How a waker of many is known (`wake_wide()`).
+/// How a waker of many tasks is recognized (`wake_wide()`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WakeWide {
     Absent,
@@ -43,7 +43,7 @@ pub(super) enum WakeWide {
     OfEither,
 }
 
-/// Whose former CPU is tried (`recent_used_cpu`).
+/// Which former CPU a wake-up tries (`recent_used_cpu`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecentUsedCpu {
     Absent,
@@ -53,7 +53,7 @@ pub(super) enum RecentUsedCpu {
     Wakee,
 }
 
-/// By what the idlest group is found (`find_idlest_group()`).
+/// What the idlest group is found by (`find_idlest_group()`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdlestGroup {
     Load,
@@ -94,7 +94,7 @@ pub(super) enum NohzKick {
     Cache,
 }
 
-/// Where tasks are placed.
+/// What decides where tasks are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PlacementFeatures {
     pub wake_wide: WakeWide,
@@ -180,7 +180,7 @@ pub(super) struct DomainFeatures {
     pub imbalance_pcts: [u32; 2],
     /// Whether tasks are spread over cores, and over caches (`SD_PREFER_SIBLING`).
     pub prefers_siblings: [bool; 2],
-    /// A level that is removed hands that wish down (3.13).
+    /// A level that is removed hands that flag down (3.13).
     pub keeps_prefer_sibling: bool,
     /// A level between nodes is removed, too, if it adds nothing.
     pub removes_numa: bool,

@@ -1,7 +1,7 @@
 //! How busy a group of CPUs is, as 6.12 sees it (`struct sg_lb_stats`, `group_classify()`).
 
 use super::domains::Group;
-use super::queues::Queues;
+use super::queues::Runqueues;
 use tandem_machine::ids::TaskId;
 
 /// Kinds of groups, from what takes tasks to what gives them.
@@ -38,7 +38,7 @@ pub(super) struct GroupStats {
 
 impl GroupStats {
     /// Measures a group, as if the task `without` were not there.
-    pub fn measure(queues: &Queues, group: &Group, imbalance_pct: u32, without: Option<TaskId>) -> Self {
+    pub fn measure(queues: &Runqueues, group: &Group, imbalance_pct: u32, without: Option<TaskId>) -> Self {
         let loads = queues.loads();
         let mut stats = Self {
             load: 0,

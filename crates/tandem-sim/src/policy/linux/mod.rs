@@ -4,19 +4,19 @@
 //! it asks for it, and keep all CPUs busy.
 //!
 //! Approach, as in `kernel/sched/fair.c`:
-//! 1. Each CPU has a queue of its own ([`run_queue`], [`queues`]). On one CPU, the [`discipline`], CFS or EEVDF, decides
+//! 1. Each CPU has a queue of its own ([`queues`]). On one CPU, the [`discipline`], CFS or EEVDF, decides
 //!    which task runs and for how long.
 //! 2. A task that wakes up, is new, or begins another program, is put where there is room, and near to what
 //!    it works with ([`select`]).
 //! 3. At ticks, and when they run out of work, CPUs pull tasks from those that have more ([`balance`]),
 //!    domain by domain ([`domains`]).
-//! 4. For 2. and 3. the load of tasks and CPUs is tracked ([`load`], [`decay`]).
+//! 4. For 2. and 3. the load of tasks and CPUs is tracked (`queues/load.rs`).
 //! 5. A task may give way, to all others or to a particular one (`queues/turns.rs`).
 //! 6. Soft affinity, which no release of Linux knows, can be had as it was once posted, or otherwise
 //!    ([`soft_affinity`]).
 //! 7. A task is sent to the node of its memory, if NUMA balancing finds that out ([`numa`]).
 //!
-//! In what the releases differ is in [`features`]. [`Linux`] owns the parts and hands each event to the one that it
+//! [`features`] says how the releases differ. [`Linux`] owns the parts and hands each event to the one that it
 //! concerns; a part borrows others only while it works.
 //!
 //! A CPU ticks while it runs a task; only then, and at wake-ups, slices end. An idle CPU does not tick
@@ -35,16 +35,12 @@
 
 mod balance;
 mod counters;
-mod decay;
 mod discipline;
 mod domains;
-mod entity;
 mod features;
 mod group;
-mod load;
 mod numa;
 mod queues;
-mod run_queue;
 mod select;
 mod settings;
 #[cfg(test)]
@@ -52,10 +48,9 @@ mod situation;
 mod soft_affinity;
 #[cfg(test)]
 mod tests;
-mod timeline;
 
 pub use domains::describe as describe_domains;
-pub use entity::weight_of_nice;
+pub use queues::weight_of_nice;
 pub use settings::{Domains, LinuxEra, LinuxSettings, SoftAffinity, SpinLockKind};
 
 use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts};
@@ -109,9 +104,13 @@ impl Linux {
     }
 
     /// Makes room for tasks that have come since the last time.
+    #[inline]
     fn grow(&mut self, tasks: &[TaskFacts]) {
-        for (index, facts) in tasks.iter().enumerate().skip(self.queues.task_count()) {
-            let task = TaskId::from(index);
+        if self.queues.task_count() >= tasks.len() {
+            return;
+        }
+        for facts in &tasks[self.queues.task_count()..] {
+            let task = TaskId::from(self.queues.task_count());
             self.queues.add_task(facts.weight);
             self.placement.wakers.begin(task, CpuId(0));
             self.nodes.begin(task);
@@ -249,7 +248,7 @@ impl Policy for Linux {
 
     fn wakes_by_interrupt(&self, by: CpuId, cpu: CpuId) -> bool {
         let leaves_work =
-            self.features.ttwu_queue_on_idle && by != cpu && self.queues.of(cpu).tasks.is_empty();
+            self.features.ttwu_queue_on_idle && by != cpu && self.queues.of(cpu).tasks().is_empty();
         leaves_work || !self.domains.share_cache(by, cpu)
     }
 

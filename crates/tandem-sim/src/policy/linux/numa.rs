@@ -13,8 +13,7 @@
 use super::Context;
 use super::counters::BalanceCounters;
 use super::domains::{DomainTree, Flags};
-use super::queues::Queues;
-use super::run_queue::Push;
+use super::queues::{Push, Queues, Runqueues};
 use crate::policy::NodePreference;
 use tandem_machine::ids::{CpuId, NodeId, TaskId};
 
@@ -78,7 +77,7 @@ impl Nodes {
     pub fn degrades_locality(
         &self,
         ctx: &Context<'_>,
-        queues: &Queues,
+        queues: &Runqueues,
         task: TaskId,
         to: CpuId,
         to_idles: bool,
@@ -92,7 +91,7 @@ impl Nodes {
         if from == preferred {
             let queue = queues.of(entity.cpu);
             let at_home = |task: &TaskId| self.of(*task).is_some_and(|numa| numa.node == from);
-            let others_would_go = !queue.tasks.waiting().chain(queue.curr()).all(|task| at_home(&task));
+            let others_would_go = !queue.tasks().waiting().chain(queue.curr()).all(|task| at_home(&task));
             return others_would_go.then_some(true);
         }
         if to == preferred {

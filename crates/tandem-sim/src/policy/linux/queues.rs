@@ -4,90 +4,45 @@
 //! Problem: a task that comes, goes or moves changes its queue, the state of the discipline, the tracked load and the set
 //! of idle CPUs, and these must agree.
 //!
-//! Approach: [`Queues`] owns all four, and whoever places or balances tasks asks it to move them. Which task runs when is
-//! the [`Discipline`]'s to say; when it is asked is in `turns.rs`.
+//! Approach: [`Queues`] owns all four. What only looks, such as placement, borrows the [`Runqueues`] in it; balancing asks
+//! for moves. Which task runs when is the [`Discipline`]'s to say; when it is asked is in `turns.rs`.
 
+mod decay;
+mod entity;
+mod load;
+mod run_queue;
+mod timeline;
 mod turns;
+
+pub use entity::weight_of_nice;
+pub(super) use entity::{Entity, NICE_0_WEIGHT, scale};
+pub(super) use load::{FULL_USE, Loads};
+pub(super) use run_queue::{Push, RunQueue};
+pub(super) use timeline::Timeline;
 
 use super::Context;
 use super::counters::QueueCounters;
 use super::discipline::{Coming, Discipline};
-use super::entity::Entity;
 use super::features::{Features, LoadTracking};
-use super::load::Loads;
-use super::run_queue::RunQueue;
 use super::settings::{LinuxSettings, Tunables};
 use super::soft_affinity::{Strays, Way};
 use crate::policy::Reason;
+use std::ops::Deref;
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// The queues of all CPUs and their tasks.
+/// The queues of all CPUs and their tasks, to look at.
 #[derive(Clone, Debug)]
-pub(super) struct Queues {
+pub(super) struct Runqueues {
     cpus: Vec<RunQueue>,
     entities: Vec<Entity>,
     /// CPUs that idle and have nothing in their queue.
     idle: CpuMask,
-    discipline: Discipline,
     load: LoadTracking,
-    strays: Strays,
-    /// Positions in the lists of tasks that have been given out.
-    list_positions: u64,
-    tick_period_ns: u64,
-    steal_clock: bool,
-    lru_tasks: bool,
-    cpu_load_history: bool,
-    idle_sample_is_capped: bool,
-    pub(super) counters: QueueCounters,
 }
 
-impl Queues {
-    /// Empty queues for all CPUs of the machine.
-    pub fn new(
-        settings: &LinuxSettings,
-        features: &Features,
-        tunables: &Tunables,
-        machine: &Machine,
-    ) -> Self {
-        let cpus = machine.cpu_count();
-        let tick_period_ns = settings.tick_period_ns();
-        Self {
-            cpus: vec![RunQueue::new(tunables.migration_cost_ns); cpus],
-            entities: Vec::new(),
-            idle: machine.all_cpus().clone(),
-            discipline: Discipline::new(features, tunables, cpus, tick_period_ns),
-            load: features.load,
-            strays: Strays::new(settings.soft_affinity, cpus),
-            list_positions: 0,
-            tick_period_ns,
-            steal_clock: settings.steal_clock,
-            lru_tasks: features.balance.lru_tasks,
-            cpu_load_history: features.cpu_load_history,
-            idle_sample_is_capped: features.idle_sample_is_capped,
-            counters: QueueCounters::default(),
-        }
-    }
-
-    /// Makes room for one more task, of this weight.
-    pub fn add_task(&mut self, weight: u32) {
-        let entity = Entity::new(weight, CpuId(0));
-        self.discipline.begin(TaskId::from(self.entities.len()), entity.weight);
-        self.entities.push(entity);
-    }
-
-    /// Forgets what is known under the number of a task that is new, and was born on this CPU.
-    pub fn begin(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId) {
-        let mut entity = Entity::new(ctx.tasks[task.index()].weight, cpu);
-        self.discipline.begin(task, entity.weight);
-        self.advance_clock(ctx, cpu);
-        let queue = &self.cpus[cpu.index()];
-        let slice_ns = self.discipline.first_slice_ns(&queue.tasks, task);
-        self.load.start(queue, &mut entity, slice_ns);
-        self.entities[task.index()] = entity;
-    }
-
+impl Runqueues {
     /// How many tasks there is room for.
     #[inline]
     pub fn task_count(&self) -> usize {
@@ -112,12 +67,6 @@ impl Queues {
         &self.cpus[cpu.index()]
     }
 
-    /// The queue of a CPU, to ask it for something.
-    #[inline]
-    pub fn of_mut(&mut self, cpu: CpuId) -> &mut RunQueue {
-        &mut self.cpus[cpu.index()]
-    }
-
     /// The queues of all CPUs.
     #[inline]
     pub fn all(&self) -> &[RunQueue] {
@@ -136,6 +85,92 @@ impl Queues {
         Loads { tracking: self.load, cpus: &self.cpus, entities: &self.entities }
     }
 
+    /// Whether the task runs.
+    #[inline]
+    pub fn is_running(&self, task: TaskId) -> bool {
+        self.of(self.entity(task).cpu).curr() == Some(task)
+    }
+}
+
+/// The queues of all CPUs and their tasks, to change.
+#[derive(Clone, Debug)]
+pub(super) struct Queues {
+    rqs: Runqueues,
+    discipline: Discipline,
+    strays: Strays,
+    /// Positions in the lists of tasks that have been given out.
+    list_positions: u64,
+    tick_period_ns: u64,
+    steal_clock: bool,
+    lru_tasks: bool,
+    cpu_load_history: bool,
+    idle_sample_is_capped: bool,
+    pub(super) counters: QueueCounters,
+}
+
+/// What may change the queues may look at them.
+impl Deref for Queues {
+    type Target = Runqueues;
+
+    #[inline]
+    fn deref(&self) -> &Runqueues {
+        &self.rqs
+    }
+}
+
+impl Queues {
+    /// Empty queues for all CPUs of the machine.
+    pub fn new(
+        settings: &LinuxSettings,
+        features: &Features,
+        tunables: &Tunables,
+        machine: &Machine,
+    ) -> Self {
+        let cpus = machine.cpu_count();
+        let tick_period_ns = settings.tick_period_ns();
+        Self {
+            rqs: Runqueues {
+                cpus: vec![RunQueue::new(tunables.migration_cost_ns); cpus],
+                entities: Vec::new(),
+                idle: machine.all_cpus().clone(),
+                load: features.load,
+            },
+            discipline: Discipline::new(features, tunables, cpus, tick_period_ns),
+            strays: Strays::new(settings.soft_affinity, cpus),
+            list_positions: 0,
+            tick_period_ns,
+            steal_clock: settings.steal_clock,
+            lru_tasks: features.balance.lru_tasks,
+            cpu_load_history: features.cpu_load_history,
+            idle_sample_is_capped: features.idle_sample_is_capped,
+            counters: QueueCounters::default(),
+        }
+    }
+
+    /// Makes room for one more task, of this weight.
+    pub fn add_task(&mut self, weight: u32) {
+        let entity = Entity::new(weight, CpuId(0));
+        self.discipline.begin(TaskId::from(self.rqs.entities.len()), entity.weight);
+        self.rqs.entities.push(entity);
+    }
+
+    /// Forgets what is known under the number of a task that is new, and was born on this CPU.
+    pub fn begin(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId) {
+        let mut entity = Entity::new(ctx.tasks[task.index()].weight, cpu);
+        self.discipline.begin(task, entity.weight);
+        self.advance_clock(ctx, cpu);
+        let queue = &self.rqs.cpus[cpu.index()];
+        let slice_ns = self.discipline.first_slice_ns(&queue.tasks, task);
+        self.rqs.load.start(queue, &mut entity, slice_ns);
+        self.rqs.entities[task.index()] = entity;
+    }
+
+    /// The queue of a CPU, to ask it for something.
+    #[inline]
+    pub fn of_mut(&mut self, cpu: CpuId) -> &mut RunQueue {
+        &mut self.rqs.cpus[cpu.index()]
+    }
+
     /// Which CPUs may have tasks that prefer others.
     pub fn strays(&self) -> &Strays {
         &self.strays
@@ -151,15 +186,9 @@ impl Queues {
         self.strays.way(ctx, task, self.entity(task).cpu, to)
     }
 
-    /// Whether the task runs.
-    #[inline]
-    pub fn is_running(&self, task: TaskId) -> bool {
-        self.of(self.entity(task).cpu).curr() == Some(task)
-    }
-
     /// How long ago the task, queued or running, last ran, by the clock of its CPU, ns.
     pub fn ran_ago_ns(&mut self, ctx: &Context<'_>, task: TaskId) -> u64 {
-        let Entity { cpu, exec_start_ns, .. } = self.entities[task.index()];
+        let Entity { cpu, exec_start_ns, .. } = self.rqs.entities[task.index()];
         self.advance_clock(ctx, cpu);
         self.of(cpu).clock.task_ns.saturating_sub(exec_start_ns)
     }
@@ -167,13 +196,13 @@ impl Queues {
     #[inline]
     fn advance_clock(&mut self, ctx: &Context<'_>, cpu: CpuId) {
         let stolen_ns = if self.steal_clock { ctx.stolen_ns[cpu.index()] } else { 0 };
-        self.cpus[cpu.index()].clock.advance(ctx.now_ns, stolen_ns);
+        self.rqs.cpus[cpu.index()].clock.advance(ctx.now_ns, stolen_ns);
     }
 
     /// Tells the CPU to decide anew, unless it has been told already.
     #[inline]
     pub fn reschedule(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
-        if self.cpus[cpu.index()].tell() {
+        if self.rqs.cpus[cpu.index()].tell() {
             ctx.kicked.push(cpu);
         }
     }
@@ -181,10 +210,10 @@ impl Queues {
     /// Charges the running task of the CPU up to now (`update_curr()`).
     fn charge(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
         self.advance_clock(ctx, cpu);
-        let queue = &self.cpus[cpu.index()];
+        let queue = &self.rqs.cpus[cpu.index()];
         let Some(task) = queue.curr() else { return };
         let now_ns = queue.clock.task_ns;
-        let entity = &mut self.entities[task.index()];
+        let entity = &mut self.rqs.entities[task.index()];
         let ran_ns = now_ns - entity.exec_start_ns;
         if ran_ns == 0 {
             return;
@@ -200,46 +229,46 @@ impl Queues {
     /// with the clock of the CPU advanced.
     #[inline]
     fn track(&mut self, task: TaskId) {
-        let entity = &mut self.entities[task.index()];
-        let queue = &mut self.cpus[entity.cpu.index()];
+        let entity = &mut self.rqs.entities[task.index()];
+        let queue = &mut self.rqs.cpus[entity.cpu.index()];
         let runs = queue.curr() == Some(task);
-        self.load.track(queue, entity, runs);
+        self.rqs.load.track(queue, entity, runs);
     }
 
     /// Brings the load measures of a CPU up to date, which an idle CPU does not do by itself
     /// (`update_idle_cpu_load()`, later `update_blocked_averages()`).
     pub fn refresh_load(&mut self, ctx: &Context<'_>, cpu: CpuId) {
         self.advance_clock(ctx, cpu);
-        self.load.track_cpu(&mut self.cpus[cpu.index()]);
+        self.rqs.load.track_cpu(&mut self.rqs.cpus[cpu.index()]);
         self.update_history(ctx, cpu);
     }
 
     /// Takes the present load of a CPU into the averages of its past loads, if there are such.
     fn update_history(&mut self, ctx: &Context<'_>, cpu: CpuId) {
         if self.cpu_load_history {
-            self.load.update_history(&mut self.cpus[cpu.index()], ctx.now_ns / self.tick_period_ns);
+            self.rqs.load.update_history(&mut self.rqs.cpus[cpu.index()], ctx.now_ns / self.tick_period_ns);
         }
     }
 
     /// Puts a task into the queue of a CPU.
     fn insert(&mut self, task: TaskId, cpu: CpuId) {
-        let entity = &mut self.entities[task.index()];
+        let entity = &mut self.rqs.entities[task.index()];
         debug_assert!(!entity.queued, "queued twice");
         let key = self.discipline.enqueue(cpu, task);
-        self.cpus[cpu.index()].tasks.insert(key, task, entity.weight);
+        self.rqs.cpus[cpu.index()].tasks.insert(key, task, entity.weight);
         entity.queued = true;
-        self.idle.remove(cpu);
+        self.rqs.idle.remove(cpu);
     }
 
     /// Takes a task out of the queue of a CPU.
     fn remove(&mut self, task: TaskId, cpu: CpuId) {
-        let entity = &mut self.entities[task.index()];
-        let queue = &mut self.cpus[cpu.index()];
+        let entity = &mut self.rqs.entities[task.index()];
+        let queue = &mut self.rqs.cpus[cpu.index()];
         let key = self.discipline.dequeue(cpu, task);
         queue.tasks.remove(key, task, entity.weight);
         entity.queued = false;
         if queue.is_idling() && queue.tasks.none_waits() {
-            self.idle.insert(cpu);
+            self.rqs.idle.insert(cpu);
         }
     }
 
@@ -247,10 +276,10 @@ impl Queues {
     /// (`is_foreign`), is new to it; it may preempt what runs there.
     fn join(&mut self, ctx: &mut Context<'_>, task: TaskId, is_foreign: bool, coming: Coming) {
         self.track(task);
-        let entity = &mut self.entities[task.index()];
+        let entity = &mut self.rqs.entities[task.index()];
         let cpu = entity.cpu;
-        let queue = &mut self.cpus[cpu.index()];
-        self.load.count_in(queue, entity, is_foreign);
+        let queue = &mut self.rqs.cpus[cpu.index()];
+        self.rqs.load.count_in(queue, entity, is_foreign);
         self.discipline.place(cpu, &queue.tasks, task, coming);
         entity.is_new = false;
         self.move_to_list_head(task);
@@ -262,21 +291,21 @@ impl Queues {
     /// A task that waits leaves the queue of its CPU, which is charged up to now.
     fn leave(&mut self, task: TaskId, cpu: CpuId) {
         self.track(task);
-        let queue = &mut self.cpus[cpu.index()];
-        self.load.count_out(queue, &self.entities[task.index()]);
+        let queue = &mut self.rqs.cpus[cpu.index()];
+        self.rqs.load.count_out(queue, &self.rqs.entities[task.index()]);
         self.discipline.leaves(cpu, &queue.tasks, task);
         self.remove(task, cpu);
-        self.discipline.left_waiting(cpu, &self.cpus[cpu.index()].tasks, task);
+        self.discipline.left_waiting(cpu, &self.rqs.cpus[cpu.index()].tasks, task);
     }
 
     fn move_to_list_head(&mut self, task: TaskId) {
         self.list_positions += 1;
-        self.entities[task.index()].list_position = self.list_positions;
+        self.rqs.entities[task.index()].list_position = self.list_positions;
     }
 
     /// Lets a task that has come into the queue of a CPU preempt what runs there, if it should.
     fn preempt(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
-        let queue = &self.cpus[cpu.index()];
+        let queue = &self.rqs.cpus[cpu.index()];
         if queue.is_told() {
             return;
         }
@@ -296,19 +325,19 @@ impl Queues {
         if let Reason::Wake { cpu: waker_cpu, .. } = reason {
             self.counters.ttwu_count += 1;
             self.counters.ttwu_local += u64::from(waker_cpu == cpu);
-            self.cpus[cpu.index()].idle_ended(ctx.now_ns, self.idle_sample_is_capped);
+            self.rqs.cpus[cpu.index()].idle_ended(ctx.now_ns, self.idle_sample_is_capped);
         }
-        if self.entities[task.index()].delayed {
-            if coming == Coming::Woken && self.entities[task.index()].cpu == cpu {
+        if self.rqs.entities[task.index()].delayed {
+            if coming == Coming::Woken && self.rqs.entities[task.index()].cpu == cpu {
                 return self.requeue_delayed(ctx, task);
             }
             self.leave_at_last(ctx, task);
         }
-        let from = self.entities[task.index()].cpu;
+        let from = self.rqs.entities[task.index()].cpu;
         let is_foreign = from != cpu || coming == Coming::New;
         if coming == Coming::New && self.discipline.places_at_birth() {
             self.charge(ctx, from);
-            self.discipline.place_at_birth(from, &self.cpus[from.index()].tasks, task);
+            self.discipline.place_at_birth(from, &self.rqs.cpus[from.index()].tasks, task);
         }
         if from != cpu {
             self.advance_clock(ctx, from);
@@ -319,7 +348,7 @@ impl Queues {
 
     /// Moves a task that waits, and is not leaving, from one queue to another, and lets it preempt there.
     pub fn move_queued(&mut self, ctx: &mut Context<'_>, task: TaskId, from: CpuId, to: CpuId) {
-        debug_assert!(!self.entities[task.index()].delayed, "a task that is leaving stays where it is");
+        debug_assert!(!self.rqs.entities[task.index()].delayed, "a task that is leaving stays where it is");
         self.charge(ctx, from);
         self.charge(ctx, to);
         self.leave(task, from);
@@ -331,10 +360,10 @@ impl Queues {
     fn change_cpu(&mut self, task: TaskId, to: CpuId) {
         self.track(task);
         let clock_ns = self.of(to).clock.task_ns;
-        let entity = &mut self.entities[task.index()];
+        let entity = &mut self.rqs.entities[task.index()];
         let from = entity.cpu;
         if !entity.is_new {
-            self.load.forget(&mut self.cpus[from.index()], entity);
+            self.rqs.load.forget(&mut self.rqs.cpus[from.index()], entity);
         }
         entity.averages.move_to(clock_ns);
         self.discipline.migrate(task, from, to);
@@ -344,40 +373,40 @@ impl Queues {
 
     /// Takes a task that was leaving out of its queue for good.
     pub fn leave_at_last(&mut self, ctx: &mut Context<'_>, task: TaskId) {
-        let cpu = self.entities[task.index()].cpu;
+        let cpu = self.rqs.entities[task.index()].cpu;
         self.charge(ctx, cpu);
         self.leave(task, cpu);
         self.discipline.end_delay(task);
-        self.entities[task.index()].delayed = false;
-        self.cpus[cpu.index()].tasks.end_delay();
+        self.rqs.entities[task.index()].delayed = false;
+        self.rqs.cpus[cpu.index()].tasks.end_delay();
     }
 
     /// A task that was leaving wakes up: it stays, and may preempt.
     fn requeue_delayed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         self.counters.delayed_stayed += 1;
-        let cpu = self.entities[task.index()].cpu;
+        let cpu = self.rqs.entities[task.index()].cpu;
         self.charge(ctx, cpu);
         self.track(task);
-        if self.discipline.requeues_delayed(cpu, &self.cpus[cpu.index()].tasks, task) {
+        if self.discipline.requeues_delayed(cpu, &self.rqs.cpus[cpu.index()].tasks, task) {
             self.remove(task, cpu);
-            self.discipline.place(cpu, &self.cpus[cpu.index()].tasks, task, Coming::Woken);
+            self.discipline.place(cpu, &self.rqs.cpus[cpu.index()].tasks, task, Coming::Woken);
             self.insert(task, cpu);
         }
-        self.entities[task.index()].delayed = false;
-        self.cpus[cpu.index()].tasks.end_delay();
+        self.rqs.entities[task.index()].delayed = false;
+        self.rqs.cpus[cpu.index()].tasks.end_delay();
         self.preempt(ctx, cpu, task);
     }
 
     /// The task, in no queue, has ended.
     pub fn exited(&mut self, ctx: &mut Context<'_>, task: TaskId) {
-        if self.entities[task.index()].delayed {
+        if self.rqs.entities[task.index()].delayed {
             self.leave_at_last(ctx, task);
         }
-        let cpu = self.entities[task.index()].cpu;
+        let cpu = self.rqs.entities[task.index()].cpu;
         self.advance_clock(ctx, cpu);
         self.track(task);
-        let entity = &mut self.entities[task.index()];
-        self.load.forget(&mut self.cpus[cpu.index()], entity);
+        let entity = &mut self.rqs.entities[task.index()];
+        self.rqs.load.forget(&mut self.rqs.cpus[cpu.index()], entity);
         entity.is_new = false;
     }
 }
@@ -386,7 +415,7 @@ impl Queues {
 #[cfg(test)]
 impl Queues {
     pub fn entity_mut(&mut self, task: TaskId) -> &mut Entity {
-        &mut self.entities[task.index()]
+        &mut self.rqs.entities[task.index()]
     }
 
     pub fn discipline_mut(&mut self) -> &mut Discipline {
@@ -395,7 +424,7 @@ impl Queues {
 
     /// The same, as if nothing were known of soft affinity.
     pub fn without_strays(&self) -> Self {
-        let cpus = self.cpus.len();
+        let cpus = self.rqs.cpus.len();
         Self { strays: Strays::new(crate::policy::linux::SoftAffinity::Ignored, cpus), ..self.clone() }
     }
 
@@ -408,7 +437,7 @@ impl Queues {
 
     /// Changes what the discipline keeps of a task that may wait.
     pub fn replace(&mut self, task: TaskId, change: impl FnOnce(&mut Discipline)) {
-        let Entity { cpu, queued, .. } = self.entities[task.index()];
+        let Entity { cpu, queued, .. } = self.rqs.entities[task.index()];
         if queued {
             self.remove(task, cpu);
         }
@@ -420,16 +449,16 @@ impl Queues {
 
     pub fn is_eligible(&mut self, task: TaskId) -> bool {
         let cpu = self.entity(task).cpu;
-        !self.discipline.delays_dequeue(cpu, &self.cpus[cpu.index()].tasks, task)
+        !self.discipline.delays_dequeue(cpu, &self.rqs.cpus[cpu.index()].tasks, task)
     }
 
     pub fn note_lag(&mut self, task: TaskId) -> i64 {
         let cpu = self.entity(task).cpu;
-        self.discipline.leaves(cpu, &self.cpus[cpu.index()].tasks, task);
+        self.discipline.leaves(cpu, &self.rqs.cpus[cpu.index()].tasks, task);
         self.discipline.eevdf_mut().task_mut(task).lag
     }
 
     pub fn choose(&mut self, cpu: CpuId) -> Option<TaskId> {
-        self.discipline.pick(cpu, &self.cpus[cpu.index()].tasks)
+        self.discipline.pick(cpu, &self.rqs.cpus[cpu.index()].tasks)
     }
 }

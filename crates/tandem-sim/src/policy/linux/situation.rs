@@ -1,6 +1,6 @@
 //! A scheduler in a situation that a test sets up by hand, and a small loop of ticks to see what comes of it.
 
-use super::run_queue::RunQueue;
+use super::queues::RunQueue;
 use super::*;
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;

@@ -1,7 +1,7 @@
 //! The scheduler on one and two CPUs, driven by hand: ticks come as time passes, kicks are answered at once.
 
 use super::discipline::Discipline;
-use super::entity::Entity;
+use super::queues::Entity;
 use super::*;
 use proptest::prelude::*;
 use std::sync::Arc;

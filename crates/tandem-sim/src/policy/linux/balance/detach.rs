@@ -11,7 +11,7 @@
 use super::{Attempt, Balancer, Idleness, Imbalance, Unit};
 use crate::policy::Context;
 use crate::policy::linux::domains::Flags;
-use crate::policy::linux::run_queue::Push;
+use crate::policy::linux::queues::Push;
 use crate::policy::linux::soft_affinity::Way;
 use tandem_machine::ids::{CpuId, TaskId};
 
@@ -100,7 +100,7 @@ impl Balancer<'_> {
     fn next_in_list(&self, cpu: CpuId, last: Option<u64>) -> Option<TaskId> {
         let position = |task: &TaskId| self.queues.entity(*task).list_position;
         let staying = |task: &TaskId| !self.queues.entity(*task).delayed;
-        let queued = self.queues.of(cpu).tasks.waiting().filter(staying);
+        let queued = self.queues.of(cpu).tasks().waiting().filter(staying);
         if self.features.lru_tasks {
             queued.filter(|task| last.is_none_or(|last| position(task) > last)).min_by_key(position)
         } else {

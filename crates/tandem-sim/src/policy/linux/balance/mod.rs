@@ -13,7 +13,6 @@
 //!   and of two CPUs that want to balance a level between nodes neither waits.
 //! - A task that may not run on the CPU that balances is not offered to the other CPUs of its group.
 //! - CPUs are equal and lose no capacity to interrupts or real-time tasks; there is no packing.
-//! - Tasks do not prefer NUMA nodes (no automatic NUMA balancing).
 
 mod by_kind;
 mod by_load;
@@ -27,7 +26,7 @@ use super::counters::BalanceCounters;
 use super::domains::{DomainTree, Flags, Group};
 use super::features::BalanceFeatures;
 use super::numa::Nodes;
-use super::queues::Queues;
+use super::queues::{Queues, Runqueues};
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 
@@ -120,7 +119,7 @@ enum Outcome {
 /// What an attempt sees when it looks for what should move.
 #[derive(Clone, Copy)]
 struct Search<'a> {
-    queues: &'a Queues,
+    queues: &'a Runqueues,
     domains: &'a DomainTree,
     /// CPUs that are out of the question.
     pinned: &'a CpuMask,

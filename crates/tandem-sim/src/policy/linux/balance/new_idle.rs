@@ -10,7 +10,7 @@
 use super::{Attempt, Balancer, Idleness, Outcome};
 use crate::policy::Context;
 use crate::policy::linux::domains::Flags;
-use crate::policy::linux::run_queue::Push;
+use crate::policy::linux::queues::Push;
 use crate::policy::linux::soft_affinity::Way;
 use tandem_machine::ids::{CpuId, TaskId};
 
@@ -89,7 +89,7 @@ impl Balancer<'_> {
             at = from;
             *ctx.peers_scanned += u32::from(from != cpu);
             let queue = self.queues.of(from);
-            let waiting = || queue.tasks.waiting().filter(|&task| !self.queues.entity(task).delayed);
+            let waiting = || queue.tasks().waiting().filter(|&task| !self.queues.entity(task).delayed);
             let comes_home = |task: &TaskId| self.queues.way(ctx, *task, cpu) == Way::Home;
             let stray = waiting().find(comes_home);
             if let Some(task) = stray {

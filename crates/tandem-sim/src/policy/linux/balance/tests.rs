@@ -88,7 +88,7 @@ fn cache_hot_tasks_stay_until_enough_attempts_have_failed() {
         let cpu = CpuId(1);
         let attempt = Attempt { cpu, by: cpu, at: it.linux.domains.of(cpu).start, idleness: Idleness::Idle };
         // It has just been preempted.
-        let clock = it.linux.queues.of(CpuId(0)).clock.task_ns;
+        let clock = it.linux.queues.of(CpuId(0)).clock_ns();
         it.linux.queues.entity_mut(waiting).exec_start_ns = clock;
         it.now_ns += 100_000;
         let mut failures = 0;

@@ -22,8 +22,8 @@
 //! off or unused by default; `child_runs_first`, off by default.
 
 use super::{Coming, scale, virtual_time};
+use crate::policy::linux::queues::Timeline;
 use crate::policy::linux::settings::Tunables;
-use crate::policy::linux::timeline::Timeline;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// What CFS keeps of the queue of a CPU.
@@ -194,6 +194,7 @@ impl Cfs {
     }
 
     /// The task that the CPU should run next (`pick_next_entity()`).
+    #[inline]
     pub fn pick(&mut self, cpu: CpuId, tasks: &Timeline) -> Option<TaskId> {
         let (least, second) = self.first_two(tasks)?;
         let queue = &self.queues[cpu.index()];

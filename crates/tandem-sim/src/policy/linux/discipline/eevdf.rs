@@ -21,8 +21,8 @@
 //! leaving is not counted among those that run, as later releases have it.
 
 use super::{Coming, virtual_time};
+use crate::policy::linux::queues::Timeline;
 use crate::policy::linux::settings::Tunables;
-use crate::policy::linux::timeline::Timeline;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// What EEVDF keeps of the queue of a CPU.

@@ -13,10 +13,9 @@ mod eevdf;
 pub(super) use cfs::Cfs;
 pub(super) use eevdf::Eevdf;
 
-use super::entity::{NICE_0_WEIGHT, scale};
 use super::features::{DisciplineKind, Features};
+use super::queues::{NICE_0_WEIGHT, Timeline, scale};
 use super::settings::Tunables;
-use super::timeline::Timeline;
 use crate::policy::Reason;
 use tandem_machine::ids::{CpuId, TaskId};
 

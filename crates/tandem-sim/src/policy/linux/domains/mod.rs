@@ -5,7 +5,7 @@
 //! built as the kernel builds it: one level after the other, then levels that add nothing are removed. Which
 //! levels there are, and their constants, is in `level.rs`.
 //!
-//! [`Domains::Flat`](super::Domains::Flat) replaces the levels by one over all CPUs without flags of its own, as
+//! [`Domains::Flat`] replaces the levels by one over all CPUs without flags of its own, as
 //! `set_sched_topology()` does in Xen's flat-domain patch. No CPU then shares a cache with another as far as the
 //! scheduler knows: [`DomainTree::llc_size`] is 1. Levels for NUMA nodes, if the kernel sees nodes, stay.
 

@@ -27,15 +27,15 @@ impl Queues {
     /// kick.
     pub fn begin_decision(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
         self.counters.sched_count += 1;
-        self.cpus[cpu.index()].tell();
+        self.rqs.cpus[cpu.index()].tell();
         self.charge(ctx, cpu);
     }
 
     /// The task that the CPU should run next, once those that are leaving and have their turn are gone.
     pub fn pick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) -> Option<TaskId> {
         loop {
-            let chosen = self.discipline.pick(cpu, &self.cpus[cpu.index()].tasks)?;
-            if !self.entities[chosen.index()].delayed {
+            let chosen = self.discipline.pick(cpu, &self.rqs.cpus[cpu.index()].tasks)?;
+            if !self.rqs.entities[chosen.index()].delayed {
                 return Some(chosen);
             }
             self.leave_at_last(ctx, chosen);
@@ -44,7 +44,7 @@ impl Queues {
 
     /// A CPU has decided what to run.
     pub fn end_decision(&mut self, ctx: &Context<'_>, cpu: CpuId, next: Option<TaskId>) {
-        let queue = &mut self.cpus[cpu.index()];
+        let queue = &mut self.rqs.cpus[cpu.index()];
         queue.has_decided();
         match next {
             Some(task) if queue.curr() == next => self.discipline.goes_on(task),
@@ -55,16 +55,16 @@ impl Queues {
             }
             None => {
                 self.counters.sched_goidle += u64::from(queue.idle(ctx.now_ns));
-                self.idle.insert(cpu);
+                self.rqs.idle.insert(cpu);
             }
         }
     }
 
     /// Puts the running task of the CPU, which can go on, back into the queue.
     pub fn put_back_current(&mut self, cpu: CpuId) {
-        if let Some(task) = self.cpus[cpu.index()].curr() {
+        if let Some(task) = self.rqs.cpus[cpu.index()].curr() {
             self.track(task);
-            self.cpus[cpu.index()].tasks.stop();
+            self.rqs.cpus[cpu.index()].tasks.stop();
             self.insert(task, cpu);
         }
     }
@@ -73,8 +73,8 @@ impl Queues {
     fn set_current(&mut self, cpu: CpuId, task: TaskId) {
         self.track(task);
         self.remove(task, cpu);
-        let queue = &mut self.cpus[cpu.index()];
-        let entity = &mut self.entities[task.index()];
+        let queue = &mut self.rqs.cpus[cpu.index()];
+        let entity = &mut self.rqs.entities[task.index()];
         queue.tasks.run(task, entity.weight);
         entity.exec_start_ns = queue.clock.task_ns;
         self.discipline.set_next(task);
@@ -88,7 +88,7 @@ impl Queues {
         self.charge(ctx, cpu);
         self.track(task);
         self.update_history(ctx, cpu);
-        if self.discipline.tick(cpu, &self.cpus[cpu.index()].tasks, task) {
+        if self.discipline.tick(cpu, &self.rqs.cpus[cpu.index()].tasks, task) {
             self.counters.slices_ended += 1;
             self.reschedule(ctx, cpu);
         }
@@ -97,16 +97,16 @@ impl Queues {
     /// The task on the CPU leaves it, and the queue if the discipline has it.
     pub fn blocked(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         self.charge(ctx, cpu);
-        if self.discipline.delays_dequeue(cpu, &self.cpus[cpu.index()].tasks, task) {
+        if self.discipline.delays_dequeue(cpu, &self.rqs.cpus[cpu.index()].tasks, task) {
             self.counters.delayed += 1;
             self.put_back_current(cpu);
-            self.entities[task.index()].delayed = true;
-            self.cpus[cpu.index()].tasks.delay();
+            self.rqs.entities[task.index()].delayed = true;
+            self.rqs.cpus[cpu.index()].tasks.delay();
             return;
         }
         self.track(task);
-        let queue = &mut self.cpus[cpu.index()];
-        self.load.count_out(queue, &self.entities[task.index()]);
+        let queue = &mut self.rqs.cpus[cpu.index()];
+        self.rqs.load.count_out(queue, &self.rqs.entities[task.index()]);
         self.discipline.leaves(cpu, &queue.tasks, task);
         queue.tasks.stop();
         self.discipline.left_running(cpu, &queue.tasks, task);
@@ -115,7 +115,7 @@ impl Queues {
     /// The task on the CPU gives way to whatever comes next.
     pub fn yields(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         self.counters.yld_count += 1;
-        if !self.cpus[cpu.index()].tasks.none_waits() {
+        if !self.rqs.cpus[cpu.index()].tasks.none_waits() {
             self.charge(ctx, cpu);
             self.discipline.yields(cpu, task);
         }

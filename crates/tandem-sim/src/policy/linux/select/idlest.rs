@@ -7,15 +7,15 @@ use crate::policy::Context;
 use crate::policy::linux::domains::{DomainTree, Flags, Group};
 use crate::policy::linux::features::{IdlestGroup, PlacementFeatures};
 use crate::policy::linux::group::{GroupKind, GroupStats, tolerated_numa_imbalance};
-use crate::policy::linux::load::FULL_USE;
-use crate::policy::linux::queues::Queues;
+use crate::policy::linux::queues::FULL_USE;
+use crate::policy::linux::queues::Runqueues;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// A search for the idlest CPU.
 #[derive(Clone, Copy)]
 pub(super) struct Idlest<'a> {
-    pub queues: &'a Queues,
+    pub queues: &'a Runqueues,
     pub domains: &'a DomainTree,
     pub features: &'a PlacementFeatures,
     pub task: TaskId,

@@ -19,7 +19,7 @@ use super::counters::PlacementCounters;
 use super::domains::DomainTree;
 use super::domains::Flags;
 use super::features::{PlacementFeatures, RecentUsedCpu, WakeWide};
-use super::queues::Queues;
+use super::queues::Runqueues;
 use super::{Context, SoftAffinity};
 use crate::policy::Reason;
 use idlest::Idlest;
@@ -56,7 +56,7 @@ pub(super) struct Placement {
 
 /// Chooses CPUs for tasks. It sees the queues and changes none.
 pub(super) struct Selector<'a> {
-    pub queues: &'a Queues,
+    pub queues: &'a Runqueues,
     pub domains: &'a mut DomainTree,
     pub placement: &'a mut Placement,
     pub features: &'a PlacementFeatures,
@@ -108,7 +108,7 @@ impl Selector<'_> {
         if self.features.recent_used_cpu == RecentUsedCpu::Waker
             && let Some(waker) = wake.waker
             && wake.within.contains(wake.cpu)
-            && !self.wake_affine(wake).is_wide()
+            && !self.wake_affine(&wake).is_wide()
         {
             // For when the waker itself is woken next.
             self.placement.wakers.set_recent_cpu(waker, wake.cpu);
@@ -126,13 +126,13 @@ impl Selector<'_> {
             self.domains.domain(at).tunables.flags.contains(Flags::WAKE_AFFINE)
                 && self.domains.span(at).cpus.contains(wake.prev)
         })?;
-        let affine = self.wake_affine(wake);
+        let affine = self.wake_affine(&wake);
         let pull = wake.cpu != wake.prev && !affine.is_wide() && affine.pulls(ctx, common);
         self.placement.counters.ttwu_move_affine += u64::from(pull);
         Some(if pull { wake.cpu } else { wake.prev })
     }
 
-    fn wake_affine<'a>(&'a self, wake: WakeUp<'a>) -> WakeAffine<'a> {
+    fn wake_affine<'a>(&'a self, wake: &'a WakeUp<'a>) -> WakeAffine<'a> {
         let Self { queues, domains, placement, features, .. } = self;
         WakeAffine { queues, domains, wakers: &placement.wakers, features, wake }
     }

@@ -189,7 +189,7 @@ fn a_waker_of_many_does_not_pull_them_all() {
             sync: false,
         };
         assert_eq!(
-            it.linux.selector().wake_affine(wake).is_wide(),
+            it.linux.selector().wake_affine(&wake).is_wide(),
             wide,
             "{era:?}, {wakee_flips}, {waker_flips}"
         );

@@ -4,7 +4,7 @@ use super::WakeUp;
 use crate::policy::Context;
 use crate::policy::linux::domains::DomainTree;
 use crate::policy::linux::features::{PlacementFeatures, WakeWide};
-use crate::policy::linux::queues::Queues;
+use crate::policy::linux::queues::Runqueues;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// Flips are halved that often.
@@ -73,11 +73,11 @@ impl Wakers {
 /// The question whether a task is pulled to its waker.
 #[derive(Clone, Copy)]
 pub(super) struct WakeAffine<'a> {
-    pub queues: &'a Queues,
+    pub queues: &'a Runqueues,
     pub domains: &'a DomainTree,
     pub wakers: &'a Wakers,
     pub features: &'a PlacementFeatures,
-    pub wake: WakeUp<'a>,
+    pub wake: &'a WakeUp<'a>,
 }
 
 impl WakeAffine<'_> {

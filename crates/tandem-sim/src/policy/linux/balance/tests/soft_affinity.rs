@@ -108,7 +108,7 @@ fn a_cpu_without_work_first_takes_a_waiting_task_that_prefers_it() {
         let stray = others[1];
         it.prefer(stray, [0]);
         // Even one whose cache is hot, and though the CPU will not idle for long.
-        let clock = it.linux.queues.of(CpuId(1)).clock.task_ns;
+        let clock = it.linux.queues.of(CpuId(1)).clock_ns();
         it.linux.queues.entity_mut(stray).exec_start_ns = clock;
         it.linux.queues.of_mut(CpuId(0)).set_avg_idle_ns(100);
         it.locked.clear();

@@ -41,7 +41,7 @@ fn a_waker_elsewhere_does_not_pull_a_task_from_the_cpus_that_it_prefers() {
     for (soft_affinity, package) in [(SoftAffinity::Ignored, 1), (SoftAffinity::POSTED, 0)] {
         let mut it = kernel(V5_2, soft_affinity);
         let (task, waker) = partners(&mut it);
-        it.linux.queues.of_mut(CpuId(0)).load.set_util(0);
+        it.linux.queues.of_mut(CpuId(0)).set_util(0);
         let found = it.wake(task, waker, true);
         assert_eq!(found / 8, package, "{soft_affinity:?}: {found}");
         assert_eq!(it.linux.queues.of(CpuId(found)).nr_running(), 0, "{soft_affinity:?}: {found}");
@@ -65,10 +65,10 @@ fn all_allowed_cpus_come_into_question_once_the_preferred_ones_are_used_more_by_
             let mut it = kernel(V5_2, soft_affinity);
             let (task, waker) = partners(&mut it);
             for cpu in it.machine.all_cpus().clone().iter() {
-                it.linux.queues.of_mut(cpu).load.set_util(others);
+                it.linux.queues.of_mut(cpu).set_util(others);
             }
-            it.linux.queues.of_mut(CpuId(0)).load.set_util(inside);
-            it.linux.queues.of_mut(CpuId(8)).load.set_util(outside);
+            it.linux.queues.of_mut(CpuId(0)).set_util(inside);
+            it.linux.queues.of_mut(CpuId(8)).set_util(outside);
             let found = it.wake(task, waker, true);
             assert_eq!(found >= 8, tips, "{soft_affinity:?}, {inside}, {outside}, {others}: {found}");
             let counted = (counter(&it, "soft_preferred"), counter(&it, "soft_allowed"));
@@ -82,7 +82,7 @@ fn a_task_that_is_not_pulled_keeps_its_old_cpu_for_a_target_wherever_that_is() {
     let mut it = posted();
     let task = it.sleep_on(12);
     it.prefer(task, 0..8);
-    it.linux.queues.of_mut(CpuId(0)).load.set_util(0);
+    it.linux.queues.of_mut(CpuId(0)).set_util(0);
     let elsewhere = it.run_on(9);
     assert_eq!(it.wake(task, elsewhere, true), 12, "its old CPU idles");
     it.run_on(12);
@@ -101,15 +101,15 @@ fn children_and_tasks_at_their_exec_go_where_they_prefer_until_that_tips() {
         let child = it.sleep_on(1);
         it.prefer(child, 0..4);
         let (inside, outside) = if tips { (1024, 0) } else { (0, 0) };
-        it.linux.queues.of_mut(CpuId(0)).load.set_util(inside);
-        it.linux.queues.of_mut(CpuId(4)).load.set_util(outside);
+        it.linux.queues.of_mut(CpuId(0)).set_util(inside);
+        it.linux.queues.of_mut(CpuId(4)).set_util(outside);
         let fork = Reason::Fork { parent, cpu: CpuId(2) };
         let found = it.ask(|linux, ctx| linux.selector().select(ctx, child, fork)).0;
         assert_eq!(found >= 4, tips, "{found}");
         it.prefer(parent, 8..16);
-        it.linux.queues.of_mut(CpuId(8)).load.set_util(inside);
-        it.linux.queues.of_mut(CpuId(0)).load.set_util(outside);
-        it.linux.queues.of_mut(CpuId(3)).load.set_util(1024);
+        it.linux.queues.of_mut(CpuId(8)).set_util(inside);
+        it.linux.queues.of_mut(CpuId(0)).set_util(outside);
+        it.linux.queues.of_mut(CpuId(3)).set_util(1024);
         let exec = Reason::Exec { cpu: CpuId(2) };
         let found = it.ask(|linux, ctx| linux.selector().select(ctx, parent, exec)).0;
         assert_eq!(found < 8, tips, "{found}");
@@ -122,7 +122,7 @@ fn near(it: &mut Situation, busy: &[u32]) -> (TaskId, TaskId) {
     let waker = it.run_on(2);
     occupy(it, busy.iter().copied());
     it.prefer(task, [6, 7]);
-    it.linux.queues.of_mut(CpuId(6)).load.set_util(0);
+    it.linux.queues.of_mut(CpuId(6)).set_util(0);
     it.linux.queues.of_mut(CpuId(2)).set_avg_idle_ns(1_000_000);
     (task, waker)
 }

@@ -4,7 +4,7 @@ use super::load::TaskAverages;
 use tandem_machine::ids::CpuId;
 
 /// Weight at nice 0 (`NICE_0_LOAD`, without the bits that 64-bit kernels add for precision).
-pub(super) const NICE_0_WEIGHT: u32 = 1024;
+pub(in crate::policy::linux) const NICE_0_WEIGHT: u32 = 1024;
 
 /// Weights of nice -20 to 19 (`sched_prio_to_weight`): a step is a factor of about 1.25, so that it changes
 /// the time that one of two tasks gets by about 10 percent.
@@ -22,7 +22,7 @@ pub fn weight_of_nice(nice: i8) -> u32 {
 
 /// A task as the queues see it (`struct sched_entity` and a part of `struct task_struct`).
 #[derive(Clone, Debug)]
-pub(super) struct Entity {
+pub(in crate::policy::linux) struct Entity {
     /// Its share against other tasks: 1024 at nice 0.
     pub weight: u32,
     /// The CPU that it runs on, or is queued on, or was on last.
@@ -58,7 +58,7 @@ impl Entity {
 }
 
 /// `value` x `numerator` / `denominator`, rounded down, with no overflow on the way.
-pub(super) fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
+pub(in crate::policy::linux) fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
     match value.checked_mul(numerator) {
         Some(product) => product / denominator,
         None => (u128::from(value) * u128::from(numerator) / u128::from(denominator)) as u64,

@@ -18,12 +18,12 @@
 
 use super::decay::Decay;
 use super::entity::Entity;
-use super::features::LoadTracking;
 use super::run_queue::RunQueue;
+use crate::policy::linux::features::LoadTracking;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// Fully used, in the unit of use (`SCHED_CAPACITY_SCALE`).
-pub(super) const FULL_USE: u64 = 1024;
+pub(in crate::policy::linux) const FULL_USE: u64 = 1024;
 /// Averages of past load that a CPU keeps, the first of which is the present load (`CPU_LOAD_IDX_MAX`).
 const HISTORY: usize = 5;
 /// After so many missed ticks nothing is left of an average (`degrade_zero_ticks`).
@@ -31,7 +31,7 @@ const FORGOTTEN_AFTER_TICKS: [u64; HISTORY] = [0, 8, 32, 64, 128];
 
 /// Decaying averages of a task, on the task clock of its CPU.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TaskAverages {
+pub(in crate::policy::linux) struct TaskAverages {
     decay: Decay,
     /// Sum of the time in which it ran or wanted to.
     load_sum: u64,
@@ -151,7 +151,7 @@ impl QueueLoad {
 impl LoadTracking {
     /// Load that the task brings to a CPU, as of when it was last updated.
     #[inline]
-    pub fn task_load(self, entity: &Entity) -> u64 {
+    pub(super) fn task_load(self, entity: &Entity) -> u64 {
         let averages = &entity.averages;
         match self {
             Self::Weight => entity.weight.into(),
@@ -164,7 +164,7 @@ impl LoadTracking {
 
     /// Load of a CPU now (`weighted_cpuload()`, later `cpu_load()`).
     #[inline]
-    pub fn cpu_load(self, queue: &RunQueue) -> u64 {
+    pub(super) fn cpu_load(self, queue: &RunQueue) -> u64 {
         let load = &queue.load;
         match self {
             Self::Weight => queue.tasks.weight(),
@@ -176,26 +176,26 @@ impl LoadTracking {
 
     /// Load of a CPU that tasks might leave, guessed low from history (`source_load()`; 3.6 to 5.2). Index 0
     /// takes the present load; 1 to 4 look back further and further.
-    pub fn source_load(self, queue: &RunQueue, index: usize) -> u64 {
+    pub(super) fn source_load(self, queue: &RunQueue, index: usize) -> u64 {
         let present = self.cpu_load(queue);
         queue.load.past(index).map_or(present, |past| past.min(present))
     }
 
     /// Load of a CPU that tasks might go to, guessed high from history (`target_load()`; 3.6 to 5.2).
-    pub fn target_load(self, queue: &RunQueue, index: usize) -> u64 {
+    pub(super) fn target_load(self, queue: &RunQueue, index: usize) -> u64 {
         let present = self.cpu_load(queue);
         queue.load.past(index).map_or(present, |past| past.max(present))
     }
 
     /// Takes the present load of a CPU into the averages of its past loads, up to this tick.
-    pub fn update_history(self, queue: &mut RunQueue, tick: u64) {
+    pub(super) fn update_history(self, queue: &mut RunQueue, tick: u64) {
         let present = self.cpu_load(queue);
         queue.load.update_history(present, tick);
     }
 
     /// Starts the averages of a new task on its CPU, whose clock has been advanced: it counts in full until more is
     /// known. Its first slice would be this long.
-    pub fn start(self, queue: &RunQueue, entity: &mut Entity, slice_ns: u64) {
+    pub(super) fn start(self, queue: &RunQueue, entity: &mut Entity, slice_ns: u64) {
         let decay = Decay::starting_at(queue.clock.task_ns);
         let mut averages = TaskAverages { decay, ..TaskAverages::default() };
         match self {
@@ -213,7 +213,7 @@ impl LoadTracking {
 
     /// Brings the averages of a task up to date, and with them what its CPU has of it. Call it before the
     /// task's state or its CPU's changes, with the clock of the CPU advanced.
-    pub fn track(self, queue: &mut RunQueue, entity: &mut Entity, runs: bool) {
+    pub(super) fn track(self, queue: &mut RunQueue, entity: &mut Entity, runs: bool) {
         if self == Self::Weight {
             return;
         }
@@ -237,7 +237,7 @@ impl LoadTracking {
     }
 
     /// Brings the averages of a CPU up to date, if it has some of its own. Call it before what they are of changes.
-    pub fn track_cpu(self, queue: &mut RunQueue) {
+    pub(super) fn track_cpu(self, queue: &mut RunQueue) {
         if !self.keeps_blocked_load() {
             return;
         }
@@ -254,7 +254,7 @@ impl LoadTracking {
 
     /// The task, up to date, is about to come into the queue of its CPU. `is_foreign`: its averages are not in that
     /// CPU's yet.
-    pub fn count_in(self, queue: &mut RunQueue, entity: &mut Entity, is_foreign: bool) {
+    pub(super) fn count_in(self, queue: &mut RunQueue, entity: &mut Entity, is_foreign: bool) {
         match self {
             Self::Weight => {}
             Self::Contributions => queue.load.tracked += entity.averages.contribution,
@@ -274,7 +274,7 @@ impl LoadTracking {
     }
 
     /// The task, up to date, is about to leave the queue of its CPU, or the CPU itself.
-    pub fn count_out(self, queue: &mut RunQueue, entity: &Entity) {
+    pub(super) fn count_out(self, queue: &mut RunQueue, entity: &Entity) {
         match self {
             Self::Contributions => queue.load.tracked -= entity.averages.contribution,
             Self::RunnableLoad => {
@@ -286,7 +286,7 @@ impl LoadTracking {
     }
 
     /// Takes what is left of a task, up to date and in no queue, out of its CPU's averages.
-    pub fn forget(self, queue: &mut RunQueue, entity: &Entity) {
+    pub(super) fn forget(self, queue: &mut RunQueue, entity: &Entity) {
         if self.keeps_blocked_load() {
             queue.load.detach(entity);
         }
@@ -317,7 +317,7 @@ impl TaskAverages {
 
 /// The loads of all CPUs and tasks, to read.
 #[derive(Clone, Copy)]
-pub(super) struct Loads<'a> {
+pub(in crate::policy::linux) struct Loads<'a> {
     pub(super) tracking: LoadTracking,
     pub(super) cpus: &'a [RunQueue],
     pub(super) entities: &'a [Entity],

@@ -1,4 +1,4 @@
-//! The run queue of a CPU: its tasks, its clock, how long it idles, and what others want of it.
+//! The run queue of a CPU: its tasks, its clock, how long it idles, and what other CPUs ask of it.
 
 use super::load::QueueLoad;
 use super::timeline::Timeline;
@@ -27,9 +27,9 @@ impl TaskClock {
     }
 }
 
-/// A wish that a CPU hand its running task over to another one.
+/// A request to a CPU to hand its running task over to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Push {
+pub(in crate::policy::linux) struct Push {
     /// Where the task is to go.
     pub to: CpuId,
     /// NUMA balancing asks for it, not active balancing.
@@ -38,7 +38,7 @@ pub(super) struct Push {
 
 /// What the scheduler knows of a CPU (`struct rq`).
 #[derive(Clone, Debug, Default)]
-pub(super) struct RunQueue {
+pub(in crate::policy::linux) struct RunQueue {
     pub(super) tasks: Timeline,
     pub(super) clock: TaskClock,
     pub(super) load: QueueLoad,
@@ -70,6 +70,12 @@ impl RunQueue {
             max_idle_balance_cost_ns: migration_cost_ns,
             ..Self::default()
         }
+    }
+
+    /// The tasks that run or wait.
+    #[inline]
+    pub fn tasks(&self) -> &Timeline {
+        &self.tasks
     }
 
     /// The task that runs.
@@ -153,7 +159,7 @@ impl RunQueue {
         self.nohz_kicked = true;
     }
 
-    /// Whether it is to balance for all that idle; only the first to ask is told so.
+    /// Whether it is to balance for all that idle; clears the request.
     pub fn take_nohz_kick(&mut self) -> bool {
         std::mem::take(&mut self.nohz_kicked)
     }
@@ -168,7 +174,7 @@ impl RunQueue {
         self.push = Some(push);
     }
 
-    /// Where its running task is to go, if anywhere; only the first to ask is told.
+    /// Where its running task is to go, if anywhere; clears the request.
     pub fn take_push(&mut self) -> Option<Push> {
         self.push.take()
     }
@@ -178,7 +184,7 @@ impl RunQueue {
         self.swaps = true;
     }
 
-    /// Whether it gets another task for the one that it has handed over; only the first to ask is told.
+    /// Whether it gets another task for the one that it has handed over; clears that.
     pub fn take_swap(&mut self) -> bool {
         std::mem::take(&mut self.swaps)
     }
@@ -189,6 +195,14 @@ impl RunQueue {
 impl RunQueue {
     pub fn set_avg_idle_ns(&mut self, avg_idle_ns: u64) {
         self.avg_idle_ns = avg_idle_ns;
+    }
+
+    pub fn set_util(&mut self, util: u64) {
+        self.load.set_util(util);
+    }
+
+    pub fn clock_ns(&self) -> u64 {
+        self.clock.task_ns
     }
 
     pub fn is_nohz_kicked(&self) -> bool {

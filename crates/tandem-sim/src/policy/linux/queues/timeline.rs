@@ -14,7 +14,7 @@ struct Waiting {
 
 /// The tasks of a CPU.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Timeline {
+pub(in crate::policy::linux) struct Timeline {
     curr: Option<TaskId>,
     curr_weight: u64,
     /// Sorted by key; of equal ones the first to come stands first.
