@@ -50,7 +50,7 @@ impl AnyPolicy {
     /// After which time a watchdog unloads it if a task that can run does not, ns; `None`: it has none.
     pub fn watchdog_timeout_ns(&self) -> Option<u64> {
         match self {
-            Self::SchedExt(policy) => Some(policy.watchdog_timeout_ns()),
+            Self::SchedExt(policy) => policy.watchdog_timeout_ns(),
             Self::Credit(_) | Self::Linux(_) => None,
         }
     }

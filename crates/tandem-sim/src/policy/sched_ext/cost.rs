@@ -6,10 +6,8 @@
 //! Limits: instructions are counted by the interpreter alone ([`super::SchedExtSettings::counting`]); in machine code they are
 //! 0.
 
-use super::SchedExt;
-use super::kernel::ScxKernel;
 use crate::metrics::{DecisionCost, SchedulerCosts};
-use tandem_ebpf::{FunctionId, Instance};
+use tandem_ebpf::{FunctionId, Image};
 
 /// Instructions and visits.
 type Spent = [u64; 2];
@@ -21,8 +19,10 @@ pub(super) struct Costs {
     wake: DecisionCost,
     dispatch: DecisionCost,
     tick: DecisionCost,
-    /// Of the decision that is being made.
-    spent: Spent,
+    /// Instructions of the decision that is being made.
+    instructions: u64,
+    /// Visits when it began.
+    visited_before: u64,
 }
 
 /// What is decided.
@@ -42,49 +42,35 @@ impl Costs {
             self.by_function.resize(at + 1, DecisionCost::default());
         }
         self.by_function[at].add(spent[0], spent[1]);
-        self.spent[0] += spent[0];
+        self.instructions += spent[0];
     }
 
-    /// What is spent from now on is that of another decision.
-    pub fn begin(&mut self) {
-        self.spent = [0; 2];
+    /// What is spent from now on, after so many visits, is that of another decision. A wake-up has two parts, and goes on with the
+    /// second.
+    pub fn begin(&mut self, visited: u64) {
+        (self.instructions, self.visited_before) = (0, visited);
     }
 
-    /// The decision has been made.
-    pub fn end(&mut self, decision: Decision) {
+    /// The decision has been made, after so many visits.
+    pub fn end(&mut self, decision: Decision, visited: u64) {
         let cost = match decision {
             Decision::Wake => &mut self.wake,
             Decision::Dispatch => &mut self.dispatch,
             Decision::Tick => &mut self.tick,
         };
-        let [instructions, visited] = std::mem::take(&mut self.spent);
-        cost.add(instructions, visited);
-    }
-}
-
-impl SchedExt {
-    /// Instructions and visits up to now.
-    pub(super) fn spent(kernel: &ScxKernel, instance: &Instance) -> Spent {
-        [instance.state().instructions(), kernel.visited]
+        let visits = visited - std::mem::replace(&mut self.visited_before, visited);
+        cost.add(std::mem::take(&mut self.instructions), visits);
     }
 
-    /// A decision begins; a wake-up has two parts, and goes on with the second.
-    pub(super) fn begin_decision(&mut self) {
-        self.costs.begin();
-        self.visited_before = self.kernel.visited;
+    /// Counts from 0.
+    pub fn reset(&mut self) {
+        *self = Self { visited_before: self.visited_before, ..Self::default() };
     }
 
-    /// A decision has been made.
-    pub(super) fn end_decision(&mut self, decision: Decision) {
-        self.costs.spent[1] += self.kernel.visited - self.visited_before;
-        self.visited_before = self.kernel.visited;
-        self.costs.end(decision);
-    }
-
-    /// What decisions have cost since the counters were reset.
-    pub(crate) fn decision_costs(&self) -> SchedulerCosts {
-        let Costs { by_function, wake, dispatch, tick, .. } = &self.costs;
-        let ops = self.settings.code.image().struct_ops.first();
+    /// What was counted, with the names of the callbacks.
+    pub fn by_callback(&self, image: &Image) -> SchedulerCosts {
+        let Self { by_function, wake, dispatch, tick, .. } = self;
+        let ops = image.struct_ops.first();
         let callbacks = ops.into_iter().flat_map(|ops| &ops.callbacks).filter_map(|(name, function)| {
             let cost = by_function.get(function.0 as usize).filter(|cost| cost.count > 0)?;
             Some((name.clone(), *cost))

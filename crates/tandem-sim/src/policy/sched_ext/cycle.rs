@@ -1,239 +1,19 @@
 //! The cycle of callbacks: what the kernel does, and asks the scheduler, as tasks wake, run, and stop.
 
-use super::SchedExt;
-use super::idle::PF_EXITING;
-use super::kernel::{Custody, Purpose, ScxKernel, field, word};
+use super::kernel::{Custody, Purpose};
+use super::scheduler::Scheduler;
+use super::settings::KernelVersion;
+use super::structures::field;
 use super::types::{
-    RunQueue, SCX_ENQ_LAST, SCX_OPS_ENQ_EXITING, SCX_OPS_ENQ_LAST, SCX_SLICE_INF, SCX_TASK_QUEUED, Task,
+    SCX_ENQ_HEAD, SCX_ENQ_LAST, SCX_ENQ_REENQ, SCX_OPS_ENQ_EXITING, SCX_OPS_ENQ_LAST,
+    SCX_TASK_REENQ_PREEMPTED, SCX_TASK_REENQ_REASON_MASK, Task,
 };
-use crate::policy::{Alarm, Context};
-use tandem_ebpf::{Instance, State};
-use tandem_machine::ids::{CpuId, TaskId};
+use tandem_machine::ids::TaskId;
 
 /// Rounds of `dispatch` that insert tasks which cannot run here, before the CPU gives up (`SCX_DSP_MAX_LOOPS`).
 const DISPATCH_ROUNDS_MAX: usize = 32;
-
-impl SchedExt {
-    /// Takes over the time, and the CPU on which the kernel's code runs.
-    pub(super) fn begin(&mut self, ctx: &Context<'_>, cpu: CpuId) {
-        self.kernel.now_ns = ctx.now_ns;
-        self.kernel.cpu = cpu.index();
-        self.kernel.from_outside = false;
-    }
-
-    /// Passes on what the callbacks have brought about: kicks, timers, complaints. Mostly nothing.
-    #[inline]
-    pub(super) fn end(&mut self, ctx: &mut Context<'_>) {
-        let ScxKernel { kicks, resched, alarms, error, to_reenqueue, .. } = &self.kernel;
-        let is_quiet = kicks.is_empty()
-            && resched.is_empty()
-            && alarms.is_empty()
-            && to_reenqueue.is_empty()
-            && error.is_none();
-        if !is_quiet || self.failure.is_some() {
-            self.pass_on(ctx);
-        }
-    }
-
-    fn pass_on(&mut self, ctx: &mut Context<'_>) {
-        self.reenqueue();
-        if let Some(instance) = &mut self.instance
-            && !self.kernel.kicks.is_empty()
-        {
-            self.kernel.flush_kicks(instance.state_mut());
-        }
-        if !self.kernel.resched.is_empty() {
-            self.kicks += self.kernel.resched.len() as u64;
-            ctx.kicked.append(&mut self.kernel.resched);
-        }
-        if !self.kernel.alarms.is_empty() {
-            let cpu = CpuId::from(self.kernel.cpu);
-            ctx.alarms.extend(self.kernel.alarms.drain(..).map(|(at_ns, token)| Alarm { cpu, at_ns, token }));
-        }
-        if self.kernel.error.is_some()
-            && let Some(error) = self.kernel.error.take()
-        {
-            self.fail(error);
-        }
-        if let Some(failure) = &self.failure
-            && ctx.failure.is_none()
-        {
-            *ctx.failure = Some(failure.clone());
-        }
-    }
-
-    /// The kernel and the instance's state.
-    pub(super) fn parts(&mut self) -> Option<(&mut ScxKernel, &mut State)> {
-        Some((&mut self.kernel, self.instance.as_mut().map(Instance::state_mut)?))
-    }
-
-    pub(super) fn address(&self, task: TaskId) -> u64 {
-        self.kernel.tasks[task.index()].address
-    }
-
-    pub(super) fn is_known(&self, task: TaskId) -> bool {
-        self.kernel.tasks.get(task.index()).is_some_and(|task| task.address != 0)
-    }
-
-    /// A task that can run is given to the scheduler, or goes where it must (`do_enqueue_task()`).
-    pub(super) fn give(&mut self, task: TaskId, flags: u64) {
-        let callback = self.kernel.callbacks.enqueue;
-        let Some((kernel, state)) = self.parts() else { return };
-        kernel.end_immediate(state, task);
-        if kernel.insert_directly(state, task, flags) {
-            return;
-        }
-        let exits = kernel.get(state, task, field!(Task, flags)) & PF_EXITING != 0;
-        let cpu = kernel.tasks[task.index()].cpu;
-        if exits && !kernel.callbacks.has(SCX_OPS_ENQ_EXITING) {
-            kernel.refill(state, task);
-            return kernel.join(state, task, cpu, flags);
-        }
-        if callback.is_none() {
-            kernel.refill(state, task);
-            let queue = kernel.global_queue(task);
-            return kernel.join(state, task, queue, flags);
-        }
-        kernel.tasks[task.index()].custody = Custody::Scheduler;
-        let address = self.address(task);
-        self.call(callback, Purpose::Place(task), &[address, flags]);
-        let Some((kernel, state)) = self.parts() else { return };
-        if kernel.tasks[task.index()].direct.is_some() {
-            kernel.tasks[task.index()].custody = Custody::None;
-            kernel.insert_directly(state, task, flags);
-        }
-    }
-
-    /// A task becomes runnable on a CPU (`enqueue_task_scx()`).
-    pub(super) fn make_runnable(&mut self, task: TaskId, cpu: usize, flags: u64) {
-        self.note_runnable(task, cpu, flags);
-        self.give(task, flags);
-        // A CPU that idles looks for work when a task comes to it, wherever that waits.
-        if self.kernel.cpus[cpu].idles() {
-            self.kernel.cpus[cpu].has_next = true;
-            self.kernel.resched.push(CpuId::from(cpu));
-        }
-    }
-
-    /// A task belongs to a CPU and can run.
-    pub(super) fn note_runnable(&mut self, task: TaskId, cpu: usize, flags: u64) {
-        let Some((kernel, state)) = self.parts() else { return };
-        kernel.move_to_cpu(state, task, cpu);
-        kernel.tasks[task.index()].is_queued = true;
-        kernel.cpus[cpu].nr_running += 1;
-        kernel.change_flags(state, task, SCX_TASK_QUEUED, true);
-        let address = self.address(task);
-        self.call(self.kernel.callbacks.runnable, Purpose::Other, &[address, flags]);
-    }
-
-    /// A task can no longer run, or is about to be put elsewhere (`dequeue_task_scx()`).
-    pub(super) fn make_quiescent(&mut self, task: TaskId, flags: u64) {
-        let Some((kernel, state)) = self.parts() else { return };
-        if !kernel.tasks[task.index()].is_queued {
-            return;
-        }
-        let cpu = kernel.tasks[task.index()].cpu;
-        let was_kept = kernel.tasks[task.index()].custody == Custody::Scheduler;
-        let runs = kernel.cpus[cpu].curr == Some(task);
-        kernel.leave_queue(state, task);
-        kernel.returning.retain(|&(_, other)| other != task);
-        if runs {
-            kernel.account(state, cpu);
-        }
-        let address = self.address(task);
-        if was_kept {
-            self.call(self.kernel.callbacks.dequeue, Purpose::Other, &[address, flags]);
-        }
-        if runs {
-            self.call(self.kernel.callbacks.stopping, Purpose::Other, &[address, 0]);
-        }
-        self.call(self.kernel.callbacks.quiescent, Purpose::Other, &[address, flags]);
-        let Some((kernel, state)) = self.parts() else { return };
-        kernel.tasks[task.index()].is_queued = false;
-        kernel.cpus[cpu].nr_running -= 1;
-        kernel.change_flags(state, task, SCX_TASK_QUEUED, false);
-    }
-
-    /// Chooses what a CPU runs next, or tells that the running task goes on (`balance_one()`).
-    pub(super) fn balance(&mut self, cpu: usize, previous: Option<TaskId>) -> Balance {
-        let callback = self.kernel.callbacks.dispatch;
-        let Some((kernel, state)) = self.parts() else { return Balance::Nothing };
-        let keeps =
-            |kernel: &ScxKernel, state: &State| previous.is_some_and(|task| kernel.slice_ns(state, task) > 0);
-        if keeps(kernel, state) {
-            return Balance::Keep;
-        }
-        let global = kernel.global_queue_of(cpu);
-        if !kernel.queues[cpu].is_empty() || kernel.move_first(state, global, cpu, 0) {
-            return Balance::Local;
-        }
-        if callback.is_some() {
-            for _ in 0..DISPATCH_ROUNDS_MAX {
-                let address = previous.map_or(0, |task| self.address(task));
-                self.call(callback, Purpose::Dispatch, &[cpu as u64, address]);
-                let Some((kernel, state)) = self.parts() else { return Balance::Nothing };
-                let inserted = kernel.flush_insertions(state);
-                if keeps(kernel, state) {
-                    return Balance::Keep;
-                }
-                if !kernel.queues[cpu].is_empty() || kernel.move_first(state, global, cpu, 0) {
-                    return Balance::Local;
-                }
-                if inserted == 0 || self.failure.is_some() {
-                    break;
-                }
-            }
-        }
-        match previous {
-            Some(_) if !self.kernel.callbacks.has(SCX_OPS_ENQ_LAST) => Balance::Keep,
-            _ => Balance::Nothing,
-        }
-    }
-
-    /// The task that has run is put back, as another one or none comes next (`put_prev_task_scx()`).
-    pub(super) fn put_back(&mut self, cpu: usize, task: TaskId, goes_idle: bool) {
-        let put_back_ns = self.settings.put_back_ns;
-        let Some((kernel, state)) = self.parts() else { return };
-        kernel.account(state, cpu);
-        let address = self.address(task);
-        self.call(self.kernel.callbacks.stopping, Purpose::Other, &[address, 1]);
-        let Some((kernel, state)) = self.parts() else { return };
-        kernel.add(state, task, field!(Task, nivcsw), 1);
-        kernel.set_current(state, cpu, None);
-        if kernel.slice_ns(state, task) > 0 {
-            return self.put_aside(task, cpu);
-        }
-        if goes_idle || put_back_ns == 0 {
-            return self.give(task, if goes_idle { SCX_ENQ_LAST } else { 0 });
-        }
-        // It is on its way until the decision is over: CPUs that decide at the same time do not find it in a queue.
-        let token = kernel.next_token;
-        kernel.next_token = token.wrapping_add(1);
-        kernel.alarms.push((kernel.now_ns + put_back_ns, token));
-        kernel.returning.push((token, task));
-    }
-
-    /// The decision in which a task was put back is over.
-    pub(super) fn finish_put_back(&mut self, token: u32) -> bool {
-        let Some(at) = self.kernel.returning.iter().position(|&(other, _)| other == token) else {
-            return false;
-        };
-        let (_, task) = self.kernel.returning.swap_remove(at);
-        self.give(task, 0);
-        true
-    }
-
-    /// A CPU begins to idle, or ends to, or idles on (not a `change`) after it has looked for work.
-    pub(super) fn note_idle(&mut self, cpu: usize, idles: bool, change: bool) {
-        if self.kernel.callbacks.builtin_idle() {
-            let Some((kernel, state)) = self.parts() else { return };
-            let _ = kernel.set_idle(state, cpu, idles);
-        }
-        if change {
-            self.call(self.kernel.callbacks.update_idle, Purpose::Other, &[cpu as u64, u64::from(idles)]);
-        }
-    }
-}
+/// Rounds in which tasks of a local queue are enqueued again and come back to it (`SCX_REENQ_LOCAL_MAX_REPEAT`).
+const REENQUEUE_ROUNDS_MAX: usize = 256;
 
 /// What a CPU does next.
 pub(super) enum Balance {
@@ -244,46 +24,229 @@ pub(super) enum Balance {
     Nothing,
 }
 
-impl ScxKernel {
-    /// Charges the running task of a CPU for the time since it was charged last (`update_curr_scx()`).
-    pub(super) fn account(&mut self, state: &mut State, cpu: usize) {
-        let Some(task) = self.cpus[cpu].curr else { return };
-        let ran_ns = self.now_ns - std::mem::replace(&mut self.cpus[cpu].accounted_ns, self.now_ns);
-        let Some(block) = self.block(state, task) else { return };
-        let sum = word(block, field!(Task, se.sum_exec_runtime));
-        *sum = (u64::from_le_bytes(*sum) + ran_ns).to_le_bytes();
-        let slice = word(block, field!(Task, scx.slice));
-        let slice_ns = u64::from_le_bytes(*slice);
-        if slice_ns != SCX_SLICE_INF {
-            *slice = slice_ns.saturating_sub(ran_ns).to_le_bytes();
+impl Scheduler {
+    /// A task that can run is given to the scheduler, or goes where it must (`do_enqueue_task()`).
+    pub fn give(&mut self, task: TaskId, flags: u64) {
+        let callback = self.kernel.callbacks().enqueue;
+        let exits_by_callback = self.kernel.callbacks().has(SCX_OPS_ENQ_EXITING);
+        let (queues, state) = self.queues();
+        queues.end_immediate(state, task);
+        if queues.insert_directly(state, task, flags) {
+            return;
+        }
+        let cpu = queues.tasks()[task].cpu;
+        if queues.tasks().exits(state, task) && !exits_by_callback {
+            queues.tasks().refill(state, task);
+            return queues.join(state, task, cpu, flags);
+        }
+        if callback.is_none() {
+            queues.tasks().refill(state, task);
+            let global = queues.global_queue(task);
+            return queues.join(state, task, global, flags);
+        }
+        queues.tasks_mut()[task].custody = Custody::Scheduler;
+        let address = self.address(task);
+        self.call(callback, Purpose::Place(task), &[address, flags]);
+        let (queues, state) = self.queues();
+        if queues.tasks()[task].direct.is_some() {
+            queues.tasks_mut()[task].custody = Custody::None;
+            queues.insert_directly(state, task, flags);
         }
     }
 
-    pub(super) fn change_flags(&self, state: &mut State, task: TaskId, flag: u64, is_set: bool) {
-        let flags = self.get(state, task, field!(Task, scx.flags));
-        self.set(state, task, field!(Task, scx.flags), if is_set { flags | flag } else { flags & !flag });
+    /// A task is enqueued again; its flags say why.
+    fn give_again(&mut self, task: TaskId, reason: u64) {
+        self.set_reason(task, reason);
+        self.give(task, SCX_ENQ_REENQ);
+        self.set_reason(task, 0);
     }
 
-    pub(super) fn set_current(&mut self, state: &mut State, cpu: usize, task: Option<TaskId>) {
-        let (offset, bytes) = field!(RunQueue, curr);
-        let address = task.map_or(self.idle_task, |task| self.tasks[task.index()].address);
-        let _ = state.memory.store(self.cpus[cpu].rq + offset, bytes, address);
-        if let Some(before) = self.cpus[cpu].curr {
-            self.set(state, before, field!(Task, on_cpu), 0);
+    fn set_reason(&mut self, task: TaskId, reason: u64) {
+        if self.kernel.version() >= KernelVersion::V7_3 {
+            let (queues, state) = self.queues();
+            let flags =
+                queues.tasks().get(state, task, field!(Task, scx.flags)) & !SCX_TASK_REENQ_REASON_MASK;
+            queues.tasks().set(state, task, field!(Task, scx.flags), flags | reason);
         }
-        if let Some(task) = task {
-            self.set(state, task, field!(Task, on_cpu), 1);
-        }
-        self.cpus[cpu].curr = task;
     }
 
-    /// A CPU where the task may run, which is online: this one if possible.
-    pub(super) fn allowed_cpu(&self, state: &State, task: TaskId, cpu: usize) -> usize {
-        if self.may_run(state, task, cpu) && !self.cpus[cpu].is_offline {
-            return cpu;
+    /// A task that ran and has slice left is put where it waits for the CPU: at the head of the local queue; one that is to run at
+    /// once is enqueued again instead (`put_prev_task_scx()`).
+    pub fn put_aside(&mut self, task: TaskId, cpu: usize) {
+        let (queues, state) = self.queues();
+        match queues.tasks()[task].is_immediate {
+            true => self.give_again(task, SCX_TASK_REENQ_PREEMPTED),
+            false => queues.join(state, task, cpu, SCX_ENQ_HEAD),
         }
-        let mask = self.tasks[task.index()].cpus_mask;
-        self.first(state, mask, self.online_mask)
-            .map_or(cpu, |first| (first as usize).min(self.cpu_count - 1))
+    }
+
+    /// A task becomes runnable on a CPU (`enqueue_task_scx()`).
+    pub fn make_runnable(&mut self, task: TaskId, cpu: usize, flags: u64) {
+        self.note_runnable(task, cpu, flags);
+        self.give(task, flags);
+        // A CPU that idles looks for work when a task comes to it, wherever that waits.
+        let queues = self.kernel.run_queues_mut();
+        if queues.cpu(cpu).idles() {
+            queues.cpu_mut(cpu).has_next = true;
+            queues.pending().reschedule(cpu);
+        }
+    }
+
+    /// A task belongs to a CPU and can run.
+    fn note_runnable(&mut self, task: TaskId, cpu: usize, flags: u64) {
+        let (queues, state) = self.queues();
+        queues.begin_queued(state, task, cpu);
+        let address = self.address(task);
+        self.call(self.kernel.callbacks().runnable, Purpose::Other, &[address, flags]);
+    }
+
+    /// A task that was made quiescent while it ran is runnable again, and runs, on the same CPU.
+    pub fn go_on_running(&mut self, task: TaskId, cpu: usize) {
+        let now_ns = self.kernel.now_ns();
+        self.note_runnable(task, cpu, 0);
+        let (queues, state) = self.queues();
+        queues.set_current(state, cpu, Some(task));
+        queues.cpu_mut(cpu).accounted_ns = now_ns;
+        let address = self.address(task);
+        self.call(self.kernel.callbacks().running, Purpose::Other, &[address]);
+    }
+
+    /// A task can no longer run, or is about to be put elsewhere (`dequeue_task_scx()`).
+    pub fn make_quiescent(&mut self, task: TaskId, flags: u64) {
+        let (kernel, state) = self.parts();
+        let queues = kernel.run_queues_mut();
+        if !queues.tasks()[task].is_queued {
+            return;
+        }
+        let cpu = queues.tasks()[task].cpu;
+        let was_kept = queues.tasks()[task].custody == Custody::Scheduler;
+        let runs = queues.runs(task);
+        queues.leave_queue(state, task);
+        kernel.timers_mut().forget(task);
+        if runs {
+            kernel.account(state, cpu);
+        }
+        let address = self.address(task);
+        if was_kept {
+            self.call(self.kernel.callbacks().dequeue, Purpose::Other, &[address, flags]);
+        }
+        if runs {
+            self.call(self.kernel.callbacks().stopping, Purpose::Other, &[address, 0]);
+        }
+        self.call(self.kernel.callbacks().quiescent, Purpose::Other, &[address, flags]);
+        let (queues, state) = self.queues();
+        queues.end_queued(state, task, cpu);
+    }
+
+    /// Chooses what a CPU runs next, or that the running task goes on (`balance_one()`).
+    pub fn balance(&mut self, cpu: usize, previous: Option<TaskId>) -> Balance {
+        let callback = self.kernel.callbacks().dispatch;
+        if self.keeps(previous) {
+            return Balance::Keep;
+        }
+        if self.has_local(cpu) {
+            return Balance::Local;
+        }
+        if callback.is_some() {
+            for _ in 0..DISPATCH_ROUNDS_MAX {
+                let address = previous.map_or(0, |task| self.address(task));
+                self.call(callback, Purpose::Dispatch, &[cpu as u64, address]);
+                let (kernel, state) = self.parts();
+                let inserted = kernel.carry_out(state);
+                if self.keeps(previous) {
+                    return Balance::Keep;
+                }
+                if self.has_local(cpu) {
+                    return Balance::Local;
+                }
+                if inserted == 0 || self.has_failed() {
+                    break;
+                }
+            }
+        }
+        match previous {
+            Some(_) if !self.kernel.callbacks().has(SCX_OPS_ENQ_LAST) => Balance::Keep,
+            _ => Balance::Nothing,
+        }
+    }
+
+    /// Whether the task that ran goes on because it has slice left.
+    fn keeps(&mut self, previous: Option<TaskId>) -> bool {
+        let (queues, state) = self.queues();
+        previous.is_some_and(|task| queues.tasks().slice_ns(state, task) > 0)
+    }
+
+    /// Whether the local queue of a CPU has a task, or gets one from the global queue.
+    fn has_local(&mut self, cpu: usize) -> bool {
+        let (queues, state) = self.queues();
+        let global = queues.queues().global_of(cpu);
+        !queues.queues()[cpu].is_empty() || queues.move_first(state, global, cpu, 0)
+    }
+
+    /// The task that has run is put back, as another one or none comes next (`put_prev_task_scx()`).
+    pub fn put_back(&mut self, cpu: usize, task: TaskId, goes_idle: bool) {
+        let put_back_ns = self.settings.put_back_ns;
+        let (kernel, state) = self.parts();
+        kernel.account(state, cpu);
+        let address = self.address(task);
+        self.call(self.kernel.callbacks().stopping, Purpose::Other, &[address, 1]);
+        let (queues, state) = self.queues();
+        queues.tasks().add(state, task, field!(Task, nivcsw), 1);
+        queues.set_current(state, cpu, None);
+        if queues.tasks().slice_ns(state, task) > 0 {
+            return self.put_aside(task, cpu);
+        }
+        if goes_idle || put_back_ns == 0 {
+            return self.give(task, if goes_idle { SCX_ENQ_LAST } else { 0 });
+        }
+        // It is on its way until the decision is over: CPUs that decide at the same time do not find it in a queue.
+        let at_ns = self.kernel.now_ns() + put_back_ns;
+        self.kernel.timers_mut().return_at(at_ns, task);
+    }
+
+    /// A CPU begins to idle, or ends to, or idles on (not a `change`) after it has looked for work.
+    pub fn note_idle(&mut self, cpu: usize, idles: bool, change: bool) {
+        let (kernel, state) = self.parts();
+        kernel.note_idle(state, cpu, idles);
+        if change {
+            let callback = self.kernel.callbacks().update_idle;
+            self.call(callback, Purpose::Other, &[cpu as u64, u64::from(idles)]);
+        }
+    }
+
+    /// Moves a task that runs on a CPU where it may not any longer, as the kernel's stopper does; whether it was one.
+    pub fn leave_if_forbidden(&mut self, task: TaskId, cpu: usize) -> bool {
+        let (kernel, state) = self.parts();
+        if kernel.run_queues().tasks().may_run(state, task, cpu) {
+            return false;
+        }
+        let to = kernel.allowed_cpu(state, task, cpu);
+        self.make_quiescent(task, 0);
+        let (queues, state) = self.queues();
+        queues.set_current(state, cpu, None);
+        self.make_runnable(task, to, 0);
+        true
+    }
+
+    /// Enqueues the tasks of queues anew where the scheduler has asked for that, or they cannot run at once (`reenq_local()`).
+    pub fn reenqueue(&mut self) {
+        for _ in 0..REENQUEUE_ROUNDS_MAX {
+            let asked = self.kernel.run_queues_mut().pending().take_reenqueues();
+            if asked.is_empty() {
+                return;
+            }
+            for (position, all) in asked {
+                let (queues, state) = self.queues();
+                let tasks = queues.tasks_to_reenqueue(position, all);
+                for &(task, _) in &tasks {
+                    queues.leave_queue(state, task);
+                }
+                for (task, reason) in tasks {
+                    self.give_again(task, reason);
+                }
+            }
+        }
+        self.kernel.run_queues_mut().pending().take_reenqueues();
+        self.fail(format!("SCX_ENQ_REENQ on SCX_DSQ_LOCAL repeated {REENQUEUE_ROUNDS_MAX} times"));
     }
 }

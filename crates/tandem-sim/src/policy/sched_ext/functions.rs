@@ -1,7 +1,7 @@
 //! The functions of the kernel that programs may call, and in which kernels there are which.
 
-use super::kernel::TaskBlock;
 use super::settings::KernelVersion;
+use super::structures::TaskBlock;
 use super::types::{CpuStat, RunQueue, Task, enums_of, structs_of};
 use std::mem::offset_of;
 use tandem_ebpf::{Environment, KernelFunction, KernelVariable, Known, ObjectField, Size};

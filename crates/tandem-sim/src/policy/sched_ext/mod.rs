@@ -3,117 +3,183 @@
 //! Problem: what is simulated should be what is deployed, so the object file that the kernel loads has to run here, and the
 //! kernel around it (`kernel/sched/ext.c`) has to behave as it does there.
 //!
-//! Approach: [`tandem_ebpf`] runs the object. This module is the kernel: structures that programs look into ([`types`]), the
-//! functions that they call ([`functions`], [`calls`]), dispatch queues ([`queue`], [`insert`]), idle CPUs ([`idle`]), tasks
-//! that run at once or are enqueued again ([`immediate`]), and the cycle of callbacks ([`cycle`], [`questions`]): `select_cpu`, `runnable` and `enqueue` where a task wakes; where a CPU decides, the
-//! running task first, if it has slice left, then its local queue, the global one, `dispatch`, and the task that ran, in
-//! that order; `stopping` and `running` around a switch; `tick`, where slices end. The task that ran comes into a queue a
-//! moment after the choice of the next one, so that CPUs which decide at the same tick do not find each other's.
+//! Approach: [`tandem_ebpf`] runs the object, and this module is the rest. The kernel ([`kernel`]) has the state of tasks, CPUs,
+//! dispatch queues and cgroups, shows programs the structures that they look into ([`types`]), and carries out the functions
+//! that they call ([`functions`]). A [`scheduler`] is an instance of the object with its kernel. The cycle of callbacks
+//! ([`cycle`], [`questions`]) is: `select_cpu`, `runnable` and `enqueue` where a task wakes; where a CPU decides, the running
+//! task first, if it has slice left, then its local queue, the global one, `dispatch`, and the task that ran, in that order;
+//! `stopping` and `running` around a switch; `tick`, where slices end. The task that ran comes into a queue a moment after the
+//! choice of the next one, so that CPUs which decide at the same tick do not find each other's.
 //! Each kernel of a scenario has an instance of its own, with memory and maps of its own.
 //!
 //! What a scheduler does wrong (an access outside of its memory, a task sent where it may not run, a call of
 //! `scx_bpf_error()`) ends the run with a message: the kernel would unload it.
 //!
-//! What happens around the scheduler comes from the scenario: settings of cgroups and tasks change, higher classes take CPUs,
-//! CPUs go offline and come back ([`world`]), and it is loaded again ([`reload`]). [`cgroups`] has the tree of those, [`cost`]
-//! what decisions cost.
+//! What happens around the scheduler comes from the scenario: settings of cgroups and tasks change ([`world`]), higher classes
+//! take CPUs, CPUs go offline and come back ([`away`]), and it is loaded again ([`reload`]). [`cost`] has what decisions cost.
 //!
 //! Limits: decisions cost what Linux's cost, whatever the scheduler computes; its queues' locks cost nothing. The tasks of a
 //! guest are all in the root cgroup. The kernel enforces no CPU bandwidth, and no core scheduling. A running task whose affinity
 //! changes is not stopped and started for that. The CPUs run at one frequency.
 
-mod calls;
-mod cgroups;
+mod away;
+mod callbacks;
 mod cost;
 mod cycle;
 mod functions;
-mod idle;
-mod immediate;
-mod insert;
-mod iteration;
 mod kernel;
-mod masks;
-mod number_map;
 mod questions;
-mod queue;
 mod reload;
+mod scheduler;
 mod settings;
 mod start;
+mod structures;
 mod types;
 mod world;
 
+pub(crate) use away::Taker;
 pub use functions::environment;
 pub(crate) use reload::Ending;
 pub use settings::{KernelVersion, OwnCounters, Preferences, SchedExtSettings};
 
-pub(crate) use world::Taker;
-
-use cost::Costs;
-use kernel::{Purpose, ScxKernel};
-use tandem_ebpf::{FunctionId, Instance};
+use super::{Context, TaskFacts, VmFacts};
+use crate::metrics::SchedulerCosts;
+use crate::scenario::Cgroup;
+use callbacks::Callbacks;
+use kernel::{Cgroups, Disturbances, ScxKernel};
+use scheduler::Scheduler;
+use std::sync::Arc;
+use tandem_ebpf::{Fault, Instance};
+use tandem_machine::Machine;
+use tandem_machine::ids::TaskId;
 
 /// A scheduler for sched_ext.
 #[derive(Debug)]
 pub struct SchedExt {
-    settings: SchedExtSettings,
-    /// None if it could not even be made; there is a failure then.
-    instance: Option<Instance>,
-    kernel: ScxKernel,
-    failure: Option<String>,
+    settings: Arc<SchedExtSettings>,
+    /// Or why there is none.
+    scheduler: Result<Scheduler, String>,
     /// Counters.
     wakeups: u64,
     kicks: u64,
     decisions: u64,
-    costs: Costs,
-    /// [`ScxKernel::visited`] when the present decision began.
-    visited_before: u64,
     /// What the scheduler's own counters were when counting began.
     counted_before: Vec<u64>,
 }
 
 impl SchedExt {
-    /// Calls a callback, if there is one and nothing has gone wrong yet; its result, or 0.
-    fn call<const COUNT: usize>(
+    /// The scheduler for a kernel with these CPUs, tasks and groups of tasks. What goes wrong is reported with
+    /// the first question, as [`Context::failure`](crate::policy::Context::failure).
+    pub fn new(
+        settings: &SchedExtSettings,
+        machine: &Arc<Machine>,
+        tasks: &[TaskFacts],
+        vms: &[VmFacts],
+        cgroups: &[Cgroup],
+        seed: u64,
+    ) -> Self {
+        let settings = Arc::new(settings.clone());
+        let scheduler = load(&settings, machine, Cgroups::new(cgroups, vms), seed).map(|mut scheduler| {
+            let result = start(&mut scheduler, tasks);
+            scheduler.check(result);
+            scheduler
+        });
+        Self { settings, scheduler, kicks: 0, wakeups: 0, decisions: 0, counted_before: Vec::new() }
+    }
+
+    /// Something happens on a CPU, or comes from outside of all of them: lets the kernel around the scheduler act, and passes on
+    /// what comes of it. `None`: there is no scheduler.
+    #[inline]
+    fn act_from<R>(
         &mut self,
-        callback: Option<FunctionId>,
-        purpose: Purpose,
-        arguments: &[u64; COUNT],
-    ) -> u64 {
-        let (Some(callback), Some(instance), None) = (callback, &mut self.instance, &self.failure) else {
-            return 0;
-        };
-        self.kernel.purpose = purpose;
-        let before = Self::spent(&self.kernel, instance);
-        let result = instance.call_back(&mut self.kernel, callback, arguments);
-        self.kernel.purpose = Purpose::Other;
-        self.costs.called(callback, before, Self::spent(&self.kernel, instance));
-        match result {
-            Ok(result) => result,
-            Err(fault) => {
-                self.fail(fault.to_string());
-                0
+        ctx: &mut Context<'_>,
+        (cpu, from_outside): (usize, bool),
+        act: impl FnOnce(&mut Scheduler, &Context<'_>) -> R,
+    ) -> Option<R> {
+        match &mut self.scheduler {
+            Ok(scheduler) => {
+                scheduler.kernel.begin(ctx.now_ns, cpu, from_outside);
+                let result = act(scheduler, ctx);
+                self.kicks += scheduler.end(ctx) as u64;
+                Some(result)
+            }
+            Err(failure) => {
+                ctx.failure.get_or_insert_with(|| failure.clone());
+                None
             }
         }
+    }
+
+    /// The same on a CPU.
+    #[inline]
+    fn act<R>(
+        &mut self,
+        ctx: &mut Context<'_>,
+        cpu: usize,
+        act: impl FnOnce(&mut Scheduler, &Context<'_>) -> R,
+    ) -> Option<R> {
+        self.act_from(ctx, (cpu, false), act)
+    }
+
+    /// The CPU to which a task belongs that the scheduler knows.
+    fn cpu_of_known(&self, task: TaskId) -> Option<usize> {
+        let scheduler = self.scheduler.as_ref().ok()?;
+        scheduler.is_known(task).then(|| scheduler.cpu_of(task))
     }
 
     /// The scheduler's own counters, summed over the CPUs.
     fn own_counters(&self) -> Vec<u64> {
-        let (Some(own), Some(instance)) = (&self.settings.counters, &self.instance) else {
-            return Vec::new();
-        };
-        let state = instance.state();
-        let mut sums = vec![0; own.names.len()];
-        let Some(map) = state.map(own.map) else { return sums };
-        for cpu in 0..self.kernel.cpu_count {
-            let bytes = state.element(map, &0u32.to_le_bytes(), cpu).unwrap_or_default();
-            for (sum, value) in sums.iter_mut().zip(bytes.as_chunks::<8>().0) {
-                *sum += u64::from_le_bytes(*value);
+        match (&self.settings.counters, &self.scheduler) {
+            (Some(own), Ok(scheduler)) => {
+                own.read(scheduler.instance.state(), scheduler.kernel.machine().cpu_count())
             }
+            _ => Vec::new(),
         }
-        sums
     }
 
-    fn fail(&mut self, message: String) {
-        self.failure.get_or_insert(message);
+    /// What the scheduler has counted itself since counting began.
+    fn counted(&self) -> impl Iterator<Item = u64> + '_ {
+        let before = self.counted_before.iter().copied().chain(std::iter::repeat(0));
+        self.own_counters().into_iter().zip(before).map(|(now, before)| now.wrapping_sub(before))
     }
+
+    /// After which time a task that can run and does not ends the run, ns.
+    pub(crate) fn watchdog_timeout_ns(&self) -> Option<u64> {
+        let scheduler = self.scheduler.as_ref().ok()?;
+        let asked_for_ns = scheduler.kernel.callbacks().timeout_ns;
+        Some(self.settings.watchdog_timeout_ns.unwrap_or(asked_for_ns))
+    }
+
+    /// What decisions have cost since the counters were reset.
+    pub(crate) fn decision_costs(&self) -> SchedulerCosts {
+        match &self.scheduler {
+            Ok(scheduler) => scheduler.costs.by_callback(self.settings.code.image()),
+            Err(_) => SchedulerCosts::default(),
+        }
+    }
+}
+
+/// Makes an instance of the object, and the kernel around it.
+fn load(
+    settings: &Arc<SchedExtSettings>,
+    machine: &Arc<Machine>,
+    cgroups: Cgroups,
+    seed: u64,
+) -> Result<Scheduler, String> {
+    let instance = Instance::new(Arc::clone(&settings.code), machine.cpu_count());
+    let instance = instance.map_err(|fault| fault.to_string())?;
+    let callbacks = Callbacks::of(settings.code.image());
+    let callbacks = callbacks.ok_or("the object defines no scheduler (no `.struct_ops`)")?;
+    let disturbances = Disturbances::new(settings, seed);
+    let kernel = ScxKernel::new(settings, machine, callbacks, cgroups, disturbances);
+    Ok(Scheduler::new(settings, instance, kernel))
+}
+
+/// Lets a scheduler begin with these tasks.
+fn start(scheduler: &mut Scheduler, tasks: &[TaskFacts]) -> Result<(), Fault> {
+    scheduler.boot()?;
+    for (number, facts) in tasks.iter().enumerate() {
+        scheduler.begin_task(TaskId::from(number), facts, facts.past_cpu, false)?;
+    }
+    Ok(())
 }

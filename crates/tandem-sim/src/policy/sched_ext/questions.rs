@@ -1,10 +1,11 @@
 //! The questions that the simulator asks a policy, as the kernel would come to ask the scheduler.
 
 use super::SchedExt;
-use super::cost::{Costs, Decision};
+use super::cost::Decision;
 use super::cycle::Balance;
-use super::idle::PF_EXITING;
-use super::kernel::{Purpose, field};
+use super::kernel::{PF_EXITING, Purpose, Wakeup};
+use super::scheduler::Scheduler;
+use super::structures::field;
 use super::types::{
     SCX_DEQ_SLEEP, SCX_DSQ_LOCAL, SCX_ENQ_WAKEUP, SCX_SLICE_INF, SCX_WAKE_FORK, SCX_WAKE_SYNC, SCX_WAKE_TTWU,
     Task,
@@ -24,47 +25,26 @@ impl Policy for SchedExt {
                 (Some(cpu), SCX_WAKE_TTWU | if sync { SCX_WAKE_SYNC } else { 0 })
             }
         };
-        self.begin(ctx, by.unwrap_or(CpuId(0)));
-        self.kernel.from_outside = by.is_none();
-        self.begin_decision();
-        let facts = &ctx.tasks[task.index()];
-        if !self.is_known(task)
-            && let Err(fault) = self.begin_task(task, facts, by, reason.is_new())
-        {
-            self.fail(fault.to_string());
-        }
-        let mut cpu = self.kernel.tasks.get(task.index()).map_or(0, |task| task.cpu);
-        if by.is_none() {
-            self.kernel.cpu = cpu;
-        }
-        let callback = self.kernel.callbacks.select_cpu;
-        if facts.hard_affinity.count() > 1 && self.instance.is_some() {
-            let prev_cpu = cpu;
-            if callback.is_some() {
-                let address = self.address(task);
-                let chosen =
-                    self.call(callback, Purpose::Place(task), &[address, prev_cpu as u64, flags]) as i32;
-                match usize::try_from(chosen) {
-                    Ok(chosen) if chosen < self.kernel.cpu_count => cpu = chosen,
-                    _ => self.fail(format!("`select_cpu` chose CPU {chosen}, which does not exist")),
-                }
-            } else if let Some((kernel, state)) = self.parts() {
-                match kernel.select_default(state, task, prev_cpu, flags, None, 0) {
-                    Ok(Some(chosen)) => {
-                        cpu = chosen;
-                        kernel.refill(state, task);
-                        kernel.tasks[task.index()].direct = Some((SCX_DSQ_LOCAL, 0));
-                    }
-                    Ok(None) => {}
-                    Err(fault) => self.fail(fault.to_string()),
-                }
+        let from = (by.map_or(0, CpuId::index), by.is_none());
+        let cpu = self.act_from(ctx, from, |scheduler, ctx| {
+            let facts = &ctx.tasks[task.index()];
+            scheduler.costs.begin(scheduler.kernel.run_queues().queues().visited());
+            if !scheduler.is_known(task) {
+                let result = scheduler.begin_task(task, facts, by, reason.is_new());
+                scheduler.check(result);
             }
-        }
-        if let Some((kernel, state)) = self.parts() {
-            cpu = kernel.allowed_cpu(state, task, cpu);
-        }
-        self.end(ctx);
-        CpuId::from(cpu)
+            let prev_cpu = scheduler.cpu_of(task);
+            if by.is_none() {
+                scheduler.kernel.set_cpu(prev_cpu);
+            }
+            let cpu = match facts.hard_affinity.count() > 1 {
+                true => select(scheduler, task, prev_cpu, flags),
+                false => prev_cpu,
+            };
+            let (kernel, state) = scheduler.parts();
+            kernel.allowed_cpu(state, task, cpu)
+        });
+        CpuId::from(cpu.unwrap_or(0))
     }
 
     fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId, reason: Reason) {
@@ -73,162 +53,114 @@ impl Policy for SchedExt {
             Reason::Fork { cpu: by, .. } | Reason::Exec { cpu: by } => (by, 0),
             Reason::Wake { cpu: by, .. } => (by, SCX_ENQ_WAKEUP),
         };
-        self.begin(ctx, by);
-        self.kernel.from_outside = matches!(reason, Reason::Start);
         self.wakeups += 1;
-        self.make_runnable(task, cpu.index(), flags);
-        self.end_decision(Decision::Wake);
-        self.end(ctx);
+        self.act_from(ctx, (by.index(), matches!(reason, Reason::Start)), |scheduler, _| {
+            scheduler.make_runnable(task, cpu.index(), flags);
+            scheduler.costs.end(Decision::Wake, scheduler.kernel.run_queues().queues().visited());
+        });
     }
 
     fn dispatch(&mut self, ctx: &mut Context<'_>, cpu: CpuId, previous: Option<TaskId>) -> Dispatch {
-        self.begin(ctx, cpu);
-        self.begin_decision();
         self.decisions += 1;
-        let at = cpu.index();
-        let mut previous = previous;
-        if let Some((kernel, state)) = self.parts() {
-            kernel.account(state, at);
-            kernel.cpus[at].in_balance = true;
-        }
-        // Its affinity may have changed under it.
-        previous = previous.filter(|&task| !self.leave_if_forbidden(task, at));
-        self.acquire(at);
-        let balance = self.balance(at, previous);
-        let waiting = self.kernel.queues[at].len();
-        let next = match balance {
-            Balance::Keep => previous,
-            Balance::Local => self.kernel.queues[at].first(),
-            Balance::Nothing => None,
-        };
-        if next != previous
-            && let Some(task) = previous
-        {
-            self.put_back(at, task, next.is_none());
-        }
-        if let (Some(task), Some((kernel, state))) = (next, self.parts()) {
-            kernel.leave_queue(state, task);
-            if kernel.slice_ns(state, task) == 0 {
-                kernel.refill(state, task);
-            }
-        }
-        self.kernel.cpus[at].has_next = next.is_some();
-        // Of those that are to run at once, others than the first came while it was not known what is next.
-        if !matches!(balance, Balance::Nothing) && waiting > 1 {
-            self.kernel.recall_immediate(at);
-        }
-        self.kernel.cpus[at].in_balance = false;
-        let idled = std::mem::replace(&mut self.kernel.cpus[at].is_idle, next.is_none());
-        if idled || next.is_none() {
-            self.note_idle(at, next.is_none(), idled != next.is_none());
-        }
-        if next.is_none()
-            && let Some((kernel, state)) = self.parts()
-        {
-            kernel.set_current(state, at, None);
-            // What came into the local queue while the CPU was deciding is seen at once.
-            if !kernel.queues[at].is_empty() {
-                kernel.resched.push(cpu);
-            }
-        }
-        self.end_decision(Decision::Dispatch);
-        self.end(ctx);
-        Dispatch { task: next, slice_ns: Dispatch::NO_SLICE }
+        let next = self.act(ctx, cpu.index(), |scheduler, _| {
+            scheduler.costs.begin(scheduler.kernel.run_queues().queues().visited());
+            let next = choose(scheduler, cpu.index(), previous);
+            scheduler.costs.end(Decision::Dispatch, scheduler.kernel.run_queues().queues().visited());
+            next
+        });
+        Dispatch { task: next.flatten(), slice_ns: Dispatch::NO_SLICE }
     }
 
     fn running(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
-        self.begin(ctx, cpu);
-        if let Some((kernel, state)) = self.parts() {
-            kernel.set_current(state, cpu.index(), Some(task));
-            kernel.cpus[cpu.index()].accounted_ns = ctx.now_ns;
-            let now_ns = kernel.clock_ns();
-            kernel.set(state, task, field!(Task, se.exec_start), now_ns);
-        }
-        let address = self.address(task);
-        self.call(self.kernel.callbacks.running, Purpose::Other, &[address]);
-        if let Some((kernel, state)) = self.parts() {
-            kernel.cpus[cpu.index()].can_stop_tick = kernel.slice_ns(state, task) == SCX_SLICE_INF;
-        }
-        self.end(ctx);
+        let at = cpu.index();
+        self.act(ctx, at, |scheduler, ctx| {
+            let clock_ns = scheduler.kernel.clock_ns();
+            let (queues, state) = scheduler.queues();
+            queues.set_current(state, at, Some(task));
+            queues.cpu_mut(at).accounted_ns = ctx.now_ns;
+            queues.tasks().set(state, task, field!(Task, se.exec_start), clock_ns);
+            let address = scheduler.address(task);
+            scheduler.call(scheduler.kernel.callbacks().running, Purpose::Other, &[address]);
+            let (queues, state) = scheduler.queues();
+            let slice_ns = queues.tasks().slice_ns(state, task);
+            queues.cpu_mut(at).can_stop_tick = slice_ns == SCX_SLICE_INF;
+        });
     }
 
     fn blocked(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
-        self.begin(ctx, cpu);
-        self.make_quiescent(task, SCX_DEQ_SLEEP);
-        if let Some((kernel, state)) = self.parts() {
-            kernel.add(state, task, field!(Task, nvcsw), 1);
-            kernel.set_current(state, cpu.index(), None);
-        }
-        self.end(ctx);
+        self.act(ctx, cpu.index(), |scheduler, _| {
+            scheduler.make_quiescent(task, SCX_DEQ_SLEEP);
+            let (queues, state) = scheduler.queues();
+            queues.tasks().add(state, task, field!(Task, nvcsw), 1);
+            queues.set_current(state, cpu.index(), None);
+        });
     }
 
     fn exits(&mut self, task: TaskId) {
-        if !self.is_known(task) {
-            return;
-        }
-        if let Some((kernel, state)) = self.parts() {
-            kernel.set(state, task, field!(Task, flags), PF_EXITING);
+        if let Ok(scheduler) = &mut self.scheduler
+            && scheduler.is_known(task)
+        {
+            let (queues, state) = scheduler.queues();
+            queues.tasks().set(state, task, field!(Task, flags), PF_EXITING);
         }
     }
 
     fn exited(&mut self, ctx: &mut Context<'_>, task: TaskId) {
-        self.kernel.now_ns = ctx.now_ns;
-        if !self.is_known(task) {
+        if self.cpu_of_known(task).is_none() {
             return;
         }
-        let arguments = self.kernel.exit_task_args;
-        let address = self.address(task);
-        self.call(self.kernel.callbacks.disable, Purpose::Other, &[address]);
-        self.call(self.kernel.callbacks.exit_task, Purpose::Other, &[address, arguments]);
-        if let Some((kernel, state)) = self.parts() {
+        // The kernel ends a task where it was before.
+        let cpu = self.scheduler.as_ref().map_or(0, |scheduler| scheduler.kernel.cpu());
+        self.act(ctx, cpu, |scheduler, _| {
+            let (address, arguments) = (scheduler.address(task), scheduler.kernel.exit_task_args());
+            scheduler.call(scheduler.kernel.callbacks().disable, Purpose::Other, &[address]);
+            scheduler.call(scheduler.kernel.callbacks().exit_task, Purpose::Other, &[address, arguments]);
+            let (kernel, state) = scheduler.parts();
             kernel.free_task(state, task);
-        }
-        self.end(ctx);
+        });
     }
 
     fn yielded(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
-        self.begin(ctx, cpu);
-        match self.kernel.callbacks.yield_ {
+        self.act(ctx, cpu.index(), |scheduler, _| match scheduler.kernel.callbacks().yield_ {
             Some(callback) => {
-                if let Some((kernel, state)) = self.parts() {
-                    kernel.account(state, cpu.index());
-                }
-                let address = self.address(task);
-                self.call(Some(callback), Purpose::Other, &[address, 0]);
+                let (kernel, state) = scheduler.parts();
+                kernel.account(state, cpu.index());
+                let address = scheduler.address(task);
+                scheduler.call(Some(callback), Purpose::Other, &[address, 0]);
             }
             None => {
-                if let Some((kernel, state)) = self.parts() {
-                    kernel.set_slice_ns(state, task, 0);
-                }
+                let (queues, state) = scheduler.queues();
+                queues.tasks().set_slice_ns(state, task, 0);
             }
-        }
-        self.end(ctx);
+        });
     }
 
     fn yield_to(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId, target: TaskId) -> bool {
-        self.begin(ctx, cpu);
-        let Some(callback) = self.kernel.callbacks.yield_ else { return false };
-        if let Some((kernel, state)) = self.parts() {
+        let yields = self.act(ctx, cpu.index(), |scheduler, _| {
+            let Some(callback) = scheduler.kernel.callbacks().yield_ else { return false };
+            let (kernel, state) = scheduler.parts();
             kernel.account(state, cpu.index());
-        }
-        let arguments = [self.address(task), self.address(target)];
-        let yields = self.call(Some(callback), Purpose::Other, &arguments) & 1 != 0;
-        let other = self.kernel.tasks[target.index()].cpu;
-        if yields && other != cpu.index() {
-            // As `yield_to()` does for every class; the task there goes on while it has slice left.
-            self.kernel.resched.push(CpuId::from(other));
-        }
-        self.end(ctx);
-        yields
+            let arguments = [scheduler.address(task), scheduler.address(target)];
+            let yields = scheduler.call(Some(callback), Purpose::Other, &arguments) & 1 != 0;
+            let other = scheduler.cpu_of(target);
+            if yields && other != cpu.index() {
+                // As `yield_to()` does for every class; the task there goes on while it has slice left.
+                scheduler.kernel.run_queues_mut().pending().reschedule(other);
+            }
+            yields
+        });
+        yields.unwrap_or(false)
     }
 
     fn queue_of(&self, task: TaskId) -> Option<CpuId> {
-        let task = self.kernel.tasks.get(task.index())?;
+        let task = self.scheduler.as_ref().ok()?.kernel.run_queues().tasks().state(task)?;
         task.is_queued.then(|| CpuId::from(task.cpu))
     }
 
     fn queue_length(&self, cpu: CpuId) -> usize {
-        self.kernel.cpus[cpu.index()].nr_running
+        self.scheduler
+            .as_ref()
+            .map_or(0, |scheduler| scheduler.kernel.run_queues().cpu(cpu.index()).nr_running)
     }
 
     fn wakes_by_interrupt(&self, _: CpuId, _: CpuId) -> bool {
@@ -237,34 +169,33 @@ impl Policy for SchedExt {
     }
 
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
-        if !self.is_known(task) {
-            return;
-        }
-        let at = self.kernel.tasks[task.index()].cpu;
-        self.begin(ctx, CpuId::from(at));
-        let facts = &ctx.tasks[task.index()];
-        let runs = self.kernel.cpus[at].curr == Some(task);
-        let waits = self.kernel.tasks[task.index()].is_queued && !runs;
-        if waits {
-            self.make_quiescent(task, 0);
-        }
-        let Some((kernel, state)) = self.parts() else { return };
-        if let Err(fault) = kernel.set_affinity(state, task, &facts.hard_affinity) {
-            self.fail(fault.to_string());
-        }
-        let arguments = [self.address(task), self.kernel.tasks[task.index()].cpus_mask];
-        self.call(self.kernel.callbacks.set_cpumask, Purpose::Other, &arguments);
-        if let Err(fault) = self.tell_preference(task, facts) {
-            self.fail(fault.to_string());
-        }
-        let Some((kernel, state)) = self.parts() else { return };
-        let to = kernel.allowed_cpu(state, task, at);
-        if waits {
-            self.make_runnable(task, to, 0);
-        } else if runs && to != at {
-            self.kernel.resched.push(CpuId::from(at));
-        }
-        self.end(ctx);
+        let Some(at) = self.cpu_of_known(task) else { return };
+        self.act(ctx, at, |scheduler, ctx| {
+            let facts = &ctx.tasks[task.index()];
+            let queues = scheduler.kernel.run_queues();
+            let runs = queues.runs(task);
+            let waits = queues.tasks()[task].is_queued && !runs;
+            if waits {
+                scheduler.make_quiescent(task, 0);
+            }
+            let (kernel, state) = scheduler.parts();
+            let result = kernel.set_affinity(state, task, &facts.hard_affinity);
+            let arguments = {
+                let own = &kernel.run_queues().tasks()[task];
+                [own.address, own.cpus_mask]
+            };
+            scheduler.check(result);
+            scheduler.call(scheduler.kernel.callbacks().set_cpumask, Purpose::Other, &arguments);
+            let result = scheduler.set_preference(task, facts);
+            scheduler.check(result);
+            let (kernel, state) = scheduler.parts();
+            let to = kernel.allowed_cpu(state, task, at);
+            if waits {
+                scheduler.make_runnable(task, to, 0);
+            } else if runs && to != at {
+                scheduler.kernel.run_queues_mut().pending().reschedule(at);
+            }
+        });
     }
 
     fn tick_period_ns(&self) -> u64 {
@@ -272,60 +203,54 @@ impl Policy for SchedExt {
     }
 
     fn tick_delay_ns(&mut self) -> u64 {
-        match self.settings.tick_delay_max_ns {
-            0 => 0,
-            max_ns => self.kernel.next_random() % (max_ns + 1),
+        match (self.settings.tick_delay_max_ns, &mut self.scheduler) {
+            (0, _) | (_, Err(_)) => 0,
+            (max_ns, Ok(scheduler)) => scheduler.kernel.random().next() % (max_ns + 1),
         }
     }
 
     fn stops_tick(&self, cpu: CpuId) -> bool {
-        self.kernel.cpus[cpu.index()].can_stop_tick
+        let scheduler = self.scheduler.as_ref();
+        scheduler.is_ok_and(|scheduler| scheduler.kernel.run_queues().cpu(cpu.index()).can_stop_tick)
     }
 
     fn tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
-        self.begin(ctx, cpu);
-        self.begin_decision();
+        let at = cpu.index();
         let period_ns = self.settings.tick_period_ns;
-        if let Some((kernel, state)) = self.parts() {
-            kernel.account(state, cpu.index());
-            // As kernels do that are not built to account exactly: who is there at a tick has run since the last one.
-            kernel.add(state, task, field!(Task, utime), period_ns);
-            let steal = kernel.cpus[cpu.index()].steal;
+        self.act(ctx, at, |scheduler, ctx| {
+            scheduler.costs.begin(scheduler.kernel.run_queues().queues().visited());
+            let (kernel, state) = scheduler.parts();
+            kernel.account(state, at);
+            let queues = kernel.run_queues();
+            // As kernels do that are not built to account exactly: what runs at a tick has run since the last one.
+            queues.tasks().add(state, task, field!(Task, utime), period_ns);
+            let steal = queues.cpu(at).steal;
             if steal != 0 {
-                let _ = state.memory.store(steal, 8, ctx.stolen_ns[cpu.index()]);
+                let _ = state.memory.store(steal, 8, ctx.stolen_ns[at]);
             }
-        }
-        let address = self.address(task);
-        self.call(self.kernel.callbacks.tick, Purpose::Other, &[address]);
-        if let Some((kernel, state)) = self.parts()
-            && kernel.slice_ns(state, task) == 0
-        {
-            kernel.resched.push(cpu);
-        }
-        self.end_decision(Decision::Tick);
-        self.end(ctx);
+            let address = scheduler.address(task);
+            scheduler.call(scheduler.kernel.callbacks().tick, Purpose::Other, &[address]);
+            let (queues, state) = scheduler.queues();
+            if queues.tasks().slice_ns(state, task) == 0 {
+                queues.pending().reschedule(at);
+            }
+            scheduler.costs.end(Decision::Tick, scheduler.kernel.run_queues().queues().visited());
+        });
     }
 
     fn alarm(&mut self, ctx: &mut Context<'_>, cpu: CpuId, token: u32) {
-        self.begin(ctx, cpu);
-        if self.finish_put_back(token) {
-            return self.end(ctx);
-        }
-        // It may have been stopped, or started again.
-        let Some(timer) = self.kernel.armed.remove(&token) else { return };
-        self.kernel.timers.remove(&timer);
-        self.kernel.in_timer = true;
-        if let (Some(instance), None) = (&mut self.instance, &self.failure)
-            && let Err(fault) = instance.timer_expired(&mut self.kernel, timer)
-        {
-            self.fail(fault.to_string());
-        }
-        self.kernel.in_timer = false;
-        self.end(ctx);
+        self.act(ctx, cpu.index(), |scheduler, _| {
+            if let Some(task) = scheduler.kernel.timers_mut().returned(token) {
+                // The decision in which it was put back is over.
+                scheduler.give(task, 0);
+            } else if let Some(timer) = scheduler.kernel.timers_mut().expire(token) {
+                scheduler.call_timer(timer);
+            }
+        });
     }
 
     fn is_interrupt(&self, token: u32) -> bool {
-        self.kernel.returning.iter().all(|&(returns, _)| returns != token)
+        self.scheduler.as_ref().is_ok_and(|scheduler| !scheduler.kernel.timers().is_return(token))
     }
 
     fn timer_period_ns(&self) -> u64 {
@@ -338,10 +263,7 @@ impl Policy for SchedExt {
         let mut counters =
             vec![("decisions", self.decisions), ("kicks", self.kicks), ("wakeups", self.wakeups)];
         if let Some(own) = &self.settings.counters {
-            let before = self.counted_before.iter().copied().chain(std::iter::repeat(0));
-            let since =
-                self.own_counters().into_iter().zip(before).map(|(now, before)| now.wrapping_sub(before));
-            counters.extend(own.names.iter().copied().zip(since));
+            counters.extend(own.names.iter().copied().zip(self.counted()));
         }
         counters
     }
@@ -349,6 +271,88 @@ impl Policy for SchedExt {
     fn reset_counters(&mut self) {
         (self.decisions, self.kicks, self.wakeups) = (0, 0, 0);
         self.counted_before = self.own_counters();
-        self.costs = Costs::default();
+        if let Ok(scheduler) = &mut self.scheduler {
+            scheduler.costs.reset();
+        }
     }
+}
+
+/// The CPU that the scheduler, or else the kernel, chooses for a task that wakes.
+fn select(scheduler: &mut Scheduler, task: TaskId, prev_cpu: usize, flags: u64) -> usize {
+    let callback = scheduler.kernel.callbacks().select_cpu;
+    if callback.is_some() {
+        let arguments = [scheduler.address(task), prev_cpu as u64, flags];
+        let chosen = scheduler.call(callback, Purpose::Place(task), &arguments) as i32;
+        return match usize::try_from(chosen) {
+            Ok(chosen) if chosen < scheduler.kernel.machine().cpu_count() => chosen,
+            _ => {
+                scheduler.fail(format!("`select_cpu` chose CPU {chosen}, which does not exist"));
+                prev_cpu
+            }
+        };
+    }
+    let (kernel, state) = scheduler.parts();
+    let wakeup = Wakeup { task, prev_cpu, wake_flags: flags, allowed: None, flags: 0 };
+    match kernel.select_default(state, wakeup) {
+        Ok(Some(chosen)) => {
+            let tasks = kernel.run_queues_mut().tasks_mut();
+            tasks.refill(state, task);
+            tasks[task].direct = Some((SCX_DSQ_LOCAL, 0));
+            chosen
+        }
+        Ok(None) => prev_cpu,
+        Err(fault) => {
+            scheduler.fail(fault.to_string());
+            prev_cpu
+        }
+    }
+}
+
+/// What a CPU runs next, after `previous` if that could go on.
+fn choose(scheduler: &mut Scheduler, cpu: usize, previous: Option<TaskId>) -> Option<TaskId> {
+    let (kernel, state) = scheduler.parts();
+    kernel.account(state, cpu);
+    kernel.run_queues_mut().cpu_mut(cpu).in_balance = true;
+    // Its affinity may have changed under it.
+    let previous = previous.filter(|&task| !scheduler.leave_if_forbidden(task, cpu));
+    scheduler.acquire(cpu);
+    let balance = scheduler.balance(cpu, previous);
+    let local = &scheduler.kernel.run_queues().queues()[cpu];
+    let waiting = local.len();
+    let next = match balance {
+        Balance::Keep => previous,
+        Balance::Local => local.first(),
+        Balance::Nothing => None,
+    };
+    if next != previous
+        && let Some(task) = previous
+    {
+        scheduler.put_back(cpu, task, next.is_none());
+    }
+    let (queues, state) = scheduler.queues();
+    if let Some(task) = next {
+        queues.leave_queue(state, task);
+        if queues.tasks().slice_ns(state, task) == 0 {
+            queues.tasks().refill(state, task);
+        }
+    }
+    queues.cpu_mut(cpu).has_next = next.is_some();
+    // Of those that are to run at once, others than the first came while it was not known what is next.
+    if !matches!(balance, Balance::Nothing) && waiting > 1 {
+        queues.recall_immediate(cpu);
+    }
+    queues.cpu_mut(cpu).in_balance = false;
+    let idled = std::mem::replace(&mut queues.cpu_mut(cpu).is_idle, next.is_none());
+    if idled || next.is_none() {
+        scheduler.note_idle(cpu, next.is_none(), idled != next.is_none());
+    }
+    if next.is_none() {
+        let (queues, state) = scheduler.queues();
+        queues.set_current(state, cpu, None);
+        // What came into the local queue while the CPU was deciding is seen at once.
+        if !queues.queues()[cpu].is_empty() {
+            queues.pending().reschedule(cpu);
+        }
+    }
+    next
 }

@@ -4,18 +4,19 @@
 //! Tasks keep what is the kernel's of them. Between the two, they would be the kernel's own scheduler's; that takes no time
 //! here.
 
-use super::SchedExt;
-use super::kernel::{CpuState, Purpose, ScxKernel, field, store};
+use super::kernel::{Purpose, TaskState};
+use super::scheduler::Scheduler;
+use super::structures::{Field, field, store};
 use super::types::{
     ExitInfo, SCX_ECODE_ACT_RESTART, SCX_ECODE_RSN_HOTPLUG, SCX_EXIT_UNREG, SCX_EXIT_UNREG_KERN, Task,
 };
-use crate::policy::Context;
+use crate::policy::TaskFacts;
 use std::sync::Arc;
-use tandem_ebpf::{Fault, Instance};
+use tandem_ebpf::{Fault, Instance, State};
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// Fields of a task that are the kernel's, and stay.
-const KEPT: [(u64, usize); 10] = [
+const KEPT: [Field; 10] = [
     field!(Task, flags),
     field!(Task, se.exec_start),
     field!(Task, se.sum_exec_runtime),
@@ -29,7 +30,7 @@ const KEPT: [(u64, usize); 10] = [
 ];
 
 /// A task while there is no scheduler.
-struct Survivor {
+pub(super) struct Survivor {
     task: TaskId,
     pid: i32,
     cpu: usize,
@@ -47,109 +48,82 @@ pub(crate) enum Ending {
     Hotplug,
 }
 
-impl SchedExt {
-    /// Unloads the scheduler and loads it again.
-    pub(crate) fn reload(&mut self, ctx: &mut Context<'_>, ending: Ending) {
-        self.begin(ctx, CpuId(0));
-        if self.instance.is_some() && self.failure.is_none() {
-            let survivors = self.unload(ending);
-            self.count_so_far();
-            if let Err(fault) = self.load(ctx, &survivors) {
-                self.fail(fault.to_string());
-            }
-        }
-        self.end(ctx);
-    }
-
-    fn unload(&mut self, ending: Ending) -> Vec<Survivor> {
+impl Scheduler {
+    /// Unloads the scheduler, which ends for all tasks and cgroups; the tasks that are there.
+    pub fn unload(&mut self, ending: Ending) -> Vec<Survivor> {
         let mut survivors = Vec::new();
-        for task in (0..self.kernel.tasks.len()).map(TaskId::from) {
-            if !self.is_known(task) {
-                continue;
-            }
-            let state = &self.kernel.tasks[task.index()];
-            let (cpu, pid, was_queued) = (state.cpu, state.pid, state.is_queued);
-            let ran = self.kernel.cpus[cpu].curr == Some(task);
+        for task in self.kernel.run_queues().tasks().known().collect::<Vec<_>>() {
+            let queues = self.kernel.run_queues();
+            let TaskState { cpu, pid, is_queued: was_queued, .. } = queues.tasks()[task];
+            let ran = queues.runs(task);
             self.make_quiescent(task, 0);
-            let kept = KEPT.map(|field| self.kernel.get_if(self.instance.as_ref(), task, field));
+            let (queues, state) = self.queues();
+            let kept = KEPT.map(|field| queues.tasks().get(state, task, field));
             survivors.push(Survivor { task, pid, cpu, was_queued, ran, kept });
-            let (address, arguments) = (self.address(task), self.kernel.exit_task_args);
-            self.call(self.kernel.callbacks.disable, Purpose::Other, &[address]);
-            self.call(self.kernel.callbacks.exit_task, Purpose::Other, &[address, arguments]);
+            let (address, arguments) = (self.address(task), self.kernel.exit_task_args());
+            self.call(self.kernel.callbacks().disable, Purpose::Other, &[address]);
+            self.call(self.kernel.callbacks().exit_task, Purpose::Other, &[address, arguments]);
         }
-        self.end_cgroups();
-        if let (Some(callback), Ok(info)) = (self.kernel.callbacks.exit, self.exit_info(ending)) {
+        // The other way round, each cgroup still comes after what is below it (`css_for_each_descendant_post()`).
+        for at in self.kernel.cgroups().in_order().into_iter().rev() {
+            let arguments = [self.kernel.cgroups().get(at).address];
+            self.call(self.kernel.callbacks().cgroup_exit, Purpose::Other, &arguments);
+        }
+        if let Some(callback) = self.kernel.callbacks().exit
+            && let Ok(info) = exit_info(self.instance.state_mut(), ending)
+        {
             self.call(Some(callback), Purpose::Other, &[info]);
         }
         survivors
     }
 
-    /// What the scheduler is told of its end.
-    fn exit_info(&mut self, ending: Ending) -> Result<u64, Fault> {
-        const MESSAGE_BYTES: usize = 8;
-        let Some((_, state)) = self.parts() else { return Ok(0) };
-        let info = state.memory.allocate(ExitInfo::SIZE)?;
-        let nothing = state.memory.allocate(MESSAGE_BYTES)?;
-        let (kind, code) = match ending {
-            Ending::Unloaded => (SCX_EXIT_UNREG, 0),
-            Ending::Hotplug => (SCX_EXIT_UNREG_KERN, SCX_ECODE_ACT_RESTART | SCX_ECODE_RSN_HOTPLUG),
-        };
-        store(&mut state.memory, info, field!(ExitInfo, kind), kind)?;
-        store(&mut state.memory, info, field!(ExitInfo, exit_code), code)?;
-        for field in [field!(ExitInfo, reason), field!(ExitInfo, msg), field!(ExitInfo, dump)] {
-            store(&mut state.memory, info, field, nothing)?;
-        }
-        Ok(info)
-    }
-
-    fn load(&mut self, ctx: &Context<'_>, survivors: &[Survivor]) -> Result<(), Fault> {
-        let old = &mut self.kernel;
-        let mut kernel =
-            ScxKernel::new(&self.settings, &old.machine, old.callbacks.clone(), old.disturbances.clone());
-        (kernel.now_ns, kernel.random, kernel.next_token) = (old.now_ns, old.random, old.next_token);
-        (kernel.cgroups, kernel.memberships) =
-            (std::mem::take(&mut old.cgroups), std::mem::take(&mut old.memberships));
-        let next_pid = old.next_pid;
-        for (cpu, old) in kernel.cpus.iter_mut().zip(&old.cpus) {
-            let CpuState { is_idle, is_taken, is_offline, is_released, .. } = *old;
-            *cpu = CpuState { is_idle, is_taken, is_offline, is_released, ..CpuState::default() };
-        }
-        kernel.visited = old.visited;
-        // What was found out before is still to be told.
-        kernel.error = old.error.take();
-        self.kernel = kernel;
-        self.instance = Some(Instance::new(Arc::clone(&self.settings.code), self.kernel.cpu_count)?);
+    /// Loads the scheduler anew, with the facts of all tasks and those that are there.
+    pub fn load(&mut self, facts: &[TaskFacts], survivors: &[Survivor]) -> Result<(), Fault> {
+        let next_pid = self.kernel.run_queues_mut().tasks_mut().set_next_pid(0);
+        self.kernel.unload();
+        self.instance = Instance::new(Arc::clone(&self.settings.code), self.kernel.machine().cpu_count())?;
         self.boot()?;
-        self.show_intruders()?;
-        for &Survivor { task, pid, cpu, ref kept, .. } in survivors {
-            self.kernel.next_pid = pid;
-            let facts = &ctx.tasks[task.index()];
-            self.begin_task(task, facts, Some(CpuId::from(cpu)), false)?;
-            if let Some((kernel, state)) = self.parts() {
-                KEPT.iter().zip(kept).for_each(|(&field, &value)| kernel.set(state, task, field, value));
+        let (kernel, state) = self.parts();
+        for cpu in 0..kernel.machine().cpu_count() {
+            if kernel.run_queues().cpu(cpu).is_taken {
+                kernel.show_intruder(state, cpu)?;
             }
         }
-        self.kernel.next_pid = next_pid;
+        for &Survivor { task, pid, cpu, ref kept, .. } in survivors {
+            self.kernel.run_queues_mut().tasks_mut().set_next_pid(pid);
+            self.begin_task(task, &facts[task.index()], Some(CpuId::from(cpu)), false)?;
+            let (queues, state) = self.queues();
+            KEPT.iter().zip(kept).for_each(|(&field, &value)| queues.tasks().set(state, task, field, value));
+        }
+        self.kernel.run_queues_mut().tasks_mut().set_next_pid(next_pid);
         // Those that wait are given to the scheduler at the end of the bypass mode, when it knows of all that run.
         let queued = || survivors.iter().filter(|survivor| survivor.was_queued);
         for &Survivor { task, cpu, .. } in queued().filter(|survivor| survivor.ran) {
             self.go_on_running(task, cpu);
-            self.kernel.resched.push(CpuId::from(cpu));
+            self.kernel.run_queues_mut().pending().reschedule(cpu);
         }
         for &Survivor { task, cpu, .. } in queued().filter(|survivor| !survivor.ran) {
-            let to = match self.parts() {
-                Some((kernel, state)) => kernel.allowed_cpu(state, task, cpu),
-                None => cpu,
-            };
+            let (kernel, state) = self.parts();
+            let to = kernel.allowed_cpu(state, task, cpu);
             self.make_runnable(task, to, 0);
         }
         Ok(())
     }
+}
 
-    /// The new scheduler counts from 0: what the old one has counted is not lost.
-    fn count_so_far(&mut self) {
-        let before = self.counted_before.iter().copied().chain(std::iter::repeat(0));
-        let counted = self.own_counters().into_iter().zip(before);
-        self.counted_before = counted.map(|(now, before)| before.wrapping_sub(now)).collect();
+/// What a scheduler gets at its end.
+fn exit_info(state: &mut State, ending: Ending) -> Result<u64, Fault> {
+    const MESSAGE_BYTES: usize = 8;
+    let info = state.memory.allocate(ExitInfo::SIZE)?;
+    let nothing = state.memory.allocate(MESSAGE_BYTES)?;
+    let (kind, code) = match ending {
+        Ending::Unloaded => (SCX_EXIT_UNREG, 0),
+        Ending::Hotplug => (SCX_EXIT_UNREG_KERN, SCX_ECODE_ACT_RESTART | SCX_ECODE_RSN_HOTPLUG),
+    };
+    store(&mut state.memory, info, field!(ExitInfo, kind), kind)?;
+    store(&mut state.memory, info, field!(ExitInfo, exit_code), code)?;
+    for field in [field!(ExitInfo, reason), field!(ExitInfo, msg), field!(ExitInfo, dump)] {
+        store(&mut state.memory, info, field, nothing)?;
     }
+    Ok(info)
 }

@@ -1,7 +1,7 @@
 //! Which scheduler runs, on which kernel, with which settings.
 
 use std::sync::Arc;
-use tandem_ebpf::{Code, Engine, LoadError};
+use tandem_ebpf::{Code, Engine, LoadError, State};
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 
@@ -107,4 +107,19 @@ pub struct OwnCounters {
     pub map: &'static str,
     /// In order.
     pub names: Arc<[&'static str]>,
+}
+
+impl OwnCounters {
+    /// What has been counted, summed over the CPUs.
+    pub(super) fn read(&self, state: &State, cpu_count: usize) -> Vec<u64> {
+        let mut sums = vec![0; self.names.len()];
+        let Some(map) = state.map(self.map) else { return sums };
+        for cpu in 0..cpu_count {
+            let bytes = state.element(map, &0u32.to_le_bytes(), cpu).unwrap_or_default();
+            for (sum, value) in sums.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                *sum += u64::from_le_bytes(*value);
+            }
+        }
+        sums
+    }
 }

@@ -3,12 +3,12 @@
 //! They are made in that order, have rising numbers, and are told to the scheduler parents first, each with all that is below it
 //! before the next one beside it, as the kernel walks them (`css_for_each_descendant_pre()`).
 
-use super::SchedExt;
-use super::kernel::{Purpose, ScxKernel, field, store};
-use super::types::{Cgroup, CgroupInitArgs, CssSet, KernfsNode, SignalStruct};
+use super::super::structures::{field, store};
+use super::super::types::{Cgroup, CssSet, KernfsNode, SignalStruct};
 use crate::policy::VmFacts;
 use crate::scenario::{self, BandwidthLimit, CgroupName};
 use tandem_ebpf::{Fault, State};
+use tandem_machine::ids::VmId;
 
 /// A cgroup's weight if nobody says otherwise, and a usual task's.
 pub const USUAL_WEIGHT: u64 = 100;
@@ -19,9 +19,9 @@ pub struct CgroupState {
     /// Of its structure.
     pub address: u64,
     /// What stands between a task and it.
-    pub css_set: u64,
-    pub id: u64,
-    pub parent: Option<usize>,
+    css_set: u64,
+    id: u64,
+    parent: Option<usize>,
     pub weight: u64,
     /// `cpu.max`; [`RUNTIME_INF`] without a limit.
     pub quota_us: u64,
@@ -47,7 +47,7 @@ impl CgroupState {
     }
 
     /// Takes a limit over; whether it is another one.
-    pub fn set_limit(&mut self, limit: Option<BandwidthLimit>) -> bool {
+    fn set_limit(&mut self, limit: Option<BandwidthLimit>) -> bool {
         let before = (self.period_us, self.quota_us);
         match limit {
             Some(limit) => (self.period_us, self.quota_us) = (limit.period_us, limit.quota_us),
@@ -59,45 +59,64 @@ impl CgroupState {
 
 /// Where the tasks of a VM, or of a set of processes, belong.
 #[derive(Clone, Copy, Debug)]
-pub struct Membership {
-    /// By position in [`ScxKernel::cgroups`].
-    pub cgroup: usize,
+struct Membership {
+    /// By position in [`Cgroups::groups`].
+    cgroup: usize,
     /// What the vCPUs of a VM share, as they are threads of a process; 0 where there is no VM.
+    signal: u64,
+}
+
+/// The cgroups that there are, and which tasks are in which.
+#[derive(Debug, Default)]
+pub struct Cgroups {
+    /// The root first, parents before their children.
+    groups: Vec<CgroupState>,
+    /// By VM; none where tasks are not in VMs.
+    memberships: Vec<Membership>,
+}
+
+/// Where a task belongs: addresses of structures.
+#[derive(Clone, Copy, Debug)]
+pub struct Belonging {
+    pub cgroup: u64,
+    pub css_set: u64,
+    /// Of what it shares with the other threads of its process; 0 if it has a process of its own.
     pub signal: u64,
 }
 
-impl ScxKernel {
+impl Cgroups {
     /// The cgroups that there are, which have no structures yet.
-    pub(super) fn plan_cgroups(&mut self, cgroups: &[scenario::Cgroup], vms: &[VmFacts]) {
+    pub fn new(cgroups: &[scenario::Cgroup], vms: &[VmFacts]) -> Self {
         const ROOT_ID: u64 = 1;
         let below = |cgroup: Option<usize>| cgroup.map_or(0, |cgroup| cgroup + 1);
-        self.cgroups = vec![CgroupState::new(None, ROOT_ID, None, USUAL_WEIGHT)];
+        let mut groups = vec![CgroupState::new(None, ROOT_ID, None, USUAL_WEIGHT)];
         for (at, cgroup) in cgroups.iter().enumerate() {
             let name = Some(CgroupName::Declared(at));
             let id = ROOT_ID + 1 + at as u64;
             let mut state = CgroupState::new(name, id, Some(below(cgroup.parent)), cgroup.weight.into());
             state.set_limit(cgroup.limit);
-            self.cgroups.push(state);
+            groups.push(state);
         }
-        self.memberships.clear();
+        let mut memberships = Vec::with_capacity(vms.len());
         for (at, vm) in vms.iter().enumerate() {
             let mut cgroup = below(vm.cgroup);
             if vm.is_cgroup {
                 let weight = u64::from(vm.weight) * USUAL_WEIGHT / u64::from(VmFacts::USUAL_WEIGHT);
                 let id = ROOT_ID + 1 + (cgroups.len() + at) as u64;
                 let name = Some(CgroupName::OfVm(at.into()));
-                self.cgroups.push(CgroupState::new(name, id, Some(cgroup), weight));
-                cgroup = self.cgroups.len() - 1;
+                groups.push(CgroupState::new(name, id, Some(cgroup), weight));
+                cgroup = groups.len() - 1;
             }
-            self.memberships.push(Membership { cgroup, signal: 0 });
+            memberships.push(Membership { cgroup, signal: 0 });
         }
+        Self { groups, memberships }
     }
 
     /// Makes the structures of the cgroups, and of VMs, which are processes.
-    pub(super) fn make_cgroups(&mut self, state: &mut State) -> Result<(), Fault> {
-        let mut paths: Vec<Vec<u64>> = Vec::with_capacity(self.cgroups.len());
-        for at in 0..self.cgroups.len() {
-            let CgroupState { id, parent, .. } = self.cgroups[at];
+    pub fn make(&mut self, state: &mut State) -> Result<(), Fault> {
+        let mut paths: Vec<Vec<u64>> = Vec::with_capacity(self.groups.len());
+        for at in 0..self.groups.len() {
+            let CgroupState { id, parent, .. } = self.groups[at];
             let kn = state.memory.allocate(KernfsNode::SIZE)?;
             store(&mut state.memory, kn, field!(KernfsNode, id), id)?;
             let cgroup = state.memory.allocate(Cgroup::SIZE)?;
@@ -109,14 +128,14 @@ impl ScxKernel {
             store(&mut state.memory, cgroup, field!(Cgroup, self_.cgroup), cgroup)?;
             if let Some(parent) = parent {
                 // The state of a cgroup is its first field.
-                store(&mut state.memory, cgroup, field!(Cgroup, self_.parent), self.cgroups[parent].address)?;
+                store(&mut state.memory, cgroup, field!(Cgroup, self_.parent), self.groups[parent].address)?;
             }
             for (level, ancestor) in path.iter().enumerate() {
                 state.memory.store(cgroup + ancestor_offset(level), 8, *ancestor)?;
             }
             let css_set = state.memory.allocate(CssSet::SIZE)?;
             store(&mut state.memory, css_set, field!(CssSet, dfl_cgrp), cgroup)?;
-            let own = &mut self.cgroups[at];
+            let own = &mut self.groups[at];
             (own.address, own.css_set) = (cgroup, css_set);
             if let Some(CgroupName::OfVm(vm)) = own.name {
                 self.memberships[vm.index()].signal = state.memory.allocate(SignalStruct::SIZE)?;
@@ -127,12 +146,12 @@ impl ScxKernel {
     }
 
     /// The cgroups in the order in which the kernel tells of them.
-    fn cgroups_in_order(&self) -> Vec<usize> {
-        let mut children = vec![Vec::new(); self.cgroups.len()];
-        for (at, cgroup) in self.cgroups.iter().enumerate().rev() {
+    pub fn in_order(&self) -> Vec<usize> {
+        let mut children = vec![Vec::new(); self.groups.len()];
+        for (at, cgroup) in self.groups.iter().enumerate().rev() {
             cgroup.parent.into_iter().for_each(|parent| children[parent].push(at));
         }
-        let mut order = Vec::with_capacity(self.cgroups.len());
+        let mut order = Vec::with_capacity(self.groups.len());
         let mut to_visit = vec![0];
         while let Some(at) = to_visit.pop() {
             order.push(at);
@@ -141,13 +160,42 @@ impl ScxKernel {
         order
     }
 
-    /// The position of a cgroup, if there is one of that name.
-    pub(super) fn cgroup_named(&self, name: CgroupName) -> Option<usize> {
-        self.cgroups.iter().position(|cgroup| cgroup.name == Some(name))
+    /// The cgroup at a position.
+    pub fn get(&self, position: usize) -> &CgroupState {
+        &self.groups[position]
+    }
+
+    /// The structure of the root.
+    pub fn root(&self) -> u64 {
+        self.groups[0].address
+    }
+
+    /// Where the tasks of a VM belong; tasks of guests are all in the root.
+    pub fn of_vm(&self, vm: VmId) -> Belonging {
+        let membership = self.memberships.get(vm.index());
+        let group = &self.groups[membership.map_or(0, |membership| membership.cgroup)];
+        let signal = membership.map_or(0, |membership| membership.signal);
+        Belonging { cgroup: group.address, css_set: group.css_set, signal }
+    }
+
+    /// Gives a cgroup another weight; the cgroup, if there is one and that changes anything.
+    pub fn set_weight(&mut self, name: CgroupName, weight: u64) -> Option<&CgroupState> {
+        let group = self.named(name)?;
+        (std::mem::replace(&mut group.weight, weight) != weight).then_some(group)
+    }
+
+    /// Gives a cgroup another limit; the cgroup, if there is one and that changes anything.
+    pub fn set_limit(&mut self, name: CgroupName, limit: Option<BandwidthLimit>) -> Option<&CgroupState> {
+        let group = self.named(name)?;
+        group.set_limit(limit).then_some(group)
+    }
+
+    fn named(&mut self, name: CgroupName) -> Option<&mut CgroupState> {
+        self.groups.iter_mut().find(|cgroup| cgroup.name == Some(name))
     }
 
     /// The structure of a cgroup above another one, or of that itself; 0: there is none on that level.
-    pub(super) fn cgroup_ancestor(&self, state: &State, cgroup: u64, level: i32) -> Result<u64, Fault> {
+    pub fn ancestor(state: &State, cgroup: u64, level: i32) -> Result<u64, Fault> {
         let (offset, bytes) = field!(Cgroup, level);
         let own_level = state.memory.load(cgroup + offset, bytes)? as i32;
         match usize::try_from(level) {
@@ -157,42 +205,12 @@ impl ScxKernel {
     }
 
     /// The structure of the cgroup with a number; 0 if there is none.
-    pub(super) fn cgroup_with_id(&self, id: u64) -> u64 {
-        self.cgroups.iter().find(|cgroup| cgroup.id == id).map_or(0, |cgroup| cgroup.address)
+    pub fn with_id(&self, id: u64) -> u64 {
+        self.groups.iter().find(|cgroup| cgroup.id == id).map_or(0, |cgroup| cgroup.address)
     }
 }
 
 /// Where the structure of a cgroup has the ancestor on that level.
 const fn ancestor_offset(level: usize) -> u64 {
     std::mem::offset_of!(Cgroup, ancestors) as u64 + level as u64 * 8
-}
-
-impl SchedExt {
-    /// Tells the scheduler of the cgroups.
-    pub(super) fn start_cgroups(&mut self) -> Result<(), Fault> {
-        let Some(callback) = self.kernel.callbacks.cgroup_init else { return Ok(()) };
-        for at in self.kernel.cgroups_in_order() {
-            let CgroupState { address, weight, quota_us, period_us, .. } = self.kernel.cgroups[at];
-            let Some(instance) = &mut self.instance else { return Ok(()) };
-            let memory = &mut instance.state_mut().memory;
-            let arguments = memory.allocate(CgroupInitArgs::SIZE)?;
-            store(memory, arguments, field!(CgroupInitArgs, weight), weight)?;
-            store(memory, arguments, field!(CgroupInitArgs, bw_period_us), period_us)?;
-            store(memory, arguments, field!(CgroupInitArgs, bw_quota_us), quota_us)?;
-            self.call_checked("cgroup_init", Some(callback), &[address, arguments])?;
-        }
-        Ok(())
-    }
-
-    /// Tells the scheduler that there are no cgroups for it any longer, those below first
-    /// (`css_for_each_descendant_post()`).
-    pub(super) fn end_cgroups(&mut self) {
-        let mut order = self.kernel.cgroups_in_order();
-        // The other way round, each still comes after what is below it.
-        order.reverse();
-        for at in order {
-            let arguments = [self.kernel.cgroups[at].address];
-            self.call(self.kernel.callbacks.cgroup_exit, Purpose::Other, &arguments);
-        }
-    }
 }

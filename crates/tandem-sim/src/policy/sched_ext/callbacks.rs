@@ -1,0 +1,99 @@
+//! The callbacks that a scheduler has, and what it says of itself.
+
+use super::settings::SchedExtSettings;
+use super::types;
+use tandem_ebpf::{FunctionId, Image};
+
+/// The callbacks that the scheduler has.
+#[derive(Clone, Debug, Default)]
+pub struct Callbacks {
+    pub select_cpu: Option<FunctionId>,
+    pub enqueue: Option<FunctionId>,
+    pub dequeue: Option<FunctionId>,
+    pub dispatch: Option<FunctionId>,
+    pub tick: Option<FunctionId>,
+    pub runnable: Option<FunctionId>,
+    pub running: Option<FunctionId>,
+    pub stopping: Option<FunctionId>,
+    pub quiescent: Option<FunctionId>,
+    pub yield_: Option<FunctionId>,
+    pub set_weight: Option<FunctionId>,
+    pub set_cpumask: Option<FunctionId>,
+    pub update_idle: Option<FunctionId>,
+    pub init_task: Option<FunctionId>,
+    pub exit_task: Option<FunctionId>,
+    pub enable: Option<FunctionId>,
+    pub disable: Option<FunctionId>,
+    pub cgroup_init: Option<FunctionId>,
+    pub cgroup_exit: Option<FunctionId>,
+    pub cgroup_set_weight: Option<FunctionId>,
+    pub cgroup_set_bandwidth: Option<FunctionId>,
+    pub cpu_online: Option<FunctionId>,
+    pub cpu_offline: Option<FunctionId>,
+    pub cpu_acquire: Option<FunctionId>,
+    pub cpu_release: Option<FunctionId>,
+    pub exit: Option<FunctionId>,
+    pub init: Option<FunctionId>,
+    pub flags: u64,
+    /// Most insertions of one `dispatch`.
+    pub dispatch_max_batch: usize,
+    /// After which the kernel's watchdog unloads it, ns.
+    pub timeout_ns: u64,
+}
+
+impl Callbacks {
+    /// Of the first scheduler that the image defines; none if there is none.
+    pub fn of(image: &Image) -> Option<Self> {
+        const DEFAULT_BATCH: u64 = 32;
+        let ops = image.struct_ops.first()?;
+        let callback = |name: &str| ops.callbacks.get(name).copied();
+        let number = |name: &str| ops.numbers.get(name).copied().unwrap_or(0);
+        Some(Self {
+            select_cpu: callback("select_cpu"),
+            enqueue: callback("enqueue"),
+            dequeue: callback("dequeue"),
+            dispatch: callback("dispatch"),
+            tick: callback("tick"),
+            runnable: callback("runnable"),
+            running: callback("running"),
+            stopping: callback("stopping"),
+            quiescent: callback("quiescent"),
+            yield_: callback("yield"),
+            set_weight: callback("set_weight"),
+            set_cpumask: callback("set_cpumask"),
+            update_idle: callback("update_idle"),
+            init_task: callback("init_task"),
+            exit_task: callback("exit_task"),
+            enable: callback("enable"),
+            disable: callback("disable"),
+            cgroup_init: callback("cgroup_init"),
+            cgroup_exit: callback("cgroup_exit"),
+            cgroup_set_weight: callback("cgroup_set_weight"),
+            cgroup_set_bandwidth: callback("cgroup_set_bandwidth"),
+            cpu_online: callback("cpu_online"),
+            cpu_offline: callback("cpu_offline"),
+            cpu_acquire: callback("cpu_acquire"),
+            cpu_release: callback("cpu_release"),
+            exit: callback("exit"),
+            init: callback("init"),
+            flags: number("flags"),
+            timeout_ns: match number("timeout_ms") {
+                0 => SchedExtSettings::WATCHDOG_TIMEOUT_NS,
+                timeout_ms => (timeout_ms * 1_000_000).min(SchedExtSettings::WATCHDOG_TIMEOUT_NS),
+            },
+            dispatch_max_batch: match number("dispatch_max_batch") {
+                0 => DEFAULT_BATCH as usize,
+                batch => batch as usize,
+            },
+        })
+    }
+
+    pub fn has(&self, flag: u64) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Whether the kernel keeps track of idle CPUs.
+    pub fn builtin_idle(&self) -> bool {
+        self.update_idle.is_none() || self.has(types::SCX_OPS_KEEP_BUILTIN_IDLE)
+    }
+}

@@ -1,0 +1,307 @@
+//! What each function of the kernel does for a program.
+
+use super::super::functions::Function;
+use super::super::settings::SchedExtSettings;
+use super::super::structures::{Field, field};
+use super::super::types::{InsertVtimeArgs, SCX_DSQ_GLOBAL, SelectCpuAndArgs};
+use super::insertions::Purpose;
+use super::iteration::Iteration;
+use super::run_queues::CpuState;
+use super::select::Wakeup;
+use super::{BOOTED_NS, Cgroups, ScxKernel, sets};
+use tandem_ebpf::{Fault, Kernel, KernelFunction, State};
+use tandem_machine::ids::CpuId;
+
+const ENOENT: i64 = -2;
+const EBUSY: i64 = -16;
+
+impl Kernel for ScxKernel {
+    #[inline]
+    fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    #[inline]
+    fn clock_ns(&self) -> u64 {
+        self.now_ns + BOOTED_NS
+    }
+
+    fn call(&mut self, state: &mut State, function: KernelFunction, a: [u64; 5]) -> Result<u64, Fault> {
+        use Function as F;
+        let flag = |is: bool| Ok(u64::from(is));
+        Ok(match Function::from_number(function) {
+            F::Jiffies => self.clock_ns() / SchedExtSettings::TICK_PERIOD_NS,
+            F::CurrentNode => self.node_of(self.cpu) as u64,
+            F::CurrentTask => self.current_task(),
+            F::CurrentPid => self.current_pid(),
+            F::Random => self.random.next(),
+
+            F::TaskFromPid => self.run_queues.tasks.address_of_pid(a[0] as i32),
+            F::CgroupAncestor => Cgroups::ancestor(state, a[0], a[1] as i32)?,
+            F::CgroupFromId => self.cgroups.with_id(a[0]),
+
+            F::MaskCreate => self.sets.create(state)?,
+            F::MaskAcquire => self.sets.change_users(state, a[0], 1)?,
+            F::MaskRelease => self.sets.change_users(state, a[0], -1)?,
+            F::MaskFirst => self.sets.first(state, a[0], a[0])?,
+            F::MaskFirstZero => {
+                let (all, scratch) = (self.sets.possible(), self.sets.scratch(1));
+                self.sets.combine(state, scratch, (all, a[0]), |all, set| all & !set)?;
+                self.sets.first(state, scratch, scratch)?
+            }
+            F::MaskFirstAnd => self.sets.first(state, a[0], a[1])?,
+            F::MaskSet | F::MaskTestAndSet | F::MaskClearCpu | F::MaskTestAndClear => {
+                let is_in = matches!(Function::from_number(function), F::MaskSet | F::MaskTestAndSet);
+                match self.exists(a[0]) {
+                    true => {
+                        return flag(sets::assign(&mut state.memory, a[1], a[0] as u32 as usize, is_in)?);
+                    }
+                    false => 0,
+                }
+            }
+            F::MaskSetAll => self.sets.set_all(state, a[0])?,
+            F::MaskClear => self.sets.clear(state, a[0])?,
+            F::MaskAnd => self.sets.combine(state, a[0], (a[1], a[2]), |a, b| a & b)?,
+            F::MaskOr => self.sets.combine(state, a[0], (a[1], a[2]), |a, b| a | b)?,
+            F::MaskXor => self.sets.combine(state, a[0], (a[1], a[2]), |a, b| a ^ b)?,
+            F::MaskCopy => self.sets.combine(state, a[0], (a[1], a[1]), |a, _| a)?,
+            F::MaskEqual => self.sets.all(state, (a[0], a[1]), |a, b| a == b)?,
+            F::MaskIntersects => 1 - self.sets.all(state, (a[0], a[1]), |a, b| a & b == 0)?,
+            F::MaskSubset => self.sets.all(state, (a[0], a[1]), |a, b| a & !b == 0)?,
+            F::MaskEmpty => self.sets.all(state, (a[0], a[0]), |a, _| a == 0)?,
+            F::MaskFull => self.sets.all(state, (a[0], self.sets.possible()), |a, all| all & !a == 0)?,
+            F::MaskDistribute => self.distribute(state, a[0], a[0])? as u64,
+            F::MaskAndDistribute => self.distribute(state, a[0], a[1])? as u64,
+            F::MaskWeight => self.sets.weight(state, a[0])?,
+            F::MaskPopulate => self.sets.populate(state, a[0], a[1], a[2] as u32 as usize)?,
+
+            F::CreateQueue => self.run_queues.queues.create(state, a[0])?,
+            F::DestroyQueue => {
+                if let Err(message) = self.run_queues.queues.destroy(a[0]) {
+                    self.complain(message);
+                }
+                0
+            }
+            F::QueueLength => {
+                self.queue(a[0]).map_or(ENOENT as u64, |queue| self.run_queues.queues[queue].len() as u64)
+            }
+            F::QueuePeek => match self.run_queues.queues.own(a[0]) {
+                Some(queue) => {
+                    let first = self.run_queues.queues[queue].first();
+                    first.map_or(0, |task| self.run_queues.tasks[task].address)
+                }
+                None => {
+                    self.complain(format!("there is no dispatch queue {:#x} to look into", a[0]));
+                    0
+                }
+            },
+            F::Insert => {
+                let task = self.run_queues.tasks.at(state, a[0])?;
+                let arguments = [a[1], a[2], a[3]];
+                return flag(self.insertions.ask(&mut self.run_queues, state, task, arguments));
+            }
+            F::InsertVtime => {
+                let task = self.run_queues.tasks.at(state, a[0])?;
+                let arguments = [a[1], a[2], a[3], a[4]];
+                return flag(self.insertions.ask_by_vtime(&mut self.run_queues, state, task, arguments));
+            }
+            F::InsertVtimeArgs => {
+                let word = |(offset, bytes): Field| state.memory.load(a[1] + offset, bytes);
+                let arguments = [
+                    word(field!(InsertVtimeArgs, dsq_id))?,
+                    word(field!(InsertVtimeArgs, slice))?,
+                    word(field!(InsertVtimeArgs, vtime))?,
+                    word(field!(InsertVtimeArgs, enq_flags))?,
+                ];
+                let task = self.run_queues.tasks.at(state, a[0])?;
+                return flag(self.insertions.ask_by_vtime(&mut self.run_queues, state, task, arguments));
+            }
+            F::InsertionsLeft => self.insertions.left() as u64,
+            F::CancelInsertion => {
+                self.insertions.cancel();
+                0
+            }
+            F::MoveToLocal => {
+                let arguments = [a[0], a[1]];
+                return flag(self.insertions.consume(&mut self.run_queues, state, self.cpu, arguments));
+            }
+            F::Move | F::MoveVtime => {
+                let by_vtime = Function::from_number(function) == F::MoveVtime;
+                let iteration = Iteration(a[0]);
+                let moved = iteration.prepare_move(&self.run_queues, state, a[1], (a[3], by_vtime))?;
+                let Some((task, flags)) = moved else { return flag(false) };
+                let to = [a[2], flags];
+                return flag(self.insertions.move_to(&mut self.run_queues, state, self.cpu, task, to));
+            }
+            F::MoveSetSlice => Iteration(a[0]).note(state, a[1], false)?,
+            F::MoveSetVtime => Iteration(a[0]).note(state, a[1], true)?,
+            F::IterateNew => Iteration(a[0]).begin(&self.run_queues.queues, state, a[1], a[2])?,
+            F::IterateNext => {
+                let run_queues = &mut self.run_queues;
+                Iteration(a[0]).next(&mut run_queues.queues, &run_queues.tasks, state)?
+            }
+
+            F::SelectDefault => {
+                let task = self.run_queues.tasks.at(state, a[0])?;
+                let prev_cpu = self.cpu_named(a[1])?;
+                let wakeup = Wakeup { task, prev_cpu, wake_flags: a[2], allowed: None, flags: 0 };
+                let cpu = self.select_default(state, wakeup)?;
+                state.memory.store(a[3], 1, u64::from(cpu.is_some()))?;
+                cpu.unwrap_or(prev_cpu) as u64
+            }
+            F::SelectAnd => self.select_and(state, a[0], [a[1], a[2], a[4]], a[3])?,
+            F::SelectAndArgs => {
+                let word = |(offset, bytes): Field| state.memory.load(a[2] + offset, bytes);
+                let arguments = [
+                    word(field!(SelectCpuAndArgs, prev_cpu))?,
+                    word(field!(SelectCpuAndArgs, wake_flags))?,
+                    word(field!(SelectCpuAndArgs, flags))?,
+                ];
+                self.select_and(state, a[0], arguments, a[1])?
+            }
+            F::TestAndClearIdle => match self.exists(a[0]) {
+                true => return flag(self.idle.take(state, a[0] as u32 as usize)?),
+                false => 0,
+            },
+            F::PickIdle => cpu_or_busy(self.pick_idle(state, a[0], a[1])?),
+            F::PickIdleNode => cpu_or_busy(self.pick_idle(state, a[0], a[2])?),
+            F::PickAny => cpu_or_busy(self.pick_any(state, a[0], a[1])?),
+            F::PickAnyNode => cpu_or_busy(self.pick_any(state, a[0], a[2])?),
+            F::IdleMask => self.idle.cpus(),
+            F::IdleCoreMask => self.idle.cores(),
+            F::PossibleMask => self.sets.possible(),
+            F::OnlineMask => self.sets.online(),
+
+            F::Reenqueue => {
+                self.run_queues.pending.reenqueue(self.cpu, true);
+                self.run_queues.queues[self.cpu].len() as u64
+            }
+            F::ReenqueueQueue => {
+                match self.queue(a[0]).filter(|_| a[0] != SCX_DSQ_GLOBAL) {
+                    Some(position) => self.run_queues.pending.reenqueue(position, true),
+                    None => self.complain(format!("dispatch queue {:#x} cannot be enqueued again", a[0])),
+                }
+                0
+            }
+            F::Kick => {
+                let cpu = self.cpu_named(a[0])?;
+                self.run_queues.pending.kick(cpu, a[1]);
+                0
+            }
+            F::TaskRunning => {
+                let task = self.run_queues.tasks.at(state, a[0])?;
+                return flag(self.run_queues.runs(task));
+            }
+            F::CpuRunQueue => self.run_queues.cpus[self.cpu_named(a[0])?].rq,
+            F::CpuCurrent => {
+                let cpu = self.cpu_named(a[0])?;
+                match self.run_queues.cpus[cpu] {
+                    CpuState { curr: Some(task), .. } => self.run_queues.tasks[task].address,
+                    CpuState { is_taken: true, .. } => self.intruder,
+                    CpuState { .. } => 0,
+                }
+            }
+            F::CpuCount => self.machine.cpu_count() as u64,
+            F::NodeCount => self.machine.node_count() as u64,
+            F::CpuNode => self.node_of(self.cpu_named(a[0])?) as u64,
+            // All CPUs are equal, and run at one speed.
+            F::PerformanceCap | F::PerformanceNow => 1024,
+            F::Exit => {
+                let message = state.format(a[1], a[2], a[3] as usize)?;
+                self.complain(format!("it asked to be unloaded (code {}): {message}", a[0] as i64));
+                0
+            }
+            F::Error => {
+                let message = state.format(a[0], a[1], a[2] as usize)?;
+                self.complain(format!("it gave up: {message}"));
+                0
+            }
+        })
+    }
+
+    fn start_timer(&mut self, timer: u64, nsecs: u64, absolute: bool) -> bool {
+        if self.insertions.purpose != Purpose::Timer && self.disturbances.timer_fails() {
+            return false;
+        }
+        let at_ns = match absolute {
+            true => nsecs.saturating_sub(BOOTED_NS).max(self.now_ns),
+            false => self.now_ns.saturating_add(nsecs),
+        };
+        let at_ns = at_ns.saturating_add(self.disturbances.timer_delay_ns());
+        self.timers.start(timer, at_ns);
+        true
+    }
+
+    fn storage_is_full(&mut self) -> bool {
+        self.disturbances.storage_fails()
+    }
+
+    fn cancel_timer(&mut self, timer: u64) -> bool {
+        self.timers.cancel(timer)
+    }
+}
+
+impl ScxKernel {
+    fn exists(&self, cpu: u64) -> bool {
+        (cpu as u32 as usize) < self.machine.cpu_count()
+    }
+
+    fn node_of(&self, cpu: usize) -> usize {
+        self.machine.cpu(CpuId::from(cpu)).node.index()
+    }
+
+    /// The running task of this CPU; the address of a task of the kernel's own if it idles.
+    fn current_task(&self) -> u64 {
+        match self.run_queues.cpus[self.cpu] {
+            _ if self.from_outside => self.run_queues.idle_task,
+            CpuState { curr: Some(task), .. } => self.run_queues.tasks[task].address,
+            CpuState { is_taken: true, .. } => self.intruder,
+            CpuState { .. } => self.run_queues.idle_task,
+        }
+    }
+
+    fn current_pid(&self) -> u64 {
+        let current = self.run_queues.cpus[self.cpu].curr;
+        let pid = current.map_or(0, |task| self.run_queues.tasks[task].pid as u64);
+        pid << 32 | pid
+    }
+
+    /// The position of a queue that a program names.
+    fn queue(&self, id: u64) -> Option<usize> {
+        self.run_queues.queues.named(id, self.cpu, self.cpu).ok()
+    }
+
+    /// The number of a CPU that a program names; a fault if there is none.
+    fn cpu_named(&self, cpu: u64) -> Result<usize, Fault> {
+        match cpu as u32 as usize {
+            named if self.exists(cpu) => Ok(named),
+            _ => Err(Fault(format!(
+                "CPU {} does not exist: CPUs have numbers below {}",
+                cpu as i32,
+                self.machine.cpu_count()
+            ))),
+        }
+    }
+
+    fn complain(&mut self, message: impl Into<String>) {
+        self.run_queues.pending.complain(message);
+    }
+
+    fn select_and(
+        &mut self,
+        state: &mut State,
+        task: u64,
+        [prev_cpu, wake_flags, flags]: [u64; 3],
+        allowed: u64,
+    ) -> Result<u64, Fault> {
+        let task = self.run_queues.tasks.at(state, task)?;
+        let prev_cpu = self.cpu_named(prev_cpu)?;
+        let wakeup = Wakeup { task, prev_cpu, wake_flags, allowed: Some(allowed), flags };
+        Ok(cpu_or_busy(self.select_default(state, wakeup)?))
+    }
+}
+
+/// `-EBUSY`, as programs get it where there is no idle CPU.
+fn cpu_or_busy(cpu: Option<usize>) -> u64 {
+    cpu.map_or(EBUSY as u64, |cpu| cpu as u64)
+}

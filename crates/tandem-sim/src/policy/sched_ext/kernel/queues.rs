@@ -1,0 +1,195 @@
+//! All dispatch queues: local ones by CPU, global ones by node, then the scheduler's own.
+
+use super::super::structures::{field, store};
+use super::super::types::{
+    DispatchQueue, SCX_DSQ_FLAG_BUILTIN, SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL, SCX_DSQ_LOCAL_CPU_MASK,
+    SCX_DSQ_LOCAL_ON, SCX_ENQ_DSQ_PRIQ, SCX_ENQ_HEAD, SCX_ENQ_PREEMPT,
+};
+use super::number_map::NumberMap;
+use super::queue::{Order, Place, Queue};
+use std::ops::Index;
+use std::sync::Arc;
+use tandem_ebpf::{Fault, State};
+use tandem_machine::Machine;
+use tandem_machine::ids::{CpuId, TaskId};
+
+/// The queues. Indexed by position.
+#[derive(Debug)]
+pub struct Queues {
+    machine: Arc<Machine>,
+    queues: Vec<Queue>,
+    /// Positions of the scheduler's own, by number.
+    own: NumberMap<u64, usize>,
+    /// Queued tasks that were looked at, or passed by, under the locks of queues.
+    visited: u64,
+}
+
+impl Index<usize> for Queues {
+    type Output = Queue;
+
+    #[inline]
+    fn index(&self, position: usize) -> &Queue {
+        &self.queues[position]
+    }
+}
+
+impl Queues {
+    /// None yet; what was visited before counts.
+    pub fn new(machine: &Arc<Machine>, visited: u64) -> Self {
+        Self { machine: Arc::clone(machine), queues: Vec::new(), own: NumberMap::default(), visited }
+    }
+
+    /// Makes the local queue of the next CPU.
+    pub fn prepare_local(&mut self, state: &mut State, cpu: usize) -> Result<(), Fault> {
+        debug_assert_eq!(self.queues.len(), cpu, "local queues are in the order of CPUs");
+        self.add(state, SCX_DSQ_LOCAL_ON | cpu as u64).map(drop)
+    }
+
+    /// Makes the global queues, once the local ones are there.
+    pub fn prepare_global(&mut self, state: &mut State) -> Result<(), Fault> {
+        (0..self.machine.node_count()).try_for_each(|_| self.add(state, SCX_DSQ_GLOBAL).map(drop))
+    }
+
+    fn add(&mut self, state: &mut State, id: u64) -> Result<usize, Fault> {
+        let address = state.memory.allocate(DispatchQueue::SIZE)?;
+        store(&mut state.memory, address, field!(DispatchQueue, id), id)?;
+        self.queues.push(Queue::new(id, address));
+        Ok(self.queues.len() - 1)
+    }
+
+    /// Makes a queue of the scheduler's own; 0, or an error number.
+    pub fn create(&mut self, state: &mut State, id: u64) -> Result<u64, Fault> {
+        const EEXIST: i64 = -17;
+        const EINVAL: i64 = -22;
+        if id & SCX_DSQ_FLAG_BUILTIN != 0 {
+            return Ok(EINVAL as u64);
+        }
+        if self.own.contains_key(&id) {
+            return Ok(EEXIST as u64);
+        }
+        let position = self.add(state, id)?;
+        self.own.insert(id, position);
+        Ok(0)
+    }
+
+    /// Ends a queue of the scheduler's own, which must be empty.
+    pub fn destroy(&mut self, id: u64) -> Result<(), String> {
+        match self.own.get(&id) {
+            Some(&position) if self.queues[position].is_empty() => {
+                self.own.remove(&id);
+                Ok(())
+            }
+            Some(_) => Err(format!("dispatch queue {id:#x} was destroyed with tasks in it")),
+            None => Err(format!("there is no dispatch queue {id:#x} to destroy")),
+        }
+    }
+
+    /// The position of a queue of the scheduler's own.
+    pub fn own(&self, id: u64) -> Option<usize> {
+        self.own.get(&id).copied()
+    }
+
+    /// The position of the global queue of a CPU's node.
+    pub fn global_of(&self, cpu: usize) -> usize {
+        self.machine.cpu_count() + self.machine.cpu(CpuId::from(cpu)).node.index()
+    }
+
+    /// Whether the position is that of the local queue of a CPU, which has the same number.
+    #[inline]
+    pub fn is_local(&self, position: usize) -> bool {
+        position < self.machine.cpu_count()
+    }
+
+    /// Whether there is a queue at that position.
+    #[inline]
+    pub fn has(&self, position: usize) -> bool {
+        position < self.queues.len()
+    }
+
+    /// Whether a number means the local queue of some CPU, there or not.
+    pub fn names_local(id: u64) -> bool {
+        id == SCX_DSQ_LOCAL || id & SCX_DSQ_LOCAL_ON == SCX_DSQ_LOCAL_ON
+    }
+
+    /// The position of a queue by its number: one of the scheduler's own, a CPU's, or a global one. `local` is the CPU whose
+    /// local queue is meant where the number does not say, and `global` the one from whose node it is.
+    pub fn named(&self, id: u64, local: usize, global: usize) -> Result<usize, NoQueue> {
+        match id {
+            SCX_DSQ_LOCAL => Ok(local),
+            id if id & SCX_DSQ_LOCAL_ON == SCX_DSQ_LOCAL_ON => {
+                let cpu = (id & SCX_DSQ_LOCAL_CPU_MASK) as usize;
+                if self.is_local(cpu) { Ok(cpu) } else { Err(NoQueue::OfCpu(cpu)) }
+            }
+            SCX_DSQ_GLOBAL => Ok(self.global_of(global)),
+            id => self.own(id).ok_or(NoQueue::Own(id)),
+        }
+    }
+
+    /// Puts a task into a queue, by its virtual time if the flags say so; its place there.
+    pub fn join(
+        &mut self,
+        state: &mut State,
+        position: usize,
+        task: TaskId,
+        vtime: u64,
+        flags: u64,
+    ) -> Result<Place, String> {
+        let by_vtime = flags & SCX_ENQ_DSQ_PRIQ != 0;
+        let queue = &mut self.queues[position];
+        let order = if by_vtime { Order::Vtime } else { Order::Arrival };
+        if by_vtime && queue.id & SCX_DSQ_FLAG_BUILTIN != 0 {
+            return Err("a virtual time was given for a queue of the kernel's own, which has no such order"
+                .to_owned());
+        }
+        if queue.order().is_some_and(|other| other != order) {
+            return Err(format!("dispatch queue {:#x} has tasks by virtual time and by arrival", queue.id));
+        }
+        let place = match order {
+            Order::Vtime => queue.insert(task, vtime),
+            Order::Arrival => queue.push(task, flags & (SCX_ENQ_HEAD | SCX_ENQ_PREEMPT) != 0),
+        };
+        self.visited += u64::from(by_vtime);
+        self.show_length(state, position);
+        Ok(place)
+    }
+
+    /// Takes a task out of a queue.
+    pub fn leave(&mut self, state: &mut State, position: usize, place: Place) {
+        self.queues[position].remove(place);
+        self.show_length(state, position);
+    }
+
+    fn show_length(&self, state: &mut State, position: usize) {
+        let queue = &self.queues[position];
+        let (offset, bytes) = field!(DispatchQueue, nr);
+        let _ = state.memory.store(queue.address + offset, bytes, queue.len() as u64);
+    }
+
+    /// The first task of a queue that fits, and those that are passed by count as visited.
+    pub fn find(&mut self, position: usize, fits: impl Fn(TaskId) -> bool) -> Option<TaskId> {
+        let queue = &self.queues[position];
+        let found = queue.iter().enumerate().find(|&(_, task)| fits(task));
+        self.visited += found.map_or(queue.len(), |(passed, _)| passed + 1) as u64;
+        found.map(|(_, task)| task)
+    }
+
+    /// So many queued tasks were looked at, or passed by.
+    #[inline]
+    pub fn visit(&mut self, tasks: u64) {
+        self.visited += tasks;
+    }
+
+    /// Queued tasks that were looked at, or passed by, up to now.
+    pub fn visited(&self) -> u64 {
+        self.visited
+    }
+}
+
+/// A number that means no queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoQueue {
+    /// The local queue of a CPU that does not exist.
+    OfCpu(usize),
+    /// One of the scheduler's own.
+    Own(u64),
+}

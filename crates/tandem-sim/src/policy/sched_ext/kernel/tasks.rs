@@ -1,0 +1,317 @@
+//! The tasks of the scheduler: their structures, which programs see, and what the kernel keeps of them besides.
+
+use super::super::structures::{Field, TaskBlock, field};
+use super::super::types::{SCX_SLICE_DFL, SignalStruct, Task};
+use super::cgroups::{Belonging, USUAL_WEIGHT};
+use super::number_map::NumberMap;
+use super::queue::Place;
+use super::sets::{self, CpuSets};
+use crate::policy::TaskFacts;
+use std::ops::{Index, IndexMut};
+use tandem_ebpf::{Fault, State};
+use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::{CpuId, TaskId};
+
+/// The task exits (`PF_EXITING`).
+pub const PF_EXITING: u64 = 4;
+
+/// Where a task is that can run and does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Custody {
+    /// Nowhere: it cannot run, or runs.
+    None,
+    /// In a dispatch queue, by position in [`Queues`](super::queues::Queues).
+    Queue(usize, Place),
+    /// The scheduler keeps it in a structure of its own.
+    Scheduler,
+}
+
+/// What the kernel knows of a task beside the structure that programs see.
+#[derive(Clone, Debug)]
+pub struct TaskState {
+    /// Of its structure; 0: it is not known yet, or has ended.
+    pub address: u64,
+    pub cpus_mask: u64,
+    /// What it shares with the other threads of its process.
+    pub signal: u64,
+    pub pid: i32,
+    /// The CPU to whose run queue it belongs.
+    pub cpu: usize,
+    pub custody: Custody,
+    /// Where the scheduler wants it once `select_cpu` or `enqueue` is over: queue and flags.
+    pub direct: Option<(u64, u64)>,
+    /// It can run: queued or running.
+    pub is_queued: bool,
+    /// It is to run at once where it was sent, or to be enqueued again: until it is enqueued anew (`SCX_TASK_IMMED`).
+    pub is_immediate: bool,
+}
+
+impl TaskState {
+    pub const NONE: Self = Self {
+        address: 0,
+        cpus_mask: 0,
+        signal: 0,
+        pid: 0,
+        cpu: 0,
+        custody: Custody::None,
+        direct: None,
+        is_queued: false,
+        is_immediate: false,
+    };
+}
+
+/// A task that begins.
+#[derive(Clone, Copy, Debug)]
+pub struct NewTask<'a> {
+    pub facts: &'a TaskFacts,
+    pub belonging: Belonging,
+    /// Where it comes from.
+    pub cpu: CpuId,
+    /// What programs see as its start, ns.
+    pub clock_ns: u64,
+}
+
+/// All tasks. Indexing panics for a task that has never begun.
+#[derive(Debug)]
+pub struct Tasks {
+    states: Vec<TaskState>,
+    by_pid: NumberMap<i32, TaskId>,
+    next_pid: i32,
+}
+
+impl Index<TaskId> for Tasks {
+    type Output = TaskState;
+
+    #[inline]
+    fn index(&self, task: TaskId) -> &TaskState {
+        &self.states[task.index()]
+    }
+}
+
+impl IndexMut<TaskId> for Tasks {
+    #[inline]
+    fn index_mut(&mut self, task: TaskId) -> &mut TaskState {
+        &mut self.states[task.index()]
+    }
+}
+
+impl Tasks {
+    pub fn new() -> Self {
+        // PIDs below are the kernel's own, and the init process's.
+        Self { states: Vec::new(), by_pid: NumberMap::default(), next_pid: 1000 }
+    }
+
+    /// Makes the structure of a task that begins, with the next PID; its address.
+    pub fn begin(
+        &mut self,
+        state: &mut State,
+        sets: &CpuSets,
+        task: TaskId,
+        new: NewTask<'_>,
+    ) -> Result<u64, Fault> {
+        if self.states.len() <= task.index() {
+            self.states.resize(task.index() + 1, TaskState::NONE);
+        }
+        let NewTask { facts, belonging, cpu, clock_ns } = new;
+        let address = state.memory.allocate(TaskBlock::SIZE)?;
+        let cpus_mask = state.memory.allocate(sets.bytes())?;
+        let pid = self.next_pid;
+        self.next_pid += 1;
+        self.by_pid.insert(pid, task);
+        let prio = prio(facts.nice);
+        let signal = match belonging.signal {
+            0 => address + field!(TaskBlock, signal).0,
+            shared => shared,
+        };
+        self[task] = TaskState { address, cpus_mask, signal, pid, cpu: cpu.index(), ..TaskState::NONE };
+        for (field, value) in [
+            (field!(Task, pid), pid as u64),
+            (field!(Task, tgid), pid as u64),
+            (field!(Task, thread_info.cpu), cpu.index() as u64),
+            (field!(Task, wake_cpu), cpu.index() as u64),
+            (field!(Task, recent_used_cpu), cpu.index() as u64),
+            (field!(Task, prio), prio),
+            (field!(Task, static_prio), prio),
+            (field!(Task, normal_prio), prio),
+            (field!(Task, cpus_ptr), cpus_mask),
+            (field!(Task, group_leader), address),
+            (field!(Task, real_parent), address),
+            (field!(Task, parent), address),
+            // It has an address space: kernel threads have none.
+            (field!(Task, mm), sets.possible()),
+            (field!(Task, start_time), clock_ns),
+            (field!(Task, start_boottime), clock_ns),
+            (field!(Task, cgroups), belonging.css_set),
+            (field!(Task, signal), signal),
+            (field!(Task, scx.slice), SCX_SLICE_DFL),
+            (field!(Task, scx.weight), cgroup_weight(facts.weight)),
+            (field!(Task, scx.sticky_cpu), u64::MAX),
+            (field!(Task, scx.holding_cpu), u64::MAX),
+            (field!(TaskBlock, number), task.index() as u64),
+            (field!(TaskBlock, cgroup), belonging.cgroup),
+            (field!(TaskBlock, address), address),
+        ] {
+            self.set(state, task, field, value);
+        }
+        count_thread(state, signal, 1)?;
+        self.set_affinity(state, sets, task, &facts.hard_affinity)?;
+        Ok(address)
+    }
+
+    /// Where a task may run.
+    pub fn set_affinity(
+        &self,
+        state: &mut State,
+        sets: &CpuSets,
+        task: TaskId,
+        cpus: &CpuMask,
+    ) -> Result<(), Fault> {
+        sets.write(state, self[task].cpus_mask, cpus)?;
+        self.set(state, task, field!(Task, nr_cpus_allowed), cpus.count() as u64);
+        Ok(())
+    }
+
+    /// Gives a task another weight and nice value; the weight as the scheduler sees it.
+    pub fn set_weight(&self, state: &mut State, task: TaskId, facts: &TaskFacts) -> u64 {
+        let (prio, weight) = (prio(facts.nice), cgroup_weight(facts.weight));
+        for field in [field!(Task, prio), field!(Task, static_prio), field!(Task, normal_prio)] {
+            self.set(state, task, field, prio);
+        }
+        self.set(state, task, field!(Task, scx.weight), weight);
+        weight
+    }
+
+    /// Gives back the structure of a task that has ended.
+    pub fn end(&mut self, state: &mut State, sets: &CpuSets, task: TaskId) {
+        self.set(state, task, field!(TaskBlock, address), 0);
+        let TaskState { address, cpus_mask, signal, pid, .. } =
+            std::mem::replace(&mut self[task], TaskState::NONE);
+        count_thread(state, signal, -1).expect("the kernel's own structures are in memory");
+        self.by_pid.remove(&pid);
+        state.forget(address);
+        state.memory.free(address, TaskBlock::SIZE);
+        state.memory.free(cpus_mask, sets.bytes());
+    }
+
+    /// The PID of the task that begins next; returns what it was before.
+    pub fn set_next_pid(&mut self, pid: i32) -> i32 {
+        std::mem::replace(&mut self.next_pid, pid)
+    }
+
+    /// The tasks that there are.
+    pub fn known(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.all().filter(|&task| self[task].address != 0)
+    }
+
+    /// The tasks that there are, and numbers of those that have ended.
+    pub fn all(&self) -> impl Iterator<Item = TaskId> + use<> {
+        (0..self.states.len()).map(TaskId::from)
+    }
+
+    /// What is known of a task; `None` if it has never begun.
+    pub fn state(&self, task: TaskId) -> Option<&TaskState> {
+        self.states.get(task.index())
+    }
+
+    /// The address of the task with a PID; 0 if there is none.
+    pub fn address_of_pid(&self, pid: i32) -> u64 {
+        self.by_pid.get(&pid).map_or(0, |&task| self[task].address)
+    }
+
+    /// The task whose structure is at an address.
+    #[inline]
+    pub fn at(&self, state: &State, address: u64) -> Result<TaskId, Fault> {
+        let (offset, bytes) = field!(TaskBlock, number);
+        let number = state.memory.load(address.wrapping_add(offset), bytes).unwrap_or(u64::MAX);
+        match self.states.get(number as usize) {
+            Some(task) if task.address == address && address != 0 => Ok(TaskId::from(number as usize)),
+            _ => Err(no_task(address)),
+        }
+    }
+
+    /// A task's structure.
+    #[inline]
+    pub fn block<'s>(&self, state: &'s mut State, task: TaskId) -> Option<&'s mut [u8; TaskBlock::SIZE]> {
+        state.memory.slice_mut(self[task].address, TaskBlock::SIZE).ok()?.first_chunk_mut()
+    }
+
+    /// A field of a task's structure.
+    #[inline]
+    pub fn get(&self, state: &State, task: TaskId, (offset, bytes): Field) -> u64 {
+        state.memory.load(self[task].address + offset, bytes).unwrap_or(0)
+    }
+
+    /// Writes a field of a task's structure.
+    #[inline]
+    pub fn set(&self, state: &mut State, task: TaskId, (offset, bytes): Field, value: u64) {
+        let address = self[task].address + offset;
+        // Its structure is there: nobody but the kernel gives it back.
+        let _ = state.memory.store(address, bytes, value);
+    }
+
+    /// Adds to a field of a task's structure.
+    #[inline]
+    pub fn add(&self, state: &mut State, task: TaskId, field: Field, amount: u64) {
+        let value = self.get(state, task, field).wrapping_add(amount);
+        self.set(state, task, field, value);
+    }
+
+    /// Sets flags of sched_ext in a task's structure, or clears them.
+    pub fn change_flags(&self, state: &mut State, task: TaskId, flag: u64, is_set: bool) {
+        let flags = self.get(state, task, field!(Task, scx.flags));
+        self.set(state, task, field!(Task, scx.flags), if is_set { flags | flag } else { flags & !flag });
+    }
+
+    /// What is left of a task's slice, ns.
+    #[inline]
+    pub fn slice_ns(&self, state: &State, task: TaskId) -> u64 {
+        self.get(state, task, field!(Task, scx.slice))
+    }
+
+    #[inline]
+    pub fn set_slice_ns(&self, state: &mut State, task: TaskId, slice_ns: u64) {
+        self.set(state, task, field!(Task, scx.slice), slice_ns);
+    }
+
+    /// Gives a task the usual slice.
+    pub fn refill(&self, state: &mut State, task: TaskId) {
+        self.set_slice_ns(state, task, SCX_SLICE_DFL);
+    }
+
+    /// Whether a task exits.
+    pub fn exits(&self, state: &State, task: TaskId) -> bool {
+        self.get(state, task, field!(Task, flags)) & PF_EXITING != 0
+    }
+
+    /// Whether a task's affinity has the CPU.
+    pub fn may_run(&self, state: &State, task: TaskId, cpu: usize) -> bool {
+        sets::contains(&state.memory, self[task].cpus_mask, cpu).unwrap_or(false)
+    }
+}
+
+/// The kernel's priority of a task with that nice value.
+fn prio(nice: i8) -> u64 {
+    /// `MAX_RT_PRIO + 20`: that of a task with nice 0.
+    const DEFAULT_PRIO: u64 = 120;
+    DEFAULT_PRIO.wrapping_add_signed(nice.into())
+}
+
+/// The weight that a scheduler sees of a task (`sched_weight_to_cgroup()`).
+fn cgroup_weight(weight: u32) -> u64 {
+    /// A usual task's weight in the simulator, and in Linux's fair scheduler.
+    const NICE_0_WEIGHT: u64 = 1024;
+    let weight = (u64::from(weight) * USUAL_WEIGHT + NICE_0_WEIGHT / 2) / NICE_0_WEIGHT;
+    weight.clamp(1, 10_000)
+}
+
+/// Counts a thread of a process that begins (1) or ends (-1).
+fn count_thread(state: &mut State, signal: u64, by: i64) -> Result<(), Fault> {
+    let (offset, bytes) = field!(SignalStruct, nr_threads);
+    let threads = state.memory.load(signal + offset, bytes)?.wrapping_add_signed(by);
+    state.memory.store(signal + offset, bytes, threads)
+}
+
+#[cold]
+fn no_task(address: u64) -> Fault {
+    Fault(format!("address {address:#x} is not that of a task"))
+}
