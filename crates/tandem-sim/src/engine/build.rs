@@ -3,7 +3,7 @@
 use super::life::Life;
 use super::measure::VmState;
 use super::random::{Entity, Stream};
-use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Task};
+use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Kernels, Task};
 use crate::policy::linux::weight_of_nice;
 use crate::policy::{AnyPolicy, TaskFacts, VmFacts};
 use crate::program::code::{Compiler, Instruction, ProfileTable};
@@ -14,8 +14,7 @@ use tandem_machine::ids::{CpuId, KernelId, TaskId, VmId};
 
 /// A scenario made ready to run.
 pub(super) struct Built {
-    /// The host's kernel, then those of guests.
-    pub kernels: Vec<Kernel>,
+    pub kernels: Kernels,
     pub vms: Vec<VmState>,
     pub profiles: ProfileTable,
 }
@@ -70,7 +69,7 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
         ));
     }
     let host = host_kernel(scenario, host_tasks, host_facts, seed);
-    let kernels = std::iter::once(host).chain(guests).collect();
+    let kernels = Kernels::new(std::iter::once(host).chain(guests).collect());
     Built { kernels, vms, profiles: compiler.profiles }
 }
 

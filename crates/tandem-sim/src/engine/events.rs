@@ -3,7 +3,7 @@
 use super::build::host_weight;
 use super::event_queue::NEVER;
 use super::simulation::Simulation;
-use crate::kernel::{CpuRef, HOST};
+use crate::kernel::CpuRef;
 use crate::policy::Context;
 use crate::policy::sched_ext::{Ending, SchedExt};
 use crate::scenario::{HostAction, Scenario};
@@ -72,7 +72,7 @@ impl<O: Observer> Simulation<'_, O> {
     fn set_nice(&mut self, vm: VmId, nice: i8, now_ns: u64) {
         let weight = host_weight(self.scenario.vms[vm.index()].weight, nice);
         for task in self.tasks_of(vm) {
-            let facts = &mut self.system.kernels[HOST].facts[task];
+            let facts = self.system.kernels.host_mut().tasks_mut().facts_mut(task.into());
             (facts.weight, facts.nice) = (weight, nice);
             self.tell(now_ns, |scx, ctx| scx.weight_changed(ctx, task.into()));
         }
@@ -80,8 +80,11 @@ impl<O: Observer> Simulation<'_, O> {
 
     /// Tells the host's scheduler something; only compiled ones are told.
     fn tell(&mut self, now_ns: u64, what: impl FnOnce(&mut SchedExt, &mut Context<'_>)) {
-        self.system.kernels[HOST].ask(now_ns, |policy, ctx| policy.sched_ext().map(|scx| what(scx, ctx)));
-        let by = CpuRef { kernel: HOST, cpu: self.system.first_online() };
+        self.system
+            .kernels
+            .host_mut()
+            .ask(now_ns, |policy, ctx| policy.sched_ext().map(|scx| what(scx, ctx)));
+        let by = CpuRef::host(self.system.first_online());
         self.system.deliver_kicks(by, now_ns);
     }
 }

@@ -7,7 +7,7 @@
 
 use super::event_queue::NEVER;
 use super::simulation::Simulation;
-use crate::kernel::{HOST, Task, TaskState};
+use crate::kernel::{Task, TaskState};
 use crate::metrics::HomeMove;
 use crate::scenario::Homes;
 use crate::trace::Observer;
@@ -101,7 +101,7 @@ impl<O: Observer> Simulation<'_, O> {
     }
 
     fn awake_ns(&self, vm: VmId, now_ns: u64) -> u64 {
-        let tasks = &self.system.kernels[HOST].tasks;
+        let tasks = self.system.kernels.host().tasks().all();
         self.tasks_of(vm).map(|task| awake_ns(&tasks[task], now_ns)).sum()
     }
 
@@ -162,7 +162,7 @@ impl<O: Observer> Simulation<'_, O> {
         for (vm, state) in self.vms.iter().enumerate().filter(|(_, state)| state.is_there) {
             if vm != except.index() {
                 let vcpus = self.scenario.vms[vm].vcpus.len() as u32;
-                let tasks = &self.system.kernels[HOST].facts;
+                let tasks = self.system.kernels.host().tasks().facts();
                 let facts = &tasks[state.first_vcpu.index()];
                 let runs_on = self.nodes_of(facts.soft_affinity.as_deref().unwrap_or(&facts.hard_affinity));
                 let added = occupancy.add(Request { vcpus, memory_bytes: 0 }, &runs_on);
@@ -188,7 +188,7 @@ impl<O: Observer> Simulation<'_, O> {
 
     fn vm_view(&self, vm: VmId, known: &Known) -> VmView {
         let spec = &self.scenario.vms[vm.index()];
-        let facts = &self.system.kernels[HOST].facts;
+        let facts = self.system.kernels.host().tasks().facts();
         let machine = &self.scenario.machine;
         let not_isolated = |task: usize| facts[task].hard_affinity.iter_and(machine.housekeeping_cpus());
         let may_use = CpuMask::from_cpus(machine.cpu_count(), self.tasks_of(vm).flat_map(not_isolated));
@@ -225,7 +225,7 @@ impl<O: Observer> Simulation<'_, O> {
             nodes.iter().flat_map(|&node| machine.node_cpus(node).iter_and(machine.housekeeping_cpus()));
         let cpus = CpuMask::from_cpus(machine.cpu_count(), cpus);
         for task in self.tasks_of(vm) {
-            let hard = &self.system.kernels[HOST].facts[task].hard_affinity;
+            let hard = &self.system.kernels.host().tasks().facts()[task].hard_affinity;
             let usable = Arc::new(cpus.and(hard));
             let (hard, soft) = match usable.is_empty() {
                 true => (hard.clone(), None),

@@ -73,9 +73,9 @@ impl<O: Observer> Simulation<'_, O> {
             self.system.memory.set_shares(&self.scenario.machine, vm, &shares);
         }
         let kernel = self.vms[vm.index()].kernel;
-        self.to_start.extend(self.tasks_of(vm).map(|task| TaskRef { kernel: HOST, task: task.into() }));
+        self.to_start.extend(self.tasks_of(vm).map(|task| TaskRef::host(task.into())));
         if kernel != HOST {
-            let tasks = 0..self.system.kernels[kernel].tasks.len();
+            let tasks = 0..self.system.kernels[kernel].tasks().all().len();
             self.to_start.extend(tasks.map(|task| TaskRef { kernel, task: task.into() }));
         }
         self.start_soon(now_ns);
@@ -85,7 +85,7 @@ impl<O: Observer> Simulation<'_, O> {
     fn end_vm(&mut self, vm: VmId, now_ns: u64) {
         self.vms[vm.index()].is_there = false;
         self.forget_home(vm);
-        self.to_start.retain(|task| self.system.kernels[task.kernel].tasks[task.task.index()].vm != vm);
+        self.to_start.retain(|&task| self.system.kernels[task].vm != vm);
         for source in 0..self.sources.len() {
             if self.sources[source].vm == vm {
                 self.sources[source].stop();
@@ -100,8 +100,8 @@ impl<O: Observer> Simulation<'_, O> {
 
     /// A task of the host, which is no vCPU of a guest kernel, does nothing any longer but end.
     fn kill(&mut self, task: TaskId, now_ns: u64) {
-        let state = &mut self.system.kernels[HOST].tasks[task.index()];
-        let on = CpuRef { kernel: HOST, cpu: state.last_cpu };
+        let state = &mut self.system.kernels.host_mut()[task];
+        let on = CpuRef::host(state.last_cpu);
         match state.state {
             TaskState::New => state.state = TaskState::Exited,
             TaskState::Exited => {}
@@ -113,7 +113,7 @@ impl<O: Observer> Simulation<'_, O> {
             }
             TaskState::Running => {
                 self.system.settle(on.cpu, now_ns);
-                self.system.kernels[HOST].tasks[task.index()].cut_short();
+                self.system.kernels.host_mut()[task].cut_short();
                 self.system.rerate(on.cpu);
                 self.system.refresh(on.cpu);
             }

@@ -38,8 +38,8 @@ impl<O: Observer> Simulation<'_, O> {
             if vm.locks.is_empty() {
                 continue;
             }
-            let spinning = (0..kernel.tasks.len()).map(TaskId::from).filter(|task| {
-                let task = &kernel.tasks[task.index()];
+            let spinning = (0..kernel.tasks().all().len()).map(TaskId::from).filter(|&task| {
+                let task = &kernel[task];
                 task.state != TaskState::Exited && task.spins && task.answers_missing == 0
             });
             assert_eq!(
@@ -47,14 +47,14 @@ impl<O: Observer> Simulation<'_, O> {
                 waiting,
                 "who spins stands in a line, and who stands in it spins"
             );
-            let held: u32 = kernel.tasks.iter().map(|task| task.locks_held).sum();
+            let held: u32 = kernel.tasks().all().iter().map(|task| task.locks_held).sum();
             let holders = vm.locks.iter().filter(|lock| lock.holder().is_some()).count();
             assert_eq!(held as usize, holders, "a lock has one holder, who knows of it");
         }
     }
 
     fn check_lock(&self, kernel: usize, lock: &SpinLock) {
-        let tasks = &self.system.kernels[kernel].tasks;
+        let tasks = self.system.kernels[kernel].tasks().all();
         match lock.holder() {
             Some(holder) => {
                 assert!(tasks[holder.index()].locks_held > 0, "the holder knows that it holds the lock");

@@ -3,7 +3,7 @@
 use super::life::Life;
 use super::simulation::Simulation;
 use super::spin_lock::SpinLock;
-use crate::kernel::{CpuUse, HOST, Kernel, Task, TaskState, record};
+use crate::kernel::{HOST, Kernel, Task, TaskState, record};
 use crate::metrics::{
     GuestCpuMetrics, GuestMetrics, HostMetrics, LatencySummary, PauseLoopMetrics, ProgramMetrics, RunMetrics,
     TaskMetrics, VmMetrics,
@@ -98,17 +98,7 @@ impl<O: Observer> Simulation<'_, O> {
         self.measuring_since_ns = Some(now_ns);
         self.agent_reads_clocks(now_ns);
         self.system.settle_all(now_ns);
-        for kernel in &mut self.system.kernels {
-            kernel.forget_use();
-            for cpu in &mut kernel.cpus {
-                cpu.used = CpuUse::default();
-            }
-            for task in &mut kernel.tasks {
-                task.metrics = TaskMetrics::default();
-                task.measured_since_ns = now_ns;
-            }
-            kernel.policy.reset_counters();
-        }
+        self.system.kernels.iter_mut().for_each(|kernel| kernel.start_measuring(now_ns));
         self.system.pause_loop_use = PauseLoopMetrics::default();
         if let Some(numa) = &mut self.system.numa {
             numa.start_measuring();
@@ -127,17 +117,17 @@ impl<O: Observer> Simulation<'_, O> {
         self.system.account_ahead(now_ns, |account_ns, ns| *account_ns -= ns);
         let measured_since_ns = self.measuring_since_ns.unwrap_or(0);
         let length_ns = now_ns - measured_since_ns;
-        let host = &self.system.kernels[HOST];
+        let host = &self.system.kernels.host();
         let mut metrics = HostMetrics {
-            pcpus: host.cpus.len(),
-            policy: host.policy.counters().into_iter().collect(),
-            scheduler_costs: host.policy.decision_costs(),
+            pcpus: host.cpus().len(),
+            policy: host.policy().counters().into_iter().collect(),
+            scheduler_costs: host.policy().decision_costs(),
             pause_loop: self.system.pause_loop_use,
             home_moves: self.agent.take().map_or_else(Vec::new, |agent| agent.moves),
             numa: self.system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
             ..HostMetrics::default()
         };
-        for cpu in &host.cpus {
+        for cpu in host.cpus() {
             metrics.busy_ns += cpu.used.busy_ns;
             metrics.overhead_ns += cpu.used.overhead_ns;
             metrics.spin_ns += cpu.used.spin_ns;
@@ -147,9 +137,10 @@ impl<O: Observer> Simulation<'_, O> {
             metrics.context_switches += cpu.used.context_switches;
             metrics.preemptions += cpu.used.preemptions;
         }
-        let vms = self.scenario.vms.iter().zip(&self.vms).enumerate().map(|(at, (spec, state))| {
+        let vms = self.scenario.vms.iter().zip(&self.vms).zip(host.usage().wakeups());
+        let vms = vms.map(|((spec, state), wakeups)| {
             let first = state.first_vcpu.index();
-            let tasks = &host.tasks[first..first + spec.vcpus.len()];
+            let tasks = &host.tasks().all()[first..first + spec.vcpus.len()];
             VmMetrics {
                 name: spec.name.clone(),
                 group: spec.group.clone(),
@@ -158,7 +149,7 @@ impl<O: Observer> Simulation<'_, O> {
                 coherence_ns: state.coherence_ns,
                 response: state.responses.as_deref().map(summary).unwrap_or_default(),
                 vcpus: tasks.iter().map(|task| finished(task, now_ns)).collect(),
-                vcpu_wakeup: host.wakeups[at].as_deref().map(summary).unwrap_or_default(),
+                vcpu_wakeup: wakeups.map(summary).unwrap_or_default(),
                 guest: spec
                     .guest
                     .as_ref()
@@ -177,7 +168,7 @@ impl<O: Observer> Simulation<'_, O> {
 }
 
 fn guest_metrics(guest: &Guest, kernel: &Kernel, length_ns: u64, now_ns: u64) -> GuestMetrics {
-    let cpus = kernel.cpus.iter().map(|cpu| {
+    let cpus = kernel.cpus().iter().map(|cpu| {
         let used = &cpu.used;
         let taken_ns = used.busy_ns + used.overhead_ns + used.searched_ns + used.stolen_ns;
         GuestCpuMetrics {
@@ -188,24 +179,25 @@ fn guest_metrics(guest: &Guest, kernel: &Kernel, length_ns: u64, now_ns: u64) ->
             stolen_ns: used.stolen_ns,
         }
     });
-    let mut totals: Vec<TaskMetrics> = kernel.programs.iter().map(|program| program.total.clone()).collect();
-    for task in kernel.tasks.iter().filter(|task| task.state != TaskState::Exited) {
+    let mut totals: Vec<TaskMetrics> =
+        kernel.usage().programs().iter().map(|program| program.total.clone()).collect();
+    for task in kernel.tasks().all().iter().filter(|task| task.state != TaskState::Exited) {
         totals[task.group as usize].add(&finished(task, now_ns));
     }
-    let used = guest.programs.iter().zip(&kernel.programs).zip(&kernel.wakeups).zip(totals);
+    let used = guest.programs.iter().zip(kernel.usage().programs()).zip(kernel.usage().wakeups()).zip(totals);
     let programs =
         used.filter(|(((_, program), _), _)| program.tasks > 0).map(|(((spec, program), wakeup), total)| {
             ProgramMetrics {
                 name: spec.name.clone(),
                 tasks: program.tasks,
                 total,
-                wakeup: wakeup.as_deref().map(summary).unwrap_or_default(),
+                wakeup: wakeup.map(summary).unwrap_or_default(),
             }
         });
     GuestMetrics {
         cpus: cpus.collect(),
         programs: programs.collect(),
-        policy: kernel.policy.counters().into_iter().collect(),
+        policy: kernel.policy().counters().into_iter().collect(),
     }
 }
 

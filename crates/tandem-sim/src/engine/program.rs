@@ -5,7 +5,7 @@ use super::random::child_key;
 use super::simulation::Simulation;
 use super::{RunError, TASKS_MAX};
 use crate::cost::{Coherence, Residue};
-use crate::kernel::{CpuRef, HOST, Task, TaskRef, TimerTarget};
+use crate::kernel::{CpuRef, Task, TaskRef, TimerTarget};
 use crate::metrics::TaskMetrics;
 use crate::policy::Policy;
 use crate::program::channel::{Message, Token};
@@ -44,13 +44,13 @@ impl<O: Observer> Simulation<'_, O> {
                 return Ok(());
             }
         }
-        let vm = self.system.kernels[on.kernel].tasks[task.index()].vm;
+        let vm = self.system.kernels[on.kernel][task].vm;
         Err(self.stuck_vm(vm, now_ns, STEPS_AT_ONCE_MAX))
     }
 
     fn step(&mut self, place: Place, now_ns: u64) -> Result<Next, RunError> {
         let Place { on, pcpu, task: id } = place;
-        let task = &mut self.system.kernels[on.kernel].tasks[id.index()];
+        let task = &mut self.system.kernels[on.kernel][id];
         let vm = task.vm;
         let instruction = task.code[task.next_instruction as usize];
         task.next_instruction += 1;
@@ -82,7 +82,7 @@ impl<O: Observer> Simulation<'_, O> {
                 self.fetch_queue(place, vm, at);
                 if !self.vms[vm.index()].channels[at].has_room(capacity, resume_at, id) {
                     // It tries again when it is woken.
-                    self.system.kernels[on.kernel].tasks[id.index()].next_instruction -= 1;
+                    self.system.kernels[on.kernel][id].next_instruction -= 1;
                     self.system.block(on, now_ns);
                     return Ok(Next::Done);
                 }
@@ -194,7 +194,7 @@ impl<O: Observer> Simulation<'_, O> {
 
     /// Where a channel of the task's program is among those of its VM.
     fn channel(&self, Place { on, task, .. }: Place, channel: u32) -> usize {
-        let task = &self.system.kernels[on.kernel].tasks[task.index()];
+        let task = &self.system.kernels[on.kernel][task];
         let is_shared = channel < self.vms[task.vm.index()].shared_channels;
         (channel + if is_shared { 0 } else { task.family_channels }) as usize
     }
@@ -203,7 +203,7 @@ impl<O: Observer> Simulation<'_, O> {
     fn take_rest(&mut self, place: Place, channel: u32, now_ns: u64) {
         let at = self.channel(place, channel);
         let Place { on, task, .. } = place;
-        let vm = self.system.kernels[on.kernel].tasks[task.index()].vm;
+        let vm = self.system.kernels[on.kernel][task].vm;
         let mut taken = 1;
         while let Some(token) = self.vms[vm.index()].channels[at].take_present(task) {
             taken += 1;
@@ -212,7 +212,7 @@ impl<O: Observer> Simulation<'_, O> {
             }
             self.wake_senders(place, vm, at, now_ns);
         }
-        self.system.kernels[on.kernel].tasks[task.index()].tokens_taken = taken;
+        self.system.kernels[on.kernel][task].tokens_taken = taken;
     }
 
     /// Wakes those who want to send into a channel from which a token was taken.
@@ -227,14 +227,14 @@ impl<O: Observer> Simulation<'_, O> {
     fn wait(&mut self, place: Place, channel: u32, now_ns: u64) -> Next {
         let at = self.channel(place, channel);
         let Place { on, task, .. } = place;
-        let state = &mut self.system.kernels[on.kernel].tasks[task.index()];
+        let state = &mut self.system.kernels[on.kernel][task];
         let vm = state.vm;
         if let Some(message) = state.unread.take() {
             self.read(place, vm, message);
             return Next::Step;
         }
         self.fetch_queue(place, vm, at);
-        let state = &mut self.system.kernels[on.kernel].tasks[task.index()];
+        let state = &mut self.system.kernels[on.kernel][task];
         match self.vms[vm.index()].channels[at].take(task) {
             Some(token) => {
                 state.request = None;
@@ -276,7 +276,7 @@ impl<O: Observer> Simulation<'_, O> {
     }
 
     fn signal(&mut self, place: Place, channel: u32, now_ns: u64) {
-        if place.on.kernel == HOST {
+        if place.on.is_host() {
             self.system.charge_exit(place.pcpu);
         }
         self.put(place, channel, Token::Signal, false, now_ns);
@@ -285,9 +285,9 @@ impl<O: Observer> Simulation<'_, O> {
     fn put(&mut self, place: Place, channel: u32, token: Token, sync: bool, now_ns: u64) {
         let at = self.channel(place, channel);
         let kernel = &mut self.system.kernels[place.on.kernel];
-        let vm = kernel.tasks[place.task.index()].vm;
+        let vm = kernel[place.task].vm;
         if let Some(woken) = self.vms[vm.index()].channels[at].put(token) {
-            kernel.tasks[woken.index()].receive(token);
+            kernel[woken].receive(token);
             self.system.wake(woken, now_ns, place.on, sync);
         }
     }
@@ -301,12 +301,12 @@ impl<O: Observer> Simulation<'_, O> {
     ) -> Result<(), RunError> {
         self.system.leave_caches(pcpu);
         let kernel = &mut self.system.kernels[on.kernel];
-        if kernel.live_tasks() >= TASKS_MAX {
-            let vm = self.scenario.vms[kernel.tasks[id.index()].vm.index()].name.clone();
+        if kernel.tasks().live() >= TASKS_MAX {
+            let vm = self.scenario.vms[kernel[id].vm.index()].name.clone();
             return Err(RunError::TooManyTasks { vm, at_ns: now_ns });
         }
-        let birth = kernel.birth(id);
-        let parent = &mut kernel.tasks[id.index()];
+        let birth = kernel.tasks().birth(id);
+        let parent = &mut kernel[id];
         parent.children = parent.children.wrapping_add(1);
         let key = child_key(parent.random_key, parent.children);
         let code = self.vms[parent.vm.index()].programs[program as usize].clone();
@@ -318,7 +318,7 @@ impl<O: Observer> Simulation<'_, O> {
         child.shares_memory = true;
         child.measured_since_ns = now_ns;
         child.blocked_since_ns = now_ns;
-        let facts = kernel.facts[id.index()].clone();
+        let facts = kernel.tasks().facts()[id.index()].clone();
         let child = kernel.add(child, facts);
         self.name_task(TaskRef { kernel: on.kernel, task: child }, now_ns);
         self.system.start_child(on, id, child, now_ns);
@@ -329,9 +329,8 @@ impl<O: Observer> Simulation<'_, O> {
     fn exec(&mut self, Place { on, pcpu, task: id }: Place, program: u32, now_ns: u64) -> Next {
         self.system.leave_caches(pcpu);
         let kernel = &mut self.system.kernels[on.kernel];
-        let task = &mut kernel.tasks[id.index()];
-        let total = finished(task, now_ns);
-        kernel.programs[task.group as usize].total.add(&total);
+        let task = &mut kernel[id];
+        let (before, total) = (task.group, finished(task, now_ns));
         task.metrics = TaskMetrics::default();
         task.measured_since_ns = now_ns;
         task.code = self.vms[task.vm.index()].programs[program as usize].clone();
@@ -340,7 +339,8 @@ impl<O: Observer> Simulation<'_, O> {
         task.profile = ProfileId::NONE;
         task.residues = [Residue::default(); 2];
         task.shares_memory = false;
-        kernel.programs[program as usize].tasks += 1;
+        kernel.usage_mut().ends(before, &total);
+        kernel.usage_mut().begins(program);
         self.name_task(TaskRef { kernel: on.kernel, task: id }, now_ns);
         match self.system.exec(on, id, now_ns) {
             true => Next::Done,
@@ -353,14 +353,14 @@ impl<O: Observer> Simulation<'_, O> {
     /// just used it, if the two still share their memory.
     fn exit(&mut self, Place { on, pcpu, task: id }: Place, now_ns: u64) {
         self.system.leave_caches(pcpu);
-        self.system.kernels[on.kernel].policy.exits(id);
-        let tasks = &mut self.system.kernels[on.kernel].tasks;
-        let child = &tasks[id.index()];
+        self.system.kernels[on.kernel].policy_mut().exits(id);
+        let kernel = &mut self.system.kernels[on.kernel];
+        let child = &kernel[id];
         let left = child.shares_memory.then_some(child.residues);
         if let Some(parent) = child.parent
-            && tasks[parent.task.index()].birth == parent.number
+            && kernel[parent.task].birth == parent.number
         {
-            let parent_state = &mut tasks[parent.task.index()];
+            let parent_state = &mut kernel[parent.task];
             if std::mem::take(&mut parent_state.waits_for_child) {
                 parent_state.residues = left.unwrap_or(parent_state.residues);
                 let sync = !parent_state.is_signalled;
@@ -370,12 +370,12 @@ impl<O: Observer> Simulation<'_, O> {
             }
         }
         self.system.exit(on, now_ns);
-        if on.kernel != HOST {
+        if !on.is_host() {
             let kernel = &mut self.system.kernels[on.kernel];
-            let task = &kernel.tasks[id.index()];
-            let total = finished(task, now_ns);
-            kernel.programs[task.group as usize].total.add(&total);
-            kernel.release(id);
+            let task = &kernel[id];
+            let (program, total) = (task.group, finished(task, now_ns));
+            kernel.usage_mut().ends(program, &total);
+            kernel.tasks_mut().release(id);
         }
     }
 }

@@ -103,7 +103,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 sources.push(SourceState::new(vm.into(), source, seed, sources.len(), lives[vm].start_ns));
             }
         }
-        let numa = NumaBalancing::new(scenario, kernels[HOST].tasks.len());
+        let numa = NumaBalancing::new(scenario, kernels.host().tasks().all().len());
         let memories: Vec<VmMemory<'_>> = (scenario.vms.iter())
             .map(|vm| VmMemory {
                 bytes: vm.memory_bytes,
@@ -143,8 +143,8 @@ impl<'a, O: Observer> Simulation<'a, O> {
             last_start: (0, 0),
             ended: false,
         };
-        for kernel in 1..simulation.system.kernels.len() {
-            for task in 0..simulation.system.kernels[kernel].tasks.len() {
+        for kernel in simulation.system.kernels.positions().skip(1) {
+            for task in 0..simulation.system.kernels[kernel].tasks().all().len() {
                 simulation.name_task(TaskRef { kernel, task: task.into() }, 0);
             }
         }
@@ -154,18 +154,18 @@ impl<'a, O: Observer> Simulation<'a, O> {
     /// Tells the observer the name of a task of a guest.
     pub fn name_task(&mut self, task: TaskRef, now_ns: u64) {
         let kernel = &self.system.kernels[task.kernel];
-        let state = &kernel.tasks[task.task.index()];
+        let state = &kernel[task.task];
         if let Some(guest) = &self.scenario.vms[state.vm.index()].guest
-            && task.kernel != HOST
+            && !task.is_host()
         {
             let name = &guest.programs[state.group as usize].name;
-            self.system.observer.named(now_ns, kernel.id, task.task, name);
+            self.system.observer.named(now_ns, kernel.id(), task.task, name);
         }
     }
 
     /// Runs to the end.
     pub fn run(mut self) -> Result<RunMetrics, RunError> {
-        self.set_extra(Extra::PolicyTimer, self.system.kernels[HOST].policy.timer_period_ns());
+        self.set_extra(Extra::PolicyTimer, self.system.kernels.host().policy().timer_period_ns());
         self.set_extra(Extra::MemorySample, self.system.sample_period_ns().unwrap_or(NEVER));
         self.set_extra(Extra::Phase, self.scenario.warmup_ns);
         self.set_next_affinity_change();
@@ -206,7 +206,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         match EXTRAS.get(extra) {
             Some(Extra::PolicyTimer) => {
                 self.system.policy_timer(now_ns);
-                let period_ns = self.system.kernels[HOST].policy.timer_period_ns();
+                let period_ns = self.system.kernels.host().policy().timer_period_ns();
                 self.set_extra(Extra::PolicyTimer, now_ns.saturating_add(period_ns));
             }
             Some(Extra::MemorySample) => {
@@ -247,7 +247,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
     fn start_next(&mut self, now_ns: u64) {
         let mut spacing_ns = START_SPACING_NS;
         if let Some(TaskRef { kernel, task }) = self.to_start.pop_front() {
-            if self.system.kernels[kernel].tasks[task.index()].kind != VmKind::Machine {
+            if self.system.kernels[kernel][task].kind != VmKind::Machine {
                 spacing_ns = PROCESS_START_SPACING_NS;
             }
             self.system.start(kernel, task, now_ns);
@@ -264,7 +264,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
 
     /// The task of the host has just started: if it is the last one of its VM, they touch its memory for the first time.
     fn touch_memory(&mut self, task: TaskId) {
-        let tasks = &self.system.kernels[HOST].tasks;
+        let tasks = self.system.kernels.host().tasks().all();
         let vm = tasks[task.index()].vm;
         let spec = &self.scenario.vms[vm.index()];
         let first = self.vms[vm.index()].first_vcpu.index();
@@ -297,18 +297,18 @@ impl<'a, O: Observer> Simulation<'a, O> {
     }
 
     fn timer_expires(&mut self, on: CpuRef, now_ns: u64) {
-        let timers = &mut self.system.kernels[on.kernel].cpus[on.cpu.index()].timers;
+        let timers = &mut self.system.kernels[on].timers;
         let Some(Reverse((at_ns, target))) = timers.pop() else {
             return;
         };
         if let TimerTarget::Task(task) = target
-            && on.kernel == HOST
+            && on.is_host()
             && self.system.vcpu_timer_is_stale(task, now_ns)
         {
             return;
         }
         let kernel = &self.system.kernels[on.kernel];
-        if !matches!(target, TimerTarget::Policy(token) if !kernel.policy.is_interrupt(token)) {
+        if !matches!(target, TimerTarget::Policy(token) if !kernel.policy().is_interrupt(token)) {
             self.system.charge_interrupt(on, now_ns);
         }
         match target {
@@ -335,7 +335,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         }
         let token = Token::Request(Request { arrived_ns, source });
         if let Some(task) = self.vms[vm.index()].channels[channel].put(token) {
-            self.system.kernels[kernel].tasks[task.index()].receive(token);
+            self.system.kernels[kernel][task].receive(token);
             self.system.wake(task, now_ns, on, false);
         }
     }
@@ -346,7 +346,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         let SourceState { vm, channel, .. } = self.sources[source];
         let state = &self.vms[vm.index()];
         let taker = state.channels[channel].likely_taker();
-        let tasks = &self.system.kernels[state.kernel].tasks;
+        let tasks = self.system.kernels[state.kernel].tasks().all();
         // A guest may have no task at all.
         let cpu = tasks.get(taker.index()).map_or(CpuId(0), |task| task.last_cpu);
         CpuRef { kernel: state.kernel, cpu }
@@ -355,11 +355,11 @@ impl<'a, O: Observer> Simulation<'a, O> {
     /// An interrupt comes in at the pCPU where the vCPU is, or was, that will take it.
     fn interrupt_arrives(&mut self, source: usize, now_ns: u64) {
         let cpu = self.interrupted_cpu(source);
-        let pcpu = match cpu.kernel {
-            HOST => cpu.cpu,
-            _ => self.system.kernels[HOST].tasks[self.system.vcpu_task(cpu).index()].last_cpu,
+        let pcpu = match cpu.is_host() {
+            true => cpu.cpu,
+            false => self.system.kernels.host()[self.system.vcpu_task(cpu)].last_cpu,
         };
-        let host = CpuRef { kernel: HOST, cpu: pcpu };
+        let host = CpuRef::host(pcpu);
         self.system.arm(host, now_ns, TimerTarget::Source(source as u32));
         self.system.refresh(pcpu);
         self.sources[source].arrived(now_ns);
@@ -417,7 +417,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
 
     /// The error that says which kernel's scheduler cannot go on, and why.
     fn scheduler_failed(&self, at_ns: u64) -> RunError {
-        let failed = self.system.kernels.iter().position(|kernel| kernel.failure.is_some()).unwrap_or(HOST);
+        let failed = self.system.kernels.iter().position(|kernel| kernel.failure().is_some()).unwrap_or(HOST);
         let guest = self.scenario.vms.iter().filter(|vm| vm.guest.is_some()).nth(failed.wrapping_sub(1));
         let policy = match guest.and_then(|vm| vm.guest.as_ref()) {
             Some(guest) => &guest.policy,
@@ -428,14 +428,14 @@ impl<'a, O: Observer> Simulation<'a, O> {
             PolicySettings::Credit(_) | PolicySettings::Linux(_) => String::new(),
         };
         let kernel = guest.map_or_else(|| "the host".to_owned(), |vm| format!("VM '{}'", vm.name));
-        let message = self.system.kernels[failed].failure.clone().unwrap_or_default();
+        let message = self.system.kernels[failed].failure().unwrap_or_default().to_owned();
         RunError::Scheduler { scheduler, kernel, at_ns, message }
     }
 
     fn stuck(&self, source: usize, at_ns: u64, events: u64) -> RunError {
-        let host = &self.system.kernels[HOST];
-        let current = host.cpus.get(source).and_then(|cpu| cpu.current);
-        let vm = current.map_or(VmId(0), |task| host.tasks[task.index()].vm);
+        let host = &self.system.kernels.host();
+        let current = host.cpus().get(source).and_then(|cpu| cpu.current);
+        let vm = current.map_or(VmId(0), |task| host[task].vm);
         self.stuck_vm(vm, at_ns, events)
     }
 

@@ -57,7 +57,7 @@ impl<O: Observer> Simulation<'_, O> {
     pub(super) fn take_lock(&mut self, vm: VmId, lock: usize, task: TaskId) -> bool {
         let state = &mut self.vms[vm.index()];
         let lock = &mut state.locks[lock];
-        let task_state = &mut self.system.kernels[state.kernel].tasks[task.index()];
+        let task_state = &mut self.system.kernels[state.kernel][task];
         let has_it = lock.take(task);
         match has_it {
             true => task_state.locks_held += 1,
@@ -75,12 +75,12 @@ impl<O: Observer> Simulation<'_, O> {
         }
         let next = lock.release(task);
         let kernel = &mut self.system.kernels[state.kernel];
-        kernel.tasks[task.index()].locks_held -= 1;
+        kernel[task].locks_held -= 1;
         let Some(next) = next else { return };
-        let next_state = &mut kernel.tasks[next.index()];
+        let next_state = &mut kernel[next];
         next_state.spins = false;
         next_state.locks_held += 1;
-        let there = CpuRef { kernel: state.kernel, cpu: kernel.tasks[next.index()].last_cpu };
+        let there = CpuRef { kernel: state.kernel, cpu: kernel[next].last_cpu };
         let watching = 1 + lock.waiting().filter(|&task| self.system.spins_now(there.kernel, task)).count();
         let released_ns = self.system.settled_ns(pcpu).max(now_ns);
         self.system.go_on(there, next, pcpu, released_ns, watching as u32);

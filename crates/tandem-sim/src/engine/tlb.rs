@@ -17,12 +17,11 @@ impl<O: Observer> Simulation<'_, O> {
     /// wait for answers.
     pub(super) fn flush_tlbs(&mut self, on: CpuRef, task: TaskId, now_ns: u64) -> bool {
         let kernel = &self.system.kernels[on.kernel];
-        let family = kernel.tasks[task.index()].family;
+        let family = kernel[task].family;
         let mut answers = 0;
-        for cpu in (0..kernel.cpus.len()).map(CpuId::from).filter(|&cpu| cpu != on.cpu) {
+        for cpu in (0..kernel.cpus().len()).map(CpuId::from).filter(|&cpu| cpu != on.cpu) {
             let kernel = &self.system.kernels[on.kernel];
-            let runs_family =
-                kernel.cpus[cpu.index()].current.is_some_and(|at| kernel.tasks[at.index()].family == family);
+            let runs_family = kernel[cpu].current.is_some_and(|at| kernel[at].family == family);
             if runs_family {
                 self.system.interrupt_vcpu(
                     on,
@@ -33,7 +32,7 @@ impl<O: Observer> Simulation<'_, O> {
                 answers += 1;
             }
         }
-        let state = &mut self.system.kernels[on.kernel].tasks[task.index()];
+        let state = &mut self.system.kernels[on.kernel][task];
         state.answers_missing = answers;
         state.spins = answers > 0;
         answers > 0
@@ -42,7 +41,7 @@ impl<O: Observer> Simulation<'_, O> {
     /// The CPU has flushed its TLB for the sender, who goes on if it was the last.
     pub(super) fn answer_flush(&mut self, on: CpuRef, sender: TaskId, now_ns: u64) {
         let kernel = &mut self.system.kernels[on.kernel];
-        let state = &mut kernel.tasks[sender.index()];
+        let state = &mut kernel[sender];
         state.answers_missing -= 1;
         if state.answers_missing > 0 {
             return;

@@ -1,6 +1,7 @@
 //! Processors, which execute, and the CPUs of kernels, which are scheduled on: what runs there, what comes next, and
 //! where the time goes.
 
+use super::kernels::{CpuRef, TaskRef};
 use super::pause_loop::Search;
 use super::presence::Presence;
 use super::run_queue_lock::LockRequest;
@@ -42,22 +43,6 @@ impl Speed {
             (refill_work_ns, ((time - refill_time) / self.steady_slowdown) as u64)
         }
     }
-}
-
-/// A task of one of the kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TaskRef {
-    /// Position of its kernel.
-    pub kernel: usize,
-    pub task: TaskId,
-}
-
-/// A CPU of one of the kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CpuRef {
-    /// Position of its kernel.
-    pub kernel: usize,
-    pub cpu: CpuId,
 }
 
 /// A hardware thread, which does the work of whatever all kernels have put on it.

@@ -1,74 +1,73 @@
 //! One scheduling level: the CPUs and tasks of a kernel, and the policy that decides for it.
 
-use super::cpu::Cpu;
-use super::task::{Birth, Task, TaskState};
+use super::cpu::{Cpu, CpuUse};
+use super::outbox::Outbox;
+use super::task::Task;
+use super::tasks::Tasks;
+use super::usage::Usage;
 use crate::cost::{ContextSwitch, Interrupt};
 use crate::engine::event_queue::NEVER;
 use crate::metrics::TaskMetrics;
-use crate::policy::{Alarm, AnyPolicy, Context, Policy, TaskFacts};
+use crate::policy::sched_ext::Ending;
+use crate::policy::{AnyPolicy, Context, Policy, TaskFacts};
 use crate::scenario::VmKind;
-use hdrhistogram::Histogram;
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use tandem_machine::Machine;
 use tandem_machine::ids::{CpuId, KernelId, TaskId};
 
-/// Digits of a time in a histogram that are kept: percentiles are good to 1%.
-const SIGNIFICANT_DIGITS: u8 = 2;
-
-/// An empty histogram of times.
-fn new_histogram() -> Box<Histogram<u64>> {
-    let mut histogram = Histogram::new(SIGNIFICANT_DIGITS).expect("between 0 and 5 digits");
-    histogram.auto(true);
-    Box::new(histogram)
-}
-
-/// Records a time in a histogram, which is made when the first one comes.
-pub(crate) fn record(histogram: &mut Option<Box<Histogram<u64>>>, time_ns: u64) {
-    histogram.get_or_insert_with(new_histogram).record(time_ns).expect("it resizes to any value");
-}
-
-/// What is measured of a program's tasks in a guest, besides wake-ups.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ProgramUse {
-    /// Tasks that ran it since the measuring started.
-    pub tasks: u64,
-    /// Sums over those that do no more.
-    pub total: TaskMetrics,
-}
-
-/// A kernel, the host's or a guest's. Tasks are added as they are forked.
+/// A kernel, the host's or a guest's. Indexed by its CPUs and tasks.
 pub(crate) struct Kernel {
-    pub id: KernelId,
+    id: KernelId,
     /// The CPUs as it sees them.
-    pub machine: Arc<Machine>,
-    pub context_switch: Option<ContextSwitch>,
-    pub interrupt: Option<Interrupt>,
-    pub policy: AnyPolicy,
-    pub cpus: Vec<Cpu>,
-    pub tasks: Vec<Task>,
-    pub facts: Vec<TaskFacts>,
-    /// From wake-ups to the moments that tasks ran, ns, by group of tasks: by VM in the host's kernel, by program in a
-    /// guest's.
-    pub wakeups: Vec<Option<Box<Histogram<u64>>>>,
-    /// By program, in a guest's kernel.
-    pub programs: Vec<ProgramUse>,
-    /// In the host's kernel, the first of the vCPUs that are a guest's CPUs; they follow each other.
-    pub first_vcpu: TaskId,
+    machine: Arc<Machine>,
+    context_switch: Option<ContextSwitch>,
+    interrupt: Option<Interrupt>,
+    policy: AnyPolicy,
+    outbox: Outbox,
+    /// Since when the policy decides, ns: it may have been loaded again.
+    scheduler_since_ns: u64,
+    cpus: Vec<Cpu>,
+    tasks: Tasks,
+    usage: Usage,
+    /// In a guest's kernel, the first of the host's tasks that are its CPUs; they follow each other.
+    first_vcpu: TaskId,
     /// In a guest's kernel, the vCPU that the host has yielded to last.
-    pub last_boosted: CpuId,
-    pub stolen_ns: Vec<u64>,
-    pub kicked: Vec<CpuId>,
-    pub peers_scanned: u32,
-    /// Other CPUs' queues that the policy has locked, in this question.
-    pub locked: Vec<CpuId>,
-    /// Timers that the policy wants.
-    pub alarms: Vec<Alarm>,
-    /// Why the policy cannot go on.
-    pub failure: Option<String>,
-    /// Since when it decides, ns: it may have been loaded again.
-    pub scheduler_since_ns: u64,
-    free: Vec<TaskId>,
-    births: u32,
+    last_boosted: CpuId,
+    /// By CPU, as the policy gets it.
+    stolen_ns: Vec<u64>,
+}
+
+impl Index<CpuId> for Kernel {
+    type Output = Cpu;
+
+    #[inline]
+    fn index(&self, cpu: CpuId) -> &Cpu {
+        &self.cpus[cpu.index()]
+    }
+}
+
+impl IndexMut<CpuId> for Kernel {
+    #[inline]
+    fn index_mut(&mut self, cpu: CpuId) -> &mut Cpu {
+        &mut self.cpus[cpu.index()]
+    }
+}
+
+impl Index<TaskId> for Kernel {
+    type Output = Task;
+
+    #[inline]
+    fn index(&self, task: TaskId) -> &Task {
+        self.tasks.get(task)
+    }
+}
+
+impl IndexMut<TaskId> for Kernel {
+    #[inline]
+    fn index_mut(&mut self, task: TaskId) -> &mut Task {
+        self.tasks.get_mut(task)
+    }
 }
 
 /// The parts that a kernel is made of.
@@ -90,97 +89,141 @@ impl Kernel {
         let cpu_count = parts.machine.cpu_count();
         let is_host = parts.id == KernelId::HOST;
         let cpus = (0..cpu_count).map(|cpu| Cpu::new(is_host.then(|| CpuId::from(cpu))));
-        let mut tasks = parts.tasks;
-        for (birth, task) in (0..).zip(&mut tasks) {
-            task.birth = birth;
-        }
-        let programs = if is_host { 0 } else { parts.groups };
-        let mut kernel = Self {
+        let tasks = Tasks::new(parts.tasks, parts.facts);
+        Self {
             id: parts.id,
             context_switch: parts.context_switch,
             interrupt: parts.interrupt,
             policy: parts.policy,
+            outbox: Outbox::default(),
+            scheduler_since_ns: 0,
             cpus: cpus.collect(),
-            births: tasks.len() as u32,
+            usage: Usage::new(parts.groups, !is_host, tasks.all()),
             tasks,
-            facts: parts.facts,
-            wakeups: vec![None; parts.groups],
-            programs: vec![ProgramUse::default(); programs],
             first_vcpu: parts.first_vcpu,
             last_boosted: CpuId(0),
             stolen_ns: vec![0; cpu_count],
-            kicked: Vec::new(),
-            peers_scanned: 0,
-            locked: Vec::new(),
-            alarms: Vec::new(),
-            failure: None,
-            scheduler_since_ns: 0,
-            free: Vec::new(),
             machine: parts.machine,
-        };
-        kernel.forget_use();
-        kernel
-    }
-
-    /// Begins to count anew what programs use, with the tasks that there are.
-    pub fn forget_use(&mut self) {
-        self.wakeups.fill(None);
-        self.programs.fill_with(ProgramUse::default);
-        for task in self.tasks.iter().filter(|task| task.state != TaskState::Exited) {
-            if let Some(program) = self.programs.get_mut(task.group as usize) {
-                program.tasks += 1;
-            }
         }
     }
 
-    /// Tasks that have not ended.
-    pub fn live_tasks(&self) -> usize {
-        self.tasks.len() - self.free.len()
+    pub fn id(&self) -> KernelId {
+        self.id
+    }
+
+    pub fn context_switch(&self) -> Option<ContextSwitch> {
+        self.context_switch
+    }
+
+    /// What handling an interrupt takes, ns.
+    pub fn interrupt_ns(&self) -> u64 {
+        self.interrupt.map_or(0, |cost| cost.handling_ns)
+    }
+
+    #[inline]
+    pub fn policy(&self) -> &AnyPolicy {
+        &self.policy
+    }
+
+    /// The policy, for what needs no [`Context`].
+    pub fn policy_mut(&mut self) -> &mut AnyPolicy {
+        &mut self.policy
+    }
+
+    #[inline]
+    pub fn outbox(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    /// Why its policy cannot go on, if it cannot.
+    pub fn failure(&self) -> Option<&str> {
+        self.outbox.failure()
+    }
+
+    #[inline]
+    pub fn cpus(&self) -> &[Cpu] {
+        &self.cpus
+    }
+
+    #[inline]
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+
+    #[inline]
+    pub fn tasks_mut(&mut self) -> &mut Tasks {
+        &mut self.tasks
+    }
+
+    pub fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
+    #[inline]
+    pub fn usage_mut(&mut self) -> &mut Usage {
+        &mut self.usage
+    }
+
+    /// The host's task that is a CPU of this guest's kernel.
+    #[inline]
+    pub fn vcpu_task(&self, cpu: CpuId) -> TaskId {
+        TaskId::from(self.first_vcpu.index() + cpu.index())
+    }
+
+    /// The vCPU of this guest's kernel that the host has yielded to last, to be changed.
+    pub fn last_boosted(&mut self) -> &mut CpuId {
+        &mut self.last_boosted
+    }
+
+    /// Since when its policy decides, ns.
+    pub fn scheduler_since_ns(&self) -> u64 {
+        self.scheduler_since_ns
+    }
+
+    /// Asks a compiled scheduler to begin anew at that time.
+    pub fn reload_scheduler(&mut self, ending: Ending, now_ns: u64) {
+        self.scheduler_since_ns = now_ns;
+        self.ask(now_ns, |policy, ctx| {
+            if let Some(scx) = policy.sched_ext() {
+                scx.reload(ctx, ending);
+            }
+        });
+    }
+
+    /// Accounts for time that was stolen from a CPU, and from the task on it, and lets the policy know.
+    pub fn account_stolen(&mut self, cpu: CpuId, stolen_ns: u64) {
+        let state = &mut self.cpus[cpu.index()];
+        state.used.stolen_ns += stolen_ns;
+        self.stolen_ns[cpu.index()] += stolen_ns;
+        if let Some(task) = state.current {
+            self.tasks.get_mut(task).metrics.stolen_ns += stolen_ns;
+        }
+    }
+
+    /// Begins to measure anew.
+    pub fn start_measuring(&mut self, now_ns: u64) {
+        self.usage.reset(self.tasks.all());
+        for cpu in &mut self.cpus {
+            cpu.used = CpuUse::default();
+        }
+        for task in self.tasks.all_mut() {
+            task.metrics = TaskMetrics::default();
+            task.measured_since_ns = now_ns;
+        }
+        self.policy.reset_counters();
     }
 
     /// Adds a task of a guest that is yet to start.
-    pub fn add(&mut self, mut task: Task, facts: TaskFacts) -> TaskId {
-        task.birth = self.births;
-        self.births = self.births.wrapping_add(1);
-        self.programs[task.group as usize].tasks += 1;
-        match self.free.pop() {
-            Some(id) => {
-                self.tasks[id.index()] = task;
-                self.facts[id.index()] = facts;
-                id
-            }
-            None => {
-                self.tasks.push(task);
-                self.facts.push(facts);
-                TaskId::from(self.tasks.len() - 1)
-            }
-        }
-    }
-
-    /// The number of a task that has ended may be used again.
-    pub fn release(&mut self, task: TaskId) {
-        self.free.push(task);
-    }
-
-    /// How to find a task again, if it still lives.
-    pub fn birth(&self, task: TaskId) -> Birth {
-        Birth { task, number: self.tasks[task.index()].birth }
+    pub fn add(&mut self, task: Task, facts: TaskFacts) -> TaskId {
+        self.usage.begins(task.group);
+        self.tasks.add(task, facts)
     }
 
     /// Asks the policy.
     #[inline]
     pub fn ask<R>(&mut self, now_ns: u64, question: impl FnOnce(&mut AnyPolicy, &mut Context<'_>) -> R) -> R {
-        let mut context = Context {
-            now_ns,
-            machine: &self.machine,
-            tasks: &self.facts,
-            stolen_ns: &self.stolen_ns,
-            kicked: &mut self.kicked,
-            peers_scanned: &mut self.peers_scanned,
-            locked: &mut self.locked,
-            alarms: &mut self.alarms,
-            failure: &mut self.failure,
-        };
+        let facts = self.tasks.facts();
+        let mut context = self.outbox.context(now_ns, &self.machine, facts, &self.stolen_ns);
         question(&mut self.policy, &mut context)
     }
 
@@ -195,9 +238,8 @@ impl Kernel {
     /// What it costs to change the address space, if `loaded`, which ran last, and `next` are processes of the host and
     /// differ in it, ns.
     pub fn address_space_ns(&self, loaded: Option<TaskId>, next: TaskId) -> u64 {
-        let next = &self.tasks[next.index()];
-        let shares =
-            |loaded: TaskId| next.kind == VmKind::Threads && self.tasks[loaded.index()].vm == next.vm;
+        let next = &self[next];
+        let shares = |loaded: TaskId| next.kind == VmKind::Threads && self[loaded].vm == next.vm;
         if next.kind == VmKind::Machine || loaded.is_some_and(shares) {
             return 0;
         }
@@ -212,27 +254,26 @@ impl Kernel {
 
     /// Stops the tick of a CPU if its task lets it stop, and starts it again if not. A CPU that idles has none.
     pub fn update_tick(&mut self, cpu: CpuId, now_ns: u64) {
-        let at = cpu.index();
-        if !self.machine.tickless().contains(cpu) || self.cpus[at].current.is_none() {
+        if !self.machine.tickless().contains(cpu) || self[cpu].current.is_none() {
             return;
         }
         if self.policy.stops_tick(cpu) {
-            self.cpus[at].tick_ns = NEVER;
-        } else if self.cpus[at].tick_ns == NEVER {
-            self.cpus[at].tick_ns = self.next_tick_ns(now_ns);
+            self[cpu].tick_ns = NEVER;
+        } else if self[cpu].tick_ns == NEVER {
+            self[cpu].tick_ns = self.next_tick_ns(now_ns);
         }
     }
 
     /// What other CPUs' queues that were looked into cost the CPU that did, ns.
     pub fn take_scan_cost_ns(&mut self) -> u64 {
-        let peers = u64::from(std::mem::take(&mut self.peers_scanned));
+        let peers = self.outbox.take_peers_scanned();
         self.context_switch.map_or(0, |cost| cost.peer_scan_ns * peers)
     }
 
     /// Whether the CPU's task holds or wants a spin lock.
     fn is_in_spin_lock(&self, cpu: CpuId) -> bool {
-        self.cpus[cpu.index()].current.is_some_and(|task| {
-            let task = &self.tasks[task.index()];
+        self[cpu].current.is_some_and(|task| {
+            let task = &self[task];
             task.spins || task.locks_held > 0
         })
     }
@@ -241,7 +282,7 @@ impl Kernel {
     pub fn defers_preemption(&mut self, cpu: CpuId) -> bool {
         let defers = self.is_in_spin_lock(cpu);
         if defers {
-            let cpu = &mut self.cpus[cpu.index()];
+            let cpu = &mut self[cpu];
             cpu.resched_deferred = true;
             cpu.resched_ns = NEVER;
             cpu.slice_end_ns = NEVER;
@@ -251,11 +292,11 @@ impl Kernel {
 
     /// Whether a decision has waited on the CPU, and need not any longer.
     pub fn ends_deferral(&self, cpu: CpuId) -> bool {
-        self.cpus[cpu.index()].resched_deferred && !self.is_in_spin_lock(cpu)
+        self[cpu].resched_deferred && !self.is_in_spin_lock(cpu)
     }
 
     pub fn count_migration(&mut self, task: TaskId, to: CpuId) {
-        let state = &mut self.tasks[task.index()];
+        let state = self.tasks.get_mut(task);
         if state.last_cpu == to {
             return;
         }

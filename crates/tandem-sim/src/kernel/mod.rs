@@ -13,9 +13,11 @@
 //! interrupts disabled. The host does not preempt a guest's kernel code halfway.
 
 mod cpu;
+mod kernels;
 mod level;
 mod memory_state;
 mod numa_balancing;
+mod outbox;
 mod pause_loop;
 mod presence;
 mod progress;
@@ -23,14 +25,18 @@ mod run_queue_lock;
 mod schedule;
 mod shared_state;
 mod task;
+mod tasks;
+mod usage;
 mod vcpu;
 
-pub(crate) use cpu::{CpuRef, CpuUse, Due, TaskRef};
-pub(crate) use level::{Kernel, KernelParts, record};
+pub(crate) use cpu::Due;
+pub(crate) use kernels::{CpuRef, Kernels, TaskRef};
+pub(crate) use level::{Kernel, KernelParts};
 pub(crate) use memory_state::{MemoryState, VmMemory};
 pub(crate) use numa_balancing::NumaBalancing;
 pub(crate) use shared_state::SharedState;
 pub(crate) use task::{Task, TaskState, TimerTarget};
+pub(crate) use usage::record;
 
 use crate::cost::{CacheFill, CostModels};
 use crate::engine::event_queue::{EventQueue, NEVER};
@@ -55,7 +61,7 @@ pub(crate) const HOST: usize = 0;
 pub(crate) struct System<O> {
     pub machine: Arc<Machine>,
     pub costs: CostModels,
-    pub kernels: Vec<Kernel>,
+    pub kernels: Kernels,
     /// What the host does about vCPUs that spin, and how often it did.
     pub pause_loop: Option<PauseLoop>,
     pub pause_loop_use: PauseLoopMetrics,
@@ -90,8 +96,7 @@ pub(crate) struct System<O> {
 pub(crate) struct SystemParts<O> {
     pub machine: Arc<Machine>,
     pub costs: CostModels,
-    /// The host's first.
-    pub kernels: Vec<Kernel>,
+    pub kernels: Kernels,
     pub pause_loop: Option<PauseLoop>,
     pub profiles: Vec<Arc<MemoryProfile>>,
     pub memory: MemoryState,
@@ -112,7 +117,7 @@ impl<O: Observer> System<O> {
         Self {
             siblings: siblings.collect(),
             costs: parts.costs,
-            queue_lock_kind: parts.kernels[HOST].policy.spin_lock_kind(),
+            queue_lock_kind: parts.kernels.host().policy().spin_lock_kind(),
             queue_locks: vec![QueueLock::default(); cpu_count],
             kernels: parts.kernels,
             pause_loop: parts.pause_loop,
@@ -143,7 +148,7 @@ impl<O: Observer> System<O> {
     #[inline]
     pub fn executing(&self, pcpu: CpuId) -> Option<(CpuRef, TaskRef)> {
         let processor = &self.processors[pcpu.index()];
-        let on = processor.guest.unwrap_or(CpuRef { kernel: HOST, cpu: pcpu });
+        let on = processor.guest.unwrap_or(CpuRef::host(pcpu));
         Some((on, processor.executes?))
     }
 
@@ -161,9 +166,9 @@ impl<O: Observer> System<O> {
             let spins = processor.executes.is_some_and(|task| self.task(task).spins);
             return Some(if spins { ProcessorDue::PauseLoop } else { ProcessorDue::BurstEnd });
         }
-        let host = CpuRef { kernel: HOST, cpu: pcpu };
+        let host = CpuRef::host(pcpu);
         let at = |at: CpuRef| {
-            let due = self.kernels[at.kernel].cpus[at.cpu.index()].due(now_ns);
+            let due = self.kernels[at].due(now_ns);
             due.map(|due| ProcessorDue::Kernel(at, due))
         };
         at(host).or_else(|| processor.guest.and_then(at))
@@ -178,7 +183,7 @@ impl<O: Observer> System<O> {
         task: TaskId,
         by: Option<(CpuId, Option<TaskId>)>,
     ) {
-        let event = Event { at_ns, kernel: self.kernels[on.kernel].id, kind, cpu: on.cpu, task, by };
+        let event = Event { at_ns, kernel: self.kernels[on.kernel].id(), kind, cpu: on.cpu, task, by };
         self.trace_hash.add(event);
         self.observer.observe(event);
     }
@@ -193,9 +198,9 @@ impl<O: Observer> System<O> {
         if processor.searches {
             return self.queue.set(pcpu.index(), processor.settled_ns);
         }
-        let mut first_ns = processor.burst_end_ns.min(self.kernels[HOST].cpus[pcpu.index()].next_event_ns());
+        let mut first_ns = processor.burst_end_ns.min(self.kernels.host()[pcpu].next_event_ns());
         if let Some(guest) = processor.guest {
-            first_ns = first_ns.min(self.kernels[guest.kernel].cpus[guest.cpu.index()].next_event_ns());
+            first_ns = first_ns.min(self.kernels[guest].next_event_ns());
         }
         self.queue.set(pcpu.index(), first_ns.max(processor.settled_ns));
     }
@@ -209,8 +214,8 @@ impl<O: Observer> System<O> {
         if processor.burst_end_ns != NEVER {
             processor.burst_end_ns += cost_ns;
         }
-        self.kernels[on.kernel].cpus[on.cpu.index()].used.overhead_ns += cost_ns;
-        if on.kernel != HOST {
+        self.kernels[on].used.overhead_ns += cost_ns;
+        if !on.is_host() {
             let ahead_ns = &mut processor.ahead_by_guest.get_or_insert((on, 0)).1;
             *ahead_ns += cost_ns;
             self.charge_vcpu(pcpu, cost_ns);
@@ -219,20 +224,17 @@ impl<O: Observer> System<O> {
 
     /// Charges an exit from the VM on the processor, if what runs there is in one.
     pub fn charge_exit(&mut self, pcpu: CpuId) {
-        let host = &self.kernels[HOST];
-        if host.cpus[pcpu.index()]
-            .current
-            .is_some_and(|task| host.tasks[task.index()].kind != VmKind::Machine)
-        {
+        let host = &self.kernels.host();
+        if host[pcpu].current.is_some_and(|task| host[task].kind != VmKind::Machine) {
             return;
         }
         let round_trip_ns = self.costs.vm_exit.map_or(0, |cost| cost.round_trip_ns);
-        self.charge(CpuRef { kernel: HOST, cpu: pcpu }, round_trip_ns);
+        self.charge(CpuRef::host(pcpu), round_trip_ns);
     }
 
     /// How long an idle processor takes to wake up, ns; 0 if it is not idle.
     pub fn idle_exit_ns(&self, pcpu: CpuId) -> u64 {
-        let cpu = &self.kernels[HOST].cpus[pcpu.index()];
+        let cpu = &self.kernels.host()[pcpu];
         let is_idle = cpu.current.is_none() && !cpu.is_away;
         self.costs.idle.filter(|_| is_idle).map_or(0, |cost| cost.exit_ns)
     }
@@ -241,10 +243,10 @@ impl<O: Observer> System<O> {
     pub fn charge_interrupt(&mut self, on: CpuRef, now_ns: u64) {
         let Some(pcpu) = self.pcpu(on) else { return };
         self.settle(pcpu, now_ns);
-        let handling_ns = self.kernels[on.kernel].interrupt.map_or(0, |cost| cost.handling_ns);
+        let handling_ns = self.kernels[on.kernel].interrupt_ns();
         self.charge(on, self.idle_exit_ns(pcpu) + handling_ns);
         let is_in_guest = !self.processors[pcpu.index()].searches;
-        if is_in_guest && self.kernels[HOST].cpus[pcpu.index()].current.is_some() {
+        if is_in_guest && self.kernels.host()[pcpu].current.is_some() {
             self.charge_exit(pcpu);
         }
     }
@@ -262,16 +264,16 @@ impl<O: Observer> System<O> {
     /// The pCPU beneath a CPU, if it has one.
     #[inline]
     pub fn pcpu(&self, on: CpuRef) -> Option<CpuId> {
-        self.kernels[on.kernel].cpus[on.cpu.index()].pcpu
+        self.kernels[on].pcpu
     }
 
     /// Starts a timer on the CPU.
     pub fn arm(&mut self, mut on: CpuRef, at_ns: u64, target: TimerTarget) {
-        let is_offline = on.kernel == HOST && !self.online.contains(on.cpu);
+        let is_offline = on.is_host() && !self.online.contains(on.cpu);
         if is_offline {
             on.cpu = self.first_online();
         }
-        self.kernels[on.kernel].cpus[on.cpu.index()].timers.push(Reverse((at_ns, target)));
+        self.kernels[on].timers.push(Reverse((at_ns, target)));
         if is_offline {
             self.refresh(on.cpu);
         }

@@ -11,7 +11,7 @@
 //!
 //! Limits: candidates that are passed over are all looked at in the state of one instant, although looking takes time.
 
-use super::{CpuRef, Due, HOST, ProcessorDue, System, TaskState};
+use super::{CpuRef, Due, ProcessorDue, System, TaskState};
 use crate::engine::event_queue::NEVER;
 use crate::policy::Policy;
 use crate::policy::pause_loop::{DirectedYield, RunningCheck};
@@ -61,7 +61,7 @@ impl<O: Observer> System<O> {
         if interval_cycles > settings.gap_cycles {
             return None;
         }
-        let grown = self.kernels[spinner.kernel].cpus[spinner.cpu.index()].spinning.window_cycles;
+        let grown = self.kernels[spinner].spinning.window_cycles;
         let cycles = u64::from(grown.unwrap_or(settings.window_cycles));
         Some((cycles * 1_000).div_ceil(u64::from(self.machine.hardware().clock_mhz.max(1))))
     }
@@ -76,16 +76,16 @@ impl<O: Observer> System<O> {
         self.events += 1;
         self.pause_loop_use.exits += 1;
         let guest = &mut self.kernels[spinner.kernel];
-        let last_boosted = guest.last_boosted;
-        let vcpus = guest.cpus.len() as u32;
-        let spinning = &mut guest.cpus[spinner.cpu.index()].spinning;
+        let last_boosted = *guest.last_boosted();
+        let vcpus = guest.cpus().len() as u32;
+        let spinning = &mut guest[spinner.cpu].spinning;
         if settings.window_growth > 1 {
             let window_cycles = spinning.window_cycles.unwrap_or(settings.window_cycles);
             let grown = window_cycles.saturating_mul(settings.window_growth).min(settings.window_max_cycles);
             spinning.window_cycles = Some(grown);
         }
         let Some(directed) = settings.directed_yield else {
-            self.yield_cpu(CpuRef { kernel: HOST, cpu: pcpu }, now_ns);
+            self.yield_cpu(CpuRef::host(pcpu), now_ns);
             return self.back_to_guest(pcpu);
         };
         spinning.in_search = true;
@@ -112,9 +112,9 @@ impl<O: Observer> System<O> {
     }
 
     fn interrupt_in_search(&self, pcpu: CpuId, now_ns: u64) -> Option<ProcessorDue> {
-        let due = self.kernels[HOST].cpus[pcpu.index()].due(now_ns);
+        let due = self.kernels.host()[pcpu].due(now_ns);
         let interrupt = due.filter(|due| matches!(due, Due::Timer | Due::Tick))?;
-        Some(ProcessorDue::Kernel(CpuRef { kernel: HOST, cpu: pcpu }, interrupt))
+        Some(ProcessorDue::Kernel(CpuRef::host(pcpu), interrupt))
     }
 
     /// The search at the processor goes on.
@@ -129,9 +129,9 @@ impl<O: Observer> System<O> {
 
     /// Looks at candidates up to the next one that is worth the locks.
     fn look(&mut self, pcpu: CpuId, mut search: Search, now_ns: u64) {
-        let host = CpuRef { kernel: HOST, cpu: pcpu };
-        let look_ns = self.kernels[HOST].context_switch.map_or(0, |cost| cost.peer_scan_ns);
-        let vcpus = self.kernels[search.spinner.kernel].cpus.len() as u32;
+        let host = CpuRef::host(pcpu);
+        let look_ns = self.kernels.host().context_switch().map_or(0, |cost| cost.peer_scan_ns);
+        let vcpus = self.kernels[search.spinner.kernel].cpus().len() as u32;
         let mut looked_ns = 0;
         while search.to_go > 0 && search.tries_left > 0 {
             let candidate = search.next;
@@ -162,13 +162,13 @@ impl<O: Observer> System<O> {
     fn target(&mut self, pcpu: CpuId, search: &mut Search, candidate: CpuId, now_ns: u64) -> Option<Target> {
         let settings = search.settings;
         let task = self.vcpu_task(CpuRef { kernel: search.spinner.kernel, cpu: candidate });
-        let host = &self.kernels[HOST];
-        let state = host.tasks[task.index()].state;
+        let host = &self.kernels.host();
+        let state = host[task].state;
         if !matches!(state, TaskState::Running | TaskState::Runnable) {
             return None;
         }
         self.pause_loop_use.candidates += 1;
-        let spinning = &mut self.kernels[search.spinner.kernel].cpus[candidate.index()].spinning;
+        let spinning = &mut self.kernels[search.spinner.kernel][candidate].spinning;
         if settings.alternates_spinners && spinning.in_search {
             spinning.is_eligible = !spinning.is_eligible;
             if spinning.is_eligible {
@@ -179,7 +179,7 @@ impl<O: Observer> System<O> {
             self.pause_loop_use.failed_running += 1;
             return None;
         }
-        let policy = &self.kernels[HOST].policy;
+        let policy = self.kernels.host().policy();
         let queue = policy.queue_of(task)?;
         if settings.undercommit_check && policy.queue_length(pcpu) == 1 && policy.queue_length(queue) == 1 {
             search.tries_left -= 1;
@@ -200,7 +200,7 @@ impl<O: Observer> System<O> {
     fn is_in_host_mode(&self, pcpu: CpuId, now_ns: u64) -> bool {
         let processor = &self.processors[pcpu.index()];
         let by_guest_ns = processor.ahead_by_guest.map_or(0, |(_, ns)| ns);
-        self.kernels[HOST].cpus[pcpu.index()].current.is_none()
+        self.kernels.host()[pcpu].current.is_none()
             || processor.searches
             || self.waits_for_lock(pcpu)
             || processor.settled_ns > now_ns + by_guest_ns
@@ -216,15 +216,16 @@ impl<O: Observer> System<O> {
 
     /// Yields to the target if it still waits, and lets go of the locks.
     fn test(&mut self, pcpu: CpuId, mut search: Search, target: Target, now_ns: u64) {
-        let host = CpuRef { kernel: HOST, cpu: pcpu };
-        let state = self.kernels[HOST].tasks[target.task.index()].state;
-        let has_moved = self.kernels[HOST].policy.queue_of(target.task).is_some_and(|at| at != target.queue);
+        let host = CpuRef::host(pcpu);
+        let state = self.kernels.host()[target.task].state;
+        let has_moved =
+            self.kernels.host().policy().queue_of(target.task).is_some_and(|at| at != target.queue);
         let mut has_yielded = false;
         if state == TaskState::Runnable
             && !has_moved
-            && let Some(spinner) = self.kernels[HOST].cpus[pcpu.index()].current
+            && let Some(spinner) = self.kernels.host()[pcpu].current
         {
-            let kernel = &mut self.kernels[HOST];
+            let kernel = &mut self.kernels.host_mut();
             has_yielded = kernel.ask(now_ns, |policy, ctx| policy.yield_to(ctx, pcpu, spinner, target.task));
         } else if state == TaskState::Running {
             self.pause_loop_use.failed_running += 1;
@@ -232,7 +233,7 @@ impl<O: Observer> System<O> {
         }
         let mut released_ns = now_ns;
         if has_yielded {
-            let work_ns = self.kernels[HOST].work_under_lock_ns();
+            let work_ns = self.kernels.host().work_under_lock_ns();
             self.charge(host, work_ns);
             released_ns += work_ns;
         }
@@ -255,7 +256,7 @@ impl<O: Observer> System<O> {
         }
         self.account_search(pcpu, now_ns);
         self.pause_loop_use.yields += 1;
-        self.kernels[search.spinner.kernel].last_boosted = target.candidate;
+        *self.kernels[search.spinner.kernel].last_boosted() = target.candidate;
         // It stays in its search, as others see it, until it gets a pCPU again.
         self.set_search(pcpu, None);
         self.deliver_kicks(host, now_ns);
@@ -269,13 +270,13 @@ impl<O: Observer> System<O> {
         let spent_ns = until_ns.saturating_sub(search.since_ns);
         search.since_ns = search.since_ns.max(until_ns);
         let spinner = search.spinner;
-        self.kernels[spinner.kernel].cpus[spinner.cpu.index()].used.searched_ns += spent_ns;
+        self.kernels[spinner].used.searched_ns += spent_ns;
     }
 
     fn end_search(&mut self, pcpu: CpuId, search: Search) {
         self.account_search(pcpu, self.processors[pcpu.index()].settled_ns);
         self.set_search(pcpu, None);
-        let spinning = &mut self.kernels[search.spinner.kernel].cpus[search.spinner.cpu.index()].spinning;
+        let spinning = &mut self.kernels[search.spinner].spinning;
         spinning.in_search = false;
         spinning.is_eligible = false;
     }

@@ -1,6 +1,6 @@
 //! CPUs of the host that its scheduler does not have: tasks of higher classes take them, or they are offline.
 
-use super::{CpuRef, HOST, System};
+use super::{CpuRef, System};
 use crate::engine::event_queue::NEVER;
 use crate::policy::sched_ext::{Ending, Taker};
 use crate::trace::Observer;
@@ -25,7 +25,7 @@ impl<O: Observer> System<O> {
     /// A task of a higher class takes a CPU of the host for that long.
     pub fn intrude(&mut self, cpu: CpuId, length_ns: u64, now_ns: u64) {
         let until_ns = now_ns.saturating_add(length_ns);
-        let state = &mut self.kernels[HOST].cpus[cpu.index()];
+        let state = &mut self.kernels.host_mut()[cpu];
         state.presence = match state.presence {
             Presence::Offline => return,
             Presence::Present => Presence::Taken { until_ns },
@@ -42,18 +42,18 @@ impl<O: Observer> System<O> {
 
     /// A CPU of the host goes offline. Tasks that may run nowhere else may run everywhere from then on.
     pub fn go_offline(&mut self, cpu: CpuId, now_ns: u64) {
-        let host = &mut self.kernels[HOST];
+        let host = &mut self.kernels.host_mut();
         let goes_on =
             host.ask(now_ns, |policy, ctx| policy.sched_ext().is_none_or(|scx| scx.goes_offline(ctx, cpu)));
         self.online.remove(cpu);
         let first = self.first_online();
-        let state = &mut self.kernels[HOST].cpus[cpu.index()];
+        let state = &mut self.kernels.host_mut()[cpu];
         state.presence = Presence::Offline;
         state.resched_ns = now_ns;
         let timers = std::mem::take(&mut state.timers);
-        self.kernels[HOST].cpus[first.index()].timers.extend(timers);
-        for task in (0..self.kernels[HOST].tasks.len()).map(TaskId::from) {
-            let facts = &self.kernels[HOST].facts[task.index()];
+        self.kernels.host_mut()[first].timers.extend(timers);
+        for task in (0..self.kernels.host().tasks().all().len()).map(TaskId::from) {
+            let facts = &self.kernels.host().tasks().facts()[task.index()];
             if !facts.hard_affinity.intersects(&self.online) {
                 let everywhere = self.machine.all_cpus().clone().into();
                 self.change_affinity(task, everywhere, None, now_ns);
@@ -68,9 +68,9 @@ impl<O: Observer> System<O> {
     pub fn come_online(&mut self, cpu: CpuId, now_ns: u64) {
         self.settle(cpu, now_ns);
         self.online.insert(cpu);
-        let state = &mut self.kernels[HOST].cpus[cpu.index()];
+        let state = &mut self.kernels.host_mut()[cpu];
         (state.presence, state.is_away, state.resched_ns) = (Presence::Present, false, now_ns);
-        let host = &mut self.kernels[HOST];
+        let host = &mut self.kernels.host_mut();
         let goes_on =
             host.ask(now_ns, |policy, ctx| policy.sched_ext().is_none_or(|scx| scx.comes_online(ctx, cpu)));
         self.end_hotplug(goes_on, now_ns);
@@ -80,20 +80,15 @@ impl<O: Observer> System<O> {
     /// A scheduler that is not told of CPUs is unloaded by the kernel, and loaded again by user space.
     fn end_hotplug(&mut self, goes_on: bool, now_ns: u64) {
         match goes_on {
-            true => self.deliver_kicks(CpuRef { kernel: HOST, cpu: self.first_online() }, now_ns),
+            true => self.deliver_kicks(CpuRef::host(self.first_online()), now_ns),
             false => self.reload(Ending::Hotplug, now_ns),
         }
     }
 
     /// The host's scheduler is unloaded and loaded again.
     pub fn reload(&mut self, ending: Ending, now_ns: u64) {
-        self.kernels[HOST].scheduler_since_ns = now_ns;
-        self.kernels[HOST].ask(now_ns, |policy, ctx| {
-            if let Some(scx) = policy.sched_ext() {
-                scx.reload(ctx, ending);
-            }
-        });
-        self.deliver_kicks(CpuRef { kernel: HOST, cpu: self.first_online() }, now_ns);
+        self.kernels.host_mut().reload_scheduler(ending, now_ns);
+        self.deliver_kicks(CpuRef::host(self.first_online()), now_ns);
     }
 
     /// The first CPU of the host that is online.
@@ -103,11 +98,11 @@ impl<O: Observer> System<O> {
 
     /// A decision is due on a CPU of the host; whether there is one to make.
     pub(super) fn is_present(&mut self, cpu: CpuId, now_ns: u64) -> bool {
-        if self.kernels[HOST].cpus[cpu.index()].presence == Presence::Present {
+        if self.kernels.host()[cpu].presence == Presence::Present {
             return true;
         }
         self.settle(cpu, now_ns);
-        let state = &mut self.kernels[HOST].cpus[cpu.index()];
+        let state = &mut self.kernels.host_mut()[cpu];
         match state.presence {
             Presence::Taken { until_ns } if state.is_away && until_ns <= now_ns => {
                 (state.presence, state.is_away) = (Presence::Present, false);
@@ -126,12 +121,12 @@ impl<O: Observer> System<O> {
     /// Takes a CPU from the scheduler at a decision, if somebody above wants it; whether that is so. `before` ran there.
     pub(super) fn take(&mut self, on: CpuRef, before: Option<TaskId>, can_go_on: bool, now_ns: u64) -> bool {
         let kernel = &mut self.kernels[on.kernel];
-        let by = match kernel.cpus[on.cpu.index()].presence {
+        let by = match kernel[on.cpu].presence {
             Presence::Present => return false,
             Presence::Taken { .. } => Taker::RealTime,
             Presence::Offline => Taker::Hotplug,
         };
-        kernel.cpus[on.cpu.index()].is_away = true;
+        kernel[on.cpu].is_away = true;
         kernel.ask(now_ns, |policy, ctx| {
             if let Some(scx) = policy.sched_ext() {
                 scx.taken(ctx, on.cpu, before, can_go_on, by);

@@ -1,8 +1,8 @@
 //! How work progresses: accounting for time, and the speed that caches, memory and siblings allow.
 
-use super::cpu::{Processor, Speed, TaskRef};
+use super::cpu::{Processor, Speed};
 use super::presence::Presence;
-use super::{CpuRef, HOST, System, Task, TaskState};
+use super::{CpuRef, System, Task, TaskRef, TaskState};
 use crate::cost::{Residue, SpinLock};
 use crate::engine::event_queue::NEVER;
 use crate::program::code::ProfileId;
@@ -12,11 +12,11 @@ use tandem_machine::ids::{CpuId, TaskId};
 
 impl<O: Observer> System<O> {
     pub(super) fn task(&self, task: TaskRef) -> &Task {
-        &self.kernels[task.kernel].tasks[task.task.index()]
+        &self.kernels[task]
     }
 
     fn task_mut(&mut self, task: TaskRef) -> &mut Task {
-        &mut self.kernels[task.kernel].tasks[task.task.index()]
+        &mut self.kernels[task]
     }
 
     /// Accounts for the processor's time up to now, at both levels.
@@ -35,12 +35,12 @@ impl<O: Observer> System<O> {
         }
         let spent_ns = now_ns - processor.settled_ns;
         if processor.searches {
-            return self.charge(CpuRef { kernel: HOST, cpu: pcpu }, spent_ns);
+            return self.charge(CpuRef::host(pcpu), spent_ns);
         }
         processor.settled_ns = now_ns;
         let (executes, guest) = (processor.executes, processor.guest);
-        if self.kernels[HOST].cpus[pcpu.index()].current.is_none() {
-            let cpu = &mut self.kernels[HOST].cpus[pcpu.index()];
+        if self.kernels.host()[pcpu].current.is_none() {
+            let cpu = &mut self.kernels.host_mut()[pcpu];
             match cpu.is_away {
                 true => cpu.used.away_ns += spent_ns,
                 false => cpu.used.idle_ns += spent_ns,
@@ -52,7 +52,7 @@ impl<O: Observer> System<O> {
             self.progress(pcpu, task, spent_ns);
         }
         if let Some(guest) = guest {
-            let used = &mut self.kernels[guest.kernel].cpus[guest.cpu.index()].used;
+            let used = &mut self.kernels[guest].used;
             match executes {
                 Some(_) => used.busy_ns += spent_ns,
                 None => used.overhead_ns += spent_ns,
@@ -63,11 +63,11 @@ impl<O: Observer> System<O> {
     /// Accounts for time that the vCPU on the processor has used, in its tasks or its kernel.
     pub(super) fn charge_vcpu(&mut self, pcpu: CpuId, spent_ns: u64) {
         let node = self.machine.cpu(pcpu).node;
-        let host = &mut self.kernels[HOST];
-        let cpu = &mut host.cpus[pcpu.index()];
+        let host = &mut self.kernels.host_mut();
+        let cpu = &mut host[pcpu];
         cpu.used.busy_ns += spent_ns;
         if let Some(vcpu) = cpu.current {
-            let state = &mut host.tasks[vcpu.index()];
+            let state = &mut host[vcpu];
             state.metrics.run_ns += spent_ns;
             state.metrics.local_run_ns += (spent_ns as f64 * self.memory.share(state.vm, node)) as u64;
         }
@@ -76,8 +76,8 @@ impl<O: Observer> System<O> {
     fn progress(&mut self, pcpu: CpuId, task: TaskRef, spent_ns: u64) {
         let node = self.machine.cpu(pcpu).node;
         let speed = self.processors[pcpu.index()].speed;
-        let state = &mut self.kernels[task.kernel].tasks[task.task.index()];
-        if task.kernel != HOST {
+        let state = &mut self.kernels[task];
+        if !task.is_host() {
             state.metrics.run_ns += spent_ns;
             state.metrics.local_run_ns += (spent_ns as f64 * self.memory.share(state.vm, node)) as u64;
         }
@@ -136,7 +136,7 @@ impl<O: Observer> System<O> {
         self.settle(pcpu, now_ns);
         self.processors[pcpu.index()].burst_end_ns = NEVER;
         if let Some(task) = self.processors[pcpu.index()].executes {
-            let task = &mut self.kernels[task.kernel].tasks[task.task.index()];
+            let task = &mut self.kernels[task];
             self.events += u64::from(std::mem::take(&mut task.in_burst));
             task.work_left_ns = 0;
         }
@@ -144,7 +144,7 @@ impl<O: Observer> System<O> {
 
     /// Finds what the task has, and lacks, of its footprint in the caches of the processor.
     fn enter_caches(&mut self, pcpu: CpuId, task: TaskRef) {
-        let state = &mut self.kernels[task.kernel].tasks[task.task.index()];
+        let state = &mut self.kernels[task];
         let profile = &self.profiles[state.profile.0 as usize];
         state.refill_work_left_ns = 0;
         if self.costs.cache.is_none() || profile.footprint_bytes == 0 {
@@ -179,7 +179,7 @@ impl<O: Observer> System<O> {
     /// Remembers what the task that the processor executes leaves in its caches.
     pub fn leave_caches(&mut self, pcpu: CpuId) {
         let Some(task) = self.processors[pcpu.index()].executes else { return };
-        let state = &mut self.kernels[task.kernel].tasks[task.task.index()];
+        let state = &mut self.kernels[task];
         let profile = &self.profiles[state.profile.0 as usize];
         if self.costs.cache.is_none() || profile.footprint_bytes == 0 {
             return;
@@ -207,7 +207,7 @@ impl<O: Observer> System<O> {
         let profile = &self.profiles[state.profile.0 as usize];
         let mut core = 1000.0 / f64::from(place.capacity_permille);
         let is_busy = |&other: &CpuId| {
-            let other = &self.kernels[HOST].cpus[other.index()];
+            let other = &self.kernels.host()[other];
             other.current.is_some() || matches!(other.presence, Presence::Taken { .. } if other.is_away)
         };
         if let Some(smt) = &self.costs.smt
@@ -248,7 +248,7 @@ impl<O: Observer> System<O> {
             (true, Some(spinner)) if burst_end_ns == NEVER => self.pause_window_ns(spinner),
             _ => None,
         };
-        let task = &self.kernels[task.kernel].tasks[task.task.index()];
+        let task = &self.kernels[task];
         let processor = &mut self.processors[pcpu.index()];
         processor.speed = speed;
         processor.burst_end_ns = match task.spins {
@@ -260,7 +260,7 @@ impl<O: Observer> System<O> {
     /// Whether a task of a guest, which waits for a spin lock, is doing so at the moment: on a pCPU, and in its guest.
     pub fn spins_now(&self, kernel: usize, task: TaskId) -> bool {
         let kernel = &self.kernels[kernel];
-        let cpu = &kernel.cpus[kernel.tasks[task.index()].last_cpu.index()];
+        let cpu = &kernel[kernel[task].last_cpu];
         cpu.current == Some(task) && cpu.pcpu.is_some_and(|pcpu| !self.processors[pcpu.index()].searches)
     }
 
@@ -268,10 +268,11 @@ impl<O: Observer> System<O> {
     /// time, to a cache line that so many processors watch. It goes on once it sees that, if it has a pCPU.
     pub fn go_on(&mut self, there: CpuRef, task: TaskId, from: CpuId, at_ns: u64, watching: u32) {
         let kernel = &self.kernels[there.kernel];
-        let cpu = &kernel.cpus[there.cpu.index()];
+        let cpu = &kernel[there.cpu];
         if let Some(pcpu) = cpu.pcpu.filter(|_| cpu.current == Some(task)) {
             let transfer_ns = self.line_transfer_ns(from, pcpu);
-            let hand_over_ns = SpinLock::hand_over_ns(kernel.policy.spin_lock_kind(), transfer_ns, watching);
+            let hand_over_ns =
+                SpinLock::hand_over_ns(kernel.policy().spin_lock_kind(), transfer_ns, watching);
             self.end_spin(pcpu, at_ns + hand_over_ns);
         }
     }
@@ -314,7 +315,7 @@ impl<O: Observer> System<O> {
         let kernels = &self.kernels;
         let running = self.processors.iter().enumerate().filter_map(|(at, processor)| {
             let task = processor.executes?;
-            let task = &kernels[task.kernel].tasks[task.task.index()];
+            let task = &kernels[task];
             Some((CpuId::from(at), task.vm, task.profile, processor.speed.steady_slowdown))
         });
         let memory_changed = self.memory.sample(&self.machine, running.clone());
@@ -336,11 +337,11 @@ impl<O: Observer> System<O> {
             self.settle(pcpu, now_ns);
             self.account_search(pcpu, now_ns);
         }
-        for kernel in 0..self.kernels.len() {
-            for cpu in (0..self.kernels[kernel].cpus.len()).map(CpuId::from) {
+        for kernel in self.kernels.positions() {
+            for cpu in (0..self.kernels[kernel].cpus().len()).map(CpuId::from) {
                 self.settle_stolen(CpuRef { kernel, cpu }, now_ns);
             }
-            for task in &mut self.kernels[kernel].tasks {
+            for task in self.kernels[kernel].tasks_mut().all_mut() {
                 if matches!(task.state, TaskState::New | TaskState::Blocked | TaskState::Exited) {
                     task.metrics.sleep_ns += now_ns.saturating_sub(task.blocked_since_ns);
                     task.blocked_since_ns = task.blocked_since_ns.max(now_ns);
@@ -352,19 +353,19 @@ impl<O: Observer> System<O> {
     /// Changes the accounts of all kernel code that is running now by the time that it still takes after now. To be
     /// called where measuring begins, to put that time in, or ends, to take it out again.
     pub fn account_ahead(&mut self, now_ns: u64, change: fn(&mut u64, u64)) {
-        let [host, guests @ ..] = &mut self.kernels[..] else { return };
-        for (processor, cpu) in self.processors.iter().zip(&mut host.cpus) {
+        for (pcpu, processor) in (0..).map(CpuId).zip(&self.processors) {
             let ahead_ns = processor.settled_ns - now_ns;
             let (by_guest_ns, guest) = match processor.ahead_by_guest {
                 Some((guest, ns)) => (ns.min(ahead_ns), Some(guest)),
                 None => (0, None),
             };
-            change(&mut cpu.used.overhead_ns, ahead_ns - by_guest_ns);
-            change(&mut cpu.used.busy_ns, by_guest_ns);
+            let used = &mut self.kernels.host_mut()[pcpu].used;
+            change(&mut used.overhead_ns, ahead_ns - by_guest_ns);
+            change(&mut used.busy_ns, by_guest_ns);
             if let Some(guest) = guest {
-                let kernel = &mut guests[guest.kernel - 1];
-                change(&mut kernel.cpus[guest.cpu.index()].used.overhead_ns, by_guest_ns);
-                let metrics = &mut host.tasks[kernel.first_vcpu.index() + guest.cpu.index()].metrics;
+                change(&mut self.kernels[guest].used.overhead_ns, by_guest_ns);
+                let vcpu = self.kernels[guest.kernel].vcpu_task(guest.cpu);
+                let metrics = &mut self.kernels.host_mut()[vcpu].metrics;
                 change(&mut metrics.run_ns, by_guest_ns);
                 metrics.local_run_ns = metrics.local_run_ns.min(metrics.run_ns);
             }

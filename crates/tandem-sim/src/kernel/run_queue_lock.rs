@@ -15,7 +15,7 @@
 //! Limits: what a policy decides, it decides when its CPU asks for the lock, not when it gets it. Balancing takes its locks
 //! one after the other. Interrupts wait as long as the CPU spins, as they do in the kernel, which disables them.
 
-use super::{CpuRef, HOST, System};
+use super::{CpuRef, System};
 use crate::cost::SpinLock;
 use crate::trace::Observer;
 use tandem_machine::ids::CpuId;
@@ -61,7 +61,7 @@ impl<O: Observer> System<O> {
             Some(_) => {
                 self.ask_for_lock(pcpu, queue, Hold::For(hold_ns));
             }
-            None => self.charge(CpuRef { kernel: HOST, cpu: pcpu }, hold_ns),
+            None => self.charge(CpuRef::host(pcpu), hold_ns),
         }
     }
 
@@ -133,8 +133,8 @@ impl<O: Observer> System<O> {
         lock.free_at_ns = begins_ns + held_ns;
         lock.line_at = Some(pcpu);
         lock.open_holder = is_open.then_some(pcpu);
-        self.kernels[HOST].cpus[pcpu.index()].used.spin_ns += waited_ns;
-        self.charge(CpuRef { kernel: HOST, cpu: pcpu }, waited_ns + held_ns);
+        self.kernels.host_mut()[pcpu].used.spin_ns += waited_ns;
+        self.charge(CpuRef::host(pcpu), waited_ns + held_ns);
     }
 
     /// The processor gives back a lock that it has held openly; the line moves up.
@@ -174,8 +174,8 @@ impl<O: Observer> System<O> {
         if let Some(request) = self.midway[pcpu.index()].requests.front_mut() {
             request.since_ns += spent_ns;
         }
-        self.kernels[HOST].cpus[pcpu.index()].used.spin_ns += spent_ns;
-        self.charge(CpuRef { kernel: HOST, cpu: pcpu }, spent_ns);
+        self.kernels.host_mut()[pcpu].used.spin_ns += spent_ns;
+        self.charge(CpuRef::host(pcpu), spent_ns);
     }
 
     /// Sends the kicks that had to wait for the lock that the processor has now got.

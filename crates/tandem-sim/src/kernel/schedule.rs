@@ -1,7 +1,6 @@
 //! Scheduling at one level: wake-ups, ticks, decisions and switches, the same for the host and for guests.
 
-use super::level::record;
-use super::{CpuRef, HOST, System, TaskState, TimerTarget};
+use super::{CpuRef, System, TaskState, TimerTarget};
 use crate::engine::event_queue::NEVER;
 use crate::policy::{Alarm, Dispatch, Policy, Reason};
 use crate::trace::{EventKind, Observer};
@@ -30,7 +29,7 @@ impl<O: Observer> System<O> {
     /// Puts a new task under the care of a kernel's policy, runnable.
     pub fn start(&mut self, kernel: usize, task: TaskId, now_ns: u64) {
         let cpu = self.kernels[kernel].ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, Reason::Start));
-        self.kernels[kernel].tasks[task.index()].last_cpu = cpu;
+        self.kernels[kernel][task].last_cpu = cpu;
         self.make_runnable(kernel, task, cpu, Reason::Start, now_ns);
         self.deliver_kicks(CpuRef { kernel, cpu }, now_ns);
     }
@@ -41,7 +40,7 @@ impl<O: Observer> System<O> {
         let reason = Reason::Fork { parent, cpu: on.cpu };
         let cpu = kernel.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, child, reason));
         // It comes from its parent's CPU: another one counts as a migration, as in Linux.
-        kernel.tasks[child.index()].last_cpu = on.cpu;
+        kernel[child].last_cpu = on.cpu;
         self.charge_queues(on);
         self.make_runnable(on.kernel, child, cpu, reason, now_ns);
         self.deliver_kicks(on, now_ns);
@@ -51,16 +50,16 @@ impl<O: Observer> System<O> {
     /// task there is about to block.
     pub fn wake(&mut self, task: TaskId, now_ns: u64, by: CpuRef, sync: bool) {
         let kernel = &mut self.kernels[by.kernel];
-        if kernel.tasks[task.index()].state != TaskState::Blocked {
+        if kernel[task].state != TaskState::Blocked {
             return;
         }
         self.events += 1;
-        kernel.tasks[task.index()].metrics.wakeups += 1;
-        let reason = Reason::Wake { waker: kernel.cpus[by.cpu.index()].current, cpu: by.cpu, sync };
+        kernel[task].metrics.wakeups += 1;
+        let reason = Reason::Wake { waker: kernel[by.cpu].current, cpu: by.cpu, sync };
         let cpu = kernel.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, reason));
         self.charge_queues(by);
         let kernel = &self.kernels[by.kernel];
-        if by.kernel == HOST && cpu != by.cpu && !kernel.policy.wakes_by_interrupt(by.cpu, cpu) {
+        if by.is_host() && cpu != by.cpu && !kernel.policy().wakes_by_interrupt(by.cpu, cpu) {
             let hold_ns = kernel.work_under_lock_ns();
             self.lock_queue(by.cpu, cpu, hold_ns);
         }
@@ -79,18 +78,18 @@ impl<O: Observer> System<O> {
     }
 
     fn charge_locked(&mut self, on: CpuRef) {
-        if on.kernel == HOST {
-            for at in 0..self.kernels[HOST].locked.len() {
-                let queue = self.kernels[HOST].locked[at];
+        let locked = self.kernels[on.kernel].outbox().take_locked();
+        if on.is_host() {
+            for &queue in &locked {
                 let move_ns = self.line_transfer_ns(queue, on.cpu);
                 self.lock_queue(on.cpu, queue, move_ns);
             }
         }
-        self.kernels[on.kernel].locked.clear();
+        self.kernels[on.kernel].outbox().reuse_locked(locked);
     }
 
     fn make_runnable(&mut self, kernel: usize, task: TaskId, cpu: CpuId, reason: Reason, now_ns: u64) {
-        let state = &mut self.kernels[kernel].tasks[task.index()];
+        let state = &mut self.kernels[kernel][task];
         state.state = TaskState::Runnable;
         state.runnable_since_ns = now_ns;
         state.metrics.sleep_ns += now_ns.saturating_sub(state.blocked_since_ns);
@@ -109,24 +108,24 @@ impl<O: Observer> System<O> {
 
     /// Sends the kicks that the policy asked for, from the CPU `by`: at once to itself, by an interrupt to others.
     pub fn deliver_kicks(&mut self, by: CpuRef, now_ns: u64) {
-        for at in 0..self.kernels[by.kernel].kicked.len() {
-            let cpu = CpuRef { kernel: by.kernel, cpu: self.kernels[by.kernel].kicked[at] };
-            match by.kernel {
-                HOST => self.kick_pcpu(cpu.cpu, by.cpu, now_ns),
-                _ => self.kick_vcpu(cpu, by, now_ns),
+        let kicked = self.kernels[by.kernel].outbox().take_kicked();
+        for &cpu in &kicked {
+            match by.is_host() {
+                true => self.kick_pcpu(cpu, by.cpu, now_ns),
+                false => self.kick_vcpu(CpuRef { kernel: by.kernel, cpu }, by, now_ns),
             }
         }
-        self.kernels[by.kernel].kicked.clear();
-        self.has_failed |= self.kernels[by.kernel].failure.is_some();
-        for at in 0..self.kernels[by.kernel].alarms.len() {
-            let Alarm { cpu, at_ns, token } = self.kernels[by.kernel].alarms[at];
+        self.kernels[by.kernel].outbox().reuse_kicked(kicked);
+        self.has_failed |= self.kernels[by.kernel].failure().is_some();
+        let alarms = self.kernels[by.kernel].outbox().take_alarms();
+        for &Alarm { cpu, at_ns, token } in &alarms {
             let on = CpuRef { kernel: by.kernel, cpu };
             self.arm(on, at_ns, TimerTarget::Policy(token));
             if let Some(pcpu) = self.pcpu(on) {
                 self.refresh(pcpu);
             }
         }
-        self.kernels[by.kernel].alarms.clear();
+        self.kernels[by.kernel].outbox().reuse_alarms(alarms);
     }
 
     /// A timer of a kernel's policy has expired on the CPU.
@@ -146,7 +145,7 @@ impl<O: Observer> System<O> {
             arrives_ns =
                 sent_ns + self.costs.ipi.map_or(0, |cost| cost.delivery_ns) + self.idle_exit_ns(pcpu);
         }
-        let cpu = &mut self.kernels[HOST].cpus[pcpu.index()];
+        let cpu = &mut self.kernels.host_mut()[pcpu];
         cpu.resched_ns = cpu.resched_ns.min(arrives_ns);
         self.refresh(pcpu);
     }
@@ -154,17 +153,17 @@ impl<O: Observer> System<O> {
     /// A tick on a CPU that runs a task.
     pub fn tick(&mut self, on: CpuRef, now_ns: u64) {
         self.charge_interrupt(on, now_ns);
-        if on.kernel == HOST && self.numa.is_some() {
+        if on.is_host() && self.numa.is_some() {
             self.balance_numa(on.cpu, now_ns);
         }
         let kernel = &self.kernels[on.kernel];
-        if on.kernel == HOST && kernel.policy.holds_locks_long() {
+        if on.is_host() && kernel.policy().holds_locks_long() {
             let hold_ns = kernel.work_under_lock_ns();
             self.lock_queue(on.cpu, on.cpu, hold_ns);
         }
         let kernel = &mut self.kernels[on.kernel];
-        kernel.cpus[on.cpu.index()].tick_ns = kernel.next_tick_ns(now_ns);
-        if let Some(task) = kernel.cpus[on.cpu.index()].current {
+        kernel[on.cpu].tick_ns = kernel.next_tick_ns(now_ns);
+        if let Some(task) = kernel[on.cpu].current {
             kernel.ask(now_ns, |policy, ctx| policy.tick(ctx, on.cpu, task));
             self.charge_queues(on);
             self.deliver_kicks(on, now_ns);
@@ -173,8 +172,8 @@ impl<O: Observer> System<O> {
 
     /// The timer of the host's policy, on CPU 0.
     pub fn policy_timer(&mut self, now_ns: u64) {
-        self.kernels[HOST].ask(now_ns, |policy, ctx| policy.timer(ctx));
-        self.deliver_kicks(CpuRef { kernel: HOST, cpu: CpuId(0) }, now_ns);
+        self.kernels.host_mut().ask(now_ns, |policy, ctx| policy.timer(ctx));
+        self.deliver_kicks(CpuRef::host(CpuId(0)), now_ns);
     }
 
     /// Changes where a vCPU may and prefers to run.
@@ -189,21 +188,21 @@ impl<O: Observer> System<O> {
         if !hard.intersects(&self.online) {
             return;
         }
-        let kernel = &mut self.kernels[HOST];
-        let facts = &mut kernel.facts[task.index()];
+        let kernel = &mut self.kernels.host_mut();
+        let facts = kernel.tasks_mut().facts_mut(task);
         facts.past_cpu = facts.past_cpu.filter(|&cpu| hard.contains(cpu));
         facts.hard_affinity = hard;
         facts.soft_affinity = soft;
         kernel.ask(now_ns, |policy, ctx| policy.affinity_changed(ctx, task));
-        self.deliver_kicks(CpuRef { kernel: HOST, cpu: CpuId(0) }, now_ns);
+        self.deliver_kicks(CpuRef::host(CpuId(0)), now_ns);
     }
 
     /// The slice ended or a kick arrived: decide anew.
     pub fn reschedule(&mut self, on: CpuRef, now_ns: u64) {
-        if on.kernel == HOST && !self.is_present(on.cpu, now_ns) {
+        if on.is_host() && !self.is_present(on.cpu, now_ns) {
             return;
         }
-        let cpu = &mut self.kernels[on.kernel].cpus[on.cpu.index()];
+        let cpu = &mut self.kernels[on];
         self.events += u64::from(cpu.slice_end_ns <= now_ns);
         if std::mem::take(&mut cpu.kicked_from_afar)
             && let Some(pcpu) = cpu.pcpu
@@ -245,7 +244,7 @@ impl<O: Observer> System<O> {
         if to == on.cpu {
             return false;
         }
-        if let Some(cost) = self.kernels[on.kernel].context_switch {
+        if let Some(cost) = self.kernels[on.kernel].context_switch() {
             self.charge(on, 2 * (cost.decision_ns + cost.switch_ns));
         }
         self.decide(on, now_ns, Leaving::Move(to));
@@ -256,8 +255,8 @@ impl<O: Observer> System<O> {
     fn decide(&mut self, on: CpuRef, now_ns: u64, leaving: Leaving) {
         let Some(pcpu) = self.pcpu(on) else { return };
         self.settle(pcpu, now_ns);
-        let is_host = on.kernel == HOST;
-        let before = self.kernels[on.kernel].cpus[on.cpu.index()].current;
+        let is_host = on.is_host();
+        let before = self.kernels[on].current;
         if is_host && before.is_some() && !matches!(leaving, Leaving::Preempt | Leaving::YieldTo) {
             self.charge_exit(pcpu);
         }
@@ -284,7 +283,7 @@ impl<O: Observer> System<O> {
             }
         };
         self.charge_decision(on, dispatch.task.filter(|_| dispatch.task != previous));
-        let cpu = &mut self.kernels[on.kernel].cpus[on.cpu.index()];
+        let cpu = &mut self.kernels[on];
         cpu.used.schedules += 1;
         cpu.resched_ns = NEVER;
         cpu.resched_deferred = false;
@@ -313,22 +312,22 @@ impl<O: Observer> System<O> {
     /// Charges the CPU for deciding, and for the switch to `next` if there is one.
     fn charge_decision(&mut self, on: CpuRef, next: Option<TaskId>) {
         let kernel = &mut self.kernels[on.kernel];
-        let costs = kernel.context_switch.map_or((0, 0), |cost| (cost.decision_ns, cost.switch_ns));
+        let costs = kernel.context_switch().map_or((0, 0), |cost| (cost.decision_ns, cost.switch_ns));
         let decision_ns = kernel.take_scan_cost_ns() + costs.0;
-        let loaded = kernel.cpus[on.cpu.index()].loaded;
+        let loaded = kernel[on.cpu].loaded;
         let switch_ns = match next {
             Some(next) if loaded != Some(next) => costs.1 + kernel.address_space_ns(loaded, next),
             _ => 0,
         };
-        match on.kernel {
-            HOST if kernel.policy.holds_locks_long() => {
+        match on.is_host() {
+            true if kernel.policy().holds_locks_long() => {
                 self.lock_queue(on.cpu, on.cpu, decision_ns + switch_ns);
             }
-            HOST => {
+            true => {
                 self.lock_queue(on.cpu, on.cpu, decision_ns);
                 self.charge(on, switch_ns);
             }
-            _ => self.charge(on, decision_ns + switch_ns),
+            false => self.charge(on, decision_ns + switch_ns),
         }
         self.charge_locked(on);
     }
@@ -336,7 +335,7 @@ impl<O: Observer> System<O> {
     fn take_off(&mut self, on: CpuRef, pcpu: CpuId, task: TaskId, now_ns: u64, leaving: Leaving) {
         self.leave_caches(pcpu);
         let kernel = &mut self.kernels[on.kernel];
-        let state = &mut kernel.tasks[task.index()];
+        let state = &mut kernel[task];
         let (next_state, kind) = match leaving {
             Leaving::Preempt | Leaving::Move(_) => (TaskState::Runnable, EventKind::Preempt),
             Leaving::Yield | Leaving::YieldTo => (TaskState::Runnable, EventKind::Yield),
@@ -346,13 +345,14 @@ impl<O: Observer> System<O> {
         state.state = next_state;
         state.blocked_since_ns = now_ns;
         state.runnable_since_ns = now_ns;
+        let is_vcpu = state.guest().is_some();
         if leaving == Leaving::Preempt {
             state.metrics.preemptions += 1;
-            kernel.cpus[on.cpu.index()].used.preemptions += 1;
+            kernel[on.cpu].used.preemptions += 1;
         } else {
             state.metrics.voluntary_switches += 1;
         }
-        if state.guest().is_some() {
+        if is_vcpu {
             self.vcpu_leaves(pcpu, next_state, now_ns);
         }
         self.note(now_ns, kind, on, task, None);
@@ -366,7 +366,7 @@ impl<O: Observer> System<O> {
         self.processors[pcpu.index()].executes = None;
         self.processors[pcpu.index()].burst_end_ns = NEVER;
         let kernel = &mut self.kernels[on.kernel];
-        let cpu = &mut kernel.cpus[on.cpu.index()];
+        let cpu = &mut kernel[on.cpu];
         cpu.current = next;
         if before.is_none() && next.is_none() {
             return;
@@ -374,7 +374,7 @@ impl<O: Observer> System<O> {
         cpu.used.context_switches += 1;
         let Some(task) = next else {
             cpu.tick_ns = NEVER;
-            if on.kernel == HOST {
+            if on.is_host() {
                 self.rerate_siblings(pcpu, now_ns);
             }
             return;
@@ -382,19 +382,23 @@ impl<O: Observer> System<O> {
         cpu.loaded = Some(task);
         if before.is_none() {
             let tick_ns = kernel.next_tick_ns(now_ns);
-            kernel.cpus[on.cpu.index()].tick_ns = tick_ns;
+            kernel[on.cpu].tick_ns = tick_ns;
         }
-        if before.is_none() && on.kernel == HOST {
+        if before.is_none() && on.is_host() {
             self.rerate_siblings(pcpu, now_ns);
         }
         let kernel = &mut self.kernels[on.kernel];
         kernel.count_migration(task, on.cpu);
-        let state = &mut kernel.tasks[task.index()];
-        debug_assert_eq!(state.state, TaskState::Runnable, "the policy dispatched a task that cannot run");
+        debug_assert_eq!(
+            kernel[task].state,
+            TaskState::Runnable,
+            "the policy dispatched a task that cannot run"
+        );
         debug_assert!(
-            kernel.facts[task.index()].hard_affinity.contains(on.cpu),
+            kernel.tasks().facts()[task.index()].hard_affinity.contains(on.cpu),
             "dispatched outside its affinity"
         );
+        let state = &mut kernel[task];
         state.state = TaskState::Running;
         state.last_cpu = on.cpu;
         state.metrics.dispatches += 1;
@@ -403,7 +407,8 @@ impl<O: Observer> System<O> {
         let guest = state.guest();
         let woken_ns = std::mem::replace(&mut state.woken_ns, NEVER);
         if woken_ns != NEVER {
-            record(&mut kernel.wakeups[state.group as usize], runs_ns - woken_ns);
+            let group = state.group;
+            kernel.usage_mut().woke(group, runs_ns - woken_ns);
         }
         match guest {
             None => self.execute(pcpu, on.kernel, task),

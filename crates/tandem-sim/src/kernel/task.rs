@@ -1,7 +1,7 @@
 //! A task of a kernel.
 
 use super::HOST;
-use super::cpu::CpuRef;
+use super::kernels::CpuRef;
 use crate::cost::Residue;
 use crate::engine::event_queue::NEVER;
 use crate::engine::random::{Entity, Stream};

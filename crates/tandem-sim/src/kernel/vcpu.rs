@@ -10,7 +10,7 @@
 //! Limits: a guest's idle CPU blocks at once (no polling in the guest or in the host).
 
 use super::cpu::Spinning;
-use super::{CpuRef, HOST, System, TaskState, TimerTarget};
+use super::{CpuRef, System, TaskState, TimerTarget};
 use crate::engine::event_queue::NEVER;
 use crate::trace::Observer;
 use tandem_machine::ids::{CpuId, TaskId};
@@ -18,7 +18,7 @@ use tandem_machine::ids::{CpuId, TaskId};
 impl<O: Observer> System<O> {
     /// The host's task that is a guest's CPU.
     pub fn vcpu_task(&self, cpu: CpuRef) -> TaskId {
-        TaskId::from(self.kernels[cpu.kernel].first_vcpu.index() + cpu.cpu.index())
+        self.kernels[cpu.kernel].vcpu_task(cpu.cpu)
     }
 
     /// Makes one CPU of a guest reschedule, from another or itself.
@@ -36,7 +36,7 @@ impl<O: Observer> System<O> {
                 arrives_ns = sent_ns + self.costs.ipi.map_or(0, |cost| cost.delivery_ns);
             }
         }
-        let state = &mut self.kernels[cpu.kernel].cpus[cpu.cpu.index()];
+        let state = &mut self.kernels[cpu];
         state.resched_ns = state.resched_ns.min(arrives_ns);
         state.kicked_from_afar |= is_remote;
         match state.pcpu {
@@ -61,22 +61,22 @@ impl<O: Observer> System<O> {
     /// Wakes a vCPU if it is idle, from the pCPU `by`; if there is none, from the one where it ran last.
     pub fn wake_vcpu(&mut self, cpu: CpuRef, now_ns: u64, by: Option<CpuId>) {
         let vcpu = self.vcpu_task(cpu);
-        let state = &self.kernels[HOST].tasks[vcpu.index()];
+        let state = &self.kernels.host()[vcpu];
         if state.state == TaskState::Blocked {
             let by = by.unwrap_or(state.last_cpu);
             self.settle(by, now_ns);
-            self.wake(vcpu, now_ns, CpuRef { kernel: HOST, cpu: by }, false);
+            self.wake(vcpu, now_ns, CpuRef::host(by), false);
         }
     }
 
     /// A guest's CPU, which is on that pCPU, has nothing to run. Its vCPU blocks, unless something has come meanwhile.
     pub(super) fn vcpu_idles(&mut self, cpu: CpuRef, pcpu: CpuId, now_ns: u64) {
-        let state = &self.kernels[cpu.kernel].cpus[cpu.cpu.index()];
+        let state = &self.kernels[cpu];
         let next_ns = state.resched_ns.min(state.next_timer_ns());
         if next_ns <= now_ns {
             return;
         }
-        let host = CpuRef { kernel: HOST, cpu: pcpu };
+        let host = CpuRef::host(pcpu);
         let vcpu = self.vcpu_task(cpu);
         if next_ns != NEVER {
             self.arm(host, next_ns, TimerTarget::Task(vcpu));
@@ -84,43 +84,39 @@ impl<O: Observer> System<O> {
         let idle_ns = self.processors[pcpu.index()].settled_ns;
         self.block(host, now_ns);
         // The guest's own code on the way there is no sleep.
-        self.kernels[HOST].tasks[vcpu.index()].blocked_since_ns = idle_ns;
+        self.kernels.host_mut()[vcpu].blocked_since_ns = idle_ns;
     }
 
     /// Whether a timer that was to wake an idle vCPU has become pointless: it woke for something else.
     pub fn vcpu_timer_is_stale(&self, vcpu: TaskId, now_ns: u64) -> bool {
-        let state = &self.kernels[HOST].tasks[vcpu.index()];
+        let state = &self.kernels.host()[vcpu];
         state.guest().is_some_and(|cpu| {
-            let cpu = &self.kernels[cpu.kernel].cpus[cpu.cpu.index()];
+            let cpu = &self.kernels[cpu];
             state.state != TaskState::Blocked || cpu.resched_ns.min(cpu.next_timer_ns()) > now_ns
         })
     }
 
     /// The vCPU wants a pCPU from now on.
     pub(super) fn vcpu_deprived(&mut self, cpu: CpuRef, now_ns: u64) {
-        self.kernels[cpu.kernel].cpus[cpu.cpu.index()].deprived_since_ns = now_ns;
+        self.kernels[cpu].deprived_since_ns = now_ns;
     }
 
     /// Accounts for the time that was stolen from a guest's CPU up to now, and tells the guest.
     pub(super) fn settle_stolen(&mut self, cpu: CpuRef, now_ns: u64) {
         let kernel = &mut self.kernels[cpu.kernel];
-        let state = &mut kernel.cpus[cpu.cpu.index()];
+        let state = &mut kernel[cpu.cpu];
         if state.deprived_since_ns == NEVER {
             return;
         }
         let stolen_ns = now_ns - state.deprived_since_ns;
         state.deprived_since_ns = now_ns;
-        state.used.stolen_ns += stolen_ns;
-        kernel.stolen_ns[cpu.cpu.index()] += stolen_ns;
-        if let Some(task) = state.current {
-            kernel.tasks[task.index()].metrics.stolen_ns += stolen_ns;
-        }
+        kernel.account_stolen(cpu.cpu, stolen_ns);
     }
 
     /// The vCPU on the pCPU leaves it, in this state.
     pub(super) fn vcpu_leaves(&mut self, pcpu: CpuId, state: TaskState, now_ns: u64) {
         if let Some(cpu) = self.processors[pcpu.index()].guest.take() {
-            self.kernels[cpu.kernel].cpus[cpu.cpu.index()].pcpu = None;
+            self.kernels[cpu].pcpu = None;
             if state == TaskState::Runnable {
                 self.vcpu_deprived(cpu, now_ns);
             }
@@ -131,7 +127,7 @@ impl<O: Observer> System<O> {
     pub(super) fn vcpu_arrives(&mut self, pcpu: CpuId, cpu: CpuRef, now_ns: u64) {
         self.settle_stolen(cpu, now_ns);
         self.processors[pcpu.index()].guest = Some(cpu);
-        let state = &mut self.kernels[cpu.kernel].cpus[cpu.cpu.index()];
+        let state = &mut self.kernels[cpu];
         state.deprived_since_ns = NEVER;
         state.spinning = Spinning::default();
         state.pcpu = Some(pcpu);

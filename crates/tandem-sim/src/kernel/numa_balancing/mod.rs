@@ -29,7 +29,7 @@ mod filter;
 mod scan;
 
 use super::memory_state::PAGE_BYTES;
-use super::{CpuRef, HOST, MemoryState, System};
+use super::{CpuRef, MemoryState, System};
 use crate::metrics::NumaMetrics;
 use crate::policy::{NodePreference, Policy};
 use crate::scenario::{PolicySettings, Scenario};
@@ -194,10 +194,10 @@ impl<O: Observer> System<O> {
     /// A tick on a CPU of the host whose time is settled: the task on it has touched pages, and marks others.
     #[cold]
     pub(super) fn balance_numa(&mut self, pcpu: CpuId, now_ns: u64) {
-        let on = CpuRef { kernel: HOST, cpu: pcpu };
-        let Some(task) = self.kernels[HOST].cpus[pcpu.index()].current else { return };
+        let on = CpuRef::host(pcpu);
+        let Some(task) = self.kernels.host()[pcpu].current else { return };
         let Some(mut numa) = self.numa.take() else { return };
-        let state = &self.kernels[HOST].tasks[task.index()];
+        let state = &self.kernels.host()[task];
         let (vm, run_ns) = (state.vm, state.metrics.run_ns);
         numa.tasks[task.index()].ran(run_ns);
         let touched = self.touched(&mut numa, pcpu, vm, task);
@@ -213,7 +213,7 @@ impl<O: Observer> System<O> {
         let state = &mut numa.tasks[task.index()];
         state.scan.tick(group, pages, shares, state.run_ns, now_ns);
         if let Some(wish) = wish {
-            let kernel = &mut self.kernels[HOST];
+            let kernel = &mut self.kernels.host_mut();
             let settled = kernel.ask(now_ns, |policy, ctx| policy.prefer_node(ctx, pcpu, task, wish));
             numa.tasks[task.index()].preferred = settled;
         }
@@ -225,7 +225,7 @@ impl<O: Observer> System<O> {
     /// What the task on the CPU has touched since its last tick. Its faults have kept it from touching more.
     fn touched(&self, numa: &mut NumaBalancing, pcpu: CpuId, vm: VmId, task: TaskId) -> Touched {
         let state = &mut numa.tasks[task.index()];
-        let tick_ns = self.kernels[HOST].policy.tick_period_ns();
+        let tick_ns = self.kernels.host().policy().tick_period_ns();
         let ran_ns = state.pending_ns.min(tick_ns);
         state.pending_ns -= ran_ns;
         let processor = &self.processors[pcpu.index()];
