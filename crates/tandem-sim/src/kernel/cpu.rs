@@ -4,11 +4,10 @@
 use super::kernels::{CpuRef, TaskRef};
 use super::pause_loop::Search;
 use super::presence::Presence;
-use super::run_queue_lock::LockRequest;
 use super::task::TimerTarget;
 use crate::engine::event_queue::NEVER;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// How fast work gets done: time per unit of work.
@@ -85,11 +84,7 @@ impl Processor {
 /// What the host's code on a processor is in the middle of; most are in the middle of nothing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Midway {
-    /// The locks that it waits for, one after the other.
-    pub requests: VecDeque<LockRequest>,
-    /// Who comes after it in the line for the first of them.
-    pub next_in_line: Option<CpuId>,
-    /// Kicks of other pCPUs that it sends once it has those locks.
+    /// Kicks of other pCPUs that it sends once it has the locks that it waits for.
     pub late_kicks: Vec<CpuId>,
     /// The search for a vCPU to yield to.
     pub search: Option<Search>,

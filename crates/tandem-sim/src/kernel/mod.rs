@@ -12,6 +12,7 @@
 //! While a processor runs kernel code it takes no events: interrupts that come then are handled after it, as with
 //! interrupts disabled. The host does not preempt a guest's kernel code halfway.
 
+mod caches;
 mod cpu;
 mod kernels;
 mod level;
@@ -21,7 +22,7 @@ mod outbox;
 mod pause_loop;
 mod presence;
 mod progress;
-mod run_queue_lock;
+mod run_queue_locks;
 mod schedule;
 mod shared_state;
 mod task;
@@ -38,16 +39,16 @@ pub(crate) use shared_state::SharedState;
 pub(crate) use task::{Task, TaskState, TimerTarget};
 pub(crate) use usage::record;
 
-use crate::cost::{CacheFill, CostModels};
+use crate::cost::CostModels;
 use crate::engine::event_queue::{EventQueue, NEVER};
 use crate::metrics::PauseLoopMetrics;
-use crate::policy::linux::SpinLockKind;
 use crate::policy::pause_loop::PauseLoop;
 use crate::program::MemoryProfile;
 use crate::scenario::VmKind;
 use crate::trace::{Event, EventKind, Observer, TraceHash};
+use caches::Caches;
 use cpu::{Midway, Processor};
-use run_queue_lock::QueueLock;
+use run_queue_locks::QueueLocks;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use tandem_machine::Machine;
@@ -65,9 +66,7 @@ pub(crate) struct System<O> {
     /// What the host does about vCPUs that spin, and how often it did.
     pub pause_loop: Option<PauseLoop>,
     pub pause_loop_use: PauseLoopMetrics,
-    /// The locks of the host's run queues, by pCPU.
-    queue_locks: Vec<QueueLock>,
-    queue_lock_kind: SpinLockKind,
+    queue_locks: QueueLocks,
     /// CPUs of the host that are online.
     pub online: CpuMask,
     processors: Vec<Processor>,
@@ -79,11 +78,9 @@ pub(crate) struct System<O> {
     /// What the host's NUMA balancing has found out, if that is on.
     pub numa: Option<Box<NumaBalancing>>,
     shared: SharedState,
-    profiles: Vec<Arc<MemoryProfile>>,
+    caches: Caches,
     /// The other threads of each processor's core.
     siblings: Vec<Box<[CpuId]>>,
-    private_fill: Vec<CacheFill>,
-    llc_fill: Vec<CacheFill>,
     pub observer: O,
     pub trace_hash: TraceHash,
     /// What was handled: see [`crate::metrics::RunMetrics::events`].
@@ -116,9 +113,13 @@ impl<O: Observer> System<O> {
             .map(|cpu| machine.siblings(cpu).iter().filter(|&other| other != cpu).collect());
         Self {
             siblings: siblings.collect(),
+            queue_locks: QueueLocks::new(
+                parts.kernels.host().policy().spin_lock_kind(),
+                parts.costs.spin_lock,
+                cpu_count,
+            ),
+            caches: Caches::new(&machine, parts.profiles, parts.costs.cache.is_some()),
             costs: parts.costs,
-            queue_lock_kind: parts.kernels.host().policy().spin_lock_kind(),
-            queue_locks: vec![QueueLock::default(); cpu_count],
             kernels: parts.kernels,
             pause_loop: parts.pause_loop,
             online: machine.all_cpus().clone(),
@@ -129,9 +130,6 @@ impl<O: Observer> System<O> {
             memory: parts.memory,
             numa: parts.numa,
             shared: parts.shared,
-            profiles: parts.profiles,
-            private_fill: vec![CacheFill::default(); machine.cores().len()],
-            llc_fill: vec![CacheFill::default(); machine.llcs().len()],
             observer: parts.observer,
             trace_hash: TraceHash::default(),
             events: 0,
@@ -163,7 +161,7 @@ impl<O: Observer> System<O> {
             return Some(self.due_in_search(pcpu, now_ns));
         }
         if processor.burst_end_ns <= now_ns {
-            let spins = processor.executes.is_some_and(|task| self.task(task).spins);
+            let spins = processor.executes.is_some_and(|task| self.kernels[task].spins);
             return Some(if spins { ProcessorDue::PauseLoop } else { ProcessorDue::BurstEnd });
         }
         let host = CpuRef::host(pcpu);

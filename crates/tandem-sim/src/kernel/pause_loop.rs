@@ -6,7 +6,7 @@
 //! Approach, as in `kvm_vcpu_on_spin()` and `yield_to()`: the search goes from candidate to candidate. A candidate that is
 //! not passed over costs the locks of two run queues, the lower CPU's first; only with both in hand is it tested for good
 //! whether it runs, and if not, the policy is asked to run it. Between two candidates the CPU takes its ticks. Where a
-//! search waits for a lock, its processor stands still ([`super::run_queue_lock`]). Xen has no such search: the vCPU gives
+//! search waits for a lock, its processor stands still ([`super::run_queue_locks`]). Xen has no such search: the vCPU gives
 //! way to any other.
 //!
 //! Limits: candidates that are passed over are all looked at in the state of one instant, although looking takes time.

@@ -2,8 +2,8 @@
 
 use super::cpu::{Processor, Speed};
 use super::presence::Presence;
-use super::{CpuRef, System, Task, TaskRef, TaskState};
-use crate::cost::{Residue, SpinLock};
+use super::{CpuRef, System, TaskRef, TaskState};
+use crate::cost::SpinLock;
 use crate::engine::event_queue::NEVER;
 use crate::program::code::ProfileId;
 use crate::trace::Observer;
@@ -11,14 +11,6 @@ use tandem_machine::CACHE_LINE_BYTES;
 use tandem_machine::ids::{CpuId, TaskId};
 
 impl<O: Observer> System<O> {
-    pub(super) fn task(&self, task: TaskRef) -> &Task {
-        &self.kernels[task]
-    }
-
-    fn task_mut(&mut self, task: TaskRef) -> &mut Task {
-        &mut self.kernels[task]
-    }
-
     /// Accounts for the processor's time up to now, at both levels.
     #[inline]
     pub fn settle(&mut self, pcpu: CpuId, now_ns: u64) {
@@ -88,25 +80,9 @@ impl<O: Observer> System<O> {
         state.work_left_ns = state.work_left_ns.saturating_sub(refill_ns + steady_ns);
         if state.profile != ProfileId::NONE {
             state.refill_work_left_ns -= refill_ns;
-            self.fill_caches(pcpu, task, refill_ns, steady_ns);
-        }
-    }
-
-    /// The task brings lines into the caches of the processor: what it lacked of its footprint, and what it streams.
-    fn fill_caches(&mut self, pcpu: CpuId, task: TaskRef, refill_ns: u64, steady_ns: u64) {
-        if self.costs.cache.is_none() {
-            return;
-        }
-        let state = self.task(task);
-        let profile = &self.profiles[state.profile.0 as usize];
-        let lines = self.memory.lines_per_ns(&self.machine, state.profile, pcpu);
-        let streamed = lines * CACHE_LINE_BYTES as f64 * (refill_ns + steady_ns) as f64;
-        let swept = if profile.sweep_ns > 0 { refill_ns as f64 / profile.sweep_ns as f64 } else { 0.0 };
-        let [private, shared] = state.missing_bytes.map(|bytes| streamed + swept * bytes);
-        let place = self.machine.cpu(pcpu);
-        self.private_fill[place.core.index()].filled_bytes += private;
-        if let Some(llc) = place.llc {
-            self.llc_fill[llc.index()].filled_bytes += shared;
+            let state = &self.kernels[task];
+            let lines_per_ns = self.memory.lines_per_ns(&self.machine, state.profile, pcpu);
+            self.caches.fill(pcpu, state, lines_per_ns, (refill_ns, steady_ns));
         }
     }
 
@@ -114,18 +90,18 @@ impl<O: Observer> System<O> {
     pub(super) fn execute(&mut self, pcpu: CpuId, kernel: usize, task: TaskId) {
         let task = TaskRef { kernel, task };
         self.processors[pcpu.index()].executes = Some(task);
-        self.enter_caches(pcpu, task);
+        self.caches.enter(pcpu, &mut self.kernels[task]);
         self.rerate(pcpu);
     }
 
     /// The task that the processor executes starts a burst of work; its time is settled.
     pub fn begin_burst(&mut self, pcpu: CpuId, task: TaskRef, work_ns: u64, profile: ProfileId) {
-        if self.task(task).profile != profile {
+        if self.kernels[task].profile != profile {
             self.leave_caches(pcpu);
-            self.task_mut(task).profile = profile;
-            self.enter_caches(pcpu, task);
+            self.kernels[task].profile = profile;
+            self.caches.enter(pcpu, &mut self.kernels[task]);
         }
-        let state = self.task_mut(task);
+        let state = &mut self.kernels[task];
         state.in_burst = true;
         state.work_left_ns = work_ns;
         self.rerate(pcpu);
@@ -142,69 +118,18 @@ impl<O: Observer> System<O> {
         }
     }
 
-    /// Finds what the task has, and lacks, of its footprint in the caches of the processor.
-    fn enter_caches(&mut self, pcpu: CpuId, task: TaskRef) {
-        let state = &mut self.kernels[task];
-        let profile = &self.profiles[state.profile.0 as usize];
-        state.refill_work_left_ns = 0;
-        if self.costs.cache.is_none() || profile.footprint_bytes == 0 {
-            return;
-        }
-        let place = self.machine.cpu(pcpu);
-        let footprint = profile.footprint_bytes as f64;
-        let levels = [
-            Some((
-                place.core.index(),
-                self.machine.hardware().l2_bytes,
-                self.private_fill[place.core.index()],
-            )),
-            place.llc.map(|llc| {
-                (llc.index(), self.machine.llcs()[llc.index()].size_bytes, self.llc_fill[llc.index()])
-            }),
-        ];
-        for (level, cache) in levels.into_iter().enumerate() {
-            let (mut have, mut want) = (0.0, 0.0);
-            if let Some((number, size_bytes, fill)) = cache {
-                want = footprint.min(size_bytes as f64);
-                have = state.residues[level].survived_bytes(number, &fill, size_bytes as f64).min(want);
-            }
-            state.resident_bytes[level] = have;
-            state.missing_bytes[level] = want - have;
-        }
-        if state.missing_bytes != [0.0; 2] {
-            state.refill_work_left_ns = profile.sweep_ns;
-        }
-    }
-
     /// Remembers what the task that the processor executes leaves in its caches.
     pub fn leave_caches(&mut self, pcpu: CpuId) {
-        let Some(task) = self.processors[pcpu.index()].executes else { return };
-        let state = &mut self.kernels[task];
-        let profile = &self.profiles[state.profile.0 as usize];
-        if self.costs.cache.is_none() || profile.footprint_bytes == 0 {
-            return;
-        }
-        let to_go = if profile.sweep_ns > 0 {
-            state.refill_work_left_ns as f64 / profile.sweep_ns as f64
-        } else {
-            0.0
-        };
-        let place = self.machine.cpu(pcpu);
-        let resident =
-            |level: usize| state.resident_bytes[level] + state.missing_bytes[level] * (1.0 - to_go);
-        let (private, shared) = (resident(0), resident(1));
-        let core = place.core.index();
-        state.residues[0] = Residue::leave(core, &self.private_fill[core], private);
-        if let Some(llc) = place.llc {
-            state.residues[1] = Residue::leave(llc.index(), &self.llc_fill[llc.index()], shared);
+        if let Some(task) = self.processors[pcpu.index()].executes {
+            self.caches.leave(pcpu, &mut self.kernels[task]);
         }
     }
 
     /// Speed of the processor for the task, as things are.
     fn speed(&self, pcpu: CpuId, task: TaskRef) -> Speed {
         let place = self.machine.cpu(pcpu);
-        let state = self.task(task);
-        let profile = &self.profiles[state.profile.0 as usize];
+        let state = &self.kernels[task];
+        let profile = self.caches.profile(state.profile);
         let mut core = 1000.0 / f64::from(place.capacity_permille);
         let is_busy = |&other: &CpuId| {
             let other = &self.kernels.host()[other];
@@ -244,7 +169,7 @@ impl<O: Observer> System<O> {
             return;
         };
         let speed = self.speed(pcpu, task);
-        let spun_ns = match (self.task(task).spins, guest) {
+        let spun_ns = match (self.kernels[task].spins, guest) {
             (true, Some(spinner)) if burst_end_ns == NEVER => self.pause_window_ns(spinner),
             _ => None,
         };

@@ -32,6 +32,7 @@ use super::memory_state::PAGE_BYTES;
 use super::{CpuRef, MemoryState, System};
 use crate::metrics::NumaMetrics;
 use crate::policy::{NodePreference, Policy};
+use crate::program::code::ProfileId;
 use crate::scenario::{PolicySettings, Scenario};
 use crate::trace::Observer;
 use faults::{Group, TaskFaults};
@@ -229,9 +230,9 @@ impl<O: Observer> System<O> {
         let ran_ns = state.pending_ns.min(tick_ns);
         state.pending_ns -= ran_ns;
         let processor = &self.processors[pcpu.index()];
-        let profile = processor.executes.map_or(0, |task| self.task(task).profile.0 as usize);
+        let profile = processor.executes.map_or(ProfileId::NONE, |task| self.kernels[task].profile);
         let touches_per_ns =
-            self.profiles[profile].memory_lines_per_us / 1e3 / processor.speed.steady_slowdown;
+            self.caches.profile(profile).memory_lines_per_us / 1e3 / processor.speed.steady_slowdown;
         let worst_ns = self
             .costs
             .numa_fault

@@ -1,0 +1,315 @@
+//! The locks of the host's run queues.
+//!
+//! Problem: each CPU's queue has a spin lock. Its own CPU takes it to decide and at ticks, others take it to wake a task
+//! there, to balance, and to yield to a task. Linux holds it for all of that, and for the whole of a switch. Who finds it taken spins: that is time of the host, and what the CPU would
+//! do next comes later, with everything that waits for the locks that it holds meanwhile.
+//!
+//! Approach: a CPU's code asks for one lock at a time. Most sections have a length that is known when they begin: then the
+//! time at which the lock is free is known too, and who comes next is told at once when it gets it. A directed yield
+//! holds one lock while it waits for another; nobody knows for how long. Who asks for a lock that is held *openly* stands
+//! in line, its processor stands still, and the release lets the line move up. Either way those who wait are served in
+//! the order in which they asked.
+//!
+//! The lines are linked through the processors, as each stands in one at most: no lock and no request allocates.
+//!
+//! Limits: what a policy decides, it decides when its CPU asks for the lock, not when it gets it. Balancing takes its locks
+//! one after the other. Interrupts wait as long as the CPU spins, as they do in the kernel, which disables them.
+
+use super::{CpuRef, System};
+use crate::cost::SpinLock;
+use crate::policy::linux::SpinLockKind;
+use crate::trace::Observer;
+use std::collections::VecDeque;
+use tandem_machine::Machine;
+use tandem_machine::ids::CpuId;
+
+/// The lock of a run queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct QueueLock {
+    /// When it is free, if nobody holds it openly.
+    free_at_ns: u64,
+    /// The processor that holds it for a time that is not known yet.
+    open_holder: Option<CpuId>,
+    /// The processor that had it last: where its cache line is.
+    line_at: Option<CpuId>,
+    first: Option<CpuId>,
+    last: Option<CpuId>,
+    waiting: u32,
+}
+
+/// How long a CPU wants to hold a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// For so many ns.
+    For(u64),
+    /// Until it gives it back, which it will not do before so many ns.
+    Open(u64),
+}
+
+/// What a processor waits for.
+#[derive(Clone, Copy, Debug)]
+struct LockRequest {
+    queue: CpuId,
+    hold: Hold,
+    /// From when on its time has not been accounted for, ns.
+    since_ns: u64,
+}
+
+/// A processor that waits, or does not.
+#[derive(Clone, Debug, Default)]
+struct Waiter {
+    /// The locks that it waits for, one after the other.
+    requests: VecDeque<LockRequest>,
+    /// The processor that comes after it in the line for the first of them.
+    next_in_line: Option<CpuId>,
+}
+
+/// A lock that a processor has got: how long it waited for it, and how long its code holds it at least, ns.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    waited_ns: u64,
+    held_ns: u64,
+}
+
+/// What becomes of a processor that has got a lock.
+enum Next {
+    /// It waits for no other.
+    Free,
+    /// It wants another one, and has got it.
+    Granted(Grant),
+    /// It stands in another line.
+    InLine,
+}
+
+/// The locks of all run queues, and the lines before them.
+#[derive(Clone, Debug)]
+pub(super) struct QueueLocks {
+    kind: SpinLockKind,
+    /// Without the model, locks cost nothing.
+    model: Option<SpinLock>,
+    /// By pCPU whose queue it is.
+    locks: Vec<QueueLock>,
+    /// By processor.
+    waiters: Vec<Waiter>,
+}
+
+impl QueueLocks {
+    pub fn new(kind: SpinLockKind, model: Option<SpinLock>, pcpus: usize) -> Self {
+        Self {
+            kind,
+            model,
+            locks: vec![QueueLock::default(); pcpus],
+            waiters: vec![Waiter::default(); pcpus],
+        }
+    }
+
+    /// A processor asks for a lock; `None`: it stands in line.
+    #[inline]
+    fn ask(&mut self, machine: &Machine, pcpu: CpuId, request: LockRequest) -> Option<Grant> {
+        let waits = !self.waiters[pcpu.index()].requests.is_empty();
+        if !waits && self.locks[request.queue.index()].open_holder.is_none() {
+            return Some(self.grant(machine, pcpu, request, 0));
+        }
+        self.waiters[pcpu.index()].requests.push_back(request);
+        if !waits {
+            self.stand_in_line(pcpu, request.queue);
+        }
+        None
+    }
+
+    fn stand_in_line(&mut self, pcpu: CpuId, queue: CpuId) {
+        let lock = &mut self.locks[queue.index()];
+        match lock.last.replace(pcpu) {
+            Some(ahead) => self.waiters[ahead.index()].next_in_line = Some(pcpu),
+            None => lock.first = Some(pcpu),
+        }
+        lock.waiting += 1;
+    }
+
+    /// The processor, whose time is settled up to `since_ns`, has got what it waited for, and asks for the next lock that it wants,
+    /// if there is one.
+    fn ask_for_next(&mut self, machine: &Machine, pcpu: CpuId, since_ns: u64) -> Next {
+        let Some(request) = self.waiters[pcpu.index()].requests.front_mut() else { return Next::Free };
+        request.since_ns = since_ns;
+        let request = *request;
+        if self.locks[request.queue.index()].open_holder.is_some() {
+            self.stand_in_line(pcpu, request.queue);
+            return Next::InLine;
+        }
+        self.waiters[pcpu.index()].requests.pop_front();
+        Next::Granted(self.grant(machine, pcpu, request, 0))
+    }
+
+    /// The processor gets a lock as soon as it is free; `others` watch it besides.
+    fn grant(&mut self, machine: &Machine, pcpu: CpuId, request: LockRequest, others: u32) -> Grant {
+        let uncontended_ns = self.model.map_or(0, |model| model.uncontended_ns);
+        let lock = &mut self.locks[request.queue.index()];
+        let mut begins_ns = request.since_ns;
+        if lock.free_at_ns > begins_ns {
+            let from = lock.line_at.filter(|_| self.model.is_some());
+            let transfer_ns = from.map_or(0, |from| machine.line_transfer_ns(from, pcpu));
+            begins_ns = lock.free_at_ns + SpinLock::hand_over_ns(self.kind, transfer_ns, others + 1);
+        }
+        let (hold_ns, is_open) = match request.hold {
+            Hold::For(hold_ns) => (hold_ns, false),
+            Hold::Open(work_ns) => (work_ns, true),
+        };
+        let held_ns = uncontended_ns + hold_ns;
+        lock.free_at_ns = begins_ns + held_ns;
+        lock.line_at = Some(pcpu);
+        lock.open_holder = is_open.then_some(pcpu);
+        Grant { waited_ns: begins_ns - request.since_ns, held_ns }
+    }
+
+    /// A processor gives back a lock that it has held openly.
+    fn give_back(&mut self, pcpu: CpuId, queue: CpuId, now_ns: u64) {
+        let lock = &mut self.locks[queue.index()];
+        debug_assert_eq!(lock.open_holder, Some(pcpu), "only the holder gives a lock back");
+        lock.open_holder = None;
+        lock.free_at_ns = now_ns;
+    }
+
+    /// The first in the line for a lock gets it, if nobody holds it openly.
+    fn move_up(&mut self, machine: &Machine, queue: CpuId) -> Option<(CpuId, Grant)> {
+        let lock = &mut self.locks[queue.index()];
+        let next = lock.first.filter(|_| lock.open_holder.is_none())?;
+        lock.waiting -= 1;
+        let others = lock.waiting;
+        let waiter = &mut self.waiters[next.index()];
+        lock.first = waiter.next_in_line.take();
+        if lock.first.is_none() {
+            lock.last = None;
+        }
+        let request = waiter.requests.pop_front().expect("a processor in a line waits for something");
+        Some((next, self.grant(machine, next, request, others)))
+    }
+
+    /// So much of the time for which a processor waits has been accounted for, ns.
+    fn spun(&mut self, pcpu: CpuId, spent_ns: u64) {
+        if let Some(request) = self.waiters[pcpu.index()].requests.front_mut() {
+            request.since_ns += spent_ns;
+        }
+    }
+}
+
+impl<O: Observer> System<O> {
+    /// The host's code on a processor, whose time is settled, takes the lock of a queue, holds it for a time, and gives
+    /// it back.
+    #[inline]
+    pub(super) fn lock_queue(&mut self, pcpu: CpuId, queue: CpuId, hold_ns: u64) {
+        match self.costs.spin_lock {
+            Some(_) => {
+                self.ask_for_lock(pcpu, queue, Hold::For(hold_ns));
+            }
+            None => self.charge(CpuRef::host(pcpu), hold_ns),
+        }
+    }
+
+    /// The host's code on a processor asks for a lock that it will give back by [`System::unlock_queue`]; whether it has
+    /// got it. If not, the processor stands still until it has. Its time is settled up to `work_ns` after that.
+    pub(super) fn lock_queue_openly(&mut self, pcpu: CpuId, queue: CpuId, work_ns: u64) -> bool {
+        self.ask_for_lock(pcpu, queue, Hold::Open(work_ns))
+    }
+
+    #[inline]
+    fn ask_for_lock(&mut self, pcpu: CpuId, queue: CpuId, hold: Hold) -> bool {
+        let request = LockRequest { queue, hold, since_ns: self.processors[pcpu.index()].settled_ns };
+        let grant = self.queue_locks.ask(&self.machine, pcpu, request);
+        match grant {
+            Some(grant) => self.charge_lock(pcpu, grant),
+            None => self.processors[pcpu.index()].waits_for_lock = true,
+        }
+        grant.is_some()
+    }
+
+    /// The code of the host on a processor has waited for a lock, and holds it.
+    fn charge_lock(&mut self, pcpu: CpuId, Grant { waited_ns, held_ns }: Grant) {
+        self.kernels.host_mut()[pcpu].used.spin_ns += waited_ns;
+        self.charge(CpuRef::host(pcpu), waited_ns + held_ns);
+    }
+
+    /// The processor gives back a lock that it has held openly; the line moves up.
+    pub(super) fn unlock_queue(&mut self, pcpu: CpuId, queue: CpuId, now_ns: u64) {
+        self.queue_locks.give_back(pcpu, queue, now_ns);
+        while let Some((next, grant)) = self.queue_locks.move_up(&self.machine, queue) {
+            self.charge_lock(next, grant);
+            loop {
+                let since_ns = self.processors[next.index()].settled_ns;
+                match self.queue_locks.ask_for_next(&self.machine, next, since_ns) {
+                    Next::Granted(grant) => self.charge_lock(next, grant),
+                    Next::InLine => break,
+                    Next::Free => {
+                        self.processors[next.index()].waits_for_lock = false;
+                        break;
+                    }
+                }
+            }
+            self.deliver_late_kicks(next, now_ns);
+            self.refresh(next);
+        }
+    }
+
+    /// Whether the processor stands still because it waits for a lock.
+    #[inline]
+    pub(super) fn waits_for_lock(&self, pcpu: CpuId) -> bool {
+        self.processors[pcpu.index()].waits_for_lock
+    }
+
+    /// Accounts for the time up to now of a processor that stands still.
+    pub(super) fn settle_spinning(&mut self, pcpu: CpuId, now_ns: u64) {
+        let spent_ns = now_ns - self.processors[pcpu.index()].settled_ns;
+        self.queue_locks.spun(pcpu, spent_ns);
+        self.kernels.host_mut()[pcpu].used.spin_ns += spent_ns;
+        self.charge(CpuRef::host(pcpu), spent_ns);
+    }
+
+    /// Sends the kicks that had to wait for the lock that the processor has now got.
+    fn deliver_late_kicks(&mut self, pcpu: CpuId, now_ns: u64) {
+        if self.waits_for_lock(pcpu) {
+            return;
+        }
+        let mut kicks = std::mem::take(&mut self.midway[pcpu.index()].late_kicks);
+        for cpu in kicks.drain(..) {
+            self.kick_pcpu(cpu, pcpu, now_ns);
+        }
+        self.midway[pcpu.index()].late_kicks = kicks;
+    }
+}
+
+#[cfg(test)]
+impl<O: Observer> System<O> {
+    /// Panics unless every lock has one holder at most, and every processor that waits stands in the line that it should.
+    pub fn check_queue_locks(&self) {
+        let mut standing = 0;
+        for (queue, lock) in self.queue_locks.locks.iter().enumerate() {
+            let (mut at, mut last, mut length) = (lock.first, None, 0);
+            while let Some(pcpu) = at {
+                let waiter = &self.queue_locks.waiters[pcpu.index()];
+                let request = waiter.requests.front().expect("who stands in a line waits for something");
+                assert_eq!(request.queue.index(), queue, "it stands in the line of what it waits for");
+                assert_ne!(lock.open_holder, Some(pcpu), "the holder does not wait for its own lock");
+                length += 1;
+                assert!(length <= self.processors.len(), "the line has an end");
+                (last, at) = (at, waiter.next_in_line);
+            }
+            assert_eq!((lock.last, lock.waiting as usize), (last, length), "the line is whole");
+            standing += length;
+            match lock.open_holder {
+                None => {
+                    assert_eq!(length, 0, "nobody waits for a lock that is free or will be at a known time")
+                }
+                Some(holder) => {
+                    assert!(self.processors[holder.index()].searches, "only searches hold openly")
+                }
+            }
+        }
+        for (processor, waiter) in self.processors.iter().zip(&self.queue_locks.waiters) {
+            assert_eq!(processor.waits_for_lock, !waiter.requests.is_empty());
+        }
+        for (processor, midway) in self.processors.iter().zip(&self.midway) {
+            assert_eq!(processor.searches, midway.search.is_some());
+        }
+        let waiting: Vec<_> = self.processors.iter().filter(|processor| processor.waits_for_lock).collect();
+        assert_eq!(waiting.len(), standing, "nobody is lost");
+    }
+}
