@@ -158,7 +158,7 @@ impl<O: Observer> Simulation<'_, O> {
 
     /// What the VMs that are there, but this one, leave to placement.
     fn occupancy(&self, except: VmId) -> Occupancy {
-        let mut occupancy = Occupancy::with_free_memory(&self.system.memory.free_bytes());
+        let mut occupancy = Occupancy::with_free_memory(&self.system.processors.memory().free_bytes());
         for (vm, state) in self.vms.iter().enumerate().filter(|(_, state)| state.is_there) {
             if vm != except.index() {
                 let vcpus = self.scenario.vms[vm].vcpus.len() as u32;
@@ -181,7 +181,7 @@ impl<O: Observer> Simulation<'_, O> {
     ) -> Vec<Decision> {
         let there = self.vms.iter().enumerate().filter(|(_, state)| state.is_there);
         let vms: Vec<VmView> = there.map(|(vm, _)| self.vm_view(vm.into(), &agent.known[vm])).collect();
-        let free_bytes = self.system.memory.free_bytes();
+        let free_bytes = self.system.processors.memory().free_bytes();
         let machine = &self.scenario.machine;
         question(&mut agent.planner, &View { machine, free_bytes: &free_bytes, vms: &vms, now_ns })
     }
@@ -196,7 +196,7 @@ impl<O: Observer> Simulation<'_, O> {
             id: vm.index() as u64,
             vcpus: self.tasks_of(vm).filter(|&task| not_isolated(task).next().is_some()).count() as u32,
             memory_bytes: spec.memory_bytes,
-            resident_bytes: self.system.memory.resident_bytes(vm),
+            resident_bytes: self.system.processors.memory().resident_bytes(vm),
             demand: known.demand,
             allowed: self.nodes_of(&may_use),
             devices: Vec::new(),

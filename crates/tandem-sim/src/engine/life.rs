@@ -70,7 +70,7 @@ impl<O: Observer> Simulation<'_, O> {
         let home = if spec.is_placed { self.choose_home(vm, now_ns) } else { Vec::new() };
         if !spec.first_touch && (spec.is_placed || spec.start.is_some()) {
             let shares = self.shares_at_start(vm, &home);
-            self.system.memory.set_shares(&self.scenario.machine, vm, &shares);
+            self.system.processors.memory_mut().set_shares(&self.scenario.machine, vm, &shares);
         }
         let kernel = self.vms[vm.index()].kernel;
         self.to_start.extend(self.tasks_of(vm).map(|task| TaskRef::host(task.into())));
@@ -95,7 +95,7 @@ impl<O: Observer> Simulation<'_, O> {
         for task in self.tasks_of(vm) {
             self.kill(task.into(), now_ns);
         }
-        self.system.memory.leave(vm);
+        self.system.processors.memory_mut().leave(vm);
     }
 
     /// A task of the host, which is no vCPU of a guest kernel, does nothing any longer but end.
@@ -107,15 +107,15 @@ impl<O: Observer> Simulation<'_, O> {
             TaskState::Exited => {}
             TaskState::Runnable | TaskState::Blocked => {
                 state.cut_short();
-                self.system.settle(on.cpu, now_ns);
+                self.system.processors.settle(&mut self.system.kernels, on.cpu, now_ns);
                 self.system.wake(task, now_ns, on, false);
-                self.system.refresh(on.cpu);
+                self.system.processors.refresh(&self.system.kernels, on.cpu);
             }
             TaskState::Running => {
-                self.system.settle(on.cpu, now_ns);
+                self.system.processors.settle(&mut self.system.kernels, on.cpu, now_ns);
                 self.system.kernels.host_mut()[task].cut_short();
-                self.system.rerate(on.cpu);
-                self.system.refresh(on.cpu);
+                self.system.processors.rerate(&self.system.kernels, on.cpu);
+                self.system.processors.refresh(&self.system.kernels, on.cpu);
             }
         }
     }

@@ -103,7 +103,9 @@ impl<O: Observer> Simulation<'_, O> {
         if let Some(numa) = &mut self.system.numa {
             numa.start_measuring();
         }
-        self.system.account_ahead(now_ns, |account_ns, ns| *account_ns += ns);
+        self.system
+            .processors
+            .account_ahead(&mut self.system.kernels, now_ns, |account_ns, ns| *account_ns += ns);
         for vm in &mut self.vms {
             vm.counts.fill(0);
             vm.coherence_ns = 0;
@@ -114,10 +116,12 @@ impl<O: Observer> Simulation<'_, O> {
     /// What was measured until now.
     pub fn results(mut self, now_ns: u64) -> RunMetrics {
         self.system.settle_all(now_ns);
-        self.system.account_ahead(now_ns, |account_ns, ns| *account_ns -= ns);
+        self.system
+            .processors
+            .account_ahead(&mut self.system.kernels, now_ns, |account_ns, ns| *account_ns -= ns);
         let measured_since_ns = self.measuring_since_ns.unwrap_or(0);
         let length_ns = now_ns - measured_since_ns;
-        let host = &self.system.kernels.host();
+        let host = self.system.kernels.host();
         let mut metrics = HostMetrics {
             pcpus: host.cpus().len(),
             policy: host.policy().counters().into_iter().collect(),

@@ -36,7 +36,7 @@ struct Place {
 impl<O: Observer> Simulation<'_, O> {
     /// Lets what the processor executes go on with its program until that takes time.
     pub fn advance(&mut self, pcpu: CpuId, now_ns: u64) -> Result<(), RunError> {
-        let Some((on, TaskRef { task, .. })) = self.system.executing(pcpu) else {
+        let Some((on, TaskRef { task, .. })) = self.system.processors.executing(pcpu) else {
             return Ok(());
         };
         for _ in 0..STEPS_AT_ONCE_MAX {
@@ -60,7 +60,13 @@ impl<O: Observer> Simulation<'_, O> {
                 if work_ns == 0 {
                     return Ok(Next::Step);
                 }
-                self.system.begin_burst(pcpu, TaskRef { kernel: on.kernel, task: id }, work_ns, profile);
+                self.system.processors.begin_burst(
+                    &mut self.system.kernels,
+                    pcpu,
+                    TaskRef { kernel: on.kernel, task: id },
+                    work_ns,
+                    profile,
+                );
                 return Ok(Next::Done);
             }
             Instruction::Sleep(amount) => {
@@ -94,7 +100,7 @@ impl<O: Observer> Simulation<'_, O> {
             }
             Instruction::Lock { lock } => {
                 if !self.take_lock(vm, lock as usize, id) {
-                    self.system.rerate(pcpu);
+                    self.system.processors.rerate(&self.system.kernels, pcpu);
                     return Ok(Next::Done);
                 }
             }
@@ -106,7 +112,7 @@ impl<O: Observer> Simulation<'_, O> {
             }
             Instruction::FlushTlbs => {
                 if self.flush_tlbs(on, id, now_ns) {
-                    self.system.rerate(pcpu);
+                    self.system.processors.rerate(&self.system.kernels, pcpu);
                     return Ok(Next::Done);
                 }
             }
@@ -178,8 +184,13 @@ impl<O: Observer> Simulation<'_, O> {
 
     /// After a decision that may have let the task go on.
     fn rerate_if_still_there(&mut self, Place { on, pcpu, task }: Place) {
-        if self.system.executing(pcpu).is_some_and(|(_, now)| now.task == task && now.kernel == on.kernel) {
-            self.system.rerate(pcpu);
+        if self
+            .system
+            .processors
+            .executing(pcpu)
+            .is_some_and(|(_, now)| now.task == task && now.kernel == on.kernel)
+        {
+            self.system.processors.rerate(&self.system.kernels, pcpu);
         }
     }
 
@@ -268,16 +279,16 @@ impl<O: Observer> Simulation<'_, O> {
     }
 
     fn fetch(&mut self, Place { on, pcpu, .. }: Place, vm: VmId, from: CpuId, lines: u32) {
-        if lines > 0 && self.system.costs.coherence.is_some() {
+        if lines > 0 && self.system.processors.costs().coherence.is_some() {
             let fetch_ns = Coherence::fetch_ns(&self.system.machine, from, pcpu, lines);
-            self.system.charge(on, fetch_ns);
+            self.system.processors.charge(&mut self.system.kernels, on, fetch_ns);
             self.vms[vm.index()].coherence_ns += fetch_ns;
         }
     }
 
     fn signal(&mut self, place: Place, channel: u32, now_ns: u64) {
         if place.on.is_host() {
-            self.system.charge_exit(place.pcpu);
+            self.system.processors.charge_exit(&mut self.system.kernels, place.pcpu);
         }
         self.put(place, channel, Token::Signal, false, now_ns);
     }
@@ -299,7 +310,7 @@ impl<O: Observer> Simulation<'_, O> {
         program: u32,
         now_ns: u64,
     ) -> Result<(), RunError> {
-        self.system.leave_caches(pcpu);
+        self.system.processors.leave_caches(&mut self.system.kernels, pcpu);
         let kernel = &mut self.system.kernels[on.kernel];
         if kernel.tasks().live() >= TASKS_MAX {
             let vm = self.scenario.vms[kernel[id].vm.index()].name.clone();
@@ -327,7 +338,7 @@ impl<O: Observer> Simulation<'_, O> {
 
     /// The task goes on as another program, with memory that is in no cache yet.
     fn exec(&mut self, Place { on, pcpu, task: id }: Place, program: u32, now_ns: u64) -> Next {
-        self.system.leave_caches(pcpu);
+        self.system.processors.leave_caches(&mut self.system.kernels, pcpu);
         let kernel = &mut self.system.kernels[on.kernel];
         let task = &mut kernel[id];
         let (before, total) = (task.group, finished(task, now_ns));
@@ -352,7 +363,7 @@ impl<O: Observer> Simulation<'_, O> {
     /// handles the signal of that, by the signal. What a parent that waits for it goes on with is where the child has
     /// just used it, if the two still share their memory.
     fn exit(&mut self, Place { on, pcpu, task: id }: Place, now_ns: u64) {
-        self.system.leave_caches(pcpu);
+        self.system.processors.leave_caches(&mut self.system.kernels, pcpu);
         self.system.kernels[on.kernel].policy_mut().exits(id);
         let kernel = &mut self.system.kernels[on.kernel];
         let child = &kernel[id];

@@ -10,8 +10,8 @@ use super::measure::VmState;
 use super::source::SourceState;
 use crate::cost::CostModels;
 use crate::kernel::{
-    CpuRef, Due, HOST, MemoryState, NumaBalancing, ProcessorDue, SharedState, System, SystemParts, TaskRef,
-    TimerTarget, VmMemory,
+    CpuRef, Due, HOST, MemoryState, NumaBalancing, ProcessorDue, ProcessorParts, Processors, SharedState,
+    System, SystemParts, TaskRef, TimerTarget, VmMemory,
 };
 use crate::metrics::RunMetrics;
 use crate::policy::Policy;
@@ -115,18 +115,17 @@ impl<'a, O: Observer> Simulation<'a, O> {
         let profiles = profiles.as_slice().to_vec();
         let memory = MemoryState::new(scenario.costs.memory, &scenario.machine, profiles.clone(), &memories);
         let shared = SharedState::new(&scenario.costs, &scenario.machine, profiles.clone(), vms.len());
-        let system = System::new(SystemParts {
+        let processors = Processors::new(ProcessorParts {
             machine: Arc::clone(&scenario.machine),
             costs: scenario.costs.clone(),
-            kernels,
-            pause_loop: scenario.pause_loop,
             profiles,
             memory,
-            numa,
             shared,
-            observer,
+            pause_loop: scenario.pause_loop,
+            lock_kind: kernels.host().policy().spin_lock_kind(),
             extra_sources: EXTRAS.len() + sources.len(),
         });
+        let system = System::new(SystemParts { kernels, processors, numa, observer });
         let mut simulation = Self {
             scenario,
             seed,
@@ -166,7 +165,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
     /// Runs to the end.
     pub fn run(mut self) -> Result<RunMetrics, RunError> {
         self.set_extra(Extra::PolicyTimer, self.system.kernels.host().policy().timer_period_ns());
-        self.set_extra(Extra::MemorySample, self.system.sample_period_ns().unwrap_or(NEVER));
+        self.set_extra(Extra::MemorySample, self.system.processors.sample_period_ns().unwrap_or(NEVER));
         self.set_extra(Extra::Phase, self.scenario.warmup_ns);
         self.set_next_affinity_change();
         self.set_extra(Extra::HostEvent, self.host_events.next_ns());
@@ -181,7 +180,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         }
         let (mut clock_ns, mut at_once) = (0, 0);
         while !self.ended {
-            let (now_ns, source) = self.system.queue.peek();
+            let (now_ns, source) = self.system.processors.next_event();
             #[cfg(test)]
             self.check_locks();
             at_once = if now_ns == clock_ns { at_once + 1 } else { 0 };
@@ -198,7 +197,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
     }
 
     fn handle(&mut self, source: usize, now_ns: u64) -> Result<(), RunError> {
-        let processors = self.system.processor_count();
+        let processors = self.system.processors.len();
         if source < processors {
             return self.handle_processor(CpuId::from(source), now_ns);
         }
@@ -210,8 +209,8 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 self.set_extra(Extra::PolicyTimer, now_ns.saturating_add(period_ns));
             }
             Some(Extra::MemorySample) => {
-                self.system.sample_memory(now_ns);
-                let period_ns = self.system.sample_period_ns().unwrap_or(NEVER - now_ns);
+                self.system.processors.sample_memory(&mut self.system.kernels, now_ns);
+                let period_ns = self.system.processors.sample_period_ns().unwrap_or(NEVER - now_ns);
                 self.set_extra(Extra::MemorySample, now_ns + period_ns);
             }
             Some(Extra::Phase) => self.next_phase(now_ns),
@@ -276,7 +275,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         for task in &tasks[first..=last] {
             shares[self.scenario.machine.cpu(task.last_cpu).node.index()] += 1.0 / spec.vcpus.len() as f64;
         }
-        self.system.memory.set_shares(&self.scenario.machine, vm, &shares);
+        self.system.processors.memory_mut().set_shares(&self.scenario.machine, vm, &shares);
     }
 
     fn handle_processor(&mut self, pcpu: CpuId, now_ns: u64) -> Result<(), RunError> {
@@ -292,7 +291,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             Some(ProcessorDue::Kernel(on, Due::Reschedule)) => self.system.reschedule(on, now_ns),
             None => {}
         }
-        self.system.refresh(pcpu);
+        self.system.processors.refresh(&self.system.kernels, pcpu);
         Ok(())
     }
 
@@ -309,7 +308,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         }
         let kernel = &self.system.kernels[on.kernel];
         if !matches!(target, TimerTarget::Policy(token) if !kernel.policy().is_interrupt(token)) {
-            self.system.charge_interrupt(on, now_ns);
+            self.system.processors.charge_interrupt(&mut self.system.kernels, on, now_ns);
         }
         match target {
             TimerTarget::Task(task) => self.system.wake(task, now_ns, on, false),
@@ -327,8 +326,8 @@ impl<'a, O: Observer> Simulation<'a, O> {
         if kernel != on.kernel {
             let vcpu = self.interrupted_cpu(source as usize);
             self.system.arm(vcpu, arrived_ns, TimerTarget::Source(source));
-            match self.system.pcpu(vcpu) {
-                Some(pcpu) => self.system.refresh(pcpu),
+            match self.system.kernels[vcpu].pcpu {
+                Some(pcpu) => self.system.processors.refresh(&self.system.kernels, pcpu),
                 None => self.system.wake_vcpu(vcpu, now_ns, Some(on.cpu)),
             }
             return;
@@ -361,7 +360,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         };
         let host = CpuRef::host(pcpu);
         self.system.arm(host, now_ns, TimerTarget::Source(source as u32));
-        self.system.refresh(pcpu);
+        self.system.processors.refresh(&self.system.kernels, pcpu);
         self.sources[source].arrived(now_ns);
         self.refresh_source(source);
     }
@@ -406,13 +405,13 @@ impl<'a, O: Observer> Simulation<'a, O> {
     }
 
     fn set_extra(&mut self, extra: Extra, at_ns: u64) {
-        self.system.queue.set(self.system.processor_count() + extra as usize, at_ns);
+        self.system.processors.set_extra_event(extra as usize, at_ns);
     }
 
     /// Brings the queue up to date with the next interrupt of the source.
     pub fn refresh_source(&mut self, source: usize) {
-        let slot = self.system.processor_count() + EXTRAS.len() + source;
-        self.system.queue.set(slot, self.sources[source].next_ns());
+        let at_ns = self.sources[source].next_ns();
+        self.system.processors.set_extra_event(EXTRAS.len() + source, at_ns);
     }
 
     /// The error that says which kernel's scheduler cannot go on, and why.
@@ -433,7 +432,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
     }
 
     fn stuck(&self, source: usize, at_ns: u64, events: u64) -> RunError {
-        let host = &self.system.kernels.host();
+        let host = self.system.kernels.host();
         let current = host.cpus().get(source).and_then(|cpu| cpu.current);
         let vm = current.map_or(VmId(0), |task| host[task].vm);
         self.stuck_vm(vm, at_ns, events)

@@ -81,8 +81,11 @@ impl<O: Observer> Simulation<'_, O> {
         next_state.spins = false;
         next_state.locks_held += 1;
         let there = CpuRef { kernel: state.kernel, cpu: kernel[next].last_cpu };
-        let watching = 1 + lock.waiting().filter(|&task| self.system.spins_now(there.kernel, task)).count();
-        let released_ns = self.system.settled_ns(pcpu).max(now_ns);
-        self.system.go_on(there, next, pcpu, released_ns, watching as u32);
+        let watching = 1 + lock
+            .waiting()
+            .filter(|&task| self.system.processors.spins_now(&self.system.kernels, there.kernel, task))
+            .count();
+        let released_ns = self.system.processors.settled_ns(pcpu).max(now_ns);
+        self.system.processors.go_on(&self.system.kernels, there, next, pcpu, released_ns, watching as u32);
     }
 }

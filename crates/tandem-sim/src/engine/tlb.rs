@@ -48,8 +48,15 @@ impl<O: Observer> Simulation<'_, O> {
         }
         state.spins = false;
         let waits_on = state.last_cpu;
-        let Some(here) = self.system.pcpu(on) else { return };
-        let answered_ns = self.system.settled_ns(here).max(now_ns);
-        self.system.go_on(CpuRef { kernel: on.kernel, cpu: waits_on }, sender, here, answered_ns, 1);
+        let Some(here) = self.system.kernels[on].pcpu else { return };
+        let answered_ns = self.system.processors.settled_ns(here).max(now_ns);
+        self.system.processors.go_on(
+            &self.system.kernels,
+            CpuRef { kernel: on.kernel, cpu: waits_on },
+            sender,
+            here,
+            answered_ns,
+            1,
+        );
     }
 }

@@ -41,12 +41,14 @@ impl Caches {
     }
 
     /// The profile of a task that leaves something in caches.
+    #[inline]
     fn profile_with_footprint(&self, task: &Task) -> Option<&MemoryProfile> {
         Some(self.profile(task.profile)).filter(|profile| self.is_on && profile.footprint_bytes > 0)
     }
 
-    /// A task on a pCPU brings lines into its caches, while it does so much work: what it lacked of its footprint, and what it
-    /// streams at that rate.
+    /// A task on a pCPU brings lines into its caches, while it does so much work: what it lacked of its
+    /// footprint, and what it streams at that rate.
+    #[inline]
     pub fn fill(&mut self, pcpu: CpuId, task: &Task, lines_per_ns: f64, (refill_ns, steady_ns): (u64, u64)) {
         if !self.is_on {
             return;
@@ -63,6 +65,7 @@ impl Caches {
     }
 
     /// Finds what a task has, and lacks, of its footprint in the caches of a pCPU.
+    #[inline]
     pub fn enter(&self, pcpu: CpuId, task: &mut Task) {
         task.refill_work_left_ns = 0;
         let Some(profile) = self.profile_with_footprint(task) else { return };
@@ -90,6 +93,7 @@ impl Caches {
     }
 
     /// Remembers what a task leaves in the caches of a pCPU.
+    #[inline]
     pub fn leave(&self, pcpu: CpuId, task: &mut Task) {
         let Some(profile) = self.profile_with_footprint(task) else { return };
         let to_go = if profile.sweep_ns > 0 {

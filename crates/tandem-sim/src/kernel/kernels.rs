@@ -48,7 +48,8 @@ impl CpuRef {
     }
 }
 
-/// The host's kernel, and then those of guests. Indexed by position, and by what [`CpuRef`]s and [`TaskRef`]s refer to.
+/// The host's kernel, and then those of guests. Indexed by position, and by what [`CpuRef`]s and [`TaskRef`]s
+/// refer to.
 pub(crate) struct Kernels(Vec<Kernel>);
 
 impl Kernels {
@@ -68,6 +69,7 @@ impl Kernels {
         &mut self.0[HOST]
     }
 
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &Kernel> {
         self.0.iter()
     }

@@ -107,15 +107,18 @@ impl Kernel {
         }
     }
 
+    #[inline]
     pub fn id(&self) -> KernelId {
         self.id
     }
 
+    #[inline]
     pub fn context_switch(&self) -> Option<ContextSwitch> {
         self.context_switch
     }
 
     /// What handling an interrupt takes, ns.
+    #[inline]
     pub fn interrupt_ns(&self) -> u64 {
         self.interrupt.map_or(0, |cost| cost.handling_ns)
     }
@@ -136,6 +139,7 @@ impl Kernel {
     }
 
     /// Why its policy cannot go on, if it cannot.
+    #[inline]
     pub fn failure(&self) -> Option<&str> {
         self.outbox.failure()
     }
@@ -190,9 +194,16 @@ impl Kernel {
         });
     }
 
-    /// Accounts for time that was stolen from a CPU, and from the task on it, and lets the policy know.
-    pub fn account_stolen(&mut self, cpu: CpuId, stolen_ns: u64) {
+    /// Accounts for the time that was stolen from a CPU, which is a vCPU, up to now, and from the task on it,
+    /// and lets the policy know.
+    #[inline]
+    pub fn settle_stolen(&mut self, cpu: CpuId, now_ns: u64) {
         let state = &mut self.cpus[cpu.index()];
+        if state.deprived_since_ns == NEVER {
+            return;
+        }
+        let stolen_ns = now_ns - state.deprived_since_ns;
+        state.deprived_since_ns = now_ns;
         state.used.stolen_ns += stolen_ns;
         self.stolen_ns[cpu.index()] += stolen_ns;
         if let Some(task) = state.current {
@@ -227,7 +238,9 @@ impl Kernel {
         question(&mut self.policy, &mut context)
     }
 
-    /// What a tick, a wake-up or a directed yield does under the lock of a queue, ns: about as much as a decision does.
+    /// What a tick, a wake-up or a directed yield does under the lock of a queue, ns: about as much as a
+    /// decision does.
+    #[inline]
     pub fn work_under_lock_ns(&self) -> u64 {
         match self.policy.holds_locks_long() {
             true => self.context_switch.map_or(0, |cost| cost.decision_ns),
@@ -235,8 +248,8 @@ impl Kernel {
         }
     }
 
-    /// What it costs to change the address space, if `loaded`, which ran last, and `next` are processes of the host and
-    /// differ in it, ns.
+    /// What it costs to change the address space, if `loaded`, which ran last, and `next` are processes of
+    /// the host and differ in it, ns.
     pub fn address_space_ns(&self, loaded: Option<TaskId>, next: TaskId) -> u64 {
         let next = &self[next];
         let shares = |loaded: TaskId| next.kind == VmKind::Threads && self[loaded].vm == next.vm;
@@ -247,12 +260,15 @@ impl Kernel {
     }
 
     /// Ticks fall on multiples of their period, on all CPUs alike, but for what they are late by.
+    #[inline]
     pub fn next_tick_ns(&mut self, now_ns: u64) -> u64 {
         let period_ns = self.policy.tick_period_ns();
         (now_ns / period_ns + 1) * period_ns + self.policy.tick_delay_ns()
     }
 
-    /// Stops the tick of a CPU if its task lets it stop, and starts it again if not. A CPU that idles has none.
+    /// Stops the tick of a CPU if its task lets it stop, and starts it again if not. A CPU that idles has
+    /// none.
+    #[inline]
     pub fn update_tick(&mut self, cpu: CpuId, now_ns: u64) {
         if !self.machine.tickless().contains(cpu) || self[cpu].current.is_none() {
             return;
@@ -265,12 +281,14 @@ impl Kernel {
     }
 
     /// What other CPUs' queues that were looked into cost the CPU that did, ns.
+    #[inline]
     pub fn take_scan_cost_ns(&mut self) -> u64 {
         let peers = self.outbox.take_peers_scanned();
         self.context_switch.map_or(0, |cost| cost.peer_scan_ns * peers)
     }
 
     /// Whether the CPU's task holds or wants a spin lock.
+    #[inline]
     fn is_in_spin_lock(&self, cpu: CpuId) -> bool {
         self[cpu].current.is_some_and(|task| {
             let task = &self[task];
@@ -279,6 +297,7 @@ impl Kernel {
     }
 
     /// A decision is due on the CPU; whether it has to wait for a spin lock.
+    #[inline]
     pub fn defers_preemption(&mut self, cpu: CpuId) -> bool {
         let defers = self.is_in_spin_lock(cpu);
         if defers {
@@ -295,6 +314,7 @@ impl Kernel {
         self[cpu].resched_deferred && !self.is_in_spin_lock(cpu)
     }
 
+    #[inline]
     pub fn count_migration(&mut self, task: TaskId, to: CpuId) {
         let state = self.tasks.get_mut(task);
         if state.last_cpu == to {

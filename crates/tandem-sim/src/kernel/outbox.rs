@@ -1,4 +1,5 @@
-//! What a policy asks for while it answers: it cannot call the kernel back, so that goes into an outbox, which the kernel empties.
+//! What a policy asks for while it answers: it cannot call the kernel back, so that goes into an outbox,
+//! which the kernel empties.
 
 use crate::policy::{Alarm, Context, TaskFacts};
 use tandem_machine::Machine;
@@ -37,7 +38,20 @@ impl Outbox {
         }
     }
 
+    /// Whether nothing is to be delivered: kicks, timers, a failure. Mostly so.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.kicked.is_empty() && self.alarms.is_empty() && self.failure.is_none()
+    }
+
+    /// Whether queues were locked.
+    #[inline]
+    pub fn has_locked(&self) -> bool {
+        !self.locked.is_empty()
+    }
+
     /// How many other CPUs' queues were looked into since the last time.
+    #[inline]
     pub fn take_peers_scanned(&mut self) -> u64 {
         std::mem::take(&mut self.peers_scanned).into()
     }
@@ -84,6 +98,7 @@ impl Outbox {
     }
 
     /// Why the policy cannot go on, if it cannot.
+    #[inline]
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }

@@ -54,23 +54,12 @@ struct Target {
 }
 
 impl<O: Observer> System<O> {
-    /// How long a vCPU may spin before it leaves its guest, ns; `None` if that is not noticed.
-    pub(super) fn pause_window_ns(&self, spinner: CpuRef) -> Option<u64> {
-        let settings = self.pause_loop?;
-        let interval_cycles = self.costs.spin_lock.map_or(0, |cost| cost.pause_interval_cycles);
-        if interval_cycles > settings.gap_cycles {
-            return None;
-        }
-        let grown = self.kernels[spinner].spinning.window_cycles;
-        let cycles = u64::from(grown.unwrap_or(settings.window_cycles));
-        Some((cycles * 1_000).div_ceil(u64::from(self.machine.hardware().clock_mhz.max(1))))
-    }
-
     /// The vCPU on the processor has spun for the whole window.
     pub fn pause_loop_exit(&mut self, pcpu: CpuId, now_ns: u64) {
-        self.settle(pcpu, now_ns);
-        self.processors[pcpu.index()].burst_end_ns = NEVER;
-        let (Some(settings), Some(spinner)) = (self.pause_loop, self.processors[pcpu.index()].guest) else {
+        self.processors.settle(&mut self.kernels, pcpu, now_ns);
+        self.processors[pcpu].burst_end_ns = NEVER;
+        let (Some(settings), Some(spinner)) = (self.processors.pause_loop, self.processors[pcpu].guest)
+        else {
             return;
         };
         self.events += 1;
@@ -89,7 +78,7 @@ impl<O: Observer> System<O> {
             return self.back_to_guest(pcpu);
         };
         spinning.in_search = true;
-        self.charge_exit(pcpu);
+        self.processors.charge_exit(&mut self.kernels, pcpu);
         let search = Search {
             settings: directed,
             spinner,
@@ -142,18 +131,20 @@ impl<O: Observer> System<O> {
             }
             looked_ns += look_ns;
             if let Some(target) = self.target(pcpu, &mut search, candidate, now_ns) {
-                self.charge(host, looked_ns);
+                self.processors.charge(&mut self.kernels, host, looked_ns);
                 self.events += 1;
                 let is_here = target.queue == pcpu;
                 search.step = if is_here { Step::Test(target) } else { Step::Second(target) };
                 self.set_search(pcpu, Some(search));
-                if self.lock_queue_openly(pcpu, pcpu.min(target.queue), 0) && !is_here {
+                if self.processors.lock_queue_openly(&mut self.kernels, pcpu, pcpu.min(target.queue), 0)
+                    && !is_here
+                {
                     self.take_second_lock(pcpu, search, target);
                 }
                 return;
             }
         }
-        self.charge(host, looked_ns);
+        self.processors.charge(&mut self.kernels, host, looked_ns);
         self.end_search(pcpu, search);
         self.back_to_guest(pcpu);
     }
@@ -162,7 +153,7 @@ impl<O: Observer> System<O> {
     fn target(&mut self, pcpu: CpuId, search: &mut Search, candidate: CpuId, now_ns: u64) -> Option<Target> {
         let settings = search.settings;
         let task = self.vcpu_task(CpuRef { kernel: search.spinner.kernel, cpu: candidate });
-        let host = &self.kernels.host();
+        let host = self.kernels.host();
         let state = host[task].state;
         if !matches!(state, TaskState::Running | TaskState::Runnable) {
             return None;
@@ -186,32 +177,32 @@ impl<O: Observer> System<O> {
             return None;
         }
         let passed_over = queue != pcpu
-            && (settings.skips_yielding_cpus && self.processors[queue.index()].searches
+            && (settings.skips_yielding_cpus && self.processors[queue].searches
                 || settings.skips_host_mode_cpus && self.is_in_host_mode(queue, now_ns));
         (!passed_over).then_some(Target { candidate, task, queue })
     }
 
     fn set_search(&mut self, pcpu: CpuId, search: Option<Search>) {
-        self.processors[pcpu.index()].searches = search.is_some();
+        self.processors[pcpu].searches = search.is_some();
         self.midway[pcpu.index()].search = search;
     }
 
     /// Whether the processor executes code of the host.
     fn is_in_host_mode(&self, pcpu: CpuId, now_ns: u64) -> bool {
-        let processor = &self.processors[pcpu.index()];
+        let processor = &self.processors[pcpu];
         let by_guest_ns = processor.ahead_by_guest.map_or(0, |(_, ns)| ns);
         self.kernels.host()[pcpu].current.is_none()
             || processor.searches
-            || self.waits_for_lock(pcpu)
+            || self.processors.waits_for_lock(pcpu)
             || processor.settled_ns > now_ns + by_guest_ns
     }
 
     /// Asks for the lock of the higher CPU. What is then looked at of the target comes from the other CPU's cache.
     fn take_second_lock(&mut self, pcpu: CpuId, mut search: Search, target: Target) {
-        let work_ns = self.line_transfer_ns(target.queue, pcpu);
+        let work_ns = self.processors.line_transfer_ns(target.queue, pcpu);
         search.step = Step::Test(target);
         self.set_search(pcpu, Some(search));
-        self.lock_queue_openly(pcpu, pcpu.max(target.queue), work_ns);
+        self.processors.lock_queue_openly(&mut self.kernels, pcpu, pcpu.max(target.queue), work_ns);
     }
 
     /// Yields to the target if it still waits, and lets go of the locks.
@@ -225,7 +216,7 @@ impl<O: Observer> System<O> {
             && !has_moved
             && let Some(spinner) = self.kernels.host()[pcpu].current
         {
-            let kernel = &mut self.kernels.host_mut();
+            let kernel = self.kernels.host_mut();
             has_yielded = kernel.ask(now_ns, |policy, ctx| policy.yield_to(ctx, pcpu, spinner, target.task));
         } else if state == TaskState::Running {
             self.pause_loop_use.failed_running += 1;
@@ -234,7 +225,7 @@ impl<O: Observer> System<O> {
         let mut released_ns = now_ns;
         if has_yielded {
             let work_ns = self.kernels.host().work_under_lock_ns();
-            self.charge(host, work_ns);
+            self.processors.charge(&mut self.kernels, host, work_ns);
             released_ns += work_ns;
         }
         self.unlock_queue(pcpu, pcpu, released_ns);
@@ -274,7 +265,7 @@ impl<O: Observer> System<O> {
     }
 
     fn end_search(&mut self, pcpu: CpuId, search: Search) {
-        self.account_search(pcpu, self.processors[pcpu.index()].settled_ns);
+        self.account_search(pcpu, self.processors[pcpu].settled_ns);
         self.set_search(pcpu, None);
         let spinning = &mut self.kernels[search.spinner].spinning;
         spinning.in_search = false;
@@ -283,8 +274,8 @@ impl<O: Observer> System<O> {
 
     /// What is now on the processor goes on, if it had stopped for the host.
     fn back_to_guest(&mut self, pcpu: CpuId) {
-        if self.processors[pcpu.index()].burst_end_ns == NEVER {
-            self.rerate(pcpu);
+        if self.processors[pcpu].burst_end_ns == NEVER {
+            self.processors.rerate(&self.kernels, pcpu);
         }
     }
 }

@@ -37,12 +37,12 @@ impl<O: Observer> System<O> {
         } else {
             state.resched_ns = now_ns;
         }
-        self.refresh(cpu);
+        self.processors.refresh(&self.kernels, cpu);
     }
 
     /// A CPU of the host goes offline. Tasks that may run nowhere else may run everywhere from then on.
     pub fn go_offline(&mut self, cpu: CpuId, now_ns: u64) {
-        let host = &mut self.kernels.host_mut();
+        let host = self.kernels.host_mut();
         let goes_on =
             host.ask(now_ns, |policy, ctx| policy.sched_ext().is_none_or(|scx| scx.goes_offline(ctx, cpu)));
         self.online.remove(cpu);
@@ -60,21 +60,21 @@ impl<O: Observer> System<O> {
             }
         }
         self.end_hotplug(goes_on, now_ns);
-        self.refresh(first);
-        self.refresh(cpu);
+        self.processors.refresh(&self.kernels, first);
+        self.processors.refresh(&self.kernels, cpu);
     }
 
     /// A CPU of the host comes back.
     pub fn come_online(&mut self, cpu: CpuId, now_ns: u64) {
-        self.settle(cpu, now_ns);
+        self.processors.settle(&mut self.kernels, cpu, now_ns);
         self.online.insert(cpu);
         let state = &mut self.kernels.host_mut()[cpu];
         (state.presence, state.is_away, state.resched_ns) = (Presence::Present, false, now_ns);
-        let host = &mut self.kernels.host_mut();
+        let host = self.kernels.host_mut();
         let goes_on =
             host.ask(now_ns, |policy, ctx| policy.sched_ext().is_none_or(|scx| scx.comes_online(ctx, cpu)));
         self.end_hotplug(goes_on, now_ns);
-        self.refresh(cpu);
+        self.processors.refresh(&self.kernels, cpu);
     }
 
     /// A scheduler that is not told of CPUs is unloaded by the kernel, and loaded again by user space.
@@ -101,7 +101,7 @@ impl<O: Observer> System<O> {
         if self.kernels.host()[cpu].presence == Presence::Present {
             return true;
         }
-        self.settle(cpu, now_ns);
+        self.processors.settle(&mut self.kernels, cpu, now_ns);
         let state = &mut self.kernels.host_mut()[cpu];
         match state.presence {
             Presence::Taken { until_ns } if state.is_away && until_ns <= now_ns => {

@@ -2,19 +2,19 @@
 
 use super::cpu::{Processor, Speed};
 use super::presence::Presence;
-use super::{CpuRef, System, TaskRef, TaskState};
+use super::processors::Processors;
+use super::{CpuRef, Kernels, TaskRef};
 use crate::cost::SpinLock;
 use crate::engine::event_queue::NEVER;
 use crate::program::code::ProfileId;
-use crate::trace::Observer;
 use tandem_machine::CACHE_LINE_BYTES;
 use tandem_machine::ids::{CpuId, TaskId};
 
-impl<O: Observer> System<O> {
+impl Processors {
     /// Accounts for the processor's time up to now, at both levels.
     #[inline]
-    pub fn settle(&mut self, pcpu: CpuId, now_ns: u64) {
-        let processor = &mut self.processors[pcpu.index()];
+    pub fn settle(&mut self, kernels: &mut Kernels, pcpu: CpuId, now_ns: u64) {
+        let processor = &mut self[pcpu];
         if now_ns < processor.settled_ns {
             return;
         }
@@ -23,28 +23,28 @@ impl<O: Observer> System<O> {
             return;
         }
         if processor.waits_for_lock {
-            return self.settle_spinning(pcpu, now_ns);
+            return self.settle_spinning(kernels, pcpu, now_ns);
         }
         let spent_ns = now_ns - processor.settled_ns;
         if processor.searches {
-            return self.charge(CpuRef::host(pcpu), spent_ns);
+            return self.charge(kernels, CpuRef::host(pcpu), spent_ns);
         }
         processor.settled_ns = now_ns;
         let (executes, guest) = (processor.executes, processor.guest);
-        if self.kernels.host()[pcpu].current.is_none() {
-            let cpu = &mut self.kernels.host_mut()[pcpu];
+        if kernels.host()[pcpu].current.is_none() {
+            let cpu = &mut kernels.host_mut()[pcpu];
             match cpu.is_away {
                 true => cpu.used.away_ns += spent_ns,
                 false => cpu.used.idle_ns += spent_ns,
             }
             return;
         }
-        self.charge_vcpu(pcpu, spent_ns);
+        self.charge_vcpu(kernels, pcpu, spent_ns);
         if let Some(task) = executes {
-            self.progress(pcpu, task, spent_ns);
+            self.progress(kernels, pcpu, task, spent_ns);
         }
         if let Some(guest) = guest {
-            let used = &mut self.kernels[guest].used;
+            let used = &mut kernels[guest].used;
             match executes {
                 Some(_) => used.busy_ns += spent_ns,
                 None => used.overhead_ns += spent_ns,
@@ -53,9 +53,10 @@ impl<O: Observer> System<O> {
     }
 
     /// Accounts for time that the vCPU on the processor has used, in its tasks or its kernel.
-    pub(super) fn charge_vcpu(&mut self, pcpu: CpuId, spent_ns: u64) {
+    #[inline]
+    pub(super) fn charge_vcpu(&mut self, kernels: &mut Kernels, pcpu: CpuId, spent_ns: u64) {
         let node = self.machine.cpu(pcpu).node;
-        let host = &mut self.kernels.host_mut();
+        let host = kernels.host_mut();
         let cpu = &mut host[pcpu];
         cpu.used.busy_ns += spent_ns;
         if let Some(vcpu) = cpu.current {
@@ -65,10 +66,11 @@ impl<O: Observer> System<O> {
         }
     }
 
-    fn progress(&mut self, pcpu: CpuId, task: TaskRef, spent_ns: u64) {
+    #[inline]
+    fn progress(&mut self, kernels: &mut Kernels, pcpu: CpuId, task: TaskRef, spent_ns: u64) {
         let node = self.machine.cpu(pcpu).node;
-        let speed = self.processors[pcpu.index()].speed;
-        let state = &mut self.kernels[task];
+        let speed = self[pcpu].speed;
+        let state = &mut kernels[task];
         if !task.is_host() {
             state.metrics.run_ns += spent_ns;
             state.metrics.local_run_ns += (spent_ns as f64 * self.memory.share(state.vm, node)) as u64;
@@ -80,59 +82,70 @@ impl<O: Observer> System<O> {
         state.work_left_ns = state.work_left_ns.saturating_sub(refill_ns + steady_ns);
         if state.profile != ProfileId::NONE {
             state.refill_work_left_ns -= refill_ns;
-            let state = &self.kernels[task];
+            let state = &kernels[task];
             let lines_per_ns = self.memory.lines_per_ns(&self.machine, state.profile, pcpu);
             self.caches.fill(pcpu, state, lines_per_ns, (refill_ns, steady_ns));
         }
     }
 
     /// Lets the processor execute the task's program from where it is.
-    pub(super) fn execute(&mut self, pcpu: CpuId, kernel: usize, task: TaskId) {
+    #[inline]
+    pub(super) fn execute(&mut self, kernels: &mut Kernels, pcpu: CpuId, kernel: usize, task: TaskId) {
         let task = TaskRef { kernel, task };
-        self.processors[pcpu.index()].executes = Some(task);
-        self.caches.enter(pcpu, &mut self.kernels[task]);
-        self.rerate(pcpu);
+        self[pcpu].executes = Some(task);
+        self.caches.enter(pcpu, &mut kernels[task]);
+        self.rerate(kernels, pcpu);
     }
 
     /// The task that the processor executes starts a burst of work; its time is settled.
-    pub fn begin_burst(&mut self, pcpu: CpuId, task: TaskRef, work_ns: u64, profile: ProfileId) {
-        if self.kernels[task].profile != profile {
-            self.leave_caches(pcpu);
-            self.kernels[task].profile = profile;
-            self.caches.enter(pcpu, &mut self.kernels[task]);
+    #[inline]
+    pub fn begin_burst(
+        &mut self,
+        kernels: &mut Kernels,
+        pcpu: CpuId,
+        task: TaskRef,
+        work_ns: u64,
+        profile: ProfileId,
+    ) {
+        if kernels[task].profile != profile {
+            self.leave_caches(kernels, pcpu);
+            kernels[task].profile = profile;
+            self.caches.enter(pcpu, &mut kernels[task]);
         }
-        let state = &mut self.kernels[task];
+        let state = &mut kernels[task];
         state.in_burst = true;
         state.work_left_ns = work_ns;
-        self.rerate(pcpu);
+        self.rerate(kernels, pcpu);
     }
 
-    /// The burst of what the processor executes has come to its end.
-    pub fn finish_burst(&mut self, pcpu: CpuId, now_ns: u64) {
-        self.settle(pcpu, now_ns);
-        self.processors[pcpu.index()].burst_end_ns = NEVER;
-        if let Some(task) = self.processors[pcpu.index()].executes {
-            let task = &mut self.kernels[task];
-            self.events += u64::from(std::mem::take(&mut task.in_burst));
-            task.work_left_ns = 0;
-        }
+    /// The burst of what the processor executes has come to its end; whether there was one.
+    #[inline]
+    pub fn finish_burst(&mut self, kernels: &mut Kernels, pcpu: CpuId, now_ns: u64) -> bool {
+        self.settle(kernels, pcpu, now_ns);
+        self[pcpu].burst_end_ns = NEVER;
+        let Some(task) = self[pcpu].executes else { return false };
+        let task = &mut kernels[task];
+        task.work_left_ns = 0;
+        std::mem::take(&mut task.in_burst)
     }
 
     /// Remembers what the task that the processor executes leaves in its caches.
-    pub fn leave_caches(&mut self, pcpu: CpuId) {
-        if let Some(task) = self.processors[pcpu.index()].executes {
-            self.caches.leave(pcpu, &mut self.kernels[task]);
+    #[inline]
+    pub fn leave_caches(&mut self, kernels: &mut Kernels, pcpu: CpuId) {
+        if let Some(task) = self[pcpu].executes {
+            self.caches.leave(pcpu, &mut kernels[task]);
         }
     }
 
     /// Speed of the processor for the task, as things are.
-    fn speed(&self, pcpu: CpuId, task: TaskRef) -> Speed {
+    #[inline]
+    fn speed(&self, kernels: &Kernels, pcpu: CpuId, task: TaskRef) -> Speed {
         let place = self.machine.cpu(pcpu);
-        let state = &self.kernels[task];
+        let state = &kernels[task];
         let profile = self.caches.profile(state.profile);
         let mut core = 1000.0 / f64::from(place.capacity_permille);
         let is_busy = |&other: &CpuId| {
-            let other = &self.kernels.host()[other];
+            let other = &kernels.host()[other];
             other.current.is_some() || matches!(other.presence, Presence::Taken { .. } if other.is_away)
         };
         if let Some(smt) = &self.costs.smt
@@ -162,19 +175,18 @@ impl<O: Observer> System<O> {
 
     /// Finds the speed of the processor anew, and with it the end of the burst. A task without work left is due at
     /// once: its program says what comes next. One that spins is due when it has done so for too long.
-    pub fn rerate(&mut self, pcpu: CpuId) {
-        let Processor { executes: Some(task), searches: false, guest, burst_end_ns, .. } =
-            self.processors[pcpu.index()]
-        else {
+    #[inline]
+    pub fn rerate(&mut self, kernels: &Kernels, pcpu: CpuId) {
+        let Processor { executes: Some(task), searches: false, guest, burst_end_ns, .. } = self[pcpu] else {
             return;
         };
-        let speed = self.speed(pcpu, task);
-        let spun_ns = match (self.kernels[task].spins, guest) {
-            (true, Some(spinner)) if burst_end_ns == NEVER => self.pause_window_ns(spinner),
+        let speed = self.speed(kernels, pcpu, task);
+        let spun_ns = match (kernels[task].spins, guest) {
+            (true, Some(spinner)) if burst_end_ns == NEVER => self.pause_window_ns(kernels, spinner),
             _ => None,
         };
-        let task = &self.kernels[task];
-        let processor = &mut self.processors[pcpu.index()];
+        let task = &kernels[task];
+        let processor = &mut self[pcpu];
         processor.speed = speed;
         processor.burst_end_ns = match task.spins {
             true => spun_ns.map_or(burst_end_ns, |window_ns| processor.settled_ns + window_ns),
@@ -183,28 +195,37 @@ impl<O: Observer> System<O> {
     }
 
     /// Whether a task of a guest, which waits for a spin lock, is doing so at the moment: on a pCPU, and in its guest.
-    pub fn spins_now(&self, kernel: usize, task: TaskId) -> bool {
-        let kernel = &self.kernels[kernel];
+    pub fn spins_now(&self, kernels: &Kernels, kernel: usize, task: TaskId) -> bool {
+        let kernel = &kernels[kernel];
         let cpu = &kernel[kernel[task].last_cpu];
-        cpu.current == Some(task) && cpu.pcpu.is_some_and(|pcpu| !self.processors[pcpu.index()].searches)
+        cpu.current == Some(task) && cpu.pcpu.is_some_and(|pcpu| !self[pcpu].searches)
     }
 
     /// A task of a guest, whose CPU is `there`, need not spin any longer: the processor `from` has written so, at that
     /// time, to a cache line that so many processors watch. It goes on once it sees that, if it has a pCPU.
-    pub fn go_on(&mut self, there: CpuRef, task: TaskId, from: CpuId, at_ns: u64, watching: u32) {
-        let kernel = &self.kernels[there.kernel];
+    pub fn go_on(
+        &mut self,
+        kernels: &Kernels,
+        there: CpuRef,
+        task: TaskId,
+        from: CpuId,
+        at_ns: u64,
+        watching: u32,
+    ) {
+        let kernel = &kernels[there.kernel];
         let cpu = &kernel[there.cpu];
         if let Some(pcpu) = cpu.pcpu.filter(|_| cpu.current == Some(task)) {
             let transfer_ns = self.line_transfer_ns(from, pcpu);
             let hand_over_ns =
                 SpinLock::hand_over_ns(kernel.policy().spin_lock_kind(), transfer_ns, watching);
-            self.end_spin(pcpu, at_ns + hand_over_ns);
+            self.end_spin(kernels, pcpu, at_ns + hand_over_ns);
         }
     }
 
     /// Lets the task on the processor, which span for a lock, go on at that time.
-    fn end_spin(&mut self, pcpu: CpuId, at_ns: u64) {
-        let processor = &mut self.processors[pcpu.index()];
+    #[inline]
+    fn end_spin(&mut self, kernels: &Kernels, pcpu: CpuId, at_ns: u64) {
+        let processor = &mut self[pcpu];
         if processor.searches {
             return; // it finds out when it is back
         }
@@ -212,20 +233,21 @@ impl<O: Observer> System<O> {
             true => processor.settled_ns,
             false => at_ns.max(processor.settled_ns),
         };
-        self.refresh(pcpu);
+        self.refresh(kernels, pcpu);
     }
 
     /// The processor became busy or idle: that changes the speed of the threads beside it.
-    pub(super) fn rerate_siblings(&mut self, pcpu: CpuId, now_ns: u64) {
+    #[inline]
+    pub(super) fn rerate_siblings(&mut self, kernels: &mut Kernels, pcpu: CpuId, now_ns: u64) {
         if self.costs.smt.is_none() {
             return;
         }
         for at in 0..self.siblings[pcpu.index()].len() {
             let sibling = self.siblings[pcpu.index()][at];
-            if self.processors[sibling.index()].executes.is_some() {
-                self.settle(sibling, now_ns);
-                self.rerate(sibling);
-                self.refresh(sibling);
+            if self[sibling].executes.is_some() {
+                self.settle(kernels, sibling, now_ns);
+                self.rerate(kernels, sibling);
+                self.refresh(kernels, sibling);
             }
         }
     }
@@ -236,61 +258,41 @@ impl<O: Observer> System<O> {
     }
 
     /// Takes a sample of the memory system and of shared data, and lets tasks feel it.
-    pub fn sample_memory(&mut self, now_ns: u64) {
-        let kernels = &self.kernels;
-        let running = self.processors.iter().enumerate().filter_map(|(at, processor)| {
-            let task = processor.executes?;
-            let task = &kernels[task];
+    pub fn sample_memory(&mut self, kernels: &mut Kernels, now_ns: u64) {
+        let tasks = &*kernels;
+        let running = self.list.iter().enumerate().filter_map(|(at, processor)| {
+            let task = &tasks[processor.executes?];
             Some((CpuId::from(at), task.vm, task.profile, processor.speed.steady_slowdown))
         });
         let memory_changed = self.memory.sample(&self.machine, running.clone());
         if !self.shared.sample(running) && !memory_changed {
             return;
         }
-        for pcpu in (0..self.processors.len()).map(CpuId::from) {
-            if self.processors[pcpu.index()].executes.is_some() {
-                self.settle(pcpu, now_ns);
-                self.rerate(pcpu);
-                self.refresh(pcpu);
-            }
-        }
-    }
-
-    /// Accounts for all time up to now.
-    pub fn settle_all(&mut self, now_ns: u64) {
-        for pcpu in (0..self.processors.len()).map(CpuId::from) {
-            self.settle(pcpu, now_ns);
-            self.account_search(pcpu, now_ns);
-        }
-        for kernel in self.kernels.positions() {
-            for cpu in (0..self.kernels[kernel].cpus().len()).map(CpuId::from) {
-                self.settle_stolen(CpuRef { kernel, cpu }, now_ns);
-            }
-            for task in self.kernels[kernel].tasks_mut().all_mut() {
-                if matches!(task.state, TaskState::New | TaskState::Blocked | TaskState::Exited) {
-                    task.metrics.sleep_ns += now_ns.saturating_sub(task.blocked_since_ns);
-                    task.blocked_since_ns = task.blocked_since_ns.max(now_ns);
-                }
+        for pcpu in (0..self.list.len()).map(CpuId::from) {
+            if self[pcpu].executes.is_some() {
+                self.settle(kernels, pcpu, now_ns);
+                self.rerate(kernels, pcpu);
+                self.refresh(kernels, pcpu);
             }
         }
     }
 
     /// Changes the accounts of all kernel code that is running now by the time that it still takes after now. To be
     /// called where measuring begins, to put that time in, or ends, to take it out again.
-    pub fn account_ahead(&mut self, now_ns: u64, change: fn(&mut u64, u64)) {
-        for (pcpu, processor) in (0..).map(CpuId).zip(&self.processors) {
+    pub fn account_ahead(&mut self, kernels: &mut Kernels, now_ns: u64, change: fn(&mut u64, u64)) {
+        for (pcpu, processor) in (0..).map(CpuId).zip(&self.list) {
             let ahead_ns = processor.settled_ns - now_ns;
             let (by_guest_ns, guest) = match processor.ahead_by_guest {
                 Some((guest, ns)) => (ns.min(ahead_ns), Some(guest)),
                 None => (0, None),
             };
-            let used = &mut self.kernels.host_mut()[pcpu].used;
+            let used = &mut kernels.host_mut()[pcpu].used;
             change(&mut used.overhead_ns, ahead_ns - by_guest_ns);
             change(&mut used.busy_ns, by_guest_ns);
             if let Some(guest) = guest {
-                change(&mut self.kernels[guest].used.overhead_ns, by_guest_ns);
-                let vcpu = self.kernels[guest.kernel].vcpu_task(guest.cpu);
-                let metrics = &mut self.kernels.host_mut()[vcpu].metrics;
+                change(&mut kernels[guest].used.overhead_ns, by_guest_ns);
+                let vcpu = kernels[guest.kernel].vcpu_task(guest.cpu);
+                let metrics = &mut kernels.host_mut()[vcpu].metrics;
                 change(&mut metrics.run_ns, by_guest_ns);
                 metrics.local_run_ns = metrics.local_run_ns.min(metrics.run_ns);
             }

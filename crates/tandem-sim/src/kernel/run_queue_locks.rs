@@ -1,24 +1,27 @@
 //! The locks of the host's run queues.
 //!
-//! Problem: each CPU's queue has a spin lock. Its own CPU takes it to decide and at ticks, others take it to wake a task
-//! there, to balance, and to yield to a task. Linux holds it for all of that, and for the whole of a switch. Who finds it taken spins: that is time of the host, and what the CPU would
-//! do next comes later, with everything that waits for the locks that it holds meanwhile.
+//! Problem: each CPU's queue has a spin lock. Its own CPU takes it to decide and at ticks, others take it to
+//! wake a task there, to balance, and to yield to a task. Linux holds it for all of that, and for the whole
+//! of a switch. Who finds it taken spins: that is time of the host, and what the CPU would do next comes
+//! later, with everything that waits for the locks that it holds meanwhile.
 //!
-//! Approach: a CPU's code asks for one lock at a time. Most sections have a length that is known when they begin: then the
-//! time at which the lock is free is known too, and who comes next is told at once when it gets it. A directed yield
-//! holds one lock while it waits for another; nobody knows for how long. Who asks for a lock that is held *openly* stands
-//! in line, its processor stands still, and the release lets the line move up. Either way those who wait are served in
-//! the order in which they asked.
+//! Approach: a CPU's code asks for one lock at a time. Most sections have a length that is known when they
+//! begin: then the time at which the lock is free is known too, and who comes next is told at once when it
+//! gets it. A directed yield holds one lock while it waits for another; nobody knows for how long. Who asks
+//! for a lock that is held *openly* stands in line, its processor stands still, and the release lets the line
+//! move up. Either way those who wait are served in the order in which they asked.
 //!
-//! The lines are linked through the processors, as each stands in one at most: no lock and no request allocates.
+//! The lines are linked through the processors, as each stands in one at most: no lock and no request
+//! allocates.
 //!
-//! Limits: what a policy decides, it decides when its CPU asks for the lock, not when it gets it. Balancing takes its locks
-//! one after the other. Interrupts wait as long as the CPU spins, as they do in the kernel, which disables them.
+//! Limits: what a policy decides, it decides when its CPU asks for the lock, not when it gets it. Balancing
+//! takes its locks one after the other. Interrupts wait as long as the CPU spins, as they do in the kernel,
+//! which disables them.
 
-use super::{CpuRef, System};
+use super::processors::Processors;
+use super::{CpuRef, Kernels};
 use crate::cost::SpinLock;
 use crate::policy::linux::SpinLockKind;
-use crate::trace::Observer;
 use std::collections::VecDeque;
 use tandem_machine::Machine;
 use tandem_machine::ids::CpuId;
@@ -126,8 +129,8 @@ impl QueueLocks {
         lock.waiting += 1;
     }
 
-    /// The processor, whose time is settled up to `since_ns`, has got what it waited for, and asks for the next lock that it wants,
-    /// if there is one.
+    /// The processor, whose time is settled up to `since_ns`, has got what it waited for, and asks for the
+    /// next lock that it wants, if there is one.
     fn ask_for_next(&mut self, machine: &Machine, pcpu: CpuId, since_ns: u64) -> Next {
         let Some(request) = self.waiters[pcpu.index()].requests.front_mut() else { return Next::Free };
         request.since_ns = since_ns;
@@ -141,6 +144,7 @@ impl QueueLocks {
     }
 
     /// The processor gets a lock as soon as it is free; `others` watch it besides.
+    #[inline]
     fn grant(&mut self, machine: &Machine, pcpu: CpuId, request: LockRequest, others: u32) -> Grant {
         let uncontended_ns = self.model.map_or(0, |model| model.uncontended_ns);
         let lock = &mut self.locks[request.queue.index()];
@@ -185,6 +189,7 @@ impl QueueLocks {
     }
 
     /// So much of the time for which a processor waits has been accounted for, ns.
+    #[inline]
     fn spun(&mut self, pcpu: CpuId, spent_ns: u64) {
         if let Some(request) = self.waiters[pcpu.index()].requests.front_mut() {
             request.since_ns += spent_ns;
@@ -192,99 +197,99 @@ impl QueueLocks {
     }
 }
 
-impl<O: Observer> System<O> {
-    /// The host's code on a processor, whose time is settled, takes the lock of a queue, holds it for a time, and gives
-    /// it back.
+impl Processors {
+    /// The host's code on a processor, whose time is settled, takes the lock of a queue, holds it for a time,
+    /// and gives it back.
     #[inline]
-    pub(super) fn lock_queue(&mut self, pcpu: CpuId, queue: CpuId, hold_ns: u64) {
+    pub(super) fn lock_queue(&mut self, kernels: &mut Kernels, pcpu: CpuId, queue: CpuId, hold_ns: u64) {
         match self.costs.spin_lock {
             Some(_) => {
-                self.ask_for_lock(pcpu, queue, Hold::For(hold_ns));
+                self.ask_for_lock(kernels, pcpu, queue, Hold::For(hold_ns));
             }
-            None => self.charge(CpuRef::host(pcpu), hold_ns),
+            None => self.charge(kernels, CpuRef::host(pcpu), hold_ns),
         }
     }
 
-    /// The host's code on a processor asks for a lock that it will give back by [`System::unlock_queue`]; whether it has
-    /// got it. If not, the processor stands still until it has. Its time is settled up to `work_ns` after that.
-    pub(super) fn lock_queue_openly(&mut self, pcpu: CpuId, queue: CpuId, work_ns: u64) -> bool {
-        self.ask_for_lock(pcpu, queue, Hold::Open(work_ns))
+    /// The host's code on a processor asks for a lock that it will give back by [`Processors::give_back`];
+    /// whether it has got it. If not, the processor stands still until it has. Its time is settled up to
+    /// `work_ns` after that.
+    pub(super) fn lock_queue_openly(
+        &mut self,
+        kernels: &mut Kernels,
+        pcpu: CpuId,
+        queue: CpuId,
+        work_ns: u64,
+    ) -> bool {
+        self.ask_for_lock(kernels, pcpu, queue, Hold::Open(work_ns))
     }
 
     #[inline]
-    fn ask_for_lock(&mut self, pcpu: CpuId, queue: CpuId, hold: Hold) -> bool {
-        let request = LockRequest { queue, hold, since_ns: self.processors[pcpu.index()].settled_ns };
-        let grant = self.queue_locks.ask(&self.machine, pcpu, request);
+    fn ask_for_lock(&mut self, kernels: &mut Kernels, pcpu: CpuId, queue: CpuId, hold: Hold) -> bool {
+        let request = LockRequest { queue, hold, since_ns: self[pcpu].settled_ns };
+        let grant = self.locks.ask(&self.machine, pcpu, request);
         match grant {
-            Some(grant) => self.charge_lock(pcpu, grant),
-            None => self.processors[pcpu.index()].waits_for_lock = true,
+            Some(grant) => self.charge_lock(kernels, pcpu, grant),
+            None => self[pcpu].waits_for_lock = true,
         }
         grant.is_some()
     }
 
     /// The code of the host on a processor has waited for a lock, and holds it.
-    fn charge_lock(&mut self, pcpu: CpuId, Grant { waited_ns, held_ns }: Grant) {
-        self.kernels.host_mut()[pcpu].used.spin_ns += waited_ns;
-        self.charge(CpuRef::host(pcpu), waited_ns + held_ns);
-    }
-
-    /// The processor gives back a lock that it has held openly; the line moves up.
-    pub(super) fn unlock_queue(&mut self, pcpu: CpuId, queue: CpuId, now_ns: u64) {
-        self.queue_locks.give_back(pcpu, queue, now_ns);
-        while let Some((next, grant)) = self.queue_locks.move_up(&self.machine, queue) {
-            self.charge_lock(next, grant);
-            loop {
-                let since_ns = self.processors[next.index()].settled_ns;
-                match self.queue_locks.ask_for_next(&self.machine, next, since_ns) {
-                    Next::Granted(grant) => self.charge_lock(next, grant),
-                    Next::InLine => break,
-                    Next::Free => {
-                        self.processors[next.index()].waits_for_lock = false;
-                        break;
-                    }
-                }
-            }
-            self.deliver_late_kicks(next, now_ns);
-            self.refresh(next);
-        }
+    #[inline]
+    fn charge_lock(&mut self, kernels: &mut Kernels, pcpu: CpuId, Grant { waited_ns, held_ns }: Grant) {
+        kernels.host_mut()[pcpu].used.spin_ns += waited_ns;
+        self.charge(kernels, CpuRef::host(pcpu), waited_ns + held_ns);
     }
 
     /// Whether the processor stands still because it waits for a lock.
     #[inline]
     pub(super) fn waits_for_lock(&self, pcpu: CpuId) -> bool {
-        self.processors[pcpu.index()].waits_for_lock
+        self[pcpu].waits_for_lock
     }
 
     /// Accounts for the time up to now of a processor that stands still.
-    pub(super) fn settle_spinning(&mut self, pcpu: CpuId, now_ns: u64) {
-        let spent_ns = now_ns - self.processors[pcpu.index()].settled_ns;
-        self.queue_locks.spun(pcpu, spent_ns);
-        self.kernels.host_mut()[pcpu].used.spin_ns += spent_ns;
-        self.charge(CpuRef::host(pcpu), spent_ns);
+    pub(super) fn settle_spinning(&mut self, kernels: &mut Kernels, pcpu: CpuId, now_ns: u64) {
+        let spent_ns = now_ns - self[pcpu].settled_ns;
+        self.locks.spun(pcpu, spent_ns);
+        kernels.host_mut()[pcpu].used.spin_ns += spent_ns;
+        self.charge(kernels, CpuRef::host(pcpu), spent_ns);
     }
 
-    /// Sends the kicks that had to wait for the lock that the processor has now got.
-    fn deliver_late_kicks(&mut self, pcpu: CpuId, now_ns: u64) {
-        if self.waits_for_lock(pcpu) {
-            return;
+    /// The processor gives back a lock that it has held openly. The line then moves up: see
+    /// [`Processors::move_line_up`].
+    pub(super) fn give_back(&mut self, pcpu: CpuId, queue: CpuId, now_ns: u64) {
+        self.locks.give_back(pcpu, queue, now_ns);
+    }
+
+    /// The first in the line for a lock gets it, if it is free, and asks for the next lock that it wants;
+    /// which processor that is.
+    pub(super) fn move_line_up(&mut self, kernels: &mut Kernels, queue: CpuId) -> Option<CpuId> {
+        let (next, grant) = self.locks.move_up(&self.machine, queue)?;
+        self.charge_lock(kernels, next, grant);
+        loop {
+            let since_ns = self[next].settled_ns;
+            match self.locks.ask_for_next(&self.machine, next, since_ns) {
+                Next::Granted(grant) => self.charge_lock(kernels, next, grant),
+                Next::InLine => return Some(next),
+                Next::Free => {
+                    self[next].waits_for_lock = false;
+                    return Some(next);
+                }
+            }
         }
-        let mut kicks = std::mem::take(&mut self.midway[pcpu.index()].late_kicks);
-        for cpu in kicks.drain(..) {
-            self.kick_pcpu(cpu, pcpu, now_ns);
-        }
-        self.midway[pcpu.index()].late_kicks = kicks;
     }
 }
 
 #[cfg(test)]
-impl<O: Observer> System<O> {
-    /// Panics unless every lock has one holder at most, and every processor that waits stands in the line that it should.
+impl<O: crate::trace::Observer> super::System<O> {
+    /// Panics unless every lock has one holder at most, and every processor that waits stands in the line
+    /// that it should.
     pub fn check_queue_locks(&self) {
         let mut standing = 0;
-        for (queue, lock) in self.queue_locks.locks.iter().enumerate() {
+        for (queue, lock) in self.processors.locks.locks.iter().enumerate() {
             let (mut at, mut last, mut length) = (lock.first, None, 0);
             while let Some(pcpu) = at {
-                let waiter = &self.queue_locks.waiters[pcpu.index()];
+                let waiter = &self.processors.locks.waiters[pcpu.index()];
                 let request = waiter.requests.front().expect("who stands in a line waits for something");
                 assert_eq!(request.queue.index(), queue, "it stands in the line of what it waits for");
                 assert_ne!(lock.open_holder, Some(pcpu), "the holder does not wait for its own lock");
@@ -299,17 +304,17 @@ impl<O: Observer> System<O> {
                     assert_eq!(length, 0, "nobody waits for a lock that is free or will be at a known time")
                 }
                 Some(holder) => {
-                    assert!(self.processors[holder.index()].searches, "only searches hold openly")
+                    assert!(self.processors[holder].searches, "only searches hold openly")
                 }
             }
         }
-        for (processor, waiter) in self.processors.iter().zip(&self.queue_locks.waiters) {
+        for (processor, waiter) in self.processors.all().zip(&self.processors.locks.waiters) {
             assert_eq!(processor.waits_for_lock, !waiter.requests.is_empty());
         }
-        for (processor, midway) in self.processors.iter().zip(&self.midway) {
+        for (processor, midway) in self.processors.all().zip(&self.midway) {
             assert_eq!(processor.searches, midway.search.is_some());
         }
-        let waiting: Vec<_> = self.processors.iter().filter(|processor| processor.waits_for_lock).collect();
+        let waiting: Vec<_> = self.processors.all().filter(|processor| processor.waits_for_lock).collect();
         assert_eq!(waiting.len(), standing, "nobody is lost");
     }
 }

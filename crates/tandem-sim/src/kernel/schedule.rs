@@ -61,7 +61,7 @@ impl<O: Observer> System<O> {
         let kernel = &self.kernels[by.kernel];
         if by.is_host() && cpu != by.cpu && !kernel.policy().wakes_by_interrupt(by.cpu, cpu) {
             let hold_ns = kernel.work_under_lock_ns();
-            self.lock_queue(by.cpu, cpu, hold_ns);
+            self.processors.lock_queue(&mut self.kernels, by.cpu, cpu, hold_ns);
         }
         self.make_runnable(by.kernel, task, cpu, reason, now_ns);
         self.deliver_kicks(by, now_ns);
@@ -72,17 +72,20 @@ impl<O: Observer> System<O> {
     pub(super) fn charge_queues(&mut self, on: CpuRef) {
         let cost_ns = self.kernels[on.kernel].take_scan_cost_ns();
         if cost_ns > 0 {
-            self.charge(on, cost_ns);
+            self.processors.charge(&mut self.kernels, on, cost_ns);
         }
         self.charge_locked(on);
     }
 
     fn charge_locked(&mut self, on: CpuRef) {
+        if !self.kernels[on.kernel].outbox().has_locked() {
+            return;
+        }
         let locked = self.kernels[on.kernel].outbox().take_locked();
         if on.is_host() {
             for &queue in &locked {
-                let move_ns = self.line_transfer_ns(queue, on.cpu);
-                self.lock_queue(on.cpu, queue, move_ns);
+                let move_ns = self.processors.line_transfer_ns(queue, on.cpu);
+                self.processors.lock_queue(&mut self.kernels, on.cpu, queue, move_ns);
             }
         }
         self.kernels[on.kernel].outbox().reuse_locked(locked);
@@ -95,7 +98,7 @@ impl<O: Observer> System<O> {
         state.metrics.sleep_ns += now_ns.saturating_sub(state.blocked_since_ns);
         state.woken_ns = now_ns;
         if let Some(guest) = state.guest() {
-            self.vcpu_deprived(guest, now_ns);
+            self.kernels[guest].deprived_since_ns = now_ns;
         }
         let by = match reason {
             Reason::Wake { waker, cpu, .. } => Some((cpu, waker)),
@@ -108,6 +111,9 @@ impl<O: Observer> System<O> {
 
     /// Sends the kicks that the policy asked for, from the CPU `by`: at once to itself, by an interrupt to others.
     pub fn deliver_kicks(&mut self, by: CpuRef, now_ns: u64) {
+        if self.kernels[by.kernel].outbox().is_quiet() {
+            return;
+        }
         let kicked = self.kernels[by.kernel].outbox().take_kicked();
         for &cpu in &kicked {
             match by.is_host() {
@@ -121,8 +127,8 @@ impl<O: Observer> System<O> {
         for &Alarm { cpu, at_ns, token } in &alarms {
             let on = CpuRef { kernel: by.kernel, cpu };
             self.arm(on, at_ns, TimerTarget::Policy(token));
-            if let Some(pcpu) = self.pcpu(on) {
-                self.refresh(pcpu);
+            if let Some(pcpu) = self.kernels[on].pcpu {
+                self.processors.refresh(&self.kernels, pcpu);
             }
         }
         self.kernels[by.kernel].outbox().reuse_alarms(alarms);
@@ -138,28 +144,54 @@ impl<O: Observer> System<O> {
     pub(super) fn kick_pcpu(&mut self, pcpu: CpuId, by: CpuId, now_ns: u64) {
         let mut arrives_ns = now_ns;
         if pcpu != by {
-            if self.waits_for_lock(by) {
+            if self.processors.waits_for_lock(by) {
                 return self.midway[by.index()].late_kicks.push(pcpu);
             }
-            let sent_ns = self.processors[by.index()].settled_ns.max(now_ns);
-            arrives_ns =
-                sent_ns + self.costs.ipi.map_or(0, |cost| cost.delivery_ns) + self.idle_exit_ns(pcpu);
+            let sent_ns = self.processors[by].settled_ns.max(now_ns);
+            arrives_ns = sent_ns
+                + self.processors.costs.ipi.map_or(0, |cost| cost.delivery_ns)
+                + self.processors.idle_exit_ns(&self.kernels, pcpu);
         }
         let cpu = &mut self.kernels.host_mut()[pcpu];
         cpu.resched_ns = cpu.resched_ns.min(arrives_ns);
-        self.refresh(pcpu);
+        self.processors.refresh(&self.kernels, pcpu);
+    }
+
+    /// The processor gives back a lock that it has held openly; the line moves up.
+    pub(super) fn unlock_queue(&mut self, pcpu: CpuId, queue: CpuId, now_ns: u64) {
+        self.processors.give_back(pcpu, queue, now_ns);
+        while let Some(next) = self.processors.move_line_up(&mut self.kernels, queue) {
+            self.deliver_late_kicks(next, now_ns);
+            self.processors.refresh(&self.kernels, next);
+        }
+    }
+
+    /// Sends the kicks that had to wait for the lock that the processor has now got.
+    fn deliver_late_kicks(&mut self, pcpu: CpuId, now_ns: u64) {
+        if self.processors[pcpu].waits_for_lock {
+            return;
+        }
+        let mut kicks = std::mem::take(&mut self.midway[pcpu.index()].late_kicks);
+        for cpu in kicks.drain(..) {
+            self.kick_pcpu(cpu, pcpu, now_ns);
+        }
+        self.midway[pcpu.index()].late_kicks = kicks;
     }
 
     /// A tick on a CPU that runs a task.
     pub fn tick(&mut self, on: CpuRef, now_ns: u64) {
-        self.charge_interrupt(on, now_ns);
-        if on.is_host() && self.numa.is_some() {
-            self.balance_numa(on.cpu, now_ns);
+        self.processors.charge_interrupt(&mut self.kernels, on, now_ns);
+        if on.is_host()
+            && let Some(numa) = &mut self.numa
+        {
+            numa.tick(&mut self.kernels, &mut self.processors, on.cpu, now_ns);
+            self.charge_queues(on);
+            self.deliver_kicks(on, now_ns);
         }
         let kernel = &self.kernels[on.kernel];
         if on.is_host() && kernel.policy().holds_locks_long() {
             let hold_ns = kernel.work_under_lock_ns();
-            self.lock_queue(on.cpu, on.cpu, hold_ns);
+            self.processors.lock_queue(&mut self.kernels, on.cpu, on.cpu, hold_ns);
         }
         let kernel = &mut self.kernels[on.kernel];
         kernel[on.cpu].tick_ns = kernel.next_tick_ns(now_ns);
@@ -188,7 +220,7 @@ impl<O: Observer> System<O> {
         if !hard.intersects(&self.online) {
             return;
         }
-        let kernel = &mut self.kernels.host_mut();
+        let kernel = self.kernels.host_mut();
         let facts = kernel.tasks_mut().facts_mut(task);
         facts.past_cpu = facts.past_cpu.filter(|&cpu| hard.contains(cpu));
         facts.hard_affinity = hard;
@@ -207,8 +239,8 @@ impl<O: Observer> System<O> {
         if std::mem::take(&mut cpu.kicked_from_afar)
             && let Some(pcpu) = cpu.pcpu
         {
-            self.settle(pcpu, now_ns);
-            self.charge_exit(pcpu);
+            self.processors.settle(&mut self.kernels, pcpu, now_ns);
+            self.processors.charge_exit(&mut self.kernels, pcpu);
         }
         if !self.kernels[on.kernel].defers_preemption(on.cpu) {
             self.decide(on, now_ns, Leaving::Preempt);
@@ -245,7 +277,7 @@ impl<O: Observer> System<O> {
             return false;
         }
         if let Some(cost) = self.kernels[on.kernel].context_switch() {
-            self.charge(on, 2 * (cost.decision_ns + cost.switch_ns));
+            self.processors.charge(&mut self.kernels, on, 2 * (cost.decision_ns + cost.switch_ns));
         }
         self.decide(on, now_ns, Leaving::Move(to));
         true
@@ -253,12 +285,12 @@ impl<O: Observer> System<O> {
 
     /// Asks the policy what the CPU runs next, and switches to it.
     fn decide(&mut self, on: CpuRef, now_ns: u64, leaving: Leaving) {
-        let Some(pcpu) = self.pcpu(on) else { return };
-        self.settle(pcpu, now_ns);
+        let Some(pcpu) = self.kernels[on].pcpu else { return };
+        self.processors.settle(&mut self.kernels, pcpu, now_ns);
         let is_host = on.is_host();
         let before = self.kernels[on].current;
         if is_host && before.is_some() && !matches!(leaving, Leaving::Preempt | Leaving::YieldTo) {
-            self.charge_exit(pcpu);
+            self.processors.charge_exit(&mut self.kernels, pcpu);
         }
         let kernel = &mut self.kernels[on.kernel];
         match (before, leaving) {
@@ -306,7 +338,7 @@ impl<O: Observer> System<O> {
         if !is_host && dispatch.task.is_none() {
             self.vcpu_idles(on, pcpu, now_ns);
         }
-        self.refresh(pcpu);
+        self.processors.refresh(&self.kernels, pcpu);
     }
 
     /// Charges the CPU for deciding, and for the switch to `next` if there is one.
@@ -321,19 +353,19 @@ impl<O: Observer> System<O> {
         };
         match on.is_host() {
             true if kernel.policy().holds_locks_long() => {
-                self.lock_queue(on.cpu, on.cpu, decision_ns + switch_ns);
+                self.processors.lock_queue(&mut self.kernels, on.cpu, on.cpu, decision_ns + switch_ns);
             }
             true => {
-                self.lock_queue(on.cpu, on.cpu, decision_ns);
-                self.charge(on, switch_ns);
+                self.processors.lock_queue(&mut self.kernels, on.cpu, on.cpu, decision_ns);
+                self.processors.charge(&mut self.kernels, on, switch_ns);
             }
-            false => self.charge(on, decision_ns + switch_ns),
+            false => self.processors.charge(&mut self.kernels, on, decision_ns + switch_ns),
         }
         self.charge_locked(on);
     }
 
     fn take_off(&mut self, on: CpuRef, pcpu: CpuId, task: TaskId, now_ns: u64, leaving: Leaving) {
-        self.leave_caches(pcpu);
+        self.processors.leave_caches(&mut self.kernels, pcpu);
         let kernel = &mut self.kernels[on.kernel];
         let state = &mut kernel[task];
         let (next_state, kind) = match leaving {
@@ -363,8 +395,8 @@ impl<O: Observer> System<O> {
 
     /// Makes `next` the CPU's task; `before` has been taken off.
     fn switch(&mut self, on: CpuRef, pcpu: CpuId, before: Option<TaskId>, next: Option<TaskId>, now_ns: u64) {
-        self.processors[pcpu.index()].executes = None;
-        self.processors[pcpu.index()].burst_end_ns = NEVER;
+        self.processors[pcpu].executes = None;
+        self.processors[pcpu].burst_end_ns = NEVER;
         let kernel = &mut self.kernels[on.kernel];
         let cpu = &mut kernel[on.cpu];
         cpu.current = next;
@@ -375,7 +407,7 @@ impl<O: Observer> System<O> {
         let Some(task) = next else {
             cpu.tick_ns = NEVER;
             if on.is_host() {
-                self.rerate_siblings(pcpu, now_ns);
+                self.processors.rerate_siblings(&mut self.kernels, pcpu, now_ns);
             }
             return;
         };
@@ -385,7 +417,7 @@ impl<O: Observer> System<O> {
             kernel[on.cpu].tick_ns = tick_ns;
         }
         if before.is_none() && on.is_host() {
-            self.rerate_siblings(pcpu, now_ns);
+            self.processors.rerate_siblings(&mut self.kernels, pcpu, now_ns);
         }
         let kernel = &mut self.kernels[on.kernel];
         kernel.count_migration(task, on.cpu);
@@ -402,7 +434,7 @@ impl<O: Observer> System<O> {
         state.state = TaskState::Running;
         state.last_cpu = on.cpu;
         state.metrics.dispatches += 1;
-        let runs_ns = self.processors[pcpu.index()].settled_ns.max(now_ns);
+        let runs_ns = self.processors[pcpu].settled_ns.max(now_ns);
         state.metrics.longest_wait_ns = state.metrics.longest_wait_ns.max(state.waited_ns(runs_ns));
         let guest = state.guest();
         let woken_ns = std::mem::replace(&mut state.woken_ns, NEVER);
@@ -411,7 +443,7 @@ impl<O: Observer> System<O> {
             kernel.usage_mut().woke(group, runs_ns - woken_ns);
         }
         match guest {
-            None => self.execute(pcpu, on.kernel, task),
+            None => self.processors.execute(&mut self.kernels, pcpu, on.kernel, task),
             Some(guest) => self.vcpu_arrives(pcpu, guest, now_ns),
         }
         self.note(now_ns, EventKind::Start, on, task, None);

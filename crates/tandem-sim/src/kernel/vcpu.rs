@@ -23,24 +23,24 @@ impl<O: Observer> System<O> {
 
     /// Makes one CPU of a guest reschedule, from another or itself.
     pub(super) fn kick_vcpu(&mut self, cpu: CpuRef, by: CpuRef, now_ns: u64) {
-        let sender = self.pcpu(by);
+        let sender = self.kernels[by].pcpu;
         let mut arrives_ns = now_ns;
         let mut is_remote = false;
         if let Some(pcpu) = sender
             && cpu != by
         {
-            self.charge_exit(pcpu);
-            is_remote = self.pcpu(cpu).is_some();
+            self.processors.charge_exit(&mut self.kernels, pcpu);
+            is_remote = self.kernels[cpu].pcpu.is_some();
             if is_remote {
-                let sent_ns = self.processors[pcpu.index()].settled_ns;
-                arrives_ns = sent_ns + self.costs.ipi.map_or(0, |cost| cost.delivery_ns);
+                let sent_ns = self.processors[pcpu].settled_ns;
+                arrives_ns = sent_ns + self.processors.costs.ipi.map_or(0, |cost| cost.delivery_ns);
             }
         }
         let state = &mut self.kernels[cpu];
         state.resched_ns = state.resched_ns.min(arrives_ns);
         state.kicked_from_afar |= is_remote;
         match state.pcpu {
-            Some(pcpu) => self.refresh(pcpu),
+            Some(pcpu) => self.processors.refresh(&self.kernels, pcpu),
             None => self.wake_vcpu(cpu, now_ns, sender),
         }
     }
@@ -48,13 +48,13 @@ impl<O: Observer> System<O> {
     /// Interrupts one CPU of a guest, which is not idle, from another one that runs: sent by way of the host, taken when
     /// that CPU has a pCPU.
     pub fn interrupt_vcpu(&mut self, by: CpuRef, cpu: CpuRef, what: TimerTarget, now_ns: u64) {
-        let Some(sender) = self.pcpu(by) else { return };
-        self.charge_exit(sender);
-        let delivery_ns = self.costs.ipi.map_or(0, |cost| cost.delivery_ns);
-        let arrives_ns = self.settled_ns(sender).max(now_ns) + delivery_ns;
+        let Some(sender) = self.kernels[by].pcpu else { return };
+        self.processors.charge_exit(&mut self.kernels, sender);
+        let delivery_ns = self.processors.costs.ipi.map_or(0, |cost| cost.delivery_ns);
+        let arrives_ns = self.processors.settled_ns(sender).max(now_ns) + delivery_ns;
         self.arm(cpu, arrives_ns, what);
-        if let Some(pcpu) = self.pcpu(cpu) {
-            self.refresh(pcpu);
+        if let Some(pcpu) = self.kernels[cpu].pcpu {
+            self.processors.refresh(&self.kernels, pcpu);
         }
     }
 
@@ -64,7 +64,7 @@ impl<O: Observer> System<O> {
         let state = &self.kernels.host()[vcpu];
         if state.state == TaskState::Blocked {
             let by = by.unwrap_or(state.last_cpu);
-            self.settle(by, now_ns);
+            self.processors.settle(&mut self.kernels, by, now_ns);
             self.wake(vcpu, now_ns, CpuRef::host(by), false);
         }
     }
@@ -81,7 +81,7 @@ impl<O: Observer> System<O> {
         if next_ns != NEVER {
             self.arm(host, next_ns, TimerTarget::Task(vcpu));
         }
-        let idle_ns = self.processors[pcpu.index()].settled_ns;
+        let idle_ns = self.processors[pcpu].settled_ns;
         self.block(host, now_ns);
         // The guest's own code on the way there is no sleep.
         self.kernels.host_mut()[vcpu].blocked_since_ns = idle_ns;
@@ -96,43 +96,26 @@ impl<O: Observer> System<O> {
         })
     }
 
-    /// The vCPU wants a pCPU from now on.
-    pub(super) fn vcpu_deprived(&mut self, cpu: CpuRef, now_ns: u64) {
-        self.kernels[cpu].deprived_since_ns = now_ns;
-    }
-
-    /// Accounts for the time that was stolen from a guest's CPU up to now, and tells the guest.
-    pub(super) fn settle_stolen(&mut self, cpu: CpuRef, now_ns: u64) {
-        let kernel = &mut self.kernels[cpu.kernel];
-        let state = &mut kernel[cpu.cpu];
-        if state.deprived_since_ns == NEVER {
-            return;
-        }
-        let stolen_ns = now_ns - state.deprived_since_ns;
-        state.deprived_since_ns = now_ns;
-        kernel.account_stolen(cpu.cpu, stolen_ns);
-    }
-
     /// The vCPU on the pCPU leaves it, in this state.
     pub(super) fn vcpu_leaves(&mut self, pcpu: CpuId, state: TaskState, now_ns: u64) {
-        if let Some(cpu) = self.processors[pcpu.index()].guest.take() {
+        if let Some(cpu) = self.processors[pcpu].guest.take() {
             self.kernels[cpu].pcpu = None;
             if state == TaskState::Runnable {
-                self.vcpu_deprived(cpu, now_ns);
+                self.kernels[cpu].deprived_since_ns = now_ns;
             }
         }
     }
 
     /// The vCPU gets the pCPU: what ran on it goes on, or the guest looks for something to run.
     pub(super) fn vcpu_arrives(&mut self, pcpu: CpuId, cpu: CpuRef, now_ns: u64) {
-        self.settle_stolen(cpu, now_ns);
-        self.processors[pcpu.index()].guest = Some(cpu);
+        self.kernels[cpu.kernel].settle_stolen(cpu.cpu, now_ns);
+        self.processors[pcpu].guest = Some(cpu);
         let state = &mut self.kernels[cpu];
         state.deprived_since_ns = NEVER;
         state.spinning = Spinning::default();
         state.pcpu = Some(pcpu);
         match state.current {
-            Some(task) => self.execute(pcpu, cpu.kernel, task),
+            Some(task) => self.processors.execute(&mut self.kernels, pcpu, cpu.kernel, task),
             None => state.resched_ns = state.resched_ns.min(now_ns),
         }
     }

@@ -29,12 +29,11 @@ mod filter;
 mod scan;
 
 use super::memory_state::PAGE_BYTES;
-use super::{CpuRef, MemoryState, System};
+use super::{CpuRef, Kernels, MemoryState, Processors};
 use crate::metrics::NumaMetrics;
 use crate::policy::{NodePreference, Policy};
 use crate::program::code::ProfileId;
 use crate::scenario::{PolicySettings, Scenario};
-use crate::trace::Observer;
 use faults::{Group, TaskFaults};
 use filter::Touched;
 use scan::Scan;
@@ -191,57 +190,59 @@ impl Balanced {
     }
 }
 
-impl<O: Observer> System<O> {
-    /// A tick on a CPU of the host whose time is settled: the task on it has touched pages, and marks others.
+impl NumaBalancing {
+    /// A tick on a CPU of the host whose time is settled: the task on it has touched pages, and marks others. The policy may ask for
+    /// something.
     #[cold]
-    pub(super) fn balance_numa(&mut self, pcpu: CpuId, now_ns: u64) {
-        let on = CpuRef::host(pcpu);
-        let Some(task) = self.kernels.host()[pcpu].current else { return };
-        let Some(mut numa) = self.numa.take() else { return };
-        let state = &self.kernels.host()[task];
+    pub fn tick(&mut self, kernels: &mut Kernels, processors: &mut Processors, pcpu: CpuId, now_ns: u64) {
+        let Some(task) = kernels.host()[pcpu].current else { return };
+        let state = &kernels.host()[task];
         let (vm, run_ns) = (state.vm, state.metrics.run_ns);
-        numa.tasks[task.index()].ran(run_ns);
-        let touched = self.touched(&mut numa, pcpu, vm, task);
-        let faulted = numa.touch(&mut self.memory, touched);
-        if let Some(cost) = self.costs.numa_fault {
-            let move_ns = cost.move_ns(self.machine.hardware(), PAGE_BYTES);
+        self.tasks[task.index()].ran(run_ns);
+        let touched = self.touched(kernels, processors, pcpu, vm, task);
+        let faulted = self.touch(&mut processors.memory, touched);
+        if let Some(cost) = processors.costs.numa_fault {
+            let move_ns = cost.move_ns(processors.machine.hardware(), PAGE_BYTES);
             let cost_ns = faulted.faults * cost.fault_ns as f64 + faulted.migrated * move_ns as f64;
-            self.charge(on, cost_ns as u64);
+            processors.charge(kernels, CpuRef::host(pcpu), cost_ns as u64);
         }
-        let wish = if faulted.faults > 0.0 { numa.preference(vm, task, now_ns) } else { None };
-        let group = &numa.groups[vm.index()];
-        let (pages, shares) = (self.memory.pages(vm), self.memory.shares(vm));
-        let state = &mut numa.tasks[task.index()];
+        let wish = if faulted.faults > 0.0 { self.preference(vm, task, now_ns) } else { None };
+        let group = &self.groups[vm.index()];
+        let (pages, shares) = (processors.memory.pages(vm), processors.memory.shares(vm));
+        let state = &mut self.tasks[task.index()];
         state.scan.tick(group, pages, shares, state.run_ns, now_ns);
         if let Some(wish) = wish {
-            let kernel = &mut self.kernels.host_mut();
-            let settled = kernel.ask(now_ns, |policy, ctx| policy.prefer_node(ctx, pcpu, task, wish));
-            numa.tasks[task.index()].preferred = settled;
+            let host = kernels.host_mut();
+            let settled = host.ask(now_ns, |policy, ctx| policy.prefer_node(ctx, pcpu, task, wish));
+            self.tasks[task.index()].preferred = settled;
         }
-        self.numa = Some(numa);
-        self.charge_queues(on);
-        self.deliver_kicks(on, now_ns);
     }
 
     /// What the task on the CPU has touched since its last tick. Its faults have kept it from touching more.
-    fn touched(&self, numa: &mut NumaBalancing, pcpu: CpuId, vm: VmId, task: TaskId) -> Touched {
-        let state = &mut numa.tasks[task.index()];
-        let tick_ns = self.kernels.host().policy().tick_period_ns();
+    fn touched(
+        &mut self,
+        kernels: &Kernels,
+        processors: &Processors,
+        pcpu: CpuId,
+        vm: VmId,
+        task: TaskId,
+    ) -> Touched {
+        let state = &mut self.tasks[task.index()];
+        let tick_ns = kernels.host().policy().tick_period_ns();
         let ran_ns = state.pending_ns.min(tick_ns);
         state.pending_ns -= ran_ns;
-        let processor = &self.processors[pcpu.index()];
-        let profile = processor.executes.map_or(ProfileId::NONE, |task| self.kernels[task].profile);
+        let processor = &processors[pcpu];
+        let profile = processor.executes.map_or(ProfileId::NONE, |task| kernels[task].profile);
         let touches_per_ns =
-            self.caches.profile(profile).memory_lines_per_us / 1e3 / processor.speed.steady_slowdown;
-        let worst_ns = self
-            .costs
-            .numa_fault
-            .map_or(0.0, |cost| (cost.fault_ns + cost.move_ns(self.machine.hardware(), PAGE_BYTES)) as f64);
+            processors.caches.profile(profile).memory_lines_per_us / 1e3 / processor.speed.steady_slowdown;
+        let worst_ns = processors.costs.numa_fault.map_or(0.0, |cost| {
+            (cost.fault_ns + cost.move_ns(processors.machine.hardware(), PAGE_BYTES)) as f64
+        });
         let worst_per_ns = touches_per_ns * state.scan.marked_share() * worst_ns;
         Touched {
             vm,
             task,
-            node: self.machine.cpu(pcpu).node,
+            node: processors.machine.cpu(pcpu).node,
             touches: touches_per_ns * ran_ns as f64 / (1.0 + worst_per_ns),
             faults_max: if worst_ns > 0.0 { tick_ns as f64 / worst_ns } else { f64::INFINITY },
         }

@@ -1,10 +1,12 @@
-//! What the scheduler's decisions cost: instructions, and queued tasks that were visited under a queue's lock.
+//! What the scheduler's decisions cost: instructions, and queued tasks that were visited under a queue's
+//! lock.
 //!
-//! A wake-up is `select_cpu` and what comes of `enqueue`; a dispatch all that a CPU runs to choose what comes next. The search
-//! of the kernel's own for a task that may run on a CPU counts as the scheduler's, whose queue it is.
+//! A wake-up is `select_cpu` and what comes of `enqueue`; a dispatch all that a CPU runs to choose what comes
+//! next. The search of the kernel's own for a task that may run on a CPU counts as the scheduler's, whose
+//! queue it is.
 //!
-//! Limits: instructions are counted by the interpreter alone ([`super::SchedExtSettings::counting`]); in machine code they are
-//! 0.
+//! Limits: instructions are counted by the interpreter alone ([`super::SchedExtSettings::counting`]); in
+//! machine code they are 0.
 
 use crate::metrics::{DecisionCost, SchedulerCosts};
 use tandem_ebpf::{FunctionId, Image};
@@ -45,8 +47,8 @@ impl Costs {
         self.instructions += spent[0];
     }
 
-    /// What is spent from now on, after so many visits, is that of another decision. A wake-up has two parts, and goes on with the
-    /// second.
+    /// What is spent from now on, after so many visits, is that of another decision. A wake-up has two parts,
+    /// and goes on with the second.
     pub fn begin(&mut self, visited: u64) {
         (self.instructions, self.visited_before) = (0, visited);
     }

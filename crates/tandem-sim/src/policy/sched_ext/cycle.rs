@@ -10,9 +10,11 @@ use super::types::{
 };
 use tandem_machine::ids::TaskId;
 
-/// Rounds of `dispatch` that insert tasks which cannot run here, before the CPU gives up (`SCX_DSP_MAX_LOOPS`).
+/// Rounds of `dispatch` that insert tasks which cannot run here, before the CPU gives up
+/// (`SCX_DSP_MAX_LOOPS`).
 const DISPATCH_ROUNDS_MAX: usize = 32;
-/// Rounds in which tasks of a local queue are enqueued again and come back to it (`SCX_REENQ_LOCAL_MAX_REPEAT`).
+/// Rounds in which tasks of a local queue are enqueued again and come back to it
+/// (`SCX_REENQ_LOCAL_MAX_REPEAT`).
 const REENQUEUE_ROUNDS_MAX: usize = 256;
 
 /// What a CPU does next.
@@ -70,8 +72,8 @@ impl Scheduler {
         }
     }
 
-    /// A task that ran and has slice left is put where it waits for the CPU: at the head of the local queue; one that is to run at
-    /// once is enqueued again instead (`put_prev_task_scx()`).
+    /// A task that ran and has slice left is put where it waits for the CPU: at the head of the local queue;
+    /// one that is to run at once is enqueued again instead (`put_prev_task_scx()`).
     pub fn put_aside(&mut self, task: TaskId, cpu: usize) {
         let (queues, state) = self.queues();
         match queues.tasks()[task].is_immediate {
@@ -199,7 +201,8 @@ impl Scheduler {
         if goes_idle || put_back_ns == 0 {
             return self.give(task, if goes_idle { SCX_ENQ_LAST } else { 0 });
         }
-        // It is on its way until the decision is over: CPUs that decide at the same time do not find it in a queue.
+        // It is on its way until the decision is over: CPUs that decide at the same time do not find it in a
+        // queue.
         let at_ns = self.kernel.now_ns() + put_back_ns;
         self.kernel.timers_mut().return_at(at_ns, task);
     }
@@ -214,7 +217,8 @@ impl Scheduler {
         }
     }
 
-    /// Moves a task that runs on a CPU where it may not any longer, as the kernel's stopper does; whether it was one.
+    /// Moves a task that runs on a CPU where it may not any longer, as the kernel's stopper does; whether it
+    /// was one.
     pub fn leave_if_forbidden(&mut self, task: TaskId, cpu: usize) -> bool {
         let (kernel, state) = self.parts();
         if kernel.run_queues().tasks().may_run(state, task, cpu) {
@@ -228,7 +232,8 @@ impl Scheduler {
         true
     }
 
-    /// Enqueues the tasks of queues anew where the scheduler has asked for that, or they cannot run at once (`reenq_local()`).
+    /// Enqueues the tasks of queues anew where the scheduler has asked for that, or they cannot run at once
+    /// (`reenq_local()`).
     pub fn reenqueue(&mut self) {
         for _ in 0..REENQUEUE_ROUNDS_MAX {
             let asked = self.kernel.run_queues_mut().pending().take_reenqueues();

@@ -1,26 +1,29 @@
 //! Compiled schedulers for Linux's sched_ext, as policies.
 //!
-//! Problem: what is simulated should be what is deployed, so the object file that the kernel loads has to run here, and the
-//! kernel around it (`kernel/sched/ext.c`) has to behave as it does there.
+//! Problem: what is simulated should be what is deployed, so the object file that the kernel loads has to run
+//! here, and the kernel around it (`kernel/sched/ext.c`) has to behave as it does there.
 //!
-//! Approach: [`tandem_ebpf`] runs the object, and this module is the rest. The kernel ([`kernel`]) has the state of tasks, CPUs,
-//! dispatch queues and cgroups, shows programs the structures that they look into ([`types`]), and carries out the functions
-//! that they call ([`functions`]). A [`scheduler`] is an instance of the object with its kernel. The cycle of callbacks
-//! ([`cycle`], [`questions`]) is: `select_cpu`, `runnable` and `enqueue` where a task wakes; where a CPU decides, the running
-//! task first, if it has slice left, then its local queue, the global one, `dispatch`, and the task that ran, in that order;
-//! `stopping` and `running` around a switch; `tick`, where slices end. The task that ran comes into a queue a moment after the
-//! choice of the next one, so that CPUs which decide at the same tick do not find each other's.
+//! Approach: [`tandem_ebpf`] runs the object, and this module is the rest. The kernel ([`kernel`]) has the
+//! state of tasks, CPUs, dispatch queues and cgroups, shows programs the structures that they look into
+//! ([`types`]), and carries out the functions that they call ([`functions`]). A [`scheduler`] is an instance
+//! of the object with its kernel. The cycle of callbacks ([`cycle`], [`questions`]) is: `select_cpu`,
+//! `runnable` and `enqueue` where a task wakes; where a CPU decides, the running task first, if it has slice
+//! left, then its local queue, the global one, `dispatch`, and the task that ran, in that order; `stopping`
+//! and `running` around a switch; `tick`, where slices end. The task that ran comes into a queue a moment
+//! after the choice of the next one, so that CPUs which decide at the same tick do not find each other's.
 //! Each kernel of a scenario has an instance of its own, with memory and maps of its own.
 //!
 //! What a scheduler does wrong (an access outside of its memory, a task sent where it may not run, a call of
 //! `scx_bpf_error()`) ends the run with a message: the kernel would unload it.
 //!
-//! What happens around the scheduler comes from the scenario: settings of cgroups and tasks change ([`world`]), higher classes
-//! take CPUs, CPUs go offline and come back ([`away`]), and it is loaded again ([`reload`]). [`cost`] has what decisions cost.
+//! What happens around the scheduler comes from the scenario: settings of cgroups and tasks change
+//! ([`world`]), higher classes take CPUs, CPUs go offline and come back ([`away`]), and it is loaded again
+//! ([`reload`]). [`cost`] has what decisions cost.
 //!
-//! Limits: decisions cost what Linux's cost, whatever the scheduler computes; its queues' locks cost nothing. The tasks of a
-//! guest are all in the root cgroup. The kernel enforces no CPU bandwidth, and no core scheduling. A running task whose affinity
-//! changes is not stopped and started for that. The CPUs run at one frequency.
+//! Limits: decisions cost what Linux's cost, whatever the scheduler computes; its queues' locks cost nothing.
+//! The tasks of a guest are all in the root cgroup. The kernel enforces no CPU bandwidth, and no core
+//! scheduling. A running task whose affinity changes is not stopped and started for that. The CPUs run at one
+//! frequency.
 
 mod away;
 mod callbacks;
@@ -68,8 +71,8 @@ pub struct SchedExt {
 }
 
 impl SchedExt {
-    /// The scheduler for a kernel with these CPUs, tasks and groups of tasks. What goes wrong is reported with
-    /// the first question, as [`Context::failure`](crate::policy::Context::failure).
+    /// The scheduler for a kernel with these CPUs, tasks and groups of tasks. What goes wrong is reported
+    /// with the first question, as [`Context::failure`](crate::policy::Context::failure).
     pub fn new(
         settings: &SchedExtSettings,
         machine: &Arc<Machine>,
@@ -87,8 +90,8 @@ impl SchedExt {
         Self { settings, scheduler, kicks: 0, wakeups: 0, decisions: 0, counted_before: Vec::new() }
     }
 
-    /// Something happens on a CPU, or comes from outside of all of them: lets the kernel around the scheduler act, and passes on
-    /// what comes of it. `None`: there is no scheduler.
+    /// Something happens on a CPU, or comes from outside of all of them: lets the kernel around the scheduler
+    /// act, and passes on what comes of it. `None`: there is no scheduler.
     #[inline]
     fn act_from<R>(
         &mut self,

@@ -222,7 +222,8 @@ impl Policy for SchedExt {
             let (kernel, state) = scheduler.parts();
             kernel.account(state, at);
             let queues = kernel.run_queues();
-            // As kernels do that are not built to account exactly: what runs at a tick has run since the last one.
+            // As kernels do that are not built to account exactly: what runs at a tick has run since the last
+            // one.
             queues.tasks().add(state, task, field!(Task, utime), period_ns);
             let steal = queues.cpu(at).steal;
             if steal != 0 {

@@ -1,8 +1,8 @@
-//! A scheduler is unloaded and loaded again: it is told that all tasks and cgroups end, its maps and queues go, and another one
-//! of the same code begins with what is there.
+//! A scheduler is unloaded and loaded again: all tasks and cgroups end for it, its maps and queues
+//! go, and another one of the same code begins with what is there.
 //!
-//! Tasks keep what is the kernel's of them. Between the two, they would be the kernel's own scheduler's; that takes no time
-//! here.
+//! Tasks keep what is the kernel's of them. Between the two, they would be the kernel's own scheduler's; that
+//! takes no time here.
 
 use super::kernel::{Purpose, TaskState};
 use super::scheduler::Scheduler;
@@ -64,7 +64,8 @@ impl Scheduler {
             self.call(self.kernel.callbacks().disable, Purpose::Other, &[address]);
             self.call(self.kernel.callbacks().exit_task, Purpose::Other, &[address, arguments]);
         }
-        // The other way round, each cgroup still comes after what is below it (`css_for_each_descendant_post()`).
+        // The other way round, each cgroup still comes after what is below it
+        // (`css_for_each_descendant_post()`).
         for at in self.kernel.cgroups().in_order().into_iter().rev() {
             let arguments = [self.kernel.cgroups().get(at).address];
             self.call(self.kernel.callbacks().cgroup_exit, Purpose::Other, &arguments);
@@ -96,7 +97,8 @@ impl Scheduler {
             KEPT.iter().zip(kept).for_each(|(&field, &value)| queues.tasks().set(state, task, field, value));
         }
         self.kernel.run_queues_mut().tasks_mut().set_next_pid(next_pid);
-        // Those that wait are given to the scheduler at the end of the bypass mode, when it knows of all that run.
+        // Those that wait are given to the scheduler at the end of the bypass mode, when it knows of all that
+        // run.
         let queued = || survivors.iter().filter(|survivor| survivor.was_queued);
         for &Survivor { task, cpu, .. } in queued().filter(|survivor| survivor.ran) {
             self.go_on_running(task, cpu);

@@ -117,7 +117,8 @@ impl Scheduler {
         [self.instance.state().instructions(), self.kernel.run_queues().queues().visited()]
     }
 
-    /// Passes on what the callbacks have brought about: kicks, timers, complaints. Mostly nothing. How many kicks.
+    /// Passes on what the callbacks have brought about: kicks, timers, complaints. Mostly nothing. How many
+    /// kicks.
     #[inline]
     pub fn end(&mut self, ctx: &mut Context<'_>) -> usize {
         let is_quiet =

@@ -1,4 +1,5 @@
-//! How a scheduler starts: structures of the kernel are made, settings written, and the scheduler learns of cgroups and tasks.
+//! How a scheduler starts: structures of the kernel are made, settings written, and the scheduler learns of
+//! cgroups and tasks.
 
 use super::kernel::{CgroupState, Purpose};
 use super::scheduler::Scheduler;
@@ -37,8 +38,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A task begins to exist: its structure is made, and the scheduler initialises it. Without `cpu` it comes from the first one
-    /// that it may use.
+    /// A task begins to exist: its structure is made, and the scheduler initialises it. Without `cpu` it
+    /// comes from the first one that it may use.
     pub fn begin_task(
         &mut self,
         task: TaskId,
@@ -91,7 +92,8 @@ impl Scheduler {
     }
 }
 
-/// Fills the variables by which scx's headers name the constants of the kernel that runs: `__SCX_ENQ_HEAD` and the like.
+/// Fills the variables by which scx's headers name the constants of the kernel that runs: `__SCX_ENQ_HEAD`
+/// and the like.
 fn set_constants(settings: &SchedExtSettings, state: &mut State) -> Result<(), Fault> {
     let variables = &settings.code.image().variables;
     for constants in types::enums_of(settings.kernel).values() {

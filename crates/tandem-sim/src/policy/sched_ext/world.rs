@@ -1,5 +1,5 @@
-//! What happens around the scheduler while it runs: settings of cgroups and tasks change, higher scheduling classes take CPUs,
-//! CPUs go offline and come back, it is loaded again.
+//! What happens around the scheduler while it runs: settings of cgroups and tasks change, higher scheduling
+//! classes take CPUs, CPUs go offline and come back, it is loaded again.
 
 use super::kernel::Purpose;
 use super::{Ending, SchedExt, Taker};
@@ -36,7 +36,8 @@ impl SchedExt {
         });
     }
 
-    /// The nice value of a task has changed: it is taken out of where it is and put back, running or not (`set_user_nice()`).
+    /// The nice value of a task has changed: it is taken out of where it is and put back, running or not
+    /// (`set_user_nice()`).
     pub(crate) fn weight_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         let Some(cpu) = self.cpu_of_known(task) else { return };
         self.act(ctx, cpu, |scheduler, ctx| {
@@ -68,8 +69,8 @@ impl SchedExt {
         self.act(ctx, cpu.index(), |scheduler, _| scheduler.taken(cpu.index(), before, can_go_on, by));
     }
 
-    /// A CPU is about to go offline. Whether the scheduler goes on: without a callback for that, the kernel unloads it
-    /// (`handle_hotplug()`).
+    /// A CPU is about to go offline. Whether the scheduler goes on: without a callback for that, the kernel
+    /// unloads it (`handle_hotplug()`).
     pub(crate) fn goes_offline(&mut self, ctx: &mut Context<'_>, cpu: CpuId) -> bool {
         let goes_on = self.act(ctx, 0, |scheduler, _| {
             scheduler.kernel.run_queues_mut().cpu_mut(cpu.index()).is_offline = true;

@@ -1,7 +1,8 @@
 //! Cgroups as schedulers see them: the root, those of the scenario, and one for each VM.
 //!
-//! They are made in that order, have rising numbers, and are told to the scheduler parents first, each with all that is below it
-//! before the next one beside it, as the kernel walks them (`css_for_each_descendant_pre()`).
+//! They are made in that order, have rising numbers, and reach the scheduler parents first, each with
+//! all that is below it before the next one beside it, as the kernel walks them
+//! (`css_for_each_descendant_pre()`).
 
 use super::super::structures::{field, store};
 use super::super::types::{Cgroup, CssSet, KernfsNode, SignalStruct};
@@ -145,7 +146,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// The cgroups in the order in which the kernel tells of them.
+    /// The cgroups in the order in which the kernel walks them.
     pub fn in_order(&self) -> Vec<usize> {
         let mut children = vec![Vec::new(); self.groups.len()];
         for (at, cgroup) in self.groups.iter().enumerate().rev() {

@@ -52,8 +52,8 @@ impl IdleCpus {
         }
     }
 
-    /// The sets of last-level caches and nodes for the search, where the newest kernel considers them: caches if there are
-    /// several, nodes if they are not the same as caches.
+    /// The sets of last-level caches and nodes for the search, where the newest kernel considers them: caches
+    /// if there are several, nodes if they are not the same as caches.
     fn prepare_near(&mut self, state: &mut State, sets: &CpuSets) -> Result<(), Fault> {
         let machine = &self.machine;
         let cpu_count = machine.cpu_count();
@@ -169,7 +169,8 @@ impl IdleCpus {
         Ok(None)
     }
 
-    /// The same for a task that was on that CPU: in its last-level cache and node first, where the search considers them.
+    /// The same for a task that was on that CPU: in its last-level cache and node first, where the search
+    /// considers them.
     pub fn pick_near(
         &self,
         state: &mut State,

@@ -1,8 +1,10 @@
-//! Tasks that run at once where they are sent, or else are enqueued again (`SCX_ENQ_IMMED`, which Linux has since 7.1).
+//! Tasks that run at once where they are sent, or else are enqueued again (`SCX_ENQ_IMMED`, which Linux has
+//! since 7.1).
 //!
-//! A task with that flag stays in the local queue of a CPU only as the first one there, and only while the CPU has nothing else to
-//! run: neither a task of a higher class nor one of the scheduler's. If it runs and is interrupted, it does not come back to the
-//! queue either. In all these cases the scheduler is asked for it again, with `SCX_ENQ_REENQ`. The flag holds until then.
+//! A task with that flag stays in the local queue of a CPU only as the first one there, and only while the
+//! CPU has nothing else to run: neither a task of a higher class nor one of the scheduler's. If it runs and
+//! is interrupted, it does not come back to the queue either. In all these cases the scheduler is asked for
+//! it again, with `SCX_ENQ_REENQ`. The flag holds until then.
 
 use super::super::types::{
     SCX_ENQ_IMMED, SCX_ENQ_PREEMPT, SCX_TASK_IMMED, SCX_TASK_REENQ_IMMED, SCX_TASK_REENQ_KFUNC,
@@ -12,8 +14,8 @@ use tandem_ebpf::State;
 use tandem_machine::ids::TaskId;
 
 impl RunQueues {
-    /// A task has come into the local queue of a CPU: if it is to run at once and cannot, it is enqueued again when the callback is
-    /// over (`dsq_inc_nr()`).
+    /// A task has come into the local queue of a CPU: if it is to run at once and cannot, it is enqueued
+    /// again when the callback is over (`dsq_inc_nr()`).
     pub fn note_immediate(&mut self, state: &mut State, task: TaskId, cpu: usize, flags: u64) {
         if flags & SCX_ENQ_IMMED != 0 && !self.tasks[task].is_immediate {
             self.tasks[task].is_immediate = true;
@@ -34,14 +36,16 @@ impl RunQueues {
         }
     }
 
-    /// Whether a CPU runs a task at once that comes with these flags (`rq_is_open()`). While it decides that is not known yet.
+    /// Whether a CPU runs a task at once that comes with these flags (`rq_is_open()`). While it decides that
+    /// is not known yet.
     fn is_open(&self, cpu: usize, flags: u64) -> bool {
         let state = &self.cpus[cpu];
         let has_own = state.has_next || state.curr.is_some();
         state.in_balance || !state.is_away() && (!has_own || flags & SCX_ENQ_PREEMPT != 0)
     }
 
-    /// Those in the local queue of a CPU that were to run at once, and cannot, are enqueued again when the callback is over.
+    /// Those in the local queue of a CPU that were to run at once, and cannot, are enqueued again when the
+    /// callback is over.
     pub fn recall_immediate(&mut self, cpu: usize) {
         if self.cpus[cpu].immediate_count > 0 {
             self.pending.reenqueue(cpu, false);

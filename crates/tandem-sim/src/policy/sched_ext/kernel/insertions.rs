@@ -65,7 +65,8 @@ impl Insertions {
         self.asked.pop();
     }
 
-    /// Notes that a program wants a task in a queue; it gets there when the callback is over. False, with a complaint: it may not.
+    /// Notes that a program wants a task in a queue; it gets there when the callback is over. False, with a
+    /// complaint: it may not.
     pub fn ask(
         &mut self,
         run_queues: &mut RunQueues,
@@ -135,8 +136,8 @@ impl Insertions {
         count
     }
 
-    /// Moves the first task of a queue that may run on the CPU into its local queue, after what was asked for before; whether
-    /// there was one.
+    /// Moves the first task of a queue that may run on the CPU into its local queue, after what was asked for
+    /// before; whether there was one.
     pub fn consume(
         &mut self,
         run_queues: &mut RunQueues,
@@ -159,8 +160,8 @@ impl Insertions {
         }
     }
 
-    /// Moves a task that stands in a queue into another one, which a program on a CPU has named (`scx_bpf_dsq_move()`). False,
-    /// with a complaint: it may not go there.
+    /// Moves a task that stands in a queue into another one, which a program on a CPU has named
+    /// (`scx_bpf_dsq_move()`). False, with a complaint: it may not go there.
     pub fn move_to(
         &self,
         run_queues: &mut RunQueues,
@@ -182,7 +183,8 @@ impl Insertions {
         true
     }
 
-    /// The flags of an insertion as this kernel takes them; none, with a complaint, if it does not (`scx_vet_enq_flags()`).
+    /// The flags of an insertion as this kernel takes them; none, with a complaint, if it does not
+    /// (`scx_vet_enq_flags()`).
     fn vetted(&self, pending: &mut Pending, queue: u64, flags: u64) -> Option<u64> {
         if self.version < KernelVersion::V7_3 {
             return Some(flags & !SCX_ENQ_IMMED);

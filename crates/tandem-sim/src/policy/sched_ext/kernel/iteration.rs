@@ -12,8 +12,9 @@ use tandem_machine::ids::TaskId;
 const ENOENT: i64 = -2;
 const EINVAL: i64 = -22;
 
-/// Words of an iteration over a queue (`struct bpf_iter_scx_dsq`, six of them): the queue's position + 1 or 0 and the arrivals
-/// when it began, flags and where in the queue the last task stood, the place of that, and what the next move gives it.
+/// Words of an iteration over a queue (`struct bpf_iter_scx_dsq`, six of them): the queue's position + 1 or 0
+/// and the arrivals when it began, flags and where in the queue the last task stood, the place of that, and
+/// what the next move gives it.
 mod words {
     pub const QUEUE: u64 = 0;
     pub const FLAGS: u64 = 8;
@@ -92,8 +93,8 @@ impl Iteration {
         Ok(0)
     }
 
-    /// A program moves a task of the iteration's queue, by virtual time or not: gives the task what was noted for it, and returns it
-    /// with the flags of the move. `None`: it has gone.
+    /// A program moves a task of the iteration's queue, by virtual time or not: gives the task what was noted
+    /// for it, and returns it with the flags of the move. `None`: it has gone.
     pub fn prepare_move(
         self,
         run_queues: &RunQueues,

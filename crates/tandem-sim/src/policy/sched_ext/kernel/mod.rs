@@ -1,9 +1,9 @@
 //! The kernel around a scheduler: what it knows of tasks and CPUs, and what it does for programs.
 //!
-//! Each part owns its state: tasks and their structures ([`tasks`]), dispatch queues ([`queues`]), and who is where
-//! ([`run_queues`]); sets of CPUs in memory ([`sets`]) and those of idle ones ([`idle`]); [`cgroups`], [`timers`], and
-//! [`insertions`]. What callbacks bring about waits in [`pending`]. [`ScxKernel`] has them all, and answers the calls of programs
-//! ([`calls`]).
+//! Each part owns its state: tasks and their structures ([`tasks`]), dispatch queues ([`queues`]), which task
+//! is where ([`run_queues`]), sets of CPUs in memory ([`sets`]) and those of idle ones ([`idle`]), cgroups,
+//! timers, and insertions. What callbacks bring about waits in [`pending`]. [`ScxKernel`] puts them together,
+//! and answers the calls of programs ([`calls`]): there are as many as the kernel has functions.
 
 mod calls;
 mod cgroups;
@@ -111,7 +111,8 @@ impl ScxKernel {
         }
     }
 
-    /// The scheduler is unloaded: what was its goes, what is the kernel's stays. A complaint is still to be reported.
+    /// The scheduler is unloaded: what was its goes, what is the kernel's stays. A complaint is still to be
+    /// reported.
     pub fn unload(&mut self) {
         let cpus = self.run_queues.cpus.iter().map(CpuState::without_scheduler).collect();
         let queues = Queues::new(&self.machine, self.run_queues.queues.visited());

@@ -1,5 +1,5 @@
-//! Maps whose keys are numbers that a scheduler or the kernel chose: nobody chooses them to collide, so that a hash may be
-//! cheap. Nothing depends on the order in them.
+//! Maps whose keys are numbers that a scheduler or the kernel chose: nobody chooses them to collide, so that
+//! a hash may be cheap. Nothing depends on the order in them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,7 +7,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A map by number.
 pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// The hash of a number: its product with an odd number without a pattern, the upper half of which depends on all bits.
+/// The hash of a number: its product with an odd number without a pattern, the upper half of which depends on
+/// all bits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NumberHasher(u64);
 

@@ -9,7 +9,8 @@ pub struct Pending {
     kicks: Vec<(usize, u64)>,
     /// CPUs that are to reschedule.
     reschedules: Vec<CpuId>,
-    /// Queues, by position, whose tasks are to be enqueued again: all of them, or those that were to run at once and cannot.
+    /// Queues, by position, whose tasks are to be enqueued again: all of them, or those that were to run at
+    /// once and cannot.
     reenqueues: Vec<(usize, bool)>,
     /// What the scheduler complained of, or did wrong, first.
     complaint: Option<String>,

@@ -1,7 +1,8 @@
 //! Dispatch queues (DSQs).
 //!
-//! A queue is in order of arrival, or of virtual time; either way each task has a key that says where it stands, so that
-//! a task is found by bisection, and an iteration goes on after whatever happened to the queue.
+//! A queue is in order of arrival, or of virtual time; either way each task has a key that says where it
+//! stands, so that a task is found by bisection, and an iteration goes on after whatever happened to the
+//! queue.
 
 use std::collections::VecDeque;
 use tandem_machine::ids::TaskId;
@@ -69,8 +70,8 @@ impl Queue {
         place
     }
 
-    /// Puts a task behind those with no later virtual time; returns its place. Virtual times wrap, so they compare as signed
-    /// numbers, as far as they are less than half of all numbers from 0.
+    /// Puts a task behind those with no later virtual time; returns its place. Virtual times wrap, so they
+    /// compare as signed numbers, as far as they are less than half of all numbers from 0.
     pub fn insert(&mut self, task: TaskId, vtime: u64) -> Place {
         self.order = Some(Order::Vtime);
         self.arrivals += 1;
@@ -106,8 +107,8 @@ impl Queue {
         self.arrivals
     }
 
-    /// The next task of an iteration that came before it began, with its index and place: after (or, backwards, before) the
-    /// last one, whose index was this unless the queue has changed since.
+    /// The next task of an iteration that came before it began, with its index and place: after (or,
+    /// backwards, before) the last one, whose index was this unless the queue has changed since.
     pub fn next(
         &self,
         after: Option<(usize, Place)>,

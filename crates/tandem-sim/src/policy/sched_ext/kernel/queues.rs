@@ -20,7 +20,7 @@ pub struct Queues {
     queues: Vec<Queue>,
     /// Positions of the scheduler's own, by number.
     own: NumberMap<u64, usize>,
-    /// Queued tasks that were looked at, or passed by, under the locks of queues.
+    /// Queued tasks that were visited, or passed by, under the locks of queues.
     visited: u64,
 }
 
@@ -111,8 +111,9 @@ impl Queues {
         id == SCX_DSQ_LOCAL || id & SCX_DSQ_LOCAL_ON == SCX_DSQ_LOCAL_ON
     }
 
-    /// The position of a queue by its number: one of the scheduler's own, a CPU's, or a global one. `local` is the CPU whose
-    /// local queue is meant where the number does not say, and `global` the one from whose node it is.
+    /// The position of a queue by its number: one of the scheduler's own, a CPU's, or a global one. `local`
+    /// is the CPU whose local queue is meant where the number does not say, and `global` the one from whose
+    /// node it is.
     pub fn named(&self, id: u64, local: usize, global: usize) -> Result<usize, NoQueue> {
         match id {
             SCX_DSQ_LOCAL => Ok(local),
@@ -173,13 +174,13 @@ impl Queues {
         found.map(|(_, task)| task)
     }
 
-    /// So many queued tasks were looked at, or passed by.
+    /// So many queued tasks were visited, or passed by.
     #[inline]
     pub fn visit(&mut self, tasks: u64) {
         self.visited += tasks;
     }
 
-    /// Queued tasks that were looked at, or passed by, up to now.
+    /// Queued tasks that were visited, or passed by, up to now.
     pub fn visited(&self) -> u64 {
         self.visited
     }

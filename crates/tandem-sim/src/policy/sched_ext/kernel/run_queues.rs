@@ -1,4 +1,5 @@
-//! Which task is where: the CPUs, the tasks that run on them and belong to them, and the queues in which tasks wait.
+//! Which task is where: the CPUs, the tasks that run on them and belong to them, and the queues in which
+//! tasks wait.
 
 use super::super::structures::{field, store, word};
 use super::super::types::{
@@ -154,8 +155,8 @@ impl RunQueues {
         self.cpus[cpu].curr = task;
     }
 
-    /// The position of a queue that a program names for a task; what it names is gone or never was: the global queue, and a
-    /// complaint.
+    /// The position of a queue that a program names for a task; what it names is gone or never was: the
+    /// global queue, and a complaint.
     pub fn queue_named(&mut self, id: u64, task: TaskId, local: usize) -> usize {
         let cpu = self.tasks[task].cpu;
         let message = match self.queues.named(id, local, cpu) {
@@ -174,8 +175,8 @@ impl RunQueues {
         self.queues.global_of(self.tasks[task].cpu)
     }
 
-    /// Puts a task that is nowhere into a queue; one that is to go to the local queue of a CPU where it may not run goes to the
-    /// global one, with a complaint.
+    /// Puts a task that is nowhere into a queue; one that is to go to the local queue of a CPU where it may
+    /// not run goes to the global one, with a complaint.
     pub fn join(&mut self, state: &mut State, task: TaskId, mut position: usize, flags: u64) {
         if self.queues.is_local(position)
             && self.tasks[task].cpu != position
@@ -202,7 +203,8 @@ impl RunQueues {
         }
     }
 
-    /// A task has come into the local queue of a CPU: it belongs there now, and the CPU may have to reschedule.
+    /// A task has come into the local queue of a CPU: it belongs there now, and the CPU may have to
+    /// reschedule.
     fn joined_local(&mut self, state: &mut State, task: TaskId, cpu: usize, flags: u64) {
         self.move_to_cpu(state, task, cpu);
         if self.cpus[cpu].in_balance || self.cpus[cpu].is_away() {
@@ -263,7 +265,8 @@ impl RunQueues {
         matches!(self.tasks[task].custody, Custody::Queue(at, _) if at == position)
     }
 
-    /// Moves the first task of a queue that may run on the CPU into its local queue (`scx_bpf_dsq_move_to_local()`).
+    /// Moves the first task of a queue that may run on the CPU into its local queue
+    /// (`scx_bpf_dsq_move_to_local()`).
     pub fn move_first(&mut self, state: &mut State, position: usize, cpu: usize, flags: u64) -> bool {
         let tasks = &self.tasks;
         let Some(task) = self.queues.find(position, |task| tasks.may_run(state, task, cpu)) else {

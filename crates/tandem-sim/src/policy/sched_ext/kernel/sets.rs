@@ -174,8 +174,8 @@ impl CpuSets {
         Ok(first.unwrap_or(self.cpu_count) as u64)
     }
 
-    /// A CPU in both sets, another one each time than the `last` one (`cpumask_any_and_distribute()`); none: a number beyond
-    /// all CPUs.
+    /// A CPU in both sets, another one each time than the `last` one (`cpumask_any_and_distribute()`); none:
+    /// a number beyond all CPUs.
     pub fn distribute(&self, state: &State, last: &mut usize, a: u64, b: u64) -> Result<usize, Fault> {
         let next = first_and_from(&state.memory, a, b, self.words, *last + 1)?;
         if let Some(next) = next {

@@ -1,4 +1,5 @@
-//! The tasks of the scheduler: their structures, which programs see, and what the kernel keeps of them besides.
+//! The tasks of the scheduler: their structures, which programs see, and what the kernel keeps of them
+//! besides.
 
 use super::super::structures::{Field, TaskBlock, field};
 use super::super::types::{SCX_SLICE_DFL, SignalStruct, Task};
@@ -42,7 +43,8 @@ pub struct TaskState {
     pub direct: Option<(u64, u64)>,
     /// It can run: queued or running.
     pub is_queued: bool,
-    /// It is to run at once where it was sent, or to be enqueued again: until it is enqueued anew (`SCX_TASK_IMMED`).
+    /// It is to run at once where it was sent, or to be enqueued again: until it is enqueued anew
+    /// (`SCX_TASK_IMMED`).
     pub is_immediate: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Timers of programs, and tasks that come into a queue a moment after they have run: both are alarms of the policy's, with
-//! tokens.
+//! Timers of programs, and tasks that come into a queue a moment after they have run: both are alarms of the
+//! policy's, with tokens.
 
 use super::number_map::NumberMap;
 use tandem_machine::ids::TaskId;
@@ -67,7 +67,7 @@ impl Timers {
         self.returning.push((token, task));
     }
 
-    /// The task that returns at the alarm, which it is not waited for any longer.
+    /// Takes the task that returns at the alarm.
     pub fn returned(&mut self, token: u32) -> Option<TaskId> {
         let at = self.returning.iter().position(|&(other, _)| other == token)?;
         Some(self.returning.swap_remove(at).1)

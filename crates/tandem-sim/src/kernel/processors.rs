@@ -1,0 +1,226 @@
+//! The processors of a machine, while they execute what kernels have put on them: clocks, and what the
+//! kernels' code costs.
+
+use super::caches::Caches;
+use super::cpu::Processor;
+use super::run_queue_locks::QueueLocks;
+use super::{CpuRef, Kernels, MemoryState, SharedState, TaskRef};
+use crate::cost::CostModels;
+use crate::engine::event_queue::{EventQueue, NEVER};
+use crate::policy::linux::SpinLockKind;
+use crate::policy::pause_loop::PauseLoop;
+use crate::program::MemoryProfile;
+use crate::scenario::VmKind;
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+use tandem_machine::Machine;
+use tandem_machine::ids::CpuId;
+
+/// The processors, with the caches, the memory and the locks that they share. Indexed by pCPU.
+pub(crate) struct Processors {
+    pub(super) machine: Arc<Machine>,
+    pub(super) costs: CostModels,
+    pub(super) list: Vec<Processor>,
+    /// The other threads of each processor's core.
+    pub(super) siblings: Vec<Box<[CpuId]>>,
+    /// The locks of the host's run queues.
+    pub(super) locks: QueueLocks,
+    pub(super) caches: Caches,
+    pub(super) memory: MemoryState,
+    pub(super) shared: SharedState,
+    /// What the host does about vCPUs that spin.
+    pub(super) pause_loop: Option<PauseLoop>,
+    /// The next event of each processor; the engine's own sources of events follow them.
+    pub(super) queue: EventQueue,
+}
+
+impl Index<CpuId> for Processors {
+    type Output = Processor;
+
+    #[inline]
+    fn index(&self, pcpu: CpuId) -> &Processor {
+        &self.list[pcpu.index()]
+    }
+}
+
+impl IndexMut<CpuId> for Processors {
+    #[inline]
+    fn index_mut(&mut self, pcpu: CpuId) -> &mut Processor {
+        &mut self.list[pcpu.index()]
+    }
+}
+
+/// The parts that processors are made of.
+pub(crate) struct ProcessorParts {
+    pub machine: Arc<Machine>,
+    pub costs: CostModels,
+    pub profiles: Vec<Arc<MemoryProfile>>,
+    pub memory: MemoryState,
+    pub shared: SharedState,
+    pub pause_loop: Option<PauseLoop>,
+    /// How the locks of the host's run queues work.
+    pub lock_kind: SpinLockKind,
+    /// Sources of events besides the processors.
+    pub extra_sources: usize,
+}
+
+impl Processors {
+    /// They execute nothing yet.
+    pub fn new(parts: ProcessorParts) -> Self {
+        let ProcessorParts { machine, costs, profiles, memory, shared, pause_loop, lock_kind, extra_sources } =
+            parts;
+        let count = machine.cpu_count();
+        let siblings = (0..count)
+            .map(CpuId::from)
+            .map(|cpu| machine.siblings(cpu).iter().filter(|&other| other != cpu).collect());
+        Self {
+            list: vec![Processor::new(); count],
+            siblings: siblings.collect(),
+            locks: QueueLocks::new(lock_kind, costs.spin_lock, count),
+            caches: Caches::new(&machine, profiles, costs.cache.is_some()),
+            memory,
+            shared,
+            pause_loop,
+            queue: EventQueue::new(count + extra_sources),
+            costs,
+            machine,
+        }
+    }
+
+    pub fn machine(&self) -> &Arc<Machine> {
+        &self.machine
+    }
+
+    pub fn costs(&self) -> &CostModels {
+        &self.costs
+    }
+
+    #[inline]
+    pub fn memory(&self) -> &MemoryState {
+        &self.memory
+    }
+
+    pub fn memory_mut(&mut self) -> &mut MemoryState {
+        &mut self.memory
+    }
+
+    /// Time and source of the next event: a processor, or after those a source of the engine's own.
+    #[inline]
+    pub fn next_event(&self) -> (u64, usize) {
+        self.queue.peek()
+    }
+
+    /// Sets the next event of a source of the engine's own.
+    pub fn set_extra_event(&mut self, source: usize, at_ns: u64) {
+        self.queue.set(self.list.len() + source, at_ns);
+    }
+
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn all(&self) -> impl Iterator<Item = &Processor> + Clone {
+        self.list.iter()
+    }
+
+    /// The CPU of a kernel, and the task on it, whose program the processor executes.
+    #[inline]
+    pub fn executing(&self, pcpu: CpuId) -> Option<(CpuRef, TaskRef)> {
+        let processor = &self[pcpu];
+        let on = processor.guest.unwrap_or(CpuRef::host(pcpu));
+        Some((on, processor.executes?))
+    }
+
+    /// Brings the queue up to date with the processor's next event.
+    #[inline]
+    pub fn refresh(&mut self, kernels: &Kernels, pcpu: CpuId) {
+        let processor = &self[pcpu];
+        if processor.waits_for_lock {
+            return self.queue.set(pcpu.index(), NEVER);
+        }
+        if processor.searches {
+            return self.queue.set(pcpu.index(), processor.settled_ns);
+        }
+        let mut first_ns = processor.burst_end_ns.min(kernels.host()[pcpu].next_event_ns());
+        if let Some(guest) = processor.guest {
+            first_ns = first_ns.min(kernels[guest].next_event_ns());
+        }
+        self.queue.set(pcpu.index(), first_ns.max(processor.settled_ns));
+    }
+
+    /// Lets the code of a kernel run on its CPU, whose time must be settled; what runs there is put off.
+    #[inline]
+    pub fn charge(&mut self, kernels: &mut Kernels, on: CpuRef, cost_ns: u64) {
+        let Some(pcpu) = kernels[on].pcpu else { return };
+        let processor = &mut self[pcpu];
+        processor.settled_ns += cost_ns;
+        if processor.burst_end_ns != NEVER {
+            processor.burst_end_ns += cost_ns;
+        }
+        kernels[on].used.overhead_ns += cost_ns;
+        if !on.is_host() {
+            let ahead_ns = &mut processor.ahead_by_guest.get_or_insert((on, 0)).1;
+            *ahead_ns += cost_ns;
+            self.charge_vcpu(kernels, pcpu, cost_ns);
+        }
+    }
+
+    /// Charges an exit from the VM on the processor, if what runs there is in one.
+    #[inline]
+    pub fn charge_exit(&mut self, kernels: &mut Kernels, pcpu: CpuId) {
+        let host = kernels.host();
+        if host[pcpu].current.is_some_and(|task| host[task].kind != VmKind::Machine) {
+            return;
+        }
+        let round_trip_ns = self.costs.vm_exit.map_or(0, |cost| cost.round_trip_ns);
+        self.charge(kernels, CpuRef::host(pcpu), round_trip_ns);
+    }
+
+    /// How long an idle processor takes to wake up, ns; 0 if it is not idle.
+    #[inline]
+    pub fn idle_exit_ns(&self, kernels: &Kernels, pcpu: CpuId) -> u64 {
+        let cpu = &kernels.host()[pcpu];
+        let is_idle = cpu.current.is_none() && !cpu.is_away;
+        self.costs.idle.filter(|_| is_idle).map_or(0, |cost| cost.exit_ns)
+    }
+
+    /// Charges an interrupt to the kernel that handles it, and the exit of the guest that it interrupts.
+    #[inline]
+    pub fn charge_interrupt(&mut self, kernels: &mut Kernels, on: CpuRef, now_ns: u64) {
+        let Some(pcpu) = kernels[on].pcpu else { return };
+        self.settle(kernels, pcpu, now_ns);
+        let handling_ns = kernels[on.kernel].interrupt_ns();
+        self.charge(kernels, on, self.idle_exit_ns(kernels, pcpu) + handling_ns);
+        let is_in_guest = !self[pcpu].searches;
+        if is_in_guest && kernels.host()[pcpu].current.is_some() {
+            self.charge_exit(kernels, pcpu);
+        }
+    }
+
+    /// Up to when the processor's time is accounted for.
+    #[inline]
+    pub fn settled_ns(&self, pcpu: CpuId) -> u64 {
+        self[pcpu].settled_ns
+    }
+
+    /// How long the line of a lock travels from one processor to another, ns; nothing with the model of locks
+    /// off.
+    #[inline]
+    pub fn line_transfer_ns(&self, from: CpuId, to: CpuId) -> u64 {
+        self.costs.spin_lock.map_or(0, |_| self.machine.line_transfer_ns(from, to))
+    }
+
+    /// How long a vCPU may spin before it leaves its guest, ns; `None` if that is not noticed.
+    #[inline]
+    pub(super) fn pause_window_ns(&self, kernels: &Kernels, spinner: CpuRef) -> Option<u64> {
+        let settings = self.pause_loop?;
+        let interval_cycles = self.costs.spin_lock.map_or(0, |cost| cost.pause_interval_cycles);
+        if interval_cycles > settings.gap_cycles {
+            return None;
+        }
+        let grown = kernels[spinner].spinning.window_cycles;
+        let cycles = u64::from(grown.unwrap_or(settings.window_cycles));
+        Some((cycles * 1_000).div_ceil(u64::from(self.machine.hardware().clock_mhz.max(1))))
+    }
+}
