@@ -4,8 +4,7 @@
 //! checks the scheduler's response.
 
 use std::sync::Arc;
-use tandem_lab::scenario::policy::compiled;
-use tandem_lab::scenario::policy::scheduler::{SchedulerName, Told};
+use tandem_lab::scenario::policy::compiled::{self, Program};
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId, VmId};
 use tandem_machine::{Machine, MachineBuilder};
@@ -79,9 +78,8 @@ impl Desk {
     pub fn on(machine: Machine, put_back_ns: u64, settings: &Settings, tasks: Vec<TaskFacts>) -> Self {
         let machine = Arc::new(machine);
         let is_guest = settings.mode == Mode::Guest;
-        let kernel = KernelVersion::V7_3;
-        let told = Told { tandem: Some(settings), variables: None, kernel, tick_hz: None, is_guest };
-        let mut settings = compiled::settings(&SchedulerName::Tandem, &told, &machine).unwrap();
+        let program = Program::Tandem(Some(settings));
+        let mut settings = compiled::settings(program, KernelVersion::V7_3, is_guest, &machine).unwrap();
         settings.put_back_ns = put_back_ns;
         let cpu_count = machine.cpu_count();
         Self {

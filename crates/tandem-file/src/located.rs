@@ -140,6 +140,11 @@ impl SourceFile {
         })
     }
 
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// An error about the part of the text that the span covers.
     pub fn error(&self, span: Range<usize>, message: impl Into<String>) -> FileError {
         FileError::at(&self.name(), &self.text, span, message)

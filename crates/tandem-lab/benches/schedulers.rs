@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tandem_ebpf::{Code, Engine, Image, Instance};
 use tandem_lab::scenario::policy::compiled;
-use tandem_lab::scenario::policy::scheduler::{SchedulerName, Told};
 use tandem_machine::{Machine, MachineBuilder};
 use tandem_sim::cost::{ContextSwitch, CostModels};
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
@@ -99,8 +98,8 @@ fn start_up() {
 
 fn tandem(machine: &Machine) -> SchedExtSettings {
     let kernel = KernelVersion::default();
-    let told = Told { tandem: None, variables: None, kernel, tick_hz: None, is_guest: false };
-    compiled::settings(&SchedulerName::Tandem, &told, machine).expect("the project's own object")
+    compiled::settings(compiled::Program::Tandem(None), kernel, false, machine)
+        .expect("the project's own object")
 }
 
 /// Packages of 8 cores, two threads each, as far as they go.

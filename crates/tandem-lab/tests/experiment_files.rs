@@ -33,7 +33,7 @@ placement = "none"
 [variants.home]
 placement = "pin"
 [variants.away]
-timeslice = "5ms"
+host = { xen-credit = { timeslice = "5ms" } }
 
 [[run]]
 scenario = "s.toml"
@@ -175,7 +175,7 @@ fn variants_can_hold_policy_settings_only() {
     for setting in ["length = \"1s\"", "machine = \"xeon-e5620-2s\"", "costs = { all = false }", "vms = 2"] {
         let error = read(&EXPERIMENT.replace("placement = \"pin\"", setting), PUBLISHED).unwrap_err();
         assert!(error.starts_with("experiment.toml:12: unknown field `"), "{error}");
-        assert!(error.contains("expected one of `host`, `era`, `domains`"), "{error}");
+        assert!(error.contains("expected one of `host`, `guest`, `pause_loop`"), "{error}");
     }
 }
 
@@ -293,28 +293,28 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "experiment.toml:32: no run with the metric `busy` has these keys; cells are `benchmark=hog vms=2`",
         ),
         (
-            "timeslice = \"5ms\"",
-            "timeslice = \"5min\"",
+            "host = { xen-credit = { timeslice = \"5ms\" } }",
+            "host = { xen-credit = { timeslice = \"5min\" } }",
             "experiment.toml:14: the timeslice is out of range; allowed are",
         ),
         (
-            "timeslice = \"5ms\"",
+            "host = { xen-credit = { timeslice = \"5ms\" } }",
             "pause_loop = { window_growth = 0 }",
             "experiment.toml:14: `window_growth` is 0; allowed are 1 to 1000",
         ),
         (
-            "timeslice = \"5ms\"",
+            "host = { xen-credit = { timeslice = \"5ms\" } }",
             "pause_loop = { directed_yield = {} }",
             "s.toml: `directed_yield` is a setting of the host `linux`; leave it out (with variant `away`)",
         ),
         (
-            "timeslice = \"5ms\"",
-            "host = \"linux\"\nratelimit = \"1ms\"",
-            "experiment.toml:15: `ratelimit` is a setting of the host `xen-credit`; leave it out",
+            "host = { xen-credit = { timeslice = \"5ms\" } }",
+            "host = { linux = { ratelimit = \"1ms\" } }",
+            "experiment.toml:14: unknown field `ratelimit`, expected one of `version`, `domains`",
         ),
         (
-            "timeslice = \"5ms\"",
-            "ratelimit = \"50ms\"",
+            "host = { xen-credit = { timeslice = \"5ms\" } }",
+            "host = { xen-credit = { ratelimit = \"50ms\" } }",
             "s.toml: the rate limit is longer than the timeslice (with variant `away`)",
         ),
     ];

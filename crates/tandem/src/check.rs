@@ -1,7 +1,7 @@
 //! `tandem check`: search for a case that breaks a promise of the scheduler.
 
 use crate::reproduce::{LINE_EVERY, cancelled_by_interrupt, make_writable, parse_jobs};
-use crate::sim::{Level, parse_policy, parse_seed};
+use crate::sim::{parse_scheduler, parse_seed};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,8 +31,8 @@ const FROM_CASE_MAX: u64 = 1_000_000_000_000_000_000;
 #[command(after_help = "Examples:\n  \
     tandem check --for 10min --out found\n  \
     tandem check --seed 7 --cases 1000 --promise shares --promise idle\n  \
-    tandem check --policy host=file:scx_mine.bpf.o\n  \
-    tandem check --policy host=file:new.bpf.o --except host=file:old.bpf.o\n  \
+    tandem check --policy host=object:scx_mine.bpf.o\n  \
+    tandem check --policy host=object:new.bpf.o --except host=object:old.bpf.o\n  \
     tandem check found/shares.toml\n\n\
     Cases are made small for as long again as --for says; with --cases, each in 400 runs at most. Ctrl-C or SIGTERM ends both, \
     and what was found is reported as small as it is; a second one ends the command at once. What --out names has each case as \
@@ -40,7 +40,7 @@ const FROM_CASE_MAX: u64 = 1_000_000_000_000_000_000;
 pub struct Args {
     /// Judge these scenario files instead of searching
     scenarios: Vec<PathBuf>,
-    /// The scheduler to judge: host=NAME, where NAME is tandem, linux, xen-credit, or file: and the path of a sched_ext
+    /// The scheduler to judge: host=NAME, where NAME is tandem, linux, xen-credit, or object: and the path of a sched_ext
     /// scheduler's object file [default: host=tandem, or that of the scenario files]
     #[arg(long, value_name = "host=NAME", value_parser = parse_host)]
     policy: Option<SchedulerName>,
@@ -77,9 +77,10 @@ pub struct Args {
 }
 
 fn parse_host(text: &str) -> Result<SchedulerName, String> {
-    match parse_policy(text)? {
-        (Level::Host, name) => Ok(name),
-        (Level::Guest, _) => Err("guests are part of what is drawn; write host=NAME".into()),
+    match text.split_once('=') {
+        Some(("host", name)) => parse_scheduler(name),
+        Some(("guest", _)) => Err("guests are part of what is drawn; write host=NAME".into()),
+        _ => Err("write host=NAME".into()),
     }
 }
 
@@ -162,7 +163,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 /// Judges scenario files, such as those that were found before.
 fn judge_files(args: &Args, promises: &[Promise]) -> anyhow::Result<()> {
-    let policy = PolicyTable { host: args.policy.clone(), ..PolicyTable::default() };
+    let policy = PolicyTable { host: args.policy.clone().map(Into::into), ..PolicyTable::default() };
     let mut broken = 0;
     for path in &args.scenarios {
         let source = ScenarioSource::read(path).map_err(BadInput::new)?;

@@ -4,11 +4,10 @@ mod domains;
 
 use std::io::Write;
 use std::path::PathBuf;
-use tandem_file::located::Located;
 use tandem_lab::results::Key;
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
-use tandem_lab::scenario::policy::scheduler::SchedulerName;
+use tandem_lab::scenario::policy::scheduler::{GuestScheduler, HostScheduler, SchedulerName};
 use tandem_lab::stat::RunStat;
 use tandem_lab::summary::RunSummary;
 use tandem_lab::trace::{Run, TraceFile};
@@ -35,9 +34,9 @@ pub struct Args {
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
     settings: Vec<(String, Key)>,
     /// Give the host, or all guests, another scheduler: host=NAME or guest=NAME, where NAME is xen-credit (hosts only), linux,
-    /// tandem, or file: and the path of a sched_ext scheduler's object file
-    #[arg(long = "policy", value_name = "LEVEL=NAME", value_parser = parse_policy)]
-    policies: Vec<(Level, SchedulerName)>,
+    /// tandem, or object: and the path of a sched_ext scheduler's object file
+    #[arg(long = "policy", value_name = "LEVEL=NAME", value_parser = parse_level)]
+    policies: Vec<Level>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -52,13 +51,13 @@ pub struct Args {
     domains: bool,
 }
 
-/// Whose scheduler.
-#[derive(Clone, Copy)]
-pub enum Level {
+/// Whose scheduler, and which.
+#[derive(Clone)]
+enum Level {
     /// The host's.
-    Host,
+    Host(HostScheduler),
     /// That of all guests.
-    Guest,
+    Guest(GuestScheduler),
 }
 
 /// How to print the result of a run.
@@ -81,29 +80,31 @@ fn parse_setting(text: &str) -> Result<(String, Key), String> {
         .ok_or_else(|| "write NAME=VALUE, such as vms=6".into())
 }
 
-/// A level and its scheduler, of `tandem check` too.
-pub fn parse_policy(text: &str) -> Result<(Level, SchedulerName), String> {
-    let (level, name) = text.split_once('=').ok_or("write host=NAME or guest=NAME")?;
-    let level = match level {
-        "host" => Level::Host,
-        "guest" => Level::Guest,
-        _ => return Err(format!("'{level}' has no scheduler; write host=NAME or guest=NAME")),
-    };
-    let name = SchedulerName::parse(name)
-        .map_err(|expected| format!("'{name}' is no scheduler; it is {expected}"))?;
+fn parse_level(text: &str) -> Result<Level, String> {
+    match text.split_once('=').ok_or("write host=NAME or guest=NAME")? {
+        ("host", name) => Ok(Level::Host(parse_scheduler(name)?.into())),
+        ("guest", name) => Ok(Level::Guest(parse_scheduler(name)?.try_into()?)),
+        (level, _) => Err(format!("'{level}' has no scheduler; write host=NAME or guest=NAME")),
+    }
+}
+
+/// The name of a scheduler, of `tandem check` too.
+pub fn parse_scheduler(text: &str) -> Result<SchedulerName, String> {
+    let name = SchedulerName::parse(text)
+        .map_err(|expected| format!("'{text}' is no scheduler; it is {expected}"))?;
     // Paths begin here, not where the scenario lies.
     let here =
         std::env::current_dir().map_err(|error| format!("the current folder cannot be read: {error}"))?;
-    Ok((level, name.in_directory(&here)))
+    Ok(name.in_directory(&here))
 }
 
 /// The schedulers that the command line names.
 fn policy(args: &Args) -> PolicyTable {
     let mut policy = PolicyTable::default();
-    for (level, name) in args.policies.iter().cloned() {
+    for level in args.policies.iter().cloned() {
         match level {
-            Level::Host => policy.host = Some(name),
-            Level::Guest => policy.guest.scheduler = Some(Located::<()>::default().map(|()| name)),
+            Level::Host(host) => policy.host = Some(host),
+            Level::Guest(guest) => policy.guest = Some(guest),
         }
     }
     policy

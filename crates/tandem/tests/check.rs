@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// A scheduler with one queue, first come, first served: it knows no weights.
 fn fifo() -> String {
-    format!("host=file:{}", scheduler_tests::object("fifo").display())
+    format!("host=object:{}", scheduler_tests::object("fifo").display())
 }
 
 #[test]
@@ -28,8 +28,8 @@ fn mistakes_are_told_in_one_sentence() {
     let cases: [(&[&str], &str); 10] = [
         (&["--policy", "guest=tandem"], "write host=NAME"),
         (&["--policy", "host=none"], "is no scheduler"),
-        (&["--policy", "host=file:none.bpf.o", "--cases", "1"], "none.bpf.o"),
-        (&["--except", "host=file:bad.bpf.o", "--cases", "1"], "/bad.bpf.o: "),
+        (&["--policy", "host=object:none.bpf.o", "--cases", "1"], "none.bpf.o"),
+        (&["--except", "host=object:bad.bpf.o", "--cases", "1"], "/bad.bpf.o: "),
         (&["--from-case", "18446744073709551615", "--for", "1s"], "numbers from 0 to 1000000000000000000"),
         (&["--promise", "all"], "there is no promise 'all'; there are"),
         (&["--for", "2"], "a time with its unit"),

@@ -382,6 +382,19 @@ fn a_preference_needs_somebody_and_something() {
 }
 
 #[test]
+fn a_policy_in_the_former_spelling_is_shown_in_the_present_one() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let text = "length = \"1ms\"\nmachine = \"xeon-e5620-2s\"\n[policy]\nhost = \"linux\"\nera = \"5.2\"\n";
+    fs::write(dir.path().join("old.toml"), text).expect("write a scenario");
+    assert_eq!(
+        rejection(&["sim", "old.toml"], dir.path()),
+        "tandem: old.toml:5: `era` belongs in a scheduler's table: write host = { linux = { version = \"5.2\" } }\n"
+    );
+    let message = rejection(&["sim", "old.toml", "--policy", "guest=xen-credit"], dir.path());
+    assert!(message.contains("a guest's scheduler is \"linux\", \"tandem\" or an object file"), "{message}");
+}
+
+#[test]
 fn only_regular_files_and_pipes_of_the_shell_are_read() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let pipe = dir.path().join("pipe");
@@ -390,17 +403,17 @@ fn only_regular_files_and_pipes_of_the_shell_are_read() {
     let object = dir.path().join("object.toml");
     let scenario = |policy: &str| {
         format!(
-            "length = \"1ms\"\nmachine = \"xeon-e5620-2s\"\n[policy]\nhost = \"{policy}\"\n[programs.p]\nops = [{{ compute \
+            "length = \"1ms\"\nmachine = \"xeon-e5620-2s\"\n[policy]\nhost = {policy}\n[programs.p]\nops = [{{ compute \
              = \"1ms\" }}]\n[[vm]]\ngroup = \"g\"\nvcpus = 1\nmemory = \"1GiB\"\nprograms = [\"p\"]\n"
         )
     };
-    fs::write(&object, scenario("file:/dev/zero")).expect("write a scenario");
+    fs::write(&object, scenario("{ object = \"/dev/zero\" }")).expect("write a scenario");
     let (pipe, object) = (pipe.to_str().expect("UTF-8"), object.to_str().expect("UTF-8"));
     let cases: [&[&str]; 9] = [
         &["sim", "/dev/zero"],
         &["sim", pipe],
         &["sim", object],
-        &["check", "--cases", "1", "--policy", "host=file:/dev/zero"],
+        &["check", "--cases", "1", "--policy", "host=object:/dev/zero"],
         &["check", pipe],
         &["topology", "--machine", pipe],
         &["topology", "--hwloc", "/dev/zero"],
@@ -411,7 +424,7 @@ fn only_regular_files_and_pipes_of_the_shell_are_read() {
         let message = rejection(args, dir.path());
         assert!(message.ends_with("cannot be read: it is not a regular file\n"), "{args:?}: {message}");
     }
-    tandem().args(["sim", "/dev/stdin"]).write_stdin(scenario("xen-credit")).assert().success();
+    tandem().args(["sim", "/dev/stdin"]).write_stdin(scenario("\"xen-credit\"")).assert().success();
 }
 
 #[test]

@@ -22,11 +22,11 @@ process = [{ program = "sleeper", copies = 8 }]
 /// Exit status, output and errors of `tandem sim` with a scheduler's object, which lies in the current folder, and settings.
 fn sim(scheduler: &str, settings: &str) -> (Option<i32>, String, String) {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let host = format!("host = \"file:scheduler.bpf.o\"\nsettings = {settings}");
+    let host = format!("host = {{ object = \"scheduler.bpf.o\", settings = {settings} }}");
     fs::write(dir.path().join("s.toml"), SCENARIO.replace("SETTINGS", &host)).expect("write a scenario");
     fs::copy(object(scheduler), dir.path().join("scheduler.bpf.o")).expect("copy an object");
     let output = Command::new(cargo_bin!("tandem"))
-        .args(["sim", "s.toml", "--policy", "host=file:scheduler.bpf.o"])
+        .args(["sim", "s.toml", "--policy", "host=object:scheduler.bpf.o"])
         .current_dir(dir.path())
         .output()
         .expect("the command starts");

@@ -39,7 +39,7 @@ replications = { min = 3 }
 baseline = "long"
 [variants.long]
 [variants.short]
-timeslice = "5ms"
+host = { xen-credit = { timeslice = "5ms" } }
 [[run]]
 scenario = "hog.toml"
 sweep = { vms = [1, 2] }

@@ -9,7 +9,7 @@ const GUESTS: &str = r#"length = "20ms"
 machine = "xeon-e5620-2s"
 [policy]
 host = "xen-credit"
-guest = { era = "4.2", domains = "topology" }
+guest = { linux = { version = "4.2", domains = "topology" } }
 [programs.ping]
 ops = [{ fork = "pong" }, { forever = [{ compute = "20us" }, { signal = "there" }, { wait = "back" }] }]
 [programs.pong]

@@ -2,6 +2,7 @@
 //!
 //! What the search runs is the text of such a file, read as any other: what it finds is what `tandem sim` runs.
 
+use crate::scenario::policy::scheduler::SchedulerName;
 use std::fmt::{self, Display, Write};
 
 /// A scenario to be tried.
@@ -252,21 +253,17 @@ const WARMUP_MS: u64 = 500;
 const CHUNK: &str = "\"10ms\"";
 
 impl Plan {
-    /// The scenario file; `host` is the text of its policy's host.
-    pub fn to_toml(&self, host: &str) -> String {
+    /// The scenario file with this scheduler of the host. Only a compiled one has the plan's faults.
+    pub fn to_toml(&self, host: &SchedulerName) -> String {
         let mut text = String::new();
         self.write(host, &mut text).expect("a string takes any text");
         text
     }
 
-    fn write(&self, host: &str, text: &mut String) -> fmt::Result {
+    fn write(&self, host: &SchedulerName, text: &mut String) -> fmt::Result {
         writeln!(text, "length = {}", ms(self.length_ms))?;
         writeln!(text, "warmup = {}\n", ms(WARMUP_MS))?;
-        writeln!(text, "[policy]\nhost = {}", toml::Value::from(host))?;
-        if self.timer_failure_pct > 0 {
-            writeln!(text, "timer_failure_pct = {}", self.timer_failure_pct)?;
-        }
-        writeln!(text)?;
+        writeln!(text, "[policy]\nhost = {}\n", self.host(host))?;
         if !self.costs {
             writeln!(text, "[costs]\nall = false\n")?;
         }
@@ -285,6 +282,23 @@ impl Plan {
             table.write(group, text)?;
         }
         self.happenings.iter().try_for_each(|(at_ms, what)| self.write_happening(*at_ms, what, text))
+    }
+
+    /// The scheduler of the host, as files have it.
+    fn host(&self, name: &SchedulerName) -> String {
+        let fault =
+            (self.timer_failure_pct > 0).then(|| format!("timer_failure_pct = {}", self.timer_failure_pct));
+        match (name, fault) {
+            (SchedulerName::XenCredit, _) => "\"xen-credit\"".into(),
+            (SchedulerName::Linux, _) => "\"linux\"".into(),
+            (SchedulerName::Tandem, None) => "\"tandem\"".into(),
+            (SchedulerName::Tandem, Some(fault)) => format!("{{ tandem = {{ {fault} }} }}"),
+            (SchedulerName::Object(path), fault) => {
+                let path = toml::Value::from(path.to_string_lossy().into_owned());
+                let fault = fault.map(|fault| format!(", {fault}")).unwrap_or_default();
+                format!("{{ object = {path}{fault} }}")
+            }
+        }
     }
 
     fn write_happening(&self, at_ms: u64, what: &Happening, text: &mut String) -> fmt::Result {

@@ -3,7 +3,6 @@
 use super::judge::{Finding, time};
 use super::promises::{PROMISES, Promise};
 use super::search::{Found, Options, Outcome};
-use crate::scenario::policy::scheduler::SchedulerName;
 use std::fmt::{self, Display};
 use tandem_file::shown::readable;
 
@@ -15,12 +14,6 @@ pub fn file_name(promise: Promise, case: u64) -> String {
 /// A found case as a file that `tandem sim` runs, whose head says what it breaks.
 pub fn file(found: &Found, options: &Options) -> String {
     let text = found.finding.promise.text();
-    let host = match &options.host {
-        SchedulerName::XenCredit => "xen-credit".to_owned(),
-        SchedulerName::Linux => "linux".to_owned(),
-        SchedulerName::Tandem => "tandem".to_owned(),
-        SchedulerName::File(path) => format!("file:{}", path.display()),
-    };
     let Finding { who, at_ns, seen, .. } = &found.finding;
     format!(
         "# Breaks {} ({}): {}\n# At {}, {who} {}.\n# Found by `tandem check --seed {}` as case {}, {}.\n\n{}",
@@ -32,7 +25,7 @@ pub fn file(found: &Found, options: &Options) -> String {
         options.seed,
         found.case,
         if found.is_small { "and made small" } else { "not made small to the end" },
-        found.plan.to_toml(&host),
+        found.plan.to_toml(&options.host),
     )
 }
 

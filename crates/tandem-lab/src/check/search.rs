@@ -9,16 +9,14 @@ use super::plan::Plan;
 use super::promises::{PROMISES, Promise, WINDOW_NS};
 use super::shrink::shrink;
 use crate::scenario::ScenarioSource;
-use crate::scenario::amount::Count;
+use crate::scenario::policy::compiled;
 use crate::scenario::policy::scheduler::SchedulerName;
-use crate::scenario::policy::{PolicyTable, compiled};
 use rayon::iter::{IntoParallelIterator, ParallelBridge, ParallelIterator};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::Path;
 use tandem_file::file_error::FileError;
-use tandem_file::located::Located;
 use tandem_sim::RunError;
 use tandem_sim::scenario::Scenario;
 
@@ -296,10 +294,6 @@ fn judge_once(
 /// # Errors
 /// If the scheduler cannot be used.
 pub fn scenario(plan: &Plan, host: &SchedulerName) -> Result<Scenario, FileError> {
-    let source = ScenarioSource::parse(Path::new("drawn.toml"), &plan.to_toml("tandem"))?;
-    // What the file says of Tandem is not said of another scheduler.
-    let pct = u64::from(plan.timer_failure_pct);
-    let timer_failure_pct = (pct > 0).then(|| Located::<()>::default().map(|()| Count(pct)));
-    let policy = PolicyTable { host: Some(host.clone()), timer_failure_pct, ..PolicyTable::default() };
-    source.build(&Default::default(), &policy)
+    let source = ScenarioSource::parse(Path::new("drawn.toml"), &plan.to_toml(host))?;
+    source.build(&Default::default(), &Default::default())
 }

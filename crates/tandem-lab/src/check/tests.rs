@@ -61,7 +61,7 @@ fn every_plan_is_a_scenario() {
     for case in 0..300 {
         let plan = generate::plan(3, case, false);
         if let Err(error) = scenario(&plan, &SchedulerName::Linux) {
-            panic!("case {case}: {error}\n{}", plan.to_toml("linux"));
+            panic!("case {case}: {error}\n{}", plan.to_toml(&SchedulerName::Linux));
         }
     }
 }
@@ -77,7 +77,7 @@ fn some_machines_have_cpus_without_a_tick() {
     for plan in some {
         let last = plan.machine.tickless.last().copied();
         assert!(last < Some(plan.machine.cpus()));
-        assert!(plan.to_toml("linux").contains("\ntickless = \""));
+        assert!(plan.to_toml(&SchedulerName::Linux).contains("\ntickless = \""));
     }
 }
 
@@ -152,11 +152,13 @@ fn tandem_has_the_watchdog_that_it_is_loaded_with() {
     assert_eq!(watchdog_ns(&scenario(&plan, &SchedulerName::Tandem).unwrap()), Some(of_run_ns));
     for (policy, expected_ns) in [
         ("", of_run_ns),
-        ("tandem = { watchdog = \"4 s\" }", 4_000_000_000),
-        ("tandem = { watchdog = \"4 s\" }\nwatchdog_timeout = \"2s\"", 2_000_000_000),
+        ("settings = { watchdog = \"4 s\" }", 4_000_000_000),
+        ("settings = { watchdog = \"4 s\" }, watchdog_timeout = \"2s\"", 2_000_000_000),
     ] {
         let host = "host = \"tandem\"\n";
-        let text = plan.to_toml("tandem").replacen(host, &format!("{host}{policy}\n"), 1);
+        let text = plan.to_toml(&SchedulerName::Tandem);
+        assert!(text.contains(host));
+        let text = text.replacen(host, &format!("host = {{ tandem = {{ {policy} }} }}\n"), 1);
         let source = ScenarioSource::parse(Path::new("s.toml"), &text).unwrap();
         let built = source.build(&Default::default(), &Default::default()).unwrap();
         assert_eq!(watchdog_ns(&built), Some(expected_ns), "{policy}");

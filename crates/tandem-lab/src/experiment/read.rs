@@ -10,6 +10,7 @@ use crate::results::{Better, Key};
 use crate::scenario::Parameters;
 use crate::scenario::ScenarioSource;
 use crate::scenario::amount::check_time;
+use crate::scenario::policy::former;
 use std::path::Path;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile, quoted_list};
@@ -22,7 +23,8 @@ impl Experiment {
     /// If a file cannot be read or says something that is not allowed; names the line.
     pub fn read(folder: &Path) -> Result<Self, FileError> {
         let source = SourceFile::read(&folder.join("experiment.toml"))?;
-        let file: ExperimentFile = source.parse()?;
+        let parsed = source.parse();
+        let file: ExperimentFile = parsed.map_err(|error| former::explain(error, &source))?;
         source.check_texts()?;
         check_file(&file, &source)?;
         let mut cases: Vec<Case> = Vec::new();

@@ -41,7 +41,7 @@ fn experiment_with(replications: &str, more: &str, published: &str) -> Experimen
         replications = {replications}
         [variants.plain]
         [variants.src]
-        rate_control = {{}}
+        host = {{ xen-credit = {{ rate_control = {{}} }} }}
         [[run]]
         scenario = "s.toml"
         sweep = {{ vms = [1, 2] }}

@@ -78,7 +78,7 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
             Some(count.0)
         }
     };
-    let host = policy.settings(machine, source).map_err(|message| source.error_in_file(message))?;
+    let host = policy.host_settings(machine, source).map_err(|message| source.error_in_file(message))?;
     let mut built = Scenario {
         machine: machine.clone(),
         costs: file.costs.models(&host),
@@ -168,9 +168,7 @@ impl Builder<'_> {
         let mut compiler = Compiler::new(source, &self.scenario.profiles, VmKind::Machine);
         let guest = match &table.guest {
             None => None,
-            Some(guest) => {
-                Some(guest::build(guest, self.scenario, &self.policy.guest, vcpus, &mut compiler)?)
-            }
+            Some(guest) => Some(guest::build(guest, self.scenario, self.policy, vcpus, &mut compiler)?),
         };
         let programs = self.programs(table, vcpus, &mut compiler)?;
         let sources = table

@@ -83,7 +83,7 @@ pub struct EventTable {
     pub every: Option<Located<Duration>>,
     /// A cgroup gets another weight.
     pub set_weight: Option<SetWeightTable>,
-    /// A cgroup gets another limit, which a kernel of era "7.3" tells its scheduler.
+    /// A cgroup gets another limit, which kernel "7.3" tells its scheduler.
     pub set_limit: Option<SetLimitTable>,
     /// The tasks of a group get another nice value.
     pub set_nice: Option<SetNiceTable>,

@@ -6,7 +6,7 @@ use super::events::nice;
 use super::file::{
     ContextSwitchTable, GuestTable, ProcessTable, RegularTopology, TopologyForm, TopologyName,
 };
-use super::policy::linux::LinuxTable;
+use super::policy::PolicyTable;
 use super::program::{OpForm, ProgramTable, each_op};
 use super::{ScenarioSource, cpu_list};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tandem_sim::scenario::{Guest, GuestProgram, PROCESSES_MAX, Process};
 pub(super) fn build<'a>(
     table: &'a GuestTable,
     scenario: &'a ScenarioSource,
-    policy: &LinuxTable,
+    policy: &PolicyTable,
     vcpus: usize,
     compiler: &mut Compiler<'a>,
 ) -> Result<Guest, FileError> {

@@ -50,7 +50,7 @@ use tandem_file::located::{Located, SourceFile, quoted_list};
 
 use crate::results::Key;
 use file::ScenarioFile;
-use policy::PolicyTable;
+use policy::{PolicyTable, former};
 use program::ProgramTable;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,7 +105,8 @@ impl ScenarioSource {
     /// The file with these values in the place of its parameters.
     fn filled_in(source: SourceFile, parameters: Parameters) -> Result<Self, FileError> {
         let values = parameters.iter().map(|(name, value)| (name.clone(), value.to_toml()));
-        let mut file: ScenarioFile = source.parse_with(&values.collect())?;
+        let parsed = source.parse_with(&values.collect());
+        let mut file: ScenarioFile = parsed.map_err(|error| former::explain(error, &source))?;
         let machine = machine_of(&file.machine, &source)?;
         file.policy.check_whole(&source)?;
         let shared = file.profiles.values().filter_map(|profile| profile.shared.as_ref());

@@ -1,6 +1,7 @@
 //! Scenario files: what they become, and what is said about mistakes.
 
 mod coherence;
+mod former;
 mod guests;
 mod homes;
 mod memory;
@@ -38,13 +39,13 @@ vms = 2
 stop = 1000
 
 [policy]
-host = "xen-credit"
-era = "4.3"
+placement = "none"
+[policy.host.xen-credit]
+version = "4.3"
 timeslice = "10ms"
 ratelimit = "0us"
 migration_delay = "100us"
 rate_control = { rate_high = 60 }
-placement = "none"
 
 [costs]
 all = false
@@ -186,7 +187,8 @@ fn every_part_reaches_the_engine() {
 #[test]
 fn parameters_and_policy_can_be_set_from_outside() {
     let source = ScenarioSource::parse(Path::new("s.toml"), FULL).unwrap();
-    let policy: PolicyTable = toml::from_str("rate_control = \"off\"\ntimeslice = \"5ms\"").unwrap();
+    let policy: PolicyTable =
+        toml::from_str("host = { xen-credit = { rate_control = \"off\", timeslice = \"5ms\" } }").unwrap();
     let scenario = source.build(&[("vms".into(), Key::Number(3))].into(), &policy).unwrap();
     assert_eq!(scenario.vms.len(), 3);
     let PolicySettings::Credit(credit) = scenario.policy else { panic!("the host schedules with credit") };

@@ -121,17 +121,17 @@ fn numa_balancing_is_a_setting_of_a_linux_host() {
         PolicySettings::Credit(_) | PolicySettings::SchedExt(_) => false,
     };
     assert!(!is_on("host = \"linux\""), "off unless it is asked for");
-    assert!(is_on("host = \"linux\"\nnuma_balancing = true"));
-    assert!(is_on("host = \"linux\"\nera = \"4.2\"\nnuma_balancing = true"));
-    assert!(!is_on("host = \"linux\"\nera = \"3.6\"\nnuma_balancing = false"));
+    assert!(is_on("host = { linux = { numa_balancing = true } }"));
+    assert!(is_on("host = { linux = { version = \"4.2\", numa_balancing = true } }"));
+    assert!(!is_on("host = { linux = { version = \"3.6\", numa_balancing = false } }"));
     for (host, expected) in [
         (
-            "host = \"linux\"\nera = \"3.6\"\nnuma_balancing = true",
-            ":13: `numa_balancing` is not modelled for era \"3.6\"",
+            "[policy.host.linux]\nversion = \"3.6\"\nnuma_balancing = true",
+            ":13: `numa_balancing` is not modelled for version \"3.6\"",
         ),
         (
-            "host = \"xen-credit\"\nnuma_balancing = true",
-            ":12: `numa_balancing` is a setting of the host `linux`",
+            "[policy.host.xen-credit]\nnuma_balancing = true",
+            ":12: unknown field `numa_balancing`, expected one of `version`, `timeslice`",
         ),
     ] {
         let error = policy(host).unwrap_err();

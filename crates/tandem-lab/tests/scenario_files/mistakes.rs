@@ -62,34 +62,49 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         ("    { signal = \"log\" },", "{ repeat = { body = [] } },", "dir/s.toml:51: missing field `times`"),
         // Policy.
         (
-            "era = \"4.3\"",
-            "era = \"5.0\"",
-            "dir/s.toml:12: unknown variant `5.0`, expected one of `3.6`, `4.2`, `4.3`",
+            "version = \"4.3\"",
+            "version = \"5.0\"",
+            "dir/s.toml:13: unknown variant `5.0`, expected one of `4.2`, `4.3`, `4.5`, `4.9`",
         ),
         (
-            "host = \"xen-credit\"",
-            "host = \"xen\"",
-            "dir/s.toml:11: invalid value: string \"xen\", expected \"xen-credit\"",
+            "[policy.host.xen-credit]",
+            "[policy.host.xen]",
+            "dir/s.toml:12: there is no scheduler `xen`, expected \"xen-credit\"",
+        ),
+        (
+            "[policy.host.xen-credit]",
+            "host = \"xen\"\n[programs.xen]",
+            "dir/s.toml:12: invalid value: string \"xen\", expected \"xen-credit\"",
+        ),
+        (
+            "rate_control = { rate_high = 60 }",
+            "tick_hz = 250",
+            "dir/s.toml:17: unknown field `tick_hz`, expected one of `version`, `timeslice`, `ratelimit`",
+        ),
+        (
+            "rate_control = { rate_high = 60 }",
+            "[policy.host.linux]",
+            "dir/s.toml:12: the table has keys beside the name of a scheduler",
         ),
         (
             "timeslice = \"10ms\"",
             "timeslice = \"2s\"",
-            "dir/s.toml:13: the timeslice is out of range; allowed are",
+            "dir/s.toml:14: the timeslice is out of range; allowed are",
         ),
         (
             "ratelimit = \"0us\"",
             "ratelimit = \"1us\"",
-            "dir/s.toml:14: the rate limit is out of range; allowed are",
+            "dir/s.toml:15: the rate limit is out of range; allowed are",
         ),
         (
             "rate_control = { rate_high = 60 }",
             "rate_control = true",
-            "dir/s.toml:16: invalid type: boolean `true`, expected \"off\" or a table",
+            "dir/s.toml:17: invalid type: boolean `true`, expected \"off\" or a table",
         ),
         (
             "placement = \"none\"",
             "placement = \"best\"",
-            "dir/s.toml:17: unknown variant `best`, expected one of `none`, `pin`, `prefer`",
+            "dir/s.toml:11: unknown variant `best`, expected one of `none`, `pin`, `prefer`",
         ),
         ("smt = true", "smp = true", "dir/s.toml:21: unknown field `smp`, expected one of `all`"),
         // What the file refers to.

@@ -31,10 +31,10 @@ fn a_pause_loop_is_as_in_the_hosts_scheduler_unless_the_table_says_more() {
         ("pause_loop = {}", PauseLoop::XEN),
         ("host = \"xen-credit\"\npause_loop = {}", PauseLoop::XEN),
         ("host = \"linux\"\npause_loop = {}", PauseLoop::V6_12),
-        ("host = \"linux\"\nera = \"6.12\"\npause_loop = {}", PauseLoop::V6_12),
-        ("host = \"linux\"\nera = \"5.2\"\npause_loop = {}", PauseLoop::V6_12),
-        ("host = \"linux\"\nera = \"4.2\"\npause_loop = {}", PauseLoop::V3_6),
-        ("host = \"linux\"\nera = \"3.6\"\npause_loop = {}", PauseLoop::V3_6),
+        ("host = { linux = { version = \"6.12\" } }\npause_loop = {}", PauseLoop::V6_12),
+        ("host = { linux = { version = \"5.2\" } }\npause_loop = {}", PauseLoop::V6_12),
+        ("host = { linux = { version = \"4.2\" } }\npause_loop = {}", PauseLoop::V3_6),
+        ("host = { linux = { version = \"3.6\" } }\npause_loop = {}", PauseLoop::V3_6),
         (
             "host = \"linux\"\npause_loop = { directed_yield = \"off\" }",
             PauseLoop { directed_yield: None, ..PauseLoop::V6_12 },
@@ -49,7 +49,7 @@ fn a_pause_loop_is_as_in_the_hosts_scheduler_unless_the_table_says_more() {
 #[test]
 fn every_setting_of_a_pause_loop_reaches_the_engine() {
     let settings = pause_loop(
-        "host = \"linux\"\nera = \"3.6\"\n[policy.pause_loop]\ngap_cycles = 41\nwindow_cycles = 42\n\
+        "host = { linux = { version = \"3.6\" } }\n[policy.pause_loop]\ngap_cycles = 41\nwindow_cycles = 42\n\
          window_growth = 3\nwindow_max_cycles = 43\ndirected_yield = { running_check = \"before-locks\", \
          alternate_spinners = true, undercommit_check = true, skip = [\"yielding-cpus\", \"host-mode-cpus\"] }",
     );
@@ -86,12 +86,13 @@ fn varied(lines: &str, variant: &str) -> Result<Scenario, String> {
 
 #[test]
 fn a_variant_changes_only_what_it_names_of_a_pause_loop() {
-    let base = "host = \"linux\"\nera = \"4.2\"\npause_loop = { gap_cycles = 50, directed_yield = { \
+    let base = "host = { linux = { version = \"4.2\" } }\npause_loop = { gap_cycles = 50, directed_yield = { \
                 undercommit_check = true, skip = [\"yielding-cpus\"] } }";
     let scenario = pause_loop(base).unwrap();
     let found = scenario.directed_yield.unwrap();
     for (variant, expected) in [
-        ("tick_hz = 100", Some(scenario)),
+        ("host = { linux = { tick_hz = 100 } }", Some(scenario)),
+        ("host = \"linux\"", Some(scenario)),
         ("pause_loop = {}", Some(scenario)),
         ("pause_loop = { directed_yield = {} }", Some(scenario)),
         ("pause_loop = \"off\"", None),
@@ -104,9 +105,9 @@ fn a_variant_changes_only_what_it_names_of_a_pause_loop() {
                 ..scenario
             }),
         ),
-        // What the scenario does not say follows the variant's era.
+        // What the scenario does not say follows the variant's version.
         (
-            "era = \"6.12\"",
+            "host = { linux = { version = \"6.12\" } }",
             Some(PauseLoop {
                 gap_cycles: 50,
                 directed_yield: Some(DirectedYield { skips_yielding_cpus: true, ..DirectedYield::V6_12 }),
@@ -141,16 +142,20 @@ fn a_variant_changes_only_what_it_names_of_a_pause_loop() {
 }
 
 #[test]
-fn spin_locks_are_those_of_the_era_unless_the_file_says_more() {
+fn spin_locks_are_those_of_the_version_unless_the_file_says_more() {
     use SpinLockKind::{Queued, Ticket};
     for (lines, host, guest) in [
-        ("", Queued, Queued),
-        ("era = \"3.6\"\nguest = { era = \"3.6\" }", Ticket, Ticket),
-        ("spin_locks = \"ticket\"", Ticket, Queued),
-        ("guest = { spin_locks = \"ticket\" }", Queued, Ticket),
-        ("era = \"3.6\"\nspin_locks = \"queued\"", Queued, Queued),
+        ("host = \"linux\"", Queued, Queued),
+        (
+            "host = { linux = { version = \"3.6\" } }\nguest = { linux = { version = \"3.6\" } }",
+            Ticket,
+            Ticket,
+        ),
+        ("host = { linux = { spin_locks = \"ticket\" } }", Ticket, Queued),
+        ("host = \"linux\"\nguest = { linux = { spin_locks = \"ticket\" } }", Queued, Ticket),
+        ("host = { linux = { version = \"3.6\", spin_locks = \"queued\" } }", Queued, Queued),
     ] {
-        let scenario = build(&with_policy(&format!("host = \"linux\"\n{lines}"))).unwrap();
+        let scenario = build(&with_policy(lines)).unwrap();
         let kind = |policy| match policy {
             PolicySettings::Linux(settings) => settings.spin_lock_kind(),
             PolicySettings::Credit(_) | PolicySettings::SchedExt(_) => panic!("host and guest run Linux"),
@@ -158,7 +163,10 @@ fn spin_locks_are_those_of_the_era_unless_the_file_says_more() {
         let guest_policy = scenario.vms[0].guest.as_ref().unwrap().policy.clone();
         assert_eq!((kind(scenario.policy), kind(guest_policy)), (host, guest), "{lines}");
     }
-    let varied = varied("host = \"linux\"\nguest = { era = \"3.6\" }", "guest = { spin_locks = \"queued\" }");
+    let varied = varied(
+        "host = \"linux\"\nguest = { linux = { version = \"3.6\" } }",
+        "guest = { linux = { spin_locks = \"queued\" } }",
+    );
     let guest_policy = varied.unwrap().vms[0].guest.as_ref().unwrap().policy.clone();
     let PolicySettings::Linux(settings) = guest_policy else { panic!("guests run Linux") };
     assert_eq!(settings.spin_lock_kind(), Queued);
@@ -203,15 +211,11 @@ fn mistakes_about_pause_loops_name_the_line_and_what_is_allowed() {
             "pause_loop = { directed_yield = { skip = [\"idle-cpus\"] } }",
             ":12: unknown variant `idle-cpus`, expected `yielding-cpus` or `host-mode-cpus`",
         ),
-        ("spin_locks = \"mcs\"", ":12: unknown variant `mcs`, expected `ticket` or `queued`"),
     ];
-    let xen = [
-        (
-            "pause_loop = { directed_yield = {} }",
-            ":12: `directed_yield` is a setting of the host `linux`; leave it out",
-        ),
-        ("spin_locks = \"ticket\"", ":12: `spin_locks` is a setting of the host `linux`; leave it out"),
-    ];
+    let xen = [(
+        "pause_loop = { directed_yield = {} }",
+        ":12: `directed_yield` is a setting of the host `linux`; leave it out",
+    )];
     let of_host = |host, cases: &[(&'static str, &'static str)]| {
         cases.iter().map(|&(lines, says)| (host, lines, says)).collect::<Vec<_>>()
     };
@@ -220,4 +224,6 @@ fn mistakes_about_pause_loops_name_the_line_and_what_is_allowed() {
         assert!(error.contains(&format!("dir/s.toml{says}")), "{lines}: {error}");
         assert!(!error.contains('\n'), "{error}");
     }
+    let error = build(&with_policy("host = { linux = { spin_locks = \"mcs\" } }")).unwrap_err();
+    assert_eq!(error, "dir/s.toml:11: unknown variant `mcs`, expected `ticket` or `queued`");
 }

@@ -18,7 +18,7 @@ fn with_policy(lines: &str) -> String {
 #[test]
 fn soft_affinity_is_ignored_unless_the_host_is_told_otherwise() {
     let tunables = |allowed, preferred| SoftAffinity::Tunables { allowed, preferred };
-    for (era, setting, expected) in [
+    for (version, setting, expected) in [
         ("3.6", "", SoftAffinity::Ignored),
         ("3.6", "soft_affinity = \"ignored\"", SoftAffinity::Ignored),
         ("5.2", "", SoftAffinity::Ignored),
@@ -28,9 +28,10 @@ fn soft_affinity_is_ignored_unless_the_host_is_told_otherwise() {
         ("5.2", "soft_affinity = \"work-conserving\"", SoftAffinity::WorkConserving),
         ("6.12", "soft_affinity = \"work-conserving\"", SoftAffinity::WorkConserving),
     ] {
-        let scenario = build(&with_policy(&format!("host = \"linux\"\nera = \"{era}\"\n{setting}"))).unwrap();
+        let host = format!("[policy.host.linux]\nversion = \"{version}\"\n{setting}");
+        let scenario = build(&with_policy(&host)).unwrap();
         let PolicySettings::Linux(settings) = scenario.policy else { panic!("the host runs Linux") };
-        assert_eq!(settings.soft_affinity, expected, "{era}: {setting}");
+        assert_eq!(settings.soft_affinity, expected, "{version}: {setting}");
     }
 }
 
@@ -38,28 +39,34 @@ fn soft_affinity_is_ignored_unless_the_host_is_told_otherwise() {
 fn mistakes_name_the_line_and_what_is_allowed() {
     for (lines, expected) in [
         (
-            "host = \"linux\"\nera = \"5.2\"\nsoft_affinity = { allowed = 0 }",
+            "[policy.host.linux]\nversion = \"5.2\"\nsoft_affinity = { allowed = 0 }",
             ":13: the tunables of soft affinity are out of range; 1 to 1000000 are allowed",
         ),
         (
-            "host = \"linux\"\nera = \"5.2\"\nsoft_affinity = { preferred = 1000001 }",
+            "[policy.host.linux]\nversion = \"5.2\"\nsoft_affinity = { preferred = 1000001 }",
             ":13: the tunables of soft affinity are out of range; 1 to 1000000 are allowed",
         ),
         (
-            "host = \"linux\"\nera = \"6.12\"\nsoft_affinity = {}",
-            ":13: soft affinity with tunables is for era 5.2 only",
+            "[policy.host.linux]\nversion = \"6.12\"\nsoft_affinity = {}",
+            ":13: soft affinity with tunables is for version 5.2 only",
         ),
-        ("host = \"linux\"\nsoft_affinity = {}", ":12: soft affinity with tunables is for era 5.2 only"),
         (
-            "host = \"linux\"\nera = \"4.2\"\nsoft_affinity = \"work-conserving\"",
-            ":13: work-conserving soft affinity is for the eras 5.2 and 6.12 only",
+            "[policy.host.linux]\nsoft_affinity = {}",
+            ":12: soft affinity with tunables is for version 5.2 only",
         ),
-        ("soft_affinity = {}", ":11: `soft_affinity` is a setting of the host `linux`; leave it out"),
         (
-            "host = \"linux\"\nsoft_affinity = \"hard\"",
+            "[policy.host.linux]\nversion = \"4.2\"\nsoft_affinity = \"work-conserving\"",
+            ":13: work-conserving soft affinity is for versions 5.2 and 6.12 only",
+        ),
+        (
+            "host = { tandem = { soft_affinity = {} } }",
+            ":11: unknown field `soft_affinity`, expected one of `settings`",
+        ),
+        (
+            "[policy.host.linux]\nsoft_affinity = \"hard\"",
             ":12: invalid value: string \"hard\", expected \"ignored\", \"work-conserving\" or a table of tunables",
         ),
-        ("host = \"linux\"\nsoft_affinity = { alowed = 1 }", ":12: unknown field `alowed`"),
+        ("[policy.host.linux]\nsoft_affinity = { alowed = 1 }", ":12: unknown field `alowed`"),
     ] {
         let error = build(&with_policy(lines)).unwrap_err().to_string();
         assert!(error.contains(expected), "{lines}: {error}");
@@ -69,14 +76,18 @@ fn mistakes_name_the_line_and_what_is_allowed() {
 
 #[test]
 fn a_variant_changes_it_alone() {
-    let text = with_policy("host = \"linux\"\nera = \"5.2\"");
+    let text = with_policy("host = { linux = { version = \"5.2\" } }");
     let source = ScenarioSource::parse(Path::new("s.toml"), &text).unwrap();
     let with = |variant: &str| {
         let policy: PolicyTable = toml::from_str(variant).unwrap();
         source.build(&Default::default(), &policy)
     };
-    let PolicySettings::Linux(settings) = with("soft_affinity = {}").unwrap().policy else { panic!("Linux") };
+    let PolicySettings::Linux(settings) = with("host = { linux = { soft_affinity = {} } }").unwrap().policy
+    else {
+        panic!("Linux")
+    };
     assert_eq!((settings.era, settings.soft_affinity), (LinuxEra::V5_2, SoftAffinity::POSTED));
-    let error = with("era = \"6.12\"\nsoft_affinity = {}").unwrap_err().to_string();
-    assert_eq!(error, "s.toml: soft affinity with tunables is for era 5.2 only");
+    let error =
+        with("host = { linux = { version = \"6.12\", soft_affinity = {} } }").unwrap_err().to_string();
+    assert_eq!(error, "s.toml: soft affinity with tunables is for version 5.2 only");
 }

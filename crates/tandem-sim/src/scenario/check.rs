@@ -149,7 +149,7 @@ impl Scenario {
             && settings.era < Era::Xen4_5
             && vm.vcpus.iter().any(|vcpu| vcpu.soft_affinity != vm.vcpus[0].soft_affinity)
         {
-            return Err("its vCPUs have different soft affinities, which came with era 4.5".into());
+            return Err("its vCPUs have different soft affinities, which came with Xen 4.5".into());
         }
         if !vm.affinity_changes.is_sorted_by_key(|change| change.at_ns) {
             return Err("its changes of affinity are not in the order of time".into());
@@ -172,7 +172,7 @@ impl Scenario {
         if let PolicySettings::Credit(settings) = &self.policy
             && settings.era < Era::Xen4_3
         {
-            return Err("has a soft affinity, which came with era 4.3".into());
+            return Err("has a soft affinity, which came with Xen 4.3".into());
         }
         Ok(())
     }

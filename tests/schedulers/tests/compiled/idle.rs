@@ -1,6 +1,6 @@
 //! Whether CPUs idle while tasks wait that could use them.
 
-use crate::support::{build, count, file};
+use crate::support::{build, count, file_with};
 use scheduler_tests::{EXAMPLES, PUBLISHED};
 use std::collections::BTreeMap;
 use tandem_machine::cpumask::CpuMask;
@@ -132,9 +132,9 @@ const SOON_NS: u64 = 10_000_000;
 #[test]
 fn all_work_is_done_and_no_cpu_idles_for_long_beside_it() {
     for name in EXAMPLES.into_iter().chain(PUBLISHED) {
-        for era in ["6.12", "7.3"] {
-            let policy = format!("{{ host = {}, era = \"{era}\" }}", file(name));
-            let (metrics, longest_ns) = run_beside(&build(&MIXED.replace("{ host = HOST }", &policy)));
+        for kernel in ["6.12", "7.3"] {
+            let host = file_with(name, &format!("kernel = \"{kernel}\""));
+            let (metrics, longest_ns) = run_beside(&build(&MIXED.replace("HOST", &host)));
             let bound_ns = match name {
                 "fifo" | "weighted" => AT_ONCE_NS,
                 "central" => TIMER_NS,
@@ -142,13 +142,13 @@ fn all_work_is_done_and_no_cpu_idles_for_long_beside_it() {
             };
             assert!(
                 longest_ns < bound_ns,
-                "{name} in {era}: a CPU idled for {longest_ns} ns beside a waiting task"
+                "{name} in {kernel}: a CPU idled for {longest_ns} ns beside a waiting task"
             );
-            assert_eq!(count(&metrics, "batches"), 10, "{name} in {era}");
+            assert_eq!(count(&metrics, "batches"), 10, "{name} in {kernel}");
             // Alone they would do 1800, 10,000, 2000 and 500.
             for (group, least) in [("hogs", 600), ("sleepers", 5000), ("half", 900), ("pinned", 100)] {
                 let done = count(&metrics, group);
-                assert!(done > least, "{name} in {era}: {group} did {done}");
+                assert!(done > least, "{name} in {kernel}: {group} did {done}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Tasks that are to run at once where they are sent, or to be enqueued again: `SCX_ENQ_IMMED`.
 
-use crate::support::{build, file, tasks};
+use crate::support::{build, file_with, tasks};
 use std::sync::Arc;
 use tandem_sim::metrics::{RunMetrics, TaskMetrics};
 use tandem_sim::policy::sched_ext::OwnCounters;
@@ -33,7 +33,6 @@ fn try_run(policy: &str, ops: &str, copies: usize, events: &str) -> Result<RunMe
 machine = "xeon-e5620-2s"
 [policy]
 host = {}
-{policy}
 [programs.task]
 ops = [{{ forever = [{ops}, {{ count = "rounds" }}] }}]
 [[processes]]
@@ -43,7 +42,7 @@ affinity = {{ hard = "0-2" }}
 process = [{{ program = "task", copies = {copies} }}]
 {events}
 "#,
-        file("immediate")
+        file_with("immediate", policy)
     ));
     let PolicySettings::SchedExt(settings) = &mut scenario.policy else { panic!("it is compiled") };
     Arc::make_mut(settings).counters = Some(OwnCounters { map: "seen_map", names: Arc::from(SEEN) });
@@ -63,7 +62,7 @@ fn longest_wait_us(metrics: &RunMetrics) -> u64 {
 fn a_task_that_is_interrupted_runs_elsewhere_at_once() {
     let with = run("", HOG, 1, PAIRS);
     let without = run("settings = { asks = false }", HOG, 1, PAIRS);
-    let old = run("era = \"6.12\"", HOG, 1, PAIRS);
+    let old = run("kernel = \"6.12\"", HOG, 1, PAIRS);
     assert!(longest_wait_us(&with) < 100, "{} us: {:?}", longest_wait_us(&with), with.host.policy);
     assert!(with.host.policy["told_preempted"] >= 1, "{:?}", with.host.policy);
     for (name, waits) in [("without the flag", &without), ("the old kernel", &old)] {
@@ -103,7 +102,7 @@ fn a_task_that_is_sent_to_a_busy_cpu_is_enqueued_again() {
 #[test]
 fn the_running_kernel_decides_whether_it_has_the_flag() {
     let new = run("", SLEEPER, 1, "");
-    let old = run("era = \"6.12\"", SLEEPER, 1, "");
+    let old = run("kernel = \"6.12\"", SLEEPER, 1, "");
     let off = run("settings = { asks = false }", SLEEPER, 1, "");
     assert!(new.host.policy["has_flag"] > 100 && off.host.policy["has_flag"] > 100);
     assert_eq!(old.host.policy["has_flag"], 0);
@@ -117,5 +116,6 @@ fn the_running_kernel_decides_whether_it_has_the_flag() {
 fn the_flag_is_for_queues_of_cpus() {
     let error = try_run("settings = { where = 2 }", HOG, 1, "").expect_err("the shared queue is no CPU's");
     assert!(error.contains("SCX_ENQ_IMMED was given for the dispatch queue 0x0 of no CPU"), "{error}");
-    try_run("era = \"6.12\"\nsettings = { where = 2 }", HOG, 1, "").expect("the old kernel has no such flag");
+    try_run("kernel = \"6.12\", settings = { where = 2 }", HOG, 1, "")
+        .expect("the old kernel has no such flag");
 }

@@ -20,7 +20,7 @@ pub fn two_levels(host: &str, guest: &str) -> String {
 machine = "xeon-e5620-2s"
 [policy]
 host = {}
-guest = {{ scheduler = {} }}
+guest = {}
 [programs.make]
 ops = [{{ repeat = {{ times = 20, body = [{{ fork = "shell" }}, "wait_child"] }} }}, {{ count = "made" }}]
 [programs.shell]

@@ -1,6 +1,6 @@
 //! A mistake of a scheduler ends the run with a sentence.
 
-use crate::support::{build, file, try_build, with_engine};
+use crate::support::{build, file_with, try_build, with_engine};
 use scheduler_tests::{PUBLISHED, object};
 use tandem_ebpf::Engine;
 
@@ -10,7 +10,6 @@ fn broken(mistake: u32) -> String {
 machine = "xeon-e5620-2s"
 [policy]
 host = {}
-settings = {{ mistake = {mistake} }}
 [programs.sleeper]
 ops = [{{ forever = [{{ compute = "100us" }}, {{ sleep = "100us" }}] }}]
 [[processes]]
@@ -19,7 +18,7 @@ memory = "1GiB"
 affinity = {{ hard = "2-5" }}
 process = [{{ program = "sleeper", copies = 20 }}]
 "#,
-        file("broken")
+        file_with("broken", &format!("settings = {{ mistake = {mistake} }}"))
     )
 }
 
@@ -65,7 +64,6 @@ fn a_file_that_is_no_scheduler_is_refused() {
     let path = folder.join(format!("not-a-scheduler-{}.o", std::process::id()));
     let good = std::fs::read(object("fifo")).unwrap();
     let text = broken(0).replace(&object("broken").display().to_string(), &path.display().to_string());
-    let text = text.replace("settings = { mistake = 0 }", "");
     for bytes in [&b""[..], b"#!/bin/sh\n", &good[..good.len() / 2]] {
         std::fs::write(&path, bytes).unwrap();
         let error = try_build(&text).expect_err("it is no object");

@@ -1,6 +1,6 @@
 //! Settings: read-only variables that have an effect, and those that are named wrongly.
 
-use crate::support::{build, count, file, run, tasks, try_build};
+use crate::support::{build, count, file_with, run, tasks, try_build};
 use std::sync::Arc;
 use tandem_sim::policy::sched_ext::OwnCounters;
 use tandem_sim::scenario::PolicySettings;
@@ -12,7 +12,6 @@ fn two_hogs(scheduler: &str, settings: &str) -> String {
 machine = "xeon-e5620-2s"
 [policy]
 host = {}
-settings = {settings}
 [programs.hog]
 ops = [{{ forever = [{{ compute = "100us" }}, {{ count = "rounds" }}] }}]
 [[processes]]
@@ -21,7 +20,7 @@ memory = "1GiB"
 affinity = {{ hard = "2" }}
 process = [{{ program = "hog", copies = 2 }}]
 "#,
-        file(scheduler)
+        file_with(scheduler, &format!("settings = {settings}"))
     )
 }
 

@@ -9,9 +9,14 @@ use tandem_sim::metrics::{RunMetrics, TaskMetrics};
 use tandem_sim::policy::sched_ext::SchedExtSettings;
 use tandem_sim::scenario::{PolicySettings, Scenario};
 
-/// The name of a scheduler as a scenario has it.
+/// A scheduler as a scenario has it.
 pub fn file(scheduler: &str) -> String {
-    format!("\"file:{}\"", object(scheduler).display())
+    format!("{{ object = \"{}\" }}", object(scheduler).display())
+}
+
+/// The same with settings, which are separated by commas.
+pub fn file_with(scheduler: &str, settings: &str) -> String {
+    format!("{{ object = \"{}\", {settings} }}", object(scheduler).display())
 }
 
 /// A scenario, or its error.

@@ -2,7 +2,7 @@
 //! take, hotplug, a reload. The object `witness` records the events that it gets, and reports impossible
 //! ones.
 
-use crate::support::{build, file, tasks, try_build};
+use crate::support::{build, file_with, tasks, try_build};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tandem_sim::metrics::{RunMetrics, TaskMetrics};
@@ -50,7 +50,6 @@ fn scenario(scheduler: &str, policy: &str, rest: &str) -> String {
 machine = "xeon-e5620-2s"
 [policy]
 host = {}
-{policy}
 [programs.hog]
 ops = [{{ forever = [{{ compute = "100us" }}, {{ count = "rounds" }}] }}]
 [programs.sleeper]
@@ -66,7 +65,7 @@ memory = "1GiB"
 process = [{{ program = "hog", copies = 24 }}, {{ program = "sleeper", copies = 8 }}]
 {rest}
 "#,
-        file(scheduler)
+        file_with(scheduler, policy)
     )
 }
 
@@ -145,7 +144,7 @@ fn cgroups_form_a_tree() {
 
 #[test]
 fn the_old_kernel_has_no_limits() {
-    let metrics = run(&scenario("witness", "era = \"6.12\"", &format!("{TREE}{ANEW}")));
+    let metrics = run(&scenario("witness", "kernel = \"6.12\"", &format!("{TREE}{ANEW}")));
     assert_eq!((seen(&metrics)["groups_init"], seen(&metrics)["quota_us"]), (6, 0));
 }
 
@@ -192,28 +191,31 @@ at = "50ms"
 every = "40ms"
 intrude = { cpus = "0-5", length = "20ms" }
 "#;
-    for era in ["6.12", "7.3"] {
-        let era = format!("era = \"{era}\"");
-        let plain = run(&scenario("witness", &era, ""));
-        let metrics = run(&scenario("witness", &era, event));
+    for kernel in ["6.12", "7.3"] {
+        let kernel = format!("kernel = \"{kernel}\"");
+        let plain = run(&scenario("witness", &kernel, ""));
+        let metrics = run(&scenario("witness", &kernel, event));
         let seen = seen(&metrics);
         // 50, 90, ... 370 ms, the last time up to 390 ms.
         let times = 9;
         assert!(
             metrics.host.away_ns.abs_diff(times * 6 * 20_000_000) < 1_000_000,
-            "{era}: {}",
+            "{kernel}: {}",
             metrics.host.away_ns
         );
-        assert_eq!((seen["released"], seen["acquired"]), (times * 6, times * 6), "{era}");
-        assert!(seen["reenqueued"] >= times * 3, "{era}: the task that ran there no longer waits: {seen:?}");
+        assert_eq!((seen["released"], seen["acquired"]), (times * 6, times * 6), "{kernel}");
+        assert!(
+            seen["reenqueued"] >= times * 3,
+            "{kernel}: the task that ran there no longer waits: {seen:?}"
+        );
         assert_nothing_is_lost(&metrics);
         // CPU 3 has tasks of its own, which wait meanwhile.
         let run_ns = |metrics| TaskMetrics::sum(tasks(metrics, "pinned")).run_ns;
         let lost_ms = run_ns(&plain).abs_diff(run_ns(&metrics)) / 1_000_000;
-        assert!((170..190).contains(&lost_ms), "{era}: {lost_ms} ms");
+        assert!((170..190).contains(&lost_ms), "{kernel}: {lost_ms} ms");
         let host = &metrics.host;
         let all_ns = host.busy_ns + host.idle_ns + host.overhead_ns + host.away_ns;
-        assert_eq!(all_ns, 16 * 400_000_000, "{era}");
+        assert_eq!(all_ns, 16 * 400_000_000, "{kernel}");
     }
 }
 
@@ -292,7 +294,7 @@ online = "1,3"
 at = "210ms"
 offline = "8-15"
 "#;
-    let policy = "tick_delay_max = \"2ms\"\ntimer_delay_max = \"3ms\"";
+    let policy = "tick_delay_max = \"2ms\", timer_delay_max = \"3ms\"";
     for scheduler in ["witness", "fifo", "weighted", "central"] {
         let text = scenario(scheduler, policy, &format!("{TREE}{events}"));
         let hashes = [run(&text).trace_hash, run(&text).trace_hash];
@@ -309,7 +311,7 @@ fn timers_come_late_and_storage_fails() {
     let late = run(&scenario("witness", "timer_delay_max = \"5ms\"", TREE));
     let late_ns = seen(&late)["timer_late_ns"];
     assert!((2_000_000..30_000_000).contains(&late_ns), "six timers, each up to 5 ms: {late_ns}");
-    let policy = "storage_failure_pct = 50\nsettings = { needs_storage = false }";
+    let policy = "storage_failure_pct = 50, settings = { needs_storage = false }";
     let full = run(&scenario("witness", policy, ANEW));
     let without = seen(&full)["without_storage"];
     assert!((5..30).contains(&without), "35 tasks: {without}");
@@ -404,12 +406,12 @@ fn nonsense_is_refused() {
         ("\"xen-credit\"", TREE, "no cgroups"),
         ("\"linux\"", "[[event]]\nat = \"1ms\"\nreload = true", "compiled scheduler only"),
     ] {
-        let text = scenario("fifo", "", rest).replace(&file("fifo"), host);
+        let text = scenario("fifo", "", rest).replace(&file_with("fifo", ""), host);
         let error = try_build(&text).expect_err(rest);
         assert!(error.contains(problem), "{host}: {error}");
     }
     let event =
         "[[cgroup]]\npath = \"a\"\n[[event]]\nat = \"1ms\"\nset_limit = { cgroup = \"a\", limit = \"max\" }";
-    let error = try_build(&scenario("fifo", "era = \"6.12\"", event)).expect_err("6.12 has none");
-    assert!(error.contains("use era \"7.3\""), "{error}");
+    let error = try_build(&scenario("fifo", "kernel = \"6.12\"", event)).expect_err("6.12 has none");
+    assert!(error.contains("use kernel \"7.3\""), "{error}");
 }

@@ -82,8 +82,7 @@ fn who_has_no_limit_is_judged_for_its_waits_beside_those_who_have() {
         length = "1s"
         machine = "xeon-e5620-2s"
         [policy]
-        host = "tandem"
-        era = "7.3"
+        host = { tandem = { kernel = "7.3" } }
         [programs.computes]
         ops = [{ forever = [{ compute = "10ms" }] }]
         [[cgroup]]

@@ -3,10 +3,10 @@
 //! Objects are linked and compiled once, however many runs there are: what differs between runs, settings and topology, is
 //! data.
 
-use super::scheduler::{SchedulerName, Told};
+use super::scheduler::SchedulerName;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use tandem_ebpf::{Code, Engine, Image, Variable};
@@ -18,7 +18,7 @@ use tandem_settings::{Counters, Mode, Place, Places, Preference, Settings, Subje
 use tandem_sim::policy::sched_ext::{KernelVersion, OwnCounters, Preferences, SchedExtSettings, environment};
 
 /// Settings of Tandem's scheduler, as in the file that `tandem run` reads.
-pub type TandemTable = Settings;
+pub type TandemSettings = Settings;
 
 /// The value of a setting of a scheduler from a file: a read-only variable, or each element of one.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
@@ -32,100 +32,119 @@ pub enum SettingValue {
     Numbers(Vec<i64>),
 }
 
-/// The scheduler of that name, Tandem's own unless it names a file, for a machine as its kernel sees it.
+/// A compiled scheduler, and what its user sets.
+pub enum Program<'a> {
+    /// Tandem's own.
+    Tandem(Option<&'a TandemSettings>),
+    /// One in an object file, with values of its read-only variables.
+    Object(&'a Path, Option<&'a BTreeMap<String, SettingValue>>),
+}
+
+/// The scheduler on a kernel that does nothing late and never fails, for a machine as that kernel sees it.
 ///
 /// # Errors
 /// A sentence: the object cannot be read or linked, the machine is too large for it, or it has no such setting.
 pub fn settings(
-    name: &SchedulerName,
-    told: &Told<'_>,
+    program: Program<'_>,
+    kernel: KernelVersion,
+    is_guest: bool,
     machine: &Machine,
 ) -> Result<SchedExtSettings, String> {
-    const NS_PER_S: u64 = 1_000_000_000;
-    let (code, data, preferences, counters) = match name {
-        SchedulerName::File(path) => {
-            let code = compiled(path, told.kernel)?;
-            let variables = told.variables.into_iter().flatten();
-            let data = variables.map(|(name, value)| variable(code.image(), path, name, value));
-            let data: Vec<_> = data.collect::<Result<_, _>>()?;
-            match is_tandem(code.image()) {
-                true => {
-                    let own = compiled(Path::new(""), told.kernel)?;
-                    let mut all = other_build_data(code.image(), own.image(), told, machine)?;
-                    all.extend(data);
-                    (code, all, Some(PREFERENCES), None)
-                }
-                false => (code, data, None, None),
-            }
-        }
-        _ => {
-            let code = compiled(Path::new(""), told.kernel)?;
-            let data = tandem_data(code.image(), told, machine)?;
-            let counters = OwnCounters { map: "counters", names: Counters::names().collect() };
-            (code, data, Some(PREFERENCES), Some(counters))
-        }
-    };
-    let name = match name {
-        SchedulerName::File(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        _ => "tandem".to_owned(),
-    };
-    // Who loads Tandem sets its watchdog; others say in their objects what they want.
-    let watchdog_timeout_ns = preferences.is_some().then(|| match told.tandem {
-        Some(settings) => settings.watchdog.ns,
-        None => Settings::default().watchdog.ns,
-    });
-    let tick_period_ns = told.tick_hz.map_or(SchedExtSettings::TICK_PERIOD_NS, |hz| NS_PER_S / u64::from(hz));
-    Ok(SchedExtSettings {
+    let loaded = |name, code: Arc<Code>, data| SchedExtSettings {
         name,
         code,
-        kernel: told.kernel,
+        kernel,
         data,
-        preferences,
-        counters,
-        tick_period_ns,
+        preferences: None,
+        counters: None,
+        tick_period_ns: SchedExtSettings::TICK_PERIOD_NS,
         tick_delay_max_ns: 0,
         timer_delay_max_ns: 0,
-        watchdog_timeout_ns,
+        watchdog_timeout_ns: None,
         timer_failure_pct: 0,
         storage_failure_pct: 0,
         put_back_ns: 0,
-    })
+    };
+    // Who loads Tandem sets its watchdog; others say in their objects what they want.
+    let tandem = |name, code, data, settings: &Settings| SchedExtSettings {
+        preferences: Some(PREFERENCES),
+        watchdog_timeout_ns: Some(settings.watchdog.ns),
+        ..loaded(name, code, data)
+    };
+    match program {
+        Program::Tandem(settings) => {
+            let settings = settings.cloned().unwrap_or_default();
+            let code = own_code(kernel)?;
+            let data = tandem_data(code.image(), &settings, is_guest, machine)?;
+            let counters = OwnCounters { map: "counters", names: Counters::names().collect() };
+            Ok(SchedExtSettings {
+                counters: Some(counters),
+                ..tandem("tandem".into(), code, data, &settings)
+            })
+        }
+        Program::Object(path, variables) => {
+            let code = file_code(path, kernel).map_err(|error| format!("the scheduler {error}"))?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let variables = variables.into_iter().flatten();
+            let data = variables.map(|(name, value)| variable(code.image(), path, name, value));
+            let data: Vec<_> = data.collect::<Result<_, _>>()?;
+            if !is_tandem(code.image()) {
+                return Ok(loaded(name, code, data));
+            }
+            let settings = Settings::default();
+            let own = own_code(kernel)?;
+            let mut all = other_build_data(code.image(), own.image(), &settings, is_guest, machine)?;
+            all.extend(data);
+            Ok(tandem(name, code, all, &settings))
+        }
+    }
 }
 
-/// Checks that a scheduler can be used, if it is one from a file.
+/// Checks that a scheduler can be used, if it is one in an object file.
 ///
 /// # Errors
 /// Names its file.
 pub fn check(name: &SchedulerName) -> Result<(), FileError> {
     match name {
-        SchedulerName::File(path) => load(path, KernelVersion::default()).map(drop),
-        _ => Ok(()),
+        SchedulerName::Object(path) => file_code(path, KernelVersion::default()).map(drop),
+        SchedulerName::XenCredit | SchedulerName::Linux | SchedulerName::Tandem => Ok(()),
     }
 }
 
-/// The code of an object file, or of Tandem's own object if the path is empty.
-fn compiled(path: &Path, kernel: KernelVersion) -> Result<Arc<Code>, String> {
-    load(path, kernel).map_err(|error| format!("the scheduler {error}"))
+/// The code of Tandem's own object.
+fn own_code(kernel: KernelVersion) -> Result<Arc<Code>, String> {
+    type Own = LazyLock<Result<Arc<Code>, String>>;
+    fn own(kernel: KernelVersion) -> Result<Arc<Code>, String> {
+        compile(tandem_settings::OBJECT, kernel).map_err(|message| format!("the scheduler tandem: {message}"))
+    }
+    static ON_6_12: Own = LazyLock::new(|| own(KernelVersion::V6_12));
+    static ON_7_3: Own = LazyLock::new(|| own(KernelVersion::V7_3));
+    match kernel {
+        KernelVersion::V6_12 => ON_6_12.clone(),
+        KernelVersion::V7_3 => ON_7_3.clone(),
+    }
 }
 
-fn load(path: &Path, kernel: KernelVersion) -> Result<Arc<Code>, FileError> {
+/// The code of an object file.
+fn file_code(path: &Path, kernel: KernelVersion) -> Result<Arc<Code>, FileError> {
     type Compiled = HashMap<(Vec<u8>, u64), Arc<Code>>;
     static COMPILED: LazyLock<Mutex<Compiled>> = LazyLock::new(Mutex::default);
     let wrong = |message: String| FileError::whole(&path.display().to_string(), message);
-    let object = match path.as_os_str().is_empty() {
-        true => tandem_settings::OBJECT.to_vec(),
-        false => read_bytes(path, OBJECT_MAX).map_err(|error| wrong(format!("cannot be read: {error}")))?,
-    };
+    let object = read_bytes(path, OBJECT_MAX).map_err(|error| wrong(format!("cannot be read: {error}")))?;
     // A panic inside would leave nothing half done.
     let mut all = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     let key = (object, kernel.code());
     if let Some(code) = all.get(&key) {
         return Ok(Arc::clone(code));
     }
-    let image = Image::link(&key.0, &environment(kernel)).map_err(|error| wrong(error.to_string()))?;
-    let code = Arc::new(Code::new(image, Engine::default()).map_err(|error| wrong(error.to_string()))?);
+    let code = compile(&key.0, kernel).map_err(wrong)?;
     all.insert(key, Arc::clone(&code));
     Ok(code)
+}
+
+fn compile(object: &[u8], kernel: KernelVersion) -> Result<Arc<Code>, String> {
+    let image = Image::link(object, &environment(kernel)).map_err(|error| error.to_string())?;
+    Ok(Arc::new(Code::new(image, Engine::default()).map_err(|error| error.to_string())?))
 }
 
 /// How Tandem is told preferences.
@@ -145,11 +164,12 @@ fn is_tandem(image: &Image) -> bool {
 fn other_build_data(
     image: &Image,
     own: &Image,
-    told: &Told<'_>,
+    settings: &Settings,
+    is_guest: bool,
     machine: &Machine,
 ) -> Result<Vec<(u64, Vec<u8>)>, String> {
     let mut data = Vec::new();
-    for (start, bytes) in tandem_data(own, told, machine)? {
+    for (start, bytes) in tandem_data(own, settings, is_guest, machine)? {
         for (name, variable) in
             own.variables.iter().filter(|(name, it)| it.is_setting && !name.starts_with("__"))
         {
@@ -171,14 +191,19 @@ fn other_build_data(
     Ok(data)
 }
 
-fn tandem_data(image: &Image, told: &Told<'_>, machine: &Machine) -> Result<Vec<(u64, Vec<u8>)>, String> {
-    let mut settings = told.tandem.cloned().unwrap_or_default();
-    if told.is_guest {
+fn tandem_data(
+    image: &Image,
+    settings: &Settings,
+    is_guest: bool,
+    machine: &Machine,
+) -> Result<Vec<(u64, Vec<u8>)>, String> {
+    let mut settings = settings.clone();
+    if is_guest {
         settings.mode = Mode::Guest;
     }
     settings.check()?;
     if settings.scheduler_only() != settings {
-        return Err("agent and vm of `tandem` are for real hosts; leave them out".into());
+        return Err("agent and vm in the settings of `tandem` are for real hosts; leave them out".into());
     }
     let places = Places::of_simulated(machine, settings.mode).map_err(|error| error.to_string())?;
     let section = image.sections.iter().find(|section| section.name == ".rodata");

@@ -1,6 +1,7 @@
 //! Settings of pause-loop exits and of directed yield.
 
 use super::switch::Switch;
+use super::words::{Word, Words};
 use crate::scenario::amount::{Count, count_in};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -14,7 +15,7 @@ use tandem_sim::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
 const GROWTH_MAX: u32 = 1_000;
 
 /// When a vCPU that spins leaves its guest, and what the host does then. What is absent is as in the host's scheduler
-/// and era. Cycles are those of the machine's clock.
+/// and version. Cycles are those of the machine's clock.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PauseLoopTable {
@@ -23,7 +24,7 @@ pub struct PauseLoopTable {
     /// Cycles of such a loop after which the vCPU leaves its guest (`ple_window`), at least the gap; 4096 if absent.
     pub window_cycles: Option<Located<Count>>,
     /// What the window is multiplied by at each exit (`ple_window_grow`), 1 to 1000, until the vCPU next gets a pCPU; if
-    /// absent 2 for the host "linux" of era "5.2" or "6.12", else 1, which leaves the window as it is.
+    /// absent 2 for the host "linux" of version "5.2" or "6.12", else 1, which leaves the window as it is.
     pub window_growth: Option<Located<Count>>,
     /// What the window may grow to (`ple_window_max`), at least the window; 4294967295 if absent.
     pub window_max_cycles: Option<Located<Count>>,
@@ -36,26 +37,23 @@ pub struct PauseLoopTable {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DirectedYieldTable {
-    /// When it is tested whether the candidate runs already; if absent "before-locks" with era "5.2" or "6.12", else
+    /// When it is tested whether the candidate runs already; if absent "before-locks" in version "5.2" or "6.12", else
     /// "under-locks".
-    pub running_check: Option<RunningCheckName>,
-    /// Whether a candidate that spins is passed over at every second look; if absent true with era "5.2" or "6.12".
+    pub running_check: Option<Word<RunningCheck>>,
+    /// Whether a candidate that spins is passed over at every second look; if absent true in version "5.2" or "6.12".
     pub alternate_spinners: Option<bool>,
-    /// Whether a yield is given up before the locks if nobody waits in either run queue; if absent true with era
+    /// Whether a yield is given up before the locks if nobody waits in either run queue; if absent true in version
     /// "5.2" or "6.12".
     pub undercommit_check: Option<bool>,
     /// Candidates that are passed over because of what the pCPU does in whose queue they stand; none if absent.
     pub skip: Option<Vec<SkipName>>,
 }
 
-/// When a directed yield tests whether its target runs already.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum RunningCheckName {
-    /// Holding the locks of both run queues.
-    UnderLocks,
-    /// Before it takes the locks, and once more when it has them.
-    BeforeLocks,
+impl Words for RunningCheck {
+    const WORDS: &'static [(&'static str, Self, &'static str)] = &[
+        ("under-locks", Self::UnderLocks, "Holding the locks of both run queues."),
+        ("before-locks", Self::BeforeLocks, "Before it takes the locks, and once more when it has them."),
+    ];
 }
 
 /// pCPUs whose candidates are passed over.
@@ -138,14 +136,14 @@ impl PauseLoopTable {
         }
         Ok(settings)
     }
+}
 
-    /// What an empty table stands for under KVM.
-    pub(super) fn of_kvm(era: LinuxEra) -> PauseLoop {
-        match era {
-            LinuxEra::V3_6 | LinuxEra::V4_2 => PauseLoop::V3_6,
-            // KVM marks preempted vCPUs since 3.10, and its window grows since 3.18.
-            LinuxEra::V5_2 | LinuxEra::V6_12 => PauseLoop::V6_12,
-        }
+/// What an empty table stands for under KVM.
+pub(super) fn of_kvm(version: LinuxEra) -> PauseLoop {
+    match version {
+        LinuxEra::V3_6 | LinuxEra::V4_2 => PauseLoop::V3_6,
+        // KVM marks preempted vCPUs since 3.10, and its window grows since 3.18.
+        LinuxEra::V5_2 | LinuxEra::V6_12 => PauseLoop::V6_12,
     }
 }
 
@@ -164,11 +162,7 @@ impl DirectedYieldTable {
     fn settings(&self, default: DirectedYield) -> DirectedYield {
         let skips = |cpus, default| self.skip.as_ref().map_or(default, |skip| skip.contains(&cpus));
         DirectedYield {
-            running_check: match self.running_check {
-                None => default.running_check,
-                Some(RunningCheckName::UnderLocks) => RunningCheck::UnderLocks,
-                Some(RunningCheckName::BeforeLocks) => RunningCheck::BeforeLocks,
-            },
+            running_check: self.running_check.map_or(default.running_check, |check| check.0),
             alternates_spinners: self.alternate_spinners.unwrap_or(default.alternates_spinners),
             undercommit_check: self.undercommit_check.unwrap_or(default.undercommit_check),
             skips_yielding_cpus: skips(SkipName::YieldingCpus, default.skips_yielding_cpus),

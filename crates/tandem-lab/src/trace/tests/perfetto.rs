@@ -272,9 +272,8 @@ fn mixed_run() -> (RunMetrics, Trace) {
         length = "50ms"
         machine = "xeon-e5620-2s"
         [policy]
-        host = "xen-credit"
-        timeslice = "2ms"
-        guest = { era = "4.2" }
+        host = { xen-credit = { timeslice = "2ms" } }
+        guest = { linux = { version = "4.2" } }
         [programs.hog]
         ops = [{ forever = [{ compute = "1ms" }] }]
         [programs.server]

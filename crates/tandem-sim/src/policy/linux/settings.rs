@@ -75,10 +75,10 @@ impl SoftAffinity {
                 Some("the tunables of soft affinity are out of range; 1 to 1000000 are allowed")
             }
             Self::Tunables { .. } if era != LinuxEra::V5_2 => {
-                Some("soft affinity with tunables is for era 5.2 only")
+                Some("soft affinity with tunables is for version 5.2 only")
             }
             Self::WorkConserving if era < LinuxEra::V5_2 => {
-                Some("work-conserving soft affinity is for the eras 5.2 and 6.12 only")
+                Some("work-conserving soft affinity is for versions 5.2 and 6.12 only")
             }
             _ => None,
         }

@@ -18,7 +18,7 @@ use tandem_sim::trace::{Event, EventKind, Observer};
 
 /// The scenario of a file, with the compiled scheduler as the host's.
 pub fn scenario(file: &Path) -> Result<Scenario> {
-    let policy = PolicyTable { host: Some(SchedulerName::Tandem), ..PolicyTable::default() };
+    let policy = PolicyTable { host: Some(SchedulerName::Tandem.into()), ..PolicyTable::default() };
     let mut scenario = ScenarioSource::read(file)?.build(&Default::default(), &policy)?;
     if let PolicySettings::SchedExt(settings) = &mut scenario.policy
         && let Some(preferences) = &mut Arc::make_mut(settings).preferences
