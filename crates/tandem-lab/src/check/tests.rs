@@ -135,7 +135,6 @@ fn the_first_cases_of_each_promise_are_kept() {
     assert_eq!(found.len(), cases.len());
 }
 
-#[cfg(feature = "scheduler")]
 #[test]
 fn tandem_has_the_watchdog_that_it_is_loaded_with() {
     use crate::scenario::ScenarioSource;

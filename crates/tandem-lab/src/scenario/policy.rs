@@ -6,10 +6,6 @@ macro_rules! laid_over {
 }
 
 pub mod agent;
-#[cfg(feature = "scheduler")]
-pub mod compiled;
-#[cfg(not(feature = "scheduler"))]
-#[path = "policy/not_compiled.rs"]
 pub mod compiled;
 pub mod credit;
 pub mod former;
