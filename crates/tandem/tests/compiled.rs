@@ -47,6 +47,16 @@ fn hashes_are_the_same_in_every_process() {
     let runs = [0; 2].map(|_| sim("weighted", "{ slice_ns = 1_000_000 }"));
     assert!(runs[0].1.contains("scenario ") && runs[0].1.contains("trace "), "{}", runs[0].1);
     assert_eq!(runs[0], runs[1]);
+
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    fs::write(dir.path().join("s.toml"), SCENARIO.replace("SETTINGS", "host = \"tandem\""))
+        .expect("write a scenario");
+    let run = |_| {
+        let mut command = Command::new(cargo_bin!("tandem"));
+        command.args(["sim", "s.toml"]).current_dir(dir.path()).assert().success().get_output().stdout.clone()
+    };
+    let runs = [0; 2].map(run);
+    assert_eq!(runs[0], runs[1], "Tandem's own scheduler");
 }
 
 #[test]

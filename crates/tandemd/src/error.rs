@@ -3,8 +3,13 @@
 //! A verb returns any error; an error that another file or option cures is wrapped in [`BadInput`]
 //! where it arises:
 //!
-//! ```ignore
-//! let machine = Machine::from_toml(&text).map_err(BadInput::new)?;
+//! ```
+//! use tandemd::error::BadInput;
+//!
+//! fn vcpus(text: &str) -> Result<u32, BadInput> {
+//!     text.parse().map_err(|error| BadInput::new(format!("vcpus is `{text}`: {error}")))
+//! }
+//! assert!(vcpus("-1").is_err());
 //! ```
 
 use crate::journal;

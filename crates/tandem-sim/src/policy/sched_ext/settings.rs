@@ -1,5 +1,6 @@
 //! Which scheduler runs, on which kernel, with which settings.
 
+use std::fmt;
 use std::sync::Arc;
 use tandem_ebpf::{Code, Engine, LoadError, State};
 use tandem_machine::Machine;
@@ -92,12 +93,19 @@ impl KernelVersion {
 }
 
 /// How a scheduler is told that a task prefers some CPUs: by a program of its own that is run with a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Preferences {
     /// The program's name. It returns 0, or a negative error number.
     pub program: &'static str,
     /// The request for the task with a number, which prefers these CPUs from now on, or none.
     pub request: fn(pid: u64, preferred: Option<&CpuMask>, machine: &Machine) -> Vec<u8>,
+}
+
+/// Without the address of a function, which differs from process to process: the hash of a scenario is that of this text.
+impl fmt::Debug for Preferences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Preferences").field("program", &self.program).finish_non_exhaustive()
+    }
 }
 
 /// The counters of a scheduler: the first element of a per-CPU array, of 64 bits each.
