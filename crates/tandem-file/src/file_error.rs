@@ -1,12 +1,14 @@
 //! Errors in files that users write, with the line.
 
 use crate::named_file::{TEXT_MAX, read_string};
+use crate::shown::readable;
 use std::fmt;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 
-/// A mistake in a file that a user wrote. Displayed as `FILE:LINE: message`.
+/// A mistake in a file that a user wrote. Displayed as `FILE:LINE: message`, with escapes for control characters, because
+/// messages quote the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
     /// The file, as the user named it.
@@ -43,9 +45,10 @@ impl FileError {
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, message) = (readable(&self.file, &[]), readable(&self.message, &[]));
         match self.line {
-            Some(line) => write!(f, "{}:{line}: {}", self.file, self.message),
-            None => write!(f, "{}: {}", self.file, self.message),
+            Some(line) => write!(f, "{file}:{line}: {message}"),
+            None => write!(f, "{file}: {message}"),
         }
     }
 }
@@ -66,6 +69,21 @@ pub fn read_text(path: &Path) -> Result<String, FileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// Any text, often with control characters.
+    fn quoted() -> impl Strategy<Value = String> {
+        let character = prop_oneof![any::<char>(), (0..0xa0_u8).prop_map(char::from)];
+        prop::collection::vec(character, 0..20).prop_map(String::from_iter)
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_it_quotes_is_shown_in_one_line(file in quoted(), message in quoted()) {
+            let shown = FileError::at(&file, "", 0..0, message).to_string();
+            prop_assert!(!shown.contains(char::is_control), "{shown:?}");
+        }
+    }
 
     #[test]
     fn lines_count_from_one_and_a_span_past_the_end_is_harmless() {

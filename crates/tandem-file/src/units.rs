@@ -47,7 +47,7 @@ const FREQUENCY_UNITS: &Units = &[("Hz", 1), ("kHz", 1_000), ("MHz", 1_000_000),
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UnitError {
     /// The text is a bare number.
-    #[error("`{text}` has no unit; allowed are {allowed}, as in \"{example}\"")]
+    #[error("`{text:.60}` has no unit; allowed are {allowed}, as in \"{example}\"")]
     NoUnit {
         /// The text, as written.
         text: String,
@@ -57,7 +57,7 @@ pub enum UnitError {
         example: &'static str,
     },
     /// The text has a unit of another kind, or none that exists.
-    #[error("`{text}` has the unknown unit `{unit}`; allowed are {allowed}, as in \"{example}\"")]
+    #[error("`{text:.60}` has the unknown unit `{unit:.60}`; allowed are {allowed}, as in \"{example}\"")]
     UnknownUnit {
         /// The text, as written.
         text: String,
@@ -69,7 +69,7 @@ pub enum UnitError {
         example: &'static str,
     },
     /// The text is not a number at all, or a negative one, or in scientific notation.
-    #[error("`{text}` does not begin with a number of digits and at most one point, as in \"{example}\"")]
+    #[error("`{text:.60}` does not begin with a number of digits and at most one point, as in \"{example}\"")]
     NotANumber {
         /// The text, as written.
         text: String,
@@ -77,7 +77,7 @@ pub enum UnitError {
         example: &'static str,
     },
     /// The value has a fraction of the base unit.
-    #[error("`{text}` is not a whole number of {base}")]
+    #[error("`{text:.60}` is not a whole number of {base}")]
     NotWhole {
         /// The text, as written.
         text: String,
@@ -85,7 +85,7 @@ pub enum UnitError {
         base: &'static str,
     },
     /// The value needs more than 64 bits.
-    #[error("`{text}` is too large; at most {} {base} are allowed", u64::MAX)]
+    #[error("`{text:.60}` is too large; at most {} {base} are allowed", u64::MAX)]
     TooLarge {
         /// The text, as written.
         text: String,
