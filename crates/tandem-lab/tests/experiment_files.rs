@@ -305,7 +305,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         (
             "host = { xen-credit = { timeslice = \"5ms\" } }",
             "pause_loop = { directed_yield = {} }",
-            "s.toml: `directed_yield` is a setting of the host `linux`; leave it out (with variant `away`)",
+            "s.toml: `directed_yield` has no effect under the host `xen-credit`; remove it (with variant `away`)",
         ),
         (
             "host = { xen-credit = { timeslice = \"5ms\" } }",

@@ -388,7 +388,7 @@ fn a_policy_in_the_former_spelling_is_shown_in_the_present_one() {
     fs::write(dir.path().join("old.toml"), text).expect("write a scenario");
     assert_eq!(
         rejection(&["sim", "old.toml"], dir.path()),
-        "tandem: old.toml:5: `era` belongs in a scheduler's table: write host = { linux = { version = \"5.2\" } }\n"
+        "tandem: old.toml:5: `era` belongs in the scheduler's table: write host = { linux = { version = \"5.2\" } }\n"
     );
     let xen_in_guests = ["sim", "old.toml", "--policy", "guest=xen-credit"];
     let assert = tandem().args(xen_in_guests).current_dir(dir.path()).assert().code(2).stdout("");

@@ -181,7 +181,7 @@ impl PolicyTable {
     fn foreign_yield(&self, host: &HostScheduler) -> Option<(Range<usize>, &'static str)> {
         let yields = self.pause_loop_table()?.directed_yield.as_ref()?;
         let HostScheduler::XenCredit(_) = host else { return None };
-        Some((yields.span(), "`directed_yield` is a setting of the host `linux`; leave it out"))
+        Some((yields.span(), "`directed_yield` has no effect under the host `xen-credit`; remove it"))
     }
 
     fn pause_loop_table(&self) -> Option<&PauseLoopTable> {

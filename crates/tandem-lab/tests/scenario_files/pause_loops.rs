@@ -137,7 +137,7 @@ fn a_variant_changes_only_what_it_names_of_a_pause_loop() {
     );
     assert_eq!(
         varied("", "pause_loop = { directed_yield = {} }").unwrap_err(),
-        "s.toml: `directed_yield` is a setting of the host `linux`; leave it out"
+        "s.toml: `directed_yield` has no effect under the host `xen-credit`; remove it"
     );
 }
 
@@ -214,7 +214,7 @@ fn mistakes_about_pause_loops_name_the_line_and_what_is_allowed() {
     ];
     let xen = [(
         "pause_loop = { directed_yield = {} }",
-        ":12: `directed_yield` is a setting of the host `linux`; leave it out",
+        ":12: `directed_yield` has no effect under the host `xen-credit`; remove it",
     )];
     let of_host = |host, cases: &[(&'static str, &'static str)]| {
         cases.iter().map(|&(lines, says)| (host, lines, says)).collect::<Vec<_>>()

@@ -1,148 +1,217 @@
-//! The former spelling of policies, in which settings of a scheduler stood beside its name. It is not read any more: a file
-//! that has it gets an error that shows the present spelling.
+//! The former spelling of policies, in which settings of a scheduler stood beside its name.
+//!
+//! Problem: files in it are not read any more, and their users need to know how each key is spelled now.
+//!
+//! Approach: for each policy in the former spelling, an error shows the whole table to write, with all that the file
+//! says about the scheduler. A setting that the named scheduler never had is refused, as it was before. A variant that
+//! names no scheduler changes that of its scenario, which is in another file: where several schedulers have its keys,
+//! the error says so.
 
 use std::ops::Range;
 use tandem_file::file_error::FileError;
 use tandem_file::located::SourceFile;
-use toml::Spanned;
-use toml::de::{DeString, DeTable, DeValue};
+use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Value};
 
 /// Longest value that an error repeats, in bytes.
 const VALUE_MAX: usize = 80;
+
+const LINUX: &str = "linux";
+const XEN: &str = "xen-credit";
+const TANDEM: &str = "tandem";
+/// Stands for a scheduler in an object file.
+const OBJECT: &str = "object";
+
+/// A former key, the schedulers that had it, and its present name.
+type Key = (&'static str, &'static [&'static str], &'static str);
+
+const KEYS: &[Key] = &[
+    ("era", &[LINUX, XEN], "version"),
+    ("era", &[TANDEM, OBJECT], "kernel"),
+    ("tick_hz", &[LINUX, TANDEM, OBJECT], "tick_hz"),
+    ("domains", &[LINUX], "domains"),
+    ("spin_locks", &[LINUX], "spin_locks"),
+    ("soft_affinity", &[LINUX], "soft_affinity"),
+    ("numa_balancing", &[LINUX], "numa_balancing"),
+    ("steal_clock", &[LINUX], "steal_clock"),
+    ("timeslice", &[XEN], "timeslice"),
+    ("ratelimit", &[XEN], "ratelimit"),
+    ("migration_delay", &[XEN], "migration_delay"),
+    ("rate_control", &[XEN], "rate_control"),
+    ("tandem", &[TANDEM], "settings"),
+    ("settings", &[OBJECT], "settings"),
+    ("watchdog_timeout", &[TANDEM, OBJECT], "watchdog_timeout"),
+    ("tick_delay_max", &[TANDEM, OBJECT], "tick_delay_max"),
+    ("timer_delay_max", &[TANDEM, OBJECT], "timer_delay_max"),
+    ("timer_failure_pct", &[TANDEM, OBJECT], "timer_failure_pct"),
+    ("storage_failure_pct", &[TANDEM, OBJECT], "storage_failure_pct"),
+];
 
 /// The error about a file that could not be read; if the file has the former spelling, one that shows the present one.
 pub fn explain(error: FileError, source: &SourceFile) -> FileError {
     let Ok(file) = DeTable::parse(source.text()) else { return error };
     let table = |key: &str| file.get_ref().get(key).and_then(|value| value.get_ref().as_table());
     let variants = table("variants").into_iter().flat_map(|variants| variants.values());
-    let policies = variants.filter_map(|variant| variant.get_ref().as_table()).chain(table("policy"));
-    let former = policies.flat_map(|policy| former(policy, source.text()));
+    let variants = variants.filter_map(|variant| variant.get_ref().as_table()).map(|policy| (policy, true));
+    let policies = variants.chain(table("policy").map(|policy| (policy, false)));
+    let former = policies.flat_map(|(policy, is_variant)| {
+        let (host, guest) = (policy.get("host"), policy.get("guest"));
+        let guest = guest.and_then(|guest| guest.get_ref().as_table()).filter(|guest| is_former_guest(guest));
+        let text = source.text();
+        let host = former("host", policy, host, (!is_variant).then_some(XEN), text);
+        let guest = guest.map(|guest| {
+            former("guest", guest, guest.get("scheduler"), (!is_variant).then_some(LINUX), text)
+        });
+        [host, guest.flatten()].into_iter().flatten()
+    });
     match former.min_by_key(|(span, _)| span.start) {
         Some((span, message)) => source.error(span, message),
         None => error,
     }
 }
 
-/// What has the former spelling in a policy, with what to write instead.
-fn former(policy: &DeTable<'_>, text: &str) -> Vec<(Range<usize>, String)> {
-    let mut found = settings("host", policy, policy.get("host"), text);
-    if let Some(value) = policy.get("host")
-        && let Named::Object(path) = Named::by(Some(value))
-        && value.get_ref().is_str()
-    {
-        found.push((value.span(), format!("write host = {{ object = \"{path}\" }}")));
-    }
-    // The present tables of guests have some of the former keys.
-    let is_present =
-        |guest: &DeTable<'_>| ["linux", "tandem", "object"].iter().any(|it| guest.contains_key(*it));
-    if let Some(guest) = policy.get("guest").and_then(|guest| guest.get_ref().as_table()) {
-        let scheduler = guest.get("scheduler");
-        if scheduler.is_some() || !is_present(guest) {
-            found.extend(settings("guest", guest, scheduler, text));
-        }
-        if let Some(value) = scheduler {
-            let table = match Named::by(Some(value)) {
-                Named::Object(path) => format!("{{ object = \"{path}\" }}"),
-                _ => shown(value, text),
-            };
-            found.push((value.span(), format!("write guest = {table}")));
-        }
-    }
-    found
+/// Whether the table of a guest is in the former spelling; present ones have some of the same keys.
+fn is_former_guest(guest: &DeTable<'_>) -> bool {
+    let is_present = [LINUX, TANDEM, OBJECT].iter().any(|scheduler| guest.contains_key(*scheduler));
+    guest.contains_key("scheduler") || !is_present
 }
 
-/// Settings that stand in a table without a scheduler's table around them.
-fn settings(
+/// What is wrong with a table in the former spelling, and where; `None` if it is not. The scheduler is that of `value`,
+/// or else the default.
+fn former(
     level: &str,
     table: &DeTable<'_>,
-    scheduler: Option<&Spanned<DeValue<'_>>>,
+    value: Option<&Spanned<DeValue<'_>>>,
+    default: Option<&'static str>,
     text: &str,
-) -> Vec<(Range<usize>, String)> {
-    let named = Named::by(scheduler);
-    let moved = |(key, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| {
-        let name: &str = key.get_ref();
-        let (owner, present) = named.owner(name, value.get_ref().as_str())?;
-        let setting = format!("{present} = {}", shown(value, text));
-        let table = match owner {
-            Named::Object(path) => format!("{{ object = \"{path}\", {setting} }}"),
-            Named::Other(owner) => format!("{{ {owner} = {{ {setting} }} }}"),
-        };
-        let message = format!("`{name}` belongs in a scheduler's table: write {level} = {table}");
-        Some((key.span(), message))
+) -> Option<(Range<usize>, String)> {
+    let named = value.and_then(Named::by);
+    let mut moved: Vec<_> = table
+        .iter()
+        .filter(|(key, _)| KEYS.iter().any(|(former, ..)| **former == **key.get_ref()))
+        .map(|(key, value)| (key.span(), &**key.get_ref(), value))
+        .collect();
+    moved.sort_by_key(|(span, ..)| span.start);
+    let value_is_former = || value.filter(|_| level == "guest" || named.is_some_and(|named| named.is_former));
+    let span =
+        moved.first().map(|(span, ..)| span.clone()).or_else(|| value_is_former().map(Spanned::span))?;
+
+    let Some(scheduler) = named.map(|named| named.scheduler).or(default) else {
+        return Some((span, of_scenario(level, &moved, text)));
     };
-    table.iter().filter_map(moved).collect()
+    for (span, key, _) in &moved {
+        if present(key, scheduler).is_none() {
+            return Some((
+                span.clone(),
+                format!("`{key}` is not a setting of {level} `{scheduler}`; remove it"),
+            ));
+        }
+    }
+    let mut settings = named.map_or_else(Vec::new, |named| named.settings(text));
+    let present = |key: &str| present(key, scheduler).unwrap_or_default();
+    settings.extend(moved.iter().map(|(_, key, value)| format!("{} = {}", present(key), shown(value, text))));
+    let keys: Vec<_> = moved.iter().map(|(_, key, _)| format!("`{key}`")).collect();
+    let why = match keys.len() {
+        0 => String::new(),
+        1 => format!("{} belongs in the scheduler's table: ", keys[0]),
+        _ => format!("{} belong in the scheduler's table: ", keys.join(", ")),
+    };
+    Some((span, format!("{why}write {level} = {}", written(scheduler, &settings))))
 }
 
-/// A scheduler as a file names it.
+/// The sentence about settings of a variant that leaves the scheduler to the scenario.
+fn of_scenario(level: &str, moved: &[(Range<usize>, &str, &Spanned<DeValue<'_>>)], text: &str) -> String {
+    let has_all = |scheduler: &&&str| moved.iter().all(|(_, key, _)| present(key, scheduler).is_some());
+    let possible: Vec<_> = [LINUX, XEN, TANDEM, OBJECT].iter().filter(has_all).collect();
+    let keys: Vec<_> = moved.iter().map(|(_, key, _)| format!("`{key}`")).collect();
+    let keys = keys.join(", ");
+    let Some(&&scheduler) = possible.first() else {
+        return format!("{keys} are settings of different schedulers; keep those of the scenario's {level}");
+    };
+    let mut settings: Vec<_> =
+        (scheduler == OBJECT).then(|| "object = \"PATH\"".to_owned()).into_iter().collect();
+    settings.extend(moved.iter().map(|(_, key, value)| {
+        format!("{} = {}", present(key, scheduler).unwrap_or_default(), shown(value, text))
+    }));
+    let table = written(scheduler, &settings);
+    match possible.len() {
+        1 => format!("settings belong in the scheduler's table ({keys}): write {level} = {table}"),
+        _ => format!(
+            "settings belong in the table of the scenario's scheduler ({keys}): if that is {scheduler}, write {level} = {table}"
+        ),
+    }
+}
+
+/// The present name of a former key, if the scheduler had it.
+fn present(key: &str, scheduler: &str) -> Option<&'static str> {
+    let known =
+        KEYS.iter().find(|(former, schedulers, _)| *former == key && schedulers.contains(&scheduler))?;
+    Some(known.2)
+}
+
+/// A scheduler with settings as a file has it now.
+fn written(scheduler: &str, settings: &[String]) -> String {
+    match settings {
+        [] => format!("\"{scheduler}\""),
+        _ if scheduler == OBJECT => format!("{{ {} }}", settings.join(", ")),
+        _ => format!("{{ {scheduler} = {{ {} }} }}", settings.join(", ")),
+    }
+}
+
+/// A scheduler as a file names it, in either spelling.
 #[derive(Clone, Copy)]
-enum Named<'a> {
-    /// By a word; it is empty if there is none.
-    Other(&'a str),
-    /// By the path of its object file.
-    Object(&'a str),
+struct Named<'a> {
+    scheduler: &'static str,
+    /// The path of its object file, in the former spelling.
+    path: Option<&'a str>,
+    /// The table that it has, in the present spelling.
+    table: Option<&'a DeTable<'a>>,
+    /// Whether the name itself is spelled in another way now.
+    is_former: bool,
 }
 
 impl<'a> Named<'a> {
-    /// What the value of `host`, or of a guest's `scheduler`, names.
-    fn by(value: Option<&'a Spanned<DeValue<'_>>>) -> Self {
-        let word = match value.map(Spanned::get_ref) {
-            Some(DeValue::Table(table)) => match table.get("object").and_then(|path| path.get_ref().as_str())
-            {
-                Some(path) => return Self::Object(path),
-                None => table.keys().next().map(|key| -> &str { key.get_ref() }),
-            },
-            value => value.and_then(DeValue::as_str),
-        };
-        let word = word.unwrap_or_default();
-        word.strip_prefix("file:").map_or(Self::Other(word), Self::Object)
+    /// What the value of `host`, or of a guest's `scheduler`, names; `None` if that is no scheduler.
+    fn by(value: &'a Spanned<DeValue<'a>>) -> Option<Self> {
+        let word = |word: &str| [LINUX, XEN, TANDEM].into_iter().find(|scheduler| *scheduler == word);
+        let (path, table) = (None, None);
+        match value.get_ref() {
+            DeValue::Table(all) if all.contains_key(OBJECT) => {
+                Some(Self { scheduler: OBJECT, path, table: Some(all), is_former: false })
+            }
+            DeValue::Table(all) => {
+                let (key, table) = all.iter().next()?;
+                let table = table.get_ref().as_table();
+                Some(Self { scheduler: word(key.get_ref())?, path, table, is_former: false })
+            }
+            value => {
+                let name = value.as_str()?;
+                let path = name.strip_prefix("file:").filter(|path| !path.is_empty());
+                let scheduler = path.map(|_| OBJECT).or_else(|| word(name))?;
+                Some(Self { scheduler, path, table, is_former: path.is_some() })
+            }
+        }
     }
 
-    /// The scheduler that a former key was a setting of, and the present key.
-    fn owner(self, key: &str, value: Option<&str>) -> Option<(Self, &'static str)> {
-        let compiled = match self {
-            Self::Object(_) => self,
-            Self::Other(_) => Self::Other("tandem"),
-        };
-        let (linux, xen) = (Self::Other("linux"), Self::Other("xen-credit"));
-        Some(match (key, self) {
-            ("era", Self::Object(_) | Self::Other("tandem")) => (self, "kernel"),
-            ("era", Self::Other("linux" | "xen-credit")) => (self, "version"),
-            ("era", _) => match value {
-                Some("4.3" | "4.5" | "4.9") => (xen, "version"),
-                Some("7.3") => (compiled, "kernel"),
-                _ => (linux, "version"),
-            },
-            ("tick_hz", Self::Object(_) | Self::Other("tandem")) => (self, "tick_hz"),
-            ("tick_hz", _) => (linux, "tick_hz"),
-            ("domains", _) => (linux, "domains"),
-            ("spin_locks", _) => (linux, "spin_locks"),
-            ("soft_affinity", _) => (linux, "soft_affinity"),
-            ("numa_balancing", _) => (linux, "numa_balancing"),
-            ("steal_clock", _) => (linux, "steal_clock"),
-            ("timeslice", _) => (xen, "timeslice"),
-            ("ratelimit", _) => (xen, "ratelimit"),
-            ("migration_delay", _) => (xen, "migration_delay"),
-            ("rate_control", _) => (xen, "rate_control"),
-            ("tandem", _) => (Self::Other("tandem"), "settings"),
-            ("settings", Self::Object(_)) => (self, "settings"),
-            ("settings", _) => (Self::Object("PATH"), "settings"),
-            ("watchdog_timeout", _) => (compiled, "watchdog_timeout"),
-            ("tick_delay_max", _) => (compiled, "tick_delay_max"),
-            ("timer_delay_max", _) => (compiled, "timer_delay_max"),
-            ("timer_failure_pct", _) => (compiled, "timer_failure_pct"),
-            ("storage_failure_pct", _) => (compiled, "storage_failure_pct"),
-            _ => return None,
-        })
+    /// The settings that it has already, as a file has them now.
+    fn settings(self, text: &str) -> Vec<String> {
+        let path = self.path.map(|path| format!("object = {}", Value::from(path)));
+        let table = self.table.into_iter().flat_map(DeTable::iter);
+        path.into_iter()
+            .chain(table.map(|(key, value)| format!("{} = {}", key.get_ref(), shown(value, text))))
+            .collect()
     }
 }
 
-/// A value as the file has it, in one line; a table or a list that is long is left out.
+/// A value as a file may have it, in one line; a long one is left out.
 fn shown(value: &Spanned<DeValue<'_>>, text: &str) -> String {
-    let written = text.get(value.span()).unwrap_or_default();
-    let written = written.split_whitespace().collect::<Vec<_>>().join(" ");
+    let file = text.get(value.span()).unwrap_or_default();
+    let fits = file.len() <= VALUE_MAX && !file.contains(['\n', '#']);
     match value.get_ref() {
-        DeValue::Table(_) if written.len() > VALUE_MAX || !written.starts_with('{') => "{ ... }".into(),
-        DeValue::Array(_) if written.len() > VALUE_MAX => "[ ... ]".into(),
-        _ => written,
+        DeValue::String(value) if value.len() <= VALUE_MAX => Value::from(&**value).to_string(),
+        DeValue::String(_) => "\"...\"".into(),
+        DeValue::Table(_) if !fits || !file.starts_with('{') => "{ ... }".into(),
+        DeValue::Array(_) if !fits => "[ ... ]".into(),
+        _ => file.to_owned(),
     }
 }

@@ -321,6 +321,10 @@ impl<'de, S: Schedulers> Visitor<'de> for SchedulerVisitor<S> {
                 if key == ObjectTable::KEYS[0] {
                     return Err(A::Error::unknown_field(&first, &ObjectTable::KEYS));
                 }
+                // The reader may give keys in another order than the file.
+                if SchedulerName::of_word(&key).and_then(S::named).is_some() {
+                    return Err(beside(&first));
+                }
             }
             let expected = S::EXPECTED;
             return Err(A::Error::custom(format!("there is no scheduler `{first}`, expected {expected}")));
@@ -330,13 +334,21 @@ impl<'de, S: Schedulers> Visitor<'de> for SchedulerVisitor<S> {
             return ObjectTable::deserialize(table).map(S::object);
         }
         let scheduler = S::keyed(table)?;
-        match rest.next_key::<IgnoredAny>()? {
+        match rest.next_key::<String>()? {
             None => Ok(scheduler),
-            Some(_) => Err(A::Error::custom(
-                "the table has keys beside the name of a scheduler; write them into the scheduler's own table",
-            )),
+            Some(key) => Err(beside(&key)),
         }
     }
+}
+
+/// The error about a key beside the name of a scheduler.
+fn beside<E: Error>(key: &str) -> E {
+    E::custom(match SchedulerName::of_word(key) {
+        Some(_) => format!("the table names a second scheduler, `{key:.60}`; keep one"),
+        None => format!(
+            "`{key:.60}` stands beside the name of a scheduler; write it into the scheduler's own table"
+        ),
+    })
 }
 
 /// A table whose first key was read to see what it is.
