@@ -5,7 +5,6 @@
 //! blocked inside the kernel does not end even then; the supervisor does not wait for it.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::env;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -171,7 +170,8 @@ fn spawn_ready(settings: &str, role: Role) -> io::Result<Child> {
 }
 
 fn spawn(settings: &str, role: Role) -> io::Result<Child> {
-    let mut child = Command::new(env::current_exe()?)
+    // An update may have replaced the file.
+    let mut child = Command::new("/proc/self/exe")
         .arg("agent")
         .args((role == Role::Observe).then_some("--observe"))
         .stdin(Stdio::piped())
