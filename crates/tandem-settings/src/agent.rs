@@ -21,7 +21,7 @@ pub struct Agent {
     pub looks_in_a_row: u32,
     /// Time within which a move must recover its cost: 1 s to 1 day
     pub horizon: Duration,
-    /// Least time between two moves of a VM's home: 0 s to 1 day
+    /// Least time that a VM keeps a home before the agent moves the home, or memory to it: 0 s to 1 day
     pub rest: Duration,
     /// What a move must gain beyond its cost, in percent of the CPU time that the VM demands: 0 to 100
     pub gain_min_pct: u32,
@@ -114,7 +114,7 @@ pub struct VmRule {
 #[serde(rename_all = "lowercase")]
 pub enum CoreUse {
     /// The VM shares cores with no other task: core scheduling gives its threads a cookie. Where the kernel
-    /// has no core scheduling, no other VM gets a home on its nodes
+    /// cannot do that, or hangs with it, no other VM gets a home on its nodes, as long as there are enough nodes
     Apart,
 }
 

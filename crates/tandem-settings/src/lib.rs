@@ -159,12 +159,11 @@ impl Mode {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ignore {
-    /// The scheduler does not enforce some CPU limits of cgroups (cpu.max)
+    /// CPU limits of cgroups (cpu.max) that would not be enforced
     pub limits: bool,
-    /// VMs use core scheduling, on a kernel that hangs with it
+    /// VMs that use core scheduling, on a kernel that hangs with it
     pub cookies: bool,
-    /// Only some cgroups are scheduled, and their tasks starve beside those of the kernel's scheduler, which
-    /// run first
+    /// Tasks of a part that would starve beside those of the kernel's scheduler, which run first
     pub starvation: bool,
 }
 
@@ -279,13 +278,13 @@ impl Default for NumaHomes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RateControl {
-    /// Whether a window with many scheduling decisions limits preemption in the next one
+    /// Whether these limits on preemption apply: those of windows, and ratelimit
     pub enabled: bool,
     /// Length of a window: 1 ms to 1 s
     pub window: Duration,
     /// Number of decisions of a CPU in a window at which the next window is limited: 1 to 100000
     pub threshold: u32,
-    /// How long a task runs in a limited window before a waking task may preempt it: 0 s, off, to 500 ms
+    /// Least time that a task runs before a waking task may preempt it, in any window: 0 s, off, to 500 ms
     pub ratelimit: Duration,
     /// Whether tasks with a negative nice value, or marked as latency-critical, preempt regardless of the
     /// limit

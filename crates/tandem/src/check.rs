@@ -53,7 +53,7 @@ pub struct Args {
     /// How long to search, and again to make small what is found [default: 1min]
     #[arg(long = "for", value_name = "TIME", conflicts_with = "cases", value_parser = parse_time)]
     time: Option<Duration>,
-    /// Try so many cases, however long that takes
+    /// Try this many cases, however long that takes
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = parse_cases)]
     cases: Option<u64>,
     /// Try the cases from this number on
@@ -65,7 +65,7 @@ pub struct Args {
     /// End with the first case that breaks a promise
     #[arg(long)]
     first: bool,
-    /// Make so many cases of each broken promise small
+    /// Number of cases per broken promise to make small
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=1000))]
     keep: u16,
     /// Write what was found into this folder

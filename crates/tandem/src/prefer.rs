@@ -21,7 +21,7 @@ use tandemd::error::BadInput;
 use target::{Target, TargetArgs};
 
 const HELP: &str =
-    "A preference is no pinning: while the preferred CPUs are busy, others are used. Children inherit \
+    "A preference does not pin: while the preferred CPUs are busy, others are used. Children inherit \
 it. It ends with its task or cgroup, or with the scheduler.
 
 Root may steer all tasks. Other users may steer their own tasks and cgroups, through the service of `tandem run`.
@@ -50,7 +50,7 @@ pub struct Args {
     verb: Option<Verb>,
     #[command(flatten)]
     place: PlaceArgs,
-    /// Rate control does not hold up its preemptions; not of a cgroup
+    /// Rate control does not hold up its preemptions; not for a cgroup
     #[arg(long, conflicts_with = "cgroup")]
     latency_critical: bool,
     #[command(flatten)]

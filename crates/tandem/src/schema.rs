@@ -24,7 +24,7 @@ enum FileFormat {
     Experiment,
     /// The hardware of a host
     Machine,
-    /// What `tandem run` is set to
+    /// The settings of `tandem run`
     Settings,
 }
 

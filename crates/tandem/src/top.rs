@@ -57,7 +57,7 @@ pub struct Args {
     /// Time between two samples
     #[arg(long, value_name = "TIME", default_value = "2 s", value_parser = parse_interval)]
     interval: Duration,
-    /// By which column VMs are sorted at first
+    /// Column by which VMs are sorted at the start
     #[arg(long, value_enum, value_name = "COLUMN", default_value = "cpu")]
     sort: Column,
     /// Show the VMs with this in their name or manager at first

@@ -23,7 +23,7 @@ use tandem_host::log_entry::Level;
 
 /// End of `tandem --help`.
 pub const EXIT_STATUS_HELP: &str = "Exit status: 0 for success, 2 for a wrong option or file, 1 for any other \
-    failure, 70 for a bug in tandem.";
+    failure, 70 for a bug in Tandem.";
 
 const FAILURE: u8 = 1;
 const BAD_INPUT: u8 = 2;

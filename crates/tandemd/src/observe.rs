@@ -113,7 +113,7 @@ impl Window {
         let interval = self.start.elapsed();
         let mut notes = Vec::new();
         let homes = homes_of_agent(root).unwrap_or_else(|error| {
-            notes.push(format!("homes are not those that the agent says: {error}"));
+            notes.push(format!("the agent's homes cannot be read, so those shown are inferred: {error}"));
             None
         });
         let alive = self.vms.into_iter().filter(|(vm, _)| vm.is_alive());
@@ -238,14 +238,14 @@ pub fn note_of_monitors(mut pids: Vec<u32>) -> Option<String> {
     let numbers = named.join(", ");
     let who = match pids.len() {
         0 => return None,
-        1 => format!("process {numbers} is a monitor in which"),
+        1 => format!("process {numbers} is a monitor whose vCPUs are"),
         all if all > named.len() => {
-            format!("processes {numbers} and {} more are monitors in which", all - named.len())
+            format!("processes {numbers} and {} more are monitors whose vCPUs are", all - named.len())
         }
-        _ => format!("processes {numbers} are monitors in which"),
+        _ => format!("processes {numbers} are monitors whose vCPUs are"),
     };
     Some(format!(
-        "{who} no vCPU is known, because it has just been started, runs without KVM (see --emulated), or {}",
+        "{who} unknown, because it has just started, runs without KVM (see --emulated), or {}",
         unnamed_threads()
     ))
 }
@@ -253,8 +253,12 @@ pub fn note_of_monitors(mut pids: Vec<u32>) -> Option<String> {
 /// How QEMU's threads can be told apart that have no names.
 fn unnamed_threads() -> &'static str {
     match geteuid().is_root() {
-        false => "only root can tell: run tandem as root, or start QEMU with -name NAME,debug-threads=on",
-        true => "nobody can tell: start QEMU with -name NAME,debug-threads=on, or mount /sys/kernel/debug",
+        false => {
+            "only root can identify them: run tandem as root, or start QEMU with -name NAME,debug-threads=on"
+        }
+        true => {
+            "they cannot be identified: start QEMU with -name NAME,debug-threads=on, or mount /sys/kernel/debug"
+        }
     }
 }
 
@@ -309,15 +313,14 @@ pub fn unreadable(vms: &[Gaps]) -> Vec<String> {
     if places > 0 {
         let cure = match is_root {
             false => "run tandem as root, or give each VM a cgroup of its own",
-            true => "this kernel does not tell (CONFIG_NUMA), or the VM has just ended",
+            true => "this kernel does not report it (CONFIG_NUMA), or the VM has just ended",
         };
-        notes.push(format!("on which nodes the memory is cannot be read, of {}: {cure}", of(places)));
+        notes.push(format!("the nodes of the memory of {} cannot be read: {cure}", of(places)));
     }
     let sizes = how_many(|vm| vm.memory_size);
     if sizes > 0 {
-        let cure =
-            if is_root { "its monitor was not told on its command line" } else { "run tandem as root" };
-        notes.push(format!("how much memory was given is not known, of {}: {cure}", of(sizes)));
+        let cure = if is_root { "the monitor's command line does not say it" } else { "run tandem as root" };
+        notes.push(format!("the memory size of {} is unknown: {cure}", of(sizes)));
     }
     if how_many(|vm| vm.waits) > 0 {
         notes.push("this kernel does not count how long threads wait: it needs CONFIG_SCHED_INFO".into());

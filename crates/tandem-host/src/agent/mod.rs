@@ -24,7 +24,7 @@
 //! of VMs that do, once each.
 //!
 //! **Cost.** A scan reads an open file for each vCPU and a file for the VM. It reads where memory is only as
-//! often as that takes a two-thousandth of a CPU. See [`resident`], and `benches/agent.rs` of the command.
+//! often as that takes a two-thousandth of a CPU. See [`resident`], and `benches/agent.rs` of `tandemd`.
 //!
 //! **Limits.** The agent believes a VM's name and manager for the VMs of its user. Memory stays where it is
 //! unless the operator wants it [moved](mover). The agent notices within five minutes that vCPUs other than

@@ -521,7 +521,7 @@ const FAR: &str = "1000 default anon=8192 dirty=8192 N1=8192 kernelpagesize_kB=4
 #[test]
 fn memory_comes_home_after_the_rest_time_and_once() {
     let (mut scene, pages) = with_far_memory(FAR, |_| {});
-    assert!(!scene.pass(5).join("\n").contains("moving"), "it has not had its home for long");
+    assert!(!scene.pass(5).join("\n").contains(": moving "), "it has not had its home for long");
     let told = scene.pass(3).join("\n");
     assert!(
         told.contains(
@@ -548,7 +548,7 @@ fn memory_comes_home_after_the_rest_time_and_once() {
     assert_eq!(scene.agent.reports().moved_memory(), Some(moved));
     // Its cgroup still reports the memory as far away, and an hour has not passed.
     assert_eq!(scene.pass(60), [""; 0]);
-    assert!(scene.pass(3600).join("\n").contains("moving"));
+    assert!(scene.pass(3600).join("\n").contains(": moving "));
 }
 
 #[test]
@@ -562,7 +562,7 @@ fn memory_stays_by_default() {
 fn what_people_have_decided_about_memory_is_left_alone() {
     let stays = |(mut scene, pages): (Scene, Arc<pass::tests::FakePages>)| {
         let told = scene.pass(20).join("\n");
-        assert!(told.contains(": node 0: ") && !told.contains("moving"), "{told}");
+        assert!(told.contains(": node 0: ") && !told.contains(": moving "), "{told}");
         assert_eq!(pages.count_on(1), 8192);
     };
     stays(with_far_memory(&FAR.replace("default", "bind:1"), |_| {}));

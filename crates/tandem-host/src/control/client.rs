@@ -26,7 +26,7 @@ pub enum ClientError {
         cause: io::Error,
     },
     /// It answered with something unexpected.
-    #[error("{}: the service is of another version of tandem; use the command that runs it", socket.display())]
+    #[error("{}: the service is of another version of tandem; restart the service, or use the tandem of its version", socket.display())]
     OtherVersion {
         /// The socket.
         socket: PathBuf,

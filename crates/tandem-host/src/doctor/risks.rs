@@ -73,7 +73,7 @@ fn isolated(machine: &Machine) -> Finding {
         false => Finding::ok(
             subject,
             format!(
-                "{}; tasks run there only by their affinity, they belong to no queue, and no VM has its home there",
+                "{}; tasks run there only by their affinity, the queues of caches do not count these CPUs, and no VM has its home there",
                 machine.os_list(machine.isolated())
             ),
         ),

@@ -139,14 +139,14 @@ impl Sample {
         if let Some(looks) = self.looks {
             page.one(
                 "agent_looks",
-                "scans of the agent since it began, about one per second",
+                "steps of the agent since it began, about one per second",
                 &ConstCounter::new(looks),
             )?;
         }
         if let Some(unix_s) = self.looked_unix_s {
             page.gauge(
                 "agent_last_look_timestamp_seconds",
-                "time of the agent's last scan, in Unix time",
+                "time of the agent's last step, in Unix time",
                 unix_s,
             )?;
         }

@@ -126,7 +126,7 @@ pub enum HomesFileError {
         cause: io::Error,
     },
     /// The content is not a file of homes.
-    #[error("{}: {cause}; restart the agent, which writes the file anew", path.display())]
+    #[error("{}: {cause}; restart the service, which writes the file anew", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -277,11 +277,11 @@ mod tests {
             ("{\"version\": 2}", "the file has version 2; this tandem reads only version 1"),
             (
                 "{",
-                "EOF while parsing an object at line 1 column 1; restart the agent, which writes the file anew",
+                "EOF while parsing an object at line 1 column 1; restart the service, which writes the file anew",
             ),
             (
                 "{\"version\": 1}",
-                "missing field `written_unix_s` at line 1 column 14; restart the agent, which writes the file anew",
+                "missing field `written_unix_s` at line 1 column 14; restart the service, which writes the file anew",
             ),
         ];
         for (text, message) in cases {

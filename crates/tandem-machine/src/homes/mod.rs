@@ -69,7 +69,7 @@ pub struct HomeSettings {
     pub looks_in_a_row: u32,
     /// Time within which a move must pay, ns. Demand is smoothed over the same time.
     pub horizon_ns: u64,
-    /// Least time between two moves of a VM's home, ns.
+    /// Least time that a VM keeps a home, ns.
     pub rest_ns: u64,
     /// What a move must gain beyond its cost, in percent of the VM's demand.
     pub gain_min_pct: u32,

@@ -63,7 +63,7 @@ impl Scene {
         }
         let mut notes = Vec::new();
         let homes = homes_of_agent(root).unwrap_or_else(|error| {
-            notes.push(format!("homes are not those that the agent says: {error}"));
+            notes.push(format!("the agent's homes cannot be read, so those used are inferred: {error}"));
             None
         });
         let mut host = HostVms::find(root, &keeping_homes(settings), homes.as_ref())?;

@@ -47,7 +47,7 @@ fn a_table_has_a_line_for_each() {
 NAME BY       PID VCPU MEMORY  NODE HOME CPU WAIT STEAL LOCAL
 mail proxmox  900    1  1G/4G     ?    0  0%   0%    0%     -
 web  libvirt 4711    2  1G/4G 1:90%    1  0%   0%    0%     -
-on which nodes the memory is cannot be read, of 1 of 2 VMs
+the nodes of the memory of 1 of 2 VMs cannot be read
 ";
     assert_eq!(table::draw(&observe(&tree, None), None), expected);
 }
@@ -190,9 +190,9 @@ fn assert_names_are_in_the_help(value: &serde_json::Value) {
 fn monitors_that_may_be_vms_are_told() {
     assert_eq!(note_of_monitors(vec![]), None);
     let one = note_of_monitors(vec![7]).unwrap();
-    assert!(one.starts_with("process 7 is a monitor in which no vCPU is known, because "), "{one}");
+    assert!(one.starts_with("process 7 is a monitor whose vCPUs are unknown, because "), "{one}");
     let two = note_of_monitors(vec![9, 7]).unwrap();
-    assert!(two.starts_with("processes 7, 9 are monitors in which no vCPU is known, because "), "{two}");
+    assert!(two.starts_with("processes 7, 9 are monitors whose vCPUs are unknown, because "), "{two}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl MembersLog {
         }
         if let Some(hidden) = &look.hidden {
             self.tell(Failure::Hidden, || {
-                format!("a cgroup cannot be looked into, and counts as outside: {hidden}")
+                format!("a cgroup cannot be read, and counts as outside: {hidden}")
             });
         }
     }

@@ -173,7 +173,11 @@ fn homes_are_those_of_the_agent_that_is_at_work() {
     assert_eq!(host.place(2, &[]), [0], "it has no home, and takes as much of both");
     fs::write(host.0.root().join("run/tandem/homes.json"), "{").unwrap();
     let of_host = Scene::of_host(host.0.root(), &Settings::default(), &[], Duration::ZERO).unwrap();
-    assert!(of_host.1[0].starts_with("homes are not those that the agent says: "), "{:?}", of_host.1);
+    assert!(
+        of_host.1[0].starts_with("the agent's homes cannot be read, so those used are inferred: "),
+        "{:?}",
+        of_host.1
+    );
 }
 
 #[test]
