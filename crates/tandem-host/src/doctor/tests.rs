@@ -260,7 +260,7 @@ fn what_would_end_with_the_scheduler_is_a_warning() {
             "1\n",
             "isolated CPUs",
             Level::Ok,
-            "1; tasks run there only by their affinity, they belong to no queue, and no VM has its home there",
+            "1; tasks run there only by their affinity, the queues of caches do not count these CPUs, and no VM has its home there",
         ),
         (
             "sys/devices/system/cpu/nohz_full",

@@ -84,7 +84,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         (
             "rate_control = { rate_high = 60 }",
             "[policy.host.linux]",
-            "dir/s.toml:12: the table has keys beside the name of a scheduler",
+            "dir/s.toml:12: the table names a second scheduler, `xen-credit`; keep one",
         ),
         (
             "timeslice = \"10ms\"",
