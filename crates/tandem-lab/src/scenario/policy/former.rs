@@ -89,51 +89,40 @@ fn former(
     let mut moved: Vec<_> = table
         .iter()
         .filter(|(key, _)| KEYS.iter().any(|(former, ..)| **former == **key.get_ref()))
-        .map(|(key, value)| (key.span(), &**key.get_ref(), value))
+        .map(|(key, value)| Moved { span: key.span(), key: key.get_ref(), value: shown(value, text) })
         .collect();
-    moved.sort_by_key(|(span, ..)| span.start);
+    moved.sort_by_key(|moved| moved.span.start);
     let value_is_former = || value.filter(|_| level == "guest" || named.is_some_and(|named| named.is_former));
     let span =
-        moved.first().map(|(span, ..)| span.clone()).or_else(|| value_is_former().map(Spanned::span))?;
+        moved.first().map(|first| first.span.clone()).or_else(|| value_is_former().map(Spanned::span))?;
 
     let Some(scheduler) = named.map(|named| named.scheduler).or(default) else {
-        return Some((span, of_scenario(level, &moved, text)));
+        return Some((span, of_scenario(level, &moved)));
     };
-    for (span, key, _) in &moved {
-        if present(key, scheduler).is_none() {
-            return Some((
-                span.clone(),
-                format!("`{key}` is not a setting of {level} `{scheduler}`; remove it"),
-            ));
-        }
+    if let Some(foreign) = moved.iter().find(|moved| moved.present(scheduler).is_none()) {
+        let message = format!("`{}` is not a setting of {level} `{scheduler}`; remove it", foreign.key);
+        return Some((foreign.span.clone(), message));
     }
-    let mut settings = named.map_or_else(Vec::new, |named| named.settings(text));
-    let present = |key: &str| present(key, scheduler).unwrap_or_default();
-    settings.extend(moved.iter().map(|(_, key, value)| format!("{} = {}", present(key), shown(value, text))));
-    let keys: Vec<_> = moved.iter().map(|(_, key, _)| format!("`{key}`")).collect();
-    let why = match keys.len() {
+    let settings = named.map_or_else(Vec::new, |named| named.settings(text));
+    let table = written(scheduler, settings, &moved);
+    let why = match moved.len() {
         0 => String::new(),
-        1 => format!("{} belongs in the scheduler's table: ", keys[0]),
-        _ => format!("{} belong in the scheduler's table: ", keys.join(", ")),
+        1 => format!("{} belongs in the scheduler's table: ", keys(&moved)),
+        _ => format!("{} belong in the scheduler's table: ", keys(&moved)),
     };
-    Some((span, format!("{why}write {level} = {}", written(scheduler, &settings))))
+    Some((span, format!("{why}write {level} = {table}")))
 }
 
 /// The sentence about settings of a variant that leaves the scheduler to the scenario.
-fn of_scenario(level: &str, moved: &[(Range<usize>, &str, &Spanned<DeValue<'_>>)], text: &str) -> String {
-    let has_all = |scheduler: &&&str| moved.iter().all(|(_, key, _)| present(key, scheduler).is_some());
-    let possible: Vec<_> = [LINUX, XEN, TANDEM, OBJECT].iter().filter(has_all).collect();
-    let keys: Vec<_> = moved.iter().map(|(_, key, _)| format!("`{key}`")).collect();
-    let keys = keys.join(", ");
-    let Some(&&scheduler) = possible.first() else {
+fn of_scenario(level: &str, moved: &[Moved<'_>]) -> String {
+    let has_all = |scheduler: &&str| moved.iter().all(|moved| moved.present(scheduler).is_some());
+    let possible: Vec<_> = [LINUX, XEN, TANDEM, OBJECT].into_iter().filter(has_all).collect();
+    let keys = keys(moved);
+    let Some(&scheduler) = possible.first() else {
         return format!("{keys} are settings of different schedulers; keep those of the scenario's {level}");
     };
-    let mut settings: Vec<_> =
-        (scheduler == OBJECT).then(|| "object = \"PATH\"".to_owned()).into_iter().collect();
-    settings.extend(moved.iter().map(|(_, key, value)| {
-        format!("{} = {}", present(key, scheduler).unwrap_or_default(), shown(value, text))
-    }));
-    let table = written(scheduler, &settings);
+    let path = (scheduler == OBJECT).then(|| "object = \"PATH\"".to_owned());
+    let table = written(scheduler, path.into_iter().collect(), moved);
     match possible.len() {
         1 => format!("settings belong in the scheduler's table ({keys}): write {level} = {table}"),
         _ => format!(
@@ -142,16 +131,33 @@ fn of_scenario(level: &str, moved: &[(Range<usize>, &str, &Spanned<DeValue<'_>>)
     }
 }
 
-/// The present name of a former key, if the scheduler had it.
-fn present(key: &str, scheduler: &str) -> Option<&'static str> {
-    let known =
-        KEYS.iter().find(|(former, schedulers, _)| *former == key && schedulers.contains(&scheduler))?;
-    Some(known.2)
+/// A setting that stands beside the name of a scheduler.
+struct Moved<'a> {
+    span: Range<usize>,
+    key: &'a str,
+    /// As a file may have it.
+    value: String,
 }
 
-/// A scheduler with settings as a file has it now.
-fn written(scheduler: &str, settings: &[String]) -> String {
-    match settings {
+impl Moved<'_> {
+    /// The present name of the key, if the scheduler had it.
+    fn present(&self, scheduler: &str) -> Option<&'static str> {
+        let known = KEYS.iter().find(|(former, of, _)| *former == self.key && of.contains(&scheduler))?;
+        Some(known.2)
+    }
+}
+
+/// The former keys, for a sentence.
+fn keys(moved: &[Moved<'_>]) -> String {
+    moved.iter().map(|moved| format!("`{}`", moved.key)).collect::<Vec<_>>().join(", ")
+}
+
+/// A scheduler with settings as a file has it now: those that it has already, and those that moved.
+fn written(scheduler: &str, mut settings: Vec<String>, moved: &[Moved<'_>]) -> String {
+    let present =
+        moved.iter().filter_map(|moved| Some(format!("{} = {}", moved.present(scheduler)?, moved.value)));
+    settings.extend(present);
+    match &settings[..] {
         [] => format!("\"{scheduler}\""),
         _ if scheduler == OBJECT => format!("{{ {} }}", settings.join(", ")),
         _ => format!("{{ {scheduler} = {{ {} }} }}", settings.join(", ")),

@@ -105,15 +105,11 @@ impl LinuxHostTable {
 
     /// The engine's form of a table that was checked, with defaults for what is left out.
     pub(super) fn settings(&self) -> LinuxSettings {
-        let default = LinuxSettings::default();
+        let shared = shared_settings(self.version, self.domains, self.tick_hz.as_ref(), self.spin_locks);
         LinuxSettings {
-            era: self.version.map_or(default.era, |version| version.0),
-            domains: self.domains.map_or(default.domains, |domains| domains.0),
-            tick_hz: self.tick_hz.as_deref().copied().unwrap_or(default.tick_hz),
-            spin_locks: self.spin_locks.map(|kind| kind.0),
-            soft_affinity: self.soft_affinity.as_deref().map_or(default.soft_affinity, |&it| it.into()),
+            soft_affinity: self.soft_affinity.as_deref().map_or(shared.soft_affinity, |&it| it.into()),
             numa_balancing: self.numa_balancing.as_deref().is_some_and(|&is_on| is_on),
-            ..default
+            ..shared
         }
     }
 }
@@ -131,15 +127,25 @@ impl LinuxGuestTable {
 
     /// The engine's form of a table that was checked, with defaults for what is left out.
     pub(super) fn settings(&self) -> LinuxSettings {
-        let default = LinuxSettings::default();
-        LinuxSettings {
-            era: self.version.map_or(default.era, |version| version.0),
-            domains: self.domains.map_or(default.domains, |domains| domains.0),
-            tick_hz: self.tick_hz.as_deref().copied().unwrap_or(default.tick_hz),
-            spin_locks: self.spin_locks.map(|kind| kind.0),
-            steal_clock: self.steal_clock.unwrap_or(default.steal_clock),
-            ..default
-        }
+        let shared = shared_settings(self.version, self.domains, self.tick_hz.as_ref(), self.spin_locks);
+        LinuxSettings { steal_clock: self.steal_clock.unwrap_or(shared.steal_clock), ..shared }
+    }
+}
+
+/// The settings that hosts and guests share, with defaults for what is left out.
+fn shared_settings(
+    version: Option<Word<LinuxEra>>,
+    domains: Option<Word<Domains>>,
+    tick_hz: Option<&Located<u32>>,
+    spin_locks: Option<Word<SpinLockKind>>,
+) -> LinuxSettings {
+    let default = LinuxSettings::default();
+    LinuxSettings {
+        era: version.map_or(default.era, |version| version.0),
+        domains: domains.map_or(default.domains, |domains| domains.0),
+        tick_hz: tick_hz.map_or(default.tick_hz, |hz| **hz),
+        spin_locks: spin_locks.map(|kind| kind.0),
+        ..default
     }
 }
 
