@@ -1,8 +1,8 @@
 //! Draws scenarios.
 //!
 //! Most are small: what breaks a scheduler with many CPUs mostly does with few, and a small run is done at once. One in ten has
-//! many CPUs, where sums, searches and distances are different. Most are saturated, because whoever waits for nothing is
-//! promised nothing.
+//! many CPUs, where sums, searches and distances are different. Most are saturated, because promises are about
+//! tasks that wait.
 
 use super::plan::{CgroupPlan, Group, Happening, Kind, MachinePlan, Plan, Work};
 use rand_core::{Rng, SeedableRng};

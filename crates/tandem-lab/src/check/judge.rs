@@ -379,7 +379,7 @@ impl Seen<'_> {
         let due = if got < least { least } else { most };
         let mut tolerance = due * part + slice;
         if got < least && least > FULL_PCT / 100.0 * count as f64 {
-            // They need all of their CPUs all the time, and are in the way of those who wake.
+            // They need all of their CPUs all the time, and delay tasks that wake.
             tolerance += sleepers;
         }
         let excess = (least - got).max(got - most).max(0.0) / tolerance;

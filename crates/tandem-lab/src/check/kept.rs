@@ -26,7 +26,7 @@ impl<'a> Kept<'a> {
     /// A case breaks a promise.
     pub fn add(&self, case: u64, finding: &Finding, plan: &Plan) {
         let promise = finding.promise;
-        // Who is told is told in this order, too.
+        // Reports are made under the lock, so that their order is that of the changes.
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let mut of_promise = all.range((promise, 0)..=(promise, u64::MAX)).map(|(&(_, case), _)| case);
         let (count, last) = (of_promise.clone().count(), of_promise.next_back());

@@ -3,14 +3,12 @@
 //! A [`Kernel`] is one level: CPUs, tasks, and a policy that decides, and that leaves what it asks for in an outbox. The
 //! [`System`] carries out what policies decide, at both levels with the same code. It has one method for each thing that
 //! can happen to a kernel, and these call each other across the levels: a guest's kick wakes a vCPU, which is a wake-up
-//! in the host, which kicks a pCPU. In the host's kernel CPUs are
-//! pCPUs and tasks are vCPUs; in a guest's, CPUs are vCPUs and tasks run programs. A vCPU without a guest kernel runs
-//! a program itself.
+//! in the host, which kicks a pCPU. In the host's kernel CPUs are pCPUs and tasks are vCPUs; in a guest's, CPUs are
+//! vCPUs and tasks run programs. A vCPU without a guest kernel runs a program itself.
 //!
-//! Work is done by [`Processors`], one a pCPU, which borrow the kernels whose accounts they keep, and make everything
-//! cost what the models say. Each has one clock, on which both levels' kernel code and the program on
-//! top take turns; how fast the program goes depends on the caches, the memory and the sibling threads of that
-//! processor. What tasks do when a burst of work ends is the engine's business.
+//! [`Processors`], one for each pCPU, do the work: they borrow the kernels whose accounts they keep, and make everything
+//! cost what the models say. Each has one clock, on which both levels' kernel code and the program on top take turns;
+//! how fast the program goes depends on the caches, the memory and the sibling threads of that processor. What tasks do when a burst of work ends is the engine's business.
 //!
 //! While a processor runs kernel code it takes no events: interrupts that come then are handled after it, as with
 //! interrupts disabled. The host does not preempt a guest's kernel code halfway.
