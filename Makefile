@@ -92,7 +92,7 @@ test-deb: ## Install, upgrade and remove the Debian package on a fresh Debian, a
 test-vm: ## Boot real kernels in QEMU and try the scheduler on them (KERNEL=6.12: on an older one)
 	@scripts/setup vm
 	@scripts/kernel-$(KERNEL)
-	cargo build --locked --package tandem --package vm-tests
+	cargo build --locked --package tandem --package tandemd --package vm-tests
 	target/debug/vm-tests --kernel .tools/vm/kernel-$(KERNEL) $(VM_OPTIONS)
 
 lint: ## Check formatting, and that neither clippy nor rustdoc warns
@@ -118,7 +118,7 @@ bench: ## Measure the simulator's speed: events/s and ns/event
 bench-vm: ## Compare schedulers on a real kernel in QEMU, in instruction-counted time (SEEDS=8, CSV=FILE, KERNEL=6.12)
 	@scripts/setup bench-vm
 	@scripts/kernel-$(KERNEL)
-	cargo build --locked --package tandem --package vm-tests
+	cargo build --locked --package tandem --package tandemd --package vm-tests
 	target/debug/vm-bench --kernel .tools/vm/kernel-$(KERNEL) --seeds $(SEEDS) $(if $(CSV),--csv $(CSV))
 
 docs: ## Build the book into docs/book and the API documentation into target/doc

@@ -35,12 +35,30 @@ impl FileError {
     /// An error that the TOML reader found in `text`.
     pub fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> Self {
         // The TOML reader's message may have several lines; an error is one sentence.
-        let message = error.message().trim().replace('\n', ", ");
+        let message = without_rust(&error.message().trim().replace('\n', ", "));
         match error.span() {
             Some(span) => Self::at(file, text, span, message),
             None => Self::whole(file, message),
         }
     }
+}
+
+/// The message with the words of TOML in the place of Rust's, by which the reader of TOML names what it expected.
+fn without_rust(message: &str) -> String {
+    let Some((before, expected)) = message.split_once("expected ") else {
+        return message.into();
+    };
+    let before = before
+        .replace("invalid type: sequence", "invalid type: array")
+        .replace("invalid type: map", "invalid type: table");
+    let is_type = |kind| expected.strip_prefix(kind).is_some_and(|name| name.starts_with(char::is_uppercase));
+    let expected = match expected {
+        _ if is_type("struct ") => "a table",
+        "a sequence" => "an array",
+        "a map" => "a table",
+        other => other,
+    };
+    format!("{before}expected {expected}")
 }
 
 impl fmt::Display for FileError {
@@ -92,6 +110,27 @@ mod tests {
         assert_eq!(FileError::at("f", text, 6..7, "m").to_string(), "f:2: m");
         assert_eq!(FileError::at("f", text, 99..100, "m").to_string(), "f:3: m");
         assert_eq!(FileError::whole("f", "m").to_string(), "f: m");
+    }
+
+    #[test]
+    fn types_have_the_names_of_toml() {
+        #[derive(Debug, serde::Deserialize)]
+        #[expect(dead_code)]
+        struct Inner {
+            a: u8,
+            b: Vec<u8>,
+        }
+        type Outer = std::collections::BTreeMap<String, Inner>;
+        for (text, says) in [
+            ("x = 3", "f:1: invalid type: integer `3`, expected a table"),
+            ("x = [1]", "f:1: invalid length 1, expected a table"),
+            ("x = { a = 1, b = {} }", "f:1: invalid type: table, expected an array"),
+            ("x = { a = [], b = [] }", "f:1: invalid type: array, expected u8"),
+            ("x = { c = 1 }", "f:1: missing field `a`"),
+        ] {
+            let error = toml::from_str::<Outer>(text).unwrap_err();
+            assert_eq!(FileError::from_toml("f", text, &error).to_string(), says);
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tandem_sim::cost::{ContextSwitch, CostModels};
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::policy::sched_ext::{KernelVersion, SchedExtSettings, environment};
 use tandem_sim::program::{Amount, Op, Program};
-use tandem_sim::scenario::{PolicySettings, Scenario, Vcpu, Vm};
+use tandem_sim::scenario::{Affinity, HostTask, PolicySettings, Scenario, Workload, WorkloadKind};
 
 const PCPUS: [u32; 3] = [8, 64, 256];
 const TASKS_PER_PCPU: usize = 4;
@@ -114,23 +114,21 @@ fn scenario(machine: &Arc<Machine>, policy: PolicySettings) -> Scenario {
     let program = |body| Arc::new(Program { ops: vec![Op::Repeat { times: None, body }], profiles: vec![] });
     let hog = program(vec![compute.clone()]);
     let sleeper = program(vec![compute, Op::Sleep(Amount::Fixed(3_000_000))]);
-    let everywhere = Arc::new(machine.all_cpus().clone());
+    let everywhere = Affinity::hard(machine.all_cpus().clone());
     let vms = (0..machine.cpu_count()).map(|at| {
-        let vcpus = (0..TASKS_PER_PCPU).map(|task| Vcpu {
-            program: if task % 2 == 0 { hog.clone() } else { sleeper.clone() },
-            hard_affinity: everywhere.clone(),
-            soft_affinity: None,
-            nice: 0,
+        let vcpus = (0..TASKS_PER_PCPU).map(|task| {
+            let program = if task % 2 == 0 { &hog } else { &sleeper };
+            HostTask::new(program.clone(), everywhere.clone())
         });
         let shares = vec![1.0 / machine.node_count() as f64; machine.node_count()];
-        Vm::new(format!("vm-{at}"), vcpus.collect(), shares)
+        Workload::new(format!("vm-{at}"), WorkloadKind::vm(vcpus.collect()), shares)
     });
     Scenario {
         machine: machine.clone(),
         costs: CostModels { context_switch: Some(ContextSwitch::linux()), ..CostModels::all() },
         policy,
         pause_loop: None,
-        vms: vms.collect(),
+        workloads: vms.collect(),
         warmup_ns: 0,
         length_ns: PCPU_TIME_NS / machine.cpu_count() as u64,
         stop_at_count: None,

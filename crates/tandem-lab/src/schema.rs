@@ -5,10 +5,7 @@ use crate::experiment::file::ExperimentFile;
 use crate::machine_file::MachineFile;
 use crate::scenario::file::ScenarioFile;
 use schemars::{Schema, schema_for};
-use serde_json::{Value, json};
-
-/// Quantities, by the names of their schemas.
-const QUANTITIES: [&str; 4] = ["Duration", "Size", "Bandwidth", "Frequency"];
+use serde_json::{Map, Value, json};
 
 /// The schema of scenario files.
 pub fn scenario() -> Schema {
@@ -25,18 +22,58 @@ pub fn machine() -> Schema {
     schema_for!(MachineFile)
 }
 
-/// Allows the name of a parameter in the place of any quantity.
+/// Allows the name of a parameter in the place of any number, quantity or word.
 fn with_parameters(mut schema: Schema) -> Schema {
-    let definitions = schema.get_mut("$defs").and_then(Value::as_object_mut);
-    for (name, quantity) in definitions.into_iter().flatten() {
-        if QUANTITIES.contains(&name.as_str()) {
-            let parameter = json!({
-                "type": "string",
-                "description": "\"$name\" for the value of a parameter.",
-                "pattern": r"^\$.+$",
-            });
-            *quantity = json!({ "anyOf": [quantity.take(), parameter] });
-        }
+    // The values of parameters have no parameters themselves.
+    let values = schema.get_mut("$defs").and_then(|definitions| definitions.get_mut("Key")).map(Value::take);
+    schema.as_object_mut().into_iter().for_each(allow_parameters);
+    if let Some(values) = values {
+        schema.get_mut("$defs").expect("it has definitions")["Key"] = values;
     }
     schema
+}
+
+fn allow_parameters(schema: &mut Map<String, Value>) {
+    let parameter = json!({
+        "type": "string",
+        "description": "\"$name\" for the value of a parameter.",
+        "pattern": r"^\$.+$",
+    });
+    if let Some(Value::Array(forms)) = schema.get_mut("anyOf") {
+        if forms.iter().any(is_value) && !forms.contains(&parameter) {
+            forms.push(parameter);
+        }
+        forms
+            .iter_mut()
+            .filter(|form| !is_value(form))
+            .filter_map(Value::as_object_mut)
+            .for_each(allow_parameters);
+    } else if is_value(&Value::Object(schema.clone())) {
+        let value = Value::Object(std::mem::take(schema));
+        if let Some(description) = value.get("description") {
+            schema.insert("description".into(), description.clone());
+        }
+        schema.insert("anyOf".into(), json!([value, parameter]));
+    }
+    for (key, value) in schema {
+        match (key.as_str(), value) {
+            ("properties" | "$defs", Value::Object(schemas)) => {
+                schemas.values_mut().filter_map(Value::as_object_mut).for_each(allow_parameters);
+            }
+            ("oneOf" | "allOf", Value::Array(schemas)) => {
+                schemas.iter_mut().filter_map(Value::as_object_mut).for_each(allow_parameters);
+            }
+            ("items" | "additionalProperties", Value::Object(schema)) => allow_parameters(schema),
+            _ => {}
+        }
+    }
+}
+
+/// Whether a schema is that of a number, a quantity or a word, or one of several words.
+fn is_value(schema: &Value) -> bool {
+    let is_number = schema.get("type").is_some_and(|kind| kind == "integer" || kind == "number");
+    let words = schema.get("oneOf").and_then(Value::as_array);
+    is_number
+        || ["enum", "const", "pattern"].iter().any(|key| schema.get(key).is_some())
+        || words.is_some_and(|words| words.iter().all(is_value))
 }

@@ -142,7 +142,7 @@ impl RunSummary {
     /// Sums up a run of a scenario, under the name by which the user knows it.
     pub fn new(name: &str, scenario: &Scenario, seed: u64, run: &RunMetrics) -> Self {
         let of_host = |measure: Measure| measure.value(run, None);
-        let mut groups: Vec<&str> = scenario.vms.iter().map(|vm| vm.group.as_str()).collect();
+        let mut groups: Vec<&str> = scenario.workloads.iter().map(|vm| vm.group.as_str()).collect();
         groups.dedup();
         Self {
             version: env!("CARGO_PKG_VERSION"),

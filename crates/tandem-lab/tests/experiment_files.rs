@@ -88,14 +88,14 @@ fn loads_and_variants_become_scenarios() {
         .cases
         .iter()
         .map(|case| {
-            case.variants.iter().map(|(name, scenario)| (name.as_str(), scenario.vms.len())).collect()
+            case.variants.iter().map(|(name, scenario)| (name.as_str(), scenario.workloads.len())).collect()
         })
         .collect();
     assert_eq!(variants[0], [("plain", 2), ("home", 2)]);
     assert_eq!(variants[1], [("plain", 6), ("home", 6)]);
     assert_eq!(variants[2], [("plain", 3), ("home", 3), ("away", 3)]);
     assert_eq!(experiment.cases[0].keys["vms"], Key::Number(2));
-    assert_eq!(experiment.cases[0].variants[1].1.vms[0].vcpus[0].hard_affinity.count(), 8);
+    assert_eq!(experiment.cases[0].variants[1].1.workloads[0].affinity(0).hard.count(), 8);
     assert_eq!(experiment.replications.min, 5);
 }
 
@@ -105,7 +105,7 @@ fn runs_share_parameters_and_set_some_of_their_own() {
         let text = EXPERIMENT.replace("set = { vms = 3 }", &format!("with = [\"few\", \"many\"]\n{set}"));
         let text =
             text.replace("[[target]]", "[parameters]\nfew = { vms = 1 }\nmany = { vms = 4 }\n[[target]]");
-        read(&text, PUBLISHED).unwrap().cases[2].variants[0].1.vms.len()
+        read(&text, PUBLISHED).unwrap().cases[2].variants[0].1.workloads.len()
     };
     assert_eq!(with(""), 4, "the last one counts");
     assert_eq!(with("set = { vms = 2 }"), 2, "what the run sets itself counts");
@@ -133,7 +133,7 @@ fn a_sweep_over_several_parameters_runs_every_combination() {
     assert_eq!(error, says);
 
     let cases = experiment("sweep = { vcpus = [4, 16], overcommit_pct = [100, 400] }").unwrap().cases;
-    let loads: Vec<_> = cases.iter().map(|case| (case.label(), case.variants[0].1.vms.len())).collect();
+    let loads: Vec<_> = cases.iter().map(|case| (case.label(), case.variants[0].1.workloads.len())).collect();
     let load = |overcommit_pct: u32, vcpus: u32, vms: usize| {
         (format!("benchmark=hog overcommit_pct={overcommit_pct} vcpus={vcpus}"), vms)
     };
@@ -482,12 +482,18 @@ fn every_schema_compiles_and_describes_its_fields() {
 }
 
 #[test]
-fn a_parameter_may_stand_for_a_quantity_where_there_are_parameters() {
+fn a_parameter_may_stand_for_any_value_where_there_are_parameters() {
     let duration = |schema| serde_json::to_value(schema).unwrap()["$defs"]["Duration"].clone();
     let scenario = duration(tandem_lab::schema::scenario());
     assert_eq!(scenario["anyOf"][1]["pattern"], r"^\$.+$", "{scenario}");
     let machine = duration(tandem_lab::schema::machine());
     assert_eq!(machine["type"], "string", "{machine}");
+    let scenario = serde_json::to_value(tandem_lab::schema::scenario()).unwrap();
+    let word = &scenario["$defs"]["LinuxHostTable"]["properties"]["version"]["anyOf"];
+    let forms: Vec<_> = word.as_array().unwrap().iter().map(|form| form["pattern"].as_str()).collect();
+    assert_eq!(forms, [None, None, Some(r"^\$.+$")], "words, nothing, or one parameter: {word}");
+    let values = &scenario["$defs"]["Key"];
+    assert!(!values.to_string().contains("pattern"), "{values}");
 }
 
 /// The experiments of the project itself.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tandem_lab::xentrace::{Summary, VcpuKey, VcpuSummary, read_bursts, replay_programs};
 use tandem_machine::MachineBuilder;
@@ -12,7 +13,9 @@ use tandem_sim::cost::CostModels;
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::run_observed;
-use tandem_sim::scenario::{AffinityChange, PolicySettings, Scenario, Vcpu, Vm};
+use tandem_sim::scenario::{
+    Affinity, AffinityChange, HostTask, PolicySettings, Scenario, Workload, WorkloadKind,
+};
 use tandem_sim::trace::{Event, EventKind};
 
 const PCPUS: usize = 6;
@@ -26,11 +29,16 @@ const SET_FREE_NS: u64 = 1_063_600_000;
 /// Counts and times that depend on what is not recorded are held to this share of Xen's.
 const LOOSE: f64 = 0.05;
 
-/// A hard and a soft affinity.
-type Affinity = (CpuMask, Option<CpuMask>);
-
-fn cpus(range: std::ops::RangeInclusive<u32>) -> CpuMask {
+fn cpus(range: RangeInclusive<u32>) -> CpuMask {
     CpuMask::from_cpus(PCPUS, range.map(CpuId))
+}
+
+fn on(hard: RangeInclusive<u32>) -> Affinity {
+    Affinity::hard(cpus(hard))
+}
+
+fn preferring(hard: RangeInclusive<u32>, soft: RangeInclusive<u32>) -> Affinity {
+    Affinity { soft: Some(cpus(soft).into()), ..on(hard) }
 }
 
 /// What happened in the model, and what had happened in Xen.
@@ -51,33 +59,24 @@ fn replay(
     let path = |extension| format!("{}/tests/xen/{trace}.{extension}", env!("CARGO_MANIFEST_DIR"));
     let xen: Summary = toml::from_str(&fs::read_to_string(path("toml")).unwrap()).unwrap();
     let bursts = read_bursts(&fs::read(path("csv")).unwrap()[..]).unwrap();
-    let mut vms: BTreeMap<u32, Vm> = BTreeMap::new();
+    let mut domains: BTreeMap<u32, Vec<HostTask>> = BTreeMap::new();
     let mut vcpus = Vec::new();
     for (key, program) in replay_programs(&bursts) {
-        let (hard, soft) = affinity(key);
-        let vcpu = Vcpu {
-            program: Arc::new(program),
-            hard_affinity: Arc::new(hard),
-            soft_affinity: soft.map(Arc::new),
-            nice: 0,
-        };
-        let domain = || Vm::new(format!("dom{}", key.domain), vec![], vec![0.5, 0.5]);
-        vms.entry(key.domain).or_insert_with(domain).vcpus.push(vcpu);
+        domains.entry(key.domain).or_default().push(HostTask::new(Arc::new(program), affinity(key)));
         vcpus.push(key);
     }
-    if let Some((hard, soft)) = later {
-        let change = AffinityChange {
-            at_ns: SET_FREE_NS,
-            hard_affinity: Arc::new(hard),
-            soft_affinity: soft.map(Arc::new),
-        };
-        vms.get_mut(&A).unwrap().affinity_changes.push(change);
-    }
+    let domain = |(domain, vcpus)| {
+        let change = |affinity| AffinityChange { at_ns: SET_FREE_NS, affinity };
+        Workload {
+            affinity_changes: later.clone().filter(|_| domain == A).map(change).into_iter().collect(),
+            ..Workload::new(format!("dom{domain}"), WorkloadKind::vm(vcpus), vec![0.5, 0.5])
+        }
+    };
     let scenario = Scenario {
         machine: Arc::new(MachineBuilder::symmetric(2, 3, 1).build().unwrap()),
         costs: CostModels::off(),
         policy: PolicySettings::Credit(CreditSettings { ratelimit_ns, ..CreditSettings::default() }),
-        vms: vms.into_values().collect(),
+        workloads: domains.into_iter().map(domain).collect(),
         warmup_ns: 0,
         length_ns: xen.length_ns,
         stop_at_count: None,
@@ -144,8 +143,8 @@ fn assert_loosely(what: &str, model: u64, xen: u64) {
 
 fn pinned_pairs(key: VcpuKey) -> Affinity {
     match key.domain {
-        DOM0 => (cpus(0..=0), None),
-        _ => (cpus(4 + key.vcpu..=4 + key.vcpu), None),
+        DOM0 => on(0..=0),
+        _ => on(4 + key.vcpu..=4 + key.vcpu),
     }
 }
 
@@ -199,10 +198,10 @@ fn with_a_rate_limit_of_a_millisecond() {
 #[test]
 fn soft_affinity_moves_running_vcpus() {
     let pinned = |key: VcpuKey| match key.domain {
-        DOM0 => (cpus(0..=0), None),
-        _ => (cpus(4..=5), None),
+        DOM0 => on(0..=0),
+        _ => on(4..=5),
     };
-    let replay = replay("credit.soft.n0", 1_000_000, pinned, Some((cpus(1..=5), Some(cpus(1..=2)))));
+    let replay = replay("credit.soft.n0", 1_000_000, pinned, Some(preferring(1..=5, 1..=2)));
     let tasks = replay.tasks(A);
     let after: Vec<BTreeSet<u32>> = tasks.iter().map(|&task| replay.pcpus_since(task, SET_FREE_NS)).collect();
     let all: BTreeSet<u32> = after.iter().flatten().copied().collect();
@@ -218,8 +217,8 @@ fn soft_affinity_moves_running_vcpus() {
 #[test]
 fn soft_affinity_spills_over() {
     let affinity = |key: VcpuKey| match key.domain {
-        DOM0 => (cpus(0..=0), None),
-        _ => (cpus(1..=5), Some(cpus(4..=5))),
+        DOM0 => on(0..=0),
+        _ => preferring(1..=5, 4..=5),
     };
     let replay = replay("credit.soft.spill", 1_000_000, affinity, None);
     // Where B began is not recorded: the model may have to move it once, at a tick.

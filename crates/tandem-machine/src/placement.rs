@@ -17,6 +17,7 @@
 //! Source: `libxl_numa.c` of Xen 4.2 and later. It computes a first number of nodes from the pCPUs only if
 //! all nodes have equally many; starting from the largest node, as here, omits no candidate either way.
 
+use crate::cpumask::CpuMask;
 use crate::ids::NodeId;
 use crate::{Machine, Node};
 use std::cmp::Reverse;
@@ -289,6 +290,12 @@ pub fn place_within(
         .expect("nothing is short, so all usable nodes together are a candidate");
     candidates.sort_by(|a, b| order(a).cmp(&order(b)));
     PlacementOutcome::Placed(Placement { candidates })
+}
+
+/// The CPUs of these nodes on which a workload with a home there runs: those that are not isolated.
+pub fn home_cpus(nodes: &[NodeId], machine: &Machine) -> CpuMask {
+    let cpus = |&node: &NodeId| machine.node_cpus(node).iter_and(machine.housekeeping_cpus());
+    CpuMask::from_cpus(machine.cpu_count(), nodes.iter().flat_map(cpus))
 }
 
 /// How the memory of a VM is spread when it is striped evenly over the given nodes: the share of each node of

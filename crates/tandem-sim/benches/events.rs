@@ -17,7 +17,9 @@ use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program};
 use tandem_sim::run;
-use tandem_sim::scenario::{Guest, GuestProgram, PolicySettings, Process, Scenario, Vcpu, Vm};
+use tandem_sim::scenario::{
+    Affinity, Guest, GuestProgram, HostTask, PolicySettings, Process, Scenario, Workload, WorkloadKind,
+};
 
 const PCPUS: [u32; 3] = [8, 64, 256];
 const TASKS_PER_PCPU: usize = 4;
@@ -51,11 +53,11 @@ fn main() {
     for (at, (what, costs, scenario)) in scenarios.iter().enumerate() {
         let ns_per_event = best[at].as_nanos() as f64 / events[at] as f64;
         let pcpus = scenario.machine.cpu_count();
-        let copies = |vm: &Vm| match &vm.guest {
+        let copies = |workload: &Workload| match workload.guest() {
             Some(guest) => guest.processes.iter().map(|process| process.copies as usize).sum(),
-            None => vm.vcpus.len(),
+            None => workload.task_count(),
         };
-        let tasks: usize = scenario.vms.iter().map(copies).sum();
+        let tasks: usize = scenario.workloads.iter().map(copies).sum();
         println!(
             "{what:>11} {costs:>6} {pcpus:>6} {tasks:>6} {:>10} {:>16.2} {ns_per_event:>10.1}",
             events[at],
@@ -92,9 +94,9 @@ fn programs(with_costs: bool) -> [Arc<Program>; 2] {
     })
 }
 
-fn on(machine: Arc<Machine>, with_costs: bool, vms: Vec<Vm>) -> Scenario {
+fn on(machine: Arc<Machine>, with_costs: bool, workloads: Vec<Workload>) -> Scenario {
     Scenario {
-        vms,
+        workloads,
         costs: if with_costs { CostModels::all() } else { CostModels::off() },
         policy: PolicySettings::Credit(CreditSettings::default()),
         warmup_ns: 0,
@@ -108,11 +110,19 @@ fn on(machine: Arc<Machine>, with_costs: bool, vms: Vec<Vm>) -> Scenario {
     }
 }
 
-fn vm(name: String, machine: &Machine, programs: Vec<Arc<Program>>) -> Vm {
-    let all = Arc::new(machine.all_cpus().clone());
-    let vcpu = |program| Vcpu { program, hard_affinity: Arc::clone(&all), soft_affinity: None, nice: 0 };
-    let shares = vec![1.0 / machine.node_count() as f64; machine.node_count()];
-    Vm::new(name, programs.into_iter().map(vcpu).collect(), shares)
+fn vm(name: String, machine: &Machine, programs: Vec<Arc<Program>>) -> Workload {
+    let all = Affinity::hard(machine.all_cpus().clone());
+    let vcpus = programs.into_iter().map(|program| HostTask::new(program, all.clone())).collect();
+    Workload::new(name, WorkloadKind::vm(vcpus), shares(machine))
+}
+
+fn guest_vm(name: String, machine: &Machine, guest: Guest) -> Workload {
+    let vcpus = vec![Affinity::hard(machine.all_cpus().clone()); guest.topology.cpu_count()];
+    Workload::new(name, WorkloadKind::guest(vcpus, guest), shares(machine))
+}
+
+fn shares(machine: &Machine) -> Vec<f64> {
+    vec![1.0 / machine.node_count() as f64; machine.node_count()]
 }
 
 fn scenario(pcpus: u32, with_costs: bool, tasks_per_pcpu: usize) -> Scenario {
@@ -139,13 +149,10 @@ fn two_levels(with_costs: bool) -> Scenario {
         interrupt: with_costs.then(Interrupt::default),
         programs,
         processes: [0, 1].map(|program| Process { program, copies, nice: 0, affinity: None }).to_vec(),
+        locks: 0,
         family_channels: 0,
     };
-    let vms = (0..VMS).map(|at| Vm {
-        guest: Some(guest.clone()),
-        ..vm(format!("vm-{at}"), &machine, vec![Arc::default(); VCPUS as usize])
-    });
-    let vms = vms.collect();
+    let vms = (0..VMS).map(|at| guest_vm(format!("vm-{at}"), &machine, guest.clone())).collect();
     on(machine, with_costs, vms)
 }
 
@@ -165,10 +172,10 @@ fn yield_storm() -> Scenario {
         interrupt: Some(Interrupt::default()),
         programs: vec![GuestProgram { name: "user".into(), program }],
         processes: vec![Process { program: 0, copies: VCPUS, nice: 0, affinity: None }],
+        locks: 1,
         family_channels: 0,
     };
-    let vcpus = vec![Arc::default(); VCPUS as usize];
-    let guest = Vm { guest: Some(guest), locks: 1, has_past: true, ..vm("storm".into(), &machine, vcpus) };
+    let guest = Workload { has_past: true, ..guest_vm("storm".into(), &machine, guest) };
     let costs = CostModels { context_switch: Some(ContextSwitch::linux()), ..CostModels::all() };
     Scenario {
         costs,

@@ -28,7 +28,7 @@ fn set_credit(scenario: &mut Scenario, change: impl FnOnce(&mut CreditSettings))
 
 /// Lets all vCPUs of the scenario run on these CPUs only.
 fn confine(scenario: &mut Scenario, cpus_of_vm: impl Fn(usize) -> CpuMask) {
-    for (at, vm) in scenario.vms.iter_mut().enumerate() {
+    for (at, vm) in scenario.workloads.iter_mut().enumerate() {
         *vm = with_affinity(vm.clone(), cpus_of_vm(at), None);
     }
 }
@@ -63,7 +63,7 @@ fn add_listener(scenario: &mut Scenario) {
     let mut listener = with_affinity(vm("listener", &scenario.machine, 1, ops), first, None);
     let interval = Amount::Exponential(MS);
     listener.sources = vec![Source { channel: 0, arrivals: Arrivals::Open { interval } }];
-    scenario.vms.push(listener);
+    scenario.workloads.push(listener);
 }
 
 proptest! {
@@ -115,7 +115,7 @@ proptest! {
         seed: u64,
     ) {
         set_credit(&mut scenario, |settings| settings.timeslice_ns = settings.timeslice_ns.min(5 * MS));
-        scenario.vms.iter_mut().for_each(|vm| vm.weight = 256);
+        scenario.workloads.iter_mut().for_each(|vm| vm.weight = 256);
         let run = follow(&scenario, seed)?;
         let bound_ns = (run.lives.len() as u64 + 8) * credit(&scenario).timeslice_ns;
         for wait in run.lives.iter().flat_map(|life| life.while_doing(Doing::Waits)) {

@@ -16,7 +16,7 @@ use tandem_sim::metrics::RunMetrics;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::Domains;
 use tandem_sim::program::{MemoryProfile, Op, Program, SharedData};
-use tandem_sim::scenario::{Guest, GuestProgram, Process, Scenario, Vcpu, Vm};
+use tandem_sim::scenario::{Affinity, Guest, GuestProgram, HostTask, Process, Scenario, Workload};
 use tandem_sim::trace::{Event, EventKind, Observer};
 use tandem_sim::{run, run_observed};
 
@@ -53,16 +53,11 @@ fn message() -> Op {
 }
 
 /// A VM of vCPUs on these CPUs, each with a program of its own.
-fn pinned(name: &str, machine: &Machine, vcpus: Vec<(CpuId, Program)>) -> Vm {
+fn pinned(name: &str, machine: &Machine, vcpus: Vec<(CpuId, Program)>) -> Workload {
     let mut vm = vm(name, machine, vcpus.len(), vec![]);
-    for (vcpu, (cpu, program)) in vm.vcpus.iter_mut().zip(vcpus) {
-        let hard_affinity = CpuMask::from_cpus(machine.cpu_count(), [cpu]);
-        *vcpu = Vcpu {
-            program: Arc::new(program),
-            hard_affinity: Arc::new(hard_affinity),
-            soft_affinity: None,
-            nice: 0,
-        };
+    for (vcpu, (cpu, program)) in vm.programs_mut().iter_mut().zip(vcpus) {
+        let affinity = Affinity::hard(CpuMask::from_cpus(machine.cpu_count(), [cpu]));
+        *vcpu = HostTask::new(Arc::new(program), affinity);
     }
     vm
 }
@@ -72,7 +67,7 @@ fn plain(ops: Vec<Op>) -> Program {
 }
 
 /// A scenario in which nothing costs anything but coherence.
-fn only_coherence(machine: Arc<Machine>, length_ns: u64, vms: Vec<Vm>) -> Scenario {
+fn only_coherence(machine: Arc<Machine>, length_ns: u64, vms: Vec<Workload>) -> Scenario {
     let costs = CostModels { coherence: Some(Coherence), ..CostModels::off() };
     Scenario { costs, ..textbook(machine, CreditSettings::default(), length_ns, vms) }
 }
@@ -163,8 +158,8 @@ fn guests_pay_for_where_their_vcpus_are() {
             };
             let mut vm = guest_vm("guest", &machine, guest);
             vm.channels = 1;
-            for (vcpu, cpu) in vm.vcpus.iter_mut().zip([CpuId(0), cpu]) {
-                vcpu.hard_affinity = Arc::new(CpuMask::from_cpus(machine.cpu_count(), [cpu]));
+            for (vcpu, cpu) in [CpuId(0), cpu].into_iter().enumerate() {
+                *vm.affinity_mut(vcpu) = Affinity::hard(CpuMask::from_cpus(machine.cpu_count(), [cpu]));
             }
             let metrics = run(&only_coherence(machine, 10 * MS, vec![vm]), 1).unwrap();
             let fetch_ns = u64::from(MESSAGE_LINES + QUEUE_LINES) * line_ns;
@@ -252,9 +247,9 @@ fn without_sharing(mut scenario: Scenario) -> Scenario {
         without_lines(&mut program.ops);
         program.profiles.iter_mut().for_each(|profile| Arc::make_mut(profile).shared = None);
     };
-    for vm in &mut scenario.vms {
-        vm.vcpus.iter_mut().for_each(|vcpu| strip(&mut vcpu.program));
-        if let Some(guest) = &mut vm.guest {
+    for vm in &mut scenario.workloads {
+        vm.programs_mut().iter_mut().for_each(|task| strip(&mut task.program));
+        if let Some(guest) = vm.guest_mut() {
             guest.programs.iter_mut().for_each(|GuestProgram { program, .. }| strip(program));
         }
     }

@@ -13,7 +13,7 @@ use tandem_sim::metrics::RunMetrics;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{Domains, LinuxEra};
 use tandem_sim::program::{Amount, Op};
-use tandem_sim::scenario::{AffinityChange, PolicySettings, Process, Scenario, Vm};
+use tandem_sim::scenario::{Affinity, AffinityChange, PolicySettings, Process, Scenario, Workload};
 use tandem_sim::trace::{Event, EventKind};
 use tandem_sim::{run, run_observed};
 
@@ -297,7 +297,7 @@ fn forking_without_end_is_an_error() {
 fn vcpus_with_a_past_start_on_pcpus_drawn_at_random() {
     let starts = |has_past, policy: PolicySettings, seed| -> Vec<u32> {
         let host = Arc::new(topology(2, 2, 2));
-        let vm = Vm { has_past, ..vm("hogs", &host, 8, hog()) };
+        let vm = Workload { has_past, ..vm("hogs", &host, 8, hog()) };
         let scenario = Scenario { policy, ..textbook(host, CreditSettings::default(), MS, vec![vm]) };
         let mut events: Vec<Event> = Vec::new();
         run_observed(&scenario, seed, &mut events).unwrap();
@@ -320,9 +320,9 @@ fn vcpus_with_a_past_start_on_pcpus_drawn_at_random() {
 #[test]
 fn a_past_does_not_outlive_a_change_of_affinity() {
     let host = Arc::new(topology(2, 2, 2));
-    let first = Arc::new(CpuMask::from_cpus(8, [CpuId(0)]));
-    let change = AffinityChange { at_ns: 0, hard_affinity: first, soft_affinity: None };
-    let vm = Vm { has_past: true, affinity_changes: vec![change], ..vm("hogs", &host, 8, hog()) };
+    let first = Affinity::hard(CpuMask::from_cpus(8, [CpuId(0)]));
+    let change = AffinityChange { at_ns: 0, affinity: first };
+    let vm = Workload { has_past: true, affinity_changes: vec![change], ..vm("hogs", &host, 8, hog()) };
     let mut events: Vec<Event> = Vec::new();
     let scenario = textbook(host, CreditSettings::default(), MS, vec![vm]);
     run_observed(&scenario, 1, &mut events).unwrap();

@@ -11,15 +11,16 @@ use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::LinuxSettings;
 use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::program::{CHANNEL_LINES_MAX, MemoryProfile, Op, Program, SharedData};
-use tandem_sim::scenario::{Guest, GuestProgram, PROCESSES_MAX, PolicySettings, Process, Scenario};
+use tandem_sim::scenario::{
+    Affinity, Guest, GuestProgram, PROCESSES_MAX, PolicySettings, Process, Scenario, WorkloadKind,
+};
 
 /// A VM of 2 vCPUs on 4 pCPUs, whose guest runs one process that starts another program.
 fn scenario() -> Scenario {
     let machine = cores(4);
     let program = |name: &str, ops| GuestProgram { name: name.into(), program: program(ops) };
     let mut vm = vm("guest", &machine, 2, vec![]);
-    vm.locks = 1;
-    vm.guest = Some(Guest {
+    let guest = Guest {
         policy: PolicySettings::Linux(LinuxSettings::default()),
         topology: Arc::new(MachineBuilder::symmetric(1, 2, 1).build().unwrap()),
         context_switch: None,
@@ -29,8 +30,10 @@ fn scenario() -> Scenario {
             program("child", vec![compute(1), send(1, 1)]),
         ],
         processes: vec![Process { program: 0, copies: 2, nice: 0, affinity: None }],
+        locks: 1,
         family_channels: 1,
-    });
+    };
+    vm.kind = WorkloadKind::guest(vec![Affinity::hard(machine.all_cpus().clone()); 2], guest);
     textbook(machine, CreditSettings::default(), 1, vec![vm])
 }
 
@@ -106,21 +109,18 @@ fn what_does_not_fit_is_refused() {
     ];
     for (change, says) in cases {
         let mut scenario = scenario();
-        change(scenario.vms[0].guest.as_mut().unwrap());
+        change(scenario.workloads[0].guest_mut().unwrap());
         let error = scenario.check().expect_err(says).to_string();
         assert!(error.contains(says), "{error}");
     }
 }
 
 #[test]
-fn vcpus_run_programs_or_a_guest() {
-    let mut both = scenario();
-    both.vms[0].vcpus[1].program = program(vec![compute(1)]);
-    assert!(both.check().unwrap_err().to_string().contains("beside those of its guest"));
+fn some_operations_need_a_guest() {
     for op in [Op::Lock { lock: 0 }, Op::Unlock { lock: 0 }, Op::Fork { program: 0 }, Op::WaitChild] {
-        let mut scenario = scenario();
-        scenario.vms[0].guest = None;
-        scenario.vms[0].vcpus[0].program = program(vec![op]);
+        let machine = cores(4);
+        let vm = vm("alone", &machine, 1, vec![op]);
+        let scenario = textbook(machine, CreditSettings::default(), 1, vec![vm]);
         assert!(scenario.check().unwrap_err().to_string().contains("needs a guest"));
     }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{MS, compute, forever, hog, sleep, textbook, vm};
+use common::{MS, compute, forever, hog, sleep, textbook, vm, vm_of};
 use std::sync::Arc;
 use tandem_machine::homes::HomeSettings;
 use tandem_machine::ids::{CpuId, TaskId};
@@ -12,7 +12,9 @@ use tandem_sim::metrics::RunMetrics;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{LinuxSettings, SoftAffinity};
 use tandem_sim::program::{Amount, Op, Program};
-use tandem_sim::scenario::{AffinityChange, Arrivals, Guest, Homes, PolicySettings, Scenario, Source, Vm};
+use tandem_sim::scenario::{
+    Affinity, AffinityChange, Arrivals, HomeChoice, Homes, PolicySettings, Scenario, Source, Vcpus, Workload,
+};
 use tandem_sim::trace::{Event, EventKind};
 use tandem_sim::{run, run_observed};
 
@@ -40,13 +42,28 @@ fn policies() -> [PolicySettings; 2] {
     ]
 }
 
-fn scenario(vms: Vec<Vm>, homes: Homes) -> Scenario {
+fn scenario(vms: Vec<Workload>, homes: Homes) -> Scenario {
     Scenario { homes, ..textbook(two_nodes(), CreditSettings::default(), 1_000 * MS, vms) }
 }
 
-fn placed(name: &str, vcpus: usize, memory_gib: u64, ops: Vec<Op>) -> Vm {
-    let vm = vm(name, &two_nodes(), vcpus, ops);
-    Vm { memory_bytes: memory_gib * GIB, is_placed: true, memory_at_home: true, ..vm }
+fn placed(name: &str, vcpus: usize, memory_gib: u64, ops: Vec<Op>) -> Workload {
+    let mut vm = vm(name, &two_nodes(), vcpus, ops);
+    vm.memory_bytes = memory_gib * GIB;
+    vm_of(&mut vm).home = HomeChoice::ChosenWithMemory;
+    vm
+}
+
+fn starting(start: Amount, mut vm: Workload) -> Workload {
+    vm_of(&mut vm).start = Some(start);
+    vm
+}
+
+fn living(life: Amount, mut vm: Workload) -> Workload {
+    match &mut vm_of(&mut vm).vcpus {
+        Vcpus::Programs { life: of_vm, .. } => *of_vm = Some(life),
+        Vcpus::Guest { .. } => panic!("a VM with a guest kernel stays"),
+    }
+    vm
 }
 
 fn observed(scenario: &Scenario) -> (RunMetrics, Vec<Event>) {
@@ -72,11 +89,8 @@ fn cpus_of(events: &[Event], task: u32, from_ns: u64, to_ns: u64) -> Vec<CpuId> 
 fn a_vm_is_there_from_its_start_to_its_end() {
     let machine = two_nodes();
     let busy = forever(vec![compute(MS), Op::Count { counter: 0, amount: 1 }]);
-    let there = Vm {
-        start: Some(Amount::Fixed(300 * MS)),
-        life: Some(Amount::Fixed(200 * MS)),
-        ..vm("a", &machine, 1, busy)
-    };
+    let there =
+        starting(Amount::Fixed(300 * MS), living(Amount::Fixed(200 * MS), vm("a", &machine, 1, busy)));
     for policy in policies() {
         let (metrics, events) = observed(&Scenario { policy, ..scenario(vec![there.clone()], Homes::Given) });
         let vm = &metrics.vms[0];
@@ -90,11 +104,8 @@ fn a_vm_is_there_from_its_start_to_its_end() {
 #[test]
 fn life_counts_within_the_measured_time() {
     let machine = two_nodes();
-    let there = Vm {
-        start: Some(Amount::Fixed(300 * MS)),
-        life: Some(Amount::Fixed(200 * MS)),
-        ..vm("a", &machine, 1, hog())
-    };
+    let there =
+        starting(Amount::Fixed(300 * MS), living(Amount::Fixed(200 * MS), vm("a", &machine, 1, hog())));
     let stays = vm("b", &machine, 1, hog());
     let late = Scenario { warmup_ns: 400 * MS, ..scenario(vec![there, stays], Homes::Given) };
     let metrics = run(&late, 1).unwrap();
@@ -112,20 +123,18 @@ fn a_vm_can_end_at_any_moment() {
         forever(vec![Op::Wait { channel: 0 }]),
         vec![compute(MS)],
     ];
-    let mut vms: Vec<Vm> = (0..3).map(|at| vm(&format!("other-{at}"), &machine, 4, hog())).collect();
+    let mut vms: Vec<Workload> = (0..3).map(|at| vm(&format!("other-{at}"), &machine, 4, hog())).collect();
     for at in 0..4u64 {
         let mut ends = vm(&format!("ends-{at}"), &machine, 4, hog());
-        for (vcpu, ops) in ends.vcpus.iter_mut().zip(&programs) {
+        for (vcpu, ops) in ends.programs_mut().iter_mut().zip(&programs) {
             vcpu.program = Arc::new(Program { ops: ops.clone(), profiles: vec![] });
         }
         ends.sources =
             vec![Source { channel: 0, arrivals: Arrivals::Open { interval: Amount::Exponential(5 * MS) } }];
-        ends.start = Some(Amount::Uniform(0, 300 * MS));
-        ends.life = Some(Amount::Uniform(1, 300 * MS));
-        vms.push(ends);
+        vms.push(starting(Amount::Uniform(0, 300 * MS), living(Amount::Uniform(1, 300 * MS), ends)));
     }
     // Over before its first vCPU has started.
-    vms.push(Vm { life: Some(Amount::Fixed(1)), ..vm("short", &machine, 4, hog()) });
+    vms.push(living(Amount::Fixed(1), vm("short", &machine, 4, hog())));
     for policy in policies() {
         for (costs, seed) in [(CostModels::all(), 1), (CostModels::off(), 2), (CostModels::all(), 3)] {
             let scenario = Scenario { policy: policy.clone(), costs, ..scenario(vms.clone(), Homes::Given) };
@@ -144,10 +153,9 @@ fn a_vm_can_end_at_any_moment() {
 #[test]
 fn all_variants_see_the_same_vms_come_and_go() {
     let vms = || {
-        (0..10).map(|at| Vm {
-            start: Some(Amount::Uniform(0, 500 * MS)),
-            life: Some(Amount::Exponential(300 * MS)),
-            ..placed(&format!("vm-{at}"), 2, 1, hog())
+        (0..10).map(|at| {
+            let vm = placed(&format!("vm-{at}"), 2, 1, hog());
+            starting(Amount::Uniform(0, 500 * MS), living(Amount::Exponential(300 * MS), vm))
         })
     };
     let lives = |homes, seed| -> Vec<u64> {
@@ -163,8 +171,12 @@ fn all_variants_see_the_same_vms_come_and_go() {
 
 /// The nodes on which the vCPU of a VM ran that came when another one had been there, and had gone or not.
 fn node_of_the_next(homes: Homes, life: Option<Amount>) -> u32 {
-    let first = Vm { life, ..placed("first", 1, 3, vec![compute(MS), sleep(900 * MS)]) };
-    let second = Vm { start: Some(Amount::Fixed(200 * MS)), ..placed("second", 1, 2, hog()) };
+    let first = placed("first", 1, 3, vec![compute(MS), sleep(900 * MS)]);
+    let first = match life {
+        Some(life) => living(life, first),
+        None => first,
+    };
+    let second = starting(Amount::Fixed(200 * MS), placed("second", 1, 2, hog()));
     let (_, events) = observed(&scenario(vec![first, second], homes));
     let cpus = cpus_of(&events, 1, 0, 1_000 * MS);
     assert!(cpus.iter().all(|cpu| cpu.0 / 2 == cpus[0].0 / 2), "{cpus:?}");
@@ -182,8 +194,7 @@ fn memory_of_a_vm_that_ended_is_free_again() {
 #[test]
 fn pinned_vms_stay_while_others_use_idle_cpus() {
     let vms = |homes| {
-        let vms = (0..3)
-            .map(|at| Vm { start: Some(Amount::Fixed(at * MS)), ..placed(&format!("vm-{at}"), 2, 1, hog()) });
+        let vms = (0..3).map(|at| starting(Amount::Fixed(at * MS), placed(&format!("vm-{at}"), 2, 1, hog())));
         run(&scenario(vms.collect(), homes), 1).unwrap()
     };
     let run_ns = |metrics: &RunMetrics| {
@@ -200,8 +211,12 @@ fn pinned_vms_stay_while_others_use_idle_cpus() {
 
 #[test]
 fn a_home_goes_to_memory_that_is_elsewhere() {
-    let far =
-        |name: &str| Vm { memory_at_home: false, memory_shares: vec![0.0, 1.0], ..placed(name, 1, 1, hog()) };
+    let far = |name: &str| {
+        let mut vm = placed(name, 1, 1, hog());
+        vm.memory_shares = vec![0.0, 1.0];
+        vm_of(&mut vm).home = HomeChoice::Chosen;
+        vm
+    };
     let costs = CostModels::all();
     let metrics = run(&Scenario { costs, ..scenario(vec![far("a")], AGENT) }, 1).unwrap();
     assert_eq!(metrics.host.home_moves.len(), 1);
@@ -219,8 +234,9 @@ fn an_agent_leaves_isolated_cpus_out_of_homes() {
         let machine = Arc::new(builder.isolated(isolated.to_vec()).build().unwrap());
         let busy = forever(vec![compute(MS), sleep(MS)]);
         // Its memory draws it to node 1.
-        let base = vm("a", &machine, 2, busy);
-        let far = Vm { is_placed: true, memory_bytes: GIB, memory_shares: vec![0.0, 1.0], ..base };
+        let mut far = vm("a", &machine, 2, busy);
+        (far.memory_bytes, far.memory_shares) = (GIB, vec![0.0, 1.0]);
+        vm_of(&mut far).home = HomeChoice::Chosen;
         let (_, events) = observed(&Scenario {
             homes: AGENT,
             costs: CostModels::all(),
@@ -241,11 +257,10 @@ fn an_agent_obeys_an_affinity_that_changes() {
     let machine = two_nodes();
     let change = AffinityChange {
         at_ns: 500 * MS,
-        hard_affinity: Arc::new(machine.node_cpus(1usize.into()).clone()),
-        soft_affinity: None,
+        affinity: Affinity::hard(machine.node_cpus(1usize.into()).clone()),
     };
-    let moved =
-        Vm { affinity_changes: vec![change], ..placed("a", 1, 1, forever(vec![compute(MS), sleep(MS)])) };
+    let mut moved = placed("a", 1, 1, forever(vec![compute(MS), sleep(MS)]));
+    moved.affinity_changes = vec![change];
     let (metrics, events) = observed(&scenario(vec![moved], AGENT));
     assert_eq!(metrics.host.home_moves.len(), 1);
     let on_node = |node: u32, cpus: Vec<CpuId>| !cpus.is_empty() && cpus.iter().all(|cpu| cpu.0 / 2 == node);
@@ -256,40 +271,25 @@ fn an_agent_obeys_an_affinity_that_changes() {
 #[test]
 fn an_agent_with_nothing_to_choose_changes_nothing() {
     let machine = common::cores(2);
-    let vms = |is_placed| {
-        let base = vm("a", &machine, 2, hog());
-        vec![Vm { is_placed, ..base }]
+    let vms = |home| {
+        let mut vm = vm("a", &machine, 2, hog());
+        vm_of(&mut vm).home = home;
+        vec![vm]
     };
-    let of = |homes, is_placed| {
+    let of = |homes, home| {
         run(
-            &Scenario {
-                homes,
-                ..textbook(machine.clone(), CreditSettings::default(), 500 * MS, vms(is_placed))
-            },
+            &Scenario { homes, ..textbook(machine.clone(), CreditSettings::default(), 500 * MS, vms(home)) },
             1,
         )
         .unwrap()
     };
-    assert_eq!(of(AGENT, true).trace_hash, of(Homes::Given, false).trace_hash);
+    assert_eq!(of(AGENT, HomeChoice::Chosen).trace_hash, of(Homes::Given, HomeChoice::Own).trace_hash);
 }
 
 #[test]
 fn lives_that_cannot_be_run_are_refused() {
     let machine = two_nodes();
-    let says = |vm: Vm| run(&scenario(vec![vm], Homes::Given), 1).unwrap_err().to_string();
-    let endless = Vm { life: Some(Amount::Fixed(0)), ..vm("a", &machine, 1, hog()) };
+    let says = |vm| run(&scenario(vec![vm], Homes::Given), 1).unwrap_err().to_string();
+    let endless = living(Amount::Fixed(0), vm("a", &machine, 1, hog()));
     assert_eq!(says(endless), "VM 'a': its life takes no time");
-    let guest = Guest {
-        policy: PolicySettings::Linux(LinuxSettings::default()),
-        topology: common::cores(1),
-        context_switch: None,
-        interrupt: None,
-        programs: vec![],
-        processes: vec![],
-        family_channels: 0,
-    };
-    let mut with_guest =
-        Vm { life: Some(Amount::Fixed(MS)), guest: Some(guest), ..vm("a", &machine, 1, vec![]) };
-    with_guest.vcpus[0].program = Arc::default();
-    assert!(says(with_guest).contains("only VMs without a guest kernel can end"));
 }

@@ -15,7 +15,7 @@ use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program};
 use tandem_sim::run;
-use tandem_sim::scenario::{PolicySettings, Scenario, Vcpu, Vm};
+use tandem_sim::scenario::{Affinity, HostTask, PolicySettings, Scenario, Workload, WorkloadKind};
 
 const PAGES: u64 = 64 << 20 >> 12;
 
@@ -25,27 +25,26 @@ fn two_nodes() -> Arc<Machine> {
 }
 
 /// A VM of 64 MiB whose tasks compute without end, each on its CPUs, and go to memory ten times a microsecond.
-fn database(name: &str, machine: &Machine, cpus: &[&[u32]], memory_shares: [f64; 2]) -> Vm {
+fn database(name: &str, machine: &Machine, cpus: &[&[u32]], memory_shares: [f64; 2]) -> Workload {
     let profile = MemoryProfile { memory_lines_per_us: 10.0, parallelism: 4.0, ..MemoryProfile::default() };
     let ops = forever(vec![
         Op::Compute { work: Amount::Fixed(MS), profile: Some(0) },
         Op::Count { counter: 0, amount: 1 },
     ]);
     let program = Arc::new(Program { ops, profiles: vec![Arc::new(profile)] });
-    let vcpu = |cpus: &&[u32]| Vcpu {
-        program: program.clone(),
-        hard_affinity: Arc::new(CpuMask::from_cpus(machine.cpu_count(), cpus.iter().map(|&cpu| CpuId(cpu)))),
-        soft_affinity: None,
-        nice: 0,
+    let vcpu = |cpus: &&[u32]| {
+        let cpus = CpuMask::from_cpus(machine.cpu_count(), cpus.iter().map(|&cpu| CpuId(cpu)));
+        HostTask::new(program.clone(), Affinity::hard(cpus))
     };
-    Vm {
+    let kind = WorkloadKind::vm(cpus.iter().map(vcpu).collect());
+    Workload {
         memory_bytes: PAGES << 12,
         counters: vec!["work".into()],
-        ..Vm::new(name, cpus.iter().map(vcpu).collect(), memory_shares.to_vec())
+        ..Workload::new(name, kind, memory_shares.to_vec())
     }
 }
 
-fn scenario(vms: Vec<Vm>, numa_balancing: bool) -> Scenario {
+fn scenario(vms: Vec<Workload>, numa_balancing: bool) -> Scenario {
     let settings = LinuxSettings { era: LinuxEra::V4_2, numa_balancing, ..LinuxSettings::default() };
     Scenario {
         costs: CostModels::all(),
@@ -129,7 +128,7 @@ fn memory_that_both_nodes_share_evenly_stays() {
 fn memory_does_not_move_to_a_full_node() {
     let machine = two_nodes();
     let hoard = machine.nodes()[0].memory_bytes;
-    let hoarder = Vm { memory_bytes: hoard, ..database("hoarder", &machine, &[&[1]], [1.0, 0.0]) };
+    let hoarder = Workload { memory_bytes: hoard, ..database("hoarder", &machine, &[&[1]], [1.0, 0.0]) };
     let db = database("db", &machine, &[&[0]], [0.0, 1.0]);
     let run = run(&scenario(vec![hoarder, db], true), 1).unwrap();
     assert_eq!(run.vms[1].vcpus[0].local_run_ns, 0, "{:?}", numa(&run));
@@ -139,7 +138,7 @@ fn memory_does_not_move_to_a_full_node() {
 fn first_touch_follows_where_tasks_start() {
     let machine = two_nodes();
     let touched = |cpus: &[&[u32]]| {
-        let vm = Vm { first_touch: true, ..database("db", &machine, cpus, [0.5, 0.5]) };
+        let vm = Workload { first_touch: true, ..database("db", &machine, cpus, [0.5, 0.5]) };
         local_share(&run(&scenario(vec![vm], false), 1).unwrap())
     };
     assert_eq!(touched(&[&[2], &[3]]), 1.0, "all memory is on their node");
@@ -152,13 +151,8 @@ fn one_node_needs_no_balancing() {
     let machine = common::cores(2);
     let hash = |numa_balancing| {
         let program = Arc::new(Program { ops: forever(vec![compute(MS)]), profiles: vec![] });
-        let vcpu = Vcpu {
-            program,
-            hard_affinity: Arc::new(machine.all_cpus().clone()),
-            soft_affinity: None,
-            nice: 0,
-        };
-        let vm = Vm::new("vm", vec![vcpu], vec![1.0]);
+        let vcpu = HostTask::new(program, Affinity::hard(machine.all_cpus().clone()));
+        let vm = Workload::new("vm", WorkloadKind::vm(vec![vcpu]), vec![1.0]);
         run(&Scenario { machine: machine.clone(), ..scenario(vec![vm], numa_balancing) }, 1)
             .unwrap()
             .trace_hash

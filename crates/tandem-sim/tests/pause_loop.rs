@@ -13,7 +13,7 @@ use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings, SoftAffinity};
 use tandem_sim::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
 use tandem_sim::program::Op;
 use tandem_sim::run;
-use tandem_sim::scenario::{PolicySettings, Process, Scenario, Vm};
+use tandem_sim::scenario::{PolicySettings, Process, Scenario, Workload};
 
 const LINUX: LinuxSettings = LinuxSettings {
     era: LinuxEra::V3_6,
@@ -37,16 +37,21 @@ fn locked(outside_ns: u64, inside_ns: u64) -> Vec<Op> {
 }
 
 /// A VM with so many vCPUs, each of which has a task with that program.
-fn locking_vm(name: &str, host: &Machine, vcpus: u32, ops: Vec<Op>) -> Vm {
+fn locking_vm(name: &str, host: &Machine, vcpus: u32, ops: Vec<Op>) -> Workload {
     let topology = MachineBuilder::symmetric(1, vcpus, 1).build().unwrap();
     let mut guest = guest(topology, LINUX, vec![("user", ops)], vcpus);
     guest.context_switch = Some(ContextSwitch::linux());
     guest.interrupt = Some(Interrupt::default());
-    Vm { has_past: true, ..guest_vm(name, host, guest) }
+    Workload { has_past: true, ..guest_vm(name, host, guest) }
 }
 
 /// The VMs on a Linux host, everything at its cost.
-fn on_linux(machine: Arc<Machine>, vms: Vec<Vm>, pause_loop: Option<PauseLoop>, length_ns: u64) -> Scenario {
+fn on_linux(
+    machine: Arc<Machine>,
+    vms: Vec<Workload>,
+    pause_loop: Option<PauseLoop>,
+    length_ns: u64,
+) -> Scenario {
     let mut costs = CostModels::all();
     costs.context_switch = Some(ContextSwitch::linux());
     Scenario {

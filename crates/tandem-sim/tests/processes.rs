@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::guest::{ERAS, guest, guest_vm, linux, topology};
+use common::guest::{ERAS, linux};
 use common::*;
 use std::sync::Arc;
+use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 use tandem_sim::cost::{ContextSwitch, CostModels, VmExit};
@@ -13,11 +14,10 @@ use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{Domains, LinuxEra};
 use tandem_sim::program::{Amount, Op, Program};
 use tandem_sim::run_observed;
-use tandem_sim::scenario::{Arrivals, PROCESSES_MAX, PolicySettings, Scenario, Source, Vm, VmKind};
+use tandem_sim::scenario::{Arrivals, PROCESSES_MAX, PolicySettings, Scenario, Source, Workload};
 use tandem_sim::trace::{Event, EventKind};
 
 const SECOND: u64 = 1_000 * MS;
-const KINDS: [VmKind; 3] = [VmKind::Machine, VmKind::Processes, VmKind::Threads];
 
 /// Runs the scenario, in which no time may be lost, and keeps what happened.
 fn run(scenario: &Scenario) -> (RunMetrics, Vec<Event>) {
@@ -39,15 +39,20 @@ fn times_ns(events: &[Event], kind: EventKind, task: u32) -> Vec<u64> {
 }
 
 /// Tasks of a kind on that many cores, each with a program of its own; costs off.
-fn tasks(kind: VmKind, pcpus: u32, programs: Vec<Vec<Op>>) -> Scenario {
+fn tasks(kind: Kind, pcpus: u32, programs: Vec<Vec<Op>>) -> Scenario {
     let machine = cores(pcpus);
-    let mut vm = vm("set", &machine, programs.len(), vec![]);
-    vm.kind = kind;
-    vm.channels = 2;
-    for (vcpu, ops) in vm.vcpus.iter_mut().zip(programs) {
-        vcpu.program = Program { ops, profiles: vec![] }.into();
+    let mut set = set("set", &machine, kind, programs.len(), vec![]);
+    set.channels = 2;
+    for (task, ops) in set.programs_mut().iter_mut().zip(programs) {
+        task.program = Program { ops, profiles: vec![] }.into();
     }
-    textbook(machine, CreditSettings::default(), SECOND, vec![vm])
+    textbook(machine, CreditSettings::default(), SECOND, vec![set])
+}
+
+/// A workload of a kind whose tasks run the same program.
+fn set(name: &str, machine: &Machine, kind: Kind, size: usize, ops: Vec<Op>) -> Workload {
+    let vm = vm(name, machine, size, ops);
+    Workload { kind: kind.of(vm.programs().to_vec()), ..vm }
 }
 
 fn times(times: u64, body: Vec<Op>) -> Op {
@@ -65,10 +70,10 @@ fn vcpus_pay_for_exits_and_processes_do_not() {
         costs: CostModels { vm_exit: Some(exit), ..CostModels::off() },
         ..tasks(kind, 1, vec![ops])
     };
-    for kind in KINDS {
+    for kind in Kind::ALL {
         let exits_cost = |exits: u64| match kind {
-            VmKind::Machine => exits * exit.round_trip_ns,
-            VmKind::Processes | VmKind::Threads => 0,
+            Kind::Vm => exits * exit.round_trip_ns,
+            Kind::Processes | Kind::Threads => 0,
         };
         let by_itself = times(rounds, vec![compute(MS), Op::Signal { channel: 0 }, sleep(MS)]);
         let (metrics, _) = run(&with_exits(kind, vec![by_itself]));
@@ -83,7 +88,7 @@ fn vcpus_pay_for_exits_and_processes_do_not() {
         let hog = with_exits(kind, vec![compute(SECOND)]);
         let mut interrupted = hog.clone();
         let interval = Amount::Fixed(105 * MS);
-        interrupted.vms[0].sources = vec![Source { channel: 0, arrivals: Arrivals::Open { interval } }];
+        interrupted.workloads[0].sources = vec![Source { channel: 0, arrivals: Arrivals::Open { interval } }];
         let [ticks_ns, all_ns] = [hog, interrupted].map(|scenario| run(&scenario).0.host.overhead_ns);
         assert_eq!(all_ns - ticks_ns, exits_cost(9), "{kind:?} are interrupted nine times");
     }
@@ -94,12 +99,12 @@ const SWITCHES: ContextSwitch =
 
 /// Sets of that many tasks, each of a kind, that give way to each other on one pCPU: what that costs, ns, and which
 /// tasks it switched to.
-fn giving_way(kinds: &[VmKind], size: usize) -> (u64, Vec<TaskId>) {
+fn giving_way(kinds: &[Kind], size: usize) -> (u64, Vec<TaskId>) {
     let machine = cores(2);
     let vms = kinds.iter().enumerate().map(|(at, &kind)| {
         let rounds = times(20, vec![compute(MS), Op::Yield]);
-        let set = vm(&format!("set{at}"), &machine, size, vec![rounds]);
-        Vm { kind, ..with_affinity(set, CpuMask::from_cpus(2, [CpuId(0)]), None) }
+        let set = set(&format!("set{at}"), &machine, kind, size, vec![rounds]);
+        with_affinity(set, CpuMask::from_cpus(2, [CpuId(0)]), None)
     });
     let scenario = textbook(Arc::clone(&machine), CreditSettings::default(), SECOND, vms.collect());
     let costs = CostModels { context_switch: Some(SWITCHES), ..CostModels::off() };
@@ -113,7 +118,7 @@ fn giving_way(kinds: &[VmKind], size: usize) -> (u64, Vec<TaskId>) {
 
 #[test]
 fn only_processes_switch_address_spaces() {
-    let [machine, processes, threads] = KINDS.map(|kind| giving_way(&[kind], 2));
+    let [machine, processes, threads] = Kind::ALL.map(|kind| giving_way(&[kind], 2));
     assert_eq!(machine.1, processes.1);
     assert_eq!(machine.1, threads.1);
     let loads = processes.1.len() as u64;
@@ -123,15 +128,15 @@ fn only_processes_switch_address_spaces() {
 
 #[test]
 fn threads_of_different_sets_switch_address_spaces() {
-    let (free_ns, switches) = giving_way(&[VmKind::Machine; 2], 1);
+    let (free_ns, switches) = giving_way(&[Kind::Vm; 2], 1);
     for kinds in [
-        [VmKind::Threads, VmKind::Threads],
-        [VmKind::Processes, VmKind::Processes],
-        [VmKind::Machine, VmKind::Threads],
-        [VmKind::Processes, VmKind::Machine],
+        [Kind::Threads, Kind::Threads],
+        [Kind::Processes, Kind::Processes],
+        [Kind::Vm, Kind::Threads],
+        [Kind::Processes, Kind::Vm],
     ] {
         let (costs_ns, _) = giving_way(&kinds, 1);
-        let loads = switches.iter().filter(|task| kinds[task.index()] != VmKind::Machine).count() as u64;
+        let loads = switches.iter().filter(|task| kinds[task.index()] != Kind::Vm).count() as u64;
         assert_eq!(costs_ns - free_ns, loads * SWITCHES.address_space_ns, "{kinds:?}");
     }
 }
@@ -141,7 +146,7 @@ fn more_processes_than_pcpus_share_them_fairly() {
     let of_linux = |era: LinuxEra| PolicySettings::Linux(linux(era, Domains::Topology));
     let policies = ERAS.map(of_linux).into_iter().chain([PolicySettings::Credit(CreditSettings::default())]);
     for policy in policies {
-        for kind in [VmKind::Processes, VmKind::Threads] {
+        for kind in [Kind::Processes, Kind::Threads] {
             let scenario = tasks(kind, 2, vec![hog(); 5]);
             let scenario =
                 Scenario { policy: policy.clone(), warmup_ns: SECOND, length_ns: 10 * SECOND, ..scenario };
@@ -157,20 +162,16 @@ fn more_processes_than_pcpus_share_them_fairly() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    let refused = |vm: Vm| {
-        let scenario = textbook(cores(2), CreditSettings::default(), SECOND, vec![vm]);
+    let refused = |workload: Workload| {
+        let scenario = textbook(cores(2), CreditSettings::default(), SECOND, vec![workload]);
         tandem_sim::run(&scenario, 1).map(|_| ()).unwrap_err().to_string()
     };
     let machine = cores(2);
-    for kind in [VmKind::Processes, VmKind::Threads] {
-        let programs = vec![("hog", hog())];
-        let guest = guest(topology(1, 2, 1), linux(LinuxEra::V6_12, Domains::Flat), programs, 1);
-        let error = refused(Vm { kind, ..guest_vm("set", &machine, guest) });
-        assert!(error.contains("processes of the host have no guest kernel"), "{error}");
-        let error = refused(Vm { kind, ..vm("set", &machine, 1, vec![Op::Fork { program: 0 }]) });
+    for kind in [Kind::Processes, Kind::Threads] {
+        let error = refused(set("set", &machine, kind, 1, vec![Op::Fork { program: 0 }]));
         assert!(error.contains("which needs a guest"), "{error}");
         let many = PROCESSES_MAX as usize + 1;
-        let error = refused(Vm { kind, ..vm("set", &machine, many, vec![]) });
+        let error = refused(set("set", &machine, kind, many, vec![]));
         assert!(error.contains("host and guests have more than 100000 processes"), "{error}");
     }
     let error = refused(vm("vm", &machine, 3, vec![]));
@@ -180,8 +181,8 @@ fn what_does_not_fit_is_refused() {
 #[test]
 fn processes_with_a_past_start_anywhere() {
     let started_on = |seed| {
-        let mut scenario = tasks(VmKind::Processes, 2, vec![hog(); 6]);
-        scenario.vms[0].has_past = true;
+        let mut scenario = tasks(Kind::Processes, 2, vec![hog(); 6]);
+        scenario.workloads[0].has_past = true;
         let mut events: Vec<Event> = Vec::new();
         run_observed(&scenario, seed, &mut events).unwrap();
         let starts = events.iter().filter(|event| event.kind == EventKind::Wake);
@@ -200,7 +201,7 @@ fn who_takes_all_tokens_answers_as_many() {
     let client = |at_ns| vec![Op::SleepUntil(at_ns), Op::Signal { channel: 0 }, Op::Wait { channel: 1 }];
     let round = vec![Op::WaitAll { channel: 0 }, compute(10 * MS), Op::SignalAll { channel: 1 }, count()];
     let programs = vec![client(MS), client(2 * MS), client(3 * MS), forever(round)];
-    for kind in KINDS {
+    for kind in Kind::ALL {
         let (metrics, events) = run(&tasks(kind, 4, programs.clone()));
         let ends_ns = [0, 1, 2].map(|task| times_ns(&events, EventKind::Exit, task));
         assert_eq!(ends_ns, [vec![11 * MS], vec![21 * MS], vec![21 * MS]], "two are answered together");
@@ -217,7 +218,7 @@ fn who_blocked_for_the_first_token_takes_those_that_came_before_it_ran() {
             vec![Op::WaitAll { channel: 0 }, Op::SignalAll { channel: 1 }, Op::SignalAll { channel: 1 }];
         let giver = vec![sleep(MS), times(3, vec![token.clone()]), sleep(MS)];
         let reader = vec![sleep(10 * MS), forever(vec![Op::Wait { channel: 1 }, count()]).remove(0)];
-        let (metrics, _) = run(&tasks(VmKind::Processes, 1, vec![taker, giver, reader]));
+        let (metrics, _) = run(&tasks(Kind::Processes, 1, vec![taker, giver, reader]));
         assert_eq!(metrics.vms[0].counts["work"], 3, "each token is answered, and once: {token:?}");
     }
 }
@@ -229,7 +230,7 @@ fn senders_of_a_full_channel_wake_up_when_it_has_room_enough() {
         let send = Op::Send { channel: 0, capacity: 4, resume_at, message_lines: 0, queue_lines: 0 };
         let sender = vec![times(40, vec![compute(US), send])];
         let receiver = vec![times(40, vec![Op::Wait { channel: 0 }, compute(100 * US), count()])];
-        let (metrics, events) = run(&tasks(VmKind::Processes, 2, vec![sender, receiver]));
+        let (metrics, events) = run(&tasks(Kind::Processes, 2, vec![sender, receiver]));
         assert_eq!(metrics.vms[0].counts["work"], 40, "all messages arrive");
         times_ns(&events, EventKind::Wake, 0).len() - 1
     };
@@ -246,7 +247,7 @@ fn senders_wake_up_together_or_one_by_one() {
         let sender = vec![times(12, vec![compute(US), send])];
         let receiver = vec![times(36, vec![Op::Wait { channel: 0 }, compute(MS), count()])];
         let programs = vec![sender.clone(), sender.clone(), sender, receiver];
-        let (metrics, events) = run(&tasks(VmKind::Threads, 4, programs));
+        let (metrics, events) = run(&tasks(Kind::Threads, 4, programs));
         assert_eq!(metrics.vms[0].counts["work"], 36, "all messages arrive");
         let wakes = events.iter().filter(|event| event.kind == EventKind::Wake && event.task < TaskId(3));
         let later: Vec<u64> = wakes.map(|event| event.at_ns).filter(|&at_ns| at_ns > 0).collect();
@@ -264,6 +265,6 @@ fn answering_twice_does_not_multiply_tokens() {
         Op::Signal { channel: 0 },
         times(200, vec![Op::WaitAll { channel: 0 }, all.clone(), all, compute(MS), count()]),
     ];
-    let (metrics, _) = run(&tasks(VmKind::Processes, 1, vec![ops]));
+    let (metrics, _) = run(&tasks(Kind::Processes, 1, vec![ops]));
     assert_eq!(metrics.vms[0].counts["work"], 200);
 }

@@ -17,9 +17,9 @@ use tandem_sim::scenario::Scenario;
 
 /// The hard affinities of a vCPU, each with the time that it counts for.
 fn affinities<'a>(scenario: &'a Scenario, life: &Life) -> Vec<(u64, u64, &'a CpuMask)> {
-    let changes = &scenario.vms[life.vm.index()].affinity_changes;
-    let masks = changes.iter().map(|change| (change.at_ns, &*change.hard_affinity));
-    let masks = std::iter::once((0, &*life.spec(scenario).hard_affinity)).chain(masks);
+    let changes = &scenario.workloads[life.vm.index()].affinity_changes;
+    let masks = changes.iter().map(|change| (change.at_ns, &*change.affinity.hard));
+    let masks = std::iter::once((0, &*life.affinity(scenario).hard)).chain(masks);
     let ends = changes.iter().map(|change| change.at_ns).chain([u64::MAX]);
     masks.zip(ends).map(|((from_ns, mask), to_ns)| (from_ns, to_ns, mask)).collect()
 }

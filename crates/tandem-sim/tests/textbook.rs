@@ -54,7 +54,7 @@ fn weights_share_in_proportion() {
 fn a_cap_holds() {
     let machine = cores(2);
     let mut capped = vm("capped", &machine, 1, hog());
-    capped.cap_pct = 25;
+    vm_of(&mut capped).cap_pct = 25;
     let mut scenario = textbook(machine, CreditSettings::default(), 10 * SECOND, vec![capped]);
     scenario.warmup_ns = SECOND;
     let shares = shares(&run(&scenario, 1).unwrap());
@@ -167,7 +167,7 @@ fn channels_hand_over_between_vcpus() {
         Op::Count { counter: 0, amount: 1 },
     ]);
     let pong = forever(vec![Op::Wait { channel: 0 }, compute(10 * US), Op::Signal { channel: 1 }]);
-    for (vcpu, ops) in pair.vcpus.iter_mut().zip([ping, pong]) {
+    for (vcpu, ops) in pair.programs_mut().iter_mut().zip([ping, pong]) {
         vcpu.program = tandem_sim::program::Program { ops, profiles: vec![] }.into();
     }
     let metrics = run(&textbook(machine, CreditSettings::default(), SECOND, vec![pair]), 1).unwrap();

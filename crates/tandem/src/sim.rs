@@ -99,15 +99,18 @@ pub fn parse_scheduler(text: &str) -> Result<SchedulerName, String> {
 }
 
 /// The schedulers that the command line names.
-fn policy(args: &Args) -> PolicyTable {
+fn policy(args: &Args) -> Result<PolicyTable, BadInput> {
     let mut policy = PolicyTable::default();
     for level in args.policies.iter().cloned() {
-        match level {
-            Level::Host(host) => policy.host = Some(host),
-            Level::Guest(guest) => policy.guest = Some(guest),
+        let (level, is_second) = match level {
+            Level::Host(host) => ("host", policy.host.replace(host).is_some()),
+            Level::Guest(guest) => ("guest", policy.guest.replace(guest).is_some()),
+        };
+        if is_second {
+            return Err(BadInput::new(format!("`--policy {level}=` stands there twice; keep one")));
         }
     }
-    policy
+    Ok(policy)
 }
 
 /// The scenario with a host that counts the instructions of its scheduler, if that is a compiled one. It decides the same.
@@ -123,7 +126,12 @@ fn counting(scenario: &Scenario) -> anyhow::Result<Scenario> {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let source = ScenarioSource::read(&args.scenario).map_err(BadInput::new)?;
     let parameters = args.settings.iter().cloned().collect();
-    let scenario = source.build(&parameters, &policy(args)).map_err(BadInput::new)?;
+    let policy = policy(args)?;
+    let scenario = source.build(&parameters, &policy).map_err(BadInput::new)?;
+    if policy.guest.is_some() && scenario.workloads.iter().all(|workload| workload.guest().is_none()) {
+        let message = "`--policy guest=` has no effect: no VM of the scenario has a guest kernel; remove it";
+        return Err(BadInput::new(message).into());
+    }
     if args.domains {
         return Ok(domains::print(&scenario, &mut std::io::stdout().lock())?);
     }

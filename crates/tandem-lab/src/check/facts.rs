@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use tandem_machine::cpumask::CpuMask;
 use tandem_sim::policy::linux::weight_of_nice;
 use tandem_sim::program::{Amount, Op, Program};
-use tandem_sim::scenario::{CgroupName, HostAction, Scenario, Vm, VmKind};
+use tandem_sim::scenario::{CgroupName, HostAction, Scenario, Vm, Workload, WorkloadKind};
 
 /// A task that pauses for less than this part of its time is as good as one that never does: one in so many.
 const PAUSES_MAX: u64 = 100;
@@ -104,7 +104,7 @@ impl Facts {
             end_ns: scenario.warmup_ns + scenario.length_ns,
             window_ns: scenario.warmup_ns,
         };
-        for (vm, spec) in scenario.vms.iter().enumerate() {
+        for (vm, spec) in scenario.workloads.iter().enumerate() {
             facts.add(vm, spec);
         }
         facts.add_events(scenario);
@@ -175,25 +175,26 @@ impl Facts {
         }
     }
 
-    fn add(&mut self, vm: usize, spec: &Vm) {
-        let comes_and_goes = spec.start.is_some() || spec.life.is_some();
-        let changes_soft = spec.affinity_changes.iter().any(|change| change.soft_affinity.is_some());
+    fn add(&mut self, vm: usize, spec: &Workload) {
+        let comes_and_goes = spec.start().is_some() || spec.vm().and_then(Vm::life).is_some();
+        let is_capped = spec.vm().is_some_and(|vm| vm.cap_pct > 0);
+        let changes_soft = spec.affinity_changes.iter().any(|change| change.affinity.soft.is_some());
         self.vms.push(VmFacts {
             name: spec.name.clone(),
             first: self.tasks.len(),
-            count: spec.vcpus.len(),
+            count: spec.task_count(),
             comes_and_goes,
-            prefers: changes_soft || spec.vcpus.iter().any(|vcpu| vcpu.soft_affinity.is_some()),
+            prefers: changes_soft || spec.affinities().any(|affinity| affinity.soft.is_some()),
         });
         for change in &spec.affinity_changes {
-            let mask = self.mask(&change.hard_affinity);
+            let mask = self.mask(&change.affinity.hard);
             self.changes.push((change.at_ns, vm, mask));
         }
-        for vcpu in &spec.vcpus {
-            let mask = self.mask(&vcpu.hard_affinity);
-            let demand = match comes_and_goes || spec.guest.is_some() || spec.cap_pct > 0 {
-                true => Demand::Unknown,
-                false => demand(&vcpu.program),
+        for (task, affinity) in spec.affinities().enumerate() {
+            let mask = self.mask(&affinity.hard);
+            let demand = match spec.programs().get(task) {
+                Some(task) if !comes_and_goes && !is_capped => demand(&task.program),
+                _ => Demand::Unknown,
             };
             let (weight, weight_of_busy) = (0.0, 0.0);
             self.tasks.push(TaskFacts {
@@ -310,15 +311,15 @@ struct Weights {
 
 impl Weights {
     fn new(scenario: &Scenario) -> Self {
-        let default = u64::from(Vm::DEFAULT_WEIGHT);
+        let default = u64::from(Workload::DEFAULT_WEIGHT);
         Self {
             cgroups: scenario.cgroups.iter().map(|cgroup| cgroup.weight.into()).collect(),
             vms: scenario
-                .vms
+                .workloads
                 .iter()
                 .map(|vm| (u64::from(vm.weight) * WEIGHT / default).max(1) as f64)
                 .collect(),
-            nice: vec![None; scenario.vms.len()],
+            nice: vec![None; scenario.workloads.len()],
         }
     }
 
@@ -341,12 +342,12 @@ impl Weights {
     /// root. Those that do not count weigh nothing.
     fn flattened(&self, scenario: &Scenario, counts: impl Fn(usize) -> bool) -> Vec<f64> {
         let own = |vm: usize, nice: i8| {
-            let spec = &scenario.vms[vm];
-            let of_set = if spec.kind == VmKind::Machine { Vm::DEFAULT_WEIGHT } else { spec.weight };
+            let spec = &scenario.workloads[vm];
+            let of_set = if spec.vm().is_some() { Workload::DEFAULT_WEIGHT } else { spec.weight };
             let nice = self.nice[vm].unwrap_or(nice);
             let weight = f64::from(weight_of_nice(nice)) / f64::from(weight_of_nice(0))
                 * (u64::from(of_set) * WEIGHT) as f64
-                / f64::from(Vm::DEFAULT_WEIGHT);
+                / f64::from(Workload::DEFAULT_WEIGHT);
             weight.round().clamp(1.0, 10_000.0)
         };
         // Sums of what is directly in each cgroup, the root under `None`.
@@ -354,15 +355,15 @@ impl Weights {
         let mut is_used = vec![false; scenario.cgroups.len()];
         let mut of_vm = Vec::new();
         let mut first = 0;
-        for (vm, spec) in scenario.vms.iter().enumerate() {
-            let tasks = spec.vcpus.iter().zip(first..).filter(|(_, task)| counts(*task));
-            let tasks: f64 = tasks.map(|(vcpu, _)| own(vm, vcpu.nice)).sum();
-            first += spec.vcpus.len();
+        for (vm, spec) in scenario.workloads.iter().enumerate() {
+            let tasks = (0..spec.task_count()).filter(|task| counts(first + task));
+            let tasks: f64 = tasks.map(|task| own(vm, spec.nice(task))).sum();
+            first += spec.task_count();
             of_vm.push(tasks);
             if tasks == 0.0 {
                 continue;
             }
-            let is_vm = spec.kind == VmKind::Machine;
+            let is_vm = spec.vm().is_some();
             *sums.entry(spec.cgroup).or_default() += if is_vm { self.vms[vm] } else { tasks };
             let mut above = spec.cgroup;
             while let Some(at) = above {
@@ -380,16 +381,16 @@ impl Weights {
             worth.insert(Some(at), here);
         }
         let task = |(task, (vm, nice)): (usize, (usize, i8))| {
-            let spec = &scenario.vms[vm];
+            let spec = &scenario.workloads[vm];
             let above = worth.get(&spec.cgroup).copied().filter(|_| counts(task)).unwrap_or(0.0);
-            match spec.kind {
+            match &spec.kind {
                 _ if above == 0.0 => 0.0,
-                VmKind::Machine => above * self.vms[vm] * own(vm, nice) / of_vm[vm],
-                VmKind::Processes | VmKind::Threads => above * own(vm, nice),
+                WorkloadKind::Vm(_) => above * self.vms[vm] * own(vm, nice) / of_vm[vm],
+                WorkloadKind::Processes(_) | WorkloadKind::Threads(_) => above * own(vm, nice),
             }
         };
-        let vms = scenario.vms.iter().enumerate();
-        vms.flat_map(|(vm, spec)| spec.vcpus.iter().map(move |vcpu| (vm, vcpu.nice)))
+        let vms = scenario.workloads.iter().enumerate();
+        vms.flat_map(|(vm, spec)| (0..spec.task_count()).map(move |task| (vm, spec.nice(task))))
             .enumerate()
             .map(task)
             .collect()

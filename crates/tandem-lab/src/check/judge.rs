@@ -98,7 +98,7 @@ fn is_limited(scenario: &Scenario, vm: usize) -> bool {
             |action: &HostAction| matches!(action, HostAction::SetLimit { cgroup, .. } if *cgroup == name);
         scenario.events.iter().any(|event| sets(&event.action))
     };
-    let mut above = scenario.vms[vm].cgroup;
+    let mut above = scenario.workloads[vm].cgroup;
     while let Some(at) = above {
         if scenario.cgroups[at].limit.is_some() || is_set(CgroupName::Declared(at)) {
             return true;
@@ -227,7 +227,7 @@ impl Seen<'_> {
         let excess = |at: usize| {
             let limit = scenario.cgroups[at].limit?;
             let is_below = |vm: usize| {
-                let mut above = scenario.vms[vm].cgroup;
+                let mut above = scenario.workloads[vm].cgroup;
                 while let Some(cgroup) = above.filter(|cgroup| *cgroup != at) {
                     above = scenario.cgroups[cgroup].parent;
                 }

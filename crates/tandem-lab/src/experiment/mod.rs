@@ -20,7 +20,7 @@ pub use verdict::{NOISE_PCT, verdict};
 
 use crate::published::{CellKeys, Published};
 use file::{ExperimentFile, ExperimentMetric, ReplicationsTable};
-use tandem_sim::scenario::Scenario;
+use tandem_sim::scenario::{Scenario, Vcpus, Workload};
 
 /// An experiment that was read and checked.
 #[derive(Clone, Debug)]
@@ -71,9 +71,13 @@ impl Experiment {
                 shorten(&mut scenario.warmup_ns);
             }
             scenario.stop_at_count.iter_mut().for_each(shorten);
-            let lives = scenario.vms.iter_mut().flat_map(|vm| [&mut vm.start, &mut vm.life]);
-            lives.flatten().for_each(|amount| amount.each_ns(shorten));
-            let changes = scenario.vms.iter_mut().flat_map(|vm| &mut vm.affinity_changes);
+            for vm in scenario.workloads.iter_mut().filter_map(Workload::vm_mut) {
+                vm.start.iter_mut().for_each(|start| start.each_ns(shorten));
+                if let Vcpus::Programs { life: Some(life), .. } = &mut vm.vcpus {
+                    life.each_ns(shorten);
+                }
+            }
+            let changes = scenario.workloads.iter_mut().flat_map(|vm| &mut vm.affinity_changes);
             changes.for_each(|change| shorten(&mut change.at_ns));
         }
         self

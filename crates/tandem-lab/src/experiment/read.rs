@@ -179,10 +179,11 @@ fn check_metric(
     source: &SourceFile,
 ) -> Result<(), FileError> {
     let at = metric.group.as_ref().map_or(run.scenario.span(), Located::span);
-    let in_group =
-        || scenario.vms.iter().filter(|vm| metric.group.as_ref().is_none_or(|group| vm.group == **group));
+    let in_group = || {
+        scenario.workloads.iter().filter(|vm| metric.group.as_ref().is_none_or(|group| vm.group == **group))
+    };
     if in_group().next().is_none() {
-        let mut groups: Vec<_> = scenario.vms.iter().map(|vm| vm.group.as_str()).collect();
+        let mut groups: Vec<_> = scenario.workloads.iter().map(|vm| vm.group.as_str()).collect();
         groups.dedup();
         let message = format!("the metric `{}` has no VMs; groups: {}", metric.name, quoted_list(groups));
         return Err(source.error(at, message));
@@ -199,7 +200,7 @@ fn check_metric(
         );
         return Err(source.error(at, message));
     }
-    if metric.of.is_of_guests() && !in_group().any(|vm| vm.guest.is_some()) {
+    if metric.of.is_of_guests() && !in_group().any(|vm| vm.guest().is_some()) {
         let message = format!("the metric `{}` is of guests, but none of its VMs has one", metric.name);
         return Err(source.error(at, message));
     }

@@ -68,7 +68,7 @@ fn options(jobs: usize) -> RunOptions {
 fn engine(scenario: &Scenario, seed: u64) -> Result<RunMetrics, std::io::Error> {
     let PolicySettings::Credit(credit) = scenario.policy else { panic!("the host schedules with credit") };
     let noise = seed * 7 % 5;
-    let done = 1_000 * scenario.vms.len() as u64 + noise * 100;
+    let done = 1_000 * scenario.workloads.len() as u64 + noise * 100;
     let gain = if credit.rate_control == Some(RateControl::default()) { 80 + noise } else { 0 };
     Ok(RunMetrics {
         length_ns: scenario.length_ns,

@@ -18,7 +18,10 @@ use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::NodeId;
 use tandem_machine::placement::{self, Occupancy, PlacementOutcome, Request};
 use tandem_sim::program::{Amount, Program};
-use tandem_sim::scenario::{AffinityChange, Cgroup, Guest, PROCESSES_MAX, Scenario, Vcpu, Vm, VmKind};
+use tandem_sim::scenario::{
+    Affinity, AffinityChange, Cgroup, Guest, HomeChoice, HostTask, PROCESSES_MAX, Scenario, Vcpus, Vm,
+    Workload, WorkloadKind,
+};
 
 /// Most vCPUs of all VMs together.
 const MAX_VCPUS: usize = 65_536;
@@ -43,7 +46,7 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
         placement: policy.placement.unwrap_or_default(),
         occupancy: Occupancy::empty(machine),
         cgroups: Vec::new(),
-        vms: Vec::new(),
+        workloads: Vec::new(),
         processes: 0,
     };
     let mut declared = Vec::new();
@@ -71,7 +74,7 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
     let stop_at_count = match &file.stop_at_count {
         None => None,
         Some(count) => {
-            if let Some(vm) = builder.vms.iter().find(|vm| vm.counters.is_empty()) {
+            if let Some(vm) = builder.workloads.iter().find(|vm| vm.counters.is_empty()) {
                 let message = format!("group `{}` counts nothing, so the run would not stop", vm.group);
                 return Err(source.error(count.span(), message));
             }
@@ -85,7 +88,7 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
         policy: host,
         pause_loop: policy.pause_loop_settings().map_err(|message| source.error_in_file(message))?,
         cgroups: std::mem::take(&mut builder.cgroups),
-        vms: std::mem::take(&mut builder.vms),
+        workloads: std::mem::take(&mut builder.workloads),
         events: Vec::new(),
         homes: policy.homes(),
         warmup_ns: file.warmup.ns,
@@ -98,14 +101,14 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
     Ok(built)
 }
 
-/// The VMs so far, and what they leave free.
+/// The workloads so far, and what they leave free.
 pub(super) struct Builder<'a> {
     pub scenario: &'a ScenarioSource,
     policy: &'a PolicyTable,
     pub placement: PlacementMode,
     pub occupancy: Occupancy,
     pub cgroups: Vec<Cgroup>,
-    pub vms: Vec<Vm>,
+    pub workloads: Vec<Workload>,
     /// Processes in the host and in all guests so far.
     processes: u64,
 }
@@ -113,15 +116,14 @@ pub(super) struct Builder<'a> {
 /// Where a VM runs, and the nodes of its memory (none: all of them).
 #[derive(Clone)]
 pub(super) struct Home {
-    pub hard: Arc<CpuMask>,
-    pub soft: Option<Arc<CpuMask>>,
+    pub affinity: Affinity,
     pub nodes: Vec<NodeId>,
 }
 
 impl Home {
     /// Every CPU of the machine that is not isolated.
     pub fn everywhere(machine: &Machine) -> Self {
-        Self { hard: machine.housekeeping_cpus().clone().into(), soft: None, nodes: Vec::new() }
+        Self { affinity: Affinity::hard(machine.housekeeping_cpus().clone()), nodes: Vec::new() }
     }
 
     /// What a mode of placement makes of CPUs, which are on these nodes.
@@ -129,9 +131,9 @@ impl Home {
         let everywhere = Self::everywhere(machine);
         match mode {
             PlacementMode::None => everywhere,
-            PlacementMode::Pin => Self { hard: cpus.into(), soft: None, nodes },
+            PlacementMode::Pin => Self { affinity: Affinity::hard(cpus), nodes },
             PlacementMode::Prefer | PlacementMode::Agent => {
-                Self { soft: Some(cpus.into()), nodes, ..everywhere }
+                Self { affinity: Affinity { soft: Some(cpus.into()), ..everywhere.affinity }, nodes }
             }
         }
     }
@@ -151,7 +153,7 @@ impl Builder<'_> {
         let source = &self.scenario.source;
         let number =
             |value: &Option<Located<_>>, what, range, default| count_or(value, what, range, default, source);
-        let weight = number(&table.weight, "`weight`", Vm::WEIGHTS, Vm::DEFAULT_WEIGHT)?;
+        let weight = number(&table.weight, "`weight`", Workload::WEIGHTS, Workload::DEFAULT_WEIGHT)?;
         let cap_pct = number(&table.cap, "`cap`", 0..=u32::MAX, 0)?;
         let cgroup = self.cgroup_of(table.cgroup.as_ref())?;
         let vcpus = self.check_size(table)?;
@@ -159,14 +161,15 @@ impl Builder<'_> {
             None => number(&table.count, "`count`", 0..=MAX_VCPUS as u32, 1)?,
             Some(overcommit_pct) => self.overcommitted(table, overcommit_pct, vcpus)?,
         };
-        if self.vms.iter().map(|vm| vm.vcpus.len()).sum::<usize>() + count as usize * vcpus > MAX_VCPUS {
+        if self.workloads.iter().map(Workload::task_count).sum::<usize>() + count as usize * vcpus > MAX_VCPUS
+        {
             let message =
                 format!("the VMs have more than {MAX_VCPUS} vCPUs together, which is the most allowed");
             return Err(source.error(table.vcpus.span(), message));
         }
 
-        let mut compiler = Compiler::new(source, &self.scenario.profiles, VmKind::Machine);
-        let guest = match &table.guest {
+        let mut compiler = Compiler::new(source, &self.scenario.profiles, true);
+        let mut guest = match &table.guest {
             None => None,
             Some(guest) => Some(guest::build(guest, self.scenario, self.policy, vcpus, &mut compiler)?),
         };
@@ -177,6 +180,9 @@ impl Builder<'_> {
             .map(|table| self.interrupts(table, &mut compiler))
             .collect::<Result<Vec<_>, _>>()?;
         let used = compiler.finish()?;
+        if let Some(guest) = &mut guest {
+            guest.locks = used.locks;
+        }
         self.count_processes(&table.group, u64::from(count).saturating_mul(processes_of(guest.as_ref())))?;
 
         let (start, life) = (self.amount(table.start.as_ref())?, self.amount(table.life.as_ref())?);
@@ -190,16 +196,21 @@ impl Builder<'_> {
             return Err(source.error(table.span(), "the life takes no time; it must be longer than \"0s\""));
         }
         let own_home = self.own_home(table.affinity.as_ref())?;
-        // Placement at the start of the run is ours, any later one the engine's.
-        let is_placed = own_home.is_none()
+        // Homes that are chosen once, before the run, are chosen here: an error names the line of the file.
+        let is_chosen_later = own_home.is_none()
             && match self.placement {
                 PlacementMode::None => false,
                 PlacementMode::Pin | PlacementMode::Prefer => start.is_some(),
                 PlacementMode::Agent => true,
             };
+        let home_choice = match (is_chosen_later, &table.memory_policy) {
+            (false, _) => HomeChoice::Own,
+            (true, Some(_)) => HomeChoice::Chosen,
+            (true, None) => HomeChoice::ChosenWithMemory,
+        };
         let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
         for position in 0..count {
-            let home = match is_placed {
+            let home = match is_chosen_later {
                 true => Home::everywhere(&self.scenario.machine),
                 false => self.home(table, vcpus, own_home.as_ref())?,
             };
@@ -210,34 +221,28 @@ impl Builder<'_> {
                 is_there: start.is_none(),
             };
             let memory = self.lay_memory(keys, vcpus as u32, &home)?;
-            let vcpu = |program: &Arc<Program>| Vcpu {
-                program: program.clone(),
-                hard_affinity: home.hard.clone(),
-                soft_affinity: home.soft.clone(),
-                nice: 0,
+            let vcpus = match &guest {
+                Some(guest) => {
+                    Vcpus::Guest { vcpus: vec![home.affinity; vcpus], guest: guest.clone().into() }
+                }
+                None => {
+                    let vcpu = |program: &Arc<Program>| HostTask::new(program.clone(), home.affinity.clone());
+                    Vcpus::Programs { vcpus: programs.iter().map(vcpu).collect(), life }
+                }
             };
-            self.vms.push(Vm {
-                kind: VmKind::Machine,
-                name: format!("{}-{position}", *table.group),
+            let kind = WorkloadKind::Vm(Vm { vcpus, cap_pct, start, home: home_choice });
+            self.workloads.push(Workload {
                 group: (*table.group).clone(),
                 cgroup,
-                vcpus: programs.iter().map(vcpu).collect(),
                 memory_bytes: table.memory.bytes,
-                memory_shares: memory.shares,
                 first_touch: memory.first_touch,
-                is_placed,
-                memory_at_home: table.memory_policy.is_none(),
-                start,
-                life,
                 weight,
-                cap_pct,
                 channels: used.channels,
                 counters: used.counters.clone(),
                 sources: sources.clone(),
                 affinity_changes: affinity_changes.clone(),
-                locks: used.locks,
                 has_past: table.has_past,
-                guest: guest.clone(),
+                ..Workload::new(format!("{}-{position}", *table.group), kind, memory.shares)
             });
         }
         Ok(())
@@ -353,9 +358,9 @@ impl Builder<'_> {
         let Some(affinity) = affinity else {
             return Ok(None);
         };
-        let (hard, soft) = self.affinity(affinity.hard.as_ref(), affinity.soft.as_ref())?;
-        let nodes = nodes_of(soft.as_ref().unwrap_or(&hard), self.machine());
-        Ok(Some(Home { hard: hard.into(), soft: soft.map(Arc::new), nodes }))
+        let affinity = self.affinity(affinity.hard.as_ref(), affinity.soft.as_ref())?;
+        let nodes = nodes_of(affinity.soft.as_ref().unwrap_or(&affinity.hard), self.machine());
+        Ok(Some(Home { affinity, nodes }))
     }
 
     /// What changes during the run.
@@ -377,12 +382,8 @@ impl Builder<'_> {
                 return Err(self.source().error(table.at.span(), message));
             }
             previous = at;
-            let (hard, soft) = self.affinity(table.hard.as_ref(), table.soft.as_ref())?;
-            changes.push(AffinityChange {
-                at_ns: at.ns,
-                hard_affinity: hard.into(),
-                soft_affinity: soft.map(Arc::new),
-            });
+            let affinity = self.affinity(table.hard.as_ref(), table.soft.as_ref())?;
+            changes.push(AffinityChange { at_ns: at.ns, affinity });
         }
         Ok(changes)
     }
@@ -392,11 +393,11 @@ impl Builder<'_> {
         &self,
         hard: Option<&Located<String>>,
         soft: Option<&Located<String>>,
-    ) -> Result<(CpuMask, Option<CpuMask>), FileError> {
+    ) -> Result<Affinity, FileError> {
         let hard =
             hard.map_or_else(|| Ok(self.machine().housekeeping_cpus().clone()), |list| self.cpus(list))?;
         let Some(list) = soft else {
-            return Ok((hard, None));
+            return Ok(Affinity::hard(hard));
         };
         let soft = self.cpus(list)?;
         if !soft.is_subset(&hard) {
@@ -406,7 +407,7 @@ impl Builder<'_> {
             );
             return Err(self.source().error(list.span(), message));
         }
-        Ok((hard, Some(soft)))
+        Ok(Affinity { hard: hard.into(), soft: Some(soft.into()) })
     }
 
     /// The CPUs of a list.
@@ -428,7 +429,7 @@ impl Builder<'_> {
                 PlacementOutcome::NoCandidate(shortage) => return Err(no_room(shortage.to_string())),
                 PlacementOutcome::Placed(placement) => {
                     let nodes = placement.best().nodes.clone();
-                    Home::placed(mode, cpus_of(&nodes, machine), nodes, machine)
+                    Home::placed(mode, placement::home_cpus(&nodes, machine), nodes, machine)
                 }
             },
         };
@@ -458,10 +459,4 @@ pub(super) fn nodes_of(cpus: &CpuMask, machine: &Machine) -> Vec<NodeId> {
         .map(NodeId::from)
         .filter(|&node| machine.node_cpus(node).intersects(cpus))
         .collect()
-}
-
-/// All CPUs of the nodes that are not isolated.
-fn cpus_of(nodes: &[NodeId], machine: &Machine) -> CpuMask {
-    let cpus = |&node: &NodeId| machine.node_cpus(node).iter_and(machine.housekeeping_cpus());
-    CpuMask::from_cpus(machine.cpu_count(), nodes.iter().flat_map(cpus))
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile, quoted_list};
 use tandem_sim::program::{Amount, CHANNEL_LINES_MAX, MemoryProfile, Op, Program};
-use tandem_sim::scenario::VmKind;
 
 /// Most operations in a row that take no time.
 const MAX_INSTANT_OPS: u64 = 1_000_000;
@@ -50,7 +49,7 @@ type Places = BTreeMap<String, Range<usize>>;
 pub struct Compiler<'a> {
     source: &'a SourceFile,
     profiles: &'a BTreeMap<String, Arc<MemoryProfile>>,
-    kind: VmKind,
+    is_vm: bool,
     /// In a VM with a guest kernel.
     guest: Option<GuestNames<'a>>,
     channels: Vec<String>,
@@ -74,12 +73,12 @@ impl<'a> Compiler<'a> {
     pub fn new(
         source: &'a SourceFile,
         profiles: &'a BTreeMap<String, Arc<MemoryProfile>>,
-        kind: VmKind,
+        is_vm: bool,
     ) -> Self {
         Self {
             source,
             profiles,
-            kind,
+            is_vm,
             guest: None,
             channels: Vec::new(),
             locks: Vec::new(),
@@ -167,10 +166,7 @@ impl<'a> Compiler<'a> {
             None => Ok(()),
             Some((name, span)) => {
                 let others = quoted_list(those.keys().map(String::as_str));
-                let these = match self.kind {
-                    VmKind::Machine => "nothing in this VM",
-                    VmKind::Processes | VmKind::Threads => "none of these processes",
-                };
+                let these = if self.is_vm { "nothing in this VM" } else { "none of these processes" };
                 let message = format!("{these} {lack} `{name}`, only {others}");
                 Err(self.source.error(span.clone(), message))
             }
@@ -317,9 +313,9 @@ impl<'a> Compiler<'a> {
     /// What a guest's programs can name; `operation` needs it.
     fn guest_names(&self, operation: &str, span: Range<usize>) -> Result<&GuestNames<'a>, FileError> {
         self.guest.as_ref().ok_or_else(|| {
-            let lack = match self.kind {
-                VmKind::Machine => "which this VM lacks; give it a [vm.guest] with processes",
-                VmKind::Processes | VmKind::Threads => "which processes of the host do not have",
+            let lack = match self.is_vm {
+                true => "which this VM lacks; give it a [vm.guest] with processes",
+                false => "which processes of the host do not have",
             };
             self.source.error(span, format!("`{operation}` needs a guest kernel, {lack}"))
         })

@@ -145,10 +145,12 @@ fn actions(
 
 /// The VMs, or sets of processes, of a group.
 fn vms(group: &Located<String>, scenario: &Scenario, source: &SourceFile) -> Result<Vec<VmId>, FileError> {
-    let vms: Vec<_> =
-        (0..scenario.vms.len()).filter(|&vm| scenario.vms[vm].group == **group).map(VmId::from).collect();
+    let vms: Vec<_> = (0..scenario.workloads.len())
+        .filter(|&vm| scenario.workloads[vm].group == **group)
+        .map(VmId::from)
+        .collect();
     if vms.is_empty() {
-        let mut known: Vec<_> = scenario.vms.iter().map(|vm| vm.group.as_str()).collect();
+        let mut known: Vec<_> = scenario.workloads.iter().map(|vm| vm.group.as_str()).collect();
         known.dedup();
         let message = format!("there is no group `{}`; groups: {}", **group, quoted_list(known.into_iter()));
         return Err(source.error(group.span(), message));

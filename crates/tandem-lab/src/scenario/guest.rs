@@ -67,6 +67,8 @@ pub(super) fn build<'a>(
         interrupt: costs.interrupt,
         programs,
         processes,
+        // Counted once all programs of the VM are compiled.
+        locks: 0,
         family_channels: table.family_channels.len(),
     })
 }

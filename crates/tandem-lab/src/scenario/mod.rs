@@ -25,7 +25,7 @@
 //! "#;
 //! let source = ScenarioSource::parse(Path::new("hogs.toml"), text).unwrap();
 //! let scenario = source.build(&[("vms".into(), Key::Number(3))].into(), &Default::default()).unwrap();
-//! assert_eq!(scenario.vms[2].name, "hog-2");
+//! assert_eq!(scenario.workloads[2].name, "hog-2");
 //! ```
 
 pub mod amount;

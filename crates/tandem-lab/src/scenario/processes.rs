@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_machine::ids::NodeId;
 use tandem_sim::program::Program;
-use tandem_sim::scenario::{PROCESSES_MAX, Vcpu, Vm, VmKind};
+use tandem_sim::scenario::{HostTask, PROCESSES_MAX, Workload, WorkloadKind};
 
 /// Most sets of one table.
 const SETS_MAX: u32 = 10_000;
@@ -23,7 +23,8 @@ impl Builder<'_> {
     pub(super) fn add_processes(&mut self, table: &ProcessesTable) -> Result<(), FileError> {
         let source = &self.scenario.source;
         let sets = count_or(&table.count, "`count`", 0..=SETS_MAX, 1, source)?;
-        let weight = count_or(&table.weight, "`weight`", Vm::WEIGHTS, Vm::DEFAULT_WEIGHT, source)?;
+        let weight =
+            count_or(&table.weight, "`weight`", Workload::WEIGHTS, Workload::DEFAULT_WEIGHT, source)?;
         let cgroup = self.cgroup_of(table.cgroup.as_ref())?;
         let (programs, used) = self.programs_of_set(table)?;
         self.count_processes(&table.group, u64::from(sets) * programs.len() as u64)?;
@@ -38,14 +39,17 @@ impl Builder<'_> {
                 is_there: true,
             };
             let memory = self.lay_memory(keys, programs.len() as u32, home)?;
-            let task = |(program, nice): &(Arc<Program>, i8)| Vcpu {
+            let task = |(program, nice): &NiceProgram| HostTask {
                 program: program.clone(),
-                hard_affinity: home.hard.clone(),
-                soft_affinity: home.soft.clone(),
+                affinity: home.affinity.clone(),
                 nice: *nice,
             };
-            self.vms.push(Vm {
-                kind: kind_of(table),
+            let tasks = programs.iter().map(task).collect();
+            let kind = match table.threads {
+                true => WorkloadKind::Threads(tasks),
+                false => WorkloadKind::Processes(tasks),
+            };
+            self.workloads.push(Workload {
                 group: (*table.group).clone(),
                 cgroup,
                 weight,
@@ -55,11 +59,7 @@ impl Builder<'_> {
                 has_past: table.has_past,
                 memory_bytes: table.memory.bytes,
                 first_touch: memory.first_touch,
-                ..Vm::new(
-                    format!("{}-{set}", *table.group),
-                    programs.iter().map(task).collect(),
-                    memory.shares,
-                )
+                ..Workload::new(format!("{}-{set}", *table.group), kind, memory.shares)
             });
         }
         Ok(())
@@ -77,7 +77,7 @@ impl Builder<'_> {
             let (programs, used) = hackbench::build(hackbench, source)?;
             return Ok((programs.into_iter().map(|program| (program, 0)).collect(), used));
         }
-        let mut compiler = Compiler::new(source, &self.scenario.profiles, kind_of(table));
+        let mut compiler = Compiler::new(source, &self.scenario.profiles, false);
         let mut programs = Vec::new();
         for process in &table.processes {
             let copies = count_or(&process.copies, "`copies`", 0..=PROCESSES_MAX as u32, 1, source)?;
@@ -112,8 +112,4 @@ impl Builder<'_> {
         };
         table.homes.iter().map(home).collect()
     }
-}
-
-fn kind_of(table: &ProcessesTable) -> VmKind {
-    if table.threads { VmKind::Threads } else { VmKind::Processes }
 }

@@ -74,7 +74,7 @@ impl<W: Write> JsonLines<W> {
     /// Begins the trace of a run.
     pub fn new(out: W, run: Run) -> Self {
         let scenario = run.scenario;
-        let vms = scenario.vms.iter();
+        let vms = scenario.workloads.iter();
         let mut lines = Self {
             names: Names::new(scenario),
             vms: vms.clone().map(|vm| vm.name.clone()).collect(),
@@ -92,8 +92,8 @@ impl<W: Write> JsonLines<W> {
                 .map(|vm| VmHeader {
                     name: &vm.name,
                     group: &vm.group,
-                    vcpus: vm.vcpus.len(),
-                    has_guest_kernel: vm.guest.is_some(),
+                    vcpus: vm.task_count(),
+                    has_guest_kernel: vm.guest().is_some(),
                 })
                 .collect(),
         };

@@ -36,12 +36,12 @@ impl Names {
             texts: Vec::new(),
             ids: BTreeMap::new(),
             unnamed: NameId(0),
-            tasks: vec![Vec::new(); 1 + scenario.vms.len()],
+            tasks: vec![Vec::new(); 1 + scenario.workloads.len()],
             pcpus: scenario.machine.cpus().iter().map(|cpu| cpu.os_index).collect(),
         };
         names.unnamed = names.intern(UNNAMED);
-        for vm in &scenario.vms {
-            for vcpu in 0..vm.vcpus.len() {
+        for vm in &scenario.workloads {
+            for vcpu in 0..vm.task_count() {
                 let name = names.intern(&format!("{}/vcpu{vcpu}", vm.name));
                 names.tasks[KernelId::HOST.index()].push(name);
             }

@@ -193,7 +193,7 @@ impl<W: Write> Packets<W> {
     fn tracks(&mut self, run: Run) {
         let scenario = run.scenario;
         let pcpus = scenario.machine.cpus();
-        let vcpus: usize = scenario.vms.iter().map(|vm| vm.vcpus.len()).sum();
+        let vcpus: usize = scenario.workloads.iter().map(|workload| workload.task_count()).sum();
         let host = uuid(Track(pcpus.len() + vcpus));
         let description =
             format!("tandem {}: {} with seed {}", env!("CARGO_PKG_VERSION"), run.scenario_name, run.seed);
@@ -202,12 +202,12 @@ impl<W: Write> Packets<W> {
             self.child(Track(rank), host, rank, &format!("CPU {}", cpu.os_index));
         }
         let mut first = pcpus.len();
-        for (vm, parent) in scenario.vms.iter().zip(host + 1..) {
+        for (vm, parent) in scenario.workloads.iter().zip(host + 1..) {
             self.parent(parent, &format!("VM {}", vm.name), &format!("group {}", vm.group));
-            for rank in 0..vm.vcpus.len() {
+            for rank in 0..vm.task_count() {
                 self.child(Track(first + rank), parent, rank, &format!("vCPU {rank}"));
             }
-            first += vm.vcpus.len();
+            first += vm.task_count();
         }
     }
 

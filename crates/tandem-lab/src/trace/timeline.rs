@@ -89,10 +89,10 @@ impl Timeline {
         let mut tracks: Vec<_> =
             (0..pcpus).map(|cpu| TrackState { pcpu: Some(cpu.into()), runs: Runs::Nothing }).collect();
         let mut kernels = vec![KernelState { first_track: 0, tasks: Vec::new() }];
-        for vm in &scenario.vms {
+        for vm in &scenario.workloads {
             kernels.push(KernelState { first_track: tracks.len(), tasks: Vec::new() });
-            let runs = if vm.guest.is_some() { Runs::Nothing } else { Runs::Itself };
-            tracks.extend(vm.vcpus.iter().map(|_| TrackState { pcpu: None, runs }));
+            let runs = if vm.guest().is_some() { Runs::Nothing } else { Runs::Itself };
+            tracks.extend((0..vm.task_count()).map(|_| TrackState { pcpu: None, runs }));
         }
         let on_pcpu = scenario.machine.cpus().iter();
         let on_pcpu = on_pcpu.map(|cpu| names.intern(&format!("on CPU {}", cpu.os_index))).collect();

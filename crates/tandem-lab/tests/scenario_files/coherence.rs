@@ -54,7 +54,7 @@ programs = ["reader", "writer"]
 fn lines_and_shared_data_reach_the_engine() {
     let scenario = build(SHARING).unwrap();
     assert_eq!(scenario.costs.coherence, Some(Coherence), "on unless it is switched off");
-    let program = &scenario.vms[0].vcpus[0].program;
+    let program = &scenario.workloads[0].programs()[0].program;
     let shared: Vec<_> = program.profiles.iter().map(|profile| profile.shared).collect();
     let data = |data, lines_per_us, write_share| Some(SharedData { data, lines_per_us, write_share });
     assert_eq!(shared, [data(0, 3.0, 0.2), data(1, 0.5, 1.0), data(0, 1.0, 0.5)]);

@@ -74,13 +74,13 @@ program = "last"
 "#;
 
 fn guest(scenario: &Scenario) -> &Guest {
-    scenario.vms[0].guest.as_ref().unwrap()
+    scenario.workloads[0].guest().unwrap()
 }
 
 #[test]
 fn every_part_of_a_guest_reaches_the_engine() {
     let scenario = build(GUEST).unwrap();
-    let vm = &scenario.vms[0];
+    let vm = &scenario.workloads[0];
     let guest = guest(&scenario);
     assert_eq!(
         scenario.policy,
@@ -117,7 +117,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
     let names: Vec<_> = guest.programs.iter().map(|program| program.name.as_str()).collect();
     assert_eq!(names, ["ping", "last", "pong", "helper"]);
     // One channel that all share, number 0; those of a family follow.
-    assert_eq!((vm.channels, guest.family_channels, vm.locks), (1, 2, 1));
+    assert_eq!((vm.channels, guest.family_channels, guest.locks), (1, 2, 1));
     assert_eq!(vm.counters, ["done"]);
     let every_ms = Arrivals::Open { interval: Amount::Fixed(1_000_000) };
     assert_eq!(vm.sources, [Source { channel: 0, arrivals: every_ms }]);
@@ -155,7 +155,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             Process { program: 1, copies: 1, nice: 0, affinity: None },
         ]
     );
-    assert!(vm.vcpus.iter().all(|vcpu| vcpu.program.ops.is_empty()));
+    assert!(vm.programs().is_empty());
 }
 
 #[test]

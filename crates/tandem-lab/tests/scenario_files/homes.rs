@@ -3,7 +3,7 @@
 use super::build;
 use tandem_machine::homes::HomeSettings;
 use tandem_sim::program::Amount;
-use tandem_sim::scenario::Homes;
+use tandem_sim::scenario::{HomeChoice, Homes, Workload};
 
 const MS: u64 = 1_000_000;
 
@@ -39,12 +39,13 @@ programs = ["hog"]
 #[test]
 fn lives_and_placement_reach_the_engine() {
     let scenario = build(CHURN).unwrap();
-    let [batch, _, dom0, local] = &scenario.vms[..] else { panic!() };
-    assert_eq!(batch.start, Some(Amount::Uniform(0, 500 * MS)));
-    assert_eq!(batch.life, Some(Amount::Exponential(300 * MS)));
-    assert_eq!((dom0.start, dom0.life), (None, None));
-    assert_eq!([batch, dom0, local].map(|vm| vm.is_placed), [true, false, true], "dom0 has its own affinity");
-    assert_eq!((batch.memory_at_home, local.memory_at_home, local.first_touch), (true, false, true));
+    let [batch, _, dom0, local] = &scenario.workloads[..] else { panic!() };
+    assert_eq!(batch.start(), Some(Amount::Uniform(0, 500 * MS)));
+    assert_eq!(batch.vm().unwrap().life(), Some(Amount::Exponential(300 * MS)));
+    assert_eq!((dom0.start(), dom0.vm().unwrap().life()), (None, None));
+    let homes = [HomeChoice::ChosenWithMemory, HomeChoice::Own, HomeChoice::Chosen];
+    assert_eq!([batch, dom0, local].map(Workload::home), homes, "dom0 has its own affinity");
+    assert!(local.first_touch);
 }
 
 #[test]
@@ -52,10 +53,10 @@ fn placement_at_the_start_of_the_run_is_done_beforehand() {
     for (mode, homes) in [("pin", Homes::Pin), ("prefer", Homes::Prefer), ("none", Homes::Given)] {
         let scenario = build(&CHURN.replace("agent", mode)).unwrap();
         assert_eq!(scenario.homes, homes);
-        let placed: Vec<_> = scenario.vms.iter().map(|vm| vm.is_placed).collect();
+        let placed: Vec<_> = scenario.workloads.iter().map(|vm| vm.home().is_chosen()).collect();
         let late = mode != "none";
         assert_eq!(placed, [late, late, false, false], "{mode}");
-        let is_narrow = |at: usize| scenario.vms[at].vcpus[0].hard_affinity.count() < 16;
+        let is_narrow = |at: usize| scenario.workloads[at].affinity(0).hard.count() < 16;
         assert_eq!([is_narrow(0), is_narrow(3)], [false, mode == "pin"], "{mode}");
     }
 }

@@ -20,7 +20,7 @@ use tandem_machine::ids::CpuId;
 use tandem_sim::cost::CostModels;
 use tandem_sim::policy::credit::{Era, RateControl};
 use tandem_sim::program::{Amount, Op};
-use tandem_sim::scenario::{AffinityChange, Arrivals, PolicySettings, Scenario, Source};
+use tandem_sim::scenario::{Affinity, AffinityChange, Arrivals, PolicySettings, Scenario, Source};
 
 fn build(text: &str) -> Result<Scenario, String> {
     ScenarioSource::parse(Path::new("dir/s.toml"), text)
@@ -129,14 +129,14 @@ fn every_part_reaches_the_engine() {
     assert_eq!(credit.migration_delay_ns, 100_000);
     assert_eq!(credit.rate_control, Some(RateControl { rate_high: 60, interval_ns: 10_000_000 }));
 
-    let names: Vec<_> = scenario.vms.iter().map(|vm| vm.name.as_str()).collect();
+    let names: Vec<_> = scenario.workloads.iter().map(|vm| vm.name.as_str()).collect();
     assert_eq!(names, ["web-0", "web-1"]);
-    let vm = &scenario.vms[1];
-    assert_eq!((vm.weight, vm.cap_pct, vm.channels), (512, 150, 2));
+    let vm = &scenario.workloads[1];
+    assert_eq!((vm.weight, vm.vm().unwrap().cap_pct, vm.channels), (512, 150, 2));
     assert_eq!(vm.counters, ["requests", "bytes"]);
     assert_eq!(vm.memory_shares, [1.0, 0.0]);
-    assert_eq!(*vm.vcpus[0].hard_affinity, *scenario.machine.all_cpus());
-    assert_eq!(vm.vcpus[0].soft_affinity.as_ref().unwrap().count(), 8);
+    assert_eq!(*vm.affinity(0).hard, *scenario.machine.all_cpus());
+    assert_eq!(vm.affinity(0).soft.as_ref().unwrap().count(), 8);
     assert_eq!(
         vm.sources,
         [
@@ -151,7 +151,7 @@ fn every_part_reaches_the_engine() {
 
     let change = |at_ns, hard: &[u32], soft: Option<&[u32]>| {
         let mask = |cpus: &[u32]| Arc::new(CpuMask::from_cpus(16, cpus.iter().map(|&cpu| CpuId(cpu))));
-        AffinityChange { at_ns, hard_affinity: mask(hard), soft_affinity: soft.map(mask) }
+        AffinityChange { at_ns, affinity: Affinity { hard: mask(hard), soft: soft.map(mask) } }
     };
     let all: Vec<u32> = (0..16).collect();
     assert_eq!(
@@ -159,7 +159,7 @@ fn every_part_reaches_the_engine() {
         [change(500_000_000, &[1, 2, 3, 4, 5], Some(&[1, 2])), change(1_000_000_000, &all, None)]
     );
 
-    let server = &vm.vcpus[0].program;
+    let server = &vm.programs()[0].program;
     assert_eq!(server.profiles.iter().map(|p| p.footprint_bytes).collect::<Vec<_>>(), [2 << 20, 16 << 10]);
     let forever = vec![
         Op::Wait { channel: 0 },
@@ -181,7 +181,7 @@ fn every_part_reaches_the_engine() {
             Op::Repeat { times: None, body: forever },
         ]
     );
-    assert_eq!(vm.vcpus[1].program.ops.len(), 1);
+    assert_eq!(vm.programs()[1].program.ops.len(), 1);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn parameters_and_policy_can_be_set_from_outside() {
     let policy: PolicyTable =
         toml::from_str("host = { xen-credit = { rate_control = \"off\", timeslice = \"5ms\" } }").unwrap();
     let scenario = source.build(&[("vms".into(), Key::Number(3))].into(), &policy).unwrap();
-    assert_eq!(scenario.vms.len(), 3);
+    assert_eq!(scenario.workloads.len(), 3);
     let PolicySettings::Credit(credit) = scenario.policy else { panic!("the host schedules with credit") };
     assert_eq!((credit.rate_control, credit.timeslice_ns, credit.ratelimit_ns), (None, 5_000_000, 0));
     let error = source.build(&[("vm".into(), Key::Number(3))].into(), &policy).unwrap_err();
@@ -210,7 +210,7 @@ fn a_parameter_can_be_a_time_or_a_name() {
     let build = |name: &str, value: &str| {
         source.build(&[(name.into(), Key::parse(value))].into(), &PolicyTable::default())
     };
-    let work = |scenario: &Scenario| match scenario.vms[0].vcpus[0].program.ops[0] {
+    let work = |scenario: &Scenario| match scenario.workloads[0].programs()[0].program.ops[0] {
         Op::Compute { work, .. } => work,
         _ => panic!("it computes"),
     };
@@ -249,7 +249,7 @@ fn the_number_of_vms_can_follow_from_how_full_the_host_is() {
             .replace("count = 3", &format!("overcommit_pct = {overcommit_pct}"))
             .replace("vcpus = 2", &format!("vcpus = {vcpus}"))
             .replace("960MiB", "100MiB");
-        assert_eq!(build(&text).unwrap().vms.len(), vms, "{overcommit_pct}% with {vcpus} vCPUs each");
+        assert_eq!(build(&text).unwrap().workloads.len(), vms, "{overcommit_pct}% with {vcpus} vCPUs each");
     }
     for (lines, says) in [
         ("overcommit_pct = 110", "no number of VMs with 2 vCPUs each comes to 110% of the 16 pCPUs"),
@@ -272,19 +272,20 @@ fn placement_gives_homes_to_vms_without_an_affinity() {
         let policy = toml::from_str(&format!("placement = \"{placement}\"")).unwrap();
         source.build(&Default::default(), &policy).unwrap()
     };
-    let shares =
-        |scenario: &Scenario| scenario.vms.iter().map(|vm| vm.memory_shares.clone()).collect::<Vec<_>>();
+    let shares = |scenario: &Scenario| {
+        scenario.workloads.iter().map(|vm| vm.memory_shares.clone()).collect::<Vec<_>>()
+    };
 
     let everywhere = build("none");
     assert_eq!(shares(&everywhere), [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]);
-    assert!(everywhere.vms.iter().all(|vm| vm.vcpus[0].soft_affinity.is_none()));
+    assert!(everywhere.workloads.iter().all(|vm| vm.affinity(0).soft.is_none()));
 
     let (pinned, preferring) = (build("pin"), build("prefer"));
     assert_eq!(shares(&pinned), shares(&preferring));
     assert_eq!(shares(&pinned), [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]);
-    for (pinned, preferring) in pinned.vms.iter().zip(&preferring.vms) {
-        assert_eq!(pinned.vcpus[0].hard_affinity.count(), 8);
-        assert_eq!(Some(&pinned.vcpus[0].hard_affinity), preferring.vcpus[0].soft_affinity.as_ref());
-        assert_eq!(preferring.vcpus[0].hard_affinity.count(), 16);
+    for (pinned, preferring) in pinned.workloads.iter().zip(&preferring.workloads) {
+        assert_eq!(pinned.affinity(0).hard.count(), 8);
+        assert_eq!(Some(&pinned.affinity(0).hard), preferring.affinity(0).soft.as_ref());
+        assert_eq!(preferring.affinity(0).hard.count(), 16);
     }
 }

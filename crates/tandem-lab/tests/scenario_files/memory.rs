@@ -19,9 +19,9 @@ fn processes(group: &str, memory: &str, policy: &str) -> String {
 fn shares(memory: &str, policy: &str) -> Vec<f64> {
     let built = with_tables(&processes("db", memory, policy)).unwrap();
     let bytes: u64 = built.machine.nodes().iter().map(|node| node.memory_bytes).sum();
-    assert!(built.vms[0].memory_bytes <= bytes);
-    assert!(!built.vms[0].first_touch);
-    built.vms[0].memory_shares.clone()
+    assert!(built.workloads[0].memory_bytes <= bytes);
+    assert!(!built.workloads[0].first_touch);
+    built.workloads[0].memory_shares.clone()
 }
 
 #[test]
@@ -37,8 +37,8 @@ fn each_policy_says_where_memory_lies() {
         [1.0, 0.0]
     );
     let local = with_tables(&processes("db", "1GiB", "memory_policy = \"local\"")).unwrap();
-    assert!(local.vms[0].first_touch);
-    assert_eq!(local.vms[0].memory_bytes, 1 << 30);
+    assert!(local.workloads[0].first_touch);
+    assert_eq!(local.workloads[0].memory_bytes, 1 << 30);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn memory_at_home_stays_there_wherever_the_processes_may_run() {
              [programs.hog]\nops = [{{ compute = \"1ms\" }}]\n{text}"
         );
         let built = build(&text).unwrap();
-        let shares: Vec<_> = built.vms.iter().map(|vm| vm.memory_shares.clone()).collect();
+        let shares: Vec<_> = built.workloads.iter().map(|vm| vm.memory_shares.clone()).collect();
         assert_eq!(shares, [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]], "{placement}");
     }
     let error = with_tables(&processes("db", "1GiB", "memory_policy = \"home\"")).unwrap_err();
@@ -62,8 +62,8 @@ fn memory_at_home_stays_there_wherever_the_processes_may_run() {
 fn a_vm_has_a_policy_too() {
     let vm = "[[vm]]\ngroup = \"vm\"\nvcpus = 2\nmemory = \"1GiB\"\nmemory_policy = { bind = \"1\" }\nprograms = [\"hog\"]\n";
     let built = with_tables(vm).unwrap();
-    assert_eq!(built.vms[0].memory_shares, [0.0, 1.0]);
-    assert_eq!(built.vms[0].memory_bytes, 1 << 30);
+    assert_eq!(built.workloads[0].memory_shares, [0.0, 1.0]);
+    assert_eq!(built.workloads[0].memory_bytes, 1 << 30);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn what_a_preferred_node_has_no_room_for_lies_on_the_next() {
     let there = free as f64 / (4u64 << 30) as f64;
     for policy in ["{ preferred = \"1\" }", "{ interleave = \"1\" }"] {
         let built = with_tables(&format!("{first}{}", second(&format!("memory_policy = {policy}")))).unwrap();
-        let shares = &built.vms[1].memory_shares;
+        let shares = &built.workloads[1].memory_shares;
         assert!(
             (shares[1] - there).abs() < 1e-9 && (shares[0] + there - 1.0).abs() < 1e-9,
             "{policy}: {shares:?}"

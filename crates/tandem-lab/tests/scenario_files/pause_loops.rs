@@ -160,14 +160,14 @@ fn spin_locks_are_those_of_the_version_unless_the_file_says_more() {
             PolicySettings::Linux(settings) => settings.spin_lock_kind(),
             PolicySettings::Credit(_) | PolicySettings::SchedExt(_) => panic!("host and guest run Linux"),
         };
-        let guest_policy = scenario.vms[0].guest.as_ref().unwrap().policy.clone();
+        let guest_policy = scenario.workloads[0].guest().unwrap().policy.clone();
         assert_eq!((kind(scenario.policy), kind(guest_policy)), (host, guest), "{lines}");
     }
     let varied = varied(
         "host = \"linux\"\nguest = { linux = { version = \"3.6\" } }",
         "guest = { linux = { spin_locks = \"queued\" } }",
     );
-    let guest_policy = varied.unwrap().vms[0].guest.as_ref().unwrap().policy.clone();
+    let guest_policy = varied.unwrap().workloads[0].guest().unwrap().policy.clone();
     let PolicySettings::Linux(settings) = guest_policy else { panic!("guests run Linux") };
     assert_eq!(settings.spin_lock_kind(), Queued);
 }

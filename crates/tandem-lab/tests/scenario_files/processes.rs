@@ -8,7 +8,7 @@ use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, NodeId};
 use tandem_sim::program::{Amount, Op};
 use tandem_sim::run;
-use tandem_sim::scenario::{Scenario, Vm, VmKind};
+use tandem_sim::scenario::{Scenario, Workload, WorkloadKind};
 
 /// Every part of a table, on a machine of 16 pCPUs of two nodes.
 const PROCESSES: &str = r#"length = "50ms"
@@ -59,8 +59,17 @@ memory = "64MiB"
 hackbench = { groups = 1 }
 "#;
 
-fn vm<'a>(scenario: &'a Scenario, name: &str) -> &'a Vm {
-    scenario.vms.iter().find(|vm| vm.name == name).expect("it is there")
+fn vm<'a>(scenario: &'a Scenario, name: &str) -> &'a Workload {
+    scenario.workloads.iter().find(|vm| vm.name == name).expect("it is there")
+}
+
+/// Whether a set of processes shares an address space.
+fn is_threads(set: &Workload) -> bool {
+    match set.kind {
+        WorkloadKind::Threads(_) => true,
+        WorkloadKind::Processes(_) => false,
+        WorkloadKind::Vm(_) => panic!("{} is a VM", set.name),
+    }
 }
 
 fn cpus(numbers: std::ops::Range<u32>) -> CpuMask {
@@ -77,14 +86,14 @@ fn placed(text: &str, placement: &str) -> Scenario {
 #[test]
 fn every_part_reaches_the_engine() {
     let scenario = build(PROCESSES).unwrap();
-    let names: Vec<_> = scenario.vms.iter().map(|vm| (vm.group.as_str(), vm.name.as_str())).collect();
+    let names: Vec<_> = scenario.workloads.iter().map(|vm| (vm.group.as_str(), vm.name.as_str())).collect();
     assert_eq!(names, [("db", "db-0"), ("db", "db-1"), ("db", "db-2"), ("chat", "chat-0")]);
 
     let db = vm(&scenario, "db-1");
-    assert_eq!((db.kind, db.weight, db.has_past), (VmKind::Threads, 512, true));
-    assert_eq!(db.vcpus.len(), 21, "more than pCPUs");
+    assert_eq!((is_threads(db), db.weight, db.has_past), (true, 512, true));
+    assert_eq!(db.task_count(), 21, "more than pCPUs");
     assert_eq!((db.channels, db.counters.as_slice()), (2, ["commits".to_string()].as_slice()));
-    let body = |vcpu: usize| match &db.vcpus[vcpu].program.ops[..] {
+    let body = |vcpu: usize| match &db.programs()[vcpu].program.ops[..] {
         [Op::Repeat { times: None, body }] => body.clone(),
         other => panic!("{other:?} is no loop"),
     };
@@ -95,13 +104,13 @@ fn every_part_reaches_the_engine() {
     assert_eq!(worker, [work(20_000), Op::Signal { channel: 0 }, Op::Wait { channel: 1 }, count]);
     assert_eq!(worker, last);
     let change = &db.affinity_changes[0];
-    assert_eq!((change.at_ns, &*change.hard_affinity), (20_000_000, scenario.machine.all_cpus()));
-    assert!(change.soft_affinity.is_some());
+    assert_eq!((change.at_ns, &*change.affinity.hard), (20_000_000, scenario.machine.all_cpus()));
+    assert!(change.affinity.soft.is_some());
 
     let chat = vm(&scenario, "chat-0");
-    assert_eq!((chat.kind, chat.weight, chat.has_past), (VmKind::Processes, Vm::DEFAULT_WEIGHT, false));
-    assert_eq!(*chat.vcpus[11].hard_affinity, cpus(0..8));
-    assert_eq!(chat.vcpus[11].soft_affinity.as_deref(), Some(&cpus(0..4)));
+    assert_eq!((is_threads(chat), chat.weight, chat.has_past), (false, Workload::DEFAULT_WEIGHT, false));
+    assert_eq!(*chat.affinity(11).hard, cpus(0..8));
+    assert_eq!(chat.affinity(11).soft.as_deref(), Some(&cpus(0..4)));
 
     let commits = &run(&scenario, 1).unwrap().vms[0].counts["commits"];
     assert!(*commits > 1_000, "workers whose commits are written together: {commits}");
@@ -110,8 +119,8 @@ fn every_part_reaches_the_engine() {
 #[test]
 fn placement_ties_processes_to_their_homes() {
     let masks = |scenario: &Scenario, set: usize| {
-        let vcpu = &scenario.vms[set].vcpus[0];
-        ((*vcpu.hard_affinity).clone(), vcpu.soft_affinity.as_deref().cloned())
+        let affinity = scenario.workloads[set].affinity(0);
+        ((*affinity.hard).clone(), affinity.soft.as_deref().cloned())
     };
     let (none, pin, prefer) =
         (placed(PROCESSES, "none"), placed(PROCESSES, "pin"), placed(PROCESSES, "prefer"));
@@ -122,12 +131,12 @@ fn placement_ties_processes_to_their_homes() {
         assert_eq!(masks(&pin, set), (home.clone(), None));
         assert_eq!(masks(&prefer, set), (all.clone(), Some(home.clone())));
     }
-    assert_eq!(none.vms[0].memory_shares, [0.5, 0.5]);
+    assert_eq!(none.workloads[0].memory_shares, [0.5, 0.5]);
     for scenario in [&pin, &prefer] {
-        assert_eq!(scenario.vms[0].memory_shares, [1.0, 0.0], "their memory is at home");
+        assert_eq!(scenario.workloads[0].memory_shares, [1.0, 0.0], "their memory is at home");
     }
     for scenario in [none, pin, prefer] {
-        assert_eq!(*vm(&scenario, "chat-0").vcpus[0].hard_affinity, cpus(0..8), "its own affinity counts");
+        assert_eq!(*vm(&scenario, "chat-0").affinity(0).hard, cpus(0..8), "its own affinity counts");
     }
 }
 
@@ -136,12 +145,12 @@ fn hackbench_is_senders_that_write_to_every_receiver_of_their_group() {
     let scenario = build(PROCESSES).unwrap();
     let chat = vm(&scenario, "chat-0");
     let (groups, fds, loops) = (2, 3, 5);
-    assert_eq!(chat.vcpus.len(), groups * 2 * fds);
+    assert_eq!(chat.task_count(), groups * 2 * fds);
     assert_eq!(
         (chat.channels, chat.counters.as_slice()),
         (groups * fds, ["messages".to_string()].as_slice())
     );
-    let receives = |task: usize, channel| match &chat.vcpus[task].program.ops[..] {
+    let receives = |task: usize, channel| match &chat.programs()[task].program.ops[..] {
         [Op::Repeat { times, body }] => {
             assert_eq!(*times, Some((loops * fds) as u64), "as often as it is sent to");
             assert_eq!(body[0], Op::Wait { channel });
@@ -149,7 +158,7 @@ fn hackbench_is_senders_that_write_to_every_receiver_of_their_group() {
         }
         other => panic!("{other:?}"),
     };
-    let sends = |task: usize, channels: &[usize]| match &chat.vcpus[task].program.ops[..] {
+    let sends = |task: usize, channels: &[usize]| match &chat.programs()[task].program.ops[..] {
         [Op::Repeat { times, body }] => {
             assert_eq!(*times, Some(loops as u64));
             let to = body.iter().filter_map(|op| match op {
@@ -182,13 +191,13 @@ fn hackbench_has_20_of_each_and_sockets_unless_it_says_otherwise() {
     ]
     .map(|text| build(&text).unwrap());
     let programs = |scenario: &Scenario| {
-        scenario.vms[0].vcpus.iter().map(|task| task.program.ops.clone()).collect::<Vec<_>>()
+        scenario.workloads[0].programs().iter().map(|task| task.program.ops.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(plain.vms[0].vcpus.len(), 40);
+    assert_eq!(plain.workloads[0].task_count(), 40);
     assert_eq!(programs(&plain), programs(&sockets));
     assert_ne!(programs(&plain), programs(&pipes));
     assert_eq!(programs(&plain), programs(&threads));
-    assert_eq!((plain.vms[0].kind, threads.vms[0].kind), (VmKind::Processes, VmKind::Threads));
+    assert_eq!([&plain, &threads].map(|scenario| is_threads(&scenario.workloads[0])), [false, true]);
     let endless = |ops: Vec<Op>| matches!(ops[..], [Op::Repeat { times: None, .. }]);
     assert!(programs(&plain).into_iter().all(endless), "without `loops` they go on for ever");
     let messages = |scenario: &Scenario| run(scenario, 1).unwrap().vms[0].counts["messages"];
@@ -200,9 +209,8 @@ fn processes_may_run_beside_vms() {
     let beside = "[programs.hog]\nops = [{ forever = [{ compute = \"1ms\" }] }]\n[[vm]]\ngroup = \"vm\"\n\
         vcpus = 2\nmemory = \"1GiB\"\nprograms = [\"hog\"]\n";
     let scenario = build(&format!("{PROCESSES}{beside}")).unwrap();
-    let kinds: Vec<_> = scenario.vms.iter().map(|vm| vm.kind).collect();
-    assert_eq!(kinds[0], VmKind::Machine);
-    assert_eq!(kinds.len(), 5);
+    let vms: Vec<_> = scenario.workloads.iter().map(|workload| workload.vm().is_some()).collect();
+    assert_eq!(vms, [true, false, false, false, false]);
 }
 
 #[test]

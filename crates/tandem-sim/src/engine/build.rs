@@ -3,11 +3,11 @@
 use super::life::Life;
 use super::measure::VmState;
 use super::random::{Entity, Stream};
-use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Kernels, Task};
+use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Kernels, Task, TaskKind};
 use crate::policy::linux::weight_of_nice;
 use crate::policy::{AnyPolicy, TaskFacts, VmFacts};
 use crate::program::code::{Compiler, Instruction, ProfileTable};
-use crate::scenario::{Guest, Scenario, Vm, VmKind};
+use crate::scenario::{Guest, Scenario, Workload, WorkloadKind};
 use std::sync::Arc;
 use tandem_machine::Machine;
 use tandem_machine::ids::{CpuId, KernelId, TaskId, VmId};
@@ -22,29 +22,36 @@ pub(super) struct Built {
 /// Builds the kernels, the states of the VMs, and what runs from the start.
 pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
     let mut compiler = Compiler::new();
-    let mut vms = Vec::with_capacity(scenario.vms.len());
-    let vcpus = scenario.vms.iter().map(|vm| vm.vcpus.len()).sum();
+    let mut vms = Vec::with_capacity(scenario.workloads.len());
+    let vcpus = scenario.workloads.iter().map(Workload::task_count).sum();
     let (mut host_tasks, mut host_facts) = (Vec::with_capacity(vcpus), Vec::with_capacity(vcpus));
     let mut guests = Vec::new();
-    for (id, vm) in scenario.vms.iter().enumerate().map(|(at, vm)| (VmId::from(at), vm)) {
+    for (id, vm) in scenario.workloads.iter().enumerate().map(|(at, vm)| (VmId::from(at), vm)) {
         let first_vcpu = TaskId::from(host_tasks.len());
-        let kernel = if vm.guest.is_some() { 1 + guests.len() } else { HOST };
+        let kernel = if vm.guest().is_some() { 1 + guests.len() } else { HOST };
         let mut past_cpus = past_cpus(scenario, id, vm, seed);
-        for (cpu, vcpu) in vm.vcpus.iter().enumerate() {
-            let code = compiler.compile(&vcpu.program);
+        let nothing = Arc::default();
+        for (at, affinity) in vm.affinities().enumerate() {
+            let program = vm.programs().get(at).map_or(&nothing, |task| &task.program);
+            let nice = vm.nice(at);
+            let code = compiler.compile(program);
             let mut task = Task::new(id, id.index(), code, seed, host_tasks.len() as u64);
-            task.kind = vm.kind;
-            if vm.guest.is_some() {
-                task.set_guest(CpuRef { kernel, cpu: cpu.into() });
+            task.kind = match vm.kind {
+                WorkloadKind::Vm(_) => TaskKind::Vcpu,
+                WorkloadKind::Processes(_) => TaskKind::Process,
+                WorkloadKind::Threads(_) => TaskKind::Thread,
+            };
+            if vm.guest().is_some() {
+                task.set_guest(CpuRef { kernel, cpu: at.into() });
             }
             host_tasks.push(task);
             host_facts.push(TaskFacts {
                 vm: id,
-                weight: host_weight(vm.weight, vcpu.nice),
-                nice: vcpu.nice,
-                hard_affinity: vcpu.hard_affinity.clone(),
-                soft_affinity: vcpu.soft_affinity.clone(),
-                past_cpu: past_cpus.iter().position(|&cpu| vcpu.hard_affinity.contains(cpu)).map(|at| {
+                weight: host_weight(vm.weight, nice),
+                nice,
+                hard_affinity: affinity.hard.clone(),
+                soft_affinity: affinity.soft.clone(),
+                past_cpu: past_cpus.iter().position(|&cpu| affinity.hard.contains(cpu)).map(|at| {
                     let cpu = past_cpus.remove(at);
                     past_cpus.push(cpu);
                     cpu
@@ -53,7 +60,7 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
         }
         let mut families = 0;
         let mut programs = Vec::new();
-        if let Some(guest) = &vm.guest {
+        if let Some(guest) = vm.guest() {
             programs = guest.programs.iter().map(|known| compiler.compile(&known.program)).collect();
             let (tasks, facts) = guest_tasks(id, guest, &programs, seed);
             families = tasks.len();
@@ -75,12 +82,12 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
 
 /// The weight of a task of the host: that of its VM or set of processes, by its nice value.
 pub(super) fn host_weight(weight: u32, nice: i8) -> u32 {
-    let weight = u64::from(weight) * u64::from(weight_of_nice(nice)) / u64::from(Vm::DEFAULT_WEIGHT);
+    let weight = u64::from(weight) * u64::from(weight_of_nice(nice)) / u64::from(Workload::DEFAULT_WEIGHT);
     weight.clamp(1, u64::from(u32::MAX)) as u32
 }
 
 /// All pCPUs, in the order in which the vCPUs of a VM with a past take them; none for another VM.
-fn past_cpus(scenario: &Scenario, id: VmId, vm: &Vm, seed: u64) -> Vec<CpuId> {
+fn past_cpus(scenario: &Scenario, id: VmId, vm: &Workload, seed: u64) -> Vec<CpuId> {
     if !vm.has_past {
         return Vec::new();
     }
@@ -91,13 +98,13 @@ fn past_cpus(scenario: &Scenario, id: VmId, vm: &Vm, seed: u64) -> Vec<CpuId> {
 
 fn host_kernel(scenario: &Scenario, tasks: Vec<Task>, facts: Vec<TaskFacts>, seed: u64) -> Kernel {
     let vms: Vec<VmFacts> = scenario
-        .vms
+        .workloads
         .iter()
-        .map(|vm| VmFacts {
-            weight: vm.weight,
-            cap_pct: vm.cap_pct,
-            is_cgroup: vm.kind == VmKind::Machine,
-            cgroup: vm.cgroup,
+        .map(|workload| VmFacts {
+            weight: workload.weight,
+            cap_pct: workload.vm().map_or(0, |vm| vm.cap_pct),
+            is_cgroup: workload.vm().is_some(),
+            cgroup: workload.cgroup,
         })
         .collect();
     Kernel::new(KernelParts {

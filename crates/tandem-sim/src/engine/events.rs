@@ -70,7 +70,7 @@ impl<O: Observer> Simulation<'_, O> {
     }
 
     fn set_nice(&mut self, vm: VmId, nice: i8, now_ns: u64) {
-        let weight = host_weight(self.scenario.vms[vm.index()].weight, nice);
+        let weight = host_weight(self.scenario.workloads[vm.index()].weight, nice);
         for task in self.tasks_of(vm) {
             let facts = self.system.kernels.host_mut().tasks_mut().facts_mut(task.into());
             (facts.weight, facts.nice) = (weight, nice);

@@ -9,7 +9,7 @@ use super::event_queue::NEVER;
 use super::simulation::Simulation;
 use crate::kernel::{Task, TaskState};
 use crate::metrics::HomeMove;
-use crate::scenario::Homes;
+use crate::scenario::{HomeChoice, Homes};
 use crate::trace::Observer;
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;
@@ -120,8 +120,8 @@ impl<O: Observer> Simulation<'_, O> {
                 return nodes.unwrap_or_default();
             }
         };
-        let spec = &self.scenario.vms[vm.index()];
-        let request = Request { vcpus: spec.vcpus.len() as u32, memory_bytes: spec.memory_bytes };
+        let spec = &self.scenario.workloads[vm.index()];
+        let request = Request { vcpus: spec.task_count() as u32, memory_bytes: spec.memory_bytes };
         match placement::place(&self.scenario.machine, &self.occupancy(vm), request) {
             PlacementOutcome::Placed(placed) => {
                 let nodes = placed.best().nodes.clone();
@@ -149,8 +149,8 @@ impl<O: Observer> Simulation<'_, O> {
 
     /// Share of a VM's memory on each node when it starts with that home; none if it is empty.
     pub fn shares_at_start(&self, vm: VmId, home: &[NodeId]) -> Vec<f64> {
-        let spec = &self.scenario.vms[vm.index()];
-        match spec.memory_at_home && !home.is_empty() {
+        let spec = &self.scenario.workloads[vm.index()];
+        match spec.home() == HomeChoice::ChosenWithMemory && !home.is_empty() {
             true => placement::memory_shares(home, &self.scenario.machine),
             false => spec.memory_shares.clone(),
         }
@@ -161,7 +161,7 @@ impl<O: Observer> Simulation<'_, O> {
         let mut occupancy = Occupancy::with_free_memory(&self.system.processors.memory().free_bytes());
         for (vm, state) in self.vms.iter().enumerate().filter(|(_, state)| state.is_there) {
             if vm != except.index() {
-                let vcpus = self.scenario.vms[vm].vcpus.len() as u32;
+                let vcpus = self.scenario.workloads[vm].task_count() as u32;
                 let tasks = self.system.kernels.host().tasks().facts();
                 let facts = &tasks[state.first_vcpu.index()];
                 let runs_on = self.nodes_of(facts.soft_affinity.as_deref().unwrap_or(&facts.hard_affinity));
@@ -187,7 +187,7 @@ impl<O: Observer> Simulation<'_, O> {
     }
 
     fn vm_view(&self, vm: VmId, known: &Known) -> VmView {
-        let spec = &self.scenario.vms[vm.index()];
+        let spec = &self.scenario.workloads[vm.index()];
         let facts = self.system.kernels.host().tasks().facts();
         let machine = &self.scenario.machine;
         let not_isolated = |task: usize| facts[task].hard_affinity.iter_and(machine.housekeeping_cpus());
@@ -200,7 +200,7 @@ impl<O: Observer> Simulation<'_, O> {
             demand: known.demand,
             allowed: self.nodes_of(&may_use),
             devices: Vec::new(),
-            wish: if spec.is_placed { Wish::Any } else { Wish::Exempt },
+            wish: if spec.home().is_chosen() { Wish::Any } else { Wish::Exempt },
             home: known.home.clone(),
             part: None,
         }
@@ -220,10 +220,7 @@ impl<O: Observer> Simulation<'_, O> {
 
     /// Lets the vCPUs of a VM prefer these nodes, or be pinned there, as far as they may use them.
     fn settle_on(&mut self, vm: VmId, nodes: &[NodeId], is_pinned: bool, now_ns: u64) {
-        let machine = &self.scenario.machine;
-        let cpus =
-            nodes.iter().flat_map(|&node| machine.node_cpus(node).iter_and(machine.housekeeping_cpus()));
-        let cpus = CpuMask::from_cpus(machine.cpu_count(), cpus);
+        let cpus = placement::home_cpus(nodes, &self.scenario.machine);
         for task in self.tasks_of(vm) {
             let hard = &self.system.kernels.host().tasks().facts()[task].hard_affinity;
             let usable = Arc::new(cpus.and(hard));

@@ -4,7 +4,7 @@ use super::event_queue::NEVER;
 use super::random::{Entity, Stream};
 use super::simulation::Simulation;
 use crate::kernel::{CpuRef, HOST, TaskRef, TaskState};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Vm};
 use crate::trace::Observer;
 use std::ops::Range;
 use tandem_machine::ids::{TaskId, VmId};
@@ -20,10 +20,11 @@ pub(super) struct Life {
 impl Life {
     /// That of a VM under a seed: it depends on nothing else, so that all variants see the same VMs come and go.
     pub fn drawn(scenario: &Scenario, vm: usize, seed: u64) -> Self {
-        let spec = &scenario.vms[vm];
+        let spec = &scenario.workloads[vm];
         let mut random = Stream::new(seed, Entity::Life, vm as u64);
-        let start_ns = spec.start.map_or(0, |start| random.draw(start));
-        let end_ns = spec.life.map_or(NEVER, |life| start_ns + random.draw(life).max(1));
+        let start_ns = spec.start().map_or(0, |start| random.draw(start));
+        let life = spec.vm().and_then(Vm::life);
+        let end_ns = life.map_or(NEVER, |life| start_ns + random.draw(life).max(1));
         Self { start_ns, end_ns }
     }
 
@@ -65,10 +66,10 @@ impl<O: Observer> Simulation<'_, O> {
 
     /// The VM comes: it gets a home, and its tasks are to start.
     pub fn start_vm(&mut self, vm: VmId, now_ns: u64) {
-        let spec = &self.scenario.vms[vm.index()];
+        let spec = &self.scenario.workloads[vm.index()];
         self.vms[vm.index()].is_there = true;
-        let home = if spec.is_placed { self.choose_home(vm, now_ns) } else { Vec::new() };
-        if !spec.first_touch && (spec.is_placed || spec.start.is_some()) {
+        let home = if spec.home().is_chosen() { self.choose_home(vm, now_ns) } else { Vec::new() };
+        if !spec.first_touch && (spec.home().is_chosen() || spec.start().is_some()) {
             let shares = self.shares_at_start(vm, &home);
             self.system.processors.memory_mut().set_shares(&self.scenario.machine, vm, &shares);
         }
@@ -123,6 +124,6 @@ impl<O: Observer> Simulation<'_, O> {
     /// The host's tasks of the VM.
     pub fn tasks_of(&self, vm: VmId) -> Range<usize> {
         let first = self.vms[vm.index()].first_vcpu.index();
-        first..first + self.scenario.vms[vm.index()].vcpus.len()
+        first..first + self.scenario.workloads[vm.index()].task_count()
     }
 }

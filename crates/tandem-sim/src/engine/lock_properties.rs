@@ -8,7 +8,9 @@ use crate::kernel::TaskState;
 use crate::policy::linux::{LinuxEra, LinuxSettings, SpinLockKind};
 use crate::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
 use crate::program::{Amount, Op, Program};
-use crate::scenario::{Guest, GuestProgram, PolicySettings, Process, Scenario, Vcpu, Vm};
+use crate::scenario::{
+    Affinity, Guest, GuestProgram, PolicySettings, Process, Scenario, Workload, WorkloadKind,
+};
 use crate::trace::Observer;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -102,37 +104,31 @@ fn scenario() -> impl Strategy<Value = Scenario> {
             let vms = vms.into_iter().enumerate().map(|(at, (vcpus, tasks, parts, guest))| {
                 let vcpus = vcpus.min(machine.cpu_count());
                 let ops = vec![Op::Repeat { times: None, body: parts.into_iter().flat_map(part).collect() }];
-                let all = Arc::new(machine.all_cpus().clone());
-                let vcpu = || Vcpu {
-                    program: Arc::default(),
-                    hard_affinity: Arc::clone(&all),
-                    soft_affinity: None,
-                    nice: 0,
-                };
                 let nodes = machine.node_count();
                 let shares = vec![1.0 / nodes as f64; nodes];
-                Vm {
+                let guest = Guest {
+                    policy: PolicySettings::Linux(guest),
+                    topology: Arc::new(
+                        MachineBuilder::symmetric(1, vcpus as u32, 1).build().expect("a regular machine"),
+                    ),
+                    context_switch: with_costs.then(ContextSwitch::linux),
+                    interrupt: with_costs.then(Interrupt::default),
+                    programs: vec![GuestProgram {
+                        name: "user".into(),
+                        program: Arc::new(Program { ops, profiles: vec![] }),
+                    }],
+                    processes: vec![Process { program: 0, copies: tasks, nice: 0, affinity: None }],
                     locks: LOCKS,
+                    family_channels: 0,
+                };
+                let vcpus = vec![Affinity::hard(machine.all_cpus().clone()); vcpus];
+                Workload {
                     counters: vec!["rounds".into()],
-                    guest: Some(Guest {
-                        policy: PolicySettings::Linux(guest),
-                        topology: Arc::new(
-                            MachineBuilder::symmetric(1, vcpus as u32, 1).build().expect("a regular machine"),
-                        ),
-                        context_switch: with_costs.then(ContextSwitch::linux),
-                        interrupt: with_costs.then(Interrupt::default),
-                        programs: vec![GuestProgram {
-                            name: "user".into(),
-                            program: Arc::new(Program { ops, profiles: vec![] }),
-                        }],
-                        processes: vec![Process { program: 0, copies: tasks, nice: 0, affinity: None }],
-                        family_channels: 0,
-                    }),
-                    ..Vm::new(format!("vm-{at}"), (0..vcpus).map(|_| vcpu()).collect(), shares)
+                    ..Workload::new(format!("vm-{at}"), WorkloadKind::guest(vcpus, guest), shares)
                 }
             });
             Scenario {
-                vms: vms.collect(),
+                workloads: vms.collect(),
                 costs: if with_costs { CostModels::all() } else { CostModels::off() },
                 policy: PolicySettings::Linux(host),
                 pause_loop,

@@ -11,7 +11,7 @@ use crate::metrics::{
 use crate::policy::Policy;
 use crate::program::channel::Channel;
 use crate::program::code::Instruction;
-use crate::scenario::{Guest, Vm};
+use crate::scenario::{Guest, Workload};
 use crate::trace::Observer;
 use hdrhistogram::Histogram;
 use std::sync::Arc;
@@ -43,14 +43,14 @@ pub(super) struct VmState {
 impl VmState {
     /// A VM whose tasks belong to that kernel, with so many families among them.
     pub fn new(
-        spec: &Vm,
+        spec: &Workload,
         kernel: usize,
         first_vcpu: TaskId,
         life: Life,
         families: usize,
         programs: Vec<Arc<[Instruction]>>,
     ) -> Self {
-        let family_channels = spec.guest.as_ref().map_or(0, |guest| guest.family_channels);
+        let family_channels = spec.guest().map_or(0, |guest| guest.family_channels);
         let first_taker = if kernel == HOST { first_vcpu } else { TaskId(0) };
         Self {
             kernel,
@@ -59,7 +59,7 @@ impl VmState {
             is_there: false,
             channels: vec![Channel::new(first_taker); spec.channels + families * family_channels],
             shared_channels: spec.channels as u32,
-            locks: vec![SpinLock::default(); spec.locks].into(),
+            locks: vec![SpinLock::default(); spec.guest().map_or(0, |guest| guest.locks)].into(),
             programs: programs.into(),
             coherence_ns: 0,
             counts: vec![0; spec.counters.len()],
@@ -141,10 +141,10 @@ impl<O: Observer> Simulation<'_, O> {
             metrics.context_switches += cpu.used.context_switches;
             metrics.preemptions += cpu.used.preemptions;
         }
-        let vms = self.scenario.vms.iter().zip(&self.vms).zip(host.usage().wakeups());
+        let vms = self.scenario.workloads.iter().zip(&self.vms).zip(host.usage().wakeups());
         let vms = vms.map(|((spec, state), wakeups)| {
             let first = state.first_vcpu.index();
-            let tasks = &host.tasks().all()[first..first + spec.vcpus.len()];
+            let tasks = &host.tasks().all()[first..first + spec.task_count()];
             VmMetrics {
                 name: spec.name.clone(),
                 group: spec.group.clone(),
@@ -155,8 +155,7 @@ impl<O: Observer> Simulation<'_, O> {
                 vcpus: tasks.iter().map(|task| finished(task, now_ns)).collect(),
                 vcpu_wakeup: wakeups.map(summary).unwrap_or_default(),
                 guest: spec
-                    .guest
-                    .as_ref()
+                    .guest()
                     .map(|guest| guest_metrics(guest, &self.system.kernels[state.kernel], length_ns, now_ns)),
             }
         });

@@ -313,7 +313,7 @@ impl<O: Observer> Simulation<'_, O> {
         self.system.processors.leave_caches(&mut self.system.kernels, pcpu);
         let kernel = &mut self.system.kernels[on.kernel];
         if kernel.tasks().live() >= TASKS_MAX {
-            let vm = self.scenario.vms[kernel[id].vm.index()].name.clone();
+            let vm = self.scenario.workloads[kernel[id].vm.index()].name.clone();
             return Err(RunError::TooManyTasks { vm, at_ns: now_ns });
         }
         let birth = kernel.tasks().birth(id);

@@ -11,12 +11,12 @@ use super::source::SourceState;
 use crate::cost::CostModels;
 use crate::kernel::{
     CpuRef, Due, HOST, MemoryState, NumaBalancing, ProcessorDue, ProcessorParts, Processors, SharedState,
-    System, SystemParts, TaskRef, TimerTarget, VmMemory,
+    System, SystemParts, TaskKind, TaskRef, TimerTarget, VmMemory,
 };
 use crate::metrics::RunMetrics;
 use crate::policy::Policy;
 use crate::program::channel::{Request, Token};
-use crate::scenario::{PolicySettings, Scenario, Vm, VmKind};
+use crate::scenario::{PolicySettings, Scenario, Workload};
 use crate::trace::Observer;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -98,13 +98,13 @@ impl<'a, O: Observer> Simulation<'a, O> {
         let Built { kernels, vms, profiles } = build(scenario, seed);
         let lives: Vec<Life> = vms.iter().map(|vm| vm.life).collect();
         let mut sources = Vec::new();
-        for (vm, spec) in scenario.vms.iter().enumerate() {
+        for (vm, spec) in scenario.workloads.iter().enumerate() {
             for source in &spec.sources {
                 sources.push(SourceState::new(vm.into(), source, seed, sources.len(), lives[vm].start_ns));
             }
         }
         let numa = NumaBalancing::new(scenario, kernels.host().tasks().all().len());
-        let memories: Vec<VmMemory<'_>> = (scenario.vms.iter())
+        let memories: Vec<VmMemory<'_>> = (scenario.workloads.iter())
             .map(|vm| VmMemory {
                 bytes: vm.memory_bytes,
                 shares: &vm.memory_shares,
@@ -137,7 +137,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             sources,
             measuring_since_ns: None,
             vm_changes: changes(&lives),
-            agent: Agent::new(scenario.homes, scenario.vms.len()),
+            agent: Agent::new(scenario.homes, scenario.workloads.len()),
             to_start: VecDeque::new(),
             last_start: (0, 0),
             ended: false,
@@ -154,7 +154,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
     pub fn name_task(&mut self, task: TaskRef, now_ns: u64) {
         let kernel = &self.system.kernels[task.kernel];
         let state = &kernel[task.task];
-        if let Some(guest) = &self.scenario.vms[state.vm.index()].guest
+        if let Some(guest) = self.scenario.workloads[state.vm.index()].guest()
             && !task.is_host()
         {
             let name = &guest.programs[state.group as usize].name;
@@ -246,7 +246,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
     fn start_next(&mut self, now_ns: u64) {
         let mut spacing_ns = START_SPACING_NS;
         if let Some(TaskRef { kernel, task }) = self.to_start.pop_front() {
-            if self.system.kernels[kernel][task].kind != VmKind::Machine {
+            if self.system.kernels[kernel][task].kind != TaskKind::Vcpu {
                 spacing_ns = PROCESS_START_SPACING_NS;
             }
             self.system.start(kernel, task, now_ns);
@@ -265,15 +265,15 @@ impl<'a, O: Observer> Simulation<'a, O> {
     fn touch_memory(&mut self, task: TaskId) {
         let tasks = self.system.kernels.host().tasks().all();
         let vm = tasks[task.index()].vm;
-        let spec = &self.scenario.vms[vm.index()];
+        let spec = &self.scenario.workloads[vm.index()];
         let first = self.vms[vm.index()].first_vcpu.index();
-        let last = first + spec.vcpus.len() - 1;
+        let last = first + spec.task_count() - 1;
         if !spec.first_touch || task.index() != last {
             return;
         }
         let mut shares = vec![0.0; self.scenario.machine.node_count()];
         for task in &tasks[first..=last] {
-            shares[self.scenario.machine.cpu(task.last_cpu).node.index()] += 1.0 / spec.vcpus.len() as f64;
+            shares[self.scenario.machine.cpu(task.last_cpu).node.index()] += 1.0 / spec.task_count() as f64;
         }
         self.system.processors.memory_mut().set_shares(&self.scenario.machine, vm, &shares);
     }
@@ -367,11 +367,11 @@ impl<'a, O: Observer> Simulation<'a, O> {
 
     fn change_affinity(&mut self, now_ns: u64) {
         if let Some((_, vm, change)) = self.affinity_changes.pop() {
-            let spec = &self.scenario.vms[vm.index()];
+            let spec = &self.scenario.workloads[vm.index()];
             let change = &spec.affinity_changes[change];
-            for at in 0..spec.vcpus.len() {
+            for at in 0..spec.task_count() {
                 let task = TaskId::from(self.vms[vm.index()].first_vcpu.index() + at);
-                let (hard, soft) = (Arc::clone(&change.hard_affinity), change.soft_affinity.clone());
+                let (hard, soft) = (Arc::clone(&change.affinity.hard), change.affinity.soft.clone());
                 self.system.change_affinity(task, hard, soft, now_ns);
             }
             self.keep_home(vm, now_ns);
@@ -417,8 +417,9 @@ impl<'a, O: Observer> Simulation<'a, O> {
     /// The error that says which kernel's scheduler cannot go on, and why.
     fn scheduler_failed(&self, at_ns: u64) -> RunError {
         let failed = self.system.kernels.iter().position(|kernel| kernel.failure().is_some()).unwrap_or(HOST);
-        let guest = self.scenario.vms.iter().filter(|vm| vm.guest.is_some()).nth(failed.wrapping_sub(1));
-        let policy = match guest.and_then(|vm| vm.guest.as_ref()) {
+        let guest =
+            self.scenario.workloads.iter().filter(|vm| vm.guest().is_some()).nth(failed.wrapping_sub(1));
+        let policy = match guest.and_then(Workload::guest) {
             Some(guest) => &guest.policy,
             None => &self.scenario.policy,
         };
@@ -440,19 +441,19 @@ impl<'a, O: Observer> Simulation<'a, O> {
 
     /// The error that says that the VM's program does not let time go on.
     pub fn stuck_vm(&self, vm: VmId, at_ns: u64, events: u64) -> RunError {
-        RunError::Stuck { vm: self.scenario.vms[vm.index()].name.clone(), at_ns, events }
+        RunError::Stuck { vm: self.scenario.workloads[vm.index()].name.clone(), at_ns, events }
     }
 }
 
 /// Whether the VM has its memory before it starts: there is nobody who could still say where that lies.
-fn is_there_with_memory(vm: &Vm) -> bool {
-    vm.start.is_none() && !vm.is_placed
+fn is_there_with_memory(workload: &Workload) -> bool {
+    workload.start().is_none() && !workload.home().is_chosen()
 }
 
 /// All changes of affinity, the last one first.
 fn affinity_changes(scenario: &Scenario) -> Vec<(u64, VmId, usize)> {
     let mut changes: Vec<_> = scenario
-        .vms
+        .workloads
         .iter()
         .enumerate()
         .flat_map(|(vm, spec)| {

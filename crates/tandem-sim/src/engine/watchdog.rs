@@ -40,8 +40,8 @@ impl<O: Observer> Simulation<'_, O> {
     /// What a task is called: by its VM or set of processes on the host, by its program in a guest; with its number there.
     fn task_name(&self, kernel: usize, task: usize) -> String {
         let state = &self.system.kernels[kernel].tasks().all()[task];
-        let vm = &self.scenario.vms[state.vm.index()];
-        match (kernel, &vm.guest) {
+        let vm = &self.scenario.workloads[state.vm.index()];
+        match (kernel, vm.guest()) {
             (HOST, _) | (_, None) => {
                 format!("{}[{}]", vm.name, task - self.vms[state.vm.index()].first_vcpu.index())
             }

@@ -2,7 +2,7 @@
 
 use super::cpu::{Cpu, CpuUse};
 use super::outbox::Outbox;
-use super::task::Task;
+use super::task::{Task, TaskKind};
 use super::tasks::Tasks;
 use super::usage::Usage;
 use crate::cost::{ContextSwitch, Interrupt};
@@ -10,7 +10,6 @@ use crate::engine::event_queue::NEVER;
 use crate::metrics::TaskMetrics;
 use crate::policy::sched_ext::Ending;
 use crate::policy::{AnyPolicy, Context, Policy, TaskFacts};
-use crate::scenario::VmKind;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use tandem_machine::Machine;
@@ -252,8 +251,8 @@ impl Kernel {
     /// the host and differ in it, ns.
     pub fn address_space_ns(&self, loaded: Option<TaskId>, next: TaskId) -> u64 {
         let next = &self[next];
-        let shares = |loaded: TaskId| next.kind == VmKind::Threads && self[loaded].vm == next.vm;
-        if next.kind == VmKind::Machine || loaded.is_some_and(shares) {
+        let shares = |loaded: TaskId| next.kind == TaskKind::Thread && self[loaded].vm == next.vm;
+        if next.kind == TaskKind::Vcpu || loaded.is_some_and(shares) {
             return 0;
         }
         self.context_switch.map_or(0, |cost| cost.address_space_ns)

@@ -39,7 +39,7 @@ pub(crate) use memory_state::{MemoryState, VmMemory};
 pub(crate) use numa_balancing::NumaBalancing;
 pub(crate) use processors::{ProcessorParts, Processors};
 pub(crate) use shared_state::SharedState;
-pub(crate) use task::{Task, TaskState, TimerTarget};
+pub(crate) use task::{Task, TaskKind, TaskState, TimerTarget};
 pub(crate) use usage::record;
 
 use crate::metrics::PauseLoopMetrics;

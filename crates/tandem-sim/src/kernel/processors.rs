@@ -4,13 +4,12 @@
 use super::caches::Caches;
 use super::cpu::Processor;
 use super::run_queue_locks::QueueLocks;
-use super::{CpuRef, Kernels, MemoryState, SharedState, TaskRef};
+use super::{CpuRef, Kernels, MemoryState, SharedState, TaskKind, TaskRef};
 use crate::cost::CostModels;
 use crate::engine::event_queue::{EventQueue, NEVER};
 use crate::policy::linux::SpinLockKind;
 use crate::policy::pause_loop::PauseLoop;
 use crate::program::MemoryProfile;
-use crate::scenario::VmKind;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use tandem_machine::Machine;
@@ -170,7 +169,7 @@ impl Processors {
     #[inline]
     pub fn charge_exit(&mut self, kernels: &mut Kernels, pcpu: CpuId) {
         let host = kernels.host();
-        if host[pcpu].current.is_some_and(|task| host[task].kind != VmKind::Machine) {
+        if host[pcpu].current.is_some_and(|task| host[task].kind != TaskKind::Vcpu) {
             return;
         }
         let round_trip_ns = self.costs.vm_exit.map_or(0, |cost| cost.round_trip_ns);

@@ -9,9 +9,18 @@ use crate::metrics::TaskMetrics;
 use crate::program::LOOP_DEPTH_MAX;
 use crate::program::channel::{Message, Request, Token};
 use crate::program::code::{Instruction, ProfileId};
-use crate::scenario::VmKind;
 use std::sync::Arc;
 use tandem_machine::ids::{CpuId, TaskId, VmId};
+
+/// What a task of the host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TaskKind {
+    Vcpu,
+    /// A process with an address space of its own.
+    Process,
+    /// A thread that shares the address space of its workload.
+    Thread,
+}
 
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +55,7 @@ pub(crate) struct Task {
     guest_kernel: u32,
     guest_cpu: CpuId,
     /// What it is to the host.
-    pub kind: VmKind,
+    pub kind: TaskKind,
     pub state: TaskState,
     /// Where it ran last; before it ever ran, where it was forked or queued first.
     pub last_cpu: CpuId,
@@ -117,7 +126,7 @@ impl Task {
             group: group as u32,
             guest_kernel: HOST as u32,
             guest_cpu: CpuId(0),
-            kind: VmKind::Machine,
+            kind: TaskKind::Vcpu,
             state: TaskState::New,
             last_cpu: CpuId(0),
             measured_since_ns: 0,

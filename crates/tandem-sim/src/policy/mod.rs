@@ -59,7 +59,7 @@ pub struct VmFacts {
 
 impl VmFacts {
     /// The weight of a VM if nobody says otherwise.
-    pub const USUAL_WEIGHT: u32 = crate::scenario::Vm::DEFAULT_WEIGHT;
+    pub const USUAL_WEIGHT: u32 = crate::scenario::Workload::DEFAULT_WEIGHT;
 }
 
 /// A timer that the policy starts on a CPU.

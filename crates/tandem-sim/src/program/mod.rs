@@ -170,7 +170,7 @@ pub enum Op {
     Respond,
     /// Add to the work done.
     Count {
-        /// Counter by index in [`crate::scenario::Vm::counters`].
+        /// Counter by index in [`crate::scenario::Workload::counters`].
         counter: usize,
         /// How much to add.
         amount: u64,

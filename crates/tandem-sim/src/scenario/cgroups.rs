@@ -2,7 +2,7 @@
 //!
 //! A VM makes a cgroup of its own, with its weight, below the one that it names; processes join the one that they name.
 
-use super::{PolicySettings, Scenario, VmKind};
+use super::{PolicySettings, Scenario, Workload};
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use tandem_machine::ids::VmId;
@@ -76,7 +76,7 @@ impl Scenario {
         match name {
             CgroupName::Declared(at) => self.cgroups[at].path.clone(),
             CgroupName::OfVm(vm) => {
-                let vm = &self.vms[vm.index()];
+                let vm = &self.workloads[vm.index()];
                 match vm.cgroup {
                     Some(above) => format!("{}/{}", self.cgroups[above].path, vm.name),
                     None => vm.name.clone(),
@@ -93,7 +93,7 @@ impl Scenario {
     /// All cgroups below the root.
     pub fn cgroup_names(&self) -> impl Iterator<Item = CgroupName> {
         let declared = (0..self.cgroups.len()).map(CgroupName::Declared);
-        let vms = self.vms.iter().enumerate().filter(|(_, vm)| vm.kind == VmKind::Machine);
+        let vms = self.workloads.iter().enumerate().filter(|(_, workload)| workload.vm().is_some());
         declared.chain(vms.map(|(at, _)| CgroupName::OfVm(at.into())))
     }
 
@@ -120,7 +120,12 @@ impl Scenario {
                 return wrong(problem);
             }
         }
-        if self.vms.iter().filter_map(|vm| vm.cgroup).any(|cgroup| cgroup >= self.cgroups.len()) {
+        if self
+            .workloads
+            .iter()
+            .filter_map(|workload| workload.cgroup)
+            .any(|cgroup| cgroup >= self.cgroups.len())
+        {
             return Err("a VM or a set of processes is in a cgroup that does not exist".into());
         }
         let mut paths = HashSet::new();
@@ -143,7 +148,7 @@ impl Scenario {
                     .into(),
             ),
             PolicySettings::Credit(_)
-                if self.vms.iter().flat_map(|vm| &vm.vcpus).any(|vcpu| vcpu.nice != 0) =>
+                if self.workloads.iter().flat_map(Workload::programs).any(|task| task.nice != 0) =>
             {
                 Err("the host `xen-credit` has no nice values; leave `nice` out, or name another host".into())
             }

@@ -3,14 +3,16 @@
 mod guest;
 mod program;
 
-use super::{Arrivals, PROCESSES_MAX, PolicySettings, Process, Scenario, Source, TIME_MAX_NS, Vm, VmKind};
+use super::{
+    Affinity, Arrivals, PROCESSES_MAX, PolicySettings, Process, Scenario, Source, TIME_MAX_NS, Vm, Workload,
+    WorkloadKind,
+};
 use crate::policy::credit::{CreditSettings, Era};
 use crate::policy::linux::{LinuxEra, LinuxSettings};
 use crate::policy::pause_loop::PauseLoop;
 use crate::program::Amount;
 use program::{Limits, check_program};
 use std::collections::HashSet;
-use tandem_machine::cpumask::CpuMask;
 
 /// What is wrong with a scenario, in one sentence.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -39,9 +41,9 @@ impl Scenario {
     pub fn check(&self) -> Result<(), ScenarioError> {
         self.check_whole().map_err(ScenarioError::Whole)?;
         let mut names = HashSet::new();
-        for vm in &self.vms {
-            self.check_vm(vm, &mut names)
-                .map_err(|problem| ScenarioError::Vm { vm: vm.name.clone(), problem })?;
+        for workload in &self.workloads {
+            self.check_workload(workload, &mut names)
+                .map_err(|problem| ScenarioError::Vm { vm: workload.name.clone(), problem })?;
         }
         Ok(())
     }
@@ -53,7 +55,7 @@ impl Scenario {
         if self.warmup_ns.saturating_add(self.length_ns) > TIME_MAX_NS {
             return Err("warm-up and length come to more than a day".into());
         }
-        if self.vms.is_empty() {
+        if self.workloads.is_empty() {
             return Err("there is no VM; give it at least one".into());
         }
         if self.costs.idle.is_some_and(|idle| idle.exit_ns > TIME_MAX_NS) {
@@ -76,63 +78,55 @@ impl Scenario {
 
     /// How many processes run from the start, in the host and in guests.
     fn processes(&self) -> u64 {
-        let of_vm = |vm: &Vm| match (vm.kind, &vm.guest) {
-            (VmKind::Processes | VmKind::Threads, _) => vm.vcpus.len() as u64,
-            (VmKind::Machine, Some(guest)) => {
-                guest.processes.iter().map(|process| u64::from(process.copies)).sum()
+        let of_one = |workload: &Workload| match &workload.kind {
+            WorkloadKind::Processes(tasks) | WorkloadKind::Threads(tasks) => tasks.len() as u64,
+            WorkloadKind::Vm(vm) => {
+                vm.guest().iter().flat_map(|guest| &guest.processes).map(|it| u64::from(it.copies)).sum()
             }
-            (VmKind::Machine, None) => 0,
         };
-        self.vms.iter().map(of_vm).fold(0, u64::saturating_add)
+        self.workloads.iter().map(of_one).fold(0, u64::saturating_add)
     }
 
-    fn check_vm<'a>(&self, vm: &'a Vm, names: &mut HashSet<&'a str>) -> Result<(), String> {
-        if !names.insert(&vm.name) {
+    fn check_workload<'a>(&self, workload: &'a Workload, names: &mut HashSet<&'a str>) -> Result<(), String> {
+        if !names.insert(&workload.name) {
             return Err("another VM has the same name".into());
         }
         let pcpus = self.machine.cpu_count();
-        if vm.vcpus.is_empty() {
+        let tasks = workload.task_count();
+        if tasks == 0 {
             return Err("it has no vCPU; give it 1 or more".into());
         }
-        let is_virtual = vm.kind == VmKind::Machine;
-        if !is_virtual && vm.guest.is_some() {
-            return Err("processes of the host have no guest kernel".into());
+        if workload.vm().is_some() && tasks > pcpus {
+            return Err(format!("it has {tasks} vCPUs, but machine '{}' {pcpus} pCPUs", self.machine.name()));
         }
-        if is_virtual && vm.vcpus.len() > pcpus {
-            let vcpus = vm.vcpus.len();
-            return Err(format!("it has {vcpus} vCPUs, but machine '{}' {pcpus} pCPUs", self.machine.name()));
+        if !Workload::WEIGHTS.contains(&workload.weight) {
+            return Err(format!("its weight is {}; 1 to 65535 are allowed", workload.weight));
         }
-        if !Vm::WEIGHTS.contains(&vm.weight) {
-            return Err(format!("its weight is {}; 1 to 65535 are allowed", vm.weight));
-        }
-        if let Some(vcpu) = vm.vcpus.iter().find(|vcpu| !Process::NICE.contains(&vcpu.nice)) {
+        if let Some(vcpu) = workload.programs().iter().find(|task| !Process::NICE.contains(&task.nice)) {
             return Err(format!("the nice value is {}; -20 to 19 are allowed", vcpu.nice));
         }
-        self.check_memory(vm)?;
-        self.check_affinity(vm)?;
-        check_life(vm)?;
-        for source in &vm.sources {
-            check_source(source, vm.channels)?;
+        self.check_memory(workload)?;
+        self.check_affinity(workload)?;
+        workload.vm().map_or(Ok(()), check_life)?;
+        for source in &workload.sources {
+            check_source(source, workload.channels)?;
         }
-        match &vm.guest {
-            Some(guest) => guest::check(guest, vm),
-            None => {
-                vm.vcpus.iter().try_for_each(|vcpu| check_program(&vcpu.program, &Limits::without_guest(vm)))
-            }
-        }
+        let limits = Limits::new(workload);
+        workload.programs().iter().try_for_each(|task| check_program(&task.program, &limits))?;
+        workload.guest().map_or(Ok(()), |guest| guest::check(guest, tasks, &limits))
     }
 
-    fn check_memory(&self, vm: &Vm) -> Result<(), String> {
-        if vm.memory_bytes == 0 {
+    fn check_memory(&self, workload: &Workload) -> Result<(), String> {
+        if workload.memory_bytes == 0 {
             return Err("it has no memory".into());
         }
         let nodes = self.machine.node_count();
-        if vm.memory_shares.len() != nodes {
-            let given = vm.memory_shares.len();
+        if workload.memory_shares.len() != nodes {
+            let given = workload.memory_shares.len();
             return Err(format!("its memory has a share on {given} nodes, but the machine has {nodes}"));
         }
-        let sum: f64 = vm.memory_shares.iter().sum();
-        if vm.memory_shares.iter().any(|share| !(0.0..=1.0).contains(share))
+        let sum: f64 = workload.memory_shares.iter().sum();
+        if workload.memory_shares.iter().any(|share| !(0.0..=1.0).contains(share))
             || (sum - 1.0).abs() > SHARES_TOLERANCE
         {
             return Err(format!("its memory shares sum to {sum}; each is 0 to 1, and they sum to 1"));
@@ -140,28 +134,27 @@ impl Scenario {
         Ok(())
     }
 
-    fn check_affinity(&self, vm: &Vm) -> Result<(), String> {
-        for (at, vcpu) in vm.vcpus.iter().enumerate() {
-            let affinity = (&*vcpu.hard_affinity, vcpu.soft_affinity.as_deref());
+    fn check_affinity(&self, workload: &Workload) -> Result<(), String> {
+        for (at, affinity) in workload.affinities().enumerate() {
             self.check_masks(affinity).map_err(|problem| format!("vCPU {at} {problem}"))?;
         }
         if let PolicySettings::Credit(settings) = &self.policy
             && settings.era < Era::Xen4_5
-            && vm.vcpus.iter().any(|vcpu| vcpu.soft_affinity != vm.vcpus[0].soft_affinity)
+            && workload.affinities().any(|affinity| affinity.soft != workload.affinity(0).soft)
         {
             return Err("its vCPUs have different soft affinities, which came with Xen 4.5".into());
         }
-        if !vm.affinity_changes.is_sorted_by_key(|change| change.at_ns) {
+        if !workload.affinity_changes.is_sorted_by_key(|change| change.at_ns) {
             return Err("its changes of affinity are not in the order of time".into());
         }
-        vm.affinity_changes.iter().try_for_each(|change| {
-            self.check_masks((&change.hard_affinity, change.soft_affinity.as_deref()))
+        workload.affinity_changes.iter().try_for_each(|change| {
+            self.check_masks(&change.affinity)
                 .map_err(|problem| format!("from {} ns on it {problem}", change.at_ns))
         })
     }
 
     /// Checks a hard and a soft affinity.
-    fn check_masks(&self, (hard, soft): (&CpuMask, Option<&CpuMask>)) -> Result<(), String> {
+    fn check_masks(&self, Affinity { hard, soft }: &Affinity) -> Result<(), String> {
         if hard.is_empty() || !hard.is_subset(self.machine.all_cpus()) {
             return Err("may run on no CPU, or on CPUs that the machine lacks".into());
         }
@@ -227,15 +220,10 @@ fn check_pause_loop(pause_loop: &PauseLoop, policy: &PolicySettings) -> Result<(
 }
 
 fn check_life(vm: &Vm) -> Result<(), String> {
-    if vm.life.is_some() && vm.guest.is_some() {
-        return Err(
-            "it has a guest kernel and a life that ends; only VMs without a guest kernel can end".into()
-        );
-    }
-    if vm.life.is_some_and(|life| life.is_nothing()) {
+    if vm.life().is_some_and(|life| life.is_nothing()) {
         return Err("its life takes no time".into());
     }
-    [vm.start, vm.life].into_iter().flatten().try_for_each(check_amount)
+    [vm.start, vm.life()].into_iter().flatten().try_for_each(check_amount)
 }
 
 fn check_source(source: &Source, channels: usize) -> Result<(), String> {

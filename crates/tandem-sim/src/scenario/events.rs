@@ -1,7 +1,7 @@
 //! What happens to a host while it runs: an administrator changes settings, CPUs go and come, others take them.
 
 use super::cgroups::check_weight;
-use super::{BandwidthLimit, CgroupName, PolicySettings, Process, Scenario, VmKind};
+use super::{BandwidthLimit, CgroupName, PolicySettings, Process, Scenario};
 use crate::policy::sched_ext::KernelVersion;
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;
@@ -171,7 +171,7 @@ impl Scenario {
     }
 
     fn check_vms(&self, vms: &[VmId]) -> Result<(), String> {
-        match vms.is_empty() || vms.iter().any(|vm| vm.index() >= self.vms.len()) {
+        match vms.is_empty() || vms.iter().any(|vm| vm.index() >= self.workloads.len()) {
             true => Err("it names no VM, or one that does not exist".into()),
             false => Ok(()),
         }
@@ -180,7 +180,9 @@ impl Scenario {
     fn check_cgroup(&self, name: CgroupName) -> Result<(), String> {
         let exists = match name {
             CgroupName::Declared(at) => at < self.cgroups.len(),
-            CgroupName::OfVm(vm) => self.vms.get(vm.index()).is_some_and(|vm| vm.kind == VmKind::Machine),
+            CgroupName::OfVm(vm) => {
+                self.workloads.get(vm.index()).is_some_and(|workload| workload.vm().is_some())
+            }
         };
         if exists { Ok(()) } else { Err("it names a cgroup that does not exist".into()) }
     }

@@ -4,7 +4,7 @@ use proptest::test_runner::TestCaseError;
 use tandem_machine::ids::{CpuId, TaskId, VmId};
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::run_observed;
-use tandem_sim::scenario::{Scenario, Vcpu};
+use tandem_sim::scenario::{Affinity, Scenario};
 use tandem_sim::trace::{Event, EventKind};
 
 /// What a task does for some time.
@@ -34,8 +34,8 @@ pub struct Life {
 }
 
 impl Life {
-    pub fn spec<'a>(&self, scenario: &'a Scenario) -> &'a Vcpu {
-        &scenario.vms[self.vm.index()].vcpus[self.vcpu]
+    pub fn affinity<'a>(&self, scenario: &'a Scenario) -> &'a Affinity {
+        scenario.workloads[self.vm.index()].affinity(self.vcpu)
     }
 
     /// The stretches of a kind.
@@ -85,11 +85,11 @@ pub fn follow(scenario: &Scenario, seed: u64) -> Result<Followed, TestCaseError>
 /// The first event that cannot follow on those before it: a task that does something that it cannot do in its
 /// state, two tasks on one CPU, or time that goes back.
 fn lives(scenario: &Scenario, events: &[Event], end_ns: u64) -> Result<Vec<Life>, String> {
-    let vms = scenario.vms.iter().enumerate().map(|(at, spec)| (VmId::from(at), spec));
+    let vms = scenario.workloads.iter().enumerate().map(|(at, spec)| (VmId::from(at), spec));
     let asleep = Stretch { from_ns: 0, to_ns: end_ns, doing: Doing::Sleeps };
     let mut lives: Vec<Life> = vms
         .flat_map(|(vm, spec)| {
-            (0..spec.vcpus.len()).map(move |vcpu| Life { vm, vcpu, stretches: vec![asleep] })
+            (0..spec.task_count()).map(move |vcpu| Life { vm, vcpu, stretches: vec![asleep] })
         })
         .collect();
     let mut on_cpu: Vec<Option<TaskId>> = vec![None; scenario.machine.cpu_count()];
@@ -139,7 +139,7 @@ pub fn longest_idle_beside_waiting_ns(scenario: &Scenario, run: &Followed) -> u6
     for cpu in scenario.machine.all_cpus().iter() {
         let idle = idle_of(cpu);
         for life in &run.lives {
-            if !life.spec(scenario).hard_affinity.contains(cpu) {
+            if !life.affinity(scenario).hard.contains(cpu) {
                 continue;
             }
             for wait in life.while_doing(Doing::Waits) {

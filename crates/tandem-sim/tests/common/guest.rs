@@ -7,7 +7,9 @@ use tandem_sim::metrics::{GuestMetrics, ProgramMetrics, RunMetrics};
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings};
 use tandem_sim::program::{Op, Program};
-use tandem_sim::scenario::{Guest, GuestProgram, PolicySettings, Process, Scenario, Vcpu, Vm};
+use tandem_sim::scenario::{
+    Affinity, Guest, GuestProgram, PolicySettings, Process, Scenario, Workload, WorkloadKind,
+};
 
 /// All eras.
 pub const ERAS: [LinuxEra; 4] = [LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2, LinuxEra::V6_12];
@@ -33,22 +35,18 @@ pub fn guest(topology: Machine, policy: LinuxSettings, programs: Vec<(&str, Vec<
             })
             .collect(),
         processes: vec![Process { program: 0, copies, nice: 0, affinity: None }],
+        locks: 1,
         family_channels: 2,
     }
 }
 
 /// A VM with that guest, whose vCPUs may run anywhere on the host.
-pub fn guest_vm(name: &str, host: &Machine, guest: Guest) -> Vm {
-    let all = Arc::new(host.all_cpus().clone());
-    let vcpu =
-        || Vcpu { program: Arc::default(), hard_affinity: Arc::clone(&all), soft_affinity: None, nice: 0 };
+pub fn guest_vm(name: &str, host: &Machine, guest: Guest) -> Workload {
     let nodes = host.node_count();
-    let vcpus = (0..guest.topology.cpu_count()).map(|_| vcpu()).collect();
-    Vm {
+    let vcpus = vec![Affinity::hard(host.all_cpus().clone()); guest.topology.cpu_count()];
+    Workload {
         counters: vec!["work".into()],
-        locks: 1,
-        guest: Some(guest),
-        ..Vm::new(name, vcpus, vec![1.0 / nodes as f64; nodes])
+        ..Workload::new(name, WorkloadKind::guest(vcpus, guest), vec![1.0 / nodes as f64; nodes])
     }
 }
 

@@ -15,7 +15,7 @@ use tandem_machine::{Machine, MachineBuilder};
 use tandem_sim::cost::CostModels;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::program::{Amount, Op, Program};
-use tandem_sim::scenario::{PolicySettings, Scenario, Vcpu, Vm};
+use tandem_sim::scenario::{Affinity, HostTask, PolicySettings, Scenario, Vm, Workload, WorkloadKind};
 
 pub const MS: u64 = 1_000_000;
 pub const US: u64 = 1_000;
@@ -26,12 +26,17 @@ pub fn cores(count: u32) -> Arc<Machine> {
 }
 
 /// A scenario with all costs off.
-pub fn textbook(machine: Arc<Machine>, policy: CreditSettings, length_ns: u64, vms: Vec<Vm>) -> Scenario {
+pub fn textbook(
+    machine: Arc<Machine>,
+    policy: CreditSettings,
+    length_ns: u64,
+    vms: Vec<Workload>,
+) -> Scenario {
     Scenario {
         machine,
         costs: CostModels::off(),
         policy: PolicySettings::Credit(policy),
-        vms,
+        workloads: vms,
         warmup_ns: 0,
         length_ns,
         stop_at_count: None,
@@ -43,31 +48,50 @@ pub fn textbook(machine: Arc<Machine>, policy: CreditSettings, length_ns: u64, v
 }
 
 /// A VM whose vCPUs run the same program and may run anywhere.
-pub fn vm(name: &str, machine: &Machine, vcpus: usize, ops: Vec<Op>) -> Vm {
+pub fn vm(name: &str, machine: &Machine, vcpus: usize, ops: Vec<Op>) -> Workload {
     let program = Arc::new(Program { ops, profiles: vec![] });
-    let all = Arc::new(machine.all_cpus().clone());
-    let vcpu = || Vcpu {
-        program: Arc::clone(&program),
-        hard_affinity: Arc::clone(&all),
-        soft_affinity: None,
-        nice: 0,
-    };
+    let vcpu = HostTask::new(program, Affinity::hard(machine.all_cpus().clone()));
     let nodes = machine.node_count();
-    Vm {
+    Workload {
         channels: 1,
         counters: vec!["work".into()],
-        ..Vm::new(name, (0..vcpus).map(|_| vcpu()).collect(), vec![1.0 / nodes as f64; nodes])
+        ..Workload::new(name, WorkloadKind::vm(vec![vcpu; vcpus]), vec![1.0 / nodes as f64; nodes])
     }
 }
 
-/// Restricts all vCPUs of a VM.
-pub fn with_affinity(mut vm: Vm, hard: CpuMask, soft: Option<CpuMask>) -> Vm {
-    let (hard, soft) = (Arc::new(hard), soft.map(Arc::new));
-    for vcpu in &mut vm.vcpus {
-        vcpu.hard_affinity = Arc::clone(&hard);
-        vcpu.soft_affinity = soft.clone();
+/// The kinds of workloads that need no guest kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Vm,
+    Processes,
+    Threads,
+}
+
+impl Kind {
+    pub const ALL: [Self; 3] = [Self::Vm, Self::Processes, Self::Threads];
+
+    /// A workload of the kind that consists of these tasks.
+    pub fn of(self, tasks: Vec<HostTask>) -> WorkloadKind {
+        match self {
+            Self::Vm => WorkloadKind::vm(tasks),
+            Self::Processes => WorkloadKind::Processes(tasks),
+            Self::Threads => WorkloadKind::Threads(tasks),
+        }
     }
-    vm
+}
+
+/// What is said of VMs only.
+pub fn vm_of(workload: &mut Workload) -> &mut Vm {
+    workload.vm_mut().expect("it is a VM")
+}
+
+/// Restricts all tasks of a workload.
+pub fn with_affinity(mut workload: Workload, hard: CpuMask, soft: Option<CpuMask>) -> Workload {
+    let affinity = Affinity { hard: Arc::new(hard), soft: soft.map(Arc::new) };
+    for task in 0..workload.task_count() {
+        *workload.affinity_mut(task) = affinity.clone();
+    }
+    workload
 }
 
 pub fn forever(body: Vec<Op>) -> Vec<Op> {

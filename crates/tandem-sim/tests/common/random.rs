@@ -3,7 +3,7 @@
 //! Parts are drawn independently, indices and masks are then fitted to what the machine and the VM have. That way
 //! a failing scenario shrinks part by part.
 
-use super::{MS, US};
+use super::{Kind, MS, US};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -15,7 +15,9 @@ use tandem_sim::cost::{ContextSwitch, CostModels};
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program, SharedData};
-use tandem_sim::scenario::{AffinityChange, Arrivals, PolicySettings, Scenario, Source, Vcpu, Vm, VmKind};
+use tandem_sim::scenario::{
+    Affinity, AffinityChange, Arrivals, HostTask, PolicySettings, Scenario, Source, Workload, WorkloadKind,
+};
 
 const PROFILES: usize = 2;
 const COUNTERS: usize = 2;
@@ -34,7 +36,7 @@ pub fn scenario() -> impl Strategy<Value = Scenario> {
         |(machine, costs, settings, vms, (warmup_ns, length_ns, stop_at_count))| {
             let vms = vms.into_iter().enumerate();
             Scenario {
-                vms: vms.map(|(at, plan)| plan.build(at, &machine, settings.era)).collect(),
+                workloads: vms.map(|(at, plan)| plan.build(at, &machine, settings.era)).collect(),
                 machine: Arc::new(machine),
                 costs,
                 policy: PolicySettings::Credit(settings),
@@ -56,13 +58,13 @@ pub fn balanced_scenario() -> impl Strategy<Value = Scenario> {
     let vms = vec((vm_plan(), memory, any::<bool>()), 1..3);
     (machine(), costs(), vms, select(vec![LinuxEra::V4_2, LinuxEra::V6_12])).prop_map(
         |(machine, costs, vms, era)| {
-            let vms = vms.into_iter().enumerate().map(|(at, (plan, memory_bytes, first_touch))| Vm {
+            let vms = vms.into_iter().enumerate().map(|(at, (plan, memory_bytes, first_touch))| Workload {
                 memory_bytes,
                 first_touch,
                 ..plan.build(at, &machine, Era::Xen4_9)
             });
             Scenario {
-                vms: vms.collect(),
+                workloads: vms.collect(),
                 machine: Arc::new(machine),
                 costs,
                 policy: PolicySettings::Linux(LinuxSettings {
@@ -98,10 +100,10 @@ pub fn busy_scenario<S: Strategy<Value = Amount>>(spans: fn() -> S) -> impl Stra
         let vms = vms.into_iter().enumerate().map(|(at, (programs, weight))| {
             let vcpus = programs.len().min(machine.cpu_count());
             let mut vm = super::vm(&format!("vm{at}"), &machine, vcpus, vec![]);
-            for (vcpu, ops) in vm.vcpus.iter_mut().zip(programs) {
+            for (vcpu, ops) in vm.programs_mut().iter_mut().zip(programs) {
                 vcpu.program = Arc::new(Program { ops, profiles: vec![] });
             }
-            Vm { weight, ..vm }
+            Workload { weight, ..vm }
         });
         let vms = vms.collect();
         let policy = CreditSettings {
@@ -310,17 +312,17 @@ fn mask(bits: u32, within: &CpuMask, cpus: usize) -> CpuMask {
     if both.is_empty() { within.clone() } else { both }
 }
 
-fn affinity((hard, soft): MaskBits, machine: &Machine, era: Era) -> (Arc<CpuMask>, Option<Arc<CpuMask>>) {
+fn affinity((hard, soft): MaskBits, machine: &Machine, era: Era) -> Affinity {
     let cpus = machine.cpu_count();
     let hard = mask(hard, machine.all_cpus(), cpus);
     let soft = soft.filter(|_| era >= Era::Xen4_3).map(|bits| Arc::new(mask(bits, &hard, cpus)));
-    (Arc::new(hard), soft)
+    Affinity { hard: Arc::new(hard), soft }
 }
 
-/// A VM before it is fitted to a machine.
+/// A workload before it is fitted to a machine.
 #[derive(Clone, Debug)]
 struct VmPlan {
-    kind: VmKind,
+    kind: Kind,
     vcpus: Vec<(Vec<Op>, MaskBits)>,
     profiles: Vec<Arc<MemoryProfile>>,
     channels: usize,
@@ -339,8 +341,7 @@ fn vm_plan() -> impl Strategy<Value = VmPlan> {
         prop::option::of(0..4usize),
         any::<bool>(),
     );
-    let kind =
-        prop_oneof![2 => Just(VmKind::Machine), 1 => Just(VmKind::Processes), 1 => Just(VmKind::Threads)];
+    let kind = prop_oneof![2 => Just(Kind::Vm), 1 => Just(Kind::Processes), 1 => Just(Kind::Threads)];
     (
         kind,
         vec((ops(), mask_bits()), 1..=4),
@@ -375,9 +376,9 @@ fn vm_plan() -> impl Strategy<Value = VmPlan> {
 }
 
 impl VmPlan {
-    fn build(mut self, number: usize, machine: &Machine, era: Era) -> Vm {
+    fn build(mut self, number: usize, machine: &Machine, era: Era) -> Workload {
         self.affinity_changes.sort_by_key(|(at_ns, _)| *at_ns);
-        if self.kind == VmKind::Machine {
+        if self.kind == Kind::Vm {
             self.vcpus.truncate(machine.cpu_count());
         }
         self.sources.iter_mut().for_each(|source| source.channel %= self.channels);
@@ -391,26 +392,24 @@ impl VmPlan {
             fit_channels(&mut ops, self.channels);
             // Until 4.5, preferences are those of the VM.
             let bits = if era < Era::Xen4_5 { first_mask } else { bits };
-            let (hard_affinity, soft_affinity) = affinity(bits, machine, era);
             let program = Arc::new(Program { ops, profiles: self.profiles.clone() });
-            Vcpu { program, hard_affinity, soft_affinity, nice: 0 }
+            HostTask::new(program, affinity(bits, machine, era))
         };
-        let change = |(at_ns, bits)| {
-            let (hard_affinity, soft_affinity) = affinity(bits, machine, era);
-            AffinityChange { at_ns, hard_affinity, soft_affinity }
-        };
-        let vcpus = self.vcpus.into_iter().map(vcpu).collect();
-        Vm {
-            kind: self.kind,
+        let change = |(at_ns, bits)| AffinityChange { at_ns, affinity: affinity(bits, machine, era) };
+        let tasks = self.vcpus.into_iter().map(vcpu).collect();
+        let mut kind = self.kind.of(tasks);
+        if let WorkloadKind::Vm(vm) = &mut kind {
+            vm.cap_pct = self.cap_pct;
+        }
+        Workload {
             group: "all".into(),
             has_past: self.has_past,
             weight: self.weight,
-            cap_pct: self.cap_pct,
             channels: self.channels,
             counters: (0..COUNTERS).map(|counter| format!("counter{counter}")).collect(),
             sources: self.sources,
             affinity_changes: self.affinity_changes.into_iter().map(change).collect(),
-            ..Vm::new(format!("vm{number}"), vcpus, (0..nodes).map(share).collect())
+            ..Workload::new(format!("vm{number}"), kind, (0..nodes).map(share).collect())
         }
     }
 }

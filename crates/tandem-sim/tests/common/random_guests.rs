@@ -15,7 +15,9 @@ use tandem_sim::cost::{ContextSwitch, CostModels, Interrupt};
 use tandem_sim::policy::linux::{Domains, LinuxSettings, SoftAffinity, SpinLockKind};
 use tandem_sim::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
 use tandem_sim::program::{Amount, Op, Program};
-use tandem_sim::scenario::{Guest, GuestProgram, PolicySettings, Process, Scenario, Vm, VmKind};
+use tandem_sim::scenario::{
+    Guest, GuestProgram, PolicySettings, Process, Scenario, Vcpus, Vm, Workload, WorkloadKind,
+};
 
 /// Channels that a family has for itself, besides those of its VM.
 const FAMILY_CHANNELS: usize = 2;
@@ -32,12 +34,12 @@ pub fn scenario_with_guests() -> impl Strategy<Value = Scenario> {
         }
         let with_costs = scenario.costs != CostModels::off();
         let host_cpus = scenario.machine.cpu_count();
-        let vms = scenario.vms.into_iter().zip(plans);
+        let vms = scenario.workloads.into_iter().zip(plans);
         let vms = vms.map(|(vm, plan)| match plan {
             Some(plan) => plan.build(vm, host_cpus, with_costs),
             None => vm,
         });
-        scenario.vms = vms.collect();
+        scenario.workloads = vms.collect();
         scenario
     })
 }
@@ -139,10 +141,11 @@ fn guest_plan() -> impl Strategy<Value = GuestPlan> {
 
 impl GuestPlan {
     /// The VM with a kernel, in which its vCPUs' programs are tasks. Program 0 is what they fork.
-    fn build(self, mut vm: Vm, host_cpus: usize, with_costs: bool) -> Vm {
-        vm.kind = VmKind::Machine;
-        vm.vcpus.truncate(host_cpus);
-        let cpus = vm.vcpus.len();
+    fn build(self, workload: Workload, host_cpus: usize, with_costs: bool) -> Workload {
+        let cap_pct = workload.vm().map_or(0, |vm| vm.cap_pct);
+        let mut tasks = workload.programs().to_vec();
+        tasks.truncate(host_cpus);
+        let cpus = tasks.len();
         let threads = if self.threads && cpus.is_multiple_of(2) { 2 } else { 1 };
         let topology = MachineBuilder::symmetric(1, cpus as u32 / threads, threads).build().unwrap();
         let (work_ns, execs) = self.child_work;
@@ -154,9 +157,9 @@ impl GuestPlan {
             vec![Op::Sleep(Amount::Fixed(50 * US)), Op::Compute { work: Amount::Fixed(US), profile: None }];
         let mut programs = vec![named("child", child, vec![]), named("last", last, vec![])];
         let mut processes = Vec::new();
-        for (vcpu, (copies, nice, affinity)) in vm.vcpus.iter_mut().zip(self.processes) {
+        for (vcpu, (copies, nice, affinity)) in tasks.iter_mut().zip(self.processes) {
             let program = std::mem::take(Arc::make_mut(&mut vcpu.program));
-            let ops = with_extra(program.ops, &self.extra, vm.channels);
+            let ops = with_extra(program.ops, &self.extra, workload.channels);
             let affinity = affinity.map(|bits| {
                 let chosen = (0..cpus).map(CpuId::from).filter(|cpu| bits >> cpu.0 & 1 == 1);
                 CpuMask::from_cpus(cpus, chosen)
@@ -169,17 +172,19 @@ impl GuestPlan {
             });
             programs.push(named("program", ops, program.profiles));
         }
-        vm.locks = 1;
-        vm.guest = Some(Guest {
+        let guest = Guest {
             policy: PolicySettings::Linux(self.policy),
             topology: Arc::new(topology),
             context_switch: with_costs.then(ContextSwitch::linux),
             interrupt: with_costs.then(Interrupt::default),
             programs,
             processes,
+            locks: 1,
             family_channels: FAMILY_CHANNELS,
-        });
-        vm
+        };
+        let vcpus = tasks.into_iter().map(|task| task.affinity).collect();
+        let vm = Vm { cap_pct, ..Vm::new(Vcpus::Guest { vcpus, guest: guest.into() }) };
+        Workload { kind: WorkloadKind::Vm(vm), ..workload }
     }
 }
 

@@ -31,14 +31,14 @@ impl Stacked {
     pub fn new(scenario: &Scenario) -> Self {
         let mut vcpus = BTreeMap::new();
         let mut first = 0;
-        for (at, vm) in scenario.vms.iter().enumerate() {
-            if vm.guest.is_some() {
+        for (at, vm) in scenario.workloads.iter().enumerate() {
+            if vm.guest().is_some() {
                 vcpus.extend(
-                    (0..vm.vcpus.len())
+                    (0..vm.task_count())
                         .map(|cpu| ((KernelId::from(at + 1), CpuId::from(cpu)), TaskId::from(first + cpu))),
                 );
             }
-            first += vm.vcpus.len();
+            first += vm.task_count();
         }
         Self { vcpus, ..Self::default() }
     }

@@ -25,8 +25,8 @@ pub fn print(scenario: &Scenario, out: &mut impl Write) -> io::Result<()> {
         }
     }
     let host_kernels = kernels.len();
-    for vm in &scenario.vms {
-        let Some(guest) = &vm.guest else { continue };
+    for vm in &scenario.workloads {
+        let Some(guest) = vm.guest() else { continue };
         let PolicySettings::Linux(settings) = &guest.policy else { continue };
         let machine = &*guest.topology;
         let alike = |kernels: &&mut Kernels<'_>| kernels.settings == settings && kernels.machine == machine;

@@ -20,9 +20,9 @@ struct Beside<'a> {
 
 impl<'a> Beside<'a> {
     fn new(scenario: &'a Scenario) -> Self {
-        let vcpus = scenario.vms.iter().flat_map(|vm| &vm.vcpus);
+        let affinities = scenario.workloads.iter().flat_map(|workload| workload.affinities());
         Self {
-            allowed: vcpus.map(|vcpu| &*vcpu.hard_affinity).collect(),
+            allowed: affinities.map(|affinity| &*affinity.hard).collect(),
             waiting: BTreeMap::new(),
             idle: scenario.machine.all_cpus().iter().map(|cpu| (cpu, 0)).collect(),
             longest_ns: 0,

@@ -37,7 +37,7 @@ pub fn run(text: &str) -> RunMetrics {
 /// The same scenario with the code of its compiled schedulers run by an engine.
 pub fn with_engine(scenario: &Scenario, engine: Engine) -> Scenario {
     let mut scenario = scenario.clone();
-    let guests = scenario.vms.iter_mut().filter_map(|vm| vm.guest.as_mut()).map(|guest| &mut guest.policy);
+    let guests = scenario.workloads.iter_mut().filter_map(|vm| vm.guest_mut()).map(|guest| &mut guest.policy);
     for policy in guests.chain([&mut scenario.policy]) {
         if let PolicySettings::SchedExt(settings) = policy {
             let code = Code::new(settings.code.image().clone(), engine).expect("it was compiled before");

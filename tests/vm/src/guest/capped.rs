@@ -9,11 +9,11 @@ use std::process::Command;
 /// How `vm-guest` is called to become another command.
 pub const ARGUMENT: &str = "capped";
 
-/// The command line that becomes `tandem run` with these capabilities alone, named as in capabilities(7),
+/// The command line that becomes `tandemd run` with these capabilities alone, named as in capabilities(7),
 /// between spaces.
 pub fn tandem_run(capabilities: &str) -> Command {
     let mut command = Command::new("vm-guest");
-    command.args([ARGUMENT, capabilities, "tandem", "run"]);
+    command.args([ARGUMENT, capabilities, "tandemd", "run"]);
     command
 }
 

@@ -24,7 +24,7 @@ use std::thread;
 use std::time::Duration;
 use tandem_lab::scenario::ScenarioSource;
 use tandem_sim::program::{Amount, Op};
-use tandem_sim::scenario::{Scenario, Vm, VmKind};
+use tandem_sim::scenario::{Scenario, Workload, WorkloadKind};
 
 /// A page of a pipe holds one token.
 const PAGE_BYTES: usize = 4096;
@@ -41,7 +41,7 @@ pub fn task_name(set: &str, number: usize) -> String {
 
 /// A set of processes, with its resources.
 pub struct Set {
-    processes: Vm,
+    processes: Workload,
     channels: Arc<[Channel]>,
 }
 
@@ -55,11 +55,15 @@ impl Set {
     /// The set of that number in the file.
     pub fn read(file: &Path, number: usize) -> Result<Self> {
         let mut scenario = read_scenario(file)?;
-        ensure!(number < scenario.vms.len(), "{} has no set {number}", file.display());
-        let processes = scenario.vms.swap_remove(number);
-        ensure!(processes.kind == VmKind::Threads, "{} are not `threads = true`", processes.name);
+        ensure!(number < scenario.workloads.len(), "{} has no set {number}", file.display());
+        let processes = scenario.workloads.swap_remove(number);
+        ensure!(
+            matches!(processes.kind, WorkloadKind::Threads(_)),
+            "{} are not `threads = true`",
+            processes.name
+        );
         let mut capacities = vec![None; processes.channels];
-        for task in &processes.vcpus {
+        for task in processes.programs() {
             check(&task.program.ops, &mut capacities)
                 .with_context(|| format!("{} cannot be done by a real kernel", processes.name))?;
         }
@@ -72,7 +76,7 @@ impl Set {
     pub fn perform(self, start_ns: u64) -> Result<()> {
         sleep_until(start_ns);
         let mut threads = Vec::new();
-        for (number, task) in self.processes.vcpus.iter().enumerate() {
+        for (number, task) in self.processes.programs().iter().enumerate() {
             let program = task.program.clone();
             let channels = self.channels.clone();
             let name = task_name(&self.processes.name, number);

@@ -26,7 +26,7 @@ pub struct Tandem {
 impl Tandem {
     /// Starts `tandem run` with these arguments, and waits until it schedules.
     pub fn run(arguments: &[&str]) -> Result<Self> {
-        let mut command = command("run");
+        let mut command = service();
         if !arguments.contains(&"--config") {
             write_settings("")?;
             command.args(["--config", SETTINGS_FILE]);
@@ -168,6 +168,13 @@ pub fn call(arguments: &[&str]) -> Result<Output> {
 /// Whether `tandem doctor` finds something, in these words.
 pub fn doctor_finds(words: &str) -> Result<bool> {
     Ok(String::from_utf8(call(&["doctor"])?.stdout)?.contains(words))
+}
+
+/// `tandemd run`, as the unit starts it, to be given arguments and environment.
+pub fn service() -> Command {
+    let mut command = Command::new("tandemd");
+    command.arg("run");
+    command
 }
 
 /// A verb, to be given arguments and environment.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Programs that cargo builds beside this one.
-const BUILT: [&str; 2] = ["tandem", "vm-guest"];
+const BUILT: [&str; 3] = ["tandem", "tandemd", "vm-guest"];
 /// Programs of the machine.
 const INSTALLED: [&str; 4] = ["busybox", "chrt", "hackbench", "stress-ng"];
 /// What busybox is called by scenarios.

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 use tandem_machine::parse_cpulist;
-use tandem_sim::scenario::{Scenario, Vm};
+use tandem_sim::scenario::{Scenario, Workload};
 
 /// How long the system is left alone first, so that work that booting and loading postponed is done.
 const PAUSE: Duration = Duration::from_secs(3);
@@ -66,9 +66,9 @@ fn run_program(program: &str) -> Result<Record> {
     drop(sets);
 
     let names: Vec<String> = scenario
-        .vms
+        .workloads
         .iter()
-        .flat_map(|set| (0..set.vcpus.len()).map(|number| perform::task_name(&set.name, number)))
+        .flat_map(|set| (0..set.task_count()).map(|number| perform::task_name(&set.name, number)))
         .collect();
     let cpus = cpus::online()?.len();
     let end_ns = start_ns + scenario.length_ns;
@@ -93,13 +93,13 @@ fn run_program(program: &str) -> Result<Record> {
 fn start_sets(scenario: &Scenario, file: &Path, start_ns: u64) -> Result<Vec<Process>> {
     let all = scenario.machine.all_cpus();
     let mut processes = Vec::new();
-    for (number, set) in scenario.vms.iter().enumerate() {
-        let task = &set.vcpus[0];
+    for (number, set) in scenario.workloads.iter().enumerate() {
+        let affinity = set.affinity(0);
         let mut work = work::perform(file, number, start_ns).nice(nice(set)?);
-        if *task.hard_affinity != *all {
-            work = work.on(&parse_cpulist(&scenario.machine.os_list(&task.hard_affinity))?);
+        if *affinity.hard != *all {
+            work = work.on(&parse_cpulist(&scenario.machine.os_list(&affinity.hard))?);
         }
-        if let Some(soft) = &task.soft_affinity {
+        if let Some(soft) = &affinity.soft {
             work = work.preferring(&["--cpus", &scenario.machine.os_list(soft)]);
         }
         processes.push(work.start()?);
@@ -108,8 +108,8 @@ fn start_sets(scenario: &Scenario, file: &Path, start_ns: u64) -> Result<Vec<Pro
 }
 
 /// The nice value whose weight is nearest to that of the set: each step is a quarter more.
-fn nice(set: &Vm) -> Result<i32> {
-    let ratio = f64::from(Vm::DEFAULT_WEIGHT) / f64::from(set.weight);
+fn nice(set: &Workload) -> Result<i32> {
+    let ratio = f64::from(Workload::DEFAULT_WEIGHT) / f64::from(set.weight);
     let nice = (ratio.ln() / 1.25_f64.ln()).round() as i32;
     ensure!((-20..20).contains(&nice), "{} has no nice value for the weight {}", set.name, set.weight);
     Ok(nice)
@@ -160,7 +160,7 @@ mod tests {
                 let expected: Vec<u32> = leg.machine.cpus_of(node).collect();
                 assert_eq!(parse_cpulist(&cpus).unwrap(), expected, "{program}: node {node}");
             }
-            for (number, set) in scenario.vms.iter().enumerate() {
+            for (number, set) in scenario.workloads.iter().enumerate() {
                 perform::Set::read(&file, number).unwrap();
                 nice(set).unwrap();
             }
@@ -171,6 +171,6 @@ mod tests {
     fn weights_are_those_of_nice_values() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("agreement/burners.toml");
         let scenario = perform::read_scenario(&file).unwrap();
-        assert_eq!(scenario.vms.iter().map(|set| nice(set).unwrap()).collect::<Vec<_>>(), [0, 5]);
+        assert_eq!(scenario.workloads.iter().map(|set| nice(set).unwrap()).collect::<Vec<_>>(), [0, 5]);
     }
 }

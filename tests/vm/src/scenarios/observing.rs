@@ -4,7 +4,7 @@ use super::metrics::{LISTEN, page, start_loopback, value};
 use super::succeeds;
 use super::vms::QUICK;
 use crate::guest::process::Process;
-use crate::guest::tandem::{self, Tandem, command};
+use crate::guest::tandem::{self, Tandem, service};
 use crate::guest::vm::{Vm, homes};
 use crate::guest::{Guest, sched_ext, wait};
 use anyhow::{Result, ensure};
@@ -20,7 +20,7 @@ const SETTINGS_FILE: &str = "/tmp/observe.toml";
 pub fn before_loading(guest: &Guest) -> Result<()> {
     start_loopback()?;
     fs::write(SETTINGS_FILE, format!("{QUICK}{LISTEN}"))?;
-    let mut run = command("run");
+    let mut run = service();
     let mut observer = Process::start(run.args(["--observe", "--interval", "1", "--config", SETTINGS_FILE]))?;
     let vm = Vm::start("shown", 2)?;
     let planned = vm.wait_for_home()?.home;

@@ -1,7 +1,7 @@
 //! `tandem run` as the service that the package's unit describes.
 
 use super::hackbench;
-use crate::guest::tandem::{self, Tandem, command};
+use crate::guest::tandem::{self, Tandem, service};
 use crate::guest::{Guest, capped, wait};
 use anyhow::{Context, Result, ensure};
 use std::cell::RefCell;
@@ -23,7 +23,7 @@ const LOADING_US: &str = "300000000";
 /// ends.
 pub fn notifies_manager(_: &Guest) -> Result<()> {
     let manager = Manager::listen()?;
-    let mut run = command("run");
+    let mut run = service();
     let tandem = Tandem::start(run.env("NOTIFY_SOCKET", SOCKET).env("WATCHDOG_USEC", WATCHDOG_US))?;
     manager.hears("READY=1")?;
     manager.hears("WATCHDOG=1")?;

@@ -117,8 +117,8 @@ fn who_has_no_limit_is_judged_for_its_waits_beside_those_who_have() {
     "#;
     let source = ScenarioSource::parse(Path::new("limits.toml"), text).unwrap();
     let scenario = source.build(&Default::default(), &Default::default()).unwrap();
-    let free = (0..scenario.vms.len()).filter(|&vm| !is_limited(&scenario, vm));
-    let free: Vec<_> = free.map(|vm| scenario.vms[vm].group.as_str()).collect();
+    let free = (0..scenario.workloads.len()).filter(|&vm| !is_limited(&scenario, vm));
+    let free: Vec<_> = free.map(|vm| scenario.workloads[vm].group.as_str()).collect();
     assert_eq!(free, ["free"]);
 
     let facts = facts();

@@ -81,7 +81,7 @@ macro_rules! compiled_table {
                 if let Some(timeout) = &self.watchdog_timeout
                     && !(1..=SchedExtSettings::WATCHDOG_TIMEOUT_NS).contains(&timeout.ns)
                 {
-                    let message = "the watchdog's time is out of range; allowed are times up to \"30s\"";
+                    let message = "the watchdog's time is out of range; allowed are times above 0, up to \"30s\"";
                     return Err(source.error(timeout.span(), message));
                 }
                 for (pct, key) in [

@@ -7,7 +7,7 @@ use tandem_sim::cost::CostModels;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::LinuxSettings;
 use tandem_sim::program::Program;
-use tandem_sim::scenario::{Guest, PolicySettings, Scenario, Vcpu, Vm};
+use tandem_sim::scenario::{Affinity, Guest, HostTask, PolicySettings, Scenario, Workload, WorkloadKind};
 use tandem_sim::trace::{Event, EventKind, Observer};
 
 use EventKind::{Block, Continue, Exit, Preempt, Start, Wake};
@@ -29,25 +29,28 @@ pub fn scenario_with(pcpus: u32, vms: &[(&str, u32, bool)]) -> Scenario {
     let machine = |cpus| Arc::new(MachineBuilder::symmetric(1, cpus, 1).build().unwrap());
     let host = machine(pcpus);
     let vms = vms.iter().map(|&(name, vcpus, has_guest)| {
-        let vcpu = || Vcpu {
-            program: Arc::new(Program::default()),
-            hard_affinity: Arc::new(host.all_cpus().clone()),
-            soft_affinity: None,
-            nice: 0,
-        };
-        let guest = has_guest.then(|| Guest {
+        let anywhere = Affinity::hard(host.all_cpus().clone());
+        let guest = || Guest {
             policy: PolicySettings::Linux(LinuxSettings::default()),
             topology: machine(vcpus),
             context_switch: None,
             interrupt: None,
             programs: Vec::new(),
             processes: Vec::new(),
+            locks: 0,
             family_channels: 0,
-        });
-        Vm { guest, ..Vm::new(name, (0..vcpus).map(|_| vcpu()).collect(), vec![1.0]) }
+        };
+        let kind = match has_guest {
+            true => WorkloadKind::guest(vec![anywhere; vcpus as usize], guest()),
+            false => {
+                let vcpu = HostTask::new(Arc::new(Program::default()), anywhere);
+                WorkloadKind::vm(vec![vcpu; vcpus as usize])
+            }
+        };
+        Workload::new(name, kind, vec![1.0])
     });
     Scenario {
-        vms: vms.collect(),
+        workloads: vms.collect(),
         machine: Arc::clone(&host),
         costs: CostModels::off(),
         policy: PolicySettings::Credit(CreditSettings::default()),

@@ -86,7 +86,7 @@ impl NumaBalancing {
         };
         (is_on && nodes > 1).then(|| {
             Box::new(Self {
-                groups: scenario.vms.iter().map(|vm| Group::new(nodes, vm.vcpus.len())).collect(),
+                groups: scenario.workloads.iter().map(|it| Group::new(nodes, it.task_count())).collect(),
                 tasks: vec![Balanced::new(nodes); tasks],
                 hint_faults: 0.0,
                 hint_faults_local: 0.0,

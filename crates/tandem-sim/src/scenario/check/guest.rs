@@ -2,10 +2,9 @@
 
 use super::check_linux;
 use super::program::{Limits, check_program};
-use crate::scenario::{Guest, PolicySettings, Process, TIME_MAX_NS, Vm};
+use crate::scenario::{Guest, PolicySettings, Process, TIME_MAX_NS};
 
-pub(super) fn check(guest: &Guest, vm: &Vm) -> Result<(), String> {
-    let vcpus = vm.vcpus.len();
+pub(super) fn check(guest: &Guest, vcpus: usize, limits: &Limits) -> Result<(), String> {
     let reported = guest.topology.cpu_count();
     if reported != vcpus {
         return Err(format!("its guest is told of {reported} CPUs, but it has {vcpus} vCPUs"));
@@ -15,9 +14,6 @@ pub(super) fn check(guest: &Guest, vm: &Vm) -> Result<(), String> {
         PolicySettings::SchedExt(_) => {}
         PolicySettings::Credit(_) => return Err("credit is no policy for a guest; Linux is".into()),
     }
-    if vm.vcpus.iter().any(|vcpu| !vcpu.program.ops.is_empty()) {
-        return Err("its vCPUs have programs beside those of its guest".into());
-    }
     let switch =
         guest.context_switch.map_or([0; 3], |cost| [cost.decision_ns, cost.switch_ns, cost.peer_scan_ns]);
     let interrupt_ns = guest.interrupt.map_or(0, |cost| cost.handling_ns);
@@ -25,9 +21,8 @@ pub(super) fn check(guest: &Guest, vm: &Vm) -> Result<(), String> {
         return Err("scheduling or an interrupt costs its guest more than a day".into());
     }
     guest.processes.iter().try_for_each(|process| check_process(process, guest))?;
-    let limits = Limits::of_guest(guest, vm);
     guest.programs.iter().try_for_each(|program| {
-        check_program(&program.program, &limits)
+        check_program(&program.program, limits)
             .map_err(|problem| format!("program '{}' of its guest: {problem}", program.name))
     })
 }

@@ -2,9 +2,9 @@
 
 use super::check_amount;
 use crate::program::{CHANNEL_LINES_MAX, LOOP_DEPTH_MAX, MemoryProfile, Op, Program, SharedData};
-use crate::scenario::{Guest, Vm};
+use crate::scenario::Workload;
 
-/// What the programs of a VM can refer to.
+/// What the programs of a workload can refer to.
 pub(super) struct Limits {
     channels: usize,
     counters: usize,
@@ -14,17 +14,15 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// For the programs of vCPUs.
-    pub fn without_guest(vm: &Vm) -> Self {
-        Self { channels: vm.channels, counters: vm.counters.len(), locks: vm.locks, programs: None }
-    }
-
-    /// For the programs of the VM's guest.
-    pub fn of_guest(guest: &Guest, vm: &Vm) -> Self {
+    /// For the programs of its tasks, or of its guest.
+    pub fn new(workload: &Workload) -> Self {
+        let guest = workload.guest();
+        let family_channels = guest.map_or(0, |guest| guest.family_channels);
         Self {
-            channels: vm.channels.saturating_add(guest.family_channels),
-            programs: Some(guest.programs.len()),
-            ..Self::without_guest(vm)
+            channels: workload.channels.saturating_add(family_channels),
+            counters: workload.counters.len(),
+            locks: guest.map_or(0, |guest| guest.locks),
+            programs: guest.map(|guest| guest.programs.len()),
         }
     }
 }

@@ -22,7 +22,7 @@ use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 use tandem_sim::cost::{ContextSwitch, Idle, Interrupt, Ipi};
 use tandem_sim::program::{Amount, Op, Program};
-use tandem_sim::scenario::{PolicySettings, Scenario, Vcpu, Vm, VmKind};
+use tandem_sim::scenario::{Affinity, HostTask, PolicySettings, Scenario, Workload, WorkloadKind};
 
 /// By how much a sleep is longer than asked for: `timer_slack_ns` of a task, unless it is changed.
 const TIMER_SLACK_NS: u64 = 50_000;
@@ -57,7 +57,7 @@ pub struct Emulator {
 impl Emulator {
     /// From the records of a ping-pong, in which each switch is a path, and those of all programs.
     pub fn measured(leg: &Leg, ping_pong: &Scenario, ping_pongs: &[&Record], all: &[&Record]) -> Self {
-        let tasks = || ping_pong.vms.iter().flat_map(|set| &set.vcpus);
+        let tasks = || ping_pong.workloads.iter().flat_map(|set| set.programs());
         let computing_ns = tasks().map(|task| computing_ns(&task.program.ops)).sum::<u64>() as f64;
         let paths = ping_pongs.iter().map(|record| {
             let ran_ns: u64 = record.tasks.iter().map(|task| task.total_ns()).sum();
@@ -85,7 +85,7 @@ impl Emulator {
         let busy_share = busy_cpus / scenario.machine.cpu_count() as f64;
         let delay_max_ns = (self.interrupt_delay_max_ns as f64 * busy_share) as u64;
         for (task, Task { start_ns, .. }) in
-            scenario.vms.iter_mut().flat_map(|set| &mut set.vcpus).zip(&record.tasks)
+            scenario.workloads.iter_mut().flat_map(|set| set.programs_mut()).zip(&record.tasks)
         {
             let program = Arc::make_mut(&mut task.program);
             program.ops = with_calls(&program.ops, path_ns, delay_max_ns);
@@ -110,30 +110,31 @@ impl Emulator {
             of_nice.entry(other.nice.clamp(-20, 19)).or_default().push(other);
         }
         let sets = of_nice.into_iter().map(|(nice, tasks)| others(scenario, nice, &tasks));
-        let sets: Vec<Vm> = sets.collect();
-        scenario.vms.extend(sets);
+        let sets: Vec<Workload> = sets.collect();
+        scenario.workloads.extend(sets);
     }
 }
 
 /// Tasks that wake up and run when the others of a nice value did.
-fn others(scenario: &Scenario, nice: i32, others: &[&Other]) -> Vm {
-    let all = Arc::new(scenario.machine.all_cpus().clone());
+fn others(scenario: &Scenario, nice: i32, others: &[&Other]) -> Workload {
+    let all = Affinity::hard(scenario.machine.all_cpus().clone());
     let task = |other: &&Other| {
         let run = |burst: &Burst| {
             let work = Amount::Fixed(burst.run_ns);
             [Op::SleepUntil(burst.at_ns), Op::Compute { work, profile: None }]
         };
         let program = Program { ops: other.bursts.iter().flat_map(run).collect(), ..Program::default() };
-        let hard_affinity = match bound_to(&other.name) {
-            Some(cpu) => Arc::new(CpuMask::from_cpus(all.count(), [cpu])),
+        let affinity = match bound_to(&other.name) {
+            Some(cpu) => Affinity::hard(CpuMask::from_cpus(all.hard.count(), [cpu])),
             None => all.clone(),
         };
-        Vcpu { program: Arc::new(program), hard_affinity, soft_affinity: None, nice: 0 }
+        HostTask::new(Arc::new(program), affinity)
     };
-    let shares = scenario.vms[0].memory_shares.clone();
-    let weight = (f64::from(Vm::DEFAULT_WEIGHT) / NICE_STEP.powi(nice)).round().max(1.0) as u32;
+    let shares = scenario.workloads[0].memory_shares.clone();
+    let weight = (f64::from(Workload::DEFAULT_WEIGHT) / NICE_STEP.powi(nice)).round().max(1.0) as u32;
     let name = format!("others-{nice}");
-    Vm { kind: VmKind::Processes, weight, ..Vm::new(&name, others.iter().map(task).collect(), shares) }
+    let tasks = WorkloadKind::Processes(others.iter().map(task).collect());
+    Workload { weight, ..Workload::new(&name, tasks, shares) }
 }
 
 /// The CPU of a kernel thread that has one, from its name: `kworker/3:1`, `ksoftirqd/3`, but not

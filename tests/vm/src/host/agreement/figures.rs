@@ -21,10 +21,10 @@ pub enum Figure {
 /// it prefers.
 pub fn of(scenario: &Scenario) -> Vec<Figure> {
     let mut figures = vec![Figure::Switches, Figure::Migrations];
-    if scenario.vms.len() > 1 {
-        figures.extend(scenario.vms.iter().skip(1).map(|set| Figure::Share(set.name.clone())));
+    if scenario.workloads.len() > 1 {
+        figures.extend(scenario.workloads.iter().skip(1).map(|set| Figure::Share(set.name.clone())));
     }
-    let prefer = scenario.vms.iter().filter(|set| set.vcpus[0].soft_affinity.is_some());
+    let prefer = scenario.workloads.iter().filter(|set| set.affinity(0).soft.is_some());
     figures.extend(prefer.map(|set| Figure::Node0(set.name.clone())));
     figures
 }

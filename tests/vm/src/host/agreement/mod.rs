@@ -208,7 +208,7 @@ mod tests {
         let run = |(program, busy_cpus): (&str, f64), seed| {
             let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("agreement/{program}.toml"));
             let scenario = simulated::scenario(&file).unwrap();
-            let tasks: usize = scenario.vms.iter().map(|set| set.vcpus.len()).sum();
+            let tasks: usize = scenario.workloads.iter().map(|set| set.task_count()).sum();
             let started = (0..tasks).map(|number| Task {
                 start_ns: (number as u64 + 1) * 500_000,
                 run_ns: vec![if number == 0 { (1e9 * busy_cpus) as u64 } else { 0 }],

@@ -75,9 +75,9 @@ impl Watch {
     fn new(scenario: &Scenario, started: &[Task]) -> Self {
         let cpus = scenario.machine.cpu_count();
         let names = scenario
-            .vms
+            .workloads
             .iter()
-            .flat_map(|set| (0..set.vcpus.len()).map(|number| task_name(&set.name, number)));
+            .flat_map(|set| (0..set.task_count()).map(|number| task_name(&set.name, number)));
         let tasks = names.zip(started).map(|(name, Task { start_ns, .. })| Watched {
             task: Task { name, start_ns: *start_ns, run_ns: vec![0; cpus], ..Task::default() },
             ..Watched::default()

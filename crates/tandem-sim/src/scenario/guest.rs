@@ -1,0 +1,58 @@
+//! Guest kernels: what they are told of their CPUs, and what runs on them.
+
+use super::PolicySettings;
+use crate::cost::{ContextSwitch, Interrupt};
+use crate::program::Program;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use tandem_machine::Machine;
+use tandem_machine::cpumask::CpuMask;
+
+/// A guest kernel, which schedules tasks on the vCPUs of its VM.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    /// Its policy and settings.
+    pub policy: PolicySettings,
+    /// What the guest believes its CPUs are: as many as the VM has vCPUs. The truth is where the host puts them.
+    pub topology: Arc<Machine>,
+    /// What its scheduling decisions and switches cost; `None`: nothing. Exits to the host come on top.
+    pub context_switch: Option<ContextSwitch>,
+    /// What interrupts cost it, ticks too; `None`: nothing. Exits to the host come on top.
+    pub interrupt: Option<Interrupt>,
+    /// The programs that its tasks run.
+    pub programs: Vec<GuestProgram>,
+    /// What runs from the start.
+    pub processes: Vec<Process>,
+    /// Spin locks that its programs use.
+    pub locks: usize,
+    /// Channels that each process of the start has for itself and its descendants. Their numbers follow those of the
+    /// VM's channels, which all share.
+    pub family_channels: usize,
+}
+
+/// A program of a guest.
+#[derive(Clone, Debug)]
+pub struct GuestProgram {
+    /// The name by which its tasks are known.
+    pub name: String,
+    /// What it does.
+    pub program: Arc<Program>,
+}
+
+/// Processes that run from the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Index in [`Guest::programs`].
+    pub program: usize,
+    /// How many of them.
+    pub copies: u32,
+    /// Nice value, -20 (most urgent) to 19; their descendants inherit it.
+    pub nice: i8,
+    /// vCPUs on which they may run; all if `None`. Their descendants inherit it.
+    pub affinity: Option<Arc<CpuMask>>,
+}
+
+impl Process {
+    /// Nice values that Linux allows.
+    pub const NICE: RangeInclusive<i8> = -20..=19;
+}
