@@ -51,9 +51,14 @@ fn without_rust(message: &str) -> String {
     let before = before
         .replace("invalid type: sequence", "invalid type: array")
         .replace("invalid type: map", "invalid type: table");
-    let is_type = |kind| expected.strip_prefix(kind).is_some_and(|name| name.starts_with(char::is_uppercase));
+    let names_struct =
+        expected.strip_prefix("struct ").is_some_and(|name| name.starts_with(char::is_uppercase));
+    let before = match names_struct && before.starts_with("invalid length") {
+        true => "invalid type: array, ".into(),
+        false => before,
+    };
     let expected = match expected {
-        _ if is_type("struct ") => "a table",
+        _ if names_struct => "a table",
         "a sequence" => "an array",
         "a map" => "a table",
         other => other,
@@ -123,7 +128,7 @@ mod tests {
         type Outer = std::collections::BTreeMap<String, Inner>;
         for (text, says) in [
             ("x = 3", "f:1: invalid type: integer `3`, expected a table"),
-            ("x = [1]", "f:1: invalid length 1, expected a table"),
+            ("x = [1]", "f:1: invalid type: array, expected a table"),
             ("x = { a = 1, b = {} }", "f:1: invalid type: table, expected an array"),
             ("x = { a = [], b = [] }", "f:1: invalid type: array, expected u8"),
             ("x = { c = 1 }", "f:1: missing field `a`"),

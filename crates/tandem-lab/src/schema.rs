@@ -71,7 +71,10 @@ fn allow_parameters(schema: &mut Map<String, Value>) {
 
 /// Whether a schema is that of a number, a quantity or a word, or one of several words.
 fn is_value(schema: &Value) -> bool {
-    let is_number = schema.get("type").is_some_and(|kind| kind == "integer" || kind == "number");
+    let is_number = match schema.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "integer" || kind == "number"),
+        kind => kind.is_some_and(|kind| kind == "integer" || kind == "number"),
+    };
     let words = schema.get("oneOf").and_then(Value::as_array);
     is_number
         || ["enum", "const", "pattern"].iter().any(|key| schema.get(key).is_some())

@@ -107,7 +107,7 @@ fn policy(args: &Args) -> Result<PolicyTable, BadInput> {
             Level::Guest(guest) => ("guest", policy.guest.replace(guest).is_some()),
         };
         if is_second {
-            return Err(BadInput::new(format!("`--policy {level}=` stands there twice; keep one")));
+            return Err(BadInput::new(format!("`--policy {level}=` is given twice; keep one")));
         }
     }
     Ok(policy)

@@ -397,6 +397,23 @@ fn a_policy_in_the_former_spelling_is_shown_in_the_present_one() {
 }
 
 #[test]
+fn schedulers_that_the_command_line_names_have_an_effect() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let text = "length = \"1ms\"\nmachine = \"xeon-e5620-2s\"\n[programs.p]\nops = [{ compute = \"1ms\" }]\n[[vm]]\n\
+        group = \"g\"\nvcpus = 1\nmemory = \"1GiB\"\nprograms = [\"p\"]\n";
+    fs::write(dir.path().join("s.toml"), text).expect("write a scenario");
+    for (policies, says) in [
+        (["host=linux", "host=linux"], "`--policy host=` is given twice; keep one"),
+        (["guest=linux", "guest=tandem"], "`--policy guest=` is given twice; keep one"),
+        (["host=linux", "guest=linux"], "no VM of the scenario has a guest kernel; remove it"),
+    ] {
+        let [first, second] = policies;
+        let message = rejection(&["sim", "s.toml", "--policy", first, "--policy", second], dir.path());
+        assert!(message.contains(says), "{message}");
+    }
+}
+
+#[test]
 fn only_regular_files_and_pipes_of_the_shell_are_read() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let pipe = dir.path().join("pipe");
