@@ -1,8 +1,7 @@
-//! Processors, which execute, and the CPUs of kernels, which are scheduled on: what runs there, what comes next, and
-//! where the time goes.
+//! Processors, which execute, and the CPUs of kernels, which are scheduled on: what runs there, what comes
+//! next, and where the time goes.
 
 use super::kernels::{CpuRef, TaskRef};
-use super::pause_loop::Search;
 use super::presence::Presence;
 use super::task::TimerTarget;
 use crate::engine::event_queue::NEVER;
@@ -10,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// How fast work gets done: time per unit of work.
+/// How fast work progresses: time per unit of work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Speed {
     /// While the footprint comes back into the caches.
@@ -44,19 +43,20 @@ impl Speed {
     }
 }
 
-/// A hardware thread, which does the work of whatever all kernels have put on it.
+/// A hardware thread, which does the work of what the kernels have put on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Processor {
-    /// The task whose program it executes: the one that the host runs or, if that is a vCPU of a guest kernel, the one
-    /// that the guest runs there.
+    /// The task whose program it executes: the one that the host runs or, if that is a vCPU of a guest
+    /// kernel, the one that the guest runs there.
     pub executes: Option<TaskRef>,
     /// The guest kernel's CPU that it is at the moment.
     pub guest: Option<CpuRef>,
     pub speed: Speed,
-    /// Its time is accounted for up to here. Lies in the future while a kernel's own code runs; until then it takes
-    /// no event.
+    /// Its time is accounted for up to here. Lies in the future while a kernel's own code runs; until then it
+    /// takes no event.
     pub settled_ns: u64,
-    /// The part of the time since it was settled last that a guest kernel's code takes, and which guest's CPU that is.
+    /// The part of the time since it was settled last that a guest kernel's code takes, and which guest's CPU
+    /// that is.
     pub ahead_by_guest: Option<(CpuRef, u64)>,
     /// When the burst of its program ends, or when its spinning has lasted for a whole window.
     pub burst_end_ns: u64,
@@ -79,15 +79,6 @@ impl Processor {
             searches: false,
         }
     }
-}
-
-/// What the host's code on a processor is in the middle of; most are in the middle of nothing.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Midway {
-    /// Kicks of other pCPUs that it sends once it has the locks that it waits for.
-    pub late_kicks: Vec<CpuId>,
-    /// The search for a vCPU to yield to.
-    pub search: Option<Search>,
 }
 
 /// Where the time of a CPU went, and how often it switched.
@@ -119,7 +110,7 @@ pub(crate) struct Spinning {
     pub window_cycles: Option<u32>,
     /// It has left its guest because it spins, and has not been back since.
     pub in_search: bool,
-    /// It was passed over at the last look although it waits, and will not be at the next.
+    /// The last search passed it over although it waits, and the next will not.
     pub is_eligible: bool,
 }
 
@@ -147,7 +138,7 @@ pub(crate) struct Cpu {
     pub spinning: Spinning,
     /// Whether its scheduler has it, for a CPU of the host.
     pub presence: Presence,
-    /// It has not, and has been told.
+    /// Its scheduler does not have it, and knows that.
     pub is_away: bool,
 }
 
@@ -177,14 +168,6 @@ impl Cpu {
             spinning: Spinning::default(),
             presence: Presence::Present,
             is_away: false,
-        }
-    }
-
-    /// When its scheduler has it back.
-    pub fn returns_ns(&self) -> u64 {
-        match self.presence {
-            Presence::Taken { until_ns } => until_ns,
-            Presence::Present | Presence::Offline => NEVER,
         }
     }
 

@@ -7,7 +7,6 @@ use super::tasks::Tasks;
 use super::usage::Usage;
 use crate::cost::{ContextSwitch, Interrupt};
 use crate::engine::event_queue::NEVER;
-use crate::metrics::TaskMetrics;
 use crate::policy::sched_ext::Ending;
 use crate::policy::{AnyPolicy, Context, Policy, TaskFacts};
 use std::ops::{Index, IndexMut};
@@ -193,8 +192,8 @@ impl Kernel {
         });
     }
 
-    /// Accounts for the time that was stolen from a CPU, which is a vCPU, up to now, and from the task on it,
-    /// and lets the policy know.
+    /// Accounts for the time that was stolen from a CPU, which is a vCPU, up to now: with the CPU, with the
+    /// task on it, and for the policy to read.
     #[inline]
     pub fn settle_stolen(&mut self, cpu: CpuId, now_ns: u64) {
         let state = &mut self.cpus[cpu.index()];
@@ -217,8 +216,7 @@ impl Kernel {
             cpu.used = CpuUse::default();
         }
         for task in self.tasks.all_mut() {
-            task.metrics = TaskMetrics::default();
-            task.measured_since_ns = now_ns;
+            task.start_measuring(now_ns);
         }
         self.policy.reset_counters();
     }
@@ -279,7 +277,7 @@ impl Kernel {
         }
     }
 
-    /// What other CPUs' queues that were looked into cost the CPU that did, ns.
+    /// What the scans of other CPUs' queues cost the CPU that made them, ns.
     #[inline]
     pub fn take_scan_cost_ns(&mut self) -> u64 {
         let peers = self.outbox.take_peers_scanned();
@@ -289,13 +287,10 @@ impl Kernel {
     /// Whether the CPU's task holds or wants a spin lock.
     #[inline]
     fn is_in_spin_lock(&self, cpu: CpuId) -> bool {
-        self[cpu].current.is_some_and(|task| {
-            let task = &self[task];
-            task.spins || task.locks_held > 0
-        })
+        self[cpu].current.is_some_and(|task| self[task].spin.forbids_preemption())
     }
 
-    /// A decision is due on the CPU; whether it has to wait for a spin lock.
+    /// A decision is due on the CPU; whether it has to wait until its task is out of its spin lock.
     #[inline]
     pub fn defers_preemption(&mut self, cpu: CpuId) -> bool {
         let defers = self.is_in_spin_lock(cpu);

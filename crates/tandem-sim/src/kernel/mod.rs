@@ -1,27 +1,32 @@
 //! Kernels on top of each other: the host's on the machine, those of guests on its vCPUs.
 //!
-//! A [`Kernel`] is one level: CPUs, tasks, and a policy that decides, and that leaves what it asks for in an outbox. The
-//! [`System`] carries out what policies decide, at both levels with the same code. It has one method for each thing that
-//! can happen to a kernel, and these call each other across the levels: a guest's kick wakes a vCPU, which is a wake-up
-//! in the host, which kicks a pCPU. In the host's kernel CPUs are pCPUs and tasks are vCPUs; in a guest's, CPUs are
-//! vCPUs and tasks run programs. A vCPU without a guest kernel runs a program itself.
+//! A [`Kernel`] is one level: CPUs, tasks, and a policy that decides, and that leaves what it asks for in an
+//! outbox. The [`System`] carries out what policies decide, at both levels with the same code. It has one
+//! method for each thing that can happen to a kernel, and these call each other across the levels: a guest's
+//! kick wakes a vCPU, which is a wake-up in the host, which kicks a pCPU. In the host's kernel CPUs are pCPUs
+//! and tasks are vCPUs; in a guest's, CPUs are vCPUs and tasks run programs. A vCPU without a guest kernel
+//! runs a program itself.
 //!
-//! [`Processors`], one for each pCPU, do the work: they borrow the kernels whose accounts they keep, and make everything
-//! cost what the models say. Each has one clock, on which both levels' kernel code and the program on top take turns;
-//! how fast the program goes depends on the caches, the memory and the sibling threads of that processor. What tasks do when a burst of work ends is the engine's business.
+//! [`Processors`], one for each pCPU, do the work: they borrow the kernels whose accounts they keep, and make
+//! everything cost what the models say. Each has one clock, on which both levels' kernel code and the program
+//! on top take turns; how fast the program goes depends on the caches, the memory and the sibling threads of
+//! that processor. What tasks do when a burst of work ends is the engine's business.
 //!
-//! While a processor runs kernel code it takes no events: interrupts that come then are handled after it, as with
-//! interrupts disabled. The host does not preempt a guest's kernel code halfway.
+//! While a processor runs kernel code it takes no events: interrupts that come then are handled after it, as
+//! with interrupts disabled. The host does not preempt a guest's kernel code halfway.
 
 mod caches;
 mod cpu;
+mod decision_cost;
+mod hardware;
 mod kernels;
+mod kicks;
 mod level;
 mod memory_state;
 mod numa_balancing;
 mod outbox;
 mod pause_loop;
-mod presence;
+pub(crate) mod presence;
 mod processors;
 mod progress;
 mod run_queue_locks;
@@ -33,21 +38,21 @@ mod usage;
 mod vcpu;
 
 pub(crate) use cpu::Due;
+pub(crate) use hardware::Hardware;
 pub(crate) use kernels::{CpuRef, Kernels, TaskRef};
 pub(crate) use level::{Kernel, KernelParts};
 pub(crate) use memory_state::{MemoryState, VmMemory};
 pub(crate) use numa_balancing::NumaBalancing;
-pub(crate) use processors::{ProcessorParts, Processors};
+pub(crate) use processors::Processors;
+pub(crate) use schedule::Leaving;
 pub(crate) use shared_state::SharedState;
 pub(crate) use task::{Task, TaskKind, TaskState, TimerTarget};
 pub(crate) use usage::record;
 
-use crate::metrics::PauseLoopMetrics;
 use crate::trace::{Event, EventKind, Observer, TraceHash};
-use cpu::Midway;
+use kicks::Kicks;
+use pause_loop::PauseLoops;
 use std::cmp::Reverse;
-use std::sync::Arc;
-use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 
@@ -56,15 +61,12 @@ pub(crate) const HOST: usize = 0;
 
 /// A machine with all kernels on it. See the [module](self).
 pub(crate) struct System<O> {
-    pub machine: Arc<Machine>,
     pub kernels: Kernels,
     pub processors: Processors,
-    /// What came of vCPUs that spin.
-    pub pause_loop_use: PauseLoopMetrics,
+    pub pause_loops: PauseLoops,
     /// CPUs of the host that are online.
     pub online: CpuMask,
-    /// By processor.
-    midway: Vec<Midway>,
+    kicks: Kicks,
     /// What the host's NUMA balancing has found out, if that is on.
     pub numa: Option<Box<NumaBalancing>>,
     pub observer: O,
@@ -86,14 +88,12 @@ pub(crate) struct SystemParts<O> {
 impl<O: Observer> System<O> {
     pub fn new(parts: SystemParts<O>) -> Self {
         let SystemParts { kernels, processors, numa, observer } = parts;
-        let machine = Arc::clone(processors.machine());
         Self {
-            online: machine.all_cpus().clone(),
-            midway: vec![Midway::default(); processors.len()],
-            machine,
+            online: processors.hardware.machine().all_cpus().clone(),
+            kicks: Kicks::new(processors.len()),
+            pause_loops: PauseLoops::new(processors.len()),
             kernels,
             processors,
-            pause_loop_use: PauseLoopMetrics::default(),
             numa,
             observer,
             trace_hash: TraceHash::default(),
@@ -110,10 +110,10 @@ impl<O: Observer> System<O> {
             return None;
         }
         if processor.searches {
-            return Some(self.due_in_search(pcpu, now_ns));
+            return Some(self.pause_loops.due(&self.kernels, pcpu, now_ns));
         }
         if processor.burst_end_ns <= now_ns {
-            let spins = processor.executes.is_some_and(|task| self.kernels[task].spins);
+            let spins = processor.executes.is_some_and(|task| self.kernels[task].spin.is_spinning());
             return Some(if spins { ProcessorDue::PauseLoop } else { ProcessorDue::BurstEnd });
         }
         let host = CpuRef::host(pcpu);
@@ -138,6 +138,11 @@ impl<O: Observer> System<O> {
         self.observer.observe(event);
     }
 
+    /// The first CPU of the host that is online.
+    pub fn first_online(&self) -> CpuId {
+        self.online.iter().next().unwrap_or(CpuId(0))
+    }
+
     /// Starts a timer on the CPU.
     pub fn arm(&mut self, mut on: CpuRef, at_ns: u64, target: TimerTarget) {
         let is_offline = on.is_host() && !self.online.contains(on.cpu);
@@ -159,17 +164,14 @@ impl<O: Observer> System<O> {
     pub fn settle_all(&mut self, now_ns: u64) {
         for pcpu in (0..self.processors.len()).map(CpuId::from) {
             self.processors.settle(&mut self.kernels, pcpu, now_ns);
-            self.account_search(pcpu, now_ns);
+            self.pause_loops.account(&mut self.kernels, pcpu, now_ns);
         }
         for kernel in self.kernels.positions() {
             for cpu in (0..self.kernels[kernel].cpus().len()).map(CpuId::from) {
                 self.kernels[kernel].settle_stolen(cpu, now_ns);
             }
             for task in self.kernels[kernel].tasks_mut().all_mut() {
-                if matches!(task.state, TaskState::New | TaskState::Blocked | TaskState::Exited) {
-                    task.metrics.sleep_ns += now_ns.saturating_sub(task.blocked_since_ns);
-                    task.blocked_since_ns = task.blocked_since_ns.max(now_ns);
-                }
+                task.settle_sleep(now_ns);
             }
         }
     }

@@ -1,36 +1,26 @@
-//! The processors of a machine, while they execute what kernels have put on them: clocks, and what the
-//! kernels' code costs.
+//! The processors of a machine, which execute what kernels have put on them: their clocks, and the time that
+//! the kernels' code takes.
 
-use super::caches::Caches;
-use super::cpu::Processor;
+use super::cpu::{Processor, Spinning};
+use super::hardware::Hardware;
 use super::run_queue_locks::QueueLocks;
-use super::{CpuRef, Kernels, MemoryState, SharedState, TaskKind, TaskRef};
-use crate::cost::CostModels;
+use super::{CpuRef, Kernels, TaskKind, TaskRef, TaskState};
 use crate::engine::event_queue::{EventQueue, NEVER};
 use crate::policy::linux::SpinLockKind;
 use crate::policy::pause_loop::PauseLoop;
-use crate::program::MemoryProfile;
 use std::ops::{Index, IndexMut};
-use std::sync::Arc;
-use tandem_machine::Machine;
 use tandem_machine::ids::CpuId;
 
-/// The processors, with the caches, the memory and the locks that they share. Indexed by pCPU.
+/// The processors, with the hardware and the locks that they share. Indexed by pCPU.
 pub(crate) struct Processors {
-    pub(super) machine: Arc<Machine>,
-    pub(super) costs: CostModels,
+    pub(super) hardware: Hardware,
     pub(super) list: Vec<Processor>,
-    /// The other threads of each processor's core.
-    pub(super) siblings: Vec<Box<[CpuId]>>,
     /// The locks of the host's run queues.
     pub(super) locks: QueueLocks,
-    pub(super) caches: Caches,
-    pub(super) memory: MemoryState,
-    pub(super) shared: SharedState,
     /// What the host does about vCPUs that spin.
     pub(super) pause_loop: Option<PauseLoop>,
-    /// The next event of each processor; the engine's own sources of events follow them.
-    pub(super) queue: EventQueue,
+    /// The next event of each processor.
+    queue: EventQueue,
 }
 
 impl Index<CpuId> for Processors {
@@ -49,78 +39,38 @@ impl IndexMut<CpuId> for Processors {
     }
 }
 
-/// The parts that processors are made of.
-pub(crate) struct ProcessorParts {
-    pub machine: Arc<Machine>,
-    pub costs: CostModels,
-    pub profiles: Vec<Arc<MemoryProfile>>,
-    pub memory: MemoryState,
-    pub shared: SharedState,
-    pub pause_loop: Option<PauseLoop>,
-    /// How the locks of the host's run queues work.
-    pub lock_kind: SpinLockKind,
-    /// Sources of events besides the processors.
-    pub extra_sources: usize,
-}
-
 impl Processors {
-    /// They execute nothing yet.
-    pub fn new(parts: ProcessorParts) -> Self {
-        let ProcessorParts { machine, costs, profiles, memory, shared, pause_loop, lock_kind, extra_sources } =
-            parts;
-        let count = machine.cpu_count();
-        let siblings = (0..count)
-            .map(CpuId::from)
-            .map(|cpu| machine.siblings(cpu).iter().filter(|&other| other != cpu).collect());
+    /// They execute nothing yet. The kind is that of the locks of the host's run queues.
+    pub fn new(hardware: Hardware, pause_loop: Option<PauseLoop>, lock_kind: SpinLockKind) -> Self {
+        let count = hardware.machine().cpu_count();
         Self {
             list: vec![Processor::new(); count],
-            siblings: siblings.collect(),
-            locks: QueueLocks::new(lock_kind, costs.spin_lock, count),
-            caches: Caches::new(&machine, profiles, costs.cache.is_some()),
-            memory,
-            shared,
+            locks: QueueLocks::new(lock_kind, hardware.costs().spin_lock, count),
             pause_loop,
-            queue: EventQueue::new(count + extra_sources),
-            costs,
-            machine,
+            queue: EventQueue::new(count),
+            hardware,
         }
     }
 
-    pub fn machine(&self) -> &Arc<Machine> {
-        &self.machine
-    }
-
-    pub fn costs(&self) -> &CostModels {
-        &self.costs
+    #[inline]
+    pub fn hardware(&self) -> &Hardware {
+        &self.hardware
     }
 
     #[inline]
-    pub fn memory(&self) -> &MemoryState {
-        &self.memory
+    pub fn hardware_mut(&mut self) -> &mut Hardware {
+        &mut self.hardware
     }
 
-    pub fn memory_mut(&mut self) -> &mut MemoryState {
-        &mut self.memory
-    }
-
-    /// Time and source of the next event: a processor, or after those a source of the engine's own.
+    /// When the next event comes, and on which processor.
     #[inline]
-    pub fn next_event(&self) -> (u64, usize) {
-        self.queue.peek()
-    }
-
-    /// Sets the next event of a source of the engine's own.
-    pub fn set_extra_event(&mut self, source: usize, at_ns: u64) {
-        self.queue.set(self.list.len() + source, at_ns);
+    pub fn next_event(&self) -> (u64, CpuId) {
+        let (at_ns, pcpu) = self.queue.peek();
+        (at_ns, CpuId::from(pcpu))
     }
 
     pub fn len(&self) -> usize {
         self.list.len()
-    }
-
-    #[cfg(test)]
-    pub(super) fn all(&self) -> impl Iterator<Item = &Processor> + Clone {
-        self.list.iter()
     }
 
     /// The CPU of a kernel, and the task on it, whose program the processor executes.
@@ -165,6 +115,30 @@ impl Processors {
         }
     }
 
+    /// The pCPU gets to a vCPU: what ran on that goes on, or the guest decides what to run.
+    pub(super) fn enter_guest(&mut self, kernels: &mut Kernels, pcpu: CpuId, vcpu: CpuRef, now_ns: u64) {
+        kernels[vcpu.kernel].settle_stolen(vcpu.cpu, now_ns);
+        self[pcpu].guest = Some(vcpu);
+        let state = &mut kernels[vcpu];
+        state.deprived_since_ns = NEVER;
+        state.spinning = Spinning::default();
+        state.pcpu = Some(pcpu);
+        match state.current {
+            Some(task) => self.execute(kernels, pcpu, vcpu.kernel, task),
+            None => state.resched_ns = state.resched_ns.min(now_ns),
+        }
+    }
+
+    /// The pCPU leaves the vCPU on it, whose task in the host is now in this state.
+    pub(super) fn leave_guest(&mut self, kernels: &mut Kernels, pcpu: CpuId, state: TaskState, now_ns: u64) {
+        if let Some(vcpu) = self[pcpu].guest.take() {
+            kernels[vcpu].pcpu = None;
+            if state == TaskState::Runnable {
+                kernels[vcpu].deprived_since_ns = now_ns;
+            }
+        }
+    }
+
     /// Charges an exit from the VM on the processor, if what runs there is in one.
     #[inline]
     pub fn charge_exit(&mut self, kernels: &mut Kernels, pcpu: CpuId) {
@@ -172,16 +146,8 @@ impl Processors {
         if host[pcpu].current.is_some_and(|task| host[task].kind != TaskKind::Vcpu) {
             return;
         }
-        let round_trip_ns = self.costs.vm_exit.map_or(0, |cost| cost.round_trip_ns);
+        let round_trip_ns = self.hardware.costs().vm_exit.map_or(0, |cost| cost.round_trip_ns);
         self.charge(kernels, CpuRef::host(pcpu), round_trip_ns);
-    }
-
-    /// How long an idle processor takes to wake up, ns; 0 if it is not idle.
-    #[inline]
-    pub fn idle_exit_ns(&self, kernels: &Kernels, pcpu: CpuId) -> u64 {
-        let cpu = &kernels.host()[pcpu];
-        let is_idle = cpu.current.is_none() && !cpu.is_away;
-        self.costs.idle.filter(|_| is_idle).map_or(0, |cost| cost.exit_ns)
     }
 
     /// Charges an interrupt to the kernel that handles it, and the exit of the guest that it interrupts.
@@ -190,36 +156,10 @@ impl Processors {
         let Some(pcpu) = kernels[on].pcpu else { return };
         self.settle(kernels, pcpu, now_ns);
         let handling_ns = kernels[on.kernel].interrupt_ns();
-        self.charge(kernels, on, self.idle_exit_ns(kernels, pcpu) + handling_ns);
+        self.charge(kernels, on, self.hardware.idle_exit_ns(&kernels.host()[pcpu]) + handling_ns);
         let is_in_guest = !self[pcpu].searches;
         if is_in_guest && kernels.host()[pcpu].current.is_some() {
             self.charge_exit(kernels, pcpu);
         }
-    }
-
-    /// Up to when the processor's time is accounted for.
-    #[inline]
-    pub fn settled_ns(&self, pcpu: CpuId) -> u64 {
-        self[pcpu].settled_ns
-    }
-
-    /// How long the line of a lock travels from one processor to another, ns; nothing with the model of locks
-    /// off.
-    #[inline]
-    pub fn line_transfer_ns(&self, from: CpuId, to: CpuId) -> u64 {
-        self.costs.spin_lock.map_or(0, |_| self.machine.line_transfer_ns(from, to))
-    }
-
-    /// How long a vCPU may spin before it leaves its guest, ns; `None` if that is not noticed.
-    #[inline]
-    pub(super) fn pause_window_ns(&self, kernels: &Kernels, spinner: CpuRef) -> Option<u64> {
-        let settings = self.pause_loop?;
-        let interval_cycles = self.costs.spin_lock.map_or(0, |cost| cost.pause_interval_cycles);
-        if interval_cycles > settings.gap_cycles {
-            return None;
-        }
-        let grown = kernels[spinner].spinning.window_cycles;
-        let cycles = u64::from(grown.unwrap_or(settings.window_cycles));
-        Some((cycles * 1_000).div_ceil(u64::from(self.machine.hardware().clock_mhz.max(1))))
     }
 }
