@@ -1,4 +1,4 @@
-//! Writes down what was found.
+//! Writes the findings of a search: a file a case, and a table.
 
 use super::judge::{Finding, time};
 use super::promises::{PROMISES, Promise};
@@ -29,7 +29,7 @@ pub fn file(found: &Found, options: &Options) -> String {
     )
 }
 
-/// The text, of which a scheduler may have written a part, without line breaks and other control characters.
+/// The text without line breaks and other control characters, as a scheduler may have written a part of it.
 fn one_line(text: &str) -> String {
     readable(&text.split_whitespace().collect::<Vec<_>>().join(" "), &[])
 }

@@ -1,4 +1,4 @@
-//! Reading an experiment, and all that can be checked before it runs.
+//! Reads an experiment, and checks all that can be checked before it runs.
 
 use super::composite::composites_of;
 use super::file::{ExperimentFile, ExperimentMetric, RunTable};
@@ -19,8 +19,7 @@ use tandem_sim::scenario::Scenario;
 impl Experiment {
     /// Reads the experiment in a folder, with its scenarios and its published table.
     ///
-    /// # Errors
-    /// If a file cannot be read or says something that is not allowed; names the line.
+    /// # Errors If a file cannot be read or has a value that is not allowed; the error names the line.
     pub fn read(folder: &Path) -> Result<Self, FileError> {
         let source = SourceFile::read(&folder.join("experiment.toml"))?;
         let parsed = source.parse();
@@ -210,14 +209,14 @@ fn check_metric(
     Ok(())
 }
 
-/// What is run, and what is computed from it.
+/// All cells of an experiment: those of its runs, and those of its composites.
 pub(super) struct Known<'a> {
     cases: &'a [Case],
     composites: &'a [Composite],
 }
 
 impl Known<'_> {
-    /// What is known of each metric of each set of keys; composites first.
+    /// The cells of each metric of each set of keys; composites first.
     pub fn sets(&self) -> impl Iterator<Item = CellSet<'_>> {
         let composites = self.composites.iter().map(|composite| CellSet {
             keys: &composite.keys,
@@ -234,7 +233,8 @@ impl Known<'_> {
         }))
     }
 
-    /// The metrics of the cells with these keys, and the run that they are of; `None` if there are no such cells.
+    /// The metrics of the cells with these keys, and the case that they belong to; `None` if there are no
+    /// such cells.
     fn cells(&self, keys: &CellKeys) -> Option<(Vec<&str>, &Case)> {
         let sets: Vec<CellSet> = self.sets().filter(|set| set.keys == keys).collect();
         Some((sets.iter().map(|set| set.metric).collect(), sets.first()?.case))
@@ -247,7 +247,7 @@ impl Known<'_> {
     }
 }
 
-/// The cells of one metric with one set of keys: one a variant of the run that they are of.
+/// The cells of one metric with one set of keys: one for each variant of their case.
 #[derive(Clone, Copy)]
 pub(super) struct CellSet<'a> {
     pub keys: &'a CellKeys,
@@ -283,7 +283,7 @@ fn check_published(published: &Published, known: &Known, path: &Path) -> Result<
     Ok(())
 }
 
-/// Checks that the targets, and what the report shows, are about something that is run.
+/// Checks that targets, orders and heat maps are about cells that are run.
 fn check_targets(file: &ExperimentFile, known: &Known, source: &SourceFile) -> Result<(), FileError> {
     for target in &file.targets {
         let is_run = known.cells(&target.cell).is_some_and(|(metrics, case)| {

@@ -1,4 +1,4 @@
-//! Checks of what looks at the cells of one metric along one key: orders of variants and heat maps.
+//! Checks of orders of variants and heat maps, which use the cells of one metric along one key.
 
 use super::file::{HeatMapTable, OrderTable};
 use super::read::{CellSet, Known};
@@ -42,7 +42,8 @@ pub(super) fn check_heat_map(
     }
 }
 
-/// The cells of a metric that have all of `keys` and differ in `over` alone, so that one set of them stands at each load.
+/// The cells of a metric that have all of `keys` and differ in `over` alone, so that there is one set at each
+/// load.
 fn series<'a>(
     known: &'a Known,
     metric: &Located<String>,
@@ -88,7 +89,7 @@ fn series<'a>(
     Ok(series)
 }
 
-/// Where the keys stand; the metric stands for those that are absent.
+/// Where the keys are in the file; the metric's place if they are absent.
 fn keys_span(keys: &Located<CellKeys>, metric: &Located<String>) -> std::ops::Range<usize> {
     if keys.is_empty() { metric.span() } else { keys.span() }
 }
