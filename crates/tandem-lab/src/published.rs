@@ -47,14 +47,16 @@ pub struct Row {
 impl Published {
     /// Reads the file.
     ///
-    /// # Errors If it cannot be read or is malformed; the error names the line.
+    /// # Errors
+    /// If it cannot be read or is malformed; the error names the line.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         Self::parse(&path.display().to_string(), &read_text(path)?)
     }
 
     /// Parses the text of a file of this name.
     ///
-    /// # Errors If it is malformed; the error names the line.
+    /// # Errors
+    /// If it is malformed; the error names the line.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
         let at = |line: usize, message: String| FileError { file: file.into(), line: Some(line), message };
         let csv_error = |error: csv::Error| {

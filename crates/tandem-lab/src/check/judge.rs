@@ -33,7 +33,8 @@ pub struct Finding {
 
 /// Runs a scenario with a seed, and returns the worst finding for each broken promise.
 ///
-/// # Errors If the scenario itself does not run under any scheduler.
+/// # Errors
+/// If the scenario itself does not run under any scheduler.
 pub fn judge(scenario: &Scenario, seed: u64, wanted: &[Promise]) -> Result<Vec<Finding>, RunError> {
     let facts = Facts::new(scenario);
     let mut follower = Follower::new(&facts);

@@ -19,7 +19,8 @@ use tandem_sim::scenario::Scenario;
 impl Experiment {
     /// Reads the experiment in a folder, with its scenarios and its published table.
     ///
-    /// # Errors If a file cannot be read or has a value that is not allowed; the error names the line.
+    /// # Errors
+    /// If a file cannot be read or has a value that is not allowed; the error names the line.
     pub fn read(folder: &Path) -> Result<Self, FileError> {
         let source = SourceFile::read(&folder.join("experiment.toml"))?;
         let parsed = source.parse();

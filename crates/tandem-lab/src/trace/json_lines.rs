@@ -103,7 +103,8 @@ impl<W: Write> JsonLines<W> {
 
     /// Ends the trace at the end of the run, and returns the writer.
     ///
-    /// # Errors The first error of the writer.
+    /// # Errors
+    /// The first error of the writer.
     pub fn finish(mut self, end_ns: u64) -> io::Result<W> {
         let end = Line { at_ns: end_ns, kind: "end", guest: None, cpu: None, task: None, by: None };
         write_line(&mut self.out, &mut self.line, &end);

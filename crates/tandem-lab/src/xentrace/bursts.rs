@@ -45,7 +45,8 @@ pub fn write_bursts(bursts: &Bursts, to: impl io::Write) -> Result<(), csv::Erro
 
 /// Reads what [`write_bursts`] wrote.
 ///
-/// # Errors If the reader fails, or a line is not as [`write_bursts`] writes it; the error names the line.
+/// # Errors
+/// If the reader fails, or a line is not as [`write_bursts`] writes it; the error names the line.
 pub fn read_bursts(from: impl io::Read) -> Result<Bursts, csv::Error> {
     let mut bursts = Bursts::new();
     for line in csv::Reader::from_reader(from).into_deserialize() {

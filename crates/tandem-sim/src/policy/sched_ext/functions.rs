@@ -1,4 +1,4 @@
-//! The functions of the kernel that programs may call, and in which kernels there are which.
+//! The functions of the kernel that programs may call, and the kernels that have them.
 
 use super::settings::KernelVersion;
 use super::structures::TaskBlock;
@@ -6,7 +6,8 @@ use super::types::{CpuStat, RunQueue, Task, enums_of, structs_of};
 use std::mem::offset_of;
 use tandem_ebpf::{Environment, KernelFunction, KernelVariable, Known, ObjectField, Size};
 
-/// Defines the functions: a name in Rust, the kernel's names for it, and since when and until when each is there.
+/// Defines the functions: a name in Rust, the kernel's names for it, and the first and last kernel that has
+/// each.
 macro_rules! functions {
     ($($function:ident: $($name:literal $($since:ident)? $(..$until:ident)?),+;)*) => {
         /// A function of the kernel.
@@ -31,7 +32,7 @@ macro_rules! version {
     };
 }
 
-// A name after which `V7_3` stands came later than 6.12; one with `..V6_12` is in that kernel alone.
+// `V7_3` after a name: it came later than 6.12. `..V6_12`: that kernel alone has it.
 functions! {
     Jiffies: "bpf_jiffies64";
     CurrentNode: "bpf_get_numa_node_id";
@@ -114,7 +115,7 @@ functions! {
     Error: "scx_bpf_error_bstr";
 }
 
-/// Functions that take no call, and since when each is there.
+/// Functions that are not called, and the first kernel that has each.
 #[rustfmt::skip]
 const KNOWN: &[(Known, &str, Option<KernelVersion>, Option<KernelVersion>)] = &[
     (Known::Clock, "bpf_ktime_get_ns", None, None),

@@ -1,20 +1,20 @@
 //! Dispatch queues (DSQs).
 //!
-//! A queue is in order of arrival, or of virtual time; either way each task has a key that says where it
-//! stands, so that a task is found by bisection, and an iteration goes on after whatever happened to the
+//! A queue is in order of arrival, or of virtual time; either way each task has a key that determines its
+//! position, so that a task is found by bisection, and an iteration can continue after any change of the
 //! queue.
 
 use std::collections::VecDeque;
 use tandem_machine::ids::TaskId;
 
-/// Where a task stands in a queue: by virtual time, then by arrival.
+/// Position of a task in the order of a queue: by virtual time, then by arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     vtime: i64,
     arrival: i64,
 }
 
-/// In which order a queue is.
+/// The order of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// First come, first served.
@@ -33,7 +33,7 @@ pub struct Queue {
     waiting: VecDeque<(Place, TaskId)>,
     order: Option<Order>,
     arrivals: i64,
-    /// Tasks that were put before all others.
+    /// Number of tasks that were put before all others.
     pushed_in: i64,
 }
 
@@ -50,12 +50,12 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    /// The order of the tasks that are in it; none if it is empty.
+    /// The order of its tasks; `None` if it is empty.
     pub fn order(&self) -> Option<Order> {
         self.order.filter(|_| !self.is_empty())
     }
 
-    /// Puts a task at the end, or before all others; returns its place.
+    /// Adds a task at the end, or before all others; returns its key.
     pub fn push(&mut self, task: TaskId, at_head: bool) -> Place {
         self.order = Some(Order::Arrival);
         if at_head {
@@ -70,8 +70,8 @@ impl Queue {
         place
     }
 
-    /// Puts a task behind those with no later virtual time; returns its place. Virtual times wrap, so they
-    /// compare as signed numbers, as far as they are less than half of all numbers from 0.
+    /// Adds a task behind those with no later virtual time; returns its key. Virtual times wrap around, and
+    /// compare by their signed difference.
     pub fn insert(&mut self, task: TaskId, vtime: u64) -> Place {
         self.order = Some(Order::Vtime);
         self.arrivals += 1;
@@ -81,7 +81,7 @@ impl Queue {
         place
     }
 
-    /// Takes a task away.
+    /// Removes a task.
     pub fn remove(&mut self, place: Place) {
         if self.waiting.front().is_some_and(|&(first, _)| first == place) {
             self.waiting.pop_front();
@@ -102,13 +102,13 @@ impl Queue {
         self.waiting.iter().map(|(_, task)| *task)
     }
 
-    /// How many arrivals there have been: those that come later are not part of an iteration that begins now.
+    /// Number of arrivals so far: an iteration that begins now skips later ones.
     pub fn arrivals(&self) -> i64 {
         self.arrivals
     }
 
-    /// The next task of an iteration that came before it began, with its index and place: after (or,
-    /// backwards, before) the last one, whose index was this unless the queue has changed since.
+    /// The next task of an iteration, among those that came before it began, with its index and key: after
+    /// (or, backwards, before) the last one, which had this index unless the queue has changed since.
     pub fn next(
         &self,
         after: Option<(usize, Place)>,
@@ -142,7 +142,7 @@ impl Queue {
 }
 
 impl Place {
-    /// As two numbers, to be kept in a program's memory.
+    /// The key as two numbers, for a program's memory.
     pub fn to_words(self) -> [u64; 2] {
         [self.vtime as u64, self.arrival as u64]
     }
