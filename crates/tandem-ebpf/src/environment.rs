@@ -4,7 +4,7 @@ use crate::kernel::KernelFunction;
 use crate::known::Known;
 use std::collections::HashMap;
 
-/// What a kernel offers to programs.
+/// The types, functions, variables and configuration that a kernel offers to programs.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// Structures, by name.
@@ -14,7 +14,7 @@ pub struct Environment {
     /// Functions that programs may call: kfuncs by name, helpers by the names of their C declarations
     /// (`bpf_ktime_get_ns`).
     pub functions: HashMap<&'static str, KernelFunction>,
-    /// Functions that take no call, in the same way.
+    /// Functions that need no call, in the same way.
     pub known: HashMap<&'static str, Known>,
     /// Variables (`__ksym`), by name.
     pub variables: HashMap<&'static str, KernelVariable>,

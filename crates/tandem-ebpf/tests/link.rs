@@ -33,7 +33,7 @@ fn constants(function: &Function) -> Vec<u64> {
     .collect()
 }
 
-/// What a function returns that only returns a constant.
+/// The constant that a function returns.
 fn returned(image: &Image, name: &str) -> i64 {
     match function(image, name).ops[..] {
         [Op::Move { src: Operand::Imm(value), .. }, Op::Exit] => value,
@@ -607,7 +607,7 @@ fn a_file_without_information_about_types_is_an_error() {
     assert!(error.starts_with("the object file cannot be read"), "{error}");
 }
 
-/// A kernel that has everything that the scheduler of this project asks for.
+/// A kernel that has everything that this project's scheduler needs.
 fn complete_environment() -> Environment {
     let mut kernel = environment();
     // Each attempt names what is missing.

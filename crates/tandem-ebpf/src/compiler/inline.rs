@@ -15,7 +15,7 @@ use cranelift_codegen::ir::{BlockArg, InstBuilder, Value};
 use std::mem::offset_of;
 
 impl Translator<'_> {
-    /// Does what an import does, and sets r0, if code can do that itself; whether it can.
+    /// Executes an import inline and sets r0, if that is possible; returns whether it is.
     pub(super) fn inline(&mut self, import: &Import) -> Result<bool, String> {
         let result = match *import {
             Import::Runtime("bpf_map_lookup_elem") => match self.array_lookup()? {
@@ -53,7 +53,7 @@ impl Translator<'_> {
         })
     }
 
-    /// The address of a value of an array, or 0; `None`: it is not known to be an array.
+    /// The address of a value of an array, or 0; `None` if the map is not known to be an array.
     fn array_lookup(&mut self) -> Result<Option<Value>, String> {
         let (map, key) = (self.get(1)?, self.get(2)?);
         let Some(number) = self.constant(map).map(|map| (map as u64).wrapping_sub(Image::MAPS)) else {
@@ -103,13 +103,13 @@ impl Translator<'_> {
         let bits = self.builder.ins().ushr(word, cpu);
         let bit = self.builder.ins().band_imm_u(bits, 1);
         self.builder.ins().jump(merged, &[BlockArg::Value(bit)]);
-        // What was checked here was not on the other way.
+        // The checks here do not hold on the other path.
         self.inside = inside;
         self.go_on_in(merged);
         Ok(result)
     }
 
-    /// Where a number of the object in r1 is, after a check that it is such an object.
+    /// The place of a number of the object in r1, after a check that it is such an object.
     fn object_field(&mut self, field: ObjectField) -> Result<(Value, i32), String> {
         if field.end() as u64 > Run::FRAME_SIZE || field.offset >= field.mark {
             return Err(format!("the kernel's objects are not like {field:?}"));

@@ -8,7 +8,7 @@ use tandem_ebpf::{
     Environment, FieldType, KernelEnum, KernelField, KernelFunction, KernelStruct, KernelVariable, Known,
 };
 
-/// What sources of tests begin with: the parts of libbpf's headers that they need.
+/// The beginning of each test source: the parts of libbpf's headers that it needs.
 const PRELUDE: &str = r#"
 typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
 typedef signed char s8; typedef short s16; typedef int s32; typedef long long s64; typedef _Bool bool;

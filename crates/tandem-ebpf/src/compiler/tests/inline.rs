@@ -9,11 +9,11 @@ use crate::memory::Memory;
 use crate::op::{Op, Size};
 use crate::testing::{self, TestKernel, add, address, imm, load, mov, reg};
 
-/// Where the kernel of the tests has objects: their own address, and a number that is 7.
+/// Address of an object of the tests' kernel, which holds its own address and a number that is 7.
 const OBJECT: u64 = Memory::BASE + 64;
 
-/// Functions that code does itself, and what both engines make of a call of each: r0, or the words of a
-/// fault, and the first word of scratch memory.
+/// Functions that code executes inline, and the result of a call of each in both engines: r0, or the text of
+/// a fault, and the first word of scratch memory.
 #[test]
 fn functions_without_a_call_do_the_same() {
     let field =
@@ -134,7 +134,7 @@ fn inlined_array_lookups_equal_calls() {
     }
 }
 
-/// A loop over numbers on the stack, by way of a pointer to it, as compilers make it; the sum of 3 to 9.
+/// A loop over numbers on the stack, through a pointer to it, as compilers make it; the sum of 3 to 9.
 #[test]
 fn a_loop_over_numbers_on_the_stack() {
     let ops = [
