@@ -47,7 +47,11 @@ pub(crate) fn relocate(
 }
 
 /// Sets offset and width of an access.
-fn fit_access(field: &LocalField, target: &Target, instruction: &mut Instruction) -> Result<Linked, Missing> {
+fn fit_access(
+    field: &LocalField,
+    target: &TargetField,
+    instruction: &mut Instruction,
+) -> Result<Linked, Missing> {
     if field.is_bit_field {
         return Err(Missing(format!("the bit-{field}, which can only be read with BPF_CORE_READ_BITFIELD")));
     }
@@ -98,7 +102,7 @@ enum Step<'a> {
 }
 
 /// A field as the environment has it; bytes.
-struct Target {
+struct TargetField {
     offset: u64,
     size: u32,
     is_scalar: bool,
@@ -257,7 +261,7 @@ impl<'a> Types<'a> {
     }
 
     /// Finds a field in the environment.
-    fn target(&self, field: &LocalField<'a>) -> Result<Target, Missing> {
+    fn target(&self, field: &LocalField<'a>) -> Result<TargetField, Missing> {
         let (root, root_struct) =
             self.structure(field.roots).ok_or_else(|| Missing(format!("{field}, {NOT_MODELLED}")))?;
         let mut kind = FieldType::Struct(root);
@@ -291,7 +295,7 @@ impl<'a> Types<'a> {
                 next.ok_or_else(|| Missing(format!("{field}, {NOT_MODELLED}")))?;
             (offset, size, kind) = (offset + step_offset, step_size, step_kind);
         }
-        Ok(Target { offset, size, is_scalar: kind == FieldType::Scalar })
+        Ok(TargetField { offset, size, is_scalar: kind == FieldType::Scalar })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The kernel that an object is linked against: types, functions, variables, configuration.
 
 use crate::kernel::KernelFunction;
-use crate::known::Known;
+use crate::known::KnownResult;
 use std::collections::HashMap;
 
 /// The types, functions, variables and configuration that a kernel offers to programs.
@@ -15,7 +15,7 @@ pub struct Environment {
     /// (`bpf_ktime_get_ns`).
     pub functions: HashMap<&'static str, KernelFunction>,
     /// Functions that need no call, in the same way.
-    pub known: HashMap<&'static str, Known>,
+    pub known: HashMap<&'static str, KnownResult>,
     /// Variables (`__ksym`), by name.
     pub variables: HashMap<&'static str, KernelVariable>,
     /// Values of the build configuration (`__kconfig`), with `LINUX_KERNEL_VERSION` among them.

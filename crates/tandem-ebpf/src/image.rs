@@ -1,7 +1,7 @@
 //! A linked object: code and data with their addresses, and the functions that it imports.
 
 use crate::kernel::KernelFunction;
-use crate::known::Known;
+use crate::known::KnownResult;
 use crate::memory::Memory;
 use crate::op::Op;
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ pub enum Import {
     /// Done by the runtime: helper or kfunc by name.
     Runtime(&'static str),
     /// Known without a call.
-    Known(Known),
+    Known(KnownResult),
     /// Done by the kernel.
     Kernel(KernelFunction, String),
 }

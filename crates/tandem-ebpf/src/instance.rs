@@ -8,7 +8,7 @@ use crate::fault::{Fault, LoadError};
 use crate::helpers::{self, Helper};
 use crate::image::{FunctionId, Image, Import};
 use crate::kernel::{Kernel, KernelFunction};
-use crate::known::Known;
+use crate::known::KnownResult;
 use crate::maps::Key;
 use crate::runtime::Run;
 use crate::state::State;
@@ -46,7 +46,7 @@ impl fmt::Debug for Code {
 #[derive(Clone, Copy)]
 pub(crate) enum Callee {
     Runtime(Helper),
-    Known(Known),
+    Known(KnownResult),
     Kernel(KernelFunction),
 }
 

@@ -12,7 +12,7 @@ use crate::runtime::Run;
 
 /// The result of a function of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum KnownResult {
     /// 0: its effect has no meaning here, such as releasing a reference.
     Nothing,
     /// Its first argument: it takes a reference.
@@ -44,7 +44,7 @@ pub struct ObjectField {
     pub size: Size,
 }
 
-impl Known {
+impl KnownResult {
     /// The result of the function for a program that runs.
     pub(crate) fn result(self, run: &mut Run<'_>, arguments: [u64; 5]) -> Result<u64, Fault> {
         let [first, second, ..] = arguments;

@@ -50,7 +50,7 @@ pub use image::{
 };
 pub use instance::{Code, Engine, Instance};
 pub use kernel::{Kernel, KernelFunction};
-pub use known::{Known, ObjectField};
+pub use known::{KnownResult, ObjectField};
 pub use memory::Memory;
 pub use op::{AluOp, AtomicOp, Condition, Op, Operand, Reg, Size, Swap};
 pub use state::State;

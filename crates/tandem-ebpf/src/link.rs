@@ -200,7 +200,7 @@ impl<'a> Linker<'a> {
             };
             let ops = decode(symbol.name, bytes, |slot, instruction| {
                 let offset = start + (slot * SLOT) as u64;
-                self.link_instruction(Place { section, offset, program }, instruction)
+                self.link_instruction(Location { section, offset, program }, instruction)
             })?;
             self.image.functions.push(Function { name: symbol.name.into(), ops });
         }
@@ -209,10 +209,10 @@ impl<'a> Linker<'a> {
 
     fn link_instruction(
         &mut self,
-        place: Place<'a>,
+        place: Location<'a>,
         instruction: &mut Instruction,
     ) -> Result<Linked, LoadError> {
-        let Place { section, offset, program } = place;
+        let Location { section, offset, program } = place;
         if let Some(record) = self.records.get(&(section, offset)) {
             return Ok(match relocate(record, self.btf, self.environment, instruction)? {
                 Ok(linked) => linked,
@@ -360,7 +360,7 @@ impl<'a> Linker<'a> {
         Some(id)
     }
 
-    fn invalid(&self, place: Place, problem: &str) -> LoadError {
+    fn invalid(&self, place: Location, problem: &str) -> LoadError {
         LoadError(format!(
             "the instruction at offset {:#x} of section `{}` {problem}",
             place.offset, self.object.sections[place.section].name
@@ -370,7 +370,7 @@ impl<'a> Linker<'a> {
 
 /// The place of an instruction, and the program through which it was found.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct Location<'a> {
     section: usize,
     offset: u64,
     program: &'a str,

@@ -28,7 +28,7 @@ pub(crate) struct Run<'a> {
     pub last_word: u64,
     /// The first address beyond the stack.
     pub stack_end: u64,
-    /// The return values of [`Known`](crate::Known) functions.
+    /// The return values of [`KnownResult`](crate::KnownResult) functions.
     pub cpu: u64,
     pub clock_ns: u64,
     /// CPUs of the kernel.
@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
 
     /// Updates the place of memory for machine code.
     #[inline]
-    pub fn look_at_memory(&mut self) {
+    pub fn refresh_memory(&mut self) {
         let (base, length) = self.state.memory.raw();
         self.memory = base;
         self.origin = base.wrapping_sub(Memory::BASE as usize);

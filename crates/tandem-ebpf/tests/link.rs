@@ -6,8 +6,8 @@ use common::{compile, environment};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 use tandem_ebpf::{
-    AluOp, AtomicOp, Condition, Environment, Function, Image, Import, KernelFunction, Known, MapKind, Memory,
-    Op, Operand, Size, Swap,
+    AluOp, AtomicOp, Condition, Environment, Function, Image, Import, KernelFunction, KnownResult, MapKind,
+    Memory, Op, Operand, Size, Swap,
 };
 
 fn link(source: &str) -> Image {
@@ -213,7 +213,7 @@ fn functions_of_the_kernel_are_found_by_their_names_without_flavours() {
     let kernel = |number, name: &str| Import::Kernel(KernelFunction(number), name.into());
     let imports = [
         Import::Runtime("bpf_rcu_read_lock"),
-        Import::Known(Known::Nothing),
+        Import::Known(KnownResult::Nothing),
         kernel(1, "scx_bpf_now"),
         kernel(3, "scx_bpf_insert___v2"),
         kernel(2, "scx_bpf_insert"),

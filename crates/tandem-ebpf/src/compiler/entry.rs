@@ -77,7 +77,7 @@ impl Machine {
                 && stack_end - Memory::BASE <= length,
             "the frame of a function lies in the stack, and the stack in memory, behind global data"
         );
-        run.look_at_memory();
+        run.refresh_memory();
         let [r1, r2, r3, r4, r5] = arguments;
         // SAFETY: the code is alive, since `self` owns it, and has this signature. It alone uses `run` until
         // it returns, which describes memory that it borrows exclusively; frames are valid as checked above.
@@ -162,7 +162,7 @@ fn guarded(run: &mut Run<'_>, call: impl FnOnce(&mut Run<'_>) -> Result<u64, Fau
     let known = run.last_word;
     let result = catch_unwind(AssertUnwindSafe(|| {
         let result = call(run);
-        run.look_at_memory();
+        run.refresh_memory();
         assert!(run.last_word >= known, "the kernel does not take memory away");
         result
     }));

@@ -1,4 +1,4 @@
-//! Functions of the kernel that code executes inline instead of calling them: those that are [`Known`],
+//! Functions of the kernel that code executes inline instead of calling them: those that are [`KnownResult`],
 //! lookups in arrays, and loops over numbers. Where one of them faults, `fault_of` provides the text.
 
 use super::access::{access, type_of};
@@ -6,7 +6,7 @@ use super::arithmetic;
 use super::translate::Translator;
 use crate::helpers::loops::ROUNDS_MAX;
 use crate::image::{Image, Import, MapKind};
-use crate::known::{Known, ObjectField};
+use crate::known::{KnownResult, ObjectField};
 use crate::maps::{errno, stride_of};
 use crate::runtime::Run;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -32,24 +32,24 @@ impl Translator<'_> {
         Ok(true)
     }
 
-    fn known(&mut self, known: Known) -> Result<Value, String> {
+    fn known(&mut self, known: KnownResult) -> Result<Value, String> {
         Ok(match known {
-            Known::Nothing => self.builder.ins().iconst(I64, 0),
-            Known::FirstArgument => self.get(1)?,
-            Known::Cpu => self.field(offset_of!(Run, cpu)),
-            Known::Clock => self.field(offset_of!(Run, clock_ns)),
-            Known::Field(field) => {
+            KnownResult::Nothing => self.builder.ins().iconst(I64, 0),
+            KnownResult::FirstArgument => self.get(1)?,
+            KnownResult::Cpu => self.field(offset_of!(Run, cpu)),
+            KnownResult::Clock => self.field(offset_of!(Run, clock_ns)),
+            KnownResult::Field(field) => {
                 let (place, offset) = self.object_field(field)?;
                 let value = self.builder.ins().load(type_of(field.size), access(self.memory), place, offset);
                 arithmetic::zero_extend(&mut self.builder, value)
             }
-            Known::SetField(field) => {
+            KnownResult::SetField(field) => {
                 let value = self.part(2, type_of(field.size))?;
                 let (place, offset) = self.object_field(field)?;
                 self.builder.ins().store(access(self.memory), value, place, offset);
                 self.builder.ins().iconst(I64, 1)
             }
-            Known::CpuInSet => self.cpu_in_set()?,
+            KnownResult::CpuInSet => self.cpu_in_set()?,
         })
     }
 

@@ -22,7 +22,7 @@ mod translate;
 
 use crate::fault::{Fault, LoadError};
 use crate::image::{Image, Import};
-use crate::known::Known;
+use crate::known::KnownResult;
 use crate::op::Op;
 use crate::runtime::Run;
 use cranelift_codegen::Context;
@@ -172,7 +172,7 @@ fn fault_of(run: &mut Run<'_>, function: usize, instruction: usize, address: u64
         Op::Call { .. } => Some(run.check_frame(address).err().unwrap_or_else(Run::exhausted)),
         Op::Poison { reason } => Some(Fault(image.poisons[reason as usize].clone())),
         Op::CallKernel { import } => match image.imports[import as usize] {
-            Import::Known(known @ (Known::Field(_) | Known::SetField(_))) => {
+            Import::Known(known @ (KnownResult::Field(_) | KnownResult::SetField(_))) => {
                 known.result(run, [address, 0, 0, 0, 0]).err()
             }
             // The key of an array.

@@ -32,7 +32,7 @@ pub(super) struct Callees<'a> {
 }
 
 /// An instruction that is jumped to.
-struct Target {
+struct JumpTarget {
     block: Block,
     /// A jump back goes there, so that not all paths to it are known when its translation begins.
     is_loop: bool,
@@ -49,7 +49,7 @@ pub(super) struct Translator<'a> {
     /// The function's number.
     number: usize,
     /// The instructions that are jumped to.
-    targets: HashMap<u32, Target>,
+    targets: HashMap<u32, JumpTarget>,
     /// r0 to r9.
     registers: [Variable; 10],
     /// Number of times that MayGoto will still not jump.
@@ -113,7 +113,7 @@ impl<'a> Translator<'a> {
         let mut targets = HashMap::new();
         for (at, op) in ops.iter().enumerate() {
             if let Op::Jump { target } | Op::Branch { target, .. } | Op::MayGoto { target } = *op {
-                let new = || Target { block: builder.create_block(), is_loop: false, inside: None };
+                let new = || JumpTarget { block: builder.create_block(), is_loop: false, inside: None };
                 targets.entry(target).or_insert_with(new).is_loop |= target as usize <= at;
             }
         }

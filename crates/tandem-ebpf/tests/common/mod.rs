@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tandem_ebpf::{
-    Environment, FieldType, KernelEnum, KernelField, KernelFunction, KernelStruct, KernelVariable, Known,
+    Environment, FieldType, KernelEnum, KernelField, KernelFunction, KernelStruct, KernelVariable,
+    KnownResult,
 };
 
 /// The beginning of each test source: the parts of libbpf's headers that it needs.
@@ -70,7 +71,7 @@ pub fn environment() -> Environment {
         kernel.functions.insert(name, KernelFunction(number as u16));
     }
     kernel.functions.insert("scx_bpf_kick___v2", KernelFunction(100));
-    kernel.known.insert("bpf_task_release", Known::Nothing);
+    kernel.known.insert("bpf_task_release", KnownResult::Nothing);
     kernel.variables.insert("runqueues", KernelVariable { size: 64, per_cpu: true });
     kernel.variables.insert("kernel_cpustat", KernelVariable { size: 128, per_cpu: true });
     kernel.variables.insert("nr_cpu_ids", KernelVariable { size: 4, per_cpu: false });
