@@ -23,7 +23,7 @@ const SMALL_GAIN: i64 = 30;
 
 /// Where a task could go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Destination {
     Free(CpuId),
     /// To a CPU whose task comes here instead.
     Swap(CpuId),
@@ -133,11 +133,11 @@ impl NodeBalancer<'_> {
             return Some(node);
         }
         match self.place_on_node(ctx, cpu, task, to) {
-            Some(Place::Free(place)) => {
+            Some(Destination::Free(place)) => {
                 self.counters.numa_moves += 1;
                 self.push_to_node(ctx, cpu, place);
             }
-            Some(Place::Swap(place)) => {
+            Some(Destination::Swap(place)) => {
                 self.counters.numa_swaps += 1;
                 self.push_to_node(ctx, cpu, place);
                 self.push_to_node(ctx, place, cpu);
@@ -170,7 +170,7 @@ impl NodeBalancer<'_> {
         cpu: CpuId,
         task: TaskId,
         node: NodeId,
-    ) -> Option<Place> {
+    ) -> Option<Destination> {
         let from = ctx.machine.cpu(cpu).node;
         let loads = self.loads(ctx, from, node);
         let load = i128::from(self.queues.loads().of_task(task));
@@ -185,11 +185,10 @@ impl NodeBalancer<'_> {
             }
             let Some(other) = self.queues.of(to).curr() else {
                 if may_move && self.queues.idle().contains(to) && gain >= best.0 {
-                    let is_first =
-                        !matches!(best.1, Some(Place::Free(known)) if self.queues.idle().contains(known));
+                    let is_first = !matches!(best.1, Some(Destination::Free(known)) if self.queues.idle().contains(known));
                     let core_idles = ctx.machine.siblings(to).is_subset(self.queues.idle());
                     if is_first || core_idles {
-                        best = (gain, Some(Place::Free(to)));
+                        best = (gain, Some(Destination::Free(to)));
                     }
                     if core_idles {
                         break;
@@ -200,11 +199,11 @@ impl NodeBalancer<'_> {
             let other_may = ctx.tasks[other.index()].hard_affinity.contains(cpu);
             let swap_gain = if other_may { gain + self.nodes.gain(other, node, from) } else { i64::MIN };
             if may_move && gain > swap_gain && gain > best.0 {
-                best = (gain, Some(Place::Free(to)));
+                best = (gain, Some(Destination::Free(to)));
             } else if swap_gain >= SMALL_GAIN && swap_gain > best.0 + SMALL_GAIN / 2 {
                 let difference = load - i128::from(self.queues.loads().of_task(other));
                 if difference == 0 || !loads.gets_worse(difference) {
-                    best = (swap_gain, Some(Place::Swap(to)));
+                    best = (swap_gain, Some(Destination::Swap(to)));
                 }
             }
         }

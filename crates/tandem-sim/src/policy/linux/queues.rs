@@ -25,7 +25,7 @@ use super::counters::QueueCounters;
 use super::discipline::{Coming, Discipline};
 use super::features::{Features, LoadTracking};
 use super::settings::{LinuxSettings, Tunables};
-use super::soft_affinity::{Strays, Way};
+use super::soft_affinity::{MoveDirection, Strays};
 use crate::policy::Reason;
 use std::ops::Deref;
 use tandem_machine::Machine;
@@ -182,8 +182,8 @@ impl Queues {
     }
 
     /// The direction, by its preference, of a move of the task from its CPU to another one.
-    pub fn way(&self, ctx: &Context<'_>, task: TaskId, to: CpuId) -> Way {
-        self.strays.way(ctx, task, self.entity(task).cpu, to)
+    pub fn direction(&self, ctx: &Context<'_>, task: TaskId, to: CpuId) -> MoveDirection {
+        self.strays.direction(ctx, task, self.entity(task).cpu, to)
     }
 
     /// How long ago the task, queued or running, last ran, by the clock of its CPU, ns.

@@ -39,7 +39,7 @@ impl SoftAffinity {
 
 /// Direction of a move, by the preference of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum MoveDirection {
     /// From a CPU that it does not prefer to one that it does.
     Home,
     /// The other way round.
@@ -75,15 +75,15 @@ impl Strays {
     }
 
     /// The direction of a move of the task from one CPU to another.
-    pub fn way(&self, ctx: &Context<'_>, task: TaskId, from: CpuId, to: CpuId) -> Way {
+    pub fn direction(&self, ctx: &Context<'_>, task: TaskId, from: CpuId, to: CpuId) -> MoveDirection {
         if !self.are_heeded() {
-            return Way::Either;
+            return MoveDirection::Either;
         }
-        let Some(preferred) = self.soft_affinity.preference(ctx, task) else { return Way::Either };
+        let Some(preferred) = self.soft_affinity.preference(ctx, task) else { return MoveDirection::Either };
         match (preferred.contains(from), preferred.contains(to)) {
-            (false, true) => Way::Home,
-            (true, false) => Way::Out,
-            _ => Way::Either,
+            (false, true) => MoveDirection::Home,
+            (true, false) => MoveDirection::Out,
+            _ => MoveDirection::Either,
         }
     }
 

@@ -13,7 +13,7 @@ use super::{Attempt, Balancer, Idleness, Imbalance, Unit};
 use crate::policy::Context;
 use crate::policy::linux::domains::Flags;
 use crate::policy::linux::queues::Push;
-use crate::policy::linux::soft_affinity::Way;
+use crate::policy::linux::soft_affinity::MoveDirection;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// The outcome.
@@ -115,10 +115,10 @@ impl Balancer<'_> {
         }
         let domain = self.domains.domain(attempt.at);
         let gives_up = domain.failed > domain.tunables.cache_nice_tries;
-        match self.queues.way(ctx, task, attempt.cpu) {
-            Way::Home => return Verdict::Goes,
-            Way::Out if attempt.idleness == Idleness::Busy && !gives_up => return Verdict::Hot,
-            Way::Out | Way::Either => {}
+        match self.queues.direction(ctx, task, attempt.cpu) {
+            MoveDirection::Home => return Verdict::Goes,
+            MoveDirection::Out if attempt.idleness == Idleness::Busy && !gives_up => return Verdict::Hot,
+            MoveDirection::Out | MoveDirection::Either => {}
         }
         // Threads share their caches; the kernel knows since 5.10.
         let keeps_cache =
@@ -154,7 +154,7 @@ impl Balancer<'_> {
         attempt.lock_to_ask(ctx, busiest);
         let Some(running) = self.queues.of(busiest).curr() else { return false };
         let allowed = ctx.tasks[running.index()].hard_affinity.contains(attempt.cpu);
-        if !allowed || self.queues.way(ctx, running, attempt.cpu) == Way::Out {
+        if !allowed || self.queues.direction(ctx, running, attempt.cpu) == MoveDirection::Out {
             return false;
         }
         let queue = self.queues.of_mut(busiest);

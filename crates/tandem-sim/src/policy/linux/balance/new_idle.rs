@@ -12,7 +12,7 @@ use super::{Attempt, Balancer, Idleness, Outcome};
 use crate::policy::Context;
 use crate::policy::linux::domains::Flags;
 use crate::policy::linux::queues::Push;
-use crate::policy::linux::soft_affinity::Way;
+use crate::policy::linux::soft_affinity::MoveDirection;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// Period after which the longest time of a search shrinks by [`KEEPS_OF_256`], ns.
@@ -92,7 +92,7 @@ impl Balancer<'_> {
             *ctx.peers_scanned += u32::from(from != cpu);
             let queue = self.queues.of(from);
             let waiting = || queue.tasks().waiting().filter(|&task| !self.queues.entity(task).delayed);
-            let comes_home = |task: &TaskId| self.queues.way(ctx, *task, cpu) == Way::Home;
+            let comes_home = |task: &TaskId| self.queues.direction(ctx, *task, cpu) == MoveDirection::Home;
             let stray = waiting().find(comes_home);
             if let Some(task) = stray {
                 ctx.locked.push(from);

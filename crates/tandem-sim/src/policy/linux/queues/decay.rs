@@ -50,12 +50,12 @@ pub(super) struct Decay {
 
 /// The effect of a stretch of time on sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct Elapsed {
     periods: u64,
     contribution: u64,
 }
 
-impl Step {
+impl Elapsed {
     /// The sum after the stretch, during all of which the signal had this value.
     pub fn apply(self, sum: u64, signal: u64) -> u64 {
         decayed(sum, self.periods) + signal * self.contribution
@@ -69,7 +69,7 @@ impl Decay {
     }
 
     /// Advances to now; `None` if less than a microsecond has passed.
-    pub fn advance(&mut self, now_ns: u64) -> Option<Step> {
+    pub fn advance(&mut self, now_ns: u64) -> Option<Elapsed> {
         let passed_us = now_ns.saturating_sub(self.updated_ns) / 1024;
         if passed_us == 0 {
             return None;
@@ -85,7 +85,7 @@ impl Decay {
             rest_of_first + full_ones + end_us % PERIOD_US
         };
         self.part_us = end_us % PERIOD_US;
-        Some(Step { periods, contribution })
+        Some(Elapsed { periods, contribution })
     }
 
     /// Continues from now on another clock.

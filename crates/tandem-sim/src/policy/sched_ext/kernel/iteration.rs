@@ -2,7 +2,7 @@
 
 use super::super::structures::field;
 use super::super::types::{SCX_DSQ_ITER_REV, SCX_ENQ_DSQ_PRIQ, Task};
-use super::queue::Place;
+use super::queue::QueueKey;
 use super::queues::Queues;
 use super::run_queues::RunQueues;
 use super::tasks::Tasks;
@@ -61,7 +61,7 @@ impl Iteration {
         let Some((position, began)) = iterated(queues, queue) else { return Ok(0) };
         let after = (flags & words::STARTED != 0).then(|| {
             let index = (flags >> words::FLAG_BITS) as usize;
-            (index, Place::from_words([vtime, arrival]))
+            (index, QueueKey::from_words([vtime, arrival]))
         });
         let next = queues[position].next(after, flags & words::BACKWARDS != 0, began);
         let Some((index, place, task)) = next else { return Ok(0) };

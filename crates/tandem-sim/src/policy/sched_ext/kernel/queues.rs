@@ -6,7 +6,7 @@ use super::super::types::{
     SCX_DSQ_LOCAL_ON, SCX_ENQ_DSQ_PRIQ, SCX_ENQ_HEAD, SCX_ENQ_PREEMPT,
 };
 use super::number_map::NumberMap;
-use super::queue::{Order, Place, Queue};
+use super::queue::{Order, Queue, QueueKey};
 use std::ops::Index;
 use std::sync::Arc;
 use tandem_ebpf::{Fault, State};
@@ -133,7 +133,7 @@ impl Queues {
         task: TaskId,
         vtime: u64,
         flags: u64,
-    ) -> Result<Place, String> {
+    ) -> Result<QueueKey, String> {
         let by_vtime = flags & SCX_ENQ_DSQ_PRIQ != 0;
         let queue = &mut self.queues[position];
         let order = if by_vtime { Order::Vtime } else { Order::Arrival };
@@ -154,7 +154,7 @@ impl Queues {
     }
 
     /// Removes a task from a queue.
-    pub fn leave(&mut self, state: &mut State, position: usize, place: Place) {
+    pub fn leave(&mut self, state: &mut State, position: usize, place: QueueKey) {
         self.queues[position].remove(place);
         self.show_length(state, position);
     }

@@ -4,7 +4,7 @@ use super::super::structures::{Field, TaskBlock, field};
 use super::super::types::{SCX_SLICE_DFL, SignalStruct, Task};
 use super::cgroups::{Belonging, USUAL_WEIGHT};
 use super::number_map::NumberMap;
-use super::queue::Place;
+use super::queue::QueueKey;
 use super::sets::{self, CpuSets};
 use crate::policy::TaskFacts;
 use std::ops::{Index, IndexMut};
@@ -21,7 +21,7 @@ pub enum Custody {
     /// Nowhere: it cannot run, or runs.
     None,
     /// In a dispatch queue, by position in [`Queues`](super::queues::Queues).
-    Queue(usize, Place),
+    Queue(usize, QueueKey),
     /// The scheduler keeps it in a structure of its own.
     Scheduler,
 }
