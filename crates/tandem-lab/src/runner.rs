@@ -78,14 +78,14 @@ pub enum ExperimentError {
 
 /// One run: positions of its case and its variant, and its replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Run {
+struct RunKey {
     case: usize,
     replication: usize,
     variant: usize,
 }
 
 /// The values of the case's metrics in each finished run.
-type Values = BTreeMap<Run, Vec<f64>>;
+type Values = BTreeMap<RunKey, Vec<f64>>;
 
 /// Runs the experiment.
 ///
@@ -118,7 +118,7 @@ fn run_with<E: Error + Send + Sync + 'static>(
     loop {
         let runs = runs(experiment, replications.clone());
         progress.planned(runs.len());
-        let run = |run: Run| {
+        let run = |run: RunKey| {
             if cancel.load(Ordering::Relaxed) {
                 return None;
             }
@@ -140,14 +140,14 @@ fn run_with<E: Error + Send + Sync + 'static>(
 }
 
 /// The runs of some replications, one whole replication after the other.
-fn runs(experiment: &Experiment, replications: std::ops::Range<usize>) -> Vec<Run> {
+fn runs(experiment: &Experiment, replications: std::ops::Range<usize>) -> Vec<RunKey> {
     let mut runs = Vec::new();
     for replication in replications {
         let has_more = |case: &Case| case.replications.is_none_or(|most| replication < most);
         for (case, Case { variants, .. }) in
             experiment.cases.iter().enumerate().filter(|(_, case)| has_more(case))
         {
-            runs.extend((0..variants.len()).map(|variant| Run { case, replication, variant }));
+            runs.extend((0..variants.len()).map(|variant| RunKey { case, replication, variant }));
         }
     }
     runs
@@ -156,7 +156,7 @@ fn runs(experiment: &Experiment, replications: std::ops::Range<usize>) -> Vec<Ru
 /// The values of the metrics in one run.
 fn run_once<E: Error + Send + Sync + 'static>(
     experiment: &Experiment,
-    run: Run,
+    run: RunKey,
     seed: u64,
     simulate: &impl Fn(&Scenario, u64) -> Result<RunMetrics, E>,
 ) -> Result<Vec<f64>, ExperimentError> {
@@ -194,7 +194,7 @@ fn is_precise(experiment: &Experiment, cells: &[Cell]) -> bool {
 fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentResults {
     let started = values.keys().map(|run| run.replication + 1).max().unwrap_or(0);
     let value_of = |case, metric: usize, replication, variant| -> Option<f64> {
-        values.get(&Run { case, replication, variant }).map(|values| values[metric])
+        values.get(&RunKey { case, replication, variant }).map(|values| values[metric])
     };
     let mut cells = Vec::new();
     let mut fewest = None;

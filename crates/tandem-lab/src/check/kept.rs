@@ -6,7 +6,7 @@
 use super::judge::Finding;
 use super::plan::Plan;
 use super::promises::Promise;
-use super::search::{Found, Progress};
+use super::search::{FoundCase, Progress};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct Kept<'a> {
     most: usize,
     progress: &'a dyn Progress,
-    all: Mutex<BTreeMap<(Promise, u64), Found>>,
+    all: Mutex<BTreeMap<(Promise, u64), FoundCase>>,
 }
 
 impl<'a> Kept<'a> {
@@ -39,13 +39,14 @@ impl<'a> Kept<'a> {
                 None => return,
             }
         }
-        let found = Found { case, promise, finding: finding.clone(), plan: plan.clone(), is_small: false };
+        let found =
+            FoundCase { case, promise, finding: finding.clone(), plan: plan.clone(), is_small: false };
         self.progress.keeps(&found);
         all.insert((promise, case), found);
     }
 
     /// All of them, by promise and number, or the very first one only.
-    pub fn finish(self, first_only: bool) -> Vec<Found> {
+    pub fn finish(self, first_only: bool) -> Vec<FoundCase> {
         let mut all = self.all.into_inner().unwrap_or_else(PoisonError::into_inner);
         if first_only && let Some(first) = all.keys().copied().min_by_key(|(_, case)| *case) {
             all.retain(|key, _| {

@@ -88,7 +88,7 @@ pub enum CheckError {
 
 /// A case that breaks a promise, as drawn or smaller.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct FoundCase {
     /// Number of the case.
     pub case: u64,
     /// The promise that it breaks as drawn.
@@ -109,7 +109,7 @@ pub struct Outcome {
     /// Those of them that broke each promise.
     pub broken: BTreeMap<Promise, Vec<u64>>,
     /// The first cases of each promise, made small.
-    pub found: Vec<Found>,
+    pub found: Vec<FoundCase>,
 }
 
 /// Receives the progress of a search, and decides whether it ends. Called from several threads.
@@ -118,7 +118,7 @@ pub trait Progress: Sync {
     fn tried(&self, case: u64, findings: &[Finding]);
 
     /// A case is kept as drawn, or has become smaller. Calls for one case do not overlap.
-    fn keeps(&self, found: &Found);
+    fn keeps(&self, found: &FoundCase);
 
     /// A kept case is dropped: enough others have lower numbers, or another one is equal.
     fn drops(&self, promise: Promise, case: u64);
@@ -172,11 +172,11 @@ pub fn search(options: &Options, progress: &dyn Progress) -> Result<Outcome, Che
         }
     }
     let first = kept.finish(options.first_only);
-    let small: Vec<Found> =
+    let small: Vec<FoundCase> =
         pool.install(|| first.into_par_iter().map(|drawn| make_small(options, progress, drawn)).collect());
     for found in small {
         // One plan may break two promises.
-        if outcome.found.iter().all(|other: &Found| other.plan != found.plan) {
+        if outcome.found.iter().all(|other: &FoundCase| other.plan != found.plan) {
             outcome.found.push(found);
         } else {
             progress.drops(found.promise, found.case);
@@ -186,7 +186,7 @@ pub fn search(options: &Options, progress: &dyn Progress) -> Result<Outcome, Che
 }
 
 /// The smallest version of a case that breaks the promise and is found in time.
-fn make_small(options: &Options, progress: &dyn Progress, drawn: Found) -> Found {
+fn make_small(options: &Options, progress: &dyn Progress, drawn: FoundCase) -> FoundCase {
     if progress.is_small_enough() {
         return drawn;
     }
@@ -202,7 +202,7 @@ fn make_small(options: &Options, progress: &dyn Progress, drawn: Found) -> Found
         }
         let Ok((plan, findings)) = judge_plan(plan, case, options, &kin) else { return false };
         let Some(finding) = findings.into_iter().next() else { return false };
-        smallest = Found { finding, plan, ..smallest.clone() };
+        smallest = FoundCase { finding, plan, ..smallest.clone() };
         progress.keeps(&smallest);
         true
     };

@@ -4,7 +4,7 @@ use super::generate;
 use super::judge::Finding;
 use super::plan::Plan;
 use super::promises::Promise;
-use super::search::{Found, Options, Progress, all_promises, scenario, search};
+use super::search::{FoundCase, Options, Progress, all_promises, scenario, search};
 use crate::scenario::policy::scheduler::SchedulerName;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -13,14 +13,14 @@ use std::sync::Mutex;
 /// Keeps what a folder would hold, and ends after a number of shrinking steps.
 #[derive(Default)]
 struct Folder {
-    files: Mutex<BTreeMap<(Promise, u64), Vec<Found>>>,
+    files: Mutex<BTreeMap<(Promise, u64), Vec<FoundCase>>>,
     smaller_max: Option<usize>,
 }
 
 impl Progress for Folder {
     fn tried(&self, _: u64, _: &[Finding]) {}
 
-    fn keeps(&self, found: &Found) {
+    fn keeps(&self, found: &FoundCase) {
         let mut files = self.files.lock().unwrap();
         files.entry((found.promise, found.case)).or_default().push(found.clone());
     }

@@ -42,11 +42,11 @@ impl Experiment {
         }
         let composites = file.composites.iter().map(|table| composites_of(table, &cases, &source));
         let composites: Vec<Composite> = composites.collect::<Result<Vec<_>, _>>()?.concat();
-        let known = Known { cases: &cases, composites: &composites };
+        let all = ExperimentCells { cases: &cases, composites: &composites };
         let path = folder.join("published.csv");
         let published = Published::read(&path)?;
-        check_published(&published, &known, &path)?;
-        check_targets(&file, &known, &source)?;
+        check_published(&published, &all, &path)?;
+        check_targets(&file, &all, &source)?;
         let name = folder.canonicalize().unwrap_or_else(|_| folder.into());
         Ok(Self {
             name: name.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -211,12 +211,12 @@ fn check_metric(
 }
 
 /// All cells of an experiment: those of its runs, and those of its composites.
-pub(super) struct Known<'a> {
+pub(super) struct ExperimentCells<'a> {
     cases: &'a [Case],
     composites: &'a [Composite],
 }
 
-impl Known<'_> {
+impl ExperimentCells<'_> {
     /// The cells of each metric of each set of keys; composites first.
     pub fn sets(&self) -> impl Iterator<Item = CellSet<'_>> {
         let composites = self.composites.iter().map(|composite| CellSet {
@@ -258,13 +258,13 @@ pub(super) struct CellSet<'a> {
 }
 
 /// Checks that every published number belongs to something that is run.
-fn check_published(published: &Published, known: &Known, path: &Path) -> Result<(), FileError> {
+fn check_published(published: &Published, all: &ExperimentCells, path: &Path) -> Result<(), FileError> {
     for row in published.rows() {
         let error = |message: String| {
             Err(FileError { file: path.display().to_string(), line: Some(row.line), message })
         };
-        let Some((metrics, case)) = known.cells(&row.keys) else {
-            return error(format!("no run has these keys; there are {}", known.list()));
+        let Some((metrics, case)) = all.cells(&row.keys) else {
+            return error(format!("no run has these keys; there are {}", all.list()));
         };
         if !metrics.contains(&row.metric.as_str()) {
             let known = quoted_list(metrics);
@@ -285,30 +285,30 @@ fn check_published(published: &Published, known: &Known, path: &Path) -> Result<
 }
 
 /// Checks that targets, orders and heat maps are about cells that are run.
-fn check_targets(file: &ExperimentFile, known: &Known, source: &SourceFile) -> Result<(), FileError> {
+fn check_targets(file: &ExperimentFile, all: &ExperimentCells, source: &SourceFile) -> Result<(), FileError> {
     for target in &file.targets {
-        let is_run = known.cells(&target.cell).is_some_and(|(metrics, case)| {
+        let is_run = all.cells(&target.cell).is_some_and(|(metrics, case)| {
             metrics.contains(&target.metric.as_str())
                 && target.variant != case.baseline
                 && case.variant_names().any(|name| name == target.variant)
         });
         if !is_run {
             let message =
-                format!("the target is about no effect of this experiment; cells are {}", known.list());
+                format!("the target is about no effect of this experiment; cells are {}", all.list());
             return Err(source.error(target.text.span(), message));
         }
     }
     for accuracy in &file.accuracies {
-        let of_metric = || known.sets().filter(|set| set.metric == accuracy.metric);
+        let of_metric = || all.sets().filter(|set| set.metric == accuracy.metric);
         let message = if of_metric().next().is_none() {
             format!("no run has the metric `{}`", accuracy.metric)
         } else if !of_metric().any(|set| has_all(set.keys, &accuracy.keys)) {
-            format!("no run with the metric `{}` has these keys; cells are {}", accuracy.metric, known.list())
+            format!("no run with the metric `{}` has these keys; cells are {}", accuracy.metric, all.list())
         } else {
             continue;
         };
         return Err(source.error(accuracy.text.span(), message));
     }
-    file.orders.iter().try_for_each(|order| check_order(order, known, source))?;
-    file.heat_maps.iter().try_for_each(|map| check_heat_map(map, known, source))
+    file.orders.iter().try_for_each(|order| check_order(order, all, source))?;
+    file.heat_maps.iter().try_for_each(|map| check_heat_map(map, all, source))
 }

@@ -3,7 +3,7 @@
 //! The first line describes the run, the last one its end. In between is a line for each scheduling event,
 //! and one for each name that a guest's task gets. An object without `guest` belongs to the host's kernel.
 
-use super::Run;
+use super::TracedRun;
 use super::names::Names;
 use super::output::Output;
 use crate::summary::scenario_hash;
@@ -72,7 +72,7 @@ pub struct JsonLines<W> {
 
 impl<W: Write> JsonLines<W> {
     /// Begins the trace of a run.
-    pub fn new(out: W, run: Run) -> Self {
+    pub fn new(out: W, run: TracedRun) -> Self {
         let scenario = run.scenario;
         let vms = scenario.vms.iter();
         let mut lines = Self {

@@ -40,7 +40,7 @@ use tandem_sim::trace::{Event, Observer};
 
 /// The run that is traced.
 #[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
+pub struct TracedRun<'a> {
     /// The scenario, by the name that the user gave.
     pub scenario_name: &'a str,
     /// The scenario.
@@ -96,7 +96,7 @@ impl TraceFile {
     ///
     /// # Errors
     /// If the name of the file does not end in that of a format, or the file cannot be made.
-    pub fn create(path: &Path, run: Run) -> Result<Self, TraceError> {
+    pub fn create(path: &Path, run: TracedRun) -> Result<Self, TraceError> {
         let path = path.to_owned();
         let is_perfetto = match path.extension().and_then(|extension| extension.to_str()) {
             Some("pftrace" | "perfetto-trace" | "pb") => true,

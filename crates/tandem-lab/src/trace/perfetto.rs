@@ -7,7 +7,7 @@
 //!
 //! Source: Perfetto v59, `protos/perfetto/trace/perfetto_trace.proto`; documentation, "Converting custom data to Perfetto".
 
-use super::Run;
+use super::TracedRun;
 use super::names::Names;
 use super::output::Output;
 use super::protobuf::Message;
@@ -99,7 +99,7 @@ pub struct PerfettoTrace<W> {
 
 impl<W: Write> PerfettoTrace<W> {
     /// Begins the trace of a run.
-    pub fn new(out: W, run: Run) -> Self {
+    pub fn new(out: W, run: TracedRun) -> Self {
         let mut names = Names::new(run.scenario);
         let timeline = Timeline::new(run.scenario, &mut names);
         let mut writer = Packets::new(out, &mut names);
@@ -191,7 +191,7 @@ impl<W: Write> Packets<W> {
 
     /// Writes the tracks. The track of each CPU is a child of that of the host or of its VM; the numbers of
     /// these follow those of the CPUs.
-    fn tracks(&mut self, run: Run) {
+    fn tracks(&mut self, run: TracedRun) {
         let scenario = run.scenario;
         let pcpus = scenario.machine.cpus();
         let vcpus: usize = scenario.vms.iter().map(|vm| vm.vcpus.len()).sum();

@@ -2,7 +2,7 @@
 
 use super::fixture;
 use crate::scenario::ScenarioSource;
-use crate::trace::{PerfettoTrace, Run};
+use crate::trace::{PerfettoTrace, TracedRun};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -199,7 +199,7 @@ impl Trace {
 fn played() -> Trace {
     let scenario = fixture::scenario();
     let mut trace =
-        PerfettoTrace::new(Vec::new(), Run { scenario_name: "two.toml", scenario: &scenario, seed: 7 });
+        PerfettoTrace::new(Vec::new(), TracedRun { scenario_name: "two.toml", scenario: &scenario, seed: 7 });
     fixture::play(&mut trace);
     Trace::checked(&trace.finish(fixture::END_NS).unwrap())
 }
@@ -309,7 +309,7 @@ fn mixed_run() -> (RunMetrics, Trace) {
     "#;
     let source = ScenarioSource::parse(Path::new("mixed.toml"), text).unwrap();
     let scenario = source.build(&BTreeMap::new(), &Default::default()).unwrap();
-    let run = Run { scenario_name: "mixed.toml", scenario: &scenario, seed: 3 };
+    let run = TracedRun { scenario_name: "mixed.toml", scenario: &scenario, seed: 3 };
     let mut writer = PerfettoTrace::new(Vec::new(), run);
     let metrics = run_observed(&scenario, run.seed, &mut writer).unwrap();
     let trace = Trace::checked(&writer.finish(metrics.length_ns).unwrap());
