@@ -13,7 +13,7 @@ use crate::scenario::Homes;
 use crate::trace::Observer;
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;
-use tandem_machine::homes::{Decision, Home, HomeSettings, Planner, View, VmView, Wish};
+use tandem_machine::homes::{Decision, Home, HomeRequest, HomeSettings, Planner, View, VmView};
 use tandem_machine::ids::{NodeId, TaskId, VmId};
 use tandem_machine::placement::{self, Occupancy, PlacementOutcome, Request};
 
@@ -83,7 +83,7 @@ impl<O: Observer> Simulation<'_, O> {
             known.demand = known.was_seen.then(|| spent_ns as f64 / passed_ns as f64).filter(|_| is_there);
             (known.was_seen, known.awake_ns, known.awake_before_ns) = (is_there, awake_ns, 0);
         }
-        let decisions = self.ask_agent(&mut agent, now_ns, Planner::look);
+        let decisions = self.ask_agent(&mut agent, now_ns, Planner::plan);
         self.carry_out(&mut agent, decisions, now_ns);
         self.agent = Some(agent);
     }
@@ -200,7 +200,7 @@ impl<O: Observer> Simulation<'_, O> {
             demand: known.demand,
             allowed: self.nodes_of(&may_use),
             devices: Vec::new(),
-            wish: if spec.is_placed { Wish::Any } else { Wish::Exempt },
+            request: if spec.is_placed { HomeRequest::Any } else { HomeRequest::Exempt },
             home: known.home.clone(),
             part: None,
         }
