@@ -4,11 +4,11 @@
 //! Programs declare the kernel's types themselves, with only the members that they need. Clang records which
 //! instructions contain an offset, a size and so on of such a type. Here each is found in the environment, by
 //! the names of the type and of its fields, and filled in. Members of unnamed structures and unions count as
-//! the outer one's; so they do in the environment.
+//! the outer one's, in the environment as well.
 //!
-//! For what the environment does not have, the question whether it exists is answered with no; anything else
-//! cannot be filled in, and the program fails if it gets there. Enumerations differ: if the environment does
-//! not have one at all, its values are those that the program declares, since most of them never change.
+//! If the environment lacks a type or a field, a check for its existence gives 0; any other record cannot be
+//! filled in, and the program fails if it gets there. Enumerations differ: if the environment lacks one
+//! entirely, its values are those that the program declares, since most of them never change.
 //!
 //! Limits: the environment has no bit-fields. Programs that read one with the macros for it
 //! (`BPF_CORE_READ_BITFIELD`) get the whole field instead; those that read it directly fail there.
@@ -19,7 +19,7 @@ use crate::environment::{Environment, FieldType, KernelStruct};
 use crate::fault::LoadError;
 use crate::op::Size;
 
-/// What the environment lacks, for a message.
+/// The type or field that the environment lacks, for a message.
 pub(crate) struct Missing(pub String);
 
 /// Fills in an instruction.
@@ -47,7 +47,11 @@ pub(crate) fn relocate(
 }
 
 /// Sets offset and width of an access.
-fn fit_access(field: &LocalField, target: &Target, instruction: &mut Instruction) -> Result<Linked, Missing> {
+fn fit_access(
+    field: &LocalField,
+    target: &TargetField,
+    instruction: &mut Instruction,
+) -> Result<Linked, Missing> {
     if field.is_bit_field {
         return Err(Missing(format!("the bit-{field}, which can only be read with BPF_CORE_READ_BITFIELD")));
     }
@@ -81,9 +85,9 @@ struct Types<'a> {
 
 /// A field as the program declares it.
 struct LocalField<'a> {
-    /// The type's name, and what to try in its place.
+    /// The type's name, and the name to try if the environment lacks it.
     roots: [&'a str; 2],
-    /// Which element, if the type is that of an array's elements.
+    /// Index of the element, if the type is that of an array's elements.
     index: u32,
     steps: Vec<Step<'a>>,
     is_bit_field: bool,
@@ -98,7 +102,7 @@ enum Step<'a> {
 }
 
 /// A field as the environment has it; bytes.
-struct Target {
+struct TargetField {
     offset: u64,
     size: u32,
     is_scalar: bool,
@@ -137,7 +141,7 @@ impl<'a> Types<'a> {
                     _ => target.map(|target| 64_u64.saturating_sub(8 * u64::from(target.size))),
                 }
             }
-            // Numbers of types mean nothing here, except that 0 is none.
+            // Numbers of types have no meaning here, except that 0 means no type.
             TypeIdLocal => Ok(u64::from(record.root.0)),
             TypeIdTarget => Ok(if self.type_exists(record)? { record.root.0.into() } else { 0 }),
             TypeExists => Ok(u64::from(self.type_exists(record)?)),
@@ -257,7 +261,7 @@ impl<'a> Types<'a> {
     }
 
     /// Finds a field in the environment.
-    fn target(&self, field: &LocalField<'a>) -> Result<Target, Missing> {
+    fn target(&self, field: &LocalField<'a>) -> Result<TargetField, Missing> {
         let (root, root_struct) =
             self.structure(field.roots).ok_or_else(|| Missing(format!("{field}, {NOT_MODELLED}")))?;
         let mut kind = FieldType::Struct(root);
@@ -291,7 +295,7 @@ impl<'a> Types<'a> {
                 next.ok_or_else(|| Missing(format!("{field}, {NOT_MODELLED}")))?;
             (offset, size, kind) = (offset + step_offset, step_size, step_kind);
         }
-        Ok(Target { offset, size, is_scalar: kind == FieldType::Scalar })
+        Ok(TargetField { offset, size, is_scalar: kind == FieldType::Scalar })
     }
 }
 

@@ -30,12 +30,12 @@ impl Layout {
     }
 }
 
-/// A variable, and where it is.
+/// A variable and its place.
 pub(crate) struct PlacedVariable<'a> {
     pub name: &'a str,
     pub of: TypeId,
     pub section: usize,
-    /// From the beginning of the section, bytes.
+    /// Offset from the beginning of the section, bytes.
     pub offset: u64,
     pub is_static: bool,
 }

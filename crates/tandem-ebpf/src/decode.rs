@@ -20,13 +20,13 @@ pub(crate) struct Instruction {
     pub imm: i64,
 }
 
-/// What linking makes of an instruction.
+/// The result of linking an instruction.
 pub(crate) enum Linked {
     /// It stands for itself.
     Plain,
     /// It stands for itself, and accesses a field of the kernel's types.
     Probe,
-    /// It is this.
+    /// It becomes this operation.
     As(Op),
 }
 
@@ -76,7 +76,7 @@ impl Instruction {
         self.is_load_immediate() || matches!(self.opcode & 0x0f, 4 | 7)
     }
 
-    /// How much of memory it accesses.
+    /// Size of its access to memory.
     pub fn access_size(&self) -> Size {
         match self.opcode & 0x18 {
             0 => Size::W,

@@ -1,10 +1,10 @@
 //! The kernel that an object is linked against: types, functions, variables, configuration.
 
 use crate::kernel::KernelFunction;
-use crate::known::Known;
+use crate::known::KnownResult;
 use std::collections::HashMap;
 
-/// What a kernel offers to programs.
+/// The types, functions, variables and configuration that a kernel offers to programs.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// Structures, by name.
@@ -14,8 +14,8 @@ pub struct Environment {
     /// Functions that programs may call: kfuncs by name, helpers by the names of their C declarations
     /// (`bpf_ktime_get_ns`).
     pub functions: HashMap<&'static str, KernelFunction>,
-    /// Functions that take no call, in the same way.
-    pub known: HashMap<&'static str, Known>,
+    /// Functions that need no call, in the same way.
+    pub known: HashMap<&'static str, KnownResult>,
     /// Variables (`__ksym`), by name.
     pub variables: HashMap<&'static str, KernelVariable>,
     /// Values of the build configuration (`__kconfig`), with `LINUX_KERNEL_VERSION` among them.

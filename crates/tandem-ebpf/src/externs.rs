@@ -1,9 +1,9 @@
-//! What an object needs from the kernel by name: functions, variables, configuration.
+//! The names that an object needs from the kernel: functions, variables, configuration.
 //!
 //! A name may have a flavour, `___` and a suffix, so that a program can declare one function of the kernel
-//! several times with different parameters. As in libbpf, the name without its last flavour is looked up; but
-//! first the whole name, which an environment may have to distinguish such variants (libbpf compares their
-//! parameters).
+//! several times with different parameters. The linker first looks up the whole name, with which an
+//! environment can distinguish such variants (libbpf compares their parameters), and then, as in libbpf, the
+//! name without its last flavour.
 
 use crate::btf::{Type, TypeId, essential_name};
 use crate::environment::Environment;
@@ -12,7 +12,7 @@ use crate::helpers;
 use crate::image::{Image, Import};
 use crate::link::Linker;
 
-/// What a name that the object does not define stands for.
+/// The meaning of a name that the object does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extern {
     /// A function of the kernel.
@@ -34,7 +34,7 @@ pub(crate) fn find_function(name: &str, environment: &Environment) -> Option<Imp
 }
 
 impl<'a> Linker<'a> {
-    /// Finds out what names that the object does not define stand for, and lays out the configuration.
+    /// Finds the meaning of names that the object does not define, and lays out the configuration.
     pub(crate) fn read_externs(&mut self) -> Result<(), LoadError> {
         let btf = self.btf;
         for (section, contents) in btf.sections() {
@@ -79,8 +79,8 @@ impl<'a> Linker<'a> {
         Ok(())
     }
 
-    /// The address that stands for something that the object does not define; 0 if it is weak, and the kernel
-    /// does not have it either.
+    /// The address for a name that the object does not define; 0 if it is weak and the kernel lacks it as
+    /// well.
     pub(crate) fn extern_address(&mut self, symbol: usize, program: &'a str) -> Result<u64, LoadError> {
         let symbol = &self.object.symbols[symbol];
         let name = symbol.name;

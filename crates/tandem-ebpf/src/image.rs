@@ -1,7 +1,7 @@
-//! A linked object: code and data with their addresses, and what it needs.
+//! A linked object: code and data with their addresses, and the functions that it imports.
 
 use crate::kernel::KernelFunction;
-use crate::known::Known;
+use crate::known::KnownResult;
 use crate::memory::Memory;
 use crate::op::Op;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub struct Image {
     pub functions: Vec<Function>,
     /// Functions of the kernel that are called.
     pub imports: Vec<Import>,
-    /// Why each [`Op::Poison`] is one.
+    /// The reason for each [`Op::Poison`].
     pub poisons: Vec<String>,
     /// Global data. Addresses follow each other from [`crate::Memory::BASE`] on, aligned to 64 bytes, in this
     /// order.
@@ -35,7 +35,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// The address that stands for a map, by number: `MAPS + number`. It cannot be followed.
+    /// The address that stands for a map, by number: `MAPS + number`. It cannot be dereferenced.
     pub const MAPS: u64 = 2 << 48;
     /// The address that stands for a function, by number.
     pub const FUNCTIONS: u64 = 3 << 48;
@@ -73,7 +73,7 @@ pub enum Import {
     /// Done by the runtime: helper or kfunc by name.
     Runtime(&'static str),
     /// Known without a call.
-    Known(Known),
+    Known(KnownResult),
     /// Done by the kernel.
     Kernel(KernelFunction, String),
 }
@@ -129,7 +129,7 @@ pub struct StructOps {
 pub struct MapDefinition {
     /// Its name in the source.
     pub name: String,
-    /// What it is.
+    /// Kind of the map.
     pub kind: MapKind,
     /// Bytes of a key; 0 if it has none.
     pub key_size: usize,

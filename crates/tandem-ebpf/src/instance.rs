@@ -8,14 +8,14 @@ use crate::fault::{Fault, LoadError};
 use crate::helpers::{self, Helper};
 use crate::image::{FunctionId, Image, Import};
 use crate::kernel::{Kernel, KernelFunction};
-use crate::known::Known;
+use crate::known::KnownResult;
 use crate::maps::Key;
 use crate::runtime::Run;
 use crate::state::State;
 use std::fmt;
 use std::sync::Arc;
 
-/// How code runs.
+/// The way to run code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
     /// As machine code.
@@ -28,14 +28,14 @@ pub enum Engine {
 /// Code that is ready to run, for any number of instances in any threads.
 pub struct Code {
     image: Image,
-    /// What [`Image::imports`] stand for.
+    /// The functions for [`Image::imports`], by position.
     pub(crate) callees: Vec<Callee>,
     /// Machine code, if it is not to be interpreted.
     pub(crate) compiled: Option<Compiled>,
 }
 
-/// The image, from which all else follows. Scenarios are hashed by what this prints: addresses of this
-/// process, such as those of helpers, would give each process another hash.
+/// The image, from which all else follows. The hash of a scenario covers this output: addresses of this
+/// process, such as those of helpers, would give each process a different hash.
 impl fmt::Debug for Code {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("Code").field(&self.image).finish()
@@ -46,7 +46,7 @@ impl fmt::Debug for Code {
 #[derive(Clone, Copy)]
 pub(crate) enum Callee {
     Runtime(Helper),
-    Known(Known),
+    Known(KnownResult),
     Kernel(KernelFunction),
 }
 
@@ -152,8 +152,8 @@ impl Instance {
         self.call(kernel, function, [context, 0, 0, 0, 0])
     }
 
-    /// Runs the callback of a timer that [`Kernel::start_timer`] was told of, and whose time has come. A
-    /// timer that has gone since, with the element of the map that it was in, does nothing.
+    /// Runs the callback of a timer that was passed to [`Kernel::start_timer`] and has expired. A timer that
+    /// has gone since, with the element of the map that it was in, does nothing.
     ///
     /// # Errors
     /// As [`Instance::call`].
@@ -176,7 +176,7 @@ impl Instance {
         result.map(|_| ())
     }
 
-    /// Where a call from outside puts what its arguments point to.
+    /// Address for the data that the arguments of a call from outside point to.
     fn outside_arguments(&self) -> Result<u64, Fault> {
         let address = self.state.stack_top;
         if address + ARGUMENTS_SIZE > self.state.stack_end {

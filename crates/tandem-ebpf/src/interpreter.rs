@@ -8,8 +8,8 @@ use crate::runtime::Run;
 type Registers = [u64; 16];
 const FRAME_POINTER: usize = 10;
 
-/// Runs a function with the given frame pointer. Its frame of the process is large, and machine code is
-/// called from the same place: it is not to be a part of that.
+/// Runs a function with the given frame pointer. Not inlined: its stack frame in the process is large, and
+/// the caller also calls machine code.
 #[inline(never)]
 pub(crate) fn run(run: &mut Run, function: u32, arguments: [u64; 5], frame: u64) -> Result<u64, Fault> {
     let mut registers = [0; 16];

@@ -12,13 +12,13 @@ pub trait Kernel {
     /// The CPU on which the program runs. It does not change meanwhile.
     fn cpu(&self) -> usize;
 
-    /// The clock that programs read, ns. It stands still while a program runs.
+    /// The clock that programs read, ns. It does not advance while a program runs.
     fn clock_ns(&self) -> u64;
 
     /// Executes a function for a program, and returns its r0.
     ///
     /// # Errors
-    /// What ends the program: arguments that a verifier or the kernel would not let pass.
+    /// The fault that ends the program: arguments that a verifier or the kernel would refuse.
     fn call(
         &mut self,
         state: &mut State,
@@ -26,8 +26,8 @@ pub trait Kernel {
         arguments: [u64; 5],
     ) -> Result<u64, Fault>;
 
-    /// Starts the timer whose `struct bpf_timer` is at an address, for so many ns from now, or until then if
-    /// `absolute`; false if there was no memory to do so.
+    /// Starts the timer whose `struct bpf_timer` is at an address, to expire in this many ns, or at this time
+    /// if `absolute`; false if there is no memory for it.
     fn start_timer(&mut self, timer: u64, nsecs: u64, absolute: bool) -> bool;
 
     /// Whether storage for an object cannot be made: there is no memory for it, or the map is full.
@@ -35,6 +35,6 @@ pub trait Kernel {
         false
     }
 
-    /// Stops a timer; whether it had been started.
+    /// Stops a timer; returns whether it had been started.
     fn cancel_timer(&mut self, timer: u64) -> bool;
 }

@@ -1,9 +1,9 @@
-//! Functions of the kernel that need no call: the runtime knows what they return.
+//! Functions of the kernel that need no call: the runtime knows their results.
 //!
 //! Problem: schedulers ask for the time, the CPU of a task and the like several times in each decision, and a
 //! call of the kernel takes longer than the answer.
 //!
-//! Approach: the environment declares a function to be one of these; the interpreter computes it here, and
+//! Approach: the environment declares that a function is one of these; the interpreter computes it here, and
 //! the compiler inlines it.
 
 use crate::fault::Fault;
@@ -12,8 +12,8 @@ use crate::runtime::Run;
 
 /// The result of a function of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
-    /// 0: it does what means nothing here, such as giving a reference back.
+pub enum KnownResult {
+    /// 0: its effect has no meaning here, such as releasing a reference.
     Nothing,
     /// Its first argument: it takes a reference.
     FirstArgument,
@@ -36,15 +36,15 @@ pub enum Known {
 pub struct ObjectField {
     /// The kind of the object, for the fault of a program that passes something else: `a task`.
     pub object: &'static str,
-    /// Where in the object its own address is, bytes.
+    /// Offset of the object's own address in it, bytes.
     pub mark: u16,
-    /// Where the number is, bytes: before the mark.
+    /// Offset of the number, bytes: before the mark.
     pub offset: u16,
-    /// Of the number.
+    /// Size of the number.
     pub size: Size,
 }
 
-impl Known {
+impl KnownResult {
     /// The result of the function for a program that runs.
     pub(crate) fn result(self, run: &mut Run<'_>, arguments: [u64; 5]) -> Result<u64, Fault> {
         let [first, second, ..] = arguments;
@@ -70,7 +70,7 @@ impl Known {
 }
 
 impl ObjectField {
-    /// Where the number is in what must be such an object.
+    /// The address of the number, after a check that the argument is such an object.
     fn address(self, run: &Run<'_>, object: u64) -> Result<u64, Fault> {
         let memory = &run.state.memory;
         if memory.contains(object, self.end()) && memory.load(object + u64::from(self.mark), 8)? == object {
@@ -83,7 +83,7 @@ impl ObjectField {
         self.size.bytes() as usize
     }
 
-    /// The bytes of the object that are read.
+    /// Size of the part of the object that is read, bytes.
     pub(crate) fn end(self) -> usize {
         usize::from(self.mark) + 8
     }

@@ -1,20 +1,20 @@
 //! Runs the eBPF programs of a scheduler (`struct_ops`) outside of a kernel.
 //!
-//! Problem: a simulator wants to run the very object file that a kernel loads, as fast as its own code, many
-//! copies of it at once, with the same result each time, and without trusting it.
+//! Problem: a simulator needs to run the same object file that a kernel loads, as fast as its own code, many
+//! copies at once, with the same result each time, and without trusting it.
 //!
 //! Approach: [`Image::link`] reads the file (ELF and BTF) and links it against an [`Environment`]: the types
 //! (CO-RE), functions and variables of the simulated kernel. An [`Instance`] is a copy that runs, with memory
 //! and maps of its own, and code that it shares with the others. Everything that a program can see lies in
 //! one linear [`Memory`], whose addresses mean nothing to the process: each access is checked against its
-//! bounds, and addresses are the same in each run. A [`Kernel`] provides what only a kernel can do for a
-//! program; this crate does what needs none (maps, loops, reading memory).
+//! bounds, and addresses are the same in each run. A [`Kernel`] provides the functions that need a kernel;
+//! this crate provides those that need none (maps, loops, reading memory).
 //!
 //! Code runs as machine code (`compiler`) or in an interpreter, which is the reference: see [`Engine`].
 //!
-//! Limits: there is no verifier. An error in a program is found when it happens, and ends the call with a
-//! [`Fault`]. One thread at a time runs an instance, so atomic operations are ordinary ones. No arenas, no
-//! maps in maps, no BPF lists and trees, no exceptions; linking an object names what is missing.
+//! Limits: there is no verifier. An error in a program ends the call with a [`Fault`] when it happens. One
+//! thread at a time runs an instance, so atomic operations are ordinary ones. No arenas, no maps in maps, no
+//! BPF lists and trees, no exceptions; linking an object names what is missing.
 
 mod btf;
 mod compiler;
@@ -50,7 +50,7 @@ pub use image::{
 };
 pub use instance::{Code, Engine, Instance};
 pub use kernel::{Kernel, KernelFunction};
-pub use known::{Known, ObjectField};
+pub use known::{KnownResult, ObjectField};
 pub use memory::Memory;
 pub use op::{AluOp, AtomicOp, Condition, Op, Operand, Reg, Size, Swap};
 pub use state::State;

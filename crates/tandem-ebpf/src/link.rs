@@ -1,7 +1,7 @@
 //! Links an object and an environment to an [`Image`].
 //!
-//! Beginning with the programs, all functions are decoded that they call or take the address of. The needs of
-//! the rest of the object do not matter: it may be for other kernels.
+//! The linker decodes the programs, and all functions that they call or take the address of. The rest of the
+//! object does not matter: it may be for other kernels.
 
 use crate::btf::{Btf, CoreRecord, read_records};
 use crate::core_relocation::relocate;
@@ -21,7 +21,7 @@ impl Image {
     /// Links an object file, as `clang -g -target bpf` makes it, against what a kernel offers.
     ///
     /// # Errors
-    /// If the file is not such an object; if it uses what the simulator does not have (maps of some types,
+    /// If the file is not such an object; if it uses features that the simulator lacks (maps of some types,
     /// instructions for arenas); if it calls functions or uses variables that the environment does not have,
     /// and that it does not declare to be optional (`__weak`).
     pub fn link(object: &[u8], environment: &Environment) -> Result<Self, LoadError> {
@@ -52,7 +52,7 @@ impl Image {
     }
 }
 
-/// Linking while it lasts.
+/// Linking in progress.
 pub(crate) struct Linker<'a> {
     pub object: &'a Object<'a>,
     pub btf: &'a Btf<'a>,
@@ -60,23 +60,23 @@ pub(crate) struct Linker<'a> {
     pub section_numbers: HashMap<&'a str, usize>,
     /// Symbols of variables, by section and name.
     pub variable_symbols: HashMap<(usize, &'a str), usize>,
-    /// Where each section's functions begin; their symbols.
+    /// Offsets and symbols of the functions of each section.
     functions: HashMap<usize, BTreeMap<u64, usize>>,
     records: HashMap<(usize, u64), CoreRecord<'a>>,
     pub externs: HashMap<&'a str, Extern>,
     pub layout: Layout,
-    /// Of sections with global data.
+    /// Addresses of sections with global data.
     pub addresses: HashMap<usize, u64>,
     pub kernel_addresses: HashMap<&'static str, u64>,
     pub kernel_variables: Vec<(String, u64)>,
-    /// By their offsets in `.maps`: the number, or why it cannot be used.
+    /// Maps by their offsets in `.maps`: the number, or why the map cannot be used.
     maps: HashMap<(usize, u64), Result<u64, LoadError>>,
     ids: HashMap<(usize, u64), FunctionId>,
-    /// Functions that can be reached, by number: section, offset, and the program by which they were found.
+    /// Reachable functions, by number: section, offset, and the program through which they were found.
     reached: Vec<(usize, u64, &'a str)>,
     imports: HashMap<String, Option<u32>>,
     poisons: HashMap<String, u32>,
-    /// Functions that the kernel lacks, and the programs that were found first to call them.
+    /// Functions that the kernel lacks, each with the first program that calls it.
     missing: BTreeMap<&'a str, &'a str>,
     image: Image,
 }
@@ -167,7 +167,8 @@ impl<'a> Linker<'a> {
             }
             let starts = self.functions.get(&number).cloned().unwrap_or_default();
             for (offset, symbol) in starts {
-                // Callbacks of schedulers are known already. With `?`, only those are wanted.
+                // Callbacks of schedulers are known already. Programs with `?` are only included as
+                // callbacks.
                 if self.ids.contains_key(&(number, offset)) || !required {
                     continue;
                 }
@@ -199,7 +200,7 @@ impl<'a> Linker<'a> {
             };
             let ops = decode(symbol.name, bytes, |slot, instruction| {
                 let offset = start + (slot * SLOT) as u64;
-                self.link_instruction(Place { section, offset, program }, instruction)
+                self.link_instruction(Location { section, offset, program }, instruction)
             })?;
             self.image.functions.push(Function { name: symbol.name.into(), ops });
         }
@@ -208,10 +209,10 @@ impl<'a> Linker<'a> {
 
     fn link_instruction(
         &mut self,
-        place: Place<'a>,
+        place: Location<'a>,
         instruction: &mut Instruction,
     ) -> Result<Linked, LoadError> {
-        let Place { section, offset, program } = place;
+        let Location { section, offset, program } = place;
         if let Some(record) = self.records.get(&(section, offset)) {
             return Ok(match relocate(record, self.btf, self.environment, instruction)? {
                 Ok(linked) => linked,
@@ -240,7 +241,7 @@ impl<'a> Linker<'a> {
                 if target.section.is_none() {
                     return Ok(Linked::As(self.kernel_call(target.name, target.is_weak, program)));
                 }
-                // In slots, and from the end of the instruction, though it is not about the instruction.
+                // The addend is in slots, and counts from the end of the instruction.
                 let addend = (instruction.imm + 1).wrapping_mul(SLOT as i64) as u64;
                 let function = self.function_of(target, addend, Some(program));
                 let function =
@@ -301,7 +302,7 @@ impl<'a> Linker<'a> {
         Op::Poison { reason: number }
     }
 
-    /// Remembers that the kernel lacks a function that a program needs.
+    /// Records that the kernel lacks a function that a program needs.
     pub(crate) fn note_missing(&mut self, name: &'a str, program: &'a str) {
         self.missing.entry(name).or_insert(program);
     }
@@ -318,7 +319,7 @@ impl<'a> Linker<'a> {
         )))
     }
 
-    /// The address of something that the object defines; `None` if it has none. See [`Linker::reach`].
+    /// The address of a name that the object defines; `None` if it does not. See [`Linker::reach`].
     pub(crate) fn defined_address(
         &mut self,
         symbol: &Symbol<'a>,
@@ -337,7 +338,7 @@ impl<'a> Linker<'a> {
         Ok(function.map(|function| Image::FUNCTIONS + u64::from(function.0)))
     }
 
-    /// The function at a symbol, which can then be reached; `None` if there is none.
+    /// The function at a symbol, which becomes reachable; `None` if there is none.
     pub(crate) fn function_of(
         &mut self,
         symbol: &Symbol<'a>,
@@ -347,8 +348,8 @@ impl<'a> Linker<'a> {
         self.reach(symbol.section?, symbol.value.wrapping_add(addend), program)
     }
 
-    /// The number of the function that begins at a place, found by a program, or itself one; `None` if there
-    /// is none.
+    /// The number of the function that begins at a place, which is a program or was found through one; `None`
+    /// if there is none.
     fn reach(&mut self, section: usize, offset: u64, program: Option<&'a str>) -> Option<FunctionId> {
         let symbol = *self.functions.get(&section)?.get(&offset)?;
         let next = FunctionId(self.reached.len() as u32);
@@ -359,7 +360,7 @@ impl<'a> Linker<'a> {
         Some(id)
     }
 
-    fn invalid(&self, place: Place, problem: &str) -> LoadError {
+    fn invalid(&self, place: Location, problem: &str) -> LoadError {
         LoadError(format!(
             "the instruction at offset {:#x} of section `{}` {problem}",
             place.offset, self.object.sections[place.section].name
@@ -367,9 +368,9 @@ impl<'a> Linker<'a> {
     }
 }
 
-/// Where an instruction is, and the program by which it was found.
+/// The place of an instruction, and the program through which it was found.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct Location<'a> {
     section: usize,
     offset: u64,
     program: &'a str,

@@ -1,7 +1,7 @@
 //! Maps as objects define them: variables of `.maps` whose types describe the map.
 //!
-//! Numbers are lengths of arrays that members point to (`__uint(max_entries, 8)`), types are what members
-//! point to (`__type(key, u32)`).
+//! Numbers are lengths of arrays that members point to (`__uint(max_entries, 8)`), types are the targets of
+//! member pointers (`__type(key, u32)`).
 
 use crate::btf::{Btf, Type, TypeId};
 use crate::fault::LoadError;
@@ -10,7 +10,7 @@ use crate::image::{MapDefinition, MapKind};
 /// A map of the object.
 pub(crate) enum DefinedMap {
     Supported(MapDefinition),
-    /// It is an error to use it, and this is why.
+    /// Using it is an error, for this reason.
     Unsupported(LoadError),
 }
 

@@ -9,7 +9,7 @@ use crate::fault::Fault;
 #[derive(Clone, Debug)]
 pub struct Memory {
     /// Its length is a multiple of 8, with [`SLACK`] bytes that belong to no address: an access of up to 8
-    /// bytes need only have its first one checked, and what it then reads beyond the end belongs to no address.
+    /// bytes only needs a check of its first one.
     bytes: Vec<u8>,
     /// End of the memory that is allocated.
     used: usize,

@@ -158,7 +158,7 @@ fn unreadable(error: impl Display) -> LoadError {
     LoadError(format!("the object file cannot be read: {error}"))
 }
 
-/// Names are identifiers of C. A program cannot refer to a place by a name that is not.
+/// Names are identifiers of C. A program cannot refer to a place by any other name.
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or("")
 }

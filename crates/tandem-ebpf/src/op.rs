@@ -63,7 +63,7 @@ pub enum AluOp {
     ShiftRightSigned,
 }
 
-/// What a branch compares.
+/// The comparison of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Condition {
@@ -81,7 +81,7 @@ pub enum Condition {
     SignedLessOrEqual,
 }
 
-/// What an atomic operation does with memory and a register.
+/// The effect of an atomic operation on memory and a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum AtomicOp {
@@ -90,13 +90,13 @@ pub enum AtomicOp {
     And,
     Xor,
     Exchange,
-    /// Compares with r0, and puts what was there into r0.
+    /// Compares with r0, and puts the previous value into r0.
     CompareExchange,
     LoadAcquire,
     StoreRelease,
 }
 
-/// What an operation on the order of bytes does (on a little-endian machine).
+/// The effect of a byte-order operation (on a little-endian machine).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swap {
     /// Cuts to the lowest bits.
@@ -186,7 +186,7 @@ pub enum Op {
         import: u32,
     },
     Exit,
-    /// What linking could not fill in, and the program should not come to: the position in
+    /// An instruction that linking could not fill in, which is a fault to execute: the position in
     /// [`crate::Image::poisons`].
     Poison {
         reason: u32,

@@ -11,7 +11,7 @@ use crate::state::State;
 use std::any::Any;
 use std::ptr;
 
-/// A call while it lasts.
+/// A call in progress.
 pub(crate) struct Run<'a> {
     pub image: &'a Image,
     pub code: &'a Code,
@@ -20,25 +20,24 @@ pub(crate) struct Run<'a> {
     /// Backward jumps, calls and rounds of loops that it may still make: a program that does not end is a
     /// fault.
     pub fuel: u64,
-    /// For machine code: where the instance's memory begins. For programs that is the address
-    /// [`Memory::BASE`].
+    /// For machine code: the beginning of the instance's memory, which programs see at [`Memory::BASE`].
     pub memory: *mut u8,
-    /// Where the process would have address 0 of it.
+    /// The place in the process that corresponds to address 0.
     pub origin: *mut u8,
     /// The last position in memory at which 8 bytes have addresses.
     pub last_word: u64,
     /// The first address beyond the stack.
     pub stack_end: u64,
-    /// The return values of [`Known`](crate::Known) functions.
+    /// The return values of [`KnownResult`](crate::KnownResult) functions.
     pub cpu: u64,
     pub clock_ns: u64,
     /// CPUs of the kernel.
     pub cpu_count: u64,
-    /// Not 0: the program has ended, and all functions of machine code return; why, follows.
+    /// Not 0: the program has ended, and all functions of machine code return, for the reason below.
     pub ended: u64,
     pub fault: Option<Fault>,
     pub panic: Option<Box<dyn Any + Send>>,
-    /// What it has to release before it ends.
+    /// Locks and sections that it must release before it ends.
     pub held: Held,
     /// Its fault already names the place.
     pub is_located: bool,
@@ -47,7 +46,7 @@ pub(crate) struct Run<'a> {
 impl<'a> Run<'a> {
     /// Bytes of a function's stack.
     pub const FRAME_SIZE: u64 = 512;
-    /// What [`Run::fuel`] is at first.
+    /// The initial [`Run::fuel`].
     pub const FUEL: u64 = 50_000_000;
     /// How often a call of a function passes its [`crate::Op::MayGoto`]s before they jump, as in the kernel.
     pub const MAY_GOTO_MAX: u64 = 8 << 20;
@@ -75,9 +74,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes for machine code where memory is.
+    /// Updates the place of memory for machine code.
     #[inline]
-    pub fn look_at_memory(&mut self) {
+    pub fn refresh_memory(&mut self) {
         let (base, length) = self.state.memory.raw();
         self.memory = base;
         self.origin = base.wrapping_sub(Memory::BASE as usize);
@@ -165,8 +164,8 @@ impl<'a> Run<'a> {
         Fault(format!("the program does not end: it has made {} jumps back and calls", Self::FUEL))
     }
 
-    /// Says in a fault where it happened: the function by its number, and the instruction. In a call of a
-    /// call, the innermost place stays.
+    /// Adds its location to a fault: the function by its number, and the instruction. In a call of a call,
+    /// the innermost place stays.
     #[cold]
     pub fn locate(&mut self, function: u32, instruction: usize, fault: Fault) -> Fault {
         if std::mem::replace(&mut self.is_located, true) {

@@ -8,14 +8,14 @@ use crate::memory::Memory;
 use crate::runtime::Run;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What an instance knows, except for its code. Its maps have numbers: their positions in [`Image::maps`].
+/// The state of an instance, except for its code. Its maps have numbers: their positions in [`Image::maps`].
 #[derive(Debug)]
 pub struct State {
     /// All that programs can see.
     pub memory: Memory,
     /// The first address beyond the stack.
     pub(crate) stack_end: u64,
-    /// From where on the stack is free for a call from outside.
+    /// The address from which the stack is free for a call from outside.
     pub(crate) stack_top: u64,
     pub(crate) cpu_count: usize,
     pub(crate) maps: Vec<Map>,
@@ -34,9 +34,9 @@ pub struct State {
 #[derive(Debug)]
 struct Variable {
     name: String,
-    /// What programs believe to be its address.
+    /// The address by which programs refer to it.
     stands_at: u64,
-    /// Where its contents are, one block a CPU.
+    /// Address of its contents, one block a CPU.
     contents: u64,
 }
 
@@ -45,7 +45,7 @@ impl State {
     pub const VARIABLE_SIZE: usize = 4096;
     /// Lines that [`State::printed`] keeps.
     pub const PRINTED_MAX: usize = 1000;
-    /// Enough for calls that nest by way of loops, timers and the kernel.
+    /// Enough for calls that nest through loops, timers and the kernel.
     const STACK_SIZE: u64 = 64 * Run::FRAME_SIZE;
 
     /// Instructions that programs have executed so far. Machine code does not count them.
@@ -104,7 +104,7 @@ impl State {
         self.memory.slice(value, self.maps[map].value_size()).ok()
     }
 
-    /// Sets the value of a key on a CPU, as a program would; whether the map took it.
+    /// Sets the value of a key on a CPU, as a program would; returns whether the map accepted it.
     ///
     /// # Errors
     /// If key or value have other sizes than those of the map, or memory is used up.
@@ -129,7 +129,7 @@ impl State {
         Ok(result? == 0)
     }
 
-    /// Drops what programs stored for a task or cgroup that has gone, by the address of its structure.
+    /// Drops the stored values of a task or cgroup that no longer exists, by the address of its structure.
     pub fn forget(&mut self, object: u64) {
         for &map in &self.storages {
             if let Map::Hash(storage) = &mut self.maps[map] {
@@ -143,7 +143,7 @@ impl State {
         self.ring_buffer(map).map(|buffer| buffer.drain().collect()).unwrap_or_default()
     }
 
-    /// Records of a ring buffer that have made room for newer ones before anyone fetched them.
+    /// Number of records of a ring buffer that newer ones replaced before they were fetched.
     pub fn dropped(&self, map: usize) -> u64 {
         match &self.maps[map] {
             Map::RingBuffer(buffer) => buffer.dropped,
@@ -151,12 +151,12 @@ impl State {
         }
     }
 
-    /// What programs printed last, a text a call.
+    /// The last texts that programs printed, one for each call.
     pub fn printed(&self) -> impl Iterator<Item = &str> {
         self.printed.iter().map(String::as_str)
     }
 
-    /// Where the contents of a variable of the kernel are for a CPU, [`State::VARIABLE_SIZE`] bytes, if
+    /// The address of the contents of a variable of the kernel for a CPU, [`State::VARIABLE_SIZE`] bytes, if
     /// programs refer to it.
     pub fn variable(&self, name: &str, cpu: usize) -> Option<u64> {
         let variable = self.variables.iter().find(|variable| variable.name == name)?;
@@ -186,7 +186,7 @@ impl State {
         self.printed.push_back(text.trim_end_matches('\n').to_owned());
     }
 
-    /// The contents of a variable of the kernel on a CPU, by what programs believe to be its address or one
+    /// The contents of a variable of the kernel on a CPU, by the address that programs use for it, or one
     /// inside it.
     pub(crate) fn variable_at(&self, address: u64, cpu: usize) -> Result<u64, Fault> {
         let inside = |variable: &&Variable| {
@@ -233,8 +233,8 @@ impl State {
         result
     }
 
-    /// Forgets the timers of an element that has been removed. The kernel may still tell of their time, which
-    /// then means nothing.
+    /// Forgets the timers of an element that has been removed. The kernel may still report their expiry,
+    /// which then has no effect.
     fn end_timers(&mut self, map: usize) {
         if let Map::Hash(hash) = &mut self.maps[map]
             && let Some(block) = hash.removed.take()

@@ -59,9 +59,9 @@ pub(crate) struct TestKernel {
     pub cpu: usize,
     pub clock_ns: u64,
     pub calls: Vec<(KernelFunction, [u64; 5])>,
-    /// Timers that were started, with what was asked for.
+    /// Timers that were started, with the arguments.
     pub started: Vec<(u64, u64, bool)>,
-    /// Those of them that have neither expired nor been stopped.
+    /// Those of these that have neither expired nor been stopped.
     pub pending: BTreeSet<u64>,
 }
 

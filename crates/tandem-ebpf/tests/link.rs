@@ -6,8 +6,8 @@ use common::{compile, environment};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 use tandem_ebpf::{
-    AluOp, AtomicOp, Condition, Environment, Function, Image, Import, KernelFunction, Known, MapKind, Memory,
-    Op, Operand, Size, Swap,
+    AluOp, AtomicOp, Condition, Environment, Function, Image, Import, KernelFunction, KnownResult, MapKind,
+    Memory, Op, Operand, Size, Swap,
 };
 
 fn link(source: &str) -> Image {
@@ -33,7 +33,7 @@ fn constants(function: &Function) -> Vec<u64> {
     .collect()
 }
 
-/// What a function returns that only returns a constant.
+/// The constant that a function returns.
 fn returned(image: &Image, name: &str) -> i64 {
     match function(image, name).ops[..] {
         [Op::Move { src: Operand::Imm(value), .. }, Op::Exit] => value,
@@ -213,7 +213,7 @@ fn functions_of_the_kernel_are_found_by_their_names_without_flavours() {
     let kernel = |number, name: &str| Import::Kernel(KernelFunction(number), name.into());
     let imports = [
         Import::Runtime("bpf_rcu_read_lock"),
-        Import::Known(Known::Nothing),
+        Import::Known(KnownResult::Nothing),
         kernel(1, "scx_bpf_now"),
         kernel(3, "scx_bpf_insert___v2"),
         kernel(2, "scx_bpf_insert"),
@@ -607,7 +607,7 @@ fn a_file_without_information_about_types_is_an_error() {
     assert!(error.starts_with("the object file cannot be read"), "{error}");
 }
 
-/// A kernel that has everything that the scheduler of this project asks for.
+/// A kernel that has everything that this project's scheduler needs.
 fn complete_environment() -> Environment {
     let mut kernel = environment();
     // Each attempt names what is missing.

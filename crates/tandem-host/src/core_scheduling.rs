@@ -16,7 +16,7 @@
 //! another VM has the same. A process may drop its cookie, and lacks one until the next check.
 
 use crate::guarded::has_cookie;
-use crate::scheduler::{Kernel, KernelTypes, is_endangered_by_cookies};
+use crate::scheduler::{KernelTypes, RunningKernel, is_endangered_by_cookies};
 use crate::vms::{Finder, ProcUnreadable, Thread, ThreadKind, Vm};
 use std::path::Path;
 use tandem_machine::Machine;
@@ -37,7 +37,7 @@ pub enum Means {
 
 impl Means {
     /// The mechanism that this kernel offers.
-    pub fn of(kernel: &Kernel, machine: &Machine) -> Self {
+    pub fn of(kernel: &RunningKernel, machine: &Machine) -> Self {
         let has_cookies =
             || KernelTypes::read(kernel).is_ok_and(|types| types.has_member("task_struct", "core_cookie"));
         match machine.has_smt() {

@@ -108,7 +108,7 @@ struct Walk {
 }
 
 /// The target of a path.
-struct Found {
+struct WalkTarget {
     file: OwnedFd,
     /// Whether the user may enter all folders on the way.
     is_for_all: bool,
@@ -121,7 +121,7 @@ impl Walk {
         Some(Self { start: open()?, at: open()?, user, is_for_all: true })
     }
 
-    fn go(mut self, path: &str) -> Option<Found> {
+    fn go(mut self, path: &str) -> Option<WalkTarget> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut links = 0;
         // The rest of the path, its next part last.
@@ -149,7 +149,7 @@ impl Walk {
                     parts.extend(parts_of(&target));
                 }
                 FileType::Directory => self.at = next,
-                _ if parts.is_empty() => return Some(Found { file: next, is_for_all: self.is_for_all }),
+                _ if parts.is_empty() => return Some(WalkTarget { file: next, is_for_all: self.is_for_all }),
                 _ => return None,
             }
         }

@@ -1,4 +1,4 @@
-//! A distribution of times, as summaries show it.
+//! The figures of a distribution of times that summaries show.
 
 use crate::summary::number;
 use serde::Serialize;

@@ -65,15 +65,15 @@ use toml::Spanned;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MachineFile {
-    /// What the machine is called.
+    /// Name of the machine.
     name: String,
-    /// CPUs that run tasks alone which name them, as a list such as "2-3"; none if left out.
+    /// CPUs that run only tasks that name them, as a list such as "2-3"; none if left out.
     #[schemars(with = "Option<String>")]
     isolated: Option<Spanned<String>>,
     /// CPUs whose tick the kernel stops while one task runs there, as a list such as "2-3"; none if left out.
     #[schemars(with = "Option<String>")]
     tickless: Option<Spanned<String>>,
-    /// What its cores and its memory are like.
+    /// Constants of its cores and its memory.
     #[schemars(with = "Option<HardwareTable>")]
     hardware: Option<Spanned<HardwareTable>>,
     /// NUMA nodes.
@@ -94,13 +94,13 @@ pub struct MachineFile {
 struct HardwareTable {
     /// Clock, in whole MHz.
     clock: Option<Frequency>,
-    /// Private cache of a core.
+    /// Size of the private cache of a core.
     l2: Option<Size>,
-    /// Load from the last-level cache.
+    /// Latency of a load from the last-level cache.
     llc_latency: Option<Duration>,
-    /// Load from memory of the own node.
+    /// Latency of a load from memory of the core's own node.
     local_memory_latency: Option<Duration>,
-    /// Load from memory at distance 20.
+    /// Latency of a load from memory at distance 20.
     remote_memory_latency: Option<Duration>,
 }
 
@@ -112,7 +112,7 @@ struct NodeTable {
     number: u32,
     /// Its memory; none if left out.
     memory: Option<Size>,
-    /// What its memory controllers sustain; needed with memory.
+    /// Bandwidth that its memory controllers sustain; required with `memory`.
     bandwidth: Option<Bandwidth>,
     /// Distances to all nodes, in the order of the file; all nodes give them, or none.
     #[schemars(with = "Option<Vec<u32>>")]
@@ -154,18 +154,18 @@ fn full_capacity() -> u32 {
     FULL_CAPACITY
 }
 
-/// A machine as a scenario gives it: a name or a path, or the tables of a machine file.
+/// The machine in a scenario file: a name or a path, or the tables of a machine file.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(untagged)]
 pub enum MachineForm {
-    /// The name of a machine that the program knows, or the path of a machine file.
+    /// The name of a built-in machine, or the path of a machine file.
     Named(String),
-    /// What a machine file says.
+    /// The contents of a machine file.
     Inline(Box<MachineFile>),
 }
 
 impl<'de> Deserialize<'de> for MachineForm {
-    /// By hand, because an untagged enum forgets where in the file things stand.
+    /// By hand, because an untagged enum loses the positions in the file.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Form;
         impl<'de> Visitor<'de> for Form {
@@ -206,7 +206,7 @@ pub fn parse_machine(text: &str, file_name: &str) -> Result<Machine, FileError> 
 }
 
 impl MachineFile {
-    /// The machine that it describes; `wrong` makes errors of a place, if there is one, and a sentence.
+    /// The machine that it describes; `wrong` makes an error of a place, if known, and a sentence.
     ///
     /// # Errors
     /// If it is not a machine.
@@ -255,7 +255,7 @@ impl MachineFile {
                 }
                 count += cpus.len();
                 if count > MAX_CPUS {
-                    // Before there are many times as many: a list is short, whatever it names.
+                    // Refused early: a short list can name many CPUs.
                     return Err(at(list.span(), MachineError::TooManyCpus(count).to_string()));
                 }
                 of_all_cores.extend(&cpus);
@@ -324,7 +324,7 @@ fn hardware(table: &HardwareTable) -> Result<Hardware, String> {
     })
 }
 
-/// Where in the text something is wrong, and what.
+/// A mistake: its place in the text, and a sentence.
 type Mistake = (Range<usize>, String);
 
 /// The rows of all nodes; nothing if no node has one.
@@ -352,7 +352,7 @@ fn distances(nodes: &[Spanned<NodeTable>]) -> Result<Option<Vec<Vec<u32>>>, Mist
     Ok(Some(rows))
 }
 
-/// The table that an inconsistency is best shown at.
+/// The table whose line an error about an inconsistency names.
 fn place_of(error: &MachineError, file: &MachineFile) -> Option<Range<usize>> {
     let last_node =
         |number: u32| file.node.iter().rev().find(|node| node.get_ref().number == number).map(Spanned::span);

@@ -1,4 +1,4 @@
-//! What can be measured in a run.
+//! The measures that an experiment can name, and their values in a run.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -8,28 +8,28 @@ use tandem_sim::metrics::{GuestMetrics, PauseLoopMetrics, RunMetrics, TaskMetric
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// How fast a counter of the VMs goes up, all VMs together, per second.
+    /// Rate of a counter of the VMs, all VMs together, per second.
     Rate(String),
-    /// How fast a counter of the VMs goes up in the average VM, per second.
+    /// Rate of a counter of the VMs in the average VM, per second.
     RatePerVm(String),
-    /// How fast a counter goes up by the clocks of the tasks of a program in guests: per second that one of them runs,
-    /// summed over them. What a benchmark finds that measures by its CPU time.
+    /// Rate of a counter by the CPU time of the tasks of a program in guests: per second that one of them
+    /// runs, summed over them, as a benchmark reports that measures by its own CPU time.
     RateByCpuTime {
         /// The counter.
         counter: String,
         /// The program.
         program: String,
     },
-    /// How evenly a counter goes up, percent: Jain's index over the VMs that were there, of how fast it went up in each in the
-    /// time that it was there. 100 if equally fast in all; 100 / n if in one of n alone.
+    /// Fairness among VMs, percent: Jain's index over the rates of a counter, each in the time in which its
+    /// VM existed. 100 if all rates are equal; 100 / n if only one of n VMs makes progress.
     Fairness(String),
-    /// How fast a counter went up, in the time that it was there, in the VM where that is slowest, in percent of the mean
-    /// over the VMs that were there.
+    /// Rate of a counter in the slowest VM, in percent of the mean over VMs, each in the time in which it
+    /// existed.
     SlowestShare(String),
     /// Time that it takes to add one to a counter of the VMs, all VMs together, s.
     TimePer(String),
-    /// Times that tasks of guest kernels were put on another vCPU for each one added to a counter, all VMs together.
-    /// As Linux counts them: with children that start elsewhere than their parents.
+    /// Times that tasks of guest kernels were put on another vCPU for each one added to a counter, all VMs
+    /// together. As in Linux, children that start on another CPU than their parents count.
     TaskMigrationsPer(String),
     /// Times that tasks of guest kernels left their vCPU for each one added to a counter, all VMs together.
     TaskSwitchesPer(String),
@@ -71,19 +71,19 @@ pub enum Measure {
     PauseExitsPerPcpu,
     /// Times that the host ran another vCPU of the VM instead of one that spun, per second, all pCPUs together.
     DirectedYields,
-    /// Times that it tried to, but the other vCPU ran already, per second, all pCPUs together.
+    /// Directed yields that failed because the other vCPU already ran, per second, all pCPUs together.
     FailedYields,
     /// Directed yields for each one added to a counter, all VMs together.
     DirectedYieldsPer(String),
-    /// Failed ones for each one added to a counter, all VMs together.
+    /// Failed directed yields for each one added to a counter, all VMs together.
     FailedYieldsPer(String),
-    /// Share of the directed yields that did not fail in that way, percent of those and the failed ones.
+    /// Directed yields in percent of directed and failed yields.
     YieldSuccessShare,
     /// Hinting faults of the host's NUMA balancing, as `/proc/vmstat` counts them.
     NumaHintFaults,
-    /// Those on pages of the node of the CPU.
+    /// Hinting faults on pages of the node of the CPU.
     NumaHintFaultsLocal,
-    /// Pages that they moved to another node.
+    /// Pages that hinting faults moved to another node.
     NumaPagesMigrated,
     /// Share of the hinting faults on pages of the node of the CPU, percent.
     LocalFaultShare,
@@ -104,11 +104,11 @@ pub enum Measure {
     StealShare,
     /// Times that the agent gave another home to a VM that had one, per second.
     HomeMoves,
-    /// How fast a counter of the host's policy goes up, per second, all pCPUs together.
+    /// Rate of a counter of the host's policy, per second, all pCPUs together.
     PolicyCounter(String),
 }
 
-/// Which number stands for many response times.
+/// The statistic of response times.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ResponseStatistic {
@@ -153,7 +153,7 @@ impl Measure {
         }
     }
 
-    /// The value in a run, over the VMs of that group or all VMs; `None` if there is nothing to measure it on.
+    /// The value in a run, over the VMs of that group or all VMs; `None` if the run has nothing to measure.
     pub fn value(&self, run: &RunMetrics, group: Option<&str>) -> Option<f64> {
         const US: f64 = 1e3;
         let in_group = |vm: &&VmMetrics| group.is_none_or(|group| vm.group == group);
@@ -276,7 +276,7 @@ impl Measure {
     }
 }
 
-/// How fast the counter went up in each VM that was there, per second of the time that it was.
+/// The rate of the counter in each VM that existed, per second of the time in which it did.
 fn rates(vms: &[&VmMetrics], counter: &str) -> Vec<f64> {
     let rate = |vm: &&VmMetrics| ratio(*vm.counts.get(counter)? as f64, vm.lived_ns as f64 / 1e9);
     vms.iter().filter_map(rate).collect()

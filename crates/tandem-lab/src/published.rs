@@ -1,17 +1,17 @@
 //! Published tables: `published.csv` beside an experiment.
 //!
-//! The columns `metric` and `variant` say what a row is about; `value` is the published value and `effect_pct`
-//! the published effect against the baseline, for sources that tell an effect without values. One of the two
-//! may be empty. `stddev`, a column that may be left out, is the published standard deviation of the value over its
-//! runs. All other columns are keys of the cell, such as `benchmark` and `vms`; empty ones do not count.
-//! Lines that begin with # are comments and name the source.
+//! The columns `metric` and `variant` say what a row is about; `value` is the published value and
+//! `effect_pct` the published effect against the baseline, for sources that give an effect without values.
+//! One of the two may be empty. `stddev`, a column that may be left out, is the published standard deviation
+//! of the value over its runs. All other columns are keys of the cell, such as `benchmark` and `vms`; empty
+//! ones do not count. Lines that begin with # are comments and name the source.
 
 use crate::results::Key;
 use std::collections::BTreeMap;
 use std::path::Path;
 use tandem_file::file_error::{FileError, read_text};
 
-/// Keys that tell a cell from others.
+/// Keys that identify a cell.
 pub type CellKeys = BTreeMap<String, Key>;
 
 /// Whether `keys` has all of `some`, with the same values.
@@ -48,26 +48,26 @@ impl Published {
     /// Reads the file.
     ///
     /// # Errors
-    /// If it cannot be read or is malformed; names the line.
+    /// If it cannot be read or is malformed; the error names the line.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         Self::parse(&path.display().to_string(), &read_text(path)?)
     }
 
-    /// Takes the text as that of the file.
+    /// Parses the text of a file of this name.
     ///
     /// # Errors
-    /// If it is malformed; names the line.
+    /// If it is malformed; the error names the line.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
         let at = |line: usize, message: String| FileError { file: file.into(), line: Some(line), message };
         let csv_error = |error: csv::Error| {
             let line = error.position().map(|position| position.line() as usize);
             FileError { file: file.into(), line, message: error.to_string() }
         };
-        // What stands here is shown on terminals.
+        // Reports print these texts to terminals.
         let is_wrong = |it: char| it.is_control() && !matches!(it, '\n' | '\r' | '\t');
         if let Some((before, after)) = text.find(is_wrong).map(|at| text.split_at(at)) {
             let name = after.chars().next().unwrap_or_default().escape_default();
-            let message = format!("there is the control character `{name}`; leave it out");
+            let message = format!("the control character `{name}` is not allowed; remove it");
             return Err(at(before.matches('\n').count() + 1, message));
         }
         let mut reader =
@@ -90,10 +90,7 @@ impl Published {
             if let Some(other) =
                 rows.iter().find(|other| other.is_about(&row.keys, &row.metric, &row.variant))
             {
-                return Err(at(
-                    line,
-                    format!("says again what line {} says; each value needs one row", other.line),
-                ));
+                return Err(at(line, format!("repeats line {}; each value needs one row", other.line)));
             }
             rows.push(row);
         }
@@ -219,7 +216,7 @@ mod tests {
             (format!("{header}2,t,a,fast,\n"), 3, "`fast` is not a number; allowed are"),
             (format!("{header}2,t,a,NaN,\n"), 3, "`NaN` is not a number"),
             (format!("{header}2,t,a,,\n"), 3, "neither a `value` nor an `effect_pct`"),
-            (format!("{header}2,t,a,1,\n2,t,a,2,\n"), 4, "says again what line 3 says"),
+            (format!("{header}2,t,a,1,\n2,t,a,2,\n"), 4, "repeats line 3; each value needs one row"),
             (format!("{header}2,t,a,1\n"), 3, "found record with 4 fields"),
         ] {
             let error = Published::parse("p.csv", &text).unwrap_err();

@@ -1,4 +1,4 @@
-//! What an experiment came to: published and simulated numbers side by side.
+//! Results of an experiment: published and simulated numbers side by side.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -9,11 +9,11 @@ use std::fmt;
 pub struct ExperimentResults {
     /// Short name, also the name of its folder.
     pub name: String,
-    /// Title for people.
+    /// Title, as reports print it.
     pub title: String,
     /// The story: what was done, what came out, why it matters; a sentence each.
     pub story: Vec<String>,
-    /// Where the published numbers are from.
+    /// Source of the published numbers.
     pub source: String,
     /// What the simulation models, a point each.
     pub modelled: Vec<String>,
@@ -27,14 +27,14 @@ pub struct ExperimentResults {
     pub cells: Vec<Cell>,
     /// Which of them a report shows as heat maps.
     pub heat_maps: Vec<HeatMap>,
-    /// The targets that the experiment set itself, and what came of them.
+    /// The targets of the experiment, and whether they are met.
     pub verdict: Verdict,
 }
 
-/// Which cells a heat map shows, and what stands beside them.
+/// Which cells a heat map shows, and its labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeatMap {
-    /// Title for people.
+    /// Title, as reports print it.
     pub title: String,
     /// Name of the metric.
     pub metric: String,
@@ -44,7 +44,7 @@ pub struct HeatMap {
     pub columns: String,
     /// The variants, top to bottom, each with its label.
     pub rows: Vec<(String, String)>,
-    /// What the labels say, for people.
+    /// Title of the column of labels.
     pub rows_title: Option<String>,
 }
 
@@ -53,7 +53,7 @@ pub struct HeatMap {
 pub struct Cell {
     /// Name of the experiment.
     pub experiment: String,
-    /// Keys that tell this cell from the others, such as `benchmark` and `vms`.
+    /// Keys that identify this cell within its metric and variant, such as `benchmark` and `vms`.
     pub cell: BTreeMap<String, Key>,
     /// Name of the metric.
     pub metric: String,
@@ -73,7 +73,7 @@ pub struct Cell {
     pub ci_low_pct: Option<f64>,
     /// Upper end of the effect's 95% confidence interval.
     pub ci_high_pct: Option<f64>,
-    /// Published effects of less than this, in points, may be chance and do not tell a sign.
+    /// Published effects of less than this, in points, may be chance, and their sign means nothing.
     #[serde(skip)]
     pub noise_pct: f64,
     /// Whether a constant was calibrated on the published number.
@@ -81,14 +81,14 @@ pub struct Cell {
     /// Which way is better.
     #[serde(skip)]
     pub better: Better,
-    /// Unit of the values, for people.
+    /// Unit of the values, as reports print it.
     #[serde(skip)]
     pub unit: String,
 }
 
 impl Cell {
-    /// The simulated effect, turned so that positive is better; 0 for the baseline. `None` if it is not known, or if
-    /// neither way is better.
+    /// The simulated effect, with its sign reversed if less is better; 0 for the baseline. `None` if it is
+    /// not known, or if neither way is better.
     pub fn gain_pct(&self) -> Option<f64> {
         let sign = match self.better {
             Better::Higher => 1.0,
@@ -129,12 +129,12 @@ pub enum Key {
 }
 
 impl Key {
-    /// Reads a number, or else a text.
+    /// Reads a number; any other text becomes a word.
     pub fn parse(text: &str) -> Self {
         text.parse().map_or_else(|_| Self::Text(text.into()), Self::Number)
     }
 
-    /// As TOML writes it.
+    /// The key as TOML.
     pub(crate) fn to_toml(&self) -> String {
         match self {
             Self::Number(number) => number.to_string(),

@@ -1,8 +1,8 @@
 //! Runs experiments: every case, with every variant, as often as the experiment says, on all cores.
 //!
-//! Replication *r* of every run has the seed `seed + r`, so that variants see the same random numbers; `tandem sim
-//! --seed` can repeat any one of them. The outcome of a run depends on its scenario and seed alone, and outcomes
-//! are put together in a fixed order: results do not depend on the number of jobs.
+//! Replication *r* of every run has the seed `seed + r`, so that variants see the same random numbers;
+//! `tandem sim --seed` can repeat any one of them. The outcome of a run depends on its scenario and seed
+//! alone, and outcomes are combined in a fixed order: results do not depend on the number of jobs.
 
 use crate::experiment::file::ExperimentMetric;
 use crate::experiment::{Case, Experiment, verdict};
@@ -26,16 +26,16 @@ pub struct RunOptions {
     pub jobs: NonZeroUsize,
 }
 
-/// Is told how far an experiment has come. Called from several threads.
+/// Receives the progress of an experiment. Called from several threads.
 pub trait Progress: Sync {
-    /// So many more runs will be made.
+    /// This many more runs are planned.
     fn planned(&self, runs: usize);
 
     /// A run is done.
     fn done(&self);
 }
 
-/// Tells nobody.
+/// Reports nothing.
 impl Progress for () {
     fn planned(&self, _runs: usize) {}
 
@@ -54,10 +54,10 @@ pub enum ExperimentError {
         case: String,
         /// The variant.
         variant: String,
-        /// What the engine says.
+        /// The engine's error.
         error: Box<dyn Error + Send + Sync>,
     },
-    /// A metric had nothing to be measured on.
+    /// A run had nothing to measure for a metric.
     #[error(
         "experiment `{experiment}`, {case}, variant `{variant}`: nothing happened that metric `{metric}` could be measured on; make the run longer or measure something else"
     )]
@@ -78,14 +78,14 @@ pub enum ExperimentError {
 
 /// One run: positions of its case and its variant, and its replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Run {
+struct RunKey {
     case: usize,
     replication: usize,
     variant: usize,
 }
 
 /// The values of the case's metrics in each finished run.
-type Values = BTreeMap<Run, Vec<f64>>;
+type Values = BTreeMap<RunKey, Vec<f64>>;
 
 /// Runs the experiment.
 ///
@@ -118,7 +118,7 @@ fn run_with<E: Error + Send + Sync + 'static>(
     loop {
         let runs = runs(experiment, replications.clone());
         progress.planned(runs.len());
-        let run = |run: Run| {
+        let run = |run: RunKey| {
             if cancel.load(Ordering::Relaxed) {
                 return None;
             }
@@ -126,7 +126,7 @@ fn run_with<E: Error + Send + Sync + 'static>(
             progress.done();
             Some(outcome.map(|values| (run, values)))
         };
-        // A bridge takes the runs in order, so that a cancelled experiment has whole replications.
+        // `par_bridge` takes the runs in order, so that a cancelled experiment has whole replications.
         let finished: Result<Vec<_>, ExperimentError> =
             pool.install(|| runs.into_iter().par_bridge().filter_map(run).collect());
         values.extend(finished?);
@@ -140,14 +140,14 @@ fn run_with<E: Error + Send + Sync + 'static>(
 }
 
 /// The runs of some replications, one whole replication after the other.
-fn runs(experiment: &Experiment, replications: std::ops::Range<usize>) -> Vec<Run> {
+fn runs(experiment: &Experiment, replications: std::ops::Range<usize>) -> Vec<RunKey> {
     let mut runs = Vec::new();
     for replication in replications {
         let has_more = |case: &Case| case.replications.is_none_or(|most| replication < most);
         for (case, Case { variants, .. }) in
             experiment.cases.iter().enumerate().filter(|(_, case)| has_more(case))
         {
-            runs.extend((0..variants.len()).map(|variant| Run { case, replication, variant }));
+            runs.extend((0..variants.len()).map(|variant| RunKey { case, replication, variant }));
         }
     }
     runs
@@ -156,7 +156,7 @@ fn runs(experiment: &Experiment, replications: std::ops::Range<usize>) -> Vec<Ru
 /// The values of the metrics in one run.
 fn run_once<E: Error + Send + Sync + 'static>(
     experiment: &Experiment,
-    run: Run,
+    run: RunKey,
     seed: u64,
     simulate: &impl Fn(&Scenario, u64) -> Result<RunMetrics, E>,
 ) -> Result<Vec<f64>, ExperimentError> {
@@ -194,7 +194,7 @@ fn is_precise(experiment: &Experiment, cells: &[Cell]) -> bool {
 fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentResults {
     let started = values.keys().map(|run| run.replication + 1).max().unwrap_or(0);
     let value_of = |case, metric: usize, replication, variant| -> Option<f64> {
-        values.get(&Run { case, replication, variant }).map(|values| values[metric])
+        values.get(&RunKey { case, replication, variant }).map(|values| values[metric])
     };
     let mut cells = Vec::new();
     let mut fewest = None;
@@ -250,7 +250,7 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
     }
 }
 
-/// What a set of cells is about.
+/// Keys, metric, unit and direction of a set of cells.
 struct Label<'a> {
     keys: &'a CellKeys,
     metric: &'a str,

@@ -1,5 +1,5 @@
-//! JSON Schemas of the file formats, for editors and other programs. What the keys mean is written once: at the
-//! fields that they are read into.
+//! JSON Schemas of the file formats, for editors and other programs. The meaning of each key is written once,
+//! at the field that it is read into.
 
 use crate::experiment::file::ExperimentFile;
 use crate::machine_file::MachineFile;

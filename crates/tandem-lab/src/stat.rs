@@ -1,9 +1,10 @@
-//! Accounting of a run as people know it: for each kernel what `perf stat` counts, for each guest a table as
-//! `perf sched latency` prints it, and for each vCPU where its time went.
+//! Accounting of a run in the form of well-known tools: for each kernel the counts of `perf stat`, for each
+//! guest a table like that of `perf sched latency`, and for each vCPU how it spent its time.
 //!
-//! As with `perf stat` of a command, a context switch is a task that leaves its CPU, and rates are per second of *task
-//! clock*, the time that tasks had CPUs. *Steal* is the share of a guest's time in which a vCPU had something to do but
-//! no pCPU; *spin* is the share of the pCPUs' time in which the host waited for locks of run queues. A guest counts migrations by the topology that it is told.
+//! As with `perf stat` of a command, a context switch is a task that leaves its CPU, and rates are per second
+//! of *task clock*, the time that tasks had CPUs. *Steal* is the share of a guest's time in which a vCPU had
+//! something to do but no pCPU; *spin* is the share of the pCPUs' time in which the host waited for locks of
+//! run queues. A guest counts migrations by the topology that it sees.
 
 mod scheduler;
 #[cfg(test)]
@@ -27,7 +28,7 @@ pub struct RunStat {
     pub vms: Vec<VmStat>,
 }
 
-/// What `perf stat` counts in a kernel.
+/// The counts of `perf stat` for one kernel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KernelStat {
     /// Measured time, s.
@@ -36,13 +37,13 @@ pub struct KernelStat {
     pub task_clock_ms: f64,
     /// CPUs that tasks had on average.
     pub cpus_utilized: f64,
-    /// Times that tasks left their CPU: the sum of the next two.
+    /// Times that tasks left their CPU: the sum of voluntary and involuntary switches.
     pub context_switches: u64,
-    /// Thousands of them per second of task clock.
+    /// The same in thousands per second of task clock.
     pub context_switches_k_per_s: Option<f64>,
     /// Moves of tasks to another CPU.
     pub migrations: u64,
-    /// Thousands of them per second of task clock.
+    /// The same in thousands per second of task clock.
     pub migrations_k_per_s: Option<f64>,
     /// Moves to another CPU with the same last-level cache.
     pub migrations_in_llc: u64,
@@ -52,7 +53,7 @@ pub struct KernelStat {
     pub migrations_across_nodes: u64,
     /// Wake-ups of tasks.
     pub wakeups: u64,
-    /// Times that tasks left their CPU by themselves.
+    /// Times that tasks left their CPU voluntarily.
     pub voluntary_switches: u64,
     /// Times that tasks lost their CPU while they could have gone on.
     pub involuntary_switches: u64,
@@ -61,45 +62,45 @@ pub struct KernelStat {
     /// For the host: share of its CPUs' time in which it waited for locks of run queues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spin_pct: Option<f64>,
-    /// For the host: what became of vCPUs that spun for too long, if there were any.
+    /// For the host: pause-loop exits and directed yields, if a vCPU spun for too long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_loop: Option<PauseLoopStat>,
-    /// For the host: what NUMA balancing did, if it did anything.
+    /// For the host: counts of NUMA balancing, if any is not 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaStat>,
-    /// For a host with a compiled scheduler: what its decisions cost.
+    /// For a host with a compiled scheduler: the cost of its decisions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<SchedulerStat>,
 }
 
-/// What became of vCPUs that spun for too long.
+/// Pause-loop exits and directed yields.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PauseLoopStat {
     /// Pause-loop exits.
     pub exits: u64,
-    /// Other vCPUs that were looked at then, and did not sleep.
+    /// Other vCPUs that the host then examined, and that did not sleep.
     pub candidates: u64,
     /// Directed yields to one of them.
     pub directed_yields: u64,
-    /// Candidates that were not yielded to because they ran already.
+    /// Candidates that were not yielded to because they already ran.
     pub failed_running: u64,
-    /// Of these, those whose locks had been taken first.
+    /// Those of these whose locks had been taken before.
     pub failed_under_locks: u64,
 }
 
-/// What NUMA balancing did, by the names of `/proc/vmstat`.
+/// Counts of NUMA balancing, by the names of `/proc/vmstat`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct NumaStat {
     /// Hinting faults.
     pub numa_hint_faults: u64,
-    /// Those on pages of the node of the CPU.
+    /// Hinting faults on pages of the node of the CPU.
     pub numa_hint_faults_local: u64,
-    /// Pages that they moved to another node.
+    /// Pages that hinting faults moved to another node.
     pub numa_pages_migrated: u64,
 }
 
 impl NumaStat {
-    /// What was counted; `None` if that is nothing.
+    /// The counts; `None` if all are 0.
     pub fn new(counted: &NumaMetrics) -> Option<Self> {
         let NumaMetrics { numa_hint_faults, numa_hint_faults_local, numa_pages_migrated } = *counted;
         (numa_hint_faults > 0).then_some(Self {
@@ -135,7 +136,7 @@ pub struct VmStat {
     pub guest: Option<GuestStat>,
 }
 
-/// Where the time of a vCPU went.
+/// How a vCPU spent its time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct VcpuStat {
     /// On a pCPU, in the VM's code, ms.
@@ -153,14 +154,14 @@ pub struct VcpuStat {
 /// Accounting of a guest kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct GuestStat {
-    /// What `perf stat` counts.
+    /// The counts of `perf stat`.
     #[serde(flatten)]
     pub kernel: KernelStat,
     /// Its tasks by program.
     pub programs: Vec<ProgramStat>,
 }
 
-/// The tasks of a program, as `perf sched latency` shows them.
+/// The tasks of a program, in the columns of `perf sched latency`.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProgramStat {
     /// Name of the program.
@@ -370,7 +371,7 @@ impl fmt::Display for VmStat {
     }
 }
 
-/// As `perf stat`, then as `perf sched latency`.
+/// The counts of `perf stat`, then the table of `perf sched latency`.
 impl fmt::Display for GuestStat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.kernel)?;

@@ -1,14 +1,15 @@
-//! Effects between paired runs, and how sure we are of them.
+//! Effects between paired runs, and their confidence intervals.
 //!
 //! **Problem.** A variant is compared with a baseline by a few runs of each. Runs differ by chance, and most
-//! of that chance (when requests arrive, how long they take) strikes both alike.
+//! of that chance (when requests arrive, how long they take) affects both alike.
 //!
-//! **Approach.** Replication *r* of every variant has the same seed, so that the runs form pairs (common random
-//! numbers). The effect is the ratio of the means, `(mean(variant) - mean(baseline)) / mean(baseline)`: what a
-//! reader gets who computes it from the means in the table. Its interval is that of the ratio estimator (W. G.
-//! Cochran, *Sampling Techniques*, 3rd ed. 1977, section 6.4): with `R` the ratio of the means, the residuals
-//! `variant - R x baseline` of the pairs have mean 0, their standard error over the mean of the baseline is the
-//! standard error of `R`, and the interval follows Student's t with one degree of freedom less than pairs.
+//! **Approach.** Replication *r* of every variant has the same seed, so that the runs form pairs (common
+//! random numbers). The effect is the ratio of the means, `(mean(variant) - mean(baseline)) /
+//! mean(baseline)`, which a reader can compute from the means in the table. Its interval is that of the ratio
+//! estimator (W. G. Cochran, *Sampling Techniques*, 3rd ed. 1977, section 6.4): with `R` the ratio of the
+//! means, the residuals `variant - R x baseline` of the pairs have mean 0, their standard error over the mean
+//! of the baseline is the standard error of `R`, and the interval follows Student's t with one degree of
+//! freedom less than pairs.
 //!
 //! **Limits.** The ratio estimator is biased by a term that falls with the number of pairs, and its interval is
 //! too narrow if the baseline varies by a large part of its mean. One pair gives an effect and no interval; a
@@ -47,8 +48,8 @@ pub fn paired_effect(pairs: &[(f64, f64)]) -> Option<Effect> {
     Some(Effect { percent, interval_pct })
 }
 
-/// How far the difference between the means of two independent samples may be from that of all runs there could be: half the
-/// width of its confidence interval, in the values' unit. `None` if there is but one value of either.
+/// Half the width of the confidence interval of the difference between the means of two independent samples,
+/// in the values' unit. `None` if either has fewer than two values.
 pub fn unpaired_half_width(one: &[f64], other: &[f64], confidence: f64) -> Option<f64> {
     // The squared standard error of a mean, and its degrees of freedom.
     let error = |values: &[f64]| {
@@ -64,13 +65,13 @@ pub fn unpaired_half_width(one: &[f64], other: &[f64], confidence: f64) -> Optio
     Some(t_quantile(confidence, freedom) * (one + other).sqrt())
 }
 
-/// The mean; `None` of nothing.
+/// The mean; `None` if there are no values.
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.into_iter().fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
     (count > 0).then(|| sum / count as f64)
 }
 
-/// The median: the middle value, or the mean of the middle two; `None` of nothing.
+/// The median: the middle value, or the mean of the middle two; `None` if there are no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -82,7 +83,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The value that Student's t stays within, either side of 0, in this share of cases.
+/// The two-sided quantile of Student's t: its magnitude stays below this value with this probability.
 fn t_quantile(confidence: f64, freedom: f64) -> f64 {
     StudentsT::ppf(0.5 + confidence / 2.0, freedom)
 }

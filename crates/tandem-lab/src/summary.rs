@@ -1,4 +1,4 @@
-//! What one run came to, for people and programs.
+//! The summary of one run, as a table and as JSON.
 
 use crate::latency::{LatencyColumns, LatencyFigures};
 use crate::measure::{Measure, ResponseStatistic};
@@ -12,14 +12,14 @@ use tandem_sim::scenario::Scenario;
 /// Widest line of a summary.
 const COLUMNS: usize = 100;
 
-/// A run: what it was, and what it measured.
+/// A run: its input and its measurements.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunSummary {
     /// Version of the program.
     pub version: &'static str,
-    /// The scenario, as the user named it.
+    /// The scenario, by the name that the user gave.
     pub scenario: String,
-    /// Hash over everything that the run depends on but the seed and the version, in hexadecimal.
+    /// Hash over everything that the run depends on except the seed and the version, in hexadecimal.
     pub scenario_hash: String,
     /// The seed.
     pub seed: u64,
@@ -29,7 +29,7 @@ pub struct RunSummary {
     pub machine: String,
     /// Measured time, s.
     pub length_s: f64,
-    /// Events that the model handled.
+    /// Number of events that the model handled.
     pub events: u64,
     /// The host.
     pub host: HostSummary,
@@ -69,40 +69,40 @@ pub struct HostSummary {
     pub preemptions_per_s_per_pcpu: Option<f64>,
     /// How long a vCPU runs from being put on a pCPU to leaving it, us.
     pub mean_run_us: Option<f64>,
-    /// What became of vCPUs that spun for too long, if there were any.
+    /// Pause-loop exits and directed yields, if a vCPU spun for too long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_loop: Option<PauseLoopSummary>,
-    /// What NUMA balancing did, if it did anything.
+    /// Counts of NUMA balancing, if any is not 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaStat>,
-    /// What an agent did with homes that VMs had.
+    /// Moves and losses of homes that VMs had, by the agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub home_moves: Vec<HomeMoveSummary>,
     /// Counters of the policy.
     pub policy: BTreeMap<&'static str, u64>,
 }
 
-/// An agent gave a VM another home, or took the one that it had.
+/// The agent gave a VM another home, or took its home away.
 #[derive(Clone, Debug, Serialize)]
 pub struct HomeMoveSummary {
     /// When, s since the start of the run.
     pub at_s: f64,
     /// Name of the VM.
     pub vm: String,
-    /// Where to, and why: a sentence without its full stop.
+    /// The destination and the reason: a sentence without its full stop.
     pub reason: String,
 }
 
-/// What became of vCPUs that spun for too long.
+/// Pause-loop exits and directed yields.
 #[derive(Clone, Debug, Serialize)]
 pub struct PauseLoopSummary {
     /// Pause-loop exits per second and pCPU.
     pub exits_per_s_per_pcpu: Option<f64>,
     /// Directed yields per second, all pCPUs together.
     pub directed_yields_per_s: Option<f64>,
-    /// Those that failed because the other vCPU ran already, per second, all pCPUs together.
+    /// Yields that failed because the other vCPU already ran, per second, all pCPUs together.
     pub failed_yields_per_s: Option<f64>,
-    /// Share of the directed yields among both; `None` if there are neither.
+    /// Directed yields in percent of directed and failed yields; `None` if there are neither.
     pub yield_success_pct: Option<f64>,
 }
 
@@ -119,7 +119,7 @@ pub struct GroupSummary {
     pub run_pct: Option<f64>,
     /// Share of the vCPUs' time in which they waited for a pCPU.
     pub wait_pct: Option<f64>,
-    /// The longest time at a stretch that one of them waited for a pCPU, ms.
+    /// The longest uninterrupted wait of a vCPU for a pCPU, ms.
     pub longest_wait_ms: f64,
     /// Share of the vCPUs' time in which they slept.
     pub sleep_pct: Option<f64>,
@@ -131,7 +131,7 @@ pub struct GroupSummary {
     pub migrations_in_node_per_s: Option<f64>,
     /// Moves to another node, per second.
     pub migrations_across_nodes_per_s: Option<f64>,
-    /// How fast each counter went up, all VMs together.
+    /// Rate of each counter, all VMs together, per second.
     pub counts_per_s: BTreeMap<String, f64>,
     /// Response times, if there were responses. Percentiles are those of the VMs, averaged by their numbers of
     /// responses.
@@ -139,7 +139,7 @@ pub struct GroupSummary {
 }
 
 impl RunSummary {
-    /// Sums up a run of a scenario, under the name by which the user knows it.
+    /// Sums up a run of a scenario; `name` is the user's name for it.
     pub fn new(name: &str, scenario: &Scenario, seed: u64, run: &RunMetrics) -> Self {
         let of_host = |measure: Measure| measure.value(run, None);
         let mut groups: Vec<&str> = scenario.workloads.iter().map(|vm| vm.group.as_str()).collect();
@@ -230,10 +230,10 @@ impl HomeMoveSummary {
     }
 }
 
-/// Hash over everything that a run depends on but the seed and the version of the program.
+/// Hash over everything that a run depends on except the seed and the version of the program.
 ///
-/// It is taken over the scenario as it is printed for debugging, which holds every field, with floating-point
-/// numbers to the last bit.
+/// It covers the debug output of the scenario, which holds every field, with floating-point numbers to the
+/// last bit.
 pub fn scenario_hash(scenario: &Scenario) -> u64 {
     let mut hash = Fnv1a::default();
     write!(hash, "{scenario:?}").expect("hashing cannot fail");

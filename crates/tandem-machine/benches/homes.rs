@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tandem_machine::MachineBuilder;
-use tandem_machine::homes::{Home, HomeSettings, Planner, View, VmView, Wish};
+use tandem_machine::homes::{Home, HomeRequest, HomeSettings, Planner, View, VmView};
 
 const VMS: u64 = 200;
 const NODES: [u32; 4] = [2, 4, 8, 16];
@@ -35,7 +35,7 @@ fn main() {
             let start = Instant::now();
             let now_ns = round * 1_000_000_000_000;
             let view = View { machine: &machine, free_bytes: &free_bytes, vms: &vms, now_ns };
-            black_box(planner.look(&view));
+            black_box(planner.plan(&view));
             look = look.min(start.elapsed());
         }
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -54,7 +54,7 @@ fn vm(id: u64, nodes: usize) -> VmView {
         demand: Some(f64::from(vcpus) * (id % 7) as f64 / 7.0),
         allowed: vec![],
         devices: vec![],
-        wish: Wish::Any,
+        request: HomeRequest::Any,
         home: None,
         part: None,
     }

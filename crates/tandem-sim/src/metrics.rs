@@ -1,4 +1,4 @@
-//! What a run measured.
+//! The measurements of a run.
 
 use std::collections::BTreeMap;
 use tandem_machine::homes::Reason;
@@ -35,30 +35,30 @@ pub struct HostMetrics {
     pub overhead_ns: u64,
     /// Part of that in which it waits for locks of run queues, ns.
     pub spin_ns: u64,
-    /// Pause-loop exits and what came of them.
+    /// Pause-loop exits, and the directed yields that followed.
     pub pause_loop: PauseLoopMetrics,
-    /// What NUMA balancing did.
+    /// Counts of NUMA balancing.
     pub numa: NumaMetrics,
-    /// What an agent did with homes that VMs had, in the order of time.
+    /// Moves and losses of homes that VMs had, by the agent, in the order of time.
     pub home_moves: Vec<HomeMove>,
     /// Scheduling decisions.
     pub schedules: u64,
     /// Decisions that put another task on the pCPU.
     pub context_switches: u64,
-    /// Of these, those that took the pCPU from a task that could have gone on.
+    /// Those of these that took the pCPU from a task that could have gone on.
     pub preemptions: u64,
     /// Counters of the policy by name, as it declares them.
     pub policy: BTreeMap<&'static str, u64>,
-    /// What the decisions of a compiled scheduler cost.
+    /// The cost of a compiled scheduler's decisions.
     pub scheduler_costs: Option<SchedulerCosts>,
 }
 
-/// What the decisions of a compiled scheduler cost.
+/// The cost of a compiled scheduler's decisions.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct SchedulerCosts {
     /// Wake-ups: `select_cpu` and `enqueue`.
     pub wake: DecisionCost,
-    /// What a CPU runs next.
+    /// Choices of the next task.
     pub dispatch: DecisionCost,
     /// Ticks.
     pub tick: DecisionCost,
@@ -66,19 +66,19 @@ pub struct SchedulerCosts {
     pub callbacks: BTreeMap<String, DecisionCost>,
 }
 
-/// What decisions of one kind cost.
+/// The cost of the decisions of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DecisionCost {
-    /// How many there were.
+    /// Number of decisions.
     pub count: u64,
     /// BPF instructions of all of them; 0 if they were not counted
     /// ([`counting`](crate::policy::sched_ext::SchedExtSettings::counting)).
     pub instructions: u64,
-    /// Most instructions of one.
+    /// Most instructions of one decision.
     pub instructions_max: u64,
     /// Queued tasks that all of them visited under locks of dispatch queues; an insertion by virtual time counts as one.
     pub visited: u64,
-    /// Most visits of one.
+    /// Most visits of one decision.
     pub visited_max: u64,
 }
 
@@ -92,49 +92,49 @@ impl DecisionCost {
         self.visited_max = self.visited_max.max(visited);
     }
 
-    /// Instructions of one, on average.
+    /// Instructions of one decision, on average.
     pub fn instructions_mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.instructions as f64 / self.count as f64)
     }
 
-    /// Visits of one, on average.
+    /// Visits of one decision, on average.
     pub fn visited_mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.visited as f64 / self.count as f64)
     }
 }
 
-/// An agent gave a VM another home, or took the one that it had.
+/// The agent gave a VM another home, or took its home away.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HomeMove {
     /// When, ns since the start of the run.
     pub at_ns: u64,
     /// The VM.
     pub vm: VmId,
-    /// Where to, and why.
+    /// The destination and the reason.
     pub reason: Reason,
 }
 
-/// What became of vCPUs that spun for too long.
+/// Pause-loop exits and directed yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PauseLoopMetrics {
     /// Pause-loop exits.
     pub exits: u64,
-    /// Candidates that were looked at and did not sleep.
+    /// Candidates that were examined and did not sleep.
     pub candidates: u64,
     /// Yields to a candidate.
     pub yields: u64,
-    /// Candidates that were not yielded to because they ran already.
+    /// Candidates that were not yielded to because they already ran.
     pub failed_running: u64,
-    /// Of these, those whose locks had been taken first.
+    /// Those of these whose locks had been taken before.
     pub failed_under_locks: u64,
 }
 
-/// What NUMA balancing did, by the names of `/proc/vmstat`.
+/// Counts of NUMA balancing, by the names of `/proc/vmstat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct NumaMetrics {
-    /// Hinting faults: touches of pages that had been marked to see who uses them.
+    /// Hinting faults: accesses to pages that had been marked to find out which tasks use them.
     pub numa_hint_faults: u64,
-    /// Of these, the ones on pages of the node of the CPU.
+    /// Those of these on pages of the node of the CPU.
     pub numa_hint_faults_local: u64,
     /// Pages that faults moved to another node.
     pub numa_pages_migrated: u64,
@@ -147,7 +147,7 @@ pub struct VmMetrics {
     pub name: String,
     /// Group of the VM.
     pub group: String,
-    /// How much of the measured time it was there, ns.
+    /// The part of the measured time in which it existed, ns.
     pub lived_ns: u64,
     /// Work done by counter name.
     pub counts: BTreeMap<String, u64>,
@@ -194,16 +194,17 @@ impl GuestMetrics {
     }
 }
 
-/// Where the time of a guest's CPU went.
+/// How a guest's CPU spent its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct GuestCpuMetrics {
     /// In tasks, ns.
     pub busy_ns: u64,
     /// In the guest kernel's own code (interrupts, scheduling, switching), ns.
     pub kernel_ns: u64,
-    /// Out of the guest because it spun, while it had a pCPU, ns. To the guest, this is time of its tasks.
+    /// Outside of the guest because it spun, while it had a pCPU, ns. The guest counts this as time of its
+    /// tasks.
     pub pause_exit_ns: u64,
-    /// Nothing to do, ns.
+    /// Idle, ns.
     pub idle_ns: u64,
     /// Something to do, but no pCPU, ns.
     pub stolen_ns: u64,
@@ -236,19 +237,19 @@ pub struct TaskMetrics {
     pub run_ns: u64,
     /// Time runnable without a CPU, ns.
     pub wait_ns: u64,
-    /// The longest time at a stretch that it was runnable without a CPU, ns.
+    /// The longest uninterrupted time for which it was runnable without a CPU, ns.
     pub longest_wait_ns: u64,
     /// Time asleep or blocked, ns.
     pub sleep_ns: u64,
     /// Time on a CPU of a guest that had no pCPU, ns. Part of neither of the others.
     pub stolen_ns: u64,
-    /// Run time on CPUs of the nodes where its memory lies, weighted by the share that lies there, ns.
+    /// Run time on CPUs of the nodes that hold its memory, weighted by the fraction that each holds, ns.
     pub local_run_ns: u64,
     /// Times that it was put on a CPU.
     pub dispatches: u64,
     /// Times that it lost the CPU while it could have gone on: involuntary switches.
     pub preemptions: u64,
-    /// Times that it left the CPU by itself: blocked, yielded or ended: voluntary switches.
+    /// Times that it blocked, yielded or ended: voluntary switches.
     pub voluntary_switches: u64,
     /// Wake-ups.
     pub wakeups: u64,
@@ -261,7 +262,7 @@ pub struct TaskMetrics {
 }
 
 impl TaskMetrics {
-    /// Sums over tasks; of the longest wait, the longest.
+    /// Sums over tasks; for the longest wait, the maximum.
     pub fn sum<'a>(tasks: impl IntoIterator<Item = &'a Self>) -> Self {
         tasks.into_iter().fold(Self::default(), |mut sum, task| {
             sum.add(task);
@@ -269,7 +270,7 @@ impl TaskMetrics {
         })
     }
 
-    /// Times that it left the CPU, by itself or not.
+    /// Times that it left the CPU, voluntarily or not.
     pub fn switches(&self) -> u64 {
         self.voluntary_switches + self.preemptions
     }

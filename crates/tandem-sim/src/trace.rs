@@ -1,4 +1,4 @@
-//! Scheduling events, for whoever wants to follow a run.
+//! Scheduling events, with which an observer follows a run.
 
 use tandem_machine::ids::{CpuId, KernelId, TaskId};
 
@@ -7,15 +7,16 @@ use tandem_machine::ids::{CpuId, KernelId, TaskId};
 pub struct Event {
     /// When, ns since the start of the run.
     pub at_ns: u64,
-    /// In which kernel; the next ones are its CPUs and tasks.
+    /// The kernel, to which the CPUs and tasks below belong.
     pub kernel: KernelId,
-    /// What.
+    /// The kind of event.
     pub kind: EventKind,
     /// The CPU that the task runs or ran on, or whose queue it was put in.
     pub cpu: CpuId,
     /// The task.
     pub task: TaskId,
-    /// For [`EventKind::Wake`]: the CPU and, if it is a task, the task that woke it; none if it came from outside.
+    /// For [`EventKind::Wake`]: the CPU and, unless an interrupt did, the task that woke it; `None` if the
+    /// wake-up came from outside.
     pub by: Option<(CpuId, Option<TaskId>)>,
 }
 
@@ -26,9 +27,9 @@ pub enum EventKind {
     Wake = 1,
     /// Was put on the CPU.
     Start = 2,
-    /// Was the running task when a decision was made, and goes on.
+    /// Was running at a decision, and goes on.
     Continue = 3,
-    /// Lost the CPU, could have gone on.
+    /// Lost the CPU although it could have gone on.
     Preempt = 4,
     /// Gave the CPU away.
     Yield = 5,
@@ -38,13 +39,13 @@ pub enum EventKind {
     Exit = 7,
 }
 
-/// Follows a run. The unit type does nothing, at no cost.
+/// Follows a run. The unit type ignores all events, at no cost.
 pub trait Observer {
     /// Called for each event, in the order of time.
     fn observe(&mut self, event: Event);
 
-    /// Called before the first event of a task that has this name from now on: when it is new, and at its exec. A
-    /// task's number may be used again after its [`EventKind::Exit`].
+    /// Called before the first event of a task under this name: when it is new, and at its exec. A task's
+    /// number may be used again after its [`EventKind::Exit`].
     fn named(&mut self, at_ns: u64, kernel: KernelId, task: TaskId, name: &str) {
         let _ = (at_ns, kernel, task, name);
     }

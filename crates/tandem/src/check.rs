@@ -17,7 +17,7 @@ use tandem_file::units::Duration;
 use tandem_lab::check::judge::{Finding, judge};
 use tandem_lab::check::promises::{PROMISES, Promise};
 use tandem_lab::check::report;
-use tandem_lab::check::search::{self, Found, Options, Progress, RUN_SEED, all_promises};
+use tandem_lab::check::search::{self, FoundCase, Options, Progress, RUN_SEED, all_promises};
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_lab::scenario::policy::scheduler::SchedulerName;
@@ -136,10 +136,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     let folder =
         args.out.as_deref().map(|path| Folder { path, options: &options, failure: Mutex::default() });
-    let teller = Teller::new(args.cases, time, cancelled_by_interrupt()?, folder);
-    let outcome = search::search(&options, &teller).map_err(BadInput::new)?;
-    teller.bar.finish_and_clear();
-    if let Some(failure) = teller.folder.and_then(Folder::failure) {
+    let reporter = Reporter::new(args.cases, time, cancelled_by_interrupt()?, folder);
+    let outcome = search::search(&options, &reporter).map_err(BadInput::new)?;
+    reporter.bar.finish_and_clear();
+    if let Some(failure) = reporter.folder.and_then(Folder::failure) {
         return Err(failure);
     }
 
@@ -196,7 +196,7 @@ struct Folder<'a> {
 }
 
 impl Folder<'_> {
-    fn write(&self, found: &Found) {
+    fn write(&self, found: &FoundCase) {
         let path = self.path.join(report::file_name(found.promise, found.case));
         let write = || -> io::Result<()> {
             let mut file = NewFile::create(&path)?;
@@ -230,27 +230,27 @@ impl Folder<'_> {
     }
 }
 
-/// Tells on standard error how far the search has come: a bar on a terminal, lines elsewhere.
-struct Teller<'a> {
+/// Reports the progress of the search on standard error: a bar on a terminal, lines elsewhere.
+struct Reporter<'a> {
     bar: ProgressBar,
     began: Instant,
-    /// When the first case was begun to be made small.
+    /// When the reduction of the first case began.
     shrinks: OnceLock<Instant>,
     time: Option<std::time::Duration>,
     cancel: Arc<AtomicBool>,
     folder: Option<Folder<'a>>,
     tried: AtomicU64,
     broken: AtomicU64,
-    told: Mutex<Told>,
+    reported: Mutex<Reported>,
 }
 
-/// What was reported already.
-struct Told {
+/// The reports so far.
+struct Reported {
     promises: BTreeSet<Promise>,
     line: Instant,
 }
 
-impl<'a> Teller<'a> {
+impl<'a> Reporter<'a> {
     fn new(
         cases: Option<u64>,
         time: Option<Duration>,
@@ -271,7 +271,7 @@ impl<'a> Teller<'a> {
             folder,
             tried: AtomicU64::new(0),
             broken: AtomicU64::new(0),
-            told: Mutex::new(Told { promises: BTreeSet::new(), line: Instant::now() }),
+            reported: Mutex::new(Reported { promises: BTreeSet::new(), line: Instant::now() }),
         }
     }
 
@@ -294,14 +294,14 @@ impl<'a> Teller<'a> {
     }
 }
 
-impl Progress for Teller<'_> {
+impl Progress for Reporter<'_> {
     fn tried(&self, case: u64, findings: &[Finding]) {
         let tried = self.tried.fetch_add(1, Ordering::Relaxed) + 1;
         let broken = self.broken.fetch_add(u64::from(!findings.is_empty()), Ordering::Relaxed)
             + u64::from(!findings.is_empty());
         self.bar.inc(1);
         self.bar.set_message(format!("({broken} break a promise)"));
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         for finding in findings {
             if told.promises.insert(finding.promise) {
                 self.tell(&format!("case {case} breaks {}", report::line(finding)));
@@ -313,7 +313,7 @@ impl Progress for Teller<'_> {
         }
     }
 
-    fn keeps(&self, found: &Found) {
+    fn keeps(&self, found: &FoundCase) {
         if let Some(folder) = &self.folder {
             folder.write(found);
         }

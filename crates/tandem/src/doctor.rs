@@ -3,7 +3,7 @@
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
-use tandem_host::doctor::{Finding, Level, examine, is_loadable};
+use tandem_host::doctor::{Finding, Severity, examine, is_loadable};
 use tandemd::text::to_json_text;
 
 /// Arguments of `tandem doctor`.
@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         write_lines(&findings, &mut out)?;
     }
     out.flush()?;
-    match findings.iter().filter(|finding| finding.level == Level::Missing).count() {
+    match findings.iter().filter(|finding| finding.level == Severity::Missing).count() {
         0 => Ok(()),
         1 => anyhow::bail!("the scheduler cannot be loaded here: one thing is missing"),
         count => anyhow::bail!("the scheduler cannot be loaded here: {count} things are missing"),

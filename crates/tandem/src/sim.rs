@@ -10,7 +10,7 @@ use tandem_lab::scenario::policy::PolicyTable;
 use tandem_lab::scenario::policy::scheduler::{GuestScheduler, HostScheduler, SchedulerName};
 use tandem_lab::stat::RunStat;
 use tandem_lab::summary::RunSummary;
-use tandem_lab::trace::{Run, TraceFile};
+use tandem_lab::trace::{TraceFile, TracedRun};
 use tandem_sim::RunError;
 use tandem_sim::scenario::{PolicySettings, Scenario};
 use tandemd::error::{BadInput, one_line};
@@ -141,7 +141,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let metrics = match &args.trace {
         None => tandem_sim::run(&counted, args.seed).map_err(wrong)?,
         Some(file) => {
-            let run = Run { scenario_name: &name, scenario: &scenario, seed: args.seed };
+            let run = TracedRun { scenario_name: &name, scenario: &scenario, seed: args.seed };
             let mut trace = TraceFile::create(file, run).map_err(BadInput::new)?;
             let metrics = tandem_sim::run_observed(&counted, args.seed, &mut trace).map_err(wrong)?;
             trace.finish(scenario.warmup_ns + metrics.length_ns)?;

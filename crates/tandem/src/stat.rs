@@ -3,7 +3,7 @@
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
-use tandem_host::scheduler::{Kernel, Status};
+use tandem_host::scheduler::{RunningKernel, Status};
 use tandem_settings::Counter;
 use tandemd::access::Access;
 use tandemd::counters::write_table;
@@ -22,7 +22,7 @@ pub struct Args {
 
 /// Prints what the scheduler is doing and its counters.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let kernel = Kernel::new(Path::new("/"));
+    let kernel = RunningKernel::new(Path::new("/"));
     let status = Access::find()?.status()?;
     let loaded_unix_s = status.loaded_unix_s();
     let Status { state, mode, since, counters } = status;

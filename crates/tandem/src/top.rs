@@ -18,7 +18,7 @@ use nix::sys::signal::{Signal, raise};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use sampler::Sampler;
-use state::{State, Wish};
+use state::{KeyAction, State};
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -112,9 +112,9 @@ fn show(
                 continue;
             }
             match state.press(key) {
-                Wish::Draw => sampler.detail(state.wanted_detail()),
-                Wish::Quit => return Ok(()),
-                Wish::Suspend => {
+                KeyAction::Draw => sampler.detail(state.wanted_detail()),
+                KeyAction::Quit => return Ok(()),
+                KeyAction::Suspend => {
                     ratatui::restore();
                     raise(Signal::SIGTSTP)?;
                     *terminal = ratatui::try_init().context("cannot use the terminal again")?;

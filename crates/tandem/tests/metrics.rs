@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tandem_host::agent::{Agent, Hands, KernelPages, NoHands};
+use tandem_host::agent::{Actuator, Agent, DryRun, KernelPages};
 use tandem_host::control::RequestCounts;
 use tandem_host::metrics::{Exporter, Format};
 use tandem_host::scheduler::{PreferenceError, SchedulerError, Status};
@@ -20,7 +20,7 @@ const COLUMNS: u64 = 24;
 /// All threads have a home and are there.
 struct AtHome;
 
-impl Hands for AtHome {
+impl Actuator for AtHome {
     fn held(&self, _: u32) -> Result<Option<Held>, PreferenceError> {
         let place = Some(Place::Nodes { nodes: vec![0], cpus: vec![0] });
         let preference = Preference { place, latency_critical: false };
@@ -45,14 +45,14 @@ fn status() -> Result<Status, SchedulerError> {
 
 /// Every metric that hosts with a VM have, be it steered or observed.
 fn names() -> BTreeSet<String> {
-    let pages = page(AtHome, status) + &page(NoHands, || Err(SchedulerError::NotLoaded));
+    let pages = page(AtHome, status) + &page(DryRun, || Err(SchedulerError::NotLoaded));
     let kinds = pages.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     kinds.filter_map(|rest| Some(rest.split_once(' ')?.0.to_owned())).collect()
 }
 
 /// What a host of two nodes tells whose VM has a limit and two virtual nodes, and runs, and whose scheduler was ejected once.
 fn page(
-    hands: impl Hands,
+    actuator: impl Actuator,
     status: impl Fn() -> Result<Status, SchedulerError> + Send + Sync + 'static,
 ) -> String {
     let folder = tempfile::tempdir().unwrap();
@@ -70,7 +70,7 @@ fn page(
     tree.process(&vm);
     let machine = read_sysfs(tree.root()).unwrap();
     // No VM has had its home for long enough in this short time: nothing is moved.
-    let mut agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), hands)
+    let mut agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), actuator)
         .with_moved_memory(1, Arc::new(KernelPages));
     for look in 1..4 {
         vm.threads.iter_mut().for_each(|thread| thread.run_ns = look * 1_000_000_000);

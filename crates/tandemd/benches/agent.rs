@@ -10,7 +10,7 @@ use std::fs;
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
-use tandem_host::agent::{Agent, NoHands};
+use tandem_host::agent::{Agent, DryRun};
 use tandem_host::metrics::{Exporter, Format};
 use tandem_host::scheduler::SchedulerError;
 use tandem_host::topology::read_sysfs;
@@ -46,11 +46,11 @@ fn main() {
 
     let machine = read_sysfs(tree.root()).expect("the tree has a machine");
     let resident_before = resident_kib();
-    let mut agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), NoHands);
+    let mut agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), DryRun);
     let begin = cpu_time();
     agent.step(Duration::from_secs(1)).expect("the tree can be read");
     let found = cpu_time() - begin;
-    assert_eq!(agent.residents().filter(|resident| resident.has_home()).count(), VMS as usize);
+    assert_eq!(agent.tracked_vms().filter(|resident| resident.has_home()).count(), VMS as usize);
     let begin = cpu_time();
     for second in 2..2 + STEPS {
         black_box(agent.step(Duration::from_secs(second)).expect("the tree can be read"));

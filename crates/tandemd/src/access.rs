@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tandem_host::agent::VmReport;
 use tandem_host::cgroups::Cgroup;
 use tandem_host::control::{Answer, Client, ClientError, ErrorKind, Request, WantedPlace, Whom};
-use tandem_host::scheduler::{Kernel, Loaded, PreferenceError, Preferences, SchedulerError, Status};
+use tandem_host::scheduler::{Loaded, PreferenceError, Preferences, RunningKernel, SchedulerError, Status};
 use tandem_settings::{Asker, Held, Mode, Place, Preference, Subject};
 
 /// A way to the loaded scheduler.
@@ -42,7 +42,7 @@ impl Access {
     /// # Errors
     /// If none is loaded, or the user is not root and there is no service.
     pub fn find() -> anyhow::Result<Self> {
-        match Loaded::find(Kernel::new(Path::new("/"))) {
+        match Loaded::find(RunningKernel::new(Path::new("/"))) {
             Ok(loaded) => {
                 let preferences = loaded.preferences()?;
                 Ok(Self::Direct(loaded, preferences))

@@ -22,13 +22,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tandem_host::agent::{Agent, Hands, KernelPages, NoHands, PagesByHelper, SchedulerHands};
+use tandem_host::agent::{Actuator, Agent, DryRun, KernelPages, PagesByHelper, SchedulerActuator};
 use tandem_host::control::{Backend, Observing, SOCKET, Server, Steering};
 use tandem_host::guarded;
 use tandem_host::log_entry::Level;
 use tandem_host::metrics::{Exporter, Service};
 use tandem_host::privileges::{Capabilities, keep_only};
-use tandem_host::scheduler::{Kernel, Loaded, SchedulerError};
+use tandem_host::scheduler::{Loaded, RunningKernel, SchedulerError};
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::homes_file::HomesFile;
 use tandem_machine::Machine;
@@ -56,10 +56,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let root = Path::new("/");
     let machine = read_sysfs(root)?;
     // What needs capabilities is opened before they are given up.
-    let loaded = (!args.observe).then(|| Loaded::find(Kernel::new(root))).transpose()?;
-    let hands: Box<dyn Hands> = match &loaded {
-        Some(loaded) => Box::new(SchedulerHands::new(loaded.preferences()?, machine.clone())),
-        None => Box::new(NoHands),
+    let loaded = (!args.observe).then(|| Loaded::find(RunningKernel::new(root))).transpose()?;
+    let actuator: Box<dyn Actuator> = match &loaded {
+        Some(loaded) => Box::new(SchedulerActuator::new(loaded.preferences()?, machine.clone())),
+        None => Box::new(DryRun),
     };
     // The kernel shows memory by node and maps of other users' VMs to those that may trace them: the broker and the mover.
     let mut broker = helper::command(Role::Broker);
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     keep_only(Capabilities::empty()).context("cannot give up capabilities")?;
 
     let mut agent = settings.gives_homes().then(|| {
-        let agent = Agent::new(root, machine.clone(), &settings, hands).with_progress(beat);
+        let agent = Agent::new(root, machine.clone(), &settings, actuator).with_progress(beat);
         match pages {
             Some(pages) => agent.with_moved_memory(settings.agent.memory_mib_per_s, Arc::new(pages)),
             None => agent,

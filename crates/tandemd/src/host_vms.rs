@@ -4,7 +4,7 @@ use crate::observe::{Gaps, note_of_monitors, unreadable};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use tandem_host::agent::{Agent, AgentError, NoHands};
+use tandem_host::agent::{Agent, AgentError, DryRun};
 use tandem_host::topology::read_sysfs;
 use tandem_host::vms::homes_file::HomesFile;
 use tandem_machine::Machine;
@@ -18,7 +18,7 @@ pub struct HostVms {
     /// The topology of the host.
     pub machine: Machine,
     /// Observes, and gives no homes.
-    pub agent: Agent<NoHands>,
+    pub agent: Agent<DryRun>,
     begin: Instant,
 }
 
@@ -29,7 +29,7 @@ impl HostVms {
     /// If the machine or its processes cannot be read.
     pub fn find(root: &Path, settings: &Settings, homes: Option<&HomesFile>) -> anyhow::Result<Self> {
         let machine = read_sysfs(root)?;
-        let mut agent = Agent::new(root, machine.clone(), settings, NoHands);
+        let mut agent = Agent::new(root, machine.clone(), settings, DryRun);
         let begin = Instant::now();
         agent.observe(begin.elapsed(), homes)?;
         Ok(Self { machine, agent, begin })
@@ -40,10 +40,10 @@ impl HostVms {
     /// # Errors
     /// None arises, because no homes are given.
     pub fn measure(&mut self, time: Duration) -> Result<(), AgentError> {
-        if self.agent.residents().next().is_some() {
+        if self.agent.tracked_vms().next().is_some() {
             sleep(time);
         }
-        self.agent.look(self.begin.elapsed())?;
+        self.agent.scan(self.begin.elapsed())?;
         Ok(())
     }
 
@@ -54,7 +54,7 @@ impl HostVms {
 
     /// What could not be read, and what to do: a sentence each, without a full stop.
     pub fn notes(&self) -> Vec<String> {
-        let mut notes = unreadable(&self.agent.residents().map(Gaps::of_resident).collect::<Vec<_>>());
+        let mut notes = unreadable(&self.agent.tracked_vms().map(Gaps::of_tracked).collect::<Vec<_>>());
         notes.extend(note_of_monitors(self.agent.monitors_without_vcpus().collect()));
         notes
     }

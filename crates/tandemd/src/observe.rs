@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tandem_file::units;
-use tandem_host::agent::{Resident, VmReport};
+use tandem_host::agent::{TrackedVm, VmReport};
 use tandem_host::control::{Client, SOCKET};
 use tandem_host::vms::homes_file::{Cores, HomeEntry, HomesFile, HomesFileError};
 use tandem_host::vms::{
@@ -280,9 +280,9 @@ impl Gaps {
         Self::new(&vm.vm, &vm.memory, vm.threads.iter().map(|observed| &observed.thread), waits)
     }
 
-    /// Of one that an agent looks after.
-    pub fn of_resident(resident: &Resident) -> Self {
-        Self::new(&resident.vm, &resident.memory, resident.threads.iter(), !resident.are_waits_known())
+    /// The gaps of a VM that an agent tracks.
+    pub fn of_tracked(tracked: &TrackedVm) -> Self {
+        Self::new(&tracked.vm, &tracked.memory, tracked.threads.iter(), !tracked.are_waits_known())
     }
 
     fn new<'a>(vm: &Vm, memory: &Memory, mut threads: impl Iterator<Item = &'a Thread>, waits: bool) -> Self {

@@ -1,4 +1,4 @@
-//! How many files may be open: those who look often keep one open for each thread of a VM.
+//! How many files may be open: a program that samples often keeps one open for each thread of a VM.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 

@@ -18,14 +18,14 @@ use agent_process::{AgentProcess, Role};
 use anyhow::Context;
 use partial::MembersLog;
 use service::Service;
-use signals::{Signals, Wish};
+use signals::{SignalRequest, Signals};
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tandem_host::log_entry::Level;
 use tandem_host::scheduler::{
-    Exit, History, Instance, Kernel, LOG_FOLDER, Members, Scheduler, keep_dump, lock_service, rehome,
+    Exit, History, Instance, LOG_FOLDER, Members, RunningKernel, Scheduler, keep_dump, lock_service, rehome,
 };
 use tandem_host::topology::{read_isolated, read_sysfs};
 use tandem_settings::{Mode, Places, Settings};
@@ -131,7 +131,7 @@ fn stay(args: &Args, service: &mut Service) -> anyhow::Result<()> {
         return observe::run(args, settings, service);
     }
     let mut signals = Signals::catch().context("cannot listen for signals")?;
-    let instance = Instance::acquire(Kernel::new(Path::new("/")))?;
+    let instance = Instance::acquire(RunningKernel::new(Path::new("/")))?;
     let _locked = lock_service()?;
     for ignored in risks::accept(instance.kernel(), &settings)? {
         journal::log(Level::Warning, "risk", ignored);
@@ -277,11 +277,11 @@ impl Session<'_> {
         while scheduler.exit()?.is_none() {
             self.service.alive();
             match self.signals.wait(POLL_INTERVAL)? {
-                Some(Wish::End) => {
+                Some(SignalRequest::End) => {
                     self.service.stopping();
                     return Ok(Watched::Asked);
                 }
-                Some(Wish::Reload) if self.reload(&mut agent)? => {
+                Some(SignalRequest::Reload) if self.reload(&mut agent)? => {
                     return Ok(Watched::Reload("with the new settings"));
                 }
                 _ => {}
@@ -362,7 +362,7 @@ fn settings_stay(why: &str) {
 }
 
 /// Prints the machine and the mechanisms.
-fn describe(kernel: &Kernel, places: &Places, settings: &Settings) -> io::Result<()> {
+fn describe(kernel: &RunningKernel, places: &Places, settings: &Settings) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "tandem: Linux {}, {}", kernel.release(), what_on(places, settings))?;
     let (on, off): (Vec<_>, Vec<_>) = settings.mechanisms().into_iter().partition(|(_, is_on)| *is_on);

@@ -10,12 +10,12 @@ pub(crate) struct CoreRecord<'a> {
     pub offset: u64,
     /// The type as the program declares it.
     pub root: TypeId,
-    /// Which part of it: indices of members and elements, separated by colons.
+    /// The part of it: indices of members and elements, separated by colons.
     pub access: &'a str,
     pub kind: RecordKind,
 }
 
-/// What the instruction wants to know.
+/// The information that the instruction needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     FieldOffset,
@@ -62,7 +62,7 @@ pub(crate) fn read_records<'a>(bytes: &[u8], btf: &Btf<'a>) -> Result<Vec<CoreRe
     }
     header.take(2)?;
     let header_length = header.u32()?;
-    // Offsets and lengths of information on functions and lines, which is not needed here. Old headers end
+    // Offsets and lengths of information on functions and lines, which linking does not need. Old headers end
     // there.
     header.take(16)?;
     if header_length < 32 {

@@ -36,7 +36,7 @@ pub(crate) enum Type<'a> {
         is_signed: bool,
         values: Vec<(&'a str, u64)>,
     },
-    /// A structure or union with nothing but a name.
+    /// A structure or union of which only the name is known.
     Forward,
     Typedef(TypeId),
     /// `const` and the like.
@@ -58,12 +58,12 @@ pub(crate) enum Type<'a> {
 /// A member of a structure or union.
 #[derive(Debug)]
 pub(crate) struct Member<'a> {
-    /// Empty for one whose own members count as the outer one's.
+    /// Empty for a member whose own members count as the outer type's.
     pub name: &'a str,
     pub of: TypeId,
-    /// From the beginning, in bits.
+    /// Offset from the beginning, bits.
     pub bit_offset: u32,
-    /// If it is a bit-field, its bits.
+    /// Width of a bit-field, bits.
     pub bit_field: Option<u32>,
 }
 
@@ -189,7 +189,7 @@ impl<'a> Btf<'a> {
         })
     }
 
-    /// What a type is, without `const`, `typedef` and the like.
+    /// The number and the type without `const`, `typedef` and the like.
     pub fn resolve(&self, mut id: TypeId) -> Result<TypeId, LoadError> {
         for _ in 0..DEPTH_MAX {
             match self.get(id)? {
@@ -231,7 +231,7 @@ impl<'a> Btf<'a> {
         Err(self.too_deep(id))
     }
 
-    /// Bytes of the numbers that a type consists of: itself, or an array's elements.
+    /// Size of the numbers in a type, bytes: of the type itself, or of an array's elements.
     pub fn number_size(&self, mut id: TypeId) -> Result<Option<usize>, LoadError> {
         for _ in 0..DEPTH_MAX {
             match self.resolved(id)? {
@@ -245,7 +245,7 @@ impl<'a> Btf<'a> {
         Err(self.too_deep(id))
     }
 
-    /// What a pointer points to.
+    /// The type that a pointer points to.
     pub fn pointee(&self, id: TypeId) -> Result<Option<TypeId>, LoadError> {
         Ok(match self.resolved(id)? {
             Type::Pointer(of) => Some(*of),
@@ -266,7 +266,7 @@ impl<'a> Btf<'a> {
     }
 }
 
-/// How deeply types may be nested: beyond it, one contains itself.
+/// Deepest nesting of types: beyond it, a type contains itself.
 pub(crate) const DEPTH_MAX: usize = 64;
 
 /// A name without its flavour: the suffix after the last `___` distinguishes variants of one type or function

@@ -20,7 +20,7 @@ use std::ops::Range;
 pub(super) struct Inside(BTreeMap<Value, Range<i64>>);
 
 impl Inside {
-    /// Whether an access has been checked before on every way to here, or lies between two that have.
+    /// Whether an access, or one before and one after it, has been checked on every path to here.
     fn has(&self, base: Value, offset: i32, bytes: u64) -> bool {
         let (start, end) = (i64::from(offset), i64::from(offset) + bytes as i64);
         self.0.get(&base).is_some_and(|known| known.start <= start && end <= known.end)
@@ -32,7 +32,7 @@ impl Inside {
         *known = known.start.min(start)..known.end.max(end);
     }
 
-    /// Forgets what `other` does not know.
+    /// Keeps only the offsets that `other` has as well.
     pub fn keep_common(&mut self, other: &Self) {
         self.0.retain(|address, known| {
             let Some(other) = other.0.get(address) else { return false };
@@ -48,13 +48,13 @@ impl Translator<'_> {
         self.builder.ins().load(I64, access(self.settings), self.context, offset as i32)
     }
 
-    /// Where in the process an access goes to, as a value and an offset, after a check that it is allowed.
+    /// The place of an access in the process, as a value and an offset, after a check that it is allowed.
     pub(super) fn place(&mut self, base: Reg, offset: i16, size: Size) -> Result<(Value, i32), String> {
         let base = self.get(base)?;
         Ok(self.place_of(base, offset, size.bytes()))
     }
 
-    /// As [`Translator::place`], for so many bytes, at most [`Run::FRAME_SIZE`].
+    /// As [`Translator::place`], for this many bytes, at most [`Run::FRAME_SIZE`].
     pub(super) fn place_of(&mut self, base: Value, offset: i16, bytes: u64) -> (Value, i32) {
         let (base, offset) = self.sum(base, offset);
         if base == self.frame && (-(Run::FRAME_SIZE as i64)..=-(bytes as i64)).contains(&offset.into()) {
@@ -76,13 +76,13 @@ impl Translator<'_> {
         (self.in_process(base), offset)
     }
 
-    /// Where an address is in the process.
+    /// The place of an address in the process.
     fn in_process(&mut self, address: Value) -> Value {
         let origin = self.field(offset_of!(Run, origin));
         self.builder.ins().iadd(origin, address)
     }
 
-    /// An address as that from which it was computed by additions of constants, and their sum.
+    /// An address as the base from which it was computed by additions of constants, and their sum.
     fn sum(&self, address: Value, offset: i16) -> (Value, i32) {
         let dfg = &self.builder.func.dfg;
         let (mut base, mut sum) = (dfg.resolve_aliases(address), i32::from(offset));

@@ -3,9 +3,9 @@
 //! This is the only unsafe code of the crate. It relies on:
 //!
 //! - Code checks each access against the length of memory, except for those in a range that it has checked
-//!   before on every way to them, those at constant addresses of global data, and those relative to the frame
-//!   pointer. Frames lie between what [`Machine::call`] checks, which is behind global data, and the end of
-//!   the stack, which the code checks.
+//!   before on every path to them, those at constant addresses of global data, and those relative to the
+//!   frame pointer. Frames lie between what [`Machine::call`] checks, which is behind global data, and the
+//!   end of the stack, which the code checks.
 //! - Memory never shrinks while code runs: checked after each call that code makes.
 //! - Nothing unwinds through machine code: [`guarded`] catches panics, and [`Machine::call`] resumes them.
 #![allow(unsafe_code)]
@@ -77,7 +77,7 @@ impl Machine {
                 && stack_end - Memory::BASE <= length,
             "the frame of a function lies in the stack, and the stack in memory, behind global data"
         );
-        run.look_at_memory();
+        run.refresh_memory();
         let [r1, r2, r3, r4, r5] = arguments;
         // SAFETY: the code is alive, since `self` owns it, and has this signature. It alone uses `run` until
         // it returns, which describes memory that it borrows exclusively; frames are valid as checked above.
@@ -89,7 +89,7 @@ impl Machine {
     }
 }
 
-/// What has ended machine code: the fault, or the panic, which is resumed.
+/// The reason for the end of machine code: the fault, or the panic, which is resumed.
 #[cold]
 fn failure_of(run: &mut Run<'_>) -> Fault {
     if let Some(panic) = run.panic.take() {
@@ -162,7 +162,7 @@ fn guarded(run: &mut Run<'_>, call: impl FnOnce(&mut Run<'_>) -> Result<u64, Fau
     let known = run.last_word;
     let result = catch_unwind(AssertUnwindSafe(|| {
         let result = call(run);
-        run.look_at_memory();
+        run.refresh_memory();
         assert!(run.last_word >= known, "the kernel does not take memory away");
         result
     }));

@@ -1,4 +1,4 @@
-//! Functions of the kernel that code executes inline instead of calling them: those that are [`Known`],
+//! Functions of the kernel that code executes inline instead of calling them: those that are [`KnownResult`],
 //! lookups in arrays, and loops over numbers. Where one of them faults, `fault_of` provides the text.
 
 use super::access::{access, type_of};
@@ -6,7 +6,7 @@ use super::arithmetic;
 use super::translate::Translator;
 use crate::helpers::loops::ROUNDS_MAX;
 use crate::image::{Image, Import, MapKind};
-use crate::known::{Known, ObjectField};
+use crate::known::{KnownResult, ObjectField};
 use crate::maps::{errno, stride_of};
 use crate::runtime::Run;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -15,7 +15,7 @@ use cranelift_codegen::ir::{BlockArg, InstBuilder, Value};
 use std::mem::offset_of;
 
 impl Translator<'_> {
-    /// Does what an import does, and sets r0, if code can do that itself; whether it can.
+    /// Executes an import inline and sets r0, if that is possible; returns whether it is.
     pub(super) fn inline(&mut self, import: &Import) -> Result<bool, String> {
         let result = match *import {
             Import::Runtime("bpf_map_lookup_elem") => match self.array_lookup()? {
@@ -32,28 +32,28 @@ impl Translator<'_> {
         Ok(true)
     }
 
-    fn known(&mut self, known: Known) -> Result<Value, String> {
+    fn known(&mut self, known: KnownResult) -> Result<Value, String> {
         Ok(match known {
-            Known::Nothing => self.builder.ins().iconst(I64, 0),
-            Known::FirstArgument => self.get(1)?,
-            Known::Cpu => self.field(offset_of!(Run, cpu)),
-            Known::Clock => self.field(offset_of!(Run, clock_ns)),
-            Known::Field(field) => {
+            KnownResult::Nothing => self.builder.ins().iconst(I64, 0),
+            KnownResult::FirstArgument => self.get(1)?,
+            KnownResult::Cpu => self.field(offset_of!(Run, cpu)),
+            KnownResult::Clock => self.field(offset_of!(Run, clock_ns)),
+            KnownResult::Field(field) => {
                 let (place, offset) = self.object_field(field)?;
                 let value = self.builder.ins().load(type_of(field.size), access(self.memory), place, offset);
                 arithmetic::zero_extend(&mut self.builder, value)
             }
-            Known::SetField(field) => {
+            KnownResult::SetField(field) => {
                 let value = self.part(2, type_of(field.size))?;
                 let (place, offset) = self.object_field(field)?;
                 self.builder.ins().store(access(self.memory), value, place, offset);
                 self.builder.ins().iconst(I64, 1)
             }
-            Known::CpuInSet => self.cpu_in_set()?,
+            KnownResult::CpuInSet => self.cpu_in_set()?,
         })
     }
 
-    /// The address of a value of an array, or 0; `None`: it is not known to be an array.
+    /// The address of a value of an array, or 0; `None` if the map is not known to be an array.
     fn array_lookup(&mut self) -> Result<Option<Value>, String> {
         let (map, key) = (self.get(1)?, self.get(2)?);
         let Some(number) = self.constant(map).map(|map| (map as u64).wrapping_sub(Image::MAPS)) else {
@@ -103,13 +103,13 @@ impl Translator<'_> {
         let bits = self.builder.ins().ushr(word, cpu);
         let bit = self.builder.ins().band_imm_u(bits, 1);
         self.builder.ins().jump(merged, &[BlockArg::Value(bit)]);
-        // What was checked here was not on the other way.
+        // The checks here do not hold on the other path.
         self.inside = inside;
         self.go_on_in(merged);
         Ok(result)
     }
 
-    /// Where a number of the object in r1 is, after a check that it is such an object.
+    /// The place of a number of the object in r1, after a check that it is such an object.
     fn object_field(&mut self, field: ObjectField) -> Result<(Value, i32), String> {
         if field.end() as u64 > Run::FRAME_SIZE || field.offset >= field.mark {
             return Err(format!("the kernel's objects are not like {field:?}"));

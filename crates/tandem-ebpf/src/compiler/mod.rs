@@ -5,10 +5,10 @@
 //!
 //! Approach: each function is translated to Cranelift's intermediate language, one basic block after the
 //! other (`translate`, `access`, `arithmetic`), and compiled when an image is loaded. Code does not depend on
-//! an instance: it gets a context with the place of its memory, so that any number of instances and threads
-//! share it. Accesses are checked against the length of memory, unless an earlier check suffices; where one
-//! is outside, code asks `fault_of` for the interpreter's text. Functions whose result is known without a
-//! call are inlined (`inline`).
+//! an instance: it gets a context with the place of the instance's memory, so that any number of instances
+//! and threads can share it. Accesses are checked against the length of memory, unless an earlier check
+//! suffices; where one is outside, code asks `fault_of` for the interpreter's text. Functions whose result is
+//! known without a call are inlined (`inline`).
 //!
 //! Limits: no optimisation across functions. Lookups in maps other than arrays are calls.
 
@@ -22,7 +22,7 @@ mod translate;
 
 use crate::fault::{Fault, LoadError};
 use crate::image::{Image, Import};
-use crate::known::Known;
+use crate::known::KnownResult;
 use crate::op::Op;
 use crate::runtime::Run;
 use cranelift_codegen::Context;
@@ -119,7 +119,8 @@ fn compile_with(image: &Image, opt_level: &str) -> Result<Compiled, LoadError> {
     Ok(Compiled(entry::Machine::new(module, &functions, image.data_end())))
 }
 
-/// Compiles functions, a few at a time; the number of one that cannot be, and why.
+/// Compiles functions, a few at a time. The error has the number of a function that cannot be compiled, and
+/// the reason.
 fn compile_all(isa: &dyn TargetIsa, contexts: &mut [Context]) -> Result<(), (usize, String)> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let waiting = Mutex::new(contexts.iter_mut().enumerate());
@@ -161,8 +162,8 @@ fn new_module(opt_level: &str) -> Result<JITModule, String> {
     Ok(JITModule::new(builder))
 }
 
-/// Why an instruction cannot be executed, in the words of the interpreter. `address` is where it accesses
-/// memory, or the frame that a call needs.
+/// Why an instruction cannot be executed, in the words of the interpreter. `address` is the address that it
+/// accesses, or the frame that a call needs.
 fn fault_of(run: &mut Run<'_>, function: usize, instruction: usize, address: u64) -> Fault {
     let image = run.image;
     let outside = |size: u64| run.state.memory.slice(address, size as usize).err();
@@ -171,7 +172,7 @@ fn fault_of(run: &mut Run<'_>, function: usize, instruction: usize, address: u64
         Op::Call { .. } => Some(run.check_frame(address).err().unwrap_or_else(Run::exhausted)),
         Op::Poison { reason } => Some(Fault(image.poisons[reason as usize].clone())),
         Op::CallKernel { import } => match image.imports[import as usize] {
-            Import::Known(known @ (Known::Field(_) | Known::SetField(_))) => {
+            Import::Known(known @ (KnownResult::Field(_) | KnownResult::SetField(_))) => {
                 known.result(run, [address, 0, 0, 0, 0]).err()
             }
             // The key of an array.

@@ -47,7 +47,7 @@ fn call(instance: &mut Instance, arguments: [u64; 5]) -> Result<u64, Fault> {
     instance.call(&mut TestKernel::default(), FunctionId(0), arguments)
 }
 
-/// What both engines make of a program.
+/// The result of a program in both engines.
 fn both(functions: &[(&str, &[Op])], arguments: [u64; 5]) -> Result<u64, Fault> {
     both_with(Run::FUEL, functions, arguments)
 }
@@ -111,8 +111,8 @@ fn addresses_relative_to_the_frame_are_checked_beyond_it() {
     }
 }
 
-/// A check holds for later accesses in its range, where every way leads through it, and as long as the base
-/// is the same.
+/// A check holds for later accesses in its range if every path leads through it, and as long as the base is
+/// the same.
 #[test]
 fn checks_hold_where_they_were_made() {
     let end = {
@@ -216,7 +216,7 @@ fn what_no_program_has_is_refused() {
     }
 }
 
-/// A kernel that panics, or does away with an instance's memory.
+/// A kernel that panics, or replaces an instance's memory.
 struct BadKernel {
     takes_memory: bool,
 }

@@ -18,7 +18,7 @@ use std::mem::offset_of;
 
 const FRAME_POINTER: Reg = 10;
 
-/// What code calls.
+/// The functions that code calls.
 #[derive(Clone, Copy)]
 pub(super) struct Callees<'a> {
     /// The functions of the image, by number.
@@ -32,11 +32,11 @@ pub(super) struct Callees<'a> {
 }
 
 /// An instruction that is jumped to.
-struct Target {
+struct JumpTarget {
     block: Block,
-    /// A jump back goes there: not all ways to it are known when its translation begins.
+    /// A jump back goes there, so that not all paths to it are known when its translation begins.
     is_loop: bool,
-    /// What is known to be inside of memory on all ways to it so far; `None`: there was no way yet.
+    /// Addresses that are inside of memory on all paths to it so far; `None` without a path so far.
     inside: Option<Inside>,
 }
 
@@ -49,23 +49,23 @@ pub(super) struct Translator<'a> {
     /// The function's number.
     number: usize,
     /// The instructions that are jumped to.
-    targets: HashMap<u32, Target>,
+    targets: HashMap<u32, JumpTarget>,
     /// r0 to r9.
     registers: [Variable; 10],
-    /// How often MayGoto does not jump yet.
+    /// Number of times that MayGoto will still not jump.
     may_goto: Option<Variable>,
     pub(super) context: Value,
     pub(super) frame: Value,
-    /// Ends the function with a fault; takes the instruction and what `fault_of` calls `address`.
+    /// Ends the function with a fault; takes the instruction and the `address` of `fault_of`.
     fault: Block,
     /// Returns after a fault.
     ended: Block,
-    /// Three kinds of memory, each of which is left alone by stores to the others: the program's, what Rust
-    /// code sets in the context, and fuel, which machine code sets.
+    /// Three kinds of memory that do not overlap: the program's, the fields of the context that Rust code
+    /// sets, and fuel, which machine code sets.
     pub(super) memory: AliasRegion,
     pub(super) settings: AliasRegion,
     fuel: AliasRegion,
-    /// What is known to be inside of memory where the translation is.
+    /// Addresses that are inside of memory at the present instruction.
     pub(super) inside: Inside,
     /// The position of the instruction that is being translated.
     at: usize,
@@ -113,7 +113,7 @@ impl<'a> Translator<'a> {
         let mut targets = HashMap::new();
         for (at, op) in ops.iter().enumerate() {
             if let Op::Jump { target } | Op::Branch { target, .. } | Op::MayGoto { target } = *op {
-                let new = || Target { block: builder.create_block(), is_loop: false, inside: None };
+                let new = || JumpTarget { block: builder.create_block(), is_loop: false, inside: None };
                 targets.entry(target).or_insert_with(new).is_loop |= target as usize <= at;
             }
         }
@@ -141,7 +141,7 @@ impl<'a> Translator<'a> {
     /// Translates all instructions.
     ///
     /// # Errors
-    /// The error of an instruction that no program has.
+    /// If an instruction has operands that no program has.
     pub fn translate(mut self) -> Result<(), String> {
         let ops = &self.image.functions[self.number].ops;
         if let Some(target) = self.targets.keys().find(|&&target| target as usize >= ops.len()) {
@@ -292,7 +292,7 @@ impl<'a> Translator<'a> {
                     let number = self.builder.ins().iconst(I64, number);
                     self.call_code(callee, &[self.frame, number]);
                     let ended = self.has_ended();
-                    // The fault has no place yet.
+                    // The fault has no location yet.
                     self.fault_if(ended, ended);
                 }
             }

@@ -10,7 +10,7 @@ pub(super) const TABLE: Table =
 
 /// Most bytes of a format, and of a text that is put into one.
 pub(crate) const FORMAT_MAX: usize = 512;
-/// Widest that a value may be asked to be.
+/// Largest width of a value.
 const WIDTH_MAX: usize = 512;
 
 /// Puts values into a format: `%d %i %u %x %X` with `l` and `ll`, `%p`, `%c`, `%s`, `%%`, each with the
@@ -43,7 +43,7 @@ pub(crate) fn format(memory: &Memory, format: &str, values: &[u64]) -> Result<St
 struct Conversion {
     left: bool,
     zeros: bool,
-    /// What stands before a number that is not negative.
+    /// The text before a number that is not negative.
     sign: &'static str,
     width: usize,
     long: bool,
@@ -51,7 +51,7 @@ struct Conversion {
 }
 
 impl Conversion {
-    /// The conversion at the beginning of a text, and what follows it.
+    /// The conversion at the beginning of a text, and the rest of the text.
     fn parse(text: &str) -> Option<(Self, &str)> {
         let rest = text.trim_start_matches(['-', '0', '+', ' ']);
         let flags = &text[..text.len() - rest.len()];
@@ -102,7 +102,7 @@ impl Conversion {
             'X' => ("", format!("{unsigned:X}")),
             'p' => ("", format!("{value:016x}")),
             'c' => ("", char::from(value as u8).to_string()),
-            // A text that is nowhere is an empty one, as in the kernel.
+            // A text at an invalid address is empty, as in the kernel.
             _ => ("", memory.text(value, FORMAT_MAX).unwrap_or_default()),
         };
         let padding = self.width.saturating_sub(sign.len() + body.chars().count());
@@ -120,7 +120,8 @@ impl Conversion {
     }
 }
 
-/// Writes a text to memory, cut to the size, with a 0 at its end; bytes that it would have needed with that.
+/// Writes a text to memory, cut to the size, with a 0 at its end; returns the bytes that the whole text and
+/// the 0 need.
 fn print_to_memory(
     run: &mut Run,
     [destination, size, format, values, values_bytes]: [u64; 5],

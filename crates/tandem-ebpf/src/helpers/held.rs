@@ -20,7 +20,7 @@ const RCU: &str = "an RCU section";
 const PREEMPTION: &str = "a section without preemption";
 const INTERRUPTS: &str = "a section without interrupts";
 
-/// What a call has begun and has to end.
+/// The sections that a call has begun and must end.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     /// The address of the one lock that a program may hold at a time.
@@ -31,7 +31,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Checks that a call of a function gave everything back.
+    /// Checks that a call of a function released everything.
     pub fn check_released(&self, function: &str) -> Result<(), Fault> {
         let held = match self {
             Self { lock: Some(_), .. } => "a lock",

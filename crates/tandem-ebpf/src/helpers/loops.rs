@@ -33,8 +33,8 @@ fn times(run: &mut Run, [count, callback, context, flags, _]: [u64; 5], frame: u
     Ok(count.into())
 }
 
-/// Calls back with each element, or until it returns other than 0; the number of elements that it saw.
-/// Elements that go meanwhile are left out.
+/// Calls back with each element, or until it returns other than 0; returns the number of elements that it
+/// visited. It skips elements that are removed meanwhile.
 fn for_each(run: &mut Run, [map, callback, context, flags, _]: [u64; 5], frame: u64) -> Result<u64, Fault> {
     if flags != 0 {
         return Ok(errno::EINVAL);
@@ -42,7 +42,7 @@ fn for_each(run: &mut Run, [map, callback, context, flags, _]: [u64; 5], frame: 
     let number = run.state.map_number(map)?;
     let cpu = run.kernel.cpu();
     let key_size = run.state.maps[number].key_size();
-    // The key of an array's element stands in a frame of its own, above the caller's.
+    // The key of an array's element is in a frame of its own, above the caller's.
     let key_frame = frame + Run::FRAME_SIZE;
     let mut seen = 0;
     for (key, value) in run.state.maps[number].elements(cpu)? {

@@ -71,7 +71,7 @@ fn take(run: &mut Run, map: u64, value: u64, remove: bool) -> Result<u64, Fault>
     }
 }
 
-/// The value of an object: map, object, where the first value is (or 0 for zeros), flags.
+/// The value of an object: map, object, address of the initial value (or 0 for zeros), flags.
 fn storage_get(run: &mut Run, [map, object, value, flags, _]: [u64; 5], _: u64) -> Result<u64, Fault> {
     let map = run.state.map_number(map)?;
     if object == 0 || flags > CREATE {
@@ -106,7 +106,7 @@ fn storage_delete(run: &mut Run, [map, object, ..]: [u64; 5], _: u64) -> Result<
     }
 }
 
-/// Puts a pointer into a value, and returns the one that was there.
+/// Puts a pointer into a value, and returns the previous one.
 fn exchange_pointer(run: &mut Run, [place, pointer, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
     let old = run.state.memory.load(place, 8)?;
     run.state.memory.store(place, 8, pointer)?;

@@ -29,7 +29,8 @@ fn read(run: &mut Run, [destination, size, source, ..]: [u64; 5], _: u64) -> Res
     Ok(errno::EFAULT)
 }
 
-/// Copies a text, cut to the size and always with a 0 at its end; bytes with that.
+/// Copies a text, cut to the size and always with a 0 at its end; returns the number of bytes including the
+/// 0.
 fn read_text(run: &mut Run, [destination, size, source, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
     let size = size as u32 as usize;
     let memory = &mut run.state.memory;

@@ -94,8 +94,8 @@ fn loops_over_elements_see_those_that_are_there() {
     let maps = vec![map(MapKind::Hash, 8, 8, 9), map(MapKind::Array, 4, 8, 4)];
     let mut bench = Bench::with_image(&names, |image| {
         image.maps = maps;
-        // context = context * 2 + value, and deletes key 2 (which lies where the context points to, plus 8)
-        // each time.
+        // context = context * 2 + value, and deletes key 2 (8 bytes after the address in the context) each
+        // time.
         let collect = [
             load(5, 4, 0),
             add(5, reg(5)),
@@ -108,7 +108,7 @@ fn loops_over_elements_see_those_that_are_there() {
             mov(0, imm(0)),
             Op::Exit,
         ];
-        // Writes the key into the value, and uses all of its stack.
+        // Writes the key into the value, and uses its whole stack.
         let number = [
             store(10, -512, imm(-1)),
             Op::Load { dst: 5, base: 2, offset: 0, size: crate::Size::W, signed: false, probe: false },

@@ -36,7 +36,7 @@ impl Timer {
     }
 }
 
-/// Flags of a start: at a time instead of after one, and on this CPU, where callbacks run anyway.
+/// Flags of a start: at an absolute time, and on this CPU, where callbacks run anyway.
 const ABSOLUTE: u64 = 1;
 const PINNED: u64 = 2;
 
@@ -79,7 +79,7 @@ fn start(run: &mut Run, [address, nsecs, flags, ..]: [u64; 5], _: u64) -> Result
     }
 }
 
-/// Whether it had been started.
+/// Stops a timer; returns whether it had been started.
 fn cancel(run: &mut Run, [address, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
     match run.state.timers.get_mut(&address) {
         None => Ok(errno::EINVAL),

@@ -232,7 +232,7 @@ fn an_image_needs_functions_that_the_runtime_has() {
     assert_eq!(error.0, "the runtime has no function `bpf_redirect`");
 }
 
-/// A kernel that uses the stack while it is called, as it would to call back.
+/// A kernel that uses the stack while it is called, as for a callback.
 struct StackUser;
 
 impl Kernel for StackUser {

@@ -11,10 +11,10 @@ pub(crate) struct Array {
     /// The address of the first value. Those of an element, one a CPU, follow each other.
     pub values: u64,
     pub value_size: usize,
-    /// From one value to the next.
+    /// Distance from one value to the next, bytes.
     stride: u64,
     count: u64,
-    /// 1 if all share the value.
+    /// Number of values of an element; 1 if all CPUs share it.
     cpu_count: usize,
 }
 

@@ -28,8 +28,7 @@ pub(crate) struct Hash {
     /// The ends of the list.
     first: u32,
     last: u32,
-    /// The block of an element that an update or deletion has removed, for callers that keep something about
-    /// it.
+    /// The block of an element that an update or deletion has removed, for callers with further state of it.
     pub removed: Option<u64>,
 }
 
@@ -124,7 +123,7 @@ impl Hash {
         Ok(address)
     }
 
-    /// Removes the value of an object; whether there was one.
+    /// Removes the value of an object; returns whether there was one.
     pub fn forget(&mut self, memory: &mut Memory, key: &[u8]) -> bool {
         let position = self.position(memory, hash_of(key), key);
         if let Some(position) = position {
@@ -228,7 +227,7 @@ impl Hash {
         while self.table[hole] != position {
             hole = (hole + 1) & mask;
         }
-        // Those behind the hole move up, unless that would put them before the place where the search for
+        // Elements behind the hole move up, unless that would put them before the slot at which a search for
         // them begins.
         let mut slot = (hole + 1) & mask;
         while self.table[slot] != NONE {
@@ -286,8 +285,8 @@ fn mix(hash: u64, word: u64) -> u64 {
     product ^ product >> 32
 }
 
-/// The words of a key, and what is left with zeros behind it, one mixed into the other: each step can be
-/// undone, so that two keys of 8 bytes never have the same hash.
+/// Mixes the words of a key, the last one padded with zeros. Each step is reversible, so that two keys of 8
+/// bytes never have the same hash.
 #[inline]
 fn hash_of(key: &[u8]) -> u64 {
     let mut words = key.chunks_exact(8);

@@ -55,12 +55,12 @@ pub(crate) enum Map {
     RingBuffer(RingBuffer),
 }
 
-/// Where the key of an element is.
+/// The key of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// Nowhere: it is the number of the element.
+    /// The number of the element; it is not in memory.
     Index(u32),
-    /// In memory.
+    /// At an address in memory.
     At(u64),
 }
 
@@ -128,7 +128,7 @@ impl Map {
         }
     }
 
-    /// All elements, with their values for a CPU, in the order in which they came.
+    /// All elements, with their values for a CPU, in the order of their insertion.
     pub fn elements(&self, cpu: usize) -> Result<Vec<(Key, u64)>, Fault> {
         match self {
             Self::Array(array) => Ok(array.elements(cpu).collect()),

@@ -64,7 +64,7 @@ impl Queue {
         Ok(0)
     }
 
-    /// The address of the so-manieth value from the oldest on.
+    /// The address of the value with this index, counted from the oldest.
     fn at(&self, number: usize) -> u64 {
         let position = (self.first + number) % self.max_entries;
         self.values + (position * stride_of(self.value_size)) as u64

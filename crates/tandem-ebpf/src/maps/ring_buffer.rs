@@ -10,8 +10,7 @@ use std::collections::VecDeque;
 
 /// Bytes before each record, in the kernel's buffer.
 const HEADER: usize = 8;
-/// What [`RingBuffer::query`] can be asked for: bytes to be read, bytes in all, where the reader and the
-/// writers are.
+/// Arguments of [`RingBuffer::query`]: unread bytes, size, positions of the reader and the writers.
 const AVAILABLE: u64 = 0;
 const SIZE: u64 = 1;
 const READ: u64 = 2;
@@ -26,7 +25,7 @@ pub(crate) struct RingBuffer {
     written_bytes: u64,
     records: VecDeque<Vec<u8>>,
     record_bytes: usize,
-    /// Records that went before anyone fetched them.
+    /// Number of records that were dropped before they were fetched.
     pub dropped: u64,
 }
 
@@ -85,7 +84,7 @@ impl RingBuffer {
         }
     }
 
-    /// Fetches what was submitted.
+    /// Fetches the submitted records.
     pub fn drain(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
         self.record_bytes = 0;
         self.records.drain(..)

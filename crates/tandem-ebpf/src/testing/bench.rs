@@ -7,7 +7,7 @@ use crate::instance::{Engine, Instance};
 use crate::memory::Memory;
 use crate::op::Op;
 
-/// Calls functions of the runtime one by one, as a program would that has nothing else in it.
+/// Calls functions of the runtime one by one, as a program would that does nothing else.
 pub(crate) struct Bench {
     pub instance: Instance,
     pub kernel: TestKernel,
@@ -65,14 +65,14 @@ impl Bench {
         &mut self.instance.state_mut().memory
     }
 
-    /// Puts bytes into the scratch space, at an offset; their address.
+    /// Puts bytes into the scratch space, at an offset; returns their address.
     pub fn put(&mut self, offset: u64, bytes: &[u8]) -> u64 {
         let address = Memory::BASE + offset;
         self.memory().slice_mut(address, bytes.len()).expect("the scratch space").copy_from_slice(bytes);
         address
     }
 
-    /// Puts a number of 64 bits into the scratch space; its address.
+    /// Puts a number of 64 bits into the scratch space; returns its address.
     pub fn put_number(&mut self, offset: u64, number: u64) -> u64 {
         self.put(offset, &number.to_le_bytes())
     }

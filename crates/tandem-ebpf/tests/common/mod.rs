@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tandem_ebpf::{
-    Environment, FieldType, KernelEnum, KernelField, KernelFunction, KernelStruct, KernelVariable, Known,
+    Environment, FieldType, KernelEnum, KernelField, KernelFunction, KernelStruct, KernelVariable,
+    KnownResult,
 };
 
-/// What sources of tests begin with: the parts of libbpf's headers that they need.
+/// The beginning of each test source: the parts of libbpf's headers that it needs.
 const PRELUDE: &str = r#"
 typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
 typedef signed char s8; typedef short s16; typedef int s32; typedef long long s64; typedef _Bool bool;
@@ -70,7 +71,7 @@ pub fn environment() -> Environment {
         kernel.functions.insert(name, KernelFunction(number as u16));
     }
     kernel.functions.insert("scx_bpf_kick___v2", KernelFunction(100));
-    kernel.known.insert("bpf_task_release", Known::Nothing);
+    kernel.known.insert("bpf_task_release", KnownResult::Nothing);
     kernel.variables.insert("runqueues", KernelVariable { size: 64, per_cpu: true });
     kernel.variables.insert("kernel_cpustat", KernelVariable { size: 128, per_cpu: true });
     kernel.variables.insert("nr_cpu_ids", KernelVariable { size: 4, per_cpu: false });

@@ -2,12 +2,12 @@
 
 use super::locality::Time;
 use super::parts::Part;
-use super::report::{Known, MemoryReport, VmReport};
-use super::resident::{Apart, Resident, numbers};
+use super::report::{MemoryReport, PublishedVm, VmReport};
+use super::tracked_vm::{Apart, TrackedVm, numbers};
 use crate::vms::homes_file::{Cores, HomeEntry, PartHome};
 use crate::vms::{Vm, name_nodes};
 use tandem_machine::Machine;
-use tandem_machine::homes::Wish;
+use tandem_machine::homes::HomeRequest;
 use tandem_settings::VmRule;
 
 /// Why a VM has no home before the planner has decided.
@@ -27,7 +27,7 @@ impl Part {
     }
 }
 
-impl Resident {
+impl TrackedVm {
     /// Explains why its parts have no home, if the planner gave no reason.
     pub fn explain_no_home(&mut self, machine: &Machine) {
         for part in self.parts.iter_mut().filter(|part| part.home.is_none() && part.why.is_none()) {
@@ -86,7 +86,7 @@ impl Resident {
         Some(match self.apart? {
             Apart::OneThread => Cores::OneThread,
             Apart::Cookie => Cores::CoreScheduling,
-            Apart::Home if machine.node_count() > 1 && self.wish(machine) == Wish::Isolated => {
+            Apart::Home if machine.node_count() > 1 && self.request(machine) == HomeRequest::Isolated => {
                 Cores::Placement
             }
             Apart::Home => Cores::Shared,
@@ -94,7 +94,7 @@ impl Resident {
     }
 
     /// What other threads may know of it.
-    pub(super) fn known(&self, machine: &Machine) -> Known {
+    pub(super) fn known(&self, machine: &Machine) -> PublishedVm {
         let Vm { identity, monitor, manager, name, memory_bytes, .. } = &self.vm;
         let by_node = self.memory.by_node.as_ref();
         let seen = || {
@@ -126,6 +126,6 @@ impl Resident {
             saving: self.saving,
             cores: self.cores(machine),
         };
-        Known { report, vcpu_times: self.vcpu_times.clone() }
+        PublishedVm { report, vcpu_times: self.vcpu_times.clone() }
     }
 }

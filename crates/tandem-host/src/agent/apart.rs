@@ -11,12 +11,12 @@
 //! **Limits.** Those of [core scheduling](crate::core_scheduling). Cookies stay when the agent ends, and when
 //! the settings change.
 
-use super::hands::Hands;
-use super::resident::{Apart, Resident};
-use super::told::Line;
+use super::actuator::Actuator;
+use super::log_quota::Line;
+use super::tracked_vm::{Apart, TrackedVm};
 use crate::core_scheduling::{Means, lacks_cookie};
 use crate::log_entry::{Level, LogEntry};
-use crate::scheduler::Kernel;
+use crate::scheduler::RunningKernel;
 use rustix::io::Errno;
 use tandem_machine::Machine;
 use tandem_settings::VmRule;
@@ -30,7 +30,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// `None` if no rule asks for isolation.
-    pub fn new(kernel: &Kernel, machine: &Machine, rules: &[VmRule]) -> Option<Self> {
+    pub fn new(kernel: &RunningKernel, machine: &Machine, rules: &[VmRule]) -> Option<Self> {
         rules.iter().any(VmRule::keeps_apart).then(|| {
             let means = Means::of(kernel, machine);
             Self { means, untold: means.shortcoming() }
@@ -39,49 +39,49 @@ impl Keeper {
 
     /// Checks the VMs that are to be isolated. Returns whether the mechanism of one has changed, and what to
     /// log.
-    pub fn look<'a>(
+    pub fn check<'a>(
         &mut self,
-        residents: impl Iterator<Item = &'a mut Resident>,
-        hands: &impl Hands,
+        tracked_vms: impl Iterator<Item = &'a mut TrackedVm>,
+        actuator: &impl Actuator,
     ) -> (bool, Vec<Line>) {
         let entry = |text| LogEntry::new(Level::Warning, "core-scheduling", text);
         let untold = self.untold.take().map(|text| Line { user: 0, entry: entry(text) });
         let mut told: Vec<Line> = untold.into_iter().collect();
         let mut is_changed = false;
-        for resident in residents.filter(|resident| resident.is_to_be_apart()) {
-            let before = resident.apart;
+        for tracked in tracked_vms.filter(|tracked| tracked.is_to_be_apart()) {
+            let before = tracked.apart;
             match self.means {
-                Means::OneThread => resident.apart = Some(Apart::OneThread),
-                Means::Homes(_) => resident.apart = Some(Apart::Home),
-                Means::Cookies => told.extend(give_cookie(resident, hands)),
+                Means::OneThread => tracked.apart = Some(Apart::OneThread),
+                Means::Homes(_) => tracked.apart = Some(Apart::Home),
+                Means::Cookies => told.extend(give_cookie(tracked, actuator)),
             }
-            is_changed |= resident.apart != before;
+            is_changed |= tracked.apart != before;
         }
         (is_changed, told)
     }
 }
 
 /// Gives a VM a cookie if it lacks one.
-fn give_cookie(resident: &mut Resident, hands: &impl Hands) -> Option<Line> {
-    let pid = resident.vm.identity.pid;
-    let threads = resident.vm.read_threads();
+fn give_cookie(tracked: &mut TrackedVm, actuator: &impl Actuator) -> Option<Line> {
+    let pid = tracked.vm.identity.pid;
+    let threads = tracked.vm.read_threads();
     // It has ended; discovery notices that.
     if threads.is_empty() {
         return None;
     }
-    let lacks = lacks_cookie(pid, &threads, |tid| hands.cookie(tid));
-    let given = if lacks { hands.set_apart(pid) } else { Ok(()) };
-    let before = resident.apart;
-    resident.apart = match given {
+    let lacks = lacks_cookie(pid, &threads, |tid| actuator.cookie(tid));
+    let given = if lacks { actuator.set_apart(pid) } else { Ok(()) };
+    let before = tracked.apart;
+    tracked.apart = match given {
         Ok(()) => Some(Apart::Cookie),
         Err(Errno::SRCH) => before,
         Err(_) => Some(Apart::Home),
     };
     let what = match given {
-        Ok(()) if lacks && !hands.are_real() => "would get a core scheduling cookie",
+        Ok(()) if lacks && !actuator.has_effect() => "would get a core scheduling cookie",
         Ok(()) if lacks && before == Some(Apart::Cookie) => {
             let text = ": some of its threads had no core scheduling cookie; all have a new one now";
-            return Some(Line::about(&resident.vm, Level::Info, "core-scheduling", text));
+            return Some(Line::about(&tracked.vm, Level::Info, "core-scheduling", text));
         }
         Ok(()) if lacks => "shares no core with others from now on: it got a core scheduling cookie",
         Ok(()) => "shares no core with others: it has a core scheduling cookie",
@@ -91,17 +91,17 @@ fn give_cookie(resident: &mut Resident, hands: &impl Hands) -> Option<Line> {
                 " cannot get a core scheduling cookie ({error}); only placement isolates it: others may share its cores \
                  when the machine is busy"
             );
-            let line = Line::about(&resident.vm, Level::Warning, "core-scheduling", &text);
-            return (before != resident.apart).then_some(line);
+            let line = Line::about(&tracked.vm, Level::Warning, "core-scheduling", &text);
+            return (before != tracked.apart).then_some(line);
         }
     };
-    (before != resident.apart)
-        .then(|| Line::about(&resident.vm, Level::Info, "core-scheduling", &format!(": {what}")))
+    (before != tracked.apart)
+        .then(|| Line::about(&tracked.vm, Level::Info, "core-scheduling", &format!(": {what}")))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Agent, NoHands};
+    use super::super::{Agent, DryRun};
     use super::*;
     use crate::core_scheduling::Cookie;
     use crate::scheduler::PreferenceError;
@@ -120,13 +120,13 @@ mod tests {
     type Cookies = Rc<RefCell<BTreeMap<u32, u32>>>;
 
     /// A kernel that gives cookies, numbered in order, or refuses.
-    struct CookieHands {
+    struct CookieActuator {
         root: PathBuf,
         cookies: Cookies,
         refusal: Option<Errno>,
     }
 
-    impl Hands for CookieHands {
+    impl Actuator for CookieActuator {
         fn held(&self, _: u32) -> Result<Option<Held>, PreferenceError> {
             Ok(None)
         }
@@ -183,15 +183,15 @@ mod tests {
             std::fs::write(file, btf(&[("task_struct", members_of_task)], &[])).unwrap();
         }
 
-        fn agent(&self, refusal: Option<Errno>) -> Agent<CookieHands> {
+        fn agent(&self, refusal: Option<Errno>) -> Agent<CookieActuator> {
             let (root, cookies) = (self.folder.path().to_owned(), self.cookies.clone());
-            self.agent_with(CookieHands { root, cookies, refusal })
+            self.agent_with(CookieActuator { root, cookies, refusal })
         }
 
-        fn agent_with<H: Hands>(&self, hands: H) -> Agent<H> {
+        fn agent_with<H: Actuator>(&self, actuator: H) -> Agent<H> {
             let root: &Path = self.tree.root();
             let machine = crate::topology::read_sysfs(root).unwrap();
-            Agent::new(root, machine, &toml::from_str::<Settings>(RULE).unwrap(), hands)
+            Agent::new(root, machine, &toml::from_str::<Settings>(RULE).unwrap(), actuator)
         }
 
         /// The cookies of a VM's threads, in ascending order of their numbers.
@@ -202,13 +202,13 @@ mod tests {
     }
 
     /// An agent's log lines about cookies in half a minute.
-    fn told<H: Hands>(agent: &mut Agent<H>) -> Vec<String> {
+    fn told<H: Actuator>(agent: &mut Agent<H>) -> Vec<String> {
         let told = (1..=30).flat_map(|second| agent.step(Duration::from_secs(second)).unwrap());
         told.map(|entry| entry.to_string()).filter(|line| line.contains("core")).collect()
     }
 
     /// What the file and the socket report.
-    fn cores<H: Hands>(agent: &mut Agent<H>) -> [Option<Cores>; 2] {
+    fn cores<H: Actuator>(agent: &mut Agent<H>) -> [Option<Cores>; 2] {
         let file = agent.homes_file().expect("something has changed");
         let entry = file.vms.iter().find(|vm| vm.name == "secret").unwrap();
         assert!(file.vms.iter().all(|vm| vm.name == "secret" || vm.cores.is_none()));
@@ -254,8 +254,8 @@ mod tests {
     }
 
     /// The one log line about cookies in the next scan.
-    fn logged_later(agent: &mut Agent<CookieHands>) -> String {
-        let mut told = agent.look(Duration::from_secs(60)).unwrap();
+    fn logged_later(agent: &mut Agent<CookieActuator>) -> String {
+        let mut told = agent.scan(Duration::from_secs(60)).unwrap();
         told.retain(|entry| entry.text.contains("cookie"));
         assert_eq!(told.len(), 1, "{told:?}");
         told.remove(0).to_string()
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn an_observing_agent_only_reports() {
         let scene = Scene::new(2, 2);
-        let mut agent = scene.agent_with(NoHands);
+        let mut agent = scene.agent_with(DryRun);
         assert_eq!(told(&mut agent), ["VM secret (process 100): would get a core scheduling cookie"]);
         assert_eq!(cores(&mut agent), [Some(Cores::CoreScheduling); 2]);
     }
@@ -331,6 +331,6 @@ mod tests {
     fn without_a_rule_nothing_is_checked() {
         let scene = Scene::new(2, 2);
         let machine = crate::topology::read_sysfs(scene.tree.root()).unwrap();
-        assert!(Keeper::new(&Kernel::new(scene.tree.root()), &machine, &[]).is_none());
+        assert!(Keeper::new(&RunningKernel::new(scene.tree.root()), &machine, &[]).is_none());
     }
 }

@@ -78,7 +78,7 @@ impl Discovery {
     ///
     /// # Errors
     /// If `/proc` cannot be read.
-    pub fn look(&mut self, now: Duration) -> Result<Changes, ProcUnreadable> {
+    pub fn update(&mut self, now: Duration) -> Result<Changes, ProcUnreadable> {
         let since_scan = self.scanned.map(|scanned| now.saturating_sub(scanned));
         let mut changes = Changes::default();
         self.finder.begin_round();

@@ -1,10 +1,10 @@
 //! The agent: finds the VMs of the host as they start and end, and gives them home nodes.
 //!
 //! ```text
-//! exec, exit ──> Discovery ──> Resident (threads, demand, memory, limits: one for each VM)
+//! exec, exit ──> Discovery ──> TrackedVm (threads, demand, memory, limits: one for each VM)
 //! /proc, cgroups ─────────────────┘ │ VmView
 //!                                   v
-//!                    tandem_machine::homes::Planner ──Decision──> Hands ──> the scheduler's preferences
+//!                    tandem_machine::homes::Planner ──Decision──> Actuator ──> the scheduler's preferences
 //! ```
 //!
 //! **Problem.** A VM is fastest on the nodes of its memory, and hosts change: VMs come, go, work and idle.
@@ -24,47 +24,48 @@
 //! of VMs that do, once each.
 //!
 //! **Cost.** A scan reads an open file for each vCPU and a file for the VM. It reads where memory is only as
-//! often as that takes a two-thousandth of a CPU. See [`resident`], and `benches/agent.rs` of `tandemd`.
+//! often as that takes a two-thousandth of a CPU. See [`tracked_vm`], and `benches/agent.rs` of `tandemd`.
 //!
 //! **Limits.** The agent believes a VM's name and manager for the VMs of its user. Memory stays where it is
 //! unless the operator wants it [moved](mover). The agent notices within five minutes that vCPUs other than
 //! the first are pinned anew.
 
 mod about;
+mod actuator;
 mod apart;
 mod discovery;
 mod free_memory;
-mod hands;
 mod locality;
+mod log_quota;
 mod mover;
 mod moving_process;
 mod pages;
 mod parts;
 mod pass;
 mod report;
-mod resident;
 mod rules;
 mod seen;
-mod told;
+mod tracked_vm;
 mod vcpu_times;
 mod whereabouts;
 
+pub use actuator::{Actuator, DryRun, SchedulerActuator};
 pub use discovery::Discovery;
 pub use free_memory::{available_bytes, free_bytes};
-pub use hands::{Hands, NoHands, SchedulerHands};
 pub use moving_process::{PagesByHelper, serve_moves};
 pub use pages::{KernelPages, Pages, Status};
 pub use parts::Part;
 pub use pass::MovedMemory;
 pub use report::{HomeDecisions, MemoryReport, Reports, VmReport};
-pub use resident::{Decided, Resident};
+pub use tracked_vm::{Decided, TrackedVm};
 
 use crate::core_scheduling::CookieVm;
 use crate::log_entry::{Level, LogEntry};
-use crate::scheduler::{Kernel, PreferenceError, is_endangered_by_cookies};
+use crate::scheduler::{PreferenceError, RunningKernel, is_endangered_by_cookies};
 use crate::vms::homes_file::{HomesFile, VERSION};
 use crate::vms::{Identity, ProcUnreadable, name_nodes};
 use apart::Keeper;
+use log_quota::{Line, LogQuota};
 use mover::Mover;
 use parts::vm_of;
 use report::Published;
@@ -77,7 +78,6 @@ use tandem_machine::Machine;
 use tandem_machine::homes::{Decision, Home, Planner, View, VmView};
 use tandem_settings::{Partial, Settings, VmRule};
 use thiserror::Error;
-use told::{Line, Told};
 
 /// Why the agent cannot continue.
 #[derive(Debug, Error)]
@@ -100,17 +100,17 @@ pub struct Agent<H> {
     partial: Partial,
     planner: Planner,
     discovery: Discovery,
-    hands: H,
-    residents: BTreeMap<Identity, Resident>,
+    actuator: H,
+    tracked: BTreeMap<Identity, TrackedVm>,
     next_id: u64,
-    looked: Duration,
+    scanned: Duration,
     /// Whether something has changed that readers see.
     is_changed: bool,
     decisions: HomeDecisions,
     reports: Reports,
     /// Whether the kernel hangs when a VM uses core scheduling.
     is_endangered_by_cookies: bool,
-    told: Told,
+    log_quota: LogQuota,
     /// `None` if no VM is to be isolated.
     keeper: Option<Keeper>,
     /// `None` if memory stays where it is.
@@ -118,29 +118,29 @@ pub struct Agent<H> {
     progress: fn(),
 }
 
-impl<H: Hands> Agent<H> {
+impl<H: Actuator> Agent<H> {
     /// An agent that knows no VM yet. The root is `/` for this machine.
-    pub fn new(root: &Path, machine: Machine, settings: &Settings, hands: H) -> Self {
+    pub fn new(root: &Path, machine: Machine, settings: &Settings, actuator: H) -> Self {
         let mut online: Vec<u32> = machine.cpus().iter().map(|cpu| cpu.os_index).collect();
         online.sort_unstable();
         Self {
             root: root.to_owned(),
-            is_endangered_by_cookies: is_endangered_by_cookies(&Kernel::new(root), &machine),
-            keeper: Keeper::new(&Kernel::new(root), &machine, &settings.vm),
+            is_endangered_by_cookies: is_endangered_by_cookies(&RunningKernel::new(root), &machine),
+            keeper: Keeper::new(&RunningKernel::new(root), &machine, &settings.vm),
             machine,
             online,
             rules: settings.vm.clone(),
             partial: settings.partial.clone(),
             planner: Planner::new(settings.agent.home_settings()),
             discovery: Discovery::new(root, settings.agent.emulated),
-            hands,
-            residents: BTreeMap::new(),
+            actuator,
+            tracked: BTreeMap::new(),
             next_id: 0,
-            looked: Duration::ZERO,
+            scanned: Duration::ZERO,
             is_changed: true,
             decisions: HomeDecisions::default(),
             reports: Reports::default(),
-            told: Told::default(),
+            log_quota: LogQuota::default(),
             mover: None,
             progress: || {},
         }
@@ -171,8 +171,8 @@ impl<H: Hands> Agent<H> {
     }
 
     /// The VMs that it knows.
-    pub fn residents(&self) -> impl Iterator<Item = &Resident> {
-        self.residents.values()
+    pub fn tracked_vms(&self) -> impl Iterator<Item = &TrackedVm> {
+        self.tracked.values()
     }
 
     /// The planner of homes.
@@ -201,19 +201,19 @@ impl<H: Hands> Agent<H> {
         let found = self.find(now, &mut told)?;
         if let Some((identity, line)) = self.mover.as_mut().and_then(|mover| mover.take_ended(now)) {
             told.push(line);
-            self.residents.get_mut(&identity).into_iter().for_each(Resident::forget_memory);
+            self.tracked.get_mut(&identity).into_iter().for_each(TrackedVm::forget_memory);
         }
         let interval = u128::from(self.planner.settings().look_interval_ns);
-        if now.saturating_sub(self.looked).as_nanos() >= interval {
-            told.extend(self.look_at_all(now)?);
+        if now.saturating_sub(self.scanned).as_nanos() >= interval {
+            told.extend(self.scan_all(now)?);
         } else if found.are_new {
             self.decide(now, |planner, view| planner.place(view), &mut told)?;
             self.publish();
         } else if found.are_gone {
             self.publish();
         }
-        self.reports.count_look();
-        Ok(self.told.share(&self.root, told, now))
+        self.reports.count_step();
+        Ok(self.log_quota.share(&self.root, told, now))
     }
 
     /// Finds VMs and takes their homes from a file; decides nothing.
@@ -223,8 +223,8 @@ impl<H: Hands> Agent<H> {
     pub fn observe(&mut self, now: Duration, file: Option<&HomesFile>) -> Result<(), AgentError> {
         self.find(now, &mut Vec::new())?;
         for entry in file.iter().flat_map(|file| &file.vms) {
-            if let Some(resident) = self.residents.get_mut(&entry.identity) {
-                resident.take_over_entry(entry, &self.machine, now);
+            if let Some(tracked) = self.tracked.get_mut(&entry.identity) {
+                tracked.take_over_entry(entry, &self.machine, now);
             }
         }
         Ok(())
@@ -234,25 +234,25 @@ impl<H: Hands> Agent<H> {
     ///
     /// # Errors
     /// If the scheduler is gone.
-    pub fn look(&mut self, now: Duration) -> Result<Vec<LogEntry>, AgentError> {
-        let told = self.look_at_all(now)?;
-        Ok(self.told.share(&self.root, told, now))
+    pub fn scan(&mut self, now: Duration) -> Result<Vec<LogEntry>, AgentError> {
+        let told = self.scan_all(now)?;
+        Ok(self.log_quota.share(&self.root, told, now))
     }
 
-    fn look_at_all(&mut self, now: Duration) -> Result<Vec<Line>, AgentError> {
-        self.looked = now;
-        let vms = self.residents.len();
-        for resident in self.residents.values_mut() {
-            resident.update(&self.root, &self.online, vms, now);
-            resident.look_for_decisions(&self.hands, &self.machine, &self.partial, now)?;
-            if !self.hands.are_real() {
-                resident.look_where_it_runs(&self.machine);
+    fn scan_all(&mut self, now: Duration) -> Result<Vec<Line>, AgentError> {
+        self.scanned = now;
+        let vms = self.tracked.len();
+        for tracked in self.tracked.values_mut() {
+            tracked.update(&self.root, &self.online, vms, now);
+            tracked.read_decisions(&self.actuator, &self.machine, &self.partial, now)?;
+            if !self.actuator.has_effect() {
+                tracked.sample_locality(&self.machine);
             }
             (self.progress)();
         }
-        let mut told = self.look_at_cookies();
-        self.decide(now, |planner, view| planner.look(view), &mut told)?;
-        if !self.hands.are_real() {
+        let mut told = self.check_cookies();
+        self.decide(now, |planner, view| planner.plan(view), &mut told)?;
+        if !self.actuator.has_effect() {
             self.expect(now);
         }
         told.extend(self.move_memory(now));
@@ -262,10 +262,10 @@ impl<H: Hands> Agent<H> {
     }
 
     /// Isolates VMs, and warns of those that use core scheduling themselves where that is dangerous.
-    fn look_at_cookies(&mut self) -> Vec<Line> {
+    fn check_cookies(&mut self) -> Vec<Line> {
         let mut told = Vec::new();
         if let Some(keeper) = &mut self.keeper {
-            let (is_changed, lines) = keeper.look(self.residents.values_mut(), &self.hands);
+            let (is_changed, lines) = keeper.check(self.tracked.values_mut(), &self.actuator);
             self.is_changed |= is_changed;
             told = lines;
         }
@@ -280,12 +280,12 @@ impl<H: Hands> Agent<H> {
             return Vec::new();
         }
         let mut told = Vec::new();
-        for resident in self.residents.values_mut().filter(|resident| !resident.has_cookie) {
-            if CookieVm::of(&self.root, &resident.vm).is_some() {
-                resident.has_cookie = true;
+        for tracked in self.tracked.values_mut().filter(|tracked| !tracked.has_cookie) {
+            if CookieVm::of(&self.root, &tracked.vm).is_some() {
+                tracked.has_cookie = true;
                 let text = " uses core scheduling, with which this kernel hangs under a sched_ext scheduler; start it without core scheduling, or boot \
                             a kernel that `tandem doctor` names";
-                told.push(Line::about(&resident.vm, Level::Warning, "core-scheduling", text));
+                told.push(Line::about(&tracked.vm, Level::Warning, "core-scheduling", text));
             }
         }
         told
@@ -296,27 +296,27 @@ impl<H: Hands> Agent<H> {
         let (free_bytes, vms) = self.seen();
         let now_ns = now.as_nanos() as u64;
         let view = View { machine: &self.machine, free_bytes: &free_bytes, vms: &vms, now_ns };
-        let runs: BTreeMap<u64, Vec<f64>> = self.residents.values().flat_map(Resident::runs).collect();
+        let runs: BTreeMap<u64, Vec<f64>> = self.tracked.values().flat_map(TrackedVm::runs).collect();
         let savings = self.planner.savings(&view, |vm| runs.get(&vm).cloned());
-        for resident in self.residents.values_mut() {
-            resident.expect(&savings);
+        for tracked in self.tracked.values_mut() {
+            tracked.expect(&savings);
         }
         self.is_changed = true;
     }
 
     fn publish(&self) {
-        let vms = self.residents.values().map(|resident| resident.known(&self.machine)).collect();
+        let vms = self.tracked.values().map(|tracked| tracked.known(&self.machine)).collect();
         let memory = self.mover.as_ref().map(Mover::totals);
         self.reports.publish(Published { vms, decisions: self.decisions, memory });
     }
 
     /// Notes which VMs have appeared and gone.
-    fn find(&mut self, now: Duration, told: &mut Vec<Line>) -> Result<Found, AgentError> {
-        let changes = self.discovery.look(now)?;
-        let mut found = Found { are_new: false, are_gone: !changes.gone.is_empty() };
+    fn find(&mut self, now: Duration, told: &mut Vec<Line>) -> Result<VmChanges, AgentError> {
+        let changes = self.discovery.update(now)?;
+        let mut found = VmChanges { are_new: false, are_gone: !changes.gone.is_empty() };
         for vm in &changes.gone {
-            if let Some(resident) = self.residents.remove(&vm.identity) {
-                resident.leave(&self.hands, &self.root)?;
+            if let Some(tracked) = self.tracked.remove(&vm.identity) {
+                tracked.leave(&self.actuator, &self.root)?;
                 told.push(Line::about(vm, Level::Info, "vm-ended", " has ended"));
                 self.is_changed = true;
             }
@@ -325,24 +325,24 @@ impl<H: Hands> Agent<H> {
             let Some(vm) = self.discovery.vm(identity.pid).filter(|vm| vm.identity == identity) else {
                 continue;
             };
-            let mut resident = Resident::new(self.next_id, vm.clone(), &self.rules, &self.online, now);
+            let mut tracked = TrackedVm::new(self.next_id, vm.clone(), &self.rules, &self.online, now);
             self.next_id += 1;
-            resident.look_for_decisions(&self.hands, &self.machine, &self.partial, now)?;
+            tracked.read_decisions(&self.actuator, &self.machine, &self.partial, now)?;
             (self.progress)();
-            let (vcpus, monitor) = (resident.vcpus().count(), resident.vm.monitor);
+            let (vcpus, monitor) = (tracked.vcpus().count(), tracked.vm.monitor);
             let text = format!(" was found: {vcpus} vCPUs, {monitor}");
-            told.push(Line::about(&resident.vm, Level::Info, "vm-found", &text));
-            let missing = resident.missing_nodes(&self.machine);
+            told.push(Line::about(&tracked.vm, Level::Info, "vm-found", &text));
+            let missing = tracked.missing_nodes(&self.machine);
             if !missing.is_empty() {
                 let nodes = name_nodes(&missing);
                 let text = format!(": the settings give it {nodes}, which this machine does not have");
-                told.push(Line::about(&resident.vm, Level::Warning, "settings", &text));
+                told.push(Line::about(&tracked.vm, Level::Warning, "settings", &text));
             }
-            self.residents.insert(identity, resident);
+            self.tracked.insert(identity, tracked);
             found.are_new = true;
         }
         if found.are_new {
-            told.extend(self.look_at_cookies());
+            told.extend(self.check_cookies());
         }
         Ok(found)
     }
@@ -361,42 +361,42 @@ impl<H: Hands> Agent<H> {
         // Threads that serve all virtual nodes live where these do: their homes follow when all is decided.
         let mut movers = BTreeSet::new();
         for Decision { vm, nodes, reason } in decisions {
-            let is_its = |resident: &&mut Resident| resident.id == vm_of(vm);
-            let Some(resident) = self.residents.values_mut().find(is_its) else { continue };
-            let Some(at) = resident.ids().take(resident.parts.len()).position(|id| id == vm) else {
+            let is_its = |tracked: &&mut TrackedVm| tracked.id == vm_of(vm);
+            let Some(tracked) = self.tracked.values_mut().find(is_its) else { continue };
+            let Some(at) = tracked.ids().take(tracked.parts.len()).position(|id| id == vm) else {
                 continue;
             };
-            let had_home = resident.parts[at].home.is_some();
-            resident.parts[at].home = (!nodes.is_empty()).then_some(Home { nodes, since_ns: now_ns });
+            let had_home = tracked.parts[at].home.is_some();
+            tracked.parts[at].home = (!nodes.is_empty()).then_some(Home { nodes, since_ns: now_ns });
             self.is_changed = true;
-            let whose = resident.part_name(&resident.parts[at]);
+            let whose = tracked.part_name(&tracked.parts[at]);
             let mut tell = |what: &str| {
-                told.push(Line::about(&resident.vm, Level::Info, "home", &format!("{whose}: {what}")))
+                told.push(Line::about(&tracked.vm, Level::Info, "home", &format!("{whose}: {what}")))
             };
-            if let Some(decided) = &resident.decided {
+            if let Some(decided) = &tracked.decided {
                 tell(&format!("left alone; {}", decided.why));
-                resident.parts[at].why = Some(decided.why.clone());
+                tracked.parts[at].why = Some(decided.why.clone());
             } else {
-                self.decisions.count(had_home, resident.parts[at].home.is_some());
-                match self.hands.are_real() {
+                self.decisions.count(had_home, tracked.parts[at].home.is_some());
+                match self.actuator.has_effect() {
                     true => tell(&reason.to_string()),
                     false => tell(&format!("would get {reason}")),
                 }
-                resident.parts[at].why = Some(reason.why());
-                movers.insert(resident.vm.identity);
+                tracked.parts[at].why = Some(reason.why());
+                movers.insert(tracked.vm.identity);
             }
         }
         for identity in movers {
-            self.residents[&identity].give_home(&self.hands, &self.machine)?;
+            self.tracked[&identity].give_home(&self.actuator, &self.machine)?;
         }
         // Those about which there was nothing to decide.
-        self.residents.values_mut().for_each(|resident| resident.explain_no_home(&self.machine));
+        self.tracked.values_mut().for_each(|tracked| tracked.explain_no_home(&self.machine));
         Ok(())
     }
 
     /// The planner's input: free memory by node, and the VMs.
     pub fn seen(&self) -> (Vec<u64>, Vec<VmView>) {
-        let vms = self.residents.values().flat_map(|resident| resident.views(&self.machine)).collect();
+        let vms = self.tracked.values().flat_map(|tracked| tracked.views(&self.machine)).collect();
         (free_bytes(&self.root, &self.machine), vms)
     }
 
@@ -408,10 +408,10 @@ impl<H: Hands> Agent<H> {
         let view = View { machine: &self.machine, free_bytes: &free_bytes, vms: &vms, now_ns };
         let far = self.planner.far_memory(&view);
         let worth = far.iter().filter_map(|far| {
-            let resident = self.residents.values().find(|resident| resident.id == vm_of(far.vm))?;
-            Some((resident, resident.home_numbers(&self.machine), far.bytes))
+            let tracked = self.tracked.values().find(|tracked| tracked.id == vm_of(far.vm))?;
+            Some((tracked, tracked.home_numbers(&self.machine), far.bytes))
         });
-        self.mover.as_mut()?.look(worth, now)
+        self.mover.as_mut()?.step(worth, now)
     }
 
     /// The file of homes, if it has changed since the last call.
@@ -422,14 +422,14 @@ impl<H: Hands> Agent<H> {
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .unwrap_or_default()
                 .as_secs(),
-            are_planned: !self.hands.are_real(),
-            vms: self.residents.values().map(|resident| resident.entry(&self.machine)).collect(),
+            are_planned: !self.actuator.has_effect(),
+            vms: self.tracked.values().map(|tracked| tracked.entry(&self.machine)).collect(),
         })
     }
 }
 
 /// The VMs that have changed.
-struct Found {
+struct VmChanges {
     are_new: bool,
     are_gone: bool,
 }

@@ -16,10 +16,10 @@
 //!
 //! [`Planner::far_memory`]: tandem_machine::homes::Planner::far_memory
 
+use super::log_quota::Line;
 use super::pages::Pages;
 use super::pass::{End, MovedMemory, Pass};
-use super::resident::Resident;
-use super::told::Line;
+use super::tracked_vm::TrackedVm;
 use crate::log_entry::Level;
 use crate::vms::{Identity, Vm, name_nodes};
 use std::collections::BTreeMap;
@@ -80,24 +80,24 @@ impl Mover {
 
     /// Continues a pass, cancels one that no longer pays, or begins with the first of these VMs that may
     /// begin: those for which moving so many bytes pays, with their homes. Returns what to log.
-    pub fn look<'a>(
+    pub fn step<'a>(
         &mut self,
-        worth: impl Iterator<Item = (&'a Resident, Vec<u32>, u64)>,
+        worth: impl Iterator<Item = (&'a TrackedVm, Vec<u32>, u64)>,
         now: Duration,
     ) -> Option<Line> {
-        let mut worth = worth.filter(|(resident, home, _)| may_move(resident, home));
+        let mut worth = worth.filter(|(tracked, home, _)| may_move(tracked, home));
         if let Some(Underway { vm, home, is_called_off, .. }) = &self.underway {
             let is_worth_it =
-                worth.any(|(resident, nodes, _)| resident.vm.identity == vm.identity && nodes == *home);
+                worth.any(|(tracked, nodes, _)| tracked.vm.identity == vm.identity && nodes == *home);
             is_called_off.store(!is_worth_it, Ordering::Relaxed);
             return None;
         }
         self.done.retain(|_, (_, until)| now < *until);
-        let is_next = |resident: &Resident, home: &[u32]| {
-            self.done.get(&resident.vm.identity).is_none_or(|(before, _)| before != home)
+        let is_next = |tracked: &TrackedVm, home: &[u32]| {
+            self.done.get(&tracked.vm.identity).is_none_or(|(before, _)| before != home)
         };
-        let (resident, home, bytes) = worth.find(|(resident, home, _)| is_next(resident, home))?;
-        self.begin(&resident.vm, home, bytes, now)
+        let (tracked, home, bytes) = worth.find(|(tracked, home, _)| is_next(tracked, home))?;
+        self.begin(&tracked.vm, home, bytes, now)
     }
 
     fn begin(&mut self, vm: &Vm, home: Vec<u32>, bytes_max: u64, now: Duration) -> Option<Line> {
@@ -157,11 +157,11 @@ impl Mover {
 
 /// Whether memory of the VM may move to that home: no other process has decided otherwise, and the memory is
 /// known to belong there.
-fn may_move(resident: &Resident, home: &[u32]) -> bool {
-    resident.decided.is_none()
-        && resident.parts.len() == 1
-        && resident.vm.devices.is_empty()
-        && home.iter().all(|node| resident.limits.memory_nodes.contains(node))
+fn may_move(tracked: &TrackedVm, home: &[u32]) -> bool {
+    tracked.decided.is_none()
+        && tracked.parts.len() == 1
+        && tracked.vm.devices.is_empty()
+        && home.iter().all(|node| tracked.limits.memory_nodes.contains(node))
 }
 
 /// The work of the thread.

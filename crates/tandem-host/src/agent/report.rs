@@ -116,15 +116,15 @@ impl HomeDecisions {
 #[derive(Clone, Debug, Default)]
 pub struct Reports {
     published: Arc<RwLock<Arc<Published>>>,
-    looks: Arc<AtomicU64>,
-    /// Time of the last scan, in Unix time; 0: never.
-    looked_unix_s: Arc<AtomicU64>,
+    steps: Arc<AtomicU64>,
+    /// Time of the last step, in Unix time; 0: never.
+    stepped_unix_s: Arc<AtomicU64>,
 }
 
 /// What the agent knew after a scan.
 #[derive(Debug, Default)]
 pub(super) struct Published {
-    pub vms: Vec<Known>,
+    pub vms: Vec<PublishedVm>,
     pub decisions: HomeDecisions,
     /// `None` where memory stays where it is.
     pub memory: Option<MovedMemory>,
@@ -132,7 +132,7 @@ pub(super) struct Published {
 
 /// What is known of a VM, and where to read the rest.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct PublishedVm {
     /// Without the times that are read for each request.
     pub report: VmReport,
     pub vcpu_times: Arc<VcpuTimes>,
@@ -141,7 +141,7 @@ pub(super) struct Known {
 impl Reports {
     /// The existing VMs, in no order.
     pub fn vms(&self) -> Vec<VmReport> {
-        self.published().vms.iter().filter_map(Known::read).collect()
+        self.published().vms.iter().filter_map(PublishedVm::read).collect()
     }
 
     /// The manager of the VM whose process this is, if it is one.
@@ -151,20 +151,20 @@ impl Reports {
         vm.map(|vm| vm.report.manager.clone())
     }
 
-    /// The number of scans since the agent began.
-    pub fn looks(&self) -> u64 {
-        self.looks.load(Ordering::Relaxed)
+    /// The number of steps since the agent began.
+    pub fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
     }
 
-    /// When the last scan was, in Unix time; `None` before the first.
-    pub fn looked_unix_s(&self) -> Option<u64> {
-        Some(self.looked_unix_s.load(Ordering::Relaxed)).filter(|&unix_s| unix_s > 0)
+    /// When the last step was, in Unix time; `None` before the first.
+    pub fn stepped_unix_s(&self) -> Option<u64> {
+        Some(self.stepped_unix_s.load(Ordering::Relaxed)).filter(|&unix_s| unix_s > 0)
     }
 
-    pub(super) fn count_look(&self) {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_step(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
         let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        self.looked_unix_s.store(unix_s, Ordering::Relaxed);
+        self.stepped_unix_s.store(unix_s, Ordering::Relaxed);
     }
 
     /// How often the agent has decided about homes.
@@ -186,7 +186,7 @@ impl Reports {
     }
 }
 
-impl Known {
+impl PublishedVm {
     /// The report with current times; `None` if the VM has ended.
     fn read(&self) -> Option<VmReport> {
         let cpu_ns = self.vcpu_times.vm().read_cpu_ns()?;

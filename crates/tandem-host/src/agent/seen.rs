@@ -1,10 +1,10 @@
 //! The planner's view of a VM.
 
 use super::parts::{Part, divide, part_of, shares};
-use super::resident::{Apart, Resident, id_of, ids_of};
+use super::tracked_vm::{Apart, TrackedVm, id_of, ids_of};
 use crate::vms::VirtualNode;
 use tandem_machine::Machine;
-use tandem_machine::homes::{self, VmView, Wish};
+use tandem_machine::homes::{self, HomeRequest, VmView};
 use tandem_machine::ids::NodeId;
 use tandem_machine::placement::usable_nodes;
 use tandem_settings::VmRule;
@@ -19,12 +19,12 @@ struct PartMemory {
     bound: Vec<NodeId>,
 }
 
-impl Resident {
+impl TrackedVm {
     /// The planner's input: a view of each part.
     pub fn views(&self, machine: &Machine) -> Vec<VmView> {
         let devices: Vec<NodeId> =
             self.vm.devices.iter().filter_map(|device| id_of(machine, device.node?)).collect();
-        let (allowed, wish) = (self.allowed(machine), self.wish(machine));
+        let (allowed, request) = (self.allowed(machine), self.request(machine));
         let mut views = Vec::with_capacity(self.parts.len());
         for ((part, id), memory) in self.parts.iter().zip(self.ids()).zip(self.memory_of_parts(machine)) {
             views.push(VmView {
@@ -35,7 +35,7 @@ impl Resident {
                 demand: part.demand,
                 allowed: allowed.clone(),
                 devices: devices.clone(),
-                wish: wish.clone(),
+                request: request.clone(),
                 home: part.home.clone(),
                 part: part.node.map(|_| homes::Part { of: self.id, bound: memory.bound }),
             });
@@ -103,15 +103,15 @@ impl Resident {
         by_rule || self.apart == Some(Apart::Home)
     }
 
-    pub(super) fn wish(&self, machine: &Machine) -> Wish {
+    pub(super) fn request(&self, machine: &Machine) -> HomeRequest {
         match (&self.decided, &self.rule) {
-            (Some(decided), _) if decided.nodes.is_empty() => Wish::Exempt,
-            (Some(decided), _) => Wish::Nodes(ids_of(machine, &decided.nodes)),
-            (None, Some(VmRule { home: Some(nodes), .. })) => Wish::Nodes(ids_of(machine, nodes)),
-            (None, Some(VmRule { isolated: true, .. })) => Wish::Isolated,
-            (None, Some(VmRule { exempt: true, .. })) => Wish::Exempt,
-            (None, _) if self.apart == Some(Apart::Home) => Wish::Isolated,
-            (None, _) => Wish::Any,
+            (Some(decided), _) if decided.nodes.is_empty() => HomeRequest::Exempt,
+            (Some(decided), _) => HomeRequest::Nodes(ids_of(machine, &decided.nodes)),
+            (None, Some(VmRule { home: Some(nodes), .. })) => HomeRequest::Nodes(ids_of(machine, nodes)),
+            (None, Some(VmRule { isolated: true, .. })) => HomeRequest::Isolated,
+            (None, Some(VmRule { exempt: true, .. })) => HomeRequest::Exempt,
+            (None, _) if self.apart == Some(Apart::Home) => HomeRequest::Isolated,
+            (None, _) => HomeRequest::Any,
         }
     }
 }

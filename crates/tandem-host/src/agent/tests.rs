@@ -13,9 +13,9 @@ use tandem_settings::{Held, Place, Preference};
 /// The preference of each thread: nodes, and whether the agent has set it.
 type Given = Rc<RefCell<BTreeMap<u32, (Vec<u32>, bool)>>>;
 
-struct RecordingHands(Given);
+struct RecordingActuator(Given);
 
-impl Hands for RecordingHands {
+impl Actuator for RecordingActuator {
     fn held(&self, tid: u32) -> Result<Option<Held>, PreferenceError> {
         Ok(self.0.borrow().get(&tid).map(|(nodes, by_agent)| Held {
             preference: Preference {
@@ -42,7 +42,7 @@ struct Scene {
     tree: Tree,
     _folder: tempfile::TempDir,
     given: Given,
-    agent: Agent<RecordingHands>,
+    agent: Agent<RecordingActuator>,
     now: Duration,
 }
 
@@ -109,9 +109,9 @@ impl Scene {
     }
 }
 
-fn agent(root: &Path, settings: &Settings, given: &Given) -> Agent<RecordingHands> {
+fn agent(root: &Path, settings: &Settings, given: &Given) -> Agent<RecordingActuator> {
     let machine = crate::topology::read_sysfs(root).unwrap();
-    Agent::new(root, machine, settings, RecordingHands(given.clone()))
+    Agent::new(root, machine, settings, RecordingActuator(given.clone()))
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_vm_that_ends_is_forgotten() {
     scene.tree.remove(100);
     let told = scene.pass(3);
     assert_eq!(told, ["VM web (process 100) has ended"]);
-    assert_eq!(scene.agent.residents().count(), 0);
+    assert_eq!(scene.agent.tracked_vms().count(), 0);
 }
 
 #[test]
@@ -390,14 +390,14 @@ fn names_cannot_break_the_log() {
     assert!(told.iter().all(|line| line.chars().all(|character| !character.is_control())), "{told:?}");
 }
 
-/// An agent without hands logs what it would do, observes where vCPUs run, and estimates what homes would
+/// An agent in a dry run logs what it would do, observes where vCPUs run, and estimates what homes would
 /// save.
 #[test]
 fn plans_are_logged_as_plans() {
     let scene = Scene::new("");
     let mut process = scene.vm(100, "web", 2, [0, 1024]);
     let machine = crate::topology::read_sysfs(scene.tree.root()).unwrap();
-    let mut agent = Agent::new(scene.tree.root(), machine, &Settings::default(), NoHands);
+    let mut agent = Agent::new(scene.tree.root(), machine, &Settings::default(), DryRun);
     let mut told = Vec::new();
     for look in 0..5u64 {
         // On CPU 0 of node 0, while its memory is on node 1.

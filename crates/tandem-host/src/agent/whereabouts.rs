@@ -10,7 +10,7 @@ use tandem_machine::Machine;
 
 /// Number of scans over which the shares average; later scans push out earlier ones. With a scan every ten
 /// seconds, five minutes: the time within which a home has to pay (`HomeSettings::horizon_ns`).
-const LOOKS: u32 = 30;
+const SAMPLES_MAX: u32 = 30;
 
 /// The observations so far.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct Whereabouts {
     ran: BTreeMap<u32, u64>,
     /// Share of their time on each node, in the order of the machine; empty until they were observed running.
     parts: Vec<f64>,
-    looks: u32,
+    samples: u32,
     /// Time on the nodes of the home, and on others, since the first scan; `None` until it had a home.
     time: Option<Time>,
 }
@@ -27,7 +27,7 @@ pub(super) struct Whereabouts {
 impl Whereabouts {
     /// Observes these vCPUs of a VM, each with its run time so far, ns. `home` has the numbers of the home's
     /// nodes.
-    pub fn look<'a>(
+    pub fn sample<'a>(
         &mut self,
         vm: &Vm,
         vcpus: impl Iterator<Item = &'a (Thread, u64)>,
@@ -60,10 +60,10 @@ impl Whereabouts {
         if all == 0 {
             return;
         }
-        self.looks = (self.looks + 1).min(LOOKS);
+        self.samples = (self.samples + 1).min(SAMPLES_MAX);
         self.parts.resize(on_nodes.len(), 0.0);
         for (part, ns) in self.parts.iter_mut().zip(on_nodes) {
-            *part += (ns as f64 / all as f64 - *part) / f64::from(self.looks);
+            *part += (ns as f64 / all as f64 - *part) / f64::from(self.samples);
         }
     }
 

@@ -54,7 +54,7 @@ impl Steering {
     ) -> Result<Answer, ErrorTold> {
         let subject = find(whom, asker)?;
         if let (Asker::User { .. }, Whom::Task(tid), false) = (asker, whom, self.managed) {
-            if self.reports.as_ref().is_some_and(|reports| reports.looks() == 0) {
+            if self.reports.as_ref().is_some_and(|reports| reports.steps() == 0) {
                 let message = "the agent has just started and does not know the VMs yet; ask again".into();
                 return Err(ErrorTold { kind: ErrorKind::Busy, message });
             }
@@ -198,7 +198,7 @@ fn told(error: PreferenceError) -> ErrorTold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::{Agent, NoHands};
+    use crate::agent::{Agent, DryRun};
     use crate::vms::testing::{Cgroups, Process, Tree};
     use std::time::Duration;
     use tandem_settings::Settings;
@@ -214,7 +214,7 @@ mod tests {
             &Process::new(200, "/usr/bin/qemu-system-x86_64", &["-name", "own"]).thread("CPU 0/KVM"),
         );
         let machine = crate::topology::read_sysfs(tree.root()).unwrap();
-        let mut agent = Agent::new(tree.root(), machine, &Settings::default(), NoHands);
+        let mut agent = Agent::new(tree.root(), machine, &Settings::default(), DryRun);
         let reports = agent.reports();
         agent.step(Duration::from_secs(1)).unwrap();
         assert_eq!(reports.vms().len(), 2);

@@ -1,11 +1,11 @@
 //! The hardware: whether the scheduler's tables have room for it, and its NUMA nodes.
 
 use super::{Finding, read};
-use crate::scheduler::{Kernel, SchedulerError};
+use crate::scheduler::{RunningKernel, SchedulerError};
 use crate::topology::read_sysfs_assuming;
 use tandem_settings::Places;
 
-pub fn look(kernel: &Kernel) -> Vec<Finding> {
+pub fn check(kernel: &RunningKernel) -> Vec<Finding> {
     let subject = "topology";
     let (machine, assumed) = match read_sysfs_assuming(kernel.root()) {
         Ok(read) => read,

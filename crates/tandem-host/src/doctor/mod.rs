@@ -12,7 +12,7 @@ mod vms;
 
 use crate::cgroups::CgroupError;
 use crate::mounts::mount_points;
-use crate::scheduler::{Kernel, SchedulerError};
+use crate::scheduler::{RunningKernel, SchedulerError};
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ use std::path::Path;
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum Severity {
     /// As it should be.
     Ok,
     /// The scheduler can be loaded, but does less than it could.
@@ -29,7 +29,7 @@ pub enum Level {
     Missing,
 }
 
-impl Level {
+impl Severity {
     /// Its name in the output.
     pub fn name(self) -> &'static str {
         match self {
@@ -46,22 +46,22 @@ pub struct Finding {
     /// What was checked.
     pub subject: &'static str,
     /// How it is.
-    pub level: Level,
+    pub level: Severity,
     /// What the check found, in one sentence; with a remedy if something is wrong.
     pub message: String,
 }
 
 impl Finding {
     fn ok(subject: &'static str, message: impl Into<String>) -> Self {
-        Self { subject, level: Level::Ok, message: message.into() }
+        Self { subject, level: Severity::Ok, message: message.into() }
     }
 
     fn warning(subject: &'static str, message: impl Into<String>) -> Self {
-        Self { subject, level: Level::Warning, message: message.into() }
+        Self { subject, level: Severity::Warning, message: message.into() }
     }
 
     fn missing(subject: &'static str, message: impl Into<String>) -> Self {
-        Self { subject, level: Level::Missing, message: message.into() }
+        Self { subject, level: Severity::Missing, message: message.into() }
     }
 
     /// A requirement for loading the scheduler.
@@ -79,7 +79,7 @@ impl Finding {
 
 /// Checks the machine whose `/proc`, `/sys`, `/etc` and so on are under `root`: `/` for this one.
 pub fn examine(root: &Path) -> Vec<Finding> {
-    let kernel = Kernel::new(root);
+    let kernel = RunningKernel::new(root);
     let mut findings = Vec::new();
     for (subject, found) in kernel.needs() {
         findings.push(Finding::needed(subject, found, |()| match subject {
@@ -87,12 +87,12 @@ pub fn examine(root: &Path) -> Vec<Finding> {
             _ => "present".into(),
         }));
     }
-    findings.push(permissions::look(root));
+    findings.push(permissions::check(root));
     findings.extend(loaded(&kernel));
-    findings.extend(machine::look(&kernel));
+    findings.extend(machine::check(&kernel));
     findings.push(cgroups(root));
-    findings.extend(risks::look(&kernel));
-    findings.extend(vms::look(root));
+    findings.extend(risks::check(&kernel));
+    findings.extend(vms::check(root));
     findings.push(schedstats(root));
     findings.push(service::group(root));
     findings.extend(service::unit(root));
@@ -101,11 +101,11 @@ pub fn examine(root: &Path) -> Vec<Finding> {
 
 /// Whether the scheduler could be loaded, according to these findings.
 pub fn is_loadable(findings: &[Finding]) -> bool {
-    findings.iter().all(|finding| finding.level < Level::Missing)
+    findings.iter().all(|finding| finding.level < Severity::Missing)
 }
 
 /// The loaded scheduler. `None` without sched_ext.
-fn loaded(kernel: &Kernel) -> Option<Finding> {
+fn loaded(kernel: &RunningKernel) -> Option<Finding> {
     let subject = "loaded";
     let state = kernel.state().ok()?;
     Some(match state.scheduler {

@@ -10,7 +10,7 @@ const NEEDED: [(&str, u32); 2] = [("CAP_BPF", 39), ("CAP_PERFMON", 38)];
 /// Replaces both.
 const CAP_SYS_ADMIN: u32 = 21;
 
-pub fn look(root: &Path) -> Finding {
+pub fn check(root: &Path) -> Finding {
     let subject = "permissions";
     let status = read(root, "/proc/self/status").unwrap_or_default();
     let values = |key: &str| {

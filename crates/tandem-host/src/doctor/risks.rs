@@ -2,12 +2,12 @@
 
 use super::Finding;
 use crate::core_scheduling::Means;
-use crate::scheduler::{Fault, Kernel, KernelTypes, Risk, keeps_parts_from_starving, risks};
+use crate::scheduler::{Fault, KernelTypes, Risk, RunningKernel, keeps_parts_from_starving, risks};
 use crate::topology::read_sysfs;
 use tandem_machine::Machine;
 use tandem_settings::Partial;
 
-pub fn look(kernel: &Kernel) -> Vec<Finding> {
+pub fn check(kernel: &RunningKernel) -> Vec<Finding> {
     // The topology finding reports a machine that cannot be read.
     let Ok(machine) = read_sysfs(kernel.root()) else { return Vec::new() };
     let types = KernelTypes::read(kernel).ok();

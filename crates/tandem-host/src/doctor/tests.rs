@@ -63,7 +63,7 @@ fn good_host() -> TempDir {
 }
 
 /// The differences from the good host: subject, level and message.
-fn differing(root: &TempDir) -> Vec<(&'static str, Level, String)> {
+fn differing(root: &TempDir) -> Vec<(&'static str, Severity, String)> {
     let good = examine(good_host().path());
     let findings = examine(root.path()).into_iter().filter(|finding| !good.contains(finding));
     findings.map(|Finding { subject, level, message }| (subject, level, message)).collect()
@@ -71,7 +71,7 @@ fn differing(root: &TempDir) -> Vec<(&'static str, Level, String)> {
 
 /// Checks that this finding alone differs from the good host.
 #[track_caller]
-fn only(root: &TempDir, subject: &str, level: Level, message: &str) {
+fn only(root: &TempDir, subject: &str, level: Severity, message: &str) {
     let found = differing(root);
     let [(found_subject, found_level, found_message)] = &found[..] else { panic!("{subject}: {found:?}") };
     assert_eq!((*found_subject, *found_level), (subject, level), "{found_message}");
@@ -81,7 +81,7 @@ fn only(root: &TempDir, subject: &str, level: Level, message: &str) {
 #[test]
 fn on_a_good_host_all_is_well() {
     let findings = examine(good_host().path());
-    assert!(findings.iter().all(|finding| finding.level == Level::Ok), "{findings:#?}");
+    assert!(findings.iter().all(|finding| finding.level == Severity::Ok), "{findings:#?}");
     assert!(is_loadable(&findings));
     let message = |subject| &findings.iter().find(|finding| finding.subject == subject).unwrap().message;
     assert_eq!(message("sched_ext"), "in Linux 7.3.4-amd64");
@@ -101,7 +101,7 @@ fn an_old_kernel_cannot_load_it() {
     only(
         &root,
         "sched_ext",
-        Level::Missing,
+        Severity::Missing,
         "this kernel (6.1.0-41-amd64) has no sched_ext, which begins with Linux 6.12",
     );
     assert!(!is_loadable(&examine(root.path())));
@@ -136,7 +136,7 @@ fn the_loaders_needs_are_reported_one_by_one() {
             Some(text) => write(&root, path, text),
             None => remove(&root, path),
         }
-        only(&root, subject, Level::Missing, message);
+        only(&root, subject, Severity::Missing, message);
     }
 }
 
@@ -146,9 +146,9 @@ fn a_machine_that_is_too_large_or_unreadable_is_reported() {
     write(&root, "sys/devices/system/cpu/online", "0,2000\n");
     write(&root, "sys/devices/system/cpu/cpu2000/topology/core_cpus_list", "2000\n");
     write(&root, "sys/devices/system/node/node1/cpulist", "2000\n");
-    only(&root, "topology", Level::Missing, "2001");
+    only(&root, "topology", Severity::Missing, "2001");
     write(&root, "sys/devices/system/cpu/online", "many\n");
-    only(&root, "topology", Level::Missing, "cpu/online");
+    only(&root, "topology", Severity::Missing, "cpu/online");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn our_own_scheduler_is_no_other() {
     let root = good_host();
     write(&root, "sys/kernel/sched_ext/state", "enabled\n");
     write(&root, "sys/kernel/sched_ext/root/ops", "tandem\n");
-    only(&root, "loaded", Level::Ok, "tandem (enabled)");
+    only(&root, "loaded", Severity::Ok, "tandem (enabled)");
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn what_would_help_is_a_warning() {
             Some(text) => write(&root, path, text),
             None => remove(&root, path),
         }
-        only(&root, subject, Level::Warning, message);
+        only(&root, subject, Severity::Warning, message);
         assert!(is_loadable(&examine(root.path())), "{subject}");
     }
 }
@@ -216,16 +216,16 @@ fn anybodys_process_may_be_called_numad() {
     write(&root, "proc/41/status", status);
     let findings = examine(root.path());
     let numad = findings.iter().find(|finding| finding.subject == "numad").unwrap();
-    assert_eq!((numad.level, numad.message.as_str()), (Level::Ok, "does not run"));
+    assert_eq!((numad.level, numad.message.as_str()), (Severity::Ok, "does not run"));
 }
 
 #[test]
 fn kvms_finding_depends_on_the_cpu() {
     let cases = [
-        ("flags\t: fpu vmx\n", Level::Warning, "modprobe kvm_intel"),
-        ("flags\t: fpu svm hypervisor\n", Level::Warning, "modprobe kvm_amd"),
-        ("flags\t: fpu hypervisor\n", Level::Ok, "--mode guest"),
-        ("flags\t: fpu\n", Level::Warning, "firmware"),
+        ("flags\t: fpu vmx\n", Severity::Warning, "modprobe kvm_intel"),
+        ("flags\t: fpu svm hypervisor\n", Severity::Warning, "modprobe kvm_amd"),
+        ("flags\t: fpu hypervisor\n", Severity::Ok, "--mode guest"),
+        ("flags\t: fpu\n", Severity::Warning, "firmware"),
     ];
     for (cpuinfo, level, message) in cases {
         let root = good_host();
@@ -243,33 +243,33 @@ fn what_would_end_with_the_scheduler_is_a_warning() {
             "sys/fs/cgroup/machine.slice/cpu.max",
             "50000 100000\n",
             "CPU limits",
-            Level::Warning,
+            Severity::Warning,
             "would not be enforced: /machine.slice; `tandem run` refuses: remove the limits, or run it with --ignore limits",
         ),
-        ("sys/fs/cgroup/machine.slice/cpu.max", "max 100000\n", "", Level::Ok, ""),
+        ("sys/fs/cgroup/machine.slice/cpu.max", "max 100000\n", "", Severity::Ok, ""),
         (
             "sys/devices/system/cpu/isolated",
             "1\n",
             "isolated CPUs",
-            Level::Ok,
+            Severity::Ok,
             "1; tasks run there only by their affinity",
         ),
-        ("sys/devices/system/cpu/isolated", "\n", "", Level::Ok, ""),
+        ("sys/devices/system/cpu/isolated", "\n", "", Severity::Ok, ""),
         (
             "sys/fs/cgroup/cpuset.cpus.isolated",
             "1\n",
             "isolated CPUs",
-            Level::Ok,
+            Severity::Ok,
             "1; tasks run there only by their affinity, the queues of caches do not count these CPUs, and no VM has its home there",
         ),
         (
             "sys/devices/system/cpu/nohz_full",
             "1\n",
             "CPUs without tick",
-            Level::Ok,
+            Severity::Ok,
             "1 (nohz_full); the tick stops while a task is alone",
         ),
-        ("sys/devices/system/cpu/nohz_full", "  (null)\n", "", Level::Ok, ""),
+        ("sys/devices/system/cpu/nohz_full", "  (null)\n", "", Severity::Ok, ""),
     ];
     for (path, text, subject, level, message) in cases {
         let root = good_host();
@@ -293,7 +293,7 @@ fn kernels_without_core_scheduling_are_reported() {
     write(&root, "sys/devices/system/node/node0/cpulist", "0,2\n");
     let finding =
         examine(root.path()).into_iter().find(|finding| finding.subject == "core scheduling").unwrap();
-    assert_eq!(finding.level, Level::Ok);
+    assert_eq!(finding.level, Severity::Ok);
     assert!(
         finding.message.starts_with("this kernel has no core scheduling (CONFIG_SCHED_CORE)"),
         "{}",
@@ -314,8 +314,8 @@ fn kernels_that_hang_are_reported() {
         differing(root).into_iter().filter(|(subject, ..)| *subject != "sched_ext").collect()
     };
     let [(subject, level, message), one_thread] = &told(&root)[..] else { panic!("{:?}", told(&root)) };
-    assert_eq!((one_thread.0, one_thread.1), ("pressure triggers", Level::Warning), "{}", one_thread.2);
-    assert_eq!((*subject, *level), ("core scheduling", Level::Ok), "{message}");
+    assert_eq!((one_thread.0, one_thread.1), ("pressure triggers", Severity::Warning), "{}", one_thread.2);
+    assert_eq!((*subject, *level), ("core scheduling", Severity::Ok), "{message}");
 
     write(&root, "sys/devices/system/cpu/online", "0-2\n");
     write(&root, "sys/devices/system/cpu/cpu0/topology/core_cpus_list", "0,2\n");
@@ -324,7 +324,7 @@ fn kernels_that_hang_are_reported() {
     let cookies =
         |root: &TempDir| told(root).into_iter().find(|(subject, ..)| *subject == "core scheduling").unwrap();
     let (_, level, message) = cookies(&root);
-    assert_eq!(level, Level::Warning, "{message}");
+    assert_eq!(level, Severity::Warning, "{message}");
     assert!(
         message.starts_with("Linux 7.1.3-xanmod1 hangs with a sched_ext scheduler as soon as"),
         "{message}"
@@ -339,7 +339,7 @@ fn kernels_that_hang_are_reported() {
         .thread("vcpu0"),
     );
     let (_, level, message) = cookies(&root);
-    assert_eq!(level, Level::Warning, "{message}");
+    assert_eq!(level, Severity::Warning, "{message}");
     assert!(
         message.contains("VM web (process 700, according to its command line) uses; `tandem run` refuses"),
         "{message}"
@@ -350,17 +350,17 @@ fn kernels_that_hang_are_reported() {
 fn the_units_state_is_reported() {
     let root = good_host();
     remove(&root, "etc/systemd/system/multi-user.target.wants");
-    only(&root, "service", Level::Ok, "does not start at boot");
+    only(&root, "service", Severity::Ok, "does not start at boot");
     remove(&root, "sys/fs/cgroup/system.slice");
-    only(&root, "service", Level::Ok, "`systemctl enable --now tandem.service` starts it");
+    only(&root, "service", Severity::Ok, "`systemctl enable --now tandem.service` starts it");
     remove(&root, "usr/lib/systemd");
-    only(&root, "service", Level::Ok, "no tandem.service is installed");
+    only(&root, "service", Severity::Ok, "no tandem.service is installed");
     remove(&root, "run/systemd");
     assert_eq!(differing(&root), []);
 
     let root = good_host();
     remove(&root, "sys/fs/cgroup/system.slice");
-    only(&root, "service", Level::Warning, "systemctl status tandem.service");
+    only(&root, "service", Severity::Warning, "systemctl status tandem.service");
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn an_empty_machine_lacks_much_and_nothing_panics() {
     let findings = examine(tempfile::tempdir().unwrap().path());
     let missing: Vec<_> = findings
         .iter()
-        .filter(|finding| finding.level == Level::Missing)
+        .filter(|finding| finding.level == Severity::Missing)
         .map(|finding| finding.subject)
         .collect();
     assert_eq!(missing, ["sched_ext", "type information", "BPF file system", "permissions", "topology"]);

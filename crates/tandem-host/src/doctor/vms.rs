@@ -10,7 +10,7 @@ use std::path::Path;
 const MODULES: [(&str, &str, &str); 2] =
     [("kvm_intel", "vmx", "ple_gap"), ("kvm_amd", "svm", "pause_filter_count")];
 
-pub fn look(root: &Path) -> Vec<Finding> {
+pub fn check(root: &Path) -> Vec<Finding> {
     let mut findings = vec![kvm(root)];
     findings.extend(spinning(root));
     findings.push(match mount_points(root, "debugfs").is_empty() {

@@ -1,6 +1,6 @@
 //! The metrics by name, each with its description.
 
-use super::cpu_counters::{Place, PlaceTimes};
+use super::cpu_counters::{CpuGroup, CpuGroupTimes};
 use crate::agent::{HomeDecisions, MovedMemory, VmReport};
 use crate::control::Requests;
 use crate::scheduler::{History, Status};
@@ -27,14 +27,14 @@ pub struct Sample {
     pub history: History,
     /// `None` if there is no socket.
     pub requests: Option<Requests>,
-    pub places: Vec<(Place, PlaceTimes)>,
+    pub places: Vec<(CpuGroup, CpuGroupTimes)>,
     /// By node.
     pub available_bytes: Vec<(u32, u64)>,
     /// `None` if no agent runs, as opposed to an agent without VMs.
     pub vms: Option<Vec<VmReport>>,
     pub decisions: Option<HomeDecisions>,
-    pub looks: Option<u64>,
-    pub looked_unix_s: Option<u64>,
+    pub steps: Option<u64>,
+    pub stepped_unix_s: Option<u64>,
     /// `None` where memory of VMs stays where it is.
     pub memory: Option<MovedMemory>,
 }
@@ -136,14 +136,14 @@ impl Sample {
     }
 
     fn encode_agent(&self, page: &mut Page<'_>) -> fmt::Result {
-        if let Some(looks) = self.looks {
+        if let Some(steps) = self.steps {
             page.one(
                 "agent_looks",
                 "steps of the agent since it began, about one per second",
-                &ConstCounter::new(looks),
+                &ConstCounter::new(steps),
             )?;
         }
-        if let Some(unix_s) = self.looked_unix_s {
+        if let Some(unix_s) = self.stepped_unix_s {
             page.gauge(
                 "agent_last_look_timestamp_seconds",
                 "time of the agent's last step, in Unix time",
@@ -277,7 +277,7 @@ fn node_label(node: u32) -> (&'static str, Cow<'static, str>) {
 }
 
 /// CPUs without a last-level cache have an empty label, which Prometheus treats as a missing one.
-fn place_labels(place: &Place) -> Labels<'static, 2> {
+fn place_labels(place: &CpuGroup) -> Labels<'static, 2> {
     let llc = place.llc.map_or_else(String::new, |llc| llc.to_string());
     [node_label(place.node), ("llc", llc.into())]
 }

@@ -6,7 +6,7 @@ use tandem_machine::Machine;
 
 /// CPUs of one node that share a last-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct CpuGroup {
     /// The node's number in the operating system.
     pub node: u32,
     /// Index of the cache in the machine; `None` if the CPUs report none.
@@ -15,7 +15,7 @@ pub struct Place {
 
 /// The times of a place's CPUs since the counters began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlaceTimes {
+pub struct CpuGroupTimes {
     /// The number of CPUs.
     pub cpus: u64,
     /// Time in which they were busy, ns.
@@ -32,19 +32,19 @@ pub struct PlaceTimes {
 /// a CPU that goes offline disappear.
 #[derive(Debug)]
 pub struct CpuCounters {
-    places: BTreeMap<u32, Place>,
+    places: BTreeMap<u32, CpuGroup>,
     last: BTreeMap<u32, CpuTimes>,
-    sums: BTreeMap<Place, PlaceTimes>,
+    sums: BTreeMap<CpuGroup, CpuGroupTimes>,
 }
 
 impl CpuCounters {
     /// Begins to count at the reading `times`.
     pub fn start(machine: &Machine, times: &[CpuTimes]) -> Self {
-        let mut sums: BTreeMap<Place, PlaceTimes> = BTreeMap::new();
+        let mut sums: BTreeMap<CpuGroup, CpuGroupTimes> = BTreeMap::new();
         let mut places = BTreeMap::new();
         for cpu in machine.cpus() {
             let node = machine.nodes()[cpu.node.index()].os_index;
-            let place = Place { node, llc: cpu.llc.map(|llc| llc.index()) };
+            let place = CpuGroup { node, llc: cpu.llc.map(|llc| llc.index()) };
             sums.entry(place).or_default().cpus += 1;
             places.insert(cpu.os_index, place);
         }
@@ -66,7 +66,7 @@ impl CpuCounters {
     }
 
     /// The places, with their times.
-    pub fn places(&self) -> impl Iterator<Item = (Place, PlaceTimes)> {
+    pub fn places(&self) -> impl Iterator<Item = (CpuGroup, CpuGroupTimes)> {
         self.sums.iter().map(|(place, times)| (*place, *times))
     }
 }

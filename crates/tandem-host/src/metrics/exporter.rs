@@ -6,7 +6,7 @@ use super::cpu_counters::CpuCounters;
 use crate::agent::{Reports, available_bytes};
 use crate::control::RequestCounts;
 use crate::cpu_time::read_cpu_times;
-use crate::scheduler::{History, Kernel, SchedulerError, Status};
+use crate::scheduler::{History, RunningKernel, SchedulerError, Status};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl Exporter {
         root: &Path,
         status: impl Fn() -> Result<Status, SchedulerError> + Send + Sync + 'static,
     ) -> Self {
-        let kernel_release = Kernel::new(root).release();
+        let kernel_release = RunningKernel::new(root).release();
         Self { root: root.to_owned(), kernel_release, status: Box::new(status), requests: None, host: None }
     }
 
@@ -110,12 +110,15 @@ impl Exporter {
             vms: reports.map(Reports::vms),
             decisions: reports.map(Reports::decisions),
             memory: reports.and_then(Reports::moved_memory),
-            looks: reports.map(Reports::looks),
-            looked_unix_s: reports.and_then(Reports::looked_unix_s),
+            steps: reports.map(Reports::steps),
+            stepped_unix_s: reports.and_then(Reports::stepped_unix_s),
         }
     }
 
-    fn places(&self, host: &Host) -> Vec<(super::cpu_counters::Place, super::cpu_counters::PlaceTimes)> {
+    fn places(
+        &self,
+        host: &Host,
+    ) -> Vec<(super::cpu_counters::CpuGroup, super::cpu_counters::CpuGroupTimes)> {
         let mut cpus = host.cpus.lock().unwrap_or_else(PoisonError::into_inner);
         // Counters that cannot be read keep their values.
         if let Ok(times) = read_cpu_times(&self.root) {

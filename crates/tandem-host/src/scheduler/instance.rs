@@ -5,7 +5,7 @@
 //! stay until the next one starts. The directory itself stays, and so does the one in it that serves as the
 //! lock for setting preferences: a lock must be the same file for all.
 
-use super::{Kernel, SchedulerError};
+use super::{RunningKernel, SchedulerError};
 use crate::privileges::{Capabilities, held};
 use nix::unistd::User;
 use rustix::fs::OFlags;
@@ -33,14 +33,14 @@ pub const STEERING: &str = "steering";
 const UNLOADING_MAX: Duration = Duration::from_secs(10);
 
 /// The directory of the pins, below the BPF file system.
-pub fn directory(kernel: &Kernel) -> PathBuf {
+pub fn directory(kernel: &RunningKernel) -> PathBuf {
     kernel.bpf_file_system().join("tandem")
 }
 
 /// The right to load the scheduler. Dropping it removes the pins.
 #[derive(Debug)]
 pub struct Instance {
-    kernel: Kernel,
+    kernel: RunningKernel,
     directory: PathBuf,
     /// Locked; the lock ends with the last of its descriptors.
     _locked: File,
@@ -53,7 +53,7 @@ impl Instance {
     /// # Errors
     /// If the kernel or the user cannot load it, another `tandem run` is running, or another scheduler is
     /// loaded. Nothing is changed then.
-    pub fn acquire(kernel: Kernel) -> Result<Self, SchedulerError> {
+    pub fn acquire(kernel: RunningKernel) -> Result<Self, SchedulerError> {
         kernel.check()?;
         let needed = Capabilities::BPF | Capabilities::PERFMON;
         if !held(needed).is_ok_and(|held| held == needed) {
@@ -70,7 +70,7 @@ impl Instance {
     }
 
     /// The kernel that would run the scheduler.
-    pub fn kernel(&self) -> &Kernel {
+    pub fn kernel(&self) -> &RunningKernel {
         &self.kernel
     }
 
@@ -219,7 +219,7 @@ mod tests {
         make(&directory).unwrap();
         let locked = lock_directory(&directory).unwrap();
         make(&directory.join(STEERING)).unwrap();
-        Instance { kernel: Kernel::new(root), directory, _locked: locked }
+        Instance { kernel: RunningKernel::new(root), directory, _locked: locked }
     }
 
     #[test]

@@ -14,20 +14,20 @@ const BPF_FILE_SYSTEM: &str = "sys/fs/bpf";
 
 /// The running kernel.
 #[derive(Clone, Debug)]
-pub struct Kernel {
+pub struct RunningKernel {
     root: PathBuf,
 }
 
 /// The state of sched_ext.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct SchedExtState {
     /// `enabled`, `disabled`, or a step between the two.
     pub name: String,
     /// The scheduler that is loaded.
     pub scheduler: Option<String>,
 }
 
-impl State {
+impl SchedExtState {
     /// Whether a scheduler runs the machine's tasks.
     pub fn is_enabled(&self) -> bool {
         self.name == "enabled"
@@ -39,7 +39,7 @@ impl State {
     }
 }
 
-impl Kernel {
+impl RunningKernel {
     /// The kernel whose `/sys` and `/proc` are under `root`: `/` for this machine.
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned() }
@@ -96,11 +96,11 @@ impl Kernel {
     ///
     /// # Errors
     /// If the kernel has no sched_ext.
-    pub fn state(&self) -> Result<State, SchedulerError> {
+    pub fn state(&self) -> Result<SchedExtState, SchedulerError> {
         let name = fs::read_to_string(self.sched_ext().join("state"))
             .map_err(|_| SchedulerError::NoSchedExt { release: self.release() })?;
         let scheduler = fs::read_to_string(self.sched_ext().join("root/ops")).ok();
-        Ok(State {
+        Ok(SchedExtState {
             name: name.trim().to_owned(),
             scheduler: scheduler.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()),
         })
@@ -143,14 +143,14 @@ impl Kernel {
 mod tests {
     use super::*;
 
-    fn kernel_with(files: &[(&str, &str)]) -> (tempfile::TempDir, Kernel) {
+    fn kernel_with(files: &[(&str, &str)]) -> (tempfile::TempDir, RunningKernel) {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let kernel = Kernel::new(root.path());
+        let kernel = RunningKernel::new(root.path());
         (root, kernel)
     }
 
@@ -188,7 +188,7 @@ mod tests {
             ("sys/devices/system/cpu/possible", "0-7\n"),
         ]);
         let state = kernel.state().unwrap();
-        assert_eq!(state, State { name: "enabled".into(), scheduler: Some("simple".into()) });
+        assert_eq!(state, SchedExtState { name: "enabled".into(), scheduler: Some("simple".into()) });
         assert!(state.is_enabled() && !state.is_disabled());
         assert_eq!(kernel.hotplug_seq().unwrap(), 17);
         assert_eq!(kernel.possible_cpus(), Some(8));
@@ -200,7 +200,7 @@ mod tests {
             ("sys/kernel/sched_ext/state", "disabled\n"),
             ("sys/kernel/sched_ext/hotplug_seq", "many\n"),
         ]);
-        assert_eq!(kernel.state().unwrap(), State { name: "disabled".into(), scheduler: None });
+        assert_eq!(kernel.state().unwrap(), SchedExtState { name: "disabled".into(), scheduler: None });
         let error = kernel.hotplug_seq().unwrap_err().to_string();
         assert!(error.ends_with("sys/kernel/sched_ext/hotplug_seq: is not a number"), "{error}");
     }

@@ -2,7 +2,7 @@
 //!
 //! Distributions backport fixes and features to older releases, so a release says less than the types.
 
-use super::{Kernel, SchedulerError, messages};
+use super::{RunningKernel, SchedulerError, messages};
 use libbpf_rs::Btf;
 use libbpf_rs::btf::types::{Func, Struct};
 
@@ -17,7 +17,7 @@ impl KernelTypes {
     ///
     /// # Errors
     /// If the kernel does not publish them, or they are malformed.
-    pub fn read(kernel: &Kernel) -> Result<Self, SchedulerError> {
+    pub fn read(kernel: &RunningKernel) -> Result<Self, SchedulerError> {
         let file = kernel.types();
         if !file.exists() {
             return Err(SchedulerError::NoTypes { release: kernel.release() });
@@ -44,7 +44,7 @@ pub mod testing {
     //! Types of kernels that do not exist: the kernel's `Documentation/bpf/btf.rst`.
 
     use super::KernelTypes;
-    use crate::scheduler::Kernel;
+    use crate::scheduler::RunningKernel;
     use std::fs;
 
     const MAGIC: u16 = 0xeb9f;
@@ -92,7 +92,7 @@ pub mod testing {
     /// The types of a kernel with only these structures.
     pub fn kernel_types(structures: &[(&str, &[&str])]) -> KernelTypes {
         let root = tempfile::tempdir().unwrap();
-        let kernel = Kernel::new(root.path());
+        let kernel = RunningKernel::new(root.path());
         fs::create_dir_all(kernel.types().parent().unwrap()).unwrap();
         fs::write(kernel.types(), btf(structures, &[])).unwrap();
         KernelTypes::read(&kernel).unwrap()
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn members_and_functions_are_found_by_their_names() {
         let root = tempfile::tempdir().unwrap();
-        let kernel = Kernel::new(root.path());
+        let kernel = RunningKernel::new(root.path());
         fs::create_dir_all(kernel.types().parent().unwrap()).unwrap();
         let bytes = testing::btf(&[("rq", &["lock"]), (OPS, &["init", "exit"])], &["schedule"]);
         fs::write(kernel.types(), bytes).unwrap();
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn malformed_types_are_refused_in_a_sentence() {
         let root = tempfile::tempdir().unwrap();
-        let kernel = Kernel::new(root.path());
+        let kernel = RunningKernel::new(root.path());
         assert!(matches!(KernelTypes::read(&kernel), Err(SchedulerError::NoTypes { .. })));
         fs::create_dir_all(kernel.types().parent().unwrap()).unwrap();
         for bytes in [&b""[..], b"\x9f\xeb\x01", &[0xff; 64]] {

@@ -1,7 +1,7 @@
 //! The scheduler that another process loaded, reached through its pins.
 
 use super::instance::{COUNTERS, PREFER, PREFERENCE_OF, READ_ONLY_DATA, STEERING, directory};
-use super::{Kernel, SchedulerError, State};
+use super::{RunningKernel, SchedExtState, SchedulerError};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 use nix::errno::Errno;
 use std::fs::{self, File};
@@ -46,7 +46,7 @@ pub enum PreferenceError {
 /// The scheduler that another process loaded.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    kernel: Kernel,
+    kernel: RunningKernel,
     directory: PathBuf,
 }
 
@@ -55,7 +55,7 @@ impl Loaded {
     ///
     /// # Errors
     /// If there is none, or the user is not root.
-    pub fn find(kernel: Kernel) -> Result<Self, SchedulerError> {
+    pub fn find(kernel: RunningKernel) -> Result<Self, SchedulerError> {
         let state = kernel.state()?;
         if !state.is_enabled() || state.scheduler.as_deref() != Some(NAME) {
             return Err(SchedulerError::NotLoaded);
@@ -72,7 +72,7 @@ impl Loaded {
     ///
     /// # Errors
     /// If the kernel does not report it.
-    pub fn state(&self) -> Result<State, SchedulerError> {
+    pub fn state(&self) -> Result<SchedExtState, SchedulerError> {
         self.kernel.state()
     }
 

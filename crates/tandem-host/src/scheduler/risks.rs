@@ -4,7 +4,7 @@
 //! this one. The operator decides: `tandem run` refuses to load, unless the settings say to
 //! [ignore](tandem_settings::Ignore) the risk.
 
-use super::Kernel;
+use super::RunningKernel;
 use super::faults::Fault;
 use super::kernel_types::KernelTypes;
 use super::load::enforces_limits;
@@ -132,7 +132,7 @@ fn listed(names: Vec<String>, count: usize) -> String {
 
 /// The risks of loading a scheduler for this part of the machine now. A risk that cannot be checked counts as
 /// absent.
-pub fn risks(kernel: &Kernel, machine: &Machine, partial: &Partial) -> Vec<Risk> {
+pub fn risks(kernel: &RunningKernel, machine: &Machine, partial: &Partial) -> Vec<Risk> {
     let types = KernelTypes::read(kernel).ok();
     let limits = limits(kernel, types.as_ref()).map(Risk::Limits);
     let cookies = hangs_with_cookies(kernel, types.as_ref(), machine).then(|| cookies(kernel)).flatten();
@@ -142,7 +142,7 @@ pub fn risks(kernel: &Kernel, machine: &Machine, partial: &Partial) -> Vec<Risk>
 
 /// Limits that the scheduler would not enforce. Those of cgroups outside of a part count as well: any task
 /// can join the part for a while.
-fn limits(kernel: &Kernel, types: Option<&KernelTypes>) -> Option<CpuLimits> {
+fn limits(kernel: &RunningKernel, types: Option<&KernelTypes>) -> Option<CpuLimits> {
     let are_enforced = types.is_some_and(|types| enforces_limits(types).unwrap_or(false));
     let limits = if are_enforced { None } else { cpu_limits(kernel.root()).ok() };
     limits.filter(|limits| limits.count > 0 || !limits.is_complete)
@@ -155,7 +155,7 @@ pub fn keeps_parts_from_starving(types: &KernelTypes) -> bool {
 }
 
 /// Cgroups whose tasks would starve.
-fn starvation(kernel: &Kernel, types: Option<&KernelTypes>, partial: &Partial) -> Option<Risk> {
+fn starvation(kernel: &RunningKernel, types: Option<&KernelTypes>, partial: &Partial) -> Option<Risk> {
     if !partial.is_on() || types.is_some_and(keeps_parts_from_starving) {
         return None;
     }
@@ -169,15 +169,15 @@ fn starvation(kernel: &Kernel, types: Option<&KernelTypes>, partial: &Partial) -
 }
 
 /// Whether a cookie would hang this machine.
-pub fn is_endangered_by_cookies(kernel: &Kernel, machine: &Machine) -> bool {
+pub fn is_endangered_by_cookies(kernel: &RunningKernel, machine: &Machine) -> bool {
     hangs_with_cookies(kernel, KernelTypes::read(kernel).ok().as_ref(), machine)
 }
 
-fn hangs_with_cookies(kernel: &Kernel, types: Option<&KernelTypes>, machine: &Machine) -> bool {
+fn hangs_with_cookies(kernel: &RunningKernel, types: Option<&KernelTypes>, machine: &Machine) -> bool {
     machine.has_smt() && Fault::CoreScheduling.is_in(&kernel.release(), types)
 }
 
-fn cookies(kernel: &Kernel) -> Option<Risk> {
+fn cookies(kernel: &RunningKernel) -> Option<Risk> {
     let vms = vms_with_cookies(kernel.root()).unwrap_or_default();
     (!vms.is_empty()).then(|| Risk::Cookies { vms, release: kernel.release() })
 }
@@ -220,7 +220,7 @@ mod tests {
 
         fn risks(&self) -> Vec<String> {
             let machine = read_sysfs(self.folder.path()).unwrap();
-            let found = risks(&Kernel::new(self.folder.path()), &machine, &self.partial);
+            let found = risks(&RunningKernel::new(self.folder.path()), &machine, &self.partial);
             found.iter().map(Risk::to_string).collect()
         }
     }

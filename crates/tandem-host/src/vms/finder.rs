@@ -55,7 +55,7 @@ struct Seen {
     inode: u64,
     state: State,
     /// How often it was examined.
-    looks: u32,
+    examinations: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +92,8 @@ impl Seen {
     /// Whether a monitor without vCPUs is due: in the first 30 examinations, in which vCPUs usually appear,
     /// and in every 32nd after. Each call counts as an examination.
     fn is_due(&mut self) -> bool {
-        let is_due = self.looks < 30 || self.looks.is_multiple_of(32);
-        self.looks = self.looks.saturating_add(1);
+        let is_due = self.examinations < 30 || self.examinations.is_multiple_of(32);
+        self.examinations = self.examinations.saturating_add(1);
         is_due
     }
 }
@@ -170,7 +170,7 @@ impl Finder {
                 _ => true,
             };
             if is_due {
-                self.look(pid, inode, before, &mut changes);
+                self.update(pid, inode, before, &mut changes);
             }
         }
         self.seen.retain(|pid, _| present.contains(pid));
@@ -189,7 +189,7 @@ impl Finder {
     pub fn examine(&mut self, pid: u32) -> Changes {
         let mut changes = Changes::default();
         match fs::metadata(self.root.join(format!("proc/{pid}"))) {
-            Ok(directory) => self.look(pid, directory.ino(), None, &mut changes),
+            Ok(directory) => self.update(pid, directory.ino(), None, &mut changes),
             Err(_) => {
                 self.seen.remove(&pid);
                 changes.gone.extend(self.vms.remove(&pid));
@@ -217,15 +217,17 @@ impl Finder {
         self.seen.retain(|pid, seen| seen.state == State::Watched && !self.vms.contains_key(pid));
     }
 
-    fn look(&mut self, pid: u32, inode: u64, before: Option<State>, changes: &mut Changes) {
+    fn update(&mut self, pid: u32, inode: u64, before: Option<State>, changes: &mut Changes) {
         if before == Some(State::Watched) && self.vms.get(&pid).is_some_and(Vm::is_alive) {
             return;
         }
-        let looks = self.seen.get(&pid).filter(|seen| seen.inode == inode).map_or(0, |seen| seen.looks);
-        let look = look_at(&self.root, pid, self.vms.get(&pid), self.believes_names, &mut self.shares);
+        let examinations =
+            self.seen.get(&pid).filter(|seen| seen.inode == inode).map_or(0, |seen| seen.examinations);
+        let kind =
+            examine_process(&self.root, pid, self.vms.get(&pid), self.believes_names, &mut self.shares);
         (self.progress)();
-        let (state, vm) = match look {
-            Look::Postponed => {
+        let (state, vm) = match kind {
+            ProcessKind::Postponed => {
                 changes.postponed += 1;
                 if self.vms.get(&pid).is_some_and(|vm| !vm.is_alive()) {
                     changes.gone.extend(self.vms.remove(&pid));
@@ -234,20 +236,20 @@ impl Finder {
                 self.seen.remove(&pid);
                 return;
             }
-            Look::Vm(vm) => (State::Watched, Some(vm)),
-            Look::MonitorWithoutVcpus => (State::Watched, None),
-            Look::Helper { of } => {
+            ProcessKind::Vm(vm) => (State::Watched, Some(vm)),
+            ProcessKind::MonitorWithoutVcpus => (State::Watched, None),
+            ProcessKind::Helper { of } => {
                 let helpers = self.helpers.entry(of).or_default();
                 if !helpers.contains(&pid) {
                     helpers.push(pid);
                 }
                 (State::Settled, None)
             }
-            Look::KernelThread => (State::Settled, None),
-            Look::Other if before == Some(State::New) => (State::Settled, None),
-            Look::Other | Look::Unknown => (State::New, None),
+            ProcessKind::KernelThread => (State::Settled, None),
+            ProcessKind::Other if before == Some(State::New) => (State::Settled, None),
+            ProcessKind::Other | ProcessKind::Unknown => (State::New, None),
         };
-        self.seen.insert(pid, Seen { inode, state, looks });
+        self.seen.insert(pid, Seen { inode, state, examinations });
         let old = match vm {
             Some(mut vm) => {
                 let identity = vm.identity;
@@ -276,14 +278,14 @@ fn is_same(one: &Vm, other: &Vm) -> bool {
 
 /// The VM of a process, if it is one. The root is `/` for this machine.
 pub fn examine(root: &Path, pid: u32) -> Option<Vm> {
-    match look_at(&root.into(), pid, None, false, &mut Shares::default()) {
-        Look::Vm(vm) => Some(*vm),
+    match examine_process(&root.into(), pid, None, false, &mut Shares::default()) {
+        ProcessKind::Vm(vm) => Some(*vm),
         _ => None,
     }
 }
 
 /// The kind of a process.
-enum Look {
+enum ProcessKind {
     Vm(Box<Vm>),
     /// It starts, or asks QEMU for its capabilities, as libvirt does.
     MonitorWithoutVcpus,
@@ -300,13 +302,13 @@ enum Look {
 }
 
 /// Examines a process; `known` is the VM that it was before.
-fn look_at(
+fn examine_process(
     root: &Arc<Path>,
     pid: u32,
     known: Option<&Vm>,
     believes_names: bool,
     shares: &mut Shares,
-) -> Look {
+) -> ProcessKind {
     let begin = Instant::now();
     let directory = root.join(format!("proc/{pid}"));
     let named = Monitor::of_process(&directory);
@@ -314,39 +316,39 @@ fn look_at(
         match read_stat(&directory) {
             Some(stat) if stat.is_kernel_thread => {
                 return match read_name(&directory).as_ref().and_then(served_by) {
-                    Some(of) => Look::Helper { of },
-                    None => Look::KernelThread,
+                    Some(of) => ProcessKind::Helper { of },
+                    None => ProcessKind::KernelThread,
                 };
             }
             // A VM of any monitor has a thread for each vCPU, and one besides.
             Some(stat) if stat.threads > 1 => {}
-            _ => return Look::Other,
+            _ => return ProcessKind::Other,
         }
     }
-    let Some(user) = read_user(&directory) else { return Look::Other };
+    let Some(user) = read_user(&directory) else { return ProcessKind::Other };
     if !shares.has_left(root, user) {
-        return Look::Postponed;
+        return ProcessKind::Postponed;
     }
-    let look = look_closely(root, pid, named, user, known, believes_names);
+    let kind = examine_candidate(root, pid, named, user, known, believes_names);
     shares.spend(root, user, begin.elapsed());
-    look
+    kind
 }
 
 /// Examines a process of this user which may be a VM, by its name or because it has several threads.
-fn look_closely(
+fn examine_candidate(
     root: &Arc<Path>,
     pid: u32,
     named: Option<Monitor>,
     user: u32,
     known: Option<&Vm>,
     believes_names: bool,
-) -> Look {
+) -> ProcessKind {
     let directory = root.join(format!("proc/{pid}"));
     let has_vm = has_vm(&directory, user, named.is_some());
     // A caller that may read the evidence gets none now.
     let is_silent = has_vm.is_none() && sees_all_processes() && **root == *Path::new("/");
     if let Some(known) = known.filter(|vm| is_silent && vm.is_alive()) {
-        return Look::Vm(Box::new(known.clone()));
+        return ProcessKind::Vm(Box::new(known.clone()));
     }
     let monitor = match (named, has_vm) {
         (Some(monitor), Some(true)) => monitor,
@@ -355,22 +357,22 @@ fn look_closely(
         // that something is wrong with that process.
         (Some(monitor), None) if !is_silent => monitor,
         // It opens its VM soon, or never.
-        (Some(_), _) => return Look::MonitorWithoutVcpus,
+        (Some(_), _) => return ProcessKind::MonitorWithoutVcpus,
         (None, Some(true)) => Monitor::Other,
-        (None, None) if is_silent => return Look::Unknown,
-        (None, _) => return Look::Other,
+        (None, None) if is_silent => return ProcessKind::Unknown,
+        (None, _) => return ProcessKind::Other,
     };
     // Reads the start time twice, so that another process which has taken the number meanwhile is not
     // confused with this one.
     let started = || read_stat(&directory).filter(|stat| !stat.has_ended()).map(|stat| stat.start_ticks);
-    let Some(start_ticks) = started() else { return Look::Other };
+    let Some(start_ticks) = started() else { return ProcessKind::Other };
     if !threads::read(root, pid, &[]).iter().any(|thread| thread.kind == ThreadKind::Vcpu) {
-        return Look::MonitorWithoutVcpus;
+        return ProcessKind::MonitorWithoutVcpus;
     }
     let identity = Identity { pid, start_ticks };
     // A VM stays one even if its arguments cannot be read: then its description stays the same.
     let arguments = match (read_arguments(&directory), known.filter(|vm| vm.identity == identity)) {
-        (None, Some(known)) => return Look::Vm(Box::new(known.clone())),
+        (None, Some(known)) => return ProcessKind::Vm(Box::new(known.clone())),
         (arguments, _) => arguments.unwrap_or_default(),
     };
     let cgroups = &read_text(&directory.join("cgroup")).unwrap_or_default();
@@ -396,7 +398,7 @@ fn look_closely(
         directory: directory.clone(),
     };
     match started() == Some(start_ticks) {
-        true => Look::Vm(Box::new(vm)),
-        false => Look::Other,
+        true => ProcessKind::Vm(Box::new(vm)),
+        false => ProcessKind::Other,
     }
 }

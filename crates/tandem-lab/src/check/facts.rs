@@ -9,7 +9,7 @@ use tandem_sim::policy::linux::weight_of_nice;
 use tandem_sim::program::{Amount, Op, Program};
 use tandem_sim::scenario::{CgroupName, HostAction, Scenario, Vm, Workload, WorkloadKind};
 
-/// A task that pauses for less than this part of its time is as good as one that never does: one in so many.
+/// A task that pauses for less than one part in this many of its time counts as one that never pauses.
 const PAUSES_MAX: u64 = 100;
 /// A usual weight for sched_ext, and in the simulator.
 const WEIGHT: u64 = 100;
@@ -17,16 +17,16 @@ const WEIGHT: u64 = 100;
 /// What a task asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// It always computes, from this time on, but for pauses that do not count.
+    /// It computes all the time from `from_ns` on, except for pauses too short to count.
     Busy {
-        /// The time, ns.
+        /// When it begins to compute, ns since the start of the run.
         from_ns: u64,
         /// Whether there are pauses.
         pauses: bool,
     },
-    /// It always computes, but yields now and then.
+    /// It computes all the time, and yields now and then.
     Yielding,
-    /// Nobody knows.
+    /// The program does not say.
     Unknown,
 }
 
@@ -37,11 +37,12 @@ pub struct TaskFacts {
     pub vm: usize,
     /// What it asks for.
     pub demand: Demand,
-    /// What it weighs at the end, flattened: its part of what its cgroup has of the root, if all tasks are runnable.
+    /// Its weight at the end of the run, flattened: the fraction that its cgroup has of the root, times the
+    /// task's fraction of that, while all tasks are runnable.
     pub weight: f64,
-    /// The same if only those are that always compute.
+    /// The same while only the tasks that always compute are runnable.
     pub weight_of_busy: f64,
-    /// Which of the masks says where it may run at the start.
+    /// Where it may run at the start: position in [`Facts::masks`].
     pub mask: usize,
     /// Longest that it may wait, ns.
     pub wait_max_ns: u64,
@@ -58,11 +59,12 @@ pub struct Facts {
     pub vms: Vec<VmFacts>,
     /// Where tasks may run.
     pub masks: Vec<CpuMask>,
-    /// Changes of affinity: when (ns), of which VM, and which mask it is from then on; in the order of time.
+    /// Changes of affinity, in the order of time: when (ns), position of the VM, position of its mask from
+    /// then on.
     pub changes: Vec<(u64, usize, usize)>,
     /// When CPUs go (true) and come back, ns, in the order of time: higher classes take them, or they are offline.
     pub absences: Vec<(u64, usize, bool)>,
-    /// When anything changes that takes time to settle, ns, in the order of time.
+    /// Times of all changes after which the run needs time to settle, ns, in order.
     pub happenings_ns: Vec<u64>,
     /// Whether there are cgroups besides those of VMs.
     pub is_nested: bool,
@@ -70,7 +72,7 @@ pub struct Facts {
     pub cpus: usize,
     /// When the run ends, ns.
     pub end_ns: u64,
-    /// From when on shares can be judged, ns.
+    /// Start of the time over which shares can be judged, ns.
     pub window_ns: u64,
 }
 
@@ -79,13 +81,13 @@ pub struct Facts {
 pub struct VmFacts {
     /// Its name.
     pub name: String,
-    /// Its first task, and how many it has.
+    /// Number of its first task.
     pub first: usize,
-    /// How many.
+    /// Number of tasks.
     pub count: usize,
-    /// Whether it is there for a part of the run only.
+    /// Whether it exists during a part of the run only.
     pub comes_and_goes: bool,
-    /// Whether it prefers some CPUs, at some time.
+    /// Whether it has a soft affinity at any time.
     pub prefers: bool,
 }
 
@@ -148,7 +150,7 @@ impl Facts {
                 HostAction::Offline(cpus) => {
                     self.absences.extend(cpus.iter().map(|cpu| (event.at_ns, cpu.index(), true)));
                     cpus.iter().for_each(|cpu| online.remove(cpu));
-                    // Who may run nowhere else may run everywhere from then on.
+                    // A task whose CPUs have all gone may run on every CPU from then on.
                     self.changes.sort_unstable();
                     let masks = self.masks_after(self.changes.partition_point(|it| it.0 <= event.at_ns));
                     let everywhere = self.mask(scenario.machine.all_cpus());
@@ -226,7 +228,8 @@ impl Facts {
         masks
     }
 
-    /// Fair rates of all tasks, if those at these masks ask for so much; `None` asks for nothing more than what is `used`.
+    /// Fair rates of all tasks, CPUs, at these masks; `at_most` is the most that a task asks for, or `None`
+    /// if its use is in `used` already.
     pub fn fair(
         &self,
         masks: &[usize],
@@ -256,7 +259,8 @@ impl Facts {
         claim_of.into_iter().map(|claim| claim.map_or(0.0, |claim| rates[claim])).collect()
     }
 
-    /// Finds how long tasks may wait: the worst of all times between changes. And what they weigh in the end.
+    /// Finds how long tasks may wait, which is the worst over all times between changes, and their weights at
+    /// the end.
     fn find_bounds(&mut self, scenario: &Scenario) {
         let used = vec![0.0; self.masks.len()];
         let mut worst = vec![(f64::INFINITY, f64::INFINITY); self.tasks.len()];
@@ -292,7 +296,7 @@ impl Facts {
         }
     }
 
-    /// How a task is called.
+    /// The name of a task, for findings.
     pub fn name(&self, task: usize) -> String {
         let vm = &self.vms[self.tasks[task].vm];
         match vm.count {
@@ -302,7 +306,7 @@ impl Facts {
     }
 }
 
-/// What cgroups and tasks weigh at some time.
+/// Weights of cgroups and tasks at one time.
 struct Weights {
     cgroups: Vec<f64>,
     vms: Vec<f64>,
@@ -338,8 +342,8 @@ impl Weights {
         }
     }
 
-    /// What each task weighs if those that count are runnable: cgroups divide what they have of the one above, down from the
-    /// root. Those that do not count weigh nothing.
+    /// The flattened weight of each task while those that count are runnable: from the root down, each cgroup
+    /// divides its fraction among its children. Tasks that do not count have weight 0.
     fn flattened(&self, scenario: &Scenario, counts: impl Fn(usize) -> bool) -> Vec<f64> {
         let own = |vm: usize, nice: i8| {
             let spec = &scenario.workloads[vm];
@@ -350,7 +354,7 @@ impl Weights {
                 / f64::from(Workload::DEFAULT_WEIGHT);
             weight.round().clamp(1.0, 10_000.0)
         };
-        // Sums of what is directly in each cgroup, the root under `None`.
+        // Sum of the weights directly inside each cgroup; `None` is the root.
         let mut sums: HashMap<Option<usize>, f64> = HashMap::new();
         let mut is_used = vec![false; scenario.cgroups.len()];
         let mut of_vm = Vec::new();
@@ -374,7 +378,7 @@ impl Weights {
         for (at, cgroup) in scenario.cgroups.iter().enumerate().filter(|(at, _)| is_used[*at]) {
             *sums.entry(cgroup.parent).or_default() += self.cgroups[at];
         }
-        // What one unit of weight in each cgroup is worth at the root; parents come before their children.
+        // Fraction of the root for one unit of weight in each cgroup; parents come before their children.
         let mut worth: HashMap<Option<usize>, f64> = HashMap::from([(None, 1.0)]);
         for (at, cgroup) in scenario.cgroups.iter().enumerate().filter(|(at, _)| is_used[*at]) {
             let here = worth[&cgroup.parent] * self.cgroups[at] / sums[&Some(at)];

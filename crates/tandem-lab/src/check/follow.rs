@@ -1,7 +1,8 @@
-//! Follows a run by its events, and keeps what the judges ask for.
+//! Follows a run by its events, and keeps the figures that the judges need.
 //!
-//! Nothing of this is the scheduler's own idea of things: a task waits from the event that makes it runnable to the one that
-//! puts it on a CPU, and a CPU idles from the event that takes its task off to the next one that puts one there.
+//! The events are the only source; nothing comes from the scheduler's own state. A task waits from the event
+//! that makes it runnable to the one that puts it on a CPU. A CPU idles from the event that takes its task
+//! off to the next one that puts a task there.
 
 use super::facts::Facts;
 use super::promises::{SETTLE_NS, WAKE_UP_NS};
@@ -31,11 +32,11 @@ pub struct TaskRecord {
     mask: usize,
     /// Its longest wait.
     pub longest: Stretch,
-    /// Its longest wait that ended, or began, after things had settled from a change.
+    /// Its longest wait that ended, or began, after the run had settled from a change.
     pub longest_settled: Stretch,
-    /// Time on CPUs since shares are judged, ns.
+    /// Time on CPUs since the start of the judged window, ns.
     pub ran_ns: u64,
-    /// Waits from wake-ups, ns, since shares are judged; as far as they fit.
+    /// Waits from wake-ups since the start of the judged window, ns; the first [`WAKEUPS_MAX`].
     pub wakeups_ns: Vec<u64>,
     /// The longest of them.
     pub longest_wakeup: Stretch,
@@ -46,15 +47,15 @@ pub struct TaskRecord {
 pub struct MaskRecord {
     waiting: usize,
     idle: usize,
-    /// Since when some CPU idles beside a waiting task, and the time of CPUs that this has cost.
+    /// Since when a CPU of the mask idles beside a waiting task, and the CPU time that this has cost.
     since_ns: Option<u64>,
     changed_ns: u64,
     cost_ns: u64,
     /// The longest such stretch.
     pub longest: Stretch,
-    /// Time of CPUs that idled, ns, in all stretches.
+    /// CPU time that idled in all stretches together, ns.
     pub idled_ns: u64,
-    /// The same after things had settled from a change.
+    /// The longest one after the run had settled from a change.
     pub longest_settled: Stretch,
 }
 
@@ -66,11 +67,11 @@ pub struct Follower<'a> {
     pub tasks: Vec<TaskRecord>,
     /// By number.
     pub masks: Vec<MaskRecord>,
-    /// Time for which each CPU idled while no task waited, ns, since shares are judged.
+    /// Time for which each CPU idled while no task waited, ns, since the start of the judged window.
     pub unwanted_ns: Vec<u64>,
-    /// Time in which no task waited, ns, since shares are judged.
+    /// Time in which no task waited, ns, since the start of the judged window.
     pub quiet_ns: u64,
-    /// Tasks that wait; and since when, and which CPUs idle.
+    /// Number of tasks that wait.
     waiting: usize,
     changed_ns: u64,
     is_idle: Vec<bool>,
@@ -80,7 +81,7 @@ pub struct Follower<'a> {
     changes_done: usize,
     absences_done: usize,
     happenings_done: usize,
-    /// Until when things settle from a change, ns.
+    /// When the run has settled from the last change, ns.
     settles_ns: u64,
 }
 
@@ -124,7 +125,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Ends all that still goes on at the end of the run.
+    /// Ends every wait and idle stretch that is open at the end of the run.
     pub fn finish(mut self) -> Self {
         let end_ns = self.facts.end_ns;
         self.apply_changes(end_ns);
@@ -171,7 +172,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Something changes about a mask: the time up to now is accounted for.
+    /// Accounts for the time up to now, then changes a mask.
     fn change(&mut self, mask: usize, now_ns: u64, change: impl FnOnce(&mut MaskRecord)) {
         let settles_ns = self.settles_ns;
         let record = &mut self.masks[mask];
@@ -210,7 +211,7 @@ impl<'a> Follower<'a> {
         self.changed_ns = self.changed_ns.max(now_ns);
     }
 
-    /// The CPU begins or ends to idle, if it does: neither runs a task, nor is away.
+    /// Updates whether the CPU idles, which it does while it runs no task and is not away.
     fn set_idle(&mut self, cpu: usize, now_ns: u64) {
         let idle = !self.runs_on[cpu] && !self.is_away[cpu];
         self.count_unwanted(now_ns);

@@ -1,18 +1,18 @@
-//! Draws scenarios.
+//! Draws random scenarios.
 //!
-//! Most are small: what breaks a scheduler with many CPUs mostly does with few, and a small run is done at once. One in ten has
-//! many CPUs, where sums, searches and distances are different. Most are saturated, because promises are about
-//! tasks that wait.
+//! Most are small: a fault that shows with many CPUs usually shows with few as well, and a small run takes
+//! little time. One in ten has many CPUs, where sums, searches and distances are different. Most are
+//! saturated, because promises are about tasks that wait.
 
 use super::plan::{CgroupPlan, Group, Happening, Kind, MachinePlan, Plan, Work};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 
-/// Random choices.
+/// A source of random choices.
 pub struct Dice(Pcg32);
 
 impl Dice {
-    /// Those of a case of a search.
+    /// The source for one case of a search.
     pub fn of_case(seed: u64, case: u64) -> Self {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&mix(seed).to_le_bytes());
@@ -32,7 +32,7 @@ impl Dice {
         self.from_to(base, (base * 2).min(last).max(base))
     }
 
-    /// True that often.
+    /// True with this probability, in percent.
     pub fn chance(&mut self, pct: u64) -> bool {
         self.from_to(1, 100) <= pct
     }
@@ -43,7 +43,7 @@ impl Dice {
     }
 }
 
-/// The finishing step of SplitMix64, which spreads near numbers far apart.
+/// The finishing step of SplitMix64, which maps neighbouring numbers to distant ones.
 fn mix(mut number: u64) -> u64 {
     number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -51,11 +51,11 @@ fn mix(mut number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// Time of CPUs that a run may take, ms: longer ones are cut.
+/// Most simulated CPU time of a run, ms; longer runs are cut.
 const CPU_TIME_MAX_MS: u64 = 240_000;
 
-/// The scenario of a case. Cgroups and what happens to the host are drawn for a compiled scheduler only: others are modelled
-/// without them.
+/// The scenario of a case. Cgroups and events of the host are drawn for a compiled scheduler only: the models
+/// of other schedulers have none.
 pub fn plan(seed: u64, case: u64, is_compiled: bool) -> Plan {
     let mut dice = Dice::of_case(seed, case);
     let machine = machine(&mut dice);
@@ -75,9 +75,9 @@ pub fn plan(seed: u64, case: u64, is_compiled: bool) -> Plan {
         nest(&mut plan, &mut dice);
         happen(&mut plan, &mut dice);
     }
-    // Last of all, so that nothing else that is drawn depends on them.
+    // Drawn last, so that no other choice depends on it.
     plan.machine.tickless = tickless(&plan.machine, &mut dice);
-    // Timers of limits are those that tasks depend on.
+    // Only with limits do tasks depend on timers.
     let is_limited = plan.cgroups.iter().any(|cgroup| cgroup.limit_pct.is_some());
     if is_compiled && dice.chance(if is_limited { 40 } else { 5 }) {
         plan.timer_failure_pct = dice.one_of(&[1, 10, 50]);
@@ -85,7 +85,7 @@ pub fn plan(seed: u64, case: u64, is_compiled: bool) -> Plan {
     plan
 }
 
-/// CPUs without a tick: none in seven machines of eight, or else all, or some that follow each other.
+/// CPUs without a tick: none in seven machines of eight; otherwise all, or a contiguous range.
 fn tickless(machine: &MachinePlan, dice: &mut Dice) -> Vec<u32> {
     if dice.from_to(1, 8) > 1 {
         return vec![];
@@ -99,7 +99,7 @@ fn tickless(machine: &MachinePlan, dice: &mut Dice) -> Vec<u32> {
     (first..first + count).collect()
 }
 
-/// Puts groups into cgroups, up to four levels deep with those of VMs, now and then with a limit.
+/// Puts groups into cgroups, sometimes with a limit, up to four levels deep including the cgroups of VMs.
 fn nest(plan: &mut Plan, dice: &mut Dice) {
     if !dice.chance(25) {
         return;
@@ -124,7 +124,7 @@ fn nest(plan: &mut Plan, dice: &mut Dice) {
     }
 }
 
-/// Lets something happen to the host in the first half of the run.
+/// Adds events of the host to the first half of the run.
 fn happen(plan: &mut Plan, dice: &mut Dice) {
     if !dice.chance(25) {
         return;
@@ -176,7 +176,7 @@ fn machine(dice: &mut Dice) -> MachinePlan {
     MachinePlan { llcs: (0..llcs).map(|at| llc(at, dice)).collect(), threads, tickless: vec![] }
 }
 
-/// Sets of CPUs that groups are bound to: few, so that they meet.
+/// Sets of CPUs that groups are bound to: few, so that several groups share one.
 fn places(machine: &MachinePlan, dice: &mut Dice) -> Vec<Vec<u32>> {
     let cpus = u64::from(machine.cpus());
     let place = |dice: &mut Dice| {
@@ -209,7 +209,7 @@ fn group(machine: &MachinePlan, places: &[Vec<u32>], tasks: u64, length_ms: u64,
     let place = |dice: &mut Dice| places[dice.from_to(0, places.len() as u64 - 1) as usize].clone();
     let hard = dice.chance(35).then(|| place(dice));
     let soft = (hard.is_none() && dice.chance(15)).then(|| place(dice));
-    // Those that are bound to few CPUs load them, not the machine; now and then, they crowd there.
+    // A group that is bound to few CPUs loads these, not the machine; sometimes it overloads them.
     let room = hard.as_ref().map_or(cpus, |cpus| cpus.len() as u64);
     let most = if dice.chance(10) { 128.min(tasks * 2) } else { tasks.min(room * 3) };
     let mut left = dice.from_to(1, most.max(1));

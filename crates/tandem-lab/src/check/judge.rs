@@ -1,4 +1,4 @@
-//! Judges a run: which promises it breaks, who saw it, and by how much.
+//! Judges a run: which promises it breaks, for which task or group, and by how much.
 
 use super::facts::{Demand, Facts};
 use super::follow::{Follower, Stretch};
@@ -17,24 +17,24 @@ use tandem_sim::scenario::{CgroupName, HostAction, PolicySettings, Scenario};
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// Which.
+    /// The promise.
     pub promise: Promise,
     /// The task or the group.
     pub who: String,
     /// When, ns since the start of the run.
     pub at_ns: u64,
-    /// What was seen, and what is allowed.
+    /// The observed value and the allowed one, in words.
     pub seen: String,
-    /// How far beyond the bound: at least 1.
+    /// Observed over allowed: at least 1.
     pub excess: f64,
-    /// The time over which CPU time was measured, ns; `None` if it is no matter of that.
+    /// The time over which CPU time was measured, ns; `None` if the promise is not about CPU time.
     pub over_ns: Option<u64>,
 }
 
-/// Runs a scenario with a seed; returns the promises that are broken, each once at its worst.
+/// Runs a scenario with a seed, and returns the worst finding for each broken promise.
 ///
 /// # Errors
-/// If the scenario itself does not run, whatever the scheduler.
+/// If the scenario itself does not run under any scheduler.
 pub fn judge(scenario: &Scenario, seed: u64, wanted: &[Promise]) -> Result<Vec<Finding>, RunError> {
     let facts = Facts::new(scenario);
     let mut follower = Follower::new(&facts);
@@ -60,7 +60,8 @@ pub fn judge(scenario: &Scenario, seed: u64, wanted: &[Promise]) -> Result<Vec<F
     };
     add(costs.and_then(|costs| visits(&costs)));
     if limits(scenario) {
-        // Who has used up its quota waits, beside idle CPUs too; who has none waits for nothing but a CPU.
+        // A task that has used up its quota waits, even beside idle CPUs; a task without a quota waits only
+        // for a CPU.
         add(seen.limits(scenario));
         add(seen.waits(|vm| !is_limited(scenario, vm)));
         return Ok(worst_of_each(findings));
@@ -69,7 +70,7 @@ pub fn judge(scenario: &Scenario, seed: u64, wanted: &[Promise]) -> Result<Vec<F
     add(seen.idle());
     seen.shares().into_iter().for_each(&mut add);
     add(seen.late_wakeup());
-    // EEVDF is modelled without cgroups and events.
+    // The model of EEVDF has neither cgroups nor events.
     if scenario.cgroups.is_empty()
         && scenario.events.is_empty()
         && wanted.contains(&Promise::Latency)
@@ -108,16 +109,16 @@ fn is_limited(scenario: &Scenario, vm: usize) -> bool {
     is_set(CgroupName::OfVm(vm.into()))
 }
 
-/// Decisions that look at too many queued tasks.
+/// Decisions that visit too many queued tasks.
 fn visits(costs: &SchedulerCosts) -> Option<Finding> {
-    let kinds = [("a wake-up", costs.wake), ("what runs next", costs.dispatch), ("a tick", costs.tick)];
+    let kinds = [("a wake-up", costs.wake), ("the next task", costs.dispatch), ("a tick", costs.tick)];
     let (what, cost) = kinds.into_iter().max_by_key(|(_, cost)| cost.visited_max)?;
     Some(Finding {
         promise: Promise::Cost,
         who: "the scheduler".into(),
         at_ns: 0,
         seen: format!(
-            "looks at {} queued tasks under locks to decide about {what}; allowed are {VISITS_MAX}",
+            "visits {} queued tasks under locks to decide about {what}; allowed are {VISITS_MAX}",
             cost.visited_max
         ),
         excess: cost.visited_max as f64 / VISITS_MAX as f64,
@@ -145,7 +146,7 @@ struct Slow {
 }
 
 impl Seen<'_> {
-    /// The promise, or that it holds again after a change, if there was one before.
+    /// The promise, or [`Promise::Changes`] if a change came before.
     fn or_changes(&self, promise: Promise, at_ns: u64) -> Promise {
         match self.facts.happenings_ns.first() {
             Some(&change_ns) if change_ns <= at_ns => Promise::Changes,
@@ -182,7 +183,7 @@ impl Seen<'_> {
                 who: who.clone(),
                 at_ns: longest.from_ns,
                 seen: format!(
-                    "waits beside an idle CPU of its own for {}; allowed are {}",
+                    "waits for {} beside an idle CPU that it may use; allowed are {}",
                     time(longest.length_ns),
                     time(TICK_NS)
                 ),
@@ -259,11 +260,12 @@ impl Seen<'_> {
         self.facts.end_ns.saturating_sub(self.facts.window_ns)
     }
 
-    /// What is used of the CPUs of each mask, with what idled while nobody waited: of the smallest mask that leads there.
+    /// CPUs in use of each mask, plus those that idled while no task waited; each CPU counts for the smallest
+    /// mask that contains it.
     fn with_unwanted(&self, used: &[f64]) -> Vec<f64> {
         let mut all = used.to_vec();
         if used.iter().all(|&used| used == 0.0) {
-            return all; // nobody sleeps: what idles is the scheduler's matter
+            return all; // no task sleeps: idle time is the scheduler's doing
         }
         for (cpu, &unwanted_ns) in self.run.unwanted_ns.iter().enumerate().filter(|(_, ns)| **ns > 0) {
             let leads_there = |mask: &usize| self.facts.masks[*mask].iter().any(|at| at.index() == cpu);
@@ -275,10 +277,10 @@ impl Seen<'_> {
         all
     }
 
-    /// CPU time that is not as it should be.
+    /// CPU time that differs from the fair share: of groups, and of single tasks.
     fn shares(&self) -> Vec<Option<Finding>> {
         let facts = self.facts;
-        // What those that come and go leave to others depends on when they are there.
+        // How much the VMs that come and go leave to others depends on when they exist.
         if self.window_ns() < WINDOW_MIN_NS || facts.vms.iter().any(|vm| vm.comes_and_goes) {
             return Vec::new();
         }
@@ -295,11 +297,13 @@ impl Seen<'_> {
         let used = used_by(&is_busy);
         let sleepers_pct = 100.0 * used.iter().sum::<f64>() / facts.cpus as f64;
         if facts.is_nested && sleepers_pct > SLEEPERS_MAX_PCT {
-            return Vec::new(); // what they leave to their siblings is not known
+            return Vec::new(); // how much they leave to their siblings is unknown
         }
-        // Who sleeps takes a part of what its cgroup has while it is awake: what is fair is between that and nothing. And while
-        // several sleep at once there may be more CPUs than anybody wants: all of that could be had, or none. But whoever always
-        // computes has a CPU while nobody waits, and at other times what it would have if none ever slept.
+        // A task that sleeps takes a part of its cgroup's share while it is awake, so the fair share of the
+        // others lies between two bounds: without that part, and with all of it. While several tasks sleep at
+        // once, there may be more CPUs than the awake tasks can use, so either all of the spare time counts,
+        // or none. But a task that always computes has a CPU while no task waits, and at other times at least
+        // its share as if no task ever slept.
         let quiet = self.run.quiet_ns as f64 / self.window_ns() as f64;
         let due = |used: &[f64], counts: &dyn Fn(usize) -> bool| {
             let rates = |used: &[f64], weight: &dyn Fn(usize) -> f64| {
@@ -329,7 +333,7 @@ impl Seen<'_> {
         let is_full = |task: usize| fair(task..task + 1).1 > FULL_PCT / 100.0;
         let pauses = |task: usize| matches!(facts.tasks[task].demand, Demand::Busy { pauses: true, .. });
         if (0..facts.tasks.len()).any(|task| pauses(task) && is_full(task)) {
-            return Vec::new(); // others have its CPU while it pauses, and it cannot have more than one afterwards
+            return Vec::new(); // others use its CPU while it pauses, and one CPU is not enough to catch up
         }
         let busy_vms = facts.vms.iter().filter(|vm| (vm.first..vm.first + vm.count).all(is_busy));
         let busy_vms: Vec<_> = busy_vms.map(|vm| (vm, vm.first..vm.first + vm.count)).collect();
@@ -364,8 +368,8 @@ impl Seen<'_> {
         findings.into_iter().map(Some).collect()
     }
 
-    /// How far CPU time, in CPUs, is from what is due: the least and the most. So many tasks get it, beside others that sleep now
-    /// and then and use so many CPUs.
+    /// Compares the CPU time of `count` tasks, in CPUs, with the least and the most that is fair; `sleepers`
+    /// is the CPU time, in CPUs, of the tasks that sleep now and then.
     fn share(
         &self,
         promise: Promise,
@@ -379,7 +383,7 @@ impl Seen<'_> {
         let due = if got < least { least } else { most };
         let mut tolerance = due * part + slice;
         if got < least && least > FULL_PCT / 100.0 * count as f64 {
-            // They need all of their CPUs all the time, and delay tasks that wake.
+            // These tasks need their CPUs all the time, so each wake-up of a sleeper takes time from them.
             tolerance += sleepers;
         }
         let excess = (least - got).max(got - most).max(0.0) / tolerance;
@@ -388,7 +392,7 @@ impl Seen<'_> {
             who,
             at_ns: self.facts.window_ns,
             seen: format!(
-                "gets {got:.3} CPUs over {}; fair are {due:.3}, give or take {tolerance:.3}",
+                "gets {got:.3} CPUs over {}; its fair share is {due:.3} ± {tolerance:.3}",
                 time(self.window_ns()),
             ),
             excess,
@@ -448,7 +452,7 @@ impl Seen<'_> {
         (0..self.facts.vms.len()).filter_map(slow).collect()
     }
 
-    /// A group that was slow, against this run of the same work.
+    /// Compares a slow group with this run of the same work.
     fn compared(&self, slow: Slow) -> Option<Finding> {
         let (p99_ns, _) = self.p99(slow.vm, &|task| self.facts.tasks[task].demand == Demand::Unknown)?;
         let seconds = self.facts.end_ns as f64 / 1e9;
@@ -471,7 +475,7 @@ impl Seen<'_> {
     }
 }
 
-/// A time as it is written in scenarios, to three digits or so.
+/// A time in the notation of scenarios, to about three digits.
 pub fn time(ns: u64) -> String {
     let unit = [1_000_000_000, 1_000_000, 1_000].into_iter().find(|unit| ns >= *unit).unwrap_or(1);
     let step = (unit / 100).max(1);

@@ -1,32 +1,34 @@
-//! What is fair: how much of the CPUs each task should get.
+//! Computes fair shares: how much of the CPUs each task should get.
 //!
-//! Problem: tasks have weights, may run on some CPUs only, and none can use more than one CPU at a time. Who gets how much?
+//! Problem: tasks have weights, may run on some CPUs only, and none can use more than one CPU at a time. How
+//! much does each get?
 //!
-//! Approach: weighted max-min fairness. The rate of every task grows with its weight, up to what it can use, until some set of
-//! tasks fills all CPUs that they may use; these keep what they have, the others go on. Whether rates fit is a question of
-//! maximum flow from affinities to CPUs; where they do not, the smallest cut names the set that is full, and with that the
-//! level at which it is (Newton's method on cuts, as for parametric flows: it ends at the exact level after a few cuts).
-//! Rates that fit can be scheduled: with preemption, tasks that use at most one CPU each and CPUs that are used at most wholly
-//! suffice.
+//! Approach: weighted max-min fairness. The rate of every task grows with its weight, up to what it can use,
+//! until some set of tasks fills all CPUs that they may use; the rates of these stay, those of the others
+//! keep growing. Rates fit if the maximum flow from affinities to CPUs carries them; where they do not fit,
+//! the smallest cut is the set that is full, and gives the level at which it fills (Newton's method on cuts,
+//! as for parametric flows: it ends at the exact level after a few cuts). Rates that fit can be scheduled:
+//! with preemption, tasks that use at most one CPU each and CPUs that are used at most wholly suffice.
 //!
-//! Limits: a fluid. Real schedulers give CPU time in slices, so that they come close over many of these.
+//! Limits: this is a fluid model. Real schedulers give CPU time in slices, and come close to it only over
+//! many slices.
 
 use std::collections::BTreeMap;
 use tandem_machine::cpumask::CpuMask;
 
-/// What is lost in sums of rates.
+/// Rounding error of sums of rates.
 const EPSILON: f64 = 1e-9;
 
 /// Tasks that are alike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claim {
-    /// Which of the masks says where they may run.
+    /// Where they may run: position among the masks.
     pub mask: usize,
     /// Weight of each.
     pub weight: f64,
     /// The most that each can use, CPUs: at most 1.
     pub at_most: f64,
-    /// How many they are.
+    /// Number of tasks.
     pub count: usize,
 }
 
@@ -54,7 +56,7 @@ pub fn fair_rates(masks: &[CpuMask], used: &[f64], claims: &[Claim]) -> Vec<f64>
     }
 }
 
-/// Affinities and the CPUs that they lead to. CPUs that the same affinities lead to are one place.
+/// Affinities and the CPUs that they lead to. CPUs that are in exactly the same affinities form one place.
 struct Network {
     /// Places of each mask.
     places_of: Vec<Vec<usize>>,
@@ -79,11 +81,13 @@ impl Network {
         Self { places_of, capacity: places.into_values().collect() }
     }
 
-    /// The highest level at which everything fits, and which masks are full there; none are if all have what they can use.
+    /// The highest level at which everything fits, and which masks are full there; none if each claim has all
+    /// that it can use.
     fn level(&self, fixed: &[f64], open: &[Claim]) -> (f64, Option<Vec<bool>>) {
         let mut level = open.iter().map(|claim| claim.at_most / claim.weight).fold(0.0, f64::max);
         let mut full = None;
-        // Each cut lowers the level, and there are finitely many cuts; what bounds the loop are errors of rounding.
+        // Each cut lowers the level, and there are finitely many cuts; the bound of the loop covers rounding
+        // errors.
         for _ in 0..=2 * self.places_of.len() + open.len() {
             let mut demand = fixed.to_vec();
             for claim in open {
@@ -92,7 +96,7 @@ impl Network {
             let Some(cut) = self.cut(&demand) else { break };
             let within: Vec<Claim> = open.iter().copied().filter(|claim| cut[claim.mask]).collect();
             if within.is_empty() {
-                break; // what is used already does not fit by an error of rounding
+                break; // the CPUs in use already do not fit, by a rounding error
             }
             let taken: f64 = fixed.iter().zip(&cut).filter(|(_, cut)| **cut).map(|(taken, _)| taken).sum();
             level = level_that_uses(&within, (self.capacity_of(&cut) - taken).max(0.0));
@@ -110,14 +114,14 @@ impl Network {
         reached.iter().zip(&self.capacity).filter(|(reached, _)| **reached).map(|(_, cpus)| cpus).sum()
     }
 
-    /// The masks whose demand together is more than their CPUs, as those of a smallest cut; none if everything fits.
+    /// The masks of a smallest cut, whose demand together exceeds their CPUs; `None` if everything fits.
     fn cut(&self, demand: &[f64]) -> Option<Vec<bool>> {
         let masks = self.places_of.len();
         let mut left = demand.to_vec();
         let mut room = self.capacity.clone();
         let mut flow: Vec<BTreeMap<usize, f64>> = vec![BTreeMap::new(); self.capacity.len()];
         loop {
-            // Breadth first from all masks that have something left; `None` of a mask: not reached.
+            // Breadth first from all masks with unmet demand; `None` marks a mask that is not reached.
             let mut from_place: Vec<Option<usize>> = vec![None; masks];
             let mut is_reached: Vec<bool> = left.iter().map(|&left| left > EPSILON).collect();
             let mut place_from: Vec<Option<usize>> = vec![None; self.capacity.len()];
@@ -248,7 +252,8 @@ mod tests {
         close(&fair_rates(&masks[..2], &[0.0; 2], &[pinned, two]), &[1.0 / 3.0, 0.5]);
     }
 
-    /// By brute force: the level rises in small steps, and whether rates fit is asked of every set of masks (Hall).
+    /// By brute force: raises the level in small steps, and checks every set of masks for whether the rates
+    /// fit (Hall).
     fn by_brute_force(masks: &[u32], claims: &[Claim]) -> Vec<f64> {
         const STEP: f64 = 1e-4;
         let fits = |rates: &[f64]| {

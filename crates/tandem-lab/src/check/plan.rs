@@ -1,6 +1,7 @@
-//! A scenario as the search draws and shrinks it, and how it is written into a file.
+//! A scenario as the search draws and shrinks it, and its form as a file.
 //!
-//! What the search runs is the text of such a file, read as any other: what it finds is what `tandem sim` runs.
+//! The search runs the text of such a file, read like any other, so `tandem sim` repeats exactly what the
+//! search found.
 
 use crate::scenario::policy::scheduler::SchedulerName;
 use std::fmt::{self, Display, Write};
@@ -8,11 +9,11 @@ use std::fmt::{self, Display, Write};
 /// A scenario to be tried.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// What it runs on.
+    /// The machine that it runs on.
     pub machine: MachinePlan,
     /// Measured time, ms.
     pub length_ms: u64,
-    /// Whether costs count.
+    /// Whether the cost models are on.
     pub costs: bool,
     /// How often the host's kernel has no memory to start a timer, percent.
     pub timer_failure_pct: u32,
@@ -20,14 +21,14 @@ pub struct Plan {
     pub cgroups: Vec<CgroupPlan>,
     /// VMs and processes.
     pub groups: Vec<Group>,
-    /// What happens meanwhile, and when, ms.
+    /// Events of the host, each with its time, ms.
     pub happenings: Vec<(u64, Happening)>,
 }
 
 /// A cgroup.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CgroupPlan {
-    /// From the root.
+    /// Path from the root.
     pub path: String,
     /// `cpu.weight`.
     pub weight: u32,
@@ -35,7 +36,7 @@ pub struct CgroupPlan {
     pub limit_pct: Option<u32>,
 }
 
-/// What happens to the host.
+/// An event of the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Happening {
     /// A cgroup gets another weight.
@@ -54,18 +55,18 @@ pub enum Happening {
     },
     /// CPUs go offline, and come back after a time, ms.
     Offline {
-        /// Which.
+        /// The CPUs.
         cpus: Vec<u32>,
         /// For how long, ms.
         length_ms: u64,
     },
     /// A higher class takes CPUs again and again.
     Intrude {
-        /// Which.
+        /// The CPUs.
         cpus: Vec<u32>,
         /// For how long, ms.
         length_ms: u64,
-        /// From one time to the next, ms.
+        /// Time between two starts, ms.
         every_ms: u64,
     },
     /// The scheduler is loaded again.
@@ -96,14 +97,14 @@ impl MachinePlan {
     }
 }
 
-/// VMs, or sets of processes, that are alike.
+/// VMs, or sets of processes, with equal settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     /// What they are.
     pub kind: Kind,
     /// How many of them.
     pub count: u32,
-    /// The path of their cgroup, of which parts may be without a table; the root if `None`.
+    /// The path of their cgroup, parts of which may have no table; the root if `None`.
     pub cgroup: Option<String>,
     /// Nice value of processes.
     pub nice: i32,
@@ -115,7 +116,7 @@ pub struct Group {
     pub soft: Option<Vec<u32>>,
     /// Affinities that an administrator gives them, and when, ms.
     pub changes: Vec<(u64, Option<Vec<u32>>)>,
-    /// When they start at the latest, and how long they live, ms.
+    /// Latest start and life span, ms.
     pub life: Option<(u64, u64)>,
     /// What the tasks of each do, and how many do it.
     pub work: Vec<(Work, u32)>,
@@ -155,7 +156,7 @@ pub enum Work {
         work_us: u64,
         /// Sleeping, us.
         pause_us: u64,
-        /// Whether both are means of exponential times.
+        /// Whether both are means of exponential distributions.
         varies: bool,
     },
     /// Computes, and yields after each time.
@@ -163,7 +164,7 @@ pub enum Work {
         /// Computing, us.
         work_us: u64,
     },
-    /// Two tasks: one computes, wakes the other, which computes a while too, and goes on.
+    /// Two tasks: one computes, wakes the other, which computes as well, and continues.
     Wakes {
         /// Computing before it writes, us.
         before_us: u64,
@@ -171,7 +172,7 @@ pub enum Work {
         after_us: u64,
         /// Computing of the other, us.
         other_us: u64,
-        /// Whether it waits for an answer in the end.
+        /// Whether it then waits for an answer.
         waits: bool,
     },
     /// Several tasks: each waits for the one before it.
@@ -210,7 +211,7 @@ impl Group {
     }
 }
 
-/// A list of CPUs as scenarios have it: "0-3,8".
+/// A list of CPUs in the notation of scenarios: "0-3,8".
 struct CpuList<'a>(&'a [u32]);
 
 impl Display for CpuList<'_> {
@@ -234,7 +235,7 @@ impl Display for CpuList<'_> {
     }
 }
 
-/// A time in the largest unit that it is whole in.
+/// A time in the largest unit that gives a whole number.
 fn us(us: u64) -> String {
     match us {
         us if us > 0 && us.is_multiple_of(1_000_000) => format!("\"{}s\"", us / 1_000_000),
@@ -249,7 +250,8 @@ fn ms(ms: u64) -> String {
 
 /// Time before measuring starts, ms.
 const WARMUP_MS: u64 = 500;
-/// How long those that compute do so at a time: it costs events, and nobody sees it.
+/// Length of one computing operation of tasks that always compute: shorter ones cost events and change
+/// nothing.
 const CHUNK: &str = "\"10ms\"";
 
 impl Plan {
@@ -284,7 +286,7 @@ impl Plan {
         self.happenings.iter().try_for_each(|(at_ms, what)| self.write_happening(*at_ms, what, text))
     }
 
-    /// The scheduler of the host, as files have it.
+    /// The scheduler of the host, as a scenario file names it.
     fn host(&self, name: &SchedulerName) -> String {
         let fault =
             (self.timer_failure_pct > 0).then(|| format!("timer_failure_pct = {}", self.timer_failure_pct));
@@ -364,7 +366,7 @@ impl MachinePlan {
 }
 
 impl Group {
-    /// How the group of this number is called.
+    /// The name of the group with this number.
     pub fn name(&self, group: usize) -> String {
         let kind = match self.kind {
             Kind::Vm => "vm",

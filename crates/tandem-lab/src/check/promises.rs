@@ -1,28 +1,30 @@
 //! The promises that can be judged in a simulation: their numbers, names, bounds and exclusions.
 
-/// Longest time for which a usual task runs before others have their turn, ns: the default `slice` of the scheduler.
+/// Longest time for which a task of usual weight runs before another gets its turn, ns: the default `slice`
+/// of the scheduler.
 pub const SLICE_NS: u64 = 20_000_000;
 /// The tick, ns: 250 a second. No task can count on being taken off its CPU sooner.
 pub const TICK_NS: u64 = 4_000_000;
 
-/// How often a task may be passed over: its wait is at most this many of its fair turns.
+/// A task waits for at most this many of its fair turns.
 pub const TURNS_MAX: u64 = 4;
-/// No wait may be longer, whatever the competition, ns: a third of the kernel's watchdog at most.
+/// Longest wait under any competition, ns: at most a third of the kernel's watchdog.
 pub const WAIT_MAX_NS: u64 = 10_000_000_000;
-/// How far CPU time may be from what is fair, in percent of that; and a slice.
+/// How far CPU time may be from the fair share, in percent of that, beyond one slice.
 pub const SHARE_TOLERANCE_PCT: f64 = 5.0;
-/// Over this time, ns. In a run that is too short, CPU time may be as far off as in this one, but at most five times as far in percent;
-/// what is farther off is run again for longer.
+/// The tolerance holds over this time, ns. In a shorter run, CPU time may be off by as much in absolute
+/// terms, but by at most five times as much in percent; a case that is off by more is run again for longer.
 pub const WINDOW_NS: u64 = 10_000_000_000;
 /// Shares are judged over this time at least, ns.
 pub const WINDOW_MIN_NS: u64 = 1_000_000_000;
-/// Shares of single tasks are judged if tasks that sleep use at most this part of the CPUs, in percent: when these come and go,
-/// there is no saying on which CPU they are.
+/// Shares of single tasks are judged if tasks that sleep use at most this part of the CPUs, in percent: when
+/// these come and go, the CPU that they use at any time cannot be predicted.
 pub const SLEEPERS_MAX_PCT: f64 = 10.0;
 /// Tasks whose fair rate is more than this part of a CPU each, in percent, need their CPUs all the time: they lose what tasks that
 /// sleep use while all CPUs are busy.
 pub const FULL_PCT: f64 = 90.0;
-/// What a wake-up takes that finds an idle CPU, ns: an interrupt, leaving idle and a decision. Shorter waits are none.
+/// Time that a wake-up takes although it finds an idle CPU, ns: an interrupt, leaving idle and a decision.
+/// Shorter waits do not count.
 pub const WAKE_UP_NS: u64 = 50_000;
 /// Time that CPUs idle beside a task that waits, in percent of all their time.
 pub const IDLE_MAX_PCT: f64 = 0.2;
@@ -34,19 +36,19 @@ pub const RATE_WINDOW_NS: u64 = 10_000_000;
 pub const STORM_PER_S: f64 = 2_500.0;
 /// Wake-ups that a percentile needs.
 pub const WAKEUPS_MIN: usize = 200;
-/// A task uses less than its share if it uses at most so much of it, in percent.
+/// A task is light if it uses at most this part of its share, in percent.
 pub const LIGHT_MAX_PCT: f64 = 50.0;
-/// How much more than its limit a cgroup may use, in percent; and the quota of a period.
+/// How much more than its limit a cgroup may use, in percent, beyond the quota of one period.
 pub const LIMIT_TOLERANCE_PCT: f64 = 2.0;
 /// Queued tasks that a decision may visit under locks.
 pub const VISITS_MAX: u64 = 32;
-/// When an affinity changes, VMs come or go, the promises hold again after this, ns.
+/// After an affinity changes, or VMs come or go, the promises hold again within this time, ns.
 pub const SETTLE_NS: u64 = 1_000_000_000;
 
 /// What a scheduler promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Promise {
-    /// Nobody starves.
+    /// No task starves.
     Waits,
     /// Cgroups get their shares.
     Shares,
@@ -54,15 +56,15 @@ pub enum Promise {
     TaskShares,
     /// No CPU idles beside a waiting task.
     Idle,
-    /// Who uses less than its share is served soon.
+    /// A task that uses less than its share runs soon after it wakes.
     Latency,
     /// Limits hold.
     Limits,
-    /// Preferences only prefer.
+    /// Preferences cost nothing.
     Preferences,
     /// Yields take nothing from others.
     Yields,
-    /// All that holds again after a change.
+    /// The other promises, within a time after a change.
     Changes,
     /// Decisions stay cheap.
     Cost,
@@ -73,17 +75,17 @@ pub enum Promise {
 /// A promise in words.
 #[derive(Clone, Copy, Debug)]
 pub struct Text {
-    /// Which it is.
+    /// The promise.
     pub promise: Promise,
     /// Its number in the book.
     pub number: &'static str,
     /// The name by which the command knows it.
     pub name: &'static str,
-    /// What is promised.
+    /// The promise in a sentence.
     pub text: &'static str,
     /// The bound.
     pub bound: &'static str,
-    /// What is excluded.
+    /// Cases that the promise does not cover.
     pub exclusions: &'static str,
 }
 
@@ -101,7 +103,7 @@ pub const PROMISES: [Text; 11] = [
         promise: Promise::Waits,
         number: "P1",
         name: "waits",
-        text: "Nobody starves: every runnable task runs before long.",
+        text: "No task starves: every runnable task runs before long.",
         bound: "4 x (slice + slice / e + tick / r), twice that while CPUs are away, and never more than 10 s. r is the task's fair rate in CPUs if \
                 all tasks computed all the time, e the same if all weighed the same.",
         exclusions: "None.",
@@ -113,15 +115,15 @@ pub const PROMISES: [Text; 11] = [
         text: "VMs and sets of processes get the CPU time that is weighted max-min fair under their affinities.",
         bound: "Within 5% and a slice over 10 s, from 1 s after the last change to the end. On more than 100 CPUs the time is shorter; \
                 CPU time may be as far off as over 10 s, but by 25% at most.",
-        exclusions: "Runs with limits. Groups of which some tasks do not compute all the time. What such tasks use is taken off the CPUs; \
+        exclusions: "Runs with limits. Groups with tasks that do not compute all the time. The CPU time of such tasks is taken off the CPUs; \
                      it is taken off a second time for tasks whose fair rate is above 0.9 CPUs. Runs in which one of these pauses. Runs in which \
-                     VMs come and go: what they leave to others depends on when they are there.",
+                     VMs come and go: how much they leave to others depends on when they exist.",
     },
     Text {
         promise: Promise::TaskShares,
         number: "P2",
         name: "task-shares",
-        text: "So does every single task.",
+        text: "Every single task gets its fair share as well.",
         bound: "The same.",
         exclusions: "The same; and runs in which tasks that sleep use more than 10% of the CPUs.",
     },
@@ -130,17 +132,17 @@ pub const PROMISES: [Text; 11] = [
         number: "P3",
         name: "idle",
         text: "No CPU idles beside a waiting task that may use it.",
-        bound: "A tick at a time, and 0.2% of the time of the CPUs that the task may use in all.",
+        bound: "A tick at a time, and 0.2% of the time of all CPUs that the task may use.",
         exclusions: "Waits of less than 50 us, which a wake-up of an idle CPU takes.",
     },
     Text {
         promise: Promise::Latency,
         number: "P4",
         name: "latency",
-        text: "Who uses less than half of its fair share waits, when it wakes, not longer than under EEVDF.",
-        bound: "At the 99th percentile no longer than EEVDF on the same work, and a tick; where a task wakes 2,500 times a second, \
-                also the window of rate control, 10 ms; and never longer than half of what nobody waits.",
-        exclusions: "Groups with fewer than 200 wake-ups. The absolute bound holds for them, too.",
+        text: "A task that uses less than half of its fair share waits, when it wakes, no longer than under EEVDF.",
+        bound: "At the 99th percentile at most a tick longer than under EEVDF with the same work; where a task wakes 2,500 times a second, \
+                also the window of rate control, 10 ms; and never longer than half of the bound of P1.",
+        exclusions: "Groups with fewer than 200 wake-ups. The absolute bound holds for them as well.",
     },
     Text {
         promise: Promise::Limits,
@@ -154,7 +156,7 @@ pub const PROMISES: [Text; 11] = [
         promise: Promise::Cost,
         number: "P9",
         name: "cost",
-        text: "No decision looks at many queued tasks under a lock.",
+        text: "No decision visits many queued tasks under locks.",
         bound: "32 tasks.",
         exclusions: "None.",
     },
@@ -162,16 +164,16 @@ pub const PROMISES: [Text; 11] = [
         promise: Promise::Preferences,
         number: "P6",
         name: "preferences",
-        text: "Preferences only prefer: a task with some gets its fair share.",
-        bound: "As for the shares of groups, of which only the lower side counts.",
+        text: "A preference costs nothing: a task that has one gets its fair share.",
+        bound: "The lower bound of the shares of groups.",
         exclusions: "As for the shares of groups.",
     },
     Text {
         promise: Promise::Yields,
         number: "P7",
         name: "yields",
-        text: "Yields take nothing from third parties.",
-        bound: "Who never yields gets at least its fair share of what is there if those who yield compute; within 5% and a \
+        text: "Yields take nothing from other tasks.",
+        bound: "A task that never yields gets at least its fair share, as if those that yield computed; within 5% and a \
                 slice.",
         exclusions: "As for the shares of groups.",
     },
@@ -180,7 +182,7 @@ pub const PROMISES: [Text; 11] = [
         number: "P8",
         name: "changes",
         text: "After affinities, weights and CPUs change, and after a reload, nothing is lost and nothing is stranded.",
-        bound: "From 1 s after a change on the bounds of waits, shares and idle CPUs hold.",
+        bound: "The bounds of waits, shares and idle CPUs hold from 1 s after a change.",
         exclusions: "As for these.",
     },
 ];

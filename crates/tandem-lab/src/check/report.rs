@@ -1,8 +1,8 @@
-//! Writes down what was found.
+//! Writes the findings of a search: a file a case, and a table.
 
 use super::judge::{Finding, time};
 use super::promises::{PROMISES, Promise};
-use super::search::{Found, Options, Outcome};
+use super::search::{FoundCase, Options, Outcome};
 use std::fmt::{self, Display};
 use tandem_file::shown::readable;
 
@@ -12,11 +12,11 @@ pub fn file_name(promise: Promise, case: u64) -> String {
 }
 
 /// A found case as a file that `tandem sim` runs, whose head says what it breaks.
-pub fn file(found: &Found, options: &Options) -> String {
+pub fn file(found: &FoundCase, options: &Options) -> String {
     let text = found.finding.promise.text();
     let Finding { who, at_ns, seen, .. } = &found.finding;
     format!(
-        "# Breaks {} ({}): {}\n# At {}, {who} {}.\n# Found by `tandem check --seed {}` as case {}, {}.\n\n{}",
+        "# Breaks {} ({}): {}\n# At {}, {who} {}.\n# FoundCase by `tandem check --seed {}` as case {}, {}.\n\n{}",
         text.number,
         text.name,
         text.text,
@@ -29,7 +29,7 @@ pub fn file(found: &Found, options: &Options) -> String {
     )
 }
 
-/// The text, of which a scheduler may have written a part, without line breaks and other control characters.
+/// The text without line breaks and other control characters, as a scheduler may have written a part of it.
 fn one_line(text: &str) -> String {
     readable(&text.split_whitespace().collect::<Vec<_>>().join(" "), &[])
 }

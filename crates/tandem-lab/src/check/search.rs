@@ -1,6 +1,7 @@
 //! Tries cases on all cores, and shrinks the first one that breaks each promise.
 //!
-//! A case is its seed and its number: it can be tried again alone, and what is found does not depend on the number of threads.
+//! The seed and the number of a case determine it: it can be tried again alone, and the findings do not
+//! depend on the number of threads.
 
 use super::generate;
 use super::judge::{Finding, judge};
@@ -20,14 +21,14 @@ use tandem_file::file_error::FileError;
 use tandem_sim::RunError;
 use tandem_sim::scenario::Scenario;
 
-/// Seed of every run: that of `tandem sim` if nothing else is said.
+/// Seed of every run: the default of `tandem sim`.
 pub const RUN_SEED: u64 = 1;
-/// Cases after which the search looks whether to go on.
+/// Number of cases after which the search checks whether to go on.
 const ROUND: u64 = 64;
 /// Runs to shrink a case.
 const SHRINK_TRIES: usize = 400;
 
-/// CPU time of a run that is made longer to see whether shares are wrong in the long run, too, ms.
+/// Most CPU time of a run that is made longer to see whether shares are wrong in the long run as well, ms.
 const LONG_CPU_TIME_MAX_MS: u64 = 1_200_000;
 
 /// What to search.
@@ -39,7 +40,7 @@ pub struct Options {
     pub cases: Range<u64>,
     /// The scheduler of the host.
     pub host: SchedulerName,
-    /// What this scheduler breaks in the same case is left out.
+    /// Findings that this scheduler has in the same case are left out.
     pub except: Option<SchedulerName>,
     /// Promises that are judged.
     pub promises: Vec<Promise>,
@@ -52,7 +53,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What is tried in a case.
+    /// The plan of a case.
     fn plan(&self, case: u64) -> Plan {
         generate::plan(self.seed, case, self.host.is_compiled())
     }
@@ -61,7 +62,7 @@ impl Options {
 /// Why a search could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The file of a scheduler is none that can be used.
+    /// The file of a scheduler cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
     /// The scheduler does not fit a case, such as its machine, or, by a mistake of the search, the case is no scenario.
@@ -72,7 +73,7 @@ pub enum CheckError {
         /// What is wrong.
         message: String,
     },
-    /// A run did not come to its end, whatever the scheduler.
+    /// A run did not come to its end, for a reason other than the scheduler.
     #[error("case {case}: {error}")]
     Run {
         /// Its number.
@@ -87,20 +88,20 @@ pub enum CheckError {
 
 /// A case that breaks a promise, as drawn or smaller.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct FoundCase {
     /// Number of the case.
     pub case: u64,
-    /// What it breaks as it was drawn.
+    /// The promise that it breaks as drawn.
     pub promise: Promise,
-    /// What the smallest one so far breaks.
+    /// The finding for the smallest version so far.
     pub finding: Finding,
-    /// The smallest one so far.
+    /// The smallest version so far.
     pub plan: Plan,
-    /// Whether it was made as small as it gets, not ended before.
+    /// Whether shrinking ran to its end.
     pub is_small: bool,
 }
 
-/// What came of a search.
+/// The outcome of a search.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Cases that were tried.
@@ -108,27 +109,27 @@ pub struct Outcome {
     /// Those of them that broke each promise.
     pub broken: BTreeMap<Promise, Vec<u64>>,
     /// The first cases of each promise, made small.
-    pub found: Vec<Found>,
+    pub found: Vec<FoundCase>,
 }
 
-/// Is told how far a search has come, and asked whether it is to end. Called from several threads.
+/// Receives the progress of a search, and decides whether it ends. Called from several threads.
 pub trait Progress: Sync {
-    /// A case was tried; what it breaks.
+    /// A case was tried, with these findings.
     fn tried(&self, case: u64, findings: &[Finding]);
 
-    /// A case is kept, as it was drawn, or has become smaller. Calls for one case follow each other.
-    fn keeps(&self, found: &Found);
+    /// A case is kept as drawn, or has become smaller. Calls for one case do not overlap.
+    fn keeps(&self, found: &FoundCase);
 
-    /// A case that was kept is so no more: others come before it, or say the same.
+    /// A kept case is dropped: enough others have lower numbers, or another one is equal.
     fn drops(&self, promise: Promise, case: u64);
 
-    /// A case is made small.
+    /// A case is now being shrunk.
     fn shrinks(&self, promise: Promise);
 
-    /// Whether no more cases are to be tried.
+    /// Whether the search ends without trying more cases.
     fn is_over(&self) -> bool;
 
-    /// Whether cases are small enough as they are.
+    /// Whether shrinking ends.
     fn is_small_enough(&self) -> bool;
 }
 
@@ -171,11 +172,11 @@ pub fn search(options: &Options, progress: &dyn Progress) -> Result<Outcome, Che
         }
     }
     let first = kept.finish(options.first_only);
-    let small: Vec<Found> =
+    let small: Vec<FoundCase> =
         pool.install(|| first.into_par_iter().map(|drawn| make_small(options, progress, drawn)).collect());
     for found in small {
-        // Two promises may be broken by one and the same.
-        if outcome.found.iter().all(|other: &Found| other.plan != found.plan) {
+        // One plan may break two promises.
+        if outcome.found.iter().all(|other: &FoundCase| other.plan != found.plan) {
             outcome.found.push(found);
         } else {
             progress.drops(found.promise, found.case);
@@ -185,7 +186,7 @@ pub fn search(options: &Options, progress: &dyn Progress) -> Result<Outcome, Che
 }
 
 /// The smallest version of a case that breaks the promise and is found in time.
-fn make_small(options: &Options, progress: &dyn Progress, drawn: Found) -> Found {
+fn make_small(options: &Options, progress: &dyn Progress, drawn: FoundCase) -> FoundCase {
     if progress.is_small_enough() {
         return drawn;
     }
@@ -201,7 +202,7 @@ fn make_small(options: &Options, progress: &dyn Progress, drawn: Found) -> Found
         }
         let Ok((plan, findings)) = judge_plan(plan, case, options, &kin) else { return false };
         let Some(finding) = findings.into_iter().next() else { return false };
-        smallest = Found { finding, plan, ..smallest.clone() };
+        smallest = FoundCase { finding, plan, ..smallest.clone() };
         progress.keeps(&smallest);
         true
     };
@@ -214,7 +215,7 @@ fn make_small(options: &Options, progress: &dyn Progress, drawn: Found) -> Found
 }
 
 impl Promise {
-    /// This one, and those that it is a case of: a share that is wrong after a change may be wrong without one.
+    /// This promise and the more general ones: a share that is wrong after a change may be wrong without one.
     fn kin(self) -> Vec<Self> {
         match self {
             Self::Changes => {
@@ -238,7 +239,8 @@ pub fn all_promises() -> Vec<Promise> {
     PROMISES.iter().map(|text| text.promise).collect()
 }
 
-/// Runs a plan as a file, and judges it, but for what another scheduler breaks, too. Returns the plan as it was judged.
+/// Runs a plan as a file and judges it, without the findings that another scheduler has as well. Returns the
+/// plan as it was judged.
 fn judge_plan(
     plan: &Plan,
     case: u64,
@@ -255,7 +257,8 @@ fn judge_plan(
     Ok((plan, findings))
 }
 
-/// Shares are promised over some time: what is wrong in a shorter one is judged again in a longer run.
+/// Shares are promised over a certain time: a share that is wrong over a shorter one is judged again in a
+/// longer run.
 fn judge_long_enough(
     plan: &Plan,
     case: u64,
@@ -283,7 +286,7 @@ fn judge_once(
     host: &SchedulerName,
     promises: &[Promise],
 ) -> Result<Vec<Finding>, CheckError> {
-    // The user does not have the file that the mistake is in.
+    // The mistake is in a generated file, which the user does not have.
     let scenario =
         scenario(plan, host).map_err(|error| CheckError::Drawn { case, message: error.message })?;
     judge(&scenario, RUN_SEED, promises).map_err(|error| CheckError::Run { case, error })

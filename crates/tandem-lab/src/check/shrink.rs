@@ -23,7 +23,8 @@ pub fn shrink(plan: Plan, tries: usize, mut breaks: impl FnMut(&Plan) -> bool) -
     }
 }
 
-/// How much there is to read and to run: what shrinking lowers. Each part counts far more than those after it.
+/// The size of a case to read and to run, which shrinking lowers. Each part counts far more than those after
+/// it.
 pub fn cost(plan: &Plan) -> u64 {
     let group = |group: &Group| {
         let work = |(work, copies): &(Work, u32)| 2_000 + 100 * u64::from(*copies) + cost_of_work(*work);
@@ -175,7 +176,7 @@ fn simpler_machines(machine: &MachinePlan) -> Vec<MachinePlan> {
     all
 }
 
-/// The same work on another machine: CPUs that it lacks become others, VMs that do not fit lose vCPUs.
+/// The same work on another machine: CPUs that it lacks are replaced, VMs that do not fit lose vCPUs.
 fn on_machine(plan: &Plan, machine: MachinePlan) -> Plan {
     let cpus = machine.cpus();
     let mut machine = machine;
@@ -287,7 +288,7 @@ mod tests {
 
     #[test]
     fn shrinking_keeps_what_is_asked_for_and_ends_small() {
-        // A stand-in for a fault: somebody is bound to fewer CPUs than the machine has, and somebody sleeps.
+        // A stand-in for a fault: one group is bound to fewer CPUs than the machine has, and one sleeps.
         let breaks = |plan: &Plan| {
             let binds = |group: &Group| {
                 group.hard.as_ref().is_some_and(|cpus| cpus.len() < plan.machine.cpus() as usize)

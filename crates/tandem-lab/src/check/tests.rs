@@ -4,23 +4,23 @@ use super::generate;
 use super::judge::Finding;
 use super::plan::Plan;
 use super::promises::Promise;
-use super::search::{Found, Options, Progress, all_promises, scenario, search};
+use super::search::{FoundCase, Options, Progress, all_promises, scenario, search};
 use crate::scenario::policy::scheduler::SchedulerName;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 
-/// Keeps what a folder would have, and ends when cases have been made smaller so often.
+/// Keeps what a folder would hold, and ends after a number of shrinking steps.
 #[derive(Default)]
 struct Folder {
-    files: Mutex<BTreeMap<(Promise, u64), Vec<Found>>>,
+    files: Mutex<BTreeMap<(Promise, u64), Vec<FoundCase>>>,
     smaller_max: Option<usize>,
 }
 
 impl Progress for Folder {
     fn tried(&self, _: u64, _: &[Finding]) {}
 
-    fn keeps(&self, found: &Found) {
+    fn keeps(&self, found: &FoundCase) {
         let mut files = self.files.lock().unwrap();
         files.entry((found.promise, found.case)).or_default().push(found.clone());
     }
@@ -42,7 +42,7 @@ impl Progress for Folder {
     }
 }
 
-/// What Xen's credit scheduler breaks: it lets tasks wait for longer than promised.
+/// A search under Xen's credit scheduler, which lets tasks wait for longer than promised.
 fn options(jobs: usize) -> Options {
     Options {
         seed: 5,
@@ -128,7 +128,7 @@ fn the_first_cases_of_each_promise_are_kept() {
     let found: Vec<_> = outcome.found.iter().map(|found| (found.promise, found.case)).collect();
     assert!(found.iter().all(|key| first.contains(key)));
     assert_eq!(folder.files.into_inner().unwrap().into_keys().collect::<Vec<_>>(), found);
-    // One of those that break several promises is there once.
+    // A case that breaks several promises appears once.
     let mut cases: Vec<_> = first.into_iter().map(|(_, case)| case).collect();
     cases.sort_unstable();
     cases.dedup();

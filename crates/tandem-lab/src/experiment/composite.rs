@@ -13,22 +13,22 @@ use tandem_file::located::SourceFile;
 /// A score over the cells of several cases.
 #[derive(Clone, Debug)]
 pub struct Composite {
-    /// Keys that tell its cells from others.
+    /// Keys of its cells.
     pub keys: CellKeys,
     /// Name of its metric.
     pub name: String,
-    /// Unit of its values, for people.
+    /// Unit of its values, as reports print it.
     pub unit: String,
     /// Which way is better.
     pub better: Better,
-    /// Whether all that it sums up was calibrated on the baseline, and so it was.
+    /// Whether all of its parts were calibrated on the baseline.
     pub calibrated: bool,
     /// What it sums up: positions of the case and of its metric.
     pub parts: Vec<(usize, usize)>,
 }
 
 impl Composite {
-    /// The value from those of its parts, which it asks for by case and metric; `None` if one is missing.
+    /// The value from those of its parts, which `of_part` gives by case and metric; `None` if one is missing.
     pub fn value(&self, of_part: impl Fn(usize, usize) -> Option<f64>) -> Option<f64> {
         let logarithms = self.parts.iter().map(|&(case, metric)| of_part(case, metric).map(libm::log));
         let sum = logarithms.sum::<Option<f64>>()?;

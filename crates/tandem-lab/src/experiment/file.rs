@@ -13,17 +13,17 @@ use tandem_file::located::{Located, Named};
 use tandem_file::units::Duration;
 use tandem_sim::metrics::RunMetrics;
 
-/// An experiment: scenarios, at several loads, with several settings of the policy, beside a published table. It
-/// lies in a folder of its name, with the published table in `published.csv`.
+/// An experiment: scenarios, at several loads, with several settings of the policy, beside a published table.
+/// Its folder has its name, and holds the published table in `published.csv`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "Tandem experiment")]
 pub struct ExperimentFile {
-    /// Title for people.
+    /// Title, as reports print it.
     pub title: String,
     /// The story: what was done, what came out, why it matters; a sentence each.
     pub story: Vec<String>,
-    /// Where the published numbers are from.
+    /// Source of the published numbers.
     pub source: String,
     /// What the simulation models, a point each.
     pub modelled: Vec<String>,
@@ -32,16 +32,16 @@ pub struct ExperimentFile {
     /// How often each run is repeated, with other random numbers.
     #[serde(default)]
     pub replications: Located<ReplicationsTable>,
-    /// What the quick form of the experiment saves.
+    /// How the quick form of the experiment is shorter.
     #[serde(default)]
     pub quick: Located<QuickTable>,
     /// The variant that effects are measured against, where a run does not name another.
     pub baseline: Located<String>,
-    /// The variants. Each is a table of policy settings, and nothing else: what a variant does to a result comes
+    /// The variants. Each is a table of policy settings, and nothing else: so any effect of a variant comes
     /// from the policy.
     pub variants: Named<PolicyTable>,
-    /// Published effects of less than this, in points, may be chance and do not tell a sign; 1 if absent. Where the
-    /// published table has standard deviations, twice the larger one counts instead.
+    /// Published effects of less than this, in points, may be chance, and their sign means nothing; 1 if
+    /// absent. Where the published table has standard deviations, twice the larger one counts instead.
     #[serde(default = "default_noise_pct")]
     pub noise_pct: f64,
     /// How many of the signs of published effects beyond noise should come out right, in percent; all if absent.
@@ -60,13 +60,13 @@ pub struct ExperimentFile {
     /// median of all.
     #[serde(default, rename = "accuracy")]
     pub accuracies: Vec<AccuracyTable>,
-    /// What the experiment sets itself.
+    /// Targets of the experiment.
     #[serde(default, rename = "target")]
     pub targets: Vec<TargetTable>,
-    /// Variants that it wants to come out one better than the other.
+    /// Orders that it expects among variants.
     #[serde(default, rename = "order")]
     pub orders: Vec<OrderTable>,
-    /// What a report shows as heat maps.
+    /// Heat maps of the report.
     #[serde(default, rename = "heat_map")]
     pub heat_maps: Vec<HeatMapTable>,
 }
@@ -92,7 +92,7 @@ pub struct ReplicationsTable {
     pub precision_pct: f64,
 }
 
-/// What the quick form of an experiment saves.
+/// How the quick form of an experiment is shorter.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QuickTable {
@@ -120,7 +120,7 @@ impl Default for QuickTable {
 pub struct RunTable {
     /// Path of the scenario file, relative to this file.
     pub scenario: Located<String>,
-    /// Keys that tell the cells of this run from those of others, such as { benchmark = "specjbb2005" }.
+    /// Keys that distinguish the cells of this run, such as { benchmark = "specjbb2005" }.
     #[serde(default)]
     pub keys: CellKeys,
     /// Names of `[parameters]` of this file whose values the scenario gets.
@@ -137,11 +137,11 @@ pub struct RunTable {
     pub baseline: Option<Located<String>>,
     /// Names of the variants to run beside the baseline of this run; all if absent.
     pub variants: Option<Vec<Located<String>>>,
-    /// Time before measuring starts for variants that need another than the scenario says until they have settled, such
-    /// as { slow = "1s" }.
+    /// Time before measuring starts, for variants that settle more slowly or quickly than the scenario's
+    /// `warmup` assumes, such as { slow = "1s" }.
     #[serde(default)]
     pub warmup: Named<Located<Duration>>,
-    /// Repeated at most so often, where fewer replications do; as the experiment if absent.
+    /// Most replications of this run, where few are enough; those of the experiment if absent.
     pub replications: Option<Located<usize>>,
     /// What to measure.
     pub metrics: Vec<ExperimentMetric>,
@@ -157,17 +157,17 @@ pub struct ExperimentMetric {
     pub of: Measure,
     /// Only VMs of this group; all if absent.
     pub group: Option<Located<String>>,
-    /// Unit of its values, for people.
+    /// Unit of its values, as reports print it.
     pub unit: String,
     /// Which way is better.
     pub better: Better,
-    /// What its values are multiplied with, for another unit; 1 if absent.
+    /// Factor on its values, for another unit; 1 if absent.
     pub scale: Option<f64>,
-    /// Whether constants of the scenario were calibrated on the published values of the baseline. Values of other
-    /// variants cannot be calibrated on.
+    /// Whether constants of the scenario were calibrated on the published values of the baseline. Calibration
+    /// on values of other variants is not allowed.
     #[serde(default)]
     pub calibrated: bool,
-    /// The same for the cells that have one of these sets of keys, such as [{ vms = 2 }], and not for others.
+    /// The same, for the cells alone that have one of these sets of keys, such as [{ vms = 2 }].
     #[serde(default)]
     pub calibrated_at: Vec<CellKeys>,
 }
@@ -199,7 +199,7 @@ pub struct CompositeTable {
     pub over: String,
     /// The values of that key.
     pub parts: Vec<Key>,
-    /// What stands in the place of that key, such as { benchmark = "all" }.
+    /// Keys in the place of that key, such as { benchmark = "all" }.
     pub keys: CellKeys,
 }
 
@@ -207,18 +207,18 @@ pub struct CompositeTable {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccuracyTable {
-    /// What it is about, in a few words.
+    /// Description in a few words.
     pub text: Located<String>,
     /// The metric.
     pub metric: String,
     /// Only cells with these keys; all if absent.
     #[serde(default)]
     pub keys: CellKeys,
-    /// A key by whose values the cells are taken apart, each set to be close enough by itself.
+    /// A key that divides the cells into sets, each of which must be close enough by itself.
     pub each: Option<String>,
     /// Which error counts.
     pub error: AccuracyError,
-    /// How many points it may have, by magnitude.
+    /// Largest magnitude of that error, in points.
     pub within_pct: f64,
 }
 
@@ -232,11 +232,11 @@ pub enum AccuracyError {
     Largest,
 }
 
-/// An effect that the experiment wants to come close to.
+/// An effect that the simulation should come close to.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TargetTable {
-    /// What it is about, in a few words.
+    /// Description in a few words.
     pub text: Located<String>,
     /// The cell.
     pub cell: CellKeys,
@@ -250,12 +250,13 @@ pub struct TargetTable {
     pub within_pct: f64,
 }
 
-/// An order of variants that the experiment wants to find at every load: each one's gain is larger than that of the one
-/// before. A gain is the effect against the baseline, turned so that positive is better; that of the baseline is 0.
+/// An order of variants that should hold at every load: the gain of each is larger than that of the one
+/// before. A gain is the effect against the baseline, turned so that positive is better; that of the baseline
+/// is 0.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OrderTable {
-    /// What it is about, in a few words.
+    /// Description in a few words.
     pub text: Located<String>,
     /// The metric.
     pub metric: Located<String>,
@@ -273,7 +274,7 @@ pub struct OrderTable {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeatMapTable {
-    /// Title for people.
+    /// Title, as reports print it.
     pub title: Located<String>,
     /// The metric.
     pub metric: Located<String>,
@@ -284,10 +285,10 @@ pub struct HeatMapTable {
     pub columns: Located<String>,
     /// The variants, top to bottom.
     pub rows: Vec<Located<String>>,
-    /// What stands beside a row instead of the name of its variant, such as { soft-5-4 = "5:4" }.
+    /// Labels of rows instead of the names of their variants, such as { soft-5-4 = "5:4" }.
     #[serde(default)]
     pub labels: Named<String>,
-    /// What the names or labels of the rows say, for people.
+    /// Title of the column with the names or labels of the rows.
     pub rows_title: Option<String>,
 }
 

@@ -13,7 +13,7 @@ pub struct ExperimentFolder {
 /// Why an experiment was not found.
 #[derive(Debug, Error)]
 pub enum ExperimentFolderError {
-    /// No folder was named, and none is near.
+    /// No folder was named, and neither the current one nor a folder above has one.
     #[error(
         "there is no folder `experiments` here or in a folder above; go to the project's folder or name it with --experiments"
     )]
@@ -26,18 +26,18 @@ pub enum ExperimentFolderError {
         /// Why.
         error: std::io::Error,
     },
-    /// There is nothing in it.
+    /// The folder holds no experiment.
     #[error("there are no experiments in `{}`; each is a folder with an experiment.toml", path.display())]
     Empty {
         /// The folder.
         path: PathBuf,
     },
-    /// It has no such experiment.
+    /// The folder has no experiment of that name.
     #[error("there is no experiment `{name}`; there are {}", names.join(", "))]
     Unknown {
-        /// What was asked for.
+        /// The name.
         name: String,
-        /// What there is.
+        /// Names of its experiments.
         names: Vec<String>,
     },
 }

@@ -1,11 +1,11 @@
 //! Experiments: scenarios, at several loads and with several policies, beside a published table.
 //!
-//! An experiment lies in a folder of its name: `experiment.toml` ([`mod@file`]), the scenarios that it names, and the
-//! published table in `published.csv`. Reading it builds every scenario that it will run and looks up every
-//! published number, so that what is wrong is known before anything runs.
+//! An experiment is a folder of its name: `experiment.toml` ([`mod@file`]), the scenarios that it names, and
+//! the published table in `published.csv`. Reading it builds every scenario that it will run and checks every
+//! published number, so that mistakes are reported before anything runs.
 //!
-//! A variant is a table of policy settings and nothing else. That a published number of a treatment was
-//! calibrated on cannot even be written: `calibrated` is said of a metric, and holds for its baseline alone.
+//! A variant is a table of policy settings and nothing else. The format cannot express calibration on a
+//! treatment: `calibrated` belongs to a metric, and holds for its baseline alone.
 
 mod composite;
 pub mod file;
@@ -42,7 +42,7 @@ pub struct Experiment {
 /// One scenario at one load, with several policies.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Keys that tell its cells from others.
+    /// Keys of its cells.
     pub keys: CellKeys,
     /// What to measure.
     pub metrics: Vec<ExperimentMetric>,
@@ -50,12 +50,12 @@ pub struct Case {
     pub baseline: String,
     /// The scenario with the policy of each variant; the baseline is one of them.
     pub variants: Vec<(String, Scenario)>,
-    /// Repeated at most so often; `None`: as the others.
+    /// Most replications of it; `None`: those of the experiment.
     pub replications: Option<usize>,
 }
 
 impl Experiment {
-    /// The experiment with fewer replications and shorter runs, as its `[quick]` says.
+    /// The experiment with the replications and the length of runs from its `[quick]`.
     pub fn quick(mut self) -> Self {
         let quick = (*self.file.quick).clone();
         self.replications = ReplicationsTable { min: quick.replications, max: None, ..self.replications };

@@ -1,4 +1,4 @@
-//! Reading an experiment, and all that can be checked before it runs.
+//! Reads an experiment, and checks all that can be checked before it runs.
 
 use super::composite::composites_of;
 use super::file::{ExperimentFile, ExperimentMetric, RunTable};
@@ -20,7 +20,7 @@ impl Experiment {
     /// Reads the experiment in a folder, with its scenarios and its published table.
     ///
     /// # Errors
-    /// If a file cannot be read or says something that is not allowed; names the line.
+    /// If a file cannot be read or has a value that is not allowed; the error names the line.
     pub fn read(folder: &Path) -> Result<Self, FileError> {
         let source = SourceFile::read(&folder.join("experiment.toml"))?;
         let parsed = source.parse();
@@ -42,11 +42,11 @@ impl Experiment {
         }
         let composites = file.composites.iter().map(|table| composites_of(table, &cases, &source));
         let composites: Vec<Composite> = composites.collect::<Result<Vec<_>, _>>()?.concat();
-        let known = Known { cases: &cases, composites: &composites };
+        let all = ExperimentCells { cases: &cases, composites: &composites };
         let path = folder.join("published.csv");
         let published = Published::read(&path)?;
-        check_published(&published, &known, &path)?;
-        check_targets(&file, &known, &source)?;
+        check_published(&published, &all, &path)?;
+        check_targets(&file, &all, &source)?;
         let name = folder.canonicalize().unwrap_or_else(|_| folder.into());
         Ok(Self {
             name: name.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -211,14 +211,14 @@ fn check_metric(
     Ok(())
 }
 
-/// What is run, and what is computed from it.
-pub(super) struct Known<'a> {
+/// All cells of an experiment: those of its runs, and those of its composites.
+pub(super) struct ExperimentCells<'a> {
     cases: &'a [Case],
     composites: &'a [Composite],
 }
 
-impl Known<'_> {
-    /// What is known of each metric of each set of keys; composites first.
+impl ExperimentCells<'_> {
+    /// The cells of each metric of each set of keys; composites first.
     pub fn sets(&self) -> impl Iterator<Item = CellSet<'_>> {
         let composites = self.composites.iter().map(|composite| CellSet {
             keys: &composite.keys,
@@ -235,7 +235,8 @@ impl Known<'_> {
         }))
     }
 
-    /// The metrics of the cells with these keys, and the run that they are of; `None` if there are no such cells.
+    /// The metrics of the cells with these keys, and the case that they belong to; `None` if there are no
+    /// such cells.
     fn cells(&self, keys: &CellKeys) -> Option<(Vec<&str>, &Case)> {
         let sets: Vec<CellSet> = self.sets().filter(|set| set.keys == keys).collect();
         Some((sets.iter().map(|set| set.metric).collect(), sets.first()?.case))
@@ -248,7 +249,7 @@ impl Known<'_> {
     }
 }
 
-/// The cells of one metric with one set of keys: one a variant of the run that they are of.
+/// The cells of one metric with one set of keys: one for each variant of their case.
 #[derive(Clone, Copy)]
 pub(super) struct CellSet<'a> {
     pub keys: &'a CellKeys,
@@ -258,13 +259,13 @@ pub(super) struct CellSet<'a> {
 }
 
 /// Checks that every published number belongs to something that is run.
-fn check_published(published: &Published, known: &Known, path: &Path) -> Result<(), FileError> {
+fn check_published(published: &Published, all: &ExperimentCells, path: &Path) -> Result<(), FileError> {
     for row in published.rows() {
         let error = |message: String| {
             Err(FileError { file: path.display().to_string(), line: Some(row.line), message })
         };
-        let Some((metrics, case)) = known.cells(&row.keys) else {
-            return error(format!("no run has these keys; there are {}", known.list()));
+        let Some((metrics, case)) = all.cells(&row.keys) else {
+            return error(format!("no run has these keys; there are {}", all.list()));
         };
         if !metrics.contains(&row.metric.as_str()) {
             let known = quoted_list(metrics);
@@ -284,31 +285,31 @@ fn check_published(published: &Published, known: &Known, path: &Path) -> Result<
     Ok(())
 }
 
-/// Checks that the targets, and what the report shows, are about something that is run.
-fn check_targets(file: &ExperimentFile, known: &Known, source: &SourceFile) -> Result<(), FileError> {
+/// Checks that targets, orders and heat maps are about cells that are run.
+fn check_targets(file: &ExperimentFile, all: &ExperimentCells, source: &SourceFile) -> Result<(), FileError> {
     for target in &file.targets {
-        let is_run = known.cells(&target.cell).is_some_and(|(metrics, case)| {
+        let is_run = all.cells(&target.cell).is_some_and(|(metrics, case)| {
             metrics.contains(&target.metric.as_str())
                 && target.variant != case.baseline
                 && case.variant_names().any(|name| name == target.variant)
         });
         if !is_run {
             let message =
-                format!("the target is about no effect of this experiment; cells are {}", known.list());
+                format!("the target is about no effect of this experiment; cells are {}", all.list());
             return Err(source.error(target.text.span(), message));
         }
     }
     for accuracy in &file.accuracies {
-        let of_metric = || known.sets().filter(|set| set.metric == accuracy.metric);
+        let of_metric = || all.sets().filter(|set| set.metric == accuracy.metric);
         let message = if of_metric().next().is_none() {
             format!("no run has the metric `{}`", accuracy.metric)
         } else if !of_metric().any(|set| has_all(set.keys, &accuracy.keys)) {
-            format!("no run with the metric `{}` has these keys; cells are {}", accuracy.metric, known.list())
+            format!("no run with the metric `{}` has these keys; cells are {}", accuracy.metric, all.list())
         } else {
             continue;
         };
         return Err(source.error(accuracy.text.span(), message));
     }
-    file.orders.iter().try_for_each(|order| check_order(order, known, source))?;
-    file.heat_maps.iter().try_for_each(|map| check_heat_map(map, known, source))
+    file.orders.iter().try_for_each(|order| check_order(order, all, source))?;
+    file.heat_maps.iter().try_for_each(|map| check_heat_map(map, all, source))
 }

@@ -1,7 +1,7 @@
-//! Checks of what looks at the cells of one metric along one key: orders of variants and heat maps.
+//! Checks of orders of variants and heat maps, which use the cells of one metric along one key.
 
 use super::file::{HeatMapTable, OrderTable};
-use super::read::{CellSet, Known};
+use super::read::{CellSet, ExperimentCells};
 use crate::published::{CellKeys, has_all};
 use crate::results::Better;
 use std::collections::BTreeSet;
@@ -9,8 +9,12 @@ use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile, quoted_list};
 
 /// Checks that all variants of an order are run at each of its loads.
-pub(super) fn check_order(order: &OrderTable, known: &Known, source: &SourceFile) -> Result<(), FileError> {
-    let sets = series(known, &order.metric, &order.keys, &order.over, source)?;
+pub(super) fn check_order(
+    order: &OrderTable,
+    all: &ExperimentCells,
+    source: &SourceFile,
+) -> Result<(), FileError> {
+    let sets = series(all, &order.metric, &order.keys, &order.over, source)?;
     if order.variants.len() < 2 {
         return Err(source.error(order.text.span(), "an order needs at least two variants"));
     }
@@ -23,10 +27,10 @@ pub(super) fn check_order(order: &OrderTable, known: &Known, source: &SourceFile
 /// Checks that a heat map has cells, and that each of its variants is run at one of its loads.
 pub(super) fn check_heat_map(
     map: &HeatMapTable,
-    known: &Known,
+    all: &ExperimentCells,
     source: &SourceFile,
 ) -> Result<(), FileError> {
-    let sets = series(known, &map.metric, &map.keys, &map.columns, source)?;
+    let sets = series(all, &map.metric, &map.keys, &map.columns, source)?;
     if map.rows.is_empty() {
         return Err(source.error(map.title.span(), "the heat map has no rows; name at least one variant"));
     }
@@ -42,17 +46,18 @@ pub(super) fn check_heat_map(
     }
 }
 
-/// The cells of a metric that have all of `keys` and differ in `over` alone, so that one set of them stands at each load.
+/// The cells of a metric that have all of `keys` and differ in `over` alone, so that there is one set at each
+/// load.
 fn series<'a>(
-    known: &'a Known,
+    all: &'a ExperimentCells,
     metric: &Located<String>,
     keys: &Located<CellKeys>,
     over: &Located<String>,
     source: &SourceFile,
 ) -> Result<Vec<CellSet<'a>>, FileError> {
-    let of_metric: Vec<CellSet> = known.sets().filter(|set| set.metric == metric.as_str()).collect();
+    let of_metric: Vec<CellSet> = all.sets().filter(|set| set.metric == metric.as_str()).collect();
     let Some(first) = of_metric.first() else {
-        let metrics: BTreeSet<&str> = known.sets().map(|set| set.metric).collect();
+        let metrics: BTreeSet<&str> = all.sets().map(|set| set.metric).collect();
         let message = format!("no run has the metric `{}`; there are {}", **metric, quoted_list(metrics));
         return Err(source.error(metric.span(), message));
     };
@@ -64,7 +69,7 @@ fn series<'a>(
     let with_keys: Vec<CellSet> = of_metric.into_iter().filter(|set| has_all(set.keys, keys)).collect();
     if with_keys.is_empty() {
         let message =
-            format!("no run with the metric `{}` has these keys; cells are {}", **metric, known.list());
+            format!("no run with the metric `{}` has these keys; cells are {}", **metric, all.list());
         return Err(source.error(keys_span(keys, metric), message));
     }
     let names: BTreeSet<&str> =
@@ -88,7 +93,7 @@ fn series<'a>(
     Ok(series)
 }
 
-/// Where the keys stand; the metric stands for those that are absent.
+/// Where the keys are in the file; the metric's place if they are absent.
 fn keys_span(keys: &Located<CellKeys>, metric: &Located<String>) -> std::ops::Range<usize> {
     if keys.is_empty() { metric.span() } else { keys.span() }
 }

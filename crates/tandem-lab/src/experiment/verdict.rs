@@ -1,19 +1,20 @@
 //! How well the effects that were predicted agree with the published ones.
 //!
 //! A *predicted effect* is that of a variant other than the baseline. It is *beyond noise* if its published
-//! magnitude is at least the noise of its cell: twice the published standard deviation, or else what the experiment
-//! says, [`NOISE_PCT`] unless it says anything. Below that, benchmarks like the published ones do not tell a sign. Its
-//! sign is right if the simulated effect has the same. Its error is simulated minus published effect, in points.
+//! magnitude is at least the noise of its cell: twice the published standard deviation, or else the
+//! experiment's `noise_pct`, by default [`NOISE_PCT`]. Below that, benchmarks like the published ones cannot
+//! determine the sign. Its sign is right if the simulated effect has the same. Its error is simulated minus
+//! published effect, in points.
 
 use super::file::{AccuracyError, AccuracyTable, ExperimentFile, OrderTable, TargetTable};
 use crate::published::has_all;
 use crate::results::{Cell, Key, Verdict};
 use crate::statistics::median;
 
-/// Least magnitude of a published effect whose sign means something, in points, where nothing else is said.
+/// Least magnitude of a published effect whose sign means something, in points; the default of an experiment.
 pub const NOISE_PCT: f64 = 1.0;
 
-/// The median absolute error that an experiment aims to stay within if it says nothing else, in points.
+/// The median absolute error that an experiment aims to stay within by default, in points.
 const MEDIAN_ERROR_TARGET_PCT: f64 = 3.0;
 
 /// The verdict on an experiment's cells, by the targets of its file.
@@ -68,7 +69,7 @@ fn has_right_sign(cell: &Cell) -> bool {
     effects.is_some_and(|(published, simulated)| published * simulated > 0.0)
 }
 
-/// A sentence for each set of cells that is to be close enough by itself, and whether it is.
+/// A sentence for each set of cells that must be close enough by itself, and whether it is.
 fn accuracy_sentences(accuracy: &AccuracyTable, cells: &[Cell]) -> Vec<(String, bool)> {
     let is_meant = |cell: &&Cell| cell.metric == accuracy.metric && has_all(&cell.cell, &accuracy.keys);
     let part_of = |cell: &Cell| accuracy.each.as_ref().and_then(|key| cell.cell.get(key).cloned());
@@ -116,7 +117,8 @@ fn check(target: &TargetTable, cells: &[Cell]) -> (String, bool) {
     }
 }
 
-/// At how many loads the gains are in the order, what they are at the others, and whether there is no such.
+/// A sentence with the number of loads at which the gains are in the order and the gains at the others, and
+/// whether there are no others.
 fn check_order(order: &OrderTable, cells: &[Cell]) -> (String, bool) {
     let mut loads: Vec<(&Key, Vec<&Cell>)> = Vec::new();
     let is_meant = |cell: &&Cell| cell.metric == *order.metric && has_all(&cell.cell, &order.keys);
@@ -152,7 +154,7 @@ fn rounded(number: f64) -> String {
     signed((10.0 * number).round() / 10.0)
 }
 
-/// The number with its sign, which zero has none of.
+/// The number with its sign; zero has none.
 fn signed(number: f64) -> String {
     if number == 0.0 { "0".into() } else { format!("{number:+}") }
 }
@@ -182,7 +184,7 @@ mod tests {
         }
     }
 
-    /// An experiment's file that says nothing but this.
+    /// An experiment file with this text and nothing else.
     fn file(text: &str) -> ExperimentFile {
         let rest = "title = ''\nstory = []\nsource = ''\nmodelled = []\nnot_modelled = []\nbaseline = 'base'\n\
             run = []\n[variants]\n";

@@ -1,4 +1,4 @@
-//! CSV by RFC 4180: one row a cell.
+//! CSV according to RFC 4180: one row a cell.
 
 use super::{Format, number::rounded};
 use crate::results::{Cell, ExperimentResults, Role};

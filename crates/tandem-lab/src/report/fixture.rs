@@ -41,7 +41,7 @@ pub fn effect(published_pct: f64, simulated_pct: f64, half_width: f64) -> Cell {
     }
 }
 
-/// Everything that could go wrong: text that wants to be markup, numbers that are not finite, nothing to compare.
+/// Odd input: text that is valid markup, numbers that are not finite, nothing to compare.
 pub fn odd() -> ExperimentResults {
     let markup = "<script>alert(\"&'\")</script>";
     let good = effect(14.0, 12.0, 1.0);
@@ -79,7 +79,7 @@ pub fn odd() -> ExperimentResults {
     }
 }
 
-/// Three benchmarks by three numbers of VMs by three variants, all published.
+/// Three benchmarks, each with three numbers of VMs and three variants, all published.
 pub fn numa_affinity() -> ExperimentResults {
     let published = [
         ("specjbb2005", "throughput", 2, [43318.613, 49715.158, 49822.545], [13.9, 14.4]),
@@ -268,7 +268,7 @@ pub fn rate_control() -> ExperimentResults {
     }
 }
 
-/// Gains of three variants at four loads, of which the last was run once.
+/// Gains of three variants at four loads; the last load was run once.
 pub fn heat_map() -> ExperimentResults {
     let rows = [
         ("soft-1-1", "1:1", [0.3, -0.5, 1.0, 2.0]),

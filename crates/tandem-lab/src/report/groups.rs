@@ -1,7 +1,8 @@
-//! How cells fall into tables and plots.
+//! Divides cells into tables and plots.
 //!
-//! A group holds the cells of one metric that share the baseline and every key that is a word, such as the benchmark. What is left to
-//! tell them apart are keys that are numbers, such as a load, and the variant: the rows of a table, the axis of a plot.
+//! A group holds the cells of one metric that share the baseline and every key that is a word, such as the
+//! benchmark. They differ in keys that are numbers, such as a load, and in the variant: these are the rows of
+//! a table and the axis of a plot.
 
 use super::{number, outcome};
 use crate::results::{Better, Cell, Key};
@@ -11,7 +12,8 @@ pub struct Group<'a> {
     pub cells: Vec<&'a Cell>,
     /// Names of the keys that are numbers, in order.
     pub number_keys: Vec<&'a str>,
-    /// Whether effects on the metric say anything: not for a description of which no number is published.
+    /// Whether to show effects on the metric: not if it is a mere description and no number of it is
+    /// published.
     pub shows_effects: bool,
     /// Whether an effect on the metric is published, here or in another group.
     pub is_compared: bool,
@@ -53,7 +55,7 @@ pub fn groups(cells: &[Cell]) -> Vec<Group<'_>> {
 }
 
 impl<'a> Group<'a> {
-    /// Name for people: the words, the metric, its unit and which way is better.
+    /// Heading: the words, the metric, its unit and which way is better.
     pub fn title(&self) -> String {
         match self.notes() {
             notes if notes.is_empty() => self.name(),
@@ -96,12 +98,12 @@ impl<'a> Group<'a> {
             return None;
         }
         let values = |key: &str| distinct(self.cells.iter().filter_map(|cell| number_of(cell, key))).len();
-        // The first of several equals, so that the choice does not hang on chance.
+        // The first of several equals, so that the choice is the same in each run.
         let key = self.number_keys.iter().copied().rev().max_by_key(|key| values(key))?;
         (values(key) >= 3).then_some(key)
     }
 
-    /// The numbers of one of the cells as people read them.
+    /// The numbers of one of the cells, formatted.
     pub fn row(&self, cell: &Cell) -> Row {
         let row = Row::of(cell);
         if self.shows_effects {
@@ -154,7 +156,7 @@ pub fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
     distinct
 }
 
-/// The numbers of one cell as people read them; empty where there is none.
+/// The numbers of one cell, formatted; empty where there is none.
 pub struct Row {
     pub published: String,
     pub simulated: String,

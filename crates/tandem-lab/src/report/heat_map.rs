@@ -1,9 +1,9 @@
 //! What a heat map shows: the gain of each variant at each load, and which one is best.
 //!
-//! Problem: of many settings at several loads, the largest number of a column is not always better than the next one.
-//! Approach: the best of a load is named with all that it cannot be told from, which are those whose 95% intervals
-//! overlap with its own. The same is done for the mean and the worst over all loads, where two rows are told apart if
-//! they are at one load.
+//! Problem: of many settings at several loads, the largest number of a column is not always better than the
+//! next one. Approach: the text names the best setting of a load together with all that are statistically
+//! equal to it, which are those whose 95% intervals overlap with its own. It does the same for the mean and
+//! the worst over all loads, where two rows differ if they differ at one load.
 //!
 //! Limits: intervals that overlap a little can still belong to different effects; this errs on the side of noise.
 
@@ -17,11 +17,11 @@ const RIVALS_NAMED: usize = 3;
 /// The cells of a heat map, by row and column.
 pub struct Grid<'a> {
     pub map: &'a HeatMap,
-    /// The variant that gains are against.
+    /// The variant that gains are measured against.
     pub baseline: &'a str,
     /// Values of the key along the horizontal axis, in the order in which they were run.
     pub loads: Vec<&'a Key>,
-    /// Names of the rows and their cells; `None` where nothing is known of a variant at a load.
+    /// Names of the rows and their cells; `None` where a variant has no result at a load.
     pub rows: Vec<(&'a str, Vec<Option<Gain>>)>,
 }
 
@@ -32,10 +32,10 @@ pub struct Gain {
     pub interval_pct: Option<(f64, f64)>,
 }
 
-/// Who is best at a load.
+/// The best row of a column.
 pub struct Best<'a> {
     pub row: usize,
-    /// What it cannot be told from.
+    /// Rows that are statistically equal to it.
     pub rivals: Vec<&'a str>,
     /// Whether every gain that it was compared with has an interval.
     pub has_intervals: bool,
@@ -99,7 +99,7 @@ impl<'a> Grid<'a> {
         Some(self.best_row(row, &[column]))
     }
 
-    /// Sentences that say the best row of each load and of all.
+    /// Sentences that name the best row of each load and over all loads.
     pub fn sentences(&self) -> Vec<String> {
         let best_at = |column: usize| {
             let best = self.best(column)?;
@@ -121,8 +121,8 @@ impl<'a> Grid<'a> {
         sentences
     }
 
-    /// The row with the best mean and the one with the best worst gain, of those that have all loads; `None` if there
-    /// is one load.
+    /// The row with the best mean and the one with the best worst gain, of those that have all loads; `None`
+    /// if there is only one load.
     fn best_on_the_whole(&self) -> Option<String> {
         let columns: Vec<usize> = (0..self.loads.len()).collect();
         if columns.len() < 2 {
@@ -148,7 +148,7 @@ impl<'a> Grid<'a> {
         })
     }
 
-    /// The row, the numbers, and what it cannot be told from.
+    /// A sentence with the row, the numbers, and the rows that are statistically equal to it.
     fn said(&self, best: &Best, numbers: String) -> String {
         let rivals = match best.rivals.len() {
             0 => String::new(),
@@ -158,7 +158,7 @@ impl<'a> Grid<'a> {
         format!("{} ({numbers}{rivals})", self.rows[best.row].0)
     }
 
-    /// The first of the rows of which a number is largest.
+    /// The first of the rows with the largest number.
     fn largest(&self, of: impl Fn(&[Option<Gain>]) -> Option<f64>) -> Option<usize> {
         let numbers = self.rows.iter().enumerate().filter_map(|(row, (_, gains))| Some((row, of(gains)?)));
         let largest = numbers.reduce(|best, next| if next.1 > best.1 { next } else { best });

@@ -1,7 +1,8 @@
 //! A page for a browser: one file, no network, no script.
 //!
-//! The text is in `templates/report.html`, the looks are in `templates/report.css`. This file turns results into the
-//! texts and plots that the template puts in place. Text of an experiment file is escaped by the template.
+//! The text is in `templates/report.html`, the style in `templates/report.css`. This file turns results into
+//! the texts and plots that the template puts in place. Text of an experiment file is escaped by the
+//! template.
 
 use super::{
     CLOSE_POINTS, Format, Outcome,
@@ -53,7 +54,8 @@ struct Page<'a> {
 /// One experiment.
 struct Section<'a> {
     results: &'a ExperimentResults,
-    /// Start of the section's address: the name without what an address must not hold. The template adds a count.
+    /// Start of the section's address: the name without characters that an address must not hold. The
+    /// template adds a count.
     anchor: String,
     sign_right: String,
     median_error: String,
@@ -66,7 +68,7 @@ struct Section<'a> {
     heat_maps: Vec<HeatMapFigure<'a>>,
     /// Name and swatch of each variant of the sweeps.
     sweep_legend: Vec<(&'a str, String)>,
-    /// What a metric that is compared starts to matter at: its name and a sentence.
+    /// For each compared metric, its name and a sentence on the load at which variants start to matter.
     onsets: Vec<(String, String)>,
     sweeps: Vec<Sweep>,
     /// Predictions that are not close, the worst first.
@@ -78,14 +80,14 @@ struct Section<'a> {
 struct HeatMapFigure<'a> {
     grid: Grid<'a>,
     plot: String,
-    /// What is best, in sentences.
+    /// The best rows, in sentences.
     text: String,
 }
 
 /// A plot over the load.
 struct Sweep {
     name: String,
-    /// Unit, which way is better, and what is special about the scale.
+    /// Unit, which way is better, and remarks on the scale.
     notes: String,
     plot: String,
 }
@@ -95,7 +97,7 @@ struct Miss {
     error: f64,
     class: &'static str,
     words: &'static str,
-    /// Which one, and the numbers.
+    /// The cell and the numbers, in words.
     text: String,
 }
 
@@ -117,7 +119,7 @@ struct TableRow<'a> {
     numbers: Row,
     is_noise: bool,
     role: &'static str,
-    /// Class and words of what came of a prediction.
+    /// Class and words of the outcome of a prediction.
     outcome: Option<(&'static str, &'static str)>,
 }
 
@@ -181,8 +183,8 @@ fn heat_maps(results: &ExperimentResults) -> Vec<HeatMapFigure<'_>> {
         .collect()
 }
 
-/// Whether heat maps show every effect of the group: lines of more variants than there are colours, or an open table,
-/// would only say it again.
+/// Whether heat maps show every effect of the group: a plot with more variants than colours, or an open
+/// table, would only repeat them.
 fn is_in_heat_maps(group: &Group, results: &ExperimentResults) -> bool {
     group.cells.iter().all(|cell| results.heat_maps.iter().any(|map| map.shows(cell)))
 }

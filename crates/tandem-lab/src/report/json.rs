@@ -32,7 +32,7 @@ fn with_rounded_numbers(cell: &Cell) -> Cell {
     let rounded_or_none = |number: Option<f64>| number.and_then(rounded);
     Cell {
         published: rounded_or_none(cell.published),
-        // JSON has no word for a number that is not finite; serde writes null for it.
+        // JSON has no number that is not finite; serde writes null instead.
         simulated: rounded(cell.simulated).unwrap_or(f64::NAN),
         published_effect_pct: rounded_or_none(cell.published_effect_pct),
         simulated_effect_pct: rounded_or_none(cell.simulated_effect_pct),

@@ -1,9 +1,9 @@
 //! Results as text: for a terminal, for a program, for a spreadsheet and for a browser.
 //!
-//! Problem: people read a table or a page, programs read JSON or CSV, and all of them must say the same. Approach: one
-//! trait, [`Format`], and one file per format. What the formats for people share is in small modules: how a number is
-//! printed, how an effect is judged against the published one, how cells fall into groups, from which load on a variant
-//! matters, and what the cells of a heat map are.
+//! Problem: a table, a page, JSON and CSV must all give the same numbers. Approach: one trait, [`Format`],
+//! and one file per format. The table and the page share small modules: how to print a number, judge an
+//! effect against the published one, divide cells into groups, find the load at which a variant starts to
+//! matter, and fill the cells of a heat map.
 //!
 //! Limits: a format writes complete results, not a stream of them. A number that is not finite is written as missing.
 
@@ -32,7 +32,7 @@ use std::io;
 
 /// A way to write results.
 pub trait Format: Sync {
-    /// What the user calls it.
+    /// Its name on the command line.
     fn name(&self) -> &'static str;
 
     /// Extension of a file in this format, without the dot.
@@ -42,10 +42,10 @@ pub trait Format: Sync {
     fn write(&self, results: &[ExperimentResults], out: &mut dyn io::Write) -> io::Result<()>;
 }
 
-/// Every format there is.
+/// All formats.
 pub const FORMATS: [&dyn Format; 4] = [&Table, &Json, &Csv, &Html];
 
-/// The format that the user calls `name`.
+/// The format with this name on the command line.
 pub fn format(name: &str) -> Option<&'static dyn Format> {
     FORMATS.into_iter().find(|format| format.name() == name)
 }

@@ -1,12 +1,12 @@
-//! How numbers are printed: for people with the digits that matter, for programs rounded.
+//! Formats numbers: in tables and pages with the digits that matter, in JSON and CSV rounded.
 
-/// Digits that programs get: more than a simulation can mean, few enough to read and to compare.
+/// Significant digits in JSON and CSV: more than a simulation can justify, few enough to read and to compare.
 const SIGNIFICANT_DIGITS: usize = 6;
 
-/// What stands where there is no number.
+/// Printed where there is no number.
 pub const MISSING: &str = "–";
 
-/// A value for people: four digits, a comma between thousands.
+/// A value in tables and pages: four digits, a comma between thousands.
 pub fn value(value: f64) -> String {
     let magnitude = value.abs();
     let text = if !value.is_finite() {
@@ -36,7 +36,7 @@ pub fn points(points: f64) -> String {
         return MISSING.to_owned();
     }
     let text = format!("{:.1}", points.abs());
-    // What rounds to zero has no sign worth showing.
+    // A number that rounds to zero is printed without a sign.
     let sign = match (text.as_str(), points < 0.0) {
         ("0.0", _) => "",
         (_, true) => "−",

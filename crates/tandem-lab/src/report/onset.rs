@@ -1,8 +1,8 @@
 //! At which load a variant starts to matter.
 //!
-//! It does at the lowest load of a sweep at which its effect is beyond noise, by its interval, and at least [`NOISE_PCT`]
-//! in magnitude: with enough replications, an effect that nobody would notice is beyond noise too. Only metrics on which
-//! some effect is published are looked at, and only sweeps along one number.
+//! This is the lowest load of a sweep at which its effect is beyond noise, by its interval, and at least
+//! [`NOISE_PCT`] in magnitude: with enough replications, even a negligible effect is beyond noise. Only
+//! metrics with a published effect are examined, and only sweeps along one number.
 
 use super::groups::{Group, distinct, number_of};
 use super::outcome::beyond_noise;
@@ -13,7 +13,7 @@ use crate::results::Cell;
 pub fn onset(group: &Group) -> Option<String> {
     let key = group.sweep_key().filter(|_| group.is_compared && group.number_keys.len() == 1)?;
     let treatments = || group.cells.iter().filter(|cell| cell.variant != cell.baseline);
-    // Nobody knows what is beyond noise if each load was run once.
+    // Without intervals, as when each load was run once, nothing is known to be beyond noise.
     treatments().find(|cell| cell.ci_low_pct.is_some())?;
     let first = |variant: &str| {
         let of_variant = treatments().filter(|cell| cell.variant == variant && matters(cell));
@@ -28,7 +28,7 @@ pub fn onset(group: &Group) -> Option<String> {
             None => onsets.push((load, vec![variant])),
         }
     }
-    // Loads in order; at none of them comes last.
+    // By load; variants without an onset come last.
     onsets.sort_by_key(|(load, _)| (load.is_none(), *load));
     let words = onsets.into_iter().map(|(load, variants)| match load {
         Some(load) => format!("at {key} = {load}: {}", variants.join(", ")),

@@ -1,11 +1,11 @@
-//! How a predicted effect compares with the published one.
+//! Compares a predicted effect with the published one.
 
 use crate::results::{Cell, Role};
 
 /// A prediction at most this far from the published effect counts as close, in points.
 pub const CLOSE_POINTS: f64 = 3.0;
 
-/// What came of one prediction.
+/// The outcome of one prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// At most [`CLOSE_POINTS`] from the published effect.
@@ -14,7 +14,7 @@ pub enum Outcome {
     SignRight,
     /// The sign is wrong, or there is an effect where none was published.
     SignWrong,
-    /// Further away, and the interval does not tell the simulated effect from none.
+    /// Further away, and the interval of the simulated effect includes zero.
     InNoise,
 }
 
@@ -26,7 +26,7 @@ impl Outcome {
         }
         let (published, simulated) = effects(cell)?;
         let sign = published * simulated;
-        // A wrong sign that the simulation is sure of is a miss, however small the error.
+        // A wrong sign beyond noise is a miss, however small the error.
         Some(match beyond_noise(cell) {
             true if sign < 0.0 => Self::SignWrong,
             _ if (simulated - published).abs() <= CLOSE_POINTS => Self::Close,

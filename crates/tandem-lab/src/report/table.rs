@@ -1,8 +1,8 @@
 //! Tables for a terminal, at most 100 columns wide.
 //!
-//! Loads with a published number are a list, a row a cell. A group that has other loads, too, is also shown as a sweep:
-//! a row a load, a column a variant. Nothing is said by colour. Width is counted in characters, so a name in a script with wide
-//! characters may be out of line.
+//! Loads with a published number form a list, a row a cell. A group that also has other loads is shown as a
+//! sweep as well: a row a load, a column a variant. Colour carries no meaning. Width is counted in
+//! characters, so a name in a script with wide characters may be out of line.
 
 use super::{
     Format,
@@ -160,7 +160,7 @@ fn value_and_effect(group: &Group, cell: &Cell) -> String {
     }
 }
 
-/// What became of a cell; one that was not calibrated is a prediction.
+/// Whether a cell is calibrated or a prediction, and how close it is.
 fn standing(cell: &Cell) -> &'static str {
     match (cell.role, Outcome::of(cell)) {
         (Role::Calibrated, _) => "calibrated",

@@ -27,7 +27,7 @@ fn experiment(replications: &str) -> Experiment {
     experiment_with(replications, "", "")
 }
 
-/// An experiment with more in its file, and more published rows.
+/// An experiment with additional text in its file, and additional published rows.
 fn experiment_with(replications: &str, more: &str, published: &str) -> Experiment {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
@@ -64,7 +64,7 @@ fn options(jobs: usize) -> RunOptions {
     RunOptions { seed: 10, jobs: NonZeroUsize::new(jobs).unwrap() }
 }
 
-/// An engine whose noise comes from the seed alone, and whose rate control is worth 8 % and a little noise.
+/// An engine whose noise comes from the seed alone, and whose rate control gains 8 % plus a little noise.
 fn engine(scenario: &Scenario, seed: u64) -> Result<RunMetrics, std::io::Error> {
     let PolicySettings::Credit(credit) = scenario.policy else { panic!("the host schedules with credit") };
     let noise = seed * 7 % 5;

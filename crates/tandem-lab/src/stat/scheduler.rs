@@ -1,34 +1,35 @@
-//! What the decisions of a compiled scheduler cost: how many instructions, and how many queued tasks they looked at while
-//! others waited for the queue.
+//! The cost of a compiled scheduler's decisions: their instructions, and the queued tasks that they visit
+//! while other CPUs wait for the queue's lock.
 
 use super::grouped;
 use serde::Serialize;
 use std::fmt;
 use tandem_sim::metrics::{DecisionCost, SchedulerCosts};
 
-/// What the decisions of a compiled scheduler cost.
+/// The cost of a compiled scheduler's decisions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SchedulerStat {
-    /// Decisions: "wake" is `select_cpu` and `enqueue`, "dispatch" what a CPU runs next, "tick" a tick.
+    /// Decisions: "wake" is `select_cpu` and `enqueue`, "dispatch" the choice of the next task, "tick" a
+    /// tick.
     pub decisions: Vec<DecisionStat>,
     /// Callbacks, by name.
     pub callbacks: Vec<DecisionStat>,
 }
 
-/// What one kind of decision, or one callback, costs.
+/// The cost of one kind of decision, or of one callback.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DecisionStat {
-    /// Which.
+    /// Name of the decision or the callback.
     pub name: String,
-    /// How many there were.
+    /// Number of calls.
     pub count: u64,
-    /// BPF instructions of one, on average; 0 if they were not counted.
+    /// BPF instructions of a call, on average; 0 if they were not counted.
     pub instructions_mean: f64,
-    /// Most instructions of one.
+    /// Most instructions of a call.
     pub instructions_max: u64,
-    /// Queued tasks that one visited under locks of dispatch queues, on average.
+    /// Queued tasks that a call visited under locks of dispatch queues, on average.
     pub visited_mean: f64,
-    /// Most visits of one.
+    /// Most visits of a call.
     pub visited_max: u64,
 }
 

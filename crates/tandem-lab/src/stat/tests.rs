@@ -1,4 +1,4 @@
-//! What accounting comes to, worked by hand.
+//! Accounting against numbers worked out by hand.
 
 use super::*;
 use tandem_sim::metrics::{GuestCpuMetrics, HostMetrics, LatencySummary, NumaMetrics};

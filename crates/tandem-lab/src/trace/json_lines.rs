@@ -1,9 +1,9 @@
-//! Traces as JSON lines, for programs: one object a line.
+//! Traces as JSON lines, to be read by programs: one object a line.
 //!
-//! The first line tells the run, the last one its end; in between is a line for each scheduling event, and one for each
-//! name that a guest's task gets. An object without `guest` is of the host's kernel.
+//! The first line describes the run, the last one its end. In between is a line for each scheduling event,
+//! and one for each name that a guest's task gets. An object without `guest` belongs to the host's kernel.
 
-use super::Run;
+use super::TracedRun;
 use super::names::Names;
 use super::output::Output;
 use crate::summary::scenario_hash;
@@ -37,7 +37,7 @@ struct VmHeader<'a> {
 struct Line<'a> {
     at_ns: u64,
     kind: &'static str,
-    /// The VM whose kernel it is.
+    /// The VM of the kernel; absent for the host's.
     #[serde(skip_serializing_if = "Option::is_none")]
     guest: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,7 +61,7 @@ struct Waker<'a> {
     task: Option<TaskFields<'a>>,
 }
 
-/// Writes what it observes as JSON lines. Its memory does not grow with the length of the run.
+/// An observer that writes JSON lines. Its memory does not grow with the length of the run.
 pub struct JsonLines<W> {
     names: Names,
     vms: Vec<String>,
@@ -72,7 +72,7 @@ pub struct JsonLines<W> {
 
 impl<W: Write> JsonLines<W> {
     /// Begins the trace of a run.
-    pub fn new(out: W, run: Run) -> Self {
+    pub fn new(out: W, run: TracedRun) -> Self {
         let scenario = run.scenario;
         let vms = scenario.workloads.iter();
         let mut lines = Self {
@@ -101,10 +101,10 @@ impl<W: Write> JsonLines<W> {
         lines
     }
 
-    /// Ends the trace at the end of the run, and gives the writer back.
+    /// Ends the trace at the end of the run, and returns the writer.
     ///
     /// # Errors
-    /// The first one that the writer gave.
+    /// The first error of the writer.
     pub fn finish(mut self, end_ns: u64) -> io::Result<W> {
         let end = Line { at_ns: end_ns, kind: "end", guest: None, cpu: None, task: None, by: None };
         write_line(&mut self.out, &mut self.line, &end);

@@ -1,7 +1,7 @@
 //! Traces of runs: every scheduling event of the host and of the guests, in a file.
 //!
-//! **Problem.** Numbers say that a vCPU waited or that a task moved; to see why, a person must see both levels side by
-//! side: who held which pCPU, and what the guest ran on that vCPU meanwhile.
+//! **Problem.** Numbers say that a vCPU waited or that a task moved; to find out why, one must see both
+//! levels side by side: which vCPU held which pCPU, and which task the guest ran on that vCPU meanwhile.
 //!
 //! **Approach.** A trace observes a run and writes while it goes on. Its format follows from the name of the file:
 //!
@@ -11,12 +11,12 @@
 //!          └─ json_lines ───────────────────────┘
 //! ```
 //!
-//! What is held in memory grows with the CPUs and the tasks that live at the same time, not with the length of the run. A
-//! run without a trace pays nothing.
+//! Memory grows with the number of CPUs and of tasks that exist at the same time, not with the length of the
+//! run. A run without a trace pays nothing.
 //!
-//! **Limits.** The time of a kernel's own code (interrupts, decisions, switches) is not drawn apart: a slice reaches
-//! from the moment that a task is put on the CPU to the moment that it leaves it. A decision that lets the running task go
-//! on is in the JSON lines only.
+//! **Limits.** The time of a kernel's own code (interrupts, decisions, switches) has no slice of its own: a
+//! slice lasts from the moment that a task is put on the CPU to the moment that it leaves. A decision that
+//! lets the running task continue is in the JSON lines only.
 
 mod json_lines;
 mod names;
@@ -40,8 +40,8 @@ use tandem_sim::trace::{Event, Observer};
 
 /// The run that is traced.
 #[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
-    /// The scenario, as the user named it.
+pub struct TracedRun<'a> {
+    /// The scenario, by the name that the user gave.
     pub scenario_name: &'a str,
     /// The scenario.
     pub scenario: &'a Scenario,
@@ -49,10 +49,10 @@ pub struct Run<'a> {
     pub seed: u64,
 }
 
-/// Why there is no trace.
+/// Why a trace cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The name of the file does not say the format.
+    /// The end of the file's name is not that of a format.
     #[error(
         "{path}: the format of a trace follows from the end of its name; allowed are .pftrace, .perfetto-trace and .pb \
          (Perfetto), and .jsonl (JSON lines)"
@@ -69,7 +69,7 @@ pub enum TraceError {
         /// Why not.
         error: io::Error,
     },
-    /// Something that was to be in the file is not.
+    /// A part of the trace could not be written.
     #[error("{path}: the trace could not be written, and is gone: {error}")]
     Write {
         /// The file.
@@ -79,7 +79,7 @@ pub enum TraceError {
     },
 }
 
-/// A trace that is written into a file, which appears when the trace is complete.
+/// A trace in a file, which appears when the trace is complete.
 pub struct TraceFile {
     path: PathBuf,
     writer: Writer,
@@ -96,7 +96,7 @@ impl TraceFile {
     ///
     /// # Errors
     /// If the name of the file does not end in that of a format, or the file cannot be made.
-    pub fn create(path: &Path, run: Run) -> Result<Self, TraceError> {
+    pub fn create(path: &Path, run: TracedRun) -> Result<Self, TraceError> {
         let path = path.to_owned();
         let is_perfetto = match path.extension().and_then(|extension| extension.to_str()) {
             Some("pftrace" | "perfetto-trace" | "pb") => true,

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use tandem_machine::ids::{CpuId, KernelId, TaskId};
 use tandem_sim::scenario::Scenario;
 
-/// The name of a task that has not been told; guest kernels name theirs before anything else.
+/// The name of a task before its first name event; a guest kernel names a task before any other event of it.
 const UNNAMED: &str = "unnamed";
 
-/// A name, by its position among [`Names`].
+/// A name, by its position in [`Names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NameId(u32);
 
@@ -17,8 +17,8 @@ impl NameId {
     }
 }
 
-/// Every name that was used so far, once, and which tasks bear them. Grows with the programs of a scenario and with the
-/// tasks that live at the same time.
+/// Every name so far, once, and the name of each task. Grows with the programs of a scenario and with the
+/// tasks that exist at the same time.
 pub(super) struct Names {
     texts: Vec<String>,
     ids: BTreeMap<String, NameId>,
@@ -75,7 +75,8 @@ impl Names {
         self.tasks[kernel.index()].get(task.index()).copied().unwrap_or(self.unnamed)
     }
 
-    /// The number by which people know a CPU: the operating system's for a pCPU, its place in the VM for a vCPU.
+    /// The number of a CPU that users see: the operating system's for a pCPU, its position in the VM for a
+    /// vCPU.
     pub fn cpu(&self, kernel: KernelId, cpu: CpuId) -> u32 {
         if kernel == KernelId::HOST { self.pcpus[cpu.index()] } else { cpu.0 }
     }
@@ -84,7 +85,7 @@ impl Names {
         &self.texts[id.index()]
     }
 
-    /// All names in the order in which they came.
+    /// All names, in the order of their first use.
     pub fn texts(&self) -> &[String] {
         &self.texts
     }

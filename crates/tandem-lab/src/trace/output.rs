@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// A writer that keeps its first error, because an observer has nobody to give it to, and writes nothing after it.
+/// A writer that keeps its first error, because an observer cannot return it, and writes nothing after it.
 pub(super) struct Output<W> {
     writer: W,
     error: Option<io::Error>,

@@ -1,13 +1,13 @@
 //! Traces for Perfetto: open them at <https://ui.perfetto.dev>.
 //!
-//! A trace is a list of packets, each a Protocol Buffers message. A track of the [timeline](super::timeline) is a track
-//! of Perfetto's; those of the pCPUs are children of a track for the host, those of vCPUs of one for their VM. Names are
-//! sent once and then meant by number. A wake-up is an instant on the track of who wakes, and an arrow from there to the
-//! next slice of the task that was woken.
+//! A trace is a list of packets, each a Protocol Buffers message. A track of the [timeline](super::timeline)
+//! is a track of Perfetto's; those of the pCPUs are children of a track for the host, those of vCPUs of one
+//! for their VM. A name is sent once; later packets refer to it by number. A wake-up is an instant on the
+//! track of the waker, and an arrow from there to the next slice of the task that was woken.
 //!
 //! Source: Perfetto v59, `protos/perfetto/trace/perfetto_trace.proto`; documentation, "Converting custom data to Perfetto".
 
-use super::Run;
+use super::TracedRun;
 use super::names::Names;
 use super::output::Output;
 use super::protobuf::Message;
@@ -35,7 +35,7 @@ mod field {
         pub const EVENT_NAMES: u64 = 2;
         pub const DEBUG_ANNOTATION_NAMES: u64 = 3;
     }
-    /// `EventName` and `DebugAnnotationName` alike.
+    /// The fields of both `EventName` and `DebugAnnotationName`.
     pub mod interned_name {
         pub const IID: u64 = 1;
         pub const NAME: u64 = 2;
@@ -67,7 +67,7 @@ mod field {
     }
 }
 
-/// What is told of a slice or a wake-up besides its name. The names are sent in the first packet.
+/// Annotations of a slice or a wake-up. The names are sent in the first packet.
 #[derive(Clone, Copy)]
 enum Note {
     CameFromCpu,
@@ -84,13 +84,13 @@ impl Note {
         (Self::Task, "task"),
     ];
 
-    /// 0 is no number of a name.
+    /// The number of its name, from 1.
     fn iid(self) -> u64 {
         1 + self as u64
     }
 }
 
-/// Writes what it observes as a Perfetto trace. Its memory does not grow with the length of the run.
+/// An observer that writes a Perfetto trace. Its memory does not grow with the length of the run.
 pub struct PerfettoTrace<W> {
     names: Names,
     timeline: Timeline,
@@ -99,7 +99,7 @@ pub struct PerfettoTrace<W> {
 
 impl<W: Write> PerfettoTrace<W> {
     /// Begins the trace of a run.
-    pub fn new(out: W, run: Run) -> Self {
+    pub fn new(out: W, run: TracedRun) -> Self {
         let mut names = Names::new(run.scenario);
         let timeline = Timeline::new(run.scenario, &mut names);
         let mut writer = Packets::new(out, &mut names);
@@ -140,19 +140,19 @@ struct Packets<W> {
     names_sent: usize,
     /// The number of the name of every wake-up.
     wake_iid: u64,
-    // Kept, so that events need no allocation. Each is put into the one above it.
+    // Kept, so that events need no allocation. Each is nested in the one above it.
     trace: Message,
     packet: Message,
     event: Message,
     note: Message,
 }
 
-/// Names are numbered as they came; 0 is no number of a name.
+/// The number of a name: in the order of first use, from 1.
 fn iid(name: usize) -> u64 {
     1 + name as u64
 }
 
-/// Tracks of CPUs are numbered as on the timeline; 0 is no track's number.
+/// The number of the track of a CPU: as on the timeline, from 1.
 fn uuid(track: Track) -> u64 {
     1 + track.0 as u64
 }
@@ -189,8 +189,9 @@ impl<W: Write> Packets<W> {
         self.send();
     }
 
-    /// The tracks: each CPU's under that of the host or of its VM, which come after all those of CPUs by number.
-    fn tracks(&mut self, run: Run) {
+    /// Writes the tracks. The track of each CPU is a child of that of the host or of its VM; the numbers of
+    /// these follow those of the CPUs.
+    fn tracks(&mut self, run: TracedRun) {
         let scenario = run.scenario;
         let pcpus = scenario.machine.cpus();
         let vcpus: usize = scenario.workloads.iter().map(|workload| workload.task_count()).sum();
@@ -238,7 +239,7 @@ impl<W: Write> Packets<W> {
         self.send();
     }
 
-    /// Writes what is to be drawn at this time.
+    /// Writes a mark of this time.
     fn mark(&mut self, at_ns: u64, mark: Mark, names: &Names) {
         use field::track_event::*;
         self.send_new_names(names);
@@ -287,7 +288,7 @@ impl<W: Write> Packets<W> {
         self.event.message(field::track_event::DEBUG_ANNOTATIONS, &self.note);
     }
 
-    /// Tells the numbers of the names that were not used before.
+    /// Writes the numbers of new names.
     fn send_new_names(&mut self, names: &Names) {
         let texts = names.texts();
         if self.names_sent == texts.len() {
@@ -309,7 +310,7 @@ impl<W: Write> Packets<W> {
         self.send();
     }
 
-    /// Writes the packet. All are of one sequence, as if one thread had recorded them.
+    /// Writes the packet. All packets belong to one sequence, as if one thread had recorded them.
     fn send(&mut self) {
         self.packet.number(field::trace_packet::TRUSTED_PACKET_SEQUENCE_ID, 1);
         self.trace.clear().message(field::trace::PACKET, &self.packet);

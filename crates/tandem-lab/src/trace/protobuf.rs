@@ -12,7 +12,7 @@ const FIXED64: u64 = 1;
 /// A length and as many bytes.
 const BYTES: u64 = 2;
 
-/// A message that is being put together. Cleared and used again, it does not allocate.
+/// A message under construction. Cleared and used again, it does not allocate.
 #[derive(Default)]
 pub(super) struct Message {
     bytes: Vec<u8>,
@@ -28,7 +28,7 @@ impl Message {
         &self.bytes
     }
 
-    /// A field of a whole number, an enumeration or a truth value.
+    /// Adds a field that is an integer, an enumeration or a boolean.
     pub fn number(&mut self, field: u64, value: u64) -> &mut Self {
         self.key(field, VARINT).varint(value)
     }
@@ -69,7 +69,7 @@ impl Message {
 mod tests {
     use super::*;
 
-    /// What is written, and the bytes that it must give.
+    /// The fields to write, and the expected bytes.
     type Case = (fn(&mut Message), &'static [u8]);
 
     #[test]

@@ -1,8 +1,9 @@
-//! From scheduling events to slices: who is seen on which CPU, from when to when.
+//! Turns scheduling events into slices: which task is visible on which CPU, from when to when.
 //!
-//! Each CPU, of the host and of every VM, has a track. On it there is a slice while its kernel runs a task on it *and* the
-//! CPU itself runs: a vCPU that the host has taken off its pCPU runs nothing, whatever the guest believes. So the slice of
-//! a guest's task ends when its vCPU leaves the pCPU, and another slice of the task begins when the vCPU is back.
+//! Each CPU, of the host and of every VM, has a track. On it there is a slice while its kernel runs a task on
+//! it *and* the CPU itself runs: a vCPU that the host has taken off its pCPU runs nothing, although the guest
+//! does not notice. So the slice of a guest's task ends when its vCPU leaves the pCPU, and another slice of
+//! the task begins when the vCPU is back.
 //!
 //! ```text
 //! pCPU 0    [ web/vcpu0      ][ batch/vcpu0 ][ web/vcpu0 ]
@@ -18,7 +19,7 @@ use tandem_sim::trace::{Event, EventKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Track(pub usize);
 
-/// What is to be drawn.
+/// An element of the drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     /// A slice begins.
@@ -38,7 +39,7 @@ pub(super) enum Mark {
     Wake { track: Track, task: NameId, flow: Flow },
 }
 
-/// A wake-up that an arrow shows, by a number that no other has.
+/// The unique number of a wake-up that an arrow shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flow(pub u64);
 
@@ -48,7 +49,7 @@ pub(super) struct Timeline {
     tracks: Vec<TrackState>,
     /// By number of the kernel.
     kernels: Vec<KernelState>,
-    /// What the slice of a vCPU without a guest kernel is called on each pCPU.
+    /// The name, on each pCPU, of the slice of a vCPU without a guest kernel.
     on_pcpu: Vec<NameId>,
     flows: u64,
 }
@@ -59,7 +60,7 @@ struct TrackState {
     runs: Runs,
 }
 
-/// What a kernel runs on a CPU.
+/// The task that a kernel runs on a CPU.
 #[derive(Clone, Copy)]
 enum Runs {
     Nothing,
@@ -77,9 +78,9 @@ struct KernelState {
 #[derive(Clone, Copy, Default)]
 struct TaskState {
     cpu: Option<CpuId>,
-    /// For the next slice to tell.
+    /// Shown with the next slice.
     came_from: Option<CpuId>,
-    /// For the next slice to tell.
+    /// Shown with the next slice.
     flow: Option<Flow>,
 }
 
@@ -99,7 +100,7 @@ impl Timeline {
         Self { pcpus, tracks, kernels, on_pcpu, flows: 0 }
     }
 
-    /// Takes an event and emits the marks that come of it.
+    /// Emits the marks of an event.
     pub fn observe(&mut self, event: Event, names: &Names, mut emit: impl FnMut(Mark)) {
         match event.kind {
             EventKind::Wake => emit(self.wake(event, names)),
@@ -115,7 +116,7 @@ impl Timeline {
         }
     }
 
-    /// A task has another name from now on: if it runs, another slice begins.
+    /// Renames a task: if it runs, another slice begins.
     pub fn renamed(&mut self, kernel: KernelId, task: TaskId, names: &Names, mut emit: impl FnMut(Mark)) {
         let Some(cpu) = self.task(kernel, task).cpu else { return };
         let track = self.track(kernel, cpu);
@@ -133,7 +134,7 @@ impl Timeline {
         }
     }
 
-    /// A wake-up from outside is drawn where the task is put.
+    /// A wake-up from outside is drawn on the CPU that the task is put on.
     fn wake(&mut self, event: Event, names: &Names) -> Mark {
         let cpu = event.by.map_or(event.cpu, |(cpu, _)| cpu);
         self.flows += 1;
@@ -166,7 +167,7 @@ impl Timeline {
         self.tracks[track.0].runs = Runs::Nothing;
     }
 
-    /// Begins the slice of what runs on the track, if anything does.
+    /// Begins the slice of the task that runs on the track, if there is one.
     fn begin(&mut self, track: Track, names: &Names, emit: &mut impl FnMut(Mark)) {
         let TrackState { pcpu: Some(pcpu), runs } = self.tracks[track.0] else { return };
         emit(match runs {

@@ -1,4 +1,4 @@
-//! What the guests of a trace asked for, as a small CSV file and as programs.
+//! The demand of the guests of a trace, as a small CSV file and as programs.
 
 use super::history::{Burst, History};
 use super::record::VcpuKey;
@@ -46,7 +46,7 @@ pub fn write_bursts(bursts: &Bursts, to: impl io::Write) -> Result<(), csv::Erro
 /// Reads what [`write_bursts`] wrote.
 ///
 /// # Errors
-/// If the reader fails, or a line is not as [`write_bursts`] writes it; the error says which.
+/// If the reader fails, or a line is not as [`write_bursts`] writes it; the error names the line.
 pub fn read_bursts(from: impl io::Read) -> Result<Bursts, csv::Error> {
     let mut bursts = Bursts::new();
     for line in csv::Reader::from_reader(from).into_deserialize() {
@@ -56,12 +56,12 @@ pub fn read_bursts(from: impl io::Read) -> Result<Bursts, csv::Error> {
     Ok(bursts)
 }
 
-/// Programs that ask for the same again: each vCPU computes as much as it did, and sleeps for as long as it did in
-/// between.
+/// Programs with the same demand: each vCPU computes for as long as it did, and sleeps for as long as it did
+/// in between.
 ///
-/// Sleeps are counted from the end of the burst before, as a guest's timers are: with the recorded instants
-/// instead, a vCPU that the scheduler under test makes late would never catch up, and no longer sleep. A burst that
-/// the end of the trace cuts goes on for ever, so a run may not last longer than the trace did.
+/// Sleeps begin at the end of the previous burst, as with a guest's timers. With the recorded instants
+/// instead, a vCPU that the scheduler under test delays would never catch up, and would no longer sleep. A
+/// burst that the end of the trace cuts off goes on for ever, so a run must not last longer than the trace.
 pub fn replay_programs(bursts: &Bursts) -> Vec<(VcpuKey, Program)> {
     let programs = bursts.iter().map(|(&vcpu, bursts)| {
         let mut ops = Vec::with_capacity(2 * bursts.len());

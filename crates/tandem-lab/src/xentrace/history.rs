@@ -1,4 +1,4 @@
-//! What each vCPU of a trace asked for, and what it got.
+//! The demand of each vCPU of a trace, and the CPU time that it got.
 //!
 //! A *burst* is one demand of the guest: from a wake-up until the vCPU blocks. A *run* is one stay on a pCPU. A burst that
 //! is preempted takes several runs.
@@ -18,9 +18,9 @@ pub struct History {
 /// What one vCPU did, in time order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VcpuHistory {
-    /// What it asked for.
+    /// Its demand.
     pub bursts: Vec<Burst>,
-    /// What it got.
+    /// Its stays on pCPUs.
     pub runs: Vec<Run>,
 }
 
@@ -40,7 +40,7 @@ pub struct Burst {
 pub struct Run {
     /// The pCPU.
     pub pcpu: u32,
-    /// When it came, ns; `None` if it was there when the trace began.
+    /// When it began, ns; `None` if it was running when the trace began.
     pub start_ns: Option<u64>,
     /// How long it ran within the trace, ns.
     pub run_ns: u64,
@@ -53,7 +53,7 @@ pub struct Run {
 pub enum RunEnd {
     /// It blocked.
     Blocked,
-    /// It could have gone on: another vCPU came, or it was paused or moved.
+    /// It could have gone on, but another vCPU came, or it was paused or moved.
     Preempted,
     /// It was still running when the trace ended.
     TraceEnd,
@@ -93,12 +93,12 @@ struct Follower {
     burst: Option<Burst>,
     /// The run that goes on: its pCPU, and its start if that lies in the trace.
     running: Option<(u32, Option<u64>)>,
-    /// When it asked to block; taken back if it is woken, or goes on, before it has left its pCPU.
+    /// When it asked to block; cleared if it is woken, or continues, before it has left its pCPU.
     blocking_ns: Option<u64>,
 }
 
 impl Follower {
-    /// The state at the start of the trace, told by the vCPU's first event.
+    /// The state at the start of the trace, derived from the vCPU's first event.
     fn meet(first: EventKind, pcpu: u32) -> Self {
         let asleep = matches!(first, EventKind::Wake(_));
         let waiting = matches!(first, EventKind::SwitchTo(_));

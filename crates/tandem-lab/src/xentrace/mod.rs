@@ -1,8 +1,8 @@
 //! Traces of the real Xen, recorded with `xentrace`.
 //!
-//! **Problem.** A model of Xen's scheduler must be held to what Xen does. Xen records its scheduler's events; a trace
-//! says when each vCPU woke, ran and blocked, and so both what the guests asked for and what the scheduler
-//! made of it.
+//! **Problem.** A model of Xen's scheduler must be compared with Xen itself. Xen records its scheduler's
+//! events: a trace has the times at which each vCPU woke, ran and blocked, and so both the demand of the
+//! guests and the decisions of the scheduler.
 //!
 //! **Approach.** In three steps, each a file:
 //!
@@ -13,8 +13,8 @@
 //!           ── bursts ──> Bursts: what was asked for alone, as CSV and as programs to replay
 //! ```
 //!
-//! **Limits.** Stamps are counts of a clock that must run at 1 GHz (as under QEMU's `-icount`) and be the same on all
-//! pCPUs. Only the events that say who runs are read; all others are skipped.
+//! **Limits.** Stamps are counts of a clock that must run at 1 GHz (as under QEMU's `-icount`) and be the
+//! same on all pCPUs. Only the events about which vCPU runs are read; all others are skipped.
 
 mod bursts;
 mod history;

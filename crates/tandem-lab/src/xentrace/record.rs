@@ -1,8 +1,8 @@
 //! The raw format: records of 32-bit words, little-endian, buffer by buffer.
 //!
-//! A record is a header (bits 0 to 27: the event; 28 to 30: how many words follow; 31: whether a 64-bit stamp comes
-//! before them), the stamp, and the words. `xentrace` writes the buffers of the pCPUs one after another, each
-//! behind a record that says whose it is, so the file as a whole is not in time order.
+//! A record is a header (bits 0 to 27: the event; 28 to 30: how many words follow; 31: whether a 64-bit stamp
+//! comes before them), the stamp, and the words. `xentrace` writes the buffers of the pCPUs one after
+//! another, each after a record that names the pCPU, so the file as a whole is not in time order.
 //!
 //! Source: `trace.h` of Xen's public headers.
 
@@ -31,7 +31,7 @@ impl VcpuKey {
     /// The domain whose vCPUs stand for idle pCPUs.
     const IDLE_DOMAIN: u32 = 0x7fff;
 
-    /// Whether this is no vCPU, but an idle pCPU.
+    /// Whether this stands for an idle pCPU.
     pub fn is_idle(self) -> bool {
         self.domain == Self::IDLE_DOMAIN
     }
@@ -51,24 +51,25 @@ pub struct Event {
 /// What happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventKind {
-    /// The vCPU woke up. Also recorded while it runs, if it was about to block: it does not, then.
+    /// The vCPU woke up. Also recorded while it runs, if it was about to block; it then does not block.
     Wake(VcpuKey),
     /// The vCPU asks to block.
     Block(VcpuKey),
     /// A scheduling decision that put another vCPU on the pCPU.
     Switch,
-    /// With each switch: who has left the pCPU.
+    /// Recorded with each switch: the vCPU that left the pCPU.
     SwitchFrom {
-        /// Who.
+        /// The vCPU.
         vcpu: VcpuKey,
         /// How long it ran, ns. More exact than the distance between stamps, but modulo 2^32.
         ran_ns: u32,
     },
-    /// With each switch: who has come.
+    /// Recorded with each switch: the vCPU that came.
     SwitchTo(VcpuKey),
-    /// A scheduling decision after which the vCPU goes on.
+    /// A scheduling decision after which the same vCPU continues.
     Continue(VcpuKey),
-    /// The credit scheduler is about to let the vCPU go on, since it ran for less than the rate limit.
+    /// The credit scheduler is about to let the vCPU continue, because it has run for less than the rate
+    /// limit.
     RateLimited(VcpuKey),
 }
 
@@ -79,15 +80,15 @@ pub struct Trace {
     pub length_ns: u64,
     /// In time order.
     pub events: Vec<Event>,
-    /// Records that Xen dropped since its buffers were full.
+    /// Records that Xen dropped because its buffers were full.
     pub lost_records: u64,
-    /// Bytes at the end that are no whole record, as of a file that was cut off.
+    /// Bytes at the end that are not a whole record, as in a truncated file.
     pub incomplete_bytes: usize,
 }
 
 /// Reads a raw trace.
 ///
-/// Never fails: records of unknown events are skipped, an incomplete one at the end is left out.
+/// Never fails: it skips records of unknown events, and an incomplete one at the end.
 pub fn read_trace(bytes: &[u8]) -> Trace {
     let mut trace = Trace::default();
     let mut pcpu = None;
@@ -144,7 +145,7 @@ struct Record {
 }
 
 impl Record {
-    /// Takes the first record off the bytes; `None`, and nothing taken, if it is not whole.
+    /// Removes the first record from the bytes; if it is incomplete, returns `None` and removes nothing.
     fn split_from(bytes: &mut &[u8]) -> Option<Self> {
         let mut rest = *bytes;
         let header = take_word(&mut rest)?;

@@ -45,11 +45,11 @@ pub struct VcpuSummary {
     pub run_ns: u64,
     /// Bursts, including those that the start or the end of the trace cuts.
     pub bursts: u64,
-    /// CPU time of a whole burst, median, ns; none if none is whole.
+    /// CPU time of a whole burst, median, ns; `None` if no burst is whole.
     pub burst_p50_ns: Option<u64>,
     /// Runs, including those that the start or the end of the trace cuts.
     pub runs: u64,
-    /// Runs that ended although it could have gone on.
+    /// Runs that ended although the vCPU could have gone on.
     pub preemptions: u64,
     /// The shortest of these, ns; those that the start of the trace cuts do not count.
     pub preempted_run_min_ns: Option<u64>,

@@ -13,7 +13,7 @@
 //!   get less than their share, and others more: a CPU of that counts as [`UNFAIR_SHARE`] of a lost one.
 //! - *Virtual nodes that share a node*: see [`super::parts`].
 
-use super::{View, VmView, Wish};
+use super::{HomeRequest, View, VmView};
 use crate::CACHE_LINE_BYTES;
 use crate::ids::NodeId;
 use crate::placement;
@@ -40,7 +40,7 @@ const STAY_NS: f64 = 20e6;
 pub(super) struct Situation<'a> {
     pub machine: &'a Machine,
     /// The VMs in the order of their numbers.
-    pub vms: Vec<Known<'a>>,
+    pub vms: Vec<PlannedVm<'a>>,
     /// Free memory of each node, bytes, regardless of what VMs have not touched yet.
     free_bytes: &'a [u64],
     /// How much longer a load from a node takes, by node of the CPU, then by node of the memory: 0 for the
@@ -59,7 +59,7 @@ pub(super) struct Situation<'a> {
 
 /// A VM, with data derived from its view.
 #[derive(Clone)]
-pub(super) struct Known<'a> {
+pub(super) struct PlannedVm<'a> {
     pub view: &'a VmView,
     /// CPUs. At least a little, because a VM that sleeps now will work again.
     pub demand: f64,
@@ -106,7 +106,7 @@ impl<'a> Situation<'a> {
             let vcpus = f64::from(view.vcpus);
             let is_allowed = |node: &&NodeId| view.allowed.is_empty() || view.allowed.contains(node);
             let allowed: Vec<NodeId> = usable.iter().filter(is_allowed).copied().collect();
-            Known {
+            PlannedVm {
                 view,
                 demand: demand(view).unwrap_or(vcpus).clamp(vcpus * DEMAND_MIN, vcpus),
                 choices: view.choices(&allowed),
@@ -141,11 +141,13 @@ impl<'a> Situation<'a> {
     }
 
     /// The nodes that the configuration requests for the VM and that it may use, ascending.
-    pub fn wished(&self, at: usize) -> Vec<NodeId> {
+    pub fn requested(&self, at: usize) -> Vec<NodeId> {
         let vm = &self.vms[at];
-        match &vm.view.wish {
-            Wish::Nodes(nodes) => vm.allowed.iter().filter(|node| nodes.contains(node)).copied().collect(),
-            Wish::Any | Wish::Isolated | Wish::Exempt => Vec::new(),
+        match &vm.view.request {
+            HomeRequest::Nodes(nodes) => {
+                vm.allowed.iter().filter(|node| nodes.contains(node)).copied().collect()
+            }
+            HomeRequest::Any | HomeRequest::Isolated | HomeRequest::Exempt => Vec::new(),
         }
     }
 
@@ -164,8 +166,8 @@ impl<'a> Situation<'a> {
     /// Pairs of an isolated VM and another VM's home on the same node, of which this VM is one, if it lived
     /// on these nodes.
     pub fn pairs(&self, at: usize, nodes: &[NodeId]) -> usize {
-        let is_isolated = |vm: &Known<'_>| vm.view.wish == Wish::Isolated;
-        let counts = |(other, vm): &(usize, &Known<'_>)| {
+        let is_isolated = |vm: &PlannedVm<'_>| vm.view.request == HomeRequest::Isolated;
+        let counts = |(other, vm): &(usize, &PlannedVm<'_>)| {
             *other != at
                 && !vm.view.is_of_the_same_vm(self.vms[at].view)
                 && (is_isolated(vm) || is_isolated(&self.vms[at]))
@@ -195,7 +197,7 @@ impl<'a> Situation<'a> {
     }
 
     /// Adds the demand of a VM that lives on these nodes.
-    fn ask(&self, others: &mut Others, vm: &Known<'_>, nodes: &[NodeId]) {
+    fn ask(&self, others: &mut Others, vm: &PlannedVm<'_>, nodes: &[NodeId]) {
         let cpus: f64 = nodes.iter().map(|node| self.cpus[node.index()]).sum();
         let is_mobile = vm.allowed.iter().any(|node| !nodes.contains(node));
         for node in nodes.iter().map(|node| node.index()) {
@@ -237,7 +239,7 @@ impl<'a> Situation<'a> {
     }
 
     /// Loss by far memory per CPU of demand.
-    pub fn memory_loss(&self, vm: &Known<'_>, others: &Others, nodes: &[NodeId]) -> f64 {
+    pub fn memory_loss(&self, vm: &PlannedVm<'_>, others: &Others, nodes: &[NodeId]) -> f64 {
         let untouched = self.untouched(vm.view, nodes, &others.free_bytes);
         let bytes: Vec<u64> =
             untouched.iter().zip(&vm.view.resident_bytes).map(|(a, b)| a.saturating_add(*b)).collect();
@@ -255,7 +257,7 @@ impl<'a> Situation<'a> {
     }
 
     /// Loss by far devices per CPU of demand.
-    fn device_loss(&self, vm: &Known<'_>, nodes: &[NodeId]) -> f64 {
+    fn device_loss(&self, vm: &PlannedVm<'_>, nodes: &[NodeId]) -> f64 {
         let nearest = |cpu: NodeId| {
             vm.view.devices.iter().map(|&device| self.far(cpu, device)).reduce(f64::min).unwrap_or(0.0)
         };

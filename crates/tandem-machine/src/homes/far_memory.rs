@@ -5,7 +5,7 @@
 //! [`HomeSettings`](super::HomeSettings), the VM loses more by far memory, according to [`super::estimate`],
 //! than moving that memory costs.
 
-use super::estimate::{Known, Others, Situation};
+use super::estimate::{Others, PlannedVm, Situation};
 use super::{Planner, View, VmView};
 
 /// Memory outside its home below this share of all that a VM has touched stays where it is. With all of it a
@@ -70,7 +70,7 @@ impl Planner {
         for node in &vm.home {
             after.resident_bytes[node.index()] += bytes / vm.home.len() as u64;
         }
-        let moved = Known { view: &after, ..vm.clone() };
+        let moved = PlannedVm { view: &after, ..vm.clone() };
         let lost = |vm| situation.memory_loss(vm, &others, &moved.home);
         let gain = vm.demand * (lost(vm) - lost(&moved));
         let pays = gain * self.settings.horizon_ns as f64 > MOVE_NS_PER_BYTE * bytes as f64;
@@ -79,7 +79,7 @@ impl Planner {
 }
 
 /// How many bytes may move to a VM's home: as much to each of its nodes as to the fullest.
-fn room(situation: &Situation<'_>, vm: &Known<'_>, others: &Others) -> u64 {
+fn room(situation: &Situation<'_>, vm: &PlannedVm<'_>, others: &Others) -> u64 {
     if vm.home.is_empty() {
         return 0;
     }
@@ -95,7 +95,7 @@ fn room(situation: &Situation<'_>, vm: &Known<'_>, others: &Others) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{GIB, SECOND, free, settled};
-    use super::super::{HomeSettings, Wish};
+    use super::super::{HomeRequest, HomeSettings};
     use super::*;
     use crate::{Machine, preset};
 
@@ -130,7 +130,7 @@ mod tests {
     fn a_home_that_is_new_or_missing_gets_no_memory() {
         assert_eq!(far(&[vm(0, 2, [0, 1])], 119), []);
         assert_eq!(far(&[vm(0, 2, [0, 1])], 120), [(0, GIB)]);
-        let homeless = VmView { home: None, wish: Wish::Exempt, ..vm(0, 2, [0, 1]) };
+        let homeless = VmView { home: None, request: HomeRequest::Exempt, ..vm(0, 2, [0, 1]) };
         assert_eq!(far(&[homeless], 1_000), []);
     }
 

@@ -122,7 +122,7 @@ pub struct VmView {
     /// Nodes of the devices that are passed through to it.
     pub devices: Vec<NodeId>,
     /// What the configuration requests for it.
-    pub wish: Wish,
+    pub request: HomeRequest,
     /// Its home, if it has one.
     pub home: Option<Home>,
     /// Its virtual node, if it is one of several of a VM.
@@ -141,17 +141,17 @@ impl VmView {
             demand: None,
             allowed: Vec::new(),
             devices: Vec::new(),
-            wish: Wish::Any,
+            request: HomeRequest::Any,
             home: None,
             part: None,
         }
     }
 }
 
-/// Where a VM is to live, by configuration.
+/// The home that the configuration requests for a VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Wish {
-    /// Wherever it is best.
+pub enum HomeRequest {
+    /// The best nodes.
     #[default]
     Any,
     /// On these nodes, as far as it may use them.
@@ -198,7 +198,7 @@ pub struct Planner {
 struct Demand {
     cpus: f64,
     /// The number of scans in the mean, at most those of the horizon.
-    looks: u64,
+    scans: u64,
 }
 
 /// Where a VM would be better off.
@@ -206,7 +206,7 @@ struct Demand {
 struct Want {
     nodes: Vec<NodeId>,
     /// The number of consecutive scans.
-    looks: u32,
+    scans: u32,
 }
 
 /// A choice of nodes: the smaller is better. Numbers of pairs, millionths of a CPU, thousandths of a CPU,
@@ -247,7 +247,7 @@ impl Planner {
     ///
     /// # Panics
     /// As [`Planner::place`].
-    pub fn look(&mut self, view: &View) -> Vec<Decision> {
+    pub fn plan(&mut self, view: &View) -> Vec<Decision> {
         self.remember(view);
         let mut situation = self.situation(view);
         let mut decisions = self.settle(&mut situation);
@@ -257,13 +257,13 @@ impl Planner {
             let Some(worth) = self.worth_moving(&situation, at) else { continue };
             let VmView { id, home, .. } = situation.vms[at].view;
             let before = self.wants.get(id).filter(|want| want.nodes == worth.nodes);
-            let looks = before.map_or(0, |want| want.looks) + 1;
-            wants.insert(*id, Want { nodes: worth.nodes.clone(), looks });
+            let scans = before.map_or(0, |want| want.scans) + 1;
+            wants.insert(*id, Want { nodes: worth.nodes.clone(), scans });
             let is_better =
                 |than: &Move| worth.pairs.cmp(&than.pairs).then(worth.gain.total_cmp(&than.gain)).is_gt();
             let since_ns = home.as_ref().map_or(0, |home| home.since_ns);
             let has_rested = view.now_ns.saturating_sub(since_ns) >= self.settings.rest_ns;
-            if has_rested && looks >= self.settings.looks_in_a_row && best.as_ref().is_none_or(is_better) {
+            if has_rested && scans >= self.settings.looks_in_a_row && best.as_ref().is_none_or(is_better) {
                 best = Some(worth);
             }
         }
@@ -285,11 +285,11 @@ impl Planner {
         for vm in view.vms {
             let known = before.get(&vm.id);
             let demand = match (vm.demand, known) {
-                (Some(now), Some(&Demand { cpus, looks })) => {
-                    let looks = (looks + 1).min(remembered);
-                    Some(Demand { cpus: cpus + (now - cpus) / looks as f64, looks })
+                (Some(now), Some(&Demand { cpus, scans })) => {
+                    let scans = (scans + 1).min(remembered);
+                    Some(Demand { cpus: cpus + (now - cpus) / scans as f64, scans })
                 }
-                (Some(cpus), None) => Some(Demand { cpus, looks: 1 }),
+                (Some(cpus), None) => Some(Demand { cpus, scans: 1 }),
                 (None, known) => known.copied(),
             };
             self.demands.extend(demand.map(|demand| (vm.id, demand)));
@@ -306,16 +306,16 @@ impl Planner {
         let mut homeless = Vec::new();
         for at in 0..situation.vms.len() {
             let vm = &situation.vms[at];
-            let wished = situation.wished(at);
-            let must = match &vm.view.wish {
-                Wish::Exempt => Some(Vec::new()),
-                Wish::Nodes(_) if vm.view.part.is_none() && !wished.is_empty() => Some(wished),
-                Wish::Any | Wish::Nodes(_) | Wish::Isolated => None,
+            let requested = situation.requested(at);
+            let must = match &vm.view.request {
+                HomeRequest::Exempt => Some(Vec::new()),
+                HomeRequest::Nodes(_) if vm.view.part.is_none() && !requested.is_empty() => Some(requested),
+                HomeRequest::Any | HomeRequest::Nodes(_) | HomeRequest::Isolated => None,
             };
             if let Some(nodes) = must {
                 let had = vm.view.home.as_ref().map_or(&[][..], |home| &home.nodes);
                 if nodes != had {
-                    let reason = Reason::wished(situation, &nodes);
+                    let reason = Reason::requested(situation, &nodes);
                     decisions.push(Decision { vm: vm.view.id, nodes: nodes.clone(), reason });
                 }
                 situation.vms[at].home = nodes;
@@ -347,10 +347,10 @@ impl Planner {
         let vm = &situation.vms[at];
         // A decision of this scan is not reversed.
         vm.view.home.as_ref().filter(|home| home.nodes == vm.home)?;
-        let may_move = match vm.view.wish {
-            Wish::Any | Wish::Isolated => true,
-            Wish::Nodes(_) => vm.view.part.is_some() || situation.wished(at).is_empty(),
-            Wish::Exempt => false,
+        let may_move = match vm.view.request {
+            HomeRequest::Any | HomeRequest::Isolated => true,
+            HomeRequest::Nodes(_) => vm.view.part.is_some() || situation.requested(at).is_empty(),
+            HomeRequest::Exempt => false,
         };
         if !may_move {
             return None;

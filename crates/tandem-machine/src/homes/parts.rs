@@ -6,14 +6,14 @@
 //!
 //! **Approach.** Each virtual node appears as a [`VmView`] with a [`Part`], and has demand, memory and a home
 //! as a VM has. There are two differences. Parts of one VM prefer to live on different nodes: of each part,
-//! the fraction that shares a node with another part loses [`TOGETHER_SHARE`] of its time. And the wish of
+//! the fraction that shares a node with another part loses [`TOGETHER_SHARE`] of its time. And the request of
 //! the configuration, and the nodes to which the monitor has bound memory, are the nodes among which a part's
 //! home is chosen, instead of being the home.
 //!
-//! **Limits.** A wish for several nodes gives a part all of them if no choice among them has enough CPUs.
+//! **Limits.** A request for several nodes gives a part all of them if no choice among them has enough CPUs.
 
-use super::estimate::{Known, Situation};
-use super::{VmView, Wish};
+use super::estimate::{PlannedVm, Situation};
+use super::{HomeRequest, VmView};
 use crate::ids::NodeId;
 
 /// Part of its time that a virtual node loses which shares all of its home with another one: the guest
@@ -42,8 +42,8 @@ impl VmView {
     pub(super) fn choices(&self, allowed: &[NodeId]) -> Vec<NodeId> {
         let mut choices = allowed.to_vec();
         let Some(part) = &self.part else { return choices };
-        let wished = if let Wish::Nodes(nodes) = &self.wish { &nodes[..] } else { &[] };
-        for only in [wished, &part.bound] {
+        let requested = if let HomeRequest::Nodes(nodes) = &self.request { &nodes[..] } else { &[] };
+        for only in [requested, &part.bound] {
             if choices.iter().any(|node| only.contains(node)) {
                 choices.retain(|node| only.contains(node));
             }
@@ -52,7 +52,7 @@ impl VmView {
     }
 }
 
-impl Known<'_> {
+impl PlannedVm<'_> {
     /// Whether the configuration or the binding of its memory limits its home, among the nodes that it may
     /// use.
     pub fn is_narrowed(&self) -> bool {
@@ -62,7 +62,7 @@ impl Known<'_> {
 
 impl Situation<'_> {
     /// The other virtual nodes of the same VM that have a home.
-    fn siblings(&self, at: usize) -> impl Iterator<Item = &Known<'_>> {
+    fn siblings(&self, at: usize) -> impl Iterator<Item = &PlannedVm<'_>> {
         let view = self.vms[at].view;
         let others = self.vms.iter().enumerate().filter(move |(other, _)| *other != at).map(|(_, vm)| vm);
         others.filter(move |vm| vm.view.is_of_the_same_vm(view) && !vm.home.is_empty())
@@ -79,7 +79,7 @@ impl Situation<'_> {
         let shared = |of: &[NodeId], with: &[NodeId]| {
             self.mean_over_cpus(of, |node| f64::from(u8::from(with.contains(&node))))
         };
-        let of_pair = |other: &Known<'_>| {
+        let of_pair = |other: &PlannedVm<'_>| {
             self.vms[at].demand * shared(nodes, &other.home) + other.demand * shared(&other.home, nodes)
         };
         TOGETHER_SHARE * self.siblings(at).map(of_pair).sum::<f64>()

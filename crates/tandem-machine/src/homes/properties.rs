@@ -19,17 +19,17 @@ fn machine_with(isolated: &[u32]) -> Machine {
 
 /// A VM that has lived somewhere for long, with memory there or elsewhere.
 fn any_vm() -> impl Strategy<Value = VmView> {
-    let wish = prop_oneof![
-        6 => Just(Wish::Any),
-        1 => Just(Wish::Isolated),
-        1 => Just(Wish::Exempt),
-        1 => proptest::collection::vec((0..NODES as u32).prop_map(NodeId), 1..3).prop_map(Wish::Nodes),
+    let request = prop_oneof![
+        6 => Just(HomeRequest::Any),
+        1 => Just(HomeRequest::Isolated),
+        1 => Just(HomeRequest::Exempt),
+        1 => proptest::collection::vec((0..NODES as u32).prop_map(NodeId), 1..3).prop_map(HomeRequest::Nodes),
     ];
     let allowed = proptest::collection::vec((0..NODES as u32).prop_map(NodeId), 0..4);
     let resident = proptest::collection::vec(0..2u64 << 30, NODES);
-    (1..12u32, 0.0..12.0, wish, allowed, resident, proptest::option::of(0..NODES as u32)).prop_map(
-        |(vcpus, demand, wish, allowed, resident_bytes, home)| VmView {
-            wish,
+    (1..12u32, 0.0..12.0, request, allowed, resident, proptest::option::of(0..NODES as u32)).prop_map(
+        |(vcpus, demand, request, allowed, resident_bytes, home)| VmView {
+            request,
             allowed,
             demand: (demand < 10.0).then_some(demand),
             memory_bytes: resident_bytes.iter().sum::<u64>().max(1 << 28),
@@ -53,8 +53,8 @@ fn fit(vm: &mut VmView, nodes: usize) {
     vm.resident_bytes.truncate(nodes);
     vm.allowed.retain(is_there);
     vm.home = vm.home.take().filter(|home| home.nodes.iter().all(is_there));
-    if let Wish::Nodes(wished) = &mut vm.wish {
-        wished.retain(is_there);
+    if let HomeRequest::Nodes(requested) = &mut vm.request {
+        requested.retain(is_there);
     }
 }
 
@@ -73,12 +73,12 @@ proptest! {
         let mut planner = Planner::new(HomeSettings::default());
         follow(&mut planner, &machine, &mut vms, 0..1);
         let mut of_vm = BTreeMap::new();
-        for look in 1..LOOKS {
+        for scan in 1..LOOKS {
             for (at, vm) in vms.iter_mut().enumerate() {
-                let busy = f64::from(u8::from((look / period + vm.id).is_multiple_of(2)));
-                vm.demand = Some(f64::from(vm.vcpus) * (0.7 * busy + 0.3 * noise[look as usize * 16 + at]));
+                let busy = f64::from(u8::from((scan / period + vm.id).is_multiple_of(2)));
+                vm.demand = Some(f64::from(vm.vcpus) * (0.7 * busy + 0.3 * noise[scan as usize * 16 + at]));
             }
-            let decisions = follow(&mut planner, &machine, &mut vms, look..look + 1);
+            let decisions = follow(&mut planner, &machine, &mut vms, scan..scan + 1);
             prop_assert!(decisions.len() <= 1, "{decisions:?}");
             for decision in decisions {
                 *of_vm.entry(decision.vm).or_insert(0u64) += 1;
@@ -104,11 +104,11 @@ proptest! {
         let machine = preset("xeon-e5620-2s").unwrap();
         let mut vms: Vec<_> = (0..8).map(|id| settled(id, 2, 1, 2, id as u32 % 2)).collect();
         let mut planner = Planner::new(HomeSettings::default());
-        for look in 0..100u64 {
+        for scan in 0..100u64 {
             for (at, vm) in vms.iter_mut().enumerate() {
-                vm.demand = Some(1.8 + noise[look as usize * 8 + at]);
+                vm.demand = Some(1.8 + noise[scan as usize * 8 + at]);
             }
-            prop_assert_eq!(follow(&mut planner, &machine, &mut vms, look..look + 1), vec![]);
+            prop_assert_eq!(follow(&mut planner, &machine, &mut vms, scan..scan + 1), vec![]);
         }
     }
 
@@ -122,14 +122,14 @@ proptest! {
             let nodes = vm.home.as_ref().map_or(&[][..], |home| &home.nodes);
             prop_assert!(nodes.iter().all(allowed), "{vm:?}");
             prop_assert!(nodes.is_sorted_by(|a, b| a < b), "{vm:?}");
-            match &vm.wish {
-                Wish::Exempt => prop_assert!(nodes.is_empty(), "{vm:?}"),
-                Wish::Nodes(wished) if wished.iter().any(allowed) => {
+            match &vm.request {
+                HomeRequest::Exempt => prop_assert!(nodes.is_empty(), "{vm:?}"),
+                HomeRequest::Nodes(requested) if requested.iter().any(allowed) => {
                     let is_right = |node: &NodeId| nodes.contains(node) == allowed(node);
-                    prop_assert!(wished.iter().all(is_right), "{vm:?}");
-                    prop_assert!(nodes.iter().all(|node| wished.contains(node)), "{vm:?}");
+                    prop_assert!(requested.iter().all(is_right), "{vm:?}");
+                    prop_assert!(nodes.iter().all(|node| requested.contains(node)), "{vm:?}");
                 }
-                Wish::Any | Wish::Nodes(_) | Wish::Isolated => {}
+                HomeRequest::Any | HomeRequest::Nodes(_) | HomeRequest::Isolated => {}
             }
         }
     }
@@ -155,8 +155,8 @@ proptest! {
         for vm in &vms {
             let nodes = vm.home.as_ref().map_or(&[][..], |home| &home.nodes);
             prop_assert!(nodes.iter().all(|&node| room(&[node]) > 0), "{vm:?}");
-            let is_wished = matches!(vm.wish, Wish::Nodes(_));
-            prop_assert!(is_wished || nodes.is_empty() || room(nodes) >= vm.vcpus as usize, "{vm:?}");
+            let is_requested = matches!(vm.request, HomeRequest::Nodes(_));
+            prop_assert!(is_requested || nodes.is_empty() || room(nodes) >= vm.vcpus as usize, "{vm:?}");
         }
     }
 
@@ -171,7 +171,7 @@ proptest! {
             demand: Some(busy),
             // Memory that it holds is still not free for others.
             resident_bytes: vec![0; NODES],
-            wish: Wish::Exempt,
+            request: HomeRequest::Exempt,
             home: None,
             ..confined
         };
@@ -199,7 +199,7 @@ proptest! {
         let free_bytes = free(&machine, &vms);
         let view = View { machine: &machine, free_bytes: &free_bytes, vms: &vms, now_ns: 1_000 * SECOND };
         let placed = planner.place(&view);
-        prop_assert_eq!(planner.look(&view), placed);
+        prop_assert_eq!(planner.plan(&view), placed);
     }
 
     /// The prediction for a VM before it starts is what happens when it has started, for several VMs in turn;

@@ -1,7 +1,7 @@
 //! Why a VM gets a home, as one sentence with figures.
 
 use super::estimate::Situation;
-use super::{Part, Wish};
+use super::{HomeRequest, Part};
 use crate::ids::NodeId;
 use crate::placement::Shortage;
 use std::fmt::{self, Display, Formatter};
@@ -22,7 +22,7 @@ pub enum Fact {
     /// The configuration requests it.
     Wished,
     /// The configuration requests nodes that the VM may not use.
-    WishNotAllowed,
+    RequestNotAllowed,
     /// The VM may not stay where it was, or cannot with its number of vCPUs.
     CannotStay {
         /// Its home before.
@@ -72,7 +72,7 @@ impl Reason {
     }
 
     /// The configuration requests these nodes.
-    pub(super) fn wished(situation: &Situation<'_>, nodes: &[NodeId]) -> Self {
+    pub(super) fn requested(situation: &Situation<'_>, nodes: &[NodeId]) -> Self {
         Self { nodes: os_numbers(situation, nodes), facts: vec![Fact::Wished] }
     }
 
@@ -89,12 +89,14 @@ impl Reason {
         if let Some(home) = &view.home {
             facts.push(Fact::CannotStay { nodes: os_numbers(situation, &home.nodes) });
         }
-        match &view.wish {
-            Wish::Nodes(wished) if view.part.is_some() && nodes.iter().all(|node| wished.contains(node)) => {
+        match &view.request {
+            HomeRequest::Nodes(requested)
+                if view.part.is_some() && nodes.iter().all(|node| requested.contains(node)) =>
+            {
                 facts.push(Fact::Wished);
             }
-            Wish::Nodes(_) => facts.push(Fact::WishNotAllowed),
-            Wish::Any | Wish::Isolated | Wish::Exempt => {}
+            HomeRequest::Nodes(_) => facts.push(Fact::RequestNotAllowed),
+            HomeRequest::Any | HomeRequest::Isolated | HomeRequest::Exempt => {}
         }
         let is_bound = |part: &Part| nodes.iter().all(|node| part.bound.contains(node));
         facts.extend(view.part.as_ref().filter(|part| is_bound(part)).map(|_| Fact::Bound));
@@ -137,7 +139,7 @@ fn os_numbers(situation: &Situation<'_>, nodes: &[NodeId]) -> Vec<u32> {
 }
 
 fn apart(situation: &Situation<'_>, at: usize, nodes: &[NodeId]) -> Option<Fact> {
-    let is_isolated = |at: usize| situation.vms[at].view.wish == Wish::Isolated;
+    let is_isolated = |at: usize| situation.vms[at].view.request == HomeRequest::Isolated;
     let matters = is_isolated(at) || (0..situation.vms.len()).any(is_isolated);
     matters.then(|| Fact::Apart { others: situation.pairs(at, nodes) })
 }
@@ -167,7 +169,7 @@ impl Display for Fact {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Wished => write!(f, "the configuration says so"),
-            Self::WishNotAllowed => {
+            Self::RequestNotAllowed => {
                 write!(f, "it may use none of the nodes that the configuration requests")
             }
             Self::CannotStay { nodes } => write!(f, "it cannot stay on {}", named(nodes)),

@@ -32,14 +32,14 @@ pub(super) fn follow(
     planner: &mut Planner,
     machine: &Machine,
     vms: &mut [VmView],
-    looks: Range<u64>,
+    scans: Range<u64>,
 ) -> Vec<Decision> {
     let mut all = Vec::new();
-    for look in looks {
+    for scan in scans {
         // Long after the homes of `settled` began.
-        let now_ns = 1_000 * SECOND + look * planner.settings().look_interval_ns;
+        let now_ns = 1_000 * SECOND + scan * planner.settings().look_interval_ns;
         let free_bytes = free(machine, vms);
-        let decisions = planner.look(&View { machine, free_bytes: &free_bytes, vms, now_ns });
+        let decisions = planner.plan(&View { machine, free_bytes: &free_bytes, vms, now_ns });
         for decision in &decisions {
             let vm = vms.iter_mut().find(|vm| vm.id == decision.vm).unwrap();
             let nodes = decision.nodes.clone();
@@ -155,7 +155,7 @@ fn a_home_follows_moved_memory() {
     let mut vms = vec![settled(0, 2, 1, 2, 0), settled(1, 2, 4, 2, 0)];
     vms[1].resident_bytes = vec![GIB, 3 * GIB];
     let mut planner = planner();
-    assert_eq!(follow(&mut planner, &machine, &mut vms, 0..2), [], "not before the third look");
+    assert_eq!(follow(&mut planner, &machine, &mut vms, 0..2), [], "not before the third scan");
     let decisions = follow(&mut planner, &machine, &mut vms, 2..100);
     assert_eq!(homes(&decisions), [(1, vec![1])]);
     let reason = decisions[0].reason.to_string();
@@ -169,10 +169,10 @@ fn a_gain_that_goes_away_moves_no_vm() {
     let machine = two_nodes();
     let mut vms = vec![settled(0, 2, 4, 2, 0)];
     let mut planner = planner();
-    for look in 0..30 {
-        let away = look % 3 != 2;
+    for scan in 0..30 {
+        let away = scan % 3 != 2;
         vms[0].resident_bytes = if away { vec![GIB, 3 * GIB] } else { vec![4 * GIB, 0] };
-        assert_eq!(follow(&mut planner, &machine, &mut vms, look..look + 1), []);
+        assert_eq!(follow(&mut planner, &machine, &mut vms, scan..scan + 1), []);
     }
 }
 
@@ -243,9 +243,9 @@ fn a_node_has_only_the_cpus_that_are_not_isolated() {
 fn wishes_are_obeyed() {
     let machine = four_nodes();
     let mut vms: Vec<_> = (0..3).map(|id| settled(id, 2, 1, 4, 0)).collect();
-    vms[0].wish = Wish::Nodes(vec![NodeId(3), NodeId(2)]);
-    vms[1].wish = Wish::Exempt;
-    vms[2].wish = Wish::Nodes(vec![NodeId(1)]);
+    vms[0].request = HomeRequest::Nodes(vec![NodeId(3), NodeId(2)]);
+    vms[1].request = HomeRequest::Exempt;
+    vms[2].request = HomeRequest::Nodes(vec![NodeId(1)]);
     vms[2].allowed = vec![NodeId(0)];
     let decisions = follow(&mut planner(), &machine, &mut vms, 0..10);
     assert_eq!(homes(&decisions), [(0, vec![2, 3]), (1, vec![])]);
@@ -257,7 +257,7 @@ fn wishes_are_obeyed() {
 fn isolated_vms_are_left_alone() {
     let machine = two_nodes();
     let mut vms = vec![new_vm(0, 2, 1, 2), new_vm(1, 2, 1, 2), new_vm(2, 2, 1, 2)];
-    vms[0].wish = Wish::Isolated;
+    vms[0].request = HomeRequest::Isolated;
     assert_eq!(
         homes(&follow(&mut planner(), &machine, &mut vms, 0..1)),
         [(0, vec![0]), (1, vec![1]), (2, vec![1])]
@@ -269,7 +269,7 @@ fn others_make_way_for_an_isolated_vm() {
     let machine = two_nodes();
     let mut vms: Vec<_> = (0..4).map(|id| settled(id, 2, 1, 2, id as u32 % 2)).collect();
     vms.push(settled(4, 2, 1, 2, 0));
-    vms[1].wish = Wish::Isolated;
+    vms[1].request = HomeRequest::Isolated;
     let decisions = follow(&mut planner(), &machine, &mut vms, 0..100);
     assert_eq!(homes(&decisions), [(3, vec![0])]);
     assert!(decisions[0].reason.to_string().starts_with("node 0: it is apart from others there"));

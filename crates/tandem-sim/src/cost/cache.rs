@@ -1,30 +1,30 @@
-//! Refilling caches that others used in the meantime.
+//! Cost of refilling caches that other tasks used in the meantime.
 //!
-//! Problem: a task that comes back to a CPU finds less of its footprint in the caches the more others have
-//! brought in since, and nothing at all on a core or last-level cache where it has not been.
+//! Problem: the more data other tasks have brought into the caches since, the less of its footprint a task
+//! finds when it comes back to a CPU; on a core or last-level cache where it has not been, it finds nothing.
 //!
 //! Approach: each cache counts the bytes ever brought in. With random replacement a line survives the arrival
-//! of `b` other bytes in a cache of `s` bytes with probability exp(-b/s), so two numbers a task and cache (the
-//! count when it left, and what it had there) tell what is left when it returns. What is missing comes back as
-//! the task touches its footprint: over one sweep of work (see [`crate::program::MemoryProfile::sweep_ns`]) it
-//! runs slower, each missing line at the latency of the next level. A task that runs for less than a sweep
-//! refills, and pays for, only that part.
+//! of `b` other bytes in a cache of `s` bytes with probability exp(-b/s), so two numbers for each task and
+//! cache (the count when the task left, and the bytes that it had there) give what is left when it returns.
+//! The missing part comes back as the task touches its footprint: over one sweep of work (see
+//! [`crate::program::MemoryProfile::sweep_ns`]) it runs slower, each missing line at the latency of the next
+//! level. A task that runs for less than a sweep refills, and pays for, only that part.
 //!
 //! Limits: two levels (private and last-level); a task remembers the last cache it used at each level only;
-//! what two tasks share is not counted as shared.
+//! data that two tasks share counts for each.
 
 /// Switches the model on; sizes and latencies are the machine's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cache;
 
-/// A cache as others see it: how much has ever been brought in.
+/// The fill count of a cache: how much has ever been brought in.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CacheFill {
     /// Bytes brought in since the start.
     pub filled_bytes: f64,
 }
 
-/// What a task left in one cache.
+/// The data of a task in one cache when it left.
 #[derive(Clone, Copy, Debug)]
 pub struct Residue {
     /// Number of the cache at its level; `u32::MAX` for none yet.
@@ -42,7 +42,7 @@ impl Default for Residue {
 }
 
 impl Residue {
-    /// What a task leaves when it goes.
+    /// The residue of a task that leaves now.
     pub fn leave(cache: usize, fill: &CacheFill, resident_bytes: f64) -> Self {
         Self { cache: cache as u32, filled_bytes: fill.filled_bytes, resident_bytes }
     }

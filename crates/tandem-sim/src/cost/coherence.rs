@@ -1,22 +1,23 @@
-//! Cache coherence: what it costs tasks to write and read the same cache lines.
+//! Cache coherence: the cost of writing and reading the same cache lines from several tasks.
 //!
-//! Problem: a line that one core has written is in no other core's cache. Who wants it next fetches it from there, and
-//! that takes the longer, the farther away it is.
+//! Problem: a line that one core has written is in no other core's cache. The next core that needs it fetches
+//! it from there, which takes longer the farther away it is.
 //!
-//! Approach: a line travels as fast as [`Machine::line_transfer_ns`] says: from the last-level cache that the two CPUs
-//! share, or else like a load from memory at the same distance. Between the threads of a core it need not travel.
-//! - *Messages*. Who takes a message fetches the lines that its sender wrote; who sends or takes one fetches the lines
-//!   of the queue from who used the queue last. Each line is waited for.
+//! Approach: [`Machine::line_transfer_ns`] gives the time that a line travels: that of the last-level cache
+//! that the two CPUs share, or else that of a load from memory at the same distance. Between the threads of a
+//! core it need not travel.
+//! - *Messages*. A task that takes a message fetches the lines that the sender wrote; a task that sends or
+//!   takes one fetches the lines of the queue from the core that used the queue last. It waits for each line.
 //! - *Shared data*. Tasks of a VM access lines of a data set, in an order that does not matter, and write some of them.
 //!   A line that was fetched into a last-level cache stays valid there until a task on another one writes it. If the
 //!   tasks on the cache access a line at the rate `a`, and those on others write it at the rate `w`, both at random
 //!   moments, then an access finds the line valid if no such write has come since the access before: with the chance
 //!   `a / (a + w)`. How many lines the accesses spread over cancels out.
 //!
-//! Limits: what a message's sender pays for writing its lines is in its program. Lines of messages and of shared data
-//! take no room in the caches, and shared data always fits: capacity is left to [`super::Cache`] and [`super::Memory`].
-//! All lines of a data set are equally popular. Links between sockets have no bandwidth, and there is no snoop filter
-//! or directory to run out of.
+//! Limits: a sender's program contains the cost of writing the lines of a message. Lines of messages and of
+//! shared data take no room in the caches, and shared data always fits: capacity is left to [`super::Cache`]
+//! and [`super::Memory`]. All lines of a data set are equally popular. Links between sockets have no
+//! bandwidth, and snoop filters and directories have no limit.
 
 use tandem_machine::Machine;
 use tandem_machine::ids::CpuId;
@@ -26,7 +27,7 @@ use tandem_machine::ids::CpuId;
 pub struct Coherence;
 
 impl Coherence {
-    /// Time that CPU `to` waits for so many lines, one after the other, that CPU `from` has used last, ns.
+    /// Time that CPU `to` waits for this many lines, one after the other, that CPU `from` used last, ns.
     #[inline]
     pub fn fetch_ns(machine: &Machine, from: CpuId, to: CpuId, lines: u32) -> u64 {
         if machine.cpu(from).core == machine.cpu(to).core {

@@ -1,15 +1,15 @@
-//! A kernel's own time for deciding what runs next, and for switching to it.
+//! A kernel's own time for choosing the next task, and for switching to it.
 
 /// Direct cost of scheduling; the indirect cost is in [`super::Cache`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextSwitch {
-    /// A decision, whatever it comes to: soft interrupt, run-queue lock, choice, timer; ns.
+    /// A decision, with any outcome: soft interrupt, run-queue lock, choice, timer; ns.
     pub decision_ns: u64,
-    /// On top of it when another task is put on the CPU, ns.
+    /// In addition when another task is put on the CPU, ns.
     pub switch_ns: u64,
-    /// On top of it for each other CPU whose queue is looked into for work to steal, ns.
+    /// In addition for each other CPU whose queue is searched for work to steal, ns.
     pub peer_scan_ns: u64,
-    /// On top of a switch between processes of the host with different address spaces, ns.
+    /// In addition for a switch between processes of the host with different address spaces, ns.
     pub address_space_ns: u64,
 }
 
@@ -28,11 +28,11 @@ impl Default for ContextSwitch {
 
 impl ContextSwitch {
     /// Linux, as a guest or as a host.
-    /// - 1391 ns a switch between two tasks that wake each other in a KVM guest that polls instead of blocking (halt
-    ///   polling series, lkml, August 2017); the split, a third for the decision, is an
-    ///   assumption that matters little: they mostly come together.
-    /// - Looking into the queue of another CPU is a line that this one wrote: 60 ns, between the latency of the
-    ///   last-level cache and of memory (16 and 82 ns on a Xeon X5650).
+    /// - 1391 ns a switch between two tasks that wake each other in a KVM guest that polls instead of
+    ///   blocking (halt polling series, lkml, August 2017); the split, a third for the decision, is an
+    ///   assumption that matters little, as most decisions lead to a switch.
+    /// - Reading the queue of another CPU fetches a line that that CPU wrote: 60 ns, between the latency of
+    ///   the last-level cache and of memory (16 and 82 ns on a Xeon X5650).
     /// - Another address space: a new page table and the translations that it lacks. Assumed: 300 ns with `PCID`. In a
     ///   guest, and between vCPUs, the other figures contain it.
     pub fn linux() -> Self {

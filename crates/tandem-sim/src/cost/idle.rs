@@ -1,4 +1,4 @@
-//! Waking an idle CPU up.
+//! Cost of waking an idle CPU.
 //!
 //! An idle CPU sleeps; it takes a while until it handles the interrupt that ends its idling. Limit: one sleep state,
 //! whatever the length of the idle time.

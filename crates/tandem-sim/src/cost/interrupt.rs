@@ -3,8 +3,8 @@
 /// Cost of an interrupt to the CPU that takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupt {
-    /// Handling, up to the wake-up of whoever waits for it; ns. The exit of a guest that it
-    /// interrupts comes on top ([`super::VmExit`]).
+    /// Handling, up to the wake-up of the task that waits for it; ns. If it interrupts a guest, the exit is
+    /// added ([`super::VmExit`]).
     pub handling_ns: u64,
 }
 

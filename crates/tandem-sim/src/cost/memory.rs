@@ -1,7 +1,7 @@
 //! Waiting for memory: NUMA latency, contention for a node's memory, and for the shared cache's capacity.
 //!
-//! Problem: how long a miss takes depends on where the memory is and on who else uses it, and how many misses
-//! there are depends on who else uses the cache; both change all the time.
+//! Problem: the time of a miss depends on where the memory is and which other tasks use it, and the number of
+//! misses on which other tasks use the cache; both change all the time.
 //!
 //! Approach: the state of the memory system is sampled at a fixed period and smoothed over some samples; in
 //! between it is constant.

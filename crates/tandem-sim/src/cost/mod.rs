@@ -1,8 +1,8 @@
-//! What things cost on a machine, one model a file; each can be switched off by itself.
+//! Cost models of a machine, one a file; each can be switched off by itself.
 //!
-//! With every model off, host code takes no time and work proceeds at the speed of the CPU: what is left is the
-//! textbook schedule, exactly. Constants are those of the systems that the published tables were measured on
-//! (two-socket Westmere servers, Xen 4.1 to 4.5), each with its source.
+//! With every model off, host code takes no time and work proceeds at the speed of the CPU: the result is
+//! exactly the textbook schedule. Constants are those of the systems that the published tables were measured
+//! on (two-socket Westmere servers, Xen 4.1 to 4.5), each with its source.
 
 mod cache;
 mod coherence;
@@ -39,7 +39,7 @@ pub struct CostModels {
     pub smt: Option<Smt>,
     /// NUMA latency, node bandwidth and the shared cache's capacity.
     pub memory: Option<Memory>,
-    /// Moving cache lines between tasks that write and read the same.
+    /// Moving cache lines between tasks that write and read the same ones.
     pub coherence: Option<Coherence>,
     /// Telling another CPU to reschedule.
     pub ipi: Option<Ipi>,
@@ -51,12 +51,12 @@ pub struct CostModels {
     pub numa_fault: Option<NumaFault>,
     /// Device and timer interrupts.
     pub interrupt: Option<Interrupt>,
-    /// Waking an idle CPU up. Depends on the firmware's and the host's settings, so that there is no default.
+    /// Waking an idle CPU. Depends on the settings of the firmware and the host, so there is no default.
     pub idle: Option<Idle>,
 }
 
 impl CostModels {
-    /// Nothing costs anything: the textbook schedule.
+    /// No costs: the textbook schedule.
     pub fn off() -> Self {
         Self::default()
     }

@@ -1,12 +1,13 @@
 //! Sharing a core between its hardware threads.
 //!
 //! A thread whose sibling is busy gets less of the core. Only the core-bound part of the work is slowed: a
-//! thread that waits for memory does not need the core. Limit: what the sibling does makes no difference.
+//! thread that waits for memory does not need the core. Limit: the kind of work on the sibling makes no
+//! difference.
 
 /// Slow-down by a busy sibling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Smt {
-    /// Time that core-bound work takes with a busy sibling, against alone on the core; at least 1.
+    /// Time that core-bound work takes with a busy sibling, relative to alone on the core; at least 1.
     pub slowdown: f64,
 }
 
@@ -16,9 +17,9 @@ impl Default for Smt {
     /// the integer work of one, so that each thread takes 2 / 1.206 = 1.658 times as long. (Whetstone, floating
     /// point, would give 1.227; a program can have its own in its memory profile.)
     ///
-    /// That 8 copies have a core each is an assumption: the experiment flat-domain, which takes one copy against 16
-    /// instead, finds 1.99 for dhrystone and 1.28 for whetstone. This one stays for programs that say nothing, since
-    /// other experiments were calibrated with it.
+    /// That 8 copies have a core each is an assumption: the experiment flat-domain, which takes one copy
+    /// against 16 instead, finds 1.99 for dhrystone and 1.28 for whetstone. This value stays for programs
+    /// without one of their own, because other experiments were calibrated with it.
     fn default() -> Self {
         Self { slowdown: 1.658 }
     }

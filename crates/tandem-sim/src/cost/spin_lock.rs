@@ -1,10 +1,11 @@
-//! Spin locks of kernels: what it costs to take them, and how they go from one CPU to the next.
+//! Spin locks of kernels: the cost of taking them, and of handing them from one CPU to the next.
 //!
-//! Taking a free lock costs a fixed time. A lock that somebody waits for is handed over: its cache line travels from the
-//! CPU that gives it back to the one whose turn it is, near or far. The waiters of a *ticket* lock all watch that one
-//! line: the release takes it from all of them, they all fetch it again one after the other, and the one whose turn it is
-//! is as likely to be the first as the last (Boyd-Wickizer and others, "Non-scalable locks are dangerous", Ottawa Linux
-//! Symposium 2012). A waiter of a *queued* lock watches a line of its own, so that the others do not matter.
+//! Taking a free lock costs a fixed time. A contended lock is handed over: its cache line travels from the
+//! CPU that releases it to the one whose turn it is, near or far. The waiters of a *ticket* lock all watch
+//! that one line: the release takes it from all of them, they all fetch it again one after the other, and the
+//! one whose turn it is may be the first or the last with equal chance (Boyd-Wickizer and others,
+//! "Non-scalable locks are dangerous", Ottawa Linux Symposium 2012). A waiter of a *queued* lock watches a
+//! line of its own, so that the other waiters do not matter.
 //!
 //! Limits: a free lock costs the same wherever its line is.
 

@@ -14,7 +14,7 @@ use crate::trace::Observer;
 use std::sync::Arc;
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
-use tandem_machine::homes::{Decision, Home, Planner, View, VmView, Wish};
+use tandem_machine::homes::{Decision, Home, HomeRequest, Planner, View, VmView};
 use tandem_machine::ids::{NodeId, TaskId, VmId};
 use tandem_machine::placement::{self, Occupancy, PlacementOutcome, Request};
 
@@ -81,7 +81,7 @@ impl<'a> HomeKeeper<'a> {
             (known.was_seen, known.awake_ns, known.awake_before_ns) = (vm.is_there, awake_ns, 0);
         }
         let mut host = Host { scenario: self.scenario, system, vms, now_ns };
-        agent.act(&mut host, Planner::look);
+        agent.act(&mut host, Planner::plan);
     }
 
     /// The tasks begin to be measured anew.
@@ -226,7 +226,7 @@ impl<O: Observer> Host<'_, O> {
             demand: known.demand,
             allowed: nodes_of(machine, &may_use),
             devices: Vec::new(),
-            wish: if spec.home().is_chosen() { Wish::Any } else { Wish::Exempt },
+            request: if spec.home().is_chosen() { HomeRequest::Any } else { HomeRequest::Exempt },
             home: known.home.clone(),
             part: None,
         }

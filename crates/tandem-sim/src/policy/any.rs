@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tandem_machine::Machine;
 use tandem_machine::ids::{CpuId, NodeId, TaskId};
 
-/// Some policy.
+/// Any of the policies.
 #[derive(Debug)]
 pub(crate) enum AnyPolicy {
     Credit(Credit),
@@ -47,7 +47,8 @@ impl AnyPolicy {
         }
     }
 
-    /// After which time a watchdog unloads it if a task that can run does not, ns; `None`: it has none.
+    /// Time for which a runnable task may not run before a watchdog unloads the policy, ns; `None` without a
+    /// watchdog.
     pub fn watchdog_timeout_ns(&self) -> Option<u64> {
         match self {
             Self::SchedExt(policy) => policy.watchdog_timeout_ns(),
@@ -55,7 +56,7 @@ impl AnyPolicy {
         }
     }
 
-    /// What its decisions have cost, if that is counted.
+    /// The cost of its decisions so far, if that is counted.
     pub fn decision_costs(&self) -> Option<SchedulerCosts> {
         match self {
             Self::SchedExt(policy) => Some(policy.decision_costs()),
@@ -63,8 +64,8 @@ impl AnyPolicy {
         }
     }
 
-    /// How the spin locks of a kernel with this policy work. Xen's are ticket locks, but so little contended that it
-    /// makes no difference here.
+    /// The kind of spin locks of a kernel with this policy. Xen's are ticket locks, but have so little
+    /// contention that the kind makes no difference here.
     pub fn spin_lock_kind(&self) -> SpinLockKind {
         match self {
             Self::Credit(_) | Self::SchedExt(_) => SpinLockKind::Queued,
@@ -72,14 +73,14 @@ impl AnyPolicy {
         }
     }
 
-    /// Whether the lock of a CPU's queue is held, as in Linux, for ticks, for putting a task that wakes up into the queue,
-    /// and for the whole of a switch (`finish_lock_switch()`), not only for decisions.
+    /// Whether the kernel holds the lock of a CPU's queue not only for decisions but, as in Linux, also for
+    /// ticks, for enqueueing a task that wakes up, and for the whole of a switch (`finish_lock_switch()`).
     pub fn holds_locks_long(&self) -> bool {
         matches!(self, Self::Linux(_) | Self::SchedExt(_))
     }
 }
 
-/// Hands a call on to the policy that there is.
+/// Forwards a call to the policy at hand.
 macro_rules! each {
     ($any:expr, $policy:ident => $call:expr) => {
         match $any {

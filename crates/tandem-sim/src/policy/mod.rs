@@ -1,4 +1,4 @@
-//! Policies: the code that decides which task runs where and when.
+//! Policies: the code that decides where and when each task runs.
 //!
 //! A policy answers the questions that sched_ext asks, so that a model in Rust and a compiled BPF scheduler fit
 //! the same place. It sees CPUs and tasks of one kernel and does not know at which level that kernel is.
@@ -16,7 +16,7 @@ use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, NodeId, TaskId, VmId};
 
-/// What a policy may know of a task.
+/// What a policy knows of a task.
 #[derive(Clone, Debug)]
 pub struct TaskFacts {
     /// The VM (the group) that it belongs to.
@@ -29,22 +29,22 @@ pub struct TaskFacts {
     pub hard_affinity: Arc<CpuMask>,
     /// Where it prefers to run, within the hard affinity.
     pub soft_affinity: Option<Arc<CpuMask>>,
-    /// Where it was last before the run, if it has a past.
+    /// Its last CPU before the run, if it has a past.
     pub past_cpu: Option<CpuId>,
 }
 
-/// What NUMA balancing has found out about a task.
+/// The findings of NUMA balancing about a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodePreference {
     /// The node that it should run on.
     pub node: NodeId,
-    /// How much of the memory that it and its group use is on each node, in 1000ths of their hinting faults.
+    /// Fraction on each node of the memory that it and its group use, in 1000ths of their hinting faults.
     pub weights: Box<[i64]>,
     /// It shares its memory with no other task.
     pub is_alone: bool,
 }
 
-/// What a policy may know of a VM (a group of tasks).
+/// What a policy knows of a VM (a group of tasks).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VmFacts {
     /// Weight against other VMs.
@@ -53,27 +53,28 @@ pub struct VmFacts {
     pub cap_pct: u32,
     /// Its tasks are in a cgroup of their own, as those of a virtual machine are, and processes of the host are not.
     pub is_cgroup: bool,
-    /// The cgroup below which that is, or which its tasks are in, by position among those of the scenario; `None`: the root.
+    /// The parent of that cgroup, or the cgroup of the tasks, by position among those of the scenario;
+    /// `None`: the root.
     pub cgroup: Option<usize>,
 }
 
 impl VmFacts {
-    /// The weight of a VM if nobody says otherwise.
+    /// The default weight of a VM.
     pub const USUAL_WEIGHT: u32 = crate::scenario::Workload::DEFAULT_WEIGHT;
 }
 
 /// A timer that the policy starts on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alarm {
-    /// Whose interrupt it is.
+    /// The CPU that gets the interrupt.
     pub cpu: CpuId,
-    /// When, ns.
+    /// When it expires, ns.
     pub at_ns: u64,
-    /// By which the policy knows it.
+    /// The policy's identifier of it.
     pub token: u32,
 }
 
-/// What a policy is given with each question.
+/// The input and output of each question to a policy.
 pub struct Context<'a> {
     /// Now.
     pub now_ns: u64,
@@ -81,25 +82,26 @@ pub struct Context<'a> {
     pub machine: &'a Machine,
     /// The tasks, by [`TaskId`].
     pub tasks: &'a [TaskFacts],
-    /// Time that each CPU, being a vCPU, wanted to run and did not, ns. Stays 0 on real CPUs.
+    /// Time for which each CPU, if it is a vCPU, wanted to run and did not, ns. 0 on real CPUs.
     pub stolen_ns: &'a [u64],
-    /// CPUs that are to reschedule when the callback returns; the policy adds to it.
+    /// CPUs that must reschedule when the callback returns; the policy adds to it.
     pub kicked: &'a mut Vec<CpuId>,
-    /// Other CPUs whose queues were looked into: the policy adds to it, and the CPU that asks pays for it.
+    /// Number of other CPUs whose queues were searched: the policy adds to it, and the CPU that asks pays for
+    /// it.
     pub peers_scanned: &'a mut u32,
-    /// CPUs whose queues were locked to move tasks out of them or into them, or to bring their load up to date, in that
+    /// CPUs whose queues were locked to move tasks out of them or into them, or to update their load, in that
     /// order: the policy adds to it, and the CPU that asks waits for those locks, one after the other.
     pub locked: &'a mut Vec<CpuId>,
-    /// Timers to be started: the policy adds to it.
+    /// Timers to start: the policy adds to it.
     pub alarms: &'a mut Vec<Alarm>,
-    /// Why the policy cannot go on, if it cannot: it says so here, and the run ends.
+    /// Why the policy cannot continue: if it sets this, the run ends.
     pub failure: &'a mut Option<String>,
 }
 
-/// Why a task is to be put into a queue.
+/// Why a task joins a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It is new and comes from outside: the run begins with it.
+    /// It is new and comes from outside of the kernel, as at the start of the run.
     Start,
     /// It is new: its parent, which runs on this CPU, has forked it.
     Fork {
@@ -113,13 +115,13 @@ pub enum Reason {
         /// Where it runs.
         cpu: CpuId,
     },
-    /// It was blocked, and what it waited for has come.
+    /// It was blocked, and the event that it waited for has come.
     Wake {
-        /// The task that brought it; none if an interrupt did.
+        /// The task that woke it; `None` for an interrupt.
         waker: Option<TaskId>,
         /// Where the waker runs or the interrupt came.
         cpu: CpuId,
-        /// The waker is about to block, and says so (as the write into a pipe does).
+        /// The waker announces that it is about to block, as a write into a pipe does.
         sync: bool,
     },
 }
@@ -136,26 +138,27 @@ impl Reason {
 pub struct Dispatch {
     /// The task to run; `None` to idle.
     pub task: Option<TaskId>,
-    /// For how long at most, ns; [`Dispatch::NO_SLICE`] for a policy that ends slices at its ticks.
+    /// Longest time for which it runs, ns; [`Dispatch::NO_SLICE`] for a policy that ends slices at its ticks.
     pub slice_ns: u64,
 }
 
 impl Dispatch {
-    /// The task goes on until a kick or a block ends its turn; half the clock, so that sums with it stay in range.
+    /// The task runs until a kick or a block ends its turn; half the range of the clock, so that sums with it
+    /// do not overflow.
     pub const NO_SLICE: u64 = u64::MAX / 2;
 }
 
-/// Decides for one kernel.
+/// The decisions of one kernel.
 pub trait Policy {
-    /// The CPU in whose queue a task should be put that wakes up, is new, or (with [`Reason::Exec`], while it runs)
-    /// could move.
+    /// Chooses the CPU whose queue a task joins that wakes up, is new, or (with [`Reason::Exec`], while it
+    /// runs) could move.
     fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId;
 
     /// Puts a task into the queue of `cpu`. With [`Reason::Exec`], [`Policy::blocked`] has taken it from its CPU.
     fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId, reason: Reason);
 
-    /// Chooses what `cpu` runs next; an idle CPU is asked too when it is kicked. `previous` is the task on it, if it
-    /// could go on; if it is not chosen, it is queued by the policy.
+    /// Chooses the next task of `cpu`; an idle CPU also asks when it is kicked. `previous` is the task on it,
+    /// if it could go on; if the policy does not choose it, the policy queues it.
     fn dispatch(&mut self, ctx: &mut Context<'_>, cpu: CpuId, previous: Option<TaskId>) -> Dispatch;
 
     /// The task starts to run on the CPU.
@@ -164,20 +167,21 @@ pub trait Policy {
     /// The task on the CPU leaves it, and the queues: it blocks, exits, or moves at its exec.
     fn blocked(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId);
 
-    /// The task, which runs, begins to exit: it will wake who waits for its end, and then block for good.
+    /// The task, which runs, begins to exit: it will wake the tasks that wait for its end, and then block for
+    /// good.
     fn exits(&mut self, _task: TaskId) {}
 
     /// The task has ended; another one may get its number. [`Policy::blocked`] has been called.
     fn exited(&mut self, ctx: &mut Context<'_>, task: TaskId);
 
-    /// The task on the CPU gives way to others; a dispatch follows.
+    /// The task on the CPU yields to others; a dispatch follows.
     fn yielded(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId);
 
-    /// The task on the CPU asks that `target`, which waits in the queue of some CPU, runs instead of it; a dispatch on
-    /// this CPU follows. Tells whether the policy does anything about it; if not, nothing has changed.
+    /// The task on the CPU asks that `target`, which waits in the queue of some CPU, runs instead of it; a
+    /// dispatch on this CPU follows. Returns whether the policy grants it; if not, nothing has changed.
     fn yield_to(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId, target: TaskId) -> bool;
 
-    /// The CPU in whose queue the task stands, or on which it runs; `None` if it does neither.
+    /// The CPU in whose queue the task waits, or on which it runs; `None` if it does neither.
     fn queue_of(&self, task: TaskId) -> Option<CpuId>;
 
     /// Tasks that run on the CPU or wait in its queue.
@@ -190,8 +194,8 @@ pub trait Policy {
     /// The affinity of the task has changed.
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId);
 
-    /// NUMA balancing has found a node that the task, which runs on the CPU, should run on. Tells which one it prefers from
-    /// now on, as far as the policy cares.
+    /// NUMA balancing has found a node for the task, which runs on the CPU. Returns the node that it prefers
+    /// from now on, if the policy supports that.
     fn prefer_node(
         &mut self,
         _: &mut Context<'_>,
@@ -205,7 +209,7 @@ pub trait Policy {
     /// Period of the tick on a CPU that is not idle, ns.
     fn tick_period_ns(&self) -> u64;
 
-    /// By how much the next tick of a CPU comes late, ns.
+    /// Delay of the next tick of a CPU, ns.
     fn tick_delay_ns(&mut self) -> u64 {
         0
     }
@@ -215,7 +219,7 @@ pub trait Policy {
         false
     }
 
-    /// Whether the alarm with this token is an interrupt; if not, it is the end of something that the CPU does anyway.
+    /// Whether the alarm with this token is an interrupt; if not, it ends work that the CPU does anyway.
     fn is_interrupt(&self, _token: u32) -> bool {
         true
     }

@@ -1,19 +1,19 @@
-//! Channels: tokens that tasks wait for, with the requests that some of them stand for. A channel that tasks send to is a
-//! pipe: it holds no more than so many tokens.
+//! Channels: tokens that tasks wait for, some of which stand for requests. A channel that tasks send to is a
+//! pipe, which holds a limited number of tokens.
 
 use std::collections::VecDeque;
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// A client's request that waits for, or gets, an answer.
+/// A client's request, until its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// When it arrived.
+    /// When it arrived, ns.
     pub arrived_ns: u64,
     /// The interrupt source, over all VMs, that it came from.
     pub source: u32,
 }
 
-/// Cache lines of a message, in the cache of who sent it.
+/// Cache lines of a message, in the cache of the sender's pCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     /// The pCPU where it was sent.
@@ -21,7 +21,7 @@ pub(crate) struct Message {
     pub lines: u32,
 }
 
-/// What a channel holds.
+/// An element of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     /// A task's signal, or a message of which only the arrival matters.
@@ -33,17 +33,17 @@ pub(crate) enum Token {
 /// A channel of a VM.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
-    /// Tokens that nobody waited for, oldest first.
+    /// Tokens that no task has taken, oldest first.
     tokens: VecDeque<Token>,
-    /// Tasks that wait, longest first.
+    /// Tasks that wait for a token, longest wait first.
     waiting: VecDeque<TaskId>,
-    /// Tasks that want to send and found it full, longest first.
+    /// Senders that found it full, longest wait first.
     senders: VecDeque<TaskId>,
-    /// With no more tokens than this all of them are woken; `None`: one of them for each token that is taken.
+    /// Number of tokens at which all senders are woken; `None`: one sender for each token that is taken.
     resume_at: Option<u32>,
     /// The task that took a token last; interrupts go to the CPU where it was.
     pub last_taker: TaskId,
-    /// Cache lines of its own, as far as those who sent have told.
+    /// Cache lines of the channel itself; senders set the number.
     pub queue_lines: u32,
     /// The pCPU where its lines are.
     queue_at: Option<CpuId>,
@@ -62,12 +62,12 @@ impl Channel {
         }
     }
 
-    /// Moves the lines of the channel itself to a pCPU; tells where they were before.
+    /// Moves the lines of the channel itself to a pCPU; returns where they were.
     pub fn move_queue(&mut self, to: CpuId) -> Option<CpuId> {
         self.queue_at.replace(to)
     }
 
-    /// Takes a token for the task; without one, the task is put among the waiting and `None` comes back.
+    /// Takes a token for the task; if there is none, adds the task to those that wait and returns `None`.
     pub fn take(&mut self, task: TaskId) -> Option<Token> {
         let token = self.take_present(task);
         if token.is_none() {
@@ -83,7 +83,7 @@ impl Channel {
         Some(token)
     }
 
-    /// Adds a token. A waiting task that gets it at once is returned, to be woken.
+    /// Adds a token. Returns the waiting task that gets it at once, if there is one, to be woken.
     pub fn put(&mut self, token: Token) -> Option<TaskId> {
         let taker = self.waiting.pop_front();
         match taker {
@@ -93,7 +93,7 @@ impl Channel {
         taker
     }
 
-    /// Whether a token may be sent; if not, the task is put among the senders, to be woken and to try again.
+    /// Whether a token may be sent; if not, adds the task to the senders, to be woken and to try again.
     pub fn has_room(&mut self, capacity: u32, resume_at: Option<u32>, task: TaskId) -> bool {
         let has_room = self.tokens.len() < capacity as usize;
         if !has_room {
@@ -112,12 +112,12 @@ impl Channel {
         }
     }
 
-    /// The sender that waits longest, which waits no more.
+    /// Removes the sender that has waited longest.
     pub fn next_sender(&mut self) -> Option<TaskId> {
         self.senders.pop_front()
     }
 
-    /// The task that the next token would go to, as far as can be told.
+    /// The task that the next token would probably go to.
     pub fn likely_taker(&self) -> TaskId {
         self.waiting.front().copied().unwrap_or(self.last_taker)
     }

@@ -1,4 +1,4 @@
-//! Programs made flat: loops become jumps, so that a step needs no recursion and no allocation.
+//! Flattened programs: loops become jumps, so that a step needs no recursion and no allocation.
 
 use super::{Amount, MemoryProfile, Op, Program};
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ pub(crate) enum Instruction {
     Wait {
         channel: u32,
     },
-    /// Takes what else there is, after a wait for the first.
+    /// Takes the remaining tokens, after a wait for the first.
     TakeRest {
         channel: u32,
     },
@@ -109,7 +109,7 @@ impl ProfileTable {
     }
 }
 
-/// Flattens checked programs, each once, however many tasks share it.
+/// Flattens checked programs, each once, no matter how many tasks share it.
 #[derive(Debug)]
 pub(crate) struct Compiler {
     pub profiles: ProfileTable,

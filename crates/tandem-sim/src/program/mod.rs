@@ -1,4 +1,4 @@
-//! Programs: what a task does, operation by operation.
+//! Programs: the operations of a task.
 //!
 //! A program is a list of [`Op`]s that the engine executes on behalf of a task. Operations that take CPU time
 //! ([`Op::Compute`]) need the task to run; the others are instantaneous, or block the task until something
@@ -20,21 +20,21 @@ use std::sync::Arc;
 /// waiting for memory.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct MemoryProfile {
-    /// Bytes that the task keeps using and wants in the caches.
+    /// Bytes that the task uses again and again, and needs in the caches.
     pub footprint_bytes: u64,
     /// Work in which the footprint is touched once, ns.
     pub sweep_ns: u64,
     /// Cache lines per microsecond of work that come from memory, with the whole last-level cache to itself.
     pub memory_lines_per_us: f64,
-    /// How far those misses shrink with the share of the cache: the exponent of a power law (0: streaming,
+    /// How much those misses shrink with the share of the cache: the exponent of a power law (0: streaming,
     /// no reuse; 0.5: the square-root rule).
     pub cache_sensitivity: f64,
     /// Misses that overlap: the latency that the task sees is divided by this. At least 1.
     pub parallelism: f64,
-    /// Time that its work takes with a busy sibling thread, against alone on the core; that of the machine
-    /// ([`crate::cost::Smt`]) if `None`. At least 1.
+    /// Time that its work takes with a busy sibling thread, relative to alone on the core; that of the
+    /// machine ([`crate::cost::Smt`]) if `None`. At least 1.
     pub smt_slowdown: Option<f64>,
-    /// Data that it shares with other tasks of its VM, besides; `None` for none.
+    /// Data that it also shares with other tasks of its VM; `None` for none.
     pub shared: Option<SharedData>,
 }
 
@@ -69,12 +69,12 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// Whether it is never more than nothing.
+    /// Whether it is always 0.
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::Fixed(0) | Self::Uniform(_, 0) | Self::Exponential(0))
     }
 
-    /// Changes the times that it is made of, ns.
+    /// Changes each of its times, ns.
     pub fn each_ns(&mut self, mut change: impl FnMut(&mut u64)) {
         match self {
             Self::Fixed(ns) | Self::Exponential(ns) => change(ns),
@@ -98,7 +98,7 @@ pub enum Op {
     },
     /// Block for a time.
     Sleep(Amount),
-    /// Block until this instant of the run, ns; goes on at once if it is past.
+    /// Block until this instant of the run, ns; continue at once if it is past.
     SleepUntil(u64),
     /// Take a token from a channel of the VM; block while there is none.
     Wait {
@@ -111,8 +111,8 @@ pub enum Op {
         /// Index of the channel.
         channel: usize,
     },
-    /// Put as many tokens into a channel of the VM as the last [`Op::WaitAll`] has taken, each waking one waiting task.
-    /// They are answered with that: until the next `WaitAll`, there is none to put.
+    /// Put as many tokens into a channel of the VM as the last [`Op::WaitAll`] has taken, each waking one
+    /// waiting task. This answers them: until the next `WaitAll`, another one puts none.
     SignalAll {
         /// Index of the channel.
         channel: usize,
@@ -129,12 +129,13 @@ pub enum Op {
         channel: usize,
         /// Most tokens in it, at least 1.
         capacity: u32,
-        /// Those that found it full are woken, all of them, once it holds no more tokens than this, fewer than the
-        /// capacity, as with sockets; `None`: one of them for each token that is taken.
+        /// Number of tokens, below the capacity, at which all senders that found it full are woken, as with
+        /// sockets; `None`: one sender for each token that is taken.
         resume_at: Option<u32>,
         /// Cache lines of the message, which the task has written and the one that takes it reads.
         message_lines: u32,
-        /// Cache lines of the channel itself (its lock and lists), which everyone writes who sends to it or waits on it.
+        /// Cache lines of the channel itself (its lock and lists), which every task writes that sends to it
+        /// or waits on it.
         queue_lines: u32,
     },
     /// Take a spin lock of the VM; the task keeps its CPU busy until its turn comes. In a guest kernel only.
@@ -142,31 +143,34 @@ pub enum Op {
         /// Index of the lock.
         lock: usize,
     },
-    /// Give the spin lock to whoever waits longest.
+    /// Release the spin lock; the task that has waited longest gets it.
     Unlock {
         /// Index of the lock.
         lock: usize,
     },
-    /// Interrupt every other CPU of the guest that runs a task of the same family (a process of the start and its
-    /// descendants), and keep the CPU busy until all have answered: what changing the memory map of a process with
-    /// threads takes. In a guest kernel only.
+    /// Interrupt every other CPU of the guest that runs a task of the same family (a process of the start and
+    /// its descendants), and keep the CPU busy until all have answered: this is the cost of changing the
+    /// memory map of a process with threads. In a guest kernel only.
     FlushTlbs,
     /// Start a new task, a child of this one. In a guest kernel only.
     Fork {
-        /// What it does: index in [`crate::scenario::Guest::programs`].
+        /// Its program: index in [`crate::scenario::Guest::programs`].
         program: usize,
     },
-    /// Go on as another program, which never comes back here. In a guest kernel only.
+    /// Continue with another program, and never return. In a guest kernel only.
     Exec {
         /// The program: index in [`crate::scenario::Guest::programs`].
         program: usize,
     },
-    /// Block until a child has ended that was not waited for yet. In a guest kernel only.
+    /// Block until a child ends, or take one that has ended and was not yet waited for. In a guest kernel
+    /// only.
     WaitChild,
-    /// The same by a program that handles the signal of a child's end, as shells and make do: the signal wakes it, and
-    /// does not say that the child is about to leave its CPU. In a guest kernel only.
+    /// The same for a program that handles the signal of a child's end, as shells and make do: the signal
+    /// wakes it, and is not a synchronous wake-up by a child that is about to leave its CPU. In a guest
+    /// kernel only.
     WaitChildSignal,
-    /// Answer the request whose token was taken last: its response time is recorded, its client goes on to think.
+    /// Answer the request whose token was taken last: its response time is recorded, its client begins to
+    /// think.
     Respond,
     /// Add to the work done.
     Count {
@@ -183,17 +187,17 @@ pub enum Op {
     Repeat {
         /// How often; `None` for ever.
         times: Option<u64>,
-        /// What to repeat.
+        /// The operations to repeat.
         body: Vec<Op>,
     },
-    /// Give the CPU to others for now.
+    /// Yield the CPU.
     Yield,
 }
 
 /// A program, shared by the tasks that run it.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Program {
-    /// What to do, in order.
+    /// Its operations, in order.
     pub ops: Vec<Op>,
     /// The memory profiles that the operations refer to.
     pub profiles: Vec<Arc<MemoryProfile>>,

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::time::Duration;
 use tandem_file::units::Size;
 use tandem_machine::Machine;
-use tandem_machine::homes::{CHOICES_MAX, Choice, HomeSettings, Loss, Newcomer, Planner, View, VmView, Wish};
+use tandem_machine::homes::{
+    CHOICES_MAX, Choice, HomeRequest, HomeSettings, Loss, Newcomer, Planner, View, VmView,
+};
 use tandem_machine::placement::{Occupancy, Request, Shortage};
 use tandem_settings::Settings;
 use tandemd::error::BadInput;
@@ -74,11 +76,11 @@ impl Scene {
         // A VM that the agent exempts has no home, and the planner must not give it one either.
         let told = homes.iter().flat_map(|file| &file.vms);
         let homeless: BTreeSet<_> = told.filter(|vm| vm.home.is_empty()).map(|vm| vm.identity).collect();
-        let residents = host.agent.residents().filter(|resident| homeless.contains(&resident.vm.identity));
+        let tracked_vms = host.agent.tracked_vms().filter(|tracked| homeless.contains(&tracked.vm.identity));
         let homeless: BTreeSet<u64> =
-            residents.flat_map(|resident| resident.ids().take(resident.parts.len())).collect();
+            tracked_vms.flat_map(|tracked| tracked.ids().take(tracked.parts.len())).collect();
         for vm in vms.iter_mut().filter(|vm| homeless.contains(&vm.id)) {
-            (vm.wish, vm.home) = (Wish::Exempt, None);
+            (vm.request, vm.home) = (HomeRequest::Exempt, None);
         }
         let first = vms.iter().map(|vm| vm.id + 1).max().unwrap_or(0);
         for ((number, id), vm) in (1..).zip(first..).zip(coming) {

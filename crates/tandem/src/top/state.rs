@@ -8,7 +8,7 @@ use tandem_host::vms::Identity;
 use tandemd::observe::ObservedVm;
 use tandemd::text::{Percentages, by};
 
-/// Looks that a trend has at most.
+/// Most samples of a trend.
 pub const TREND_MAX: usize = 30;
 
 /// What is shown.
@@ -18,10 +18,10 @@ pub struct State {
     pub is_paused: bool,
     pub sorted_by: Column,
     pub is_reversed: bool,
-    /// VMs with this in their name, manager or home, whatever the case.
+    /// VMs with this in their name, manager or home, in upper or lower case.
     pub filter: String,
     pub view: View,
-    /// Stays on its VM wherever that moves.
+    /// Stays on its VM when that moves in the table.
     pub selected: Option<Identity>,
     /// First thread that is shown in detail, or first line of the help.
     pub scroll: usize,
@@ -40,9 +40,9 @@ pub enum View {
     Help,
 }
 
-/// What a key asks of the thread that has the terminal.
+/// The action that a key requests from the thread that has the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum KeyAction {
     /// Nothing but to draw again.
     Draw,
     Quit,
@@ -112,12 +112,12 @@ impl State {
     }
 
     /// Does what a key says.
-    pub fn press(&mut self, key: KeyEvent) -> Wish {
+    pub fn press(&mut self, key: KeyEvent) -> KeyAction {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
-                KeyCode::Char('c') => Wish::Quit,
-                KeyCode::Char('z') => Wish::Suspend,
-                _ => Wish::Draw,
+                KeyCode::Char('c') => KeyAction::Quit,
+                KeyCode::Char('z') => KeyAction::Suspend,
+                _ => KeyAction::Draw,
             };
         }
         match self.view {
@@ -128,7 +128,7 @@ impl State {
                 _ => (self.view, self.scroll) = (View::List, 0),
             },
             View::List | View::Detail(_) => match key.code {
-                KeyCode::Char('q') if self.view == View::List => return Wish::Quit,
+                KeyCode::Char('q') if self.view == View::List => return KeyAction::Quit,
                 KeyCode::Char('q') | KeyCode::Esc | KeyCode::Backspace => self.back(),
                 KeyCode::Char(' ') => self.is_paused = !self.is_paused,
                 KeyCode::Char('?' | 'h') | KeyCode::F(1) => (self.view, self.scroll) = (View::Help, 0),
@@ -142,7 +142,7 @@ impl State {
                 _ => {}
             },
         }
-        Wish::Draw
+        KeyAction::Draw
     }
 
     fn back(&mut self) {

@@ -3,7 +3,7 @@
 use super::column::Column;
 use super::draw::draw;
 use super::sample::{CpuSample, MachineSample, NodeSample, Sample, SchedulerSample};
-use super::state::{State, View, Wish};
+use super::state::{KeyAction, State, View};
 use crate::vms::tests::tree;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -133,7 +133,7 @@ fn drawn(state: &mut State, width: u16, height: u16) -> String {
     lines.collect()
 }
 
-fn press(state: &mut State, keys: &str) -> Wish {
+fn press(state: &mut State, keys: &str) -> KeyAction {
     let code = |key| match key {
         '\n' => KeyCode::Enter,
         '\u{1b}' => KeyCode::Esc,
@@ -141,11 +141,11 @@ fn press(state: &mut State, keys: &str) -> Wish {
         '→' => KeyCode::Right,
         key => KeyCode::Char(key),
     };
-    let mut wish = Wish::Draw;
+    let mut action = KeyAction::Draw;
     for key in keys.chars() {
-        wish = state.press(KeyEvent::new(code(key), KeyModifiers::NONE));
+        action = state.press(KeyEvent::new(code(key), KeyModifiers::NONE));
     }
-    wish
+    action
 }
 
 #[test]
@@ -289,13 +289,13 @@ fn keys_sort_filter_and_select() {
 
 #[test]
 fn it_ends_when_asked_and_pauses() {
-    assert_eq!(press(&mut state(), "q"), Wish::Quit);
+    assert_eq!(press(&mut state(), "q"), KeyAction::Quit);
     let control = |key| KeyEvent::new(KeyCode::Char(key), KeyModifiers::CONTROL);
     let mut state = state();
     press(&mut state, "/");
-    assert_eq!(press(&mut state, "q"), Wish::Draw, "it is a letter of a filter");
-    assert_eq!(state.press(control('c')), Wish::Quit);
-    assert_eq!(state.press(control('z')), Wish::Suspend);
+    assert_eq!(press(&mut state, "q"), KeyAction::Draw, "it is a letter of a filter");
+    assert_eq!(state.press(control('c')), KeyAction::Quit);
+    assert_eq!(state.press(control('z')), KeyAction::Suspend);
     press(&mut state, "\u{1b} ");
     state.take(Sample { scheduler: Err("gone".into()), ..sample() });
     let text = drawn(&mut state, 80, 24);

@@ -6,7 +6,7 @@
 use super::agent_process::{AgentProcess, Role};
 use super::plan::gives_no_homes;
 use super::service::Service;
-use super::signals::{Signals, Wish};
+use super::signals::{SignalRequest, Signals};
 use super::{Args, POLL_INTERVAL, settings, settings_stay, supervise_agent};
 use crate::error::BadInput;
 use crate::text::{many, pct};
@@ -43,11 +43,11 @@ pub fn run(args: &Args, mut current: Settings, service: &mut Service) -> anyhow:
     loop {
         service.alive();
         match signals.wait(POLL_INTERVAL)? {
-            Some(Wish::End) => {
+            Some(SignalRequest::End) => {
                 service.stopping();
                 return Ok(());
             }
-            Some(Wish::Reload) => reload(args, &mut current, &mut agent)?,
+            Some(SignalRequest::Reload) => reload(args, &mut current, &mut agent)?,
             None => {}
         }
         supervise_agent(&mut agent)?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tandem_host::cgroups::Hierarchy;
 use tandem_host::log_entry::Level;
-use tandem_host::scheduler::{Look, Members};
+use tandem_host::scheduler::{Members, WalkResult};
 use tandem_settings::Partial;
 
 /// Checks that this process has the privileges that these settings need.
@@ -41,7 +41,7 @@ pub fn check(partial: &Partial) -> Result<(), BadInput> {
 /// # Errors
 /// If no unified hierarchy is mounted any more, or the output is closed.
 pub fn begin(members: &mut Members, partial: &Partial, log: &mut MembersLog) -> anyhow::Result<()> {
-    let look = members.look()?;
+    let result = members.walk()?;
     let list = |cgroups: &[PathBuf]| {
         let names = cgroups.iter().map(|path| path.display().to_string());
         names.collect::<Vec<_>>().join(", ")
@@ -51,9 +51,9 @@ pub fn begin(members: &mut Members, partial: &Partial, log: &mut MembersLog) -> 
         true => String::new(),
         false => format!(" except {}", list(&partial.except)),
     };
-    let tasks = many(look.tasks, "task");
+    let tasks = many(result.tasks, "task");
     writeln!(io::stdout(), "tandem: {tasks} of {of}{except}; the others stay with the kernel's scheduler")?;
-    log.note(&look);
+    log.note(&result);
     Ok(())
 }
 
@@ -61,7 +61,7 @@ pub fn begin(members: &mut Members, partial: &Partial, log: &mut MembersLog) -> 
 pub fn step(members: &mut Members, log: &mut MembersLog) {
     match members.step() {
         Ok(None) => {}
-        Ok(Some(look)) => log.note(&look),
+        Ok(Some(result)) => log.note(&result),
         Err(error) => log.tell(Failure::Other, || error.to_string()),
     }
 }
@@ -84,11 +84,11 @@ pub struct MembersLog {
 }
 
 impl MembersLog {
-    fn note(&mut self, look: &Look) {
-        if let Some((tid, error)) = look.refused {
+    fn note(&mut self, result: &WalkResult) {
+        if let Some((tid, error)) = result.refused {
             self.tell(Failure::Refused, || format!("task {tid}: {error}"));
         }
-        if let Some(hidden) = &look.hidden {
+        if let Some(hidden) = &result.hidden {
             self.tell(Failure::Hidden, || {
                 format!("a cgroup cannot be read, and counts as outside: {hidden}")
             });

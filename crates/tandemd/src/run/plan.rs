@@ -4,7 +4,7 @@ use crate::host_vms::{HostVms, OBSERVED};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
-use tandem_host::agent::Resident;
+use tandem_host::agent::TrackedVm;
 use tandem_host::vms::homes_file::HomesFile;
 use tandem_machine::homes::Home;
 use tandem_settings::Settings;
@@ -23,20 +23,20 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
     // An unusable file counts as no file.
     let file = HomesFile::read(root).ok().flatten().filter(|file| !file.are_planned);
     let mut vms = HostVms::find(root, &eager(settings), file.as_ref())?;
-    let homes = |resident: &Resident| {
-        resident.ids().zip(&resident.parts).map(|(id, part)| (id, part.home.clone())).collect::<Vec<_>>()
+    let homes = |tracked: &TrackedVm| {
+        tracked.ids().zip(&tracked.parts).map(|(id, part)| (id, part.home.clone())).collect::<Vec<_>>()
     };
-    let before: BTreeMap<u64, Option<Home>> = vms.agent.residents().flat_map(homes).collect();
+    let before: BTreeMap<u64, Option<Home>> = vms.agent.tracked_vms().flat_map(homes).collect();
     vms.measure(OBSERVED)?;
-    let mut residents: Vec<_> = vms.agent.residents().collect();
-    residents.sort_by(|a, b| (&a.vm.name, a.id).cmp(&(&b.vm.name, b.id)));
-    if residents.is_empty() {
+    let mut tracked_vms: Vec<_> = vms.agent.tracked_vms().collect();
+    tracked_vms.sort_by(|a, b| (&a.vm.name, a.id).cmp(&(&b.vm.name, b.id)));
+    if tracked_vms.is_empty() {
         writeln!(out, "There are no VMs on this host.")?;
     }
-    let parts = residents.iter().flat_map(|resident| {
-        resident.ids().zip(&resident.parts).map(move |(id, part)| (*resident, id, part))
-    });
-    for (resident, id, part) in parts {
+    let parts = tracked_vms
+        .iter()
+        .flat_map(|tracked| tracked.ids().zip(&tracked.parts).map(move |(id, part)| (*tracked, id, part)));
+    for (tracked, id, part) in parts {
         let nodes = |home: &Option<Home>| home.as_ref().map(|home| home.nodes.clone());
         let had = before.get(&id).and_then(nodes);
         let verb = match had {
@@ -47,9 +47,9 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
         writeln!(
             out,
             "{} (process {}){}: {verb}{}",
-            resident.vm.name,
-            resident.vm.identity.pid,
-            resident.part_name(part),
+            tracked.vm.name,
+            tracked.vm.identity.pid,
+            tracked.part_name(part),
             part.home_and_why(&vms.machine)
         )?;
     }

@@ -2,7 +2,7 @@
 
 use crate::error::BadInput;
 use clap::ValueEnum;
-use tandem_host::scheduler::{Kernel, Risk, risks};
+use tandem_host::scheduler::{Risk, RunningKernel, risks};
 use tandem_host::topology::read_sysfs;
 use tandem_settings::{Ignore, Settings};
 
@@ -32,7 +32,7 @@ impl RiskArg {
 ///
 /// # Errors
 /// If there is one that is not ignored: bad input, because other settings cure it. Or if the machine cannot be read.
-pub fn accept(kernel: &Kernel, settings: &Settings) -> anyhow::Result<Vec<String>> {
+pub fn accept(kernel: &RunningKernel, settings: &Settings) -> anyhow::Result<Vec<String>> {
     let machine = read_sysfs(kernel.root())?;
     let (ignored, others): (Vec<Risk>, Vec<Risk>) = risks(kernel, &machine, &settings.partial)
         .into_iter()
@@ -58,7 +58,7 @@ mod tests {
 
     /// Checks that it is refused with status 2; the message.
     #[track_caller]
-    fn refused(kernel: &Kernel, settings: &Settings) -> String {
+    fn refused(kernel: &RunningKernel, settings: &Settings) -> String {
         let error = accept(kernel, settings).unwrap_err();
         assert_eq!(format!("{:?}", report(&error)), format!("{:?}", ExitCode::from(2)));
         error.to_string()
@@ -71,7 +71,7 @@ mod tests {
         tree.machine(1, 2);
         tree.cgroups(Cgroups::Unified);
         tree.write("proc/sys/kernel/osrelease", "7.1.3\n");
-        let kernel = Kernel::new(folder.path());
+        let kernel = RunningKernel::new(folder.path());
         assert_eq!(accept(&kernel, &of(&[])).unwrap(), [""; 0]);
 
         tree.cgroup("/machine.slice/a", "cpu.max", "50000 100000\n");

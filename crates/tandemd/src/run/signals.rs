@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The request that a signal makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum SignalRequest {
     /// SIGINT, SIGTERM: to end.
     End,
     /// SIGHUP: to read the settings again.
@@ -33,13 +33,13 @@ impl Signals {
     ///
     /// # Errors
     /// If the system refuses.
-    pub fn wait(&mut self, at_most: Duration) -> nix::Result<Option<Wish>> {
+    pub fn wait(&mut self, at_most: Duration) -> nix::Result<Option<SignalRequest>> {
         let timeout = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::MAX);
         poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], timeout)?;
         let signal = self.0.read_signal()?;
         Ok(signal.map(|signal| match signal.ssi_signo as i32 {
-            hangup if hangup == Signal::SIGHUP as i32 => Wish::Reload,
-            _ => Wish::End,
+            hangup if hangup == Signal::SIGHUP as i32 => SignalRequest::Reload,
+            _ => SignalRequest::End,
         }))
     }
 }

@@ -3,24 +3,26 @@
 use super::{call, image};
 use crate::image::{FunctionId, Image, Import, MapKind};
 use crate::instance::Engine;
-use crate::known::{Known, ObjectField};
+use crate::known::{KnownResult, ObjectField};
 use crate::maps::errno;
 use crate::memory::Memory;
 use crate::op::{Op, Size};
 use crate::testing::{self, TestKernel, add, address, imm, load, mov, reg};
 
-/// Where the kernel of the tests has objects: their own address, and a number that is 7.
+/// Address of an object of the tests' kernel, which holds its own address and a number that is 7.
 const OBJECT: u64 = Memory::BASE + 64;
 
-/// Functions that code does itself, and what both engines make of a call of each: r0, or the words of a
-/// fault, and the first word of scratch memory.
+/// Functions that code executes inline, and the result of a call of each in both engines: r0, or the text of
+/// a fault, and the first word of scratch memory.
 #[test]
 fn functions_without_a_call_do_the_same() {
-    let field =
-        |size| Import::Known(Known::Field(ObjectField { object: "an object", mark: 16, offset: 8, size }));
-    let set_field =
-        |size| Import::Known(Known::SetField(ObjectField { object: "an object", mark: 16, offset: 0, size }));
-    let in_set = || Import::Known(Known::CpuInSet);
+    let field = |size| {
+        Import::Known(KnownResult::Field(ObjectField { object: "an object", mark: 16, offset: 8, size }))
+    };
+    let set_field = |size| {
+        Import::Known(KnownResult::SetField(ObjectField { object: "an object", mark: 16, offset: 0, size }))
+    };
+    let in_set = || Import::Known(KnownResult::CpuInSet);
     let numbers = |from: i32, to: i32| u64::from(from as u32) | u64::from(to as u32) << 32;
     let new = || Import::Runtime("bpf_iter_num_new");
     let next = || Import::Runtime("bpf_iter_num_next");
@@ -28,10 +30,10 @@ fn functions_without_a_call_do_the_same() {
     let at = Memory::BASE;
     let not_an_object = "is not that of an object";
     for (import, arguments, before, result, after) in [
-        (Import::Known(Known::Nothing), [5, 6, 7], 1, Ok(0), 1),
-        (Import::Known(Known::FirstArgument), [5, 6, 7], 1, Ok(5), 1),
-        (Import::Known(Known::Cpu), [5, 6, 7], 1, Ok(3), 1),
-        (Import::Known(Known::Clock), [5, 6, 7], 1, Ok(1 << 40), 1),
+        (Import::Known(KnownResult::Nothing), [5, 6, 7], 1, Ok(0), 1),
+        (Import::Known(KnownResult::FirstArgument), [5, 6, 7], 1, Ok(5), 1),
+        (Import::Known(KnownResult::Cpu), [5, 6, 7], 1, Ok(3), 1),
+        (Import::Known(KnownResult::Clock), [5, 6, 7], 1, Ok(1 << 40), 1),
         (field(Size::D), [OBJECT, 0, 0], 1, Ok(0x1_0000_0007), 1),
         (field(Size::W), [OBJECT, 0, 0], 1, Ok(7), 1),
         (field(Size::D), [OBJECT + 8, 0, 0], 1, Err(not_an_object), 1),
@@ -134,7 +136,7 @@ fn inlined_array_lookups_equal_calls() {
     }
 }
 
-/// A loop over numbers on the stack, by way of a pointer to it, as compilers make it; the sum of 3 to 9.
+/// A loop over numbers on the stack, through a pointer to it, as compilers make it; the sum of 3 to 9.
 #[test]
 fn a_loop_over_numbers_on_the_stack() {
     let ops = [

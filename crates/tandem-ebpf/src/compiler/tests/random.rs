@@ -22,7 +22,7 @@ fn size() -> impl Strategy<Value = Size> {
     prop::sample::select(vec![Size::B, Size::H, Size::W, Size::D])
 }
 
-/// A base and an offset: of the stack, mostly inside, of scratch memory by way of r9, or of any register.
+/// A base and an offset: of the stack, mostly inside, of scratch memory through r9, or of any register.
 fn place() -> impl Strategy<Value = (Reg, i16)> {
     prop_oneof![
         4 => (Just(10), -64..-8i16),

@@ -36,7 +36,7 @@ fn a_vm_on_isolated_cpus_is_left_there_and_takes_no_room() {
     let other = scene.vm(200, "web", 2, [0, 0]);
     let told = scene.pass(12).join("\n");
     assert_eq!(scene.home(&pinned), [0; 0]);
-    let views: Vec<_> = scene.agent.residents().flat_map(|one| one.views(&scene.agent.machine)).collect();
+    let views: Vec<_> = scene.agent.tracked_vms().flat_map(|one| one.views(&scene.agent.machine)).collect();
     assert_eq!(views.iter().map(|view| view.vcpus).collect::<Vec<_>>(), [0, 2]);
     let left_alone = "left alone; its vCPUs may use only CPUs 2-3, which are isolated";
     let file = scene.agent.homes_file().unwrap();

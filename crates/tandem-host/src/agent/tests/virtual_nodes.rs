@@ -107,7 +107,7 @@ fn bound_memory_decides_the_homes_of_parts() {
     let told = scene.pass(60).join("\n");
     assert_eq!(homes(&scene, &process), (vcpus([1, 1, 0, 0]), vec![0, 1]), "{told}");
     assert!(told.contains("virtual node 0: node 1: its memory is bound there; "), "{told}");
-    let views = scene.agent.residents().next().unwrap().views(&scene.agent.machine);
+    let views = scene.agent.tracked_vms().next().unwrap().views(&scene.agent.machine);
     let resident: Vec<_> = views.iter().map(|view| view.resident_bytes.clone()).collect();
     assert_eq!(resident, [[0, 1000 << 20], [1000 << 20, 0]]);
     assert!(views.iter().all(|view| view.memory_bytes == 2 << 30 && view.vcpus == 2));
@@ -122,7 +122,7 @@ fn each_part_has_the_demand_of_its_own_vcpus() {
     run(&scene.tree, 100, busy, 5_000_000_000, 1_000_000_000);
     scene.pass(10);
     let demands: Vec<_> =
-        scene.agent.residents().next().unwrap().parts.iter().map(|part| part.demand).collect();
+        scene.agent.tracked_vms().next().unwrap().parts.iter().map(|part| part.demand).collect();
     assert_eq!(demands, [Some(0.0), Some(0.6)]);
 }
 
@@ -192,10 +192,10 @@ fn homes_of_parts_come_from_a_file() {
     let mut file = scene.agent.homes_file().unwrap();
     let seen = |file: &HomesFile| {
         let machine = crate::topology::read_sysfs(scene.tree.root()).unwrap();
-        let mut agent = Agent::new(scene.tree.root(), machine, &Settings::default(), NoHands);
+        let mut agent = Agent::new(scene.tree.root(), machine, &Settings::default(), DryRun);
         agent.observe(Duration::ZERO, Some(file)).unwrap();
-        let resident = agent.residents().next().unwrap();
-        let parts = resident.parts.iter();
+        let tracked = agent.tracked_vms().next().unwrap();
+        let parts = tracked.parts.iter();
         parts.map(|part| part.home.as_ref().map(|home| home.nodes[0].0)).collect::<Vec<_>>()
     };
     for (part, node) in file.vms[0].parts.iter_mut().zip([1, 0]) {
@@ -250,7 +250,7 @@ fn plans_for_parts_are_measured_for_each() {
     let scene = Scene::new("");
     let mut process = two_virtual_nodes(&scene, [512, 512], &[]);
     let machine = crate::topology::read_sysfs(scene.tree.root()).unwrap();
-    let mut agent = Agent::new(scene.tree.root(), machine, &Settings::default(), NoHands);
+    let mut agent = Agent::new(scene.tree.root(), machine, &Settings::default(), DryRun);
     let mut told = Vec::new();
     for look in 0..5u64 {
         // All on CPU 0, which is home to the first virtual node alone.

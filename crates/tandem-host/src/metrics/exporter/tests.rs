@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::{Agent, Hands, KernelPages};
+use crate::agent::{Actuator, Agent, KernelPages};
 use crate::scheduler::PreferenceError;
 use crate::topology::read_sysfs;
 use crate::vms::testing::{Cgroups, Process, Tree};
@@ -11,7 +11,7 @@ use tandem_settings::{Counters, Held, Mode, Place, Preference, Settings};
 #[derive(Default)]
 struct AtHome(std::cell::Cell<u64>);
 
-impl Hands for AtHome {
+impl Actuator for AtHome {
     fn held(&self, _: u32) -> Result<Option<Held>, PreferenceError> {
         self.0.set(self.0.get() + 1_000_000_000);
         Ok(Some(Held {
@@ -74,7 +74,7 @@ fn a_page_has_the_scheduler_the_machine_and_the_vms() {
     let mut agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), AtHome::default());
     let exporter = Exporter::of_scheduler(tree.root(), status).with_host(&machine, Some(agent.reports()));
     agent.step(Duration::from_secs(1)).unwrap();
-    agent.look(Duration::from_secs(11)).unwrap();
+    agent.scan(Duration::from_secs(11)).unwrap();
     tree.write("proc/stat", &stat(1_150));
     let page = exporter.page(Format::Classic);
 
@@ -131,7 +131,7 @@ fn moved_memory_is_counted_where_memory_is_moved() {
         let agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), AtHome::default());
         let mut agent = if moves { agent.with_moved_memory(1, Arc::new(KernelPages)) } else { agent };
         let exporter = Exporter::of_scheduler(tree.root(), status).with_host(&machine, Some(agent.reports()));
-        agent.look(Duration::from_secs(1)).unwrap();
+        agent.scan(Duration::from_secs(1)).unwrap();
         exporter.page(Format::Classic)
     };
     let with = page(true);
@@ -149,7 +149,7 @@ fn a_vm_without_preferences_has_no_times_at_home() {
     let (_folder, tree) = host();
     let machine = read_sysfs(tree.root()).unwrap();
     tree.process(&Process::libvirt(100, &"x".repeat(1_000), 2));
-    let mut agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), crate::agent::NoHands);
+    let mut agent = Agent::new(tree.root(), machine.clone(), &Settings::default(), crate::agent::DryRun);
     let exporter = Exporter::of_scheduler(tree.root(), status).with_host(&machine, Some(agent.reports()));
     agent.step(Duration::from_secs(1)).unwrap();
     let page = exporter.page(Format::Classic);

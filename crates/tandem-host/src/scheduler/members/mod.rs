@@ -51,7 +51,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// than this.
 const SHARE: u32 = 100;
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
-/// After this time a look leaves the rest to steps: systemd considers a service dead that is silent for
+/// After this time a walk leaves the rest to steps: systemd considers a service dead that is silent for
 /// longer.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 /// Approximate duration of a step.
@@ -88,12 +88,12 @@ struct Walk {
     tasks: TaskWalk,
     /// Whether a task is left to the next walk, which is to come soon.
     has_left_some: bool,
-    look: Look,
+    result: WalkResult,
 }
 
 /// The result of a walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct WalkResult {
     /// The number of tasks of the part that the scheduler has.
     pub tasks: usize,
     /// How many of these it did not have before.
@@ -159,7 +159,7 @@ impl<P: Policies> Members<P> {
     ///
     /// # Errors
     /// If no unified hierarchy is mounted.
-    pub fn step(&mut self) -> Result<Option<Look>, CgroupError> {
+    pub fn step(&mut self) -> Result<Option<WalkResult>, CgroupError> {
         let (begin, begin_cpu) = (Instant::now(), time_of(ClockId::ThreadCPUTime));
         if !self.is_at_work || self.walk.is_none() && begin < self.due {
             return Ok(None);
@@ -197,7 +197,7 @@ impl<P: Policies> Members<P> {
             inside: HashSet::new(),
             tasks: TaskWalk::begin(&self.root),
             has_left_some: false,
-            look: Look::default(),
+            result: WalkResult::default(),
         })
     }
 
@@ -207,10 +207,10 @@ impl<P: Policies> Members<P> {
             Some(Some(Ok(None))) => return true,
             Some(Some(Ok(Some(tid)))) => {
                 walk.inside.insert(tid);
-                (tid, self.take(tid, &mut walk.look))
+                (tid, self.take(tid, &mut walk.result))
             }
             Some(Some(Err(hidden))) => {
-                walk.look.hidden.get_or_insert(hidden);
+                walk.result.hidden.get_or_insert(hidden);
                 return true;
             }
             Some(None) => {
@@ -225,7 +225,7 @@ impl<P: Policies> Members<P> {
         match done {
             // The task has ended.
             Ok(()) | Err(Errno::SRCH) => {}
-            Err(error) => walk.look.refused = walk.look.refused.or(Some((tid, error))),
+            Err(error) => walk.result.refused = walk.result.refused.or(Some((tid, error))),
         }
         true
     }
@@ -235,31 +235,31 @@ impl<P: Policies> Members<P> {
     ///
     /// # Errors
     /// If no unified hierarchy is mounted.
-    pub fn look(&mut self) -> Result<Look, CgroupError> {
+    pub fn walk(&mut self) -> Result<WalkResult, CgroupError> {
         self.set(self.partial.clone());
-        let mut all = Look::default();
+        let mut all = WalkResult::default();
         let deadline = Instant::now() + LOOK_MAX;
         while self.is_at_work
             && (self.walk.is_some() || self.due <= Instant::now())
             && Instant::now() < deadline
         {
-            if let Some(look) = self.step()? {
-                all = Look {
-                    tasks: look.tasks,
-                    taken: all.taken + look.taken,
-                    given_back: all.given_back + look.given_back,
-                    refused: all.refused.or(look.refused),
-                    hidden: all.hidden.or(look.hidden),
+            if let Some(result) = self.step()? {
+                all = WalkResult {
+                    tasks: result.tasks,
+                    taken: all.taken + result.taken,
+                    given_back: all.given_back + result.given_back,
+                    refused: all.refused.or(result.refused),
+                    hidden: all.hidden.or(result.hidden),
                 };
             }
         }
         Ok(all)
     }
 
-    fn end(&mut self, walk: Walk) -> Look {
-        let Walk { look, inside, has_left_some, .. } = walk;
+    fn end(&mut self, walk: Walk) -> WalkResult {
+        let Walk { result, inside, has_left_some, .. } = walk;
         self.was_inside = inside;
-        let is_changed = has_left_some || look.taken + look.given_back > 0;
+        let is_changed = has_left_some || result.taken + result.given_back > 0;
         self.walks += 1;
         self.due = Instant::now();
         if !is_changed || self.walks == WALKS_MAX {
@@ -268,16 +268,16 @@ impl<P: Policies> Members<P> {
             self.due += self.took.saturating_mul(SHARE).clamp(INTERVAL, INTERVAL_MAX);
             self.took = Duration::ZERO;
         }
-        look
+        result
     }
 
     /// Takes a task of the part.
-    fn take(&mut self, tid: Tid, look: &mut Look) -> Result<(), Errno> {
+    fn take(&mut self, tid: Tid, result: &mut WalkResult) -> Result<(), Errno> {
         let task = self.policies.policy(tid)?;
         match task.policy {
             Policy::Higher => return Ok(()),
             Policy::Ext => {
-                look.tasks += 1;
+                result.tasks += 1;
                 return Ok(());
             }
             Policy::Other | Policy::Batch | Policy::Idle => {}
@@ -293,8 +293,8 @@ impl<P: Policies> Members<P> {
             return Ok(());
         }
         self.policies.set_policy(tid, TaskPolicy { policy: Policy::Ext, ..task })?;
-        look.tasks += 1;
-        look.taken += 1;
+        result.tasks += 1;
+        result.taken += 1;
         match task.policy {
             Policy::Other => self.had.remove(&tid),
             policy => self.had.insert(tid, (policy, stat.start_ticks)),
@@ -325,7 +325,7 @@ impl<P: Policies> Members<P> {
         };
         self.policies.set_policy(tid, TaskPolicy { policy, ..task })?;
         self.had.remove(&tid);
-        walk.look.given_back += 1;
+        walk.result.given_back += 1;
         Ok(())
     }
 }
@@ -346,6 +346,6 @@ impl<P: Policies> Drop for Members<P> {
     fn drop(&mut self) {
         self.set(Partial::default());
         // If there is too much to do, policies stay.
-        let _ = self.look();
+        let _ = self.walk();
     }
 }

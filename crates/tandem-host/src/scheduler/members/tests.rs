@@ -136,8 +136,8 @@ fn tasks_are_taken_as_they_come_and_given_back_as_they_go() {
         (5, task("/c", Ext)),
     ]);
     let mut members = world.members(partial(&["/a"], &[]));
-    let look = members.look().unwrap();
-    assert_eq!(look, Look { tasks: 2, taken: 2, given_back: 1, refused: None, hidden: None });
+    let result = members.walk().unwrap();
+    assert_eq!(result, WalkResult { tasks: 2, taken: 2, given_back: 1, refused: None, hidden: None });
     assert_eq!(world.policies(), [Other, Ext, Ext, Higher, Other], "5 had joined on its own");
     assert!(world.tasks.borrow()[&2].is_reset_on_fork, "that stays");
 
@@ -146,13 +146,13 @@ fn tasks_are_taken_as_they_come_and_given_back_as_they_go() {
         tasks.get_mut(&3).unwrap().cgroup = "/c";
         tasks.insert(6, task("/c", Ext));
     });
-    let look = members.look().unwrap();
-    assert_eq!(look, Look { tasks: 2, taken: 1, given_back: 2, refused: None, hidden: None });
+    let result = members.walk().unwrap();
+    assert_eq!(result, WalkResult { tasks: 2, taken: 1, given_back: 2, refused: None, hidden: None });
     assert_eq!(world.policies(), [Ext, Ext, Other, Higher, Other, Other], "6 was born in the part");
 
     members.set(partial(&["/c"], &[]));
-    let look = members.look().unwrap();
-    assert_eq!(look, Look { tasks: 3, taken: 3, given_back: 2, refused: None, hidden: None });
+    let result = members.walk().unwrap();
+    assert_eq!(result, WalkResult { tasks: 3, taken: 3, given_back: 2, refused: None, hidden: None });
     assert_eq!(members.step().unwrap(), None, "not yet");
     drop(members);
     assert_eq!(world.policies(), [Other, Other, Other, Higher, Other, Other]);
@@ -164,8 +164,8 @@ fn tasks_that_would_run_before_the_part_are_taken_and_restored_afterwards() {
         [(1, task("/a", Batch)), (2, task("/a", Idle)), (3, task("/b", Batch)), (4, task("/b", Idle))];
     let world = World::new(tasks);
     let mut members = world.members(partial(&["/a"], &[]));
-    assert_eq!(members.look().unwrap().taken, 2);
-    assert_eq!(members.look().unwrap().taken, 0);
+    assert_eq!(members.walk().unwrap().taken, 2);
+    assert_eq!(members.walk().unwrap().taken, 0);
     assert_eq!(world.policies(), [Ext, Ext, Batch, Idle]);
     drop(members);
     assert_eq!(world.tasks.borrow().clone().into_iter().collect::<Vec<_>>(), tasks);
@@ -176,7 +176,7 @@ fn children_that_come_meanwhile_are_taken_and_given_back() {
     let world = World::new([(1, task("/a", Other)), (2, task("/a/b", Other))]);
     let mut members = world.members(partial(&["/a"], &[]));
     world.births.set(2);
-    assert_eq!(members.look().unwrap().tasks, 4);
+    assert_eq!(members.walk().unwrap().tasks, 4);
     assert_eq!(world.policies(), [Ext; 4]);
     world.births.set(2);
     drop(members);
@@ -184,11 +184,11 @@ fn children_that_come_meanwhile_are_taken_and_given_back() {
 }
 
 #[test]
-fn constant_forking_does_not_prolong_a_look() {
+fn constant_forking_does_not_prolong_a_walk() {
     let world = World::new([(1, task("/a", Other))]);
     let mut members = world.members(partial(&["/a"], &[]));
     world.births.set(u32::MAX);
-    members.look().unwrap();
+    members.walk().unwrap();
     assert_eq!(world.policies(), [Ext, Ext, Ext, Other], "as many walks as there may be in a row");
     world.births.set(0);
 }
@@ -197,9 +197,9 @@ fn constant_forking_does_not_prolong_a_look() {
 fn a_task_gets_back_its_last_choice() {
     let world = World::new([(1, task("/a", Idle)), (2, task("/a", Idle))]);
     let mut members = world.members(partial(&["/a"], &[]));
-    members.look().unwrap();
+    members.walk().unwrap();
     world.tasks.borrow_mut().get_mut(&1).unwrap().policy = Other;
-    members.look().unwrap();
+    members.walk().unwrap();
     assert_eq!(world.policies(), [Ext; 2]);
     // Another task has the second one's number meanwhile.
     world.write_stat(2, "S", USUAL, 6);
@@ -212,7 +212,7 @@ fn a_task_born_meanwhile_is_left_to_the_next_walk() {
     let world = World::new([(1, task("/a", Other)), (2, task("/b", Ext)), (3, task("/b", Ext))]);
     world.write_stat(3, "S", USUAL, now_ticks() + 1000);
     let mut members = world.members(partial(&["/a"], &[]));
-    assert_eq!(members.look().unwrap().given_back, 1);
+    assert_eq!(members.walk().unwrap().given_back, 1);
     assert_eq!(world.policies(), [Ext, Other, Ext]);
     drop(members);
     assert_eq!(world.policies(), [Other; 3], "in the end all are");
@@ -222,13 +222,13 @@ fn a_task_born_meanwhile_is_left_to_the_next_walk() {
 fn a_task_that_moves_within_the_part_stays_with_it() {
     let world = World::new([(1, task("/a", Other)), (2, task("/a", Other))]);
     let mut members = world.members(partial(&["/a"], &[]));
-    members.look().unwrap();
+    members.walk().unwrap();
     // The task moved to a cgroup whose list had been read: it is on no list.
     fs::write(world.cgroup("/a").join("cgroup.threads"), "1\n").unwrap();
     members.due = Instant::now();
-    assert_eq!(members.step().unwrap().map(|look| look.given_back), Some(0));
+    assert_eq!(members.step().unwrap().map(|result| result.given_back), Some(0));
     fs::write(world.cgroup("/a").join("cgroup.threads"), "1\n2\n").unwrap();
-    assert_eq!(members.step().unwrap().map(|look| look.tasks), Some(2), "at once");
+    assert_eq!(members.step().unwrap().map(|result| result.tasks), Some(2), "at once");
     // But a task that is on no list twice has left.
     fs::write(world.cgroup("/a").join("cgroup.threads"), "1\n").unwrap();
     members.due = Instant::now();
@@ -241,12 +241,12 @@ fn a_long_walk_is_taken_in_steps() {
     let world = World::new((1..).zip(["/a", "/b", "/b", "/d"].map(|cgroup| task(cgroup, Other))));
     let mut members = world.members(partial(&["/a", "/b"], &[]));
     members.step_max = Duration::ZERO;
-    let looks: Vec<_> = std::iter::repeat_with(|| members.step().unwrap()).take(13).collect();
-    let look = Look { tasks: 3, taken: 3, given_back: 0, refused: None, hidden: None };
+    let results: Vec<_> = std::iter::repeat_with(|| members.step().unwrap()).take(13).collect();
+    let result = WalkResult { tasks: 3, taken: 3, given_back: 0, refused: None, hidden: None };
     // Two cgroups, each with its beginning and its end, their three tasks, and the end of the lists; all four
     // tasks, and the end.
-    assert_eq!(looks.iter().position(Option::is_some), Some(2 * 2 + 3 + 1 + 4));
-    assert_eq!(looks.last(), Some(&Some(look)));
+    assert_eq!(results.iter().position(Option::is_some), Some(2 * 2 + 3 + 1 + 4));
+    assert_eq!(results.last(), Some(&Some(result)));
     assert_eq!(world.policies(), [Ext, Ext, Ext, Other]);
 }
 
@@ -265,8 +265,8 @@ fn kernel_threads_and_the_dead_stay_as_they_are() {
         world.write_stat(tid, state, flags, 5);
     }
     let mut members = world.members(partial(&["/"], &["/y"]));
-    let look = members.look().unwrap();
-    assert_eq!((look.taken, look.given_back), (1, 0));
+    let result = members.walk().unwrap();
+    assert_eq!((result.taken, result.given_back), (1, 0));
     assert_eq!(world.policies(), [Other, Ext, Other, Other, Ext]);
 }
 
@@ -276,7 +276,10 @@ fn a_refusal_is_reported_and_ends_nothing() {
     world.refuses = Some(1);
     let mut members = world.members(partial(&["/a"], &[]));
     let refused = Some((Tid::new(1).unwrap(), Errno::PERM));
-    assert_eq!(members.look().unwrap(), Look { tasks: 2, taken: 1, given_back: 0, refused, hidden: None });
+    assert_eq!(
+        members.walk().unwrap(),
+        WalkResult { tasks: 2, taken: 1, given_back: 0, refused, hidden: None }
+    );
 }
 
 #[test]
@@ -286,27 +289,27 @@ fn a_hidden_cgroup_is_outside_and_reported() {
     fs::remove_file(&file).unwrap();
     // No user, not even root, can read a folder as a file.
     fs::create_dir(&file).unwrap();
-    let look = world.members(partial(&["/a"], &[])).look().unwrap();
-    assert_eq!((look.tasks, look.given_back), (2, 1));
-    assert!(look.hidden.is_some_and(|hidden| hidden.starts_with("/a/b: ")), "the first that is met");
+    let result = world.members(partial(&["/a"], &[])).walk().unwrap();
+    assert_eq!((result.tasks, result.given_back), (2, 1));
+    assert!(result.hidden.is_some_and(|hidden| hidden.starts_with("/a/b: ")), "the first that is met");
 }
 
 #[test]
 fn endless_levels_are_outside_and_reported() {
     let deep = "/a".repeat(DEPTH_MAX + 2);
     let world = World::new([(1, task("/a", Other)), (2, task(deep.leak(), Ext))]);
-    let look = world.members(partial(&["/a"], &[])).look().unwrap();
-    assert_eq!((look.tasks, look.given_back), (1, 1));
-    assert!(look.hidden.is_some_and(|hidden| hidden.ends_with("more than 64 levels down")));
+    let result = world.members(partial(&["/a"], &[])).walk().unwrap();
+    assert_eq!((result.tasks, result.given_back), (1, 1));
+    assert!(result.hidden.is_some_and(|hidden| hidden.ends_with("more than 64 levels down")));
 }
 
 #[test]
 fn without_the_hierarchy_or_the_cgroup() {
     let world = World::new([(1, task("/a", Other))]);
     let mut members = world.members(partial(&["/none"], &[]));
-    assert_eq!(members.look().unwrap(), Look::default(), "it may come");
+    assert_eq!(members.walk().unwrap(), WalkResult::default(), "it may come");
     fs::write(world.folder.path().join("proc/self/mountinfo"), "").unwrap();
-    assert!(matches!(members.look(), Err(CgroupError::NotMounted)));
+    assert!(matches!(members.walk(), Err(CgroupError::NotMounted)));
 }
 
 const CGROUPS: [&str; 6] = ["/", "/a", "/a/a", "/a/b", "/b", "/b/a"];
@@ -324,10 +327,10 @@ fn life() -> impl Strategy<Value = Vec<[(usize, usize); 2]>> {
 }
 
 proptest! {
-    /// After a look the scheduler has exactly the tasks of the part, whatever their policies and cgroups were
+    /// After a walk the scheduler has exactly the tasks of the part, whatever their policies and cgroups were
     /// before.
     #[test]
-    fn a_look_makes_it_so(cgroups in some(), except in some(), other in some(), life in life()) {
+    fn a_walk_makes_it_so(cgroups in some(), except in some(), other in some(), life in life()) {
         let names = |set: &BTreeSet<usize>| set.iter().map(|&at| CGROUPS[at]).collect::<Vec<_>>();
         let except: BTreeSet<usize> = except.difference(&cgroups).copied().collect();
         let settings = [partial(&names(&cgroups), &names(&except)), partial(&names(&other), &[])];
@@ -341,7 +344,7 @@ proptest! {
             world.change(|all| *all = tasks(time).collect());
             members.set(partial.clone());
             let is_idle = !members.is_at_work;
-            members.look().unwrap();
+            members.walk().unwrap();
             for ((_, before), after) in tasks(time).zip(world.tasks.borrow().values()) {
                 let is_covered = partial.is_on() && partial.covers(Path::new(before.cgroup));
                 match before.policy {

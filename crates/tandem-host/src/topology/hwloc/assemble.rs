@@ -1,7 +1,7 @@
 //! Builds a machine from the objects found.
 
 use super::bitmap::Bitmap;
-use super::{Found, NumaNode, Pu, Reader};
+use super::{HwlocObjects, NumaNode, Pu, Reader};
 use crate::topology::TopologyError;
 use roxmltree::Node as Element;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ impl<'a> Reader<'a> {
     pub(super) fn assemble(
         &self,
         machine: Element<'a, 'a>,
-        mut found: Found,
+        mut found: HwlocObjects,
     ) -> Result<Machine, TopologyError> {
         let inconsistent = |cause| TopologyError::Inconsistent { place: self.file.to_owned(), cause };
         if found.pus.len() > MAX_CPUS {
@@ -71,7 +71,11 @@ impl<'a> Reader<'a> {
     }
 
     /// The number of each CPU's node; adds nodes that are hidden.
-    fn node_of_cpu(&self, machine: Element<'a, 'a>, found: &mut Found) -> Result<Vec<u32>, TopologyError> {
+    fn node_of_cpu(
+        &self,
+        machine: Element<'a, 'a>,
+        found: &mut HwlocObjects,
+    ) -> Result<Vec<u32>, TopologyError> {
         let mut by_size: Vec<usize> = (0..found.nodes.len()).collect();
         by_size.sort_by_key(|&at| (found.nodes[at].cpuset.count(), found.nodes[at].os_index));
         let mut numbers = Vec::with_capacity(found.pus.len());
@@ -115,7 +119,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Refuses more nodes than a machine may have before doing work for each pair.
-fn check_node_count(found: &Found) -> Result<(), MachineError> {
+fn check_node_count(found: &HwlocObjects) -> Result<(), MachineError> {
     match found.nodes.len() {
         0..=MAX_NODES => Ok(()),
         count => Err(MachineError::TooManyNodes(count)),

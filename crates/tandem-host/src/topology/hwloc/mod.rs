@@ -84,7 +84,7 @@ struct NumaNode {
 
 /// The contents of the tree of objects.
 #[derive(Default)]
-struct Found {
+struct HwlocObjects {
     pus: Vec<Pu>,
     nodes: Vec<NumaNode>,
     /// Number of each package, if it has one.
@@ -137,12 +137,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn collect(&self, machine: Element<'a, 'a>) -> Result<Found, TopologyError> {
+    fn collect(&self, machine: Element<'a, 'a>) -> Result<HwlocObjects, TopologyError> {
         let mut usable = Usable { sets: Vec::new() };
         for name in ["cpuset", "online_cpuset", "allowed_cpuset"] {
             usable.sets.extend(self.bitmap(machine, name)?);
         }
-        let mut found = Found::default();
+        let mut found = HwlocObjects::default();
         self.walk(machine, Surroundings::default(), &usable, &mut found)?;
         Ok(found)
     }
@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
         object: Element<'a, 'a>,
         mut around: Surroundings,
         usable: &Usable,
-        found: &mut Found,
+        found: &mut HwlocObjects,
     ) -> Result<(), TopologyError> {
         if around.depth > MAX_DEPTH {
             return self.malformed(object, format!("objects are nested more than {MAX_DEPTH} deep"));
@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
         &self,
         object: Element<'a, 'a>,
         around: &mut Surroundings,
-        found: &mut Found,
+        found: &mut HwlocObjects,
     ) -> Result<(), TopologyError> {
         if self.number(object, "cache_type")? == Some(INSTRUCTION_CACHE) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Runs made by hand: events, and what the judges see in them.
+//! Hand-made runs: events, and the judges' findings for them.
 
 use super::*;
 use crate::scenario::ScenarioSource;
@@ -52,7 +52,7 @@ fn facts_of(processes: &str) -> Facts {
     Facts::new(&source.build(&Default::default(), &Default::default()).unwrap())
 }
 
-/// What the judges see after these events: when (ms), what, on which CPU, which task.
+/// A run of these events, each a time (ms), a kind, a CPU and a task.
 fn seen<'a>(facts: &'a Facts, events: &[(u64, EventKind, usize, usize)]) -> Seen<'a> {
     let mut run = Follower::new(facts);
     for &(at_ms, kind, cpu, task) in events {
@@ -153,13 +153,13 @@ fn shares_are_what_is_left_by_those_that_sleep() {
         findings.map(|finding| finding.excess).fold(0.0, f64::max)
     };
     assert!(worst(seen(&facts, &both)) <= 1.0);
-    // The second one is away from its CPU for a tenth of the time, and nobody else runs there.
+    // The second one is off its CPU for a tenth of the time, and no other task runs there.
     let away = [both.as_slice(), &[(9_000, Preempt, 1, 1)]].concat();
     assert!(worst(seen(&facts, &away)) > 1.0);
-    // Somebody that sleeps runs there meanwhile: then it is shared.
+    // A task that also sleeps runs there meanwhile: the CPU is shared.
     let slept = [both.as_slice(), &[(1, Wake, 0, 2), (9_000, Preempt, 0, 0), (9_000, Start, 0, 2)]].concat();
     let due = seen(&facts, &slept).shares().into_iter().flatten().next().unwrap();
-    assert!(due.seen.contains("fair are 0.950"), "{due:?}");
+    assert!(due.seen.contains("fair share is 0.950"), "{due:?}");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_light_task_is_served_soon() {
     assert!(late.is_light(2) && !late.is_light(0));
     let slow = late.slow_groups();
     assert_eq!(slow.iter().map(|slow| slow.p99_ns).collect::<Vec<_>>(), [9 * MS]);
-    // The other run of the same work lets it wait for less.
+    // In the other run of the same work, it waits for less time.
     let prompt = events.iter().map(|&(at_ms, kind, cpu, task)| match (kind, task) {
         (Wake, 2) => (at_ms + 8, kind, cpu, task),
         _ => (at_ms, kind, cpu, task),
@@ -204,7 +204,7 @@ fn what_nobody_could_use_is_not_missed_but_what_sleepers_take_is() {
         let findings = seen(&facts, events).shares();
         findings.into_iter().flatten().map(|finding| finding.excess).fold(0.0, f64::max)
     };
-    // While both sleep, for half of the time, one CPU is of no use to the one that computes.
+    // While both sleep, which is half of the time, the task that computes cannot use the second CPU.
     let fair = [
         (0, Wake, 0, 0),
         (0, Wake, 0, 1),
@@ -218,7 +218,7 @@ fn what_nobody_could_use_is_not_missed_but_what_sleepers_take_is() {
         (5_000, Block, 1, 1),
     ];
     assert!(worst(&fair) < 0.01);
-    // Here they have both CPUs to themselves before.
+    // Before that, the two have both CPUs to themselves.
     let unfair = [
         (0, Wake, 0, 0),
         (0, Wake, 0, 1),

@@ -1,7 +1,7 @@
 //! Gains by variant and load, as numbers on colours.
 //!
-//! Colours say nothing that the numbers do not. The scale is symmetric, so that equally strong colours are equal gains and
-//! losses, and never so strong that the number on it is hard to read.
+//! The colours only repeat the numbers. The scale is symmetric, so that equally strong colours are equal
+//! gains and losses, and never so strong that the number on it is hard to read.
 
 use super::{svg::Anchor, svg::Svg};
 use crate::report::{heat_map::Gain, heat_map::Grid, number};
@@ -126,7 +126,7 @@ mod tests {
             (full.matches("class=\"best\"").count(), full.matches("class=\"best unsure\"").count()),
             (2, 2)
         );
-        // The scale is that of the largest gain, to both sides.
+        // The largest gain sets the scale on both sides.
         assert!(full.contains(">−6.2%</text>") && full.contains(">+6.2%</text>"));
         assert!(full.contains("class=\"gain\" fill-opacity=\"0.75\"><title>5:4, load 4:"), "{full}");
         for text in ["1:1", "5:4", "100:1", "load", "allowed : preferred"] {

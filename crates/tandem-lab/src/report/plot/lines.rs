@@ -1,4 +1,5 @@
-//! A metric against a load: a small plot with a line a variant, for what a source tells in words only.
+//! A metric against a load: a small plot with a line a variant, for results that a source gives in words
+//! only.
 
 use super::{
     Legend,
@@ -23,7 +24,7 @@ const BOTTOM: f64 = 44.0;
 /// Largest over smallest value from which a plot of values is logarithmic.
 const WIDE_RANGE: f64 = 30.0;
 
-/// What a plot shows of each cell.
+/// The quantity that a plot shows of each cell.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Quantity {
     /// The value of the metric.
@@ -94,7 +95,7 @@ pub fn lines(
     }
     svg.text(((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 6.0), Anchor::Middle, "axis", key);
 
-    // The baseline is drawn last: where a variant does nothing, its line lies below.
+    // The baseline is drawn last, over the line of a variant that has no effect.
     let mut variants = distinct(points.iter().map(|point| point.cell.variant.as_str()));
     variants.sort_by_key(|variant| points.iter().any(|point| point.cell.baseline == *variant));
     for variant in variants {
@@ -151,7 +152,7 @@ impl<'a> Point<'a> {
         simulated.is_finite().then_some(Self { cell, load, simulated, published, interval })
     }
 
-    /// Every place that the point takes on the vertical axis.
+    /// All positions of the point on the vertical axis: the value and both ends of the interval.
     fn heights(&self) -> impl Iterator<Item = f64> + use<> {
         let (low, high) = self.interval.unzip();
         [Some(self.simulated), self.published, low, high].into_iter().flatten()

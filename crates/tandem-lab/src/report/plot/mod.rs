@@ -1,7 +1,7 @@
 //! Plots as inline SVG: scales and ticks in [`scale`], the drawing in [`svg`], one file for each kind of plot.
 //!
-//! Colours come from the page's style sheet, so that a plot follows the reader's light or dark mode. A variant has a
-//! colour and a shape of its own, so that neither is needed to tell it from the others.
+//! Colours come from the page's style sheet, so that a plot follows the reader's light or dark mode. A
+//! variant has a colour and a shape of its own, so that either is enough to identify it.
 
 mod dots;
 mod heat_map;
@@ -23,13 +23,13 @@ use svg::{Shape, Svg};
 /// thirty-five variants differ in colour or in shape.
 pub const COLOURS: usize = 7;
 
-/// How the variants of one experiment are drawn, in every plot of it.
+/// Colours and shapes of the variants of one experiment, the same in all its plots.
 pub struct Legend<'a> {
     variants: Vec<&'a str>,
     baselines: Vec<&'a str>,
 }
 
-/// How one variant is drawn.
+/// Colour and shape of one variant.
 #[derive(Clone, Debug, PartialEq)]
 struct Mark {
     colour: String,

@@ -1,6 +1,6 @@
 //! Scales, and round numbers along them.
 
-/// No axis goes further: beyond, the span of two values might not be a number.
+/// Limit of an axis, beyond which the span of two values might not be finite.
 const LARGEST: f64 = 1e150;
 
 /// A map from values to places in the drawing.
@@ -8,13 +8,13 @@ const LARGEST: f64 = 1e150;
 pub struct Scale {
     /// The values at both ends.
     pub values: (f64, f64),
-    /// Where they are.
+    /// Their positions.
     pub places: (f64, f64),
-    /// Whether equal distances are equal differences, or equal ratios.
+    /// What equal distances mean.
     pub spacing: Spacing,
 }
 
-/// What equal distances on a scale are.
+/// What equal distances on a scale mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spacing {
     /// Equal differences.
@@ -29,7 +29,7 @@ impl Scale {
         Self { values, places, spacing: Spacing::Linear }
     }
 
-    /// Where the value is.
+    /// Position of the value.
     pub fn place(&self, value: f64) -> f64 {
         let measure = |value: f64| match self.spacing {
             Spacing::Linear => value,
@@ -41,8 +41,8 @@ impl Scale {
     }
 }
 
-/// The smallest range of whole steps around `values`, with about `count` steps of 1, 2 or 5 times a power of ten.
-/// Values that cannot be drawn are left out; without any the range is that of zero.
+/// The smallest range of whole steps around `values`, with about `count` steps of 1, 2 or 5 times a power of
+/// ten. Values that cannot be drawn are left out; if none is left, the range is that of zero.
 pub fn ticks(values: impl IntoIterator<Item = f64>, count: usize) -> Ticks {
     let drawable = values.into_iter().filter(|value| value.abs() < LARGEST);
     let range = drawable.fold(None, |range: Option<(f64, f64)>, value| {
@@ -115,7 +115,7 @@ pub fn logarithmic_ticks(values: impl IntoIterator<Item = f64>) -> Vec<(f64, Str
     round[first..=last].iter().map(|tick| (*tick, short(*tick))).collect()
 }
 
-/// Values of which each is twice the one before, with labels; `None` if they are others, or fewer than three.
+/// Labelled values, if there are at least three and each is twice the one before; otherwise `None`.
 pub fn doubling_ticks(values: impl IntoIterator<Item = f64>) -> Option<Vec<(f64, String)>> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -125,7 +125,7 @@ pub fn doubling_ticks(values: impl IntoIterator<Item = f64>) -> Option<Vec<(f64,
     is_doubling.then(|| values.into_iter().map(|value| (value, short(value))).collect())
 }
 
-/// Decades for which a logarithmic scale has room for more than the powers of ten.
+/// Largest span, in decades, for which a logarithmic scale has room for more than the powers of ten.
 const DETAILED_DECADES: f64 = 2.5;
 
 /// A round positive number in few letters: "0.02", "500", "20k", "5M".

@@ -17,7 +17,7 @@ pub fn scatter(experiment: &ExperimentResults, legend: &Legend) -> Option<String
     let effects = || experiment.cells.iter().filter_map(|cell| Some((cell, outcome::effects(cell)?)));
     effects().next()?;
 
-    // Both axes share one range, so that the diagonal is one.
+    // Both axes share one range, so that equal effects lie on the diagonal.
     let ends = effects().flat_map(|(cell, (published, simulated))| {
         let (low, high) = outcome::interval(cell).unwrap_or((simulated, simulated));
         [published, simulated, low, high]
@@ -104,7 +104,7 @@ impl Labels {
         self.taken.push((x - reach, top - reach, x + reach, bottom + reach));
     }
 
-    /// Writes `text` beside a point, or not at all: the point's tooltip has it, too.
+    /// Writes `text` beside a point if there is room; the point's tooltip has it anyway.
     fn write(&mut self, svg: &mut Svg, (x, y): (f64, f64), text: &str) {
         const LETTER: f64 = 6.9;
         const GAP: f64 = 9.0;

@@ -13,7 +13,7 @@ pub enum Shape {
     Diamond,
 }
 
-/// Where a text stands from its place.
+/// Position of a text relative to its point.
 #[derive(Clone, Copy)]
 pub enum Anchor {
     Start,
@@ -21,7 +21,7 @@ pub enum Anchor {
     End,
 }
 
-/// A drawing. It has no size of its own: the page scales it to the width that it has.
+/// A drawing. It has no size of its own: the page scales it to the available width.
 pub struct Svg {
     text: String,
 }
@@ -54,7 +54,7 @@ impl Svg {
         ));
     }
 
-    /// A rectangle whose colour is more or less opaque, from 0 to 1; `tooltip` shows when the pointer is over it.
+    /// A rectangle with an opacity from 0 to 1; `tooltip` shows when the pointer is over it.
     pub fn shaded_rect(
         &mut self,
         (x, y): (f64, f64),
@@ -81,7 +81,7 @@ impl Svg {
         self.add(format_args!("<polyline points=\"{}\" class=\"{class}\"/>", coordinates(points)));
     }
 
-    /// A line of text; its base line is at the place.
+    /// A line of text with its baseline at the point.
     pub fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
@@ -94,7 +94,7 @@ impl Svg {
         ));
     }
 
-    /// A line of text that reads upwards, centred at the place.
+    /// A line of text that reads upwards, centred at the point.
     pub fn text_upwards(&mut self, (x, y): (f64, f64), class: &str, text: &str) {
         let text = escaped(text);
         self.add(format_args!(
@@ -112,7 +112,7 @@ impl Svg {
         tooltip: Option<&str>,
     ) {
         let title = tooltip.map(|tooltip| format!("<title>{}</title>", escaped(tooltip))).unwrap_or_default();
-        // Corners are further out than a circle's edge, so that all shapes look equally large.
+        // Corners are further out than a circle's edge, so that all shapes appear equally large.
         let corner = size * 1.25;
         let corners = match shape {
             Shape::Circle => {

@@ -1,4 +1,4 @@
-//! A host of two pCPUs with a VM without a guest kernel and one with, and events of theirs.
+//! A host with two pCPUs, a VM without a guest kernel and one with a guest kernel, and events of both levels.
 
 use std::sync::Arc;
 use tandem_machine::MachineBuilder;
@@ -12,7 +12,7 @@ use tandem_sim::trace::{Event, EventKind, Observer};
 
 use EventKind::{Block, Continue, Exit, Preempt, Start, Wake};
 
-/// When the run ends that [`play`] plays.
+/// End of the run that [`play`] plays, ns.
 pub const END_NS: u64 = 1000;
 /// The kernel of the second VM.
 pub const GUEST: KernelId = KernelId(2);
@@ -64,7 +64,7 @@ pub fn scenario_with(pcpus: u32, vms: &[(&str, u32, bool)]) -> Scenario {
     }
 }
 
-/// Shows the observer what two levels may do.
+/// Sends the observer one event of each kind that the two levels can produce.
 pub fn play(to: &mut impl Observer) {
     // plain/vcpu0, web/vcpu0 and web/vcpu1 are tasks 0, 1 and 2 of the host.
     event(to, 100, HOST, Start, 1, 1, None);

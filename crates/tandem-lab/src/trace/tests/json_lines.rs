@@ -1,10 +1,10 @@
 use super::fixture;
-use crate::trace::{JsonLines, Run};
+use crate::trace::{JsonLines, TracedRun};
 use serde_json::{Value, json};
 
 fn lines() -> Vec<String> {
     let scenario = fixture::scenario();
-    let run = Run { scenario_name: "two.toml", scenario: &scenario, seed: 7 };
+    let run = TracedRun { scenario_name: "two.toml", scenario: &scenario, seed: 7 };
     let mut trace = JsonLines::new(Vec::new(), run);
     fixture::play(&mut trace);
     let text = String::from_utf8(trace.finish(fixture::END_NS).unwrap()).unwrap();

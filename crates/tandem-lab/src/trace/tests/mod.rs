@@ -3,7 +3,7 @@ mod json_lines;
 mod perfetto;
 mod timeline;
 
-use super::{Run, TraceError, TraceFile};
+use super::{TraceError, TraceFile, TracedRun};
 use std::fs;
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 fn the_format_follows_from_the_name() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = fixture::scenario();
-    let run = Run { scenario_name: "two.toml", scenario: &scenario, seed: 1 };
+    let run = TracedRun { scenario_name: "two.toml", scenario: &scenario, seed: 1 };
     for (name, is_json) in
         [("a.pftrace", false), ("a.perfetto-trace", false), ("a.b.pb", false), ("a.jsonl", true)]
     {
@@ -32,7 +32,7 @@ fn the_format_follows_from_the_name() {
 #[test]
 fn a_folder_that_is_not_there_is_told() {
     let scenario = fixture::scenario();
-    let run = Run { scenario_name: "two.toml", scenario: &scenario, seed: 1 };
+    let run = TracedRun { scenario_name: "two.toml", scenario: &scenario, seed: 1 };
     let folder = tempfile::tempdir().unwrap();
     let path: PathBuf = folder.path().join("no/a.jsonl");
     let error = TraceFile::create(&path, run).err().unwrap();

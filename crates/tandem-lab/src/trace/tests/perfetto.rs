@@ -1,8 +1,8 @@
-//! What is written, as Perfetto's own definitions decode it. `scripts/setup perfetto` installs them.
+//! Traces, decoded with Perfetto's own definitions, which `scripts/setup perfetto` installs.
 
 use super::fixture;
 use crate::scenario::ScenarioSource;
-use crate::trace::{PerfettoTrace, Run};
+use crate::trace::{PerfettoTrace, TracedRun};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -66,7 +66,7 @@ struct Name {
     name: String,
 }
 
-/// A decoded trace that keeps the rules of the format.
+/// A decoded trace that follows the rules of the format.
 struct Trace {
     /// By uuid, with those of whole hosts and VMs.
     tracks: BTreeMap<String, Descriptor>,
@@ -96,7 +96,7 @@ fn decode(trace: &[u8]) -> Vec<Packet> {
         .stdout(Stdio::piped())
         .spawn()
         .expect("python3 starts");
-    // It reads all before it prints.
+    // The decoder reads all its input before it prints.
     decoder.stdin.take().unwrap().write_all(trace).unwrap();
     let output = decoder.wait_with_output().unwrap();
     assert!(output.status.success(), "the trace cannot be decoded");
@@ -104,8 +104,9 @@ fn decode(trace: &[u8]) -> Vec<Packet> {
 }
 
 impl Trace {
-    /// Decodes a trace and checks it: names and tracks are told before they are used, time does not go back, slices on
-    /// a track do not overlap and all end, and each arrow that ends began before, once.
+    /// Decodes a trace and checks it: names and tracks are defined before they are used, time does not go
+    /// back, slices on a track do not overlap and all end, and each arrow that ends began exactly once
+    /// before.
     fn checked(bytes: &[u8]) -> Self {
         let mut trace = Self { tracks: BTreeMap::new(), slices: Vec::new(), wakes: BTreeMap::new() };
         let (mut event_names, mut note_names) = (BTreeMap::new(), BTreeMap::new());
@@ -198,7 +199,7 @@ impl Trace {
 fn played() -> Trace {
     let scenario = fixture::scenario();
     let mut trace =
-        PerfettoTrace::new(Vec::new(), Run { scenario_name: "two.toml", scenario: &scenario, seed: 7 });
+        PerfettoTrace::new(Vec::new(), TracedRun { scenario_name: "two.toml", scenario: &scenario, seed: 7 });
     fixture::play(&mut trace);
     Trace::checked(&trace.finish(fixture::END_NS).unwrap())
 }
@@ -308,14 +309,14 @@ fn mixed_run() -> (RunMetrics, Trace) {
     "#;
     let source = ScenarioSource::parse(Path::new("mixed.toml"), text).unwrap();
     let scenario = source.build(&BTreeMap::new(), &Default::default()).unwrap();
-    let run = Run { scenario_name: "mixed.toml", scenario: &scenario, seed: 3 };
+    let run = TracedRun { scenario_name: "mixed.toml", scenario: &scenario, seed: 3 };
     let mut writer = PerfettoTrace::new(Vec::new(), run);
     let metrics = run_observed(&scenario, run.seed, &mut writer).unwrap();
     let trace = Trace::checked(&writer.finish(metrics.length_ns).unwrap());
     (metrics, trace)
 }
 
-/// The slices of a run against what the run itself measured.
+/// Compares the slices of a run with the metrics of the run.
 #[test]
 fn slices_are_as_long_as_the_run_says() {
     let (metrics, trace) = mixed_run();
@@ -330,7 +331,7 @@ fn slices_are_as_long_as_the_run_says() {
             let own_track = format!("VM {} / vCPU {vcpu}", vm.name);
             let on_pcpus_ns = time_ns(&|slice| slice.name == name);
             let inside_ns = time_ns(&|slice| trace.path(&slice.track) == own_track);
-            // Slices hold the code of kernels as well. A vCPU may run the guest's kernel alone.
+            // Slices include the kernels' own code. A vCPU may run nothing but the guest's kernel.
             assert!(on_pcpus_ns >= measured.run_ns, "{name}: {on_pcpus_ns} and {}", measured.run_ns);
             match &vm.guest {
                 None => assert_eq!(inside_ns, on_pcpus_ns, "{name}"),
@@ -346,7 +347,8 @@ fn slices_are_as_long_as_the_run_says() {
     let of_host = |slice: &&Slice| trace.path(&slice.track).starts_with("host ");
     let moved = trace.slices.iter().filter(of_host).filter(|slice| slice.notes.contains_key("came_from_cpu"));
     let moved = moved.count() as u64;
-    // To the run, a vCPU that first runs elsewhere than it was put at its start has moved too.
+    // In the metrics, a vCPU that first runs on another pCPU than it was assigned at its start has moved as
+    // well.
     let vcpus = metrics.vms.iter().map(|vm| vm.vcpus.len() as u64).sum::<u64>();
     assert!(moved > vcpus && (moved..=moved + vcpus).contains(&migrations), "{moved} and {migrations}");
 }

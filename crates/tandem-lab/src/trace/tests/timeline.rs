@@ -1,4 +1,4 @@
-//! Slices against an account of both levels that is kept apart from them.
+//! Compares slices with a separate account of both levels.
 
 use super::fixture;
 use crate::trace::names::Names;
@@ -126,7 +126,7 @@ fn a_slice_after_a_migration_tells_the_cpu_before() {
     assert_eq!(moves.collect::<Vec<_>>(), [(300, "plain/vcpu0", 0), (700, "as", 1)]);
 }
 
-/// What a task of the account does.
+/// The state of a task in the account.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Sleeps,
@@ -159,7 +159,7 @@ impl Level {
         self.tasks.iter().position(|&state| state == State::RunsOn(cpu))
     }
 
-    /// Something that may happen on this CPU.
+    /// One possible event on this CPU.
     fn step(&mut self, cpu: u32, choice: Choice, at_ns: u64, to: &mut impl Observer) {
         let mut show = |kind, task: usize, by| {
             let (cpu, task) = (CpuId(cpu), TaskId::from(task));
@@ -209,7 +209,7 @@ impl Level {
     }
 }
 
-/// One of the things that may happen.
+/// A choice among the possible events.
 #[derive(Clone, Debug)]
 struct Choice {
     level: Index,
@@ -234,7 +234,7 @@ const VCPUS: [(&str, KernelId, u32); 5] = [
     ("c/vcpu1", KernelId(3), 1),
 ];
 
-/// What each track must show, by the account.
+/// What each track must show according to the account.
 fn expected(host: &Level, guests: &[Level]) -> Vec<Option<String>> {
     let pcpus = (0..PCPUS).map(|cpu| host.running(cpu).map(|vcpu| VCPUS[vcpu].0.to_owned()));
     let vcpus = VCPUS.iter().enumerate().map(|(vcpu, &(_, kernel, cpu))| {
@@ -248,8 +248,8 @@ fn expected(host: &Level, guests: &[Level]) -> Vec<Option<String>> {
 }
 
 proptest! {
-    /// Whatever happens, after each event the tracks show what runs, and nothing else; slices do not overlap, and each
-    /// arrow ends once, after it began.
+    /// After each event, the tracks show the tasks that run, and nothing else; slices do not overlap, and
+    /// each arrow ends once, after it began.
     #[test]
     fn tracks_show_what_runs(choices in vec(choice(), 0..400)) {
         let mut recorder = Recorder::new(&fixture::scenario_with(PCPUS, &VMS));

@@ -60,7 +60,7 @@ fn parts_that_share_a_node_part_if_no_memory_holds_them() {
     let spread = |id| VmView { resident_bytes: vec![GIB, GIB], ..settled(id, 2, 2, 2, 0) };
     let mut vms = parts([spread(0), spread(1)]);
     let mut planner = planner();
-    assert_eq!(follow(&mut planner, &machine, &mut vms, 0..2), [], "a move needs three looks");
+    assert_eq!(follow(&mut planner, &machine, &mut vms, 0..2), [], "a move needs three scans");
     let decisions = follow(&mut planner, &machine, &mut vms, 2..30);
     assert_eq!(homes(&vms), [[1], [0]]);
     assert_eq!(decisions.len(), 1);
@@ -90,7 +90,7 @@ fn parts_stay_together_and_come_together_where_their_memory_is() {
 #[test]
 fn a_wish_limits_the_choice_of_nodes() {
     let mut vms = parts([0, 1].map(|id| new_vm(id, 2, 1, 4)));
-    vms.iter_mut().for_each(|vm| vm.wish = Wish::Nodes(vec![NodeId(2), NodeId(3)]));
+    vms.iter_mut().for_each(|vm| vm.request = HomeRequest::Nodes(vec![NodeId(2), NodeId(3)]));
     let decisions = follow(&mut planner(), &machine(4), &mut vms, 0..30);
     assert_eq!(homes(&vms), [[2], [3]]);
     assert!(
@@ -99,10 +99,10 @@ fn a_wish_limits_the_choice_of_nodes() {
             .to_string()
             .starts_with("node 2: the configuration says so; no other virtual node")
     );
-    vms.iter_mut().for_each(|vm| vm.wish = Wish::Nodes(vec![NodeId(0), NodeId(1)]));
+    vms.iter_mut().for_each(|vm| vm.request = HomeRequest::Nodes(vec![NodeId(0), NodeId(1)]));
     follow(&mut planner(), &machine(4), &mut vms, 30..31);
     assert_eq!(homes(&vms), [[0], [1]], "another wish is obeyed at once");
-    vms.iter_mut().for_each(|vm| vm.wish = Wish::Exempt);
+    vms.iter_mut().for_each(|vm| vm.request = HomeRequest::Exempt);
     follow(&mut planner(), &machine(4), &mut vms, 31..32);
     assert_eq!(homes(&vms), [[0; 0], [0; 0]]);
 }
@@ -110,7 +110,7 @@ fn a_wish_limits_the_choice_of_nodes() {
 #[test]
 fn a_wish_for_too_few_cpus_is_obeyed_and_kept() {
     let mut vms = parts([0, 1].map(|id| new_vm(id, 6, 1, 4)));
-    vms.iter_mut().for_each(|vm| vm.wish = Wish::Nodes(vec![NodeId(2)]));
+    vms.iter_mut().for_each(|vm| vm.request = HomeRequest::Nodes(vec![NodeId(2)]));
     let decisions = follow(&mut planner(), &machine(4), &mut vms, 0..30);
     assert_eq!((homes(&vms), decisions.len()), (vec![vec![2], vec![2]], 2));
 }
@@ -125,7 +125,7 @@ fn a_part_lives_where_its_memory_is_bound() {
     assert_eq!((homes(&vms), decisions.len()), (vec![vec![1], vec![0]], 2));
     assert!(decisions[0].reason.to_string().starts_with("node 1: its memory is bound there; "));
     // Memory that is bound elsewhere does not limit the operator's wish.
-    vms.iter_mut().for_each(|vm| vm.wish = Wish::Nodes(vec![NodeId(0)]));
+    vms.iter_mut().for_each(|vm| vm.request = HomeRequest::Nodes(vec![NodeId(0)]));
     follow(&mut planner(), &machine(2), &mut vms, 30..31);
     assert_eq!(homes(&vms), [[0], [0]]);
 }
@@ -133,7 +133,7 @@ fn a_part_lives_where_its_memory_is_bound() {
 #[test]
 fn parts_are_no_others_to_an_isolated_vm() {
     let mut vms = parts([0, 1].map(|id| new_vm(id, 2, 1, 4))).to_vec();
-    vms.iter_mut().for_each(|vm| vm.wish = Wish::Isolated);
+    vms.iter_mut().for_each(|vm| vm.request = HomeRequest::Isolated);
     vms.extend([2, 3].map(|id| new_vm(id, 2, 1, 4)));
     follow(&mut planner(), &machine(4), &mut vms, 0..30);
     assert_eq!(homes(&vms), [[0], [1], [2], [3]]);
@@ -150,13 +150,17 @@ fn parts_are_no_others_to_an_isolated_vm() {
 fn any_parts(nodes: u32) -> impl Strategy<Value = Vec<VmView>> {
     let some = || proptest::collection::vec((0..nodes).prop_map(NodeId), 0..3);
     let part = (1..6u32, some(), 0.0..6.0, proptest::collection::vec(0..2 * GIB, nodes as usize));
-    (proptest::collection::vec(part, 1..5), some(), some()).prop_map(move |(parts, allowed, wished)| {
+    (proptest::collection::vec(part, 1..5), some(), some()).prop_map(move |(parts, allowed, requested)| {
         let vm =
             |(id, (vcpus, bound, demand, resident_bytes)): (u64, (u32, Vec<NodeId>, f64, Vec<u64>))| VmView {
                 demand: (demand < 5.0).then_some(demand),
                 resident_bytes,
                 allowed: allowed.clone(),
-                wish: if wished.is_empty() { Wish::Any } else { Wish::Nodes(wished.clone()) },
+                request: if requested.is_empty() {
+                    HomeRequest::Any
+                } else {
+                    HomeRequest::Nodes(requested.clone())
+                },
                 part: Some(Part { of: 7, bound }),
                 ..new_vm(id, vcpus, 2, nodes as usize)
             };
@@ -197,11 +201,11 @@ proptest! {
         follow(&mut planner, &machine, &mut vms, 2..400);
         prop_assert_eq!(follow(&mut planner, &machine, &mut vms, 400..500), []);
         for vm in &vms {
-            let Wish::Nodes(wished) = &vm.wish else { continue };
+            let HomeRequest::Nodes(requested) = &vm.request else { continue };
             let allowed = |node: &NodeId| vm.allowed.is_empty() || vm.allowed.contains(node);
             for node in vm.home.iter().flat_map(|home| &home.nodes) {
                 prop_assert!(allowed(node));
-                prop_assert!(wished.contains(node) || !wished.iter().any(allowed));
+                prop_assert!(requested.contains(node) || !requested.iter().any(allowed));
             }
         }
         let free_bytes = free(&machine, &vms);

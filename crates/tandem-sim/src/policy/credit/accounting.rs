@@ -1,9 +1,9 @@
-//! Credits: burning them, and handing them out.
+//! Credits: how they are burnt and handed out.
 //!
-//! Every timeslice the credits that all CPUs can burn in it (10 a millisecond each) are shared out. A VM's fair
-//! share goes by its weight times its active vCPUs; it gets no more than its vCPUs can burn or its cap
-//! allows, and what it leaves is for the VMs after it. A vCPU that has gathered a full timeslice's worth is not
-//! using its share: it leaves the active list with half, until a tick finds it running again.
+//! Every timeslice the credits that all CPUs can burn in it (10 a millisecond each) are shared out. A VM's
+//! fair share goes by its weight times its active vCPUs; it gets no more than its vCPUs can burn or its cap
+//! allows, and the rest goes to the VMs after it. A vCPU that has accumulated the credit of a full timeslice
+//! is not using its share: it leaves the active list with half of that, until a tick finds it running again.
 
 use super::run_queue::Priority;
 use super::{Context, Credit};
@@ -14,7 +14,7 @@ use tandem_machine::ids::{TaskId, VmId};
 /// Time that burns a credit, ns.
 const CREDIT_NS: u64 = 100_000;
 
-/// The accounting's view of a VM.
+/// A VM in the accounting.
 #[derive(Clone, Debug)]
 struct VmAccount {
     facts: VmFacts,
@@ -66,7 +66,7 @@ impl Accounting {
     }
 }
 
-/// What an accounting grants to each active vCPU of a VM.
+/// The credit that an accounting grants to each active vCPU of a VM.
 struct Grant {
     vm: VmId,
     credit: i64,
@@ -107,7 +107,7 @@ impl Accounting {
                     total += div_ceil((fair - peak) * weight_total, weight_left);
                 }
                 if someone_wants_more {
-                    // Let it leave its surplus to others earlier the next time.
+                    // It comes earlier the next time, so that its surplus reaches others.
                     self.active_vms.retain(|&other| other != vm);
                     self.active_vms.push_front(vm);
                 }
@@ -129,7 +129,7 @@ impl Credit {
         vcpu.residual_ns = burnt_ns % CREDIT_NS;
     }
 
-    /// Lets the vCPU take part in the accounting.
+    /// Makes the vCPU active in the accounting.
     pub(super) fn activate(&mut self, task: TaskId) {
         let vcpu = &mut self.vcpus[task.index()];
         vcpu.active = true;

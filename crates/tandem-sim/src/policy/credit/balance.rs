@@ -1,16 +1,16 @@
-//! Work stealing: a CPU that would idle, or run a vCPU without credit, looks for something more urgent.
+//! Work stealing: a CPU that would idle, or run a vCPU without credit, searches for a more urgent vCPU.
 //!
-//! Two steps over the other CPUs, each node by node from the own one round: first for vCPUs whose soft affinity
-//! holds this CPU, then for any whose hard affinity does. Only CPUs that are busy are looked at, and of each queue
-//! only what is strictly more urgent.
+//! It searches the other CPUs in two steps, each node by node, starting with its own: first for vCPUs whose
+//! soft affinity contains this CPU, then for any whose hard affinity does. It considers only busy CPUs, and
+//! in each queue only vCPUs that are strictly more urgent.
 
 use super::run_queue::Priority;
 use super::{Context, Credit, Era, Step};
 use tandem_machine::ids::{CpuId, NodeId, TaskId};
 
 impl Credit {
-    /// Takes a more urgent vCPU than `candidate` (`None`: the CPU would idle) out of another CPU's queue. Also
-    /// says how many queues were looked into.
+    /// Takes a more urgent vCPU than `candidate` (`None`: the CPU would idle) out of another CPU's queue.
+    /// Also returns the number of queues that were searched.
     pub(super) fn steal(
         &mut self,
         ctx: &Context<'_>,
@@ -34,8 +34,8 @@ impl Credit {
         (None, peers_scanned)
     }
 
-    /// How many CPUs Xen looks into in vain in one step: busy ones, since 4.9 only those with something queued. (The masks spare
-    /// the simulator all but the promising ones, not the simulated CPU its time.)
+    /// The number of CPUs that Xen searches in one step: busy ones, since 4.9 only those with a queued vCPU.
+    /// (The masks save the simulator all but the promising ones, but the simulated CPU pays for all.)
     fn peers_of(&mut self, ctx: &Context<'_>, cpu: CpuId) -> u32 {
         let all = if self.settings.era < Era::Xen4_9 { ctx.machine.all_cpus() } else { self.queues.queued() };
         let [peers, ..] = &mut self.scratch;

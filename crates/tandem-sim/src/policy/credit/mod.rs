@@ -1,15 +1,17 @@
 //! Xen's credit scheduler (credit1), and the rate controller that was proposed for it.
 //!
-//! Problem: share CPUs among VMs by weight and cap, keep all of them busy, and run what does I/O promptly.
+//! Problem: share CPUs among VMs by weight and cap, keep all of them busy, and run vCPUs that do I/O
+//! promptly.
 //!
 //! Approach, as in Xen's `common/sched/credit.c`:
 //! 1. A running vCPU burns 10 credits a millisecond. Every timeslice the credits of all CPUs are handed out anew,
 //!    to VMs by weight and to their active vCPUs evenly ([`accounting`]). Credit left means priority UNDER, none
 //!    left OVER.
-//! 2. A vCPU that wakes up UNDER becomes BOOST, until a tick finds it running. It is queued on the CPU where it was,
-//!    and CPUs that should look at it are tickled ([`wake`]).
-//! 3. A CPU runs the first of its queue. If that is OVER, or nothing, it looks for something more urgent in the queues
-//!    of others, nearest nodes first: first for vCPUs that prefer to run here, then for any that may ([`balance`]).
+//! 2. A vCPU that wakes up UNDER becomes BOOST, until a tick finds it running. It is queued on the CPU where
+//!    it was, and CPUs that could run it are tickled ([`wake`]).
+//! 3. A CPU runs the first of its queue. If that is OVER, or the queue is empty, it searches the queues of
+//!    others for a more urgent vCPU, nearest nodes first: first for vCPUs that prefer to run here, then for
+//!    any that may ([`balance`]).
 //! 4. At each tick, a running vCPU that would be better off elsewhere is moved: idle cores before idle threads,
 //!    other sockets only if twice as idle ([`pick`]).
 //! 5. The rate limit lets a vCPU go on that has run for less than `ratelimit_ns`. The older proposal, the rate
@@ -43,19 +45,19 @@ const TICKS_PER_TIMESLICE: u64 = 3;
 /// Shortest timer that the rate limit sets, ns.
 const RATELIMIT_TIMER_MIN_NS: u64 = 100_000;
 
-/// What the scheduler knows of a vCPU.
+/// The scheduler's state of a vCPU.
 #[derive(Clone, Debug)]
 struct Vcpu {
     vm: VmId,
     priority: Priority,
     credit: i64,
-    /// Time burnt that does not make a whole credit yet, ns.
+    /// Burnt time that is not yet a whole credit, ns.
     residual_ns: u64,
-    /// Up to when it has burnt, while it runs.
+    /// Time up to which its credit is burnt, while it runs, ns.
     burnt_until_ns: u64,
-    /// When it was put on its CPU.
+    /// When it was put on its CPU, ns.
     started_ns: u64,
-    /// When it last left a CPU.
+    /// When it last left a CPU, ns.
     stopped_ns: u64,
     /// The CPU that it runs on, or is queued on, or was on last.
     cpu: CpuId,
@@ -68,11 +70,11 @@ struct Vcpu {
     yielded: bool,
     /// Takes part in the accounting.
     active: bool,
-    /// Its soft affinity restricts something.
+    /// Its soft affinity is narrower than its hard affinity.
     prefers: bool,
 }
 
-/// What the scheduler knows of a CPU.
+/// The scheduler's state of a CPU.
 #[derive(Clone, Debug)]
 struct Pcpu {
     current: Option<TaskId>,
@@ -103,7 +105,7 @@ struct Counters {
 pub struct Credit {
     settings: CreditSettings,
     vcpus: Vec<Vcpu>,
-    /// How many of them prefer some CPUs.
+    /// Number of vCPUs that prefer some CPUs.
     preferring: usize,
     pcpus: Vec<Pcpu>,
     queues: RunQueues,
@@ -111,12 +113,12 @@ pub struct Credit {
     accounting: Accounting,
     /// Where the next search for work to steal begins, by node.
     balance_bias: Vec<CpuId>,
-    /// Masks for passing use, so that no decision allocates.
+    /// Temporary masks, so that no decision allocates.
     scratch: [CpuMask; 3],
     counters: Counters,
 }
 
-/// A step of a two-step search: first where vCPUs prefer to run, then where they may.
+/// A step of a two-step search: first the CPUs that vCPUs prefer, then those that they may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Soft,
@@ -164,7 +166,7 @@ impl Credit {
         }
     }
 
-    /// The mask that counts for the vCPU in this step; `None` if the step says nothing about it.
+    /// The mask that counts for the vCPU in this step; `None` if the step does not concern it.
     fn mask<'a>(&self, ctx: &'a Context<'_>, task: TaskId, step: Step) -> Option<&'a CpuMask> {
         let facts = &ctx.tasks[task.index()];
         match step {
@@ -206,9 +208,9 @@ impl Credit {
     }
 }
 
-/// Where vCPUs stand before they first run (Xen's `common/domctl.c`): the first one of a VM where the fewest stand
-/// so far, on the second thread of a core if it has several, of equal ones on the last; each other one on the next
-/// CPU that it may use after the one before it.
+/// The CPUs of vCPUs before they first run (Xen's `common/domctl.c`): the first vCPU of a VM gets the CPU
+/// with the fewest vCPUs so far, on the second thread of a core if it has several, the last of equal ones;
+/// each further vCPU gets the next CPU after the previous one's that it may use.
 fn initial_cpus(machine: &Machine, tasks: &[TaskFacts]) -> Vec<CpuId> {
     let mut population = vec![0; machine.cpu_count()];
     let mut initial: Vec<CpuId> = Vec::with_capacity(tasks.len());
@@ -230,7 +232,8 @@ fn initial_cpus(machine: &Machine, tasks: &[TaskFacts]) -> Vec<CpuId> {
     initial
 }
 
-/// Whether the task's soft affinity restricts it: there is one, and it is a real part of the hard affinity.
+/// Whether the task's soft affinity restricts it: there is one, and it is a proper subset of the hard
+/// affinity.
 fn restricts(facts: &TaskFacts, machine: &Machine) -> bool {
     facts.soft_affinity.as_ref().is_some_and(|soft| {
         !machine.all_cpus().is_subset(soft)
@@ -290,7 +293,7 @@ impl Policy for Credit {
         };
         match next {
             Some(task) => {
-                // What was stolen is out of its queue already.
+                // A stolen vCPU is no longer in its queue.
                 if self.queues.contains(task) {
                     self.queues.remove(task);
                 }

@@ -1,12 +1,12 @@
-//! Choosing a CPU for a vCPU that is new, is to move, or might be better off elsewhere.
+//! Chooses a CPU for a vCPU that is new, must move, or might run better elsewhere.
 
 use super::{Context, Credit, Step};
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 
 impl Credit {
-    /// The best CPU for the vCPU: its own if none is better; where it prefers to run, unless nothing idles there
-    /// but something idles where it may run. `commit` says that it will be moved there.
+    /// The best CPU for the vCPU: its own if none is better; one that it prefers, unless none of these idles
+    /// but another one that it may use does. `commit`: the caller will move it there.
     pub(super) fn pick_cpu(&mut self, ctx: &Context<'_>, task: TaskId, commit: bool) -> CpuId {
         let [mut candidates, mut idlers, mut near] = std::mem::take(&mut self.scratch);
         let own = self.vcpus[task.index()].cpu;
@@ -30,13 +30,13 @@ impl Credit {
         picked
     }
 
-    /// Whether nobody but the vCPU uses the CPU.
+    /// Whether no other vCPU uses the CPU.
     fn has_to_itself(&self, cpu: CpuId, task: TaskId) -> bool {
         self.pcpus[cpu.index()].current.is_none_or(|current| current == task)
     }
 
-    /// Goes from one idle candidate to the next whenever that has more idle neighbours: within a socket threads
-    /// of its core, across sockets cores of its socket, of which it must have more than twice as many.
+    /// Goes from one idle candidate to the next whenever that has more idle neighbours: within a socket,
+    /// threads of its core; across sockets, cores of its socket, at least more than twice as many.
     fn most_idle(
         &mut self,
         ctx: &Context<'_>,
@@ -76,7 +76,7 @@ impl Credit {
             } else {
                 candidates.remove_all(near);
             }
-            // The candidate itself is done with, whatever the masks say.
+            // The candidate itself is done, even if the masks do not contain it.
             candidates.remove(next);
         }
         best

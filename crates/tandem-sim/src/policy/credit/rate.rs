@@ -1,10 +1,10 @@
-//! Keeping the rate of decisions down: the rate controller of 2011, and the rate limit that was merged instead.
+//! Limits on the rate of decisions: the rate controller of 2011, and the rate limit that was merged instead.
 //!
 //! *Rate controller* (SRC, posted to xen-devel on 2011-10-24): each CPU counts its decisions in intervals of
 //! 10 ms. An interval with 50 or more turns control on for the next one. While it is on, the running vCPU
-//! goes on if it can, whatever else is queued. The posted diff returns from a helper of type `void`, so that its
-//! text and its intent differ; this is the intent, with the counters `src` (control taken) and `nosrc` (control on,
-//! but the CPU idled or its vCPU could not go on).
+//! goes on if it can, even if others are queued. The posted diff returns a value from a helper of type
+//! `void`, so that its text and its intent differ; this module follows the intent, with the counters `src`
+//! (control taken) and `nosrc` (control on, but the CPU idled or its vCPU could not go on).
 //!
 //! *Rate limit* (Xen 4.2): a vCPU that has run for less than `ratelimit_ns` goes on.
 
@@ -56,7 +56,7 @@ mod tests {
         let settings = RateControl::default();
         let mut controller = RateController::default();
         let mut run = |from_ms: u64, decisions: u64| {
-            // Evenly over the interval; the last decision is the first of the next.
+            // Evenly over the interval; the last decision is the first of the next interval.
             (1..=decisions)
                 .map(|at| controller.decision(&settings, from_ms * 1_000_000 + at * 10_000_000 / decisions))
                 .collect::<Vec<_>>()

@@ -1,10 +1,10 @@
 //! Run queues: for each CPU the tasks that wait for it, by priority, then in the order of arrival.
 //!
-//! As in Xen, a queue is sorted when it is told to be, not when a priority changes: until then the task stays
-//! where it is, and a task that is put in goes before the first one whose priority is lower *now*. A queue is
-//! three linked lists through one array of links, so that every operation is O(1) while the queue is in order;
-//! while it is not, putting a task in walks through it. Two masks tell at once which CPUs have anything
-//! queued, and anything worth stealing for a CPU that would run a task without credit.
+//! As in Xen, a queue is sorted on request, not when a priority changes: until then the task keeps its place,
+//! and a new task is inserted before the first one whose priority is lower *now*. A queue is three linked
+//! lists through one array of links, so that every operation is O(1) while the queue is in order; while it is
+//! not, an insertion walks through it. Two masks give at once the CPUs with a queued task, and those with a
+//! task worth stealing for a CPU that would run a task without credit.
 
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
@@ -38,17 +38,17 @@ struct Link {
     cpu: u32,
     /// The list that it is in.
     list: u8,
-    /// Its priority as it is now.
+    /// Its present priority.
     priority: Priority,
 }
 
-/// What is in the queue of a CPU.
+/// Number of tasks in the queue of a CPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     queued: u32,
-    /// Of these, the ones with credit.
+    /// Those of these with credit.
     urgent: u32,
-    /// Of these, the ones whose list is not that of their priority.
+    /// Those of these whose list is not that of their priority.
     misplaced: u32,
 }
 
@@ -121,7 +121,8 @@ impl RunQueues {
         }
     }
 
-    /// Puts the task behind the first one of lower priority, if there is one: a task that yields lets that go first.
+    /// Puts the task behind the first one of lower priority, if there is one, so that a task that yields lets
+    /// that one go first.
     pub fn push_behind_one_lower(&mut self, cpu: CpuId, task: TaskId, priority: Priority) {
         match self.first_lower(cpu, priority) {
             Some(lower) => {
@@ -152,7 +153,7 @@ impl RunQueues {
         self.links[task.index()].cpu = NONE;
     }
 
-    /// Tells the queues of a change of priority; the task keeps its place until the next sort.
+    /// Notes a change of priority; the task keeps its place until the next sort.
     pub fn priority_changed(&mut self, task: TaskId, priority: Priority) {
         let is_queued = self.contains(task);
         if is_queued {
@@ -164,7 +165,7 @@ impl RunQueues {
         }
     }
 
-    /// Sorts the CPU's queue by the priorities as they are now; tasks of equal priority keep their order.
+    /// Sorts the CPU's queue by the present priorities; tasks of equal priority keep their order.
     pub fn sort(&mut self, cpu: CpuId) {
         if self.counts[cpu.index()].misplaced == 0 {
             return;

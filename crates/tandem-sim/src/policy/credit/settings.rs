@@ -1,4 +1,4 @@
-//! What an administrator of the credit scheduler can set, and the era of its code.
+//! The settings that an administrator of the credit scheduler has, and the era of its code.
 
 use std::ops::RangeInclusive;
 
@@ -8,20 +8,20 @@ pub enum Era {
     /// 2011 and 2012: affinity is hard only; a wake-up of higher priority preempts at once even if another CPU
     /// idles; the timer of the rate limit is the whole limit.
     Xen4_2,
-    /// 2013: one node affinity a VM (not a vCPU) is preferred; a wake-up looks for an idle
-    /// CPU before it preempts.
+    /// 2013: one node affinity for each VM, not for each vCPU, is preferred; a wake-up looks for an idle CPU
+    /// before it preempts.
     Xen4_3,
-    /// 2015: soft affinity a vCPU.
+    /// 2015: soft affinity for each vCPU.
     Xen4_5,
-    /// 2016 and later: the timer of the rate limit is its remainder, a yield passes it, tickled CPUs leave the idle
-    /// mask at once, stealing skips CPUs with nothing queued and goes on where it last found something.
+    /// 2016 and later: the timer of the rate limit is its remainder, a yield passes it, tickled CPUs leave
+    /// the idle mask at once, stealing skips CPUs with empty queues and starts where it last found a vCPU.
     Xen4_9,
 }
 
 /// The scheduler rate controller (SRC) of 2011: see [`crate::policy::credit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateControl {
-    /// Scheduling decisions in one interval from which on control is taken (`sched_rate_high`).
+    /// Scheduling decisions in one interval that turn control on (`sched_rate_high`).
     pub rate_high: u32,
     /// Length of the interval, ns.
     pub interval_ns: u64,

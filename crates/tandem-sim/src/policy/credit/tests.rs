@@ -18,7 +18,7 @@ struct Situation {
 }
 
 impl Situation {
-    /// `affinities` are the hard and soft affinity of each vCPU; an empty one is not there.
+    /// `affinities` are the hard and soft affinity of each vCPU; an empty one means none.
     fn new(
         settings: CreditSettings,
         (packages, cores, threads): (u32, u32, u32),
@@ -50,7 +50,7 @@ impl Situation {
         Self::new(CreditSettings { era, ratelimit_ns: 0, ..CreditSettings::default() }, shape, affinities)
     }
 
-    /// Asks the scheduler something; the CPUs that it kicks come with the answer.
+    /// Asks the scheduler; returns the answer and the CPUs that it kicks.
     fn ask<R>(&mut self, question: impl FnOnce(&mut Credit, &mut Context<'_>) -> R) -> (R, Vec<u32>) {
         let mut kicked = Vec::new();
         let mut context = Context {
@@ -88,12 +88,12 @@ impl Situation {
         self.credit.queue(CpuId(cpu), TaskId(task));
     }
 
-    /// Makes these the idle CPUs, whatever runs.
+    /// Makes these the idle CPUs, regardless of which tasks run.
     fn only_idle(&mut self, cpus: &[u32]) {
         self.credit.idlers = CpuMask::from_cpus(self.machine.cpu_count(), cpus.iter().copied().map(CpuId));
     }
 
-    /// Wakes the vCPU on the CPU; whom that kicks.
+    /// Wakes the vCPU on the CPU; returns the CPUs that this kicks.
     fn wake(&mut self, task: u32, cpu: u32) -> Vec<u32> {
         self.ask(|credit, ctx| credit.wake(ctx, TaskId(task), CpuId(cpu))).1
     }
@@ -116,7 +116,7 @@ mod tickling {
     use super::*;
     use Priority::{Boost, Under};
 
-    /// vCPU 0 wakes with a boost on CPU 0 of four, where vCPU 1 is; whom that kicks in each era.
+    /// vCPU 0 wakes with a boost on CPU 0 of four, where vCPU 1 is; the CPUs that this kicks in each era.
     #[test]
     fn who_is_told_of_a_wake_up() {
         type Case = (&'static str, Option<Priority>, Cpus, [Cpus; 4]);
@@ -229,8 +229,9 @@ mod stealing {
     use super::*;
     use Priority::{Boost, Over, Under};
 
-    /// CPU 0 looks for work; it shares its node with CPU 1, CPUs 2 and 3 are on the other. vCPU 0 waits on CPU 1 and
-    /// may run anywhere, vCPU 1 waits on CPU 2 and prefers CPU 0, vCPU 2 waits on CPU 3 and may run there only.
+    /// CPU 0 searches for work; it shares its node with CPU 1, CPUs 2 and 3 are on the other. vCPU 0 waits on
+    /// CPU 1 and may run anywhere, vCPU 1 waits on CPU 2 and prefers CPU 0, vCPU 2 waits on CPU 3 and may run
+    /// there only.
     fn situation(settings: CreditSettings, priorities: [Option<Priority>; 3]) -> Situation {
         let mut situation = Situation::new(settings, (2, 2, 1), &[(&[], &[]), (&[], &[0]), (&[3], &[])]);
         for (task, priority) in (0..).zip(priorities) {
@@ -302,7 +303,8 @@ mod stealing {
 mod accounts {
     use super::*;
 
-    /// A vCPU that runs alone on one CPU and had this credit before an accounting; whom that kicked.
+    /// A vCPU that runs alone on one CPU and had this credit before an accounting, and the CPUs that this
+    /// kicked.
     fn after_account(credit: i64, cap_pct: u32) -> (Situation, Vec<u32>) {
         let mut situation = Situation::of_era(Era::Xen4_9, (1, 1, 1), &[(&[], &[])]);
         let vms = [VmFacts { weight: 256, cap_pct, is_cgroup: true, cgroup: None }];
@@ -317,8 +319,8 @@ mod accounts {
     #[test]
     fn credit_decides_on_priority_parking_and_leaving() {
         use Priority::{Over, Under};
-        // (credit before, cap) -> (credit after, priority, parked, active).
-        // 300 are granted, or the cap's share of that.
+        // (credit before, cap) -> (credit after, priority, parked, active). The accounting grants 300, or the
+        // part of that which the cap allows.
         let cases = [
             ((-300, 0), (0, Under, false, true)),
             ((-301, 0), (-1, Over, false, true)),

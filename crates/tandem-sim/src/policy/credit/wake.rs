@@ -1,7 +1,7 @@
-//! Wake-ups, and which CPUs are told of them.
+//! Wake-ups, and the CPUs that they tickle.
 //!
-//! Limit: of several idle CPUs each time another one is told; Xen goes round for the CPU that does the waking, the
-//! model for the CPU in whose queue the vCPU is.
+//! Limit: of several idle CPUs, each wake-up tickles the next in a cycle; Xen keeps the cycle for the CPU
+//! that does the waking, the model for the CPU in whose queue the vCPU is.
 
 use super::run_queue::Priority;
 use super::{Context, Credit, Era, Step};
@@ -23,7 +23,7 @@ impl Credit {
         self.tickle(ctx, task);
     }
 
-    /// Tells CPUs about a vCPU that was just queued.
+    /// Tickles CPUs for a vCPU that was just queued.
     pub(super) fn tickle(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         let cpu = self.vcpus[task.index()].cpu;
         let priority = self.vcpus[task.index()].priority;
@@ -34,7 +34,7 @@ impl Credit {
         } else if current.is_none() || (self.idlers.is_empty() && more_urgent) {
             self.kick(ctx, cpu);
         } else if let Some(idler) = self.idler_for(ctx, task, cpu) {
-            // An idle CPU will come and steal it; whoever runs here stays.
+            // An idle CPU will steal it; the vCPU that runs here stays.
             self.kick(ctx, idler);
         } else if more_urgent {
             if let Some(running) = self.pcpus[cpu.index()].current
@@ -47,8 +47,8 @@ impl Credit {
         }
     }
 
-    /// Until December 2012: a more urgent vCPU preempts here, and whether it does or not, an idle CPU is told
-    /// that there is more to run than one.
+    /// Until December 2012: a more urgent vCPU preempts here; in either case, an idle CPU is tickled if there
+    /// is more than one vCPU to run.
     fn tickle_early(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId, more_urgent: bool) {
         if more_urgent {
             self.kick(ctx, cpu);
@@ -60,7 +60,7 @@ impl Credit {
         }
     }
 
-    /// An idle CPU for the vCPU: where it prefers to run, else where it may; each time another one.
+    /// An idle CPU for the vCPU, in a cycle: one that it prefers, else one that it may use.
     fn idler_for(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId) -> Option<CpuId> {
         let last = self.pcpus[cpu.index()].last_tickled;
         let idler = [Step::Soft, Step::Hard]

@@ -1,11 +1,12 @@
-//! What the scheduler counts, by the names of `/proc/schedstat` where that has them. Each part counts its own events.
+//! The scheduler's counters, by the names of `/proc/schedstat` where that has them. Each part counts its own
+//! events.
 
 use super::{LinuxSettings, SoftAffinity};
 
 /// Events of queues since the last reset.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueueCounters {
-    /// Yields, directed ones too.
+    /// Yields, including directed ones.
     pub yld_count: u64,
     /// Decisions.
     pub sched_count: u64,
@@ -19,9 +20,9 @@ pub(super) struct QueueCounters {
     pub wakeup_preemptions: u64,
     /// Slices that ended at a tick or wake-up while others waited.
     pub slices_ended: u64,
-    /// Tasks that blocked and stayed in the queue, as they were ahead of their share.
+    /// Tasks that blocked and stayed in the queue because they were ahead of their share.
     pub delayed: u64,
-    /// Of these, the ones that woke up before they had left.
+    /// Those of these that woke up before they had left.
     pub delayed_stayed: u64,
 }
 
@@ -30,10 +31,10 @@ pub(super) struct QueueCounters {
 pub(super) struct PlacementCounters {
     /// Wake-ups that pulled a task to the CPU of its waker.
     pub ttwu_move_affine: u64,
-    /// Decisions to look for a CPU only among those that the task prefers; with work-conserving soft affinity,
-    /// placements on one of these.
+    /// Decisions to search for a CPU only among those that the task prefers; with work-conserving soft
+    /// affinity, placements on one of these.
     pub soft_preferred: u64,
-    /// Decisions to look among all that it may use; placements on one that it does not prefer.
+    /// Decisions to search all that it may use; placements on one that it does not prefer.
     pub soft_allowed: u64,
 }
 
@@ -42,17 +43,17 @@ pub(super) struct PlacementCounters {
 pub(super) struct BalanceCounters {
     /// Tasks that balancing moved from one queue to another.
     pub lb_gained: u64,
-    /// Tasks that active balancing moved although they ran.
+    /// Running tasks that active balancing moved.
     pub alb_pushed: u64,
-    /// Tasks that a CPU without work took, or asked for, because they prefer it to where they were.
+    /// Tasks that a CPU without work took, or asked for, because they prefer it to their CPU.
     pub soft_returned: u64,
     /// Tasks that NUMA balancing moved to the node that they prefer.
     pub numa_moves: u64,
-    /// Pairs of tasks that changed places for that.
+    /// Pairs of tasks that NUMA balancing swapped.
     pub numa_swaps: u64,
 }
 
-/// Names and values; those of soft affinity and NUMA balancing if the kernel heeds it, or does that.
+/// Names and values; those of soft affinity and of NUMA balancing only if the kernel has it.
 pub(super) fn named(
     settings: &LinuxSettings,
     queues: &QueueCounters,

@@ -1,19 +1,19 @@
-//! How the releases differ: the kernel's features, chosen by version here and nowhere else.
+//! Differences between releases: the kernel's features, chosen by version here and nowhere else.
 //!
-//! Each release is written as what has changed since the one before. Names are those of the kernel where it has one
-//! (`kernel/sched/features.h`, or the function or field that does it); a release in a comment is the one that brought
-//! the change, if that is not the era itself.
+//! Each release lists the changes since the previous one. Names are those of the kernel where it has one
+//! (`kernel/sched/features.h`, or the function or field that does it); a release in a comment is the one that
+//! brought the change, if that is not the era itself.
 
 use super::LinuxEra;
 
-/// Which discipline shares a CPU.
+/// The discipline of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DisciplineKind {
     Cfs,
     Eevdf,
 }
 
-/// What measures tasks and CPUs; `queues/load.rs` describes each.
+/// The load measure of tasks and CPUs; `queues/load.rs` describes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoadTracking {
     /// `load.weight`.
@@ -27,33 +27,33 @@ pub(super) enum LoadTracking {
 }
 
 impl LoadTracking {
-    /// Whether a CPU remembers what tasks that blocked have used of it.
+    /// Whether a CPU remembers the use by tasks that have blocked.
     pub fn keeps_blocked_load(self) -> bool {
         matches!(self, Self::RunnableLoad | Self::LoadAvg)
     }
 }
 
-/// How a waker of many tasks is recognized (`wake_wide()`).
+/// The test for a waker of many tasks (`wake_wide()`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WakeWide {
     Absent,
     /// The waker has many times the flips of the one that wakes up.
     OfWaker,
-    /// One of the two has, whichever it is.
+    /// Either of the two has.
     OfEither,
 }
 
-/// Which former CPU a wake-up tries (`recent_used_cpu`).
+/// The former CPU that a wake-up tries (`recent_used_cpu`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecentUsedCpu {
     Absent,
-    /// Where the task woke another one last, or else was before.
+    /// The CPU where the task last woke another one, or else was before.
     Waker,
-    /// Where the task was before.
+    /// The CPU where the task was before.
     Wakee,
 }
 
-/// What the idlest group is found by (`find_idlest_group()`).
+/// The measure that finds the idlest group (`find_idlest_group()`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdlestGroup {
     Load,
@@ -61,7 +61,7 @@ pub(super) enum IdlestGroup {
     GroupType,
 }
 
-/// How a cache is searched for an idle CPU (`select_idle_sibling()`).
+/// The search of a cache for an idle CPU (`select_idle_sibling()`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdleSibling {
     /// Groups that idle as a whole.
@@ -72,18 +72,19 @@ pub(super) enum IdleSibling {
     SisUtil,
 }
 
-/// What the CPU that balances for all that idle locks to bring another one up to date.
+/// The locks that the CPU that balances for all idle ones takes to update another CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NohzRefresh {
     /// Nothing: it refreshes itself each time instead, by mistake.
     Itself,
-    /// Its queue twice when it is due: for the clock and the history of its load, then for what its groups have of it.
+    /// Its queue twice when it is due: for the clock and the history of its load, then for its groups' share
+    /// of it.
     ClockAndGroups,
-    /// Its queue for the load that it was left with, as long as there is any, and for the clock when it is due.
+    /// Its queue for the remaining load, as long as there is any, and for the clock when it is due.
     BlockedLoad,
 }
 
-/// When a CPU with a single task has an idle one kicked (`nohz_balancer_kick()`).
+/// When a CPU with a single task kicks an idle one (`nohz_balancer_kick()`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NohzKick {
     /// If its group has several busy CPUs, at some level that shares a cache.
@@ -94,14 +95,14 @@ pub(super) enum NohzKick {
     Cache,
 }
 
-/// What decides where tasks are placed.
+/// Features of placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PlacementFeatures {
     pub wake_wide: WakeWide,
     /// An idle CPU decides between waker and old CPU, then the load that was tracked (`WA_IDLE`, `WA_WEIGHT`); before,
     /// the weights of the tasks are added to the loads.
     pub wa_idle: bool,
-    /// An old CPU that idles keeps its task, wherever it is (5.11, `available_idle_cpu(prev_cpu)`).
+    /// An old CPU that idles keeps its task, at any distance (5.11, `available_idle_cpu(prev_cpu)`).
     pub wa_idle_prev: bool,
     /// Two CPUs with no more than a usual task count as idle (`cpu_avg_load_per_task()`).
     pub wa_avg_load_per_task: bool,
@@ -112,11 +113,11 @@ pub(super) struct PlacementFeatures {
     pub recent_used_cpu: RecentUsedCpu,
     pub idle_sibling: IdleSibling,
     pub idlest_group: IdlestGroup,
-    /// Of idle CPUs, the one that idles since the latest time is the idlest (`idle_stamp`).
+    /// The CPU that became idle last is the idlest (`idle_stamp`).
     pub idlest_by_idle_stamp: bool,
 }
 
-/// How tasks are balanced.
+/// Features of balancing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BalanceFeatures {
     /// The busiest group is found by kinds of groups, and what moves is counted in load, use or tasks (`group_type`,
@@ -130,9 +131,9 @@ pub(super) struct BalanceFeatures {
     pub group_util: bool,
     /// By load: siblings are evened out only if that brings them closer (4.12, `prefer_sibling`).
     pub prefer_sibling_evens: bool,
-    /// By load: CPUs that have idled for a while fill up as those do that have just begun to (4.14).
+    /// By load: CPUs that have idled for a while fill up like those that have just become idle (4.14).
     pub idle_fills_up: bool,
-    /// By load: what is over the capacity counts as load for 1024 of it (4.8).
+    /// By load: the excess over the capacity counts as load for 1024 of it (4.8).
     pub scaled_excess: bool,
     /// The longest-waiting task moves first, not the newest (4.14, `cfs_tasks` in LRU order).
     pub lru_tasks: bool,
@@ -150,9 +151,9 @@ pub(super) struct BalanceFeatures {
     pub smt_is_cache_hot: bool,
     /// Each failure doubles the load that may move (`shr_bound()`); before, twice the imbalance may.
     pub shr_bound: bool,
-    /// The levels do not all come at the same tick (`get_sd_balance_interval()`).
+    /// The levels are not all due at the same tick (`get_sd_balance_interval()`).
     pub staggered_intervals: bool,
-    /// A new-idle attempt does not make the domain be balanced more seldom (5.1).
+    /// A new-idle attempt does not make the balancing of the domain less frequent (5.1).
     pub newidle_keeps_interval: bool,
     /// New-idle balancing only if the CPU usually idles for as long as a migration costs.
     pub newidle_migration_cost: bool,
@@ -165,7 +166,7 @@ pub(super) struct BalanceFeatures {
     pub nohz_own_first: bool,
 }
 
-/// How scheduling domains are built and printed.
+/// Features of the building and printing of scheduling domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DomainFeatures {
     /// Names of the levels for threads, caches and nodes.
@@ -174,7 +175,7 @@ pub(super) struct DomainFeatures {
     pub smt_gain: bool,
     /// Intervals grow with the number of CPUs (3.16).
     pub intervals_by_weight: bool,
-    /// How many times more seldom a busy CPU balances: levels up to the node, and others.
+    /// Factor on the interval of a busy CPU: levels up to the node, and others.
     pub busy_factors: [u32; 2],
     /// Imbalance that is tolerated, in percent: among CPUs of a cache, and beyond.
     pub imbalance_pcts: [u32; 2],
@@ -182,15 +183,15 @@ pub(super) struct DomainFeatures {
     pub prefers_siblings: [bool; 2],
     /// A level that is removed hands that flag down (3.13).
     pub keeps_prefer_sibling: bool,
-    /// A level between nodes is removed, too, if it adds nothing.
+    /// A level between nodes is also removed if it adds nothing.
     pub removes_numa: bool,
-    /// What the flag `SHARE_CAPACITY` is called.
+    /// Name of the flag `SHARE_CAPACITY`.
     pub share_capacity: &'static str,
-    /// What the flag `SHARE_LLC` is called.
+    /// Name of the flag `SHARE_LLC`.
     pub share_llc: &'static str,
-    /// What the log calls the capacity of a group; none if it gives the span of each group with it.
+    /// The log's word for the capacity of a group; none if it gives the span of each group with it.
     pub capacity_word: Option<&'static str>,
-    /// Where the constants are shown.
+    /// The folder of the files with the constants.
     pub folder: &'static str,
 }
 
@@ -205,7 +206,7 @@ pub(super) struct Features {
     pub slice_restarts: bool,
     /// A long idle time sets the average to its limit at once (`avg_idle`).
     pub idle_sample_is_capped: bool,
-    /// A wake-up is left to a CPU that has nothing to run (`TTWU_QUEUE`, `ttwu_queue_cond()`).
+    /// A wake-up is left to its target CPU if that has nothing to run (`TTWU_QUEUE`, `ttwu_queue_cond()`).
     pub ttwu_queue_on_idle: bool,
     pub placement: PlacementFeatures,
     pub balance: BalanceFeatures,
@@ -213,7 +214,7 @@ pub(super) struct Features {
 }
 
 impl Features {
-    /// Those of a release.
+    /// The features of a release.
     pub fn of(era: LinuxEra) -> &'static Self {
         match era {
             LinuxEra::V3_6 => &V3_6,

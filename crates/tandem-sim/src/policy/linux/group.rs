@@ -1,10 +1,10 @@
-//! How busy a group of CPUs is, as 6.12 sees it (`struct sg_lb_stats`, `group_classify()`).
+//! How busy a group of CPUs is by the measures of 6.12 (`struct sg_lb_stats`, `group_classify()`).
 
 use super::domains::Group;
 use super::queues::Runqueues;
 use tandem_machine::ids::TaskId;
 
-/// Kinds of groups, from what takes tasks to what gives them.
+/// Kinds of groups, from those that take tasks to those that give them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum GroupKind {
     /// Can run more tasks.
@@ -19,7 +19,7 @@ pub(super) enum GroupKind {
     Overloaded,
 }
 
-/// What is measured of a group.
+/// Measurements of a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GroupStats {
     pub load: u64,
@@ -99,8 +99,9 @@ impl GroupStats {
     }
 }
 
-/// What of an imbalance between NUMA nodes counts, with so many tasks running where tasks would go. A pair of
-/// tasks that talk to each other stays together in a domain that has little to do (`adjust_numa_imbalance()`).
+/// The part of an imbalance between NUMA nodes that counts, with this many tasks running on the destination.
+/// A pair of tasks that communicate stays together in a domain that has little to do
+/// (`adjust_numa_imbalance()`).
 pub(super) fn tolerated_numa_imbalance(imbalance: u32, running: u32, threshold: u32) -> u32 {
     const PAIR: u32 = 2;
     if running <= threshold && imbalance <= PAIR { 0 } else { imbalance }

@@ -6,32 +6,32 @@
 //! Approach, as in `kernel/sched/fair.c`:
 //! 1. Each CPU has a queue of its own ([`queues`]). On one CPU, the [`discipline`], CFS or EEVDF, decides
 //!    which task runs and for how long.
-//! 2. A task that wakes up, is new, or begins another program, is put where there is room, and near to what
-//!    it works with ([`select`]).
+//! 2. A task that wakes up, is new, or begins another program, is put where there is room, and near its
+//!    partners and memory ([`select`]).
 //! 3. At ticks, and when they run out of work, CPUs pull tasks from those that have more ([`balance`]),
 //!    domain by domain ([`domains`]).
 //! 4. For 2. and 3. the load of tasks and CPUs is tracked (`queues/load.rs`).
-//! 5. A task may give way, to all others or to a particular one (`queues/turns.rs`).
-//! 6. Soft affinity, which no release of Linux knows, can be had as it was once posted, or otherwise
-//!    ([`soft_affinity`]).
-//! 7. A task is sent to the node of its memory, if NUMA balancing finds that out ([`numa`]).
+//! 5. A task may yield, to all others or to a particular one (`queues/turns.rs`).
+//! 6. Soft affinity, which no release of Linux has, is available as it was once posted, and in a variant of
+//!    this project ([`soft_affinity`]).
+//! 7. A task is sent to the node of its memory, if NUMA balancing finds one ([`numa`]).
 //!
-//! [`features`] says how the releases differ. [`Linux`] owns the parts and hands each event to the one that it
-//! concerns; a part borrows others only while it works.
+//! [`features`] says how the releases differ. [`Linux`] owns the parts and passes each event to the one that
+//! it concerns; a part borrows others only while it works.
 //!
 //! A CPU ticks while it runs a task; only then, and at wake-ups, slices end. An idle CPU does not tick
-//! (`NO_HZ_IDLE`). On a vCPU the clock that tasks are charged by leaves out stolen time, if the settings say
-//! so and the hypervisor tells it.
+//! (`NO_HZ_IDLE`). On a vCPU, the clock by which tasks are charged leaves out stolen time, if the settings
+//! say so and the hypervisor reports it.
 //!
-//! The policy itself waits for no lock. It tells which queues beside the own one it has locked
-//! ([`Context::locked`]), and which wake-ups are left to an interrupt, so that they need no lock of another
-//! CPU's queue ([`Policy::wakes_by_interrupt`], feature `TTWU_QUEUE`); the kernel charges for both. A wake-up
-//! is left to the CPU that it is for if that shares no cache with the waker's, as far as the domains tell. In
-//! 6.12 it also is if that CPU has nothing to run (`ttwu_queue_cond()`).
+//! The policy itself waits for no lock. It lists the queues beside the own one that it has locked
+//! ([`Context::locked`]), and says which wake-ups are left to an interrupt and need no lock of another CPU's
+//! queue ([`Policy::wakes_by_interrupt`], feature `TTWU_QUEUE`); the kernel charges for both. A wake-up is
+//! left to its target CPU if, according to the domains, that shares no cache with the waker's; in 6.12, also
+//! if that CPU has nothing to run (`ttwu_queue_cond()`).
 //!
-//! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; a lock that is
-//! found taken makes nothing be done otherwise. A CPU decides at once when it is told to: what runs in kernel mode can
-//! be preempted (`CONFIG_PREEMPT`).
+//! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; a
+//! contended lock changes no decision. A CPU that is told to reschedule decides at once: code in kernel mode
+//! can be preempted (`CONFIG_PREEMPT`).
 
 mod balance;
 mod counters;
@@ -117,7 +117,7 @@ impl Linux {
         }
     }
 
-    /// Forgets what is known under the number of a task that is new, and was born on this CPU.
+    /// Resets the state of a task number for a new task that was born on this CPU.
     fn begin(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId) {
         self.queues.begin(ctx, task, cpu);
         self.placement.wakers.begin(task, cpu);

@@ -1,14 +1,15 @@
 //! NUMA balancing's part of the scheduler: tasks go to the node that they prefer, and balancing leaves them there.
 //!
-//! What a task prefers, it is told from outside ([`NodePreference`]). As in 5.2 (`task_numa_migrate()`,
-//! `task_numa_find_cpu()`, `task_numa_compare()`), a task goes to a CPU of the node if the loads of the two nodes do not
-//! get further apart by that, an idle one before others; or it changes places with a task that gains less where
-//! it is. Balancing of load takes note (`migrate_degrades_locality()`).
+//! The kernel around the policy supplies the preferences ([`NodePreference`]). As in 5.2
+//! (`task_numa_migrate()`, `task_numa_find_cpu()`, `task_numa_compare()`), a task goes to a CPU of the node,
+//! idle ones first, if that does not increase the difference between the loads of the two nodes; or it swaps
+//! with a task that gains less where it is. Load balancing respects the preferences
+//! (`migrate_degrades_locality()`).
 //!
-//! Limits: the rules are those of 5.2 in all eras. Tasks of a group have the weights of their group. Of idle CPUs the
-//! first one of an idle core is taken, else the first. CPUs that change tasks do so each at its own next decision. A
-//! group that finds no room stays where it is; other nodes than the preferred one are not looked at. The search for the
-//! busiest queue does not ask what tasks prefer (`fbq_type`).
+//! Limits: the rules are those of 5.2 in all eras. Tasks of a group have the weights of their group. Of idle
+//! CPUs the first one of an idle core is taken, else the first. CPUs that swap tasks do so each at its own
+//! next decision. A group that finds no room stays where it is; no nodes other than the preferred one are
+//! considered. The search for the busiest queue ignores preferences (`fbq_type`).
 
 use super::Context;
 use super::counters::BalanceCounters;
@@ -17,18 +18,18 @@ use super::queues::{Push, Queues, Runqueues};
 use crate::policy::NodePreference;
 use tandem_machine::ids::{CpuId, NodeId, TaskId};
 
-/// Least gain for which tasks change places, in 1000ths of their faults (`SMALLIMP`).
+/// Least gain for which tasks swap, in 1000ths of their faults (`SMALLIMP`).
 const SMALL_GAIN: i64 = 30;
 
 /// Where a task could go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Destination {
     Free(CpuId),
-    /// Another one's, which comes here instead.
+    /// To a CPU whose task comes here instead.
     Swap(CpuId),
 }
 
-/// NodeLoads of the node that a task is on, and of the one that it wants to go to.
+/// Loads of the node that a task is on, and of the one that it prefers.
 struct NodeLoads {
     from: i128,
     to: i128,
@@ -37,7 +38,7 @@ struct NodeLoads {
 }
 
 impl NodeLoads {
-    /// Whether the loads would be further apart if so much of it moved (`load_too_imbalanced()`).
+    /// Whether the loads would be further apart if this much of it moved (`load_too_imbalanced()`).
     fn gets_worse(&self, moved: i128) -> bool {
         let apart =
             |moved: i128| ((self.to + moved) * self.cpus[0] - (self.from - moved) * self.cpus[1]).abs();
@@ -45,12 +46,12 @@ impl NodeLoads {
     }
 }
 
-/// What tasks prefer, as far as NUMA balancing has found out, by task.
+/// The node preference of each task that NUMA balancing has found so far, by task.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Nodes(Vec<Option<Box<NodePreference>>>);
 
 impl Nodes {
-    /// Nothing is known of a task with this number; numbers come in order when they come first.
+    /// Resets the preference of a task number; new numbers come in order.
     pub fn begin(&mut self, task: TaskId) {
         match self.0.get_mut(task.index()) {
             Some(known) => *known = None,
@@ -62,7 +63,7 @@ impl Nodes {
         self.0[task.index()].as_deref()
     }
 
-    /// What a task gains by going from one node to another, in 1000ths of its faults.
+    /// Gain of a task from moving from one node to another, in 1000ths of its faults.
     fn gain(&self, task: TaskId, from: NodeId, to: NodeId) -> i64 {
         let weight = |node: NodeId| self.node_weight(task, node);
         weight(to) - weight(from)
@@ -72,8 +73,8 @@ impl Nodes {
         self.of(task).map_or(0, |numa| numa.weights[node.index()])
     }
 
-    /// Whether balancing should rather leave a task where it is, as it does with one that is cache-hot, when it would go to
-    /// CPU `to`, which idles or not; `None` if its memory does not say.
+    /// Whether balancing should leave a task where it is, like a cache-hot one, instead of moving it to CPU
+    /// `to`, which idles or not; `None` if its memory gives no preference.
     pub fn degrades_locality(
         &self,
         ctx: &Context<'_>,
@@ -110,7 +111,8 @@ pub(super) struct NodeBalancer<'a> {
 }
 
 impl NodeBalancer<'_> {
-    /// The task that runs on the CPU prefers a node: it is sent there if that can be done. Tells what it prefers from now on.
+    /// Sends the task that runs on the CPU to the node that it prefers, if possible. Returns its preference
+    /// from now on.
     pub fn settle(
         &mut self,
         ctx: &mut Context<'_>,
@@ -131,11 +133,11 @@ impl NodeBalancer<'_> {
             return Some(node);
         }
         match self.place_on_node(ctx, cpu, task, to) {
-            Some(Place::Free(place)) => {
+            Some(Destination::Free(place)) => {
                 self.counters.numa_moves += 1;
                 self.push_to_node(ctx, cpu, place);
             }
-            Some(Place::Swap(place)) => {
+            Some(Destination::Swap(place)) => {
                 self.counters.numa_swaps += 1;
                 self.push_to_node(ctx, cpu, place);
                 self.push_to_node(ctx, place, cpu);
@@ -161,14 +163,14 @@ impl NodeBalancer<'_> {
         self.queues.reschedule(ctx, cpu);
     }
 
-    /// The best place on the node for a task of another one.
+    /// The best destination on the node for a task of another one.
     fn place_on_node(
         &mut self,
         ctx: &mut Context<'_>,
         cpu: CpuId,
         task: TaskId,
         node: NodeId,
-    ) -> Option<Place> {
+    ) -> Option<Destination> {
         let from = ctx.machine.cpu(cpu).node;
         let loads = self.loads(ctx, from, node);
         let load = i128::from(self.queues.loads().of_task(task));
@@ -183,11 +185,10 @@ impl NodeBalancer<'_> {
             }
             let Some(other) = self.queues.of(to).curr() else {
                 if may_move && self.queues.idle().contains(to) && gain >= best.0 {
-                    let is_first =
-                        !matches!(best.1, Some(Place::Free(known)) if self.queues.idle().contains(known));
+                    let is_first = !matches!(best.1, Some(Destination::Free(known)) if self.queues.idle().contains(known));
                     let core_idles = ctx.machine.siblings(to).is_subset(self.queues.idle());
                     if is_first || core_idles {
-                        best = (gain, Some(Place::Free(to)));
+                        best = (gain, Some(Destination::Free(to)));
                     }
                     if core_idles {
                         break;
@@ -198,11 +199,11 @@ impl NodeBalancer<'_> {
             let other_may = ctx.tasks[other.index()].hard_affinity.contains(cpu);
             let swap_gain = if other_may { gain + self.nodes.gain(other, node, from) } else { i64::MIN };
             if may_move && gain > swap_gain && gain > best.0 {
-                best = (gain, Some(Place::Free(to)));
+                best = (gain, Some(Destination::Free(to)));
             } else if swap_gain >= SMALL_GAIN && swap_gain > best.0 + SMALL_GAIN / 2 {
                 let difference = load - i128::from(self.queues.loads().of_task(other));
                 if difference == 0 || !loads.gets_worse(difference) {
-                    best = (swap_gain, Some(Place::Swap(to)));
+                    best = (swap_gain, Some(Destination::Swap(to)));
                 }
             }
         }
@@ -236,7 +237,7 @@ mod tests {
         NodePreference { node: NodeId(node), weights: weights.into(), is_alone: true }
     }
 
-    /// The task that runs on the CPU is told what to prefer.
+    /// Sets the preference of the task that runs on the CPU.
     fn tell(situation: &mut Situation, cpu: u32, preference: NodePreference) -> Option<NodeId> {
         let task = situation.linux.queues.of(CpuId(cpu)).curr().unwrap();
         let told = situation.ask(|linux, ctx| linux.prefer_node(ctx, CpuId(cpu), task, preference));

@@ -1,11 +1,11 @@
-//! The queues of all CPUs and their tasks: how tasks come to queues and CPUs and leave them, and are charged for their
-//! time.
+//! The queues of all CPUs and their tasks: how tasks join and leave queues and CPUs, and are charged for
+//! their time.
 //!
 //! Problem: a task that comes, goes or moves changes its queue, the state of the discipline, the tracked load and the set
 //! of idle CPUs, and these must agree.
 //!
-//! Approach: [`Queues`] owns all four. What only looks, such as placement, borrows the [`Runqueues`] in it; balancing asks
-//! for moves. Which task runs when is the [`Discipline`]'s to say; when it is asked is in `turns.rs`.
+//! Approach: [`Queues`] owns all four. Code that only reads, such as placement, borrows the [`Runqueues`] in
+//! it; balancing asks for moves. The [`Discipline`] decides which task runs; `turns.rs` has when it is asked.
 
 mod decay;
 mod entity;
@@ -25,31 +25,31 @@ use super::counters::QueueCounters;
 use super::discipline::{Coming, Discipline};
 use super::features::{Features, LoadTracking};
 use super::settings::{LinuxSettings, Tunables};
-use super::soft_affinity::{Strays, Way};
+use super::soft_affinity::{MoveDirection, Strays};
 use crate::policy::Reason;
 use std::ops::Deref;
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// The queues of all CPUs and their tasks, to look at.
+/// The queues of all CPUs and their tasks, to read.
 #[derive(Clone, Debug)]
 pub(super) struct Runqueues {
     cpus: Vec<RunQueue>,
     entities: Vec<Entity>,
-    /// CPUs that idle and have nothing in their queue.
+    /// CPUs that idle and have an empty queue.
     idle: CpuMask,
     load: LoadTracking,
 }
 
 impl Runqueues {
-    /// How many tasks there is room for.
+    /// Number of tasks that there is room for.
     #[inline]
     pub fn task_count(&self) -> usize {
         self.entities.len()
     }
 
-    /// One task, if it has been seen.
+    /// One task, if it has ever begun.
     #[inline]
     pub fn known(&self, task: TaskId) -> Option<&Entity> {
         self.entities.get(task.index())
@@ -73,7 +73,7 @@ impl Runqueues {
         &self.cpus
     }
 
-    /// CPUs that idle and have nothing in their queue.
+    /// CPUs that idle and have an empty queue.
     #[inline]
     pub fn idle(&self) -> &CpuMask {
         &self.idle
@@ -108,7 +108,7 @@ pub(super) struct Queues {
     pub(super) counters: QueueCounters,
 }
 
-/// What may change the queues may look at them.
+/// Code that may change the queues may also read them.
 impl Deref for Queues {
     type Target = Runqueues;
 
@@ -154,7 +154,7 @@ impl Queues {
         self.rqs.entities.push(entity);
     }
 
-    /// Forgets what is known under the number of a task that is new, and was born on this CPU.
+    /// Resets the state of a task number for a new task that was born on this CPU.
     pub fn begin(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId) {
         let mut entity = Entity::new(ctx.tasks[task.index()].weight, cpu);
         self.discipline.begin(task, entity.weight);
@@ -165,7 +165,7 @@ impl Queues {
         self.rqs.entities[task.index()] = entity;
     }
 
-    /// The queue of a CPU, to ask it for something.
+    /// The queue of a CPU, to make a request to it.
     #[inline]
     pub fn of_mut(&mut self, cpu: CpuId) -> &mut RunQueue {
         &mut self.rqs.cpus[cpu.index()]
@@ -181,9 +181,9 @@ impl Queues {
         &mut self.strays
     }
 
-    /// Where a move from its CPU to another one would take the task.
-    pub fn way(&self, ctx: &Context<'_>, task: TaskId, to: CpuId) -> Way {
-        self.strays.way(ctx, task, self.entity(task).cpu, to)
+    /// The direction, by its preference, of a move of the task from its CPU to another one.
+    pub fn direction(&self, ctx: &Context<'_>, task: TaskId, to: CpuId) -> MoveDirection {
+        self.strays.direction(ctx, task, self.entity(task).cpu, to)
     }
 
     /// How long ago the task, queued or running, last ran, by the clock of its CPU, ns.
@@ -199,7 +199,7 @@ impl Queues {
         self.rqs.cpus[cpu.index()].clock.advance(ctx.now_ns, stolen_ns);
     }
 
-    /// Tells the CPU to decide anew, unless it has been told already.
+    /// Asks the CPU to reschedule, unless it has been asked already.
     #[inline]
     pub fn reschedule(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
         if self.rqs.cpus[cpu.index()].tell() {
@@ -225,8 +225,8 @@ impl Queues {
         }
     }
 
-    /// Brings the averages of a task and of its CPU up to date. Call it before the task's state or its CPU's changes,
-    /// with the clock of the CPU advanced.
+    /// Updates the averages of a task and of its CPU. Call it before the state of the task or of its CPU
+    /// changes, with the clock of the CPU advanced.
     #[inline]
     fn track(&mut self, task: TaskId) {
         let entity = &mut self.rqs.entities[task.index()];
@@ -235,15 +235,15 @@ impl Queues {
         self.rqs.load.track(queue, entity, runs);
     }
 
-    /// Brings the load measures of a CPU up to date, which an idle CPU does not do by itself
-    /// (`update_idle_cpu_load()`, later `update_blocked_averages()`).
+    /// Updates the load measures of a CPU, which an idle CPU does not do by itself (`update_idle_cpu_load()`,
+    /// later `update_blocked_averages()`).
     pub fn refresh_load(&mut self, ctx: &Context<'_>, cpu: CpuId) {
         self.advance_clock(ctx, cpu);
         self.rqs.load.track_cpu(&mut self.rqs.cpus[cpu.index()]);
         self.update_history(ctx, cpu);
     }
 
-    /// Takes the present load of a CPU into the averages of its past loads, if there are such.
+    /// Includes the present load of a CPU in the averages of its past loads, if it has these.
     fn update_history(&mut self, ctx: &Context<'_>, cpu: CpuId) {
         if self.cpu_load_history {
             self.rqs.load.update_history(&mut self.rqs.cpus[cpu.index()], ctx.now_ns / self.tick_period_ns);
@@ -272,8 +272,8 @@ impl Queues {
         }
     }
 
-    /// A task comes to the queue of its CPU, which is charged up to now and, if it was on another one before
-    /// (`is_foreign`), is new to it; it may preempt what runs there.
+    /// A task joins the queue of its CPU, which is charged up to now. `is_foreign`: it was on another CPU
+    /// before. It may preempt the task that runs there.
     fn join(&mut self, ctx: &mut Context<'_>, task: TaskId, is_foreign: bool, coming: Coming) {
         self.track(task);
         let entity = &mut self.rqs.entities[task.index()];
@@ -303,7 +303,7 @@ impl Queues {
         self.rqs.entities[task.index()].list_position = self.list_positions;
     }
 
-    /// Lets a task that has come into the queue of a CPU preempt what runs there, if it should.
+    /// Lets a task that has joined the queue of a CPU preempt the one that runs there, if it should.
     fn preempt(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         let queue = &self.rqs.cpus[cpu.index()];
         if queue.is_told() {
@@ -411,7 +411,7 @@ impl Queues {
     }
 }
 
-/// For the tests: situations that would take long to come about.
+/// For the tests: situations that would take long to produce.
 #[cfg(test)]
 impl Queues {
     pub fn entity_mut(&mut self, task: TaskId) -> &mut Entity {
@@ -422,20 +422,20 @@ impl Queues {
         &mut self.discipline
     }
 
-    /// The same, as if nothing were known of soft affinity.
+    /// The same queues without any record of soft affinity.
     pub fn without_strays(&self) -> Self {
         let cpus = self.rqs.cpus.len();
         Self { strays: Strays::new(crate::policy::linux::SoftAffinity::Ignored, cpus), ..self.clone() }
     }
 
-    /// What the task is sorted by, and its virtual run time.
+    /// The sort key of the task, and its virtual run time.
     pub fn place_of(&self, task: TaskId) -> (i64, i64) {
         let mut discipline = self.discipline.clone();
         let vruntime = *discipline.vruntime_mut(task);
         (discipline.enqueue(self.entity(task).cpu, task), vruntime)
     }
 
-    /// Changes what the discipline keeps of a task that may wait.
+    /// Changes the discipline's state of a task, which may be waiting.
     pub fn replace(&mut self, task: TaskId, change: impl FnOnce(&mut Discipline)) {
         let Entity { cpu, queued, .. } = self.rqs.entities[task.index()];
         if queued {

@@ -9,40 +9,40 @@ pub enum LinuxEra {
     V3_6,
     /// CFS of 2015: load tracked for each task.
     V4_2,
-    /// CFS of 2019: what tasks that sleep have used is remembered by their CPU, and idle CPUs are searched for with a
-    /// limit.
+    /// CFS of 2019: a CPU remembers the use of tasks that sleep, and the search for idle CPUs has a limit.
     V5_2,
     /// EEVDF of 2024.
     V6_12,
 }
 
-/// From what the scheduling domains are built.
+/// Source of the scheduling domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domains {
-    /// From the topology that the kernel sees: a level for threads, caches, packages and nodes.
+    /// The topology that the kernel sees: a level for threads, caches, packages and nodes.
     Topology,
     /// One level 'VCPU' over all CPUs, without flags: the flat domain.
     Flat,
 }
 
-/// How the waiters of a kernel's spin lock stand in line. Both kinds serve them in the order in which they came.
+/// How a kernel's spin lock queues its waiters. Both kinds serve them in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpinLockKind {
-    /// All watch one cache line for their number, which each release takes from all of them.
+    /// All waiters watch one cache line for their number, and each release invalidates it for all of them.
     Ticket,
-    /// Each watches a line of its own, which its predecessor writes.
+    /// Each waiter watches a line of its own, which its predecessor writes.
     Queued,
 }
 
-/// What the scheduler makes of soft affinities: the CPUs that a task prefers among those that it may use.
+/// How the scheduler treats soft affinities: the CPUs that a task prefers among those that it may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SoftAffinity {
-    /// Nothing, as every Linux that was released.
+    /// It ignores them, as every released Linux does.
     #[default]
     Ignored,
-    /// As in the patches "Scheduler Soft Affinity" of June 2019, for a kernel of era 5.2: a task looks only among the
-    /// CPUs that it prefers until `preferred` x the use of the first of these exceeds `allowed` x that of the first of
-    /// the others. Both are in [`SoftAffinity::TUNABLES`]; the patches start with 100 and 1.
+    /// As in the patches "Scheduler Soft Affinity" of June 2019, for a kernel of era 5.2: a task is placed
+    /// only among the CPUs that it prefers until `preferred` x the use of the first of these exceeds
+    /// `allowed` x that of the first of the others. Both are in [`SoftAffinity::TUNABLES`]; the patches start
+    /// with 100 and 1.
     Tunables {
         /// `sched_allowed`.
         allowed: u32,
@@ -55,18 +55,18 @@ pub enum SoftAffinity {
 }
 
 impl SoftAffinity {
-    /// What either tunable may be. Assumed: the patches have no bounds.
+    /// Allowed values of either tunable. Assumed: the patches have no bounds.
     pub const TUNABLES: RangeInclusive<u32> = 1..=1_000_000;
 
-    /// `sched_allowed` as the patches start with it.
+    /// Initial `sched_allowed` of the patches.
     pub const POSTED_ALLOWED: u32 = 100;
-    /// `sched_preferred` as the patches start with it.
+    /// Initial `sched_preferred` of the patches.
     pub const POSTED_PREFERRED: u32 = 1;
-    /// With the tunables that the patches start with.
+    /// With the initial tunables of the patches.
     pub const POSTED: Self =
         Self::Tunables { allowed: Self::POSTED_ALLOWED, preferred: Self::POSTED_PREFERRED };
 
-    /// What is wrong with it in a kernel of that era, in one sentence.
+    /// Why it is not possible in a kernel of that era, in one sentence.
     pub fn problem(self, era: LinuxEra) -> Option<&'static str> {
         match self {
             Self::Tunables { allowed, preferred }
@@ -90,19 +90,19 @@ impl SoftAffinity {
 pub struct LinuxSettings {
     /// Release whose behaviour to follow.
     pub era: LinuxEra,
-    /// From what the scheduling domains are built.
+    /// Source of the scheduling domains.
     pub domains: Domains,
     /// Ticks a second (`CONFIG_HZ`): 100, 250, 300 or 1000.
     pub tick_hz: u32,
-    /// Whether a vCPU's stolen time is taken off the time that its tasks are charged for, as with
-    /// `CONFIG_PARAVIRT_TIME_ACCOUNTING` and a hypervisor that tells. Makes no difference on real CPUs.
+    /// Whether a vCPU's stolen time is subtracted from the time that its tasks are charged for, as with
+    /// `CONFIG_PARAVIRT_TIME_ACCOUNTING` and a hypervisor that reports it. Makes no difference on real CPUs.
     pub steal_clock: bool,
     /// Spin locks of the kernel; `None`: those of the era, queued from 4.2 on and ticket locks before.
     pub spin_locks: Option<SpinLockKind>,
-    /// What is made of the soft affinities of tasks.
+    /// Treatment of the soft affinities of tasks.
     pub soft_affinity: SoftAffinity,
-    /// Whether a host's kernel moves tasks and memory to each other (`kernel.numa_balancing`); from 4.2 on. A stock kernel
-    /// does if it has several nodes. A guest's kernel never does here.
+    /// Whether a host's kernel moves tasks and their memory towards each other (`kernel.numa_balancing`);
+    /// from 4.2 on. A stock kernel does if it has several nodes. A guest's kernel never does here.
     pub numa_balancing: bool,
 }
 
@@ -110,7 +110,7 @@ impl LinuxSettings {
     /// Ticks a second that Linux can be configured with on x86.
     pub const TICKS_HZ: [u32; 4] = [100, 250, 300, 1000];
 
-    /// How the kernel's spin locks work.
+    /// Kind of the kernel's spin locks.
     pub fn spin_lock_kind(&self) -> SpinLockKind {
         self.spin_locks.unwrap_or(match self.era {
             LinuxEra::V3_6 => SpinLockKind::Ticket,
@@ -139,7 +139,7 @@ impl Default for LinuxSettings {
     }
 }
 
-/// The kernel's tunables (`/sys/kernel/debug/sched`), with the values that it starts with.
+/// The kernel's tunables (`/sys/kernel/debug/sched`), with their initial values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tunables {
     /// CFS: time in which every task of a CPU should run once (`sched_latency`), ns.
@@ -158,8 +158,8 @@ pub(super) struct Tunables {
 }
 
 impl Tunables {
-    /// Tunables of a kernel with so many CPUs (`kernel/sched/fair.c`): the ones in time are multiplied by
-    /// 1 + log2(CPUs), at most by 4.
+    /// Tunables of a kernel with this many CPUs (`kernel/sched/fair.c`): times are multiplied by 1 +
+    /// log2(CPUs), at most by 4.
     pub fn new(cpus: usize) -> Self {
         let factor = u64::from(1 + cpus.clamp(1, 8).ilog2());
         Self {

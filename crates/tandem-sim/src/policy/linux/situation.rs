@@ -1,4 +1,4 @@
-//! A scheduler in a situation that a test sets up by hand, and a small loop of ticks to see what comes of it.
+//! A scheduler in a situation that a test sets up by hand, with a small loop of ticks to observe the result.
 
 use super::queues::RunQueue;
 use super::*;
@@ -7,7 +7,7 @@ use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::VmId;
 use tandem_machine::{CpuSpec, MachineBuilder, NodeSpec};
 
-/// Packages of cores with threads, as a guest sees them that is not told of NUMA: one node.
+/// Packages of cores with threads on one node, as a guest that sees no NUMA nodes has them.
 pub(super) fn one_node(packages: u32, cores: u32, threads: u32) -> Machine {
     let nodes = MachineBuilder::symmetric(packages, cores, threads).build().unwrap();
     let node = NodeSpec { os_index: 0, memory_bytes: 1 << 30, bandwidth_bytes_per_s: 1 << 30 };
@@ -35,7 +35,7 @@ pub(super) struct Situation {
     pub facts: Vec<TaskFacts>,
     pub now_ns: u64,
     pub scanned: u32,
-    /// Queues of others that were locked, in this order.
+    /// Queues of other CPUs that were locked, in this order.
     pub locked: Vec<CpuId>,
     stolen_ns: Vec<u64>,
     kicked: Vec<CpuId>,
@@ -59,7 +59,7 @@ impl Situation {
         }
     }
 
-    /// Asks the scheduler something.
+    /// Asks the scheduler, and keeps the CPUs that it kicks and locks.
     pub fn ask<R>(&mut self, question: impl FnOnce(&mut Linux, &mut Context<'_>) -> R) -> R {
         let mut context = Context {
             now_ns: self.now_ns,
@@ -75,13 +75,13 @@ impl Situation {
         question(&mut self.linux, &mut context)
     }
 
-    /// Where a task may run from now on.
+    /// Sets the CPUs that a task may use.
     pub fn allow(&mut self, task: TaskId, cpus: impl IntoIterator<Item = u32>) {
         let mask = CpuMask::from_cpus(self.machine.cpu_count(), cpus.into_iter().map(CpuId));
         self.facts[task.index()].hard_affinity = Arc::new(mask);
     }
 
-    /// Which of the CPUs that it may use a task prefers from now on.
+    /// Sets the CPUs that a task prefers among those that it may use.
     pub fn prefer(&mut self, task: TaskId, cpus: impl IntoIterator<Item = u32>) {
         let mask = CpuMask::from_cpus(self.machine.cpu_count(), cpus.into_iter().map(CpuId));
         self.facts[task.index()].soft_affinity = Some(Arc::new(mask));
@@ -95,7 +95,7 @@ impl Situation {
         task
     }
 
-    /// A new task where the scheduler wants it.
+    /// A new task, placed by the scheduler.
     pub fn start(&mut self) {
         self.start_on(self.machine.all_cpus().clone());
         self.settle();
@@ -140,14 +140,14 @@ impl Situation {
         self.ask(|linux, ctx| linux.dispatch(ctx, cpu, previous));
     }
 
-    /// Lets all CPUs decide that were told to.
+    /// Lets all CPUs decide that were asked to reschedule.
     pub fn settle(&mut self) {
         while let Some(cpu) = self.kicked.pop() {
             self.dispatch(cpu);
         }
     }
 
-    /// Which CPU the task would wake up on.
+    /// The CPU on which the task would wake up.
     pub fn wake(&mut self, task: TaskId, waker: TaskId, sync: bool) -> u32 {
         let cpu = self.linux.queues.entity(waker).cpu;
         self.ask(|linux, ctx| {
@@ -156,7 +156,7 @@ impl Situation {
         .0
     }
 
-    /// Lets tasks run for so many ticks. They never block.
+    /// Lets tasks run for this many ticks. They never block.
     pub fn run_ticks(&mut self, ticks: u64) {
         for _ in 0..ticks {
             self.now_ns += self.linux.tick_period_ns();
@@ -169,7 +169,7 @@ impl Situation {
         }
     }
 
-    /// How many tasks each CPU has.
+    /// Number of tasks of each CPU.
     pub fn tasks_by_cpu(&self) -> Vec<usize> {
         self.linux.queues.all().iter().map(RunQueue::nr_running).collect()
     }

@@ -19,7 +19,7 @@ const CFS: [LinuxEra; 3] = [LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2];
 const MS: u64 = 1_000_000;
 const CPU: CpuId = CpuId(0);
 
-/// A kernel whose tasks do what the test says.
+/// A kernel whose tasks the test controls.
 struct Hand {
     machine: Machine,
     facts: Vec<TaskFacts>,
@@ -31,7 +31,7 @@ struct Hand {
 }
 
 impl Hand {
-    /// A machine with so many cores, and tasks of these weights that are not there yet.
+    /// A machine with this many cores, and tasks of these weights that have not begun yet.
     fn new(era: LinuxEra, cpus: u32, weights: &[u32]) -> Self {
         Self::with(LinuxSettings { era, ..LinuxSettings::default() }, cpus, weights)
     }
@@ -63,7 +63,7 @@ impl Hand {
         }
     }
 
-    /// Asks the scheduler something; the CPUs that it kicks come with the answer.
+    /// Asks the scheduler; returns the answer and the CPUs that it kicks.
     fn ask<R>(&mut self, question: impl FnOnce(&mut Linux, &mut Context<'_>) -> R) -> (R, Vec<CpuId>) {
         let mut kicked = Vec::new();
         let mut context = Context {
@@ -80,7 +80,7 @@ impl Hand {
         (question(&mut self.linux, &mut context), kicked)
     }
 
-    /// Asks something, and lets the CPUs decide that are kicked by it; which those were.
+    /// Asks the scheduler, and lets the CPUs that it kicks decide; returns these CPUs.
     fn tell(&mut self, what: impl FnOnce(&mut Linux, &mut Context<'_>)) -> Vec<CpuId> {
         let ((), kicked) = self.ask(what);
         for &cpu in &kicked {
@@ -112,7 +112,7 @@ impl Hand {
         self.enqueue(task, CPU, Reason::Start);
     }
 
-    /// The task wakes up on the CPU; whether that kicks a CPU.
+    /// The task wakes up on the CPU; returns whether that kicks a CPU.
     fn wake_on(&mut self, task: u32, cpu: CpuId) -> bool {
         !self.enqueue(task, cpu, Reason::Wake { waker: None, cpu, sync: false }).is_empty()
     }

@@ -1,4 +1,5 @@
-//! CPUs that the scheduler loses and gets back: to tasks of higher classes, or as they go offline.
+//! CPUs that the scheduler loses to tasks of higher classes, or because they go offline, and that it gets
+//! back.
 
 use super::kernel::Purpose;
 use super::scheduler::Scheduler;
@@ -18,7 +19,7 @@ pub(crate) enum Taker {
 
 impl Scheduler {
     /// A CPU is taken, on which `before` ran. If that can go on, it waits at the head of the local queue,
-    /// with what is left of its slice (`put_prev_task_scx()`, `switch_class()`).
+    /// with the rest of its slice (`put_prev_task_scx()`, `switch_class()`).
     pub fn taken(&mut self, cpu: usize, before: Option<TaskId>, can_go_on: bool, by: Taker) {
         let idled = std::mem::replace(&mut self.kernel.run_queues_mut().cpu_mut(cpu).is_idle, false);
         let previous = before.filter(|&task| can_go_on && !self.leave_if_forbidden(task, cpu));
@@ -63,7 +64,7 @@ impl Scheduler {
         }
     }
 
-    /// Calls the scheduler for having lost a CPU, once until it has it back.
+    /// Calls `cpu_release`, once until the scheduler gets the CPU back.
     fn release(&mut self, cpu: usize, by: Taker) {
         if std::mem::replace(&mut self.kernel.run_queues_mut().cpu_mut(cpu).is_released, true) {
             return;
@@ -89,8 +90,7 @@ impl Scheduler {
         }
     }
 
-    /// A CPU decides again: if it had been taken, the scheduler is called for having it back
-    /// (`balance_one()`).
+    /// A CPU decides again: if it had been taken, calls `cpu_acquire` (`balance_one()`).
     pub fn acquire(&mut self, cpu: usize) {
         let (queues, state) = self.queues();
         if std::mem::take(&mut queues.cpu_mut(cpu).is_taken) {
@@ -101,8 +101,8 @@ impl Scheduler {
         }
     }
 
-    /// A CPU goes offline: what is in its local queue goes to other CPUs (`__balance_push_cpu_stop()`), and
-    /// what else belongs to it does not any longer.
+    /// A CPU goes offline: the tasks in its local queue go to other CPUs (`__balance_push_cpu_stop()`), and
+    /// its other tasks no longer belong to it.
     fn push_away(&mut self, cpu: usize) {
         let (kernel, state) = self.parts();
         let pushed: Vec<TaskId> = kernel.run_queues().queues()[cpu].iter().collect();

@@ -1,4 +1,4 @@
-//! The callbacks that a scheduler has, and what it says of itself.
+//! The callbacks of a scheduler, and its flags and limits.
 
 use super::settings::SchedExtSettings;
 use super::types;
@@ -37,12 +37,12 @@ pub struct Callbacks {
     pub flags: u64,
     /// Most insertions of one `dispatch`.
     pub dispatch_max_batch: usize,
-    /// After which the kernel's watchdog unloads it, ns.
+    /// Time after which the kernel's watchdog unloads it, ns.
     pub timeout_ns: u64,
 }
 
 impl Callbacks {
-    /// Of the first scheduler that the image defines; none if there is none.
+    /// The callbacks of the first scheduler that the image defines; `None` if it defines none.
     pub fn of(image: &Image) -> Option<Self> {
         const DEFAULT_BATCH: u64 = 32;
         let ops = image.struct_ops.first()?;

@@ -1,12 +1,12 @@
-//! What the scheduler's decisions cost: instructions, and queued tasks that were visited under a queue's
+//! The cost of the scheduler's decisions: instructions, and queued tasks that are visited under a queue's
 //! lock.
 //!
-//! A wake-up is `select_cpu` and what comes of `enqueue`; a dispatch all that a CPU runs to choose what comes
-//! next. The search of the kernel's own for a task that may run on a CPU counts as the scheduler's, whose
-//! queue it is.
+//! A wake-up is `select_cpu` and `enqueue` with its effects; a dispatch is everything that a CPU runs to
+//! choose its next task. The kernel's own search of a queue for a task that may run on a CPU counts for the
+//! scheduler that owns the queue.
 //!
-//! Limits: instructions are counted by the interpreter alone ([`super::SchedExtSettings::counting`]); in
-//! machine code they are 0.
+//! Limits: instructions are counted by the interpreter alone ([`super::SchedExtSettings::counting`]); with
+//! machine code the count is 0.
 
 use crate::metrics::{DecisionCost, SchedulerCosts};
 use tandem_ebpf::{FunctionId, Image};
@@ -14,20 +14,20 @@ use tandem_ebpf::{FunctionId, Image};
 /// Instructions and visits.
 type Spent = [u64; 2];
 
-/// What has been counted.
+/// The counts so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Costs {
     by_function: Vec<DecisionCost>,
     wake: DecisionCost,
     dispatch: DecisionCost,
     tick: DecisionCost,
-    /// Instructions of the decision that is being made.
+    /// Instructions of the present decision.
     instructions: u64,
-    /// Visits when it began.
+    /// Number of visits when it began.
     visited_before: u64,
 }
 
-/// What is decided.
+/// Kind of decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     Wake,
@@ -47,13 +47,13 @@ impl Costs {
         self.instructions += spent[0];
     }
 
-    /// What is spent from now on, after so many visits, is that of another decision. A wake-up has two parts,
-    /// and goes on with the second.
+    /// Begins to count for another decision, after this many visits. A wake-up has two parts; the second one
+    /// continues it.
     pub fn begin(&mut self, visited: u64) {
         (self.instructions, self.visited_before) = (0, visited);
     }
 
-    /// The decision has been made, after so many visits.
+    /// Ends the count for the decision, after this many visits.
     pub fn end(&mut self, decision: Decision, visited: u64) {
         let cost = match decision {
             Decision::Wake => &mut self.wake,
@@ -69,7 +69,7 @@ impl Costs {
         *self = Self { visited_before: self.visited_before, ..Self::default() };
     }
 
-    /// What was counted, with the names of the callbacks.
+    /// The counts by the names of the callbacks.
     pub fn by_callback(&self, image: &Image) -> SchedulerCosts {
         let Self { by_function, wake, dispatch, tick, .. } = self;
         let ops = image.struct_ops.first();

@@ -1,4 +1,4 @@
-//! The cycle of callbacks: what the kernel does, and asks the scheduler, as tasks wake, run, and stop.
+//! The cycle of callbacks: the kernel's actions, and its calls of the scheduler, as tasks wake, run and stop.
 
 use super::kernel::{Custody, Purpose};
 use super::scheduler::Scheduler;
@@ -10,14 +10,14 @@ use super::types::{
 };
 use tandem_machine::ids::TaskId;
 
-/// Rounds of `dispatch` that insert tasks which cannot run here, before the CPU gives up
+/// Number of rounds of `dispatch` that insert only tasks which cannot run here, before the CPU gives up
 /// (`SCX_DSP_MAX_LOOPS`).
 const DISPATCH_ROUNDS_MAX: usize = 32;
 /// Rounds in which tasks of a local queue are enqueued again and come back to it
 /// (`SCX_REENQ_LOCAL_MAX_REPEAT`).
 const REENQUEUE_ROUNDS_MAX: usize = 256;
 
-/// What a CPU does next.
+/// The next task of a CPU.
 pub(super) enum Balance {
     /// The running task goes on.
     Keep,
@@ -27,7 +27,7 @@ pub(super) enum Balance {
 }
 
 impl Scheduler {
-    /// A task that can run is given to the scheduler, or goes where it must (`do_enqueue_task()`).
+    /// Gives a runnable task to the scheduler, or puts it where it must go (`do_enqueue_task()`).
     pub fn give(&mut self, task: TaskId, flags: u64) {
         let callback = self.kernel.callbacks().enqueue;
         let exits_by_callback = self.kernel.callbacks().has(SCX_OPS_ENQ_EXITING);
@@ -56,7 +56,7 @@ impl Scheduler {
         }
     }
 
-    /// A task is enqueued again; its flags say why.
+    /// Enqueues a task again; the flags give the reason.
     fn give_again(&mut self, task: TaskId, reason: u64) {
         self.set_reason(task, reason);
         self.give(task, SCX_ENQ_REENQ);
@@ -72,8 +72,8 @@ impl Scheduler {
         }
     }
 
-    /// A task that ran and has slice left is put where it waits for the CPU: at the head of the local queue;
-    /// one that is to run at once is enqueued again instead (`put_prev_task_scx()`).
+    /// Puts a task that ran and has slice left at the head of the local queue; one that must run at once is
+    /// enqueued again instead (`put_prev_task_scx()`).
     pub fn put_aside(&mut self, task: TaskId, cpu: usize) {
         let (queues, state) = self.queues();
         match queues.tasks()[task].is_immediate {
@@ -86,7 +86,7 @@ impl Scheduler {
     pub fn make_runnable(&mut self, task: TaskId, cpu: usize, flags: u64) {
         self.note_runnable(task, cpu, flags);
         self.give(task, flags);
-        // A CPU that idles looks for work when a task comes to it, wherever that waits.
+        // An idle CPU searches for work when a task comes to it, no matter where that waits.
         let queues = self.kernel.run_queues_mut();
         if queues.cpu(cpu).idles() {
             queues.cpu_mut(cpu).has_next = true;
@@ -94,7 +94,7 @@ impl Scheduler {
         }
     }
 
-    /// A task belongs to a CPU and can run.
+    /// A task is runnable and belongs to a CPU.
     fn note_runnable(&mut self, task: TaskId, cpu: usize, flags: u64) {
         let (queues, state) = self.queues();
         queues.begin_queued(state, task, cpu);
@@ -102,7 +102,7 @@ impl Scheduler {
         self.call(self.kernel.callbacks().runnable, Purpose::Other, &[address, flags]);
     }
 
-    /// A task that was made quiescent while it ran is runnable again, and runs, on the same CPU.
+    /// Resumes, on the same CPU, a task that was made quiescent while it ran.
     pub fn go_on_running(&mut self, task: TaskId, cpu: usize) {
         let now_ns = self.kernel.now_ns();
         self.note_runnable(task, cpu, 0);
@@ -113,7 +113,7 @@ impl Scheduler {
         self.call(self.kernel.callbacks().running, Purpose::Other, &[address]);
     }
 
-    /// A task can no longer run, or is about to be put elsewhere (`dequeue_task_scx()`).
+    /// A task is no longer runnable, or is about to move (`dequeue_task_scx()`).
     pub fn make_quiescent(&mut self, task: TaskId, flags: u64) {
         let (kernel, state) = self.parts();
         let queues = kernel.run_queues_mut();
@@ -140,7 +140,7 @@ impl Scheduler {
         queues.end_queued(state, task, cpu);
     }
 
-    /// Chooses what a CPU runs next, or that the running task goes on (`balance_one()`).
+    /// Chooses the next task of a CPU, which may be the running one (`balance_one()`).
     pub fn balance(&mut self, cpu: usize, previous: Option<TaskId>) -> Balance {
         let callback = self.kernel.callbacks().dispatch;
         if self.keeps(previous) {
@@ -185,7 +185,7 @@ impl Scheduler {
         !queues.queues()[cpu].is_empty() || queues.move_first(state, global, cpu, 0)
     }
 
-    /// The task that has run is put back, as another one or none comes next (`put_prev_task_scx()`).
+    /// Puts back the task that has run, because another one or none comes next (`put_prev_task_scx()`).
     pub fn put_back(&mut self, cpu: usize, task: TaskId, goes_idle: bool) {
         let put_back_ns = self.settings.put_back_ns;
         let (kernel, state) = self.parts();
@@ -201,13 +201,12 @@ impl Scheduler {
         if goes_idle || put_back_ns == 0 {
             return self.give(task, if goes_idle { SCX_ENQ_LAST } else { 0 });
         }
-        // It is on its way until the decision is over: CPUs that decide at the same time do not find it in a
-        // queue.
+        // It is in no queue until the decision is over: CPUs that decide at the same time do not find it.
         let at_ns = self.kernel.now_ns() + put_back_ns;
         self.kernel.timers_mut().return_at(at_ns, task);
     }
 
-    /// A CPU begins to idle, or ends to, or idles on (not a `change`) after it has looked for work.
+    /// A CPU begins or stops idling, or continues to idle (not a `change`) after a search for work.
     pub fn note_idle(&mut self, cpu: usize, idles: bool, change: bool) {
         let (kernel, state) = self.parts();
         kernel.note_idle(state, cpu, idles);
@@ -217,8 +216,8 @@ impl Scheduler {
         }
     }
 
-    /// Moves a task that runs on a CPU where it may not any longer, as the kernel's stopper does; whether it
-    /// was one.
+    /// Moves a task away from a CPU that it runs on and may no longer use, as the kernel's stopper does;
+    /// returns whether it did.
     pub fn leave_if_forbidden(&mut self, task: TaskId, cpu: usize) -> bool {
         let (kernel, state) = self.parts();
         if kernel.run_queues().tasks().may_run(state, task, cpu) {
@@ -232,8 +231,8 @@ impl Scheduler {
         true
     }
 
-    /// Enqueues the tasks of queues anew where the scheduler has asked for that, or they cannot run at once
-    /// (`reenq_local()`).
+    /// Enqueues tasks of queues again if the scheduler has asked for that, or they must run at once and
+    /// cannot (`reenq_local()`).
     pub fn reenqueue(&mut self) {
         for _ in 0..REENQUEUE_ROUNDS_MAX {
             let asked = self.kernel.run_queues_mut().pending().take_reenqueues();

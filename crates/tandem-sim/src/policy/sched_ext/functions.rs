@@ -1,12 +1,13 @@
-//! The functions of the kernel that programs may call, and in which kernels there are which.
+//! The functions of the kernel that programs may call, and the kernels that have them.
 
 use super::settings::KernelVersion;
 use super::structures::TaskBlock;
 use super::types::{CpuStat, RunQueue, Task, enums_of, structs_of};
 use std::mem::offset_of;
-use tandem_ebpf::{Environment, KernelFunction, KernelVariable, Known, ObjectField, Size};
+use tandem_ebpf::{Environment, KernelFunction, KernelVariable, KnownResult, ObjectField, Size};
 
-/// Defines the functions: a name in Rust, the kernel's names for it, and since when and until when each is there.
+/// Defines the functions: a name in Rust, the kernel's names for it, and the first and last kernel that has
+/// each.
 macro_rules! functions {
     ($($function:ident: $($name:literal $($since:ident)? $(..$until:ident)?),+;)*) => {
         /// A function of the kernel.
@@ -31,7 +32,7 @@ macro_rules! version {
     };
 }
 
-// A name after which `V7_3` stands came later than 6.12; one with `..V6_12` is in that kernel alone.
+// `V7_3` after a name: it came later than 6.12. `..V6_12`: that kernel alone has it.
 functions! {
     Jiffies: "bpf_jiffies64";
     CurrentNode: "bpf_get_numa_node_id";
@@ -114,31 +115,31 @@ functions! {
     Error: "scx_bpf_error_bstr";
 }
 
-/// Functions that take no call, and since when each is there.
+/// Functions that are not called, and the first kernel that has each.
 #[rustfmt::skip]
-const KNOWN: &[(Known, &str, Option<KernelVersion>, Option<KernelVersion>)] = &[
-    (Known::Clock, "bpf_ktime_get_ns", None, None),
-    (Known::Clock, "bpf_ktime_get_boot_ns", None, None),
-    (Known::Clock, "bpf_ktime_get_coarse_ns", None, None),
-    (Known::Clock, "bpf_ktime_get_tai_ns", None, None),
-    (Known::Clock, "scx_bpf_now", version!(V7_3), None),
-    (Known::Cpu, "bpf_get_smp_processor_id", None, None),
-    (Known::FirstArgument, "bpf_task_acquire", None, None),
-    (Known::Nothing, "bpf_task_release", None, None),
-    (Known::FirstArgument, "bpf_cgroup_acquire", None, None),
-    (Known::Nothing, "bpf_cgroup_release", None, None),
-    (Known::Nothing, "bpf_rcu_read_lock", None, None),
-    (Known::Nothing, "bpf_rcu_read_unlock", None, None),
-    (Known::Nothing, "scx_bpf_put_idle_cpumask", None, None),
-    (Known::Nothing, "scx_bpf_put_cpumask", None, None),
-    (Known::Nothing, "bpf_iter_scx_dsq_destroy", None, None),
-    (Known::Nothing, "scx_bpf_cpuperf_set", None, None),
-    (Known::Nothing, "scx_bpf_dump_bstr", None, None),
-    (Known::CpuInSet, "bpf_cpumask_test_cpu", None, None),
-    (Known::SetField(task_field(offset_of!(Task, scx.slice), Size::D)), "scx_bpf_task_set_slice", version!(V7_3), None),
-    (Known::SetField(task_field(offset_of!(Task, scx.dsq_vtime), Size::D)), "scx_bpf_task_set_dsq_vtime", version!(V7_3), None),
-    (Known::Field(task_field(offset_of!(Task, thread_info.cpu), Size::W)), "scx_bpf_task_cpu", None, None),
-    (Known::Field(task_field(offset_of!(TaskBlock, cgroup), Size::D)), "scx_bpf_task_cgroup", None, None),
+const KNOWN: &[(KnownResult, &str, Option<KernelVersion>, Option<KernelVersion>)] = &[
+    (KnownResult::Clock, "bpf_ktime_get_ns", None, None),
+    (KnownResult::Clock, "bpf_ktime_get_boot_ns", None, None),
+    (KnownResult::Clock, "bpf_ktime_get_coarse_ns", None, None),
+    (KnownResult::Clock, "bpf_ktime_get_tai_ns", None, None),
+    (KnownResult::Clock, "scx_bpf_now", version!(V7_3), None),
+    (KnownResult::Cpu, "bpf_get_smp_processor_id", None, None),
+    (KnownResult::FirstArgument, "bpf_task_acquire", None, None),
+    (KnownResult::Nothing, "bpf_task_release", None, None),
+    (KnownResult::FirstArgument, "bpf_cgroup_acquire", None, None),
+    (KnownResult::Nothing, "bpf_cgroup_release", None, None),
+    (KnownResult::Nothing, "bpf_rcu_read_lock", None, None),
+    (KnownResult::Nothing, "bpf_rcu_read_unlock", None, None),
+    (KnownResult::Nothing, "scx_bpf_put_idle_cpumask", None, None),
+    (KnownResult::Nothing, "scx_bpf_put_cpumask", None, None),
+    (KnownResult::Nothing, "bpf_iter_scx_dsq_destroy", None, None),
+    (KnownResult::Nothing, "scx_bpf_cpuperf_set", None, None),
+    (KnownResult::Nothing, "scx_bpf_dump_bstr", None, None),
+    (KnownResult::CpuInSet, "bpf_cpumask_test_cpu", None, None),
+    (KnownResult::SetField(task_field(offset_of!(Task, scx.slice), Size::D)), "scx_bpf_task_set_slice", version!(V7_3), None),
+    (KnownResult::SetField(task_field(offset_of!(Task, scx.dsq_vtime), Size::D)), "scx_bpf_task_set_dsq_vtime", version!(V7_3), None),
+    (KnownResult::Field(task_field(offset_of!(Task, thread_info.cpu), Size::W)), "scx_bpf_task_cpu", None, None),
+    (KnownResult::Field(task_field(offset_of!(TaskBlock, cgroup), Size::D)), "scx_bpf_task_cgroup", None, None),
 ];
 
 const fn task_field(offset: usize, size: Size) -> ObjectField {

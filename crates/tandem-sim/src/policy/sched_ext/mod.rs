@@ -1,29 +1,29 @@
 //! Compiled schedulers for Linux's sched_ext, as policies.
 //!
-//! Problem: what is simulated should be what is deployed, so the object file that the kernel loads has to run
-//! here, and the kernel around it (`kernel/sched/ext.c`) has to behave as it does there.
+//! Problem: the simulation should run the deployed code, so the object file that the kernel loads has to run
+//! here, and the kernel around it (`kernel/sched/ext.c`) has to behave as the real one does.
 //!
-//! Approach: [`tandem_ebpf`] runs the object, and this module is the rest. The kernel ([`kernel`]) has the
-//! state of tasks, CPUs, dispatch queues and cgroups, shows programs the structures that they look into
-//! ([`types`]), and carries out the functions that they call ([`functions`]). A [`scheduler`] is an instance
-//! of the object with its kernel. The cycle of callbacks ([`cycle`], [`questions`]) is: `select_cpu`,
-//! `runnable` and `enqueue` where a task wakes; where a CPU decides, the running task first, if it has slice
-//! left, then its local queue, the global one, `dispatch`, and the task that ran, in that order; `stopping`
-//! and `running` around a switch; `tick`, where slices end. The task that ran comes into a queue a moment
-//! after the choice of the next one, so that CPUs which decide at the same tick do not find each other's.
-//! Each kernel of a scenario has an instance of its own, with memory and maps of its own.
+//! Approach: [`tandem_ebpf`] runs the object, and this module provides the rest. The kernel ([`kernel`]) has
+//! the state of tasks, CPUs, dispatch queues and cgroups, provides the structures that programs read
+//! ([`types`]) and the functions that they call ([`functions`]). A [`scheduler`] is an instance of the object
+//! with its kernel. The cycle of callbacks ([`cycle`], [`questions`]) is: `select_cpu`, `runnable` and
+//! `enqueue` where a task wakes; where a CPU decides, the running task first, if it has slice left, then its
+//! local queue, the global one, `dispatch`, and the task that ran, in that order; `stopping` and `running`
+//! around a switch; `tick`, where slices end. The task that ran enters a queue a moment after the choice of
+//! the next one, so that CPUs which decide at the same tick do not find each other's. Each kernel of a
+//! scenario has an instance of its own, with memory and maps of its own.
 //!
-//! What a scheduler does wrong (an access outside of its memory, a task sent where it may not run, a call of
-//! `scx_bpf_error()`) ends the run with a message: the kernel would unload it.
+//! An error of the scheduler (an access outside of its memory, a task sent to a CPU that it may not use, a
+//! call of `scx_bpf_error()`) ends the run with a message: the kernel would unload it.
 //!
-//! What happens around the scheduler comes from the scenario: settings of cgroups and tasks change
-//! ([`world`]), higher classes take CPUs, CPUs go offline and come back ([`away`]), and it is loaded again
-//! ([`reload`]). [`cost`] has what decisions cost.
+//! Events around the scheduler come from the scenario: settings of cgroups and tasks change ([`world`]),
+//! higher classes take CPUs, CPUs go offline and come back ([`away`]), and it is loaded again ([`reload`]).
+//! [`cost`] counts the cost of decisions.
 //!
-//! Limits: decisions cost what Linux's cost, whatever the scheduler computes; its queues' locks cost nothing.
-//! The tasks of a guest are all in the root cgroup. The kernel enforces no CPU bandwidth, and no core
-//! scheduling. A running task whose affinity changes is not stopped and started for that. The CPUs run at one
-//! frequency.
+//! Limits: a decision takes as long as one of Linux, independent of the scheduler's code; locks of its queues
+//! cost nothing. The tasks of a guest are all in the root cgroup. The kernel enforces no CPU bandwidth, and
+//! no core scheduling. A running task whose affinity changes is not stopped and started for that. The CPUs
+//! run at one frequency.
 
 mod away;
 mod callbacks;
@@ -60,19 +60,19 @@ use tandem_machine::ids::TaskId;
 #[derive(Debug)]
 pub struct SchedExt {
     settings: Arc<SchedExtSettings>,
-    /// Or why there is none.
+    /// The scheduler, or why it could not be loaded.
     scheduler: Result<Scheduler, String>,
     /// Counters.
     wakeups: u64,
     kicks: u64,
     decisions: u64,
-    /// What the scheduler's own counters were when counting began.
+    /// Values of the scheduler's own counters when counting began.
     counted_before: Vec<u64>,
 }
 
 impl SchedExt {
-    /// The scheduler for a kernel with these CPUs, tasks and groups of tasks. What goes wrong is reported
-    /// with the first question, as [`Context::failure`](crate::policy::Context::failure).
+    /// The scheduler for a kernel with these CPUs, tasks and groups of tasks. Errors are reported with the
+    /// first question, as [`Context::failure`](crate::policy::Context::failure).
     pub fn new(
         settings: &SchedExtSettings,
         machine: &Arc<Machine>,
@@ -90,8 +90,8 @@ impl SchedExt {
         Self { settings, scheduler, kicks: 0, wakeups: 0, decisions: 0, counted_before: Vec::new() }
     }
 
-    /// Something happens on a CPU, or comes from outside of all of them: lets the kernel around the scheduler
-    /// act, and passes on what comes of it. `None`: there is no scheduler.
+    /// Lets the kernel around the scheduler act on an event on a CPU, or from outside of all CPUs, and passes
+    /// on the effects. `None` if there is no scheduler.
     #[inline]
     fn act_from<R>(
         &mut self,
@@ -113,7 +113,7 @@ impl SchedExt {
         }
     }
 
-    /// The same on a CPU.
+    /// The same for an event on a CPU.
     #[inline]
     fn act<R>(
         &mut self,
@@ -140,20 +140,20 @@ impl SchedExt {
         }
     }
 
-    /// What the scheduler has counted itself since counting began.
+    /// The scheduler's own counts since counting began.
     fn counted(&self) -> impl Iterator<Item = u64> + '_ {
         let before = self.counted_before.iter().copied().chain(std::iter::repeat(0));
         self.own_counters().into_iter().zip(before).map(|(now, before)| now.wrapping_sub(before))
     }
 
-    /// After which time a task that can run and does not ends the run, ns.
+    /// Time for which a runnable task may not run before the run ends with an error, ns.
     pub(crate) fn watchdog_timeout_ns(&self) -> Option<u64> {
         let scheduler = self.scheduler.as_ref().ok()?;
         let asked_for_ns = scheduler.kernel.callbacks().timeout_ns;
         Some(self.settings.watchdog_timeout_ns.unwrap_or(asked_for_ns))
     }
 
-    /// What decisions have cost since the counters were reset.
+    /// The cost of decisions since the counters were reset.
     pub(crate) fn decision_costs(&self) -> SchedulerCosts {
         match &self.scheduler {
             Ok(scheduler) => scheduler.costs.by_callback(self.settings.code.image()),

@@ -1,4 +1,4 @@
-//! The questions that the simulator asks a policy, as the kernel would come to ask the scheduler.
+//! Translates the questions of the simulator to a policy into the kernel's calls of the scheduler.
 
 use super::SchedExt;
 use super::cost::Decision;
@@ -109,7 +109,7 @@ impl Policy for SchedExt {
         if self.cpu_of_known(task).is_none() {
             return;
         }
-        // The kernel ends a task where it was before.
+        // The kernel ends a task on its last CPU.
         let cpu = self.scheduler.as_ref().map_or(0, |scheduler| scheduler.kernel.cpu());
         self.act(ctx, cpu, |scheduler, _| {
             let (address, arguments) = (scheduler.address(task), scheduler.kernel.exit_task_args());
@@ -222,7 +222,7 @@ impl Policy for SchedExt {
             let (kernel, state) = scheduler.parts();
             kernel.account(state, at);
             let queues = kernel.run_queues();
-            // As kernels do that are not built to account exactly: what runs at a tick has run since the last
+            // As in kernels without exact accounting: the task that runs at a tick has run since the last
             // one.
             queues.tasks().add(state, task, field!(Task, utime), period_ns);
             let steal = queues.cpu(at).steal;
@@ -309,7 +309,7 @@ fn select(scheduler: &mut Scheduler, task: TaskId, prev_cpu: usize, flags: u64) 
     }
 }
 
-/// What a CPU runs next, after `previous` if that could go on.
+/// The next task of a CPU, after `previous` if that could go on.
 fn choose(scheduler: &mut Scheduler, cpu: usize, previous: Option<TaskId>) -> Option<TaskId> {
     let (kernel, state) = scheduler.parts();
     kernel.account(state, cpu);
@@ -338,7 +338,7 @@ fn choose(scheduler: &mut Scheduler, cpu: usize, previous: Option<TaskId>) -> Op
         }
     }
     queues.cpu_mut(cpu).has_next = next.is_some();
-    // Of those that are to run at once, others than the first came while it was not known what is next.
+    // Of the tasks that must run at once, those after the first came while the next task was not known.
     if !matches!(balance, Balance::Nothing) && waiting > 1 {
         queues.recall_immediate(cpu);
     }
@@ -350,7 +350,7 @@ fn choose(scheduler: &mut Scheduler, cpu: usize, previous: Option<TaskId>) -> Op
     if next.is_none() {
         let (queues, state) = scheduler.queues();
         queues.set_current(state, cpu, None);
-        // What came into the local queue while the CPU was deciding is seen at once.
+        // The CPU sees tasks at once that came into the local queue while it was deciding.
         if !queues.queues()[cpu].is_empty() {
             queues.pending().reschedule(cpu);
         }

@@ -1,8 +1,8 @@
-//! A scheduler is unloaded and loaded again: all tasks and cgroups end for it, its maps and queues
-//! go, and another one of the same code begins with what is there.
+//! Unloads a scheduler and loads it again: all tasks and cgroups end for it, its maps and queues go, and a
+//! new instance of the same code begins with the present tasks and cgroups.
 //!
-//! Tasks keep what is the kernel's of them. Between the two, they would be the kernel's own scheduler's; that
-//! takes no time here.
+//! Tasks keep the kernel's part of their state. Between the two, the kernel's own scheduler would have them;
+//! that takes no time here.
 
 use super::kernel::{Purpose, TaskState};
 use super::scheduler::Scheduler;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tandem_ebpf::{Fault, Instance, State};
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// Fields of a task that are the kernel's, and stay.
+/// Fields of a task that belong to the kernel, and stay.
 const KEPT: [Field; 10] = [
     field!(Task, flags),
     field!(Task, se.exec_start),
@@ -42,14 +42,14 @@ pub(super) struct Survivor {
 /// Why a scheduler ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Somebody unloads it.
+    /// An administrator unloads it.
     Unloaded,
-    /// A CPU goes offline or comes online, and it has no callback for that.
+    /// A CPU goes offline or comes online, and the scheduler has no callback for that.
     Hotplug,
 }
 
 impl Scheduler {
-    /// Unloads the scheduler, which ends for all tasks and cgroups; the tasks that are there.
+    /// Unloads the scheduler, and ends all tasks and cgroups for it; returns the tasks that exist.
     pub fn unload(&mut self, ending: Ending) -> Vec<Survivor> {
         let mut survivors = Vec::new();
         for task in self.kernel.run_queues().tasks().known().collect::<Vec<_>>() {
@@ -64,8 +64,7 @@ impl Scheduler {
             self.call(self.kernel.callbacks().disable, Purpose::Other, &[address]);
             self.call(self.kernel.callbacks().exit_task, Purpose::Other, &[address, arguments]);
         }
-        // The other way round, each cgroup still comes after what is below it
-        // (`css_for_each_descendant_post()`).
+        // In reverse order, each cgroup still comes after its descendants (`css_for_each_descendant_post()`).
         for at in self.kernel.cgroups().in_order().into_iter().rev() {
             let arguments = [self.kernel.cgroups().get(at).address];
             self.call(self.kernel.callbacks().cgroup_exit, Purpose::Other, &arguments);
@@ -78,7 +77,7 @@ impl Scheduler {
         survivors
     }
 
-    /// Loads the scheduler anew, with the facts of all tasks and those that are there.
+    /// Loads the scheduler again, with the facts of all tasks and the tasks that exist.
     pub fn load(&mut self, facts: &[TaskFacts], survivors: &[Survivor]) -> Result<(), Fault> {
         let next_pid = self.kernel.run_queues_mut().tasks_mut().set_next_pid(0);
         self.kernel.unload();
@@ -97,8 +96,7 @@ impl Scheduler {
             KEPT.iter().zip(kept).for_each(|(&field, &value)| queues.tasks().set(state, task, field, value));
         }
         self.kernel.run_queues_mut().tasks_mut().set_next_pid(next_pid);
-        // Those that wait are given to the scheduler at the end of the bypass mode, when it knows of all that
-        // run.
+        // The scheduler gets the waiting tasks at the end of the bypass mode, after all running ones.
         let queued = || survivors.iter().filter(|survivor| survivor.was_queued);
         for &Survivor { task, cpu, .. } in queued().filter(|survivor| survivor.ran) {
             self.go_on_running(task, cpu);
@@ -113,7 +111,7 @@ impl Scheduler {
     }
 }
 
-/// What a scheduler gets at its end.
+/// The argument of the scheduler's `exit`.
 fn exit_info(state: &mut State, ending: Ending) -> Result<u64, Fault> {
     const MESSAGE_BYTES: usize = 8;
     let info = state.memory.allocate(ExitInfo::SIZE)?;

@@ -1,4 +1,4 @@
-//! A scheduler that is loaded: its instance, the kernel around it, and the calls of its callbacks.
+//! A loaded scheduler: its instance, the kernel around it, and the calls of its callbacks.
 
 use super::cost::Costs;
 use super::kernel::{Purpose, RunQueues, ScxKernel, Timers};
@@ -15,7 +15,7 @@ pub(super) struct Scheduler {
     pub(super) instance: Instance,
     pub(super) kernel: ScxKernel,
     pub(super) costs: Costs,
-    /// What it did wrong: it does nothing from then on.
+    /// Its first error, after which it does nothing.
     failure: Option<String>,
 }
 
@@ -25,7 +25,7 @@ impl Scheduler {
         Self { settings: Arc::clone(settings), instance, kernel, costs: Costs::default(), failure: None }
     }
 
-    /// Calls a callback, if there is one and nothing has gone wrong yet; its result, or 0.
+    /// Calls a callback, if there is one and no error has occurred; returns its result, or 0.
     pub fn call<const COUNT: usize>(
         &mut self,
         callback: Option<FunctionId>,
@@ -74,7 +74,7 @@ impl Scheduler {
         self.failure.get_or_insert(message);
     }
 
-    /// The same if there was a fault.
+    /// The same for a fault.
     pub fn check(&mut self, result: Result<(), Fault>) {
         if let Err(fault) = result {
             self.fail(fault.to_string());
@@ -112,12 +112,12 @@ impl Scheduler {
         self.kernel.run_queues().tasks().state(task).map_or(0, |task| task.cpu)
     }
 
-    /// Instructions and visits up to now.
+    /// Instructions and visits so far.
     pub fn spent(&self) -> [u64; 2] {
         [self.instance.state().instructions(), self.kernel.run_queues().queues().visited()]
     }
 
-    /// Passes on what the callbacks have brought about: kicks, timers, complaints. Mostly nothing. How many
+    /// Passes on the effects of callbacks: kicks, timers, complaints; usually none. Returns the number of
     /// kicks.
     #[inline]
     pub fn end(&mut self, ctx: &mut Context<'_>) -> usize {

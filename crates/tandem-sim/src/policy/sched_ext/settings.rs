@@ -1,4 +1,4 @@
-//! Which scheduler runs, on which kernel, with which settings.
+//! A scheduler, its kernel and its settings.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,38 +6,40 @@ use tandem_ebpf::{Code, Engine, LoadError, State};
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 
-/// A scheduler for sched_ext, ready to run, and what it is told before it starts.
+/// A scheduler for sched_ext, ready to run, and the settings that it gets before it starts.
 #[derive(Clone, Debug)]
 pub struct SchedExtSettings {
-    /// What it is called in reports.
+    /// Its name in reports.
     pub name: String,
     /// Its code, linked against [`super::environment`].
     pub code: Arc<Code>,
     /// The kernel that it was linked against.
     pub kernel: KernelVersion,
-    /// Settings: bytes to be written at addresses of its global data before it is initialised.
+    /// Settings: bytes to write at addresses of its global data before it is initialised.
     pub data: Vec<(u64, Vec<u8>)>,
-    /// How it is told that a task prefers some CPUs; `None`: it cannot be told, and affinity is all that it sees.
+    /// How it learns that a task prefers some CPUs; `None` if it cannot, and sees the affinity alone.
     pub preferences: Option<Preferences>,
-    /// What it counts itself, if it does.
+    /// Its own counters, if it has some.
     pub counters: Option<OwnCounters>,
     /// Period of the scheduling tick, ns.
     pub tick_period_ns: u64,
-    /// Longest time by which a tick comes late, ns: nothing on real CPUs, but emulated ones take turns.
+    /// Longest delay of a tick, ns: 0 on real CPUs, but emulated ones take turns.
     pub tick_delay_max_ns: u64,
-    /// Longest time by which a timer of the scheduler's expires late, ns.
+    /// Longest delay of a timer of the scheduler, ns.
     pub timer_delay_max_ns: u64,
-    /// After which time a task that can run and does not ends the run, ns; `None`: as the scheduler says, or as the kernel has
-    /// it.
+    /// Time for which a runnable task may not run before the run ends with an error, ns; `None`: the
+    /// scheduler's own time, or the kernel's default.
     pub watchdog_timeout_ns: Option<u64>,
-    /// How often a timer cannot be started, in percent; in the callback of a timer it always can. Since Linux 7.0, with
-    /// interrupts off, a start is left to a later interrupt, and there may be no memory to remember it (`kmalloc_nolock()`).
+    /// How often the start of a timer fails, in percent; in the callback of a timer it never does. Since
+    /// Linux 7.0, with interrupts off, a later interrupt does the start, and the kernel may have no memory to
+    /// note it (`kmalloc_nolock()`).
     pub timer_failure_pct: u8,
-    /// How often storage for a task or a cgroup cannot be made, in percent.
+    /// How often the allocation of storage for a task or a cgroup fails, in percent.
     pub storage_failure_pct: u8,
-    /// From when a CPU looks for its next task to when the one that ran there is in a queue again, ns. CPUs that decide
-    /// meanwhile do not find it there. 0: at once. Only together with ticks that are late by chance: with all CPUs deciding at
-    /// the same instant, in the order of their numbers, the last ones would never give their tasks up.
+    /// Time from a CPU's search for its next task until the task that ran there is in a queue again, ns. CPUs
+    /// that decide meanwhile do not find that task. 0: at once. Use it only together with random delays of
+    /// ticks: if all CPUs decided at the same instant, in the order of their numbers, the last ones would
+    /// never give up their tasks.
     pub put_back_ns: u64,
 }
 
@@ -57,12 +59,12 @@ impl PartialEq for SchedExtSettings {
 }
 
 impl SchedExtSettings {
-    /// The tick of distributions' kernels, `CONFIG_HZ=250`, ns.
+    /// The tick period of distribution kernels, `CONFIG_HZ=250`, ns.
     pub const TICK_PERIOD_NS: u64 = 4_000_000;
     /// The kernel's watchdog, unless the scheduler asks for a shorter time (`SCX_WATCHDOG_MAX_TIMEOUT`), ns.
     pub const WATCHDOG_TIMEOUT_NS: u64 = 30_000_000_000;
 
-    /// The same with code that counts its instructions, and takes longer for that.
+    /// The same settings with code that counts its instructions, which is slower.
     ///
     /// # Errors
     /// If the code cannot be interpreted.
@@ -83,7 +85,7 @@ pub enum KernelVersion {
 }
 
 impl KernelVersion {
-    /// As `LINUX_KERNEL_VERSION` has it.
+    /// The version in the form of `LINUX_KERNEL_VERSION`.
     pub fn code(self) -> u64 {
         match self {
             Self::V6_12 => 6 << 16 | 12 << 8,
@@ -92,16 +94,17 @@ impl KernelVersion {
     }
 }
 
-/// How a scheduler is told that a task prefers some CPUs: by a program of its own that is run with a request.
+/// The way to set the preferred CPUs of a task: a program of the scheduler that runs with a request.
 #[derive(Clone, Copy)]
 pub struct Preferences {
     /// The program's name. It returns 0, or a negative error number.
     pub program: &'static str,
-    /// The request for the task with a number, which prefers these CPUs from now on, or none.
+    /// The request for the task with a PID to prefer these CPUs from now on, or none.
     pub request: fn(pid: u64, preferred: Option<&CpuMask>, machine: &Machine) -> Vec<u8>,
 }
 
-/// Without the address of a function, which differs from process to process: the hash of a scenario is that of this text.
+/// Leaves out the address of the function, which differs from process to process: the hash of a scenario
+/// covers this text.
 impl fmt::Debug for Preferences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Preferences").field("program", &self.program).finish_non_exhaustive()
@@ -113,12 +116,12 @@ impl fmt::Debug for Preferences {
 pub struct OwnCounters {
     /// The map's name.
     pub map: &'static str,
-    /// In order.
+    /// Names of the counters, in order.
     pub names: Arc<[&'static str]>,
 }
 
 impl OwnCounters {
-    /// What has been counted, summed over the CPUs.
+    /// The values, summed over the CPUs.
     pub(super) fn read(&self, state: &State, cpu_count: usize) -> Vec<u64> {
         let mut sums = vec![0; self.names.len()];
         let Some(map) = state.map(self.map) else { return sums };

@@ -1,5 +1,5 @@
-//! How a scheduler starts: structures of the kernel are made, settings written, and the scheduler learns of
-//! cgroups and tasks.
+//! The start of a scheduler: makes the structures of the kernel, writes settings, and initialises cgroups and
+//! tasks.
 
 use super::kernel::{CgroupState, Purpose};
 use super::scheduler::Scheduler;
@@ -11,7 +11,7 @@ use tandem_ebpf::{Fault, State};
 use tandem_machine::ids::{CpuId, TaskId};
 
 impl Scheduler {
-    /// Makes what programs see, and lets the scheduler begin, with the cgroups that there are.
+    /// Makes the structures that programs see, and starts the scheduler with the present cgroups.
     pub fn boot(&mut self) -> Result<(), Fault> {
         let state = self.instance.state_mut();
         for (address, bytes) in &self.settings.data {
@@ -39,7 +39,7 @@ impl Scheduler {
     }
 
     /// A task begins to exist: its structure is made, and the scheduler initialises it. Without `cpu` it
-    /// comes from the first one that it may use.
+    /// comes from the first CPU that it may use.
     pub fn begin_task(
         &mut self,
         task: TaskId,
@@ -66,7 +66,7 @@ impl Scheduler {
         }
     }
 
-    /// Sends the scheduler which CPUs a task prefers.
+    /// Sends the preferred CPUs of a task to the scheduler.
     pub fn set_preference(&mut self, task: TaskId, facts: &TaskFacts) -> Result<(), Fault> {
         let Some(preferences) = self.settings.preferences else { return Ok(()) };
         let Some(program) = self.instance.image().programs.get(preferences.program) else {

@@ -3,7 +3,7 @@
 use super::types::{SignalStruct, Task};
 use tandem_ebpf::{Fault, Memory};
 
-/// The structure of a task, and behind it what programs ask for by its address.
+/// The structure of a task, followed by the data that programs get by its address.
 #[repr(C)]
 pub struct TaskBlock {
     pub task: Task,
@@ -11,18 +11,18 @@ pub struct TaskBlock {
     pub number: u64,
     /// The address of its cgroup.
     pub cgroup: u64,
-    /// Its own; 0 once the task has ended.
+    /// Its own address; 0 after the task has ended.
     pub address: u64,
-    /// What it shares with the other threads of its process, if it has none.
+    /// The structure that threads of a process share, for a task with a process of its own.
     pub signal: SignalStruct,
 }
 
 impl TaskBlock {
-    /// Bytes.
+    /// Size, bytes.
     pub const SIZE: usize = size_of::<Self>();
 }
 
-/// Where a field is in its structure, and how long it is: offset and size, bytes.
+/// Offset and size of a field in its structure, bytes.
 pub type Field = (u64, usize);
 
 /// The [`Field`] of a structure with that path.
@@ -40,7 +40,7 @@ pub(super) const fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// A field of 64 bits in the structure of a task. Where it is is known to the compiler: this takes no check.
+/// A field of 64 bits in the structure of a task. The compiler knows its offset, so that this takes no check.
 #[inline]
 pub(super) fn word(block: &mut [u8; TaskBlock::SIZE], (offset, _): Field) -> &mut [u8; 8] {
     block[offset as usize..].first_chunk_mut().expect("a field lies in the structure")

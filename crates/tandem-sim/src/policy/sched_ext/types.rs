@@ -1,12 +1,12 @@
-//! The kernel's types, as far as schedulers look into them: fields have the kernel's names, and places of our own.
-//! CO-RE makes programs use these places.
+//! The kernel's types that schedulers read: fields have the kernel's names and offsets of our own, which
+//! CO-RE makes programs use.
 
 use super::settings::KernelVersion;
 use std::collections::HashMap;
 use std::mem::{offset_of, size_of};
 use tandem_ebpf::{FieldType, KernelEnum, KernelField, KernelStruct};
 
-/// What a field of a Rust type is for programs.
+/// The type of a field for programs.
 trait Field {
     const TYPE: FieldType;
 }
@@ -45,7 +45,7 @@ macro_rules! structures {
             }
 
             impl $name {
-                /// Bytes.
+                /// Size, bytes.
                 #[allow(dead_code)]
                 pub const SIZE: usize = size_of::<Self>();
             }
@@ -67,7 +67,7 @@ macro_rules! structures {
 }
 
 structures! {
-    /// What sched_ext knows of a task.
+    /// The state of a task in sched_ext.
     Entity = "sched_ext_entity" {
         dsq: u64,
         dsq_vtime: u64,
@@ -83,7 +83,7 @@ structures! {
         runnable_at: u64,
         tid: u64,
     }
-    /// What the fair scheduler knows of a task, which sched_ext keeps up to date too.
+    /// The state of a task in the fair scheduler, which sched_ext updates as well.
     FairEntity = "sched_entity" {
         exec_start: u64,
         sum_exec_runtime: u64,
@@ -91,7 +91,7 @@ structures! {
         vruntime: u64,
         nr_migrations: u64,
     }
-    /// The part of a task that knows its CPU.
+    /// The part of a task that holds its CPU.
     ThreadInfo = "thread_info" { flags: u64, cpu: u32 }
     /// A task.
     Task = "task_struct" {
@@ -131,7 +131,7 @@ structures! {
         exit_state: i32,
         comm: [u8; 16],
     }
-    /// What the threads of a process share.
+    /// The structure that the threads of a process share.
     SignalStruct = "signal_struct" { nr_threads: i32 }
     /// A set of CPUs; as long as the machine needs.
     CpuMaskBits = "cpumask" { bits: [u64; 1] }
@@ -178,11 +178,11 @@ structures! {
     }
     /// A CPU's run queue.
     RunQueue = "rq" { nr_running: u32, cpu: i32, curr: u64, idle: u64, clock: u64, clock_task: u64 }
-    /// What the newest kernel takes for some arguments of `__scx_bpf_select_cpu_and`.
+    /// The structure that the newest kernel takes for some arguments of `__scx_bpf_select_cpu_and`.
     SelectCpuAndArgs = "scx_bpf_select_cpu_and_args" { prev_cpu: i32, wake_flags: u64, flags: u64 }
-    /// What the newest kernel takes for some arguments of `__scx_bpf_dsq_insert_vtime`.
+    /// The structure that the newest kernel takes for some arguments of `__scx_bpf_dsq_insert_vtime`.
     InsertVtimeArgs = "scx_bpf_dsq_insert_vtime_args" { dsq_id: u64, slice: u64, vtime: u64, enq_flags: u64 }
-    /// Where a CPU's time went.
+    /// Times of a CPU.
     CpuStat = "kernel_cpustat" { cpustat: [u64; 10] }
 }
 
@@ -196,7 +196,7 @@ macro_rules! constants {
             pub const $name: u64 = $value;
         )*)*
 
-        /// Enumerations of 7.3; in each, what 6.12 does not have comes last.
+        /// Enumerations of 7.3; in each, values that 6.12 lacks come last.
         fn enums() -> HashMap<&'static str, KernelEnum> {
             HashMap::from([$(($enum, KernelEnum { values: &[$((stringify!($name), $value)),*] })),*])
         }

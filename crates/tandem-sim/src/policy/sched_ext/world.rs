@@ -1,5 +1,5 @@
-//! What happens around the scheduler while it runs: settings of cgroups and tasks change, higher scheduling
-//! classes take CPUs, CPUs go offline and come back, it is loaded again.
+//! Events around the scheduler while it runs: settings of cgroups and tasks change, higher scheduling classes
+//! take CPUs, CPUs go offline and come back, the scheduler is loaded again.
 
 use super::kernel::Purpose;
 use super::{Ending, SchedExt, Taker};
@@ -36,7 +36,7 @@ impl SchedExt {
         });
     }
 
-    /// The nice value of a task has changed: it is taken out of where it is and put back, running or not
+    /// The nice value of a task has changed: it is dequeued and enqueued again, running or not
     /// (`set_user_nice()`).
     pub(crate) fn weight_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         let Some(cpu) = self.cpu_of_known(task) else { return };
@@ -69,8 +69,8 @@ impl SchedExt {
         self.act(ctx, cpu.index(), |scheduler, _| scheduler.taken(cpu.index(), before, can_go_on, by));
     }
 
-    /// A CPU is about to go offline. Whether the scheduler goes on: without a callback for that, the kernel
-    /// unloads it (`handle_hotplug()`).
+    /// A CPU is about to go offline. Returns whether the scheduler stays: without a callback for that, the
+    /// kernel unloads it (`handle_hotplug()`).
     pub(crate) fn goes_offline(&mut self, ctx: &mut Context<'_>, cpu: CpuId) -> bool {
         let goes_on = self.act(ctx, 0, |scheduler, _| {
             scheduler.kernel.run_queues_mut().cpu_mut(cpu.index()).is_offline = true;
@@ -84,7 +84,7 @@ impl SchedExt {
         goes_on.unwrap_or(false)
     }
 
-    /// A CPU has come online. Whether the scheduler goes on.
+    /// A CPU has come online. Returns whether the scheduler stays.
     pub(crate) fn comes_online(&mut self, ctx: &mut Context<'_>, cpu: CpuId) -> bool {
         let goes_on = self.act(ctx, cpu.index(), |scheduler, _| {
             let (kernel, state) = scheduler.parts();
@@ -103,7 +103,7 @@ impl SchedExt {
         let survivors =
             self.act(ctx, 0, |scheduler, _| (!scheduler.has_failed()).then(|| scheduler.unload(ending)));
         let Some(Some(survivors)) = survivors else { return };
-        // The new scheduler counts from 0: what the old one has counted is not lost.
+        // The new scheduler counts from 0: keep the counts of the old one.
         self.counted_before = self.counted().map(u64::wrapping_neg).collect();
         self.act(ctx, 0, |scheduler, ctx| {
             let result = scheduler.load(ctx.tasks, &survivors);

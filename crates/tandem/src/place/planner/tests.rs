@@ -123,7 +123,7 @@ impl Host {
     fn say(&self, pid: u32, home: &[u32], are_planned: bool) {
         let mut vms = HostVms::find(self.0.root(), &Settings::default(), None).unwrap();
         vms.measure(Duration::ZERO).unwrap();
-        let vm = vms.agent.residents().find(|resident| resident.vm.identity.pid == pid).unwrap();
+        let vm = vms.agent.tracked_vms().find(|tracked| tracked.vm.identity.pid == pid).unwrap();
         let (identity, name) = (vm.vm.identity, vm.vm.name.clone());
         let entry = HomeEntry {
             identity,
@@ -200,7 +200,7 @@ fn a_vm_that_comes_gets_the_home_that_was_said() {
         host.vm(9_000, vcpus, [0, 0]);
         // Time enough for it to be found, and not for a look.
         there.agent.step(Duration::from_secs(5)).unwrap();
-        let come = there.agent.residents().find(|resident| resident.vm.identity.pid == 9_000).unwrap();
+        let come = there.agent.tracked_vms().find(|tracked| tracked.vm.identity.pid == 9_000).unwrap();
         assert_eq!(come.home_numbers(&there.machine), said, "case {case}");
         on_nodes[if said.len() == 1 { said[0] as usize } else { 2 }] += 1;
     }

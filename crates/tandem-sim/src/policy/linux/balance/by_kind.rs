@@ -28,7 +28,7 @@ impl Total {
 }
 
 impl Search<'_> {
-    /// What should move, and how much of the CPUs of the domain is used, in 1024ths of one.
+    /// The imbalance, and the use of the domain's CPUs, in 1024ths of one CPU.
     pub(super) fn busiest_group_by_kind(&self) -> (Option<Imbalance>, u64) {
         let attempt = self.attempt;
         let imbalance_pct = self.domains.domain(attempt.at).tunables.imbalance_pct;
@@ -62,7 +62,7 @@ impl Search<'_> {
         (found, total.util)
     }
 
-    /// What should move from the busiest group to the own one, if anything, and how much of it
+    /// What should move from the busiest group to the own one, if anything, and how much
     /// (`calculate_imbalance()`).
     fn imbalance(&self, local: &GroupStats, busiest: &GroupStats, total: &Total) -> Option<(Unit, u64)> {
         let attempt = self.attempt;
@@ -129,8 +129,8 @@ impl Search<'_> {
     }
 }
 
-/// Sets how many CPUs a wake-up may look at for an idle one: fewer as the square of how much the CPUs of the
-/// cache are used (`update_idle_cpu_scan()`).
+/// Sets how many CPUs a wake-up may examine for an idle one: the number falls with the square of the use of
+/// the cache's CPUs (`update_idle_cpu_scan()`).
 pub(super) fn limit_idle_scan(domains: &mut DomainTree, attempt: Attempt, util: u64) {
     if domains.llc_domain(attempt.cpu) != Some(attempt.at) {
         return;
@@ -165,7 +165,7 @@ fn sibling_imbalance(local: &GroupStats, busiest: &GroupStats) -> u32 {
     if more <= 1 && local.nr_running == 0 && busiest.nr_running > 1 { 2 } else { more }
 }
 
-/// How much load is to move for both groups to come to the average, but neither past it.
+/// How much load should move so that both groups approach the average and neither passes it.
 fn load_to_move(local: &GroupStats, busiest: &GroupStats, average: u64) -> u64 {
     if local.avg_load >= busiest.avg_load {
         return 0;

@@ -1,9 +1,9 @@
 //! The busiest group as 3.6, 4.2 and 5.2 find it: by load (`find_busiest_group()`, `calculate_imbalance()`).
 //!
 //! Loads of groups are compared for 1024 of capacity. A group is over its capacity if it has more tasks than
-//! capacity for them: 3.6 counts its capacity in whole cores, 4.2 its CPUs. 5.2 lets a group pass whose tasks, though
-//! many, use little of its time. Simplified: so does 4.2. What is said of 5.2 is from memory, but for the rules on
-//! siblings.
+//! capacity for them: 3.6 counts its capacity in whole cores, 4.2 its CPUs. 5.2 lets a group pass whose
+//! tasks, though many, use little of its time. Simplified: so does 4.2. The description of 5.2 is from
+//! memory, except for the rules on siblings.
 
 use super::{Idleness, Imbalance, Search, Unit};
 use crate::policy::linux::domains::{CPU_CAPACITY, Flags, Group, Tunables};
@@ -26,9 +26,10 @@ struct Stats {
     capacity: u64,
     nr_running: u64,
     idle_cpus: u64,
-    /// How many tasks the group has capacity for.
+    /// Number of tasks that the group has capacity for.
     room: u64,
-    /// Its time against what its tasks use of it; less in kernels that do not know the use (before 5.2).
+    /// Its capacity compared with the use of its tasks; `Less` in kernels that do not know the use (before
+    /// 5.2).
     time_to_use: Ordering,
     /// Load for 1024 of capacity.
     avg_load: u64,
@@ -75,11 +76,11 @@ impl Search<'_> {
             let mut stats = self.loads_of(group, tunables, load_idx, false);
             if prefer_sibling && local.has_room() {
                 if !self.features.prefer_sibling_evens {
-                    // One task a group, so that all others go where there is room.
+                    // One task for each group, so that all others go where there is room.
                     stats.room = stats.room.min(1);
                     stats.classify();
                 } else if stats.nr_running > local.nr_running + 1 {
-                    // Only if a task that moves leaves the groups closer to each other.
+                    // Only if moving a task brings the groups closer to each other.
                     stats.kind = Kind::OverCapacity;
                 }
             }
@@ -175,7 +176,7 @@ impl Search<'_> {
         }
     }
 
-    /// How much load is to move, for both groups to come to the average but neither past it.
+    /// How much load should move so that both groups approach the average and neither passes it.
     fn imbalance_of(&self, local: Stats, busiest: Stats, average: u64) -> u64 {
         if busiest.avg_load <= average || local.avg_load >= average {
             return self.small_imbalance(local, busiest);
@@ -223,7 +224,7 @@ impl Search<'_> {
         if busiest.avg_load + scaled >= local.avg_load + scaled * margin {
             return task;
         }
-        // What both groups get done now, and what they would with the task moved.
+        // The throughput of both groups now, and with the task moved.
         let now = busiest.capacity * task.min(busiest.avg_load)
             + local.capacity * local.load_per_task.min(local.avg_load);
         let left = busiest.avg_load.saturating_sub(scaled);

@@ -1,29 +1,30 @@
 //! Moving tasks out of a busy queue: those that wait (`detach_tasks()`, `can_migrate_task()`), and the one that runs
 //! (`active_load_balance_cpu_stop()`).
 //!
-//! A lone task cannot be taken out of a queue, because it is in none. After enough failures its CPU is made to
-//! preempt it and to hand it over.
+//! A lone task runs, and so cannot be taken out of a queue. After enough failures its CPU is asked to preempt
+//! it and to hand it over.
 //!
-//! Simplified: the kernel's stopper thread, which does that, takes no time beyond the switch. A task of 6.12 that has blocked and only stays until it has paid for running ahead never moves; the
-//! kernel takes it along to move its load. Tasks that were skipped stay where they are in the list; the kernel moves
-//! them to its end, so that the next attempt, which looks at a limited number, begins with others.
+//! Simplified: the kernel's stopper thread, which does that, takes no time beyond the switch. A task of 6.12
+//! that has blocked and only stays until it has paid for running ahead never moves; the kernel takes it along
+//! to move its load. Tasks that were skipped stay where they are in the list; the kernel moves them to its
+//! end, so that the next attempt, which examines a limited number, begins with others.
 
 use super::{Attempt, Balancer, Idleness, Imbalance, Unit};
 use crate::policy::Context;
 use crate::policy::linux::domains::Flags;
 use crate::policy::linux::queues::Push;
-use crate::policy::linux::soft_affinity::Way;
+use crate::policy::linux::soft_affinity::MoveDirection;
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// What came of it.
+/// The outcome.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Detached {
     pub moved: u32,
-    /// What should still move.
+    /// The rest of the imbalance.
     pub missing: u64,
     /// Some task could not move because of its affinity.
     pub some_pinned: bool,
-    /// None could.
+    /// No task could.
     pub all_pinned: bool,
 }
 
@@ -79,7 +80,7 @@ impl Balancer<'_> {
             result.moved += 1;
             self.balancing.counters.lb_gained += 1;
             result.missing = result.missing.saturating_sub(share);
-            // 6.12 is built to be preemptible (Debian), and then a CPU that waits for work takes one task.
+            // 6.12 is built preemptible (Debian); then a CPU that waits for work takes one task.
             let enough = attempt.idleness == Idleness::Newly && self.features.newidle_takes_one;
             if enough || result.missing == 0 {
                 break;
@@ -114,10 +115,10 @@ impl Balancer<'_> {
         }
         let domain = self.domains.domain(attempt.at);
         let gives_up = domain.failed > domain.tunables.cache_nice_tries;
-        match self.queues.way(ctx, task, attempt.cpu) {
-            Way::Home => return Verdict::Goes,
-            Way::Out if attempt.idleness == Idleness::Busy && !gives_up => return Verdict::Hot,
-            Way::Out | Way::Either => {}
+        match self.queues.direction(ctx, task, attempt.cpu) {
+            MoveDirection::Home => return Verdict::Goes,
+            MoveDirection::Out if attempt.idleness == Idleness::Busy && !gives_up => return Verdict::Hot,
+            MoveDirection::Out | MoveDirection::Either => {}
         }
         // Threads share their caches; the kernel knows since 5.10.
         let keeps_cache =
@@ -130,8 +131,8 @@ impl Balancer<'_> {
         if hot && !gives_up { Verdict::Hot } else { Verdict::Goes }
     }
 
-    /// How much of the imbalance the task makes up; `None` if it is too large for it. After failures, larger tasks may
-    /// go, too.
+    /// How much of the imbalance the task makes up; `None` if it is too large for it. After failures, larger
+    /// tasks may go as well.
     fn part_of_imbalance(&self, task: TaskId, unit: Unit, failed: u32, missing: u64) -> Option<u64> {
         let (share, allowance) = match unit {
             Unit::Tasks => (1, 0),
@@ -142,8 +143,8 @@ impl Balancer<'_> {
         (share >> allowance.min(63) <= missing).then_some(share)
     }
 
-    /// Asks the busiest CPU for its running task; `false` if that may not run on the CPU that is balanced,
-    /// or runs where it prefers to and would not there.
+    /// Asks the busiest CPU for its running task; `false` if that task may not run on the CPU that is
+    /// balanced, or runs on a CPU that it prefers and does not prefer that one.
     pub(super) fn ask_for_running(
         &mut self,
         ctx: &mut Context<'_>,
@@ -153,7 +154,7 @@ impl Balancer<'_> {
         attempt.lock_to_ask(ctx, busiest);
         let Some(running) = self.queues.of(busiest).curr() else { return false };
         let allowed = ctx.tasks[running.index()].hard_affinity.contains(attempt.cpu);
-        if !allowed || self.queues.way(ctx, running, attempt.cpu) == Way::Out {
+        if !allowed || self.queues.direction(ctx, running, attempt.cpu) == MoveDirection::Out {
             return false;
         }
         let queue = self.queues.of_mut(busiest);

@@ -1,16 +1,16 @@
 //! Load balancing: moving tasks from busy CPUs to less busy ones.
 //!
-//! A CPU balances each of its domains now and then: at its ticks while it is busy, and, when it has just run out of
-//! work, at once (`new_idle.rs`). CPUs that idle have no ticks; one of them is kicked to balance for all
-//! (`nohz.rs`). An attempt ([`Balancer::balance`]) first asks whether this CPU is the one that balances for its
-//! group, then which group is the busiest and how much should move (`by_load.rs` for 3.6, 4.2 and 5.2, `by_kind.rs`
-//! for 6.12), then which queue of that group is, and takes tasks out of it (`detach.rs`). Attempts that fail again and
-//! again make it take tasks with a hot cache, and in the end the running task. Which queues of others it
-//! locks for that is in `locks.rs`.
+//! A CPU balances each of its domains now and then: at its ticks while it is busy, and, when it has just run
+//! out of work, at once (`new_idle.rs`). CPUs that idle have no ticks; one of them is kicked to balance for
+//! all (`nohz.rs`). An attempt ([`Balancer::balance`]) first asks whether this CPU is the one that balances
+//! for its group, then which group is the busiest and how much should move (`by_load.rs` for 3.6, 4.2 and
+//! 5.2, `by_kind.rs` for 6.12), then which queue of that group is, and takes tasks out of it (`detach.rs`).
+//! After repeated failures it takes tasks with a hot cache, and finally the running task. `locks.rs` has the
+//! queues of others that it locks for that.
 //!
 //! Simplified against the kernels:
-//! - An attempt takes no time in which others could interfere: it finds the queues that it locks as it saw them before,
-//!   and of two CPUs that want to balance a level between nodes neither waits.
+//! - An attempt takes no time in which other CPUs could interfere: a queue does not change between the search
+//!   and its lock, and two CPUs that balance a level between nodes do not wait for each other.
 //! - A task that may not run on the CPU that balances is not offered to the other CPUs of its group.
 //! - CPUs are equal and lose no capacity to interrupts or real-time tasks; there is no packing.
 
@@ -30,15 +30,15 @@ use super::queues::{Queues, Runqueues};
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 
-/// An interval does not grow beyond this if tasks cannot move because of their affinity (`MAX_PINNED_INTERVAL`), ms.
+/// Longest interval while tasks cannot move because of their affinity (`MAX_PINNED_INTERVAL`), ms.
 const MAX_PINNED_INTERVAL_MS: u32 = 512;
 /// Failures beyond `cache_nice_tries` after which the running task is moved.
 const ACTIVE_AFTER: u32 = 2;
 
-/// What balancing remembers beside domains and queues.
+/// State of balancing beside domains and queues.
 #[derive(Clone, Debug)]
 pub(super) struct Balancing {
-    /// CPUs whose tasks turned out to be unable to move, in the present attempt.
+    /// CPUs whose tasks cannot move, found in the present attempt.
     pinned: CpuMask,
     /// Tick from which on an idle CPU may be kicked to balance for all idle ones.
     next_nohz_tick: u64,
@@ -60,13 +60,13 @@ pub(super) struct Balancer<'a> {
     pub features: &'a BalanceFeatures,
     /// A task that ran less than this ago is cache-hot.
     pub migration_cost_ns: u64,
-    /// Most tasks that one attempt looks at.
+    /// Most tasks that one attempt examines.
     pub nr_migrate: u32,
     pub tick_hz: u32,
     pub tick_period_ns: u64,
 }
 
-/// What a CPU is doing that balances.
+/// Whether the CPU that balances is busy or idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Idleness {
     Busy,
@@ -81,14 +81,14 @@ enum Idleness {
 struct Attempt {
     /// The CPU that takes tasks.
     cpu: CpuId,
-    /// The CPU that does the work: another one if `cpu` idles.
+    /// The CPU that does the work: a different one if `cpu` idles.
     by: CpuId,
     /// The domain, one of the CPU's.
     at: usize,
     idleness: Idleness,
 }
 
-/// In what an imbalance is measured.
+/// Unit of an imbalance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Load,
@@ -96,7 +96,7 @@ enum Unit {
     Tasks,
 }
 
-/// What should move.
+/// What should move, and from where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Imbalance {
     /// The busiest group, counted from the own one.
@@ -105,30 +105,30 @@ struct Imbalance {
     unit: Unit,
 }
 
-/// What came of an attempt.
+/// Outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// Another CPU balances for this one.
     NotOurs,
     /// Nothing moved.
     Nothing,
-    /// So many tasks moved.
+    /// This many tasks moved.
     Moved(u32),
 }
 
-/// What an attempt sees when it looks for what should move.
+/// The input of the search for an imbalance.
 #[derive(Clone, Copy)]
 struct Search<'a> {
     queues: &'a Runqueues,
     domains: &'a DomainTree,
-    /// CPUs that are out of the question.
+    /// CPUs that are excluded.
     pinned: &'a CpuMask,
     features: &'a BalanceFeatures,
     attempt: Attempt,
 }
 
 impl Balancer<'_> {
-    /// At a tick: balances if it is time to, and kicks an idle CPU that is to balance for all idle ones.
+    /// At a tick: balances if it is time to, and kicks an idle CPU that should balance for all idle ones.
     pub fn balance_at_tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
         self.balance_due(ctx, cpu, cpu, Idleness::Busy);
         self.kick_idle_balancer(ctx, cpu);
@@ -146,7 +146,7 @@ impl Balancer<'_> {
             let outcome = self.balance(ctx, Attempt { cpu, by, at, idleness });
             self.domains.domain_mut(at).last_balance_tick = tick;
             match outcome {
-                // It would not be ours at the levels above either.
+                // At the levels above, another CPU would balance as well.
                 Outcome::NotOurs => break,
                 Outcome::Nothing => {}
                 Outcome::Moved(_) => idleness = Idleness::Busy,
@@ -160,7 +160,7 @@ impl Balancer<'_> {
         ctx.now_ns / self.tick_period_ns
     }
 
-    /// Tick at which a domain is to be balanced next (`get_sd_balance_interval()`).
+    /// Tick of the next balance of a domain (`get_sd_balance_interval()`).
     fn next_balance_tick(&self, at: usize, idleness: Idleness) -> u64 {
         let domain = self.domains.domain(at);
         let hz = u64::from(self.tick_hz);
@@ -168,7 +168,7 @@ impl Balancer<'_> {
         let factor = if busy { u64::from(domain.tunables.busy_factor) } else { 1 };
         let mut ticks = (u64::from(domain.interval_ms) * factor * hz).div_ceil(1_000);
         if busy && self.features.staggered_intervals {
-            // So that the levels do not all come at the same tick.
+            // So that the levels are not all due at the same tick.
             ticks -= 1;
         }
         let longest = (hz * self.queues.all().len() as u64 / 10).max(1);
@@ -194,7 +194,7 @@ impl Balancer<'_> {
                 self.mark_imbalanced(attempt, true);
             }
             if detached.all_pinned {
-                // Look for another queue.
+                // Search for another queue.
                 self.balancing.pinned.insert(busiest);
                 continue;
             }
@@ -228,7 +228,7 @@ impl Balancer<'_> {
         }
     }
 
-    /// Nothing to do, or nothing that could be done: the domain is looked at more seldom.
+    /// Nothing to move, or nothing that can move: the domain is balanced less often.
     fn found_balance(&mut self, attempt: Attempt, pinned: bool) {
         if !pinned {
             self.mark_imbalanced(attempt, false);
@@ -249,8 +249,8 @@ impl Balancer<'_> {
         }
     }
 
-    /// Tells the level above whether the group that this domain is could be balanced within (3.6 looks at the spread
-    /// of loads instead).
+    /// Marks, for the level above, whether balancing within the group that this domain forms failed because
+    /// of affinity (3.6 uses the spread of loads instead).
     fn mark_imbalanced(&mut self, attempt: Attempt, imbalanced: bool) {
         let above = attempt.at + 1;
         if self.domains.of(attempt.cpu).contains(&above) {
@@ -293,7 +293,7 @@ impl Balancer<'_> {
 }
 
 impl<'a> Search<'a> {
-    /// The busiest queue of the group, by what is to move (`find_busiest_queue()`).
+    /// The busiest queue of the group, in the unit of the imbalance (`find_busiest_queue()`).
     fn busiest_queue(&self, ctx: &mut Context<'_>, imbalance: Imbalance) -> Option<CpuId> {
         let group = self.domains.group(self.attempt.at, imbalance.group);
         *ctx.peers_scanned += group.weight;

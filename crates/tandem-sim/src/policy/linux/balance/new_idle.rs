@@ -1,26 +1,27 @@
 //! Balancing by a CPU that has just run out of work (`idle_balance()`, in 6.12 `sched_balance_newidle()`).
 //!
-//! It is worth its time only if the CPU would otherwise idle for longer than the search takes. The kernel measures
-//! both; here the search takes a cache line from far away for each CPU that it looks at, as the queues of others
-//! are in their caches.
+//! It is worth its time only if the CPU would otherwise idle for longer than the search takes. The kernel
+//! measures both; here the search takes a remote cache line for each CPU that it examines, as the queues of
+//! others are in their caches.
 //!
-//! With work-conserving soft affinity, the CPU first takes a waiting task that prefers it from a CPU which that task does
-//! not prefer; without one, it asks for such a task that runs, unless it will not idle for as long as moving a task costs.
+//! With work-conserving soft affinity, the CPU first takes a waiting task that prefers it from a CPU which
+//! that task does not prefer; if there is none, it asks for such a task that runs, unless it expects to idle
+//! for less time than a migration costs.
 
 use super::{Attempt, Balancer, Idleness, Outcome};
 use crate::policy::Context;
 use crate::policy::linux::domains::Flags;
 use crate::policy::linux::queues::Push;
-use crate::policy::linux::soft_affinity::Way;
+use crate::policy::linux::soft_affinity::MoveDirection;
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// The longest time that a search took shrinks that often, by [`KEEPS_OF_256`].
+/// Period after which the longest time of a search shrinks by [`KEEPS_OF_256`], ns.
 const DECAY_NS: u64 = 1_000_000_000;
-/// What is left of it, in 256ths.
+/// The part of it that is left, in 256ths.
 const KEEPS_OF_256: u64 = 253;
 
 impl Balancer<'_> {
-    /// The CPU has just run out of work: may pull some into its queue.
+    /// The CPU has just run out of work: it may pull tasks into its queue.
     pub fn balance_new_idle(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
         if self.bring_home(ctx, cpu) {
             return;
@@ -60,7 +61,7 @@ impl Balancer<'_> {
         self.queues.all().iter().any(|queue| queue.nr_running() > 1)
     }
 
-    /// Lets the longest search of a domain be forgotten slowly (since 3.13).
+    /// Lets the longest search time of a domain decay (since 3.13).
     pub(super) fn decay_new_idle_cost(&mut self, now_ns: u64, at: usize) {
         let domain = self.domains.domain_mut(at);
         if now_ns >= domain.newidle_decay_ns + DECAY_NS {
@@ -69,14 +70,15 @@ impl Balancer<'_> {
         }
     }
 
-    /// The CPU's longest search in all domains, at least the cost of a migration.
+    /// Sets the CPU's longest search in all domains, at least the cost of a migration.
     pub(super) fn cap_new_idle_cost(&mut self, cpu: CpuId) {
         let costs = self.domains.of(cpu).map(|at| self.domains.domain(at).newidle_cost_ns);
         let cost_ns = costs.sum::<u64>().max(self.migration_cost_ns);
         self.queues.of_mut(cpu).set_idle_balance_cost(cost_ns);
     }
 
-    /// The CPU has run out of work: takes a stray that prefers it, or asks for one. Whether there was any.
+    /// The CPU has run out of work: takes a stray that prefers it, or asks for one. Returns whether there was
+    /// one.
     pub(super) fn bring_home(&mut self, ctx: &mut Context<'_>, cpu: CpuId) -> bool {
         if !self.queues.strays().are_heeded() {
             return false;
@@ -90,7 +92,7 @@ impl Balancer<'_> {
             *ctx.peers_scanned += u32::from(from != cpu);
             let queue = self.queues.of(from);
             let waiting = || queue.tasks().waiting().filter(|&task| !self.queues.entity(task).delayed);
-            let comes_home = |task: &TaskId| self.queues.way(ctx, *task, cpu) == Way::Home;
+            let comes_home = |task: &TaskId| self.queues.direction(ctx, *task, cpu) == MoveDirection::Home;
             let stray = waiting().find(comes_home);
             if let Some(task) = stray {
                 ctx.locked.push(from);

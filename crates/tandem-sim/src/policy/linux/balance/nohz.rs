@@ -3,8 +3,9 @@
 //! A busy CPU that sees at its tick that others could help kicks the first idle CPU, which balances for itself and
 //! for all other idle ones until it has something to run.
 //!
-//! Simplified: 3.6 does not refresh the load of the CPUs that it balances for; here all eras do. 6.12 also refreshes
-//! the loads of idle CPUs now and then without balancing; here they are when they are next balanced for.
+//! Simplified: 3.6 does not refresh the load of the CPUs that it balances for; here all eras do. 6.12 also
+//! refreshes the loads of idle CPUs now and then without balancing; here that happens when they are next
+//! balanced.
 
 use super::{Balancer, Idleness};
 use crate::policy::Context;
@@ -29,8 +30,8 @@ impl Balancer<'_> {
         self.queues.reschedule(ctx, idle);
     }
 
-    /// Whether the CPU has more than it can run at once, or its cache is used by several: they might run faster
-    /// apart. Without shared caches only the former counts.
+    /// Whether the CPU has more than it can run at once, or several CPUs of its cache are busy: their tasks
+    /// might run faster apart. Without shared caches only the former counts.
     fn idlers_could_help(&self, cpu: CpuId) -> bool {
         if self.queues.of(cpu).nr_running() >= 2 {
             return true;
@@ -82,7 +83,7 @@ impl Balancer<'_> {
         self.balancing.next_nohz_tick = self.next_idle_balance(ctx);
     }
 
-    /// The first tick at which an idle CPU is to balance again.
+    /// The first tick at which an idle CPU is due to balance again.
     fn next_idle_balance(&self, ctx: &Context<'_>) -> u64 {
         let due = self.queues.idle().iter().flat_map(|cpu| self.domains.of(cpu));
         let next = due.map(|at| self.next_balance_tick(at, Idleness::Idle)).min();

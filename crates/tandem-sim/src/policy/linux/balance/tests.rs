@@ -20,7 +20,7 @@ fn balance(it: &mut Situation, cpu: u32, level: usize, idleness: Idleness) -> Ou
     it.ask(|linux, ctx| linux.balancer().balance(ctx, Attempt { cpu, by: cpu, at, idleness }))
 }
 
-/// Two CPUs that are all of a machine.
+/// A machine with two CPUs.
 fn pair(era: LinuxEra) -> Situation {
     Situation::new(era, Flat, one_node(1, 2, 1))
 }
@@ -28,7 +28,7 @@ fn pair(era: LinuxEra) -> Situation {
 fn fill(it: &mut Situation, cpu: u32, tasks: usize) -> Vec<TaskId> {
     let queued = (0..tasks).map(|_| it.queue_on(cpu)).collect();
     it.settle();
-    // Long enough ago for the averages to know of them, and for all caches to be cold.
+    // Long enough for the averages to include them, and for all caches to be cold.
     for _ in 0..100 {
         it.now_ns += it.linux.tick_period_ns();
         it.ask(|linux, ctx| linux.queues.refresh_load(ctx, CpuId(cpu)));
@@ -124,8 +124,8 @@ fn a_pile_of_tasks_spreads_evenly() {
                 it.queue_on(0);
             }
             it.settle();
-            // Idle CPUs take what they can at the first ticks. From then on busy CPUs balance, which they do for the
-            // widest domain every 8 to 16 ms (3.6: 1 to 4) times the busy factor of 32 (64, 16): at most 512 ms.
+            // Idle CPUs take what they can at the first ticks. From then on busy CPUs balance, the widest
+            // domain every 8 to 16 ms (3.6: 1 to 4) times the busy factor of 32 (64, 16): at most 512 ms.
             let interval = 512 / 4;
             it.run_ticks(interval);
             let least = *it.tasks_by_cpu().iter().min().unwrap();
@@ -144,7 +144,7 @@ fn a_cpu_that_runs_out_of_work_takes_a_waiting_task_unless_it_will_not_idle_for_
             fill(&mut it, 0, 3);
             let task = it.run_on(1);
             it.linux.queues.of_mut(CpuId(1)).set_avg_idle_ns(avg_idle_ns);
-            // A search before took a while.
+            // An earlier search took some time.
             let at = it.linux.domains.of(CpuId(1)).start;
             it.linux.domains.domain_mut(at).newidle_cost_ns = 1_000;
             it.ask(|linux, ctx| linux.blocked(ctx, CpuId(1), task));

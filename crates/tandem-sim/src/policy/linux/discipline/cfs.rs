@@ -1,20 +1,20 @@
 //! The completely fair scheduler (3.6, 4.2 and 5.2).
 //!
-//! Problem: give each task its share by weight, and answer soon to tasks that sleep much.
+//! Problem: give each task its share by weight, and serve tasks that often sleep soon.
 //!
 //! Approach:
 //! 1. A task's virtual run time grows with its run time divided by its weight. The one with the least runs
 //!    next.
 //! 2. Every task should run once in `latency`; its slice is its part of that by weight. With more tasks than
 //!    fit, each has at least `min_granularity` on average. A tick ends the slice of a task that has used it
-//!    up, or that is a whole slice ahead of the first in the queue.
+//!    up, or is a whole slice ahead of the first in the queue.
 //! 3. A task that wakes up is put at most half a latency behind the least virtual run time: it may catch up
 //!    with what it missed, but not with more (`GENTLE_FAIR_SLEEPERS`). A new one is put a slice ahead
 //!    (`START_DEBIT`).
 //! 4. A task that wakes up preempts if it is behind the running one by more than `wakeup_granularity` of real
 //!    time, as virtual time of its own (`WAKEUP_PREEMPTION`). Whether the wake-up was synchronous makes no
 //!    difference.
-//! 5. Buddies are taken out of turn if that is not unfair by more than the same granularity: the task that
+//! 5. Buddies are chosen out of turn unless that is unfair by more than the same granularity: the task that
 //!    has just preempted (`next`), or the one that was preempted, with many tasks on the CPU (`last`, feature
 //!    `LAST_BUDDY`). One that has yielded is passed over once (`skip`).
 //!
@@ -26,7 +26,7 @@ use crate::policy::linux::queues::Timeline;
 use crate::policy::linux::settings::Tunables;
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// What CFS keeps of the queue of a CPU.
+/// The state of CFS for the queue of a CPU.
 #[derive(Clone, Debug, Default)]
 struct CfsQueue {
     /// Smallest virtual run time of its tasks, which never falls.
@@ -49,7 +49,7 @@ impl CfsQueue {
     }
 }
 
-/// What CFS keeps of a task.
+/// The state of CFS for a task.
 #[derive(Clone, Debug)]
 pub(in crate::policy::linux) struct CfsTask {
     weight: u32,
@@ -73,7 +73,7 @@ pub(in crate::policy::linux) struct Cfs {
 }
 
 impl Cfs {
-    /// For so many CPUs. `slice_restarts`: a task that goes on without a switch begins a new slice.
+    /// For this many CPUs. `slice_restarts`: a task that goes on without a switch begins a new slice.
     pub fn new(tunables: &Tunables, slice_restarts: bool, cpus: usize) -> Self {
         Self {
             latency_ns: tunables.latency_ns,
@@ -95,7 +95,7 @@ impl Cfs {
         }
     }
 
-    /// Slice of a task of this weight among those of a CPU, of which it is one or to which it is `added`, ns
+    /// Slice of a task of this weight on a CPU with these tasks; `added` if it is not yet one of them, ns
     /// (`sched_slice()`).
     fn slice_ns(&self, tasks: &Timeline, weight: u32, added: bool) -> u64 {
         let count = tasks.nr_running() as u64 + u64::from(added);
@@ -120,13 +120,13 @@ impl Cfs {
         self.tasks[task.index()].vruntime = parent.map_or(debited, |vruntime| vruntime.max(debited));
     }
 
-    /// Makes the virtual run time of a task, in no queue, count from the queue of another CPU.
+    /// Rebases the virtual run time of a task that is in no queue to that of another CPU.
     pub fn migrate(&mut self, task: TaskId, from: CpuId, to: CpuId) {
         let offset = self.queues[to.index()].min_vruntime - self.queues[from.index()].min_vruntime;
         self.tasks[task.index()].vruntime += offset;
     }
 
-    /// Places a task that wakes up: see 3. in the [module](self). Others stand where they should.
+    /// Places a task that wakes up: see 3. in the [module](self). Other tasks keep their place.
     pub fn place(&mut self, cpu: CpuId, task: TaskId, coming: Coming) {
         if coming == Coming::Woken {
             let credited = self.queues[cpu.index()].min_vruntime - (self.latency_ns / 2) as i64;
@@ -141,7 +141,7 @@ impl Cfs {
         self.tasks[task.index()].vruntime
     }
 
-    /// The task on the CPU has run for so long (`update_curr()`).
+    /// Charges the task on the CPU for a run time (`update_curr()`).
     #[inline]
     pub fn charge(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId, ran_ns: u64) {
         let running = &mut self.tasks[task.index()];
@@ -186,7 +186,7 @@ impl Cfs {
         true
     }
 
-    /// Whether `other` is so far behind `task` that fairness demands to prefer it (`wakeup_preempt_entity()`
+    /// Whether `other` is so far behind `task` that fairness requires to prefer it (`wakeup_preempt_entity()`
     /// is 1).
     fn preferable(&self, task: TaskId, other: TaskId) -> bool {
         let [task, other]: [&CfsTask; 2] = [task, other].map(|task| &self.tasks[task.index()]);
@@ -232,7 +232,7 @@ impl Cfs {
         self.tasks[task.index()].slice_used_ns = 0;
     }
 
-    /// A task goes on without a switch. 3.6 puts it back and takes it again, which begins a new slice.
+    /// A task goes on without a switch. 3.6 puts it back and picks it again, which begins a new slice.
     #[inline]
     pub fn goes_on(&mut self, task: TaskId) {
         if self.slice_restarts {

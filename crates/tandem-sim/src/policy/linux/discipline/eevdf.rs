@@ -3,38 +3,37 @@
 //! Problem: the same as that of CFS ([`cfs`](super::cfs)), without its heuristics for tasks that sleep.
 //!
 //! Approach:
-//! 1. A task's virtual run time grows with its run time divided by its weight. What all tasks of a CPU would
-//!    have if each had its share is the average of their virtual run times, by weight. A task that is not
-//!    ahead of it is *eligible*.
+//! 1. A task's virtual run time grows with its run time divided by its weight. If each task of a CPU had its
+//!    exact share, all would have the same virtual run time: the average, by weight. A task that is not ahead
+//!    of the average is *eligible*.
 //! 2. Each task asks for one slice after the other. The *virtual deadline* of a slice is where the task's
-//!    virtual run time would be at its end. Of the eligible tasks the one with the earliest deadline runs.
+//!    virtual run time would be at its end. The eligible task with the earliest deadline runs.
 //! 3. The running task goes on until its slice is done or it is no longer eligible (`RUN_TO_PARITY`). Until
 //!    then, a task that wakes up does not preempt it.
 //! 4. How far a task is behind or ahead of the average, its *lag*, stays with it while it sleeps
-//!    (`PLACE_LAG`). A task that blocks while it is ahead stays in the queue until it is eligible, and so
-//!    pays for having run ahead (`DELAY_DEQUEUE`); what it would gain beyond that is forgotten
-//!    (`DELAY_ZERO`).
+//!    (`PLACE_LAG`). A task that blocks while it is ahead stays in the queue until it is eligible, and so pays
+//!    for having run ahead (`DELAY_DEQUEUE`); any gain beyond that is dropped (`DELAY_ZERO`).
 //! 5. A new task starts at the average, with half a slice until its deadline (`PLACE_DEADLINE_INITIAL`).
 //!
-//! Left out: `PREEMPT_SHORT` and the slices that tasks may ask for, as all tasks here have the same slice and
-//! then it does nothing; groups, `SCHED_BATCH` and `SCHED_IDLE`; `NEXT_BUDDY`, off by default. A task that is
-//! leaving is not counted among those that run, as later releases have it.
+//! Left out: `PREEMPT_SHORT` and the slices that tasks may ask for: all tasks here have the same slice, and
+//! then it has no effect; groups, `SCHED_BATCH` and `SCHED_IDLE`; `NEXT_BUDDY`, off by default. A task that
+//! is leaving does not count as running, as in later releases.
 
 use super::{Coming, virtual_time};
 use crate::policy::linux::queues::Timeline;
 use crate::policy::linux::settings::Tunables;
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// What EEVDF keeps of the queue of a CPU.
+/// The state of EEVDF for the queue of a CPU.
 #[derive(Clone, Debug, Default)]
 struct EevdfQueue {
     /// Sum of weight x virtual run time over the tasks that wait.
     waiting_vruntime: i128,
-    /// The average virtual run time when it last ran empty.
+    /// The average virtual run time when the queue last became empty.
     empty_vruntime: i64,
 }
 
-/// What EEVDF keeps of a task.
+/// The state of EEVDF for a task.
 #[derive(Clone, Debug)]
 pub(in crate::policy::linux) struct EevdfTask {
     weight: u32,
@@ -81,7 +80,7 @@ pub(in crate::policy::linux) struct Eevdf {
 }
 
 impl Eevdf {
-    /// For so many CPUs. A lag may be as long as two slices or, if that is longer, a tick.
+    /// For this many CPUs. The longest lag is two slices or, if that is longer, a tick.
     pub fn new(tunables: &Tunables, cpus: usize, tick_period_ns: u64) -> Self {
         Self {
             base_slice_ns: tunables.base_slice_ns,
@@ -131,7 +130,7 @@ impl Eevdf {
         let weight = i128::from(tasks.weight());
         let slice = self.virtual_slice(task);
         let it = &mut self.tasks[task.index()];
-        // Its coming moves the average towards it: only a larger distance becomes the lag that it had.
+        // Its arrival moves the average towards it, so a larger distance is needed to keep its lag.
         let lag = match weight {
             0 => 0,
             _ => (i128::from(it.lag) * (weight + i128::from(it.weight)) / weight) as i64,
@@ -145,7 +144,8 @@ impl Eevdf {
             };
     }
 
-    /// Notes how far a task that is to leave the CPU or its queue is behind the average (`update_entity_lag()`).
+    /// Records how far a task that is about to leave the CPU or its queue is behind the average
+    /// (`update_entity_lag()`).
     pub fn note_lag(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) {
         let average = self.average_vruntime(cpu, tasks);
         let it = &mut self.tasks[task.index()];
@@ -161,7 +161,7 @@ impl Eevdf {
         it.deadline
     }
 
-    /// The task is about to wait there no longer.
+    /// The task is about to leave that queue.
     #[inline]
     pub fn dequeue(&mut self, cpu: CpuId, task: TaskId) -> i64 {
         let it = &self.tasks[task.index()];
@@ -169,8 +169,8 @@ impl Eevdf {
         it.deadline
     }
 
-    /// The running task has run for so long. Begins its next slice if it has done the present one; whether it has
-    /// (`update_deadline()`).
+    /// Charges the running task for a run time. Begins its next slice if it has done the present one, and
+    /// returns whether it has (`update_deadline()`).
     #[inline]
     pub fn charge(&mut self, task: TaskId, ran_ns: u64) -> bool {
         let slice = self.virtual_slice(task);
@@ -202,7 +202,8 @@ impl Eevdf {
         {
             return current;
         }
-        // Sorted by deadline, of which one task at least is eligible: the average is not below all of them.
+        // In the order of deadlines. At least one task is eligible, because not all can be ahead of the
+        // average.
         let best = tasks.waiting().find(is_eligible);
         match (current, best) {
             (Some(current), Some(best)) if of(current).deadline < of(best).deadline => Some(current),
@@ -222,7 +223,7 @@ impl Eevdf {
         self.tasks[task.index()].deadline += self.virtual_slice(task);
     }
 
-    /// The task has left the CPU or its queue, in which these are still.
+    /// The task has left the CPU or its queue, in which these tasks remain.
     pub fn left(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) {
         let it = &mut self.tasks[task.index()];
         it.deadline -= it.vruntime;
@@ -231,13 +232,14 @@ impl Eevdf {
         }
     }
 
-    /// Of the lag of a task, only what it owes remains (`DELAY_ZERO`).
+    /// Drops a positive lag of a task; what it owes remains (`DELAY_ZERO`).
     pub fn forget_gain(&mut self, task: TaskId) {
         let lag = &mut self.tasks[task.index()].lag;
         *lag = (*lag).min(0);
     }
 
-    /// A task that was leaving wakes up: it stays, but gains nothing. Whether it has to be placed again for that.
+    /// A task that was leaving wakes up: it stays, but gains nothing. Returns whether it has to be placed
+    /// again.
     pub fn requeues_delayed(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) -> bool {
         self.note_lag(cpu, tasks, task);
         let gains = self.tasks[task.index()].lag > 0;

@@ -1,11 +1,11 @@
-//! The discipline by which the tasks of a CPU share it: [`cfs`] or [`eevdf`].
+//! The queueing discipline of a CPU: [`cfs`] or [`eevdf`].
 //!
-//! Problem: the two keep different things of queues and tasks, and decide differently; the rest of the scheduler should
-//! not care which there is.
+//! Problem: the two keep different state of queues and tasks, and decide differently; the rest of the
+//! scheduler should not depend on which one runs.
 //!
-//! Approach: a discipline owns what it keeps, and answers the same few questions. It is handed the [`Timeline`] of the CPU
-//! in question and changes none: putting tasks into queues and taking them out is for the caller
-//! ([`Queues`](super::queues::Queues)), which announces it.
+//! Approach: a discipline owns its state, and answers the same few questions. It gets the [`Timeline`] of the
+//! CPU to read: the caller ([`Queues`](super::queues::Queues)) puts tasks into queues and takes them out, and
+//! announces it.
 
 mod cfs;
 mod eevdf;
@@ -47,7 +47,7 @@ pub(super) enum Discipline {
     Eevdf(Eevdf),
 }
 
-/// Hands a call on to the discipline that there is.
+/// Forwards a call to the discipline at hand.
 macro_rules! each {
     ($any:expr, $discipline:ident => $call:expr) => {
         match $any {
@@ -58,7 +58,7 @@ macro_rules! each {
 }
 
 impl Discipline {
-    /// The one of a release, for so many CPUs. A lag may be as long as a tick.
+    /// The discipline of a release, for this many CPUs. A lag may be as long as a tick.
     pub fn new(features: &Features, tunables: &Tunables, cpus: usize, tick_period_ns: u64) -> Self {
         match features.discipline {
             DisciplineKind::Cfs => Self::Cfs(Cfs::new(tunables, features.slice_restarts, cpus)),
@@ -66,12 +66,12 @@ impl Discipline {
         }
     }
 
-    /// A task of this weight that has never run has this number; numbers come in order when they come first.
+    /// Starts the state of a task of this weight that has never run; new numbers come in order.
     pub fn begin(&mut self, task: TaskId, weight: u32) {
         each!(self, it => it.begin(task, weight))
     }
 
-    /// Slice of a task that would come to these now, ns.
+    /// Slice of a task that would join these now, ns.
     pub fn first_slice_ns(&self, tasks: &Timeline, task: TaskId) -> u64 {
         match self {
             Self::Cfs(cfs) => cfs.first_slice_ns(tasks, task),
@@ -79,7 +79,8 @@ impl Discipline {
         }
     }
 
-    /// Whether a new task is placed by the queue of the CPU on which it was born, wherever it goes.
+    /// Whether a new task is placed by the queue of the CPU on which it was born, even if it goes to another
+    /// CPU.
     pub fn places_at_birth(&self) -> bool {
         matches!(self, Self::Cfs(_))
     }
@@ -116,7 +117,7 @@ impl Discipline {
         }
     }
 
-    /// The task is about to wait in the queue of the CPU no longer, where it is sorted by what this returns.
+    /// The task is about to leave the queue of the CPU, where it is sorted by what this returns.
     #[inline]
     pub fn dequeue(&mut self, cpu: CpuId, task: TaskId) -> i64 {
         match self {
@@ -125,7 +126,7 @@ impl Discipline {
         }
     }
 
-    /// The task on the CPU has run for so long; whether that ends its turn before the next tick.
+    /// Charges the task on the CPU for a run time; returns whether that ends its turn before the next tick.
     #[inline]
     pub fn charge(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId, ran_ns: u64) -> bool {
         match self {
@@ -137,7 +138,7 @@ impl Discipline {
         }
     }
 
-    /// A tick: whether it ends the turn of the task on the CPU.
+    /// A tick; returns whether it ends the turn of the task on the CPU.
     pub fn tick(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) -> bool {
         match self {
             Self::Cfs(cfs) => cfs.slice_is_over(cpu, tasks, task),
@@ -153,7 +154,7 @@ impl Discipline {
         }
     }
 
-    /// The task that the CPU should run next; one that is leaving may be chosen too.
+    /// The task that the CPU should run next; it may be one that is leaving.
     #[inline]
     pub fn pick(&mut self, cpu: CpuId, tasks: &Timeline) -> Option<TaskId> {
         match self {
@@ -235,7 +236,8 @@ impl Discipline {
         }
     }
 
-    /// A task that was leaving wakes up: whether it is to be placed again (`requeue_delayed_entity()`).
+    /// A task that was leaving wakes up; returns whether it must be placed again
+    /// (`requeue_delayed_entity()`).
     pub fn requeues_delayed(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) -> bool {
         match self {
             Self::Cfs(_) => false,
@@ -252,7 +254,7 @@ fn virtual_time(weight: u32, time_ns: u64) -> i64 {
     scale(time_ns, NICE_0_WEIGHT.into(), weight.into()) as i64
 }
 
-/// For the tests: what either discipline keeps, to see and to set.
+/// For the tests: the state of either discipline, to read and to set.
 #[cfg(test)]
 impl Discipline {
     pub fn vruntime_mut(&mut self, task: TaskId) -> &mut i64 {

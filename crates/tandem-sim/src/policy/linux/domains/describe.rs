@@ -1,6 +1,6 @@
-//! Prints the domains as a kernel does that is booted with `sched_debug` (`sched_verbose` in 6.12; 5.2 has the log of
-//! 6.12): first what is in its log, then the constants, a line a domain, as files under `/proc/sys/kernel/sched_domain`
-//! or, in 6.12, `/sys/kernel/debug/sched/domains` hold them.
+//! Prints the domains in the form of a kernel that is booted with `sched_debug` (`sched_verbose` in 6.12; 5.2
+//! has the log of 6.12): first its log, then the constants, a line a domain, as in the files under
+//! `/proc/sys/kernel/sched_domain` or, in 6.12, `/sys/kernel/debug/sched/domains`.
 //!
 //! Flags are shown by name throughout; the older kernels show a number there.
 
@@ -47,7 +47,7 @@ impl Printer<'_> {
         self.machine.cpu(cpu).os_index
     }
 
-    /// What the log says of one CPU.
+    /// The log of one CPU.
     fn attach(&self, out: &mut String, cpu: CpuId) -> fmt::Result {
         let number = self.os_index(cpu);
         let domains = self.tree.of(cpu);

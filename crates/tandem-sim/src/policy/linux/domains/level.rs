@@ -1,12 +1,12 @@
 //! The levels of scheduling domains that each release knows, with their constants.
 //!
-//! Where the kernels have them:
+//! Their places in the kernels:
 //! - 3.6: `SD_SIBLING_INIT`, `SD_MC_INIT` and `SD_CPU_INIT` in `include/linux/topology.h`, `sd_numa_init()` in
 //!   `kernel/sched/core.c` (it replaced the older NODE level in 3.5).
 //! - 4.2: `sd_init()` and `default_topology` in `kernel/sched/core.c`.
 //! - 5.2 and 6.12: `sd_init()` and `default_topology` in `kernel/sched/topology.c`; 5.2 from memory.
 //!
-//! Not modelled: the level CLS of 6.12 (cores that share an L2), as a [`Machine`] tells no such caches, and the
+//! Not modelled: the level CLS of 6.12 (cores that share an L2), as a [`Machine`] has no such caches, and the
 //! flags for packages with CPUs of unequal capacity or priority.
 
 use super::flags::Flags;
@@ -24,14 +24,14 @@ const SMT_CORE_CAPACITY: u32 = 1178;
 /// Capacity of a CPU that is a core, and since 5.0 of every CPU (`SCHED_CAPACITY_SCALE`).
 pub const CPU_CAPACITY: u32 = 1024;
 
-/// Which CPUs the domains of a level span.
+/// The CPUs that the domains of a level span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spread {
     /// The threads of a core.
     Core,
     /// The CPUs that share a last-level cache.
     Cache,
-    /// A NUMA node: what the kernel takes for a package.
+    /// A NUMA node, which the kernel treats as a package.
     Node,
     /// The nodes up to this distance.
     Distance(u32),
@@ -53,11 +53,11 @@ pub struct Tunables {
     pub flags: Flags,
     /// Shortest time between two balances of an idle CPU, ms.
     pub min_interval_ms: u32,
-    /// Longest, ms: a domain found in balance is looked at more and more seldom.
+    /// Longest, ms: the time doubles while a domain is found in balance.
     pub max_interval_ms: u32,
-    /// A busy CPU balances this many times more seldom.
+    /// Factor on the interval of a busy CPU.
     pub busy_factor: u32,
-    /// Loads in a proportion of up to this many percent count as balanced.
+    /// Loads whose ratio is at most this, in percent, count as balanced.
     pub imbalance_pct: u32,
     /// Failed attempts after which tasks are moved although their cache is hot.
     pub cache_nice_tries: u32,
@@ -158,7 +158,7 @@ impl Level {
             Spread::Cache => within_cache,
             Spread::Node | Spread::Distance(_) | Spread::Machine => beyond,
         };
-        // How many failures and which load averages, by how far the domain reaches.
+        // Number of failures and load averages, by the extent of the domain.
         let (cache_nice_tries, busy_idx, idle_idx) = match self.spread {
             Spread::Core => (0, 0, 0),
             Spread::Cache => (1, 2, 0),
@@ -179,7 +179,7 @@ impl Level {
 
     fn flags(&self, features: &DomainFeatures) -> Flags {
         let base = Flags::NEWIDLE | Flags::EXEC | Flags::FORK | Flags::WAKE_AFFINE;
-        // Whether the groups of the level above are to spread tasks over domains of this level.
+        // Whether the level above should spread tasks over domains of this level.
         let [over_cores, over_caches] = features.prefers_siblings;
         let prefer_sibling = match self.spread {
             Spread::Core => over_cores,

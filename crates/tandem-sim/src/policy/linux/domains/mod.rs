@@ -1,13 +1,13 @@
-//! Scheduling domains: over which CPUs, and how, a kernel spreads its tasks.
+//! Scheduling domains: the sets of CPUs over which a kernel spreads its tasks.
 //!
-//! Each CPU has a chain of domains, from its core up to the whole machine. A domain spans CPUs and cuts them into
-//! groups, which are the spans of the domains below; balancing a domain means balancing its groups. The chain is
-//! built as the kernel builds it: one level after the other, then levels that add nothing are removed. Which
-//! levels there are, and their constants, is in `level.rs`.
+//! Each CPU has a chain of domains, from its core up to the whole machine. A domain spans CPUs and cuts them
+//! into groups, which are the spans of the domains below; balancing a domain means balancing its groups. The
+//! chain is built as the kernel builds it: one level after the other, then levels that add nothing are
+//! removed. `level.rs` has the levels and their constants.
 //!
 //! [`Domains::Flat`] replaces the levels by one over all CPUs without flags of its own, as
-//! `set_sched_topology()` does in Xen's flat-domain patch. No CPU then shares a cache with another as far as the
-//! scheduler knows: [`DomainTree::llc_size`] is 1. Levels for NUMA nodes, if the kernel sees nodes, stay.
+//! `set_sched_topology()` does in Xen's flat-domain patch. To the scheduler, no CPU then shares a cache with
+//! another: [`DomainTree::llc_size`] is 1. Levels for NUMA nodes, if the kernel sees nodes, stay.
 
 mod describe;
 mod flags;
@@ -37,7 +37,7 @@ pub(super) struct Group {
     pub imbalanced: bool,
 }
 
-/// The CPUs of a domain and their groups; CPUs that see the same share one.
+/// The CPUs of a domain and their groups; CPUs with the same view share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub cpus: CpuMask,
@@ -45,7 +45,7 @@ pub(super) struct Span {
     pub weight: u32,
     /// A ring: each CPU begins with its own group.
     groups: Vec<Group>,
-    /// How many CPUs a wake-up looks at for an idle one, as of the last balance (6.12, `nr_idle_scan`).
+    /// Number of CPUs that a wake-up examines for an idle one, as of the last balance (6.12, `nr_idle_scan`).
     pub idle_scan: u32,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Domain {
     span: usize,
     own_group: usize,
     pub tunables: Tunables,
-    /// Between NUMA nodes: up to so many running tasks, small imbalances are left alone (6.12).
+    /// Between NUMA nodes: up to this many running tasks, small imbalances are tolerated (6.12).
     pub imb_numa_nr: u32,
     /// Tick at which it was last balanced.
     pub last_balance_tick: u64,
@@ -68,7 +68,7 @@ pub(super) struct Domain {
     pub newidle_cost_ns: u64,
     /// When that cost decays next, ns.
     pub newidle_decay_ns: u64,
-    /// What a search of it for an idle CPU took on average, ns (5.2, `avg_scan_cost`).
+    /// Average time of a search of it for an idle CPU, ns (5.2, `avg_scan_cost`).
     pub scan_cost_ns: u64,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct DomainTree {
     spans: Vec<Span>,
     /// CPU after CPU, each from the lowest level up.
     domains: Vec<Domain>,
-    /// Where in `domains` those of each CPU begin; one more entry for the end.
+    /// Position in `domains` at which those of each CPU begin; one more entry for the end.
     first: Vec<usize>,
     /// The highest domain of each CPU whose CPUs share a cache.
     llc: Vec<Option<usize>>,
@@ -169,13 +169,13 @@ impl DomainTree {
         self.llc[cpu.index()]
     }
 
-    /// How many CPUs share a cache with this one, itself included, as far as the domains tell.
+    /// Number of CPUs that share a cache with this one according to the domains, itself included.
     #[inline]
     pub fn llc_size(&self, cpu: CpuId) -> u32 {
         self.llc_domain(cpu).map_or(1, |at| self.span(at).weight)
     }
 
-    /// Whether the two CPUs share a cache, as far as the domains tell.
+    /// Whether the two CPUs share a cache according to the domains.
     #[inline]
     pub fn share_cache(&self, a: CpuId, b: CpuId) -> bool {
         a == b || self.llc_domain(a).is_some_and(|at| self.span(at).cpus.contains(b))
@@ -202,7 +202,7 @@ impl Domain {
     }
 }
 
-/// Makes the spans of all levels; which one each CPU has, level by level.
+/// Makes the spans of all levels; returns them and the span of each CPU, level by level.
 fn make_spans(
     levels: &[Level],
     features: &DomainFeatures,
@@ -245,7 +245,7 @@ fn make_spans(
     by_level
 }
 
-/// Cuts a span into groups, going round once from `start`.
+/// Cuts a span into groups, once around from `start`.
 fn cut(
     cpus: &CpuMask,
     start: CpuId,
@@ -269,8 +269,9 @@ fn cut(
     groups
 }
 
-/// Sets how many running tasks keep the nodes of a chain from being balanced: an eighth of a node, or as many as the
-/// node has last-level caches; more for domains of several nodes (6.12, `imb_numa_nr`).
+/// Sets the number of running tasks up to which a chain tolerates imbalances between nodes: an eighth of a
+/// node, or as many as the node has last-level caches; more for domains of several nodes (6.12,
+/// `imb_numa_nr`).
 fn allow_numa_imbalance(chain: &mut [Domain], spans: &[Span]) {
     let weight = |domain: &Domain| spans[domain.span].weight;
     let shares_llc = |domain: &Domain| domain.tunables.flags.contains(Flags::SHARE_LLC);
@@ -289,8 +290,8 @@ fn allow_numa_imbalance(chain: &mut [Domain], spans: &[Span]) {
     }
 }
 
-/// Removes levels that add nothing: with a single CPU, or with the CPUs and the meaning of the level below. That
-/// a removed level wanted tasks spread over its like goes down to the one that stands for it (since 3.13).
+/// Removes levels that add nothing: with a single CPU, or with the CPUs and the meaning of the level below.
+/// `PREFER_SIBLING` of a removed level goes down to the level that replaces it (since 3.13).
 fn remove_degenerate(chain: Vec<Domain>, spans: &[Span], features: &DomainFeatures) -> Vec<Domain> {
     let mut kept: Vec<Domain> = Vec::new();
     for domain in chain {

@@ -13,7 +13,7 @@ fn settings(era: LinuxEra, domains: Domains) -> LinuxSettings {
     LinuxSettings { era, domains, ..LinuxSettings::default() }
 }
 
-/// As a guest sees it that is not told of NUMA.
+/// The machine of a guest that sees no NUMA nodes.
 fn two_packages_one_node() -> Machine {
     one_node(2, 4, 2)
 }
@@ -131,7 +131,7 @@ fn levels_for_nodes_stay_above_a_flat_table_until_6_12() {
         let tree = tree(era, Domains::Flat, &machine);
         tree.of(CpuId(9)).map(|at| (tree.domain(at).name, tree.groups(at).count())).collect::<Vec<_>>()
     };
-    // The level for nodes has the CPUs of the flat one, thus one group: it balances nothing.
+    // The level for nodes has the CPUs of the flat one, and so one group: it balances nothing.
     assert_eq!(names(LinuxEra::V4_2), [("VCPU", 16), ("NUMA", 1)]);
     assert_eq!(names(LinuxEra::V5_2), [("VCPU", 16), ("NUMA", 1)]);
     assert_eq!(names(LinuxEra::V6_12), [("VCPU", 16)]);
@@ -182,7 +182,7 @@ fn a_level_for_each_distance_with_groups_that_overlap() {
         shape,
         [
             ("0-2".into(), "1 2 0".into(), false),
-            // The groups are what the CPUs 1 and 3 see one level below.
+            // The groups are the domains of CPUs 1 and 3 one level below.
             ("0-3".into(), "0-2 0,2-3".into(), true),
         ]
     );

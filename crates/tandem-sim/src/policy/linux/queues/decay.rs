@@ -1,14 +1,14 @@
-//! Geometric averages, as Linux tracks load by (`kernel/sched/pelt.c`).
+//! Geometric averages, with which Linux tracks load (`kernel/sched/pelt.c`).
 //!
-//! Time is cut into periods of 1024 us of 1024 ns each. What happened in a period counts y times as much a
-//! period later, and half as much after 32. A sum of what happened therefore never exceeds [`SUM_MAX`], and
+//! Time is cut into periods of 1024 us of 1024 ns each. The contribution of a period is multiplied by y for
+//! each period that passes, so that it is halved after 32. The sum therefore never exceeds [`SUM_MAX`], and
 //! sum divided by [`Decay::divider`] is an average.
 
 /// Length of a period in microseconds (of 1024 ns).
 const PERIOD_US: u64 = 1024;
 /// Periods after which the past counts half.
 const HALF_LIFE: u64 = 32;
-/// What the sum of a signal that is always 1 tends to (`LOAD_AVG_MAX`).
+/// The limit of the sum of a signal that is always 1 (`LOAD_AVG_MAX`).
 pub(super) const SUM_MAX: u64 = 47_742;
 
 /// y, the 32nd root of one half, in 2^64ths.
@@ -27,7 +27,7 @@ const POWERS: [u32; HALF_LIFE as usize] = {
     powers
 };
 
-/// A sum after so many periods in which nothing was added to it.
+/// A sum after this many periods in which nothing was added to it.
 pub(super) fn decayed(sum: u64, periods: u64) -> u64 {
     if periods == 0 {
         return sum;
@@ -39,23 +39,23 @@ pub(super) fn decayed(sum: u64, periods: u64) -> u64 {
     ((u128::from(halved) * u128::from(POWERS[(periods % HALF_LIFE) as usize])) >> 32) as u64
 }
 
-/// Up to where sums have been brought.
+/// The time up to which sums are current.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Decay {
-    /// Up to when, ns; a multiple of 1024 ns from where it began.
+    /// That time, ns; a multiple of 1024 ns from its start.
     updated_ns: u64,
     /// How much of the present period is over.
     part_us: u64,
 }
 
-/// What a stretch of time does to sums.
+/// The effect of a stretch of time on sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct Elapsed {
     periods: u64,
     contribution: u64,
 }
 
-impl Step {
+impl Elapsed {
     /// The sum after the stretch, during all of which the signal had this value.
     pub fn apply(self, sum: u64, signal: u64) -> u64 {
         decayed(sum, self.periods) + signal * self.contribution
@@ -68,8 +68,8 @@ impl Decay {
         Self { updated_ns: now_ns, part_us: 0 }
     }
 
-    /// Goes on to now; `None` if not even a microsecond has passed.
-    pub fn advance(&mut self, now_ns: u64) -> Option<Step> {
+    /// Advances to now; `None` if less than a microsecond has passed.
+    pub fn advance(&mut self, now_ns: u64) -> Option<Elapsed> {
         let passed_us = now_ns.saturating_sub(self.updated_ns) / 1024;
         if passed_us == 0 {
             return None;
@@ -85,15 +85,15 @@ impl Decay {
             rest_of_first + full_ones + end_us % PERIOD_US
         };
         self.part_us = end_us % PERIOD_US;
-        Some(Step { periods, contribution })
+        Some(Elapsed { periods, contribution })
     }
 
-    /// Goes on from now on another clock.
+    /// Continues from now on another clock.
     pub fn move_to(&mut self, now_ns: u64) {
         self.updated_ns = now_ns;
     }
 
-    /// What the sum of a signal that is always 1 is now.
+    /// The present sum of a signal that is always 1.
     pub fn divider(&self) -> u64 {
         SUM_MAX - PERIOD_US + self.part_us
     }

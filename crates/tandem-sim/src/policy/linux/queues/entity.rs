@@ -1,4 +1,4 @@
-//! What the scheduler knows of a task.
+//! The scheduler's state of a task.
 
 use super::load::TaskAverages;
 use tandem_machine::ids::CpuId;
@@ -15,7 +15,7 @@ const WEIGHTS: [u32; 40] = [
     110, 87, 70, 56, 45, 36, 29, 23, 18, 15, // 10 to 19
 ];
 
-/// Weight of a task of this nice value; beyond -20 and 19, of those.
+/// Weight of a task of this nice value; nice values are clamped to -20 and 19.
 pub fn weight_of_nice(nice: i8) -> u32 {
     WEIGHTS[(nice.clamp(-20, 19) + 20) as usize]
 }
@@ -29,15 +29,15 @@ pub(in crate::policy::linux) struct Entity {
     pub cpu: CpuId,
     /// It has not been in a queue yet.
     pub is_new: bool,
-    /// Stands in the queue of its CPU; a task that runs does not.
+    /// It is in the queue of its CPU; a task that runs is not.
     pub queued: bool,
     /// It blocked while it was ahead of its share, and stays in the queue until it has paid for that (`DELAY_DEQUEUE`).
     pub delayed: bool,
-    /// Up to when its run time is charged, on the task clock of its CPU, ns.
+    /// Time up to which its run time is charged, on the task clock of its CPU, ns.
     pub exec_start_ns: u64,
     /// Position in the list of its CPU's tasks that balancing walks: the larger, the nearer to the head.
     pub list_position: u64,
-    /// How its load and its use of CPUs are tracked.
+    /// Averages of its load and its use of CPUs.
     pub averages: TaskAverages,
 }
 

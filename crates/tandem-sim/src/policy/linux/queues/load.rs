@@ -1,17 +1,17 @@
-//! Load: what tasks and CPUs are measured by when they are placed and balanced.
+//! Load: the measure of tasks and CPUs for placement and balancing.
 //!
 //! - **3.6**: the load of a task is its weight, that of a CPU the sum over its tasks. Against ping-pong, each
 //!   CPU keeps five averages of its load over longer and longer times, updated at its ticks; a CPU that tasks
-//!   might leave is taken at the smaller of present and past load, one that they might go to at the larger.
+//!   might leave counts with the smaller of present and past load, one that they might go to with the larger.
 //! - **4.2**: the load of a task is its weight times the part of its life in which it wanted to run, the
 //!   recent past counting most ([`decay`](super::decay)); that of a CPU the sum over its tasks. The averages
 //!   of 3.6 are kept, over this.
 //! - **6.12**: a CPU has averages of its own: of its load, of the number of tasks that want to run, and of
-//!   its use. What a task has added stays when it blocks, and fades. It goes along when the task goes to
-//!   another CPU.
+//!   its use. The contribution of a task stays when it blocks, and fades. It moves with the task to another
+//!   CPU.
 //! - **5.2**: has the averages of 6.12 and beside them one of the load of those tasks that run or wait
-//!   (`runnable_load_avg`). That one is the load of a CPU, and the averages of 3.6 are kept over it. From memory of
-//!   that release, like the rest of what is said of it.
+//!   (`runnable_load_avg`). That one is the load of a CPU, and the averages of 3.6 are kept over it. The
+//!   description of that release is from memory.
 //!
 //! Limits: no groups, so that the load of a task is its own. 6.12's estimate of the use by tasks that wake up
 //! (`util_est`) and its scaling of time by the speed of the CPU are left out.
@@ -26,7 +26,7 @@ use tandem_machine::ids::{CpuId, TaskId};
 pub(in crate::policy::linux) const FULL_USE: u64 = 1024;
 /// Averages of past load that a CPU keeps, the first of which is the present load (`CPU_LOAD_IDX_MAX`).
 const HISTORY: usize = 5;
-/// After so many missed ticks nothing is left of an average (`degrade_zero_ticks`).
+/// Number of missed ticks after which nothing is left of an average (`degrade_zero_ticks`).
 const FORGOTTEN_AFTER_TICKS: [u64; HISTORY] = [0, 8, 32, 64, 128];
 
 /// Decaying averages of a task, on the task clock of its CPU.
@@ -50,7 +50,7 @@ pub(in crate::policy::linux) struct TaskAverages {
 pub(super) struct QueueLoad {
     /// Load over longer and longer times (3.6 to 5.2).
     history: [u64; HISTORY],
-    /// Ticks since the beginning up to which the history goes.
+    /// The tick, counted from the beginning, up to which the history is current.
     history_ticks: u64,
     /// Sum of the loads of the tasks that run or wait (4.2).
     tracked: u64,
@@ -59,7 +59,7 @@ pub(super) struct QueueLoad {
     load_sum: u64,
     runnable_sum: u64,
     running_sum: u64,
-    /// Sum over time of the weight of its tasks, without what those have left that blocked (5.2).
+    /// Sum over time of the weight of its tasks, without the contributions of those that have blocked (5.2).
     present_sum: u64,
 }
 
@@ -71,29 +71,31 @@ impl TaskAverages {
 }
 
 impl QueueLoad {
-    /// Load with what is left of tasks that blocked not long ago (`cfs_rq_load_avg()`; 5.2, 6.12).
+    /// Load, including the fading contributions of tasks that blocked recently (`cfs_rq_load_avg()`; 5.2,
+    /// 6.12).
     pub fn lasting(&self) -> u64 {
         self.load_sum / self.decay.divider()
     }
 
-    /// Part of time in which the CPU's tasks run, in 1024ths, with tasks that blocked not long ago (5.2, 6.12).
+    /// Part of time in which the CPU's tasks run, in 1024ths, including tasks that blocked recently (5.2,
+    /// 6.12).
     pub fn util(&self) -> u64 {
         self.running_sum * FULL_USE / self.decay.divider()
     }
 
-    /// How many tasks want to run on average, in 1024ths of a task, with tasks that blocked not long ago (6.12).
+    /// Average number of runnable tasks, in 1024ths of a task, including tasks that blocked recently (6.12).
     pub fn runnable(&self) -> u64 {
         self.runnable_sum * FULL_USE / self.decay.divider()
     }
 
-    /// Load over longer and longer times (3.6 to 5.2): from 1 to 4. There is none for 0, which is the present.
+    /// Load over longer and longer times (3.6 to 5.2): from 1 to 4. `None` for 0, the present load.
     fn past(&self, index: usize) -> Option<u64> {
         let average = index.checked_sub(1)?.min(HISTORY - 1);
         Some(self.history[average])
     }
 
-    /// Takes the present load into the averages of past loads, for each tick since the last time. All but the
-    /// last of these passed on an idle CPU, without a load: a busy one ticks.
+    /// Includes the present load in the averages of past loads, for each tick since the last update. The CPU
+    /// idled, without a load, at all but the last of these: a busy one ticks.
     fn update_history(&mut self, present: u64, ticks: u64) {
         let passed = ticks.saturating_sub(self.history_ticks);
         if passed == 0 {
@@ -113,7 +115,7 @@ impl QueueLoad {
         }
     }
 
-    /// The averages of a task as sums in those of this CPU: periods of CPUs begin at different times.
+    /// The averages of a task, converted to sums of this CPU: the periods of CPUs begin at different times.
     fn share(&self, entity: &Entity) -> [u64; 3] {
         let averages = &entity.averages;
         let here = |sum: u64| sum * self.decay.divider() / averages.decay.divider();
@@ -140,14 +142,14 @@ impl QueueLoad {
         self.running_sum = self.running_sum.saturating_sub(running);
     }
 
-    /// Makes it appear that so many 1024ths of the CPU are used.
+    /// Sets the use of the CPU, in 1024ths.
     #[cfg(test)]
     pub fn set_util(&mut self, util: u64) {
         self.running_sum = (util * self.decay.divider()).div_ceil(FULL_USE);
     }
 }
 
-/// What tasks and CPUs are measured by: see the [module](self).
+/// The measures of tasks and CPUs: see the [module](self).
 impl LoadTracking {
     /// Load that the task brings to a CPU, as of when it was last updated.
     #[inline]
@@ -175,7 +177,7 @@ impl LoadTracking {
     }
 
     /// Load of a CPU that tasks might leave, guessed low from history (`source_load()`; 3.6 to 5.2). Index 0
-    /// takes the present load; 1 to 4 look back further and further.
+    /// is the present load; 1 to 4 go back increasingly far.
     pub(super) fn source_load(self, queue: &RunQueue, index: usize) -> u64 {
         let present = self.cpu_load(queue);
         queue.load.past(index).map_or(present, |past| past.min(present))
@@ -187,14 +189,14 @@ impl LoadTracking {
         queue.load.past(index).map_or(present, |past| past.max(present))
     }
 
-    /// Takes the present load of a CPU into the averages of its past loads, up to this tick.
+    /// Includes the present load of a CPU in the averages of its past loads, up to this tick.
     pub(super) fn update_history(self, queue: &mut RunQueue, tick: u64) {
         let present = self.cpu_load(queue);
         queue.load.update_history(present, tick);
     }
 
-    /// Starts the averages of a new task on its CPU, whose clock has been advanced: it counts in full until more is
-    /// known. Its first slice would be this long.
+    /// Starts the averages of a new task on its CPU, whose clock has been advanced: it counts in full at
+    /// first. Its first slice would be this long.
     pub(super) fn start(self, queue: &RunQueue, entity: &mut Entity, slice_ns: u64) {
         let decay = Decay::starting_at(queue.clock.task_ns);
         let mut averages = TaskAverages { decay, ..TaskAverages::default() };
@@ -211,8 +213,8 @@ impl LoadTracking {
         entity.averages = averages;
     }
 
-    /// Brings the averages of a task up to date, and with them what its CPU has of it. Call it before the
-    /// task's state or its CPU's changes, with the clock of the CPU advanced.
+    /// Updates the averages of a task, and its contribution to its CPU. Call it before the state of the task
+    /// or of its CPU changes, with the clock of the CPU advanced.
     pub(super) fn track(self, queue: &mut RunQueue, entity: &mut Entity, runs: bool) {
         if self == Self::Weight {
             return;
@@ -236,7 +238,7 @@ impl LoadTracking {
         }
     }
 
-    /// Brings the averages of a CPU up to date, if it has some of its own. Call it before what they are of changes.
+    /// Updates the averages of a CPU, if it has its own. Call it before the measured state changes.
     pub(super) fn track_cpu(self, queue: &mut RunQueue) {
         if !self.keeps_blocked_load() {
             return;
@@ -252,8 +254,8 @@ impl LoadTracking {
         }
     }
 
-    /// The task, up to date, is about to come into the queue of its CPU. `is_foreign`: its averages are not in that
-    /// CPU's yet.
+    /// The task, whose averages are current, is about to join the queue of its CPU. `is_foreign`: its
+    /// averages are not in that CPU's yet.
     pub(super) fn count_in(self, queue: &mut RunQueue, entity: &mut Entity, is_foreign: bool) {
         match self {
             Self::Weight => {}
@@ -273,7 +275,7 @@ impl LoadTracking {
         }
     }
 
-    /// The task, up to date, is about to leave the queue of its CPU, or the CPU itself.
+    /// The task, whose averages are current, is about to leave the queue of its CPU, or the CPU itself.
     pub(super) fn count_out(self, queue: &mut RunQueue, entity: &Entity) {
         match self {
             Self::Contributions => queue.load.tracked -= entity.averages.contribution,
@@ -285,7 +287,7 @@ impl LoadTracking {
         }
     }
 
-    /// Takes what is left of a task, up to date and in no queue, out of its CPU's averages.
+    /// Removes the contribution of a task, current and in no queue, from its CPU's averages.
     pub(super) fn forget(self, queue: &mut RunQueue, entity: &Entity) {
         if self.keeps_blocked_load() {
             queue.load.detach(entity);
@@ -293,8 +295,8 @@ impl LoadTracking {
     }
 }
 
-/// Guesses the use of a new task from that of the CPU on which it will begin, never more than half of what is free
-/// there (`post_init_entity_util_avg()`; 5.2, 6.12).
+/// Estimates the use of a new task from that of the CPU on which it will begin, at most half of the free part
+/// (`post_init_entity_util_avg()`; 5.2, 6.12).
 fn guess_use(load: &QueueLoad, entity: &mut Entity) {
     let used = load.util();
     let most = FULL_USE.saturating_sub(used) / 2;
@@ -309,7 +311,7 @@ fn guess_use(load: &QueueLoad, entity: &mut Entity) {
 }
 
 impl TaskAverages {
-    /// Goes on from now on with the clock of another CPU.
+    /// Continues with the clock of another CPU.
     pub fn move_to(&mut self, clock_ns: u64) {
         self.decay.move_to(clock_ns);
     }
@@ -349,17 +351,18 @@ impl Loads<'_> {
         self.tracking.target_load(&self.cpus[cpu.index()], index)
     }
 
-    /// Load of a CPU with what is left of tasks that blocked not long ago (5.2, 6.12).
+    /// Load of a CPU, including the fading contributions of tasks that blocked recently (5.2, 6.12).
     pub fn lasting(self, cpu: CpuId) -> u64 {
         self.cpus[cpu.index()].load.lasting()
     }
 
-    /// Part of time in which a CPU's tasks run, in 1024ths, with tasks that blocked not long ago (5.2, 6.12).
+    /// Part of time in which a CPU's tasks run, in 1024ths, including tasks that blocked recently (5.2,
+    /// 6.12).
     pub fn cpu_util(self, cpu: CpuId) -> u64 {
         self.cpus[cpu.index()].load.util()
     }
 
-    /// How many tasks want to run on a CPU on average, in 1024ths of a task (6.12).
+    /// Average number of runnable tasks of a CPU, in 1024ths of a task (6.12).
     pub fn runnable(self, cpu: CpuId) -> u64 {
         self.cpus[cpu.index()].load.runnable()
     }

@@ -1,23 +1,23 @@
-//! The run queue of a CPU: its tasks, its clock, how long it idles, and what other CPUs ask of it.
+//! The run queue of a CPU: its tasks, its clock, its idle times, and the requests of other CPUs.
 
 use super::load::QueueLoad;
 use super::timeline::Timeline;
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// Clock of a CPU for its tasks (`rq_clock_task()`): stands still while a vCPU is kept from running, if the
-/// hypervisor says so.
+/// Clock of a CPU for its tasks (`rq_clock_task()`): it stops while a vCPU is kept from running, if the
+/// hypervisor reports that.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TaskClock {
     /// The clock, ns.
     pub task_ns: u64,
-    /// Simulated time up to which it has gone, ns.
+    /// Simulated time up to which it has advanced, ns.
     updated_ns: u64,
-    /// Stolen time that it has left out so far, ns.
+    /// Stolen time that it has skipped so far, ns.
     stolen_ns: u64,
 }
 
 impl TaskClock {
-    /// Brings the clock up to now. Stolen time that is told late is left out of what comes.
+    /// Advances the clock to now. Stolen time that is reported late is skipped later.
     pub fn advance(&mut self, now_ns: u64, stolen_ns: u64) {
         let passed_ns = now_ns.saturating_sub(self.updated_ns);
         let newly_stolen_ns = stolen_ns.saturating_sub(self.stolen_ns).min(passed_ns);
@@ -30,25 +30,25 @@ impl TaskClock {
 /// A request to a CPU to hand its running task over to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy::linux) struct Push {
-    /// Where the task is to go.
+    /// Destination of the task.
     pub to: CpuId,
-    /// NUMA balancing asks for it, not active balancing.
+    /// The request is from NUMA balancing, not from active balancing.
     pub is_for_node: bool,
 }
 
-/// What the scheduler knows of a CPU (`struct rq`).
+/// The scheduler's state of a CPU (`struct rq`).
 #[derive(Clone, Debug, Default)]
 pub(in crate::policy::linux) struct RunQueue {
     pub(super) tasks: Timeline,
     pub(super) clock: TaskClock,
     pub(super) load: QueueLoad,
-    /// It has been told to reschedule and has not done so yet, or is doing it.
+    /// It has been asked to reschedule and has not yet done so, or is doing so.
     resched: bool,
-    /// The CPU had nothing to run when it last looked.
+    /// The CPU had no task to run at its last decision.
     idling: bool,
     /// Since when it idles, ns; `None` from the first wake-up on (`idle_stamp`).
     idle_since_ns: Option<u64>,
-    /// How long it idles on average, ns (`avg_idle`).
+    /// Average idle time, ns (`avg_idle`).
     avg_idle_ns: u64,
     /// Longest search for work when it became idle, ns (`max_idle_balance_cost`); `avg_idle_ns` is kept below
     /// twice that.
@@ -56,12 +56,12 @@ pub(in crate::policy::linux) struct RunQueue {
     /// An idle CPU was kicked to balance on behalf of all idle CPUs.
     nohz_kicked: bool,
     push: Option<Push>,
-    /// It gets another task for the one that it hands over.
+    /// It gets another task in exchange for the one that it hands over.
     swaps: bool,
 }
 
 impl RunQueue {
-    /// The queue of a CPU that idles from the beginning.
+    /// The queue of a CPU that idles at first.
     pub fn new(migration_cost_ns: u64) -> Self {
         Self {
             idling: true,
@@ -90,34 +90,34 @@ impl RunQueue {
         self.tasks.nr_running()
     }
 
-    /// Whether it has been told to reschedule and has not done so yet.
+    /// Whether it has been asked to reschedule and has not yet done so.
     pub fn is_told(&self) -> bool {
         self.resched
     }
 
-    /// Tells the CPU to reschedule; whether it had not been told before.
+    /// Asks the CPU to reschedule; returns whether it had not been asked before.
     pub fn tell(&mut self) -> bool {
         !std::mem::replace(&mut self.resched, true)
     }
 
-    /// The CPU has decided: what it was told and kicked for is done.
+    /// The CPU has decided: requests to reschedule and kicks are done.
     pub fn has_decided(&mut self) {
         self.resched = false;
         self.nohz_kicked = false;
     }
 
-    /// Whether the CPU had nothing to run when it last looked.
+    /// Whether the CPU had no task to run at its last decision.
     pub fn is_idling(&self) -> bool {
         self.idling
     }
 
-    /// The CPU begins to idle, or goes on with it; whether it begins.
+    /// The CPU begins to idle, or continues to; returns whether it begins.
     pub fn idle(&mut self, now_ns: u64) -> bool {
         self.idle_since_ns.get_or_insert(now_ns);
         !std::mem::replace(&mut self.idling, true)
     }
 
-    /// The CPU has something to run.
+    /// The CPU has a task to run.
     pub fn busy(&mut self) {
         self.idling = false;
         self.idle_since_ns = None;
@@ -128,14 +128,14 @@ impl RunQueue {
         self.idle_since_ns
     }
 
-    /// How long it idles on average, ns.
+    /// Average idle time, ns.
     pub fn avg_idle_ns(&self) -> u64 {
         self.avg_idle_ns
     }
 
-    /// Counts the end of an idle time into the average, as the kernel does at the first wake-up: an eighth of
+    /// Includes a finished idle time in the average, as the kernel does at the first wake-up: by an eighth of
     /// the difference, and never above twice the longest search. `caps_sample`: a long time sets the average
-    /// to that at once (3.6).
+    /// to that limit at once (3.6).
     pub fn idle_ended(&mut self, now_ns: u64, caps_sample: bool) {
         let Some(since_ns) = self.idle_since_ns.take() else { return };
         let (idle_ns, most_ns) = (now_ns - since_ns, 2 * self.max_idle_balance_cost_ns);
@@ -144,53 +144,53 @@ impl RunQueue {
             if caps_sample && idle_ns > most_ns { most_ns } else { most_ns.min(average_ns as u64) };
     }
 
-    /// A search for work took so long.
+    /// Records the time of a search for work.
     pub fn note_idle_balance_cost(&mut self, cost_ns: u64) {
         self.max_idle_balance_cost_ns = self.max_idle_balance_cost_ns.max(cost_ns);
     }
 
-    /// From now on the longest search for work counts as this long.
+    /// Sets the time of the longest search for work.
     pub fn set_idle_balance_cost(&mut self, cost_ns: u64) {
         self.max_idle_balance_cost_ns = cost_ns;
     }
 
-    /// Asks the CPU, which idles, to balance for all that idle.
+    /// Asks the CPU, which idles, to balance for all idle ones.
     pub fn nohz_kick(&mut self) {
         self.nohz_kicked = true;
     }
 
-    /// Whether it is to balance for all that idle; clears the request.
+    /// Whether it should balance for all idle ones; clears the request.
     pub fn take_nohz_kick(&mut self) -> bool {
         std::mem::take(&mut self.nohz_kicked)
     }
 
-    /// Whether it is to hand its running task over.
+    /// Whether it should hand over its running task.
     pub fn has_push(&self) -> bool {
         self.push.is_some()
     }
 
-    /// Asks the CPU to hand its running task over.
+    /// Asks the CPU to hand over its running task.
     pub fn ask_push(&mut self, push: Push) {
         self.push = Some(push);
     }
 
-    /// Where its running task is to go, if anywhere; clears the request.
+    /// The request to hand over its running task, if there is one; clears it.
     pub fn take_push(&mut self) -> Option<Push> {
         self.push.take()
     }
 
-    /// It gets another task for the one that it hands over.
+    /// Notes that it will get another task in exchange for the one that it hands over.
     pub fn expect_swap(&mut self) {
         self.swaps = true;
     }
 
-    /// Whether it gets another task for the one that it has handed over; clears that.
+    /// Whether it gets another task in exchange for the one that it handed over; clears the note.
     pub fn take_swap(&mut self) -> bool {
         std::mem::take(&mut self.swaps)
     }
 }
 
-/// For the tests: situations that would take long to come about.
+/// For the tests: situations that would take long to produce.
 #[cfg(test)]
 impl RunQueue {
     pub fn set_avg_idle_ns(&mut self, avg_idle_ns: u64) {

@@ -1,11 +1,11 @@
 //! The tasks of a CPU: the one that runs, and those that wait in the order of the discipline (`struct cfs_rq`).
 //!
-//! The tasks that wait stand in a sorted vector instead of the kernel's red-black tree: queues are short, so
+//! The tasks that wait are in a sorted vector instead of the kernel's red-black tree: queues are short, so
 //! that moving a few entries costs less than following pointers, and the order is the same.
 
 use tandem_machine::ids::TaskId;
 
-/// A task that waits, and what it is sorted by.
+/// A task that waits, and its sort key.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     key: i64,
@@ -17,7 +17,7 @@ struct Waiting {
 pub(in crate::policy::linux) struct Timeline {
     curr: Option<TaskId>,
     curr_weight: u64,
-    /// Sorted by key; of equal ones the first to come stands first.
+    /// Sorted by key; equal keys are in order of arrival.
     waiting: Vec<Waiting>,
     waiting_weight: u64,
     /// Of the tasks that wait, those that have blocked and stay until they are eligible (`DELAY_DEQUEUE`).
@@ -31,19 +31,19 @@ impl Timeline {
         self.curr
     }
 
-    /// The tasks that wait, in the order of the queue; those that are leaving too.
+    /// The tasks that wait, in the order of the queue; including those that are leaving.
     #[inline]
     pub fn waiting(&self) -> impl Iterator<Item = TaskId> + '_ {
         self.waiting.iter().map(|entry| entry.task)
     }
 
-    /// Whether nothing waits, not even a task that is leaving.
+    /// Whether no task waits, not even one that is leaving.
     #[inline]
     pub fn none_waits(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether nothing runs or waits, not even a task that is leaving.
+    /// Whether no task runs or waits, not even one that is leaving.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.curr.is_none() && self.waiting.is_empty()
@@ -55,7 +55,7 @@ impl Timeline {
         self.waiting.len() - self.delayed + usize::from(self.curr.is_some())
     }
 
-    /// Weight of the tasks that run or wait; of those that are leaving, too.
+    /// Weight of the tasks that run or wait, including those that are leaving.
     #[inline]
     pub fn weight(&self) -> u64 {
         self.waiting_weight + self.curr_weight
@@ -68,7 +68,7 @@ impl Timeline {
         self.waiting_weight += u64::from(weight);
     }
 
-    /// Takes a task, which stands under this key, from those that wait.
+    /// Removes a task, which has this key, from those that wait.
     pub fn remove(&mut self, key: i64, task: TaskId, weight: u32) {
         let from = self.waiting.partition_point(|entry| entry.key < key);
         let mut equal = self.waiting[from..].iter().take_while(|entry| entry.key == key);

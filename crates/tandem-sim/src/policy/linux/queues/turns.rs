@@ -1,20 +1,21 @@
-//! Turns on a CPU: which task has the next one, and what ends it.
+//! Turns on a CPU: which task gets the next one, and what ends it.
 //!
-//! A task may give way to one particular task (`yield_to()`, `yield_to_task_fair()`): a hypervisor has found a vCPU that
-//! might hold the lock for which the vCPU on this CPU spins, and wants it to run instead. In the kernels' order:
-//! 1. A target that does not wait in a queue is refused: it runs already, or sleeps.
-//! 2. The target becomes the *next* buddy of the CPU in whose queue it stands. CFS then takes it out of turn, unless
-//!    that is unfair by more than the wake-up granularity; it stays the buddy until it is taken, leaves that queue,
-//!    or another task takes its place.
-//! 3. The task that asks yields as any other: CFS passes over it once, EEVDF moves its deadline by a slice. Alone on
-//!    its CPU it loses nothing by that.
-//! 4. If the target stands in another queue, its CPU is told to reschedule.
+//! A task may yield to one particular task (`yield_to()`, `yield_to_task_fair()`): a hypervisor has found a
+//! vCPU that might hold the lock for which the vCPU on this CPU spins, and wants it to run instead. In the
+//! kernels' order:
+//! 1. A target that does not wait in a queue is refused: it already runs, or sleeps.
+//! 2. The target becomes the *next* buddy of the CPU in whose queue it waits. CFS then picks it out of turn,
+//!    unless that is unfair by more than the wake-up granularity; it stays the buddy until it is picked,
+//!    leaves that queue, or another task takes its place.
+//! 3. The task that asks yields as in any other yield: CFS skips it once, EEVDF moves its deadline by a
+//!    slice. Alone on its CPU it loses nothing.
+//! 4. If the target waits in another queue, its CPU is asked to reschedule.
 //!
-//! In 6.12 the second step comes to nothing. Whether a CPU takes its next buddy depends there on the feature
-//! `NEXT_BUDDY`, which is off by default; it was meant for buddies of wake-ups alone. What is left is the yield, and a
-//! reschedule that leaves the CPU to its task if that is within its slice (`RUN_TO_PARITY`). A feature of its own,
-//! `PICK_BUDDY`, which is on, came with 6.14; the stable releases of 6.12 have it since February 2025, this model does
-//! not.
+//! In 6.12 the second step has no effect. Whether a CPU takes its next buddy depends there on the feature
+//! `NEXT_BUDDY`, which is off by default; it was meant for buddies of wake-ups alone. The yield remains, and
+//! a reschedule that keeps the CPU's task if that is within its slice (`RUN_TO_PARITY`). A feature of its
+//! own, `PICK_BUDDY`, which is on, came with 6.14; the stable releases of 6.12 have it since February 2025,
+//! this model does not.
 //!
 //! Limits: a buddy does not count as cache-hot when CPUs are balanced (`CACHE_HOT_BUDDY`), in any era.
 
@@ -23,7 +24,7 @@ use crate::policy::Context;
 use tandem_machine::ids::{CpuId, TaskId};
 
 impl Queues {
-    /// A CPU begins to decide: its running task is charged. From here on what happens to this CPU is seen without a
+    /// A CPU begins to decide: its running task is charged. From here on, the CPU sees changes without a
     /// kick.
     pub fn begin_decision(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
         self.counters.sched_count += 1;
@@ -31,7 +32,7 @@ impl Queues {
         self.charge(ctx, cpu);
     }
 
-    /// The task that the CPU should run next, once those that are leaving and have their turn are gone.
+    /// The task that the CPU should run next; tasks that are leaving and would be next leave first.
     pub fn pick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) -> Option<TaskId> {
         loop {
             let chosen = self.discipline.pick(cpu, &self.rqs.cpus[cpu.index()].tasks)?;
@@ -94,7 +95,8 @@ impl Queues {
         }
     }
 
-    /// The task on the CPU leaves it, and the queue if the discipline has it.
+    /// The task on the CPU blocks: it leaves the CPU, and also the queue unless the discipline keeps it
+    /// there.
     pub fn blocked(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         self.charge(ctx, cpu);
         if self.discipline.delays_dequeue(cpu, &self.rqs.cpus[cpu.index()].tasks, task) {
@@ -112,7 +114,7 @@ impl Queues {
         self.discipline.left_running(cpu, &queue.tasks, task);
     }
 
-    /// The task on the CPU gives way to whatever comes next.
+    /// The task on the CPU yields to the next one.
     pub fn yields(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         self.counters.yld_count += 1;
         if !self.rqs.cpus[cpu.index()].tasks.none_waits() {
@@ -121,7 +123,7 @@ impl Queues {
         }
     }
 
-    /// The task on the CPU gives way to `target`; `false` if that waits in no queue, and then nothing has changed.
+    /// The task on the CPU yields to `target`; `false`, and no change, if that waits in no queue.
     pub fn yields_to(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId, target: TaskId) -> bool {
         let waiting = self.known(target).filter(|entity| entity.queued && !entity.delayed);
         let Some(target_cpu) = waiting.map(|entity| entity.cpu) else { return false };

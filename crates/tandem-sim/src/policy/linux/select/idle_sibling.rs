@@ -1,7 +1,7 @@
-//! The search for an idle CPU that shares the cache of the CPU decided on (`select_idle_sibling()`).
+//! The search for an idle CPU that shares the cache of the chosen CPU (`select_idle_sibling()`).
 //!
-//! Simplified: whether a cache has a core that idles is known here; 5.2 and 6.12 keep a hint, which can be wrong until the
-//! next search in vain.
+//! Simplified: the model knows whether a cache has an idle core; 5.2 and 6.12 keep a hint, which can be wrong
+//! until the next search finds none.
 
 use super::{Selector, WakeUp};
 use crate::policy::Context;
@@ -15,7 +15,7 @@ impl Selector<'_> {
         let queues = self.queues;
         let idle = |cpu| queues.idle().contains(cpu);
         let prev_is_near = wake.prev != target && self.domains.share_cache(wake.prev, target);
-        // All kernels look at the target first; 3.6 does not look at another CPU where the task ran before.
+        // All kernels examine the target first; 3.6 does not examine the CPU where the task ran before.
         *ctx.peers_scanned += u32::from(target != wake.cpu);
         if idle(target) {
             return target;
@@ -60,7 +60,7 @@ impl Selector<'_> {
         None
     }
 
-    /// Since 5.2: where the task was before its last CPU, if that idles and is near.
+    /// Since 5.2: the CPU where the task was before its last one, if it idles and is near.
     fn recently_used(&mut self, wake: WakeUp<'_>, target: CpuId) -> Option<CpuId> {
         let recent = self.placement.wakers.recent_cpu(wake.task);
         let usable = recent != wake.prev
@@ -125,7 +125,7 @@ impl Selector<'_> {
     }
 }
 
-/// The CPUs that both masks hold, once each, from the one after `start` on.
+/// The CPUs in both masks, once each, from the one after `start` on.
 pub(super) fn round_from<'a>(
     mask: &'a CpuMask,
     allowed: &'a CpuMask,

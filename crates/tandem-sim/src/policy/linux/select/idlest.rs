@@ -1,7 +1,7 @@
 //! The idlest CPU for a new task or one at its exec (`find_idlest_cpu()`).
 //!
-//! From the widest domain down: the idlest group, unless it is not better enough than the own one; in it the
-//! idlest CPU; then on in the domains below of that CPU.
+//! From the widest domain down, it takes the idlest group, if that is enough better than the own one, then
+//! the idlest CPU in it, and continues in the lower domains of that CPU.
 
 use crate::policy::Context;
 use crate::policy::linux::domains::{DomainTree, Flags, Group};
@@ -19,20 +19,20 @@ pub(super) struct Idlest<'a> {
     pub domains: &'a DomainTree,
     pub features: &'a PlacementFeatures,
     pub task: TaskId,
-    /// The CPUs that come into question.
+    /// The CPUs to consider.
     pub within: &'a CpuMask,
     /// The flag of the domains to search.
     pub flag: Flags,
 }
 
-/// What 5.2 compares groups by, as sums over CPUs for 1024 of capacity.
+/// The loads by which 5.2 compares groups, as sums over CPUs for 1024 of capacity.
 #[derive(Clone, Copy)]
 struct GroupLoads {
     /// Of tasks that run or wait.
     present: u64,
-    /// With what is left of tasks that blocked.
+    /// The same, including the fading contributions of tasks that blocked.
     lasting: u64,
-    /// Most time that one CPU has left, in 1024ths.
+    /// Most unused time of one CPU, in 1024ths.
     most_spare: u64,
 }
 
@@ -65,7 +65,7 @@ impl Idlest<'_> {
         })
     }
 
-    /// Which group of the domain is enough better than the own one, if any.
+    /// The group of the domain that is enough better than the own one, if any.
     fn idlest_group(&self, ctx: &mut Context<'_>, at: usize) -> Option<usize> {
         *ctx.peers_scanned += self.domains.span(at).weight - 1;
         match self.features.idlest_group {
@@ -98,9 +98,9 @@ impl Idlest<'_> {
         (100 * own_load >= bias_pct * load).then_some(nth)
     }
 
-    /// 5.2: the group with the CPU that has the most time left, if that is enough for the task; for a child, whose use
-    /// is not known yet, or without such a CPU, the group that is less loaded by more than is tolerated anyway. From the
-    /// `find_idlest_group()` of 4.19, which 5.2 still has, from memory.
+    /// 5.2: the group with the CPU that has the most unused time, if that is enough for the task; for a
+    /// child, whose use is not known yet, or without such a CPU, the group whose load is lower by more than
+    /// the tolerance. From memory of `find_idlest_group()` in 4.19, which 5.2 still has.
     fn idlest_group_by_spare(&self, at: usize) -> Option<usize> {
         let tunables = self.domains.domain(at).tunables;
         let imbalance_pct = u64::from(tunables.imbalance_pct);
@@ -219,7 +219,7 @@ impl Idlest<'_> {
         push.then_some(nth)
     }
 
-    /// The CPU of the group that idles since the latest time, or has the least load. 3.6 knows only load.
+    /// The CPU of the group that became idle last, or has the least load. 3.6 uses load alone.
     fn idlest_of(&self, ctx: &mut Context<'_>, group: &CpuMask, own: CpuId) -> CpuId {
         let mut latest_idle: Option<(Option<u64>, CpuId)> = None;
         let mut least_load: Option<(u64, CpuId)> = None;

@@ -1,22 +1,25 @@
-//! How 5.2 searches a last-level cache for an idle CPU (the later part of its `select_idle_sibling()`): for a core that
-//! idles as a whole, then for any CPU, with a limit, then for a thread of the target's core.
+//! The search of 5.2 through a last-level cache for an idle CPU (the later part of its
+//! `select_idle_sibling()`): for a core that idles as a whole, then for any CPU, with a limit, then for a
+//! thread of the target's core.
 //!
-//! The limit (`SIS_PROP`) is what fits into a small part of the time for which the waker's CPU usually idles, by what
-//! searches took so far. The kernel measures that; here a look at a CPU takes a line from the cache that is searched.
-//! With soft affinity, the searches for a core and for a thread go over the preferred CPUs first and then over the others.
-//! That for any CPU was meant to; but as it was posted it leaves the others out unless the first round ended at the target,
-//! and a round in vain ends at no CPU. So it is here.
+//! The limit (`SIS_PROP`) is the number of CPUs that fits into a small part of the usual idle time of the
+//! waker's CPU, by the duration of earlier searches. The kernel measures that; here examining a CPU takes a
+//! line from the cache that is searched. With soft affinity, the searches for a core and for a thread go over
+//! the preferred CPUs first and then over the others. The search for any CPU was meant to as well; but as
+//! posted, it skips the others unless the first round ended at the target, and a round that finds nothing
+//! ends at no CPU. The model does the same.
 
 use super::{Selector, WakeUp};
 use crate::policy::Context;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 
-/// The part of the usual idle time that a search may take: the variance is large.
+/// A search may take one part in this many of the usual idle time; the divisor is large because the variance
+/// is.
 const IDLE_TIME_PART: u64 = 512;
-/// At least so many CPUs are counted off; the last one ends the search and is not looked at.
+/// Least limit; the CPU at which it is reached ends the search and is not examined.
 const LEAST_LOOKS: u64 = 4;
-/// The last search has this part in the average, one in so many.
+/// The last search has a weight of one in this many in the average.
 const COST_WEIGHT: i64 = 8;
 
 /// CPUs that a search goes over at one time: those of a mask, but not of another one.
@@ -93,7 +96,7 @@ impl Selector<'_> {
         for (counted, cpu) in (1..).zip(ring(&span.cpus, target)) {
             if counted == limit {
                 *ctx.peers_scanned += looks;
-                // A search that was given up says nothing about what one takes.
+                // A search that stops early does not count in the average duration.
                 return None;
             }
             if !searched.contains(cpu) {

@@ -1,10 +1,11 @@
-//! Where a task is put that wakes up, is new, or begins another program (`select_task_rq_fair()`).
+//! Placement of a task that wakes up, is new, or begins another program (`select_task_rq_fair()`).
 //!
-//! - New tasks, and tasks at their exec, go to the idlest CPU that is found on the way down the domains
+//! - New tasks, and tasks at their exec, go to the idlest CPU, found on the way down the domains
 //!   (`idlest.rs`).
-//! - Tasks that wake up stay near the waker or near where they ran. Which of the two is decided first
-//!   (`wake_affine.rs`), then an idle CPU is looked for that shares its cache (`idle_sibling.rs`). Where the domains
-//!   say that no CPU shares a cache, that search is empty and the task lands on the CPU that was decided on.
+//! - Tasks that wake up stay near the waker or near where they ran. The first step decides between the two
+//!   (`wake_affine.rs`), the second searches for an idle CPU that shares its cache (`idle_sibling.rs`). Where
+//!   no CPUs share a cache according to the domains, that search is empty, and the task goes to the CPU of
+//!   the first step.
 //!
 //! Simplified: no autogroups or cgroups, so a task's load is its own; no placement for energy or for CPUs of
 //! unequal speed; a preempted vCPU that idles counts as idle, as `vcpu_is_preempted()` is not modelled.
@@ -31,30 +32,30 @@ use wake_affine::{WakeAffine, Wakers};
 #[derive(Clone, Copy)]
 struct WakeUp<'a> {
     task: TaskId,
-    /// Where it may run.
+    /// CPUs that it may use.
     allowed: &'a CpuMask,
-    /// Where it prefers to, if that is less and the kernel heeds it.
+    /// CPUs that it prefers, if these are fewer and the kernel heeds soft affinity.
     preferred: Option<&'a CpuMask>,
-    /// Where the waker's CPU must be for the task to be pulled to it: among all allowed CPUs or the preferred ones.
+    /// CPUs to which the waker may pull the task: all allowed ones, or the preferred ones.
     within: &'a CpuMask,
-    /// Where it ran last.
+    /// The CPU where it last ran.
     prev: CpuId,
     /// The task that wakes it, or that the interrupt hit; none if the CPU idled.
     waker: Option<TaskId>,
-    /// Where it is woken from.
+    /// The CPU where the wake-up happens.
     cpu: CpuId,
     /// The waker is about to block.
     sync: bool,
 }
 
-/// What placement remembers.
+/// State of placement.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Placement {
     pub wakers: Wakers,
     pub counters: PlacementCounters,
 }
 
-/// Chooses CPUs for tasks. It sees the queues and changes none.
+/// Chooses CPUs for tasks. It reads the queues and changes none.
 pub(super) struct Selector<'a> {
     pub queues: &'a Runqueues,
     pub domains: &'a mut DomainTree,
@@ -101,7 +102,7 @@ impl Selector<'_> {
         }
         let chosen = match self.affine_target(ctx, wake) {
             Some(target) => self.idle_sibling(ctx, wake, target),
-            // Without a choice, only later kernels look for an idle CPU near the old one.
+            // If the task could not be pulled, only later kernels search for an idle CPU near the old one.
             None if !self.features.sis_near_prev => wake.prev,
             None => self.idle_sibling(ctx, wake, wake.prev),
         };
@@ -110,7 +111,7 @@ impl Selector<'_> {
             && wake.within.contains(wake.cpu)
             && !self.wake_affine(&wake).is_wide()
         {
-            // For when the waker itself is woken next.
+            // Used when the waker itself next wakes up.
             self.placement.wakers.set_recent_cpu(waker, wake.cpu);
         }
         chosen
@@ -137,7 +138,7 @@ impl Selector<'_> {
         WakeAffine { queues, domains, wakers: &placement.wakers, features, wake }
     }
 
-    /// The idlest CPU of `within` in the domains with this flag, seen from `start`, which need not be one of them.
+    /// The idlest CPU of `within` in the domains of `start` with this flag; `start` need not be in `within`.
     fn idlest_cpu(
         &self,
         ctx: &mut Context<'_>,
@@ -150,8 +151,8 @@ impl Selector<'_> {
         Idlest { queues, domains, features, task, within, flag }.cpu(ctx, start)
     }
 
-    /// Of the allowed and the preferred CPUs those among which to look, by the tunables of soft affinity; the uses are as
-    /// of when they were last updated.
+    /// The CPUs to search, the allowed or the preferred ones, by the tunables of soft affinity; the use of
+    /// CPUs is as of its last update.
     fn first_level<'a>(
         &mut self,
         ctx: &mut Context<'_>,
@@ -181,7 +182,7 @@ impl Selector<'_> {
     }
 }
 
-/// The CPU itself if it is allowed, else one of its node, else any that is.
+/// The CPU itself if it is allowed, else an allowed one of its node, else any allowed one.
 fn nearest_allowed(ctx: &Context<'_>, allowed: &CpuMask, cpu: CpuId) -> CpuId {
     if allowed.contains(cpu) {
         return cpu;

@@ -1,18 +1,18 @@
-//! Where a task is put whose kernel heeds soft affinity and conserves work.
+//! Placement in a kernel that heeds soft affinity and conserves work.
 //!
-//! If one of the CPUs idles that the task prefers, it goes there; else, if an allowed one does, there; and if none
-//! does, it waits where it prefers to be:
-//! 1. The waker's CPU or the old one is decided on as ever, but only those of the two count that the task prefers. If
-//!    neither is, the home is the preferred CPU nearest to the old one.
-//! 2. From there an idle CPU is looked for: in the same cache, on the same node, on the nodes by distance; in each
-//!    first for a core that idles as a whole.
-//! 3. If none is found, the same among the other allowed CPUs.
+//! The task goes to an idle CPU that it prefers, or else to an idle CPU that it may use; if none idles, it
+//! waits on a CPU that it prefers:
+//! 1. The choice between the waker's CPU and the old one is as usual, but only considers those that the task
+//!    prefers. If it prefers neither, the home is the preferred CPU nearest to the old one.
+//! 2. From there it searches for an idle CPU: in the same cache, on the same node, on the other nodes by
+//!    distance; in each, first for an idle core.
+//! 3. If there is none, it searches the other allowed CPUs in the same way.
 //!
-//! New tasks, and those at their exec, go to the idlest preferred CPU, if one idles, else as above. A task at its exec
-//! that would find only a CPU that it does not prefer stays where it is.
+//! New tasks, and those at their exec, go to the idlest preferred CPU, if one idles, else as above. A task at
+//! its exec stays where it is rather than go to a CPU that it does not prefer.
 //!
-//! Assumed of a kernel that would do this: that it has a mask of idle CPUs for each node, so that a search costs a look
-//! for each cache and node, not for each CPU.
+//! Assumption: such a kernel has a mask of idle CPUs for each node, so that a search pays for each cache and
+//! node, not for each CPU.
 
 use super::idle_sibling::round_from;
 use super::{Selector, WakeUp, nearest_allowed};
@@ -80,7 +80,7 @@ impl Selector<'_> {
         self.idle_or_home(ctx, task, preferred, home)
     }
 
-    /// A new task: the idlest preferred CPU if one idles, else as ever.
+    /// A new task: the idlest preferred CPU if one idles, else as usual.
     fn spread_preferring(
         &self,
         ctx: &mut Context<'_>,
@@ -97,7 +97,7 @@ impl Selector<'_> {
         }
     }
 
-    /// An idle CPU: of the preferred ones, of the other allowed ones; or else `home`.
+    /// An idle CPU among the preferred ones, or else among the other allowed ones, or else `home`.
     fn idle_or_home(&self, ctx: &mut Context<'_>, task: TaskId, preferred: &CpuMask, home: CpuId) -> CpuId {
         let tasks = ctx.tasks;
         let allowed: &CpuMask = &tasks[task.index()].hard_affinity;
@@ -106,7 +106,7 @@ impl Selector<'_> {
             .unwrap_or(home)
     }
 
-    /// The nearest idle CPU of a mask, but not of another one, seen from `start`.
+    /// The idle CPU nearest to `start` that is in one mask and not in another.
     fn nearest_idle(
         &self,
         ctx: &mut Context<'_>,

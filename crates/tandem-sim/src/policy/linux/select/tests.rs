@@ -17,7 +17,7 @@ fn situation(era: LinuxEra, domains: Domains) -> Situation {
 
 fn fork_from(situation: &mut Situation, parent: TaskId) -> u32 {
     let cpu = situation.linux.queues.entity(parent).cpu;
-    // Where the parent's load is anyway: 5.2 and 6.12 remember that it ran.
+    // The parent's load is there anyway: 5.2 and 6.12 remember that it ran.
     let child = situation.sleep_on(7);
     situation.ask(|linux, ctx| linux.selector().select(ctx, child, Reason::Fork { parent, cpu })).0
 }
@@ -80,13 +80,14 @@ fn a_sync_wake_up_pulls_the_task_to_its_wakers_package() {
 
 #[test]
 fn a_task_goes_back_to_its_idle_cpu_if_that_shares_the_wakers_cache() {
-    // 3.6 looks for an idle core around the CPU that it decided on instead.
+    // 3.6 searches for an idle core around the CPU of its first step instead.
     for (era, domains, expected) in [
         (V3_6, Topology, [0, 0]),
         (V4_2, Topology, [7, 7]),
         (V5_2, Topology, [7, 7]),
         (V6_12, Topology, [7, 7]),
-        // The flat domain knows of no cache: the waker's CPU when it is about to leave, else the idle one.
+        // The flat domain has no shared cache: the waker's CPU when the waker is about to leave, else the
+        // idle one.
         (V3_6, Flat, [2, 7]),
         (V4_2, Flat, [2, 7]),
         (V5_2, Flat, [2, 7]),
@@ -203,10 +204,10 @@ fn new_tasks_spread_evenly() {
             let mut it = situation(era, domains);
             for _ in 0..32 {
                 it.start();
-                // So that what the tasks use is known.
+                // So that the averages show what the tasks use.
                 it.run_ticks(25);
             }
-            // In a hierarchy one more or less is too little to choose another package or core.
+            // In a hierarchy, a difference of one task is too small to choose another package or core.
             let expected = if domains == Flat { 2..=2 } else { 1..=3 };
             let tasks = it.tasks_by_cpu();
             assert!(tasks.iter().all(|tasks| expected.contains(tasks)), "{era:?}, {domains:?}: {tasks:?}");

@@ -7,28 +7,29 @@ use crate::policy::linux::features::{PlacementFeatures, WakeWide};
 use crate::policy::linux::queues::Runqueues;
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// Flips are halved that often.
+/// Period after which flips are halved, ns.
 const FLIP_DECAY_NS: u64 = 1_000_000_000;
 
-/// What is remembered of a task as a waker.
+/// The history of a task as a waker.
 #[derive(Clone, Debug)]
 struct Waker {
-    /// How often it woke another task than the time before, halved every second.
+    /// How often it woke a different task than the time before, halved every second.
     flips: u32,
     /// The task that it woke last.
     last_wakee: Option<TaskId>,
     /// When the flips were last halved, ns.
     flip_decay_ns: u64,
-    /// 5.2, 6.12: where it was before its present CPU, or, in 5.2, where it last woke another task.
+    /// 5.2, 6.12: the CPU where it was before its present one or, in 5.2, where it last woke another task.
     recent_used_cpu: CpuId,
 }
 
-/// What is remembered of all tasks as wakers, by task.
+/// The history of all tasks as wakers, by task.
 #[derive(Clone, Debug, Default)]
 pub(in crate::policy::linux) struct Wakers(Vec<Waker>);
 
 impl Wakers {
-    /// A task that has never run, born on this CPU, has this number; numbers come in order when they come first.
+    /// Starts the history of a task number for a new task that was born on this CPU; new numbers come in
+    /// order.
     pub fn begin(&mut self, task: TaskId, cpu: CpuId) {
         let new = Waker { flips: 0, last_wakee: None, flip_decay_ns: 0, recent_used_cpu: cpu };
         match self.0.get_mut(task.index()) {
@@ -37,7 +38,7 @@ impl Wakers {
         }
     }
 
-    /// Counts how often the waker wakes another task than the time before (`record_wakee()`).
+    /// Counts how often the waker wakes a different task than the time before (`record_wakee()`).
     pub(super) fn record(&mut self, now_ns: u64, wake: WakeUp<'_>) {
         let Some(waker) = wake.waker else { return };
         let waker = &mut self.0[waker.index()];
@@ -55,7 +56,7 @@ impl Wakers {
         self.0[task.index()].flips.into()
     }
 
-    /// Where it was before, or woke another task last (`recent_used_cpu`).
+    /// The CPU where it was before, or last woke another task (`recent_used_cpu`).
     pub(super) fn recent_cpu(&self, task: TaskId) -> CpuId {
         self.0[task.index()].recent_used_cpu
     }
@@ -81,7 +82,7 @@ pub(super) struct WakeAffine<'a> {
 }
 
 impl WakeAffine<'_> {
-    /// Whether so many different tasks are woken here that they do not fit near one another (`wake_wide()`).
+    /// Whether the waker wakes too many different tasks to keep them near one another (`wake_wide()`).
     pub fn is_wide(&self) -> bool {
         let waker = self.wake.waker.map_or(0, |waker| self.wakers.flips(waker));
         let wakee = self.wakers.flips(self.wake.task);
@@ -100,7 +101,7 @@ impl WakeAffine<'_> {
     pub fn pulls(&self, ctx: &mut Context<'_>, at: usize) -> bool {
         *ctx.peers_scanned += 1;
         let imbalance_pct = u64::from(self.domains.domain(at).tunables.imbalance_pct);
-        // Half of the imbalance that balancing tolerates speaks for the waker's CPU.
+        // Half of the imbalance that balancing tolerates favours the waker's CPU.
         let bias_pct = 100 + (imbalance_pct - 100) / 2;
         if self.features.wa_idle {
             self.pulls_by_idleness().unwrap_or_else(|| self.pulls_by_load(bias_pct))
@@ -123,7 +124,7 @@ impl WakeAffine<'_> {
         if this_load == 0 || 100 * (this_load + task_load) <= bias_pct * (prev_load + task_load) {
             return true;
         }
-        // 3.6 also pulls if both CPUs together have no more than a usual task of this CPU.
+        // 3.6 also pulls if both CPUs together have no more load than an average task of this CPU.
         let tasks = self.queues.of(wake.cpu).nr_running() as u64;
         self.features.wa_avg_load_per_task
             && this_load <= prev_load
@@ -142,7 +143,7 @@ impl WakeAffine<'_> {
         if wake.sync && self.queues.of(wake.cpu).nr_running() == 1 {
             return Some(true);
         }
-        // Since 5.11, an old CPU that idles keeps the task, wherever it is.
+        // Since 5.11, an old CPU that idles keeps the task, at any distance.
         (self.features.wa_idle_prev && idle(wake.prev)).then_some(false)
     }
 

@@ -5,7 +5,8 @@ use super::*;
 const OTHER: CpuId = CpuId(1);
 const SLICE_NS: i64 = 1_400_000;
 
-/// Two CPUs whose first tasks run and whose others wait, with these virtual run times in ms. Tasks are numbered through.
+/// Two CPUs whose first tasks run and whose others wait, with these virtual run times in ms. Tasks are
+/// numbered across both.
 fn situation(era: LinuxEra, queues: [&[i64]; 2]) -> Hand {
     let mut hand = Hand::new(era, 2, &vec![1024; queues[0].len() + queues[1].len()]);
     let mut task = 0;
@@ -30,7 +31,7 @@ fn situation(era: LinuxEra, queues: [&[i64]; 2]) -> Hand {
     hand
 }
 
-/// The task on CPU 0 yields to another: the answer, and the CPUs that are to reschedule.
+/// The task on CPU 0 yields to another; returns the answer and the CPUs that must reschedule.
 fn yield_to(hand: &mut Hand, target: u32) -> (bool, Vec<CpuId>) {
     let task = hand.running[0].unwrap();
     hand.ask(|linux, ctx| linux.yield_to(ctx, CPU, task, TaskId(target)))
@@ -126,7 +127,7 @@ fn a_target_that_does_not_wait_is_refused() {
     assert_refused(&mut hand, 2, "it sleeps, though it has not left the queue");
 }
 
-/// CPU 1 runs task 2; tasks 3 and 4 wait, in this order and owed time, and 4 is the target.
+/// CPU 1 runs task 2; tasks 3 and 4 wait in this order, both behind their share, and 4 is the target.
 #[test]
 fn under_eevdf_the_target_is_not_brought_forward() {
     for (running_ms, next, why) in

@@ -1,4 +1,4 @@
-//! Who gets how much of a CPU.
+//! Shares of a CPU.
 
 use super::*;
 
@@ -12,8 +12,8 @@ fn weights_of_nice_values() {
     }
 }
 
-/// Equal tasks on one CPU never differ by more than a slice, or a tick if that is longer, however many they
-/// are.
+/// Equal tasks on one CPU never differ by more than a slice, or a tick if that is longer, for any number of
+/// tasks.
 #[test]
 fn equal_tasks_share_equally() {
     for era in ERAS {
@@ -45,8 +45,8 @@ fn time_follows_weight() {
     }
 }
 
-/// A task that sleeps half of the time it could run does not lose its share of the rest, nor gain more than
-/// its share.
+/// A task that sleeps for half of the time in which it could run neither loses its share of the rest nor
+/// gains more than its share.
 #[test]
 fn a_task_that_sleeps_keeps_to_its_share() {
     for era in ERAS {
@@ -104,7 +104,7 @@ fn stolen_time_is_charged_without_a_steal_clock_only() {
             hand.tell(|linux, ctx| linux.tick(ctx, CPU, TaskId(0)));
             hand.pass(10 * MS);
             let charged_ns = (hand.vruntime(0) - start) as u64;
-            // What was told late is left out of what comes.
+            // Stolen time that is reported late is skipped later.
             let expected_ns = if steal_clock { 50 * MS } else { 60 * MS };
             assert_eq!(charged_ns, expected_ns, "{era:?}, steal clock {steal_clock}");
         }
@@ -122,7 +122,7 @@ fn a_yield_lets_the_others_go_first() {
         hand.decide(CPU);
         hand.pass(MS / 10);
         if era == LinuxEra::V6_12 {
-            // Its deadline is later by a slice; it must be ahead of the average too to lose the CPU.
+            // Its deadline is later by a slice; to lose the CPU it must also be ahead of the average.
             hand.pass(MS);
         }
         assert!(hand.ran_ns[1] > 0, "{era:?}");

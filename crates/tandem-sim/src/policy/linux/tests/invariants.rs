@@ -1,4 +1,4 @@
-//! What holds whatever tasks do.
+//! Invariants under any behaviour of tasks.
 
 use super::*;
 
@@ -12,7 +12,7 @@ enum State {
     Runnable,
 }
 
-/// Something that happens; what makes no sense in the state that things are in is left out.
+/// An event; events that are impossible in the present state are skipped.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Arrive { task: u32, cpu: u32 },

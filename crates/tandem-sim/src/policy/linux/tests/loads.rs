@@ -1,8 +1,9 @@
-//! What tasks and CPUs are measured by.
+//! The load measures of tasks and CPUs.
 
 use super::*;
 
-/// A CPU with a task of nice 0 and one of nice 5 that have run for a while, then with nothing for some time.
+/// A CPU with a task of nice 0 and one of nice 5 that have run for a while, and then without tasks for some
+/// time.
 #[test]
 fn load_of_a_busy_cpu_and_what_is_left_of_it() {
     for (era, idle_ms, expected) in [
@@ -13,7 +14,7 @@ fn load_of_a_busy_cpu_and_what_is_left_of_it() {
         (LinuxEra::V5_2, 0, 1330..=1359),
         (LinuxEra::V5_2, 33, 0..=0),
         (LinuxEra::V6_12, 0, 1330..=1359),
-        // What blocked halves in 32 periods.
+        // The contribution of blocked tasks halves in 32 periods.
         (LinuxEra::V6_12, 33, 640..=720),
     ] {
         let mut hand = Hand::new(era, 1, &[1024, 335]);
@@ -64,7 +65,7 @@ fn load_of_a_task_follows_what_it_uses() {
     }
 }
 
-/// What a task brings goes along when it changes its CPU, in both directions and without a rest.
+/// The contribution of a task moves with it to another CPU, in both directions and without remainder.
 #[test]
 fn averages_move_with_the_task() {
     let mut hand = Hand::new(LinuxEra::V6_12, 2, &[1024; 2]);

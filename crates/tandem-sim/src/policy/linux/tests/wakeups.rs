@@ -1,4 +1,4 @@
-//! Where tasks are placed in a queue, and whom they preempt.
+//! The place of tasks in a queue, and which tasks they preempt.
 
 use super::*;
 use crate::policy::linux::situation::{Situation, one_node};
@@ -47,8 +47,8 @@ fn a_sleeper_is_credited_half_a_latency_at_most() {
     }
 }
 
-/// Whom EEVDF chooses of a running task and two that wait, of equal weight, each with its virtual run time
-/// and deadline.
+/// The choice of EEVDF among a running task and two that wait, of equal weight, each with its virtual run
+/// time and deadline.
 #[test]
 fn the_earliest_deadline_of_the_eligible_runs() {
     for (what, tasks, chosen_deadline, expected) in [
@@ -71,9 +71,8 @@ fn the_earliest_deadline_of_the_eligible_runs() {
     }
 }
 
-/// The running task is alone, and so at the average. A sleeper that was owed nothing comes to stand beside
-/// it, with a later deadline; one that was owed something comes to stand before it, which ends its
-/// eligibility.
+/// The running task is alone, and so at the average. A sleeper without lag is placed beside it, with a later
+/// deadline; one with a positive lag is placed before it, which ends its eligibility.
 #[test]
 fn a_sleeper_preempts_under_eevdf_if_it_was_owed_time() {
     for (lag, expected) in [(0, false), (-700_000, false), (700_000, true)] {
@@ -97,10 +96,10 @@ fn a_child_starts_behind_its_parent() {
         hand.pass(50 * MS);
         let fork = Reason::Fork { parent: TaskId(0), cpu: CPU };
         assert!(hand.enqueue(1, CPU, fork).is_empty(), "{era:?}: the parent goes on");
-        // Two CPUs: latency 12 ms, of which it has a half.
+        // Two CPUs: the latency is 12 ms, and it gets half of that.
         let debt = hand.vruntime(1) - hand.vruntime(0);
         assert_eq!(debt, 6 * MS as i64, "{era:?}");
-        // On another CPU it stands as far from that one's queue.
+        // On another CPU, it has the same distance from that queue.
         hand.enqueue(2, CpuId(1), fork);
         let ahead = hand.vruntime(2) - *hand.discipline().cfs_mut().min_vruntime_mut(CpuId(1));
         assert!((1..=6 * MS as i64).contains(&ahead), "{era:?}: {ahead}");
@@ -114,7 +113,7 @@ fn a_child_starts_behind_its_parent() {
     assert_eq!(deadline - vruntime, 350_000, "half a slice");
 }
 
-/// A task keeps its distance from the others when it is moved, though the queues stand at different virtual
+/// A task keeps its distance from the others when it is moved, although the queues are at different virtual
 /// times.
 #[test]
 fn a_move_keeps_lag_and_virtual_distance() {

@@ -1,4 +1,4 @@
-//! What each function of the kernel does for a program.
+//! The functions of the kernel, as programs call them.
 
 use super::super::functions::Function;
 use super::super::settings::SchedExtSettings;
@@ -271,7 +271,7 @@ impl ScxKernel {
         self.run_queues.queues.named(id, self.cpu, self.cpu).ok()
     }
 
-    /// The number of a CPU that a program names; a fault if there is none.
+    /// The CPU that a program names by number; a fault if it does not exist.
     fn cpu_named(&self, cpu: u64) -> Result<usize, Fault> {
         match cpu as u32 as usize {
             named if self.exists(cpu) => Ok(named),
@@ -301,7 +301,7 @@ impl ScxKernel {
     }
 }
 
-/// `-EBUSY`, as programs get it where there is no idle CPU.
+/// The CPU, or `-EBUSY` if there is no idle one.
 fn cpu_or_busy(cpu: Option<usize>) -> u64 {
     cpu.map_or(EBUSY as u64, |cpu| cpu as u64)
 }

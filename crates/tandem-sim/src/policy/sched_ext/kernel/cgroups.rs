@@ -1,8 +1,7 @@
 //! Cgroups as schedulers see them: the root, those of the scenario, and one for each VM.
 //!
-//! They are made in that order, have rising numbers, and reach the scheduler parents first, each with
-//! all that is below it before the next one beside it, as the kernel walks them
-//! (`css_for_each_descendant_pre()`).
+//! They are made in that order and have increasing numbers. The scheduler gets them depth first, parents
+//! before children, as the kernel walks them (`css_for_each_descendant_pre()`).
 
 use super::super::structures::{field, store};
 use super::super::types::{Cgroup, CssSet, KernfsNode, SignalStruct};
@@ -11,15 +10,15 @@ use crate::scenario::{self, BandwidthLimit, CgroupName};
 use tandem_ebpf::{Fault, State};
 use tandem_machine::ids::VmId;
 
-/// A cgroup's weight if nobody says otherwise, and a usual task's.
+/// The default weight of a cgroup, and the weight of a task at nice 0.
 pub const USUAL_WEIGHT: u64 = 100;
 
-/// What the kernel knows of a cgroup.
+/// The kernel's state of a cgroup.
 #[derive(Clone, Debug)]
 pub struct CgroupState {
-    /// Of its structure.
+    /// Address of its structure.
     pub address: u64,
-    /// What stands between a task and it.
+    /// Address of the `css_set` that links tasks to it.
     css_set: u64,
     id: u64,
     parent: Option<usize>,
@@ -47,7 +46,7 @@ impl CgroupState {
         }
     }
 
-    /// Takes a limit over; whether it is another one.
+    /// Sets the limit; returns whether that changes it.
     fn set_limit(&mut self, limit: Option<BandwidthLimit>) -> bool {
         let before = (self.period_us, self.quota_us);
         match limit {
@@ -58,35 +57,35 @@ impl CgroupState {
     }
 }
 
-/// Where the tasks of a VM, or of a set of processes, belong.
+/// The cgroup and the process of the tasks of a VM, or of a set of processes.
 #[derive(Clone, Copy, Debug)]
 struct Membership {
-    /// By position in [`Cgroups::groups`].
+    /// Position in [`Cgroups::groups`].
     cgroup: usize,
-    /// What the vCPUs of a VM share, as they are threads of a process; 0 where there is no VM.
+    /// Address of the structure that the vCPUs of a VM share, as threads of a process; 0 for other tasks.
     signal: u64,
 }
 
-/// The cgroups that there are, and which tasks are in which.
+/// The cgroups, and the membership of tasks.
 #[derive(Debug, Default)]
 pub struct Cgroups {
     /// The root first, parents before their children.
     groups: Vec<CgroupState>,
-    /// By VM; none where tasks are not in VMs.
+    /// By VM; empty in a guest.
     memberships: Vec<Membership>,
 }
 
-/// Where a task belongs: addresses of structures.
+/// The cgroup and the process of a task: addresses of structures.
 #[derive(Clone, Copy, Debug)]
 pub struct Belonging {
     pub cgroup: u64,
     pub css_set: u64,
-    /// Of what it shares with the other threads of its process; 0 if it has a process of its own.
+    /// The structure that it shares with the other threads of its process; 0 if it has a process of its own.
     pub signal: u64,
 }
 
 impl Cgroups {
-    /// The cgroups that there are, which have no structures yet.
+    /// The cgroups, without structures yet.
     pub fn new(cgroups: &[scenario::Cgroup], vms: &[VmFacts]) -> Self {
         const ROOT_ID: u64 = 1;
         let below = |cgroup: Option<usize>| cgroup.map_or(0, |cgroup| cgroup + 1);
@@ -171,7 +170,7 @@ impl Cgroups {
         self.groups[0].address
     }
 
-    /// Where the tasks of a VM belong; tasks of guests are all in the root.
+    /// The cgroup and the process of the tasks of a VM; all tasks of guests are in the root.
     pub fn of_vm(&self, vm: VmId) -> Belonging {
         let membership = self.memberships.get(vm.index());
         let group = &self.groups[membership.map_or(0, |membership| membership.cgroup)];
@@ -179,13 +178,13 @@ impl Cgroups {
         Belonging { cgroup: group.address, css_set: group.css_set, signal }
     }
 
-    /// Gives a cgroup another weight; the cgroup, if there is one and that changes anything.
+    /// Sets the weight of a cgroup; returns the cgroup if it exists and its weight changes.
     pub fn set_weight(&mut self, name: CgroupName, weight: u64) -> Option<&CgroupState> {
         let group = self.named(name)?;
         (std::mem::replace(&mut group.weight, weight) != weight).then_some(group)
     }
 
-    /// Gives a cgroup another limit; the cgroup, if there is one and that changes anything.
+    /// Sets the limit of a cgroup; returns the cgroup if it exists and its limit changes.
     pub fn set_limit(&mut self, name: CgroupName, limit: Option<BandwidthLimit>) -> Option<&CgroupState> {
         let group = self.named(name)?;
         group.set_limit(limit).then_some(group)
@@ -195,7 +194,7 @@ impl Cgroups {
         self.groups.iter_mut().find(|cgroup| cgroup.name == Some(name))
     }
 
-    /// The structure of a cgroup above another one, or of that itself; 0: there is none on that level.
+    /// The structure of the ancestor of a cgroup on a level, which may be itself; 0 if there is none.
     pub fn ancestor(state: &State, cgroup: u64, level: i32) -> Result<u64, Fault> {
         let (offset, bytes) = field!(Cgroup, level);
         let own_level = state.memory.load(cgroup + offset, bytes)? as i32;
@@ -211,7 +210,7 @@ impl Cgroups {
     }
 }
 
-/// Where the structure of a cgroup has the ancestor on that level.
+/// Offset, in the structure of a cgroup, of its ancestor on that level.
 const fn ancestor_offset(level: usize) -> u64 {
     std::mem::offset_of!(Cgroup, ancestors) as u64 + level as u64 * 8
 }

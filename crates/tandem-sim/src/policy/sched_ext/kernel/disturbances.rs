@@ -1,10 +1,10 @@
-//! What comes late, or fails, by chance.
+//! Random delays and failures.
 
 use super::super::settings::SchedExtSettings;
 use crate::engine::random::{Entity, Stream};
 use crate::program::Amount;
 
-/// What comes late, or fails, by chance.
+/// Random delays and failures.
 #[derive(Clone, Debug)]
 pub struct Disturbances {
     stream: Stream,
@@ -23,7 +23,7 @@ impl Disturbances {
         }
     }
 
-    /// By how much the next timer expires late, ns.
+    /// Delay of the next timer, ns.
     pub fn timer_delay_ns(&mut self) -> u64 {
         match self.timer_delay_max_ns {
             0 => 0,
@@ -31,17 +31,17 @@ impl Disturbances {
         }
     }
 
-    /// Whether the next start of a timer finds no memory.
+    /// Whether the next start of a timer fails for lack of memory.
     pub fn timer_fails(&mut self) -> bool {
         self.happens(self.timer_failure_pct)
     }
 
-    /// Whether the next storage cannot be made.
+    /// Whether the next allocation of storage fails.
     pub fn storage_fails(&mut self) -> bool {
         self.happens(self.storage_failure_pct)
     }
 
-    /// What is off draws nothing: a run without it is the same as before there was such a thing.
+    /// A disturbance at 0% draws no random number, so that it does not change a run.
     fn happens(&mut self, pct: u8) -> bool {
         pct > 0 && self.stream.draw(Amount::Uniform(0, 99)) < u64::from(pct)
     }

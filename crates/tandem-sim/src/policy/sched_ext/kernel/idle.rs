@@ -1,4 +1,4 @@
-//! Which CPUs idle, and the search for one (`kernel/sched/ext_idle.c`).
+//! The sets of idle CPUs, and the search for one (`kernel/sched/ext_idle.c`).
 
 use super::super::settings::KernelVersion;
 use super::super::types::SCX_PICK_IDLE_CORE;
@@ -16,7 +16,7 @@ pub struct IdleCpus {
     machine: Arc<Machine>,
     has_smt: bool,
     cpus: u64,
-    /// Whose whole core idles.
+    /// CPUs whose whole core idles.
     cores: u64,
     /// The sets of each CPU's last-level cache and node, if the search for an idle CPU considers them.
     llcs: Vec<u64>,
@@ -24,7 +24,7 @@ pub struct IdleCpus {
 }
 
 impl IdleCpus {
-    /// Without sets yet.
+    /// The state without sets.
     pub fn new(machine: &Arc<Machine>) -> Self {
         Self {
             machine: Arc::clone(machine),
@@ -52,8 +52,8 @@ impl IdleCpus {
         }
     }
 
-    /// The sets of last-level caches and nodes for the search, where the newest kernel considers them: caches
-    /// if there are several, nodes if they are not the same as caches.
+    /// Makes the sets of last-level caches and nodes for the search, if the newest kernel considers them:
+    /// caches if there are several, nodes if they differ from caches.
     fn prepare_near(&mut self, state: &mut State, sets: &CpuSets) -> Result<(), Fault> {
         let machine = &self.machine;
         let cpu_count = machine.cpu_count();
@@ -99,7 +99,7 @@ impl IdleCpus {
         self.has_smt
     }
 
-    /// A CPU begins or ends to idle.
+    /// A CPU begins or stops idling.
     pub fn set(&self, state: &mut State, cpu: usize, idles: bool) -> Result<(), Fault> {
         sets::assign(&mut state.memory, self.cpus, cpu, idles)?;
         if self.has_smt {
@@ -124,7 +124,7 @@ impl IdleCpus {
         Ok(())
     }
 
-    /// Takes a CPU, if it idles: others do not find it any longer.
+    /// Claims a CPU if it idles: other searches no longer find it.
     pub fn take(&self, state: &mut State, cpu: usize) -> Result<bool, Fault> {
         if self.has_smt {
             self.note_core(state, cpu, false)?;
@@ -132,12 +132,13 @@ impl IdleCpus {
         sets::assign(&mut state.memory, self.cpus, cpu, false)
     }
 
-    /// Takes a CPU if its whole core idles.
+    /// Claims a CPU if its whole core idles.
     pub fn take_core(&self, state: &mut State, cpu: usize) -> Result<bool, Fault> {
         Ok(sets::contains(&state.memory, self.cores, cpu)? && self.take(state, cpu)?)
     }
 
-    /// Takes an idle CPU of a set (`scx_pick_idle_cpu()`), another one than the `last` if there are several.
+    /// Claims an idle CPU of a set (`scx_pick_idle_cpu()`), a different one than the `last` if there are
+    /// several.
     pub fn pick(
         &self,
         state: &mut State,
@@ -169,8 +170,8 @@ impl IdleCpus {
         Ok(None)
     }
 
-    /// The same for a task that was on that CPU: in its last-level cache and node first, where the search
-    /// considers them.
+    /// The same for a task that was on that CPU: first in its last-level cache and node, if the search
+    /// considers these.
     pub fn pick_near(
         &self,
         state: &mut State,

@@ -1,10 +1,10 @@
-//! Tasks that run at once where they are sent, or else are enqueued again (`SCX_ENQ_IMMED`, which Linux has
-//! since 7.1).
+//! Tasks that must run at once where they are sent, and are otherwise enqueued again (`SCX_ENQ_IMMED`, which
+//! Linux has since 7.1).
 //!
 //! A task with that flag stays in the local queue of a CPU only as the first one there, and only while the
 //! CPU has nothing else to run: neither a task of a higher class nor one of the scheduler's. If it runs and
-//! is interrupted, it does not come back to the queue either. In all these cases the scheduler is asked for
-//! it again, with `SCX_ENQ_REENQ`. The flag holds until then.
+//! is interrupted, it does not come back to the queue either. In all these cases the kernel enqueues it
+//! again, with `SCX_ENQ_REENQ`. The flag holds until then.
 
 use super::super::types::{
     SCX_ENQ_IMMED, SCX_ENQ_PREEMPT, SCX_TASK_IMMED, SCX_TASK_REENQ_IMMED, SCX_TASK_REENQ_KFUNC,
@@ -14,8 +14,8 @@ use tandem_ebpf::State;
 use tandem_machine::ids::TaskId;
 
 impl RunQueues {
-    /// A task has come into the local queue of a CPU: if it is to run at once and cannot, it is enqueued
-    /// again when the callback is over (`dsq_inc_nr()`).
+    /// A task has come into the local queue of a CPU: if it must run at once and cannot, it is enqueued again
+    /// after the callback (`dsq_inc_nr()`).
     pub fn note_immediate(&mut self, state: &mut State, task: TaskId, cpu: usize, flags: u64) {
         if flags & SCX_ENQ_IMMED != 0 && !self.tasks[task].is_immediate {
             self.tasks[task].is_immediate = true;
@@ -29,30 +29,30 @@ impl RunQueues {
         }
     }
 
-    /// A task is enqueued anew, and need not run at once any longer.
+    /// A task is enqueued anew, and no longer has to run at once.
     pub fn end_immediate(&mut self, state: &mut State, task: TaskId) {
         if std::mem::take(&mut self.tasks[task].is_immediate) {
             self.tasks.change_flags(state, task, SCX_TASK_IMMED, false);
         }
     }
 
-    /// Whether a CPU runs a task at once that comes with these flags (`rq_is_open()`). While it decides that
-    /// is not known yet.
+    /// Whether a CPU would run a task with these flags at once (`rq_is_open()`). Unknown, and so false, while
+    /// the CPU decides.
     fn is_open(&self, cpu: usize, flags: u64) -> bool {
         let state = &self.cpus[cpu];
         let has_own = state.has_next || state.curr.is_some();
         state.in_balance || !state.is_away() && (!has_own || flags & SCX_ENQ_PREEMPT != 0)
     }
 
-    /// Those in the local queue of a CPU that were to run at once, and cannot, are enqueued again when the
-    /// callback is over.
+    /// Tasks in the local queue of a CPU that must run at once, and cannot, are enqueued again after the
+    /// callback.
     pub fn recall_immediate(&mut self, cpu: usize) {
         if self.cpus[cpu].immediate_count > 0 {
             self.pending.reenqueue(cpu, false);
         }
     }
 
-    /// Which tasks of a queue are enqueued again, and why (`local_task_should_reenq()`).
+    /// The tasks of a queue that are enqueued again, and the reasons (`local_task_should_reenq()`).
     pub fn tasks_to_reenqueue(&self, position: usize, all: bool) -> Vec<(TaskId, u64)> {
         let is_open = self.queues.is_local(position) && self.is_open(position, 0);
         let tasks = self.queues[position].iter().enumerate();

@@ -1,4 +1,4 @@
-//! What programs insert into dispatch queues: a callback asks for it, and it happens when that is over.
+//! Insertions of programs into dispatch queues: a callback requests them, and they happen after it.
 
 use super::super::callbacks::Callbacks;
 use super::super::settings::KernelVersion;
@@ -11,10 +11,10 @@ use super::tasks::Custody;
 use tandem_ebpf::State;
 use tandem_machine::ids::TaskId;
 
-/// What a program runs for, as far as functions of the kernel depend on it.
+/// Purpose of a running program, where functions of the kernel depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// `select_cpu` or `enqueue` of a task, which alone may be inserted, when the callback is over.
+    /// `select_cpu` or `enqueue` of a task: it alone may be inserted, after the callback.
     Place(TaskId),
     /// `dispatch` on this CPU.
     Dispatch,
@@ -24,7 +24,7 @@ pub enum Purpose {
     Other,
 }
 
-/// An insertion that `dispatch` asked for.
+/// An insertion that `dispatch` has requested.
 #[derive(Clone, Copy, Debug)]
 struct Insertion {
     task: TaskId,
@@ -32,7 +32,7 @@ struct Insertion {
     flags: u64,
 }
 
-/// What the callback that runs may insert, and what it has asked for.
+/// What the present callback may insert, and its requests so far.
 #[derive(Debug)]
 pub struct Insertions {
     pub(super) purpose: Purpose,
@@ -40,7 +40,7 @@ pub struct Insertions {
     version: KernelVersion,
     /// Most insertions of one `dispatch`.
     batch_max: usize,
-    /// What is inserted into a local queue is to run at once.
+    /// Every task that is inserted into a local queue must run at once.
     always_immediate: bool,
 }
 
@@ -55,7 +55,7 @@ impl Insertions {
         }
     }
 
-    /// How many more insertions `dispatch` may ask for.
+    /// Number of insertions that `dispatch` may still request.
     pub fn left(&self) -> usize {
         self.batch_max.saturating_sub(self.asked.len())
     }
@@ -65,8 +65,8 @@ impl Insertions {
         self.asked.pop();
     }
 
-    /// Notes that a program wants a task in a queue; it gets there when the callback is over. False, with a
-    /// complaint: it may not.
+    /// Notes the request to insert a task into a queue after the callback. False, with a complaint, if that
+    /// is not allowed.
     pub fn ask(
         &mut self,
         run_queues: &mut RunQueues,
@@ -122,7 +122,7 @@ impl Insertions {
         is_asked
     }
 
-    /// Carries out what `dispatch` on a CPU asked for; how many insertions that were.
+    /// Carries out the requests of `dispatch` on a CPU; returns the number of insertions.
     pub fn carry_out(&mut self, run_queues: &mut RunQueues, state: &mut State, cpu: usize) -> usize {
         let count = self.asked.len();
         for Insertion { task, queue, flags } in self.asked.drain(..) {
@@ -136,8 +136,8 @@ impl Insertions {
         count
     }
 
-    /// Moves the first task of a queue that may run on the CPU into its local queue, after what was asked for
-    /// before; whether there was one.
+    /// Moves the first task of a queue that may run on the CPU into its local queue, after earlier requests;
+    /// returns whether there was one.
     pub fn consume(
         &mut self,
         run_queues: &mut RunQueues,
@@ -160,8 +160,8 @@ impl Insertions {
         }
     }
 
-    /// Moves a task that stands in a queue into another one, which a program on a CPU has named
-    /// (`scx_bpf_dsq_move()`). False, with a complaint: it may not go there.
+    /// Moves a task from its queue into another one, which a program on a CPU has named
+    /// (`scx_bpf_dsq_move()`). False, with a complaint, if it may not go there.
     pub fn move_to(
         &self,
         run_queues: &mut RunQueues,
@@ -183,7 +183,7 @@ impl Insertions {
         true
     }
 
-    /// The flags of an insertion as this kernel takes them; none, with a complaint, if it does not
+    /// The flags of an insertion that this kernel accepts; `None`, with a complaint, if it refuses them
     /// (`scx_vet_enq_flags()`).
     fn vetted(&self, pending: &mut Pending, queue: u64, flags: u64) -> Option<u64> {
         if self.version < KernelVersion::V7_3 {

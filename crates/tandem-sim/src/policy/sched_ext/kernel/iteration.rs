@@ -2,7 +2,7 @@
 
 use super::super::structures::field;
 use super::super::types::{SCX_DSQ_ITER_REV, SCX_ENQ_DSQ_PRIQ, Task};
-use super::queue::Place;
+use super::queue::QueueKey;
 use super::queues::Queues;
 use super::run_queues::RunQueues;
 use super::tasks::Tasks;
@@ -13,8 +13,8 @@ const ENOENT: i64 = -2;
 const EINVAL: i64 = -22;
 
 /// Words of an iteration over a queue (`struct bpf_iter_scx_dsq`, six of them): the queue's position + 1 or 0
-/// and the arrivals when it began, flags and where in the queue the last task stood, the place of that, and
-/// what the next move gives it.
+/// and the arrivals when it began, flags and the index of the last task in the queue, the key of that task,
+/// and the values that the next move gives it.
 mod words {
     pub const QUEUE: u64 = 0;
     pub const FLAGS: u64 = 8;
@@ -30,7 +30,7 @@ mod words {
     pub const FLAG_BITS: u32 = 4;
 }
 
-/// An iteration, by the address at which a program keeps it.
+/// An iteration, identified by the address at which a program keeps it.
 #[derive(Clone, Copy, Debug)]
 pub struct Iteration(pub u64);
 
@@ -54,18 +54,18 @@ impl Iteration {
     /// The address of the next task; 0 if there is none.
     #[inline]
     pub fn next(self, queues: &mut Queues, tasks: &Tasks, state: &mut State) -> Result<u64, Fault> {
-        // The queue, the flags, and the place.
+        // The queue, the flags, and the key.
         let noted = state.memory.slice_mut(self.0 + words::QUEUE, 32)?.as_chunks_mut().0;
         let noted: &mut [[u8; 8]; 4] = noted.first_chunk_mut().expect("these are four words");
         let [queue, flags, vtime, arrival] = noted.map(u64::from_le_bytes);
         let Some((position, began)) = iterated(queues, queue) else { return Ok(0) };
         let after = (flags & words::STARTED != 0).then(|| {
             let index = (flags >> words::FLAG_BITS) as usize;
-            (index, Place::from_words([vtime, arrival]))
+            (index, QueueKey::from_words([vtime, arrival]))
         });
         let next = queues[position].next(after, flags & words::BACKWARDS != 0, began);
         let Some((index, place, task)) = next else { return Ok(0) };
-        // From the last one to this one; a first one has passed all before it.
+        // From the last task to this one; for the first one, all before it.
         let backwards = flags & words::BACKWARDS != 0;
         let start = if backwards { queues[position].len() } else { 0 };
         let step = match after {
@@ -81,7 +81,7 @@ impl Iteration {
         Ok(tasks[task].address)
     }
 
-    /// Notes the slice, or the virtual time, that the next task moved by the iteration gets.
+    /// Notes the slice, or the virtual time, for the next task that the iteration moves.
     pub fn note(self, state: &mut State, value: u64, vtime: bool) -> Result<u64, Fault> {
         let (at, flag) = match vtime {
             true => (words::VTIME, words::HAS_VTIME),
@@ -93,8 +93,8 @@ impl Iteration {
         Ok(0)
     }
 
-    /// A program moves a task of the iteration's queue, by virtual time or not: gives the task what was noted
-    /// for it, and returns it with the flags of the move. `None`: it has gone.
+    /// A program moves a task of the iteration's queue, by virtual time or not: sets the noted values of the
+    /// task, and returns it with the flags of the move. `None` if it has left the queue.
     pub fn prepare_move(
         self,
         run_queues: &RunQueues,

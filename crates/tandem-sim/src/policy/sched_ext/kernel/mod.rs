@@ -1,9 +1,9 @@
-//! The kernel around a scheduler: what it knows of tasks and CPUs, and what it does for programs.
+//! The kernel around a scheduler: its state of tasks and CPUs, and its functions for programs.
 //!
-//! Each part owns its state: tasks and their structures ([`tasks`]), dispatch queues ([`queues`]), which task
-//! is where ([`run_queues`]), sets of CPUs in memory ([`sets`]) and those of idle ones ([`idle`]), cgroups,
-//! timers, and insertions. What callbacks bring about waits in [`pending`]. [`ScxKernel`] puts them together,
-//! and answers the calls of programs ([`calls`]): there are as many as the kernel has functions.
+//! Each part owns its state: tasks and their structures ([`tasks`]), dispatch queues ([`queues`]), the places
+//! of tasks ([`run_queues`]), sets of CPUs in memory ([`sets`]) and those of idle ones ([`idle`]), cgroups,
+//! timers, and insertions. Effects of callbacks wait in [`pending`]. [`ScxKernel`] combines the parts, and
+//! answers the calls of programs ([`calls`]), one method for each function of the kernel.
 
 mod calls;
 mod cgroups;
@@ -51,9 +51,9 @@ use tasks::NewTask;
 const BOOTED_NS: u64 = 1_000_000_000;
 
 const SCHED_FIFO: u64 = 1;
-/// Of the task that takes CPUs: in the middle of those of real-time tasks.
+/// Priority of the task that takes CPUs: in the middle of the real-time range.
 const INTRUDER_RT_PRIORITY: u64 = 50;
-/// `MAX_RT_PRIO - 1`, less which a real-time priority is.
+/// `MAX_RT_PRIO - 1`: a real-time priority is subtracted from it.
 const PRIO_OF_RT_0: u64 = 99;
 
 /// The kernel of one scheduler. See the [module](self).
@@ -65,7 +65,7 @@ pub struct ScxKernel {
     now_ns: u64,
     /// The CPU on which the program runs.
     cpu: usize,
-    /// What happens now comes from none of the tasks that run: one starts that comes from outside.
+    /// The present event comes from outside of all CPUs, such as the start of a task.
     from_outside: bool,
     run_queues: RunQueues,
     insertions: Insertions,
@@ -73,7 +73,7 @@ pub struct ScxKernel {
     idle: IdleCpus,
     cgroups: Cgroups,
     timers: Timers,
-    /// What `exit_task` gets: that the task was not cancelled.
+    /// Address of the arguments of `exit_task`, which say that the task was not cancelled.
     exit_task_args: u64,
     /// The structure of the task of a higher class that takes CPUs; 0 before one has.
     intruder: u64,
@@ -111,8 +111,7 @@ impl ScxKernel {
         }
     }
 
-    /// The scheduler is unloaded: what was its goes, what is the kernel's stays. A complaint is still to be
-    /// reported.
+    /// The scheduler is unloaded: its state goes, the kernel's stays. A pending complaint is still reported.
     pub fn unload(&mut self) {
         let cpus = self.run_queues.cpus.iter().map(CpuState::without_scheduler).collect();
         let queues = Queues::new(&self.machine, self.run_queues.queues.visited());
@@ -125,7 +124,8 @@ impl ScxKernel {
         self.intruder = 0;
     }
 
-    /// Makes what programs see of CPUs and cgroups: sets, run queues, the kernel's dispatch queues.
+    /// Makes the structures of CPUs and cgroups that programs see: sets, run queues, the kernel's dispatch
+    /// queues.
     pub fn prepare(&mut self, state: &mut State) -> Result<(), Fault> {
         let mut online = self.machine.all_cpus().clone();
         let is_offline = |cpu: &CpuId| self.run_queues.cpus[cpu.index()].is_offline;
@@ -150,7 +150,7 @@ impl ScxKernel {
         self.cgroups.make(state)
     }
 
-    /// Something happens now, on a CPU; or it comes from outside of all of them.
+    /// An event happens now, on a CPU or from outside of all CPUs.
     pub fn begin(&mut self, now_ns: u64, cpu: usize, from_outside: bool) {
         self.now_ns = now_ns;
         self.cpu = cpu;
@@ -204,18 +204,18 @@ impl ScxKernel {
         &mut self.timers
     }
 
-    /// What `exit_task` gets.
+    /// Address of the arguments of `exit_task`.
     pub fn exit_task_args(&self) -> u64 {
         self.exit_task_args
     }
 
-    /// On whose behalf programs run from now on.
+    /// Sets the purpose for which programs run from now on.
     #[inline]
     pub fn set_purpose(&mut self, purpose: Purpose) {
         self.insertions.purpose = purpose;
     }
 
-    /// Carries out what `dispatch` asked for; how many insertions that were.
+    /// Carries out the requests of `dispatch`; returns the number of insertions.
     pub fn carry_out(&mut self, state: &mut State) -> usize {
         self.insertions.carry_out(&mut self.run_queues, state, self.cpu)
     }
@@ -224,7 +224,7 @@ impl ScxKernel {
         &mut self.random
     }
 
-    /// Makes the structure of a task, which comes from a CPU; its address.
+    /// Makes the structure of a task, which comes from a CPU; returns its address.
     pub fn make_task(
         &mut self,
         state: &mut State,
@@ -237,17 +237,17 @@ impl ScxKernel {
         self.run_queues.tasks.begin(state, &self.sets, task, new)
     }
 
-    /// Gives back the structure of a task that has ended.
+    /// Frees the structure of a task that has ended.
     pub fn free_task(&mut self, state: &mut State, task: TaskId) {
         self.run_queues.tasks.end(state, &self.sets, task);
     }
 
-    /// Where a task may run.
+    /// Sets the CPUs that a task may use.
     pub fn set_affinity(&mut self, state: &mut State, task: TaskId, cpus: &CpuMask) -> Result<(), Fault> {
         self.run_queues.tasks.set_affinity(state, &self.sets, task, cpus)
     }
 
-    /// A CPU where the task may run, which is online: this one if possible.
+    /// An online CPU that the task may use: this one if possible.
     pub fn allowed_cpu(&self, state: &State, task: TaskId, cpu: usize) -> usize {
         let RunQueues { tasks, cpus, .. } = &self.run_queues;
         if tasks.may_run(state, task, cpu) && !cpus[cpu].is_offline {
@@ -264,7 +264,7 @@ impl ScxKernel {
         self.run_queues.account(state, cpu, self.now_ns);
     }
 
-    /// A CPU begins or ends to idle, as far as the kernel keeps track of that.
+    /// A CPU begins or stops idling, if the kernel keeps track of that.
     pub fn note_idle(&mut self, state: &mut State, cpu: usize, idles: bool) {
         if self.callbacks.builtin_idle() {
             let _ = self.idle.set(state, cpu, idles);
@@ -276,7 +276,7 @@ impl ScxKernel {
         sets::assign(&mut state.memory, self.sets.online(), cpu, is_online).map(drop)
     }
 
-    /// Lets programs see that a task of a higher class runs on a CPU; the address of that.
+    /// Shows programs that a task of a higher class runs on a CPU; returns its address.
     pub fn show_intruder(&mut self, state: &mut State, cpu: usize) -> Result<(), Fault> {
         if self.intruder == 0 {
             self.intruder = state.memory.allocate(TaskBlock::SIZE)?;
@@ -306,7 +306,7 @@ impl ScxKernel {
 pub struct Random(u64);
 
 impl Random {
-    /// The next one, of 32 bits.
+    /// The next number, of 32 bits.
     pub fn next(&mut self) -> u64 {
         let mut x = self.0;
         x ^= x >> 12;

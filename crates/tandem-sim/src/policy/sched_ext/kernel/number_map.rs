@@ -1,5 +1,5 @@
-//! Maps whose keys are numbers that a scheduler or the kernel chose: nobody chooses them to collide, so that
-//! a hash may be cheap. Nothing depends on the order in them.
+//! Maps whose keys are numbers that a scheduler or the kernel chose. The keys are not chosen to collide, so a
+//! cheap hash is enough. No result depends on the order in them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,23 +1,23 @@
-//! What callbacks ask for, and what follows from what they did, until they are over.
+//! The requests of callbacks and the effects of their actions, until they are over.
 
 use tandem_machine::ids::CpuId;
 
-/// What is to happen when the callback is over. Mostly nothing.
+/// Actions after the present callback; usually none.
 #[derive(Debug, Default)]
 pub struct Pending {
     /// CPU and flags.
     kicks: Vec<(usize, u64)>,
-    /// CPUs that are to reschedule.
+    /// CPUs that must reschedule.
     reschedules: Vec<CpuId>,
-    /// Queues, by position, whose tasks are to be enqueued again: all of them, or those that were to run at
-    /// once and cannot.
+    /// Queues, by position, whose tasks must be enqueued again: all of them, or those that must run at once
+    /// and cannot.
     reenqueues: Vec<(usize, bool)>,
-    /// What the scheduler complained of, or did wrong, first.
+    /// The first error that the scheduler reported or made.
     complaint: Option<String>,
 }
 
 impl Pending {
-    /// Nothing but what the scheduler did wrong before.
+    /// No actions; keeps an earlier complaint.
     pub fn with_complaint(complaint: Option<String>) -> Self {
         Self { complaint, ..Self::default() }
     }
@@ -35,13 +35,13 @@ impl Pending {
         self.kicks.push((cpu, flags));
     }
 
-    /// A CPU is to reschedule.
+    /// A CPU must reschedule.
     #[inline]
     pub fn reschedule(&mut self, cpu: usize) {
         self.reschedules.push(CpuId::from(cpu));
     }
 
-    /// Tasks of a queue are to be enqueued again; a second wish for it changes nothing.
+    /// Tasks of a queue must be enqueued again; a second request changes nothing.
     pub fn reenqueue(&mut self, position: usize, all: bool) {
         match self.reenqueues.iter_mut().find(|(other, _)| *other == position) {
             Some((_, all_of_it)) => *all_of_it |= all,
@@ -49,12 +49,12 @@ impl Pending {
         }
     }
 
-    /// The scheduler has done something for which the kernel would unload it.
+    /// The scheduler made an error for which the kernel would unload it.
     pub fn complain(&mut self, message: impl Into<String>) {
         self.complaint.get_or_insert(message.into());
     }
 
-    /// The kicks, to be carried out and given back to [`Pending::reuse_kicks`].
+    /// The kicks to carry out and then return to [`Pending::reuse_kicks`].
     pub fn take_kicks(&mut self) -> Vec<(usize, u64)> {
         std::mem::take(&mut self.kicks)
     }
@@ -65,19 +65,20 @@ impl Pending {
         self.kicks = kicks;
     }
 
-    /// Hands over the CPUs that are to reschedule; how many.
+    /// Hands over the CPUs that must reschedule; returns their number.
     pub fn move_reschedules(&mut self, to: &mut Vec<CpuId>) -> usize {
         let count = self.reschedules.len();
         to.append(&mut self.reschedules);
         count
     }
 
-    /// Hands over the queues whose tasks are to be enqueued again, and whether that is for all of them.
+    /// Hands over the queues whose tasks must be enqueued again, each with whether that means all of its
+    /// tasks.
     pub fn take_reenqueues(&mut self) -> Vec<(usize, bool)> {
         std::mem::take(&mut self.reenqueues)
     }
 
-    /// Hands over what the scheduler did wrong.
+    /// Hands over the scheduler's first error.
     pub fn take_complaint(&mut self) -> Option<String> {
         self.complaint.take()
     }

@@ -1,20 +1,20 @@
 //! Dispatch queues (DSQs).
 //!
-//! A queue is in order of arrival, or of virtual time; either way each task has a key that says where it
-//! stands, so that a task is found by bisection, and an iteration goes on after whatever happened to the
+//! A queue is in order of arrival, or of virtual time; either way each task has a key that determines its
+//! position, so that a task is found by bisection, and an iteration can continue after any change of the
 //! queue.
 
 use std::collections::VecDeque;
 use tandem_machine::ids::TaskId;
 
-/// Where a task stands in a queue: by virtual time, then by arrival.
+/// Position of a task in the order of a queue: by virtual time, then by arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct QueueKey {
     vtime: i64,
     arrival: i64,
 }
 
-/// In which order a queue is.
+/// The order of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// First come, first served.
@@ -30,10 +30,10 @@ pub struct Queue {
     pub id: u64,
     /// The address of its structure, which programs see.
     pub address: u64,
-    waiting: VecDeque<(Place, TaskId)>,
+    waiting: VecDeque<(QueueKey, TaskId)>,
     order: Option<Order>,
     arrivals: i64,
-    /// Tasks that were put before all others.
+    /// Number of tasks that were put before all others.
     pushed_in: i64,
 }
 
@@ -50,39 +50,39 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    /// The order of the tasks that are in it; none if it is empty.
+    /// The order of its tasks; `None` if it is empty.
     pub fn order(&self) -> Option<Order> {
         self.order.filter(|_| !self.is_empty())
     }
 
-    /// Puts a task at the end, or before all others; returns its place.
-    pub fn push(&mut self, task: TaskId, at_head: bool) -> Place {
+    /// Adds a task at the end, or before all others; returns its key.
+    pub fn push(&mut self, task: TaskId, at_head: bool) -> QueueKey {
         self.order = Some(Order::Arrival);
         if at_head {
             self.pushed_in -= 1;
-            let place = Place { vtime: 0, arrival: self.pushed_in };
+            let place = QueueKey { vtime: 0, arrival: self.pushed_in };
             self.waiting.push_front((place, task));
             return place;
         }
         self.arrivals += 1;
-        let place = Place { vtime: 0, arrival: self.arrivals };
+        let place = QueueKey { vtime: 0, arrival: self.arrivals };
         self.waiting.push_back((place, task));
         place
     }
 
-    /// Puts a task behind those with no later virtual time; returns its place. Virtual times wrap, so they
-    /// compare as signed numbers, as far as they are less than half of all numbers from 0.
-    pub fn insert(&mut self, task: TaskId, vtime: u64) -> Place {
+    /// Adds a task behind those with no later virtual time; returns its key. Virtual times wrap around, and
+    /// compare by their signed difference.
+    pub fn insert(&mut self, task: TaskId, vtime: u64) -> QueueKey {
         self.order = Some(Order::Vtime);
         self.arrivals += 1;
-        let place = Place { vtime: vtime as i64, arrival: self.arrivals };
+        let place = QueueKey { vtime: vtime as i64, arrival: self.arrivals };
         let at = self.waiting.partition_point(|(other, _)| *other < place);
         self.waiting.insert(at, (place, task));
         place
     }
 
-    /// Takes a task away.
-    pub fn remove(&mut self, place: Place) {
+    /// Removes a task.
+    pub fn remove(&mut self, place: QueueKey) {
         if self.waiting.front().is_some_and(|&(first, _)| first == place) {
             self.waiting.pop_front();
             return;
@@ -102,22 +102,22 @@ impl Queue {
         self.waiting.iter().map(|(_, task)| *task)
     }
 
-    /// How many arrivals there have been: those that come later are not part of an iteration that begins now.
+    /// Number of arrivals so far: an iteration that begins now skips later ones.
     pub fn arrivals(&self) -> i64 {
         self.arrivals
     }
 
-    /// The next task of an iteration that came before it began, with its index and place: after (or,
-    /// backwards, before) the last one, whose index was this unless the queue has changed since.
+    /// The next task of an iteration, among those that came before it began, with its index and key: after
+    /// (or, backwards, before) the last one, which had this index unless the queue has changed since.
     pub fn next(
         &self,
-        after: Option<(usize, Place)>,
+        after: Option<(usize, QueueKey)>,
         backwards: bool,
         began: i64,
-    ) -> Option<(usize, Place, TaskId)> {
+    ) -> Option<(usize, QueueKey, TaskId)> {
         let is_part = |&index: &usize| self.waiting[index].0.arrival <= began;
         let is_there =
-            |index: usize, last: Place| self.waiting.get(index).is_some_and(|(place, _)| *place == last);
+            |index: usize, last: QueueKey| self.waiting.get(index).is_some_and(|(place, _)| *place == last);
         let index = match (after, backwards) {
             (None, false) => (0..self.waiting.len()).find(is_part),
             (None, true) => (0..self.waiting.len()).rev().find(is_part),
@@ -141,13 +141,13 @@ impl Queue {
     }
 }
 
-impl Place {
-    /// As two numbers, to be kept in a program's memory.
+impl QueueKey {
+    /// The key as two numbers, for a program's memory.
     pub fn to_words(self) -> [u64; 2] {
         [self.vtime as u64, self.arrival as u64]
     }
 
-    /// The inverse of [`Place::to_words`].
+    /// The inverse of [`QueueKey::to_words`].
     pub fn from_words(words: [u64; 2]) -> Self {
         Self { vtime: words[0] as i64, arrival: words[1] as i64 }
     }

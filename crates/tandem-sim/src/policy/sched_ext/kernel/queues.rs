@@ -6,7 +6,7 @@ use super::super::types::{
     SCX_DSQ_LOCAL_ON, SCX_ENQ_DSQ_PRIQ, SCX_ENQ_HEAD, SCX_ENQ_PREEMPT,
 };
 use super::number_map::NumberMap;
-use super::queue::{Order, Place, Queue};
+use super::queue::{Order, Queue, QueueKey};
 use std::ops::Index;
 use std::sync::Arc;
 use tandem_ebpf::{Fault, State};
@@ -20,7 +20,7 @@ pub struct Queues {
     queues: Vec<Queue>,
     /// Positions of the scheduler's own, by number.
     own: NumberMap<u64, usize>,
-    /// Queued tasks that were visited, or passed by, under the locks of queues.
+    /// Number of queued tasks that were visited, or skipped, under the locks of queues.
     visited: u64,
 }
 
@@ -34,7 +34,7 @@ impl Index<usize> for Queues {
 }
 
 impl Queues {
-    /// None yet; what was visited before counts.
+    /// No queues yet; earlier visits count.
     pub fn new(machine: &Arc<Machine>, visited: u64) -> Self {
         Self { machine: Arc::clone(machine), queues: Vec::new(), own: NumberMap::default(), visited }
     }
@@ -45,7 +45,7 @@ impl Queues {
         self.add(state, SCX_DSQ_LOCAL_ON | cpu as u64).map(drop)
     }
 
-    /// Makes the global queues, once the local ones are there.
+    /// Makes the global queues, after the local ones.
     pub fn prepare_global(&mut self, state: &mut State) -> Result<(), Fault> {
         (0..self.machine.node_count()).try_for_each(|_| self.add(state, SCX_DSQ_GLOBAL).map(drop))
     }
@@ -57,7 +57,7 @@ impl Queues {
         Ok(self.queues.len() - 1)
     }
 
-    /// Makes a queue of the scheduler's own; 0, or an error number.
+    /// Makes a queue of the scheduler's own; returns 0 or an error number.
     pub fn create(&mut self, state: &mut State, id: u64) -> Result<u64, Fault> {
         const EEXIST: i64 = -17;
         const EINVAL: i64 = -22;
@@ -106,14 +106,13 @@ impl Queues {
         position < self.queues.len()
     }
 
-    /// Whether a number means the local queue of some CPU, there or not.
+    /// Whether a number means the local queue of a CPU, which may not exist.
     pub fn names_local(id: u64) -> bool {
         id == SCX_DSQ_LOCAL || id & SCX_DSQ_LOCAL_ON == SCX_DSQ_LOCAL_ON
     }
 
     /// The position of a queue by its number: one of the scheduler's own, a CPU's, or a global one. `local`
-    /// is the CPU whose local queue is meant where the number does not say, and `global` the one from whose
-    /// node it is.
+    /// is the CPU for a local queue without a CPU number, `global` the CPU whose node gives the global queue.
     pub fn named(&self, id: u64, local: usize, global: usize) -> Result<usize, NoQueue> {
         match id {
             SCX_DSQ_LOCAL => Ok(local),
@@ -126,7 +125,7 @@ impl Queues {
         }
     }
 
-    /// Puts a task into a queue, by its virtual time if the flags say so; its place there.
+    /// Adds a task to a queue, by its virtual time if the flags say so; returns its key there.
     pub fn join(
         &mut self,
         state: &mut State,
@@ -134,7 +133,7 @@ impl Queues {
         task: TaskId,
         vtime: u64,
         flags: u64,
-    ) -> Result<Place, String> {
+    ) -> Result<QueueKey, String> {
         let by_vtime = flags & SCX_ENQ_DSQ_PRIQ != 0;
         let queue = &mut self.queues[position];
         let order = if by_vtime { Order::Vtime } else { Order::Arrival };
@@ -154,8 +153,8 @@ impl Queues {
         Ok(place)
     }
 
-    /// Takes a task out of a queue.
-    pub fn leave(&mut self, state: &mut State, position: usize, place: Place) {
+    /// Removes a task from a queue.
+    pub fn leave(&mut self, state: &mut State, position: usize, place: QueueKey) {
         self.queues[position].remove(place);
         self.show_length(state, position);
     }
@@ -166,7 +165,7 @@ impl Queues {
         let _ = state.memory.store(queue.address + offset, bytes, queue.len() as u64);
     }
 
-    /// The first task of a queue that fits, and those that are passed by count as visited.
+    /// The first task of a queue that fits; it and those before it count as visited.
     pub fn find(&mut self, position: usize, fits: impl Fn(TaskId) -> bool) -> Option<TaskId> {
         let queue = &self.queues[position];
         let found = queue.iter().enumerate().find(|&(_, task)| fits(task));
@@ -174,13 +173,13 @@ impl Queues {
         found.map(|(_, task)| task)
     }
 
-    /// So many queued tasks were visited, or passed by.
+    /// Counts visited or skipped tasks.
     #[inline]
     pub fn visit(&mut self, tasks: u64) {
         self.visited += tasks;
     }
 
-    /// Queued tasks that were visited, or passed by, up to now.
+    /// Number of queued tasks that were visited, or skipped, so far.
     pub fn visited(&self) -> u64 {
         self.visited
     }

@@ -1,4 +1,4 @@
-//! Which task is where: the CPUs, the tasks that run on them and belong to them, and the queues in which
+//! The places of tasks: the CPUs, the tasks that run on them and belong to them, and the queues in which
 //! tasks wait.
 
 use super::super::structures::{field, store, word};
@@ -12,67 +12,67 @@ use super::tasks::{Custody, Tasks};
 use tandem_ebpf::{Fault, State};
 use tandem_machine::ids::TaskId;
 
-/// What the kernel knows of a CPU.
+/// The kernel's state of a CPU.
 #[derive(Clone, Debug, Default)]
 pub struct CpuState {
     pub curr: Option<TaskId>,
-    /// When the time of the running task was accounted last, ns.
+    /// Time up to which the running task is accounted, ns.
     pub accounted_ns: u64,
-    /// Tasks that belong to it and can run.
+    /// Number of runnable tasks that belong to it.
     pub nr_running: usize,
-    /// The set's CPU that was given out last to a program that ran here.
+    /// The CPU that was last picked from a set for a program that ran here.
     pub distributed: usize,
     pub is_idle: bool,
     /// A task of a higher class has it.
     pub is_taken: bool,
     pub is_offline: bool,
-    /// The scheduler has been called for having lost it, or would have been.
+    /// `cpu_release` has been called for it, or would have been if the scheduler had it.
     pub is_released: bool,
-    /// It is choosing its next task: what comes into its queue is seen without a kick.
+    /// It is choosing its next task: it sees tasks that come into its queue without a kick.
     pub in_balance: bool,
-    /// A task of the scheduler's runs here, or has been chosen, or has woken here since none was.
+    /// A task of the scheduler runs here, or has been chosen, or has woken here since none was.
     pub has_next: bool,
-    /// Tasks in its local queue that are to run at once.
+    /// Number of tasks in its local queue that must run at once.
     pub immediate_count: usize,
-    /// Its task was switched in with a slice that does not end (`SCX_RQ_CAN_STOP_TICK`).
+    /// Its task was switched in with an infinite slice (`SCX_RQ_CAN_STOP_TICK`).
     pub can_stop_tick: bool,
     /// The structure of its run queue.
     pub rq: u64,
-    /// Where its steal time is, if programs read it; else 0.
+    /// Address of its steal time, if programs read it; else 0.
     pub steal: u64,
 }
 
 impl CpuState {
-    /// As it was before the scheduler was loaded, or loaded again.
+    /// The state before the scheduler is loaded, or loaded again.
     pub fn without_scheduler(before: &Self) -> Self {
         let Self { is_idle, is_taken, is_offline, is_released, .. } = *before;
         Self { is_idle, is_taken, is_offline, is_released, ..Self::default() }
     }
 
-    /// Whether nothing runs on it, and something could.
+    /// Whether no task runs on it, and one could.
     pub fn idles(&self) -> bool {
         self.curr.is_none() && !self.is_away()
     }
 
-    /// Whether it is not the scheduler's at the moment.
+    /// Whether the scheduler does not have it at present.
     pub fn is_away(&self) -> bool {
         self.is_taken || self.is_offline
     }
 }
 
-/// Tasks, CPUs, and queues.
+/// Tasks, CPUs and queues.
 #[derive(Debug)]
 pub struct RunQueues {
     pub(super) tasks: Tasks,
     pub(super) cpus: Vec<CpuState>,
     pub(super) queues: Queues,
     pub(super) pending: Pending,
-    /// The structure of the task that runs where nothing else does.
+    /// The structure of the idle task.
     pub(super) idle_task: u64,
 }
 
 impl RunQueues {
-    /// Without tasks and queues yet.
+    /// The state without tasks and queues.
     pub fn new(cpus: Vec<CpuState>, queues: Queues, pending: Pending) -> Self {
         Self { tasks: Tasks::new(), cpus, queues, pending, idle_task: 0 }
     }
@@ -103,7 +103,7 @@ impl RunQueues {
         &mut self.cpus[cpu]
     }
 
-    /// Makes what programs see of a CPU, on which nothing runs.
+    /// Makes the structures that programs see of a CPU, on which no task runs.
     pub fn prepare_cpu(&mut self, state: &mut State, cpu: usize, rq: u64) -> Result<(), Fault> {
         store(&mut state.memory, rq, field!(RunQueue, cpu), cpu as u64)?;
         store(&mut state.memory, rq, field!(RunQueue, curr), self.idle_task)?;
@@ -112,7 +112,7 @@ impl RunQueues {
         Ok(())
     }
 
-    /// A task belongs to a CPU and can run.
+    /// A task is runnable and belongs to a CPU.
     pub fn begin_queued(&mut self, state: &mut State, task: TaskId, cpu: usize) {
         self.move_to_cpu(state, task, cpu);
         self.tasks[task].is_queued = true;
@@ -120,7 +120,7 @@ impl RunQueues {
         self.tasks.change_flags(state, task, SCX_TASK_QUEUED, true);
     }
 
-    /// A task that belonged to a CPU cannot run any longer.
+    /// A task that belonged to a CPU is no longer runnable.
     pub fn end_queued(&mut self, state: &mut State, task: TaskId, cpu: usize) {
         self.tasks[task].is_queued = false;
         self.cpus[cpu].nr_running -= 1;
@@ -141,7 +141,7 @@ impl RunQueues {
         }
     }
 
-    /// What runs on a CPU from now on.
+    /// Sets the running task of a CPU.
     pub fn set_current(&mut self, state: &mut State, cpu: usize, task: Option<TaskId>) {
         let (offset, bytes) = field!(RunQueue, curr);
         let address = task.map_or(self.idle_task, |task| self.tasks[task].address);
@@ -155,8 +155,8 @@ impl RunQueues {
         self.cpus[cpu].curr = task;
     }
 
-    /// The position of a queue that a program names for a task; what it names is gone or never was: the
-    /// global queue, and a complaint.
+    /// The position of a queue that a program names for a task; if it does not exist, that of the global
+    /// queue, with a complaint.
     pub fn queue_named(&mut self, id: u64, task: TaskId, local: usize) -> usize {
         let cpu = self.tasks[task].cpu;
         let message = match self.queues.named(id, local, cpu) {
@@ -175,8 +175,8 @@ impl RunQueues {
         self.queues.global_of(self.tasks[task].cpu)
     }
 
-    /// Puts a task that is nowhere into a queue; one that is to go to the local queue of a CPU where it may
-    /// not run goes to the global one, with a complaint.
+    /// Adds a task that is in no queue to one; if that is the local queue of a CPU that the task may not use,
+    /// adds it to the global one, with a complaint.
     pub fn join(&mut self, state: &mut State, task: TaskId, mut position: usize, flags: u64) {
         if self.queues.is_local(position)
             && self.tasks[task].cpu != position
@@ -234,7 +234,7 @@ impl RunQueues {
         }
     }
 
-    /// Carries out what `select_cpu` or `enqueue` asked for; whether it asked for anything.
+    /// Carries out the request of `select_cpu` or `enqueue`; returns whether there was one.
     pub fn insert_directly(&mut self, state: &mut State, task: TaskId, flags: u64) -> bool {
         let Some((queue, own_flags)) = self.tasks[task].direct.take() else { return false };
         let position = self.queue_named(queue, task, self.tasks[task].cpu);
@@ -242,7 +242,7 @@ impl RunQueues {
         true
     }
 
-    /// Takes a task out of the queue that it stands in, if it does.
+    /// Removes a task from its queue, if it is in one.
     pub fn leave_queue(&mut self, state: &mut State, task: TaskId) {
         if let Custody::Queue(position, place) =
             std::mem::replace(&mut self.tasks[task].custody, Custody::None)
@@ -260,7 +260,7 @@ impl RunQueues {
         self.cpus[self.tasks[task].cpu].curr == Some(task)
     }
 
-    /// Whether a task stands in the queue at a position.
+    /// Whether a task is in the queue at a position.
     pub fn is_in_queue(&self, task: TaskId, position: usize) -> bool {
         matches!(self.tasks[task].custody, Custody::Queue(at, _) if at == position)
     }

@@ -6,7 +6,7 @@ use super::{RunQueues, ScxKernel, sets};
 use tandem_ebpf::{Fault, State};
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// What a task is to be placed by.
+/// The input of a placement.
 #[derive(Clone, Copy, Debug)]
 pub struct Wakeup {
     pub task: TaskId,
@@ -19,7 +19,7 @@ pub struct Wakeup {
 }
 
 impl ScxKernel {
-    /// An idle CPU, or, woken synchronously, the waker's; none: there is none.
+    /// An idle CPU or, at a synchronous wake-up, the waker's; `None` if there is none.
     pub fn select_default(&mut self, state: &mut State, wakeup: Wakeup) -> Result<Option<usize>, Fault> {
         let Wakeup { task, prev_cpu, wake_flags, allowed, flags } = wakeup;
         let Self { run_queues: RunQueues { tasks, cpus, queues, .. }, sets, idle, .. } = self;
@@ -68,7 +68,7 @@ impl ScxKernel {
         idle.pick_near(state, sets, last, (prev_cpu, mask), 0)
     }
 
-    /// Takes an idle CPU of a set.
+    /// Claims an idle CPU of a set.
     pub(super) fn pick_idle(
         &mut self,
         state: &mut State,
@@ -79,7 +79,7 @@ impl ScxKernel {
         self.idle.pick(state, &self.sets, last, allowed, flags)
     }
 
-    /// The same; without an idle CPU, any of the set, another one each time.
+    /// The same; without an idle CPU, the next one of the set, in a cycle.
     pub(super) fn pick_any(
         &mut self,
         state: &mut State,
@@ -95,7 +95,7 @@ impl ScxKernel {
         Ok(Some(cpu).filter(|&cpu| cpu < self.machine.cpu_count()))
     }
 
-    /// A CPU in both sets, another one each time; none: a number beyond all CPUs.
+    /// The next CPU in both sets, in a cycle; a number beyond all CPUs if there is none.
     pub(super) fn distribute(&mut self, state: &State, a: u64, b: u64) -> Result<usize, Fault> {
         self.sets.distribute(state, &mut self.run_queues.cpus[self.cpu].distributed, a, b)
     }

@@ -14,12 +14,12 @@ fn words(
     Ok(bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)))
 }
 
-/// Whether a CPU is in a set. One that cannot be is not.
+/// Whether a CPU is in a set; false for a number out of range.
 pub fn contains(memory: &Memory, mask: u64, cpu: usize) -> Result<bool, Fault> {
     Ok(memory.load(mask + cpu as u64 / 64 * 8, 8)? >> (cpu % 64) & 1 != 0)
 }
 
-/// Adds a CPU to a set, or takes it out; whether it was in it.
+/// Adds a CPU to a set, or removes it; returns whether it was in it.
 pub fn assign(memory: &mut Memory, mask: u64, cpu: usize, is_in: bool) -> Result<bool, Fault> {
     let address = mask + cpu as u64 / 64 * 8;
     let (word, bit) = (memory.load(address, 8)?, 1 << (cpu % 64));
@@ -49,7 +49,7 @@ fn first_and_from(
     Ok(around.find_map(|at| first_of(at, both(at))))
 }
 
-/// The sets that the kernel itself has in the memory of a scheduler, and what programs may do with any.
+/// The kernel's own sets in the memory of a scheduler, and the operations of programs on any set.
 #[derive(Debug)]
 pub struct CpuSets {
     cpu_count: usize,
@@ -61,7 +61,7 @@ pub struct CpuSets {
 }
 
 impl CpuSets {
-    /// Without sets yet.
+    /// The state without sets.
     pub fn new(cpu_count: usize) -> Self {
         Self { cpu_count, words: cpu_count.div_ceil(64), possible: 0, online: 0, scratch: [0; 2] }
     }
@@ -74,7 +74,7 @@ impl CpuSets {
         Ok(())
     }
 
-    /// All CPUs that there are.
+    /// All CPUs.
     pub fn possible(&self) -> u64 {
         self.possible
     }
@@ -93,14 +93,14 @@ impl CpuSets {
         self.words * 8
     }
 
-    /// A new set, which is empty; with the number of its users behind it.
+    /// Makes a new, empty set, followed by the number of its users.
     pub fn create(&self, state: &mut State) -> Result<u64, Fault> {
         let mask = state.memory.allocate(self.words * 8 + 8)?;
         state.memory.store(mask + self.words as u64 * 8, 8, 1)?;
         Ok(mask)
     }
 
-    /// A set of the kernel's own with these CPUs: it has no users that could give it back.
+    /// Makes a set of the kernel's own with these CPUs, which programs cannot free.
     pub fn copy(&self, state: &mut State, cpus: &CpuMask) -> Result<u64, Fault> {
         let mask = state.memory.allocate(self.words * 8 + 8)?;
         self.write(state, mask, cpus)?;
@@ -116,12 +116,12 @@ impl CpuSets {
         Ok(())
     }
 
-    /// Whether nothing is in a set.
+    /// Whether a set is empty.
     pub fn is_empty(&self, state: &State, mask: u64) -> Result<bool, Fault> {
         Ok(words(&state.memory, mask, self.words)?.all(|word| word == 0))
     }
 
-    /// Counts a user more or less of a set, which goes with the last one.
+    /// Adds or removes a user of a set, which is freed with the last one.
     pub fn change_users(&self, state: &mut State, mask: u64, by: i64) -> Result<u64, Fault> {
         let users = mask + self.words as u64 * 8;
         let left = (state.memory.load(users, 8)? as i64).wrapping_add(by);
@@ -140,7 +140,7 @@ impl CpuSets {
         Ok(words(&state.memory, mask, self.words)?.map(|word| u64::from(word.count_ones())).sum())
     }
 
-    /// Puts `combine(a, b)` into `to`; whether anything is in it.
+    /// Puts `combine(a, b)` into `to`; returns whether the result is not empty.
     pub fn combine(
         &self,
         state: &mut State,
@@ -174,8 +174,8 @@ impl CpuSets {
         Ok(first.unwrap_or(self.cpu_count) as u64)
     }
 
-    /// A CPU in both sets, another one each time than the `last` one (`cpumask_any_and_distribute()`); none:
-    /// a number beyond all CPUs.
+    /// The next CPU in both sets after the `last` one, in a cycle (`cpumask_any_and_distribute()`); a number
+    /// beyond all CPUs if there is none.
     pub fn distribute(&self, state: &State, last: &mut usize, a: u64, b: u64) -> Result<usize, Fault> {
         let next = first_and_from(&state.memory, a, b, self.words, *last + 1)?;
         if let Some(next) = next {
@@ -184,7 +184,7 @@ impl CpuSets {
         Ok(next.unwrap_or(self.cpu_count))
     }
 
-    /// Copies a set that a program has in a map, `size` bytes, as far as there are CPUs.
+    /// Copies a set of `size` bytes that a program has in a map, up to the number of CPUs.
     pub fn populate(&self, state: &mut State, mask: u64, from: u64, size: usize) -> Result<u64, Fault> {
         const EACCES: i64 = -13;
         if !size.is_multiple_of(8) || size < self.words * 8 {
@@ -199,13 +199,13 @@ impl CpuSets {
         Ok(0)
     }
 
-    /// Takes all CPUs out of a set.
+    /// Removes all CPUs from a set.
     pub fn clear(&self, state: &mut State, mask: u64) -> Result<u64, Fault> {
         state.memory.slice_mut(mask, self.words * 8)?.fill(0);
         Ok(0)
     }
 
-    /// Sets all CPUs that there are.
+    /// Adds all CPUs to a set.
     pub fn set_all(&self, state: &mut State, mask: u64) -> Result<u64, Fault> {
         self.combine(state, mask, (self.possible, self.possible), |all, _| all)?;
         Ok(0)

@@ -1,11 +1,10 @@
-//! The tasks of the scheduler: their structures, which programs see, and what the kernel keeps of them
-//! besides.
+//! The tasks of the scheduler: their structures, which programs see, and the kernel's other state of them.
 
 use super::super::structures::{Field, TaskBlock, field};
 use super::super::types::{SCX_SLICE_DFL, SignalStruct, Task};
 use super::cgroups::{Belonging, USUAL_WEIGHT};
 use super::number_map::NumberMap;
-use super::queue::Place;
+use super::queue::QueueKey;
 use super::sets::{self, CpuSets};
 use crate::policy::TaskFacts;
 use std::ops::{Index, IndexMut};
@@ -16,34 +15,34 @@ use tandem_machine::ids::{CpuId, TaskId};
 /// The task exits (`PF_EXITING`).
 pub const PF_EXITING: u64 = 4;
 
-/// Where a task is that can run and does not.
+/// Where a runnable task waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Custody {
     /// Nowhere: it cannot run, or runs.
     None,
     /// In a dispatch queue, by position in [`Queues`](super::queues::Queues).
-    Queue(usize, Place),
+    Queue(usize, QueueKey),
     /// The scheduler keeps it in a structure of its own.
     Scheduler,
 }
 
-/// What the kernel knows of a task beside the structure that programs see.
+/// The kernel's state of a task beside the structure that programs see.
 #[derive(Clone, Debug)]
 pub struct TaskState {
-    /// Of its structure; 0: it is not known yet, or has ended.
+    /// Address of its structure; 0 before it begins and after it has ended.
     pub address: u64,
     pub cpus_mask: u64,
-    /// What it shares with the other threads of its process.
+    /// Address of the structure that it shares with the other threads of its process.
     pub signal: u64,
     pub pid: i32,
     /// The CPU to whose run queue it belongs.
     pub cpu: usize,
     pub custody: Custody,
-    /// Where the scheduler wants it once `select_cpu` or `enqueue` is over: queue and flags.
+    /// The request of `select_cpu` or `enqueue` to insert it after the callback: queue and flags.
     pub direct: Option<(u64, u64)>,
-    /// It can run: queued or running.
+    /// It is runnable: queued or running.
     pub is_queued: bool,
-    /// It is to run at once where it was sent, or to be enqueued again: until it is enqueued anew
+    /// It must run at once where it was sent, or be enqueued again; cleared when it is enqueued anew
     /// (`SCX_TASK_IMMED`).
     pub is_immediate: bool,
 }
@@ -67,9 +66,9 @@ impl TaskState {
 pub struct NewTask<'a> {
     pub facts: &'a TaskFacts,
     pub belonging: Belonging,
-    /// Where it comes from.
+    /// The CPU that it comes from.
     pub cpu: CpuId,
-    /// What programs see as its start, ns.
+    /// Its start, by the clock that programs see, ns.
     pub clock_ns: u64,
 }
 
@@ -99,11 +98,11 @@ impl IndexMut<TaskId> for Tasks {
 
 impl Tasks {
     pub fn new() -> Self {
-        // PIDs below are the kernel's own, and the init process's.
+        // Lower PIDs belong to the kernel and the init process.
         Self { states: Vec::new(), by_pid: NumberMap::default(), next_pid: 1000 }
     }
 
-    /// Makes the structure of a task that begins, with the next PID; its address.
+    /// Makes the structure of a task that begins, with the next PID; returns its address.
     pub fn begin(
         &mut self,
         state: &mut State,
@@ -160,7 +159,7 @@ impl Tasks {
         Ok(address)
     }
 
-    /// Where a task may run.
+    /// Sets the CPUs that a task may use.
     pub fn set_affinity(
         &self,
         state: &mut State,
@@ -173,7 +172,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// Gives a task another weight and nice value; the weight as the scheduler sees it.
+    /// Sets the weight and the nice value of a task; returns the weight that the scheduler sees.
     pub fn set_weight(&self, state: &mut State, task: TaskId, facts: &TaskFacts) -> u64 {
         let (prio, weight) = (prio(facts.nice), cgroup_weight(facts.weight));
         for field in [field!(Task, prio), field!(Task, static_prio), field!(Task, normal_prio)] {
@@ -183,7 +182,7 @@ impl Tasks {
         weight
     }
 
-    /// Gives back the structure of a task that has ended.
+    /// Frees the structure of a task that has ended.
     pub fn end(&mut self, state: &mut State, sets: &CpuSets, task: TaskId) {
         self.set(state, task, field!(TaskBlock, address), 0);
         let TaskState { address, cpus_mask, signal, pid, .. } =
@@ -195,22 +194,22 @@ impl Tasks {
         state.memory.free(cpus_mask, sets.bytes());
     }
 
-    /// The PID of the task that begins next; returns what it was before.
+    /// Sets the PID of the next task; returns the value before.
     pub fn set_next_pid(&mut self, pid: i32) -> i32 {
         std::mem::replace(&mut self.next_pid, pid)
     }
 
-    /// The tasks that there are.
+    /// The tasks that exist.
     pub fn known(&self) -> impl Iterator<Item = TaskId> + '_ {
         self.all().filter(|&task| self[task].address != 0)
     }
 
-    /// The tasks that there are, and numbers of those that have ended.
+    /// The tasks that exist, and the numbers of those that have ended.
     pub fn all(&self) -> impl Iterator<Item = TaskId> + use<> {
         (0..self.states.len()).map(TaskId::from)
     }
 
-    /// What is known of a task; `None` if it has never begun.
+    /// The state of a task; `None` if it has never begun.
     pub fn state(&self, task: TaskId) -> Option<&TaskState> {
         self.states.get(task.index())
     }
@@ -247,7 +246,7 @@ impl Tasks {
     #[inline]
     pub fn set(&self, state: &mut State, task: TaskId, (offset, bytes): Field, value: u64) {
         let address = self[task].address + offset;
-        // Its structure is there: nobody but the kernel gives it back.
+        // Its structure exists: only the kernel frees it.
         let _ = state.memory.store(address, bytes, value);
     }
 
@@ -264,7 +263,7 @@ impl Tasks {
         self.set(state, task, field!(Task, scx.flags), if is_set { flags | flag } else { flags & !flag });
     }
 
-    /// What is left of a task's slice, ns.
+    /// The rest of a task's slice, ns.
     #[inline]
     pub fn slice_ns(&self, state: &State, task: TaskId) -> u64 {
         self.get(state, task, field!(Task, scx.slice))
@@ -275,7 +274,7 @@ impl Tasks {
         self.set(state, task, field!(Task, scx.slice), slice_ns);
     }
 
-    /// Gives a task the usual slice.
+    /// Gives a task the default slice.
     pub fn refill(&self, state: &mut State, task: TaskId) {
         self.set_slice_ns(state, task, SCX_SLICE_DFL);
     }
@@ -298,9 +297,9 @@ fn prio(nice: i8) -> u64 {
     DEFAULT_PRIO.wrapping_add_signed(nice.into())
 }
 
-/// The weight that a scheduler sees of a task (`sched_weight_to_cgroup()`).
+/// The weight of a task that a scheduler sees (`sched_weight_to_cgroup()`).
 fn cgroup_weight(weight: u32) -> u64 {
-    /// A usual task's weight in the simulator, and in Linux's fair scheduler.
+    /// Weight of a task at nice 0 in the simulator, and in Linux's fair scheduler.
     const NICE_0_WEIGHT: u64 = 1024;
     let weight = (u64::from(weight) * USUAL_WEIGHT + NICE_0_WEIGHT / 2) / NICE_0_WEIGHT;
     weight.clamp(1, 10_000)

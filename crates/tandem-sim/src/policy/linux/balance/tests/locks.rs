@@ -1,4 +1,4 @@
-//! Which queues of others are locked.
+//! The queues of other CPUs that balancing locks.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn four(era: LinuxEra) -> Situation {
     Situation::new(era, Flat, one_node(1, 4, 1))
 }
 
-/// An attempt of CPU `by` to balance the only domain of an idle CPU; which queues it has locked.
+/// The queues that an attempt of CPU `by` to balance the only domain of an idle CPU locks.
 fn locks_of_attempt(it: &mut Situation, cpu: u32, by: u32) -> Vec<u32> {
     let (cpu, by) = (CpuId(cpu), CpuId(by));
     let attempt = Attempt { cpu, by, at: it.linux.domains.of(cpu).start, idleness: Idleness::Idle };
@@ -101,7 +101,7 @@ fn a_cpu_that_runs_out_of_work_locks_only_the_queue_that_it_takes_from() {
     }
 }
 
-/// CPU 1 balances for all; the queues that it locks. There is nothing to move.
+/// The queues that CPU 1 locks when it balances for all and there is nothing to move.
 fn locks_of_nohz_balance(it: &mut Situation) -> Vec<u32> {
     it.linux.queues.of_mut(CpuId(1)).nohz_kick();
     it.locked.clear();

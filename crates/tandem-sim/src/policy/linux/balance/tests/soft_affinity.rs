@@ -11,7 +11,7 @@ fn kernel(era: LinuxEra, soft_affinity: SoftAffinity) -> Situation {
     Situation::with(settings, one_node(1, 2, 1))
 }
 
-/// Tasks in the queue of CPU 0, which is what they prefer; one of them runs.
+/// Tasks in the queue of CPU 0, which they prefer; one of them runs.
 fn at_home(it: &mut Situation, tasks: usize) -> Vec<TaskId> {
     let tasks = fill(it, 0, tasks);
     tasks.iter().for_each(|&task| it.prefer(task, [0]));
@@ -107,7 +107,7 @@ fn a_cpu_without_work_first_takes_a_waiting_task_that_prefers_it() {
         let others = fill(&mut it, 1, 3);
         let stray = others[1];
         it.prefer(stray, [0]);
-        // Even one whose cache is hot, and though the CPU will not idle for long.
+        // Even a cache-hot one, although the CPU will not idle for long.
         let clock = it.linux.queues.of(CpuId(1)).clock_ns();
         it.linux.queues.entity_mut(stray).exec_start_ns = clock;
         it.linux.queues.of_mut(CpuId(0)).set_avg_idle_ns(100);

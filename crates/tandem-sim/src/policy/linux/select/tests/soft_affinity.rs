@@ -150,7 +150,7 @@ fn searches_near_the_target_try_the_preferred_cpus_first() {
 
 #[test]
 fn the_limit_of_a_search_counts_those_that_are_not_preferred_too() {
-    // CPU 7 is a preferred one, the sixth from the target. 512 ns allow for seven, and no time for three.
+    // CPU 7 is a preferred one, the sixth from the target. 512 ns allow seven, no idle time three.
     for (avg_idle_ns, expected) in [(1_000_000, 7), (1_024, 7), (512, 7), (0, 2)] {
         let mut it = posted();
         let (task, waker) = near(&mut it, &[0, 1, 3, 4, 6]);
@@ -180,7 +180,7 @@ fn searches_that_take_longer_are_given_up_earlier() {
     assert!(looks(&mut it) < at_first);
 }
 
-/// What a random test does; what makes no sense is left out.
+/// A step of a random test; steps that are impossible in the present state are skipped.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Start,
@@ -200,7 +200,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..100)
 }
 
-/// What becomes of it if all tasks may run anywhere and prefer that, too.
+/// The outcome if all tasks may run anywhere and prefer all CPUs.
 fn outcome(soft_affinity: SoftAffinity, steps: &[Step]) -> (String, u32) {
     let mut it = kernel(V5_2, soft_affinity);
     let mut asleep: Vec<TaskId> = Vec::new();
@@ -241,8 +241,8 @@ proptest! {
         prop_assert_eq!(outcome(SoftAffinity::POSTED, &steps), outcome(SoftAffinity::Ignored, &steps));
     }
 
-    /// Whatever is busy, a task that wakes up or is new gets an idle CPU if it may use one, and one that it prefers if
-    /// such a one idles; and it waits only where it prefers to be.
+    /// In every state, a task that wakes up or is new gets an idle CPU that it prefers, or else an idle CPU
+    /// that it may use; it waits only on CPUs that it prefers.
     #[test]
     fn work_is_conserved(
         era in prop::sample::select(vec![V5_2, V6_12]),
@@ -263,7 +263,7 @@ proptest! {
         occupy(&mut it, cpus(busy).filter(|&cpu| cpu != waker));
         it.allow(task, cpus(allowed));
         it.prefer(task, cpus(allowed & preferred));
-        // All the same the task has to go somewhere if it may run on one CPU only.
+        // A task that may run on one CPU only has no choice.
         prop_assume!(allowed.count_ones() > 1 && allowed & preferred != allowed);
         let found = if is_new {
             let reason = Reason::Fork { parent: waking, cpu: CpuId(waker) };

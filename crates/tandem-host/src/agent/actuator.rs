@@ -1,4 +1,5 @@
-//! How homes reach the scheduler, and core scheduling cookies the VMs.
+//! The interface through which the agent acts: gives homes to the scheduler, and core scheduling cookies to
+//! VMs.
 
 use crate::core_scheduling::{self, Cookie};
 use crate::guarded::give_cookie;
@@ -8,9 +9,9 @@ use tandem_machine::Machine;
 use tandem_settings::{Asker, Held, Place, Preference, Subject};
 
 /// Reads and sets the preferences of threads, and isolates VMs.
-pub trait Hands {
+pub trait Actuator {
     /// Whether homes have an effect. If not, they are plans, and VMs run where the kernel puts them.
-    fn are_real(&self) -> bool {
+    fn has_effect(&self) -> bool {
         true
     }
 
@@ -31,7 +32,7 @@ pub trait Hands {
         core_scheduling::ask(tid)
     }
 
-    /// Gives all threads of a process a new core scheduling cookie. Hands that change nothing do not.
+    /// Gives all threads of a process a new core scheduling cookie; by default, does nothing.
     ///
     /// # Errors
     /// If the process is gone, or the kernel refuses.
@@ -40,20 +41,20 @@ pub trait Hands {
     }
 }
 
-/// Hands on the loaded scheduler.
-pub struct SchedulerHands {
+/// Acts on the loaded scheduler.
+pub struct SchedulerActuator {
     preferences: Preferences,
     machine: Machine,
 }
 
-impl SchedulerHands {
-    /// Hands on a scheduler for this machine.
+impl SchedulerActuator {
+    /// An actuator for a scheduler on this machine.
     pub fn new(preferences: Preferences, machine: Machine) -> Self {
         Self { preferences, machine }
     }
 }
 
-impl Hands for SchedulerHands {
+impl Actuator for SchedulerActuator {
     fn held(&self, tid: u32) -> Result<Option<Held>, PreferenceError> {
         self.preferences.get(Subject::Task(tid), Asker::Agent)
     }
@@ -71,12 +72,12 @@ impl Hands for SchedulerHands {
     }
 }
 
-/// Hands that find nothing and change nothing, to show what the agent would do.
-pub struct NoHands;
+/// Finds and changes nothing, to show what the agent would do.
+pub struct DryRun;
 
-impl<H: Hands + ?Sized> Hands for Box<H> {
-    fn are_real(&self) -> bool {
-        (**self).are_real()
+impl<H: Actuator + ?Sized> Actuator for Box<H> {
+    fn has_effect(&self) -> bool {
+        (**self).has_effect()
     }
 
     fn held(&self, tid: u32) -> Result<Option<Held>, PreferenceError> {
@@ -96,8 +97,8 @@ impl<H: Hands + ?Sized> Hands for Box<H> {
     }
 }
 
-impl Hands for NoHands {
-    fn are_real(&self) -> bool {
+impl Actuator for DryRun {
+    fn has_effect(&self) -> bool {
         false
     }
 

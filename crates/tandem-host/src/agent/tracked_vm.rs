@@ -1,6 +1,6 @@
 //! The agent's knowledge of a VM, and how it stays up to date at little cost.
 
-use super::hands::Hands;
+use super::actuator::Actuator;
 use super::locality::Locality;
 use super::parts::{Part, part_of, planner_numbers, virtual_nodes};
 use super::rules::fits;
@@ -31,8 +31,8 @@ const MEMORY_SHARE: u32 = 2000;
 /// How long it is postponed at most.
 const MEMORY_AGE_MAX: Duration = Duration::from_secs(3600);
 
-/// A VM that the agent knows.
-pub struct Resident {
+/// A VM that the agent tracks.
+pub struct TrackedVm {
     /// Unique; numbers of earlier VMs are not reused.
     pub id: u64,
     /// What does not change.
@@ -81,7 +81,7 @@ pub struct Decided {
     pub why: String,
 }
 
-impl Resident {
+impl TrackedVm {
     /// Reads everything about a VM that has just been found.
     pub fn new(id: u64, vm: Vm, rules: &[VmRule], online: &[u32], now: Duration) -> Self {
         let threads = vm.read_threads();
@@ -207,9 +207,9 @@ impl Resident {
     ///
     /// # Errors
     /// If the scheduler is gone.
-    pub fn look_for_decisions(
+    pub fn read_decisions(
         &mut self,
-        hands: &impl Hands,
+        actuator: &impl Actuator,
         machine: &Machine,
         partial: &Partial,
         now: Duration,
@@ -221,7 +221,7 @@ impl Resident {
         let mut earlier = BTreeMap::new();
         let mut helds = Vec::with_capacity(self.threads.len());
         for thread in &self.threads {
-            match hands.held(thread.tid) {
+            match actuator.held(thread.tid) {
                 Ok(held) => helds.push((thread, held)),
                 Err(PreferenceError::Gone) => {}
                 Err(error) => return Err(error),
@@ -256,7 +256,7 @@ impl Resident {
         // A preference from before the VM was divided is not the home of a part.
         let is_stale = earlier.is_empty() || are_other_parts && had_home;
         if is_without_home {
-            give(hands, &homed, &[])?;
+            give(actuator, &homed, &[])?;
         } else if !is_stale && self.parts.iter().any(|part| part.home.is_none()) {
             let homes: Vec<_> = (0..self.parts.len()).map(|part| self.earlier_home(part, &earlier)).collect();
             self.take_over(&homes, |_| "it had this home before the agent started", machine, now);
@@ -270,13 +270,13 @@ impl Resident {
             return Ok(());
         }
         if are_other_parts && self.parts.len() == 1 {
-            return self.give_home(hands, machine);
+            return self.give_home(actuator, machine);
         }
         let is_homeless = |thread: &&Thread| homeless.binary_search(&thread.tid).is_ok();
         for thread in self.threads.iter().filter(is_homeless) {
             let nodes = self.home_of(thread, machine);
             if !nodes.is_empty() {
-                give(hands, &[thread.tid], &nodes)?;
+                give(actuator, &[thread.tid], &nodes)?;
             }
         }
         Ok(())
@@ -292,13 +292,13 @@ impl Resident {
     }
 
     /// Observes where its vCPUs run, where the scheduler does not count it.
-    pub fn look_where_it_runs(&mut self, machine: &Machine) {
+    pub fn sample_locality(&mut self, machine: &Machine) {
         let vcpus = self.vcpu_times.by_vcpu();
         let parts: Vec<_> = vcpus.iter().map(|(thread, _)| part_of(&self.parts, &self.vm, thread)).collect();
         for (at, part) in self.parts.iter_mut().enumerate() {
             let its = vcpus.iter().zip(&parts).filter(|(_, part)| **part == Some(at)).map(|(vcpu, _)| vcpu);
             let home = numbers(machine, part.home.as_ref());
-            part.whereabouts.look(&self.vm, its, &home, machine);
+            part.whereabouts.sample(&self.vm, its, &home, machine);
         }
     }
 
@@ -385,8 +385,10 @@ impl Resident {
     ///
     /// # Errors
     /// If the scheduler is gone, or has no room.
-    pub fn give_home(&self, hands: &impl Hands, machine: &Machine) -> Result<(), PreferenceError> {
-        self.threads.iter().try_for_each(|thread| give(hands, &[thread.tid], &self.home_of(thread, machine)))
+    pub fn give_home(&self, actuator: &impl Actuator, machine: &Machine) -> Result<(), PreferenceError> {
+        self.threads
+            .iter()
+            .try_for_each(|thread| give(actuator, &[thread.tid], &self.home_of(thread, machine)))
     }
 
     /// Withdraws the home from what is left of its process: a process that runs another program now is not a
@@ -394,13 +396,13 @@ impl Resident {
     ///
     /// # Errors
     /// If the scheduler is gone.
-    pub fn leave(&self, hands: &impl Hands, root: &Path) -> Result<(), PreferenceError> {
+    pub fn leave(&self, actuator: &impl Actuator, root: &Path) -> Result<(), PreferenceError> {
         if !self.vm.is_alive() {
             return Ok(());
         }
         let mut homed = tasks::threads(root, self.vm.identity.pid);
-        homed.retain(|&tid| hands.held(tid).is_ok_and(|held| held.is_some_and(|held| held.by_agent)));
-        give(hands, &homed, &[])
+        homed.retain(|&tid| actuator.held(tid).is_ok_and(|held| held.is_some_and(|held| held.by_agent)));
+        give(actuator, &homed, &[])
     }
 
     /// The numbers of its home's nodes; empty if it has no home.
@@ -444,9 +446,9 @@ impl Resident {
     }
 }
 
-fn give(hands: &impl Hands, threads: &[u32], nodes: &[u32]) -> Result<(), PreferenceError> {
+fn give(actuator: &impl Actuator, threads: &[u32], nodes: &[u32]) -> Result<(), PreferenceError> {
     for &tid in threads {
-        match hands.give(tid, nodes) {
+        match actuator.give(tid, nodes) {
             // The thread has ended meanwhile.
             Ok(()) | Err(PreferenceError::Gone) => {}
             Err(error) => return Err(error),

@@ -34,7 +34,7 @@ impl Line {
 
 /// Counts the recent lines about the VMs of each user.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct LogQuota {
     /// By the user that VMs count towards.
     users: BTreeMap<u32, Lately>,
 }
@@ -46,7 +46,7 @@ struct Lately {
     left_out: u64,
 }
 
-impl Told {
+impl LogQuota {
     /// The lines to log now.
     pub fn share(&mut self, root: &Path, lines: Vec<Line>, now: Duration) -> Vec<LogEntry> {
         let mut told = Vec::new();
@@ -82,7 +82,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let entry = |user, at| LogEntry::new(Level::Info, "test", format!("{user}: {at}"));
         let lines = |user, count| (0..count).map(|at| Line { user, entry: entry(user, at) }).collect();
-        let mut told = Told::default();
+        let mut told = LogQuota::default();
         let mut share = |lines, now_s| {
             let told = told.share(root.path(), lines, Duration::from_secs(now_s));
             told.iter().map(ToString::to_string).collect::<Vec<_>>()
