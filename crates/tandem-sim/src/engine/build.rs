@@ -1,8 +1,8 @@
 //! From a scenario to kernels with their tasks.
 
 use super::life::Life;
-use super::measure::VmState;
 use super::random::{Entity, Stream};
+use super::vm::VmState;
 use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Kernels, Task, TaskKind};
 use crate::policy::linux::weight_of_nice;
 use crate::policy::{AnyPolicy, TaskFacts, VmFacts};
@@ -155,8 +155,7 @@ fn guest_tasks(
             let family = tasks.len();
             let key = u64::from(id.0) << 32 | (1 << 31) | family as u64;
             let mut task = Task::new(id, process.program, programs[process.program].clone(), seed, key);
-            task.family = family as u32;
-            task.family_channels = (family * guest.family_channels) as u32;
+            task.lineage.found(family as u32, (family * guest.family_channels) as u32);
             let facts = TaskFacts {
                 vm: VmId(0),
                 weight: weight_of_nice(process.nice),

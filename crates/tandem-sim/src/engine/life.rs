@@ -1,13 +1,18 @@
 //! VMs that come and go: when, and what starts and ends with them.
 
+use super::agenda::Item;
 use super::event_queue::NEVER;
 use super::random::{Entity, Stream};
 use super::simulation::Simulation;
-use crate::kernel::{CpuRef, HOST, TaskRef, TaskState};
-use crate::scenario::{Scenario, Vm};
+use super::starts::{PROCESS_START_SPACING_NS, START_SPACING_NS};
+use super::timetable::Timetable;
+use super::vm::VmState;
+use crate::cost::CostModels;
+use crate::kernel::{CpuRef, HOST, System, TaskKind, TaskRef, TaskState};
+use crate::scenario::{HomeChoice, Scenario, Vm, Workload};
 use crate::trace::Observer;
-use std::ops::Range;
 use tandem_machine::ids::{TaskId, VmId};
+use tandem_machine::placement;
 
 /// When a VM is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +23,8 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// That of a VM under a seed: it depends on nothing else, so that all variants see the same VMs come and go.
+    /// That of a VM under a seed: it depends on nothing else, so that all variants see the same VMs come and
+    /// go.
     pub fn drawn(scenario: &Scenario, vm: usize, seed: u64) -> Self {
         let spec = &scenario.workloads[vm];
         let mut random = Stream::new(seed, Entity::Life, vm as u64);
@@ -37,93 +43,130 @@ impl Life {
 /// A VM comes or goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Change {
-    /// Goes: first, so that those who come at the same time find its room.
+    /// Goes: first, so that VMs that come at the same time find its room.
     End,
     Start,
 }
 
-/// All changes, the last one first: when, what, and of which VM.
-pub(super) fn changes(lives: &[Life]) -> Vec<(u64, Change, VmId)> {
-    let of_vm = |(vm, life): (usize, &Life)| {
-        [(life.start_ns, Change::Start, VmId::from(vm)), (life.end_ns, Change::End, VmId::from(vm))]
+/// All changes: when, what, and of which VM.
+pub(super) fn changes(vms: &[VmState]) -> Timetable<(Change, VmId)> {
+    let of_vm = |(vm, state): (usize, &VmState)| {
+        let Life { start_ns, end_ns } = state.life;
+        [(start_ns, (Change::Start, VmId::from(vm))), (end_ns, (Change::End, VmId::from(vm)))]
     };
-    let mut changes: Vec<_> = lives.iter().enumerate().flat_map(of_vm).collect();
-    changes.retain(|&(at_ns, ..)| at_ns != NEVER);
-    changes.sort_unstable_by(|a, b| b.cmp(a));
-    changes
+    vms.iter().enumerate().flat_map(of_vm).collect()
+}
+
+/// Whether the VM has its memory before it starts: nothing can still decide where that lies.
+pub(super) fn is_there_with_memory(workload: &Workload) -> bool {
+    workload.start().is_none() && !workload.home().is_chosen()
 }
 
 impl<O: Observer> Simulation<'_, O> {
     /// VMs come or go at this time.
-    pub fn change_vms(&mut self, now_ns: u64) {
-        while let Some((_, change, vm)) = self.vm_changes.pop_if(|(at_ns, ..)| *at_ns <= now_ns) {
+    pub(super) fn change_vms(&mut self, now_ns: u64) {
+        while let Some((_, (change, vm))) = self.vm_changes.pop_due(now_ns) {
             match change {
                 Change::Start => self.start_vm(vm, now_ns),
                 Change::End => self.end_vm(vm, now_ns),
             }
         }
+        self.agenda.set(Item::Start, self.starts.next_ns());
     }
 
     /// The VM comes: it gets a home, and its tasks are to start.
-    pub fn start_vm(&mut self, vm: VmId, now_ns: u64) {
+    fn start_vm(&mut self, vm: VmId, now_ns: u64) {
         let spec = &self.scenario.workloads[vm.index()];
         self.vms[vm.index()].is_there = true;
-        let home = if spec.home().is_chosen() { self.choose_home(vm, now_ns) } else { Vec::new() };
+        let home = match spec.home().is_chosen() {
+            true => self.homes.choose(&mut self.system, &self.vms, vm, now_ns),
+            false => Vec::new(),
+        };
         if !spec.first_touch && (spec.home().is_chosen() || spec.start().is_some()) {
-            let shares = self.shares_at_start(vm, &home);
+            let shares = match spec.home() == HomeChoice::ChosenWithMemory && !home.is_empty() {
+                true => placement::memory_shares(&home, &self.scenario.machine),
+                false => spec.memory_shares.clone(),
+            };
             self.system.processors.memory_mut().set_shares(&self.scenario.machine, vm, &shares);
         }
-        let kernel = self.vms[vm.index()].kernel;
-        self.to_start.extend(self.tasks_of(vm).map(|task| TaskRef::host(task.into())));
+        let state = &self.vms[vm.index()];
+        self.starts.add(state.tasks().map(|task| TaskRef::host(task.into())), now_ns);
+        let kernel = state.kernel;
         if kernel != HOST {
             let tasks = 0..self.system.kernels[kernel].tasks().all().len();
-            self.to_start.extend(tasks.map(|task| TaskRef { kernel, task: task.into() }));
+            self.starts.add(tasks.map(|task| TaskRef { kernel, task: task.into() }), now_ns);
         }
-        self.start_soon(now_ns);
     }
 
-    /// The VM is killed. Its tasks end as soon as they run, as on Linux; its memory is free at once.
+    /// Kills the VM. Its tasks end as soon as they run, as on Linux; its memory is free at once.
     fn end_vm(&mut self, vm: VmId, now_ns: u64) {
         self.vms[vm.index()].is_there = false;
-        self.forget_home(vm);
-        self.to_start.retain(|&task| self.system.kernels[task].vm != vm);
-        for source in 0..self.sources.len() {
-            if self.sources[source].vm == vm {
-                self.sources[source].stop();
-                self.refresh_source(source);
-            }
+        self.homes.forget(vm);
+        self.starts.retain(|task| self.system.kernels[task].vm != vm);
+        for source in self.interrupts.stop(vm) {
+            self.agenda.set(Item::Interrupt(source), NEVER);
         }
-        for task in self.tasks_of(vm) {
-            self.kill(task.into(), now_ns);
+        for task in self.vms[vm.index()].tasks() {
+            kill(&mut self.system, task.into(), now_ns);
         }
         self.system.processors.memory_mut().leave(vm);
     }
 
-    /// A task of the host, which is no vCPU of a guest kernel, does nothing any longer but end.
-    fn kill(&mut self, task: TaskId, now_ns: u64) {
-        let state = &mut self.system.kernels.host_mut()[task];
-        let on = CpuRef::host(state.last_cpu);
-        match state.state {
-            TaskState::New => state.state = TaskState::Exited,
-            TaskState::Exited => {}
-            TaskState::Runnable | TaskState::Blocked => {
-                state.cut_short();
-                self.system.processors.settle(&mut self.system.kernels, on.cpu, now_ns);
-                self.system.wake(task, now_ns, on, false);
-                self.system.processors.refresh(&self.system.kernels, on.cpu);
+    /// The next task starts.
+    pub(super) fn start_next(&mut self, now_ns: u64) {
+        let mut spacing_ns = START_SPACING_NS;
+        if let Some(TaskRef { kernel, task }) = self.starts.take_next() {
+            if self.system.kernels[kernel][task].kind != TaskKind::Vcpu {
+                spacing_ns = PROCESS_START_SPACING_NS;
             }
-            TaskState::Running => {
-                self.system.processors.settle(&mut self.system.kernels, on.cpu, now_ns);
-                self.system.kernels.host_mut()[task].cut_short();
-                self.system.processors.rerate(&self.system.kernels, on.cpu);
-                self.system.processors.refresh(&self.system.kernels, on.cpu);
+            self.system.start(kernel, task, now_ns);
+            if kernel == HOST {
+                self.touch_memory(task);
             }
         }
+        if self.scenario.costs == CostModels::off() {
+            spacing_ns = 0;
+        }
+        self.starts.space_out(now_ns, spacing_ns);
     }
 
-    /// The host's tasks of the VM.
-    pub fn tasks_of(&self, vm: VmId) -> Range<usize> {
-        let first = self.vms[vm.index()].first_vcpu.index();
-        first..first + self.scenario.workloads[vm.index()].task_count()
+    /// The task of the host has just started. If it is the last one of its VM, they touch its memory for the
+    /// first time.
+    fn touch_memory(&mut self, task: TaskId) {
+        let machine = &self.scenario.machine;
+        let all = self.system.kernels.host().tasks().all();
+        let vm = all[task.index()].vm;
+        let tasks = self.vms[vm.index()].tasks();
+        if !self.scenario.workloads[vm.index()].first_touch || task.index() + 1 != tasks.end {
+            return;
+        }
+        let part = 1.0 / tasks.len() as f64;
+        let mut shares = vec![0.0; machine.node_count()];
+        for task in &all[tasks] {
+            shares[machine.cpu(task.last_cpu).node.index()] += part;
+        }
+        self.system.processors.memory_mut().set_shares(machine, vm, &shares);
+    }
+}
+
+/// A task of the host, which is no vCPU of a guest kernel, does nothing any longer but end.
+fn kill<O: Observer>(system: &mut System<O>, task: TaskId, now_ns: u64) {
+    let state = &mut system.kernels.host_mut()[task];
+    let on = CpuRef::host(state.last_cpu);
+    match state.state() {
+        TaskState::New => state.end_before_start(),
+        TaskState::Exited => {}
+        TaskState::Runnable | TaskState::Blocked => {
+            state.run.cut_short();
+            system.processors.settle(&mut system.kernels, on.cpu, now_ns);
+            system.wake(task, now_ns, on, false);
+            system.processors.refresh(&system.kernels, on.cpu);
+        }
+        TaskState::Running => {
+            system.processors.settle(&mut system.kernels, on.cpu, now_ns);
+            system.kernels.host_mut()[task].run.cut_short();
+            system.processors.rerate(&system.kernels, on.cpu);
+            system.processors.refresh(&system.kernels, on.cpu);
+        }
     }
 }

@@ -1,10 +1,11 @@
-//! Properties of spin locks, of guests and of the host's run queues, checked before every event of random runs: one holder
-//! at a time, served in the order of arrival, and nobody lost, whoever loses a pCPU meanwhile.
+//! Properties of spin locks, of guests and of the host's run queues, checked before every event of random
+//! runs: one holder at a time, served in the order of arrival, and nobody lost, whoever loses a pCPU
+//! meanwhile.
 
-use super::simulation::Simulation;
 use super::spin_lock::SpinLock;
+use super::vm::VmState;
 use crate::cost::{ContextSwitch, CostModels, Interrupt};
-use crate::kernel::TaskState;
+use crate::kernel::{System, Task, TaskState};
 use crate::policy::linux::{LinuxEra, LinuxSettings, SpinLockKind};
 use crate::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
 use crate::program::{Amount, Op, Program};
@@ -22,56 +23,47 @@ use tandem_machine::ids::TaskId;
 const LOCKS: usize = 2;
 const LENGTH_NS: u64 = 60_000_000;
 
-impl<O: Observer> Simulation<'_, O> {
-    /// Panics unless all locks are as they should be between two events.
-    pub(super) fn check_locks(&self) {
-        self.system.check_queue_locks();
-        for vm in &self.vms {
-            let kernel = &self.system.kernels[vm.kernel];
-            let mut waiting: Vec<TaskId> = Vec::new();
-            for lock in &vm.locks {
-                self.check_lock(vm.kernel, lock);
-                waiting.extend(lock.waiting());
-            }
-            let waits = waiting.len();
-            waiting.sort_unstable();
-            waiting.dedup();
-            assert_eq!(waiting.len(), waits, "a task waits for one lock at a time");
-            if vm.locks.is_empty() {
-                continue;
-            }
-            let spinning = (0..kernel.tasks().all().len()).map(TaskId::from).filter(|&task| {
-                let task = &kernel[task];
-                task.state != TaskState::Exited && task.spins && task.answers_missing == 0
-            });
-            assert_eq!(
-                spinning.collect::<Vec<_>>(),
-                waiting,
-                "who spins stands in a line, and who stands in it spins"
-            );
-            let held: u32 = kernel.tasks().all().iter().map(|task| task.locks_held).sum();
-            let holders = vm.locks.iter().filter(|lock| lock.holder().is_some()).count();
-            assert_eq!(held as usize, holders, "a lock has one holder, who knows of it");
+/// Panics unless all locks are as they should be between two events.
+pub(super) fn check_locks<O: Observer>(system: &System<O>, vms: &[VmState]) {
+    system.check_queue_locks();
+    for vm in vms {
+        let tasks = system.kernels[vm.kernel].tasks().all();
+        let mut waiting: Vec<TaskId> = Vec::new();
+        for lock in &vm.locks {
+            check_lock(tasks, lock);
+            waiting.extend(lock.waiting());
         }
-    }
-
-    fn check_lock(&self, kernel: usize, lock: &SpinLock) {
-        let tasks = self.system.kernels[kernel].tasks().all();
-        match lock.holder() {
-            Some(holder) => {
-                assert!(tasks[holder.index()].locks_held > 0, "the holder knows that it holds the lock");
-                assert!(
-                    lock.waiting().all(|task| task != holder),
-                    "the holder does not wait for its own lock"
-                );
-            }
-            None => assert_eq!(lock.waiting().count(), 0, "nobody waits for a free lock"),
+        let waits = waiting.len();
+        waiting.sort_unstable();
+        waiting.dedup();
+        assert_eq!(waiting.len(), waits, "a task waits for one lock at a time");
+        if vm.locks.is_empty() {
+            continue;
         }
+        let spinning = tasks.iter().enumerate().filter(|(_, task)| {
+            let lives = task.state() != TaskState::Exited;
+            lives && task.spin.awaits_lock()
+        });
+        let spinning: Vec<_> = spinning.map(|(task, _)| TaskId::from(task)).collect();
+        assert_eq!(spinning, waiting, "the tasks that spin are those in a line");
+        let held: u32 = tasks.iter().map(|task| task.spin.locks_held()).sum();
+        let holders = vm.locks.iter().filter(|lock| lock.holder().is_some()).count();
+        assert_eq!(held as usize, holders, "a lock has one holder, which knows of it");
     }
 }
 
-/// One or two VMs with guests on few pCPUs, whose tasks take locks, flush TLBs and sleep, on a Linux host that notices
-/// vCPUs that spin, or does not.
+fn check_lock(tasks: &[Task], lock: &SpinLock) {
+    match lock.holder() {
+        Some(holder) => {
+            assert!(tasks[holder.index()].spin.locks_held() > 0, "the holder knows that it holds the lock");
+            assert!(lock.waiting().all(|task| task != holder), "the holder does not wait for its own lock");
+        }
+        None => assert_eq!(lock.waiting().count(), 0, "no task waits for a free lock"),
+    }
+}
+
+/// One or two VMs with guests on few pCPUs, whose tasks take locks, flush TLBs and sleep, on a Linux host
+/// that notices vCPUs that spin, or does not.
 fn scenario() -> impl Strategy<Value = Scenario> {
     let eras = || select(vec![LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2, LinuxEra::V6_12]);
     let kinds = || prop::option::of(select(vec![SpinLockKind::Ticket, SpinLockKind::Queued]));

@@ -1,173 +1,86 @@
-//! Measurements: what VMs count and record, where measuring starts, and the results at the end.
+//! Measurements of a run: where they start, and the results at the end.
 
-use super::life::Life;
-use super::simulation::Simulation;
-use super::spin_lock::SpinLock;
-use crate::kernel::{HOST, Kernel, Task, TaskState, record};
+use super::vm::VmState;
+use crate::kernel::{Kernel, System, TaskState};
 use crate::metrics::{
-    GuestCpuMetrics, GuestMetrics, HostMetrics, LatencySummary, PauseLoopMetrics, ProgramMetrics, RunMetrics,
-    TaskMetrics, VmMetrics,
+    GuestCpuMetrics, GuestMetrics, HomeMove, HostMetrics, LatencySummary, PauseLoopMetrics, ProgramMetrics,
+    RunMetrics, TaskMetrics, VmMetrics,
 };
 use crate::policy::Policy;
-use crate::program::channel::Channel;
-use crate::program::code::Instruction;
-use crate::scenario::{Guest, Workload};
+use crate::scenario::{Guest, Scenario};
 use crate::trace::Observer;
 use hdrhistogram::Histogram;
-use std::sync::Arc;
-use tandem_machine::ids::{TaskId, VmId};
 
-/// A VM while it runs.
-pub(super) struct VmState {
-    /// Position of the kernel that its tasks belong to: the host's if it has none of its own.
-    pub kernel: usize,
-    pub first_vcpu: TaskId,
-    pub life: Life,
-    /// It has started and not ended.
-    pub is_there: bool,
-    /// Those that all its tasks share, then those of each family.
-    pub channels: Vec<Channel>,
-    /// How many all its tasks share.
-    pub shared_channels: u32,
-    pub locks: Box<[SpinLock]>,
-    /// The programs of its guest kernel.
-    pub programs: Box<[Arc<[Instruction]>]>,
-    /// Time in which its tasks fetched the lines of messages and channels, ns.
-    pub coherence_ns: u64,
-    counts: Vec<u64>,
-    /// Made when the first one comes; few VMs have any.
-    responses: Option<Box<Histogram<u64>>>,
-    reached_count: bool,
+/// The warm-up is over: forgets what was measured.
+pub(super) fn start<O: Observer>(system: &mut System<O>, vms: &mut [VmState], now_ns: u64) {
+    system.settle_all(now_ns);
+    system.kernels.iter_mut().for_each(|kernel| kernel.start_measuring(now_ns));
+    system.pause_loop_use = PauseLoopMetrics::default();
+    if let Some(numa) = &mut system.numa {
+        numa.start_measuring();
+    }
+    system.processors.account_ahead(&mut system.kernels, now_ns, |account_ns, ns| *account_ns += ns);
+    vms.iter_mut().for_each(VmState::start_measuring);
 }
 
-impl VmState {
-    /// A VM whose tasks belong to that kernel, with so many families among them.
-    pub fn new(
-        spec: &Workload,
-        kernel: usize,
-        first_vcpu: TaskId,
-        life: Life,
-        families: usize,
-        programs: Vec<Arc<[Instruction]>>,
-    ) -> Self {
-        let family_channels = spec.guest().map_or(0, |guest| guest.family_channels);
-        let first_taker = if kernel == HOST { first_vcpu } else { TaskId(0) };
-        Self {
-            kernel,
-            first_vcpu,
-            life,
-            is_there: false,
-            channels: vec![Channel::new(first_taker); spec.channels + families * family_channels],
-            shared_channels: spec.channels as u32,
-            locks: vec![SpinLock::default(); spec.guest().map_or(0, |guest| guest.locks)].into(),
-            programs: programs.into(),
-            coherence_ns: 0,
-            counts: vec![0; spec.counters.len()],
-            responses: None,
-            reached_count: false,
-        }
-    }
-
-    /// Records a response time, ns.
-    pub fn responded(&mut self, elapsed_ns: u64) {
-        record(&mut self.responses, elapsed_ns);
-    }
-}
-
-impl<O: Observer> Simulation<'_, O> {
-    /// Adds to a counter of a VM, up to the largest number that there is, and ends the run when every VM has done enough.
-    pub fn count(&mut self, vm: VmId, counter: usize, amount: u64) {
-        let state = &mut self.vms[vm.index()];
-        state.counts[counter] = state.counts[counter].saturating_add(amount);
-        if let Some(enough) = self.scenario.stop_at_count
-            && counter == 0
-            && !state.reached_count
-            && state.counts[0] >= enough
-            && self.measuring_since_ns.is_some()
-        {
-            state.reached_count = true;
-            self.vms_to_go -= 1;
-            if self.vms_to_go == 0 {
-                self.end();
-            }
-        }
-    }
-
-    /// The warm-up is over: forget what was measured.
-    pub fn start_measuring(&mut self, now_ns: u64) {
-        self.measuring_since_ns = Some(now_ns);
-        self.agent_reads_clocks(now_ns);
-        self.system.settle_all(now_ns);
-        self.system.kernels.iter_mut().for_each(|kernel| kernel.start_measuring(now_ns));
-        self.system.pause_loop_use = PauseLoopMetrics::default();
-        if let Some(numa) = &mut self.system.numa {
-            numa.start_measuring();
-        }
-        self.system
-            .processors
-            .account_ahead(&mut self.system.kernels, now_ns, |account_ns, ns| *account_ns += ns);
-        for vm in &mut self.vms {
-            vm.counts.fill(0);
-            vm.coherence_ns = 0;
-            vm.responses = None;
-        }
-    }
-
-    /// What was measured until now.
-    pub fn results(mut self, now_ns: u64) -> RunMetrics {
-        self.system.settle_all(now_ns);
-        self.system
-            .processors
-            .account_ahead(&mut self.system.kernels, now_ns, |account_ns, ns| *account_ns -= ns);
-        let measured_since_ns = self.measuring_since_ns.unwrap_or(0);
-        let length_ns = now_ns - measured_since_ns;
-        let host = self.system.kernels.host();
-        let mut metrics = HostMetrics {
-            pcpus: host.cpus().len(),
-            policy: host.policy().counters().into_iter().collect(),
-            scheduler_costs: host.policy().decision_costs(),
-            pause_loop: self.system.pause_loop_use,
-            home_moves: self.agent.take().map_or_else(Vec::new, |agent| agent.moves),
-            numa: self.system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
-            ..HostMetrics::default()
-        };
-        for cpu in host.cpus() {
-            metrics.busy_ns += cpu.used.busy_ns;
-            metrics.overhead_ns += cpu.used.overhead_ns;
-            metrics.spin_ns += cpu.used.spin_ns;
-            metrics.idle_ns += cpu.used.idle_ns;
-            metrics.away_ns += cpu.used.away_ns;
-            metrics.schedules += cpu.used.schedules;
-            metrics.context_switches += cpu.used.context_switches;
-            metrics.preemptions += cpu.used.preemptions;
-        }
-        let vms = self.scenario.workloads.iter().zip(&self.vms).zip(host.usage().wakeups());
-        let vms = vms.map(|((spec, state), wakeups)| {
-            let first = state.first_vcpu.index();
-            let tasks = &host.tasks().all()[first..first + spec.task_count()];
+/// What was measured since that time, until now.
+pub(super) fn results<O: Observer>(
+    scenario: &Scenario,
+    mut system: System<O>,
+    vms: &[VmState],
+    home_moves: Vec<HomeMove>,
+    measured_since_ns: u64,
+    now_ns: u64,
+) -> RunMetrics {
+    system.settle_all(now_ns);
+    system.processors.account_ahead(&mut system.kernels, now_ns, |account_ns, ns| *account_ns -= ns);
+    let length_ns = now_ns - measured_since_ns;
+    let host = system.kernels.host();
+    let metrics = HostMetrics {
+        pause_loop: system.pause_loop_use,
+        home_moves,
+        numa: system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
+        ..host_metrics(host)
+    };
+    let vms =
+        scenario.workloads.iter().zip(vms).zip(host.usage().wakeups()).map(|((spec, state), wakeups)| {
+            let (guest, measured) = (spec.guest(), state.measured());
             VmMetrics {
                 name: spec.name.clone(),
                 group: spec.group.clone(),
                 lived_ns: state.life.within_ns(measured_since_ns, now_ns),
-                counts: spec.counters.iter().cloned().zip(state.counts.iter().copied()).collect(),
-                coherence_ns: state.coherence_ns,
-                response: state.responses.as_deref().map(summary).unwrap_or_default(),
-                vcpus: tasks.iter().map(|task| finished(task, now_ns)).collect(),
+                counts: spec.counters.iter().cloned().zip(measured.counts.iter().copied()).collect(),
+                coherence_ns: measured.coherence_ns,
+                response: measured.responses.as_deref().map(summary).unwrap_or_default(),
+                vcpus: host.tasks().all()[state.tasks()].iter().map(|task| task.measured(now_ns)).collect(),
                 vcpu_wakeup: wakeups.map(summary).unwrap_or_default(),
-                guest: spec
-                    .guest()
-                    .map(|guest| guest_metrics(guest, &self.system.kernels[state.kernel], length_ns, now_ns)),
+                guest: guest
+                    .map(|guest| guest_metrics(guest, &system.kernels[state.kernel], length_ns, now_ns)),
             }
         });
-        let vms = vms.collect();
-        RunMetrics {
-            length_ns,
-            events: self.system.events,
-            trace_hash: self.system.trace_hash.value(),
-            host: metrics,
-            vms,
-        }
+    let vms = vms.collect();
+    RunMetrics { length_ns, events: system.events, trace_hash: system.trace_hash.value(), host: metrics, vms }
+}
+
+/// Sums over the host's CPUs, and what its policy counted.
+fn host_metrics(host: &Kernel) -> HostMetrics {
+    let mut metrics = HostMetrics {
+        pcpus: host.cpus().len(),
+        policy: host.policy().counters().into_iter().collect(),
+        scheduler_costs: host.policy().decision_costs(),
+        ..HostMetrics::default()
+    };
+    for cpu in host.cpus() {
+        metrics.busy_ns += cpu.used.busy_ns;
+        metrics.overhead_ns += cpu.used.overhead_ns;
+        metrics.spin_ns += cpu.used.spin_ns;
+        metrics.idle_ns += cpu.used.idle_ns;
+        metrics.away_ns += cpu.used.away_ns;
+        metrics.schedules += cpu.used.schedules;
+        metrics.context_switches += cpu.used.context_switches;
+        metrics.preemptions += cpu.used.preemptions;
     }
+    metrics
 }
 
 fn guest_metrics(guest: &Guest, kernel: &Kernel, length_ns: u64, now_ns: u64) -> GuestMetrics {
@@ -184,8 +97,8 @@ fn guest_metrics(guest: &Guest, kernel: &Kernel, length_ns: u64, now_ns: u64) ->
     });
     let mut totals: Vec<TaskMetrics> =
         kernel.usage().programs().iter().map(|program| program.total.clone()).collect();
-    for task in kernel.tasks().all().iter().filter(|task| task.state != TaskState::Exited) {
-        totals[task.group as usize].add(&finished(task, now_ns));
+    for task in kernel.tasks().all().iter().filter(|task| task.state() != TaskState::Exited) {
+        totals[task.group as usize].add(&task.measured(now_ns));
     }
     let used = guest.programs.iter().zip(kernel.usage().programs()).zip(kernel.usage().wakeups()).zip(totals);
     let programs =
@@ -202,17 +115,6 @@ fn guest_metrics(guest: &Guest, kernel: &Kernel, length_ns: u64, now_ns: u64) ->
         programs: programs.collect(),
         policy: kernel.policy().counters().into_iter().collect(),
     }
-}
-
-/// What a task has come to. Time that it neither ran nor slept nor was robbed of, it waited.
-pub(super) fn finished(task: &Task, now_ns: u64) -> TaskMetrics {
-    let mut metrics = task.metrics.clone();
-    let life_ns = now_ns - task.measured_since_ns;
-    metrics.wait_ns = life_ns.saturating_sub(metrics.run_ns + metrics.sleep_ns + metrics.stolen_ns);
-    if task.state == TaskState::Runnable {
-        metrics.longest_wait_ns = metrics.longest_wait_ns.max(task.waited_ns(now_ns));
-    }
-    metrics
 }
 
 fn summary(times: &Histogram<u64>) -> LatencySummary {

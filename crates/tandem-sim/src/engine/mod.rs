@@ -1,25 +1,33 @@
-//! Runs scenarios: the clock, the event loop, random streams, and what happens between kernels, VMs and the world.
+//! Runs scenarios: the clock, the event loop, random streams, and what happens between kernels, VMs and the
+//! world.
 
+mod agenda;
 mod build;
 pub(crate) mod event_queue;
 mod events;
 mod homes;
+mod interrupts;
 mod life;
 #[cfg(test)]
 mod lock_properties;
 mod measure;
+mod phase;
 mod program;
 pub(crate) mod random;
 mod simulation;
 mod source;
 mod spin_lock;
+mod starts;
+mod timetable;
 mod tlb;
+mod vm;
 mod watchdog;
 
 use crate::metrics::RunMetrics;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::trace::Observer;
 use simulation::Simulation;
+use tandem_machine::ids::VmId;
 
 /// Why a run did not come to its end.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -68,6 +76,11 @@ pub enum RunError {
 /// Most tasks that may live in a guest at a time, whatever its programs fork.
 const TASKS_MAX: usize = 1 << 17;
 
+/// The error that says that the VM's program does not let time go on.
+fn stuck(scenario: &Scenario, vm: VmId, at_ns: u64, events: u64) -> RunError {
+    RunError::Stuck { vm: scenario.workloads[vm.index()].name.clone(), at_ns, events }
+}
+
 /// Runs a scenario with a seed. Equal scenarios and seeds give equal results, on every machine.
 ///
 /// # Errors
@@ -76,9 +89,9 @@ pub fn run(scenario: &Scenario, seed: u64) -> Result<RunMetrics, RunError> {
     run_observed(scenario, seed, ())
 }
 
-/// Runs a scenario with a seed, and shows every scheduling event to an observer. In the host's kernel, tasks are
-/// numbered over all VMs: the vCPUs of the first VM, then those of the second, and so on. The kernel of the first VM, if
-/// it has one, is number 1, that of the second number 2, and so on.
+/// Runs a scenario with a seed, and shows every scheduling event to an observer. In the host's kernel, tasks
+/// are numbered over all VMs: the vCPUs of the first VM, then those of the second, and so on. The kernel of
+/// the first VM, if it has one, is number 1, that of the second number 2, and so on.
 ///
 /// # Errors
 /// As [`run`].

@@ -1,7 +1,8 @@
 //! Random streams, one for each source of randomness.
 //!
-//! A stream is keyed by (seed, entity, index), not by when it is drawn from, so that two variants of a scenario
-//! see the same arrivals and the same amounts of work whatever path they take (common random numbers).
+//! A stream is keyed by (seed, entity, index), not by when it is drawn from, so that two variants of a
+//! scenario see the same arrivals and the same amounts of work whatever path they take (common random
+//! numbers).
 
 use crate::program::Amount;
 use rand_core::{Rng, SeedableRng};
@@ -49,7 +50,8 @@ impl Stream {
         }
     }
 
-    /// Brings the items into an order in which each is as likely as any other to come first, second, and so on.
+    /// Brings the items into an order in which each is as likely as any other to come first, second, and so
+    /// on.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.draw(Amount::Uniform(0, last as u64)) as usize;
@@ -64,7 +66,8 @@ impl Stream {
     }
 }
 
-/// The key of the `nth` child of a task with this key: it depends on the family alone, not on when it was born.
+/// The key of the `nth` child of a task with this key: it depends on the family alone, not on when it was
+/// born.
 pub fn child_key(parent: u64, nth: u32) -> u64 {
     mix(mix(parent).wrapping_add(u64::from(nth)))
 }

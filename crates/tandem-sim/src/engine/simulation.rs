@@ -1,115 +1,62 @@
 //! The event loop.
 
-use super::RunError;
+use super::agenda::{Agenda, Item};
 use super::build::{Built, build};
 use super::event_queue::NEVER;
-use super::events::HostEvents;
-use super::homes::Agent;
-use super::life::{Change, Life, changes};
-use super::measure::VmState;
-use super::source::SourceState;
-use crate::cost::CostModels;
+use super::homes::HomeKeeper;
+use super::interrupts::Interrupts;
+use super::life::Change;
+use super::phase::Phase;
+use super::program::{Execution, name_task};
+use super::starts::Starts;
+use super::timetable::Timetable;
+use super::vm::VmState;
+use super::{RunError, life, measure, stuck, tlb, watchdog};
 use crate::kernel::{
     CpuRef, Due, HOST, MemoryState, NumaBalancing, ProcessorDue, ProcessorParts, Processors, SharedState,
-    System, SystemParts, TaskKind, TaskRef, TimerTarget, VmMemory,
+    System, SystemParts, TaskRef, TimerTarget, VmMemory,
 };
 use crate::metrics::RunMetrics;
 use crate::policy::Policy;
-use crate::program::channel::{Request, Token};
 use crate::scenario::{PolicySettings, Scenario, Workload};
 use crate::trace::Observer;
 use std::cmp::Reverse;
-use std::collections::VecDeque;
 use std::sync::Arc;
+use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId, VmId};
 
 /// Events at one instant after which time is held to stand still.
 const EVENTS_AT_ONCE_MAX: u64 = 10_000_000;
 
-/// The engine's own sources of events; in the queue they follow the CPUs, and the interrupt sources follow them.
-#[derive(Clone, Copy)]
-enum Extra {
-    PolicyTimer,
-    MemorySample,
-    /// End of the warm-up, then end of the run.
-    Phase,
-    /// An administrator changes the affinity of a VM.
-    AffinityChange,
-    /// Something else happens to the host.
-    HostEvent,
-    /// The watchdog of compiled schedulers looks.
-    Watchdog,
-    /// VMs come or go.
-    VmChange,
-    /// The agent that chooses homes looks.
-    Look,
-    /// The next task starts. Comes after the CPUs in the queue, so that each task finds them as those before it
-    /// have left them.
-    Start,
-}
-
-/// In the order of their numbers.
-const EXTRAS: [Extra; 9] = [
-    Extra::PolicyTimer,
-    Extra::MemorySample,
-    Extra::Phase,
-    Extra::AffinityChange,
-    Extra::HostEvent,
-    Extra::Watchdog,
-    Extra::VmChange,
-    Extra::Look,
-    Extra::Start,
-];
-
-/// Time between the starts of two tasks, ns: longer than the decisions that a start brings about.
-const START_SPACING_NS: u64 = 20_000;
-/// The same after a process of the host: they are many, and what starts them wakes one after the other.
-const PROCESS_START_SPACING_NS: u64 = 1_000;
-
 /// A scenario while it runs.
 pub(super) struct Simulation<'a, O> {
-    pub scenario: &'a Scenario,
-    pub seed: u64,
-    pub system: System<O>,
-    pub vms: Vec<VmState>,
-    pub sources: Vec<SourceState>,
-    /// When the measuring began; none during the warm-up.
-    pub measuring_since_ns: Option<u64>,
-    /// VMs that have not yet done the work at which the run may stop.
-    pub vms_to_go: usize,
-    /// Changes of affinity to come: when, of which VM, and which of its changes; the next one is last.
-    affinity_changes: Vec<(u64, VmId, usize)>,
-    pub host_events: HostEvents,
-    /// VMs that are to come or to go: when, what, and which; the next one is last.
-    pub vm_changes: Vec<(u64, Change, VmId)>,
-    /// Who chooses homes while the scenario runs.
-    pub agent: Option<Agent>,
-    /// Tasks that are yet to start. Of VMs that are there from the start, vCPUs come first, then the tasks of the first
-    /// guest, and so on.
-    pub to_start: VecDeque<TaskRef>,
-    /// When the last task was started, and how long the next one has to wait after it, ns.
-    last_start: (u64, u64),
-    ended: bool,
+    pub(super) scenario: &'a Scenario,
+    seed: u64,
+    pub(super) system: System<O>,
+    pub(super) vms: Vec<VmState>,
+    pub(super) agenda: Agenda,
+    phase: Phase,
+    pub(super) interrupts: Interrupts,
+    /// Which VM's affinity changes, and to which of its changes.
+    affinity_changes: Timetable<(VmId, usize)>,
+    /// Which of the scenario's events happens to the host.
+    pub(super) host_events: Timetable<usize>,
+    pub(super) vm_changes: Timetable<(Change, VmId)>,
+    pub(super) homes: HomeKeeper<'a>,
+    pub(super) starts: Starts,
 }
 
 impl<'a, O: Observer> Simulation<'a, O> {
     /// The scenario must have been checked.
     pub fn new(scenario: &'a Scenario, seed: u64, observer: O) -> Self {
         let Built { kernels, vms, profiles } = build(scenario, seed);
-        let lives: Vec<Life> = vms.iter().map(|vm| vm.life).collect();
-        let mut sources = Vec::new();
-        for (vm, spec) in scenario.workloads.iter().enumerate() {
-            for source in &spec.sources {
-                sources.push(SourceState::new(vm.into(), source, seed, sources.len(), lives[vm].start_ns));
-            }
-        }
         let numa = NumaBalancing::new(scenario, kernels.host().tasks().all().len());
         let memories: Vec<VmMemory<'_>> = (scenario.workloads.iter())
             .map(|vm| VmMemory {
                 bytes: vm.memory_bytes,
                 shares: &vm.memory_shares,
-                moves: vm.first_touch || numa.is_some() || !is_there_with_memory(vm),
-                is_there: is_there_with_memory(vm),
+                moves: vm.first_touch || numa.is_some() || !life::is_there_with_memory(vm),
+                is_there: life::is_there_with_memory(vm),
             })
             .collect();
         let profiles = profiles.as_slice().to_vec();
@@ -123,166 +70,130 @@ impl<'a, O: Observer> Simulation<'a, O> {
             shared,
             pause_loop: scenario.pause_loop,
             lock_kind: kernels.host().policy().spin_lock_kind(),
-            extra_sources: EXTRAS.len() + sources.len(),
         });
-        let system = System::new(SystemParts { kernels, processors, numa, observer });
-        let mut simulation = Self {
+        let mut system = System::new(SystemParts { kernels, processors, numa, observer });
+        for kernel in system.kernels.positions().skip(1) {
+            for task in 0..system.kernels[kernel].tasks().all().len() {
+                name_task(scenario, &mut system, TaskRef { kernel, task: task.into() }, 0);
+            }
+        }
+        let interrupts = Interrupts::new(scenario, &vms, seed);
+        Self {
             scenario,
             seed,
             system,
-            vms_to_go: vms.len(),
+            agenda: Agenda::new(interrupts.sources()),
+            phase: Phase::new(scenario),
+            interrupts,
             affinity_changes: affinity_changes(scenario),
-            host_events: HostEvents::new(scenario),
+            host_events: (scenario.events.iter().enumerate()).map(|(at, event)| (event.at_ns, at)).collect(),
+            vm_changes: life::changes(&vms),
+            homes: HomeKeeper::new(scenario),
+            starts: Starts::new(),
             vms,
-            sources,
-            measuring_since_ns: None,
-            vm_changes: changes(&lives),
-            agent: Agent::new(scenario.homes, scenario.workloads.len()),
-            to_start: VecDeque::new(),
-            last_start: (0, 0),
-            ended: false,
-        };
-        for kernel in simulation.system.kernels.positions().skip(1) {
-            for task in 0..simulation.system.kernels[kernel].tasks().all().len() {
-                simulation.name_task(TaskRef { kernel, task: task.into() }, 0);
-            }
-        }
-        simulation
-    }
-
-    /// Tells the observer the name of a task of a guest.
-    pub fn name_task(&mut self, task: TaskRef, now_ns: u64) {
-        let kernel = &self.system.kernels[task.kernel];
-        let state = &kernel[task.task];
-        if let Some(guest) = self.scenario.workloads[state.vm.index()].guest()
-            && !task.is_host()
-        {
-            let name = &guest.programs[state.group as usize].name;
-            self.system.observer.named(now_ns, kernel.id(), task.task, name);
         }
     }
 
     /// Runs to the end.
     pub fn run(mut self) -> Result<RunMetrics, RunError> {
-        self.set_extra(Extra::PolicyTimer, self.system.kernels.host().policy().timer_period_ns());
-        self.set_extra(Extra::MemorySample, self.system.processors.sample_period_ns().unwrap_or(NEVER));
-        self.set_extra(Extra::Phase, self.scenario.warmup_ns);
-        self.set_next_affinity_change();
-        self.set_extra(Extra::HostEvent, self.host_events.next_ns());
-        self.set_extra(Extra::Watchdog, self.next_watch_ns(0));
-        self.set_extra(Extra::Look, self.next_look_ns(0));
-        self.change_vms(0);
-        // vCPUs of all VMs come before the tasks of their guests.
-        self.to_start.make_contiguous().sort_by_key(|task| task.kernel);
-        self.set_next_vm_change();
-        for source in 0..self.sources.len() {
-            self.refresh_source(source);
-        }
+        self.fill_agenda();
         let (mut clock_ns, mut at_once) = (0, 0);
-        while !self.ended {
-            let (now_ns, source) = self.system.processors.next_event();
+        while !self.phase.has_ended() {
+            let (processor_ns, pcpu) = self.system.processors.next_event();
+            let own_ns = self.agenda.next_ns();
+            // At one instant processors come first.
+            let pcpu = (processor_ns <= own_ns).then_some(pcpu);
+            let now_ns = processor_ns.min(own_ns);
             #[cfg(test)]
-            self.check_locks();
+            super::lock_properties::check_locks(&self.system, &self.vms);
             at_once = if now_ns == clock_ns { at_once + 1 } else { 0 };
             clock_ns = now_ns;
             if at_once > EVENTS_AT_ONCE_MAX {
-                return Err(self.stuck(source, now_ns, at_once));
+                return Err(stuck(self.scenario, self.running_vm(pcpu), now_ns, at_once));
             }
-            self.handle(source, now_ns)?;
+            match pcpu {
+                Some(pcpu) => self.handle_processor(pcpu, now_ns)?,
+                None => self.handle_own(now_ns),
+            }
             if self.system.has_failed {
                 return Err(self.scheduler_failed(now_ns));
             }
         }
-        Ok(self.results(clock_ns))
+        let measured_since_ns = self.phase.measured_since_ns();
+        let moves = self.homes.into_moves();
+        Ok(measure::results(self.scenario, self.system, &self.vms, moves, measured_since_ns, clock_ns))
     }
 
-    fn handle(&mut self, source: usize, now_ns: u64) -> Result<(), RunError> {
-        let processors = self.system.processors.len();
-        if source < processors {
-            return self.handle_processor(CpuId::from(source), now_ns);
+    /// The first event of each kind.
+    fn fill_agenda(&mut self) {
+        self.agenda.set(Item::PolicyTimer, self.system.kernels.host().policy().timer_period_ns());
+        self.agenda.set(Item::MemorySample, self.system.processors.sample_period_ns().unwrap_or(NEVER));
+        self.agenda.set(Item::Phase, self.phase.next_ns());
+        self.agenda.set(Item::AffinityChange, self.affinity_changes.next_ns());
+        self.agenda.set(Item::HostEvent, self.host_events.next_ns());
+        self.agenda.set(Item::Watchdog, watchdog::next_ns(&self.system, 0));
+        self.agenda.set(Item::HomeScan, self.homes.next_scan_ns());
+        for source in 0..self.interrupts.sources() {
+            self.agenda.set(Item::Interrupt(source), self.interrupts.next_ns(source));
         }
-        let extra = source - processors;
-        match EXTRAS.get(extra) {
-            Some(Extra::PolicyTimer) => {
+        self.change_vms(0);
+        self.agenda.set(Item::VmChange, self.vm_changes.next_ns());
+        self.starts.put_vcpus_first();
+    }
+
+    /// Handles the next event on the agenda, and puts the one after it there.
+    fn handle_own(&mut self, now_ns: u64) {
+        let item = self.agenda.next_item();
+        let next_ns = match item {
+            Item::PolicyTimer => {
                 self.system.policy_timer(now_ns);
-                let period_ns = self.system.kernels.host().policy().timer_period_ns();
-                self.set_extra(Extra::PolicyTimer, now_ns.saturating_add(period_ns));
+                now_ns.saturating_add(self.system.kernels.host().policy().timer_period_ns())
             }
-            Some(Extra::MemorySample) => {
+            Item::MemorySample => {
                 self.system.processors.sample_memory(&mut self.system.kernels, now_ns);
-                let period_ns = self.system.processors.sample_period_ns().unwrap_or(NEVER - now_ns);
-                self.set_extra(Extra::MemorySample, now_ns + period_ns);
+                self.system.processors.sample_period_ns().map_or(NEVER, |period_ns| now_ns + period_ns)
             }
-            Some(Extra::Phase) => self.next_phase(now_ns),
-            Some(Extra::AffinityChange) => self.change_affinity(now_ns),
-            Some(Extra::HostEvent) => {
+            Item::Phase => {
+                self.begin_next_phase(now_ns);
+                self.phase.next_ns()
+            }
+            Item::AffinityChange => {
+                self.change_affinity(now_ns);
+                self.affinity_changes.next_ns()
+            }
+            Item::HostEvent => {
                 self.happen(now_ns);
-                self.set_extra(Extra::HostEvent, self.host_events.next_ns());
+                self.host_events.next_ns()
             }
-            Some(Extra::Watchdog) => {
-                self.watch(now_ns);
-                self.set_extra(Extra::Watchdog, self.next_watch_ns(now_ns));
+            Item::Watchdog => {
+                watchdog::check(self.scenario, &mut self.system, &self.vms, now_ns);
+                watchdog::next_ns(&self.system, now_ns)
             }
-            Some(Extra::VmChange) => {
+            Item::VmChange => {
                 self.change_vms(now_ns);
-                self.set_next_vm_change();
+                self.vm_changes.next_ns()
             }
-            Some(Extra::Look) => {
-                self.look(now_ns);
-                self.set_extra(Extra::Look, self.next_look_ns(now_ns));
+            Item::HomeScan => {
+                self.homes.scan(&mut self.system, &self.vms, now_ns);
+                self.homes.next_scan_ns()
             }
-            Some(Extra::Start) => self.start_next(now_ns),
-            None => self.interrupt_arrives(extra - EXTRAS.len(), now_ns),
-        }
-        Ok(())
-    }
-
-    /// There are tasks to start: the first one now, or as long after the last one as it takes.
-    pub fn start_soon(&mut self, now_ns: u64) {
-        let (last_ns, spacing_ns) = self.last_start;
-        self.set_extra(Extra::Start, now_ns.max(last_ns + spacing_ns));
-    }
-
-    fn start_next(&mut self, now_ns: u64) {
-        let mut spacing_ns = START_SPACING_NS;
-        if let Some(TaskRef { kernel, task }) = self.to_start.pop_front() {
-            if self.system.kernels[kernel][task].kind != TaskKind::Vcpu {
-                spacing_ns = PROCESS_START_SPACING_NS;
+            Item::Start => {
+                self.start_next(now_ns);
+                self.starts.next_ns()
             }
-            self.system.start(kernel, task, now_ns);
-            if kernel == HOST {
-                self.touch_memory(task);
+            Item::Interrupt(source) => {
+                self.interrupts.arrive(source, &mut self.system, &self.vms, now_ns);
+                self.interrupts.next_ns(source)
             }
-        }
-        if self.scenario.costs == CostModels::off() {
-            spacing_ns = 0;
-        }
-        self.last_start = (now_ns, spacing_ns);
-        self.set_extra(Extra::Start, if self.to_start.is_empty() { NEVER } else { now_ns + spacing_ns });
-    }
-
-    /// The task of the host has just started: if it is the last one of its VM, they touch its memory for the first time.
-    fn touch_memory(&mut self, task: TaskId) {
-        let tasks = self.system.kernels.host().tasks().all();
-        let vm = tasks[task.index()].vm;
-        let spec = &self.scenario.workloads[vm.index()];
-        let first = self.vms[vm.index()].first_vcpu.index();
-        let last = first + spec.task_count() - 1;
-        if !spec.first_touch || task.index() != last {
-            return;
-        }
-        let mut shares = vec![0.0; self.scenario.machine.node_count()];
-        for task in &tasks[first..=last] {
-            shares[self.scenario.machine.cpu(task.last_cpu).node.index()] += 1.0 / spec.task_count() as f64;
-        }
-        self.system.processors.memory_mut().set_shares(&self.scenario.machine, vm, &shares);
+        };
+        self.agenda.set(item, next_ns);
     }
 
     fn handle_processor(&mut self, pcpu: CpuId, now_ns: u64) -> Result<(), RunError> {
         match self.system.due(pcpu, now_ns) {
             Some(ProcessorDue::BurstEnd) => {
                 self.system.finish_burst(pcpu, now_ns);
-                self.advance(pcpu, now_ns)?;
+                self.execute(pcpu, now_ns)?;
             }
             Some(ProcessorDue::PauseLoop) => self.system.pause_loop_exit(pcpu, now_ns),
             Some(ProcessorDue::Search) => self.system.continue_search(pcpu, now_ns),
@@ -295,6 +206,26 @@ impl<'a, O: Observer> Simulation<'a, O> {
         Ok(())
     }
 
+    /// Lets what the processor executes go on with its program until that takes time.
+    fn execute(&mut self, pcpu: CpuId, now_ns: u64) -> Result<(), RunError> {
+        let Some((on, task)) = self.system.processors.executing(pcpu) else { return Ok(()) };
+        let vm = self.system.kernels[task].vm;
+        let execution = Execution {
+            scenario: self.scenario,
+            seed: self.seed,
+            system: &mut self.system,
+            vm: &mut self.vms[vm.index()],
+            interrupts: &mut self.interrupts,
+            agenda: &mut self.agenda,
+            phase: &mut self.phase,
+            on,
+            pcpu,
+            task,
+            now_ns,
+        };
+        execution.run()
+    }
+
     fn timer_expires(&mut self, on: CpuRef, now_ns: u64) {
         let timers = &mut self.system.kernels[on].timers;
         let Some(Reverse((at_ns, target))) = timers.pop() else {
@@ -302,7 +233,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         };
         if let TimerTarget::Task(task) = target
             && on.is_host()
-            && self.system.vcpu_timer_is_stale(task, now_ns)
+            && self.system.kernels.vcpu_timer_is_stale(task, now_ns)
         {
             return;
         }
@@ -312,106 +243,40 @@ impl<'a, O: Observer> Simulation<'a, O> {
         }
         match target {
             TimerTarget::Task(task) => self.system.wake(task, now_ns, on, false),
-            TimerTarget::Source(source) => self.interrupt_handled(on, source, at_ns, now_ns),
-            TimerTarget::Policy(token) => self.system.policy_alarm(on, token, now_ns),
-            TimerTarget::Flush(sender) => self.answer_flush(on, sender, now_ns),
-        }
-    }
-
-    /// A CPU of the kernel that the source's VM belongs to has taken the interrupt; or a CPU of the host has, which
-    /// passes it on to the VM's guest kernel.
-    fn interrupt_handled(&mut self, on: CpuRef, source: u32, arrived_ns: u64, now_ns: u64) {
-        let SourceState { vm, channel, .. } = self.sources[source as usize];
-        let kernel = self.vms[vm.index()].kernel;
-        if kernel != on.kernel {
-            let vcpu = self.interrupted_cpu(source as usize);
-            self.system.arm(vcpu, arrived_ns, TimerTarget::Source(source));
-            match self.system.kernels[vcpu].pcpu {
-                Some(pcpu) => self.system.processors.refresh(&self.system.kernels, pcpu),
-                None => self.system.wake_vcpu(vcpu, now_ns, Some(on.cpu)),
+            TimerTarget::Source(source) => {
+                self.interrupts.handle(source, &mut self.system, &mut self.vms, on, at_ns, now_ns);
             }
-            return;
-        }
-        let token = Token::Request(Request { arrived_ns, source });
-        if let Some(task) = self.vms[vm.index()].channels[channel].put(token) {
-            self.system.kernels[kernel][task].receive(token);
-            self.system.wake(task, now_ns, on, false);
+            TimerTarget::Policy(token) => self.system.policy_alarm(on, token, now_ns),
+            TimerTarget::Flush(sender) => tlb::answer_flush(&mut self.system, on, sender, now_ns),
         }
     }
 
-    /// The CPU of its VM's kernel at which an interrupt of the source comes in: where the task is, or was, that will
-    /// take it.
-    fn interrupted_cpu(&self, source: usize) -> CpuRef {
-        let SourceState { vm, channel, .. } = self.sources[source];
-        let state = &self.vms[vm.index()];
-        let taker = state.channels[channel].likely_taker();
-        let tasks = self.system.kernels[state.kernel].tasks().all();
-        // A guest may have no task at all.
-        let cpu = tasks.get(taker.index()).map_or(CpuId(0), |task| task.last_cpu);
-        CpuRef { kernel: state.kernel, cpu }
-    }
-
-    /// An interrupt comes in at the pCPU where the vCPU is, or was, that will take it.
-    fn interrupt_arrives(&mut self, source: usize, now_ns: u64) {
-        let cpu = self.interrupted_cpu(source);
-        let pcpu = match cpu.is_host() {
-            true => cpu.cpu,
-            false => self.system.kernels.host()[self.system.vcpu_task(cpu)].last_cpu,
-        };
-        let host = CpuRef::host(pcpu);
-        self.system.arm(host, now_ns, TimerTarget::Source(source as u32));
-        self.system.processors.refresh(&self.system.kernels, pcpu);
-        self.sources[source].arrived(now_ns);
-        self.refresh_source(source);
+    fn begin_next_phase(&mut self, now_ns: u64) {
+        if self.phase.begin_next(now_ns) {
+            self.homes.read_clocks(&self.system, &self.vms, now_ns);
+            measure::start(&mut self.system, &mut self.vms, now_ns);
+        }
     }
 
     fn change_affinity(&mut self, now_ns: u64) {
-        if let Some((_, vm, change)) = self.affinity_changes.pop() {
-            let spec = &self.scenario.workloads[vm.index()];
-            let change = &spec.affinity_changes[change];
-            for at in 0..spec.task_count() {
-                let task = TaskId::from(self.vms[vm.index()].first_vcpu.index() + at);
-                let (hard, soft) = (Arc::clone(&change.affinity.hard), change.affinity.soft.clone());
-                self.system.change_affinity(task, hard, soft, now_ns);
-            }
-            self.keep_home(vm, now_ns);
-        }
-        self.set_next_affinity_change();
-    }
-
-    fn set_next_vm_change(&mut self) {
-        let next_ns = self.vm_changes.last().map_or(NEVER, |(at_ns, ..)| *at_ns);
-        self.set_extra(Extra::VmChange, next_ns);
-    }
-
-    fn set_next_affinity_change(&mut self) {
-        let next_ns = self.affinity_changes.last().map_or(NEVER, |(at_ns, ..)| *at_ns);
-        self.set_extra(Extra::AffinityChange, next_ns);
-    }
-
-    fn next_phase(&mut self, now_ns: u64) {
-        let end_ns = self.scenario.warmup_ns + self.scenario.length_ns;
-        if now_ns < end_ns {
-            self.start_measuring(now_ns);
-            self.set_extra(Extra::Phase, end_ns);
-        } else {
-            self.ended = true;
+        if let Some((_, (vm, change))) = self.affinity_changes.pop_due(now_ns) {
+            let change = &self.scenario.workloads[vm.index()].affinity_changes[change];
+            self.set_affinity(vm, &change.affinity.hard, change.affinity.soft.as_ref(), now_ns);
         }
     }
 
-    /// Ends the run as soon as what happens now is done.
-    pub fn end(&mut self) {
-        self.ended = true;
-    }
-
-    fn set_extra(&mut self, extra: Extra, at_ns: u64) {
-        self.system.processors.set_extra_event(extra as usize, at_ns);
-    }
-
-    /// Brings the queue up to date with the next interrupt of the source.
-    pub fn refresh_source(&mut self, source: usize) {
-        let at_ns = self.sources[source].next_ns();
-        self.system.processors.set_extra_event(EXTRAS.len() + source, at_ns);
+    /// All tasks of the VM may and prefer to run there from now on.
+    pub(super) fn set_affinity(
+        &mut self,
+        vm: VmId,
+        hard: &Arc<CpuMask>,
+        soft: Option<&Arc<CpuMask>>,
+        now_ns: u64,
+    ) {
+        for task in self.vms[vm.index()].tasks().map(TaskId::from) {
+            self.system.change_affinity(task, Arc::clone(hard), soft.cloned(), now_ns);
+        }
+        self.homes.keep(&mut self.system, &self.vms, vm, now_ns);
     }
 
     /// The error that says which kernel's scheduler cannot go on, and why.
@@ -432,35 +297,19 @@ impl<'a, O: Observer> Simulation<'a, O> {
         RunError::Scheduler { scheduler, kernel, at_ns, message }
     }
 
-    fn stuck(&self, source: usize, at_ns: u64, events: u64) -> RunError {
+    /// The VM that runs on the processor; the first one if there is none.
+    fn running_vm(&self, pcpu: Option<CpuId>) -> VmId {
         let host = self.system.kernels.host();
-        let current = host.cpus().get(source).and_then(|cpu| cpu.current);
-        let vm = current.map_or(VmId(0), |task| host[task].vm);
-        self.stuck_vm(vm, at_ns, events)
-    }
-
-    /// The error that says that the VM's program does not let time go on.
-    pub fn stuck_vm(&self, vm: VmId, at_ns: u64, events: u64) -> RunError {
-        RunError::Stuck { vm: self.scenario.workloads[vm.index()].name.clone(), at_ns, events }
+        let current = pcpu.and_then(|pcpu| host[pcpu].current);
+        current.map_or(VmId(0), |task| host[task].vm)
     }
 }
 
-/// Whether the VM has its memory before it starts: there is nobody who could still say where that lies.
-fn is_there_with_memory(workload: &Workload) -> bool {
-    workload.start().is_none() && !workload.home().is_chosen()
-}
-
-/// All changes of affinity, the last one first.
-fn affinity_changes(scenario: &Scenario) -> Vec<(u64, VmId, usize)> {
-    let mut changes: Vec<_> = scenario
-        .workloads
-        .iter()
-        .enumerate()
-        .flat_map(|(vm, spec)| {
-            let times = spec.affinity_changes.iter().enumerate();
-            times.map(move |(at, change)| (change.at_ns, VmId::from(vm), at))
-        })
-        .collect();
-    changes.sort_unstable_by(|a, b| b.cmp(a));
-    changes
+/// All changes of affinity.
+fn affinity_changes(scenario: &Scenario) -> Timetable<(VmId, usize)> {
+    let of_vm = |(vm, spec): (usize, &Workload)| {
+        let changes = spec.affinity_changes.iter().enumerate();
+        changes.map(|(at, change)| (change.at_ns, (VmId::from(vm), at))).collect::<Vec<_>>()
+    };
+    scenario.workloads.iter().enumerate().flat_map(of_vm).collect()
 }

@@ -1,11 +1,9 @@
-//! Sources of interrupts: when the next one comes.
+//! A source of interrupts: when the next one comes.
 
-use super::event_queue::NEVER;
 use super::random::{Entity, Stream};
+use super::timetable::Timetable;
 use crate::program::Amount;
 use crate::scenario::{Arrivals, Source};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use tandem_machine::ids::VmId;
 
 /// A source while it runs.
@@ -16,27 +14,25 @@ pub(super) struct SourceState {
     arrivals: Arrivals,
     random: Stream,
     /// When requests come that are decided already.
-    coming: BinaryHeap<Reverse<u64>>,
+    coming: Timetable<()>,
 }
 
 impl SourceState {
     /// Source number `index` over all VMs, from the start of its VM.
     pub fn new(vm: VmId, source: &Source, seed: u64, index: usize, start_ns: u64) -> Self {
         let mut random = Stream::new(seed, Entity::Source, index as u64);
-        let coming = match source.arrivals {
-            Arrivals::Open { interval } => {
-                std::iter::once(Reverse(start_ns + random.draw(interval))).collect()
-            }
-            Arrivals::Closed { clients, think } => {
-                (0..clients).map(|_| Reverse(start_ns + random.draw(think))).collect()
-            }
+        let (first, time) = match source.arrivals {
+            Arrivals::Open { interval } => (1, interval),
+            Arrivals::Closed { clients, think } => (clients, think),
         };
+        let coming = (0..first).map(|_| (start_ns + random.draw(time), ())).collect();
         Self { vm, channel: source.channel, arrivals: source.arrivals, random, coming }
     }
 
-    /// When the next interrupt comes; [`NEVER`] while all clients wait for answers.
+    /// When the next interrupt comes; [`NEVER`](super::event_queue::NEVER) while all clients wait for
+    /// answers.
     pub fn next_ns(&self) -> u64 {
-        self.coming.peek().map_or(NEVER, |Reverse(at_ns)| *at_ns)
+        self.coming.next_ns()
     }
 
     /// No more of them come.
@@ -47,10 +43,10 @@ impl SourceState {
 
     /// Takes note that the next interrupt has come.
     pub fn arrived(&mut self, now_ns: u64) {
-        self.coming.pop();
+        self.coming.pop_due(now_ns);
         if let Arrivals::Open { interval } = self.arrivals {
             let next_ns = now_ns + self.random.draw(interval).max(1);
-            self.coming.push(Reverse(next_ns));
+            self.coming.add(next_ns, ());
         }
     }
 
@@ -58,13 +54,14 @@ impl SourceState {
     pub fn answered(&mut self, now_ns: u64) {
         if let Arrivals::Closed { think, .. } = self.arrivals {
             let next_ns = now_ns + self.random.draw(think);
-            self.coming.push(Reverse(next_ns));
+            self.coming.add(next_ns, ());
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::event_queue::NEVER;
     use super::*;
 
     #[test]

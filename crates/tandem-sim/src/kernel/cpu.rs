@@ -1,5 +1,5 @@
-//! Processors, which execute, and the CPUs of kernels, which are scheduled on: what runs there, what comes next, and
-//! where the time goes.
+//! Processors, which execute, and the CPUs of kernels, which are scheduled on: what runs there, what comes
+//! next, and where the time goes.
 
 use super::kernels::{CpuRef, TaskRef};
 use super::pause_loop::Search;
@@ -47,16 +47,17 @@ impl Speed {
 /// A hardware thread, which does the work of whatever all kernels have put on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Processor {
-    /// The task whose program it executes: the one that the host runs or, if that is a vCPU of a guest kernel, the one
-    /// that the guest runs there.
+    /// The task whose program it executes: the one that the host runs or, if that is a vCPU of a guest
+    /// kernel, the one that the guest runs there.
     pub executes: Option<TaskRef>,
     /// The guest kernel's CPU that it is at the moment.
     pub guest: Option<CpuRef>,
     pub speed: Speed,
-    /// Its time is accounted for up to here. Lies in the future while a kernel's own code runs; until then it takes
-    /// no event.
+    /// Its time is accounted for up to here. Lies in the future while a kernel's own code runs; until then it
+    /// takes no event.
     pub settled_ns: u64,
-    /// The part of the time since it was settled last that a guest kernel's code takes, and which guest's CPU that is.
+    /// The part of the time since it was settled last that a guest kernel's code takes, and which guest's CPU
+    /// that is.
     pub ahead_by_guest: Option<(CpuRef, u64)>,
     /// When the burst of its program ends, or when its spinning has lasted for a whole window.
     pub burst_end_ns: u64,

@@ -3,7 +3,7 @@
 use super::HOST;
 use super::cpu::Cpu;
 use super::level::Kernel;
-use super::task::Task;
+use super::task::{Task, TaskState};
 use std::ops::{Index, IndexMut};
 use tandem_machine::ids::{CpuId, TaskId};
 
@@ -76,6 +76,20 @@ impl Kernels {
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Kernel> {
         self.0.iter_mut()
+    }
+
+    /// The host's task that is a guest's CPU.
+    pub fn vcpu_task(&self, cpu: CpuRef) -> TaskId {
+        self[cpu.kernel].vcpu_task(cpu.cpu)
+    }
+
+    /// Whether a timer that was to wake an idle vCPU has become pointless: it woke for something else.
+    pub fn vcpu_timer_is_stale(&self, vcpu: TaskId, now_ns: u64) -> bool {
+        let state = &self.host()[vcpu];
+        state.guest().is_some_and(|cpu| {
+            let cpu = &self[cpu];
+            state.state() != TaskState::Blocked || cpu.resched_ns.min(cpu.next_timer_ns()) > now_ns
+        })
     }
 
     /// Positions of all kernels.

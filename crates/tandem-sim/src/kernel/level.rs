@@ -7,7 +7,6 @@ use super::tasks::Tasks;
 use super::usage::Usage;
 use crate::cost::{ContextSwitch, Interrupt};
 use crate::engine::event_queue::NEVER;
-use crate::metrics::TaskMetrics;
 use crate::policy::sched_ext::Ending;
 use crate::policy::{AnyPolicy, Context, Policy, TaskFacts};
 use std::ops::{Index, IndexMut};
@@ -217,8 +216,7 @@ impl Kernel {
             cpu.used = CpuUse::default();
         }
         for task in self.tasks.all_mut() {
-            task.metrics = TaskMetrics::default();
-            task.measured_since_ns = now_ns;
+            task.start_measuring(now_ns);
         }
         self.policy.reset_counters();
     }
@@ -289,10 +287,7 @@ impl Kernel {
     /// Whether the CPU's task holds or wants a spin lock.
     #[inline]
     fn is_in_spin_lock(&self, cpu: CpuId) -> bool {
-        self[cpu].current.is_some_and(|task| {
-            let task = &self[task];
-            task.spins || task.locks_held > 0
-        })
+        self[cpu].current.is_some_and(|task| self[task].spin.forbids_preemption())
     }
 
     /// A decision is due on the CPU; whether it has to wait for a spin lock.

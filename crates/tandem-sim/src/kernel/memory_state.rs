@@ -1,11 +1,12 @@
 //! The memory system as the CPUs find it: sampled, smoothed, constant between two samples.
 //!
-//! See [`crate::cost::Memory`] for the model. What a task pays is looked up in two small tables, one by
-//! the layout of its VM's memory and node (latency), one by profile and last-level cache (misses), so that the path
-//! of an event computes neither. VMs whose memory is spread alike, and stays where it is, share a layout.
+//! See [`crate::cost::Memory`] for the model. What a task pays is looked up in two small tables, one by the
+//! layout of its VM's memory and node (latency), one by profile and last-level cache (misses), so that the
+//! path of an event computes neither. VMs whose memory is spread alike, and stays where it is, share a
+//! layout.
 //!
-//! Memory that moves while the run goes on (NUMA balancing, first touch) changes shares at once; how long loads take
-//! follows at the next sample.
+//! Memory that moves while the run goes on (NUMA balancing, first touch) changes shares at once; how long
+//! loads take follows at the next sample.
 
 use crate::cost::Memory;
 use crate::program::MemoryProfile;
@@ -135,8 +136,8 @@ impl MemoryState {
         &self.shares[first..first + self.node_count]
     }
 
-    /// Moves so many pages of a VM whose memory may move to another node, or as many as it has and that has room for; tells
-    /// how many.
+    /// Moves so many pages of a VM whose memory may move to another node, or as many as it has and that has
+    /// room for; tells how many.
     pub fn move_pages(&mut self, vm: VmId, from: NodeId, to: NodeId, pages: f64) -> f64 {
         let of_vm = self.pages(vm);
         let moved = pages.min(self.share(vm, from) * of_vm).min(self.free_pages[to.index()]).max(0.0);
@@ -149,8 +150,9 @@ impl MemoryState {
         moved
     }
 
-    /// Lets the memory of a VM, which may move, lie elsewhere, and take room there. The shares sum to 1 over the nodes. What
-    /// a node has no room for lies on the nearest others that have; what none has room for, on that node after all.
+    /// Lets the memory of a VM, which may move, lie elsewhere, and take room there. The shares sum to 1 over
+    /// the nodes. What a node has no room for lies on the nearest others that have; what none has room for,
+    /// on that node after all.
     pub fn set_shares(&mut self, machine: &Machine, vm: VmId, shares: &[f64]) {
         self.leave(vm);
         let pages = self.pages(vm);
@@ -212,8 +214,8 @@ impl MemoryState {
         }
     }
 
-    /// Takes a sample: for each busy CPU its task's VM and profile, and the time that a unit of its work takes.
-    /// Tells whether anything has changed enough for tasks to feel it.
+    /// Takes a sample: for each busy CPU its task's VM and profile, and the time that a unit of its work
+    /// takes. Tells whether anything has changed enough for tasks to feel it.
     pub fn sample(
         &mut self,
         machine: &Machine,

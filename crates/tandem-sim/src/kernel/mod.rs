@@ -1,17 +1,19 @@
 //! Kernels on top of each other: the host's on the machine, those of guests on its vCPUs.
 //!
-//! A [`Kernel`] is one level: CPUs, tasks, and a policy that decides, and that leaves what it asks for in an outbox. The
-//! [`System`] carries out what policies decide, at both levels with the same code. It has one method for each thing that
-//! can happen to a kernel, and these call each other across the levels: a guest's kick wakes a vCPU, which is a wake-up
-//! in the host, which kicks a pCPU. In the host's kernel CPUs are pCPUs and tasks are vCPUs; in a guest's, CPUs are
-//! vCPUs and tasks run programs. A vCPU without a guest kernel runs a program itself.
+//! A [`Kernel`] is one level: CPUs, tasks, and a policy that decides, and that leaves what it asks for in an
+//! outbox. The [`System`] carries out what policies decide, at both levels with the same code. It has one
+//! method for each thing that can happen to a kernel, and these call each other across the levels: a guest's
+//! kick wakes a vCPU, which is a wake-up in the host, which kicks a pCPU. In the host's kernel CPUs are pCPUs
+//! and tasks are vCPUs; in a guest's, CPUs are vCPUs and tasks run programs. A vCPU without a guest kernel
+//! runs a program itself.
 //!
-//! [`Processors`], one for each pCPU, do the work: they borrow the kernels whose accounts they keep, and make everything
-//! cost what the models say. Each has one clock, on which both levels' kernel code and the program on top take turns;
-//! how fast the program goes depends on the caches, the memory and the sibling threads of that processor. What tasks do when a burst of work ends is the engine's business.
+//! [`Processors`], one for each pCPU, do the work: they borrow the kernels whose accounts they keep, and make
+//! everything cost what the models say. Each has one clock, on which both levels' kernel code and the program
+//! on top take turns; how fast the program goes depends on the caches, the memory and the sibling threads of
+//! that processor. What tasks do when a burst of work ends is the engine's business.
 //!
-//! While a processor runs kernel code it takes no events: interrupts that come then are handled after it, as with
-//! interrupts disabled. The host does not preempt a guest's kernel code halfway.
+//! While a processor runs kernel code it takes no events: interrupts that come then are handled after it, as
+//! with interrupts disabled. The host does not preempt a guest's kernel code halfway.
 
 mod caches;
 mod cpu;
@@ -113,7 +115,7 @@ impl<O: Observer> System<O> {
             return Some(self.due_in_search(pcpu, now_ns));
         }
         if processor.burst_end_ns <= now_ns {
-            let spins = processor.executes.is_some_and(|task| self.kernels[task].spins);
+            let spins = processor.executes.is_some_and(|task| self.kernels[task].spin.is_spinning());
             return Some(if spins { ProcessorDue::PauseLoop } else { ProcessorDue::BurstEnd });
         }
         let host = CpuRef::host(pcpu);
@@ -166,10 +168,7 @@ impl<O: Observer> System<O> {
                 self.kernels[kernel].settle_stolen(cpu, now_ns);
             }
             for task in self.kernels[kernel].tasks_mut().all_mut() {
-                if matches!(task.state, TaskState::New | TaskState::Blocked | TaskState::Exited) {
-                    task.metrics.sleep_ns += now_ns.saturating_sub(task.blocked_since_ns);
-                    task.blocked_since_ns = task.blocked_since_ns.max(now_ns);
-                }
+                task.settle_sleep(now_ns);
             }
         }
     }

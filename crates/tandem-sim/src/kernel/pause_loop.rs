@@ -1,15 +1,16 @@
 //! Pause-loop exits, and the search for a vCPU to yield to.
 //!
-//! Problem: a vCPU that spins for a lock leaves its guest after a while, and the host looks for another vCPU of the VM that
-//! may hold the lock. What that costs is the point: the search takes locks that all CPUs need.
+//! Problem: a vCPU that spins for a lock leaves its guest after a while, and the host looks for another vCPU
+//! of the VM that may hold the lock. What that costs is the point: the search takes locks that all CPUs need.
 //!
-//! Approach, as in `kvm_vcpu_on_spin()` and `yield_to()`: the search goes from candidate to candidate. A candidate that is
-//! not passed over costs the locks of two run queues, the lower CPU's first; only with both in hand is it tested for good
-//! whether it runs, and if not, the policy is asked to run it. Between two candidates the CPU takes its ticks. Where a
-//! search waits for a lock, its processor stands still ([`super::run_queue_locks`]). Xen has no such search: the vCPU gives
-//! way to any other.
+//! Approach, as in `kvm_vcpu_on_spin()` and `yield_to()`: the search goes from candidate to candidate. A
+//! candidate that is not passed over costs the locks of two run queues, the lower CPU's first; only with both
+//! in hand is it tested for good whether it runs, and if not, the policy is asked to run it. Between two
+//! candidates the CPU takes its ticks. Where a search waits for a lock, its processor stands still
+//! ([`super::run_queue_locks`]). Xen has no such search: the vCPU gives way to any other.
 //!
-//! Limits: candidates that are passed over are all looked at in the state of one instant, although looking takes time.
+//! Limits: candidates that are passed over are all looked at in the state of one instant, although looking
+//! takes time.
 
 use super::{CpuRef, Due, ProcessorDue, System, TaskState};
 use crate::engine::event_queue::NEVER;
@@ -152,9 +153,9 @@ impl<O: Observer> System<O> {
     /// The candidate as a target, unless it is passed over.
     fn target(&mut self, pcpu: CpuId, search: &mut Search, candidate: CpuId, now_ns: u64) -> Option<Target> {
         let settings = search.settings;
-        let task = self.vcpu_task(CpuRef { kernel: search.spinner.kernel, cpu: candidate });
+        let task = self.kernels.vcpu_task(CpuRef { kernel: search.spinner.kernel, cpu: candidate });
         let host = self.kernels.host();
-        let state = host[task].state;
+        let state = host[task].state();
         if !matches!(state, TaskState::Running | TaskState::Runnable) {
             return None;
         }
@@ -197,7 +198,8 @@ impl<O: Observer> System<O> {
             || processor.settled_ns > now_ns + by_guest_ns
     }
 
-    /// Asks for the lock of the higher CPU. What is then looked at of the target comes from the other CPU's cache.
+    /// Asks for the lock of the higher CPU. What is then looked at of the target comes from the other CPU's
+    /// cache.
     fn take_second_lock(&mut self, pcpu: CpuId, mut search: Search, target: Target) {
         let work_ns = self.processors.line_transfer_ns(target.queue, pcpu);
         search.step = Step::Test(target);
@@ -208,7 +210,7 @@ impl<O: Observer> System<O> {
     /// Yields to the target if it still waits, and lets go of the locks.
     fn test(&mut self, pcpu: CpuId, mut search: Search, target: Target, now_ns: u64) {
         let host = CpuRef::host(pcpu);
-        let state = self.kernels.host()[target.task].state;
+        let state = self.kernels.host()[target.task].state();
         let has_moved =
             self.kernels.host().policy().queue_of(target.task).is_some_and(|at| at != target.queue);
         let mut has_yielded = false;

@@ -118,7 +118,8 @@ impl<O: Observer> System<O> {
         }
     }
 
-    /// Takes a CPU from the scheduler at a decision, if somebody above wants it; whether that is so. `before` ran there.
+    /// Takes a CPU from the scheduler at a decision, if somebody above wants it; whether that is so. `before`
+    /// ran there.
     pub(super) fn take(&mut self, on: CpuRef, before: Option<TaskId>, can_go_on: bool, now_ns: u64) -> bool {
         let kernel = &mut self.kernels[on.kernel];
         let by = match kernel[on.cpu].presence {

@@ -29,7 +29,7 @@ pub(crate) struct Processors {
     pub(super) shared: SharedState,
     /// What the host does about vCPUs that spin.
     pub(super) pause_loop: Option<PauseLoop>,
-    /// The next event of each processor; the engine's own sources of events follow them.
+    /// The next event of each processor.
     pub(super) queue: EventQueue,
 }
 
@@ -59,15 +59,12 @@ pub(crate) struct ProcessorParts {
     pub pause_loop: Option<PauseLoop>,
     /// How the locks of the host's run queues work.
     pub lock_kind: SpinLockKind,
-    /// Sources of events besides the processors.
-    pub extra_sources: usize,
 }
 
 impl Processors {
     /// They execute nothing yet.
     pub fn new(parts: ProcessorParts) -> Self {
-        let ProcessorParts { machine, costs, profiles, memory, shared, pause_loop, lock_kind, extra_sources } =
-            parts;
+        let ProcessorParts { machine, costs, profiles, memory, shared, pause_loop, lock_kind } = parts;
         let count = machine.cpu_count();
         let siblings = (0..count)
             .map(CpuId::from)
@@ -80,7 +77,7 @@ impl Processors {
             memory,
             shared,
             pause_loop,
-            queue: EventQueue::new(count + extra_sources),
+            queue: EventQueue::new(count),
             costs,
             machine,
         }
@@ -103,15 +100,11 @@ impl Processors {
         &mut self.memory
     }
 
-    /// Time and source of the next event: a processor, or after those a source of the engine's own.
+    /// When the next event comes, and on which processor.
     #[inline]
-    pub fn next_event(&self) -> (u64, usize) {
-        self.queue.peek()
-    }
-
-    /// Sets the next event of a source of the engine's own.
-    pub fn set_extra_event(&mut self, source: usize, at_ns: u64) {
-        self.queue.set(self.list.len() + source, at_ns);
+    pub fn next_event(&self) -> (u64, CpuId) {
+        let (at_ns, pcpu) = self.queue.peek();
+        (at_ns, CpuId::from(pcpu))
     }
 
     pub fn len(&self) -> usize {
@@ -195,12 +188,6 @@ impl Processors {
         if is_in_guest && kernels.host()[pcpu].current.is_some() {
             self.charge_exit(kernels, pcpu);
         }
-    }
-
-    /// Up to when the processor's time is accounted for.
-    #[inline]
-    pub fn settled_ns(&self, pcpu: CpuId) -> u64 {
-        self[pcpu].settled_ns
     }
 
     /// How long the line of a lock travels from one processor to another, ns; nothing with the model of locks

@@ -75,16 +75,16 @@ impl Processors {
             state.metrics.run_ns += spent_ns;
             state.metrics.local_run_ns += (spent_ns as f64 * self.memory.share(state.vm, node)) as u64;
         }
-        if state.work_left_ns == 0 {
+        if state.run.work_left_ns == 0 {
             return;
         }
-        let (refill_ns, steady_ns) = speed.work_ns(spent_ns, state.refill_work_left_ns);
-        state.work_left_ns = state.work_left_ns.saturating_sub(refill_ns + steady_ns);
-        if state.profile != ProfileId::NONE {
-            state.refill_work_left_ns -= refill_ns;
-            let state = &kernels[task];
-            let lines_per_ns = self.memory.lines_per_ns(&self.machine, state.profile, pcpu);
-            self.caches.fill(pcpu, state, lines_per_ns, (refill_ns, steady_ns));
+        let footprint = &mut state.footprint;
+        let (refill_ns, steady_ns) = speed.work_ns(spent_ns, footprint.refill_work_left_ns);
+        state.run.work_left_ns = state.run.work_left_ns.saturating_sub(refill_ns + steady_ns);
+        if footprint.profile != ProfileId::NONE {
+            footprint.refill_work_left_ns -= refill_ns;
+            let lines_per_ns = self.memory.lines_per_ns(&self.machine, footprint.profile, pcpu);
+            self.caches.fill(pcpu, footprint, lines_per_ns, (refill_ns, steady_ns));
         }
     }
 
@@ -93,7 +93,7 @@ impl Processors {
     pub(super) fn execute(&mut self, kernels: &mut Kernels, pcpu: CpuId, kernel: usize, task: TaskId) {
         let task = TaskRef { kernel, task };
         self[pcpu].executes = Some(task);
-        self.caches.enter(pcpu, &mut kernels[task]);
+        self.caches.enter(pcpu, &mut kernels[task].footprint);
         self.rerate(kernels, pcpu);
     }
 
@@ -107,14 +107,13 @@ impl Processors {
         work_ns: u64,
         profile: ProfileId,
     ) {
-        if kernels[task].profile != profile {
+        if kernels[task].footprint.profile != profile {
             self.leave_caches(kernels, pcpu);
-            kernels[task].profile = profile;
-            self.caches.enter(pcpu, &mut kernels[task]);
+            let footprint = &mut kernels[task].footprint;
+            footprint.profile = profile;
+            self.caches.enter(pcpu, footprint);
         }
-        let state = &mut kernels[task];
-        state.in_burst = true;
-        state.work_left_ns = work_ns;
+        kernels[task].run.begin_burst(work_ns);
         self.rerate(kernels, pcpu);
     }
 
@@ -124,16 +123,14 @@ impl Processors {
         self.settle(kernels, pcpu, now_ns);
         self[pcpu].burst_end_ns = NEVER;
         let Some(task) = self[pcpu].executes else { return false };
-        let task = &mut kernels[task];
-        task.work_left_ns = 0;
-        std::mem::take(&mut task.in_burst)
+        kernels[task].run.end_burst()
     }
 
     /// Remembers what the task that the processor executes leaves in its caches.
     #[inline]
     pub fn leave_caches(&mut self, kernels: &mut Kernels, pcpu: CpuId) {
         if let Some(task) = self[pcpu].executes {
-            self.caches.leave(pcpu, &mut kernels[task]);
+            self.caches.leave(pcpu, &mut kernels[task].footprint);
         }
     }
 
@@ -142,7 +139,8 @@ impl Processors {
     fn speed(&self, kernels: &Kernels, pcpu: CpuId, task: TaskRef) -> Speed {
         let place = self.machine.cpu(pcpu);
         let state = &kernels[task];
-        let profile = self.caches.profile(state.profile);
+        let footprint = &state.footprint;
+        let profile = self.caches.profile(footprint.profile);
         let mut core = 1000.0 / f64::from(place.capacity_permille);
         let is_busy = |&other: &CpuId| {
             let other = &kernels.host()[other];
@@ -153,7 +151,7 @@ impl Processors {
         {
             core *= profile.smt_slowdown.unwrap_or(smt.slowdown);
         }
-        if state.profile == ProfileId::NONE {
+        if footprint.profile == ProfileId::NONE {
             return Speed { refill_slowdown: core, steady_slowdown: core };
         }
         let hardware = self.machine.hardware();
@@ -161,48 +159,53 @@ impl Processors {
             Some(_) => self.memory.latency_ns(state.vm, place.node),
             None => f64::from(hardware.local_memory_latency_ns),
         };
-        let lines = self.memory.lines_per_ns(&self.machine, state.profile, pcpu);
-        let shared_ns = self.shared.wait_ns(state.vm, state.profile, pcpu);
+        let lines = self.memory.lines_per_ns(&self.machine, footprint.profile, pcpu);
+        let shared_ns = self.shared.wait_ns(state.vm, footprint.profile, pcpu);
         let steady_slowdown = core + (lines * latency_ns + shared_ns) / profile.parallelism;
         let mut refill_slowdown = steady_slowdown;
-        if state.refill_work_left_ns > 0 {
-            let [private, shared] = state.missing_bytes.map(|bytes| bytes / CACHE_LINE_BYTES as f64);
+        if footprint.refill_work_left_ns > 0 {
+            let [private, shared] = footprint.missing_bytes.map(|bytes| bytes / CACHE_LINE_BYTES as f64);
             let refill_ns = private * f64::from(hardware.llc_latency_ns) + shared * latency_ns;
             refill_slowdown += refill_ns / profile.parallelism / profile.sweep_ns as f64;
         }
         Speed { refill_slowdown, steady_slowdown }
     }
 
-    /// Finds the speed of the processor anew, and with it the end of the burst. A task without work left is due at
-    /// once: its program says what comes next. One that spins is due when it has done so for too long.
+    /// Finds the speed of the processor anew, and with it the end of the burst. A task without work left is
+    /// due at once: its program says what comes next. One that spins is due when it has done so for too long.
     #[inline]
     pub fn rerate(&mut self, kernels: &Kernels, pcpu: CpuId) {
         let Processor { executes: Some(task), searches: false, guest, burst_end_ns, .. } = self[pcpu] else {
             return;
         };
         let speed = self.speed(kernels, pcpu, task);
-        let spun_ns = match (kernels[task].spins, guest) {
+        let spun_ns = match (kernels[task].spin.is_spinning(), guest) {
             (true, Some(spinner)) if burst_end_ns == NEVER => self.pause_window_ns(kernels, spinner),
             _ => None,
         };
         let task = &kernels[task];
         let processor = &mut self[pcpu];
         processor.speed = speed;
-        processor.burst_end_ns = match task.spins {
+        processor.burst_end_ns = match task.spin.is_spinning() {
             true => spun_ns.map_or(burst_end_ns, |window_ns| processor.settled_ns + window_ns),
-            false => processor.settled_ns + speed.time_ns(task.work_left_ns, task.refill_work_left_ns),
+            false => {
+                let refill_ns = task.footprint.refill_work_left_ns;
+                processor.settled_ns + speed.time_ns(task.run.work_left_ns, refill_ns)
+            }
         };
     }
 
-    /// Whether a task of a guest, which waits for a spin lock, is doing so at the moment: on a pCPU, and in its guest.
+    /// Whether a task of a guest, which waits for a spin lock, is doing so at the moment: on a pCPU, and in
+    /// its guest.
     pub fn spins_now(&self, kernels: &Kernels, kernel: usize, task: TaskId) -> bool {
         let kernel = &kernels[kernel];
         let cpu = &kernel[kernel[task].last_cpu];
         cpu.current == Some(task) && cpu.pcpu.is_some_and(|pcpu| !self[pcpu].searches)
     }
 
-    /// A task of a guest, whose CPU is `there`, need not spin any longer: the processor `from` has written so, at that
-    /// time, to a cache line that so many processors watch. It goes on once it sees that, if it has a pCPU.
+    /// A task of a guest, whose CPU is `there`, need not spin any longer: the processor `from` has written
+    /// so, at that time, to a cache line that so many processors watch. It goes on once it sees that, if it
+    /// has a pCPU.
     pub fn go_on(
         &mut self,
         kernels: &Kernels,
@@ -262,7 +265,7 @@ impl Processors {
         let tasks = &*kernels;
         let running = self.list.iter().enumerate().filter_map(|(at, processor)| {
             let task = &tasks[processor.executes?];
-            Some((CpuId::from(at), task.vm, task.profile, processor.speed.steady_slowdown))
+            Some((CpuId::from(at), task.vm, task.footprint.profile, processor.speed.steady_slowdown))
         });
         let memory_changed = self.memory.sample(&self.machine, running.clone());
         if !self.shared.sample(running) && !memory_changed {
@@ -277,8 +280,8 @@ impl Processors {
         }
     }
 
-    /// Changes the accounts of all kernel code that is running now by the time that it still takes after now. To be
-    /// called where measuring begins, to put that time in, or ends, to take it out again.
+    /// Changes the accounts of all kernel code that is running now by the time that it still takes after now.
+    /// To be called where measuring begins, to put that time in, or ends, to take it out again.
     pub fn account_ahead(&mut self, kernels: &mut Kernels, now_ns: u64, change: fn(&mut u64, u64)) {
         for (pcpu, processor) in (0..).map(CpuId).zip(&self.list) {
             let ahead_ns = processor.settled_ns - now_ns;

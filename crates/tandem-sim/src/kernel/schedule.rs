@@ -46,11 +46,11 @@ impl<O: Observer> System<O> {
         self.deliver_kicks(on, now_ns);
     }
 
-    /// Wakes a blocked task. `by` is the CPU on which that happens, whose time must be settled. `sync` says that the
-    /// task there is about to block.
+    /// Wakes a blocked task. `by` is the CPU on which that happens, whose time must be settled. `sync` says
+    /// that the task there is about to block.
     pub fn wake(&mut self, task: TaskId, now_ns: u64, by: CpuRef, sync: bool) {
         let kernel = &mut self.kernels[by.kernel];
-        if kernel[task].state != TaskState::Blocked {
+        if kernel[task].state() != TaskState::Blocked {
             return;
         }
         self.events += 1;
@@ -67,8 +67,8 @@ impl<O: Observer> System<O> {
         self.deliver_kicks(by, now_ns);
     }
 
-    /// Charges the CPU for the other queues that the policy looked into and locked on its behalf. Tasks that are moved
-    /// under such a lock come from the other CPU's cache.
+    /// Charges the CPU for the other queues that the policy looked into and locked on its behalf. Tasks that
+    /// are moved under such a lock come from the other CPU's cache.
     pub(super) fn charge_queues(&mut self, on: CpuRef) {
         let cost_ns = self.kernels[on.kernel].take_scan_cost_ns();
         if cost_ns > 0 {
@@ -93,10 +93,7 @@ impl<O: Observer> System<O> {
 
     fn make_runnable(&mut self, kernel: usize, task: TaskId, cpu: CpuId, reason: Reason, now_ns: u64) {
         let state = &mut self.kernels[kernel][task];
-        state.state = TaskState::Runnable;
-        state.runnable_since_ns = now_ns;
-        state.metrics.sleep_ns += now_ns.saturating_sub(state.blocked_since_ns);
-        state.woken_ns = now_ns;
+        state.wake(now_ns);
         if let Some(guest) = state.guest() {
             self.kernels[guest].deprived_since_ns = now_ns;
         }
@@ -109,7 +106,8 @@ impl<O: Observer> System<O> {
         self.kernels[kernel].ask(now_ns, |policy, ctx| policy.enqueue(ctx, task, cpu, reason));
     }
 
-    /// Sends the kicks that the policy asked for, from the CPU `by`: at once to itself, by an interrupt to others.
+    /// Sends the kicks that the policy asked for, from the CPU `by`: at once to itself, by an interrupt to
+    /// others.
     pub fn deliver_kicks(&mut self, by: CpuRef, now_ns: u64) {
         if self.kernels[by.kernel].outbox().is_quiet() {
             return;
@@ -267,8 +265,8 @@ impl<O: Observer> System<O> {
         self.decide(on, now_ns, Leaving::YieldTo);
     }
 
-    /// The task on the CPU begins another program; tells whether it has moved to another CPU for that. (Linux lets its
-    /// stopper thread move it, which is two more switches.)
+    /// The task on the CPU begins another program; tells whether it has moved to another CPU for that. (Linux
+    /// lets its stopper thread move it, which is two more switches.)
     pub fn exec(&mut self, on: CpuRef, task: TaskId, now_ns: u64) -> bool {
         let reason = Reason::Exec { cpu: on.cpu };
         let to = self.kernels[on.kernel].ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, reason));
@@ -374,9 +372,7 @@ impl<O: Observer> System<O> {
             Leaving::Block => (TaskState::Blocked, EventKind::Block),
             Leaving::Exit => (TaskState::Exited, EventKind::Exit),
         };
-        state.state = next_state;
-        state.blocked_since_ns = now_ns;
-        state.runnable_since_ns = now_ns;
+        state.stop_running(next_state, now_ns);
         let is_vcpu = state.guest().is_some();
         if leaving == Leaving::Preempt {
             state.metrics.preemptions += 1;
@@ -421,26 +417,15 @@ impl<O: Observer> System<O> {
         }
         let kernel = &mut self.kernels[on.kernel];
         kernel.count_migration(task, on.cpu);
-        debug_assert_eq!(
-            kernel[task].state,
-            TaskState::Runnable,
-            "the policy dispatched a task that cannot run"
-        );
         debug_assert!(
             kernel.tasks().facts()[task.index()].hard_affinity.contains(on.cpu),
             "dispatched outside its affinity"
         );
         let state = &mut kernel[task];
-        state.state = TaskState::Running;
-        state.last_cpu = on.cpu;
-        state.metrics.dispatches += 1;
         let runs_ns = self.processors[pcpu].settled_ns.max(now_ns);
-        state.metrics.longest_wait_ns = state.metrics.longest_wait_ns.max(state.waited_ns(runs_ns));
-        let guest = state.guest();
-        let woken_ns = std::mem::replace(&mut state.woken_ns, NEVER);
-        if woken_ns != NEVER {
-            let group = state.group;
-            kernel.usage_mut().woke(group, runs_ns - woken_ns);
+        let (guest, group) = (state.guest(), state.group);
+        if let Some(waited_ns) = state.start_running(on.cpu, runs_ns) {
+            kernel.usage_mut().woke(group, waited_ns);
         }
         match guest {
             None => self.processors.execute(&mut self.kernels, pcpu, on.kernel, task),

@@ -1,11 +1,13 @@
-//! Data that tasks of a VM share: who uses it from which last-level cache, sampled and smoothed as the memory system is.
+//! Data that tasks of a VM share: who uses it from which last-level cache, sampled and smoothed as the memory
+//! system is.
 //!
 //! See [`crate::cost::Coherence`] for the model. What a line costs is looked up in a table by data set and
-//! last-level cache, so that the path of an event does not compute it. A CPU without a last-level cache counts as one
-//! with a cache of its core.
+//! last-level cache, so that the path of an event does not compute it. A CPU without a last-level cache
+//! counts as one with a cache of its core.
 //!
-//! Limits: as in [`super::MemoryState`], what happens between two samples is felt after the next. A task that has just
-//! come to a cache counts there from then on, and finds what others do there as if it had done so itself.
+//! Limits: as in [`super::MemoryState`], what happens between two samples is felt after the next. A task that
+//! has just come to a cache counts there from then on, and finds what others do there as if it had done so
+//! itself.
 
 use super::memory_state::is_felt;
 use crate::cost::{Coherence, CostModels};
@@ -15,8 +17,8 @@ use std::sync::Arc;
 use tandem_machine::Machine;
 use tandem_machine::ids::{CpuId, VmId};
 
-/// State of the data sets of all VMs. Tables have a row for each data set, in the order in which they are used first, and
-/// a column for each last-level cache.
+/// State of the data sets of all VMs. Tables have a row for each data set, in the order in which they are
+/// used first, and a column for each last-level cache.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedState {
     profiles: Vec<Arc<MemoryProfile>>,
@@ -103,7 +105,8 @@ impl SharedState {
         if self.sets == 0 { None } else { self.profiles[profile.0 as usize].shared }
     }
 
-    /// Time that a task of the VM waits for shared lines per ns of work on this CPU, if it waits for one at a time.
+    /// Time that a task of the VM waits for shared lines per ns of work on this CPU, if it waits for one at a
+    /// time.
     #[inline]
     pub fn wait_ns(&self, vm: VmId, profile: ProfileId, cpu: CpuId) -> f64 {
         let Some(shared) = self.shared(profile) else { return 0.0 };
@@ -111,8 +114,8 @@ impl SharedState {
         shared.lines_per_us / 1e3 * line_ns
     }
 
-    /// Takes a sample: for each busy CPU its task's VM and profile, and the time that a unit of its work takes. Tells
-    /// whether anything has changed enough for tasks to feel it.
+    /// Takes a sample: for each busy CPU its task's VM and profile, and the time that a unit of its work
+    /// takes. Tells whether anything has changed enough for tasks to feel it.
     pub fn sample(&mut self, running: impl Iterator<Item = (CpuId, VmId, ProfileId, f64)>) -> bool {
         if self.sets == 0 {
             return false;
@@ -158,8 +161,8 @@ mod tests {
     use super::*;
     use tandem_machine::MachineBuilder;
 
-    /// The machine, the tasks that run on it (each a CPU and the share of its accesses that write), and the CPUs from
-    /// which lines are then looked at: what one costs there, ns.
+    /// The machine, the tasks that run on it (each a CPU and the share of its accesses that write), and the
+    /// CPUs from which lines are then looked at: what one costs there, ns.
     fn line_ns(machine: &Machine, tasks: &[(u32, f64)], from: &[u32]) -> Vec<f64> {
         let profile = |write_share: f64| {
             let shared = Some(SharedData { data: 0, lines_per_us: 1e3, write_share });

@@ -17,14 +17,14 @@ impl Tasks {
     /// Those that are there from the start.
     pub fn new(mut tasks: Vec<Task>, facts: Vec<TaskFacts>) -> Self {
         for (birth, task) in (0..).zip(&mut tasks) {
-            task.birth = birth;
+            task.lineage.birth = birth;
         }
         Self { births: tasks.len() as u32, tasks, facts, free: Vec::new() }
     }
 
     /// Adds a task that is yet to start.
     pub fn add(&mut self, mut task: Task, facts: TaskFacts) -> TaskId {
-        task.birth = self.births;
+        task.lineage.birth = self.births;
         self.births = self.births.wrapping_add(1);
         match self.free.pop() {
             Some(id) => {
@@ -52,7 +52,7 @@ impl Tasks {
 
     /// How to find a task again, if it still lives.
     pub fn birth(&self, task: TaskId) -> Birth {
-        Birth { task, number: self.tasks[task.index()].birth }
+        Birth { task, number: self.tasks[task.index()].lineage.birth }
     }
 
     #[inline]

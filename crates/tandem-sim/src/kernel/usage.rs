@@ -49,7 +49,7 @@ impl Usage {
     pub fn reset(&mut self, tasks: &[Task]) {
         self.wakeups.fill(None);
         self.programs.fill_with(ProgramUse::default);
-        for task in tasks.iter().filter(|task| task.state != TaskState::Exited) {
+        for task in tasks.iter().filter(|task| task.state() != TaskState::Exited) {
             if let Some(program) = self.programs.get_mut(task.group as usize) {
                 program.tasks += 1;
             }

@@ -1,11 +1,12 @@
 //! Where the levels meet: vCPUs, which are tasks of the host and CPUs of a guest.
 //!
-//! - A guest's CPU that has nothing to run *idles*: its vCPU blocks in the host. A timer of the guest, or an interrupt
-//!   that is on its way, becomes a timer of the host, which wakes the vCPU.
-//! - A guest that *kicks* another of its CPUs leaves for the host, which sends an interrupt if that vCPU runs, wakes it
-//!   if it is idle, and need do nothing if it waits for a pCPU: the vCPU will see it when it gets one.
-//! - A vCPU that loses its pCPU takes the task on it along: the task stays the guest's running task and makes no
-//!   progress. The guest learns of the time that was stolen afterwards, if its policy asks.
+//! - A guest's CPU that has nothing to run *idles*: its vCPU blocks in the host. A timer of the guest, or an
+//!   interrupt that is on its way, becomes a timer of the host, which wakes the vCPU.
+//! - A guest that *kicks* another of its CPUs leaves for the host, which sends an interrupt if that vCPU
+//!   runs, wakes it if it is idle, and need do nothing if it waits for a pCPU: the vCPU will see it when it
+//!   gets one.
+//! - A vCPU that loses its pCPU takes the task on it along: the task stays the guest's running task and makes
+//!   no progress. The guest learns of the time that was stolen afterwards, if its policy asks.
 //!
 //! Limits: a guest's idle CPU blocks at once (no polling in the guest or in the host).
 
@@ -13,14 +14,9 @@ use super::cpu::Spinning;
 use super::{CpuRef, System, TaskState, TimerTarget};
 use crate::engine::event_queue::NEVER;
 use crate::trace::Observer;
-use tandem_machine::ids::{CpuId, TaskId};
+use tandem_machine::ids::CpuId;
 
 impl<O: Observer> System<O> {
-    /// The host's task that is a guest's CPU.
-    pub fn vcpu_task(&self, cpu: CpuRef) -> TaskId {
-        self.kernels[cpu.kernel].vcpu_task(cpu.cpu)
-    }
-
     /// Makes one CPU of a guest reschedule, from another or itself.
     pub(super) fn kick_vcpu(&mut self, cpu: CpuRef, by: CpuRef, now_ns: u64) {
         let sender = self.kernels[by].pcpu;
@@ -45,13 +41,13 @@ impl<O: Observer> System<O> {
         }
     }
 
-    /// Interrupts one CPU of a guest, which is not idle, from another one that runs: sent by way of the host, taken when
-    /// that CPU has a pCPU.
+    /// Interrupts one CPU of a guest, which is not idle, from another one that runs: sent by way of the host,
+    /// taken when that CPU has a pCPU.
     pub fn interrupt_vcpu(&mut self, by: CpuRef, cpu: CpuRef, what: TimerTarget, now_ns: u64) {
         let Some(sender) = self.kernels[by].pcpu else { return };
         self.processors.charge_exit(&mut self.kernels, sender);
         let delivery_ns = self.processors.costs.ipi.map_or(0, |cost| cost.delivery_ns);
-        let arrives_ns = self.processors.settled_ns(sender).max(now_ns) + delivery_ns;
+        let arrives_ns = self.processors[sender].settled_ns.max(now_ns) + delivery_ns;
         self.arm(cpu, arrives_ns, what);
         if let Some(pcpu) = self.kernels[cpu].pcpu {
             self.processors.refresh(&self.kernels, pcpu);
@@ -60,16 +56,17 @@ impl<O: Observer> System<O> {
 
     /// Wakes a vCPU if it is idle, from the pCPU `by`; if there is none, from the one where it ran last.
     pub fn wake_vcpu(&mut self, cpu: CpuRef, now_ns: u64, by: Option<CpuId>) {
-        let vcpu = self.vcpu_task(cpu);
+        let vcpu = self.kernels.vcpu_task(cpu);
         let state = &self.kernels.host()[vcpu];
-        if state.state == TaskState::Blocked {
+        if state.state() == TaskState::Blocked {
             let by = by.unwrap_or(state.last_cpu);
             self.processors.settle(&mut self.kernels, by, now_ns);
             self.wake(vcpu, now_ns, CpuRef::host(by), false);
         }
     }
 
-    /// A guest's CPU, which is on that pCPU, has nothing to run. Its vCPU blocks, unless something has come meanwhile.
+    /// A guest's CPU, which is on that pCPU, has nothing to run. Its vCPU blocks, unless something has come
+    /// meanwhile.
     pub(super) fn vcpu_idles(&mut self, cpu: CpuRef, pcpu: CpuId, now_ns: u64) {
         let state = &self.kernels[cpu];
         let next_ns = state.resched_ns.min(state.next_timer_ns());
@@ -77,23 +74,14 @@ impl<O: Observer> System<O> {
             return;
         }
         let host = CpuRef::host(pcpu);
-        let vcpu = self.vcpu_task(cpu);
+        let vcpu = self.kernels.vcpu_task(cpu);
         if next_ns != NEVER {
             self.arm(host, next_ns, TimerTarget::Task(vcpu));
         }
         let idle_ns = self.processors[pcpu].settled_ns;
         self.block(host, now_ns);
         // The guest's own code on the way there is no sleep.
-        self.kernels.host_mut()[vcpu].blocked_since_ns = idle_ns;
-    }
-
-    /// Whether a timer that was to wake an idle vCPU has become pointless: it woke for something else.
-    pub fn vcpu_timer_is_stale(&self, vcpu: TaskId, now_ns: u64) -> bool {
-        let state = &self.kernels.host()[vcpu];
-        state.guest().is_some_and(|cpu| {
-            let cpu = &self.kernels[cpu];
-            state.state != TaskState::Blocked || cpu.resched_ns.min(cpu.next_timer_ns()) > now_ns
-        })
+        self.kernels.host_mut()[vcpu].sleep_counts_from(idle_ns);
     }
 
     /// The vCPU on the pCPU leaves it, in this state.

@@ -1,8 +1,8 @@
 //! Statistics of hinting faults, of tasks and of groups of tasks that share memory (`task_numa_fault()`,
 //! `task_numa_placement()`).
 //!
-//! A task counts its faults by the node of the page and by the node of the CPU. After each pass over its memory the new ones
-//! are added to half of the old ones; then it settles how fast it scans next.
+//! A task counts its faults by the node of the page and by the node of the CPU. After each pass over its
+//! memory the new ones are added to half of the old ones; then it settles how fast it scans next.
 
 use super::filter::ACTIVE_NODE_FRACTION;
 use super::scan::Scan;
@@ -10,7 +10,8 @@ use tandem_machine::ids::NodeId;
 
 /// Parts that a period is changed by (`NUMA_PERIOD_SLOTS`).
 const PERIOD_SLOTS: u64 = 10;
-/// Of these, how many parts of the faults must be local, or private, to scan more slowly (`NUMA_PERIOD_THRESHOLD`).
+/// Of these, how many parts of the faults must be local, or private, to scan more slowly
+/// (`NUMA_PERIOD_THRESHOLD`).
 const PERIOD_THRESHOLD: u64 = 7;
 /// Faults count by use of CPUs: this is one CPU's.
 const FULL_USE: f64 = 65_536.0;
@@ -23,8 +24,8 @@ pub(super) struct Group {
     pub on_memory: Vec<f64>,
     /// Use of CPUs in faults, by the node of the CPU.
     pub from_cpus: Vec<f64>,
-    /// Pages on each node that were touched last from each node: a row for each node that they are on. Those that are missing
-    /// have not been touched yet.
+    /// Pages on each node that were touched last from each node: a row for each node that they are on. Those
+    /// that are missing have not been touched yet.
     pub last_from: Vec<Vec<f64>>,
     /// Faults on pages that another task had touched last.
     pub shared: f64,
@@ -50,7 +51,8 @@ impl Group {
         (self.last_from[memory.index()].iter().sum::<f64>() / pages).min(1.0)
     }
 
-    /// Share of the faults of a task, on these pages, on those that nobody has touched or it has touched last.
+    /// Share of the faults of a task, on these pages, on those that nobody has touched or it has touched
+    /// last.
     pub fn private_share(&self, memory: NodeId, pages: f64) -> f64 {
         1.0 - self.touched_share(memory, pages) * (1.0 - 1.0 / self.tasks as f64)
     }
@@ -144,8 +146,8 @@ impl TaskFaults {
         }
     }
 
-    /// Counts faults from a node on pages that are now on node `memory`, and were local or not. Shared pages among the nodes
-    /// that the group has settled on are as good as local.
+    /// Counts faults from a node on pages that are now on node `memory`, and were local or not. Shared pages
+    /// among the nodes that the group has settled on are as good as local.
     pub fn count(
         &mut self,
         group: &Group,
@@ -170,8 +172,8 @@ impl TaskFaults {
         self.remote += faults - local;
     }
 
-    /// Makes the statistics up if there has been a pass since they were last, for a task that has run for that long;
-    /// whether it did.
+    /// Makes the statistics up if there has been a pass since they were last, for a task that has run for
+    /// that long; whether it did.
     pub fn place(&mut self, group: &mut Group, scan: &mut Scan, run_ns: u64, now_ns: u64) -> bool {
         if self.pass == scan.passes {
             return false;
@@ -194,7 +196,8 @@ impl TaskFaults {
         true
     }
 
-    /// Scans more slowly if most faults are private or local, and faster if not (`update_task_scan_period()`).
+    /// Scans more slowly if most faults are private or local, and faster if not
+    /// (`update_task_scan_period()`).
     fn adapt_period(&self, group: &Group, scan: &mut Scan, now_ns: u64) {
         let [local, remote, private, shared] =
             [self.local, self.remote, self.new_private, self.new_shared].map(|faults| faults as u64);

@@ -1,9 +1,10 @@
 //! Whether a page moves to the node of the CPU that touched it (`should_numa_migrate_memory()`).
 //!
 //! - Early in the life of a task, pages move that nobody has touched before, or only this task.
-//! - Otherwise the last fault on the page must have come from the same node, so that one stray touch moves nothing.
-//! - A page that others share moves only if the group uses the node of the CPU far more, or if its memory would then be
-//!   spread more like its use of CPUs.
+//! - Otherwise the last fault on the page must have come from the same node, so that one stray touch moves
+//!   nothing.
+//! - A page that others share moves only if the group uses the node of the CPU far more, or if its memory
+//!   would then be spread more like its use of CPUs.
 
 use super::faults::Group;
 use tandem_machine::ids::{NodeId, TaskId, VmId};
@@ -27,7 +28,8 @@ pub(super) struct Touched {
 }
 
 impl Group {
-    /// Chance that a page that is touched from node `to` moves there, over the pages on node `from`, which are so many.
+    /// Chance that a page that is touched from node `to` moves there, over the pages on node `from`, which
+    /// are so many.
     pub fn chance_to_migrate(&self, from: NodeId, pages: f64, to: NodeId, is_young: bool) -> f64 {
         let own = 1.0 / self.tasks as f64;
         let same_node = (self.last_from[from.index()][to.index()] / pages).min(1.0);

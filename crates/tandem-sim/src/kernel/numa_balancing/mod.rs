@@ -1,26 +1,27 @@
-//! NUMA balancing of a Linux host (`kernel/sched/fair.c` and `mm/mempolicy.c` of 5.2): memory moves to the tasks that
-//! use it, and tasks move to their memory.
+//! NUMA balancing of a Linux host (`kernel/sched/fair.c` and `mm/mempolicy.c` of 5.2): memory moves to the
+//! tasks that use it, and tasks move to their memory.
 //!
 //! Problem: nobody tells the kernel which task uses which page.
 //!
 //! Approach, as in the kernel:
 //! 1. From time to time each task marks a part of its memory ([`scan`]).
-//! 2. When it touches a marked page, it faults. The fault is counted by the node of the page and that of the CPU
-//!    ([`faults`]), and may move the page to the CPU's node ([`filter`]).
-//! 3. After each pass over its memory, a task prefers the node that most of the faults were on; the policy is asked to move
-//!    it there ([`Policy::prefer_node`]).
+//! 2. When it touches a marked page, it faults. The fault is counted by the node of the page and that of the
+//!    CPU ([`faults`]), and may move the page to the CPU's node ([`filter`]).
+//! 3. After each pass over its memory, a task prefers the node that most of the faults were on; the policy is
+//!    asked to move it there ([`Policy::prefer_node`]).
 //!
-//! There are no single pages here. The memory of a VM, which all its tasks use alike, is a number of pages of which parts
-//! lie on nodes, are marked, and were last touched from some node; what a fault does is taken at its expected value.
-//! All of that happens at the ticks of the host, so that it needs no events of its own: for the time that the task
-//! has run since, its touches of pages are those of its memory profile ([`MemoryProfile::memory_lines_per_us`]), each
-//! of a page drawn at random. Faults at one tick take at most as long as a tick.
+//! There are no single pages here. The memory of a VM, which all its tasks use alike, is a number of pages of
+//! which parts lie on nodes, are marked, and were last touched from some node; what a fault does is taken at
+//! its expected value. All of that happens at the ticks of the host, so that it needs no events of its own:
+//! for the time that the task has run since, its touches of pages are those of its memory profile
+//! ([`MemoryProfile::memory_lines_per_us`]), each of a page drawn at random. Faults at one tick take at most
+//! as long as a tick.
 //!
-//! Limits: every task marks pages for itself, as processes with address spaces of their own do; in the kernel threads share
-//! that. A task without a memory profile touches nothing. Memory is in small pages, all of it is used alike, and none is
-//! the task's own unless it is alone in its VM. Marking takes no time. Memory that was bound by a policy is
-//! scanned like any other; the kernel leaves out areas that have a policy of their own. Nodes are at equal distances:
-//! a task is sent to the node that it prefers, and to no other.
+//! Limits: every task marks pages for itself, as processes with address spaces of their own do; in the kernel
+//! threads share that. A task without a memory profile touches nothing. Memory is in small pages, all of it
+//! is used alike, and none is the task's own unless it is alone in its VM. Marking takes no time. Memory that
+//! was bound by a policy is scanned like any other; the kernel leaves out areas that have a policy of their
+//! own. Nodes are at equal distances: a task is sent to the node that it prefers, and to no other.
 //!
 //! [`MemoryProfile::memory_lines_per_us`]: crate::program::MemoryProfile::memory_lines_per_us
 
@@ -150,8 +151,8 @@ impl NumaBalancing {
         result
     }
 
-    /// The task has faulted: brings its statistics up to date, and tells which node it should be moved to, if it is time to
-    /// try that.
+    /// The task has faulted: brings its statistics up to date, and tells which node it should be moved to, if
+    /// it is time to try that.
     fn preference(&mut self, vm: VmId, task: TaskId, now_ns: u64) -> Option<NodePreference> {
         let state = &mut self.tasks[task.index()];
         if now_ns <= state.retry_ns {
@@ -191,8 +192,8 @@ impl Balanced {
 }
 
 impl NumaBalancing {
-    /// A tick on a CPU of the host whose time is settled: the task on it has touched pages, and marks others. The policy may ask for
-    /// something.
+    /// A tick on a CPU of the host whose time is settled: the task on it has touched pages, and marks others.
+    /// The policy may ask for something.
     #[cold]
     pub fn tick(&mut self, kernels: &mut Kernels, processors: &mut Processors, pcpu: CpuId, now_ns: u64) {
         let Some(task) = kernels.host()[pcpu].current else { return };
@@ -232,7 +233,7 @@ impl NumaBalancing {
         let ran_ns = state.pending_ns.min(tick_ns);
         state.pending_ns -= ran_ns;
         let processor = &processors[pcpu];
-        let profile = processor.executes.map_or(ProfileId::NONE, |task| kernels[task].profile);
+        let profile = processor.executes.map_or(ProfileId::NONE, |task| kernels[task].footprint.profile);
         let touches_per_ns =
             processors.caches.profile(profile).memory_lines_per_us / 1e3 / processor.speed.steady_slowdown;
         let worst_ns = processors.costs.numa_fault.map_or(0.0, |cost| {

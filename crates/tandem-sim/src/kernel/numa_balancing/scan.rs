@@ -1,8 +1,8 @@
 //! Marking pages, so that touching them faults (`task_tick_numa()`, `task_numa_work()`).
 //!
-//! A task marks a part of its memory each time that it has run for its *scan period*, and goes on from there the next time;
-//! once it has been through all of it, a pass is done. In a group whose memory is shared, periods grow with the number
-//! of its tasks, as each of them scans that memory.
+//! A task marks a part of its memory each time that it has run for its *scan period*, and goes on from there
+//! the next time; once it has been through all of it, a pass is done. In a group whose memory is shared,
+//! periods grow with the number of its tasks, as each of them scans that memory.
 
 use super::super::memory_state::PAGE_BYTES;
 use super::faults::Group;
@@ -66,8 +66,8 @@ impl Scan {
         if marked > 0.0 { marked / self.pages } else { 0.0 }
     }
 
-    /// A tick: marks pages if it is time for that. The task has run for that long in all; its memory has so many pages, with
-    /// these shares on the nodes.
+    /// A tick: marks pages if it is time for that. The task has run for that long in all; its memory has so
+    /// many pages, with these shares on the nodes.
     pub fn tick(&mut self, group: &Group, pages: f64, shares: &[f64], run_ns: u64, now_ns: u64) {
         self.pages = pages;
         if run_ns <= self.due_run_ns + self.period_ms * 1_000_000 {
