@@ -3,11 +3,12 @@
 use super::build::host_weight;
 use super::simulation::Simulation;
 use crate::kernel::CpuRef;
+use crate::kernel::presence::{come_online, go_offline, reload};
 use crate::policy::Context;
 use crate::policy::sched_ext::{Ending, SchedExt};
 use crate::scenario::HostAction;
 use crate::trace::Observer;
-use tandem_machine::ids::{CpuId, VmId};
+use tandem_machine::ids::VmId;
 
 impl<O: Observer> Simulation<'_, O> {
     /// Lets the events of this time happen.
@@ -34,12 +35,19 @@ impl<O: Observer> Simulation<'_, O> {
             HostAction::SetAffinity { vms, cpus } => {
                 vms.iter().for_each(|&vm| self.set_affinity(vm, cpus, None, now_ns));
             }
-            HostAction::Offline(cpus) => cpus.iter().for_each(|cpu| self.system.go_offline(cpu, now_ns)),
-            HostAction::Online(cpus) => cpus.iter().for_each(|cpu| self.system.come_online(cpu, now_ns)),
-            HostAction::Intrude { cpus, length_ns } => {
-                cpus.iter().for_each(|cpu: CpuId| self.system.intrude(cpu, *length_ns, now_ns));
+            HostAction::Offline(cpus) => {
+                cpus.iter().for_each(|cpu| go_offline(&mut self.system, cpu, now_ns))
             }
-            HostAction::Reload => self.system.reload(Ending::Unloaded, now_ns),
+            HostAction::Online(cpus) => {
+                cpus.iter().for_each(|cpu| come_online(&mut self.system, cpu, now_ns))
+            }
+            HostAction::Intrude { cpus, length_ns } => {
+                for cpu in cpus.iter() {
+                    self.system.kernels.host_mut()[cpu].intrude(*length_ns, now_ns);
+                    self.system.processors.refresh(&self.system.kernels, cpu);
+                }
+            }
+            HostAction::Reload => reload(&mut self.system, Ending::Unloaded, now_ns),
         }
     }
 

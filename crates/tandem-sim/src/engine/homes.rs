@@ -153,7 +153,7 @@ impl Agent {
     ) {
         let there = host.vms.iter().enumerate().filter(|(_, vm)| vm.is_there);
         let vms: Vec<VmView> = there.map(|(vm, _)| host.vm_view(vm.into(), &self.known[vm])).collect();
-        let free_bytes = host.system.processors.memory().free_bytes();
+        let free_bytes = host.system.processors.hardware().memory().free_bytes();
         let machine = &host.scenario.machine;
         let view = View { machine, free_bytes: &free_bytes, vms: &vms, now_ns: host.now_ns };
         for Decision { vm, nodes, reason } in question(&mut self.planner, &view) {
@@ -195,7 +195,8 @@ impl<O: Observer> Host<'_, O> {
 
     /// What the VMs that are there, but this one, leave to placement.
     fn occupancy(&self, except: VmId) -> Occupancy {
-        let mut occupancy = Occupancy::with_free_memory(&self.system.processors.memory().free_bytes());
+        let mut occupancy =
+            Occupancy::with_free_memory(&self.system.processors.hardware().memory().free_bytes());
         let facts = self.system.kernels.host().tasks().facts();
         for (vm, state) in self.vms.iter().enumerate().filter(|(_, state)| state.is_there) {
             if vm != except.index() {
@@ -221,7 +222,7 @@ impl<O: Observer> Host<'_, O> {
             id: vm.index() as u64,
             vcpus: tasks.filter(|&task| not_isolated(task).next().is_some()).count() as u32,
             memory_bytes: spec.memory_bytes,
-            resident_bytes: self.system.processors.memory().resident_bytes(vm),
+            resident_bytes: self.system.processors.hardware().memory().resident_bytes(vm),
             demand: known.demand,
             allowed: nodes_of(machine, &may_use),
             devices: Vec::new(),

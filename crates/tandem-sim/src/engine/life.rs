@@ -87,7 +87,11 @@ impl<O: Observer> Simulation<'_, O> {
                 true => placement::memory_shares(&home, &self.scenario.machine),
                 false => spec.memory_shares.clone(),
             };
-            self.system.processors.memory_mut().set_shares(&self.scenario.machine, vm, &shares);
+            self.system.processors.hardware_mut().memory_mut().set_shares(
+                &self.scenario.machine,
+                vm,
+                &shares,
+            );
         }
         let state = &self.vms[vm.index()];
         self.starts.add(state.tasks().map(|task| TaskRef::host(task.into())), now_ns);
@@ -109,7 +113,7 @@ impl<O: Observer> Simulation<'_, O> {
         for task in self.vms[vm.index()].tasks() {
             kill(&mut self.system, task.into(), now_ns);
         }
-        self.system.processors.memory_mut().leave(vm);
+        self.system.processors.hardware_mut().memory_mut().leave(vm);
     }
 
     /// The next task starts.
@@ -145,7 +149,7 @@ impl<O: Observer> Simulation<'_, O> {
         for task in &all[tasks] {
             shares[machine.cpu(task.last_cpu).node.index()] += part;
         }
-        self.system.processors.memory_mut().set_shares(machine, vm, &shares);
+        self.system.processors.hardware_mut().memory_mut().set_shares(machine, vm, &shares);
     }
 }
 

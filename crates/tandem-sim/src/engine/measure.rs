@@ -15,7 +15,7 @@ use hdrhistogram::Histogram;
 pub(super) fn start<O: Observer>(system: &mut System<O>, vms: &mut [VmState], now_ns: u64) {
     system.settle_all(now_ns);
     system.kernels.iter_mut().for_each(|kernel| kernel.start_measuring(now_ns));
-    system.pause_loop_use = PauseLoopMetrics::default();
+    system.pause_loops.metrics = PauseLoopMetrics::default();
     if let Some(numa) = &mut system.numa {
         numa.start_measuring();
     }
@@ -37,7 +37,7 @@ pub(super) fn results<O: Observer>(
     let length_ns = now_ns - measured_since_ns;
     let host = system.kernels.host();
     let metrics = HostMetrics {
-        pause_loop: system.pause_loop_use,
+        pause_loop: system.pause_loops.metrics,
         home_moves,
         numa: system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
         ..host_metrics(host)

@@ -6,7 +6,7 @@ use super::phase::Phase;
 use super::vm::VmState;
 use super::{RunError, TASKS_MAX, stuck};
 use crate::cost::Coherence;
-use crate::kernel::{CpuRef, System, Task, TaskRef, TimerTarget};
+use crate::kernel::{CpuRef, Leaving, System, Task, TaskRef, TimerTarget};
 use crate::policy::Policy;
 use crate::program::Amount;
 use crate::program::channel::{Message, Token};
@@ -134,7 +134,7 @@ impl<O: Observer> Execution<'_, O> {
             Instruction::LoopEnd { depth, body } => self.task().run.end_round(depth, body),
             Instruction::LoopForever { body } => self.task().run.jump(body),
             Instruction::Yield => {
-                self.system.yield_cpu(self.on, now_ns);
+                self.system.decide(self.on, now_ns, Leaving::Yield);
                 self.rerate_if_still_there();
                 return Ok(Next::Done);
             }
@@ -157,7 +157,7 @@ impl<O: Observer> Execution<'_, O> {
     }
 
     fn block(&mut self) -> Next {
-        self.system.block(self.on, self.now_ns);
+        self.system.decide(self.on, self.now_ns, Leaving::Block);
         Next::Done
     }
 
@@ -253,8 +253,8 @@ impl<O: Observer> Execution<'_, O> {
 
     fn fetch(&mut self, from: CpuId, lines: u32) {
         let System { kernels, processors, .. } = self.system;
-        if lines > 0 && processors.costs().coherence.is_some() {
-            let fetch_ns = Coherence::fetch_ns(processors.machine(), from, self.pcpu, lines);
+        if lines > 0 && processors.hardware().costs().coherence.is_some() {
+            let fetch_ns = Coherence::fetch_ns(processors.hardware().machine(), from, self.pcpu, lines);
             processors.charge(kernels, self.on, fetch_ns);
             self.vm.add_coherence(fetch_ns);
         }
@@ -322,7 +322,7 @@ impl<O: Observer> Execution<'_, O> {
         self.system.processors.leave_caches(&mut self.system.kernels, self.pcpu);
         self.system.kernels[self.on.kernel].policy_mut().exits(id);
         self.notify_parent(id);
-        self.system.exit(self.on, self.now_ns);
+        self.system.decide(self.on, self.now_ns, Leaving::Exit);
         if !self.on.is_host() {
             let kernel = &mut self.system.kernels[self.on.kernel];
             let task = &kernel[id];

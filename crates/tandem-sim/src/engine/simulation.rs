@@ -13,8 +13,8 @@ use super::timetable::Timetable;
 use super::vm::VmState;
 use super::{RunError, life, measure, stuck, tlb, watchdog};
 use crate::kernel::{
-    CpuRef, Due, HOST, MemoryState, NumaBalancing, ProcessorDue, ProcessorParts, Processors, SharedState,
-    System, SystemParts, TaskRef, TimerTarget, VmMemory,
+    CpuRef, Due, HOST, Hardware, MemoryState, NumaBalancing, ProcessorDue, Processors, SharedState, System,
+    SystemParts, TaskRef, TimerTarget, VmMemory,
 };
 use crate::metrics::RunMetrics;
 use crate::policy::Policy;
@@ -62,15 +62,9 @@ impl<'a, O: Observer> Simulation<'a, O> {
         let profiles = profiles.as_slice().to_vec();
         let memory = MemoryState::new(scenario.costs.memory, &scenario.machine, profiles.clone(), &memories);
         let shared = SharedState::new(&scenario.costs, &scenario.machine, profiles.clone(), vms.len());
-        let processors = Processors::new(ProcessorParts {
-            machine: Arc::clone(&scenario.machine),
-            costs: scenario.costs.clone(),
-            profiles,
-            memory,
-            shared,
-            pause_loop: scenario.pause_loop,
-            lock_kind: kernels.host().policy().spin_lock_kind(),
-        });
+        let hardware = Hardware::new(&scenario.machine, &scenario.costs, profiles, memory, shared);
+        let lock_kind = kernels.host().policy().spin_lock_kind();
+        let processors = Processors::new(hardware, scenario.pause_loop, lock_kind);
         let mut system = System::new(SystemParts { kernels, processors, numa, observer });
         for kernel in system.kernels.positions().skip(1) {
             for task in 0..system.kernels[kernel].tasks().all().len() {
@@ -127,7 +121,8 @@ impl<'a, O: Observer> Simulation<'a, O> {
     /// The first event of each kind.
     fn fill_agenda(&mut self) {
         self.agenda.set(Item::PolicyTimer, self.system.kernels.host().policy().timer_period_ns());
-        self.agenda.set(Item::MemorySample, self.system.processors.sample_period_ns().unwrap_or(NEVER));
+        self.agenda
+            .set(Item::MemorySample, self.system.processors.hardware().sample_period_ns().unwrap_or(NEVER));
         self.agenda.set(Item::Phase, self.phase.next_ns());
         self.agenda.set(Item::AffinityChange, self.affinity_changes.next_ns());
         self.agenda.set(Item::HostEvent, self.host_events.next_ns());
@@ -151,7 +146,11 @@ impl<'a, O: Observer> Simulation<'a, O> {
             }
             Item::MemorySample => {
                 self.system.processors.sample_memory(&mut self.system.kernels, now_ns);
-                self.system.processors.sample_period_ns().map_or(NEVER, |period_ns| now_ns + period_ns)
+                self.system
+                    .processors
+                    .hardware()
+                    .sample_period_ns()
+                    .map_or(NEVER, |period_ns| now_ns + period_ns)
             }
             Item::Phase => {
                 self.begin_next_phase(now_ns);

@@ -2,7 +2,6 @@
 //! next, and where the time goes.
 
 use super::kernels::{CpuRef, TaskRef};
-use super::pause_loop::Search;
 use super::presence::Presence;
 use super::task::TimerTarget;
 use crate::engine::event_queue::NEVER;
@@ -82,15 +81,6 @@ impl Processor {
     }
 }
 
-/// What the host's code on a processor is in the middle of; most are in the middle of nothing.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Midway {
-    /// Kicks of other pCPUs that it sends once it has the locks that it waits for.
-    pub late_kicks: Vec<CpuId>,
-    /// The search for a vCPU to yield to.
-    pub search: Option<Search>,
-}
-
 /// Where the time of a CPU went, and how often it switched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CpuUse {
@@ -120,7 +110,7 @@ pub(crate) struct Spinning {
     pub window_cycles: Option<u32>,
     /// It has left its guest because it spins, and has not been back since.
     pub in_search: bool,
-    /// It was passed over at the last look although it waits, and will not be at the next.
+    /// The last search passed it over although it waits, and the next will not.
     pub is_eligible: bool,
 }
 
@@ -148,7 +138,7 @@ pub(crate) struct Cpu {
     pub spinning: Spinning,
     /// Whether its scheduler has it, for a CPU of the host.
     pub presence: Presence,
-    /// It has not, and has been told.
+    /// Its scheduler does not have it, and knows that.
     pub is_away: bool,
 }
 
@@ -178,14 +168,6 @@ impl Cpu {
             spinning: Spinning::default(),
             presence: Presence::Present,
             is_away: false,
-        }
-    }
-
-    /// When its scheduler has it back.
-    pub fn returns_ns(&self) -> u64 {
-        match self.presence {
-            Presence::Taken { until_ns } => until_ns,
-            Presence::Present | Presence::Offline => NEVER,
         }
     }
 

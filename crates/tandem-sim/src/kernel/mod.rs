@@ -17,13 +17,16 @@
 
 mod caches;
 mod cpu;
+mod decision_cost;
+mod hardware;
 mod kernels;
+mod kicks;
 mod level;
 mod memory_state;
 mod numa_balancing;
 mod outbox;
 mod pause_loop;
-mod presence;
+pub(crate) mod presence;
 mod processors;
 mod progress;
 mod run_queue_locks;
@@ -35,18 +38,20 @@ mod usage;
 mod vcpu;
 
 pub(crate) use cpu::Due;
+pub(crate) use hardware::Hardware;
 pub(crate) use kernels::{CpuRef, Kernels, TaskRef};
 pub(crate) use level::{Kernel, KernelParts};
 pub(crate) use memory_state::{MemoryState, VmMemory};
 pub(crate) use numa_balancing::NumaBalancing;
-pub(crate) use processors::{ProcessorParts, Processors};
+pub(crate) use processors::Processors;
+pub(crate) use schedule::Leaving;
 pub(crate) use shared_state::SharedState;
 pub(crate) use task::{Task, TaskKind, TaskState, TimerTarget};
 pub(crate) use usage::record;
 
-use crate::metrics::PauseLoopMetrics;
 use crate::trace::{Event, EventKind, Observer, TraceHash};
-use cpu::Midway;
+use kicks::Kicks;
+use pause_loop::PauseLoops;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use tandem_machine::Machine;
@@ -61,12 +66,10 @@ pub(crate) struct System<O> {
     pub machine: Arc<Machine>,
     pub kernels: Kernels,
     pub processors: Processors,
-    /// What came of vCPUs that spin.
-    pub pause_loop_use: PauseLoopMetrics,
+    pub pause_loops: PauseLoops,
     /// CPUs of the host that are online.
     pub online: CpuMask,
-    /// By processor.
-    midway: Vec<Midway>,
+    kicks: Kicks,
     /// What the host's NUMA balancing has found out, if that is on.
     pub numa: Option<Box<NumaBalancing>>,
     pub observer: O,
@@ -88,14 +91,14 @@ pub(crate) struct SystemParts<O> {
 impl<O: Observer> System<O> {
     pub fn new(parts: SystemParts<O>) -> Self {
         let SystemParts { kernels, processors, numa, observer } = parts;
-        let machine = Arc::clone(processors.machine());
+        let machine = Arc::clone(processors.hardware.machine());
         Self {
             online: machine.all_cpus().clone(),
-            midway: vec![Midway::default(); processors.len()],
+            kicks: Kicks::new(processors.len()),
+            pause_loops: PauseLoops::new(processors.len()),
             machine,
             kernels,
             processors,
-            pause_loop_use: PauseLoopMetrics::default(),
             numa,
             observer,
             trace_hash: TraceHash::default(),
@@ -112,7 +115,7 @@ impl<O: Observer> System<O> {
             return None;
         }
         if processor.searches {
-            return Some(self.due_in_search(pcpu, now_ns));
+            return Some(self.pause_loops.due(&self.kernels, pcpu, now_ns));
         }
         if processor.burst_end_ns <= now_ns {
             let spins = processor.executes.is_some_and(|task| self.kernels[task].spin.is_spinning());
@@ -140,6 +143,11 @@ impl<O: Observer> System<O> {
         self.observer.observe(event);
     }
 
+    /// The first CPU of the host that is online.
+    pub fn first_online(&self) -> CpuId {
+        self.online.iter().next().unwrap_or(CpuId(0))
+    }
+
     /// Starts a timer on the CPU.
     pub fn arm(&mut self, mut on: CpuRef, at_ns: u64, target: TimerTarget) {
         let is_offline = on.is_host() && !self.online.contains(on.cpu);
@@ -161,7 +169,7 @@ impl<O: Observer> System<O> {
     pub fn settle_all(&mut self, now_ns: u64) {
         for pcpu in (0..self.processors.len()).map(CpuId::from) {
             self.processors.settle(&mut self.kernels, pcpu, now_ns);
-            self.account_search(pcpu, now_ns);
+            self.pause_loops.account(&mut self.kernels, pcpu, now_ns);
         }
         for kernel in self.kernels.positions() {
             for cpu in (0..self.kernels[kernel].cpus().len()).map(CpuId::from) {

@@ -12,10 +12,12 @@
 //! Limits: candidates that are passed over are all looked at in the state of one instant, although looking
 //! takes time.
 
-use super::{CpuRef, Due, ProcessorDue, System, TaskState};
+use super::cpu::{Processor, Spinning};
+use super::{CpuRef, Due, Kernel, Kernels, Leaving, ProcessorDue, Processors, System, TaskState};
 use crate::engine::event_queue::NEVER;
+use crate::metrics::PauseLoopMetrics;
 use crate::policy::Policy;
-use crate::policy::pause_loop::{DirectedYield, RunningCheck};
+use crate::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
 use crate::trace::Observer;
 use tandem_machine::ids::{CpuId, TaskId};
 
@@ -25,7 +27,7 @@ pub(super) struct Search {
     settings: DirectedYield,
     /// The guest CPU that spins.
     spinner: CpuRef,
-    /// The candidate that is looked at next, and how many there are to go.
+    /// The candidate that comes next, and how many there are to go.
     next: CpuId,
     to_go: u32,
     tries_left: u32,
@@ -37,8 +39,8 @@ pub(super) struct Search {
 /// Where a search stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Holds no lock.
-    Look,
+    /// Scans candidates, and holds no lock.
+    Scan,
     /// Has the lock of the lower CPU of the two, and needs the other's.
     Second(Target),
     /// Has all locks.
@@ -50,8 +52,15 @@ enum Step {
 struct Target {
     candidate: CpuId,
     task: TaskId,
-    /// In whose queue it stood when the locks were asked for.
+    /// The CPU in whose queue it stood when the search asked for the locks.
     queue: CpuId,
+}
+
+/// The searches of all processors, and what came of them.
+pub(crate) struct PauseLoops {
+    pub metrics: PauseLoopMetrics,
+    /// By processor.
+    searches: Vec<Option<Search>>,
 }
 
 impl<O: Observer> System<O> {
@@ -64,151 +73,47 @@ impl<O: Observer> System<O> {
             return;
         };
         self.events += 1;
-        self.pause_loop_use.exits += 1;
-        let guest = &mut self.kernels[spinner.kernel];
-        let last_boosted = *guest.last_boosted();
-        let vcpus = guest.cpus().len() as u32;
-        let spinning = &mut guest[spinner.cpu].spinning;
-        if settings.window_growth > 1 {
-            let window_cycles = spinning.window_cycles.unwrap_or(settings.window_cycles);
-            let grown = window_cycles.saturating_mul(settings.window_growth).min(settings.window_max_cycles);
-            spinning.window_cycles = Some(grown);
+        self.pause_loops.metrics.exits += 1;
+        grow_window(&mut self.kernels[spinner].spinning, settings);
+        match settings.directed_yield {
+            Some(directed) => {
+                self.processors.charge_exit(&mut self.kernels, pcpu);
+                let search = Search::new(directed, spinner, &mut self.kernels[spinner.kernel], now_ns);
+                self.pause_loops.set(&mut self.processors, pcpu, Some(search));
+            }
+            None => {
+                self.decide(CpuRef::host(pcpu), now_ns, Leaving::Yield);
+                back_to_guest(&self.kernels, &mut self.processors, pcpu);
+            }
         }
-        let Some(directed) = settings.directed_yield else {
-            self.yield_cpu(CpuRef::host(pcpu), now_ns);
-            return self.back_to_guest(pcpu);
-        };
-        spinning.in_search = true;
-        self.processors.charge_exit(&mut self.kernels, pcpu);
-        let search = Search {
-            settings: directed,
-            spinner,
-            next: CpuId((last_boosted.0 + 1) % vcpus),
-            to_go: vcpus,
-            tries_left: DirectedYield::TRIES,
-            step: Step::Look,
-            since_ns: now_ns,
-        };
-        self.set_search(pcpu, Some(search));
-    }
-
-    /// What comes next on a processor that searches: between two candidates it takes interrupts.
-    pub(super) fn due_in_search(&self, pcpu: CpuId, now_ns: u64) -> ProcessorDue {
-        let interrupt = self.interrupt_in_search(pcpu, now_ns);
-        match self.midway[pcpu.index()].search {
-            Some(Search { step: Step::Look, .. }) => interrupt.unwrap_or(ProcessorDue::Search),
-            _ => ProcessorDue::Search,
-        }
-    }
-
-    fn interrupt_in_search(&self, pcpu: CpuId, now_ns: u64) -> Option<ProcessorDue> {
-        let due = self.kernels.host()[pcpu].due(now_ns);
-        let interrupt = due.filter(|due| matches!(due, Due::Timer | Due::Tick))?;
-        Some(ProcessorDue::Kernel(CpuRef::host(pcpu), interrupt))
     }
 
     /// The search at the processor goes on.
     pub fn continue_search(&mut self, pcpu: CpuId, now_ns: u64) {
-        let Some(search) = self.midway[pcpu.index()].search else { return };
+        let Some(search) = self.pause_loops.searches[pcpu.index()] else { return };
         match search.step {
-            Step::Look => self.look(pcpu, search, now_ns),
-            Step::Second(target) => self.take_second_lock(pcpu, search, target),
-            Step::Test(target) => self.test(pcpu, search, target, now_ns),
-        }
-    }
-
-    /// Looks at candidates up to the next one that is worth the locks.
-    fn look(&mut self, pcpu: CpuId, mut search: Search, now_ns: u64) {
-        let host = CpuRef::host(pcpu);
-        let look_ns = self.kernels.host().context_switch().map_or(0, |cost| cost.peer_scan_ns);
-        let vcpus = self.kernels[search.spinner.kernel].cpus().len() as u32;
-        let mut looked_ns = 0;
-        while search.to_go > 0 && search.tries_left > 0 {
-            let candidate = search.next;
-            search.next = CpuId((candidate.0 + 1) % vcpus);
-            search.to_go -= 1;
-            if candidate == search.spinner.cpu {
-                continue;
+            Step::Scan => self.scan_candidates(pcpu, search, now_ns),
+            Step::Second(target) => {
+                self.pause_loops.take_second_lock(
+                    &mut self.kernels,
+                    &mut self.processors,
+                    pcpu,
+                    search,
+                    target,
+                );
             }
-            looked_ns += look_ns;
-            if let Some(target) = self.target(pcpu, &mut search, candidate, now_ns) {
-                self.processors.charge(&mut self.kernels, host, looked_ns);
-                self.events += 1;
-                let is_here = target.queue == pcpu;
-                search.step = if is_here { Step::Test(target) } else { Step::Second(target) };
-                self.set_search(pcpu, Some(search));
-                if self.processors.lock_queue_openly(&mut self.kernels, pcpu, pcpu.min(target.queue), 0)
-                    && !is_here
-                {
-                    self.take_second_lock(pcpu, search, target);
-                }
-                return;
-            }
+            Step::Test(target) => self.yield_to_target(pcpu, search, target, now_ns),
         }
-        self.processors.charge(&mut self.kernels, host, looked_ns);
-        self.end_search(pcpu, search);
-        self.back_to_guest(pcpu);
     }
 
-    /// The candidate as a target, unless it is passed over.
-    fn target(&mut self, pcpu: CpuId, search: &mut Search, candidate: CpuId, now_ns: u64) -> Option<Target> {
-        let settings = search.settings;
-        let task = self.kernels.vcpu_task(CpuRef { kernel: search.spinner.kernel, cpu: candidate });
-        let host = self.kernels.host();
-        let state = host[task].state();
-        if !matches!(state, TaskState::Running | TaskState::Runnable) {
-            return None;
-        }
-        self.pause_loop_use.candidates += 1;
-        let spinning = &mut self.kernels[search.spinner.kernel][candidate].spinning;
-        if settings.alternates_spinners && spinning.in_search {
-            spinning.is_eligible = !spinning.is_eligible;
-            if spinning.is_eligible {
-                return None;
-            }
-        }
-        if settings.running_check == RunningCheck::BeforeLocks && state == TaskState::Running {
-            self.pause_loop_use.failed_running += 1;
-            return None;
-        }
-        let policy = self.kernels.host().policy();
-        let queue = policy.queue_of(task)?;
-        if settings.undercommit_check && policy.queue_length(pcpu) == 1 && policy.queue_length(queue) == 1 {
-            search.tries_left -= 1;
-            return None;
-        }
-        let passed_over = queue != pcpu
-            && (settings.skips_yielding_cpus && self.processors[queue].searches
-                || settings.skips_host_mode_cpus && self.is_in_host_mode(queue, now_ns));
-        (!passed_over).then_some(Target { candidate, task, queue })
-    }
-
-    fn set_search(&mut self, pcpu: CpuId, search: Option<Search>) {
-        self.processors[pcpu].searches = search.is_some();
-        self.midway[pcpu.index()].search = search;
-    }
-
-    /// Whether the processor executes code of the host.
-    fn is_in_host_mode(&self, pcpu: CpuId, now_ns: u64) -> bool {
-        let processor = &self.processors[pcpu];
-        let by_guest_ns = processor.ahead_by_guest.map_or(0, |(_, ns)| ns);
-        self.kernels.host()[pcpu].current.is_none()
-            || processor.searches
-            || self.processors.waits_for_lock(pcpu)
-            || processor.settled_ns > now_ns + by_guest_ns
-    }
-
-    /// Asks for the lock of the higher CPU. What is then looked at of the target comes from the other CPU's
-    /// cache.
-    fn take_second_lock(&mut self, pcpu: CpuId, mut search: Search, target: Target) {
-        let work_ns = self.processors.line_transfer_ns(target.queue, pcpu);
-        search.step = Step::Test(target);
-        self.set_search(pcpu, Some(search));
-        self.processors.lock_queue_openly(&mut self.kernels, pcpu, pcpu.max(target.queue), work_ns);
+    fn scan_candidates(&mut self, pcpu: CpuId, search: Search, now_ns: u64) {
+        let Self { kernels, processors, pause_loops, .. } = self;
+        let is_found = pause_loops.scan_candidates(kernels, processors, pcpu, search, now_ns);
+        self.events += u64::from(is_found);
     }
 
     /// Yields to the target if it still waits, and lets go of the locks.
-    fn test(&mut self, pcpu: CpuId, mut search: Search, target: Target, now_ns: u64) {
+    fn yield_to_target(&mut self, pcpu: CpuId, mut search: Search, target: Target, now_ns: u64) {
         let host = CpuRef::host(pcpu);
         let state = self.kernels.host()[target.task].state();
         let has_moved =
@@ -221,8 +126,8 @@ impl<O: Observer> System<O> {
             let kernel = self.kernels.host_mut();
             has_yielded = kernel.ask(now_ns, |policy, ctx| policy.yield_to(ctx, pcpu, spinner, target.task));
         } else if state == TaskState::Running {
-            self.pause_loop_use.failed_running += 1;
-            self.pause_loop_use.failed_under_locks += 1;
+            self.pause_loops.metrics.failed_running += 1;
+            self.pause_loops.metrics.failed_under_locks += 1;
         }
         let mut released_ns = now_ns;
         if has_yielded {
@@ -230,9 +135,10 @@ impl<O: Observer> System<O> {
             self.processors.charge(&mut self.kernels, host, work_ns);
             released_ns += work_ns;
         }
-        self.unlock_queue(pcpu, pcpu, released_ns);
+        let Self { kernels, processors, kicks, .. } = self;
+        kicks.unlock_queue(kernels, processors, pcpu, pcpu, released_ns);
         if target.queue != pcpu {
-            self.unlock_queue(pcpu, target.queue, released_ns);
+            kicks.unlock_queue(kernels, processors, pcpu, target.queue, released_ns);
         }
         if has_moved {
             // As `yield_to()`, it tries again with the locks of the queue where the target is now.
@@ -240,44 +146,203 @@ impl<O: Observer> System<O> {
             search.to_go += 1;
         }
         if !has_yielded {
-            search.step = Step::Look;
-            self.set_search(pcpu, Some(search));
-            if self.interrupt_in_search(pcpu, now_ns).is_none() {
-                self.look(pcpu, search, now_ns);
+            search.step = Step::Scan;
+            self.pause_loops.set(&mut self.processors, pcpu, Some(search));
+            if interrupt_in_search(&self.kernels, pcpu, now_ns).is_none() {
+                self.scan_candidates(pcpu, search, now_ns);
             }
             return;
         }
-        self.account_search(pcpu, now_ns);
-        self.pause_loop_use.yields += 1;
+        self.pause_loops.account(&mut self.kernels, pcpu, now_ns);
+        self.pause_loops.metrics.yields += 1;
         *self.kernels[search.spinner.kernel].last_boosted() = target.candidate;
         // It stays in its search, as others see it, until it gets a pCPU again.
-        self.set_search(pcpu, None);
+        self.pause_loops.set(&mut self.processors, pcpu, None);
         self.deliver_kicks(host, now_ns);
-        self.yield_directed(host, now_ns);
-        self.back_to_guest(pcpu);
+        self.decide(host, now_ns, Leaving::YieldTo);
+        back_to_guest(&self.kernels, &mut self.processors, pcpu);
+    }
+}
+
+impl Search {
+    /// It begins after the vCPU of the guest that the host has yielded to last.
+    fn new(settings: DirectedYield, spinner: CpuRef, guest: &mut Kernel, now_ns: u64) -> Self {
+        guest[spinner.cpu].spinning.in_search = true;
+        let vcpus = guest.cpus().len() as u32;
+        Self {
+            settings,
+            spinner,
+            next: CpuId((guest.last_boosted().0 + 1) % vcpus),
+            to_go: vcpus,
+            tries_left: DirectedYield::TRIES,
+            step: Step::Scan,
+            since_ns: now_ns,
+        }
+    }
+}
+
+impl PauseLoops {
+    /// None searches yet.
+    pub fn new(pcpus: usize) -> Self {
+        Self { metrics: PauseLoopMetrics::default(), searches: vec![None; pcpus] }
+    }
+
+    /// What comes next on a processor that searches: between two candidates it takes interrupts.
+    pub(super) fn due(&self, kernels: &Kernels, pcpu: CpuId, now_ns: u64) -> ProcessorDue {
+        match self.searches[pcpu.index()] {
+            Some(Search { step: Step::Scan, .. }) => {
+                interrupt_in_search(kernels, pcpu, now_ns).unwrap_or(ProcessorDue::Search)
+            }
+            _ => ProcessorDue::Search,
+        }
     }
 
     /// Accounts in the guest for the time up to that instant in which one of its CPUs was out of it.
-    pub(super) fn account_search(&mut self, pcpu: CpuId, until_ns: u64) {
-        let Some(search) = &mut self.midway[pcpu.index()].search else { return };
+    pub(super) fn account(&mut self, kernels: &mut Kernels, pcpu: CpuId, until_ns: u64) {
+        let Some(search) = &mut self.searches[pcpu.index()] else { return };
         let spent_ns = until_ns.saturating_sub(search.since_ns);
         search.since_ns = search.since_ns.max(until_ns);
-        let spinner = search.spinner;
-        self.kernels[spinner].used.searched_ns += spent_ns;
+        kernels[search.spinner].used.searched_ns += spent_ns;
     }
 
-    fn end_search(&mut self, pcpu: CpuId, search: Search) {
-        self.account_search(pcpu, self.processors[pcpu].settled_ns);
-        self.set_search(pcpu, None);
-        let spinning = &mut self.kernels[search.spinner].spinning;
+    #[cfg(test)]
+    pub(super) fn is_searching(&self, pcpu: CpuId) -> bool {
+        self.searches[pcpu.index()].is_some()
+    }
+
+    fn set(&mut self, processors: &mut Processors, pcpu: CpuId, search: Option<Search>) {
+        processors[pcpu].searches = search.is_some();
+        self.searches[pcpu.index()] = search;
+    }
+
+    /// Scans candidates up to the next one that is worth the locks, and asks for these; whether there is one.
+    /// If not, the search ends.
+    fn scan_candidates(
+        &mut self,
+        kernels: &mut Kernels,
+        processors: &mut Processors,
+        pcpu: CpuId,
+        mut search: Search,
+        now_ns: u64,
+    ) -> bool {
+        let host = CpuRef::host(pcpu);
+        let scan_ns = kernels.host().context_switch().map_or(0, |cost| cost.peer_scan_ns);
+        let vcpus = kernels[search.spinner.kernel].cpus().len() as u32;
+        let mut scanned_ns = 0;
+        while search.to_go > 0 && search.tries_left > 0 {
+            let candidate = search.next;
+            search.next = CpuId((candidate.0 + 1) % vcpus);
+            search.to_go -= 1;
+            if candidate == search.spinner.cpu {
+                continue;
+            }
+            scanned_ns += scan_ns;
+            if let Some(target) = self.target(kernels, processors, pcpu, &mut search, candidate, now_ns) {
+                processors.charge(kernels, host, scanned_ns);
+                let is_here = target.queue == pcpu;
+                search.step = if is_here { Step::Test(target) } else { Step::Second(target) };
+                self.set(processors, pcpu, Some(search));
+                if processors.lock_queue_openly(kernels, pcpu, pcpu.min(target.queue), 0) && !is_here {
+                    self.take_second_lock(kernels, processors, pcpu, search, target);
+                }
+                return true;
+            }
+        }
+        processors.charge(kernels, host, scanned_ns);
+        self.account(kernels, pcpu, processors[pcpu].settled_ns);
+        self.set(processors, pcpu, None);
+        let spinning = &mut kernels[search.spinner].spinning;
         spinning.in_search = false;
         spinning.is_eligible = false;
+        back_to_guest(kernels, processors, pcpu);
+        false
     }
 
-    /// What is now on the processor goes on, if it had stopped for the host.
-    fn back_to_guest(&mut self, pcpu: CpuId) {
-        if self.processors[pcpu].burst_end_ns == NEVER {
-            self.processors.rerate(&self.kernels, pcpu);
+    /// The candidate as a target, unless it is passed over.
+    fn target(
+        &mut self,
+        kernels: &mut Kernels,
+        processors: &Processors,
+        pcpu: CpuId,
+        search: &mut Search,
+        candidate: CpuId,
+        now_ns: u64,
+    ) -> Option<Target> {
+        let settings = search.settings;
+        let task = kernels.vcpu_task(CpuRef { kernel: search.spinner.kernel, cpu: candidate });
+        let state = kernels.host()[task].state();
+        if !matches!(state, TaskState::Running | TaskState::Runnable) {
+            return None;
         }
+        self.metrics.candidates += 1;
+        let spinning = &mut kernels[search.spinner.kernel][candidate].spinning;
+        if settings.alternates_spinners && spinning.in_search {
+            spinning.is_eligible = !spinning.is_eligible;
+            if spinning.is_eligible {
+                return None;
+            }
+        }
+        if settings.running_check == RunningCheck::BeforeLocks && state == TaskState::Running {
+            self.metrics.failed_running += 1;
+            return None;
+        }
+        let policy = kernels.host().policy();
+        let queue = policy.queue_of(task)?;
+        if settings.undercommit_check && policy.queue_length(pcpu) == 1 && policy.queue_length(queue) == 1 {
+            search.tries_left -= 1;
+            return None;
+        }
+        let passed_over = queue != pcpu
+            && (settings.skips_yielding_cpus && processors[queue].searches
+                || settings.skips_host_mode_cpus
+                    && is_in_host_mode(kernels, &processors[queue], queue, now_ns));
+        (!passed_over).then_some(Target { candidate, task, queue })
+    }
+
+    /// Asks for the lock of the higher CPU. What is then read of the target comes from the other CPU's cache.
+    fn take_second_lock(
+        &mut self,
+        kernels: &mut Kernels,
+        processors: &mut Processors,
+        pcpu: CpuId,
+        mut search: Search,
+        target: Target,
+    ) {
+        let work_ns = processors.hardware.line_transfer_ns(target.queue, pcpu);
+        search.step = Step::Test(target);
+        self.set(processors, pcpu, Some(search));
+        processors.lock_queue_openly(kernels, pcpu, pcpu.max(target.queue), work_ns);
+    }
+}
+
+/// A vCPU has spun for its whole window, which may grow by that.
+fn grow_window(spinning: &mut Spinning, settings: PauseLoop) {
+    if settings.window_growth > 1 {
+        let window_cycles = spinning.window_cycles.unwrap_or(settings.window_cycles);
+        let grown = window_cycles.saturating_mul(settings.window_growth).min(settings.window_max_cycles);
+        spinning.window_cycles = Some(grown);
+    }
+}
+
+/// The interrupt that a processor takes between two candidates, if one is due.
+fn interrupt_in_search(kernels: &Kernels, pcpu: CpuId, now_ns: u64) -> Option<ProcessorDue> {
+    let due = kernels.host()[pcpu].due(now_ns);
+    let interrupt = due.filter(|due| matches!(due, Due::Timer | Due::Tick))?;
+    Some(ProcessorDue::Kernel(CpuRef::host(pcpu), interrupt))
+}
+
+/// Whether the processor executes code of the host.
+fn is_in_host_mode(kernels: &Kernels, processor: &Processor, pcpu: CpuId, now_ns: u64) -> bool {
+    let by_guest_ns = processor.ahead_by_guest.map_or(0, |(_, ns)| ns);
+    kernels.host()[pcpu].current.is_none()
+        || processor.searches
+        || processor.waits_for_lock
+        || processor.settled_ns > now_ns + by_guest_ns
+}
+
+/// What is now on the processor goes on, if it had stopped for the host.
+fn back_to_guest(kernels: &Kernels, processors: &mut Processors, pcpu: CpuId) {
+    if processors[pcpu].burst_end_ns == NEVER {
+        processors.rerate(kernels, pcpu);
     }
 }

@@ -1,36 +1,26 @@
 //! The processors of a machine, while they execute what kernels have put on them: clocks, and what the
 //! kernels' code costs.
 
-use super::caches::Caches;
-use super::cpu::Processor;
+use super::cpu::{Processor, Spinning};
+use super::hardware::Hardware;
 use super::run_queue_locks::QueueLocks;
-use super::{CpuRef, Kernels, MemoryState, SharedState, TaskKind, TaskRef};
-use crate::cost::CostModels;
+use super::{CpuRef, Kernels, TaskKind, TaskRef, TaskState};
 use crate::engine::event_queue::{EventQueue, NEVER};
 use crate::policy::linux::SpinLockKind;
 use crate::policy::pause_loop::PauseLoop;
-use crate::program::MemoryProfile;
 use std::ops::{Index, IndexMut};
-use std::sync::Arc;
-use tandem_machine::Machine;
 use tandem_machine::ids::CpuId;
 
-/// The processors, with the caches, the memory and the locks that they share. Indexed by pCPU.
+/// The processors, with the hardware and the locks that they share. Indexed by pCPU.
 pub(crate) struct Processors {
-    pub(super) machine: Arc<Machine>,
-    pub(super) costs: CostModels,
+    pub(super) hardware: Hardware,
     pub(super) list: Vec<Processor>,
-    /// The other threads of each processor's core.
-    pub(super) siblings: Vec<Box<[CpuId]>>,
     /// The locks of the host's run queues.
     pub(super) locks: QueueLocks,
-    pub(super) caches: Caches,
-    pub(super) memory: MemoryState,
-    pub(super) shared: SharedState,
     /// What the host does about vCPUs that spin.
     pub(super) pause_loop: Option<PauseLoop>,
     /// The next event of each processor.
-    pub(super) queue: EventQueue,
+    queue: EventQueue,
 }
 
 impl Index<CpuId> for Processors {
@@ -49,55 +39,27 @@ impl IndexMut<CpuId> for Processors {
     }
 }
 
-/// The parts that processors are made of.
-pub(crate) struct ProcessorParts {
-    pub machine: Arc<Machine>,
-    pub costs: CostModels,
-    pub profiles: Vec<Arc<MemoryProfile>>,
-    pub memory: MemoryState,
-    pub shared: SharedState,
-    pub pause_loop: Option<PauseLoop>,
-    /// How the locks of the host's run queues work.
-    pub lock_kind: SpinLockKind,
-}
-
 impl Processors {
-    /// They execute nothing yet.
-    pub fn new(parts: ProcessorParts) -> Self {
-        let ProcessorParts { machine, costs, profiles, memory, shared, pause_loop, lock_kind } = parts;
-        let count = machine.cpu_count();
-        let siblings = (0..count)
-            .map(CpuId::from)
-            .map(|cpu| machine.siblings(cpu).iter().filter(|&other| other != cpu).collect());
+    /// They execute nothing yet. The kind is that of the locks of the host's run queues.
+    pub fn new(hardware: Hardware, pause_loop: Option<PauseLoop>, lock_kind: SpinLockKind) -> Self {
+        let count = hardware.machine().cpu_count();
         Self {
             list: vec![Processor::new(); count],
-            siblings: siblings.collect(),
-            locks: QueueLocks::new(lock_kind, costs.spin_lock, count),
-            caches: Caches::new(&machine, profiles, costs.cache.is_some()),
-            memory,
-            shared,
+            locks: QueueLocks::new(lock_kind, hardware.costs().spin_lock, count),
             pause_loop,
             queue: EventQueue::new(count),
-            costs,
-            machine,
+            hardware,
         }
     }
 
-    pub fn machine(&self) -> &Arc<Machine> {
-        &self.machine
-    }
-
-    pub fn costs(&self) -> &CostModels {
-        &self.costs
+    #[inline]
+    pub fn hardware(&self) -> &Hardware {
+        &self.hardware
     }
 
     #[inline]
-    pub fn memory(&self) -> &MemoryState {
-        &self.memory
-    }
-
-    pub fn memory_mut(&mut self) -> &mut MemoryState {
-        &mut self.memory
+    pub fn hardware_mut(&mut self) -> &mut Hardware {
+        &mut self.hardware
     }
 
     /// When the next event comes, and on which processor.
@@ -158,6 +120,30 @@ impl Processors {
         }
     }
 
+    /// The pCPU gets to a vCPU: what ran on that goes on, or the guest decides what to run.
+    pub(super) fn enter_guest(&mut self, kernels: &mut Kernels, pcpu: CpuId, vcpu: CpuRef, now_ns: u64) {
+        kernels[vcpu.kernel].settle_stolen(vcpu.cpu, now_ns);
+        self[pcpu].guest = Some(vcpu);
+        let state = &mut kernels[vcpu];
+        state.deprived_since_ns = NEVER;
+        state.spinning = Spinning::default();
+        state.pcpu = Some(pcpu);
+        match state.current {
+            Some(task) => self.execute(kernels, pcpu, vcpu.kernel, task),
+            None => state.resched_ns = state.resched_ns.min(now_ns),
+        }
+    }
+
+    /// The pCPU leaves the vCPU on it, whose task in the host is now in this state.
+    pub(super) fn leave_guest(&mut self, kernels: &mut Kernels, pcpu: CpuId, state: TaskState, now_ns: u64) {
+        if let Some(vcpu) = self[pcpu].guest.take() {
+            kernels[vcpu].pcpu = None;
+            if state == TaskState::Runnable {
+                kernels[vcpu].deprived_since_ns = now_ns;
+            }
+        }
+    }
+
     /// Charges an exit from the VM on the processor, if what runs there is in one.
     #[inline]
     pub fn charge_exit(&mut self, kernels: &mut Kernels, pcpu: CpuId) {
@@ -165,7 +151,7 @@ impl Processors {
         if host[pcpu].current.is_some_and(|task| host[task].kind != TaskKind::Vcpu) {
             return;
         }
-        let round_trip_ns = self.costs.vm_exit.map_or(0, |cost| cost.round_trip_ns);
+        let round_trip_ns = self.hardware.costs().vm_exit.map_or(0, |cost| cost.round_trip_ns);
         self.charge(kernels, CpuRef::host(pcpu), round_trip_ns);
     }
 
@@ -174,7 +160,7 @@ impl Processors {
     pub fn idle_exit_ns(&self, kernels: &Kernels, pcpu: CpuId) -> u64 {
         let cpu = &kernels.host()[pcpu];
         let is_idle = cpu.current.is_none() && !cpu.is_away;
-        self.costs.idle.filter(|_| is_idle).map_or(0, |cost| cost.exit_ns)
+        self.hardware.costs().idle.filter(|_| is_idle).map_or(0, |cost| cost.exit_ns)
     }
 
     /// Charges an interrupt to the kernel that handles it, and the exit of the guest that it interrupts.
@@ -190,23 +176,16 @@ impl Processors {
         }
     }
 
-    /// How long the line of a lock travels from one processor to another, ns; nothing with the model of locks
-    /// off.
-    #[inline]
-    pub fn line_transfer_ns(&self, from: CpuId, to: CpuId) -> u64 {
-        self.costs.spin_lock.map_or(0, |_| self.machine.line_transfer_ns(from, to))
-    }
-
     /// How long a vCPU may spin before it leaves its guest, ns; `None` if that is not noticed.
     #[inline]
     pub(super) fn pause_window_ns(&self, kernels: &Kernels, spinner: CpuRef) -> Option<u64> {
         let settings = self.pause_loop?;
-        let interval_cycles = self.costs.spin_lock.map_or(0, |cost| cost.pause_interval_cycles);
+        let interval_cycles = self.hardware.costs().spin_lock.map_or(0, |cost| cost.pause_interval_cycles);
         if interval_cycles > settings.gap_cycles {
             return None;
         }
         let grown = kernels[spinner].spinning.window_cycles;
         let cycles = u64::from(grown.unwrap_or(settings.window_cycles));
-        Some((cycles * 1_000).div_ceil(u64::from(self.machine.hardware().clock_mhz.max(1))))
+        Some((cycles * 1_000).div_ceil(u64::from(self.hardware.machine().hardware().clock_mhz.max(1))))
     }
 }

@@ -1,13 +1,11 @@
 //! How work progresses: accounting for time, and the speed that caches, memory and siblings allow.
 
-use super::cpu::{Processor, Speed};
-use super::presence::Presence;
+use super::cpu::Processor;
 use super::processors::Processors;
 use super::{CpuRef, Kernels, TaskRef};
 use crate::cost::SpinLock;
 use crate::engine::event_queue::NEVER;
 use crate::program::code::ProfileId;
-use tandem_machine::CACHE_LINE_BYTES;
 use tandem_machine::ids::{CpuId, TaskId};
 
 impl Processors {
@@ -55,25 +53,25 @@ impl Processors {
     /// Accounts for time that the vCPU on the processor has used, in its tasks or its kernel.
     #[inline]
     pub(super) fn charge_vcpu(&mut self, kernels: &mut Kernels, pcpu: CpuId, spent_ns: u64) {
-        let node = self.machine.cpu(pcpu).node;
         let host = kernels.host_mut();
         let cpu = &mut host[pcpu];
         cpu.used.busy_ns += spent_ns;
         if let Some(vcpu) = cpu.current {
             let state = &mut host[vcpu];
             state.metrics.run_ns += spent_ns;
-            state.metrics.local_run_ns += (spent_ns as f64 * self.memory.share(state.vm, node)) as u64;
+            state.metrics.local_run_ns +=
+                (spent_ns as f64 * self.hardware.local_share(state.vm, pcpu)) as u64;
         }
     }
 
     #[inline]
     fn progress(&mut self, kernels: &mut Kernels, pcpu: CpuId, task: TaskRef, spent_ns: u64) {
-        let node = self.machine.cpu(pcpu).node;
         let speed = self[pcpu].speed;
         let state = &mut kernels[task];
         if !task.is_host() {
             state.metrics.run_ns += spent_ns;
-            state.metrics.local_run_ns += (spent_ns as f64 * self.memory.share(state.vm, node)) as u64;
+            state.metrics.local_run_ns +=
+                (spent_ns as f64 * self.hardware.local_share(state.vm, pcpu)) as u64;
         }
         if state.run.work_left_ns == 0 {
             return;
@@ -83,8 +81,7 @@ impl Processors {
         state.run.work_left_ns = state.run.work_left_ns.saturating_sub(refill_ns + steady_ns);
         if footprint.profile != ProfileId::NONE {
             footprint.refill_work_left_ns -= refill_ns;
-            let lines_per_ns = self.memory.lines_per_ns(&self.machine, footprint.profile, pcpu);
-            self.caches.fill(pcpu, footprint, lines_per_ns, (refill_ns, steady_ns));
+            self.hardware.fill_caches(pcpu, footprint, (refill_ns, steady_ns));
         }
     }
 
@@ -93,7 +90,7 @@ impl Processors {
     pub(super) fn execute(&mut self, kernels: &mut Kernels, pcpu: CpuId, kernel: usize, task: TaskId) {
         let task = TaskRef { kernel, task };
         self[pcpu].executes = Some(task);
-        self.caches.enter(pcpu, &mut kernels[task].footprint);
+        self.hardware.enter_caches(pcpu, &mut kernels[task].footprint);
         self.rerate(kernels, pcpu);
     }
 
@@ -111,7 +108,7 @@ impl Processors {
             self.leave_caches(kernels, pcpu);
             let footprint = &mut kernels[task].footprint;
             footprint.profile = profile;
-            self.caches.enter(pcpu, footprint);
+            self.hardware.enter_caches(pcpu, footprint);
         }
         kernels[task].run.begin_burst(work_ns);
         self.rerate(kernels, pcpu);
@@ -130,45 +127,8 @@ impl Processors {
     #[inline]
     pub fn leave_caches(&mut self, kernels: &mut Kernels, pcpu: CpuId) {
         if let Some(task) = self[pcpu].executes {
-            self.caches.leave(pcpu, &mut kernels[task].footprint);
+            self.hardware.leave_caches(pcpu, &mut kernels[task].footprint);
         }
-    }
-
-    /// Speed of the processor for the task, as things are.
-    #[inline]
-    fn speed(&self, kernels: &Kernels, pcpu: CpuId, task: TaskRef) -> Speed {
-        let place = self.machine.cpu(pcpu);
-        let state = &kernels[task];
-        let footprint = &state.footprint;
-        let profile = self.caches.profile(footprint.profile);
-        let mut core = 1000.0 / f64::from(place.capacity_permille);
-        let is_busy = |&other: &CpuId| {
-            let other = &kernels.host()[other];
-            other.current.is_some() || matches!(other.presence, Presence::Taken { .. } if other.is_away)
-        };
-        if let Some(smt) = &self.costs.smt
-            && self.siblings[pcpu.index()].iter().any(is_busy)
-        {
-            core *= profile.smt_slowdown.unwrap_or(smt.slowdown);
-        }
-        if footprint.profile == ProfileId::NONE {
-            return Speed { refill_slowdown: core, steady_slowdown: core };
-        }
-        let hardware = self.machine.hardware();
-        let latency_ns = match self.costs.memory {
-            Some(_) => self.memory.latency_ns(state.vm, place.node),
-            None => f64::from(hardware.local_memory_latency_ns),
-        };
-        let lines = self.memory.lines_per_ns(&self.machine, footprint.profile, pcpu);
-        let shared_ns = self.shared.wait_ns(state.vm, footprint.profile, pcpu);
-        let steady_slowdown = core + (lines * latency_ns + shared_ns) / profile.parallelism;
-        let mut refill_slowdown = steady_slowdown;
-        if footprint.refill_work_left_ns > 0 {
-            let [private, shared] = footprint.missing_bytes.map(|bytes| bytes / CACHE_LINE_BYTES as f64);
-            let refill_ns = private * f64::from(hardware.llc_latency_ns) + shared * latency_ns;
-            refill_slowdown += refill_ns / profile.parallelism / profile.sweep_ns as f64;
-        }
-        Speed { refill_slowdown, steady_slowdown }
     }
 
     /// Finds the speed of the processor anew, and with it the end of the burst. A task without work left is
@@ -178,7 +138,7 @@ impl Processors {
         let Processor { executes: Some(task), searches: false, guest, burst_end_ns, .. } = self[pcpu] else {
             return;
         };
-        let speed = self.speed(kernels, pcpu, task);
+        let speed = self.hardware.speed(kernels, pcpu, &kernels[task]);
         let spun_ns = match (kernels[task].spin.is_spinning(), guest) {
             (true, Some(spinner)) if burst_end_ns == NEVER => self.pause_window_ns(kernels, spinner),
             _ => None,
@@ -218,7 +178,7 @@ impl Processors {
         let kernel = &kernels[there.kernel];
         let cpu = &kernel[there.cpu];
         if let Some(pcpu) = cpu.pcpu.filter(|_| cpu.current == Some(task)) {
-            let transfer_ns = self.line_transfer_ns(from, pcpu);
+            let transfer_ns = self.hardware.line_transfer_ns(from, pcpu);
             let hand_over_ns =
                 SpinLock::hand_over_ns(kernel.policy().spin_lock_kind(), transfer_ns, watching);
             self.end_spin(kernels, pcpu, at_ns + hand_over_ns);
@@ -242,22 +202,14 @@ impl Processors {
     /// The processor became busy or idle: that changes the speed of the threads beside it.
     #[inline]
     pub(super) fn rerate_siblings(&mut self, kernels: &mut Kernels, pcpu: CpuId, now_ns: u64) {
-        if self.costs.smt.is_none() {
-            return;
-        }
-        for at in 0..self.siblings[pcpu.index()].len() {
-            let sibling = self.siblings[pcpu.index()][at];
+        for at in 0..self.hardware.siblings(pcpu).len() {
+            let sibling = self.hardware.siblings(pcpu)[at];
             if self[sibling].executes.is_some() {
                 self.settle(kernels, sibling, now_ns);
                 self.rerate(kernels, sibling);
                 self.refresh(kernels, sibling);
             }
         }
-    }
-
-    /// Time between two samples of the memory system and of shared data; `None` if none are needed.
-    pub fn sample_period_ns(&self) -> Option<u64> {
-        self.memory.sample_period_ns().or_else(|| self.shared.sample_period_ns())
     }
 
     /// Takes a sample of the memory system and of shared data, and lets tasks feel it.
@@ -267,8 +219,7 @@ impl Processors {
             let task = &tasks[processor.executes?];
             Some((CpuId::from(at), task.vm, task.footprint.profile, processor.speed.steady_slowdown))
         });
-        let memory_changed = self.memory.sample(&self.machine, running.clone());
-        if !self.shared.sample(running) && !memory_changed {
+        if !self.hardware.sample(running) {
             return;
         }
         for pcpu in (0..self.list.len()).map(CpuId::from) {

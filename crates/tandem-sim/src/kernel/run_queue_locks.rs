@@ -202,7 +202,7 @@ impl Processors {
     /// and gives it back.
     #[inline]
     pub(super) fn lock_queue(&mut self, kernels: &mut Kernels, pcpu: CpuId, queue: CpuId, hold_ns: u64) {
-        match self.costs.spin_lock {
+        match self.hardware.costs().spin_lock {
             Some(_) => {
                 self.ask_for_lock(kernels, pcpu, queue, Hold::For(hold_ns));
             }
@@ -226,7 +226,7 @@ impl Processors {
     #[inline]
     fn ask_for_lock(&mut self, kernels: &mut Kernels, pcpu: CpuId, queue: CpuId, hold: Hold) -> bool {
         let request = LockRequest { queue, hold, since_ns: self[pcpu].settled_ns };
-        let grant = self.locks.ask(&self.machine, pcpu, request);
+        let grant = self.locks.ask(self.hardware.machine(), pcpu, request);
         match grant {
             Some(grant) => self.charge_lock(kernels, pcpu, grant),
             None => self[pcpu].waits_for_lock = true,
@@ -239,12 +239,6 @@ impl Processors {
     fn charge_lock(&mut self, kernels: &mut Kernels, pcpu: CpuId, Grant { waited_ns, held_ns }: Grant) {
         kernels.host_mut()[pcpu].used.spin_ns += waited_ns;
         self.charge(kernels, CpuRef::host(pcpu), waited_ns + held_ns);
-    }
-
-    /// Whether the processor stands still because it waits for a lock.
-    #[inline]
-    pub(super) fn waits_for_lock(&self, pcpu: CpuId) -> bool {
-        self[pcpu].waits_for_lock
     }
 
     /// Accounts for the time up to now of a processor that stands still.
@@ -264,11 +258,11 @@ impl Processors {
     /// The first in the line for a lock gets it, if it is free, and asks for the next lock that it wants;
     /// which processor that is.
     pub(super) fn move_line_up(&mut self, kernels: &mut Kernels, queue: CpuId) -> Option<CpuId> {
-        let (next, grant) = self.locks.move_up(&self.machine, queue)?;
+        let (next, grant) = self.locks.move_up(self.hardware.machine(), queue)?;
         self.charge_lock(kernels, next, grant);
         loop {
             let since_ns = self[next].settled_ns;
-            match self.locks.ask_for_next(&self.machine, next, since_ns) {
+            match self.locks.ask_for_next(self.hardware.machine(), next, since_ns) {
                 Next::Granted(grant) => self.charge_lock(kernels, next, grant),
                 Next::InLine => return Some(next),
                 Next::Free => {
@@ -311,8 +305,8 @@ impl<O: crate::trace::Observer> super::System<O> {
         for (processor, waiter) in self.processors.all().zip(&self.processors.locks.waiters) {
             assert_eq!(processor.waits_for_lock, !waiter.requests.is_empty());
         }
-        for (processor, midway) in self.processors.all().zip(&self.midway) {
-            assert_eq!(processor.searches, midway.search.is_some());
+        for (pcpu, processor) in (0..).map(CpuId).zip(self.processors.all()) {
+            assert_eq!(processor.searches, self.pause_loops.is_searching(pcpu));
         }
         let waiting: Vec<_> = self.processors.all().filter(|processor| processor.waits_for_lock).collect();
         assert_eq!(waiting.len(), standing, "nobody is lost");

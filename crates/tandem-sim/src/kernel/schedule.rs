@@ -1,5 +1,7 @@
 //! Scheduling at one level: wake-ups, ticks, decisions and switches, the same for the host and for guests.
 
+use super::decision_cost::{charge_decision, charge_queues};
+use super::presence::{Presence, take};
 use super::{CpuRef, System, TaskState, TimerTarget};
 use crate::engine::event_queue::NEVER;
 use crate::policy::{Alarm, Dispatch, Policy, Reason};
@@ -10,12 +12,12 @@ use tandem_machine::ids::{CpuId, TaskId};
 
 /// Why a CPU decides anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leaving {
+pub(crate) enum Leaving {
     /// Its task can go on.
     Preempt,
     /// Its task gives way, but can go on.
     Yield,
-    /// The same, and the policy knows already in favour of whom.
+    /// The same, and the policy knows already in favour of which task.
     YieldTo,
     /// Its task cannot go on now.
     Block,
@@ -41,7 +43,7 @@ impl<O: Observer> System<O> {
         let cpu = kernel.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, child, reason));
         // It comes from its parent's CPU: another one counts as a migration, as in Linux.
         kernel[child].last_cpu = on.cpu;
-        self.charge_queues(on);
+        charge_queues(&mut self.kernels, &mut self.processors, on);
         self.make_runnable(on.kernel, child, cpu, reason, now_ns);
         self.deliver_kicks(on, now_ns);
     }
@@ -57,7 +59,7 @@ impl<O: Observer> System<O> {
         kernel[task].metrics.wakeups += 1;
         let reason = Reason::Wake { waker: kernel[by.cpu].current, cpu: by.cpu, sync };
         let cpu = kernel.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, reason));
-        self.charge_queues(by);
+        charge_queues(&mut self.kernels, &mut self.processors, by);
         let kernel = &self.kernels[by.kernel];
         if by.is_host() && cpu != by.cpu && !kernel.policy().wakes_by_interrupt(by.cpu, cpu) {
             let hold_ns = kernel.work_under_lock_ns();
@@ -65,30 +67,6 @@ impl<O: Observer> System<O> {
         }
         self.make_runnable(by.kernel, task, cpu, reason, now_ns);
         self.deliver_kicks(by, now_ns);
-    }
-
-    /// Charges the CPU for the other queues that the policy looked into and locked on its behalf. Tasks that
-    /// are moved under such a lock come from the other CPU's cache.
-    pub(super) fn charge_queues(&mut self, on: CpuRef) {
-        let cost_ns = self.kernels[on.kernel].take_scan_cost_ns();
-        if cost_ns > 0 {
-            self.processors.charge(&mut self.kernels, on, cost_ns);
-        }
-        self.charge_locked(on);
-    }
-
-    fn charge_locked(&mut self, on: CpuRef) {
-        if !self.kernels[on.kernel].outbox().has_locked() {
-            return;
-        }
-        let locked = self.kernels[on.kernel].outbox().take_locked();
-        if on.is_host() {
-            for &queue in &locked {
-                let move_ns = self.processors.line_transfer_ns(queue, on.cpu);
-                self.processors.lock_queue(&mut self.kernels, on.cpu, queue, move_ns);
-            }
-        }
-        self.kernels[on.kernel].outbox().reuse_locked(locked);
     }
 
     fn make_runnable(&mut self, kernel: usize, task: TaskId, cpu: CpuId, reason: Reason, now_ns: u64) {
@@ -115,7 +93,7 @@ impl<O: Observer> System<O> {
         let kicked = self.kernels[by.kernel].outbox().take_kicked();
         for &cpu in &kicked {
             match by.is_host() {
-                true => self.kick_pcpu(cpu, by.cpu, now_ns),
+                true => self.kicks.send(&mut self.kernels, &mut self.processors, cpu, by.cpu, now_ns),
                 false => self.kick_vcpu(CpuRef { kernel: by.kernel, cpu }, by, now_ns),
             }
         }
@@ -135,45 +113,8 @@ impl<O: Observer> System<O> {
     /// A timer of a kernel's policy has expired on the CPU.
     pub fn policy_alarm(&mut self, on: CpuRef, token: u32, now_ns: u64) {
         self.kernels[on.kernel].ask(now_ns, |policy, ctx| policy.alarm(ctx, on.cpu, token));
-        self.charge_queues(on);
+        charge_queues(&mut self.kernels, &mut self.processors, on);
         self.deliver_kicks(on, now_ns);
-    }
-
-    pub(super) fn kick_pcpu(&mut self, pcpu: CpuId, by: CpuId, now_ns: u64) {
-        let mut arrives_ns = now_ns;
-        if pcpu != by {
-            if self.processors.waits_for_lock(by) {
-                return self.midway[by.index()].late_kicks.push(pcpu);
-            }
-            let sent_ns = self.processors[by].settled_ns.max(now_ns);
-            arrives_ns = sent_ns
-                + self.processors.costs.ipi.map_or(0, |cost| cost.delivery_ns)
-                + self.processors.idle_exit_ns(&self.kernels, pcpu);
-        }
-        let cpu = &mut self.kernels.host_mut()[pcpu];
-        cpu.resched_ns = cpu.resched_ns.min(arrives_ns);
-        self.processors.refresh(&self.kernels, pcpu);
-    }
-
-    /// The processor gives back a lock that it has held openly; the line moves up.
-    pub(super) fn unlock_queue(&mut self, pcpu: CpuId, queue: CpuId, now_ns: u64) {
-        self.processors.give_back(pcpu, queue, now_ns);
-        while let Some(next) = self.processors.move_line_up(&mut self.kernels, queue) {
-            self.deliver_late_kicks(next, now_ns);
-            self.processors.refresh(&self.kernels, next);
-        }
-    }
-
-    /// Sends the kicks that had to wait for the lock that the processor has now got.
-    fn deliver_late_kicks(&mut self, pcpu: CpuId, now_ns: u64) {
-        if self.processors[pcpu].waits_for_lock {
-            return;
-        }
-        let mut kicks = std::mem::take(&mut self.midway[pcpu.index()].late_kicks);
-        for cpu in kicks.drain(..) {
-            self.kick_pcpu(cpu, pcpu, now_ns);
-        }
-        self.midway[pcpu.index()].late_kicks = kicks;
     }
 
     /// A tick on a CPU that runs a task.
@@ -183,7 +124,7 @@ impl<O: Observer> System<O> {
             && let Some(numa) = &mut self.numa
         {
             numa.tick(&mut self.kernels, &mut self.processors, on.cpu, now_ns);
-            self.charge_queues(on);
+            charge_queues(&mut self.kernels, &mut self.processors, on);
             self.deliver_kicks(on, now_ns);
         }
         let kernel = &self.kernels[on.kernel];
@@ -195,7 +136,7 @@ impl<O: Observer> System<O> {
         kernel[on.cpu].tick_ns = kernel.next_tick_ns(now_ns);
         if let Some(task) = kernel[on.cpu].current {
             kernel.ask(now_ns, |policy, ctx| policy.tick(ctx, on.cpu, task));
-            self.charge_queues(on);
+            charge_queues(&mut self.kernels, &mut self.processors, on);
             self.deliver_kicks(on, now_ns);
         }
     }
@@ -229,8 +170,11 @@ impl<O: Observer> System<O> {
 
     /// The slice ended or a kick arrived: decide anew.
     pub fn reschedule(&mut self, on: CpuRef, now_ns: u64) {
-        if on.is_host() && !self.is_present(on.cpu, now_ns) {
-            return;
+        if on.is_host() && self.kernels[on].presence != Presence::Present {
+            self.processors.settle(&mut self.kernels, on.cpu, now_ns);
+            if !self.kernels[on].is_to_decide(now_ns) {
+                return;
+            }
         }
         let cpu = &mut self.kernels[on];
         self.events += u64::from(cpu.slice_end_ns <= now_ns);
@@ -245,32 +189,12 @@ impl<O: Observer> System<O> {
         }
     }
 
-    /// The task on the CPU sleeps or waits.
-    pub fn block(&mut self, on: CpuRef, now_ns: u64) {
-        self.decide(on, now_ns, Leaving::Block);
-    }
-
-    /// The task on the CPU ends.
-    pub fn exit(&mut self, on: CpuRef, now_ns: u64) {
-        self.decide(on, now_ns, Leaving::Exit);
-    }
-
-    /// The task on the CPU gives way.
-    pub fn yield_cpu(&mut self, on: CpuRef, now_ns: u64) {
-        self.decide(on, now_ns, Leaving::Yield);
-    }
-
-    /// The same in favour of a task that the policy has been told.
-    pub(super) fn yield_directed(&mut self, on: CpuRef, now_ns: u64) {
-        self.decide(on, now_ns, Leaving::YieldTo);
-    }
-
-    /// The task on the CPU begins another program; tells whether it has moved to another CPU for that. (Linux
+    /// The task on the CPU begins another program; whether it has moved to another CPU for that. (Linux
     /// lets its stopper thread move it, which is two more switches.)
     pub fn exec(&mut self, on: CpuRef, task: TaskId, now_ns: u64) -> bool {
         let reason = Reason::Exec { cpu: on.cpu };
         let to = self.kernels[on.kernel].ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, reason));
-        self.charge_queues(on);
+        charge_queues(&mut self.kernels, &mut self.processors, on);
         if to == on.cpu {
             return false;
         }
@@ -282,7 +206,7 @@ impl<O: Observer> System<O> {
     }
 
     /// Asks the policy what the CPU runs next, and switches to it.
-    fn decide(&mut self, on: CpuRef, now_ns: u64, leaving: Leaving) {
+    pub fn decide(&mut self, on: CpuRef, now_ns: u64, leaving: Leaving) {
         let Some(pcpu) = self.kernels[on].pcpu else { return };
         self.processors.settle(&mut self.kernels, pcpu, now_ns);
         let is_host = on.is_host();
@@ -306,13 +230,18 @@ impl<O: Observer> System<O> {
         }
         let can_go_on = matches!(leaving, Leaving::Preempt | Leaving::Yield | Leaving::YieldTo);
         let previous = before.filter(|_| can_go_on);
-        let dispatch = match is_host && self.take(on, before, can_go_on, now_ns) {
+        let dispatch = match is_host && take(self.kernels.host_mut(), on.cpu, before, can_go_on, now_ns) {
             true => Dispatch { task: None, slice_ns: Dispatch::NO_SLICE },
             false => {
                 self.kernels[on.kernel].ask(now_ns, |policy, ctx| policy.dispatch(ctx, on.cpu, previous))
             }
         };
-        self.charge_decision(on, dispatch.task.filter(|_| dispatch.task != previous));
+        charge_decision(
+            &mut self.kernels,
+            &mut self.processors,
+            on,
+            dispatch.task.filter(|_| dispatch.task != previous),
+        );
         let cpu = &mut self.kernels[on];
         cpu.used.schedules += 1;
         cpu.resched_ns = NEVER;
@@ -339,29 +268,6 @@ impl<O: Observer> System<O> {
         self.processors.refresh(&self.kernels, pcpu);
     }
 
-    /// Charges the CPU for deciding, and for the switch to `next` if there is one.
-    fn charge_decision(&mut self, on: CpuRef, next: Option<TaskId>) {
-        let kernel = &mut self.kernels[on.kernel];
-        let costs = kernel.context_switch().map_or((0, 0), |cost| (cost.decision_ns, cost.switch_ns));
-        let decision_ns = kernel.take_scan_cost_ns() + costs.0;
-        let loaded = kernel[on.cpu].loaded;
-        let switch_ns = match next {
-            Some(next) if loaded != Some(next) => costs.1 + kernel.address_space_ns(loaded, next),
-            _ => 0,
-        };
-        match on.is_host() {
-            true if kernel.policy().holds_locks_long() => {
-                self.processors.lock_queue(&mut self.kernels, on.cpu, on.cpu, decision_ns + switch_ns);
-            }
-            true => {
-                self.processors.lock_queue(&mut self.kernels, on.cpu, on.cpu, decision_ns);
-                self.processors.charge(&mut self.kernels, on, switch_ns);
-            }
-            false => self.processors.charge(&mut self.kernels, on, decision_ns + switch_ns),
-        }
-        self.charge_locked(on);
-    }
-
     fn take_off(&mut self, on: CpuRef, pcpu: CpuId, task: TaskId, now_ns: u64, leaving: Leaving) {
         self.processors.leave_caches(&mut self.kernels, pcpu);
         let kernel = &mut self.kernels[on.kernel];
@@ -381,7 +287,7 @@ impl<O: Observer> System<O> {
             state.metrics.voluntary_switches += 1;
         }
         if is_vcpu {
-            self.vcpu_leaves(pcpu, next_state, now_ns);
+            self.processors.leave_guest(&mut self.kernels, pcpu, next_state, now_ns);
         }
         self.note(now_ns, kind, on, task, None);
         if leaving == Leaving::Exit {
@@ -429,7 +335,7 @@ impl<O: Observer> System<O> {
         }
         match guest {
             None => self.processors.execute(&mut self.kernels, pcpu, on.kernel, task),
-            Some(guest) => self.vcpu_arrives(pcpu, guest, now_ns),
+            Some(guest) => self.processors.enter_guest(&mut self.kernels, pcpu, guest, now_ns),
         }
         self.note(now_ns, EventKind::Start, on, task, None);
         self.kernels[on.kernel].ask(now_ns, |policy, ctx| policy.running(ctx, on.cpu, task));

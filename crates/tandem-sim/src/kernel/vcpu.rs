@@ -10,7 +10,7 @@
 //!
 //! Limits: a guest's idle CPU blocks at once (no polling in the guest or in the host).
 
-use super::cpu::Spinning;
+use super::schedule::Leaving;
 use super::{CpuRef, System, TaskState, TimerTarget};
 use crate::engine::event_queue::NEVER;
 use crate::trace::Observer;
@@ -29,7 +29,7 @@ impl<O: Observer> System<O> {
             is_remote = self.kernels[cpu].pcpu.is_some();
             if is_remote {
                 let sent_ns = self.processors[pcpu].settled_ns;
-                arrives_ns = sent_ns + self.processors.costs.ipi.map_or(0, |cost| cost.delivery_ns);
+                arrives_ns = sent_ns + self.processors.hardware.ipi_ns();
             }
         }
         let state = &mut self.kernels[cpu];
@@ -46,7 +46,7 @@ impl<O: Observer> System<O> {
     pub fn interrupt_vcpu(&mut self, by: CpuRef, cpu: CpuRef, what: TimerTarget, now_ns: u64) {
         let Some(sender) = self.kernels[by].pcpu else { return };
         self.processors.charge_exit(&mut self.kernels, sender);
-        let delivery_ns = self.processors.costs.ipi.map_or(0, |cost| cost.delivery_ns);
+        let delivery_ns = self.processors.hardware.ipi_ns();
         let arrives_ns = self.processors[sender].settled_ns.max(now_ns) + delivery_ns;
         self.arm(cpu, arrives_ns, what);
         if let Some(pcpu) = self.kernels[cpu].pcpu {
@@ -79,32 +79,8 @@ impl<O: Observer> System<O> {
             self.arm(host, next_ns, TimerTarget::Task(vcpu));
         }
         let idle_ns = self.processors[pcpu].settled_ns;
-        self.block(host, now_ns);
+        self.decide(host, now_ns, Leaving::Block);
         // The guest's own code on the way there is no sleep.
         self.kernels.host_mut()[vcpu].sleep_counts_from(idle_ns);
-    }
-
-    /// The vCPU on the pCPU leaves it, in this state.
-    pub(super) fn vcpu_leaves(&mut self, pcpu: CpuId, state: TaskState, now_ns: u64) {
-        if let Some(cpu) = self.processors[pcpu].guest.take() {
-            self.kernels[cpu].pcpu = None;
-            if state == TaskState::Runnable {
-                self.kernels[cpu].deprived_since_ns = now_ns;
-            }
-        }
-    }
-
-    /// The vCPU gets the pCPU: what ran on it goes on, or the guest looks for something to run.
-    pub(super) fn vcpu_arrives(&mut self, pcpu: CpuId, cpu: CpuRef, now_ns: u64) {
-        self.kernels[cpu.kernel].settle_stolen(cpu.cpu, now_ns);
-        self.processors[pcpu].guest = Some(cpu);
-        let state = &mut self.kernels[cpu];
-        state.deprived_since_ns = NEVER;
-        state.spinning = Spinning::default();
-        state.pcpu = Some(pcpu);
-        match state.current {
-            Some(task) => self.processors.execute(&mut self.kernels, pcpu, cpu.kernel, task),
-            None => state.resched_ns = state.resched_ns.min(now_ns),
-        }
     }
 }

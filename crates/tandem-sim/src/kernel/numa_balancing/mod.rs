@@ -201,15 +201,16 @@ impl NumaBalancing {
         let (vm, run_ns) = (state.vm, state.metrics.run_ns);
         self.tasks[task.index()].ran(run_ns);
         let touched = self.touched(kernels, processors, pcpu, vm, task);
-        let faulted = self.touch(&mut processors.memory, touched);
-        if let Some(cost) = processors.costs.numa_fault {
-            let move_ns = cost.move_ns(processors.machine.hardware(), PAGE_BYTES);
+        let faulted = self.touch(processors.hardware.memory_mut(), touched);
+        if let Some(cost) = processors.hardware.costs().numa_fault {
+            let move_ns = cost.move_ns(processors.hardware.machine().hardware(), PAGE_BYTES);
             let cost_ns = faulted.faults * cost.fault_ns as f64 + faulted.migrated * move_ns as f64;
             processors.charge(kernels, CpuRef::host(pcpu), cost_ns as u64);
         }
         let wish = if faulted.faults > 0.0 { self.preference(vm, task, now_ns) } else { None };
         let group = &self.groups[vm.index()];
-        let (pages, shares) = (processors.memory.pages(vm), processors.memory.shares(vm));
+        let (pages, shares) =
+            (processors.hardware.memory().pages(vm), processors.hardware.memory().shares(vm));
         let state = &mut self.tasks[task.index()];
         state.scan.tick(group, pages, shares, state.run_ns, now_ns);
         if let Some(wish) = wish {
@@ -235,15 +236,15 @@ impl NumaBalancing {
         let processor = &processors[pcpu];
         let profile = processor.executes.map_or(ProfileId::NONE, |task| kernels[task].footprint.profile);
         let touches_per_ns =
-            processors.caches.profile(profile).memory_lines_per_us / 1e3 / processor.speed.steady_slowdown;
-        let worst_ns = processors.costs.numa_fault.map_or(0.0, |cost| {
-            (cost.fault_ns + cost.move_ns(processors.machine.hardware(), PAGE_BYTES)) as f64
+            processors.hardware.profile(profile).memory_lines_per_us / 1e3 / processor.speed.steady_slowdown;
+        let worst_ns = processors.hardware.costs().numa_fault.map_or(0.0, |cost| {
+            (cost.fault_ns + cost.move_ns(processors.hardware.machine().hardware(), PAGE_BYTES)) as f64
         });
         let worst_per_ns = touches_per_ns * state.scan.marked_share() * worst_ns;
         Touched {
             vm,
             task,
-            node: processors.machine.cpu(pcpu).node,
+            node: processors.hardware.machine().cpu(pcpu).node,
             touches: touches_per_ns * ran_ns as f64 / (1.0 + worst_per_ns),
             faults_max: if worst_ns > 0.0 { tick_ns as f64 / worst_ns } else { f64::INFINITY },
         }
