@@ -1,6 +1,6 @@
 //! The next event of each source of events, in an indexed heap.
 //!
-//! Sources are numbered `0..len` (the CPUs come first). Each has at most one pending event; setting it anew
+//! Sources are numbered `0..len`. Each has at most one pending event; setting it anew
 //! reschedules it, setting [`NEVER`] cancels it, both in O(log sources). Events at the same instant come in
 //! the order of their numbers, so that a run does not depend on the heap's history.
 

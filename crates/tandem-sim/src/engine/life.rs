@@ -23,8 +23,8 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// That of a VM under a seed: it depends on nothing else, so that all variants see the same VMs come and
-    /// go.
+    /// That of a VM under a seed. It depends on nothing else, so that the same VMs come and go in all
+    /// variants.
     pub fn drawn(scenario: &Scenario, vm: usize, seed: u64) -> Self {
         let spec = &scenario.workloads[vm];
         let mut random = Stream::new(seed, Entity::Life, vm as u64);

@@ -1,5 +1,5 @@
 //! Properties of spin locks, of guests and of the host's run queues, checked before every event of random
-//! runs: one holder at a time, served in the order of arrival, and nobody lost, whoever loses a pCPU
+//! runs: one holder at a time, served in the order of arrival, and no task lost, whichever loses a pCPU
 //! meanwhile.
 
 use super::spin_lock::SpinLock;

@@ -1,5 +1,13 @@
-//! Runs scenarios: the clock, the event loop, random streams, and what happens between kernels, VMs and the
-//! world.
+//! Runs scenarios: the clock, the event loop, and what happens between kernels, VMs and the world.
+//!
+//! A [`Simulation`] takes the earliest event: of a processor, whose kernels it lets act
+//! ([`crate::kernel::System`]), or of the engine's own, which are on an [`agenda`]. Each part of the engine
+//! owns its state and says when it acts next: tasks that wait to be started ([`starts`]), interrupts
+//! ([`interrupts`]), homes ([`homes`]), and what has its time from the start ([`timetable`]). When a burst of
+//! work ends, an [execution](program) of the task's program borrows what it needs until that takes time
+//! again.
+//!
+//! Limits: one thread; what happens at one instant has an order, but takes no time of its own.
 
 mod agenda;
 mod build;
@@ -41,7 +49,7 @@ pub enum RunError {
          computing, sleeping or waiting; put an operation that takes time into the loop"
     )]
     Stuck {
-        /// Name of the VM that was last seen active.
+        /// Name of the VM that ran last.
         vm: String,
         /// Where the clock stands.
         at_ns: u64,
@@ -53,7 +61,7 @@ pub enum RunError {
     Scheduler {
         /// Its name.
         scheduler: String,
-        /// Whose it was.
+        /// The kernel that it belongs to.
         kernel: String,
         /// When, ns since the start of the run.
         at_ns: u64,

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// How fast work gets done: time per unit of work.
+/// How fast work progresses: time per unit of work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Speed {
     /// While the footprint comes back into the caches.
@@ -43,7 +43,7 @@ impl Speed {
     }
 }
 
-/// A hardware thread, which does the work of whatever all kernels have put on it.
+/// A hardware thread, which does the work of what the kernels have put on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Processor {
     /// The task whose program it executes: the one that the host runs or, if that is a vCPU of a guest

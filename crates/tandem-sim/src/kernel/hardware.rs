@@ -2,11 +2,12 @@
 //! travel.
 
 use super::caches::{Caches, Footprint};
-use super::cpu::Speed;
+use super::cpu::{Cpu, Speed, Spinning};
 use super::presence::Presence;
 use super::task::Task;
 use super::{Kernels, MemoryState, SharedState};
 use crate::cost::CostModels;
+use crate::policy::pause_loop::PauseLoop;
 use crate::program::MemoryProfile;
 use crate::program::code::ProfileId;
 use std::sync::Arc;
@@ -87,6 +88,24 @@ impl Hardware {
     #[inline]
     pub(super) fn ipi_ns(&self) -> u64 {
         self.costs.ipi.map_or(0, |cost| cost.delivery_ns)
+    }
+
+    /// How long a pCPU takes to wake up from idling, ns; 0 if it does not idle.
+    #[inline]
+    pub(super) fn idle_exit_ns(&self, cpu: &Cpu) -> u64 {
+        let is_idle = cpu.current.is_none() && !cpu.is_away;
+        self.costs.idle.filter(|_| is_idle).map_or(0, |cost| cost.exit_ns)
+    }
+
+    /// How long a vCPU may spin before it leaves its guest, ns; `None` if the pCPU does not notice that.
+    #[inline]
+    pub(super) fn pause_window_ns(&self, settings: PauseLoop, spinning: &Spinning) -> Option<u64> {
+        let interval_cycles = self.costs.spin_lock.map_or(0, |cost| cost.pause_interval_cycles);
+        if interval_cycles > settings.gap_cycles {
+            return None;
+        }
+        let cycles = u64::from(spinning.window_cycles.unwrap_or(settings.window_cycles));
+        Some((cycles * 1_000).div_ceil(u64::from(self.machine.hardware().clock_mhz.max(1))))
     }
 
     /// How long the line of a lock travels from one pCPU to another, ns; nothing with the model of locks off.

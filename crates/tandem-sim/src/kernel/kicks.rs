@@ -31,7 +31,9 @@ impl Kicks {
                 return self.late[by.index()].push(pcpu);
             }
             let sent_ns = processors[by].settled_ns.max(now_ns);
-            arrives_ns = sent_ns + processors.hardware.ipi_ns() + processors.idle_exit_ns(kernels, pcpu);
+            arrives_ns = sent_ns
+                + processors.hardware.ipi_ns()
+                + processors.hardware.idle_exit_ns(&kernels.host()[pcpu]);
         }
         let cpu = &mut kernels.host_mut()[pcpu];
         cpu.resched_ns = cpu.resched_ns.min(arrives_ns);

@@ -192,8 +192,8 @@ impl Kernel {
         });
     }
 
-    /// Accounts for the time that was stolen from a CPU, which is a vCPU, up to now, and from the task on it,
-    /// and lets the policy know.
+    /// Accounts for the time that was stolen from a CPU, which is a vCPU, up to now: with the CPU, with the
+    /// task on it, and for the policy to read.
     #[inline]
     pub fn settle_stolen(&mut self, cpu: CpuId, now_ns: u64) {
         let state = &mut self.cpus[cpu.index()];
@@ -277,7 +277,7 @@ impl Kernel {
         }
     }
 
-    /// What other CPUs' queues that were looked into cost the CPU that did, ns.
+    /// What the scans of other CPUs' queues cost the CPU that made them, ns.
     #[inline]
     pub fn take_scan_cost_ns(&mut self) -> u64 {
         let peers = self.outbox.take_peers_scanned();
@@ -290,7 +290,7 @@ impl Kernel {
         self[cpu].current.is_some_and(|task| self[task].spin.forbids_preemption())
     }
 
-    /// A decision is due on the CPU; whether it has to wait for a spin lock.
+    /// A decision is due on the CPU; whether it has to wait until its task is out of its spin lock.
     #[inline]
     pub fn defers_preemption(&mut self, cpu: CpuId) -> bool {
         let defers = self.is_in_spin_lock(cpu);

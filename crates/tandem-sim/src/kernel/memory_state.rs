@@ -1,6 +1,6 @@
 //! The memory system as the CPUs find it: sampled, smoothed, constant between two samples.
 //!
-//! See [`crate::cost::Memory`] for the model. What a task pays is looked up in two small tables, one by the
+//! See [`crate::cost::Memory`] for the model. What a task pays is in two small tables, one by the
 //! layout of its VM's memory and node (latency), one by profile and last-level cache (misses), so that the
 //! path of an event computes neither. VMs whose memory is spread alike, and stays where it is, share a
 //! layout.
@@ -137,7 +137,7 @@ impl MemoryState {
     }
 
     /// Moves so many pages of a VM whose memory may move to another node, or as many as it has and that has
-    /// room for; tells how many.
+    /// room for; returns how many.
     pub fn move_pages(&mut self, vm: VmId, from: NodeId, to: NodeId, pages: f64) -> f64 {
         let of_vm = self.pages(vm);
         let moved = pages.min(self.share(vm, from) * of_vm).min(self.free_pages[to.index()]).max(0.0);
@@ -215,7 +215,7 @@ impl MemoryState {
     }
 
     /// Takes a sample: for each busy CPU its task's VM and profile, and the time that a unit of its work
-    /// takes. Tells whether anything has changed enough for tasks to feel it.
+    /// takes. Whether anything has changed enough for tasks to feel it.
     pub fn sample(
         &mut self,
         machine: &Machine,

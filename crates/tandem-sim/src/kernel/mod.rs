@@ -53,8 +53,6 @@ use crate::trace::{Event, EventKind, Observer, TraceHash};
 use kicks::Kicks;
 use pause_loop::PauseLoops;
 use std::cmp::Reverse;
-use std::sync::Arc;
-use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 
@@ -63,7 +61,6 @@ pub(crate) const HOST: usize = 0;
 
 /// A machine with all kernels on it. See the [module](self).
 pub(crate) struct System<O> {
-    pub machine: Arc<Machine>,
     pub kernels: Kernels,
     pub processors: Processors,
     pub pause_loops: PauseLoops,
@@ -91,12 +88,10 @@ pub(crate) struct SystemParts<O> {
 impl<O: Observer> System<O> {
     pub fn new(parts: SystemParts<O>) -> Self {
         let SystemParts { kernels, processors, numa, observer } = parts;
-        let machine = Arc::clone(processors.hardware.machine());
         Self {
-            online: machine.all_cpus().clone(),
+            online: processors.hardware.machine().all_cpus().clone(),
             kicks: Kicks::new(processors.len()),
             pause_loops: PauseLoops::new(processors.len()),
-            machine,
             kernels,
             processors,
             numa,

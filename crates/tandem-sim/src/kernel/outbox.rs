@@ -50,7 +50,7 @@ impl Outbox {
         !self.locked.is_empty()
     }
 
-    /// How many other CPUs' queues were looked into since the last time.
+    /// How many other CPUs' queues were scanned since the last time.
     #[inline]
     pub fn take_peers_scanned(&mut self) -> u64 {
         std::mem::take(&mut self.peers_scanned).into()

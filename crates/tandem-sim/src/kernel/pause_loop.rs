@@ -9,8 +9,8 @@
 //! candidates the CPU takes its ticks. Where a search waits for a lock, its processor stands still
 //! ([`super::run_queue_locks`]). Xen has no such search: the vCPU gives way to any other.
 //!
-//! Limits: candidates that are passed over are all looked at in the state of one instant, although looking
-//! takes time.
+//! Limits: a scan finds all candidates that it passes over in the state of one instant, although it takes
+//! time.
 
 use super::cpu::{Processor, Spinning};
 use super::{CpuRef, Due, Kernel, Kernels, Leaving, ProcessorDue, Processors, System, TaskState};

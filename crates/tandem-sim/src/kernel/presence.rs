@@ -104,7 +104,7 @@ pub(crate) fn go_offline<O: Observer>(system: &mut System<O>, cpu: CpuId, now_ns
     for task in (0..host.tasks().all().len()).map(TaskId::from) {
         let facts = &system.kernels.host().tasks().facts()[task.index()];
         if !facts.hard_affinity.intersects(&system.online) {
-            let everywhere = system.machine.all_cpus().clone().into();
+            let everywhere = system.processors.hardware.machine().all_cpus().clone().into();
             system.change_affinity(task, everywhere, None, now_ns);
         }
     }

@@ -1,5 +1,5 @@
-//! The processors of a machine, while they execute what kernels have put on them: clocks, and what the
-//! kernels' code costs.
+//! The processors of a machine, which execute what kernels have put on them: their clocks, and the time that
+//! the kernels' code takes.
 
 use super::cpu::{Processor, Spinning};
 use super::hardware::Hardware;
@@ -71,11 +71,6 @@ impl Processors {
 
     pub fn len(&self) -> usize {
         self.list.len()
-    }
-
-    #[cfg(test)]
-    pub(super) fn all(&self) -> impl Iterator<Item = &Processor> + Clone {
-        self.list.iter()
     }
 
     /// The CPU of a kernel, and the task on it, whose program the processor executes.
@@ -155,37 +150,16 @@ impl Processors {
         self.charge(kernels, CpuRef::host(pcpu), round_trip_ns);
     }
 
-    /// How long an idle processor takes to wake up, ns; 0 if it is not idle.
-    #[inline]
-    pub fn idle_exit_ns(&self, kernels: &Kernels, pcpu: CpuId) -> u64 {
-        let cpu = &kernels.host()[pcpu];
-        let is_idle = cpu.current.is_none() && !cpu.is_away;
-        self.hardware.costs().idle.filter(|_| is_idle).map_or(0, |cost| cost.exit_ns)
-    }
-
     /// Charges an interrupt to the kernel that handles it, and the exit of the guest that it interrupts.
     #[inline]
     pub fn charge_interrupt(&mut self, kernels: &mut Kernels, on: CpuRef, now_ns: u64) {
         let Some(pcpu) = kernels[on].pcpu else { return };
         self.settle(kernels, pcpu, now_ns);
         let handling_ns = kernels[on.kernel].interrupt_ns();
-        self.charge(kernels, on, self.idle_exit_ns(kernels, pcpu) + handling_ns);
+        self.charge(kernels, on, self.hardware.idle_exit_ns(&kernels.host()[pcpu]) + handling_ns);
         let is_in_guest = !self[pcpu].searches;
         if is_in_guest && kernels.host()[pcpu].current.is_some() {
             self.charge_exit(kernels, pcpu);
         }
-    }
-
-    /// How long a vCPU may spin before it leaves its guest, ns; `None` if that is not noticed.
-    #[inline]
-    pub(super) fn pause_window_ns(&self, kernels: &Kernels, spinner: CpuRef) -> Option<u64> {
-        let settings = self.pause_loop?;
-        let interval_cycles = self.hardware.costs().spin_lock.map_or(0, |cost| cost.pause_interval_cycles);
-        if interval_cycles > settings.gap_cycles {
-            return None;
-        }
-        let grown = kernels[spinner].spinning.window_cycles;
-        let cycles = u64::from(grown.unwrap_or(settings.window_cycles));
-        Some((cycles * 1_000).div_ceil(u64::from(self.hardware.machine().hardware().clock_mhz.max(1))))
     }
 }

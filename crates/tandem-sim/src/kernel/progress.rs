@@ -140,7 +140,9 @@ impl Processors {
         };
         let speed = self.hardware.speed(kernels, pcpu, &kernels[task]);
         let spun_ns = match (kernels[task].spin.is_spinning(), guest) {
-            (true, Some(spinner)) if burst_end_ns == NEVER => self.pause_window_ns(kernels, spinner),
+            (true, Some(spinner)) if burst_end_ns == NEVER => self
+                .pause_loop
+                .and_then(|settings| self.hardware.pause_window_ns(settings, &kernels[spinner].spinning)),
             _ => None,
         };
         let task = &kernels[task];
@@ -185,7 +187,7 @@ impl Processors {
         }
     }
 
-    /// Lets the task on the processor, which span for a lock, go on at that time.
+    /// Lets the task on the processor, which has spun for a lock, go on at that time.
     #[inline]
     fn end_spin(&mut self, kernels: &Kernels, pcpu: CpuId, at_ns: u64) {
         let processor = &mut self[pcpu];
@@ -232,7 +234,7 @@ impl Processors {
     }
 
     /// Changes the accounts of all kernel code that is running now by the time that it still takes after now.
-    /// To be called where measuring begins, to put that time in, or ends, to take it out again.
+    /// Where measuring begins, that puts the time in; where it ends, it takes the time out again.
     pub fn account_ahead(&mut self, kernels: &mut Kernels, now_ns: u64, change: fn(&mut u64, u64)) {
         for (pcpu, processor) in (0..).map(CpuId).zip(&self.list) {
             let ahead_ns = processor.settled_ns - now_ns;

@@ -2,14 +2,14 @@
 //!
 //! Problem: each CPU's queue has a spin lock. Its own CPU takes it to decide and at ticks, others take it to
 //! wake a task there, to balance, and to yield to a task. Linux holds it for all of that, and for the whole
-//! of a switch. Who finds it taken spins: that is time of the host, and what the CPU would do next comes
-//! later, with everything that waits for the locks that it holds meanwhile.
+//! of a switch. A CPU that finds it taken spins: that is time of the host, and what the CPU would do next
+//! comes later, with everything that waits for the locks that it holds meanwhile.
 //!
 //! Approach: a CPU's code asks for one lock at a time. Most sections have a length that is known when they
-//! begin: then the time at which the lock is free is known too, and who comes next is told at once when it
-//! gets it. A directed yield holds one lock while it waits for another; nobody knows for how long. Who asks
+//! begin: then the time at which the lock is free is known too, and with it when the next CPU gets the lock.
+//! A directed yield holds one lock while it waits for another, for a time that is not known. A CPU that asks
 //! for a lock that is held *openly* stands in line, its processor stands still, and the release lets the line
-//! move up. Either way those who wait are served in the order in which they asked.
+//! move up. Either way the CPUs that wait are served in the order in which they asked.
 //!
 //! The lines are linked through the processors, as each stands in one at most: no lock and no request
 //! allocates.
@@ -29,7 +29,7 @@ use tandem_machine::ids::CpuId;
 /// The lock of a run queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct QueueLock {
-    /// When it is free, if nobody holds it openly.
+    /// When it is free, if no processor holds it openly.
     free_at_ns: u64,
     /// The processor that holds it for a time that is not known yet.
     open_holder: Option<CpuId>,
@@ -173,7 +173,7 @@ impl QueueLocks {
         lock.free_at_ns = now_ns;
     }
 
-    /// The first in the line for a lock gets it, if nobody holds it openly.
+    /// The first in the line for a lock gets it, if no processor holds it openly.
     fn move_up(&mut self, machine: &Machine, queue: CpuId) -> Option<(CpuId, Grant)> {
         let lock = &mut self.locks[queue.index()];
         let next = lock.first.filter(|_| lock.open_holder.is_none())?;
@@ -284,7 +284,7 @@ impl<O: crate::trace::Observer> super::System<O> {
             let (mut at, mut last, mut length) = (lock.first, None, 0);
             while let Some(pcpu) = at {
                 let waiter = &self.processors.locks.waiters[pcpu.index()];
-                let request = waiter.requests.front().expect("who stands in a line waits for something");
+                let request = waiter.requests.front().expect("a processor in a line waits for something");
                 assert_eq!(request.queue.index(), queue, "it stands in the line of what it waits for");
                 assert_ne!(lock.open_holder, Some(pcpu), "the holder does not wait for its own lock");
                 length += 1;
@@ -295,20 +295,24 @@ impl<O: crate::trace::Observer> super::System<O> {
             standing += length;
             match lock.open_holder {
                 None => {
-                    assert_eq!(length, 0, "nobody waits for a lock that is free or will be at a known time")
+                    assert_eq!(
+                        length, 0,
+                        "no processor waits for a lock that is free or will be at a known time"
+                    )
                 }
                 Some(holder) => {
                     assert!(self.processors[holder].searches, "only searches hold openly")
                 }
             }
         }
-        for (processor, waiter) in self.processors.all().zip(&self.processors.locks.waiters) {
+        for (processor, waiter) in self.processors.list.iter().zip(&self.processors.locks.waiters) {
             assert_eq!(processor.waits_for_lock, !waiter.requests.is_empty());
         }
-        for (pcpu, processor) in (0..).map(CpuId).zip(self.processors.all()) {
+        for (pcpu, processor) in (0..).map(CpuId).zip(self.processors.list.iter()) {
             assert_eq!(processor.searches, self.pause_loops.is_searching(pcpu));
         }
-        let waiting: Vec<_> = self.processors.all().filter(|processor| processor.waits_for_lock).collect();
-        assert_eq!(waiting.len(), standing, "nobody is lost");
+        let waiting: Vec<_> =
+            self.processors.list.iter().filter(|processor| processor.waits_for_lock).collect();
+        assert_eq!(waiting.len(), standing, "no processor is lost");
     }
 }

@@ -28,7 +28,7 @@ pub(crate) enum Leaving {
 }
 
 impl<O: Observer> System<O> {
-    /// Puts a new task under the care of a kernel's policy, runnable.
+    /// Gives a new task to a kernel's policy, runnable.
     pub fn start(&mut self, kernel: usize, task: TaskId, now_ns: u64) {
         let cpu = self.kernels[kernel].ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, Reason::Start));
         self.kernels[kernel][task].last_cpu = cpu;

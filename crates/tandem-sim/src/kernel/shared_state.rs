@@ -1,7 +1,7 @@
-//! Data that tasks of a VM share: who uses it from which last-level cache, sampled and smoothed as the memory
-//! system is.
+//! Data that tasks of a VM share: how much it is used from which last-level cache, sampled and smoothed as
+//! the memory system is.
 //!
-//! See [`crate::cost::Coherence`] for the model. What a line costs is looked up in a table by data set and
+//! See [`crate::cost::Coherence`] for the model. What a line costs is in a table by data set and
 //! last-level cache, so that the path of an event does not compute it. A CPU without a last-level cache
 //! counts as one with a cache of its core.
 //!
@@ -22,7 +22,7 @@ use tandem_machine::ids::{CpuId, VmId};
 #[derive(Clone, Debug)]
 pub(crate) struct SharedState {
     profiles: Vec<Arc<MemoryProfile>>,
-    /// Data sets of a VM; 0 if nobody shares, or the model is off.
+    /// Data sets of a VM; 0 if no tasks share any, or the model is off.
     sets: usize,
     /// The row of each data set, VM by VM; [`UNUSED`] before it is used.
     row_of: Vec<u32>,
@@ -86,7 +86,7 @@ impl SharedState {
         (self.sets > 0).then_some(self.sample_period_ns)
     }
 
-    /// Where the data set and the CPU's cache are in tables; `None` if nobody has used it yet.
+    /// Where the data set and the CPU's cache are in tables; `None` if no task has used it yet.
     fn cell(&self, vm: VmId, shared: SharedData, cpu: CpuId) -> Option<usize> {
         let row = self.row_of[vm.index() * self.sets + shared.data];
         (row != UNUSED).then(|| row as usize * self.caches + self.cache_of[cpu.index()] as usize)
@@ -115,7 +115,7 @@ impl SharedState {
     }
 
     /// Takes a sample: for each busy CPU its task's VM and profile, and the time that a unit of its work
-    /// takes. Tells whether anything has changed enough for tasks to feel it.
+    /// takes. Whether anything has changed enough for tasks to feel it.
     pub fn sample(&mut self, running: impl Iterator<Item = (CpuId, VmId, ProfileId, f64)>) -> bool {
         if self.sets == 0 {
             return false;
@@ -162,7 +162,7 @@ mod tests {
     use tandem_machine::MachineBuilder;
 
     /// The machine, the tasks that run on it (each a CPU and the share of its accesses that write), and the
-    /// CPUs from which lines are then looked at: what one costs there, ns.
+    /// CPUs from which the test then reads lines: what one costs there, ns.
     fn line_ns(machine: &Machine, tasks: &[(u32, f64)], from: &[u32]) -> Vec<f64> {
         let profile = |write_share: f64| {
             let shared = Some(SharedData { data: 0, lines_per_us: 1e3, write_share });

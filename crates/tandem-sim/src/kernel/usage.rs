@@ -37,7 +37,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Of so many groups, which are programs or not, with the tasks that there are.
+    /// Of so many groups, which are programs or not, with these tasks.
     pub fn new(groups: usize, are_programs: bool, tasks: &[Task]) -> Self {
         let programs = if are_programs { groups } else { 0 };
         let mut usage = Self { wakeups: vec![None; groups], programs: vec![ProgramUse::default(); programs] };
@@ -45,7 +45,7 @@ impl Usage {
         usage
     }
 
-    /// Begins to measure anew, with the tasks that there are.
+    /// Begins to measure anew, with these tasks.
     pub fn reset(&mut self, tasks: &[Task]) {
         self.wakeups.fill(None);
         self.programs.fill_with(ProgramUse::default);
@@ -72,7 +72,7 @@ impl Usage {
         self.programs[program as usize].total.add(metrics);
     }
 
-    /// From wake-ups to the moments that tasks ran, ns, by group; none where there were no wake-ups.
+    /// Times from wake-ups to runs, ns, by group; none where there were no wake-ups.
     pub fn wakeups(&self) -> impl Iterator<Item = Option<&Histogram<u64>>> {
         self.wakeups.iter().map(Option::as_deref)
     }

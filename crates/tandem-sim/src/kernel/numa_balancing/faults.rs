@@ -51,7 +51,7 @@ impl Group {
         (self.last_from[memory.index()].iter().sum::<f64>() / pages).min(1.0)
     }
 
-    /// Share of the faults of a task, on these pages, on those that nobody has touched or it has touched
+    /// Share of the faults of a task, on these pages, on those that no task or it has touched
     /// last.
     pub fn private_share(&self, memory: NodeId, pages: f64) -> f64 {
         1.0 - self.touched_share(memory, pages) * (1.0 - 1.0 / self.tasks as f64)

@@ -1,6 +1,6 @@
 //! Whether a page moves to the node of the CPU that touched it (`should_numa_migrate_memory()`).
 //!
-//! - Early in the life of a task, pages move that nobody has touched before, or only this task.
+//! - Early in the life of a task, pages move that no task has touched before, or only this one.
 //! - Otherwise the last fault on the page must have come from the same node, so that one stray touch moves
 //!   nothing.
 //! - A page that others share moves only if the group uses the node of the CPU far more, or if its memory

@@ -1,7 +1,7 @@
 //! NUMA balancing of a Linux host (`kernel/sched/fair.c` and `mm/mempolicy.c` of 5.2): memory moves to the
 //! tasks that use it, and tasks move to their memory.
 //!
-//! Problem: nobody tells the kernel which task uses which page.
+//! Problem: the kernel does not know which task uses which page.
 //!
 //! Approach, as in the kernel:
 //! 1. From time to time each task marks a part of its memory ([`scan`]).
@@ -151,7 +151,7 @@ impl NumaBalancing {
         result
     }
 
-    /// The task has faulted: brings its statistics up to date, and tells which node it should be moved to, if
+    /// The task has faulted: brings its statistics up to date, and returns the node that it should be moved to, if
     /// it is time to try that.
     fn preference(&mut self, vm: VmId, task: TaskId, now_ns: u64) -> Option<NodePreference> {
         let state = &mut self.tasks[task.index()];
