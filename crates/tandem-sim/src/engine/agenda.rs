@@ -73,3 +73,21 @@ impl Agenda {
         self.0.set(number, at_ns);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_have_an_order_at_one_instant() {
+        let mut agenda = Agenda::new(2);
+        let all = [ITEMS.as_slice(), &[Item::Interrupt(0), Item::Interrupt(1)]].concat();
+        all.iter().rev().for_each(|&item| agenda.set(item, 7));
+        for &item in &all {
+            assert_eq!((agenda.next_ns(), agenda.next_item()), (7, item));
+            agenda.set(item, 8);
+        }
+        agenda.set(Item::Interrupt(1), 3);
+        assert_eq!((agenda.next_ns(), agenda.next_item()), (3, Item::Interrupt(1)));
+    }
+}

@@ -3,6 +3,7 @@
 //! An interrupt comes in at the pCPU where the task is, or was, that will take it. The host's kernel passes
 //! it on to the guest kernel of the VM, if it has one.
 
+use super::agenda::{Agenda, Item};
 use super::source::SourceState;
 use super::vm::VmState;
 use crate::kernel::{CpuRef, System, TimerTarget};
@@ -37,17 +38,17 @@ impl Interrupts {
     }
 
     /// A request of this source was answered.
-    pub fn answer(&mut self, source: usize, now_ns: u64) {
+    pub fn answer(&mut self, source: usize, agenda: &mut Agenda, now_ns: u64) {
         self.0[source].answered(now_ns);
+        agenda.set(Item::Interrupt(source), self.0[source].next_ns());
     }
 
-    /// No more come from the sources of the VM. Returns the numbers of these.
-    pub fn stop(&mut self, vm: VmId) -> impl Iterator<Item = usize> + '_ {
-        let sources = self.0.iter_mut().enumerate().filter(move |(_, source)| source.vm == vm);
-        sources.map(|(number, source)| {
+    /// No more come from the sources of the VM.
+    pub fn stop(&mut self, vm: VmId, agenda: &mut Agenda) {
+        for (number, source) in self.0.iter_mut().enumerate().filter(|(_, source)| source.vm == vm) {
             source.stop();
-            number
-        })
+            agenda.set(Item::Interrupt(number), source.next_ns());
+        }
     }
 
     /// An interrupt arrives at the pCPU where the vCPU is, or was, that will take it.

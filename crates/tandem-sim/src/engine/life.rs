@@ -107,9 +107,7 @@ impl<O: Observer> Simulation<'_, O> {
         self.vms[vm.index()].is_there = false;
         self.homes.forget(vm);
         self.starts.retain(|task| self.system.kernels[task].vm != vm);
-        for source in self.interrupts.stop(vm) {
-            self.agenda.set(Item::Interrupt(source), NEVER);
-        }
+        self.interrupts.stop(vm, &mut self.agenda);
         for task in self.vms[vm.index()].tasks() {
             kill(&mut self.system, task.into(), now_ns);
         }

@@ -1,6 +1,6 @@
 //! Executes programs: what a task does when its burst of work has ended.
 
-use super::agenda::{Agenda, Item};
+use super::agenda::Agenda;
 use super::interrupts::Interrupts;
 use super::phase::Phase;
 use super::vm::VmState;
@@ -113,10 +113,8 @@ impl<O: Observer> Execution<'_, O> {
             Instruction::WaitChildSignal => return Ok(self.wait_child(true)),
             Instruction::Respond => {
                 if let Some(request) = self.task().run.take_request() {
-                    let source = request.source as usize;
                     self.vm.record_response(now_ns - request.arrived_ns);
-                    self.interrupts.answer(source, now_ns);
-                    self.agenda.set(Item::Interrupt(source), self.interrupts.next_ns(source));
+                    self.interrupts.answer(request.source as usize, self.agenda, now_ns);
                 }
             }
             Instruction::Count { counter, amount } => {

@@ -14,7 +14,7 @@ use super::vm::VmState;
 use super::{RunError, life, measure, stuck, tlb, watchdog};
 use crate::kernel::{
     CpuRef, Due, HOST, Hardware, MemoryState, NumaBalancing, ProcessorDue, Processors, SharedState, System,
-    SystemParts, TaskRef, TimerTarget, VmMemory,
+    TaskRef, TimerTarget, VmMemory,
 };
 use crate::metrics::RunMetrics;
 use crate::policy::Policy;
@@ -65,7 +65,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
         let hardware = Hardware::new(&scenario.machine, &scenario.costs, profiles, memory, shared);
         let lock_kind = kernels.host().policy().spin_lock_kind();
         let processors = Processors::new(hardware, scenario.pause_loop, lock_kind);
-        let mut system = System::new(SystemParts { kernels, processors, numa, observer });
+        let mut system = System::new(kernels, processors, numa, observer);
         for kernel in system.kernels.positions().skip(1) {
             for task in 0..system.kernels[kernel].tasks().all().len() {
                 name_task(scenario, &mut system, TaskRef { kernel, task: task.into() }, 0);

@@ -58,3 +58,29 @@ impl Starts {
         self.next_ns = if self.tasks.is_empty() { NEVER } else { self.free_ns };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tandem_machine::ids::TaskId;
+
+    #[test]
+    fn a_start_keeps_its_distance_from_the_one_before() {
+        let task = |kernel, task| TaskRef { kernel, task: TaskId(task) };
+        let mut starts = Starts::new();
+        assert_eq!(starts.next_ns(), NEVER);
+        starts.add([task(0, 0), task(1, 0)].into_iter(), 5);
+        starts.add([task(0, 1), task(0, 2)].into_iter(), 5);
+        starts.put_vcpus_first();
+        starts.retain(|task| task.task != TaskId(2));
+        assert_eq!((starts.next_ns(), starts.take_next()), (5, Some(task(0, 0))));
+        starts.space_out(5, 10);
+        assert_eq!((starts.next_ns(), starts.take_next()), (15, Some(task(0, 1))));
+        starts.space_out(15, 10);
+        assert_eq!((starts.next_ns(), starts.take_next()), (25, Some(task(1, 0))));
+        starts.space_out(25, 10);
+        assert_eq!((starts.next_ns(), starts.take_next()), (NEVER, None));
+        starts.add(std::iter::once(task(0, 3)), 30);
+        assert_eq!(starts.next_ns(), 35, "also after the last task");
+    }
+}

@@ -8,12 +8,18 @@
 //! runs a program itself.
 //!
 //! [`Processors`], one for each pCPU, do the work: they borrow the kernels whose accounts they keep, and make
-//! everything cost what the models say. Each has one clock, on which both levels' kernel code and the program
-//! on top take turns; how fast the program goes depends on the caches, the memory and the sibling threads of
-//! that processor. What tasks do when a burst of work ends is the engine's business.
+//! everything take the time that the models say. Each has one clock, on which both levels' kernel code and
+//! the program on top take turns; how fast the program goes is the business of the [`Hardware`]. What tasks
+//! do when a burst of work ends is that of the engine.
+//!
+//! What needs one level or none is no business of the system: kicks of pCPUs ([`kicks`]), the searches of
+//! vCPUs that spin ([`pause_loop`]), the cost of decisions ([`decision_cost`]), and CPUs that come and go
+//! ([`presence`]).
 //!
 //! While a processor runs kernel code it takes no events: interrupts that come then are handled after it, as
-//! with interrupts disabled. The host does not preempt a guest's kernel code halfway.
+//! with interrupts disabled.
+//!
+//! Limits: the host does not preempt a guest's kernel code halfway.
 
 mod caches;
 mod cpu;
@@ -65,29 +71,25 @@ pub(crate) struct System<O> {
     pub processors: Processors,
     pub pause_loops: PauseLoops,
     /// CPUs of the host that are online.
-    pub online: CpuMask,
+    online: CpuMask,
     kicks: Kicks,
     /// What the host's NUMA balancing has found out, if that is on.
     pub numa: Option<Box<NumaBalancing>>,
     pub observer: O,
     pub trace_hash: TraceHash,
-    /// What was handled: see [`crate::metrics::RunMetrics::events`].
+    /// Events that were handled: see [`crate::metrics::RunMetrics::events`].
     pub events: u64,
     /// A policy cannot go on: its kernel says why.
     pub has_failed: bool,
 }
 
-/// The parts that a system is made of.
-pub(crate) struct SystemParts<O> {
-    pub kernels: Kernels,
-    pub processors: Processors,
-    pub numa: Option<Box<NumaBalancing>>,
-    pub observer: O,
-}
-
 impl<O: Observer> System<O> {
-    pub fn new(parts: SystemParts<O>) -> Self {
-        let SystemParts { kernels, processors, numa, observer } = parts;
+    pub fn new(
+        kernels: Kernels,
+        processors: Processors,
+        numa: Option<Box<NumaBalancing>>,
+        observer: O,
+    ) -> Self {
         Self {
             online: processors.hardware.machine().all_cpus().clone(),
             kicks: Kicks::new(processors.len()),

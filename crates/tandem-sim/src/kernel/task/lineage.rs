@@ -113,3 +113,22 @@ impl Lineage {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parent_waits_for_children_in_whatever_order_they_end() {
+        let mut parent = Lineage::new(1);
+        let birth = Birth { task: TaskId(3), number: 0 };
+        let [first, second] = [parent.fork(birth), parent.fork(birth)];
+        assert_ne!(first.random_key(), second.random_key());
+        assert!(first.is_same_family(&parent) && first.shares_memory() && !parent.shares_memory());
+        assert_eq!(parent.end_child(), None, "it does not wait yet");
+        assert!(parent.wait_child(false), "that one has ended already");
+        assert!(!parent.wait_child(true));
+        assert_eq!(parent.end_child(), Some(true));
+        assert_eq!(parent.end_child(), None, "it waits for one only");
+    }
+}
