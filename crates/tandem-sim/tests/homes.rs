@@ -1,4 +1,4 @@
-//! VMs that come and go, and homes that are chosen meanwhile.
+//! VMs that come and go, and homes that are chosen during the run.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn two_nodes() -> Arc<Machine> {
     Arc::new(MachineBuilder::symmetric(2, 2, 1).every_node(4 * GIB, 10_000_000_000).build().unwrap())
 }
 
-/// A look every 10 ms, and little patience.
+/// A scan every 10 ms, and short times before a move.
 const AGENT: Homes = Homes::Agent(HomeSettings {
     look_interval_ns: 10 * MS,
     looks_in_a_row: 3,
@@ -161,7 +161,7 @@ fn all_variants_see_the_same_vms_come_and_go() {
     assert_ne!(lives(Homes::Given, 2), of_given);
 }
 
-/// The nodes on which the vCPU of a VM ran that came when another one had been there, and had gone or not.
+/// The nodes on which the vCPU of a VM ran that came after another one, which had ended or not.
 fn node_of_the_next(homes: Homes, life: Option<Amount>) -> u32 {
     let first = Vm { life, ..placed("first", 1, 3, vec![compute(MS), sleep(900 * MS)]) };
     let second = Vm { start: Some(Amount::Fixed(200 * MS)), ..placed("second", 1, 2, hog()) };
@@ -218,7 +218,7 @@ fn an_agent_leaves_isolated_cpus_out_of_homes() {
         let builder = MachineBuilder::symmetric(2, 2, 1).every_node(4 * GIB, 10_000_000_000);
         let machine = Arc::new(builder.isolated(isolated.to_vec()).build().unwrap());
         let busy = forever(vec![compute(MS), sleep(MS)]);
-        // Its memory draws it to node 1.
+        // Its memory attracts it to node 1.
         let base = vm("a", &machine, 2, busy);
         let far = Vm { is_placed: true, memory_bytes: GIB, memory_shares: vec![0.0, 1.0], ..base };
         let (_, events) = observed(&Scenario {
